@@ -65,7 +65,7 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 			p.report(&scrape.Error{Endpoint: fmt.Sprint(i), Err: io.EOF})
 			time.Sleep(time.Second)
 		}
-		require.Len(t, p.last, 60, "those that are gone are forgotten")
+		require.Equal(t, 60, len(p.last), "those that are gone are forgotten")
 	})
 }
 

@@ -103,9 +103,9 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 			{"[\n {\"address\": \"a:1\"}\n {}]", path + ":3: "},
 			{"[\n {\"address\": \"a:1\"},\n", path + ":3: the list ends too early"},
 			{"[{\"address\": \"a:1\"}]\nmore", path + ":2: there is more after the list"},
-			{"[{\"address\": \"a:1\"},\n{\"address\": \"b:1\", \"id\": \"a:1\"}]", `endpick: endpoint "a:1" is listed twice`},
-			{"[{\"address\": \"a:1\", \"rank\": -1}]", `endpick: endpoint "a:1#-1" Rank is negative`},
-			{"[{\"address\": \"a:1\", \"models\": [\"\"]}]", `endpick: endpoint "a:1" has an empty name at Models[0]`},
+			{"[{\"address\": \"a:1\"},\n{\"address\": \"b:1\", \"id\": \"a:1\"}]", path + `:2: endpick: endpoint "a:1" is listed twice`},
+			{"[{\"address\": \"a:1\", \"rank\": -1}]", path + `:1: endpick: endpoint "a:1#-1" Rank is negative`},
+			{"[{\"address\": \"a:1\", \"models\": [\"\"]}]", path + `:1: endpick: endpoint "a:1" has an empty name at Models[0]`},
 		} {
 			write(tc.text)
 			time.Sleep(10 * time.Second)

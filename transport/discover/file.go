@@ -100,37 +100,80 @@ func read(path string) ([]byte, error) {
 
 // parse parses a file. line is the line of an error.
 func parse(text []byte) (list []endpick.Endpoint, line int, err error) {
+	var at []int64
 	if bytes.HasPrefix(bytes.TrimLeft(text, " \t\r\n"), []byte("[")) {
-		list, line, err = parseJSON(text)
+		list, at, line, err = parseJSON(text)
 	} else {
-		list, line, err = parseLines(string(text))
+		list, at, line, err = parseLines(string(text))
 	}
-	if err == nil && len(list) == 0 {
-		err = ErrEmpty
+	switch {
+	case err != nil:
+		return nil, line, err
+	case len(list) == 0:
+		return nil, 0, ErrEmpty
 	}
-	return list, line, err
+	if i, err := refused(list); err != nil {
+		return nil, lineOf(text, at[i]), err
+	}
+	return list, 0, nil
 }
 
-func parseLines(text string) (list []endpick.Endpoint, line int, err error) {
+// refused returns the first endpoint that a router refuses in this list, and why.
+func refused(list []endpick.Endpoint) (int, error) {
+	router, err := endpick.New(endpick.Config{})
+	if err != nil {
+		return 0, err
+	}
+	whole := router.SetEndpoints(list)
+	if whole == nil {
+		return 0, nil
+	}
+	seen := map[string]bool{}
+	for i := range list {
+		if err := router.SetEndpoints(list[i : i+1]); err != nil {
+			return i, err
+		}
+		id := router.Endpoints()[0].Candidate.Endpoint.ID
+		if seen[id] {
+			return i, whole
+		}
+		seen[id] = true
+	}
+	return 0, whole
+}
+
+// lineOf returns the line of what comes next at an offset.
+func lineOf(text []byte, offset int64) int {
+	head := text[:min(offset, int64(len(text)))]
+	rest := text[len(head):]
+	space := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
+	return 1 + bytes.Count(text[:len(head)+space], []byte("\n"))
+}
+
+// parseLines returns a list and where in the text each endpoint is.
+func parseLines(text string) (list []endpick.Endpoint, at []int64, line int, err error) {
+	next := 0
 	seen := map[string]bool{}
 	for one := range strings.Lines(text) {
 		line++
+		from := next
+		next += len(one)
 		one, _, _ = strings.Cut(one, " #")
 		one = strings.TrimSpace(one)
 		switch {
 		case one == "" || one[0] == '#':
 			continue
 		case seen[one]:
-			return nil, line, errors.New("is listed twice")
+			return nil, nil, line, errors.New("is listed twice")
 		}
 		seen[one] = true
 		e := endpick.Endpoint{Address: one}
 		if err := check(&e); err != nil {
-			return nil, line, err
+			return nil, nil, line, err
 		}
-		list = append(list, e)
+		list, at = append(list, e), append(at, int64(from))
 	}
-	return list, 0, nil
+	return list, at, 0, nil
 }
 
 // described is an endpoint in a file.
@@ -166,16 +209,10 @@ func endsTooEarly(err error) bool {
 	return err == io.EOF || err == io.ErrUnexpectedEOF || err != nil && err.Error() == cutOff
 }
 
-func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
+// parseJSON returns a list and where in the text each endpoint is.
+func parseJSON(text []byte) (list []endpick.Endpoint, at []int64, line int, err error) {
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
-	// at returns the line of what comes next.
-	at := func(offset int64) int {
-		head := text[:min(offset, int64(len(text)))]
-		rest := text[len(head):]
-		space := len(rest) - len(bytes.TrimLeft(rest, " \t\r\n,"))
-		return 1 + bytes.Count(text[:len(head)+space], []byte("\n"))
-	}
 	_, _ = decoder.Token() // the bracket
 	for decoder.More() {
 		from := decoder.InputOffset()
@@ -185,34 +222,34 @@ func parseJSON(text []byte) (list []endpick.Endpoint, line int, err error) {
 			var mismatch *json.UnmarshalTypeError
 			switch {
 			case endsTooEarly(err):
-				return nil, at(from), errNoEnd
+				return nil, nil, lineOf(text, from), errNoEnd
 			case errors.As(err, &syntax):
 				// The decoder's offset leaves out brackets and commas; this finds the first mistake.
 				errors.As(json.Unmarshal(text, new(json.RawMessage)), &syntax)
-				return nil, at(syntax.Offset - 1), err
+				return nil, nil, lineOf(text, syntax.Offset-1), err
 			case errors.As(err, &mismatch):
 				err = fmt.Errorf("unexpected %s for %s", mismatch.Value, cmp.Or(mismatch.Field, "an endpoint"))
 			}
-			return nil, at(from), err
+			return nil, nil, lineOf(text, from), err
 		}
 		e := d.endpoint()
 		if err := check(&e); err != nil {
-			return nil, at(from), err
+			return nil, nil, lineOf(text, from), err
 		}
-		list = append(list, e)
+		list, at = append(list, e), append(at, from)
 	}
 	if _, err := decoder.Token(); endsTooEarly(err) {
-		return nil, at(decoder.InputOffset()), errNoEnd
+		return nil, nil, lineOf(text, decoder.InputOffset()), errNoEnd
 	} else if err != nil { // not the closing bracket
-		return nil, at(decoder.InputOffset()), err
+		return nil, nil, lineOf(text, decoder.InputOffset()), err
 	}
 	if _, err := decoder.Token(); err != io.EOF {
-		return nil, at(decoder.InputOffset()), errors.New("there is more after the list")
+		return nil, nil, lineOf(text, decoder.InputOffset()), errors.New("there is more after the list")
 	}
-	return list, 0, nil
+	return list, at, 0, nil
 }
 
-// check refuses endpoints that can't be reached. The router refuses other mistakes.
+// check refuses endpoints that can't be reached; refused finds other mistakes.
 func check(e *endpick.Endpoint) error {
 	if e.Address == "" {
 		return errors.New("an endpoint without an address")

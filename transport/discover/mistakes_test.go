@@ -3,12 +3,14 @@ package discover_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -255,4 +257,58 @@ func TestASourceIsAskedByOne(t *testing.T) {
 	}
 	all.Wait()
 	assert.Equal(t, 200, asked)
+}
+
+// What the router would refuse is reported with its line, too, and the last good list stays.
+func TestWhatTheRouterRefusesHasALine(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	for text, want := range map[string]string{
+		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"kv_tokens\": -1}]":                                              `:3: endpick: endpoint "a" KVTokens is negative`,
+		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"max_sequences\": -1}]":                                          `:3: endpick: endpoint "a" MaxSequences is negative`,
+		"[\n{\"address\": \"b\"},\n{\"id\": \"x\",\n\"address\": \"a\", \"rank\": -1}]":                                   `:3: endpick: endpoint "x" Rank is negative`,
+		"[\n{\"address\": \"b\"},\n\n\n{\"address\": \"a\", \"models\": [\"m\", \"\"]}\n]":                                `:5: endpick: endpoint "a" has an empty name at Models[1]`,
+		"[{\"address\": \"b\", \"adapters\": [\"\"]}]":                                                                    `:1: endpick: endpoint "b" has an empty name at Adapters[0]`,
+		"[{\"id\": \"x\\u0000\", \"address\": \"b\"}]":                                                                    `:1: endpick: endpoint "x\x00" has an ID that is not printable UTF-8`,
+		"[\n{\"address\": \"c\"},\n{\"address\": \"a\"},\n{\"address\": \"b\"},\n{\"id\": \"a\",\n\"address\": \"d\"}\n]": `:5: endpick: endpoint "a" is listed twice`,
+		"a\nhttp://b\n\nhttp://user:secret@b\n":                                                                           `:4: endpick: endpoint "http://b" is listed twice`,
+		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
+	} {
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		require.EqualError(t, err, path+want, text)
+		var own *discover.FileError
+		require.ErrorAs(t, err, &own)
+		var refused *endpick.EndpointError
+		require.ErrorAs(t, err, &refused)
+	}
+
+	require.NoError(t, os.WriteFile(path, []byte("a\nb\n"), 0o600))
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	w, err := discover.New(discover.Config{Router: router, Source: &discover.File{Path: path}})
+	require.NoError(t, err)
+	require.NoError(t, w.Poll(t.Context()))
+	require.NoError(t, os.WriteFile(path, []byte("[{\"address\": \"a\"},\n{\"address\": \"a\"}]"), 0o600))
+	require.NoError(t, w.Poll(t.Context()), "it may be half-written")
+	for range 2 {
+		err := w.Poll(t.Context())
+		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+		require.ErrorContains(t, err, path+":2: ")
+	}
+	assert.Len(t, router.Endpoints(), 2)
+}
+
+// A long list is checked in time linear in its length, also if only its end is refused.
+func TestALongListIsCheckedQuickly(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "servers")
+	var text strings.Builder
+	text.WriteString("[\n")
+	const n = 20_000
+	for i := range n {
+		fmt.Fprintf(&text, "{\"address\": \"10.0.0.1:%d\", \"id\": \"server-%d\"},\n", i, i)
+	}
+	text.WriteString("{\"address\": \"b\", \"id\": \"server-7\"}]\n")
+	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
+	_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+	require.EqualError(t, err, fmt.Sprintf(`%s:%d: endpick: endpoint "server-7" is listed twice`, path, n+2))
 }
