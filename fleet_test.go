@@ -84,6 +84,62 @@ func TestChangesLeaveNoGap(t *testing.T) {
 	require.NoError(t, <-done)
 }
 
+// removals is an observer of removals.
+type removals func(endpick.Ref)
+
+func (removals) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+func (f removals) EndpointRemoved(ref endpick.Ref)                 { f(ref) }
+
+// When observers hear that an endpoint is gone, no request can come to it any more: neither
+// one that looks for candidates now, nor one that has it among its candidates.
+func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
+	for name, remove := range map[string]func(*endpick.Router) error{
+		"Remove":       func(r *endpick.Router) error { return r.Remove("a") },
+		"SetEndpoints": func(r *endpick.Router) error { return r.SetEndpoints(named("b")) },
+	} {
+		var r *endpick.Router
+		choosing, choose, routed := make(chan bool), make(chan bool), make(chan endpick.Lease)
+		wait, picks, heard := false, 0, 0
+		r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+			Admitters: []endpick.Admitter{removals(func(endpick.Ref) {
+				heard++
+				left := r.AppendCandidates(nil)
+				if assert.Len(t, left, 1, name) {
+					assert.Equal(t, "b", left[0].Endpoint.ID, name)
+				}
+				choose <- true
+				l := <-routed
+				assert.Equal(t, "b", l.Endpoint().ID, name)
+				l.Done(endpick.Outcome{})
+			})},
+			Picker: pickFunc(func(_ *endpick.Request, candidates []endpick.Candidate, _ []float64) int {
+				if wait {
+					wait = false
+					choosing <- true
+					<-choose
+				}
+				if picks++; picks <= 2 {
+					return 0 // a
+				}
+				return len(candidates) - 1
+			}),
+		}})
+		open := route(t, r, endpick.Request{})
+		require.Equal(t, "a", open.Endpoint().ID)
+		wait = true
+		go func() {
+			l, err := r.Route(endpick.Request{})
+			assert.NoError(t, err)
+			routed <- l
+		}()
+		<-choosing
+		require.NoError(t, remove(r))
+		assert.Equal(t, 1, heard)
+		open.Done(endpick.Outcome{})
+		requireQuiet(t, r)
+	}
+}
+
 // The router copies what a caller owns, however it is passed.
 func TestChangesCopy(t *testing.T) {
 	for name, change := range map[string]func(*endpick.Router, endpick.Endpoint) error{

@@ -43,6 +43,22 @@ func TestExpiryHeap(t *testing.T) {
 	})
 }
 
+// An open lease does not keep the candidates among which its endpoint was chosen.
+func TestOpenLeasesKeepNoCandidates(t *testing.T) {
+	var seen int
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}, Policy: Policy{Admitters: []Admitter{candidatesSeen{&seen}}}})
+	require.NoError(t, err)
+	l, err := r.Route(Request{})
+	require.NoError(t, err)
+	require.Equal(t, 1, seen)
+	require.Nil(t, l.slot.event.Candidates)
+}
+
+type candidatesSeen struct{ n *int }
+
+func (candidatesSeen) Admit(*Request, []Candidate) error { return nil }
+func (s candidatesSeen) Routed(e *Event)                 { *s.n = len(e.Candidates) }
+
 // A closed lease keeps nothing of its caller.
 func TestClosedLeasesKeepNothing(t *testing.T) {
 	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})

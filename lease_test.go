@@ -87,6 +87,44 @@ func TestInFlight(t *testing.T) {
 	assert.Equal(t, "a", l.Endpoint().ID, "readable for ever")
 }
 
+// A prediction of the whole response says nothing about when its prefill ends.
+func TestPrefillOfAWholeResponseWithoutTTFT(t *testing.T) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+		return endpick.Prediction{Has: endpick.E2E, E2E: time.Second}
+	})}})
+	l := route(t, r, endpick.Request{InputTokens: 10})
+	c.advance(2 * time.Second)
+	assert.Equal(t, 1, status(t, r, "a").Candidate.InFlight.Prefilling)
+	l.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+}
+
+// The last token so far is that of this request, and not of one that had the lease's slot before.
+func TestLastTokens(t *testing.T) {
+	var last []time.Time
+	heard := func(e *endpick.Event) { last = append(last, e.LastTokenAt) }
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{lastTokens(heard)}}})
+	for range 2 {
+		c.advance(time.Second)
+		last = nil
+		l := route(t, r, endpick.Request{Stream: true})
+		c.advance(time.Second)
+		l.FirstToken()
+		first := c.Now()
+		c.advance(time.Second)
+		l.Done(endpick.Outcome{})
+		assert.Equal(t, []time.Time{{}, first, first}, last)
+	}
+}
+
+// lastTokens is an admitter that hears every event.
+type lastTokens func(*endpick.Event)
+
+func (lastTokens) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+func (f lastTokens) Routed(e *endpick.Event)                         { f(e) }
+func (f lastTokens) FirstToken(e *endpick.Event)                     { f(e) }
+func (f lastTokens) Done(e *endpick.Event, _ *endpick.Outcome)       { f(e) }
+
 // A response that does not stream has no first token: the predicted time counts.
 func TestPrefillEndsWhenPredicted(t *testing.T) {
 	ttft := 2 * time.Second
@@ -162,6 +200,11 @@ func TestReapingIsByInactivity(t *testing.T) {
 	// Tokens(0) keeps the lease alive.
 	c.advance(time.Minute)
 	slow.Tokens(0)
+	c.advance(time.Minute)
+	assert.Zero(t, r.Sweep(c.Now()))
+
+	// So does a first token, even a second one.
+	slow.FirstToken()
 	c.advance(time.Minute)
 	assert.Zero(t, r.Sweep(c.Now()))
 	assert.True(t, slow.Done(endpick.Outcome{}))

@@ -161,6 +161,50 @@ func TestRowsAreAsMadeAnew(t *testing.T) {
 	})
 }
 
+// A report stops counting by its own age, whichever endpoint's row was filled last: after a
+// minute, or when the clock has been set back by more than that.
+func TestEveryReportLeavesTheWindow(t *testing.T) {
+	for name, at := range map[string][3]int{
+		"old": {0, 40, 70}, "ahead": {200, 150, 120}, // seconds: a's report, b's report, and when a's has stopped to count
+	} {
+		now := time.Unix(1e9, 0)
+		var seen []Signals
+		set := func(seconds int) { now = time.Unix(1e9, 0).Add(time.Duration(seconds) * time.Second) }
+		r, err := New(Config{Clock: func() time.Time { return now }, Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}}, Policy: Policy{
+			Matcher: matcherFunc(func(candidates []Candidate) {
+				seen = nil
+				for i := range candidates {
+					seen = append(seen, candidates[i].Reported)
+				}
+			}),
+		}})
+		require.NoError(t, err)
+		full := Load{Running: 1, KVUsage: 0.5}
+		look := func() {
+			l, err := r.Route(Request{})
+			require.NoError(t, err)
+			l.Done(Outcome{})
+		}
+		set(at[0])
+		require.NoError(t, r.Report("b", full))
+		look()
+		require.NoError(t, r.Report("a", full))
+		look() // a's row is filled alone, later than b's
+		require.Equal(t, []Signals{allSignals, allSignals}, seen, name)
+		set(at[1])
+		require.NoError(t, r.Report("b", full))
+		look() // and now b's
+		require.Equal(t, []Signals{allSignals, allSignals}, seen, name)
+		set(at[2])
+		look()
+		require.Equal(t, []Signals{0, allSignals}, seen, name)
+	}
+}
+
+type matcherFunc func([]Candidate)
+
+func (f matcherFunc) Match(_ *Request, candidates []Candidate) { f(candidates) }
+
 // Rows that filters have moved are moved back, and only those of changed endpoints are
 // refilled, whether or not an endpoint's index is its slot.
 func TestRowsGoBackToTheirPlaces(t *testing.T) {
