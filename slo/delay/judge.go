@@ -35,7 +35,6 @@ type turn struct {
 	id    uint8 // of the variant, in Marginal.variants
 	load  load
 	rates rates
-	rest  rest // as on the candidate before
 }
 
 // judge begins a request.

@@ -48,6 +48,7 @@ type rates struct {
 	batch, context  float64
 	blocked         float64 // of waiting for the whole memory
 	slowdown        float64
+	crowd, again    float64 // how much a delay counts: of each request there, and of who comes back for what is evicted
 	waiting, stands float64 // per request: tokens to compute if it waits, and tokens in memory
 }
 
@@ -65,29 +66,10 @@ func (j *judge) ratesOf(t *turn) rates {
 	if without&Room == 0 {
 		r.blocked = float64(j.weight * k.each[blocked] * k.decoding.or(0))
 	}
-	return r
-}
-
-// rest is what it costs to compute the rest of the prompt where its beginning is held, on
-// servers of a variant, in milliseconds.
-type rest struct {
-	held    int     // tokens of the beginning
-	fresh   float64 // tokens of the rest
-	wait    float64 // the request's own
-	delay   float64 // of each request there
-	evicted float64 // of each request there, by those who come back for what the rest evicts
-	again   float64 // of those
-}
-
-func (j *judge) restOf(r *rates, held int) rest {
-	fresh, pair := compute(j.req, held)
-	took := r.token*fresh + r.pair*pair
-	p := rest{held: held, fresh: fresh, wait: j.weight * took}
-	if j.m.config.Without&Prefill == 0 {
-		again := j.worth * fresh
-		p.delay, p.evicted, p.again = took*j.echo, again*j.echo, again*j.weight
+	if without&Prefill == 0 {
+		r.crowd, r.again = j.echo, j.weight
 	}
-	return p
+	return r
 }
 
 // survey looks at all candidates for what the cost of each depends on: the mean load of its
@@ -130,10 +112,8 @@ func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
 		}
 	}
 	j.begin(c.Endpoint.Variant)
-	t := j.turn
-	t.id, t.rates = id, j.ratesOf(t)
-	t.rest = j.restOf(&t.rates, 0)
-	return t
+	j.turn.id, j.turn.rates = id, j.ratesOf(j.turn)
+	return j.turn
 }
 
 // possible is a candidate that may be the best.
@@ -188,15 +168,11 @@ func (j *judge) limit(cost float64) float64 {
 // bound returns a lower bound of a candidate's cost, or only a part of it if that is above the
 // limit.
 func (j *judge) bound(c *endpick.Candidate, g *glance, t *turn, limit float64) float64 {
-	r, p := &t.rates, &t.rest
-	if p.held != c.PrefixTokens { // neighbours are often alike
-		*p = j.restOf(r, c.PrefixTokens)
-	}
-	mine, wait := p.fresh, p.wait
+	r := &t.rates
+	fresh, pair := compute(j.req, c.PrefixTokens)
+	mine, minePair := fresh, pair
 	if c.EvictedTokens > 0 {
-		var pair float64
-		mine, pair = compute(j.req, c.CachedTokens())
-		wait = j.weight * (r.token*mine + r.pair*pair)
+		mine, minePair = compute(j.req, c.CachedTokens())
 	}
 	batch, held := c.BatchSize(), r.stands
 	if n := c.InFlight.Requests; n > 0 {
@@ -208,14 +184,14 @@ func (j *judge) bound(c *endpick.Candidate, g *glance, t *turn, limit float64) f
 	}
 	step := r.batch + r.context*held
 	those := min(t.batch+t.lasting*(batch-t.batch), g.places-1)
-	least := r.base + wait + j.weight*(r.token*queued+r.pair*g.pairs+firstSteps*min(batch, g.places)*step) +
+	least := r.base + j.weight*(r.token*(mine+queued)+r.pair*(minePair+g.pairs)+firstSteps*min(batch, g.places)*step) +
 		those*(j.output*step+r.slowdown)
 	special := g.special(j.now)
 	if least > limit && !special {
 		return least
 	}
-	own := j.copies.own(c, p.fresh)
-	least += p.delay * own * batch
+	own := j.copies.own(c, fresh)
+	least += (r.token*fresh + r.pair*pair) * own * batch * r.crowd
 	if missing := g.missing(c, mine+queued, batch); missing > 0 {
 		least += r.blocked * missing
 	}
@@ -223,7 +199,7 @@ func (j *judge) bound(c *endpick.Candidate, g *glance, t *turn, limit float64) f
 		pace, silent := j.special(c)
 		least = least*pace + j.weight*silent
 	}
-	return least + own*(p.evicted*batch+p.again)
+	return least + j.worth*fresh*own*(batch*r.crowd+r.again)
 }
 
 // missing is the share of memory, or of places in the batch, that is lacking; see wait.
