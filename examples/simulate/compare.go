@@ -5,7 +5,6 @@ import (
 	"io"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -106,15 +105,9 @@ func (o *options) config(c cell) (sim.Config, error) {
 	cfg.Seed, cfg.Fitness = c.seed, o.fitness
 	cfg.ReportInterval = o.interval
 	cfg.PromptsOnly = o.prompts
-	cfg.Routers = o.routers
-	if o.share != "none" {
-		cfg.Sharing = &sim.Sharing{Delay: o.shareDelay, LoadOnly: o.share == "load"}
-	}
-	if strings.HasSuffix(c.policy, listening) {
-		cfg.Events = &o.events
-	}
+	cfg.Routers, cfg.Sharing = o.routers, sharing(o.share, o.shareDelay)
 	cfg.Pooled = c.sweep.ofAgents()
-	return cfg, nil
+	return cfg, configure(&cfg, c.policy, o.events)
 }
 
 // run makes all runs, in parallel unless there is -timing, and returns their

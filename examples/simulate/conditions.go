@@ -9,20 +9,26 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/sim"
 	"github.com/endpick/endpick/slo/delay"
 )
 
-// conditions are impairments of a policy for an ablation. They follow its name:
-// marginal-delay+noise=0.2+reports=1s.
+// conditions are what a policy is run under. They follow its name:
+// marginal-delay+noise=0.2+reports=1s, lmetric+routers=4+share=index+delay=50ms.
 type conditions struct {
 	noise   float64       // standard deviation of a relative error of each prediction
 	length  float64       // factor on the predicted time of decoding, as if responses were that much longer; 0: none
-	reports time.Duration // interval of the engines' reports; 0: fresh
+	reports time.Duration // interval of the engines' reports; 0: not given
+	routers int           // in front of the fleet; 0: not given
+	share   string        // what they tell each other, as -share says; empty: not given
+	delay   time.Duration // of what they tell each other
+	late    time.Duration // delay of the engines' events, for +events
+	lost    float64       // share of batches of events that are lost
 }
 
 // conditionsOf splits a policy's name from its conditions.
 func conditionsOf(name string) (string, conditions, error) {
-	var c conditions
+	c := conditions{delay: shareDelay}
 	parts := strings.Split(name, "+")
 	rest := parts[:1]
 	for _, part := range parts[1:] {
@@ -43,14 +49,75 @@ func conditionsOf(name string) (string, conditions, error) {
 			if c.reports, err = time.ParseDuration(value); err == nil && !(c.reports > 0 && c.reports <= time.Hour) {
 				err = fmt.Errorf("is not within (0, 1h]")
 			}
+		case "routers":
+			if c.routers, err = strconv.Atoi(value); err == nil && c.routers < 1 {
+				err = fmt.Errorf("is less than one")
+			}
+		case "share":
+			if c.share, err = value, nil; !slices.Contains(shares, value) {
+				err = fmt.Errorf("is none of %s", strings.Join(shares, ", "))
+			}
+		case "delay":
+			c.delay, err = waiting(value)
+		case "late":
+			c.late, err = waiting(value)
+		case "lost":
+			c.lost = number
+			if err == nil && !(number > 0 && number < 1) {
+				err = fmt.Errorf("is not within (0, 1)")
+			}
 		default:
 			rest, err = append(rest, part), nil
 		}
 		if err != nil {
-			return "", c, usage("%s: +%s=%s: %v (want a number, or a duration for reports)", parts[0], key, value, err)
+			return "", c, usage("%s: +%s=%s: %v (want a number, or a duration for reports, delay and late)", parts[0], key, value, err)
 		}
 	}
 	return strings.Join(rest, "+"), c, nil
+}
+
+// waiting parses a time that something takes to arrive.
+func waiting(s string) (time.Duration, error) {
+	d, err := time.ParseDuration(s)
+	if err == nil && !(d >= 0 && d <= time.Hour) {
+		err = fmt.Errorf("is not within [0, 1h]")
+	}
+	return d, err
+}
+
+// configure applies the conditions in a policy's name to a simulation. Events are those of
+// policies with +events.
+func configure(config *sim.Config, policy string, events sim.Events) error {
+	plain, c, err := conditionsOf(policy)
+	if err != nil {
+		return err
+	}
+	if strings.HasSuffix(plain, listening) {
+		events.Delay, events.Loss = max(events.Delay, c.late), max(events.Loss, c.lost)
+		config.Events = &events
+	}
+	if c.reports > 0 {
+		config.ReportInterval = c.reports
+	}
+	if c.routers > 0 {
+		config.Routers = c.routers
+	}
+	if c.share != "" {
+		config.Sharing = sharing(c.share, c.delay)
+	}
+	return nil
+}
+
+// shares are what routers may tell each other, and shareDelay how long that takes by default.
+var shares = []string{"none", "load", "index"}
+
+const shareDelay = 5 * time.Millisecond
+
+func sharing(what string, delay time.Duration) *sim.Sharing {
+	if what == "none" {
+		return nil
+	}
+	return &sim.Sharing{Delay: delay, LoadOnly: what == "load"}
 }
 
 // apply inserts the conditions between the policy's predictor and its users.

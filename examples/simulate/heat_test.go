@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -54,8 +55,14 @@ func TestConditions(t *testing.T) {
 	rest, c, err := conditionsOf("predicted-latency:no-gate+noise=0.2+events+length=3+reports=50ms")
 	require.NoError(t, err)
 	assert.Equal(t, "predicted-latency:no-gate+events", rest)
-	assert.Equal(t, conditions{noise: 0.2, length: 3, reports: 50 * time.Millisecond}, c)
-	for _, bad := range []string{"a+noise", "a+noise=1", "a+noise=0", "a+length=-1", "a+length=x", "a+reports=0s", "a+reports=5"} {
+	assert.Equal(t, conditions{noise: 0.2, length: 3, reports: 50 * time.Millisecond, delay: shareDelay}, c)
+	rest, c, err = conditionsOf("lmetric+events+routers=4+share=index+delay=0s+late=1s+lost=0.01")
+	require.NoError(t, err)
+	assert.Equal(t, "lmetric+events", rest)
+	assert.Equal(t, conditions{routers: 4, share: "index", late: time.Second, lost: 0.01}, c)
+	for _, bad := range []string{"a+noise", "a+noise=1", "a+noise=0", "a+length=-1", "a+length=x", "a+reports=0s", "a+reports=5",
+		"a+routers=0", "a+routers=x", "a+share=all", "a+share", "a+delay=-1s", "a+delay=1", "a+late=2h", "a+lost=1", "a+lost=0", "a+lost=x",
+	} {
 		_, _, err := conditionsOf(bad)
 		assert.ErrorContains(t, err, "a: +", bad)
 	}
@@ -122,4 +129,30 @@ func TestOracle(t *testing.T) {
 	var stderr bytes.Buffer
 	assert.Equal(t, 2, run([]string{"oracle", "-requests", "5"}, &bytes.Buffer{}, &stderr))
 	assert.Contains(t, stderr.String(), "-requests 5 is not within")
+}
+
+// A condition in a policy's name does what the flag does for all policies.
+func TestConditionsAreFlags(t *testing.T) {
+	run := func(policy string, flags ...string) string {
+		page := simulate(t, with([]string{"-workload", "C", "-rate", "5", "-endpoints", "3", "-requests", "150", "-format", "json", "-policies", policy}, flags...)...)
+		return strings.Replace(page, strconv.Quote(policy), `""`, 1)
+	}
+	seen := map[string]string{}
+	for _, tc := range []struct {
+		policy, conditions string
+		flags              []string
+	}{
+		{"lmetric", "+routers=3", []string{"-routers", "3"}},
+		{"lmetric", "+reports=2s", []string{"-report-interval", "2s"}},
+		{"lmetric", "+routers=3+share=load", []string{"-routers", "3", "-share", "load"}},
+		{"lmetric", "+routers=3+share=index+delay=700ms", []string{"-routers", "3", "-share", "index", "-share-delay", "700ms"}},
+		{"lmetric+events", "+routers=3", []string{"-routers", "3"}},
+		{"lmetric+events", "+routers=3+late=3s", []string{"-routers", "3", "-events-delay", "3s"}},
+		{"lmetric+events", "+routers=3+lost=0.01", []string{"-routers", "3", "-events-loss", "0.01"}},
+	} {
+		page := run(tc.policy + tc.conditions)
+		assert.Equal(t, run(tc.policy, tc.flags...), page, tc.conditions)
+		assert.Empty(t, seen[page], "%s is the same without %s", tc.conditions, seen[page])
+		seen[page] = tc.policy + tc.conditions
+	}
 }

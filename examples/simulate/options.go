@@ -65,7 +65,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most, and +events after them to use the engines' KV-cache events: "+preset.Usage())
+	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most, and after them +events to use the engines' KV-cache events, and conditions such as +routers=4, +share=index, +delay=50ms, +reports=1s, +late=1s or +lost=0.01 (of events): "+preset.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
@@ -79,7 +79,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.BoolVar(&o.prompts, "prompts-only", false, "don't tell routers what responses append to conversations")
 	flags.IntVar(&o.routers, "routers", 1, "`number` of routers in front of the servers, each with an index of its own; requests go to them in turn")
 	flags.StringVar(&o.share, "share", "none", "`what` routers tell each other about their requests: none, load, or index (load, and which blocks they have sent where)")
-	flags.DurationVar(&o.shareDelay, "share-delay", 5*time.Millisecond, "`time` that this takes from one router to another")
+	flags.DurationVar(&o.shareDelay, "share-delay", shareDelay, "`time` that this takes from one router to another")
 	flags.DurationVar(&o.events.Delay, "events-delay", 0, "`time` that the engines' KV-cache events take to reach routers, for policies with +events after their name")
 	flags.Float64Var(&o.events.Loss, "events-loss", 0, "`share` of the batches of events, in [0, 1), that is lost for good")
 	seeds := listOf(readSeed, uint64(1))
@@ -112,8 +112,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-requests and -duration can't both be given")
 	case !slices.Contains([]string{"table", "overview", "json", "html"}, o.format):
 		return nil, usage("-format %q is unknown (known: table, overview, json, html)", o.format)
-	case !slices.Contains([]string{"none", "load", "index"}, o.share):
-		return nil, usage("-share %q is unknown (known: none, load, index)", o.share)
+	case !slices.Contains(shares, o.share):
+		return nil, usage("-share %q is unknown (known: %s)", o.share, strings.Join(shares, ", "))
 	case o.timing && o.format != "json":
 		return nil, usage("-timing is for -format json")
 	case given["fitness"] && o.format != "json":

@@ -342,13 +342,11 @@ func (t *tournament) run(s *score) error {
 	if err != nil {
 		return err
 	}
-	_, under, err := conditionsOf(s.Policy)
-	if err != nil {
-		return err
-	}
 	config := sim.Config{
-		Fleet: fleet, Workload: work, Seed: s.Seed, ReportInterval: under.reports,
-		Router: func() (endpick.Config, error) { return newPolicy(s.Policy) },
+		Fleet: fleet, Workload: work, Seed: s.Seed, Router: func() (endpick.Config, error) { return newPolicy(s.Policy) },
+	}
+	if err := configure(&config, s.Policy, sim.Events{}); err != nil {
+		return err
 	}
 	if c.config != nil {
 		c.config(&config)
