@@ -486,3 +486,23 @@ func TestABatchIsTakenInOnce(t *testing.T) {
 	require.EqualValues(t, 9, s.stats.Batches)
 	require.Zero(t, s.stats.Restarts)
 }
+
+// A Dial that panics ends neither Run nor the process: it is a connection that can't be made.
+func TestADialThatPanicsIsAnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		sub, err := New(Config{Events: "e:1", Sink: &resets{start: time.Now()}, Dial: func(context.Context, string, string) (net.Conn, error) {
+			attempts++
+			panic("boom")
+		}})
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { _ = sub.Run(ctx) })
+		time.Sleep(time.Second)
+		require.Equal(t, 4, attempts, "at 0, 100, 300 and 700 ms")
+		require.EqualError(t, sub.Stats().Err, "kvevents: Config.Dial panicked: boom")
+		cancel()
+		run.Wait()
+	})
+}

@@ -248,9 +248,19 @@ func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err er
 	}
 }
 
+// dial calls Config.Dial, in a goroutine where its panic would end the process.
+func (s *Subscriber) dial(ctx context.Context, address string) (c net.Conn, err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			c, err = nil, fmt.Errorf("kvevents: Config.Dial panicked: %v", v)
+		}
+	}()
+	return s.config.Dial(ctx, "tcp", address)
+}
+
 // connect makes a connection that is closed when the context or done ends.
 func (s *Subscriber) connect(ctx context.Context, address, own string, peers ...string) (*conn, func(), error) {
-	c, err := s.config.Dial(ctx, "tcp", address)
+	c, err := s.dial(ctx, address)
 	if err != nil {
 		return nil, nil, err
 	}
