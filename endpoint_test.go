@@ -229,6 +229,11 @@ func TestBrokenSignals(t *testing.T) {
 	require.ErrorAs(t, r.Report("a", endpick.Load{KVUsage: nan}), &bad)
 	assert.Equal(t, "KV usage", bad.Signal)
 	assert.Equal(t, 0.5, status(t, r, "a").Candidate.KVUsage)
+	route(t, r, endpick.Request{})
+	require.NoError(t, r.Remove("a"))
+	gone := r.Endpoints()[0]
+	assert.True(t, gone.Removed)
+	assert.Zero(t, gone.Candidate.KVUsage, "with nobody to compare it with")
 }
 
 func TestEndpointValidation(t *testing.T) {

@@ -205,6 +205,10 @@ func TestAppendCandidates(t *testing.T) {
 	assert.Equal(t, 0.25, kept[2].KVUsage)
 	assert.Equal(t, 7, kept[2].InFlight.PrefillTokens)
 	l.Done(endpick.Outcome{})
+	kept[0].Prediction, kept[0].PrefixTokens = endpick.Prediction{Has: endpick.TTFT, TTFT: 1}, 5
+	kept = r.AppendCandidates(kept[:0])
+	assert.Zero(t, kept[0].Prediction, "whatever dst held")
+	assert.Zero(t, kept[0].PrefixTokens)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { kept = r.AppendCandidates(kept[:0]) }))
 }
 

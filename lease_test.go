@@ -99,6 +99,16 @@ func TestPrefillOfAWholeResponseWithoutTTFT(t *testing.T) {
 	requireQuiet(t, r)
 }
 
+// Whoever looks at the fleet sees that prefills have ended, although nothing has been routed since.
+func TestPrefillsEndForThoseWhoLook(t *testing.T) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+		return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+	})}})
+	route(t, r, endpick.Request{InputTokens: 10})
+	c.advance(2 * time.Second)
+	assert.Zero(t, r.AppendCandidates(nil)[0].InFlight.Prefilling)
+}
+
 // The last token so far is that of this request, and not of one that had the lease's slot before.
 func TestLastTokens(t *testing.T) {
 	var last []time.Time

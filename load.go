@@ -92,7 +92,7 @@ func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 		rep.kvUsage = l.KVUsage
 	}
 	rep.requests, rep.prefilling = mark.requests, mark.prefilling
-	if came := now.requests - mark.requests; came != 0 && rep.reported&(WaitingSignal|RunningSignal) != 0 {
+	if came := now.requests - mark.requests; came != 0 {
 		counted := min(max(rep.waiting+rep.running, float64(min(mark.requests, now.requests))), float64(max(mark.requests, now.requests)))
 		rep.requests = int32(counted)
 		rep.prefilling += int32(math.Round(float64(now.prefilling-mark.prefilling) * float64(rep.requests-mark.requests) / float64(came)))

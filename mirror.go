@@ -46,7 +46,7 @@ func (r *Router) mirrored(d *decision) (m member, chosen int, err error) {
 	if r.gather(d) == nil {
 		for i := range d.candidates {
 			if d.candidates[i].Endpoint.ID == d.req.MirrorOf {
-				return d.memberOf(i), i, nil
+				return d.pool[i], i, nil
 			}
 		}
 	}

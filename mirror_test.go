@@ -111,6 +111,16 @@ func TestMirrorTimes(t *testing.T) {
 	}
 }
 
+// The other router's times say when the last token came, too, if nobody has reported a token here.
+func TestMirrorOfWhichNothingWasHeard(t *testing.T) {
+	o := &observing{}
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{o}}})
+	lease := route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 10, Stream: true})
+	c.advance(9 * time.Second)
+	lease.Done(endpick.Outcome{Took: 5 * time.Second, TTFT: time.Second, OutputTokens: 9})
+	assert.Equal(t, []time.Duration{time.Second, 500 * time.Millisecond}, []time.Duration{o.ttft, o.tpot})
+}
+
 // observing is a witness that only observes.
 type observing struct{ witness }
 

@@ -200,7 +200,7 @@ func (d *decision) grow(n int) {
 func (d *decision) forget() {
 	d.req = Request{}
 	d.pool = nil
-	d.excluded, d.avoided, d.cuts = 0, 0, d.cuts[:0]
+	d.excluded, d.avoided = 0, 0
 }
 
 func (d *decision) memberOf(chosen int) member {

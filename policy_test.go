@@ -76,6 +76,28 @@ func TestCombinedScore(t *testing.T) {
 	}
 }
 
+// What a scorer does not write is 0, and not what another has written or was written for
+// another request.
+func TestScoresThatAreNotWritten(t *testing.T) {
+	full := scoreFunc(func(*endpick.Request, *endpick.Candidate) float64 { return 1 })
+	for _, p := range []endpick.Policy{
+		{Scorers: []endpick.Weighted{{Scorer: full, Weight: 1}, {Scorer: silent{}, Weight: 1}}},
+		{Scorers: []endpick.Weighted{{Scorer: silent{}, Weight: 1}, {Scorer: full, Weight: 1}}},
+	} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: p})
+		for range 2 {
+			var receipt endpick.Receipt
+			route(t, r, endpick.Request{Receipt: &receipt})
+			assert.Equal(t, 0.5, receipt.Verdicts[0].Score)
+		}
+	}
+}
+
+// silent is a scorer that writes nothing.
+type silent struct{}
+
+func (silent) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+
 func TestKeep(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(0, 20).Draw(t, "n")

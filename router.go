@@ -217,6 +217,5 @@ func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }
 // returns how many there were. Each Route does this for a few leases; a host
 // that is idle for long periods may call Sweep now and then.
 func (r *Router) Sweep(now time.Time) int {
-	r.leases.expire(now)
 	return r.leases.reap(now, math.MaxInt)
 }

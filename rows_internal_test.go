@@ -201,6 +201,29 @@ func TestEveryReportLeavesTheWindow(t *testing.T) {
 	}
 }
 
+// A filter that overwrites candidates, instead of moving them, spoils no later decision.
+func TestFiltersThatOverwrite(t *testing.T) {
+	var seen []Candidate
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Policy: Policy{
+		Matcher: matcherFunc(func(candidates []Candidate) { seen = slices.Clone(candidates) }), Filters: []Filter{lastOnly{}},
+	}})
+	require.NoError(t, err)
+	for n := range 3 {
+		_, err := r.Route(Request{})
+		require.NoError(t, err)
+		for i, id := range []string{"a", "b", "c"} {
+			require.Equal(t, id, seen[i].Endpoint.ID)
+			require.Equal(t, n*(i/2), seen[i].InFlight.Requests)
+		}
+	}
+}
+
+type lastOnly struct{}
+
+func (lastOnly) Filter(_ *Request, candidates []Candidate) []Candidate {
+	return append(candidates[:0], candidates[len(candidates)-1])
+}
+
 type matcherFunc func([]Candidate)
 
 func (f matcherFunc) Match(_ *Request, candidates []Candidate) { f(candidates) }

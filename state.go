@@ -158,11 +158,8 @@ func fillAbsent(candidates []Candidate) {
 func (c *Candidate) foreign() (waiting, running float64) {
 	waiting = max(c.Waiting-float64(c.InFlight.Prefilling), 0)
 	running = max(c.Running-float64(c.InFlight.Requests-c.InFlight.Prefilling), 0)
-	if c.Reported&WaitingSignal != 0 && c.Reported&RunningSignal != 0 {
-		most := max(c.BatchSize()-float64(c.InFlight.Requests), 0)
-		waiting, running = min(waiting, most), min(running, most)
-	}
-	return waiting, running
+	most := max(c.BatchSize()-float64(c.InFlight.Requests), 0)
+	return min(waiting, most), min(running, most)
 }
 
 // mean is a mean of non-negative values. It carries the rounding error of each
