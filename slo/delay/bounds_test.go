@@ -154,6 +154,13 @@ func TestFilterAmongMany(t *testing.T) {
 			all, dst := slices.Clone(cs), make([]float64, len(cs))
 			w.m.Predict(&req, all)
 			w.m.costs(&req, all, dst)
+			j := w.m.judge(&req, all)
+			for i := range all {
+				var alone Cost
+				j.of(&all[i], &alone)
+				require.Equal(t, alone.Sum(), dst[i])
+			}
+			j.end()
 			for i, c := range all {
 				cost[c.Ref], least = dst[i], min(least, dst[i])
 			}

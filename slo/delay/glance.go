@@ -36,6 +36,16 @@ func (g *glance) account(e *endpoint) {
 	}
 }
 
+// glanceAt returns the glance of a candidate, or nil.
+func glanceAt(glances []glance, c *endpick.Candidate) *glance {
+	if int64(c.Ref.Slot) < int64(len(glances)) {
+		if g := &glances[c.Ref.Slot]; g.ref == c.Ref && g.endpoint == c.Endpoint {
+			return g
+		}
+	}
+	return nil
+}
+
 // noted updates the glance of an endpoint from its account; m.mu is held.
 func (m *Marginal) noted(ref endpick.Ref, e *endpoint) {
 	if int64(ref.Slot) < int64(len(m.glances)) && m.glances[ref.Slot].ref == ref {

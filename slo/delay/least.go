@@ -82,11 +82,8 @@ func (j *judge) survey() bool {
 	at := 0
 	for i := range candidates {
 		c := &candidates[i]
-		if int64(c.Ref.Slot) >= int64(len(glances)) {
-			return false
-		}
-		g := &glances[c.Ref.Slot]
-		if g.ref != c.Ref || g.endpoint != c.Endpoint {
+		g := glanceAt(glances, c)
+		if g == nil {
 			return false
 		}
 		if t == nil || t.id != g.variant || g.variant == 0 {
@@ -118,9 +115,10 @@ func (j *judge) turnOf(id uint8, c *endpick.Candidate) *turn {
 
 // possible is a candidate that may be the best.
 type possible struct {
-	at    int     // its index
-	least float64 // lower bound of its cost
-	cost  float64 // NaN if not computed
+	at     int     // its index
+	least  float64 // lower bound of its cost
+	cost   float64 // NaN if not known
+	copied bool    // from a candidate that is alike
 }
 
 // early is how many candidates are listed before the cost of the likeliest of them is computed, so
@@ -235,8 +233,8 @@ func (j *judge) best(last *possible) []endpick.Candidate {
 		p := &j.possible[i]
 		switch {
 		case !math.IsNaN(p.cost) || p.least > limit:
-		case j.alike(p, last):
-			p.cost = last.cost
+		case p.least == last.least && j.alike(&j.candidates[p.at], &j.candidates[last.at]):
+			p.cost, p.copied = last.cost, true
 			j.candidates[p.at].Prediction = j.candidates[last.at].Prediction
 		default:
 			j.cost(p)
@@ -249,9 +247,8 @@ func (j *judge) best(last *possible) []endpick.Candidate {
 	if !finite(least) {
 		return j.candidates
 	}
-	n := 0
-	for i := range j.possible {
-		p := &j.possible[i]
+	n, computed := 0, j.possible[:0]
+	for _, p := range j.possible {
 		if math.IsNaN(p.cost) {
 			continue // nor predicted
 		}
@@ -263,10 +260,13 @@ func (j *judge) best(last *possible) []endpick.Candidate {
 		if p.at != n {
 			*c, j.candidates[n] = j.candidates[n], *c
 		}
+		if !p.copied {
+			computed = append(computed, possible{at: n})
+		}
 		n++
 	}
 	all, left := j.candidates, j.candidates[:n]
-	if n > 1 && !j.equals(left) {
+	if n > 1 && !j.equals(left, computed) {
 		return all
 	}
 	return left
@@ -283,15 +283,15 @@ func (j *judge) cost(p *possible) float64 {
 	return p.cost
 }
 
-// alike reports whether two candidates are in the same state, and so cost the same.
-func (j *judge) alike(p, q *possible) bool {
-	c, d := &j.candidates[p.at], &j.candidates[q.at]
-	if p.least != q.least || c.PrefixTokens != d.PrefixTokens || c.EvictedTokens != d.EvictedTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
+// alike reports whether two candidates are in the same state, and so cost the same. If one has no
+// glance, that is not known.
+func (j *judge) alike(c, d *endpick.Candidate) bool {
+	if c.PrefixTokens != d.PrefixTokens || c.EvictedTokens != d.EvictedTokens || c.Waiting != d.Waiting || c.Running != d.Running ||
 		c.InFlight != d.InFlight {
 		return false
 	}
-	g, h := &j.m.glances[c.Ref.Slot], &j.m.glances[d.Ref.Slot]
-	if g.perToken > 0 && (c.KVUsage != d.KVUsage || c.Reported != d.Reported) {
+	g, h := glanceAt(j.m.glances, c), glanceAt(j.m.glances, d)
+	if g == nil || h == nil || g.perToken > 0 && (c.KVUsage != d.KVUsage || c.Reported != d.Reported) {
 		return false
 	}
 	return g.variant == h.variant && g.variant != 0 && g.pairs == h.pairs && g.perToken == h.perToken && g.places == h.places &&
@@ -299,16 +299,17 @@ func (j *judge) alike(p, q *possible) bool {
 }
 
 // equals reports whether candidates of equal cost would also be equal if Score saw no
-// others, and so another mean load.
-func (j *judge) equals(left []endpick.Candidate) bool {
+// others, and so another mean load. Only the computed ones can differ; the others are each like
+// one of them.
+func (j *judge) equals(left []endpick.Candidate, computed []possible) bool {
 	for i := range j.turns {
 		j.turns[i].batch = average(left, j.turns[i].variant)
 	}
 	j.copy(left)
 	var first, cost Cost
-	j.of(&left[0], &first)
-	for i := 1; i < len(left); i++ {
-		if j.of(&left[i], &cost); cost.Sum() != first.Sum() {
+	j.of(&left[computed[0].at], &first)
+	for _, p := range computed[1:] {
+		if j.of(&left[p.at], &cost); cost.Sum() != first.Sum() {
 			return false
 		}
 	}

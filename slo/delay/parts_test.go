@@ -361,7 +361,7 @@ func TestWhoIsAlike(t *testing.T) {
 		j := m.judge(&req, cs)
 		defer j.end()
 		require.True(t, j.survey())
-		return j.alike(&possible{at: 0}, &possible{at: 1}) // with bounds that are equal by chance
+		return j.alike(&cs[0], &cs[1])
 	}
 	assert.True(t, alike(plain(), plain()))
 	for name, change := range map[string]func(s *stand){
@@ -389,6 +389,55 @@ func TestWhoIsAlike(t *testing.T) {
 	strange := plain()
 	strange.c.Endpoint.Variant = string(make([]byte, maxName+1))
 	assert.False(t, alike(strange, strange), "two kinds that have no place may be two")
+
+	m := fresh(t, 0)
+	cs := matched(0, 0)
+	j := m.judge(&asked, cs)
+	assert.False(t, j.alike(&cs[0], &cs[1]), "without a glance")
+	j.end()
+	m.meet(cs)
+	j = m.judge(&asked, cs)
+	defer j.end()
+	assert.True(t, j.alike(&cs[0], &cs[1]))
+	was := cs[1]
+	cs[1].Ref.Generation = 2
+	assert.False(t, j.alike(&cs[0], &cs[1]), "in a slot that was another's")
+	cs[1] = was
+	cs[1].Endpoint = &endpick.Endpoint{ID: "b"}
+	assert.False(t, j.alike(&cs[0], &cs[1]), "with a new description")
+}
+
+// Candidates in the same state cost the same unless another Predictor tells them apart.
+func TestCostsOfTheAlike(t *testing.T) {
+	m := fresh(t, 0)
+	cs := matched(0, 0, 0)
+	cs[2].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+	m.meet(cs)
+	dst := make([]float64, len(cs))
+	assert.Less(t, m.costs(&asked, cs, dst), 1e6)
+	assert.Equal(t, dst[0], dst[1])
+	assert.NotEqual(t, dst[1], dst[2])
+}
+
+// The first candidate has the mean load of four requests. The second is full with five, of which
+// four would decode beside this one: that is the same, and one more waits three tokens longer for
+// its first token, but has three tokens less to compute. Without the third candidate the mean would
+// be six, and they would not cost the same: so all are left.
+func TestFilterKeepsTies(t *testing.T) {
+	m := fresh(t, allTerms&^Horizon)
+	m.common.each = amounts{tokens: 1, batches: 2}
+	cs := matched(0, 3, 0)
+	cs[0].Running = 4
+	cs[1].Running, cs[1].Endpoint.MaxSequences = 8, 5
+	cs[2].InFlight.PrefillTokens = 10_000
+	req := endpick.Request{Model: "m", InputTokens: 1000, Stream: true}.At(time.Unix(1e9, 0), 1, 1)
+	dst := make([]float64, len(cs))
+	assert.Equal(t, 1000+1.5*4*2+300*5*2, m.costs(&req, cs, dst))
+	assert.Equal(t, dst[0], dst[1])
+	assert.Greater(t, dst[2], dst[1])
+	assert.Len(t, m.Filter(&req, cs), 3)
+	m.costs(&req, cs[:2], dst[:2])
+	assert.Greater(t, dst[0], dst[1])
 }
 
 func paced(e *endpoint, at int64) {

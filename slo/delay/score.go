@@ -166,7 +166,12 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 	least := math.Inf(1)
 	var cost Cost
 	for i := range candidates {
-		j.of(&candidates[i], &cost)
+		c := &candidates[i]
+		if i > 0 && c.Prediction == candidates[i-1].Prediction && j.alike(c, &candidates[i-1]) {
+			dst[i] = dst[i-1]
+			continue
+		}
+		j.of(c, &cost)
 		dst[i] = cost.Sum()
 		if dst[i] < least {
 			least = dst[i]
