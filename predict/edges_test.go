@@ -89,6 +89,45 @@ func TestWhatAResponseTeaches(t *testing.T) {
 	}
 }
 
+// The first token of a request that was then canceled teaches, although its model had no place
+// when it came.
+func TestAFirstTokenBeforeItsModel(t *testing.T) {
+	w := newWorld(t, synchronous())
+	c := w.candidate("", 0)
+	first := w.route(w.request(), &c)
+	w.after(first, 100)
+	first.FirstTokenAt = first.Now
+	w.latency.FirstToken(first)
+	w.finish(w.request(), c) // which gives the model its place
+	labels := w.labels()
+	first.Now, first.OutputTokens = w.now, 1
+	w.latency.Done(first, &endpick.Outcome{Status: endpick.Canceled})
+	labels[ttft]++
+	require.Equal(t, labels, w.labels())
+}
+
+// How long an overdue request has waited counts relative to the pace that its endpoint has now.
+func TestOverdueAtThePaceOfItsEndpoint(t *testing.T) {
+	w := newWorld(t, synchronous())
+	for range 300 {
+		w.finish(w.request(), w.candidate("", 0))
+	}
+	c := w.candidate("", 0)
+	p := w.predict(w.request(), &c)
+	e := w.route(w.request(), &c)
+	state := w.latency.states.Find(c.Ref)
+	state.pace = pace.Pace{}
+	for range 50 {
+		state.pace.Add(nanoseconds(e.RoutedAt), 3, 0.1)
+	}
+	part := state.pace.Factor(nanoseconds(e.RoutedAt)) // does not fade while the request waits
+	require.Greater(t, part, 2.0)
+	var waited []float64
+	w.latency.overdue((*w.latency.models.Load())["m"], ttft, e.RoutedAt.Add(2*p.TTFT), func(_ []float64, atLeast float64) { waited = append(waited, atLeast) })
+	require.Len(t, waited, 1)
+	require.InEpsilon(t, inMilliseconds(2*p.TTFT)/part, waited[0], 0.01)
+}
+
 // An overdue request is overdue in the latency that it waits for.
 func TestOverdueByWhatIsAwaited(t *testing.T) {
 	w := newWorld(t, synchronous())

@@ -113,6 +113,8 @@ func TestFeaturesByHand(t *testing.T) {
 	assert.Equal(t, learn.Features{
 		KVUsage: 0.25, InputTokens: 1000, Waiting: 3, Running: 5, PrefixShare: 0.5, PrefillTokens: 700, ResidentTokens: 9000, ExpectedOutputTokens: 50,
 	}, got)
+	c.PrefixTokens = 999
+	assert.EqualValues(t, 1, features(&req, &c).PrefixShare, "all but the last token, which engines compute again")
 	req.ExpectedOutputTokens = 0
 	assert.True(t, math.IsNaN(features(&req, &c).ExpectedOutputTokens), "unknown is not zero")
 	req.ExpectedOutputTokens, req.Responses = 120, 4

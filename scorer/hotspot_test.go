@@ -130,14 +130,20 @@ func TestHotspotForgetsWithTheWindow(t *testing.T) {
 
 // Skipped parts of the window are not processed one by one.
 func TestHotspotAfterALeapOfTheClock(t *testing.T) {
-	s := &spot{&scorer.Hotspot{Window: 12}, time.Unix(100, 0)} // parts of a nanosecond
-	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
-	s.routed(10, 1<<40, cs[1:])
-	s.routed(20, 1, cs)
-	require.Len(t, s.kept(1, cs), 3)
-	s.now = s.now.Add(200 * 365 * 24 * time.Hour)
-	assert.Len(t, s.kept(1, cs), 4)
-	assert.Zero(t, s.Stats().Tracked)
+	leaps := []time.Duration{200 * 365 * 24 * time.Hour}
+	for n := range 12 {
+		leaps = append(leaps, time.Duration(12+n))
+	}
+	for _, leap := range leaps {
+		s := &spot{&scorer.Hotspot{Window: 12}, time.Unix(100, 0)} // parts of a nanosecond
+		cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
+		s.routed(10, 1<<40, cs[1:])
+		s.routed(20, 1, cs)
+		require.Len(t, s.kept(1, cs), 3)
+		s.now = s.now.Add(leap)
+		assert.Len(t, s.kept(1, cs), 4, "%v", leap)
+		assert.Zero(t, s.Stats().Tracked, "%v", leap)
+	}
 }
 
 // Classes that come and go do not displace a frequent one.

@@ -30,7 +30,7 @@ func (SessionAffinity) Score(req *endpick.Request, candidates []endpick.Candidat
 		weight ^= weight >> 32
 		weight *= 0xd6e8feb86659fd93
 		weight ^= weight >> 32
-		if weight > most || i == 0 {
+		if weight > most {
 			best, most = i, weight
 		}
 	}

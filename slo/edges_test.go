@@ -73,6 +73,46 @@ func TestUpperBoundOfTheWhole(t *testing.T) {
 	assert.InDelta(t, 0.2, h.Of(&req, &fleet(p)[0]).TTFT, 1e-9)
 }
 
+// Where the whole latency is predicted, it counts, and not the sum of its parts.
+func TestTheWholeIsAsPredicted(t *testing.T) {
+	req := ask(2000, 0)
+	req.Stream = false
+	p := both(100, 10) // 1100 ms for 100 tokens
+	p.Has, p.E2E = p.Has|endpick.E2E, 1500*ms
+	assert.InDelta(t, 0.25, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, &fleet(p)[0]).TTFT, 1e-9)
+}
+
+// If nothing but the time to first token is predicted, candidates are compared by that.
+func TestFirstTokensAlone(t *testing.T) {
+	first := func(ttft float64) endpick.Prediction {
+		p := both(ttft, 0)
+		p.Has = endpick.TTFT
+		return p
+	}
+	req := ask(0, 0)
+	for _, req.Stream = range []bool{true, false} {
+		assert.Equal(t, []float64{1, 0.5}, score(newBestFit(t, slo.BestFitConfig{}), req, fleet(first(100), first(200))), "stream %v", req.Stream)
+	}
+}
+
+// Whether a request explores those that miss their targets says nothing about whether it
+// explores those that are not predicted.
+func TestExplorationsAreIndependent(t *testing.T) {
+	tier := newTier(t, slo.TierConfig{Exploration: 0.5})
+	fit := newBestFit(t, slo.BestFitConfig{Exploration: 0.5})
+	same := 0
+	for n := range 1000 {
+		cs := fleet(both(100, 1), both(900, 1))
+		req := ask(500, 0).At(epoch, 1, uint64(n))
+		missing := tier.Filter(&req, cs)[0].Prediction.TTFT == 900*ms
+		got := score(fit, ask(0, 0).At(epoch, 1, uint64(n)), fleet(both(100, 1), endpick.Prediction{}))
+		if missing == (got[1] > got[0]) {
+			same++
+		}
+	}
+	assert.InDelta(t, 500, same, 100)
+}
+
 // A response of unknown length is assumed to have 300 tokens.
 func TestUnknownLength(t *testing.T) {
 	req := ask(10_000, 0)
