@@ -1,0 +1,278 @@
+package protocol
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// asks is how many questions are on the bus; it clears the bus.
+func (w *world) asks() (n int) {
+	for _, f := range w.bus {
+		if f.payload[0] == kindAsk {
+			n++
+		}
+	}
+	w.bus = nil
+	return n
+}
+
+// tick lets one replica notice the time.
+func (w *world) tick(r *replica, passed time.Duration) {
+	w.now = w.now.Add(passed)
+	r.Tick(w.now)
+	w.take(r)
+}
+
+// gap lets b miss a batch of a, and notice it.
+func gap(t *testing.T) (w *world, a, b *replica) {
+	w, a, b = pair(t)
+	w.route(a, "a", "m", nil)
+	w.flush(a, true)
+	w.route(a, "a", "m", nil)
+	a.Flush(w.now)
+	w.take(a)
+	w.deliver(0, false)
+	require.Empty(t, w.bus)
+	return w, a, b
+}
+
+// A replica that sends what is malformed is asked for a snapshot after four seconds, and believed
+// again when it has sent one, even of the same moment.
+func TestAfterWhatIsMalformed(t *testing.T) {
+	e := newEvil(t)
+	asked := e.victim.Counts().Asked
+	e.say(e.batch([]byte{0x0f}))
+	require.Equal(t, uint64(1), e.victim.Counts().Malformed)
+	for range 39 {
+		e.now = e.now.Add(100 * time.Millisecond)
+		e.say(e.batch(nil)) // it is there
+		e.victim.peers[e.instance].heardAt = e.now
+		e.tick(e.victim, 0)
+	}
+	assert.Equal(t, asked, e.victim.Counts().Asked)
+	e.now = e.now.Add(100 * time.Millisecond)
+	e.tick(e.victim, 0)
+	assert.Equal(t, asked+1, e.victim.Counts().Asked)
+
+	e = newEvil(t)
+	e.say(e.batch([]byte{0x0f}))
+	e.now = e.now.Add(time.Second)
+	e.victim.peers[e.instance].askedAt = time.Time{}
+	e.tick(e.victim, 0)
+	e.snapshot([]byte{0})
+	assert.True(t, e.victim.Peers()[0].Live)
+}
+
+// When a snapshot has made up for what is missing, nothing is asked for any more.
+func TestOneSnapshotIsEnough(t *testing.T) {
+	w, _, b := gap(t)
+	w.tick(b, 200*time.Millisecond)
+	require.Len(t, w.bus, 2) // a question, and a heartbeat
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	require.Len(t, b.sight, 2)
+	w.tick(b, time.Second)
+	assert.Zero(t, w.asks())
+}
+
+// A clock that is set back while something is missing delays no question.
+func TestQuestionsWhenTheClockIsSetBack(t *testing.T) {
+	w, _, b := gap(t)
+	w.tick(b, -time.Hour)
+	assert.Equal(t, 1, w.asks(), "when it began is not known any more")
+	w.tick(b, time.Second)
+	assert.Equal(t, 1, w.asks())
+	w.tick(b, -time.Hour)
+	assert.Equal(t, 1, w.asks(), "nor when it was last asked")
+}
+
+// A snapshot that answers no question changes nothing, even if it claims to answer none.
+func TestSnapshotsThatNobodyAskedFor(t *testing.T) {
+	e := newEvil(t)
+	require.Zero(t, e.victim.peers[e.instance].question)
+	before := e.victim.Counts()
+	e.batches += 5
+	e.snapshot([]byte{0})
+	assert.Equal(t, before.Snapshots, e.victim.Counts().Snapshots)
+	assert.Equal(t, before.Repeated+1, e.victim.Counts().Repeated)
+}
+
+// The answer to a question counts once.
+func TestAnswersThatComeTwice(t *testing.T) {
+	w, a, b := gap(t)
+	w.tick(b, 200*time.Millisecond)
+	w.only(a, kindAsk)
+	w.deliver(0, false)
+	w.only(b, kindPart)
+	answer := w.bus[0]
+	w.deliver(0, false)
+	before := b.Counts()
+	w.bus = []flying{answer}
+	w.deliver(0, false)
+	assert.Equal(t, before.Repeated+1, b.Counts().Repeated)
+	assert.Equal(t, before.Snapshots, b.Counts().Snapshots)
+	w.calm(time.Second)
+	w.converged()
+}
+
+// What a replica has not told yet is in none of its snapshots, so that it is not told twice.
+func TestSnapshotsEndWithABatch(t *testing.T) {
+	w, a, b := gap(t)
+	w.tick(b, 200*time.Millisecond)
+	w.only(a, kindAsk)
+	ref := w.route(a, "b", "n", nil) // and it waits to be told
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+	w.first(a, ref)
+	w.calm(time.Second)
+	w.converged()
+	assert.Equal(t, map[int]int{1: 1, 2: 1, 3: 1}, b.opened)
+	assert.Equal(t, uint64(0), b.Counts().Malformed)
+}
+
+// A first token that a snapshot has told is not told again by the next one, nor by a message.
+func TestFirstTokensAreToldOnce(t *testing.T) {
+	w, a, b := pair(t)
+	ref := w.route(a, "a", "m", nil)
+	w.flush(a, false)
+	w.first(a, ref)
+	for range 2 {
+		w.flush(a, true)
+		w.calm(time.Second)
+		w.route(a, "b", "m", nil)
+	}
+	assert.Equal(t, map[int]int{1: 1}, b.answered)
+
+	e := newEvil(t)
+	ops := names()
+	routed(&ops, 0)
+	ops.b = append(ops.b, opFirst, 1, opFirst, 1)
+	e.say(e.batch(ops.b)) // which checks that effects are consistent
+	assert.Equal(t, map[int]int{3: 1}, e.victim.answered)
+}
+
+// A replica is there as soon as its snapshot is, however long that took.
+func TestASnapshotIsASign(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join(1, true), w.join(2, true)
+	w.tick(a, 0)
+	w.deliver(0, false)
+	w.only(a, kindAsk)
+	w.now = w.now.Add(1900 * time.Millisecond)
+	w.deliver(0, false)
+	w.only(b, kindPart)
+	w.deliver(0, false)
+	require.True(t, b.Peers()[0].Live)
+	w.tick(b, 200*time.Millisecond)
+	assert.Len(t, b.Peers(), 1)
+}
+
+// Figures beyond all limits are told as the limits, and are not malformed.
+func TestFiguresAreBounded(t *testing.T) {
+	l := newLine(2)
+	ref := endpick.LeaseRef{Slot: 1, Generation: 1}
+	l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 5}, 0, nil)
+	l.nodes[0].Done(ref, &endpick.Outcome{InputTokens: 1 << 40, OutputTokens: 1 << 40, CachedTokens: 1 << 40, HasCachedTokens: true, Took: 1000 * time.Hour})
+	l.send()
+	told := l.told[1]
+	require.Len(t, told, 2)
+	assert.Equal(t, endpick.Outcome{InputTokens: maxTokens, OutputTokens: maxTokens, CachedTokens: maxTokens, HasCachedTokens: true, Took: maxDuration}, told[1].Outcome)
+	assert.Zero(t, l.nodes[1].Counts().Malformed)
+}
+
+// Of several requests that have ended, the one that was asked for is repaired.
+func TestRepairsAreOfWhatWasAskedFor(t *testing.T) {
+	w, a, b := pair(t)
+	for _, path := range [][]int{{1}, {2}, {3}} {
+		ref := w.route(a, "a", "m", chain(path))
+		w.done(a, ref, endpick.Completed, nil)
+	}
+	w.flush(a, false)
+	for number := range uint64(3) {
+		b.order = nil
+		a.repair(number)
+		w.flush(a, false)
+		require.Len(t, b.order, 1)
+		assert.Equal(t, []string{"holds a[1]", "holds a[2]", "holds a[3]"}[number], b.order[0])
+	}
+}
+
+// A replica that shares only load wants no blocks.
+func TestLoadAloneWantsNothing(t *testing.T) {
+	w := newWorld(t)
+	a, b := w.join(1, true), w.join(2, false)
+	w.calm(time.Second)
+	w.route(a, "a", "m", chain([]int{1, 1}))
+	w.route(a, "a", "m", chain([]int{1, 1, 1})) // after what is known
+	w.flush(a, false)
+	require.Len(t, b.sight, 2)
+	assert.Zero(t, b.Counts().Wanted)
+	assert.Zero(t, b.chains.len())
+}
+
+// A snapshot has the blocks of the newest requests in flight, as many as fit.
+func TestTheNewestInFlightAreTold(t *testing.T) {
+	l := newLine(2)
+	for i := range 5 {
+		var blocks []uint64
+		for j := range maxChain {
+			blocks = append(blocks, uint64(i+1)<<32|uint64(j+1))
+		}
+		l.nodes[0].Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, "a", &endpick.Request{InputTokens: 1 + i}, 0, blocks)
+		l.send()
+	}
+	l.join()
+	l.pass(time.Second)
+	var lengths []int
+	for _, e := range l.told[2] {
+		require.Equal(t, Opened, e.Kind)
+		lengths = append(lengths, len(e.Request.Blocks))
+	}
+	const fit = blockBudget / 8 / maxChain
+	require.Equal(t, 4, fit)
+	assert.Equal(t, []int{0, maxChain, maxChain, maxChain, maxChain}, lengths)
+}
+
+// As many blocks are known as the configuration says.
+func TestChainsAreBounded(t *testing.T) {
+	const most = 100_000
+	c := newChains(most)
+	longest := 0
+	for i := range uint64(3 * most / 64) {
+		var blocks []uint64
+		for j := range uint64(64) {
+			blocks = append(blocks, (i+1)<<32|(j+1))
+		}
+		c.add(blocks)
+		longest = max(longest, c.len())
+	}
+	assert.Equal(t, most, longest)
+}
+
+// Blocks that were asked for the last time are awaited for another second.
+func TestTheLastWantIsAwaited(t *testing.T) {
+	w, a, b := pair(t)
+	w.route(a, "a", "m", chain([]int{1, 1}))
+	w.flush(a, false)
+	b.chains = newChains(0)
+	w.route(a, "b", "m", chain([]int{1, 1, 1}))
+	a.Flush(w.now)
+	w.take(a)
+	w.deliver(0, false)
+	var wanted []bool
+	for range 11 { // half a second apart; the fifth want is sent after four
+		wanted = append(wanted, len(b.peers[1].wanted) > 0)
+		b.peers[1].heardAt = w.now
+		w.tick(b, 500*time.Millisecond)
+		w.bus = nil
+	}
+	assert.Equal(t, 10, slices.Index(wanted, false))
+}
