@@ -1,6 +1,7 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"io"
 	"math"
@@ -46,8 +47,7 @@ func orNaN(x *float64) float64 {
 	return *x
 }
 
-// writeAgents prints the cache hits of runs of coding agents, if there are any, and
-// how well the workload reproduces the published figures.
+// writeAgents prints the cache hits of runs of coding agents, if there are any.
 func writeAgents(w io.Writer, results []*result) error {
 	results = slices.DeleteFunc(slices.Clone(results), func(r *result) bool { return !r.sweep.ofAgents() })
 	if len(results) == 0 {
@@ -68,14 +68,26 @@ func writeAgents(w io.Writer, results []*result) error {
 		}
 		fmt.Fprintln(t)
 	}
-	if err := t.Flush(); err != nil {
+	return t.Flush()
+}
+
+const agentsUsage = `simulate agents [flags]: the workload of coding agents beside the published figures`
+
+// describeAgents shows how well the workload reproduces the published figures.
+func describeAgents(args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet(agentsUsage, flag.ContinueOnError)
+	seed := flags.Uint64("seed", 1, "`number` that all chance depends on")
+	if _, err := parse(flags, args, stderr); err != nil {
 		return err
 	}
-	seed := results[0].seed
-	fmt.Fprintf(w, "\nThe workload against the published figures, in %d sessions (seed %d) at full length, played to their ends:\n\n", figuresSessions, seed)
+	if flags.NArg() > 0 {
+		return usage("what is %q? simulate agents takes flags only", flags.Arg(0))
+	}
+	fmt.Fprintf(stdout, "The workload against the published figures, in %d sessions (seed %d) at full length, played to their ends:\n\n", figuresSessions, *seed)
+	t := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "\t\tpublished\trealised\tdifference\t")
 	before := ""
-	for _, f := range sim.AgentFigures(seed, figuresSessions) {
+	for _, f := range sim.AgentFigures(*seed, figuresSessions) {
 		name := f.Of
 		if f.Kind != "" {
 			name = f.Kind + ": " + name

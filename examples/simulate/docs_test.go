@@ -19,7 +19,7 @@ const (
 )
 
 // Every table in the docs stands below the command that made it. The commands
-// take a minute or two, so they run on demand only.
+// take many minutes, so they run on demand only.
 func TestDocs(t *testing.T) {
 	pages, err := filepath.Glob("../../docs/*.md")
 	require.NoError(t, err)

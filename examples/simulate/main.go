@@ -8,6 +8,7 @@
 //	simulate calibrate recording.csv.gz
 //	simulate tournament -quick
 //	simulate oracle -contests C-qwe
+//	simulate agents
 //
 // See simulate -h, and the same of each verb: simulate tournament -h.
 package main
@@ -35,6 +36,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 			verb, args = calibrate, args[1:]
 		case "tournament":
 			verb, args = playTournament, args[1:]
+		case "agents":
+			verb, args = describeAgents, args[1:]
 		case "oracle":
 			verb, args = playOracle, args[1:]
 		}

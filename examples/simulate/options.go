@@ -97,7 +97,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}
 	switch {
 	case flags.NArg() > 0:
-		return nil, usage("what is %q? There are flags, and the verbs capacity, calibrate and tournament", flags.Arg(0))
+		return nil, usage("what is %q? There are flags, and the verbs agents, capacity, calibrate, oracle and tournament", flags.Arg(0))
 	case (len(workloads.values) == 0) == (*trace == ""):
 		return nil, usage("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
 	case given["rate"] && given["rate-scale"]:
