@@ -197,7 +197,7 @@ func (j *judge) bound(c *endpick.Candidate, g *glance, t *turn, limit float64) f
 		pace, silent := j.special(c)
 		least = least*pace + j.weight*silent
 	}
-	return least + j.worth*fresh*own*(batch*r.crowd+r.again)
+	return least + j.worth*fresh*own*(t.batch*r.crowd+r.again)
 }
 
 // missing is the share of memory, or of places in the batch, that is lacking; see wait.

@@ -57,7 +57,8 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 
 // prefill is the delay of others by the request's prompt: of those on a candidate while
 // it is computed and, if that evicts others from a cache, of those who come back for
-// them and the requests beside these. What is a copy for later requests, too, counts in part.
+// them and the requests beside these. These are then as many as on average now: who is on
+// the candidate will be gone. What is a copy for later requests, too, counts in part.
 func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
 	if j.m.config.Without&Prefill != 0 {
 		return 0
@@ -66,7 +67,7 @@ func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64
 	fresh, pair = float64(fresh*own), float64(pair*own)
 	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
 	again := float64(j.worth * fresh)
-	return float64((took+again)*float64(c.BatchSize()*j.echo)) + float64(again*j.weight)
+	return float64(took*float64(c.BatchSize()*j.echo)) + float64(again*(float64(j.batch*j.echo)+j.weight))
 }
 
 // slowdown is the delay of each request that decodes beside this one. On average, these
