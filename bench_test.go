@@ -164,15 +164,7 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 func BenchmarkRoute(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
-			f := newFleet(b, preset.LeastLoaded(), endpoints, 0, 0)
-			b.ReportAllocs()
-			for b.Loop() {
-				l, err := f.router.Route(endpick.Request{Model: "llama", InputTokens: 2048, Stream: true})
-				if err != nil {
-					b.Fatal(err)
-				}
-				l.Done(endpick.Outcome{})
-			}
+			routeAlone(b, newFleet(b, preset.LeastLoaded(), endpoints, 0, 0))
 		})
 	}
 	eachFleet(b, []int{10, 100, 1000, 10000}, func(b *testing.B, f *fleet) {
@@ -190,10 +182,29 @@ func BenchmarkRoute(b *testing.B) {
 		var g *fleet
 		b.Run(fmt.Sprintf("policy=marginal-delay/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
 			if g == nil {
-				g = newMarginalFleet(b, endpoints, 16384)
+				g = newMarginalFleet(b, endpoints, 16384, anyLoad)
 			}
 			routeAll(b, g)
 		})
+		var h *fleet
+		b.Run(fmt.Sprintf("policy=marginal-delay/endpoints=%d/idle", endpoints), func(b *testing.B) {
+			if h == nil {
+				h = newMarginalFleet(b, endpoints, 16384, func(*rand.Rand) endpick.Load { return endpick.Load{} })
+			}
+			routeAlone(b, h)
+		})
+	}
+}
+
+// routeAlone routes requests whose prompts nobody knows.
+func routeAlone(b *testing.B, f *fleet) {
+	b.ReportAllocs()
+	for b.Loop() {
+		l, err := f.router.Route(endpick.Request{Model: "llama", InputTokens: 2048, Stream: true})
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.Done(endpick.Outcome{})
 	}
 }
 
@@ -244,9 +255,9 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	return f
 }
 
-// newMarginalFleet routes by marginal delay, learned from 500 responses; all endpoints
-// have different loads, and a tenth of them hold the first quarter of the prompts.
-func newMarginalFleet(b *testing.B, endpoints, tokens int) *fleet {
+// newMarginalFleet routes by marginal delay, learned from 500 responses; each endpoint
+// has a load of its own, and a tenth of them hold the first quarter of the prompts.
+func newMarginalFleet(b *testing.B, endpoints, tokens int, load func(*rand.Rand) endpick.Load) *fleet {
 	config, err := preset.MarginalDelay(preset.MarginalDelayConfig{Index: benchIndex(endpoints)})
 	require.NoError(b, err)
 	// The clock stands still while decisions are measured: a request that takes no time
@@ -256,10 +267,10 @@ func newMarginalFleet(b *testing.B, endpoints, tokens int) *fleet {
 	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
 	chance := rand.New(rand.NewPCG(1, 2))
 	for i := range endpoints {
-		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), anyLoad(chance)))
+		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), load(chance)))
 	}
 	for range 500 {
-		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", chance.IntN(endpoints)), anyLoad(chance)))
+		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", chance.IntN(endpoints)), load(chance)))
 		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(2*tokens)})
 		require.NoError(b, err)
 		c, _ := l.Candidate()

@@ -266,7 +266,7 @@ func (j *judge) best(last *possible) []endpick.Candidate {
 		n++
 	}
 	all, left := j.candidates, j.candidates[:n]
-	if n > 1 && !j.equals(left, computed) {
+	if 1 < n && n < len(all) && !j.equals(left, computed) {
 		return all
 	}
 	return left
