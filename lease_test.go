@@ -109,6 +109,25 @@ func TestPrefillsEndForThoseWhoLook(t *testing.T) {
 	assert.Zero(t, r.AppendCandidates(nil)[0].InFlight.Prefilling)
 }
 
+// And so does the next request.
+func TestPrefillsEndForTheNextRequest(t *testing.T) {
+	var seen []int
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+		}),
+		Matcher: matchFunc(func(_ *endpick.Request, c *endpick.Candidate) int {
+			seen = append(seen, c.InFlight.Prefilling)
+			return 0
+		}),
+	}})
+	for range 3 {
+		route(t, r, endpick.Request{InputTokens: 10})
+		c.advance(600 * time.Millisecond)
+	}
+	assert.Equal(t, []int{0, 1, 1}, seen, "the first has ended when the third comes")
+}
+
 // The last token so far is that of this request, and not of one that had the lease's slot before.
 func TestLastTokens(t *testing.T) {
 	var last []time.Time

@@ -151,6 +151,7 @@ func TestMirrorOfWhatTakesNoRequests(t *testing.T) {
 
 	_, err := r.Route(endpick.Request{Model: "m", MirrorOf: "c"})
 	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	assert.EqualValues(t, 1, r.Stats().NoEndpoint)
 	require.NoError(t, r.Remove("a"))
 	_, err = r.Route(endpick.Request{Model: "m", MirrorOf: "a"})
 	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)

@@ -76,6 +76,25 @@ func TestCombinedScore(t *testing.T) {
 	}
 }
 
+// A picker is a stage like the others: it is validated, and hears what it observes.
+func TestPickersAreStages(t *testing.T) {
+	p := &busyPicker{}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Picker: p}})
+	route(t, r, endpick.Request{})
+	assert.Equal(t, 1, p.routed)
+	p.err = assert.AnError
+	require.ErrorIs(t, r.SetPolicy(endpick.Policy{Picker: p}), assert.AnError)
+}
+
+type busyPicker struct {
+	endpick.MaxScore
+	routed int
+	err    error
+}
+
+func (p *busyPicker) Routed(*endpick.Event) { p.routed++ }
+func (p *busyPicker) Validate() error       { return p.err }
+
 // What a scorer does not write is 0, and not what another has written or was written for
 // another request.
 func TestScoresThatAreNotWritten(t *testing.T) {

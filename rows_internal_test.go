@@ -53,7 +53,7 @@ func (w *witness) Match(req *Request, candidates []Candidate) {
 		require.Equal(w.t, fresh[i], got[i])
 	}
 	for i := range candidates {
-		candidates[i].PrefixTokens = i
+		candidates[i].PrefixTokens, candidates[i].EvictedTokens = i, i
 	}
 }
 
@@ -171,6 +171,7 @@ func TestEveryReportLeavesTheWindow(t *testing.T) {
 		var seen []Signals
 		set := func(seconds int) { now = time.Unix(1e9, 0).Add(time.Duration(seconds) * time.Second) }
 		r, err := New(Config{Clock: func() time.Time { return now }, Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}}, Policy: Policy{
+			Admitters: []Admitter{refusing{}}, // or whoever gets the request is filled again
 			Matcher: matcherFunc(func(candidates []Candidate) {
 				seen = nil
 				for i := range candidates {
@@ -181,9 +182,8 @@ func TestEveryReportLeavesTheWindow(t *testing.T) {
 		require.NoError(t, err)
 		full := Load{Running: 1, KVUsage: 0.5}
 		look := func() {
-			l, err := r.Route(Request{})
-			require.NoError(t, err)
-			l.Done(Outcome{})
+			_, err := r.Route(Request{})
+			require.ErrorIs(t, err, ErrRejected)
 		}
 		set(at[0])
 		require.NoError(t, r.Report("b", full))
@@ -200,6 +200,64 @@ func TestEveryReportLeavesTheWindow(t *testing.T) {
 		require.Equal(t, []Signals{0, allSignals}, seen, name)
 	}
 }
+
+// The next request sees every call of a lease, also where all signals are reported, so that rows
+// are not refilled for lack of one; and one that comes while observers hear of an end sees what has
+// ended so far.
+func TestRequestsSeeEveryCallOfALease(t *testing.T) {
+	var seen, whileDone InFlight
+	var r *Router
+	look := func() InFlight {
+		_, err := r.Route(Request{})
+		require.ErrorIs(t, err, ErrRejected)
+		return seen
+	}
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}, Policy: Policy{
+		Matcher:   matcherFunc(func(candidates []Candidate) { seen = candidates[0].InFlight }),
+		Admitters: []Admitter{refusing{}, ends(func() { whileDone = look() })},
+	}})
+	require.NoError(t, err)
+	require.NoError(t, r.Report("a", Load{}))
+	stream, err := r.Route(Request{InputTokens: 5, Stream: true, UnderWay: true})
+	require.NoError(t, err)
+	whole, err := r.Route(Request{InputTokens: 7, UnderWay: true})
+	require.NoError(t, err)
+	require.Equal(t, InFlight{Requests: 2, Prefilling: 2, PrefillTokens: 12, ContextTokens: 12}, look())
+	stream.FirstToken()
+	require.Equal(t, InFlight{Requests: 2, Prefilling: 1, PrefillTokens: 7, ContextTokens: 12}, look())
+	stream.Tokens(3)
+	require.Equal(t, InFlight{Requests: 2, Prefilling: 1, PrefillTokens: 7, ContextTokens: 12, OutputTokens: 3}, look())
+	whole.Tokens(2)
+	require.Equal(t, InFlight{Requests: 2, ContextTokens: 12, OutputTokens: 5}, look())
+	stream.Tokens(4)
+	require.Equal(t, InFlight{Requests: 2, ContextTokens: 12, OutputTokens: 9}, look())
+	stream.Done(Outcome{})
+	require.Equal(t, InFlight{Requests: 2, ContextTokens: 7, OutputTokens: 2}, whileDone)
+	require.Equal(t, InFlight{Requests: 1, ContextTokens: 7, OutputTokens: 2}, look())
+	whole.Done(Outcome{})
+	require.Equal(t, InFlight{}, look())
+}
+
+// ends is an admitter that hears of ends.
+type ends func()
+
+func (ends) Admit(*Request, []Candidate) error { return nil }
+func (f ends) Done(*Event, *Outcome)           { f() }
+
+// What a caller owns is not kept by the memory that the next decision will use.
+func TestDecisionsForget(t *testing.T) {
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	_, err = r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Receipt: new(Receipt)})
+	require.NoError(t, err)
+	d := r.work.Get().(*decision)
+	require.Equal(t, Request{}, d.req)
+	require.Nil(t, d.pool)
+}
+
+type refusing struct{}
+
+func (refusing) Admit(*Request, []Candidate) error { return ErrRejected }
 
 // A filter that overwrites candidates, instead of moving them, spoils no later decision.
 func TestFiltersThatOverwrite(t *testing.T) {

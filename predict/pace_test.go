@@ -121,6 +121,18 @@ func TestFeaturesByHand(t *testing.T) {
 	assert.EqualValues(t, 30, features(&req, &c).ExpectedOutputTokens, "of one of them")
 }
 
+// Only a time that is possible, with a bound, is predicted.
+func TestPossiblePredictions(t *testing.T) {
+	for _, x := range []struct {
+		ms, upper float64
+		has       endpick.Latencies
+	}{{2, 3, endpick.TTFT}, {0, 3, 0}, {-1, 3, 0}, {math.NaN(), 3, 0}, {2, math.Inf(1), 0}} {
+		var p endpick.Prediction
+		set(&p, ttft, x.ms, x.upper)
+		assert.Equal(t, x.has, p.Has, "%+v", x)
+	}
+}
+
 // The learning settings reach the learners.
 func TestConfigReachesTheLearners(t *testing.T) {
 	c := LatencyConfig{Trees: 7, Samples: 1234, MaxAge: time.Hour, RefitEvery: 99, Share: 0.5, Synchronous: true}

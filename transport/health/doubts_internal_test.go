@@ -95,6 +95,7 @@ func TestWhenAFailureCounts(t *testing.T) {
 		{"a second after the last failure", "x>0 x0- 600ms x>0 x0- 600ms x>1 x1- 1s", ""},
 		{"what everybody failed is over", "x>0 x0- x>1 x1- 1s x>2 x2+", ""},
 		{"an attempt from before ends", "x>0 x>1 x0- x>2 x1~ 1s x2- 1s", ""},
+		{"an attempt from before the doubt ends", "x>0 x0- x>1 x>2 x2+ x>0 x0- x1~ 1s", "s0 s0"},
 		{"breaks off", "x>0 x0' x0-", "s0"},
 		{"two requests at once", "x>0 y>2 x0- y2- x>1 y>1 x1- y1+ 1s", "s2"},
 	} {
@@ -103,6 +104,22 @@ func TestWhenAFailureCounts(t *testing.T) {
 			w.tell(t, tc.words)
 			assert.Equal(t, tc.blamed, strings.Join(w.blamed, " "))
 		})
+	}
+}
+
+// A trial is due by the time of the request that asks, whenever the one before it was.
+func TestATrialIsDueAfterAPause(t *testing.T) {
+	w := newTale(t)
+	w.tell(t, strings.Repeat("x>0 x0- x>1 x1+ ", 8))
+	out := w.filter.Endpoints(w.router)[0]
+	require.Equal(t, Out, out.State)
+	w.now = out.NextTrial
+	var receipt endpick.Receipt
+	_, err := w.router.Route(endpick.Request{Receipt: &receipt})
+	require.NoError(t, err)
+	require.Len(t, receipt.Verdicts, 3)
+	for _, v := range receipt.Verdicts {
+		assert.Empty(t, v.RemovedBy, v.Candidate.Endpoint.ID)
 	}
 }
 

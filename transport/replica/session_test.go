@@ -207,8 +207,10 @@ func TestWhatIsShown(t *testing.T) {
 	l := newTalk(t)
 	l.before = Status{Shared: 100, Sent: 1000}
 	l.now = l.now.Add(3 * time.Second)
+	l.receive(make([]byte, maxMessage+1))
 	l.publish()
 	st := l.replica.Status()
+	assert.EqualValues(t, 1, st.Missed, "it was too long")
 	assert.InDelta(t, 3*time.Second, st.Peers[0].Age, float64(500*time.Millisecond))
 	assert.EqualValues(t, 100, st.Shared)
 	assert.Equal(t, l.counts.Sent+1000, st.Sent)

@@ -28,7 +28,7 @@ func TestWhatIsTold(t *testing.T) {
 		}
 		at := time.Unix(100, 0)
 		e := &endpick.Event{
-			Request: &req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 32},
+			Request: &req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 42, EvictedTokens: 10},
 			Lease: endpick.LeaseRef{Slot: 3, Generation: 4}, Now: at, RoutedAt: at, OutputTokens: 9,
 		}
 		r.Routed(e)
