@@ -31,8 +31,8 @@ type Candidate struct {
 	Running float64
 	// InFlight is the router's own count.
 	InFlight InFlight
-	// KVUsage, K, is the engine's report, in [0, 1]; without a report, the
-	// mean of the others, or 0.5 if there are none.
+	// KVUsage, K, is the engine's report ([Load.KVUsage]), in [0, 1]; without a
+	// report, the mean of the others, or 0.5 if there are none.
 	KVUsage float64
 	// Reported is the set of signals that come from a current report of this
 	// endpoint.

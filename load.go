@@ -22,7 +22,9 @@ const (
 type Load struct {
 	Waiting float64 // requests in its queue
 	Running float64 // requests in its batch
-	KVUsage float64 // share of its KV cache in use, in [0, 1]
+	// KVUsage is the share of its KV cache that running requests hold, in [0, 1]. Blocks
+	// that are only kept in case they are asked for again do not count.
+	KVUsage float64
 
 	// Absent lists the signals that the engine does not report; their fields
 	// are not read.

@@ -108,7 +108,8 @@ type Outcome struct {
 	// Blocks are the chained hashes of prompt and response, from the beginning.
 	// They continue Request.Blocks, with blocks of the same length: what the
 	// client will send back in its next turn, as far as the engine has computed
-	// exactly that. They stop before anything that the chat template drops from a
+	// exactly that: the last token of a response has been sent, but no step has read it,
+	// so that it does not count. They stop before anything that the chat template drops from a
 	// response, such as reasoning. Nil: not known. The caller owns the slice and
 	// may reuse it as soon as Done has returned; no observer keeps it.
 	Blocks []uint64

@@ -36,8 +36,8 @@ type Request struct {
 	// fraction where blocks are cut from text. Zero: DefaultBlockTokens.
 	BlockTokens float64
 	// Exact says that Blocks are cut from the engine's own token ids, not from text or
-	// from the ids of a tokenizer that may differ, so that they can be compared with
-	// what engines report about their caches.
+	// from the ids of a tokenizer that may differ, so that package prefix/precise can
+	// compare them with what engines report about their caches. Nothing else reads it.
 	Exact bool
 	// ExpectedOutputTokens is the caller's guess of the response's length
 	// (max_tokens, or a mean it has learned). Zero: unknown.

@@ -19,14 +19,16 @@ type Config struct {
 	// Clock returns the time. Nil: time.Now. It is called concurrently, once
 	// in Route and in each call of a lease, and must never return the zero
 	// Time. Where it panics after New, time.Now says how much time has passed
-	// since New, and Warn is called.
+	// since New, and Warn is called. A simulation sets its own clock; so that its runs
+	// can be repeated, see Seed and predict.LatencyConfig.Synchronous.
 	Clock func() time.Time
 	// Seed seeds all random choices. Zero: a random seed, which Stats returns,
 	// so that replicas in front of one fleet don't all break ties the same way.
 	// Set it to reproduce decisions.
 	Seed uint64
 	// LeaseTimeout is how long a lease may go without a call before it is
-	// considered lost. Zero: 10 minutes.
+	// considered lost. Zero: 10 minutes. A request that may wait longer than that for
+	// its first token is kept by calls of Tokens(0).
 	LeaseTimeout time.Duration
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
