@@ -237,6 +237,22 @@ func (stuck) Publish(uint32, []byte) error              { return nil }
 func (stuck) Connected() bool                           { return true }
 func (s stuck) Close() error                            { return s.err }
 
+// Nothing is kept for others when Run has ended.
+func TestNothingIsQueuedAfterRun(t *testing.T) {
+	r, err := New(Config{Key: prefix.NewKey()})
+	require.NoError(t, err)
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.NoError(t, r.Run(ctx, router, stuck{}))
+	_, err = router.Route(endpick.Request{})
+	require.NoError(t, err)
+	events, _, lost := r.queue.take(nil, nil)
+	assert.Empty(t, events)
+	assert.False(t, lost)
+}
+
 func TestRunTellsWhyABusCanNotBeLeft(t *testing.T) {
 	r, err := New(Config{Key: prefix.NewKey()})
 	require.NoError(t, err)

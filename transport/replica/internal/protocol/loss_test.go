@@ -205,6 +205,26 @@ func TestRepairsAreOfWhatWasAskedFor(t *testing.T) {
 	}
 }
 
+// Of a prompt with more blocks than count, the head is shared.
+func TestTheHeadOfALongPromptIsShared(t *testing.T) {
+	for _, known := range []bool{false, true} {
+		l := newLine(2)
+		var blocks []uint64
+		for j := range maxChain + 1 {
+			blocks = append(blocks, uint64(j+1))
+		}
+		if known {
+			l.nodes[0].Routed(endpick.LeaseRef{Slot: 1, Generation: 1}, "a", &endpick.Request{}, 0, blocks[:10])
+		}
+		l.nodes[0].Routed(endpick.LeaseRef{Slot: 2, Generation: 1}, "a", &endpick.Request{}, 0, blocks)
+		l.send()
+		told := l.told[1]
+		require.NotEmpty(t, told)
+		assert.Equal(t, blocks[:maxChain], told[len(told)-1].Request.Blocks)
+		assert.Zero(t, l.nodes[1].Counts().Malformed)
+	}
+}
+
 // A replica that shares only load wants no blocks.
 func TestLoadAloneWantsNothing(t *testing.T) {
 	w := newWorld(t)
