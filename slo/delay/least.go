@@ -17,7 +17,8 @@ import (
 //
 // The full cost is worked out only for candidates that may be the best. Every candidate
 // has a lower bound, which is a coarser form of the same sum. A candidate whose bound is
-// above the cost of another one is skipped.
+// above the cost of another one is skipped, and candidates in the same state, as in an idle
+// fleet, share one computation.
 func (m *Marginal) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	if len(candidates) < 2 || req.Receipt != nil || req.SLO.Asked() || m.bound.Load() > 0 {
 		return candidates
