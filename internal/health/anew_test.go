@@ -171,3 +171,72 @@ func TestBudgetsAddUp(t *testing.T) {
 	}
 	assert.Equal(t, 60, n, "50 were left, 10 have come, and half a one")
 }
+
+// What put an endpoint out does not count against it when it is back: it takes three failures
+// again.
+func TestWhoReturnsIsNotPutOutAtOnce(t *testing.T) {
+	c := newCluster("a", "b", "c")
+	c.play("a", "fff")
+	require.True(t, c.IsOut("a"))
+	c.at = c.status("a").NextTrial
+	c.play("a", "s")
+	require.Equal(t, Returning, c.status("a").State)
+	c.play("a", "ff")
+	assert.Equal(t, Returning, c.status("a").State)
+	c.play("a", "f")
+	assert.True(t, c.IsOut("a"))
+}
+
+// The share that is shown is a share, whatever the clock says.
+func TestSharesThatAreShown(t *testing.T) {
+	c := newCluster("a", "b", "c")
+	c.play("a", "fff")
+	c.at = c.status("a").NextTrial
+	c.play("a", "s")
+	back := c.at
+	for after, want := range map[time.Duration]float64{0: rampFrom, rampTime * 9 / 10: 1, time.Hour: 1, -time.Hour: 0} {
+		c.at = back.Add(after)
+		assert.InDelta(t, want, c.status("a").Share, 1e-9, "%v", after)
+	}
+}
+
+// An endpoint that has sent something, but served nothing, is not new when a check reaches it for
+// the first time: it is tried.
+func TestAFirstCheckOfWhoHasFailed(t *testing.T) {
+	c := newCluster("a", "b", "c")
+	for range 2 {
+		c.Checked(c.Check("a", c.refs["a"]).Apart(), errors.New("refused"), 2)
+	}
+	require.True(t, c.IsOut("a"))
+	v := c.visit("a")
+	c.Heard(v)
+	c.Failed(v, false)
+	c.check("a", nil)
+	assert.Equal(t, Out, c.status("a").State)
+	assert.Equal(t, c.at, c.status("a").NextTrial)
+}
+
+// Nothing is shown of an endpoint that is gone.
+func TestNothingIsShownOfWhoIsGone(t *testing.T) {
+	c := newCluster("a", "b", "c")
+	c.play("a", "fff")
+	ref := c.refs["a"]
+	require.Equal(t, Out, c.Status("a", ref).State)
+	delete(c.refs, "a")
+	c.Avoid(nil)
+	assert.Equal(t, Status{Share: 1, Alive: true}, c.Status("a", ref))
+}
+
+// An endpoint whose checks hang is not asked, even if a trial would be due.
+func TestChecksThatHangAreInVain(t *testing.T) {
+	c := newCluster("a", "b")
+	c.check("a", nil)
+	for range 2 {
+		c.check("a", timeout{})
+	}
+	require.Equal(t, Unfit, c.status("a").Reason)
+	c.at = c.at.Add(maxBackoff)
+	assert.True(t, c.InVain(c.refs["a"]))
+	c.at = c.at.Add(checksCount)
+	assert.False(t, c.InVain(c.refs["a"]), "there are no checks any more")
+}

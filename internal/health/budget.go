@@ -46,9 +46,7 @@ func (b *Budget) Retry(now time.Time) bool {
 // adds nothing.
 func (b *Budget) advance(now time.Time) {
 	if passed := now.Sub(b.at); passed > 0 {
-		if !b.at.IsZero() {
-			b.tokens = min(b.most, b.tokens+b.refill*passed.Seconds())
-		}
+		b.tokens = min(b.most, b.tokens+b.refill*passed.Seconds()) // full at first
 		b.at = now
 	}
 }

@@ -60,7 +60,6 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 		}
 	}
 	if n := h.endpoints(now); n > 1 && 2*doubtful <= n {
-		s.toldOf = 0
 		s.putOut(now, Failing)
 	}
 }

@@ -41,6 +41,12 @@ func TestElsewhere(t *testing.T) {
 			c.Elsewhere("b", 2, 0)
 			c.Elsewhere("c", 3, 0)
 		}, nil},
+		{"all of them, one after the other", func(c *cluster) {
+			for _, id := range []string{"a", "b", "c", "d"} {
+				c.Elsewhere(id, 20, 0)
+			}
+		}, []string{"a", "b"}},
+		{"as many failed as served", func(c *cluster) { c.Elsewhere("a", 3, 3) }, []string{"a"}},
 		{"although requests go on", func(c *cluster) {
 			c.Elsewhere("a", 2, 0)
 			c.Avoid(nil)
