@@ -82,6 +82,15 @@ func TestOneSnapshotIsEnough(t *testing.T) {
 	assert.Zero(t, w.asks())
 }
 
+// What is missing may still arrive for a tenth of a second.
+func TestWhatIsLateIsNotAskedFor(t *testing.T) {
+	w, _, b := gap(t)
+	w.tick(b, 100*time.Millisecond)
+	assert.Zero(t, w.asks())
+	w.tick(b, time.Millisecond)
+	assert.Equal(t, 1, w.asks())
+}
+
 // A clock that is set back while something is missing delays no question.
 func TestQuestionsWhenTheClockIsSetBack(t *testing.T) {
 	w, _, b := gap(t)
