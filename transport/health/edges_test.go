@@ -223,6 +223,22 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 	})
 }
 
+// The host hears nothing more of an endpoint that it has removed, although a request goes on there.
+func TestNothingIsToldOfWhatIsRemoved(t *testing.T) {
+	open(t, health.Config{}, func(t *testing.T, c *cluster) {
+		lease, err := c.router.Route(endpick.Request{InputTokens: 1, Exclude: []string{"a", "c"}})
+		require.NoError(t, err)
+		c.set("refuse", "b")
+		time.Sleep(10 * time.Second)
+		require.Equal(t, []string{"b out unfit"}, c.news())
+		require.NoError(t, c.router.Remove("b"))
+		c.monitor.Core().Avoid(nil, nil) // forgets it
+		time.Sleep(10 * time.Second)
+		assert.Empty(t, c.news())
+		lease.Done(endpick.Outcome{})
+	})
+}
+
 func TestWhoHasNoPageIsNeverChecked(t *testing.T) {
 	m, _ := alone(t, health.Config{URL: func(e *endpick.Endpoint) string {
 		if e.ID == "a" {
