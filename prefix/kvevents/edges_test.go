@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -490,9 +491,9 @@ func TestABatchIsTakenInOnce(t *testing.T) {
 // A Dial that panics ends neither Run nor the process: it is a connection that can't be made.
 func TestADialThatPanicsIsAnError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		attempts := 0
+		var attempts atomic.Int32
 		sub, err := New(Config{Events: "e:1", Sink: &resets{start: time.Now()}, Dial: func(context.Context, string, string) (net.Conn, error) {
-			attempts++
+			attempts.Add(1)
 			panic("boom")
 		}})
 		require.NoError(t, err)
@@ -500,7 +501,7 @@ func TestADialThatPanicsIsAnError(t *testing.T) {
 		var run sync.WaitGroup
 		run.Go(func() { _ = sub.Run(ctx) })
 		time.Sleep(time.Second)
-		require.Equal(t, 4, attempts, "at 0, 100, 300 and 700 ms")
+		require.EqualValues(t, 4, attempts.Load(), "at 0, 100, 300 and 700 ms")
 		require.EqualError(t, sub.Stats().Err, "kvevents: Config.Dial panicked: boom")
 		cancel()
 		run.Wait()
