@@ -61,7 +61,7 @@ func TestConditions(t *testing.T) {
 	assert.Equal(t, "lmetric+events", rest)
 	assert.Equal(t, conditions{routers: 4, share: "index", late: time.Second, lost: 0.01}, c)
 	for _, bad := range []string{"a+noise", "a+noise=1", "a+noise=0", "a+length=-1", "a+length=x", "a+reports=0s", "a+reports=5",
-		"a+routers=0", "a+routers=x", "a+share=all", "a+share", "a+delay=-1s", "a+delay=1", "a+late=2h", "a+lost=1", "a+lost=0", "a+lost=x",
+		"a+routers=0", "a+routers=x", "a+share=all", "a+share", "a+delay=-1s", "a+delay=1s", "a+late=1s", "a+lost=0.1", "a+delay=1", "a+late=2h", "a+lost=1", "a+lost=0", "a+lost=x",
 	} {
 		_, _, err := conditionsOf(bad)
 		assert.ErrorContains(t, err, "a: +", bad)

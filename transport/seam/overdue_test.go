@@ -14,6 +14,16 @@ import (
 	"github.com/endpick/endpick/transport/seam"
 )
 
+// waiting routes so many requests.
+func (w *world) waiting(t *testing.T, n int) (calls []*seam.Call) {
+	for range n {
+		call := w.read(t, chatBody)
+		w.route(t, call)
+		calls = append(calls, call)
+	}
+	return calls
+}
+
 // warm completes requests until there is a notion of slow.
 func (w *world) warm(t *testing.T) {
 	for range 8 {
@@ -65,12 +75,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 func TestNobodyIsOverdueAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, seam.Config{})
-		var calls []*seam.Call
-		for range 4 {
-			call := w.read(t, chatBody)
-			w.route(t, call)
-			calls = append(calls, call)
-		}
+		calls := w.waiting(t, 4)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Zero(t, w.Unhealthy())
@@ -147,12 +152,7 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 			require.NoError(t, err)
 		}
 		for unhealthy, passed := range []time.Duration{3900 * time.Millisecond, 4100 * time.Millisecond} {
-			var calls []*seam.Call
-			for range 3 {
-				call := w.read(t, chatBody)
-				w.route(t, call)
-				calls = append(calls, call)
-			}
+			calls := w.waiting(t, 3)
 			time.Sleep(passed)
 			synctest.Wait()
 			assert.Equal(t, unhealthy, w.Unhealthy(), passed)
@@ -236,12 +236,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 		w.Seam, err = seam.New(seam.Config{Router: w.router, Clock: func() time.Time { panic("boom") }})
 		require.NoError(t, err)
 		w.warm(t)
-		var calls []*seam.Call
-		for range 3 {
-			call := w.read(t, chatBody)
-			w.route(t, call)
-			calls = append(calls, call)
-		}
+		calls := w.waiting(t, 3)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		assert.Equal(t, 1, w.Unhealthy())

@@ -29,9 +29,7 @@ func (w *world) flush(r *replica, lose bool) {
 	if lose {
 		w.bus = nil
 	}
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 }
 
 // The snapshot makes up for lost messages, each kind of change in its own way.
@@ -93,18 +91,14 @@ func testOldSnapshot(t *testing.T, more bool) {
 	require.NotEmpty(t, answer)
 	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return IsSnapshot(f.payload) })
 	w.bus = append(missing, w.bus...)
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	if more { // since the snapshot
 		w.route(a, "b", "m", nil)
 		w.flush(a, false)
 	}
 	before := b.Counts().Snapshots
 	w.bus = answer
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	assert.Equal(t, before, b.Counts().Snapshots)
 	w.converged()
 }

@@ -74,9 +74,7 @@ func TestOneSnapshotIsEnough(t *testing.T) {
 	w, _, b := gap(t)
 	w.tick(b, 200*time.Millisecond)
 	require.Len(t, w.bus, 2) // a question, and a heartbeat
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	require.Len(t, b.sight, 2)
 	w.tick(b, time.Second)
 	assert.Zero(t, w.asks())
@@ -137,9 +135,7 @@ func TestSnapshotsEndWithABatch(t *testing.T) {
 	w.tick(b, 200*time.Millisecond)
 	w.only(a, kindAsk)
 	ref := w.route(a, "b", "n", nil) // and it waits to be told
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	w.first(a, ref)
 	w.calm(time.Second)
 	w.converged()

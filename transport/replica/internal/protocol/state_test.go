@@ -34,9 +34,7 @@ func askForMuch(t *testing.T) (w *world, a, b *replica, question flying) {
 	w.now = w.now.Add(time.Second)
 	w.route(a, "a", "m", nil)
 	w.flush(a, false)
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	w.now = w.now.Add(time.Second)
 	b.Tick(w.now)
 	w.take(b)
@@ -69,9 +67,7 @@ func TestSnapshotsOfManyParts(t *testing.T) {
 			}
 		}
 		before := b.Counts()
-		for len(w.bus) > 0 {
-			w.deliver(0, false)
-		}
+		w.deliverAll()
 		require.Equal(t, before.Snapshots, b.Counts().Snapshots)
 		w.bus = append(w.bus, parts[last])
 		w.deliver(0, false)
@@ -171,9 +167,7 @@ func TestWhoIsHeardIsThere(t *testing.T) {
 		w.take(a)
 		w.take(b)
 		w.only(b, kindBatch)
-		for len(w.bus) > 0 {
-			w.deliver(0, false)
-		}
+		w.deliverAll()
 		require.Equal(t, 1, b.mirrored)
 	}
 	require.True(t, b.Peers()[0].Behind)
@@ -247,9 +241,7 @@ func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	w.now = w.now.Add(200 * time.Millisecond)
 	b.Tick(w.now)
 	w.take(b)
-	for len(w.bus) > 0 {
-		w.deliver(0, false)
-	}
+	w.deliverAll()
 	assert.Equal(t, []string{"holds b[1 17 273]", "opened 3 a m []", "opened 4 a m []"}, b.order)
 	assert.Empty(t, b.peers[1].wanted)
 }

@@ -212,6 +212,13 @@ func receive(n *Node, now time.Time, payload []byte) {
 	}
 }
 
+// deliverAll delivers what is on the bus, in order, and what that causes.
+func (w *world) deliverAll() {
+	for len(w.bus) > 0 {
+		w.deliver(0, false)
+	}
+}
+
 // calm lets time pass on a perfect bus.
 func (w *world) calm(d time.Duration) {
 	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(50 * time.Millisecond) {
@@ -220,9 +227,7 @@ func (w *world) calm(d time.Duration) {
 			r.Tick(w.now)
 			w.take(r)
 		}
-		for len(w.bus) > 0 {
-			w.deliver(0, false)
-		}
+		w.deliverAll()
 	}
 }
 
