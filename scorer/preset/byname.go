@@ -30,7 +30,7 @@ func table() []named {
 		{"linear", "[:LAMBDA]", buildLinear},
 		{"lmetric", "", plain(LMetric)},
 		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
-		{"marginal-delay", "[:without-TERM]...", buildMarginalDelay},
+		{"marginal-delay", "[:no-shortlist][:without-TERM]...", buildMarginalDelay},
 		{"power-of-two", "", plain(PowerOfTwo)},
 		{"preble", "", plain(Preble)},
 		{"predicted-latency", "[:VARIANT]...", buildPredictedLatency},

@@ -2,6 +2,7 @@ package preset_test
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -36,6 +37,15 @@ func TestByName(t *testing.T) {
 		_, err := preset.ByName(name)
 		assert.ErrorIs(t, err, endpick.ErrConfig, name)
 	}
+}
+
+// TestNamesInTheDocumentation compares the list in the package's documentation with Usage.
+func TestNamesInTheDocumentation(t *testing.T) {
+	source, err := os.ReadFile("preset.go")
+	require.NoError(t, err)
+	doc, _, _ := strings.Cut(string(source), "\npackage preset\n")
+	words := strings.Fields(strings.ReplaceAll(doc, "//", ""))
+	assert.Contains(t, strings.Join(words, " "), " "+preset.Usage()+" ")
 }
 
 func TestParametersOfAName(t *testing.T) {
