@@ -44,8 +44,7 @@
 //	}
 //	defer lease.Done(endpick.Outcome{Status: endpick.Canceled}) // unless it is closed below
 //	send(lease.Endpoint().Address)
-//	lease.FirstToken()
-//	lease.Tokens(1)
+//	lease.Tokens(1) // for each token; the first call reports the first token, too
 //	lease.Done(endpick.Outcome{OutputTokens: usage.CompletionTokens})
 //
 // Package transport does all of this in an http.RoundTripper.

@@ -41,7 +41,9 @@ func (l Lease) Candidate() (Candidate, bool) {
 	return s.candidate, true
 }
 
-// FirstToken reports that the first token of the response has arrived.
+// FirstToken reports that the first token of the response has arrived. It counts
+// no token; where Tokens is called for a stream as soon as the first token has
+// arrived, FirstToken need not be.
 func (l Lease) FirstToken() {
 	if s := l.lock(); s != nil {
 		defer s.mu.Unlock()

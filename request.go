@@ -40,7 +40,10 @@ type Request struct {
 	// compare them with what engines report about their caches. Nothing else reads it.
 	Exact bool
 	// ExpectedOutputTokens is the caller's guess of the response's length
-	// (max_tokens, or a mean it has learned). Zero: unknown.
+	// (max_tokens, or a mean it has learned), of all Responses together. Zero:
+	// unknown; for an embedding, 1. The presets marginal-delay, which learns how
+	// far such guesses are off, and predicted-latency read it, and so do slo/quota
+	// and slo/queue.
 	ExpectedOutputTokens int
 	// Responses is the number of responses that the engine computes in parallel, as
 	// when a client asks for several choices. Zero: one.
