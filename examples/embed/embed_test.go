@@ -29,12 +29,12 @@ func TestSend(t *testing.T) {
 	var asked []string
 	send := func(ctx context.Context, tokens int, failures ...error) error {
 		asked = nil
-		return w.send(ctx, prompt, func(e *endpick.Endpoint, token func()) error {
+		return w.send(ctx, prompt, func(e *endpick.Endpoint, token func()) (endpick.Outcome, error) {
 			asked = append(asked, e.ID)
 			for range tokens {
 				token()
 			}
-			return failures[len(asked)-1]
+			return endpick.Outcome{InputTokens: len(prompt), OutputTokens: tokens}, failures[len(asked)-1]
 		})
 	}
 	require.NoError(t, send(t.Context(), 1, nil))

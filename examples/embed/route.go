@@ -27,7 +27,9 @@ func guarded(config endpick.Config) (*endpick.Router, error) {
 	return endpick.New(config)
 }
 
-func (w *worker) send(ctx context.Context, prompt []uint32, stream func(e *endpick.Endpoint, token func()) error) error {
+// send calls stream, which sends the prompt, calls token for each token, and
+// returns what the engine's usage says.
+func (w *worker) send(ctx context.Context, prompt []uint32, stream func(e *endpick.Endpoint, token func()) (endpick.Outcome, error)) error {
 	w.blocks = prefix.AppendTokens(w.blocks[:0], w.seed, prompt)
 	req := endpick.Request{Model: "llama", InputTokens: len(prompt), Blocks: w.blocks, Stream: true}
 	var failure error
@@ -37,10 +39,11 @@ func (w *worker) send(ctx context.Context, prompt []uint32, stream func(e *endpi
 			return cmp.Or(failure, err) // nobody is left, or the request was not admitted
 		}
 		tokens := 0
-		failure = stream(lease.Endpoint(), func() { tokens++; lease.Tokens(1) })
+		var usage endpick.Outcome // InputTokens, OutputTokens, CachedTokens and HasCachedTokens
+		usage, failure = stream(lease.Endpoint(), func() { tokens++; lease.Tokens(1) })
 		switch {
 		case failure == nil:
-			lease.Done(endpick.Outcome{})
+			lease.Done(usage)
 			return nil
 		case ctx.Err() != nil:
 			lease.Done(endpick.Outcome{Status: endpick.Canceled}) // the client has gone: nobody's failure
