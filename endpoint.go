@@ -37,7 +37,8 @@ type Endpoint struct {
 	// MaxSequences is how many requests it runs at once. It is no limit: more are
 	// routed there, unless a gateway queue (slo/queue) holds them. Zero: unknown.
 	MaxSequences int
-	// KVTokens is how many tokens its KV cache holds. Zero: unknown.
+	// KVTokens is how many tokens its KV cache holds. Zero: unknown; see
+	// [github.com/endpick/endpick/prefix.IndexConfig].
 	KVTokens int
 }
 

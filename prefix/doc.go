@@ -37,8 +37,8 @@
 // computed. Protect hashes, and recordings of them, as you would protect the
 // prompts.
 //
-// Sources: BLIS for an index of what the router has sent where, with 10,000
-// blocks per endpoint and least-recently-used eviction; predicted-latency
-// scheduling for the gate; vLLM for chained block hashes; NH of UMAC (Black et
-// al., CRYPTO 1999) and polynomial hashing for the hashes themselves.
+// Sources: BLIS for an index of what the router has sent where, with
+// least-recently-used eviction; predicted-latency scheduling for the gate; vLLM
+// for chained block hashes; NH of UMAC (Black et al., CRYPTO 1999) and
+// polynomial hashing for the hashes themselves.
 package prefix

@@ -13,8 +13,10 @@ import (
 type IndexConfig struct {
 	// BlocksPerEndpoint is the most blocks to remember of one endpoint. An
 	// endpoint whose KV cache is known to hold less (Endpoint.KVTokens) is
-	// bounded by that. Zero: what its KV cache holds, and 10,000 where that is
-	// not known.
+	// bounded by that. Zero: what its KV cache holds, and 65,536 where that is
+	// not known. That is a million tokens, more than most engines hold: to expect
+	// too much costs little, while the part of a cache that is not remembered is
+	// not used.
 	BlocksPerEndpoint int
 	// MaxBytes is the most memory to take for all endpoints together, at least
 	// 1 MiB; an eighth of it is for prompts in prefill. About 100 bytes for
@@ -32,7 +34,7 @@ type IndexConfig struct {
 }
 
 const (
-	defaultBlocks   = 10_000
+	defaultBlocks   = 65_536
 	defaultMaxBytes = 256 << 20
 	leastMaxBytes   = 1 << 20
 	defaultShare    = 0.5

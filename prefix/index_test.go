@@ -96,7 +96,7 @@ func TestIndexBound(t *testing.T) {
 		block  float64
 		want   int
 	}{
-		{"default", prefix.IndexConfig{}, 0, 0, 10_000},
+		{"default", prefix.IndexConfig{}, 0, 0, 65_536},
 		{"set", prefix.IndexConfig{BlocksPerEndpoint: 300}, 0, 0, 300},
 		{"a small cache", prefix.IndexConfig{BlocksPerEndpoint: 300}, 160, 0, 10},
 		{"a large cache", prefix.IndexConfig{BlocksPerEndpoint: 300}, 1 << 20, 0, 300},
@@ -108,18 +108,18 @@ func TestIndexBound(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			x := newIndex(t, tc.config)
 			c := endpick.Candidate{Ref: endpick.Ref{Generation: 1}, Endpoint: &endpick.Endpoint{KVTokens: tc.kv}}
-			blocks := make([]uint64, 30_000)
+			blocks := make([]uint64, 70_000)
 			for i := range blocks {
 				blocks[i] = uint64(i) + 1
 			}
-			req := endpick.Request{Blocks: blocks, InputTokens: 480_000, BlockTokens: tc.block}
+			req := endpick.Request{Blocks: blocks, InputTokens: 16 * 70_000, BlockTokens: tc.block}
 			routed(x, &req, &c, endpick.LeaseRef{Generation: 1})
 			stats := x.Stats()
 			assert.Equal(t, tc.want, stats.Pairs)
 			assert.Equal(t, tc.want, stats.Endpoints[0].Bound)
 			one := []endpick.Candidate{c}
 			x.Match(&req, one)
-			assert.Equal(t, min(int(float64(tc.want)*req.Block()), 479_999), one[0].PrefixTokens, "the head of a prompt that does not fit")
+			assert.Equal(t, min(int(float64(tc.want)*req.Block()), 16*70_000-1), one[0].PrefixTokens, "the head of a prompt that does not fit")
 		})
 	}
 }
@@ -307,7 +307,7 @@ func TestIndexMemoryPerBlock(t *testing.T) {
 }
 
 func TestIndexAllocates(t *testing.T) {
-	x := newIndex(t, prefix.IndexConfig{})
+	x := newIndex(t, prefix.IndexConfig{BlocksPerEndpoint: 10_000}) // full after the first rounds
 	candidates := fleet(20)
 	traffic := newTraffic(512, 1)
 	rounds(x, traffic, candidates, 1000)

@@ -170,7 +170,7 @@ func TestMemoryComesBackAfterAFlood(t *testing.T) {
 		for i := range flood {
 			s.serve(i%20, "", s.fresh(1)...)
 		}
-		for i := range 4000 {
+		for i := range 16_000 {
 			s.serve(i%20, "", s.fresh(100)...)
 			if i%100 == 0 {
 				require.LessOrEqual(t, s.Stats().Bytes, int64(4<<20))

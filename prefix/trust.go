@@ -28,7 +28,9 @@ import "github.com/endpick/endpick"
 //     an engine does not look up in its cache, because of other options of the
 //     request, say again and again that nothing was there.
 //   - The capacity falls by an eighth at most, once in a sixteenth of it, and
-//     only if that settles a quorum of votes.
+//     only if that settles a quorum of votes. Where the size of the engine's
+//     cache is not known, the bound is a guess, rather too high than too low:
+//     there it falls by a half at most.
 //   - It rises again by a sixteenth of itself, without any vote, whenever as
 //     much as an eighth of the bound was used and no vote was against it; and
 //     at once where the engine had more than was expected.
@@ -219,7 +221,11 @@ func (t *trust) review(s *server) {
 	}
 	switch {
 	case gain-t.more >= quorum:
-		next := max(capacity*best/sixteenths, capacity-capacity/8, s.bound/leastOf, 1)
+		slowest := capacity - capacity/8
+		if !s.whole {
+			slowest = capacity / 2
+		}
+		next := max(capacity*best/sixteenths, slowest, s.bound/leastOf, 1)
 		if next < capacity {
 			t.learned = next
 			t.lowered++

@@ -240,3 +240,35 @@ func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int,
 	}
 	return d.capacity(), float64(missing) / float64(promised)
 }
+
+// Where nothing is said about the size of an engine's cache, a million tokens are expected. An
+// engine that holds fewer says so, and is known by the time that it has read two million; after a
+// restart, too.
+func TestTrustLearnsAnUnknownSize(t *testing.T) {
+	for _, room := range []int{1250, 5000, 20_000} {
+		t.Run(fmt.Sprint("room=", room), func(t *testing.T) {
+			d := newDesk(t, 0)
+			engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
+			chance := uint64(1)
+			serve := func(blocks int) {
+				for used := 0; used < blocks; {
+					chance = chance*6364136223846793005 + 1442695040888963407
+					n := int(chance>>33) % (room / 16) // four times as many as it holds
+					p := prompt(n, 49+n%31)            // so that the grain is known
+					used += len(p)
+					d.done(d.routed(p), engine.serve(p))
+				}
+			}
+			serve(2 * defaultBlocks)
+			t.Logf("after two million tokens: %d", d.capacity())
+			require.Greater(t, d.capacity(), room/2)
+			require.Less(t, d.capacity(), 2*room)
+
+			clear(engine.last)
+			serve(2 * defaultBlocks)
+			t.Logf("after a restart and two million more: %d", d.capacity())
+			require.Greater(t, d.capacity(), room/2)
+			require.Less(t, d.capacity(), 2*room)
+		})
+	}
+}

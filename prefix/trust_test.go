@@ -15,6 +15,7 @@ func TestTrustReview(t *testing.T) {
 	type votes = map[int]float32
 	for _, tc := range []struct {
 		name        string
+		unknown     bool // size of the engine's cache
 		learned     int
 		rest        int
 		had, lacked votes
@@ -23,7 +24,10 @@ func TestTrustReview(t *testing.T) {
 	}{
 		{name: "no votes", want: 1600},
 		{name: "an eighth at most", lacked: votes{8: 3}, want: 1400},
+		{name: "a half at most", unknown: true, lacked: votes{4: 3}, want: 800},
 		{name: "what the votes say", lacked: votes{15: 3}, want: 1500},
+		{name: "what they say of an unknown size", unknown: true, lacked: votes{9: 3}, want: 900},
+		{name: "no quorum for an unknown size", unknown: true, lacked: votes{9: 2.9}, want: 1600},
 		{name: "no quorum", lacked: votes{8: 2.9}, want: 1600},
 		{name: "beyond the capacity anyway", lacked: votes{16: 9}, want: 1600},
 		// An LRU cache that has older blocks does not lack younger ones.
@@ -33,6 +37,7 @@ func TestTrustReview(t *testing.T) {
 		// 14 sixteenths contradict 3.5 and 3 votes, 4 sixteenths 9, all 7.5.
 		{name: "the fewest contradictions", lacked: votes{14: 4, 4: 3.5}, had: votes{4: 9}, want: 1400},
 		{name: "the floor", learned: 26, lacked: votes{8: 3}, want: 25},
+		{name: "the floor of an unknown size", unknown: true, learned: 40, lacked: votes{4: 3}, want: 25},
 		{name: "never below it", learned: 25, lacked: votes{8: 3}, want: 25},
 
 		{name: "rises after a rest", learned: 800, rest: 150, want: 850},
@@ -45,7 +50,7 @@ func TestTrustReview(t *testing.T) {
 		{name: "to the bound", learned: 1590, rest: 200, want: 1600},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &server{bound: 1600}
+			s := &server{bound: 1600, whole: !tc.unknown}
 			s.trust = trust{learned: tc.learned, rest: tc.rest, more: tc.more}
 			for n, v := range tc.had {
 				s.trust.had[n] = v

@@ -40,7 +40,7 @@ func newDay(t *testing.T, variants map[string]string) *day {
 	config.Clock = func() time.Time { return d.now }
 	config.Seed = 7
 	for _, id := range []string{"a", "b", "c"} {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: id + ":80", Variant: variants[id]})
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: id + ":80", Variant: variants[id], KVTokens: 160_000})
 		d.up[id] = true
 	}
 	d.router, err = endpick.New(config)

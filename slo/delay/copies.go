@@ -117,7 +117,7 @@ func (s *copies) of(depth int) float64 {
 // Whether a copy stays until it is used is only known where there is room: of the memory, running
 // requests use no more than half.
 func (s *copies) own(c *endpick.Candidate, tokens float64) float64 {
-	if s.n == 0 || c.Endpoint.KVTokens <= 0 || c.Reported&endpick.KVUsageSignal == 0 || c.KVUsage > mostIdle {
+	if s.n == 0 || c.Reported&endpick.KVUsageSignal == 0 || c.KVUsage > mostIdle {
 		return 1
 	}
 	return max(tokens-s.of(c.PrefixTokens), 0) / tokens

@@ -201,7 +201,7 @@ func TestCostOfACopyByHand(t *testing.T) {
 	req := prompt(3000).At(time.Unix(1e9, 0), 1, 1)
 	cs := matched(2000, 1000)
 	cs[1].Running = 4
-	cs[1].Endpoint.KVTokens, cs[1].Reported, cs[1].KVUsage = 1e6, endpick.KVUsageSignal, 0.5
+	cs[1].Reported, cs[1].KVUsage = endpick.KVUsageSignal, 0.5
 	m.uses[125] = use{block: 125, count: 4, at: 1e18} // at 2,000 tokens
 	cost := func(without Terms) (out Cost) {
 		m.config.Without = Horizon | without
@@ -223,7 +223,6 @@ func TestCostOfACopyByHand(t *testing.T) {
 	for _, change := range []func(c *endpick.Candidate){
 		func(c *endpick.Candidate) { c.KVUsage = 0.51 },
 		func(c *endpick.Candidate) { c.Reported = 0 },
-		func(c *endpick.Candidate) { c.Endpoint = &endpick.Endpoint{ID: "b"} },
 	} {
 		was := cs[1]
 		change(&cs[1])

@@ -292,7 +292,7 @@ func (j *judge) alike(c, d *endpick.Candidate) bool {
 		return false
 	}
 	g, h := glanceAt(j.m.glances, c), glanceAt(j.m.glances, d)
-	if g == nil || h == nil || g.perToken > 0 && (c.KVUsage != d.KVUsage || c.Reported != d.Reported) {
+	if g == nil || h == nil || c.KVUsage != d.KVUsage || c.Reported != d.Reported {
 		return false
 	}
 	return g.variant == h.variant && g.variant != 0 && g.pairs == h.pairs && g.perToken == h.perToken && g.places == h.places &&

@@ -386,6 +386,14 @@ func TestWhoIsAlike(t *testing.T) {
 		assert.False(t, alike(plain(), other), name)
 		assert.False(t, alike(other, plain()), name)
 	}
+	bare := func(usage float64) stand {
+		s := plain()
+		s.c.Endpoint.KVTokens, s.c.KVUsage = 0, usage
+		return s
+	}
+	assert.True(t, alike(bare(0.5), bare(0.5)))
+	assert.False(t, alike(bare(0.5), bare(0.6)), "how full it is tells whether copies stay, also where its size is not known")
+
 	strange := plain()
 	strange.c.Endpoint.Variant = string(make([]byte, maxName+1))
 	assert.False(t, alike(strange, strange), "two kinds that have no place may be two")
