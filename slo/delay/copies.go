@@ -117,10 +117,20 @@ func (s *copies) of(depth int) float64 {
 // Whether a copy stays until it is used is only known where there is room: of the memory, running
 // requests use no more than half.
 func (s *copies) own(c *endpick.Candidate, tokens float64) float64 {
-	if s.n == 0 || c.Reported&endpick.KVUsageSignal == 0 || c.KVUsage > mostIdle {
+	if s.n == 0 || !roomy(c) {
 		return 1
 	}
 	return max(tokens-s.of(c.PrefixTokens), 0) / tokens
+}
+
+// roomy reports whether running requests are known to use no more than half of the memory. Without
+// a report, only the router's own are known, and what they share counts for each of them.
+func roomy(c *endpick.Candidate) bool {
+	if c.Reported&endpick.KVUsageSignal != 0 {
+		return c.KVUsage <= mostIdle
+	}
+	used := float64(c.InFlight.ContextTokens) + float64(c.InFlight.OutputTokens)
+	return used < mostIdle*float64(c.Endpoint.KVTokens)
 }
 
 // blockAt is the last block of the prompt's beginning of that many tokens; 0: unknown.
