@@ -114,7 +114,8 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // first; see there for where that applies.
 //
 // The cached tokens that an engine reports correct the number of blocks that
-// it is trusted to hold.
+// it is trusted to hold, and the lengths of prompts how many fit into its cache,
+// where the host only guesses them.
 type Index struct {
 	endpick.OneRouter
 
@@ -181,7 +182,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	x.slots[ref.Slot].generation = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 
-	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
+	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block()/s.lengths.ratio())
 	if s.bound == 0 {
 		s.bound, s.whole = l.bound, l.whole
 	}
@@ -225,6 +226,9 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
 		x.computed(e.Lease, l, e.Now)
 		x.vote(l, e.Request, o)
+	}
+	if s := x.servers.Find(l.ref); s != nil && o.Status == endpick.Completed {
+		s.lengths.add(e.Request.InputTokens, o.InputTokens)
 	}
 	x.end(l)
 	if o.Status == endpick.Completed && len(o.Blocks) > 0 {

@@ -85,10 +85,11 @@ func TestTrustReview(t *testing.T) {
 
 // desk routes requests to one endpoint of 1,600 blocks.
 type desk struct {
-	t      testing.TB
-	x      *Index
-	key    endpick.LeaseRef
-	tenant string
+	endpoint endpick.Endpoint
+	t        testing.TB
+	x        *Index
+	key      endpick.LeaseRef
+	tenant   string
 }
 
 func newDesk(t testing.TB, blocks int) *desk {
@@ -103,7 +104,7 @@ func (d *desk) routed(blocks []uint64) *endpick.Event {
 	e := &endpick.Event{
 		Lease:     d.key,
 		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks), Tenant: d.tenant},
-		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}},
+		Candidate: &endpick.Candidate{Endpoint: &d.endpoint, Ref: endpick.Ref{Generation: 1}},
 	}
 	d.x.Routed(e)
 	return e

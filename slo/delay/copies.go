@@ -129,7 +129,7 @@ func roomy(c *endpick.Candidate) bool {
 	if c.Reported&endpick.KVUsageSignal != 0 {
 		return c.KVUsage <= mostIdle
 	}
-	used := float64(c.InFlight.ContextTokens) + float64(c.InFlight.OutputTokens)
+	used := float64(c.InFlight.ContextTokens + c.InFlight.OutputTokens)
 	return used < mostIdle*float64(c.Endpoint.KVTokens)
 }
 

@@ -231,6 +231,35 @@ func TestCostOfACopyByHand(t *testing.T) {
 	}
 }
 
+// Half of the memory has to be unused, by the report, and otherwise by what the router has sent.
+func TestRoomForCopies(t *testing.T) {
+	for _, tc := range []struct {
+		name            string
+		reported        bool
+		usage           float64
+		context, output int
+		size            int
+		want            bool
+	}{
+		{name: "half is unused", reported: true, usage: 0.5, want: true},
+		{name: "less", reported: true, usage: 0.51},
+		{name: "what is sent is told by the report", reported: true, usage: 0.5, context: 1000, size: 1000, want: true},
+		{name: "nothing is known"},
+		{name: "nothing is there", size: 1000, want: true},
+		{name: "less than half is sent", context: 300, output: 199, size: 1000, want: true},
+		{name: "half of it", context: 300, output: 200, size: 1000},
+		{name: "of how much?", context: 1},
+		{name: "a usage that nobody reported", usage: 0.9, size: 1000, want: true},
+	} {
+		c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: tc.size}, KVUsage: tc.usage}
+		c.InFlight.ContextTokens, c.InFlight.OutputTokens = tc.context, tc.output
+		if tc.reported {
+			c.Reported = endpick.KVUsageSignal
+		}
+		assert.Equal(t, tc.want, roomy(&c), tc.name)
+	}
+}
+
 // Every depth at which a candidate leaves a prompt is a use of what it holds.
 func TestUsesAreCounted(t *testing.T) {
 	for _, without := range []Terms{0, Copies} {
