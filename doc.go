@@ -56,6 +56,7 @@
 //     counts as in flight.
 //   - Say when the first token of a streamed response arrives, and count
 //     tokens, not chunks: the router knows what is in flight from this alone.
+//     If it hears of none, Config.Warn gets [ErrNoFirstTokens].
 //   - Set Request.Stream correctly. A response that does not stream has no
 //     first token; its prefill ends in the accounts when its predicted TTFT has
 //     passed. If you can't tell when a first token arrives, leave Stream unset,
@@ -150,6 +151,7 @@
 //	                           state that a stage keeps for them; OneRouter
 //	Receipt, Verdict           why an endpoint was chosen
 //	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
-//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, PanicError, StageError
+//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, ErrNoFirstTokens,
+//	PanicError, StageError
 //	                           kinds of error; each has a type that says more
 package endpick

@@ -23,6 +23,9 @@ var (
 	ErrBadRequest = errors.New("endpick: bad request")
 	// ErrConfig: a Config or Policy is not valid.
 	ErrConfig = errors.New("endpick: bad config")
+	// ErrNoFirstTokens: streams complete, and the host has never said that
+	// a token arrived. It is passed to Config.Warn, once; see Request.Stream.
+	ErrNoFirstTokens = errors.New("endpick: streams complete without Lease.Tokens or Lease.FirstToken; call one of them, or leave Request.Stream unset")
 )
 
 // NoEndpointsError says for which model there was no endpoint. It matches

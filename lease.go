@@ -74,6 +74,7 @@ func (l Lease) Tokens(n int) {
 	s.lastTokenAt = now
 	s.state.outputTokens.Add(int64(n))
 	s.router.changed(s.state)
+	s.router.streams.tell()
 }
 
 // Done closes the lease and returns true, or does nothing and returns false if
@@ -139,6 +140,7 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	}
 	s.firstTokenAt, s.lastTokenAt = now, now
 	s.endPrefill()
+	s.router.streams.tell()
 	e := s.fillEvent(now)
 	for _, o := range s.pipeline.firstToken {
 		s.router.firstToken(o, e)
@@ -168,6 +170,9 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 		outcome.CachedTokens, outcome.HasCachedTokens = 0, false
 	}
 	s.open = false
+	if s.prefilling && s.request.Stream && outcome.Status == Completed && s.request.MirrorOf == "" && s.router.streams.untell() {
+		s.router.warn(ErrNoFirstTokens)
+	}
 	s.endPrefill()
 	state.contextTokens.Add(-int64(s.request.InputTokens))
 	state.outputTokens.Add(-int64(s.outputTokens))

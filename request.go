@@ -50,7 +50,7 @@ type Request struct {
 	Responses int
 	// Stream says that the response is streamed and that its first token will be
 	// reported, by Lease.Tokens or Lease.FirstToken. A caller that can't report it
-	// leaves Stream unset.
+	// leaves Stream unset; Config.Warn gets ErrNoFirstTokens if it forgets to.
 	Stream bool
 
 	// Priority orders requests when capacity is short: higher is more important. A

@@ -33,8 +33,9 @@ type Config struct {
 	// ReportMaxAge is how long an engine's report counts. Zero: one minute.
 	ReportMaxAge time.Duration
 	// Warn receives errors that did not fail a request: a [PanicError] of a stage
-	// or of Clock, or a [StageError]. It is called in the goroutine in which the error happened,
-	// so that runtime/debug.Stack shows where. Nil: errors are only counted, in Stats.
+	// or of Clock, a [StageError], or [ErrNoFirstTokens]. It is called in the goroutine in
+	// which the error happened, so that runtime/debug.Stack shows where. Nil: panics and
+	// broken contracts are only counted, in Stats.
 	Warn func(error)
 }
 
@@ -76,7 +77,8 @@ type Router struct {
 	mu    sync.Mutex // serializes changes of the fleet
 	fleet fleet
 
-	counts counters
+	counts  counters
+	streams streams
 }
 
 // New returns a router, or an error that matches ErrConfig, ErrBadEndpoint or

@@ -472,7 +472,7 @@ func TestWhoIsBlamedForAFailure(t *testing.T) {
 			h := newHost(t, "random", health.NewFilter())
 			for i := range 8 {
 				for _, a := range tc.attempts {
-					req := endpick.Request{InputTokens: 100 + i, Stream: true, Tenant: a.tenant}
+					req := endpick.Request{InputTokens: 100 + i, Tenant: a.tenant}
 					for _, id := range []string{"s0", "s1", "s2"} {
 						if id != a.to {
 							req.Exclude = append(req.Exclude, id)
