@@ -153,5 +153,6 @@
 //	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
 //	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, ErrNoFirstTokens,
 //	PanicError, StageError
-//	                           kinds of error; each has a type that says more
+//	                           kinds of error; all but ErrNoFirstTokens have a type
+//	                           that says more
 package endpick

@@ -40,6 +40,7 @@ func newDay(t *testing.T, variants map[string]string) *day {
 	config.Clock = func() time.Time { return d.now }
 	config.Seed = 7
 	for _, id := range []string{"a", "b", "c"} {
+		// Caches that don't hold all conversations, so that those that have moved may move back.
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: id + ":80", Variant: variants[id], KVTokens: 160_000})
 		d.up[id] = true
 	}
