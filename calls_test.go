@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/orders"
-	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/lab/orders"
+	"github.com/endpick/endpick/internal/lab/race"
 )
 
 // The router itself, in all orders of calls: one request streams and one does not,

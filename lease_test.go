@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/lab/race"
 )
 
 func TestZeroLease(t *testing.T) {

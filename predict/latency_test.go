@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/internal/learn"
-	"github.com/endpick/endpick/internal/race"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )

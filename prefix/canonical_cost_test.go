@@ -11,8 +11,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 
-	"github.com/endpick/endpick/internal/cputime"
-	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/lab/cputime"
+	"github.com/endpick/endpick/internal/lab/race"
 )
 
 // Whatever is sent as a tool costs at most a few times as much as members in order,

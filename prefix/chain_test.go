@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/endpick/endpick/internal/blockhash"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // someSecret is the secret of some scope under some key.

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 
-	"github.com/endpick/endpick/internal/blockhash"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // Conversation is the prompt of a chat request, as far as it decides which

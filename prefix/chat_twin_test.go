@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/endpick/endpick/internal/blockhash"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // naiveForm is the canonical form of a conversation, as documented.

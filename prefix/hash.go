@@ -5,7 +5,7 @@ import (
 	"unsafe"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/blockhash"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 const (

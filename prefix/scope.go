@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"sync"
 
-	"github.com/endpick/endpick/internal/blockhash"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // Scope is what two prompts must have in common to share blocks. Engines

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
 // attempt is the result of sending a request to one endpoint.

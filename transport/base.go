@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/internal/choose"
+	"github.com/endpick/endpick/transport/internal/choose"
 )
 
 // base sends requests by the scheme of their URL. Requests that close their

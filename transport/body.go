@@ -8,7 +8,7 @@ import (
 	"os"
 	"strings"
 
-	"github.com/endpick/endpick/internal/coding"
+	"github.com/endpick/endpick/transport/internal/coding"
 )
 
 // firstRead is how much is allocated, trusting the announced length, before any

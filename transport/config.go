@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/target"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/internal/target"
 	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )

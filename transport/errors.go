@@ -12,11 +12,11 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/dialect"
-	"github.com/endpick/endpick/internal/target"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // The kinds of error, for errors.Is.
@@ -174,6 +174,12 @@ func ErrorHandler(w http.ResponseWriter, in *http.Request, err error) {
 	maps.Copy(h, header)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+}
+
+// ErrorBody returns an error object in the format of the API at this path, for errors of the
+// host's own. An empty code stands for the status.
+func ErrorBody(path string, status int, code, message string) []byte {
+	return dialect.Problem{Status: status, Message: message, Code: code}.Body(path)
 }
 
 // ErrorResponse returns what to answer to a client after an error of

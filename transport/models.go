@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
+	"github.com/endpick/endpick/transport/internal/choose"
 )
 
 const (

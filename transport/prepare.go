@@ -1,8 +1,8 @@
 package transport
 
 import (
-	"github.com/endpick/endpick/internal/dialect"
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // prepare reads the request.

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/coding"
-	"github.com/endpick/endpick/internal/dialect"
-	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/coding"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
 // exchange is one request at one endpoint: the lease, and what the response has

@@ -4,7 +4,7 @@ import (
 	"net/url"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // Target is the URL at which an endpoint serves the path and query of in. An

@@ -21,9 +21,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	engines "github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/modelserver"
-	"github.com/endpick/endpick/internal/race"
+	engines "github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"

@@ -95,11 +95,11 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/dialect"
-	"github.com/endpick/endpick/internal/health"
-	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/hostclock"
 	"github.com/endpick/endpick/transport/recording"
 )
 

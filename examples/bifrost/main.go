@@ -29,7 +29,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/examples/bifrost/adapter"
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport/seam"
 )

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/llamaserver"
+	"github.com/endpick/endpick/internal/lab/llamaserver"
 )
 
 // llama is one llama.cpp server, warmed up so that the same requests, in the same

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"

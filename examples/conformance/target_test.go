@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 )

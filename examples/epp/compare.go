@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc/extproctest"

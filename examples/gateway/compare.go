@@ -11,7 +11,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 )
 
 // alone is the row of a single server with which a fleet is compared.

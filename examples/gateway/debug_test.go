@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"

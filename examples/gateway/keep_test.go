@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,9 +15,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
 )
 
 // What a reload keeps and what it replaces: a part stays, with all that it has learned, if none of
@@ -152,18 +153,38 @@ func TestEventsAndRequestsHaveTheSameBlocks(t *testing.T) {
 		ids[i] = uint32(i)
 	}
 	own := eventSettings{model: "base", key: prefix.NewKey()}
-	r, err := dialect.NewReader(dialect.Config{SharedCache: true, HashKey: own.key, Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { return ids, 0 }})
+	var seen sentBlocks
+	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: &seen}, Endpoints: []endpick.Endpoint{{Address: "engine:80"}}})
+	require.NoError(t, err)
+	routed, err := transport.New(transport.Config{
+		Router: router, SharedCache: true, HashKey: own.key, Base: answering{},
+		Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { return ids, 0 },
+	})
 	require.NoError(t, err)
 	for adapter, asked := range map[string]string{"": "base", "lora": "lora"} {
 		for _, salt := range []string{"", "s"} {
 			body := fmt.Sprintf(`{"model":%q,"cache_salt":%q,"messages":[{"role":"user","content":"x"}]}`, asked, salt)
-			c, err := r.Read(dialect.Incoming{Method: "POST", Path: "/v1/chat/completions", Body: []byte(body)})
+			response, err := routed.RoundTrip(httptest.NewRequest("POST", "http://gateway/v1/chat/completions", strings.NewReader(body)))
 			require.NoError(t, err)
-			require.NoError(t, c.Prompt(t.Context()))
-			require.NotEmpty(t, c.Request.Blocks)
-			require.Equal(t, c.Request.Blocks, prefix.AppendTokens(nil, own.scope(adapter, salt).Seed(), ids), "%q, %q", adapter, salt)
+			require.NoError(t, response.Body.Close())
+			require.NotEmpty(t, seen)
+			require.Equal(t, []uint64(seen), prefix.AppendTokens(nil, own.scope(adapter, salt).Seed(), ids), "%q, %q", adapter, salt)
 		}
 	}
+}
+
+// sentBlocks are the blocks of the latest request.
+type sentBlocks []uint64
+
+func (s *sentBlocks) Match(req *endpick.Request, _ []endpick.Candidate) {
+	*s = slices.Clone(req.Blocks)
+}
+
+// answering is an engine that answers everything with an empty object.
+type answering struct{}
+
+func (answering) RoundTrip(*http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 }
 
 // Only one replica runs at a time: the next one starts after the previous one has ended.

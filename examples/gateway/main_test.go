@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"

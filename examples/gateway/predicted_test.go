@@ -16,14 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
 )

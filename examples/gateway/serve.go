@@ -20,7 +20,7 @@ import (
 	"golang.org/x/net/netutil"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/transport"
 )
 

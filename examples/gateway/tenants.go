@@ -6,13 +6,13 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
+	"github.com/endpick/endpick/transport"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -199,7 +199,7 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 
 // refuseWith answers with an error in the format of the API, and one more header.
 func refuseWith(w http.ResponseWriter, r *http.Request, status int, message, code, header, value string) {
-	body := dialect.Problem{Status: status, Message: message, Code: code}.Body(r.URL.Path)
+	body := transport.ErrorBody(r.URL.Path, status, code, message)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))

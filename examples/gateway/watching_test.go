@@ -26,8 +26,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/modelserver"
-	"github.com/endpick/endpick/internal/traffic"
+	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/slo"
 )
 

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"text/tabwriter"
 
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 const calibrateUsage = `simulate calibrate [flags] FILE: fit a profile to a recording of a real server

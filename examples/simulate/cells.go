@@ -5,8 +5,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // A contest is a workload and a fleet on which policies are compared.

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // compare is the program without a verb: policies side by side.

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/endpick/endpick/slo/delay"
 )
 

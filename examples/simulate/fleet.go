@@ -7,8 +7,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // part is the servers of one profile in a fleet.

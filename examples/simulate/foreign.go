@@ -3,8 +3,8 @@ package main
 import (
 	"time"
 
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // engineFleet is n servers of one profile, modified by change.

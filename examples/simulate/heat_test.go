@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/wrapping"
+	"github.com/endpick/endpick/internal/lab/wrapping"
 )
 
 // The mean of 1, 2 and 3 has an interval of 4.30·1/√3.

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/race"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // sorter is a filter that keeps every candidate and records what was predicted and

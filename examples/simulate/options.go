@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/endpick/endpick/scorer/preset"
 )
 

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 const oracleUsage = `simulate oracle [flags]: what is left to gain

@@ -4,7 +4,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // row is a run in the JSON output.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // readClasses parses SLO classes: name:share:ttft_ms:tpot_ms, separated by

@@ -18,7 +18,7 @@ import (
 	"sync/atomic"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sim"
+	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/endpick/endpick/scorer/preset"
 )
 

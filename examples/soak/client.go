@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/internal/hostile"
+	"github.com/endpick/endpick/internal/lab/hostile"
 )
 
 // patience is the time limit for anything that has to happen.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/internal/portable"
-	"github.com/endpick/endpick/internal/race"
 	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 )

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )

@@ -4,8 +4,8 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/endpick/endpick/internal/blockhash"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // entry is an engine's block. A block of ours is held while the engine's block in which

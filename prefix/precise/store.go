@@ -1,8 +1,8 @@
 package precise
 
 import (
-	"github.com/endpick/endpick/internal/blockhash"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // node is a block of a prompt, by its name in requests, and who holds it. Nodes are

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/lab/race"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")

@@ -20,8 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/engine"
-	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/modelserver"
 )
 
 // server starts a simulated server on a free port until the test ends.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // Source lists endpoints.

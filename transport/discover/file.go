@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // File is a source that reads a file that is rewritten when the servers change. It has

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // A file is closed when it has been read, also if it can't be.

@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
 // StatusError is the HTTP status with which a health page said that its

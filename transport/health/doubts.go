@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/health"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
 // Filter keeps requests away from endpoints that fail, for a host that sends requests

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/health"
-	"github.com/endpick/endpick/internal/hostclock"
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/hostclock"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // Config configures a Monitor. All fields except Router are optional.

@@ -5,9 +5,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/internal/hostclock"
 )
 
 // Config configures a [Replica]. All fields except Key are optional.

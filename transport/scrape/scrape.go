@@ -17,8 +17,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/target"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // Error says which endpoint could not be scraped, and why. It matches the

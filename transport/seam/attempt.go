@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/dialect"
-	"github.com/endpick/endpick/internal/health"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
 // Attempt is a request at one endpoint. Its methods are called in the order in which

@@ -10,10 +10,10 @@ import (
 	"sync"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/coding"
-	"github.com/endpick/endpick/internal/dialect"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/coding"
+	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
 // Incoming is a request as it arrived.

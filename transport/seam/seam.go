@@ -6,13 +6,13 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/choose"
-	"github.com/endpick/endpick/internal/dialect"
-	judge "github.com/endpick/endpick/internal/health"
-	"github.com/endpick/endpick/internal/hostclock"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	judge "github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/hostclock"
 )
 
 // Config configures a [Seam]. All fields except Router are optional.

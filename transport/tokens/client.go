@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/hostclock"
+	"github.com/endpick/endpick/transport/internal/hostclock"
 )
 
 // Config configures a Client. Tokenizer is required; the zero value of everything else

@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/llamaserver"
+	"github.com/endpick/endpick/internal/lab/llamaserver"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/tokens"
 )

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/internal/target"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // Tokenizer returns the token ids of a request's prompt, as the engine makes them. Path

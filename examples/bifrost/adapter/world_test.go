@@ -17,7 +17,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/examples/bifrost/adapter"
-	"github.com/endpick/endpick/internal/modelserver"
+	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/prefix"
 )
 

@@ -21,7 +21,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/endpick/endpick/internal/suite"
+	"github.com/endpick/endpick/internal/lab/suite"
 )
 
 func main() {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/suite"
+	"github.com/endpick/endpick/internal/lab/suite"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/adapters.md")

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 
-	"github.com/endpick/endpick/internal/suite"
+	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 	"github.com/endpick/endpick/transport/seam"

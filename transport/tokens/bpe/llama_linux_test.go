@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/endpick/endpick/internal/llamaserver"
+	"github.com/endpick/endpick/internal/lab/llamaserver"
 	"github.com/endpick/endpick/transport/tokens"
 	"github.com/endpick/endpick/transport/tokens/bpe"
 )

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/orders"
-	"github.com/endpick/endpick/internal/race"
+	"github.com/endpick/endpick/internal/lab/orders"
+	"github.com/endpick/endpick/internal/lab/race"
 )
 
 // One replica routes while another joins, and the bus between them delivers, swaps,

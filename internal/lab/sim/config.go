@@ -1,0 +1,206 @@
+package sim
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/engine"
+)
+
+// Config describes one run. Router, Fleet and Workload are required; the zero
+// value of everything else is its default.
+type Config struct {
+	// Router returns the Config of a router, above all its policy, with state that
+	// belongs to this run only. The simulator sets Clock, Seed and Endpoints.
+	Router func() (endpick.Config, error)
+	// Fleet is the list of model servers.
+	Fleet []Server
+	// Workload is the work.
+	Workload Workload
+	// Seed determines all random numbers, of the workload and of the routers.
+	Seed uint64
+
+	// Routers is the number of routers in front of the fleet; requests go to them
+	// in turn. 0 is 1.
+	Routers int
+	// Sharing is what routers tell each other. Nil: nothing.
+	Sharing *Sharing
+	// ReportInterval is the time between two reports of every engine's load to every
+	// router. 0 is fresh: each decision sees the current loads.
+	ReportInterval time.Duration
+	// ReportDelay is how long a report takes from the engine to the router. It needs
+	// a ReportInterval.
+	ReportDelay time.Duration
+	// MeterInterval is how often routers learn of tokens streamed between a
+	// request's first and last one. 0 is two seconds.
+	MeterInterval time.Duration
+
+	// Queue is a gateway queue in front of each router. Nil: every request is routed
+	// when it arrives.
+	Queue *Queue
+
+	// Changes are changes of the fleet, in any order.
+	Changes []Change
+	// Attempts limits the endpoints to which a request is sent if they fail before
+	// its first token. 0 is 3.
+	Attempts int
+	// Horizon ends the run with requests still in flight. 0: all requests end.
+	Horizon time.Duration
+	// Window is the length of the windows over which imbalance is measured. 0 is
+	// 10 s, as in LMetric (figure 10).
+	Window time.Duration
+	// Pooled measures what one cache as large as those of all servers would have found,
+	// given the same requests at the same times: [Report.PooledHitRatio].
+	Pooled bool
+	// PromptsOnly hides from the routers what responses append to prompts, which engines
+	// cache anyway.
+	PromptsOnly bool
+	// NoUsage hides from the routers what engines report at the end: the length of the
+	// prompt, and how much of it was cached.
+	NoUsage bool
+	// Events lets engines tell routers what enters and leaves their caches, if a
+	// router's matcher is a precise.Index. Nil: no events.
+	Events *Events
+	// Fitness has the weights of the report's fitness, by metric. Nil: no fitness.
+	Fitness map[string]float64
+}
+
+// Server is one model server of the fleet.
+type Server struct {
+	// Endpoint is the router's description of it. An empty ID becomes "server-" and
+	// its index from 000; the block size, MaxSequences and KVTokens are taken from
+	// Engine if they are 0, and Variant, if it is empty, is the profile's name.
+	Endpoint endpick.Endpoint
+	// Engine is the server itself. Its BlockTokens must be the package's.
+	Engine engine.Config
+	// Absent servers don't exist until a Join.
+	Absent bool
+	// Undescribed servers have nothing filled in: routers only know what Endpoint says.
+	Undescribed bool
+}
+
+// Fleet returns n equal servers.
+func Fleet(n int, cfg engine.Config) []Server {
+	fleet := make([]Server, n)
+	for i := range fleet {
+		fleet[i].Engine = cfg
+	}
+	return fleet
+}
+
+// Change is something that happens to a server.
+type Change struct {
+	At       time.Duration
+	Endpoint string // its ID
+	Kind     ChangeKind
+	// Unnoticed is how long routers continue to send requests to a server after
+	// its Crash; these fail at once.
+	Unnoticed time.Duration
+	// Factor multiplies the time of everything after a Slow.
+	Factor float64
+}
+
+// ChangeKind is what happens to a server.
+type ChangeKind uint8
+
+// The kinds of change.
+const (
+	Crash  ChangeKind = iota // loses all requests and its cache, refuses new ones
+	Join                     // starts, or starts again, with an empty cache
+	Drain                    // gets no new requests
+	Resume                   // after Drain
+	Slow                     // takes Factor times as long, for everything
+)
+
+// ConfigError says which part of a Config or of a generated workload is invalid.
+type ConfigError struct {
+	Field, Reason string
+}
+
+func (e *ConfigError) Error() string { return "sim: " + e.Field + " " + e.Reason }
+
+func (c *Config) validate() error {
+	bad := func(field, format string, args ...any) error {
+		return &ConfigError{field, fmt.Sprintf(format, args...)}
+	}
+	switch {
+	case c.Router == nil:
+		return bad("Router", "is nil")
+	case c.Workload == nil:
+		return bad("Workload", "is nil")
+	case len(c.Fleet) == 0:
+		return bad("Fleet", "is empty")
+	case c.Routers < 0:
+		return bad("Routers", "%d is negative", c.Routers)
+	case c.Attempts < 0:
+		return bad("Attempts", "%d is negative", c.Attempts)
+	case c.ReportDelay > 0 && c.ReportInterval == 0:
+		return bad("ReportDelay", "needs a ReportInterval")
+	}
+	for _, d := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"ReportInterval", c.ReportInterval}, {"ReportDelay", c.ReportDelay}, {"MeterInterval", c.MeterInterval},
+		{"Horizon", c.Horizon}, {"Window", c.Window},
+	} {
+		if d.value < 0 || d.value > engine.MaxTime {
+			return bad(d.name, "%v is not within [0, %v]", d.value, engine.MaxTime)
+		}
+	}
+	ids := map[string]bool{}
+	fleet := make([]Server, len(c.Fleet))
+	for i, s := range c.Fleet {
+		switch {
+		case s.Endpoint.ID == "" && s.Endpoint.Address != "":
+			s.Endpoint.ID = s.Endpoint.Address
+		case s.Endpoint.ID == "":
+			s.Endpoint.ID = fmt.Sprintf("server-%03d", i)
+		}
+		if ids[s.Endpoint.ID] {
+			return bad(fmt.Sprintf("Fleet[%d].Endpoint.ID", i), "%q is there already", s.Endpoint.ID)
+		}
+		if s.Engine.BlockTokens != 0 && s.Engine.BlockTokens != BlockTokens {
+			return bad(fmt.Sprintf("Fleet[%d].Engine.BlockTokens", i), "is %d, workloads have %d", s.Engine.BlockTokens, BlockTokens)
+		}
+		ids[s.Endpoint.ID] = true
+		fleet[i] = s
+	}
+	if e := c.Events; e != nil && (e.Delay < 0 || !(e.Loss >= 0 && e.Loss < 1)) {
+		return bad("Events", "has a negative Delay, or a Loss that is not within [0, 1)")
+	}
+	if s := c.Sharing; s != nil && (s.Delay < 0 || s.Delay > engine.MaxTime) {
+		return bad("Sharing", "has a Delay that is not within [0, %v]", engine.MaxTime)
+	}
+	for i, ch := range c.Changes {
+		field := fmt.Sprintf("Changes[%d]", i)
+		switch {
+		case !ids[ch.Endpoint]:
+			return bad(field+".Endpoint", "%q is not in the fleet", ch.Endpoint)
+		case ch.At < 0 || ch.Unnoticed < 0:
+			return bad(field, "has a negative time")
+		case ch.Kind == Slow && !(ch.Factor >= 0.01 && ch.Factor <= 100):
+			return bad(field+".Factor", "%v is not within [0.01, 100]", ch.Factor)
+		case ch.Kind > Slow:
+			return bad(field+".Kind", "%d is unknown", ch.Kind)
+		}
+	}
+	for name := range c.Fitness {
+		if _, ok := fitnessReferences[name]; !ok {
+			return bad("Fitness", "%q is no metric (known: %s)", name, fitnessNames())
+		}
+	}
+	c.Fleet = fleet
+	setDefault(&c.Routers, 1)
+	setDefault(&c.Attempts, 3)
+	setDefault(&c.MeterInterval, 2*time.Second)
+	setDefault(&c.Window, 10*time.Second)
+	return nil
+}
+
+func setDefault[T int | time.Duration](field *T, value T) {
+	if *field == 0 {
+		*field = value
+	}
+}

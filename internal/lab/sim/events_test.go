@@ -1,0 +1,67 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+// listeners runs routers with or without cache events, on caches that are too small.
+func listeners(t *testing.T, routers int, events *Events, changes ...Change) *Report {
+	x := Experiment{Scenario: "C", Rate: 3, Requests: 200, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
+	cfg, err := x.Config()
+	require.NoError(t, err)
+	cfg.Routers, cfg.Events, cfg.Changes = routers, events, changes
+	cfg.Router = func() (endpick.Config, error) {
+		c := preset.LMetric()
+		if events != nil {
+			p, err := precise.New(precise.Config{Approximate: c.Policy.Matcher.(*prefix.Index)})
+			if err != nil {
+				return c, err
+			}
+			c.Policy.Matcher = p
+		}
+		return c, nil
+	}
+	report, err := Run(cfg)
+	require.NoError(t, err)
+	require.Equal(t, report.Requests, report.Completed+report.Rejected+report.Lost)
+	return report
+}
+
+// Routers that each see part of the traffic find more cached prefixes with events. Late
+// or lost events are worth less, but never less than none.
+func TestEventsAreWorthTheMoreTheLessARouterSees(t *testing.T) {
+	none, all := listeners(t, 4, nil), listeners(t, 4, &Events{})
+	late, few := listeners(t, 4, &Events{Delay: 10 * time.Second}), listeners(t, 4, &Events{Loss: 0.01})
+	t.Logf("hit ratios: none %.3f, all %.3f, late %.3f, a hundredth of them lost %.3f", none.PrefixHitRatio, all.PrefixHitRatio, late.PrefixHitRatio, few.PrefixHitRatio)
+	require.Greater(t, all.PrefixHitRatio, 1.3*none.PrefixHitRatio)
+	require.Less(t, all.TTFT.Mean, none.TTFT.Mean)
+	require.Greater(t, few.PrefixHitRatio, none.PrefixHitRatio)
+	require.Greater(t, all.PrefixHitRatio, late.PrefixHitRatio)
+	require.Equal(t, all, listeners(t, 4, &Events{}), "the same again")
+}
+
+func TestEventsOfEnginesThatComeAndGo(t *testing.T) {
+	report := listeners(t, 2, &Events{Delay: time.Second, Loss: 0.1},
+		Change{At: 10 * time.Second, Endpoint: "server-001", Kind: Crash, Unnoticed: time.Second},
+		Change{At: 20 * time.Second, Endpoint: "server-001", Kind: Join},
+		Change{At: 30 * time.Second, Endpoint: "server-002", Kind: Crash},
+	)
+	require.Greater(t, report.Completed, 150)
+}
+
+func TestEventsConfig(t *testing.T) {
+	for _, e := range []Events{{Delay: -1}, {Loss: 1}, {Loss: -0.1}} {
+		cfg := Config{Router: func() (endpick.Config, error) { return preset.LMetric(), nil }, Fleet: Fleet(1, engine.Config{}), Workload: &Trace{}, Events: &e}
+		_, err := Run(cfg)
+		require.ErrorContains(t, err, "sim: Events")
+	}
+}

@@ -1,0 +1,120 @@
+package sim
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick/internal/lab/engine"
+)
+
+// Experiment describes a workload and a fleet as briefly as a command line or a
+// test. One of Scenario and Trace is required; the zero value of everything else
+// is its default.
+type Experiment struct {
+	// Scenario is a name for [Scenario].
+	Scenario string
+	// Trace is a recording. It is not changed.
+	Trace *Trace
+
+	// Rate replaces a scenario's arrivals by a Poisson process with so many requests
+	// per second. A scenario without arrivals of its own requires it. A trace has its
+	// own times, and takes a RateScale instead.
+	Rate float64
+	// RateScale multiplies the rates of a trace, or of a scenario with arrivals of its
+	// own. 0 is 1.
+	RateScale float64
+	// Requests ends the work after so many requests, Duration at that simulated time,
+	// whichever comes first. 0: at the end of the scenario's arrivals or the trace.
+	Requests int
+	Duration time.Duration
+	// Classes are the SLO classes of requests. None: as in the trace.
+	Classes []MixClass
+
+	// Servers is the size of the fleet; 0 is the scenario's own, and 8 for a trace.
+	Servers int
+	// Engine describes each server. The zero Profile is the scenario's own, or the
+	// default of package engine for a trace.
+	Engine engine.Config
+}
+
+// defaultServers is the size of the fleet for a trace.
+const defaultServers = 8
+
+// Config returns the fleet and the workload as a Config without a Router.
+func (x Experiment) Config() (Config, error) {
+	if (x.Scenario == "") == (x.Trace == nil) {
+		return Config{}, &ConfigError{"Experiment", "needs a scenario or a trace, and not both"}
+	}
+	for _, f := range []struct {
+		name  string
+		value float64
+		most  float64
+	}{
+		{"Rate", x.Rate, 1e6}, {"RateScale", x.RateScale, 1e6}, {"Requests", float64(x.Requests), 1 << 40},
+		{"Duration", x.Duration.Seconds(), engine.MaxTime.Seconds()}, {"Servers", float64(x.Servers), 1 << 16},
+	} {
+		if !(f.value >= 0 && f.value <= f.most) {
+			return Config{}, &ConfigError{"Experiment." + f.name, fmt.Sprintf("%v is not within [0, %v]", f.value, f.most)}
+		}
+	}
+	var cfg Config
+	var err error
+	if x.Trace != nil {
+		cfg.Workload, err = x.replay()
+		setDefault(&x.Servers, defaultServers)
+	} else {
+		cfg.Workload, err = x.generate()
+	}
+	if err != nil {
+		return Config{}, err
+	}
+	cfg.Fleet = Fleet(x.Servers, x.Engine)
+	if len(x.Classes) > 0 {
+		cfg.Workload = Mix{cfg.Workload, x.Classes}
+	}
+	return cfg, nil
+}
+
+// generate returns a scenario's workload and sets its fleet.
+func (x *Experiment) generate() (Workload, error) {
+	n, err := Scenario(x.Scenario)
+	if err != nil {
+		return nil, err
+	}
+	if x.Engine.Profile == (engine.Profile{}) {
+		if x.Engine.Profile, err = engine.ProfileByName(n.Profile); err != nil {
+			return nil, err
+		}
+	}
+	setDefault(&x.Servers, n.Servers)
+	return n.Workload.At(Pace{Rate: x.Rate, RateScale: x.RateScale, Requests: x.Requests, Duration: x.Duration})
+}
+
+// replay returns the requested part of the trace.
+func (x *Experiment) replay() (Workload, error) {
+	if x.Rate > 0 {
+		return nil, &ConfigError{"Experiment.Rate", "is for scenarios: a trace takes a RateScale"}
+	}
+	t := *x.Trace
+	t.RateScale = x.RateScale
+	if x.Requests == 0 && x.Duration == 0 {
+		return &t, nil
+	}
+	t.Records = slices.Clone(t.Records)
+	slices.SortStableFunc(t.Records, func(a, b Record) int { return cmp.Compare(a.ArrivalMillis, b.ArrivalMillis) })
+	if x.Requests > 0 {
+		t.Records = t.Records[:min(x.Requests, len(t.Records))]
+	}
+	if x.Duration > 0 {
+		scale := cmp.Or(x.RateScale, 1)
+		end, _ := slices.BinarySearchFunc(t.Records, millis(x.Duration)*scale, func(r Record, at float64) int {
+			return cmp.Compare(r.ArrivalMillis, at)
+		})
+		if t.Records = t.Records[:end]; end == 0 {
+			return nil, &ConfigError{"Experiment.Duration", fmt.Sprintf("%v is over before the first request of %s", x.Duration, t.Name)}
+		}
+	}
+	return &t, nil
+}

@@ -1,0 +1,339 @@
+package sim
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/scorer"
+)
+
+func mustRun(t testing.TB, cfg Config) *Report {
+	rep, err := Run(cfg)
+	require.NoError(t, err)
+	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected+rep.Lost+rep.Running)
+	return rep
+}
+
+func scenario(t testing.TB, name string) Named {
+	n, err := Scenario(name)
+	require.NoError(t, err)
+	return n
+}
+
+// paced is a scenario as a Poisson process with a number of requests.
+func paced(t testing.TB, name string, perSecond float64, requests int) Workload {
+	w, err := scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests})
+	require.NoError(t, err)
+	return w
+}
+
+func conversations(t testing.TB, name string) Conversations {
+	c, err := scenario(t, name).Conversations()
+	require.NoError(t, err)
+	return c
+}
+
+// hand is a workload of requests at given times.
+type hand []Request
+
+func (h hand) Start(uint64) (Source, error) { return &handSource{todo: h}, nil }
+
+type handSource struct{ todo []Request }
+
+func (s *handSource) Next() (time.Duration, bool) {
+	if len(s.todo) == 0 {
+		return 0, false
+	}
+	return s.todo[0].Arrival, true
+}
+
+func (s *handSource) Take() Request {
+	r := s.todo[0]
+	s.todo = s.todo[1:]
+	return r
+}
+
+func (*handSource) Done(*Request, time.Duration) {}
+
+// plain takes 1 ms a step, whatever is in it.
+var plain = engine.Config{Profile: engine.Profile{Name: "plain", StepMicros: 1000}}
+
+func at(ms int, input, output int) Request {
+	return Request{Arrival: time.Duration(ms) * time.Millisecond, InputTokens: input, OutputTokens: output}
+}
+
+func TestLatenciesByHand(t *testing.T) {
+	slow := plain
+	slow.Profile.StepMicros = 3000
+	work := hand{at(0, 10, 5), at(0, 10, 1), at(100, 10, 11)}
+	work[0].SLO.TTFT = time.Millisecond
+	work[1].SLO.TTFT = time.Millisecond
+	work[2].SLO, work[2].Class = endpick.SLO{TPOT: 2 * time.Millisecond}, "gold"
+	work[2].Tenant = "other"
+	rep := mustRun(t, Config{
+		Router: named("round-robin"), Fleet: []Server{{Engine: plain}, {Engine: slow}}, Workload: work,
+		Fitness: map[string]float64{"throughput": 1, "e2e_mean": 2},
+	})
+	// 1 + 4 ms on the first, 3 ms on the second, and the third back on the first: 1 + 10 ms.
+	require.Equal(t, []float64{1, 1, 3}, rep.TTFT.Samples())
+	require.Equal(t, []float64{1, 1}, rep.TPOT.Samples())
+	require.Equal(t, []float64{3, 5, 11}, rep.E2E.Samples())
+	require.Equal(t, 3, rep.Completed)
+	require.Equal(t, 0.111, rep.Seconds)
+	require.InDelta(t, 3/0.111, rep.ThroughputRPS, 1e-9)
+	require.InDelta(t, 17/0.111, rep.OutputTPS, 1e-9)
+	require.InDelta(t, 17.0*17/(2*(6*6+11*11)), rep.Jain, 1e-12)
+	require.Equal(t, []Class{
+		{Name: "default", Requests: 2, Met: 1, Attainment: 0.5, GoodputRPS: 1 / 0.111},
+		{Name: "gold", Requests: 1, Met: 1, Attainment: 1, GoodputRPS: 1 / 0.111},
+	}, rep.Classes)
+	require.InDelta(t, 2.0/3, *rep.SLOAttainment, 1e-12)
+	require.InDelta(t, 2/0.111, rep.GoodputRPS, 1e-9)
+	x := 3 / 0.111
+	require.InDelta(t, x/(x+100)+2/(1+19.0/3), *rep.Fitness, 1e-12)
+	require.Equal(t, []int{2, 1}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
+	require.Equal(t, []float64{0.002, 0.003}, []float64{rep.Endpoints[0].PrefillSeconds, rep.Endpoints[1].PrefillSeconds})
+	require.InDelta(t, 0.0005/0.0025, rep.Imbalance, 1e-12)
+	require.Nil(t, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: hand{at(0, 1, 1)}}).SLOAttainment)
+}
+
+func TestCrash(t *testing.T) {
+	work := hand{at(0, 10, 100), at(1, 10, 100), at(51, 10, 3), at(52, 10, 3), at(60, 10, 3)}
+	crash := Change{At: 50 * time.Millisecond, Endpoint: "server-001", Kind: Crash}
+	join := Change{At: 55 * time.Millisecond, Endpoint: "server-001", Kind: Join}
+	cfg := Config{Router: named("round-robin"), Fleet: Fleet(2, plain), Workload: work, Changes: []Change{join, crash}}
+	rep := mustRun(t, cfg)
+	// The second request had its first token on the server that crashed.
+	require.Equal(t, 1, rep.Lost)
+	require.Equal(t, 4, rep.Completed)
+	require.Equal(t, 0, rep.Retried)
+	require.Equal(t, []int{3, 1}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
+
+	// Before the crash is noticed, one request is refused and goes to the other server.
+	cfg.Changes = []Change{crash}
+	cfg.Changes[0].Unnoticed = 10 * time.Second
+	rep = mustRun(t, cfg)
+	require.Equal(t, 1, rep.Lost)
+	require.Equal(t, 4, rep.Completed)
+	require.Positive(t, rep.Retried)
+
+	// A crash during prefill: nothing was sent yet, so the request goes elsewhere.
+	early := Change{At: 1500 * time.Microsecond, Endpoint: "server-001", Kind: Crash}
+	cfg.Changes, cfg.Workload = []Change{early}, work[:2]
+	rep = mustRun(t, cfg)
+	require.Equal(t, 2, rep.Completed)
+	require.Equal(t, 1, rep.Retried)
+
+	// No server is left.
+	cfg.Changes = []Change{early, {At: 0, Endpoint: "server-000", Kind: Crash}}
+	rep = mustRun(t, cfg)
+	require.Equal(t, 0, rep.Completed)
+	require.Equal(t, 2, rep.Lost+rep.Rejected)
+
+	// A draining server finishes its requests.
+	cfg.Changes = []Change{{At: 500 * time.Microsecond, Endpoint: "server-000", Kind: Drain}}
+	cfg.Workload = work
+	rep = mustRun(t, cfg)
+	require.Equal(t, []int{1, 4}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
+	cfg.Changes = append(cfg.Changes, Change{At: 51500 * time.Microsecond, Endpoint: "server-000", Kind: Resume})
+	rep = mustRun(t, cfg)
+	require.Equal(t, []int{2, 3}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
+}
+
+// removals is a filter that keeps everything and counts removed endpoints.
+type removals struct{ n int }
+
+func (r *removals) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return candidates
+}
+
+func (r *removals) EndpointRemoved(endpick.Ref) { r.n++ }
+
+// A server that returns before routers have noticed its crash is a new one to them:
+// its cache is empty.
+func TestAServerIsBackBeforeItsCrashWasNoticed(t *testing.T) {
+	removed := new(removals)
+	rep := mustRun(t, Config{
+		Router: func() (endpick.Config, error) {
+			config, err := named("round-robin")()
+			config.Policy.Filters = append(config.Policy.Filters, removed)
+			return config, err
+		},
+		Fleet: Fleet(2, plain), Workload: hand{at(0, 10, 3), at(60, 10, 3), at(61, 10, 3)},
+		Changes: []Change{
+			{At: 50 * time.Millisecond, Endpoint: "server-001", Kind: Crash, Unnoticed: 10 * time.Second},
+			{At: 55 * time.Millisecond, Endpoint: "server-001", Kind: Join},
+		},
+	})
+	require.Equal(t, 1, removed.n)
+	require.Equal(t, 3, rep.Completed)
+	require.Equal(t, 1, rep.Endpoints[1].Completed)
+}
+
+// A window holds the work of its own time.
+func TestWindowsByHand(t *testing.T) {
+	rep := mustRun(t, Config{
+		Router: named("round-robin"), Fleet: Fleet(2, plain), Window: 10 * time.Millisecond,
+		Workload: hand{at(0, 10, 1), at(1, 10, 1), at(12, 10, 1), at(25, 10, 1), at(31, 10, 1)},
+	})
+	// A millisecond each, in turn: one on each server, then one at a time.
+	require.Equal(t, []Window{
+		{Start: 0, PrefillSeconds: []float64{0.001, 0.001}},
+		{Start: 10 * time.Millisecond, PrefillSeconds: []float64{0.001, 0}},
+		{Start: 20 * time.Millisecond, PrefillSeconds: []float64{0, 0.001}},
+	}, rep.Windows)
+	require.InDelta(t, (0+0.5+0.5)/(1+0.5+0.5), rep.Imbalance, 1e-12)
+}
+
+// A tenant that got nothing has been treated unfairly.
+func TestFairnessCountsWhoGotNothing(t *testing.T) {
+	small := plain
+	small.Blocks = 10
+	work := hand{at(0, 10, 5), at(0, 1000, 5)}
+	work[0].Tenant, work[1].Tenant = "served", "never"
+	rep := mustRun(t, Config{Router: named("round-robin"), Fleet: Fleet(1, small), Workload: work})
+	require.Equal(t, []int{1, 1}, []int{rep.Completed, rep.TooLong})
+	require.Equal(t, 0.5, rep.Jain)
+}
+
+func TestPromptsThatNeverFit(t *testing.T) {
+	small := plain
+	small.Blocks = 10
+	rep := mustRun(t, Config{
+		Router: named("round-robin"), Fleet: []Server{{Engine: small}, {Engine: plain}},
+		Workload: hand{at(0, 161, 1), at(1, 161, 1), at(2, 1<<20, 1)},
+	})
+	require.Equal(t, 2, rep.Completed, "both on the large one")
+	require.Equal(t, 1, rep.TooLong)
+	require.Equal(t, 1, rep.Rejected)
+}
+
+func TestRequestsThatCannotBe(t *testing.T) {
+	for _, c := range []struct {
+		request Request
+		err     string
+	}{
+		{at(0, 10, 0), "sim: request 2: engine: request 1: OutputTokens 0 is below 1"},
+		{at(0, -100, 1), "sim: request 2: endpick: "},
+	} {
+		_, err := Run(Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1), c.request}})
+		require.ErrorContains(t, err, c.err)
+	}
+}
+
+// With stale reports, requests between two reports see the same loads; the
+// router's own account still tells the servers apart.
+func TestReportsAreAsOldAsTheyAre(t *testing.T) {
+	var seen []float64
+	router := func() (endpick.Config, error) {
+		return endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{
+			Weight: 1, Scorer: scorer.Cost("watch", func(_ *endpick.Request, c *endpick.Candidate) float64 {
+				seen = append(seen, c.KVUsage)
+				return 1
+			}),
+		}}}}, nil
+	}
+	cfg := Config{Router: router, Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100), at(5, 10, 1), at(14, 10, 1), at(16, 10, 1)}}
+	usage := func(interval, delay time.Duration) []float64 {
+		seen = nil
+		cfg.ReportInterval, cfg.ReportDelay = interval, delay
+		mustRun(t, cfg)
+		var blocks []float64
+		for _, v := range seen {
+			blocks = append(blocks, math.Round(v*engine.DefaultBlocks))
+		}
+		return blocks
+	}
+	const none = engine.DefaultBlocks / 2 // no report yet: one half
+	require.Equal(t, []float64{0, 11, 11, 11}, usage(0, 0))
+	require.Equal(t, []float64{none, 0, 11, 11}, usage(10*time.Millisecond, 0)) // reports at 0 and 10 ms
+	require.Equal(t, []float64{none, 0, 0, 11}, usage(10*time.Millisecond, 5*time.Millisecond))
+}
+
+func TestRefusedConfigs(t *testing.T) {
+	good := Config{Router: named("random"), Fleet: Fleet(2, plain), Workload: hand{at(0, 1, 1)}}
+	for _, c := range []struct {
+		change func(*Config)
+		err    string
+	}{
+		{func(c *Config) { c.Router = nil }, "sim: Router is nil"},
+		{func(c *Config) { c.Router = named("best") }, "unknown policy"},
+		{func(c *Config) { c.Workload = nil }, "sim: Workload is nil"},
+		{func(c *Config) { c.Fleet = nil }, "sim: Fleet is empty"},
+		{func(c *Config) { c.Fleet[1].Engine.BlockTokens = 32 }, "sim: Fleet[1].Engine.BlockTokens is 32, workloads have 16"},
+		{func(c *Config) { c.Fleet[1].Engine.Blocks = -1 }, "sim: Fleet[1]: engine: config: Blocks -1 is not within [1, 16777216]"},
+		{func(c *Config) { c.Fleet[0].Endpoint.ID, c.Fleet[1].Endpoint.ID = "x", "x" }, `sim: Fleet[1].Endpoint.ID "x" is there already`},
+		{func(c *Config) { c.Routers = -1 }, "sim: Routers -1 is negative"},
+		{func(c *Config) { c.Attempts = -1 }, "sim: Attempts -1 is negative"},
+		{func(c *Config) { c.Window = -1 }, "sim: Window -1ns is not within [0, "},
+		{func(c *Config) { c.ReportDelay = 1 }, "sim: ReportDelay needs a ReportInterval"},
+		{func(c *Config) { c.Changes = []Change{{Endpoint: "x"}} }, `sim: Changes[0].Endpoint "x" is not in the fleet`},
+		{func(c *Config) { c.Changes = []Change{{Endpoint: "server-000", At: -1}} }, `sim: Changes[0] has a negative time`},
+		{func(c *Config) { c.Changes = []Change{{Endpoint: "server-000", Kind: 9}} }, `sim: Changes[0].Kind 9 is unknown`},
+		{func(c *Config) { c.Fitness = map[string]float64{"speed": 1} }, `sim: Fitness "speed" is no metric (known: `},
+	} {
+		bad := good
+		bad.Fleet = slices.Clone(good.Fleet)
+		c.change(&bad)
+		_, err := Run(bad)
+		require.ErrorContains(t, err, c.err)
+	}
+	mustRun(t, good)
+}
+
+func TestSummaries(t *testing.T) {
+	samples := make([]float64, 100)
+	for i := range samples {
+		samples[i] = float64(100 - i)
+	}
+	s := summarize(samples)
+	require.Equal(t, []float64{50.5, 50, 90, 95, 99}, []float64{s.Mean, s.P50, s.P90, s.P95, s.P99})
+	require.Equal(t, []float64{1, 100}, []float64{s.Quantile(0), s.Quantile(1)})
+	require.Equal(t, Summary{}, summarize(nil))
+	require.Equal(t, 1.0, jain([]float64{3, 3, 3}))
+	require.Equal(t, 0.25, jain([]float64{4, 0, 0, 0}))
+	require.Equal(t, 1.0, jain(nil))
+}
+
+// Routers do not know what engines do not report.
+func TestServersThatTellNothing(t *testing.T) {
+	for _, tells := range []bool{true, false} {
+		w := &eavesdropper{}
+		cfg := Config{
+			Router: func() (endpick.Config, error) {
+				return endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1, Scorer: w}}}}, nil
+			},
+			Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100)}, NoUsage: !tells,
+		}
+		cfg.Fleet[0].Undescribed = !tells
+		mustRun(t, cfg)
+		require.Equal(t, tells, w.outcome.HasCachedTokens)
+		require.Equal(t, tells, w.outcome.InputTokens == 160)
+		require.Equal(t, 100, w.outcome.OutputTokens, "which are counted on their way")
+		require.Equal(t, tells, w.endpoint.KVTokens == engine.DefaultBlocks*engine.DefaultBlockTokens)
+		require.Equal(t, tells, w.endpoint.MaxSequences == engine.DefaultMaxSequences)
+		require.Equal(t, tells, w.endpoint.Variant == "plain")
+	}
+}
+
+// eavesdropper keeps the latest loads it saw.
+type eavesdropper struct {
+	endpoint endpick.Endpoint
+	outcome  endpick.Outcome
+}
+
+func (*eavesdropper) Name() string { return "eavesdropper" }
+
+func (w *eavesdropper) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		w.endpoint, dst[i] = *candidates[i].Endpoint, 1
+	}
+}
+
+func (w *eavesdropper) Done(_ *endpick.Event, o *endpick.Outcome) { w.outcome = *o }

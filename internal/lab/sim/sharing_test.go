@@ -1,0 +1,73 @@
+package sim
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/scorer/preset"
+)
+
+// sharers runs routers that share their requests, on caches that are too small, and
+// checks that nothing is left behind in any of them.
+func sharers(t *testing.T, routers int, s *Sharing, changes ...Change) *Report {
+	x := Experiment{Scenario: "C", Rate: 3, Requests: 300, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
+	cfg, err := x.Config()
+	require.NoError(t, err)
+	cfg.Routers, cfg.Sharing, cfg.Changes = routers, s, changes
+	cfg.Router = func() (endpick.Config, error) { return preset.LMetric(), nil }
+	r, err := newRun(cfg)
+	require.NoError(t, err)
+	require.NoError(t, r.loop())
+	if s != nil {
+		r.now += s.Delay
+		r.hear()
+	}
+	require.Empty(t, r.told)
+	for _, router := range r.routers {
+		stats := router.Stats()
+		require.Zero(t, stats.OpenLeases)
+		for _, e := range router.Endpoints() {
+			require.Zero(t, e.Candidate.InFlight)
+		}
+		if len(changes) == 0 && routers > 1 && s != nil {
+			require.Equal(t, 300, int(stats.Routed), "each knows of all requests")
+			require.Equal(t, 300-300/routers, int(stats.Mirrored))
+		}
+	}
+	return r.finish()
+}
+
+// Routers that share act as one, the less so the later the messages arrive.
+func TestRoutersThatShareAreLikeOne(t *testing.T) {
+	one, none, all := sharers(t, 1, nil), sharers(t, 3, nil), sharers(t, 3, &Sharing{Delay: 5 * time.Millisecond})
+	late := sharers(t, 3, &Sharing{Delay: 20 * time.Second})
+	load := sharers(t, 3, &Sharing{Delay: 5 * time.Millisecond, LoadOnly: true})
+	t.Logf("hit ratios: one router %.3f, three that share nothing %.3f, all %.3f, all late %.3f, load %.3f",
+		one.PrefixHitRatio, none.PrefixHitRatio, all.PrefixHitRatio, late.PrefixHitRatio, load.PrefixHitRatio)
+	require.Greater(t, all.PrefixHitRatio, 1.2*none.PrefixHitRatio)
+	require.Greater(t, all.PrefixHitRatio, 0.95*one.PrefixHitRatio)
+	require.Less(t, load.PrefixHitRatio, 0.9*all.PrefixHitRatio)
+	require.Less(t, late.PrefixHitRatio, all.PrefixHitRatio)
+	require.Less(t, all.TTFT.Mean, none.TTFT.Mean)
+	require.Equal(t, all, sharers(t, 3, &Sharing{Delay: 5 * time.Millisecond}), "the same again")
+	sharers(t, 3, &Sharing{})
+}
+
+func TestSharingWhileServersComeAndGo(t *testing.T) {
+	report := sharers(t, 2, &Sharing{Delay: time.Second},
+		Change{At: 10 * time.Second, Endpoint: "server-001", Kind: Crash, Unnoticed: time.Second},
+		Change{At: 20 * time.Second, Endpoint: "server-001", Kind: Join},
+		Change{At: 30 * time.Second, Endpoint: "server-002", Kind: Crash},
+	)
+	require.Greater(t, report.Completed, 250)
+}
+
+func TestSharingConfig(t *testing.T) {
+	cfg := Config{Router: func() (endpick.Config, error) { return preset.LMetric(), nil }, Fleet: Fleet(1, engine.Config{}), Workload: &Trace{}, Sharing: &Sharing{Delay: -1}}
+	_, err := Run(cfg)
+	require.ErrorContains(t, err, "sim: Sharing")
+}

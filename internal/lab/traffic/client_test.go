@@ -1,0 +1,189 @@
+package traffic
+
+import (
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/modelserver"
+)
+
+// fleet returns servers that take no time.
+func fleet(t *testing.T, n int) *Fleet {
+	config, err := ServerConfig(1 << 16)
+	require.NoError(t, err)
+	config.Speed = 1000
+	f, err := StartFleet(n, config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, f.Close()) })
+	return f
+}
+
+// A conversation in each API, as a stream and whole: the next turn goes to the same
+// server and finds the answer in its cache.
+func TestConverse(t *testing.T) {
+	f := fleet(t, 1)
+	w := Workload{Duration: time.Second, Rate: 30, Groups: 1, SystemTokens: 200, QuestionTokens: 30, OutputTokens: 40, Turns: 3, Seed: 1}
+	conversations := w.Conversations()
+	for name, api := range APIs {
+		for _, once := range []bool{false, true} {
+			t.Run(name, func(t *testing.T) {
+				c := NewClient("http://" + f.Members[0].Address + "/")
+				defer c.Close()
+				c.API, c.AtOnce = api, once
+				var samples []Sample
+				c.Converse(t.Context(), time.Now().Add(-time.Hour), &Cold(conversations)[0], func(s Sample) { samples = append(samples, s) })
+				require.Len(t, samples, 3)
+				for i, s := range samples {
+					require.NoError(t, s.Err)
+					assert.True(t, s.GotByte)
+					assert.Equal(t, i, s.Turn)
+					assert.Equal(t, conversations[0].Turns[i].output, s.OutputTokens)
+					assert.Len(t, s.Text, 4*s.OutputTokens, "four bytes a token")
+					assert.GreaterOrEqual(t, s.E2E, s.TTFT)
+					assert.Positive(t, s.TTFT)
+					if i == 0 {
+						assert.Zero(t, s.CachedTokens)
+						assert.Greater(t, s.PromptTokens, 230)
+						continue
+					}
+					before := samples[i-1]
+					assert.Greater(t, s.PromptTokens, before.PromptTokens+before.OutputTokens)
+					if name != "completions" { // its prompt is one text, tokenized anew
+						assert.Greater(t, s.CachedTokens, before.PromptTokens, "all of the turn before")
+					}
+				}
+			})
+		}
+	}
+	assert.Equal(t, "chat, completions, messages, responses", APINames())
+}
+
+// A failure ends a conversation and is reported.
+func TestAnswersThatAreNone(t *testing.T) {
+	const word, usage = `data: {"choices":[{"delta":{"content":"word"}}]}` + "\n\n", `data: {"choices":[],"usage":{"completion_tokens":4}}` + "\n\n"
+	for name, tc := range map[string]struct {
+		status  int
+		body    string
+		once    bool
+		want    string
+		gotByte bool
+	}{
+		"refused":        {status: 503, body: "busy \n", want: "503 Service Unavailable: busy"},
+		"broken off":     {body: word, want: "the stream broke off", gotByte: true},
+		"nothing":        {body: "", want: "the stream broke off"},
+		"no text":        {body: usage + "data: [DONE]\n\n", want: "no text came", gotByte: true},
+		"too short":      {body: word + usage + "data: [DONE]\n\n", want: "4 tokens instead of 5", gotByte: true},
+		"no JSON":        {body: "data: {\n\n", want: "an event is not JSON", gotByte: true},
+		"no JSON, whole": {body: "<html>", once: true, want: "an event is not JSON", gotByte: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			asked := 0
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				asked++
+				if tc.status != 0 {
+					w.WriteHeader(tc.status)
+				}
+				_, _ = io.WriteString(w, tc.body)
+			}))
+			defer server.Close()
+			c := NewClient(server.URL)
+			c.AtOnce = tc.once
+			var samples []Sample
+			c.Converse(t.Context(), time.Now(), &Conversation{Turns: []turn{{Question: "?", output: 5}, {Question: "?", output: 5}}},
+				func(s Sample) { samples = append(samples, s) })
+			require.Len(t, samples, 1)
+			require.ErrorContains(t, samples[0].Err, tc.want)
+			assert.Equal(t, tc.gotByte, samples[0].GotByte)
+			assert.Equal(t, 1, asked)
+		})
+	}
+}
+
+// Targets go with each request, and the server receives what was asked for.
+func TestRequests(t *testing.T) {
+	var header http.Header
+	var body, path string
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
+		b, _ := io.ReadAll(in.Body)
+		header, body, path = in.Header, string(b), in.URL.Path
+	}))
+	defer server.Close()
+	c := NewClient(server.URL)
+	c.SLO = endpick.SLO{TTFT: 1500 * time.Microsecond, TPOT: 20 * time.Millisecond}
+	c.Ask(t.Context(), time.Now(), []Message{{"user", "Hi!"}}, 7)
+	assert.Equal(t, []string{"1.5", "20"}, []string{header.Get("x-slo-ttft-ms"), header.Get("x-slo-tpot-ms")})
+	assert.NotContains(t, header, "Idempotency-Key")
+	assert.Equal(t, "/v1/chat/completions", path)
+	assert.JSONEq(t, `{"model":"demo-8b","stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"messages":[{"role":"user","content":"Hi!"}]}`, body)
+	c.AtOnce, c.API, c.SLO = true, APIs["messages"], endpick.SLO{}
+	c.Ask(t.Context(), time.Now(), []Message{{"system", "S"}, {"user", "Hi!"}}, 7)
+	assert.JSONEq(t, `{"model":"demo-8b","max_tokens":7,"system":"S","messages":[{"role":"user","content":"Hi!"}]}`, body)
+	assert.NotContains(t, header, "X-Slo-Ttft-Ms")
+}
+
+func TestModelOf(t *testing.T) {
+	f := fleet(t, 1)
+	model, err := ModelOf(t.Context(), "http://"+f.Members[0].Address+"/")
+	require.NoError(t, err)
+	assert.Equal(t, modelserver.DefaultModel, model)
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	_, err = ModelOf(t.Context(), server.URL)
+	require.ErrorContains(t, err, "lists no model")
+}
+
+// A member that was killed comes back at its address with an empty cache.
+func TestFleet(t *testing.T) {
+	f := fleet(t, 2)
+	endpoints := f.Endpoints()
+	require.Len(t, endpoints, 2)
+	assert.Equal(t, []string{"server-1", "server-2"}, []string{endpoints[0].ID, endpoints[1].ID})
+	assert.Equal(t, 1<<16, endpoints[0].KVTokens)
+	m := f.Members[0]
+	assert.Equal(t, m.Address, endpoints[0].Address)
+	c := NewClient("http://" + m.Address)
+	defer c.Close()
+	prompt := []Message{{"user", strings.Repeat("the same ", 50)}}
+	ask := func() Sample { return c.Ask(t.Context(), time.Now(), prompt, 8) }
+	require.NoError(t, ask().Err)
+	assert.Positive(t, ask().CachedTokens)
+	require.NoError(t, m.Kill())
+	require.NoError(t, m.Kill(), "once is enough")
+	require.Error(t, ask().Err)
+	require.NoError(t, m.Start(f.config))
+	s := ask()
+	require.NoError(t, s.Err)
+	assert.Zero(t, s.CachedTokens)
+}
+
+// All conversations are played, each request is reported, and cold ones share
+// nothing with earlier ones.
+func TestPlay(t *testing.T) {
+	f := fleet(t, 1)
+	w := Workload{Duration: 50 * time.Millisecond, Rate: 400, Groups: 2, SystemTokens: 100, QuestionTokens: 10, OutputTokens: 10, Turns: 2, Seed: 3}
+	conversations := w.Conversations()
+	require.NotEmpty(t, conversations)
+	c := NewClient("http://" + f.Members[0].Address)
+	defer c.Close()
+	steps := 0
+	samples := c.Play(t.Context(), conversations, func() { steps++ })
+	assert.Len(t, samples, 2*len(conversations))
+	assert.Equal(t, len(samples), steps)
+	r := Summarise("x", samples, endpick.SLO{})
+	assert.Zero(t, r.Failed, r.FirstErr)
+	cold := Cold(conversations)
+	assert.Equal(t, conversations[0].Turns, cold[0].Turns)
+	assert.NotEqual(t, conversations[0].System[:8], cold[0].System[:8])
+	assert.Zero(t, c.Ask(t.Context(), time.Now(), []Message{{"system", cold[0].System}}, 4).CachedTokens)
+	assert.NotEqual(t, cold[0].System, Cold(conversations)[0].System)
+	assert.Len(t, Words(rand.New(rand.NewPCG(1, 1)), 5), 20)
+}

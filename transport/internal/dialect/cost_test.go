@@ -1,0 +1,236 @@
+package dialect
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"net/http"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/cputime"
+	"github.com/endpick/endpick/internal/lab/hostile"
+	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/prefix"
+)
+
+// shapes are bodies made to cost more than their length.
+var shapes = hostile.Shapes()
+
+func apiOfShape(s hostile.Shape) api { return apiOf(http.MethodPost, s.Path) }
+
+// heldRequest is all that is kept of a waiting request.
+type heldRequest struct {
+	call   call
+	req    endpick.Request
+	pieces [][]byte
+}
+
+// prepareBody does what a transport does with a body before routing it.
+func prepareBody(ctx context.Context, kind api, body []byte) (*heldRequest, error) {
+	var h heldRequest
+	var err error
+	if h.call, err = parse(kind, nil, bytes.Clone(body), manyItems); err != nil {
+		return nil, err
+	}
+	if _, err = h.call.readPrompt(ctx, &h.req, prefix.Scope{}, rates{}); err != nil {
+		return nil, err
+	}
+	h.pieces, _ = h.call.askForUsage()
+	return &h, nil
+}
+
+// No body takes much longer than a flat one of its size; BenchmarkHostileBodies
+// shows how much. The margin here is wide, and the fastest of many measurements
+// counts, since a machine may be busy; quadratic work would take hundreds or
+// thousands of times as long.
+func TestTimeIsLinearInTheBody(t *testing.T) {
+	if race.Enabled {
+		t.Skip("the race detector slows down some code more than other")
+	}
+	const size, most = 4 << 20, 100
+	flat := hostile.Flat.Body(size)
+	longest := max(cputime.Least(5, 0, func() { measure(chat, flat) }), 20*time.Millisecond) * most
+	for name, s := range shapes {
+		body := s.Body(size)
+		assert.Less(t, cputime.Least(10, longest, func() { measure(apiOfShape(s), body) }), longest, name)
+	}
+}
+
+func measure(kind api, body []byte) time.Duration {
+	start := time.Now()
+	_, _ = prepareBody(context.Background(), kind, body)
+	return time.Since(start)
+}
+
+// BenchmarkHostileBodies reports how many times longer each hostile body takes
+// than a flat one of its size, by the fastest of many measurements of both.
+func BenchmarkHostileBodies(b *testing.B) {
+	for _, size := range []int{64 << 10, 256 << 10, 4 << 20} {
+		flat := hostile.Flat.Body(size)
+		for _, name := range slices.Sorted(maps.Keys(shapes)) {
+			s := shapes[name]
+			body := s.Body(size)
+			b.Run(fmt.Sprintf("%dKiB/%s", size>>10, strings.ReplaceAll(name, " ", "-")), func(b *testing.B) {
+				least, leastFlat := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
+				for b.Loop() {
+					least = min(least, measure(apiOfShape(s), body))
+					leastFlat = min(leastFlat, measure(chat, flat))
+				}
+				b.ReportMetric(float64(least)/float64(leastFlat), "x-flat")
+				b.ReportMetric(float64(least)/float64(size), "ns/B")
+				b.ReportMetric(float64(leastFlat)/float64(size), "flat-ns/B")
+			})
+		}
+	}
+}
+
+// A waiting request keeps its body plus an eighth, or what it reports to the
+// queue; reading it takes at most a few times that.
+func TestMemoryIsLinearInTheBody(t *testing.T) {
+	const size = 4 << 20
+	stats := func() (m runtime.MemStats) {
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return m
+	}
+	all := maps.Clone(shapes)
+	all["flat"] = hostile.Flat
+	for name, s := range all {
+		body := s.Body(size)
+		before := stats()
+		h, _ := prepareBody(t.Context(), apiOfShape(s), body)
+		after := stats()
+		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 6*size, "%s: used", name)
+		if h == nil {
+			continue // refused
+		}
+		kept := int(after.HeapAlloc) - int(before.HeapAlloc)
+		assert.Less(t, kept, 2*size, "%s: kept", name)
+		told := (&Call{call: h.call}).Memory() + 8*cap(h.req.Blocks)
+		assert.InDelta(t, kept, told, size/16, "%s: told to the queue", name)
+		runtime.KeepAlive(h)
+		runtime.KeepAlive(body)
+	}
+}
+
+// Limits are exact, whatever the items are, and also count together.
+func TestLimits(t *testing.T) {
+	items := func(n int, item string) string {
+		return strings.TrimSuffix(strings.Repeat(item+",", n), ",")
+	}
+	// Padding, to make the body long enough for that many.
+	long := func(n int, body string) []byte { return []byte(body + strings.Repeat(" ", n*itemBytes)) }
+	for name, tc := range map[string]struct {
+		kind api
+		body func(n int) string // with n items
+	}{
+		"messages":   {chat, func(n int) string { return `{"messages":[` + items(n, "{}") + `]}` }},
+		"parts":      {chat, func(n int) string { return `{"messages":[{"content":[` + items(n-1, "1") + `]}]}` }},
+		"tools":      {chat, func(n int) string { return `{"tools":[` + items(n-1, `"x"`) + `],"messages":[{}]}` }},
+		"tool calls": {chat, func(n int) string { return `{"messages":[{"tool_calls":[` + items(n-1, "{}") + `]}]}` }},
+		"all": {chat, func(n int) string {
+			return `{"tools":[` + items(2, `{}`) + `],"messages":[{"content":[{},{}]},{"tool_calls":[{},{}]},` + items(n-8, "0") + `]}`
+		}},
+		"texts":          {completion, func(n int) string { return `{"prompt":[` + items(n, `"x"`) + `]}` }},
+		"lists of ids":   {completion, func(n int) string { return `{"prompt":[` + items(n, `[1]`) + `]}` }},
+		"the last twin":  {chat, func(n int) string { return `{"messages":[{},{},{}],"messages":[` + items(n, "{}") + `]}` }},
+		"contents again": {chat, func(n int) string { return `{"messages":[{"content":[` + items(n-2, "0") + `],"content":[0]}]}` }},
+	} {
+		for _, limit := range []int{9, 20, 1000} {
+			_, err := tryToUnderstand(tc.kind, long(limit, tc.body(limit)), limit)
+			require.NoError(t, err, "%s, %d", name, limit)
+			body := long(limit, tc.body(limit+1))
+			_, err = tryToUnderstand(tc.kind, body, limit)
+			var bad *endpick.RequestError
+			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
+			assert.Equal(t, endpick.RequestError{Field: "body", Reason: fmt.Sprintf("has more than %d messages, parts, tools, tool calls or prompts in %d bytes", limit, len(body))}, *bad)
+			assert.ErrorIs(t, err, endpick.ErrBadRequest)
+		}
+	}
+	// Token ids are limited by the body's length alone, and so is what is not parsed.
+	for _, body := range []string{`{"prompt":[` + items(1000, "1") + `]}`, `{"prompt":"x","logit_bias":{` + items(1000, `"1":1`) + `},"stop":[` + items(1000, `""`) + `]}`} {
+		assert.Equal(t, completion, understand(t, completion, body).api)
+	}
+	_, err := tryToUnderstand(completion, []byte(`{"prompt":"x",`+items(31, `"a":1`)+`}`), 2)
+	require.NoError(t, err)
+	_, err = tryToUnderstand(completion, []byte(`{"prompt":"x",`+items(32, `"a":1`)+`}`), 2)
+	require.EqualError(t, err, "endpick: request: body has more than 32 members of objects in 206 bytes")
+	_, err = tryToUnderstand(chat, []byte(`{"messages":[{`+items(32, `"a":1`)+`}]}`), 2)
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	_, err = tryToUnderstand(chat, []byte(`{"messages":[{}]}`), math.MaxInt)
+	require.NoError(t, err)
+}
+
+// The number of items is limited by the length of the body.
+func TestLimitsGoByTheLength(t *testing.T) {
+	const n = 1 << 16
+	member := hostile.Shape{Path: "/v1/chat/completions", Head: `{"model":"m","stream":true,"messages":[{`, Item: `"a":1`, Comma: ",", Tail: "}]}"}
+	for name, tc := range map[string]struct {
+		s     hostile.Shape
+		limit int
+	}{
+		"messages": {shapes["empty messages"], fewItems + n/itemBytes},
+		"parts":    {shapes["empty blocks"], fewItems + n/itemBytes - 1},
+		"items":    {shapes["empty items"], fewItems + n/itemBytes},
+		"texts":    {shapes["texts"], fewTexts + n/textBytes},
+		"members":  {member, fewMembers + n/memberBytes - 3},
+	} {
+		body := func(items int) []byte {
+			list := strings.TrimSuffix(strings.Repeat(tc.s.Item+tc.s.Comma, items), tc.s.Comma)
+			b := []byte(tc.s.Head + list + tc.s.Tail)
+			return append(b, bytes.Repeat([]byte(" "), n-len(b))...)
+		}
+		_, err := tryToUnderstand(apiOfShape(tc.s), body(tc.limit), manyItems)
+		require.NoError(t, err, name)
+		_, err = tryToUnderstand(apiOfShape(tc.s), body(tc.limit+1), manyItems)
+		require.ErrorIs(t, err, endpick.ErrBadRequest, name)
+	}
+}
+
+func TestDepth(t *testing.T) {
+	nested := func(depth int, open, close string) string {
+		return strings.Repeat(open, depth) + strings.Repeat(close, depth)
+	}
+	for name, body := range map[string]func(depth int) string{
+		"messages":        func(d int) string { return `{"messages":` + nested(d, "[", "]") + `}` },
+		"tools":           func(d int) string { return `{"messages":[{}],"tools":` + nested(d, "[", "]") + `}` },
+		"something else":  func(d int) string { return `{"messages":[{}],"a":` + nested(d-1, `{"a":`, `}`) + `}` },
+		"both kinds":      func(d int) string { return `{"a":` + nested(d/2, `[{"a":`, `}]`) + `,"messages":[{}]}` },
+		"after something": func(d int) string { return `{"a":[[],[],"]",` + nested(d-1, "[", "]") + `],"messages":[{}]}` },
+	} {
+		_, err := tryToUnderstand(chat, []byte(body(maxDepth)), manyItems)
+		require.NoError(t, err, name)
+		for _, d := range []int{maxDepth + 2, 1 << 20} {
+			_, err = tryToUnderstand(chat, []byte(body(d)), manyItems)
+			require.EqualError(t, err, "endpick: request: body is nested deeper than 256 levels", name)
+		}
+	}
+	_, err := tryToUnderstand(chat, []byte(`{"messages":[{}],"a":"`+strings.Repeat("[", 1000)+`"}`), manyItems)
+	require.NoError(t, err, "brackets in a string are no levels")
+}
+
+// When its client leaves, reading a prompt stops.
+func TestReadingLooksAtItsClient(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, s := range map[string]hostile.Shape{
+		"messages": shapes["empty messages"], "tools": shapes["small tools"], "texts": shapes["texts"], "lists": shapes["lists of token ids"],
+	} {
+		c, err := parse(apiOfShape(s), nil, s.Body(100000), manyItems)
+		require.NoError(t, err)
+		_, err = c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})
+		require.ErrorIs(t, err, context.Canceled, name)
+		assert.GreaterOrEqual(t, c.items, c.limit-2, "%s: no more than the first was looked at", name)
+	}
+}
