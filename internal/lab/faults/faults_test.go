@@ -42,10 +42,10 @@ func TestFaults(t *testing.T) {
 	parts := []part{
 		{"Servers", "the server … | a client sees | leases | beside a good server it sees | leases",
 			"Each server is one of `transporttest.Faults`. *Leases* lists how they ended, in order.", 85, serverFaults},
-		{"Clients", "the client … | it sees | leases", "The bodies are 16 KiB each, of shapes that are meant to cost a gateway more than their length suggests; the rest are exchanges of `internal/lab/suite`.", 64, clientInputs},
+		{"Clients", "the client … | it sees | leases", "Bodies of 16 KiB, in shapes that are meant to cost a gateway more than their length suggests, and exchanges of `internal/lab/suite`.", 64, clientInputs},
 		{"Clients, byte by byte", "the client … | it sees | leases", "Over HTTP/1.1. Some are refused by `net/http` before the gateway hears of them.", 20, wires},
 		{"Clients over HTTP/2", "the client … | it sees | leases", "In the clear, frame by frame.", 15, http2Clients},
-		{"HTTP/2", "the server … | a client sees | leases", "In the clear, frame by frame. One is left out: a server that opens a stream's window beyond 2³¹ bytes blocks its connection for good, because `net/http` of Go 1.26 deadlocks; to the health check such a server is one that hangs.", 12, http2Faults},
+		{"HTTP/2", "the server … | a client sees | leases", "In the clear, frame by frame. One is left out: a server that opens a stream's window beyond 2³¹ bytes hangs, because `net/http` of Go 1.26 deadlocks.", 12, http2Faults},
 		{"TLS", "the server … | a client sees | leases", "", 10, tlsFaults},
 		{"Half-open connections", "the server … | a client sees | leases", "`FirstByteTimeout`, `StallTimeout` and `ResponseTimeout` are very short here.", 6, halfOpen},
 		{"DNS and discovery", "the list of servers … | who asks is told | endpoints | a client sees", "Package `discover` over DNS and over a list.", 8, lyingNames},
@@ -77,8 +77,17 @@ func TestFaults(t *testing.T) {
 	assert.Equal(t, old, all, "run with -update")
 }
 
-// counts are the numbers in a refusal, which differ from body to body.
-var counts = regexp.MustCompile(`more than \d+ (.*) in \d+ bytes`)
+// shorter is what the page says instead: numbers differ from body to body, and the page
+// says once what the gateway's own errors are.
+var shorter = []struct {
+	long *regexp.Regexp
+	by   string
+}{
+	{regexp.MustCompile(`more than \d+ (.*) in \d+ bytes`), "more than n $1 in so many bytes"},
+	{regexp.MustCompile(`502 “the model server failed before it answered”`), "502"},
+	{regexp.MustCompile(`503 “no server is available for this model”`), "503"},
+	{regexp.MustCompile(`504 “the model server did not answer in time”`), "504"},
+}
 
 // markdown has a line for each outcome, with the faults that lead to it.
 func (p *part) markdown(rows []row) string {
@@ -91,7 +100,10 @@ func (p *part) markdown(rows []row) string {
 	names := map[string][]string{}
 	var outcomes []string
 	for _, r := range rows {
-		outcome := counts.ReplaceAllString(strings.Join(r.cells, " | "), "more than n $1 in so many bytes")
+		outcome := strings.Join(r.cells, " | ")
+		for _, s := range shorter {
+			outcome = s.long.ReplaceAllString(outcome, s.by)
+		}
 		if code, ok := strings.CutPrefix(r.name, "answers "); ok {
 			outcome = strings.ReplaceAll(outcome, code+" “no”", "the server's answer")
 		}
