@@ -46,7 +46,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 				s, err := json.Marshal(sketch)
 				require.NoError(t, err)
 				r := call.Request
-				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.spoken)
+				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.hasher)
 			}
 			before := seen()
 			model := strings.Clone(call.Model())

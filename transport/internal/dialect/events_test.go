@@ -30,7 +30,7 @@ func (c *chunk) tells() string {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"bytes", c.content}, {"tokens", c.tokens}, {"index", c.index}} {
+	}{{"bytes", c.content}, {"tokens", c.tokens}} {
 		if n.value > 0 {
 			all = append(all, fmt.Sprint(n.value, " ", n.name))
 		}
@@ -49,8 +49,8 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"type":"message_start","message":{"usage":null}}`:                                       `choices, opening`,
 			`{"type":"content_block_start","content_block":{"type":"text","text":"ab"}}`:              `choices, any, 2 bytes`,
 			`{"type":"content_block_start","content_block":{"type":"thinking","thinking":"abc"}}`:     `choices, any, 3 bytes`,
-			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `choices, any, 1 bytes, 1 index`,
-			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `choices, any, 3 bytes, 2 index`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `choices, any, 1 bytes`,
+			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `choices, any, 3 bytes`,
 			`{"type":"content_block_delta","delta":{"thinking":"abcd"}}`:                              `choices, any, 4 bytes`,
 			`{"type":"content_block_delta","delta":{"partial_json":"{\"a\""}}`:                        `choices, any, 4 bytes`,
 			`{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"abc"}}`:     `choices, any`,
@@ -376,7 +376,7 @@ func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
 		assert.Equal(t, kind, c.api, body)
 		assert.Equal(t, 77, req.InputTokens, body)
 		assert.Empty(t, req.Blocks, body)
-		assert.Nil(t, c.spoken)
+		assert.Nil(t, c.hasher)
 	}
 }
 

@@ -27,9 +27,8 @@ func (c *Call) Inert() bool {
 	case c.api == other:
 		return false // the tools can't be parsed
 	}
-	e, _ := elementsOf(c.tools)
-	for tool, ok := e.next(); ok; tool, ok = e.next() {
-		if !clientRuns(text(field(tool, "type"))) {
+	for e := elementsOf(c.tools); e.element(); {
+		if !clientRuns(text(field(e.value(), "type"))) {
 			return false
 		}
 	}

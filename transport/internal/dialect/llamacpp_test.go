@@ -204,11 +204,11 @@ func naivePrompts(v json.RawMessage) (text []byte, ids []uint32, prompts int, ok
 
 func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
 	if s, ok := str(v); ok {
-		return []byte(written(s)), nil, true
+		return []byte(s), nil, true
 	}
 	if o, ok := object(v); ok {
 		s, ok := str(o["prompt_string"])
-		return []byte(written(s)), nil, ok
+		return []byte(s), nil, ok
 	}
 	list, _ := array(v)
 	pure := true
@@ -223,7 +223,7 @@ func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
 			return nil, nil, false
 		}
 		pure = false
-		text = append(text, written(s)...)
+		text = append(text, s...)
 	}
 	if pure {
 		return nil, ids, len(list) > 0

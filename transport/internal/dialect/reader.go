@@ -188,7 +188,7 @@ func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 	}
 	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
 	req.InputTokens, req.BlockTokens, req.Exact = len(ids)+toTokens(max(rest, 0), c.rates.prompt()), prefix.BlockTokens, true
-	c.spoken = nil // the answer is text, which does not continue these
+	c.hasher = nil // the answer is text, which does not continue these
 }
 
 // Sketch describes the prompt for a recording, and returns a hash of the cache_salt.
@@ -252,7 +252,7 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 		reader: c.reader, lease: lease, clock: clock, maxItems: c.maxItems,
 		model: c.model, api: c.api, hide: c.hide, rates: c.rates,
 		responses: c.responses(), promptBytes: c.promptBytes,
-		spoken: c.spoken, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
+		hasher: c.hasher, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
 	}
 	m.choices.most = min(m.responses, maxChoices)
 	if dialects[c.api].stores {

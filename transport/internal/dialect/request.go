@@ -39,8 +39,8 @@ type call struct {
 
 	// before is the stored response that this continues; nil: none is known.
 	before *stored
-	// spoken continues the prompt's hashes; nil: these are not exact.
-	spoken *prefix.Hasher
+	// hasher continues the prompt's hashes; nil: these are not exact.
+	hasher *prefix.Hasher
 	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
@@ -56,7 +56,6 @@ type call struct {
 func parse(kind api, header http.Header, body []byte, maxItems int) (call, error) {
 	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
 	c.allowance = newAllowance(maxItems)
-	c.long.body = body
 	if kind != other {
 		c.members = min(c.members, fewMembers+len(body)/memberBytes)
 	}
@@ -73,8 +72,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	if bytes.HasPrefix(body, byteOrderMark) {
 		at = len(byteOrderMark) // engines skip it
 	}
-	m := c.cursor(body)
-	m.i = at
+	m := cursor{b: body, i: at, allowance: &c.allowance}
 	if !m.open('{') {
 		return c, nil
 	}
@@ -104,8 +102,8 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 			c.session.member(string(m.key), v)
 		default:
 			if place := dialects[kind].place; place != nil {
-				if kept := place(&c, m.key); kept != nil {
-					*kept = v
+				if part := place(&c, m.key); part != nil {
+					*part = v
 				}
 			}
 		}
@@ -136,11 +134,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 
 // readParams reads parameters that are in an object next to the prompt.
 func (c *call) readParams() {
-	p := c.cursor(c.params)
-	if !p.open('{') {
-		return
-	}
-	for p.member() {
+	for p := c.membersOf(c.params); p.member(); {
 		v := p.value()
 		switch string(p.key) {
 		case "max_tokens", "max_new_tokens":
@@ -202,18 +196,6 @@ func (c *call) refused() error {
 	return nil
 }
 
-// text is the content of a string value; it shares memory with it.
-func text(v []byte) string { return viewString(stringBytes(v)) }
-
-// hasElements reports whether v is a non-empty array.
-func hasElements(v []byte) bool {
-	if len(v) == 0 || v[0] != '[' {
-		return false
-	}
-	i := skipSpace(v, 1)
-	return i < len(v) && v[i] != ']'
-}
-
 func toTokens(bytes int, perByte float64) int {
 	return int(math.Round(float64(bytes) * perByte))
 }
@@ -258,20 +240,20 @@ func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 	if v == nil {
 		return [][]byte{c.body[:c.top], []byte(`"stream_options":{` + want + `},`), c.body[c.top:]}, true
 	}
-	m, ok := membersOf(v)
-	if !ok && !isNull(v) {
+	if !isObject(v) && !isNull(v) {
 		return whole, false // the engine will refuse it
 	}
 	pieces = [][]byte{c.body[:c.optionsEnd-len(v)], []byte("{" + want)}
 	from, found := 0, false // the members of v from there on are unchanged
-	for f, ok := m.next(); ok; f, ok = m.next() {
+	for m := membersOf(v); m.member(); {
+		m.value()
 		switch {
-		case string(f.key) != "include_usage":
+		case string(m.key) != "include_usage":
 			if from == 0 {
 				pieces = append(pieces, comma, nil)
-				from = f.at
+				from = m.start
 			}
-			pieces[len(pieces)-1] = v[from:f.end]
+			pieces[len(pieces)-1] = v[from:m.i]
 		case found:
 			return whole, false // duplicate options
 		default:
