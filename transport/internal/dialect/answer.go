@@ -71,8 +71,13 @@ func (a *answer) piece(index int, call bool) *piece {
 
 // add appends the string value v to a piece.
 func (a *answer) add(p *piece, v []byte) {
-	if p != nil && isString(v) && a.hasRoom(len(v)-2) {
+	if p == nil || !isString(v) || !a.hasRoom(len(v)-2) {
+		return
+	}
+	if p.call {
 		p.text = appendUnquoted(p.text, inQuotes(v))
+	} else {
+		p.text = appendShortest(p.text, inQuotes(v)) // like the texts of prompts
 	}
 }
 

@@ -88,7 +88,7 @@ const (
 func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.content(v)})
+			parts = append(parts, prefix.Part{Content: c.shortest(v)})
 		}
 		return parts
 	}
@@ -124,7 +124,7 @@ func readPart(c *cursor) prefix.Part {
 		}
 	}
 	if kind == "" || kind == "text" {
-		return prefix.Part{Content: c.content(words)}
+		return prefix.Part{Content: c.shortest(words)}
 	}
 	content := field(c.b[start:c.i], kind)
 	if url := field(content, "url"); isString(url) {
@@ -162,24 +162,27 @@ func readToolCall(c *cursor) (t prefix.ToolCall) {
 
 func readChunk(data []byte) (c chunk) {
 	for m := membersOf(data); m.member(); {
+		start := m.start
+		if string(m.key) == "choices" {
+			c.readChoices(&m)
+			continue
+		}
 		v := m.value()
 		switch string(m.key) {
-		case "choices":
-			c.readChoices(v)
 		case "usage":
 			c.usage, c.usageAt, c.usageEnd = nil, 0, 0
 			if isObject(v) {
 				c.usage = v
 			}
 			if isObject(v) || isNull(v) {
-				c.usageAt, c.usageEnd = withComma(data, m.start, m.i)
+				c.usageAt, c.usageEnd = withComma(data, start, m.i)
 			}
 		case "error":
 			c.failed = present(v)
 			c.more = c.more || c.failed
 		case "timings": // of llama.cpp, in the last event
 			if present(v) {
-				c.timings = data[m.start:m.i]
+				c.timings = data[start:m.i]
 			}
 		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
 		default:
@@ -204,29 +207,30 @@ func withComma(data []byte, at, end int) (int, int) {
 	return at, end
 }
 
-func (c *chunk) readChoices(v []byte) {
-	e := elementsOf(v)
-	c.choices, c.any, c.content, c.finished = e.b != nil, false, 0, false
-	for e.element() {
+func (c *chunk) readChoices(m *cursor) {
+	c.choices, c.any, c.content, c.finished = m.peek() == '[', false, 0, false
+	for ok := m.openOrSkip('['); ok && m.element(); {
 		c.any = true
-		for m := membersOf(e.value()); m.member(); {
-			v := m.value()
+		for ok := m.openOrSkip('{'); ok && m.member(); {
 			switch string(m.key) {
 			case "text":
-				c.content += stringLen(v)
+				c.content += stringLen(m.value())
 			case "delta":
-				c.readDelta(v)
+				c.readDelta(m)
 			case "finish_reason":
-				c.finished = c.finished || present(v)
+				c.finished = present(m.value()) || c.finished
+			default:
+				m.value()
 			}
 		}
 	}
 }
 
 // readDelta reads the model's output in a delta.
-func (c *chunk) readDelta(delta []byte) {
-	c.delta = delta
-	for m := membersOf(delta); m.member(); {
+func (c *chunk) readDelta(m *cursor) {
+	m.peek()
+	start := m.i
+	for ok := m.openOrSkip('{'); ok && m.member(); {
 		v := m.value()
 		switch string(m.key) {
 		case "content", "reasoning_content", "reasoning", "refusal":
@@ -239,6 +243,7 @@ func (c *chunk) readDelta(delta []byte) {
 			}
 		}
 	}
+	c.delta = m.b[start:m.i]
 }
 
 func functionLen(v []byte) int {

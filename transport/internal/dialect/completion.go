@@ -47,12 +47,12 @@ func readCompletion(p *promptReader) bool {
 }
 
 func (p *promptReader) readText(v []byte, first bool) {
-	s := p.content(v)
+	s := p.shortest(v)
 	p.size += len(s)
 	if !p.known && first {
 		p.blocks = prefix.AppendText(nil, p.seed, s)
 		if p.sketcher != nil {
-			p.sketcher.Text(s, len(s))
+			p.sketcher.Text(text(v), len(s))
 		}
 	}
 	p.forget()

@@ -18,7 +18,7 @@ func TestAnswersWithEscapesAreContinued(t *testing.T) {
 	text = strings.Repeat(text, 20)
 	byGo, err := json.Marshal(text)
 	require.NoError(t, err)
-	answers := []string{string(byGo), quoted(text), `"` + strings.Repeat(strings.Join(pieces, ""), 20) + `"`}
+	answers := []string{string(byGo), `"` + written(text) + `"`, `"` + strings.Repeat(strings.Join(pieces, ""), 20) + `"`}
 
 	var chatEvents, messageEvents []string
 	for range 20 {

@@ -62,7 +62,7 @@ func readInfill(p *promptReader) bool {
 		for _, piece := range v.pieces {
 			switch {
 			case isString(piece):
-				m.Parts = append(m.Parts, prefix.Part{Content: p.content(piece)})
+				m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
 			case present(piece): // tokens
 				m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
 				p.rough = true
@@ -92,7 +92,7 @@ func (p *promptReader) file(c *cursor) {
 			c.value()
 		}
 	}
-	m.Parts = append(m.Parts, prefix.Part{Content: p.content(words)})
+	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(words)})
 	p.write(m)
 }
 
@@ -176,7 +176,7 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 		}
 		p.size += stringLen(x)
 		if first && !p.known {
-			p.h.WriteString(p.content(x))
+			p.h.WriteString(p.shortest(x))
 			p.forget()
 		}
 	}

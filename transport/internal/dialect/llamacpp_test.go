@@ -204,11 +204,11 @@ func naivePrompts(v json.RawMessage) (text []byte, ids []uint32, prompts int, ok
 
 func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
 	if s, ok := str(v); ok {
-		return []byte(s), nil, true
+		return []byte(written(s)), nil, true
 	}
 	if o, ok := object(v); ok {
 		s, ok := str(o["prompt_string"])
-		return []byte(s), nil, ok
+		return []byte(written(s)), nil, ok
 	}
 	list, _ := array(v)
 	pure := true
@@ -223,7 +223,7 @@ func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
 			return nil, nil, false
 		}
 		pure = false
-		text = append(text, s...)
+		text = append(text, written(s)...)
 	}
 	if pure {
 		return nil, ids, len(list) > 0

@@ -90,7 +90,7 @@ func (w *blockWriter) message(role string, content []byte) {
 	c := w.elementsOf(content)
 	if c.b == nil {
 		if isString(content) {
-			m.Parts = append(m.Parts, prefix.Part{Content: w.content(content)})
+			m.Parts = append(m.Parts, prefix.Part{Content: w.shortest(content)})
 		}
 		w.write(m)
 		return
@@ -99,7 +99,7 @@ func (w *blockWriter) message(role string, content []byte) {
 	for c.element() && !w.canceled() {
 		switch b := readBlock(&c); b.kind {
 		case "", "text":
-			m.Parts = appended(m.Parts, prefix.Part{Content: w.content(b.text)})
+			m.Parts = appended(m.Parts, prefix.Part{Content: w.shortest(b.text)})
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
 			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
@@ -129,7 +129,7 @@ func (w *blockWriter) message(role string, content []byte) {
 func readBlockPart(c *cursor) prefix.Part {
 	b := readBlock(c)
 	if b.kind == "" || b.kind == "text" {
-		return prefix.Part{Content: c.content(b.text)}
+		return prefix.Part{Content: c.shortest(b.text)}
 	}
 	return b.part()
 }

@@ -61,11 +61,11 @@ func naively(kind api, body []byte) (n naive) {
 	case responses:
 		n.tools(top["tools"])
 		if s, ok := str(top["instructions"]); ok {
-			n.add(prefix.Message{Role: "system", Parts: []prefix.Part{{Content: s}}})
+			n.add(prefix.Message{Role: "system", Parts: []prefix.Part{{Content: written(s)}}})
 		}
 		s, isText := str(top["input"])
 		if isText {
-			n.add(prefix.Message{Role: "user", Parts: []prefix.Part{{Content: s}}})
+			n.add(prefix.Message{Role: "user", Parts: []prefix.Part{{Content: written(s)}}})
 		}
 		list, _ := array(top["input"])
 		for _, v := range list {
@@ -89,7 +89,7 @@ func (n *naive) message(v json.RawMessage) {
 	m.Name, _ = str(fields["name"])
 	m.ToolCallID, _ = str(fields["tool_call_id"])
 	if s, ok := str(fields["content"]); ok {
-		m.Parts = []prefix.Part{{Content: s}}
+		m.Parts = []prefix.Part{{Content: written(s)}}
 	}
 	parts, _ := array(fields["content"])
 	for _, p := range parts {
@@ -97,7 +97,7 @@ func (n *naive) message(v json.RawMessage) {
 		kind, _ := str(part["type"])
 		if kind == "" || kind == "text" {
 			s, _ := str(part["text"])
-			m.Parts = append(m.Parts, prefix.Part{Content: s})
+			m.Parts = append(m.Parts, prefix.Part{Content: written(s)})
 			continue
 		}
 		content := part[kind]
@@ -159,7 +159,7 @@ func (n *naive) blocks(role string, content json.RawMessage) {
 	reset := func() { m = prefix.Message{Role: role} }
 	reset()
 	if s, ok := str(content); ok {
-		m.Parts = []prefix.Part{{Content: s}}
+		m.Parts = []prefix.Part{{Content: written(s)}}
 	}
 	list, _ := array(content)
 	results := false
@@ -181,7 +181,7 @@ func (n *naive) blocks(role string, content json.RawMessage) {
 			answer := prefix.Message{Role: "tool"}
 			answer.ToolCallID, _ = str(b["tool_use_id"])
 			if s, ok := str(b["content"]); ok {
-				answer.Parts = []prefix.Part{{Content: s}}
+				answer.Parts = []prefix.Part{{Content: written(s)}}
 			}
 			inner, _ := array(b["content"])
 			for _, v := range inner {
@@ -201,13 +201,13 @@ func (n *naive) blocks(role string, content json.RawMessage) {
 
 func block(v json.RawMessage) prefix.Part {
 	if s, ok := str(v); ok {
-		return prefix.Part{Content: s}
+		return prefix.Part{Content: written(s)}
 	}
 	b, _ := object(v)
 	kind, _ := str(b["type"])
 	if kind == "" || kind == "text" {
 		s, _ := str(b["text"])
-		return prefix.Part{Content: s}
+		return prefix.Part{Content: written(s)}
 	}
 	source, ok := b["source"]
 	if !ok {
@@ -251,7 +251,7 @@ func (n *naive) item(v json.RawMessage) {
 
 func itemParts(v json.RawMessage) (parts []prefix.Part) {
 	if s, ok := str(v); ok {
-		return []prefix.Part{{Content: s}}
+		return []prefix.Part{{Content: written(s)}}
 	}
 	list, _ := array(v)
 	for _, v := range list {
@@ -260,7 +260,7 @@ func itemParts(v json.RawMessage) (parts []prefix.Part) {
 		s, _ := str(f["text"])
 		_, isText := f["text"]
 		var ok bool
-		p := prefix.Part{Content: s}
+		p := prefix.Part{Content: written(s)}
 		if !isText && kind != "" {
 			p = prefix.Part{Type: kind, Content: string(v)}
 			if url := f["image_url"]; present(url) {
@@ -276,7 +276,7 @@ func itemParts(v json.RawMessage) (parts []prefix.Part) {
 
 func (n *naive) prompt(v json.RawMessage) bool {
 	if s, ok := str(v); ok {
-		n.texts = []string{s}
+		n.texts = []string{written(s)}
 		return true
 	}
 	list, _ := array(v)
@@ -288,7 +288,7 @@ func (n *naive) prompt(v json.RawMessage) bool {
 	case '"':
 		for _, v := range list {
 			s, _ := str(v)
-			n.texts = append(n.texts, s)
+			n.texts = append(n.texts, written(s))
 		}
 		return true
 	case '[':
@@ -327,6 +327,9 @@ func str(v []byte) (s string, ok bool) {
 	}
 	return *p, true
 }
+
+// written is a text as JSON writes it, with no more escapes than necessary.
+var written = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\b", `\b`, "\f", `\f`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace
 
 // agree checks the reader against the naive one.
 func agree(t require.TestingT, kind api, body []byte, u understood, err error) {

@@ -127,11 +127,23 @@ func (p *promptReader) write(m *prefix.Message) {
 	}
 	p.h.WriteMessage(m)
 	if p.sketcher != nil {
-		p.sketcher.Message(m, p.h.Len())
+		p.sketcher.Message(decoded(m), p.h.Len())
 	}
 	if p.head == 0 && m.Role == "user" {
 		p.head = headOf(p.h)
 	}
+}
+
+// decoded returns a message whose texts are decoded.
+func decoded(m *prefix.Message) *prefix.Message {
+	read := *m
+	read.Parts = slices.Clone(m.Parts)
+	for i := range read.Parts {
+		if p := &read.Parts[i]; p.Type == "" || p.Type == "text" {
+			p.Content = string(appendUnquoted(nil, []byte(p.Content)))
+		}
+	}
+	return &read
 }
 
 // appended is append for lists that clients can make long: it doubles them,

@@ -56,7 +56,7 @@ func readResponses(p *promptReader) bool {
 	} else {
 		p.begin()
 		if isString(p.system) {
-			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.content(p.system)}}})
+			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.shortest(p.system)}}})
 		}
 		if before != nil {
 			p.size = before.size
@@ -67,7 +67,7 @@ func readResponses(p *promptReader) bool {
 		}
 	}
 	if isString(p.messages) {
-		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.content(p.messages)}}})
+		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.shortest(p.messages)}}})
 	}
 	p.items(p.messages)
 	p.end()
@@ -170,7 +170,7 @@ func readItemPart(c *cursor) prefix.Part {
 	}
 	switch {
 	case words != nil || kind == "":
-		return prefix.Part{Content: c.content(words)}
+		return prefix.Part{Content: c.shortest(words)}
 	case content == nil:
 		content = c.b[start:c.i]
 	case isString(content):

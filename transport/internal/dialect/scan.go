@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"slices"
+	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
@@ -79,14 +80,30 @@ func skipString(b []byte, i int) int {
 		if n < 0 {
 			return -1
 		}
-		i += n + 1
-		// A quote after an odd number of backslashes is escaped.
-		first := i
-		for b[first-1] == '\\' {
-			first--
-		}
-		if (i-first)%2 == 0 {
+		if i += n + 1; !isEscaped(b, i) {
 			return i + 1
+		}
+	}
+}
+
+// isEscaped reports whether there is an odd number of backslashes before b[i].
+func isEscaped(b []byte, i int) bool {
+	n := i
+	for n > 0 && b[n-1] == '\\' {
+		n--
+	}
+	return (i-n)%2 != 0
+}
+
+// hasEscape reports whether the content of a string has an escape of this kind.
+func hasEscape(s []byte, kind byte) bool {
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(s[i:], kind)
+		if n < 0 {
+			return false
+		}
+		if i += n; isEscaped(s, i) {
+			return true
 		}
 	}
 }
@@ -184,6 +201,33 @@ func appendUnquoted(dst, s []byte) []byte {
 		}
 		r, size := unescape(s[i:])
 		dst = utf8.AppendRune(append(dst, s[:i]...), r)
+		s = s[i+size:]
+	}
+}
+
+// appendShortest appends it in JSON's shortest encoding: the characters of \u and \/ are written
+// themselves, or by their short escape if they need one. Invalid escapes remain as they are.
+func appendShortest(dst, s []byte) []byte {
+	const escaped, names = "\"\\\b\f\n\r\t", `"\bfnrt`
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return append(dst, s...)
+		}
+		r, size := unescape(s[i:])
+		short := -1
+		if r < utf8.RuneSelf {
+			short = strings.IndexByte(escaped, byte(r))
+		}
+		dst = append(dst, s[:i]...)
+		switch {
+		case short >= 0:
+			dst = append(dst, '\\', names[short])
+		case size > 2 || r == '/':
+			dst = utf8.AppendRune(dst, r)
+		default:
+			dst = append(dst, s[i:i+size]...)
+		}
 		s = s[i+size:]
 	}
 }
