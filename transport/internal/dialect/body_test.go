@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The memory of a body is reused once the response is there. Nothing that is kept of
+// The memory of a body is reused once the response is there. Nothing that remains of
 // the request by then, or that meters its response, aliases it.
 func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 	text := strings.Repeat(`Something to read.\n`, 30)

@@ -1,6 +1,6 @@
 package dialect
 
-// maxChoices bounds how many choices are told apart.
+// maxChoices bounds how many choices are distinguished.
 const maxChoices = 1 << 14
 
 // choice is the state of one of several responses in a stream.

@@ -16,17 +16,17 @@ var (
 	ErrUnknownPath = errors.New("transport: unknown path")
 )
 
-// PathError says which path is refused. It matches [ErrForbidden] or
+// pathError says which path is refused. It matches [ErrForbidden] or
 // [ErrUnknownPath].
-type PathError struct {
+type pathError struct {
 	Path string
 	Err  error
 }
 
-func (e *PathError) Error() string { return e.Err.Error() + ": " + e.Path }
+func (e *pathError) Error() string { return e.Err.Error() + ": " + e.Path }
 
 // Unwrap returns the kind of the error.
-func (e *PathError) Unwrap() error { return e.Err }
+func (e *pathError) Unwrap() error { return e.Err }
 
 // administration has names of path segments, sorted; administrationStems has prefixes
 // of such names.
@@ -50,10 +50,10 @@ func (c *Config) allows(method, path string) error {
 	}
 	known := apiOf(sending, path) != other
 	if !known && !isInert(sending, path) && !c.AllowAdministration && administers(reading, path) {
-		return &PathError{Path: path, Err: ErrForbidden}
+		return &pathError{Path: path, Err: ErrForbidden}
 	}
 	if c.DenyUnknown && !known && !reads(reading, path) {
-		return &PathError{Path: path, Err: ErrUnknownPath}
+		return &pathError{Path: path, Err: ErrUnknownPath}
 	}
 	return nil
 }

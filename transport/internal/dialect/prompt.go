@@ -19,7 +19,7 @@ const mediaTokens = 1024
 // another API. The error is that of ctx, or an [endpick.RequestError].
 func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
-	c.atMost(fewTexts + len(c.body)/textBytes)
+	c.limitItems(fewTexts + len(c.body)/textBytes)
 	if c.api != other && !dialects[c.api].prompt(&p) {
 		c.api, c.stream = other, false
 	}
@@ -98,7 +98,7 @@ func (p *promptReader) canceled() bool {
 
 // begin starts a conversation with its tools.
 func (p *promptReader) begin() {
-	p.ofConversation()
+	p.limitConversation()
 	const room = 1 << 14 // not for a picture of megabytes, which is one block
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
 	for c := p.elementsOf(p.tools); c.element() && !p.canceled(); {

@@ -113,7 +113,7 @@ type Call struct {
 }
 
 // Read reads what a request says about itself, except for its prompt. The error
-// is an [endpick.RequestError] or a [PathError].
+// is an [endpick.RequestError] or says that the path is refused.
 func (r *Reader) Read(in Incoming) (*Call, error) {
 	if err := r.config.allows(in.Method, in.Path); err != nil {
 		return nil, err

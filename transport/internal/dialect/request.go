@@ -108,8 +108,8 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 			}
 		}
 	}
-	half := c.failed == malformed // the engine will refuse it
-	if half {
+	incomplete := c.failed == malformed // the engine will refuse it
+	if incomplete {
 		c.failed = noFault
 	}
 	if present(model) && !isString(model) {
@@ -123,7 +123,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 		c.asked = isTrue(c.field(c.options, "include_usage"))
 	}
 	c.readParams()
-	if kind != other && !half && dialects[kind].hasPrompt(&c) {
+	if kind != other && !incomplete && dialects[kind].hasPrompt(&c) {
 		c.api = kind
 	}
 	if c.api == other || dialects[c.api].event == nil {
@@ -172,13 +172,13 @@ func newAllowance(maxItems int) allowance {
 	return allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
 }
 
-// atMost lowers the number of items allowed, before any has been counted.
-func (c *call) atMost(items int) {
+// limitItems lowers the number of items allowed, before any has been counted.
+func (c *call) limitItems(items int) {
 	c.limit = min(c.limit, items)
 	c.items = min(c.items, items)
 }
 
-func (c *call) ofConversation() { c.atMost(fewItems + len(c.body)/itemBytes) }
+func (c *call) limitConversation() { c.limitItems(fewItems + len(c.body)/itemBytes) }
 
 // refused is the error of a call that has too many items.
 func (c *call) refused() error {

@@ -13,7 +13,7 @@ var responsesDialect = dialect{
 	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
 	prompt:    readResponses,
 	event:     readResponsesEvent,
-	usage:     (*usage).readInput,
+	usage:     (*usage).read,
 	inUsage:   "usage",
 	collect:   collectResponses,
 	answered:  responsesAnswered,
@@ -49,7 +49,7 @@ func readResponses(p *promptReader) bool {
 		return true
 	}
 	before := p.before
-	p.ofConversation()
+	p.limitConversation()
 	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
 		p.h = before.h.Fork()
 		p.cut()
@@ -226,19 +226,4 @@ func readResponsesEvent(data []byte) (c chunk) {
 		}
 	}
 	return c
-}
-
-// readInput reads usage in the format of OpenAI's newer APIs.
-func (u *usage) readInput(v []byte) {
-	for m := membersOf(v); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "input_tokens":
-			u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, v)
-		case "output_tokens":
-			u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, v)
-		case "input_tokens_details":
-			u.cached, u.hasCached = merge(u.cached, u.hasCached, field(v, "cached_tokens"))
-		}
-	}
 }

@@ -5,7 +5,6 @@ import (
 	"io"
 	"strings"
 	"testing"
-	"testing/iotest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -135,19 +134,6 @@ func TestEventIsPassedOnAsSoonAsItEnds(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, event, string(got[:n]))
 	}
-}
-
-func TestEventCutInTheMiddle(t *testing.T) {
-	inspected := 0
-	r := &eventReader{
-		src:     io.MultiReader(strings.NewReader("data: 1\n\ndata: {\"cho"), iotest.ErrReader(io.ErrUnexpectedEOF)),
-		inspect: func([]byte) edit { inspected++; return edit{} },
-		end:     func() error { return nil },
-	}
-	got, err := io.ReadAll(r)
-	assert.ErrorIs(t, err, io.ErrUnexpectedEOF)
-	assert.Equal(t, "data: 1\n\ndata: {\"cho", string(got), "what came is passed on")
-	assert.Equal(t, 1, inspected, "half an event is not inspected")
 }
 
 // A member left over from a dropped event goes into the object of the event

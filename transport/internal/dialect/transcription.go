@@ -6,7 +6,7 @@ var transcriptionDialect = dialect{
 	hasPrompt: func(*call) bool { return false }, // a JSON body has none
 	prompt:    readSpeech,
 	event:     readTranscriptEvent,
-	usage:     (*usage).readTranscript,
+	usage:     (*usage).read,
 	inUsage:   "usage",
 }
 
@@ -46,10 +46,4 @@ func readTranscriptEvent(data []byte) chunk {
 		return chunk{failed: true}
 	}
 	return readChunk(data)
-}
-
-// readTranscript knows both names of each figure.
-func (u *usage) readTranscript(v []byte) {
-	u.readInput(v)
-	u.read(v)
 }

@@ -16,17 +16,17 @@ func (d *dialect) read(v []byte) (u usage) {
 	return u
 }
 
-// read reads a usage object. Figures that are absent, null or not a count are unknown;
-// an earlier figure remains.
+// read reads a usage object of OpenAI's older or newer APIs. Figures that are absent, null or
+// not a count are unknown; an earlier figure remains.
 func (u *usage) read(v []byte) {
 	for m := membersOf(v); m.member(); {
 		v := m.value()
 		switch string(m.key) {
-		case "prompt_tokens":
+		case "prompt_tokens", "input_tokens":
 			u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, v)
-		case "completion_tokens":
+		case "completion_tokens", "output_tokens":
 			u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, v)
-		case "prompt_tokens_details":
+		case "prompt_tokens_details", "input_tokens_details":
 			u.cached, u.hasCached = merge(u.cached, u.hasCached, field(v, "cached_tokens"))
 		}
 	}

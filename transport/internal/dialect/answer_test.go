@@ -230,12 +230,12 @@ func TestTheNextTurnGoesOnFromTheAnswer(t *testing.T) {
 		// A seed, since rapid mostly draws small values.
 		r := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
 		for range 10 {
-			goesOn(t, r)
+			continues(t, r)
 		}
 	})
 }
 
-func goesOn(t *rapid.T, r *rand.Rand) {
+func continues(t *rapid.T, r *rand.Rand) {
 	w, s := ways[r.IntN(len(ways))], someSaid(r)
 	asked := `{"role":"user","content":` + quoted(strings.Repeat("why ", 1+r.IntN(40))) + `}`
 	stream := r.IntN(2) == 0
