@@ -326,7 +326,10 @@ func (m *Meter) store(h *prefix.Hasher) {
 	if id == "" || len(id) > maxName || e == nil {
 		return
 	}
-	s := &stored{key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session, head: m.head, size: m.size + m.contentBytes}
+	s := &stored{
+		key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session,
+		head: m.head, size: m.size + m.contentBytes,
+	}
 	if h != nil {
 		own := h.Fork()
 		s.h, s.size = &own, h.Len()
