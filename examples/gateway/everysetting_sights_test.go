@@ -162,11 +162,6 @@ func (w *world) tokensOfNobody() string {
 	return w.lasts(func() { w.ask() })
 }
 
-func (w *world) blockTokens() string {
-	w.post("/v1/chat/completions", chat(prose(1, 4000)))
-	return fmt.Sprint(w.records()[0].BlockTokens)
-}
-
 func (w *world) admitted() string { return fmt.Sprint(w.ask("X-Api-Key", annsKey).status) }
 
 func (w *world) targets() string {

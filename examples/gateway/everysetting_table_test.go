@@ -65,7 +65,6 @@ var everySetting = []settingRow{
 	{"models{}.policy", "endpoints: [{url: ONE}, {url: TWO}]\npolicy: random\nmodels: {m: {policy: VALUE}}", [2]string{"round-robin", "load-prefix"}, (*world).spread, [2]string{"2 at most", "4 at most"}},
 	{"models{}.tokens.render", "endpoints: [{url: NOBODY}]\nmodels: {m: {tokens: {render: VALUE, within: 1m}}}", [2]string{"ONE", "TWO"}, (*world).tokenizer, [2]string{"1: /v1/chat/completions/render", "2: /v1/chat/completions/render"}},
 	{"models{}.tokens.llama", "endpoints: [{url: NOBODY}]\nmodels: {m: {tokens: {llama: VALUE, within: 1m}}}", [2]string{"ONE", "TWO"}, (*world).tokenizer, [2]string{"1: /apply-template", "2: /apply-template"}},
-	{"models{}.tokens.files", "record: {file: r.jsonl}\nmodels: {m: {tokens: {files: VALUE}}}", [2]string{"BPE", "none"}, (*world).blockTokens, [2]string{"16", "models.m.tokens.files: open DIR/none/tokenizer.json: no such file or directory"}},
 	{"models{}.tokens.within", "endpoints: [{url: TWO}]\nmodels: {m: {tokens: {render: ONE, within: VALUE}}}", soon, (*world).tokensOfNobody, ends},
 
 	{"tenants{}.keys", "tenants: {ann: {keys: [VALUE]}}", [2]string{annsKey, bobsKey}, (*world).admitted, okOr("401")},

@@ -65,7 +65,6 @@ func newWorld(t *testing.T, row *settingRow) *world {
 		"FIRST": func() string { return w.listener("first") }, "SECOND": func() string { return w.listener("second") },
 		"PUBLISHER": func() string { return startPublisher(t).pub.Addr().String() },
 		"NATS":      func() string { return w.nats(nil) }, "TLS": func() string { return w.nats(w.secured()) },
-		"BPE": func() string { return bpeFiles(t) },
 	} {
 		if strings.Contains(w.texts[0]+w.texts[1], name) {
 			is := address()
@@ -83,13 +82,6 @@ func (w *world) secured() *tls.Config {
 	pair, err := tls.LoadX509KeyPair(filepath.Join(w.dir, "one.pem"), filepath.Join(w.dir, "key.pem"))
 	require.NoError(w, err)
 	return &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequestClientCert}
-}
-
-// bpeFiles is a directory with a tokenizer.
-func bpeFiles(t *testing.T) string {
-	dir, err := filepath.Abs("../../transport/tokens/bpe/testdata")
-	require.NoError(t, err)
-	return dir
 }
 
 func (w *world) write(name, text string) {

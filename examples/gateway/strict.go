@@ -185,6 +185,11 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		}
 		v, ok := fields[key.Value]
 		if !ok {
+			for end, instead := range removedFields {
+				if strings.HasSuffix(field, end) {
+					return bad("is no field any more: %s", instead)
+				}
+			}
 			return bad("is an unknown field")
 		}
 		if err := d.decode(value, field, v); err != nil {
@@ -193,6 +198,11 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		d.lines[field] = key.Line
 	}
 	return nil
+}
+
+// removedFields are the ends of fields of earlier versions, and what replaces them.
+var removedFields = map[string]string{
+	".tokens.files": "engines and renderers know their token ids; give the URL of one in render or llama",
 }
 
 // byteSize is a number of bytes: 1048576, "512 KiB", "64MiB", "2 GiB".
