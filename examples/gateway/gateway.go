@@ -19,7 +19,6 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 	"github.com/endpick/endpick/transport/scrape"
@@ -307,7 +306,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 }
 
 // observe passes on how a request has ended.
-func (g *gateway) observe(r *observed.Request) {
+func (g *gateway) observe(r *transport.Observation) {
 	if g.watch != nil {
 		g.watch.observe(r)
 	}
