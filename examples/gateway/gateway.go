@@ -99,15 +99,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	if err := g.setPolicy(policy, s); err != nil {
 		return nil, err
 	}
-	if g.transport, err = transport.New(transport.Config{
-		Router: g.router, Health: g.health, Queue: s.hold(),
-		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
-		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
-		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,
-		Describe: g.describe(s.TrustHeaders), Tokens: g.tokens,
-		Record: g.record, RecordText: s.Record != nil && s.Record.Text, Observe: g.observe,
-		Warn: g.requests.warn,
-	}); err != nil {
+	if g.transport, err = transport.New(g.transportConfig(s)); err != nil {
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
@@ -129,6 +121,19 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	}
 	g.stop = stop
 	return g, nil
+}
+
+// transportConfig is what the settings say of requests and responses.
+func (g *gateway) transportConfig(s *settings) transport.Config {
+	return transport.Config{
+		Router: g.router, Health: g.health, Queue: s.hold(),
+		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
+		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
+		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
+		ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,
+		Describe: g.describe(s.TrustHeaders), Tokens: g.tokens,
+		Record: g.record, RecordText: s.Record != nil && s.Record.Text, Observe: g.observe, Warn: g.requests.warn,
+	}
 }
 
 // watched adds the tenants' quotas to a policy, and the timing of its predictions.

@@ -87,8 +87,8 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 // tagged does not show the tag, because a key that begins with ! is taken for one.
 const tagged = "has a YAML tag, which is not supported (text that begins with ! needs quotes)"
 
-// removed are settings that there were once, by the end of their paths.
-var removed = map[string]string{
+// removedSettings are those that there were once, by the end of their paths.
+var removedSettings = map[string]string{
 	".tokens.files": "is gone with the tokenizer in Go: use render, or llama, the server that tokenizes",
 }
 
@@ -163,7 +163,7 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		case twice:
 			return bad("is given twice, first in line %d", before)
 		case !known:
-			for end, why := range removed {
+			for end, why := range removedSettings {
 				if strings.HasSuffix(field, end) {
 					return bad("%s", why)
 				}
