@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/transport/internal/choose"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // base sends requests by the scheme of their URL. Requests that close their
@@ -88,7 +88,7 @@ func (c *connection) stale(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	return errors.As(err, &op) && !op.Timeout() && !choose.IsDial(err) ||
+	return errors.As(err, &op) && !op.Timeout() && !target.IsDial(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || closedIdle(err)
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/endpick/endpick/transport/health"
 )
 
 func TestCheapConforms(t *testing.T) {
@@ -21,9 +22,11 @@ func TestCheapConforms(t *testing.T) {
 func TestSend(t *testing.T) {
 	config := preset.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Models: []string{"llama"}}, {ID: "b", Models: []string{"llama"}}}
-	router, err := guarded(config)
+	router, err := endpick.New(config)
 	require.NoError(t, err)
-	w := &worker{router: router, seed: prefix.Scope{Model: "llama"}.Seed()}
+	monitor, err := health.New(health.Config{Router: router})
+	require.NoError(t, err)
+	w := &worker{router: router, health: monitor, seed: prefix.Scope{Model: "llama"}.Seed()}
 	prompt := make([]uint32, 100)
 	broken := errors.New("broken")
 	var asked []string

@@ -22,7 +22,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 //go:embed debug.html
@@ -51,7 +50,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"ago":     brieflyAgo,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
-	"said":    func(a observed.Attempt) string { return said(&a) },
+	"said":    func(a transport.ObservedAttempt) string { return said(&a) },
 	"address": shownAddress,
 }).Parse(debugHTML))
 
@@ -193,7 +192,7 @@ func tell(all []*story) (shown []debugStory) {
 	for _, told := range all {
 		s := debugStory{Receipt: &told.receipt, Ending: told.end.Load()}
 		r := s.Receipt
-		var before []observed.Attempt
+		var before []transport.ObservedAttempt
 		if s.Ending != nil {
 			before = s.Ending.Before()
 		}

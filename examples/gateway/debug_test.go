@@ -18,8 +18,8 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -126,7 +126,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	for n, status := range []int{500, 404, 429, 503, 200} {
 		told := &story{receipt: endpick.Receipt{Number: uint64(n)}}
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
-		s.observe(&observed.Request{
+		s.observe(&transport.Observation{
 			Request: recording.Request{Status: map[bool]string{true: "completed", false: "failed"}[status == 200], HTTP: status}, Serving: -1,
 			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, told)),
 		})
@@ -135,7 +135,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	_, failed = s.last()
 	require.Len(t, failed, 1)
 	require.Equal(t, 503, failed[0].end.Load().HTTP, "the last, and what a client got wrong is not among them")
-	s.observe(&observed.Request{In: httptest.NewRequest(http.MethodPost, "/", nil)})
+	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
 // A dead server comes first, with the reason, and so do requests that were not served.

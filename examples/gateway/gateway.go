@@ -19,7 +19,6 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 	"github.com/endpick/endpick/transport/scrape"
@@ -265,7 +264,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 }
 
 // observe passes on how a request has ended.
-func (g *gateway) observe(r *observed.Request) {
+func (g *gateway) observe(r *transport.Observation) {
 	g.watch.observe(r)
 	g.requests.ended(r)
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 // story is one request on the debug page: the decision, and its result. For a
@@ -32,12 +31,12 @@ type ending struct {
 	Input, Output   int
 	Cached          *int
 	Held            time.Duration
-	Attempts        []observed.Attempt
+	Attempts        []transport.ObservedAttempt
 	Serving         int
 	TTFT, TPOT, E2E latency
 }
 
-func newEnding(r *observed.Request) *ending {
+func newEnding(r *transport.Observation) *ending {
 	ttft, tpot, e2e := r.Latencies()
 	e := &ending{
 		At: r.Time.Add(time.Duration(r.E2EMillis * float64(time.Millisecond))), Model: r.Model, Endpoint: r.Endpoint, Status: r.Status, HTTP: r.HTTP,
@@ -63,7 +62,7 @@ func (e *ending) Failed() bool {
 }
 
 // Before are the failed attempts before the last.
-func (e *ending) Before() []observed.Attempt {
+func (e *ending) Before() []transport.ObservedAttempt {
 	if e.Serving < 0 {
 		return e.Attempts
 	}
@@ -117,7 +116,7 @@ func (s *stories) add(told *story) {
 }
 
 // observe records how a request has ended.
-func (s *stories) observe(r *observed.Request) {
+func (s *stories) observe(r *transport.Observation) {
 	told := storyOf(r.In.Context())
 	if told == nil {
 		return

@@ -9,7 +9,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
@@ -76,7 +75,7 @@ func (w *watch) follow(s prometheus.Sources) {
 }
 
 // latency is a predicted and a measured latency. Zero: none.
-type latency observed.Latency
+type latency transport.Latency
 
 // Error is (predicted − actual)/actual; NaN if either is unknown.
 func (l latency) Error() float64 {
@@ -86,7 +85,7 @@ func (l latency) Error() float64 {
 	return float64(l.Predicted-l.Actual) / float64(l.Actual)
 }
 
-// attainment counts how often latency targets were met; see observed.Request.Target.
+// attainment counts how often latency targets were met; see transport.Observation.Target.
 type attainment struct{ TTFT, TPOT kept }
 
 type kept struct{ Asked, Met int }
@@ -104,7 +103,7 @@ func (k *kept) count(asked, met bool) {
 }
 
 // observe records how a request has ended.
-func (w *watch) observe(r *observed.Request) {
+func (w *watch) observe(r *transport.Observation) {
 	w.metrics.Observe(r)
 	w.stories.observe(r)
 	if w.traces != nil {

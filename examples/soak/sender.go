@@ -8,29 +8,29 @@ import (
 	"maps"
 	"net/http"
 
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // sender is a gateway with an HTTP client of its own, like the example of package
-// seam.
+// dispatcher.
 type sender struct {
-	seam *seam.Seam
-	base *http.Transport
+	dispatcher *transport.Dispatcher
+	base       *http.Transport
 }
 
 func (g *sender) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	refuse := func(err error) {
-		status, header, body := seam.ErrorResponse(in.URL.Path, err)
+		status, header, body := transport.ErrorResponse(in.URL.Path, err)
 		maps.Copy(w.Header(), header)
 		w.WriteHeader(status)
 		_, _ = w.Write(body)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, in.Body, g.seam.MaxBodyBytes()))
+	body, err := io.ReadAll(http.MaxBytesReader(w, in.Body, g.dispatcher.MaxBodyBytes()))
 	if err != nil {
 		refuse(err)
 		return
 	}
-	call, err := g.seam.Read(seam.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
+	call, err := g.dispatcher.Read(transport.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
 	if err != nil {
 		refuse(err)
 		return
@@ -65,7 +65,7 @@ func (g *sender) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	}
 }
 
-func (g *sender) send(in *http.Request, call *seam.Call, attempt *seam.Attempt) (*http.Response, error) {
+func (g *sender) send(in *http.Request, call *transport.Call, attempt *transport.Attempt) (*http.Response, error) {
 	out, err := http.NewRequestWithContext(in.Context(), in.Method,
 		"http://"+attempt.Endpoint().Address+in.URL.RequestURI(), bytes.NewReader(bytes.Join(call.Body(), nil)))
 	if err != nil {

@@ -41,7 +41,7 @@ func newWorld(o *options) (w *world, err error) {
 		}
 		w.fleet.engines = append(w.fleet.engines, e)
 	}
-	for _, open := range []func(*book, []*engine) (*way, error){throughReverseProxy, throughCaddy, throughPicker, throughSeam} {
+	for _, open := range []func(*book, []*engine) (*way, error){throughReverseProxy, throughCaddy, throughPicker, throughDispatcher} {
 		one, err := open(w.book, w.fleet.engines)
 		if err != nil {
 			return w, err

@@ -16,7 +16,6 @@ import (
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // way is an integration of endpick, in front of all servers.
@@ -120,7 +119,7 @@ func throughPicker(b *book, engines []*engine) (*way, error) {
 	if err != nil {
 		return nil, err
 	}
-	picker, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}})
+	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}})
 	if err != nil {
 		return nil, err
 	}
@@ -137,13 +136,13 @@ func throughPicker(b *book, engines []*engine) (*way, error) {
 	})
 }
 
-// throughSeam is a gateway that sends requests itself.
-func throughSeam(b *book, engines []*engine) (*way, error) {
+// throughDispatcher is a gateway that sends requests itself.
+func throughDispatcher(b *book, engines []*engine) (*way, error) {
 	router, all, err := newRouter(b, engines)
 	if err != nil {
 		return nil, err
 	}
-	s, err := seam.New(seam.Config{Router: router})
+	s, err := transport.NewDispatcher(transport.Config{Router: router})
 	if err != nil {
 		return nil, err
 	}

@@ -1,4 +1,4 @@
-package seam_test
+package transport_test
 
 import (
 	"errors"
@@ -12,18 +12,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/transporttest"
 )
 
 // The example's gateway keeps correct accounts, however an engine misbehaves.
-func TestTheSeamConforms(t *testing.T) {
+func TestTheDispatcherConforms(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
-		s, err := seam.New(seam.Config{Router: router})
+		s, err := transport.NewDispatcher(transport.Config{Router: router})
 		require.NoError(t, err)
 		base := &http.Transport{}
 		t.Cleanup(base.CloseIdleConnections)
-		return &gateway{seam: s, client: &http.Client{Transport: base}}
+		return &gateway{dispatcher: s, client: &http.Client{Transport: base}}
 	})
 }
 
@@ -41,11 +41,11 @@ func TestAStreamOfNothing(t *testing.T) {
 		{"no content", chatBody, false, 204, "a completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, seam.Config{})
+			w := newDriven(t, transport.Config{})
 			call := w.read(t, tc.body)
 			defer call.Close()
 			a := w.route(t, call)
-			require.NoError(t, a.Header(tc.status, sse, nil))
+			require.NoError(t, a.Header(tc.status, streamHeader, nil))
 			if tc.unseen {
 				a.Unseen()
 			}
@@ -65,7 +65,7 @@ func TestServedByWhoIsGone(t *testing.T) {
 		func(r *endpick.Router) error { return r.Remove("b") },
 		func(r *endpick.Router) error { return r.Drain("b") },
 	} {
-		w := newWorld(t, seam.Config{Fallbacks: 2})
+		w := newDriven(t, transport.Config{Fallbacks: 2})
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
 		require.NoError(t, gone(w.router))

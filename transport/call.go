@@ -1,18 +1,12 @@
-package seam
+package transport
 
 import (
-	"bytes"
 	"context"
-	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/internal/choose"
-	"github.com/endpick/endpick/transport/internal/coding"
 	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
@@ -40,7 +34,7 @@ type Call struct {
 	// absent.
 	Warnings []error
 
-	seam     *Seam
+	d        *Dispatcher
 	metered  bool
 	unpacked bool // the body was compressed
 
@@ -49,50 +43,32 @@ type Call struct {
 	// and streams last.
 	call    *dialect.Call
 	body    [][]byte
-	trip    choose.Trip
+	pending pending
 	ready   bool     // the prompt has been read
 	attempt *Attempt // the latest one
 	receipt endpick.Receipt
 }
 
-// Read reads a request, except for its prompt. The error is an
-// [endpick.RequestError], a [transport.BodyError] or a [transport.ReadError], or
-// matches [transport.ErrForbidden] or [transport.ErrUnknownPath].
-func (s *Seam) Read(in Incoming) (*Call, error) {
-	unpacked, err := s.unpack(&in)
+// Read reads a request, except for its prompt. The error is an [endpick.RequestError], a
+// [BodyError] or a [ReadError], or matches [ErrForbidden] or [ErrUnknownPath].
+func (d *Dispatcher) Read(in Incoming) (*Call, error) {
+	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
+		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}
+	}
+	body, unpacked, err := unpack(context.Background(), in.Header, in.Body, d.config.MaxBodyBytes)
 	if err != nil {
 		return nil, err
-	}
-	read, err := s.desk.Reader.Read(dialect.Incoming(in))
-	if err != nil {
-		return nil, err
-	}
-	s.desk.Budget.Request(s.desk.Clock())
-	return &Call{
-		Request: read.Request, Warnings: read.Warnings, seam: s, call: read, metered: read.Metered(), unpacked: unpacked,
-		trip: choose.Trip{Desk: &s.desk, Method: in.Method, Alone: true},
-	}, nil
-}
-
-// unpack decompresses the body, and reports whether it was compressed.
-func (s *Seam) unpack(in *Incoming) (bool, error) {
-	if int64(len(in.Body)) > s.maxBodyBytes {
-		return false, &transport.BodyError{Limit: s.maxBodyBytes, Length: int64(len(in.Body))}
-	}
-	open := coding.Decoder(strings.TrimSpace(strings.Join(in.Header["Content-Encoding"], ",")))
-	if open == nil || len(in.Body) == 0 {
-		return false, nil
-	}
-	limit := coding.Limit(len(in.Body), s.maxBodyBytes)
-	body, err := io.ReadAll(io.LimitReader(&coding.Reader{Src: bytes.NewReader(in.Body), Open: open}, limit+1))
-	switch {
-	case err != nil:
-		return false, &transport.ReadError{Err: err}
-	case int64(len(body)) > limit:
-		return false, &transport.BodyError{Limit: limit, Length: -1}
 	}
 	in.Body = body
-	return true, nil
+	read, err := d.reader.Read(dialect.Incoming(in))
+	if err != nil {
+		return nil, err
+	}
+	d.budget.Request(d.now())
+	return &Call{
+		Request: read.Request, Warnings: read.Warnings, d: d, call: read, metered: read.Metered(), unpacked: unpacked,
+		pending: pending{d: d, method: in.Method, single: true},
+	}, nil
 }
 
 // Route chooses an endpoint for the request, or another one after the last has
@@ -110,7 +86,7 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	}
 	if !c.ready {
 		c.call.Request = c.Request
-		if err := c.trip.Prompt(ctx, c.call); err != nil {
+		if err := c.pending.read(ctx, c.call); err != nil {
 			return nil, err
 		}
 		c.ready = true
@@ -119,19 +95,19 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 		return nil, err
 	}
 	if a := c.attempt; a != nil {
-		a.fail(choose.Broken)
-		c.trip.Alone = false
-		c.trip.Exclude(a.lease.Endpoint().ID)
+		a.fail(Broken)
+		c.pending.single = false
+		c.pending.exclude = append(c.pending.exclude, a.lease.Endpoint().ID)
 	}
-	if c.seam.fallbacks > 0 && c.trip.Request.Receipt == nil {
-		c.trip.Request.Receipt = &c.receipt
+	if c.d.config.Fallbacks > 0 && c.pending.request.Receipt == nil {
+		c.pending.request.Receipt = &c.receipt
 	}
-	lease, err := c.trip.Route()
-	c.Request = c.trip.Request
+	lease, err := c.pending.choose()
+	c.Request = c.pending.request
 	if err != nil {
 		return nil, err
 	}
-	c.trip.Attempts++
+	c.pending.attempts++
 	c.attempt = c.begin(ctx, lease)
 	return c.attempt, nil
 }
@@ -141,13 +117,13 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 // the request must not be sent twice, since a proxy also tries them after a connection
 // has broken.
 func (c *Call) alternatives() []*endpick.Endpoint {
-	r := c.trip.Request.Receipt
-	if c.seam.fallbacks == 0 || !c.trip.Repeatable() {
+	r := c.pending.request.Receipt
+	if c.d.config.Fallbacks == 0 || !c.pending.repeatable() {
 		return nil
 	}
 	var others []*endpick.Endpoint
 	for i := range r.Verdicts {
-		if i != r.Chosen && len(others) < c.seam.fallbacks {
+		if i != r.Chosen && len(others) < c.d.config.Fallbacks {
 			others = append(others, r.Verdicts[i].Candidate.Endpoint)
 		}
 	}
@@ -172,8 +148,8 @@ func (c *Call) Metered() bool {
 
 // answered drops what only another attempt would need.
 func (c *Call) answered() {
-	c.trip.Judge(true)
-	c.call, c.body, c.trip.Request.Blocks, c.Request.Blocks = nil, nil, nil, nil
+	c.pending.report(true)
+	c.call, c.body, c.pending.request.Blocks, c.Request.Blocks = nil, nil, nil, nil
 }
 
 // Close ends the call, and an attempt that is still open: as canceled, unless its
@@ -184,5 +160,5 @@ func (c *Call) Close() {
 	if c.attempt != nil {
 		c.attempt.close()
 	}
-	c.trip.Judge(false)
+	c.pending.report(false)
 }

@@ -1,4 +1,4 @@
-package seam_test
+package transport_test
 
 import (
 	"bytes"
@@ -18,7 +18,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // answers are servers' responses in order: a status, a content type and a body.
@@ -71,8 +70,9 @@ func (o *whole) Done(e *endpick.Event, outcome *endpick.Outcome) {
 		e.Candidate.Endpoint.ID, *outcome, e.OutputTokens, first, e.Request.InputTokens, e.Request.Model, e.Request.Session))
 }
 
-// A program on the seam has the same outcomes, learning and responses as package transport.
-func TestTheSeamIsTheTransports(t *testing.T) {
+// A program that sends requests itself has the same outcomes, learning and responses as one
+// with a Transport.
+func TestDispatcherIsLikeTransport(t *testing.T) {
 	const json, stream = "application/json", "text/event-stream"
 	key := prefix.NewKey()
 	chat := `{"model":"m","stream":true,"user":"ann","messages":[{"role":"user","content":"` + strings.Repeat("tell me more about it, ", 20) + `"}]}`
@@ -127,9 +127,9 @@ func TestTheSeamIsTheTransports(t *testing.T) {
 						}
 					})
 				} else {
-					s, err := seam.New(seam.Config{Router: router, HashKey: key})
+					s, err := transport.NewDispatcher(transport.Config{Router: router, HashKey: key})
 					require.NoError(t, err)
-					front = &gateway{seam: s, client: &http.Client{Transport: base}}
+					front = &gateway{dispatcher: s, client: &http.Client{Transport: base}}
 				}
 				w := httptest.NewRecorder()
 				in := httptest.NewRequest("POST", tc.path, bytes.NewReader([]byte(tc.body)))

@@ -1,4 +1,4 @@
-package seam_test
+package transport_test
 
 import (
 	"bufio"
@@ -14,18 +14,17 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // gateway passes requests on with a client of its own.
 type gateway struct {
-	seam   *seam.Seam
-	client *http.Client
+	dispatcher *transport.Dispatcher
+	client     *http.Client
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	refuse := func(err error) {
-		status, header, body := seam.ErrorResponse(in.URL.Path, err)
+		status, header, body := transport.ErrorResponse(in.URL.Path, err)
 		maps.Copy(w.Header(), header)
 		w.WriteHeader(status)
 		w.Write(body)
@@ -35,7 +34,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		refuse(err)
 		return
 	}
-	call, err := g.seam.Read(seam.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
+	call, err := g.dispatcher.Read(transport.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
 	if err != nil {
 		refuse(err)
 		return
@@ -79,7 +78,7 @@ func tenantOf(in *http.Request) string {
 }
 
 // send sends the request to the attempt's address.
-func (g *gateway) send(in *http.Request, call *seam.Call, attempt *seam.Attempt) (*http.Response, error) {
+func (g *gateway) send(in *http.Request, call *transport.Call, attempt *transport.Attempt) (*http.Response, error) {
 	to, err := transport.Target(attempt.Endpoint(), in.URL)
 	if err != nil {
 		return nil, err
@@ -117,7 +116,7 @@ func pass(w http.ResponseWriter, body io.Reader) {
 
 // A gateway with an HTTP client of its own: one of its servers is down, the other
 // streams.
-func Example() {
+func ExampleDispatcher() {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		body, _ := io.ReadAll(in.Body)
 		fmt.Printf("engine: %s %s\n", in.URL.Path, body)
@@ -136,11 +135,11 @@ func Example() {
 	if err != nil {
 		panic(err)
 	}
-	s, err := seam.New(seam.Config{Router: router})
+	s, err := transport.NewDispatcher(transport.Config{Router: router})
 	if err != nil {
 		panic(err)
 	}
-	front := httptest.NewServer(&gateway{seam: s, client: new(http.Client)})
+	front := httptest.NewServer(&gateway{dispatcher: s, client: new(http.Client)})
 	defer front.Close()
 	ask := func(body string) {
 		response, err := http.Post(front.URL+"/v1/chat/completions", "application/json", bytes.NewReader([]byte(body)))
@@ -181,11 +180,11 @@ func ExampleAttempt_Fallbacks() {
 			panic(err)
 		}
 	}
-	s, err := seam.New(seam.Config{Router: router, Fallbacks: 2})
+	s, err := transport.NewDispatcher(transport.Config{Router: router, Fallbacks: 2})
 	if err != nil {
 		panic(err)
 	}
-	call, err := s.Read(seam.Incoming{Method: "POST", Path: "/v1/completions", Body: []byte(`{"prompt":"Hi!"}`)})
+	call, err := s.Read(transport.Incoming{Method: "POST", Path: "/v1/completions", Body: []byte(`{"prompt":"Hi!"}`)})
 	if err != nil {
 		panic(err)
 	}

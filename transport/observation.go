@@ -1,8 +1,4 @@
-// Package observed describes how requests went: package transport passes a
-// [Request] to its Config.Observe when a request has ended. Metrics and traces
-// (transport/prometheus, transport/otel) and the debug page of examples/gateway
-// are made from it.
-package observed
+package transport
 
 import (
 	"net/http"
@@ -12,9 +8,10 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// Request describes how one request went. It never changes, so it may be kept,
-// at the cost of its memory.
-type Request struct {
+// Observation says how one request went; Config.Observe gets it. Metrics and traces
+// (transport/prometheus, transport/otel) and the debug page of examples/gateway are
+// made from it. It never changes, so it may be kept, at the cost of its memory.
+type Observation struct {
 	// Request is the record of the request, without its blocks. Its times count
 	// from the arrival of the request.
 	recording.Request
@@ -30,14 +27,14 @@ type Request struct {
 	Held time.Duration
 	// Attempts are the endpoints that it was sent to, in order. Empty: it was not
 	// valid, was refused, or no endpoint could take it.
-	Attempts []Attempt
+	Attempts []ObservedAttempt
 	// Serving is the index in Attempts of the attempt that gave the response, or
 	// of the last one; −1: there is none.
 	Serving int
 }
 
-// Attempt is one endpoint that a request was sent to.
-type Attempt struct {
+// ObservedAttempt is one endpoint that a request was sent to.
+type ObservedAttempt struct {
 	// Candidate is the endpoint as it was when it was chosen, with its match and
 	// its prediction.
 	Candidate endpick.Candidate
@@ -70,17 +67,17 @@ const (
 func (r Result) Failed() bool { return r == Unreachable || r == Broken || r == Erred }
 
 // Last returns the attempt at index Serving; nil if there is none.
-func (r *Request) Last() *Attempt {
-	if r.Serving < 0 || r.Serving >= len(r.Attempts) {
+func (o *Observation) Last() *ObservedAttempt {
+	if o.Serving < 0 || o.Serving >= len(o.Attempts) {
 		return nil
 	}
-	return &r.Attempts[r.Serving]
+	return &o.Attempts[o.Serving]
 }
 
 // Completed reports whether the client got the whole of a response that is not
 // an error.
-func (r *Request) Completed() bool {
-	return r.Status == endpick.Completed.String() && r.HTTP > 0 && r.HTTP < http.StatusBadRequest
+func (o *Observation) Completed() bool {
+	return o.Status == endpick.Completed.String() && o.HTTP > 0 && o.HTTP < http.StatusBadRequest
 }
 
 // Latency is a latency as predicted when the endpoint was chosen, and as
@@ -89,26 +86,26 @@ type Latency struct{ Predicted, Actual time.Duration }
 
 // Latencies returns those of the attempt that gave the response. A response
 // that does not stream has neither TTFT nor TPOT.
-func (r *Request) Latencies() (ttft, tpot, e2e Latency) {
-	a := r.Last()
+func (o *Observation) Latencies() (ttft, tpot, e2e Latency) {
+	a := o.Last()
 	if a == nil {
 		return ttft, tpot, e2e
 	}
 	p := &a.Candidate.Prediction
-	routed := a.At.Sub(r.Time)
-	if r.Stream {
+	routed := a.At.Sub(o.Time)
+	if o.Stream {
 		ttft.Predicted = predicted(p, endpick.TTFT, p.TTFT)
 		tpot.Predicted = predicted(p, endpick.TPOT, p.TPOT)
 	}
 	e2e.Predicted = predicted(p, endpick.E2E, p.E2E)
-	if first, ok := r.firstToken(); ok {
+	if first, ok := o.firstToken(); ok {
 		ttft.Actual = max(first-routed, 1)
-		if n := r.outputTokens(); n > 1 {
-			tpot.Actual = max((r.end()-first)/time.Duration(n-1), 1)
+		if n := o.outputTokens(); n > 1 {
+			tpot.Actual = max((o.end()-first)/time.Duration(n-1), 1)
 		}
 	}
-	if r.Completed() {
-		e2e.Actual = max(r.end()-routed, 1)
+	if o.Completed() {
+		e2e.Actual = max(o.end()-routed, 1)
 	}
 	return ttft, tpot, e2e
 }
@@ -121,15 +118,15 @@ func predicted(p *endpick.Prediction, which endpick.Latencies, d time.Duration) 
 }
 
 // outputTokens is the mean per response, if there are several in parallel.
-func (r *Request) outputTokens() int { return r.OutputTokens / max(r.Responses, 1) }
+func (o *Observation) outputTokens() int { return o.OutputTokens / max(o.Responses, 1) }
 
-func (r *Request) end() time.Duration { return millis(r.E2EMillis) }
+func (o *Observation) end() time.Duration { return millis(o.E2EMillis) }
 
-func (r *Request) firstToken() (time.Duration, bool) {
-	if !r.Stream || r.TTFTMillis == nil {
+func (o *Observation) firstToken() (time.Duration, bool) {
+	if !o.Stream || o.TTFTMillis == nil {
 		return 0, false
 	}
-	return millis(*r.TTFTMillis), true
+	return millis(*o.TTFTMillis), true
 }
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
@@ -140,23 +137,23 @@ func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.M
 // misses its targets. A request whose client leaves is not judged, and neither
 // is the TPOT of a response of one token. For a response that does not stream,
 // the whole latency is compared with the target for TTFT, as in package slo.
-func (r *Request) Target(which endpick.Latencies) (asked, met bool) {
-	if r.Status == endpick.Canceled.String() {
+func (o *Observation) Target(which endpick.Latencies) (asked, met bool) {
+	if o.Status == endpick.Canceled.String() {
 		return false, false
 	}
-	first, streamed := r.firstToken()
+	first, streamed := o.firstToken()
 	switch which {
 	case endpick.TTFT:
-		asked = r.SLOTTFTMillis > 0
-		if !r.Stream {
-			first, streamed = r.end(), true
+		asked = o.SLOTTFTMillis > 0
+		if !o.Stream {
+			first, streamed = o.end(), true
 		}
-		met = streamed && first <= millis(r.SLOTTFTMillis)
+		met = streamed && first <= millis(o.SLOTTFTMillis)
 	case endpick.TPOT:
-		asked = r.SLOTPOTMillis > 0 && r.Stream && !(r.Completed() && (r.outputTokens() < 2 || !streamed))
-		if n := r.outputTokens(); streamed && n > 1 {
-			met = (r.end()-first)/time.Duration(n-1) <= millis(r.SLOTPOTMillis)
+		asked = o.SLOTPOTMillis > 0 && o.Stream && !(o.Completed() && (o.outputTokens() < 2 || !streamed))
+		if n := o.outputTokens(); streamed && n > 1 {
+			met = (o.end()-first)/time.Duration(n-1) <= millis(o.SLOTPOTMillis)
 		}
 	}
-	return asked, asked && met && r.Completed()
+	return asked, asked && met && o.Completed()
 }

@@ -1,4 +1,4 @@
-package seam_test
+package transport_test
 
 import (
 	"bytes"
@@ -16,13 +16,12 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // A failed connection costs no retry. A response that broke off may have been
 // worked on, so its retry costs one, and each request earns back a share of one.
 func TestRetriesArePaidByRequests(t *testing.T) {
-	w := newWorld(t, seam.Config{RetryShare: 0.5, RetryBurst: 1})
+	w := newDriven(t, transport.Config{RetryShare: 0.5, RetryBurst: 1})
 	broken := func() bool {
 		call := w.read(t, chatBody)
 		defer call.Close()
@@ -39,11 +38,11 @@ func TestRetriesArePaidByRequests(t *testing.T) {
 }
 
 func TestRetryDefaults(t *testing.T) {
-	w := newWorld(t, seam.Config{RetryBurst: 1})
+	w := newDriven(t, transport.Config{RetryBurst: 1})
 	for _, id := range []string{"d", "e"} {
 		require.NoError(t, w.router.Add(endpick.Endpoint{ID: id}))
 	}
-	fail := func(a *seam.Attempt) bool {
+	fail := func(a *transport.Attempt) bool {
 		require.Error(t, a.Header(503, http.Header{}, nil))
 		return a.Again()
 	}
@@ -72,7 +71,7 @@ func TestRetryDefaults(t *testing.T) {
 
 // A failure reports how many endpoints were asked.
 func TestFailuresCountAttempts(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, chatBody)
 	defer call.Close()
 	for n := 1; n <= 3; n++ {
@@ -87,8 +86,8 @@ func TestFailuresCountAttempts(t *testing.T) {
 // A request without a model is repeated only if its method makes that safe.
 func TestMethodsThatMayBeRepeated(t *testing.T) {
 	for method, again := range map[string]bool{"GET": true, "POST": false} {
-		w := newWorld(t, seam.Config{})
-		call, err := w.Read(seam.Incoming{Method: method, Path: "/v1/other"})
+		w := newDriven(t, transport.Config{})
+		call, err := w.Read(transport.Incoming{Method: method, Path: "/v1/other"})
 		require.NoError(t, err)
 		a := w.route(t, call)
 		require.Error(t, a.Header(503, http.Header{}, nil))
@@ -98,8 +97,8 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 }
 
 func TestWarnings(t *testing.T) {
-	w := newWorld(t, seam.Config{})
-	call, err := w.Read(seam.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody), Header: http.Header{"X-Slo-Ttft-Ms": {"soon"}}})
+	w := newDriven(t, transport.Config{})
+	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody), Header: http.Header{"X-Slo-Ttft-Ms": {"soon"}}})
 	require.NoError(t, err)
 	defer call.Close()
 	require.Len(t, call.Warnings, 1)
@@ -110,7 +109,7 @@ func TestWarnings(t *testing.T) {
 // limit was exceeded, and by how much where that is known.
 func TestLimitsOfBodies(t *testing.T) {
 	const most = 4 << 10
-	w := newWorld(t, seam.Config{MaxBodyBytes: most})
+	w := newDriven(t, transport.Config{MaxBodyBytes: most})
 	assert.EqualValues(t, most, w.MaxBodyBytes())
 	long := func(n int) []byte { return []byte(chatBody + strings.Repeat(" ", n-len(chatBody))) }
 	pack := func(b []byte) []byte {
@@ -122,7 +121,7 @@ func TestLimitsOfBodies(t *testing.T) {
 		return packed.Bytes()
 	}
 	read := func(coding string, body []byte) error {
-		call, err := w.Read(seam.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {coding}}, Body: body})
+		call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {coding}}, Body: body})
 		if err == nil {
 			call.Close()
 		}
@@ -138,8 +137,8 @@ func TestLimitsOfBodies(t *testing.T) {
 // An empty body has no coding, whatever its header says; the coding of a body that
 // was not unpacked is left to the engine.
 func TestCodingsThatAreLeftAlone(t *testing.T) {
-	w := newWorld(t, seam.Config{})
-	call, err := w.Read(seam.Incoming{Method: "GET", Path: "/v1/models", Header: http.Header{"Content-Encoding": {"gzip"}}})
+	w := newDriven(t, transport.Config{})
+	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models", Header: http.Header{"Content-Encoding": {"gzip"}}})
 	require.NoError(t, err)
 	call.Close()
 	call = w.read(t, chatBody)
@@ -152,7 +151,7 @@ func TestCodingsThatAreLeftAlone(t *testing.T) {
 // Only the beginning of a stream is checked for an error: any other response is
 // judged by its status.
 func TestOnlyStreamsBeginWithErrors(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
 	a := w.route(t, call)
 	require.NoError(t, a.Header(200, http.Header{}, []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
@@ -162,7 +161,7 @@ func TestOnlyStreamsBeginWithErrors(t *testing.T) {
 // A prompt is read and cut into blocks once, however many endpoints are asked.
 func TestPromptsAreReadOnce(t *testing.T) {
 	asked := 0
-	w := newWorld(t, seam.Config{Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) {
+	w := newDriven(t, transport.Config{Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) {
 		asked++
 		return make([]uint32, 40), 0
 	}})
@@ -179,7 +178,7 @@ func TestPromptsAreReadOnce(t *testing.T) {
 // If only one endpoint refuses, the fault is its own: after the second refusal another
 // is asked, and if that one serves the requests the first is put out.
 func TestRefusalsOfOneEndpoint(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	var again []bool
 	for range 7 {
 		call := w.read(t, chatBody)
@@ -192,47 +191,44 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 				require.Equal(t, "b", a.Endpoint().ID)
 			}
 		}
-		_ = a.Header(200, sse.Clone(), nil)
+		_ = a.Header(200, streamHeader.Clone(), nil)
 		a.Feed(nil, []byte(events))
 		_, _ = a.End(nil)
 		call.Close()
 	}
 	assert.Equal(t, []bool{false, true, true, true}, again)
-	assert.Equal(t, 1, w.Unhealthy())
+	assert.Equal(t, 1, w.unhealthy())
 	w.idle(t)
 }
 
-// A shared monitor learns the outcomes of requests and must belong to the same
-// router.
+// A shared monitor learns the outcomes of requests.
 func TestSharedHealth(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	monitor, err := health.New(health.Config{Router: w.router})
 	require.NoError(t, err)
-	s, err := seam.New(seam.Config{Router: w.router, Health: monitor, RetryShare: 1})
+	s, err := transport.NewDispatcher(transport.Config{Router: w.router, Health: monitor, RetryShare: 1})
 	require.NoError(t, err)
 	for range 3 {
-		call, err := s.Read(seam.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
+		call, err := s.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
 		require.NoError(t, err)
 		a, err := call.Route(t.Context())
 		require.NoError(t, err)
 		require.Error(t, a.Fail(noDial))
 		call.Close()
 	}
-	other, err := seam.New(seam.Config{Router: w.router, Health: monitor})
+	other, err := transport.NewDispatcher(transport.Config{Router: w.router, Health: monitor})
 	require.NoError(t, err)
-	assert.Equal(t, 1, other.Unhealthy(), "one seam has seen it, both know")
-
-	_, err = seam.New(seam.Config{Router: newWorld(t, seam.Config{}).router, Health: monitor})
-	var ce *endpick.ConfigError
-	require.ErrorAs(t, err, &ce)
-	assert.Equal(t, "seam.Config.Health", ce.Field)
+	call, err := other.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
+	require.NoError(t, err)
+	assert.Equal(t, "b", w.route(t, call).Endpoint().ID, "one dispatcher has seen it, both know")
+	call.Close()
 }
 
 func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
-	admin := seam.Incoming{Method: "POST", Path: "/v1/load_lora_adapter", Body: []byte(`{"lora_name":"x"}`)}
-	_, err := newWorld(t, seam.Config{}).Read(admin)
+	admin := transport.Incoming{Method: "POST", Path: "/v1/load_lora_adapter", Body: []byte(`{"lora_name":"x"}`)}
+	_, err := newDriven(t, transport.Config{}).Read(admin)
 	require.ErrorIs(t, err, transport.ErrForbidden)
-	call, err := newWorld(t, seam.Config{AllowAdministration: true}).Read(admin)
+	call, err := newDriven(t, transport.Config{AllowAdministration: true}).Read(admin)
 	require.NoError(t, err)
 	call.Close()
 }
@@ -240,8 +236,8 @@ func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
 // With another key a prompt has other blocks, and with the old one the old ones again.
 func TestSetHashKey(t *testing.T) {
 	one, two := prefix.NewKey(), prefix.NewKey()
-	w := newWorld(t, seam.Config{HashKey: one})
-	blocks := func(call *seam.Call) uint64 {
+	w := newDriven(t, transport.Config{HashKey: one})
+	blocks := func(call *transport.Call) uint64 {
 		w.route(t, call)
 		defer call.Close()
 		require.NotEmpty(t, call.Request.Blocks)
@@ -258,11 +254,11 @@ func TestSetHashKey(t *testing.T) {
 
 // The body of a failed response is the server's explanation and is passed on whole.
 func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, chatBody)
 	defer call.Close()
 	a := w.route(t, call)
-	require.Error(t, a.Header(500, sse.Clone(), nil))
+	require.Error(t, a.Header(500, streamHeader.Clone(), nil))
 	assert.Equal(t, events, string(a.Feed(nil, []byte(events))))
 	assert.Zero(t, a.Seen())
 	rest, err := a.End(nil)
@@ -274,24 +270,24 @@ func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
 
 // Responses that break off midway from every endpoint put none of them out.
 func TestWhatBreaksOffEverywhere(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	for i := range 15 {
 		call := w.read(t, chatBody)
 		others := strings.Split(strings.ReplaceAll("a b c", string("abc"[i%3]), ""), " ")
 		call.Request.Exclude = others
 		a := w.route(t, call)
 		require.Equal(t, string("abc"[i%3]), a.Endpoint().ID)
-		require.NoError(t, a.Header(200, sse.Clone(), nil))
+		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 		a.Feed(nil, []byte(events[:60]))
 		require.Error(t, a.Fail(errBroken))
 		call.Close()
 	}
-	assert.Zero(t, w.Unhealthy())
+	assert.Zero(t, w.unhealthy())
 	w.idle(t)
 }
 
 func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {
-	w := newWorld(t, seam.Config{DisableUsage: true, MaxAttempts: 1})
+	w := newDriven(t, transport.Config{DisableUsage: true, MaxAttempts: 1})
 	call := w.read(t, chatBody)
 	assert.True(t, call.Metered())
 	a := w.route(t, call)
@@ -299,7 +295,7 @@ func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {
 	require.Error(t, a.Fail(noDial))
 	assert.False(t, a.Again(), "one attempt is all")
 	call.Close()
-	call, err := w.Read(seam.Incoming{Method: "GET", Path: "/v1/models"})
+	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models"})
 	require.NoError(t, err)
 	assert.False(t, call.Metered())
 	call.Close()

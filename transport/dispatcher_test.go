@@ -1,4 +1,4 @@
-package seam_test
+package transport_test
 
 import (
 	"bytes"
@@ -21,11 +21,10 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport/health"
 )
 
 const (
-	chatPath = "/v1/chat/completions"
 	chatBody = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
 	events   = `data: {"choices":[{"delta":{"content":"Hello!"}}]}` + "\n\n" +
 		`data: {"choices":[{"delta":{},"finish_reason":"stop"}]}` + "\n\n" +
@@ -34,9 +33,9 @@ const (
 )
 
 var (
-	sse       = http.Header{"Content-Type": {"text/event-stream"}}
-	noDial    = &net.OpError{Op: "dial", Err: errors.New("refused")}
-	errBroken = errors.New("broken off")
+	streamHeader = http.Header{"Content-Type": {"text/event-stream"}}
+	noDial       = &net.OpError{Op: "dial", Err: errors.New("refused")}
+	errBroken    = errors.New("broken off")
 )
 
 // heard is a stage that records observers' events. It scores endpoints by their
@@ -69,16 +68,27 @@ func (o *heard) said() string {
 	return strings.Join(o.lines, ", ")
 }
 
-type world struct {
-	*seam.Seam
-	router *endpick.Router
-	heard  *heard
-	at     time.Time
+type driven struct {
+	*transport.Dispatcher
+	router  *endpick.Router
+	monitor *health.Monitor
+	heard   *heard
+	at      time.Time
 }
 
-// newWorld has endpoints a, b and c, preferred in that order.
-func newWorld(t testing.TB, config seam.Config) *world {
-	w := &world{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
+// unhealthy is the number of endpoints that get less than their share.
+func (w *driven) unhealthy() (n int) {
+	for _, s := range w.monitor.Endpoints() {
+		if s.State != health.Well {
+			n++
+		}
+	}
+	return n
+}
+
+// newDriven has endpoints a, b and c, preferred in that order.
+func newDriven(t testing.TB, config transport.Config) *driven {
+	w := &driven{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
 	var err error
 	w.router, err = endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
@@ -86,25 +96,27 @@ func newWorld(t testing.TB, config seam.Config) *world {
 		Clock:     func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
-	config.Router, config.Clock = w.router, func() time.Time { return w.at }
-	w.Seam, err = seam.New(config)
+	w.monitor, err = health.New(health.Config{Router: w.router, Clock: func() time.Time { return w.at }})
+	require.NoError(t, err)
+	config.Router, config.Health, config.Clock = w.router, w.monitor, func() time.Time { return w.at }
+	w.Dispatcher, err = transport.NewDispatcher(config)
 	require.NoError(t, err)
 	return w
 }
 
-func (w *world) read(t testing.TB, body string) *seam.Call {
-	call, err := w.Read(seam.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)})
+func (w *driven) read(t testing.TB, body string) *transport.Call {
+	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)})
 	require.NoError(t, err)
 	return call
 }
 
-func (w *world) route(t testing.TB, call *seam.Call) *seam.Attempt {
+func (w *driven) route(t testing.TB, call *transport.Call) *transport.Attempt {
 	a, err := call.Route(t.Context())
 	require.NoError(t, err)
 	return a
 }
 
-func (w *world) idle(t testing.TB) {
+func (w *driven) idle(t testing.TB) {
 	t.Helper()
 	assert.Zero(t, w.router.Stats().OpenLeases)
 	for _, e := range w.router.Endpoints() {
@@ -112,10 +124,10 @@ func (w *world) idle(t testing.TB) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestDispatcherConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
-	for field, c := range map[string]seam.Config{
+	for field, c := range map[string]transport.Config{
 		"Router":      {},
 		"Fallbacks":   {Router: router, Fallbacks: -1},
 		"MaxAttempts": {Router: router, MaxAttempts: -1},
@@ -125,15 +137,15 @@ func TestConfig(t *testing.T) {
 
 		"MaxBodyBytes": {Router: router, MaxBodyBytes: -1},
 	} {
-		_, err := seam.New(c)
+		_, err := transport.NewDispatcher(c)
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "seam.Config."+field, ce.Field)
+		assert.Equal(t, "transport.Config."+field, ce.Field)
 	}
 }
 
 func TestAResponseIsMetered(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, chatBody)
 	defer call.Close()
 	a := w.route(t, call)
@@ -166,7 +178,7 @@ func TestAResponseIsMetered(t *testing.T) {
 
 // A response that goes on is not lost, however long nothing in it counts as a token.
 func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, chatBody)
 	defer call.Close()
 	a := w.route(t, call)
@@ -230,11 +242,11 @@ func TestAttemptsEndOnce(t *testing.T) {
 		{"ended without a header", "route end close", "a completed"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, seam.Config{Fallbacks: 2})
+			w := newDriven(t, transport.Config{Fallbacks: 2})
 			call := w.read(t, chatBody)
 			ctx, gone := context.WithCancel(t.Context())
 			defer gone()
-			var a *seam.Attempt
+			var a *transport.Attempt
 			var err error
 			for _, step := range strings.Fields(tc.steps) {
 				switch step {
@@ -246,9 +258,9 @@ func TestAttemptsEndOnce(t *testing.T) {
 				case "break":
 					require.ErrorIs(t, a.Fail(errBroken), errBroken)
 				case "200":
-					require.NoError(t, a.Header(200, sse.Clone(), []byte(events)))
+					require.NoError(t, a.Header(200, streamHeader.Clone(), []byte(events)))
 				case "first":
-					require.Error(t, a.Header(200, sse.Clone(), []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
+					require.Error(t, a.Header(200, streamHeader.Clone(), []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
 				case "404", "429", "500", "503":
 					status := map[string]int{"404": 404, "429": 429, "500": 500, "503": 503}[step]
 					err = a.Header(status, http.Header{}, nil)
@@ -297,11 +309,11 @@ func TestAttemptsEndOnce(t *testing.T) {
 
 // The TTFT of a request that was already under way is unknown.
 func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, chatBody)
 	a := w.route(t, call)
 	require.NoError(t, a.ServedBy("c"))
-	require.NoError(t, a.Header(200, sse.Clone(), nil))
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 	a.Feed(nil, []byte(events))
 	_, err := a.End(nil)
 	require.NoError(t, err)
@@ -311,18 +323,18 @@ func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
 
 // Retries of requests that an endpoint may have worked on come from a budget.
 func TestRetriesHaveABudget(t *testing.T) {
-	w := newWorld(t, seam.Config{RetryShare: 1e-9, RetryBurst: 1})
-	fail := func(how func(*seam.Attempt)) bool {
+	w := newDriven(t, transport.Config{RetryShare: 1e-9, RetryBurst: 1})
+	fail := func(how func(*transport.Attempt)) bool {
 		call := w.read(t, chatBody)
 		defer call.Close()
 		a := w.route(t, call)
 		how(a)
 		return a.Again()
 	}
-	busy := func(a *seam.Attempt) { require.Error(t, a.Header(503, http.Header{}, nil)) }
+	busy := func(a *transport.Attempt) { require.Error(t, a.Header(503, http.Header{}, nil)) }
 	assert.True(t, fail(busy))
 	assert.False(t, fail(busy), "the burst is spent")
-	assert.True(t, fail(func(a *seam.Attempt) { require.Error(t, a.Fail(noDial)) }), "nobody has worked on it")
+	assert.True(t, fail(func(a *transport.Attempt) { require.Error(t, a.Fail(noDial)) }), "nobody has worked on it")
 	w.idle(t)
 }
 
@@ -334,7 +346,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		return all
 	}
 	for n, want := range map[int]string{0: "", 1: "c", 2: "ca", 5: "ca"} {
-		w := newWorld(t, seam.Config{Fallbacks: n})
+		w := newDriven(t, transport.Config{Fallbacks: n})
 		w.heard.order = "bca"
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
@@ -364,7 +376,7 @@ func (notA) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick
 
 // An endpoint that a filter removed can still serve the request if all others fail it.
 func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
-	w := newWorld(t, seam.Config{Fallbacks: 5})
+	w := newDriven(t, transport.Config{Fallbacks: 5})
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{notA{}}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}))
 	call := w.read(t, chatBody)
 	attempt := w.route(t, call)
@@ -379,8 +391,8 @@ func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
 
 // An endpoint that fails requests which others then serve is avoided, whoever sends them.
 func TestHealth(t *testing.T) {
-	for name, fail := range map[string]func(*seam.Call, *seam.Attempt) *seam.Attempt{
-		"retried by the host": func(c *seam.Call, a *seam.Attempt) *seam.Attempt {
+	for name, fail := range map[string]func(*transport.Call, *transport.Attempt) *transport.Attempt{
+		"retried by the host": func(c *transport.Call, a *transport.Attempt) *transport.Attempt {
 			if a.Header(503, http.Header{}, nil); !a.Again() {
 				panic("the budget allows it")
 			}
@@ -390,25 +402,25 @@ func TestHealth(t *testing.T) {
 			}
 			return a
 		},
-		"retried by somebody else": func(_ *seam.Call, a *seam.Attempt) *seam.Attempt {
+		"retried by somebody else": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
 			if err := a.ServedBy("b"); err != nil {
 				panic(err)
 			}
 			return a
 		},
-		"never retried": func(_ *seam.Call, a *seam.Attempt) *seam.Attempt {
+		"never retried": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
 			a.Header(503, http.Header{}, nil)
 			return nil
 		},
-		"cut in the middle": func(_ *seam.Call, a *seam.Attempt) *seam.Attempt {
-			a.Header(200, sse.Clone(), nil)
+		"cut in the middle": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
+			a.Header(200, streamHeader.Clone(), nil)
 			a.Feed(nil, []byte(events[:60]))
 			a.End(nil)
 			return nil
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, seam.Config{})
+			w := newDriven(t, transport.Config{})
 			to := ""
 			for range 6 {
 				call := w.read(t, chatBody)
@@ -418,25 +430,25 @@ func TestHealth(t *testing.T) {
 					a = fail(call, a)
 				}
 				if a != nil {
-					a.Header(200, sse.Clone(), nil)
+					a.Header(200, streamHeader.Clone(), nil)
 					a.Feed(nil, []byte(events))
 					a.End(nil)
 				}
 				call.Close()
 			}
 			assert.Equal(t, "aaabbb", to)
-			assert.Equal(t, 1, w.Unhealthy())
+			assert.Equal(t, 1, w.unhealthy())
 			w.idle(t)
 		})
 	}
 	t.Run("what is the client's fault", func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		for range 20 {
 			call := w.read(t, chatBody)
 			w.route(t, call).Header(400, http.Header{}, nil)
 			call.Close()
 		}
-		assert.Zero(t, w.Unhealthy())
+		assert.Zero(t, w.unhealthy())
 	})
 }
 
@@ -444,20 +456,20 @@ func TestHealth(t *testing.T) {
 // make it look as if no endpoint could have served the request: that is still open
 // when the client leaves.
 func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	for range 20 {
 		call := w.read(t, chatBody)
 		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
 		require.Equal(t, "b", w.route(t, call).Endpoint().ID)
 		call.Close() // the client has left
 	}
-	assert.Zero(t, w.Unhealthy())
+	assert.Zero(t, w.unhealthy())
 	for range 5 {
 		call := w.read(t, chatBody)
 		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
 		call.Close()
 	}
-	assert.Equal(t, 1, w.Unhealthy(), "there it was the only one that was asked")
+	assert.Equal(t, 1, w.unhealthy(), "there it was the only one that was asked")
 	w.idle(t)
 }
 
@@ -465,15 +477,15 @@ func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 // silent.
 func TestAHeaderIsASignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		for range 8 {
 			a := w.route(t, w.read(t, chatBody))
-			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 			a.Feed(nil, []byte(events))
 			_, err := a.End(nil)
 			require.NoError(t, err)
 		}
-		var waiting []*seam.Attempt
+		var waiting []*transport.Attempt
 		for range 4 {
 			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
 		}
@@ -481,7 +493,7 @@ func TestAHeaderIsASignOfLife(t *testing.T) {
 		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Zero(t, w.Unhealthy(), "it has said something since they were sent")
+		assert.Zero(t, w.unhealthy(), "it has said something since they were sent")
 		for _, a := range waiting {
 			assert.Equal(t, "a", a.Endpoint().ID)
 			a.Fail(errBroken)
@@ -492,8 +504,8 @@ func TestAHeaderIsASignOfLife(t *testing.T) {
 // Prompts of two tenants share no blocks, unless the engines share their caches; keys,
 // token ids and limits are passed through as well.
 func TestWhatReadingDependsOn(t *testing.T) {
-	blocks := func(config seam.Config, tenant string) []uint64 {
-		w := newWorld(t, config)
+	blocks := func(config transport.Config, tenant string) []uint64 {
+		w := newDriven(t, config)
 		call := w.read(t, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("A long prompt. ", 100)+`"}]}`)
 		defer call.Close()
 		call.Request.Tenant = tenant
@@ -502,18 +514,18 @@ func TestWhatReadingDependsOn(t *testing.T) {
 		return call.Request.Blocks
 	}
 	key := prefix.NewKey()
-	own, shared := seam.Config{HashKey: key}, seam.Config{HashKey: key, SharedCache: true}
+	own, shared := transport.Config{HashKey: key}, transport.Config{HashKey: key, SharedCache: true}
 	assert.Equal(t, blocks(own, "a"), blocks(own, "a"))
 	assert.NotEqual(t, blocks(own, "a")[0], blocks(own, "b")[0])
 	assert.Equal(t, blocks(shared, "a"), blocks(shared, "b"))
-	other := seam.Config{HashKey: prefix.NewKey()}
+	other := transport.Config{HashKey: prefix.NewKey()}
 	assert.NotEqual(t, blocks(own, "a")[0], blocks(other, "a")[0])
-	_, err := newWorld(t, seam.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
+	_, err := newDriven(t, transport.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
 	assert.ErrorIs(t, err, endpick.ErrBadRequest)
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
-	w := newWorld(t, seam.Config{DenyUnknown: true})
+	w := newDriven(t, transport.Config{DenyUnknown: true})
 	for _, tc := range []struct {
 		path, body string
 		status     int
@@ -524,9 +536,9 @@ func TestWhatCannotBeRead(t *testing.T) {
 		{"/sleep", ``, 403, "reserved for administrators"},
 		{"/v2/unheard-of", ``, 404, "nothing here"},
 	} {
-		_, err := w.Read(seam.Incoming{Method: "POST", Path: tc.path, Body: []byte(tc.body)})
+		_, err := w.Read(transport.Incoming{Method: "POST", Path: tc.path, Body: []byte(tc.body)})
 		require.Error(t, err)
-		status, header, body := seam.ErrorResponse(tc.path, err)
+		status, header, body := transport.ErrorResponse(tc.path, err)
 		assert.Equal(t, tc.status, status)
 		assert.Equal(t, "application/json", header.Get("Content-Type"))
 		assert.Contains(t, string(body), tc.want)
@@ -554,24 +566,24 @@ func TestWhatCannotBeRead(t *testing.T) {
 func TestAnAttemptEndsWithItsContext(t *testing.T) {
 	for _, tc := range []struct {
 		name string
-		said func(a *seam.Attempt)
+		said func(a *transport.Attempt)
 		want string
 	}{
-		{"nothing said", func(*seam.Attempt) {}, "a canceled"},
-		{"in the middle", func(a *seam.Attempt) {
-			_ = a.Header(200, sse.Clone(), nil)
+		{"nothing said", func(*transport.Attempt) {}, "a canceled"},
+		{"in the middle", func(a *transport.Attempt) {
+			_ = a.Header(200, streamHeader.Clone(), nil)
 			a.Feed(nil, []byte(events[:70]))
 		}, "a canceled"},
-		{"all has come", func(a *seam.Attempt) {
-			_ = a.Header(200, sse.Clone(), nil)
+		{"all has come", func(a *transport.Attempt) {
+			_ = a.Header(200, streamHeader.Clone(), nil)
 			a.Feed(nil, []byte(events))
 		}, "a completed"},
-		{"it has failed", func(a *seam.Attempt) { _ = a.Fail(errBroken) }, "a failed"},
-		{"it has gone to another", func(a *seam.Attempt) { _ = a.ServedBy("c") }, "a failed, c canceled"},
+		{"it has failed", func(a *transport.Attempt) { _ = a.Fail(errBroken) }, "a failed"},
+		{"it has gone to another", func(a *transport.Attempt) { _ = a.ServedBy("c") }, "a failed, c canceled"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(t, seam.Config{})
+				w := newDriven(t, transport.Config{})
 				ctx, cancel := context.WithCancel(t.Context())
 				call := w.read(t, chatBody)
 				a, err := call.Route(ctx)
@@ -590,12 +602,12 @@ func TestAnAttemptEndsWithItsContext(t *testing.T) {
 }
 
 func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	call := w.read(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))
 	a := w.route(t, call)
 	require.NotEmpty(t, call.Body())
 	require.NotEmpty(t, call.Request.Blocks)
-	require.NoError(t, a.Header(200, sse.Clone(), nil))
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 	assert.Nil(t, call.Body(), "prompts are not kept while the response streams")
 	assert.Nil(t, call.Request.Blocks, "nor is what stands for them")
 	_, err := call.Route(t.Context())
@@ -623,10 +635,10 @@ func TestReader(t *testing.T) {
 		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(errBroken)) }, events[:60], errBroken, "a failed"},
 	} {
 		for _, size := range []int{1, 7, 4096} {
-			w := newWorld(t, seam.Config{})
+			w := newDriven(t, transport.Config{})
 			call := w.read(t, chatBody)
 			a := w.route(t, call)
-			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 			body := a.Reader(io.NopCloser(tc.body()))
 			n, err := body.Read(nil)
 			assert.Zero(t, n)
@@ -653,10 +665,10 @@ func TestReader(t *testing.T) {
 // A coded response is passed on unchanged.
 func TestCodedResponses(t *testing.T) {
 	for _, coding := range []string{"br", "gzip", "deflate", "GZIP", "identity, gzip"} {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
-		h := sse.Clone()
+		h := streamHeader.Clone()
 		h.Set("Content-Encoding", coding)
 		require.NoError(t, a.Header(200, h, nil))
 		assert.Equal(t, "\x1b\x02", string(a.Feed(nil, []byte("\x1b\x02"))), "%s: nothing is held back, since there are no lines", coding)
@@ -666,9 +678,9 @@ func TestCodedResponses(t *testing.T) {
 		assert.Zero(t, a.Seen())
 	}
 	for _, coding := range []string{"", "identity", "Identity"} {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		a := w.route(t, w.read(t, chatBody))
-		h := sse.Clone()
+		h := streamHeader.Clone()
 		h.Set("Content-Encoding", coding)
 		require.NoError(t, a.Header(200, h, nil))
 		a.Feed(nil, []byte(events))
@@ -679,7 +691,7 @@ func TestCodedResponses(t *testing.T) {
 }
 
 func TestPackedBodies(t *testing.T) {
-	w := newWorld(t, seam.Config{MaxBodyBytes: 1 << 20})
+	w := newDriven(t, transport.Config{MaxBodyBytes: 1 << 20})
 	pack := func(s string) []byte {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
@@ -687,8 +699,8 @@ func TestPackedBodies(t *testing.T) {
 		z.Close()
 		return b.Bytes()
 	}
-	read := func(body []byte) (*seam.Call, error) {
-		return w.Read(seam.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body})
+	read := func(body []byte) (*transport.Call, error) {
+		return w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body})
 	}
 	call, err := read(pack(chatBody))
 	require.NoError(t, err)
@@ -704,15 +716,16 @@ func TestPackedBodies(t *testing.T) {
 		413: pack(strings.Repeat(" ", 512<<10)), // a bomb: packed to a thousandth of that
 	} {
 		_, err = read(body)
-		got, _, _ := seam.ErrorResponse(chatPath, err)
+		got, _, _ := transport.ErrorResponse(chatPath, err)
 		assert.Equal(t, status, got, "%v", err)
 	}
 	_, err = read(make([]byte, 1<<20+1))
-	require.ErrorIs(t, err, transport.ErrBodyTooLarge)
+	var tooLarge *transport.BodyError
+	require.ErrorAs(t, err, &tooLarge)
 }
 
 func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
-	w := newWorld(t, seam.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
+	w := newDriven(t, transport.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
 		assert.Equal(t, []string{"m", chatPath, chatBody}, []string{req.Model, path, string(body)})
 		return make([]uint32, 40), 0
 	}})
@@ -727,13 +740,13 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 // Every method may be called from any goroutine at any time; a request is
 // accounted for once.
 func TestManyGoroutines(t *testing.T) {
-	w := newWorld(t, seam.Config{Fallbacks: 1, RetryBurst: 1 << 20})
+	w := newDriven(t, transport.Config{Fallbacks: 1, RetryBurst: 1 << 20})
 	var all sync.WaitGroup
 	for range 50 {
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
 		for _, f := range []func(){
-			func() { a.Header(200, sse.Clone(), nil) },
+			func() { a.Header(200, streamHeader.Clone(), nil) },
 			func() { a.Feed(nil, []byte(events[:100])) },
 			func() { a.Fail(errBroken) },
 			func() { a.Again() },
@@ -754,9 +767,9 @@ func TestManyGoroutines(t *testing.T) {
 // byte from it brings it back.
 func TestSilentEndpointsAreAvoided(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
-		serve := func(a *seam.Attempt) {
-			require.NoError(t, a.Header(200, sse.Clone(), nil))
+		w := newDriven(t, transport.Config{})
+		serve := func(a *transport.Attempt) {
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 			a.Feed(nil, []byte(events))
 			_, err := a.End(nil)
 			require.NoError(t, err)
@@ -764,15 +777,15 @@ func TestSilentEndpointsAreAvoided(t *testing.T) {
 		for range 8 { // until there is a notion of slow
 			serve(w.route(t, w.read(t, chatBody)))
 		}
-		var waiting []*seam.Attempt
+		var waiting []*transport.Attempt
 		for range 3 {
 			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
 		}
 		time.Sleep(2 * time.Second)
-		assert.Zero(t, w.Unhealthy(), "they may take their time")
+		assert.Zero(t, w.unhealthy(), "they may take their time")
 		time.Sleep(2 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, 1, w.Unhealthy())
+		assert.Equal(t, 1, w.unhealthy())
 		next := w.route(t, w.read(t, chatBody))
 		assert.Equal(t, "b", next.Endpoint().ID)
 		serve(next)

@@ -1,4 +1,4 @@
-package observed_test
+package transport_test
 
 import (
 	"testing"
@@ -7,15 +7,15 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
 
 func ms(v float64) *float64 { return &v }
 
 // stream is one with targets of 100 ms and 10 ms.
-func stream(ttft, e2e float64, output int) observed.Request {
-	return observed.Request{Request: recording.Request{
+func stream(ttft, e2e float64, output int) transport.Observation {
+	return transport.Observation{Request: recording.Request{
 		Model: "m", Stream: true, HTTP: 200, Status: "completed", TTFTMillis: ms(ttft), E2EMillis: e2e, OutputTokens: output,
 		SLOTTFTMillis: 100, SLOTPOTMillis: 10,
 	}, Serving: -1}
@@ -25,22 +25,25 @@ func TestTarget(t *testing.T) {
 	type kept struct{ asked, met bool }
 	met, missed, unasked := kept{true, true}, kept{true, false}, kept{}
 	for name, tc := range map[string]struct {
-		change     func(*observed.Request)
+		change     func(*transport.Observation)
 		ttft, tpot kept
 	}{
 		"met":               {nil, met, met}, // (190 − 100)/9 = 10
-		"late":              {func(r *observed.Request) { r.TTFTMillis = ms(101) }, missed, met},
-		"slow":              {func(r *observed.Request) { r.E2EMillis = 191 }, met, missed},
-		"one token":         {func(r *observed.Request) { r.OutputTokens = 1 }, met, unasked},
-		"no token":          {func(r *observed.Request) { r.OutputTokens, r.TTFTMillis = 0, nil }, missed, unasked},
-		"TTFT alone":        {func(r *observed.Request) { r.SLOTPOTMillis = 0 }, met, unasked},
-		"nothing asked for": {func(r *observed.Request) { r.SLOTPOTMillis, r.SLOTTFTMillis = 0, 0 }, unasked, unasked},
-		"rejected":          {func(r *observed.Request) { *r = stream(0, 1, 0); r.TTFTMillis, r.HTTP, r.Status = nil, 0, "failed" }, missed, missed},
-		"refused there":     {func(r *observed.Request) { r.HTTP = 400 }, missed, missed},
-		"cut":               {func(r *observed.Request) { r.Status = "failed" }, missed, missed},
-		"left":              {func(r *observed.Request) { r.Status = "canceled" }, unasked, unasked},
-		"at once":           {func(r *observed.Request) { r.Stream, r.TTFTMillis, r.E2EMillis = false, nil, 100 }, met, unasked},
-		"at once, late":     {func(r *observed.Request) { r.Stream, r.TTFTMillis = false, nil }, missed, unasked},
+		"late":              {func(r *transport.Observation) { r.TTFTMillis = ms(101) }, missed, met},
+		"slow":              {func(r *transport.Observation) { r.E2EMillis = 191 }, met, missed},
+		"one token":         {func(r *transport.Observation) { r.OutputTokens = 1 }, met, unasked},
+		"no token":          {func(r *transport.Observation) { r.OutputTokens, r.TTFTMillis = 0, nil }, missed, unasked},
+		"TTFT alone":        {func(r *transport.Observation) { r.SLOTPOTMillis = 0 }, met, unasked},
+		"nothing asked for": {func(r *transport.Observation) { r.SLOTPOTMillis, r.SLOTTFTMillis = 0, 0 }, unasked, unasked},
+		"rejected": {func(r *transport.Observation) {
+			*r = stream(0, 1, 0)
+			r.TTFTMillis, r.HTTP, r.Status = nil, 0, "failed"
+		}, missed, missed},
+		"refused there": {func(r *transport.Observation) { r.HTTP = 400 }, missed, missed},
+		"cut":           {func(r *transport.Observation) { r.Status = "failed" }, missed, missed},
+		"left":          {func(r *transport.Observation) { r.Status = "canceled" }, unasked, unasked},
+		"at once":       {func(r *transport.Observation) { r.Stream, r.TTFTMillis, r.E2EMillis = false, nil, 100 }, met, unasked},
+		"at once, late": {func(r *transport.Observation) { r.Stream, r.TTFTMillis = false, nil }, missed, unasked},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := stream(100, 190, 10)
@@ -68,12 +71,12 @@ func TestLatencies(t *testing.T) {
 	assert.Zero(t, e2e)
 
 	prediction := endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 50 * time.Millisecond, TPOT: 0, E2E: time.Hour}
-	r.Attempts = []observed.Attempt{{}, {At: at.Add(30 * time.Millisecond), Candidate: endpick.Candidate{Prediction: prediction}}}
+	r.Attempts = []transport.ObservedAttempt{{}, {At: at.Add(30 * time.Millisecond), Candidate: endpick.Candidate{Prediction: prediction}}}
 	r.Serving = 1
 	ttft, tpot, e2e = r.Latencies()
-	assert.Equal(t, observed.Latency{Predicted: 50 * time.Millisecond, Actual: 70 * time.Millisecond}, ttft)
-	assert.Equal(t, observed.Latency{Predicted: 1, Actual: 10 * time.Millisecond}, tpot, "0 would be unknown")
-	assert.Equal(t, observed.Latency{Actual: 160 * time.Millisecond}, e2e)
+	assert.Equal(t, transport.Latency{Predicted: 50 * time.Millisecond, Actual: 70 * time.Millisecond}, ttft)
+	assert.Equal(t, transport.Latency{Predicted: 1, Actual: 10 * time.Millisecond}, tpot, "0 would be unknown")
+	assert.Equal(t, transport.Latency{Actual: 160 * time.Millisecond}, e2e)
 
 	r.Responses = 5 // of two tokens each
 	_, tpot, _ = r.Latencies()
@@ -99,7 +102,7 @@ func TestLatencies(t *testing.T) {
 	ttft, tpot, e2e = r.Latencies()
 	assert.Zero(t, ttft)
 	assert.Zero(t, tpot)
-	assert.Equal(t, observed.Latency{Predicted: time.Hour, Actual: 160 * time.Millisecond}, e2e)
+	assert.Equal(t, transport.Latency{Predicted: time.Hour, Actual: 160 * time.Millisecond}, e2e)
 
 	r.Serving = 2
 	assert.Nil(t, r.Last())
@@ -108,9 +111,9 @@ func TestLatencies(t *testing.T) {
 }
 
 func TestResults(t *testing.T) {
-	for result, failed := range map[observed.Result]bool{
-		observed.Served: false, observed.Unreachable: true, observed.Broken: true, observed.Erred: true,
-		observed.Full: false, observed.Refused: false, observed.Canceled: false,
+	for result, failed := range map[transport.Result]bool{
+		transport.Served: false, transport.Unreachable: true, transport.Broken: true, transport.Erred: true,
+		transport.Full: false, transport.Refused: false, transport.Canceled: false,
 	} {
 		assert.Equal(t, failed, result.Failed(), result)
 	}

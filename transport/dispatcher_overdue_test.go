@@ -1,4 +1,4 @@
-package seam_test
+package transport_test
 
 import (
 	"context"
@@ -11,11 +11,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // waiting routes so many requests.
-func (w *world) waiting(t *testing.T, n int) (calls []*seam.Call) {
+func (w *driven) waiting(t *testing.T, n int) (calls []*transport.Call) {
 	for range n {
 		call := w.read(t, chatBody)
 		w.route(t, call)
@@ -25,10 +25,10 @@ func (w *world) waiting(t *testing.T, n int) (calls []*seam.Call) {
 }
 
 // warm completes requests until there is a notion of slow.
-func (w *world) warm(t *testing.T) {
+func (w *driven) warm(t *testing.T) {
 	for range 8 {
 		a := w.route(t, w.read(t, chatBody))
-		require.NoError(t, a.Header(200, sse.Clone(), nil))
+		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 		a.Feed(nil, []byte(events))
 		_, err := a.End(nil)
 		require.NoError(t, err)
@@ -37,11 +37,11 @@ func (w *world) warm(t *testing.T) {
 
 // Requests that have ended, in whatever way, are not waited for.
 func TestWhatHasEndedIsNotOverdue(t *testing.T) {
-	for name, end := range map[string]func(*seam.Call, *seam.Attempt, func()){
-		"closed":       func(c *seam.Call, _ *seam.Attempt, _ func()) { c.Close() },
-		"gone":         func(_ *seam.Call, _ *seam.Attempt, gone func()) { gone() },
-		"gone, failed": func(_ *seam.Call, a *seam.Attempt, gone func()) { gone(); _ = a.Fail(errBroken) },
-		"moved": func(c *seam.Call, a *seam.Attempt, _ func()) {
+	for name, end := range map[string]func(*transport.Call, *transport.Attempt, func()){
+		"closed":       func(c *transport.Call, _ *transport.Attempt, _ func()) { c.Close() },
+		"gone":         func(_ *transport.Call, _ *transport.Attempt, gone func()) { gone() },
+		"gone, failed": func(_ *transport.Call, a *transport.Attempt, gone func()) { gone(); _ = a.Fail(errBroken) },
+		"moved": func(c *transport.Call, a *transport.Attempt, _ func()) {
 			if err := a.ServedBy("b"); err != nil {
 				panic(err)
 			}
@@ -49,7 +49,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 		},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(t, seam.Config{})
+			w := newDriven(t, transport.Config{})
 			w.warm(t)
 			for i := range 3 {
 				ctx, gone := context.WithCancel(t.Context())
@@ -65,7 +65,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 			}
 			time.Sleep(time.Minute)
 			synctest.Wait()
-			assert.Zero(t, w.Unhealthy(), name)
+			assert.Zero(t, w.unhealthy(), name)
 			w.idle(t)
 		})
 	}
@@ -74,11 +74,11 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 // Until there is a notion of slow, no request is overdue.
 func TestNobodyIsOverdueAtFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		calls := w.waiting(t, 4)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Unhealthy())
+		assert.Zero(t, w.unhealthy())
 		for _, c := range calls {
 			c.Close()
 		}
@@ -88,10 +88,10 @@ func TestNobodyIsOverdueAtFirst(t *testing.T) {
 // While an endpoint streams to one client, it is not silent to those waiting.
 func TestAStreamIsASignOfLife(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		w.warm(t)
 		streaming := w.route(t, w.read(t, chatBody))
-		require.NoError(t, streaming.Header(200, sse.Clone(), nil))
+		require.NoError(t, streaming.Header(200, streamHeader.Clone(), nil))
 		for range 3 {
 			w.route(t, w.read(t, chatBody))
 		}
@@ -99,28 +99,28 @@ func TestAStreamIsASignOfLife(t *testing.T) {
 		streaming.Feed(nil, []byte(events[:60]))
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Unhealthy())
+		assert.Zero(t, w.unhealthy())
 	})
 }
 
 // A failed attempt is not overdue as well.
 func TestFailuresAreNotOverdue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		w.warm(t)
 		for range 3 { // still undecided: no other endpoint has served them
 			require.Error(t, w.route(t, w.read(t, chatBody)).Fail(errBroken))
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Unhealthy())
+		assert.Zero(t, w.unhealthy())
 	})
 }
 
 // The latency of responses that do not stream says nothing of streams.
 func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		for range 20 {
 			call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
 			a := w.route(t, call)
@@ -134,7 +134,7 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Zero(t, w.Unhealthy())
+		assert.Zero(t, w.unhealthy())
 	})
 }
 
@@ -142,11 +142,11 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 // overdue.
 func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		for range 8 {
 			a := w.route(t, w.read(t, chatBody))
 			w.at = w.at.Add(2 * time.Second)
-			require.NoError(t, a.Header(200, sse.Clone(), nil))
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 			a.Feed(nil, []byte(events))
 			_, err := a.End(nil)
 			require.NoError(t, err)
@@ -155,7 +155,7 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 			calls := w.waiting(t, 3)
 			time.Sleep(passed)
 			synctest.Wait()
-			assert.Equal(t, unhealthy, w.Unhealthy(), passed)
+			assert.Equal(t, unhealthy, w.unhealthy(), passed)
 			for _, c := range calls {
 				c.Close()
 			}
@@ -167,18 +167,18 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 // A request that has been moved waits at its new endpoint from then on.
 func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		w.warm(t)
-		var calls []*seam.Call
+		var calls []*transport.Call
 		for range 3 {
 			call := w.read(t, chatBody)
 			require.NoError(t, w.route(t, call).ServedBy("b"))
 			calls = append(calls, call)
 		}
-		before := w.Unhealthy() // a has failed them
+		before := w.unhealthy() // a has failed them
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, before+1, w.Unhealthy())
+		assert.Equal(t, before+1, w.unhealthy())
 		for _, c := range calls {
 			c.Close()
 		}
@@ -189,24 +189,24 @@ func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 // wait to learn from.
 func TestMovedRequestsTeachNoPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		w.warm(t)
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
 		w.at = w.at.Add(20 * time.Second)
 		require.NoError(t, a.ServedBy("b"))
 		w.at = w.at.Add(time.Second)
-		require.NoError(t, a.Header(200, sse.Clone(), []byte(events)))
+		require.NoError(t, a.Header(200, streamHeader.Clone(), []byte(events)))
 		call.Close()
-		before := w.Unhealthy()
-		var calls []*seam.Call
+		before := w.unhealthy()
+		var calls []*transport.Call
 		for range 3 {
 			calls = append(calls, w.read(t, chatBody))
 			w.route(t, calls[len(calls)-1])
 		}
 		time.Sleep(4 * time.Second)
 		synctest.Wait()
-		assert.Equal(t, before+1, w.Unhealthy())
+		assert.Equal(t, before+1, w.unhealthy())
 		for _, c := range calls {
 			c.Close()
 		}
@@ -215,31 +215,31 @@ func TestMovedRequestsTeachNoPatience(t *testing.T) {
 
 // A stream that contains an engine's error has failed, even if it ends properly.
 func TestErrorsWithinStreamsAreFailures(t *testing.T) {
-	w := newWorld(t, seam.Config{})
+	w := newDriven(t, transport.Config{})
 	for range 3 {
 		a := w.route(t, w.read(t, chatBody))
-		require.NoError(t, a.Header(200, sse.Clone(), nil))
+		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 		a.Feed(nil, []byte("data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\ndata: {\"error\":{\"message\":\"out of memory\"}}\n\ndata: [DONE]\n\n"))
 		_, err := a.End(nil)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, 1, w.Unhealthy())
+	assert.Equal(t, 1, w.unhealthy())
 	w.idle(t)
 }
 
 // A clock that panics in the timer of a waiting request, or anywhere else, is replaced by
 // time.Now.
-func TestAClockThatPanicsIsReplaced(t *testing.T) {
+func TestDispatcherClockThatPanics(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld(t, seam.Config{})
+		w := newDriven(t, transport.Config{})
 		var err error
-		w.Seam, err = seam.New(seam.Config{Router: w.router, Clock: func() time.Time { panic("boom") }})
+		w.Dispatcher, err = transport.NewDispatcher(transport.Config{Router: w.router, Health: w.monitor, Clock: func() time.Time { panic("boom") }})
 		require.NoError(t, err)
 		w.warm(t)
 		calls := w.waiting(t, 3)
 		time.Sleep(time.Minute)
 		synctest.Wait()
-		assert.Equal(t, 1, w.Unhealthy())
+		assert.Equal(t, 1, w.unhealthy())
 		for _, c := range calls {
 			c.Close()
 		}

@@ -52,39 +52,39 @@ type QueueStatus struct {
 
 // Queue returns the state of the gateway queue; false if there is none.
 func (t *Transport) Queue() (QueueStatus, bool) {
-	h := t.hold
-	if h == nil {
+	q := t.queue
+	if q == nil {
 		return QueueStatus{}, false
 	}
-	h.mu.Lock()
-	defer h.unlock()
+	q.mu.Lock()
+	defer q.unlock()
 	return QueueStatus{
-		Stats: h.queue.Stats(), Requests: h.queue.Len(), Tokens: h.queue.Tokens(), Bytes: h.queue.Bytes(),
-		Saturation: h.saturation(),
+		Stats: q.queue.Stats(), Requests: q.queue.Len(), Tokens: q.queue.Tokens(), Bytes: q.queue.Bytes(),
+		Saturation: q.saturation(),
 	}, true
 }
 
-// hold drives the gateway queue in real time. It has no goroutine: arriving
+// gatewayQueue drives the gateway queue in real time. It has no goroutine: arriving
 // requests advance the queue, and so does a timer, which only runs while
 // requests wait.
-type hold struct {
+type gatewayQueue struct {
 	t    *Transport
 	full queue.Saturation
 
 	mu    sync.Mutex // guards the fields below; held while a request is routed
-	queue *queue.Queue[*held]
+	queue *queue.Queue[*queued]
 	timer *time.Timer
 	view  []endpick.Candidate
-	sick  []string
+	out   []string
 	// broken is a panic of full, to be reported without the lock.
 	broken *endpick.PanicError
 }
 
-// held is a request in the queue. It leaves with a lease, an error, or a panic of
+// queued is a request in the queue. It leaves with a lease, an error, or a panic of
 // Route, such as after a stage has overwritten what it must not: the panic belongs to
 // this request, whoever routes it.
-type held struct {
-	trip     *trip
+type queued struct {
+	rt       *roundTrip
 	since    time.Time
 	lease    endpick.Lease
 	err      error
@@ -93,47 +93,47 @@ type held struct {
 }
 
 // route gives the request its lease or its error.
-func (w *held) route(now time.Time) {
+func (w *queued) route(now time.Time) {
 	defer func() { w.panicked = recover() }()
-	if target := &w.trip.Request.SLO.TTFT; *target > 0 {
+	if target := &w.rt.request.SLO.TTFT; *target > 0 {
 		*target = max(*target-max(now.Sub(w.since), 0), 1)
 	}
-	w.lease, w.err = w.trip.route()
+	w.lease, w.err = w.rt.route()
 }
 
-func newHold(t *Transport, config QueueConfig) (*hold, error) {
-	h := &hold{t: t, full: config.Saturation}
-	if h.full == nil {
-		h.full = queue.Utilization{}
+func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
+	q := &gatewayQueue{t: t, full: config.Saturation}
+	if q.full == nil {
+		q.full = queue.Utilization{}
 	}
 	var err error
-	h.queue, err = queue.New(config.Bounds, func(item queue.Item[*held], why error) {
+	q.queue, err = queue.New(config.Bounds, func(item queue.Item[*queued], why error) {
 		item.Value.err = why
 		close(item.Value.left)
 	})
-	h.timer = time.AfterFunc(math.MaxInt64, h.advance)
-	h.timer.Stop()
-	return h, err
+	q.timer = time.AfterFunc(math.MaxInt64, q.advance)
+	q.timer.Stop()
+	return q, err
 }
 
 // route waits for the request's turn and routes it. The error is that of
 // [endpick.Router.Route], a [queue.Error] or that of the request's context.
-func (h *hold) route(tr *trip) (endpick.Lease, error) {
-	ctx := tr.in.Context()
-	w := &held{trip: tr, since: h.t.now(), left: make(chan struct{})}
-	item := queue.NewItem(w.since, &tr.Request, w)
-	item.Bytes = tr.memory()
+func (q *gatewayQueue) route(rt *roundTrip) (endpick.Lease, error) {
+	ctx := rt.in.Context()
+	w := &queued{rt: rt, since: q.t.d.now(), left: make(chan struct{})}
+	item := queue.NewItem(w.since, &rt.request, w)
+	item.Bytes = rt.memory()
 
-	handle, err := h.push(item)
+	handle, err := q.push(item)
 	if err != nil {
 		return endpick.Lease{}, err
 	}
 	select {
 	case <-w.left:
 	case <-ctx.Done():
-		h.mu.Lock()
-		_, waited := h.queue.Cancel(handle)
-		h.unlock()
+		q.mu.Lock()
+		_, waited := q.queue.Cancel(handle)
+		q.unlock()
 		if waited {
 			return endpick.Lease{}, ctx.Err()
 		}
@@ -145,40 +145,40 @@ func (h *hold) route(tr *trip) (endpick.Lease, error) {
 	return w.lease, w.err
 }
 
-func (h *hold) push(item queue.Item[*held]) (queue.Handle, error) {
-	h.mu.Lock()
-	defer h.unlock()
-	handle, err := h.queue.Push(item.Value.since, item)
+func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle, error) {
+	q.mu.Lock()
+	defer q.unlock()
+	handle, err := q.queue.Push(item.Value.since, item)
 	if err == nil {
-		h.dispatch()
+		q.dispatch()
 	}
 	return handle, err
 }
 
 // advance dispatches requests while there is room.
-func (h *hold) advance() {
-	h.mu.Lock()
-	defer h.unlock()
-	h.dispatch()
+func (q *gatewayQueue) advance() {
+	q.mu.Lock()
+	defer q.unlock()
+	q.dispatch()
 }
 
 // ended is called when a request has ended, so that there may be room. It does
 // not make its caller wait for others to be routed.
-func (h *hold) ended() {
-	h.mu.Lock()
-	defer h.unlock()
-	if h.queue.Len() > 0 {
-		h.timer.Reset(0)
+func (q *gatewayQueue) ended() {
+	q.mu.Lock()
+	defer q.unlock()
+	if q.queue.Len() > 0 {
+		q.timer.Reset(0)
 	}
 }
 
 // settle charges the tenant in the queue for what the request has really taken; x
 // is nil if it was never sent.
-func (tr *trip) settle(x *exchange, status endpick.Status) {
+func (rt *roundTrip) settle(x *exchange, status endpick.Status) {
 	input, output := 0, 0
 	if x != nil {
 		seen := x.meter.Seen()
-		input, output = tr.Request.InputTokens, seen.OutputTokens
+		input, output = rt.request.InputTokens, seen.OutputTokens
 		if seen.Reported {
 			input = seen.InputTokens
 		}
@@ -186,71 +186,71 @@ func (tr *trip) settle(x *exchange, status endpick.Status) {
 			input = 0
 		}
 	}
-	h := tr.t.hold
-	h.mu.Lock()
-	defer h.unlock()
-	h.queue.Settle(tr.queued, input, output)
-	tr.queued, tr.charged = queue.Item[*held]{}, false
+	q := rt.t.queue
+	q.mu.Lock()
+	defer q.unlock()
+	q.queue.Settle(rt.item, input, output)
+	rt.item, rt.charged = queue.Item[*queued]{}, false
 }
 
 // dispatch routes requests while the endpoints have room. Each is in flight
-// before the next one is considered. h.mu is held.
-func (h *hold) dispatch() {
-	for h.queue.Len() > 0 {
-		now := h.t.now()
-		item, ok := h.queue.Pop(now, h.saturation())
+// before the next one is considered. q.mu is held.
+func (q *gatewayQueue) dispatch() {
+	for q.queue.Len() > 0 {
+		now := q.t.d.now()
+		item, ok := q.queue.Pop(now, q.saturation())
 		if !ok {
 			break
 		}
 		w := item.Value
 		w.route(now)
 		if w.lease != (endpick.Lease{}) {
-			w.trip.queued, w.trip.charged = item, true
+			w.rt.item, w.rt.charged = item, true
 		} else {
-			h.queue.Settle(item, 0, 0) // before others get their turns
+			q.queue.Settle(item, 0, 0) // before others get their turns
 		}
 		close(w.left)
 	}
-	next, ok := h.queue.NextExpiry()
+	next, ok := q.queue.NextExpiry()
 	if !ok {
-		h.timer.Stop()
+		q.timer.Stop()
 		return
 	}
-	h.timer.Reset(min(recheck, max(next.Sub(h.t.now()), 0)))
+	q.timer.Reset(min(recheck, max(next.Sub(q.t.d.now()), 0)))
 }
 
-// saturation is the saturation of the endpoints that can take requests; h.mu is
+// saturation is the saturation of the endpoints that can take requests; q.mu is
 // held.
-func (h *hold) saturation() (full float64) {
+func (q *gatewayQueue) saturation() (full float64) {
 	defer func() {
 		if v := recover(); v != nil {
-			h.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v}
+			q.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v}
 			full = 0
 		}
 	}()
-	h.view = h.t.config.Router.AppendCandidates(h.view[:0])
-	if len(h.view) == 0 {
+	q.view = q.t.config.Router.AppendCandidates(q.view[:0])
+	if len(q.view) == 0 {
 		return 0 // nothing to wait for
 	}
-	h.sick = h.t.desk.Health.Out(h.sick[:0])
-	slices.Sort(h.sick)
-	well := endpick.Keep(h.view, func(c *endpick.Candidate) bool {
-		_, sick := slices.BinarySearch(h.sick, c.Endpoint.ID)
-		return !sick
+	q.out = q.t.d.health.Out(q.out[:0])
+	slices.Sort(q.out)
+	well := endpick.Keep(q.view, func(c *endpick.Candidate) bool {
+		_, out := slices.BinarySearch(q.out, c.Endpoint.ID)
+		return !out
 	})
 	if len(well) == 0 {
-		well = h.view // they are tried anyway
+		well = q.view // they are tried anyway
 	}
-	return h.full.Saturation(well)
+	return q.full.Saturation(well)
 }
 
-// unlock releases h.mu, and reports problems.
-func (h *hold) unlock() {
-	broken := h.broken
-	h.broken = nil
-	h.mu.Unlock()
+// unlock releases q.mu, and reports problems.
+func (q *gatewayQueue) unlock() {
+	broken := q.broken
+	q.broken = nil
+	q.mu.Unlock()
 	if broken != nil {
-		h.t.panics.Add(1)
-		h.t.warn(nil, broken)
+		q.t.d.panics.Add(1)
+		q.t.d.warn(nil, broken)
 	}
 }
