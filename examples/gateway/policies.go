@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -13,7 +11,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/slo"
 )
 
 // policies are the policies of a gateway by name. Each is made once and kept, so
@@ -26,8 +23,6 @@ type policies struct {
 	told *precise.Index
 }
 
-const predictedLatency = "predicted-latency"
-
 // build returns the policy of that name.
 func (ps *policies) build(name string) (endpick.Policy, error) {
 	if p, ok := ps.built[name]; ok {
@@ -38,17 +33,8 @@ func (ps *policies) build(name string) (endpick.Policy, error) {
 		return endpick.Policy{}, err
 	}
 	if own, ok := c.Policy.Matcher.(*prefix.Index); ok {
-		base, _, varied := strings.Cut(name, ":")
-		switch {
-		case ps.index == nil:
+		if ps.index == nil {
 			ps.index = own
-		case base == predictedLatency && varied:
-			return endpick.Policy{}, fmt.Errorf("policy %q weighs what is in its own index, and there is one already: it can't join others", name)
-		case base == predictedLatency: // it asks the index what a prompt evicts
-			c, err = preset.PredictedLatency(preset.PredictedLatencyConfig{BestFit: slo.BestFitConfig{Displaced: ps.index.Displaced}})
-			if err != nil {
-				return endpick.Policy{}, err
-			}
 		}
 		c.Policy.Matcher = ps.index
 	}

@@ -87,9 +87,9 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 // tagged does not show the tag, because a key that begins with ! is taken for one.
 const tagged = "has a YAML tag, which is not supported (text that begins with ! needs quotes)"
 
-// removedSettings are those that there were once, by the end of their paths.
-var removedSettings = map[string]string{
-	".tokens.files": "is gone with the tokenizer in Go: use render, or llama, the server that tokenizes",
+// removedFields are the ends of fields of earlier versions, and what replaces them.
+var removedFields = map[string]string{
+	".tokens.files": "engines and renderers know their token ids; give the URL of one in render or llama",
 }
 
 func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {
@@ -163,9 +163,9 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		case twice:
 			return bad("is given twice, first in line %d", before)
 		case !known:
-			for end, why := range removedSettings {
+			for end, instead := range removedFields {
 				if strings.HasSuffix(field, end) {
-					return bad("%s", why)
+					return bad("is no field any more: %s", instead)
 				}
 			}
 			return bad("is an unknown field")

@@ -47,14 +47,14 @@ func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
 		"tools":[{"name":"get_weather","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}],
 		"messages":[
 		{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}}]},
-		{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"Let me look."},{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{"b":1,"a":2}}]},
+		{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"Let me look."},{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{"b": 1, "a":2}}]},
 		{"content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"12 degrees"}]},{"type":"text","text":"` + words("and") + `"}],"role":"user"}]}`
 	want := prefix.Conversation{
 		Tools: []string{`{"name":"get_weather","input_schema":{"type":"object"}}`},
 		Messages: []prefix.Message{
 			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},
 			{Role: "user", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "image", Content: "aGk="}}},
-			{Role: "assistant", Parts: []prefix.Part{{Content: "Let me look."}}, ToolCalls: []prefix.ToolCall{{ID: "toolu_1", Name: "get_weather", Arguments: `{"a":2,"b":1}`}}},
+			{Role: "assistant", Parts: []prefix.Part{{Content: "Let me look."}}, ToolCalls: []prefix.ToolCall{{ID: "toolu_1", Name: "get_weather", Arguments: `{"b":1,"a":2}`}}},
 			{Role: "tool", ToolCallID: "toolu_1", Parts: []prefix.Part{{Content: "12 degrees"}}},
 			{Role: "user", Parts: []prefix.Part{{Content: words("and")}}},
 		},
