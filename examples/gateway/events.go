@@ -109,9 +109,6 @@ func (s *settings) validateEvents() error {
 				return s.bad(at+"."+field, "%q is not http://HOST[:PORT] or https://…", url)
 			}
 		}
-		if err := s.validateDuration(at+".within", t.Within, time.Millisecond); err != nil {
-			return err
-		}
 	}
 	return nil
 }

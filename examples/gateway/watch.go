@@ -26,8 +26,11 @@ type watch struct {
 	history  history
 }
 
-// newWatch returns a watch that keeps most requests; see newTraces for trusted.
-func newWatch(most int, trusted bool) (*watch, error) {
+// shownRequests is how many requests the debug page shows.
+const shownRequests = 20
+
+// newWatch returns a watch; see newTraces for trusted.
+func newWatch(trusted bool) (*watch, error) {
 	metrics, err := prometheus.New(prometheus.Config{})
 	if err != nil {
 		return nil, err
@@ -36,7 +39,7 @@ func newWatch(most int, trusted bool) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{metrics: metrics, traces: traces, stories: stories{most: most, mostFailed: max(most/2, 1)}}
+	w := &watch{metrics: metrics, traces: traces, stories: stories{most: shownRequests, mostFailed: shownRequests / 2}}
 	w.sources.Store(&prometheus.Sources{})
 	return w, nil
 }
