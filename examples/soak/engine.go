@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	lab "github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Headers of requests and responses between clients and servers.
@@ -139,7 +139,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	m := well
 	if r.Header.Get(goodHeader) == "" {
-		m = draw(splitmix.Mix(e.seed ^ splitmix.Mix(e.count.Add(1))))
+		m = draw(lab.Mix(e.seed ^ lab.Mix(e.count.Add(1))))
 	}
 	e.had[m].Add(1)
 	whole := false

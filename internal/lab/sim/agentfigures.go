@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // AgentFigure is one published figure of coding agents' sessions, and that of
@@ -25,7 +25,7 @@ type AgentFigure struct {
 func AgentFigures(seed uint64, sessions int) []AgentFigure {
 	var c agentCensus
 	for i := range sessions {
-		c.add(newAgentSession(splitmix.Mix(seed), uint64(i), max(1, sessions/100), 0))
+		c.add(newAgentSession(engine.Mix(seed), uint64(i), max(1, sessions/100), 0))
 	}
 	return c.figures()
 }

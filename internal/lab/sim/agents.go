@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Agents is a generated workload of coding agents, after the published figures of
@@ -75,7 +75,7 @@ func (g Agents) Start(seed uint64) (Source, error) {
 		return nil, err
 	}
 	s := &agentSource{
-		Agents: g, seed: splitmix.Mix(seed), timers: newTimers(0),
+		Agents: g, seed: engine.Mix(seed), timers: newTimers(0),
 		clock: newClock(ConstantRate(g.sessions()), rand.New(rand.NewPCG(seed, 8))),
 	}
 	for s.arrive(); s.arrival < 0; s.arrive() {
@@ -194,7 +194,7 @@ func (s *agentSource) blocks(a *agent) []uint64 {
 		tokens  int
 		content uint64
 	}{
-		{session.shared, splitmix.Mix(s.seed ^ uint64(session.shared))}, {session.common, session.project}, {a.tokens, a.segment},
+		{session.shared, engine.Mix(s.seed ^ uint64(session.shared))}, {session.common, session.project}, {a.tokens, a.segment},
 	} {
 		a.blocks = extend(a.blocks, s.scaled(part.tokens)/BlockTokens, part.content)
 	}

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // agentSession is one session of a coding agent, from its first human message to the
@@ -51,7 +51,7 @@ type turn struct{ prefix, appended, output int }
 
 // newAgentSession returns a session whose first human message is due at this time.
 func newAgentSession(seed, number uint64, developers int, at time.Duration) *agentSession {
-	content := splitmix.Mix(seed ^ splitmix.Mix(number))
+	content := engine.Mix(seed ^ engine.Mix(number))
 	s := &agentSession{
 		name: "session-" + strconv.FormatUint(number, 10),
 		plan: *rand.NewPCG(content, 1), past: *rand.NewPCG(content, 2),
@@ -59,7 +59,7 @@ func newAgentSession(seed, number uint64, developers int, at time.Duration) *age
 	s.agentKind = &agentKinds[s.plan.Uint64()%uint64(len(agentKinds))]
 	developer := s.plan.Uint64() % uint64(developers)
 	s.tenant = "developer-" + strconv.FormatUint(developer, 10)
-	s.project = splitmix.Mix(splitmix.Mix(seed+1) ^ developer)
+	s.project = engine.Mix(engine.Mix(seed+1) ^ developer)
 	s.common = s.shared + int(agentProject.draw(rand.NewPCG(s.project, 0)))
 	s.habit = normal(&s.plan)
 	a := s.newAgent(nil, rand.NewPCG(content, 3))

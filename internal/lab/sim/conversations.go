@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Conversations is a generated workload of users in groups. All users of a group
@@ -95,7 +95,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	}
 	s := &conversationSource{
 		Conversations: c,
-		seed:          splitmix.Mix(seed),
+		seed:          engine.Mix(seed),
 		lengths:       rand.New(rand.NewPCG(seed, 1)),
 		choice:        rand.New(rand.NewPCG(seed, 2)),
 		users:         make([]user, c.Groups*c.UsersPerGroup),
@@ -108,7 +108,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	}
 	for g := range s.systems {
 		s.tenants[g] = "group-" + strconv.Itoa(g)
-		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, splitmix.Mix(s.seed^uint64(g)))
+		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, engine.Mix(s.seed^uint64(g)))
 	}
 	if len(c.Arrivals.Stages) > 0 {
 		s.clock = newClock(c.Arrivals, rand.New(rand.NewPCG(seed, 3)))
@@ -231,7 +231,7 @@ func (s *conversationSource) ask(who int) Request {
 		u.blocks = make([]uint64, 0, max(u.tokens, s.SystemTokens+s.Turns*int(s.Question.Mean+s.Output.Mean))/BlockTokens)
 		u.blocks = append(u.blocks, s.systems[group]...)
 	}
-	content := splitmix.Mix(s.seed ^ splitmix.Mix(uint64(who)<<20+uint64(u.past)+1))
+	content := engine.Mix(s.seed ^ engine.Mix(uint64(who)<<20+uint64(u.past)+1))
 	u.blocks = extend(u.blocks, u.tokens/BlockTokens, content)
 	return Request{
 		InputTokens: input, OutputTokens: output, Blocks: u.blocks,

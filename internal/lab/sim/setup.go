@@ -7,7 +7,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 func newRun(cfg Config) (*run, error) {
@@ -41,7 +40,7 @@ func newRun(cfg Config) (*run, error) {
 			return nil, err
 		}
 		rc.Clock = r.clock
-		rc.Seed = max(splitmix.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
+		rc.Seed = max(engine.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
 		if rc.LeaseTimeout == 0 {
 			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
 		}
