@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // played is a fleet behind a gateway that records a script's requests.

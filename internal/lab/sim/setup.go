@@ -27,13 +27,6 @@ func newRun(cfg Config) (*run, error) {
 		r.byID[s.Endpoint.ID] = i
 		r.servers = append(r.servers, s)
 	}
-	if cfg.Pooled {
-		pool, err := newPool(r.servers)
-		if err != nil {
-			return nil, err
-		}
-		r.pool = pool
-	}
 	for i := range cfg.Routers {
 		rc, err := cfg.Router()
 		if err != nil {
