@@ -1,4 +1,4 @@
-package main
+package evaluate
 
 import (
 	"math"
@@ -14,11 +14,15 @@ type Timing struct {
 	Rows50k float64 `json:"rows_50k"`
 }
 
-const timingRuns = 3
+const (
+	timingRuns = 3
+	// TimingBatch is the number of rows that are predicted together.
+	TimingBatch = 100
+)
 
-// timing measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each
+// Measure measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each
 // is the best of several runs. A shorter file is used repeatedly.
-func timing(samples []sample) (*Timing, float64, error) {
+func Measure(samples []Sample) (*Timing, float64, error) {
 	config := learn.Latency(learn.TTFT).Boost
 	data := func(rows int) boost.Data {
 		var d boost.Data
@@ -53,8 +57,8 @@ func timing(samples []sample) (*Timing, float64, error) {
 	if t.Rows50k, err = fit(50_000); err != nil {
 		return nil, 0, err
 	}
-	d := data(timingBatch)
-	y := make([]float64, timingBatch)
+	d := data(TimingBatch)
+	y := make([]float64, TimingBatch)
 	best := math.Inf(1)
 	for range 100 {
 		began := time.Now()
@@ -63,7 +67,7 @@ func timing(samples []sample) (*Timing, float64, error) {
 				return nil, 0, err
 			}
 		}
-		best = min(best, float64(time.Since(began).Nanoseconds())/(20*timingBatch))
+		best = min(best, float64(time.Since(began).Nanoseconds())/(20*TimingBatch))
 	}
 	return &t, best, nil
 }

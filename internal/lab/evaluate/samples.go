@@ -1,4 +1,4 @@
-package main
+package evaluate
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ import (
 	"github.com/endpick/endpick/internal/learn"
 )
 
-// A sample is a completed request. Latencies are in milliseconds, NaN if there is none.
-type sample struct {
+// Sample is a completed request. Latencies are in milliseconds, NaN if there is none.
+type Sample struct {
 	at         time.Time
 	regime     string
 	row        [learn.FeatureCount]float64
@@ -26,7 +26,7 @@ type sample struct {
 
 // labelledAt is when the latencies become known: at the first token, and at the end of the
 // response.
-func (s *sample) labelledAt() (ttft, tpot time.Time) {
+func (s *Sample) labelledAt() (ttft, tpot time.Time) {
 	ms := func(v float64) time.Duration {
 		if math.IsNaN(v) || v < 0 {
 			return 0
@@ -46,25 +46,25 @@ func (s *sample) labelledAt() (ttft, tpot time.Time) {
 var columns = []struct {
 	name     string
 	optional bool
-	set      func(s *sample, f *learn.Features, v float64)
+	set      func(s *Sample, f *learn.Features, v float64)
 }{
-	{"t_s", false, func(s *sample, _ *learn.Features, v float64) { s.at = time.Unix(0, int64(v*1e9)) }},
-	{"kv_usage_pct", false, func(_ *sample, f *learn.Features, v float64) { f.KVUsage = v / 100 }},
-	{"input_tokens", false, func(_ *sample, f *learn.Features, v float64) { f.InputTokens = v }},
-	{"queue_depth", false, func(_ *sample, f *learn.Features, v float64) { f.Waiting = v }},
-	{"running_requests", false, func(_ *sample, f *learn.Features, v float64) { f.Running = v }},
-	{"prefix_match_pct", false, func(_ *sample, f *learn.Features, v float64) { f.PrefixShare = v / 100 }},
-	{"inflight_prefill_tokens", false, func(_ *sample, f *learn.Features, v float64) { f.PrefillTokens = v }},
-	{"prefill_tokens_per_s", true, func(_ *sample, f *learn.Features, v float64) { f.PrefillRate = v }},
-	{"expected_output_tokens", true, func(s *sample, f *learn.Features, v float64) {
+	{"t_s", false, func(s *Sample, _ *learn.Features, v float64) { s.at = time.Unix(0, int64(v*1e9)) }},
+	{"kv_usage_pct", false, func(_ *Sample, f *learn.Features, v float64) { f.KVUsage = v / 100 }},
+	{"input_tokens", false, func(_ *Sample, f *learn.Features, v float64) { f.InputTokens = v }},
+	{"queue_depth", false, func(_ *Sample, f *learn.Features, v float64) { f.Waiting = v }},
+	{"running_requests", false, func(_ *Sample, f *learn.Features, v float64) { f.Running = v }},
+	{"prefix_match_pct", false, func(_ *Sample, f *learn.Features, v float64) { f.PrefixShare = v / 100 }},
+	{"inflight_prefill_tokens", false, func(_ *Sample, f *learn.Features, v float64) { f.PrefillTokens = v }},
+	{"prefill_tokens_per_s", true, func(_ *Sample, f *learn.Features, v float64) { f.PrefillRate = v }},
+	{"expected_output_tokens", true, func(s *Sample, f *learn.Features, v float64) {
 		s.output, f.ExpectedOutputTokens = v, v
 	}},
-	{"ttft_ms", false, func(s *sample, _ *learn.Features, v float64) { s.ttft = v }},
-	{"tpot_ms", false, func(s *sample, _ *learn.Features, v float64) { s.tpot = v }},
+	{"ttft_ms", false, func(s *Sample, _ *learn.Features, v float64) { s.ttft = v }},
+	{"tpot_ms", false, func(s *Sample, _ *learn.Features, v float64) { s.tpot = v }},
 }
 
-// readSamples reads a CSV file, gzipped or not. Errors name the file, line and column.
-func readSamples(path string) ([]sample, error) {
+// Read reads a CSV file, gzipped or not. Errors name the file, line and column.
+func Read(path string) ([]Sample, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -79,14 +79,14 @@ func readSamples(path string) ([]sample, error) {
 		defer z.Close()
 		r = z
 	}
-	samples, err := parseSamples(r)
+	samples, err := parse(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return samples, nil
 }
 
-func parseSamples(r io.Reader) ([]sample, error) {
+func parse(r io.Reader) ([]Sample, error) {
 	c := csv.NewReader(r)
 	c.ReuseRecord = true
 	header, err := c.Read()
@@ -105,7 +105,7 @@ func parseSamples(r io.Reader) ([]sample, error) {
 		}
 	}
 	regime, hasRegime := place["regime"]
-	var samples []sample
+	var samples []Sample
 	for {
 		record, err := c.Read()
 		if errors.Is(err, io.EOF) {
@@ -114,7 +114,7 @@ func parseSamples(r io.Reader) ([]sample, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := sample{output: math.NaN()}
+		s := Sample{output: math.NaN()}
 		nan := math.NaN()
 		f := learn.Features{ResidentTokens: nan, PrefillRate: nan, ExpectedOutputTokens: nan, Variant: nan}
 		for _, col := range columns {

@@ -1,59 +1,61 @@
-package main
+// Package evaluate measures how well the latency predictor does on recorded requests. It
+// goes through them in the order of arrival: it trains on what has been labelled by then,
+// refits every 1,000 rows and predicts the next 1,000. The first 1,000 rows only train.
+package evaluate
 
 import (
-	"container/heap"
+	"cmp"
+	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/endpick/endpick/internal/learn"
 )
 
 const (
-	refitEvery  = 1000
-	forgetRows  = 2000
-	seenEnough  = 0.9 // share of a block's rows whose regime must have been seen before for the block to count
-	timingBatch = 100
+	refitEvery = 1000
+	forgetRows = 2000
+	seenEnough = 0.9 // share of a block's rows whose regime must have been seen before, or it does not count
 )
 
 // target is a latency to learn.
 type target struct {
-	name    string
-	learner *learn.Learner
-	label   func(*sample) float64
-	known   func(*sample) time.Time
-
+	learner   *learn.Learner
+	label     func(*Sample) float64
+	known     func(*Sample) time.Time
 	predicted []float64 // by row; 0 without a prediction
 	upper     []float64
-	waiting   labels
 }
 
-func newTarget(t *learn.Trainer, name string, which learn.Target) (*target, error) {
+func newTarget(t *learn.Trainer, which learn.Target) (*target, error) {
 	l, err := learn.New(t, learn.Latency(which))
-	if err != nil {
-		return nil, err
-	}
-	tg := &target{name: name, learner: l}
-	tg.label = func(s *sample) float64 { return s.ttft }
-	tg.known = func(s *sample) time.Time { at, _ := s.labelledAt(); return at }
 	if which == learn.TPOT {
-		tg.label = func(s *sample) float64 { return s.tpot }
-		tg.known = func(s *sample) time.Time { _, at := s.labelledAt(); return at }
+		return &target{
+			learner: l, label: func(s *Sample) float64 { return s.tpot },
+			known: func(s *Sample) time.Time { _, at := s.labelledAt(); return at },
+		}, err
 	}
-	return tg, nil
+	return &target{
+		learner: l, label: func(s *Sample) float64 { return s.ttft },
+		known: func(s *Sample) time.Time { at, _ := s.labelledAt(); return at },
+	}, err
 }
 
 // run processes the samples in the order of their arrival: every row is predicted by a model that
 // was fitted at the last multiple of 1,000 rows to what had been labelled by then. The learner gets
 // a row's label when it is known: with delay at its time, without when the next row arrives.
-func (t *target) run(samples []sample, delay bool) error {
+func (t *target) run(samples []Sample, delay bool) error {
 	t.predicted = make([]float64, len(samples))
 	t.upper = make([]float64, len(samples))
+	var waiting []label // the earliest last
 	var y [1]float64
 	for i := range samples {
 		s := &samples[i]
-		for len(t.waiting) > 0 && (!delay || !t.waiting[0].at.After(s.at)) {
-			w := heap.Pop(&t.waiting).(label)
+		for n := len(waiting) - 1; n >= 0 && (!delay || !waiting[n].at.After(s.at)); n-- {
+			w := waiting[n]
 			t.learner.Label(samples[w.row].row[:], t.label(&samples[w.row]), t.predicted[w.row], t.upper[w.row], w.at)
+			waiting = waiting[:n]
 		}
 		if i > 0 && i%refitEvery == 0 {
 			if err := t.learner.Refit(); err != nil {
@@ -64,19 +66,13 @@ func (t *target) run(samples []sample, delay bool) error {
 			t.predicted[i] = y[0]
 			t.upper[i] = y[0] * t.learner.Upper(t.learner.Bucket(s.row[:]))
 		}
-		heap.Push(&t.waiting, label{t.known(s), i})
+		own := label{t.known(s), i}
+		at, _ := slices.BinarySearchFunc(waiting, own, func(a, b label) int {
+			return cmp.Or(b.at.Compare(a.at), b.row-a.row)
+		})
+		waiting = slices.Insert(waiting, at, own)
 	}
 	return nil
-}
-
-// errorOf returns the absolute percentage error of a row as a share; false without a label or a
-// prediction.
-func (t *target) errorOf(samples []sample, i int) (float64, bool) {
-	y := t.label(&samples[i])
-	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
-		return 0, false
-	}
-	return math.Abs(t.predicted[i]-y) / y, true
 }
 
 // label is a row whose latency becomes known at a time.
@@ -85,23 +81,14 @@ type label struct {
 	row int
 }
 
-// labels is a heap, the earliest label on top.
-type labels []label
-
-func (l labels) Len() int { return len(l) }
-func (l labels) Less(i, j int) bool {
-	if !l[i].at.Equal(l[j].at) {
-		return l[i].at.Before(l[j].at)
+// errorOf returns the absolute percentage error of a row as a share; false without a label or a
+// prediction.
+func (t *target) errorOf(samples []Sample, i int) (float64, bool) {
+	y := t.label(&samples[i])
+	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
+		return 0, false
 	}
-	return l[i].row < l[j].row
-}
-func (l labels) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l *labels) Push(v any)   { *l = append(*l, v.(label)) }
-func (l *labels) Pop() any {
-	old := *l
-	v := old[len(old)-1]
-	*l = old[:len(old)-1]
-	return v
+	return math.Abs(t.predicted[i]-y) / y, true
 }
 
 // Accuracy is in percent. The standard errors say how much mean and p90 would vary with other
@@ -142,8 +129,13 @@ type Report struct {
 	Timing     *Timing             `json:"fit_ms,omitempty"`
 	NsPerRow   *float64            `json:"ns_per_row,omitempty"`
 
-	order []string // of the regimes, as they appeared
+	Order      []string `json:"-"` // of the regimes, as they appeared
+	TTFTPoints []Point  `json:"-"` // of the rows that were predicted
+	TPOTPoints []Point  `json:"-"`
 }
+
+// Point is a latency as it was and as it was predicted, in milliseconds.
+type Point struct{ Actual, Predicted float64 }
 
 // ByRegime is the accuracy in one regime.
 type ByRegime struct {
@@ -151,36 +143,35 @@ type ByRegime struct {
 	TPOT Accuracy `json:"tpot"`
 }
 
-// evaluate runs both latencies over the samples.
-func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, error) {
+// Run evaluates both latencies. Forget names the regime whose first 2,000 rows show what has
+// been forgotten; empty: none. With delay, labels become known at the first token and at the
+// end of the response, not at once.
+func Run(samples []Sample, forget string, delay bool) (*Report, error) {
+	if len(samples) <= refitEvery {
+		return nil, fmt.Errorf("%d rows are too few, the first %d only train", len(samples), refitEvery)
+	}
 	trainer := &learn.Trainer{Synchronous: true, Manual: true}
-	var targets []*target
-	for _, which := range []struct {
-		name   string
-		target learn.Target
-	}{{"ttft", learn.TTFT}, {"tpot", learn.TPOT}} {
-		t, err := newTarget(trainer, which.name, which.target)
+	var targets [2]*target
+	for i, which := range []learn.Target{learn.TTFT, learn.TPOT} {
+		t, err := newTarget(trainer, which)
+		if err == nil {
+			err = t.run(samples, delay)
+		}
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		if err := t.run(samples, delay); err != nil {
-			return nil, nil, err
-		}
-		targets = append(targets, t)
+		targets[i] = t
 	}
-	all := func(*sample) bool { return true }
-	r := &Report{Unit: "percent", Rows: len(samples)}
-	r.TTFT = accuracy(samples, targets[0], len(samples), all)
-	r.TPOT = accuracy(samples, targets[1], len(samples), all)
-	if forget != "" {
-		is := func(s *sample) bool { return s.regime == forget }
-		r.Forgetting = &Forgetting{
-			TTFT: accuracy(samples, targets[0], forgetRows, is).MAPE,
-			TPOT: accuracy(samples, targets[1], forgetRows, is).MAPE,
-		}
+	ttft, tpot := targets[0], targets[1]
+	of := func(regime string, most int) ByRegime {
+		in := func(s *Sample) bool { return regime == "" || s.regime == regime }
+		return ByRegime{accuracy(samples, ttft, most, in), accuracy(samples, tpot, most, in)}
 	}
-
-	r.Coverage = coverage(samples, targets)
+	all := of("", len(samples))
+	r := &Report{
+		Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets[:]),
+		TTFTPoints: ttft.points(samples), TPOTPoints: tpot.points(samples),
+	}
 	for i := range samples {
 		name := samples[i].regime
 		if _, ok := r.Regimes[name]; ok || name == "" {
@@ -189,18 +180,33 @@ func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, 
 		if r.Regimes == nil {
 			r.Regimes = map[string]ByRegime{}
 		}
-		is := func(s *sample) bool { return s.regime == name }
-		r.Regimes[name] = ByRegime{accuracy(samples, targets[0], len(samples), is), accuracy(samples, targets[1], len(samples), is)}
-		r.order = append(r.order, name)
+		r.Regimes[name] = of(name, len(samples))
+		r.Order = append(r.Order, name)
 	}
-	return r, targets, nil
+	if forget != "" {
+		if _, ok := r.Regimes[forget]; !ok {
+			return nil, fmt.Errorf("no row has the regime %q", forget)
+		}
+		first := of(forget, forgetRows)
+		r.Forgetting = &Forgetting{first.TTFT.MAPE, first.TPOT.MAPE}
+	}
+	return r, nil
 }
 
-// accuracy is the accuracy over the first most rows that were predicted and satisfy keep.
-func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Accuracy {
+func (t *target) points(samples []Sample) (all []Point) {
+	for i := range samples {
+		if _, ok := t.errorOf(samples, i); ok {
+			all = append(all, Point{t.label(&samples[i]), t.predicted[i]})
+		}
+	}
+	return all
+}
+
+// accuracy is the accuracy over the first most rows that were predicted and are in the sample.
+func accuracy(samples []Sample, t *target, most int, in func(*Sample) bool) Accuracy {
 	var errs []float64
 	for i := range samples {
-		if e, ok := t.errorOf(samples, i); ok && keep(&samples[i]) && len(errs) < most {
+		if e, ok := t.errorOf(samples, i); ok && in(&samples[i]) && len(errs) < most {
 			errs = append(errs, e)
 		}
 	}
@@ -221,7 +227,7 @@ func standardErrors(sorted []float64, mean float64) (ofMean, ofP90 float64) {
 	n := float64(len(sorted))
 	variance := 0.0
 	for _, e := range sorted {
-		variance += float64((e - mean) * (e - mean))
+		variance += (e - mean) * (e - mean)
 	}
 	places := math.Sqrt(0.09 * n)
 	at := func(place float64) float64 { return sorted[int(min(max(place, 0), n-1))] }
@@ -237,7 +243,7 @@ func (s share) percent() float64 {
 	return percent(float64(s.held) / float64(s.rows))
 }
 
-func coverage(samples []sample, targets []*target) Coverage {
+func coverage(samples []Sample, targets []*target) Coverage {
 	c := Coverage{WorstBlock: 100, WorstRegime: 100}
 	for i, t := range targets {
 		var all share
