@@ -19,7 +19,7 @@ var (
 
 // page contains the table, between two lines.
 const (
-	page      = "../../docs/clients.md"
+	page      = "../../../docs/clients.md"
 	tableHead = "| client | API | scenario | modelled servers | llama.cpp | what differs |\n|---|---|---|---|---|---|\n"
 )
 

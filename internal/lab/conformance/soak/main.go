@@ -4,8 +4,8 @@
 // come back, clients leave or are malicious, endpoints and policies come and go, and
 // thousands of streams run slowly.
 //
-//	GOWORK=off go run .                a minute, after ten million leases in the process
-//	GOWORK=off go run . -duration 8m
+//	simulate soak                a minute, after ten million leases in the process
+//	simulate soak -duration 8m
 //
 // It prints what became of the requests, how long decisions took, and how much memory and
 // how many goroutines are left. It exits with 1 if a promise is broken: a request is lost
@@ -54,7 +54,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		return nil, fmt.Errorf("%q is not a flag", f.Arg(0))
 	case o.duration <= 0 || o.pace <= 0 || o.pace > patience/tokens:
 		return nil, fmt.Errorf("-duration and -pace are above 0, -pace at most %v", patience/tokens)
-	case o.leases < 0 || o.streams < 0 || o.clients < 1 || o.servers <= stay || o.servers > 64:
+	case o.leases < 0 || o.streams < 0 || o.clients < 1 || o.servers <= permanent || o.servers > 64:
 		return nil, errors.New("an argument is out of range")
 	}
 	return o, nil
@@ -78,10 +78,10 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	r := &report{leases: o.leases}
 	if r.leasesTook, err = leases(o.leases, o.seed); err != nil {
-		r.errs = append(r.errs, fmt.Errorf("leases in the process: %w", err))
+		r.broken(fmt.Errorf("leases in the process: %w", err))
 	}
 	if err := soak(ctx, o, r, stderr); err != nil {
-		r.errs = append(r.errs, err)
+		r.broken(err)
 	}
 	r.write(stdout)
 	if len(r.errs) > 0 {

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,73 +27,48 @@ func leases(n int, seed uint64) (time.Duration, error) {
 		return 0, err
 	}
 	began := time.Now()
-	var next, closed atomic.Int64
-	var wg, churning sync.WaitGroup
-	stop := make(chan struct{})
+	var workers, churning sync.WaitGroup
+	ctx, stop := context.WithCancel(context.Background())
 	churning.Go(func() {
-		r := rand.New(rand.NewPCG(seed, 5))
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		for r := rand.New(rand.NewPCG(seed, 5)); ctx.Err() == nil; time.Sleep(100 * time.Microsecond) {
 			i := r.IntN(6)
 			if router.Remove(config.Endpoints[i].ID) != nil {
 				_ = router.Add(config.Endpoints[i])
 			}
-			time.Sleep(100 * time.Microsecond)
 		}
 	})
-	failures := make(chan error, 1)
-	fail := func(err error) {
-		select {
-		case failures <- err:
-		default:
-		}
-	}
-	for w := range 2 * runtime.GOMAXPROCS(0) {
-		wg.Go(func() {
+	failures := make([]error, 2*runtime.GOMAXPROCS(0))
+	var next atomic.Int64
+	for w := range failures {
+		workers.Go(func() {
 			r := rand.New(rand.NewPCG(seed, uint64(w)))
 			blocks := make([]uint64, 4)
-			var held []endpick.Lease
-			for next.Add(1) <= int64(n) {
+			var open []endpick.Lease
+			for next.Add(1) <= int64(n) && failures[w] == nil {
 				for i := range blocks {
 					blocks[i] = uint64(w)<<32 | uint64(r.IntN(64)*8+i)
 				}
-				lease, err := router.Route(endpick.Request{InputTokens: 70, Blocks: blocks, Stream: true})
-				if err != nil {
-					fail(err)
-					return
+				var lease endpick.Lease
+				lease, failures[w] = router.Route(endpick.Request{InputTokens: 70, Blocks: blocks, Stream: true})
+				if open = append(open, lease); len(open) == 32 {
+					i := r.IntN(len(open))
+					finishLease(r, open[i])
+					open = slices.Delete(open, i, i+1)
 				}
-				if held = append(held, lease); len(held) < 32 {
-					continue
-				}
-				i := r.IntN(len(held))
-				finishLease(r, held[i])
-				closed.Add(1)
-				held[i] = held[len(held)-1]
-				held = held[:len(held)-1]
 			}
-			for _, l := range held {
+			for _, l := range open {
 				finishLease(r, l)
-				closed.Add(1)
 			}
 		})
 	}
-	wg.Wait()
-	close(stop)
+	workers.Wait()
+	stop()
 	churning.Wait()
 	took := time.Since(began)
-	select {
-	case err := <-failures:
-		return took, err
-	default:
+	if s := router.Stats(); s.Closed != uint64(n) {
+		failures = append(failures, fmt.Errorf("%d leases of %d were closed", s.Closed, n))
 	}
-	if closed.Load() != int64(n) {
-		return took, fmt.Errorf("%d leases of %d were closed", closed.Load(), n)
-	}
-	return took, account(router)
+	return took, errors.Join(append(failures, account(router))...)
 }
 
 // finishLease ends a lease in one of the possible ways, more than once.

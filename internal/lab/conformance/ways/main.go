@@ -2,9 +2,9 @@
 // and through everything that contains endpick: httputil.ReverseProxy, Caddy, and an
 // endpoint picker in both modes. It prints what differs from the direct exchange.
 //
-//	GOWORK=off go run ./ways              a table, in half a minute
-//	GOWORK=off go run ./ways -v           each difference as well
-//	GOWORK=off go run ./ways -run abort   scenarios with this in their names
+//	simulate ways              a table, in half a minute
+//	simulate ways -v           each difference as well
+//	simulate ways -run abort   scenarios with this in their names
 //
 // It exits with 0 if all differences are documented, and no exchange leaves a lease or a
 // goroutine behind.
@@ -21,6 +21,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/endpick/endpick/internal/lab/conformance/adapters"
 	"github.com/endpick/endpick/internal/lab/suite"
 )
 
@@ -38,7 +39,26 @@ func main() {
 
 // ways returns those that are compared.
 func ways() []suite.Way {
-	return []suite.Way{suite.ReverseProxy(), throughCaddy(), throughPicker(false), throughPicker(true)}
+	const endless = "an Envoy that buffers a body waits for its end, which an upgraded connection does not have: " +
+		"set the body modes of such routes to `NONE`"
+	return []suite.Way{
+		suite.ReverseProxy(),
+		{
+			Name: "Caddy", About: "`reverse_proxy` with `transport endpick`",
+			Open: func(servers []string) (*suite.Front, error) {
+				return adapters.OpenCaddy(suite.Router(servers).Endpoints)
+			},
+		},
+		{
+			Name: "picker", About: "the endpoint picker, `FULL_DUPLEX_STREAMED`",
+			Open: func(servers []string) (*suite.Front, error) { return adapters.OpenPicker(suite.Router(servers), false) },
+		},
+		{
+			Name: "picker, buffered", About: "the endpoint picker, `BUFFERED`", Buffers: true,
+			Without: map[string]string{"upgrade": endless, "upgrade, refused": endless},
+			Open:    func(servers []string) (*suite.Front, error) { return adapters.OpenPicker(suite.Router(servers), true) },
+		},
+	}
 }
 
 func run(ctx context.Context, name string, verbose bool, out, progress io.Writer) error {

@@ -9,52 +9,23 @@ import (
 
 // book is what servers and routers know about the requests under way, by the names
 // that clients gave them.
-type book struct {
-	shards [64]struct {
-		mu   sync.Mutex
-		open map[string]*trace
-	}
-}
+type book struct{ open sync.Map } // of *trace
 
-func newBook() *book {
-	b := &book{}
-	for i := range b.shards {
-		b.shards[i].open = map[string]*trace{}
-	}
-	return b
-}
-
-func (b *book) shard(name string) int {
-	h := uint32(2166136261)
-	for i := range len(name) {
-		h = (h ^ uint32(name[i])) * 16777619
-	}
-	return int(h % uint32(len(b.shards)))
-}
-
-// open adds a request, and close removes it.
-func (b *book) open(name string) *trace {
+// begin adds a request, and forget removes it.
+func (b *book) begin(name string) *trace {
 	t := &trace{began: time.Now()}
-	s := &b.shards[b.shard(name)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.open[name] = t
+	b.open.Store(name, t)
 	return t
 }
 
-func (b *book) close(name string) {
-	s := &b.shards[b.shard(name)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.open, name)
-}
+func (b *book) forget(name string) { b.open.Delete(name) }
 
 // of returns nil for a request that has been removed.
 func (b *book) of(name string) *trace {
-	s := &b.shards[b.shard(name)]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.open[name]
+	if t, ok := b.open.Load(name); ok {
+		return t.(*trace)
+	}
+	return nil
 }
 
 // trace is one request over all its attempts.
@@ -71,15 +42,15 @@ type trace struct {
 // attempt is an attempt at one server.
 type attempt struct {
 	server string
-	mood   mood
+	fault  fault
 	whole  bool // a complete good answer was sent
 }
 
-func (t *trace) begin(server string, m mood) (number int) {
+func (t *trace) begin(server string, f fault) (number int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.running++
-	t.attempts = append(t.attempts, attempt{server: server, mood: m})
+	t.attempts = append(t.attempts, attempt{server: server, fault: f})
 	return len(t.attempts) - 1
 }
 
@@ -105,14 +76,14 @@ func (t *trace) settle(patience time.Duration) bool {
 	}
 }
 
-// spy is a stage without opinions that records where requests go.
-type spy struct{ book *book }
+// witness is a stage without opinions that records where requests go.
+type witness struct{ book *book }
 
-func (*spy) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+func (*witness) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	return candidates
 }
 
-func (s *spy) Routed(e *endpick.Event) {
+func (s *witness) Routed(e *endpick.Event) {
 	if t := s.book.of(e.Request.Session); t != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()
@@ -124,7 +95,7 @@ func (s *spy) Routed(e *endpick.Event) {
 	}
 }
 
-func (s *spy) Done(e *endpick.Event, _ *endpick.Outcome) {
+func (s *witness) Done(e *endpick.Event, _ *endpick.Outcome) {
 	if t := s.book.of(e.Request.Session); t != nil {
 		t.mu.Lock()
 		defer t.mu.Unlock()

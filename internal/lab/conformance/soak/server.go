@@ -13,34 +13,28 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	lab "github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/suite"
 )
 
 // Headers of requests and responses between clients and servers.
 const (
-	nameHeader     = "Session-Id"
-	paceHeader     = "X-Pace"     // milliseconds between events
-	goodHeader     = "X-Good"     // the server must answer well
-	receivedHeader = "X-Received" // when, by sinceStart
-	answeredHeader = "X-Answered" // when the response began
+	nameHeader = "Session-Id"
+	paceHeader = "X-Pace" // milliseconds between events
+	goodHeader = "X-Good" // the server must answer well
 )
 
-var start = time.Now()
-
-// sinceStart is a clock for all parts of the process.
-func sinceStart() int64 { return int64(time.Since(start)) }
-
-// engine is a server that computes nothing and has moods. After being killed it gets
-// another address, because ports can't be kept.
-type engine struct {
+// server computes nothing, and has faults. After being killed it gets another address,
+// because ports can't be kept.
+type server struct {
 	id, address string
 	book        *book
 	seed        uint64
 	count       atomic.Uint64
-	had         *[moods]atomic.Int64 // for all servers
+	did         *[faults]atomic.Int64 // of all servers
 
 	mu     sync.Mutex
-	server *http.Server // nil: killed
+	http   *http.Server // nil: killed
 	idle   map[net.Conn]bool
 	served chan error
 	downs  []span // when it was down
@@ -49,42 +43,42 @@ type engine struct {
 // span is a time during which a server was down; a zero to: it still is.
 type span struct{ from, to time.Time }
 
-func (e *engine) start() error {
+func (e *server) start() error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
 	}
-	server := &http.Server{Handler: e, ConnState: e.changed, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
+	h := &http.Server{Handler: e, ConnState: e.changed, ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(l) }()
+	go func() { served <- h.Serve(l) }()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.address, e.server, e.served = l.Addr().String(), server, served
+	e.address, e.http, e.served = l.Addr().String(), h, served
 	return nil
 }
 
 // known records that its new address is known everywhere.
-func (e *engine) known() {
+func (e *server) known() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.downs[len(e.downs)-1].to = time.Now()
 }
 
 // kill breaks all connections, and accepts no more.
-func (e *engine) kill() error {
+func (e *server) kill() error {
 	e.mu.Lock()
-	server := e.server
-	if server == nil {
+	h := e.http
+	if h == nil {
 		e.mu.Unlock()
 		return nil
 	}
-	e.server = nil
+	e.http = nil
 	e.downs = append(e.downs, span{from: time.Now()})
 	if len(e.downs) > 100 {
 		e.downs = e.downs[50:]
 	}
 	e.mu.Unlock()
-	err := server.Close()
+	err := h.Close()
 	if ended := <-e.served; !errors.Is(ended, http.ErrServerClosed) {
 		err = errors.Join(err, ended)
 	}
@@ -93,7 +87,7 @@ func (e *engine) kill() error {
 
 // rest closes idle connections, including those that were opened in advance and never
 // used.
-func (e *engine) rest() {
+func (e *server) rest() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for c := range e.idle {
@@ -102,7 +96,7 @@ func (e *engine) rest() {
 }
 
 // changed tracks idle connections.
-func (e *engine) changed(c net.Conn, state http.ConnState) {
+func (e *server) changed(c net.Conn, state http.ConnState) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	switch state {
@@ -114,7 +108,7 @@ func (e *engine) changed(c net.Conn, state http.ConnState) {
 }
 
 // downSince reports whether it was down at any time since t.
-func (e *engine) downSince(t time.Time) bool {
+func (e *server) downSince(t time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.downs {
@@ -125,34 +119,31 @@ func (e *engine) downSince(t time.Time) bool {
 	return false
 }
 
-func (e *engine) endpoint() endpick.Endpoint {
+func (e *server) endpoint() endpick.Endpoint {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return endpick.Endpoint{ID: e.id, Address: e.address, Models: []string{"m"}}
+	return endpick.Endpoint{ID: e.id, Address: e.address, Models: []string{suite.Model}}
 }
 
-func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	received := sinceStart()
+func (e *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err != nil {
 		panic(http.ErrAbortHandler)
 	}
-	m := well
+	f := none
 	if r.Header.Get(goodHeader) == "" {
-		m = draw(lab.Mix(e.seed ^ lab.Mix(e.count.Add(1))))
+		f = draw(engine.Mix(e.seed ^ engine.Mix(e.count.Add(1))))
 	}
-	e.had[m].Add(1)
+	e.did[f].Add(1)
 	whole := false
 	if t := e.book.of(r.Header.Get(nameHeader)); t != nil {
-		number := t.begin(e.id, m)
+		number := t.begin(e.id, f)
 		defer func() { t.end(number, whole) }()
 	}
 	pace, _ := strconv.Atoi(r.Header.Get(paceHeader))
-	w.Header().Set(receivedHeader, strconv.FormatInt(received, 10))
-	w.Header().Set(answeredHeader, strconv.FormatInt(sinceStart(), 10))
 	a := &reply{
 		w: w, r: r, flush: http.NewResponseController(w).Flush, pace: time.Duration(pace) * time.Millisecond,
 		stream: bytes.Contains(body, []byte(`"stream":true`)), usage: bytes.Contains(body, []byte(`"include_usage":true`)),
 	}
-	whole = a.give(m)
+	whole = a.give(f)
 }

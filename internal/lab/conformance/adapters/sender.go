@@ -1,4 +1,4 @@
-package main
+package adapters
 
 import (
 	"bufio"
@@ -8,14 +8,30 @@ import (
 	"maps"
 	"net/http"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport/seam"
 )
+
+// OpenSender opens a gateway that sends requests itself, on package seam.
+func OpenSender(config endpick.Config) (*suite.Front, error) {
+	router, err := endpick.New(config)
+	if err != nil {
+		return nil, err
+	}
+	s, err := seam.New(seam.Config{Router: router})
+	if err != nil {
+		return nil, err
+	}
+	base := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}
+	return suite.Serve(&sender{s, base}, router, func() error { base.CloseIdleConnections(); return nil })
+}
 
 // sender is a gateway with an HTTP client of its own, like the example of package
 // seam.
 type sender struct {
 	seam *seam.Seam
-	base *http.Transport
+	base http.RoundTripper
 }
 
 func (g *sender) ServeHTTP(w http.ResponseWriter, in *http.Request) {

@@ -42,23 +42,10 @@ type tally struct {
 	fates    [fates]atomic.Int64
 	streams  atomic.Int64 // open slow streams
 	most     atomic.Int64 // maximum of these
-	decision histogram
-	path     histogram // time of request and first byte on the way
+	decision latencies
 
-	mu     sync.Mutex
-	causes map[string]int // of requests that failed at each attempt
-	wrong  []string       // violations
-}
-
-func (t *tally) because(cause string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.causes == nil {
-		t.causes = map[string]int{}
-	}
-	if _, known := t.causes[cause]; known || len(t.causes) < 1000 {
-		t.causes[cause]++
-	}
+	mu    sync.Mutex
+	wrong []string // violations
 }
 
 func (t *tally) wrongly(format string, args ...any) {
@@ -73,7 +60,7 @@ func (t *tally) wrongly(format string, args ...any) {
 type clients struct {
 	way     *way
 	book    *book
-	engines map[string]*engine
+	servers map[string]*server
 	number  *atomic.Uint64
 	seed    uint64
 	pace    time.Duration // between the events of slow streams
@@ -144,18 +131,18 @@ func (c *clients) manner(r *rand.Rand, slow bool) manner {
 	return m
 }
 
-// ask sends one request, and determines its fate.
+// ask sends one request.
 func (c *clients) ask(r *rand.Rand, slow bool) {
 	m := c.manner(r, slow)
 	name := "request-" + strconv.FormatUint(c.number.Add(1), 10)
-	trace := c.book.open(name)
-	defer c.book.close(name)
+	trace := c.book.begin(name)
+	defer c.book.forget(name)
 	ctx, cancel := context.WithTimeout(context.Background(), 2*patience)
 	defer cancel()
 	if m.leaves > 0 {
 		defer time.AfterFunc(m.leaves, cancel).Stop()
 	}
-	in, err := http.NewRequestWithContext(ctx, http.MethodPost, c.way.url+m.path, bytes.NewReader(m.body))
+	in, err := http.NewRequestWithContext(ctx, http.MethodPost, gateway+m.path, bytes.NewReader(m.body))
 	if err != nil {
 		panic(err)
 	}
@@ -171,22 +158,10 @@ func (c *clients) ask(r *rand.Rand, slow bool) {
 		}
 		defer t.streams.Add(-1)
 	}
-	sent := sinceStart()
 	response, err := c.way.client.Do(in)
-	begun := sinceStart()
 	s := seen{err: err}
 	if err == nil {
 		s.status = response.StatusCode
-		received, _ := strconv.ParseInt(response.Header.Get(receivedHeader), 10, 64)
-		answered, _ := strconv.ParseInt(response.Header.Get(answeredHeader), 10, 64)
-		if s.status == http.StatusOK && !slow && received > sent && answered < begun {
-			trace.mu.Lock()
-			once := len(trace.attempts) == 1 // otherwise this belongs to the last attempt
-			trace.mu.Unlock()
-			if once {
-				c.way.tally.path.add(time.Duration(received - sent + begun - answered))
-			}
-		}
 		if m.peeks {
 			_, s.err = io.ReadFull(response.Body, make([]byte, 100))
 			s.left = true
@@ -200,7 +175,7 @@ func (c *clients) ask(r *rand.Rand, slow bool) {
 		s.left = true
 	}
 	s.late = ctx.Err() == context.DeadlineExceeded
-	c.judge(&m, &s, trace)
+	c.settle(&m, &s, trace)
 }
 
 // seen is what a client has received.
@@ -225,7 +200,8 @@ func (s *seen) whole(m *manner) bool {
 	return string(s.body) == answer
 }
 
-func (c *clients) judge(m *manner, s *seen, t *trace) {
+// settle determines the fate of a request.
+func (c *clients) settle(m *manner, s *seen, t *trace) {
 	tally := &c.way.tally
 	count := func(f fate) { tally.fates[f].Add(1) }
 	if s.late {
@@ -254,11 +230,8 @@ func (c *clients) judge(m *manner, s *seen, t *trace) {
 	}
 	cause, explained := c.cause(t)
 	switch f := s.fate(); {
-	case explained && f == failed:
-		tally.because(cause)
-		count(failed)
 	case explained:
-		count(broken)
+		count(f)
 	case f == failed:
 		tally.wrongly("%s: %+v: %d %.200s %v: %s", c.way.name, m.path, s.status, s.body, s.err, cause)
 		count(lost)
@@ -285,9 +258,9 @@ func (c *clients) cause(t *trace) (string, bool) {
 	explained := len(t.leases) > 0
 	reached := map[string]int{}
 	for _, a := range t.attempts {
-		all = append(all, about[a.mood].name)
+		all = append(all, about[a.fault].name)
 		reached[a.server]++
-		if about[a.mood].good && !c.engines[a.server].downSince(t.began) {
+		if about[a.fault].good && !c.servers[a.server].downSince(t.began) {
 			explained = false
 			if !a.whole {
 				all[len(all)-1] += ", not to its end"
@@ -297,7 +270,7 @@ func (c *clients) cause(t *trace) (string, bool) {
 	for id, n := range t.leases {
 		for range n - reached[id] {
 			all = append(all, "is down")
-			explained = explained && c.engines[id].downSince(t.began)
+			explained = explained && c.servers[id].downSince(t.began)
 		}
 	}
 	if len(t.leases) == 0 {

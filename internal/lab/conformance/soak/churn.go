@@ -11,17 +11,17 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// stay is the number of servers, at the end, that are never removed.
-const stay = 4
+// permanent is the number of servers, at the end, that are never removed.
+const permanent = 4
 
 // fleet is all servers.
 type fleet struct {
-	engines []*engine
+	servers []*server
 	mu      sync.RWMutex // locked while addresses change, or to keep them from changing
 }
 
 func (f *fleet) endpoints() (all []endpick.Endpoint) {
-	for _, e := range f.engines {
+	for _, e := range f.servers {
 		all = append(all, e.endpoint())
 	}
 	return all
@@ -45,14 +45,14 @@ func (f *fleet) churn(ctx context.Context, w *way, seed uint64) error {
 	for n := 0; ctx.Err() == nil; n++ {
 		f.mu.RLock() // keeps addresses from changing
 		all := f.endpoints()
-		e := all[r.IntN(len(all)-stay)]
+		e := all[r.IntN(len(all)-permanent)]
 		switch r.IntN(8) {
 		case 0, 1:
 			check(w.router.Remove(e.ID), endpick.ErrUnknownEndpoint)
 		case 2, 3:
 			check(w.router.Add(e), endpick.ErrDuplicateEndpoint)
 		case 4:
-			some := append([]endpick.Endpoint(nil), all[r.IntN(len(all)-stay+1):]...)
+			some := append([]endpick.Endpoint(nil), all[r.IntN(len(all)-permanent+1):]...)
 			r.Shuffle(len(some), func(i, j int) { some[i], some[j] = some[j], some[i] })
 			check(w.router.SetEndpoints(some))
 		case 5:
@@ -90,7 +90,7 @@ func (f *fleet) kill(ctx context.Context, ways []*way, seed uint64) error {
 	r := rand.New(rand.NewPCG(seed, 4))
 	for ctx.Err() == nil {
 		sleep(ctx, time.Duration(500+r.IntN(2500))*time.Millisecond)
-		e := f.engines[r.IntN(len(f.engines)-stay)]
+		e := f.servers[r.IntN(len(f.servers)-permanent)]
 		if err := e.kill(); err != nil {
 			return err
 		}
@@ -102,7 +102,7 @@ func (f *fleet) kill(ctx context.Context, ways []*way, seed uint64) error {
 	return nil
 }
 
-func (f *fleet) restart(e *engine, ways []*way) error {
+func (f *fleet) restart(e *server, ways []*way) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := e.start(); err != nil {

@@ -15,44 +15,38 @@ import (
 	"time"
 )
 
-// world is everything that takes part.
-type world struct {
-	o       *options
-	book    *book
-	fleet   fleet
-	had     [moods]atomic.Int64
-	direct  *way
-	ways    []*way
-	number  atomic.Uint64
-	seeding uint64
+// rig is everything that takes part.
+type rig struct {
+	o      *options
+	book   *book
+	fleet  fleet
+	did    [faults]atomic.Int64
+	direct *way
+	ways   []*way
+	number atomic.Uint64
+	plays  uint64
 }
 
-func newWorld(o *options) (w *world, err error) {
-	w = &world{o: o, book: newBook()}
+func newRig(o *options) (w *rig, err error) {
+	w = &rig{o: o, book: new(book)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.stop())
 		}
 	}()
 	for i := range o.servers {
-		e := &engine{id: fmt.Sprint("server-", i), book: w.book, seed: o.seed + uint64(i), had: &w.had, idle: map[net.Conn]bool{}}
+		e := &server{id: fmt.Sprint("server-", i), book: w.book, seed: o.seed + uint64(i), did: &w.did, idle: map[net.Conn]bool{}}
 		if err := e.start(); err != nil {
 			return w, err
 		}
-		w.fleet.engines = append(w.fleet.engines, e)
+		w.fleet.servers = append(w.fleet.servers, e)
 	}
-	for _, open := range []func(*book, []*engine) (*way, error){throughReverseProxy, throughCaddy, throughPicker, throughSeam} {
-		one, err := open(w.book, w.fleet.engines)
-		if err != nil {
-			return w, err
-		}
-		w.ways = append(w.ways, one)
-	}
-	w.direct = directly(w.fleet.engines)
-	return w, nil
+	w.direct = directly(w.fleet.servers)
+	w.ways, err = openWays(w.book, w.fleet.endpoints())
+	return w, err
 }
 
-func (w *world) stop() error {
+func (w *rig) stop() error {
 	var errs []error
 	for _, one := range w.ways {
 		one.client.CloseIdleConnections()
@@ -61,14 +55,14 @@ func (w *world) stop() error {
 	if w.direct != nil {
 		w.direct.client.CloseIdleConnections()
 	}
-	for _, e := range w.fleet.engines {
+	for _, e := range w.fleet.servers {
 		errs = append(errs, e.kill())
 	}
 	return errors.Join(errs...)
 }
 
 // play sends requests on all ways for so long, and waits until all have ended.
-func (w *world) play(ctx context.Context, d time.Duration) error {
+func (w *rig) play(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -83,13 +77,13 @@ func (w *world) play(ctx context.Context, d time.Duration) error {
 			}
 		})
 	}
-	w.seeding++
-	engines := map[string]*engine{}
-	for _, e := range w.fleet.engines {
-		engines[e.id] = e
+	w.plays++ // so that chance differs
+	servers := map[string]*server{}
+	for _, e := range w.fleet.servers {
+		servers[e.id] = e
 	}
 	of := func(one *way) *clients {
-		return &clients{way: one, book: w.book, engines: engines, number: &w.number, seed: w.o.seed + w.seeding<<32, pace: w.o.pace}
+		return &clients{way: one, book: w.book, servers: servers, number: &w.number, seed: w.o.seed + w.plays<<32, pace: w.o.pace}
 	}
 	for _, one := range w.ways {
 		c := of(one)
@@ -99,18 +93,18 @@ func (w *world) play(ctx context.Context, d time.Duration) error {
 		for n := range (w.o.streams + len(w.ways) - 1) / len(w.ways) {
 			run(func() error { c.work(ctx, 1000+n, true); return nil })
 		}
-		run(func() error { return w.fleet.churn(ctx, one, w.o.seed+w.seeding) })
+		run(func() error { return w.fleet.churn(ctx, one, w.o.seed+w.plays) })
 		run(func() error { return decide(ctx, one) })
 	}
 	run(func() error { of(w.direct).work(ctx, 0, false); return nil })
-	run(func() error { return w.fleet.kill(ctx, w.ways, w.o.seed+w.seeding) })
+	run(func() error { return w.fleet.kill(ctx, w.ways, w.o.seed+w.plays) })
 	wg.Wait()
 	return errors.Join(errs...)
 }
 
 // rest waits until nothing is open any more, and returns what the process holds then.
 // It gives goroutines beyond that number time to end.
-func (w *world) rest(goroutines int) (held, error) {
+func (w *rig) rest(goroutines int) (held, error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		open := 0
 		for _, one := range w.ways {
@@ -127,7 +121,7 @@ func (w *world) rest(goroutines int) (held, error) {
 		for _, one := range append(w.ways[:len(w.ways):len(w.ways)], w.direct) {
 			one.client.CloseIdleConnections()
 		}
-		for _, e := range w.fleet.engines {
+		for _, e := range w.fleet.servers {
 			e.rest()
 		}
 		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
@@ -162,7 +156,7 @@ func settled(goroutines int, closeIdle func()) held {
 }
 
 func soak(ctx context.Context, o *options, r *report, progress io.Writer) (err error) {
-	w, err := newWorld(o)
+	w, err := newRig(o)
 	if err != nil {
 		return err
 	}
@@ -187,6 +181,6 @@ func soak(ctx context.Context, o *options, r *report, progress io.Writer) (err e
 	if r.after.goroutines > r.before.goroutines {
 		_ = pprof.Lookup("goroutine").WriteTo(progress, 1)
 	}
-	r.judge(w)
+	r.examine(w)
 	return nil
 }

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// mood is how a server answers an attempt.
-type mood int
+// fault is how a server answers an attempt.
+type fault int
 
 const (
-	well mood = iota
+	none fault = iota
 	slowly
 	longEvent
 	anError
@@ -28,17 +28,17 @@ const (
 	cutEvent
 	unfinished
 	nothing
-	moods
+	faults
 )
 
-// about describes each mood, and how many of a thousand attempts have it. The rest go
+// about describes each fault, and how many of a thousand attempts have it. The rest go
 // well.
-var about = [moods]struct {
+var about = [faults]struct {
 	name     string
 	thousand int
 	good     bool // the response is complete
 }{
-	well:       {name: "answers", good: true},
+	none:       {name: "answers", good: true},
 	slowly:     {name: "answers slowly", thousand: 10, good: true},
 	longEvent:  {name: "has an event of 100 KB", thousand: 2, good: true},
 	anError:    {name: "answers 500", thousand: 6},
@@ -56,15 +56,15 @@ var about = [moods]struct {
 	nothing:    {name: "answers with nothing", thousand: 4},
 }
 
-// draw returns the mood for a random number.
-func draw(chance uint64) mood {
+// draw returns the fault for a random number.
+func draw(chance uint64) fault {
 	at := int(chance % 1000)
-	for m := slowly; m < moods; m++ {
-		if at -= about[m].thousand; at < 0 {
-			return m
+	for f := slowly; f < faults; f++ {
+		if at -= about[f].thousand; at < 0 {
+			return f
 		}
 	}
-	return well
+	return none
 }
 
 const (
@@ -74,7 +74,7 @@ const (
 	done     = "data: [DONE]\n\n"
 	answer   = `{"id":"chatcmpl-1","object":"chat.completion","created":1700000000,"model":"m","choices":[{"index":0,"message":{"role":"assistant","content":"All work and no play makes Jack a dull boy."},"finish_reason":"stop"}],"usage":{"prompt_tokens":100,"completion_tokens":8,"total_tokens":108}}`
 	tokens   = 8
-	problem  = `{"error":{"message":"the engine is in a bad mood","type":"server_error","param":null,"code":null}}`
+	problem  = `{"error":{"message":"the engine is in trouble","type":"server_error","param":null,"code":null}}`
 	hangsFor = 300 * time.Millisecond
 )
 
@@ -111,11 +111,11 @@ func (a *reply) wait(d time.Duration) {
 	}
 }
 
-// give responds according to a mood, and reports whether a complete good response was sent.
-func (a *reply) give(m mood) bool {
-	switch m {
+// give responds according to a fault, and reports whether a complete good response was sent.
+func (a *reply) give(f fault) bool {
+	switch f {
 	case anError, overloaded, tooMany:
-		status := map[mood]int{anError: 500, overloaded: 503, tooMany: 429}[m]
+		status := map[fault]int{anError: 500, overloaded: 503, tooMany: 429}[f]
 		a.w.Header().Set("Content-Type", "application/json")
 		a.w.Header().Set("Content-Length", fmt.Sprint(len(problem)))
 		a.w.WriteHeader(status)
@@ -126,7 +126,7 @@ func (a *reply) give(m mood) bool {
 		a.hijack("", true)
 		return false
 	case reset, closed:
-		a.hijack("", m == reset)
+		a.hijack("", f == reset)
 		return false
 	case noHTTP:
 		a.hijack("hello\r\n\r\n", false)
@@ -134,7 +134,7 @@ func (a *reply) give(m mood) bool {
 	}
 	if !a.stream {
 		a.w.Header().Set("Content-Type", "application/json")
-		switch m {
+		switch f {
 		case cutWhole, cutStream, cutEvent, unfinished:
 			a.w.Header().Set("Content-Length", fmt.Sprint(len(answer)))
 			a.say(answer[:80])
@@ -151,7 +151,7 @@ func (a *reply) give(m mood) bool {
 		return a.err == nil
 	}
 	a.w.Header().Set("Content-Type", "text/event-stream")
-	switch m {
+	switch f {
 	case nothing:
 		return false
 	case errorEvent:
@@ -159,23 +159,23 @@ func (a *reply) give(m mood) bool {
 		return false
 	}
 	text := event
-	if m == longEvent {
+	if f == longEvent {
 		text = strings.Replace(event, " work", strings.Repeat(" work", 20_000), 1)
 	}
 	for i := range tokens {
 		if i > 0 {
 			a.wait(a.pace)
 		}
-		if m == slowly {
+		if f == slowly {
 			a.wait(3 * time.Millisecond)
 		}
 		switch {
-		case m == cutWhole && i == 1, m == cutStream && i == tokens/2:
+		case f == cutWhole && i == 1, f == cutStream && i == tokens/2:
 			panic(http.ErrAbortHandler)
-		case m == cutEvent && i == 3:
+		case f == cutEvent && i == 3:
 			a.say(event[:40])
 			panic(http.ErrAbortHandler)
-		case m == unfinished && i == 5:
+		case f == unfinished && i == 5:
 			return false
 		}
 		a.say(text)

@@ -17,7 +17,7 @@ var update = flag.Bool("update", false, "write the tables of docs/adapters.md")
 
 // page contains the tables, after this line.
 const (
-	page = "../../../docs/adapters.md"
+	page = "../../../../docs/adapters.md"
 	mark = " ./ways -update -->\n"
 )
 

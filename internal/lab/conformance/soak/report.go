@@ -1,11 +1,8 @@
 package main
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -20,7 +17,7 @@ type report struct {
 	ways          []*way
 	direct        *way
 	stats         []endpick.Stats // of the ways
-	had           [moods]int64
+	did           [faults]int64
 	errs          []error // violations
 }
 
@@ -28,36 +25,38 @@ type report struct {
 // short time.
 const small = 4 << 20
 
-// judge collects the violations.
-func (r *report) judge(w *world) {
+func (r *report) broken(err error) { r.errs = append(r.errs, err) }
+
+// examine collects the violations.
+func (r *report) examine(w *rig) {
 	r.ways, r.direct = w.ways, w.direct
-	for m := range w.had {
-		r.had[m] = w.had[m].Load()
+	for f := range w.did {
+		r.did[f] = w.did[f].Load()
 	}
 	for _, one := range r.ways {
 		r.stats = append(r.stats, one.router.Stats())
 		if err := account(one.router); err != nil {
-			r.errs = append(r.errs, fmt.Errorf("%s: %w", one.name, err))
+			r.broken(fmt.Errorf("%s: %w", one.name, err))
 		}
 	}
 	for _, one := range append(r.ways[:len(r.ways):len(r.ways)], r.direct) {
 		t := &one.tally
 		if n := t.fates[lost].Load() + t.fates[puzzled].Load(); n > 0 {
-			r.errs = append(r.errs, fmt.Errorf("%s: %d requests were lost or are not whole", one.name, n))
+			r.broken(fmt.Errorf("%s: %d requests were lost or are not whole", one.name, n))
 		}
 		for _, what := range t.wrong {
-			r.errs = append(r.errs, fmt.Errorf("%s", what))
+			r.broken(fmt.Errorf("%s", what))
 		}
 	}
-	r.judgeHeld()
+	r.examineHeld()
 }
 
-func (r *report) judgeHeld() {
+func (r *report) examineHeld() {
 	if r.after.heap > r.before.heap+max(r.before.heap/10, small) {
-		r.errs = append(r.errs, fmt.Errorf("the heap has grown from %s to %s", megabytes(r.before.heap), megabytes(r.after.heap)))
+		r.broken(fmt.Errorf("the heap has grown from %s to %s", megabytes(r.before.heap), megabytes(r.after.heap)))
 	}
 	if r.after.goroutines > r.before.goroutines {
-		r.errs = append(r.errs, fmt.Errorf("there were %d goroutines, and are %d", r.before.goroutines, r.after.goroutines))
+		r.broken(fmt.Errorf("there were %d goroutines, and are %d", r.before.goroutines, r.after.goroutines))
 	}
 }
 
@@ -91,11 +90,11 @@ func (r *report) tables(w io.Writer) {
 	for _, name := range fateNames {
 		fmt.Fprintf(w, " %s |", name)
 	}
-	fmt.Fprint(w, " streams at a time | decision, p50 / p99 / p99.9 | there and back | leases |\n|---|---|")
+	fmt.Fprint(w, " streams at a time | decision, p50 / p99 / p99.9 | leases |\n|---|---|")
 	for range fateNames {
 		fmt.Fprint(w, "---|")
 	}
-	fmt.Fprintln(w, "---|---|---|---|")
+	fmt.Fprintln(w, "---|---|---|")
 	for i, one := range append(r.ways[:len(r.ways):len(r.ways)], r.direct) {
 		t := &one.tally
 		var all int64
@@ -110,27 +109,11 @@ func (r *report) tables(w io.Writer) {
 		if i < len(r.stats) {
 			opened = fmt.Sprint(r.stats[i].Routed)
 		}
-		fmt.Fprintf(w, " %d | %v | %v | %s |\n", t.most.Load(), &t.decision, &t.path, opened)
+		fmt.Fprintf(w, " %d | %v | %s |\n", t.most.Load(), &t.decision, opened)
 	}
 	fmt.Fprint(w, "\n| what a server did | attempts |\n|---|---|\n")
-	for m, n := range r.had {
-		fmt.Fprintf(w, "| %s | %d |\n", about[m].name, n)
+	for f, n := range r.did {
+		fmt.Fprintf(w, "| %s | %d |\n", about[f].name, n)
 	}
-	fmt.Fprint(w, "\n| requests that failed at each attempt | how many |\n|---|---|\n")
-	causes := map[string]int{}
-	for _, one := range r.ways {
-		for cause, n := range one.tally.causes {
-			causes[cause] += n
-		}
-	}
-	names := slices.SortedFunc(maps.Keys(causes), func(a, b string) int { return cmp.Or(causes[b]-causes[a], cmp.Compare(a, b)) })
-	rest := 0
-	for i, cause := range names {
-		if i < 12 {
-			fmt.Fprintf(w, "| %s | %d |\n", cause, causes[cause])
-		} else {
-			rest += causes[cause]
-		}
-	}
-	fmt.Fprintf(w, "| in %d other ways | %d |\n\n", max(len(names)-12, 0), rest)
+	fmt.Fprintln(w)
 }

@@ -1,7 +1,11 @@
-package main
+// Package adapters opens what contains endpick beside the standard library's reverse
+// proxy, each in this process and in front of servers: Caddy, a proxy that asks the
+// endpoint picker, and a gateway that sends requests itself.
+package adapters
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -10,17 +14,15 @@ import (
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/suite"
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
 
-// throughCaddy is Caddy with endpick's transport. A process can only have one.
-func throughCaddy() suite.Way {
-	return suite.Way{Name: "Caddy", About: "`reverse_proxy` with `transport endpick`", Open: openCaddy}
-}
-
-func openCaddy(servers []string) (*suite.Front, error) {
-	dir, err := os.MkdirTemp("", "ways")
+// OpenCaddy opens Caddy with endpick's transport. A process can only have one. Its router
+// exists once a request has arrived.
+func OpenCaddy(endpoints []endpick.Endpoint) (*suite.Front, error) {
+	dir, err := os.MkdirTemp("", "endpick")
 	if err != nil {
 		return nil, err
 	}
@@ -28,8 +30,12 @@ func openCaddy(servers []string) (*suite.Front, error) {
 	var lines strings.Builder
 	lines.WriteString("{\n\tadmin off\n\tpersist_config off\n\tgrace_period 10s\n\tlog {\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/" + socket +
 		"\n\treverse_proxy {\n\tdynamic endpick\n\ttransport endpick {\n")
-	for _, address := range servers {
-		lines.WriteString("\tendpoint " + address + " {\n\tmodels " + suite.Model + "\n}\n")
+	for _, e := range endpoints {
+		fmt.Fprintf(&lines, "\tendpoint %s {\n\tmodels %s\n", e.Address, suite.Model)
+		if e.ID != "" {
+			fmt.Fprintf(&lines, "\tid %s\n", e.ID)
+		}
+		lines.WriteString("}\n")
 	}
 	lines.WriteString("}\n}\n}\n")
 	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(lines.String()), nil)
@@ -41,13 +47,7 @@ func openCaddy(servers []string) (*suite.Front, error) {
 	}
 	return &suite.Front{
 		Network: "unix", Address: socket,
-		Leases: func() int {
-			router := endpickcaddy.Router("default")
-			if router == nil { // no request has arrived yet
-				return 0
-			}
-			return int(router.Stats().OpenLeases)
-		},
-		Close: func() error { return errors.Join(caddy.Stop(), os.RemoveAll(dir)) },
+		Router: func() *endpick.Router { return endpickcaddy.Router("default") },
+		Close:  func() error { return errors.Join(caddy.Stop(), os.RemoveAll(dir)) },
 	}, nil
 }
