@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables of docs/faults.md")
 
 // page contains the tables, after this line.
 const (
-	page = "../../docs/faults.md"
+	page = "../../../docs/faults.md"
 	mark = "<!-- go test ./internal/lab/faults -update -->\n"
 )
 

@@ -50,9 +50,6 @@ type Config struct {
 	// Window is the length of the windows over which imbalance is measured. 0 is
 	// 10 s, as in LMetric (figure 10).
 	Window time.Duration
-	// Pooled measures what one cache as large as those of all servers would have found,
-	// given the same requests at the same times: [Report.PooledHitRatio].
-	Pooled bool
 	// PromptsOnly hides from the routers what responses append to prompts, which engines
 	// cache anyway.
 	PromptsOnly bool

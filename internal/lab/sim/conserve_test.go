@@ -58,12 +58,8 @@ func TestConservation(t *testing.T) {
 			Turns:        rapid.IntRange(0, 3).Draw(t, "turns"),
 			Requests:     rapid.IntRange(1, 60).Draw(t, "requests"),
 		}
-		if rapid.Bool().Draw(t, "open") {
-			c.Arrivals = ConstantRate(rapid.Float64Range(1, 200).Draw(t, "rate"))
-			c.Arrivals.CV = rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "cv")
-		} else {
-			c.Think = time.Duration(rapid.IntRange(0, 1000).Draw(t, "think")) * time.Millisecond
-		}
+		c.Arrivals = ConstantRate(rapid.Float64Range(1, 200).Draw(t, "rate"))
+		c.Arrivals.CV = rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "cv")
 		n := rapid.IntRange(1, 5).Draw(t, "servers")
 		var fleet []Server
 		for i := range n {

@@ -92,9 +92,9 @@ func (r *run) armChange() {
 	}
 }
 
-// notice is a change that the simulator adds after a Crash: the routers remove
+// noticed is a change that the simulator adds after a Crash: the routers remove
 // the server.
-const notice = Slow + 1
+const noticed = Slow + 1
 
 // change applies the next change of the fleet.
 func (r *run) change() {
@@ -109,13 +109,13 @@ func (r *run) change() {
 		}
 		s.up = false
 		if ch.Unnoticed > 0 {
-			r.later(Change{At: r.now + ch.Unnoticed, Endpoint: ch.Endpoint, Kind: notice})
+			r.later(Change{At: r.now + ch.Unnoticed, Endpoint: ch.Endpoint, Kind: noticed})
 		} else {
 			r.eachRouter(func(router *endpick.Router) { router.Remove(ch.Endpoint) })
 		}
 		r.events = s.engine.Reset(r.now, r.events[:0])
 		r.handle(i)
-	case notice:
+	case noticed:
 		if !s.up {
 			r.eachRouter(func(router *endpick.Router) { router.Remove(ch.Endpoint) })
 		}

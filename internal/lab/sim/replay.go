@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // Deployment is one server with its data-parallel ranks, as a recording saw it.
@@ -61,7 +60,7 @@ func Replay(records []Record, d Deployment) ([]Record, error) {
 			request := source.Take()
 			if len(request.Blocks) == 0 {
 				// Unique contents, which it finds again after a preemption.
-				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, splitmix.Mix(uint64(request.Handle)))
+				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, engine.Mix(uint64(request.Handle)))
 			}
 			rank := ranks[arrived%len(ranks)]
 			arrived++

@@ -31,9 +31,6 @@ type Report struct {
 	ThroughputRPS  float64 `json:"throughput_rps"`   // requests completed over Seconds
 	OutputTPS      float64 `json:"output_tps"`       // output tokens of completed requests over Seconds
 	PrefixHitRatio float64 `json:"prefix_hit_ratio"` // share of prompt tokens found in a cache
-	// PooledHitRatio is the share of prompt tokens that one LRU cache as large as the
-	// fleet's would have found if nothing took time; nil without [Config.Pooled].
-	PooledHitRatio *float64 `json:"pooled_hit_ratio,omitempty"`
 	// ColdYetWarm is the share of prompts that the engine had in its cache although the
 	// router's index did not expect it: each with a threshold of four fifths of the
 	// prompt. Nil: the policy has no index.
@@ -135,11 +132,6 @@ func (r *run) finish() *Report {
 	rep.Preemptions = sum.Preemptions
 	rep.Evictions = Evictions{sum.EvictedSystem, sum.EvictedUser, sum.EvictedOther}
 	rep.PrefixHitRatio = ratio(sum.PrefixHitTokens, sum.PrefixQueryTokens)
-	if r.pool != nil {
-		t := r.pool.Totals()
-		pooled := ratio(t.PrefixHitTokens, t.PrefixQueryTokens)
-		rep.PooledHitRatio = &pooled
-	}
 	if t.indexed {
 		share := ratio(t.coldYetWarm, t.prefilled)
 		rep.ColdYetWarm = &share

@@ -18,7 +18,7 @@ var epoch = time.Unix(1_700_000_000, 0).UTC()
 const (
 	onChange = iota
 	onDelivery
-	onTold
+	onNotice
 	onArrival
 	onExpiry
 	onWindow
@@ -44,13 +44,11 @@ type run struct {
 	flights []flight // by slot
 	free    []int    // slots
 	open    int
-	turn    int // the next router
+	next    int // the router of the next request
 	events  []engine.Event
 	tally   tally
-	probes  map[int]*probe // by index of arrival
-	pool    *instant       // nil: not wanted
 	news    news
-	told    []told // by routers, ordered by due time
+	notices []notice // by routers, ordered by due time
 	err     error
 }
 
@@ -76,7 +74,6 @@ type flight struct {
 	cached   int
 	metered  int // tokens reported to the router
 	refused  outcome
-	probe    *probe          // nil: an ordinary request
 	item     queue.Item[int] // as it left the queue
 	shadow   *shadow         // nil: other routers don't know it
 }
@@ -127,7 +124,7 @@ func (r *run) loop() error {
 			r.change()
 		case onDelivery:
 			r.deliver()
-		case onTold:
+		case onNotice:
 			r.hear()
 		case onArrival:
 			r.arrive()
@@ -162,8 +159,8 @@ func (r *run) arrive() {
 	request.Arrival = r.now
 	slot := r.take()
 	f := &r.flights[slot]
-	f.request, f.server, f.router, f.probe = request, -1, r.turn, r.probes[r.tally.requests]
-	r.turn = (r.turn + 1) % len(r.routers)
+	f.request, f.server, f.router = request, -1, r.next
+	r.next = (r.next + 1) % len(r.routers)
 	r.tally.arrived(&f.request)
 	r.enqueue(slot)
 	r.armArrival()
@@ -184,9 +181,6 @@ func (r *run) dispatch(slot int) {
 			Priority: f.request.Priority, SLO: f.request.SLO,
 			Tenant: f.request.Tenant, Session: f.request.Session,
 			Exclude: f.excluded,
-		}
-		if f.probe != nil && f.attempts == 0 && len(f.excluded) == 0 {
-			request.Receipt, request.Exclude = f.probe.first(r)
 		}
 		lease, err := r.routers[f.router].Route(request)
 		switch {
@@ -210,9 +204,6 @@ func (r *run) dispatch(slot int) {
 				ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
 				Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
 			})
-			if err == nil && r.pool != nil {
-				err = r.pool.serve(r.now, &f.request)
-			}
 			if err == nil {
 				r.armEngine(f.server)
 				return
@@ -286,7 +277,6 @@ func (r *run) handle(i int) {
 			r.tellDone(f, outcome)
 			r.settle(f, f.request.InputTokens, f.request.OutputTokens)
 			r.tally.completed(f, r.now)
-			f.probe.completed(millis(r.now - f.request.Arrival))
 			r.servers[i].requests++
 			r.end(slot, completed)
 		case engine.Lost:
