@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
-	"net/http"
-	"net/http/httputil"
 	"os"
 	"sync"
 	"time"
@@ -17,8 +14,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/transport"
 )
 
 // alone is the row of a single server with which a fleet is compared.
@@ -88,65 +83,33 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 
 // measure puts a gateway in front of the servers, plays the conversations and shuts
 // everything down. It calls step after each request.
-func measure(ctx context.Context, o *options, policy string, conversations []traffic.Conversation, step func()) (samples []traffic.Sample, err error) {
-	if policy == alone {
-		return play(ctx, o, o.single, conversations, step)
-	}
-	config, err := preset.ByName(policy)
-	if err != nil {
-		return nil, err
-	}
-	config.Seed = o.Seed
-	for _, url := range o.backends {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: url})
-	}
+func measure(ctx context.Context, o *options, policy string, conversations []traffic.Conversation, step func()) ([]traffic.Sample, error) {
 	if len(o.backends) == 0 {
-		var fleet *traffic.Fleet
-		if fleet, err = startFleet(o); err != nil {
+		open := func(f *traffic.Fleet) (*traffic.Front, error) {
+			front, err := traffic.Proxy(policy, o.Seed, f.Endpoints())
+			if err == nil {
+				front.Client.SLO, front.Client.API = o.slo, traffic.APIs[o.api]
+			}
+			return front, err
+		}
+		return traffic.PlayBehind(ctx, o.endpoints, o.kvTokens, open, conversations, step)
+	}
+	client := traffic.NewClient(o.single)
+	if policy != alone {
+		var endpoints []endpick.Endpoint
+		for _, url := range o.backends {
+			endpoints = append(endpoints, endpick.Endpoint{Address: url})
+		}
+		front, err := traffic.Proxy(policy, o.Seed, endpoints)
+		if err != nil {
 			return nil, err
 		}
-		defer func() { err = errors.Join(err, fleet.Close()) }()
-		config.Endpoints = fleet.Endpoints()
+		defer func() { _ = front.Stop() }() // what was measured counts
+		client = front.Client
 	}
-	router, err := endpick.New(config)
-	if err != nil {
-		return nil, err
-	}
-	routed, err := transport.New(transport.Config{Router: router})
-	if err != nil {
-		return nil, err
-	}
-	defer routed.CloseIdleConnections()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	server := &http.Server{
-		ReadHeaderTimeout: 10 * time.Second,
-		Handler:           &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler},
-	}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
-	return play(ctx, o, "http://"+l.Addr().String(), conversations, step)
-}
-
-func startFleet(o *options) (*traffic.Fleet, error) {
-	config, err := traffic.ServerConfig(o.kvTokens)
-	if err != nil {
-		return nil, err
-	}
-	return traffic.StartFleet(o.endpoints, config)
-}
-
-// play plays the conversations against a gateway or a server.
-func play(ctx context.Context, o *options, url string, conversations []traffic.Conversation, step func()) ([]traffic.Sample, error) {
-	c := traffic.NewClient(url)
-	defer c.Close()
-	c.SLO, c.API = o.slo, traffic.APIs[o.api]
-	if len(o.backends) > 0 {
-		c.Model, c.Exact = o.model, false
-	}
-	return c.Play(ctx, conversations, step), ctx.Err()
+	defer client.Close()
+	client.SLO, client.API, client.Model, client.Exact = o.slo, traffic.APIs[o.api], o.model, false
+	return client.Play(ctx, conversations, step), ctx.Err()
 }
 
 // newBar shows progress: a bar on a terminal, otherwise a line at the start. step is called

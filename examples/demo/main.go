@@ -51,13 +51,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		status, err = 1, compare(ctx, o, stdout, stderr)
 	}
-	switch {
-	case err == nil || errors.Is(err, flag.ErrHelp):
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	default:
-		fmt.Fprintf(stderr, "demo: %v\n", err)
-		return status
 	}
+	fmt.Fprintf(stderr, "demo: %v\n", err)
+	return status
 }
 
 // options are the parsed flags.
@@ -163,15 +161,12 @@ func (o *options) validate(given map[string]bool) error {
 			return fmt.Errorf("policy %q is given twice", name)
 		}
 	}
-	for _, n := range []struct {
-		flag  string
-		value int
-	}{
-		{"groups", o.Groups}, {"system-tokens", o.SystemTokens}, {"question-tokens", o.QuestionTokens}, {"output-tokens", o.OutputTokens},
-		{"turns", o.Turns}, {"endpoints", o.endpoints}, {"repeat", o.repeat},
+	for name, n := range map[string]int{
+		"groups": o.Groups, "system-tokens": o.SystemTokens, "question-tokens": o.QuestionTokens, "output-tokens": o.OutputTokens,
+		"turns": o.Turns, "endpoints": o.endpoints, "repeat": o.repeat,
 	} {
-		if n.value < 1 {
-			return fmt.Errorf("-%s %d is below 1", n.flag, n.value)
+		if n < 1 {
+			return fmt.Errorf("-%s %d is below 1", name, n)
 		}
 	}
 	for name, target := range map[string]time.Duration{"ttft": o.slo.TTFT, "tpot": o.slo.TPOT} {

@@ -124,13 +124,13 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.EqualValues(t, 2, newest[1].receipt.Number)
 	require.Empty(t, failed)
 	for n, status := range []int{500, 404, 429, 503, 200} {
-		told := &story{receipt: endpick.Receipt{Number: uint64(n)}}
+		one := &story{receipt: endpick.Receipt{Number: uint64(n)}}
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
 		s.observe(&transport.Observation{
 			Request: recording.Request{Status: map[bool]string{true: "completed", false: "failed"}[status == 200], HTTP: status}, Serving: -1,
-			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, told)),
+			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
 		})
-		require.Equal(t, status, told.end.Load().HTTP)
+		require.Equal(t, status, one.end.Load().HTTP)
 	}
 	_, failed = s.last()
 	require.Len(t, failed, 1)
@@ -272,11 +272,11 @@ func TestDebugPageOfManyServers(t *testing.T) {
 	}
 	g := gatewayOf(t, plain("random"), endpoints...)
 	for range 20 {
-		told := new(story)
-		lease, err := g.router.Route(endpick.Request{Receipt: &told.receipt})
+		one := new(story)
+		lease, err := g.router.Route(endpick.Request{Receipt: &one.receipt})
 		require.NoError(t, err)
 		lease.Done(endpick.Outcome{})
-		g.watch.stories.add(told)
+		g.watch.stories.add(one)
 	}
 	w := httptest.NewRecorder()
 	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))

@@ -188,7 +188,7 @@ func (g *gateway) follow(s *settings) error {
 	if err := g.tokenize(s); err != nil {
 		return err
 	}
-	if err := g.hearing.follow(s, g.router, g.policies.told); err != nil {
+	if err := g.hearing.follow(s, g.router, g.policies.precise); err != nil {
 		return err
 	}
 	if t := s.TLS; t != nil {

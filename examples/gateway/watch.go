@@ -86,19 +86,19 @@ func (l latency) Error() float64 {
 }
 
 // attainment counts how often latency targets were met; see transport.Observation.Target.
-type attainment struct{ TTFT, TPOT kept }
+type attainment struct{ TTFT, TPOT targets }
 
-type kept struct{ Asked, Met int }
+type targets struct{ Asked, Met int }
 
 // Share is met/asked; NaN if none was asked for.
-func (k kept) Share() float64 { return float64(k.Met) / float64(k.Asked) }
+func (t targets) Share() float64 { return float64(t.Met) / float64(t.Asked) }
 
-func (k *kept) count(asked, met bool) {
+func (t *targets) count(asked, met bool) {
 	if asked {
-		k.Asked++
+		t.Asked++
 	}
 	if met {
-		k.Met++
+		t.Met++
 	}
 }
 

@@ -29,11 +29,7 @@ func (r *Report) Markdown() string {
 		if names[row] == nil {
 			rows = append(rows, row)
 		}
-		name := s.Name
-		if s.About != "" {
-			name += " (" + s.About + ")"
-		}
-		names[row] = append(names[row], name)
+		names[row] = append(names[row], s.Name)
 	}
 	for _, row := range rows {
 		fmt.Fprintf(&b, "| %s |%s\n", strings.Join(names[row], "; "), row)

@@ -11,13 +11,8 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/transport/health"
 )
-
-func TestCheapConforms(t *testing.T) {
-	scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheap{} })
-}
 
 func TestSend(t *testing.T) {
 	config := preset.LMetric()

@@ -1,4 +1,6 @@
-package main
+// Package scorer is a scorer of one's own, to be copied: Cheap, and the test that it keeps what a
+// router expects of scorers.
+package scorer
 
 import "github.com/endpick/endpick"
 

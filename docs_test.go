@@ -1,4 +1,4 @@
-package main
+package endpick_test
 
 import (
 	"go/ast"
@@ -16,7 +16,20 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-const root = "../.."
+// walk visits all files, but not those of git and of the tools that CI installs.
+func walk(t *testing.T, visit func(path string)) {
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && len(path) > 1 && strings.HasPrefix(d.Name(), "."):
+			return filepath.SkipDir
+		case !d.IsDir():
+			visit(path)
+		}
+		return nil
+	}))
+}
 
 // functions returns the functions in a file, methods as Type.name.
 func functions(t *testing.T, file string) (names []string) {
@@ -48,17 +61,16 @@ func functions(t *testing.T, file string) (names []string) {
 // TestDesign compares docs/design.md with the code: the tests it names exist, and
 // the functions on a request's path are where it says.
 func TestDesign(t *testing.T) {
-	text, err := os.ReadFile(root + "/docs/design.md")
+	text, err := os.ReadFile("docs/design.md")
 	require.NoError(t, err)
 	tests := map[string]bool{}
-	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, "_test.go") {
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, "_test.go") {
 			for _, name := range functions(t, path) {
 				tests[name] = true
 			}
 		}
-		return err
-	}))
+	})
 	named := regexp.MustCompile("`((?:Test|Fuzz)[A-Za-z]+)`").FindAllSubmatch(text, -1)
 	require.Greater(t, len(named), 30)
 	for _, m := range named {
@@ -67,7 +79,7 @@ func TestDesign(t *testing.T) {
 	steps := regexp.MustCompile("`([A-Za-z]+\\.[A-Za-z]+)` \\(`([a-z/]+\\.go)`\\)").FindAllSubmatch(text, -1)
 	require.Len(t, steps, 11)
 	for _, m := range steps {
-		assert.Contains(t, functions(t, filepath.Join(root, string(m[2]))), string(m[1]))
+		assert.Contains(t, functions(t, string(m[2])), string(m[1]))
 	}
 }
 
@@ -109,14 +121,13 @@ func headings(t *testing.T, file string) (all []string) {
 // compiled Go file.
 func TestGo(t *testing.T) {
 	var sources strings.Builder
-	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && strings.HasSuffix(path, ".go") {
+	walk(t, func(path string) {
+		if strings.HasSuffix(path, ".go") {
 			text, err := os.ReadFile(path)
 			require.NoError(t, err)
 			sources.WriteString(flush(string(text)))
 		}
-		return err
-	}))
+	})
 	blocks := 0
 	for _, file := range documents(t) {
 		text, err := os.ReadFile(file)
@@ -141,54 +152,53 @@ func flush(text string) string {
 
 // documents returns the top-level pages such as README, and those in docs.
 func documents(t *testing.T) []string {
-	pages, err := filepath.Glob(root + "/docs/*.md")
+	pages, err := filepath.Glob("docs/*.md")
 	require.NoError(t, err)
-	top, err := filepath.Glob(root + "/*.md")
+	top, err := filepath.Glob("*.md")
 	require.NoError(t, err)
 	return append(pages, top...)
 }
 
 // TestLimits requires the settings that SECURITY.md names to exist.
 func TestLimits(t *testing.T) {
-	text, err := os.ReadFile(root + "/SECURITY.md")
+	text, err := os.ReadFile("SECURITY.md")
 	require.NoError(t, err)
-	packages := map[string][]string{"endpick": {root}} // directories with that package name
-	require.NoError(t, filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() {
-			packages[d.Name()] = append(packages[d.Name()], path)
+	packages := map[string][]string{} // files, by the name of their directory
+	walk(t, func(path string) {
+		name := filepath.Base(filepath.Dir(path))
+		if name == "." {
+			name = "endpick"
 		}
-		return err
-	}))
+		if strings.HasSuffix(path, ".go") {
+			packages[name] = append(packages[name], path)
+		}
+	})
 	fields := regexp.MustCompile("`([a-z]+)\\.([A-Z][A-Za-z]+)\\.([A-Z][A-Za-z]+)`").FindAllSubmatch(text, -1)
 	require.Greater(t, len(fields), 15)
 	for _, m := range fields {
-		assert.True(t, slices.ContainsFunc(packages[string(m[1])], func(dir string) bool {
-			return hasField(t, dir, string(m[2]), string(m[3]))
+		assert.True(t, slices.ContainsFunc(packages[string(m[1])], func(file string) bool {
+			return hasField(t, file, string(m[2]), string(m[3]))
 		}), "%s", m[0])
 	}
 }
 
-// hasField reports whether a package has a struct with this field.
-func hasField(t *testing.T, dir, name, field string) (found bool) {
-	files, err := filepath.Glob(dir + "/*.go")
+// hasField reports whether a file has a struct with this field.
+func hasField(t *testing.T, file, name, field string) (found bool) {
+	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 	require.NoError(t, err)
-	for _, file := range files {
-		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		ast.Inspect(f, func(n ast.Node) bool {
-			spec, ok := n.(*ast.TypeSpec)
-			if !ok || spec.Name.Name != name {
-				return true
-			}
-			if s, ok := spec.Type.(*ast.StructType); ok {
-				for _, group := range s.Fields.List {
-					for _, id := range group.Names {
-						found = found || id.Name == field
-					}
+	ast.Inspect(f, func(n ast.Node) bool {
+		spec, ok := n.(*ast.TypeSpec)
+		if !ok || spec.Name.Name != name {
+			return true
+		}
+		if s, ok := spec.Type.(*ast.StructType); ok {
+			for _, group := range s.Fields.List {
+				for _, id := range group.Names {
+					found = found || id.Name == field
 				}
 			}
-			return false
-		})
-	}
+		}
+		return false
+	})
 	return found
 }
