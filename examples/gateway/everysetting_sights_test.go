@@ -265,7 +265,7 @@ func (w *world) blocks() string {
 	return fmt.Sprint(w.records()[0].Blocks)
 }
 
-// shares sees how the gateway shares with others; examples/replicas tests what that does.
+// shares sees how the gateway shares with others; internal/lab/conformance/replicas tests what that does.
 func shares(see func(replica.Config) any) func(*world) string {
 	return func(w *world) string {
 		s := w.settings()
