@@ -49,9 +49,6 @@ func (r *run) deliver() {
 	} else {
 		r.timers.set(onDelivery, 0, false)
 	}
-	if r.gates != nil {
-		r.release()
-	}
 }
 
 // meter reports streamed tokens to the routers.
@@ -140,9 +137,6 @@ func (r *run) change() {
 		r.eachRouter(func(router *endpick.Router) { router.Resume(ch.Endpoint) })
 	}
 	r.armChange()
-	if r.gates != nil {
-		r.release()
-	}
 }
 
 // later schedules a change.
@@ -179,3 +173,5 @@ func (r *run) totals() (sum engine.Totals) {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (r *run) clock() time.Time { return epoch.Add(r.now) }

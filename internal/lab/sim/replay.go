@@ -103,11 +103,11 @@ type Agreement struct {
 	Pearson   float64 `json:"pearson"`    // correlation over requests; 0 if one side does not vary
 }
 
-// Judge compares records with [Replay]'s. Requests of one token have no ITL.
+// Assess compares records with [Replay]'s. Requests of one token have no ITL.
 // The error names the first record without times.
-func Judge(observed, simulated []Record) (Fidelity, error) {
+func Assess(observed, simulated []Record) (Fidelity, error) {
 	if len(observed) != len(simulated) || len(observed) == 0 {
-		return Fidelity{}, &ConfigError{"Judge", fmt.Sprintf("has %d records observed and %d simulated", len(observed), len(simulated))}
+		return Fidelity{}, &ConfigError{"Assess", fmt.Sprintf("has %d records observed and %d simulated", len(observed), len(simulated))}
 	}
 	var seen, made [3][]float64
 	for i := range observed {

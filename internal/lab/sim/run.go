@@ -7,7 +7,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/slo/queue"
 )
 
 // epoch is the wall time at which every run begins.
@@ -20,7 +19,6 @@ const (
 	onDelivery
 	onNotice
 	onArrival
-	onExpiry
 	onWindow
 	onReport
 	onMeter
@@ -35,7 +33,6 @@ type run struct {
 	source  Source
 	routers []*endpick.Router
 	watches []*watch // one for each router; nil: reports have an interval
-	gates   []*gate  // one for each router; nil: no queue
 	servers []server
 	byID    map[string]int
 	changes []Change // sorted, in the future
@@ -74,8 +71,7 @@ type flight struct {
 	cached   int
 	metered  int // tokens reported to the router
 	refused  outcome
-	item     queue.Item[int] // as it left the queue
-	shadow   *shadow         // nil: other routers don't know it
+	shadow   *shadow // nil: other routers don't know it
 }
 
 // batch is the reports of all engines, for all routers, at one time.
@@ -103,7 +99,7 @@ func Run(cfg Config) (*Report, error) {
 	return r.finish(), nil
 }
 
-// loop handles events until no request is left or the horizon is reached.
+// loop handles events until no request is left.
 func (r *run) loop() error {
 	for {
 		_, more := r.source.Next()
@@ -111,8 +107,7 @@ func (r *run) loop() error {
 			return r.err
 		}
 		owner, at, ok := r.timers.first()
-		if !ok || r.cfg.Horizon > 0 && at > r.cfg.Horizon {
-			r.now = max(r.now, r.cfg.Horizon)
+		if !ok {
 			return nil
 		}
 		if at > engine.MaxTime/2 {
@@ -128,8 +123,6 @@ func (r *run) loop() error {
 			r.hear()
 		case onArrival:
 			r.arrive()
-		case onExpiry:
-			r.expire()
 		case onWindow:
 			r.window()
 		case onReport:
@@ -162,7 +155,7 @@ func (r *run) arrive() {
 	f.request, f.server, f.router = request, -1, r.next
 	r.next = (r.next + 1) % len(r.routers)
 	r.tally.arrived(&f.request)
-	r.enqueue(slot)
+	r.dispatch(slot)
 	r.armArrival()
 }
 
@@ -189,7 +182,6 @@ func (r *run) dispatch(slot int) {
 			r.end(slot, f.refused) // why the endpoints that were tried did not accept it
 			return
 		case errors.Is(err, endpick.ErrRejected):
-			r.settle(f, 0, 0)
 			r.end(slot, rejected)
 			return
 		default:
@@ -244,9 +236,6 @@ func (r *run) retry(f *flight) {
 func (r *run) advance(i int) {
 	r.events = r.servers[i].engine.Advance(r.now, r.events[:0])
 	r.handle(i)
-	if len(r.events) > 0 && r.gates != nil {
-		r.release()
-	}
 }
 
 func (r *run) handle(i int) {
@@ -275,7 +264,6 @@ func (r *run) handle(i int) {
 			}
 			f.lease.Done(outcome)
 			r.tellDone(f, outcome)
-			r.settle(f, f.request.InputTokens, f.request.OutputTokens)
 			r.tally.completed(f, r.now)
 			r.servers[i].requests++
 			r.end(slot, completed)

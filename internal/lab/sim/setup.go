@@ -53,13 +53,6 @@ func newRun(cfg Config) (*run, error) {
 			r.watches = append(r.watches, newWatch(router, len(r.servers), rc.ReportMaxAge))
 		}
 		r.subscribe(router, rc.Policy.Matcher)
-		if cfg.Queue != nil {
-			g, err := r.newGate(cfg.Queue)
-			if err != nil {
-				return nil, err
-			}
-			r.gates = append(r.gates, g)
-		}
 	}
 	var err error
 	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {

@@ -109,9 +109,6 @@ func (r *run) hear() {
 	} else {
 		r.timers.set(onNotice, 0, false)
 	}
-	if r.gates != nil {
-		r.release()
-	}
 }
 
 // mirror applies a message at every other router.

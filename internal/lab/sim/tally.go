@@ -30,9 +30,6 @@ type tally struct {
 	classes map[string]*Class
 
 	input, output moments
-
-	queue     QueueReport
-	queueWait []float64
 }
 
 // tenantTally counts one tenant's requests.

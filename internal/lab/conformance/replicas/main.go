@@ -2,9 +2,9 @@
 // what transport/replica shares between them, over a NATS server in this
 // process:
 //
-//	go run ./examples/replicas
+//	simulate replicas
 //
-// It takes two minutes. It is a module of its own, because the server is large;
+// It takes two minutes;
 // docs/replicas.md explains its output.
 package main
 

@@ -53,7 +53,7 @@ func (l *lines) String() string {
 func build(t *testing.T) (path string) {
 	path = filepath.Join(t.TempDir(), "gateway")
 	c := exec.CommandContext(t.Context(), "go", "build", "-o", path, "./gateway")
-	c.Dir = ".."
+	c.Dir = "../../../../examples"
 	out, err := c.CombinedOutput()
 	require.NoError(t, err, string(out))
 	return path
