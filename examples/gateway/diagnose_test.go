@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // played is a fleet behind a gateway that records a script's requests.
@@ -116,7 +116,7 @@ func asMessages(pairs ...string) (all []traffic.Message) {
 func prose(seed, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
-		x := splitmix.Mix(uint64(seed)<<32 + uint64(i))
+		x := engine.Mix(uint64(seed)<<32 + uint64(i))
 		fmt.Fprintf(&b, "%c%c%c%c%c ", 'a'+x%26, 'a'+x>>8%26, 'a'+x>>16%26, 'a'+x>>24%26, 'a'+x>>32%26)
 	}
 	return b.String()[:n]
@@ -158,11 +158,24 @@ func converse(change func(i int, messages []traffic.Message) []traffic.Message, 
 	}
 }
 
-func diagnosed(t *testing.T, args ...string) jsonReport {
+// report is what diagnose -json prints.
+type report struct {
+	CachedTokens int `json:"cached_tokens"`
+	LostTokens   int `json:"lost_tokens"`
+	Cost         float64
+	Findings     []struct {
+		Cause                 string
+		Message, Tool, Offset *int
+		Tokens                int
+		Cost                  float64
+	}
+}
+
+func diagnosed(t *testing.T, args ...string) report {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, 0, run(t.Context(), append([]string{"diagnose", "-json", "-price", "1.25"}, args...), &stdout, &stderr), stderr.String())
-	var r jsonReport
+	var r report
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
 	return r
 }

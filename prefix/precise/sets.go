@@ -3,7 +3,7 @@ package precise
 import (
 	"slices"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // member says how one feed holds a block: the feed's number in the upper bits, and a
@@ -73,10 +73,10 @@ func (s *sets) change(number, feed, mask uint32) uint32 {
 	}
 	sum := s.all[number].sum
 	if old != 0 {
-		sum -= splitmix.Mix(uint64(memberOf(feed, old)))
+		sum -= blockhash.Mix(uint64(memberOf(feed, old)))
 	}
 	if mask != 0 {
-		sum += splitmix.Mix(uint64(memberOf(feed, mask)))
+		sum += blockhash.Mix(uint64(memberOf(feed, mask)))
 	}
 	next, ok := s.sums[sum]
 	if !ok {
