@@ -33,11 +33,11 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
-	kept := make(map[string]string, len(in.Header))
+	header := make(map[string]string, len(in.Header))
 	for k := range in.Header {
-		kept[k] = in.Header.Get(k)
+		header[k] = in.Header.Get(k)
 	}
-	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, kept) // including targets, sessions and priorities
+	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, header) // including targets, sessions and priorities
 	req := chat.ToBifrostChatRequest(ctx)
 	req.Provider, req.Model = schemas.VLLM, chat.Model
 	if chat.IsStreamingRequested() {

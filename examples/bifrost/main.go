@@ -1,16 +1,9 @@
-// Bifrost is a small gateway over Bifrost's core in which endpick chooses the servers, and
-// a comparison with Bifrost's own choice, which is random.
+// Bifrost is a small gateway over Bifrost's core in which endpick chooses the servers.
 //
-//	go run .                                           compares, in two minutes
-//	go run . -listen :8080 http://a:8000 http://b:8000  is the gateway, in front of these servers
+//	GOWORK=off go run . -listen :8080 http://a:8000 http://b:8000
 //
-// The comparison starts simulated vLLM servers, puts Bifrost in front of them with each
-// way of choosing, and plays the same conversations through it over real HTTP and SSE;
-// then through the library's own transport, without Bifrost. Under load, two equal runs
-// differ by two points in what is cached, so both are played again in step, pair by pair.
-// It exits with 0 if no request failed, no lease is left, endpick's median TTFT is at most
-// a quarter of random's, and as much of the prompts was cached in step as without Bifrost,
-// to within a point.
+// What a program that embeds Bifrost copies is the [Adapter], with everything but main.go and
+// gateway.go; start shows how the two are put together.
 package main
 
 import (
@@ -28,8 +21,6 @@ import (
 	"github.com/maximhq/bifrost/core/schemas"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/examples/bifrost/adapter"
-	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 )
@@ -37,32 +28,21 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
-	w := traffic.Workload{
-		Groups: 16, SystemTokens: 3000, QuestionTokens: 80, OutputTokens: 48, Turns: 3, Think: 400 * time.Millisecond, Seed: 1,
-	}
-	flag.DurationVar(&w.Duration, "duration", 20*time.Second, "how long conversations start, for each way of choosing")
-	flag.Float64Var(&w.Rate, "rate", 16, "mean `requests` per second")
-	policy := flag.String("policy", "marginal-delay", "endpick's policy")
-	listen := flag.String("listen", "", "the `address` of the gateway; empty: compare")
-	pairs := flag.Int("pairs", 5, "how many times both are played in step")
+	listen := flag.String("listen", ":8080", "the `address` of the gateway")
 	flag.Parse()
-	run := func() error { return compare(ctx, &w, *policy, *pairs, os.Stdout, os.Stderr) }
-	if *listen != "" {
-		run = func() error { return serve(ctx, *listen, *policy, flag.Args()) }
-	}
-	if err := run(); err != nil {
+	if err := serve(ctx, *listen, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "bifrost:", err)
 		os.Exit(1)
 	}
 }
 
 // serve is the gateway.
-func serve(ctx context.Context, listen, policy string, servers []string) error {
-	var endpoints []endpick.Endpoint
+func serve(ctx context.Context, listen string, servers []string) error {
+	config := preset.Default()
 	for _, address := range servers {
-		endpoints = append(endpoints, endpick.Endpoint{Address: address})
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: address})
 	}
-	b, _, err := start(ctx, policy, endpoints)
+	b, err := start(ctx, config)
 	if err != nil {
 		return err
 	}
@@ -79,35 +59,21 @@ func serve(ctx context.Context, listen, policy string, servers []string) error {
 	return nil
 }
 
-// seed is the seed of everything random, so that comparisons use the same numbers.
-const seed = 1
-
-// random is Bifrost's own choice, not a policy of endpick.
-const random = "random"
-
-// start starts a Bifrost in front of these servers.
-func start(ctx context.Context, policy string, endpoints []endpick.Endpoint) (*bifrost.Bifrost, *endpick.Router, error) {
-	name := policy
-	if policy == random {
-		name = "round-robin" // the router then only lists the servers
-	}
-	config, err := preset.ByName(name)
+// start starts a Bifrost in which endpick chooses the servers. Plugins of the program's own come
+// before the adapter.
+func start(ctx context.Context, config endpick.Config, plugins ...schemas.LLMPlugin) (*bifrost.Bifrost, error) {
+	router, err := endpick.New(config) // a preset, with an endpoint for each server
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	config.Endpoints, config.Seed = endpoints, seed
-	router, err := endpick.New(config)
+	a, err := NewAdapter(AdapterConfig{Config: transport.Config{Router: router}})
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	c := schemas.BifrostConfig{Account: &adapter.Account{Router: router}, Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 100}
-	if policy != random {
-		a, err := adapter.New(adapter.Config{Config: transport.Config{Router: router}})
-		if err != nil {
-			return nil, nil, err
-		}
-		c.KeySelector, c.LLMPlugins = a.SelectKey, []schemas.LLMPlugin{a}
-	}
-	b, err := bifrost.Init(ctx, c)
-	return b, router, err
+	return bifrost.Init(ctx, schemas.BifrostConfig{
+		Account:     &Account{Router: router}, // with a key for each endpoint, as they come and go
+		KeySelector: a.SelectKey,
+		LLMPlugins:  append(plugins, a), // the adapter comes last
+		Logger:      bifrost.NewNoOpLogger(),
+	})
 }

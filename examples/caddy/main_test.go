@@ -1,52 +1,91 @@
 package main
 
 import (
-	"bytes"
-	"io"
+	"context"
+	"flag"
+	"fmt"
+	"math"
+	"net"
+	"net/http"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
+	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick/internal/lab/traffic"
+	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
 
-// A short comparison has a row for each contender, and no request fails. Which one
-// is faster takes a quieter machine to say.
-func TestCompare(t *testing.T) {
-	w := traffic.Workload{
-		Duration: 400 * time.Millisecond, Rate: 30, Groups: 4, SystemTokens: 1000, QuestionTokens: 40, OutputTokens: 8, Turns: 2,
-		Think: 20 * time.Millisecond, Seed: 1,
+var (
+	duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestCaddy, for each way of balancing")
+	pairs    = flag.Int("pairs", 1, "how many times Caddy and the library alone are compared in step")
+)
+
+// In Caddy all requests are served, and as many prompts are in the caches as with the library's own
+// transport. With the flags, go test -v prints a comparison with Caddy's own load balancers that
+// takes two minutes, in which endpick's median TTFT is at most a quarter of each of the others':
+//
+//	GOWORK=off go test -v -run TestCaddy . -duration 20s -pairs 4
+func TestCaddy(t *testing.T) {
+	dir := t.TempDir()
+	sockets := 0 // Caddy removes its sockets some time after it has stopped, so each front gets its own
+	way := func(name, policy string) traffic.Way {
+		return traffic.Way{Name: name, Open: func(f *traffic.Fleet) (*traffic.Front, error) {
+			sockets++
+			return front(f, name, policy, filepath.Join(dir, fmt.Sprint(sockets)))
+		}}
 	}
-	var out bytes.Buffer
-	err := compare(t.Context(), &w, "marginal-delay", 1, &out, io.Discard)
-	if err != nil {
-		assert.NotContains(t, err.Error(), "failed")
+	ways := []traffic.Way{
+		way("random", ""), way("round_robin", ""), way("least_conn", ""), way("endpick", "marginal-delay"),
+		{Name: "endpick, no Caddy", Open: traffic.Direct("marginal-delay")},
 	}
-	for _, name := range []string{"random", "round_robin", "least_conn", "endpick", direct} {
-		assert.Regexp(t, `(?m)^ *`+name+` +\d+ +0 `, out.String())
+	results, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), *pairs, ways,
+		way("endpick", traffic.InStepPolicy).Open, traffic.Direct(traffic.InStepPolicy))
+	require.NoError(t, err)
+	t.Log("\n" + text)
+	if *pairs > 1 { // one says little, and which one is faster takes a while to say
+		assert.LessOrEqual(t, math.Abs(hits.Typical()), 0.01)
+		for _, own := range results[:3] {
+			assert.LessOrEqual(t, results[3].TTFT.P50, own.TTFT.P50/4, own.Policy)
+		}
 	}
-	assert.Regexp(t, `in step, hits in Caddy and without it: .* of 1 pairs`, out.String())
 }
 
-func TestJudge(t *testing.T) {
-	result := func(name string, p50, hits float64) traffic.Result {
-		return traffic.Result{Policy: name, TTFT: &traffic.Percentiles{P50: p50}, PrefixHitRatio: &hits}
+// front is Caddy with a load balancer in front of the servers.
+func front(f *traffic.Fleet, name, policy, socket string) (*traffic.Front, error) {
+	lines, leases := "lb_policy "+name+"\n\tto", func() int { return 0 }
+	for _, m := range f.Members {
+		lines += " " + m.Address
 	}
-	same := &traffic.Paired{A: []float64{0.88, 0.90}, B: []float64{0.885, 0.90}}
-	good := []traffic.Result{result("random", 100, 0.3), result("least_conn", 80, 0.3), result("endpick", 20, 0.85), result(direct, 20, 0.88)}
-	require.NoError(t, judge(good, same, io.Discard))
-	require.ErrorContains(t, judge(append(good[:2:2], result("endpick", 21, 0.87), good[3]), same, io.Discard), "0.26 of another's")
-	for _, hits := range []traffic.Paired{{A: []float64{0.87, 0.88}, B: []float64{0.89, 0.882}}, {A: []float64{0.9}, B: []float64{0.88}}} {
-		require.ErrorContains(t, judge(good, &hits, io.Discard), "points apart")
+	if name == "endpick" {
+		lines = "dynamic endpick\n\ttransport endpick {\n\tpolicy " + policy + "\n\tseed 1\n"
+		for _, m := range f.Members {
+			lines += "\tendpoint " + m.Address + " {\n\t\tid " + m.ID + "\n\t}\n"
+		}
+		lines += "\t}"
+		leases = func() int {
+			if router := endpickcaddy.Router("default"); router != nil {
+				return router.Stats().OpenLeases
+			}
+			return 0
+		}
 	}
-	failed := result("random", 100, 0.3)
-	failed.Failed, failed.FirstErr = 2, io.EOF
-	require.ErrorContains(t, judge(append([]traffic.Result{failed}, good...), same, io.Discard), "random: 2 requests failed, the first: EOF")
-	require.ErrorContains(t, judge(append([]traffic.Result{{Policy: "random"}}, good...), same, io.Discard), "nothing was measured")
+	text := "{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\tlevel ERROR\n\t}\n}\n" +
+		"http:// {\n\tbind unix/" + socket + "\n\treverse_proxy {\n\t" + lines + "\n}\n}\n"
+	config, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text), nil)
+	if err != nil {
+		return nil, err
+	}
+	client := traffic.NewClient("http://front")
+	client.HTTP = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 256, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", socket)
+	}}}
+	return &traffic.Front{Client: client, Leases: leases, Stop: caddy.Stop}, caddy.Load(config, true)
 }
 
 // The Caddyfile is valid.

@@ -1,22 +1,23 @@
-// Command epp is an endpoint picker for Envoy and the gateways that speak its protocol.
-//
-//	go run ./examples/epp
-//
-// runs one for a minute, with simulated model servers behind it and a client in front
-// of it that plays Envoy's side message by message, under round-robin and under a
-// policy of the library, and compares that with package transport in place of both.
+// Command epp is an endpoint picker for Envoy and the gateways that speak its protocol, to be
+// copied; docs/extproc.md has the Envoy in front of it.
 //
 //	go run ./examples/epp -listen :9002 -endpoints servers.txt
-//
-// is a picker that serves; docs/extproc.md has the Envoy in front of it.
 package main
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log"
+	"math/big"
 	"net"
 	"os"
 	"os/signal"
@@ -24,61 +25,51 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/endpick/endpick/internal/lab/traffic"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
+
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/discover"
+	"github.com/endpick/endpick/transport/extproc"
 )
 
 // options are the parsed flags.
 type options struct {
-	traffic.Workload
 	policy    string
-	buffered  bool
-	servers   int
-	kvTokens  int // of each server
 	listen    string
-	endpoints string
-	dns       string
+	source    discover.Source
 	plaintext bool
-	pairs     int
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
+	var endpoints, dns string
 	f := flag.NewFlagSet("epp", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+preset.Usage())
-	f.DurationVar(&o.Duration, "duration", 15*time.Second, "how long conversations start, each time")
-	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second")
-	f.IntVar(&o.servers, "servers", 4, "modelled servers")
-	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
-	f.BoolVar(&o.buffered, "buffered", false, "send bodies in mode BUFFERED instead of FULL_DUPLEX_STREAMED; the first token then arrives together with the last")
-	f.IntVar(&o.pairs, "pairs", 4, "how many times picker and transport are compared in lockstep, where only routing makes a difference")
-	f.StringVar(&o.listen, "listen", "", "serve as a picker on this `address` until interrupted, instead of comparing")
-	f.StringVar(&o.endpoints, "endpoints", "", "`file` with one ip:port per line, or a list in JSON; changes are followed")
-	f.StringVar(&o.dns, "dns", "", "`name:port` whose addresses are the endpoints; changes are followed")
+	f.StringVar(&o.listen, "listen", ":9002", "serve on this `address` until interrupted")
+	f.StringVar(&endpoints, "endpoints", "", "`file` with one ip:port per line, or a list in JSON; changes are followed")
+	f.StringVar(&dns, "dns", "", "`name:port` whose addresses are the endpoints; changes are followed")
 	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the picker generates its own certificate, as gateways expect")
-	o.Groups, o.SystemTokens, o.QuestionTokens, o.OutputTokens, o.Turns, o.Think, o.Seed = 16, 3000, 80, 48, 3, 400*time.Millisecond, 1
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
 	switch {
 	case f.NArg() > 0:
 		return nil, fmt.Errorf("%q is not a flag", f.Arg(0))
-	case o.listen != "" && (o.endpoints == "") == (o.dns == ""):
-		return nil, errors.New("-listen needs -endpoints or -dns")
-	case o.pairs < 0:
-		return nil, errors.New("-pairs is not below 0")
-	case o.Duration <= 0 || o.Rate <= 0 || o.servers < 1 || o.servers > 64:
-		return nil, errors.New("-duration, -rate and -servers are above 0, -servers at most 64")
-	}
-	if o.dns != "" {
-		_, port, err := net.SplitHostPort(o.dns)
-		if err == nil {
-			_, err = strconv.ParseUint(port, 10, 16)
-		}
-		if err != nil {
+	case (endpoints == "") == (dns == ""):
+		return nil, errors.New("-endpoints or -dns says where the servers are")
+	case endpoints != "":
+		o.source = &discover.File{Path: endpoints}
+	default:
+		host, port, err := net.SplitHostPort(dns)
+		n, wrong := strconv.ParseUint(port, 10, 16)
+		if err = errors.Join(err, wrong); err != nil {
 			return nil, fmt.Errorf("-dns: %w", err)
 		}
+		o.source = &discover.DNS{Name: host, Port: int(n)}
 	}
 	_, err := preset.ByName(o.policy)
 	return o, err
@@ -87,28 +78,94 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	os.Exit(run(ctx, os.Args[1:], os.Stderr))
 }
 
 // run is the command without its process. It returns the exit status: 2 for invalid
 // arguments, 1 for failures.
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+func run(ctx context.Context, args []string, stderr io.Writer) int {
 	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
+	status := 2
+	if err == nil {
+		status, err = 1, serve(ctx, o, stderr, func(net.Addr) {})
+	}
+	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
-	case err != nil:
-		fmt.Fprintf(stderr, "epp: %v\n", err)
-		return 2
 	}
-	if o.listen != "" {
-		err = serve(ctx, o, stderr, nil)
-	} else {
-		err = compare(ctx, o, stdout)
-	}
+	fmt.Fprintf(stderr, "epp: %v\n", err)
+	return status
+}
+
+// newPicker returns a picker with a policy, and its router.
+func newPicker(config endpick.Config, warn func(error)) (*extproc.Server, *endpick.Router, error) {
+	config.Warn = warn
+	router, err := endpick.New(config)
 	if err != nil {
-		fmt.Fprintf(stderr, "epp: %v\n", err)
-		return 1
+		return nil, nil, err
 	}
-	return 0
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}, Warn: warn})
+	return server, router, err
+}
+
+// serve is the picker as a server. listening is called with its address, for tests.
+func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net.Addr)) error {
+	logger := log.New(stderr, "epp: ", log.LstdFlags)
+	warn := func(err error) { logger.Print(err) }
+	config, err := preset.ByName(o.policy)
+	if err != nil {
+		return err
+	}
+	server, router, err := newPicker(config, warn)
+	if err != nil {
+		return err
+	}
+	server.SetReady(false) // until it knows endpoints
+	watcher, err := discover.New(discover.Config{
+		Router: router, Source: o.source, OnError: warn,
+		OnChange: func(c discover.Change) {
+			logger.Printf("picking among %d endpoints", c.Endpoints)
+			server.SetReady(true)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	var secure []grpc.ServerOption
+	if !o.plaintext {
+		certificate, err := selfSigned()
+		if err != nil {
+			return err
+		}
+		secure = append(secure, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}})))
+	}
+	l, err := net.Listen("tcp", o.listen)
+	if err != nil {
+		return err
+	}
+	logger.Printf("listening on %v", l.Addr())
+	listening(l.Addr())
+	ctx, stop := context.WithCancel(ctx)
+	watched := make(chan struct{})
+	go func() {
+		defer close(watched)
+		watcher.Run(ctx)
+	}()
+	defer func() { stop(); <-watched }()
+	return server.Serve(ctx, l, secure...)
+}
+
+// selfSigned is a self-signed certificate. Gateways encrypt the connection to
+// their picker, and do not verify who it is.
+func selfSigned() (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: "endpick"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().AddDate(10, 0, 0),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, err
 }

@@ -5,10 +5,17 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"math"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -19,57 +26,98 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
-// TestCompare runs a small comparison in both modes: all requests are served, measured
-// and closed.
-func TestCompare(t *testing.T) {
-	for _, mode := range []string{"-buffered=false", "-buffered"} {
-		var stdout bytes.Buffer
-		o, err := parse([]string{"-duration", "500ms", "-rate", "20", "-servers", "2", "-pairs", "0", mode}, &stdout)
+var (
+	duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestPicker, each time")
+	pairs    = flag.Int("pairs", 1, "how many times picker and transport are compared in step")
+)
+
+// Behind a picker all requests are served, as many prompts are in the caches as with package
+// transport in its place, and no lease stays open. With the flags, go test -v prints a comparison
+// that takes a minute:
+//
+//	go test -v -run TestPicker ./examples/epp -duration 15s -pairs 4
+func TestPicker(t *testing.T) {
+	for _, buffered := range []bool{false, true} {
+		picker := func(policy string) traffic.Opener { return throughPicker(policy, buffered) }
+		_, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), *pairs, []traffic.Way{
+			{Name: "picker, round-robin", Open: picker("round-robin")},
+			{Name: "picker, marginal-delay", Open: picker("marginal-delay")},
+			{Name: "transport, marginal-delay", Open: traffic.Direct("marginal-delay")},
+		}, picker(traffic.InStepPolicy), traffic.Direct(traffic.InStepPolicy))
 		require.NoError(t, err)
-		o.Groups, o.SystemTokens, o.OutputTokens, o.Turns, o.Think = 2, 300, 8, 2, 10*time.Millisecond
-		require.NoError(t, compare(t.Context(), o, &stdout))
-		lines := strings.Split(strings.TrimSpace(stdout.String()), "\n")
-		assert.Regexp(t, `^ok: \d+ requests over \d+ streams of the protocol; TTFT p50 .* no lease left$`, lines[len(lines)-1])
+		t.Logf("bodies buffered: %v\n%s", buffered, text)
+		if *pairs > 1 { // one says little
+			assert.LessOrEqual(t, math.Abs(hits.Typical()), 0.01)
+		}
 	}
 }
 
-// TestInStep plays a few conversations in step, in both modes. More of them are
-// needed to tell picker and transport apart.
-func TestInStep(t *testing.T) {
-	for _, mode := range []string{"-buffered=false", "-buffered"} {
-		o, err := parse([]string{"-duration", "1s", mode}, new(bytes.Buffer))
-		require.NoError(t, err)
-		o.Groups, o.SystemTokens, o.OutputTokens = 2, 300, 8
-		hits, err := traffic.PairHits(t.Context(), o.Workload, 1, atOnce, o.kvTokens, o.opener(throughPicker), o.opener(throughTransport))
-		require.NoError(t, err)
-		assert.Greater(t, min(hits.A[0], hits.B[0]), 0.1)
+// throughPicker is a proxy that plays Envoy's side of a picker's protocol. If buffered, it sends
+// whole bodies.
+func throughPicker(policy string, buffered bool) traffic.Opener {
+	return func(fleet *traffic.Fleet) (*traffic.Front, error) {
+		config, err := preset.ByName(policy)
+		if err != nil {
+			return nil, err
+		}
+		config.Endpoints, config.Seed = fleet.Endpoints(), 1
+		var warned atomic.Pointer[error]
+		picker, router, err := newPicker(config, func(err error) { warned.CompareAndSwap(nil, &err) })
+		if err != nil {
+			return nil, err
+		}
+		certificate, err := selfSigned()
+		if err != nil {
+			return nil, err
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		ctx, drain := context.WithCancel(context.Background())
+		served := make(chan error, 1)
+		go func() {
+			served <- picker.Serve(ctx, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}})))
+		}()
+		conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
+		if err != nil {
+			drain()
+			return nil, errors.Join(err, <-served)
+		}
+		base := &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true}
+		proxy := &httputil.ReverseProxy{
+			Rewrite:   func(*httputil.ProxyRequest) {}, // the picker names the target
+			Transport: &extproctest.Proxy{Picker: conn, Buffered: buffered, Base: base}, FlushInterval: -1,
+			ErrorLog: log.New(io.Discard, "", 0), // a protocol violation fails its request
+		}
+		return traffic.Serve(proxy, router, func() error {
+			conn.Close()
+			base.CloseIdleConnections()
+			drain()
+			err := <-served
+			if w := warned.Load(); w != nil {
+				err = errors.Join(err, fmt.Errorf("the picker has warned: %w", *w))
+			}
+			return err
+		})
 	}
 }
 
 func TestArguments(t *testing.T) {
-	for _, args := range [][]string{{"x"}, {"-servers", "0"}, {"-listen", ":0"}, {"-listen", ":0", "-dns", "a:1", "-endpoints", "f"}, {"-policy", "best"}, {"-rate", "-1"}, {"-listen", ":0", "-dns", "models"}, {"-listen", ":0", "-dns", "models:http"}, {"-pairs", "-1"}} {
+	for _, args := range [][]string{{"x"}, {}, {"-dns", "a:1", "-endpoints", "f"}, {"-endpoints", "f", "-policy", "best"}, {"-dns", "models"}, {"-dns", "models:http"}} {
 		var stderr bytes.Buffer
-		assert.Equal(t, 2, run(t.Context(), args, nil, &stderr), "%v", args)
+		assert.Equal(t, 2, run(t.Context(), args, &stderr), "%v", args)
 		assert.NotEmpty(t, stderr.String())
 	}
-	assert.Zero(t, run(t.Context(), []string{"-help"}, nil, new(bytes.Buffer)))
-	assert.Equal(t, 1, run(t.Context(), []string{"-listen", "nowhere", "-endpoints", "f"}, nil, new(bytes.Buffer)))
+	assert.Zero(t, run(t.Context(), []string{"-help"}, new(bytes.Buffer)))
+	assert.Equal(t, 1, run(t.Context(), []string{"-listen", "nowhere", "-endpoints", "f"}, new(bytes.Buffer)))
 }
 
-func TestSummaryTellsWhatFailed(t *testing.T) {
-	good := traffic.Result{Requests: 3, TTFT: &traffic.Percentiles{P50: 2}, PrefixHitRatio: new(float64)}
-	bad := good
-	bad.Failed, bad.FirstErr = 1, errors.New("broken off")
-	assert.NoError(t, summary(new(bytes.Buffer), []traffic.Result{good, good, good}, 6, &traffic.Paired{A: []float64{0.9}, B: []float64{0.895}}))
-	assert.ErrorContains(t, summary(new(bytes.Buffer), []traffic.Result{good, bad, good}, 6, new(traffic.Paired)), "broken off")
-	assert.ErrorContains(t, summary(new(bytes.Buffer), []traffic.Result{good, good, good}, 6, &traffic.Paired{A: []float64{0.9}, B: []float64{0.88}}), "more than a point apart")
-	assert.Error(t, summary(new(bytes.Buffer), []traffic.Result{good, {}, good}, 6, new(traffic.Paired)))
-}
-
-// TestServe asks a running picker for its health, over TLS: it is ready once it has
-// read its file.
+// A running picker is asked for its health, over TLS: it is ready once it has read its file.
 func TestServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "servers.txt")
 	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))

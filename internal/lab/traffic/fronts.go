@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -85,4 +86,42 @@ func PlayBehind(ctx context.Context, n, kvTokens int, open Opener, conversations
 		}
 	}
 	return samples, nil
+}
+
+// Way is a front that is compared with others.
+type Way struct {
+	Name string
+	Open Opener
+}
+
+// Contest compares hosts of the library: it plays the workload behind each way, and others in
+// step behind a and b, which route with the same information, so many times. The text is a
+// table, and how often a and b have found prompts in caches.
+func Contest(ctx context.Context, w Workload, pairs int, ways []Way, a, b Opener) (results []Result, hits Paired, text string, err error) {
+	const servers, kvTokens, atOnce = 4, 16384, 8
+	for _, way := range ways {
+		samples, err := PlayBehind(ctx, servers, kvTokens, way.Open, w.Conversations(), func() {})
+		r := Summarise(way.Name, samples, endpick.SLO{})
+		if err == nil {
+			err = r.FirstErr
+		}
+		if err != nil {
+			return nil, hits, "", fmt.Errorf("%s: %w", way.Name, err)
+		}
+		results = append(results, r)
+	}
+	if hits, err = PairHits(ctx, w, pairs, atOnce, kvTokens, a, b); err != nil {
+		return nil, hits, "", fmt.Errorf("in step: %w", err)
+	}
+	var table strings.Builder
+	err = WriteTable(&table, results)
+	return results, hits, fmt.Sprintf("%shits in step: %s", &table, &hits), err
+}
+
+// ContestWorkload is the workload of contests, some conversations of many turns.
+func ContestWorkload(duration time.Duration) Workload {
+	return Workload{
+		Duration: duration, Rate: 16, Groups: 16, SystemTokens: 3000, QuestionTokens: 80, OutputTokens: 48, Turns: 3,
+		Think: 400 * time.Millisecond, Seed: 1,
+	}
 }

@@ -1,4 +1,4 @@
-package adapter
+package main
 
 import (
 	"cmp"
@@ -15,8 +15,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// Config configures an [Adapter]. Router is required.
-type Config struct {
+// AdapterConfig configures an [Adapter]. Router is required.
+type AdapterConfig struct {
 	// Config configures the dispatcher. MaxAttempts is how many servers a request is sent
 	// to; each after the first is a fallback for Bifrost. Zero: 3.
 	transport.Config
@@ -27,8 +27,13 @@ type Config struct {
 	Prepare func(ctx *schemas.BifrostContext, call *transport.Call)
 }
 
-// Adapter chooses keys by the endpoints that their IDs name. It is safe for concurrent
-// use, as long as each request has a context of its own.
+// Adapter lets endpick choose the server of each request that Bifrost sends. Bifrost sends a
+// request with one of its provider's keys, and the vLLM provider keeps the address of a server in
+// each key. [Account] gives it a key for each endpoint of a router, and an Adapter chooses among
+// them: it is the key selector, and a plugin that reads requests, meters responses and learns from
+// failures.
+//
+// It is safe for concurrent use, as long as each request has a context of its own.
 type Adapter struct {
 	dispatcher *transport.Dispatcher
 	router     *endpick.Router
@@ -42,8 +47,8 @@ var (
 	_ schemas.KeySelector = (*Adapter)(nil).SelectKey
 )
 
-// New returns an adapter, or an [endpick.ConfigError].
-func New(c Config) (*Adapter, error) {
+// NewAdapter returns an adapter, or an [endpick.ConfigError].
+func NewAdapter(c AdapterConfig) (*Adapter, error) {
 	s, err := transport.NewDispatcher(c.Config)
 	if err != nil {
 		return nil, err
@@ -94,7 +99,7 @@ func (a *Adapter) PreLLMHook(ctx *schemas.BifrostContext, req *schemas.BifrostRe
 		return req, nil, nil
 	}
 	f := flightOf(ctx)
-	if f == nil || !f.goesOn(model) {
+	if f == nil || !f.continues(model) {
 		f = a.read(ctx, req, model)
 		ctx.SetValue(flightKey{}, f)
 	}

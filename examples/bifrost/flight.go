@@ -1,4 +1,4 @@
-package adapter
+package main
 
 import (
 	"context"
@@ -43,8 +43,8 @@ func flightOf(ctx *schemas.BifrostContext) *flight {
 
 var errLanded = errors.New("adapter: the request is over")
 
-// goesOn reports whether an attempt for this model belongs to the flight.
-func (f *flight) goesOn(model string) bool {
+// continues reports whether an attempt for this model belongs to the flight.
+func (f *flight) continues(model string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.model == model && f.attempt == nil && (!f.landed || f.over != nil) {

@@ -1,4 +1,4 @@
-package adapter_test
+package main
 
 import (
 	"context"
@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/examples/bifrost/adapter"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/prefix"
 )
@@ -56,13 +55,13 @@ func (o *heard) said() string {
 // fault is what a server does instead of serving; nil: it serves.
 type fault func(w http.ResponseWriter, in *http.Request)
 
-// world is a Bifrost with three simulated servers over real HTTP: a, b and c,
+// rig is a Bifrost with three simulated servers over real HTTP: a, b and c,
 // preferred in that order.
-type world struct {
+type rig struct {
 	*bifrost.Bifrost
 	heard   *heard
 	router  *endpick.Router
-	adapter *adapter.Adapter
+	adapter *Adapter
 	servers map[string]*httptest.Server
 	models  map[string]http.Handler
 
@@ -71,8 +70,8 @@ type world struct {
 	ranks  []string // data-parallel ranks as servers received them
 }
 
-func newWorld(t *testing.T, change func(*endpick.Config, *adapter.Config)) *world {
-	w := &world{heard: &heard{}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
+func newRig(t *testing.T, change func(*endpick.Config, *AdapterConfig)) *rig {
+	w := &rig{heard: &heard{}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
 	index, err := prefix.NewIndex(prefix.IndexConfig{})
 	require.NoError(t, err)
 	config := endpick.Config{Policy: endpick.Policy{Matcher: index, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}}
@@ -97,17 +96,17 @@ func newWorld(t *testing.T, change func(*endpick.Config, *adapter.Config)) *worl
 		})
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: w.servers[id].URL})
 	}
-	c := adapter.Config{}
+	c := AdapterConfig{}
 	if change != nil {
 		change(&config, &c)
 	}
 	w.router, err = endpick.New(config)
 	require.NoError(t, err)
 	c.Router = w.router
-	w.adapter, err = adapter.New(c)
+	w.adapter, err = NewAdapter(c)
 	require.NoError(t, err)
 	w.Bifrost, err = bifrost.Init(context.Background(), schemas.BifrostConfig{
-		Account:     &adapter.Account{Router: w.router, Provider: schemas.ProviderConfig{ConcurrencyAndBufferSize: schemas.ConcurrencyAndBufferSize{Concurrency: 50, BufferSize: 200}}},
+		Account:     &Account{Router: w.router, Provider: schemas.ProviderConfig{ConcurrencyAndBufferSize: schemas.ConcurrencyAndBufferSize{Concurrency: 50, BufferSize: 200}}},
 		KeySelector: w.adapter.SelectKey, LLMPlugins: []schemas.LLMPlugin{w.adapter},
 		Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 10,
 	})
@@ -117,7 +116,7 @@ func newWorld(t *testing.T, change func(*endpick.Config, *adapter.Config)) *worl
 }
 
 // breaks makes servers fail from now on.
-func (w *world) breaks(f fault, ids ...string) {
+func (w *rig) breaks(f fault, ids ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
@@ -126,7 +125,7 @@ func (w *world) breaks(f fault, ids ...string) {
 }
 
 // idle waits until nothing is open and checks that nothing remains.
-func (w *world) idle(t *testing.T) {
+func (w *rig) idle(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	for _, e := range w.router.Endpoints() {
@@ -135,7 +134,7 @@ func (w *world) idle(t *testing.T) {
 }
 
 // said waits until nothing is open and returns how requests have ended.
-func (w *world) said(t *testing.T) string {
+func (w *rig) said(t *testing.T) string {
 	t.Helper()
 	w.idle(t)
 	return w.heard.said()
@@ -158,7 +157,7 @@ func chat(tokens int, messages ...schemas.ChatMessage) *schemas.BifrostChatReque
 }
 
 // ask sends a chat and returns the text of the answer, or a status and a message.
-func (w *world) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
+func (w *rig) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
 	t.Helper()
 	if !stream {
 		response, failure := w.ChatCompletionRequest(ctx, req)

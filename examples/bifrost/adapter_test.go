@@ -1,4 +1,4 @@
-package adapter_test
+package main
 
 import (
 	"bytes"
@@ -17,12 +17,11 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/examples/bifrost/adapter"
 	"github.com/endpick/endpick/transport"
 )
 
 func TestConfig(t *testing.T) {
-	_, err := adapter.New(adapter.Config{})
+	_, err := NewAdapter(AdapterConfig{})
 	var ce *endpick.ConfigError
 	require.ErrorAs(t, err, &ce)
 	assert.Equal(t, "transport.Config.Router", ce.Field)
@@ -92,7 +91,7 @@ func TestAttempts(t *testing.T) {
 		{"ends with its usage", map[string]fault{"a": events(word, counts)}, true, "a completed", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newRig(t, nil)
 			for id, f := range tc.faults {
 				w.breaks(f, id)
 			}
@@ -111,7 +110,7 @@ func TestAttempts(t *testing.T) {
 
 // An unreachable server has cost nothing, and the retry is free.
 func TestUnreachable(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newRig(t, nil)
 	w.servers["a"].Close()
 	for range 4 {
 		ctx, _ := newContext(t)
@@ -124,8 +123,8 @@ func TestUnreachable(t *testing.T) {
 // For each API, the lease learns of the first token, the usage and the cache.
 func TestWhatIsHeard(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		for name, send := range map[string]func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError{
-			"chat": func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError {
+		for name, send := range map[string]func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError{
+			"chat": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				req := chat(20, user(strings.Repeat("tell me more about it, ", 50)))
 				if stream {
 					chunks, failure := w.ChatCompletionStreamRequest(ctx, req)
@@ -135,7 +134,7 @@ func TestWhatIsHeard(t *testing.T) {
 				_, failure := w.ChatCompletionRequest(ctx, req)
 				return failure
 			},
-			"completion": func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError {
+			"completion": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				prompt, n := strings.Repeat("tell me more about it, ", 50), 20
 				req := &schemas.BifrostTextCompletionRequest{Provider: schemas.VLLM, Model: "m",
 					Input: &schemas.TextCompletionInput{PromptStr: &prompt}, Params: &schemas.TextCompletionParameters{MaxTokens: &n}}
@@ -147,7 +146,7 @@ func TestWhatIsHeard(t *testing.T) {
 				_, failure := w.TextCompletionRequest(ctx, req)
 				return failure
 			},
-			"responses": func(w *world, ctx *schemas.BifrostContext) *schemas.BifrostError {
+			"responses": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				var r openai.OpenAIResponsesRequest
 				text := strings.Repeat("tell me more about it, ", 50)
 				if err := json.Unmarshal([]byte(`{"model":"m","max_output_tokens":20,"input":"`+text+`"}`), &r); err != nil {
@@ -165,7 +164,7 @@ func TestWhatIsHeard(t *testing.T) {
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				w := newWorld(t, nil)
+				w := newRig(t, nil)
 				for range 2 {
 					ctx, _ := newContext(t)
 					require.Nil(t, send(w, ctx))
@@ -194,7 +193,7 @@ func drain(chunks chan *schemas.BifrostStreamChunk) {
 // A conversation matches what a response has appended to it when it comes back.
 func TestConversationsGoOn(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		w := newWorld(t, nil)
+		w := newRig(t, nil)
 		ctx, _ := newContext(t)
 		question := user(strings.Repeat("a question of some length ", 20))
 		answer, err := w.ask(t, ctx, chat(400, question), stream)
@@ -212,7 +211,7 @@ func TestConversationsGoOn(t *testing.T) {
 // Streams, clients that leave at any moment, errors and broken connections, all at
 // once: nothing stays open.
 func TestNothingIsLeftOpen(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newRig(t, nil)
 	over := make(chan bool)
 	t.Cleanup(func() { close(over) })
 	for _, id := range []string{"a", "b"} {
@@ -234,7 +233,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 				events(word)(rw, in)
 				_ = http.NewResponseController(rw).Flush()
 				<-over
-			case bytes.Contains(body, []byte("mute")):
+			case bytes.Contains(body, []byte("silence")):
 				<-over
 			default:
 				in.Body = io.NopCloser(bytes.NewReader(body))
@@ -244,11 +243,11 @@ func TestNothingIsLeftOpen(t *testing.T) {
 	}
 	var group sync.WaitGroup
 	for i := range 10 {
-		for _, kind := range []string{"serve", "fail", "busy", "drop", "sever", "hang", "mute", "leave", "nobody"} {
+		for _, kind := range []string{"serve", "fail", "busy", "drop", "sever", "hang", "silence", "leave", "nobody"} {
 			group.Go(func() {
 				ctx, cancel := newContext(t)
 				defer cancel()
-				leaves := kind == "hang" || kind == "mute" || kind == "nobody"
+				leaves := kind == "hang" || kind == "silence" || kind == "nobody"
 				if leaves { // at some moment
 					time.AfterFunc(time.Duration(i)*3*time.Millisecond, cancel)
 				}
@@ -278,7 +277,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 // A client that leaves before any hook is called still ends its account.
 func TestAClientThatIsGone(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		w := newWorld(t, nil)
+		w := newRig(t, nil)
 		reached, gone := make(chan bool, 1), make(chan bool)
 		t.Cleanup(func() { close(gone) })
 		w.breaks(func(_ http.ResponseWriter, in *http.Request) {
@@ -309,7 +308,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, nil)
+			w := newRig(t, nil)
 			ctx, _ := newContext(t)
 			req := chat(16, user("Hi!"))
 			set(ctx, req)
@@ -322,7 +321,7 @@ func TestWhatIsLeftAlone(t *testing.T) {
 
 // Keys of other providers are chosen as without the adapter.
 func TestOtherProviders(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newRig(t, nil)
 	ctx, _ := newContext(t)
 	k, err := w.adapter.SelectKey(ctx, []schemas.Key{{ID: "k"}}, schemas.OpenAI, "gpt")
 	require.NoError(t, err)
@@ -343,11 +342,11 @@ func TestOtherProviders(t *testing.T) {
 
 // Only a server that has the model, and whose key Bifrost offers, is used.
 func TestKeys(t *testing.T) {
-	w := newWorld(t, func(c *endpick.Config, _ *adapter.Config) {
+	w := newRig(t, func(c *endpick.Config, _ *AdapterConfig) {
 		c.Endpoints[0].Models = []string{"other"}
 		c.Endpoints[2].Adapters = []string{"lora"}
 	})
-	account := &adapter.Account{Router: w.router}
+	account := &Account{Router: w.router}
 	keys, err := account.GetKeysForProvider(t.Context(), schemas.VLLM)
 	require.NoError(t, err)
 	require.Len(t, keys, 3)
@@ -374,7 +373,7 @@ func TestKeys(t *testing.T) {
 }
 
 func TestKeysThatAreNotOffered(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newRig(t, nil)
 	ctx, _ := newContext(t)
 	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
 	_, cut, err := w.adapter.PreLLMHook(ctx, req)
@@ -397,18 +396,18 @@ func (sheds) Admit(*endpick.Request, []endpick.Candidate) error { return errors.
 // A request that endpick rejects gets the matching status and is not retried.
 func TestWhatIsTurnedAway(t *testing.T) {
 	for name, tc := range map[string]struct {
-		change func(*endpick.Config, *adapter.Config)
+		change func(*endpick.Config, *AdapterConfig)
 		want   string
 	}{
-		"shed": {func(c *endpick.Config, _ *adapter.Config) { c.Policy.Admitters = []endpick.Admitter{sheds{}} }, "429 "},
-		"bad": {func(_ *endpick.Config, c *adapter.Config) {
+		"shed": {func(c *endpick.Config, _ *AdapterConfig) { c.Policy.Admitters = []endpick.Admitter{sheds{}} }, "429 "},
+		"bad": {func(_ *endpick.Config, c *AdapterConfig) {
 			c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) { call.Request.Tenant = strings.Repeat("x", 300) }
 		}, "400 "},
-		"too long": {func(_ *endpick.Config, c *adapter.Config) { c.MaxBodyBytes = 10 }, "413 "},
+		"too long": {func(_ *endpick.Config, c *AdapterConfig) { c.MaxBodyBytes = 10 }, "413 "},
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				w := newWorld(t, tc.change)
+				w := newRig(t, tc.change)
 				ctx, _ := newContext(t)
 				_, err := w.ask(t, ctx, chat(16, user("Hi!")), stream)
 				require.Error(t, err)
@@ -422,7 +421,7 @@ func TestWhatIsTurnedAway(t *testing.T) {
 // The headers that Bifrost keeps count: here a target and a session.
 func TestHeaders(t *testing.T) {
 	var got endpick.Request
-	w := newWorld(t, func(_ *endpick.Config, c *adapter.Config) {
+	w := newRig(t, func(_ *endpick.Config, c *AdapterConfig) {
 		c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) { got = call.Request }
 	})
 	ctx, _ := newContext(t)
@@ -436,20 +435,20 @@ func TestHeaders(t *testing.T) {
 
 // A data-parallel rank is sent to its own server and to no other.
 func TestRanks(t *testing.T) {
-	w := newWorld(t, func(c *endpick.Config, _ *adapter.Config) { c.Endpoints[0].Ranked, c.Endpoints[0].Rank = true, 5 })
+	w := newRig(t, func(c *endpick.Config, _ *AdapterConfig) { c.Endpoints[0].Ranked, c.Endpoints[0].Rank = true, 5 })
 	w.breaks(status(503), "a")
 	ctx, _ := newContext(t)
 	ctx.SetValue(schemas.BifrostContextKeyExtraHeaders, map[string][]string{"X-Kept": {"1"}})
 	_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a5", "b"}, w.ranks)
-	kept, _ := ctx.Value(schemas.BifrostContextKeyExtraHeaders).(map[string][]string)
-	assert.Equal(t, []string{"1"}, kept["X-Kept"])
+	extra, _ := ctx.Value(schemas.BifrostContextKeyExtraHeaders).(map[string][]string)
+	assert.Equal(t, []string{"1"}, extra["X-Kept"])
 }
 
 // A context that is reused for several requests belongs to each in turn.
 func TestOneContextForSeveralRequests(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newRig(t, nil)
 	ctx, _ := newContext(t)
 	w.breaks(status(400), "a", "b", "c")
 	_, err := w.ask(t, ctx, chat(16, user("Hi!")), false)
@@ -464,7 +463,7 @@ func TestOneContextForSeveralRequests(t *testing.T) {
 
 // A request that is not parsed is routed by load; embeddings are parsed.
 func TestOtherRequests(t *testing.T) {
-	w := newWorld(t, nil)
+	w := newRig(t, nil)
 	w.breaks(func(rw http.ResponseWriter, in *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
 		switch in.URL.Path {

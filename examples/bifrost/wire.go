@@ -1,4 +1,4 @@
-package adapter
+package main
 
 import (
 	"net/http"
@@ -82,9 +82,9 @@ func said(resp *schemas.BifrostResponse) (data []byte, whole bool) {
 // headers are those that Bifrost's HTTP server keeps of a request, including targets,
 // sessions and priorities, without those that describe the body.
 func headers(ctx *schemas.BifrostContext) http.Header {
-	kept, _ := ctx.Value(schemas.BifrostContextKeyRequestHeaders).(map[string]string)
-	h := make(http.Header, len(kept))
-	for k, v := range kept {
+	all, _ := ctx.Value(schemas.BifrostContextKeyRequestHeaders).(map[string]string)
+	h := make(http.Header, len(all))
+	for k, v := range all {
 		h.Set(k, v)
 	}
 	h.Del("Content-Encoding")

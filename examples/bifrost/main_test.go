@@ -1,0 +1,85 @@
+package main
+
+import (
+	"flag"
+	"math"
+	"testing"
+	"time"
+
+	bifrost "github.com/maximhq/bifrost/core"
+	"github.com/maximhq/bifrost/core/schemas"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+)
+
+var (
+	duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestBifrost, for each way of choosing")
+	pairs    = flag.Int("pairs", 1, "how many times Bifrost and the library alone are compared in step")
+)
+
+// In Bifrost all requests are served, as many prompts are in the caches as with the library's own
+// transport, and no lease stays open. With the flags, go test -v prints a comparison with Bifrost's
+// own choice that takes two minutes, in which endpick's median TTFT is at most a quarter of it:
+//
+//	GOWORK=off go test -v -run TestBifrost . -duration 20s -pairs 5
+func TestBifrost(t *testing.T) {
+	with := func(policy string) traffic.Opener {
+		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(t, f, policy) }
+	}
+	results, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), *pairs, []traffic.Way{
+		{Name: "Bifrost, random", Open: with("")},
+		{Name: "Bifrost, endpick", Open: with("marginal-delay")},
+		{Name: "endpick, no Bifrost", Open: traffic.Direct("marginal-delay")},
+	}, with(traffic.InStepPolicy), traffic.Direct(traffic.InStepPolicy))
+	require.NoError(t, err)
+	t.Log("\n" + text)
+	if *pairs > 1 { // one says little, and which one is faster takes a while to say
+		assert.LessOrEqual(t, math.Abs(hits.Typical()), 0.01)
+		assert.LessOrEqual(t, results[1].TTFT.P50, results[0].TTFT.P50/4)
+	}
+}
+
+// front is a Bifrost in front of the servers, with a policy or, if it is empty, its own choice.
+func front(t *testing.T, f *traffic.Fleet, policy string) (*traffic.Front, error) {
+	name := policy
+	if policy == "" {
+		name = "round-robin" // the router then only lists the servers
+	}
+	config, err := preset.ByName(name)
+	if err != nil {
+		return nil, err
+	}
+	config.Endpoints, config.Seed = f.Endpoints(), 1
+	router, err := endpick.New(config)
+	if err != nil {
+		return nil, err
+	}
+	c := schemas.BifrostConfig{Account: &Account{Router: router}, Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 100}
+	if policy != "" {
+		a, err := NewAdapter(AdapterConfig{Config: transport.Config{Router: router}})
+		if err != nil {
+			return nil, err
+		}
+		c.KeySelector, c.LLMPlugins = a.SelectKey, []schemas.LLMPlugin{a}
+	}
+	b, err := bifrost.Init(t.Context(), c)
+	if err != nil {
+		return nil, err
+	}
+	return traffic.Serve(&gateway{b}, router, func() error { b.Shutdown(); return nil })
+}
+
+func TestStart(t *testing.T) {
+	config := preset.Default()
+	config.Endpoints = []endpick.Endpoint{{Address: "http://10.0.0.1:8000"}, {Address: "http://10.0.0.2:8000"}}
+	b, err := start(t.Context(), config)
+	require.NoError(t, err)
+	b.Shutdown()
+	_, err = start(t.Context(), endpick.Config{Seed: 1, Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}})
+	require.Error(t, err)
+}
