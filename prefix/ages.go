@@ -1,7 +1,5 @@
 package prefix
 
-import "time"
-
 const epochs = 32
 
 // ages estimates, to within a sixteenth, how many of an endpoint's blocks were
@@ -12,16 +10,14 @@ type ages struct {
 	count  [epochs]uint32 // by epoch modulo epochs
 	busy   [epochs]uint32 // of these, blocks that an open lease vouches for: an engine keeps them, however old
 	newest uint32
-	ended  [epochs]int64 // ends of earlier epochs, in nanoseconds since 1970
 }
 
 // advance begins a new epoch once the current one has a sixteenth of the
 // capacity, and merges the two oldest.
-func (a *ages) advance(capacity int, now time.Time) bool {
+func (a *ages) advance(capacity int) bool {
 	if a.count[a.newest%epochs] < uint32(capacity)/16 {
 		return false
 	}
-	a.ended[a.newest%epochs] = now.UnixNano()
 	a.newest++
 	gone := a.newest % epochs
 	a.count[(gone+1)%epochs] += a.count[gone]
@@ -29,16 +25,6 @@ func (a *ages) advance(capacity int, now time.Time) bool {
 	a.busy[(gone+1)%epochs] += a.busy[gone]
 	a.busy[gone] = 0
 	return true
-}
-
-// idle returns the least time for which blocks last used in this epoch have been
-// idle.
-func (a *ages) idle(epoch uint32, now time.Time) time.Duration {
-	back := min(a.newest-epoch, epochs-1)
-	if back == 0 {
-		return 0
-	}
-	return time.Duration(max(now.UnixNano()-a.ended[(a.newest-back)%epochs], 0))
 }
 
 // at returns the count for blocks last used in the epoch, and busyAt that of those in use.

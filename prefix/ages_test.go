@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 )
@@ -11,7 +10,7 @@ import (
 func TestAges(t *testing.T) {
 	var a ages
 	use := func(n uint32) (epoch uint32) {
-		a.advance(160, time.Time{})
+		a.advance(160)
 		*a.at(a.newest) += n
 		return a.newest
 	}
@@ -48,7 +47,7 @@ func TestAgesOfWhatIsInUse(t *testing.T) {
 	*a.at(0) += 10
 	*a.busyAt(0) += 5
 	for range 100 {
-		a.advance(160, time.Time{})
+		a.advance(160)
 		*a.at(a.newest) += 10
 		assert.EqualValues(t, 5, *a.busyAt(0))
 		assert.Equal(t, 15, a.needed(a.newest))

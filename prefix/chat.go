@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"encoding/binary"
 	"encoding/hex"
+	"encoding/json"
+	"sync"
 
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
@@ -11,11 +13,10 @@ import (
 // Conversation is the prompt of a chat request, as far as it decides which
 // blocks the prompt has. The zero value is an empty prompt.
 type Conversation struct {
-	// Tools are the JSON definitions of the tools, in the order given. Key
-	// order and white space in them don't matter; the order of tools does. That
-	// holds for up to 256 KiB of tools and arguments with 16,384 commas, colons
-	// and opening brackets, nested up to a thousand levels; beyond that, the
-	// text is hashed as it is.
+	// Tools are the JSON definitions of the tools, in the order given. White space
+	// between their tokens doesn't matter; the order of tools and of keys, and how
+	// strings are escaped, do. Text that is not JSON is hashed as it is, and so is
+	// what exceeds 256 KiB of tools and arguments with white space.
 	Tools    []string
 	Messages []Message
 }
@@ -49,17 +50,16 @@ type Part struct {
 type ToolCall struct {
 	ID   string
 	Name string
-	// Arguments is the JSON text of the arguments; key order and white space
-	// don't matter, as in tools. Text that is not JSON is hashed as it is.
+	// Arguments is the JSON text of the arguments, hashed as tools are.
 	Arguments string
 }
 
-// AppendChat appends to dst the block hashes of the conversation's canonical
-// form, and returns the extended slice and the length of that form in bytes,
-// from which a gateway without a tokenizer can estimate the number of tokens.
+// AppendChat appends to dst the block hashes of the conversation, and
+// returns the extended slice and the length of the hashed text in bytes, from
+// which a gateway without a tokenizer can estimate the number of tokens.
 //
-// The canonical form is the sequence of all fields, tools first, as chat
-// templates put them. A conversation that continues another one shares all its
+// What is hashed is the sequence of all fields, tools first, as chat templates
+// put them. A conversation that continues another one shares all its
 // full blocks, even if it continues the text of the last part. Conversations
 // that differ in any field differ from there on, because no text can imitate
 // the boundary between two fields.
@@ -82,28 +82,37 @@ func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, byte
 
 // WriteTool adds the definition of a tool as [AppendChat] does, for callers who
 // read a conversation piece by piece: tools first, then messages.
-func (h *Hasher) WriteTool(definition string) {
-	h.writeField(field{kind: toolField, text: definition})
-}
+func (h *Hasher) WriteTool(definition string) { h.writeJSON(toolField, definition) }
 
 // WriteMessage adds a message as [AppendChat] does. It keeps nothing of m.
 func (h *Hasher) WriteMessage(m *Message) {
-	m.fields(0, func(f field) bool {
-		h.writeField(f)
-		return true
-	})
+	h.writeField(roleField, m.Role)
+	if m.Name != "" {
+		h.writeField(nameField, m.Name)
+	}
+	if m.ToolCallID != "" {
+		h.writeField(answersField, m.ToolCallID)
+	}
+	for i := range m.Parts {
+		p := &m.Parts[i]
+		if p.Type == "" || p.Type == "text" {
+			h.writeField(textField, p.Content)
+			continue
+		}
+		h.writeField(mediaTypeField, p.Type)
+		h.WriteString(borders[mediaField])
+		h.writeSum(p.Content)
+	}
+	for i := range m.ToolCalls {
+		c := &m.ToolCalls[i]
+		h.writeField(callField, c.ID)
+		h.writeField(callNameField, c.Name)
+		h.writeJSON(argumentsField, c.Arguments)
+	}
 }
 
-// field is a field of the canonical form: a border, the kind, the text. The
-// border is a byte that never occurs in UTF-8; see writeText for text that is
-// not UTF-8.
-type field struct {
-	kind    fieldKind
-	message int // -1: a tool's definition
-	index   int // of the tool, part or call
-	text    string
-}
-
+// A field is written as a border, its kind and its text. The border is a byte that
+// never occurs in UTF-8; see writeText for text that is not UTF-8.
 type fieldKind byte
 
 const (
@@ -121,32 +130,58 @@ const (
 
 const border = 0xff
 
-// writeField writes the field's canonical form: JSON in one order and without
-// white space, media as a hash, and text as it is.
-func (h *Hasher) writeField(f field) {
+// writeField writes a field whose text counts as it is.
+func (h *Hasher) writeField(kind fieldKind, text string) {
 	// Kinds are above zero, so a border and a kind differ from a border in the
 	// text, which is escaped as border, zero.
-	if f.kind.isPlain() && h.writeShort(f.kind, f.text) {
+	if h.writeShort(kind, text) {
 		return
 	}
-	h.WriteString(borders[f.kind])
-	switch f.kind {
-	case toolField, argumentsField:
-		// A canonical form is valid UTF-8, and so contains no border.
-		if !writeCanonical(f.text, &h.json, h.write) {
-			h.writeText(bytesOf(f.text))
-		}
-	case mediaField:
-		h.writeSum(f.text)
-	default:
-		h.writeText(bytesOf(f.text))
-	}
+	h.WriteString(borders[kind])
+	h.writeText(bytesOf(text))
 }
 
-// isPlain reports whether the text of a field is written as it is.
-func (k fieldKind) isPlain() bool {
-	return k != toolField && k != argumentsField && k != mediaField
+// writeJSON writes a field without the white space between tokens of JSON.
+func (h *Hasher) writeJSON(kind fieldKind, text string) {
+	h.WriteString(borders[kind])
+	p := bytesOf(text)
+	if !spaced(p) || len(p) > maxCompact-h.compacted {
+		h.writeText(p)
+		return
+	}
+	h.compacted += len(p)
+	b := compactBuffers.Get().(*bytes.Buffer)
+	if json.Compact(b, p) == nil {
+		h.writeText(b.Bytes())
+	} else {
+		h.writeText(p)
+	}
+	b.Reset()
+	compactBuffers.Put(b)
 }
+
+// spaced reports whether JSON has white space outside its strings.
+func spaced(p []byte) bool {
+	for i := 0; i < len(p); i++ {
+		switch {
+		case p[i] <= ' ':
+			return true
+		case p[i] == '"':
+			for i++; i < len(p) && p[i] != '"'; i++ {
+				if p[i] == '\\' {
+					i++
+				}
+			}
+		}
+	}
+	return false
+}
+
+// maxCompact limits the JSON of one conversation that is compacted, which costs many times
+// as much as hashing it; real tools are shorter. It bounds the buffers, too.
+const maxCompact = 256 << 10
+
+var compactBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
 
 // writeShort writes a field that fits into the current block and contains no
 // border, such as most roles, names and numbers.
@@ -213,51 +248,3 @@ var borders = func() (b [argumentsField + 1]string) {
 	}
 	return b
 }()
-
-// fields calls yield with every field as given, in the order of the canonical
-// form, until yield returns false.
-func (c *Conversation) fields(yield func(field) bool) {
-	for i, tool := range c.Tools {
-		if !yield(field{toolField, -1, i, tool}) {
-			return
-		}
-	}
-	for i := range c.Messages {
-		if !c.Messages[i].fields(i, yield) {
-			return
-		}
-	}
-}
-
-func (m *Message) fields(i int, yield func(field) bool) bool {
-	if !yield(field{roleField, i, 0, m.Role}) {
-		return false
-	}
-	if m.Name != "" && !yield(field{nameField, i, 0, m.Name}) {
-		return false
-	}
-	if m.ToolCallID != "" && !yield(field{answersField, i, 0, m.ToolCallID}) {
-		return false
-	}
-	for j, p := range m.Parts {
-		if p.isText() {
-			if !yield(field{textField, i, j, p.Content}) {
-				return false
-			}
-			continue
-		}
-		if !yield(field{mediaTypeField, i, j, p.Type}) || !yield(field{mediaField, i, j, p.Content}) {
-			return false
-		}
-	}
-	for j, t := range m.ToolCalls {
-		if !yield(field{callField, i, j, t.ID}) ||
-			!yield(field{callNameField, i, j, t.Name}) ||
-			!yield(field{argumentsField, i, j, t.Arguments}) {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *Part) isText() bool { return p.Type == "" || p.Type == "text" }

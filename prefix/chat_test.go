@@ -1,12 +1,10 @@
 package prefix_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -65,8 +63,6 @@ func TestChatContinues(t *testing.T) {
 		after, _ := prefix.AppendChat(nil, seed(1), &next)
 		require.GreaterOrEqual(t, len(after), len(before))
 		require.True(t, slices.Equal(before, after[:len(before)]))
-		_, broken := prefix.FirstBreak(&c, &next)
-		require.False(t, broken)
 	})
 }
 
@@ -81,7 +77,7 @@ func TestChatSharesHeadOfText(t *testing.T) {
 	assert.Equal(t, x[:k], y[:k])
 }
 
-// Two different conversations never have the same canonical form.
+// What is hashed of two different conversations is never the same.
 func TestChatIsInjective(t *testing.T) {
 	normal := func(c prefix.Conversation) string {
 		for i := range c.Messages {
@@ -101,14 +97,14 @@ func TestChatIsInjective(t *testing.T) {
 
 func TestChatBordersCannotBeForged(t *testing.T) {
 	same := [][]prefix.Conversation{
-		// White space and key order in JSON; a string instead of a list with one text.
+		// White space in JSON; a string instead of a list with one text.
 		{
 			{Tools: []string{`{"name": "f", "parameters": {"x": 1, "y": [1, 2.50]}}`}},
-			{Tools: []string{"{\"parameters\":{\"y\":[ 1,2.50 ],\n\"x\":1},\"name\":\"\\u0066\"}"}},
+			{Tools: []string{"{\"name\":\"f\",\n\"parameters\":{\"x\":1,\"y\":[ 1,2.50 ]}}"}},
 		},
 		{
 			{Messages: []prefix.Message{{ToolCalls: []prefix.ToolCall{{ID: "1", Name: "f", Arguments: `{"a":1,"b":2}`}}}}},
-			{Messages: []prefix.Message{{ToolCalls: []prefix.ToolCall{{ID: "1", Name: "f", Arguments: ` {"b": 2, "a": 1} `}}}}},
+			{Messages: []prefix.Message{{ToolCalls: []prefix.ToolCall{{ID: "1", Name: "f", Arguments: ` {"a": 1, "b": 2} `}}}}},
 		},
 		{
 			{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "text", Content: "x"}}}}},
@@ -135,6 +131,12 @@ func TestChatBordersCannotBeForged(t *testing.T) {
 		{Tools: []string{`{"b":1}`, `{"a":1}`}},
 		{Tools: []string{`{"a":1} {"b":1}`}},
 		{Tools: []string{`{"a":1.0}`}},
+		{Tools: []string{`{"a":1,"b":2}`}},
+		{Tools: []string{`{"b":2,"a":1}`}},
+		{Tools: []string{`{"a":"é"}`}},
+		{Tools: []string{`{"a":"\u00e9"}`}},
+		{Tools: []string{`{"a":" x"}`}},
+		{Tools: []string{`{"a":"x"}`}},
 		{Tools: []string{`{"a":12345678901234567890}`}},
 		{Tools: []string{`{"a":12345678901234567891}`}},
 	}
@@ -164,37 +166,10 @@ func TestChatMedia(t *testing.T) {
 func TestChatAllocates(t *testing.T) {
 	c := prefix.Conversation{Messages: []prefix.Message{text("system", strings.Repeat("s", 1000)), text("user", "hello\xffworld")}}
 	c.Messages = append(c.Messages, prefix.Message{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: strings.Repeat("picture", 1000)}}})
+	c.Tools = []string{`{"name": "f", "parameters": {}}`}
 	dst := make([]uint64, 0, 100)
 	seed := seed(1)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { dst, _ = prefix.AppendChat(dst[:0], seed, &c) }))
-}
-
-// Whatever a client sends as a tool: JSON of equal value has equal blocks.
-func FuzzChatTools(f *testing.F) {
-	for _, s := range []string{
-		`{"b":1,"a":[{"d":null,"c":"\u00e9"}]}`, `[1, 2.0, 1e5, -0]`, `"x"`, `{"a":1,"a":2}`, `{`, "", `{"a":1}x`, "\xff", `"\ud800"`,
-	} {
-		f.Add(s)
-	}
-	f.Fuzz(func(t *testing.T, tool string) {
-		c := prefix.Conversation{Tools: []string{tool}}
-		blocks, n := prefix.AppendChat(nil, seed(1), &c)
-		require.Len(t, blocks, n/prefix.BlockBytes)
-		if !json.Valid([]byte(tool)) || !utf8.ValidString(tool) || strings.Contains(strings.ToLower(tool), `\ud`) {
-			if strings.Contains(tool, `\u`) {
-				return // it may contain surrogates
-			}
-			other := prefix.Conversation{Tools: []string{tool + " "}}
-			require.NotEqual(t, sum(c), sum(other), "what is no JSON of Unicode counts as it is")
-			return
-		}
-		var indented strings.Builder
-		e := json.NewEncoder(&indented)
-		e.SetIndent("", "\t")
-		require.NoError(t, e.Encode(json.RawMessage(tool)))
-		require.Equal(t, sum(c), sum(prefix.Conversation{Tools: []string{indented.String()}}))
-		require.NotEqual(t, sum(c), sum(prefix.Conversation{Tools: []string{`[` + tool + `]`}}))
-	})
 }
 
 func FuzzChatSplit(f *testing.F) {
@@ -205,13 +180,6 @@ func FuzzChatSplit(f *testing.F) {
 		k := min(int(cut), len(joined))
 		d := prefix.Conversation{Messages: []prefix.Message{text(role, joined[:k]), text(role, joined[k:])}}
 		require.Equal(t, k == len(a), sum(c) == sum(d))
-		br, broken := prefix.FirstBreak(&c, &d)
-		if k == len(a) {
-			require.False(t, broken)
-		} else {
-			require.True(t, broken)
-			require.LessOrEqual(t, br.Message, 1)
-		}
 	})
 }
 

@@ -83,7 +83,6 @@ type server struct {
 	running leases // that vouch for blocks that have been
 	ages    ages
 	trust   trust
-	lengths lengths
 }
 
 // book adds blocks and entries to the counts, or removes them.

@@ -58,18 +58,6 @@ func ExampleAppendChat() {
 	// Output: 4 5 353 true
 }
 
-func ExampleFirstBreak() {
-	turn := func(at string) *prefix.Conversation {
-		return &prefix.Conversation{Messages: []prefix.Message{
-			{Role: "system", Parts: []prefix.Part{{Content: "You are a helpful agent. Current time: " + at}}},
-			{Role: "user", Parts: []prefix.Part{{Content: "I want to return my order."}}},
-		}}
-	}
-	b, broken := prefix.FirstBreak(turn("2025-01-15T10:30:00Z"), turn("2025-01-15T10:31:12Z"))
-	fmt.Println(broken, b.Message, b.Cause, b.Old, b.New)
-	// Output: true 0 timestamp 2025-01-15T10:30:00Z 2025-01-15T10:31:12Z
-}
-
 func ExampleIndex() {
 	index, err := prefix.NewIndex(prefix.IndexConfig{})
 	if err != nil {

@@ -49,12 +49,12 @@ func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)
 // cuts the whole. The zero Hasher is like one after Reset with the zero Seed
 // and a nil slice. It is not safe for concurrent use.
 type Hasher struct {
-	chain   blockhash.Chain
-	blocks  []uint64
-	written int
-	n       int // bytes of the last, partial block
-	partial [BlockBytes]byte
-	json    budget // used for canonical forms
+	chain     blockhash.Chain
+	blocks    []uint64
+	written   int
+	n         int // bytes of the last, partial block
+	partial   [BlockBytes]byte
+	compacted int // bytes of JSON so far
 }
 
 // Reset starts a new text. Blocks are appended to dst, which belongs to the
@@ -62,7 +62,7 @@ type Hasher struct {
 func (h *Hasher) Reset(seed Seed, dst []uint64) {
 	h.chain = seed.chain(blockhash.OfText)
 	h.blocks = dst
-	h.written, h.n, h.json = 0, 0, budget{}
+	h.written, h.n, h.compacted = 0, 0, 0
 }
 
 // Fork returns a hasher that continues from here independently. It takes little

@@ -4,7 +4,6 @@ import (
 	"hash/maphash"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -114,8 +113,7 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // first; see there for where that applies.
 //
 // The cached tokens that an engine reports correct the number of blocks that
-// it is trusted to hold, and the lengths of prompts how many fit into its cache,
-// where the host only guesses them.
+// it is trusted to hold.
 type Index struct {
 	endpick.OneRouter
 
@@ -123,7 +121,7 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu           sync.RWMutex // guards the fields below; Match and Displaced only read
+	mu           sync.RWMutex // guards the fields below; Match only reads
 	trie         trie
 	entries      arena[entry]
 	servers      endpick.PerEndpoint[server]
@@ -144,7 +142,6 @@ type Index struct {
 	hand         uint32   // the next account to give way to the byte limit
 	evicted      uint64
 	strays       uint64
-	claims       claims
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -182,7 +179,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	x.slots[ref.Slot].generation = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 
-	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block()/s.lengths.ratio())
+	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
 	if s.bound == 0 {
 		s.bound, s.whole = l.bound, l.whole
 	}
@@ -195,7 +192,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.Block())
 	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
 	x.path = x.trie.walk(x.path[:0], blocks)
-	x.look(l, s, e.Now)
+	x.look(l, s)
 	l.unseen = s.unseen(e.Candidate, e.Request.Block())
 	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
 		blocks = blocks[:room]
@@ -211,7 +208,7 @@ func (x *Index) FirstToken(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
-		x.computed(e.Lease, l, e.Now)
+		x.computed(e.Lease, l)
 	}
 }
 
@@ -224,15 +221,12 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		x.computed(e.Lease, l, e.Now)
+		x.computed(e.Lease, l)
 		x.vote(l, e.Request, o)
-	}
-	if s := x.servers.Find(l.ref); s != nil && o.Status == endpick.Completed {
-		s.lengths.add(e.Request.InputTokens, o.InputTokens)
 	}
 	x.end(l)
 	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
-		x.respond(e.Lease, l, o.Blocks, e.Now)
+		x.respond(e.Lease, l, o.Blocks)
 	}
 	x.leases.Drop(e.Lease)
 	if s := x.servers.Find(e.Candidate.Ref); s != nil {
@@ -241,28 +235,25 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 }
 
 // computed records that the engine has computed the prompt of a lease.
-func (x *Index) computed(ref endpick.LeaseRef, l *lease, now time.Time) {
+func (x *Index) computed(ref endpick.LeaseRef, l *lease) {
 	s := x.servers.Find(l.ref)
 	if s == nil || !l.prefill {
 		return
 	}
 	s.bound, s.whole = l.bound, l.whole
-	x.claims.use(l.idle, float64(l.matched))
-	if s.ages.advance(s.capacity(), now) {
+	if s.ages.advance(s.capacity()) {
 		s.trust.review(s)
-		// The last two capacities of each endpoint count the most.
-		x.claims.fade(1 - 1/float64(2*sixteenths*len(x.slots)))
 	}
 	s.trust.atLeast(int(l.to))
-	x.hold(ref, l, s, now)
+	x.hold(ref, l, s)
 	x.note(s, l.ref.Slot)
 }
 
 // hold makes sure what a lease vouches for, and makes room for it.
-func (x *Index) hold(ref endpick.LeaseRef, l *lease, s *server, now time.Time) {
+func (x *Index) hold(ref endpick.LeaseRef, l *lease, s *server) {
 	x.confirm(ref, l, s)
 	x.noteLargest(s, l.account)
-	x.evict(s, l.ref.Slot, l.account, now)
+	x.evict(s, l.ref.Slot, l.account)
 	x.fit(l.account, int(l.to))
 }
 

@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"slices"
-	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -25,11 +24,10 @@ type lease struct {
 	// doubtful: some of the matched blocks were pending, so what the engine will
 	// report of them says nothing about evictions.
 	doubtful bool
-	matched  int           // blocks that were there before
-	proven   int           // matched blocks that a prompt, not only a response, has included
-	idle     time.Duration // of the last sure matched block
-	age      int           // of the last matched block: how many the engine kept longer, as far as was known
-	unseen   int           // how many others it may have needed besides
+	matched  int // blocks that were there before
+	proven   int // matched blocks that a prompt, not only a response, has included
+	age      int // of the last matched block: how many the engine kept longer, as far as was known
+	unseen   int // how many others it may have needed besides
 	// The whole prompt as it was sent: its blocks, and the hash of the last, which covers all of them.
 	blocks int
 	end    uint64
@@ -67,7 +65,7 @@ func (x *Index) delist(q *leases, l *lease) {
 }
 
 // look records what the endpoint holds of the path.
-func (x *Index) look(l *lease, s *server, now time.Time) {
+func (x *Index) look(l *lease, s *server) {
 	at := 0
 	for _, p := range x.path {
 		n := x.trie.nodes.at(p.node)
@@ -84,7 +82,7 @@ func (x *Index) look(l *lease, s *server, now time.Time) {
 				break
 			}
 			if en.sure() {
-				l.age, l.idle = s.ages.needed(en.epoch), s.ages.idle(en.epoch, now)
+				l.age = s.ages.needed(en.epoch)
 			} else {
 				l.doubtful = true
 			}

@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"math"
-	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -50,7 +49,7 @@ func (x *Index) responseRoom() int { return max(0, x.share(x.pendingWeight())-en
 const pendingBytes = 10
 
 // evict makes room at an endpoint for what an account has added.
-func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
+func (x *Index) evict(s *server, slot, account uint32) {
 	capacity := s.capacity()
 	share := x.share(capacity)
 	for s.held > capacity {
@@ -67,7 +66,6 @@ func (x *Index) evict(s *server, slot, account uint32, now time.Time) {
 		if by = x.forgettable(s, slot, id, by); by == 0 {
 			continue
 		}
-		x.claims.evict(s.ages.idle(x.entries.at(id).epoch, now), float64(by))
 		x.forget(s, slot, id, by)
 		x.evicted += uint64(by)
 	}

@@ -42,7 +42,7 @@ func (c *cacheModel) serve(blocks []uint64) (tokens int) {
 func TestTrustHotPrompt(t *testing.T) {
 	for _, grain := range []int{544, 1056} {
 		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
-			d := newDesk(t, 10_000)
+			d := newFixture(t, 10_000)
 			for range 1000 {
 				d.done(d.routed(prompt(0, 60)), 960/grain*grain)
 			}
@@ -56,7 +56,7 @@ func TestTrustHotPrompt(t *testing.T) {
 func TestTrustLearnsTheGrain(t *testing.T) {
 	for _, grain := range []int{1, 16, 544, 1056} {
 		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
-			d := newDesk(t, 3000)
+			d := newFixture(t, 3000)
 			engine := &cacheModel{room: 3000, grain: grain, last: map[uint64]int{}}
 			chance := uint64(1)
 			for range 2000 {
@@ -77,7 +77,7 @@ func TestTrustLearnsTheGrain(t *testing.T) {
 func TestTrustThirtyOneZeros(t *testing.T) {
 	for _, tenants := range []int{1, 31} {
 		t.Run(fmt.Sprint("tenants=", tenants), func(t *testing.T) {
-			d := newDesk(t, 10_000)
+			d := newFixture(t, 10_000)
 			for i := range 166 {
 				d.done(d.routed(prompt(i, 60)), 0)
 			}
@@ -98,7 +98,7 @@ func TestTrustThirtyOneZeros(t *testing.T) {
 
 // One tenant whose prompts are never cached does not reduce another's room.
 func TestTrustIsolatesTenants(t *testing.T) {
-	d := newDesk(t, 2000)
+	d := newFixture(t, 2000)
 	for round := range 300 {
 		for i := range 5 {
 			d.tenant = "bad"
@@ -126,7 +126,7 @@ func TestTrustATenantAloneIsNotBelieved(t *testing.T) {
 		"beside others": {others: true}, "and another says so": {others: true, seconds: true, falls: true}, "alone": {falls: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t, 2000)
+			d := newFixture(t, 2000)
 			for round := range 400 {
 				d.tenant = "bad"
 				d.done(d.routed(prompt(round%10, 60)), 0)
@@ -169,7 +169,7 @@ func TestVoices(t *testing.T) {
 
 // An engine without a cache is recognized.
 func TestTrustWithoutACache(t *testing.T) {
-	d := newDesk(t, 10_000)
+	d := newFixture(t, 10_000)
 	chance := uint64(1)
 	for range 3000 {
 		chance = chance*6364136223846793005 + 1442695040888963407
@@ -181,7 +181,7 @@ func TestTrustWithoutACache(t *testing.T) {
 
 // The effect of a restart does not last.
 func TestTrustAfterARestart(t *testing.T) {
-	d := newDesk(t, 2000)
+	d := newFixture(t, 2000)
 	engine := &cacheModel{room: 2000, grain: 16, last: map[uint64]int{}}
 	least := 2000
 	for i := range 3000 {
@@ -218,7 +218,7 @@ func TestTrustFindsTheEngine(t *testing.T) {
 // serveSessions sends requests to an engine and returns the learned capacity,
 // and the share of matched blocks that the engine did not have.
 func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int, wrong float64) {
-	d := newDesk(t, 4*room)
+	d := newFixture(t, 4*room)
 	engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
 	promised, missing := 0, 0
 	chance := uint64(1)
@@ -247,7 +247,7 @@ func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int,
 func TestTrustLearnsAnUnknownSize(t *testing.T) {
 	for _, room := range []int{1250, 5000, 20_000} {
 		t.Run(fmt.Sprint("room=", room), func(t *testing.T) {
-			d := newDesk(t, 0)
+			d := newFixture(t, 0)
 			engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
 			chance := uint64(1)
 			serve := func(blocks int) {

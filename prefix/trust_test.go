@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -83,8 +82,8 @@ func TestTrustReview(t *testing.T) {
 	assert.Zero(t, s.trust.learned)
 }
 
-// desk routes requests to one endpoint of 1,600 blocks.
-type desk struct {
+// fixture routes requests to one endpoint of 1,600 blocks.
+type fixture struct {
 	endpoint endpick.Endpoint
 	t        testing.TB
 	x        *Index
@@ -92,13 +91,13 @@ type desk struct {
 	tenant   string
 }
 
-func newDesk(t testing.TB, blocks int) *desk {
+func newFixture(t testing.TB, blocks int) *fixture {
 	x, err := NewIndex(IndexConfig{BlocksPerEndpoint: blocks})
 	require.NoError(t, err)
-	return &desk{t: t, x: x}
+	return &fixture{t: t, x: x}
 }
 
-func (d *desk) routed(blocks []uint64) *endpick.Event {
+func (d *fixture) routed(blocks []uint64) *endpick.Event {
 	d.key.Slot++
 	d.key.Generation++
 	e := &endpick.Event{
@@ -110,16 +109,16 @@ func (d *desk) routed(blocks []uint64) *endpick.Event {
 	return e
 }
 
-func (d *desk) done(e *endpick.Event, cachedTokens int) {
+func (d *fixture) done(e *endpick.Event, cachedTokens int) {
 	d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: cachedTokens})
 }
 
-func (d *desk) server() *server { return d.x.servers.Find(endpick.Ref{Generation: 1}) }
+func (d *fixture) server() *server { return d.x.servers.Find(endpick.Ref{Generation: 1}) }
 
-func (d *desk) capacity() int { return d.server().capacity() }
+func (d *fixture) capacity() int { return d.server().capacity() }
 
 // votes returns the votes so far, by sixteenths.
-func (d *desk) votes() (had, lacked map[int]float32) {
+func (d *fixture) votes() (had, lacked map[int]float32) {
 	had, lacked = map[int]float32{}, map[int]float32{}
 	for n := range d.server().trust.had {
 		if v := d.server().trust.had[n]; v > 0 {
@@ -142,7 +141,7 @@ func prompt(number, n int) []uint64 {
 }
 
 // fill routes so many prompts of 100 blocks, each of which is an epoch.
-func (d *desk) fill(n int) {
+func (d *fixture) fill(n int) {
 	for i := range n {
 		d.done(d.routed(prompt(i, 100)), 0)
 	}
@@ -153,7 +152,7 @@ func (d *desk) fill(n int) {
 
 // A tenant's share is a share of what the engine is trusted to hold, not of the limit.
 func TestSharesAreOfWhatIsTrusted(t *testing.T) {
-	d := newDesk(t, 320)
+	d := newFixture(t, 320)
 	serve := func(tenant string, from, n int) {
 		d.tenant = tenant
 		for i := range n {
@@ -170,37 +169,9 @@ func TestSharesAreOfWhatIsTrusted(t *testing.T) {
 	assert.Equal(t, d.capacity(), held("first")+held("second"))
 }
 
-// Evicted blocks count by their own idle time, even if older ones stay because they are
-// another tenant's.
-func TestEvictionsCountByTheirOwnTime(t *testing.T) {
-	d := newDesk(t, 320)
-	start := time.Unix(1e9, 0)
-	serve := func(tenant string, number, blocks int, at time.Duration) {
-		d.tenant = tenant
-		e := d.routed(prompt(number, blocks))
-		e.Now = start.Add(at)
-		d.done(e, 0)
-	}
-	serve("quiet", 0, 20, 0)
-	serve("quiet", 1, 20, time.Minute) // so that the first is known to be older
-	for i := range 40 {
-		serve("loud", 2+i, 20, time.Hour+time.Duration(i)*time.Second)
-	}
-	recent, old := 0.0, 0.0
-	for i, n := range d.x.claims.evicted {
-		if i < idleTime(10*time.Minute) {
-			recent += n
-		} else {
-			old += n
-		}
-	}
-	assert.Positive(t, recent)
-	assert.Zero(t, old, "what is that old is the quiet one's, and stays")
-}
-
 // A tenant with much in prefill does not lose what it holds because of that.
 func TestWhatIsPendingIsNobodysShare(t *testing.T) {
-	d := newDesk(t, 1000)
+	d := newFixture(t, 1000)
 	for i, tenant := range []string{"a", "b", "b"} {
 		d.tenant = tenant
 		d.done(d.routed(prompt(i, 50)), 0)
@@ -244,7 +215,7 @@ func TestTrustVotes(t *testing.T) {
 		{"just used and missing", 9, 0, votes{}, votes{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := newDesk(t, 1600)
+			d := newFixture(t, 1600)
 			d.fill(10)
 			d.server().trust.grain = 16
 			d.done(d.routed(prompt(tc.which, 100)), 16*tc.cached)
@@ -262,7 +233,7 @@ func TestTrustVotes(t *testing.T) {
 // What an older request uses stays longer than what is newer and not in use, so it adds to
 // the age of that: 900 blocks were used since prompt 1 was, and 100 are in use.
 func TestTrustCountsWhatIsInUse(t *testing.T) {
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	d.fill(10)
 	d.routed(prompt(0, 100))
 	d.done(d.routed(prompt(1, 100)), 16*100)
@@ -275,7 +246,7 @@ func TestTrustCountsWhatIsInUse(t *testing.T) {
 // 900 blocks that were used later, and for 200 more, was not enough.
 func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
 	for _, tc := range []struct{ prefill, generated int }{{200, 0}, {0, 200}, {50, 150}} {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.fill(10)
 		d.server().trust.grain = 16
 		d.routed(prompt(20, tc.prefill))
@@ -311,7 +282,7 @@ func TestTrustFades(t *testing.T) {
 }
 
 func TestTrustVotesOfATenantWeighLessAndLess(t *testing.T) {
-	d := newDesk(t, 16_000)
+	d := newFixture(t, 16_000)
 	for i := range 40 {
 		d.done(d.routed(prompt(i, 100)), 0)
 	}
@@ -328,7 +299,7 @@ func TestTrustVotesOfATenantWeighLessAndLess(t *testing.T) {
 }
 
 func TestTrustMoreThanExpected(t *testing.T) {
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	d.fill(1)
 	d.done(d.routed(prompt(7, 100)), 8*16)
 	assert.Zero(t, d.server().trust.more, "within the slack")
@@ -339,7 +310,7 @@ func TestTrustMoreThanExpected(t *testing.T) {
 // If there were few recent reports, their common divisor may be thousands of
 // tokens: that is no grain within which missing tokens would be ignored.
 func TestTrustIsNotBlindWithFewReports(t *testing.T) {
-	d := newDesk(t, 8000)
+	d := newFixture(t, 8000)
 	for i := range 10 {
 		d.done(d.routed(prompt(i, 500)), 0)
 	}
@@ -352,7 +323,7 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 // Once an engine's reports have told how much it holds, what it has evicted for requests
 // under way is known without Endpoint.KVTokens. Of 80 blocks, responses need the last 30.
 func TestEvictedFromALearnedCache(t *testing.T) {
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	p := prompt(0, 80)
 	d.done(d.routed(p), 0)
 	c := []endpick.Candidate{{Ref: endpick.Ref{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * 50}}}
@@ -368,7 +339,7 @@ func TestEvictedFromALearnedCache(t *testing.T) {
 
 // Cached tokens beyond the remembered head were not expected.
 func TestTrustOfAPromptThatWasCut(t *testing.T) {
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	long := prompt(0, 1600)
 	d.done(d.routed(long[:1200]), 0)
 	d.done(d.routed(prompt(1, 100)), 0)
@@ -381,7 +352,7 @@ func TestTrustOfAPromptThatWasCut(t *testing.T) {
 }
 
 func TestTrustScalesGuessedTokens(t *testing.T) {
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	d.fill(10)
 	e := d.routed(prompt(0, 100))
 	// The guess was 1,600 tokens, the engine counts 800. Its 720 are 90 of 100
@@ -393,7 +364,7 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 
 	// So is the grain: 400 tokens of 800 are 50 of 100 blocks, within which a
 	// missing half means nothing.
-	d = newDesk(t, 1600)
+	d = newFixture(t, 1600)
 	d.fill(10)
 	d.server().trust.grain = 400
 	d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{HasCachedTokens: true, CachedTokens: 400, InputTokens: 800})
@@ -403,20 +374,20 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 }
 
 func TestTrustIgnores(t *testing.T) {
-	quiet := func(t *testing.T, d *desk) {
+	quiet := func(t *testing.T, d *fixture) {
 		t.Helper()
 		had, lacked := d.votes()
 		assert.Empty(t, had)
 		assert.Empty(t, lacked)
 	}
 	t.Run("null", func(t *testing.T) {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.fill(10)
 		d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
 		quiet(t, d)
 	})
 	t.Run("a head that was still in prefill", func(t *testing.T) {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.routed(prompt(0, 100))
 		second := d.routed(prompt(0, 100))
 		d.fill(10)
@@ -424,7 +395,7 @@ func TestTrustIgnores(t *testing.T) {
 		quiet(t, d)
 	})
 	t.Run("a tail that was still in prefill, behind a head that is old", func(t *testing.T) {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.fill(10)
 		d.server().trust.grain = 16
 		long := append(prompt(0, 100), prompt(100, 100)...)
@@ -433,13 +404,13 @@ func TestTrustIgnores(t *testing.T) {
 		quiet(t, d)
 	})
 	t.Run("a request that failed", func(t *testing.T) {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.fill(10)
 		d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
 		quiet(t, d)
 	})
 	t.Run("an endpoint that has gone", func(t *testing.T) {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.fill(10)
 		e := d.routed(prompt(0, 100))
 		d.x.EndpointRemoved(e.Candidate.Ref)
@@ -447,7 +418,7 @@ func TestTrustIgnores(t *testing.T) {
 		assert.Empty(t, d.x.Stats().Endpoints)
 	})
 	t.Run("not a request that failed after its first token", func(t *testing.T) {
-		d := newDesk(t, 1600)
+		d := newFixture(t, 1600)
 		d.fill(10)
 		e := d.routed(prompt(0, 100))
 		d.x.FirstToken(e)
@@ -460,7 +431,7 @@ func TestTrustIgnores(t *testing.T) {
 
 // An engine that runs a prompt has room for it.
 func TestTrustLongPrompt(t *testing.T) {
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	d.fill(1)
 	d.server().trust.learned = 150
 	e := d.routed(prompt(1, 900))
@@ -493,7 +464,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 		{name: "more than both", cached: 170, had: votes{}, lacked: votes{}, more: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := newDesk(t, 1600)
+			d := newFixture(t, 1600)
 			all := prompt(0, 180)
 			d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:150]})
 			for i := range 9 {
@@ -509,7 +480,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	}
 
 	// A prompt that includes it makes it a prompt.
-	d := newDesk(t, 1600)
+	d := newFixture(t, 1600)
 	all := prompt(0, 130)
 	d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
 	d.done(d.routed(all[:100]), 16*50)
@@ -523,7 +494,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 
 	// Only what follows the prompt is a response, even if the prompt was evicted
 	// before the answer was complete.
-	d = newDesk(t, 1600)
+	d = newFixture(t, 1600)
 	e := d.routed(all[:50])
 	d.x.FirstToken(e)
 	for i := range 17 {
@@ -535,7 +506,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	assert.Equal(t, []int{100, 50}, []int{l.matched, l.proven})
 
 	// What is known only from a response has no vote.
-	d = newDesk(t, 1600)
+	d = newFixture(t, 1600)
 	d.x.Done(d.routed(nil), &endpick.Outcome{Blocks: all[:100]})
 	for i := range 9 {
 		d.done(d.routed(prompt(1+i, 100)), 0)
@@ -545,7 +516,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	assert.Empty(t, had)
 	assert.Empty(t, lacked)
 
-	d = newDesk(t, 1600)
+	d = newFixture(t, 1600)
 	d.x.Done(d.routed(all), &endpick.Outcome{})
 	// Answers don't raise a capacity that reports have lowered.
 	d.server().trust.learned = 110

@@ -4,255 +4,321 @@ import (
 	"context"
 	"errors"
 	"io"
-	"mime"
 	"net/http"
-	"net/http/httptrace"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/choose"
 	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
-// attempt is the result of sending a request to one endpoint.
-type attempt struct {
-	x *exchange
-	// response is nil if there was none. failure says why another endpoint should
-	// be tried; there may be a response as well.
-	response *http.Response
-	failure  error
-	kind     choose.Kind // only meaningful with a failure
+// Attempt is a request at one endpoint. Its methods are called in the order in which
+// the response arrives.
+type Attempt struct {
+	call      *Call
+	ctx       context.Context
+	fallbacks []*endpick.Endpoint
+	stream    bool
+
+	lease   endpick.Lease
+	meter   *dialect.Meter
+	health  health.Attempt
+	since   time.Time   // when the request was sent to this endpoint
+	overdue *time.Timer // reports a silent endpoint to health; nil: not silent, or unknown when
+	forget  func() bool // stops watching the context, when nobody else would end the attempt
+	served  bool        // the header was good
+	empty   bool        // nothing has arrived of what should be a stream
+	astray  bool        // it is at an endpoint that takes no requests: filtered, but not counted
+	ended   bool
+	failed  bool // it has ended as a failure, with this result, which Again has not considered yet
+	result  Result
 }
 
-// discard drops a response that another attempt replaces.
-func (a attempt) discard() {
-	if a.response != nil {
-		a.response.Body.Close()
-	}
-}
+var errAnswered = errors.New("transport: the request has been answered")
 
-// send sends the request to the endpoint of the lease and waits for the first
-// byte of the response. It always closes the lease, now or when the response
-// ends.
-func (tr *trip) send(lease endpick.Lease) (a attempt) {
-	t, e := tr.t, lease.Endpoint()
-	number := tr.Attempts
-	tr.Attempts++
-	ctx, cancel := context.WithCancelCause(tr.in.Context())
-	x := &exchange{trip: tr, number: number, lease: lease, ctx: ctx, cancel: cancel}
-	x.meter = tr.call.Meter(lease, t.now)
-	a.x = x
-	handed := false
-	defer func() { // even if Base panics
-		if !handed {
-			x.end(tr.failure(a.kind))
-		}
-		if a.response == nil {
-			x.watch.stop()
-			cancel(context.Canceled)
-		}
-	}()
-	c, _ := lease.Candidate()
-	if tr.seen != nil {
-		tr.seen.sent(e, c)
-	}
-	x.visit = t.desk.Health.Sent(e.ID, c.Ref)
-	x.follow(tr.in.Context())
-	x.watchFirstByte()
-
-	response, err := tr.roundTrip(x)
-	if err == nil {
-		err = tr.awaitBody(response)
-	}
-	if err == nil && !x.watch.heard() {
-		// The rest would never come, but there may be time to ask another endpoint.
-		response.Body.Close()
-		err = ErrTimeout
-	}
-	if err != nil {
-		a.failure, a.kind = x.cause(err), choose.Broken
-		if choose.IsDial(err) || errors.Is(err, ErrAddress) {
-			a.kind = choose.Unreachable
-		}
-		if errors.Is(err, ErrAddress) {
-			tr.warn(&UpstreamError{Endpoint: e.ID, Attempts: tr.Attempts, Err: err})
-		}
-		return a
-	}
-	if response.StatusCode >= http.StatusBadRequest {
-		a.failure, a.kind = choose.StatusError(response.StatusCode), choose.KindOf(response.StatusCode)
-	} else if tr.firstFails(response) {
-		a.failure, a.kind = choose.ErrFirstEvent, choose.Erred
-	}
-	if t.config.EnableEndpointHeader {
-		response.Header.Set(EndpointHeader, e.ID)
-	}
-	t.desk.Health.Heard(x.visit)
-	if a.failure == nil {
-		t.desk.Health.Served(x.visit, tr.Request.Stream, time.Since(x.watch.from))
-	}
-	x.http = response.StatusCode
-	empty := endsAtOnce(response)
-	x.pass(response)
-	a.response = response
-	if empty && a.failure == nil {
-		// The client has the whole response with the header, and may leave before anybody reads.
-		_, _ = response.Body.Read(make([]byte, 1))
-	}
-	// From an endpoint that has failed, only the message is passed on.
-	handed = a.failure == nil
+// begin opens an attempt.
+func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
+	a := &Attempt{call: c, ctx: ctx, fallbacks: c.alternatives(), stream: c.pending.request.Stream}
+	a.open(lease)
 	return a
 }
 
-// roundTrip sends the request and returns the header of the response. If the
-// server had closed the idle connection, it sends the request again on a new
-// one, as part of the same attempt. What must not be sent twice never uses an
-// idle connection.
-func (tr *trip) roundTrip(x *exchange) (*http.Response, error) {
-	repeatable := tr.Repeatable()
-	own := !repeatable
-	for again := 3; ; again-- {
-		var c connection
-		out, err := tr.outgoing(httptrace.WithClientTrace(x.ctx, c.trace()), x.lease.Endpoint())
-		if err != nil {
-			return nil, err
-		}
-		out.Close = own && out.Header.Get("Upgrade") == ""
-		response, err := tr.t.wire.RoundTrip(out)
-		if err == nil || again == 0 || x.ctx.Err() != nil || !c.stale(err) || !(repeatable || closedIdle(err)) {
-			return response, err
-		}
-		own = true
+// open takes over a lease. The previous one has ended.
+func (a *Attempt) open(lease endpick.Lease) {
+	d := a.call.d
+	candidate, _ := lease.Candidate()
+	a.lease, a.since, a.ended, a.failed = lease, d.now(), false, false
+	a.meter = a.call.call.Meter(lease, d.now)
+	attempt := d.health.Sent(lease.Endpoint().ID, candidate.Ref)
+	a.health = attempt
+	if patience := d.health.Patience(a.stream); patience > 0 {
+		a.overdue = time.AfterFunc(patience, func() { d.health.Overdue(attempt) })
 	}
+	a.forget = context.AfterFunc(a.ctx, a.abandoned)
 }
 
-// outgoing builds the request for an endpoint.
-func (tr *trip) outgoing(ctx context.Context, e *endpick.Endpoint) (*http.Request, error) {
-	to, err := Target(e, tr.in.URL)
-	if err != nil {
-		return nil, err
-	}
-	if _, ours := tr.t.config.Base.(*base); !ours && to.Scheme == "h2c" {
-		to.Scheme = "http"
-	}
-	out := tr.in.Clone(ctx)
-	if u := to.User; u != nil {
-		// The client's credentials are for the gateway, these are for the server.
-		password, _ := u.Password()
-		out.SetBasicAuth(u.Username(), password)
-		to.User = nil
-	}
-	out.URL, out.Host, out.RequestURI = to, "", ""
-	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
-	out.Header.Del("Expect") // the body has been read already
-	out.Header.Del("Content-Length")
-	if tr.unpacked {
-		out.Header.Del("Content-Encoding")
-	}
-	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, tr.payload.size
-	if out.ContentLength > 0 {
-		out.GetBody = tr.payload.open
-		if out.Body, err = tr.payload.open(); err != nil {
-			return nil, err
-		}
-	}
-	if _, given := out.Header["X-Idempotency-Key"]; !given && tr.Repeatable() {
-		// A nil value sends no header, but tells net/http that it may use a new
-		// connection if the idle one turns out to be closed.
-		out.Header["X-Idempotency-Key"] = nil
-	}
-	choose.SetHeader(out.Header, tr.call != nil && tr.call.Metered(), e)
-	return out, nil
+// abandoned ends the attempt when its context is done.
+func (a *Attempt) abandoned() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.close()
 }
 
-var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
+// Endpoint returns where the request goes, or went.
+func (a *Attempt) Endpoint() *endpick.Endpoint { return a.Lease().Endpoint() }
 
-// maxFirst bounds how much of a stream's first event is read to check it for an error.
-const maxFirst = 8 << 10
+// Lease returns the request's lease at the endpoint. The attempt closes it.
+func (a *Attempt) Lease() endpick.Lease {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.lease
+}
 
-// awaitBody waits for the first byte of the body and, if that begins an event, for the
-// event's first line of data, so that another endpoint can be tried if this one fails
-// before that.
-func (tr *trip) awaitBody(response *http.Response) error {
-	if response.StatusCode == http.StatusSwitchingProtocols {
-		if !strings.EqualFold(response.Header.Get("Upgrade"), tr.in.Header.Get("Upgrade")) {
-			response.Body.Close()
-			return errUnaskedUpgrade
-		}
+// Fallbacks are the endpoints that could take the request if this one can't, best
+// first, at most Config.Fallbacks; none if the request must not be sent twice. The
+// slice is the attempt's: do not change it.
+func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
+
+// SetHeader sets in the header of the request what the endpoint has to be told beside
+// the body: that the body has no coding any more, that a response which is metered must
+// come without one, and its data-parallel rank.
+func (a *Attempt) SetHeader(h http.Header) {
+	if a.call.unpacked {
+		h.Del("Content-Encoding")
+	}
+	setHeader(h, a.call.Metered(), a.Endpoint())
+}
+
+// ServedBy reports that a proxy has sent the request to another endpoint after this one
+// failed it. Call it before Header; it moves the attempt to the other endpoint. The
+// error is an [endpick.NoEndpointsError] if the endpoint is unknown or takes no
+// requests. Then the attempt has ended, but the response must still be fed, because it
+// may contain what the client has not asked for.
+func (a *Attempt) ServedBy(id string) error {
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if id == a.lease.Endpoint().ID || !a.fail(Erred) || c.call == nil {
 		return nil
 	}
-	first := make([]byte, 512)
-	n := 0
-	var err error
-	for n == 0 && err == nil {
-		n, err = response.Body.Read(first)
-	}
-	cut := tr.judgesFirst(response) && tr.call.FirstIsCut(first[:n])
-	for cut && err == nil && n < maxFirst {
-		var k int
-		first = slices.Grow(first[:n], 512)
-		k, err = response.Body.Read(first[n:cap(first)])
-		n, first = n+k, first[:n+k]
-		cut = tr.call.FirstIsCut(first)
-	}
-	if cut && err != nil && err != io.EOF {
-		n = 0 // a partial event is not a response
-	}
-	if err == io.EOF && n == 0 && tr.Request.Stream && response.StatusCode == http.StatusOK {
-		err = io.ErrUnexpectedEOF // an empty stream is no response
-	}
-	if n == 0 && err != io.EOF {
-		response.Body.Close()
+	a.failed = false // it has been dealt with
+	lease, err := c.pending.adopt(id)
+	if err != nil {
+		a.astray, a.meter = true, c.call.Meter(a.lease, c.d.now) // to filter the response as usual
 		return err
 	}
-	response.Body = &begun{first: first[:n], err: err, rest: response.Body}
+	a.open(lease)
 	return nil
 }
 
-// endsAtOnce reports whether a response has no body, such as one to HEAD.
-func endsAtOnce(response *http.Response) bool {
-	b, ok := response.Body.(*begun)
-	return ok && len(b.first) == 0 && b.err == io.EOF
+// Header takes the header of the response, and the part of its body that has arrived,
+// which may be empty and must be fed too. The error, a [UpstreamError], says
+// why the endpoint has failed the request: because of its status, or of an event in its
+// stream. The attempt has then ended, but the response may still be passed on.
+//
+// Header removes the length from the header if what is passed on may be shorter than
+// what is fed.
+func (a *Attempt) Header(status int, header http.Header, first []byte) error {
+	c := a.call
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.astray {
+		a.readHeader(status, header)
+		return nil
+	}
+	if a.ended || a.served {
+		return nil
+	}
+	a.stopWaiting()
+	d := c.d
+	d.health.Heard(a.health)
+	switch {
+	case status >= http.StatusBadRequest:
+		return a.failBy(resultOf(status), statusError(status))
+	case a.stream && c.call.FirstFails(first):
+		return a.failBy(Erred, errFirstEvent)
+	}
+	a.readHeader(status, header)
+	a.served, a.empty = true, a.stream && status == http.StatusOK
+	d.health.Served(a.health, a.stream, d.now().Sub(a.since))
+	c.answered()
+	return nil
 }
 
-// firstFails reports whether a stream begins with an error, which some engines
-// send as an event under status 200.
-func (tr *trip) firstFails(response *http.Response) bool {
-	b, ok := response.Body.(*begun)
-	return ok && tr.judgesFirst(response) && tr.call.FirstFails(b.first)
+// readHeader passes a header to the meter, unless the meter can't read what follows.
+func (a *Attempt) readHeader(status int, header http.Header) {
+	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
+		a.meter.Header(status, header)
+	}
 }
 
-// judgesFirst reports whether the response is a stream that can be parsed.
-func (tr *trip) judgesFirst(response *http.Response) bool {
-	return contentType(response) == dialect.EventStream && response.Header.Get("Content-Encoding") == ""
+// Unseen reports that the body of the response will not be fed, so that End considers
+// it complete. Otherwise a stream that ends without a byte has failed.
+func (a *Attempt) Unseen() {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	a.empty = false
 }
 
-func contentType(response *http.Response) string {
-	kind, _, _ := mime.ParseMediaType(response.Header.Get("Content-Type"))
-	return kind
+// Feed takes the next piece of the response's body, and appends to dst what is to be
+// passed on: whole events of a stream, everything of other responses.
+func (a *Attempt) Feed(dst, piece []byte) []byte {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	switch {
+	case a.astray:
+		return a.meter.Feed(dst, piece)
+	case !a.served || len(piece) == 0:
+		return append(dst, piece...)
+	}
+	a.empty = false
+	a.call.d.health.Heard(a.health)
+	a.lease.Tokens(0) // keeps the lease alive, even if nothing is counted
+	return a.meter.Feed(dst, piece)
 }
 
-// begun is a body whose first bytes have been read.
-type begun struct {
-	first []byte
-	err   error // to be returned after them
-	rest  io.ReadCloser
-}
-
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.first) > 0 {
-		n := copy(p, b.first)
-		if b.first = b.first[n:]; len(b.first) > 0 {
-			return n, nil
+// End reports that the response has ended cleanly, and appends to dst what was held
+// back. If the stream was incomplete or empty, the error matches io.ErrUnexpectedEOF
+// and the endpoint has failed.
+func (a *Attempt) End(dst []byte) ([]byte, error) {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if a.astray {
+		return a.meter.End(dst)
+	}
+	if a.served {
+		var cut error
+		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
+			cut = io.ErrUnexpectedEOF // an empty stream is no response
 		}
-		return n, b.err // together, for readers that stop when they have what they need
+		if cut != nil {
+			return dst, a.failBy(Broken, cut)
+		}
 	}
-	if b.err != nil {
-		return 0, b.err
-	}
-	return b.rest.Read(p)
+	a.end(endpick.Completed)
+	return dst, nil
 }
 
-func (b *begun) Close() error { return b.rest.Close() }
+// Fail reports that there was no response, or that it broke off, and returns err as a
+// [UpstreamError]. An error of package net shows that the endpoint could not
+// be reached. If the context of Route is done, the client has left, and the endpoint is
+// not blamed.
+func (a *Attempt) Fail(err error) error {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if target.IsDial(err) {
+		return a.failBy(Unreachable, err)
+	}
+	return a.failBy(Broken, err)
+}
+
+// Rest appends to dst what was held back of a stream that has broken off.
+func (a *Attempt) Rest(dst []byte) []byte {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.meter.Rest(dst)
+}
+
+// Again reports whether the request should be sent to another endpoint, which Route
+// then chooses; if so, it counts against the retry budget. Call it once after a
+// failure, before passing on any of the response.
+func (a *Attempt) Again() bool {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	if !a.failed || a.served {
+		return false
+	}
+	a.failed, a.call.pending.single = false, false
+	if a.result == Refused {
+		a.call.pending.fail(a.health, a.result)
+	}
+	return a.call.pending.retry(a.ctx, a.health, a.result, false)
+}
+
+// Seen is what was seen of a response.
+type Seen struct {
+	// InputTokens and OutputTokens are the engine's figures if Reported is set;
+	// otherwise, OutputTokens is what was counted in the stream.
+	InputTokens, OutputTokens int
+	Reported                  bool
+	CachedTokens              *int      // nil: not reported
+	FirstToken                time.Time // zero: none was seen
+}
+
+// Seen returns what was seen of the response so far.
+func (a *Attempt) Seen() Seen {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return Seen(a.meter.Seen())
+}
+
+// failBy ends the attempt as a failure for this reason.
+func (a *Attempt) failBy(result Result, err error) error {
+	a.fail(result)
+	return &UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.pending.attempts, Err: err}
+}
+
+// fail ends the attempt as a failure. It returns false if it had ended before, or if
+// the client has left.
+func (a *Attempt) fail(result Result) bool {
+	a.stopWaiting()
+	if a.ctx.Err() != nil {
+		a.end(endpick.Canceled)
+		return false
+	}
+	if !a.end(result.status()) {
+		return false
+	}
+	if !a.served { // a response that broke off in the middle is reported by end
+		a.failed, a.result = true, result
+		if result != Refused { // the client's fault, unless another endpoint takes the request
+			a.call.pending.fail(a.health, result)
+		}
+	}
+	return true
+}
+
+// close ends the attempt because its call or its context has ended.
+func (a *Attempt) close() {
+	a.stopWaiting()
+	if a.meter.Whole() {
+		a.end(endpick.Completed)
+	} else {
+		a.end(endpick.Canceled)
+	}
+}
+
+// end closes the lease; false: it was closed already.
+func (a *Attempt) end(status endpick.Status) bool {
+	if a.ended {
+		return false
+	}
+	a.ended = true
+	a.forget()
+	o := a.meter.Outcome(status)
+	a.lease.Done(o)
+	if a.served && o.Status == endpick.Failed { // no other endpoint can be asked
+		a.call.d.health.Failed(a.health, false)
+	}
+	return true
+}
+
+// stopWaiting stops the timer for the header.
+func (a *Attempt) stopWaiting() {
+	if a.overdue != nil {
+		a.overdue.Stop()
+	}
+}
+
+// Reader returns a reader of the response's body that feeds it as it is read, for
+// programs that have a reader, as in httputil.ReverseProxy.ModifyResponse. Call Header
+// before. The attempt ends at the end of the body; a body that breaks off has failed.
+// Closing it only closes body: Call.Close is still necessary.
+func (a *Attempt) Reader(body io.ReadCloser) io.ReadCloser {
+	return struct {
+		io.Reader
+		io.Closer
+	}{&filtered{src: body, filter: a, failed: a.Fail}, body}
+}

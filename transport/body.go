@@ -2,6 +2,7 @@ package transport
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"io"
 	"net/http"
@@ -15,9 +16,7 @@ import (
 // of the body has arrived.
 const firstRead = 1 << 20
 
-// readBody reads the body once, and closes it. A body in gzip or deflate is
-// decompressed, which unpacked reports, because engines take no others. The body may
-// be recycled when nothing refers to it any more.
+// readBody reads the body once, and closes it; see unpack.
 func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, false, nil
@@ -26,25 +25,28 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 	if req.ContentLength > limit {
 		return nil, false, &BodyError{Limit: limit, Length: req.ContentLength}
 	}
-	if body, err = readAll(req, req.Body, req.ContentLength, limit); err != nil {
+	if body, err = readAll(req.Context(), req.Body, req.ContentLength, limit); err != nil {
 		return nil, false, err
 	}
-	open := coding.Decoder(strings.TrimSpace(strings.Join(req.Header["Content-Encoding"], ",")))
+	return unpack(req.Context(), req.Header, body, limit)
+}
+
+// unpack returns a body uncompressed, because engines take no others, and whether it was
+// compressed, in gzip or deflate.
+func unpack(ctx context.Context, header http.Header, body []byte, limit int64) (plain []byte, unpacked bool, err error) {
+	open := coding.Decoder(strings.TrimSpace(strings.Join(header["Content-Encoding"], ",")))
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
-	limit = coding.Limit(len(body), limit)
-	plain, err := readAll(req, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, limit)
-	recycle(body)
+	plain, err = readAll(ctx, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, coding.Limit(len(body), limit))
 	return plain, true, err
 }
 
 // readAll reads to the end and returns a slice with little spare capacity, since
 // it is kept while the request waits. length is the announced one; negative:
 // unknown.
-func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error) {
-	ctx := req.Context()
-	b := buffer(int(min(max(length, 512), firstRead)))
+func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, error) {
+	b := make([]byte, 0, min(max(length, 512), firstRead))
 	var more [1]byte // reads beyond the announced length without growing
 	for {
 		if err := ctx.Err(); err != nil {
@@ -68,7 +70,7 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 		case int64(len(b)) > limit:
 			return nil, &BodyError{Limit: limit, Length: -1}
 		case err == io.EOF:
-			if cap(b)-len(b) > len(b)/steps+1 {
+			if cap(b)-len(b) > len(b)/8+1 {
 				b = moved(b, len(b))
 			}
 			return b, nil
@@ -82,9 +84,5 @@ func readAll(req *http.Request, r io.Reader, length, limit int64) ([]byte, error
 	}
 }
 
-// moved copies b to a buffer with room for n bytes.
-func moved(b []byte, n int) []byte {
-	to := append(buffer(n), b...)
-	recycle(b)
-	return to
-}
+// moved copies b to a slice with room for n bytes.
+func moved(b []byte, n int) []byte { return append(make([]byte, 0, n), b...) }

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,11 +11,11 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/internal/target"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// Config configures a Transport. All fields except Router are optional.
+// Config configures a [Transport], or a [Dispatcher] for programs that send requests
+// themselves. All fields except Router are optional.
 type Config struct {
 	// Router picks the endpoints. It must be set.
 	Router *endpick.Router
@@ -32,9 +33,9 @@ type Config struct {
 	// h2c:// if Base is nil, and must pass them on unchanged. Nil: Base itself.
 	Wrap func(base http.RoundTripper) http.RoundTripper
 
-	// Health judges the endpoints by their requests, and may also check them. It must
-	// have the same Router; several transports may share it. Nil: the transport has
-	// one of its own, without active checks.
+	// Health knows which endpoints fail, and may also check them. It must have the same
+	// Router; several transports and dispatchers may share it. Nil: one of its own,
+	// without active checks.
 	Health *health.Monitor
 
 	// MaxBodyBytes is the longest request body that is accepted. Bodies are read whole
@@ -49,6 +50,10 @@ type Config struct {
 	// RetryBurst is how many such retries may happen at once, as when a server dies. A
 	// tenth of it is refilled each second. Zero: 100.
 	RetryBurst int
+	// Fallbacks is how many endpoints besides the chosen one [Attempt.Fallbacks]
+	// returns at most, for programs that leave retries to others. It must be zero for a
+	// Transport. Zero: none.
+	Fallbacks int
 	// FirstByteTimeout bounds the wait for the first byte of a stream's body. It must
 	// leave time for the engine's queue and for prefill. Zero: two minutes.
 	FirstByteTimeout time.Duration
@@ -71,8 +76,9 @@ type Config struct {
 	// Describe may set what the transport can't know, such as the Tenant and the
 	// endpoints to Exclude, and change what it read from the headers. It is called
 	// before the prompt is hashed, with the model, the SLO, the priority and the
-	// session filled in. A host with a tokenizer sets InputTokens, Blocks and BlockTokens itself. It may set Receipt to
-	// one that is used for this request only, and read it when RoundTrip has returned.
+	// session filled in. A host with a tokenizer sets InputTokens, Blocks and BlockTokens
+	// itself. It may set Receipt to one that is used for this request only, and read it
+	// when RoundTrip has returned.
 	// It must not change body, nor keep body or req: their memory is reused. Nil: all
 	// requests are of one tenant.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
@@ -119,10 +125,11 @@ type Config struct {
 	// what was predicted, and the outcome. It is not called for lists of models. It is
 	// called concurrently, before Record, and while the client waits if there is no
 	// response. Nil: not called.
-	Observe func(*observed.Request)
+	Observe func(*Observation)
 	// Warn is called for problems with requests that were served anyway, such as a
 	// malformed header, and for panics in these callbacks ([endpick.PanicError]; in is
-	// nil for Clock and Saturation). It is called concurrently. Nil: not called.
+	// nil for Clock, Tokens and Saturation). A dispatcher returns the former as
+	// Call.Warnings. It is called concurrently. Nil: not called.
 	Warn func(in *http.Request, err error)
 	// Clock returns the time for records, health, the queue and the retry budget.
 	// Nil, or if it panics: time.Now.
@@ -133,30 +140,58 @@ func badConfig(field, reason string) error {
 	return &endpick.ConfigError{Field: "transport.Config." + field, Reason: reason}
 }
 
+// sending names a field that is set and only of use for sending requests; empty: none.
+func (c *Config) sending() string {
+	for field, set := range map[string]bool{
+		"Base": c.Base != nil, "Wrap": c.Wrap != nil, "Queue": c.Queue != nil, "Describe": c.Describe != nil,
+		"FirstByteTimeout": c.FirstByteTimeout != 0, "StallTimeout": c.StallTimeout != 0,
+		"ResponseTimeout": c.ResponseTimeout != 0, "UpgradeTimeout": c.UpgradeTimeout != 0,
+		"EnableEndpointHeader": c.EnableEndpointHeader, "Record": c.Record != nil, "RecordText": c.RecordText,
+		"Observe": c.Observe != nil,
+	} {
+		if set {
+			return field
+		}
+	}
+	return ""
+}
+
+// validate checks the configuration, and fills in the defaults.
 func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return badConfig("Router", "is nil")
 	case c.Health != nil && c.Health.Router() != c.Router:
 		return badConfig("Health", "is over another router")
-	case c.MaxBodyBytes < 0:
-		return badConfig("MaxBodyBytes", "is negative")
-	case c.MaxItems < 0:
-		return badConfig("MaxItems", "is negative")
-	case c.MaxAttempts < 0:
-		return badConfig("MaxAttempts", "is negative")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
 		return badConfig("RetryShare", "is not within 0 and 1")
-	case c.RetryBurst < 0:
-		return badConfig("RetryBurst", "is negative")
-	case c.FirstByteTimeout < 0:
-		return badConfig("FirstByteTimeout", "is negative")
-	case c.StallTimeout < 0:
-		return badConfig("StallTimeout", "is negative")
-	case c.ResponseTimeout < 0:
-		return badConfig("ResponseTimeout", "is negative")
-	case c.UpgradeTimeout < 0:
-		return badConfig("UpgradeTimeout", "is negative")
+	}
+	if c.RetryShare == 0 {
+		c.RetryShare = 0.2
+	}
+	return cmp.Or(
+		orDefault("MaxBodyBytes", &c.MaxBodyBytes, 32<<20), orDefault("MaxAttempts", &c.MaxAttempts, 3),
+		orDefault("RetryBurst", &c.RetryBurst, 100), orDefault("MaxItems", &c.MaxItems, 0), orDefault("Fallbacks", &c.Fallbacks, 0),
+		orDefault("FirstByteTimeout", &c.FirstByteTimeout, 2*time.Minute),
+		orDefault("StallTimeout", &c.StallTimeout, 2*time.Minute),
+		orDefault("ResponseTimeout", &c.ResponseTimeout, 10*time.Minute),
+		orDefault("UpgradeTimeout", &c.UpgradeTimeout, time.Hour),
+	)
+}
+
+// orDefault replaces a field that is zero; negative: an error.
+func orDefault[T int | int64 | time.Duration](field string, v *T, to T) error {
+	if *v < 0 {
+		return badConfig(field, "is negative")
+	}
+	*v = cmp.Or(*v, to)
+	return nil
+}
+
+// validateSending is the rest of validate for a Transport.
+func (c *Config) validateSending() error {
+	if c.Fallbacks != 0 {
+		return badConfig("Fallbacks", "is for a Dispatcher: a Transport asks other endpoints itself")
 	}
 	for _, e := range c.Router.Endpoints() {
 		if _, err := target.Parse(e.Candidate.Endpoint.Address); err != nil {
@@ -172,30 +207,6 @@ func (c *Config) validate() error {
 	}
 	if c.Wrap == nil {
 		c.Wrap = func(base http.RoundTripper) http.RoundTripper { return base }
-	}
-	if c.MaxBodyBytes == 0 {
-		c.MaxBodyBytes = 32 << 20
-	}
-	if c.MaxAttempts == 0 {
-		c.MaxAttempts = 3
-	}
-	if c.RetryShare == 0 {
-		c.RetryShare = 0.2
-	}
-	if c.RetryBurst == 0 {
-		c.RetryBurst = 100
-	}
-	if c.FirstByteTimeout == 0 {
-		c.FirstByteTimeout = 2 * time.Minute
-	}
-	if c.StallTimeout == 0 {
-		c.StallTimeout = 2 * time.Minute
-	}
-	if c.ResponseTimeout == 0 {
-		c.ResponseTimeout = 10 * time.Minute
-	}
-	if c.UpgradeTimeout == 0 {
-		c.UpgradeTimeout = time.Hour
 	}
 	return nil
 }

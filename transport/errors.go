@@ -14,17 +14,12 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
-	"github.com/endpick/endpick/transport/internal/choose"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/target"
 )
 
-// The kinds of error, for errors.Is.
+// The kinds of error that have no type, for errors.Is.
 var (
-	// ErrBodyTooLarge: the body is longer than Config.MaxBodyBytes.
-	ErrBodyTooLarge = errors.New("transport: request body too large")
-	// ErrBody: the client's body could not be read to its end.
-	ErrBody = errors.New("transport: request body broke off")
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
@@ -59,8 +54,8 @@ var (
 	ErrAddress = target.ErrAddress
 )
 
-// BodyError says by how much a request body was too large. It matches
-// ErrBodyTooLarge.
+// BodyError says by how much a request body was too large: longer than
+// Config.MaxBodyBytes, or packed too tightly.
 type BodyError struct {
 	Limit  int64 // bytes
 	Length int64 // bytes, as announced by the client; negative: unknown
@@ -73,17 +68,14 @@ func (e *BodyError) Error() string {
 	return fmt.Sprintf("transport: request body of %d bytes is longer than %d", e.Length, e.Limit)
 }
 
-// Unwrap returns ErrBodyTooLarge.
-func (e *BodyError) Unwrap() error { return ErrBodyTooLarge }
-
-// ReadError says what went wrong when the client's body was read. It matches
-// ErrBody and the cause.
+// ReadError says why the client's body could not be read to its end. It matches the
+// cause.
 type ReadError struct{ Err error }
 
 func (e *ReadError) Error() string { return "transport: reading the request body: " + e.Err.Error() }
 
-// Unwrap returns ErrBody and the cause.
-func (e *ReadError) Unwrap() []error { return []error{ErrBody, e.Err} }
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.Err }
 
 // UpstreamError says which endpoint was the last to fail a request, and after
 // how many attempts. It matches the cause.
@@ -121,12 +113,14 @@ const StatusClientClosedRequest = 499
 //	500  Config.Describe panicked
 //	502  everything else: the endpoint broke off before it answered
 func StatusOf(err error) int {
-	var tooLarge *http.MaxBytesError
+	var tooLong *http.MaxBytesError
+	var tooLarge *BodyError
+	var unread *ReadError
 	var panicked *endpick.PanicError
 	switch {
 	case err == nil:
 		return http.StatusOK
-	case errors.Is(err, ErrBodyTooLarge), errors.As(err, &tooLarge), errors.Is(err, queue.ErrTooLarge):
+	case errors.As(err, &tooLarge), errors.As(err, &tooLong), errors.Is(err, queue.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
 	case errors.Is(err, endpick.ErrRejected), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
 		return http.StatusTooManyRequests
@@ -134,7 +128,7 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
-	case errors.Is(err, ErrBody) && errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.As(err, &unread) && errors.Is(err, os.ErrDeadlineExceeded):
 		return http.StatusRequestTimeout
 	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
@@ -144,11 +138,11 @@ func StatusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
-	case errors.Is(err, ErrBody), errors.Is(err, endpick.ErrBadRequest):
+	case errors.As(err, &unread), errors.Is(err, endpick.ErrBadRequest):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError
-	case choose.IsDial(err):
+	case target.IsDial(err):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/choose"
 )
 
 const (
@@ -56,7 +55,7 @@ func (l *modelList) list(t *Transport, in *http.Request) (*http.Response, error)
 	if err != nil {
 		return refusal(in, err)
 	}
-	return answer(in, models.header, models.body()), nil
+	return found(in, models.header, models.body()), nil
 }
 
 // one returns the response to a request for one model.
@@ -67,7 +66,7 @@ func (l *modelList) one(t *Transport, in *http.Request, model string) (*http.Res
 	}
 	for i, name := range models.names {
 		if name == model {
-			return answer(in, models.header, models.list[i]), nil
+			return found(in, models.header, models.list[i]), nil
 		}
 	}
 	if models.missing != nil { // an engine that did not answer might have it
@@ -76,7 +75,7 @@ func (l *modelList) one(t *Transport, in *http.Request, model string) (*http.Res
 	return nil, &endpick.NoEndpointsError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
 }
 
-func answer(in *http.Request, more http.Header, body []byte) *http.Response {
+func found(in *http.Request, more http.Header, body []byte) *http.Response {
 	header := more.Clone()
 	if header == nil {
 		header = http.Header{}
@@ -96,7 +95,7 @@ func respond(in *http.Request, status int, header http.Header, body []byte) *htt
 // refusedModels is an engine's response other than a list of models, such as that
 // the key is wrong.
 type refusedModels struct {
-	choose.StatusError
+	statusError
 	header http.Header
 	body   []byte
 }
@@ -105,7 +104,7 @@ type refusedModels struct {
 func refusal(in *http.Request, err error) (*http.Response, error) {
 	var refused *refusedModels
 	if errors.As(err, &refused) {
-		return respond(in, int(refused.StatusError), refused.header.Clone(), refused.body), nil
+		return respond(in, int(refused.statusError), refused.header.Clone(), refused.body), nil
 	}
 	return nil, err
 }
@@ -117,7 +116,7 @@ func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	now, asker := t.now(), askerOf(in)
+	now, asker := t.d.now(), askerOf(in)
 	l.mu.Lock()
 	if age := now.Sub(l.at); l.models != nil && age >= 0 && age < modelsFor && l.asker == asker {
 		defer l.mu.Unlock()
@@ -166,7 +165,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 			for _, name := range slices.Concat(e.Models, e.Adapters) {
 				models.add(name, nil)
 			}
-			if !t.desk.Health.IsOut(e.ID) {
+			if !t.d.health.IsOut(e.ID) {
 				named = e
 			}
 		case len(ask) < maxModelSources:
@@ -188,7 +187,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			defer t.guard(in, "Config.Base")
+			defer t.d.guard(in, "Config.Base")
 			answers[i], errs[i] = modelsOf(ctx, t, in, e)
 		}()
 	}
@@ -241,16 +240,16 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	case <-ctx.Done():
 		return all, ctx.Err()
 	}
-	tr := &trip{t: t, in: in.Clone(ctx), payload: newPayload(nil, nil)}
-	tr.in.Method, tr.in.Body = http.MethodGet, nil
-	tr.in.URL = &url.URL{Path: modelsPath(in)}
-	tr.in.Header = http.Header{"Accept-Encoding": {"identity"}}
+	rt := &roundTrip{t: t, in: in.Clone(ctx), payload: newPayload(nil)}
+	rt.in.Method, rt.in.Body = http.MethodGet, nil
+	rt.in.URL = &url.URL{Path: modelsPath(in)}
+	rt.in.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {
-			tr.in.Header[name] = v
+			rt.in.Header[name] = v
 		}
 	}
-	out, err := tr.outgoing(ctx, e)
+	out, err := rt.outgoing(ctx, e)
 	if err != nil {
 		return all, err
 	}
@@ -261,7 +260,7 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxModelsBytes))
 	if response.StatusCode != http.StatusOK {
-		return all, &refusedModels{choose.StatusError(response.StatusCode), response.Header, body}
+		return all, &refusedModels{statusError(response.StatusCode), response.Header, body}
 	}
 	if err != nil {
 		return all, err

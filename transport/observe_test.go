@@ -17,23 +17,22 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
 
 type nameKey struct{}
 
 // watched is a world that keeps the observed requests.
-func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *observed.Request) {
-	told := make(chan *observed.Request, 100)
-	config.Observe = func(r *observed.Request) { told <- r }
+func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *transport.Observation) {
+	told := make(chan *transport.Observation, 100)
+	config.Observe = func(r *transport.Observation) { told <- r }
 	if config.Describe == nil {
 		config.Describe = func(_ *http.Request, _ []byte, req *endpick.Request) { req.Tenant = "ann" }
 	}
 	return newWorld(t, config, addresses...), told
 }
 
-func next(t *testing.T, told chan *observed.Request) *observed.Request {
+func next(t *testing.T, told chan *transport.Observation) *transport.Observation {
 	t.Helper()
 	select {
 	case r := <-told:
@@ -45,7 +44,7 @@ func next(t *testing.T, told chan *observed.Request) *observed.Request {
 }
 
 // way lists a request's attempts: endpoints, results and statuses.
-func way(r *observed.Request) (all []string) {
+func way(r *transport.Observation) (all []string) {
 	for _, a := range r.Attempts {
 		all = append(all, fmt.Sprintf("%s %s %d", a.Candidate.Endpoint.ID, a.Result, a.HTTP))
 	}
@@ -280,7 +279,7 @@ func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 // A panic costs its own observation only; the record is written.
 func TestObservePanics(t *testing.T) {
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Observe: func(*observed.Request) { panic("boom") }}, e.URL)
+	w := newWorld(t, transport.Config{Observe: func(*transport.Observation) { panic("boom") }}, e.URL)
 	w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, "completed", w.record(t).Status)
 	require.Eventually(t, func() bool { return w.t.Stats().Panics == 1 }, 30*time.Second, time.Millisecond)
@@ -297,8 +296,8 @@ func TestObserveAlone(t *testing.T) {
 	e := startEngine(t, nil)
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
 	require.NoError(t, err)
-	told := make(chan *observed.Request, 1)
-	tr, err := transport.New(transport.Config{Router: router, Observe: func(r *observed.Request) { told <- r }})
+	told := make(chan *transport.Observation, 1)
+	tr, err := transport.New(transport.Config{Router: router, Observe: func(r *transport.Observation) { told <- r }})
 	require.NoError(t, err)
 	t.Cleanup(tr.CloseIdleConnections)
 	resp, err := tr.RoundTrip(post(t, chatPath, chatAtOnce))

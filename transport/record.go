@@ -8,37 +8,37 @@ import (
 )
 
 // record reports a request that has ended; x is nil if it was never sent.
-func (tr *trip) record(x *exchange, status endpick.Status, code int) {
-	if tr.charged {
-		tr.settle(x, status)
+func (rt *roundTrip) record(x *exchange, status endpick.Status, code int) {
+	if rt.charged {
+		rt.settle(x, status)
 	}
-	if tr.t.config.Record == nil && tr.seen == nil {
+	if rt.t.config.Record == nil && rt.observer == nil {
 		return
 	}
-	r := tr.summary(x, status, code)
-	if tr.seen != nil {
-		tr.observe(x, r)
+	r := rt.summary(x, status, code)
+	if rt.observer != nil {
+		rt.observe(x, r)
 	}
-	if tr.t.config.Record == nil {
+	if rt.t.config.Record == nil {
 		return
 	}
-	defer tr.t.guard(tr.in, "Config.Record")
-	for _, b := range tr.Request.Blocks {
+	defer rt.t.d.guard(rt.in, "Config.Record")
+	for _, b := range rt.request.Blocks {
 		r.Blocks = append(r.Blocks, recording.Hash(b))
 	}
-	tr.t.config.Record(r)
+	rt.t.config.Record(r)
 }
 
 // summary is the record of the request without its blocks.
-func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.Request {
+func (rt *roundTrip) summary(x *exchange, status endpick.Status, code int) recording.Request {
 	millis := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
-	end := tr.t.now()
+	end := rt.t.d.now()
 	r := recording.Request{
-		Version: recording.Version, Prompt: tr.sketch, Salt: tr.salt, Adapter: tr.Request.Adapter,
-		Time: tr.start, Model: tr.model, Status: status.String(), HTTP: code, Attempts: tr.Attempts,
-		Stream: tr.Request.Stream, InputTokens: tr.Request.InputTokens, Estimated: true, MaxTokens: tr.maxTokens, Responses: tr.Request.Responses,
-		BlockTokens: tr.Request.BlockTokens, Tenant: recording.NameHash(tr.Request.Tenant), Session: recording.NameHash(tr.Request.Session),
-		Priority: tr.Request.Priority, SLOTTFTMillis: millis(tr.slo.TTFT), SLOTPOTMillis: millis(tr.slo.TPOT),
+		Version: recording.Version, Prompt: rt.sketch, Salt: rt.salt, Adapter: rt.request.Adapter,
+		Time: rt.start, Model: rt.model, Status: status.String(), HTTP: code, Attempts: rt.attempts,
+		Stream: rt.request.Stream, InputTokens: rt.request.InputTokens, Estimated: true, MaxTokens: rt.maxTokens, Responses: rt.request.Responses,
+		BlockTokens: rt.request.BlockTokens, Tenant: recording.NameHash(rt.request.Tenant), Session: recording.NameHash(rt.request.Session),
+		Priority: rt.request.Priority, SLOTTFTMillis: millis(rt.slo.TTFT), SLOTPOTMillis: millis(rt.slo.TPOT),
 	}
 	if x != nil {
 		x.mu.Lock()
@@ -53,10 +53,10 @@ func (tr *trip) summary(x *exchange, status endpick.Status, code int) recording.
 			r.InputTokens, r.Estimated = seen.InputTokens, false
 		}
 		if !seen.FirstToken.IsZero() {
-			ttft := millis(seen.FirstToken.Sub(tr.start))
+			ttft := millis(seen.FirstToken.Sub(rt.start))
 			r.TTFTMillis = &ttft
 		}
 	}
-	r.E2EMillis = millis(end.Sub(tr.start))
+	r.E2EMillis = millis(end.Sub(rt.start))
 	return r
 }

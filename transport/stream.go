@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/choose"
 	"github.com/endpick/endpick/transport/internal/coding"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
@@ -19,13 +18,13 @@ import (
 // exchange is one request at one endpoint: the lease, and what the response has
 // said so far. It ends exactly once.
 type exchange struct {
-	trip   *trip
+	rt     *roundTrip
 	number int // index of the attempt
 	lease  endpick.Lease
 	ctx    context.Context // of the outgoing request
 	cancel context.CancelCauseFunc
 	meter  *dialect.Meter
-	visit  health.Visit
+	health health.Attempt
 	watch  watch
 	paid   bool // the next attempt is paid for, because this one was given up
 	http   int  // status; 0: no response
@@ -44,7 +43,7 @@ func (x *exchange) follow(client context.Context) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.stop = context.AfterFunc(client, func() {
-		defer x.trip.t.guard(x.trip.in, "exchange")
+		defer x.rt.t.d.guard(x.rt.in, "exchange")
 		x.left()
 	})
 }
@@ -61,12 +60,12 @@ func (x *exchange) left() {
 
 // watchFirstByte limits the wait for the first byte.
 func (x *exchange) watchFirstByte() {
-	c, stream := &x.trip.t.config, x.trip.Request.Stream
+	c, stream := x.rt.t.config, x.rt.request.Stream
 	limit := c.ResponseTimeout
 	if stream {
 		limit = c.FirstByteTimeout
 	}
-	patience := x.trip.t.desk.Health.Patience(stream)
+	patience := x.rt.t.d.health.Patience(stream)
 	giveUp := time.Duration(0)
 	if patience > 0 {
 		giveUp = max(2*patience, minStuck)
@@ -82,13 +81,13 @@ const minStuck = 10 * time.Second
 // another endpoint, and pays for that. It does so once, because a prompt may
 // simply take its time.
 func (x *exchange) giveUp() bool {
-	tr := x.trip
-	if tr.gaveUp || tr.Attempts >= tr.t.config.MaxAttempts || !tr.Repeatable() ||
-		!tr.t.desk.Health.Stuck(x.visit) || !tr.HasOthers(x.lease.Endpoint().ID) {
+	rt := x.rt
+	if rt.gaveUp || rt.attempts >= rt.t.config.MaxAttempts || !rt.repeatable() ||
+		!rt.t.d.health.Stuck(x.health) || !rt.hasOthers(x.lease.Endpoint().ID) {
 		return false
 	}
-	tr.gaveUp = tr.t.desk.Budget.Retry(tr.t.now())
-	x.paid = tr.gaveUp
+	rt.gaveUp = rt.t.d.budget.Retry(rt.t.d.now())
+	x.paid = rt.gaveUp
 	return x.paid
 }
 
@@ -103,7 +102,7 @@ func (x *exchange) cause(err error) error {
 // pass wraps the body of a response, of which the first byte is here, to meter
 // it.
 func (x *exchange) pass(response *http.Response) {
-	config := &x.trip.t.config
+	config := x.rt.t.config
 	body := io.ReadCloser(&wire{response.Body, &x.watch})
 	if upgraded, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
 		x.watch.left(config.UpgradeTimeout, upgraded)
@@ -117,7 +116,7 @@ func (x *exchange) pass(response *http.Response) {
 	}
 	passed := &responseBody{Reader: body, closer: body, x: x}
 	response.Body = passed
-	if !x.trip.call.Metered() || response.StatusCode >= http.StatusBadRequest {
+	if !x.rt.call.Metered() || response.StatusCode >= http.StatusBadRequest {
 		return
 	}
 	if packed := response.Header.Get("Content-Encoding"); packed != "" && !strings.EqualFold(packed, "identity") {
@@ -134,61 +133,48 @@ func (x *exchange) pass(response *http.Response) {
 	if response.Header.Get("Content-Length") == "" {
 		response.ContentLength = -1
 	}
-	passed.Reader = &metered{src: passed.Reader, x: x, filters: filters}
+	if !filters {
+		passed.Reader = &metered{passed.Reader, x.meter}
+		return
+	}
+	passed.Reader = &filtered{
+		src: passed.Reader, filter: &streamMeter{Meter: x.meter, x: x}, failed: func(err error) error { return err },
+	}
 }
 
-// metered is a body that is metered while it is read.
+// metered is a body that is metered while it is read, and passed on as it is.
 type metered struct {
-	src     io.Reader
-	x       *exchange
-	filters bool   // the meter may hold bytes back
-	out     []byte // what it has passed on
-	at      int    // in out
-	started bool
-	err     error
+	io.Reader
+	meter *dialect.Meter
 }
 
 func (r *metered) Read(p []byte) (int, error) {
-	if !r.filters {
-		n, err := r.src.Read(p)
-		r.x.meter.Feed(p[:0], p[:n])
-		return n, err
-	}
-	for len(p) > 0 && r.at == len(r.out) {
-		if r.err != nil {
-			return 0, r.err
-		}
-		r.fill(p)
-	}
-	n := copy(p, r.out[r.at:])
-	r.at += n
-	return n, nil
+	n, err := r.Reader.Read(p)
+	r.meter.Feed(p[:0], p[:n])
+	return n, err
 }
 
-// fill reads once, into p, when nothing is ready.
-func (r *metered) fill(p []byte) {
-	m := r.x.meter
-	n, err := r.src.Read(p)
-	r.out, r.at, r.err = m.Feed(r.out[:0], p[:n]), 0, err
-	switch {
-	case err == io.EOF:
-		var cut error
-		if r.out, cut = m.End(r.out); cut != nil {
-			r.err = cut
-		}
-	case err != nil:
-		r.out = m.Rest(r.out)
+// streamMeter filters a stream. From the first token on, no wait may be longer than
+// StallTimeout.
+type streamMeter struct {
+	*dialect.Meter
+	x       *exchange
+	started bool
+}
+
+func (m *streamMeter) Feed(dst, piece []byte) []byte {
+	dst = m.Meter.Feed(dst, piece)
+	if !m.started && m.Started() {
+		m.started = true
+		m.x.watch.bound(m.x.rt.t.config.StallTimeout)
 	}
-	if !r.started && m.Started() {
-		r.started = true
-		r.x.watch.bound(r.x.trip.t.config.StallTimeout)
-	}
+	return dst
 }
 
 // end closes the lease, once. Each step is done even if another one panics in
 // the host's code.
 func (x *exchange) end(status endpick.Status) {
-	t, at := x.trip.t, x.trip.t.now()
+	t, at := x.rt.t, x.rt.t.d.now()
 	x.mu.Lock()
 	if x.ended {
 		x.mu.Unlock()
@@ -203,21 +189,21 @@ func (x *exchange) end(status endpick.Status) {
 	handed, stop := x.handed, x.stop
 	x.mu.Unlock()
 
-	if handed && x.trip.charged {
-		x.trip.settle(x, status) // before others get their turns
+	if handed && x.rt.charged {
+		x.rt.settle(x, status) // before others get their turns
 	}
 	x.lease.Done(outcome)
 	stop()
-	if t.hold != nil {
-		t.hold.ended()
+	if t.queue != nil {
+		t.queue.ended()
 	}
 	if !handed {
 		return
 	}
 	if status == endpick.Failed { // broken off: no other endpoint can be asked
-		t.desk.Health.Failed(x.visit, false)
+		t.d.health.Failed(x.health, false)
 	}
-	x.trip.record(x, status, x.http)
+	x.rt.record(x, status, x.http)
 }
 
 // errInStream is the error of a response that is complete, and reports an error in an
@@ -241,7 +227,7 @@ func (x *exchange) handOver() {
 	ended, status := x.ended, x.status
 	x.mu.Unlock()
 	if ended {
-		x.trip.record(x, status, x.http)
+		x.rt.record(x, status, x.http)
 	}
 }
 
@@ -264,10 +250,10 @@ func (b *responseBody) Read(p []byte) (int, error) {
 		b.x.mu.Lock()
 		b.x.cut = err
 		b.x.mu.Unlock()
-		status := b.x.trip.failure(choose.Broken)
+		status := b.x.rt.failure(Broken)
 		b.x.end(status)
 		if status == endpick.Failed {
-			err = &UpstreamError{Endpoint: b.x.lease.Endpoint().ID, Attempts: b.x.trip.Attempts, Err: err}
+			err = &UpstreamError{Endpoint: b.x.lease.Endpoint().ID, Attempts: b.x.rt.attempts, Err: err}
 		}
 	}
 	b.x.watch.stop()

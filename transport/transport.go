@@ -1,93 +1,6 @@
-// Package transport sends LLM requests to the endpoints that an [endpick.Router]
-// chooses, over the APIs of OpenAI, Anthropic and the engines. A [Transport] is an
-// http.RoundTripper: use it in an http.Client, or in an httputil.ReverseProxy
-// together with [ErrorHandler].
-//
-// It reads the whole request, chooses an endpoint, rewrites the target, and
-// meters the response as it passes: first token, token counts, usage. The lease
-// is closed when the response ends or breaks off, or the client disconnects.
-//
-// # Retries
-//
-// A request goes to another endpoint if one can't be reached, sends nothing in
-// time, breaks off before the first byte of the response body, answers 429 or
-// 5xx (except 501 and 505), or begins a stream with an error. A response is
-// therefore returned with its first byte, not before. Requests of the APIs in
-// docs/apis.md are retried even if an endpoint may have worked on them, because inference
-// has no side effects; so are requests for speech, images and moderation. If the engine is to run
-// tools for a request, such as those of an MCP server, or nothing is known of its path, it
-// is retried only if its method is safe or the endpoint has not begun: it can't be
-// reached, or answers 429.
-// A request whose client has disconnected is never retried.
-//
-// A refusal (400, 404 and the like) goes to the client. Only if it was that
-// endpoint's second in a row is another endpoint asked, now and then.
-//
-// # Health
-//
-// The server that fails fastest always looks idlest, so endpoints are judged by
-// the outcome of their requests. An endpoint has failed a request if it can't be
-// reached, or if another endpoint has then served the request; a request that all
-// endpoints fail counts against none of them. An endpoint is avoided if it fails a
-// quarter of its requests and clearly more than the others, or if it has sent nothing
-// to anybody for much longer than the others take. One to fifteen seconds later it
-// gets a single request as a trial, then a tenth of its traffic, and its full share
-// fifteen seconds after that. If all endpoints are avoided, all are used anyway,
-// except those known to hang; if that leaves none, clients get an error at once.
-// Package transport/health shows which endpoints are unhealthy and why, and can
-// check them actively.
-//
-// # Queueing
-//
-// With Config.Queue, requests wait while the endpoints are full, and are routed in
-// the order of a [queue.Queue] when there is room. Decisions are then made one at a
-// time. A request that can't wait, or has waited too long, fails with a [queue.Error].
-//
-// # Other requests
-//
-// Chat, completions, Anthropic's messages, responses, embeddings, reranking,
-// transcription and the engines' own APIs are read; docs/apis.md has the table.
-// All other requests are passed on unmetered, and routed by load, with a length
-// guessed from their size. If no model can be read from a request, it may go to any
-// endpoint. Paths that administer engines are refused ([ErrForbidden]).
-//
-// # Refused requests
-//
-// These get an [endpick.RequestError], status 400: a model that is not a string;
-// names of models, sessions, tenants and adapters that are longer than 256
-// bytes or not UTF-8; paths with a ".." segment; JSON that is nested deeper
-// than 256 levels or has more parts than Config.MaxItems. Anything else that is
-// wrong with a request is left to the engine. A body that is longer than
-// Config.MaxBodyBytes, or compressed to less than a sixty-fourth, gets 413.
-//
-// In memory, a request takes its body, plus at most an eighth of that as slack and an
-// eighth for its blocks. Reading it takes time in proportion to its length.
-//
-// # What is changed
-//
-// In requests: target and Host; a body in gzip or deflate is sent uncompressed;
-// Accept-Encoding becomes identity if the response is metered; a stream whose client
-// did not ask for usage asks for it (stream_options.include_usage). In responses:
-// that usage is removed again, the rest is passed on byte for byte; a
-// response that is compressed in spite of Accept-Encoding is passed on in plain
-// text, so that it can be metered. Codings other than gzip and deflate are
-// passed on as they are and not metered.
-//
-// # Headers
-//
-//	X-Slo-Ttft-Ms, X-Slo-Tpot-Ms   latency targets, see slo.FromHeader
-//	X-Endpick-Priority             Request.Priority, an integer
-//	X-Endpick-Session              Request.Session; without it, what clients of
-//	                               several kinds send anyway, see docs/apis.md
-//	X-Endpick-Endpoint             in responses: the ID of the endpoint, if
-//	                               Config.EnableEndpointHeader asks for it
-//
-// A gateway that does not trust its clients removes the endpick headers from
-// their requests first.
 package transport
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"strings"
@@ -95,11 +8,9 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/queue"
-	"github.com/endpick/endpick/transport/internal/choose"
 	"github.com/endpick/endpick/transport/internal/dialect"
-	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/hostclock"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -114,14 +25,13 @@ const (
 // for concurrent use and starts no goroutine of its own; it uses a timer for each
 // request that is sent, and one more while requests are queued.
 type Transport struct {
-	config Config
+	d      *Dispatcher
+	config *Config           // the dispatcher's
 	wire   http.RoundTripper // Config.Base, wrapped
-	desk   choose.Desk
-	hold   *hold // nil: no queue
+	queue  *gatewayQueue     // nil: none
 	models modelList
-	now    func() time.Time
 
-	requests, retries, panics atomic.Uint64
+	requests, retries atomic.Uint64
 }
 
 // Stats counts what a transport has done.
@@ -140,36 +50,20 @@ type Stats struct {
 // bad address is added later, its requests go to others, and Config.Warn is
 // called.
 func New(config Config) (*Transport, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
-	t := &Transport{config: config, wire: config.Wrap(config.Base), models: modelList{calls: make(chan struct{}, maxModelCalls)}}
-	if t.wire == nil {
-		return nil, badConfig("Wrap", "has returned nil")
-	}
-	t.now = hostclock.Guard(config.Clock, func(v any) { t.panicked(nil, "Config.Clock", v) })
-	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
-	if config.Tokens != nil {
-		tokens = t.tokens
-	}
-	reader, err := dialect.NewReader(dialect.Config{
-		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, Tokens: tokens, DisableUsage: config.DisableUsage,
-		AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
-		Sketch: config.Record != nil, SketchText: config.RecordText,
-	})
+	d, err := newDispatcher(config)
 	if err != nil {
 		return nil, err
 	}
-	t.desk.Router, t.desk.Reader, t.desk.Clock = config.Router, reader, t.now
-	if config.Health != nil {
-		t.desk.Health = config.Health.Core()
-	} else {
-		t.desk.Health = health.New(config.Router, t.now)
+	c := &d.config
+	if err := c.validateSending(); err != nil {
+		return nil, err
 	}
-	t.desk.Budget = choose.NewBudget(config.RetryShare, config.RetryBurst)
-	t.desk.MaxAttempts = config.MaxAttempts
-	if config.Queue != nil {
-		if t.hold, err = newHold(t, *config.Queue); err != nil {
+	t := &Transport{d: d, config: c, wire: c.Wrap(c.Base), models: modelList{calls: make(chan struct{}, maxModelCalls)}}
+	if t.wire == nil {
+		return nil, badConfig("Wrap", "has returned nil")
+	}
+	if c.Queue != nil {
+		if t.queue, err = newGatewayQueue(t, *c.Queue); err != nil {
 			return nil, ofBounds(err)
 		}
 	}
@@ -188,10 +82,13 @@ func ofBounds(err error) error {
 // Stats returns the counts so far.
 func (t *Transport) Stats() Stats {
 	return Stats{
-		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.desk.Denied.Load(),
-		Panics: t.panics.Load(), Unhealthy: t.desk.Health.Unhealthy(),
+		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.d.denied.Load(),
+		Panics: t.d.panics.Load(), Unhealthy: t.d.health.Unhealthy(),
 	}
 }
+
+// SetHashKey is [Dispatcher.SetHashKey].
+func (t *Transport) SetHashKey(key prefix.Key) { t.d.SetHashKey(key) }
 
 // CloseIdleConnections closes the idle connections of the base transport.
 func (t *Transport) CloseIdleConnections() {
@@ -200,9 +97,9 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// trip is one request, over all attempts.
-type trip struct {
-	choose.Trip
+// roundTrip is one request, over all attempts.
+type roundTrip struct {
+	pending
 	t     *Transport
 	in    *http.Request
 	start time.Time
@@ -218,9 +115,9 @@ type trip struct {
 	sketch    *recording.Prompt // for the record; nil: none
 	salt      recording.Hash
 	gaveUp    bool // it gave up a stuck endpoint before the time limit
-	seen      *sighting
-	queued    queue.Item[*held] // as it left the queue
-	charged   bool              // its tenant has been charged, for the expected cost
+	observer  *observer
+	item      queue.Item[*queued] // as it left the queue
+	charged   bool                // its tenant has been charged, for the expected cost
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
@@ -236,135 +133,135 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	if model, ok := dialect.ModelOf(in.Method, in.URL.Path); ok {
 		return t.models.one(t, in, model)
 	}
-	tr := &trip{t: t, in: in, start: t.now()}
-	tr.Desk, tr.Method, tr.Alone = &t.desk, in.Method, t.config.MaxAttempts == 1
-	t.desk.Budget.Request(tr.start)
+	rt := &roundTrip{t: t, in: in, start: t.d.now()}
+	rt.pending = pending{d: t.d, method: in.Method, single: t.config.MaxAttempts == 1}
+	t.d.budget.Request(rt.start)
 	if t.config.Observe != nil {
-		tr.seen = new(sighting)
+		rt.observer = new(observer)
 	}
-	if err := tr.prepare(); err != nil {
-		tr.ended(nil, err)
+	if err := rt.prepare(); err != nil {
+		rt.ended(nil, err)
 		return nil, err
 	}
 	defer func() {
 		if v := recover(); v != nil { // from Base, or from Route after a stage has overwritten what it must not
-			if tr.charged {
-				tr.settle(nil, endpick.Failed)
+			if rt.charged {
+				rt.settle(nil, endpick.Failed)
 			}
 			panic(v)
 		}
 	}()
-	defer tr.Judge(false) // the failures, if no endpoint has served the request
-	var best attempt      // what the client gets unless another is better
+	defer rt.report(false) // the failures, if no endpoint has served the request
+	var best answer        // what the client gets unless another is better
 	for {
-		lease, err := tr.lease()
+		lease, err := rt.lease()
 		if err != nil {
-			if tr.Attempts > 0 {
-				return tr.result(best)
+			if rt.attempts > 0 {
+				return rt.result(best)
 			}
-			tr.ended(nil, err)
+			rt.ended(nil, err)
 			return nil, err
 		}
-		refused := best.failure != nil && best.kind == choose.Refusal
-		if tr.Attempts > 0 {
+		refused := best.failure != nil && best.result == Refused
+		if rt.attempts > 0 {
 			t.retries.Add(1)
 			if !refused {
 				best.discard()
 			}
 		}
-		a := tr.send(lease)
-		if tr.seen != nil {
-			tr.seen.answered(&a, tr.in.Context().Err() != nil)
+		a := rt.send(lease)
+		if rt.observer != nil {
+			rt.observer.answered(&a, rt.in.Context().Err() != nil)
 		}
-		more := tr.again(&a)
+		more := rt.again(&a)
 		switch {
 		case !refused:
 			best = a
-		case a.failure == nil || a.kind == choose.Refusal:
+		case a.failure == nil || a.result == Refused:
 			best.discard()
 			best = a
 		default: // the client should see the first refusal
 			a.discard()
 		}
 		if a.failure == nil {
-			tr.Judge(true)
+			rt.report(true)
 		}
 		if !more {
-			return tr.result(best)
+			return rt.result(best)
 		}
-		tr.Exclude(lease.Endpoint().ID)
+		rt.exclude = append(rt.exclude, lease.Endpoint().ID)
 	}
 }
 
 // failure is the status of an attempt without a good response.
-func (tr *trip) failure(kind choose.Kind) endpick.Status {
-	if tr.in.Context().Err() != nil {
+func (rt *roundTrip) failure(result Result) endpick.Status {
+	if rt.in.Context().Err() != nil {
 		return endpick.Canceled
 	}
-	return kind.Status()
+	return result.status()
 }
 
-func (tr *trip) warn(err error) { tr.t.warn(tr.in, err) }
+func (rt *roundTrip) warn(err error) { rt.t.d.warn(rt.in, err) }
 
 // lease routes the request, waiting for its turn the first time.
-func (tr *trip) lease() (endpick.Lease, error) {
-	if tr.t.hold != nil && tr.Attempts == 0 {
-		return tr.t.hold.route(tr)
+func (rt *roundTrip) lease() (endpick.Lease, error) {
+	if rt.t.queue != nil && rt.attempts == 0 {
+		return rt.t.queue.route(rt)
 	}
-	return tr.route()
+	return rt.route()
 }
 
 // route chooses an endpoint that has not failed the request yet.
-func (tr *trip) route() (endpick.Lease, error) {
-	if tr.seen == nil {
-		return tr.Route()
+func (rt *roundTrip) route() (endpick.Lease, error) {
+	if rt.observer == nil {
+		return rt.choose()
 	}
-	asked := tr.t.now()
-	lease, err := tr.Route()
-	tr.seen.routed(asked, tr.t.now())
+	asked := rt.t.d.now()
+	lease, err := rt.choose()
+	rt.observer.routed(asked, rt.t.d.now())
 	return lease, err
 }
 
 // again reports whether to make another attempt after a failed one, and pays for it.
-func (tr *trip) again(a *attempt) bool {
-	if a.failure == nil || tr.in.Context().Err() != nil {
+func (rt *roundTrip) again(a *answer) bool {
+	if a.failure == nil || rt.in.Context().Err() != nil {
 		return false
 	}
-	tr.Failed(a.x.visit.Because(a.failure), a.kind)
-	return tr.Again(tr.in.Context(), a.x.visit, a.kind, a.x.paid)
+	rt.fail(a.x.health.Because(a.failure), a.result)
+	return rt.retry(rt.in.Context(), a.x.health, a.result, a.x.paid)
 }
 
 // result returns what the last attempt has produced: a response, if there is
 // one, even if it says that the endpoint failed.
-func (tr *trip) result(a attempt) (*http.Response, error) {
-	tr.maxTokens = tr.call.MaxTokens()
-	tr.call = nil // it refers to the body
-	tr.payload.release()
-	tr.payload = nil
-	if tr.t.config.Record == nil {
-		tr.Request.Blocks = nil
+func (rt *roundTrip) result(a answer) (*http.Response, error) {
+	rt.maxTokens = rt.call.MaxTokens()
+	rt.call = nil // it refers to the body
+	rt.payload.release()
+	rt.payload = nil
+	if rt.t.config.Record == nil {
+		rt.request.Blocks = nil
 	}
 	if a.response != nil {
-		a.response.Request = tr.in // the copy holds the body
+		a.response.Request = rt.in // the copy holds the body
 		a.x.handOver()
 		return a.response, nil
 	}
-	err := tr.in.Context().Err()
+	err := rt.in.Context().Err()
 	if err == nil {
-		err = &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: tr.Attempts, Err: a.failure}
+		err = &UpstreamError{Endpoint: a.x.lease.Endpoint().ID, Attempts: rt.attempts, Err: a.failure}
 	}
-	tr.ended(a.x, err)
+	rt.ended(a.x, err)
 	return nil, err
 }
 
 // ended is called when the client gets an error instead of a response.
-func (tr *trip) ended(x *exchange, err error) {
-	if tr.seen != nil {
-		tr.seen.err = err
+func (rt *roundTrip) ended(x *exchange, err error) {
+	if rt.observer != nil {
+		rt.observer.err = err
 	}
-	kind := choose.Broken
+	result := Broken
 	if StatusOf(err) < http.StatusInternalServerError {
-		kind = choose.Refusal // by the gateway
+		result = Refused // by the gateway
 	}
-	tr.record(x, tr.failure(kind), 0)
+	rt.record(x, rt.failure(result), 0)
 }

@@ -39,7 +39,7 @@ func (w *watch) start(x *exchange, limit, patience, giveUp time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.x, w.from, w.limit, w.whole, w.patience, w.giveUp = x, time.Now(), limit, true, patience, giveUp
-	w.beat = max(x.trip.t.config.Router.LeaseTimeout()/3, time.Millisecond)
+	w.beat = max(x.rt.t.config.Router.LeaseTimeout()/3, time.Millisecond)
 	first := min(w.beat, w.limit)
 	if patience > 0 {
 		first = min(first, patience)
@@ -109,7 +109,7 @@ func (w *watch) set(d time.Duration) {
 // look does what is due. It runs on a goroutine of its own.
 func (w *watch) look() {
 	x := w.x
-	defer x.trip.t.guard(x.trip.in, "watch")
+	defer x.rt.t.d.guard(x.rt.in, "watch")
 	silent := false // a connection that has left HTTP
 	defer func() {
 		if silent { // its proxy may wait for a client that does not read
@@ -139,7 +139,7 @@ func (w *watch) look() {
 		}
 		if w.patience > 0 && now >= w.patience {
 			w.patience = 0
-			x.trip.t.desk.Health.Overdue(x.visit)
+			x.rt.t.d.health.Overdue(x.health)
 		}
 		next = min(next, left)
 		if w.giveUp > 0 && now >= w.giveUp {
@@ -176,7 +176,7 @@ func (r *wire) Read(p []byte) (int, error) {
 	n, err := r.ReadCloser.Read(p)
 	r.w.ended()
 	if n > 0 {
-		r.w.x.trip.t.desk.Health.Heard(r.w.x.visit)
+		r.w.x.rt.t.d.health.Heard(r.w.x.health)
 		r.w.x.lease.Tokens(0) // keeps the lease alive, even if nothing is counted
 	}
 	return n, err

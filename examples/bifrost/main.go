@@ -31,7 +31,7 @@ import (
 	"github.com/endpick/endpick/examples/bifrost/adapter"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 func main() {
@@ -102,7 +102,7 @@ func start(ctx context.Context, policy string, endpoints []endpick.Endpoint) (*b
 	}
 	c := schemas.BifrostConfig{Account: &adapter.Account{Router: router}, Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 100}
 	if policy != random {
-		a, err := adapter.New(adapter.Config{Config: seam.Config{Router: router}})
+		a, err := adapter.New(adapter.Config{Config: transport.Config{Router: router}})
 		if err != nil {
 			return nil, nil, err
 		}

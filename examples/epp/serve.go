@@ -20,9 +20,9 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // newPicker returns a picker with a policy, and its router. A seed of zero is a random
@@ -37,7 +37,7 @@ func newPicker(policy string, seed uint64, endpoints []endpick.Endpoint, warn fu
 	if err != nil {
 		return nil, nil, err
 	}
-	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}, Warn: warn})
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}, Warn: warn})
 	return server, router, err
 }
 

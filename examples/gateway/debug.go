@@ -22,7 +22,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 //go:embed debug.html
@@ -51,7 +50,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"ago":     brieflyAgo,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
-	"said":    func(a observed.Attempt) string { return said(&a) },
+	"said":    func(a transport.ObservedAttempt) string { return said(&a) },
 	"address": shownAddress,
 }).Parse(debugHTML))
 
@@ -182,18 +181,18 @@ func (g *gateway) debugPage() debugPage {
 	p.Figures = figures(all, p.Router.OpenLeases, p.Queue)
 	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
 	newest, failed := g.watch.stories.last()
-	p.Lists = []debugList{{"newest", "Why did it go there?", "The latest requests. Open one to see how its server was chosen; the list does not change while one is open.", tell(newest)}}
+	p.Lists = []debugList{{"newest", "Why did it go there?", "The latest requests. Open one to see how its server was chosen; the list does not change while one is open.", shownStories(newest)}}
 	if len(failed) > 0 {
-		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The latest requests that failed or were refused, except for mistakes of clients.", tell(failed)})
+		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The latest requests that failed or were refused, except for mistakes of clients.", shownStories(failed)})
 	}
 	return p
 }
 
-func tell(all []*story) (shown []debugStory) {
-	for _, told := range all {
-		s := debugStory{Receipt: &told.receipt, Ending: told.end.Load()}
+func shownStories(all []*story) (shown []debugStory) {
+	for _, one := range all {
+		s := debugStory{Receipt: &one.receipt, Ending: one.end.Load()}
 		r := s.Receipt
-		var before []observed.Attempt
+		var before []transport.ObservedAttempt
 		if s.Ending != nil {
 			before = s.Ending.Before()
 		}
@@ -293,29 +292,29 @@ func (g *gateway) addServers(p *debugPage) {
 			held[p.Index.Endpoints[i].Ref] = &p.Index.Endpoints[i]
 		}
 	}
-	stands := map[string]health.Status{}
+	statuses := map[string]health.Status{}
 	for _, s := range g.health.Endpoints() {
-		stands[s.Endpoint] = s
+		statuses[s.Endpoint] = s
 	}
 	for _, s := range g.router.Endpoints() {
 		id := s.Candidate.Endpoint.ID
 		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good"}
-		stand, known := stands[id]
+		its, known := statuses[id]
 		switch {
 		case s.Removed:
 			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
-		case known && stand.State != health.Well:
-			e.State, e.Class, e.Detail = illness(&stand, p.Now)
+		case known && its.State != health.Well:
+			e.State, e.Class, e.Detail = illness(&its, p.Now)
 			p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
 			p.Serving++
 		case s.Draining:
 			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
 		default:
 			p.Serving++
-			if known && !stand.Alive {
-				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&stand)
+			if known && !its.Alive {
+				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&its)
 				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
-			} else if stand.Full {
+			} else if its.Full {
 				e.State, e.Class, e.Detail = "full", "soso", "it has answered 429"
 			} else if s.Candidate.Reported == 0 {
 				e.Detail = "does not report its load"

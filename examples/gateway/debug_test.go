@@ -6,7 +6,6 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -19,58 +18,10 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/recording"
 )
-
-// elements walks all elements of a parsed page.
-func elements(n *html.Node, visit func(*html.Node)) {
-	if n.Type == html.ElementNode {
-		visit(n)
-	}
-	for c := n.FirstChild; c != nil; c = c.NextSibling {
-		elements(c, visit)
-	}
-}
-
-func textIn(n *html.Node) string {
-	var b strings.Builder
-	for c := range n.Descendants() {
-		if c.Type == html.TextNode {
-			b.WriteString(c.Data)
-		}
-	}
-	return b.String()
-}
-
-// page parses strictly, as far as the tokenizer allows: every element is closed.
-func page(t *testing.T, text string) *html.Node {
-	t.Helper()
-	var open []string
-	z := html.NewTokenizer(strings.NewReader(text))
-	for {
-		kind := z.Next()
-		if kind == html.ErrorToken {
-			require.ErrorIs(t, z.Err(), io.EOF)
-			break
-		}
-		name, _ := z.TagName()
-		switch tag := string(name); {
-		case tag == "meta":
-		case kind == html.StartTagToken:
-			open = append(open, tag)
-		case kind == html.EndTagToken:
-			require.NotEmpty(t, open)
-			require.Equal(t, open[len(open)-1], tag)
-			open = open[:len(open)-1]
-		}
-	}
-	require.Empty(t, open)
-	root, err := html.Parse(strings.NewReader(text))
-	require.NoError(t, err)
-	return root
-}
 
 func TestDebugPage(t *testing.T) {
 	c := start(t, "-endpoints", "3")
@@ -138,12 +89,7 @@ func TestDebugPage(t *testing.T) {
 // A page of a policy without index, scorers or anything routed, and with
 // endpoints in every state.
 func TestDebugPageOfABarePolicy(t *testing.T) {
-	g, err := newGateway(gatewayConfig{
-		policy: "random", receipts: 2, log: slog.New(slog.DiscardHandler),
-		endpoints: []endpick.Endpoint{{ID: "a", Address: `http://a/"><b>`}, {ID: "b", Address: "b"}, {ID: "c", Address: "c"}},
-	})
-	require.NoError(t, err)
-	defer g.close()
+	g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: `http://a/"><b>`}, endpick.Endpoint{ID: "b", Address: "b"}, endpick.Endpoint{ID: "c", Address: "c"})
 	require.NoError(t, g.router.Report("a", endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}))
 	require.NoError(t, g.router.Drain("a"))
 	require.NoError(t, g.router.Remove("b"))
@@ -178,18 +124,18 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.EqualValues(t, 2, newest[1].receipt.Number)
 	require.Empty(t, failed)
 	for n, status := range []int{500, 404, 429, 503, 200} {
-		told := &story{receipt: endpick.Receipt{Number: uint64(n)}}
+		one := &story{receipt: endpick.Receipt{Number: uint64(n)}}
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
-		s.observe(&observed.Request{
+		s.observe(&transport.Observation{
 			Request: recording.Request{Status: map[bool]string{true: "completed", false: "failed"}[status == 200], HTTP: status}, Serving: -1,
-			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, told)),
+			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
 		})
-		require.Equal(t, status, told.end.Load().HTTP)
+		require.Equal(t, status, one.end.Load().HTTP)
 	}
 	_, failed = s.last()
 	require.Len(t, failed, 1)
 	require.Equal(t, 503, failed[0].end.Load().HTTP, "the last, and what a client got wrong is not among them")
-	s.observe(&observed.Request{In: httptest.NewRequest(http.MethodPost, "/", nil)})
+	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
 // A dead server comes first, with the reason, and so do requests that were not served.
@@ -291,9 +237,7 @@ func TestIllness(t *testing.T) {
 
 // The page runs its own script and no other.
 func TestDebugPageRunsItsScriptAlone(t *testing.T) {
-	g, err := newGateway(gatewayConfig{policy: "random", receipts: 2, log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	defer g.close()
+	g := gatewayOf(t, plain("random"))
 	w := httptest.NewRecorder()
 	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
 	_, rest, _ := strings.Cut(w.Body.String(), "<script>")
@@ -308,11 +252,9 @@ func TestDebugPageRunsItsScriptAlone(t *testing.T) {
 // The page names the policy in force, also after a reload.
 func TestDebugPageNamesThePolicy(t *testing.T) {
 	policy := func(name string) *settings {
-		s, err := parseSettings("test.yaml", []byte("endpoints: [{url: \"http://127.0.0.1:1\"}]\npolicy: "+name+"\n"))
-		require.NoError(t, err)
-		return s
+		return parsed(t, "endpoints: [{url: \"http://127.0.0.1:1\"}]\npolicy: "+name+"\n")
 	}
-	g := newGatewayOf(t, policy("random"))
+	g := gatewayOf(t, policy("random"))
 	named := func(name string) {
 		w := httptest.NewRecorder()
 		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
@@ -328,15 +270,13 @@ func TestDebugPageOfManyServers(t *testing.T) {
 	for i := range 1000 {
 		endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%03d", i), Address: "127.0.0.1:1"})
 	}
-	g, err := newGateway(gatewayConfig{policy: "random", receipts: 20, log: slog.New(slog.DiscardHandler), endpoints: endpoints})
-	require.NoError(t, err)
-	defer g.close()
+	g := gatewayOf(t, plain("random"), endpoints...)
 	for range 20 {
-		told := new(story)
-		lease, err := g.router.Route(endpick.Request{Receipt: &told.receipt})
+		one := new(story)
+		lease, err := g.router.Route(endpick.Request{Receipt: &one.receipt})
 		require.NoError(t, err)
 		lease.Done(endpick.Outcome{})
-		g.watch.stories.add(told)
+		g.watch.stories.add(one)
 	}
 	w := httptest.NewRecorder()
 	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))

@@ -9,115 +9,96 @@ import (
 	"io"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick/prefix/diagnose"
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// diagnoseOptions are the flags and files of gateway diagnose.
-type diagnoseOptions struct {
+// diagnosis is gateway diagnose with its flags and files.
+type diagnosis struct {
 	diagnose.Config
 	tenant, session recording.Hash // zero: all
 	json            bool
 	files           []string
 }
 
-// hashOfName parses a name, or a hash as in recordings and logs: #1f2e….
-func hashOfName(s string) (recording.Hash, error) {
-	if len(s) == 0 || s[0] != '#' {
-		return recording.NameHash(s), nil
-	}
-	v, err := strconv.ParseUint(s[1:], 16, 64)
-	return recording.Hash(v), err
-}
-
-func parseDiagnose(args []string, stderr io.Writer) (*diagnoseOptions, error) {
-	o := &diagnoseOptions{}
+func parseDiagnosis(args []string, stderr io.Writer) (*diagnosis, error) {
+	d := &diagnosis{}
 	f := flag.NewFlagSet("gateway diagnose", flag.ContinueOnError)
 	f.SetOutput(stderr)
 	f.Usage = func() {
 		fmt.Fprint(stderr, "Usage:\n  gateway diagnose [flags] FILE…\n\nsays why caches were not hit in recordings, and what that has cost.\n\nFlags:\n")
 		f.PrintDefaults()
 	}
-	f.Float64Var(&o.Price, "price", 0, "of a million tokens of prompt")
-	f.Float64Var(&o.CachedMultiplier, "cached", 0.25, "`share` of the price that cached tokens cost")
-	f.DurationVar(&o.Window, "window", time.Hour, "how long after its last use a prompt could still be in a cache")
-	f.IntVar(&o.MinTokens, "min-tokens", 32, "what a request has to lose to count")
-	name := func(dst *recording.Hash) func(string) error {
-		return func(s string) (err error) {
-			*dst, err = hashOfName(s)
-			return err
-		}
-	}
-	f.Func("tenant", "only requests of this tenant: its `name`, or # and its hash", name(&o.tenant))
-	f.Func("session", "only requests of this session, likewise", name(&o.session))
-	f.BoolVar(&o.json, "json", false, "print JSON")
-	if err := f.Parse(args); err != nil {
-		if errors.Is(err, flag.ErrHelp) {
-			return nil, err
-		}
+	f.Float64Var(&d.Price, "price", 0, "of a million tokens of prompt")
+	f.Float64Var(&d.CachedMultiplier, "cached", 0.25, "`share` of the price that cached tokens cost")
+	f.DurationVar(&d.Window, "window", time.Hour, "how long after its last use a prompt could still be in a cache")
+	f.IntVar(&d.MinTokens, "min-tokens", 32, "what a request has to lose to count")
+	f.Func("tenant", "only requests of this tenant: its `name`, or # and its hash", hashOfName(&d.tenant))
+	f.Func("session", "only requests of this session, likewise", hashOfName(&d.session))
+	f.BoolVar(&d.json, "json", false, "print JSON")
+	switch err := f.Parse(args); {
+	case errors.Is(err, flag.ErrHelp):
+		return nil, err
+	case err != nil:
 		return nil, errors.New("see gateway diagnose -h")
-	}
-	if o.files = f.Args(); len(o.files) == 0 {
+	case f.NArg() == 0:
 		return nil, errors.New("diagnose: no file is given")
-	}
-	if o.MinTokens == 0 {
+	case d.MinTokens == 0:
 		return nil, errors.New("diagnose: -min-tokens 0 is below 1")
-	}
-	if o.Window == 0 {
+	case d.Window == 0:
 		return nil, errors.New("diagnose: -window 0s is not above zero")
 	}
-	_, err := diagnose.Explain(nil, o.Config)
-	return o, err
+	d.files = f.Args()
+	_, err := diagnose.Explain(nil, d.Config)
+	return d, err
 }
 
-// diagnoseCommand is gateway diagnose. It returns the exit status.
-func diagnoseCommand(args []string, stdout, stderr io.Writer) int {
-	o, err := parseDiagnose(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		fmt.Fprintf(stderr, "gateway: %v\n", err)
-		return 2
+// hashOfName parses a name, or a hash as in recordings and logs: #1f2e….
+func hashOfName(dst *recording.Hash) func(string) error {
+	return func(s string) error {
+		digits, hashed := strings.CutPrefix(s, "#")
+		if !hashed {
+			*dst = recording.NameHash(s)
+			return nil
+		}
+		v, err := strconv.ParseUint(digits, 16, 64)
+		*dst = recording.Hash(v)
+		return err
 	}
-	if err := o.run(stdout); err != nil {
-		fmt.Fprintf(stderr, "gateway: %v\n", err)
-		return 1
-	}
-	return 0
 }
 
-func (o *diagnoseOptions) run(stdout io.Writer) error {
+func (d *diagnosis) run(stdout io.Writer) error {
 	var requests []*recording.Request
-	for _, path := range o.files {
-		if err := o.read(path, &requests); err != nil {
+	for _, path := range d.files {
+		if err := d.read(path, &requests); err != nil {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	report, err := diagnose.Explain(requests, o.Config)
+	report, err := diagnose.Explain(requests, d.Config)
 	if err != nil {
 		return err
 	}
-	if o.json {
+	if d.json {
 		e := json.NewEncoder(stdout)
 		e.SetIndent("", "  ")
-		return e.Encode(findingsOf(report))
+		return e.Encode(asJSON(report))
 	}
 	out := bufio.NewWriter(stdout)
-	printReport(out, report, o.Price > 0)
+	printReport(out, report, d.Price > 0)
 	return out.Flush()
 }
 
-func (o *diagnoseOptions) read(path string, requests *[]*recording.Request) error {
+func (d *diagnosis) read(path string, requests *[]*recording.Request) error {
 	f, err := os.Open(path)
 	if err != nil {
 		return errors.Unwrap(err) // without the path
 	}
 	defer f.Close()
 	return recording.Read(f, func(_ int, r *recording.Request) error {
-		if (o.tenant == 0 || r.Tenant == o.tenant) && (o.session == 0 || r.Session == o.session) {
+		if (d.tenant == 0 || r.Tenant == d.tenant) && (d.session == 0 || r.Session == d.session) {
 			*requests = append(*requests, r)
 		}
 		return nil
@@ -187,52 +168,31 @@ func printReport(w io.Writer, r *diagnose.Report, money bool) {
 	}
 }
 
-// jsonReport is the report in JSON.
-type jsonReport struct {
-	Requests     int           `json:"requests"`
-	Silent       int           `json:"silent"`
-	InputTokens  int           `json:"input_tokens"`
-	CachedTokens int           `json:"cached_tokens"`
-	LostTokens   int           `json:"lost_tokens"`
-	Cost         float64       `json:"cost"`
-	Findings     []jsonFinding `json:"findings"`
-}
-
-type jsonFinding struct {
-	Cause    string         `json:"cause"`
-	Model    string         `json:"model"`
-	Tenant   recording.Hash `json:"tenant,omitzero"`
-	Session  recording.Hash `json:"session,omitzero"`
-	Message  *int           `json:"message,omitempty"`
-	Tool     *int           `json:"tool,omitempty"`
-	Role     string         `json:"role,omitempty"`
-	Offset   *int           `json:"offset,omitempty"`
-	Old      string         `json:"old,omitempty"`
-	New      string         `json:"new,omitempty"`
-	Requests int            `json:"requests"`
-	Tokens   int            `json:"tokens"`
-	Cost     float64        `json:"cost"`
-	Before   time.Time      `json:"before"`
-	After    time.Time      `json:"after"`
-	Advice   string         `json:"advice"`
-}
-
-func findingsOf(r *diagnose.Report) jsonReport {
-	j := jsonReport{r.Requests, r.Silent, r.InputTokens, r.CachedTokens, r.LostTokens, r.Cost, []jsonFinding{}}
+// asJSON is the report as -json prints it. What a finding does not have is left out.
+func asJSON(r *diagnose.Report) map[string]any {
+	findings := []map[string]any{}
 	for _, f := range r.Findings {
-		one := jsonFinding{
-			Cause: f.Cause.String(), Model: f.Model, Tenant: f.Tenant, Session: f.After.Session, Role: f.Role, Old: f.Old, New: f.New,
-			Requests: f.Requests, Tokens: f.Tokens, Cost: f.Cost, Before: f.Before.Time, After: f.After.Time, Advice: f.Cause.Advice(),
+		one := map[string]any{
+			"cause": f.Cause.String(), "model": f.Model, "requests": f.Requests, "tokens": f.Tokens, "cost": f.Cost,
+			"before": f.Before.Time, "after": f.After.Time, "advice": f.Cause.Advice(),
 		}
-		if f.Message >= 0 && f.Tool {
-			one.Tool = &f.Message
-		} else if f.Message >= 0 {
-			one.Message = &f.Message
+		set := func(name string, value any, present bool) {
+			if present {
+				one[name] = value
+			}
 		}
-		if f.Offset >= 0 {
-			one.Offset = &f.Offset
-		}
-		j.Findings = append(j.Findings, one)
+		set("tenant", f.Tenant, f.Tenant != 0)
+		set("session", f.After.Session, f.After.Session != 0)
+		set("message", f.Message, f.Message >= 0 && !f.Tool)
+		set("tool", f.Message, f.Message >= 0 && f.Tool)
+		set("role", f.Role, f.Role != "")
+		set("offset", f.Offset, f.Offset >= 0)
+		set("old", f.Old, f.Old != "")
+		set("new", f.New, f.New != "")
+		findings = append(findings, one)
 	}
-	return j
+	return map[string]any{
+		"requests": r.Requests, "silent": r.Silent, "input_tokens": r.InputTokens, "cached_tokens": r.CachedTokens,
+		"lost_tokens": r.LostTokens, "cost": r.Cost, "findings": findings,
+	}
 }

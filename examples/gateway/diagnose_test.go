@@ -158,11 +158,24 @@ func converse(change func(i int, messages []traffic.Message) []traffic.Message, 
 	}
 }
 
-func diagnosed(t *testing.T, args ...string) jsonReport {
+// report is what diagnose -json prints.
+type report struct {
+	CachedTokens int `json:"cached_tokens"`
+	LostTokens   int `json:"lost_tokens"`
+	Cost         float64
+	Findings     []struct {
+		Cause                 string
+		Message, Tool, Offset *int
+		Tokens                int
+		Cost                  float64
+	}
+}
+
+func diagnosed(t *testing.T, args ...string) report {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
 	require.Equal(t, 0, run(t.Context(), append([]string{"diagnose", "-json", "-price", "1.25"}, args...), &stdout, &stderr), stderr.String())
-	var r jsonReport
+	var r report
 	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
 	return r
 }

@@ -77,9 +77,8 @@ func (s *settings) validateDiscover() error {
 		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
 	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain || d.Endpoint.Events != "" || d.Endpoint.Replay != "":
 		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
-	}
-	if err := s.validateDuration("discover.interval", d.Interval, 100*time.Millisecond); err != nil {
-		return err
+	case d.Interval > 0 && d.Interval < 100*time.Millisecond:
+		return s.bad("discover.interval", "is %v, less than 100ms", d.Interval)
 	}
 	return s.validateEndpoint("discover.endpoint", &d.Endpoint)
 }

@@ -34,15 +34,14 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("http://a:1\n\n# spare\nhttp://b:1\n")
 	parse := func(text string) *settings {
-		s, err := parseSettings("test.yaml", []byte(text))
-		require.NoError(t, err)
+		s := parsed(t, text)
 		if s.Discover != nil {
 			s.Discover.Interval = 5 * time.Millisecond
 		}
 		return s
 	}
 	file := "discover: {file: \"" + path + "\"}\n"
-	g := newGatewayOf(t, parse(file))
+	g := gatewayOf(t, parse(file))
 	becomes := func(want ...string) {
 		t.Helper()
 		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
@@ -91,9 +90,7 @@ func TestTheOldListChangesDuringAReload(t *testing.T) {
 	write("old", "http://a:1\n")
 	write("new", "http://b:1\n")
 	s, logged := parse("old"), new(lineHook)
-	g, err := newGateway(gatewayConfig{policy: s.Policy, settings: s, log: newLogger(logged, &logSettings{Level: "info"})})
-	require.NoError(t, err)
-	defer g.close()
+	g := loggingGateway(t, logged, s)
 	require.Equal(t, []string{"a:1"}, ids(g))
 	logged.next(func() { // the new list has just been applied
 		write("old", "http://c:1\n")
@@ -117,7 +114,7 @@ func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(old, []byte("http://a:1\n"), 0o600))
 	require.NoError(t, syscall.Mkfifo(hangs, 0o600)) // whoever reads it waits for somebody who writes
-	g := newGatewayOf(t, parse(old))
+	g := gatewayOf(t, parse(old))
 	applied := make(chan error)
 	go func() { applied <- g.apply(parse(hangs)) }()
 	w, err := os.OpenFile(hangs, os.O_WRONLY, 0) // once it is read

@@ -16,14 +16,12 @@ import (
 	"github.com/endpick/endpick/prefix/kvevents"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/transport/tokens"
-	"github.com/endpick/endpick/transport/tokens/bpe"
 )
 
-// tokensSettings say where a model's token ids come from: one of Render, Llama and Files.
+// tokensSettings say where a model's token ids come from: Render or Llama.
 type tokensSettings struct {
 	Render string        `yaml:"render"`
 	Llama  string        `yaml:"llama"`
-	Files  string        `yaml:"files"`
 	Within time.Duration `yaml:"within"`
 }
 
@@ -100,19 +98,8 @@ func (s *settings) validateEvents() error {
 			continue
 		}
 		at := "models." + model + ".tokens"
-		given := 0
-		for _, by := range [...]string{t.Render, t.Llama, t.Files} {
-			if by != "" {
-				given++
-			}
-		}
-		if given != 1 {
-			return s.bad(at, "needs one of render, llama and files")
-		}
-		if t.Files != "" {
-			if _, err := bpe.Load(t.Files); err != nil {
-				return s.bad(at+".files", "%v", err)
-			}
+		if (t.Render == "") == (t.Llama == "") {
+			return s.bad(at, "needs one of render and llama")
 		}
 		for field, url := range map[string]string{"render": t.Render, "llama": t.Llama} {
 			if url == "" {
@@ -121,9 +108,6 @@ func (s *settings) validateEvents() error {
 			if err := checkBackend(url); err != nil || strings.HasPrefix(url, "h2c:") {
 				return s.bad(at+"."+field, "%q is not http://HOST[:PORT] or https://…", url)
 			}
-		}
-		if err := s.validateDuration(at+".within", t.Within, time.Millisecond); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -267,15 +251,8 @@ func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
 			continue
 		}
 		var by tokens.Tokenizer = &tokens.Rendering{URL: m.Tokens.Render}
-		switch {
-		case m.Tokens.Llama != "":
+		if m.Tokens.Llama != "" {
 			by = &tokens.Llama{URL: m.Tokens.Llama}
-		case m.Tokens.Files != "":
-			model, err := bpe.Load(m.Tokens.Files)
-			if err != nil {
-				return nil, err
-			}
-			by = model
 		}
 		client, err := tokens.New(tokens.Config{Tokenizer: by, Within: m.Tokens.Within})
 		if err != nil {

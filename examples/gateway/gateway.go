@@ -19,36 +19,19 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// gatewayConfig configures a gateway.
-type gatewayConfig struct {
-	policy    string
-	endpoints []endpick.Endpoint
-	seed      uint64
-	receipts  int                    // decisions to keep for the debug page. Zero: no page, no metrics
-	queue     *transport.QueueConfig // nil: no queue
-	// trustHeaders says that clients' headers determine the priority, session and
-	// tenant of requests.
-	trustHeaders bool
-	log          *slog.Logger
-	// settings are all other settings: models, tenants, limits, timeouts. Nil: the
-	// defaults.
-	settings *settings
-}
-
 // gateway is a reverse proxy in front of model servers. It is an http.Handler.
 type gateway struct {
 	http.Handler              // for clients
-	admin        http.Handler // metrics and the debug page; nil: none
+	admin        http.Handler // metrics and the debug page
 	router       *endpick.Router
 	transport    *transport.Transport
 	health       *health.Monitor
-	watch        *watch      // nil: no metrics and debug page
+	watch        *watch
 	via          string      // what it adds to the Via header, to know its requests if they come back
 	stopping     atomic.Bool // refuse new requests
 	stop         func()      // stops polling
@@ -68,7 +51,7 @@ type gateway struct {
 	sharing     sharing
 	inHand      atomic.Int64   // requests of clients
 	survey      *scrape.Survey // of the servers' capacities
-	recent      *recent        // nil: not kept
+	recent      recent
 	quota       *quota.Quota
 	recorder    *recorder               // nil: no recording
 	ended       func(recording.Request) // for tests: called for each request; may be nil
@@ -77,16 +60,12 @@ type gateway struct {
 // tenantHeader names the organization to bill, in OpenAI's API.
 const tenantHeader = "OpenAI-Organization"
 
-func newGateway(config gatewayConfig) (_ *gateway, err error) {
-	s := config.settings
-	if s == nil {
-		s = defaultSettings()
-		s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
-		s.Log.Requests = "none"
-	}
-	g := &gateway{via: "1.1 endpick-" + rand.Text(), log: config.log, stop: func() {}, sharing: sharing{log: config.log}}
-	g.policy.Store(&config.policy)
-	g.requests.log, g.requests.which = config.log, s.Log.Requests
+// newGateway returns a gateway with valid settings. The endpoints are those of the settings, or
+// embedded servers.
+func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) (_ *gateway, err error) {
+	g := &gateway{via: "1.1 endpick-" + rand.Text(), log: logger, stop: func() {}, sharing: sharing{log: logger}}
+	g.policy.Store(&s.Policy)
+	g.requests.log, g.requests.which = logger, s.Log.Requests
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -95,32 +74,20 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if g.quota, err = quota.New(quota.Config{Limits: g.limits}); err != nil {
 		return nil, err
 	}
-	policy, err := g.policies.compose(config.policy, s.Models, s.hasEvents())
+	policy, err := g.policies.compose(s.Policy, s.Models, s.hasEvents())
 	if err != nil {
 		return nil, err
-	}
-	t := transport.Config{
-		Queue:       config.queue,
-		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
-		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
-		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall, ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,
-		Describe: g.describe(config.trustHeaders), Tokens: g.tokens,
-		Record: g.record(), RecordText: s.Record != nil && s.Record.Text, Observe: g.observe,
-		Warn: g.requests.warn,
 	}
 	if s.Record != nil {
 		if g.recorder, err = newRecorder(s.Record, g.log); err != nil {
 			return nil, s.failed("record", err)
 		}
 	}
-	if config.receipts > 0 {
-		if g.watch, err = newWatch(config.receipts, config.trustHeaders); err != nil {
-			return nil, err
-		}
-		g.recent = &recent{}
+	if g.watch, err = newWatch(s.TrustHeaders); err != nil {
+		return nil, err
 	}
 	if g.router, err = endpick.New(endpick.Config{
-		Policy: g.watched(policy), Endpoints: config.endpoints, Seed: config.seed,
+		Policy: g.watched(policy), Endpoints: endpoints, Seed: s.Seed,
 		Warn: func(err error) { g.log.Error("router", "error", err) },
 	}); err != nil {
 		return nil, err
@@ -131,19 +98,11 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	if err := g.setPolicy(policy, s); err != nil {
 		return nil, err
 	}
-	t.Router, t.Health = g.router, g.health
-	if g.transport, err = transport.New(t); err != nil {
+	if g.transport, err = transport.New(g.transportConfig(s)); err != nil {
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
 	if g.survey, err = scrape.NewSurvey(scrape.SurveyConfig{Router: g.router, DisableModels: true}); err != nil {
-		return nil, err
-	}
-	g.follow()
-	if err := g.admitTenants(s); err != nil {
-		return nil, err
-	}
-	if err := g.tokenize(s); err != nil {
 		return nil, err
 	}
 	if s.Discover != nil {
@@ -151,12 +110,11 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 			return nil, err
 		}
 	}
-	g.drain(s)
-	if err := g.hearing.follow(s, g.router, g.policies.told); err != nil {
+	if err := g.follow(s); err != nil {
 		return nil, err
 	}
-	g.serveClients(config.trustHeaders, s.Price)
-	stop, err := startPolling(g.router, g.health, g.survey, config.log)
+	g.serveClients(s.TrustHeaders, s.Price)
+	stop, err := startPolling(g.router, g.health, g.survey, g.log)
 	if err != nil {
 		return nil, err
 	}
@@ -164,12 +122,23 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 	return g, nil
 }
 
+// transportConfig is what the settings say of requests and responses.
+func (g *gateway) transportConfig(s *settings) transport.Config {
+	return transport.Config{
+		Router: g.router, Health: g.health, Queue: s.hold(),
+		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
+		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
+		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
+		ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,
+		Describe: g.describe(s.TrustHeaders), Tokens: g.tokens,
+		Record: g.record, RecordText: s.Record != nil && s.Record.Text, Observe: g.observe, Warn: g.requests.warn,
+	}
+}
+
 // watched adds the tenants' quotas to a policy, and the timing of its predictions.
 func (g *gateway) watched(p endpick.Policy) endpick.Policy {
 	p.Admitters = append(slices.Clone(p.Admitters), g.quota)
-	if g.watch != nil {
-		p.Predictor = g.watch.metrics.Predictor(p.Predictor)
-	}
+	p.Predictor = g.watch.metrics.Predictor(p.Predictor)
 	return p
 }
 
@@ -191,15 +160,37 @@ func (g *gateway) setPolicy(p endpick.Policy, s *settings) error {
 	return nil
 }
 
-// follow passes the current policies to the metrics and the debug page.
-func (g *gateway) follow() {
-	if g.watch != nil {
-		g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies()})
+// apply applies settings while requests are served. On an error nothing has changed.
+// Everything that stays keeps its state: endpoints their in-flight counts and their part of
+// the index, policies their models.
+func (g *gateway) apply(s *settings) error {
+	policy, err := g.policies.compose(s.Policy, s.Models, s.hasEvents())
+	if err != nil {
+		return err
 	}
+	if err := g.findEndpoints(s); err != nil {
+		return err
+	}
+	// The settings are valid: the rest can only fail if a file was replaced meanwhile, and
+	// then they are read again.
+	if err := g.setPolicy(policy, s); err != nil {
+		return err
+	}
+	g.policy.Store(&s.Policy)
+	g.transport.SetHashKey(s.hashKey)
+	return g.follow(s)
 }
 
-// admitTenants applies the keys of clients, and of engines.
-func (g *gateway) admitTenants(s *settings) error {
+// follow brings what depends on the settings, the policy and the endpoints up to date.
+func (g *gateway) follow(s *settings) error {
+	g.drain(s)
+	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies()})
+	if err := g.tokenize(s); err != nil {
+		return err
+	}
+	if err := g.hearing.follow(s, g.router, g.policies.precise); err != nil {
+		return err
+	}
 	if t := s.TLS; t != nil {
 		certificate, err := tls.LoadX509KeyPair(t.Cert, t.Key)
 		if err != nil {
@@ -209,39 +200,8 @@ func (g *gateway) admitTenants(s *settings) error {
 	}
 	g.keys.Store(newKeyring(s.Tenants))
 	g.engineKey.Store(&s.EngineKey)
-	if g.watch != nil {
-		g.watch.metrics.NameTenants(slices.Sorted(maps.Keys(s.Tenants))...)
-	}
+	g.watch.metrics.NameTenants(slices.Sorted(maps.Keys(s.Tenants))...)
 	return nil
-}
-
-// apply applies settings while requests are served. On an error nothing has
-// changed. Everything that stays keeps its state: endpoints their in-flight counts
-// and their part of the index, policies their models.
-func (g *gateway) apply(s *settings) error {
-	policy, err := g.policies.compose(s.Policy, s.Models, s.hasEvents())
-	if err != nil {
-		return err
-	}
-	if err := g.findEndpoints(s); err != nil {
-		return err
-	}
-	g.drain(s)
-	// The settings are valid: the rest can only fail if a file was replaced
-	// meanwhile, and then they are read again.
-	if err := g.setPolicy(policy, s); err != nil {
-		return err
-	}
-	g.policy.Store(&s.Policy)
-	g.follow()
-	g.transport.SetHashKey(s.hashKey)
-	if err := g.tokenize(s); err != nil {
-		return err
-	}
-	if err := g.hearing.follow(s, g.router, g.policies.told); err != nil {
-		return err
-	}
-	return g.admitTenants(s)
 }
 
 // serveClients builds the handlers.
@@ -261,7 +221,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 				r.Out.Header.Set("Authorization", "Bearer "+key)
 			}
 		},
-		Transport:    g.transport,
+		Transport:    g.watch.around(g.transport),
 		ErrorHandler: transport.ErrorHandler,
 		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
@@ -280,17 +240,14 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
 	})))
-	if g.watch != nil {
-		proxy.Transport = g.watch.around(g.transport)
-		admin := http.NewServeMux()
-		admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
-		admin.HandleFunc("GET /debug/endpick", g.debug)
-		admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
-		ours, gie := metricsPages(g.watch.metrics, &g.sharing)
-		admin.Handle("GET /metrics", ours)
-		admin.Handle("GET /metrics/gie", gie)
-		g.admin = admin
-	}
+	admin := http.NewServeMux()
+	admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
+	admin.HandleFunc("GET /debug/endpick", g.debug)
+	admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
+	ours, gie := metricsPages(g.watch.metrics, &g.sharing)
+	admin.Handle("GET /metrics", ours)
+	admin.Handle("GET /metrics/gie", gie)
+	g.admin = admin
 	// No ServeMux: it redirects paths such as //v1/models, which belong to the servers.
 	g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == "PRI" { // the preface of HTTP/2 in the clear, which is switched off
@@ -307,25 +264,19 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 }
 
 // observe passes on how a request has ended.
-func (g *gateway) observe(r *observed.Request) {
-	if g.watch != nil {
-		g.watch.observe(r)
-	}
+func (g *gateway) observe(r *transport.Observation) {
+	g.watch.observe(r)
 	g.requests.ended(r)
 }
 
 // record passes on the record of a request.
-func (g *gateway) record() func(recording.Request) {
-	return func(r recording.Request) {
-		if g.recent != nil {
-			g.recent.add(r)
-		}
-		if g.recorder != nil {
-			g.recorder.record(r)
-		}
-		if g.ended != nil {
-			g.ended(r)
-		}
+func (g *gateway) record(r recording.Request) {
+	g.recent.add(r)
+	if g.recorder != nil {
+		g.recorder.record(r)
+	}
+	if g.ended != nil {
+		g.ended(r)
 	}
 }
 
@@ -340,9 +291,7 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 		} else if trustHeaders {
 			req.Tenant = in.Header.Get(tenantHeader)
 		}
-		if g.watch != nil {
-			g.watch.describe(in, body, req)
-		}
+		g.watch.describe(in, body, req)
 	}
 }
 

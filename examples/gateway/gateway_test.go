@@ -1,7 +1,6 @@
 package main
 
 import (
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -28,11 +27,7 @@ func TestServersDie(t *testing.T) {
 			f, err := traffic.StartFleet(4, config)
 			require.NoError(t, err)
 			defer func() { assert.NoError(t, f.Close()) }()
-			g, err := newGateway(gatewayConfig{
-				policy: policy, endpoints: f.Endpoints(), seed: 1, log: slog.New(slog.DiscardHandler),
-			})
-			require.NoError(t, err)
-			defer g.close()
+			g := gatewayOf(t, plain(policy), f.Endpoints()...)
 			server := httptest.NewServer(g)
 			defer server.Close()
 			c := traffic.NewClient(server.URL)
@@ -109,11 +104,7 @@ func TestALoopIsCut(t *testing.T) {
 	loop := httptest.NewUnstartedServer(nil)
 	b := newBackend(t)
 	var logged lockedBuffer
-	s, err := parseSettings("test.yaml", []byte("endpoints: [{id: loop, url: \"http://"+loop.Listener.Addr().String()+"\"}]\n"))
-	require.NoError(t, err)
-	g, err := newGateway(gatewayConfig{policy: "random", endpoints: s.endpoints(), settings: s, log: newLogger(&logged, &logSettings{Level: "info"})})
-	require.NoError(t, err)
-	defer g.close()
+	g := loggingGateway(t, &logged, plain("random"), endpick.Endpoint{ID: "loop", Address: "http://" + loop.Listener.Addr().String()})
 	g.stop() // no polls
 	loop.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Via") != "" { // a poll may have been under way

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 )
 
 // The plots of the debug page cover the last ten minutes, in slots.
@@ -125,7 +125,7 @@ func (r *ring[S]) over(now time.Time) bool {
 }
 
 // observe adds a request that has ended.
-func (h *history) observe(now time.Time, r *observed.Request) {
+func (h *history) observe(now time.Time, r *transport.Observation) {
 	h.forget(now)
 	s, _ := h.all.at(now)
 	switch {
@@ -154,7 +154,7 @@ func (h *history) observe(now time.Time, r *observed.Request) {
 		}
 		s, _ := at.at(now)
 		switch {
-		case a.Result == observed.Served:
+		case a.Result == transport.Served:
 			s.served++
 		case a.Result.Failed():
 			s.failed++

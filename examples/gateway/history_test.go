@@ -10,25 +10,25 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
 
 // seenRequest is a stream from server a, after b failed it, with its first token
 // after 100 ms; of 1,000 tokens 640 were expected to be cached and 512 were.
-func seenRequest(status string) *observed.Request {
+func seenRequest(status string) *transport.Observation {
 	ttft, cached := 100.0, 512
 	at := time.Unix(1000, 0)
 	of := func(id string, prefix int) endpick.Candidate {
 		return endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, PrefixTokens: prefix}
 	}
-	return &observed.Request{
+	return &transport.Observation{
 		Request: recording.Request{
 			Time: at, Stream: true, Status: status, HTTP: 200, TTFTMillis: &ttft, E2EMillis: 200, InputTokens: 1000, OutputTokens: 3, CachedTokens: &cached,
 		},
-		Attempts: []observed.Attempt{
-			{Candidate: of("b", 0), At: at, Result: observed.Erred},
-			{Candidate: of("a", 640), At: at, Result: observed.Served},
+		Attempts: []transport.ObservedAttempt{
+			{Candidate: of("b", 0), At: at, Result: transport.Erred},
+			{Candidate: of("a", 640), At: at, Result: transport.Served},
 		},
 		Serving: 1,
 	}
@@ -41,7 +41,7 @@ func TestHistory(t *testing.T) {
 	h.observe(now.Add(4*time.Second), seenRequest("completed"))
 	h.observe(now.Add(5*time.Second), seenRequest("failed"))
 	h.observe(now.Add(5*time.Second), seenRequest("canceled"))
-	h.observe(now.Add(5*time.Second), &observed.Request{Request: recording.Request{Status: "failed"}, Serving: -1})
+	h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "failed"}, Serving: -1})
 	all := h.all.last(now.Add(5 * time.Second))
 	require.Len(t, all, slots)
 	require.NotNil(t, all[slots-2])

@@ -52,8 +52,7 @@ func TestTokenizersThatStay(t *testing.T) {
 
 func TestAReplicaThatStays(t *testing.T) {
 	parse := func(key int, more string) *settings {
-		s, err := parseSettings("test.yaml", []byte(fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key)+more))
-		require.NoError(t, err)
+		s := parsed(t, fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key)+more)
 		return s
 	}
 	const replicas = "replicas: {nats: \"nats://a:1\", fleet: chat, name: one}\n"
@@ -102,8 +101,7 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	require.Eventually(t, func() bool { return tokens() == 16_000 }, 30*time.Second, 5*time.Millisecond)
 	g.stop() // no more polls
 	for more, want := range map[string]int{"": 16_000, ", variant: big": 16_000, ", kv_tokens: 500": 500} {
-		s, err := parseSettings("test.yaml", []byte(settings(more)))
-		require.NoError(t, err)
+		s := parsed(t, settings(more))
 		require.NoError(t, g.apply(s))
 		require.Equal(t, want, tokens(), more)
 	}
@@ -115,8 +113,7 @@ func TestMetricsFollowTheSettings(t *testing.T) {
 	before := g.watch.sources.Load()
 	require.Nil(t, before.Index)
 	require.Empty(t, before.Latencies)
-	s, err := parseSettings("test.yaml", []byte("endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n"))
-	require.NoError(t, err)
+	s := parsed(t, "endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n")
 	require.NoError(t, g.apply(s))
 	after := g.watch.sources.Load()
 	require.NotNil(t, after.Index)

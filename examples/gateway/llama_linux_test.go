@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -64,9 +63,7 @@ func beforeLlamas(t *testing.T, servers []*llamaserver.Server) (*gateway, string
 	for _, s := range servers {
 		endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
 	}
-	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: endpoints, seed: 1, log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	g := gatewayOf(t, plain("lmetric"), endpoints...)
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
 	return g, server.URL

@@ -18,7 +18,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 func (l *logSettings) level() (level slog.Level, err error) {
@@ -45,7 +44,7 @@ type requestLog struct {
 }
 
 // ended logs a request that has ended: what the client got, and why.
-func (l *requestLog) ended(r *observed.Request) {
+func (l *requestLog) ended(r *transport.Observation) {
 	status, why := r.HTTP, r.Err
 	if why != nil {
 		status = transport.StatusOf(why)
@@ -85,7 +84,7 @@ func (l *requestLog) ended(r *observed.Request) {
 
 // earlier names the endpoints that were tried before the last one and their errors;
 // empty if there were none.
-func earlier(attempts []observed.Attempt) string {
+func earlier(attempts []transport.ObservedAttempt) string {
 	var b strings.Builder
 	for i := 0; i+1 < len(attempts); i++ {
 		a := &attempts[i]

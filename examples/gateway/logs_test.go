@@ -17,7 +17,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 // Failed requests are logged with what identifies them: streams that break off,
@@ -75,14 +74,14 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 
 // The line of a retried request says what happened before.
 func TestEarlierAttemptsAreLogged(t *testing.T) {
-	attempt := func(id string, result observed.Result, err error) observed.Attempt {
-		return observed.Attempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, Err: err}
+	attempt := func(id string, result transport.Result, err error) transport.ObservedAttempt {
+		return transport.ObservedAttempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, Err: err}
 	}
 	var lines bytes.Buffer
 	l := &requestLog{log: newLogger(&lines, &logSettings{Level: "info"}), which: "all"}
-	r := &observed.Request{In: httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)}
+	r := &transport.Observation{In: httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)}
 	r.HTTP, r.Status = 200, endpick.Completed.String()
-	r.Attempts = []observed.Attempt{attempt("a", observed.Broken, transport.ErrTimeout), attempt("b", observed.Full, nil), attempt("c", observed.Served, nil)}
+	r.Attempts = []transport.ObservedAttempt{attempt("a", transport.Broken, transport.ErrTimeout), attempt("b", transport.Full, nil), attempt("c", transport.Served, nil)}
 	l.ended(r)
 	assert.Contains(t, lines.String(), `attempts=3 `)
 	assert.Contains(t, lines.String(), ` earlier="a: transport: the endpoint did not answer in time; b: full"`)

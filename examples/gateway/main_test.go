@@ -2,18 +2,13 @@ package main
 
 import (
 	"bytes"
-	"context"
-	"encoding/json"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -23,169 +18,28 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// quick are the arguments of a comparison that takes a few seconds a policy.
-var quick = []string{"-duration", "1500ms", "-rate", "40", "-turns", "2", "-think", "50ms", "-groups", "6", "-system-tokens", "1500", "-kv-tokens", "6144"}
-
-func TestCompareJSON(t *testing.T) {
-	t.Parallel()
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), append(slices.Clone(quick), "-format", "json", "-policies", "round-robin,lmetric"), &stdout, &stderr), stderr.String())
-
-	d := json.NewDecoder(&stdout)
-	d.DisallowUnknownFields()
-	type numbers struct{ P50, P95, P99 *float64 }
-	var got []struct {
-		Policy         string   `json:"policy"`
-		Requests       int      `json:"requests"`
-		Failed         *int     `json:"failed"`
-		TTFT           numbers  `json:"ttft_ms"`
-		TPOT           numbers  `json:"tpot_ms"`
-		E2E            numbers  `json:"e2e_ms"`
-		PrefixHitRatio *float64 `json:"prefix_hit_ratio"`
-		LaterHitRatio  *float64 `json:"prefix_hit_ratio_later"`
-	}
-	require.NoError(t, d.Decode(&got))
-	_, err := d.Token()
-	require.ErrorIs(t, err, io.EOF, "one array and nothing else")
-	require.Len(t, got, 2)
-	for i, policy := range []string{"round-robin", "lmetric"} {
-		r := got[i]
-		require.Equal(t, policy, r.Policy)
-		require.Equal(t, got[0].Requests, r.Requests, "the same workload")
-		require.Greater(t, r.Requests, 5)
-		require.NotNil(t, r.Failed)
-		require.Zero(t, *r.Failed)
-		for _, n := range []numbers{r.TTFT, r.TPOT, r.E2E} {
-			require.Positive(t, *n.P50)
-			require.LessOrEqual(t, *n.P50, *n.P95)
-			require.LessOrEqual(t, *n.P95, *n.P99)
-		}
-		require.Less(t, *r.TTFT.P50, *r.E2E.P50)
-		require.GreaterOrEqual(t, *r.PrefixHitRatio, 0.0)
-		require.Less(t, *r.PrefixHitRatio, 1.0)
-		require.GreaterOrEqual(t, *r.LaterHitRatio, 0.0)
-	}
-	require.Greater(t, *got[1].PrefixHitRatio, *got[0].PrefixHitRatio+0.1)
-	require.Greater(t, *got[1].LaterHitRatio, *got[1].PrefixHitRatio, "the first turn of a conversation is new")
-}
-
-func TestCompareTable(t *testing.T) {
-	t.Parallel()
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"-duration", "400ms", "-think", "0s", "-turns", "2", "-policies", "least-loaded,predicted-latency", "-queue", "1000", "-slo-ttft", "1ms", "-slo-tpot", "1m"}, &stdout, &stderr), stderr.String())
-	require.Regexp(t, `(?m)^ +policy +requests +failed +p50.* all +later turns +met$`, stdout.String())
-	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){11} +0.00$`, stdout.String())
-	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){11} +0.00$`, stdout.String())
-	require.Regexp(t, `^least-loaded: \d+ requests\npredicted-latency: \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
-}
-
-// With existing servers: a second run finds nothing of the first in the caches, and
-// one server with all their capacity is measured for comparison.
-func TestCompareServersThatAreThere(t *testing.T) {
-	t.Parallel()
-	config, err := traffic.ServerConfig(65536)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(3, config)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, f.Close()) }()
-	var args []string
-	for _, m := range f.Members[:2] {
-		args = append(args, "-backend", "http://"+m.Address)
-	}
-	args = append(args, "-single", "http://"+f.Members[2].Address+"/", "-api", "chat", "-repeat", "2", "-policies", "lmetric", "-format", "json",
-		"-duration", "600ms", "-rate", "20", "-turns", "2", "-think", "10ms", "-groups", "1000", "-system-tokens", "500")
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), args, &stdout, &stderr), stderr.String())
-	var got []traffic.Result
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &got))
-	require.Len(t, got, 2)
-	require.Equal(t, []string{"lmetric", "one server"}, []string{got[0].Policy, got[1].Policy})
-	require.Equal(t, got[0].Requests, got[1].Requests)
-	for _, r := range got {
-		// A first prompt has some 590 tokens, all of them new. A second one has 130 to 140
-		// more: the answer is cached and 90 are new.
-		const later, all = 640.0 / 730, 640.0 / (590 + 730)
-		if r.Policy == "one server" {
-			require.InDelta(t, later, *r.LaterHitRatio, 0.03)
-			require.InDelta(t, all, *r.PrefixHitRatio, 0.03)
-		} // under a policy, a conversation may move
-		require.LessOrEqual(t, *r.LaterHitRatio, later+0.03)
-		require.LessOrEqual(t, *r.PrefixHitRatio, all+0.03)
-		require.Positive(t, *r.LaterHitRatio)
-	}
-	require.Regexp(t, `(?s)^lmetric, 1 of 2: \d+ requests\none server, 1 of 2: \d+ requests\nlmetric, 2 of 2`, stderr.String())
-	require.Positive(t, f.Members[0].Server.Totals().Completed)
-	require.Positive(t, f.Members[1].Server.Totals().Completed)
-}
-
-func TestCompareWithoutAModel(t *testing.T) {
-	nobody := httptest.NewServer(http.NotFoundHandler())
-	defer nobody.Close()
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 1, run(t.Context(), []string{"-backend", nobody.URL}, &stdout, &stderr))
-	require.Contains(t, stderr.String(), "/v1/models, 404 Not Found, lists no model: name one with -model")
-}
-
-func TestCompareInterrupted(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 1, run(ctx, nil, &stdout, &stderr))
-	require.Empty(t, stdout.String())
-	require.Contains(t, stderr.String(), "gateway: round-robin: context deadline exceeded")
-}
-
 func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{
-		"-model m":                       "-model needs -backend",
-		"-single http://a":               "-single needs -backend",
-		"-backend http://a -single b":    "-single: want http://HOST",
-		"-backend http://a -endpoints 2": "-endpoints is for embedded servers, without -backend",
-		"-listen :0 -repeat 2":           "-repeat is for comparing policies",
-		"-listen :0 -api chat":           "-api is for comparing policies",
-		"-repeat 0":                      "-repeat 0 is below 1",
-		"-api best":                      `-api "best" is none of chat, completions, messages, responses`,
-		"-policy lmetric":                "-policy needs -listen",
-		"-grace 1s":                      "-grace needs -listen",
-		"-listen :0 -backend http://a -backend-file f": "-backend and -backend-file can't both be given",
-		"-backend-file f":                                "-backend-file needs -listen",
+		"":                                               "give -listen or -config; policies are compared by examples/demo",
+		"-policies lmetric":                              "flag provided but not defined: -policies (gateway -h lists the flags; policies are compared by examples/demo)",
+		"-policy lmetric":                                "give -listen or -config",
+		"-check":                                         "-check needs -config",
+		"-config f -seed 1":                              "-seed: the file of -config says all",
+		"-listen :0 -endpoints 0":                        "-endpoints 0 is below 1",
+		"-listen :0 -kv-tokens 10":                       "-kv-tokens 10 is below 1024",
 		"-listen :0 -admin=":                             "-admin is empty",
-		"-admin :0":                                      "-admin needs -listen",
-		"-trust-headers":                                 "-trust-headers needs -listen",
-		"-listen :0 -duration 1s":                        "-duration is for comparing policies, without -listen",
-		"-listen :0 -policies lmetric":                   "-policies is for comparing policies",
-		"-listen :0 -format json":                        "-format is for comparing policies",
-		"-listen :0 -backend http://a -endpoints 2":      "-endpoints is for embedded servers, without -backend",
-		"-listen :0 -backend http://a -kv-tokens 9999":   "-kv-tokens is for embedded servers",
 		"-listen :0 -backend a:80":                       "want http://HOST",
+		"-listen :0 -policy best":                        `unknown policy "best"; there are aibrix, always-busiest,`,
+		"-listen :0 -queue -1":                           "-queue -1 is negative",
+		"-listen :0 -queue-timeout 1s":                   "-queue-timeout needs -queue",
+		"-listen :0 -grace -1s":                          "-grace -1s is negative",
+		"-listen :0 -grace soon":                         "invalid value",
+		"something":                                      `unexpected argument "something"`,
+		"-listen :0 -queue 1 -queue-timeout 0s":          "-queue-timeout 0s is not above zero",
+		"-listen :0 -backend http://a -endpoints 2":      "-endpoints and -kv-tokens are for embedded servers, without -backend",
+		"-listen :0 -backend-file f -kv-tokens 9999":     "-endpoints and -kv-tokens are for embedded servers, without -backend",
 		"-listen :0 -backend http://a -backend http://a": "given twice",
-		"-listen=":                   "-listen is empty",
-		"-listen :0 -policy best":    `unknown policy "best"; there are aibrix, always-busiest,`,
-		"-policies lmetric,,":        `unknown policy ""`,
-		"-policies lmetric,lmetric":  `policy "lmetric" is given twice`,
-		"-duration 0s":               "-duration 0s is not above zero",
-		"-duration soon":             "invalid value",
-		"-rate NaN":                  "-rate NaN is not above zero",
-		"-rate -1":                   "-rate -1 is not above zero",
-		"-format xml":                `-format "xml" is neither table nor json`,
-		"-endpoints 0":               "-endpoints 0 is below 1",
-		"-groups 0":                  "-groups 0 is below 1",
-		"-question-tokens 0":         "-question-tokens 0 is below 1",
-		"-output-tokens 0":           "-output-tokens 0 is below 1",
-		"-turns 0":                   "-turns 0 is below 1",
-		"-think -1s":                 "-think -1s is negative",
-		"-system-tokens 0":           "-system-tokens 0 is below 1",
-		"-system-tokens 20000":       "-kv-tokens 16384 can't hold a conversation of",
-		"-queue -1":                  "-queue -1 is negative",
-		"-queue 1 -queue-timeout 0s": "-queue-timeout 0s is not above zero",
-		"-slo-ttft -1s":              "-slo-ttft -1s is not within 1ms and 1h0m0s",
-		"-slo-tpot 2h":               "-slo-tpot 2h0m0s is not within 1ms and 1h0m0s",
-		"-slo-tpot 20us":             "-slo-tpot 20µs is not within 1ms and 1h0m0s",
-		"-listen :0 -slo-ttft 1s":    "-slo-ttft is for comparing policies",
-		"-queue-timeout 1s":          "-queue-timeout needs -queue",
-		"-listen :0 -grace -1s":      "-grace -1s is negative",
-		"-frobnicate":                "flag provided but not defined",
-		"something":                  `unexpected argument "something"`,
+		"-listen :0 -backend http://a -backend-file f":   "-backend and -backend-file can't both be given",
 	} {
 		t.Run(args, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
@@ -195,73 +49,10 @@ func TestArguments(t *testing.T) {
 			require.Empty(t, stdout.String())
 		})
 	}
-	t.Run("-h", func(t *testing.T) {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 0, run(t.Context(), []string{"-h"}, &stdout, &stderr))
-		require.Contains(t, stderr.String(), "gateway -config FILE")
-		require.Contains(t, stderr.String(), "-duration")
-	})
-}
-
-// lockedBuffer is a bytes.Buffer for a command that still runs.
-type lockedBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
-
-// command is a running gateway -listen.
-type command struct {
-	url       string
-	admin     string // for metrics and the debug page
-	stderr    *lockedBuffer
-	interrupt context.CancelFunc
-	status    chan int
-}
-
-var (
-	routingOn   = regexp.MustCompile(`msg=routing url=(http\S+) `)
-	decisionsAt = regexp.MustCompile(`decisions=(http://\S+)/debug/endpick`)
-)
-
-func start(t *testing.T, args ...string) *command {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	c := &command{stderr: &lockedBuffer{}, interrupt: cancel, status: make(chan int, 1)}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		c.status <- run(ctx, append([]string{"-listen", "127.0.0.1:0"}, args...), io.Discard, c.stderr)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 30*time.Second, time.Millisecond, c.stderr)
-	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
-	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
-	return c
-}
-
-func get(t *testing.T, url string) (int, string) {
-	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(body)
+	var stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"-h"}, nil, &stderr))
+	require.Contains(t, stderr.String(), "gateway -config FILE")
+	require.Contains(t, stderr.String(), "-backend-file")
 }
 
 func TestGracefulStop(t *testing.T) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -57,11 +56,7 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 		<-r.Context().Done()
 	}))
 	defer server.Close()
-	g, err := newGateway(gatewayConfig{
-		policy: "lmetric", receipts: 5, log: slog.New(slog.DiscardHandler), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
-	})
-	require.NoError(t, err)
-	defer g.close()
+	g := gatewayOf(t, plain("lmetric"), endpick.Endpoint{ID: "a", Address: server.URL})
 	front := httptest.NewServer(g)
 	defer front.Close()
 	for what, name := range badNames {

@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -13,20 +11,17 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/slo"
 )
 
-// policies are the policies of a gateway by name. Each is made once and kept, so
+// policies are the policies of a gateway by name. Each is made once, so
 // that a later reload that names it again finds its models; all share one prefix
 // index. It belongs to one router, and is not safe for concurrent use.
 type policies struct {
 	built map[string]endpick.Policy
 	index *prefix.Index // nil: no policy has needed one so far
-	// told wraps the index once engines publish events. Nil: none has so far.
-	told *precise.Index
+	// precise wraps the index once engines publish events. Nil: none has so far.
+	precise *precise.Index
 }
-
-const predictedLatency = "predicted-latency"
 
 // build returns the policy of that name.
 func (ps *policies) build(name string) (endpick.Policy, error) {
@@ -38,17 +33,8 @@ func (ps *policies) build(name string) (endpick.Policy, error) {
 		return endpick.Policy{}, err
 	}
 	if own, ok := c.Policy.Matcher.(*prefix.Index); ok {
-		base, _, varied := strings.Cut(name, ":")
-		switch {
-		case ps.index == nil:
+		if ps.index == nil {
 			ps.index = own
-		case base == predictedLatency && varied:
-			return endpick.Policy{}, fmt.Errorf("policy %q weighs what is in its own index, and there is one already: it can't join others", name)
-		case base == predictedLatency: // it asks the index what a prompt evicts
-			c, err = preset.PredictedLatency(preset.PredictedLatencyConfig{BestFit: slo.BestFitConfig{Displaced: ps.index.Displaced}})
-			if err != nil {
-				return endpick.Policy{}, err
-			}
 		}
 		c.Policy.Matcher = ps.index
 	}
@@ -81,14 +67,14 @@ func (ps *policies) compose(other string, models map[string]modelSettings, event
 		}
 		c.models[model] = made[name]
 	}
-	if events && ps.told == nil && ps.index != nil {
-		if ps.told, err = precise.New(precise.Config{Approximate: ps.index}); err != nil {
+	if events && ps.precise == nil && ps.index != nil {
+		if ps.precise, err = precise.New(precise.Config{Approximate: ps.index}); err != nil {
 			return endpick.Policy{}, err
 		}
 	}
 	if len(made) == 1 {
-		if ps.told != nil && rest.Matcher != nil {
-			rest.Matcher = ps.told
+		if ps.precise != nil && rest.Matcher != nil {
+			rest.Matcher = ps.precise
 		}
 		return rest, nil
 	}
@@ -100,8 +86,8 @@ func (ps *policies) compose(other string, models map[string]modelSettings, event
 		Admitters: []endpick.Admitter{c}, Filters: []endpick.Filter{c}, Scorers: []endpick.Weighted{{Scorer: c, Weight: 1}}, Picker: c,
 	}
 	switch {
-	case ps.told != nil:
-		p.Matcher = ps.told
+	case ps.precise != nil:
+		p.Matcher = ps.precise
 	case ps.index != nil:
 		p.Matcher = ps.index
 	}
@@ -200,8 +186,8 @@ func (c *perModel) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 
 func narrow(filters []endpick.Filter, req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	for _, f := range filters {
-		if kept := f.Filter(req, candidates); len(kept) > 0 {
-			candidates = kept
+		if left := f.Filter(req, candidates); len(left) > 0 {
+			candidates = left
 		}
 	}
 	return candidates

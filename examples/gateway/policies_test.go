@@ -20,7 +20,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/queue"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -123,9 +123,6 @@ func TestPerModelStages(t *testing.T) {
 	require.Equal(t, "n", health[0].Model)
 	require.NoError(t, r.Remove("e0"))
 
-	// A policy that can't share the others' index is refused with a clear error.
-	_, err = ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "predicted-latency:no-gate"}}, false)
-	require.ErrorContains(t, err, "can't join others")
 	_, err = ps.compose("best", nil, false)
 	require.Error(t, err)
 }
@@ -134,23 +131,23 @@ func TestPerModelStages(t *testing.T) {
 func TestRequestLines(t *testing.T) {
 	ttft, cached := 12.5, 64
 	in := httptest.NewRequest(http.MethodPost, "/v1/chat?key=secret", nil)
-	one := observed.Request{
+	one := transport.Observation{
 		In: in.WithContext(context.WithValue(in.Context(), idKey{}, "7")),
 		Request: recording.Request{
 			Model: "m", Endpoint: "a", Status: "completed", HTTP: 200, InputTokens: 100, OutputTokens: 4, E2EMillis: 50.04, TTFTMillis: &ttft,
 			CachedTokens: &cached, Prompt: &recording.Prompt{Messages: []recording.Piece{{Text: "cardamom"}}},
 		},
-		Tenant: "ann", Attempts: []observed.Attempt{{HTTP: 200}},
+		Tenant: "ann", Attempts: []transport.ObservedAttempt{{HTTP: 200}},
 	}
 	failed, refused, left, cut, nobody := one, one, one, one, one
 	failed.Status, failed.HTTP, failed.Err = "failed", 0, errors.New("connection refused")
 	refused.HTTP, left.Status = 429, "canceled"
-	cut.Status, cut.Attempts = "failed", []observed.Attempt{{HTTP: 200, Err: errors.New("it broke off")}}
+	cut.Status, cut.Attempts = "failed", []transport.ObservedAttempt{{HTTP: 200, Err: errors.New("it broke off")}}
 	nobody.Status, nobody.HTTP, nobody.Err, nobody.Attempts, nobody.Endpoint, nobody.Serving = "failed", 0, &endpick.NoEndpointsError{Model: "m"}, nil, "", -1
 	const rest = " input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann"
 	for _, tc := range []struct {
 		which string
-		r     observed.Request
+		r     transport.Observation
 		want  string
 	}{
 		{"all", one, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log/slog"
 	"net/http/httptest"
 	"strings"
 	"testing"
@@ -28,8 +27,7 @@ func TestPollingReports(t *testing.T) {
 	defer f.Close()
 	require.NoError(t, f.Members[1].Kill())
 	var logged lockedBuffer
-	g, err := newGateway(gatewayConfig{policy: "lmetric", endpoints: f.Endpoints(), log: newLogger(&logged, &logSettings{Level: "info"})})
-	require.NoError(t, err)
+	g := loggingGateway(t, &logged, plain("lmetric"), f.Endpoints()...)
 
 	// Directly to the server: the router learns of it from the report alone.
 	c := traffic.NewClient("http://" + f.Members[0].Address)
@@ -70,9 +68,7 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 }
 
 func TestClientsSeeReadinessAlone(t *testing.T) {
-	g, err := newGateway(gatewayConfig{policy: "random", receipts: 1, endpoints: []endpick.Endpoint{{Address: "127.0.0.1:1"}}, log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	defer g.close()
+	g := gatewayOf(t, plain("random"), endpick.Endpoint{Address: "127.0.0.1:1"})
 	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 503, "/metrics": 503} { // passed on, but there is no server
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))

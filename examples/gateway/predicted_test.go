@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -27,49 +26,6 @@ import (
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
 )
-
-// rows returns the texts of a table's cells on the debug page.
-func rows(t *testing.T, text, table string) (all [][]string) {
-	t.Helper()
-	elements(page(t, text), func(n *html.Node) {
-		if named := len(n.Attr) > 0 && n.Attr[0].Key == "id" && n.Attr[0].Val == table; n.Data != "table" || !named {
-			return
-		}
-		elements(n, func(row *html.Node) {
-			if row.Data != "tr" {
-				return
-			}
-			var cells []string
-			for c := range row.ChildNodes() {
-				if c.Type == html.ElementNode {
-					cells = append(cells, strings.TrimSpace(textIn(c)))
-				}
-			}
-			all = append(all, cells)
-		})
-	})
-	return all
-}
-
-// post sends a short chat with headers and returns status and body.
-func post(t *testing.T, url string, stream bool, headers ...string) (int, string) {
-	t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"model": modelserver.DefaultModel, "messages": []traffic.Message{{Role: "user", Content: "Hello."}}, "max_tokens": 3, "stream": stream,
-	})
-	require.NoError(t, err)
-	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
-	require.NoError(t, err)
-	for i := 0; i < len(headers); i += 2 {
-		req.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(text)
-}
 
 // The whole system over HTTP: the first requests are routed by a heuristic,
 // later ones by what was learned from them; targets are counted; a sheddable
@@ -309,9 +265,7 @@ func TestQueueIsCutOffAfterGrace(t *testing.T) {
 func TestGatewayThatCannotBeMade(t *testing.T) {
 	before := runtime.NumGoroutine()
 	for range 5 {
-		_, err := newGateway(gatewayConfig{
-			policy: "predicted-latency", endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, log: slog.New(slog.DiscardHandler),
-		})
+		_, err := newGateway(plain("predicted-latency"), []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, slog.New(slog.DiscardHandler))
 		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 	}
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 30*time.Second, time.Millisecond)

@@ -1,10 +1,12 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"os"
 	"strconv"
@@ -186,24 +188,15 @@ func endLine(path string, size int64) error {
 		return err
 	}
 	defer f.Close()
-	const step = 64 << 10
-	buffer := make([]byte, step)
-	for end := size; end > 0; {
-		n := min(end, step)
-		if _, err := f.ReadAt(buffer[:n], end-n); err != nil {
-			return err
-		}
-		for i := n - 1; i >= 0; i-- {
-			if buffer[i] == '\n' {
-				if at := end - n + i + 1; at < size {
-					return f.Truncate(at)
-				}
-				return nil
-			}
-		}
-		end -= n
+	last := make([]byte, 1)
+	if _, err := f.ReadAt(last, size-1); err != nil || last[0] == '\n' {
+		return err
 	}
-	return f.Truncate(0)
+	text, err := io.ReadAll(f)
+	if err != nil {
+		return err
+	}
+	return f.Truncate(int64(bytes.LastIndexByte(text, '\n') + 1))
 }
 
 // rotate renames the files up to the first free number, each to the next, dropping the oldest

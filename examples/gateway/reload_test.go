@@ -7,7 +7,6 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -26,31 +25,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
 )
-
-// startConfig serves from a file, whose path is the only flag.
-func startConfig(t *testing.T, path string) *command {
-	t.Helper()
-	ctx, cancel := context.WithCancel(t.Context())
-	c := &command{stderr: &lockedBuffer{}, interrupt: cancel, status: make(chan int, 1)}
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		c.status <- run(ctx, []string{"-config", path}, io.Discard, c.stderr)
-	}()
-	t.Cleanup(func() {
-		cancel()
-		<-ended
-	})
-	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 30*time.Second, time.Millisecond, c.stderr)
-	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
-	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
-	return c
-}
-
-func (c *command) logs(t *testing.T, what string, times int) {
-	t.Helper()
-	require.Eventually(t, func() bool { return strings.Count(c.stderr.String(), what) >= times }, 30*time.Second, 5*time.Millisecond, "%s: %s", what, c.stderr)
-}
 
 // A running gateway follows its file, and SIGHUP. A mistake is reported with its place
 // and changes nothing.
@@ -268,10 +242,7 @@ func certified(t *testing.T, dir string) (path string, text []byte, s *settings,
 	require.NoError(t, os.WriteFile(path, []byte(certifiedFile), 0o600))
 	s, text, err := readSettings(path)
 	require.NoError(t, err)
-	g, err = newGateway(gatewayConfig{policy: s.Policy, endpoints: s.endpoints(), settings: s, log: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, g.close()) })
-	return path, text, s, g
+	return path, text, s, gatewayOf(t, s)
 }
 
 // A certificate and its key are two files: they are taken over once both have been unchanged for a
@@ -599,8 +570,7 @@ func TestDrainByTheFile(t *testing.T) {
 		return all
 	}
 	apply := func(text string) {
-		s, err := parseSettings("test.yaml", []byte(text+"policy: round-robin\n"))
-		require.NoError(t, err)
+		s := parsed(t, text+"policy: round-robin\n")
 		require.NoError(t, g.apply(s))
 	}
 	ask()
@@ -631,7 +601,7 @@ func TestAReloadWaitsForItsSource(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, text, 0o600))
 	s, _, err := readSettings(path)
 	require.NoError(t, err)
-	g := newGatewayOf(t, s)
+	g := gatewayOf(t, s)
 	var logged lockedBuffer
 	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
 	looks := func() {

@@ -24,14 +24,6 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// nobody is an address at which nothing listens.
-func nobody(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	return l.Addr().String()
-}
-
 // A gateway starts, serves, follows its file and stops without NATS, and reports that.
 // internal/lab/conformance/replicas tests several gateways with NATS.
 func TestReplicasWithoutNATS(t *testing.T) {
@@ -119,8 +111,7 @@ func TestReplicasChangeUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 12 {
-		s, err := parseSettings("test.yaml", []byte(text(i)))
-		require.NoError(t, err)
+		s := parsed(t, text(i))
 		require.NoError(t, g.apply(s))
 		_, shared := g.sharing.status()
 		require.Equal(t, i%3 > 0, shared)

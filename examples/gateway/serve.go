@@ -24,9 +24,6 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// keptReceipts is how many decisions the debug page shows.
-const keptReceipts = 20
-
 // serve is a gateway until the context ends. Then it accepts no more requests,
 // and waits for those in flight, for the grace period at most.
 func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
@@ -43,10 +40,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, stop()) }()
-	g, err := newGateway(gatewayConfig{
-		policy: s.Policy, endpoints: endpoints, seed: s.Seed, receipts: keptReceipts, queue: s.hold(), trustHeaders: s.TrustHeaders,
-		log: logger, settings: s,
-	})
+	g, err := newGateway(s, endpoints, logger)
 	if err != nil {
 		return err
 	}

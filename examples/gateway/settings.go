@@ -215,11 +215,6 @@ func (s *settings) paths() (all []*string) {
 	if r := s.Replicas; r != nil {
 		all = append(all, &r.Credentials, &r.CA, &r.Cert, &r.Key)
 	}
-	for _, m := range s.Models {
-		if m.Tokens != nil {
-			all = append(all, &m.Tokens.Files)
-		}
-	}
 	return all
 }
 

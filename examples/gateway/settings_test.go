@@ -2,13 +2,6 @@ package main
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/x509"
-	"encoding/pem"
-	"math/big"
-	"net"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -21,29 +14,6 @@ import (
 
 	"github.com/endpick/endpick/slo/queue"
 )
-
-// writeCertificate writes a certificate for this machine and its key, and returns
-// where they are.
-func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string) {
-	return certificateUntil(t, dir, serial, time.Now().Add(time.Hour))
-}
-
-func certificateUntil(t *testing.T, dir string, serial int64, until time.Time) (cert, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(serial), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(private)
-	require.NoError(t, err)
-	cert, key = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
-	require.NoError(t, os.WriteFile(key, pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret}), 0o600))
-	require.NoError(t, os.WriteFile(cert, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
-	return cert, key
-}
 
 // The example in the documentation is a complete file, and means what it says.
 func TestDocumentedSettings(t *testing.T) {
@@ -106,12 +76,6 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Contains(t, stdout.String(), "is valid: endpoints to be discovered, policy marginal-delay, 0 models with settings, 0 tenants\n")
 }
 
-func writeSettings(t *testing.T, text string) (path string) {
-	path = filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	return path
-}
-
 func TestExpiredCertificates(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
@@ -147,8 +111,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]": {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
 		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                         nil,
 	} {
-		s, err := parseSettings("test.yaml", []byte("endpoints: "+endpoints+"\n"))
-		require.NoError(t, err)
+		s := parsed(t, "endpoints: "+endpoints+"\n")
 		assert.Equal(t, want, s.warnings(), endpoints)
 	}
 	b := newBackend(t)
@@ -183,8 +146,6 @@ tenants:
     keys: [sk-0123456789abcdef]
 `
 
-var aHashKey = "hash_key: " + strings.Repeat("4f", 32) + "\n"
-
 // A mistake is reported with file, line and field.
 func TestSettingsWithAMistake(t *testing.T) {
 	dir := t.TempDir()
@@ -202,9 +163,9 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"events of tenants", "models: [m]", "models: [m]\n    events: tcp://10.0.0.2:5557", 8, "endpoints[1].events", "tell nothing of tenants, who are kept apart: set shared_cache if they may share"},
 		{"a rank beyond all ports", "models: [m]", "models: [m]\n    rank: 60000\n    events: tcp://10.0.0.2:5557", 9, "endpoints[1].events", "has no port for rank 60000"},
 		{"replays of nothing", "models: [m]", "models: [m]\n    replay: 10.0.0.2:6557", 8, "endpoints[1].replay", "needs events"},
-		{"token ids of nobody", "listen:", "models: {m: {tokens: {within: 5ms}}}\nlisten:", 2, "models.m.tokens", "needs one of render, llama and files"},
-		{"token ids of two", "listen:", "models: {m: {tokens: {render: http://a, llama: http://b}}}\nlisten:", 2, "models.m.tokens", "needs one of render, llama and files"},
-		{"token ids from no files", "listen:", "models: {m: {tokens: {files: nowhere}}}\nlisten:", 2, "models.m.tokens.files", "open " + filepath.Join(dir, "nowhere/tokenizer.json") + ": no such file or directory"},
+		{"token ids of nobody", "listen:", "models: {m: {tokens: {within: 5ms}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
+		{"token ids of two", "listen:", "models: {m: {tokens: {render: http://a, llama: http://b}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
+		{"token ids from files", "listen:", "models: {m: {tokens: {files: a}}}\nlisten:", 2, "models.m.tokens.files", "is no field any more: engines and renderers know their token ids"},
 		{"token ids from no URL", "listen:", "models: {m: {tokens: {render: a}}}\nlisten:", 2, "models.m.tokens.render", `"a" is not http://HOST[:PORT] or https://…`},
 		{"token ids at once", "listen:", "models: {m: {tokens: {render: http://a, within: 5ns}}}\nlisten:", 2, "models.m.tokens.within", "is 5ns, less than 1ms"},
 		{"replicas without a key", "listen:", "replicas: {nats: \"nats://a\", fleet: x}\nlisten:", 2, "replicas", "needs hash_key, which is the same for all gateways of a fleet"},
@@ -222,9 +183,9 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"unknown field", "listen:", "listens:", 2, "listens", "is an unknown field"},
 		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is an unknown field"},
 		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", 3, "listen", "is given twice, first in line 2"},
-		{"wrong kind", "models: [m]", "models: m", 7, "endpoints[1].models", `is "m", not a list`},
-		{"no mapping", "  - url: http://10.0.0.1:8000", "  - http://10.0.0.1:8000", 4, "endpoints[0]", `is "http://10.0.0.1:8000", not a mapping`},
-		{"empty", "id: b", "id:", 6, "endpoints[1].id", "is empty, not text"},
+		{"wrong kind", "models: [m]", "models: m", 7, "endpoints[1].models", "is not a list"},
+		{"no mapping", "  - url: http://10.0.0.1:8000", "  - http://10.0.0.1:8000", 4, "endpoints[0]", "is not a mapping"},
+		{"empty", "id: b", "id:", 6, "endpoints[1].id", "is empty"},
 		{"broken", "endpoints:", "endpoints: [", 0, "", ""},
 		{"an alias", "id: b", "id: &b b", 6, "endpoints[1].id", "is or has an alias, which is not supported"},
 		{"a tag", "id: b", "id: !env B", 6, "endpoints[1].id", tagged},
@@ -258,8 +219,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"short key", "sk-0123456789abcdef", "secret", 10, "tenants.ann.keys[0]", "is shorter than 16 bytes"},
 		{"bad hash", "sk-0123456789abcdef", "sha256:00", 10, "tenants.ann.keys[0]", "is not sha256: and 64 hexadecimal digits"},
 		{"no keys", "    keys: [sk-0123456789abcdef]", "    slo: {ttft: 1s}", 9, "tenants.ann.keys", "is missing"},
-		{"an impossible first token", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {ttft: 1ns}", 11, "tenants.ann.slo.ttft", "1ns is not within"},
-		{"impossible tokens", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {tpot: 1ns}", 11, "tenants.ann.slo.tpot", "1ns is not within"},
+		{"an impossible first token", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {ttft: 2h}", 11, "tenants.ann.slo.ttft", "2h0m0s is not within"},
+		{"impossible tokens", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {tpot: 2h}", 11, "tenants.ann.slo.tpot", "2h0m0s is not within"},
 		{"one key for two", "tenants:", "tenants:\n  bob: {keys: [sk-0123456789abcdef]}", 9, "tenants.bob.keys[0]", "is a key of tenant ann already"},
 		{"more", "", "policy: best\n", end, "policy", `unknown policy "best"`},
 		{"more", "", "models:\n  m:\n    policy: linear:7\n", end + 2, "models.m.policy", "not a weight in (0, 1]"},
@@ -267,12 +228,12 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"more", "", "hash_key: abc\n", end, "hash_key", "is not 64 hexadecimal digits"},
 		{"more", "", "seed: -1\n", end, "seed", `"-1" is not a whole number`},
 		{"more", "", "h2c: yes\n", end, "h2c", `"yes" is not true or false`},
-		{"more", "", "timeouts: {stall: 10}\n", end, "timeouts.stall", `"10" is not a duration (example: 500ms)`},
+		{"more", "", "timeouts: {stall: 10}\n", end, "timeouts.stall", `"10" is not a duration, such as 500ms`},
 		{"more", "", "timeouts: {stall: -1s}\n", end, "timeouts.stall", "is negative"},
 		{"more", "", "timeouts: {stall: 10us}\n", end, "timeouts.stall", "is 10µs, less than 1ms"},
-		{"more", "", "timeouts: {stall: 9999999h}\n", end, "timeouts.stall", `"9999999h" is not a duration (example: 500ms)`},
-		{"more", "", "limits:\n  body: 5 apples\n", end + 1, "limits.body", "is not a number of bytes"},
-		{"more", "", "limits:\n  body: 99999999999 GiB\n", end + 1, "limits.body", "is not a number of bytes"},
+		{"more", "", "timeouts: {stall: 9999999h}\n", end, "timeouts.stall", `"9999999h" is not a duration, such as 500ms`},
+		{"more", "", "limits:\n  body: 5 apples\n", end + 1, "limits.body", "is not a number of bytes, such as 65536"},
+		{"more", "", "limits:\n  body: 99999999999 GiB\n", end + 1, "limits.body", "is not a number of bytes, such as 65536"},
 		{"more", "", "queue: {timeout: -1s}\n", end, "queue.timeout", "is negative"},
 		{"more", "", "queue: {timeout: 1ns}\n", end, "queue.timeout", "is 1ns, less than 1ms"},
 		{"more", "", "record: {files: 1}\n", end, "record.file", "is missing"},
@@ -313,7 +274,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		"discover: {dns: a}": ":1: discover.port: 0 is not a port", "discover: {file: a, port: 1}": "discover.port: is for dns",
 		"discover: {srv: a, network: ip4}": "discover.network: is for dns", "discover: {dns: a, port: 1, network: ip}": "neither ip4 nor ip6",
 		"discover: {srv: a, scheme: ftp}": "discover.scheme: \"ftp\" is none of", "discover: {file: a, scheme: http}": "the file has URLs",
-		"discover: {srv: a, interval: -1s}": "discover.interval: is negative", "discover: {srv: a, interval: 1ns}": "discover.interval: is 1ns, less than 100ms",
+		"discover: {srv: a, interval: -1s}": "discover.interval: -1s is negative", "discover: {srv: a, interval: 1ns}": "discover.interval: is 1ns, less than 1ms", "discover: {srv: a, interval: 9ms}": "discover.interval: is 9ms, less than 100ms",
 		"discover: {srv: a, endpoint: {id: b}}":           "belongs to one endpoint alone",
 		"discover: {file: a, endpoint: {variant: b}}":     "the file says what each endpoint is",
 		"discover: {srv: a, endpoint: {events: \"b:1\"}}": "belongs to one endpoint alone", "discover: {srv: a, endpoint: {replay: \"b:1\"}}": "belongs to one endpoint alone",

@@ -11,7 +11,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 // story is one request on the debug page: the decision, and its result. For a
@@ -21,33 +20,26 @@ type story struct {
 	end     atomic.Pointer[ending] // nil: still running
 }
 
-// ending is the result of a request. Of the client's data, it only has names.
+// ending is the result of a request, without the client's data. HTTP is the status that the
+// client got.
 type ending struct {
-	At              time.Time
-	Model, Endpoint string
-	Status          string
-	HTTP            int // as the client got it
-	Err             string
-	Stream          bool
-	Input, Output   int
-	Cached          *int
-	Held            time.Duration
-	Attempts        []observed.Attempt
-	Serving         int
+	transport.Observation
 	TTFT, TPOT, E2E latency
 }
 
-func newEnding(r *observed.Request) *ending {
+func newEnding(r *transport.Observation) *ending {
 	ttft, tpot, e2e := r.Latencies()
-	e := &ending{
-		At: r.Time.Add(time.Duration(r.E2EMillis * float64(time.Millisecond))), Model: r.Model, Endpoint: r.Endpoint, Status: r.Status, HTTP: r.HTTP,
-		Stream: r.Stream, Input: r.InputTokens, Output: r.OutputTokens, Cached: r.CachedTokens, Held: r.Held, Attempts: r.Attempts,
-		Serving: r.Serving, TTFT: latency(ttft), TPOT: latency(tpot), E2E: latency(e2e),
-	}
+	e := &ending{*r, latency(ttft), latency(tpot), latency(e2e)}
+	e.In, e.Prompt = nil, nil
 	if r.Err != nil {
-		e.HTTP, e.Err = transport.StatusOf(r.Err), r.Err.Error()
+		e.HTTP = transport.StatusOf(r.Err)
 	}
 	return e
+}
+
+// At is when it ended.
+func (e *ending) At() time.Time {
+	return e.Time.Add(time.Duration(e.E2EMillis * float64(time.Millisecond)))
 }
 
 // Failed reports whether the request was not served for a reason other than the
@@ -63,7 +55,7 @@ func (e *ending) Failed() bool {
 }
 
 // Before are the failed attempts before the last.
-func (e *ending) Before() []observed.Attempt {
+func (e *ending) Before() []transport.ObservedAttempt {
 	if e.Serving < 0 {
 		return e.Attempts
 	}
@@ -85,9 +77,9 @@ type storyKey struct{}
 // the story when the response begins.
 func (s *stories) keep(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(in *http.Request) (*http.Response, error) {
-		told := new(story)
-		defer s.add(told)
-		return next.RoundTrip(in.WithContext(context.WithValue(in.Context(), storyKey{}, told)))
+		one := new(story)
+		defer s.add(one)
+		return next.RoundTrip(in.WithContext(context.WithValue(in.Context(), storyKey{}, one)))
 	})
 }
 
@@ -96,46 +88,46 @@ type roundTripper func(*http.Request) (*http.Response, error)
 func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
 
 func storyOf(ctx context.Context) *story {
-	told, _ := ctx.Value(storyKey{}).(*story)
-	return told
+	one, _ := ctx.Value(storyKey{}).(*story)
+	return one
 }
 
 // describe requests the receipt.
 func (s *stories) describe(in *http.Request, req *endpick.Request) {
-	if told := storyOf(in.Context()); told != nil {
-		req.Receipt = &told.receipt
+	if one := storyOf(in.Context()); one != nil {
+		req.Receipt = &one.receipt
 	}
 }
 
-func (s *stories) add(told *story) {
-	if told.receipt.Number == 0 {
+func (s *stories) add(one *story) {
+	if one.receipt.Number == 0 {
 		return // no decision was made
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.newest = appended(s.newest, told, s.most)
+	s.newest = appended(s.newest, one, s.most)
 }
 
 // observe records how a request has ended.
-func (s *stories) observe(r *observed.Request) {
-	told := storyOf(r.In.Context())
-	if told == nil {
+func (s *stories) observe(r *transport.Observation) {
+	one := storyOf(r.In.Context())
+	if one == nil {
 		return
 	}
 	end := newEnding(r)
-	told.end.Store(end)
+	one.end.Store(end)
 	if end.Failed() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.failed = appended(s.failed, told, s.mostFailed)
+		s.failed = appended(s.failed, one, s.mostFailed)
 	}
 }
 
-func appended(all []*story, told *story, most int) []*story {
+func appended(all []*story, one *story, most int) []*story {
 	if len(all) >= most {
 		all = slices.Delete(all, 0, len(all)-most+1)
 	}
-	return append(all, told)
+	return append(all, one)
 }
 
 // last returns the kept stories, newest first.

@@ -2,12 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,70 +14,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/recording"
-)
-
-// backend is a server that records its requests.
-type backend struct {
-	*httptest.Server
-	mu      sync.Mutex
-	headers []http.Header
-}
-
-func newBackend(t *testing.T) *backend {
-	b := &backend{}
-	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
-		if r.Method == http.MethodPost {
-			b.mu.Lock()
-			b.headers = append(b.headers, r.Header.Clone())
-			b.mu.Unlock()
-		}
-		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}`)
-	}))
-	t.Cleanup(b.Close)
-	return b
-}
-
-func (b *backend) last() http.Header {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.headers[len(b.headers)-1]
-}
-
-// newTestGateway is a gateway with settings, as text.
-func newTestGateway(t *testing.T, text string) *gateway {
-	t.Helper()
-	s, err := parseSettings("test.yaml", []byte(text))
-	require.NoError(t, err)
-	return newGatewayOf(t, s)
-}
-
-func newGatewayOf(t *testing.T, s *settings) *gateway {
-	t.Helper()
-	g, err := newGateway(gatewayConfig{
-		policy: s.Policy, endpoints: s.endpoints(), seed: 1, receipts: 10, queue: s.hold(), settings: s, log: slog.New(slog.DiscardHandler),
-	})
-	require.NoError(t, err)
-	t.Cleanup(func() { assert.NoError(t, g.close()) })
-	return g
-}
-
-// ask sends a request to a gateway and returns the answer; headers are pairs.
-func askGateway(t *testing.T, h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Add(headers[i], headers[i+1])
-	}
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, r)
-	return w
-}
-
-const (
-	annsKey = "sk-ann-0123456789abcdef"
-	bobsKey = "sk-bob-0123456789abcdef"
 )
 
 // The tenant is that of the key, whatever else a client sends, and no key
@@ -260,8 +193,7 @@ tenants:
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
 	require.Equal(t, http.StatusOK, askGateway(t, g, chat, "X-Api-Key", bobsKey).Code)
 
-	s, err := parseSettings("test.yaml", []byte(strings.Replace(text, "quota: {tokens_per_second: 0.001, burst: 20}", "quota: {requests: 1}", 1)))
-	require.NoError(t, err)
+	s := parsed(t, strings.Replace(text, "quota: {tokens_per_second: 0.001, burst: 20}", "quota: {requests: 1}", 1))
 	require.NoError(t, g.apply(s))
 	require.Nil(t, refused())
 }
@@ -272,8 +204,7 @@ func TestMetricsNameTenants(t *testing.T) {
 	const text = "endpoints: [{url: \"http://a\", models: [x]}]\ntenants: {ann: {keys: [" + annsKey + "]}}\n"
 	g := newTestGateway(t, text)
 	require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
-	s, err := parseSettings("test.yaml", []byte(strings.Replace(text, "tenants: {", "tenants: {bob: {keys: ["+bobsKey+"]}, ", 1)))
-	require.NoError(t, err)
+	s := parsed(t, strings.Replace(text, "tenants: {", "tenants: {bob: {keys: ["+bobsKey+"]}, ", 1))
 	require.NoError(t, g.apply(s))
 	for range 2 {
 		require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", bobsKey).Code)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -33,11 +32,9 @@ func TestHeadersAreTrustedOnDemand(t *testing.T) {
 	defer server.Close()
 	for _, trusted := range []bool{false, true} {
 		seen := &spy{}
-		g, err := newGateway(gatewayConfig{
-			policy: "random", trustHeaders: trusted, log: slog.New(slog.DiscardHandler), endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}},
-		})
-		require.NoError(t, err)
-		defer g.close()
+		s := plain("random")
+		s.TrustHeaders = trusted
+		g := gatewayOf(t, s, endpick.Endpoint{ID: "a", Address: server.URL})
 		require.NoError(t, g.router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{seen}}))
 		req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"m","prompt":"hi"}`))
 		req.Header.Set(tenantHeader, "acme")

@@ -42,7 +42,7 @@ func (s *settings) failed(field string, err error) error {
 // validate checks what the types of the fields don't, and resolves secrets.
 func (s *settings) validate() error {
 	for _, check := range []func() error{
-		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateNumbers, s.validateRest, s.validateReplicas,
+		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateRest, s.validateReplicas,
 	} {
 		if err := check(); err != nil {
 			return err
@@ -119,12 +119,6 @@ func (s *settings) validateEndpoints() error {
 
 // validateEndpoint checks what endpoints of a list, and discovered ones, may have.
 func (s *settings) validateEndpoint(at string, e *endpointSettings) error {
-	switch {
-	case e.KVTokens < 0:
-		return s.bad(at+".kv_tokens", "%d is negative", e.KVTokens)
-	case e.Sequences < 0:
-		return s.bad(at+".max_sequences", "%d is negative", e.Sequences)
-	}
 	if i := slices.Index(e.Models, ""); i >= 0 {
 		return s.bad(fmt.Sprintf("%s.models[%d]", at, i), "is empty")
 	}
@@ -182,11 +176,6 @@ func (s *settings) validateTenants() error {
 			}
 			owners[sum] = name
 		}
-		for field, v := range map[string]float64{"tokens_per_second": t.Quota.Rate, "burst": t.Quota.Burst, "requests": float64(t.Quota.Requests)} {
-			if v < 0 {
-				return s.bad(at+".quota."+field, "%v is negative", v)
-			}
-		}
 		if t.Quota.Burst > 0 && t.Quota.Rate == 0 {
 			return s.bad(at+".quota.burst", "needs tokens_per_second")
 		}
@@ -195,53 +184,6 @@ func (s *settings) validateTenants() error {
 				return s.bad(at+".slo."+field, "%v is not within %v and %v", v, slo.MinTarget, slo.MaxTarget)
 			}
 		}
-	}
-	return nil
-}
-
-func (s *settings) validateNumbers() error {
-	numbers := map[string]int64{
-		"limits.body": int64(s.Limits.Body), "limits.header": int64(s.Limits.Header), "limits.items": int64(s.Limits.Items),
-		"limits.connections": int64(s.Limits.Connections), "limits.attempts": int64(s.Limits.Attempts),
-	}
-	if q := s.Queue; q != nil {
-		numbers["queue.requests"], numbers["queue.tokens"], numbers["queue.bytes"] = int64(q.Requests), int64(q.Tokens), int64(q.Bytes)
-	}
-	if r := s.Record; r != nil {
-		numbers["record.max_bytes"], numbers["record.files"] = int64(r.Bytes), int64(r.Files)
-	}
-	for _, field := range slices.Sorted(maps.Keys(numbers)) {
-		if numbers[field] < 0 {
-			return s.bad(field, "is negative")
-		}
-	}
-	t := &s.Timeouts
-	durations := map[string]time.Duration{
-		"timeouts.header": t.Header, "timeouts.body": t.Body, "timeouts.idle": t.Idle, "timeouts.first_byte": t.FirstByte, "timeouts.stall": t.Stall,
-		"timeouts.response": t.Response, "timeouts.upgrade": t.Upgrade, "timeouts.unread": t.Unread, "timeouts.grace": t.Grace,
-	}
-	if s.Queue != nil {
-		durations["queue.timeout"] = s.Queue.Timeout
-	}
-	for _, field := range slices.Sorted(maps.Keys(durations)) {
-		if err := s.validateDuration(field, durations[field], time.Millisecond); err != nil {
-			return err
-		}
-	}
-	if s.Limits.Header > 1<<30 { // net/http adds to it
-		return s.bad("limits.header", "is more than 1 GiB")
-	}
-	return nil
-}
-
-// validateDuration checks a duration whose zero is the default, or no limit. One below the
-// least has the wrong unit.
-func (s *settings) validateDuration(field string, d, least time.Duration) error {
-	switch {
-	case d < 0:
-		return s.bad(field, "is negative")
-	case d > 0 && d < least:
-		return s.bad(field, "is %v, less than %v", d, least)
 	}
 	return nil
 }
@@ -256,11 +198,11 @@ func (s *settings) validateRest() error {
 			return s.bad("hash_key", "is not 64 hexadecimal digits, as openssl rand -hex 32 makes them")
 		}
 	}
-	if s.Price.Prompt < 0 {
-		return s.bad("price.prompt", "%v is negative", s.Price.Prompt)
-	}
-	if s.Price.Cached < 0 || s.Price.Cached > 1 {
+	if s.Price.Cached > 1 {
 		return s.bad("price.cached", "%v is not within 0 and 1", s.Price.Cached)
+	}
+	if s.Limits.Header > 1<<30 { // net/http adds to it
+		return s.bad("limits.header", "is more than 1 GiB")
 	}
 	if s.Record != nil && s.Record.File == "" {
 		return s.bad("record.file", "is missing")

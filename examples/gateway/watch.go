@@ -9,7 +9,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
@@ -27,8 +26,11 @@ type watch struct {
 	history  history
 }
 
-// newWatch returns a watch that keeps most requests; see newTraces for trusted.
-func newWatch(most int, trusted bool) (*watch, error) {
+// shownRequests is how many requests the debug page shows.
+const shownRequests = 20
+
+// newWatch returns a watch; see newTraces for trusted.
+func newWatch(trusted bool) (*watch, error) {
 	metrics, err := prometheus.New(prometheus.Config{})
 	if err != nil {
 		return nil, err
@@ -37,7 +39,7 @@ func newWatch(most int, trusted bool) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{metrics: metrics, traces: traces, stories: stories{most: most, mostFailed: max(most/2, 1)}}
+	w := &watch{metrics: metrics, traces: traces, stories: stories{most: shownRequests, mostFailed: shownRequests / 2}}
 	w.sources.Store(&prometheus.Sources{})
 	return w, nil
 }
@@ -73,7 +75,7 @@ func (w *watch) follow(s prometheus.Sources) {
 }
 
 // latency is a predicted and a measured latency. Zero: none.
-type latency observed.Latency
+type latency transport.Latency
 
 // Error is (predicted − actual)/actual; NaN if either is unknown.
 func (l latency) Error() float64 {
@@ -83,25 +85,25 @@ func (l latency) Error() float64 {
 	return float64(l.Predicted-l.Actual) / float64(l.Actual)
 }
 
-// attainment counts how often latency targets were met; see observed.Request.Target.
-type attainment struct{ TTFT, TPOT kept }
+// attainment counts how often latency targets were met; see transport.Observation.Target.
+type attainment struct{ TTFT, TPOT targets }
 
-type kept struct{ Asked, Met int }
+type targets struct{ Asked, Met int }
 
 // Share is met/asked; NaN if none was asked for.
-func (k kept) Share() float64 { return float64(k.Met) / float64(k.Asked) }
+func (t targets) Share() float64 { return float64(t.Met) / float64(t.Asked) }
 
-func (k *kept) count(asked, met bool) {
+func (t *targets) count(asked, met bool) {
 	if asked {
-		k.Asked++
+		t.Asked++
 	}
 	if met {
-		k.Met++
+		t.Met++
 	}
 }
 
 // observe records how a request has ended.
-func (w *watch) observe(r *observed.Request) {
+func (w *watch) observe(r *transport.Observation) {
 	w.metrics.Observe(r)
 	w.stories.observe(r)
 	if w.traces != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -428,12 +427,9 @@ func TestPrometheus(t *testing.T) {
 
 // Invented names of models and tenants create no series.
 func TestInventedNamesMakeNoSeries(t *testing.T) {
-	g, err := newGateway(gatewayConfig{
-		policy: "lmetric", receipts: 5, log: slog.New(slog.DiscardHandler), trustHeaders: true,
-		endpoints: []endpick.Endpoint{{ID: "a", Address: newBackend(t).URL, Models: []string{"llama"}}}, // one without a record in health
-	})
-	require.NoError(t, err)
-	defer g.close()
+	s := plain("lmetric")
+	s.TrustHeaders = true
+	g := gatewayOf(t, s, endpick.Endpoint{ID: "a", Address: newBackend(t).URL, Models: []string{"llama"}}) // one without a record in health
 	ask := func(i int) {
 		name := fmt.Sprint("invented-", i)
 		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"`+name+`","messages":[{"role":"user","content":"hi"}]}`))

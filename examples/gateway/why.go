@@ -7,12 +7,12 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 )
 
 // why explains a receipt in words: why the request went where it went. before are
 // the failed attempts.
-func why(r *endpick.Receipt, before []observed.Attempt) (all []string) {
+func why(r *endpick.Receipt, before []transport.ObservedAttempt) (all []string) {
 	for i := range before {
 		a := &before[i]
 		when := "next"
@@ -71,13 +71,13 @@ func why(r *endpick.Receipt, before []observed.Attempt) (all []string) {
 }
 
 // said is the result of an attempt.
-func said(a *observed.Attempt) string {
+func said(a *transport.ObservedAttempt) string {
 	switch {
-	case a.Result == observed.Full:
+	case a.Result == transport.Full:
 		return "was full"
 	case a.HTTP > 0:
 		return fmt.Sprintf("answered %d", a.HTTP)
-	case a.Result == observed.Unreachable:
+	case a.Result == transport.Unreachable:
 		return "could not be reached"
 	}
 	return "did not answer"

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 )
 
 func verdict(id string, score float64, change func(*endpick.Candidate)) endpick.Verdict {
@@ -32,12 +32,12 @@ func TestWhy(t *testing.T) {
 	})
 	b := verdict("b", 0.000165, func(c *endpick.Candidate) { c.Running = 2 })
 	c := verdict("c", 7.81e-05, func(c *endpick.Candidate) { c.Waiting, c.Running, c.PrefixTokens = 3, 4, 208 })
-	attempt := func(id string, result observed.Result, http int) observed.Attempt {
-		return observed.Attempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, HTTP: http}
+	attempt := func(id string, result transport.Result, http int) transport.ObservedAttempt {
+		return transport.ObservedAttempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, HTTP: http}
 	}
 	for name, tc := range map[string]struct {
 		receipt endpick.Receipt
-		before  []observed.Attempt
+		before  []transport.ObservedAttempt
 		want    []string
 	}{
 		"best": {
@@ -96,7 +96,7 @@ func TestWhy(t *testing.T) {
 		},
 		"after others": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1},
-			[]observed.Attempt{attempt("x", observed.Unreachable, 0), attempt("y", observed.Erred, 503), attempt("z", observed.Full, 429), attempt("w", observed.Broken, 0)},
+			[]transport.ObservedAttempt{attempt("x", transport.Unreachable, 0), attempt("y", transport.Erred, 503), attempt("z", transport.Full, 429), attempt("w", transport.Broken, 0)},
 			[]string{
 				"x was asked first and could not be reached.", "y was asked next and answered 503.", "z was asked next and was full.",
 				"w was asked next and did not answer.", "a was the only server that could take it.",

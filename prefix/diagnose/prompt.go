@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -45,13 +46,13 @@ func newPrompt(r *recording.Request) *prompt {
 	p.scale = newScale(p)
 	chain := uint64(len(p.tools))
 	for _, h := range [...]recording.Hash{recording.NameHash(r.Model), recording.NameHash(r.Adapter), r.Tenant, r.Salt} {
-		chain = mix(chain ^ uint64(h))
+		chain = blockhash.Mix(chain ^ uint64(h))
 	}
 	for i := range p.tools {
-		chain = mix(chain ^ uint64(p.tools[i].Hash))
+		chain = blockhash.Mix(chain ^ uint64(p.tools[i].Hash))
 	}
 	for i := range p.messages {
-		chain = mix(chain ^ uint64(p.messages[i].Hash))
+		chain = blockhash.Mix(chain ^ uint64(p.messages[i].Hash))
 		p.chains = append(p.chains, chain)
 	}
 	return p
@@ -192,12 +193,4 @@ func (p *prompt) blockTokens(blocks int) int {
 		return int(p.toolTokens(n) * float64(blocks*blockBytes) / float64(p.tools[n-1].End))
 	}
 	return int(p.tokensAt(p.place(blocks)) + rounding)
-}
-
-// mix is one step of splitmix64: each bit of x changes about half of the result's.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

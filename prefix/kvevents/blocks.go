@@ -9,14 +9,15 @@ import (
 // The parts of blocks: names, token ids and extra keys.
 
 // names reads the hashes of blocks.
-func (d *Decoder) names(r reader) ([]precise.Hash, bool) {
-	n, ok := r.array()
-	if !ok {
+func (d *Decoder) names(at int) ([]precise.Hash, bool) {
+	d.r.seek(at)
+	n, ok := d.r.array()
+	if !ok || at == 0 {
 		return nil, false
 	}
 	from := len(d.hashes)
 	for range n {
-		h, ok := d.hash(&r)
+		h, ok := d.hash()
 		if !ok {
 			return nil, false
 		}
@@ -26,45 +27,41 @@ func (d *Decoder) names(r reader) ([]precise.Hash, bool) {
 }
 
 // hash reads one name: a number or bytes, depending on the engine.
-func (d *Decoder) hash(r *reader) (precise.Hash, bool) {
-	if n, _, ok := r.integer(); ok {
+func (d *Decoder) hash() (precise.Hash, bool) {
+	if n, ok := d.r.integer(); ok {
 		return precise.Hash(n), true
 	}
-	b, ok := r.text()
+	b, ok := d.r.text()
 	return precise.Hash(maphash.Bytes(d.seed, b)), ok
 }
 
 // ids reads token ids. Engines with speculative decoding by pairs (EAGLE) key blocks by
 // pairs of a token and the next one.
-func (d *Decoder) ids(r reader) ([]uint32, bool) {
-	if r.b == nil {
+func (d *Decoder) ids(at int) ([]uint32, bool) {
+	if at == 0 {
 		return nil, true
 	}
+	r := &d.r
+	r.seek(at)
 	n, ok := r.array()
 	if !ok {
 		return nil, false
 	}
 	from := len(d.tokens)
 	for range n {
-		// Nearly all ids have one of these two forms.
-		if len(r.b)-r.i > 2 && r.b[r.i] == 0xcd {
-			d.tokens = append(d.tokens, uint32(r.b[r.i+1])<<8|uint32(r.b[r.i+2]))
-			r.i += 3
-			continue
-		}
-		pair, isPair := 0, false
-		if r.i < len(r.b) && r.b[r.i] >= 0x90 && r.b[r.i] < 0xa0 {
-			if pair, isPair = r.array(); pair == 0 {
+		id, ok := r.small()
+		pair := 1
+		if !ok {
+			if pair, ok = r.array(); !ok || pair == 0 {
+				return nil, false
+			}
+			if id, ok = r.small(); !ok {
 				return nil, false
 			}
 		}
-		id, ok := r.small()
-		if !ok {
-			return nil, false
-		}
 		d.tokens = append(d.tokens, uint32(id))
 		for range pair - 1 {
-			if isPair && !r.skip() {
+			if !r.skip() {
 				return nil, false
 			}
 		}
@@ -74,43 +71,46 @@ func (d *Decoder) ids(r reader) ([]uint32, bool) {
 
 // extra reads the content of blocks other than tokens: a list or nothing for each. Of
 // the strings in the first block of a prompt, one is the salt unless it is the adapter;
-// media, and anything unknown, make a block foreign.
-func (d *Decoder) extra(r reader, w *wire, e *precise.Event) bool {
-	if r.b == nil {
+// anything else, such as media, is other content.
+func (d *Decoder) extra(at int, w *wire, e *precise.Event) bool {
+	if at == 0 {
 		return true
 	}
+	r := &d.r
+	r.seek(at)
 	blocks, ok := r.array()
 	if !ok {
 		return false
 	}
-	from := len(d.foreign)
+	from := len(d.others)
 	any := false
 	for block := range blocks {
-		foreign := false
+		other := false
 		if !r.null() {
 			n, ok := r.array()
 			if !ok {
 				return false
 			}
 			for range n {
-				f, ok := d.extraKey(&r, block == 0 && !w.hasParent, e)
+				o, ok := d.extraKey(block == 0 && !w.hasParent, e)
 				if !ok {
 					return false
 				}
-				foreign = foreign || f
+				other = other || o
 			}
 		}
-		any = any || foreign
-		d.foreign = append(d.foreign, foreign)
+		any = any || other
+		d.others = append(d.others, other)
 	}
 	if any {
-		e.Foreign = d.foreign[from:len(d.foreign):len(d.foreign)]
+		e.Opaque = d.others[from:len(d.others):len(d.others)]
 	}
 	return true
 }
 
 // extraKey reads one item, and reports whether it is anything but an adapter or a salt.
-func (d *Decoder) extraKey(r *reader, first bool, e *precise.Event) (foreign, ok bool) {
+func (d *Decoder) extraKey(first bool, e *precise.Event) (other, ok bool) {
+	r := &d.r
 	switch r.kind() {
 	case kindString:
 		s, ok := r.text()
@@ -126,16 +126,20 @@ func (d *Decoder) extraKey(r *reader, first bool, e *precise.Event) (foreign, ok
 			if !ok {
 				return false, false
 			}
-			isText := r.kind() == kindString
-			v, ok := r.value()
+			if r.kind() != kindString {
+				if !r.skip() {
+					return false, false
+				}
+				continue
+			}
+			text, ok := r.text()
 			if !ok {
 				return false, false
 			}
-			switch {
-			case string(key) == "type" && isText:
-				tag, _ = v.text()
-			case isText:
-				value, _ = v.text()
+			if string(key) == "type" {
+				tag = text
+			} else {
+				value = text
 			}
 		}
 		switch string(tag) {
@@ -151,7 +155,7 @@ func (d *Decoder) extraKey(r *reader, first bool, e *precise.Event) (foreign, ok
 	return true, r.skip()
 }
 
-func (d *Decoder) plainKey(s []byte, first bool, e *precise.Event) (foreign bool) {
+func (d *Decoder) plainKey(s []byte, first bool, e *precise.Event) (other bool) {
 	switch {
 	case string(s) == e.Adapter:
 		return false

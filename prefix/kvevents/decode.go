@@ -44,10 +44,11 @@ func (c *Counts) add(d Counts) {
 // hash, so one Decoder has to read all messages of an engine process. Make it with
 // [NewDecoder]. It is not safe for concurrent use.
 type Decoder struct {
-	seed    maphash.Seed
-	hashes  []precise.Hash
-	tokens  []uint32
-	foreign []bool
+	seed   maphash.Seed
+	r      reader
+	hashes []precise.Hash
+	tokens []uint32
+	others []bool
 }
 
 // NewDecoder returns a decoder.
@@ -57,10 +58,11 @@ func NewDecoder() *Decoder { return &Decoder{seed: maphash.MakeSeed()} }
 // ErrMalformed. A message makes it allocate at most sixteen times its length.
 func (d *Decoder) Decode(message []byte, b *Batch) error {
 	*b = Batch{Events: b.Events[:0]}
-	d.hashes, d.tokens, d.foreign = d.hashes[:0], d.tokens[:0], d.foreign[:0]
-	r := reader{b: message}
-	if n, ok := r.mapping(); ok {
-		return d.mapBatch(&r, n, b)
+	d.hashes, d.tokens, d.others = d.hashes[:0], d.tokens[:0], d.others[:0]
+	r := &d.r
+	r.reset(message)
+	if r.kind() == kindMap {
+		return d.mapBatch(b)
 	}
 	n, ok := r.array()
 	if !ok || n < 2 {
@@ -69,7 +71,7 @@ func (d *Decoder) Decode(message []byte, b *Batch) error {
 	if b.Time, ok = r.float(); !ok {
 		return fmt.Errorf("%w: its time is not a number", ErrMalformed)
 	}
-	if err := d.events(&r, b); err != nil {
+	if err := d.events(b); err != nil {
 		return err
 	}
 	for i := 2; i < n; i++ {
@@ -86,7 +88,12 @@ func (d *Decoder) Decode(message []byte, b *Batch) error {
 	return nil
 }
 
-func (d *Decoder) mapBatch(r *reader, n int, b *Batch) error {
+func (d *Decoder) mapBatch(b *Batch) error {
+	r := &d.r
+	n, ok := r.mapping()
+	if !ok {
+		return fmt.Errorf("%w: neither a pair nor a map", ErrMalformed)
+	}
 	found := false
 	for range n {
 		key, ok := r.text()
@@ -97,7 +104,7 @@ func (d *Decoder) mapBatch(r *reader, n int, b *Batch) error {
 		case "ts":
 			b.Time, ok = r.float()
 		case "events":
-			if err := d.events(r, b); err != nil {
+			if err := d.events(b); err != nil {
 				return err
 			}
 			found = true
@@ -111,7 +118,7 @@ func (d *Decoder) mapBatch(r *reader, n int, b *Batch) error {
 			ok = r.skip()
 		}
 		if !ok {
-			return fmt.Errorf("%w: %q is of another type", ErrMalformed, clip(key))
+			return fmt.Errorf("%w: %.40q is of another type", ErrMalformed, key)
 		}
 	}
 	if !found {
@@ -120,24 +127,23 @@ func (d *Decoder) mapBatch(r *reader, n int, b *Batch) error {
 	return nil
 }
 
-// clip shortens what errors quote.
-func clip(b []byte) []byte { return b[:min(len(b), 40)] }
-
-func (d *Decoder) events(r *reader, b *Batch) error {
-	if r.null() {
+func (d *Decoder) events(b *Batch) error {
+	if d.r.null() {
 		return nil
 	}
-	n, ok := r.array()
+	n, ok := d.r.array()
 	if !ok {
 		return fmt.Errorf("%w: its events are not an array", ErrMalformed)
 	}
 	for range n {
-		start := *r
-		if !r.skip() {
+		start := d.r.at()
+		if d.event(b) {
+			continue
+		}
+		b.Counts.Malformed++
+		if d.r.seek(start); !d.r.skip() {
 			return fmt.Errorf("%w: it ends within an event", ErrMalformed)
 		}
-		e := reader{b: r.b[:r.i], i: start.i}
-		d.event(&e, b)
 	}
 	return nil
 }

@@ -16,6 +16,6 @@
 // process's cache and nothing else. It recognizes a restarted engine by its numbers, or
 // because it no longer has what it sent before.
 //
-// It implements the necessary part of ZeroMQ itself, a client of ZMTP 3.0 without
-// encryption, so that everything is bounded before memory is allocated for it.
+// Connections are not encrypted. What an engine sends is bounded before memory is
+// allocated for it: messages by Config.MaxMessage, what is in them by their length.
 package kvevents

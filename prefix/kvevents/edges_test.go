@@ -20,140 +20,6 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// noted is a connection that records its deadlines and its end.
-type noted struct {
-	net.Conn
-	mu        sync.Mutex
-	deadlines []time.Time
-	closed    bool
-}
-
-func (n *noted) SetDeadline(at time.Time) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.deadlines = append(n.deadlines, at)
-	return n.Conn.SetDeadline(at)
-}
-
-func (n *noted) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closed = true
-	return n.Conn.Close()
-}
-
-// shake plays a peer's side of a handshake.
-func shake(t *testing.T, says string, most int) (*noted, *conn, net.Conn, error) {
-	here, there := net.Pipe()
-	t.Cleanup(func() { here.Close(); there.Close() })
-	go func() {
-		go io.Copy(io.Discard, there)
-		io.WriteString(there, says)
-	}()
-	n := &noted{Conn: here}
-	z, err := handshake(n, "SUB", []string{"PUB", "XPUB"}, most)
-	return n, z, there, err
-}
-
-const zeros48 = "\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00"
-
-func command(flags byte, body string) string {
-	return string([]byte{flags, byte(len(body))}) + body
-}
-
-// A peer has ten seconds for the handshake, and any time after that.
-func TestHandshakes(t *testing.T) {
-	ready := func(kind string) string { return readyHead + string(rune(len(kind))) + kind }
-	for name, tc := range map[string]struct {
-		says string
-		err  string
-	}{
-		"a publisher":           {helloText + zeros48 + command(4, ready("PUB")), ""},
-		"another kind of it":    {helloText + zeros48 + command(4, ready("XPUB")), ""},
-		"of a later version":    {strings.Replace(helloText, "\x7f\x03", "\x7f\x04", 1) + zeros48 + command(4, ready("PUB")), ""},
-		"of an older version":   {strings.Replace(helloText, "\x7f\x03", "\x7f\x02", 1) + zeros48 + command(4, ready("PUB")), "doesn't speak ZMTP 3"},
-		"without a signature":   {strings.Replace(helloText, "\xff", "\xfe", 1) + zeros48 + command(4, ready("PUB")), "doesn't speak ZMTP 3"},
-		"nor its end":           {strings.Replace(helloText, "\x7f", "\x7e", 1) + zeros48 + command(4, ready("PUB")), "doesn't speak ZMTP 3"},
-		"NULLs":                 {helloText + "S" + zeros48[1:] + command(4, ready("PUB")), "security mechanism"},
-		"a message":             {helloText + zeros48 + command(0, ready("PUB")), "is not ready"},
-		"another type":          {helloText + zeros48 + command(4, ready("PULL")), "socket of type \"PULL\", not PUB"},
-		"no type":               {helloText + zeros48 + command(4, "\x05READY"), "is not ready"},
-		"a type behind others":  {helloText + zeros48 + command(4, "\x05READY\x01a\x00\x00\x00\x02xy\x0bSocket-Type\x00\x00\x00\x03PUB"), ""},
-		"more than there is":    {helloText + zeros48 + command(4, "\x05READY\x0bSocket-Type\x00\x00\x00\x04PUB"), "is not ready"},
-		"a name without a size": {helloText + zeros48 + command(4, "\x05READY\x0bSocket-Type\x00\x00\x00"), "is not ready"},
-	} {
-		n, z, _, err := shake(t, tc.says, 1000)
-		require.NotEmpty(t, n.deadlines, name)
-		left := time.Until(n.deadlines[0])
-		require.True(t, left > 0 && left <= 10*time.Second, name)
-		if tc.err != "" {
-			require.ErrorContains(t, err, tc.err, name)
-			continue
-		}
-		require.NoError(t, err, name)
-		require.NotNil(t, z)
-		require.True(t, n.deadlines[len(n.deadlines)-1].IsZero(), name)
-	}
-}
-
-// Memory is allocated as bytes arrive; a message is limited in bytes and in frames; heartbeats
-// are answered with their context, up to sixteen bytes of it.
-func TestMessages(t *testing.T) {
-	open := func(says string, most int) *conn {
-		_, z, _, err := shake(t, helloText+zeros48+command(4, readyHead+"\x03PUB")+says, 1000)
-		require.NoError(t, err)
-		z.most = most
-		return z
-	}
-	z := open(command(1, "ab")+command(0, "cde")+command(0, "f")+command(1, "")+command(1, "g")+command(0, ""), 100)
-	for _, want := range [][]string{{"ab", "cde"}, {"f"}, {"", "g", ""}} {
-		frames, err := z.read()
-		require.NoError(t, err)
-		var got []string
-		for _, f := range frames {
-			got = append(got, string(f))
-		}
-		require.Equal(t, want, got)
-	}
-	z = open(strings.Repeat(command(1, "x"), maxFrames-1)+command(0, "y")+strings.Repeat(command(1, "x"), maxFrames)+command(0, "y"), 100)
-	frames, err := z.read()
-	require.NoError(t, err)
-	require.Len(t, frames, maxFrames)
-	_, err = z.read()
-	require.ErrorIs(t, err, errTooLong)
-
-	z = open(command(1, "aaaaa")+command(0, "bbbbb")+command(1, "aaaaa")+command(0, "bbbbbb"), 10)
-	frames, err = z.read()
-	require.NoError(t, err)
-	require.Len(t, frames, 2)
-	_, err = z.read()
-	require.ErrorIs(t, err, errTooLong)
-
-	here, there := net.Pipe()
-	z = &conn{Conn: here, in: open("", 1).in, most: 64 << 20}
-	z.in.Reset(strings.NewReader("\x02\x00\x00\x00\x00\x03\x00\x00\x00" + strings.Repeat("x", 3<<20)))
-	_, err = z.read()
-	require.Error(t, err)
-	z.buffer = nil
-	z.in.Reset(strings.NewReader("\x02\x00\x00\x00\x00\x03\x00\x00\x00" + strings.Repeat("x", 3<<20)))
-	_, out, err := z.frame(nil)
-	require.Error(t, err)
-	require.LessOrEqual(t, cap(out), 8<<20, "48 MiB were promised")
-
-	z.in.Reset(strings.NewReader(command(4, "\x04PING\x00\x0a0123456789abcdefXY") + command(4, "\x04PING\x00") + command(4, "\x05OTHER\x00\x00") + command(0, "m")))
-	heard := make(chan string)
-	go func() {
-		b := make([]byte, 100)
-		n, _ := there.Read(b)
-		heard <- string(b[:n])
-	}()
-	go func() { <-time.After(30 * time.Second); there.Close() }()
-	frames, err = z.read()
-	require.NoError(t, err)
-	require.Equal(t, "m", string(frames[0]))
-	require.Equal(t, command(4, "\x04PONG0123456789abcdef"), <-heard)
-}
-
 // Each event is counted once, and lost batches one by one.
 func TestStreamCounts(t *testing.T) {
 	p := newProcess(100)
@@ -268,13 +134,13 @@ func TestStreamThatWasNotSure(t *testing.T) {
 
 // Each setting has its default, and none may be negative.
 func TestSettings(t *testing.T) {
-	good := Config{Events: "tcp://h:1", Replay: "tcp://h:2", Sink: &told{}}
+	good := Config{Events: "tcp://h:1", Replay: "tcp://h:2", Sink: &informed{}}
 	c := good
 	require.NoError(t, c.validate())
 	require.Equal(t, []any{"h:1", "h:2", 30 * time.Second, 30 * time.Second, time.Minute, 100 * time.Millisecond, 64 << 20},
 		[]any{c.Events, c.Replay, c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage})
 	require.NotNil(t, c.Dial)
-	set := Config{Events: "h:1", Sink: &told{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
+	set := Config{Events: "h:1", Sink: &informed{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
 	c = set
 	require.NoError(t, c.validate())
 	require.Equal(t, []any{time.Duration(1), time.Duration(2), time.Duration(3), time.Duration(4), 5, ""}, []any{c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage, c.Replay})
@@ -307,7 +173,7 @@ func TestConnectionsEnd(t *testing.T) {
 		all = append(all, n)
 		says := "HTTP/1.1 400 Bad Request" + zeros48
 		if good {
-			says = helloText + zeros48 + command(4, readyHead+"\x03PUB") + strings.Repeat(command(1, "")+command(1, numbered(0))+command(0, "\x93\x00\x90\x00"), 5)
+			says = greeting("PUB") + strings.Repeat(command(1, "")+command(1, numbered(0))+command(0, noEvents), 5)
 			good = false
 		}
 		go func() {
@@ -381,7 +247,7 @@ func (r *resets) Reset(k precise.Knowledge) {
 // the batches that come meanwhile wait for it.
 func TestReplaysThatDoNotEnd(t *testing.T) {
 	batch := func(number uint64) string {
-		return command(1, "") + command(1, numbered(number)) + command(0, "\x93\x00\x90\x00")
+		return command(1, "") + command(1, numbered(number)) + command(0, noEvents)
 	}
 	for next, begins := range []string{"", batch(0)} {
 		synctest.Test(t, func(t *testing.T) {
@@ -392,10 +258,10 @@ func TestReplaysThatDoNotEnd(t *testing.T) {
 				t.Cleanup(func() { there.Close() })
 				if address == "events:1" {
 					go io.Copy(io.Discard, there)
-					go io.WriteString(there, helloText+zeros48+command(4, readyHead+"\x03PUB")+batch(uint64(next)))
+					go io.WriteString(there, greeting("PUB")+batch(uint64(next)))
 					return here, nil
 				}
-				go io.WriteString(there, helloText+zeros48+command(4, readyHead+"\x06ROUTER")+begins)
+				go io.WriteString(there, greeting("ROUTER")+begins)
 				go func() {
 					io.Copy(io.Discard, there)
 					ended <- time.Since(start)
@@ -438,7 +304,7 @@ func TestPausesAndStaleness(t *testing.T) {
 			here, there := net.Pipe()
 			go io.Copy(io.Discard, there)
 			go func() {
-				io.WriteString(there, helloText+zeros48+command(4, readyHead+"\x03PUB")+command(1, "")+command(1, numbered(number))+command(0, "\x93\x00\x90\x00"))
+				io.WriteString(there, greeting("PUB")+command(1, "")+command(1, numbered(number))+command(0, noEvents))
 				time.Sleep(lives)
 				there.Close()
 			}()

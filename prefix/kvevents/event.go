@@ -11,7 +11,7 @@ import (
 // wire is an event as it was sent, in whatever form.
 type wire struct {
 	tag, medium, lora, spec, salt, locality []byte
-	hashes, tokens, extra                   reader // positioned at the value; empty: there is none
+	hashes, tokens, extra                   int // positions of the values; 0: there is none
 	parent                                  precise.Hash
 	hasParent                               bool
 	blockTokens, loraID, group, window      int
@@ -19,18 +19,20 @@ type wire struct {
 }
 
 // event reads the next event of a batch, from an array by position or from a map by name.
-func (d *Decoder) event(r *reader, b *Batch) {
+// It returns false if that is malformed, and may then be anywhere in it.
+func (d *Decoder) event(b *Batch) bool {
 	var w wire
 	var ok bool
-	if n, isMap := r.mapping(); isMap {
-		ok = d.mapEvent(r, n, &w, b)
-	} else if n, isArray := r.array(); isArray && n > 0 {
-		ok = d.arrayEvent(r, n, &w, b)
+	switch d.r.kind() {
+	case kindMap:
+		ok = d.mapEvent(&w, b)
+	case kindArray:
+		ok = d.arrayEvent(&w, b)
 	}
 	if !ok {
-		b.Counts.Malformed++
-		return
+		return false
 	}
+	end := d.r.at()
 	e := precise.Event{Group: w.group, BlockTokens: w.blockTokens}
 	switch string(w.tag) {
 	case "BlockStored":
@@ -42,20 +44,26 @@ func (d *Decoder) event(r *reader, b *Batch) {
 		e.Kind = precise.Cleared
 	default:
 		b.Counts.UnknownEvents++
-		return
+		return true
 	}
 	if !ok {
-		b.Counts.Malformed++
-		return
+		return false
 	}
+	d.r.seek(end)
 	if e.Tier, ok = tierOf(w.medium, w.locality); !ok {
 		b.Counts.UnknownMedia++
-		return
+		return true
 	}
 	b.Events = append(b.Events, e)
+	return true
 }
 
-func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
+func (d *Decoder) mapEvent(w *wire, b *Batch) bool {
+	r := &d.r
+	n, ok := r.mapping()
+	if !ok {
+		return false
+	}
 	for range n {
 		key, ok := r.text()
 		if !ok {
@@ -70,7 +78,7 @@ func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
 		case "block_hashes":
 			w.hashes, ok = r.value()
 		case "parent_block_hash":
-			w.parent, ok = d.hash(r)
+			w.parent, ok = d.hash()
 			w.hasParent = ok
 		case "token_ids":
 			w.tokens, ok = r.value()
@@ -108,13 +116,6 @@ func (d *Decoder) mapEvent(r *reader, n int, w *wire, b *Batch) bool {
 	return true
 }
 
-// value skips a value and returns a reader for it.
-func (r *reader) value() (reader, bool) {
-	v := *r
-	ok := r.skip()
-	return v, ok
-}
-
 // arrayEvent reads an event by the positions of its fields. What follows the seventh
 // field of a stored block differs, and is recognized by its type:
 //
@@ -122,18 +123,26 @@ func (r *reader) value() (reader, bool) {
 //	SGLang 0.5.18:  a map of metadata
 //	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
 //	ATOM:           as vLLM, and the position of the first token
-func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
-	var ok bool
+func (d *Decoder) arrayEvent(w *wire, b *Batch) bool {
+	r := &d.r
+	n, ok := r.array()
+	if !ok || n == 0 {
+		return false
+	}
 	if w.tag, ok = r.text(); !ok {
 		return false
 	}
 	removed := string(w.tag) == "BlockRemoved"
-	if string(w.tag) == "AllBlocksCleared" && n > 1 && r.kind() == kindString {
-		w.medium, ok = r.text()
-		return ok
-	}
 	if !removed && string(w.tag) != "BlockStored" {
-		return true
+		i := 1
+		if string(w.tag) == "AllBlocksCleared" && n > 1 && r.kind() == kindString {
+			w.medium, ok = r.text()
+			i++
+		}
+		for ; ok && i < n; i++ {
+			ok = r.skip()
+		}
+		return ok
 	}
 	group := 0 // its position
 	for i := 1; i < n; i++ {
@@ -151,7 +160,7 @@ func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
 		case place == 1:
 			w.hashes, ok = r.value()
 		case place == 2:
-			w.parent, ok = d.hash(r)
+			w.parent, ok = d.hash()
 			w.hasParent = ok
 		case place == 3:
 			w.tokens, ok = r.value()
@@ -163,20 +172,17 @@ func (d *Decoder) arrayEvent(r *reader, n int, w *wire, b *Batch) bool {
 		case place == 6:
 			w.medium, ok = r.text()
 		case place == 7 && k == kindMap:
-			var pairs int
-			if pairs, ok = r.mapping(); ok {
-				ok = d.mapEvent(r, pairs, w, b)
-			}
+			ok = d.mapEvent(w, b)
 		case place == 7:
 			w.lora, ok = r.text()
 		case place == 8:
 			w.extra, ok = r.value()
 		case k == kindString:
 			w.spec, ok = r.text()
-		case k == kindInt && group == 0 && place <= 10:
+		case k == kindNumber && group == 0 && place <= 10:
 			w.group, ok = r.small()
 			group = place
-		case k == kindInt && group > 0 && place == group+2:
+		case k == kindNumber && group > 0 && place == group+2:
 			w.window, ok = r.small()
 		default:
 			b.Counts.UnknownFields++

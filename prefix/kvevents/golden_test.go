@@ -76,7 +76,7 @@ func dump(b *Batch) string {
 		}{
 			{"blocks of", e.BlockTokens, e.BlockTokens == 0}, {"group", e.Group, e.Group == 0},
 			{"spec", [...]string{"full", "window", "state"}[e.Spec], e.Spec == precise.Full}, {"window", e.Window, e.Window == 0},
-			{"adapter", e.Adapter, e.Adapter == ""}, {"salt", e.Salt, e.Salt == ""}, {"foreign", e.Foreign, e.Foreign == nil},
+			{"adapter", e.Adapter, e.Adapter == ""}, {"salt", e.Salt, e.Salt == ""}, {"opaque", e.Opaque, e.Opaque == nil},
 		} {
 			if !f.zero {
 				fmt.Fprintf(&w, ", %s %v", f.what, f.value)
@@ -174,7 +174,7 @@ func TestRankOfAMap(t *testing.T) {
 	}
 }
 
-// Which of a block's extra keys are adapter and salt, and which make it foreign.
+// Which of a block's extra keys are adapter and salt, and which make it opaque.
 func TestExtraKeys(t *testing.T) {
 	type keys []any
 	for name, c := range map[string]struct {
@@ -182,7 +182,7 @@ func TestExtraKeys(t *testing.T) {
 		adapter any
 		extra   []any
 		salt    string
-		foreign []bool
+		opaque  []bool
 	}{
 		"none":                        {nil, nil, []any{nil, nil}, "", nil},
 		"adapter and salt":            {nil, "sql", []any{keys{"sql", "s"}, keys{"sql"}}, "s", nil},
@@ -204,7 +204,7 @@ func TestExtraKeys(t *testing.T) {
 			require.NoError(t, NewDecoder().Decode(payload, &b))
 			require.Len(t, b.Events, 1)
 			require.Equal(t, c.salt, b.Events[0].Salt)
-			require.Equal(t, c.foreign, b.Events[0].Foreign)
+			require.Equal(t, c.opaque, b.Events[0].Opaque)
 			want := ""
 			if c.adapter != nil {
 				want = c.adapter.(string)

@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-zeromq/zmq4"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -40,7 +42,8 @@ type Config struct {
 	// Reconnect is the first pause before another attempt to connect; it doubles up to
 	// 5 s. Zero: 100 ms.
 	Reconnect time.Duration
-	// MaxMessage limits the length of a message in bytes. Zero: 64 MiB.
+	// MaxMessage limits the length of a message in bytes, which is allocated before it has
+	// arrived. Zero: 64 MiB.
 	MaxMessage int
 	// Dial connects. Nil: a [net.Dialer] that keeps connections alive.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
@@ -140,7 +143,7 @@ func (s *Subscriber) Stats() Stats {
 // context's error. At the end it resets the sink to Nothing. It must be called once.
 func (s *Subscriber) Run(ctx context.Context) error {
 	st := &stream{
-		sink: &told{Sink: s.config.Sink}, decoder: NewDecoder(), seed: maphash.MakeSeed(),
+		sink: &informed{Sink: s.config.Sink}, decoder: NewDecoder(), seed: maphash.MakeSeed(),
 	}
 	if s.config.Replay != "" {
 		st.replay = func(from uint64, each func(uint64, []byte) bool) error {
@@ -196,15 +199,15 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	}
 }
 
-// told remembers what a sink was told.
-type told struct {
+// informed is a sink that remembers the last Reset.
+type informed struct {
 	Sink
 	knows precise.Knowledge
 }
 
-func (t *told) Reset(k precise.Knowledge) {
-	t.knows = k
-	t.Sink.Reset(k)
+func (i *informed) Reset(k precise.Knowledge) {
+	i.knows = k
+	i.Sink.Reset(k)
 }
 
 // note publishes the stream's counts.
@@ -217,24 +220,24 @@ func (s *Subscriber) note(st *stream, state State, err error) {
 	}
 	s.stats = st.stats
 	s.stats.State, s.stats.Err, s.stats.Connections = state, err, connections
-	s.stats.Next, s.stats.Knows = st.next, st.sink.(*told).knows
+	s.stats.Next, s.stats.Knows = st.next, st.sink.(*informed).knows
 }
 
 // session is one connection. It reports whether anything was read.
 func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err error) {
-	z, done, err := s.connect(ctx, s.config.Events, "SUB", "PUB", "XPUB")
+	z, done, err := s.connect(ctx, s.config.Events, zmq4.Sub)
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	if err := z.write(0, append([]byte{1}, s.config.Topic...)); err != nil {
+	if err := z.SendMsg(zmq4.NewMsg(append([]byte{1}, s.config.Topic...))); err != nil {
 		return false, err
 	}
 	s.note(st, Live, nil)
 	st.connected()
 	s.note(st, Live, nil)
 	for {
-		frames, err := z.read()
+		frames, err := receive(z)
 		if err != nil {
 			return true, err
 		}
@@ -259,7 +262,7 @@ func (s *Subscriber) dial(ctx context.Context, address string) (c net.Conn, err 
 }
 
 // connect makes a connection that is closed when the context or done ends.
-func (s *Subscriber) connect(ctx context.Context, address, own string, peers ...string) (*conn, func(), error) {
+func (s *Subscriber) connect(ctx context.Context, address string, own zmq4.SocketType) (*zmq4.Conn, func(), error) {
 	c, err := s.dial(ctx, address)
 	if err != nil {
 		return nil, nil, err
@@ -269,7 +272,7 @@ func (s *Subscriber) connect(ctx context.Context, address, own string, peers ...
 		stop()
 		c.Close()
 	}
-	z, err := handshake(c, own, peers, s.config.MaxMessage)
+	z, err := open(c, own, s.config.MaxMessage)
 	if err != nil {
 		done()
 		return nil, nil, fmt.Errorf("kvevents: %s: %w", address, err)
@@ -283,20 +286,17 @@ var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do n
 func (s *Subscriber) replay(ctx context.Context, from uint64, each func(uint64, []byte) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ReplayWithin)
 	defer cancel()
-	z, done, err := s.connect(ctx, s.config.Replay, "DEALER", "ROUTER")
+	z, done, err := s.connect(ctx, s.config.Replay, zmq4.Dealer)
 	if err != nil {
 		return err
 	}
 	defer done()
 	// A delimiter, as a REQ socket would send it, and the number.
-	if err := z.write(flagMore, nil); err != nil {
-		return err
-	}
-	if err := z.write(0, binary.BigEndian.AppendUint64(nil, from)); err != nil {
+	if err := z.SendMsg(zmq4.NewMsgFrom(nil, binary.BigEndian.AppendUint64(nil, from))); err != nil {
 		return err
 	}
 	for least := from; ; {
-		frames, err := z.read()
+		frames, err := receive(z)
 		if err != nil {
 			return err
 		}

@@ -3,7 +3,6 @@ package kvevents
 import (
 	"context"
 	"fmt"
-	"net"
 	"testing"
 	"time"
 
@@ -234,63 +233,4 @@ func TestUnknownBlocksAreAskedFor(t *testing.T) {
 	r.until("once in a minute", func(s Stats) bool { return s.Next == p.next })
 	require.Equal(t, uint64(1), r.sub.Stats().Resyncs)
 	r.end()
-}
-
-// A peer that is no engine, or sends invalid data, costs a connection.
-func TestHostilePeers(t *testing.T) {
-	ready := "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB"
-	hello := "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x00NULL" + string(make([]byte, 48))
-	for name, says := range map[string]string{
-		"nothing":                "",
-		"HTTP":                   "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n                      ",
-		"CURVE":                  "\xff\x00\x00\x00\x00\x00\x00\x00\x00\x7f\x03\x00CURVE" + string(make([]byte, 47)),
-		"no READY":               hello + "\x04\x06\x05ERROR",
-		"half a READY":           hello + "\x04\x0a\x05READY\x0bSoc",
-		"a socket of its own":    hello + "\x04\x19\x05READY\x0bSocket-Type\x00\x00\x00\x03REQ",
-		"2^63 bytes":             hello + ready + "\x02\x7f\xff\xff\xff\xff\xff\xff\xff",
-		"2^64 - 1 bytes":         hello + ready + "\x02\xff\xff\xff\xff\xff\xff\xff\xff",
-		"a greeting of 2^60":     hello + "\x06\x10\x00\x00\x00\x00\x00\x00\x00",
-		"frames without end":     hello + ready + string(frames(1000)),
-		"a megabyte that is cut": hello + ready + "\x02\x00\x00\x00\x00\x00\x10\x00\x00abc",
-	} {
-		t.Run(name, func(t *testing.T) {
-			dial := func(context.Context, string, string) (net.Conn, error) {
-				here, there := net.Pipe()
-				go func() {
-					go func() { // otherwise a pipe would block
-						buffer := make([]byte, 1024)
-						for err := error(nil); err == nil; {
-							_, err = there.Read(buffer)
-						}
-					}()
-					_, _ = there.Write([]byte(says))
-					there.Close()
-				}()
-				return here, nil
-			}
-			r := read(t, &engine{}, func(c *Config) { c.Dial, c.Replay = dial, "" })
-			r.until("an error", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
-			r.end()
-		})
-	}
-}
-
-func frames(n int) (b []byte) {
-	for range n {
-		b = append(b, 1, 0)
-	}
-	return b
-}
-
-func TestConfig(t *testing.T) {
-	feed := &told{}
-	for field, c := range map[string]Config{
-		"Events": {Sink: feed}, "Replay": {Sink: feed, Events: "h:1", Replay: "h"}, "Sink": {Events: "h:1"},
-		"MaxMessage": {Events: "h:1", Sink: feed, MaxMessage: -1}, "StaleAfter": {Events: "h:1", Sink: feed, StaleAfter: -1},
-	} {
-		_, err := New(c)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-		require.Equal(t, "kvevents.Config."+field, bad.Field)
-	}
 }

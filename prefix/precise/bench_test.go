@@ -102,7 +102,7 @@ func FuzzEvents(f *testing.F) {
 			e := precise.Event{Kind: precise.Kind(kind & 3), Tier: precise.Tier(kind >> 2 & 7), Group: kind >> 5}
 			for range next() % 9 {
 				e.Hashes = append(e.Hashes, precise.Hash(next()))
-				e.Foreign = append(e.Foreign, next() > 240)
+				e.Opaque = append(e.Opaque, next() > 240)
 			}
 			if at := next(); at > 0 {
 				e.HasParent, e.Parent = true, precise.Hash(at)

@@ -115,7 +115,7 @@ func TestNamesThatAreGivenAgain(t *testing.T) {
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(500, 16))}))
 	assert.Equal(t, []int{0, 16, 1}, []int{at(0), at(500), f.stats("a").Blocks})
 	picture := stored(hashes{1}, ids(500, 16))
-	picture.Foreign = []bool{true}
+	picture.Opaque = []bool{true}
 	require.Zero(t, a.Apply([]precise.Event{picture}))
 	assert.Equal(t, []int{0, 0, 1}, []int{at(0), at(500), f.stats("a").Blocks})
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
@@ -207,7 +207,7 @@ func TestNothingIsLeft(t *testing.T) {
 		return e
 	}
 	cpu := func(e precise.Event) precise.Event { e.Tier = precise.CPU; return e }
-	foreign := func(e precise.Event) precise.Event { e.Foreign = []bool{false, true}; return e }
+	opaque := func(e precise.Event) precise.Event { e.Opaque = []bool{false, true}; return e }
 	pages := func(n, from int) (h hashes) {
 		for i := range n {
 			h = append(h, precise.Hash(from+i))
@@ -218,7 +218,7 @@ func TestNothingIsLeft(t *testing.T) {
 		stored(hashes{1, 2, 3}, ids(0, 48)), special(stored(hashes{11, 12}, ids(0, 32))),
 		stored(pages(20, 100), ids(700, 20)), after(119, stored(pages(20, 120), ids(720, 20))), // of a token
 		stored(hashes{200, 201}, ids(0, 96)), after(201, special(stored(hashes{202}, ids(96, 48)))),
-		window(stored(hashes{1, 2, 3}, ids(0, 48))), foreign(stored(hashes{31, 32, 33}, ids(0, 48))), after(33, stored(hashes{34}, ids(48, 16))),
+		window(stored(hashes{1, 2, 3}, ids(0, 48))), opaque(stored(hashes{31, 32, 33}, ids(0, 48))), after(33, stored(hashes{34}, ids(48, 16))),
 		cpu(stored(hashes{1, 41}, ids(900, 32))), cpu(stored(hashes{2}, nil)), stored(hashes{1}, ids(300, 8)), stored(hashes{1}, ids(300, 8)),
 		after(99, stored(hashes{5}, ids(48, 16))),
 		// The first of two gets the name of the block that both follow.

@@ -17,12 +17,12 @@ type entry struct {
 	tail   uint32 // the tokens after that; 0: none
 	span   uint16 // how many blocks of ours end in it: node and those before
 	copies uint8  // in GPU memory; engines may have several and remove them one at a time
-	tiers  uint8  // a bit for each, and foreign
+	tiers  uint8  // a bit for each, and opaque
 	group  uint8
 }
 
-// foreign marks a block with content other than its tokens, or one that follows such a block.
-const foreign = 1 << Tiers
+// opaque marks a block with content other than its tokens, or one that follows such a block.
+const opaque = 1 << Tiers
 
 // tail is the beginning of a block of ours, in an engine's block that ends within it.
 type tail struct {
@@ -142,7 +142,7 @@ func (c *cursor) end() {
 }
 
 // begin sets the cursor to the end of the parent. It returns false if that is unknown,
-// and strange if the parent is foreign.
+// and strange if the parent is opaque.
 func (f *Feed) begin(c *cursor, e *Event, number uint32) (strange, ok bool) {
 	s := &f.index.store
 	c.store = s
@@ -155,7 +155,7 @@ func (f *Feed) begin(c *cursor, e *Event, number uint32) (strange, ok bool) {
 	if !ok {
 		return false, false
 	}
-	if p.tiers&foreign != 0 {
+	if p.tiers&opaque != 0 {
 		return true, true
 	}
 	if p.tail != 0 {
@@ -193,7 +193,7 @@ func (f *Feed) storedTokens(e *Event, number uint32, size, skipped int) bool {
 	tokens := e.Tokens
 	for i := range skipped + len(e.Hashes) {
 		at := i - skipped
-		strange = strange || at >= 0 && at < len(e.Foreign) && e.Foreign[at]
+		strange = strange || at >= 0 && at < len(e.Opaque) && e.Opaque[at]
 		if !strange {
 			c.ended = 0
 			for _, t := range tokens[:size] {
@@ -252,7 +252,7 @@ func (f *Feed) put(e *Event, number uint32, at int, c *cursor, strange bool) {
 	x := f.index
 	key := entryKey(e.Hashes[at], number)
 	en, ok := f.entries[key]
-	if ok && (strange != (en.tiers&foreign != 0) || !strange && en.node != c.node) {
+	if ok && (strange != (en.tiers&opaque != 0) || !strange && en.node != c.node) {
 		// The name now stands for another block.
 		f.drop(&en)
 		x.entries--
@@ -261,7 +261,7 @@ func (f *Feed) put(e *Event, number uint32, at int, c *cursor, strange bool) {
 	if !ok {
 		en = entry{group: uint8(number)}
 		if strange {
-			en.tiers = foreign
+			en.tiers = opaque
 		} else {
 			en.node, en.span = c.node, uint16(c.ended)
 			if en.node != 0 {
@@ -336,7 +336,7 @@ func (f *Feed) leave(key uint64, en entry, t Tier) {
 	if t == GPU {
 		en.copies = 0
 	}
-	if en.tiers&^foreign != 0 {
+	if en.tiers&^opaque != 0 {
 		f.entries[key] = en
 		return
 	}

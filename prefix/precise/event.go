@@ -79,8 +79,8 @@ type Event struct {
 	// Adapter and Salt distinguish the blocks from others with the same tokens. A block
 	// without a parent determines them for all that follow it.
 	Adapter, Salt string
-	// Foreign says for each block whether it has content other than its tokens, such as a
+	// Opaque says for each block whether it has content other than its tokens, such as a
 	// picture. Such a block is known but matches nothing, and neither do those that follow
 	// it. Nil: none is.
-	Foreign []bool
+	Opaque []bool
 }

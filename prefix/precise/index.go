@@ -80,7 +80,7 @@ type Index struct {
 	endpick.OneRouter
 
 	config  Config
-	worth   [1 << Tiers]float64 // of a block, by the tiers that hold it: the share of computing it that is saved
+	saved   [1 << Tiers]float64 // of a block, by the tiers that hold it: the share of computing it that is saved
 	approx  *prefix.Index
 	scratch sync.Pool // *scratch
 
@@ -124,10 +124,10 @@ func New(config Config) (*Index, error) {
 	}
 	x := &Index{config: config, approx: config.Approximate}
 	costs := [Tiers]float64{0, config.LoadCost.CPU, config.LoadCost.Disk, config.LoadCost.External}
-	for tiers := range x.worth {
+	for tiers := range x.saved {
 		for t, cost := range costs {
 			if tiers>>t&1 != 0 {
-				x.worth[tiers] = max(x.worth[tiers], 1-cost)
+				x.saved[tiers] = max(x.saved[tiers], 1-cost)
 			}
 		}
 	}

@@ -32,12 +32,12 @@ type talker struct {
 type chain struct {
 	tokens        []uint32
 	adapter, seal string
-	foreignFrom   int // tokens; 0: nowhere
+	opaqueFrom    int // tokens; 0: nowhere
 }
 
 func (c *chain) name(t *talker, blocks int) Hash {
 	h := t.salt ^ uint64(len(c.adapter))<<1 ^ uint64(len(c.seal))<<9
-	if c.foreignFrom > 0 && blocks*t.size > c.foreignFrom {
+	if c.opaqueFrom > 0 && blocks*t.size > c.opaqueFrom {
 		h ^= 1 << 40
 	}
 	for _, token := range c.tokens[:blocks*t.size] {
@@ -90,7 +90,7 @@ func (t *talker) event() Event {
 			c.seal = "salty"
 		}
 		if t.r.IntN(20) == 0 {
-			c.foreignFrom = 1 + t.r.IntN(len(c.tokens))
+			c.opaqueFrom = 1 + t.r.IntN(len(c.tokens))
 		}
 		all := len(c.tokens) / t.size
 		if all == 0 {
@@ -117,7 +117,7 @@ func (t *talker) event() Event {
 		}
 		for i := first; i < all; i++ {
 			e.Hashes = append(e.Hashes, c.name(t, i+1))
-			e.Foreign = append(e.Foreign, c.foreignFrom > 0 && (i+1)*t.size > c.foreignFrom)
+			e.Opaque = append(e.Opaque, c.opaqueFrom > 0 && (i+1)*t.size > c.opaqueFrom)
 		}
 		if len(t.chains) < 60 {
 			t.chains = append(t.chains, c)

@@ -161,13 +161,13 @@ func (x *Index) value(f *Feed, mask uint32) float64 {
 	case f.windowed():
 		return 1 // only the windows need it
 	}
-	return x.worth[mask&tiersMask>>maxGroups<<1]
+	return x.saved[mask&tiersMask>>maxGroups<<1]
 }
 
 // narrow moves on to a stretch that another set of feeds holds.
 func (s *scratch) narrow(x *Index, set uint32) {
 	members := x.store.sets.all[set].members
-	kept := s.going[:0]
+	on := s.going[:0]
 	for _, g := range s.going {
 		// Members are ordered by feed, and so are most of the going.
 		for len(members) > 0 && members[0].feed() < g.feed.number && !g.feed.windowed() {
@@ -185,9 +185,9 @@ func (s *scratch) narrow(x *Index, set uint32) {
 			s.leave(&g)
 			continue
 		}
-		kept = append(kept, g)
+		on = append(on, g)
 	}
-	s.going = kept
+	s.going = on
 }
 
 // pass goes over a stretch of blocks.
@@ -315,7 +315,7 @@ func (x *Index) Lookup(blocks []uint64, ref endpick.Ref) (h Holding) {
 func (x *Index) fastest(mask uint32) Tier {
 	best := CPU
 	for t := CPU; t < Tiers; t++ {
-		if mask>>(tierShift+uint32(t))&1 != 0 && (mask>>(tierShift+uint32(best))&1 == 0 || x.worth[1<<t] > x.worth[1<<best]) {
+		if mask>>(tierShift+uint32(t))&1 != 0 && (mask>>(tierShift+uint32(best))&1 == 0 || x.saved[1<<t] > x.saved[1<<best]) {
 			best = t
 		}
 	}

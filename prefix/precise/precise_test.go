@@ -236,7 +236,7 @@ func TestIsolation(t *testing.T) {
 	adapted := stored(hashes{11, 12}, ids(0, 32))
 	adapted.Adapter = "lora"
 	seen := stored(hashes{21, 22, 23}, ids(0, 48))
-	seen.Foreign = []bool{false, true, false}
+	seen.Opaque = []bool{false, true, false}
 	require.Zero(t, a.Apply([]precise.Event{salted, adapted, seen, after(2, stored(hashes{3}, ids(32, 16))), after(23, stored(hashes{24}, ids(48, 16)))}))
 	of := func(s prefix.Scope) int {
 		return f.matched(endpick.Request{InputTokens: 64, Blocks: prefix.AppendTokens(nil, s.Seed(), ids(0, 64)), Exact: true})["a"]

@@ -2,6 +2,8 @@ package precise
 
 import (
 	"slices"
+
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
 // member says how one feed holds a block: the feed's number in the upper bits, and a
@@ -71,10 +73,10 @@ func (s *sets) change(number, feed, mask uint32) uint32 {
 	}
 	sum := s.all[number].sum
 	if old != 0 {
-		sum -= mix(uint64(memberOf(feed, old)))
+		sum -= blockhash.Mix(uint64(memberOf(feed, old)))
 	}
 	if mask != 0 {
-		sum += mix(uint64(memberOf(feed, mask)))
+		sum += blockhash.Mix(uint64(memberOf(feed, mask)))
 	}
 	next, ok := s.sums[sum]
 	if !ok {
@@ -125,12 +127,4 @@ func (s *sets) release(number uint32) {
 	s.live--
 	*e = set{members: e.members[:0]} // the array is reused by the next one
 	s.free = append(s.free, number)
-}
-
-// mix is one step of splitmix64: each bit of x changes about half of the result's.
-func mix(x uint64) uint64 {
-	x += 0x9e3779b97f4a7c15
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
 }

@@ -9,8 +9,8 @@ import (
 // twin is the index as documented, in maps and lists: it knows every prompt from
 // its first token on.
 type twin struct {
-	worth [Tiers]float64
-	feeds []*twinFeed
+	shares [Tiers]float64
+	feeds  []*twinFeed
 }
 
 type twinFeed struct {
@@ -27,17 +27,17 @@ type twinName struct {
 }
 
 type twinBlock struct {
-	scope   prefix.Scope
-	tokens  []uint32 // from the beginning of the prompt
-	from    int      // blocks of ours that end before it
-	foreign bool
-	named   []uint64 // result of keys
-	copies  int
-	tiers   map[Tier]bool
+	scope  prefix.Scope
+	tokens []uint32 // from the beginning of the prompt
+	from   int      // blocks of ours that end before it
+	opaque bool
+	named  []uint64 // result of keys
+	copies int
+	tiers  map[Tier]bool
 }
 
 func newTwin(c LoadCosts, feeds int) *twin {
-	t := &twin{worth: [Tiers]float64{1, 1 - c.CPU, 1 - c.Disk, 1 - c.External}}
+	t := &twin{shares: [Tiers]float64{1, 1 - c.CPU, 1 - c.Disk, 1 - c.External}}
 	for range feeds {
 		f := &twinFeed{routed: map[uint64]int{}}
 		f.forget()
@@ -56,7 +56,7 @@ func (f *twinFeed) reset(k Knowledge) {
 }
 
 func (b *twinBlock) keys() []uint64 {
-	if b.foreign {
+	if b.opaque {
 		return nil
 	}
 	if b.named == nil {
@@ -160,8 +160,8 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 	}
 	skipped := len(e.Tokens)/size - len(e.Hashes)
 	for i := range len(e.Tokens) / size {
-		if at := i - skipped; at >= 0 && at < len(e.Foreign) && e.Foreign[at] {
-			b.foreign = true
+		if at := i - skipped; at >= 0 && at < len(e.Opaque) && e.Opaque[at] {
+			b.opaque = true
 		}
 		b.from = len(b.tokens) / prefix.BlockTokens
 		b.tokens, b.named = append(slices.Clip(b.tokens), e.Tokens[i*size:(i+1)*size]...), nil
@@ -169,7 +169,7 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 			continue
 		}
 		name := twinName{e.Hashes[i-skipped], group}
-		if old := f.blocks[name]; old == nil || old.foreign != b.foreign || !slices.Equal(old.keys(), b.keys()) {
+		if old := f.blocks[name]; old == nil || old.opaque != b.opaque || !slices.Equal(old.keys(), b.keys()) {
 			if old != nil {
 				for tier := range old.tiers {
 					f.bits(tier, group, old.keys(), false)
@@ -239,7 +239,7 @@ func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
 		best := 0.0
 		for tier := CPU; tier < Tiers; tier++ {
 			if f.has[k][maxGroups+int(tier)-1] {
-				best = max(best, t.worth[tier])
+				best = max(best, t.shares[tier])
 			}
 		}
 		return best

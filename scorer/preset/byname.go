@@ -151,7 +151,6 @@ var variants = []struct {
 	{"fixed-gate", func(c *PredictedLatencyConfig) { c.FixedGate = true }},
 	{"min-max", func(c *PredictedLatencyConfig) { c.BestFit.Form = slo.MinMax }},
 	{"most", func(c *PredictedLatencyConfig) { c.BestFit.Strategy = slo.Most }},
-	{"no-claims", func(c *PredictedLatencyConfig) { c.DisableClaims = true }},
 	{"no-exploration", func(c *PredictedLatencyConfig) {
 		c.Affinity.DisableExploration, c.Tier.DisableExploration, c.BestFit.DisableExploration = true, true, true
 	}},

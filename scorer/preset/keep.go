@@ -21,12 +21,6 @@ func Keep(name string, running endpick.Policy) (endpick.Config, error) {
 		if learned, ok := running.Predictor.(*predict.Latency); ok {
 			p.Learned, p.Latency = learned, predict.LatencyConfig{}
 		}
-		asks := !p.DisableNeighbours && !p.DisableClaims
-		if index, ok := running.Matcher.(displacer); ok && asks {
-			p.BestFit.Displaced = index.Displaced
-		} else if running.Matcher != nil {
-			p.DisableClaims = true // the matcher that is kept has no Displaced
-		}
 		if c, err = PredictedLatency(p); err != nil {
 			return c, err
 		}
@@ -36,9 +30,4 @@ func Keep(name string, running endpick.Policy) (endpick.Config, error) {
 		c.Policy.Matcher = running.Matcher
 	}
 	return c, nil
-}
-
-// displacer is a matcher that knows what a prompt evicts; see prefix.Index.
-type displacer interface {
-	Displaced(req *endpick.Request, c *endpick.Candidate) float64
 }

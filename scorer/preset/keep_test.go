@@ -2,7 +2,6 @@ package preset_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,40 +11,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 )
-
-// held is a matcher with Displaced.
-type held struct{ asked int }
-
-func (*held) Match(*endpick.Request, []endpick.Candidate) {}
-
-func (h *held) Displaced(*endpick.Request, *endpick.Candidate) float64 { h.asked++; return 0 }
-
-// silent is a matcher without it.
-type silent struct{ _ int }
-
-func (*silent) Match(*endpick.Request, []endpick.Candidate) {}
-
-// A preset that keeps an index asks that for displaced blocks, not one that is never notified.
-func TestKeepAsksTheIndexThatIsKept(t *testing.T) {
-	for name, asks := range map[string]bool{
-		"predicted-latency": true, "predicted-latency:most": true, "predicted-latency:no-claims": false, "predicted-latency:no-neighbours": false,
-	} {
-		h := &held{}
-		c, err := preset.Keep(name, endpick.Policy{Matcher: h})
-		require.NoError(t, err, name)
-		assert.Equal(t, name, c.Policy.Name)
-		assert.Same(t, h, c.Policy.Matcher)
-		const has = endpick.TTFT | endpick.TPOT
-		req := endpick.Request{Stream: true, InputTokens: 100}.At(time.Unix(1e9, 0), 1, 1)
-		candidates := []endpick.Candidate{{Endpoint: &endpick.Endpoint{}, Prediction: endpick.Prediction{Has: has, TTFT: 1, TPOT: 1}}}
-		c.Policy.Scorers[0].Scorer.Score(&req, candidates, make([]float64, 1))
-		assert.Equal(t, asks, h.asked > 0, name)
-		// A matcher without Displaced is kept, too.
-		c, err = preset.Keep(name, endpick.Policy{Matcher: &silent{}})
-		require.NoError(t, err, name)
-		assert.IsType(t, &silent{}, c.Policy.Matcher)
-	}
-}
 
 // What has been learned is kept if it is of use.
 func TestKeep(t *testing.T) {

@@ -53,10 +53,6 @@ type PredictedLatencyConfig struct {
 	// that are already on an endpoint, as the paper does; see
 	// BestFit.PrefillRate, whose default here is that of the affinity gate.
 	DisableNeighbours bool
-	// DisableClaims ignores what a request without an SLO pushes out of a
-	// cache although it is likely to be used again. DisableNeighbours implies
-	// it.
-	DisableClaims bool
 }
 
 // validate refuses settings that would be ignored; the stages validate themselves.
@@ -74,7 +70,7 @@ func (c *PredictedLatencyConfig) validate() error {
 		{"Shortlist", c.Shortlist != (shortlist.Config{Size: c.Shortlist.Size}), "has more than a Size; the rest follows from the other parts"},
 		{"Shortlist.Size", c.DisableShortlist && c.Shortlist.Size != 0, "is set and disabled"},
 		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
-		{"BestFit.Displaced", c.BestFit.Displaced != nil && (c.DisableClaims || c.DisableNeighbours), "is set and disabled"},
+		{"BestFit.Displaced", c.BestFit.Displaced != nil && c.DisableNeighbours, "is set and disabled"},
 		{"BestFit.PrefillRate", c.DisableNeighbours && c.BestFit.PrefillRate != 0, "is set and disabled"},
 	} {
 		if f.bad {
@@ -130,9 +126,6 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	}
 	if c.BestFit.PrefillRate == 0 && !c.DisableNeighbours {
 		c.BestFit.PrefillRate = prefillRate
-	}
-	if c.BestFit.Displaced == nil && !c.DisableNeighbours && !c.DisableClaims {
-		c.BestFit.Displaced = held.Displaced
 	}
 	fit, err := slo.NewBestFit(c.BestFit)
 	if err != nil {

@@ -100,7 +100,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 		"Tier.Headroom":         {Tier: slo.TierConfig{Headroom: own}},
 		"BestFit.Headroom":      {BestFit: slo.BestFitConfig{Headroom: own}},
 		"Headroom.Bound":        {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, DisableSpread: true},
-		"BestFit.Displaced":     {BestFit: slo.BestFitConfig{Displaced: none}, DisableClaims: true},
+		"BestFit.Displaced":     {BestFit: slo.BestFitConfig{Displaced: none, PrefillRate: 0}, DisableNeighbours: true},
 		"BestFit.PrefillRate":   {BestFit: slo.BestFitConfig{PrefillRate: 1}, DisableNeighbours: true},
 		"Warmup":                {Warmup: slo.WarmupConfig{Ramp: 1}, DisableWarmup: true},
 	} {

@@ -22,7 +22,6 @@ func TestVariantsAreWhatTheySay(t *testing.T) {
 			Affinity: prefix.AffinityConfig{DisableExploration: true},
 			Tier:     slo.TierConfig{DisableExploration: true}, BestFit: slo.BestFitConfig{DisableExploration: true},
 		},
-		"no-claims":     {DisableClaims: true},
 		"no-gate":       {DisableGate: true},
 		"no-load-gate":  {Affinity: prefix.AffinityConfig{DisableLoadGate: true}},
 		"no-neighbours": {DisableNeighbours: true},

@@ -37,14 +37,12 @@ func TestStagesAgree(t *testing.T) {
 	assert.EqualValues(t, 123, setting(t, short, "OutputTokens").Int())
 	assert.Equal(t, 4567.0, setting(t, short, "PrefillRate").Float())
 	assert.Equal(t, 4567.0, setting(t, fit, "PrefillRate").Float())
-	assert.False(t, setting(t, fit, "Displaced").IsNil())
 	p = of(PredictedLatencyConfig{})
 	assert.Equal(t, 8600.0, setting(t, p.Shortlist[1], "PrefillRate").Float())
 	for name, c := range map[string]PredictedLatencyConfig{
-		"claims": {DisableClaims: true}, "neighbours": {DisableNeighbours: true}, "both": {DisableClaims: true, DisableNeighbours: true},
+		"neighbours": {DisableNeighbours: true}, "default": {},
 	} {
 		p := of(c)
-		assert.True(t, setting(t, p.Scorers[0].Scorer, "Displaced").IsNil(), name)
 		want := 8600.0
 		if c.DisableNeighbours {
 			want = 0

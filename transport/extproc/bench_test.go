@@ -19,8 +19,8 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // echo is the cheapest possible processor: it returns what it receives, in mode
@@ -139,7 +139,7 @@ func hundred(b *testing.B) *extproc.Server {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}})
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // The names in protocol 004.
@@ -20,13 +20,14 @@ const (
 	subsetNamespace   = "envoy.lb.subset_hint"
 )
 
-// Config configures a [Server]. All fields except Seam.Router are optional.
+// Config configures a [Server]. All fields except Dispatcher.Router are optional.
 type Config struct {
-	// Seam says how requests are read and endpoints chosen. The addresses of its
-	// Router's endpoints must be an IP and a port, as the protocol requires, or
-	// URLs with these; scheme and path are up to the proxy. MaxAttempts and the
-	// retry settings are ignored, because the proxy retries.
-	Seam seam.Config
+	// Dispatcher says how requests are read and endpoints chosen; see
+	// [transport.NewDispatcher]. The addresses of its Router's endpoints must be an IP
+	// and a port, as the protocol requires, or URLs with these; scheme and path are up
+	// to the proxy. MaxAttempts and the retry settings are ignored, because the proxy
+	// retries.
+	Dispatcher transport.Config
 	// Buffered says that a proxy that does not announce how it sends request
 	// bodies uses mode BUFFERED.
 	Buffered bool

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
-	"github.com/endpick/endpick/transport/seam"
 	"github.com/endpick/endpick/transport/transporttest"
 )
 
@@ -26,7 +26,7 @@ func TestThePickerConforms(t *testing.T) {
 	for _, mode := range []string{"full duplex", "buffered"} {
 		t.Run(mode, func(t *testing.T) {
 			transporttest.RunPicker(t, func(t *testing.T, router *endpick.Router) http.Handler {
-				server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
+				server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
 				require.NoError(t, err)
 				l, err := net.Listen("tcp", "127.0.0.1:0")
 				require.NoError(t, err)

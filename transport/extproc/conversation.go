@@ -14,7 +14,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // conversation is the stream of messages about one request.
@@ -38,11 +37,11 @@ type conversation struct {
 	answered bool // the header of its response has arrived
 	upgraded bool // it has left HTTP: bodies are the data of both sides
 
-	call    *seam.Call       // nil: not read yet
-	attempt *seam.Attempt    // nil: not picked yet
-	beat    *time.Timer      // keeps the lease alive
-	out     []byte           // what is passed on of a piece; reused
-	unsaid  *structpb.Struct // names the servers, in the next answer
+	call    *transport.Call    // nil: not read yet
+	attempt *transport.Attempt // nil: not picked yet
+	beat    *time.Timer        // keeps the lease alive
+	out     []byte             // what is passed on of a piece; reused
+	unsaid  *structpb.Struct   // names the servers, in the next answer
 }
 
 const (
@@ -123,7 +122,7 @@ func (c *conversation) requestBody(m *extprocv3.HttpBody) (done bool, err error)
 		}
 		return false, c.say(request.body(&extprocv3.CommonResponse{}))
 	}
-	if limit := c.server.seam.MaxBodyBytes(); int64(len(c.body)+len(m.GetBody())) > limit {
+	if limit := c.server.dispatcher.MaxBodyBytes(); int64(len(c.body)+len(m.GetBody())) > limit {
 		path, _ := c.path()
 		return true, c.stream.Send(c.refusal(path, &transport.BodyError{Limit: limit, Length: -1}))
 	}

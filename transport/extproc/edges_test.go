@@ -19,7 +19,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // A refusal states its content type and leaves the length to the proxy.
@@ -58,7 +57,7 @@ func TestHeadersAsText(t *testing.T) {
 // ranked is a server of two ranks beside servers with the same rank, another rank and
 // none.
 func ranked(t *testing.T) *world {
-	w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 5}},
+	w := newWorld(t, extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}},
 		endpick.Endpoint{ID: "a", Address: "10.0.0.1:80", Ranked: true, Rank: 1},
 		endpick.Endpoint{ID: "b", Address: "10.0.0.2:80", Ranked: true, Rank: 0},
 		endpick.Endpoint{ID: "c", Address: "10.0.0.3:80"},
@@ -149,7 +148,7 @@ func TestCodingsInTheHeader(t *testing.T) {
 		{"x-own", chatBody, nil},
 		{"", chatBody, nil},
 	} {
-		w := newWorld(t, extproc.Config{Seam: seam.Config{DisableUsage: true}})
+		w := newWorld(t, extproc.Config{Dispatcher: transport.Config{DisableUsage: true}})
 		var m *extprocv3.ProcessingResponse
 		var got string
 		if c := w.talk(t, inPieces); tc.coding == "" {
@@ -230,8 +229,8 @@ func TestWhoComesAfterARemovedEndpoint(t *testing.T) {
 func TestOneServerTwice(t *testing.T) {
 	exclude := []string(nil)
 	w := newWorld(t, extproc.Config{
-		Seam:     seam.Config{Fallbacks: 2},
-		Describe: func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = exclude },
+		Dispatcher: transport.Config{Fallbacks: 2},
+		Describe:   func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = exclude },
 	}, endpick.Endpoint{ID: "a", Address: "10.0.0.1:8000"}, endpick.Endpoint{ID: "b", Address: "http://10.0.0.1:8000"}, endpick.Endpoint{ID: "c", Address: "10.0.0.3:8000"})
 	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
 	assert.Equal(t, "10.0.0.1:8000,10.0.0.3:8000", header)

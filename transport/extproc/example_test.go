@@ -12,8 +12,8 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 func pick(ctx context.Context, config endpick.Config, tlsConfig *tls.Config) error {
@@ -21,7 +21,7 @@ func pick(ctx context.Context, config endpick.Config, tlsConfig *tls.Config) err
 	if err != nil {
 		return err
 	}
-	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2}})
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}})
 	if err != nil {
 		return err
 	}
@@ -42,7 +42,7 @@ func ExampleNew() {
 	if err != nil {
 		panic(err)
 	}
-	_, err = extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
+	_, err = extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
 	fmt.Println(errors.Is(err, endpick.ErrConfig), err)
-	// Output: true endpick: config: extproc.Config.Seam.Router has endpoint "gpu-0" whose address is not an IP and a port
+	// Output: true endpick: config: extproc.Config.Dispatcher.Router has endpoint "gpu-0" whose address is not an IP and a port
 }

@@ -19,9 +19,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // engine answers with a hash of what it received, or with a stream.
@@ -121,7 +121,7 @@ func TestBodies(t *testing.T) {
 func TestBodiesThatAreTooLong(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, extproc.Config{Seam: seam.Config{MaxBodyBytes: 100_000}}, endpoints(engine(t))...)
+			w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: 100_000}}, endpoints(engine(t))...)
 			response, got := do(t, through(w, mode), chatPath, make([]byte, 200_000))
 			assert.Equal(t, 413, response.StatusCode)
 			assert.Contains(t, string(got), "longer than 100000 bytes")
@@ -156,14 +156,13 @@ func TestTrailersPass(t *testing.T) {
 func TestFallingBack(t *testing.T) {
 	for name, mode := range modes {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 2}}, endpoints(nil, engine(t))...)
+			w := newWorld(t, extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, endpoints(nil, engine(t))...)
 			for range 4 { // avoided after the third failure
 				response, _ := do(t, through(w, mode), chatPath, []byte(chatBody))
 				assert.Equal(t, 200, response.StatusCode)
 				w.idle(t)
 			}
 			assert.Equal(t, "a failed, b completed, a failed, b completed, a failed, b completed, b completed", w.heard.said())
-			assert.Equal(t, 1, w.server.Seam().Unhealthy())
 			require.NoError(t, w.router.Remove("b"))
 			response, got := do(t, through(w, mode), chatPath, []byte(chatBody))
 			assert.Equal(t, 503, response.StatusCode, "the proxy's own")
@@ -217,7 +216,7 @@ func TestAThousandStreams(t *testing.T) {
 	e := engine(t)
 	before := runtime.NumGoroutine()
 	t.Run("streams", func(t *testing.T) {
-		w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 2}}, endpoints(e, nil)...)
+		w := newWorld(t, extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, endpoints(e, nil)...)
 		base := &http.Transport{MaxIdleConnsPerHost: 64, MaxConnsPerHost: 64}
 		defer base.CloseIdleConnections()
 		var all sync.WaitGroup
@@ -263,7 +262,7 @@ func TestAThousandStreamsAtOnce(t *testing.T) {
 	const n = 1000
 	before := runtime.NumGoroutine()
 	t.Run("streams", func(t *testing.T) {
-		w := newWorld(t, extproc.Config{Seam: seam.Config{Fallbacks: 2}})
+		w := newWorld(t, extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}})
 		talks := make([]*talk, n)
 		for i := range talks {
 			mode := inPieces

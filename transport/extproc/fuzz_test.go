@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // played is a stream with prepared messages.
@@ -112,7 +112,7 @@ func FuzzProcess(f *testing.F) {
 	var mu sync.Mutex
 	var panicked error
 	server, err := extproc.New(extproc.Config{
-		Seam: seam.Config{Router: router, MaxBodyBytes: 1 << 16, Fallbacks: 1},
+		Dispatcher: transport.Config{Router: router, MaxBodyBytes: 1 << 16, Fallbacks: 1},
 		Warn: func(err error) {
 			mu.Lock()
 			defer mu.Unlock()

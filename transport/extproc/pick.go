@@ -12,7 +12,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // choice is the answer to the proxy.
@@ -49,7 +48,7 @@ func (c *conversation) path() (path, query string) {
 }
 
 func (c *conversation) choose(path, query string) (*choice, error) {
-	call, err := c.server.seam.Read(seam.Incoming{Method: c.pseudo[":method"], Path: path, Query: query, Header: c.header, Body: c.body})
+	call, err := c.server.dispatcher.Read(transport.Incoming{Method: c.pseudo[":method"], Path: path, Query: query, Header: c.header, Body: c.body})
 	if err != nil {
 		return nil, err
 	}
@@ -203,6 +202,6 @@ func (c *conversation) move(id string) {
 
 // refusal is the answer for a client whose request goes to no server.
 func (c *conversation) refusal(path string, err error) *extprocv3.ProcessingResponse {
-	status, header, body := seam.ErrorResponse(path, err)
+	status, header, body := transport.ErrorResponse(path, err)
 	return immediate(status, header, body, err.Error())
 }

@@ -16,15 +16,15 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // The requirements of proposal 004, v1.0.0, and of Envoy's external_processor.proto
 // and processing_mode.proto on which it builds, each on a real connection and in both
 // body modes. docs/extproc.md lists them.
 func TestProtocol(t *testing.T) {
-	two := extproc.Config{Seam: seam.Config{Fallbacks: 1}}
+	two := extproc.Config{Dispatcher: transport.Config{Fallbacks: 1}}
 	for _, line := range []struct {
 		name   string
 		config extproc.Config
@@ -39,7 +39,7 @@ func TestProtocol(t *testing.T) {
 			c.send(responseHeaders("200", false))
 			assert.Nil(t, c.recv().GetDynamicMetadata(), "and once")
 		}},
-		{"fallbacks follow in order", extproc.Config{Seam: seam.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
+		{"fallbacks follow in order", extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
 			header, metadata := destination(first(c.request(chatBody)))
 			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000,[fd00::3]:8000", header)
 			assert.Equal(t, header, metadata)
@@ -169,7 +169,7 @@ func TestProtocol(t *testing.T) {
 			assert.Equal(t, strconv.Itoa(len(body)), mutation(m, "content-length"))
 			assert.Equal(t, "identity", mutation(m, "accept-encoding"))
 		}},
-		{"a body that needs no change goes as it came", extproc.Config{Seam: seam.Config{DisableUsage: true}}, func(t *testing.T, w *world, c *talk) {
+		{"a body that needs no change goes as it came", extproc.Config{Dispatcher: transport.Config{DisableUsage: true}}, func(t *testing.T, w *world, c *talk) {
 			m, body := c.request(chatBody)
 			assert.Equal(t, chatBody, body)
 			assert.Empty(t, mutation(m, "content-length"))
@@ -245,7 +245,7 @@ func TestProtocol(t *testing.T) {
 			assert.Equal(t, "10.0.0.1:8000", metadata)
 			c.ends()
 		}},
-		{"a data-parallel rank is told", extproc.Config{Seam: seam.Config{Fallbacks: 3}}, func(t *testing.T, w *world, c *talk) {
+		{"a data-parallel rank is told", extproc.Config{Dispatcher: transport.Config{Fallbacks: 3}}, func(t *testing.T, w *world, c *talk) {
 			require.NoError(t, w.router.SetEndpoints([]endpick.Endpoint{
 				{ID: "a", Address: "10.0.0.1:8000", Ranked: true, Rank: 3}, {ID: "b", Address: "10.0.0.4:8000", Ranked: true, Rank: 2},
 				{ID: "c", Address: "10.0.0.2:8000", Ranked: true, Rank: 3}, {ID: "d", Address: "10.0.0.3:8000"},

@@ -17,17 +17,17 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // Server is an endpoint picker. Make one with [New]. It is safe for concurrent use.
 type Server struct {
 	extprocv3.UnimplementedExternalProcessorServer
 
-	config Config
-	router *endpick.Router
-	seam   *seam.Seam
-	health *health.Server
+	config     Config
+	router     *endpick.Router
+	dispatcher *transport.Dispatcher
+	health     *health.Server
 }
 
 // New returns a server, which is ready, or an [endpick.ConfigError].
@@ -38,19 +38,19 @@ func New(config Config) (*Server, error) {
 	if config.DrainTimeout == 0 {
 		config.DrainTimeout = 30 * time.Second
 	}
-	s, err := seam.New(config.Seam)
+	dispatcher, err := transport.NewDispatcher(config.Dispatcher)
 	if err != nil {
 		return nil, err
 	}
-	for _, e := range config.Seam.Router.Endpoints() {
+	for _, e := range config.Dispatcher.Router.Endpoints() {
 		if _, err := hostPort(e.Candidate.Endpoint); err != nil {
 			return nil, &endpick.ConfigError{
-				Field:  "extproc.Config.Seam.Router",
+				Field:  "extproc.Config.Dispatcher.Router",
 				Reason: fmt.Sprintf("has endpoint %q whose address is not an IP and a port", e.Candidate.Endpoint.ID),
 			}
 		}
 	}
-	server := &Server{config: config, router: config.Seam.Router, seam: s, health: health.NewServer()}
+	server := &Server{config: config, router: config.Dispatcher.Router, dispatcher: dispatcher, health: health.NewServer()}
 	server.health.SetServingStatus("liveness", healthv1.HealthCheckResponse_SERVING)
 	server.SetReady(true)
 	return server, nil
@@ -70,8 +70,8 @@ func (s *Server) SetReady(ready bool) {
 	}
 }
 
-// Seam returns the seam, for hosts that need its health or change its hash key.
-func (s *Server) Seam() *seam.Seam { return s.seam }
+// Dispatcher returns the server's dispatcher, for hosts that change its hash key.
+func (s *Server) Dispatcher() *transport.Dispatcher { return s.dispatcher }
 
 // Register registers the processor and the health services with the host's own gRPC
 // server. For mode BUFFERED, that must accept messages of MaxBodyBytes.
@@ -86,12 +86,8 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 // for TLS.
 func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.ServerOption) error {
 	const overhead = 1 << 20 // of a message, besides its body
-	limit := s.config.Seam.MaxBodyBytes
-	if limit == 0 {
-		limit = 32 << 20
-	}
 	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(int(limit) + overhead),
+		grpc.MaxRecvMsgSize(int(s.dispatcher.MaxBodyBytes()) + overhead),
 		// Detects proxies that have vanished, and answers the pings of proxies that
 		// check for this server.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),

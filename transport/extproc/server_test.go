@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 func TestConfig(t *testing.T) {
@@ -34,10 +34,10 @@ func TestConfig(t *testing.T) {
 	}
 	good := router("10.0.0.1:80")
 	for field, c := range map[string]extproc.Config{
-		"seam.Config.Router":          {},
-		"seam.Config.MaxBodyBytes":    {Seam: seam.Config{Router: good, MaxBodyBytes: -1}},
-		"extproc.Config.DrainTimeout": {Seam: seam.Config{Router: good}, DrainTimeout: -1},
-		"extproc.Config.Seam.Router":  {Seam: seam.Config{Router: router("gpu-0:8000")}},
+		"transport.Config.Router":          {},
+		"transport.Config.MaxBodyBytes":    {Dispatcher: transport.Config{Router: good, MaxBodyBytes: -1}},
+		"extproc.Config.DrainTimeout":      {Dispatcher: transport.Config{Router: good}, DrainTimeout: -1},
+		"extproc.Config.Dispatcher.Router": {Dispatcher: transport.Config{Router: router("gpu-0:8000")}},
 	} {
 		_, err := extproc.New(c)
 		var ce *endpick.ConfigError
@@ -45,11 +45,11 @@ func TestConfig(t *testing.T) {
 		assert.Equal(t, field, ce.Field)
 	}
 	for _, address := range []string{"10.0.0.1:80", "[fd00::1]:80", "http://10.0.0.1", "https://user:secret@10.0.0.1/base", "h2c://10.0.0.1:8000"} {
-		_, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router(address)}})
+		_, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router(address)}})
 		assert.NoError(t, err, address)
 	}
 	for _, address := range []string{"10.0.0.1", "10.0.0.1:http", "http://gpu-0:8000", "fd00::1", "10.0.0.1:99999"} {
-		_, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router(address)}})
+		_, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router(address)}})
 		assert.Error(t, err, address)
 	}
 }
@@ -229,7 +229,7 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 		Clock: func() time.Time { at := time.Unix(0, now.Load()); asked.Add(1); return at },
 	})
 	require.NoError(t, err)
-	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
 	require.NoError(t, err)
 	conn := serve(t, server)
 	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
@@ -299,7 +299,7 @@ func TestDraining(t *testing.T) {
 func TestDrainingEnds(t *testing.T) {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
 	require.NoError(t, err)
-	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}, DrainTimeout: 50 * time.Millisecond})
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}, DrainTimeout: 50 * time.Millisecond})
 	require.NoError(t, err)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -328,7 +328,7 @@ func TestDrainingEnds(t *testing.T) {
 func TestTLSAndKeepAlive(t *testing.T) {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
 	require.NoError(t, err)
-	server, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router}})
+	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
 	require.NoError(t, err)
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()

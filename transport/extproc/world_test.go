@@ -101,7 +101,7 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 		Endpoints: endpoints,
 	})
 	require.NoError(t, err)
-	config.Seam.Router = w.router
+	config.Dispatcher.Router = w.router
 	config.Warn = func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

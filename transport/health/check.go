@@ -12,8 +12,8 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/choose"
 	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/target"
 )
 
 // StatusError is the HTTP status with which a health page said that its
@@ -38,7 +38,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	defer round.Wait()
 	tick := time.NewTicker(m.config.Interval)
 	defer tick.Stop()
-	told := map[endpick.Ref]State{}
+	states := map[endpick.Ref]State{}
 	for {
 		m.start(ctx, &round)
 		select {
@@ -46,7 +46,7 @@ func (m *Monitor) Run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		m.tell(told)
+		m.reportChanges(states)
 	}
 }
 
@@ -58,8 +58,9 @@ func (m *Monitor) Check(ctx context.Context) {
 	round.Wait()
 }
 
-// tell reports endpoints whose state has changed to the host.
-func (m *Monitor) tell(told map[endpick.Ref]State) {
+// reportChanges calls OnChange for the endpoints whose state is not the one in states,
+// which it updates.
+func (m *Monitor) reportChanges(states map[endpick.Ref]State) {
 	if m.config.OnChange == nil {
 		return
 	}
@@ -71,17 +72,17 @@ func (m *Monitor) tell(told map[endpick.Ref]State) {
 		ref, id := e.Candidate.Ref, e.Candidate.Endpoint.ID
 		seen[ref] = true
 		s := Status{id, e.Draining, m.core.Status(id, ref)}
-		if was := told[ref]; was != s.State { // the zero State is Well
-			told[ref] = s.State
+		if was := states[ref]; was != s.State { // the zero State is Well
+			states[ref] = s.State
 			func() {
 				defer func() { _ = recover() }() // the host's problem
 				m.config.OnChange(s)
 			}()
 		}
 	}
-	for ref := range told {
+	for ref := range states {
 		if !seen[ref] {
-			delete(told, ref)
+			delete(states, ref)
 		}
 	}
 }
@@ -125,31 +126,31 @@ func (m *Monitor) url(e *endpick.Endpoint) (u string) {
 
 // check checks one server, and records the result for its endpoints.
 func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candidate) {
-	visits := make([]health.Visit, len(endpoints))
+	checks := make([]health.Attempt, len(endpoints))
 	for i, c := range endpoints {
-		visits[i] = m.core.Check(c.Endpoint.ID, c.Ref)
+		checks[i] = m.core.Check(c.Endpoint.ID, c.Ref)
 	}
-	apart, err := m.ask(ctx, u)
+	noConnection, err := m.ask(ctx, u)
 	if ctx.Err() != nil {
 		return
 	}
-	for _, v := range visits {
-		if apart {
-			v = v.Apart()
+	for _, a := range checks {
+		if noConnection {
+			a = a.NoConnection()
 		}
-		m.core.Checked(v, err, m.config.Failures)
+		m.core.Checked(a, err, m.config.Failures)
 	}
 }
 
 // ask requests a page. It returns nil if the server is well, or if the page says
-// nothing about it, or if the host's client panics. apart reports that there was
-// no connection.
-func (m *Monitor) ask(ctx context.Context, u string) (apart bool, err error) {
+// nothing about it, or if the host's client panics. noConnection reports that none could be
+// made.
+func (m *Monitor) ask(ctx context.Context, u string) (noConnection bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timeout)
 	defer cancel()
 	defer func() {
 		if recover() != nil {
-			apart, err = false, nil
+			noConnection, err = false, nil
 		}
 	}()
 	var wanted, connected atomic.Bool
@@ -165,7 +166,7 @@ func (m *Monitor) ask(ctx context.Context, u string) (apart bool, err error) {
 	if err != nil {
 		// Only the trace shows that a connection was not made in time.
 		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !connected.Load()
-		return waited || choose.IsDial(err), err
+		return waited || target.IsDial(err), err
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused

@@ -1,8 +1,8 @@
 // Package health shows which endpoints of a router are unhealthy, and why, and checks
 // them actively.
 //
-// Every [transport.Transport] judges endpoints by the outcome of their requests. A
-// [Monitor] makes that visible. It also polls the /health page of each endpoint, so that
+// Every [transport.Transport] learns from the outcome of its requests which endpoints
+// fail. A [Monitor] makes that visible. It also polls the /health page of each endpoint, so that
 // a server that hangs is noticed before requests wait for it, and one that has come back
 // is tried at once.
 //
@@ -11,10 +11,7 @@
 //	go monitor.Run(ctx)
 //	routed, err := transport.New(transport.Config{Router: router, Health: monitor})
 //
-// A host that has no transport puts a [Filter] into its policy, which judges endpoints
-// by the same rules:
-//
-//	config.Policy = health.NewFilter().Guard(config.Policy)
+// A host that sends requests itself follows each with a [Request].
 //
 // How checks count:
 //
@@ -25,7 +22,7 @@
 //     meanwhile: a busy server may be late to answer.
 //   - An endpoint that passes its checks but fails its requests is unhealthy all the same.
 //     A page that does not exist (404) or is not accessible (401, 403) says nothing.
-//   - An endpoint that has never passed a check is judged by its requests alone, because
+//   - An endpoint that has never passed a check is known by its requests alone, because
 //     the check may be what is wrong. But while it has never sent anything either, and no
 //     connection can be made to it, it is out as unreachable: it gets trials, and its
 //     full share as soon as it passes a check.

@@ -32,7 +32,7 @@ type Config struct {
 	// OnChange is called within Interval of a change of an endpoint's state. It is
 	// called from Run, one call at a time. Nil: changes are not reported.
 	OnChange func(Status)
-	// Clock returns the time by which endpoints are judged. Nil, or if it panics: time.Now.
+	// Clock returns the time. Nil, or if it panics: time.Now.
 	Clock func() time.Time
 }
 
@@ -122,14 +122,12 @@ type Status struct {
 
 // Endpoints returns the status of every endpoint that is not removed, in the order
 // of [endpick.Router.Endpoints].
-func (m *Monitor) Endpoints() []Status { return statuses(m.config.Router, m.core) }
-
-func statuses(router *endpick.Router, core *health.Health) []Status {
+func (m *Monitor) Endpoints() []Status {
 	var all []Status
-	for _, e := range router.Endpoints() {
+	for _, e := range m.config.Router.Endpoints() {
 		if !e.Removed {
 			id := e.Candidate.Endpoint.ID
-			all = append(all, Status{id, e.Draining, core.Status(id, e.Candidate.Ref)})
+			all = append(all, Status{id, e.Draining, m.core.Status(id, e.Candidate.Ref)})
 		}
 	}
 	return all
@@ -157,7 +155,7 @@ func (m *Monitor) Alive() (alive, of int) {
 // call the monitor. A panic of it is ignored. It replaces the previous one; nil removes it.
 func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
 
-// Elsewhere reports how many requests of another gateway an endpoint has failed and
+// Elsewhere records how many requests of another gateway an endpoint has failed and
 // served. Three failures take the endpoint out, unless it sends something to anybody here,
 // or more than half of the endpoints are reported to fail.
 func (m *Monitor) Elsewhere(endpoint string, failed, served int) {

@@ -14,7 +14,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 // The semantic conventions for generative AI, spelled out because they are not
@@ -74,7 +73,7 @@ func seconds(key string, d time.Duration) attribute.KeyValue {
 }
 
 // describe sets the attributes that are known at the end.
-func describe(span trace.Span, r *observed.Request, receipt *endpick.Receipt) {
+func describe(span trace.Span, r *transport.Observation, receipt *endpick.Receipt) {
 	status := r.HTTP
 	if r.Err != nil {
 		status = transport.StatusOf(r.Err)
@@ -103,7 +102,7 @@ func describe(span trace.Span, r *observed.Request, receipt *endpick.Receipt) {
 	ttft, tpot, e2e := r.Latencies()
 	for _, l := range []struct {
 		name string
-		observed.Latency
+		transport.Latency
 	}{{"ttft", ttft}, {"tpot", tpot}, {"e2e", e2e}} {
 		if l.Predicted > 0 {
 			all = append(all, seconds("predicted."+l.name, l.Predicted))
@@ -178,7 +177,7 @@ func decision(r *endpick.Receipt) []attribute.KeyValue {
 }
 
 // attempts adds an event for each attempt, if there were several.
-func attempts(span trace.Span, r *observed.Request) {
+func attempts(span trace.Span, r *transport.Observation) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		if len(r.Attempts) == 1 && a.Err == nil {
@@ -198,7 +197,7 @@ func attempts(span trace.Span, r *observed.Request) {
 }
 
 // fail marks failed requests. A client that leaves is no failure.
-func fail(span trace.Span, r *observed.Request, status int) {
+func fail(span trace.Span, r *transport.Observation, status int) {
 	switch {
 	case r.Status == endpick.Canceled.String():
 		span.SetAttributes(errorTypeKey.String("canceled"))

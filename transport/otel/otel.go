@@ -11,7 +11,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 )
 
 const scope = "github.com/endpick/endpick/transport/otel"
@@ -147,7 +147,7 @@ func (t *Tracer) Describe(in *http.Request, _ []byte, req *endpick.Request) {
 }
 
 // Observe ends the span of a request; use it for transport.Config.Observe.
-func (t *Tracer) Observe(r *observed.Request) {
+func (t *Tracer) Observe(r *transport.Observation) {
 	f := flightOf(r.In.Context(), t)
 	if f == nil {
 		return

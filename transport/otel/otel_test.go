@@ -24,7 +24,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/otel"
 )
 
@@ -355,7 +354,7 @@ func TestParts(t *testing.T) {
 	require.NoError(t, err)
 	var routed endpick.Request
 	tracer.Describe(req, nil, &routed)
-	tracer.Observe(&observed.Request{In: req})
+	tracer.Observe(&transport.Observation{In: req})
 	assert.Nil(t, routed.Receipt)
 
 	r, provider := newReceiver(t)

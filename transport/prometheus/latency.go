@@ -5,7 +5,7 @@ import (
 
 	prom "github.com/prometheus/client_golang/prometheus"
 
-	"github.com/endpick/endpick/transport/observed"
+	"github.com/endpick/endpick/transport"
 )
 
 // latencies are GIE's metrics of TTFT or of TPOT. Requests are sent to the model that
@@ -78,7 +78,7 @@ func (l *latencies) forget(model string) {
 }
 
 // measured records a measured latency and its prediction, as far as known.
-func (l *latencies) measured(model string, seen observed.Latency) {
+func (l *latencies) measured(model string, seen transport.Latency) {
 	if seen.Actual == 0 {
 		return
 	}

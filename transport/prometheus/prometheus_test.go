@@ -33,7 +33,6 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/observed"
 	"github.com/endpick/endpick/transport/prometheus"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -114,9 +113,9 @@ func number(v float64) *float64 { return &v }
 // after 100 ms, last one after 190 ms, predicted TTFT 50 ms and TPOT 9 ms; of 1,000
 // tokens 640 were expected to be cached and 512 were. Of its targets, 80 ms is
 // missed and 10 ms is met.
-func streamed(model, tenant string) *observed.Request {
+func streamed(model, tenant string) *transport.Observation {
 	cached := 512
-	return &observed.Request{
+	return &transport.Observation{
 		Request: recording.Request{
 			Time: epoch, Model: model, Endpoint: "a", Stream: true, HTTP: 200, Status: "completed", Attempts: 1,
 			TTFTMillis: number(100), E2EMillis: 190, InputTokens: 1000, OutputTokens: 10, CachedTokens: &cached,
@@ -124,27 +123,27 @@ func streamed(model, tenant string) *observed.Request {
 		},
 		Tenant: tenant,
 		Held:   20 * time.Millisecond,
-		Attempts: []observed.Attempt{{
+		Attempts: []transport.ObservedAttempt{{
 			Candidate: endpick.Candidate{
 				Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 640,
 				Prediction: endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 50 * time.Millisecond, TPOT: 9 * time.Millisecond},
 			},
-			At: epoch.Add(30 * time.Millisecond), Decision: 20 * time.Microsecond, HTTP: 200, Result: observed.Served,
+			At: epoch.Add(30 * time.Millisecond), Decision: 20 * time.Microsecond, HTTP: 200, Result: transport.Served,
 		}},
 	}
 }
 
 // failed is a request that server a failed and no other served.
-func failed(model, tenant string) *observed.Request {
+func failed(model, tenant string) *transport.Observation {
 	r := streamed(model, tenant)
 	r.Status, r.HTTP, r.TTFTMillis, r.OutputTokens, r.CachedTokens = "failed", 0, nil, 0, nil
 	r.Err = &transport.UpstreamError{Endpoint: "a", Attempts: 1, Err: errors.New("broke off")}
-	r.Attempts[0].HTTP, r.Attempts[0].Result, r.Attempts[0].Err = 0, observed.Broken, r.Err
+	r.Attempts[0].HTTP, r.Attempts[0].Result, r.Attempts[0].Err = 0, transport.Broken, r.Err
 	return r
 }
 
-func refused(model string, err error) *observed.Request {
-	return &observed.Request{
+func refused(model string, err error) *transport.Observation {
+	return &transport.Observation{
 		Request: recording.Request{Time: epoch, Model: model, Status: "failed", E2EMillis: 1}, Err: err, Serving: -1,
 	}
 }
@@ -166,12 +165,12 @@ func TestPage(t *testing.T) {
 	m.Observe(failed("llama", "ann"))
 	m.Observe(refused("invented", &endpick.NoEndpointsError{Model: "invented", Endpoints: 3}))
 	away := streamed("llama", "ann")
-	away.Attempts = append([]observed.Attempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "b"}}, HTTP: 500, Result: observed.Erred, Decision: time.Millisecond}}, away.Attempts...)
+	away.Attempts = append([]transport.ObservedAttempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "b"}}, HTTP: 500, Result: transport.Erred, Decision: time.Millisecond}}, away.Attempts...)
 	away.Serving, away.SLOTTFTMillis = 1, 0
 	m.Observe(away)
 	left := streamed("llama", "")
 	left.Status = "canceled"
-	left.Attempts[0].Result = observed.Canceled
+	left.Attempts[0].Result = transport.Canceled
 	m.Observe(left)
 	text := page(t, gather(t, m))
 	golden := filepath.Join("testdata", "page.txt")

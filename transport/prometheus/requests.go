@@ -12,7 +12,6 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/observed"
 )
 
 // families are the metrics that are counted when requests end.
@@ -85,25 +84,35 @@ func (f *families) clean() []prom.Collector {
 
 // causes why requests were sent nowhere: the first that the error matches.
 var causes = []struct {
-	err    error
+	is     func(error) bool
 	reason string
 }{
-	{queue.ErrFull, "queue_full"},
-	{queue.ErrTimeout, "queue_timeout"},
-	{queue.ErrShed, "shed"},
-	{queue.ErrTooLarge, "too_large"},
-	{transport.ErrBodyTooLarge, "too_large"},
-	{queue.ErrRateLimited, "rate_limited"},
-	{quota.ErrTokens, "quota_tokens"},
-	{quota.ErrRequests, "quota_requests"},
-	{queue.ErrSaturated, "saturated"},
-	{slo.ErrUnattainable, "slo"},
-	{endpick.ErrRejected, "rejected"},
-	{endpick.ErrNoEndpoints, "no_endpoint"},
-	{endpick.ErrBadRequest, "invalid"},
-	{transport.ErrBody, "invalid"},
-	{transport.ErrForbidden, "forbidden"},
-	{transport.ErrUnknownPath, "unknown_path"},
+	{matches(queue.ErrFull), "queue_full"},
+	{matches(queue.ErrTimeout), "queue_timeout"},
+	{matches(queue.ErrShed), "shed"},
+	{matches(queue.ErrTooLarge), "too_large"},
+	{as[*transport.BodyError], "too_large"},
+	{matches(queue.ErrRateLimited), "rate_limited"},
+	{matches(quota.ErrTokens), "quota_tokens"},
+	{matches(quota.ErrRequests), "quota_requests"},
+	{matches(queue.ErrSaturated), "saturated"},
+	{matches(slo.ErrUnattainable), "slo"},
+	{as[*endpick.RejectedError], "rejected"},
+	{as[*endpick.NoEndpointsError], "no_endpoint"},
+	{as[*endpick.RequestError], "invalid"},
+	{as[*transport.ReadError], "invalid"},
+	{matches(transport.ErrForbidden), "forbidden"},
+	{matches(transport.ErrUnknownPath), "unknown_path"},
+}
+
+// matches reports whether an error matches a variable, and as whether it matches a type.
+func matches(kind error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, kind) }
+}
+
+func as[T error](err error) bool {
+	var kind T
+	return errors.As(err, &kind)
 }
 
 const (
@@ -123,11 +132,11 @@ func reasonOf(err error, status int) string {
 	if status == transport.StatusClientClosedRequest {
 		return left
 	}
-	if errors.Is(err, endpick.ErrNoEndpoints) && status == http.StatusNotFound {
+	if as[*endpick.NoEndpointsError](err) && status == http.StatusNotFound {
 		return unknownModel
 	}
 	for _, c := range causes {
-		if errors.Is(err, c.err) {
+		if c.is(err) {
 			return c.reason
 		}
 	}
@@ -143,7 +152,7 @@ func code(status int) string {
 }
 
 // Observe records a request that has ended; use it for transport.Config.Observe.
-func (m *Metrics) Observe(r *observed.Request) {
+func (m *Metrics) Observe(r *transport.Observation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Completed() {
@@ -183,7 +192,7 @@ func (m *Metrics) Observe(r *observed.Request) {
 	m.judge(f.tpot, model, "tpot", r.SLOTPOTMillis, r, endpick.TPOT)
 }
 
-func (m *Metrics) judge(l *latencies, model, name string, millis float64, r *observed.Request, which endpick.Latencies) {
+func (m *Metrics) judge(l *latencies, model, name string, millis float64, r *transport.Observation, which endpick.Latencies) {
 	asked, met := r.Target(which)
 	if !asked {
 		return
@@ -198,7 +207,7 @@ func (m *Metrics) judge(l *latencies, model, name string, millis float64, r *obs
 	l.judged(model, met)
 }
 
-func (m *Metrics) observeTenant(r *observed.Request) {
+func (m *Metrics) observeTenant(r *transport.Observation) {
 	if r.Tenant == "" {
 		return
 	}
@@ -216,7 +225,7 @@ func (m *Metrics) observeTenant(r *observed.Request) {
 
 // observeCache compares what the index expected of the endpoint with what the
 // engine has reported.
-func (m *Metrics) observeCache(model string, r *observed.Request) {
+func (m *Metrics) observeCache(model string, r *transport.Observation) {
 	a := r.Last()
 	if a == nil || r.CachedTokens == nil || !r.Completed() {
 		return
@@ -229,11 +238,11 @@ func (m *Metrics) observeCache(model string, r *observed.Request) {
 	f.mistaken.WithLabelValues(model).Add(float64(max(expected-cached, cached-expected)))
 }
 
-var results = []observed.Result{
-	observed.Served, observed.Unreachable, observed.Broken, observed.Erred, observed.Full, observed.Refused, observed.Canceled,
+var results = []transport.Result{
+	transport.Served, transport.Unreachable, transport.Broken, transport.Erred, transport.Full, transport.Refused, transport.Canceled,
 }
 
-func (m *Metrics) observeAttempts(r *observed.Request) {
+func (m *Metrics) observeAttempts(r *transport.Observation) {
 	for i := range r.Attempts {
 		a := &r.Attempts[i]
 		m.series.decision.Observe(a.Decision.Seconds())

@@ -12,29 +12,29 @@ import (
 	"github.com/maximhq/bifrost/core/schemas"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // Config configures an [Adapter]. Router is required.
 type Config struct {
-	// Config configures the seam. MaxAttempts is how many servers a request is sent
+	// Config configures the dispatcher. MaxAttempts is how many servers a request is sent
 	// to; each after the first is a fallback for Bifrost. Zero: 3.
-	seam.Config
+	transport.Config
 	// Provider is the provider whose keys are chosen. Empty: vLLM.
 	Provider schemas.ModelProvider
 	// Prepare sets what the host knows better about a request before it is routed:
 	// its tenant, priority or targets. Nil: nothing.
-	Prepare func(ctx *schemas.BifrostContext, call *seam.Call)
+	Prepare func(ctx *schemas.BifrostContext, call *transport.Call)
 }
 
 // Adapter chooses keys by the endpoints that their IDs name. It is safe for concurrent
 // use, as long as each request has a context of its own.
 type Adapter struct {
-	seam     *seam.Seam
-	router   *endpick.Router
-	attempts int
-	provider schemas.ModelProvider
-	prepare  func(ctx *schemas.BifrostContext, call *seam.Call)
+	dispatcher *transport.Dispatcher
+	router     *endpick.Router
+	attempts   int
+	provider   schemas.ModelProvider
+	prepare    func(ctx *schemas.BifrostContext, call *transport.Call)
 }
 
 var (
@@ -44,12 +44,12 @@ var (
 
 // New returns an adapter, or an [endpick.ConfigError].
 func New(c Config) (*Adapter, error) {
-	s, err := seam.New(c.Config)
+	s, err := transport.NewDispatcher(c.Config)
 	if err != nil {
 		return nil, err
 	}
 	return &Adapter{
-		seam: s, router: c.Router, attempts: cmp.Or(c.MaxAttempts, 3),
+		dispatcher: s, router: c.Router, attempts: cmp.Or(c.MaxAttempts, 3),
 		provider: cmp.Or(c.Provider, schemas.VLLM), prepare: c.Prepare,
 	}, nil
 }
@@ -109,7 +109,7 @@ func (a *Adapter) read(ctx *schemas.BifrostContext, req *schemas.BifrostRequest,
 	path, stream, body, err := wire(ctx, req, model)
 	f := &flight{model: model, path: path, stream: stream}
 	if err == nil {
-		f.call, err = a.seam.Read(seam.Incoming{Method: http.MethodPost, Path: path, Header: headers(ctx), Body: body})
+		f.call, err = a.dispatcher.Read(transport.Incoming{Method: http.MethodPost, Path: path, Header: headers(ctx), Body: body})
 	}
 	if err != nil {
 		f.refuse(err)
@@ -161,7 +161,7 @@ func (a *Adapter) without(keys []schemas.Key) (ids []string) {
 }
 
 // tell sets the header that a data-parallel rank needs.
-func tell(ctx *schemas.BifrostContext, attempt *seam.Attempt) {
+func tell(ctx *schemas.BifrostContext, attempt *transport.Attempt) {
 	const name = "X-Data-Parallel-Rank"
 	h := http.Header{}
 	attempt.SetHeader(h)

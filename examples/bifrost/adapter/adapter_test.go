@@ -18,14 +18,14 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/examples/bifrost/adapter"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 func TestConfig(t *testing.T) {
 	_, err := adapter.New(adapter.Config{})
 	var ce *endpick.ConfigError
 	require.ErrorAs(t, err, &ce)
-	assert.Equal(t, "seam.Config.Router", ce.Field)
+	assert.Equal(t, "transport.Config.Router", ce.Field)
 }
 
 func status(code int) fault {
@@ -402,7 +402,7 @@ func TestWhatIsTurnedAway(t *testing.T) {
 	}{
 		"shed": {func(c *endpick.Config, _ *adapter.Config) { c.Policy.Admitters = []endpick.Admitter{sheds{}} }, "429 "},
 		"bad": {func(_ *endpick.Config, c *adapter.Config) {
-			c.Prepare = func(_ *schemas.BifrostContext, call *seam.Call) { call.Request.Tenant = strings.Repeat("x", 300) }
+			c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) { call.Request.Tenant = strings.Repeat("x", 300) }
 		}, "400 "},
 		"too long": {func(_ *endpick.Config, c *adapter.Config) { c.MaxBodyBytes = 10 }, "413 "},
 	} {
@@ -423,7 +423,7 @@ func TestWhatIsTurnedAway(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	var got endpick.Request
 	w := newWorld(t, func(_ *endpick.Config, c *adapter.Config) {
-		c.Prepare = func(_ *schemas.BifrostContext, call *seam.Call) { got = call.Request }
+		c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) { got = call.Request }
 	})
 	ctx, _ := newContext(t)
 	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, map[string]string{"x-slo-ttft-ms": "250", "content-encoding": "gzip"})

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/examples/bifrost/adapter"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // begin starts a Bifrost in which endpick chooses the servers. Plugins of the
@@ -20,7 +20,7 @@ func begin(ctx context.Context, config endpick.Config, logger schemas.Logger, pl
 	if err != nil {
 		return nil, err
 	}
-	a, err := adapter.New(adapter.Config{Config: seam.Config{Router: router}})
+	a, err := adapter.New(adapter.Config{Config: transport.Config{Router: router}})
 	if err != nil {
 		return nil, err
 	}

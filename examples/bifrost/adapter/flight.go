@@ -10,7 +10,7 @@ import (
 	bifrost "github.com/maximhq/bifrost/core"
 	"github.com/maximhq/bifrost/core/schemas"
 
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
 // flight is a request on its way through Bifrost, over all attempts for one model.
@@ -24,10 +24,10 @@ type flight struct {
 	stream bool
 
 	mu      sync.Mutex
-	call    *seam.Call
-	attempt *seam.Attempt // nil: none is open
-	served  bool          // the response has begun
-	landed  bool          // there will be no further attempt
+	call    *transport.Call
+	attempt *transport.Attempt // nil: none is open
+	served  bool               // the response has begun
+	landed  bool               // there will be no further attempt
 	// over is the error of a request that has failed for good.
 	over *schemas.BifrostError
 	out  []byte // output of Feed, which is discarded, because Bifrost passes on its own
@@ -70,16 +70,16 @@ func (f *flight) refusal() *schemas.BifrostError {
 	return &e
 }
 
-// refuse ends the flight with an error of the seam. The caller holds the lock, or
+// refuse ends the flight with an error of the dispatcher. The caller holds the lock, or
 // nobody else knows the flight.
 func (f *flight) refuse(err error) {
-	status, _, _ := seam.ErrorResponse(f.path, err)
+	status, _, _ := transport.ErrorResponse(f.path, err)
 	f.over = &schemas.BifrostError{StatusCode: &status, Error: &schemas.ErrorField{Message: err.Error(), Error: err}}
 	f.close()
 }
 
 // route opens an attempt at a server other than those.
-func (f *flight) route(ctx context.Context, without []string) (*seam.Attempt, error) {
+func (f *flight) route(ctx context.Context, without []string) (*transport.Attempt, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.landed {

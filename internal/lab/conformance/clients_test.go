@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"flag"
-	"fmt"
 	"os"
 	"slices"
 	"strings"
@@ -60,38 +59,37 @@ func TestClients(t *testing.T) {
 	}
 
 	rows := table(all)
-	t.Log("\n" + tableHead + strings.Join(rows, ""))
 	text, err := os.ReadFile(page)
 	require.NoError(t, err)
 	before, rest, ok := strings.Cut(string(text), tableHead)
 	require.True(t, ok, "%s has no table", page)
 	end := strings.Index(rest, "\n\n") + 1
+	t.Log("\n" + tableHead + markdown(rows))
 	if *update {
 		require.True(t, dir != "" && len(fleets) == 2 && !t.Failed(), "the table needs all clients, all servers, and no failure")
-		require.NoError(t, os.WriteFile(page, []byte(before+tableHead+strings.Join(rows, "")+rest[end:]), 0o644))
+		require.NoError(t, os.WriteFile(page, []byte(before+tableHead+markdown(rows)+rest[end:]), 0o644))
 		return
 	}
 	written := map[string][]string{}
-	for line := range strings.Lines(rest[:end]) {
-		cells := strings.Split(line, " | ")
-		written[strings.Join(cells[:3], " | ")] = cells[3:]
+	for _, row := range parse(rest[:end]) {
+		written[strings.Join(row[:3], ", ")] = row[3:]
 	}
 	if dir != "" {
 		assert.Len(t, written, len(rows), "run with -update")
 	}
 	for _, row := range rows {
-		cells := strings.Split(row, " | ")
-		is := written[strings.Join(cells[:3], " | ")]
+		is := written[strings.Join(row[:3], ", ")]
 		require.Len(t, is, 3, "%s: not in the table: run with -update", row)
 		if len(fleets) == 1 {
-			cells[4] = is[1] // not tried
+			row[4] = is[1] // not tried
 		}
-		assert.Equal(t, cells[3:], is, "%s: run with -update", row)
+		assert.Equal(t, row[3:], is, "%s: run with -update", row)
 	}
 }
 
-// table has a line for each client and scenario.
-func table(all []outcome) (rows []string) {
+// table has a row for each client and scenario: client, API, scenario, result on
+// modelled servers, result on llama.cpp, what differs.
+func table(all []outcome) (rows [][]string) {
 	type key struct{ client, api, scenario string }
 	cells := map[key]map[string]string{}
 	why := map[key]string{}
@@ -111,8 +109,48 @@ func table(all []outcome) (rows []string) {
 		}
 	}
 	for _, k := range order {
-		rows = append(rows, fmt.Sprintf("| %s | %s | %s | %s | %s | %s |\n", k.client, k.api, k.scenario,
-			cells[k][modelled.name], cells[k]["llama.cpp"], why[k]))
+		rows = append(rows, []string{k.client, k.api, k.scenario, cells[k][modelled.name], cells[k]["llama.cpp"], why[k]})
+	}
+	return rows
+}
+
+// markdown is the table as it stands on the page, where scenarios with the same
+// result share a line, and so do clients.
+func markdown(rows [][]string) string {
+	var b strings.Builder
+	for _, row := range merge(merge(rows, 2), 0) {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	return b.String()
+}
+
+// merge joins the rows that differ in one column only.
+func merge(rows [][]string, column int) (merged [][]string) {
+	at := map[string]int{}
+	for _, row := range rows {
+		rest := strings.Join(slices.Delete(slices.Clone(row), column, column+1), "|")
+		if i, ok := at[rest]; ok {
+			merged[i][column] += "; " + row[column]
+			continue
+		}
+		at[rest] = len(merged)
+		merged = append(merged, slices.Clone(row))
+	}
+	return merged
+}
+
+// parse reads what markdown writes.
+func parse(text string) (rows [][]string) {
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		for len(cells) < 6 {
+			cells = append(cells, "")
+		}
+		for _, client := range strings.Split(cells[0], "; ") {
+			for _, scenario := range strings.Split(cells[2], "; ") {
+				rows = append(rows, []string{client, cells[1], scenario, cells[3], cells[4], cells[5]})
+			}
+		}
 	}
 	return rows
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // behindPicker are servers chosen by an endpoint picker, with a client of the
@@ -43,7 +43,7 @@ func throughPicker(t *testing.T) *target {
 	}
 	router, err := endpick.New(c)
 	require.NoError(t, err)
-	picker, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: 2, SharedCache: true}})
+	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2, SharedCache: true}})
 	require.NoError(t, err)
 	conn, stop, err := extproctest.Start(picker)
 	require.NoError(t, err)

@@ -80,7 +80,7 @@ type documentation struct {
 var documented = map[string]documentation{
 	"unknown model": {
 		[]string{"body", "what the client is told"},
-		"the text: the gateway itself says that no server has the model, with the same status and in the same format",
+		"the text of the error",
 	},
 	"list of models": models,
 	"one model":      models,
@@ -89,7 +89,7 @@ var documented = map[string]documentation{
 // models are the gateway's own answers.
 var models = documentation{
 	[]string{"body", "header Server", "header Access-Control-Allow-Origin", "header Content-Type"},
-	"the gateway answers for all servers, and of models that are configured by name it knows only the name",
+	"the gateway has a list of its own",
 }
 
 // lines collects what a client receives.

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -76,6 +77,10 @@ func TestFaults(t *testing.T) {
 	assert.Equal(t, old, all, "run with -update")
 }
 
+// counts are the numbers in a refusal, which differ from body to body.
+var counts = regexp.MustCompile(`more than \d+ (.*) in \d+ bytes`)
+
+// markdown has a line for each outcome, with the faults that lead to it.
 func (p *part) markdown(rows []row) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## %s\n\n", p.title)
@@ -83,8 +88,20 @@ func (p *part) markdown(rows []row) string {
 		fmt.Fprintf(&b, "%s\n\n", p.about)
 	}
 	fmt.Fprintf(&b, "| %s |\n|%s\n", p.columns, strings.Repeat("---|", strings.Count(p.columns, "|")+1))
+	names := map[string][]string{}
+	var outcomes []string
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %s | %s |\n", r.name, strings.Join(r.cells, " | "))
+		outcome := counts.ReplaceAllString(strings.Join(r.cells, " | "), "more than n $1 in so many bytes")
+		if code, ok := strings.CutPrefix(r.name, "answers "); ok {
+			outcome = strings.ReplaceAll(outcome, code+" “no”", "the server's answer")
+		}
+		if names[outcome] == nil {
+			outcomes = append(outcomes, outcome)
+		}
+		names[outcome] = append(names[outcome], r.name)
+	}
+	for _, outcome := range outcomes {
+		fmt.Fprintf(&b, "| %s | %s |\n", strings.Join(names[outcome], "; "), outcome)
 	}
 	return b.String()
 }

@@ -25,7 +25,6 @@ import (
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/quota"
-	"github.com/endpick/endpick/transport/health"
 )
 
 func must[T any](v T, err error) T {
@@ -49,7 +48,6 @@ func stateful() map[string]endpick.Policy {
 		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
 		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
 		"shortlist.Filter":  {Shortlist: []endpick.Filter{must(shortlist.New(shortlist.Config{Latency: latency}))}},
-		"health.Filter":     health.NewFilter().Guard(endpick.Policy{}),
 		"scorer.Hotspot":    filtered(new(scorer.Hotspot)),
 		"scorer.NoHitLRU":   scored(new(scorer.NoHitLRU)),
 		"scorer.RoundRobin": scored(new(scorer.RoundRobin)),
@@ -71,7 +69,7 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 			policies["preset "+name] = config.Policy
 		}
 	}
-	require.Greater(t, len(policies), 18)
+	require.Greater(t, len(policies), 17)
 	approximate := must(prefix.NewIndex(prefix.IndexConfig{}))
 	policies["an index within another"] = endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}
 

@@ -100,7 +100,7 @@ func alwaysMeant() []Meaning {
 func meantOfRequests() []Meaning {
 	return []Meaning{
 		{
-			Name: "usage asked for", What: "the server is asked for usage (`stream_options.include_usage`), which the client does not see", Why: "usage says how much was cached, which corrects the index",
+			Name: "usage asked for", What: "the server is asked for usage (`stream_options.include_usage`), which is removed again", Why: "usage says how much was cached, which corrects the index",
 			Scenarios: []string{"chat, stream", "chat, tools, stream", "completions, stream"},
 			Changes: []Change{edited("request body", func(s string) string {
 				return strings.Replace(s, `{`, `{"stream_options":{"include_usage":true},`, 1)
@@ -125,25 +125,25 @@ func meantOfRequests() []Meaning {
 			Changes:   append(gone("request header Expect"), Change{"response interim", func(directly, passed string) bool { return directly == Absent && passed == "100" }}),
 		},
 		{
-			Name: "neighbours", What: "`Connection` and the headers it names, `Proxy-Authorization` and a refused `Upgrade` are not passed on", Why: "they are hop-by-hop: every proxy has to remove them",
+			Name: "neighbours", What: "`Connection` and the headers it names, `Proxy-Authorization` and a refused `Upgrade` are not passed on", Why: "they are hop-by-hop",
 			Scenarios: []string{"headers", "upgrade, refused"},
 			Changes: gone("request header Connection", "request header X-Hop", "request header Proxy-Authorization",
 				"response header Connection", "response header X-Hop", "response header Upgrade"),
 		},
 		{
-			Name: "forwarded", What: "`X-Forwarded-For` of the client is dropped", Why: "both proxies do this for clients that they are not configured to trust; add your own with `SetXForwarded` or `trusted_proxies`",
+			Name: "forwarded", What: "`X-Forwarded-For` of the client is dropped", Why: "clients are not trusted; add your own with `SetXForwarded` or `trusted_proxies`",
 			Scenarios: []string{"headers"}, Changes: gone("request header X-Forwarded-For"),
 		},
 		{
-			Name: "query", What: "a query with semicolons is cut", Why: "`httputil.ReverseProxy` drops parameters that servers read in two ways; it also stands in for the Envoy here", Ways: []string{reverseProxy, picker, bufferedPicker},
+			Name: "query", What: "a query with semicolons is cut", Why: "`httputil.ReverseProxy` drops what servers read in two ways; it also stands in for the Envoy here", Ways: []string{reverseProxy, picker, bufferedPicker},
 			Scenarios: []string{"a path of no API"}, Changes: []Change{edited("request line", func(string) string { return "GET /version?c=" })},
 		},
 		{
-			Name: "own connection", What: "`Connection: close` to the server", Why: "a request that may change something must not be sent twice, so it never uses a connection that the server may have closed", Ways: withTransport,
+			Name: "own connection", What: "`Connection: close` to the server", Why: "a request that may change something must not be sent twice", Ways: withTransport,
 			Scenarios: []string{"204", "error of another request"}, Changes: []Change{becomes("request header Connection", "close")},
 		},
 		{
-			Name: "own list", What: "the gateway lists the models itself", Why: "the gateway answers for all servers, and of models that are configured by name it knows only the name", Ways: withTransport,
+			Name: "own list", What: "the gateway lists the models itself", Why: "the gateway answers for all servers", Ways: withTransport,
 			Scenarios: []string{"models"},
 			Changes: append(gone("request *"), becomes("requests", "0"), edited("response body", func(string) string {
 				return `{"data":[{"created":0,"created_at":"1970-01-01T00:00:00Z","display_name":"m","id":"m","object":"model","owned_by":"endpick","type":"model"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
@@ -157,7 +157,7 @@ func meantOfResponses() []Meaning {
 	lost := []string{"response status", "response header *", "response framing", "response body"}
 	return []Meaning{
 		{
-			Name: "unpacked response", What: "the client gets it in plain text", Why: "a response is metered even if the server compresses it against the request", Ways: withTransport,
+			Name: "unpacked response", What: "the client gets it in plain text", Why: "a response is metered even if the server compresses it unasked", Ways: withTransport,
 			Scenarios: []string{"gzip, response", "gzip, stream"},
 			Changes:   append(gone("response header Content-Encoding"), edited("response body", unpacked), becomes("response framing", "chunked")),
 		},
@@ -171,7 +171,7 @@ func meantOfResponses() []Meaning {
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},
 		{
-			Name: "fallbacks", What: "the proxy asks the servers that the picker has named after the first", Why: "an Envoy retries according to its `retry_policy`, here 502, 503 and broken connections", Ways: pickers,
+			Name: "fallbacks", What: "the proxy asks the servers that the picker has named after the first", Why: "its `retry_policy`, here 502, 503 and broken connections", Ways: pickers,
 			Scenarios: []string{
 				"error 502", "error 503", "error 503, stream", "error of plain text", "error 503, once", "error 503, once, stream", "cut before the header",
 				"cut before the header, each",
@@ -186,7 +186,7 @@ func meantOfResponses() []Meaning {
 			},
 		},
 		{
-			Name: "503", What: "503, in the proxy's words", Why: "no server has answered, which is for the proxy to report", Ways: pickers, Scenarios: []string{"cut before the header, each"},
+			Name: "503", What: "503, in the proxy's words", Why: "no server has answered", Ways: pickers, Scenarios: []string{"cut before the header, each"},
 			Changes: []Change{
 				becomes("response status", "HTTP/1.1 503 Service Unavailable"), becomes("response body", "upstream connect error"), becomes("response framing", "chunked"),
 				becomes("response end", "whole"), becomes("response header Content-Type", "text/plain"), becomes("response header Date", "a date"),
@@ -197,11 +197,11 @@ func meantOfResponses() []Meaning {
 			Scenarios: []string{"cut in a whole response"}, Changes: gone(lost...),
 		},
 		{
-			Name: "half an event", What: "the first half of an event that is cut is not passed on", Why: "only whole events are passed on, and an Envoy does not ask for the rest after its server breaks off", Ways: []string{picker},
+			Name: "half an event", What: "the first half of an event that is cut is not passed on", Why: "only whole events are passed on", Ways: []string{picker},
 			Scenarios: []string{"cut in an event"}, Changes: []Change{edited("response body", func(s string) string { return s[:strings.LastIndex(s, "\n\n")+2] })},
 		},
 		{
-			Name: "cut", What: "the connection breaks, although the server has closed it properly", Why: "a stream without its last event is incomplete, but clients would consider it complete", Ways: withTransport,
+			Name: "cut", What: "the connection breaks, although the server has closed it properly", Why: "a stream without its last event is incomplete", Ways: withTransport,
 			Scenarios: []string{"end without its last event"}, Changes: []Change{becomes("response end", "cut")},
 		},
 		{

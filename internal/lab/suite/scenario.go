@@ -2,8 +2,7 @@ package suite
 
 // Scenario is an exchange of a client with servers.
 type Scenario struct {
-	Name  string
-	About string // what the name does not say, for the table
+	Name string
 	Request
 	// Replies are the servers' answers, one for each attempt, whichever server
 	// gets it. The last is repeated.

@@ -55,7 +55,7 @@ func apis() []Scenario {
 		},
 		{Name: "chat, tools", Request: Request{Body: question(tools)}, Replies: whole(answerOf(called))},
 		{
-			Name: "chat, tools, stream", About: "two calls, in pieces", Request: Request{Body: question(returned)},
+			Name: "chat, tools, stream", Request: Request{Body: question(returned)},
 			Replies: metered([]string{
 				calls(0, `"id":"call_1","type":"function",`, `"name":"weather","arguments":""`), calls(0, "", `"arguments":"{\"city\":"`), calls(0, "", `"arguments":"\"Paris\"}"`),
 				calls(1, `"id":"call_2","type":"function",`, `"name":"weather","arguments":"{}"`), finish(0, "tool_calls"), done,
@@ -107,7 +107,7 @@ func apis() []Scenario {
 			Replies: whole(`{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":[0.25,-0.5]},{"object":"embedding","index":1,"embedding":[1,0]}],"usage":{"prompt_tokens":6,"total_tokens":6}}`),
 		},
 		{
-			Name: "embeddings, long", About: "base64, 256 KiB", Request: Request{Path: "/v1/embeddings", Body: `{"model":"m","input":"It rains.","encoding_format":"base64"}`},
+			Name: "embeddings, long", Request: Request{Path: "/v1/embeddings", Body: `{"model":"m","input":"It rains.","encoding_format":"base64"}`},
 			Replies: whole(`{"object":"list","model":"m","data":[{"object":"embedding","index":0,"embedding":"` + strings.Repeat("AACAPw", 43700) + `"}],"usage":{"prompt_tokens":3,"total_tokens":3}}`),
 		},
 		{
@@ -115,11 +115,11 @@ func apis() []Scenario {
 			Replies: whole(`{"id":"r","model":"m","usage":{"total_tokens":9},"results":[{"index":0,"relevance_score":0.9},{"index":1,"relevance_score":0.1}]}`),
 		},
 		{
-			Name: "multipart", About: "a transcription", Replies: whole(`{"text":"It is raining."}`),
+			Name: "multipart", Replies: whole(`{"text":"It is raining."}`),
 			Request: Request{Path: "/v1/audio/transcriptions", Header: []string{"Content-Type: multipart/form-data; boundary=line"}, Body: form("RIFF\x00\x01\xff\r\n")},
 		},
 		{
-			Name: "multipart, long", About: "300 KiB, in chunks", Replies: whole(`{"text":"It is raining."}`),
+			Name: "multipart, long", Replies: whole(`{"text":"It is raining."}`),
 			Request: Request{Path: "/v1/audio/transcriptions", Header: []string{"Content-Type: multipart/form-data; boundary=line"}, Body: form(strings.Repeat("\x00\x80\xff", 100<<10)), Chunked: true},
 		},
 		{Name: "models", Request: Request{Method: "GET", Path: "/v1/models"}, Replies: whole(`{"object":"list","data":[{"id":"m","object":"model","created":1700000000,"owned_by":"engine"}]}`)},

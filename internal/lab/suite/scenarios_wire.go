@@ -7,7 +7,7 @@ func wires() []Scenario {
 	answered := answerOf(choice(0, "It is raining."))
 	return []Scenario{
 		{
-			Name: "headers", About: "of every kind, both ways",
+			Name: "headers",
 			Request: Request{
 				Path: chatPath + "?api-version=1", Body: question(""),
 				Header: []string{
@@ -35,29 +35,29 @@ func wires() []Scenario {
 			Name: "gzip, request", Request: Request{Header: []string{"Content-Encoding: gzip"}, Body: packed(question(""))}, Replies: whole(answered),
 		},
 		{
-			Name: "gzip, response", About: "the client takes it", Request: Request{Header: []string{"Accept-Encoding: gzip, br"}, Body: question("")},
+			Name: "gzip, response", Request: Request{Header: []string{"Accept-Encoding: gzip, br"}, Body: question("")},
 			Replies: []Reply{{Header: []string{"Content-Encoding: gzip", "Vary: Accept-Encoding"}, Parts: []string{packed(answered)}}},
 		},
 		{
-			Name: "gzip, response of no API", About: "the client takes it", Request: Request{Method: "GET", Path: "/version", Header: []string{"Accept-Encoding: gzip, br"}},
+			Name: "gzip, response of no API", Request: Request{Method: "GET", Path: "/version", Header: []string{"Accept-Encoding: gzip, br"}},
 			Replies: []Reply{{Header: []string{"Content-Encoding: gzip", "Vary: Accept-Encoding"}, Parts: []string{packed(`{"version":"1.0"}`)}}},
 		},
 		{
-			Name: "gzip, stream", About: "the client takes it", Request: Request{Header: []string{"Accept-Encoding: gzip"}, Body: question(withUsage)},
+			Name: "gzip, stream", Request: Request{Header: []string{"Accept-Encoding: gzip"}, Body: question(withUsage)},
 			Replies: []Reply{{Header: []string{eventStream, "Content-Encoding: gzip"}, Parts: []string{packed(strings.Join(chatStream(), ""))}, Loose: true}},
 		},
 		{
-			Name: "another coding", About: "the client takes br", Request: Request{Header: []string{"Accept-Encoding: br"}, Body: question("")},
+			Name: "another coding", Request: Request{Header: []string{"Accept-Encoding: br"}, Body: question("")},
 			Replies: []Reply{{Header: []string{"Content-Encoding: br"}, Parts: []string{"\x0b\x02\x80{}\x03"}}},
 		},
 		{Name: "100-continue", Request: Request{Body: question(""), Expect: true}, Replies: whole(answered)},
 		{
-			Name: "100-continue, refused", About: "413 before the body", Request: Request{Body: question(""), Expect: true},
+			Name: "100-continue, refused", Request: Request{Body: question(""), Expect: true},
 			Replies: []Reply{{Status: 413, Parts: []string{failure(413)}, Unread: true}},
 		},
 		{Name: "103 before the response", Request: Request{Body: question("")}, Replies: []Reply{{Early: []string{"Link: </style>; rel=preload"}, Parts: []string{answered}}}},
 		{
-			Name: "upgrade", About: "lines both ways", Replies: []Reply{{Upgrade: true}},
+			Name: "upgrade", Replies: []Reply{{Upgrade: true}},
 			Request: Request{Method: "GET", Path: "/v1/realtime?model=m", Header: []string{"Connection: Upgrade", "Upgrade: capitals"}, Say: []string{"one", "two", strings.Repeat("long", 30_000)}},
 		},
 		{
@@ -65,27 +65,27 @@ func wires() []Scenario {
 			Request: Request{Method: "GET", Path: "/v1/realtime?model=m", Header: []string{"Connection: Upgrade", "Upgrade: capitals"}},
 		},
 		{
-			Name: "trailers", About: "after a stream", Request: Request{Header: []string{"Te: trailers"}, Body: question(withUsage)},
+			Name: "trailers", Request: Request{Header: []string{"Te: trailers"}, Body: question(withUsage)},
 			Replies: []Reply{{Header: []string{eventStream}, Parts: chatStream(), Usage: chatUsage, Trailer: []string{"X-Checksum: 1"}}},
 		},
 		{Name: "response in chunks", Request: Request{Body: question("")}, Replies: []Reply{{Parts: []string{answered[:40], answered[40:]}, Chunked: true}}},
 		{Name: "two on a connection", Request: Request{Body: question(withUsage), Times: 2}, Replies: metered(chatStream())},
 		{Name: "HEAD", Request: Request{Method: "HEAD", Path: "/health"}, Replies: []Reply{{Header: []string{"X-Ready: yes"}}}},
 		{
-			Name: "OPTIONS", About: "a browser asks first", Request: Request{Method: "OPTIONS", Header: []string{"Origin: http://a.example", "Access-Control-Request-Method: POST"}},
+			Name: "OPTIONS", Request: Request{Method: "OPTIONS", Header: []string{"Origin: http://a.example", "Access-Control-Request-Method: POST"}},
 			Replies: []Reply{{Status: 204, Header: []string{"Access-Control-Allow-Origin: *"}}},
 		},
 		{Name: "204", Request: Request{Method: "DELETE", Path: "/v1/responses/resp_1"}, Replies: []Reply{{Status: 204}}},
 		{Name: "redirect", Request: Request{Body: question("")}, Replies: []Reply{{Status: 307, Header: []string{"Location: /v2/chat/completions"}, Parts: []string{""}}}},
 		{
-			Name: "events in odd pieces", About: "comments, CRLF, half a line, half a character", Request: Request{Body: question(withUsage)},
+			Name: "events in odd pieces", Request: Request{Body: question(withUsage)},
 			Replies: []Reply{{
 				Header: []string{eventStream}, Loose: true,
 				Parts: []string{": ping\n\n", "data: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\xe2", "\x82\xac\"}}]}\r\n\r", "\n", "event: x\nid: 1\nretry: 5\ndata: {}\n\ndata:", " [DONE]", "\n", "\n"},
 			}},
 		},
 		{
-			Name: "slow client", About: "a stream of 1 MiB, read in small pieces", Request: Request{Body: question(withUsage), Slow: true},
+			Name: "slow client", Request: Request{Body: question(withUsage), Slow: true},
 			Replies: []Reply{{Header: []string{eventStream}, Loose: true, Parts: append(repeated(delta(0, `{"content":"`+strings.Repeat("rain ", 200)+`"}`), 900), done)}},
 		},
 	}

@@ -6,36 +6,41 @@ import (
 	"strings"
 )
 
-// Markdown is the table of scenarios and ways, and the list of what its cells mean.
+// Markdown is the table of scenarios and ways, with a row for those of equal results, and
+// the list of what its cells mean.
 func (r *Report) Markdown() string {
 	var b strings.Builder
-	b.WriteString("| scenario | what happens |")
+	b.WriteString("| scenarios |")
 	for _, w := range r.Ways {
 		b.WriteString(" " + w.Name + " |")
 	}
-	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(r.Ways)) + "\n")
+	b.WriteString("\n|---|" + strings.Repeat("---|", len(r.Ways)) + "\n")
 	ofWay := map[string]bool{}
 	for _, m := range Meant() {
 		ofWay[m.Name] = m.Scenarios == nil
 	}
+	names := map[string][]string{} // the scenarios of each row
+	var rows []string
 	for i, s := range r.Scenarios {
-		fmt.Fprintf(&b, "| %s | %s |", s.Name, s.About)
+		row := ""
 		for k := range r.Ways {
-			b.WriteString(" " + r.Results[i*len(r.Ways)+k].cell(ofWay) + " |")
+			row += " " + r.Results[i*len(r.Ways)+k].cell(ofWay) + " |"
 		}
-		b.WriteString("\n")
+		if names[row] == nil {
+			rows = append(rows, row)
+		}
+		names[row] = append(names[row], s.Name)
 	}
-	b.WriteString("\n| difference | where | what | why |\n|---|---|---|---|\n")
+	for _, row := range rows {
+		fmt.Fprintf(&b, "| %s |%s\n", strings.Join(names[row], "; "), row)
+	}
+	b.WriteString("\n| difference | what | why |\n|---|---|---|\n")
 	for _, m := range Meant() {
-		ways := "everywhere"
-		if m.Ways != nil {
-			ways = strings.Join(m.Ways, "; ")
-		}
 		name := m.Name
 		if m.Scenarios == nil {
-			name = "(" + name + ")"
+			name = "(" + strings.Join(append([]string{m.Name}, m.Ways...), "; ") + ")"
 		}
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", name, ways, m.What, m.Why)
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, m.What, m.Why)
 	}
 	for _, w := range r.Ways {
 		why := map[string][]string{}
@@ -45,7 +50,7 @@ func (r *Report) Markdown() string {
 			}
 		}
 		for reason, names := range why {
-			fmt.Fprintf(&b, "| – | %s | not tried: %s | %s |\n", w.Name, strings.Join(names, "; "), reason)
+			fmt.Fprintf(&b, "| – | not tried: %s | %s |\n", strings.Join(names, "; "), reason)
 		}
 	}
 	return b.String()

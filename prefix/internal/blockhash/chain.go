@@ -145,3 +145,11 @@ func Times(v, point uint64) uint64 {
 	hi, lo := bits.Mul64(v, point)
 	return hi + lo>>3
 }
+
+// Mix spreads the bits of a number: it is one step of splitmix64, a bijection. It hides nothing.
+func Mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}

@@ -67,15 +67,15 @@ func TestTrialsCountFromTheLastIllness(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	for range 2 {
 		c.silence("a")
-		for range vainTrials {
-			assert.Empty(t, c.inVain())
+		for range silentTrials {
+			assert.Empty(t, c.hanging())
 			c.at = c.status("a").NextTrial
-			c.visit("a")
+			c.send("a")
 		}
-		assert.Equal(t, []string{"a"}, c.inVain())
-		c.Heard(c.visit("a"))
+		assert.Equal(t, []string{"a"}, c.hanging())
+		c.Heard(c.send("a"))
 		c.at = c.at.Add(time.Hour)
-		assert.Empty(t, c.inVain())
+		assert.Empty(t, c.hanging())
 	}
 }
 
@@ -83,16 +83,14 @@ func TestTrialsCountFromTheLastIllness(t *testing.T) {
 func TestAPassedCheckIsNotInVain(t *testing.T) {
 	c := newCluster("a", "b")
 	for range 3 {
-		c.Failed(c.visit("a").Because(timeout{}), true)
+		c.Failed(c.send("a").Because(timeout{}), true)
 	}
-	assert.Equal(t, []string{"a"}, c.inVain())
-	assert.True(t, c.InVain(c.refs["a"]))
+	assert.Equal(t, []string{"a"}, c.hanging())
 	c.check("a", nil)
-	assert.False(t, c.InVain(c.refs["a"]))
-	assert.Empty(t, c.inVain(), "a trial is offered")
-	avoid, inVain := c.Health.Avoid(nil, nil)
+	assert.Empty(t, c.hanging(), "a trial is offered")
+	avoid, hanging := c.Health.Avoid(nil, nil)
 	assert.Equal(t, []string{"a"}, avoid)
-	assert.Empty(t, inVain, "and if nobody else is left it may be asked")
+	assert.Empty(t, hanging, "and if nobody else is left it may be asked")
 }
 
 // A check that fails with a response counts, however busy the endpoint is.
@@ -101,8 +99,8 @@ func TestChecksThatFailWithWords(t *testing.T) {
 	c.check("a", nil)
 	for _, err := range []error{timeout{}, timeout{}, timeout{}, errors.New("503"), errors.New("503")} {
 		assert.False(t, c.IsOut("a"))
-		v := c.Check("a", c.refs["a"])
-		c.Heard(c.visit("a"))
+		v := c.Check("a", c.ref("a"))
+		c.Heard(c.send("a"))
 		c.Checked(v, err, 2)
 	}
 	assert.True(t, c.IsOut("a"))
@@ -111,7 +109,7 @@ func TestChecksThatFailWithWords(t *testing.T) {
 // What is shown of an endpoint that is full, or due for a trial.
 func TestWhatIsShown(t *testing.T) {
 	c := newCluster("a", "b")
-	c.Full(c.visit("a"))
+	c.Full(c.send("a"))
 	assert.True(t, c.status("a").Full)
 	assert.True(t, c.status("a").Alive)
 	c.at = c.at.Add(fullFor)
@@ -129,10 +127,10 @@ func TestOverdueTrials(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "fff.")
 	next := c.status("a").NextTrial
-	visits := []Visit{c.visit("a"), c.visit("a"), c.visit("a")}
+	attempts := []Attempt{c.send("a"), c.send("a"), c.send("a")}
 	require.True(t, c.status("a").NextTrial.After(next))
 	next = c.status("a").NextTrial
-	for _, v := range visits {
+	for _, v := range attempts {
 		c.Overdue(v)
 	}
 	assert.Equal(t, Failing, c.status("a").Reason)
@@ -150,7 +148,7 @@ func TestFailuresOfOthersFade(t *testing.T) {
 	c.at = c.at.Add(outcomesHalve)
 	c.play("a", "fff")
 	assert.True(t, c.IsOut("a"))
-	s := c.remarked[slices.IndexFunc(c.remarked, func(s *standing) bool { return s.id == "b" })]
+	s := c.known[slices.IndexFunc(c.known, func(s *endpoint) bool { return s.id == "b" })]
 	assert.InDelta(t, 1.95/2, s.bad, 1e-9)
 	assert.InDelta(t, 7.5*0.95*0.95/2, s.good, 1e-9)
 }
@@ -205,10 +203,10 @@ func TestSharesThatAreShown(t *testing.T) {
 func TestAFirstCheckOfWhoHasFailed(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	for range 2 {
-		c.Checked(c.Check("a", c.refs["a"]).Apart(), errors.New("refused"), 2)
+		c.Checked(c.Check("a", c.ref("a")).NoConnection(), errors.New("refused"), 2)
 	}
 	require.True(t, c.IsOut("a"))
-	v := c.visit("a")
+	v := c.send("a")
 	c.Heard(v)
 	c.Failed(v, false)
 	c.check("a", nil)
@@ -220,9 +218,9 @@ func TestAFirstCheckOfWhoHasFailed(t *testing.T) {
 func TestNothingIsShownOfWhoIsGone(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	c.play("a", "fff")
-	ref := c.refs["a"]
+	ref := c.ref("a")
 	require.Equal(t, Out, c.Status("a", ref).State)
-	delete(c.refs, "a")
+	c.remove("a")
 	c.Avoid(nil)
 	assert.Equal(t, Status{Share: 1, Alive: true}, c.Status("a", ref))
 }
@@ -236,7 +234,7 @@ func TestChecksThatHangAreInVain(t *testing.T) {
 	}
 	require.Equal(t, Unfit, c.status("a").Reason)
 	c.at = c.at.Add(maxBackoff)
-	assert.True(t, c.InVain(c.refs["a"]))
+	assert.Equal(t, []string{"a"}, c.hanging())
 	c.at = c.at.Add(checksCount)
-	assert.False(t, c.InVain(c.refs["a"]), "there are no checks any more")
+	assert.Empty(t, c.hanging(), "there are no checks any more")
 }

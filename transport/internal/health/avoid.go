@@ -3,100 +3,82 @@ package health
 import (
 	"slices"
 	"time"
-
-	"github.com/endpick/endpick"
 )
 
 // Avoid appends to dst the endpoints that the next request should avoid. It grants a
-// trial or a growing share by leaving an endpoint off that list. To inVain it appends
+// trial or a growing share by leaving an endpoint off that list. To hanging it appends
 // the endpoints to avoid even if there are no others, because they are known to hang.
-func (h *Health) Avoid(dst, inVain []string) ([]string, []string) {
-	if h.known.Load() == 0 {
-		return dst, inVain
+func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
+	if h.listed.Load() == 0 {
+		return dst, hanging
 	}
 	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	spare, all := h.spare(now)
-	h.remarked = slices.DeleteFunc(h.remarked, func(s *standing) bool {
-		if !h.present(s.id, s.ref) {
-			h.forget(s)
+	h.known = slices.DeleteFunc(h.known, func(e *endpoint) bool {
+		if current, ok := h.router.Ref(e.id); !ok || current != e.ref {
+			h.forget(e)
 			return true
 		}
-		avoided := ahead(now, s.fullUntil, fullFor)
-		switch s.phase {
+		avoided := ahead(now, e.fullUntil, fullFor)
+		switch e.state {
 		case Out:
-			if !s.gone {
+			if !e.unreachable {
 				if spare--; spare < 0 {
 					break
 				}
 			}
-			ailing := s.isAiling(now) && (s.mute || !all)
-			if ailing || ahead(now, s.until, maxBackoff) || ahead(now, s.offeredAt.Add(offerFor), offerFor) {
+			unfit := e.unfit(now) && (e.hangs || !all)
+			if unfit || ahead(now, e.nextTrial, maxBackoff) || ahead(now, e.offeredAt.Add(offerFor), offerFor) {
 				avoided = true
-				if s.fruitless() {
-					inVain = append(inVain, s.id)
+				if e.hanging() {
+					hanging = append(hanging, e.id)
 				}
 			} else if !avoided {
-				s.offeredAt = now
+				e.offeredAt = now
 			}
 		case Returning:
-			avoided = s.spared(now) || avoided
+			avoided = e.holdBack(now) || avoided
 		}
 		if avoided {
-			dst = append(dst, s.id)
+			dst = append(dst, e.id)
 			return false
 		}
-		s.fade(now)
-		s.listed = s.phase != Well || s.bad > 0.1 || s.refusals > 0 || s.overdue > 0 && s.overdueAt == s.heard.Load() || s.unfit > 0 || s.isDoubted(now)
-		return !s.listed
+		e.fade(now)
+		e.listed = e.state != Well || e.bad > 0.1 || e.refusals > 0 || e.checks.failed > 0 || e.suspect(now) ||
+			e.overdue > 0 && e.overdueHeard == e.heard.Load()
+		return !e.listed
 	})
-	h.known.Store(int32(len(h.remarked)))
-	return dst, inVain
-}
-
-// InVain reports whether a request to this endpoint would hang: it is out for
-// being silent, and no trial is due.
-func (h *Health) InVain(ref endpick.Ref) bool {
-	if h.known.Load() == 0 {
-		return false
-	}
-	now := h.clock()
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	at := h.of.Find(ref)
-	if at == nil || *at == nil {
-		return false
-	}
-	s := *at
-	return s.phase == Out && s.fruitless() && (s.isAiling(now) || ahead(now, s.until, maxBackoff))
+	h.listed.Store(int32(len(h.known)))
+	return dst, hanging
 }
 
 // spare is how many of the endpoints that are out, and not unreachable, may be
 // avoided; h.mu is held. If all are out, none is. Of two endpoints it is one.
 func (h *Health) spare(now time.Time) (n int, all bool) {
-	for _, s := range h.remarked {
-		if s.phase == Out {
+	for _, e := range h.known {
+		if e.state == Out {
 			n++
 		}
 	}
-	if n == 0 || n >= h.endpoints(now) {
+	if n == 0 || n >= h.count(now) {
 		return n, true
 	}
-	return int(maxOut * float64(h.endpoints(now))), false
+	return int(maxOut * float64(h.count(now))), false
 }
 
 // Out appends to dst the endpoints that wait for a trial.
 func (h *Health) Out(dst []string) []string {
-	if h.known.Load() == 0 {
+	if h.listed.Load() == 0 {
 		return dst
 	}
 	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, s := range h.remarked {
-		if s.phase == Out && (s.isAiling(now) || ahead(now, s.until, maxBackoff)) {
-			dst = append(dst, s.id)
+	for _, e := range h.known {
+		if e.state == Out && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
+			dst = append(dst, e.id)
 		}
 	}
 	return dst
@@ -106,7 +88,7 @@ func (h *Health) Out(dst []string) []string {
 func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.remarked, func(s *standing) bool { return s.id == id && s.phase == Out })
+	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.state == Out })
 }
 
 // Unhealthy is the number of endpoints that get less than their share.
@@ -114,18 +96,18 @@ func (h *Health) Unhealthy() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
-	for _, s := range h.remarked {
-		if s.phase != Well {
+	for _, e := range h.known {
+		if e.state != Well {
 			n++
 		}
 	}
 	return n
 }
 
-// endpoints is the number of endpoints, cached for a short time; h.mu is held.
-func (h *Health) endpoints(now time.Time) int {
-	if h.fleet == 0 || !ahead(now, h.fleetAt.Add(time.Second), time.Second) {
-		h.fleet, h.fleetAt = h.size(), now
+// count is the number of endpoints, cached for a short time; h.mu is held.
+func (h *Health) count(now time.Time) int {
+	if h.counted == 0 || !ahead(now, h.countedAt.Add(time.Second), time.Second) {
+		h.counted, h.countedAt = h.router.Stats().Endpoints, now
 	}
-	return h.fleet
+	return h.counted
 }

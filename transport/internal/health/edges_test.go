@@ -12,27 +12,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// What counts as slow is known after eight answers, and remembered for long.
-func TestPatience(t *testing.T) {
-	c := newCluster("a")
-	c.play("a", "sssssss")
-	assert.Zero(t, c.Patience(true))
-	c.play("a", "s")
-	assert.Equal(t, minPatience, c.Patience(true))
-	assert.Zero(t, c.Patience(false), "of answers at once nothing is known")
-	c.Served(c.visit("a"), true, time.Minute)
-	c.play("a", "s")
-	assert.InDelta(t, 2*60, c.Patience(true).Seconds(), 2)
-	for range 1000 {
-		c.play("a", "s")
-	}
-	assert.Equal(t, minPatience, c.Patience(true), "but not for ever")
-}
-
 // silence puts an endpoint out for being silent.
 func (c *cluster) silence(id string) {
-	visits := []Visit{c.visit(id), c.visit(id), c.visit(id)}
-	for _, v := range visits {
+	attempts := []Attempt{c.send(id), c.send(id), c.send(id)}
+	for _, v := range attempts {
 		c.Overdue(v)
 	}
 }
@@ -42,21 +25,19 @@ func TestSilenceInVain(t *testing.T) {
 	c := newCluster("a", "b", "c", "d")
 	c.silence("a")
 	for trials, want := range [][]string{nil, nil, {"a"}} {
-		avoid, inVain := c.Health.Avoid(nil, nil)
+		avoid, hanging := c.Health.Avoid(nil, nil)
 		assert.Equal(t, []string{"a"}, avoid)
-		assert.Equal(t, want, inVain, "after %d trials", trials)
-		assert.Equal(t, want != nil, c.InVain(c.refs["a"]), "after %d trials", trials)
+		assert.Equal(t, want, hanging, "after %d trials", trials)
 		c.at = c.status("a").NextTrial
-		assert.False(t, c.InVain(c.refs["a"]), "a trial is due")
-		c.visit("a")
+		assert.Empty(t, c.hanging(), "a trial is due")
+		c.send("a")
 	}
-	assert.False(t, c.InVain(c.refs["b"]))
 }
 
 // Requests that were waiting before the endpoint was put out say nothing of it once it is back.
 func TestOverdueSinceBefore(t *testing.T) {
 	c := newCluster("a", "b")
-	waiting := []Visit{c.visit("a"), c.visit("a"), c.visit("a")}
+	waiting := []Attempt{c.send("a"), c.send("a"), c.send("a")}
 	c.play("a", "uuu.s")
 	for _, v := range waiting {
 		c.Overdue(v)
@@ -64,23 +45,15 @@ func TestOverdueSinceBefore(t *testing.T) {
 	assert.Equal(t, Returning, c.status("a").State)
 }
 
-// A number of refusals are checked elsewhere at once; a good answer between two of them
-// shows that the requests were at fault, however long ago the first was checked.
+// A good answer between two refusals shows that the requests were at fault, however long
+// ago the first was.
 func TestOpinions(t *testing.T) {
 	c := newCluster("a", "b")
-	n := 0
-	for range 20 {
-		if c.Refused(c.visit("a")) {
-			n++
-		}
-	}
-	assert.Equal(t, opinionBurst, n)
-	c = newCluster("a", "b")
-	assert.False(t, c.Refused(c.visit("a")))
+	assert.False(t, c.Refused(c.send("a")))
 	c.Avoid(nil)
 	c.play("a", "s")
-	assert.False(t, c.Refused(c.visit("a")))
-	assert.True(t, c.Refused(c.visit("a")))
+	assert.False(t, c.Refused(c.send("a")))
+	assert.True(t, c.Refused(c.send("a")))
 }
 
 // A recovering endpoint that is full is spared, whatever its share.
@@ -88,7 +61,7 @@ func TestReturningAndFull(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu.s")
 	c.at = c.at.Add(12 * time.Second)
-	c.Full(c.visit("a"))
+	c.Full(c.send("a"))
 	for range 20 {
 		assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	}
@@ -117,20 +90,20 @@ func TestReturningTwice(t *testing.T) {
 // An inconclusive trial is followed by the next, which waits as long as it would
 // have; an earlier one is no longer a trial.
 func TestTrialsThatSayNothing(t *testing.T) {
-	for name, end := range map[string]func(c *cluster, v Visit){
-		"undecided": func(c *cluster, v Visit) { c.Undecided(v) },
-		"full":      func(c *cluster, v Visit) { c.Full(v) },
+	for name, end := range map[string]func(c *cluster, v Attempt){
+		"undecided": func(c *cluster, v Attempt) { c.Undecided(v) },
+		"full":      func(c *cluster, v Attempt) { c.Full(v) },
 	} {
 		c := newCluster("a", "b")
 		c.play("a", "uuu.")
-		end(c, c.visit("a"))
+		end(c, c.send("a"))
 		assert.Equal(t, c.at, c.status("a").NextTrial, name)
-		c.visit("a")
+		c.send("a")
 		assert.Equal(t, c.at.Add(2*time.Second), c.status("a").NextTrial, name)
 	}
 	c := newCluster("a", "b")
 	c.play("a", "uuu.")
-	trial := c.visit("a")
+	trial := c.send("a")
 	c.Served(trial, true, time.Millisecond)
 	c.play("a", "uuu")
 	assert.True(t, c.IsOut("a"))
@@ -163,14 +136,14 @@ func TestFadingWhenTheClockIsSetBack(t *testing.T) {
 func TestChecksBesideRequests(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu")
-	c.Checked(c.Check("a", c.refs["a"]), errors.New("503"), 1)
+	c.Checked(c.Check("a", c.ref("a")), errors.New("503"), 1)
 	c.at = c.at.Add(time.Second)
 	assert.False(t, c.status("a").Alive, "a trial is due, but its check has failed")
-	c.Checked(c.Check("a", c.refs["a"]), nil, 1)
+	c.Checked(c.Check("a", c.ref("a")), nil, 1)
 	assert.True(t, c.status("a").Alive)
 
-	check := c.Check("b", c.refs["b"])
-	c.Heard(c.visit("b"))
+	check := c.Check("b", c.ref("b"))
+	c.Heard(c.send("b"))
 	c.Checked(check, timeout{}, 1)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)

@@ -3,28 +3,22 @@ package health
 import "time"
 
 const (
-	// mostTold is how many failures reported by other gateways put an endpoint out,
+	// maxReported is how many failures reported by other gateways put an endpoint out,
 	// if it sends nothing to this one meanwhile.
-	mostTold = 3
-	// toldFor is how long reported failures count.
-	toldFor = time.Minute
+	maxReported = 3
+	// reportsCount is how long reported failures count.
+	reportsCount = time.Minute
 )
 
 // Tell sets a function that is called for each outcome that counts here: for all
 // failures, and for what endpoints with recent failures have served. It is called from
 // many goroutines. A panic of it is ignored: it is the host's. Nil: none.
-func (h *Health) Tell(tell func(id string, failed bool)) {
-	if tell == nil {
-		h.tell.Store(nil)
-		return
-	}
-	h.tell.Store(&tell)
-}
+func (h *Health) Tell(f func(id string, failed bool)) { h.notify.Store(&f) }
 
-func (h *Health) told(s *standing, failed bool) {
-	if tell := h.tell.Load(); tell != nil {
+func (h *Health) report(e *endpoint, failed bool) {
+	if f := h.notify.Load(); f != nil && *f != nil {
 		defer func() { _ = recover() }()
-		(*tell)(s.id, failed)
+		(*f)(e.id, failed)
 	}
 }
 
@@ -34,37 +28,32 @@ func (h *Health) told(s *standing, failed bool) {
 // path from the other gateway may be broken. A gateway that fails at half of the
 // endpoints is not believed, because it may be unhealthy itself.
 func (h *Health) Elsewhere(id string, failed, served int) {
-	ref, ok := h.current(id)
+	ref, ok := h.router.Ref(id)
 	if !ok || failed <= 0 || served >= outRatio*failed {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, now := h.standing(id, ref), h.clock()
-	if s.phase == Out {
+	e, now := h.endpoint(id, ref), h.clock()
+	if e.state == Out {
 		return
 	}
-	if heard := s.heard.Load(); heard != s.toldHeard || !s.isDoubted(now) {
-		s.toldOf, s.toldHeard = 0, heard
+	if heard := e.heard.Load(); heard != e.others.heard || !e.suspect(now) {
+		e.others.failed, e.others.heard = 0, heard
 	}
-	h.remark(s, now)
-	s.toldOf += failed
-	s.toldAt = now
-	if s.toldOf < mostTold {
+	h.list(e, now)
+	e.others.failed += failed
+	e.others.at = now
+	if e.others.failed < maxReported {
 		return
 	}
-	doubtful := 0
-	for _, o := range h.remarked {
-		if o.isDoubted(now) {
-			doubtful++
+	suspects := 0
+	for _, o := range h.known {
+		if o.suspect(now) {
+			suspects++
 		}
 	}
-	if n := h.endpoints(now); n > 1 && 2*doubtful <= n {
-		s.putOut(now, Failing)
+	if n := h.count(now); n > 1 && 2*suspects <= n {
+		e.putOut(now, Failing)
 	}
-}
-
-// isDoubted reports whether other gateways have recently reported failures.
-func (s *standing) isDoubted(now time.Time) bool {
-	return s.toldOf > 0 && ahead(now, s.toldAt.Add(toldFor), toldFor)
 }

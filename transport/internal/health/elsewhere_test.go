@@ -21,12 +21,12 @@ func TestElsewhere(t *testing.T) {
 		{"somebody who is not here", func(c *cluster) { c.Elsewhere("z", 9, 0) }, nil},
 		{"it serves us", func(c *cluster) {
 			c.Elsewhere("a", 2, 0)
-			v := c.visit("a")
+			v := c.send("a")
 			c.Heard(v)
 			c.Elsewhere("a", 1, 0)
 		}, nil},
 		{"it served us before", func(c *cluster) {
-			c.Heard(c.visit("a"))
+			c.Heard(c.send("a"))
 			c.Elsewhere("a", 2, 0)
 			c.Elsewhere("a", 1, 0)
 		}, []string{"a"}},
@@ -77,23 +77,23 @@ func TestTell(t *testing.T) {
 		}
 		told = append(told, id)
 	})
-	c.Served(c.visit("a"), true, 0)
+	c.Served(c.send("a"), true, 0)
 	assert.Empty(t, told, "all is well")
-	c.Failed(c.visit("a"), true)
-	c.Served(c.visit("a"), true, 0)
-	c.Served(c.visit("b"), true, 0)
+	c.Failed(c.send("a"), true)
+	c.Served(c.send("a"), true, 0)
+	c.Served(c.send("b"), true, 0)
 	assert.Equal(t, []string{"a failed", "a"}, told)
-	c.Failed(c.visit("a"), true)
-	c.Failed(c.visit("a"), true)
-	c.Failed(c.visit("a"), true)
-	c.Failed(c.visit("a"), true)
+	c.Failed(c.send("a"), true)
+	c.Failed(c.send("a"), true)
+	c.Failed(c.send("a"), true)
+	c.Failed(c.send("a"), true)
 	assert.Equal(t, []string{"a"}, c.Out(nil))
 	assert.Len(t, told, 4, "what is known already is not told")
 	other := 0
 	c.Tell(func(string, bool) { other++ })
-	c.Failed(c.visit("b"), true)
+	c.Failed(c.send("b"), true)
 	c.Tell(nil)
-	c.Failed(c.visit("b"), true)
+	c.Failed(c.send("b"), true)
 	assert.Equal(t, 1, other)
 	assert.Len(t, told, 4, "another is told")
 }

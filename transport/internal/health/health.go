@@ -1,4 +1,4 @@
-// Package health judges endpoints by the results of their requests. It has no
+// Package health knows which endpoints fail, by the outcome of their requests. It has no
 // connections: whoever sends the requests reports to it.
 package health
 
@@ -41,9 +41,9 @@ const (
 	maxBackoff   = 15 * time.Second
 	// checksCount is how long a check counts.
 	checksCount = time.Minute
-	// vainTrials is the number of failed trials from which on a silent endpoint is
+	// silentTrials is the number of failed trials from which on a silent endpoint is
 	// not used even if there are no others.
-	vainTrials = 2
+	silentTrials = 2
 	// offerFor is how long a trial is reserved for the request it was offered to.
 	offerFor = 20 * time.Millisecond
 	// rampTime is how long it takes from a successful trial to the full share,
@@ -79,7 +79,7 @@ const (
 //   - An endpoint that has failed its checks is out, and not tried until it passes
 //     one, unless it answers them and all are out; see [Health.Checked]. One that
 //     checks have never reached is out as well, but tried.
-//   - After a second, and twice as long after each trial, up to 15 s, one
+//   - After a second, and twice as long after each trial, up to 15 e, one
 //     request is tried there. If it is served, the endpoint gets a tenth of the
 //     traffic, and its full share 15 s later.
 //   - An endpoint that is full (429) is avoided for a quarter of a second, nothing
@@ -91,67 +91,47 @@ const (
 // It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It
 // is safe for concurrent use.
 type Health struct {
-	clock func() time.Time
-	// size returns the number of endpoints, present reports whether one of them is
-	// this one, and current returns the Ref of the one with an ID.
-	size    func() int
-	present func(id string, ref endpick.Ref) bool
-	current func(id string) (endpick.Ref, bool)
-	tell    atomic.Pointer[func(id string, failed bool)] // nil: none
+	router *endpick.Router
+	clock  func() time.Time
+	notify atomic.Pointer[func(id string, failed bool)] // see Tell; nil: nobody
 
-	known atomic.Int32 // len(remarked), read without the lock
+	listed atomic.Int32 // len(known), read without the lock
 	// The longest recent waits for first bytes, in nanoseconds, and how many have
 	// arrived: for whole responses, and for streams.
 	slowest, seen [2]atomic.Int64
 
-	mu       sync.Mutex
-	of       endpick.PerEndpoint[*standing]
-	remarked []*standing // those with any history
-	fleet    int         // size, at fleetAt
-	fleetAt  time.Time
+	mu        sync.Mutex
+	of        endpick.PerEndpoint[*endpoint]
+	known     []*endpoint // those with any history
+	counted   int         // endpoints of the router, at countedAt
+	countedAt time.Time
 }
 
 // New returns the health of a router's endpoints, which all start well.
 func New(router *endpick.Router, clock func() time.Time) *Health {
-	return &Health{
-		clock: clock, current: router.Ref,
-		present: func(id string, ref endpick.Ref) bool {
-			current, ok := router.Ref(id)
-			return ok && current == ref
-		},
-		size: func() int { return router.Stats().Endpoints },
-	}
+	return &Health{router: router, clock: clock}
 }
 
-// NewWithin returns the health of the endpoints that a stage of a router knows, which
-// all start well. A stage must not call its router, so it counts them itself.
-func NewWithin(clock func() time.Time, size func() int, present func(id string, ref endpick.Ref) bool) *Health {
-	return &Health{
-		clock: clock, size: size, present: present,
-		current: func(string) (endpick.Ref, bool) { return endpick.Ref{}, false },
-	}
+// Attempt is one request at one endpoint, or one check of it. The zero Attempt is at none.
+type Attempt struct {
+	e            *endpoint
+	heard        uint64 // e.heard when it was sent
+	spell        uint32 // e.spell then
+	trial        bool
+	noConnection bool
+	err          error // why it failed; nil: not known
 }
 
-// Visit is one request at one endpoint. The zero visit is at none.
-type Visit struct {
-	s     *standing
-	heard uint64 // s.heard when it was sent
-	spell uint32
-	trial bool
-	apart bool  // no connection could be made
-	err   error // why it failed; nil: not known
+// Because returns the attempt with the reason of its failure.
+func (a Attempt) Because(err error) Attempt {
+	a.err = err
+	return a
 }
 
-// Because returns the visit with the reason of its failure.
-func (v Visit) Because(err error) Visit {
-	v.err = err
-	return v
-}
-
-// Apart returns the visit, marked as one for which no connection could be made.
-func (v Visit) Apart() Visit {
-	v.apart = true
-	return v
+// NoConnection returns the attempt, marked as one for which no connection could be made.
+func (a Attempt) NoConnection() Attempt {
+	a.noConnection = true
+	return a
 }
 
 // ahead reports whether a time is in the future. One further ahead than
@@ -162,41 +142,41 @@ func ahead(now, at time.Time, most time.Duration) bool {
 }
 
 // Sent records that a request goes to an endpoint.
-func (h *Health) Sent(id string, ref endpick.Ref) Visit {
+func (h *Health) Sent(id string, ref endpick.Ref) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.standing(id, ref)
-	v := Visit{s: s, heard: s.heard.Load(), spell: s.spell}
-	if s.phase == Out {
-		if now := h.clock(); !ahead(now, s.until, maxBackoff) {
-			v.trial = true
-			s.trials++
-			s.wait(now)
+	e := h.endpoint(id, ref)
+	a := Attempt{e: e, heard: e.heard.Load(), spell: e.spell}
+	if e.state == Out {
+		if now := h.clock(); !ahead(now, e.nextTrial, maxBackoff) {
+			a.trial = true
+			e.trials++
+			e.postpone(now)
 		}
 	}
-	return v
+	return a
 }
 
-// standing returns that of an endpoint, creating it if necessary; h.mu is held.
-func (h *Health) standing(id string, ref endpick.Ref) *standing {
+// endpoint returns an endpoint, creating it if necessary; h.mu is held.
+func (h *Health) endpoint(id string, ref endpick.Ref) *endpoint {
 	at := h.of.At(ref)
 	if at == nil { // it is gone
-		at = new(*standing)
+		at = new(*endpoint)
 	}
 	if *at == nil {
-		*at = &standing{id: id, ref: ref, opinions: Budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
+		*at = &endpoint{id: id, ref: ref, opinions: Budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
 	}
 	return *at
 }
 
 // Heard records that the endpoint has sent something.
-func (h *Health) Heard(v Visit) {
-	v.s.heard.Add(1)
-	if v.s.silent.Load() {
+func (h *Health) Heard(a Attempt) {
+	a.e.heard.Add(1)
+	if a.e.silent.Load() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if v.s.silent.Load() {
-			v.s.comeBack(h.clock())
+		if a.e.silent.Load() {
+			a.e.comeBack(h.clock())
 		}
 	}
 }
@@ -212,7 +192,7 @@ func (h *Health) Patience(stream bool) time.Duration {
 
 // Stuck reports whether the endpoint has sent nothing to anybody since the
 // request was sent there.
-func (h *Health) Stuck(v Visit) bool { return v.s.heard.Load() == v.heard }
+func (h *Health) Stuck(a Attempt) bool { return a.e.heard.Load() == a.heard }
 
 func kind(stream bool) int {
 	if stream {
@@ -223,135 +203,135 @@ func kind(stream bool) int {
 
 // Served records that the request was answered well, after waiting so long for
 // its first byte.
-func (h *Health) Served(v Visit, stream bool, waited time.Duration) {
-	if !v.s.silent.Load() { // a stuck request says nothing about normal waits
+func (h *Health) Served(a Attempt, stream bool, waited time.Duration) {
+	if !a.e.silent.Load() { // a stuck request says nothing about normal waits
 		h.seen[kind(stream)].Add(1)
 		slowest := &h.slowest[kind(stream)]
 		if old := slowest.Load(); waited != time.Duration(old) { // about the last 128 count
 			slowest.Store(max(int64(waited), old-old/128))
 		}
 	}
-	if h.known.Load() == 0 {
+	if h.listed.Load() == 0 {
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := v.s
-	if !s.listed {
+	e := a.e
+	if !e.listed {
 		return
 	}
 	now := h.clock()
-	s.outcome(now)
-	s.good++
-	s.refusals = 0
-	h.told(s, false)
-	if s.phase == Out && s.spell == v.spell {
-		s.comeBack(now)
+	e.outcome(now)
+	e.good++
+	e.refusals = 0
+	h.report(e, false)
+	if e.state == Out && e.spell == a.spell {
+		e.comeBack(now)
 	}
 }
 
 // Failed records that the endpoint has failed the request; certainly says that
 // the request can't be the cause.
-func (h *Health) Failed(v Visit, certainly bool) {
+func (h *Health) Failed(a Attempt, certainly bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, now := v.s, h.clock()
-	s.err = v.err
-	if s.phase == Out || s.spell != v.spell {
+	e, now := a.e, h.clock()
+	e.lastErr = a.err
+	if e.state == Out || e.spell != a.spell {
 		return // already known
 	}
-	h.told(s, true)
-	h.remark(s, now)
-	s.outcome(now)
-	s.bad++
-	share := s.share()
-	if s.bad < minFailures || share < outShare {
+	h.report(e, true)
+	h.list(e, now)
+	e.outcome(now)
+	e.bad++
+	share := e.share()
+	if e.bad < minFailures || share < outShare {
 		return
 	}
 	switch {
 	case certainly:
-		s.putOut(now, Unreachable)
-		s.gone, s.mute = true, isTimeout(v.err)
-	case share >= outRatio*h.others(s, now):
-		s.putOut(now, Failing)
+		e.putOut(now, Unreachable)
+		e.unreachable, e.hangs = true, isTimeout(a.err)
+	case share >= outRatio*h.others(e, now):
+		e.putOut(now, Failing)
 	}
 }
 
 // Overdue records that the request has waited for as long as Patience.
-func (h *Health) Overdue(v Visit) {
+func (h *Health) Overdue(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, now := v.s, h.clock()
-	if s.phase == Out || s.spell != v.spell || s.heard.Load() != v.heard {
+	e, now := a.e, h.clock()
+	if e.state == Out || e.spell != a.spell || e.heard.Load() != a.heard {
 		return
 	}
-	h.remark(s, now)
-	if s.overdueAt != v.heard {
-		s.overdue, s.overdueAt = 0, v.heard
+	h.list(e, now)
+	if e.overdueHeard != a.heard {
+		e.overdue, e.overdueHeard = 0, a.heard
 	}
-	s.overdue++
-	if s.overdue >= maxOverdue {
-		s.putOut(now, Silent)
-		s.silent.Store(true)
+	e.overdue++
+	if e.overdue >= maxOverdue {
+		e.putOut(now, Silent)
+		e.silent.Store(true)
 	}
 }
 
 // Full records that the endpoint has no room for the request.
-func (h *Health) Full(v Visit) {
+func (h *Health) Full(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := h.clock()
-	h.remark(v.s, now)
-	v.s.fullUntil = now.Add(fullFor)
-	v.s.tryAgain(v, now)
+	h.list(a.e, now)
+	a.e.fullUntil = now.Add(fullFor)
+	a.e.tryAgain(a, now)
 }
 
 // Refused records that the endpoint has refused the request, and returns
 // whether another should be asked.
-func (h *Health) Refused(v Visit) bool {
+func (h *Health) Refused(a Attempt) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, now := v.s, h.clock()
-	h.remark(s, now)
-	s.refusals++
-	return v.trial || s.refusals > 1 && s.opinions.Retry(now)
+	e, now := a.e, h.clock()
+	h.list(e, now)
+	e.refusals++
+	return a.trial || e.refusals > 1 && e.opinions.Retry(now)
 }
 
 // Undecided records that the request has failed elsewhere too. If it was a
 // trial, the next may follow.
-func (h *Health) Undecided(v Visit) {
+func (h *Health) Undecided(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	v.s.tryAgain(v, h.clock())
+	a.e.tryAgain(a, h.clock())
 }
 
-// remark records that an endpoint has a history; h.mu is held.
-func (h *Health) remark(s *standing, now time.Time) {
-	if s.listed {
+// list records that an endpoint has a history; h.mu is held.
+func (h *Health) list(e *endpoint, now time.Time) {
+	if e.listed {
 		return
 	}
-	s.listed = true
-	s.good, s.bad, s.fadedAt = priorGood, 0, now
-	h.remarked = append(h.remarked, s)
-	h.known.Store(int32(len(h.remarked)))
+	e.listed = true
+	e.good, e.bad, e.fadedAt = priorGood, 0, now
+	h.known = append(h.known, e)
+	h.listed.Store(int32(len(h.known)))
 }
 
 // forget drops an endpoint that is gone; h.mu is held.
-func (h *Health) forget(s *standing) {
-	s.listed = false
-	if at := h.of.Find(s.ref); at != nil {
+func (h *Health) forget(e *endpoint) {
+	e.listed = false
+	if at := h.of.Find(e.ref); at != nil {
 		*at = nil
 	}
 }
 
 // others is the mean share of failures of the endpoints that are not out,
-// without s; h.mu is held.
-func (h *Health) others(s *standing, now time.Time) float64 {
-	sum, n := 0.0, h.endpoints(now)-1
-	for _, o := range h.remarked {
+// without e; h.mu is held.
+func (h *Health) others(e *endpoint, now time.Time) float64 {
+	sum, n := 0.0, h.count(now)-1
+	for _, o := range h.known {
 		switch {
-		case o == s:
-		case o.phase == Out:
+		case o == e:
+		case o.state == Out:
 			n--
 		default:
 			o.fade(now)

@@ -17,20 +17,40 @@ import (
 // cluster is a health with a clock and endpoints a, b, c, …
 type cluster struct {
 	*Health
-	at   time.Time
-	refs map[string]endpick.Ref
+	at time.Time
 }
 
 func newCluster(ids ...string) *cluster {
-	c := &cluster{Health: new(Health), at: time.Unix(1000, 0), refs: map[string]endpick.Ref{}}
-	for i, id := range ids {
-		c.refs[id] = endpick.Ref{Slot: uint32(i), Generation: 1}
+	c := &cluster{at: time.Unix(1000, 0)}
+	router, err := endpick.New(endpick.Config{})
+	if err != nil {
+		panic(err)
 	}
-	c.clock = func() time.Time { return c.at }
-	c.size = func() int { return len(c.refs) }
-	c.current = func(id string) (endpick.Ref, bool) { ref, ok := c.refs[id]; return ref, ok }
-	c.present = func(id string, ref endpick.Ref) bool { current, ok := c.refs[id]; return ok && current == ref }
+	c.Health = New(router, func() time.Time { return c.at })
+	for _, id := range ids {
+		c.add(id)
+	}
 	return c
+}
+
+func (c *cluster) add(id string) {
+	if err := c.router.Add(endpick.Endpoint{ID: id}); err != nil {
+		panic(err)
+	}
+}
+
+func (c *cluster) remove(id string) {
+	if err := c.router.Remove(id); err != nil {
+		panic(err)
+	}
+}
+
+func (c *cluster) ref(id string) endpick.Ref {
+	ref, ok := c.router.Ref(id)
+	if !ok {
+		panic("there is no " + id)
+	}
+	return ref
 }
 
 func (c *cluster) Avoid(dst []string) []string {
@@ -38,7 +58,7 @@ func (c *cluster) Avoid(dst []string) []string {
 	return avoid
 }
 
-func (c *cluster) visit(id string) Visit { return c.Sent(id, c.refs[id]) }
+func (c *cluster) send(id string) Attempt { return c.Sent(id, c.ref(id)) }
 
 // play ends requests at an endpoint: f failed, u unreachable, s served; a point
 // waits a second.
@@ -46,11 +66,11 @@ func (c *cluster) play(id, outcomes string) {
 	for _, o := range outcomes {
 		switch o {
 		case 'f':
-			c.Failed(c.visit(id), false)
+			c.Failed(c.send(id), false)
 		case 'u':
-			c.Failed(c.visit(id), true)
+			c.Failed(c.send(id), true)
 		case 's':
-			c.Served(c.visit(id), true, time.Millisecond)
+			c.Served(c.send(id), true, time.Millisecond)
 		case '.':
 			c.at = c.at.Add(time.Second)
 		}
@@ -101,7 +121,7 @@ func TestWhatPutsAnEndpointOut(t *testing.T) {
 func TestFailuresAreRemembered(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "ff")
-	s := c.remarked[0]
+	s := c.known[0]
 	assert.InDelta(t, 1.95, s.bad, 1e-9)
 	assert.InDelta(t, 7.5*0.9025, s.good, 1e-9)
 	c.at = c.at.Add(outcomesHalve - 1)
@@ -112,8 +132,8 @@ func TestFailuresAreRemembered(t *testing.T) {
 	assert.InDelta(t, 0.975, s.bad, 1e-9)
 	c.at = c.at.Add(time.Hour)
 	assert.Empty(t, c.Avoid(nil))
-	assert.Zero(t, c.known.Load(), "forgotten after an hour")
-	assert.Empty(t, c.remarked)
+	assert.Zero(t, c.listed.Load(), "forgotten after an hour")
+	assert.Empty(t, c.known)
 }
 
 func TestAtMostThreeQuartersAreAvoided(t *testing.T) {
@@ -153,16 +173,16 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 		assert.True(t, avoided(), "and to that alone")
 		c.at = c.at.Add(offerFor)
 		assert.False(t, avoided(), "to another if that one went elsewhere")
-		v := c.visit("a")
+		v := c.send("a")
 		assert.True(t, v.trial)
-		assert.False(t, c.visit("a").trial, "one trial at a time")
+		assert.False(t, c.send("a").trial, "one trial at a time")
 		c.Failed(v, false)
 	}
 	c.at = c.at.Add(maxBackoff)
-	v := c.visit("a")
+	v := c.send("a")
 	c.Undecided(v)
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
-	c.Served(c.visit("a"), true, 0)
+	c.Served(c.send("a"), true, 0)
 	assert.False(t, c.waits("a"))
 	assert.Equal(t, 1, c.Unhealthy())
 
@@ -191,12 +211,12 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 // A request sent before an endpoint was put out has no effect on it any more.
 func TestLateNewsIsNoNews(t *testing.T) {
 	c := newCluster("a", "b")
-	before := c.visit("a")
+	before := c.send("a")
 	c.play("a", "fff")
 	c.Served(before, true, 0)
 	assert.True(t, c.waits("a"))
 	c.at = c.at.Add(firstBackoff)
-	c.Served(c.visit("a"), true, 0)
+	c.Served(c.send("a"), true, 0)
 	for range 9 {
 		c.Failed(before, false)
 	}
@@ -213,12 +233,12 @@ func TestPatienceIsOfAKind(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		c := newCluster("a")
 		for range minSeen {
-			c.Served(c.visit("a"), stream, time.Minute)
+			c.Served(c.send("a"), stream, time.Minute)
 		}
 		assert.Equal(t, 2*time.Minute, c.Patience(stream))
 		assert.Zero(t, c.Patience(!stream))
 		for range minSeen {
-			c.Served(c.visit("a"), !stream, 5*time.Second)
+			c.Served(c.send("a"), !stream, 5*time.Second)
 		}
 		assert.Equal(t, 10*time.Second, c.Patience(!stream))
 		assert.Greater(t, c.Patience(stream), 119*time.Second)
@@ -230,66 +250,66 @@ func TestPatienceIsOfAKind(t *testing.T) {
 func TestTheNewestErrorIsTold(t *testing.T) {
 	c := newCluster("a", "b")
 	fails := func(err error) {
-		c.Failed(c.visit("a").Because(err), false)
-		assert.Equal(t, err, c.Status("a", c.refs["a"]).Err)
+		c.Failed(c.send("a").Because(err), false)
+		assert.Equal(t, err, c.Status("a", c.ref("a")).Err)
 	}
 	for i := range 5 {
 		fails(fmt.Errorf("failure %d", i))
 	}
-	assert.Equal(t, Out, c.Status("a", c.refs["a"]).State)
-	assert.NoError(t, c.Status("b", c.refs["b"]).Err)
+	assert.Equal(t, Out, c.Status("a", c.ref("a")).State)
+	assert.NoError(t, c.Status("b", c.ref("b")).Err)
 	c.at = c.at.Add(maxBackoff)
-	c.Served(c.visit("a"), true, 0)
-	assert.EqualError(t, c.Status("a", c.refs["a"]).Err, "failure 4")
+	c.Served(c.send("a"), true, 0)
+	assert.EqualError(t, c.Status("a", c.ref("a")).Err, "failure 4")
 }
 
 func TestSilence(t *testing.T) {
 	c := newCluster("a", "b")
 	for range minSeen {
 		assert.Zero(t, c.Patience(true), "nothing is known")
-		c.Served(c.visit("b"), true, time.Second)
+		c.Served(c.send("b"), true, time.Second)
 	}
 	assert.Equal(t, minPatience, c.Patience(true))
-	c.Served(c.visit("b"), true, 4*time.Second)
+	c.Served(c.send("b"), true, 4*time.Second)
 	assert.Equal(t, 8*time.Second, c.Patience(true))
 	assert.Zero(t, c.Patience(false), "responses at once are another matter")
 	for range 1000 {
-		c.Served(c.visit("b"), true, time.Millisecond)
+		c.Served(c.send("b"), true, time.Millisecond)
 	}
 	assert.Equal(t, minPatience, c.Patience(true))
 
-	early := c.visit("a")
+	early := c.send("a")
 	c.Heard(early)
 	assert.False(t, c.Stuck(early))
-	one, two, three := c.visit("a"), c.visit("a"), c.visit("a")
+	one, two, three := c.send("a"), c.send("a"), c.send("a")
 	assert.True(t, c.Stuck(one))
 	c.Overdue(early)
 	c.Overdue(one)
 	c.Overdue(two)
 	assert.False(t, c.waits("a"), "it has sent something since the first was sent")
 	c.Avoid(nil)
-	assert.EqualValues(t, 1, c.known.Load())
+	assert.EqualValues(t, 1, c.listed.Load())
 	c.Heard(one)
 	c.Avoid(nil)
-	assert.Zero(t, c.known.Load(), "nothing to remember")
+	assert.Zero(t, c.listed.Load(), "nothing to remember")
 	c.Overdue(three)
 	assert.False(t, c.waits("a"), "and now to another")
 	for range 3 {
-		c.Overdue(c.visit("a"))
+		c.Overdue(c.send("a"))
 	}
 	assert.True(t, c.waits("a"))
-	c.Served(c.visit("a"), true, time.Hour)
+	c.Served(c.send("a"), true, time.Hour)
 	assert.Equal(t, minPatience, c.Patience(true), "what was stuck shows nothing")
 	c = newCluster("a", "b")
-	old := c.visit("a")
+	old := c.send("a")
 	for range 3 {
-		c.Overdue(c.visit("a"))
+		c.Overdue(c.send("a"))
 	}
 	require.True(t, c.waits("a"))
 	c.Heard(old)
 	assert.False(t, c.IsOut("a"), "any byte brings it back")
 	assert.Equal(t, 1, c.Unhealthy(), "by and by")
-	next := c.visit("a")
+	next := c.send("a")
 	c.Overdue(next)
 	c.Overdue(next)
 	assert.False(t, c.IsOut("a"), "what was overdue before does not count")
@@ -303,7 +323,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	c := newCluster("a", "b")
 	asked := func(n int) (yes int) {
 		for range n {
-			if c.Refused(c.visit("a")) {
+			if c.Refused(c.send("a")) {
 				yes++
 			}
 		}
@@ -320,7 +340,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	c.play("a", "fff")
 	c.at = c.at.Add(firstBackoff)
 	c.play("a", "")
-	assert.True(t, c.Refused(c.visit("a")), "a trial is always checked")
+	assert.True(t, c.Refused(c.send("a")), "a trial is always checked")
 }
 
 // A request at an endpoint that is out, because there is no other, is not a trial and leaves the
@@ -332,12 +352,12 @@ func TestATrialThatIsRefusedIsNoAnswer(t *testing.T) {
 	c.play("a", "fff")
 	for range 3 * opinionBurst {
 		c.at = c.at.Add(maxBackoff)
-		trial := c.visit("a")
+		trial := c.send("a")
 		assert.True(t, c.Refused(trial))
-		assert.False(t, c.Refused(c.visit("b")), "its first")
-		c.Served(c.visit("b"), true, 0)
+		assert.False(t, c.Refused(c.send("b")), "its first")
+		c.Served(c.send("b"), true, 0)
 	}
-	another := c.visit("a")
+	another := c.send("a")
 	asked := 0
 	for range 3 * opinionBurst {
 		if c.Refused(another) {
@@ -350,7 +370,7 @@ func TestATrialThatIsRefusedIsNoAnswer(t *testing.T) {
 func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "fff")
-	v := c.visit("a")
+	v := c.send("a")
 	require.False(t, v.trial)
 	c.Undecided(v)
 	c.Full(v)
@@ -363,22 +383,23 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 func TestFullIsNotUnhealthy(t *testing.T) {
 	c := newCluster("a", "b")
 	for range 100 {
-		c.Full(c.visit("a"))
+		c.Full(c.send("a"))
 	}
 	assert.Empty(t, c.Out(nil))
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	c.at = c.at.Add(fullFor)
 	assert.Empty(t, c.Avoid(nil))
-	assert.Zero(t, c.known.Load())
+	assert.Zero(t, c.listed.Load())
 }
 
 func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	c := newCluster("a", "b")
-	late := c.visit("a")
+	late := c.send("a")
 	c.play("a", "uuu")
-	c.refs["a"] = endpick.Ref{Slot: 0, Generation: 2}
+	c.remove("a")
+	c.add("a")
 	assert.Empty(t, c.Avoid(nil), "another under the same name starts anew")
-	assert.Empty(t, c.remarked)
+	assert.Empty(t, c.known)
 	c.Failed(late, true)
 	assert.Empty(t, c.Avoid(nil))
 	c.play("a", "uu")
@@ -387,12 +408,12 @@ func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	assert.True(t, c.waits("a"))
 
 	c = newCluster()
-	for i := range 1000 {
-		clear(c.refs)
-		c.refs["x"] = endpick.Ref{Slot: uint32(i % 3), Generation: uint32(i/3 + 1)}
+	for range 1000 {
+		c.add("x")
 		c.play("x", "uuu")
+		c.remove("x")
 		c.Avoid(nil)
-		assert.LessOrEqual(t, len(c.remarked), 1)
+		assert.LessOrEqual(t, len(c.known), 1)
 	}
 }
 
@@ -400,7 +421,7 @@ func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
 	c := newCluster("a", "b")
 	c.at = c.at.Add(time.Hour)
 	c.play("a", "fff")
-	c.Full(c.visit("b"))
+	c.Full(c.send("b"))
 	c.at = c.at.Add(-time.Hour)
 	assert.Empty(t, c.Avoid(nil))
 	c.play("a", "s")
@@ -418,31 +439,31 @@ func TestHealthProperties(t *testing.T) {
 		ids := []string{"a", "b", "c", "d"}
 		c := newCluster(ids...)
 		id := rapid.SampledFrom(ids)
-		visits := map[string][]Visit{}
+		attempts := map[string][]Attempt{}
 		failures := map[string]int{}
 		certain, full := false, 0
-		visitOf := func(t *rapid.T) (string, Visit) {
+		attemptOf := func(t *rapid.T) (string, Attempt) {
 			id := id.Draw(t, "id")
-			if n := len(visits[id]); n > 0 && rapid.Bool().Draw(t, "old") {
-				return id, visits[id][rapid.IntRange(0, n-1).Draw(t, "which")]
+			if n := len(attempts[id]); n > 0 && rapid.Bool().Draw(t, "old") {
+				return id, attempts[id][rapid.IntRange(0, n-1).Draw(t, "which")]
 			}
-			visits[id] = append(visits[id], c.visit(id))
-			return id, visits[id][len(visits[id])-1]
+			attempts[id] = append(attempts[id], c.send(id))
+			return id, attempts[id][len(attempts[id])-1]
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"failed": func(t *rapid.T) {
-				id, v := visitOf(t)
+				id, v := attemptOf(t)
 				sure := rapid.IntRange(0, 9).Draw(t, "sure") == 0
 				certain = certain || sure
 				c.Failed(v, sure)
 				failures[id]++
 			},
-			"overdue":   func(t *rapid.T) { id, v := visitOf(t); c.Overdue(v); failures[id]++ },
-			"served":    func(t *rapid.T) { _, v := visitOf(t); c.Served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
-			"heard":     func(t *rapid.T) { _, v := visitOf(t); c.Heard(v) },
-			"full":      func(t *rapid.T) { _, v := visitOf(t); c.Full(v); full++ },
-			"refused":   func(t *rapid.T) { _, v := visitOf(t); c.Refused(v) },
-			"undecided": func(t *rapid.T) { _, v := visitOf(t); c.Undecided(v) },
+			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); c.Overdue(v); failures[id]++ },
+			"served":    func(t *rapid.T) { _, v := attemptOf(t); c.Served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
+			"heard":     func(t *rapid.T) { _, v := attemptOf(t); c.Heard(v) },
+			"full":      func(t *rapid.T) { _, v := attemptOf(t); c.Full(v); full++ },
+			"refused":   func(t *rapid.T) { _, v := attemptOf(t); c.Refused(v) },
+			"undecided": func(t *rapid.T) { _, v := attemptOf(t); c.Undecided(v) },
 			"avoid":     func(t *rapid.T) { c.Avoid(nil) },
 			"wait": func(t *rapid.T) {
 				c.at = c.at.Add(time.Duration(rapid.Int64Range(0, int64(maxBackoff)).Draw(t, "for")))
@@ -457,8 +478,8 @@ func TestHealthProperties(t *testing.T) {
 				if avoided := c.Avoid(nil); !certain && full == 0 && len(avoided) > 3 && len(outs) < len(ids) {
 					t.Fatalf("%v are avoided, %v are out", avoided, outs)
 				}
-				if int(c.known.Load()) != len(c.remarked) || len(c.remarked) > len(ids) {
-					t.Fatalf("%d known, %d listed", c.known.Load(), len(c.remarked))
+				if int(c.listed.Load()) != len(c.known) || len(c.known) > len(ids) {
+					t.Fatalf("%d known, %d listed", c.listed.Load(), len(c.known))
 				}
 				at := c.at
 				c.at = at.Add(maxBackoff)

@@ -90,73 +90,73 @@ func (h *Health) Status(id string, ref endpick.Ref) Status {
 	if at == nil || *at == nil {
 		return Status{Share: 1, Alive: true}
 	}
-	s := *at
+	e := *at
 	st := Status{
-		State: s.phase, Reason: s.reason, Since: s.since, Share: 1, Err: s.err, Full: ahead(now, s.fullUntil, fullFor),
-		Checked: s.checkedAt, CheckErr: s.checkErr, Failed: s.unfit,
-		Alive: !s.doubtful || s.heard.Load() > 0,
+		State: e.state, Reason: e.reason, Since: e.since, Share: 1, Err: e.lastErr, Full: ahead(now, e.fullUntil, fullFor),
+		Checked: e.checks.at, CheckErr: e.checks.err, Failed: e.checks.failed,
+		Alive: !e.checks.failing || e.heard.Load() > 0,
 	}
-	switch s.phase {
+	switch e.state {
 	case Out:
-		st.Share, st.NextTrial = 0, s.until
-		st.Alive = s.checkErr == nil && !ahead(now, s.until, maxBackoff)
+		st.Share, st.NextTrial = 0, e.nextTrial
+		st.Alive = e.checks.err == nil && !ahead(now, e.nextTrial, maxBackoff)
 	case Returning:
-		st.Share = min(max(s.growth(now), 0), 1)
+		st.Share = min(max(e.growth(now), 0), 1)
 	}
 	return st
 }
 
 // Check begins a check of an endpoint.
-func (h *Health) Check(id string, ref endpick.Ref) Visit {
+func (h *Health) Check(id string, ref endpick.Ref) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s := h.standing(id, ref)
-	return Visit{s: s, heard: s.heard.Load(), spell: s.spell}
+	e := h.endpoint(id, ref)
+	return Attempt{e: e, heard: e.heard.Load(), spell: e.spell}
 }
 
 // Checked records the result of a check; nil: passed. An endpoint that has failed most
 // checks in a row is put out. A check without an answer counts only if the endpoint has
 // sent nothing to anybody meanwhile, because a busy server may be late. An endpoint that
-// has never passed one is judged by its requests alone, since the check may be wrong;
+// has never passed one is known by its requests alone, since the check may be wrong;
 // but while it has sent nothing to anybody, it is put out if no connection could be made
-// ([Visit.Apart]), and tried like one that requests have found unreachable. If it then
+// ([Attempt.NoConnection]), and tried like one that requests have found unreachable. If it then
 // appears, it counts as new. An endpoint that was put out by checks, or could not be
 // reached, is tried at once when it passes one; one that fails requests is not well just
 // because it passes checks.
-func (h *Health) Checked(v Visit, err error, most int) {
+func (h *Health) Checked(a Attempt, err error, most int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	s, now := v.s, h.clock()
-	s.checkedAt, s.checkErr = now, err
+	e, now := a.e, h.clock()
+	e.checks.at, e.checks.err = now, err
 	if err == nil {
 		switch {
-		case s.phase != Out:
-		case s.awaited && s.heard.Load() == 0:
-			s.phase, s.reason, s.since, s.backoff = Well, Fine, now, 0
-		case s.gone:
-			s.until = now
+		case e.state != Out:
+		case e.checks.absent && e.heard.Load() == 0:
+			e.state, e.reason, e.since, e.backoff = Well, Fine, now, 0
+		case e.unreachable:
+			e.nextTrial = now
 		}
-		s.passed, s.unfit, s.doubtful, s.ailing, s.mute = true, 0, false, false, false
+		e.checks.passed, e.checks.failed, e.checks.failing, e.checks.unfit, e.hangs = true, 0, false, false, false
 		return
 	}
 	silent := isTimeout(err)
-	if silent && s.heard.Load() != v.heard {
-		s.checkErr = nil
+	if silent && e.heard.Load() != a.heard {
+		e.checks.err = nil
 		return
 	}
-	h.remark(s, now)
-	s.unfit++
-	s.doubtful = s.unfit >= most
+	h.list(e, now)
+	e.checks.failed++
+	e.checks.failing = e.checks.failed >= most
 	switch {
-	case !s.doubtful:
-	case s.passed:
-		if s.phase != Out {
-			s.putOut(now, Unfit)
+	case !e.checks.failing:
+	case e.checks.passed:
+		if e.state != Out {
+			e.putOut(now, Unfit)
 		}
-		s.gone, s.ailing, s.mute = true, true, silent
-	case v.apart && s.heard.Load() == 0 && s.phase != Out:
-		s.putOut(now, Unreachable)
-		s.gone, s.mute, s.awaited = true, silent, true
+		e.unreachable, e.checks.unfit, e.hangs = true, true, silent
+	case a.noConnection && e.heard.Load() == 0 && e.state != Out:
+		e.putOut(now, Unreachable)
+		e.unreachable, e.hangs, e.checks.absent = true, silent, true
 	}
 }
 

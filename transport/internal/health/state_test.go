@@ -15,13 +15,13 @@ func (timeout) Error() string { return "timeout" }
 func (timeout) Timeout() bool { return true }
 
 // check is a check of an endpoint that fails with err.
-func (c *cluster) check(id string, err error) { c.Checked(c.Check(id, c.refs[id]), err, 2) }
+func (c *cluster) check(id string, err error) { c.Checked(c.Check(id, c.ref(id)), err, 2) }
 
-func (c *cluster) status(id string) Status { return c.Status(id, c.refs[id]) }
+func (c *cluster) status(id string) Status { return c.Status(id, c.ref(id)) }
 
-func (c *cluster) inVain() []string {
-	_, inVain := c.Health.Avoid(nil, nil)
-	return inVain
+func (c *cluster) hanging() []string {
+	_, hanging := c.Health.Avoid(nil, nil)
+	return hanging
 }
 
 func TestChecks(t *testing.T) {
@@ -40,7 +40,7 @@ func TestChecks(t *testing.T) {
 	assert.Equal(t, Status{
 		State: Out, Reason: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
 	}, c.status("a"))
-	assert.Empty(t, c.inVain(), "it answers")
+	assert.Empty(t, c.hanging(), "it answers")
 	for range 3 {
 		c.at = c.at.Add(maxBackoff)
 		c.check("a", bad)
@@ -51,7 +51,7 @@ func TestChecks(t *testing.T) {
 	assert.True(t, c.status("a").Alive)
 	assert.Empty(t, c.Avoid(nil), "a trial at once")
 	assert.Equal(t, []string{"a"}, c.Avoid(nil), "one")
-	v := c.visit("a")
+	v := c.send("a")
 	require.True(t, v.trial)
 	c.Served(v, true, 0)
 	assert.Equal(t, Returning, c.status("a").State)
@@ -72,27 +72,27 @@ func TestChecksThatSayNothing(t *testing.T) {
 	}
 	assert.Empty(t, c.Avoid(nil), "it has never passed one")
 	assert.False(t, c.status("a").Alive, "and has never sent anything")
-	c.Heard(c.visit("a"))
+	c.Heard(c.send("a"))
 	assert.True(t, c.status("a").Alive)
 	c.check("a", nil)
 	for range 5 {
-		v := c.Check("a", c.refs["a"])
-		c.Heard(c.visit("a"))
+		v := c.Check("a", c.ref("a"))
+		c.Heard(c.send("a"))
 		c.Checked(v, timeout{}, 2)
 	}
 	assert.Empty(t, c.Avoid(nil), "it has sent something meanwhile")
 	c.check("a", timeout{})
 	c.check("a", timeout{})
-	assert.Equal(t, []string{"a"}, c.inVain())
+	assert.Equal(t, []string{"a"}, c.hanging())
 	c.check("a", nil)
-	assert.Empty(t, c.inVain())
+	assert.Empty(t, c.hanging())
 }
 
 // An endpoint that was never reached is out but gets trials, since the check may be
 // wrong; once reached it is like a new one.
 func TestChecksThatNeverGetAConnection(t *testing.T) {
 	refused := errors.New("refused")
-	apart := func(c *cluster, id string, err error) { c.Checked(c.Check(id, c.refs[id]).Apart(), err, 2) }
+	apart := func(c *cluster, id string, err error) { c.Checked(c.Check(id, c.ref(id)).NoConnection(), err, 2) }
 	c := newCluster("a", "b", "c")
 	apart(c, "a", refused)
 	assert.Equal(t, Well, c.status("a").State, "once is none")
@@ -102,12 +102,12 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	}, c.status("a"))
 	assert.Equal(t, 1, c.Unhealthy())
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
-	assert.Empty(t, c.inVain(), "asking costs nothing")
+	assert.Empty(t, c.hanging(), "asking costs nothing")
 	c.at = c.at.Add(firstBackoff)
 	apart(c, "a", refused)
 	assert.Equal(t, c.at.Add(-firstBackoff), c.status("a").Since, "it is put out once")
 	assert.Empty(t, c.Avoid(nil), "a trial, though no check has passed")
-	v := c.visit("a")
+	v := c.send("a")
 	require.True(t, v.trial)
 	c.Failed(v, true)
 	assert.Equal(t, 2*firstBackoff, c.status("a").NextTrial.Sub(c.at))
@@ -123,8 +123,8 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 		apart(c, "b", refused)
 	}
 	assert.Equal(t, []string{"a", "b"}, c.Avoid(nil), "all: they are asked all the same")
-	assert.Empty(t, c.inVain())
-	v = c.visit("a")
+	assert.Empty(t, c.hanging())
+	v = c.send("a")
 	c.Heard(v)
 	c.Served(v, true, time.Millisecond)
 	assert.Equal(t, Returning, c.status("a").State)
@@ -136,7 +136,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 
 	// An endpoint that has answered, if only in its own way, may be alive.
 	c = newCluster("a", "b")
-	c.Heard(c.visit("a"))
+	c.Heard(c.send("a"))
 	for range 5 {
 		apart(c, "a", refused)
 		c.check("b", refused)
@@ -149,9 +149,9 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	for range 2 {
 		apart(c, "a", timeout{})
 	}
-	assert.Equal(t, []string{"a"}, c.inVain())
+	assert.Equal(t, []string{"a"}, c.hanging())
 	c.at = c.at.Add(firstBackoff)
-	assert.Empty(t, c.inVain())
+	assert.Empty(t, c.hanging())
 
 	// What requests have shown since is not overruled by a check.
 	c = newCluster("a", "b", "c")
@@ -192,7 +192,7 @@ func TestChecksAndRequests(t *testing.T) {
 	}
 	c.at = c.at.Add(firstBackoff)
 	assert.Equal(t, []string{"b"}, c.Avoid(nil))
-	assert.Equal(t, []string{"b"}, c.inVain())
+	assert.Equal(t, []string{"b"}, c.hanging())
 }
 
 // A silent endpoint is not worth asking after two trials, and one that could not be
@@ -200,30 +200,30 @@ func TestChecksAndRequests(t *testing.T) {
 func TestWhoIsAskedInVain(t *testing.T) {
 	c := newCluster("a")
 	for range minSeen {
-		c.Served(c.visit("a"), true, time.Millisecond)
+		c.Served(c.send("a"), true, time.Millisecond)
 	}
 	for range maxOverdue {
-		c.Overdue(c.visit("a"))
+		c.Overdue(c.send("a"))
 	}
 	assert.Equal(t, Silent, c.status("a").Reason)
-	for trial := range vainTrials {
-		assert.Empty(t, c.inVain(), "after %d trials", trial)
+	for trial := range silentTrials {
+		assert.Empty(t, c.hanging(), "after %d trials", trial)
 		c.at = c.at.Add(maxBackoff)
-		require.True(t, c.visit("a").trial)
+		require.True(t, c.send("a").trial)
 	}
-	assert.Equal(t, []string{"a"}, c.inVain())
+	assert.Equal(t, []string{"a"}, c.hanging())
 	c.at = c.at.Add(maxBackoff)
-	assert.Empty(t, c.inVain(), "a trial is due")
-	v := c.visit("a")
-	assert.Equal(t, []string{"a"}, c.inVain())
+	assert.Empty(t, c.hanging(), "a trial is due")
+	v := c.send("a")
+	assert.Equal(t, []string{"a"}, c.hanging())
 	c.Heard(v)
-	assert.Empty(t, c.inVain())
+	assert.Empty(t, c.hanging())
 
 	c = newCluster("a", "b")
 	for range 3 {
-		c.Failed(c.visit("a").Because(timeout{}), true)
-		c.Failed(c.visit("b").Because(errors.New("refused")), true)
+		c.Failed(c.send("a").Because(timeout{}), true)
+		c.Failed(c.send("b").Because(errors.New("refused")), true)
 	}
-	assert.Equal(t, []string{"a"}, c.inVain())
+	assert.Equal(t, []string{"a"}, c.hanging())
 	assert.EqualError(t, c.status("b").Err, "refused")
 }

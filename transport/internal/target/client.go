@@ -1,6 +1,7 @@
 package target
 
 import (
+	"errors"
 	"net"
 	"net/http"
 	"time"
@@ -17,4 +18,10 @@ func Client(within time.Duration, idle int) *http.Client {
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
+}
+
+// IsDial reports whether a connection could not even be made.
+func IsDial(err error) bool {
+	var op *net.OpError
+	return errors.As(err, &op) && op.Op == "dial"
 }

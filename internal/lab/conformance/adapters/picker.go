@@ -8,9 +8,9 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/suite"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
-	"github.com/endpick/endpick/transport/seam"
 )
 
 // OpenPicker opens a proxy that asks an endpoint picker, using Envoy's protocol.
@@ -19,7 +19,7 @@ func OpenPicker(config endpick.Config, buffered bool) (*suite.Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	picker, err := extproc.New(extproc.Config{Seam: seam.Config{Router: router, Fallbacks: suite.Fleet - 1}})
+	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: suite.Fleet - 1}})
 	if err != nil {
 		return nil, err
 	}

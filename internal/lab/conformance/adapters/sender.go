@@ -10,16 +10,16 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/suite"
-	"github.com/endpick/endpick/transport/seam"
+	"github.com/endpick/endpick/transport"
 )
 
-// OpenSender opens a gateway that sends requests itself, on package seam.
+// OpenSender opens a gateway that sends requests itself, on a transport.Dispatcher.
 func OpenSender(config endpick.Config) (*suite.Front, error) {
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err
 	}
-	s, err := seam.New(seam.Config{Router: router})
+	s, err := transport.NewDispatcher(transport.Config{Router: router})
 	if err != nil {
 		return nil, err
 	}
@@ -28,25 +28,25 @@ func OpenSender(config endpick.Config) (*suite.Front, error) {
 }
 
 // sender is a gateway with an HTTP client of its own, like the example of package
-// seam.
+// transport.
 type sender struct {
-	seam *seam.Seam
-	base http.RoundTripper
+	dispatcher *transport.Dispatcher
+	base       http.RoundTripper
 }
 
 func (g *sender) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	refuse := func(err error) {
-		status, header, body := seam.ErrorResponse(in.URL.Path, err)
+		status, header, body := transport.ErrorResponse(in.URL.Path, err)
 		maps.Copy(w.Header(), header)
 		w.WriteHeader(status)
 		_, _ = w.Write(body)
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, in.Body, g.seam.MaxBodyBytes()))
+	body, err := io.ReadAll(http.MaxBytesReader(w, in.Body, g.dispatcher.MaxBodyBytes()))
 	if err != nil {
 		refuse(err)
 		return
 	}
-	call, err := g.seam.Read(seam.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
+	call, err := g.dispatcher.Read(transport.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
 	if err != nil {
 		refuse(err)
 		return
@@ -81,7 +81,7 @@ func (g *sender) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	}
 }
 
-func (g *sender) send(in *http.Request, call *seam.Call, attempt *seam.Attempt) (*http.Response, error) {
+func (g *sender) send(in *http.Request, call *transport.Call, attempt *transport.Attempt) (*http.Response, error) {
 	out, err := http.NewRequestWithContext(in.Context(), in.Method,
 		"http://"+attempt.Endpoint().Address+in.URL.RequestURI(), bytes.NewReader(bytes.Join(call.Body(), nil)))
 	if err != nil {

@@ -1,6 +1,6 @@
 // Soak sends real HTTP as fast as the machine allows through everything that contains
 // endpick, in one process: httputil.ReverseProxy with the transport, Caddy, a proxy that
-// asks the endpoint picker, and a gateway on package seam. Servers fail, are killed and
+// asks the endpoint picker, and a gateway on a transport.Dispatcher. Servers fail, are killed and
 // come back, clients leave or are malicious, endpoints and policies come and go, and
 // thousands of streams run slowly.
 //

@@ -21,7 +21,7 @@ func TestSoak(t *testing.T) {
 	require.Zero(t, run(t.Context(), args, &out, &failures), "%s\n%s", &out, &failures)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	assert.Regexp(t, `^ok: 100000 leases in .* requests on 4 ways in .*, 0 lost, `, lines[len(lines)-1])
-	for _, row := range []string{"ReverseProxy", "Caddy", "picker", "seam", "directly", "answers 503", "breaks off"} {
+	for _, row := range []string{"ReverseProxy", "Caddy", "picker", "dispatcher", "directly", "answers 503", "breaks off"} {
 		assert.Contains(t, out.String(), "\n| "+row+" |")
 	}
 }

@@ -54,7 +54,7 @@ func openWays(b *book, endpoints []endpick.Endpoint) (all []*way, err error) {
 		{"ReverseProxy", suite.OpenReverseProxy},
 		{"Caddy", func(c endpick.Config) (*suite.Front, error) { return adapters.OpenCaddy(c.Endpoints) }},
 		{"picker", func(c endpick.Config) (*suite.Front, error) { return adapters.OpenPicker(c, false) }},
-		{"seam", adapters.OpenSender},
+		{"dispatcher", adapters.OpenSender},
 	} {
 		c := config()
 		c.Endpoints = endpoints

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/traffic"
+)
+
+// alone is the row of a single server with which a fleet is compared.
+const alone = "one server"
+
+// compare plays the same workload under each policy and prints what it measured. Embedded
+// servers are new for each policy, so that all policies are played at once; servers that are
+// there get one policy after the other, and new conversations, which they have not cached.
+func compare(ctx context.Context, o *options, stdout, stderr io.Writer) (err error) {
+	contenders := o.policies
+	if o.single != "" {
+		contenders = append(contenders[:len(contenders):len(contenders)], alone)
+	}
+	if len(o.backends) > 0 && o.model == "" {
+		if o.model, err = traffic.ModelOf(ctx, o.backends[0]); err != nil {
+			return err
+		}
+	}
+	rounds, total := make([][]traffic.Conversation, o.repeat), 0
+	for i := range rounds {
+		w := o.Workload
+		w.Seed += uint64(i)
+		rounds[i] = w.Conversations()
+		total += len(rounds[i]) * o.Turns * len(contenders)
+	}
+	step, end := newBar(stderr, fmt.Sprintf("%d policies", len(o.policies)), total)
+	samples, failed := make([][]traffic.Sample, len(contenders)), make([]error, len(contenders))
+	for _, conversations := range rounds {
+		var playing sync.WaitGroup
+		for i, name := range contenders {
+			playing.Go(func() {
+				own := conversations
+				if len(o.backends) > 0 {
+					own = traffic.Cold(conversations)
+				}
+				more, err := measure(ctx, o, name, own, step)
+				samples[i] = append(samples[i], more...)
+				if err != nil {
+					failed[i] = fmt.Errorf("%s: %w", name, err)
+				}
+			})
+			if len(o.backends) > 0 {
+				playing.Wait()
+			}
+		}
+		playing.Wait()
+		if err := errors.Join(failed...); err != nil {
+			return err
+		}
+	}
+	end()
+	var results []traffic.Result
+	var failures []error
+	for i, name := range contenders {
+		r := traffic.Summarise(name, samples[i], o.slo)
+		results = append(results, r)
+		if r.Failed > 0 {
+			failures = append(failures, fmt.Errorf("%s: %d requests failed, the first: %w", name, r.Failed, r.FirstErr))
+		}
+	}
+	write := traffic.WriteTable
+	if o.format == "json" {
+		write = traffic.WriteJSON
+	}
+	return errors.Join(append(failures, write(stdout, results))...)
+}
+
+// measure puts a gateway in front of the servers, plays the conversations and shuts
+// everything down. It calls step after each request.
+func measure(ctx context.Context, o *options, policy string, conversations []traffic.Conversation, step func()) ([]traffic.Sample, error) {
+	if len(o.backends) == 0 {
+		open := func(f *traffic.Fleet) (*traffic.Front, error) {
+			front, err := traffic.Proxy(policy, o.Seed, f.Endpoints())
+			if err == nil {
+				front.Client.SLO, front.Client.API = o.slo, traffic.APIs[o.api]
+			}
+			return front, err
+		}
+		return traffic.PlayBehind(ctx, o.endpoints, o.kvTokens, open, conversations, step)
+	}
+	client := traffic.NewClient(o.single)
+	if policy != alone {
+		var endpoints []endpick.Endpoint
+		for _, url := range o.backends {
+			endpoints = append(endpoints, endpick.Endpoint{Address: url})
+		}
+		front, err := traffic.Proxy(policy, o.Seed, endpoints)
+		if err != nil {
+			return nil, err
+		}
+		defer func() { _ = front.Stop() }() // what was measured counts
+		client = front.Client
+	}
+	defer client.Close()
+	client.SLO, client.API, client.Model, client.Exact = o.slo, traffic.APIs[o.api], o.model, false
+	return client.Play(ctx, conversations, step), ctx.Err()
+}
+
+// newBar shows progress: a bar on a terminal, otherwise a line at the start. step is called
+// after each request, from any goroutine.
+func newBar(w io.Writer, what string, requests int) (step, end func()) {
+	f, ok := w.(*os.File)
+	if !ok || !term.IsTerminal(int(f.Fd())) {
+		fmt.Fprintf(w, "%s, %d requests\n", what, requests)
+		return func() {}, func() {}
+	}
+	bar := progressbar.NewOptions(requests,
+		progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(), progressbar.OptionSetWidth(40),
+		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionOnCompletion(func() { fmt.Fprintln(w) }))
+	// Their errors only concern drawing.
+	return func() { _ = bar.Add(1) }, func() { _ = bar.Finish() }
+}

@@ -1,0 +1,366 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+)
+
+const (
+	annsKey = "sk-ann-0123456789abcdef"
+	bobsKey = "sk-bob-0123456789abcdef"
+
+	aHashKey = "hash_key: 4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f4f\n"
+)
+
+// backend is a server that records its requests.
+type backend struct {
+	*httptest.Server
+	answer atomic.Value // string
+	hangs  atomic.Bool  // until the client leaves
+
+	mu      sync.Mutex
+	headers []http.Header // of requests with a body
+	paths   []string
+}
+
+func newBackend(t *testing.T) *backend {
+	b := &backend{}
+	b.answer.Store(`{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}`)
+	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.Method == http.MethodPost {
+			b.mu.Lock()
+			b.headers, b.paths = append(b.headers, r.Header.Clone()), append(b.paths, r.URL.Path)
+			b.mu.Unlock()
+		}
+		if b.hangs.Load() {
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, b.answer.Load().(string))
+	}))
+	t.Cleanup(b.Close)
+	return b
+}
+
+func (b *backend) last() http.Header {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.headers[len(b.headers)-1]
+}
+
+// served is the number of requests.
+func (b *backend) served() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.headers)
+}
+
+// plain are the settings of a gateway that has nothing but a policy.
+func plain(policy string) *settings {
+	s := defaultSettings()
+	s.Policy, s.Seed, s.SharedCache, s.Log.Requests = policy, 1, true, "none"
+	return s
+}
+
+func parsed(t *testing.T, text string) *settings {
+	t.Helper()
+	s, err := parseSettings("test.yaml", []byte(text))
+	require.NoError(t, err)
+	return s
+}
+
+// newTestGateway is a gateway with settings, as text.
+func newTestGateway(t *testing.T, text string) *gateway {
+	t.Helper()
+	s := parsed(t, text)
+	s.Seed = 1
+	return gatewayOf(t, s)
+}
+
+// gatewayOf is a gateway before the endpoints of its settings, or these.
+func gatewayOf(t *testing.T, s *settings, endpoints ...endpick.Endpoint) *gateway {
+	t.Helper()
+	return loggingGateway(t, io.Discard, s, endpoints...)
+}
+
+// loggingGateway is one whose log can be read.
+func loggingGateway(t *testing.T, log io.Writer, s *settings, endpoints ...endpick.Endpoint) *gateway {
+	t.Helper()
+	g, err := newGateway(s, append(s.endpoints(), endpoints...), newLogger(log, &logSettings{Level: "info"}))
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, g.close()) })
+	return g
+}
+
+func chatWith(text string) string {
+	return `{"model":"m","max_tokens":4,"messages":[{"role":"user","content":"` + text + `"}]}`
+}
+
+// askGateway sends a chat to a gateway; headers are pairs.
+func askGateway(t *testing.T, h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	return askFor(t, h, path, chatWith("Hello."), headers...)
+}
+
+func askFor(t *testing.T, h http.Handler, path, body string, headers ...string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+	for i := 0; i+1 < len(headers); i += 2 {
+		r.Header.Add(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// nobody is an address at which nothing listens.
+func nobody(t *testing.T) string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
+func writeSettings(t *testing.T, text string) (path string) {
+	path = filepath.Join(t.TempDir(), "gateway.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
+}
+
+// lockedBuffer is a bytes.Buffer for a command that still runs.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (b *lockedBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.Write(p)
+}
+
+func (b *lockedBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.b.String()
+}
+
+// command is a running gateway -listen.
+type command struct {
+	url       string
+	admin     string // for metrics and the debug page
+	stderr    *lockedBuffer
+	interrupt context.CancelFunc
+	status    chan int
+}
+
+var (
+	routingOn   = regexp.MustCompile(`msg=routing url=(http\S+) `)
+	decisionsAt = regexp.MustCompile(`decisions=(http://\S+)/debug/endpick`)
+)
+
+// start runs a gateway with flags.
+func start(t *testing.T, args ...string) *command {
+	t.Helper()
+	return startCommand(t, append([]string{"-listen", "127.0.0.1:0"}, args...)...)
+}
+
+// startConfig serves from a file, whose path is the only flag.
+func startConfig(t *testing.T, path string) *command {
+	t.Helper()
+	return startCommand(t, "-config", path)
+}
+
+func startCommand(t *testing.T, args ...string) *command {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	c := &command{stderr: &lockedBuffer{}, interrupt: cancel, status: make(chan int, 1)}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		c.status <- run(ctx, args, io.Discard, c.stderr)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	require.Eventually(t, func() bool { return routingOn.MatchString(c.stderr.String()) }, 30*time.Second, time.Millisecond, c.stderr)
+	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
+	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
+	return c
+}
+
+// logs waits for a text that has been logged so many times.
+func (c *command) logs(t *testing.T, what string, times int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return strings.Count(c.stderr.String(), what) >= times }, 30*time.Second, 5*time.Millisecond, "%s: %s", what, c.stderr)
+}
+
+func get(t *testing.T, url string) (int, string) {
+	t.Helper()
+	resp, err := http.Get(url)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(body)
+}
+
+// elements walks all elements of a parsed page.
+func elements(n *html.Node, visit func(*html.Node)) {
+	if n.Type == html.ElementNode {
+		visit(n)
+	}
+	for c := n.FirstChild; c != nil; c = c.NextSibling {
+		elements(c, visit)
+	}
+}
+
+func textIn(n *html.Node) string {
+	var b strings.Builder
+	for c := range n.Descendants() {
+		if c.Type == html.TextNode {
+			b.WriteString(c.Data)
+		}
+	}
+	return b.String()
+}
+
+// page parses strictly, as far as the tokenizer allows: every element is closed.
+func page(t *testing.T, text string) *html.Node {
+	t.Helper()
+	var open []string
+	z := html.NewTokenizer(strings.NewReader(text))
+	for {
+		kind := z.Next()
+		if kind == html.ErrorToken {
+			require.ErrorIs(t, z.Err(), io.EOF)
+			break
+		}
+		name, _ := z.TagName()
+		switch tag := string(name); {
+		case tag == "meta":
+		case kind == html.StartTagToken:
+			open = append(open, tag)
+		case kind == html.EndTagToken:
+			require.NotEmpty(t, open)
+			require.Equal(t, open[len(open)-1], tag)
+			open = open[:len(open)-1]
+		}
+	}
+	require.Empty(t, open)
+	root, err := html.Parse(strings.NewReader(text))
+	require.NoError(t, err)
+	return root
+}
+
+// rows returns the texts of a table's cells on the debug page.
+func rows(t *testing.T, text, table string) (all [][]string) {
+	t.Helper()
+	elements(page(t, text), func(n *html.Node) {
+		if named := len(n.Attr) > 0 && n.Attr[0].Key == "id" && n.Attr[0].Val == table; n.Data != "table" || !named {
+			return
+		}
+		elements(n, func(row *html.Node) {
+			if row.Data != "tr" {
+				return
+			}
+			var cells []string
+			for c := range row.ChildNodes() {
+				if c.Type == html.ElementNode {
+					cells = append(cells, strings.TrimSpace(textIn(c)))
+				}
+			}
+			all = append(all, cells)
+		})
+	})
+	return all
+}
+
+// post sends a short chat with headers and returns status and body.
+func post(t *testing.T, url string, stream bool, headers ...string) (int, string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"model": modelserver.DefaultModel, "messages": []traffic.Message{{Role: "user", Content: "Hello."}}, "max_tokens": 3, "stream": stream,
+	})
+	require.NoError(t, err)
+	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
+	require.NoError(t, err)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	require.NoError(t, err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	return resp.StatusCode, string(text)
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	return key
+}
+
+func keyText(t *testing.T, key *ecdsa.PrivateKey) string {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
+}
+
+// certificateText is a certificate for this machine.
+func certificateText(t *testing.T, key *ecdsa.PrivateKey, serial int64, until time.Time) string {
+	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	require.NoError(t, err)
+	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
+}
+
+// writeCertificate writes a certificate and its key, and returns where they are.
+func writeCertificate(t *testing.T, dir string, serial int64) (cert, key string) {
+	return certificateUntil(t, dir, serial, time.Now().Add(time.Hour))
+}
+
+func certificateUntil(t *testing.T, dir string, serial int64, until time.Time) (cert, key string) {
+	t.Helper()
+	private := newKey(t)
+	cert, key = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
+	require.NoError(t, os.WriteFile(key, []byte(keyText(t, private)), 0o600))
+	require.NoError(t, os.WriteFile(cert, []byte(certificateText(t, private, serial, until)), 0o600))
+	return cert, key
+}
+
+// credentialsText are credentials of a NATS user.
+func credentialsText(jwt, seed string) string {
+	return "-----BEGIN NATS USER JWT-----\n" + jwt + "\n------END NATS USER JWT------\n\n" +
+		"-----BEGIN USER NKEY SEED-----\n" + seed + "\n------END USER NKEY SEED------\n"
+}

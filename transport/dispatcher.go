@@ -1,0 +1,112 @@
+package transport
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/hostclock"
+)
+
+// Dispatcher reads requests, chooses where to send them, and learns from the outcome, for
+// programs that send them themselves. Make one with [NewDispatcher]. It is safe for
+// concurrent use and starts no goroutine of its own; a timer for each request notices
+// endpoints that say nothing.
+type Dispatcher struct {
+	config Config
+	reader *dialect.Reader
+	health *health.Health
+	budget *health.Budget
+	now    func() time.Time
+
+	denied, panics atomic.Uint64 // retries without a budget; callbacks of the Config
+}
+
+// NewDispatcher returns a dispatcher, or an [endpick.ConfigError], also for fields that
+// only a Transport uses: Base, Wrap, the time limits, Queue, Describe, Record, Observe and
+// EnableEndpointHeader.
+func NewDispatcher(config Config) (*Dispatcher, error) {
+	if field := config.sending(); field != "" {
+		return nil, badConfig(field, "is for a Transport, which sends requests")
+	}
+	return newDispatcher(config)
+}
+
+func newDispatcher(config Config) (*Dispatcher, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst)}
+	d.now = hostclock.Guard(config.Clock, func(v any) { d.panicked(nil, "Config.Clock", v) })
+	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
+	if config.Tokens != nil {
+		tokens = d.tokens
+	}
+	var err error
+	d.reader, err = dialect.NewReader(dialect.Config{
+		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, Tokens: tokens,
+		DisableUsage: config.DisableUsage, AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
+		Sketch: config.Record != nil, SketchText: config.RecordText,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if config.Health != nil {
+		d.health = config.Health.Core()
+	} else {
+		d.health = health.New(config.Router, d.now)
+	}
+	return d, nil
+}
+
+// SetHashKey changes the key that prompts are hashed with (Config.HashKey), for
+// requests that arrive from now on. An index then starts from scratch: what it
+// holds under the old key never matches again, and is evicted in time. It may be
+// called at any time, from any goroutine.
+func (d *Dispatcher) SetHashKey(key prefix.Key) { d.reader.SetHashKey(key) }
+
+// MaxBodyBytes returns the length of the longest body that Read accepts, for
+// programs that read one.
+func (d *Dispatcher) MaxBodyBytes() int64 { return d.config.MaxBodyBytes }
+
+// Callbacks belong to the host and may panic, even in goroutines where an
+// unrecovered panic would end the process. A panic costs only its own record or
+// warning or, in Describe, its own request; it is counted and reported.
+
+// guard must be deferred around a call into the host.
+func (d *Dispatcher) guard(in *http.Request, callback string) {
+	if v := recover(); v != nil {
+		d.panicked(in, callback, v)
+	}
+}
+
+func (d *Dispatcher) panicked(in *http.Request, callback string, v any) error {
+	err := &endpick.PanicError{Stage: "transport." + callback, Value: v}
+	d.panics.Add(1)
+	d.warn(in, err)
+	return err
+}
+
+// warn calls Config.Warn, and ignores a panic of it.
+func (d *Dispatcher) warn(in *http.Request, err error) {
+	if d.config.Warn == nil {
+		return
+	}
+	defer func() {
+		if recover() != nil {
+			d.panics.Add(1)
+		}
+	}()
+	d.config.Warn(in, err)
+}
+
+// tokens calls Config.Tokens. If that panics, the prompt is cut by its text.
+func (d *Dispatcher) tokens(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int) {
+	defer d.guard(nil, "Config.Tokens")
+	return d.config.Tokens(ctx, req, path, body)
+}

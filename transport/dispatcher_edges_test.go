@@ -1,0 +1,302 @@
+package transport_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// A failed connection costs no retry. A response that broke off may have been
+// worked on, so its retry costs one, and each request earns back a share of one.
+func TestRetriesArePaidByRequests(t *testing.T) {
+	w := newDriven(t, transport.Config{RetryShare: 0.5, RetryBurst: 1})
+	broken := func() bool {
+		call := w.read(t, chatBody)
+		defer call.Close()
+		a := w.route(t, call)
+		require.Error(t, a.Fail(errBroken))
+		return a.Again()
+	}
+	var paid []bool
+	for range 6 {
+		paid = append(paid, broken())
+	}
+	assert.Equal(t, []bool{true, false, true, false, true, false}, paid)
+	w.idle(t)
+}
+
+func TestRetryDefaults(t *testing.T) {
+	w := newDriven(t, transport.Config{RetryBurst: 1})
+	for _, id := range []string{"d", "e"} {
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: id}))
+	}
+	fail := func(a *transport.Attempt) bool {
+		require.Error(t, a.Header(503, http.Header{}, nil))
+		return a.Again()
+	}
+	denied := 0
+	for range 12 {
+		call := w.read(t, chatBody)
+		if !fail(w.route(t, call)) {
+			denied++
+		}
+		call.Close()
+	}
+	assert.Equal(t, 9, denied, "one at once, and a fifth of those that follow")
+
+	call := w.read(t, chatBody) // no server has worked on it: as many retries as attempts allow
+	n := 1
+	for a := w.route(t, call); ; n++ {
+		require.Error(t, a.Fail(noDial))
+		if !a.Again() {
+			break
+		}
+		a = w.route(t, call)
+	}
+	assert.Equal(t, 3, n)
+	w.idle(t)
+}
+
+// A failure reports how many endpoints were asked.
+func TestFailuresCountAttempts(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	for n := 1; n <= 3; n++ {
+		a := w.route(t, call)
+		var failed *transport.UpstreamError
+		require.ErrorAs(t, a.Fail(errBroken), &failed)
+		assert.Equal(t, transport.UpstreamError{Endpoint: string("abc"[n-1]), Attempts: n, Err: errBroken}, *failed)
+		assert.Equal(t, n < 3, a.Again())
+	}
+}
+
+// A request without a model is repeated only if its method makes that safe.
+func TestMethodsThatMayBeRepeated(t *testing.T) {
+	for method, again := range map[string]bool{"GET": true, "POST": false} {
+		w := newDriven(t, transport.Config{})
+		call, err := w.Read(transport.Incoming{Method: method, Path: "/v1/other"})
+		require.NoError(t, err)
+		a := w.route(t, call)
+		require.Error(t, a.Header(503, http.Header{}, nil))
+		assert.Equal(t, again, a.Again(), method)
+		call.Close()
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody), Header: http.Header{"X-Slo-Ttft-Ms": {"soon"}}})
+	require.NoError(t, err)
+	defer call.Close()
+	require.Len(t, call.Warnings, 1)
+	assert.ErrorContains(t, call.Warnings[0], "soon")
+}
+
+// A body may be as long as the limit, packed and unpacked; the error says which
+// limit was exceeded, and by how much where that is known.
+func TestLimitsOfBodies(t *testing.T) {
+	const most = 4 << 10
+	w := newDriven(t, transport.Config{MaxBodyBytes: most})
+	assert.EqualValues(t, most, w.MaxBodyBytes())
+	long := func(n int) []byte { return []byte(chatBody + strings.Repeat(" ", n-len(chatBody))) }
+	pack := func(b []byte) []byte {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		_, err := z.Write(b)
+		require.NoError(t, err)
+		require.NoError(t, z.Close())
+		return packed.Bytes()
+	}
+	read := func(coding string, body []byte) error {
+		call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {coding}}, Body: body})
+		if err == nil {
+			call.Close()
+		}
+		return err
+	}
+	require.NoError(t, read("", long(most)))
+	assert.Equal(t, &transport.BodyError{Limit: most, Length: most + 1}, read("", long(most+1)))
+
+	require.NoError(t, read("gzip", pack(long(most))))
+	assert.Equal(t, &transport.BodyError{Limit: most, Length: -1}, read("gzip", pack(long(most+1))))
+}
+
+// An empty body has no coding, whatever its header says; the coding of a body that
+// was not unpacked is left to the engine.
+func TestCodingsThatAreLeftAlone(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models", Header: http.Header{"Content-Encoding": {"gzip"}}})
+	require.NoError(t, err)
+	call.Close()
+	call = w.read(t, chatBody)
+	defer call.Close()
+	out := http.Header{"Content-Encoding": {"x-own"}}
+	w.route(t, call).SetHeader(out)
+	assert.Equal(t, "x-own", out.Get("Content-Encoding"))
+}
+
+// Only the beginning of a stream is checked for an error: any other response is
+// judged by its status.
+func TestOnlyStreamsBeginWithErrors(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
+	a := w.route(t, call)
+	require.NoError(t, a.Header(200, http.Header{}, []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
+	call.Close()
+}
+
+// A prompt is read and cut into blocks once, however many endpoints are asked.
+func TestPromptsAreReadOnce(t *testing.T) {
+	asked := 0
+	w := newDriven(t, transport.Config{Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) {
+		asked++
+		return make([]uint32, 40), 0
+	}})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	for range 2 {
+		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+	}
+	assert.Equal(t, 40, call.Request.InputTokens)
+	w.route(t, call)
+	assert.Equal(t, 1, asked)
+}
+
+// If only one endpoint refuses, the fault is its own: after the second refusal another
+// is asked, and if that one serves the requests the first is put out.
+func TestRefusalsOfOneEndpoint(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	var again []bool
+	for range 7 {
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		if a.Endpoint().ID == "a" {
+			require.Error(t, a.Header(404, http.Header{}, nil))
+			again = append(again, a.Again())
+			if again[len(again)-1] {
+				a = w.route(t, call)
+				require.Equal(t, "b", a.Endpoint().ID)
+			}
+		}
+		_ = a.Header(200, streamHeader.Clone(), nil)
+		a.Feed(nil, []byte(events))
+		_, _ = a.End(nil)
+		call.Close()
+	}
+	assert.Equal(t, []bool{false, true, true, true}, again)
+	assert.Equal(t, 1, w.unhealthy())
+	w.idle(t)
+}
+
+// A shared monitor learns the outcomes of requests.
+func TestSharedHealth(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	monitor, err := health.New(health.Config{Router: w.router})
+	require.NoError(t, err)
+	s, err := transport.NewDispatcher(transport.Config{Router: w.router, Health: monitor, RetryShare: 1})
+	require.NoError(t, err)
+	for range 3 {
+		call, err := s.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
+		require.NoError(t, err)
+		a, err := call.Route(t.Context())
+		require.NoError(t, err)
+		require.Error(t, a.Fail(noDial))
+		call.Close()
+	}
+	other, err := transport.NewDispatcher(transport.Config{Router: w.router, Health: monitor})
+	require.NoError(t, err)
+	call, err := other.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
+	require.NoError(t, err)
+	assert.Equal(t, "b", w.route(t, call).Endpoint().ID, "one dispatcher has seen it, both know")
+	call.Close()
+}
+
+func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
+	admin := transport.Incoming{Method: "POST", Path: "/v1/load_lora_adapter", Body: []byte(`{"lora_name":"x"}`)}
+	_, err := newDriven(t, transport.Config{}).Read(admin)
+	require.ErrorIs(t, err, transport.ErrForbidden)
+	call, err := newDriven(t, transport.Config{AllowAdministration: true}).Read(admin)
+	require.NoError(t, err)
+	call.Close()
+}
+
+// With another key a prompt has other blocks, and with the old one the old ones again.
+func TestSetHashKey(t *testing.T) {
+	one, two := prefix.NewKey(), prefix.NewKey()
+	w := newDriven(t, transport.Config{HashKey: one})
+	blocks := func(call *transport.Call) uint64 {
+		w.route(t, call)
+		defer call.Close()
+		require.NotEmpty(t, call.Request.Blocks)
+		return call.Request.Blocks[0]
+	}
+	body := strings.Replace(chatBody, "Hi!", strings.Repeat("A long prompt. ", 100), 1)
+	was := blocks(w.read(t, body))
+	assert.Equal(t, was, blocks(w.read(t, body)))
+	w.SetHashKey(two)
+	assert.NotEqual(t, was, blocks(w.read(t, body)))
+	w.SetHashKey(one)
+	assert.Equal(t, was, blocks(w.read(t, body)))
+}
+
+// The body of a failed response is the server's explanation and is passed on whole.
+func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	a := w.route(t, call)
+	require.Error(t, a.Header(500, streamHeader.Clone(), nil))
+	assert.Equal(t, events, string(a.Feed(nil, []byte(events))))
+	assert.Zero(t, a.Seen())
+	rest, err := a.End(nil)
+	require.NoError(t, err)
+	assert.Empty(t, rest)
+	assert.Equal(t, "a failed", w.heard.said())
+	assert.Equal(t, io.EOF, func() error { _, err := a.Reader(http.NoBody).Read(make([]byte, 1)); return err }())
+}
+
+// Responses that break off midway from every endpoint put none of them out.
+func TestWhatBreaksOffEverywhere(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	for i := range 15 {
+		call := w.read(t, chatBody)
+		others := strings.Split(strings.ReplaceAll("a b c", string("abc"[i%3]), ""), " ")
+		call.Request.Exclude = others
+		a := w.route(t, call)
+		require.Equal(t, string("abc"[i%3]), a.Endpoint().ID)
+		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+		a.Feed(nil, []byte(events[:60]))
+		require.Error(t, a.Fail(errBroken))
+		call.Close()
+	}
+	assert.Zero(t, w.unhealthy())
+	w.idle(t)
+}
+
+func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {
+	w := newDriven(t, transport.Config{DisableUsage: true, MaxAttempts: 1})
+	call := w.read(t, chatBody)
+	assert.True(t, call.Metered())
+	a := w.route(t, call)
+	assert.Equal(t, chatBody, string(concat(call.Body())), "usage is not asked for")
+	require.Error(t, a.Fail(noDial))
+	assert.False(t, a.Again(), "one attempt is all")
+	call.Close()
+	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models"})
+	require.NoError(t, err)
+	assert.False(t, call.Metered())
+	call.Close()
+}

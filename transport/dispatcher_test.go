@@ -1,0 +1,799 @@
+package transport_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+)
+
+const (
+	chatBody = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
+	events   = `data: {"choices":[{"delta":{"content":"Hello!"}}]}` + "\n\n" +
+		`data: {"choices":[{"delta":{},"finish_reason":"stop"}]}` + "\n\n" +
+		`data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}` + "\n\n" +
+		"data: [DONE]\n\n"
+)
+
+var (
+	streamHeader = http.Header{"Content-Type": {"text/event-stream"}}
+	noDial       = &net.OpError{Op: "dial", Err: errors.New("refused")}
+	errBroken    = errors.New("broken off")
+)
+
+// heard is a stage that records observers' events. It scores endpoints by their
+// order.
+type heard struct {
+	order string
+	mu    sync.Mutex
+	lines []string
+	ttfts int
+}
+
+func (o *heard) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i, c := range candidates {
+		dst[i] = 1 / float64(2+strings.Index(o.order, c.Endpoint.ID))
+	}
+}
+
+func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := e.TTFT(); ok {
+		o.ttfts++
+	}
+	o.lines = append(o.lines, e.Candidate.Endpoint.ID+" "+outcome.Status.String())
+}
+
+func (o *heard) said() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return strings.Join(o.lines, ", ")
+}
+
+type driven struct {
+	*transport.Dispatcher
+	router  *endpick.Router
+	monitor *health.Monitor
+	heard   *heard
+	at      time.Time
+}
+
+// unhealthy is the number of endpoints that get less than their share.
+func (w *driven) unhealthy() (n int) {
+	for _, s := range w.monitor.Endpoints() {
+		if s.State != health.Well {
+			n++
+		}
+	}
+	return n
+}
+
+// newDriven has endpoints a, b and c, preferred in that order.
+func newDriven(t testing.TB, config transport.Config) *driven {
+	w := &driven{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
+	var err error
+	w.router, err = endpick.New(endpick.Config{
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b", Ranked: true, Rank: 3}, {ID: "c"}},
+		Clock:     func() time.Time { return w.at },
+	})
+	require.NoError(t, err)
+	w.monitor, err = health.New(health.Config{Router: w.router, Clock: func() time.Time { return w.at }})
+	require.NoError(t, err)
+	config.Router, config.Health, config.Clock = w.router, w.monitor, func() time.Time { return w.at }
+	w.Dispatcher, err = transport.NewDispatcher(config)
+	require.NoError(t, err)
+	return w
+}
+
+func (w *driven) read(t testing.TB, body string) *transport.Call {
+	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)})
+	require.NoError(t, err)
+	return call
+}
+
+func (w *driven) route(t testing.TB, call *transport.Call) *transport.Attempt {
+	a, err := call.Route(t.Context())
+	require.NoError(t, err)
+	return a
+}
+
+func (w *driven) idle(t testing.TB) {
+	t.Helper()
+	assert.Zero(t, w.router.Stats().OpenLeases)
+	for _, e := range w.router.Endpoints() {
+		assert.Zero(t, e.Candidate.InFlight, e.Candidate.Endpoint.ID)
+	}
+}
+
+func TestDispatcherConfig(t *testing.T) {
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	for field, c := range map[string]transport.Config{
+		"Router":      {},
+		"Fallbacks":   {Router: router, Fallbacks: -1},
+		"MaxAttempts": {Router: router, MaxAttempts: -1},
+		"RetryShare":  {Router: router, RetryShare: 2},
+		"RetryBurst":  {Router: router, RetryBurst: -1},
+		"MaxItems":    {Router: router, MaxItems: -1},
+
+		"MaxBodyBytes": {Router: router, MaxBodyBytes: -1},
+	} {
+		_, err := transport.NewDispatcher(c)
+		var ce *endpick.ConfigError
+		require.ErrorAs(t, err, &ce)
+		assert.Equal(t, "transport.Config."+field, ce.Field)
+	}
+}
+
+func TestAResponseIsMetered(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	a := w.route(t, call)
+	assert.Equal(t, "a", a.Endpoint().ID)
+	assert.Empty(t, a.Fallbacks())
+	assert.Contains(t, string(concat(call.Body())), `"include_usage":true`)
+	assert.True(t, call.Metered())
+	out := http.Header{}
+	a.SetHeader(out)
+	assert.Equal(t, http.Header{"Accept-Encoding": {"identity"}}, out)
+
+	in := http.Header{"Content-Type": {"text/event-stream"}, "Content-Length": {"9"}}
+	require.NoError(t, a.Header(200, in, nil))
+	assert.Empty(t, in.Get("Content-Length"))
+	w.at = w.at.Add(time.Second)
+	var got []byte
+	for _, piece := range strings.SplitAfter(events, "e") { // at arbitrary points
+		got = a.Feed(got, []byte(piece))
+	}
+	got, err := a.End(got)
+	require.NoError(t, err)
+	assert.NotContains(t, string(got), "usage", "the client did not ask for it")
+	assert.Contains(t, string(got), "Hello!")
+	seen := a.Seen()
+	assert.Equal(t, []any{9, 2, true, 4, w.at}, []any{seen.InputTokens, seen.OutputTokens, seen.Reported, *seen.CachedTokens, seen.FirstToken})
+	assert.Equal(t, "a completed", w.heard.said())
+	assert.Equal(t, 1, w.heard.ttfts)
+	w.idle(t)
+}
+
+// A response that goes on is not lost, however long nothing in it counts as a token.
+func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, chatBody)
+	defer call.Close()
+	a := w.route(t, call)
+	require.NoError(t, a.Header(200, http.Header{"Content-Type": {"text/event-stream"}}, nil))
+	for range 4 {
+		w.at = w.at.Add(w.router.LeaseTimeout() - time.Second)
+		a.Feed(nil, []byte(": still there\n\n"))
+		require.Zero(t, w.router.Sweep(w.at))
+	}
+	_, err := a.End(a.Feed(nil, []byte(events)))
+	require.NoError(t, err)
+	assert.Equal(t, "a completed", w.heard.said())
+	w.idle(t)
+}
+
+func concat(pieces [][]byte) (all []byte) {
+	for _, p := range pieces {
+		all = append(all, p...)
+	}
+	return all
+}
+
+// How attempts end, and which endpoint is next. Each step is a call by the host: route,
+// dial, break, a status, feed (part of the response), end, cut, again, no (not again),
+// close, gone (the client).
+func TestAttemptsEndOnce(t *testing.T) {
+	for _, tc := range []struct{ name, steps, want string }{
+		{"whole", "route 200 feed end", "a completed"},
+		{"closed twice", "route 200 feed end close close", "a completed"},
+		{"never answered", "route close", "a canceled"},
+		{"closed in the middle", "route 200 part close", "a canceled"},
+		{"closed after the end of the stream", "route 200 feed close", "a completed"},
+		{"cut", "route 200 part cut close", "a failed"},
+		{"broken off", "route 200 part break no close", "a failed"},
+		{"the client has gone", "route gone break no close", "a canceled"},
+		{"gone in the middle", "route 200 part gone break close", "a canceled"},
+		{"unreachable, then served", "route dial again route 200 feed end", "a failed, b completed"},
+		{"broken, then served", "route break again route 200 feed end", "a failed, b completed"},
+		{"503, then served", "route 503 again route 200 feed end close", "a failed, b completed"},
+		{"429, then served", "route 429 again route 200 feed end", "a refused, b completed"},
+		{"begins with an error", "route first again route 200 feed end", "a failed, b completed"},
+		{"all fail", "route 503 again route 503 again route 503 no close", "a failed, b failed, c failed"},
+		{"nothing said of the first", "route route 200 feed end", "a failed, b completed"},
+		{"404 is the client's", "route 404 no end close", "a refused"},
+		{"another asked of a failure", "route 500 again no", "a failed"},
+		{"end twice", "route 200 feed end end break", "a completed"},
+		{"header twice", "route 200 503 feed end", "a completed"},
+		{"served by another", "route by-c 200 feed end", "a failed, c completed"},
+		{"served by the same", "route by-a 200 feed end", "a completed"},
+		{"served by nobody known", "route by-x 200 feed end close", "a failed"},
+		{"served by another, badly", "route by-b 503 close", "a failed, b failed"},
+		{"served by another, which is closed", "route by-b close", "a failed, b canceled"},
+		{"closed first", "close route close", "a canceled"},
+		{"nothing has failed", "route no 200 no feed end", "a completed"},
+		{"asked twice", "route 503 again no route 200 feed end", "a failed, b completed"},
+		{"a header that comes too late", "route break 200 again route 200 feed end", "a failed, b completed"},
+		{"served by another, after the header", "route 200 by-b feed end close", "a failed"},
+		{"served by another, after the failure was told", "route break by-b close", "a failed"},
+		{"served by nobody known, and asked", "route by-x no", "a failed"},
+		{"served by another, but the client has gone", "route gone by-b close", "a canceled"},
+		{"ended without a header", "route end close", "a completed"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			w := newDriven(t, transport.Config{Fallbacks: 2})
+			call := w.read(t, chatBody)
+			ctx, gone := context.WithCancel(t.Context())
+			defer gone()
+			var a *transport.Attempt
+			var err error
+			for _, step := range strings.Fields(tc.steps) {
+				switch step {
+				case "route":
+					a, err = call.Route(ctx)
+					require.NoError(t, err)
+				case "dial":
+					require.ErrorIs(t, a.Fail(noDial), noDial)
+				case "break":
+					require.ErrorIs(t, a.Fail(errBroken), errBroken)
+				case "200":
+					require.NoError(t, a.Header(200, streamHeader.Clone(), []byte(events)))
+				case "first":
+					require.Error(t, a.Header(200, streamHeader.Clone(), []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
+				case "404", "429", "500", "503":
+					status := map[string]int{"404": 404, "429": 429, "500": 500, "503": 503}[step]
+					err = a.Header(status, http.Header{}, nil)
+					if tc.name == "header twice" {
+						require.NoError(t, err)
+						break
+					}
+					var failed *transport.UpstreamError
+					require.ErrorAs(t, err, &failed)
+					assert.Equal(t, a.Endpoint().ID, failed.Endpoint)
+					assert.Equal(t, "sorry", string(a.Feed(nil, []byte("sorry"))), "it may be passed on")
+				case "part":
+					a.Feed(nil, []byte(events[:60]))
+				case "feed":
+					a.Feed(nil, []byte(events))
+				case "end":
+					_, err = a.End(nil)
+					require.NoError(t, err)
+				case "cut":
+					_, err = a.End(nil)
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+				case "again":
+					require.True(t, a.Again())
+				case "no":
+					require.False(t, a.Again())
+				case "close":
+					call.Close()
+				case "gone":
+					gone()
+				default:
+					id := strings.TrimPrefix(step, "by-")
+					if err := a.ServedBy(id); id == "x" {
+						require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+					} else {
+						require.NoError(t, err)
+					}
+				}
+			}
+			assert.Equal(t, tc.want, w.heard.said())
+			w.idle(t)
+			call.Close()
+			assert.Equal(t, tc.want, w.heard.said())
+		})
+	}
+}
+
+// The TTFT of a request that was already under way is unknown.
+func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, chatBody)
+	a := w.route(t, call)
+	require.NoError(t, a.ServedBy("c"))
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+	a.Feed(nil, []byte(events))
+	_, err := a.End(nil)
+	require.NoError(t, err)
+	assert.Zero(t, w.heard.ttfts)
+	assert.Equal(t, "a failed, c completed", w.heard.said())
+}
+
+// Retries of requests that an endpoint may have worked on come from a budget.
+func TestRetriesHaveABudget(t *testing.T) {
+	w := newDriven(t, transport.Config{RetryShare: 1e-9, RetryBurst: 1})
+	fail := func(how func(*transport.Attempt)) bool {
+		call := w.read(t, chatBody)
+		defer call.Close()
+		a := w.route(t, call)
+		how(a)
+		return a.Again()
+	}
+	busy := func(a *transport.Attempt) { require.Error(t, a.Header(503, http.Header{}, nil)) }
+	assert.True(t, fail(busy))
+	assert.False(t, fail(busy), "the burst is spent")
+	assert.True(t, fail(func(a *transport.Attempt) { require.Error(t, a.Fail(noDial)) }), "nobody has worked on it")
+	w.idle(t)
+}
+
+func TestFallbacksAreInOrder(t *testing.T) {
+	ids := func(endpoints []*endpick.Endpoint) (all string) {
+		for _, e := range endpoints {
+			all += e.ID
+		}
+		return all
+	}
+	for n, want := range map[int]string{0: "", 1: "c", 2: "ca", 5: "ca"} {
+		w := newDriven(t, transport.Config{Fallbacks: n})
+		w.heard.order = "bca"
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		assert.Equal(t, want, ids(a.Fallbacks()))
+		out := http.Header{}
+		a.SetHeader(out)
+		assert.Equal(t, "3", out.Get("X-Data-Parallel-Rank"))
+		call.Close()
+
+		call = w.read(t, chatBody)
+		var receipt endpick.Receipt
+		call.Request.Receipt, call.Request.Exclude = &receipt, []string{"c"}
+		a = w.route(t, call)
+		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks())[:min(n, len(strings.ReplaceAll(want, "c", "")))])
+		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
+		call.Close()
+		w.idle(t)
+	}
+}
+
+// notA filters a out.
+type notA struct{}
+
+func (notA) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.Endpoint.ID != "a" })
+}
+
+// An endpoint that a filter removed can still serve the request if all others fail it.
+func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
+	w := newDriven(t, transport.Config{Fallbacks: 5})
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{notA{}}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}))
+	call := w.read(t, chatBody)
+	attempt := w.route(t, call)
+	got := []string{attempt.Endpoint().ID}
+	for _, e := range attempt.Fallbacks() {
+		got = append(got, e.ID)
+	}
+	assert.Equal(t, []string{"b", "c", "a"}, got)
+	call.Close()
+	w.idle(t)
+}
+
+// An endpoint that fails requests which others then serve is avoided, whoever sends them.
+func TestHealth(t *testing.T) {
+	for name, fail := range map[string]func(*transport.Call, *transport.Attempt) *transport.Attempt{
+		"retried by the host": func(c *transport.Call, a *transport.Attempt) *transport.Attempt {
+			if a.Header(503, http.Header{}, nil); !a.Again() {
+				panic("the budget allows it")
+			}
+			a, err := c.Route(context.Background())
+			if err != nil {
+				panic(err)
+			}
+			return a
+		},
+		"retried by somebody else": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
+			if err := a.ServedBy("b"); err != nil {
+				panic(err)
+			}
+			return a
+		},
+		"never retried": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
+			a.Header(503, http.Header{}, nil)
+			return nil
+		},
+		"cut in the middle": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
+			a.Header(200, streamHeader.Clone(), nil)
+			a.Feed(nil, []byte(events[:60]))
+			a.End(nil)
+			return nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newDriven(t, transport.Config{})
+			to := ""
+			for range 6 {
+				call := w.read(t, chatBody)
+				a := w.route(t, call)
+				to += a.Endpoint().ID
+				if a.Endpoint().ID == "a" {
+					a = fail(call, a)
+				}
+				if a != nil {
+					a.Header(200, streamHeader.Clone(), nil)
+					a.Feed(nil, []byte(events))
+					a.End(nil)
+				}
+				call.Close()
+			}
+			assert.Equal(t, "aaabbb", to)
+			assert.Equal(t, 1, w.unhealthy())
+			w.idle(t)
+		})
+	}
+	t.Run("what is the client's fault", func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		for range 20 {
+			call := w.read(t, chatBody)
+			w.route(t, call).Header(400, http.Header{}, nil)
+			call.Close()
+		}
+		assert.Zero(t, w.unhealthy())
+	})
+}
+
+// A host that routes again without sending, because the first endpoint fails, does not
+// make it look as if no endpoint could have served the request: that is still open
+// when the client leaves.
+func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	for range 20 {
+		call := w.read(t, chatBody)
+		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+		require.Equal(t, "b", w.route(t, call).Endpoint().ID)
+		call.Close() // the client has left
+	}
+	assert.Zero(t, w.unhealthy())
+	for range 5 {
+		call := w.read(t, chatBody)
+		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
+		call.Close()
+	}
+	assert.Equal(t, 1, w.unhealthy(), "there it was the only one that was asked")
+	w.idle(t)
+}
+
+// A header is a sign of life, even of a failure: a server that answers at last is not
+// silent.
+func TestAHeaderIsASignOfLife(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		for range 8 {
+			a := w.route(t, w.read(t, chatBody))
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+			a.Feed(nil, []byte(events))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		var waiting []*transport.Attempt
+		for range 4 {
+			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
+		}
+		time.Sleep(2 * time.Second)
+		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Zero(t, w.unhealthy(), "it has said something since they were sent")
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			a.Fail(errBroken)
+		}
+	})
+}
+
+// Prompts of two tenants share no blocks, unless the engines share their caches; keys,
+// token ids and limits are passed through as well.
+func TestWhatReadingDependsOn(t *testing.T) {
+	blocks := func(config transport.Config, tenant string) []uint64 {
+		w := newDriven(t, config)
+		call := w.read(t, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("A long prompt. ", 100)+`"}]}`)
+		defer call.Close()
+		call.Request.Tenant = tenant
+		w.route(t, call)
+		require.NotEmpty(t, call.Request.Blocks)
+		return call.Request.Blocks
+	}
+	key := prefix.NewKey()
+	own, shared := transport.Config{HashKey: key}, transport.Config{HashKey: key, SharedCache: true}
+	assert.Equal(t, blocks(own, "a"), blocks(own, "a"))
+	assert.NotEqual(t, blocks(own, "a")[0], blocks(own, "b")[0])
+	assert.Equal(t, blocks(shared, "a"), blocks(shared, "b"))
+	other := transport.Config{HashKey: prefix.NewKey()}
+	assert.NotEqual(t, blocks(own, "a")[0], blocks(other, "a")[0])
+	_, err := newDriven(t, transport.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
+	assert.ErrorIs(t, err, endpick.ErrBadRequest)
+}
+
+func TestWhatCannotBeRead(t *testing.T) {
+	w := newDriven(t, transport.Config{DenyUnknown: true})
+	for _, tc := range []struct {
+		path, body string
+		status     int
+		want       string
+	}{
+		{chatPath, `{"model":7}`, 400, "invalid_request_error"},
+		{"/v1/messages", `{"model":7}`, 400, `{"type":"error","error":{"type":"invalid_request_error"`},
+		{"/sleep", ``, 403, "reserved for administrators"},
+		{"/v2/unheard-of", ``, 404, "nothing here"},
+	} {
+		_, err := w.Read(transport.Incoming{Method: "POST", Path: tc.path, Body: []byte(tc.body)})
+		require.Error(t, err)
+		status, header, body := transport.ErrorResponse(tc.path, err)
+		assert.Equal(t, tc.status, status)
+		assert.Equal(t, "application/json", header.Get("Content-Type"))
+		assert.Contains(t, string(body), tc.want)
+	}
+	call := w.read(t, chatBody)
+	call.Request.Tenant = strings.Repeat("x", 300)
+	_, err := call.Route(t.Context())
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	call.Close()
+	call = w.read(t, chatBody)
+	call.Request.Model = "other"
+	require.NoError(t, w.router.Update(endpick.Endpoint{ID: "a", Models: []string{"m"}}))
+	require.NoError(t, w.router.Remove("b"))
+	require.NoError(t, w.router.Remove("c"))
+	_, err = call.Route(t.Context())
+	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = call.Route(gone)
+	require.ErrorIs(t, err, context.Canceled)
+	w.idle(t)
+}
+
+// The end of a request's context ends its attempt if no caller is left to do it.
+func TestAnAttemptEndsWithItsContext(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		said func(a *transport.Attempt)
+		want string
+	}{
+		{"nothing said", func(*transport.Attempt) {}, "a canceled"},
+		{"in the middle", func(a *transport.Attempt) {
+			_ = a.Header(200, streamHeader.Clone(), nil)
+			a.Feed(nil, []byte(events[:70]))
+		}, "a canceled"},
+		{"all has come", func(a *transport.Attempt) {
+			_ = a.Header(200, streamHeader.Clone(), nil)
+			a.Feed(nil, []byte(events))
+		}, "a completed"},
+		{"it has failed", func(a *transport.Attempt) { _ = a.Fail(errBroken) }, "a failed"},
+		{"it has gone to another", func(a *transport.Attempt) { _ = a.ServedBy("c") }, "a failed, c canceled"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newDriven(t, transport.Config{})
+				ctx, cancel := context.WithCancel(t.Context())
+				call := w.read(t, chatBody)
+				a, err := call.Route(ctx)
+				require.NoError(t, err)
+				tc.said(a)
+				cancel()
+				synctest.Wait()
+				assert.Equal(t, tc.want, w.heard.said())
+				w.idle(t)
+				assert.False(t, a.Again())
+				call.Close()
+				assert.Equal(t, tc.want, w.heard.said())
+			})
+		})
+	}
+}
+
+func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call := w.read(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))
+	a := w.route(t, call)
+	require.NotEmpty(t, call.Body())
+	require.NotEmpty(t, call.Request.Blocks)
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+	assert.Nil(t, call.Body(), "prompts are not kept while the response streams")
+	assert.Nil(t, call.Request.Blocks, "nor is what stands for them")
+	_, err := call.Route(t.Context())
+	require.Error(t, err)
+	assert.False(t, a.Again())
+	call.Close()
+	assert.Equal(t, "a canceled", w.heard.said())
+}
+
+// A Reader with a buffer of any size returns the same as Feed and End, and ends the attempt as
+// they do.
+func TestReader(t *testing.T) {
+	whole := strings.ReplaceAll(events, `data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":2,"prompt_tokens_details":{"cached_tokens":4}}}`+"\n\n", "")
+	for _, tc := range []struct {
+		name  string
+		body  func() io.Reader
+		want  string
+		err   error
+		ended string
+	}{
+		{"whole", func() io.Reader { return strings.NewReader(events) }, whole, nil, "a completed"},
+		{"a byte at a time", func() io.Reader { return iotest.OneByteReader(strings.NewReader(events)) }, whole, nil, "a completed"},
+		{"the end with the last bytes", func() io.Reader { return iotest.DataErrReader(strings.NewReader(events)) }, whole, nil, "a completed"},
+		{"cut", func() io.Reader { return strings.NewReader(events[:60]) }, events[:60], io.ErrUnexpectedEOF, "a failed"},
+		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(errBroken)) }, events[:60], errBroken, "a failed"},
+	} {
+		for _, size := range []int{1, 7, 4096} {
+			w := newDriven(t, transport.Config{})
+			call := w.read(t, chatBody)
+			a := w.route(t, call)
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+			body := a.Reader(io.NopCloser(tc.body()))
+			n, err := body.Read(nil)
+			assert.Zero(t, n)
+			require.NoError(t, err)
+			var got []byte
+			for p := make([]byte, size); err == nil; {
+				n, err = body.Read(p)
+				got = append(got, p[:n]...)
+			}
+			assert.Equal(t, tc.want, string(got), tc.name)
+			if tc.err == nil {
+				assert.Equal(t, io.EOF, err)
+			} else {
+				require.ErrorIs(t, err, tc.err)
+			}
+			assert.Equal(t, tc.ended, w.heard.said(), tc.name)
+			body.Close()
+			call.Close()
+			w.idle(t)
+		}
+	}
+}
+
+// A coded response is passed on unchanged.
+func TestCodedResponses(t *testing.T) {
+	for _, coding := range []string{"br", "gzip", "deflate", "GZIP", "identity, gzip"} {
+		w := newDriven(t, transport.Config{})
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		h := streamHeader.Clone()
+		h.Set("Content-Encoding", coding)
+		require.NoError(t, a.Header(200, h, nil))
+		assert.Equal(t, "\x1b\x02", string(a.Feed(nil, []byte("\x1b\x02"))), "%s: nothing is held back, since there are no lines", coding)
+		_, err := a.End(nil)
+		require.NoError(t, err)
+		assert.Equal(t, "a completed", w.heard.said())
+		assert.Zero(t, a.Seen())
+	}
+	for _, coding := range []string{"", "identity", "Identity"} {
+		w := newDriven(t, transport.Config{})
+		a := w.route(t, w.read(t, chatBody))
+		h := streamHeader.Clone()
+		h.Set("Content-Encoding", coding)
+		require.NoError(t, a.Header(200, h, nil))
+		a.Feed(nil, []byte(events))
+		_, err := a.End(nil)
+		require.NoError(t, err)
+		assert.Equal(t, 2, a.Seen().OutputTokens, coding)
+	}
+}
+
+func TestPackedBodies(t *testing.T) {
+	w := newDriven(t, transport.Config{MaxBodyBytes: 1 << 20})
+	pack := func(s string) []byte {
+		var b bytes.Buffer
+		z := gzip.NewWriter(&b)
+		io.WriteString(z, s)
+		z.Close()
+		return b.Bytes()
+	}
+	read := func(body []byte) (*transport.Call, error) {
+		return w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body})
+	}
+	call, err := read(pack(chatBody))
+	require.NoError(t, err)
+	defer call.Close()
+	assert.Equal(t, "m", call.Request.Model)
+	out := http.Header{"Content-Encoding": {"gzip"}}
+	w.route(t, call).SetHeader(out)
+	assert.NotContains(t, out, "Content-Encoding")
+	assert.Contains(t, string(concat(call.Body())), `"Hi!"`)
+
+	for status, body := range map[int][]byte{
+		400: []byte("no gzip"),
+		413: pack(strings.Repeat(" ", 512<<10)), // a bomb: packed to a thousandth of that
+	} {
+		_, err = read(body)
+		got, _, _ := transport.ErrorResponse(chatPath, err)
+		assert.Equal(t, status, got, "%v", err)
+	}
+	_, err = read(make([]byte, 1<<20+1))
+	var tooLarge *transport.BodyError
+	require.ErrorAs(t, err, &tooLarge)
+}
+
+func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
+	w := newDriven(t, transport.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
+		assert.Equal(t, []string{"m", chatPath, chatBody}, []string{req.Model, path, string(body)})
+		return make([]uint32, 40), 0
+	}})
+	call := w.read(t, chatBody)
+	var receipt endpick.Receipt
+	call.Request.Receipt = &receipt
+	defer call.Close()
+	w.route(t, call)
+	assert.Equal(t, 40, receipt.InputTokens)
+}
+
+// Every method may be called from any goroutine at any time; a request is
+// accounted for once.
+func TestManyGoroutines(t *testing.T) {
+	w := newDriven(t, transport.Config{Fallbacks: 1, RetryBurst: 1 << 20})
+	var all sync.WaitGroup
+	for range 50 {
+		call := w.read(t, chatBody)
+		a := w.route(t, call)
+		for _, f := range []func(){
+			func() { a.Header(200, streamHeader.Clone(), nil) },
+			func() { a.Feed(nil, []byte(events[:100])) },
+			func() { a.Fail(errBroken) },
+			func() { a.Again() },
+			func() { a.Seen(); a.Endpoint(); call.Metered(); call.Body() },
+			func() { a.ServedBy("b") },
+			func() { call.Close() },
+		} {
+			all.Add(1)
+			go func() { defer all.Done(); f() }()
+		}
+		all.Wait()
+		call.Close()
+	}
+	w.idle(t)
+}
+
+// An endpoint that is silent to all requests is avoided even if Fail is never called; a
+// byte from it brings it back.
+func TestSilentEndpointsAreAvoided(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		serve := func(a *transport.Attempt) {
+			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+			a.Feed(nil, []byte(events))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		for range 8 { // until there is a notion of slow
+			serve(w.route(t, w.read(t, chatBody)))
+		}
+		var waiting []*transport.Attempt
+		for range 3 {
+			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
+		}
+		time.Sleep(2 * time.Second)
+		assert.Zero(t, w.unhealthy(), "they may take their time")
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, 1, w.unhealthy())
+		next := w.route(t, w.read(t, chatBody))
+		assert.Equal(t, "b", next.Endpoint().ID)
+		serve(next)
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			serve(a)
+		}
+		w.at = w.at.Add(time.Minute)
+		assert.Equal(t, "a", w.route(t, w.read(t, chatBody)).Endpoint().ID, "any byte brings it back")
+	})
+}

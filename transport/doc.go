@@ -1,0 +1,119 @@
+// Package transport sends LLM requests to the endpoints that an [endpick.Router]
+// chooses, over the APIs of OpenAI, Anthropic and the engines. A [Transport] is an
+// http.RoundTripper: use it in an http.Client, or in an httputil.ReverseProxy
+// together with [ErrorHandler].
+//
+// It reads the whole request, chooses an endpoint, rewrites the target, and
+// meters the response as it passes: first token, token counts, usage. The lease
+// is closed when the response ends or breaks off, or the client disconnects.
+//
+// # Retries
+//
+// A request goes to another endpoint if one can't be reached, sends nothing in
+// time, breaks off before the first byte of the response body, answers 429 or
+// 5xx (except 501 and 505), or begins a stream with an error. A response is
+// therefore returned with its first byte, not before. Requests of the APIs in
+// docs/apis.md are retried even if an endpoint may have worked on them, because inference
+// has no side effects; so are requests for speech, images and moderation. If the engine is to run
+// tools for a request, such as those of an MCP server, or nothing is known of its path, it
+// is retried only if its method is safe or the endpoint has not begun: it can't be
+// reached, or answers 429.
+// A request whose client has disconnected is never retried.
+//
+// A refusal (400, 404 and the like) goes to the client. Only if it was that
+// endpoint's second in a row is another endpoint asked, now and then.
+//
+// # Health
+//
+// The server that fails fastest always looks idlest, so it matters how the requests at
+// an endpoint end. An endpoint has failed a request if it can't be
+// reached, or if another endpoint has then served the request; a request that all
+// endpoints fail counts against none of them. An endpoint is avoided if it fails a
+// quarter of its requests and clearly more than the others, or if it has sent nothing
+// to anybody for much longer than the others take. One to fifteen seconds later it
+// gets a single request as a trial, then a tenth of its traffic, and its full share
+// fifteen seconds after that. If all endpoints are avoided, all are used anyway,
+// except those known to hang; if that leaves none, clients get an error at once.
+// Package transport/health shows which endpoints are unhealthy and why, and can
+// check them actively.
+//
+// # Queueing
+//
+// With Config.Queue, requests wait while the endpoints are full, and are routed in
+// the order of a [queue.Queue] when there is room. Decisions are then made one at a
+// time. A request that can't wait, or has waited too long, fails with a [queue.Error].
+//
+// # Other requests
+//
+// Chat, completions, Anthropic's messages, responses, embeddings, reranking,
+// transcription and the engines' own APIs are read; docs/apis.md has the table.
+// All other requests are passed on unmetered, and routed by load, with a length
+// guessed from their size. If no model can be read from a request, it may go to any
+// endpoint. Paths that administer engines are refused ([ErrForbidden]).
+//
+// # Refused requests
+//
+// These get an [endpick.RequestError], status 400: a model that is not a string;
+// names of models, sessions, tenants and adapters that are longer than 256
+// bytes or not UTF-8; paths with a ".." segment; JSON that is nested deeper
+// than 256 levels or has more parts than Config.MaxItems. Anything else that is
+// wrong with a request is left to the engine. A body that is longer than
+// Config.MaxBodyBytes, or compressed to less than a sixty-fourth, gets 413.
+//
+// In memory, a request takes its body, plus at most an eighth of that as slack and an
+// eighth for its blocks. Reading it takes time in proportion to its length.
+//
+// # What is changed
+//
+// In requests: target and Host; a body in gzip or deflate is sent uncompressed;
+// Accept-Encoding becomes identity if the response is metered; a stream whose client
+// did not ask for usage asks for it (stream_options.include_usage). In responses:
+// that usage is removed again, the rest is passed on byte for byte; a
+// response that is compressed in spite of Accept-Encoding is passed on in plain
+// text, so that it can be metered. Codings other than gzip and deflate are
+// passed on as they are and not metered.
+//
+// # Headers
+//
+//	X-Slo-Ttft-Ms, X-Slo-Tpot-Ms   latency targets, see slo.FromHeader
+//	X-Endpick-Priority             Request.Priority, an integer
+//	X-Endpick-Session              Request.Session; without it, what clients of
+//	                               several kinds send anyway, see docs/apis.md
+//	X-Endpick-Endpoint             in responses: the ID of the endpoint, if
+//	                               Config.EnableEndpointHeader asks for it
+//
+// A gateway that does not trust its clients removes the endpick headers from
+// their requests first.
+//
+// # Programs that send requests themselves
+//
+// A gateway with an HTTP client of its own, a proxy that asks which key or address to use
+// or an Envoy ext_proc server uses a [Dispatcher]: it does everything of the above except
+// sending, queueing and records. If your program can use an http.RoundTripper, a Transport
+// is less work.
+//
+//	call, err := d.Read(transport.Incoming{Method: in.Method, Path: in.URL.Path, Header: in.Header, Body: body})
+//	defer call.Close() // nothing stays open, whatever happens
+//	attempt, err := call.Route(ctx)
+//	to, err := transport.Target(attempt.Endpoint(), in.URL)
+//	attempt.SetHeader(out.Header)             // send call.Body() to that URL
+//	err = attempt.Header(status, header, nil) // or attempt.Fail(err) if there is no response
+//	b = attempt.Feed(b[:0], piece)            // for each piece; b is for the client
+//	b, err = attempt.End(b[:0])
+//
+// If the body is a reader, [Attempt.Reader] does the last two. The example of Dispatcher is
+// a whole gateway. [Dispatcher.Read] fails for requests that no engine should get, and
+// [Call.Route] if no endpoint can take the request; [ErrorResponse] turns either error into
+// a response for the client.
+//
+// A [Call] can be routed several times. [Attempt.Header] and [Attempt.Fail] return why an
+// endpoint failed the request, and [Attempt.Again] whether to try another. A program that
+// leaves retries to others, as an Envoy does, passes on [Attempt.Fallbacks], and reports
+// with [Attempt.ServedBy] who served the request in the end. Silent endpoints are noticed
+// by how long requests wait for a header.
+//
+// Close every Call. One that is forgotten ends with the context given to Route, or when
+// the router's LeaseTimeout has passed since the last piece. Feed the bytes that the
+// endpoint sends, uncompressed ([Attempt.SetHeader] asks for that), and give the client
+// what Feed and End return instead of them.
+package transport

@@ -1,0 +1,88 @@
+package health
+
+import (
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/target"
+)
+
+// Request follows one request of a host that sends it itself, over all attempts. With
+// Monitor set it is ready to use. It is not safe for concurrent use.
+//
+//	h := health.Request{Monitor: monitor}
+//	defer h.Close()
+//	h.Avoid(&req)
+//	lease, err := router.Route(req)
+//	h.Sent(lease, req.Stream)
+//	h.Served() // or h.Failed(err), and once more from Avoid, with the endpoint in req.Exclude
+//
+// If an endpoint refuses the request (4xx, 429), or the client gives it up, report neither
+// Served nor Failed.
+type Request struct {
+	Monitor *Monitor
+
+	attempt health.Attempt // the latest
+	stream  bool
+	sent    time.Time
+	served  bool
+	failed  []health.Attempt // whose fault it was shows later
+}
+
+// Avoid prepares the request to be routed: it sets Request.Avoid to the endpoints that
+// fail, and adds to Request.Exclude those that hang. If that leaves none,
+// [endpick.Router.Route] fails.
+func (r *Request) Avoid(req *endpick.Request) {
+	avoid, hanging := r.Monitor.core.Avoid(nil, nil)
+	req.Avoid = avoid
+	if len(hanging) > 0 {
+		req.Exclude = slices.Concat(req.Exclude, hanging)
+	}
+}
+
+// Sent records that the request goes to the endpoint of a lease, which must be open.
+func (r *Request) Sent(lease endpick.Lease, stream bool) {
+	c, _ := lease.Candidate()
+	r.attempt, r.stream = r.Monitor.core.Sent(lease.Endpoint().ID, c.Ref), stream
+	r.sent, r.served = r.Monitor.config.Clock(), false
+}
+
+// Served reports that the first token of a stream has arrived, or the whole of another
+// response. Endpoints that have failed the request before are then at fault.
+func (r *Request) Served() {
+	core := r.Monitor.core
+	core.Heard(r.attempt)
+	core.Served(r.attempt, r.stream, r.Monitor.config.Clock().Sub(r.sent))
+	r.served = true
+	for _, a := range r.failed {
+		core.Failed(a, false)
+	}
+	r.failed = nil
+}
+
+// Failed reports that the endpoint has failed the request, by an error that is not nil. It
+// counts at once if no connection could be made, which package net reports, or if the
+// response has broken off; otherwise once another endpoint has served the request.
+func (r *Request) Failed(err error) {
+	a := r.attempt.Because(err)
+	if dial := target.IsDial(err); dial || r.served {
+		r.Monitor.core.Failed(a, dial)
+		return
+	}
+	r.failed = append(r.failed, a)
+}
+
+// Close ends the request. If several endpoints have failed it and none has served it,
+// that counts against none of them: it may be at fault itself.
+func (r *Request) Close() {
+	for _, a := range r.failed {
+		if len(r.failed) > 1 {
+			r.Monitor.core.Undecided(a)
+		} else {
+			r.Monitor.core.Failed(a, false)
+		}
+	}
+	r.failed = nil
+}
