@@ -12,7 +12,6 @@ type cache struct {
 	idle    int64           // cached, referenced by no sequence: evictable
 	heads   map[uint64]*run // by the hash of a run's first block
 	ring    *run            // sentinel of the ring of idle runs; next is the least recently used
-	spare   *run            // recycled runs, linked by next
 	evicted [kinds]int64    // blocks by kind
 	log     cacheLog
 }
@@ -92,17 +91,6 @@ func (c *cache) forget(r *run) {
 	if r.parent != nil {
 		r.parent.children--
 	}
-	*r = run{next: c.spare}
-	c.spare = r
-}
-
-func (c *cache) newRun() *run {
-	if r := c.spare; r != nil {
-		c.spare = r.next
-		r.next = nil
-		return r
-	}
-	return new(run)
 }
 
 // child finds the run that continues a prefix, whose last run is parent, with
@@ -187,8 +175,7 @@ func (c *cache) register(s *sequence, limit int) {
 		if leaf != nil {
 			leaf.children++
 		}
-		leaf = c.newRun()
-		leaf.key, leaf.parent, leaf.start, leaf.refs = s.hashes[s.cached], s.leaf, s.cached, 1
+		leaf = &run{key: s.hashes[s.cached], parent: s.leaf, start: s.cached, refs: 1}
 		c.heads[leaf.key] = leaf
 		s.leaf = leaf
 	}
@@ -216,10 +203,10 @@ func (c *cache) release(s *sequence) {
 // in no ring and has to be referenced by the caller. r remains the end, with its
 // references and its place in the ring.
 func (c *cache) split(r *run, n int) *run {
-	head := c.newRun()
-	head.hashes, head.key, head.parent, head.start = r.hashes[:n], r.key, r.parent, r.start
-	head.refs, head.children = r.refs, 1
-	head.system, head.user = r.system, r.user
+	head := &run{
+		hashes: r.hashes[:n], key: r.key, parent: r.parent, start: r.start,
+		refs: r.refs, children: 1, system: r.system, user: r.user,
+	}
 	r.hashes, r.key, r.parent, r.start = r.hashes[n:], r.hashes[n], head, r.start+n
 	c.heads[head.key] = head
 	c.heads[r.key] = r

@@ -37,8 +37,6 @@ type Config struct {
 	// PrefillFirst computes prompts in steps of their own, while decoding pauses, as
 	// vLLM's first engine and SGLang do; the token budget is then only for them.
 	PrefillFirst bool
-	// DisablePrefixCaching computes every prompt in full.
-	DisablePrefixCaching bool
 	// CacheEvents records changes of the cache for [Engine.CacheEvents].
 	CacheEvents bool
 }

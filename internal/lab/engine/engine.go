@@ -1,9 +1,6 @@
 package engine
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // Engine is one model server. Make it with [New]; see the package comment for
 // the driver's duties. Not safe for concurrent use.
@@ -19,7 +16,6 @@ type Engine struct {
 	waiting   sequenceList
 	running   sequenceList // in order of admission; at most the last one is between two chunks
 	heap      finishHeap
-	spare     []*sequence
 	events    []Event // not yet returned
 
 	phase  phase
@@ -42,7 +38,6 @@ type Engine struct {
 	residues  []int64 // sequences that need a new block in steps ≡ i (mod block size)
 
 	admitted int64 // order of the next admission
-	queued   int64 // uncomputed prompt tokens of waiting and prefilling sequences
 	totals   Totals
 }
 
@@ -64,28 +59,13 @@ const (
 	Lost                        // the engine was reset
 )
 
-func (k EventKind) String() string {
-	switch k {
-	case FirstToken:
-		return "first token"
-	case Completed:
-		return "completed"
-	case Preempted:
-		return "preempted"
-	case Lost:
-		return "lost"
-	}
-	return fmt.Sprintf("event %d", uint8(k))
-}
-
 // Event is something that happens to a request.
 type Event struct {
 	Kind         EventKind
 	ID           uint64
 	At           time.Duration
-	Scheduled    time.Duration // when the request was first in a batch; 0 for a Lost one that never was
-	CachedTokens int           // prompt tokens found in the cache then
-	OutputTokens int           // tokens generated so far
+	CachedTokens int // prompt tokens found in the cache when it was first in a batch
+	OutputTokens int // tokens generated so far
 }
 
 // New returns an idle engine with an empty cache.
@@ -120,18 +100,13 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 	}
 	until := e.catchUp(now, false)
 
-	s := e.newSequence()
-	*s = sequence{
+	s := &sequence{
 		id: r.ID, prompt: int64(r.PromptTokens), output: int64(r.OutputTokens), target: int64(r.PromptTokens),
 		hashes: r.Blocks, system: r.SystemTokens / e.cfg.BlockTokens,
 	}
 	s.user = s.system + r.UserTokens/e.cfg.BlockTokens
-	if e.cfg.DisablePrefixCaching {
-		s.hashes = nil
-	}
 	e.sequences[r.ID] = s
 	e.waiting.pushBack(s)
-	e.queued += s.target
 	if e.phase == idle {
 		e.phase, e.at = ready, until
 	}
@@ -199,7 +174,6 @@ func (e *Engine) Abort(now time.Duration, id uint64) error {
 	}
 	if s.state == waiting {
 		e.waiting.remove(s)
-		e.queued -= s.target
 	} else {
 		e.leave(s)
 		e.running.remove(s)
@@ -238,7 +212,6 @@ func (e *Engine) Reset(now time.Duration, dst []Event) []Event {
 			e.emit(Lost, s, until.up())
 			list.remove(s)
 			delete(e.sequences, s.id)
-			e.recycle(s)
 		}
 	}
 	e.cache.clear()
@@ -246,7 +219,7 @@ func (e *Engine) Reset(now time.Duration, dst []Event) []Event {
 	clear(e.heap)
 	clear(e.prefills)
 	e.heap, e.prefills, e.partial = e.heap[:0], e.prefills[:0], nil
-	e.phase, e.context, e.queued, e.allocated = idle, 0, 0, e.step
+	e.phase, e.context, e.allocated = idle, 0, e.step
 	dst = append(dst, e.events...)
 	e.events = e.events[:0]
 	return dst
@@ -268,21 +241,6 @@ func (p picos) down() time.Duration { return time.Duration(p / 1000) }
 
 func (e *Engine) emit(kind EventKind, s *sequence, at time.Duration) {
 	e.events = append(e.events, Event{
-		Kind: kind, ID: s.id, At: at, Scheduled: s.scheduled,
-		CachedTokens: int(s.hit), OutputTokens: int(s.produced),
+		Kind: kind, ID: s.id, At: at, CachedTokens: int(s.hit), OutputTokens: int(s.produced),
 	})
-}
-
-func (e *Engine) newSequence() *sequence {
-	if n := len(e.spare); n > 0 {
-		s := e.spare[n-1]
-		e.spare = e.spare[:n-1]
-		return s
-	}
-	return new(sequence)
-}
-
-func (e *Engine) recycle(s *sequence) {
-	*s = sequence{}
-	e.spare = append(e.spare, s)
 }

@@ -9,8 +9,7 @@ type Load struct {
 	// KVUsage is the share of blocks that sequences hold, in [0, 1]; idle cached
 	// blocks do not count, as in vLLM's kv_cache_usage_perc.
 	KVUsage      float64
-	CachedBlocks int   // idle cached blocks
-	QueuedTokens int64 // prompt tokens not yet in a batch; for waiting requests regardless of the cache
+	CachedBlocks int // idle cached blocks
 }
 
 // Totals are counts since the engine was made. Resets do not clear them.
@@ -39,7 +38,6 @@ func (e *Engine) Load(now time.Duration) Load {
 		Running:      e.running.length,
 		KVUsage:      1 - float64(e.cache.available())/float64(e.cache.blocks),
 		CachedBlocks: int(e.cache.idle),
-		QueuedTokens: e.queued,
 	}
 }
 

@@ -33,17 +33,6 @@ type Profile struct {
 	MFLOPsPerPair  float64 `json:"mflops_per_pair"`  // attention of one query-key pair over all layers, in 10⁶ operations
 }
 
-// PeakPrefillSeconds is the least time in which the hardware can compute tokens
-// prompt tokens that follow cached ones already in the cache; zero if the peak is
-// unknown.
-func (p Profile) PeakPrefillSeconds(cached, tokens int) float64 {
-	if p.PeakTFLOPS <= 0 {
-		return 0
-	}
-	pairs := chunkPairs(int64(cached), int64(tokens))
-	return (p.GFLOPsPerToken*1e9*float64(tokens) + p.MFLOPsPerPair*1e6*float64(pairs)) / (p.PeakTFLOPS * 1e12)
-}
-
 // AtPeak returns p with TokenMicros and PairNanos raised, if necessary, to what
 // the peak allows. Fits use it to stay physical.
 func (p Profile) AtPeak() Profile {

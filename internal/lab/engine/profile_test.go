@@ -4,10 +4,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func TestStepTimeByHand(t *testing.T) {
@@ -58,32 +56,4 @@ func TestProfileNames(t *testing.T) {
 	}
 	_, err := ProfileByName("abacus")
 	require.EqualError(t, err, `engine: unknown profile "abacus" (known: `+strings.Join(names, ", ")+")")
-}
-
-// A prompt never prefills faster than the hardware's peak allows, whatever shares
-// its steps and whatever is cached.
-func TestNoPrefillBeatsThePeak(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		p, err := ProfileByName(rapid.SampledFrom(ProfileNames()).Draw(t, "profile"))
-		require.NoError(t, err)
-		p = Profile{
-			Name: p.Name, StepMicros: 0.001, PeakTFLOPS: p.PeakTFLOPS,
-			GFLOPsPerToken: p.GFLOPsPerToken, MFLOPsPerPair: p.MFLOPsPerPair,
-		}.AtPeak() // only the peak
-		e, err := New(Config{Profile: p})
-		require.NoError(t, err)
-		prompts := map[uint64]int{}
-		now := time.Duration(0)
-		for id := range uint64(rapid.IntRange(1, 8).Draw(t, "requests")) {
-			prompts[id] = rapid.IntRange(1, 20_000).Draw(t, "prompt")
-			require.NoError(t, e.Submit(now, Request{ID: id, PromptTokens: prompts[id], OutputTokens: 5, Blocks: chain(1, prompts[id]/16)}))
-			now += time.Duration(rapid.Int64Range(0, 1e9).Draw(t, "gap"))
-		}
-		for _, event := range drain(e) {
-			if event.Kind == FirstToken {
-				least := p.PeakPrefillSeconds(event.CachedTokens, prompts[event.ID]-event.CachedTokens)
-				require.GreaterOrEqual(t, (event.At - event.Scheduled).Seconds(), least)
-			}
-		}
-	})
 }

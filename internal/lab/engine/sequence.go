@@ -1,18 +1,15 @@
 package engine
 
-import "time"
-
 // sequence is a request in the engine.
 type sequence struct {
-	id        uint64
-	prompt    int64
-	output    int64
-	hashes    []uint64
-	system    int // bounds of the kinds, in blocks
-	user      int
-	scheduled time.Duration // first time in a batch
-	seen      bool          // it was in a batch
-	hit       int64         // prompt tokens found in the cache the first time
+	id     uint64
+	prompt int64
+	output int64
+	hashes []uint64
+	system int // bounds of the kinds, in blocks
+	user   int
+	seen   bool  // it was in a batch
+	hit    int64 // prompt tokens found in the cache the first time
 
 	state  state
 	order  int64 // of admission; later ones are preempted first
@@ -86,55 +83,29 @@ func (l *sequenceList) remove(s *sequence) {
 // ones are in order of admission.
 type finishHeap []*sequence
 
-func (h finishHeap) less(i, j int) bool {
+func (h finishHeap) Len() int { return len(h) }
+
+func (h finishHeap) Less(i, j int) bool {
 	if h[i].finish != h[j].finish {
 		return h[i].finish < h[j].finish
 	}
 	return h[i].order < h[j].order
 }
 
-func (h finishHeap) swap(i, j int) {
+func (h finishHeap) Swap(i, j int) {
 	h[i], h[j] = h[j], h[i]
 	h[i].slot, h[j].slot = i, j
 }
 
-func (h *finishHeap) push(s *sequence) {
-	s.slot = len(*h)
-	*h = append(*h, s)
-	h.up(s.slot)
+func (h *finishHeap) Push(s any) {
+	s.(*sequence).slot = len(*h)
+	*h = append(*h, s.(*sequence))
 }
 
-func (h *finishHeap) remove(s *sequence) {
-	i, last := s.slot, len(*h)-1
-	h.swap(i, last)
+func (h *finishHeap) Pop() any {
+	last := len(*h) - 1
+	s := (*h)[last]
 	(*h)[last] = nil
 	*h = (*h)[:last]
-	if i < last {
-		h.down(i)
-		h.up(i)
-	}
-}
-
-func (h finishHeap) up(i int) {
-	for i > 0 && h.less(i, (i-1)/2) {
-		h.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
-}
-
-func (h finishHeap) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(h) {
-			return
-		}
-		if child+1 < len(h) && h.less(child+1, child) {
-			child++
-		}
-		if !h.less(child, i) {
-			return
-		}
-		h.swap(i, child)
-		i = child
-	}
+	return s
 }

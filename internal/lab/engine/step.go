@@ -1,6 +1,9 @@
 package engine
 
-import "math"
+import (
+	"container/heap"
+	"math"
+)
 
 // run does everything that is due by until (exactly at until only if inclusive).
 func (e *Engine) run(until picos, inclusive bool) {
@@ -120,7 +123,6 @@ func (e *Engine) grow(s *sequence, chunk int64) bool {
 	s.private += need
 	e.cache.register(s, int(tokens/int64(e.cfg.BlockTokens)))
 	s.chunk = chunk
-	e.queued -= chunk
 	e.prefills = append(e.prefills, s)
 	return true
 }
@@ -142,9 +144,8 @@ func (e *Engine) admit(s *sequence, budget int64) int64 {
 	e.admitted++
 	e.cache.walk(s, limit)
 	s.computed = cached * size
-	e.queued -= s.computed
 	if !s.seen {
-		s.seen, s.hit, s.scheduled = true, s.computed, e.at.up()
+		s.seen, s.hit = true, s.computed
 		e.totals.PrefixQueryTokens += s.prompt
 		e.totals.PrefixHitTokens += s.computed
 	}
@@ -157,7 +158,6 @@ func (e *Engine) admit(s *sequence, budget int64) int64 {
 func (e *Engine) preempt(s *sequence) {
 	e.leave(s)
 	e.running.remove(s)
-	e.queued += s.target // leave has subtracted the rest of the old target
 	e.waiting.pushFront(s)
 	e.totals.Preemptions++
 	e.emit(Preempted, s, e.at.up())
@@ -166,18 +166,15 @@ func (e *Engine) preempt(s *sequence) {
 // leave removes a sequence from the batch and releases its blocks.
 func (e *Engine) leave(s *sequence) {
 	if s.state == decoding {
-		e.heap.remove(s)
+		heap.Remove(&e.heap, s.slot)
 		e.residues[e.residue(s)]--
 		s.produced += e.step - s.joined
 		s.computed += e.step - s.joined
 		e.context -= s.computed
 		s.private = e.blocksOf(s.computed+e.allocated-e.step) - int64(s.cached)
 		e.cache.register(s, int(s.computed/int64(e.cfg.BlockTokens)))
-	} else {
-		e.queued -= s.target - s.computed - s.chunk
-		if e.partial == s {
-			e.partial = nil
-		}
+	} else if e.partial == s {
+		e.partial = nil
 	}
 	e.cache.release(s)
 	s.state, s.computed, s.chunk = waiting, 0, 0
@@ -224,7 +221,7 @@ func (e *Engine) join(s *sequence) {
 	s.finish = e.step + s.output - s.produced
 	e.context += s.computed
 	e.residues[e.residue(s)]++
-	e.heap.push(s)
+	heap.Push(&e.heap, s)
 }
 
 func (e *Engine) complete(s *sequence) {
@@ -238,7 +235,6 @@ func (e *Engine) complete(s *sequence) {
 func (e *Engine) drop(s *sequence) {
 	e.cache.release(s)
 	delete(e.sequences, s.id)
-	e.recycle(s)
 }
 
 // pass completes n steps of the current batch.

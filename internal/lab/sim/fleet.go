@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 func (r *run) load(s *server) endpick.Load {
@@ -152,24 +151,6 @@ func (r *run) eachRouter(do func(*endpick.Router)) {
 	for _, router := range r.routers {
 		do(router)
 	}
-}
-
-// totals sums the engines' counts.
-func (r *run) totals() (sum engine.Totals) {
-	for i := range r.servers {
-		t := r.servers[i].engine.Totals()
-		sum.PrefixQueryTokens += t.PrefixQueryTokens
-		sum.PrefixHitTokens += t.PrefixHitTokens
-		sum.PrefillTokens += t.PrefillTokens
-		sum.OutputTokens += t.OutputTokens
-		sum.Preemptions += t.Preemptions
-		sum.EvictedSystem += t.EvictedSystem
-		sum.EvictedUser += t.EvictedUser
-		sum.EvictedOther += t.EvictedOther
-		sum.Steps += t.Steps
-		sum.Busy += t.Busy
-	}
-	return sum
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

@@ -126,18 +126,20 @@ func (r *run) finish() *Report {
 		rep.OutputTPS = float64(t.outputTokens) / rep.Seconds
 	}
 	t.classReports(rep)
-	sum := r.totals()
-	rep.Preemptions = sum.Preemptions
-	rep.Evictions = Evictions{sum.EvictedSystem, sum.EvictedUser, sum.EvictedOther}
-	rep.PrefixHitRatio = ratio(sum.PrefixHitTokens, sum.PrefixQueryTokens)
 	if t.indexed {
 		share := ratio(t.coldYetWarm, t.prefilled)
 		rep.ColdYetWarm = &share
 	}
 	var prefill []float64
+	var hit, asked int64
 	for i := range r.servers {
 		s := &r.servers[i]
 		own := s.engine.Totals()
+		hit, asked = hit+own.PrefixHitTokens, asked+own.PrefixQueryTokens
+		rep.Preemptions += own.Preemptions
+		rep.Evictions.System += own.EvictedSystem
+		rep.Evictions.User += own.EvictedUser
+		rep.Evictions.Other += own.EvictedOther
 		rep.Endpoints = append(rep.Endpoints, ServerReport{
 			ID: s.Endpoint.ID, Completed: s.requests, Preemptions: own.Preemptions,
 			PrefixHitRatio: ratio(own.PrefixHitTokens, own.PrefixQueryTokens),
@@ -145,6 +147,7 @@ func (r *run) finish() *Report {
 		})
 		prefill = append(prefill, own.PrefillBusy.Seconds())
 	}
+	rep.PrefixHitRatio = ratio(hit, asked)
 	rep.Imbalance = t.imbalance(prefill)
 	if r.cfg.Fitness != nil {
 		f := rep.fitness(r.cfg.Fitness)

@@ -116,22 +116,3 @@ func (f *fleet) restart(e *server, ways []*way) error {
 	e.known()
 	return nil
 }
-
-// decide measures decisions of a busy router, one after the other.
-func decide(ctx context.Context, w *way) error {
-	blocks := make([]uint64, 128)
-	for n := uint64(0); ctx.Err() == nil; n++ {
-		for i := range blocks {
-			blocks[i] = n%100*1000 + uint64(i)
-		}
-		began := time.Now()
-		lease, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 16 * len(blocks), Blocks: blocks, Stream: true})
-		w.tally.decision.add(time.Since(began))
-		if err != nil {
-			return err
-		}
-		lease.Done(endpick.Outcome{Status: endpick.Canceled})
-		sleep(ctx, 2*time.Millisecond)
-	}
-	return nil
-}

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -39,10 +41,9 @@ var fateNames = [fates]string{"answered", "left by clients", "refused", "broken 
 
 // tally has the counts of a way.
 type tally struct {
-	fates    [fates]atomic.Int64
-	streams  atomic.Int64 // open slow streams
-	most     atomic.Int64 // maximum of these
-	decision latencies
+	fates   [fates]atomic.Int64
+	streams atomic.Int64 // open slow streams
+	most    atomic.Int64 // maximum of these
 
 	mu    sync.Mutex
 	wrong []string // violations
@@ -76,6 +77,15 @@ var prompts = func() (all []string) {
 			b.WriteString(words[r.IntN(len(words))] + " ")
 		}
 		all = append(all, b.String())
+	}
+	return all
+}()
+
+// shapes are the bodies that cost most, in the order of their names.
+var shapes = func() (all []hostile.Shape) {
+	byName := hostile.Shapes()
+	for _, name := range slices.Sorted(maps.Keys(byName)) {
+		all = append(all, byName[name])
 	}
 	return all
 }()
@@ -125,7 +135,7 @@ func (c *clients) manner(r *rand.Rand, slow bool) manner {
 	case k < 8:
 		m.peeks = true
 	case k < 10 && !slow:
-		s := hostile.Random(r)
+		s := shapes[r.IntN(len(shapes))]
 		m.path, m.body, m.hostile = s.Path, s.Body(4<<10), true
 	}
 	return m

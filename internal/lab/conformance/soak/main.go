@@ -1,17 +1,17 @@
 // Soak sends real HTTP as fast as the machine allows through everything that contains
 // endpick, in one process: httputil.ReverseProxy with the transport, Caddy, a proxy that
-// asks the endpoint picker, and a gateway on a transport.Dispatcher. Servers fail, are killed and
-// come back, clients leave or are malicious, endpoints and policies come and go, and
-// thousands of streams run slowly.
+// asks the endpoint picker, and a gateway on a transport.Dispatcher. Servers fail, are
+// killed and come back, clients leave or are malicious, endpoints and policies come and
+// go, and thousands of streams run slowly.
 //
 //	simulate soak                a minute, after ten million leases in the process
 //	simulate soak -duration 8m
 //
-// It prints what became of the requests, how long decisions took, and how much memory and
-// how many goroutines are left. It exits with 1 if a promise is broken: a request is lost
-// although not each of its attempts has failed, a response is incomplete although no
-// server broke it off, a lease is open, a count is not zero, memory has grown by more
-// than a tenth, or there is one goroutine more than before.
+// It prints what became of the requests, and how much memory and how many goroutines are
+// left. It exits with 1 if a promise is broken: a request is lost although not each of its
+// attempts has failed, a response is incomplete although no server broke it off, a lease
+// is open, a count is not zero, memory has grown by more than a tenth, or there is one
+// goroutine more than before.
 package main
 
 import (

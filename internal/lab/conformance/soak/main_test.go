@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -112,23 +111,6 @@ func TestLeftovers(t *testing.T) {
 	var out bytes.Buffer
 	r.write(&out)
 	assert.Contains(t, out.String(), "BROKEN, 1 promises")
-}
-
-// The quantiles of a sample are close to those of all.
-func TestLatencies(t *testing.T) {
-	var l latencies
-	assert.Equal(t, "–", l.String())
-	l.add(9900)
-	assert.Equal(t, "9.9 µs / 9.9 µs / 9.9 µs", l.String())
-	for i := range 100_000 {
-		l.add(time.Duration(i) * time.Microsecond)
-	}
-	var median, p99 float64
-	_, err := fmt.Sscanf(l.String(), "%f ms / %f ms /", &median, &p99)
-	require.NoError(t, err)
-	assert.InDelta(t, 50, median, 3)
-	assert.InDelta(t, 99, p99, 1)
-	assert.Equal(t, "1.2 ms", short(1234567))
 }
 
 // Faults occur at their configured rates.

@@ -90,11 +90,11 @@ func (r *report) tables(w io.Writer) {
 	for _, name := range fateNames {
 		fmt.Fprintf(w, " %s |", name)
 	}
-	fmt.Fprint(w, " streams at a time | decision, p50 / p99 / p99.9 | leases |\n|---|---|")
+	fmt.Fprint(w, " streams at a time | leases |\n|---|---|")
 	for range fateNames {
 		fmt.Fprint(w, "---|")
 	}
-	fmt.Fprintln(w, "---|---|---|")
+	fmt.Fprintln(w, "---|---|")
 	for i, one := range append(r.ways[:len(r.ways):len(r.ways)], r.direct) {
 		t := &one.tally
 		var all int64
@@ -109,7 +109,7 @@ func (r *report) tables(w io.Writer) {
 		if i < len(r.stats) {
 			opened = fmt.Sprint(r.stats[i].Routed)
 		}
-		fmt.Fprintf(w, " %d | %v | %s |\n", t.most.Load(), &t.decision, opened)
+		fmt.Fprintf(w, " %d | %s |\n", t.most.Load(), opened)
 	}
 	fmt.Fprint(w, "\n| what a server did | attempts |\n|---|---|\n")
 	for f, n := range r.did {

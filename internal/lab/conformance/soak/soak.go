@@ -94,7 +94,6 @@ func (w *rig) play(ctx context.Context, d time.Duration) error {
 			run(func() error { c.work(ctx, 1000+n, true); return nil })
 		}
 		run(func() error { return w.fleet.churn(ctx, one, w.o.seed+w.plays) })
-		run(func() error { return decide(ctx, one) })
 	}
 	run(func() error { of(w.direct).work(ctx, 0, false); return nil })
 	run(func() error { return w.fleet.kill(ctx, w.ways, w.o.seed+w.plays) })
