@@ -27,14 +27,14 @@ func newBase() *base {
 	}
 	t := &http.Transport{
 		// Engines are near: no proxy in between, and no compression.
-		DialContext:         dialTCP(dialer),
+		DialContext:         dialer.DialContext,
 		DisableCompression:  true,
 		TLSHandshakeTimeout: 5 * time.Second,
 		// Each HTTP/1.1 stream has a connection to itself; the default of two idle
 		// connections per host would open a new one for nearly every request.
 		MaxIdleConnsPerHost: 512,
 		IdleConnTimeout:     90 * time.Second,
-		// Enough for the header and most bodies; the rest of a long body bypasses it.
+		// Enough for the header and most bodies.
 		WriteBufferSize:        16 << 10,
 		MaxResponseHeaderBytes: 1 << 20,
 		Protocols:              new(http.Protocols),

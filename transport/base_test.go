@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"os"
 	"strings"
@@ -246,4 +247,31 @@ func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver 
 		serving.Wait()
 	})
 	return s
+}
+
+// Engines get bodies of any length whole, including inserted fields, and again after an
+// engine that did not read to the end.
+func TestBodiesOfAnyLengthArriveWhole(t *testing.T) {
+	deaf := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.CopyN(io.Discard, r.Body, 1000)
+		panic(http.ErrAbortHandler)
+	}))
+	defer deaf.Close()
+	e := startEngine(t, nil)
+	w := newWorld(t, transport.Config{RetryBurst: 1000, RetryShare: 1}, deaf.URL, e.URL)
+	const head, tail = `{"model":"m","stream":true,"messages":[{"role":"user","content":"`, `"}]}`
+	for _, length := range []int{1, 3 << 10, 4 << 10, 15 << 10, 16<<10 - 200, 16 << 10, 17 << 10, 32 << 10, 100_000, 1<<20 + 1, 5 << 20} {
+		var text strings.Builder
+		for i := 0; text.Len() < length; i++ {
+			fmt.Fprintf(&text, "%d ", i)
+		}
+		body := head + text.String() + tail
+		w.ok(t, post(t, chatPath, body))
+		want := `{"stream_options":{"include_usage":true},` + body[1:]
+		got := e.lastBody()
+		require.Equal(t, len(want), len(got))
+		require.True(t, want == got, "%d bytes", length)
+	}
+	assert.NotZero(t, w.t.Stats().Retries)
+	w.idle(t)
 }

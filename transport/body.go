@@ -16,8 +16,7 @@ import (
 // of the body has arrived.
 const firstRead = 1 << 20
 
-// readBody reads the body once, and closes it; see unpack. The body may be recycled when
-// nothing refers to it any more.
+// readBody reads the body once, and closes it; see unpack.
 func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err error) {
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, false, nil
@@ -29,11 +28,7 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 	if body, err = readAll(req.Context(), req.Body, req.ContentLength, limit); err != nil {
 		return nil, false, err
 	}
-	plain, unpacked, err := unpack(req.Context(), req.Header, body, limit)
-	if unpacked {
-		recycle(body)
-	}
-	return plain, unpacked, err
+	return unpack(req.Context(), req.Header, body, limit)
 }
 
 // unpack returns a body uncompressed, because engines take no others, and whether it was
@@ -51,7 +46,7 @@ func unpack(ctx context.Context, header http.Header, body []byte, limit int64) (
 // it is kept while the request waits. length is the announced one; negative:
 // unknown.
 func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, error) {
-	b := buffer(int(min(max(length, 512), firstRead)))
+	b := make([]byte, 0, min(max(length, 512), firstRead))
 	var more [1]byte // reads beyond the announced length without growing
 	for {
 		if err := ctx.Err(); err != nil {
@@ -75,7 +70,7 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 		case int64(len(b)) > limit:
 			return nil, &BodyError{Limit: limit, Length: -1}
 		case err == io.EOF:
-			if cap(b)-len(b) > len(b)/steps+1 {
+			if cap(b)-len(b) > len(b)/8+1 {
 				b = moved(b, len(b))
 			}
 			return b, nil
@@ -89,9 +84,5 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 	}
 }
 
-// moved copies b to a buffer with room for n bytes.
-func moved(b []byte, n int) []byte {
-	to := append(buffer(n), b...)
-	recycle(b)
-	return to
-}
+// moved copies b to a slice with room for n bytes.
+func moved(b []byte, n int) []byte { return append(make([]byte, 0, n), b...) }

@@ -240,7 +240,7 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	case <-ctx.Done():
 		return all, ctx.Err()
 	}
-	rt := &roundTrip{t: t, in: in.Clone(ctx), payload: newPayload(nil, nil)}
+	rt := &roundTrip{t: t, in: in.Clone(ctx), payload: newPayload(nil)}
 	rt.in.Method, rt.in.Body = http.MethodGet, nil
 	rt.in.URL = &url.URL{Path: modelsPath(in)}
 	rt.in.Header = http.Header{"Accept-Encoding": {"identity"}}

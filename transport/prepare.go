@@ -37,7 +37,7 @@ func (rt *roundTrip) prepare() error {
 		return err
 	}
 	rt.call, rt.unpacked = call, unpacked
-	rt.payload = newPayload(body, call.Body())
+	rt.payload = newPayload(call.Body())
 	rt.sketch, rt.salt = call.Sketch()
 	if rt.observer != nil && t.queue != nil {
 		rt.observer.ready = t.d.now()

@@ -16,9 +16,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // played is a fleet behind a gateway that records a script's requests.
@@ -116,7 +116,7 @@ func asMessages(pairs ...string) (all []traffic.Message) {
 func prose(seed, n int) string {
 	var b strings.Builder
 	for i := 0; b.Len() < n; i++ {
-		x := splitmix.Mix(uint64(seed)<<32 + uint64(i))
+		x := engine.Mix(uint64(seed)<<32 + uint64(i))
 		fmt.Fprintf(&b, "%c%c%c%c%c ", 'a'+x%26, 'a'+x>>8%26, 'a'+x>>16%26, 'a'+x>>24%26, 'a'+x>>32%26)
 	}
 	return b.String()[:n]

@@ -145,7 +145,7 @@ func fit(records []sim.Record, first, second, fitBlocks bool, start sim.Deployme
 		if err != nil {
 			return nil, err
 		}
-		if *s.to, err = sim.Judge(records[from:], replayed[from:]); err != nil {
+		if *s.to, err = sim.Assess(records[from:], replayed[from:]); err != nil {
 			return nil, err
 		}
 	}

@@ -33,14 +33,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	case "html":
 		err = writePage(&page, o, results)
 	default:
-		if o.overview() {
-			err = writeOverview(&page, results)
-		} else {
-			err = writeTable(&page, results)
-		}
-		if err == nil {
-			err = writeAgents(&page, results)
-		}
+		err = writeTable(&page, results, o.overview())
 	}
 	if err != nil {
 		return err
@@ -104,49 +97,45 @@ func (o *options) config(c cell) (sim.Config, error) {
 	}
 	cfg.Seed, cfg.Fitness = c.seed, o.fitness
 	cfg.ReportInterval = o.interval
-	cfg.PromptsOnly = o.prompts
-	cfg.Routers, cfg.Sharing = o.routers, sharing(o.share, o.shareDelay)
-	cfg.Pooled = c.sweep.ofAgents()
-	return cfg, configure(&cfg, c.policy, o.events)
+	return cfg, configure(&cfg, c.policy)
 }
 
-// run makes all runs, in parallel unless there is -timing, and returns their
-// results in the order of the cells, or the first error in that order.
+// run makes all runs, in parallel, and returns their results in the order of the cells, or
+// the first error in that order.
 func (o *options) run(stderr io.Writer) ([]*result, error) {
 	cells := o.cells()
 	results := make([]*result, len(cells))
 	errs := make([]error, len(cells))
-	workers := min(runtime.GOMAXPROCS(0), len(cells))
-	if o.timing {
-		workers = 1
-	}
 	progress := newProgress(stderr, len(cells))
 	defer progress.end()
-	var next atomic.Int64
-	var failed atomic.Bool
-	var wg sync.WaitGroup
-	for range workers {
-		wg.Go(func() {
-			for !failed.Load() {
-				i := int(next.Add(1)) - 1
-				if i >= len(cells) {
-					return
-				}
-				results[i], errs[i] = o.runCell(cells[i])
-				if errs[i] != nil {
-					failed.Store(true)
-				}
-				progress.add()
-			}
-		})
-	}
-	wg.Wait()
+	inParallel(len(cells), func(i int) bool {
+		results[i], errs[i] = o.runCell(cells[i])
+		progress.add()
+		return errs[i] == nil
+	})
 	for _, err := range errs {
 		if err != nil {
 			return nil, err
 		}
 	}
 	return results, nil
+}
+
+// inParallel calls f with 0 to n-1, on all cores, until it returns false.
+func inParallel(n int, f func(i int) bool) {
+	var next atomic.Int64
+	var failed atomic.Bool
+	var wg sync.WaitGroup
+	for range min(runtime.GOMAXPROCS(0), n) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && !failed.Load(); i = int(next.Add(1)) - 1 {
+				if !f(i) {
+					failed.Store(true)
+				}
+			}
+		})
+	}
+	wg.Wait()
 }
 
 func (o *options) runCell(c cell) (*result, error) {
@@ -160,21 +149,11 @@ func (o *options) runCell(c cell) (*result, error) {
 		seen = watch(&config)
 		return config, err
 	}
-	var clock *stopwatch
-	if o.timing {
-		clock = startWatch()
-	}
 	report, err := sim.Run(cfg)
 	if err != nil {
 		return nil, err
 	}
 	r := newResult(c, report)
 	seen.read(&r.row)
-	if clock != nil {
-		r.row.Wall = clock.stop(report.Requests)
-	}
-	if o.regret > 0 {
-		r.row.Regret, err = sim.MeasureRegret(cfg, o.regret)
-	}
-	return r, err
+	return r, nil
 }

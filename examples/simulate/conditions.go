@@ -2,25 +2,24 @@ package main
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
-	"github.com/endpick/endpick/slo/delay"
 )
 
+const conditionsUsage = "+events (routers hear of the engines' KV-cache events, +late=1s and without +lost=0.01 of them), " +
+	"+routers=4 (in turn, each with its own index), +share=load or +share=index (what they tell each other, " +
+	"after +delay=50ms), +reports=1s (their age)"
+
 // conditions are what a policy is run under. They follow its name:
-// marginal-delay+noise=0.2+reports=1s, lmetric+routers=4+share=index+delay=50ms.
+// marginal-delay+reports=1s, lmetric+routers=4+share=index+delay=50ms.
 type conditions struct {
-	noise   float64       // standard deviation of a relative error of each prediction
-	length  float64       // factor on the predicted time of decoding, as if responses were that much longer; 0: none
 	reports time.Duration // interval of the engines' reports; 0: not given
 	routers int           // in front of the fleet; 0: not given
-	share   string        // what they tell each other, as -share says; empty: not given
+	share   string        // what they tell each other, one of shares; empty: not given
 	delay   time.Duration // of what they tell each other
 	late    time.Duration // delay of the engines' events, for +events
 	lost    float64       // share of batches of events that are lost
@@ -35,16 +34,6 @@ func conditionsOf(name string) (string, conditions, error) {
 		key, value, _ := strings.Cut(part, "=")
 		number, err := strconv.ParseFloat(value, 64)
 		switch key {
-		case "noise":
-			c.noise = number
-			if !(number > 0 && number < 0.5) {
-				err = fmt.Errorf("is not within (0, 0.5)")
-			}
-		case "length":
-			c.length = number
-			if !(number >= 0.01 && number <= 100) {
-				err = fmt.Errorf("is not within [0.01, 100]")
-			}
 		case "reports":
 			if c.reports, err = time.ParseDuration(value); err == nil && !(c.reports > 0 && c.reports <= time.Hour) {
 				err = fmt.Errorf("is not within (0, 1h]")
@@ -92,16 +81,14 @@ func waiting(s string) (time.Duration, error) {
 	return d, err
 }
 
-// configure applies the conditions in a policy's name to a simulation. Events are those of
-// policies with +events.
-func configure(config *sim.Config, policy string, events sim.Events) error {
+// configure applies the conditions in a policy's name to a simulation.
+func configure(config *sim.Config, policy string) error {
 	plain, c, err := conditionsOf(policy)
 	if err != nil {
 		return err
 	}
 	if strings.HasSuffix(plain, listening) {
-		events.Delay, events.Loss = max(events.Delay, c.late), max(events.Loss, c.lost)
-		config.Events = &events
+		config.Events = &sim.Events{Delay: c.late, Loss: c.lost}
 	}
 	if c.reports > 0 {
 		config.ReportInterval = c.reports
@@ -109,8 +96,8 @@ func configure(config *sim.Config, policy string, events sim.Events) error {
 	if c.routers > 0 {
 		config.Routers = c.routers
 	}
-	if c.share != "" {
-		config.Sharing = sharing(c.share, c.delay)
+	if c.share == "load" || c.share == "index" {
+		config.Sharing = &sim.Sharing{Delay: c.delay, LoadOnly: c.share == "load"}
 	}
 	return nil
 }
@@ -119,61 +106,3 @@ func configure(config *sim.Config, policy string, events sim.Events) error {
 var shares = []string{"none", "load", "index"}
 
 const shareDelay = 5 * time.Millisecond
-
-func sharing(what string, delay time.Duration) *sim.Sharing {
-	if what == "none" {
-		return nil
-	}
-	return &sim.Sharing{Delay: delay, LoadOnly: what == "load"}
-}
-
-// apply inserts the conditions between the policy's predictor and its users.
-func (c conditions) apply(config *endpick.Config) error {
-	if c.noise == 0 && c.length == 0 {
-		return nil
-	}
-	if config.Policy.Predictor == nil {
-		return usage("%s predicts nothing that could be wrong", config.Policy.Name)
-	}
-	if c.length == 0 {
-		c.length = 1
-	}
-	config.Policy.Predictor = &worse{config.Policy.Predictor, c}
-	// No candidate is dropped because of its true prediction.
-	config.Policy.Shortlist = slices.DeleteFunc(slices.Clone(config.Policy.Shortlist), func(f endpick.Filter) bool {
-		_, is := f.(*delay.Marginal)
-		return is
-	})
-	return nil
-}
-
-// worse is a predictor with impaired predictions.
-type worse struct {
-	endpick.Predictor
-	conditions
-}
-
-// Observer returns the predictor itself, which learns from the truth.
-func (w *worse) Observer() any { return w.Predictor }
-
-var saltTTFT, saltTPOT = endpick.Salt("simulate/noise/ttft"), endpick.Salt("simulate/noise/tpot")
-
-// Predict implements [endpick.Predictor].
-func (w *worse) Predict(req *endpick.Request, candidates []endpick.Candidate) {
-	w.Predictor.Predict(req, candidates)
-	for i := range candidates {
-		c := &candidates[i]
-		p := &c.Prediction
-		first, each := w.error(req.ChanceOf(saltTTFT, c)), w.error(req.ChanceOf(saltTPOT, c))*w.length
-		p.TTFT, p.TTFTUpper = times(p.TTFT, first), times(p.TTFTUpper, first)
-		p.TPOT, p.TPOTUpper = times(p.TPOT, each), times(p.TPOTUpper, each)
-		p.E2E, p.E2EUpper = times(p.E2E, each), times(p.E2EUpper, each)
-	}
-}
-
-// error is a factor with mean 1, uniformly distributed.
-func (w *worse) error(chance float64) float64 { return 1 + w.noise*math.Sqrt(3)*(2*chance-1) }
-
-func times(d time.Duration, factor float64) time.Duration {
-	return time.Duration(float64(d) * factor)
-}

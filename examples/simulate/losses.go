@@ -42,13 +42,18 @@ func (r *round) mean(policy string, value func(*score) float64) float64 {
 	return sum / float64(len(r.scores[policy]))
 }
 
-// loss is a policy's mean divided by that of the best, at least 1.
-func (r *round) loss(policies []string, policy string, value func(*score) float64) float64 {
+// best is the lowest of the policies' means.
+func (r *round) best(policies []string, value func(*score) float64) float64 {
 	best := math.Inf(1)
 	for _, p := range policies {
 		best = min(best, r.mean(p, value))
 	}
-	return r.mean(policy, value) / best
+	return best
+}
+
+// loss is a policy's mean divided by that of the best, at least 1.
+func (r *round) loss(policies []string, policy string, value func(*score) float64) float64 {
+	return r.mean(policy, value) / r.best(policies, value)
 }
 
 // write prints each policy's losses: their geometric mean and the worst.
@@ -57,18 +62,12 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "policy\t")
 	for _, m := range measures {
-		if !inTable(m.name) {
-			continue
-		}
 		fmt.Fprintf(tw, "%s\tworst\tin\t", m.name)
 	}
 	fmt.Fprintln(tw)
 	for _, p := range t.policies {
 		fmt.Fprintf(tw, "%s\t", p)
 		for _, m := range measures {
-			if !inTable(m.name) {
-				continue
-			}
 			log, worst, where := 0.0, 0.0, ""
 			for i := range rounds {
 				r := &rounds[i]
@@ -87,7 +86,7 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 	}
 	if t.format == "cells" {
 		for _, m := range measures {
-			if !inTable(m.name) || m.name == "TPOT p95" || m.name == "TTFT p50" {
+			if m.name == "TPOT p95" || m.name == "TTFT p50" {
 				continue
 			}
 			fmt.Fprintf(w, "\n%s: the best, and the loss of each\n\n", m.name)
@@ -98,11 +97,7 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 			fmt.Fprintln(tw)
 			for i := range rounds {
 				r := &rounds[i]
-				best := math.Inf(1)
-				for _, p := range t.policies {
-					best = min(best, r.mean(p, m.value))
-				}
-				fmt.Fprintf(tw, "%s\t%g\t%.2f\t%.0f\t", r.contest, r.load, r.rate, best)
+				fmt.Fprintf(tw, "%s\t%g\t%.2f\t%.0f\t", r.contest, r.load, r.rate, r.best(t.policies, m.value))
 				for _, p := range t.policies {
 					fmt.Fprintf(tw, "%.3f\t", r.loss(t.policies, p, m.value))
 				}

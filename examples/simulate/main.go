@@ -1,16 +1,22 @@
-// Command simulate judges routing policies on simulated fleets of model servers:
-// the papers' scenarios or a recorded trace, any number of policies, rates and
-// seeds, as a table, as JSON or as an HTML page.
+// Command simulate is the laboratory of endpick. By itself it compares routing policies
+// on simulated fleets of model servers: the papers' scenarios or a recorded trace, any
+// number of policies, rates and seeds, as a table, as JSON or as an HTML page.
 //
 //	simulate -workload B -policies round-robin,load-prefix,lmetric -rate 4,8,12
 //	simulate -trace conversation.jsonl.gz -policies vllm,lmetric -format html -out report.html
-//	simulate capacity
-//	simulate calibrate recording.csv.gz
-//	simulate tournament -quick
-//	simulate oracle -contests C-qwe
-//	simulate agents
 //
-// See simulate -h, and the same of each verb: simulate tournament -h.
+// Its verbs:
+//
+//	simulate tournament   every policy on many workloads, at several loads
+//	simulate capacity     what fits into the KV caches, and what is evicted
+//	simulate calibrate    a profile from a recording of a real server
+//	simulate evaluate     how good latency predictions are, on recorded requests
+//	simulate soak         real HTTP through all adapters while everything fails
+//	simulate replicas     gateways that share their state over NATS
+//	simulate ways         what differs on the wire behind each adapter
+//
+// See simulate -h, and the same of each verb: simulate tournament -h. The last three run
+// real servers, and are built when they are asked for, which takes minutes the first time.
 package main
 
 import (
@@ -18,39 +24,46 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// verb is a command of its own. It gets the arguments after its name.
+type verb func(args []string, stdout, stderr io.Writer) error
+
+func verbs() map[string]verb {
+	return map[string]verb{
+		"capacity": capacity, "calibrate": calibrate, "tournament": playTournament, "evaluate": evaluate,
+		"soak": built("soak"), "replicas": built("replicas"), "ways": built("ways"),
+	}
+}
+
+func verbNames() string { return strings.Join(slices.Sorted(maps.Keys(verbs())), ", ") }
+
 // run is the program: it returns 0 for success, or 2 for a mistake in the command
-// or its input, which a line on stderr names.
+// or its input, which a line on stderr names. A verb that is a program of its own has its
+// own status.
 func run(args []string, stdout, stderr io.Writer) int {
-	verb := compare
+	do := compare
 	if len(args) > 0 {
-		switch args[0] {
-		case "capacity":
-			verb, args = capacity, args[1:]
-		case "calibrate":
-			verb, args = calibrate, args[1:]
-		case "tournament":
-			verb, args = playTournament, args[1:]
-		case "agents":
-			verb, args = describeAgents, args[1:]
-		case "oracle":
-			verb, args = playOracle, args[1:]
+		if v, ok := verbs()[args[0]]; ok {
+			do, args = v, args[1:]
 		}
 	}
-	err := verb(args, stdout, stderr)
-	if errors.Is(err, flag.ErrHelp) {
+	err := do(args, stdout, stderr)
+	var status exitStatus
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
 		return 0
+	case errors.As(err, &status):
+		return int(status)
 	}
-	if err != nil {
-		fmt.Fprintln(stderr, "simulate:", strings.ReplaceAll(err.Error(), "\n", " "))
-		return 2
-	}
-	return 0
+	fmt.Fprintln(stderr, "simulate:", strings.ReplaceAll(err.Error(), "\n", " "))
+	return 2
 }
 
 // usageError is a mistake in the command line.

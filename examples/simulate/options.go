@@ -25,13 +25,6 @@ type options struct {
 	interval   time.Duration
 	format     string
 	out        string
-	timing     bool
-	regret     int
-	prompts    bool // routers don't learn of responses
-	routers    int
-	share      string // none, load or index
-	shareDelay time.Duration
-	events     sim.Events
 	fitness    map[string]float64 // weights of the report's fitness; nil: none
 	command    string             // as given, for the page
 }
@@ -65,7 +58,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5 or predicted-latency:no-gate:most, and after them +events to use the engines' KV-cache events, and conditions such as +routers=4, +share=index, +delay=50ms, +reports=1s, +late=1s or +lost=0.01 (of events): "+preset.Usage())
+	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5, and after them conditions: "+conditionsUsage+"; "+preset.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
@@ -76,20 +69,12 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&x.Requests, "requests", 0, "end after this many `requests` (default: 5000, or the whole trace)")
 	flags.DurationVar(&x.Duration, "duration", 0, "end at this simulated `time`, instead of -requests")
 	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
-	flags.BoolVar(&o.prompts, "prompts-only", false, "don't tell routers what responses append to conversations")
-	flags.IntVar(&o.routers, "routers", 1, "`number` of routers in front of the servers, each with an index of its own; requests go to them in turn")
-	flags.StringVar(&o.share, "share", "none", "`what` routers tell each other about their requests: none, load, or index (load, and which blocks they have sent where)")
-	flags.DurationVar(&o.shareDelay, "share-delay", shareDelay, "`time` that this takes from one router to another")
-	flags.DurationVar(&o.events.Delay, "events-delay", 0, "`time` that the engines' KV-cache events take to reach routers, for policies with +events after their name")
-	flags.Float64Var(&o.events.Loss, "events-loss", 0, "`share` of the batches of events, in [0, 1), that is lost for good")
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
 	fitness := flags.String("fitness", "", "with -format json: one figure for each run, of comma-separated `weights` such as throughput:1,ttft_p99:2; higher is better")
 	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), json or html")
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
-	flags.BoolVar(&o.timing, "timing", false, "with -format json: wall-clock figures too; runs are then made one after another")
-	flags.IntVar(&o.regret, "regret", 0, "with -format json: repeat this many sampled `decisions` of each run with the runner-up instead of the chosen server")
 
 	given, err := parse(flags, args, stderr)
 	if err != nil {
@@ -97,7 +82,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}
 	switch {
 	case flags.NArg() > 0:
-		return nil, usage("what is %q? There are flags, and the verbs agents, capacity, calibrate, oracle and tournament", flags.Arg(0))
+		return nil, usage("what is %q? There are flags, and the verbs %s", flags.Arg(0), verbNames())
 	case (len(workloads.values) == 0) == (*trace == ""):
 		return nil, usage("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
 	case given["rate"] && given["rate-scale"]:
@@ -112,14 +97,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-requests and -duration can't both be given")
 	case !slices.Contains([]string{"table", "overview", "json", "html"}, o.format):
 		return nil, usage("-format %q is unknown (known: table, overview, json, html)", o.format)
-	case !slices.Contains(shares, o.share):
-		return nil, usage("-share %q is unknown (known: %s)", o.share, strings.Join(shares, ", "))
-	case o.timing && o.format != "json":
-		return nil, usage("-timing is for -format json")
 	case given["fitness"] && o.format != "json":
 		return nil, usage("-fitness is for -format json")
-	case o.regret > 0 && o.format != "json":
-		return nil, usage("-regret is for -format json")
 	}
 	for _, f := range []struct {
 		name string
@@ -127,7 +106,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}{
 		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
 		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
-		{"regret", o.regret < 1}, {"routers", o.routers < 1}, {"share-delay", o.shareDelay < 0},
 	} {
 		if given[f.name] && f.bad {
 			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)

@@ -111,47 +111,23 @@ type measure struct {
 	value       func(*row) float64
 }
 
-// of returns the groups of a policy, by rate.
-func (b *pageBuilder) of(policy string) []*group {
-	var own []*group
-	for i := range b.groups {
-		if b.groups[i].policy == policy {
-			own = append(own, &b.groups[i])
-		}
-	}
-	slices.SortFunc(own, func(x, y *group) int {
-		if x.rate < y.rate {
-			return -1
-		}
-		return 1
-	})
-	return own
-}
-
-func (b *pageBuilder) add(s *section, title string, drawer interface{ svg() (template.HTML, error) }) {
-	svg, err := drawer.svg()
+func (b *pageBuilder) add(s *section, title string, c *chart) {
+	svg, err := c.svg()
 	if err != nil && b.err == nil {
 		b.err = err
 	}
 	s.Plots = append(s.Plots, figure{title, svg})
 }
 
-// againstRate plots figures against the rate, or as bars if there is a single rate.
+// againstRate plots figures against the rate.
 func (b *pageBuilder) againstRate(id, title, text string, measures []measure) section {
 	s := section{ID: id, Title: title, Text: text}
 	for _, m := range measures {
-		if len(b.o.sweeps[0].rates) == 1 {
-			bars := &barChart{x: m.axis, policies: b.o.policies}
-			for _, policy := range b.o.policies {
-				bars.values = append(bars.values, b.of(policy)[0].mean(m.value))
-			}
-			b.add(&s, m.title, bars)
-			continue
-		}
 		c := &chart{x: "rate (req/s)", y: m.axis, scaleY: m.scale, marks: true}
 		for i, policy := range b.o.policies {
 			line := series{policy: i}
-			for _, g := range b.of(policy) {
+			for _, rate := range slices.Sorted(slices.Values(b.o.sweeps[0].rates)) {
+				g := b.at(policy, rate)
 				line.points = append(line.points, plotter.XY{X: g.mean(func(r *row) float64 { return r.Rate }), Y: g.mean(m.value)})
 			}
 			c.series = append(c.series, line)

@@ -32,12 +32,35 @@ func (r *round) pairOf(policy, other string, value func(*score) float64) pair {
 
 func (p pair) String() string { return fmt.Sprintf("%+.1f ± %.1f", p.longer, p.half) }
 
+// interval is half of the 95 % interval of a mean, by Student's distribution; NaN
+// for fewer than two values.
+func interval(values []float64) float64 {
+	n := float64(len(values))
+	sum, squares := 0.0, 0.0
+	for _, v := range values {
+		sum += v
+	}
+	for _, v := range values {
+		squares += (v - sum/n) * (v - sum/n)
+	}
+	quantiles := []float64{math.NaN(), math.NaN(), 12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26}
+	t := 1.96 + 2.6/n
+	if len(values) < len(quantiles) {
+		t = quantiles[len(values)]
+	}
+	return t * math.Sqrt(squares/(n-1)/n)
+}
+
 // pairedMeasures are the measures compared in pairs, and from how many percent on
 // a policy is behind.
 var pairedMeasures = []struct {
 	name   string
+	value  func(*score) float64
 	behind float64
-}{{"E2E mean", 1}, {"TTFT p95", 5}}
+}{
+	{"E2E mean", func(s *score) float64 { return s.E2EMean }, 1},
+	{"TTFT p95", func(s *score) float64 { return s.TTFT95 }, 5},
+}
 
 // writePairs compares the last policy with each of the others.
 func (t *tournament) writePairs(w io.Writer, scores []score) error {
@@ -58,10 +81,9 @@ func (t *tournament) writePairs(w io.Writer, scores []score) error {
 		r := &rounds[i]
 		fmt.Fprintf(tw, "%s\t%g\t", r.contest, r.load)
 		for j, paired := range pairedMeasures {
-			value := measureOf(paired.name)
 			behind, surely, ahead := false, false, true
 			for _, other := range others {
-				p := r.pairOf(policy, other, value)
+				p := r.pairOf(policy, other, paired.value)
 				fmt.Fprintf(tw, "%v\t", p)
 				behind = behind || p.longer > paired.behind
 				surely = surely || p.longer-p.half > paired.behind
@@ -93,13 +115,4 @@ func count(is bool) int {
 		return 1
 	}
 	return 0
-}
-
-func measureOf(name string) func(*score) float64 {
-	for _, m := range measures {
-		if m.name == name {
-			return m.value
-		}
-	}
-	return func(*score) float64 { return math.NaN() }
 }

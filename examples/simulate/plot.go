@@ -138,54 +138,6 @@ func logBound(x float64, up bool) float64 {
 	return bound
 }
 
-// barChart shows a figure by policy.
-type barChart struct {
-	x        string
-	policies []string
-	values   []float64
-}
-
-// svg draws the bars, the first on top.
-func (c *barChart) svg() (template.HTML, error) {
-	p := newPlot(c.x, "")
-	n := len(c.policies)
-	names := make([]string, n)
-	labels := plotter.XYLabels{}
-	for i, v := range c.values {
-		label := strconv.FormatFloat(v, 'g', 4, 64)
-		if math.IsNaN(v) {
-			v, label = 0, "none"
-		}
-		labels.XYs = append(labels.XYs, plotter.XY{X: v, Y: float64(n - 1 - i)})
-		labels.Labels = append(labels.Labels, label)
-		bar, err := plotter.NewBarChart(plotter.Values{v}, vg.Length(min(24, 150/float64(n))))
-		if err != nil {
-			return "", err
-		}
-		bar.Horizontal = true
-		bar.XMin = float64(n - 1 - i)
-		bar.Color = palette[i%len(palette)]
-		bar.LineStyle.Width = 0
-		names[n-1-i] = c.policies[i]
-		p.Add(bar)
-	}
-	p.NominalY(names...)
-	values, err := plotter.NewLabels(labels)
-	if err != nil {
-		return "", err
-	}
-	for i := range values.TextStyle {
-		values.TextStyle[i].Font.Variant, values.TextStyle[i].Font.Size = "Sans", 9
-		values.TextStyle[i].YAlign = draw.YCenter
-	}
-	values.Offset.X = 3
-	p.Add(values)
-	fromZero.apply(&p.X)
-	p.X.Max *= 1.1 // room for the last number
-	p.Y.Min, p.Y.Max = -0.6, float64(n)-0.4
-	return render(p)
-}
-
 func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
@@ -195,7 +147,6 @@ func newPlot(x, y string) *plot.Plot {
 		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = 10, 9
 		a.Label.Padding = 3
 		a.LineStyle.Color, a.Tick.LineStyle.Color = color.Gray{0x99}, color.Gray{0x99}
-		a.Tick.Marker = evenTicks{}
 	}
 	return p
 }
@@ -222,57 +173,23 @@ func render(p *plot.Plot) (template.HTML, error) {
 type logTicks struct{}
 
 // Ticks implements [plot.Ticker].
-func (logTicks) Ticks(least, most float64) []plot.Tick {
-	var ticks []plot.Tick
-	wide := most/least > 3000
+func (logTicks) Ticks(least, most float64) (ticks []plot.Tick) {
 	digits := []float64{1, 2, 5}
 	if most/least <= 5 {
 		digits = []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	}
-	for power := math.Floor(math.Log10(least)); power <= math.Ceil(math.Log10(most)); power++ {
+	for power := math.Pow(10, math.Floor(math.Log10(least))); power <= most; power *= 10 {
 		for _, digit := range digits {
-			at := digit * math.Pow(10, power)
+			at := digit * power
 			if at < least*(1-1e-9) || at > most*(1+1e-9) {
 				continue
 			}
 			tick := plot.Tick{Value: at}
-			if digit == 1 || !wide {
-				tick.Label = shortNumber(at)
+			if digit == 1 || most/least <= 3000 {
+				tick.Label = strconv.FormatFloat(at, 'g', 6, 64)
 			}
 			ticks = append(ticks, tick)
 		}
 	}
 	return ticks
-}
-
-// evenTicks are at round steps; there are at most seven.
-type evenTicks struct{}
-
-// Ticks implements [plot.Ticker].
-func (evenTicks) Ticks(least, most float64) []plot.Tick {
-	step := math.Pow(10, math.Floor(math.Log10((most-least)/6)))
-	for _, factor := range []float64{1, 2, 5, 10} {
-		if (most-least)/(step*factor) <= 6 {
-			step *= factor
-			break
-		}
-	}
-	var ticks []plot.Tick
-	for i := int(math.Ceil(least/step - 1e-9)); float64(i)*step <= most+step*1e-9; i++ {
-		at := float64(i) * step
-		ticks = append(ticks, plot.Tick{Value: at, Label: shortNumber(at)})
-	}
-	return ticks
-}
-
-// shortNumber formats large numbers with k and M.
-func shortNumber(x float64) string {
-	suffix := ""
-	switch {
-	case math.Abs(x) >= 1e6:
-		x, suffix = x/1e6, "M"
-	case math.Abs(x) >= 1e4:
-		x, suffix = x/1e3, "k"
-	}
-	return strconv.FormatFloat(x, 'g', 6, 64) + suffix
 }

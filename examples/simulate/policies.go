@@ -15,17 +15,14 @@ const listening = "+events"
 // newPolicy returns the preset of this name with state of its own. It fits
 // synchronously: in the background, runs would depend on the machine.
 func newPolicy(name string) (endpick.Config, error) {
-	plain, worse, err := conditionsOf(name)
+	plain, _, err := conditionsOf(name)
 	if err != nil {
 		return endpick.Config{}, err
 	}
 	if plain != name {
 		config, err := newPolicy(plain)
-		if err != nil {
-			return config, err
-		}
 		config.Policy.Name = name
-		return config, worse.apply(&config)
+		return config, err
 	}
 	if name, ok := strings.CutSuffix(name, listening); ok {
 		return newListener(name)

@@ -21,8 +21,6 @@ type row struct {
 	*sim.Report
 	Predictions *predictions `json:"predictions,omitempty"` // of a policy that predicts
 	Gate        *gateCounts  `json:"affinity_gate,omitempty"`
-	Regret      *sim.Regret  `json:"regret,omitempty"`
-	Wall        *wall        `json:"wall,omitempty"`
 }
 
 // result is a run without its samples.

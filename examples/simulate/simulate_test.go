@@ -6,14 +6,14 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
-
-	"github.com/endpick/endpick/slo"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -63,28 +63,6 @@ func TestOverview(t *testing.T) {
 	assert.Equal(t, "high", rows[23].Load)
 }
 
-// Each variant disables what its name says.
-func TestVariants(t *testing.T) {
-	filters := func(name string) int {
-		config, err := newPolicy(name)
-		require.NoError(t, err)
-		return len(config.Policy.Filters)
-	}
-	assert.Equal(t, filters("predicted-latency")-1, filters("predicted-latency:no-gate:most"))
-	fit := func(name string) string {
-		config, err := newPolicy(name)
-		require.NoError(t, err)
-		return config.Policy.Scorers[0].Scorer.(*slo.BestFit).Name()
-	}
-	assert.Equal(t, "latency-least", fit("predicted-latency"))
-	assert.Equal(t, "latency-most", fit("predicted-latency:no-gate:most"))
-	config, err := newPolicy("predicted-latency:most")
-	require.NoError(t, err)
-	assert.Equal(t, "predicted-latency:most", config.Policy.Name)
-	_, err = newPolicy("predicted-latency:most:synchronous")
-	assert.NoError(t, err)
-}
-
 // Half of it is the share of output throughput, half that of mean latency.
 func TestFitness(t *testing.T) {
 	var rows []row
@@ -113,19 +91,7 @@ func TestJSON(t *testing.T) {
 		}
 		assert.Contains(t, r, "slo_attainment")
 		assert.Nil(t, r["slo_attainment"], "nobody asked for a latency: absent is not zero")
-		assert.NotContains(t, r, "wall")
 		assert.Equal(t, 120.0, r["completed"])
-	}
-}
-
-func TestTiming(t *testing.T) {
-	var rows []map[string]any
-	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(small, "-format", "json", "-timing")...)), &rows))
-	for _, r := range rows {
-		wall := r["wall"].(map[string]any)
-		for _, field := range []string{"seconds", "simulated_requests_per_second", "peak_bytes"} {
-			assert.Positive(t, wall[field], field)
-		}
 	}
 }
 
@@ -194,19 +160,6 @@ func TestOut(t *testing.T) {
 	written, err := os.ReadFile(path)
 	require.NoError(t, err)
 	assert.Equal(t, simulate(t, args...), string(written))
-}
-
-func TestRegret(t *testing.T) {
-	var rows []struct {
-		Regret struct {
-			Decisions []struct{ Chosen, RunnerUp string }
-		}
-	}
-	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(small, "-format", "json", "-regret", "4", "-policies", "lmetric")...)), &rows))
-	require.Len(t, rows[0].Regret.Decisions, 4)
-	for _, d := range rows[0].Regret.Decisions {
-		assert.NotEqual(t, d.Chosen, d.RunnerUp)
-	}
 }
 
 func TestPredictions(t *testing.T) {
@@ -281,6 +234,41 @@ func TestCalibrate(t *testing.T) {
 	assert.Contains(t, simulate(t, "calibrate", path), "Pearson r")
 }
 
+// Conditions follow a policy's name, and each changes what it says.
+func TestConditions(t *testing.T) {
+	rest, c, err := conditionsOf("lmetric+events+routers=4+share=index+delay=0s+late=1s+lost=0.01+reports=50ms")
+	require.NoError(t, err)
+	assert.Equal(t, "lmetric+events", rest)
+	assert.Equal(t, conditions{reports: 50 * time.Millisecond, routers: 4, share: "index", late: time.Second, lost: 0.01}, c)
+	for _, bad := range []string{
+		"a+reports=0s", "a+reports=5", "a+routers=0", "a+routers=x", "a+share=all", "a+share", "a+delay=-1s", "a+delay=1s", "a+late=1s",
+		"a+lost=0.1", "a+delay=1", "a+late=2h", "a+lost=1", "a+lost=x",
+	} {
+		_, _, err := conditionsOf(bad)
+		assert.ErrorContains(t, err, "a: +", bad)
+	}
+	_, err = newPolicy("marginal-delay+nothing=1")
+	assert.Error(t, err)
+	seen := map[string]string{}
+	for _, policy := range []string{
+		"lmetric+reports=2s", "lmetric+routers=3", "lmetric+routers=3+share=load", "lmetric+routers=3+share=index+delay=700ms",
+		"lmetric+events+routers=3", "lmetric+events+routers=3+late=3s", "lmetric+events+routers=3+lost=0.01",
+	} {
+		page := simulate(t, "-workload", "C", "-rate", "5", "-endpoints", "3", "-requests", "150", "-format", "json", "-policies", policy)
+		page = strings.Replace(page, strconv.Quote(policy), `""`, 1)
+		assert.Empty(t, seen[page], policy)
+		seen[page] = policy
+	}
+}
+
+// A verb with heavy servers is a program of the repository's, with a status of its own.
+func TestBuilt(t *testing.T) {
+	t.Chdir(t.TempDir())
+	var stderr bytes.Buffer
+	assert.Equal(t, 2, run([]string{"soak"}, &bytes.Buffer{}, &stderr))
+	assert.Contains(t, stderr.String(), "simulate soak is built from the repository: run it there")
+}
+
 func TestMistakes(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name, text string) string {
@@ -321,8 +309,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
 		{"-workload A -seed -1", `"-1" is not a whole number`},
 		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json, html)`},
-		{"-workload A -timing", "-timing is for -format json"},
-		{"-workload A -regret 3", "-regret is for -format json"},
 		{"-workload A -fitness throughput:1", "-fitness is for -format json"},
 		{"-workload A -format json -fitness throughput", `-fitness: "throughput" is not metric:weight`},
 		{"-workload A -format json -fitness e2e_p99:1,e2e_p99:2", `-fitness: e2e_p99 is given twice`},
@@ -331,7 +317,7 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -slo tight:x:1:1", `class tight: share "x"`},
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},
 		{"-workload A -slo tight:0.6:0:0", "class tight has no target"},
-		{"-workload A lmetric", `what is "lmetric"?`},
+		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, capacity, evaluate,`},
 		{"-workload A -out " + filepath.Join(dir, "no", "such"), "no such file or directory"},
 		{"-nonsense", "flag provided but not defined: -nonsense"},
 		{"capacity -workload A,E", `"E" is unknown (known: `},

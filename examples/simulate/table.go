@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 )
@@ -11,6 +13,7 @@ import (
 // group is the runs of one policy at one rate of one workload, over all seeds.
 type group struct {
 	sweep  *sweep
+	order  int // of the sweep, among all
 	policy string
 	rate   float64 // of the cell
 	runs   []*result
@@ -19,9 +22,14 @@ type group struct {
 // groupsOf returns the groups in the order of the results.
 func groupsOf(results []*result) []group {
 	var groups []group
+	sweeps := 0
 	for _, r := range results {
-		if n := len(groups); n == 0 || groups[n-1].sweep != r.sweep || groups[n-1].policy != r.policy || groups[n-1].rate != r.rate {
-			groups = append(groups, group{sweep: r.sweep, policy: r.policy, rate: r.rate})
+		n := len(groups)
+		if n == 0 || groups[n-1].sweep != r.sweep {
+			sweeps++
+		}
+		if n == 0 || groups[n-1].sweep != r.sweep || groups[n-1].policy != r.policy || groups[n-1].rate != r.rate {
+			groups = append(groups, group{sweep: r.sweep, order: sweeps, policy: r.policy, rate: r.rate})
 		}
 		g := &groups[len(groups)-1]
 		g.runs = append(g.runs, r)
@@ -130,35 +138,124 @@ func predictionError(r *row, of func(*predictions) *prediction) float64 {
 
 func e2eMean(r *row) float64 { return r.E2E.Mean }
 
-func writeTable(w io.Writer, results []*result) error {
-	cols := columns(results)
-	seeds := len(groupsOf(results)[0].runs)
-	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
+// overviewColumns are the latencies that users notice, and attainment if there are
+// targets.
+func overviewColumns(results []*result) []column {
+	cols := []column{
+		{"E2E mean", "s", func(r *row) float64 { return r.E2E.Mean / 1000 }, 2},
+		{"p50", "s", func(r *row) float64 { return r.E2E.P50 / 1000 }, 2},
+		{"p95", "s", func(r *row) float64 { return r.E2E.P95 / 1000 }, 2},
+		{"TTFT p50", "ms", func(r *row) float64 { return r.TTFT.P50 }, 0},
+		{"p95", "ms", func(r *row) float64 { return r.TTFT.P95 }, 0},
+	}
+	if slices.ContainsFunc(results, func(r *result) bool { return r.row.SLOAttainment != nil }) {
+		cols = append(cols,
+			column{"attained", "%", func(r *row) float64 { return 100 * attainment(r) }, 1},
+			column{"goodput", "req/s", func(r *row) float64 { return r.GoodputRPS }, 2})
+	}
+	if anyUnseen(results) {
+		cols = append(cols, unseen)
+	}
+	return cols
+}
+
+// writeTable prints the runs. An overview has those of any number of workloads, by
+// workload and rate, with the policies below each other and fewer columns; its last one
+// compares the mean E2E latency with the best of the other policies, without variants of
+// the same one.
+func writeTable(w io.Writer, results []*result, overview bool) error {
+	groups, cols := groupsOf(results), columns(results)
 	heads, units := "policy\t", "\t"
+	if overview {
+		cols = overviewColumns(results)
+		heads, units = "workload\tload\trate\tpolicy\t", "\t\treq/s\t\t"
+		slices.SortStableFunc(groups, func(a, b group) int {
+			return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.rate, b.rate))
+		})
+	}
 	for _, c := range cols {
 		heads += c.head + "\t"
 		units += c.unit + "\t"
 	}
-	if seeds > 1 {
-		heads += "E2E ±\t"
-		units += "%\t"
+	seeds := len(groups[0].runs)
+	if overview || seeds > 1 {
+		heads, units = heads+"E2E ±\t", units+"%\t"
 	}
+	if overview {
+		heads, units = heads+"mean against best\t", units+"%\t"
+	}
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(t, "%s\n%s\n", heads, units)
-	for _, g := range groupsOf(results) {
-		fmt.Fprintf(t, "%s\t", g.policy)
-		for i := range cols {
-			fmt.Fprintf(t, "%s\t", cols[i].number(&g))
+	for i := range groups {
+		g := &groups[i]
+		switch {
+		case !overview:
+		case i == 0 || groups[i-1].sweep != g.sweep || groups[i-1].rate != g.rate:
+			r := &g.runs[0].row
+			fmt.Fprintf(t, "%s\t%s\t%.2f\t", cmp.Or(r.Workload, "trace"), r.Load, g.mean(func(r *row) float64 { return r.Rate }))
+		default:
+			fmt.Fprint(t, "\t\t\t")
 		}
-		if seeds > 1 {
+		fmt.Fprintf(t, "%s\t", g.policy)
+		for k := range cols {
+			fmt.Fprintf(t, "%s\t", cols[k].number(g))
+		}
+		if overview || seeds > 1 {
 			fmt.Fprintf(t, "%.1f\t", 100*g.spread(e2eMean))
+		}
+		if overview {
+			if best := bestOther(groups, g); !math.IsInf(best, 1) {
+				fmt.Fprintf(t, "%+.1f", 100*(g.mean(e2eMean)/best-1))
+			}
+			fmt.Fprint(t, "\t")
 		}
 		fmt.Fprintln(t)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintln(w, "\n"+strings.Join(notes(results), "\n"))
+	under := notes(results)
+	if overview {
+		under = seedNotes(seeds)
+	}
+	if len(under) == 0 {
+		return nil
+	}
+	_, err := fmt.Fprintln(w, "\n"+strings.Join(under, "\n"))
 	return err
+}
+
+// bestOther is the least mean E2E latency of another policy at the same rate of the same
+// workload; infinite if there is none.
+func bestOther(groups []group, g *group) float64 {
+	best := math.Inf(1)
+	for i := range groups {
+		if o := &groups[i]; o.sweep == g.sweep && o.rate == g.rate && base(o.policy) != base(g.policy) {
+			best = min(best, o.mean(e2eMean))
+		}
+	}
+	return best
+}
+
+// unseen is the share of prompts that the router's index took for cold although the
+// chosen server had them.
+var unseen = column{"cold yet warm", "%", func(r *row) float64 {
+	if r.ColdYetWarm == nil {
+		return math.NaN()
+	}
+	return 100 * *r.ColdYetWarm
+}, 1}
+
+// anyUnseen reports whether any policy has an index.
+func anyUnseen(results []*result) bool {
+	return slices.ContainsFunc(results, func(r *result) bool { return r.row.ColdYetWarm != nil })
+}
+
+func seedNotes(seeds int) []string {
+	if seeds < 2 {
+		return nil
+	}
+	return []string{fmt.Sprintf("Means over %d seeds; ± is their standard deviation.", seeds)}
 }
 
 // notes describe the figures.
@@ -166,9 +263,7 @@ func notes(results []*result) []string {
 	r := &results[0].row
 	all := []string{fmt.Sprintf("%d requests, as generated (seed %d): input mean %.0f, standard deviation %.0f; output mean %.0f, standard deviation %.0f tokens.",
 		r.Requests, r.Seed, r.Realised.InputMean, r.Realised.InputStd, r.Realised.OutputMean, r.Realised.OutputStd)}
-	if n := len(groupsOf(results)[0].runs); n > 1 {
-		all = append(all, fmt.Sprintf("Means over %d seeds; ± is their standard deviation.", n))
-	}
+	all = append(all, seedNotes(len(groupsOf(results)[0].runs))...)
 	for _, g := range groupsOf(results) {
 		var sum gateCounts
 		for _, r := range g.runs {

@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"bytes"
-
 	"encoding/json"
 	"errors"
 	"flag"
@@ -11,11 +10,9 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
@@ -79,13 +76,8 @@ var measures = []struct {
 	{"TTFT mean", func(s *score) float64 { return s.TTFTMean }},
 	{"TTFT p50", func(s *score) float64 { return s.TTFT50 }},
 	{"TTFT p95", func(s *score) float64 { return s.TTFT95 }},
-	{"TPOT p50", func(s *score) float64 { return s.TPOT50 }},
 	{"TPOT p95", func(s *score) float64 { return s.TPOT95 }},
-	{"goodput", func(s *score) float64 { return 1 / s.Done }}, // time per request, so that less is better
 }
-
-// inTable reports whether the table has columns for a measure; the page has all.
-func inTable(name string) bool { return name != "goodput" && name != "TPOT p50" }
 
 func playTournament(args []string, stdout, stderr io.Writer) error {
 	var t tournament
@@ -99,7 +91,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	})
 	flags.Var(names, "contests", "comma-separated `names`; tuned are those by which the library was tuned, held and foreign others, the latter on engines that work in another way (default: all): "+contestNames(all))
 	policies := listOf(readPolicy, tournamentPolicies()...)
-	flags.Var(policies, "policies", "comma-separated `names`, each with conditions if wanted: +noise=0.2 in its predictions, +length=3 times as long responses expected, +reports=1s old")
+	flags.Var(policies, "policies", "comma-separated `names`, each with conditions if wanted: "+conditionsUsage)
 	loads := listOf(positive, 0.5, 0.8, 1.05)
 	flags.Var(loads, "load", "comma-separated `shares` of saturation")
 	seeds := listOf(readSeed, 1, 2, 3, 4, 5)
@@ -107,7 +99,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
 	flags.StringVar(&t.state, "state", "", "keep what was run in this `file`, and don't run it again")
-	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), pairs (the last policy against each of the others by cell, with intervals over paired seeds), html (heat maps, with intervals over seeds), or json")
+	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), pairs (the last policy against each of the others by cell, with intervals over paired seeds), or json")
 	path := flags.String("out", "", "write to this `file` (default: standard output)")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
@@ -116,8 +108,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
-	case !slices.Contains([]string{"table", "cells", "pairs", "html", "json"}, t.format):
-		return usage("-format %q is unknown (known: table, cells, pairs, html, json)", t.format)
+	case !slices.Contains([]string{"table", "cells", "pairs", "json"}, t.format):
+		return usage("-format %q is unknown (known: table, cells, pairs, json)", t.format)
 	case t.requests < 100:
 		return usage("-requests %d is too small", t.requests)
 	}
@@ -138,7 +130,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	t.policies, t.loads, t.seeds = policies.values, loads.values, seeds.values
 	for _, c := range all {
 		if len(names.values) == 0 || slices.Contains(names.values, c.name) ||
-			slices.Contains(names.values, c.set()) {
+			slices.Contains(names.values, c.set) {
 			t.contests = append(t.contests, c)
 		}
 	}
@@ -154,8 +146,6 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch t.format {
 	case "json":
 		err = indented(&page, scores)
-	case "html":
-		err = t.writeHeat(&page, scores)
 	case "pairs":
 		err = t.writePairs(&page, scores)
 	default:
@@ -165,19 +155,6 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	return out.write(&page)
-}
-
-// sets are the names of groups of contests.
-var sets = []string{"tuned", "held", "foreign"}
-
-func (c *contest) set() string {
-	switch {
-	case c.foreign:
-		return "foreign"
-	case c.held:
-		return "held"
-	}
-	return "tuned"
 }
 
 func contestNames(all []contest) string {
@@ -198,11 +175,7 @@ var probes = []string{"lmetric", "load-prefix"}
 
 // saturations returns the rates at which the contests' fleets are full, and determines
 // those that are not in the state file.
-func (t *tournament) saturations(stderr io.Writer) (map[scoreKey]score, map[string]float64, error) {
-	held, err := t.readState()
-	if err != nil {
-		return nil, nil, err
-	}
+func (t *tournament) saturations(known map[scoreKey]score, stderr io.Writer) (map[string]float64, error) {
 	var find []score
 	for _, c := range t.contests {
 		for _, p := range probes {
@@ -212,23 +185,26 @@ func (t *tournament) saturations(stderr io.Writer) (map[scoreKey]score, map[stri
 			find = append(find, score{Contest: c.name, Policy: p, Seed: 1, Requests: t.requests, Rate: 3 * c.guess})
 		}
 	}
-	if err := t.runAll(find, held, stderr); err != nil {
-		return nil, nil, err
+	if err := t.runAll(find, known, stderr); err != nil {
+		return nil, err
 	}
 	saturation := map[string]float64{}
 	for _, c := range t.contests {
 		saturation[c.name] = c.saturation
 	}
 	for _, s := range find {
-		done := held[s.key()].Done
-		saturation[s.Contest] = max(saturation[s.Contest], done)
+		saturation[s.Contest] = max(saturation[s.Contest], known[s.key()].Done)
 	}
-	return held, saturation, nil
+	return saturation, nil
 }
 
 // play makes all runs that are not in the state file.
 func (t *tournament) play(stderr io.Writer) ([]score, error) {
-	held, saturation, err := t.saturations(stderr)
+	known, err := t.readState()
+	if err != nil {
+		return nil, err
+	}
+	saturation, err := t.saturations(known, stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -242,23 +218,23 @@ func (t *tournament) play(stderr io.Writer) ([]score, error) {
 			}
 		}
 	}
-	if err := t.runAll(runs, held, stderr); err != nil {
+	if err := t.runAll(runs, known, stderr); err != nil {
 		return nil, err
 	}
 	for i := range runs {
-		runs[i] = held[runs[i].key()]
+		runs[i] = known[runs[i].key()]
 	}
 	return runs, nil
 }
 
 func (t *tournament) readState() (map[scoreKey]score, error) {
-	held := map[scoreKey]score{}
+	known := map[scoreKey]score{}
 	if t.state == "" {
-		return held, nil
+		return known, nil
 	}
 	f, err := os.Open(t.state)
 	if errors.Is(err, fs.ErrNotExist) {
-		return held, nil
+		return known, nil
 	}
 	if err != nil {
 		return nil, err
@@ -273,14 +249,14 @@ func (t *tournament) readState() (map[scoreKey]score, error) {
 		if s.TPOT50 == 0 {
 			continue // of a version without it
 		}
-		held[s.key()] = s
+		known[s.key()] = s
 	}
-	return held, lines.Err()
+	return known, lines.Err()
 }
 
-// runAll makes the runs that are not held, on all cores, and appends them to the state
+// runAll makes the runs that are not known, on all cores, and appends them to the state
 // file.
-func (t *tournament) runAll(runs []score, held map[scoreKey]score, stderr io.Writer) error {
+func (t *tournament) runAll(runs []score, known map[scoreKey]score, stderr io.Writer) error {
 	file := io.Discard
 	if t.state != "" {
 		f, err := os.OpenFile(t.state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
@@ -290,43 +266,30 @@ func (t *tournament) runAll(runs []score, held map[scoreKey]score, stderr io.Wri
 		defer f.Close()
 		file = f
 	}
-	runs = slices.DeleteFunc(slices.Clone(runs), func(s score) bool { _, ok := held[s.key()]; return ok })
+	runs = slices.DeleteFunc(slices.Clone(runs), func(s score) bool { _, ok := known[s.key()]; return ok })
 	progress := newProgress(stderr, len(runs))
 	defer progress.end()
 	var mu sync.Mutex
-	var first error
-	var next atomic.Int64
-	var wg sync.WaitGroup
-	for range min(runtime.GOMAXPROCS(0), len(runs)) {
-		wg.Go(func() {
-			for {
-				i := int(next.Add(1)) - 1
-				mu.Lock()
-				stop := first != nil
-				mu.Unlock()
-				if i >= len(runs) || stop {
-					return
-				}
-				s := runs[i]
-				err := t.run(&s)
-				mu.Lock()
-				if err == nil {
-					var line []byte
-					if line, err = json.Marshal(s); err == nil {
-						_, err = file.Write(append(line, '\n'))
-					}
-				}
-				if err != nil {
-					first = fmt.Errorf("%s, %s: %w", s.Contest, s.Policy, err)
-				}
-				held[s.key()] = s
-				mu.Unlock()
-				progress.add()
+	var failed error
+	inParallel(len(runs), func(i int) bool {
+		defer progress.add()
+		s := runs[i]
+		err := t.run(&s)
+		mu.Lock()
+		defer mu.Unlock()
+		if err == nil {
+			var line []byte
+			if line, err = json.Marshal(s); err == nil {
+				_, err = file.Write(append(line, '\n'))
 			}
-		})
-	}
-	wg.Wait()
-	return first
+		}
+		if err != nil {
+			failed = fmt.Errorf("%s, %s: %w", s.Contest, s.Policy, err)
+		}
+		known[s.key()] = s
+		return err == nil
+	})
+	return failed
 }
 
 func (t *tournament) run(s *score) error {
@@ -336,16 +299,14 @@ func (t *tournament) run(s *score) error {
 	if err != nil {
 		return err
 	}
-	mu.Lock() // each trace is read once
 	work, err := c.work(s.Rate, s.Requests)
-	mu.Unlock()
 	if err != nil {
 		return err
 	}
 	config := sim.Config{
 		Fleet: fleet, Workload: work, Seed: s.Seed, Router: func() (endpick.Config, error) { return newPolicy(s.Policy) },
 	}
-	if err := configure(&config, s.Policy, sim.Events{}); err != nil {
+	if err := configure(&config, s.Policy); err != nil {
 		return err
 	}
 	if c.config != nil {
@@ -360,5 +321,3 @@ func (t *tournament) run(s *score) error {
 	s.Done, s.Hits = report.ThroughputRPS, report.PrefixHitRatio
 	return nil
 }
-
-var mu sync.Mutex

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -20,7 +21,7 @@ func TestContests(t *testing.T) {
 	for _, c := range contests() {
 		require.False(t, names[c.name], "%s is given twice", c.name)
 		names[c.name] = true
-		if c.held || c.foreign {
+		if c.set != "tuned" {
 			held++
 		}
 		fleet, err := c.fleet()
@@ -89,7 +90,7 @@ func TestTournamentMistakes(t *testing.T) {
 		"-policies best":                  "unknown policy",
 		"-load 0":                         "is not a number above 0",
 		"-requests 3":                     "-requests 3 is too small",
-		"-format xml":                     `-format "xml" is unknown (known: table, cells, pairs, html, json)`,
+		"-format xml":                     `-format "xml" is unknown (known: table, cells, pairs, json)`,
 		"-format pairs -policies lmetric": "-format pairs needs two policies",
 		"more":                            `what is "more"?`,
 		"-contests A-qwe,A":               `"A" is not a contest`,
@@ -100,6 +101,13 @@ func TestTournamentMistakes(t *testing.T) {
 	}
 }
 
+// The mean of 1, 2 and 3 has an interval of 4.30·1/√3.
+func TestInterval(t *testing.T) {
+	assert.InDelta(t, 4.30/math.Sqrt(3), interval([]float64{1, 2, 3}), 1e-9)
+	assert.Zero(t, interval([]float64{2, 2, 2}))
+	assert.True(t, math.IsNaN(interval([]float64{1})))
+}
+
 // In seeds 1 and 2 b takes 10 and 30 % longer than a: 20 on average, with
 // Student's distribution ± 12.71 standard errors of 10. Seed 3 has no pair.
 func TestPairs(t *testing.T) {
@@ -107,7 +115,7 @@ func TestPairs(t *testing.T) {
 		"a": {{Seed: 1, E2EMean: 100, TTFT95: 10}, {Seed: 2, E2EMean: 200, TTFT95: 10}, {Seed: 3, E2EMean: 1, TTFT95: 1}},
 		"b": {{Seed: 2, E2EMean: 260, TTFT95: 9}, {Seed: 1, E2EMean: 110, TTFT95: 9}},
 	}}
-	p := r.pairOf("b", "a", measureOf("E2E mean"))
+	p := r.pairOf("b", "a", pairedMeasures[0].value)
 	assert.InDelta(t, 20, p.longer, 1e-9)
 	assert.InDelta(t, 127.1, p.half, 1e-9)
 

@@ -12,7 +12,6 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
-	"github.com/endpick/endpick/internal/splitmix"
 	"github.com/endpick/endpick/internal/words"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/recording"
@@ -235,7 +234,7 @@ func (s *Sketcher) valueHash(word string) recording.Hash {
 func (s *Sketcher) keep(shape []uint32, row [shapeWords]uint64) []uint32 {
 	h := s.mix
 	for _, w := range row {
-		h = splitmix.Mix(h ^ w)
+		h = mix(h ^ w)
 	}
 	v := uint32(h >> 32)
 	at, found := slices.BinarySearch(shape, v)
@@ -262,4 +261,12 @@ func kindOf(word string, digits bool) string {
 		return "number"
 	}
 	return "identifier"
+}
+
+// mix is one step of splitmix64: each bit of x changes about half of the result's.
+func mix(x uint64) uint64 {
+	x += 0x9e3779b97f4a7c15
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
 }

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -46,13 +46,13 @@ func newPrompt(r *recording.Request) *prompt {
 	p.scale = newScale(p)
 	chain := uint64(len(p.tools))
 	for _, h := range [...]recording.Hash{recording.NameHash(r.Model), recording.NameHash(r.Adapter), r.Tenant, r.Salt} {
-		chain = splitmix.Mix(chain ^ uint64(h))
+		chain = blockhash.Mix(chain ^ uint64(h))
 	}
 	for i := range p.tools {
-		chain = splitmix.Mix(chain ^ uint64(p.tools[i].Hash))
+		chain = blockhash.Mix(chain ^ uint64(p.tools[i].Hash))
 	}
 	for i := range p.messages {
-		chain = splitmix.Mix(chain ^ uint64(p.messages[i].Hash))
+		chain = blockhash.Mix(chain ^ uint64(p.messages[i].Hash))
 		p.chains = append(p.chains, chain)
 	}
 	return p

@@ -10,7 +10,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // Requests generates requests as a router hands them to its stages: timed,
@@ -130,7 +129,7 @@ func reordered[T any](t *rapid.T, all []T, name func(T) string) []T {
 	other := slices.Clone(all)
 	if seed != 0 {
 		slices.SortStableFunc(other, func(a, b T) int {
-			return cmp.Compare(splitmix.Mix(seed^endpick.Salt(name(a))), splitmix.Mix(seed^endpick.Salt(name(b))))
+			return cmp.Compare(endpick.Salt(fmt.Sprint(seed, name(a))), endpick.Salt(fmt.Sprint(seed, name(b))))
 		})
 	}
 	return other

@@ -1,9 +1,11 @@
 package discover
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -24,8 +26,9 @@ type Source interface {
 // ErrEmpty: the source lists no endpoints; for errors.Is.
 var ErrEmpty = errors.New("discover: no endpoints")
 
-// Error says what was wrong with a list. It matches the cause: ErrEmpty, a [FileError],
-// endpick's ErrBadEndpoint or ErrDuplicateEndpoint, or what a resolver returned.
+// Error says what was wrong with a list. It matches the cause: ErrEmpty,
+// endpick's ErrBadEndpoint or ErrDuplicateEndpoint, or what a file system or resolver
+// returned.
 type Error struct{ Err error }
 
 func (e *Error) Error() string { return "discover: the endpoints stay as they are: " + e.Err.Error() }
@@ -260,4 +263,18 @@ func missing(a, b []string) (left []string) {
 func guard(f func()) {
 	defer func() { _ = recover() }()
 	f()
+}
+
+// copied is a deep copy.
+func copied(list []endpick.Endpoint) []endpick.Endpoint {
+	list = slices.Clone(list)
+	for i := range list {
+		e := &list[i]
+		e.Models, e.Adapters, e.Labels = slices.Clone(e.Models), slices.Clone(e.Adapters), maps.Clone(e.Labels)
+	}
+	return list
+}
+
+func compare(a, b *endpick.Endpoint) int {
+	return cmp.Or(cmp.Compare(a.ID, b.ID), cmp.Compare(a.Address, b.Address), cmp.Compare(a.Rank, b.Rank))
 }

@@ -92,20 +92,12 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 		good := []string{"a:1", "http://b:1"}
 		assert.Equal(t, good, f.ids(), "the first is taken at once")
 		for _, tc := range []struct{ text, told string }{
-			{"", path + ": discover: no endpoints"},
 			{"# nobody\n", path + ": discover: no endpoints"},
 			{"a:1\nftp://c\n", path + ":2: the address is neither a host nor a URL of http, https or h2c"},
 			{"a:1\n\na:1", path + ":3: is listed twice"},
 			{"[]", path + ": discover: no endpoints"},
 			{"[\n {\"address\": \"a:1\"},\n {\"adress\": \"b:1\"}\n]", path + `:3: json: unknown field "adress"`},
-			{"[\n {\"address\": \"a:1\"},\n\n {\"address\": \"b:1\", \"kv_tokens\": \"many\"}\n]", path + ":4: unexpected string for kv_tokens"},
 			{"[\n {\"address\": \"a:1\"},\n null\n]", path + ":3: an endpoint without an address"},
-			{"[\n {\"address\": \"a:1\"}\n {}]", path + ":3: "},
-			{"[\n {\"address\": \"a:1\"},\n", path + ":3: the list ends too early"},
-			{"[{\"address\": \"a:1\"}]\nmore", path + ":2: there is more after the list"},
-			{"[{\"address\": \"a:1\"},\n{\"address\": \"b:1\", \"id\": \"a:1\"}]", path + `:2: endpick: endpoint "a:1" is listed twice`},
-			{"[{\"address\": \"a:1\", \"rank\": -1}]", path + `:1: endpick: endpoint "a:1#-1" Rank is negative`},
-			{"[{\"address\": \"a:1\", \"models\": [\"\"]}]", path + `:1: endpick: endpoint "a:1" has an empty name at Models[0]`},
 		} {
 			write(tc.text)
 			time.Sleep(10 * time.Second)
@@ -127,44 +119,19 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 	})
 }
 
-// A file counts only once it has stopped changing.
-func TestAFileThatIsBeingWritten(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	text := ""
-	for i := range 20 {
-		text += fmt.Sprintf("10.0.0.%d:8000\n", i)
-	}
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	follow(t, discover.Config{Source: &discover.File{Path: path}}, func(f *following) {
-		require.Len(t, f.ids(), 20)
-		text = strings.ReplaceAll(text, "10.0", "10.1")
-		for at := 0; at <= len(text); at += 17 { // one poll at each stage
-			require.NoError(t, os.WriteFile(path, []byte(text[:at]), 0o600))
-			time.Sleep(time.Second)
-			assert.Len(t, f.ids(), 20, "at %d", at)
-			assert.Equal(t, "10.0.0.0:8000", f.ids()[0])
-		}
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, "10.1.0.0:8000", f.ids()[0])
-		assert.Empty(t, f.told())
-		assert.EqualValues(t, 2, f.count.Load())
-	})
+// listed is a source that lists these endpoints.
+type listed struct{ all []endpick.Endpoint }
+
+func (l *listed) Endpoints(context.Context) ([]endpick.Endpoint, error) {
+	return slices.Clone(l.all), nil
 }
 
-func TestFileDescribesEndpoints(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	require.NoError(t, os.WriteFile(path, []byte(`
-		[{"id": "gpu-0", "address": "https://user:secret@a", "rank": 0, "models": ["m"], "adapters": ["x", "y"],
-		  "labels": {"zone": "z"}, "variant": "v", "max_sequences": 3, "kv_tokens": 4},
-		 {"address": "b:1"}]`), 0o600))
-	list, err := (&discover.File{Path: path}).Endpoints(t.Context())
-	require.NoError(t, err)
-	assert.Equal(t, []endpick.Endpoint{
-		{ID: "gpu-0", Address: "https://user:secret@a", Ranked: true, Models: []string{"m"}, Adapters: []string{"x", "y"},
-			Labels: map[string]string{"zone": "z"}, Variant: "v", MaxSequences: 3, KVTokens: 4},
-		{Address: "b:1"},
-	}, list)
+func (l *listed) set(addresses ...string) *listed {
+	l.all = nil
+	for _, a := range addresses {
+		l.all = append(l.all, endpick.Endpoint{Address: a})
+	}
+	return l
 }
 
 // source is a source of the test's.
@@ -239,7 +206,7 @@ func TestSourcesThatFail(t *testing.T) {
 // A change in what Fill adds is picked up later.
 func TestFill(t *testing.T) {
 	var known atomic.Bool
-	config := discover.Config{Source: discover.NewList(endpick.Endpoint{Address: "a:1", Variant: "h100"}), Fill: func(e *endpick.Endpoint) {
+	config := discover.Config{Source: &listed{[]endpick.Endpoint{{Address: "a:1", Variant: "h100"}}}, Fill: func(e *endpick.Endpoint) {
 		if known.Load() {
 			e.KVTokens = 1000
 		}
@@ -261,7 +228,7 @@ func TestFill(t *testing.T) {
 func TestConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
-	list := discover.NewList()
+	list := &listed{}
 	for field, c := range map[string]discover.Config{
 		"Router": {Source: list}, "Source": {Router: router},
 		"Interval": {Router: router, Source: list, Interval: -1}, "Timeout": {Router: router, Source: list, Timeout: -1},
@@ -285,7 +252,7 @@ func TestConfig(t *testing.T) {
 	w, err := discover.New(discover.Config{Router: router, Source: list})
 	require.NoError(t, err)
 	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
-	list.Set([]endpick.Endpoint{{Address: "::bad::"}})
+	list.set("::bad::")
 	assert.ErrorIs(t, w.Poll(t.Context()), transport.ErrAddress)
 	done, cancel := context.WithCancel(t.Context())
 	cancel()

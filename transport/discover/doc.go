@@ -1,5 +1,6 @@
-// Package discover keeps the endpoints of a router equal to what a source lists: a list
-// that the program sets ([List]), a file ([File]), or DNS ([DNS], [SRV]).
+// Package discover keeps the endpoints of a router equal to what a source lists: a file
+// ([File]), DNS ([DNS], [SRV]), or a [Source] of your own. A program that is told of changes
+// needs no watcher: it calls [endpick.Router.SetEndpoints].
 //
 //	watcher, err := discover.New(discover.Config{
 //		Router: router, Source: &discover.DNS{Name: "models.internal", Port: 8000},

@@ -39,32 +39,31 @@ type File struct {
 	pending []byte             // what the file said last, if different
 }
 
-// FileError says what is wrong with a file, and where.
-type FileError struct {
+// fileError says what is wrong with a file, and where. It matches the cause.
+type fileError struct {
 	Path string
 	Line int // from 1; 0: not in any line
 	Err  error
 }
 
-func (e *FileError) Error() string {
+func (e *fileError) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %v", e.Path, e.Err)
 	}
 	return fmt.Sprintf("%s:%d: %v", e.Path, e.Line, e.Err)
 }
 
-// Unwrap returns the cause.
-func (e *FileError) Unwrap() error { return e.Err }
+func (e *fileError) Unwrap() error { return e.Err }
 
 // maxFile is the most bytes that are read.
 const maxFile = 16 << 20
 
-// Endpoints implements [Source]. The error is a [FileError].
+// Endpoints implements [Source]. The error says in which line a mistake is.
 func (f *File) Endpoints(context.Context) ([]endpick.Endpoint, error) {
 	text, err := read(f.Path)
 	if err != nil {
 		f.pending = nil
-		return nil, &FileError{Path: f.Path, Err: err}
+		return nil, &fileError{Path: f.Path, Err: err}
 	}
 	if f.text != nil {
 		if bytes.Equal(text, f.text) {
@@ -78,7 +77,7 @@ func (f *File) Endpoints(context.Context) ([]endpick.Endpoint, error) {
 	}
 	list, line, err := parse(text)
 	if err != nil {
-		return nil, &FileError{Path: f.Path, Line: line, Err: err}
+		return nil, &fileError{Path: f.Path, Line: line, Err: err}
 	}
 	f.list, f.text, f.pending = list, text, nil
 	return copied(list), nil

@@ -1,12 +1,9 @@
 package discover_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -36,160 +33,116 @@ func (everybody) RoundTrip(r *http.Request) (*http.Response, error) {
 	}, nil
 }
 
-// Each source replaces a tenth of a list of a thousand servers, ten times, under load.
-// No request is lost; an endpoint that stays keeps its identity, requests in flight and
+// A file replaces a tenth of a list of a thousand servers, ten times, under load. No
+// request is lost; an endpoint that stays keeps its identity, requests in flight and
 // prefixes; requests in flight at a removed endpoint finish there.
 func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	size, replaced, times := 1000, 100, 10
 	if race.Enabled {
 		size, replaced = 200, 20
 	}
-	address := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)}) }
-	target := func(i int) string { return fmt.Sprintf("gpu-%d.test.", i) }
-	z := &zone{}
-	path := filepath.Join(t.TempDir(), "servers.json")
-	list := &discover.List{}
-	for name, source := range map[string]struct {
-		discover.Source
-		set func(t *testing.T, first int) // lists the servers from that number on
-	}{
-		"list": {list, func(_ *testing.T, first int) {
-			var all []endpick.Endpoint
-			for i := range size {
-				host := address(first+i).String() + ":8000"
-				all = append(all, endpick.Endpoint{ID: host, Address: host})
+	id := func(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i>>8, i&255) }
+	path := filepath.Join(t.TempDir(), "servers")
+	router, err := endpick.New(preset.LMetric())
+	require.NoError(t, err)
+	changes := make(chan discover.Change, times+1)
+	w, err := discover.New(discover.Config{
+		Router: router, Source: &discover.File{Path: path}, Interval: time.Millisecond,
+		OnChange: func(c discover.Change) { changes <- c }, OnError: func(err error) { t.Error(err) },
+	})
+	require.NoError(t, err)
+	next := func(first int) discover.Change { // lists the servers from that number on
+		var text strings.Builder
+		for i := range size {
+			fmt.Fprintln(&text, id(first+i))
+		}
+		require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
+		for range 2 { // a file counts once two polls see the same
+			require.NoError(t, w.Poll(t.Context()))
+			if len(changes) > 0 {
+				break
 			}
-			list.Set(all)
-		}},
-		"file": {&discover.File{Path: path}, func(t *testing.T, first int) {
-			var all []map[string]any
-			for i := range size {
-				all = append(all, map[string]any{"address": address(first+i).String() + ":8000"})
-			}
-			text, err := json.MarshalIndent(all, "", " ")
-			require.NoError(t, err)
-			require.NoError(t, os.WriteFile(path, text, 0o600))
-		}},
-		"dns": {&discover.DNS{Name: "models.test.", Port: 8000, Network: "ip4", Resolver: z.resolver()}, func(_ *testing.T, first int) {
-			var all []netip.Addr
-			for i := range size {
-				all = append(all, address(first+i))
-			}
-			z.set(0, all, nil)
-		}},
-		"srv": {&discover.SRV{Name: "_http._tcp.models.test.", Resolver: z.resolver()}, func(_ *testing.T, first int) {
-			var all []net.SRV
-			for i := range size {
-				all = append(all, net.SRV{Target: target(first + i), Port: 8000})
-			}
-			z.set(0, nil, all)
-		}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			router, err := endpick.New(preset.LMetric())
-			require.NoError(t, err)
-			changes := make(chan discover.Change, times+1)
-			w, err := discover.New(discover.Config{
-				Router: router, Source: source, Interval: time.Millisecond,
-				OnChange: func(c discover.Change) { changes <- c }, OnError: func(err error) { t.Error(err) },
-			})
-			require.NoError(t, err)
-			next := func(first int) discover.Change {
-				source.set(t, first)
-				for range 2 { // a file counts once two polls see the same
-					require.NoError(t, w.Poll(t.Context()))
-					if len(changes) > 0 {
-						break
-					}
-				}
-				require.Len(t, changes, 1)
-				return <-changes
-			}
-			require.Len(t, next(0).Added, size)
-			tr, err := transport.New(transport.Config{Router: router, Base: everybody{}})
-			require.NoError(t, err)
+		}
+		require.Len(t, changes, 1)
+		return <-changes
+	}
+	require.Len(t, next(0).Added, size)
+	tr, err := transport.New(transport.Config{Router: router, Base: everybody{}})
+	require.NoError(t, err)
 
-			id := func(i int) string {
-				if name == "srv" {
-					return strings.TrimSuffix(target(i), ".") + ":8000"
-				}
-				return address(i).String() + ":8000"
+	others := func(id string) (all []string) {
+		for _, e := range router.Endpoints() {
+			if other := e.Candidate.Endpoint.ID; other != id {
+				all = append(all, other)
 			}
-			others := func(id string) (all []string) {
-				for _, e := range router.Endpoints() {
-					if other := e.Candidate.Endpoint.ID; other != id {
-						all = append(all, other)
-					}
-				}
-				return all
-			}
-			// One endpoint that stays throughout and one that goes at once: each has a
-			// long prompt in flight.
-			stays, goes := id(size-1), id(0)
-			blocks := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
-			warm, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Stream: true, Exclude: others(stays)})
-			require.NoError(t, err)
-			warm.FirstToken()
-			ref, _ := router.Ref(stays)
-			gone, err := router.Route(endpick.Request{InputTokens: 77, Exclude: others(goes)})
-			require.NoError(t, err)
+		}
+		return all
+	}
+	// One endpoint that stays throughout and one that goes at once: each has a
+	// long prompt in flight.
+	stays, goes := id(size-1), id(0)
+	blocks := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
+	warm, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Stream: true, Exclude: others(stays)})
+	require.NoError(t, err)
+	warm.FirstToken()
+	ref, _ := router.Ref(stays)
+	gone, err := router.Route(endpick.Request{InputTokens: 77, Exclude: others(goes)})
+	require.NoError(t, err)
 
-			var load sync.WaitGroup
-			var over atomic.Bool
-			var served, lost atomic.Int64
-			for n := range 3 {
-				load.Go(func() {
-					for i := 0; !over.Load(); i++ {
-						body := fmt.Sprintf(`{"model":"m","prompt":"%s"}`, strings.Repeat(fmt.Sprint(n, i%50), 20))
-						req, _ := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(body))
-						resp, err := tr.RoundTrip(req)
-						if err != nil || resp.StatusCode != 200 {
-							lost.Add(1)
-							t.Error(err)
-							return
-						}
-						_, _ = io.Copy(io.Discard, resp.Body)
-						resp.Body.Close()
-						served.Add(1)
-					}
-				})
-			}
-			for i := 1; i < times; i++ { // the last server of the first list is in all lists
-				before := served.Load()
-				c := next(i * replaced)
-				assert.Equal(t, size, c.Endpoints)
-				assert.Len(t, c.Added, replaced)
-				assert.Len(t, c.Removed, replaced)
-				require.Eventually(t, func() bool { return served.Load() > before }, 30*time.Second, time.Millisecond)
-			}
-			again, ok := router.Ref(stays)
-			assert.True(t, ok)
-			assert.Equal(t, ref, again, "the same endpoint, with its state")
-			for _, e := range router.Endpoints() {
-				if e.Candidate.Endpoint.ID == stays {
-					assert.GreaterOrEqual(t, e.Candidate.InFlight.ContextTokens, 130, "what is in flight is counted")
+	var load sync.WaitGroup
+	var over atomic.Bool
+	var served, lost atomic.Int64
+	for n := range 3 {
+		load.Go(func() {
+			for i := 0; !over.Load(); i++ {
+				body := fmt.Sprintf(`{"model":"m","prompt":"%s"}`, strings.Repeat(fmt.Sprint(n, i%50), 20))
+				req, _ := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(body))
+				resp, err := tr.RoundTrip(req)
+				if err != nil || resp.StatusCode != 200 {
+					lost.Add(1)
+					t.Error(err)
+					return
 				}
-				if e.Candidate.Endpoint.ID == goes {
-					assert.True(t, e.Removed)
-					assert.Equal(t, 77, e.Candidate.InFlight.ContextTokens)
-				}
+				_, _ = io.Copy(io.Discard, resp.Body)
+				resp.Body.Close()
+				served.Add(1)
 			}
-			var r endpick.Receipt
-			lease, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Receipt: &r, Exclude: others(stays)})
-			require.NoError(t, err)
-			lease.Done(endpick.Outcome{})
-			assert.Equal(t, 128, r.Verdicts[0].Candidate.PrefixTokens, "and what it holds is known")
-
-			assert.True(t, warm.Done(endpick.Outcome{}))
-			assert.True(t, gone.Done(endpick.Outcome{}))
-			next(times * replaced)
-			over.Store(true)
-			load.Wait()
-			assert.Zero(t, lost.Load())
-			_, ok = router.Ref(stays)
-			assert.False(t, ok)
-			s := router.Stats()
-			assert.Equal(t, []int{size, 0, 0}, []int{s.Endpoints, s.OpenLeases, s.Departing})
 		})
 	}
+	for i := 1; i < times; i++ { // the last server of the first list is in all lists
+		before := served.Load()
+		c := next(i * replaced)
+		assert.Equal(t, size, c.Endpoints)
+		assert.Len(t, c.Added, replaced)
+		assert.Len(t, c.Removed, replaced)
+		require.Eventually(t, func() bool { return served.Load() > before }, 30*time.Second, time.Millisecond)
+	}
+	again, ok := router.Ref(stays)
+	assert.True(t, ok)
+	assert.Equal(t, ref, again, "the same endpoint, with its state")
+	for _, e := range router.Endpoints() {
+		if e.Candidate.Endpoint.ID == stays {
+			assert.GreaterOrEqual(t, e.Candidate.InFlight.ContextTokens, 130, "what is in flight is counted")
+		}
+		if e.Candidate.Endpoint.ID == goes {
+			assert.True(t, e.Removed)
+			assert.Equal(t, 77, e.Candidate.InFlight.ContextTokens)
+		}
+	}
+	var r endpick.Receipt
+	lease, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Receipt: &r, Exclude: others(stays)})
+	require.NoError(t, err)
+	lease.Done(endpick.Outcome{})
+	assert.Equal(t, 128, r.Verdicts[0].Candidate.PrefixTokens, "and what it holds is known")
+
+	assert.True(t, warm.Done(endpick.Outcome{}))
+	assert.True(t, gone.Done(endpick.Outcome{}))
+	next(times * replaced)
+	over.Store(true)
+	load.Wait()
+	assert.Zero(t, lost.Load())
+	_, ok = router.Ref(stays)
+	assert.False(t, ok)
+	s := router.Stats()
+	assert.Equal(t, []int{size, 0, 0}, []int{s.Endpoints, s.OpenLeases, s.Departing})
 }

@@ -40,7 +40,7 @@ func clientInputs(t *testing.T) []row {
 		way := suite.Way{Name: "gateway", Open: func(servers []string) (*suite.Front, error) {
 			g = newGateway(t, transport.Config{}, endpick.Config{}, servers[0])
 			return &suite.Front{
-				Network: "tcp", Address: g.server.Listener.Addr().String(), Leases: suite.Leases(g.router),
+				Network: "tcp", Address: g.server.Listener.Addr().String(), Router: func() *endpick.Router { return g.router },
 				Close: func() error { return nil },
 			}, nil
 		}}

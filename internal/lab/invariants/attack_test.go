@@ -17,7 +17,6 @@ import (
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/internal/lab/sim"
-	"github.com/endpick/endpick/internal/splitmix"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 )
@@ -55,7 +54,7 @@ func (s *attackSource) Next() (time.Duration, bool) {
 func (s *attackSource) Done(*sim.Request, time.Duration) {}
 
 // block is block i of the attacker's prompt n.
-func block(n, i int) uint64 { return splitmix.Mix(0xa77ac4 ^ splitmix.Mix(uint64(n)<<32|uint64(i))) }
+func block(n, i int) uint64 { return engine.Mix(0xa77ac4 ^ engine.Mix(uint64(n)<<32|uint64(i))) }
 
 func (s *attackSource) Take() sim.Request {
 	n := s.n
@@ -344,7 +343,7 @@ func underAttack(b *testing.B, policy string, harmless bool) func(int) {
 	}
 	var prompts [200][]uint64
 	for i := range prompts {
-		prompts[i] = chained(splitmix.Mix(uint64(i)), 100)
+		prompts[i] = chained(engine.Mix(uint64(i)), 100)
 	}
 	others := func(i int) endpick.Request {
 		return endpick.Request{Model: "model", Tenant: "others", InputTokens: 1600, Blocks: prompts[i%len(prompts)], Stream: true}
@@ -369,7 +368,7 @@ func underAttack(b *testing.B, policy string, harmless bool) func(int) {
 func chained(seed uint64, n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {
-		seed = splitmix.Mix(seed)
+		seed = engine.Mix(seed)
 		blocks[i] = seed
 	}
 	return blocks

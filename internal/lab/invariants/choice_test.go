@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo"
 )
@@ -67,7 +67,7 @@ func TestInvariantOrder(t *testing.T) {
 		one := newWorld(rt, options{seed: seed, healthy: true}) // stages that panic do so by slot
 		other := newWorld(rt, options{seed: seed, healthy: true, order: func(all []endpick.Endpoint) []endpick.Endpoint {
 			slices.SortFunc(all, func(a, b endpick.Endpoint) int {
-				if splitmix.Mix(key^endpick.Salt(a.ID)) < splitmix.Mix(key^endpick.Salt(b.ID)) {
+				if engine.Mix(key^endpick.Salt(a.ID)) < engine.Mix(key^endpick.Salt(b.ID)) {
 					return -1
 				}
 				return 1

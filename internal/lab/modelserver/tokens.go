@@ -1,8 +1,10 @@
 package modelserver
 
-import "github.com/endpick/endpick/internal/splitmix"
+import (
+	"hash/fnv"
 
-import "hash/fnv"
+	"github.com/endpick/endpick/internal/lab/engine"
+)
 
 // token is four bytes of text (or fewer at the end), a special token, or the
 // caller's token id.
@@ -47,7 +49,7 @@ func newTokens(blockTokens int, salt string) tokens {
 }
 
 func (t *tokens) add(one token) {
-	t.hash = splitmix.Mix(t.hash ^ uint64(one))
+	t.hash = engine.Mix(t.hash ^ uint64(one))
 	t.length++
 	if t.length%t.blockTokens == 0 {
 		t.blocks = append(t.blocks, t.hash)
@@ -81,13 +83,13 @@ type output uint64
 
 // outputFor is a function of the prompt and the index of the choice.
 func outputFor(prompt *tokens, choice int) output {
-	return output(splitmix.Mix(prompt.hash + uint64(choice)))
+	return output(engine.Mix(prompt.hash + uint64(choice)))
 }
 
 // appendText appends tokens from ≤ i < to of the generated text.
 func (o output) appendText(dst []byte, from, to int) []byte {
 	for i := from; i < to; i++ {
-		r := splitmix.Mix(uint64(o) ^ uint64(i))
+		r := engine.Mix(uint64(o) ^ uint64(i))
 		dst = append(dst, ' ', 'a'+byte(r%26), 'a'+byte(r>>8%26), 'a'+byte(r>>16%26))
 	}
 	return dst

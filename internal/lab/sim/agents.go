@@ -6,7 +6,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Agents is a generated workload of coding agents, after the published figures of
@@ -75,7 +75,7 @@ func (g Agents) Start(seed uint64) (Source, error) {
 		return nil, err
 	}
 	s := &agentSource{
-		Agents: g, seed: splitmix.Mix(seed), timers: newTimers(0),
+		Agents: g, seed: engine.Mix(seed), timers: newTimers(0),
 		clock: newClock(ConstantRate(g.sessions()), rand.New(rand.NewPCG(seed, 8))),
 	}
 	for s.arrive(); s.arrival < 0; s.arrive() {
@@ -84,7 +84,7 @@ func (g Agents) Start(seed uint64) (Source, error) {
 		if !session.mayLast(-s.arrival) {
 			continue
 		}
-		session.play(0, nil)
+		session.play(0)
 		for _, a := range session.agents {
 			if !a.busy {
 				s.wake(a)
@@ -182,8 +182,8 @@ func (s *agentSource) scaled(tokens int) int { return int(float64(tokens) / s.Sc
 // blocks updates the blocks of an agent's context. Steps share an array as long as
 // the context only grows.
 func (s *agentSource) blocks(a *agent) []uint64 {
-	if kept := s.scaled(a.kept) / BlockTokens; kept < len(a.blocks) {
-		a.blocks = slices.Clip(a.blocks[:kept]) // what follows is in earlier requests
+	if stable := s.scaled(a.stable) / BlockTokens; stable < len(a.blocks) {
+		a.blocks = slices.Clip(a.blocks[:stable]) // what follows is in earlier requests
 	}
 	session := a.session
 	n := s.scaled(a.tokens) / BlockTokens
@@ -194,11 +194,11 @@ func (s *agentSource) blocks(a *agent) []uint64 {
 		tokens  int
 		content uint64
 	}{
-		{session.shared, splitmix.Mix(s.seed ^ uint64(session.shared))}, {session.common, session.project}, {a.tokens, a.segment},
+		{session.shared, engine.Mix(s.seed ^ uint64(session.shared))}, {session.common, session.project}, {a.tokens, a.segment},
 	} {
 		a.blocks = extend(a.blocks, s.scaled(part.tokens)/BlockTokens, part.content)
 	}
-	a.kept = a.tokens
+	a.stable = a.tokens
 	return a.blocks
 }
 

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // agentSession is one session of a coding agent, from its first human message to the
@@ -42,16 +42,16 @@ type agent struct {
 	reach   int
 	segment uint64   // identifies the content since the context was last cut
 	blocks  []uint64 // of the context when it was last sent
-	kept    int      // tokens at its head that have not changed since
+	stable  int      // tokens at its head that have not changed since
 	handle  int      // the source's handle; −1: none yet
 }
 
-// turn is one step as it is sent: the previous context, what is appended, and the answer.
-type turn struct{ prefix, appended, output int }
+// step is a request as it is sent: the previous context, what is appended, and the answer.
+type step struct{ prefix, appended, output int }
 
 // newAgentSession returns a session whose first human message is due at this time.
 func newAgentSession(seed, number uint64, developers int, at time.Duration) *agentSession {
-	content := splitmix.Mix(seed ^ splitmix.Mix(number))
+	content := engine.Mix(seed ^ engine.Mix(number))
 	s := &agentSession{
 		name: "session-" + strconv.FormatUint(number, 10),
 		plan: *rand.NewPCG(content, 1), past: *rand.NewPCG(content, 2),
@@ -59,7 +59,7 @@ func newAgentSession(seed, number uint64, developers int, at time.Duration) *age
 	s.agentKind = &agentKinds[s.plan.Uint64()%uint64(len(agentKinds))]
 	developer := s.plan.Uint64() % uint64(developers)
 	s.tenant = "developer-" + strconv.FormatUint(developer, 10)
-	s.project = splitmix.Mix(splitmix.Mix(seed+1) ^ developer)
+	s.project = engine.Mix(engine.Mix(seed+1) ^ developer)
 	s.common = s.shared + int(agentProject.draw(rand.NewPCG(s.project, 0)))
 	s.habit = normal(&s.plan)
 	a := s.newAgent(nil, rand.NewPCG(content, 3))
@@ -95,9 +95,9 @@ func (s *agentSession) drawPause() float64 {
 
 // send makes the step that is due. A context that would outgrow its window is
 // compacted first.
-func (a *agent) send() turn {
+func (a *agent) send() step {
 	s := a.session
-	t := turn{appended: int(s.appended.draw(&a.random)), output: int(s.output.draw(&a.random))}
+	t := step{appended: int(s.appended.draw(&a.random)), output: int(s.output.draw(&a.random))}
 	if a.tokens+t.appended+t.output > a.window {
 		a.cut(s.common, int(s.summary.draw(&a.random)))
 	}
@@ -111,7 +111,7 @@ func (a *agent) send() turn {
 func (a *agent) cut(keep, more int) {
 	a.tokens = keep + more
 	a.segment = a.random.Uint64()
-	a.kept = min(a.kept, keep)
+	a.stable = min(a.stable, keep)
 }
 
 // answered says that the current step has ended now. It appends to woken the
@@ -178,9 +178,8 @@ func (a *agent) report(now time.Duration, woken []*agent) []*agent {
 }
 
 // play plays the session until no step is due before that time. Answers take as
-// long as the published ones. seen, if not nil, is called for each step, with its
-// time in a.due.
-func (s *agentSession) play(until time.Duration, seen func(a *agent, t turn, end time.Duration)) {
+// long as the published ones.
+func (s *agentSession) play(until time.Duration) {
 	var woken []*agent
 	for !s.over() {
 		var next *agent
@@ -192,11 +191,8 @@ func (s *agentSession) play(until time.Duration, seen func(a *agent, t turn, end
 		if next.due >= until {
 			return
 		}
-		t := next.send()
+		next.send()
 		end := next.due + seconds(agentGenerate.draw(&s.past))
-		if seen != nil {
-			seen(next, t, end)
-		}
 		woken = next.answered(end, woken[:0])
 	}
 }

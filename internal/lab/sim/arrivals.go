@@ -21,10 +21,7 @@ type Arrivals struct {
 // Stage is a stretch of a process of arrivals.
 type Stage struct {
 	Duration time.Duration
-	Rate     float64 // requests per second at the start
-	// EndRate is the rate at the end, with a linear ramp. 0: Rate; a ramp down to
-	// nothing ends at a small rate.
-	EndRate float64
+	Rate     float64 // requests per second
 }
 
 // ConstantRate is a Poisson process without an end.
@@ -51,7 +48,6 @@ func (a Arrivals) Scaled(factor float64) Arrivals {
 	stages := make([]Stage, len(a.Stages))
 	for i, s := range a.Stages {
 		s.Rate *= factor
-		s.EndRate *= factor
 		stages[i] = s
 	}
 	a.Stages = stages
@@ -70,19 +66,15 @@ func (a Arrivals) validate(field string) error {
 		switch {
 		case s.Duration < 0 || s.Duration == 0 && len(a.Stages) > 1:
 			return &ConfigError{field + ".Duration", fmt.Sprintf("%v is not above 0", s.Duration)}
-		case s.Duration == 0 && s.EndRate != 0:
-			return &ConfigError{field + ".EndRate", "needs a Duration"}
 		case !(s.Rate > 0 && s.Rate <= 1e9):
 			return &ConfigError{field + ".Rate", fmt.Sprintf("%v is not within (0, 1e9]", s.Rate)}
-		case !(s.EndRate >= 0 && s.EndRate <= 1e9):
-			return &ConfigError{field + ".EndRate", fmt.Sprintf("%v is not within [0, 1e9]", s.EndRate)}
 		}
 	}
 	return nil
 }
 
 // clock draws arrival times. Gaps come from a process of rate 1, whose time is
-// stretched by the current rate, so that bursts keep their shape on ramps.
+// stretched by the current rate.
 type clock struct {
 	arrivals Arrivals
 	random   *rand.Rand
@@ -103,21 +95,14 @@ func (c *clock) next() (time.Duration, bool) {
 			c.into += work / s.Rate
 			return seconds(c.start + c.into), true
 		}
-		slope := 0.0
-		if s.EndRate > 0 {
-			slope = (s.EndRate - s.Rate) / length
-		}
-		rate := s.Rate + slope*c.into
-		left := length - c.into
-		if rest := rate*left + slope*left*left/2; work > rest {
+		if rest := s.Rate * (length - c.into); work > rest {
 			work -= rest
 			c.stage++
 			c.start += length
 			c.into = 0
 			continue
 		}
-		// rate·t + slope·t²/2 = work, without cancellation.
-		c.into += 2 * work / (rate + math.Sqrt(max(0, rate*rate+2*slope*work)))
+		c.into += work / s.Rate
 		return seconds(c.start + c.into), true
 	}
 	return 0, false

@@ -1,6 +1,10 @@
 package sim
 
-import "time"
+import (
+	"time"
+
+	"github.com/endpick/endpick/internal/lab/engine"
+)
 
 // CapacityRow is a line of the capacity table in the appendix of the
 // predicted-latency paper: how much of a workload's working set a fleet can cache
@@ -76,4 +80,32 @@ func CachePressure(c Conversations, qps []float64, duration time.Duration, block
 		out = append(out, p)
 	}
 	return out, nil
+}
+
+// instant is a server that answers instantly: a prefix cache by itself.
+type instant struct {
+	*engine.Engine
+	events []engine.Event
+}
+
+func newInstant(blocks int) (*instant, error) {
+	e, err := engine.New(engine.Config{
+		Profile: engine.Profile{Name: "instant", StepMicros: 1e-6}, Blocks: blocks, MaxBatchedTokens: 1 << 20,
+	})
+	return &instant{Engine: e}, err
+}
+
+// serve takes a request from its first token to its last.
+func (s *instant) serve(now time.Duration, r *Request) error {
+	err := s.Submit(now, engine.Request{
+		PromptTokens: r.InputTokens, OutputTokens: r.OutputTokens,
+		Blocks: r.Blocks, SystemTokens: r.SystemTokens, UserTokens: r.UserTokens,
+	})
+	if err != nil {
+		return err
+	}
+	for at, busy := s.NextEvent(); busy; at, busy = s.NextEvent() {
+		s.events = s.Advance(at, s.events[:0])
+	}
+	return nil
 }

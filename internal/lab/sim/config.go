@@ -36,23 +36,14 @@ type Config struct {
 	// request's first and last one. 0 is two seconds.
 	MeterInterval time.Duration
 
-	// Queue is a gateway queue in front of each router. Nil: every request is routed
-	// when it arrives.
-	Queue *Queue
-
 	// Changes are changes of the fleet, in any order.
 	Changes []Change
 	// Attempts limits the endpoints to which a request is sent if they fail before
 	// its first token. 0 is 3.
 	Attempts int
-	// Horizon ends the run with requests still in flight. 0: all requests end.
-	Horizon time.Duration
 	// Window is the length of the windows over which imbalance is measured. 0 is
 	// 10 s, as in LMetric (figure 10).
 	Window time.Duration
-	// Pooled measures what one cache as large as those of all servers would have found,
-	// given the same requests at the same times: [Report.PooledHitRatio].
-	Pooled bool
 	// PromptsOnly hides from the routers what responses append to prompts, which engines
 	// cache anyway.
 	PromptsOnly bool
@@ -143,7 +134,7 @@ func (c *Config) validate() error {
 		value time.Duration
 	}{
 		{"ReportInterval", c.ReportInterval}, {"ReportDelay", c.ReportDelay}, {"MeterInterval", c.MeterInterval},
-		{"Horizon", c.Horizon}, {"Window", c.Window},
+		{"Window", c.Window},
 	} {
 		if d.value < 0 || d.value > engine.MaxTime {
 			return bad(d.name, "%v is not within [0, %v]", d.value, engine.MaxTime)

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Conversations is a generated workload of users in groups. All users of a group
@@ -24,13 +24,8 @@ type Conversations struct {
 	Turns int
 
 	// Arrivals is when turns arrive, in an open loop; each goes to a random user
-	// who is not waiting for an answer, or waits for one. Without stages the loop
-	// is closed: every user begins within the first Think, and asks again after a
-	// Think since the answer.
+	// who is not waiting for an answer, or waits for one.
 	Arrivals Arrivals
-	// Think is the mean time between an answer and the next question in a closed
-	// loop, exponentially distributed.
-	Think time.Duration
 
 	// Requests ends the work after so many; 0: the Arrivals end it.
 	Requests int
@@ -66,8 +61,6 @@ func (c Conversations) validate() (Conversations, error) {
 		return c, &ConfigError{"Conversations.Requests", fmt.Sprintf("%d is negative", c.Requests)}
 	case c.Duration < 0:
 		return c, &ConfigError{"Conversations.Duration", fmt.Sprintf("%v is negative", c.Duration)}
-	case c.Think < 0:
-		return c, &ConfigError{"Conversations.Think", fmt.Sprintf("%v is negative", c.Think)}
 	}
 	if err := c.Question.validate("Conversations.Question"); err != nil {
 		return c, err
@@ -75,13 +68,10 @@ func (c Conversations) validate() (Conversations, error) {
 	if err := c.Output.validate("Conversations.Output"); err != nil {
 		return c, err
 	}
-	if len(c.Arrivals.Stages) > 0 {
-		if err := c.Arrivals.validate("Conversations.Arrivals"); err != nil {
-			return c, err
-		}
+	if err := c.Arrivals.validate("Conversations.Arrivals"); err != nil {
+		return c, err
 	}
-	endless := len(c.Arrivals.Stages) == 0 || c.Arrivals.Stages[0].Duration == 0
-	if endless && c.Requests == 0 && c.Duration == 0 {
+	if c.Arrivals.Stages[0].Duration == 0 && c.Requests == 0 && c.Duration == 0 {
 		return c, &ConfigError{"Conversations", "does not end: Requests, Duration or stages with a Duration are needed"}
 	}
 	return c, nil
@@ -95,9 +85,10 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	}
 	s := &conversationSource{
 		Conversations: c,
-		seed:          splitmix.Mix(seed),
+		seed:          engine.Mix(seed),
 		lengths:       rand.New(rand.NewPCG(seed, 1)),
 		choice:        rand.New(rand.NewPCG(seed, 2)),
+		clock:         newClock(c.Arrivals, rand.New(rand.NewPCG(seed, 3))),
 		users:         make([]user, c.Groups*c.UsersPerGroup),
 		idle:          make([]int32, c.Groups*c.UsersPerGroup),
 		systems:       make([][]uint64, c.Groups),
@@ -108,18 +99,9 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	}
 	for g := range s.systems {
 		s.tenants[g] = "group-" + strconv.Itoa(g)
-		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, splitmix.Mix(s.seed^uint64(g)))
+		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, engine.Mix(s.seed^uint64(g)))
 	}
-	if len(c.Arrivals.Stages) > 0 {
-		s.clock = newClock(c.Arrivals, rand.New(rand.NewPCG(seed, 3)))
-		s.next, s.more = s.clock.next()
-		return s, nil
-	}
-	// A closed loop: every user has an appointment.
-	s.appointments = newTimers(len(s.users))
-	for i := range s.users {
-		s.appointments.set(i, time.Duration(s.choice.Float64()*float64(c.Think)), true)
-	}
+	s.next, s.more = s.clock.next()
 	return s, nil
 }
 
@@ -164,11 +146,10 @@ type conversationSource struct {
 	tenants []string
 	taken   int
 
-	clock        *clock
-	next         time.Duration
-	more         bool
-	idle         []int32 // users of an open loop who are not waiting for an answer
-	appointments *timers // of a closed loop
+	clock *clock
+	next  time.Duration
+	more  bool
+	idle  []int32 // users who are not waiting for an answer
 }
 
 // user is a user in the current conversation.
@@ -180,29 +161,14 @@ type user struct {
 }
 
 // Next implements [Source].
-func (s *conversationSource) Next() (at time.Duration, ok bool) {
-	if s.Requests > 0 && s.taken >= s.Requests {
-		return 0, false
-	}
-	if s.clock == nil {
-		_, at, ok = s.appointments.first()
-	} else {
-		at, ok = s.next, s.more && len(s.idle) > 0
-	}
-	if s.Duration > 0 && at > s.Duration {
-		return 0, false
-	}
-	return at, ok
+func (s *conversationSource) Next() (time.Duration, bool) {
+	over := s.Requests > 0 && s.taken >= s.Requests || s.Duration > 0 && s.next > s.Duration
+	return s.next, s.more && len(s.idle) > 0 && !over
 }
 
 // Take implements [Source].
 func (s *conversationSource) Take() Request {
 	s.taken++
-	if s.clock == nil {
-		who, _, _ := s.appointments.first()
-		s.appointments.set(who, 0, false)
-		return s.ask(who)
-	}
 	i := s.choice.IntN(len(s.idle))
 	who := int(s.idle[i])
 	s.idle[i] = s.idle[len(s.idle)-1]
@@ -231,7 +197,7 @@ func (s *conversationSource) ask(who int) Request {
 		u.blocks = make([]uint64, 0, max(u.tokens, s.SystemTokens+s.Turns*int(s.Question.Mean+s.Output.Mean))/BlockTokens)
 		u.blocks = append(u.blocks, s.systems[group]...)
 	}
-	content := splitmix.Mix(s.seed ^ splitmix.Mix(uint64(who)<<20+uint64(u.past)+1))
+	content := engine.Mix(s.seed ^ engine.Mix(uint64(who)<<20+uint64(u.past)+1))
 	u.blocks = extend(u.blocks, u.tokens/BlockTokens, content)
 	return Request{
 		InputTokens: input, OutputTokens: output, Blocks: u.blocks,
@@ -245,11 +211,6 @@ func (s *conversationSource) ask(who int) Request {
 }
 
 // Done implements [Source].
-func (s *conversationSource) Done(r *Request, now time.Duration) {
-	if s.clock != nil {
-		s.idle = append(s.idle, int32(r.Handle))
-		return
-	}
-	think := time.Duration(s.choice.ExpFloat64() * float64(s.Think))
-	s.appointments.set(r.Handle, now+think, true)
+func (s *conversationSource) Done(r *Request, _ time.Duration) {
+	s.idle = append(s.idle, int32(r.Handle))
 }

@@ -4,22 +4,21 @@
 // Every server is an [engine.Engine]; the router, its prefix index, predictor and leases are those
 // of production, on a virtual clock. A run is a pure function of its [Config] and seed:
 // simultaneous events are handled in a fixed order (changes of the fleet, reports delivered,
-// arrivals, timeouts in a queue, reports taken, engines by index), and nothing reads the wall
+// arrivals, reports taken, engines by index), and nothing reads the wall
 // clock. Runs share nothing, so run as many at once as there are cores.
 //
 // An index of names:
 //
 //   - [Config], [Run], [Report]: one policy on one workload; [Experiment] makes a Config
-//   - [Queue], [Change]: a gateway queue in front of the routers, failures and joins
+//   - [Change]: failures and joins
 //   - [Events]: what engines report about their caches
 //   - [Sharing]: what several routers tell each other about their requests
-//   - [MeasureRegret]: what the runner-up of a decision would have brought
 //   - [Workload], [Source], [Request]: work as data or as code
 //   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] and [HotspotWorkload]
 //     have the papers' ones; [Paced], [Pace]: their rate and end
-//   - [Agents], [AgentFigures]: coding agents, and how near they come to published sessions
+//   - [Agents]: coding agents
 //   - [Mix], [Merge]: SLO classes, several workloads at once
 //   - [Trace], [Record], [ReadTrace]: recorded workloads
-//   - [Fit], [Replay], [Judge]: a hardware profile from a recording, and how good it is
+//   - [Fit], [Replay], [Assess]: a hardware profile from a recording, and how good it is
 //   - [Capacity], [CachePressure]: the appendix of the predicted-latency paper
 package sim

@@ -5,7 +5,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/splitmix"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -97,7 +96,7 @@ func (r *run) listen() {
 // batch publishes the events of an engine's step.
 func (n *news) batch(r *run, server int, events []engine.CacheEvent) {
 	n.batches[server]++
-	chance := splitmix.Mix(splitmix.Mix(r.cfg.Seed^uint64(server)<<40) ^ n.batches[server])
+	chance := engine.Mix(engine.Mix(r.cfg.Seed^uint64(server)<<40) ^ n.batches[server])
 	if float64(chance>>11) < r.cfg.Events.Loss*(1<<53) {
 		n.lost[server] = true
 		return

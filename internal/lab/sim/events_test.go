@@ -57,11 +57,3 @@ func TestEventsOfEnginesThatComeAndGo(t *testing.T) {
 	)
 	require.Greater(t, report.Completed, 150)
 }
-
-func TestEventsConfig(t *testing.T) {
-	for _, e := range []Events{{Delay: -1}, {Loss: 1}, {Loss: -0.1}} {
-		cfg := Config{Router: func() (endpick.Config, error) { return preset.LMetric(), nil }, Fleet: Fleet(1, engine.Config{}), Workload: &Trace{}, Events: &e}
-		_, err := Run(cfg)
-		require.ErrorContains(t, err, "sim: Events")
-	}
-}

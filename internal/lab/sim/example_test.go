@@ -52,23 +52,3 @@ func Example() {
 	// TTFT at most half: true
 	// more prompts from the cache: true
 }
-
-func ExampleCapacity() {
-	for _, name := range []string{"A", "B", "C", "D"} {
-		scenario, err := sim.Scenario(name)
-		if err != nil {
-			panic(err)
-		}
-		conversations, err := scenario.Conversations()
-		if err != nil {
-			panic(err)
-		}
-		row := sim.Capacity(conversations, 10, engine.DefaultBlocks, sim.AppendixRounds)
-		fmt.Printf("%s: %.2f %% of system prompts, %.2f %% of user prompts fit\n", name, 100*row.SystemFits, 100*row.UserFits)
-	}
-	// Output:
-	// A: 100.00 % of system prompts, 20.69 % of user prompts fit
-	// B: 100.00 % of system prompts, 5.33 % of user prompts fit
-	// C: 100.00 % of system prompts, 63.94 % of user prompts fit
-	// D: 100.00 % of system prompts, 23.01 % of user prompts fit
-}

@@ -29,7 +29,7 @@ func Fit(records []Record, known int, d Deployment, blocks bool) (Deployment, er
 	if err != nil {
 		return d, err
 	}
-	if _, err := Judge(records[:known], start[:known]); err != nil {
+	if _, err := Assess(records[:known], start[:known]); err != nil {
 		return d, err
 	}
 
@@ -53,7 +53,7 @@ func Fit(records []Record, known int, d Deployment, blocks bool) (Deployment, er
 		if err != nil {
 			return math.Inf(1) // out of bounds, or a cache that is too small
 		}
-		f, err := Judge(records[:known], replayed[:known])
+		f, err := Assess(records[:known], replayed[:known])
 		if err != nil {
 			return math.Inf(1)
 		}

@@ -41,7 +41,7 @@ func TestFitRealRuns(t *testing.T) {
 			require.NoError(t, err)
 			simulated, err := Replay(trace.Records, fitted)
 			require.NoError(t, err)
-			f, err := Judge(trace.Records[half:], simulated[half:])
+			f, err := Assess(trace.Records[half:], simulated[half:])
 			require.NoError(t, err)
 			t.Logf("%+v, %d blocks", fitted.Engine.Profile, fitted.Engine.Blocks)
 			for _, m := range []struct {

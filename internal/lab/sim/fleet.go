@@ -49,9 +49,6 @@ func (r *run) deliver() {
 	} else {
 		r.timers.set(onDelivery, 0, false)
 	}
-	if r.gates != nil {
-		r.release()
-	}
 }
 
 // meter reports streamed tokens to the routers.
@@ -92,9 +89,9 @@ func (r *run) armChange() {
 	}
 }
 
-// notice is a change that the simulator adds after a Crash: the routers remove
+// noticed is a change that the simulator adds after a Crash: the routers remove
 // the server.
-const notice = Slow + 1
+const noticed = Slow + 1
 
 // change applies the next change of the fleet.
 func (r *run) change() {
@@ -109,13 +106,13 @@ func (r *run) change() {
 		}
 		s.up = false
 		if ch.Unnoticed > 0 {
-			r.later(Change{At: r.now + ch.Unnoticed, Endpoint: ch.Endpoint, Kind: notice})
+			r.later(Change{At: r.now + ch.Unnoticed, Endpoint: ch.Endpoint, Kind: noticed})
 		} else {
 			r.eachRouter(func(router *endpick.Router) { router.Remove(ch.Endpoint) })
 		}
 		r.events = s.engine.Reset(r.now, r.events[:0])
 		r.handle(i)
-	case notice:
+	case noticed:
 		if !s.up {
 			r.eachRouter(func(router *endpick.Router) { router.Remove(ch.Endpoint) })
 		}
@@ -140,9 +137,6 @@ func (r *run) change() {
 		r.eachRouter(func(router *endpick.Router) { router.Resume(ch.Endpoint) })
 	}
 	r.armChange()
-	if r.gates != nil {
-		r.release()
-	}
 }
 
 // later schedules a change.
@@ -179,3 +173,5 @@ func (r *run) totals() (sum engine.Totals) {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+func (r *run) clock() time.Time { return epoch.Add(r.now) }

@@ -1,8 +1,10 @@
 package sim
 
-import "github.com/endpick/endpick/internal/splitmix"
+import (
+	"time"
 
-import "time"
+	"github.com/endpick/endpick/internal/lab/engine"
+)
 
 // Merge is several workloads at once. Simultaneous requests come in the order
 // of the workloads.
@@ -15,7 +17,7 @@ func (m Merge) Start(seed uint64) (Source, error) {
 	}
 	s := &mergeSource{}
 	for i, w := range m {
-		source, err := w.Start(splitmix.Mix(seed + uint64(i)))
+		source, err := w.Start(engine.Mix(seed + uint64(i)))
 		if err != nil {
 			return nil, err
 		}

@@ -5,7 +5,7 @@ import (
 	"math"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Mix assigns the requests of another workload to SLO classes at random. A Mix
@@ -47,7 +47,7 @@ func (m Mix) Start(seed uint64) (Source, error) {
 	if err != nil || len(m.Classes) == 0 {
 		return source, err
 	}
-	return &mixSource{Source: source, classes: m.Classes, sum: sum, seed: splitmix.Mix(seed ^ mixSalt)}, nil
+	return &mixSource{Source: source, classes: m.Classes, sum: sum, seed: engine.Mix(seed ^ mixSalt)}, nil
 }
 
 // mixSalt separates the draws of classes from other uses of the seed.
@@ -65,7 +65,7 @@ type mixSource struct {
 func (s *mixSource) Take() Request {
 	r := s.Source.Take()
 	s.taken++
-	at := float64(splitmix.Mix(s.seed+s.taken)>>11) / (1 << 53) * s.sum
+	at := float64(engine.Mix(s.seed+s.taken)>>11) / (1 << 53) * s.sum
 	class := &s.classes[len(s.classes)-1]
 	for i := range s.classes {
 		if at -= s.classes[i].Share; at < 0 {

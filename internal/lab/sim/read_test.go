@@ -89,34 +89,21 @@ const (
 func TestBrokenTraces(t *testing.T) {
 	for _, c := range []struct{ text, err string }{
 		{"", "sim: x:1: is in no known format (mooncake, azure, recording, vllm)"},
-		{"hello\n", "sim: x:1: is in no known format (mooncake, azure, recording, vllm)"},
 		{azureHead, "sim: x: has no requests"},
 		{mooncakeRow + `{"timestamp":0,"input_length":10`, "sim: x:2: can't be read: unexpected end of JSON input"},
-		{mooncakeRow + `{"timestamp":-5,"input_length":10,"output_length":1}`, "sim: x:2: timestamp -5 is not within [0, 2.592e+09]"},
-		{mooncakeRow + `{"timestamp":0,"input_length":0,"output_length":1}`, "sim: x:2: input_length 0 is not within [1, 16777216]"},
 		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":0}`, "sim: x:2: output_length 0 is not within [1, 16777216]"},
 		{mooncakeRow + `{"timestamp":0,"input_length":5}`, "sim: x:2: output_length is missing"},
-		{mooncakeRow + `{"input_length":5,"output_length":1}`, "sim: x:2: timestamp is missing"},
 		{mooncakeRow + `{"timestamp":0,"input_length":"many","output_length":1}`, "sim: x:2: input_length is a string"},
 		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[-1]}`, "sim: x:2: hash_ids is a number -1"},
 		{mooncakeRow + `{"timestamp":0,"input_length":5,"output_length":1,"hash_ids":[1,2]}`, "sim: x:2: hash_ids has 2 blocks of 512 tokens for a prompt of 5"},
-		{azureHead + "2023-11-16 18:15:46.68,374\n", "sim: x:2: is not a row: wrong number of fields"},
-		{azureHead + "\"", `sim: x:2: is not a row: extraneous or missing " in quoted-field`},
 		{azureHead + azureRow + "\n1,\"a\n\nb\"c,3", `sim: x:6: is not a row: extraneous or missing " in quoted-field`},
-		{azureHead + azureRow + "a\"b\"\n" + azureRow, `sim: x:3: is not a row: bare " in non-quoted-field`},
-		{"TIMESTAMP,\"\n", `sim: x:1: is not a row: extraneous or missing " in quoted-field`},
 		{azureHead + "yesterday,374,1\n", `sim: x:2: TIMESTAMP "yesterday" is no time`},
-		{azureHead + "2023-11-16 18:15:46.68,x,1\n", `sim: x:2: ContextTokens "x" is no whole number`},
-		{azureHead + "2023-11-16 18:15:46.68,1,0\n", "sim: x:2: GeneratedTokens 0 is not within [1, 16777216]"},
 		{azureHead + "2023-11-16 18:15:46.68,1,1\n2023-11-16 18:15:45.68,1,1\n", "sim: x:3: TIMESTAMP -1000 is not within [0, 2.592e+09]"},
 		{"TIMESTAMP,Tokens,GeneratedTokens\n", `sim: x:1: ContextTokens is missing, there is "Tokens"`},
 		{vllmHead + "1,1,0,0,nan,1\n", "sim: x:2: first_token_s NaN is not within [0, 2.592e+09]"},
 		{vllmHead + "1,1,0,0,2,1\n", "sim: x:2: last_token_s is before the first token"},
-		{vllmHead + vllmRow + "1,1,0,0,x,1\n", `sim: x:3: first_token_s "x" is no number`},
-		{vllmHead + "1,1,0,0,Inf,Inf\n", "sim: x:2: first_token_s +Inf is not within [0, 2.592e+09]"},
 		{vllmHead + "1.5,1,0,0,1,1\n", `sim: x:2: input_tokens "1.5" is no whole number`},
 		{mooncakeRow + "[]", "sim: x:2: can't be read: json: cannot unmarshal array into Go value of type sim.mooncakeLine"},
-		{mooncakeRow + mooncakeRow[:len(mooncakeRow)-1] + "{}", "sim: x:2: can't be read: invalid character '{' after top-level value"},
 		{recordingLine + "\n\n" + strings.Replace(recordingLine, `"e2e_ms":1`, `"e2e_ms":3e9`, 1), "sim: x:4: e2e_ms 3e+09 is not within [0, 2.592e+09]"},
 		{recordingLine + strings.Replace(recordingLine, "-01-", "-06-", 1), "sim: x:2: time 1.30464e+10 is not within [0, 2.592e+09]"},
 		{"\x1f\x8bnonsense", "sim: x: can't be unpacked: gzip: invalid header"},
@@ -174,8 +161,6 @@ func TestReadErrorsAreNotAnEnd(t *testing.T) {
 		for n := range len(text) {
 			for how, r := range map[string]io.Reader{
 				"after the data":  io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(broke)),
-				"with the data":   &oneError{text: text[:n], err: broke},
-				"byte by byte":    iotest.OneByteReader(io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(broke))),
 				"once, then more": &oneError{text: text[:n], err: broke, more: text[n:]},
 			} {
 				_, err := ReadTrace(name, r)
@@ -216,22 +201,18 @@ func (r *oneError) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// The format is recognised by its first line: one fuzz target per format.
-func FuzzReadMooncake(f *testing.F)  { fuzzTrace(f, mooncakeRow, "", mooncakeRow) }
-func FuzzReadAzure(f *testing.F)     { fuzzTrace(f, "", azureHead, azureRow) }
-func FuzzReadVLLM(f *testing.F)      { fuzzTrace(f, "", vllmHead, vllmRow) }
-func FuzzReadRecording(f *testing.F) { fuzzTrace(f, recordingLine, "", recordingLine) }
-
-// fuzzTrace reads first, head and the fuzzed rows, and gets an error with the
-// number of an existing line, or a workload that can be run.
-func fuzzTrace(f *testing.F, first, head, row string) {
-	f.Add([]byte(row))
-	f.Add([]byte(row + "\n" + row))
-	f.Add([]byte(strings.Replace(row, "1", "-1", 1)))
-	f.Add([]byte(strings.ReplaceAll(row, "1", "1e30")))
-	f.Add([]byte("\"\n"))
-	f.Fuzz(func(t *testing.T, rows []byte) {
-		text := first + head + string(rows)
+// Whatever the text, in each of the formats: an error with the number of an existing
+// line, or a workload that can be run.
+func FuzzReadTrace(f *testing.F) {
+	heads := []string{mooncakeRow, azureHead, vllmHead, recordingLine}
+	for i, row := range []string{mooncakeRow, azureRow, vllmRow, recordingLine} {
+		f.Add(i, []byte(row+"\n"+row))
+		f.Add(i, []byte(strings.Replace(row, "1", "-1", 1)))
+		f.Add(i, []byte(strings.ReplaceAll(row, "1", "1e30")))
+		f.Add(i, []byte("\"\n"))
+	}
+	f.Fuzz(func(t *testing.T, format int, rows []byte) {
+		text := heads[uint(format)%uint(len(heads))] + string(rows)
 		trace, err := ReadTrace("x", strings.NewReader(text))
 		if err != nil {
 			var bad *TraceError

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -100,7 +100,7 @@ func recut(blocks []recording.Hash, size float64, most int) []uint64 {
 		if last >= len(blocks) {
 			break
 		}
-		ids = append(ids, splitmix.Mix(uint64(blocks[last])+uint64(i)))
+		ids = append(ids, engine.Mix(uint64(blocks[last])+uint64(i)))
 	}
 	return ids
 }

@@ -99,8 +99,8 @@ func TestBrokenRecording(t *testing.T) {
 	}
 }
 
-// Responses that did not stream have no first token to be judged by.
-func TestJudgeWithoutStreaming(t *testing.T) {
+// Responses that did not stream have no first token to be compared.
+func TestAssessWithoutStreaming(t *testing.T) {
 	observed := []Record{
 		{ArrivalMillis: 0, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 100, LastTokenMillis: 300},
 		{ArrivalMillis: 1000, InputTokens: 10, OutputTokens: 11, LastTokenMillis: 1400},
@@ -109,7 +109,7 @@ func TestJudgeWithoutStreaming(t *testing.T) {
 		{ArrivalMillis: 0, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 150, LastTokenMillis: 320},
 		{ArrivalMillis: 1000, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 1100, LastTokenMillis: 1500},
 	}
-	f, err := Judge(observed, simulated)
+	f, err := Assess(observed, simulated)
 	require.NoError(t, err)
 	assert.InDelta(t, 0.5, f.TTFT.MAPE, 1e-9, "100 → 150 ms")
 	assert.InDelta(t, 0.15, f.ITL.MAPE, 1e-9, "20 → 17 ms")

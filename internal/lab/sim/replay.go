@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 // Deployment is one server with its data-parallel ranks, as a recording saw it.
@@ -61,7 +60,7 @@ func Replay(records []Record, d Deployment) ([]Record, error) {
 			request := source.Take()
 			if len(request.Blocks) == 0 {
 				// Unique contents, which it finds again after a preemption.
-				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, splitmix.Mix(uint64(request.Handle)))
+				request.Blocks = extend(nil, (request.InputTokens+request.OutputTokens)/BlockTokens, engine.Mix(uint64(request.Handle)))
 			}
 			rank := ranks[arrived%len(ranks)]
 			arrived++
@@ -104,11 +103,11 @@ type Agreement struct {
 	Pearson   float64 `json:"pearson"`    // correlation over requests; 0 if one side does not vary
 }
 
-// Judge compares records with [Replay]'s. Requests of one token have no ITL.
+// Assess compares records with [Replay]'s. Requests of one token have no ITL.
 // The error names the first record without times.
-func Judge(observed, simulated []Record) (Fidelity, error) {
+func Assess(observed, simulated []Record) (Fidelity, error) {
 	if len(observed) != len(simulated) || len(observed) == 0 {
-		return Fidelity{}, &ConfigError{"Judge", fmt.Sprintf("has %d records observed and %d simulated", len(observed), len(simulated))}
+		return Fidelity{}, &ConfigError{"Assess", fmt.Sprintf("has %d records observed and %d simulated", len(observed), len(simulated))}
 	}
 	var seen, made [3][]float64
 	for i := range observed {

@@ -13,12 +13,11 @@ type Report struct {
 	Policy string `json:"policy"` // the policy's name
 	Seed   uint64 `json:"seed"`
 
-	// Requests arrived = Completed + Rejected + Lost + Running.
+	// Requests arrived = Completed + Rejected + Lost.
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
-	Rejected  int `json:"rejected"` // by an admitter or a queue, for lack of an endpoint, or because no server can hold it
+	Rejected  int `json:"rejected"` // by an admitter, for lack of an endpoint, or because no server can hold it
 	Lost      int `json:"lost"`     // to a server that crashed, after the first token or too often
-	Running   int `json:"running"`  // or queued, at the horizon
 	TooLong   int `json:"too_long"` // of the rejected ones, those that no server can hold
 	Retried   int `json:"retried"`  // attempts after the first
 
@@ -31,9 +30,6 @@ type Report struct {
 	ThroughputRPS  float64 `json:"throughput_rps"`   // requests completed over Seconds
 	OutputTPS      float64 `json:"output_tps"`       // output tokens of completed requests over Seconds
 	PrefixHitRatio float64 `json:"prefix_hit_ratio"` // share of prompt tokens found in a cache
-	// PooledHitRatio is the share of prompt tokens that one LRU cache as large as the
-	// fleet's would have found if nothing took time; nil without [Config.Pooled].
-	PooledHitRatio *float64 `json:"pooled_hit_ratio,omitempty"`
 	// ColdYetWarm is the share of prompts that the engine had in its cache although the
 	// router's index did not expect it: each with a threshold of four fifths of the
 	// prompt. Nil: the policy has no index.
@@ -52,7 +48,6 @@ type Report struct {
 	Classes       []Class  `json:"classes,omitempty"`
 	Fitness       *float64 `json:"fitness,omitempty"`
 
-	Queue     *QueueReport   `json:"queue,omitempty"` // nil: no queue
 	Evictions Evictions      `json:"evictions"`
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
@@ -117,7 +112,7 @@ func (r *run) finish() *Report {
 		Policy: t.policy, Seed: r.cfg.Seed,
 		Requests: t.requests, Completed: t.outcomes[completed],
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
-		Lost:     t.outcomes[lost], Running: r.open, TooLong: t.outcomes[tooLong], Retried: t.retried,
+		Lost:     t.outcomes[lost], TooLong: t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
 		Jain: t.jain(), Windows: t.windows,
 		Realised: t.realised(), Tenants: t.tenantReports(),
@@ -135,11 +130,6 @@ func (r *run) finish() *Report {
 	rep.Preemptions = sum.Preemptions
 	rep.Evictions = Evictions{sum.EvictedSystem, sum.EvictedUser, sum.EvictedOther}
 	rep.PrefixHitRatio = ratio(sum.PrefixHitTokens, sum.PrefixQueryTokens)
-	if r.pool != nil {
-		t := r.pool.Totals()
-		pooled := ratio(t.PrefixHitTokens, t.PrefixQueryTokens)
-		rep.PooledHitRatio = &pooled
-	}
 	if t.indexed {
 		share := ratio(t.coldYetWarm, t.prefilled)
 		rep.ColdYetWarm = &share
@@ -156,10 +146,6 @@ func (r *run) finish() *Report {
 		prefill = append(prefill, own.PrefillBusy.Seconds())
 	}
 	rep.Imbalance = t.imbalance(prefill)
-	if r.gates != nil {
-		rep.Queue = &t.queue
-		rep.Queue.Wait = summarize(t.queueWait)
-	}
 	if r.cfg.Fitness != nil {
 		f := rep.fitness(r.cfg.Fitness)
 		rep.Fitness = &f

@@ -7,7 +7,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/slo/queue"
 )
 
 // epoch is the wall time at which every run begins.
@@ -18,9 +17,8 @@ var epoch = time.Unix(1_700_000_000, 0).UTC()
 const (
 	onChange = iota
 	onDelivery
-	onTold
+	onNotice
 	onArrival
-	onExpiry
 	onWindow
 	onReport
 	onMeter
@@ -35,7 +33,6 @@ type run struct {
 	source  Source
 	routers []*endpick.Router
 	watches []*watch // one for each router; nil: reports have an interval
-	gates   []*gate  // one for each router; nil: no queue
 	servers []server
 	byID    map[string]int
 	changes []Change // sorted, in the future
@@ -44,13 +41,11 @@ type run struct {
 	flights []flight // by slot
 	free    []int    // slots
 	open    int
-	turn    int // the next router
+	next    int // the router of the next request
 	events  []engine.Event
 	tally   tally
-	probes  map[int]*probe // by index of arrival
-	pool    *instant       // nil: not wanted
 	news    news
-	told    []told // by routers, ordered by due time
+	notices []notice // by routers, ordered by due time
 	err     error
 }
 
@@ -76,9 +71,7 @@ type flight struct {
 	cached   int
 	metered  int // tokens reported to the router
 	refused  outcome
-	probe    *probe          // nil: an ordinary request
-	item     queue.Item[int] // as it left the queue
-	shadow   *shadow         // nil: other routers don't know it
+	shadow   *shadow // nil: other routers don't know it
 }
 
 // batch is the reports of all engines, for all routers, at one time.
@@ -106,7 +99,7 @@ func Run(cfg Config) (*Report, error) {
 	return r.finish(), nil
 }
 
-// loop handles events until no request is left or the horizon is reached.
+// loop handles events until no request is left.
 func (r *run) loop() error {
 	for {
 		_, more := r.source.Next()
@@ -114,8 +107,7 @@ func (r *run) loop() error {
 			return r.err
 		}
 		owner, at, ok := r.timers.first()
-		if !ok || r.cfg.Horizon > 0 && at > r.cfg.Horizon {
-			r.now = max(r.now, r.cfg.Horizon)
+		if !ok {
 			return nil
 		}
 		if at > engine.MaxTime/2 {
@@ -127,12 +119,10 @@ func (r *run) loop() error {
 			r.change()
 		case onDelivery:
 			r.deliver()
-		case onTold:
+		case onNotice:
 			r.hear()
 		case onArrival:
 			r.arrive()
-		case onExpiry:
-			r.expire()
 		case onWindow:
 			r.window()
 		case onReport:
@@ -162,10 +152,10 @@ func (r *run) arrive() {
 	request.Arrival = r.now
 	slot := r.take()
 	f := &r.flights[slot]
-	f.request, f.server, f.router, f.probe = request, -1, r.turn, r.probes[r.tally.requests]
-	r.turn = (r.turn + 1) % len(r.routers)
+	f.request, f.server, f.router = request, -1, r.next
+	r.next = (r.next + 1) % len(r.routers)
 	r.tally.arrived(&f.request)
-	r.enqueue(slot)
+	r.dispatch(slot)
 	r.armArrival()
 }
 
@@ -185,9 +175,6 @@ func (r *run) dispatch(slot int) {
 			Tenant: f.request.Tenant, Session: f.request.Session,
 			Exclude: f.excluded,
 		}
-		if f.probe != nil && f.attempts == 0 && len(f.excluded) == 0 {
-			request.Receipt, request.Exclude = f.probe.first(r)
-		}
 		lease, err := r.routers[f.router].Route(request)
 		switch {
 		case err == nil:
@@ -195,7 +182,6 @@ func (r *run) dispatch(slot int) {
 			r.end(slot, f.refused) // why the endpoints that were tried did not accept it
 			return
 		case errors.Is(err, endpick.ErrRejected):
-			r.settle(f, 0, 0)
 			r.end(slot, rejected)
 			return
 		default:
@@ -210,9 +196,6 @@ func (r *run) dispatch(slot int) {
 				ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
 				Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
 			})
-			if err == nil && r.pool != nil {
-				err = r.pool.serve(r.now, &f.request)
-			}
 			if err == nil {
 				r.armEngine(f.server)
 				return
@@ -253,9 +236,6 @@ func (r *run) retry(f *flight) {
 func (r *run) advance(i int) {
 	r.events = r.servers[i].engine.Advance(r.now, r.events[:0])
 	r.handle(i)
-	if len(r.events) > 0 && r.gates != nil {
-		r.release()
-	}
 }
 
 func (r *run) handle(i int) {
@@ -284,9 +264,7 @@ func (r *run) handle(i int) {
 			}
 			f.lease.Done(outcome)
 			r.tellDone(f, outcome)
-			r.settle(f, f.request.InputTokens, f.request.OutputTokens)
 			r.tally.completed(f, r.now)
-			f.probe.completed(millis(r.now - f.request.Arrival))
 			r.servers[i].requests++
 			r.end(slot, completed)
 		case engine.Lost:

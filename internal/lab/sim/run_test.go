@@ -16,7 +16,7 @@ import (
 func mustRun(t testing.TB, cfg Config) *Report {
 	rep, err := Run(cfg)
 	require.NoError(t, err)
-	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected+rep.Lost+rep.Running)
+	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected+rep.Lost)
 	return rep
 }
 
@@ -155,6 +155,25 @@ func (r *removals) Filter(_ *endpick.Request, candidates []endpick.Candidate) []
 
 func (r *removals) EndpointRemoved(endpick.Ref) { r.n++ }
 
+// One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt
+// an index fed with prompts alone knows what was sent before, 160/1120, 1120/2080,
+// 2080/3040 and 3040/4000; the engine, and an index fed with answers too, all but the
+// question.
+func TestColdYetWarm(t *testing.T) {
+	cfg := Config{
+		Router: named("lmetric"), Fleet: Fleet(1, engine.Config{}),
+		Workload: Conversations{
+			Groups: 1, UsersPerGroup: 1, Question: Length{Mean: 160}, Output: Length{Mean: 800},
+			Arrivals: ConstantRate(1), Requests: 5,
+		},
+	}
+	require.Zero(t, *mustRun(t, cfg).ColdYetWarm)
+	cfg.PromptsOnly = true
+	require.Equal(t, 0.8, *mustRun(t, cfg).ColdYetWarm)
+	cfg.Router = named("round-robin")
+	require.Nil(t, mustRun(t, cfg).ColdYetWarm, "no index, no opinion")
+}
+
 // A server that returns before routers have noticed its crash is a new one to them:
 // its cache is empty.
 func TestAServerIsBackBeforeItsCrashWasNoticed(t *testing.T) {
@@ -269,10 +288,10 @@ func TestRefusedConfigs(t *testing.T) {
 		{func(c *Config) { c.Fleet[1].Engine.BlockTokens = 32 }, "sim: Fleet[1].Engine.BlockTokens is 32, workloads have 16"},
 		{func(c *Config) { c.Fleet[1].Engine.Blocks = -1 }, "sim: Fleet[1]: engine: config: Blocks -1 is not within [1, 16777216]"},
 		{func(c *Config) { c.Fleet[0].Endpoint.ID, c.Fleet[1].Endpoint.ID = "x", "x" }, `sim: Fleet[1].Endpoint.ID "x" is there already`},
-		{func(c *Config) { c.Routers = -1 }, "sim: Routers -1 is negative"},
-		{func(c *Config) { c.Attempts = -1 }, "sim: Attempts -1 is negative"},
 		{func(c *Config) { c.Window = -1 }, "sim: Window -1ns is not within [0, "},
 		{func(c *Config) { c.ReportDelay = 1 }, "sim: ReportDelay needs a ReportInterval"},
+		{func(c *Config) { c.Sharing = &Sharing{Delay: -1} }, "sim: Sharing has a Delay that is not within [0, "},
+		{func(c *Config) { c.Events = &Events{Loss: 1} }, "sim: Events has a negative Delay, or a Loss that is not within [0, 1)"},
 		{func(c *Config) { c.Changes = []Change{{Endpoint: "x"}} }, `sim: Changes[0].Endpoint "x" is not in the fleet`},
 		{func(c *Config) { c.Changes = []Change{{Endpoint: "server-000", At: -1}} }, `sim: Changes[0] has a negative time`},
 		{func(c *Config) { c.Changes = []Change{{Endpoint: "server-000", Kind: 9}} }, `sim: Changes[0].Kind 9 is unknown`},

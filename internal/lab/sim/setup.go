@@ -7,7 +7,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/splitmix"
 )
 
 func newRun(cfg Config) (*run, error) {
@@ -28,20 +27,13 @@ func newRun(cfg Config) (*run, error) {
 		r.byID[s.Endpoint.ID] = i
 		r.servers = append(r.servers, s)
 	}
-	if cfg.Pooled {
-		pool, err := newPool(r.servers)
-		if err != nil {
-			return nil, err
-		}
-		r.pool = pool
-	}
 	for i := range cfg.Routers {
 		rc, err := cfg.Router()
 		if err != nil {
 			return nil, err
 		}
 		rc.Clock = r.clock
-		rc.Seed = max(splitmix.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
+		rc.Seed = max(engine.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
 		if rc.LeaseTimeout == 0 {
 			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
 		}
@@ -61,13 +53,6 @@ func newRun(cfg Config) (*run, error) {
 			r.watches = append(r.watches, newWatch(router, len(r.servers), rc.ReportMaxAge))
 		}
 		r.subscribe(router, rc.Policy.Matcher)
-		if cfg.Queue != nil {
-			g, err := r.newGate(cfg.Queue)
-			if err != nil {
-				return nil, err
-			}
-			r.gates = append(r.gates, g)
-		}
 	}
 	var err error
 	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {

@@ -66,6 +66,21 @@ func TestLMetricOnConversations(t *testing.T) {
 	}
 }
 
+// Policies that keep the sessions of agents in place find most of their prompts in caches;
+// one that does not finds a fraction.
+func TestAgentsOnAFleet(t *testing.T) {
+	hits := func(policy string) float64 {
+		return mustRun(t, Config{
+			Router: named(policy), Fleet: Fleet(4, engine.Config{Blocks: 6000}), Seed: 1,
+			Workload: Agents{Rate: 2, Scale: 16, Requests: 1500},
+		}).PrefixHitRatio
+	}
+	blind := hits("round-robin")
+	for _, policy := range []string{"lmetric", "preble", "sglang", "predicted-latency:synchronous"} {
+		require.Greater(t, hits(policy), blind+0.2, policy)
+	}
+}
+
 // The best weight of the linear combination depends on the workload.
 func TestBestLambdaDiffers(t *testing.T) {
 	linear := func(lambda float64) func() (endpick.Config, error) {

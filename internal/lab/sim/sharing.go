@@ -22,22 +22,22 @@ type shadow struct {
 	routed time.Duration // when it was routed
 }
 
-// told is a message of a router to the others.
-type told struct {
+// notice is a message of a router to the others.
+type notice struct {
 	due     time.Duration
-	kind    toldKind
+	kind    noticeKind
 	from    int // the sender
 	shadow  *shadow
 	request endpick.Request
 	outcome endpick.Outcome
 }
 
-type toldKind uint8
+type noticeKind uint8
 
 const (
-	toldRouted toldKind = iota
-	toldFirst
-	toldDone
+	noticeRouted noticeKind = iota
+	noticeFirst
+	noticeDone
 )
 
 // tellRouted tells the others where a flight has been sent.
@@ -57,13 +57,13 @@ func (r *run) tellRouted(f *flight, req *endpick.Request) {
 	} else {
 		mirror.Blocks = slices.Clone(mirror.Blocks)
 	}
-	r.tell(told{kind: toldRouted, from: f.router, shadow: f.shadow, request: mirror})
+	r.tell(notice{kind: noticeRouted, from: f.router, shadow: f.shadow, request: mirror})
 }
 
 // tellFirst tells the others of a flight's first token.
 func (r *run) tellFirst(f *flight) {
 	if f.shadow != nil {
-		r.tell(told{kind: toldFirst, from: f.router, shadow: f.shadow})
+		r.tell(notice{kind: noticeFirst, from: f.router, shadow: f.shadow})
 	}
 }
 
@@ -83,50 +83,47 @@ func (r *run) tellDone(f *flight, o endpick.Outcome) {
 	} else {
 		o.Blocks = slices.Clone(o.Blocks)
 	}
-	r.tell(told{kind: toldDone, from: f.router, shadow: s, outcome: o})
+	r.tell(notice{kind: noticeDone, from: f.router, shadow: s, outcome: o})
 }
 
-func (r *run) tell(t told) {
+func (r *run) tell(t notice) {
 	t.due = r.now + r.cfg.Sharing.Delay
 	if r.cfg.Sharing.Delay == 0 {
 		r.mirror(&t)
 		return
 	}
-	r.told = append(r.told, t)
-	r.timers.set(onTold, r.told[0].due, true)
+	r.notices = append(r.notices, t)
+	r.timers.set(onNotice, r.notices[0].due, true)
 }
 
 // hear handles the messages that have arrived.
 func (r *run) hear() {
 	n := 0
-	for ; n < len(r.told) && r.told[n].due <= r.now; n++ {
-		r.mirror(&r.told[n])
-		r.told[n] = told{}
+	for ; n < len(r.notices) && r.notices[n].due <= r.now; n++ {
+		r.mirror(&r.notices[n])
+		r.notices[n] = notice{}
 	}
-	r.told = r.told[n:]
-	if len(r.told) > 0 {
-		r.timers.set(onTold, r.told[0].due, true)
+	r.notices = r.notices[n:]
+	if len(r.notices) > 0 {
+		r.timers.set(onNotice, r.notices[0].due, true)
 	} else {
-		r.timers.set(onTold, 0, false)
-	}
-	if r.gates != nil {
-		r.release()
+		r.timers.set(onNotice, 0, false)
 	}
 }
 
 // mirror applies a message at every other router.
-func (r *run) mirror(t *told) {
+func (r *run) mirror(t *notice) {
 	for i, router := range r.routers {
 		if i == t.from {
 			continue
 		}
 		switch t.kind {
-		case toldRouted:
+		case noticeRouted:
 			// It fails for a server that has just been removed.
 			t.shadow.leases[i], _ = router.Route(t.request)
-		case toldFirst:
+		case noticeFirst:
 			t.shadow.leases[i].FirstToken()
-		case toldDone:
+		case noticeDone:
 			t.shadow.leases[i].Done(t.outcome)
 		}
 	}

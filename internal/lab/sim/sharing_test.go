@@ -26,7 +26,7 @@ func sharers(t *testing.T, routers int, s *Sharing, changes ...Change) *Report {
 		r.now += s.Delay
 		r.hear()
 	}
-	require.Empty(t, r.told)
+	require.Empty(t, r.notices)
 	for _, router := range r.routers {
 		stats := router.Stats()
 		require.Zero(t, stats.OpenLeases)
@@ -64,10 +64,4 @@ func TestSharingWhileServersComeAndGo(t *testing.T) {
 		Change{At: 30 * time.Second, Endpoint: "server-002", Kind: Crash},
 	)
 	require.Greater(t, report.Completed, 250)
-}
-
-func TestSharingConfig(t *testing.T) {
-	cfg := Config{Router: func() (endpick.Config, error) { return preset.LMetric(), nil }, Fleet: Fleet(1, engine.Config{}), Workload: &Trace{}, Sharing: &Sharing{Delay: -1}}
-	_, err := Run(cfg)
-	require.ErrorContains(t, err, "sim: Sharing")
 }

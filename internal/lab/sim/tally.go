@@ -30,9 +30,6 @@ type tally struct {
 	classes map[string]*Class
 
 	input, output moments
-
-	queue     QueueReport
-	queueWait []float64
 }
 
 // tenantTally counts one tenant's requests.
@@ -94,6 +91,16 @@ func (t *tally) firstToken(f *flight) {
 	if chosen, ok := f.lease.Candidate(); ok && coldYetWarm(f.request.InputTokens, chosen.PrefixTokens, f.cached) {
 		t.coldYetWarm++
 	}
+}
+
+// warmShare is the share of a prompt from which on it counts as warm, for the index as
+// for an engine: that of the predicted-latency paper's affinity gate.
+const warmShare = 0.8
+
+// coldYetWarm reports whether the engine held a prompt that the index took for cold.
+func coldYetWarm(input, matched, cached int) bool {
+	warm := warmShare * float64(input)
+	return float64(matched) < warm && float64(cached) >= warm
 }
 
 func (t *tally) completed(f *flight, now time.Duration) {

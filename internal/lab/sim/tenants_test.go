@@ -29,7 +29,7 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 	}
 	quiet := tenant("quiet", share)
 	loud := tenant("loud", 10*share)
-	run := func(limits *quota.Limits, hold *Queue, work ...Workload) *Report {
+	run := func(limits *quota.Limits, work ...Workload) *Report {
 		return mustRun(t, Config{
 			Router: func() (endpick.Config, error) {
 				c := preset.LMetric()
@@ -40,24 +40,20 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 				c.Policy.Admitters = append(c.Policy.Admitters, q)
 				return c, err
 			},
-			Fleet: Fleet(8, engine.Config{Profile: profile}), Workload: Merge(work), Queue: hold, Seed: 1,
+			Fleet: Fleet(8, engine.Config{Profile: profile}), Workload: Merge(work), Seed: 1,
 		})
 	}
 	// A request has a prompt of 2,000 tokens and 200 of output, which count twice;
 	// a fifth more leaves room for chance.
 	limits := &quota.Limits{Rate: 1.2 * share * (2000 + 2*200), Burst: 20 * share * (2000 + 2*200)}
-	alone := run(limits, nil, quiet).Tenants["quiet"]
-	both := run(limits, nil, quiet, loud)
-	open := run(nil, nil, quiet, loud).Tenants["quiet"]
-	turns := run(nil, &Queue{}, quiet, loud).Tenants["quiet"]
+	alone := run(limits, quiet).Tenants["quiet"]
+	both := run(limits, quiet, loud)
+	open := run(nil, quiet, loud).Tenants["quiet"]
 	held := both.Tenants["quiet"]
 	t.Logf("quiet's TTFT p95: alone %.0f ms, beside loud %.0f ms, without a quota %.0f ms", alone.TTFT.P95, held.TTFT.P95, open.TTFT.P95)
-	t.Logf("taking turns in a queue, without a quota: %.0f ms", turns.TTFT.P95)
 	t.Logf("loud: %d of %d refused", both.Tenants["loud"].Rejected, both.Tenants["loud"].Requests)
 	assert.LessOrEqual(t, held.TTFT.P95, 1.2*alone.TTFT.P95)
 	assert.Greater(t, open.TTFT.P95, 2*alone.TTFT.P95)
-	assert.Less(t, turns.TTFT.P95, open.TTFT.P95/10, "turns bound what the loud one can do, but the servers are full")
-	assert.Zero(t, turns.Rejected)
 	assert.Zero(t, alone.Rejected)
 	assert.Zero(t, held.Rejected)
 	got := both.Tenants["loud"].Requests - both.Tenants["loud"].Rejected

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/splitmix"
+	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // BlockTokens is the size of the prefix blocks of all workloads.
@@ -73,4 +73,4 @@ func (r *Request) promptBlocks() []uint64 {
 }
 
 // chain extends a chain of block hashes by a block with this content.
-func chain(hash, content uint64) uint64 { return splitmix.Mix(hash ^ splitmix.Mix(content)) }
+func chain(hash, content uint64) uint64 { return engine.Mix(hash ^ engine.Mix(content)) }

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // Fleet is the number of servers behind each way.
@@ -32,10 +34,18 @@ type Way struct {
 // Front is an open way.
 type Front struct {
 	Network, Address string // what clients dial
-	// Leases returns the number of open leases. Nil: there are none.
-	Leases func() int
+	// Router returns the router behind it; nil before there is one. Nil: never.
+	Router func() *endpick.Router
 	// Close waits until everything that Open has started has ended.
 	Close func() error
+}
+
+// leases is the number of open leases.
+func (f *Front) leases() int {
+	if f.Router == nil || f.Router() == nil {
+		return 0
+	}
+	return f.Router().Stats().OpenLeases
 }
 
 // Direct is the direct way to the first server.
@@ -64,10 +74,8 @@ func Play(ctx context.Context, w Way, s Scenario) (t *Transcript, err error) {
 		return nil, err
 	}
 	stage.wait("the servers have ended", ctx.Done(), func() bool { return stage.serving == 0 })
-	if front.Leases != nil {
-		if err := until(w.patience(), "leases open", front.Leases); err != nil {
-			return nil, err
-		}
+	if err := until(w.patience(), "leases open", front.leases); err != nil {
+		return nil, err
 	}
 	stage.mu.Lock()
 	defer stage.mu.Unlock()

@@ -16,10 +16,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 // The standard library's proxy causes exactly the documented differences and leaves
-// nothing behind. The other ways are compared in examples/conformance/ways.
+// nothing behind. The other ways are compared in internal/lab/conformance.
 func TestReverseProxy(t *testing.T) {
 	r, err := Compare(t.Context(), []Way{ReverseProxy()}, Scenarios(), io.Discard)
 	require.NoError(t, err)
@@ -176,7 +178,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 	leaking := func(servers []string) (*Front, error) {
 		f, err := open(servers)
 		if err == nil {
-			f.Leases = func() int { return 1 }
+			_, err = f.Router().Route(endpick.Request{Model: Model})
 		}
 		return f, err
 	}

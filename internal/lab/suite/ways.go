@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"sync"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
@@ -17,29 +18,26 @@ import (
 // Model is the servers' model.
 const Model = "m"
 
-// Router returns a router over the servers. Its policy only considers load, and not
+// Router configures a router over the servers. Its policy only considers load, and not
 // what they hold of prompts, so that three idle servers are tried in random order.
-func Router(servers []string) (*endpick.Router, error) {
+func Router(servers []string) endpick.Config {
 	config := preset.LMetric()
 	for _, address := range servers {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: address, Models: []string{Model}})
 	}
-	return endpick.New(config)
+	return config
 }
-
-// Leases returns a function that counts a router's leases.
-func Leases(r *endpick.Router) func() int { return func() int { return int(r.Stats().OpenLeases) } }
 
 // Serve opens a front for a handler. Close waits until its requests have ended, and
 // then calls stop.
-func Serve(h http.Handler, leases func() int, stop func() error) (*Front, error) {
+func Serve(h http.Handler, router *endpick.Router, stop func() error) (*Front, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, errors.Join(err, stop())
 	}
 	var serving sync.WaitGroup
 	server := &http.Server{
-		ErrorLog: log.New(io.Discard, "", 0),
+		ErrorLog: log.New(io.Discard, "", 0), ReadHeaderTimeout: time.Minute,
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 			serving.Add(1)
 			defer serving.Done()
@@ -48,7 +46,8 @@ func Serve(h http.Handler, leases func() int, stop func() error) (*Front, error)
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(l) }()
-	return &Front{Network: "tcp", Address: l.Addr().String(), Leases: leases, Close: func() error {
+	at := l.Addr().String()
+	return &Front{Network: "tcp", Address: at, Router: func() *endpick.Router { return router }, Close: func() error {
 		err := server.Close()
 		<-ended
 		serving.Wait()
@@ -60,22 +59,25 @@ func Serve(h http.Handler, leases func() int, stop func() error) (*Front, error)
 func ReverseProxy() Way {
 	return Way{
 		Name: "ReverseProxy", About: "`httputil.ReverseProxy` with `transport`",
-		Open: func(servers []string) (*Front, error) {
-			router, err := Router(servers)
-			if err != nil {
-				return nil, err
-			}
-			t, err := transport.New(transport.Config{Router: router})
-			if err != nil {
-				return nil, err
-			}
-			proxy := &httputil.ReverseProxy{
-				Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
-				Transport:    t,
-				ErrorHandler: transport.ErrorHandler,
-				ErrorLog:     log.New(io.Discard, "", 0),
-			}
-			return Serve(proxy, Leases(router), func() error { t.CloseIdleConnections(); return nil })
-		},
+		Open: func(servers []string) (*Front, error) { return OpenReverseProxy(Router(servers)) },
 	}
+}
+
+// OpenReverseProxy opens the standard library's reverse proxy in front of a router.
+func OpenReverseProxy(config endpick.Config) (*Front, error) {
+	router, err := endpick.New(config)
+	if err != nil {
+		return nil, err
+	}
+	t, err := transport.New(transport.Config{Router: router})
+	if err != nil {
+		return nil, err
+	}
+	proxy := &httputil.ReverseProxy{
+		Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
+		Transport:    t,
+		ErrorHandler: transport.ErrorHandler,
+		ErrorLog:     log.New(io.Discard, "", 0),
+	}
+	return Serve(proxy, router, func() error { t.CloseIdleConnections(); return nil })
 }

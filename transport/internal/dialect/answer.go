@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// maxAnswer is the most bytes of a response that are kept until it ends. Longer
+// maxAnswer is the most bytes of a response that are remembered until it ends. Longer
 // ones are not indexed.
 const maxAnswer = 256 << 10
 
@@ -35,8 +35,8 @@ type piece struct {
 	text     []byte // or the arguments
 }
 
-// keep counts n more bytes, and reports whether they may be kept.
-func (a *answer) keep(n int) bool {
+// hasRoom counts n more bytes, and reports whether they may be remembered.
+func (a *answer) hasRoom(n int) bool {
 	if a.size += n; a.size > maxAnswer {
 		a.lost, a.pieces = true, nil
 	}
@@ -62,7 +62,7 @@ func (a *answer) piece(index int, call bool) *piece {
 	if len(a.pieces) >= maxPieces {
 		a.lost, a.pieces = true, nil
 	}
-	if a.lost || !a.keep(pieceOverhead) {
+	if a.lost || !a.hasRoom(pieceOverhead) {
 		return nil
 	}
 	a.pieces = append(a.pieces, piece{index: index, call: call})
@@ -71,19 +71,19 @@ func (a *answer) piece(index int, call bool) *piece {
 
 // add appends the string value v to a piece.
 func (a *answer) add(p *piece, v []byte) {
-	if p == nil || !isString(v) || !a.keep(len(v)-2) {
+	if p == nil || !isString(v) || !a.hasRoom(len(v)-2) {
 		return
 	}
-	if v = v[1 : len(v)-1]; p.call {
-		p.text = appendUnquoted(p.text, v)
+	if p.call {
+		p.text = appendUnquoted(p.text, inQuotes(v))
 	} else {
-		p.text = appendShortest(p.text, v) // like the texts of prompts
+		p.text = appendShortest(p.text, inQuotes(v)) // like the texts of prompts
 	}
 }
 
 // named sets the id and name of a call.
 func (a *answer) named(p *piece, id, name []byte) {
-	if p == nil || !a.keep(len(id)+len(name)) {
+	if p == nil || !a.hasRoom(len(id)+len(name)) {
 		return
 	}
 	if isString(id) {
@@ -95,7 +95,7 @@ func (a *answer) named(p *piece, id, name []byte) {
 }
 
 // capture appends the next bytes of a response that does not stream. Its head is
-// kept even if it is too long, because it contains the id.
+// remembered even if it is too long, because it contains the id.
 func (a *answer) capture(b []byte) {
 	n := min(len(b), maxAnswer-len(a.whole))
 	a.whole = append(a.whole, b[:n]...)
@@ -130,8 +130,7 @@ func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
 		h.WriteMessage(&m)
 		return true
 	}
-	p := promptReader{ctx: context.Background(), call: &call{maxItems: maxItems}, progress: progress{h: *h}}
-	p.allowance = newAllowance(maxItems)
+	p := promptReader{ctx: context.Background(), call: &call{maxItems: maxItems, allowance: newAllowance(maxItems)}, h: *h}
 	known := d.answered(&p, a.whole) && p.failed == noFault
 	p.done()
 	if !known {
@@ -144,23 +143,23 @@ func (a *answer) writeTo(h *prefix.Hasher, api api, maxItems int) bool {
 // Chat.
 
 func collectChat(a *answer, _, delta []byte) {
-	m, _ := membersOf(delta)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(delta); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "content":
-			if stringLen(f.value) > 0 {
-				a.add(a.piece(0, false), f.value)
+			if stringLen(v) > 0 {
+				a.add(a.piece(0, false), v)
 			}
 		case "reasoning_content", "reasoning":
-			a.thought = a.thought || stringLen(f.value) > 0
+			a.thought = a.thought || stringLen(v) > 0
 		case "refusal", "function_call", "audio":
-			a.lost = a.lost || present(f.value)
+			a.lost = a.lost || present(v)
 		case "tool_calls":
-			calls, _ := elementsOf(f.value)
-			for v, ok := calls.next(); ok; v, ok = calls.next() {
-				at, _ := count(field(v, "index"))
-				p, function := a.piece(at, true), field(v, "function")
-				a.named(p, field(v, "id"), field(function, "name"))
+			for calls := elementsOf(v); calls.element(); {
+				call := calls.value()
+				at, _ := count(field(call, "index"))
+				p, function := a.piece(at, true), field(call, "function")
+				a.named(p, field(call, "id"), field(function, "name"))
 				a.add(p, field(function, "arguments"))
 			}
 		}
@@ -168,18 +167,17 @@ func collectChat(a *answer, _, delta []byte) {
 }
 
 func chatAnswered(p *promptReader, body []byte) bool {
-	e, _ := elementsOf(p.field(body, "choices"))
-	choice, ok := e.next()
-	if !ok {
+	choices := elementsOf(p.field(body, "choices"))
+	if !choices.element() {
 		return false
 	}
-	v := p.field(choice, "message")
+	v := p.field(choices.value(), "message")
 	for _, key := range [...]string{"reasoning_content", "reasoning", "refusal", "function_call", "audio"} {
 		if x := p.field(v, key); present(x) && string(x) != `""` {
 			return false
 		}
 	}
-	c := p.cursor(v)
+	c := cursor{b: v, allowance: &p.allowance}
 	var m prefix.Message
 	readMessage(&c, &m)
 	m.Role = "assistant"
@@ -206,13 +204,13 @@ func collectMessages(a *answer, data, _ []byte) {
 			a.lost = true
 		}
 	case "content_block_delta":
-		m, _ := membersOf(field(data, "delta"))
-		for f, ok := m.next(); ok; f, ok = m.next() {
-			switch string(f.key) {
+		for m := membersOf(field(data, "delta")); m.member(); {
+			v := m.value()
+			switch string(m.key) {
 			case "text":
-				a.add(a.piece(at, false), f.value)
+				a.add(a.piece(at, false), v)
 			case "partial_json":
-				a.add(a.piece(at, true), f.value)
+				a.add(a.piece(at, true), v)
 			case "thinking":
 				a.thought = true
 			}
@@ -228,15 +226,9 @@ func collectMessages(a *answer, data, _ []byte) {
 
 func messagesAnswered(p *promptReader, body []byte) bool {
 	content := p.field(body, "content")
-	thought, calls := false, false
-	c := p.cursor(content)
-	if !c.open('[') {
-		return false
-	}
-	n := 0
-	var b contentBlock
-	for ; c.element(); n++ {
-		switch readBlock(&c, &b); b.kind {
+	thought, calls, n := false, false, 0
+	for c := p.elementsOf(content); c.element(); n++ {
+		switch b := readBlock(&c); b.kind {
 		case "thinking", "redacted_thinking":
 			thought = true
 		case "tool_use":
@@ -273,11 +265,7 @@ func collectResponses(a *answer, data, _ []byte) {
 func responsesAnswered(p *promptReader, body []byte) bool {
 	output := p.field(body, "output")
 	thought, calls, n := false, false, 0
-	c := p.cursor(output)
-	if !c.open('[') {
-		return false
-	}
-	for ; c.element(); n++ {
+	for c := p.elementsOf(output); c.element(); n++ {
 		switch string(stringBytes(p.field(c.value(), "type"))) {
 		case "reasoning":
 			thought = true

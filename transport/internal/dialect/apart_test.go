@@ -81,6 +81,7 @@ func TestThePathNamesTheModel(t *testing.T) {
 		{"GET", "/gateway/v1/models/llama", `{"model":"other"}`, "llama"},
 		{"GET", "/v1/models/", "", ""},
 		{"GET", "/v1/models", "", ""},
+		{"GET", "/models/m", "", ""},
 		{"POST", "/v1/models/llama/x", `{"model":"other"}`, "other"},
 		{"POST", "/v1/chat/completions", `{"model":"other"}`, "other"},
 	} {

@@ -16,6 +16,7 @@ import (
 
 func TestEveryAPIIsFound(t *testing.T) {
 	for path, want := range map[string]api{
+		"/v1/chat/completions": chat, "/openai/v1/chat/completions": chat, "/v1/batches": other, "/completions/x": other, "/": other,
 		"/v1/messages": messages, "/anthropic/v1/messages": messages, "/v1/messages/count_tokens": messageCount, "/v1/responses": responses,
 		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking,
 		"/v1/audio/transcriptions": transcription, "/v1/audio/translations": transcription,
@@ -68,30 +69,6 @@ func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
 	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.ReplaceAll(body, `,"cache_control":{"type":"ephemeral"}`, "")))
 	// Nor does the form of a text.
 	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.Replace(body, `[{"type":"text","text":"12 degrees"}]`, `"12 degrees"`, 1)))
-}
-
-func TestResponsesAreHashedInTheirCanonicalForm(t *testing.T) {
-	body := `{"model":"m","instructions":"Be brief.","tools":[{"type":"function","name":"f"}],"input":[
-		{"role":"user","content":[{"type":"input_text","text":"What is this?"},{"type":"input_image","image_url":"http://x/1.png","detail":"auto"}]},
-		{"type":"reasoning","id":"rs_1","summary":[]},
-		{"type":"message","id":"msg_1","status":"completed","role":"assistant","content":[{"type":"output_text","text":"Let me look.","annotations":[]}]},
-		{"type":"function_call","id":"fc_1","call_id":"call_1","name":"f","arguments":"{\"a\":1}"},
-		{"type":"function_call_output","call_id":"call_1","output":"12 degrees"},
-		{"role":"user","content":"` + words("and") + `"}]}`
-	want := prefix.Conversation{
-		Tools: []string{`{"type":"function","name":"f"}`},
-		Messages: []prefix.Message{
-			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},
-			{Role: "user", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "input_image", Content: "http://x/1.png"}}},
-			{Role: "assistant", Parts: []prefix.Part{{Content: "Let me look."}}},
-			{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: "call_1", Name: "f", Arguments: `{"a":1}`}}},
-			{Role: "tool", ToolCallID: "call_1", Parts: []prefix.Part{{Content: "12 degrees"}}},
-			{Role: "user", Parts: []prefix.Part{{Content: words("and")}}},
-		},
-	}
-	assert.Equal(t, canonical(want), blocksOf(t, responses, body))
-	// A bare string is a message from the user.
-	assert.Equal(t, blocksOf(t, responses, `{"input":[{"role":"user","content":"`+words("x")+`"}]}`), blocksOf(t, responses, `{"input":"`+words("x")+`"}`))
 }
 
 // The next turn of a conversation shares all full blocks with the turn before.

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The memory of a body is reused once the response is there. Nothing that is kept of
+// The memory of a body is reused once the response is there. Nothing that remains of
 // the request by then, or that meters its response, aliases it.
 func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 	text := strings.Repeat(`Something to read.\n`, 30)
@@ -46,7 +46,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 				s, err := json.Marshal(sketch)
 				require.NoError(t, err)
 				r := call.Request
-				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.spoken)
+				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.hasher)
 			}
 			before := seen()
 			model := strings.Clone(call.Model())

@@ -42,9 +42,7 @@ func readChat(p *promptReader) bool {
 		return true
 	}
 	p.begin()
-	c := p.cursor(p.messages)
-	c.open('[')
-	for c.element() && p.goOn() {
+	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
 		p.forget()
 		readMessage(&c, &p.m)
 		p.write(&p.m)
@@ -55,11 +53,7 @@ func readChat(p *promptReader) bool {
 
 func readMessage(c *cursor, m *prefix.Message) {
 	*m = prefix.Message{Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	if !c.open('{') {
-		c.value()
-		return
-	}
-	for c.member() {
+	for ok := c.openOrSkip('{'); ok && c.member(); {
 		switch string(c.key) {
 		case "role":
 			m.Role = c.text()
@@ -70,7 +64,10 @@ func readMessage(c *cursor, m *prefix.Message) {
 		case "content":
 			m.Parts = readParts(c, m.Parts[:0], chatParts)
 		case "tool_calls":
-			m.ToolCalls = readToolCalls(c, m.ToolCalls[:0])
+			m.ToolCalls = m.ToolCalls[:0]
+			for ok := c.openOrSkip('['); ok && c.element(); {
+				m.ToolCalls = appended(m.ToolCalls, readToolCall(c))
+			}
 		default:
 			c.value()
 		}
@@ -91,7 +88,7 @@ const (
 func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
 	if !c.open('[') {
 		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.written(v)})
+			parts = append(parts, prefix.Part{Content: c.shortest(v)})
 		}
 		return parts
 	}
@@ -112,50 +109,25 @@ func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
 // {"type":"image_url","image_url":{"url":"…"}}, whose content is the member with
 // the name of the type.
 func readPart(c *cursor) prefix.Part {
-	c.i = skipSpace(c.b, c.i)
+	c.peek()
 	start := c.i
-	if !c.open('{') {
-		c.value()
-		return prefix.Part{}
-	}
 	var kind string
 	var words []byte
-	// The first few members other than type and text.
-	var beside [3]struct{ key, value []byte }
-	n := 0
-	for c.member() {
+	for ok := c.openOrSkip('{'); ok && c.member(); {
 		switch string(c.key) {
 		case "type":
 			kind = c.text()
 		case "text":
 			words = c.value()
 		default:
-			if c.escaped {
-				n = len(beside)
-			}
-			if n < len(beside) {
-				beside[n].key = c.key
-				beside[n].value = c.value()
-			} else {
-				c.value()
-			}
-			n++
+			c.value()
 		}
 	}
 	if kind == "" || kind == "text" {
-		return prefix.Part{Content: c.written(words)}
+		return prefix.Part{Content: c.shortest(words)}
 	}
-	var content []byte
-	if n > len(beside) || kind == "type" {
-		content = c.field(c.b[start:c.i], kind)
-	} else {
-		for _, m := range beside[:n] {
-			if string(m.key) == kind {
-				content = m.value
-			}
-		}
-	}
-	if url := c.field(content, "url"); isString(url) {
+	content := field(c.b[start:c.i], kind)
+	if url := field(content, "url"); isString(url) {
 		content = url
 	}
 	if isString(content) {
@@ -164,33 +136,14 @@ func readPart(c *cursor) prefix.Part {
 	return prefix.Part{Type: kind, Content: viewString(content)}
 }
 
-func readToolCalls(c *cursor, calls []prefix.ToolCall) []prefix.ToolCall {
-	if !c.open('[') {
-		c.value()
-		return calls
-	}
-	for c.element() {
-		calls = appended(calls, readToolCall(c))
-	}
-	return calls
-}
-
 func readToolCall(c *cursor) (t prefix.ToolCall) {
-	if !c.open('{') {
-		c.value()
-		return t
-	}
-	for c.member() {
+	for ok := c.openOrSkip('{'); ok && c.member(); {
 		switch string(c.key) {
 		case "id":
 			t.ID = c.text()
 		case "function":
 			t.Name, t.Arguments = "", ""
-			if !c.open('{') {
-				c.value()
-				continue
-			}
-			for c.member() {
+			for ok := c.openOrSkip('{'); ok && c.member(); {
 				switch string(c.key) {
 				case "name":
 					t.Name = c.text()
@@ -207,37 +160,36 @@ func readToolCall(c *cursor) (t prefix.ToolCall) {
 	return t
 }
 
-func readChunk(data []byte) chunk {
-	var c chunk
-	m, _ := membersOf(data)
-	for {
-		f, ok := m.next()
-		if !ok {
-			return c
+func readChunk(data []byte) (c chunk) {
+	for m := membersOf(data); m.member(); {
+		start := m.start
+		if string(m.key) == "choices" {
+			c.readChoices(&m)
+			continue
 		}
-		switch string(f.key) {
-		case "choices":
-			c.readChoices(f.value)
+		v := m.value()
+		switch string(m.key) {
 		case "usage":
 			c.usage, c.usageAt, c.usageEnd = nil, 0, 0
-			if isNull(f.value) {
-				c.usageAt, c.usageEnd = withComma(data, f.at, f.end)
-			} else if len(f.value) > 0 && f.value[0] == '{' {
-				c.usage = f.value
-				c.usageAt, c.usageEnd = withComma(data, f.at, f.end)
+			if isObject(v) {
+				c.usage = v
+			}
+			if isObject(v) || isNull(v) {
+				c.usageAt, c.usageEnd = withComma(data, start, m.i)
 			}
 		case "error":
-			c.failed = present(f.value)
+			c.failed = present(v)
 			c.more = c.more || c.failed
 		case "timings": // of llama.cpp, in the last event
-			if present(f.value) {
-				c.timings = data[f.at:f.end]
+			if present(v) {
+				c.timings = data[start:m.i]
 			}
 		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
 		default:
-			c.more = c.more || !isNull(f.value)
+			c.more = c.more || !isNull(v)
 		}
 	}
+	return c
 }
 
 // withComma extends the bounds of a member by one adjacent comma.
@@ -255,66 +207,43 @@ func withComma(data []byte, at, end int) (int, int) {
 	return at, end
 }
 
-func (c *chunk) readChoices(v []byte) {
-	e, ok := elementsOf(v)
-	c.choices, c.any, c.content, c.finished, c.texts, c.text, c.spoken = ok, false, 0, false, 0, nil, false
-	for {
-		choice, ok := e.next()
-		if !ok {
-			return
-		}
+func (c *chunk) readChoices(m *cursor) {
+	c.choices, c.any, c.content, c.finished = m.peek() == '[', false, 0, false
+	for ok := m.openOrSkip('['); ok && m.element(); {
 		c.any = true
-		m, _ := membersOf(choice)
-		for {
-			f, ok := m.next()
-			if !ok {
-				break
-			}
-			switch string(f.key) {
+		for ok := m.openOrSkip('{'); ok && m.member(); {
+			switch string(m.key) {
 			case "text":
-				c.counts(f.value, false)
+				c.content += stringLen(m.value())
 			case "delta":
-				c.readDelta(f.value)
+				c.readDelta(m)
 			case "finish_reason":
-				c.finished = c.finished || present(f.value)
+				c.finished = present(m.value()) || c.finished
+			default:
+				m.value()
 			}
 		}
 	}
 }
 
 // readDelta reads the model's output in a delta.
-func (c *chunk) readDelta(v []byte) {
-	c.delta, c.spoken = v, false
-	m, _ := membersOf(v)
-	for {
-		f, ok := m.next()
-		if !ok {
-			return
-		}
-		switch string(f.key) {
-		case "content":
-			c.counts(f.value, true)
-		case "reasoning_content", "reasoning", "refusal":
-			c.counts(f.value, false)
+func (c *chunk) readDelta(m *cursor) {
+	m.peek()
+	start := m.i
+	for ok := m.openOrSkip('{'); ok && m.member(); {
+		v := m.value()
+		switch string(m.key) {
+		case "content", "reasoning_content", "reasoning", "refusal":
+			c.content += stringLen(v)
 		case "function_call":
-			c.called(f.value)
+			c.content += functionLen(v)
 		case "tool_calls":
-			e, _ := elementsOf(f.value)
-			for {
-				call, ok := e.next()
-				if !ok {
-					break
-				}
-				c.called(field(call, "function"))
+			for e := elementsOf(v); e.element(); {
+				c.content += functionLen(field(e.value(), "function"))
 			}
 		}
 	}
-}
-
-// called reads a function call: text of another kind.
-func (c *chunk) called(v []byte) {
-	c.content += functionLen(v)
-	c.texts += 2
+	c.delta = m.b[start:m.i]
 }
 
 func functionLen(v []byte) int {

@@ -1,6 +1,6 @@
 package dialect
 
-// maxChoices bounds how many choices are told apart.
+// maxChoices bounds how many choices are distinguished.
 const maxChoices = 1 << 14
 
 // choice is the state of one of several responses in a stream.
@@ -21,30 +21,27 @@ type choices struct {
 	ended int
 }
 
-// of processes an event and returns its choice, the last one if it has several. like
-// says that the event has the same choice as the one before.
-func (s *choices) of(data []byte, c *chunk, like bool) *choice {
+// of processes an event and returns its choice, the last one if it has several.
+func (s *choices) of(data []byte, c *chunk) *choice {
 	switch {
 	case s.most <= 1:
 		s.only.ended = s.only.ended || c.finished
 		return &s.only
-	case like && s.last != nil:
-		return s.last
 	case !c.choices && !c.finished:
 		return &s.only
 	}
 	listed := false
 	index := 0
-	m, _ := membersOf(data)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(data); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "index":
-			index, _ = count(f.value)
+			index, _ = count(v)
 		case "choices":
-			e, _ := elementsOf(f.value)
-			for v, ok := e.next(); ok; v, ok = e.next() {
-				at, _ := count(field(v, "index"))
-				s.at(at, present(field(v, "finish_reason")))
+			for e := elementsOf(v); e.element(); {
+				choice := e.value()
+				at, _ := count(field(choice, "index"))
+				s.at(at, present(field(choice, "finish_reason")))
 				listed = true
 			}
 		}

@@ -20,13 +20,7 @@ type chunk struct {
 	opening bool
 
 	delta []byte // of the last choice
-	texts int    // strings that content is the length of
-	// text is the last of them, as it is in the data; spoken says that it is
-	// appended to the answer, to the piece with this index.
-	text   []byte
-	spoken bool
-	index  int
-	usage  []byte // the usage object; nil if absent or null
+	usage []byte // the usage object; nil if absent or null
 	// [usageAt, usageEnd) is the usage member, an object or null, with its comma.
 	usageAt, usageEnd int
 	// more says that there is something other than usage and what every event has.
@@ -35,29 +29,21 @@ type chunk struct {
 	timings []byte
 }
 
-// counts adds the model's output, if v is a string; spoken is as in chunk.
-func (c *chunk) counts(v []byte, spoken bool) {
-	if isString(v) {
-		c.content += stringLen(v)
-		c.texts++
-		c.text, c.spoken = v, spoken
-	}
-}
+// hasContent reports whether the event has output of the model.
+func (c *chunk) hasContent() bool { return c.content > 0 || c.tokens > 0 }
 
-// hide is the verdict on an event whose usage is not for the client. An event
-// that the engine sends only for usage is dropped, because clients that did not
-// ask for usage expect choices. From an event with content, only a null is
-// removed: a figure would be there unasked. Timings, which llama.cpp puts into
-// the last event, are moved to the previous one, where they would be without
-// usage.
-func (c *chunk) hide() verdict {
+// hide hides usage from a client that did not ask for it. An event that the engine sends only
+// for usage is dropped, because such clients expect choices. From an event with content, only
+// a null is removed: a figure would be there unasked. Timings, which llama.cpp puts into the
+// last event, are moved to the previous one, where they would be without usage.
+func (c *chunk) hide() edit {
 	switch {
 	case c.usage == nil:
-		return verdict{cut: c.usageAt, cutEnd: c.usageEnd, hold: c.finished}
+		return edit{cut: c.usageAt, cutEnd: c.usageEnd, hold: c.finished}
 	case !c.any && c.more:
-		return verdict{cut: c.usageAt, cutEnd: c.usageEnd}
+		return edit{cut: c.usageAt, cutEnd: c.usageEnd}
 	case !c.any:
-		return verdict{drop: true, join: c.timings, cut: c.usageAt, cutEnd: c.usageEnd}
+		return edit{drop: true, join: c.timings, cut: c.usageAt, cutEnd: c.usageEnd}
 	}
-	return verdict{}
+	return edit{}
 }

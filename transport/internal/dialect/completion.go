@@ -28,15 +28,14 @@ func readCompletion(p *promptReader) bool {
 		p.readText(p.prompt, true)
 		return true
 	}
-	c := p.cursor(p.prompt)
-	c.open('[')
-	switch p.prompt[skipSpace(p.prompt, c.i)] {
+	c := p.elementsOf(p.prompt)
+	switch c.peek() {
 	case '"':
-		for p.prompts = 0; c.element() && p.goOn(); p.prompts++ {
+		for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
 			p.readText(c.value(), p.prompts == 0)
 		}
 	case '[':
-		for p.prompts = 0; c.element() && p.goOn(); p.prompts++ {
+		for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
 			if !p.readTokens(c.value(), p.prompts == 0) {
 				return false
 			}
@@ -48,7 +47,7 @@ func readCompletion(p *promptReader) bool {
 }
 
 func (p *promptReader) readText(v []byte, first bool) {
-	s := p.written(v)
+	s := p.shortest(v)
 	p.size += len(s)
 	if !p.known && first {
 		p.blocks = prefix.AppendText(nil, p.seed, s)

@@ -28,7 +28,7 @@ var shapes = hostile.Shapes()
 
 func apiOfShape(s hostile.Shape) api { return apiOf(http.MethodPost, s.Path) }
 
-// heldRequest is all that is kept of a waiting request.
+// heldRequest is all that remains of a waiting request.
 type heldRequest struct {
 	call   call
 	req    endpick.Request
@@ -115,10 +115,10 @@ func TestMemoryIsLinearInTheBody(t *testing.T) {
 		if h == nil {
 			continue // refused
 		}
-		kept := int(after.HeapAlloc) - int(before.HeapAlloc)
-		assert.Less(t, kept, 2*size, "%s: kept", name)
-		told := (&Call{call: h.call}).Memory() + 8*cap(h.req.Blocks)
-		assert.InDelta(t, kept, told, size/16, "%s: told to the queue", name)
+		remains := int(after.HeapAlloc) - int(before.HeapAlloc)
+		assert.Less(t, remains, 2*size, "%s: remains", name)
+		reported := (&Call{call: h.call}).Memory() + 8*cap(h.req.Blocks)
+		assert.InDelta(t, remains, reported, size/16, "%s: reported to the queue", name)
 		runtime.KeepAlive(h)
 		runtime.KeepAlive(body)
 	}

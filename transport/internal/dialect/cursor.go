@@ -5,34 +5,28 @@ import (
 	"sync"
 )
 
-// cursor walks through JSON and reads each byte only once: a value is either
-// entered (open, then element or member until false) or returned as it is
-// (value). It is as tolerant as the rest of the scanner; invalid JSON ends the
-// walk.
+// cursor walks through JSON: a value is either entered (open, then element or member until
+// false) or returned as it is (value). It reads every valid text as encoding/json does (a fuzz
+// target compares them) and is tolerant of others, because it is for the engine to refuse them;
+// invalid JSON ends the walk.
 type cursor struct {
-	b   []byte
-	i   int
-	key []byte // of the current member, unescaped
-	// escaped says that key was unescaped, so that it must be copied to be kept.
-	escaped bool
-	known   *longStrings // nil: b is not part of the body
-	*allowance
+	b          []byte
+	i          int
+	start      int    // of the current member
+	key        []byte // of the current member, unescaped; valid until the next one
+	*allowance        // nil: no limits but the depth
 }
-
-// maxKey is longer than any key that is looked for.
-const maxKey = 32
 
 // allowance is what all walks of one request share.
 type allowance struct {
 	items   int // elements of arrays that may still be read
 	members int // members of objects that may still be read
 	failed  fault
-	long    longStrings
-	texts   *[]byte          // nil: no text has had escapes yet
-	key     [6 * maxKey]byte // an unescaped key
+	texts   *[]byte // nil: no text has had escapes yet
+	key     []byte  // memory for an unescaped key
 }
 
-// fault is why a walk has ended before the text; the first one is kept.
+// fault is why a walk has ended before the text; the first one counts.
 type fault uint8
 
 const (
@@ -43,30 +37,32 @@ const (
 	tooManyMembers
 )
 
-func (a *allowance) fail(f fault) bool {
-	if a.failed == noFault {
-		a.failed = f
-	}
-	return false
-}
+// membersOf walks over the members of the object in b, elementsOf over the elements of the
+// array. There are none if b is something else.
+func membersOf(b []byte) cursor  { return (*allowance)(nil).enter(b, '{') }
+func elementsOf(b []byte) cursor { return (*allowance)(nil).enter(b, '[') }
 
-func (a *allowance) cursor(b []byte) cursor {
+func (a *allowance) membersOf(b []byte) cursor  { return a.enter(b, '{') }
+func (a *allowance) elementsOf(b []byte) cursor { return a.enter(b, '[') }
+
+func (a *allowance) enter(b []byte, kind byte) cursor {
 	c := cursor{b: b, allowance: a}
-	if a.long.has(b) {
-		c.known = &a.long
+	if !c.open(kind) {
+		c.b = nil
 	}
 	return c
 }
 
-// open enters an object ('{') or an array ('['), if there is one.
-func (c *cursor) open(kind byte) bool {
-	c.i = skipSpace(c.b, c.i)
-	if c.failed != noFault || c.i >= len(c.b) || c.b[c.i] != kind {
-		return false
+// fail ends the walk, and all others of the request.
+func (c *cursor) fail(f fault) bool {
+	c.i = len(c.b)
+	if c.allowance != nil && c.failed == noFault {
+		c.failed = f
 	}
-	c.i++
-	return true
+	return false
 }
+
+func (a *allowance) hasFailed() bool { return a != nil && a.failed != noFault }
 
 // peek returns the next byte after space, or 0 at the end.
 func (c *cursor) peek() byte {
@@ -76,19 +72,36 @@ func (c *cursor) peek() byte {
 	return 0
 }
 
-// more goes to the next element or member, or leaves the array or object.
-func (c *cursor) more(closing byte) bool {
-	if c.failed != noFault {
+// open enters an object ('{') or an array ('['), if there is one.
+func (c *cursor) open(kind byte) bool {
+	if c.hasFailed() || c.peek() != kind {
 		return false
 	}
-	i := skipSpace(c.b, c.i)
-	if i < len(c.b) && c.b[i] == ',' {
-		i = skipSpace(c.b, i+1)
+	c.i++
+	return true
+}
+
+// openOrSkip is open, but skips the value if it is something else.
+func (c *cursor) openOrSkip(kind byte) bool {
+	if c.open(kind) {
+		return true
 	}
-	if c.i = i; i >= len(c.b) {
+	c.value()
+	return false
+}
+
+// more goes to the next element or member, or leaves the array or object.
+func (c *cursor) more(closing byte) bool {
+	if c.hasFailed() || c.b == nil {
+		return false
+	}
+	if c.peek() == ',' {
+		c.i++
+	}
+	switch c.peek() {
+	case 0:
 		return c.fail(malformed)
-	}
-	if c.b[i] == closing {
+	case closing:
 		c.i++
 		return false
 	}
@@ -100,8 +113,10 @@ func (c *cursor) element() bool {
 	if !c.more(']') {
 		return false
 	}
-	if c.items--; c.items < 0 {
-		return c.fail(tooManyItems)
+	if c.allowance != nil {
+		if c.items--; c.items < 0 {
+			return c.fail(tooManyItems)
+		}
 	}
 	return true
 }
@@ -111,59 +126,52 @@ func (c *cursor) member() bool {
 	if !c.more('}') {
 		return false
 	}
-	if c.members--; c.members < 0 {
-		return c.fail(tooManyMembers)
+	if c.allowance != nil {
+		if c.members--; c.members < 0 {
+			return c.fail(tooManyMembers)
+		}
 	}
-	i := c.i
-	if c.b[i] != '"' {
+	c.start = c.i
+	if c.b[c.i] != '"' {
 		return c.fail(malformed)
 	}
-	end := skipString(c.b, i)
+	end := skipString(c.b, c.i)
 	if end < 0 {
 		return c.fail(malformed)
 	}
-	c.key = c.b[i+1 : end-1]
-	// An escape has at most six bytes for each byte that it stands for.
-	if c.escaped = len(c.key) <= len(c.allowance.key) && isEscaped(c.key); c.escaped {
-		c.key = appendUnquoted(c.allowance.key[:0], c.key)
+	key := c.b[c.start+1 : end-1]
+	if bytes.IndexByte(key, '\\') >= 0 {
+		key = c.unescapedKey(key)
 	}
-	if end < len(c.b) && c.b[end] != ':' {
-		end = skipSpace(c.b, end)
-	}
-	if end >= len(c.b) || c.b[end] != ':' {
+	c.key, c.i = key, end
+	if c.peek() != ':' {
 		return c.fail(malformed)
 	}
-	c.i = skipSpace(c.b, end+1)
+	c.i++
 	return true
 }
 
-// isEscaped reports whether a key has an escape.
-func isEscaped(key []byte) bool {
-	for _, c := range key {
-		if c == '\\' {
-			return true
-		}
+func (a *allowance) unescapedKey(key []byte) []byte {
+	if a == nil {
+		return appendUnquoted(nil, key)
 	}
-	return false
+	a.key = appendUnquoted(a.key[:0], key)
+	return a.key
 }
 
 // value returns the value as it is in the text; nil if there is none.
 func (c *cursor) value() []byte {
-	if c.failed != noFault {
+	if c.hasFailed() {
 		return nil
 	}
-	i := skipSpace(c.b, c.i)
-	end := skipValueBy(c.known, c.b, i)
-	switch {
-	case end == -2:
-		c.fail(tooDeep)
-		return nil
-	case end < 0:
-		c.fail(malformed)
+	start := skipSpace(c.b, c.i)
+	end, f := skipValue(c.b, start)
+	if f != noFault {
+		c.fail(f)
 		return nil
 	}
 	c.i = end
-	return c.b[i:end]
+	return c.b[start:end]
 }
 
 // text returns the content of a string value, or an empty string; see content for
@@ -173,49 +181,32 @@ func (c *cursor) text() string { return c.content(c.value()) }
 // content is the content of a string value, or an empty string. It shares memory with
 // the value, or is valid until forget is called.
 func (a *allowance) content(v []byte) string {
-	if !isString(v) {
-		return ""
+	s := inQuotes(v)
+	if bytes.IndexByte(s, '\\') < 0 {
+		return viewString(s)
 	}
-	v = v[1 : len(v)-1]
-	if bytes.IndexByte(v, '\\') < 0 {
-		return viewString(v)
-	}
-	b := a.room(len(v))
-	return a.took(appendUnquoted(b, v), len(b))
+	return a.rewritten(appendUnquoted, s)
 }
 
-// written is the content of a string value in its shortest JSON encoding, which
-// nearly all bodies use. Texts are hashed in this form, because decoding would cost
-// more than hashing. It is valid as long as that of content.
-func (a *allowance) written(v []byte) string {
-	if !isString(v) {
-		return ""
+// shortest is the content of a string value in its shortest JSON encoding, which nearly all
+// bodies use. Texts are hashed in this form, because decoding would cost more than hashing. It
+// is valid as long as that of content.
+func (a *allowance) shortest(v []byte) string {
+	s := inQuotes(v)
+	if !hasEscape(s, 'u') && !hasEscape(s, '/') {
+		return viewString(s)
 	}
-	whole := v
-	v = v[1 : len(v)-1]
-	if len(v) < leastLong && bytes.IndexByte(v, '\\') < 0 || !a.long.various(whole) {
-		return viewString(v)
-	}
-	b := a.room(len(v))
-	return a.took(appendShortest(b, v), len(b))
+	return a.rewritten(appendShortest, s)
 }
 
-// room returns memory for n more bytes of texts, after the existing ones.
-func (a *allowance) room(n int) []byte {
+// rewritten is a text in memory of the request.
+func (a *allowance) rewritten(by func(dst, s []byte) []byte, s []byte) string {
 	if a.texts == nil {
 		a.texts = unescaped.Get().(*[]byte)
 	}
-	b := *a.texts
-	if cap(b)-len(b) < n {
-		b = make([]byte, 0, max(n, min(2*n, mostTexts), leastTexts)) // the old memory remains in use
-	}
-	return b
-}
-
-// took says that b, which room has returned, contains a text from the index from on.
-func (a *allowance) took(b []byte, from int) string {
-	*a.texts = b
-	return viewString(b[from:])
+	n := len(*a.texts)
+	*a.texts = by(*a.texts, s)
+	return viewString((*a.texts)[n:])
 }
 
 // forget says that no result of content is in use any more.
@@ -225,29 +216,28 @@ func (a *allowance) forget() {
 	}
 }
 
-// done releases the memory of content, and forgets the body.
+// done releases the memory of content.
 func (a *allowance) done() {
 	if a.texts != nil && cap(*a.texts) <= mostTexts {
 		a.forget()
 		unescaped.Put(a.texts)
 	}
-	a.texts = nil
-	a.long = longStrings{}
+	a.texts, a.key = nil, nil
 }
 
 // unescaped is memory for texts with escapes, which most long ones have. It is
 // reused from message to message, and from request to request.
 var unescaped = sync.Pool{New: func() any { return new([]byte) }}
 
-const leastTexts, mostTexts = 16 << 10, 8 << 20
+// mostTexts is the most memory that is reused.
+const mostTexts = 8 << 20
 
-// field returns the last member of the object v with this key, or nil.
+// field returns the last member of the object v with this key, as parsers that build a map do;
+// nil if there is none.
+func field(v []byte, key string) []byte { return (*allowance)(nil).field(v, key) }
+
 func (a *allowance) field(v []byte, key string) (value []byte) {
-	c := a.cursor(v)
-	if !c.open('{') {
-		return nil
-	}
-	for c.member() {
+	for c := a.membersOf(v); c.member(); {
 		if x := c.value(); string(c.key) == key {
 			value = x
 		}

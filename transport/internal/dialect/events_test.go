@@ -30,7 +30,7 @@ func (c *chunk) tells() string {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"bytes", c.content}, {"tokens", c.tokens}, {"index", c.index}} {
+	}{{"bytes", c.content}, {"tokens", c.tokens}} {
 		if n.value > 0 {
 			all = append(all, fmt.Sprint(n.value, " ", n.name))
 		}
@@ -44,13 +44,37 @@ func (c *chunk) tells() string {
 // The meaning of each API's events, from its documentation.
 func TestWhatEventsSay(t *testing.T) {
 	for kind, table := range map[api]map[string]string{
+		chat: {
+			`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`:                                             `choices, any`,
+			`{"choices":[{"delta":{"content":null}}]}`:                                                                        `choices, any`,
+			`{"choices":[{"delta":{"content":"Hello"}}]}`:                                                                     `choices, any, 5 bytes`,
+			`{"choices":[{"delta":{"content":"\n\u00e9\ud83d\ude00"}}]}`:                                                      `choices, any, 7 bytes`, // of what is written
+			`{"choices":[{"delta":{"reasoning_content":"why"}}]}`:                                                             `choices, any, 3 bytes`,
+			`{"choices":[{"delta":{"reasoning":"why","annotations":[{"content":"no"}]}}]}`:                                    `choices, any, 3 bytes`,
+			`{"choices":[{"delta":{"refusal":"no"},"logprobs":{"content":[{"token":"no"}]}}]}`:                                `choices, any, 2 bytes`,
+			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"call_1","function":{"name":"f","arguments":"{\"a\""}}]}}]}`: `choices, any, 5 bytes`,
+			`{"choices":[{"delta":{"tool_calls":[]}}]}`:                                                                       `choices, any`,
+			`{"choices":[{"delta":{"function_call":{"arguments":"ab"}}}]}`:                                                    `choices, any, 2 bytes`,
+			`{"choices":[{"text":" world","index":0}]}`:                                                                       `choices, any, 6 bytes`,
+			`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"bc"}}]}`:                          `choices, any, 3 bytes`,
+			`{"choices":[{"delta":{},"finish_reason":"stop"}]}`:                                                               `choices, any, finished`,
+			`{"choices":[{"delta":{},"finish_reason":null}]}`:                                                                 `choices, any`,
+			`{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}`:                                                   `choices, any, finished`,
+			`{"choices":[],"usage":{"prompt_tokens":3}}`:                                                                      `choices, {"prompt_tokens":3}`,
+			`{"choices":[{}],"choices":[]}`:                                                                                   `choices`,
+			`{"choices":7}`:                                                                                                   ``,
+			`{"error":{"message":"boom","code":500}}`:                                                                         `failed`,
+			`{"error":null,"choices":[]}`:                                                                                     `choices`,
+			`oops`:                                                                                                            ``,
+			`{"text":"abc","content":"d"}`:                                                                                    ``,
+		},
 		messages: {
 			`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`:                         `choices, opening, {"input_tokens":1}`,
 			`{"type":"message_start","message":{"usage":null}}`:                                       `choices, opening`,
 			`{"type":"content_block_start","content_block":{"type":"text","text":"ab"}}`:              `choices, any, 2 bytes`,
 			`{"type":"content_block_start","content_block":{"type":"thinking","thinking":"abc"}}`:     `choices, any, 3 bytes`,
-			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `choices, any, 1 bytes, 1 index`,
-			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `choices, any, 3 bytes, 2 index`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `choices, any, 1 bytes`,
+			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `choices, any, 3 bytes`,
 			`{"type":"content_block_delta","delta":{"thinking":"abcd"}}`:                              `choices, any, 4 bytes`,
 			`{"type":"content_block_delta","delta":{"partial_json":"{\"a\""}}`:                        `choices, any, 4 bytes`,
 			`{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"abc"}}`:     `choices, any`,
@@ -286,11 +310,19 @@ func TestSketchOfACompletion(t *testing.T) {
 	assert.Equal(t, "why", prompt.Messages[0].Text)
 }
 
-// The figures of each API's usage, under each of their names.
+// The figures of each API's usage, under each of their names. Absent is not zero.
 func TestWhatUsageSays(t *testing.T) {
 	all := usage{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
 	for kind, table := range map[api]map[string]usage{
-		chat:          {`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}}`: all, `{"prompt_tokens":null}`: {}, `{"prompt_tokens_details":null}`: {}},
+		chat: {
+			`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"audio_tokens":3,"cached_tokens":2}}`: all,
+			`{"prompt_tokens":5,"completion_tokens":0}`:                                                              {prompt: 5, hasPrompt: true, hasCompletion: true},
+			`{"prompt_tokens_details":{"cached_tokens":0}}`:                                                          {hasCached: true},
+			`{"prompt_tokens_details":{"cached_tokens":null}}`:                                                       {},
+			`{"prompt_tokens":null,"prompt_tokens_details":null}`:                                                    {},
+			`{"prompt_tokens":-5,"completion_tokens":"9","cached_tokens":5}`:                                         {},
+			`{"prompt_tokens":1e99,"prompt_tokens_details":{"cached_tokens":-1}}`:                                    {},
+		},
 		responses:     {`{"input_tokens":5,"output_tokens":4,"input_tokens_details":{"cached_tokens":2}}`: all},
 		transcription: {`{"input_tokens":5,"output_tokens":4}`: {prompt: 5, completion: 4, hasPrompt: true, hasCompletion: true}, `{"prompt_tokens":5}`: {prompt: 5, hasPrompt: true}},
 		messages: {
@@ -327,7 +359,7 @@ func TestUsageOfSeveralChoices(t *testing.T) {
 func TestLengthsOfStreams(t *testing.T) {
 	for _, x := range []struct {
 		path, body string
-		kept       bool
+		stays      bool
 	}{
 		{"/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, false},
 		{"/v1/chat/completions", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`, true},
@@ -336,7 +368,7 @@ func TestLengthsOfStreams(t *testing.T) {
 		m := newTalk(t).ask(x.path, x.body, nil).Meter(endpick.Lease{}, time.Now)
 		h := http.Header{"Content-Type": {EventStream}, "Content-Length": {"7"}}
 		assert.True(t, m.Header(http.StatusOK, h))
-		assert.Equal(t, x.kept, h.Get("Content-Length") == "7", x)
+		assert.Equal(t, x.stays, h.Get("Content-Length") == "7", x)
 	}
 	// A response of an API without streams is passed on, whatever type it claims.
 	m := newTalk(t).ask("/v1/embeddings", `{"model":"m","input":"x"}`, nil).Meter(endpick.Lease{}, time.Now)
@@ -376,7 +408,7 @@ func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
 		assert.Equal(t, kind, c.api, body)
 		assert.Equal(t, 77, req.InputTokens, body)
 		assert.Empty(t, req.Blocks, body)
-		assert.Nil(t, c.spoken)
+		assert.Nil(t, c.hasher)
 	}
 }
 

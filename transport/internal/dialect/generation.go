@@ -26,28 +26,24 @@ func placeGeneration(c *call, key []byte) *[]byte {
 // beginning, TGI's, which have a token each, and vLLM's, which have token ids.
 func readGenerationEvent(data []byte) chunk {
 	c := readChunk(data)
-	m, _ := membersOf(data)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(data); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "text":
 			c.any, c.choices, c.cumulative = true, true, true
-			c.content = stringLen(f.value)
+			c.content = stringLen(v)
 		case "meta_info":
 			c.choices = true
-			c.usage = f.value
-			c.finished = c.finished || present(field(f.value, "finish_reason"))
+			c.usage = v
+			c.finished = c.finished || present(field(v, "finish_reason"))
 		case "token":
 			c.any, c.choices = true, true
-			c.content = stringLen(field(f.value, "text"))
+			c.content = stringLen(field(v, "text"))
 		case "generated_text":
-			c.finished = c.finished || present(f.value)
+			c.finished = c.finished || present(v)
 		case "choices":
-			e, _ := elementsOf(f.value)
-			for choice, ok := e.next(); ok; choice, ok = e.next() {
-				ids, _ := elementsOf(field(choice, "token_ids"))
-				for _, ok := ids.next(); ok; _, ok = ids.next() {
-					c.tokens++
-				}
+			for e := elementsOf(v); e.element(); {
+				c.tokens += length(field(e.value(), "token_ids"))
 			}
 		}
 	}

@@ -8,11 +8,14 @@ import (
 
 // inert are path suffixes of APIs that are not parsed but are known to do nothing but
 // compute a response.
-var inert = [...]string{"/audio/speech", "/images/generations", "/images/edits", "/images/variations", "/moderations"}
+var inert = [...]string{
+	"/audio/speech", "/images/generations", "/images/edits", "/images/variations", "/moderations",
+}
 
 // isInert reports whether a request belongs to one of these APIs.
 func isInert(method, path string) bool {
-	return method == http.MethodPost && slices.ContainsFunc(inert[:], func(end string) bool { return strings.HasSuffix(path, end) })
+	isEnd := func(end string) bool { return strings.HasSuffix(path, end) }
+	return method == http.MethodPost && slices.ContainsFunc(inert[:], isEnd)
 }
 
 // Inert reports whether the call is known to do nothing but compute a response, so that
@@ -27,9 +30,8 @@ func (c *Call) Inert() bool {
 	case c.api == other:
 		return false // the tools can't be parsed
 	}
-	e, _ := elementsOf(c.tools)
-	for tool, ok := e.next(); ok; tool, ok = e.next() {
-		if !clientRuns(text(field(tool, "type"))) {
+	for e := elementsOf(c.tools); e.element(); {
+		if !clientRuns(text(field(e.value(), "type"))) {
 			return false
 		}
 	}

@@ -50,8 +50,7 @@ func readInfill(p *promptReader) bool {
 		return true
 	}
 	p.begin()
-	c := p.cursor(p.messages)
-	for more := c.open('['); more && c.element() && p.goOn(); {
+	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
 		p.file(&c)
 	}
 	m := &p.m
@@ -63,7 +62,7 @@ func readInfill(p *promptReader) bool {
 		for _, piece := range v.pieces {
 			switch {
 			case isString(piece):
-				m.Parts = append(m.Parts, prefix.Part{Content: p.written(piece)})
+				m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
 			case present(piece): // tokens
 				m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
 				p.rough = true
@@ -79,8 +78,7 @@ func (p *promptReader) file(c *cursor) {
 	p.forget()
 	m := &p.m
 	*m = prefix.Message{Role: "file", Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	if !c.open('{') {
-		c.value()
+	if !c.openOrSkip('{') {
 		return
 	}
 	var words []byte
@@ -94,7 +92,7 @@ func (p *promptReader) file(c *cursor) {
 			c.value()
 		}
 	}
-	m.Parts = append(m.Parts, prefix.Part{Content: p.written(words)})
+	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(words)})
 	p.write(m)
 }
 
@@ -105,11 +103,11 @@ func readPrompts(p *promptReader) bool {
 	if !hasElements(p.prompt) {
 		return p.onePrompt(p.prompt, true)
 	}
-	c := p.cursor(p.prompt)
-	if c.open('['); isNumber(c.peek()) {
+	c := p.elementsOf(p.prompt)
+	if isNumber(c.peek()) {
 		return p.onePrompt(p.prompt, true)
 	}
-	for p.prompts = 0; c.element() && p.goOn(); p.prompts++ {
+	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
 		v := c.value()
 		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
 			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
@@ -138,12 +136,8 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 		if !isString(words) {
 			return false
 		}
-		c := p.cursor(media)
-		if c.open('[') {
-			for c.element() {
-				c.value()
-				p.media++
-			}
+		for c := p.elementsOf(media); c.element(); c.value() {
+			p.media++
 		}
 		p.readText(words, first)
 		return true
@@ -164,8 +158,7 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 		p.h.Reset(p.seed, nil)
 	}
 	n := 0
-	c := p.cursor(v)
-	for c.open('['); c.element() && p.goOn(); n++ {
+	for c := p.elementsOf(v); c.element() && !p.canceled(); n++ {
 		x := c.value()
 		if id, ok := count(x); ok {
 			p.size += tokenBytes
@@ -183,7 +176,7 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 		}
 		p.size += stringLen(x)
 		if first && !p.known {
-			p.h.WriteString(p.written(x))
+			p.h.WriteString(p.shortest(x))
 			p.forget()
 		}
 	}
@@ -199,24 +192,20 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 func readNativeEvent(data []byte) (c chunk) {
 	stop, ids := false, 0
 	predicted := 0
-	m, _ := membersOf(data)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(data); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "content":
 			c.choices = true
-			c.content = stringLen(f.value)
+			c.content = stringLen(v)
 		case "tokens":
-			ids = 0
-			e, _ := elementsOf(f.value)
-			for _, ok := e.next(); ok; _, ok = e.next() {
-				ids++
-			}
+			ids = length(v)
 		case "stop":
-			stop = isTrue(f.value)
+			stop = isTrue(v)
 		case "tokens_predicted":
-			predicted, _ = count(f.value)
+			predicted, _ = count(v)
 		case "error":
-			c.failed = present(f.value)
+			c.failed = present(v)
 		}
 	}
 	c.any = c.choices

@@ -43,7 +43,7 @@ func TestNativeStreamsAreMetered(t *testing.T) {
 	}
 	seen, _, err := metered(t, "/completion", request, EventStream, events(nativeProgress))
 	assert.Error(t, err, "it was cut")
-	assert.True(t, seen.FirstToken.IsZero(), "what is told of the prompt is no token")
+	assert.True(t, seen.FirstToken.IsZero(), "progress of the prompt is no token")
 	seen, _, err = metered(t, "/completion", request, EventStream, events(nativePiece(" a"), nativePiece(" b")))
 	assert.Error(t, err, "it was cut")
 	assert.Equal(t, 2, seen.OutputTokens, "tokens are counted as they come")

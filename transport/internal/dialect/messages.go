@@ -51,9 +51,7 @@ func readMessages(p *promptReader) bool {
 	if present(p.system) {
 		w.message("system", p.system)
 	}
-	c := p.cursor(p.messages)
-	c.open('[')
-	for c.element() && p.goOn() {
+	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
 		p.forget()
 		w.read(&c)
 	}
@@ -67,74 +65,41 @@ func readMessages(p *promptReader) bool {
 type blockWriter struct {
 	*promptReader
 	// Reused memory.
-	m, answer prefix.Message
+	m, result prefix.Message
 }
 
-// read reads a message. If the role comes first, as nearly all clients send it,
-// the content is written while it is read. If another content or role turns out
-// to count, that is undone.
 func (w *blockWriter) read(c *cursor) {
 	var role string
 	var content []byte
-	var before progress
-	named, written := false, false
-	if !c.open('{') {
-		c.value()
-	} else {
-		for c.member() {
-			switch string(c.key) {
-			case "role":
-				if written {
-					w.progress, written = before, false
-				}
-				role, named = c.text(), true
-			case "content":
-				if written {
-					w.progress, written = before, false
-				}
-				if !named || c.peek() != '[' {
-					content = c.value()
-					continue
-				}
-				before = w.progress
-				start := c.i
-				w.blocks(role, c)
-				content, written = c.b[start:c.i], true
-			default:
-				c.value()
-			}
+	for ok := c.openOrSkip('{'); ok && c.member(); {
+		switch string(c.key) {
+		case "role":
+			role = c.text()
+		case "content":
+			content = c.value()
+		default:
+			c.value()
 		}
 	}
-	if !written {
-		w.message(role, content)
-	}
+	w.message(role, content)
 }
 
 func (w *blockWriter) message(role string, content []byte) {
-	c := w.cursor(content)
-	if c.peek() == '[' {
-		w.blocks(role, &c)
+	m := &w.m
+	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
+	c := w.elementsOf(content)
+	if c.b == nil {
+		if isString(content) {
+			m.Parts = append(m.Parts, prefix.Part{Content: w.shortest(content)})
+		}
+		w.write(m)
 		return
 	}
-	m := &w.m
-	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	if isString(content) {
-		m.Parts = append(m.Parts, prefix.Part{Content: w.written(content)})
-	}
-	w.write(m)
-}
-
-// blocks reads the array at c, and writes its messages.
-func (w *blockWriter) blocks(role string, c *cursor) {
-	m := &w.m
-	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 	written := false
-	var b contentBlock
-	for c.open('['); c.element() && w.goOn(); {
-		w.block(c, &b)
-		switch b.kind {
+	for c.element() && !w.canceled() {
+		switch b := readBlock(&c); b.kind {
 		case "", "text":
-			m.Parts = appended(m.Parts, prefix.Part{Content: c.written(b.text)})
+			m.Parts = appended(m.Parts, prefix.Part{Content: w.shortest(b.text)})
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
 			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
@@ -143,16 +108,13 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 				w.write(m)
 				m.Parts, m.ToolCalls = m.Parts[:0], m.ToolCalls[:0]
 			}
-			a := &w.answer
-			if !b.answered {
-				a.Parts = a.Parts[:0]
-				if len(b.content) > 0 {
-					c := w.cursor(b.content)
-					a.Parts = readParts(&c, a.Parts, blockParts)
-				}
+			r := &w.result
+			*r = prefix.Message{Role: "tool", ToolCallID: b.answers, Parts: r.Parts[:0]}
+			if len(b.content) > 0 {
+				c := cursor{b: b.content, allowance: c.allowance}
+				r.Parts = readParts(&c, r.Parts, blockParts)
 			}
-			*a = prefix.Message{Role: "tool", ToolCallID: b.answers, Parts: a.Parts}
-			w.write(a)
+			w.write(r)
 			written = true
 		default:
 			m.Parts = appended(m.Parts, b.part())
@@ -163,119 +125,67 @@ func (w *blockWriter) blocks(role string, c *cursor) {
 	}
 }
 
-// block reads a block. If its type comes first, it reads the content of a
-// tool's result at once, into answer.
-func (w *blockWriter) block(c *cursor, b *contentBlock) {
-	if !b.open(c) {
-		return
-	}
-	for c.member() {
-		if string(c.key) == "content" && b.kind == "tool_result" {
-			w.answer.Parts = readParts(c, w.answer.Parts[:0], blockParts)
-			b.answered = true
-			continue
-		}
-		b.member(c)
-	}
-	b.whole = c.b[b.start:c.i]
-}
-
 // readBlockPart reads a block of a tool's result.
 func readBlockPart(c *cursor) prefix.Part {
-	var b contentBlock
-	readBlock(c, &b)
+	b := readBlock(c)
 	if b.kind == "" || b.kind == "text" {
-		return prefix.Part{Content: c.written(b.text)}
+		return prefix.Part{Content: c.shortest(b.text)}
 	}
 	return b.part()
 }
 
 // contentBlock is a block of a message, as it is in the request.
 type contentBlock struct {
-	kind, id, name, answers string
-	text, input, content    []byte
-	source, data, url, file []byte
-	whole                   []byte
-	start                   int
-	marked                  bool // it has a cache_control
-	answered                bool // its content is in blockWriter.answer
+	kind, id, name, answers      string
+	text, input, content, source []byte
+	whole                        []byte
+	marked                       bool // it has a cache_control
 }
 
-func readBlock(c *cursor, b *contentBlock) {
-	if !b.open(c) {
-		return
-	}
-	for c.member() {
-		b.member(c)
-	}
-	b.whole = c.b[b.start:c.i]
-}
-
-// open begins another block, which may be just a text without members.
-func (b *contentBlock) open(c *cursor) bool {
-	*b = contentBlock{start: skipSpace(c.b, c.i)}
+// readBlock reads a block, which may be just a text without members.
+func readBlock(c *cursor) (b contentBlock) {
+	c.peek()
+	start := c.i
 	if !c.open('{') {
 		if v := c.value(); isString(v) {
 			b.text = v
 		}
-		return false
+		return b
 	}
-	return true
-}
-
-func (b *contentBlock) member(c *cursor) {
-	switch string(c.key) {
-	case "type":
-		b.kind = c.text()
-	case "id":
-		b.id = c.text()
-	case "name":
-		b.name = c.text()
-	case "tool_use_id":
-		b.answers = c.text()
-	case "text":
-		b.text = c.value()
-	case "input":
-		b.input = c.value()
-	case "content":
-		b.content, b.answered = c.value(), false
-	case "source":
-		b.readSource(c)
-	case "cache_control":
-		b.marked = true
-		c.value()
-	default:
-		c.value()
-	}
-}
-
-func (b *contentBlock) readSource(c *cursor) {
-	b.data, b.url, b.file = nil, nil, nil
-	if c.peek() != '{' {
-		b.source = c.value()
-		return
-	}
-	start := c.i
-	for c.open('{'); c.member(); {
+	for c.member() {
 		switch string(c.key) {
-		case "data":
-			b.data = c.value()
-		case "url":
-			b.url = c.value()
-		case "file_id":
-			b.file = c.value()
+		case "type":
+			b.kind = c.text()
+		case "id":
+			b.id = c.text()
+		case "name":
+			b.name = c.text()
+		case "tool_use_id":
+			b.answers = c.text()
+		case "text":
+			b.text = c.value()
+		case "input":
+			b.input = c.value()
+		case "content":
+			b.content = c.value()
+		case "source":
+			b.source = c.value()
+		case "cache_control":
+			b.marked = true
+			c.value()
 		default:
 			c.value()
 		}
 	}
-	b.source = c.b[start:c.i]
+	b.whole = c.b[start:c.i]
+	return b
 }
 
 // part returns a block that is neither text nor a tool's: a picture, a document.
 // Its content is its data or location, or else the whole block.
 func (b *contentBlock) part() prefix.Part {
-	for _, v := range [...][]byte{b.data, b.url, b.file} {
-		if isString(v) {
+	for _, key := range [...]string{"data", "url", "file_id"} {
+		if v := field(b.source, key); isString(v) {
 			return prefix.Part{Type: b.kind, Content: text(v)}
 		}
 	}
@@ -290,23 +200,21 @@ func (b *contentBlock) part() prefix.Part {
 
 func readMessagesEvent(data []byte) (c chunk) {
 	var kind, message, delta, block, usage, failure []byte
-	m, _ := membersOf(data)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(data); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "type":
-			kind = stringBytes(f.value)
+			kind = stringBytes(v)
 		case "message":
-			message = f.value
+			message = v
 		case "delta":
-			delta = f.value
+			delta = v
 		case "content_block":
-			block = f.value
+			block = v
 		case "usage":
-			usage = f.value
-		case "index":
-			c.index, _ = count(f.value)
+			usage = v
 		case "error":
-			failure = f.value
+			failure = v
 		}
 	}
 	switch string(kind) {
@@ -318,16 +226,11 @@ func readMessagesEvent(data []byte) (c chunk) {
 		c.content = stringLen(field(block, "text")) + stringLen(field(block, "thinking")) + stringLen(field(block, "name"))
 	case "content_block_delta":
 		c.choices, c.any = true, true
-		d, _ := membersOf(delta)
-		for f, ok := d.next(); ok; f, ok = d.next() {
-			switch string(f.key) {
-			case "text":
-				c.counts(f.value, true)
-			case "thinking":
-				c.counts(f.value, false)
-			case "partial_json":
-				c.content += stringLen(f.value)
-				c.texts += 2 // not part of the answer's text
+		for d := membersOf(delta); d.member(); {
+			v := d.value()
+			switch string(d.key) {
+			case "text", "thinking", "partial_json":
+				c.content += stringLen(v)
 			}
 		}
 	case "message_delta":

@@ -31,8 +31,8 @@ type Meter struct {
 	responses   int
 	promptBytes int
 
-	// spoken continues the prompt's hashes; nil: the response is not indexed.
-	spoken   *prefix.Hasher
+	// hasher continues the prompt's hashes; nil: the response is not indexed.
+	hasher   *prefix.Hasher
 	maxItems int
 	// Of a response that the engine stores.
 	stores  bool
@@ -41,12 +41,11 @@ type Meter struct {
 	head    uint64
 	size    int
 
-	events *eventFilter // of a stream
-	echo   echo         // the previous event
-	tokens int          // of events that were read, not yet reported to the lease
-	speaks bool         // likewise
-	finder *usageFinder // of a response that does not stream
-	mu     sync.Mutex   // guards finder and the fields below
+	events     *eventFilter // of a stream
+	unreported int          // tokens of events that were read, not yet reported to the lease
+	hasContent bool         // such an event has content, however short
+	finder     *usageFinder // of a response that does not stream
+	mu         sync.Mutex   // guards finder and the fields below
 
 	answer       answer
 	usage        usage
@@ -76,7 +75,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 		if dialects[m.api].event == nil {
 			return false
 		}
-		m.events = &eventFilter{judge: m.event}
+		m.events = &eventFilter{inspect: m.event}
 		if m.hide {
 			header.Del("Content-Length")
 		}
@@ -84,7 +83,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	case "application/json":
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.finder = &usageFinder{want: dialects[m.api].inUsage}
+		m.finder = &usageFinder{key: dialects[m.api].inUsage}
 	}
 	return false
 }
@@ -94,7 +93,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 func (m *Meter) Feed(dst, piece []byte) []byte {
 	if m.events != nil {
 		dst = m.events.feed(dst, piece)
-		m.tellLease()
+		m.report()
 		return dst
 	}
 	if m.finder != nil {
@@ -117,7 +116,7 @@ func (m *Meter) End(dst []byte) ([]byte, error) {
 		return dst, nil
 	}
 	dst = m.events.end(dst)
-	m.tellLease()
+	m.report()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.whole || m.choices.finished() || m.failed || !m.chunks || m.events.skipped {
@@ -134,90 +133,97 @@ func (m *Meter) Rest(dst []byte) []byte {
 	return m.events.rest(dst)
 }
 
-// tellLease reports the tokens of all events that have arrived together.
-func (m *Meter) tellLease() {
-	if m.speaks {
-		m.lease.Tokens(m.tokens)
-		m.tokens, m.speaks = 0, false
+// report reports the tokens of all events that have arrived together to the lease.
+func (m *Meter) report() {
+	if m.hasContent {
+		m.lease.Tokens(m.unreported)
+		m.unreported, m.hasContent = 0, false
 	}
 }
 
-// event judges one event of the stream.
-func (m *Meter) event(data []byte) verdict {
+// event reads one event of the stream, and says what to do with it.
+func (m *Meter) event(data []byte) edit {
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		m.mu.Lock()
 		m.whole = true
 		m.mu.Unlock()
-		return verdict{}
+		return edit{}
 	}
 	d := &dialects[m.api]
-	c, like := m.echo.of(data)
-	if !like {
-		c = d.event(data)
-		m.echo.keep(data, &c)
-	}
+	c := d.event(data)
 	m.mu.Lock()
-	of := m.choices.of(data, &c, like)
+	choice := m.choices.of(data, &c)
 	if c.cumulative {
-		c.content = max(c.content-of.content, 0)
+		c.content = max(c.content-choice.content, 0)
 	}
-	of.content += c.content
+	choice.content += c.content
 	m.whole = m.whole || c.whole && (!d.endsEach || m.choices.complete())
-	switch {
-	case !m.collects():
-	case !like:
-		unnamed := m.answer.id == ""
-		d.collect(&m.answer, data, c.delta)
-		if m.stores && unnamed && m.answer.id != "" {
-			m.store(nil) // a client may cancel or continue it before it has ended
-		}
-	case c.spoken && c.content > 0:
-		m.answer.add(m.answer.piece(c.index, false), c.text)
-	}
 	m.chunks = m.chunks || c.choices
 	m.failed = m.failed || c.failed
-	// Usage in an event of one of several choices is that choice's.
-	own := m.responses > 1 && (c.any || d.endsEach)
-	if c.usage != nil && !own {
-		d.usage(&m.usage, c.usage)
-		if c.opening {
+	m.collect(d, data, &c)
+	n := m.countTokens(d, &c, choice)
+	m.mu.Unlock()
+
+	m.unreported += n
+	m.hasContent = m.hasContent || c.hasContent()
+	if !m.hide {
+		return edit{}
+	}
+	return c.hide()
+}
+
+// collect adds an event to the answer; m.mu is held.
+func (m *Meter) collect(d *dialect, data []byte, c *chunk) {
+	if !m.collects() {
+		return
+	}
+	unnamed := m.answer.id == ""
+	d.collect(&m.answer, data, c.delta)
+	if m.stores && unnamed && m.answer.id != "" {
+		m.store(nil) // a client may cancel or continue it before it has ended
+	}
+}
+
+// countTokens counts the tokens of an event of a choice: by the engine's own count if it has
+// one, else by its length. The first event with content has at least one, however short it is.
+// m.mu is held.
+func (m *Meter) countTokens(d *dialect, c *chunk, choice *choice) (n int) {
+	// With several choices, usage in an event of one of them is that choice's. Otherwise it
+	// replaces the usage of the whole response.
+	reported, counted := usage{}, 0
+	if m.responses > 1 && (c.any || d.endsEach) {
+		reported, counted = d.read(c.usage), choice.counted
+	} else {
+		if c.usage != nil {
+			d.usage(&m.usage, c.usage)
+		}
+		if c.usage != nil && c.opening {
 			m.usage.completion, m.usage.hasCompletion = 0, false
 		}
+		reported, counted = m.usage, m.counted
 	}
-	content := c.content > 0 || c.tokens > 0
-	first := content && m.firstAt.IsZero()
+	if !c.hasContent() {
+		return 0
+	}
 	m.contentBytes += c.content
 	m.estimate += float64(c.content) * m.rates.content()
-	n := 0
-	counted, counts := m.usage, m.counted
-	if own {
-		counted, counts = d.read(c.usage), of.counted
-	}
 	switch {
-	case !content:
-	case c.usage != nil && counted.hasCompletion: // the engine reports the count as it goes
-		n = max(counted.completion-counts, 0)
+	case c.usage != nil && reported.hasCompletion: // the engine reports the count as it goes
+		n = max(reported.completion-counted, 0)
 		m.estimate = 0
 	case c.tokens > 0:
 		n = c.tokens
 	default:
 		n = int(m.estimate)
 	}
-	if first {
-		n = max(n, 1) // however short it is
+	if m.firstAt.IsZero() {
+		n = max(n, 1)
 		m.firstAt = m.clock()
 	}
 	m.estimate -= min(float64(n), m.estimate)
 	m.counted += n
-	of.counted += n
-	m.mu.Unlock()
-
-	m.tokens += n
-	m.speaks = m.speaks || content
-	if !m.hide {
-		return verdict{}
-	}
-	return c.hide()
+	choice.counted += n
+	return n
 }
 
 // Whole reports whether the response has reached its end according to its
@@ -245,7 +251,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		status = endpick.Failed
 	}
 	if m.finder != nil && status == endpick.Completed {
-		if v := m.finder.found(); v != nil { // if there are several responses in a list, none is found
+		if v := m.finder.value; v != nil { // if there are several responses in a list, none is found
 			dialects[m.api].usage(&m.usage, v)
 		}
 	}
@@ -255,7 +261,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		if m.events != nil && m.events.skipped {
 			m.answer.lost = true // but where it is stored is known
 		}
-		blocks = m.goOn()
+		blocks = m.conversation()
 	}
 	m.mu.Unlock()
 	if dialects[m.api].idle && status == endpick.Completed {
@@ -281,23 +287,23 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 
 // collects reports whether the response is to be indexed.
 func (m *Meter) collects() bool {
-	return dialects[m.api].collect != nil && (m.spoken != nil || m.stores)
+	return dialects[m.api].collect != nil && (m.hasher != nil || m.stores)
 }
 
-// goOn returns the blocks of prompt and response, as the client will send them
+// conversation returns the blocks of prompt and response, as the client will send them
 // back; nil if they are not known, or if the response fills no block. It
 // remembers a response that the engine stores.
-func (m *Meter) goOn() (blocks []uint64) {
+func (m *Meter) conversation() (blocks []uint64) {
 	if !m.collects() {
 		return nil
 	}
 	a := &m.answer
 	var h *prefix.Hasher
-	if m.spoken != nil {
-		spoken := m.spoken.Fork()
-		before := len(spoken.Blocks())
-		if a.writeTo(&spoken, m.api, m.maxItems) {
-			h = &spoken
+	if m.hasher != nil {
+		continued := m.hasher.Fork()
+		before := len(continued.Blocks())
+		if a.writeTo(&continued, m.api, m.maxItems) {
+			h = &continued
 			if len(h.Blocks()) > before {
 				blocks = h.Blocks()
 			}
@@ -320,7 +326,10 @@ func (m *Meter) store(h *prefix.Hasher) {
 	if id == "" || len(id) > maxName || e == nil {
 		return
 	}
-	s := &stored{key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session, head: m.head, size: m.size + m.contentBytes}
+	s := &stored{
+		key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session,
+		head: m.head, size: m.size + m.contentBytes,
+	}
 	if h != nil {
 		own := h.Fork()
 		s.h, s.size = &own, h.Len()

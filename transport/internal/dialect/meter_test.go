@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 )
@@ -114,4 +115,27 @@ func TestAnErrorInTheStreamIsAFailureOfTheWholeOnly(t *testing.T) {
 		m.Feed(nil, []byte(`data: {"error":{"message":"out of memory"}}`+"\n\n"))
 		assert.Equal(t, want, m.Outcome(given).Status, given)
 	}
+}
+
+// A lease gets all tokens of a piece in one call once the piece has been read,
+// including those of an event that ends the stream.
+func TestTokensAreReportedByThePiece(t *testing.T) {
+	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	lease, err := router.Route(endpick.Request{Stream: true})
+	require.NoError(t, err)
+	reported := func() int { return router.Endpoints()[0].Candidate.InFlight.OutputTokens }
+	m := startedMeter(t)
+	m.lease = lease
+	event := strings.Replace(string(oneChunk), "work", strings.Repeat("work ", 20), 1)
+	m.Feed(nil, []byte(strings.Repeat(event, 5)+event[:10]))
+	require.NotZero(t, reported())
+	require.Equal(t, m.Seen().OutputTokens, reported())
+	before := reported()
+	m.Feed(nil, []byte(strings.TrimRight(event[10:], "\n")))
+	require.Equal(t, before, reported())
+	_, err = m.End(nil)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Greater(t, reported(), before)
+	require.Equal(t, m.Seen().OutputTokens, reported())
 }

@@ -16,30 +16,36 @@ var (
 	ErrUnknownPath = errors.New("transport: unknown path")
 )
 
-// PathError says which path is refused. It matches [ErrForbidden] or
+// pathError says which path is refused. It matches [ErrForbidden] or
 // [ErrUnknownPath].
-type PathError struct {
+type pathError struct {
 	Path string
 	Err  error
 }
 
-func (e *PathError) Error() string { return e.Err.Error() + ": " + e.Path }
+func (e *pathError) Error() string { return e.Err.Error() + ": " + e.Path }
 
 // Unwrap returns the kind of the error.
-func (e *PathError) Unwrap() error { return e.Err }
+func (e *pathError) Unwrap() error { return e.Err }
 
 // administration has names of path segments, sorted; administrationStems has prefixes
 // of such names.
 var (
 	administration = []string{
-		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend", "begin_weight_update", "clear_hicache_storage_backend",
-		"close_session", "collective_rpc", "commit_weights_update", "configure_logging", "continue_generation", "cors-proxy", "detach_hicache_storage_backend",
-		"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name", "get_world_size", "is_paused",
-		"is_scaling_elastic_ep", "is_sleeping", "lora-adapters", "open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
-		"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume", "resume_memory_occupation", "scale_elastic_ep", "server_info",
-		"set_internal_state", "set_trace_level", "sleep", "slots", "slow_down", "update_config", "wake_up", "weights_checker", "workers",
+		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend",
+		"begin_weight_update", "clear_hicache_storage_backend", "close_session", "collective_rpc",
+		"commit_weights_update", "configure_logging", "continue_generation", "cors-proxy",
+		"detach_hicache_storage_backend", "flush_cache", "freeze_gc", "get_internal_state",
+		"get_server_info", "get_weights_by_name", "get_world_size", "is_paused",
+		"is_scaling_elastic_ep", "is_sleeping", "lora-adapters", "open_session", "pause",
+		"pause_generation", "release_memory_occupation", "remove_worker", "reset_encoder_cache",
+		"reset_mm_cache", "reset_prefix_cache", "resume", "resume_memory_occupation",
+		"scale_elastic_ep", "server_info", "set_internal_state", "set_trace_level", "sleep", "slots",
+		"slow_down", "update_config", "wake_up", "weights_checker", "workers",
 	}
-	administrationStems = []string{"update_weight", "init_weight", "destroy_weight", "dump_", "load_", "unload_", "start_", "stop_"}
+	administrationStems = []string{
+		"update_weight", "init_weight", "destroy_weight", "dump_", "load_", "unload_", "start_", "stop_",
+	}
 )
 
 // allows refuses requests that clients may not make.
@@ -50,10 +56,10 @@ func (c *Config) allows(method, path string) error {
 	}
 	known := apiOf(sending, path) != other
 	if !known && !isInert(sending, path) && !c.AllowAdministration && administers(reading, path) {
-		return &PathError{Path: path, Err: ErrForbidden}
+		return &pathError{Path: path, Err: ErrForbidden}
 	}
 	if c.DenyUnknown && !known && !reads(reading, path) {
-		return &PathError{Path: path, Err: ErrUnknownPath}
+		return &pathError{Path: path, Err: ErrUnknownPath}
 	}
 	return nil
 }
@@ -93,7 +99,8 @@ func administers(method, path string) bool {
 		}
 	}
 	// The administration of llama.cpp's router.
-	return !reads && (strings.HasSuffix(path, "/models") || strings.HasSuffix(path, "/models/load") || strings.HasSuffix(path, "/models/unload"))
+	return !reads && (strings.HasSuffix(path, "/models") || strings.HasSuffix(path, "/models/load") ||
+		strings.HasSuffix(path, "/models/unload"))
 }
 
 // isVersion reports whether a segment is that of an API's version, such as v1 or v1beta.

@@ -22,7 +22,7 @@ func TestAdministrationIsForbidden(t *testing.T) {
 		"POST /base/v1/load_lora_adapter", "POST /engine/load_lora_adapter", "POST /v1/models/load", "POST /v1/models/unload", "POST /models/unload", "POST /v1beta/sleep", "GET /sleep/x",
 	} {
 		method, path := cutMethod(p)
-		var refused *PathError
+		var refused *pathError
 		err := (&Config{}).allows(method, path)
 		require.ErrorAs(t, err, &refused, p)
 		assert.ErrorIs(t, err, ErrForbidden)
@@ -118,18 +118,4 @@ func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {
 	assert.JSONEq(t, `{"error":{"message":"","type":"api_error","param":null,"code":"502"}}`, string(Problem{Status: 502}.Body("/")))
 	assert.Contains(t, string(Problem{Status: 499}.Body("/")), "api_error")
 	assert.Contains(t, string(Problem{Status: 429}.Body("/")), "rate_limit_error")
-}
-
-// A request for one model names it in its path, with slashes perhaps; a path without a
-// name is for the servers.
-func TestModelOf(t *testing.T) {
-	for path, want := range map[string]string{
-		"/v1/models/m": "m", "/openai/v1/models/m": "m", "/v1/models/org/m": "org/m", "/v1/models/": "", "/v1/models": "", "/models/m": "",
-	} {
-		model, ok := ModelOf(http.MethodGet, path)
-		assert.Equal(t, want, model, path)
-		assert.Equal(t, want != "", ok, path)
-		_, ok = ModelOf(http.MethodPost, path)
-		assert.False(t, ok, path)
-	}
 }

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// Problem is what went wrong with a request, as its client is told.
+// Problem is what went wrong with a request, for its client.
 type Problem struct {
 	Status  int
 	Message string

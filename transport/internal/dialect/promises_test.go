@@ -150,7 +150,7 @@ func TestTheLengthOfAStoredResponse(t *testing.T) {
 	assert.Empty(t, c.Request.Blocks, "what stands between is not known")
 }
 
-// Tools and instructions are told apart.
+// Tools and instructions are distinguished.
 func TestHeadOfResponse(t *testing.T) {
 	heads := map[uint64]string{}
 	for _, x := range []struct{ tools, system string }{{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"b", "a"}, {"a", "a"}, {"b", "b"}} {

@@ -18,8 +18,8 @@ const mediaTokens = 1024
 // exact, or includes more than text. A body without a prompt becomes one of
 // another API. The error is that of ctx, or an [endpick.RequestError].
 func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
-	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed(), before: c.before}
-	c.atMost(fewTexts + len(c.body)/textBytes)
+	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
+	c.limitItems(fewTexts + len(c.body)/textBytes)
 	if c.api != other && !dialects[c.api].prompt(&p) {
 		c.api, c.stream = other, false
 	}
@@ -33,7 +33,7 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	}
 	if !p.known && dialects[c.api].answered != nil && !p.rough && c.responses() == 1 {
 		h := p.h.Fork() // a copy, because the reader refers to the body
-		c.spoken = &h
+		c.hasher = &h
 	}
 	if n := c.responses(); n > 1 && dialects[c.api].event != nil {
 		req.Responses = n
@@ -73,12 +73,13 @@ type promptReader struct {
 	known bool // the host has set length and blocks: nothing needs hashing
 	seed  prefix.Seed
 
-	before *stored // the response that the request continues; nil: not known, or none
-	progress
+	h     prefix.Hasher
+	media int    // parts that are not text
+	head  uint64 // identifies everything up to the first message from a user; 0: none
 
 	m      prefix.Message // reused memory
 	output []prefix.Part  // likewise
-	asked  uint           // number of calls of goOn
+	checks uint           // number of calls of canceled
 
 	blocks []uint64
 	size   int // bytes of text
@@ -88,44 +89,29 @@ type promptReader struct {
 	rough bool
 }
 
-// progress is how far a conversation has been read.
-type progress struct {
-	h     prefix.Hasher
-	media int    // parts that are not text
-	head  uint64 // identifies everything up to the first message from a user; 0: none
-}
-
-// goOn reports whether the context still allows reading. It checks on the first
+// canceled reports whether the context forbids reading on. It checks on the first
 // call, and then occasionally.
-func (p *promptReader) goOn() bool {
-	p.asked++
-	return p.asked%64 != 1 || p.ctx.Err() == nil
+func (p *promptReader) canceled() bool {
+	p.checks++
+	return p.checks%64 == 1 && p.ctx.Err() != nil
 }
 
 // begin starts a conversation with its tools.
 func (p *promptReader) begin() {
-	p.ofConversation()
+	p.limitConversation()
 	const room = 1 << 14 // not for a picture of megabytes, which is one block
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
-	c := p.cursor(p.tools)
-	if !c.open('[') {
-		return
-	}
-	var text []byte
-	for c.element() && p.goOn() {
+	for c := p.elementsOf(p.tools); c.element() && !p.canceled(); {
 		v := c.value()
-		if isString(v) {
-			if v = v[1 : len(v)-1]; bytes.IndexByte(v, '\\') >= 0 {
-				text = appendUnquoted(text[:0], v)
-				v = text
-			}
-		} else {
-			v = withoutCacheControl(v)
+		definition := c.content(v)
+		if !isString(v) {
+			definition = viewString(withoutCacheControl(v))
 		}
-		p.h.WriteTool(viewString(v))
+		p.h.WriteTool(definition)
 		if p.sketcher != nil {
-			p.sketcher.Tool(viewString(v), p.h.Len())
+			p.sketcher.Tool(definition, p.h.Len())
 		}
+		p.forget()
 	}
 }
 
@@ -141,15 +127,15 @@ func (p *promptReader) write(m *prefix.Message) {
 	}
 	p.h.WriteMessage(m)
 	if p.sketcher != nil {
-		p.sketcher.Message(plain(m), p.h.Len())
+		p.sketcher.Message(decoded(m), p.h.Len())
 	}
 	if p.head == 0 && m.Role == "user" {
 		p.head = headOf(p.h)
 	}
 }
 
-// plain returns a message whose texts are decoded.
-func plain(m *prefix.Message) *prefix.Message {
+// decoded returns a message whose texts are decoded.
+func decoded(m *prefix.Message) *prefix.Message {
 	read := *m
 	read.Parts = slices.Clone(m.Parts)
 	for i := range read.Parts {
@@ -190,15 +176,15 @@ func withoutCacheControl(v []byte) []byte {
 	}
 	var out []byte
 	from, n := 0, 0
-	m, _ := membersOf(v)
-	for f, ok := m.next(); ok; f, ok = m.next() {
+	for m := membersOf(v); m.member(); {
+		m.value()
 		if n++; n > most {
 			return v
 		}
-		if string(f.key) != string(cacheControl) {
+		if string(m.key) != string(cacheControl) {
 			continue
 		}
-		at, end := withComma(v, f.at, f.end)
+		at, end := withComma(v, m.start, m.i)
 		out = append(out, v[from:max(at, from)]...)
 		from = end
 	}

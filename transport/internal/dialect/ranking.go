@@ -40,11 +40,11 @@ func readRanking(p *promptReader) bool {
 // texts reads a text, an object with a text, or a list of these, and returns their
 // length and number.
 func (p *promptReader) texts(v []byte, hash bool) (size, n int) {
-	c := p.cursor(v)
-	if !c.open('[') {
+	c := p.elementsOf(v)
+	if c.b == nil {
 		return p.oneText(v, hash), 1
 	}
-	for c.element() && p.goOn() {
+	for c.element() && !p.canceled() {
 		size += p.oneText(c.value(), hash && n == 0)
 		n++
 	}

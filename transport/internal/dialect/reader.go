@@ -113,7 +113,7 @@ type Call struct {
 }
 
 // Read reads what a request says about itself, except for its prompt. The error
-// is an [endpick.RequestError] or a [PathError].
+// is an [endpick.RequestError] or says that the path is refused.
 func (r *Reader) Read(in Incoming) (*Call, error) {
 	if err := r.config.allows(in.Method, in.Path); err != nil {
 		return nil, err
@@ -139,7 +139,8 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	if v := in.Header.Get(PriorityHeader); v != "" {
 		if req.Priority, err = strconv.Atoi(v); err != nil {
 			req.Priority = 0
-			c.Warnings = append(c.Warnings, &endpick.RequestError{Field: PriorityHeader, Reason: strconv.Quote(v[:min(len(v), 40)]) + " is not an integer"})
+			reason := strconv.Quote(v[:min(len(v), 40)]) + " is not an integer"
+			c.Warnings = append(c.Warnings, &endpick.RequestError{Field: PriorityHeader, Reason: reason})
 		}
 	}
 	return c, checkNames(req)
@@ -187,8 +188,9 @@ func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 		return
 	}
 	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
-	req.InputTokens, req.BlockTokens, req.Exact = len(ids)+toTokens(max(rest, 0), c.rates.prompt()), prefix.BlockTokens, true
-	c.spoken = nil // the answer is text, which does not continue these
+	req.InputTokens = len(ids) + toTokens(max(rest, 0), c.rates.prompt())
+	req.BlockTokens, req.Exact = prefix.BlockTokens, true
+	c.hasher = nil // the answer is text, which does not continue these
 }
 
 // Sketch describes the prompt for a recording, and returns a hash of the cache_salt.
@@ -252,11 +254,12 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 		reader: c.reader, lease: lease, clock: clock, maxItems: c.maxItems,
 		model: c.model, api: c.api, hide: c.hide, rates: c.rates,
 		responses: c.responses(), promptBytes: c.promptBytes,
-		spoken: c.spoken, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
+		hasher: c.hasher, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
 	}
 	m.choices.most = min(m.responses, maxChoices)
 	if dialects[c.api].stores {
-		m.stores, m.head, m.size = !c.session.unstored, headOfResponse(&c.call), int(float64(c.Request.InputTokens)/c.rates.prompt())
+		m.stores, m.head = !c.session.unstored, headOfResponse(&c.call)
+		m.size = int(float64(c.Request.InputTokens) / c.rates.prompt())
 	}
 	return m
 }

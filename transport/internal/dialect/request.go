@@ -39,8 +39,8 @@ type call struct {
 
 	// before is the stored response that this continues; nil: none is known.
 	before *stored
-	// spoken continues the prompt's hashes; nil: these are not exact.
-	spoken *prefix.Hasher
+	// hasher continues the prompt's hashes; nil: these are not exact.
+	hasher *prefix.Hasher
 	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
@@ -56,7 +56,6 @@ type call struct {
 func parse(kind api, header http.Header, body []byte, maxItems int) (call, error) {
 	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
 	c.allowance = newAllowance(maxItems)
-	c.long.body = body
 	if kind != other {
 		c.members = min(c.members, fewMembers+len(body)/memberBytes)
 	}
@@ -73,8 +72,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	if bytes.HasPrefix(body, byteOrderMark) {
 		at = len(byteOrderMark) // engines skip it
 	}
-	m := c.cursor(body)
-	m.i = at
+	m := cursor{b: body, i: at, allowance: &c.allowance}
 	if !m.open('{') {
 		return c, nil
 	}
@@ -104,14 +102,14 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 			c.session.member(string(m.key), v)
 		default:
 			if place := dialects[kind].place; place != nil {
-				if kept := place(&c, m.key); kept != nil {
-					*kept = v
+				if part := place(&c, m.key); part != nil {
+					*part = v
 				}
 			}
 		}
 	}
-	half := c.failed == malformed // the engine will refuse it
-	if half {
+	incomplete := c.failed == malformed // the engine will refuse it
+	if incomplete {
 		c.failed = noFault
 	}
 	if present(model) && !isString(model) {
@@ -125,7 +123,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 		c.asked = isTrue(c.field(c.options, "include_usage"))
 	}
 	c.readParams()
-	if kind != other && !half && dialects[kind].hasPrompt(&c) {
+	if kind != other && !incomplete && dialects[kind].hasPrompt(&c) {
 		c.api = kind
 	}
 	if c.api == other || dialects[c.api].event == nil {
@@ -136,11 +134,7 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 
 // readParams reads parameters that are in an object next to the prompt.
 func (c *call) readParams() {
-	p := c.cursor(c.params)
-	if !p.open('{') {
-		return
-	}
-	for p.member() {
+	for p := c.membersOf(c.params); p.member(); {
 		v := p.value()
 		switch string(p.key) {
 		case "max_tokens", "max_new_tokens":
@@ -178,13 +172,13 @@ func newAllowance(maxItems int) allowance {
 	return allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
 }
 
-// atMost lowers the number of items allowed, before any has been counted.
-func (c *call) atMost(items int) {
+// limitItems lowers the number of items allowed, before any has been counted.
+func (c *call) limitItems(items int) {
 	c.limit = min(c.limit, items)
 	c.items = min(c.items, items)
 }
 
-func (c *call) ofConversation() { c.atMost(fewItems + len(c.body)/itemBytes) }
+func (c *call) limitConversation() { c.limitItems(fewItems + len(c.body)/itemBytes) }
 
 // refused is the error of a call that has too many items.
 func (c *call) refused() error {
@@ -200,18 +194,6 @@ func (c *call) refused() error {
 		return bad("has more than %d members of objects in %d bytes", c.mostMembers, len(c.body))
 	}
 	return nil
-}
-
-// text is the content of a string value; it shares memory with it.
-func text(v []byte) string { return viewString(stringBytes(v)) }
-
-// hasElements reports whether v is a non-empty array.
-func hasElements(v []byte) bool {
-	if len(v) == 0 || v[0] != '[' {
-		return false
-	}
-	i := skipSpace(v, 1)
-	return i < len(v) && v[i] != ']'
 }
 
 func toTokens(bytes int, perByte float64) int {
@@ -258,20 +240,20 @@ func (c *call) askForUsage() (pieces [][]byte, hide bool) {
 	if v == nil {
 		return [][]byte{c.body[:c.top], []byte(`"stream_options":{` + want + `},`), c.body[c.top:]}, true
 	}
-	m, ok := membersOf(v)
-	if !ok && !isNull(v) {
+	if !isObject(v) && !isNull(v) {
 		return whole, false // the engine will refuse it
 	}
 	pieces = [][]byte{c.body[:c.optionsEnd-len(v)], []byte("{" + want)}
 	from, found := 0, false // the members of v from there on are unchanged
-	for f, ok := m.next(); ok; f, ok = m.next() {
+	for m := membersOf(v); m.member(); {
+		m.value()
 		switch {
-		case string(f.key) != "include_usage":
+		case string(m.key) != "include_usage":
 			if from == 0 {
 				pieces = append(pieces, comma, nil)
-				from = f.at
+				from = m.start
 			}
-			pieces[len(pieces)-1] = v[from:f.end]
+			pieces[len(pieces)-1] = v[from:m.i]
 		case found:
 			return whole, false // duplicate options
 		default:

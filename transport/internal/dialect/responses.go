@@ -13,7 +13,7 @@ var responsesDialect = dialect{
 	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
 	prompt:    readResponses,
 	event:     readResponsesEvent,
-	usage:     (*usage).readInput,
+	usage:     (*usage).read,
 	inUsage:   "usage",
 	collect:   collectResponses,
 	answered:  responsesAnswered,
@@ -49,14 +49,14 @@ func readResponses(p *promptReader) bool {
 		return true
 	}
 	before := p.before
-	p.ofConversation()
+	p.limitConversation()
 	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
 		p.h = before.h.Fork()
 		p.cut()
 	} else {
 		p.begin()
 		if isString(p.system) {
-			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.written(p.system)}}})
+			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.shortest(p.system)}}})
 		}
 		if before != nil {
 			p.size = before.size
@@ -67,7 +67,7 @@ func readResponses(p *promptReader) bool {
 		}
 	}
 	if isString(p.messages) {
-		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.written(p.messages)}}})
+		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.shortest(p.messages)}}})
 	}
 	p.items(p.messages)
 	p.end()
@@ -86,11 +86,7 @@ func (p *promptReader) cut() {
 
 // items writes the items of an input, or of an output that will become one.
 func (p *promptReader) items(v []byte) {
-	c := p.cursor(v)
-	if !c.open('[') {
-		return
-	}
-	for c.element() && p.goOn() {
+	for c := p.elementsOf(v); c.element() && !p.canceled(); {
 		p.forget()
 		p.item(&c)
 	}
@@ -99,10 +95,9 @@ func (p *promptReader) items(v []byte) {
 // item writes one item as a message. It skips reasoning, because templates drop it
 // from earlier turns.
 func (p *promptReader) item(c *cursor) {
-	c.i = skipSpace(c.b, c.i)
+	c.peek()
 	start := c.i
-	if !c.open('{') {
-		c.value()
+	if !c.openOrSkip('{') {
 		return
 	}
 	var kind, role, name, id string
@@ -152,10 +147,9 @@ func (p *promptReader) item(c *cursor) {
 // readItemPart reads parts such as {"type":"input_text","text":"…"} and
 // {"type":"input_image", "image_url":"…"}.
 func readItemPart(c *cursor) prefix.Part {
-	c.i = skipSpace(c.b, c.i)
+	c.peek()
 	start := c.i
-	if !c.open('{') {
-		c.value()
+	if !c.openOrSkip('{') {
 		return prefix.Part{}
 	}
 	var kind string
@@ -176,7 +170,7 @@ func readItemPart(c *cursor) prefix.Part {
 	}
 	switch {
 	case words != nil || kind == "":
-		return prefix.Part{Content: c.written(words)}
+		return prefix.Part{Content: c.shortest(words)}
 	case content == nil:
 		content = c.b[start:c.i]
 	case isString(content):
@@ -192,17 +186,17 @@ var (
 
 func readResponsesEvent(data []byte) (c chunk) {
 	var kind, delta, item, response []byte
-	m, _ := membersOf(data)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(data); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "type":
-			kind = stringBytes(f.value)
+			kind = stringBytes(v)
 		case "delta":
-			delta = f.value
+			delta = v
 		case "item":
-			item = f.value
+			item = v
 		case "response":
-			response = f.value
+			response = v
 		}
 	}
 	if string(kind) == "error" {
@@ -232,19 +226,4 @@ func readResponsesEvent(data []byte) (c chunk) {
 		}
 	}
 	return c
-}
-
-// readInput reads usage in the format of OpenAI's newer APIs.
-func (u *usage) readInput(v []byte) {
-	m, _ := membersOf(v)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
-		case "input_tokens":
-			u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, f.value)
-		case "output_tokens":
-			u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, f.value)
-		case "input_tokens_details":
-			u.cached, u.hasCached = merge(u.cached, u.hasCached, field(f.value, "cached_tokens"))
-		}
-	}
 }

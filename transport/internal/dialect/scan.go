@@ -2,25 +2,16 @@ package dialect
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math/bits"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
 )
 
-// This file finds values in JSON without building any. It reads every valid
-// text as encoding/json does (the fuzz target compares them) and is tolerant of
-// others, because the engine is the one to judge them.
-
 // skipSpace returns the index of the first byte of b from i on that is not white space.
 func skipSpace(b []byte, i int) int {
-	if i < len(b) && b[i] <= ' ' {
-		return skipSpaces(b, i)
-	}
-	return i
-}
-
-func skipSpaces(b []byte, i int) int {
 	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
 		i++
 	}
@@ -31,213 +22,88 @@ func skipSpaces(b []byte, i int) int {
 // up at 200 (pydantic) to 1,000.
 const maxDepth = 256
 
-// skipValue returns the index after the value that starts at b[i], or -1 if
-// there is none or it does not end, or -2 if it is nested deeper than maxDepth.
-func skipValue(b []byte, i int) int { return skipValueBy(nil, b, i) }
-
-// skipValueBy is skipValue with the known long strings of the body, of which b is a part; known
-// may be nil.
-func skipValueBy(known *longStrings, b []byte, i int) int {
+// skipValue returns the index after the value that starts at b[i]. It is malformed if there is
+// none or it does not end, and tooDeep if it is nested deeper than maxDepth.
+func skipValue(b []byte, i int) (end int, f fault) {
 	if i >= len(b) {
-		return -1
+		return 0, malformed
 	}
 	switch b[i] {
-	case '"':
-		return known.skip(b, i)
 	case '{', '[':
-		return skipContainer(known, b, i)
+		return skipContainer(b, i)
+	case '"':
+		end = skipString(b, i)
+	default:
+		for end = i; end < len(b) && !isDelimiter(b[end]); {
+			end++
+		}
 	}
-	start := i
-	for i < len(b) && !isDelimiter(b[i]) {
-		i++
+	if end <= i {
+		return 0, malformed
 	}
-	if i == start {
-		return -1
-	}
-	return i
+	return end, noFault
 }
 
-// skipContainer skips an object or an array. It counts brackets, eight bytes at a
-// time, and continues after each string.
-func skipContainer(known *longStrings, b []byte, i int) int {
-	depth := 1
-	for i++; i+wordBytes <= len(b); {
-		x := binary.LittleEndian.Uint64(b[i : i+wordBytes])
-		quotes := x ^ ones*'"'
-		quotes = (quotes - ones) &^ quotes & highs
-		before := quotes&-quotes - 1 // everything before the first quote
-		folded := x | ones*0x20      // makes both kinds of bracket equal
-		opens, closes := zeros(folded^ones*'{')&before, zeros(folded^ones*'}')&before
-		opened, closed := marked(opens), marked(closes)
-		if closed < depth && depth+opened <= maxDepth {
-			depth += opened - closed
-		} else { // it may end here
-			for marks := opens | closes; marks != 0; marks &= marks - 1 {
-				if opens&marks&-marks != 0 {
-					if depth++; depth > maxDepth {
-						return -2
-					}
-				} else if depth--; depth == 0 {
-					return i + bits.TrailingZeros64(marks)/8 + 1
-				}
-			}
-		}
-		if quotes == 0 {
-			i += wordBytes
-			continue
-		}
-		i += bits.TrailingZeros64(quotes) / 8
-		// Most strings are short, such as keys.
-		if i+wordBytes < len(b) {
-			if marks := ends(b[i+1 : i+1+wordBytes]); marks != 0 {
-				if end := i + 1 + bits.TrailingZeros64(marks)/8; b[end] == '"' {
-					i = end + 1
-					continue
-				}
-			}
-		}
-		if i = known.skip(b, i); i < 0 {
-			return -1
-		}
-	}
-	for i < len(b) {
+func skipContainer(b []byte, i int) (end int, f fault) {
+	for depth := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			if i = known.skip(b, i); i < 0 {
-				return -1
+			if i = skipString(b, i) - 1; i < 0 {
+				return 0, malformed
 			}
-			continue
 		case '{', '[':
 			if depth++; depth > maxDepth {
-				return -2
+				return 0, tooDeep
 			}
 		case '}', ']':
 			if depth--; depth == 0 {
-				return i + 1
+				return i + 1, noFault
 			}
 		}
-		i++
 	}
-	return -1
+	return 0, malformed
 }
 
-// Masks of the lowest and highest bit of each byte.
-const ones, highs = 0x0101010101010101, 0x8080808080808080
-
-// zeros marks the bytes that are zero, and no others, by their highest bit.
-func zeros(x uint64) uint64 { return ^((x&^highs + ^uint64(highs)) | x | ^uint64(highs)) }
-
-// marked counts marks.
-func marked(x uint64) int { return int(x >> 7 * ones >> 56) }
-
-func isDelimiter(c byte) bool { return delimiters[c] }
-
-var delimiters = [256]bool{
-	',': true, ':': true, '}': true, ']': true, '{': true, '[': true, '"': true, ' ': true, '\n': true, '\r': true, '\t': true,
+func isDelimiter(c byte) bool {
+	switch c {
+	case ',', ':', '}', ']', '{', '[', '"', ' ', '\n', '\r', '\t':
+		return true
+	}
+	return false
 }
 
-// members walks over the members of an object, elements over those of an array.
-// The zero value of either is at the end.
-type members struct {
-	b []byte
-	i int
-	// broken says that the walk ended before the object did.
-	broken bool
-}
-
-// membersOf starts at the object in b; false if there is none.
-func membersOf(b []byte) (members, bool) {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '{' {
-		return members{}, false
-	}
-	return members{b: b, i: i + 1}, true
-}
-
-// member is one member of an object.
-type member struct {
-	key   []byte // without quotes, unescaped
-	value []byte
-	// at and end bound "key": value in the text.
-	at, end int
-}
-
-func (m *members) next() (member, bool) {
-	b := m.b
-	i := skipSpace(b, m.i)
-	if i < len(b) && b[i] == ',' {
-		i = skipSpace(b, i+1)
-	}
-	if i >= len(b) || b[i] != '"' {
-		m.broken = i >= len(b) || b[i] != '}'
-		m.b, m.i = nil, i+1
-		return member{}, false
-	}
-	at := i
-	if i = skipString(b, i); i < 0 {
-		return m.fail()
-	}
-	key := b[at+1 : i-1]
-	if bytes.IndexByte(key, '\\') >= 0 {
-		key = appendUnquoted(nil, key)
-	}
-	if i = skipSpace(b, i); i >= len(b) || b[i] != ':' {
-		return m.fail()
-	}
-	i = skipSpace(b, i+1)
-	end := skipValue(b, i)
-	if end < 0 {
-		return m.fail()
-	}
-	m.i = end
-	return member{key: key, value: b[i:end], at: at, end: end}, true
-}
-
-func (m *members) fail() (member, bool) {
-	m.b, m.broken = nil, true
-	return member{}, false
-}
-
-type elements struct {
-	b []byte
-	i int
-}
-
-// elementsOf starts at the array in b; false if there is none.
-func elementsOf(b []byte) (elements, bool) {
-	i := skipSpace(b, 0)
-	if i >= len(b) || b[i] != '[' {
-		return elements{}, false
-	}
-	return elements{b: b, i: i + 1}, true
-}
-
-func (e *elements) next() ([]byte, bool) {
-	i := skipSpace(e.b, e.i)
-	if i < len(e.b) && e.b[i] == ',' {
-		i = skipSpace(e.b, i+1)
-	}
-	end := skipValue(e.b, i)
-	if end < 0 {
-		e.b = nil
-		return nil, false
-	}
-	e.i = end
-	return e.b[i:end], true
-}
-
-// field returns the last member of the object in b with this key, as parsers
-// that build a map do; nil if there is none.
-func field(b []byte, key string) []byte {
-	var value []byte
-	m, _ := membersOf(b)
+// skipString returns the index after the string that starts at b[i], or -1 if it
+// does not end.
+func skipString(b []byte, i int) int {
 	for {
-		f, ok := m.next()
-		if !ok {
-			return value
+		n := bytes.IndexByte(b[i+1:], '"')
+		if n < 0 {
+			return -1
 		}
-		if string(f.key) == key {
-			value = f.value
+		if i += n + 1; !isEscaped(b, i) {
+			return i + 1
+		}
+	}
+}
+
+// isEscaped reports whether there is an odd number of backslashes before b[i].
+func isEscaped(b []byte, i int) bool {
+	n := i
+	for n > 0 && b[n-1] == '\\' {
+		n--
+	}
+	return (i-n)%2 != 0
+}
+
+// hasEscape reports whether the content of a string has an escape of this kind.
+func hasEscape(s []byte, kind byte) bool {
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(s[i:], kind)
+		if n < 0 {
+			return false
+		}
+		if i += n; isEscaped(s, i) {
+			return true
 		}
 	}
 }
@@ -249,6 +115,20 @@ func isNull(v []byte) bool   { return string(v) == "null" }
 
 // present reports whether a member is there and not null.
 func present(v []byte) bool { return len(v) > 0 && !isNull(v) }
+
+// hasElements reports whether v is a non-empty array.
+func hasElements(v []byte) bool {
+	c := elementsOf(v)
+	return c.element()
+}
+
+// length is the number of elements of an array; 0 if v is none.
+func length(v []byte) (n int) {
+	for e := elementsOf(v); e.element(); e.value() {
+		n++
+	}
+	return n
+}
 
 // count reads a count: an integer from 0 to 2^31 − 1, which may be written as a
 // float.
@@ -272,51 +152,127 @@ func count(v []byte) (int, bool) {
 	return int(n), true
 }
 
-// stringBytes returns the content of the string value v, which shares memory
-// with v if nothing is escaped; nil if v is not a string.
-func stringBytes(v []byte) []byte {
+// inQuotes is what is between the quotes of a string value; nil if v is none.
+func inQuotes(v []byte) []byte {
 	if !isString(v) {
 		return nil
 	}
-	v = v[1 : len(v)-1]
-	if bytes.IndexByte(v, '\\') < 0 {
-		return v
-	}
-	return appendUnquoted(make([]byte, 0, len(v)), v)
+	return v[1 : len(v)-1]
 }
+
+// stringBytes returns the content of the string value v, which shares memory
+// with v if nothing is escaped; nil if v is not a string.
+func stringBytes(v []byte) []byte {
+	s := inQuotes(v)
+	if bytes.IndexByte(s, '\\') < 0 {
+		return s
+	}
+	return appendUnquoted(nil, s)
+}
+
+// text is the content of a string value; it shares memory with it.
+func text(v []byte) string { return viewString(stringBytes(v)) }
 
 // viewString converts b to a string without copying. b must not change afterwards.
 func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // stringLen is the length in bytes of the content of the string value v,
 // without decoding it; 0 if it is not a string.
-func stringLen(v []byte) int {
-	if !isString(v) {
-		return 0
-	}
-	v = v[1 : len(v)-1]
-	n := bytes.IndexByte(v, '\\')
-	if n < 0 {
-		return len(v)
-	}
-	for v = v[n:]; len(v) > 0; {
-		if v[0] == '\\' {
-			r, size := unescape(v)
-			n += utf8.RuneLen(r)
-			v = v[size:]
-			continue
+func stringLen(v []byte) (n int) {
+	s := inQuotes(v)
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return n + len(s)
 		}
-		i := 1
-		for i < len(v) && i < wordBytes && v[i] != '\\' {
-			i++
-		}
-		if i == wordBytes {
-			if i = bytes.IndexByte(v, '\\'); i < 0 {
-				return n + len(v)
-			}
-		}
-		n += i
-		v = v[i:]
+		r, size := unescape(s[i:])
+		n += i + utf8.RuneLen(r)
+		s = s[i+size:]
 	}
-	return n
+}
+
+// appendUnquoted appends the content of a string, given without its quotes.
+func appendUnquoted(dst, s []byte) []byte {
+	dst = slices.Grow(dst, len(s))
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return append(dst, s...)
+		}
+		r, size := unescape(s[i:])
+		dst = utf8.AppendRune(append(dst, s[:i]...), r)
+		s = s[i+size:]
+	}
+}
+
+// appendShortest appends it in JSON's shortest encoding: the characters of \u and \/ are written
+// themselves, or by their short escape if they need one. Invalid escapes remain as they are.
+func appendShortest(dst, s []byte) []byte {
+	const escaped, names = "\"\\\b\f\n\r\t", `"\bfnrt`
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 {
+			return append(dst, s...)
+		}
+		r, size := unescape(s[i:])
+		short := -1
+		if r < utf8.RuneSelf {
+			short = strings.IndexByte(escaped, byte(r))
+		}
+		dst = append(dst, s[:i]...)
+		switch {
+		case short >= 0:
+			dst = append(dst, '\\', names[short])
+		case size > 2 || r == '/':
+			dst = utf8.AppendRune(dst, r)
+		default:
+			dst = append(dst, s[i:i+size]...)
+		}
+		s = s[i+size:]
+	}
+}
+
+// unescape reads the escape at the start of s and returns its length. Invalid
+// escapes, and half surrogate pairs, stand for U+FFFD.
+func unescape(s []byte) (rune, int) {
+	if len(s) < 2 {
+		return utf8.RuneError, len(s)
+	}
+	switch c := s[1]; c {
+	case '"', '\\', '/':
+		return rune(c), 2
+	case 'b':
+		return '\b', 2
+	case 'f':
+		return '\f', 2
+	case 'n':
+		return '\n', 2
+	case 'r':
+		return '\r', 2
+	case 't':
+		return '\t', 2
+	}
+	r := codeUnit(s)
+	switch {
+	case r < 0:
+		return utf8.RuneError, 2
+	case !utf16.IsSurrogate(r):
+		return r, 6
+	}
+	if pair := utf16.DecodeRune(r, codeUnit(s[6:])); pair != utf8.RuneError {
+		return pair, 12
+	}
+	return utf8.RuneError, 6
+}
+
+// codeUnit is the value of the \u escape at the start of s; -1 if there is none.
+func codeUnit(s []byte) rune {
+	if len(s) < 6 || s[0] != '\\' || s[1] != 'u' {
+		return -1
+	}
+	var digits [2]byte
+	if _, err := hex.Decode(digits[:], s[2:6]); err != nil {
+		return -1
+	}
+	return rune(digits[0])<<8 | rune(digits[1])
 }

@@ -42,20 +42,20 @@ func (s *session) member(key string, v []byte) {
 func (s *session) name(header http.Header) string {
 	for _, h := range sessionHeaders {
 		if v := header[h]; len(v) > 0 && v[0] != "" {
-			return foreignName(v[0])
+			return validName(v[0])
 		}
 	}
 	for _, v := range [...][]byte{s.cacheKey, field(s.metadata, "user_id"), s.user} {
 		if name := text(v); name != "" {
-			return foreignName(name)
+			return validName(name)
 		}
 	}
 	return ""
 }
 
-// foreignName makes a valid name: it replaces a string that is too long or not
+// validName makes a valid name: it replaces a string that is too long or not
 // Unicode by a hash.
-func foreignName(s string) string {
+func validName(s string) string {
 	if len(s) <= maxName && utf8.ValidString(s) {
 		return strings.Clone(s)
 	}

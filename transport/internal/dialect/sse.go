@@ -9,26 +9,26 @@ const (
 	maxEvent = 1 << 20
 )
 
-// verdict says what to do with an event: pass it on whole, without the bytes
+// edit says what to do with an event: pass it on whole, without the bytes
 // [cut, cutEnd) of its data, or not at all.
 //
 // An event may be held back until the next one arrives, which may be dropped
 // and leave a member to be added to the object in the held one.
-type verdict struct {
+type edit struct {
 	drop        bool
 	cut, cutEnd int
 	hold        bool
 	join        []byte // a member to add; without a held event, this one is not dropped
 }
 
-// eventFilter passes on a stream of server-sent events, whole events at a time,
-// and shows the data of each to a judge before. Unless the judge says
-// otherwise, everything is passed on byte for byte, including comments and
-// unknown fields. Only the incomplete event at the end is held back.
+// eventFilter passes on a stream of server-sent events, whole events at a time. Before, it
+// calls inspect with the data of each, and edits the event as that returns; everything else is
+// passed on byte for byte, including comments and unknown fields. Only the incomplete event at
+// the end is held back.
 //
 // Lines end in LF, CR LF or CR, as the HTML standard has it (section 9.2.6).
 type eventFilter struct {
-	judge func(data []byte) verdict
+	inspect func(data []byte) edit
 
 	dst  []byte // output of the current feed
 	held []byte // the previous event, which waits for the next
@@ -39,7 +39,7 @@ type eventFilter struct {
 	dataLines int // in this event
 	data      [2]int
 	joined    []byte // the data of an event with several data lines
-	unjudged  bool   // the event is too long
+	tooLong   bool   // this event, which is not inspected
 	skipped   bool   // an event was too long
 	midLine   bool   // the current line began before buf[line]
 
@@ -61,7 +61,7 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 		s.split(searched)
 		s.forget()
 		if len(s.buf) >= maxEvent {
-			s.giveUp()
+			s.passUnread()
 		}
 	}
 	dst, s.dst = s.dst, nil
@@ -99,13 +99,13 @@ func (s *eventFilter) forget() {
 	}
 }
 
-// giveUp passes on the incomplete event because it is too long.
-func (s *eventFilter) giveUp() {
-	s.letGo(nil)
+// passUnread passes on the incomplete event because it is too long.
+func (s *eventFilter) passUnread() {
+	s.release(nil)
 	s.pass(0, len(s.buf))
 	s.midLine = s.midLine || s.line < len(s.buf)
 	s.buf, s.line = s.buf[:0], 0
-	s.unjudged, s.skipped, s.dropLF, s.dataLines = true, true, false, 0
+	s.tooLong, s.skipped, s.dropLF, s.dataLines = true, true, false, 0
 }
 
 // split processes all complete lines; the bytes of the current line before
@@ -155,7 +155,7 @@ func (s *eventFilter) endLine(end, next int) {
 		return
 	}
 	s.midLine = false
-	if s.unjudged || !bytes.HasPrefix(line, dataField) {
+	if s.tooLong || !bytes.HasPrefix(line, dataField) {
 		return
 	}
 	switch rest := line[len(dataField):]; {
@@ -180,42 +180,42 @@ func (s *eventFilter) endLine(end, next int) {
 
 var dataField = []byte("data")
 
-// endEvent lets the judge decide about the event buf[start:end].
+// endEvent inspects the event buf[start:end], and passes it on.
 func (s *eventFilter) endEvent(end int) {
-	var v verdict
+	var e edit
 	switch s.dataLines {
 	case 0:
 	case 1:
-		v = s.judge(s.buf[s.data[0]:s.data[1]])
+		e = s.inspect(s.buf[s.data[0]:s.data[1]])
 	default:
-		v = s.judge(s.joined)
-		v.cut, v.cutEnd = 0, 0 // they are in several places
+		e = s.inspect(s.joined)
+		e.cut, e.cutEnd = 0, 0 // they are in several places
 	}
-	if len(s.held) == 0 && v.join != nil {
-		v.drop = false
+	if len(s.held) == 0 && e.join != nil {
+		e.drop = false
 	}
-	s.letGo(v.join)
+	s.release(e.join)
 	from := len(s.dst)
 	switch {
-	case v.drop:
-	case v.cutEnd > v.cut:
-		s.pass(s.start, s.data[0]+v.cut)
-		s.pass(s.data[0]+v.cutEnd, end)
+	case e.drop:
+	case e.cutEnd > e.cut:
+		s.pass(s.start, s.data[0]+e.cut)
+		s.pass(s.data[0]+e.cutEnd, end)
 	default:
 		s.pass(s.start, end)
 	}
-	if v.hold && s.dataLines == 1 && len(bytes.Trim(s.buf[s.data[1]:end], "\r\n")) == 0 {
+	if e.hold && s.dataLines == 1 && len(bytes.Trim(s.buf[s.data[1]:end], "\r\n")) == 0 {
 		s.held = append(s.held, s.dst[from:]...)
 		s.dst = s.dst[:from]
 	}
-	s.dropLF = v.drop
+	s.dropLF = e.drop
 	s.start = end
-	s.dataLines, s.unjudged = 0, false
+	s.dataLines, s.tooLong = 0, false
 }
 
-// letGo passes on the held event, with a member added to its object if there is
+// release passes on the held event, with a member added to its object if there is
 // one.
-func (s *eventFilter) letGo(join []byte) {
+func (s *eventFilter) release(join []byte) {
 	if len(s.held) == 0 {
 		return
 	}

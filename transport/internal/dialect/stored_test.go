@@ -99,36 +99,6 @@ func TestStoredTableIsBounded(t *testing.T) {
 	assert.Equal(t, storedOverhead+5+800, table.bytes)
 }
 
-// A flood evicts only itself.
-func TestStoredTableKeepsTenantsApart(t *testing.T) {
-	for _, blocks := range []int{0, 1000} {
-		var table storedTable
-		put := func(tenant string, i int) {
-			h := new(prefix.Hasher)
-			h.Reset(prefix.Seed{}, make([]uint64, 0, blocks))
-			table.put(&stored{key: storedKey{tenant, fmt.Sprint(i)}, h: h})
-		}
-		for i := range 1000 {
-			put("quiet", i)
-			put("silent", i)
-		}
-		flood := 2 * maxStored
-		if blocks > 0 {
-			flood = 20_000
-		}
-		for i := range flood {
-			put("loud", i)
-		}
-		assert.LessOrEqual(t, table.bytes, maxStoredBytes)
-		assert.NotNil(t, table.get("loud", fmt.Sprint(flood-1)))
-		assert.Nil(t, table.get("loud", "0"))
-		for i := range 1000 {
-			assert.NotNil(t, table.get("quiet", fmt.Sprint(i)), i)
-			assert.NotNil(t, table.get("silent", fmt.Sprint(i)), i)
-		}
-	}
-}
-
 func TestStoredIDs(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/responses/resp_1": "resp_1", "/x/v1/responses/resp_1/cancel": "resp_1", "/v1/responses/": "", "/v1/responses": "", "/responses/resp_1": "",
@@ -138,7 +108,7 @@ func TestStoredIDs(t *testing.T) {
 }
 
 // Pieces are searched one by one, so there are few, however small. If an answer has more, nothing
-// of it is known or kept.
+// of it is known or remembered.
 func TestAnswersHaveFewPieces(t *testing.T) {
 	var a answer
 	for i := range maxPieces / 2 {

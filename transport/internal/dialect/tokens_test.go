@@ -66,9 +66,9 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 			want := plain.Request
 			if tc.want != nil {
 				want.Blocks, want.BlockTokens, want.Exact = prefix.AppendTokens(nil, tc.want.Seed(), tc.ids), prefix.BlockTokens, true
-				require.Nil(t, c.spoken, "what is answered does not go on from token ids")
+				require.Nil(t, c.hasher, "what is answered does not go on from token ids")
 			} else {
-				require.Equal(t, plain.spoken == nil, c.spoken == nil)
+				require.Equal(t, plain.hasher == nil, c.hasher == nil)
 			}
 			if tc.tokens > 0 {
 				want.InputTokens = tc.tokens

@@ -6,7 +6,7 @@ var transcriptionDialect = dialect{
 	hasPrompt: func(*call) bool { return false }, // a JSON body has none
 	prompt:    readSpeech,
 	event:     readTranscriptEvent,
-	usage:     (*usage).readTranscript,
+	usage:     (*usage).read,
 	inUsage:   "usage",
 }
 
@@ -22,15 +22,15 @@ func readSpeech(p *promptReader) bool {
 // readTranscriptEvent reads OpenAI's events, and the chunks that vLLM sends.
 func readTranscriptEvent(data []byte) chunk {
 	var kind, delta, usage []byte
-	m, _ := membersOf(data)
-	for f, ok := m.next(); ok; f, ok = m.next() {
-		switch string(f.key) {
+	for m := membersOf(data); m.member(); {
+		v := m.value()
+		switch string(m.key) {
 		case "type":
-			kind = stringBytes(f.value)
+			kind = stringBytes(v)
 		case "delta":
-			delta = f.value
+			delta = v
 		case "usage":
-			usage = f.value
+			usage = v
 		}
 	}
 	switch string(kind) {
@@ -46,10 +46,4 @@ func readTranscriptEvent(data []byte) chunk {
 		return chunk{failed: true}
 	}
 	return readChunk(data)
-}
-
-// readTranscript knows both names of each figure.
-func (u *usage) readTranscript(v []byte) {
-	u.readInput(v)
-	u.read(v)
 }

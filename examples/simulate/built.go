@@ -1,0 +1,55 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+)
+
+// exitStatus is that of a verb that is a program of its own, which has said why.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+// conformance is the module of the verbs that take minutes to compile, with Caddy, an
+// Envoy's protocol and a NATS server. It is in the repository alone.
+const conformance = "internal/lab/conformance"
+
+// built builds a program of that module and runs it with these arguments.
+func built(name string) verb {
+	return func(args []string, stdout, stderr io.Writer) error {
+		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/endpick/endpick").Output()
+		dir := filepath.Join(strings.TrimSpace(string(root)), filepath.FromSlash(conformance))
+		if _, missing := os.Stat(dir); err != nil || missing != nil {
+			return usage("simulate %s is built from the repository: run it there", name)
+		}
+		bin, err := os.MkdirTemp("", "endpick")
+		if err != nil {
+			return err
+		}
+		defer os.RemoveAll(bin)
+		build := exec.Command("go", "build", "-o", bin, "./"+name)
+		build.Dir, build.Stderr = dir, stderr
+		build.Env = append(os.Environ(), "GOWORK=off")
+		if err := build.Run(); err != nil {
+			return fmt.Errorf("building %s: %w", name, err)
+		}
+		// An interrupt is for the program, which ends in its own way.
+		interrupts := make(chan os.Signal, 1)
+		signal.Notify(interrupts, os.Interrupt)
+		defer signal.Stop(interrupts)
+		program := exec.Command(filepath.Join(bin, name), args...)
+		program.Stdout, program.Stderr = stdout, stderr
+		err = program.Run()
+		var exit *exec.ExitError
+		if errors.As(err, &exit) && exit.Exited() {
+			return exitStatus(exit.ExitCode())
+		}
+		return err
+	}
+}

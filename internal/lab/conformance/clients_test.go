@@ -1,0 +1,196 @@
+package conformance
+
+import (
+	"flag"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+var (
+	update = flag.Bool("update", false, "write the table of docs/clients.md")
+	told   = flag.Bool("told", false, "print what each client is told")
+)
+
+// page contains the table, between two lines.
+const (
+	page      = "../../../docs/clients.md"
+	tableHead = "| client | API | scenario | modelled servers | llama.cpp | what differs |\n|---|---|---|---|---|---|\n"
+)
+
+// TestClients runs everything and compares the results with the table.
+func TestClients(t *testing.T) {
+	fleets := []fleet{modelled}
+	if f, why := llama(t); why == "" {
+		fleets = append(fleets, f)
+	} else {
+		t.Log("without llama.cpp: " + why)
+	}
+	dir, why := nodeDir(t)
+	if why != "" {
+		t.Log("without the npm packages: " + why)
+	}
+	var all []outcome
+	for _, f := range fleets {
+		all = append(all, f.runGo(t, "openai-go", "chat", openaiChat)...)
+		all = append(all, f.runGo(t, "openai-go", "responses", openaiResponses)...)
+		all = append(all, f.runGo(t, "openai-go", "completions", openaiCompletions)...)
+		all = append(all, f.runGo(t, "openai-go", "models", openaiModels)...)
+		all = append(all, f.runGo(t, "go-openai", "chat", goOpenAIChat)...)
+		all = append(all, f.runGo(t, "anthropic-sdk-go", "messages", anthropicMessages)...)
+		all = append(all, f.runGo(t, "anthropic-sdk-go", "models", anthropicModels)...)
+		if dir == "" {
+			continue
+		}
+		outcomes := make([][]outcome, len(nodeClients))
+		var clients []func()
+		for i, c := range nodeClients {
+			clients = append(clients, func() { outcomes[i] = f.runNodeClient(t, dir, c.script, c.client, c.apis) })
+		}
+		f.together(clients...)
+		all = append(all, slices.Concat(outcomes...)...)
+	}
+	for _, o := range all {
+		assert.Empty(t, o.differs, "%s, %s, %s, %s", o.fleet, o.client, o.api, o.scenario)
+	}
+
+	rows := table(all)
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	before, rest, ok := strings.Cut(string(text), tableHead)
+	require.True(t, ok, "%s has no table", page)
+	end := strings.Index(rest, "\n\n") + 1
+	t.Log("\n" + tableHead + markdown(rows))
+	if *update {
+		require.True(t, dir != "" && len(fleets) == 2 && !t.Failed(), "the table needs all clients, all servers, and no failure")
+		require.NoError(t, os.WriteFile(page, []byte(before+tableHead+markdown(rows)+rest[end:]), 0o644))
+		return
+	}
+	written := map[string][]string{}
+	for _, row := range parse(rest[:end]) {
+		written[strings.Join(row[:3], ", ")] = row[3:]
+	}
+	if dir != "" {
+		assert.Len(t, written, len(rows), "run with -update")
+	}
+	for _, row := range rows {
+		is := written[strings.Join(row[:3], ", ")]
+		require.Len(t, is, 3, "%s: not in the table: run with -update", row)
+		if len(fleets) == 1 {
+			row[4] = is[1] // not tried
+		}
+		assert.Equal(t, row[3:], is, "%s: run with -update", row)
+	}
+}
+
+// table has a row for each client and scenario: client, API, scenario, result on
+// modelled servers, result on llama.cpp, what differs.
+func table(all []outcome) (rows [][]string) {
+	type key struct{ client, api, scenario string }
+	cells := map[key]map[string]string{}
+	why := map[key]string{}
+	var order []key
+	for _, o := range all {
+		k := key{o.client, o.api, o.scenario}
+		if cells[k] == nil {
+			cells[k] = map[string]string{modelled.name: "–", "llama.cpp": "–"}
+			order = append(order, k)
+		}
+		cells[k][o.fleet] = "same"
+		if o.why != "" {
+			why[k] = o.why
+		}
+		if len(o.differs) > 0 {
+			cells[k][o.fleet] = "differs"
+		}
+	}
+	for _, k := range order {
+		rows = append(rows, []string{k.client, k.api, k.scenario, cells[k][modelled.name], cells[k]["llama.cpp"], why[k]})
+	}
+	return rows
+}
+
+// markdown is the table as it stands on the page, where scenarios with the same
+// result share a line, and so do clients.
+func markdown(rows [][]string) string {
+	var b strings.Builder
+	for _, row := range merge(merge(rows, 2), 0) {
+		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
+	}
+	return b.String()
+}
+
+// merge joins the rows that differ in one column only.
+func merge(rows [][]string, column int) (merged [][]string) {
+	at := map[string]int{}
+	for _, row := range rows {
+		rest := strings.Join(slices.Delete(slices.Clone(row), column, column+1), "|")
+		if i, ok := at[rest]; ok {
+			merged[i][column] += "; " + row[column]
+			continue
+		}
+		at[rest] = len(merged)
+		merged = append(merged, slices.Clone(row))
+	}
+	return merged
+}
+
+// parse reads what markdown writes.
+func parse(text string) (rows [][]string) {
+	for line := range strings.Lines(text) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		for len(cells) < 6 {
+			cells = append(cells, "")
+		}
+		for _, client := range strings.Split(cells[0], "; ") {
+			for _, scenario := range strings.Split(cells[2], "; ") {
+				rows = append(rows, []string{client, cells[1], scenario, cells[3], cells[4], cells[5]})
+			}
+		}
+	}
+	return rows
+}
+
+// Each thing that a gateway could change is detected.
+func TestDifferencesAreNoticed(t *testing.T) {
+	one := func() run {
+		return run{told: "chatcmpl-0123456789 says hi", wire: []exchange{{
+			status: 200, header: map[string][]string{"Content-Type": {"text/plain"}, "Date": {"now"}},
+			body: `{"id":"chatcmpl-0123456789","created":17,"text":"hi","parent":"chatcmpl-abcdefghij"}`,
+		}}}
+	}
+	for name, c := range map[string]struct {
+		change func(*run)
+		want   string
+	}{
+		"nothing": {func(*run) {}, ""},
+		"ids and times": {func(r *run) {
+			r.told = "chatcmpl-another00 says hi"
+			r.wire[0].body = `{"id":"chatcmpl-another00","created":18,"text":"hi","parent":"chatcmpl-yetanother"}`
+			r.wire[0].header["Date"] = []string{"later"}
+		}, ""},
+		"an id that refers elsewhere": {func(r *run) {
+			r.wire[0].body = strings.ReplaceAll(r.wire[0].body, "abcdefghij", "0123456789")
+		}, "body"},
+		"told":           {func(r *run) { r.told += "!" }, "what the client is told"},
+		"status":         {func(r *run) { r.wire[0].status = 201 }, "status"},
+		"another header": {func(r *run) { r.wire[0].header["X-A"] = []string{"b"} }, "header X-A"},
+		"header gone":    {func(r *run) { delete(r.wire[0].header, "Content-Type") }, "header Content-Type"},
+		"body":           {func(r *run) { r.wire[0].body += " " }, "body"},
+		"cut":            {func(r *run) { r.wire[0].cut = true }, "end"},
+		"a retry more":   {func(r *run) { r.wire = append(r.wire, r.wire[0]) }, "the number of responses"},
+	} {
+		changed := one()
+		c.change(&changed)
+		got := differences(one(), changed, false)
+		if c.want == "" {
+			assert.Empty(t, got, name)
+		} else if assert.Len(t, got, 1, name) {
+			assert.True(t, strings.HasPrefix(got[0], c.want+": "), "%s: %s", name, got[0])
+		}
+	}
+}

@@ -1,0 +1,294 @@
+// Package evaluate measures how well the latency predictor does on recorded requests. It
+// goes through them in the order of arrival: it trains on what has been labelled by then,
+// refits every 1,000 rows and predicts the next 1,000. The first 1,000 rows only train.
+package evaluate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/endpick/endpick/internal/learn"
+)
+
+const (
+	refitEvery = 1000
+	forgetRows = 2000
+	seenEnough = 0.9 // share of a block's rows whose regime must have been seen before, or it does not count
+)
+
+// target is a latency to learn.
+type target struct {
+	learner   *learn.Learner
+	label     func(*Sample) float64
+	known     func(*Sample) time.Time
+	predicted []float64 // by row; 0 without a prediction
+	upper     []float64
+}
+
+func newTarget(t *learn.Trainer, which learn.Target) (*target, error) {
+	l, err := learn.New(t, learn.Latency(which))
+	if which == learn.TPOT {
+		return &target{
+			learner: l, label: func(s *Sample) float64 { return s.tpot },
+			known: func(s *Sample) time.Time { _, at := s.labelledAt(); return at },
+		}, err
+	}
+	return &target{
+		learner: l, label: func(s *Sample) float64 { return s.ttft },
+		known: func(s *Sample) time.Time { at, _ := s.labelledAt(); return at },
+	}, err
+}
+
+// run processes the samples in the order of their arrival: every row is predicted by a model that
+// was fitted at the last multiple of 1,000 rows to what had been labelled by then. The learner gets
+// a row's label when it is known: with delay at its time, without when the next row arrives.
+func (t *target) run(samples []Sample, delay bool) error {
+	t.predicted = make([]float64, len(samples))
+	t.upper = make([]float64, len(samples))
+	var waiting []label // the earliest last
+	var y [1]float64
+	for i := range samples {
+		s := &samples[i]
+		for n := len(waiting) - 1; n >= 0 && (!delay || !waiting[n].at.After(s.at)); n-- {
+			w := waiting[n]
+			t.learner.Label(samples[w.row].row[:], t.label(&samples[w.row]), t.predicted[w.row], t.upper[w.row], w.at)
+			waiting = waiting[:n]
+		}
+		if i > 0 && i%refitEvery == 0 {
+			if err := t.learner.Refit(); err != nil {
+				return err
+			}
+		}
+		if t.learner.Predict(y[:], s.row[:]) {
+			t.predicted[i] = y[0]
+			t.upper[i] = y[0] * t.learner.Upper(t.learner.Bucket(s.row[:]))
+		}
+		own := label{t.known(s), i}
+		at, _ := slices.BinarySearchFunc(waiting, own, func(a, b label) int {
+			return cmp.Or(b.at.Compare(a.at), b.row-a.row)
+		})
+		waiting = slices.Insert(waiting, at, own)
+	}
+	return nil
+}
+
+// label is a row whose latency becomes known at a time.
+type label struct {
+	at  time.Time
+	row int
+}
+
+// errorOf returns the absolute percentage error of a row as a share; false without a label or a
+// prediction.
+func (t *target) errorOf(samples []Sample, i int) (float64, bool) {
+	y := t.label(&samples[i])
+	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
+		return 0, false
+	}
+	return math.Abs(t.predicted[i]-y) / y, true
+}
+
+// Accuracy is in percent. The standard errors say how much mean and p90 would vary with other
+// rows of the same kind.
+type Accuracy struct {
+	MAPE      float64 `json:"mape"`
+	P90       float64 `json:"p90"`
+	MAPEError float64 `json:"mape_standard_error"`
+	P90Error  float64 `json:"p90_standard_error"`
+	Rows      int     `json:"rows"`
+}
+
+// Forgetting is the accuracy on the first rows of one regime, in percent.
+type Forgetting struct {
+	TTFT float64 `json:"ttft_mape"`
+	TPOT float64 `json:"tpot_mape"`
+}
+
+// Coverage is how many rows are below their 90 % upper bound, in percent. WorstBlock is the lowest
+// share, for either latency, in any 1,000 rows between two refits whose regimes had been seen
+// before; WorstRegime the lowest in any regime from its second block on.
+type Coverage struct {
+	TTFT        float64 `json:"p90_ttft"`
+	TPOT        float64 `json:"p90_tpot"`
+	WorstBlock  float64 `json:"worst_block"`
+	WorstRegime float64 `json:"worst_regime"`
+}
+
+// Report is the output. All shares are in percent.
+type Report struct {
+	Unit       string              `json:"unit"`
+	Rows       int                 `json:"rows"`
+	TTFT       Accuracy            `json:"ttft"`
+	TPOT       Accuracy            `json:"tpot"`
+	Forgetting *Forgetting         `json:"forgetting,omitempty"`
+	Coverage   Coverage            `json:"coverage"`
+	Regimes    map[string]ByRegime `json:"regimes,omitempty"`
+	Timing     *Timing             `json:"fit_ms,omitempty"`
+	NsPerRow   *float64            `json:"ns_per_row,omitempty"`
+
+	Order      []string `json:"-"` // of the regimes, as they appeared
+	TTFTPoints []Point  `json:"-"` // of the rows that were predicted
+	TPOTPoints []Point  `json:"-"`
+}
+
+// Point is a latency as it was and as it was predicted, in milliseconds.
+type Point struct{ Actual, Predicted float64 }
+
+// ByRegime is the accuracy in one regime.
+type ByRegime struct {
+	TTFT Accuracy `json:"ttft"`
+	TPOT Accuracy `json:"tpot"`
+}
+
+// Run evaluates both latencies. Forget names the regime whose first 2,000 rows show what has
+// been forgotten; empty: none. With delay, labels become known at the first token and at the
+// end of the response, not at once.
+func Run(samples []Sample, forget string, delay bool) (*Report, error) {
+	if len(samples) <= refitEvery {
+		return nil, fmt.Errorf("%d rows are too few, the first %d only train", len(samples), refitEvery)
+	}
+	trainer := &learn.Trainer{Synchronous: true, Manual: true}
+	var targets [2]*target
+	for i, which := range []learn.Target{learn.TTFT, learn.TPOT} {
+		t, err := newTarget(trainer, which)
+		if err == nil {
+			err = t.run(samples, delay)
+		}
+		if err != nil {
+			return nil, err
+		}
+		targets[i] = t
+	}
+	ttft, tpot := targets[0], targets[1]
+	of := func(regime string, most int) ByRegime {
+		in := func(s *Sample) bool { return regime == "" || s.regime == regime }
+		return ByRegime{accuracy(samples, ttft, most, in), accuracy(samples, tpot, most, in)}
+	}
+	all := of("", len(samples))
+	r := &Report{
+		Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets[:]),
+		TTFTPoints: ttft.points(samples), TPOTPoints: tpot.points(samples),
+	}
+	for i := range samples {
+		name := samples[i].regime
+		if _, ok := r.Regimes[name]; ok || name == "" {
+			continue
+		}
+		if r.Regimes == nil {
+			r.Regimes = map[string]ByRegime{}
+		}
+		r.Regimes[name] = of(name, len(samples))
+		r.Order = append(r.Order, name)
+	}
+	if forget != "" {
+		if _, ok := r.Regimes[forget]; !ok {
+			return nil, fmt.Errorf("no row has the regime %q", forget)
+		}
+		first := of(forget, forgetRows)
+		r.Forgetting = &Forgetting{first.TTFT.MAPE, first.TPOT.MAPE}
+	}
+	return r, nil
+}
+
+func (t *target) points(samples []Sample) (all []Point) {
+	for i := range samples {
+		if _, ok := t.errorOf(samples, i); ok {
+			all = append(all, Point{t.label(&samples[i]), t.predicted[i]})
+		}
+	}
+	return all
+}
+
+// accuracy is the accuracy over the first most rows that were predicted and are in the sample.
+func accuracy(samples []Sample, t *target, most int, in func(*Sample) bool) Accuracy {
+	var errs []float64
+	for i := range samples {
+		if e, ok := t.errorOf(samples, i); ok && in(&samples[i]) && len(errs) < most {
+			errs = append(errs, e)
+		}
+	}
+	a := Accuracy{Rows: len(errs)}
+	if len(errs) > 0 {
+		mean, p90 := learn.MeanAndP90(errs)
+		a.MAPE, a.P90 = percent(mean), percent(p90)
+		ofMean, ofP90 := standardErrors(errs, mean)
+		a.MAPEError, a.P90Error = percent(ofMean), percent(ofP90)
+	}
+	return a
+}
+
+// standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors
+// drawn again, a number with variance 0.09·n lies above the percentile, so that its rank among
+// these is off by the root of that.
+func standardErrors(sorted []float64, mean float64) (ofMean, ofP90 float64) {
+	n := float64(len(sorted))
+	variance := 0.0
+	for _, e := range sorted {
+		variance += (e - mean) * (e - mean)
+	}
+	places := math.Sqrt(0.09 * n)
+	at := func(place float64) float64 { return sorted[int(min(max(place, 0), n-1))] }
+	return math.Sqrt(variance) / n, (at(0.9*n+places) - at(0.9*n-places)) / 2
+}
+
+type share struct{ held, rows int }
+
+func (s share) percent() float64 {
+	if s.rows == 0 {
+		return 0
+	}
+	return percent(float64(s.held) / float64(s.rows))
+}
+
+func coverage(samples []Sample, targets []*target) Coverage {
+	c := Coverage{WorstBlock: 100, WorstRegime: 100}
+	for i, t := range targets {
+		var all share
+		seen := map[string]bool{}
+		regimes := map[string]share{}
+		for from := 0; from < len(samples); from += refitEvery {
+			block := samples[from:min(from+refitEvery, len(samples))]
+			var here share
+			known := 0
+			for j := range block {
+				if _, ok := t.errorOf(samples, from+j); !ok {
+					continue
+				}
+				held := 0
+				if t.label(&block[j]) <= t.upper[from+j] {
+					held = 1
+				}
+				here.rows, here.held = here.rows+1, here.held+held
+				if name := block[j].regime; seen[name] {
+					known++
+					g := regimes[name]
+					regimes[name] = share{g.held + held, g.rows + 1}
+				}
+			}
+			all.rows, all.held = all.rows+here.rows, all.held+here.held
+			if here.rows >= refitEvery/2 && float64(known) >= seenEnough*float64(here.rows) {
+				c.WorstBlock = min(c.WorstBlock, here.percent())
+			}
+			for j := range block {
+				seen[block[j].regime] = true
+			}
+		}
+		for _, g := range regimes {
+			if g.rows >= refitEvery/2 {
+				c.WorstRegime = min(c.WorstRegime, g.percent())
+			}
+		}
+		if i == 0 {
+			c.TTFT = all.percent()
+		} else {
+			c.TPOT = all.percent()
+		}
+	}
+	return c
+}
+
+// percent rounds a share to a thousandth of a percent, to keep reports short and comparable.
+func percent(v float64) float64 { return math.Round(v*1e5) / 1e3 }
