@@ -65,9 +65,9 @@ type gateway struct {
 	discovery   discovery
 	hearing     hearing
 	sharing     sharing
-	inHand      atomic.Int64   // requests of clients
-	survey      *scrape.Survey // of the servers' capacities
-	recent      *recent        // nil: not kept
+	inHand      atomic.Int64      // requests of clients
+	inspector   *scrape.Inspector // of the servers' capacities
+	recent      *recent           // nil: not kept
 	quota       *quota.Quota
 	recorder    *recorder               // nil: no recording
 	ended       func(recording.Request) // for tests: called for each request; may be nil
@@ -135,7 +135,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
-	if g.survey, err = scrape.NewSurvey(scrape.SurveyConfig{Router: g.router, DisableModels: true}); err != nil {
+	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, DisableModels: true}); err != nil {
 		return nil, err
 	}
 	g.follow()
@@ -155,7 +155,7 @@ func newGateway(config gatewayConfig) (_ *gateway, err error) {
 		return nil, err
 	}
 	g.serveClients(config.trustHeaders, s.Price)
-	stop, err := startPolling(g.router, g.health, g.survey, config.log)
+	stop, err := startPolling(g.router, g.health, g.inspector, config.log)
 	if err != nil {
 		return nil, err
 	}
