@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Attempt is a request at one endpoint. Its methods are called in the order in which
@@ -88,7 +88,9 @@ func (a *Attempt) SetHeader(h http.Header) {
 	if a.call.unpacked {
 		h.Del("Content-Encoding")
 	}
-	setHeader(h, a.call.Metered(), a.Endpoint())
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	setHeader(h, a.call.metered, a.lease.Endpoint())
 }
 
 // ServedBy reports that a proxy has sent the request to another endpoint after this one
@@ -154,9 +156,9 @@ func (a *Attempt) readHeader(status int, header http.Header) {
 	}
 }
 
-// Unseen reports that the body of the response will not be fed, so that End considers
+// Unread reports that the body of the response will not be fed, so that End considers
 // it complete. Otherwise a stream that ends without a byte has failed.
-func (a *Attempt) Unseen() {
+func (a *Attempt) Unread() {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
 	a.empty = false
@@ -208,17 +210,10 @@ func (a *Attempt) End(dst []byte) ([]byte, error) {
 func (a *Attempt) Fail(err error) error {
 	a.call.mu.Lock()
 	defer a.call.mu.Unlock()
-	if target.IsDial(err) {
+	if host.IsDial(err) {
 		return a.failBy(Unreachable, err)
 	}
 	return a.failBy(Broken, err)
-}
-
-// Rest appends to dst what was held back of a stream that has broken off.
-func (a *Attempt) Rest(dst []byte) []byte {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	return a.meter.Rest(dst)
 }
 
 // Again reports whether the request should be sent to another endpoint, which Route
@@ -235,23 +230,6 @@ func (a *Attempt) Again() bool {
 		a.call.pending.fail(a.health, a.result)
 	}
 	return a.call.pending.retry(a.ctx, a.health, a.result, false)
-}
-
-// Seen is what was seen of a response.
-type Seen struct {
-	// InputTokens and OutputTokens are the engine's figures if Reported is set;
-	// otherwise, OutputTokens is what was counted in the stream.
-	InputTokens, OutputTokens int
-	Reported                  bool
-	CachedTokens              *int      // nil: not reported
-	FirstToken                time.Time // zero: none was seen
-}
-
-// Seen returns what was seen of the response so far.
-func (a *Attempt) Seen() Seen {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	return Seen(a.meter.Seen())
 }
 
 // failBy ends the attempt as a failure for this reason.
@@ -320,5 +298,15 @@ func (a *Attempt) Reader(body io.ReadCloser) io.ReadCloser {
 	return struct {
 		io.Reader
 		io.Closer
-	}{&filtered{src: body, filter: a, failed: a.Fail}, body}
+	}{&filtered{src: body, filter: attemptFilter{a}, failed: a.Fail}, body}
+}
+
+// attemptFilter filters the body of a response as Attempt.Reader reads it.
+type attemptFilter struct{ *Attempt }
+
+// Rest appends to dst what was held back of a stream that has broken off.
+func (a attemptFilter) Rest(dst []byte) []byte {
+	a.call.mu.Lock()
+	defer a.call.mu.Unlock()
+	return a.meter.Rest(dst)
 }

@@ -9,7 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // base sends requests by the scheme of their URL. Requests that close their
@@ -88,7 +88,7 @@ func (c *connection) stale(err error) bool {
 		return false
 	}
 	var op *net.OpError
-	return errors.As(err, &op) && !op.Timeout() && !target.IsDial(err) ||
+	return errors.As(err, &op) && !op.Timeout() && !host.IsDial(err) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || closedIdle(err)
 }
 

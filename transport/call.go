@@ -138,14 +138,6 @@ func (c *Call) Body() [][]byte {
 	return c.body
 }
 
-// Metered reports whether the response will be read. A response that won't may
-// have any content coding.
-func (c *Call) Metered() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.metered
-}
-
 // answered drops what only another attempt would need.
 func (c *Call) answered() {
 	c.pending.report(true)

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -194,7 +194,7 @@ func (c *Config) validateSending() error {
 		return badConfig("Fallbacks", "is for a Dispatcher: a Transport asks other endpoints itself")
 	}
 	for _, e := range c.Router.Endpoints() {
-		if _, err := target.Parse(e.Candidate.Endpoint.Address); err != nil {
+		if _, err := host.Parse(e.Candidate.Endpoint.Address); err != nil {
 			what := "whose address is neither host:port nor an http, https or h2c URL"
 			if e.Candidate.Endpoint.Address == "" {
 				what = "which has no Address"

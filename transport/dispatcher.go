@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/hostclock"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Dispatcher reads requests, chooses where to send them, and learns from the outcome, for
@@ -42,7 +42,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst)}
-	d.now = hostclock.Guard(config.Clock, func(v any) { d.panicked(nil, "Config.Clock", v) })
+	d.now = host.Clock(config.Clock, func(v any) { d.panicked(nil, "Config.Clock", v) })
 	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
 	if config.Tokens != nil {
 		tokens = d.tokens

@@ -31,7 +31,7 @@ func TestTheDispatcherConforms(t *testing.T) {
 func TestAStreamOfNothing(t *testing.T) {
 	for _, tc := range []struct {
 		name, body string
-		unseen     bool
+		unread     bool
 		status     int
 		said       string
 	}{
@@ -46,8 +46,8 @@ func TestAStreamOfNothing(t *testing.T) {
 			defer call.Close()
 			a := w.route(t, call)
 			require.NoError(t, a.Header(tc.status, streamHeader, nil))
-			if tc.unseen {
-				a.Unseen()
+			if tc.unread {
+				a.Unread()
 			}
 			a.Feed(nil, nil)
 			_, err := a.End(nil)

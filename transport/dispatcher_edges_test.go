@@ -260,7 +260,6 @@ func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
 	a := w.route(t, call)
 	require.Error(t, a.Header(500, streamHeader.Clone(), nil))
 	assert.Equal(t, events, string(a.Feed(nil, []byte(events))))
-	assert.Zero(t, a.Seen())
 	rest, err := a.End(nil)
 	require.NoError(t, err)
 	assert.Empty(t, rest)
@@ -289,7 +288,6 @@ func TestWhatBreaksOffEverywhere(t *testing.T) {
 func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {
 	w := newDriven(t, transport.Config{DisableUsage: true, MaxAttempts: 1})
 	call := w.read(t, chatBody)
-	assert.True(t, call.Metered())
 	a := w.route(t, call)
 	assert.Equal(t, chatBody, string(concat(call.Body())), "usage is not asked for")
 	require.Error(t, a.Fail(noDial))
@@ -297,6 +295,8 @@ func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {
 	call.Close()
 	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models"})
 	require.NoError(t, err)
-	assert.False(t, call.Metered())
+	out := http.Header{}
+	w.route(t, call).SetHeader(out)
+	assert.Empty(t, out, "it may have any coding")
 	call.Close()
 }

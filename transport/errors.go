@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/internal/dialect"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // The kinds of error that have no type, for errors.Is.
@@ -51,7 +51,7 @@ var (
 	// ErrUnknownPath: the path belongs to no known API; see Config.DenyUnknown.
 	ErrUnknownPath = dialect.ErrUnknownPath
 	// ErrAddress: the address of an endpoint is neither a host nor a URL.
-	ErrAddress = target.ErrAddress
+	ErrAddress = host.ErrAddress
 )
 
 // BodyError says by how much a request body was too large: longer than
@@ -142,7 +142,7 @@ func StatusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError
-	case target.IsDial(err):
+	case host.IsDial(err):
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusBadGateway

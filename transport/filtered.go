@@ -3,7 +3,7 @@ package transport
 import "io"
 
 // filter takes the body of a response piece by piece, and appends to dst what is to be
-// passed on: a dialect.Meter, or an [Attempt].
+// passed on.
 type filter interface {
 	Feed(dst, piece []byte) []byte
 	End(dst []byte) ([]byte, error) // after the last piece

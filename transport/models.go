@@ -18,9 +18,7 @@ import (
 )
 
 const (
-	// modelsFor is how long a list of models is cached, modelsTimeout how long
-	// engines may take to answer.
-	modelsFor     = 5 * time.Second
+	// modelsTimeout is how long engines may take to answer.
 	modelsTimeout = 5 * time.Second
 	// maxModelSources is how many engines are asked, maxModelCalls how many at one time
 	// for all clients, maxModelsBytes the length of one's list, and maxModels how many
@@ -31,36 +29,26 @@ const (
 	maxModels       = 4096
 )
 
-// modelList lists the models that the router knows its endpoints to serve, and those
-// reported by engines that serve any. Engines are asked with the client's
-// authorization, as for any request, and the answer is for this client only. If no
-// models are found, an engine's refusal is the answer.
-type modelList struct {
-	calls chan struct{} // one for each call under way
-
-	mu     sync.Mutex
-	models *models
-	at     time.Time
-	asker  string
-}
-
 // passedOn are the headers for asking an engine: the client's credentials, its
 // page's origin, since engines name in the response who may read it, and the proxies on
 // the way, who recognize a request that comes back.
 var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Origin", "Via"}
 
-// list returns the response to a request for all models.
-func (l *modelList) list(t *Transport, in *http.Request) (*http.Response, error) {
-	models, err := l.get(t, in)
+// listModels returns the response to a request for all models: those that the router knows
+// its endpoints to serve, and those reported by engines that serve any. Engines are asked
+// with the client's authorization, as for any request. If no models are found, an engine's
+// refusal is the answer.
+func (t *Transport) listModels(in *http.Request) (*http.Response, error) {
+	models, err := union(t, in)
 	if err != nil {
 		return refusal(in, err)
 	}
 	return found(in, models.header, models.body()), nil
 }
 
-// one returns the response to a request for one model.
-func (l *modelList) one(t *Transport, in *http.Request, model string) (*http.Response, error) {
-	models, err := l.get(t, in)
+// oneModel returns the response to a request for one model.
+func (t *Transport) oneModel(in *http.Request, model string) (*http.Response, error) {
+	models, err := union(t, in)
 	if err != nil {
 		return refusal(in, err)
 	}
@@ -109,42 +97,6 @@ func refusal(in *http.Request, err error) (*http.Response, error) {
 	return nil, err
 }
 
-func (l *modelList) get(t *Transport, in *http.Request) (*models, error) {
-	if in.Body != nil {
-		in.Body.Close()
-	}
-	if err := in.Context().Err(); err != nil {
-		return nil, err
-	}
-	now, asker := t.d.now(), askerOf(in)
-	l.mu.Lock()
-	if age := now.Sub(l.at); l.models != nil && age >= 0 && age < modelsFor && l.asker == asker {
-		defer l.mu.Unlock()
-		return l.models, nil
-	}
-	l.mu.Unlock()
-	models, err := union(t, in)
-	if err != nil {
-		return nil, err
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.models, l.at, l.asker = models, now, asker
-	return models, nil
-}
-
-// askerOf is everything that an engine's answer may depend on.
-func askerOf(in *http.Request) string {
-	asker := strconv.AppendQuote(nil, modelsPath(in))
-	for _, name := range passedOn {
-		asker = append(asker, ' ')
-		for _, v := range in.Header[name] {
-			asker = strconv.AppendQuote(asker, v)
-		}
-	}
-	return string(asker)
-}
-
 // modelsPath is the path for an engine's models, after any prefix that a gateway has
 // added.
 func modelsPath(in *http.Request) string {
@@ -154,6 +106,12 @@ func modelsPath(in *http.Request) string {
 
 // union asks the engines that have to be asked, and joins the lists.
 func union(t *Transport, in *http.Request) (*models, error) {
+	if in.Body != nil {
+		in.Body.Close()
+	}
+	if err := in.Context().Err(); err != nil {
+		return nil, err
+	}
 	models := new(models)
 	var ask []*endpick.Endpoint
 	var named *endpick.Endpoint // one that need not be asked
@@ -232,11 +190,11 @@ type listed struct {
 	header http.Header // for browsers; never nil
 }
 
-// modelsOf asks an engine, when its turn has come.
+// modelsOf asks an engine, when one of modelCalls is free.
 func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) (all listed, err error) {
 	select {
-	case t.models.calls <- struct{}{}:
-		defer func() { <-t.models.calls }()
+	case t.modelCalls <- struct{}{}:
+		defer func() { <-t.modelCalls }()
 	case <-ctx.Done():
 		return all, ctx.Err()
 	}

@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // first is a stage that prefers endpoints by name: a, then b, then c.
@@ -117,9 +117,9 @@ func TestResults(t *testing.T) {
 	assert.Equal(t, "answered 503 Service Unavailable", statusError(503).Error())
 	assert.Contains(t, errFirstEvent.Error(), "error event")
 	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
-	assert.True(t, target.IsDial(fmt.Errorf("wrapped: %w", dial)))
-	assert.False(t, target.IsDial(&net.OpError{Op: "read", Err: dial.Err}))
-	assert.False(t, target.IsDial(nil))
+	assert.True(t, host.IsDial(fmt.Errorf("wrapped: %w", dial)))
+	assert.False(t, host.IsDial(&net.OpError{Op: "read", Err: dial.Err}))
+	assert.False(t, host.IsDial(nil))
 }
 
 func TestHeadersForEndpoints(t *testing.T) {

@@ -3,13 +3,13 @@ package transport
 import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // prepare reads the request.
 func (rt *roundTrip) prepare() error {
 	t, in := rt.t, rt.in
-	if err := target.CheckPath(in.URL); err != nil {
+	if err := host.CheckPath(in.URL); err != nil {
 		if in.Body != nil {
 			in.Body.Close()
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // answer is the result of sending a request to one endpoint.
@@ -73,7 +73,7 @@ func (rt *roundTrip) send(lease endpick.Lease) (a answer) {
 	}
 	if err != nil {
 		a.failure, a.result = x.cause(err), Broken
-		if target.IsDial(err) || errors.Is(err, ErrAddress) {
+		if host.IsDial(err) || errors.Is(err, ErrAddress) {
 			a.result = Unreachable
 		}
 		if errors.Is(err, ErrAddress) {

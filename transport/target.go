@@ -4,7 +4,7 @@ import (
 	"net/url"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Target is the URL at which an endpoint serves the path and query of in. An
@@ -15,4 +15,4 @@ import (
 // A name and a password in the Address are for the server alone: they are in the
 // URL returned, and a [Transport] sends them as Basic authorization in place of
 // the client's.
-func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) { return target.Of(e.Address, in) }
+func Target(e *endpick.Endpoint, in *url.URL) (*url.URL, error) { return host.Of(e.Address, in) }

@@ -1,9 +1,7 @@
 package transport
 
 import (
-	"errors"
 	"net/http"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +27,8 @@ type Transport struct {
 	config *Config           // the dispatcher's
 	wire   http.RoundTripper // Config.Base, wrapped
 	queue  *gatewayQueue     // nil: none
-	models modelList
+	// modelCalls has one element for each engine that is being asked for its models.
+	modelCalls chan struct{}
 
 	requests, retries atomic.Uint64
 }
@@ -58,25 +57,16 @@ func New(config Config) (*Transport, error) {
 	if err := c.validateSending(); err != nil {
 		return nil, err
 	}
-	t := &Transport{d: d, config: c, wire: c.Wrap(c.Base), models: modelList{calls: make(chan struct{}, maxModelCalls)}}
+	t := &Transport{d: d, config: c, wire: c.Wrap(c.Base), modelCalls: make(chan struct{}, maxModelCalls)}
 	if t.wire == nil {
 		return nil, badConfig("Wrap", "has returned nil")
 	}
 	if c.Queue != nil {
 		if t.queue, err = newGatewayQueue(t, *c.Queue); err != nil {
-			return nil, ofBounds(err)
+			return nil, err
 		}
 	}
 	return t, nil
-}
-
-// ofBounds replaces the field of a queue.Config in an error by that of the Config.
-func ofBounds(err error) error {
-	var own *endpick.ConfigError
-	if !errors.As(err, &own) {
-		return badConfig("Queue.Bounds", "are refused: "+err.Error())
-	}
-	return badConfig("Queue.Bounds."+own.Field[strings.LastIndexByte(own.Field, '.')+1:], own.Reason)
 }
 
 // Stats returns the counts so far.
@@ -128,10 +118,10 @@ type roundTrip struct {
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	if dialect.IsModelList(in.Method, in.URL.Path) {
-		return t.models.list(t, in)
+		return t.listModels(in)
 	}
 	if model, ok := dialect.ModelOf(in.Method, in.URL.Path); ok {
-		return t.models.one(t, in, model)
+		return t.oneModel(in, model)
 	}
 	rt := &roundTrip{t: t, in: in, start: t.d.now()}
 	rt.pending = pending{d: t.d, method: in.Method, single: t.config.MaxAttempts == 1}

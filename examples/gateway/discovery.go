@@ -102,7 +102,7 @@ func (g *gateway) findEndpoints(s *settings) error {
 			if _, err := transport.Target(&all[i], new(url.URL)); err != nil {
 				return fmt.Errorf("endpoint %q: %w", all[i].ID, err)
 			}
-			g.survey.Fill(&all[i]) // otherwise forgotten until the next survey
+			g.inspector.Fill(&all[i]) // otherwise forgotten until they are asked again
 		}
 		g.discovery.end()
 		return g.router.SetEndpoints(all)
@@ -134,7 +134,7 @@ func (g *gateway) findEndpoints(s *settings) error {
 // watching is how the source of the settings is watched.
 func (g *gateway) watching(s *settings) discover.Config {
 	return discover.Config{
-		Router: g.router, Source: s.source(), Interval: s.Discover.Interval, Fill: g.survey.Fill,
+		Router: g.router, Source: s.source(), Interval: s.Discover.Interval, Fill: g.inspector.Fill,
 		OnChange: func(c discover.Change) {
 			g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
 		},

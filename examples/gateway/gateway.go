@@ -49,8 +49,8 @@ type gateway struct {
 	discovery   discovery
 	hearing     hearing
 	sharing     sharing
-	inHand      atomic.Int64   // requests of clients
-	survey      *scrape.Survey // of the servers' capacities
+	inHand      atomic.Int64      // requests of clients
+	inspector   *scrape.Inspector // of the servers' capacities
 	recent      recent
 	quota       *quota.Quota
 	recorder    *recorder               // nil: no recording
@@ -102,7 +102,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
-	if g.survey, err = scrape.NewSurvey(scrape.SurveyConfig{Router: g.router, DisableModels: true}); err != nil {
+	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, DisableModels: true}); err != nil {
 		return nil, err
 	}
 	if s.Discover != nil {
@@ -114,7 +114,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 		return nil, err
 	}
 	g.serveClients(s.TrustHeaders, s.Price)
-	stop, err := startPolling(g.router, g.health, g.survey, g.log)
+	stop, err := startPolling(g.router, g.health, g.inspector, g.log)
 	if err != nil {
 		return nil, err
 	}

@@ -263,7 +263,7 @@ func TestLlamaIsMetered(t *testing.T) {
 	})
 }
 
-// A survey finds a server's capacity: its slots, and the context that they share.
+// An inspector finds a server's capacity: its slots, and the context that they share.
 func TestLlamaTellsWhatItHolds(t *testing.T) {
 	servers := startLlamas(t, 1)
 	g, _ := beforeLlamas(t, servers)

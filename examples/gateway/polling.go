@@ -17,8 +17,8 @@ import (
 const pollInterval = 200 * time.Millisecond
 
 // startPolling polls the router's endpoints for their load, checks their health, and
-// surveys their capacities until stop is called.
-func startPolling(router *endpick.Router, monitor *health.Monitor, survey *scrape.Survey, logger *slog.Logger) (stop func(), err error) {
+// asks for their capacities until stop is called.
+func startPolling(router *endpick.Router, monitor *health.Monitor, inspector *scrape.Inspector, logger *slog.Logger) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
 		Router: router, Interval: pollInterval, OnError: (&pollErrors{log: logger, last: map[string]time.Time{}}).report,
 	})
@@ -29,7 +29,7 @@ func startPolling(router *endpick.Router, monitor *health.Monitor, survey *scrap
 	var running sync.WaitGroup
 	running.Go(func() { poller.Run(ctx) })
 	running.Go(func() { monitor.Run(ctx) })
-	running.Go(func() { survey.Run(ctx) })
+	running.Go(func() { inspector.Run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()

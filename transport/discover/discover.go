@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Source lists endpoints.
@@ -214,7 +214,7 @@ func (w *Watcher) ask(ctx context.Context) (list []endpick.Endpoint, err error) 
 	}
 	for i := range list {
 		e := &list[i]
-		if _, err := target.Parse(e.Address); err != nil {
+		if _, err := host.Parse(e.Address); err != nil {
 			return nil, fmt.Errorf("endpoint %d of the list, %q: %w", i+1, e.ID, err)
 		}
 		if w.config.Fill != nil {

@@ -20,5 +20,5 @@
 // the endpoints it was made with.
 //
 // Package scrape (a module of its own) can find out what servers hold and serve: give
-// its Survey.Fill to Config.Fill.
+// its Inspector.Fill to Config.Fill.
 package discover

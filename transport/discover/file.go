@@ -12,7 +12,7 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // File is a source that reads a file that is rewritten when the servers change. It has
@@ -253,7 +253,7 @@ func check(e *endpick.Endpoint) error {
 	if e.Address == "" {
 		return errors.New("an endpoint without an address")
 	}
-	if _, err := target.Parse(e.Address); err != nil {
+	if _, err := host.Parse(e.Address); err != nil {
 		return errors.New("the address is neither a host nor a URL of http, https or h2c")
 	}
 	return nil

@@ -9,7 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // A file is closed when it has been read, also if it can't be.
@@ -53,7 +53,7 @@ func FuzzParse(f *testing.F) {
 			t.Fatal("an empty list is an error")
 		}
 		for _, e := range list {
-			if _, err := target.Parse(e.Address); err != nil {
+			if _, err := host.Parse(e.Address); err != nil {
 				t.Fatalf("%q: %v", e.Address, err)
 			}
 		}

@@ -233,7 +233,7 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 			common.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}}
 		}
 		if c.responseMode == none {
-			c.attempt.Unseen()
+			c.attempt.Unread()
 		}
 		if m.GetEndOfStream() || c.responseMode == none {
 			c.rest()

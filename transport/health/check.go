@@ -13,16 +13,8 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
-
-// StatusError is the HTTP status with which a health page said that its
-// server is unhealthy.
-type StatusError int
-
-func (e StatusError) Error() string {
-	return fmt.Sprintf("health: answered %d %s", int(e), http.StatusText(int(e)))
-}
 
 // rounds is shared by all checks.
 type rounds struct {
@@ -166,12 +158,12 @@ func (m *Monitor) ask(ctx context.Context, u string) (noConnection bool, err err
 	if err != nil {
 		// Only the trace shows that a connection was not made in time.
 		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !connected.Load()
-		return waited || target.IsDial(err), err
+		return waited || host.IsDial(err), err
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-		return false, StatusError(resp.StatusCode)
+		return false, fmt.Errorf("health: answered %s", resp.Status)
 	}
 	return false, nil
 }

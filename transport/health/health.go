@@ -6,8 +6,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/hostclock"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Config configures a Monitor. All fields except Router are optional.
@@ -57,15 +56,15 @@ func (c *Config) validate() error {
 		c.Timeout = 2 * time.Second
 	}
 	if c.Client == nil {
-		c.Client = target.Client(c.Timeout, 1)
+		c.Client = host.Client(c.Timeout, 1)
 	}
 	if c.Failures == 0 {
 		c.Failures = 2
 	}
 	if c.URL == nil {
-		c.URL = func(e *endpick.Endpoint) string { return target.Page(e.Address, "/health") }
+		c.URL = func(e *endpick.Endpoint) string { return host.Page(e.Address, "/health") }
 	}
-	c.Clock = hostclock.Guard(c.Clock, nil)
+	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }
 

@@ -6,7 +6,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Request follows one request of a host that sends it itself, over all attempts. With
@@ -67,7 +67,7 @@ func (r *Request) Served() {
 // response has broken off; otherwise once another endpoint has served the request.
 func (r *Request) Failed(err error) {
 	a := r.attempt.Because(err)
-	if dial := target.IsDial(err); dial || r.served {
+	if dial := host.IsDial(err); dial || r.served {
 		r.Monitor.core.Failed(a, dial)
 		return
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/internal/hostclock"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Config configures a [Replica]. All fields except Key are optional.
@@ -58,6 +58,6 @@ func (c *Config) validate() error {
 	if c.MaxBlocks == 0 {
 		c.MaxBlocks = 1 << 18
 	}
-	c.Clock = hostclock.Guard(c.Clock, nil)
+	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// poll surveys one endpoint whose server has these pages, and returns what is known of it
+// poll asks one endpoint whose server has these pages, and returns what is known of it
 // and the errors reported.
-func poll(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, pages map[string]string) (scrape.Facts, []error) {
+func poll(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, pages map[string]string) (scrape.Facts, []error) {
 	for at, page := range pages {
 		delete(pages, at)
 		pages["h"+at] = page
@@ -30,13 +30,13 @@ func poll(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, pages ma
 	return pollSite(t, e, config, &site{pages: pages})
 }
 
-func pollSite(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, at http.RoundTripper) (scrape.Facts, []error) {
+func pollSite(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, at http.RoundTripper) (scrape.Facts, []error) {
 	e.ID, e.Address = "e", "h"
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{e}})
 	require.NoError(t, err)
 	errs := &errorList{}
 	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
-	s, err := scrape.NewSurvey(config)
+	s, err := scrape.NewInspector(config)
 	require.NoError(t, err)
 	s.Poll(t.Context())
 	facts, _ := s.Facts(&e)
@@ -47,17 +47,17 @@ func pollSite(t *testing.T, e endpick.Endpoint, config scrape.SurveyConfig, at h
 // ignored.
 func TestPagesOfFactsAreBounded(t *testing.T) {
 	long := llamaProps + strings.Repeat(" ", 100)
-	facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(long))}, map[string]string{"/props": long})
+	facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(long))}, map[string]string{"/props": long})
 	assert.Empty(t, errs)
 	assert.Equal(t, 4, facts.MaxSequences)
-	facts, errs = poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(long)) - 1}, map[string]string{"/props": long})
+	facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(long)) - 1}, map[string]string{"/props": long})
 	require.Len(t, errs, 1)
 	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
 	assert.Zero(t, facts)
-	_, errs = poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: int64(len(vllmInfo)) - 1}, map[string]string{"/metrics": vllmInfo})
+	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(vllmInfo)) - 1}, map[string]string{"/metrics": vllmInfo})
 	require.Len(t, errs, 1)
 	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
-	_, errs = poll(t, endpick.Endpoint{}, scrape.SurveyConfig{MaxBytes: 1000}, map[string]string{
+	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: 1000}, map[string]string{
 		"/metrics": vllmInfo, "/v1/models": `{"data":[` + strings.Repeat(" ", 1000) + `]}`,
 	})
 	require.Len(t, errs, 1, "the list of models is a page too")
@@ -74,7 +74,7 @@ func TestPagesOfFactsAreBounded(t *testing.T) {
 		}}
 	}
 	for _, page := range []string{"/metrics", "/props", "/server_info"} {
-		facts, errs = pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, breaks(page))
+		facts, errs = pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, breaks(page))
 		require.Len(t, errs, 1)
 		require.ErrorIs(t, errs[0], io.ErrUnexpectedEOF, page)
 		assert.Zero(t, facts)
@@ -85,16 +85,16 @@ func TestPagesOfFactsAreBounded(t *testing.T) {
 func TestFactsThatMakeNoSense(t *testing.T) {
 	for _, engine := range []map[string]string{{"/metrics": vllmInfo}, {"/server_info": sglangInfo}} {
 		engine["/v1/models"] = `{"data":7}`
-		_, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, engine)
+		_, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, engine)
 		require.Len(t, errs, 1)
 		require.ErrorIs(t, errs[0], scrape.ErrFormat)
 		assert.ErrorContains(t, errs[0], "/v1/models")
 	}
-	_, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, &site{down: errNet500})
+	_, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, &site{down: errNet500})
 	require.Len(t, errs, 1)
 	require.ErrorIs(t, errs[0], errNet500)
 	for page, text := range map[string]string{"/get_server_info": `{"page_size":"x"}`, "/server_info": "7", "/props": "[]"} {
-		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{page: text})
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{page: text})
 		require.Len(t, errs, 1, page)
 		require.ErrorIs(t, errs[0], scrape.ErrFormat, page)
 		assert.ErrorContains(t, errs[0], page)
@@ -102,7 +102,7 @@ func TestFactsThatMakeNoSense(t *testing.T) {
 	}
 	// Of two ranks, one with impossible values, the other counts.
 	info := "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"1000\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"-900\"} 1\n"
-	facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{"/metrics": info})
+	facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{"/metrics": info})
 	assert.Empty(t, errs)
 	assert.Equal(t, 16000, facts.KVTokens)
 }
@@ -127,10 +127,10 @@ func TestFactsOfSGLang(t *testing.T) {
 	} {
 		// A server that has a page of another engine, with nothing in it.
 		pages := func() map[string]string { return map[string]string{"/props": "{}", "/server_info": tc.info} }
-		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, pages())
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, pages())
 		assert.Empty(t, errs)
 		assert.Equal(t, []int{tc.kv, tc.sequences}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
-		facts, errs = poll(t, endpick.Endpoint{Ranked: true, Rank: 1}, scrape.SurveyConfig{}, pages())
+		facts, errs = poll(t, endpick.Endpoint{Ranked: true, Rank: 1}, scrape.InspectorConfig{}, pages())
 		assert.Empty(t, errs)
 		assert.Equal(t, []int{tc.rankKV, tc.rankSeqOf}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
 	}
@@ -141,7 +141,7 @@ func TestNamesThatAreServed(t *testing.T) {
 	list := func(all ...string) string { return `{"data":[` + strings.Join(all, ",") + `]}` }
 	model := func(id string) string { return `{"id":"` + id + `"}` }
 	served := func(page string) ([]string, []string) {
-		facts, errs := poll(t, endpick.Endpoint{}, scrape.SurveyConfig{}, map[string]string{"/metrics": vllmInfo, "/v1/models": page})
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{"/metrics": vllmInfo, "/v1/models": page})
 		require.Empty(t, errs)
 		return facts.Models, facts.Adapters
 	}
@@ -162,7 +162,7 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Len(t, adapters, 2048)
 
 	at := &site{pages: map[string]string{"h/metrics": vllmInfo, "h/v1/models": list(model("a"))}}
-	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{DisableModels: true}, at)
+	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{DisableModels: true}, at)
 	assert.Empty(t, errs)
 	assert.Nil(t, facts.Models)
 	assert.Zero(t, at.times("h/v1/models"), "nobody wants to know")
@@ -170,14 +170,14 @@ func TestNamesThatAreServed(t *testing.T) {
 
 // The ranks of a server are told apart, and removed endpoints are not asked while their
 // requests finish.
-func TestWhoIsSurveyed(t *testing.T) {
+func TestWhoIsAsked(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
 		{ID: "0", Address: "vllm", Ranked: true}, {ID: "1", Address: "vllm", Ranked: true, Rank: 1}, {ID: "gone", Address: "llama"},
 	}})
 	require.NoError(t, err)
 	errs := &errorList{}
-	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}, OnError: errs.add})
+	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}, OnError: errs.add})
 	require.NoError(t, err)
 	lease, err := router.Route(endpick.Request{Exclude: []string{"0", "1"}})
 	require.NoError(t, err)
@@ -204,9 +204,9 @@ func TestWhoIsSurveyed(t *testing.T) {
 	}
 }
 
-// A slow engine has one question at a time; it may be removed meanwhile; a survey that
+// A slow engine has one question at a time; it may be removed meanwhile; an inspector that
 // stops waits for it and reports nothing.
-func TestASlowEngineIsSurveyedOnce(t *testing.T) {
+func TestASlowEngineIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var asked, open atomic.Int64
 		release := make(chan struct{})
@@ -220,7 +220,7 @@ func TestASlowEngineIsSurveyedOnce(t *testing.T) {
 		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "slow", Address: "slow"}}})
 		require.NoError(t, err)
 		errs := &errorList{}
-		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: e.client(), Interval: 100 * time.Millisecond, Timeout: time.Hour, OnError: errs.add})
+		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: e.client(), Interval: 100 * time.Millisecond, Timeout: time.Hour, OnError: errs.add})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
@@ -260,7 +260,7 @@ func TestWhatIsKnownStays(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
 	require.NoError(t, err)
-	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
 	require.NoError(t, err)
 	s.Poll(t.Context())
 	before, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
@@ -277,7 +277,7 @@ func TestWhatIsKnownStays(t *testing.T) {
 // A client that panics costs one question.
 func TestAPanicCostsAQuestion(t *testing.T) {
 	at := engines{"h": func(*http.Request) (*http.Response, error) { panic("a bug") }}
-	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, at)
+	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, at)
 	require.Len(t, errs, 1)
 	assert.ErrorContains(t, errs[0], "panic: a bug")
 	assert.Zero(t, facts)
@@ -315,7 +315,7 @@ func TestAnswersAreClosed(t *testing.T) {
 	for _, code = range []int{200, 503} {
 		_, p, _ := newPoller(t, scrape.Config{Client: at.client()}, endpick.Endpoint{ID: "a", Address: "h"})
 		p.Poll(t.Context())
-		pollSite(t, endpick.Endpoint{}, scrape.SurveyConfig{}, at)
+		pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, at)
 	}
 	require.GreaterOrEqual(t, len(all), 6)
 	for i, b := range all {
@@ -485,13 +485,13 @@ func TestAnEngineHasFiveSeconds(t *testing.T) {
 	})
 }
 
-// By default, a survey asks an engine that has answered once a minute.
-func TestSurveyUnlessToldOtherwise(t *testing.T) {
+// By default, an inspector asks an engine that has answered once a minute.
+func TestInspectorUnlessToldOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
 		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
 		require.NoError(t, err)
-		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup

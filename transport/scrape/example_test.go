@@ -13,14 +13,14 @@ import (
 )
 
 func discovered(ctx context.Context, router *endpick.Router, source discover.Source) error {
-	survey, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router})
+	inspector, err := scrape.NewInspector(scrape.InspectorConfig{Router: router})
 	if err != nil {
 		return err
 	}
-	go survey.Run(ctx)
+	go inspector.Run(ctx)
 	watcher, err := discover.New(discover.Config{
 		Router: router, Source: source,
-		Fill: survey.Fill, // a new list keeps the surveyed facts
+		Fill: inspector.Fill, // a new list keeps the inspected facts
 	})
 	if err != nil {
 		return err
@@ -50,19 +50,19 @@ vllm:cache_config_info{block_size="16",num_gpu_blocks="30000"} 1
 	}))
 }
 
-// A survey fills in the fields of an endpoint that the host has left unset.
-func ExampleSurvey() {
+// An inspector fills in the fields of an endpoint that the host has left unset.
+func ExampleInspector() {
 	engine := vllm()
 	defer engine.Close()
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "gpu-0", Address: engine.URL}}})
 	if err != nil {
 		panic(err)
 	}
-	survey, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router})
+	inspector, err := scrape.NewInspector(scrape.InspectorConfig{Router: router})
 	if err != nil {
 		panic(err)
 	}
-	survey.Poll(context.Background())
+	inspector.Poll(context.Background())
 	e := router.Endpoints()[0].Candidate.Endpoint
 	fmt.Println(e.Models, e.Adapters, e.KVTokens)
 	// Output: [llama] [support] 480000

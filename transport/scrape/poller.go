@@ -101,7 +101,7 @@ func (p *Poller) start(ctx context.Context, round *sync.WaitGroup) {
 // url is the address of an endpoint's page.
 func (p *Poller) url(e *endpick.Endpoint) (u string) {
 	if err := p.guard(func() { u = p.config.URL(e) }); err != nil {
-		p.tell(e, "", err)
+		p.report(e, "", err)
 		return ""
 	}
 	return u
@@ -120,8 +120,8 @@ func (p *Poller) guard(f func()) (err error) {
 	return nil
 }
 
-// tell reports an error.
-func (p *Poller) tell(e *endpick.Endpoint, u string, err error) {
+// report reports an error.
+func (p *Poller) report(e *endpick.Endpoint, u string, err error) {
 	if at, err := url.Parse(u); err == nil {
 		u = at.Redacted() // a password in it is for the server only
 	}
@@ -145,7 +145,7 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 			load, bad = page.load(e, &p.names)
 		}
 		if bad != nil {
-			p.tell(e, u, bad)
+			p.report(e, u, bad)
 			if !answered {
 				continue
 			}
@@ -154,7 +154,7 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 		load.Mark = marks[i]
 		bad = p.config.Router.Report(e.ID, load)
 		if bad != nil && !errors.Is(bad, endpick.ErrUnknownEndpoint) { // the endpoint was removed meanwhile
-			p.tell(e, u, bad)
+			p.report(e, u, bad)
 		}
 	}
 }

@@ -3,7 +3,7 @@
 // SGLang, TensorRT-LLM and llama.cpp (which has the page with --metrics), and those
 // that the host names ([Names]).
 //
-// A [Survey] asks engines what they hold and serve: the size of the KV cache, how many
+// An [Inspector] asks engines what they hold and serve: the size of the KV cache, how many
 // requests run at once, models and adapters.
 //
 // It is a module of its own because it brings a parser of the Prometheus text format
@@ -18,7 +18,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Error says which endpoint could not be scraped, and why. It matches the
@@ -89,7 +89,7 @@ func (c *Config) validate() error {
 		c.Timeout = 5 * time.Second
 	}
 	if c.Client == nil {
-		c.Client = target.Client(c.Timeout, 1)
+		c.Client = host.Client(c.Timeout, 1)
 	}
 	if c.MaxBytes == 0 {
 		c.MaxBytes = 8 << 20

@@ -323,7 +323,7 @@ func TestServersThatHangKeepNobodyOut(t *testing.T) {
 
 // A server that has not answered is not asked again, not even by Poll, which does not wait for it.
 func TestPollBesideABusyPoll(t *testing.T) {
-	for _, kind := range []string{"poller", "survey"} {
+	for _, kind := range []string{"poller", "inspector"} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
 			e := engines{"hangs": func(r *http.Request) (*http.Response, error) {
@@ -332,8 +332,8 @@ func TestPollBesideABusyPoll(t *testing.T) {
 			}}
 			router, p, _ := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Minute}, endpick.Endpoint{ID: "a", Address: "hangs"})
 			poll := p.Poll
-			if kind == "survey" {
-				s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: e.client(), Timeout: time.Minute})
+			if kind == "inspector" {
+				s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: e.client(), Timeout: time.Minute})
 				require.NoError(t, err)
 				poll = s.Poll
 			}

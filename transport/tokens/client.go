@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/hostclock"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Config configures a Client. Tokenizer is required; the zero value of everything else
@@ -53,7 +53,7 @@ func (c *Config) validate() error {
 	setDefault(&c.MaxPrompt, 8<<20)
 	setDefault(&c.RestAfter, 5)
 	setDefault(&c.RestFor, 500*time.Millisecond)
-	c.Clock = hostclock.Guard(c.Clock, nil)
+	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }
 

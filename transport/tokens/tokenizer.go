@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/transport/internal/target"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Tokenizer returns the token ids of a request's prompt, as the engine makes them. Path
@@ -139,7 +139,7 @@ func (e statusError) Error() string { return fmt.Sprintf("tokens: the engine ans
 
 // direct keeps as many connections as [Config.MaxCalls] by default, and connecting takes no
 // longer than [Config.GiveUp] by default.
-var direct = target.Client(2*time.Second, 64)
+var direct = host.Client(2*time.Second, 64)
 
 // ask posts JSON and reads the answer.
 func ask(ctx context.Context, c *http.Client, url string, body []byte, answer any) error {

@@ -1,4 +1,4 @@
-package hostclock
+package host
 
 import (
 	"testing"
@@ -8,14 +8,14 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-func TestGuard(t *testing.T) {
+func TestClock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := time.Unix(1000, 0)
-		assert.Equal(t, time.Now(), Guard(nil, nil)())
-		assert.Equal(t, at, Guard(func() time.Time { return at }, nil)())
+		assert.Equal(t, time.Now(), Clock(nil, nil)())
+		assert.Equal(t, at, Clock(func() time.Time { return at }, nil)())
 		var heard []any
 		for _, told := range []func(any){nil, func(v any) { heard = append(heard, v) }} {
-			assert.Equal(t, time.Now(), Guard(func() time.Time { panic("boom") }, told)())
+			assert.Equal(t, time.Now(), Clock(func() time.Time { panic("boom") }, told)())
 		}
 		assert.Equal(t, []any{"boom"}, heard)
 	})

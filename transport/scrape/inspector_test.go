@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -93,7 +94,7 @@ func known() map[string]string {
 	}
 }
 
-func TestSurveyReadsEachEngine(t *testing.T) {
+func TestInspectorReadsEachEngine(t *testing.T) {
 	for _, tc := range []struct {
 		host string
 		rank int // −1: none
@@ -120,7 +121,7 @@ func TestSurveyReadsEachEngine(t *testing.T) {
 			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{e}})
 			require.NoError(t, err)
 			errs := &errorList{}
-			s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, OnError: errs.add})
+			s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, OnError: errs.add})
 			require.NoError(t, err)
 			s.Poll(t.Context())
 			got, ok := s.Facts(&e)
@@ -148,7 +149,7 @@ func TestFactsOfRanks(t *testing.T) {
 	}
 	router, err := endpick.New(endpick.Config{Endpoints: all})
 	require.NoError(t, err)
-	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}})
+	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}})
 	require.NoError(t, err)
 	s.Poll(t.Context())
 	for i, want := range []int{48000, 16000, 32000} {
@@ -161,12 +162,12 @@ func TestFactsOfRanks(t *testing.T) {
 
 // Fields set by the host stay, even if the engine disagrees; unset ones follow the
 // engine; and a field that the host sets later is taken over.
-func TestSurveyAndTheHost(t *testing.T) {
+func TestInspectorAndTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
 		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}}}})
 		require.NoError(t, err)
-		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}, Interval: time.Minute})
+		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}, Interval: time.Minute})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -214,11 +215,11 @@ func TestSurveyAndTheHost(t *testing.T) {
 
 // If the host changes an endpoint while its engine is being asked, the host's description
 // stays.
-func TestSurveyWhileTheHostChangesItsMind(t *testing.T) {
+func TestInspectorWhileTheHostChangesItsMind(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm"}}})
 	require.NoError(t, err)
-	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
 	require.NoError(t, err)
 	s.Poll(t.Context())
 	require.Equal(t, 48000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
@@ -240,11 +241,11 @@ func TestSurveyWhileTheHostChangesItsMind(t *testing.T) {
 
 // A host that fills in what is known and applies its own list has still left those fields
 // unset: they follow the engine.
-func TestSurveyFollowsWhatFillHasFilled(t *testing.T) {
+func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
 	at := &site{pages: known()}
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "vllm"}}})
 	require.NoError(t, err)
-	s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: at}})
+	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
 	require.NoError(t, err)
 	s.Poll(t.Context())
 	for i, variant := range []string{"", "h100", "h200"} {
@@ -259,15 +260,22 @@ func TestSurveyFollowsWhatFillHasFilled(t *testing.T) {
 	}
 }
 
+// listed is a source that lists these endpoints.
+type listed []endpick.Endpoint
+
+func (l *listed) Endpoints(context.Context) ([]endpick.Endpoint, error) {
+	return slices.Clone(*l), nil
+}
+
 // Discovery with bare addresses removes nothing that engines have reported.
-func TestSurveyBesideDiscovery(t *testing.T) {
+func TestInspectorBesideDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		router, err := endpick.New(endpick.Config{})
 		require.NoError(t, err)
-		s, err := scrape.NewSurvey(scrape.SurveyConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, DisableModels: true})
+		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, DisableModels: true})
 		require.NoError(t, err)
-		list := discover.NewList(endpick.Endpoint{Address: "vllm"}, endpick.Endpoint{Address: "llama"})
-		w, err := discover.New(discover.Config{Router: router, Source: list, Fill: s.Fill})
+		list := listed{{Address: "vllm"}, {Address: "llama"}}
+		w, err := discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
@@ -284,7 +292,8 @@ func TestSurveyBesideDiscovery(t *testing.T) {
 			}
 		}
 		check()
-		list.Set([]endpick.Endpoint{{Address: "bare"}, {Address: "vllm"}})
+		synctest.Wait()
+		list = listed{{Address: "bare"}, {Address: "vllm"}}
 		for range 40 { // known facts never disappear
 			time.Sleep(100 * time.Millisecond)
 			for _, e := range router.Endpoints() {
@@ -300,11 +309,11 @@ func TestSurveyBesideDiscovery(t *testing.T) {
 	})
 }
 
-func TestSurveyConfig(t *testing.T) {
+func TestInspectorConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
-	for _, c := range []scrape.SurveyConfig{{}, {Router: router, Interval: -1}, {Router: router, Timeout: -1}, {Router: router, MaxBytes: -1}} {
-		_, err := scrape.NewSurvey(c)
+	for _, c := range []scrape.InspectorConfig{{}, {Router: router, Interval: -1}, {Router: router, Timeout: -1}, {Router: router, MaxBytes: -1}} {
+		_, err := scrape.NewInspector(c)
 		assert.ErrorIs(t, err, endpick.ErrConfig)
 	}
 }

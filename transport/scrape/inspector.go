@@ -28,8 +28,8 @@ type Facts struct {
 	Models, Adapters []string
 }
 
-// SurveyConfig configures a [Survey]. All fields except Router are optional.
-type SurveyConfig struct {
+// InspectorConfig configures an [Inspector]. All fields except Router are optional.
+type InspectorConfig struct {
 	// Router is the router whose endpoints are completed. It must be set.
 	Router *endpick.Router
 	// Client sends the requests. Nil: as in [Config].
@@ -50,22 +50,22 @@ type SurveyConfig struct {
 	OnError func(error)
 }
 
-// Survey asks engines for their capacity and models, and completes the endpoints of
+// Inspector asks engines for their capacity and models, and completes the endpoints of
 // a router: KVTokens and MaxSequences if they are 0, Models and Adapters if both are
-// empty. What the host has set is kept. Make one with [NewSurvey]. It is safe for
+// empty. What the host has set is kept. Make one with [NewInspector]. It is safe for
 // concurrent use.
-type Survey struct {
-	config SurveyConfig
+type Inspector struct {
+	config InspectorConfig
 	asker  *Poller // its client, limits and guards are used
 
 	round sync.Mutex // held while endpoints are completed
 
 	mu    sync.Mutex
-	known map[string]*surveyed // by key
+	known map[string]*inspected // by key
 }
 
-// surveyed is what is known about one endpoint.
-type surveyed struct {
+// inspected is what is known about one endpoint.
+type inspected struct {
 	facts Facts
 	good  bool      // facts are known
 	asked time.Time // when it was last asked, or is being asked
@@ -76,10 +76,10 @@ type surveyed struct {
 	given, filled endpick.Endpoint
 }
 
-// NewSurvey returns a survey, or an [endpick.ConfigError].
-func NewSurvey(config SurveyConfig) (*Survey, error) {
+// NewInspector returns an inspector, or an [endpick.ConfigError].
+func NewInspector(config InspectorConfig) (*Inspector, error) {
 	if config.Interval < 0 {
-		return nil, &endpick.ConfigError{Field: "scrape.SurveyConfig.Interval", Reason: "is negative"}
+		return nil, &endpick.ConfigError{Field: "scrape.InspectorConfig.Interval", Reason: "is negative"}
 	}
 	if config.Interval == 0 {
 		config.Interval = time.Minute
@@ -90,7 +90,7 @@ func NewSurvey(config SurveyConfig) (*Survey, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Survey{config: config, asker: asker, known: map[string]*surveyed{}}, nil
+	return &Inspector{config: config, asker: asker, known: map[string]*inspected{}}, nil
 }
 
 // key identifies a server, or a rank of one.
@@ -104,7 +104,7 @@ func key(e *endpick.Endpoint) string {
 // Run asks new endpoints within a second, and the others from time to time, until ctx
 // is done; results are applied within another second. It leaves no goroutine behind
 // when it returns.
-func (s *Survey) Run(ctx context.Context) {
+func (s *Inspector) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
 	tick := time.NewTicker(min(time.Second, s.config.Interval))
@@ -121,7 +121,7 @@ func (s *Survey) Run(ctx context.Context) {
 
 // Poll asks every endpoint once and returns when all have answered. It leaves out those that
 // are being asked.
-func (s *Survey) Poll(ctx context.Context) {
+func (s *Inspector) Poll(ctx context.Context) {
 	var all sync.WaitGroup
 	s.start(ctx, &all, true)
 	all.Wait()
@@ -129,7 +129,7 @@ func (s *Survey) Poll(ctx context.Context) {
 }
 
 // Facts returns what is known about an endpoint; false if nothing is.
-func (s *Survey) Facts(e *endpick.Endpoint) (Facts, bool) {
+func (s *Inspector) Facts(e *endpick.Endpoint) (Facts, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.known[key(e)]
@@ -142,7 +142,7 @@ func (s *Survey) Facts(e *endpick.Endpoint) (Facts, bool) {
 // Fill completes the description of an endpoint with what is already known about it.
 // Use it as the Fill of package discover, so that nothing is lost when a new list is
 // applied.
-func (s *Survey) Fill(e *endpick.Endpoint) {
+func (s *Inspector) Fill(e *endpick.Endpoint) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k := s.known[key(e)]; k != nil && k.good {
@@ -152,7 +152,7 @@ func (s *Survey) Fill(e *endpick.Endpoint) {
 	}
 }
 
-func (s *Survey) fill(e *endpick.Endpoint, f *Facts) {
+func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
 	if e.KVTokens == 0 {
 		e.KVTokens = f.KVTokens
 	}
@@ -165,7 +165,7 @@ func (s *Survey) fill(e *endpick.Endpoint, f *Facts) {
 }
 
 // start asks the endpoints that are due, and completes all from what is known.
-func (s *Survey) start(ctx context.Context, all *sync.WaitGroup, now bool) {
+func (s *Inspector) start(ctx context.Context, all *sync.WaitGroup, now bool) {
 	there := s.complete()
 	for k, e := range there {
 		if s.due(k, now) {
@@ -174,16 +174,16 @@ func (s *Survey) start(ctx context.Context, all *sync.WaitGroup, now bool) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	maps.DeleteFunc(s.known, func(k string, v *surveyed) bool { return there[k] == nil && !v.busy })
+	maps.DeleteFunc(s.known, func(k string, v *inspected) bool { return there[k] == nil && !v.busy })
 }
 
 // due reports whether an endpoint is due, and records that it is being asked.
-func (s *Survey) due(at string, now bool) bool {
+func (s *Inspector) due(at string, now bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := s.known[at]
 	if k == nil {
-		k = &surveyed{}
+		k = &inspected{}
 		s.known[at] = k
 	}
 	wait := s.config.Interval
@@ -199,7 +199,7 @@ func (s *Survey) due(at string, now bool) bool {
 
 // ask asks one engine. The facts are applied when endpoints are next completed, because
 // the host may have changed this one's description meanwhile.
-func (s *Survey) ask(ctx context.Context, at string, e *endpick.Endpoint) {
+func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	var facts Facts
 	var err error
 	if bad := s.asker.guard(func() { facts, err = s.read(ctx, e) }); bad != nil {
@@ -213,13 +213,13 @@ func (s *Survey) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	}
 	s.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
-		s.asker.tell(e, pageURL(e, ""), err)
+		s.asker.report(e, pageURL(e, ""), err)
 	}
 }
 
 // complete updates the router's endpoints from what is known, and returns the first
 // endpoint of each server or rank.
-func (s *Survey) complete() map[string]*endpick.Endpoint {
+func (s *Inspector) complete() map[string]*endpick.Endpoint {
 	s.round.Lock()
 	defer s.round.Unlock()
 	there := map[string]*endpick.Endpoint{}
@@ -233,7 +233,7 @@ func (s *Survey) complete() map[string]*endpick.Endpoint {
 	return there
 }
 
-func (s *Survey) completeOne(at string, e *endpick.Endpoint) {
+func (s *Inspector) completeOne(at string, e *endpick.Endpoint) {
 	s.mu.Lock()
 	k := s.known[at]
 	if k == nil || !k.good {
@@ -253,13 +253,13 @@ func (s *Survey) completeOne(at string, e *endpick.Endpoint) {
 	s.mu.Unlock()
 	if !reflect.DeepEqual(next, *e) {
 		if err := s.config.Router.Update(next); err != nil && !errors.Is(err, endpick.ErrUnknownEndpoint) { // the endpoint was removed meanwhile
-			s.asker.tell(e, pageURL(e, ""), err)
+			s.asker.report(e, pageURL(e, ""), err)
 		}
 	}
 }
 
 // get reads a page of an engine. A status other than 200 is a StatusError.
-func (s *Survey) get(ctx context.Context, e *endpick.Endpoint, path string) ([]byte, error) {
+func (s *Inspector) get(ctx context.Context, e *endpick.Endpoint, path string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.asker.config.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, pageURL(e, path), nil)
@@ -287,7 +287,7 @@ func (s *Survey) get(ctx context.Context, e *endpick.Endpoint, path string) ([]b
 var ErrNoFacts = errors.New("scrape: no known engine")
 
 // read recognizes the engine, and reads what it reports.
-func (s *Survey) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
+func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
 	text, err := s.get(ctx, e, "/metrics")
 	var status StatusError
 	if err != nil && !errors.As(err, &status) {
@@ -332,7 +332,7 @@ func (s *Survey) read(ctx context.Context, e *endpick.Endpoint) (Facts, error) {
 
 // readModels adds the names that an engine serves. An engine that requires a key does
 // not tell.
-func (s *Survey) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
+func (s *Inspector) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
 	if s.config.DisableModels {
 		return nil
 	}

@@ -1,5 +1,5 @@
-// Package target turns addresses of endpoints into URLs, and asks the servers there for pages.
-package target
+// Package host deals with what hosts configure: the addresses of their servers, and clocks.
+package host
 
 import (
 	"errors"
