@@ -13,7 +13,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -143,7 +143,7 @@ func contender(ctx context.Context, name, policy string, endpoints []endpick.End
 
 // library is a proxy of the standard library with endpick's transport.
 func library(policy string, endpoints []endpick.Endpoint) (http.Handler, *endpick.Router, func(), error) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if err != nil {
 		return nil, nil, nil, err
 	}

@@ -30,7 +30,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/examples/bifrost/adapter"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport/seam"
 )
 
@@ -91,7 +91,7 @@ func start(ctx context.Context, policy string, endpoints []endpick.Endpoint) (*b
 	if policy == random {
 		name = "round-robin" // the router then only lists the servers
 	}
-	config, err := preset.ByName(name)
+	config, err := all.ByName(name)
 	if err != nil {
 		return nil, nil, err
 	}

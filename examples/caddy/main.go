@@ -40,7 +40,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
@@ -209,7 +209,7 @@ func load(lines, socket string) error {
 
 // library is a proxy of the standard library with endpick's transport.
 func library(f *traffic.Fleet, policy, socket string) (*traffic.Front, error) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if err != nil {
 		return nil, err
 	}

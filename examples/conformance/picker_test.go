@@ -15,7 +15,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 	"github.com/endpick/endpick/transport/seam"
@@ -29,7 +29,7 @@ var behindPicker = fleet{
 
 func throughPicker(t *testing.T) *target {
 	t.Helper()
-	c, err := preset.ByName("lmetric")
+	c, err := all.ByName("lmetric")
 	require.NoError(t, err)
 	var servers []*modelserver.Server
 	for range 3 {

@@ -10,7 +10,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
@@ -19,7 +19,7 @@ func TestCheapConforms(t *testing.T) {
 }
 
 func TestSend(t *testing.T) {
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Models: []string{"llama"}}, {ID: "b", Models: []string{"llama"}}}
 	router, err := guarded(config)
 	require.NoError(t, err)

@@ -19,7 +19,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
@@ -200,7 +200,7 @@ func throughPicker(o *options, policy string, endpoints []endpick.Endpoint) (*fr
 
 // throughTransport is package transport, with which the picker is compared.
 func throughTransport(_ *options, policy string, endpoints []endpick.Endpoint) (*front, error) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if err != nil {
 		return nil, err
 	}

@@ -25,7 +25,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // options are the parsed flags.
@@ -46,7 +46,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("epp", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+preset.Usage())
+	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+all.Usage())
 	f.DurationVar(&o.Duration, "duration", 15*time.Second, "how long conversations start, each time")
 	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second")
 	f.IntVar(&o.servers, "servers", 4, "modelled servers")
@@ -80,7 +80,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 			return nil, fmt.Errorf("-dns: %w", err)
 		}
 	}
-	_, err := preset.ByName(o.policy)
+	_, err := all.ByName(o.policy)
 	return o, err
 }
 

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/seam"
@@ -28,7 +28,7 @@ import (
 // newPicker returns a picker with a policy, and its router. A seed of zero is a random
 // one.
 func newPicker(policy string, seed uint64, endpoints []endpick.Endpoint, warn func(error)) (*extproc.Server, *endpick.Router, error) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if err != nil {
 		return nil, nil, err
 	}

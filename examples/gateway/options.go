@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/traffic"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -127,7 +127,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintf(stderr, usage, preset.Usage())
+			fmt.Fprintf(stderr, usage, all.Usage())
 			f.SetOutput(stderr)
 			f.PrintDefaults()
 			return nil, err
@@ -205,7 +205,7 @@ func (o *options) validate(given map[string]bool) error {
 		return errors.New("-queue-timeout needs -queue")
 	}
 	for i, name := range policies {
-		if _, err := preset.ByName(name); err != nil {
+		if _, err := all.ByName(name); err != nil {
 			return err
 		}
 		if slices.Contains(policies[:i], name) {

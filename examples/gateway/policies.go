@@ -2,18 +2,15 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"math"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
-	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // policies are the policies of a gateway by name. Each is made once and kept, so
@@ -26,29 +23,18 @@ type policies struct {
 	told *precise.Index
 }
 
-const predictedLatency = "predicted-latency"
-
 // build returns the policy of that name.
 func (ps *policies) build(name string) (endpick.Policy, error) {
 	if p, ok := ps.built[name]; ok {
 		return p, nil
 	}
-	c, err := preset.ByName(name)
+	c, err := all.ByName(name)
 	if err != nil {
 		return endpick.Policy{}, err
 	}
 	if own, ok := c.Policy.Matcher.(*prefix.Index); ok {
-		base, _, varied := strings.Cut(name, ":")
-		switch {
-		case ps.index == nil:
+		if ps.index == nil {
 			ps.index = own
-		case base == predictedLatency && varied:
-			return endpick.Policy{}, fmt.Errorf("policy %q weighs what is in its own index, and there is one already: it can't join others", name)
-		case base == predictedLatency: // it asks the index what a prompt evicts
-			c, err = preset.PredictedLatency(preset.PredictedLatencyConfig{BestFit: slo.BestFitConfig{Displaced: ps.index.Displaced}})
-			if err != nil {
-				return endpick.Policy{}, err
-			}
 		}
 		c.Policy.Matcher = ps.index
 	}

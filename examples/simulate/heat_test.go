@@ -52,9 +52,9 @@ func TestHeatPage(t *testing.T) {
 }
 
 func TestConditions(t *testing.T) {
-	rest, c, err := conditionsOf("predicted-latency:no-gate+noise=0.2+events+length=3+reports=50ms")
+	rest, c, err := conditionsOf("predicted-latency:most+noise=0.2+events+length=3+reports=50ms")
 	require.NoError(t, err)
-	assert.Equal(t, "predicted-latency:no-gate+events", rest)
+	assert.Equal(t, "predicted-latency:most+events", rest)
 	assert.Equal(t, conditions{noise: 0.2, length: 3, reports: 50 * time.Millisecond, delay: shareDelay}, c)
 	rest, c, err = conditionsOf("lmetric+events+routers=4+share=index+delay=0s+late=1s+lost=0.01")
 	require.NoError(t, err)

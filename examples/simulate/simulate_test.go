@@ -63,21 +63,15 @@ func TestOverview(t *testing.T) {
 	assert.Equal(t, "high", rows[23].Load)
 }
 
-// Each variant disables what its name says.
+// A variant is what its name says.
 func TestVariants(t *testing.T) {
-	filters := func(name string) int {
-		config, err := newPolicy(name)
-		require.NoError(t, err)
-		return len(config.Policy.Filters)
-	}
-	assert.Equal(t, filters("predicted-latency")-1, filters("predicted-latency:no-gate:most"))
 	fit := func(name string) string {
 		config, err := newPolicy(name)
 		require.NoError(t, err)
 		return config.Policy.Scorers[0].Scorer.(*slo.BestFit).Name()
 	}
 	assert.Equal(t, "latency-least", fit("predicted-latency"))
-	assert.Equal(t, "latency-most", fit("predicted-latency:no-gate:most"))
+	assert.Equal(t, "latency-most", fit("predicted-latency:paper:most"))
 	config, err := newPolicy("predicted-latency:most")
 	require.NoError(t, err)
 	assert.Equal(t, "predicted-latency:most", config.Policy.Name)

@@ -13,7 +13,7 @@ import (
 func TestWhatTheSpreadBuys(t *testing.T) {
 	slowUnderRace(t)
 	text := simulate(t, "-workload", "B", "-endpoints", "5", "-rate", "3.5", "-requests", "1500", "-seed", "1,2", "-format", "json",
-		"-slo", "tight:0.2:500:24,loose:0.6:3000:100", "-policies", "predicted-latency,predicted-latency:no-spread")
+		"-slo", "tight:0.2:500:24,loose:0.6:3000:100", "-policies", "predicted-latency,predicted-latency:paper")
 	var rows []row
 	require.NoError(t, json.Unmarshal([]byte(text), &rows))
 	with := (*rows[0].SLOAttainment + *rows[1].SLOAttainment) / 2

@@ -12,7 +12,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
@@ -39,7 +39,7 @@ func policies(b *book) ([]endpick.Policy, error) {
 		return nil, err
 	}
 	var all []endpick.Policy
-	for _, config := range []endpick.Config{preset.LMetric(), preset.LoadPrefix(3, 2, 2)} {
+	for _, config := range []endpick.Config{all.LMetric(), all.LoadPrefix(3, 2, 2)} {
 		p := config.Policy
 		p.Matcher = index
 		p.Filters = append(p.Filters[:len(p.Filters):len(p.Filters)], &spy{b})

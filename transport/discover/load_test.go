@@ -20,7 +20,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/race"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 )
@@ -86,7 +86,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			router, err := endpick.New(preset.LMetric())
+			router, err := endpick.New(all.LMetric())
 			require.NoError(t, err)
 			changes := make(chan discover.Change, times+1)
 			w, err := discover.New(discover.Config{

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -64,9 +64,9 @@ func (e *events) Pop() any {
 }
 
 func newHost(t *testing.T, policy string, filter *health.Filter) *host {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if policy == "predicted-latency" { // without its goroutine
-		config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true, Trees: 10}})
+		config, err = all.PredictedLatency(all.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true, Trees: 10}})
 	}
 	require.NoError(t, err)
 	h := &host{now: time.Unix(1e9, 0), bad: func(string) string { return "" }, filter: filter}
@@ -159,7 +159,7 @@ func (h *host) share(id string, from, to time.Time) float64 {
 // breaks off gets at most a twentieth of the requests after ten seconds, and its full
 // share again within a minute of its recovery.
 func TestARouterWithoutTransportAvoidsWhoFails(t *testing.T) {
-	for _, policy := range preset.Names() {
+	for _, policy := range all.Names() {
 		if race.Enabled && policy != "least-loaded" && policy != "lmetric" { // the others take long
 			continue
 		}
@@ -358,7 +358,7 @@ func TestTheFilterConforms(t *testing.T) {
 	scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return health.NewFilter() })
 	scorertest.RunAdmitter(t, func(*testing.T) endpick.Admitter { return health.NewFilter() })
 	scorertest.RunObserver(t, func(*testing.T) any { return health.NewFilter() })
-	scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return health.NewFilter().Guard(preset.LMetric().Policy) })
+	scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return health.NewFilter().Guard(all.LMetric().Policy) })
 }
 
 // A server that streams to others while requests wait long for their first token is

@@ -11,7 +11,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/queue"
 )
 
@@ -84,7 +84,7 @@ func TestConservation(t *testing.T) {
 			})
 		}
 		cfg := Config{
-			Router: named(rapid.SampledFrom(preset.Names()).Draw(t, "policy")), Fleet: fleet, Changes: changes,
+			Router: named(rapid.SampledFrom(all.Names()).Draw(t, "policy")), Fleet: fleet, Changes: changes,
 			Seed:    rapid.Uint64Min(1).Draw(t, "seed"),
 			Routers: rapid.IntRange(1, 3).Draw(t, "routers"),
 		}

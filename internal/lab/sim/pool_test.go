@@ -87,22 +87,3 @@ func TestAgentsOnAFleet(t *testing.T) {
 	own, pooled := hits("round-robin")
 	require.Less(t, own, pooled-0.2)
 }
-
-// Sending cold prompts where evicted prefixes will not be needed again leaves the
-// other requests more of their caches.
-func TestClaimsOfAgents(t *testing.T) {
-	sparingly(t)
-	missed := func(policy string) (sum float64) {
-		for seed := range uint64(4) {
-			rep := mustRun(t, Config{
-				Router: named(policy), Fleet: Fleet(4, engine.Config{Blocks: 6000}), Pooled: true, Seed: seed + 1,
-				Workload: Agents{Rate: 2, Scale: 16, Requests: 2000},
-			})
-			sum += *rep.PooledHitRatio - rep.PrefixHitRatio
-		}
-		return sum / 4
-	}
-	with, without := missed("predicted-latency:synchronous:no-gate"), missed("predicted-latency:synchronous:no-gate:no-claims")
-	t.Logf("points less than one cache: %.4f, without claims %.4f", with, without)
-	require.Less(t, with, without)
-}

@@ -10,7 +10,7 @@ import (
 	"sync"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -20,7 +20,7 @@ const Model = "m"
 // Router returns a router over the servers. Its policy only considers load, and not
 // what they hold of prompts, so that three idle servers are tried in random order.
 func Router(servers []string) (*endpick.Router, error) {
-	config := preset.LMetric()
+	config := all.LMetric()
 	for _, address := range servers {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: address, Models: []string{Model}})
 	}

@@ -1,15 +1,15 @@
-package preset_test
+package all_test
 
 import (
 	"fmt"
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 func predicted(endpoints []endpick.Endpoint) (*endpick.Router, error) {
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{})
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{})
 	if err != nil {
 		return nil, err
 	}

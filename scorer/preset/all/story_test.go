@@ -1,4 +1,4 @@
-package preset_test
+package all_test
 
 import (
 	"flag"
@@ -15,21 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 var update = flag.Bool("update", false, "write what the commands of the stories say into their files")
 
-// TestStories plays a story for each preset. A story is prose with commands in
+// TestStories plays a story for each policy. A story is prose with commands in
 // between: a line that begins with "> ", followed by its output, up to an empty
 // line. -update rewrites the output; the prose stays.
 func TestStories(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
-	var told []string
+	var names []string
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
-		told = append(told, name)
+		names = append(names, name)
 		t.Run(name, func(t *testing.T) {
 			text, err := os.ReadFile(file)
 			require.NoError(t, err)
@@ -43,7 +43,7 @@ func TestStories(t *testing.T) {
 			assert.Greater(t, len(strings.Fields(first)), 30, "a story opens with prose")
 		})
 	}
-	assert.Equal(t, preset.Names(), told, "every preset has a story")
+	assert.Equal(t, all.Names(), names, "every policy has a story")
 }
 
 // stage is the router of a story, with three servers and a clock that stands still.
@@ -133,6 +133,12 @@ func (s *stage) do(words []string) string {
 		for range int(number("times")) {
 			s.on(words[1], endpick.Request{InputTokens: tokens, Blocks: s.unknown(tokens)}, duration("ttft"), duration("tpot"))
 		}
+	case "repeat": // times=N tokens=N: requests for the story's prompt that are routed and ended, one after another
+		for range int(number("times")) {
+			l, err := s.router.Route(endpick.Request{InputTokens: tokens, Blocks: s.prompt[:tokens/16]})
+			require.NoError(s.t, err)
+			l.Done(endpick.Outcome{Status: endpick.Canceled})
+		}
 	case "route": // tokens=N [cold] [sheddable] [ttft=D] [tpot=D]
 		req := endpick.Request{
 			InputTokens: tokens, Blocks: s.prompt[:tokens/16], Stream: true,
@@ -195,7 +201,7 @@ func (s *stage) unknown(tokens int) (blocks []uint64) {
 
 // TestConcepts compares the receipt in docs/concepts.md with a real decision.
 func TestConcepts(t *testing.T) {
-	text, err := os.ReadFile("../../docs/concepts.md")
+	text, err := os.ReadFile("../../../docs/concepts.md")
 	require.NoError(t, err)
 	s := newStage(t, "lmetric")
 	got := s.play(`> holds a tokens=608
