@@ -221,7 +221,7 @@ func standardErrors(sorted []float64, mean float64) (ofMean, ofP90 float64) {
 	n := float64(len(sorted))
 	variance := 0.0
 	for _, e := range sorted {
-		variance += float64((e - mean) * (e - mean))
+		variance += (e - mean) * (e - mean)
 	}
 	places := math.Sqrt(0.09 * n)
 	at := func(place float64) float64 { return sorted[int(min(max(place, 0), n-1))] }

@@ -47,7 +47,7 @@ func linear(columns []int, weights []float64) (l Linear) {
 // unknown.
 func (l *Linear) For(input, output int) estimate.Linear {
 	e := l.Linear
-	e.Constant += float64(l.perInput*float64(input)) + float64(l.perOutput*float64(output))
+	e.Constant += l.perInput*float64(input) + l.perOutput*float64(output)
 	return e
 }
 

@@ -159,7 +159,7 @@ func (l *Learner) keepsTests() bool {
 	large := grown * max(1, math.Sqrt(rows/float64(max(asked, 1))))
 	unknown := 0
 	for i, then := range l.asked {
-		if now := l.window.buckets[i].rows; float64(now) >= float64(large*float64(then))+few {
+		if now := l.window.buckets[i].rows; float64(now) >= large*float64(then)+few {
 			unknown += now - int(then)
 		}
 	}

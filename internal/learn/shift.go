@@ -120,9 +120,9 @@ func (d *shiftDetector) split() int {
 			before += d.residuals[k-1].value
 		}
 		m := float64(k)
-		gain := float64((total - before) * (total - before) / (n - m))
+		gain := (total - before) * (total - before) / (n - m)
 		if k > 0 {
-			gain += float64(before * before / m)
+			gain += before * before / m
 		}
 		if gain > best {
 			best, at = gain, k

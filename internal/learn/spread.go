@@ -43,14 +43,14 @@ type quantile struct {
 func (q *quantile) add(residual float64) {
 	q.count++
 	n := float64(q.count)
-	q.scale += float64((math.Abs(residual) - q.scale) * max(1/n, 0.01))
-	step := float64(q.scale * max(2/(n+1), smallestStep))
+	q.scale += (math.Abs(residual) - q.scale) * max(1/n, 0.01)
+	step := q.scale * max(2/(n+1), smallestStep)
 	if q.count <= fewResiduals {
 		q.value = 2 * q.scale
 	} else if residual > q.value {
-		q.value += float64(step * (1 - missRate) / (2 * missRate))
+		q.value += step * (1 - missRate) / (2 * missRate)
 	} else {
-		q.value -= float64(step / 2)
+		q.value -= step / 2
 	}
 	q.value = max(0, min(q.value, maxResidual))
 }

@@ -61,17 +61,17 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	}
 	y := min(max(portable.Ln(ratio), -furthest), furthest)
 	deviation = max(deviation, noise)
-	weight := 1 / float64(deviation*deviation)
+	weight := 1 / (deviation * deviation)
 	variance := max(p.excess()/weight, noise*noise)
 	held := float64(most) // the belief that nothing is different
 	if m := p.known; m != 0 {
 		held = max(p.belief(now), asleep)
 		// ln of N(y; m, σ) over N(y; 0, σ).
-		says := float64(m*(2*y-m)) / (2 * variance)
+		says := m * (2*y - m) / (2 * variance)
 		odds := held / (1 - held) * portable.Exp(min(max(says, -evidence), evidence))
 		held = min(odds/(1+odds), most)
 	}
-	if d := y - p.mean(); float64(d*d) > errors*errors*variance {
+	if d := y - p.mean(); d*d > errors*errors*variance {
 		p.strange++
 	} else {
 		p.strange = 0
@@ -79,10 +79,10 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	if p.labels == 0 || held < least || p.strange == 3 {
 		*p = Pace{} // until there are a few labels again, the belief does not count
 	}
-	p.labels = float64(p.labels*keep) + 1
-	p.weight = float64(p.weight*keep) + weight
-	p.sum = float64(p.sum*keep) + float64(weight*y)
-	p.squares = float64(p.squares*keep) + float64(weight*y*y)
+	p.labels = p.labels*keep + 1
+	p.weight = p.weight*keep + weight
+	p.sum = p.sum*keep + weight*y
+	p.squares = p.squares*keep + weight*y*y
 	p.held, p.at = held, now
 	p.known = p.shrunk()
 	p.more = portable.Exp(p.known) - 1
@@ -104,7 +104,7 @@ func (p *Pace) Factor(now int64) float64 {
 	if now >= p.Until() {
 		return 1
 	}
-	return 1 + float64(p.more*p.belief(now))
+	return 1 + p.more*p.belief(now)
 }
 
 // Mean is the unshrunk mean of the labels, once there are some.
@@ -116,7 +116,7 @@ func (p *Pace) enough() bool { return p.labels >= few*keep*keep*keep }
 
 func (p *Pace) belief(now int64) float64 {
 	t := min(float64(max(now-p.at, 0))/fade, 10)
-	return p.held * portable.Exp(-float64(t*t))
+	return p.held * portable.Exp(-(t * t))
 }
 
 func (p *Pace) mean() float64 {
@@ -130,7 +130,7 @@ func (p *Pace) mean() float64 {
 // variance; it is below 1 if the servers of its kind differ.
 func (p *Pace) excess() float64 {
 	m := p.mean()
-	return (max(p.squares-float64(p.weight*m*m), 0) + few) / (p.labels + few)
+	return (max(p.squares-p.weight*m*m, 0) + few) / (p.labels + few)
 }
 
 // shrunk is the mean, reduced by its uncertainty.
@@ -139,7 +139,7 @@ func (p *Pace) shrunk() float64 {
 		return 0
 	}
 	m := p.mean()
-	square := float64(m * m)
+	square := m * m
 	uncertain := errors * errors * p.excess() / p.weight
 	if square <= uncertain {
 		return 0

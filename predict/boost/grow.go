@@ -121,7 +121,7 @@ func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
 		if cumulated[i] < next {
 			continue
 		}
-		next = (math.Floor(float64(cumulated[i]*rate)+offset) + 1 - offset) * each
+		next = (math.Floor(cumulated[i]*rate+offset) + 1 - offset) * each
 		if len(g.rows) == len(g.inverse)-2 {
 			break
 		}

@@ -35,7 +35,7 @@ func (m *Model) Update(data Data) (*Model, error) {
 	if len(m.trees) == 0 {
 		shift, weight := 0.0, float64(baseRows)
 		for i, v := range r {
-			shift += float64(v * data.W[i])
+			shift += v * data.W[i]
 			weight += data.W[i]
 		}
 		n.base += shift / weight
@@ -51,7 +51,7 @@ func (m *Model) Update(data Data) (*Model, error) {
 		leafNumbers(columns, &asked, leaf)
 		sums := leafSums(leaf, r, data.W, clipOf(r, data.W))
 		for a, old := range m.trees[i].leaf {
-			v := float64(n.config.LearningRate*sums[a].residuals) + float64(leafRows*float64(old))
+			v := n.config.LearningRate*sums[a].residuals + leafRows*float64(old)
 			t.leaf[a] = float32(v / (sums[a].weight + leafRows))
 		}
 		subtract(t, leaf, r, data.W)

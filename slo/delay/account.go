@@ -29,8 +29,8 @@ type endpoint struct {
 // advance brings the sums up to date.
 func (e *endpoint) advance(now int64) {
 	if passed := float64(now-e.at) / 1e6; passed > 0 {
-		e.decodingTime += float64(e.decoding * passed)
-		e.sizeTime += float64(e.resident * passed)
+		e.decodingTime += e.decoding * passed
+		e.sizeTime += e.resident * passed
 	}
 	e.at = now
 }
@@ -95,9 +95,6 @@ type lease struct {
 func (m *Marginal) Routed(ev *endpick.Event) {
 	now := nanoseconds(ev.RoutedAt)
 	c, req := ev.Candidate, ev.Request
-	if hasTarget(req) {
-		m.bound.Add(1)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, e := m.leases.At(ev.Lease), m.endpoints.At(c.Ref)
@@ -136,7 +133,6 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 		expected = 0 // a number of tokens
 	}
 	e.wait(now, expected)
-	m.noted(c.Ref, e)
 	m.record(req, ev.Candidates, now)
 	m.compare(ev.Candidates, n, now)
 }
@@ -150,9 +146,6 @@ func several(candidates []endpick.Candidate, variant string) bool {
 	}
 	return false
 }
-
-// hasTarget reports whether a request restricts those that come after it.
-func hasTarget(req *endpick.Request) bool { return req.SLO.TPOT > 0 && req.Stream }
 
 // compare compares the loads of a kind, at intervals of half the time of a
 // response. It adds integers, so that the order of candidates does not matter.
@@ -207,7 +200,6 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		m.admit(l.name)
 	}
 	if e := m.endpoints.Find(l.ref); e != nil {
-		defer m.noted(l.ref, e)
 		e.advance(now)
 		e.leave(now, true)
 		e.pairs = max(e.pairs-l.pairs, 0)
@@ -223,7 +215,7 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		}
 		if k := m.kinds[l.name]; k != nil && k.labels > 0 {
 			m.computed.fade(l.fresh, recent)
-			m.computing.fade(float64(k.each[tokens]*l.fresh), recent)
+			m.computing.fade(k.each[tokens]*l.fresh, recent)
 		}
 		if l.crowded {
 			return
@@ -261,7 +253,7 @@ func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
 		found = min(found, l.input-1)
 		fresh := l.input - found
 		l.x[tokens] = max(l.x[tokens]+fresh-l.fresh, fresh)
-		l.x[pairs] = max(l.x[pairs]+float64(fresh*(found+fresh/2))-l.pairs, 0)
+		l.x[pairs] = max(l.x[pairs]+fresh*(found+fresh/2)-l.pairs, 0)
 	}
 	m.learn(l.name, &l.x, l.first)
 }
@@ -269,9 +261,6 @@ func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
 // Done implements [endpick.DoneObserver].
 func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	now := nanoseconds(ev.Now)
-	if hasTarget(ev.Request) {
-		m.bound.Add(-1)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.leases.Find(ev.Lease)
@@ -295,7 +284,6 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	if !known {
 		e = &endpoint{}
 	}
-	defer m.noted(l.ref, e)
 	e.advance(now)
 	if l.counted {
 		e.ends(l)
@@ -354,8 +342,8 @@ func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) 
 	if _, timed := ev.TTFT(); !timed || k == nil || k.labels == 0 {
 		return
 	}
-	each := k.each[steps] + k.each[batches] + float64(k.each[contexts]*l.size)
-	m.idle.add(float64(output*each) + float64(k.each[tokens]*l.fresh))
+	each := k.each[steps] + k.each[batches] + k.each[contexts]*l.size
+	m.idle.add(output*each + k.each[tokens]*l.fresh)
 	m.whole.add(milliseconds(ev.Now.Sub(ev.RoutedAt)))
 }
 
@@ -370,9 +358,9 @@ func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of fun
 // note records how much was computed for others during a step.
 func (k *kind) note(x *amounts, n float64) {
 	const keep = 1 - 1.0/memory
-	k.meanwhile[tokens] = float64(k.meanwhile[tokens]*keep) + x[tokens]
-	k.meanwhile[pairs] = float64(k.meanwhile[pairs]*keep) + x[pairs]
-	k.meanSteps = float64(k.meanSteps*keep) + n
+	k.meanwhile[tokens] = k.meanwhile[tokens]*keep + x[tokens]
+	k.meanwhile[pairs] = k.meanwhile[pairs]*keep + x[pairs]
+	k.meanSteps = k.meanSteps*keep + n
 }
 
 // labelWhole learns from a response that did not stream. If its length is unknown, its
@@ -423,9 +411,6 @@ func (m *Marginal) EndpointRemoved(ref endpick.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endpoints.Drop(ref)
-	if int64(ref.Slot) < int64(len(m.glances)) && m.glances[ref.Slot].ref == ref {
-		m.glances[ref.Slot] = glance{}
-	}
 }
 
 // nanoseconds is t.UnixNano, clamped so that sums don't overflow.

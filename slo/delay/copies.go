@@ -92,7 +92,7 @@ func (s *copies) share(u *uses, req *endpick.Request, now int64) {
 	sum, from := 0.0, 0
 	for i, depth := range s.depths[:s.n] {
 		n := u.expected(blockAt(req, depth), now) / float64(holders+1)
-		sum += float64(float64(depth-from) * (n / (1 + n)))
+		sum += float64(depth-from) * (n / (1 + n))
 		s.shared[i], from = sum, depth
 		holders -= s.holders[i]
 	}

@@ -20,8 +20,6 @@ type judge struct {
 	turns []turn // of the variants seen so far
 	*turn        // of the current variant; nil at first
 	sight sight  // of the current candidate
-
-	possible []possible // by index
 }
 
 // turn is what the candidates of one variant have in common.
@@ -31,10 +29,6 @@ type turn struct {
 	lasting    float64 // the share of a difference in load that lasts
 	batch      float64 // mean batch size
 	late, slow float64 // upper bounds of TTFT and of the rest, relative to their expected values
-
-	id    uint8 // of the variant, in Marginal.variants
-	load  load
-	rates rates
 }
 
 // judge begins a request.
@@ -123,7 +117,7 @@ func (j *judge) at(c *endpick.Candidate) (e *endpoint, those, pace float64) {
 	}
 	// The current load does not last: requests end, and new ones go elsewhere.
 	// Requests that wait for a place don't decode.
-	those = min(j.batch+float64(j.lasting*(c.BatchSize()-j.batch)), places(c)-1)
+	those = min(j.batch+j.lasting*(c.BatchSize()-j.batch), places(c)-1)
 	e, pace = j.m.endpoints.Find(c.Ref), 1
 	if e != nil && j.m.config.Without&Pace == 0 {
 		pace = e.pace.Factor(e.asked(j.now))
@@ -137,10 +131,10 @@ func (j *judge) own(c *endpick.Candidate, e *endpoint, those, pace float64) (fir
 	k, s := j.kind, &j.sight
 	j.m.see(s, j.req, c, e, k, j.output)
 	s.step[batches] = those + 1
-	s.step[contexts] = float64(those*s.held) + s.size
-	first = float64(k.of(&s.first) * pace)
+	s.step[contexts] = those*s.held + s.size
+	first = k.of(&s.first) * pace
 	if e != nil {
 		first += float64(e.lasts(j.now)) / 1e6
 	}
-	return first, float64(k.of(&s.step) * pace)
+	return first, k.of(&s.step) * pace
 }

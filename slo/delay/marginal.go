@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -98,8 +97,7 @@ func (c *Config) validate() error {
 
 // Marginal is a Scorer, and the Predictor of its latencies: put the same one into
 // both places of a policy. With another Predictor, its predictions are used as the
-// request's own latencies. As a Filter in Policy.Shortlist it avoids predicting and
-// scoring candidates that can't be the best; see [Marginal.Filter].
+// request's own latencies.
 //
 // The cost of a candidate is the sum of the delays, in milliseconds, that the
 // request would have and cause there. The lowest cost scores 1, twice that cost
@@ -111,8 +109,7 @@ func (c *Config) validate() error {
 type Marginal struct {
 	endpick.OneRouter
 	config Config
-	work   sync.Pool    // *judge
-	bound  atomic.Int64 // open requests with a TPOT target
+	work   sync.Pool // *judge
 
 	mu           sync.RWMutex // guards the fields below
 	kinds        map[kindName]*kind
@@ -128,15 +125,12 @@ type Marginal struct {
 	idle, whole         mean // time of responses on an idle server, and their actual time
 	leases              endpick.PerLease[lease]
 	endpoints           endpick.PerEndpoint[endpoint]
-	glances             []glance // by slot
-	variants            []string // of glances, at most 255
 	completed           uint64
 }
 
 var (
 	_ endpick.Predictor          = (*Marginal)(nil)
 	_ endpick.Scorer             = (*Marginal)(nil)
-	_ endpick.Filter             = (*Marginal)(nil)
 	_ endpick.RoutedObserver     = (*Marginal)(nil)
 	_ endpick.FirstTokenObserver = (*Marginal)(nil)
 	_ endpick.DoneObserver       = (*Marginal)(nil)
@@ -232,7 +226,7 @@ func (m *Marginal) leastUsed() (least kindName) {
 func (m *Marginal) learn(n kindName, x *amounts, ms float64) {
 	base := 0.0
 	for i, v := range x {
-		base += float64(v * proportions[i])
+		base += v * proportions[i]
 	}
 	if base > 0 {
 		m.token.add(ms / base)

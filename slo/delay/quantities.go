@@ -45,8 +45,8 @@ type persistence struct {
 // add adds the sums over the endpoints of a kind.
 func (p *persistence) add(square, product, lag float64) {
 	const keep = 1 - 1.0/100
-	p.now = float64(p.now*keep) + square
-	p.later = float64(p.later*keep) + product
+	p.now = p.now*keep + square
+	p.later = p.later*keep + product
 	p.lag.add(lag)
 }
 

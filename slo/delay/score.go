@@ -24,11 +24,10 @@ type Cost struct {
 
 // Sum is the cost.
 func (c *Cost) Sum() float64 {
-	return float64(c.Weight*c.TTFT) + c.Decode + c.Prefill + c.Slowdown
+	return c.Weight*c.TTFT + c.Decode + c.Prefill + c.Slowdown
 }
 
-// of writes the cost of a candidate. least.go has lower bounds of its terms, which
-// must be updated with them.
+// of writes the cost of a candidate.
 func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	e, those, pace := j.at(c)
 	*out = Cost{Weight: j.weight}
@@ -39,20 +38,20 @@ func (j *judge) of(c *endpick.Candidate, out *Cost) {
 	}
 	if has&(endpick.TTFT|endpick.TPOT) != endpick.TTFT|endpick.TPOT || !j.req.Stream {
 		first, each := j.own(c, e, those, pace)
-		out.TTFT, out.Decode = first, float64(j.output*each)
+		out.TTFT, out.Decode = first, j.output*each
 	}
 	if has&endpick.TTFT != 0 {
 		out.TTFT = milliseconds(p.TTFT)
 	}
 	switch {
 	case j.req.Stream && has&endpick.TPOT != 0:
-		out.Decode = float64(j.output * milliseconds(p.TPOT))
+		out.Decode = j.output * milliseconds(p.TPOT)
 	case !j.req.Stream && has&endpick.E2E != 0:
 		out.TTFT, out.Decode = 0, milliseconds(p.E2E)
 	}
 	fresh, pair := compute(j.req, c.PrefixTokens)
 	out.Prefill = j.prefill(j.kind, c, fresh, pair, pace)
-	out.Slowdown = j.slowdown(j.kind) * float64(those*pace)
+	out.Slowdown = j.slowdown(j.kind) * (those * pace)
 }
 
 // prefill is the delay of others by the request's prompt: of those on a candidate while
@@ -64,10 +63,10 @@ func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64
 		return 0
 	}
 	own := j.copies.own(c, fresh)
-	fresh, pair = float64(fresh*own), float64(pair*own)
-	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
-	again := float64(j.worth * fresh)
-	return float64(took*float64(c.BatchSize()*j.echo)) + float64(again*(float64(j.batch*j.echo)+j.weight))
+	fresh, pair = fresh*own, pair*own
+	took := (k.each[tokens]*fresh + k.each[pairs]*pair) * pace
+	again := j.worth * fresh
+	return took*(c.BatchSize()*j.echo) + again*(j.batch*j.echo+j.weight)
 }
 
 // slowdown is the delay of each request that decodes beside this one. On average, these
@@ -76,8 +75,8 @@ func (j *judge) slowdown(k *kind) float64 {
 	if j.m.config.Without&Slowdown != 0 {
 		return 0
 	}
-	larger := k.each[batches] + float64(k.each[contexts]*size(j.req, j.output))
-	return float64(j.output / 2 * larger)
+	larger := k.each[batches] + k.each[contexts]*size(j.req, j.output)
+	return j.output / 2 * larger
 }
 
 // weight is how much a millisecond of waiting counts relative to one of decoding.
@@ -168,10 +167,6 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 	var cost Cost
 	for i := range candidates {
 		c := &candidates[i]
-		if i > 0 && c.Prediction == candidates[i-1].Prediction && j.alike(c, &candidates[i-1]) {
-			dst[i] = dst[i-1]
-			continue
-		}
 		j.of(c, &cost)
 		dst[i] = cost.Sum()
 		if dst[i] < least {
@@ -188,9 +183,7 @@ func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate)
 	j := m.judge(req, candidates)
 	defer j.end()
 	for i := range candidates {
-		if c := &candidates[i]; c.Prediction.Has == 0 { // unless Filter has predicted it
-			j.predict(c)
-		}
+		j.predict(&candidates[i])
 	}
 }
 
@@ -209,13 +202,13 @@ func (j *judge) predict(c *endpick.Candidate) {
 	}
 	p := &c.Prediction
 	p.Has |= endpick.TTFT
-	p.TTFT, p.TTFTUpper = duration(first), duration(float64(first*j.late))
+	p.TTFT, p.TTFTUpper = duration(first), duration(first*j.late)
 	if j.req.Stream {
 		p.Has |= endpick.TPOT
-		p.TPOT, p.TPOTUpper = duration(each), duration(float64(each*j.slow))
+		p.TPOT, p.TPOTUpper = duration(each), duration(each*j.slow)
 		return
 	}
-	whole := first + float64(j.output*each)
+	whole := first + j.output*each
 	p.Has |= endpick.E2E
-	p.E2E, p.E2EUpper = duration(whole), duration(float64(whole*max(j.late, j.slow)))
+	p.E2E, p.E2EUpper = duration(whole), duration(whole*max(j.late, j.slow))
 }

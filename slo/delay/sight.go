@@ -27,7 +27,7 @@ const firstSteps = 1.5
 // tokens are cached: tokens, and pairs of one with each before it.
 func compute(req *endpick.Request, cached int) (fresh, pairs float64) {
 	fresh = float64(max(req.InputTokens-max(cached, 0), 1))
-	return fresh, float64(fresh * (float64(max(cached, 0)) + fresh/2))
+	return fresh, fresh * (float64(max(cached, 0)) + fresh/2)
 }
 
 // size is how many tokens a request has in memory, halfway through its response.
@@ -41,7 +41,7 @@ func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *
 	*s = sight{size: size(req, output), batch: min(c.BatchSize(), places(c)), foreign: foreignOn(c), held: sizeOn(c, k)}
 	s.fresh, s.pairs = compute(req, c.CachedTokens())
 	// Requests that wait at the engine and came from elsewhere: like the others on average.
-	queued := float64(c.InFlight.PrefillTokens) + float64(max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1))
+	queued := float64(c.InFlight.PrefillTokens) + max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1)
 
 	s.first[requests], s.first[tokens], s.first[pairs] = 1, s.fresh+queued, s.pairs
 	if e != nil {
@@ -51,7 +51,7 @@ func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *
 	if m.config.Without&Room == 0 {
 		s.first[blocked] = wait(c, s.fresh+queued, k)
 	}
-	s.step[steps], s.step[batches], s.step[contexts] = 1, s.batch+1, float64(s.batch*s.held)+s.size
+	s.step[steps], s.step[batches], s.step[contexts] = 1, s.batch+1, s.batch*s.held+s.size
 	if k.meanSteps > 0 {
 		s.step[tokens], s.step[pairs] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[pairs]/k.meanSteps
 	}
