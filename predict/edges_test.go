@@ -10,9 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
-	"github.com/endpick/endpick/internal/pace"
-	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/internal/learn"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // A request that was already under way has no known duration, so it is no label.
@@ -330,7 +329,7 @@ func TestTheOffsetIsThatOfOthers(t *testing.T) {
 	l.paceOf(&off, 1, &o, 200, 100, 150, 1e18)
 	require.NotZero(t, s.pace)
 	var want pace.Pace
-	want.Add(1e18, 2, portable.Ln(1.5)/deviations)
+	want.Add(1e18, 2, math.Log(1.5)/deviations)
 	require.Equal(t, want, s.pace)
 }
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/race"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
 )
 
 // off returns the mean relative error of a slot's predictions: 0.1 is ten percent.

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/pace"
-	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // Whatever an endpoint's pace, a latency is within its bound, or off its prediction, exactly as a
@@ -190,7 +189,7 @@ func TestAPaceIsThatOfThePrediction(t *testing.T) {
 		// The model says 100; the prediction was 100 times the pace, and it took 300.
 		l.paceOf(&off, 1, &openRequest{ref: ref, pace: then}, 300, 100*then, 150*then, 1e18)
 		var want pace.Pace
-		want.Add(1e18, 3, portable.Ln(1.5)/deviations)
+		want.Add(1e18, 3, math.Log(1.5)/deviations)
 		require.Equal(t, want, s.pace, "pace %v", then)
 	}
 }

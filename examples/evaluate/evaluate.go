@@ -1,15 +1,15 @@
 package main
 
 import (
-	"container/heap"
 	"math"
-	"time"
+	"slices"
 
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 )
 
 const (
-	refitEvery  = 1000
+	blockRows   = 1000 // between two fits
 	forgetRows  = 2000
 	seenEnough  = 0.9 // share of a block's rows whose regime must have been seen before for the block to count
 	timingBatch = 100
@@ -17,56 +17,38 @@ const (
 
 // target is a latency to learn.
 type target struct {
-	name    string
-	learner *learn.Learner
-	label   func(*sample) float64
-	known   func(*sample) time.Time
+	name  string
+	label func(*sample) float64
 
-	predicted []float64 // by row; 0 without a prediction
+	predicted []float64 // by row, in milliseconds; 0 without a prediction
 	upper     []float64
-	waiting   labels
 }
 
-func newTarget(t *learn.Trainer, name string, which learn.Target) (*target, error) {
-	l, err := learn.New(t, learn.Latency(which))
+// predictAll predicts every row by a model that was fitted to what had been labelled at the last
+// multiple of 1,000 rows.
+func predictAll(samples []sample, delay bool) ([]*target, error) {
+	recorded := make([]predict.Sample, len(samples))
+	for i := range samples {
+		recorded[i] = samples[i].Sample
+	}
+	predictions, err := predict.Evaluate(recorded, delay)
 	if err != nil {
 		return nil, err
 	}
-	tg := &target{name: name, learner: l}
-	tg.label = func(s *sample) float64 { return s.ttft }
-	tg.known = func(s *sample) time.Time { at, _ := s.labelledAt(); return at }
-	if which == learn.TPOT {
-		tg.label = func(s *sample) float64 { return s.tpot }
-		tg.known = func(s *sample) time.Time { _, at := s.labelledAt(); return at }
+	ttft := &target{name: "ttft", label: func(s *sample) float64 { return s.TTFT }}
+	tpot := &target{name: "tpot", label: func(s *sample) float64 { return s.TPOT }}
+	for _, p := range predictions {
+		ttft.add(p.Has&endpick.TTFT != 0, p.TTFT.Seconds()*1e3, p.TTFTUpper.Seconds()*1e3)
+		tpot.add(p.Has&endpick.TPOT != 0, p.TPOT.Seconds()*1e3, p.TPOTUpper.Seconds()*1e3)
 	}
-	return tg, nil
+	return []*target{ttft, tpot}, nil
 }
 
-// run processes the samples in the order of their arrival: every row is predicted by a model that
-// was fitted at the last multiple of 1,000 rows to what had been labelled by then. The learner gets
-// a row's label when it is known: with delay at its time, without when the next row arrives.
-func (t *target) run(samples []sample, delay bool) error {
-	t.predicted = make([]float64, len(samples))
-	t.upper = make([]float64, len(samples))
-	var y [1]float64
-	for i := range samples {
-		s := &samples[i]
-		for len(t.waiting) > 0 && (!delay || !t.waiting[0].at.After(s.at)) {
-			w := heap.Pop(&t.waiting).(label)
-			t.learner.Label(samples[w.row].row[:], t.label(&samples[w.row]), t.predicted[w.row], t.upper[w.row], w.at)
-		}
-		if i > 0 && i%refitEvery == 0 {
-			if err := t.learner.Refit(); err != nil {
-				return err
-			}
-		}
-		if t.learner.Predict(y[:], s.row[:]) {
-			t.predicted[i] = y[0]
-			t.upper[i] = y[0] * t.learner.Upper(t.learner.Bucket(s.row[:]))
-		}
-		heap.Push(&t.waiting, label{t.known(s), i})
+func (t *target) add(has bool, predicted, upper float64) {
+	if !has {
+		predicted, upper = 0, 0
 	}
-	return nil
+	t.predicted, t.upper = append(t.predicted, predicted), append(t.upper, upper)
 }
 
 // errorOf returns the absolute percentage error of a row as a share; false without a label or a
@@ -77,31 +59,6 @@ func (t *target) errorOf(samples []sample, i int) (float64, bool) {
 		return 0, false
 	}
 	return math.Abs(t.predicted[i]-y) / y, true
-}
-
-// label is a row whose latency becomes known at a time.
-type label struct {
-	at  time.Time
-	row int
-}
-
-// labels is a heap, the earliest label on top.
-type labels []label
-
-func (l labels) Len() int { return len(l) }
-func (l labels) Less(i, j int) bool {
-	if !l[i].at.Equal(l[j].at) {
-		return l[i].at.Before(l[j].at)
-	}
-	return l[i].row < l[j].row
-}
-func (l labels) Swap(i, j int) { l[i], l[j] = l[j], l[i] }
-func (l *labels) Push(v any)   { *l = append(*l, v.(label)) }
-func (l *labels) Pop() any {
-	old := *l
-	v := old[len(old)-1]
-	*l = old[:len(old)-1]
-	return v
 }
 
 // Accuracy is in percent. The standard errors say how much mean and p90 would vary with other
@@ -153,20 +110,9 @@ type ByRegime struct {
 
 // evaluate runs both latencies over the samples.
 func evaluate(samples []sample, forget string, delay bool) (*Report, []*target, error) {
-	trainer := &learn.Trainer{Synchronous: true, Manual: true}
-	var targets []*target
-	for _, which := range []struct {
-		name   string
-		target learn.Target
-	}{{"ttft", learn.TTFT}, {"tpot", learn.TPOT}} {
-		t, err := newTarget(trainer, which.name, which.target)
-		if err != nil {
-			return nil, nil, err
-		}
-		if err := t.run(samples, delay); err != nil {
-			return nil, nil, err
-		}
-		targets = append(targets, t)
+	targets, err := predictAll(samples, delay)
+	if err != nil {
+		return nil, nil, err
 	}
 	all := func(*sample) bool { return true }
 	r := &Report{Unit: "percent", Rows: len(samples)}
@@ -206,12 +152,22 @@ func accuracy(samples []sample, t *target, most int, keep func(*sample) bool) Ac
 	}
 	a := Accuracy{Rows: len(errs)}
 	if len(errs) > 0 {
-		mean, p90 := learn.MeanAndP90(errs)
+		mean, p90 := meanAndP90(errs)
 		a.MAPE, a.P90 = percent(mean), percent(p90)
 		ofMean, ofP90 := standardErrors(errs, mean)
 		a.MAPEError, a.P90Error = percent(ofMean), percent(ofP90)
 	}
 	return a
+}
+
+// meanAndP90 sorts errors and returns their mean and 90th percentile.
+func meanAndP90(errors []float64) (mean, p90 float64) {
+	slices.Sort(errors)
+	for _, e := range errors {
+		mean += e
+	}
+	n := len(errors)
+	return mean / float64(n), errors[(n*9+9)/10-1]
 }
 
 // standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors
@@ -243,8 +199,8 @@ func coverage(samples []sample, targets []*target) Coverage {
 		var all share
 		seen := map[string]bool{}
 		regimes := map[string]share{}
-		for from := 0; from < len(samples); from += refitEvery {
-			block := samples[from:min(from+refitEvery, len(samples))]
+		for from := 0; from < len(samples); from += blockRows {
+			block := samples[from:min(from+blockRows, len(samples))]
 			var here share
 			known := 0
 			for j := range block {
@@ -263,7 +219,7 @@ func coverage(samples []sample, targets []*target) Coverage {
 				}
 			}
 			all.rows, all.held = all.rows+here.rows, all.held+here.held
-			if here.rows >= refitEvery/2 && float64(known) >= seenEnough*float64(here.rows) {
+			if here.rows >= blockRows/2 && float64(known) >= seenEnough*float64(here.rows) {
 				c.WorstBlock = min(c.WorstBlock, here.percent())
 			}
 			for j := range block {
@@ -271,7 +227,7 @@ func coverage(samples []sample, targets []*target) Coverage {
 			}
 		}
 		for _, g := range regimes {
-			if g.rows >= refitEvery/2 {
+			if g.rows >= blockRows/2 {
 				c.WorstRegime = min(c.WorstRegime, g.percent())
 			}
 		}

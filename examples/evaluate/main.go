@@ -47,8 +47,8 @@ func run(args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if len(samples) <= refitEvery {
-		return fmt.Errorf("%s: %d rows are too few, the first %d only train", *path, len(samples), refitEvery)
+	if len(samples) <= blockRows {
+		return fmt.Errorf("%s: %d rows are too few, the first %d only train", *path, len(samples), blockRows)
 	}
 	report, targets, err := evaluate(samples, *forget, *delay)
 	if err != nil {

@@ -4,7 +4,6 @@ import (
 	"math"
 	"time"
 
-	"github.com/endpick/endpick/internal/learn"
 	"github.com/endpick/endpick/predict/boost"
 )
 
@@ -19,13 +18,13 @@ const timingRuns = 3
 // timing measures fits of 10,000 and 50,000 rows, and a prediction per row of a batch of 100. Each
 // is the best of several runs. A shorter file is used repeatedly.
 func timing(samples []sample) (*Timing, float64, error) {
-	config := learn.Latency(learn.TTFT).Boost
+	config := boost.Config{Features: len(row(&samples[0])), Prior: []int{0, 1, 2, 3, 5, 8, 9}}
 	data := func(rows int) boost.Data {
 		var d boost.Data
 		for i := range rows {
 			s := &samples[i%len(samples)]
-			d.X = append(d.X, s.row[:]...)
-			d.Y = append(d.Y, s.ttft)
+			d.X = append(d.X, row(s)...)
+			d.Y = append(d.Y, s.TTFT)
 			d.W = append(d.W, 1)
 		}
 		return d
@@ -66,4 +65,14 @@ func timing(samples []sample) (*Timing, float64, error) {
 		best = min(best, float64(time.Since(began).Nanoseconds())/(20*timingBatch))
 	}
 	return &t, best, nil
+}
+
+// row is what is known of a request when it is routed, much as the predictor sees it.
+func row(s *sample) []float64 {
+	c, input, output := &s.Candidate, float64(s.Request.InputTokens), float64(s.Request.ExpectedOutputTokens)
+	prefill, fresh := float64(c.InFlight.PrefillTokens), input*(1-s.share)
+	return []float64{
+		c.KVUsage, input, c.Waiting, c.Running, s.share, prefill, s.PrefillRate, output,
+		fresh, fresh + prefill, (fresh + prefill) / (1.01 - c.KVUsage),
+	}
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/endpick/endpick/internal/learn"
 	"github.com/endpick/endpick/predict/boost"
+	"github.com/endpick/endpick/predict/internal/learn"
 )
 
 // latencyData resembles what Latency learns from.

@@ -63,14 +63,13 @@ type grower struct {
 	hists   []int64 // of all nodes, one after the other
 	gains   [max(coarseBins, 2<<maxShift)]float64
 	near    [2 << maxShift]int64
-	used    []used    // by feature
-	gained  []float64 // by feature, over all trees
+	used    []used // by feature
 }
 
 func newGrower(columns []column, rows int, shrinkage float64) *grower {
 	k := len(columns)
 	g := &grower{
-		columns: columns, coarse: make([]int, k), used: make([]used, k), gained: make([]float64, k),
+		columns: columns, coarse: make([]int, k), used: make([]used, k),
 	}
 	for f := range columns {
 		c := &columns[f]
@@ -160,7 +159,6 @@ func (g *grower) grow() (t tests) {
 			}
 			return t
 		}
-		g.gained[feature] += gain
 		g.used[feature].add(bin)
 		t.feature[level], t.bin[level] = uint8(feature), uint16(bin)
 		if level == treeDepth-1 {

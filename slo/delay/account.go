@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // endpoint is the account of one endpoint. Times are in nanoseconds since the

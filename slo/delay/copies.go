@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/portable"
 )
 
 // copies says how much of a copy of the prompt's beginning later requests pay for.
@@ -181,7 +180,7 @@ func (u *uses) expected(block uint64, now int64) float64 {
 }
 
 func (e *use) faded(now int64) float64 {
-	return e.count * portable.Exp(-float64(max(now-e.at, 0))/recently)
+	return e.count * math.Exp(-float64(max(now-e.at, 0))/recently)
 }
 
 // copying reports whether a request may copy anything that later ones use.

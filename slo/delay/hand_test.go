@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // Sums over time go on from the time that a clock was set back to.

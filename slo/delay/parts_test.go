@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/portable"
 )
 
 // naiveSilence keeps the whole history.
@@ -485,5 +484,5 @@ func TestJudgeForgets(t *testing.T) {
 	turns := j.turns[:1]
 	j.end()
 	assert.Zero(t, turns[0], "or a kind that has given way would be held for good")
-	assert.Equal(t, portable.Exp(firstLog), (&bound{}).ratio())
+	assert.Equal(t, math.Exp(firstLog), (&bound{}).ratio())
 }

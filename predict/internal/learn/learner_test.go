@@ -9,7 +9,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/race"
-	"github.com/endpick/endpick/internal/portable"
 	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 )
@@ -47,7 +46,7 @@ func newEngine(seed uint64) *engine {
 func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 	f := Features{
 		KVUsage:              min(1, max(0, r.kv+0.06*e.rng.NormFloat64())),
-		InputTokens:          math.Floor(portable.Exp(r.tokens + 0.8*e.rng.NormFloat64())),
+		InputTokens:          math.Floor(math.Exp(r.tokens + 0.8*e.rng.NormFloat64())),
 		Waiting:              math.Floor(r.waiting * e.rng.ExpFloat64()),
 		Running:              math.Floor(max(0, r.running+8*e.rng.NormFloat64())),
 		PrefixShare:          math.Pow(e.rng.Float64(), 1/(r.share+0.01)),
@@ -56,7 +55,7 @@ func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 		ExpectedOutputTokens: 100,
 		Variant:              math.NaN(),
 	}
-	f.PrefillTokens = math.Floor(f.Waiting * portable.Exp(r.tokens) * (0.5 + e.rng.Float64()))
+	f.PrefillTokens = math.Floor(f.Waiting * math.Exp(r.tokens) * (0.5 + e.rng.Float64()))
 	row = make([]float64, FeatureCount)
 	f.Row(row)
 	step := 7 + 0.9*math.Pow(f.Running, 0.75) + 20*f.KVUsage
@@ -67,7 +66,7 @@ func (e *engine) next(r regime) (row []float64, ttft, tpot float64) {
 	}
 	tpot = max(step, 9+0.25*f.Running) * (1 + 0.5*f.PrefillRate/3000)
 	e.at = e.at.Add(50 * time.Millisecond)
-	noise := func(s float64) float64 { return e.scale * portable.Exp(s*e.rng.NormFloat64()) }
+	noise := func(s float64) float64 { return e.scale * math.Exp(s*e.rng.NormFloat64()) }
 	return row, ttft * noise(0.045), tpot * noise(0.03)
 }
 
@@ -193,8 +192,8 @@ func TestThePriorIsDroppedWhereItIsWorse(t *testing.T) {
 		a, b := rng.Float64(), rng.Float64()
 		// Linear at first sight, so that the prior has something to fit, and then a product that it
 		// gets wrong.
-		y := (1 + 300*a*a*a*a*a*a) / (1 + 50*a*a*a*a*a*a) * portable.Exp(-8*b) * 100 * portable.Exp(4*math.Floor(2*a))
-		l.Label([]float64{a, b}, y*portable.Exp(0.01*rng.NormFloat64()), 0, 0, time.Time{})
+		y := (1 + 300*a*a*a*a*a*a) / (1 + 50*a*a*a*a*a*a) * math.Exp(-8*b) * 100 * math.Exp(4*math.Floor(2*a))
+		l.Label([]float64{a, b}, y*math.Exp(0.01*rng.NormFloat64()), 0, 0, time.Time{})
 	}
 	kept.run(code, 6000)
 	require.True(t, kept.learner.Health().Prior, "kept where it helps")

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/endpick/endpick/internal/learn"
 	"github.com/endpick/endpick/predict/boost"
+	"github.com/endpick/endpick/predict/internal/learn"
 )
 
 // A window keeps rare samples.

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick/internal/portable"
 	"github.com/endpick/endpick/predict/boost"
 )
 
@@ -268,7 +267,7 @@ func (w *Window) Forget(column int, value float64) {
 
 // weight returns the weight of a sample, given the number of newer ones in its bucket.
 func (w *Window) weight(age int32) float64 {
-	return max(w.config.Floor, portable.Exp(-portable.Ln2*float64(age)/float64(w.config.HalfLife)))
+	return max(w.config.Floor, math.Exp(-math.Ln2*float64(age)/float64(w.config.HalfLife)))
 }
 
 // AppendTo appends the samples to data, in the order in which they were added, with their

@@ -5,8 +5,6 @@ package pace
 
 import (
 	"math"
-
-	"github.com/endpick/endpick/internal/portable"
 )
 
 // Pace is what is known about one server. The zero value knows nothing: the server is as
@@ -59,7 +57,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	if !(ratio > 0) {
 		return
 	}
-	y := min(max(portable.Ln(ratio), -furthest), furthest)
+	y := min(max(math.Log(ratio), -furthest), furthest)
 	deviation = max(deviation, noise)
 	weight := 1 / (deviation * deviation)
 	variance := max(p.excess()/weight, noise*noise)
@@ -68,7 +66,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 		held = max(p.belief(now), asleep)
 		// ln of N(y; m, σ) over N(y; 0, σ).
 		says := m * (2*y - m) / (2 * variance)
-		odds := held / (1 - held) * portable.Exp(min(max(says, -evidence), evidence))
+		odds := held / (1 - held) * math.Exp(min(max(says, -evidence), evidence))
 		held = min(odds/(1+odds), most)
 	}
 	if d := y - p.mean(); d*d > errors*errors*variance {
@@ -85,7 +83,7 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	p.squares = p.squares*keep + weight*y*y
 	p.held, p.at = held, now
 	p.known = p.shrunk()
-	p.more = portable.Exp(p.known) - 1
+	p.more = math.Exp(p.known) - 1
 }
 
 // Until is the time from which on Factor is 1 unless a label is added; before all times
@@ -109,14 +107,14 @@ func (p *Pace) Factor(now int64) float64 {
 
 // Mean is the unshrunk mean of the labels, once there are some.
 func (p *Pace) Mean() (ratio float64, ok bool) {
-	return portable.Exp(p.mean()), p.enough()
+	return math.Exp(p.mean()), p.enough()
 }
 
 func (p *Pace) enough() bool { return p.labels >= few*keep*keep*keep }
 
 func (p *Pace) belief(now int64) float64 {
 	t := min(float64(max(now-p.at, 0))/fade, 10)
-	return p.held * portable.Exp(-(t * t))
+	return p.held * math.Exp(-(t * t))
 }
 
 func (p *Pace) mean() float64 {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/portable"
 	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -147,7 +146,7 @@ func (w *naiveWindow) data() boost.Data {
 		}
 		d.X = append(d.X, s.row...)
 		d.Y = append(d.Y, s.label)
-		d.W = append(d.W, max(w.config.Floor, portable.Exp(-portable.Ln2*float64(newer)/float64(w.config.HalfLife))))
+		d.W = append(d.W, max(w.config.Floor, math.Exp(-math.Ln2*float64(newer)/float64(w.config.HalfLife))))
 	}
 	return d
 }

@@ -3,12 +3,10 @@ package learn
 import (
 	"math"
 	"sync/atomic"
-
-	"github.com/endpick/endpick/internal/portable"
 )
 
 // A spread estimates how far above its prediction a latency may be. In every bucket of the window
-// it tracks the quantile of portable.Ln(actual/predicted) that nine in ten stay below: a miss
+// it tracks the quantile of math.Log(actual/predicted) that nine in ten stay below: a miss
 // raises it by nine steps, a hit lowers it by one. Whatever the sequence, the share of misses then
 // tends to one in ten in each bucket (quantile tracking: Angelopoulos, Candès, Tibshirani,
 // "Conformal PID Control for Time Series Prediction", 2023, section 2.1). A bucket without a
@@ -31,7 +29,7 @@ const (
 	// is that of a normal distribution plus a quarter.
 	fewResiduals = 10
 	// unknownQuantile, ln 2, is assumed until something is known.
-	unknownQuantile = portable.Ln2
+	unknownQuantile = math.Ln2
 )
 
 type quantile struct {
@@ -63,9 +61,9 @@ func newSpread(buckets int) *spread {
 
 // add adds the result of a prediction.
 func (s *spread) add(bucket int, predicted, actual float64) {
-	r := max(-maxResidual, min(portable.Ln(actual/predicted), maxResidual))
+	r := max(-maxResidual, min(math.Log(actual/predicted), maxResidual))
 	s.all.add(r)
-	s.whole.Store(math.Float64bits(portable.Exp(s.all.value)))
+	s.whole.Store(math.Float64bits(math.Exp(s.all.value)))
 	b := &s.buckets[bucket]
 	if b.count == 0 {
 		b.value, b.scale = s.all.value, s.all.scale
@@ -73,16 +71,16 @@ func (s *spread) add(bucket int, predicted, actual float64) {
 		b.count = fewResiduals
 	}
 	b.add(r)
-	s.factors[bucket].Store(math.Float64bits(portable.Exp(b.value)))
+	s.factors[bucket].Store(math.Float64bits(math.Exp(b.value)))
 }
 
 // publish recomputes all factors.
 func (s *spread) publish() {
-	s.whole.Store(math.Float64bits(portable.Exp(s.all.value)))
+	s.whole.Store(math.Float64bits(math.Exp(s.all.value)))
 	for i := range s.buckets {
 		f := uint64(0)
 		if s.buckets[i].count > 0 {
-			f = math.Float64bits(portable.Exp(s.buckets[i].value))
+			f = math.Float64bits(math.Exp(s.buckets[i].value))
 		}
 		s.factors[i].Store(f)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/portable"
 	"github.com/endpick/endpick/predict/boost"
 )
 
@@ -91,7 +90,6 @@ type Health struct {
 type Learner struct {
 	trainer *Trainer
 	model   atomic.Pointer[boost.Model]
-	linear  atomic.Pointer[Linear]
 	refits  atomic.Uint64
 	hurry   atomic.Bool // refit at the next label
 	spread  *spread
@@ -205,15 +203,15 @@ func (l *Learner) take(row []float64, s sample) {
 	if l.Predict(now[:], row) {
 		// The current model's prediction for a row that it has not seen, whatever the prediction was
 		// when the request was routed.
-		residual := portable.Ln(s.label / now[0])
+		residual := math.Log(s.label / now[0])
 		if l.challenger != nil && l.challenger.Predict(other[:], row) == nil {
 			l.scores.model += math.Abs(residual)
-			l.scores.challenger += math.Abs(portable.Ln(s.label / other[0]))
+			l.scores.challenger += math.Abs(math.Log(s.label / other[0]))
 			l.scores.count++
 		}
 		r := shiftResidual{max(-maxResidual, min(residual, maxResidual)), l.Bucket(row), l.window.Added() + 1}
 		if shift, first := l.shifts.add(r); shift != 0 {
-			l.window.Rescale(portable.Exp(shift), first)
+			l.window.Rescale(math.Exp(shift), first)
 			l.hurry.Store(true)
 			l.statusMu.Lock()
 			l.health.Shifts++

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"pgregory.net/rapid"
 
-	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 const second = int64(1e9)
