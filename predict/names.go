@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict/internal/learn"
@@ -121,9 +120,6 @@ func (l *Latency) newModel(name string) *servedModel {
 		learner, err := learn.New(&l.trainer, l.config.learner(i))
 		if err != nil {
 			panic(err) // NewLatency has validated the same configuration
-		}
-		learner.Unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
-			l.overdue(m, i, now, add)
 		}
 		m.learners[i] = learner
 	}

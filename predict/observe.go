@@ -234,33 +234,3 @@ func (l *Latency) EndpointRemoved(ref endpick.Ref) {
 	defer l.mu.Unlock()
 	l.states.Drop(ref)
 }
-
-// mostOverdue limits the age of an unfinished request, in multiples of its prediction.
-const mostOverdue = 20
-
-// overdue returns the requests of a model that are older than their prediction of a target. For
-// TTFT, the wait ends with the first token; that of a response that does not stream is not seen.
-// For TPOT there are none, because the number of tokens is not known before the end.
-func (l *Latency) overdue(m *servedModel, target learn.Target, now time.Time, add func(row []float64, atLeast float64)) {
-	if target == tpot {
-		return
-	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	known := *l.variants.Load()
-	var row [learn.FeatureCount]float64
-	for _, o := range l.open.All() {
-		age, predicted := inMilliseconds(now.Sub(o.routedAt)), o.predicted[target]
-		if o.answered || o.stream != (target == ttft) || !(predicted > 0 && age > predicted) || o.model != m.name {
-			continue
-		}
-		if v := findVariant(known, o.variant); v != nil {
-			o.row(v, &row)
-			part := 1.0
-			if s := l.states.Find(o.ref); s != nil {
-				part = s.factor(nanoseconds(now))
-			}
-			add(row[:], min(age, mostOverdue*predicted)/part)
-		}
-	}
-}

@@ -59,7 +59,7 @@ func (e *endpoint) mark(l *lease) {
 // beside is the mean of what was there since the mark: requests that decode,
 // and their tokens in memory.
 func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
-	return (e.decodingTime-l.decodingTime)/spent + l.foreign, (e.sizeTime-l.sizeTime)/spent + l.foreignSize
+	return (e.decodingTime-l.decodingTime)/spent + l.external, (e.sizeTime-l.sizeTime)/spent + l.externalSize
 }
 
 // lease is what is remembered of an open request.
@@ -82,8 +82,8 @@ type lease struct {
 	output       float64 // expected
 	x            amounts // amounts of its time to first token
 	first        float64 // that time, until it can be learned from; 0: none
-	foreign      float64 // requests there from other sources
-	foreignSize  float64
+	external     float64 // requests there from other routers
+	externalSize float64
 
 	// The endpoint's sums at its first token; when it was routed if it does not stream.
 	firstAt                 int64
@@ -107,27 +107,27 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	n := nameOf(req, c.Endpoint.Variant)
 	k := m.find(n)
 	output := m.lengths.of(req)
-	var s sight
-	m.see(&s, req, c, e, k, output)
+	var o outlook
+	m.look(&o, req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
 		apart:    m.kinds[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
-		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first,
+		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: o.fresh, pairs: o.pairs, size: o.size, output: output, x: o.first,
 		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
-		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
+		external: o.external, externalSize: o.external * k.size.or(o.size),
 	}
 	e.pairs += l.pairs
 	if !l.stream {
-		// When it begins to decode is not told. To those beside it, it is there from now on.
+		// Nobody says when it begins to decode. To those beside it, it is there from now on.
 		e.advance(now)
 		e.begins(l)
 		e.mark(l)
 	}
 	m.prompt.add(l.input + output)
 	m.anew.add(float64(max(c.NewTokens(req), 1)) + output) // blocks that were evicted would have been found
-	expected := k.of(&s.first) * k.late.ratio()
+	expected := k.of(&o.first) * k.late.ratio()
 	if !req.Stream {
-		expected = (k.of(&s.first) + output*k.of(&s.step)) * k.late.ratio()
+		expected = (k.of(&o.first) + output*k.of(&o.step)) * k.late.ratio()
 	}
 	if m.common.labels == 0 {
 		expected = 0 // a number of tokens
@@ -225,7 +225,7 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		} else {
 			m.learn(l.name, &l.x, ms)
 		}
-		m.judgePace(l, now, &l.x, ms, func(k *kind) *bound { return &k.late })
+		m.comparePace(l, now, &l.x, ms, func(k *kind) *bound { return &k.late })
 		for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 			if k != nil {
 				k.late.add(ms / max(k.of(&l.x), 1e-3))
@@ -332,7 +332,7 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 	if completed {
 		m.compareWithIdle(ev, l, n+1)
 	}
-	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
+	m.comparePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
 }
 
 // compareWithIdle records how long a response of so many tokens took, and would have
@@ -347,8 +347,8 @@ func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) 
 	m.whole.add(milliseconds(ev.Now.Sub(ev.RoutedAt)))
 }
 
-// judgePace compares a measured time with the time expected for the kind.
-func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
+// comparePace compares a measured time with the time expected for the kind.
+func (m *Marginal) comparePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
 	k, e := m.kinds[l.name], m.endpoints.Find(l.ref)
 	if k != nil && e != nil {
 		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
@@ -385,7 +385,7 @@ func (m *Marginal) labelWhole(ev *endpick.Event, o *endpick.Outcome, l *lease, e
 	x[batches] += n * batch
 	x[contexts] += n * size
 	m.learn(l.name, &x, took)
-	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
+	m.comparePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
 	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 		if k != nil {
 			k.late.add(took / max(k.of(&x), 1e-3))

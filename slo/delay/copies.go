@@ -183,14 +183,9 @@ func (e *use) faded(now int64) float64 {
 	return e.count * math.Exp(-float64(max(now-e.at, 0))/recently)
 }
 
-// copying reports whether a request may copy anything that later ones use.
-func (m *Marginal) copying(req *endpick.Request) bool {
-	return len(req.Blocks) > 0 && m.config.Without&Copies == 0
-}
-
 // record counts the uses of a request's beginnings.
 func (m *Marginal) record(req *endpick.Request, candidates []endpick.Candidate, now int64) {
-	if !m.copying(req) {
+	if len(req.Blocks) == 0 {
 		return
 	}
 	var s copies

@@ -1,5 +1,6 @@
 package delay
 
+import "math"
 
 // bound tracks the 90th percentile of measured over expected: up by nine steps
 // for a ratio above it, down by one step for one below.

@@ -53,36 +53,16 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Health is the state of a learner. Package predict exports it under the same name.
+// Health is the state of a learner. Package predict exports it, and says what is what.
 type Health struct {
-	// Phase is how far learning has come: "heuristic" without a model, "prior" while it is linear,
-	// "trees".
-	Phase   string
-	Samples int    // in the window
-	Labels  uint64 // labels received
-	Skipped uint64 // labels that were not positive numbers
-	Dropped uint64 // labels that arrived too fast to be kept
-	// Overdue counts the requests that were unfinished at the last refit and older than their
-	// prediction.
-	Overdue int
-
-	Refits   uint64
-	LastFit  time.Time     // when the samples of the last refit were taken; zero before the first
-	FitTime  time.Duration // how long the last refit took; zero for a synchronous trainer
-	Prior    bool          // whether the model uses its linear prior
-	LastFail error         // error of the last refit, or nil
-	// Shifts counts how often all labels changed by one factor at once, by which the window was
-	// then corrected.
-	Shifts uint64
-
-	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90 the error that nine
-	// in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before there are any.
-	MAPE, P90 float64
-	// Coverage is the share of these whose upper bound held.
-	Coverage float64
-	// Drift is the mean error of the last 100 divided by that of the long run: far above 1,
-	// something has changed.
-	Drift float64
+	Phase                      string
+	Samples                    int
+	Labels, Skipped, Dropped   uint64
+	Refits                     uint64
+	LastFit                    time.Time
+	FitTime                    time.Duration
+	LastFail                   error
+	MAPE, P90, Coverage, Drift float64
 }
 
 // A Learner learns to predict one positive quantity. It belongs to a [Trainer]. Predict may be
@@ -99,29 +79,17 @@ type Learner struct {
 	mu         sync.Mutex // guards training: one refit at a time
 	config     Config
 	window     *Window
-	noPrior    bool // currently in use
-	challenger *boost.Model
-	scores     scores
-	shifts     shiftDetector
-	since      int     // samples since the last refit
-	renewed    int     // samples since the current model's tests were chosen
-	asked      []int32 // rows that they were chosen from, by bucket
-	choices    int     // how often tests were chosen
-	// Unfinished calls add for requests without a label that are older than their prediction; nil
-	// if there are none.
-	Unfinished func(now time.Time, add func(row []float64, atLeast float64))
-
-	statusMu sync.Mutex // guards the fields below, held briefly
-	health   Health
-	errors   []float64 // ring of the latest errors
-	covered  []bool
-	nextErr  int
-	longRun  float64
-	longN    float64
+	since      int        // samples since the last refit
+	renewed    int        // samples since the current model's tests were chosen
+	chosenFrom []int32    // rows that they were chosen from, by bucket
+	statusMu   sync.Mutex // guards the fields below, held briefly
+	health     Health
+	errors     []float64 // ring of the latest errors
+	covered    []bool
+	nextErr    int
+	longRun    float64
+	longN      float64
 }
-
-// scores are summed errors of the current model and its challenger, over count samples.
-type scores struct{ model, challenger, count float64 }
 
 // New returns a learner without samples.
 func New(t *Trainer, config Config) (*Learner, error) {
@@ -198,25 +166,6 @@ func (l *Learner) take(row []float64, s sample) {
 	if s.predicted > 0 {
 		l.spread.add(l.Bucket(row), s.predicted, s.label)
 		l.score(s)
-	}
-	var now, other [1]float64
-	if l.Predict(now[:], row) {
-		// The current model's prediction for a row that it has not seen, whatever the prediction was
-		// when the request was routed.
-		residual := math.Log(s.label / now[0])
-		if l.challenger != nil && l.challenger.Predict(other[:], row) == nil {
-			l.scores.model += math.Abs(residual)
-			l.scores.challenger += math.Abs(math.Log(s.label / other[0]))
-			l.scores.count++
-		}
-		r := shiftResidual{max(-maxResidual, min(residual, maxResidual)), l.Bucket(row), l.window.Added() + 1}
-		if shift, first := l.shifts.add(r); shift != 0 {
-			l.window.Rescale(math.Exp(shift), first)
-			l.hurry.Store(true)
-			l.statusMu.Lock()
-			l.health.Shifts++
-			l.statusMu.Unlock()
-		}
 	}
 	// the lengths match, and there are no other errors
 	_ = l.window.Add(row, s.label, s.at)

@@ -55,7 +55,7 @@ func (q *quantile) add(residual float64) {
 
 func newSpread(buckets int) *spread {
 	s := &spread{all: quantile{value: unknownQuantile}, buckets: make([]quantile, buckets), factors: make([]atomic.Uint64, buckets)}
-	s.publish()
+	s.whole.Store(math.Float64bits(math.Exp(s.all.value)))
 	return s
 }
 
@@ -72,18 +72,6 @@ func (s *spread) add(bucket int, predicted, actual float64) {
 	}
 	b.add(r)
 	s.factors[bucket].Store(math.Float64bits(math.Exp(b.value)))
-}
-
-// publish recomputes all factors.
-func (s *spread) publish() {
-	s.whole.Store(math.Float64bits(math.Exp(s.all.value)))
-	for i := range s.buckets {
-		f := uint64(0)
-		if s.buckets[i].count > 0 {
-			f = math.Float64bits(math.Exp(s.buckets[i].value))
-		}
-		s.factors[i].Store(f)
-	}
 }
 
 // factor is the upper bound divided by the prediction, at least 1. It may be called

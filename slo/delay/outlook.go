@@ -6,13 +6,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// sight is what a request would find on a candidate. What was evicted there is computed
+// outlook is what a request would find on a candidate. What was evicted there is computed
 // again. That is part of the request's own wait, but not of what a choice costs others:
 // wherever it is computed, it takes their time and their place in a cache.
-type sight struct {
+type outlook struct {
 	fresh, pairs float64 // to be computed for it
 	size         float64 // its tokens in memory, halfway through the response
-	foreign      float64 // requests there that only reports show
+	external     float64 // requests there that only reports show: other routers' ones
 	batch        float64 // requests there that decode or soon will
 	held         float64 // tokens in memory of each of these
 	first        amounts // of the time to first token
@@ -35,25 +35,25 @@ func size(req *endpick.Request, output float64) float64 {
 	return float64(req.InputTokens) + output/2
 }
 
-// see fills in what the request would find on a candidate. e may be nil:
+// look fills in what the request would find on a candidate. e may be nil:
 // nothing was routed there yet. m.mu is held.
-func (m *Marginal) see(s *sight, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
-	*s = sight{size: size(req, output), batch: min(c.BatchSize(), places(c)), foreign: foreignOn(c), held: sizeOn(c, k)}
-	s.fresh, s.pairs = compute(req, c.CachedTokens())
+func (m *Marginal) look(o *outlook, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
+	*o = outlook{size: size(req, output), batch: min(c.BatchSize(), places(c)), external: external(c), held: sizeOn(c, k)}
+	o.fresh, o.pairs = compute(req, c.CachedTokens())
 	// Requests that wait at the engine and came from elsewhere: like the others on average.
 	queued := float64(c.InFlight.PrefillTokens) + max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1)
 
-	s.first[requests], s.first[tokens], s.first[pairs] = 1, s.fresh+queued, s.pairs
+	o.first[requests], o.first[tokens], o.first[pairs] = 1, o.fresh+queued, o.pairs
 	if e != nil {
-		s.first[pairs] += e.pairs
+		o.first[pairs] += e.pairs
 	}
-	s.first[steps], s.first[batches], s.first[contexts] = firstSteps, firstSteps*s.batch, firstSteps*s.batch*s.held
-	if m.config.Without&Room == 0 {
-		s.first[blocked] = wait(c, s.fresh+queued, k)
+	o.first[steps], o.first[batches], o.first[contexts] = firstSteps, firstSteps*o.batch, firstSteps*o.batch*o.held
+	if m.without&room == 0 {
+		o.first[blocked] = wait(c, o.fresh+queued, k)
 	}
-	s.step[steps], s.step[batches], s.step[contexts] = 1, s.batch+1, s.batch*s.held+s.size
+	o.step[steps], o.step[batches], o.step[contexts] = 1, o.batch+1, o.batch*o.held+o.size
 	if k.meanSteps > 0 {
-		s.step[tokens], s.step[pairs] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[pairs]/k.meanSteps
+		o.step[tokens], o.step[pairs] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[pairs]/k.meanSteps
 	}
 }
 
@@ -71,17 +71,15 @@ func pressed(c *endpick.Candidate, k *kind) bool {
 
 // places is how many requests decode on an endpoint at most; any others wait for a place.
 // +Inf: not known.
-func places(c *endpick.Candidate) float64 { return placesOf(c.Endpoint) }
-
-func placesOf(e *endpick.Endpoint) float64 {
-	if e.MaxSequences > 0 {
-		return float64(e.MaxSequences)
+func places(c *endpick.Candidate) float64 {
+	if n := c.Endpoint.MaxSequences; n > 0 {
+		return float64(n)
 	}
 	return math.Inf(1)
 }
 
-// foreignOn is how many requests on an endpoint are not this router's.
-func foreignOn(c *endpick.Candidate) float64 {
+// external is how many requests on an endpoint are not this router's.
+func external(c *endpick.Candidate) float64 {
 	return max(c.BatchSize()-float64(c.InFlight.Requests), 0)
 }
 
