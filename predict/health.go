@@ -19,6 +19,9 @@ type Health struct {
 	LastFit  time.Time     // when the samples of the last refit were taken; zero before the first
 	FitTime  time.Duration // how long the last refit took; zero with LatencyConfig.Synchronous
 	LastFail error         // error of the last refit, or nil
+	// Shifts counts how often all labels changed by one factor at once, by which the window was
+	// then corrected.
+	Shifts uint64
 
 	// MAPE is the mean absolute percentage error of the last 1,000 predictions as they were made, P90
 	// the error that nine in ten stay below; both as shares (0.05 is 5 %, none is above 1), NaN before

@@ -24,7 +24,7 @@ func naivePredict(m *Model, row []float64) float64 {
 		}
 		sum += t.leaf[leaf]
 	}
-	return math.Exp(m.base+float64(sum)) * m.prior.at(row)
+	return exp(m.base+float64(sum)) * m.prior.at(row)
 }
 
 // naiveTest reports whether a value's bin is at or above a threshold.

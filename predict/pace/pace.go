@@ -29,7 +29,7 @@ import (
 // Three in a row that fit neither disprove it too.
 type Pace struct {
 	labels, weight, sum, squares float64
-	held                         float64 // belief at that time
+	believed                     float64 // belief at that time
 	at                           int64
 	strange                      int     // labels in a row
 	known                        float64 // shrunk, after the last label
@@ -44,7 +44,7 @@ const (
 	least    = 0.1  // below it measurements are forgotten
 	evidence = 4    // the most that one label counts for or against, as a natural logarithm
 	few      = 4    // with fewer labels the pace is unknown
-	errors   = 5    // standard errors
+	certain  = 5    // standard errors
 	noise    = 0.1  // the least standard deviation of a label
 	furthest = 3    // the largest label: twenty times as slow, or as fast
 	// forgotten is the time in nanoseconds after which e^(−t²) of the most is below rounding.
@@ -61,45 +61,36 @@ func (p *Pace) Add(now int64, ratio, deviation float64) {
 	deviation = max(deviation, noise)
 	weight := 1 / (deviation * deviation)
 	variance := max(p.excess()/weight, noise*noise)
-	held := float64(most) // the belief that nothing is different
+	believed := float64(most) // the belief that nothing is different
 	if m := p.known; m != 0 {
-		held = max(p.belief(now), asleep)
+		believed = max(p.belief(now), asleep)
 		// ln of N(y; m, σ) over N(y; 0, σ).
-		says := m * (2*y - m) / (2 * variance)
-		odds := held / (1 - held) * math.Exp(min(max(says, -evidence), evidence))
-		held = min(odds/(1+odds), most)
+		slower := m * (2*y - m) / (2 * variance)
+		odds := believed / (1 - believed) * math.Exp(min(max(slower, -evidence), evidence))
+		believed = min(odds/(1+odds), most)
 	}
-	if d := y - p.mean(); d*d > errors*errors*variance {
+	if d := y - p.mean(); d*d > certain*certain*variance {
 		p.strange++
 	} else {
 		p.strange = 0
 	}
-	if p.labels == 0 || held < least || p.strange == 3 {
+	if p.labels == 0 || believed < least || p.strange == 3 {
 		*p = Pace{} // until there are a few labels again, the belief does not count
 	}
 	p.labels = p.labels*keep + 1
 	p.weight = p.weight*keep + weight
 	p.sum = p.sum*keep + weight*y
 	p.squares = p.squares*keep + weight*y*y
-	p.held, p.at = held, now
+	p.believed, p.at = believed, now
 	p.known = p.shrunk()
 	p.more = math.Exp(p.known) - 1
-}
-
-// Until is the time from which on Factor is 1 unless a label is added; before all times
-// if it is 1 already.
-func (p *Pace) Until() int64 {
-	if p.known == 0 {
-		return math.MinInt64
-	}
-	return p.at + forgotten
 }
 
 // Factor is how much longer than its kind the server is expected to take; 1 if nothing
 // is known. While waiting for an answer nothing fades, because the answer will tell:
 // now is then the start of the wait.
 func (p *Pace) Factor(now int64) float64 {
-	if now >= p.Until() {
+	if p.known == 0 || now >= p.at+forgotten {
 		return 1
 	}
 	return 1 + p.more*p.belief(now)
@@ -114,7 +105,7 @@ func (p *Pace) enough() bool { return p.labels >= few*keep*keep*keep }
 
 func (p *Pace) belief(now int64) float64 {
 	t := min(float64(max(now-p.at, 0))/fade, 10)
-	return p.held * math.Exp(-(t * t))
+	return p.believed * math.Exp(-(t * t))
 }
 
 func (p *Pace) mean() float64 {
@@ -138,7 +129,7 @@ func (p *Pace) shrunk() float64 {
 	}
 	m := p.mean()
 	square := m * m
-	uncertain := errors * errors * p.excess() / p.weight
+	uncertain := certain * certain * p.excess() / p.weight
 	if square <= uncertain {
 		return 0
 	}

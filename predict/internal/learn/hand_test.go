@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/estimate"
 	"github.com/endpick/endpick/predict/boost"
 )
 
@@ -122,21 +121,10 @@ func TestFitsTellOfThemselves(t *testing.T) {
 	for range 10 {
 		l.Label([]float64{1}, 10, 0, 0, last)
 	}
-	l.Unfinished = func(now time.Time, add func([]float64, float64)) {
-		assert.Equal(t, last, now)
-		for range 3 {
-			add([]float64{1}, 20)
-		}
-	}
 	require.NoError(t, l.Refit())
 	h := l.Health()
 	assert.Equal(t, last, h.LastFit)
-	assert.Equal(t, 3, h.Overdue)
 	assert.Equal(t, 1000, l.window.Len(), "the old ones have gone, but for the newest thousand")
-	assert.Equal(t, 1003, l.Model().Rows())
-	l.Unfinished = nil
-	require.NoError(t, l.Refit())
-	assert.Zero(t, l.Health().Overdue)
 }
 
 // The columns of a row, and which are in the linear part for which latency.
@@ -155,12 +143,6 @@ func TestRowsByHand(t *testing.T) {
 	} {
 		assert.Equal(t, want, Latency(target).Boost.Prior)
 	}
-	columns := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnResident, columnOutput, columnNew, columnAhead}
-	l := linear(columns, []float64{1, 2, 3, 5, 7, 11, 13, 17, 19, 23})
-	assert.Equal(t, estimate.Linear{Constant: 1, KVUsage: 2, Waiting: 5, Running: 7, Prefill: 11 + 23, Resident: 13, Fresh: 19 + 23}, l.Linear)
-	assert.Equal(t, 1+3*100+17*10., l.For(100, 10).Constant)
-	l = linear([]int{columnAhead, columnNew, columnPrefill}, []float64{1, 2, 3, 5})
-	assert.Equal(t, estimate.Linear{Constant: 1, Prefill: 2 + 5, Fresh: 2 + 3}, l.Linear, "in whatever order")
 }
 
 // A shift, by hand: the mean after it minus the mean before, where all buckets have moved

@@ -62,6 +62,7 @@ type Health struct {
 	LastFit                    time.Time
 	FitTime                    time.Duration
 	LastFail                   error
+	Shifts                     uint64
 	MAPE, P90, Coverage, Drift float64
 }
 
@@ -79,6 +80,7 @@ type Learner struct {
 	mu         sync.Mutex // guards training: one refit at a time
 	config     Config
 	window     *Window
+	shifts     shiftDetector
 	since      int        // samples since the last refit
 	renewed    int        // samples since the current model's tests were chosen
 	chosenFrom []int32    // rows that they were chosen from, by bucket
@@ -166,6 +168,19 @@ func (l *Learner) take(row []float64, s sample) {
 	if s.predicted > 0 {
 		l.spread.add(l.Bucket(row), s.predicted, s.label)
 		l.score(s)
+	}
+	var now [1]float64
+	if l.Predict(now[:], row) {
+		// The current model's prediction for a row that it has not seen, whatever the prediction was
+		// when the request was routed.
+		residual := max(-maxResidual, min(math.Log(s.label/now[0]), maxResidual))
+		if shift, first := l.shifts.add(shiftResidual{residual, l.Bucket(row), l.window.added + 1}); shift != 0 {
+			l.window.Rescale(math.Exp(shift), first)
+			l.hurry.Store(true)
+			l.statusMu.Lock()
+			l.health.Shifts++
+			l.statusMu.Unlock()
+		}
 	}
 	// the lengths match, and there are no other errors
 	_ = l.window.Add(row, s.label, s.at)

@@ -44,6 +44,9 @@ func (l *Learner) due() bool {
 		}
 		l.statusMu.Unlock()
 	}
+	if l.since < every+shiftHistory && l.shifts.suspects() {
+		return false
+	}
 	return l.since >= every
 }
 
@@ -81,6 +84,9 @@ func (l *Learner) refit() (err error) {
 	keep := l.keepsTests()
 	l.hurry.Store(false)
 	l.since = 0
+	if l.trainer.fitting != nil {
+		l.trainer.fitting(l)
+	}
 	l.window.Expire(l.window.Newest())
 	var data boost.Data
 	l.window.AppendTo(&data)
@@ -95,6 +101,7 @@ func (l *Learner) refit() (err error) {
 		return err
 	}
 	l.model.Store(m)
+	l.shifts.refitted(l.spread)
 	l.refits.Add(1)
 	return nil
 }

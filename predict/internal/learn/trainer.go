@@ -28,6 +28,8 @@ type Trainer struct {
 	// Share is how much of one core fits may take, in (0, 1]; 0 means 0.2.
 	Share float64
 
+	fitting func(*Learner) // in tests: called within each fit
+
 	mu   sync.Mutex // guards the fields below, held briefly
 	due  []*Learner // waiting for their turn, each once
 	busy bool

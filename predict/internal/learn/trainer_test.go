@@ -59,7 +59,7 @@ func TestOneFitAtATime(t *testing.T) {
 	var all []*course
 	for range 3 {
 		c := newCourse(t, TTFT, trainer)
-		c.learner.Unfinished = func(time.Time, func([]float64, float64)) {
+		trainer.fitting = func(*Learner) {
 			most.Store(max(most.Load(), fitting.Add(1)))
 			runtime.Gosched()
 			fitting.Add(-1)
@@ -80,10 +80,10 @@ func TestOneFitAtATime(t *testing.T) {
 func TestFitsTakeTurns(t *testing.T) {
 	trainer := &Trainer{Share: 1, busy: true} // a fit is going on
 	var order []*Learner
+	trainer.fitting = func(l *Learner) { order = append(order, l) }
 	var all []*course
 	for range 3 {
 		c := newCourse(t, TTFT, trainer)
-		c.learner.Unfinished = func(time.Time, func([]float64, float64)) { order = append(order, c.learner) }
 		all = append(all, c)
 	}
 	for _, i := range []int{2, 0, 1, 0, 2} {
@@ -134,7 +134,7 @@ func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
 	m := c.learner.Model()
 	require.NotNil(t, m)
 	tried := 0
-	c.learner.Unfinished = func(time.Time, func([]float64, float64)) {
+	c.learner.trainer.fitting = func(*Learner) {
 		tried++
 		panic("no luck")
 	}
@@ -146,7 +146,7 @@ func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
 	require.Same(t, m, c.learner.Model())
 	require.Equal(t, labels+100, c.learner.Health().Labels, "labels are taken in as before")
 	tried = 0
-	c.learner.Unfinished = func(time.Time, func([]float64, float64)) { tried++ }
+	c.learner.trainer.fitting = func(*Learner) { tried++ }
 	c.learner.config.Boost.Trees = -1 // returns an error instead of panicking
 	c.run(quiet, 100)
 	require.Error(t, c.learner.Health().LastFail)
@@ -188,9 +188,8 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 	a := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	b := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	require.Equal(t, a.run(quiet, 300), b.run(quiet, 300))
-	x, _ := a.learner.AppendBinary(nil)
-	y, _ := b.learner.AppendBinary(nil)
-	require.Equal(t, x, y)
+	require.Equal(t, a.learner.Model(), b.learner.Model())
+	require.Equal(t, a.learner.spread, b.learner.spread)
 }
 
 // The samples taken for a fit do not change while more come in.

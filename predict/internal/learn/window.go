@@ -136,9 +136,6 @@ func NewWindow(config WindowConfig) (*Window, error) {
 // Len returns the number of samples in the window.
 func (w *Window) Len() int { return w.rows }
 
-// Added returns the number of samples ever added.
-func (w *Window) Added() uint64 { return w.added }
-
 // Bucket returns the bucket of a row, from 0.
 func (w *Window) Bucket(row []float64) int { return bucketOf(w.config.Strata, row) }
 

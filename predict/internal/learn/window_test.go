@@ -47,7 +47,7 @@ func TestWindowKeepsARareRegime(t *testing.T) {
 		require.NoError(t, w.Add([]float64{0}, 1, time.Unix(int64(10+i), 0)))
 	}
 	require.Equal(t, 100, w.Len())
-	require.EqualValues(t, 10_010, w.Added())
+	require.EqualValues(t, 10_010, w.added)
 	var d boost.Data
 	w.AppendTo(&d)
 	require.Equal(t, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, d.Y[:10], "the regime out of sight")
@@ -188,18 +188,9 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 				w.Forget(0, v)
 				twin.samples = slices.DeleteFunc(twin.samples, func(s naiveSample) bool { return s.row[0] == v })
 			},
-			"rescale": func(t *rapid.T) {
-				first := rapid.Uint64Range(0, w.Added()+2).Draw(t, "first that stays")
-				w.Rescale(2, first)
-				for i := range twin.samples {
-					if twin.samples[i].number < first {
-						twin.samples[i].label *= 2
-					}
-				}
-			},
 			"": func(t *rapid.T) {
 				require.Equal(t, len(twin.samples), w.Len())
-				require.Equal(t, twin.added, w.Added())
+				require.Equal(t, twin.added, w.added)
 				if twin.added > 0 {
 					require.True(t, twin.newest.Equal(w.Newest()))
 				}
