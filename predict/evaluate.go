@@ -1,11 +1,13 @@
 package predict
 
 import (
+	"errors"
 	"math"
 	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict/boost"
 	"github.com/endpick/endpick/predict/internal/learn"
 )
 
@@ -61,7 +63,7 @@ func Evaluate(samples []Sample, delay bool) ([]endpick.Prediction, error) {
 				l.Label(rows[n][:], samples[n].label(target), made[n], upper[n], samples[n].knownAt(target))
 			}
 			if i > 0 && i%evaluateEvery == 0 {
-				if err := l.Refit(); err != nil {
+				if err := l.Refit(); err != nil && !errors.Is(err, boost.ErrNoData) {
 					return nil, err
 				}
 			}
