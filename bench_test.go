@@ -14,6 +14,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -40,7 +41,7 @@ func benchBlocks(endpoints int) int {
 
 // lmetric is the preset, with a large enough index.
 func lmetric(b *testing.B, endpoints int) endpick.Config {
-	config := preset.LMetric()
+	config := all.LMetric()
 	var err error
 	config.Policy.Matcher, err = prefix.NewIndex(benchIndex(endpoints))
 	require.NoError(b, err)
@@ -164,7 +165,7 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 func BenchmarkRoute(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
-			routeAlone(b, newFleet(b, preset.LeastLoaded(), endpoints, 0, 0))
+			routeAlone(b, newFleet(b, all.LeastLoaded(), endpoints, 0, 0))
 		})
 	}
 	eachFleet(b, []int{10, 100, 1000, 10000}, func(b *testing.B, f *fleet) {
@@ -220,27 +221,20 @@ func routeAll(b *testing.B, f *fleet) {
 	}
 }
 
-// newTrainedFleet routes by predicted latency. Trees predict both latencies of every candidate on
-// the shortlist; all have different loads, and a tenth of them hold the first quarter of the
-// prompts. The measured requests have no tokens, so that nothing is learned from them: only
-// decisions are measured.
+// newTrainedFleet routes by predicted latency. Trees predict both latencies of every candidate;
+// all have different loads, and a tenth of them hold the first quarter of the prompts. The
+// measured requests have no tokens, so that nothing is learned from them: only decisions are
+// measured.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
-	latency, err := predict.Restore(predict.LatencyConfig{Synchronous: true}, trained(b))
-	require.NoError(b, err)
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
-		Index: benchIndex(endpoints), Learned: latency, Warmup: slo.WarmupConfig{Ramp: 1},
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
+		Index: benchIndex(endpoints), Latency: predict.LatencyConfig{Synchronous: true}, Warmup: slo.WarmupConfig{Ramp: 1},
 	})
 	require.NoError(b, err)
+	train(b, config.Policy.Predictor.(*predict.Latency))
 	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
 	chance := rand.New(rand.NewPCG(1, 2))
 	for i := range endpoints {
 		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), anyLoad(chance)))
-	}
-	p := f.prompt()
-	for range 1 + endpoints/8 { // until the shortlist knows all endpoints
-		l, err := p.route(endpick.Request{Model: "llama"})
-		require.NoError(b, err)
-		l.Done(endpick.Outcome{Status: endpick.Canceled})
 	}
 	f.fillAll(b)
 	var receipt endpick.Receipt
@@ -248,9 +242,7 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	require.NoError(b, err)
 	l.Done(endpick.Outcome{})
 	for _, v := range receipt.Verdicts {
-		if v.RemovedBy != "shortlist" {
-			require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
-		}
+		require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
 	}
 	return f
 }
@@ -288,37 +280,27 @@ func anyLoad(chance *rand.Rand) endpick.Load {
 	return endpick.Load{Waiting: float64(chance.IntN(8)), Running: float64(chance.IntN(64)), KVUsage: chance.Float64()}
 }
 
-var learned []byte
-
-// trained is what models have learned from 6,000 responses of 20 endpoints.
-func trained(b *testing.B) []byte {
-	if learned != nil {
-		return learned
-	}
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
-	require.NoError(b, err)
-	latency := config.Policy.Predictor.(*predict.Latency)
+// train lets models learn from 6,000 responses.
+func train(b *testing.B, latency *predict.Latency) {
 	now := time.Unix(1_000_000, 0)
-	config.Clock = func() time.Time { return now }
-	const endpoints = 20
-	f := emptyFleet(b, config, endpoints, 0, 0)
 	chance := rand.New(rand.NewPCG(1, 2))
-	for range 6000 {
-		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", chance.IntN(endpoints)), anyLoad(chance)))
-		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(32768)})
-		require.NoError(b, err)
-		c, _ := l.Candidate()
-		now = now.Add(time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running))
-		l.FirstToken()
+	for i := range uint32(6000) {
+		load := anyLoad(chance)
+		req := endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(32768)}
+		c := endpick.Candidate{Endpoint: &endpick.Endpoint{}, Waiting: load.Waiting, Running: load.Running, KVUsage: load.KVUsage}
+		latency.Predict(&req, []endpick.Candidate{c})
+		e := endpick.Event{Lease: endpick.LeaseRef{Generation: i + 1}, Request: &req, Candidate: &c, RoutedAt: now}
+		latency.Routed(&e)
+		now = now.Add(time.Duration(5e6 + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running))
+		e.FirstTokenAt, e.Now = now, now
+		latency.FirstToken(&e)
 		now = now.Add(99 * time.Duration(1e7+2e5*c.Running))
-		l.Done(endpick.Outcome{OutputTokens: 100})
+		e.LastTokenAt, e.Now, e.OutputTokens = now, now, 100
+		latency.Done(&e, &endpick.Outcome{})
 	}
 	health := latency.Health()[0]
 	require.Equal(b, "trees", health.TTFT.Phase)
 	require.Equal(b, "trees", health.TPOT.Phase)
-	learned, err = latency.AppendBinary(nil)
-	require.NoError(b, err)
-	return learned
 }
 
 // BenchmarkRouteParallel is BenchmarkRoute on all cores.

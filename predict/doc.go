@@ -11,8 +11,8 @@
 //
 // The router passes the predictor what it observes; there is nothing else to call, and
 // nothing to close: a model is fitted in a goroutine that ends with the fit, one at a time,
-// started by the label that makes it due. To keep what was learned over a restart, save
-// what [Latency.AppendBinary] returns, and pass it to [Restore].
+// started by the label that makes it due. A restart begins anew, and knows enough within
+// some dozen responses.
 //
 // The regressor is package predict/boost and can be used on its own.
 //
@@ -20,21 +20,10 @@
 //
 // Labels are positive numbers and errors are relative: trees fit the logarithm of
 // label/prior. A sample is taken when a request is routed, with the features at that time,
-// and labelled at its first token and its end. Requests that are open for longer than
-// predicted take part in refits with the time that they have waited so far. If all labels
-// change by one factor at once, older ones are corrected by it. A window keeps the newest
-// samples of every kind of traffic, so that a kind that pauses is not forgotten.
+// and labelled at its first token and its end: a server that does not answer teaches
+// nothing, and package transport/health is the one that knows of it. If all labels change
+// by one factor at once, older ones are corrected by it. A window keeps the newest samples of every kind of traffic, so that a kind that pauses is not forgotten.
 //
 // Labels reach the models in the order of the calls. With Synchronous, the same calls
-// produce exactly the same models on every architecture.
+// produce exactly the same models on the same kind of machine.
 package predict
-
-import "github.com/endpick/endpick/internal/codec"
-
-// The errors of [Restore], for errors.Is.
-var (
-	// ErrFormat: the bytes are truncated, damaged or something else.
-	ErrFormat = codec.ErrFormat
-	// ErrVersion: the bytes come from another version of this package.
-	ErrVersion = codec.ErrVersion
-)

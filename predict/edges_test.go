@@ -3,6 +3,7 @@ package predict
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -10,9 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
-	"github.com/endpick/endpick/internal/pace"
-	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/internal/learn"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // A request that was already under way has no known duration, so it is no label.
@@ -24,30 +24,6 @@ func TestWhatWasUnderWayIsNoLabel(t *testing.T) {
 		w.finish(req, w.candidate("", 0))
 	}
 	require.EqualValues(t, 1, w.latency.Health()[0].E2E.Samples)
-}
-
-// An overdue request counts in the model that predicted it, and in no other.
-func TestWaitsCountInTheirOwnModel(t *testing.T) {
-	w := newWorld(t, synchronous())
-	of := func(model string) endpick.Request {
-		req := w.request()
-		req.Model = model
-		return req
-	}
-	for range 300 {
-		w.finish(of("m"), w.candidate("", 0))
-		w.finish(of("n"), w.candidate("", 0))
-	}
-	for range 5 {
-		c := w.candidate("", 0)
-		require.NotZero(t, w.predict(of("n"), &c).Has&endpick.TTFT)
-		w.route(of("n"), &c)
-	}
-	for model, want := range map[string]int{"m": 0, "n": 5} {
-		got := 0
-		w.latency.overdue((*w.latency.models.Load())[model], ttft, w.now.Add(time.Hour), func([]float64, float64) { got++ })
-		require.Equal(t, want, got, model)
-	}
 }
 
 // labels returns the number of labels for each of the three latencies.
@@ -104,59 +80,6 @@ func TestAFirstTokenBeforeItsModel(t *testing.T) {
 	w.latency.Done(first, &endpick.Outcome{Status: endpick.Canceled})
 	labels[ttft]++
 	require.Equal(t, labels, w.labels())
-}
-
-// How long an overdue request has waited counts relative to the pace that its endpoint has now.
-func TestOverdueAtThePaceOfItsEndpoint(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 300 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	c := w.candidate("", 0)
-	p := w.predict(w.request(), &c)
-	e := w.route(w.request(), &c)
-	state := w.latency.states.Find(c.Ref)
-	state.pace = pace.Pace{}
-	for range 50 {
-		state.pace.Add(nanoseconds(e.RoutedAt), 3, 0.1)
-	}
-	part := state.pace.Factor(nanoseconds(e.RoutedAt)) // does not fade while the request waits
-	require.Greater(t, part, 2.0)
-	var waited []float64
-	w.latency.overdue((*w.latency.models.Load())["m"], ttft, e.RoutedAt.Add(2*p.TTFT), func(_ []float64, atLeast float64) { waited = append(waited, atLeast) })
-	require.Len(t, waited, 1)
-	require.InEpsilon(t, inMilliseconds(2*p.TTFT)/part, waited[0], 0.01)
-}
-
-// An overdue request is overdue in the latency that it waits for.
-func TestOverdueByWhatIsAwaited(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for i := range 300 {
-		req := w.request()
-		req.Stream = i%2 == 0
-		w.finish(req, w.candidate("", 0))
-	}
-	overdue := func() (n [targets]int) {
-		m := (*w.latency.models.Load())["m"]
-		for target := range learn.Target(targets) {
-			w.latency.overdue(m, target, w.now.Add(time.Hour), func([]float64, float64) { n[target]++ })
-		}
-		return n
-	}
-	var open []*endpick.Event
-	for i := range 7 {
-		req, c := w.request(), w.candidate("", 0)
-		req.Stream = i < 4
-		require.NotZero(t, w.predict(req, &c).Has&endpick.TTFT, "also where it is not awaited")
-		open = append(open, w.route(req, &c))
-	}
-	require.Equal(t, [targets]int{ttft: 4, e2e: 3}, overdue())
-	w.answer(open[0])
-	require.Equal(t, [targets]int{ttft: 3, e2e: 3}, overdue())
-	for _, e := range open {
-		w.leave(e, endpick.Failed)
-	}
-	require.Zero(t, overdue())
 }
 
 // Each latency has a bound of its own: nine in ten first tokens and nine in ten times
@@ -249,72 +172,6 @@ func TestARemovedEndpointIsForgotten(t *testing.T) {
 	require.NotNil(t, w.latency.states.Find(b))
 }
 
-// Silent endpoints are counted among some of the candidates, by index.
-func TestSilentAmongSome(t *testing.T) {
-	w := trained(t)
-	silent := w.candidate("a", 0)
-	e := w.send(silent)
-	w.now = e.RoutedAt.Add(2*e.Candidate.Prediction.TTFTUpper + time.Second)
-	all := []endpick.Candidate{w.candidate("b", 1), silent, w.candidate("new", 2)}
-	req := w.request().At(w.now, 0, 1)
-	for _, tc := range []struct {
-		indices []int32
-		want    int
-	}{{nil, 0}, {[]int32{0}, 0}, {[]int32{1}, 1}, {[]int32{0, 2}, 0}, {[]int32{2, 1}, 1}, {[]int32{0, 1, 2}, 1}} {
-		require.Equal(t, tc.want, (*estimates)(w.latency).Silent(&req, all, tc.indices), "%v", tc.indices)
-	}
-}
-
-// While a response is awaited, what is known of an endpoint's pace does not fade, since
-// the response will tell. When nothing is awaited, it does.
-func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
-	w := trained(t)
-	c := w.candidate("a", 0)
-	s := w.latency.states.At(c.Ref)
-	for range 50 {
-		s.pace.Add(w.now.UnixNano(), 3, 0.1)
-	}
-	req := w.request()
-	req.InputTokens, c.Waiting = 100_000, 4
-	now := func() (factor, predicted, routed, overdue float64) {
-		all := []endpick.Candidate{c}
-		at := req.At(w.now, 0, 1)
-		w.latency.Predict(&at, all)
-		own := s.pace
-		s.pace = pace.Pace{}
-		alike := []endpick.Candidate{c}
-		w.latency.Predict(&at, alike)
-		s.pace = own
-		e := w.route(req, &all[0])
-		o := w.latency.open.Find(e.Lease)
-		age := w.now.Add(time.Minute)
-		whole := 0.0
-		m := (*w.latency.models.Load())["m"]
-		w.latency.overdue(m, ttft, age, func(_ []float64, atLeast float64) { whole = max(whole, atLeast) })
-		routed = o.pace
-		w.latency.leave(o, w.now.UnixNano(), false)
-		w.latency.open.Drop(e.Lease)
-		return s.pace.Factor(w.now.UnixNano()), all[0].Prediction.TPOT.Seconds() / alike[0].Prediction.TPOT.Seconds(), routed, whole
-	}
-	factor, predicted, routed, _ := now()
-	require.InDelta(t, 3, factor, 0.3)
-	require.InDelta(t, factor, predicted, 0.01)
-	require.InDelta(t, factor, routed, 0.01)
-	waits := c
-	w.predict(req, &waits)
-	e := w.route(req, &waits)
-	w.now = w.now.Add(15 * time.Second)
-	faded, predicted, routed, overdue := now()
-	require.Less(t, faded, 1.5)
-	require.InDelta(t, factor, predicted, 0.01)
-	require.InDelta(t, factor, routed, 0.01)
-	require.InDelta(t, 75_000/factor, overdue, 0.02*75_000)
-	w.leave(e, endpick.Failed)
-	faded, predicted, routed, _ = now()
-	require.InDelta(t, faded, predicted, 0.01)
-	require.InDelta(t, faded, routed, 0.01)
-}
-
 // The pace of an endpoint is relative to earlier labels of others of its kind.
 func TestTheOffsetIsThatOfOthers(t *testing.T) {
 	l, err := NewLatency(synchronous())
@@ -330,74 +187,6 @@ func TestTheOffsetIsThatOfOthers(t *testing.T) {
 	l.paceOf(&off, 1, &o, 200, 100, 150, 1e18)
 	require.NotZero(t, s.pace)
 	var want pace.Pace
-	want.Add(1e18, 2, portable.Ln(1.5)/deviations)
+	want.Add(1e18, 2, math.Log(1.5)/deviations)
 	require.Equal(t, want, s.pace)
-}
-
-// A restored predictor predicts whatever the saved one had enough labels for.
-func TestARestartKnowsWhatItKnew(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 100 {
-		w.finish(w.request(), w.candidate("known", 0))
-	}
-	for range learn.FirstFit - 1 {
-		w.finish(w.request(), w.candidate("new", 1))
-	}
-	for range learn.FirstFit {
-		w.finish(w.request(), w.candidate("just", 2))
-	}
-	restored := func() *world {
-		saved, err := w.latency.AppendBinary(nil)
-		require.NoError(t, err)
-		l, err := Restore(synchronous(), saved)
-		require.NoError(t, err)
-		again := newWorld(t, synchronous())
-		again.latency = l
-		return again
-	}
-	r := restored()
-	require.True(t, r.predicts("m", "known"))
-	require.True(t, r.predicts("m", "just"))
-	require.False(t, r.predicts("m", "new"))
-	r.finish(r.request(), r.candidate("new", 1))
-	require.True(t, r.predicts("m", "new"), "that was the last that it took")
-
-	// A variant that took over another's place has its own labels only.
-	for i := range maxVariants - 1 {
-		w.finish(w.ask("other"), w.candidate(fmt.Sprint(i), 0))
-	}
-	require.Nil(t, findVariant(*w.latency.variants.Load(), "known"))
-	r = restored()
-	for i := range maxVariants - 1 {
-		require.False(t, r.predicts("m", fmt.Sprint(i)), "%d", i)
-	}
-}
-
-// Estimates come from the linear parts of the latencies that the request has.
-func TestEstimatesOfWholeResponses(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 100 {
-		req := w.request()
-		req.Stream = false
-		w.finish(req, w.candidate("", 0))
-	}
-	m := (*w.latency.models.Load())["m"]
-	require.Nil(t, m.learners[ttft].Linear())
-	m.learners[e2e].Linear().Rows = enough
-	req := w.request()
-	_, _, _, ok := (*estimates)(w.latency).Estimate(&req)
-	require.False(t, ok)
-	req.Stream = false
-	first, rest, _, ok := (*estimates)(w.latency).Estimate(&req)
-	require.True(t, ok)
-	require.Equal(t, m.learners[e2e].Linear().For(req.InputTokens, req.ExpectedOutputTokens), rest)
-	require.Equal(t, rest, first)
-
-	for range 100 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	require.NotNil(t, m.learners[ttft].Linear())
-	again, _, _, ok := (*estimates)(w.latency).Estimate(&req)
-	require.True(t, ok)
-	require.Equal(t, first, again, "there is no first token, whatever is known of others'")
 }

@@ -10,19 +10,14 @@ import (
 type Health struct {
 	// Phase is how far learning has come: "heuristic" without a model, "prior" while it is linear,
 	// "trees".
-	Phase   string
-	Samples int    // in the window
-	Labels  uint64 // labels received
-	Skipped uint64 // labels that were not positive numbers
-	Dropped uint64 // labels that arrived too fast to be kept
-	// Overdue counts the requests that were unfinished at the last refit and older than their
-	// prediction.
-	Overdue int
-
+	Phase    string
+	Samples  int    // in the window
+	Labels   uint64 // labels received
+	Skipped  uint64 // labels that were not positive numbers
+	Dropped  uint64 // labels that arrived too fast to be kept
 	Refits   uint64
 	LastFit  time.Time     // when the samples of the last refit were taken; zero before the first
 	FitTime  time.Duration // how long the last refit took; zero with LatencyConfig.Synchronous
-	Prior    bool          // whether the model uses its linear prior
 	LastFail error         // error of the last refit, or nil
 	// Shifts counts how often all labels changed by one factor at once, by which the window was
 	// then corrected.

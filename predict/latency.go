@@ -9,8 +9,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/estimate"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
 )
 
 const (
@@ -39,15 +38,12 @@ type LatencyConfig struct {
 	Share float64
 	// Trees is the number of trees in a model, at most 1,024; 0 means 100.
 	Trees int
-	// Samples bounds the samples that each model is fitted to, at most 1,048,575; 0 means 25,000. A sample takes about
-	// 130 bytes, and a served model has up to three models.
+	// Samples bounds the samples that each model is fitted to, at most 1,048,575; 0 means 25,000.
+	// A sample takes about 130 bytes, and a served model has up to three models.
 	Samples int
-	// MaxAge is the age beyond which samples are dropped, counted from the newest, as long as a thousand remain; 0 means
-	// never.
+	// MaxAge is the age beyond which samples are dropped, counted from the newest, as long as a
+	// thousand remain; 0 means never.
 	MaxAge time.Duration
-	// DisableStrata makes the window a plain sliding window over the newest samples,
-	// whatever their kind. It exists to show what stratification gains.
-	DisableStrata bool
 	// RefitEvery is the number of new samples that triggers a refit. While there are fewer
 	// than 5×RefitEvery samples, a fifth of them is enough (a tenth below 1,000 samples),
 	// and the first fit needs 25. After a drift, a quarter of it is enough. 0 means 1,000.
@@ -58,31 +54,25 @@ type LatencyConfig struct {
 	MaxModels int
 }
 
-// Latency predicts the time to first token, the time per output token and, for responses that do not stream, the time
-// of the whole request, from what it observes of finished requests. It is an endpick.Predictor and observer, safe for
-// concurrent use; Predict allocates nothing and takes a lock for a moment, to read. It belongs to one router.
+// Latency predicts the time to first token, the time per output token and, for responses that do
+// not stream, the time of the whole request, from what it observes of finished requests. It is an
+// endpick.Predictor and observer, safe for concurrent use; Predict allocates nothing and takes a
+// lock for a moment, to read. It belongs to one router.
 //
 // A candidate is predicted once there are 25 labels of its served model and variant; until
 // then its Prediction stays empty, and scorers fall back to a heuristic. From then on a
 // linear prior predicts, and from 100 labels on trees as well. Requests of unknown length
 // are not predicted.
 //
-// An endpoint that has stopped answering is expected to stay silent for as long as it has
-// been silent: while the oldest request there has waited for longer than twice its
-// predicted upper bound, and no other request is answered, that time is added to
-// predictions of TTFT. If its kind has no labels, nothing else is predicted.
-//
 // An endpoint that is slower or faster than others of its kind is expected to stay so, as
 // far as that is statistically certain. After half a minute without a response it is
 // expected to be like the others.
 type Latency struct {
 	endpick.OneRouter
-	estimate.Source
 	config    LatencyConfig
 	trainer   learn.Trainer
 	scratch   sync.Pool
 	completed atomic.Uint64 // completed requests, the clock by which names age
-	made      atomic.Uint32 // served models so far
 
 	mu     sync.RWMutex // guards open requests and endpoint states
 	open   endpick.PerLease[openRequest]
@@ -107,7 +97,6 @@ func NewLatency(config LatencyConfig) (*Latency, error) {
 		return nil, err
 	}
 	l := &Latency{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
-	l.Source = estimate.NewSource((*estimates)(l))
 	l.scratch.New = func() any { return new(scratch) }
 	l.models.Store(&map[string]*servedModel{})
 	l.variants.Store(&[]*variant{})
@@ -144,39 +133,29 @@ func (c *LatencyConfig) learner(target learn.Target) learn.Config {
 	lc.Boost.Trees = c.Trees
 	lc.Window.Samples = c.Samples
 	lc.Window.MaxAge = c.MaxAge
-	if c.DisableStrata {
-		lc.Window.Strata = nil
-	}
 	lc.RefitEvery = c.RefitEvery
 	return lc
 }
 
 // scratch is the working memory of one Predict.
 type scratch struct {
-	x         []float64
-	y         []float64
-	index     []int
-	buckets   []int
-	variants  []*variant
-	endpoints []endpointNow
+	x        []float64
+	y        []float64
+	index    []int
+	buckets  []int
+	variants []*variant
+	paces    []float64
 }
 
 // Predict sets the Prediction of every candidate that can be predicted.
 func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) {
-	if req.InputTokens <= 0 {
+	m := (*l.models.Load())[modelName(req)]
+	if m == nil || req.InputTokens <= 0 {
 		return
 	}
 	s := l.scratch.Get().(*scratch)
 	defer l.scratch.Put(s)
-	s.endpoints = l.endpoints(s.endpoints[:0], candidates, nanoseconds(req.Now()))
-	if m := (*l.models.Load())[modelName(req)]; m != nil {
-		l.predict(m, req, candidates, s)
-	}
-	for i := range s.endpoints {
-		if silence := s.endpoints[i].silence; silence > 0 {
-			addSilence(&candidates[i].Prediction, min(silence, maxLatency))
-		}
-	}
+	l.predict(m, req, candidates, s)
 }
 
 // predict predicts a model's latencies on all candidates.
@@ -200,6 +179,7 @@ func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []end
 		s.variants = append(s.variants, v)
 		s.buckets = append(s.buckets, m.learners[ttft].Bucket(s.x[n:]))
 	}
+	s.paces = l.paces(s.paces[:0], s.index, candidates, nanoseconds(req.Now()))
 	n := len(s.index)
 	s.y = slices.Grow(s.y[:0], n)[:n]
 	second := tpot
@@ -213,7 +193,7 @@ func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []end
 		}
 		for j, i := range s.index {
 			if m.ready(target, s.variants[j]) {
-				ms := s.y[j] * s.endpoints[i].pace
+				ms := s.y[j] * s.paces[j]
 				set(&candidates[i].Prediction, target, ms, ms*learner.Upper(s.buckets[j]))
 			}
 		}
@@ -235,18 +215,6 @@ func set(p *endpick.Prediction, target learn.Target, ms, upper float64) {
 	case e2e:
 		p.E2E, p.E2EUpper = d, u
 	}
-}
-
-// addSilence lengthens the prediction for an endpoint that has been silent. If nothing else is
-// predicted of the endpoint, silence is the whole prediction.
-func addSilence(p *endpick.Prediction, silence time.Duration) {
-	p.TTFT += silence
-	p.TTFTUpper += silence
-	if p.Has&endpick.E2E != 0 {
-		p.E2E += silence
-		p.E2EUpper += silence
-	}
-	p.Has |= endpick.TTFT
 }
 
 // milliseconds is at most maxLatency.
@@ -281,4 +249,9 @@ func positive(v int) float64 {
 		return math.NaN()
 	}
 	return float64(v)
+}
+
+// nanoseconds is t.UnixNano, clamped so that sums don't overflow.
+func nanoseconds(t time.Time) int64 {
+	return max(math.MinInt64/4, min(t.UnixNano(), math.MaxInt64/4))
 }

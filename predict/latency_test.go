@@ -8,7 +8,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/race"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -108,6 +108,26 @@ func (w *world) route(req endpick.Request, c *endpick.Candidate) *endpick.Event 
 
 func (w *world) after(e *endpick.Event, ms float64) {
 	e.Now = e.Now.Add(time.Duration(ms * 1e6))
+}
+
+// trained returns a world with two predicted variants, at slots 0 and 1.
+func trained(t *testing.T) *world {
+	w := newWorld(t, synchronous())
+	for i := range 200 {
+		w.finish(w.request(), w.candidate([]string{"a", "b"}[i%2], uint32(i%2)))
+	}
+	return w
+}
+
+// answer gives a request its first token now.
+func (w *world) answer(e *endpick.Event) {
+	e.Now, e.FirstTokenAt = w.now, w.now
+	w.latency.FirstToken(e)
+}
+
+func (w *world) leave(e *endpick.Event, status endpick.Status) {
+	e.Now = w.now
+	w.latency.Done(e, &endpick.Outcome{Status: status})
 }
 
 func synchronous() LatencyConfig {
@@ -265,47 +285,6 @@ func TestWhatFailedTeachesNothing(t *testing.T) {
 		}
 		require.Equal(t, want, w.latency.Health()[0].E2E.Samples, "%v", status)
 	}
-}
-
-func TestWhoWaitsLongerThanPredictedCounts(t *testing.T) {
-	// Requests to a hanging endpoint get no label. Their wait so far is a lower bound that the next
-	// refit sees; without it the model would go on trusting the requests that finished.
-	w := newWorld(t, synchronous())
-	for range 1000 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	stuck := func() endpick.Candidate {
-		c := w.candidate("", 1)
-		c.Waiting = 40 // no request has finished behind such a queue
-		return c
-	}
-	c := stuck()
-	before := w.predict(w.request(), &c)
-	var open []*endpick.Event
-	longest := time.Duration(0) // the longest wait that any of them allows
-	for range 200 {
-		req, c := w.request(), stuck()
-		longest = max(longest, w.predict(req, &c).TTFTUpper)
-		open = append(open, w.route(req, &c))
-	}
-	w.now = w.now.Add(30 * time.Second)
-	for range 300 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	require.Equal(t, 200, w.latency.Health()[0].TTFT.Overdue)
-	c = stuck()
-	after := w.predict(w.request(), &c)
-	require.Greater(t, after.TTFT, 5*before.TTFT)
-	w.latency.overdue((*w.latency.models.Load())["m"], ttft, w.now.Add(1000*time.Hour), func(_ []float64, atLeast float64) {
-		require.LessOrEqual(t, atLeast, 20*inMilliseconds(longest), "if the clock is set, no wait counts as a thousand hours")
-	})
-	for _, e := range open {
-		w.latency.Done(e, &endpick.Outcome{Status: endpick.Failed})
-	}
-	for range 300 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	require.Zero(t, w.latency.Health()[0].TTFT.Overdue, "they are gone")
 }
 
 func TestNewLatencyRefusesABadConfig(t *testing.T) {

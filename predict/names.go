@@ -6,10 +6,9 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
 )
 
 // Names come with requests, so clients can invent them. A served model, or a kind of endpoint, gets
@@ -28,7 +27,6 @@ const (
 // A servedModel has the learners of one model name.
 type servedModel struct {
 	name     string
-	number   uint32        // unique
 	used     atomic.Uint64 // Latency.completed when a request for it was last completed
 	learners [targets]*learn.Learner
 	seen     [targets][maxVariants]variantLabels
@@ -117,14 +115,11 @@ func (m *servedModel) learned() bool {
 }
 
 func (l *Latency) newModel(name string) *servedModel {
-	m := &servedModel{name: name, number: l.made.Add(1)}
+	m := &servedModel{name: name}
 	for i := range targets {
 		learner, err := learn.New(&l.trainer, l.config.learner(i))
 		if err != nil {
 			panic(err) // NewLatency has validated the same configuration
-		}
-		learner.Unfinished = func(now time.Time, add func(row []float64, atLeast float64)) {
-			l.overdue(m, i, now, add)
 		}
 		m.learners[i] = learner
 	}

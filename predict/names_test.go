@@ -7,7 +7,7 @@ import (
 	"unsafe"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
 	"github.com/stretchr/testify/require"
 )
 

@@ -1,12 +1,12 @@
 package predict
 
 import (
+	"math"
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
-	"github.com/endpick/endpick/internal/pace"
-	"github.com/endpick/endpick/internal/portable"
+	"github.com/endpick/endpick/predict/internal/learn"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // An openRequest is what was known when a request was routed.
@@ -22,11 +22,54 @@ type openRequest struct {
 	predicted [targets]float64 // by the models, in milliseconds; 0: none
 	upper     [targets]float64
 	pace      float64 // the endpoint's factor in these
+}
 
-	// Its place in the list of those waiting on the endpoint; see endpointState.
-	waits         bool
-	due           int64
-	before, after endpick.LeaseRef
+// An endpointState is what is known of one endpoint. Times are in nanoseconds since the epoch.
+type endpointState struct {
+	pace    pace.Pace // relative to the models
+	waiting int       // requests without a first token
+	since   int64     // when one of these last got it, or when the first of them came
+}
+
+// asked is when the wait for an answer began, or now. The pace does not fade while waiting.
+func (s *endpointState) asked(now int64) int64 {
+	if s.waiting > 0 {
+		return min(s.since, now)
+	}
+	return now
+}
+
+// factor is how much longer the endpoint takes than the models say.
+func (s *endpointState) factor(now int64) float64 { return s.pace.Factor(s.asked(now)) }
+
+// wait records a request that waits for its first token.
+func (s *endpointState) wait(now int64) {
+	if s.waiting == 0 {
+		s.since = now
+	}
+	s.waiting++
+}
+
+// leave records that a request got its first token, or ended without.
+func (s *endpointState) leave(now int64, answered bool) {
+	s.waiting = max(s.waiting-1, 0)
+	if answered {
+		s.since = now
+	}
+}
+
+// paces appends the factors of the endpoints of the candidates with these indices.
+func (l *Latency) paces(dst []float64, indices []int, candidates []endpick.Candidate, now int64) []float64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	for _, i := range indices {
+		factor := 1.0
+		if s := l.states.Find(candidates[i].Ref); s != nil {
+			factor = s.factor(now)
+		}
+		dst = append(dst, factor)
+	}
+	return dst
 }
 
 // Routed records what was known when the request was routed, if its length is known.
@@ -45,22 +88,27 @@ func (l *Latency) Routed(e *endpick.Event) {
 	if s == nil {
 		s = &endpointState{} // the endpoint has just been removed, while the request continues
 	}
-	silence := time.Duration(s.silence(now))
 	*o = openRequest{
 		ref: e.Candidate.Ref, model: model, variant: variant, stream: e.Request.Stream,
-		routedAt: e.RoutedAt,
-		features: features(e.Request, e.Candidate), pace: s.pace.Factor(s.asked(now)),
+		routedAt: e.RoutedAt, features: features(e.Request, e.Candidate), pace: s.factor(now),
 	}
+	s.wait(now)
 	p := &e.Candidate.Prediction
 	o.predicted = [targets]float64{inMilliseconds(p.TTFT), inMilliseconds(p.TPOT), inMilliseconds(p.E2E)}
 	o.upper = [targets]float64{inMilliseconds(p.TTFTUpper), inMilliseconds(p.TPOTUpper), inMilliseconds(p.E2EUpper)}
 	for i, set := range targetSets {
-		// The silence in a silent endpoint's prediction is not the model's error.
-		if p.Has&set == 0 || silence > 0 && set != endpick.TPOT {
+		if p.Has&set == 0 {
 			o.predicted[i] = 0
 		}
 	}
-	l.wait(e.Lease, o, s, l.mayWait(e, silence))
+}
+
+// leave takes a request from those that wait on its endpoint, if it is one; l.mu is held.
+func (l *Latency) leave(o *openRequest, now time.Time, answered bool) {
+	if s := l.states.Find(o.ref); s != nil && !o.answered {
+		s.leave(nanoseconds(now), answered)
+	}
+	o.answered = true
 }
 
 func inMilliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
@@ -73,10 +121,10 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 		l.mu.Unlock()
 		return
 	}
-	l.leave(found, nanoseconds(e.Now), true)
+	l.leave(found, e.Now, true)
 	m := (*l.models.Load())[found.model]
 	v := findVariant(*l.variants.Load(), found.variant)
-	found.answered, found.labelled = true, m != nil && v != nil
+	found.labelled = m != nil && v != nil
 	o := *found
 	l.mu.Unlock()
 	// The names of a first request are admitted in Done, if it completes.
@@ -96,9 +144,7 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 		return
 	}
 	completed := outcome.Status == endpick.Completed
-	if !found.answered {
-		l.leave(found, nanoseconds(e.Now), completed)
-	}
+	l.leave(found, e.Now, completed)
 	o := *found
 	l.open.Drop(e.Lease)
 	l.mu.Unlock()
@@ -156,7 +202,7 @@ func (l *Latency) paceOf(all *offset, refits uint64, o *openRequest, ms, predict
 		*all = offset{refits: refits}
 	}
 	if predicted > 0 {
-		ratio, deviation := ms*o.pace/predicted, portable.Ln(max(upper/predicted, 1))/deviations
+		ratio, deviation := ms*o.pace/predicted, math.Log(max(upper/predicted, 1))/deviations
 		if off, ok := all.Mean(); ok {
 			s.pace.Add(now, ratio/off, deviation)
 		}
@@ -187,34 +233,4 @@ func (l *Latency) EndpointRemoved(ref endpick.Ref) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.states.Drop(ref)
-}
-
-// mostOverdue limits the age of an unfinished request, in multiples of its prediction.
-const mostOverdue = 20
-
-// overdue returns the requests of a model that are older than their prediction of a target. For
-// TTFT, the wait ends with the first token; that of a response that does not stream is not seen.
-// For TPOT there are none, because the number of tokens is not known before the end.
-func (l *Latency) overdue(m *servedModel, target learn.Target, now time.Time, add func(row []float64, atLeast float64)) {
-	if target == tpot {
-		return
-	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	known := *l.variants.Load()
-	var row [learn.FeatureCount]float64
-	for _, o := range l.open.All() {
-		age, predicted := inMilliseconds(now.Sub(o.routedAt)), o.predicted[target]
-		if o.answered || o.stream != (target == ttft) || !(predicted > 0 && age > predicted) || o.model != m.name {
-			continue
-		}
-		if v := findVariant(known, o.variant); v != nil {
-			o.row(v, &row)
-			part := 1.0
-			if s := l.states.Find(o.ref); s != nil {
-				part = s.pace.Factor(s.asked(nanoseconds(now)))
-			}
-			add(row[:], min(age, mostOverdue*predicted)/part)
-		}
-	}
 }

@@ -7,10 +7,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict/internal/learn"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // off returns the mean relative error of a slot's predictions: 0.1 is ten percent.
@@ -140,166 +140,11 @@ func TestConfigReachesTheLearners(t *testing.T) {
 		l := c.learner(target)
 		assert.Equal(t, []any{7, 1234, time.Hour, 99}, []any{l.Boost.Trees, l.Window.Samples, l.Window.MaxAge, l.RefitEvery})
 		assert.NotNil(t, l.Window.Strata)
-		plain := c
-		plain.DisableStrata = true
-		assert.Nil(t, plain.learner(target).Window.Strata)
 	}
 	l, err := NewLatency(c)
 	require.NoError(t, err)
 	assert.Equal(t, learn.Trainer{Synchronous: true, Share: 0.5}.Share, l.trainer.Share)
 	assert.True(t, l.trainer.Synchronous)
-}
-
-// A silence lengthens TTFT, or E2E for a response that does not stream; where nothing is
-// predicted, the silence is the prediction.
-func TestSilenceOfPredictions(t *testing.T) {
-	const ms = time.Millisecond
-	for _, x := range []struct{ before, after endpick.Prediction }{
-		{endpick.Prediction{}, endpick.Prediction{Has: endpick.TTFT, TTFT: 7 * ms, TTFTUpper: 7 * ms}},
-		{endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: ms, TTFTUpper: 2 * ms, TPOT: 3 * ms, TPOTUpper: 4 * ms},
-			endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 8 * ms, TTFTUpper: 9 * ms, TPOT: 3 * ms, TPOTUpper: 4 * ms}},
-		{endpick.Prediction{Has: endpick.E2E, E2E: ms, E2EUpper: 2 * ms},
-			endpick.Prediction{Has: endpick.TTFT | endpick.E2E, TTFT: 7 * ms, TTFTUpper: 7 * ms, E2E: 8 * ms, E2EUpper: 9 * ms}},
-	} {
-		addSilence(&x.before, 7*ms)
-		assert.Equal(t, x.after, x.before)
-	}
-}
-
-// listedWait is a waiting request.
-type listedWait struct {
-	lease endpick.LeaseRef
-	due   int64
-}
-
-// An endpoint has been silent for as long as its oldest waiting request is overdue, or
-// since its last response if that is shorter; checked against a plain list.
-func TestWaitsTwin(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		l, err := NewLatency(LatencyConfig{})
-		require.NoError(t, err)
-		ref := endpick.Ref{Slot: 3, Generation: 1}
-		var waits []listedWait
-		var untimed []endpick.LeaseRef // with unknown patience
-		var since, answered, remembered, rememberedAt int64
-		now, leases := int64(1e18), uint32(0)
-		silence := func(now int64) int64 {
-			v := int64(0)
-			if len(waits) > 0 {
-				v = min(now-waits[0].due, now-answered)
-			}
-			if remembered > 0 {
-				v = max(v, remembered-max(now-rememberedAt, 0))
-			}
-			return max(v, 0)
-		}
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			now += rapid.SampledFrom([]int64{0, 1e6, 400e6, 5e9, 40e9, -2e9}).Draw(t, "passed")
-			s := l.states.At(ref)
-			n := len(waits) + len(untimed)
-			if what := rapid.IntRange(0, 3).Draw(t, "what"); what < 2 || n == 0 {
-				leases++
-				lease := endpick.LeaseRef{Slot: leases, Generation: 1}
-				o := l.open.At(lease)
-				*o = openRequest{ref: ref, routedAt: time.Unix(0, now)}
-				may := time.Duration(rapid.SampledFrom([]int64{0, 1e6, 1e9}).Draw(t, "may"))
-				l.wait(lease, o, s, may)
-				if may == 0 {
-					untimed = append(untimed, lease)
-				} else {
-					if len(waits) == 0 {
-						since = now
-					}
-					waits = append(waits, listedWait{lease, now + 2*int64(may)})
-				}
-			} else {
-				i := rapid.IntRange(0, n-1).Draw(t, "who")
-				was := silence(now)
-				var lease endpick.LeaseRef
-				if i < len(waits) {
-					lease = waits[i].lease
-					waits = append(waits[:i], waits[i+1:]...)
-				} else {
-					i -= len(waits)
-					lease = untimed[i]
-					untimed = append(untimed[:i], untimed[i+1:]...)
-				}
-				o := l.open.Find(lease)
-				l.leave(o, now, what == 2)
-				if what == 2 {
-					answered, remembered = now, 0
-				} else if was > 0 {
-					remembered, rememberedAt = min(was, 15e9), now
-				}
-				if rapid.Bool().Draw(t, "twice") && what == 2 {
-					l.leave(o, now, true) // no longer in the list
-				}
-				l.open.Drop(lease)
-			}
-			for _, later := range []int64{-60e9, 0, 1e6, 2e9, 30e9} {
-				at := now + later
-				require.Equal(t, silence(at), s.silence(at))
-				want := at
-				if len(waits) > 0 {
-					want = min(max(since, answered), at)
-				}
-				require.Equal(t, want, s.asked(at))
-			}
-		}
-	})
-}
-
-// A model's cheap estimates: the linear parts of the latencies that count, once there are
-// enough labels.
-func TestEstimates(t *testing.T) {
-	w := newWorld(t, synchronous())
-	e := (*estimates)(w.latency)
-	req := w.request()
-	_, _, _, ok := e.Estimate(&req)
-	assert.False(t, ok, "nothing is known")
-	assert.False(t, e.Predicts(&req, ""))
-	for range 100 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	_, _, _, ok = e.Estimate(&req)
-	assert.False(t, ok, "too little is known")
-	assert.True(t, e.Predicts(&req, ""))
-	assert.False(t, e.Predicts(&req, "other"))
-	whole := req
-	whole.Stream = false
-	assert.False(t, e.Predicts(&whole, ""), "of whole responses nothing is known")
-	other := req
-	other.Model = "other"
-	assert.False(t, e.Predicts(&other, ""))
-
-	m := (*w.latency.models.Load())["m"]
-	trust := func(rows ...int) {
-		for i, n := range rows {
-			m.learners[i].Linear().Rows = n
-		}
-	}
-	if m.learners[ttft].Linear() == nil {
-		t.Skip("there is no linear part to ask")
-	}
-	trust(5000, 4999)
-	_, _, _, ok = e.Estimate(&req)
-	assert.False(t, ok)
-	trust(4999, 5000)
-	_, _, _, ok = e.Estimate(&req)
-	assert.False(t, ok)
-	trust(5000, 5000)
-	first, rest, model, ok := e.Estimate(&req)
-	require.True(t, ok)
-	assert.Equal(t, m.learners[ttft].Linear().For(req.InputTokens, req.ExpectedOutputTokens), first)
-	assert.Equal(t, m.learners[tpot].Linear().For(req.InputTokens, req.ExpectedOutputTokens), rest)
-	assert.Equal(t, m.number, model)
-	assert.NotZero(t, model)
-	unknown := req
-	unknown.InputTokens = 0
-	_, _, _, ok = e.Estimate(&unknown)
-	assert.False(t, ok)
-	_, _, _, ok = e.Estimate(&whole)
-	assert.False(t, ok)
 }
 
 // A candidate's pace is its own, even after a candidate without any data.
@@ -367,19 +212,130 @@ func TestOffsetsEndWithTheirModel(t *testing.T) {
 	assert.InDelta(t, 1, mean, 1e-9, "what was not predicted tells nothing")
 }
 
-// A stream is predicted once both of its latencies are.
-func TestPredictsBoth(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 60 {
-		c := w.candidate("", 0)
-		e := w.route(w.request(), &c)
-		w.after(e, 100)
-		e.FirstTokenAt = e.Now
-		w.latency.FirstToken(e)
-		w.latency.Done(e, &endpick.Outcome{}) // one token only
+// Whatever an endpoint's pace, a latency is within its bound, or off its prediction, exactly as a
+// caller with both figures would see it: the learner gets all three figures without the pace.
+func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
+	at := time.Unix(1e9, 0)
+	for _, pace := range []float64{1. / 3, 1, 3} {
+		for _, took := range []float64{0.7, 0.95, 1, 1.45, 1.55, 2} {
+			l, err := NewLatency(synchronous())
+			require.NoError(t, err)
+			m, v := l.admitModel("m"), l.admitVariant("")
+			ref := endpick.Ref{Slot: 1, Generation: 1}
+			s := l.states.At(ref)
+			for range 50 {
+				s.pace.Add(at.UnixNano(), pace, 0.1)
+			}
+			o := openRequest{ref: ref, pace: s.pace.Factor(at.UnixNano())}
+			o.predicted[tpot], o.upper[tpot] = 100*o.pace, 150*o.pace
+			ms := took * o.predicted[tpot]
+			l.label(m, tpot, v, &o, time.Duration(ms*1e6), at)
+			h := m.learners[tpot].Health()
+			require.EqualValues(t, 1, h.Labels)
+			covered := 0.0
+			if took <= 1.5 {
+				covered = 1
+			}
+			require.Equal(t, covered, h.Coverage, "pace %v, %v times as long as predicted", pace, took)
+			off := max(1/took-1, 1-1/took)
+			require.InDelta(t, min(off, 1), h.MAPE, 1e-6, "pace %v, %v times as long as predicted", pace, took)
+		}
+	}
+}
+
+// An endpoint may be removed while a request is routed there. The request goes on and teaches
+// as usual.
+func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
+	for _, stream := range []bool{true, false} {
+		w := newWorld(t, synchronous())
+		c := w.candidate("h100", 3)
+		w.latency.EndpointRemoved(c.Ref)
+		for range 30 {
+			req := w.request()
+			req.Stream = stream
+			w.finish(req, c)
+		}
+		want := [targets]int{ttft: 30, tpot: 30}
+		if !stream {
+			want = [targets]int{e2e: 30}
+		}
+		require.Equal(t, want, w.labels())
+		require.Equal(t, []string{"m"}, w.known())
+		require.NotNil(t, findVariant(*w.latency.variants.Load(), "h100"))
+		require.Len(t, *w.latency.variants.Load(), 1)
+		req := w.request()
+		req.Stream = stream
+		next := w.candidate("h100", 0)
+		require.NotZero(t, w.predict(req, &next).Has, "others of its kind are predicted")
+		require.Nil(t, w.latency.states.Find(c.Ref), "and nothing is kept of it")
+	}
+}
+
+// A label is compared with the pace in its prediction, whatever has been learned of the
+// endpoint since.
+func TestAPaceIsThatOfThePrediction(t *testing.T) {
+	for _, then := range []float64{0.5, 1, 2} {
+		l, err := NewLatency(synchronous())
+		require.NoError(t, err)
+		ref := endpick.Ref{Slot: 1, Generation: 1}
+		s := l.states.At(ref)
+		var off offset
+		for range 4 {
+			l.paceOf(&off, 1, &openRequest{ref: ref, pace: 1}, 100, 100, 150, 1e18)
+		}
+		require.Zero(t, s.pace)
+		// The model says 100; the prediction was 100 times the pace, and it took 300.
+		l.paceOf(&off, 1, &openRequest{ref: ref, pace: then}, 300, 100*then, 150*then, 1e18)
+		var want pace.Pace
+		want.Add(1e18, 3, math.Log(1.5)/deviations)
+		require.Equal(t, want, s.pace, "pace %v", then)
+	}
+}
+
+// The upper bound of a prediction is as many times the prediction on an endpoint with a pace of
+// its own as on others.
+func TestUpperBoundsGoWithThePace(t *testing.T) {
+	w := trained(t)
+	slow, other := w.candidate("a", 0), w.candidate("a", 1)
+	other.Waiting, other.Running, other.KVUsage, other.InFlight = slow.Waiting, slow.Running, slow.KVUsage, slow.InFlight
+	for range 50 {
+		w.latency.states.At(slow.Ref).pace.Add(w.now.UnixNano(), 3, 0.1)
 	}
 	req := w.request()
-	m := (*w.latency.models.Load())["m"]
-	require.True(t, m.ready(ttft, findVariant(*w.latency.variants.Load(), "")))
-	assert.False(t, (*estimates)(w.latency).Predicts(&req, ""))
+	p, q := w.predict(req, &slow), w.predict(req, &other)
+	pace := p.TTFT.Seconds() / q.TTFT.Seconds()
+	require.Greater(t, pace, 2.5)
+	require.InEpsilon(t, pace, p.TPOT.Seconds()/q.TPOT.Seconds(), 1e-4)
+	require.InEpsilon(t, pace, p.TTFTUpper.Seconds()/q.TTFTUpper.Seconds(), 1e-4)
+	require.InEpsilon(t, pace, p.TPOTUpper.Seconds()/q.TPOTUpper.Seconds(), 1e-4)
+}
+
+// While a response is awaited, what is known of an endpoint's pace does not fade, since
+// the response will show it. When nothing is awaited, it does.
+func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
+	w := trained(t)
+	c := w.candidate("a", 0)
+	s := w.latency.states.At(c.Ref)
+	for range 50 {
+		s.pace.Add(nanoseconds(w.now), 3, 0.1)
+	}
+	predicted := func() float64 {
+		c := c
+		return w.predict(endpick.Request{Model: "m", InputTokens: 1000, Stream: true}, &c).TPOT.Seconds()
+	}
+	before := predicted()
+	e := w.route(w.request(), &c)
+	w.now = w.now.Add(15 * time.Second)
+	require.InEpsilon(t, before, predicted(), 1e-9)
+	late := w.route(w.request(), &c)
+	require.Greater(t, w.latency.open.Find(late.Lease).pace, 2.5, "what a request is compared with")
+	w.leave(late, endpick.Canceled)
+	require.InEpsilon(t, before, predicted(), 1e-9, "the first still waits")
+	w.leave(e, endpick.Failed)
+	require.Less(t, predicted(), 0.7*before)
+
+	e = w.route(w.request(), &c)
+	w.answer(e)
+	w.leave(e, endpick.Failed)
+	require.Zero(t, s.waiting, "each is counted out once")
 }

@@ -20,19 +20,6 @@ const (
 	Most
 )
 
-// Form says how headroom is made comparable.
-type Form uint8
-
-const (
-	// ShareOfSLO takes each headroom as a share of its target: how two
-	// candidates compare depends on these two alone.
-	ShareOfSLO Form = iota
-	// MinMax is the form of the Gateway API Inference Extension: each
-	// dimension is normalised over the candidates, so that a third, worse
-	// one can change the choice. It is there for parity.
-	MinMax
-)
-
 // BestFitConfig configures a BestFit. The zero value is the paper's
 // configuration.
 type BestFitConfig struct {
@@ -40,8 +27,6 @@ type BestFitConfig struct {
 	Headroom *Headroom
 	// Strategy applies to requests with an SLO. Zero: Least.
 	Strategy Strategy
-	// Form applies to requests with an SLO. Zero: ShareOfSLO.
-	Form Form
 	// PrefillRate, in prompt tokens per second, makes a request without an SLO
 	// consider the requests that are already there: each of the BS requests on
 	// an endpoint waits while the F new tokens are prefilled, and this sum of
@@ -49,12 +34,6 @@ type BestFitConfig struct {
 	// order of magnitude is enough. Zero: only the request's own latency
 	// counts, as in the paper.
 	PrefillRate float64
-	// Displaced returns how many tokens of others' prompts an endpoint is expected
-	// to compute again if it takes the request; see
-	// [github.com/endpick/endpick/prefix.Index.Displaced]. Their time at
-	// PrefillRate counts like the request's own. It is called concurrently, and
-	// only for requests without an SLO. Nil: nothing is displaced.
-	Displaced func(req *endpick.Request, c *endpick.Candidate) float64
 	// Exploration is the probability that, if only some candidates are
 	// predicted, the others are preferred, so that there is something to
 	// learn from. In (0, 1); zero: 0.01.
@@ -66,14 +45,8 @@ func (c *BestFitConfig) validate() error {
 	if c.Strategy > Most {
 		return &endpick.ConfigError{Field: "slo.BestFitConfig.Strategy", Reason: fmt.Sprintf("is %d", c.Strategy)}
 	}
-	if c.Form > MinMax {
-		return &endpick.ConfigError{Field: "slo.BestFitConfig.Form", Reason: fmt.Sprintf("is %d", c.Form)}
-	}
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
 		return &endpick.ConfigError{Field: "slo.BestFitConfig.PrefillRate", Reason: fmt.Sprintf("is %v", c.PrefillRate)}
-	}
-	if c.Displaced != nil && c.PrefillRate == 0 {
-		return &endpick.ConfigError{Field: "slo.BestFitConfig.Displaced", Reason: "is set without a PrefillRate"}
 	}
 	c.Headroom = c.Headroom.orDefault()
 	return nil
@@ -91,8 +64,7 @@ func (c *BestFitConfig) validate() error {
 // that and the delay for others. That delay is what the product of LMetric
 // measures (LMetric, section 5): a greedy choice by the request's own latency
 // ignores it, and it is far less noisy than the difference of two
-// predictions. With Displaced, it also counts what will have to be computed
-// again because the request pushes it out of the cache.
+// predictions.
 //
 // A candidate without a prediction is scored by its load and match instead;
 // if others have one, it stays below the median of their scores.
@@ -134,12 +106,9 @@ const unscored = -1
 // Score implements [endpick.Scorer].
 func (s *BestFit) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	var predicted int
-	switch {
-	case asked(req) == 0:
+	if asked(req) == 0 {
 		predicted = s.lowestLatency(req, candidates, dst)
-	case s.config.Form == MinMax:
-		predicted = s.minMax(req, candidates, dst)
-	default:
+	} else {
 		predicted = s.bestFit(req, candidates, dst)
 	}
 	if predicted < len(candidates) {
@@ -163,11 +132,7 @@ func (s *BestFit) lowestLatency(req *endpick.Request, candidates []endpick.Candi
 		}
 		if rate := s.config.PrefillRate; rate > 0 {
 			c := &candidates[i]
-			others := float64(c.NewTokens(req)) * c.BatchSize()
-			if s.config.Displaced != nil {
-				others += s.config.Displaced(req, c)
-			}
-			took += others / rate * float64(time.Second)
+			took += float64(c.NewTokens(req)) * c.BatchSize() / rate * float64(time.Second)
 		}
 		dst[i] = took
 		if predicted == 0 || took < lowest {
@@ -218,7 +183,6 @@ const (
 	meets = iota
 	idle  // misses a target, but nothing waits or runs there
 	busy
-	groups
 )
 
 func groupOf(f *Fit, c *endpick.Candidate) int {

@@ -32,7 +32,7 @@ func TestBestFitScores(t *testing.T) {
 		// 100 + 100·10 = 1100, 200 + 100·5 = 700, 50 + 100·13.5 = 1400.
 		{"no SLO: the lowest latency", slo.BestFitConfig{}, ask(0, 0), fleet(both(100, 10), both(200, 5), both(50, 13.5)),
 			[]float64{700.0 / 1100, 1, 0.5}},
-		{"no SLO: whatever the strategy", slo.BestFitConfig{Strategy: slo.Most, Form: slo.MinMax}, ask(0, -1),
+		{"no SLO: whatever the strategy", slo.BestFitConfig{Strategy: slo.Most}, ask(0, -1),
 			fleet(both(100, 10), both(200, 5), both(50, 13.5)), []float64{700.0 / 1100, 1, 0.5}},
 		// Shares 0.5, 0.25, 0 of TTFT.
 		{"least", slo.BestFitConfig{}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)), []float64{0.8, 0.9, 1}},
@@ -43,21 +43,6 @@ func TestBestFitScores(t *testing.T) {
 			[]float64{0.3 + 0.2/1.5, 0.4, 0.8, 0.16}},
 		{"deficits do not depend on the strategy", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), idle[:2],
 			[]float64{0.3 + 0.2/1.5, 0.4}},
-		// TTFT over 100 ms to 180 ms is 1, 0.25, 0; TPOT over 20 ms to 40 ms
-		// is 0, 1, 0.5; combined 0.8, 0.4, 0.1.
-		{"min-max", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 40), both(160, 20), both(180, 30)),
-			[]float64{1 - 0.4*0.8, 1 - 0.4*0.4, 1 - 0.4*0.1}},
-		{"min-max: a dimension without a range takes no part", slo.BestFitConfig{Form: slo.MinMax, Strategy: slo.Most}, ask(200, 50),
-			fleet(both(100, 40), both(180, 40)), []float64{1, 0.6}},
-		{"min-max of equals", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 40), both(100, 40)), []float64{0.8, 0.8}},
-		{"min-max of deficits", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 0), fleet(both(400, 40), both(300, 40), both(600, 40)),
-			[]float64{0.2 - 0.2/3, 0.2, 0}},
-		{"min-max of deficits of TPOT", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(100, 60), both(100, 80), both(100, 100)),
-			[]float64{0.2, 0.1, 0}},
-		// Deficits of TTFT over 0.25 to 1 are 1/3, 1, 0 and of TPOT over 0.2 to 1 are 0, 0.5, 1:
-		// combined 0.8/3, 0.9, 0.2.
-		{"min-max of both deficits", slo.BestFitConfig{Form: slo.MinMax}, ask(200, 50), fleet(both(300, 60), both(400, 80), both(250, 100)),
-			[]float64{0.2 - 0.2*0.8/3, 0.2 - 0.2*0.9, 0.2 - 0.2*0.2}},
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -91,18 +76,6 @@ func TestBestFitConsidersNeighbours(t *testing.T) {
 	assert.InDeltaSlice(t, []float64{1300.0 / 1500, 1, 1}, got, 1e-9)
 	got = score(newBestFit(t, slo.BestFitConfig{}), req, cs)
 	assert.InDeltaSlice(t, []float64{1, 1, 1100.0 / 1300}, got, 1e-9)
-
-	// The second would evict 3,000 tokens that others will need again: 1600 for it.
-	displaced := func(_ *endpick.Request, c *endpick.Candidate) float64 {
-		if c.PrefixTokens == 500 {
-			return 3000
-		}
-		return 0
-	}
-	got = score(newBestFit(t, slo.BestFitConfig{PrefillRate: 10_000, Displaced: displaced}), req, cs)
-	assert.InDeltaSlice(t, []float64{1300.0 / 1500, 1300.0 / 1600, 1}, got, 1e-9)
-	_, err := slo.NewBestFit(slo.BestFitConfig{Displaced: displaced})
-	assert.ErrorIs(t, err, endpick.ErrConfig, "without a rate")
 
 	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
 		_, err := slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})
@@ -152,7 +125,7 @@ func TestBestFitExploresTheUnpredicted(t *testing.T) {
 }
 
 func TestBestFitConfig(t *testing.T) {
-	for _, c := range []slo.BestFitConfig{{Strategy: 2}, {Form: 2}, {Exploration: -1}, {Exploration: 1}} {
+	for _, c := range []slo.BestFitConfig{{Strategy: 2}, {Exploration: -1}, {Exploration: 1}} {
 		_, err := slo.NewBestFit(c)
 		require.ErrorIs(t, err, endpick.ErrConfig)
 	}
@@ -164,28 +137,7 @@ func drawConfig(t *rapid.T) slo.BestFitConfig {
 	return slo.BestFitConfig{
 		Headroom: newHeadroom(t, slo.HeadroomConfig{Bound: rapid.SampledFrom([]slo.Bound{slo.Expected, slo.Upper}).Draw(t, "bound")}),
 		Strategy: rapid.SampledFrom([]slo.Strategy{slo.Least, slo.Most}).Draw(t, "strategy"),
-		Form:     rapid.SampledFrom([]slo.Form{slo.ShareOfSLO, slo.MinMax}).Draw(t, "form"),
 	}
-}
-
-func TestBestFitScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := newBestFit(t, drawConfig(t))
-		cs, req := drawFleet(t, 10), drawRequest(t)
-		byID := map[string]float64{}
-		for i, v := range score(s, req, cs) {
-			if !(v >= 0 && v <= 1) {
-				t.Fatalf("score %v of %+v", v, cs[i])
-			}
-			byID[cs[i].Endpoint.ID] = v
-		}
-		shuffled := rapid.Permutation(cs).Draw(t, "order")
-		for i, v := range score(s, req, shuffled) {
-			if byID[shuffled[i].Endpoint.ID] != v {
-				t.Fatalf("score of %s depends on its place", shuffled[i].Endpoint.ID)
-			}
-		}
-	})
 }
 
 // Among candidates that keep their targets, more headroom never ranks lower
@@ -195,7 +147,7 @@ func TestBestFitScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
 func TestBestFitOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := drawConfig(t)
-		config.Form, config.DisableExploration = slo.ShareOfSLO, true
+		config.DisableExploration = true
 		s := newBestFit(t, config)
 		cs, req := drawFleet(t, 8), drawRequest(t)
 		scores := score(s, req, cs)
@@ -243,12 +195,11 @@ func TestBestFitWithoutSLOIsTheLowestLatency(t *testing.T) {
 	})
 }
 
-// With the default form and picker, removing a candidate that is worse than the
-// chosen one in every respect changes nothing. In the min-max form it does.
+// Removing a candidate that is worse than the chosen one in every respect changes
+// nothing, as it would if headroom were normalised over the candidates.
 func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := drawConfig(t)
-		config.Form = slo.ShareOfSLO
 		s := newBestFit(t, config)
 		req := drawRequest(t)
 		cs := drawFleet(t, 8)
@@ -284,40 +235,6 @@ func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 	three := append(slices.Clone(two), fleet(both(0, 0), both(0, 0), both(10, 31))[2])
 	s := newBestFit(t, slo.BestFitConfig{})
 	assert.Equal(t, pick(s, req, two), pick(s, req, three))
-	s = newBestFit(t, slo.BestFitConfig{Form: slo.MinMax})
-	assert.Equal(t, "server-1", pick(s, req, two))
-	assert.Equal(t, "server-0", pick(s, req, three), "the form for parity has the peer's weakness")
-}
-
-func TestBestFitUnpredictedNeverWins(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		config := drawConfig(t)
-		config.DisableExploration = true
-		s := newBestFit(t, config)
-		req := drawRequest(t)
-		cs := drawFleet(t, 8)
-		if rapid.Bool().Draw(t, "lost") {
-			for i := range cs {
-				cs[i].Prediction.Has &= endpick.Latencies(rapid.IntRange(0, 1).Draw(t, "keep") * 7)
-			}
-		}
-		scores := score(s, req, cs)
-		var with []float64
-		for i := range cs {
-			if cs[i].Prediction.Has == 7 && min(cs[i].Prediction.TTFT, cs[i].Prediction.TPOT, cs[i].Prediction.E2E) >= 0 {
-				with = append(with, scores[i])
-			}
-		}
-		if len(with) == 0 {
-			return
-		}
-		best := slices.Max(scores)
-		for i := range cs {
-			if cs[i].Prediction.Has == 0 && scores[i] >= best && best > 0 {
-				t.Fatalf("%d is not predicted and scores %v, the best", i, scores[i])
-			}
-		}
-	})
 }
 
 // The median rule, checked against a sorted slice.
@@ -416,7 +333,7 @@ func TestBestFitAllocatesNothing(t *testing.T) {
 	cs := benchmarkFleet(100)
 	cs[7].Prediction = endpick.Prediction{}
 	dst := make([]float64, len(cs))
-	for _, config := range []slo.BestFitConfig{{}, {Form: slo.MinMax}} {
+	for _, config := range []slo.BestFitConfig{{}, {PrefillRate: 8600}} {
 		config.Headroom = newHeadroom(t, slo.HeadroomConfig{})
 		s := newBestFit(t, config)
 		running := ask(0, 20)
@@ -431,35 +348,5 @@ func TestBestFitAllocatesNothing(t *testing.T) {
 			config.Headroom.Routed(e)
 		}))
 		assert.Equal(t, 1, slo.RunningTargets(config.Headroom))
-	}
-}
-
-func BenchmarkBestFit(b *testing.B) {
-	for _, bc := range []struct {
-		name   string
-		config slo.BestFitConfig
-		req    endpick.Request
-		drop   bool
-	}{
-		{name: "slo=none", req: ask(0, 0)},
-		{name: "slo=both", req: ask(200, 50)},
-		{name: "slo=both/form=min-max", req: ask(200, 50), config: slo.BestFitConfig{Form: slo.MinMax}},
-		{name: "slo=both/unpredicted", req: ask(200, 50), drop: true},
-	} {
-		b.Run(bc.name, func(b *testing.B) {
-			s := newBestFit(b, bc.config)
-			forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
-				if bc.drop {
-					cs[1].Prediction = endpick.Prediction{}
-				}
-				dst := make([]float64, len(cs))
-				for b.Loop() {
-					s.Score(&bc.req, cs, dst)
-				}
-				if math.IsNaN(dst[0]) {
-					b.Fatal()
-				}
-			})
-		})
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 func TestStagesConform(t *testing.T) {
 	for name, config := range map[string]slo.BestFitConfig{
-		"least": {}, "most": {Strategy: slo.Most}, "min-max": {Form: slo.MinMax}, "neighbours": {PrefillRate: 8600},
+		"least": {}, "most": {Strategy: slo.Most}, "neighbours": {PrefillRate: 8600},
 	} {
 		t.Run("best fit "+name, func(t *testing.T) {
 			scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer {

@@ -124,23 +124,6 @@ func TestUnknownLength(t *testing.T) {
 	assert.InDelta(t, 0.4, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, c).TTFT, 1e-9)
 }
 
-// In min-max form, too, a TTFT surplus does not make up for a TPOT deficit, and idle
-// candidates are compared with idle ones.
-func TestMinMaxOfThoseThatMiss(t *testing.T) {
-	s := newBestFit(t, slo.BestFitConfig{Form: slo.MinMax})
-	surplus := fleet(both(10, 60), both(190, 60))
-	assert.Equal(t, []float64{0.1, 0.1}, score(s, ask(200, 50), surplus), "TPOT is missed by as much")
-	surplus = fleet(both(10, 100), both(190, 60))
-	assert.Equal(t, []float64{0, 0.2}, score(s, ask(200, 50), surplus))
-
-	// The idle ones miss TTFT by 0.25, 0.5 and 1; the others are busy.
-	cs := fleet(both(250, 40), both(300, 40), both(400, 40), both(201, 40), both(2000, 40))
-	for i := range cs[:3] {
-		cs[i].Running = 0
-	}
-	assert.InDeltaSlice(t, []float64{0.5, 0.5 - 0.2/3, 0.3, 0.2, 0}, score(s, ask(200, 50), cs), 1e-9)
-}
-
 // With exploration, a candidate without a prediction comes first, whatever its
 // state; without it, its queue is compared with the longest one, which may belong to
 // a predicted candidate.
@@ -169,17 +152,4 @@ func TestWarmupOfTwoBesideAClockThatWasSetBack(t *testing.T) {
 	filter(f, ask(0, 0).At(epoch, 5, 1), cs)
 	assert.InDelta(t, 1./3+2./3*0.5, considered(f, at(60_000), cs, "server-1"), 0.03)
 	assert.Equal(t, 1.0, considered(f, at(90_000), cs, "server-1"))
-}
-
-// In min-max form, too, the targets of running requests count.
-func TestMinMaxOfRunningRequests(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{})
-	s := newBestFit(t, slo.BestFitConfig{Headroom: h, Form: slo.MinMax})
-	cs := fleet(both(100, 40), both(100, 40))
-	runs := ask(0, 45)
-	h.Routed(event(1, &runs, &cs[0]))
-	cs = fleet(both(100, 60), both(100, 60))
-	assert.Equal(t, []float64{0, 0.2}, score(s, ask(200, 50), cs))
-	h.Done(event(1, &runs, &cs[0]), &endpick.Outcome{})
-	assert.Equal(t, []float64{0.1, 0.1}, score(s, ask(200, 50), cs))
 }

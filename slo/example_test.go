@@ -88,24 +88,6 @@ func ExampleHeadroom() {
 	// TTFT 0.50, TPOT -0.20, combined 0.36, meets false
 }
 
-// A bound that nine requests in ten keep is higher than the expected value.
-func ExampleBound() {
-	prediction := endpick.Prediction{Has: endpick.TTFT, TTFT: 180 * time.Millisecond, TTFTUpper: 240 * time.Millisecond}
-	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 200 * time.Millisecond}}
-	for _, bound := range []slo.Bound{slo.Expected, slo.Upper} {
-		headroom, err := slo.NewHeadroom(slo.HeadroomConfig{Bound: bound})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		fit := headroom.Of(&req, &endpick.Candidate{Prediction: prediction})
-		fmt.Println(fit.Meets())
-	}
-	// Output:
-	// true
-	// false
-}
-
 // fleetOfThree is one fast and two slow servers with two running requests each.
 func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
 	policy.Predictor = bySize{}
@@ -181,29 +163,6 @@ func ExampleTier() {
 	// 1s map[h200:true l4-0:true l4-1:true]
 }
 
-// A strategy says which of the servers that meet the targets is best: the one
-// with the least room to spare, or the one with the most.
-func ExampleStrategy() {
-	for _, strategy := range []slo.Strategy{slo.Least, slo.Most} {
-		fit, err := slo.NewBestFit(slo.BestFitConfig{Strategy: strategy})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		candidates := []endpick.Candidate{
-			{Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * time.Millisecond}},
-			{Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 400 * time.Millisecond}},
-		}
-		req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 500 * time.Millisecond}}
-		scores := make([]float64, 2)
-		fit.Score(&req, candidates, scores)
-		fmt.Printf("%s %.2f\n", fit.Name(), scores)
-	}
-	// Output:
-	// latency-least [0.68 0.92]
-	// latency-most [0.92 0.68]
-}
-
 // A server that joins gets a growing share of the requests whose prefix it does
 // not hold, and at once all of those whose prefix it does.
 func ExampleWarmup() {
@@ -249,34 +208,4 @@ func ExampleWarmup() {
 	// Output:
 	// 25 %
 	// 50 %
-}
-
-// A form says how headroom is compared. As shares of the target, two servers
-// compare by themselves; normalised over the candidates, as the Gateway API
-// Inference Extension does it, a third and worse one can swap them.
-func ExampleForm() {
-	ms := func(ttft, tpot time.Duration) endpick.Candidate {
-		return endpick.Candidate{Prediction: endpick.Prediction{
-			Has: endpick.TTFT | endpick.TPOT, TTFT: ttft * time.Millisecond, TPOT: tpot * time.Millisecond,
-		}}
-	}
-	candidates := []endpick.Candidate{ms(100, 49), ms(150, 10), ms(990, 45)}
-	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: time.Second, TPOT: 50 * time.Millisecond}}
-	for _, form := range []slo.Form{slo.ShareOfSLO, slo.MinMax} {
-		fit, err := slo.NewBestFit(slo.BestFitConfig{Form: form, Strategy: slo.Most})
-		if err != nil {
-			fmt.Println(err)
-			return
-		}
-		for n := 2; n <= 3; n++ {
-			scores := make([]float64, n)
-			fit.Score(&req, candidates[:n], scores)
-			fmt.Println(scores[0] > scores[1])
-		}
-	}
-	// Output:
-	// false
-	// false
-	// true
-	// false
 }

@@ -246,18 +246,6 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 	})
 }
 
-func BenchmarkHeadroom(b *testing.B) {
-	h := newHeadroom(b, slo.HeadroomConfig{})
-	forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
-		req := ask(200, 50)
-		for b.Loop() {
-			for i := range cs {
-				h.Of(&req, &cs[i])
-			}
-		}
-	})
-}
-
 // Of several responses beside each other each has its part of the tokens.
 func TestTheLengthOfOneResponse(t *testing.T) {
 	h, err := slo.NewHeadroom(slo.HeadroomConfig{OutputTokens: 7})

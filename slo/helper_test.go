@@ -3,7 +3,6 @@ package slo_test
 import (
 	"fmt"
 	"math"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -140,15 +139,4 @@ func benchmarkFleet(n int) []endpick.Candidate {
 		cs[i].PrefixTokens = i % 3 * 100
 	}
 	return cs
-}
-
-var sizes = []int{10, 100, 1000}
-
-func forSizes(b *testing.B, f func(b *testing.B, cs []endpick.Candidate)) {
-	for _, n := range sizes {
-		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			b.ReportAllocs()
-			f(b, benchmarkFleet(n))
-		})
-	}
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/race"
@@ -63,68 +62,6 @@ func TestTierConfig(t *testing.T) {
 	}
 }
 
-// A request without an SLO stays away from endpoints where it would break a
-// running request's target, with the real router, until that request has ended.
-func TestTierProtectsRunningRequests(t *testing.T) {
-	r, err := endpick.New(endpick.Config{
-		Seed:      1,
-		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
-		Policy: endpick.Policy{
-			Predictor: crowded{},
-			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{DisableExploration: true})},
-		},
-	})
-	require.NoError(t, err)
-	strict, err := r.Route(ask(0, 15))
-	require.NoError(t, err)
-	var others []endpick.Lease
-	for range 20 {
-		l, err := r.Route(ask(0, 0))
-		require.NoError(t, err)
-		assert.NotEqual(t, strict.Endpoint().ID, l.Endpoint().ID)
-		others = append(others, l)
-	}
-	for _, l := range others {
-		require.True(t, l.Done(endpick.Outcome{}))
-	}
-	require.True(t, strict.Done(endpick.Outcome{}))
-	chosen := map[string]int{}
-	for range 40 {
-		l, err := r.Route(ask(0, 0))
-		require.NoError(t, err)
-		chosen[l.Endpoint().ID]++
-		l.Done(endpick.Outcome{})
-	}
-	assert.Len(t, chosen, 2)
-}
-
-// crowded predicts a TPOT of 10 ms, and 20 ms more where a request runs already.
-type crowded struct{}
-
-func (crowded) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
-	for i := range candidates {
-		candidates[i].Prediction = both(10, 10*float64(min(candidates[i].InFlight.Requests, 1)+1))
-	}
-}
-
-// The filter is a stable partition that loses no candidate.
-func TestTierIsAPartition(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		f := newTier(t, slo.TierConfig{Exploration: 0.5})
-		req, cs := drawRequest(t), drawFleet(t, 10)
-		all := slices.Clone(cs)
-		kept := f.Filter(&req, all)
-		if !slices.IsSorted(ids(kept)) {
-			t.Fatalf("kept %v", ids(kept))
-		}
-		got := ids(all)
-		slices.Sort(got)
-		if !slices.Equal(got, ids(cs)) {
-			t.Fatalf("%v became %v", ids(cs), got)
-		}
-	})
-}
-
 func TestTierAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
@@ -134,14 +71,4 @@ func TestTierAllocatesNothing(t *testing.T) {
 	running := ask(0, 20)
 	h.Routed(event(0, &running, &cs[0]))
 	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
-}
-
-func BenchmarkTier(b *testing.B) {
-	f := newTier(b, slo.TierConfig{})
-	forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
-		req := ask(150, 40)
-		for b.Loop() {
-			f.Filter(&req, cs)
-		}
-	})
 }

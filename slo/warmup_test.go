@@ -80,53 +80,6 @@ func TestWarmupClockLeaps(t *testing.T) {
 	assert.Equal(t, 1.0, considered(f, at(120_000), cs, "server-4"))
 }
 
-// A new endpoint looks fastest until something is measured there: it does not
-// draw every cold request.
-func TestWarmupOverTheRouter(t *testing.T) {
-	now := epoch
-	config := endpick.Config{Seed: 1, Clock: func() time.Time { return now }, Policy: endpick.Policy{
-		Predictor: newIsFast{},
-		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{})},
-		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{}), Weight: 1}},
-	}}
-	for _, id := range []string{"a", "b", "c", "d"} {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
-	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
-	share := func() float64 {
-		n := 0
-		for range 500 {
-			l, err := r.Route(ask(0, 0))
-			require.NoError(t, err)
-			if l.Endpoint().ID == "new" {
-				n++
-			}
-			l.Done(endpick.Outcome{})
-		}
-		return float64(n) / 500
-	}
-	share()
-	now = now.Add(time.Hour)
-	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
-	assert.InDelta(t, 0.2, share(), 0.06)
-	now = now.Add(45 * time.Second)
-	assert.InDelta(t, 0.8, share(), 0.06)
-	now = now.Add(45 * time.Second)
-	assert.Equal(t, 1.0, share())
-}
-
-type newIsFast struct{}
-
-func (newIsFast) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
-	for i := range candidates {
-		candidates[i].Prediction = both(100, 10)
-		if candidates[i].Endpoint.ID == "new" {
-			candidates[i].Prediction = both(10, 10)
-		}
-	}
-}
-
 func TestWarmupConfig(t *testing.T) {
 	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
 	require.ErrorIs(t, err, endpick.ErrConfig)
@@ -141,25 +94,4 @@ func TestWarmupAllocatesNothing(t *testing.T) {
 	f.Filter(&req, cs[1:])
 	req = req.At(at(1000), 1, 1)
 	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
-}
-
-func BenchmarkWarmup(b *testing.B) {
-	for _, bc := range []struct {
-		name string
-		now  time.Time
-	}{{"ramping", at(1000)}, {"warm", at(3_600_000)}} {
-		b.Run(bc.name, func(b *testing.B) {
-			forSizes(b, func(b *testing.B, cs []endpick.Candidate) {
-				f := newWarmup(b, slo.WarmupConfig{})
-				req := ask(0, 0)
-				f.Filter(&req, cs[1:])
-				req = req.At(at(1000), 1, 1)
-				f.Filter(&req, cs)
-				req = req.At(bc.now, 1, 1)
-				for b.Loop() {
-					f.Filter(&req, cs)
-				}
-			})
-		})
-	}
 }

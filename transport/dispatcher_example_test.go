@@ -12,7 +12,7 @@ import (
 	"net/http/httptest"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -126,7 +126,7 @@ func ExampleDispatcher() {
 		io.WriteString(w, "data: [DONE]\n\n")
 	}))
 	defer engine.Close()
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{
 		{ID: "gpu-0", Address: engine.Listener.Addr().String(), Models: []string{"llama"}},
 		{ID: "gpu-1", Address: "127.0.0.1:1", Models: []string{"llama"}}, // nobody listens
@@ -167,7 +167,7 @@ func ExampleDispatcher() {
 // to another.
 func ExampleAttempt_Fallbacks() {
 	router, err := endpick.New(endpick.Config{
-		Policy: preset.LMetric().Policy,
+		Policy: all.LMetric().Policy,
 		Endpoints: []endpick.Endpoint{
 			{ID: "gpu-0", Address: "10.0.0.1:8000"}, {ID: "gpu-1", Address: "10.0.0.2:8000"}, {ID: "gpu-2", Address: "10.0.0.3:8000"},
 		},

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
@@ -78,7 +78,7 @@ func ExampleConfig() {
 		fmt.Fprint(w, `{"choices":[{"text":"Hello!"}]}`)
 	}))
 	defer engine.Close()
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "gpu-0", Address: engine.URL}, {ID: "gpu-1", Address: engine.URL}}
 	router, err := endpick.New(config)
 	if err != nil {

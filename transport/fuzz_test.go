@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -47,7 +47,7 @@ func FuzzRoundTrip(f *testing.F) {
 	f.Add("/v1/chat/completions", "Content-Encoding: gzip\nX-Endpick-Session: s", "\x1f\x8b\x08", uint16(200), "Content-Encoding: br\nContent-Length: -1", "{", true)
 	f.Add("/v1/audio/transcriptions", "Content-Type: multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--x--", uint16(503), "Retry-After: 1e9", "", false)
 	f.Add("/v1/chat/completions", "Accept-Encoding: gzip\nConnection: upgrade\nUpgrade: x\nTraceparent: 00-0-0-00", "{}", uint16(429), "Retry-After: -5\nTransfer-Encoding: x", "{}", true)
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000", Models: []string{"m"}}, {ID: "b", Address: "10.0.0.2:8000"}}
 	router, err := endpick.New(config)
 	require.NoError(f, err)

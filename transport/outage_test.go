@@ -20,7 +20,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -150,9 +150,9 @@ func loadAt(t testing.TB, tr *transport.Transport, body string, perSecond int, f
 
 // fleetOf returns a transport over three servers of a fleet.
 func fleetOf(t testing.TB, f *fleet, policy string) (*transport.Transport, *endpick.Router) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if policy == "predicted-latency" { // without its goroutine
-		config, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
+		config, err = all.PredictedLatency(all.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
 	}
 	require.NoError(t, err)
 	config.Seed = 1
@@ -224,7 +224,7 @@ func outagePolicies() []string {
 	if race.Enabled {
 		return []string{"lmetric"} // the test takes seconds, and memory accesses are the same under all policies
 	}
-	return preset.Names()
+	return all.Names()
 }
 
 // outageIllnesses are the states that servers are put into: all of them under the

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -25,7 +25,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 	var body, answer string
 	var status int
 	var header http.Header
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000"}}
 	router, err := endpick.New(config)
 	require.NoError(t, err)

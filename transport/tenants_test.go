@@ -24,7 +24,7 @@ import (
 	engines "github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/race"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 )
@@ -74,7 +74,7 @@ func TestTenantsKeepTheirShareOverHTTP(t *testing.T) {
 			profile, err := engines.ProfileByName("llama-3.1-8b-a100")
 			require.NoError(t, err)
 			hosts := network{}
-			config := preset.LMetric()
+			config := all.LMetric()
 			config.Seed = 1
 			for _, host := range []string{"a", "b"} {
 				server, err := modelserver.New(modelserver.Config{Engine: engines.Config{Profile: profile}})

@@ -14,6 +14,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -50,7 +51,7 @@ func front(t *testing.T, f *traffic.Fleet, policy string) (*traffic.Front, error
 	if policy == "" {
 		name = "round-robin" // the router then only lists the servers
 	}
-	config, err := preset.ByName(name)
+	config, err := all.ByName(name)
 	if err != nil {
 		return nil, err
 	}

@@ -33,7 +33,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -80,7 +80,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f := flag.NewFlagSet("demo", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // an error is one line, and the usage is for -h
 	f.Usage = func() {}
-	policies := f.String("policies", "round-robin,least-loaded,lmetric,marginal-delay", "policies to compare, separated by commas: "+preset.Usage())
+	policies := f.String("policies", "round-robin,least-loaded,lmetric,marginal-delay", "policies to compare, separated by commas: "+all.Usage())
 	f.DurationVar(&o.Duration, "duration", 8*time.Second, "how long new conversations start, under each policy; then those in progress end")
 	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second under each policy")
 	f.IntVar(&o.Groups, "groups", 16, "groups of users; each shares a system prompt")
@@ -154,7 +154,7 @@ func (o *options) validate(given map[string]bool) error {
 		return fmt.Errorf("-api %q is none of %s", o.api, traffic.APINames())
 	}
 	for i, name := range o.policies {
-		if _, err := preset.ByName(name); err != nil {
+		if _, err := all.ByName(name); err != nil {
 			return err
 		}
 		if slices.Contains(o.policies[:i], name) {

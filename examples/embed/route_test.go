@@ -15,7 +15,7 @@ import (
 )
 
 func TestSend(t *testing.T) {
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Models: []string{"llama"}}, {ID: "b", Models: []string{"llama"}}}
 	router, err := endpick.New(config)
 	require.NoError(t, err)

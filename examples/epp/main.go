@@ -29,7 +29,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
@@ -48,7 +48,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	var endpoints, dns string
 	f := flag.NewFlagSet("epp", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+preset.Usage())
+	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+all.Usage())
 	f.StringVar(&o.listen, "listen", ":9002", "serve on this `address` until interrupted")
 	f.StringVar(&endpoints, "endpoints", "", "`file` with one ip:port per line, or a list in JSON; changes are followed")
 	f.StringVar(&dns, "dns", "", "`name:port` whose addresses are the endpoints; changes are followed")
@@ -71,7 +71,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 		}
 		o.source = &discover.DNS{Name: host, Port: int(n)}
 	}
-	_, err := preset.ByName(o.policy)
+	_, err := all.ByName(o.policy)
 	return o, err
 }
 
@@ -111,7 +111,7 @@ func newPicker(config endpick.Config, warn func(error)) (*extproc.Server, *endpi
 func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net.Addr)) error {
 	logger := log.New(stderr, "epp: ", log.LstdFlags)
 	warn := func(err error) { logger.Print(err) }
-	config, err := preset.ByName(o.policy)
+	config, err := all.ByName(o.policy)
 	if err != nil {
 		return err
 	}

@@ -26,7 +26,7 @@ import (
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
@@ -60,7 +60,7 @@ func TestPicker(t *testing.T) {
 // whole bodies.
 func throughPicker(policy string, buffered bool) traffic.Opener {
 	return func(fleet *traffic.Fleet) (*traffic.Front, error) {
-		config, err := preset.ByName(policy)
+		config, err := all.ByName(policy)
 		if err != nil {
 			return nil, err
 		}

@@ -16,7 +16,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -127,7 +127,7 @@ func TestPoliciesShareTheirIndex(t *testing.T) {
 	var ps policies
 	before := 0
 	for range 2 {
-		for _, name := range preset.Names() {
+		for _, name := range all.Names() {
 			p, err := ps.compose(name, nil, false)
 			require.NoError(t, err, name)
 			if p.Matcher != nil {

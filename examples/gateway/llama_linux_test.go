@@ -22,7 +22,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/llamaserver"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
@@ -226,7 +226,7 @@ func TestLlamaIsMetered(t *testing.T) {
 	for name := range traffic.APIs {
 		for _, atOnce := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
-				config := preset.LMetric()
+				config := all.LMetric()
 				config.Endpoints = []endpick.Endpoint{{Address: servers[0].URL()}}
 				router, err := endpick.New(config)
 				require.NoError(t, err)
@@ -286,7 +286,7 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 // holds.
 func TestLlamaNativeAPIIsMetered(t *testing.T) {
 	servers := startLlamas(t, 2)
-	config := preset.LMetric()
+	config := all.LMetric()
 	for _, s := range servers {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: s.URL()})
 	}

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // options are the parsed flags of a gateway that serves.
@@ -78,7 +78,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.Uint64Var(&o.seed, "seed", 0, "seed of the router (default random: replicas should differ)")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
-		fmt.Fprintf(stderr, usage, preset.Usage())
+		fmt.Fprintf(stderr, usage, all.Usage())
 		f.SetOutput(stderr)
 		f.PrintDefaults()
 		return nil, err
@@ -126,7 +126,7 @@ func (o *options) validate(given map[string]bool) error {
 	case o.grace < 0:
 		return fmt.Errorf("-grace %v is negative", o.grace)
 	}
-	_, err := preset.ByName(o.policy)
+	_, err := all.ByName(o.policy)
 	return err
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // policies are the policies of a gateway by name. Each is made once, so
@@ -28,7 +28,7 @@ func (ps *policies) build(name string) (endpick.Policy, error) {
 	if p, ok := ps.built[name]; ok {
 		return p, nil
 	}
-	c, err := preset.ByName(name)
+	c, err := all.ByName(name)
 	if err != nil {
 		return endpick.Policy{}, err
 	}

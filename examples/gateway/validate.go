@@ -15,7 +15,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport/discover"
 )
@@ -129,7 +129,7 @@ func (s *settings) validateEndpoint(at string, e *endpointSettings) error {
 }
 
 func (s *settings) validatePolicies() error {
-	if _, err := preset.ByName(s.Policy); err != nil {
+	if _, err := all.ByName(s.Policy); err != nil {
 		return s.bad("policy", "%v", err)
 	}
 	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
@@ -140,7 +140,7 @@ func (s *settings) validatePolicies() error {
 			}
 			continue
 		}
-		if _, err := preset.ByName(s.Models[model].Policy); err != nil {
+		if _, err := all.ByName(s.Models[model].Policy); err != nil {
 			return s.bad(at, "%v", err)
 		}
 	}

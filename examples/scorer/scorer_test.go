@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
@@ -16,7 +16,7 @@ func TestCheapConforms(t *testing.T) {
 
 // A policy of several scorers gets one more, with a weight beside theirs.
 func Example() {
-	config := preset.LoadPrefix(3, 2, 2)
+	config := all.LoadPrefix(3, 2, 2)
 	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: Cheap{}, Weight: 2})
 	config.Endpoints = []endpick.Endpoint{
 		{ID: "dear", Address: "10.0.0.1:8000"},

@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // listening is the suffix of a policy whose index receives engines' events.
@@ -27,9 +27,9 @@ func newPolicy(name string) (endpick.Config, error) {
 	if name, ok := strings.CutSuffix(name, listening); ok {
 		return newListener(name)
 	}
-	config, err := preset.ByName(name)
+	config, err := all.ByName(name)
 	if err == nil && base(name) == "predicted-latency" && !strings.Contains(name, ":synchronous") {
-		config, err = preset.ByName(name + ":synchronous")
+		config, err = all.ByName(name + ":synchronous")
 	}
 	config.Policy.Name = name
 	return config, err

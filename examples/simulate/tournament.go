@@ -16,7 +16,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 const tournamentUsage = `simulate tournament [flags]: every policy on many workloads, at several loads
@@ -167,7 +167,7 @@ func contestNames(all []contest) string {
 
 // tournamentPolicies are all presets except the one meant to be the worst.
 func tournamentPolicies() []string {
-	return slices.DeleteFunc(preset.Names(), func(name string) bool { return name == "always-busiest" })
+	return slices.DeleteFunc(all.Names(), func(name string) bool { return name == "always-busiest" })
 }
 
 // probes are the policies with which saturation is determined.

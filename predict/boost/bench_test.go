@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
-	"github.com/endpick/endpick/internal/learn"
 	"github.com/endpick/endpick/predict/boost"
+	"github.com/endpick/endpick/predict/internal/learn"
 )
 
 // latencyData resembles what Latency learns from.
@@ -31,47 +31,17 @@ func latencyData(rows int) boost.Data {
 	return d
 }
 
-// BenchmarkPredict predicts while another goroutine fits models all the time, whose allocations
-// are included in B/op.
-func BenchmarkPredict(b *testing.B) {
-	d := latencyData(10_000)
-	config := learn.Latency(learn.TTFT).Boost
-	m, err := boost.Fit(config, d)
-	if err != nil {
-		b.Fatal(err)
-	}
-	for _, rows := range []int{1, 10, 100, 1000} {
-		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
-			stop, stopped := make(chan struct{}), make(chan struct{})
-			go func() {
-				defer close(stopped)
-				for {
-					select {
-					case <-stop:
-						return
-					default:
-						_, _ = boost.Fit(config, d)
-					}
-				}
-			}()
-			benchmarkRows(b, m, d.X, rows)
-			close(stop)
-			<-stopped
-		})
-	}
-}
-
 // BenchmarkPredictTrees walks rows × trees with nothing else running.
 func BenchmarkPredictTrees(b *testing.B) {
 	d := latencyData(10_000)
-	for _, trees := range []int{16, 64, 100, 200} {
+	for _, trees := range []int{100} {
 		config := learn.Latency(learn.TTFT).Boost
 		config.Trees = trees
 		m, err := boost.Fit(config, d)
 		if err != nil {
 			b.Fatal(err)
 		}
-		for _, rows := range []int{1, 8, 100, 1000} {
+		for _, rows := range []int{1, 100, 1000} {
 			b.Run(fmt.Sprintf("trees=%d/rows=%d", trees, rows), func(b *testing.B) { benchmarkRows(b, m, d.X, rows) })
 		}
 	}

@@ -4,18 +4,13 @@
 //   - [Fit] makes a [Model] of a training set, in some tens of milliseconds for ten thousand rows.
 //   - [Model.Predict] predicts a batch of rows, eight at a time, without allocating.
 //   - [Model.Refit] fits a model to other rows and keeps its tests, at a tenth of the cost.
-//   - [Model.Update] moves a model a little towards new rows, at a fraction of the cost of a fit.
-//   - [Model.AppendBinary] saves a model, [Model.UnmarshalBinary] restores it.
 //
 // Errors are relative: trees fit the logarithm of target over prior. An absent feature is NaN,
 // which differs from every value. The same rows in the same order make the same model, to the last
-// bit, on every architecture.
+// bit, on the same kind of machine.
 //
 // The trees are those of "CatBoost: unbiased boosting with categorical features" (2018), section 3:
 // all nodes of a level share one test, so that a leaf is found by six comparisons without a branch.
-//
-// Built with GOEXPERIMENT=simd, batches of more than sixteen rows are predicted by vector
-// instructions on machines with AVX-512. The predictions are the same.
 //
 // Package predict learns the latencies of a router's endpoints with it; this package knows nothing
 // of routing.

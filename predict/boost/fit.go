@@ -7,8 +7,6 @@ import (
 	"slices"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/codec"
-	"github.com/endpick/endpick/internal/portable"
 )
 
 const (
@@ -86,45 +84,38 @@ var (
 	ErrShape = errors.New("boost: lengths do not match")
 	// ErrNoData: there was nothing to fit.
 	ErrNoData = errors.New("boost: no usable row")
-	// ErrFormat: the bytes are not a saved model: cut short, damaged or something else.
-	ErrFormat = codec.ErrFormat
-	// ErrVersion: the bytes come from another version of this package.
-	ErrVersion = codec.ErrVersion
 )
 
-// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it. The zero Model is for
-// UnmarshalBinary to fill; it predicts nothing.
+// A Model is a fitted regressor. It is immutable, so any number of goroutines may use it.
+// The zero Model predicts nothing.
 type Model struct {
 	config     Config
 	quantisers []quantiser
 	prior      prior
 	base       float64
 	trees      []tree
-	gained     []float64 // by feature: the squared error that its tests removed
-	used       []uint8   // the features that some tree tests
-	rows       int
-	skipped    int
+	used       []uint8 // the features that some tree tests
 }
 
-// Fit trains a model. Rows whose target or weight is unusable (NaN, infinite, not positive where it has to be) are
-// skipped and counted. The same configuration and data, in the same order, give the same model on every machine. Fit
-// keeps nothing of data.
+// Fit trains a model. Rows whose target or weight is unusable (NaN, infinite, not positive where
+// it has to be) are skipped. The same configuration and data, in the same order, give the same
+// model on the same kind of machine. Fit keeps nothing of data.
 func Fit(config Config, data Data) (*Model, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	m := &Model{config: config, gained: make([]float64, config.Features)}
-	data, err := m.usable(data)
+	m := &Model{config: config}
+	data, err := usable(data, config.Features)
 	if err != nil {
 		return nil, err
 	}
 	r := m.begin(data)
 	var cuts [][]uint16
 	m.quantisers, cuts = makeQuantisers(data.X, config.Features)
-	if m.rows < minTreeRows {
+	if len(data.Y) < minTreeRows {
 		return m, nil
 	}
-	g := newGrower(fineColumns(m.quantisers, cuts, data.X), m.rows, config.Shrinkage)
+	g := newGrower(fineColumns(m.quantisers, cuts, data.X), len(data.Y), config.Shrinkage)
 	total := cumulate(data.W)
 	asked := make([]tests, 0, config.Trees)
 	m.fitTrees(g.columns, r, data.W, func(i int, clip float64) tests {
@@ -133,7 +124,6 @@ func Fit(config Config, data Data) (*Model, error) {
 		return asked[i]
 	})
 	m.number(asked, cuts)
-	m.gained = g.gained
 	m.findUsed()
 	return m, nil
 }
@@ -144,18 +134,18 @@ func Fit(config Config, data Data) (*Model, error) {
 // any, is fitted as by Fit. The receiver does not change. The zero Model is ErrNoData.
 func (m *Model) Refit(data Data) (*Model, error) {
 	if m.config.Features == 0 {
-		return nil, errNotFitted
+		return nil, fmt.Errorf("%w: the model has not been fitted", ErrNoData)
 	}
-	n := &Model{config: m.config, quantisers: m.quantisers, gained: m.gained, used: m.used}
-	usable, err := n.usable(data)
+	data, err := usable(data, m.config.Features)
 	if err != nil {
 		return nil, err
 	}
-	if len(m.trees) == 0 || n.rows < minTreeRows {
+	if len(m.trees) == 0 || len(data.Y) < minTreeRows {
 		return Fit(m.config, data)
 	}
-	r := n.begin(usable)
-	n.fitTrees(modelColumns(n.quantisers, usable.X), r, usable.W, func(i int, _ float64) tests { return m.trees[i].tests() })
+	n := &Model{config: m.config, quantisers: m.quantisers, used: m.used}
+	r := n.begin(data)
+	n.fitTrees(modelColumns(n.quantisers, data.X), r, data.W, func(i int, _ float64) tests { return m.trees[i].tests() })
 	for i := range n.trees {
 		n.trees[i].feature, n.trees[i].threshold = m.trees[i].feature, m.trees[i].threshold
 	}
@@ -193,46 +183,25 @@ func finite(v float64) float64 {
 }
 
 // usable returns the rows that can be trained on, with all weights set.
-func (m *Model) usable(data Data) (Data, error) {
-	k, n := m.config.Features, len(data.Y)
-	if len(data.X) != n*k || data.W != nil && len(data.W) != n {
-		return Data{}, fmt.Errorf("%w: %d values of %d features, %d targets, %d weights", ErrShape, len(data.X), k, n, len(data.W))
+func usable(data Data, features int) (Data, error) {
+	n := len(data.Y)
+	if len(data.X) != n*features || data.W != nil && len(data.W) != n {
+		return Data{}, fmt.Errorf("%w: %d values of %d features, %d targets, %d weights", ErrShape, len(data.X), features, n, len(data.W))
 	}
-	ok := func(i int) bool {
-		y := data.Y[i]
+	out := Data{X: make([]float64, 0, n*features), Y: make([]float64, 0, n), W: make([]float64, 0, n)}
+	for i, y := range data.Y {
 		w := 1.0
 		if data.W != nil {
 			w = data.W[i]
 		}
-		return y >= 1/maxTarget && y <= maxTarget && w > 0 && w <= maxTarget
-	}
-	var out Data
-	for i := range n {
-		if !ok(i) {
-			m.skipped++
+		if y >= 1/maxTarget && y <= maxTarget && w > 0 && w <= maxTarget {
+			out.X = append(out.X, data.X[i*features:(i+1)*features]...)
+			out.Y = append(out.Y, y)
+			out.W = append(out.W, w)
 		}
 	}
-	m.rows = n - m.skipped
-	if m.rows == 0 {
+	if len(out.Y) == 0 {
 		return Data{}, fmt.Errorf("%w: all %d were skipped", ErrNoData, n)
-	}
-	if m.skipped == 0 && data.W != nil {
-		return data, nil
-	}
-	out.X = make([]float64, 0, m.rows*k)
-	out.Y = make([]float64, 0, m.rows)
-	out.W = make([]float64, 0, m.rows)
-	for i := range n {
-		if !ok(i) {
-			continue
-		}
-		out.X = append(out.X, data.X[i*k:(i+1)*k]...)
-		out.Y = append(out.Y, data.Y[i])
-		if data.W != nil {
-			out.W = append(out.W, data.W[i])
-		} else {
-			out.W = append(out.W, 1)
-		}
 	}
 	return out, nil
 }
@@ -242,7 +211,7 @@ func (m *Model) residuals(data Data) []float64 {
 	k := m.config.Features
 	r := make([]float64, len(data.Y))
 	for i, y := range data.Y {
-		r[i] = portable.Ln(y/m.prior.at(data.X[i*k:(i+1)*k])) - m.base
+		r[i] = math.Log(y/m.prior.at(data.X[i*k:(i+1)*k])) - m.base
 	}
 	return r
 }
@@ -295,22 +264,26 @@ func (m *Model) Predict(dst, x []float64) error {
 	var b block
 	if len(dst) == 1 {
 		b.loadOne(m.quantisers, m.used, x)
-		dst[0] = portable.Exp(m.base+float64(sumOne(m.trees, &b))) * m.prior.at(x)
+		dst[0] = exp(m.base+float64(sumOne(m.trees, &b))) * m.prior.at(x)
 		return nil
 	}
-	done := m.predictWide(dst, x)
-	dst, x = dst[done:], x[done*k:]
 	for len(dst) > 0 {
 		rows := min(blockRows, len(dst))
 		b.load(m.quantisers, m.used, x[:rows*k])
 		sums := sumTrees(m.trees, &b)
 		for r := range rows {
-			dst[r] = portable.Exp(m.base+float64(sums[r])) * m.prior.at(x[r*k:(r+1)*k])
+			dst[r] = exp(m.base+float64(sums[r])) * m.prior.at(x[r*k:(r+1)*k])
 		}
 		dst, x = dst[rows:], x[rows*k:]
 	}
 	return nil
 }
+
+// exp is math.Exp, but finite and above zero.
+func exp(x float64) float64 { return math.Exp(max(-700, min(x, 700))) }
+
+// Trees returns how many trees the model has: none if there were too few rows for any.
+func (m *Model) Trees() int { return len(m.trees) }
 
 func badConfig(field, reason string, args ...any) error {
 	return &endpick.ConfigError{Field: "boost.Config." + field, Reason: fmt.Sprintf(reason, args...)}

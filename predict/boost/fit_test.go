@@ -1,11 +1,9 @@
 package boost
 
 import (
-	"fmt"
 	"math"
 	"testing"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -21,12 +19,6 @@ func predictOne(t require.TestingT, m *Model, row ...float64) float64 {
 	var y [1]float64
 	require.NoError(t, m.Predict(y[:], row))
 	return y[0]
-}
-
-func modelBytes(t require.TestingT, m *Model) []byte {
-	b, err := m.MarshalBinary()
-	require.NoError(t, err)
-	return b
 }
 
 func TestFitRefusesABadConfig(t *testing.T) {
@@ -67,7 +59,7 @@ func TestFitRefusesDataOfTheWrongShape(t *testing.T) {
 	require.NoError(t, m.Predict(nil, nil))
 }
 
-func TestUnusableRowsAreSkippedAndCounted(t *testing.T) {
+func TestUnusableRowsAreSkipped(t *testing.T) {
 	good := randomData(1, 300, 4)
 	bad := Data{}
 	for i, y := range good.Y {
@@ -89,11 +81,7 @@ func TestUnusableRowsAreSkippedAndCounted(t *testing.T) {
 	}
 	want := fit(t, Config{Features: 4}, good)
 	got := fit(t, Config{Features: 4}, bad)
-	require.Equal(t, 300, got.Rows())
-	require.Equal(t, 180, got.Skipped())
-	require.Equal(t, 0, want.Skipped())
-	got.skipped = 0
-	require.Equal(t, modelBytes(t, want), modelBytes(t, got), "what is skipped leaves no trace")
+	require.Equal(t, want, got, "what is skipped leaves no trace")
 }
 
 func TestDegenerateDataGivesItsMean(t *testing.T) {
@@ -149,7 +137,7 @@ func TestTreesLearnAStep(t *testing.T) {
 	m := fit(t, Config{Features: 2}, d)
 	require.InEpsilon(t, 10, predictOne(t, m, 49, 1), 1e-6)
 	require.InEpsilon(t, 100, predictOne(t, m, 50, 1), 1e-6)
-	require.Equal(t, []float64{1, 0}, m.Importance())
+	require.Equal(t, []uint8{0}, m.used)
 	require.Equal(t, 100, m.Trees())
 
 	one := fit(t, Config{Features: 2, Trees: 1, LearningRate: 1, Shrinkage: 100}, d)
@@ -200,19 +188,8 @@ func TestPriorIsLeastSquaresOnRelativeError(t *testing.T) {
 	require.InDelta(t, math.Sqrt(8), predictOne(t, m, 5), 1e-9)
 }
 
-func TestSameDataSameBytes(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		k := rapid.IntRange(1, 8).Draw(t, "features")
-		d := randomData(rapid.Uint64().Draw(t, "seed"), rapid.IntRange(1, 500).Draw(t, "rows"), k)
-		c := Config{Features: k, Trees: 5, Prior: []int{0}}
-		require.Equal(t, modelBytes(t, fit(t, c, d)), modelBytes(t, fit(t, c, d)))
-	})
-}
-
-// The hash was computed on amd64; a machine that rounds differently, or fuses products into sums,
-// would not match it. The data consists of integers so that it does not depend on the machine
-// either.
-func TestModelBytesAreTheSameOnEveryMachine(t *testing.T) {
+// What a fixed sample teaches: a change of any constant of the fit shows here.
+func TestPredictionsOfAFixedSample(t *testing.T) {
 	var d Data
 	state := uint64(1)
 	next := func(n uint64) float64 {
@@ -226,7 +203,12 @@ func TestModelBytesAreTheSameOnEveryMachine(t *testing.T) {
 		d.W = append(d.W, 1+next(3))
 	}
 	m := fit(t, Config{Features: 3, Prior: []int{0, 1}}, d)
-	require.Equal(t, "e0f9fbb864ae022f", fmt.Sprintf("%016x", xxhash.Sum64(modelBytes(t, m))))
+	require.Equal(t, m, fit(t, Config{Features: 3, Prior: []int{0, 1}}, d), "the same data, the same model")
+	for row, want := range map[[3]float64]float64{
+		{100, 10, 1}: 178.725620989, {900, 40, 0}: 2525.4320114, {500, 45, 3}: 1029.73689958, {5, 0, 2}: 37.6547328816,
+	} {
+		require.InEpsilon(t, want, predictOne(t, m, row[:]...), 1e-9, "%v", row)
+	}
 }
 
 // On the rows that it was fitted to, a refit equals the fit.
@@ -240,18 +222,17 @@ func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 		rows := rapid.IntRange(1, 400).Draw(t, "rows")
 		d := randomData(rapid.Uint64().Draw(t, "seed"), rows, k)
 		m := fit(t, c, d)
-		before := modelBytes(t, m)
+		before := *m
 		same, err := m.Refit(d)
 		require.NoError(t, err)
-		require.Equal(t, before, modelBytes(t, same))
+		require.Equal(t, m, same)
 
 		other := randomData(rapid.Uint64().Draw(t, "another seed"), rapid.IntRange(1, 400).Draw(t, "other rows"), k)
 		moved, err := m.Refit(other)
 		require.NoError(t, err)
-		require.Equal(t, before, modelBytes(t, m), "the receiver is as it was")
-		require.Equal(t, len(other.Y), moved.Rows())
+		require.Equal(t, before, *m, "the receiver is as it was")
 		if m.Trees() == 0 || len(other.Y) < minTreeRows {
-			require.Equal(t, modelBytes(t, fit(t, c, other)), modelBytes(t, moved), "nothing to keep, or nothing to fit it to")
+			require.Equal(t, fit(t, c, other), moved, "nothing to keep, or nothing to fit it to")
 			return
 		}
 		for i := range m.trees {
@@ -277,38 +258,6 @@ func TestRefitLearnsNewLabels(t *testing.T) {
 	require.Less(t, meanError(t, refitted, d), 2*meanError(t, fit(t, m.config, d), d)+0.01)
 }
 
-func TestUpdateFollowsAShift(t *testing.T) {
-	d := randomData(3, 3000, 5)
-	m := fit(t, Config{Features: 5, Prior: []int{0, 1, 2}}, d)
-	shifted := Data{X: d.X, Y: make([]float64, len(d.Y)), W: d.W}
-	for i, y := range d.Y {
-		shifted.Y[i] = 1.3 * y
-	}
-	before := meanError(t, m, shifted)
-	u, err := m.Update(shifted)
-	require.NoError(t, err)
-	require.Less(t, meanError(t, u, shifted), 0.5*before)
-	require.Equal(t, m.Trees(), u.Trees())
-	require.NotEqual(t, modelBytes(t, m), modelBytes(t, u))
-	require.InDelta(t, before, meanError(t, m, shifted), 0, "the old model has not changed")
-
-	// The same data again: nothing moves much.
-	same, err := m.Update(d)
-	require.NoError(t, err)
-	require.InDelta(t, meanError(t, m, d), meanError(t, same, d), 0.01)
-
-	_, err = m.Update(Data{X: d.X[:4], Y: d.Y[:1]})
-	require.ErrorIs(t, err, ErrShape)
-	_, err = m.Update(Data{X: d.X[:5], Y: []float64{math.NaN()}})
-	require.ErrorIs(t, err, ErrNoData)
-
-	// Without trees the base moves: from ln 10 towards ln 20 by 10 rows against 10.
-	small := fit(t, Config{Features: 1}, Data{X: make([]float64, 5), Y: []float64{10, 10, 10, 10, 10}})
-	more, err := small.Update(Data{X: make([]float64, 10), Y: []float64{20, 20, 20, 20, 20, 20, 20, 20, 20, 20}})
-	require.NoError(t, err)
-	require.InEpsilon(t, math.Sqrt(200), predictOne(t, more, 0), 1e-9)
-}
-
 func meanError(t require.TestingT, m *Model, d Data) float64 {
 	y := make([]float64, len(d.Y))
 	require.NoError(t, m.Predict(y, d.X))
@@ -326,26 +275,45 @@ func TestPredictAllocatesNothing(t *testing.T) {
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Predict(y, d.X[:1000]) }))
 }
 
-// However many rows agree, an update moves their way, but only so far.
-func TestUpdateNeverGoesTooFar(t *testing.T) {
-	var data Data
-	for i := range 4000 {
-		x := float64(i % 2)
-		data.X, data.Y = append(data.X, x), append(data.Y, 10+10*x)
+// A refit computes its prior from its own data and ignores unusable rows.
+func TestRefitIsOfItsData(t *testing.T) {
+	config := Config{Features: 3, Trees: 8, Prior: []int{0, 1}}
+	m := fit(t, config, randomData(1, 500, 3))
+	other := randomData(2, 400, 3)
+	for i := range other.Y {
+		other.Y[i] *= 7
 	}
-	m, err := Fit(Config{Features: 1}, data)
+	other.W = nil
+	again, err := m.Refit(other)
 	require.NoError(t, err)
-	require.NotZero(t, m.Trees())
-	before, after := make([]float64, 2), make([]float64, 2)
-	require.NoError(t, m.Predict(before, []float64{0, 1}))
-	for i := range data.Y {
-		data.Y[i] *= 2
+	anew := fit(t, config, other)
+	require.Equal(t, anew.prior, again.prior)
+	require.Equal(t, anew.base, again.base)
+
+	spoiled := Data{X: other.X[:len(other.X):len(other.X)], Y: other.Y[:len(other.Y):len(other.Y)]}
+	for _, bad := range []float64{math.NaN(), -1, 0, math.Inf(1)} {
+		spoiled.X = append([]float64{1, 2, 3}, spoiled.X...)
+		spoiled.Y = append([]float64{bad}, spoiled.Y...)
 	}
-	m, err = m.Update(data)
+	same, err := m.Refit(spoiled)
 	require.NoError(t, err)
-	require.NoError(t, m.Predict(after, []float64{0, 1}))
-	for i, b := range before {
-		require.Greater(t, after[i], 1.5*b)
-		require.LessOrEqual(t, after[i], 2.01*b)
+	require.Equal(t, again, same)
+}
+
+// A target is usable if both it and its inverse are within the bound, a weight if it is.
+func TestUsableRows(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	rows := func(y, w float64) int {
+		out, err := usable(Data{X: []float64{1, 1}, Y: []float64{5, y}, W: []float64{1, w}}, 1)
+		require.NoError(t, err)
+		return len(out.Y)
+	}
+	for y, want := range map[float64]int{
+		0: 1, -1: 1, inf: 1, nan: 1, maxTarget: 2, maxTarget * 2: 1, 1 / maxTarget: 2, 0.5 / maxTarget: 1, 5e-324: 1,
+	} {
+		require.Equal(t, want, rows(y, 1), "target %v", y)
+	}
+	for w, want := range map[float64]int{0: 1, -1: 1, inf: 1, nan: 1, maxTarget: 2, maxTarget * 2: 1, 1e-300: 2} {
+		require.Equal(t, want, rows(5, w), "weight %v", w)
 	}
 }

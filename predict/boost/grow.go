@@ -63,14 +63,13 @@ type grower struct {
 	hists   []int64 // of all nodes, one after the other
 	gains   [max(coarseBins, 2<<maxShift)]float64
 	near    [2 << maxShift]int64
-	used    []used    // by feature
-	gained  []float64 // by feature, over all trees
+	used    []used // by feature
 }
 
 func newGrower(columns []column, rows int, shrinkage float64) *grower {
 	k := len(columns)
 	g := &grower{
-		columns: columns, coarse: make([]int, k), used: make([]used, k), gained: make([]float64, k),
+		columns: columns, coarse: make([]int, k), used: make([]used, k),
 	}
 	for f := range columns {
 		c := &columns[f]
@@ -121,7 +120,7 @@ func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
 		if cumulated[i] < next {
 			continue
 		}
-		next = (math.Floor(float64(cumulated[i]*rate)+offset) + 1 - offset) * each
+		next = (math.Floor(cumulated[i]*rate+offset) + 1 - offset) * each
 		if len(g.rows) == len(g.inverse)-2 {
 			break
 		}
@@ -160,7 +159,6 @@ func (g *grower) grow() (t tests) {
 			}
 			return t
 		}
-		g.gained[feature] += gain
 		g.used[feature].add(bin)
 		t.feature[level], t.bin[level] = uint8(feature), uint16(bin)
 		if level == treeDepth-1 {

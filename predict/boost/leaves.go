@@ -28,7 +28,7 @@ func (m *Model) fitTrees(columns []column, r, w []float64, choose func(i int, cl
 func clipOf(r, w []float64) float64 {
 	sum, total := 0.0, 0.0
 	for i, v := range r {
-		sum += float64(math.Abs(v) * w[i])
+		sum += math.Abs(v) * w[i]
 		total += w[i]
 	}
 	return clipAt(sum / total)
@@ -67,7 +67,7 @@ func (s *leafSum) add(v, w, clip float64) {
 	if math.Abs(v) > clip {
 		v = math.Copysign(clip, v)
 	}
-	s.residuals += float64(v * w)
+	s.residuals += v * w
 	s.weight += w
 }
 
@@ -82,14 +82,14 @@ func subtract(t *tree, leaf []uint64, r, w []float64) float64 {
 		rb[1] -= float64(t.leaf[l>>16&(treeLeafs-1)])
 		rb[2] -= float64(t.leaf[l>>32&(treeLeafs-1)])
 		rb[3] -= float64(t.leaf[l>>48&(treeLeafs-1)])
-		t0 += float64(math.Abs(rb[0]) * wb[0])
-		t1 += float64(math.Abs(rb[1]) * wb[1])
-		t2 += float64(math.Abs(rb[2]) * wb[2])
-		t3 += float64(math.Abs(rb[3]) * wb[3])
+		t0 += math.Abs(rb[0]) * wb[0]
+		t1 += math.Abs(rb[1]) * wb[1]
+		t2 += math.Abs(rb[2]) * wb[2]
+		t3 += math.Abs(rb[3]) * wb[3]
 	}
 	for i := full * laneRows; i < len(r); i++ {
 		r[i] -= float64(t.leaf[leaf[full]>>(16*(i%laneRows))&(treeLeafs-1)])
-		t0 += float64(math.Abs(r[i]) * w[i])
+		t0 += math.Abs(r[i]) * w[i]
 	}
 	return t0 + t1 + t2 + t3
 }

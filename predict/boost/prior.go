@@ -23,7 +23,7 @@ func (p *prior) at(row []float64) float64 {
 			if x > maxTarget {
 				x = maxTarget // no infinity times zero
 			}
-			v += float64(p.weights[i+1] * x)
+			v += p.weights[i+1] * x
 		}
 	}
 	if v < p.floor {
@@ -63,7 +63,7 @@ func fitPrior(columns []int, x []float64, features int, y, w []float64) prior {
 		row, weight := x[i*features:(i+1)*features], w[i]
 		if share := priorTrust * y[i] / p.at(row); share < 1 {
 			share *= share
-			weight *= float64(share * share)
+			weight *= share * share
 		}
 		f.add(columns, row, y[i], weight, y[i])
 	}
@@ -100,14 +100,14 @@ func (f *priorFit) add(columns []int, x []float64, y, w, scale float64) {
 	inv := 1 / scale
 	f.row[0] = inv
 	for j, c := range columns {
-		f.row[j+1] = float64(max(0, min(finite(x[c]), maxTarget)) * inv)
+		f.row[j+1] = max(0, min(finite(x[c]), maxTarget)) * inv
 	}
 	share := y * inv
 	for a := range n {
-		wa := float64(w * f.row[a])
-		f.target[a] += float64(wa * share)
+		wa := w * f.row[a]
+		f.target[a] += wa * share
 		for b := range a + 1 {
-			f.gram[a*n+b] += float64(wa * f.row[b])
+			f.gram[a*n+b] += wa * f.row[b]
 		}
 	}
 }
@@ -129,7 +129,7 @@ func (f *priorFit) solve() []float64 {
 			s := f.target[a]
 			for b := range n {
 				if b != a {
-					s -= float64(f.gram[a*n+b] * weights[b])
+					s -= f.gram[a*n+b] * weights[b]
 				}
 			}
 			weights[a] = max(0, s/f.gram[a*n+a])

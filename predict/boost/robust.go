@@ -61,11 +61,11 @@ func ordinary(sorted []float64) (low, high float64) {
 // it, and clips what is far off.
 func (m *Model) centre(r, w []float64) {
 	low, high := ordinary(sampled(r))
-	beyond := float64(reach * (high - low))
+	beyond := reach * (high - low)
 	least, most := low-beyond, high+beyond
 	sum, total := 0.0, 0.0
 	for i, v := range r {
-		sum += float64(max(least, min(v, most)) * w[i])
+		sum += max(least, min(v, most)) * w[i]
 		total += w[i]
 	}
 	m.base = sum / total

@@ -1,7 +1,6 @@
 package boost
 
 import (
-	"math"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,56 +81,13 @@ func TestWhatIsFarOffIsCutOff(t *testing.T) {
 	}
 }
 
-func TestAFewAbsurdTargetsMoveAnUpdateLittle(t *testing.T) {
-	d := randomData(3, 3000, 5)
-	for _, rows := range []int{50, 3000} {
-		few := Data{X: d.X[:rows*5], Y: d.Y[:rows], W: d.W[:rows]}
-		m := fit(t, Config{Features: 5, Prior: []int{0, 1, 2}}, few)
-		before := meanError(t, m, d)
-		for _, bad := range badTargets {
-			u, err := m.Update(Data{X: d.X[:5], Y: []float64{bad}})
-			require.NoError(t, err)
-			require.Less(t, meanError(t, u, d), before+0.35, "%v", bad)
-			y := [2]float64{predictOne(t, m, d.X[:5]...), predictOne(t, u, d.X[:5]...)}
-			require.Less(t, math.Abs(math.Log(y[1]/y[0])), 0.45, "a tenth of the way to twenty times as much: %v", bad)
-		}
-	}
-}
-
-// Targets that recur at regular intervals appear in the sample of rows in their true
-// proportion.
-func TestTheSampleOfRowsIsNotPeriodic(t *testing.T) {
-	for _, n := range []int{1, 2, robustSample - 1, robustSample, robustSample + 1, 10_000, 10_240, 65_536} {
-		last, count := -1, 0
-		period := make([]int, 10)
-		sampleRows(n, func(i int) {
-			require.GreaterOrEqual(t, i, last)
-			require.Less(t, i, n)
-			last = i
-			count++
-			period[i%10]++
-		})
-		require.Equal(t, min(n, robustSample), count, "of %d", n)
-		if n >= 10*robustSample-240 {
-			for _, c := range period {
-				require.InDelta(t, robustSample/10, c, 30, "of %d", n)
-			}
-		}
-	}
-}
-
 func TestTheZeroModelIsAnErrorAndNoPanic(t *testing.T) {
 	var m Model
 	require.ErrorIs(t, m.Predict(make([]float64, 1), []float64{1}), ErrShape)
 	require.ErrorIs(t, m.Predict(nil, nil), ErrShape)
 	for _, d := range []Data{{}, {X: []float64{1}, Y: []float64{1}}, {Y: []float64{1}}} {
-		_, err := m.Update(d)
-		require.ErrorIs(t, err, ErrNoData)
-		_, err = m.Refit(d)
+		_, err := m.Refit(d)
 		require.ErrorIs(t, err, ErrNoData)
 	}
-	_, err := m.MarshalBinary()
-	require.ErrorIs(t, err, ErrNoData)
-	require.Empty(t, m.Importance())
-	require.Zero(t, m.Features()+m.Rows()+m.Skipped()+m.Trees())
+	require.Zero(t, m.Trees())
 }

@@ -98,5 +98,5 @@ func (g *grower) addGains(gains []float64, cells []int64, below, total int64) {
 // explained is how much of the squared residuals in a cell their mean removes.
 func (g *grower) explained(cell int64) float64 {
 	s := float64(cell >> countBits)
-	return float64(s * s * g.inverse[cell&countMask])
+	return s * s * g.inverse[cell&countMask]
 }

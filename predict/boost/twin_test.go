@@ -5,7 +5,6 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/endpick/endpick/internal/portable"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -25,7 +24,7 @@ func naivePredict(m *Model, row []float64) float64 {
 		}
 		sum += t.leaf[leaf]
 	}
-	return portable.Exp(m.base+float64(sum)) * m.prior.at(row)
+	return exp(m.base+float64(sum)) * m.prior.at(row)
 }
 
 // naiveTest reports whether a value's bin is at or above a threshold.

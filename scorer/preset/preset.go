@@ -1,44 +1,25 @@
-// Package preset has ready-made policies by name, each as an [endpick.Config] to
-// which the caller adds endpoints, and whatever else should differ, before
-// [endpick.New]:
+// Package preset has the default policy as an [endpick.Config] to which the caller adds
+// endpoints, and whatever else should differ, before [endpick.New]:
 //
 //	config := preset.Default()
 //	config.Endpoints = endpoints
 //	router, err := endpick.New(config)
 //
 // Every call makes a Config with state of its own: a Config is for one router.
-// Each preset has a story in testdata that explains, with real decisions, what
-// it looks at and where it sends which request.
 //
-// [endpick.Router.SetPolicy] takes the Policy of another preset while the router
-// runs; [Keep] makes one that keeps the prefix index and what has been learned.
-//
-// # Names
-//
-// [ByName] knows all of them by name. What is in brackets may be left out:
-//
-//	aibrix, always-busiest, dynamo, least-loaded, linear[:LAMBDA], lmetric,
-//	load-prefix[:PREFIX:QUEUE:KV], marginal-delay[:no-shortlist][:without-TERM]...,
-//	power-of-two, preble, predicted-latency[:VARIANT]..., random, round-robin,
-//	sglang, vllm; variants are fixed-gate, min-max, most, no-exploration,
-//	no-gate, no-load-gate, no-neighbours, no-running, no-shortlist,
-//	no-spread, no-warmup, plain-window, synchronous, terms weight,
-//	horizon, prefill, worth, crowding, slowdown, room, pace, copies
-//
-// LAMBDA is in (0, 1]; PREFIX, QUEUE and KV are weights above zero. Variants set
-// fields of [PredictedLatencyConfig]; terms are those of [delay.Terms].
+// Package preset/all has this policy and every other one by name. It is a package of its own
+// so that a program with the default policy links nothing else.
 package preset
 
 import (
-	"fmt"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
 )
 
-// Default is [MarginalDelay] with its defaults, for callers who don't want to choose
-// a policy. For one that learns nothing, use [LMetric].
+// Default is [MarginalDelay] with its defaults, for callers who don't want to choose a
+// policy.
 func Default() endpick.Config {
 	c, err := MarginalDelay(MarginalDelayConfig{})
 	if err != nil {
@@ -47,118 +28,61 @@ func Default() endpick.Config {
 	return c
 }
 
-// Random picks any endpoint.
-func Random() endpick.Config { return config("random", endpick.Policy{}) }
-
-// RoundRobin takes the endpoints in turn.
-func RoundRobin() endpick.Config {
-	return config("round-robin", endpick.Policy{Scorers: one(&scorer.RoundRobin{})})
+// MarginalDelayConfig configures MarginalDelay. The zero value is the complete
+// policy.
+type MarginalDelayConfig struct {
+	Index prefix.IndexConfig
+	Delay delay.Config
+	// Headroom is shared by admission and tiers; Tier.Headroom stays nil. Its Bound
+	// is slo.Upper, whatever is set.
+	Headroom slo.HeadroomConfig
+	Warmup   slo.WarmupConfig
+	Tier     slo.TierConfig
 }
 
-// LeastLoaded picks the endpoint with the fewest requests.
-func LeastLoaded() endpick.Config {
-	return config("least-loaded", endpick.Policy{Scorers: one(scorer.LeastLoaded{})})
-}
-
-// PowerOfTwo draws two endpoints and picks the less loaded of them.
-func PowerOfTwo() endpick.Config {
-	return config("power-of-two", endpick.Policy{Scorers: one(scorer.LeastLoaded{}), Picker: endpick.PowerOfTwo{}})
-}
-
-// AlwaysBusiest picks the endpoint with the most requests: the worst possible
-// policy, for comparison.
-func AlwaysBusiest() endpick.Config {
-	busiest := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -c.BatchSize() }
-	return config("always-busiest", endpick.Policy{Scorers: one(scorer.Cost("always-busiest", busiest))})
-}
-
-// VLLM is the policy of vLLM's own router: the least 4·W + R (LMetric, figure
-// 6a).
-func VLLM() endpick.Config {
-	load := func(_ *endpick.Request, c *endpick.Candidate) float64 { return 4*c.Waiting + c.Running }
-	return config("vllm", endpick.Policy{Scorers: one(scorer.Cost("vllm", load))})
-}
-
-// LoadPrefix is the load- and prefix-aware policy of the Gateway API inference
-// extension and llm-d: a weighted sum of prefix affinity, queue depth and KV
-// utilization, 3 : 2 : 2 in the original and in ByName. A weight of zero makes
-// [endpick.New] fail; take the scorer out of Policy.Scorers instead.
-func LoadPrefix(prefixWeight, queueWeight, kvWeight float64) endpick.Config {
-	return config(fmt.Sprintf("load-prefix:%v:%v:%v", prefixWeight, queueWeight, kvWeight), endpick.Policy{
-		Matcher: index(),
-		Scorers: []endpick.Weighted{
-			{Scorer: scorer.PrefixAffinity{}, Weight: prefixWeight},
-			{Scorer: scorer.QueueDepth{}, Weight: queueWeight},
-			{Scorer: scorer.KVUsage{}, Weight: kvWeight},
-		},
-	})
-}
-
-// LMetric picks the least (F + Q) × (BS + 1). It keeps no state but the index.
-func LMetric() endpick.Config {
-	return config("lmetric", endpick.Policy{Matcher: index(), Scorers: one(scorer.LMetric{})})
-}
-
-// Linear is Bailian's linear combination with the weight lambda for the
-// prefix; zero: 0.7.
-func Linear(lambda float64) endpick.Config {
-	name := "linear"
-	if lambda != 0 {
-		name = fmt.Sprintf("linear:%v", lambda)
+// MarginalDelay sends each request where it causes the least delay in total: to
+// itself, to the requests already there, and to those that come next. It learns
+// from the responses how long things take; there is nothing to tune. For a request
+// with an SLO, it chooses among the servers that are expected to meet it.
+//
+// It works from the first request on: until there is a response to learn from,
+// costs are in prompt tokens. Receipts show the parts of each candidate's cost. See
+// docs/marginal-delay.md.
+func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
+	if c.Tier.Headroom != nil {
+		return endpick.Config{}, &endpick.ConfigError{
+			Field:  "preset.MarginalDelayConfig.Tier.Headroom",
+			Reason: "is set; the stages share the one that Headroom describes",
+		}
 	}
-	return config(name, endpick.Policy{Matcher: index(), Scorers: one(scorer.Linear{Lambda: lambda})})
-}
-
-// AIBrix picks the longest match, the least loaded among equals; if batch
-// sizes are more than 8 apart, the least loaded of all.
-func AIBrix() endpick.Config {
-	return config("aibrix", endpick.Policy{
-		Matcher: index(),
-		Filters: []endpick.Filter{scorer.MatchGate{Range: 8}},
-		Scorers: one(scorer.LeastLoaded{}),
-	})
-}
-
-// Dynamo picks the least sum of prefill and resident context, in blocks.
-func Dynamo() endpick.Config {
-	return config("dynamo", endpick.Policy{Matcher: index(), Scorers: one(scorer.Dynamo{})})
-}
-
-// Preble picks the longest match if it is more than half of the prompt, and
-// otherwise the endpoint with the least work: prompt tokens to prefill and
-// tokens resident. (The original also weighs what would be evicted, which a
-// router can't see.)
-func Preble() endpick.Config {
-	return config("preble", endpick.Policy{
-		Matcher: index(),
-		Filters: []endpick.Filter{scorer.MatchGate{Share: 0.5}},
-		Scorers: one(scorer.Dynamo{}),
-	})
-}
-
-// SGLang is the cache-aware policy of SGLang's gateway: the longest match if
-// it is more than half of the prompt, otherwise the least loaded; and the
-// least loaded whenever batch sizes are more than 32 and a tenth apart.
-func SGLang() endpick.Config {
-	return config("sglang", endpick.Policy{
-		Matcher: index(),
-		Filters: []endpick.Filter{scorer.MatchGate{Share: 0.5, Range: 32, Ratio: 1.1}},
-		Scorers: one(scorer.LeastLoaded{}),
-	})
-}
-
-func config(name string, p endpick.Policy) endpick.Config {
-	p.Name = name
-	return endpick.Config{Policy: p}
-}
-
-// index is a prefix index of default size.
-func index() *prefix.Index {
-	x, err := prefix.NewIndex(prefix.IndexConfig{})
+	index, err := prefix.NewIndex(c.Index)
 	if err != nil {
-		panic(err) // the zero IndexConfig is valid
+		return endpick.Config{}, err
 	}
-	return x
+	marginal, err := delay.New(c.Delay)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	c.Headroom.Bound = slo.Upper
+	headroom, err := slo.NewHeadroom(c.Headroom)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	c.Tier.Headroom = headroom
+	tier, err := slo.NewTier(c.Tier)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	warmup, err := slo.NewWarmup(c.Warmup)
+	if err != nil {
+		return endpick.Config{}, err
+	}
+	return endpick.Config{Policy: endpick.Policy{
+		Name:      "marginal-delay",
+		Matcher:   index,
+		Predictor: marginal,
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
+		Filters:   []endpick.Filter{warmup, tier},
+		Scorers:   []endpick.Weighted{{Scorer: marginal, Weight: 1}},
+	}}, nil
 }
-
-func one(s endpick.Scorer) []endpick.Weighted { return []endpick.Weighted{{Scorer: s, Weight: 1}} }

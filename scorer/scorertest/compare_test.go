@@ -13,7 +13,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -54,7 +54,7 @@ func writeRecording(t *testing.T) string {
 
 // custom is LMetric with another scorer.
 func custom(name string, cost func(*endpick.Request, *endpick.Candidate) float64) endpick.Config {
-	config := preset.LMetric()
+	config := all.LMetric()
 	config.Policy.Name = name
 	config.Policy.Scorers = []endpick.Weighted{{Scorer: scorer.Cost(name, cost), Weight: 1}}
 	return config
@@ -66,7 +66,7 @@ func TestCompareCustomScorer(t *testing.T) {
 		return float64(c.NewTokens(req)+c.InFlight.PrefillTokens) * (c.BatchSize() + 1)
 	}
 	hoarder := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -float64(c.PrefixTokens) }
-	reports, err := scorertest.Compare(w, preset.LMetric(), custom("product", product), custom("hoarder", hoarder))
+	reports, err := scorertest.Compare(w, all.LMetric(), custom("product", product), custom("hoarder", hoarder))
 	require.NoError(t, err)
 	require.Len(t, reports, 3)
 	lmetric, own, worst := reports[0], reports[1], reports[2]
@@ -89,7 +89,7 @@ func TestCompareCustomScorer(t *testing.T) {
 func TestCompareIsDeterministic(t *testing.T) {
 	w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 	once := func() scorertest.Report {
-		reports, err := scorertest.Compare(w, preset.LMetric())
+		reports, err := scorertest.Compare(w, all.LMetric())
 		require.NoError(t, err)
 		return reports[0]
 	}
@@ -104,7 +104,7 @@ func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 		change(&w)
-		reports, err := scorertest.Compare(w, preset.LoadPrefix(3, 2, 2))
+		reports, err := scorertest.Compare(w, all.LoadPrefix(3, 2, 2))
 		require.NoError(t, err)
 		return reports[0]
 	}
@@ -136,7 +136,7 @@ func TestCompareErrors(t *testing.T) {
 		"recording":  {scorertest.Workload{Recording: broken}, endpick.Config{}, "scorertest: Workload.Recording: sim: broken.jsonl:1: input_tokens is negative"},
 		"negative":   {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Requests -1"},
 		"no servers": {scorertest.Workload{Scenario: "A", Rate: 1, Endpoints: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Endpoints -1"},
-		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, preset.LoadPrefix(0, 1, 1),
+		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, all.LoadPrefix(0, 1, 1),
 			"scorertest: configs[0] (load-prefix:0:1:1): endpick: config: "},
 	} {
 		_, err := scorertest.Compare(c.w, c.config)
@@ -145,7 +145,7 @@ func TestCompareErrors(t *testing.T) {
 	_, err := scorertest.Compare(scorertest.Workload{Scenario: "A", Rate: 1})
 	assert.EqualError(t, err, "endpick: config: scorertest.Compare needs a config")
 
-	used := preset.LMetric()
+	used := all.LMetric()
 	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 2}
 	reports, err := scorertest.Compare(w, used)
 	require.NoError(t, err)

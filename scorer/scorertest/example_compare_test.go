@@ -5,14 +5,14 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 // A scorer of your own, compared with LMetric. With Workload.Recording, a
 // recording of your gateway replaces the scenario.
 func ExampleCompare() {
-	coldest := preset.LMetric()
+	coldest := all.LMetric()
 	coldest.Policy.Name = "coldest"
 	coldest.Policy.Scorers = []endpick.Weighted{{
 		Scorer: scorer.Cost("coldest", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.KVUsage }),
@@ -20,7 +20,7 @@ func ExampleCompare() {
 	}}
 	reports, err := scorertest.Compare(
 		scorertest.Workload{Scenario: "C", Rate: 8, Requests: 500},
-		preset.LMetric(), coldest,
+		all.LMetric(), coldest,
 	)
 	if err != nil {
 		fmt.Println(err)

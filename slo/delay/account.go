@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // endpoint is the account of one endpoint. Times are in nanoseconds since the
@@ -29,8 +29,8 @@ type endpoint struct {
 // advance brings the sums up to date.
 func (e *endpoint) advance(now int64) {
 	if passed := float64(now-e.at) / 1e6; passed > 0 {
-		e.decodingTime += float64(e.decoding * passed)
-		e.sizeTime += float64(e.resident * passed)
+		e.decodingTime += e.decoding * passed
+		e.sizeTime += e.resident * passed
 	}
 	e.at = now
 }
@@ -59,7 +59,7 @@ func (e *endpoint) mark(l *lease) {
 // beside is the mean of what was there since the mark: requests that decode,
 // and their tokens in memory.
 func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
-	return (e.decodingTime-l.decodingTime)/spent + l.foreign, (e.sizeTime-l.sizeTime)/spent + l.foreignSize
+	return (e.decodingTime-l.decodingTime)/spent + l.external, (e.sizeTime-l.sizeTime)/spent + l.externalSize
 }
 
 // lease is what is remembered of an open request.
@@ -82,8 +82,8 @@ type lease struct {
 	output       float64 // expected
 	x            amounts // amounts of its time to first token
 	first        float64 // that time, until it can be learned from; 0: none
-	foreign      float64 // requests there from other sources
-	foreignSize  float64
+	external     float64 // requests there from other routers
+	externalSize float64
 
 	// The endpoint's sums at its first token; when it was routed if it does not stream.
 	firstAt                 int64
@@ -95,9 +95,6 @@ type lease struct {
 func (m *Marginal) Routed(ev *endpick.Event) {
 	now := nanoseconds(ev.RoutedAt)
 	c, req := ev.Candidate, ev.Request
-	if hasTarget(req) {
-		m.bound.Add(1)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l, e := m.leases.At(ev.Lease), m.endpoints.At(c.Ref)
@@ -110,33 +107,32 @@ func (m *Marginal) Routed(ev *endpick.Event) {
 	n := nameOf(req, c.Endpoint.Variant)
 	k := m.find(n)
 	output := m.lengths.of(req)
-	var s sight
-	m.see(&s, req, c, e, k, output)
+	var o outlook
+	m.look(&o, req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
 		apart:    m.kinds[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
-		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: s.fresh, pairs: s.pairs, size: s.size, output: output, x: s.first,
+		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: o.fresh, pairs: o.pairs, size: o.size, output: output, x: o.first,
 		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
-		foreign: s.foreign, foreignSize: s.foreign * k.size.or(s.size),
+		external: o.external, externalSize: o.external * k.size.or(o.size),
 	}
 	e.pairs += l.pairs
 	if !l.stream {
-		// When it begins to decode is not told. To those beside it, it is there from now on.
+		// Nobody says when it begins to decode. To those beside it, it is there from now on.
 		e.advance(now)
 		e.begins(l)
 		e.mark(l)
 	}
 	m.prompt.add(l.input + output)
 	m.anew.add(float64(max(c.NewTokens(req), 1)) + output) // blocks that were evicted would have been found
-	expected := k.of(&s.first) * k.late.ratio()
+	expected := k.of(&o.first) * k.late.ratio()
 	if !req.Stream {
-		expected = (k.of(&s.first) + output*k.of(&s.step)) * k.late.ratio()
+		expected = (k.of(&o.first) + output*k.of(&o.step)) * k.late.ratio()
 	}
 	if m.common.labels == 0 {
 		expected = 0 // a number of tokens
 	}
 	e.wait(now, expected)
-	m.noted(c.Ref, e)
 	m.record(req, ev.Candidates, now)
 	m.compare(ev.Candidates, n, now)
 }
@@ -150,9 +146,6 @@ func several(candidates []endpick.Candidate, variant string) bool {
 	}
 	return false
 }
-
-// hasTarget reports whether a request restricts those that come after it.
-func hasTarget(req *endpick.Request) bool { return req.SLO.TPOT > 0 && req.Stream }
 
 // compare compares the loads of a kind, at intervals of half the time of a
 // response. It adds integers, so that the order of candidates does not matter.
@@ -207,7 +200,6 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		m.admit(l.name)
 	}
 	if e := m.endpoints.Find(l.ref); e != nil {
-		defer m.noted(l.ref, e)
 		e.advance(now)
 		e.leave(now, true)
 		e.pairs = max(e.pairs-l.pairs, 0)
@@ -223,7 +215,7 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		}
 		if k := m.kinds[l.name]; k != nil && k.labels > 0 {
 			m.computed.fade(l.fresh, recent)
-			m.computing.fade(float64(k.each[tokens]*l.fresh), recent)
+			m.computing.fade(k.each[tokens]*l.fresh, recent)
 		}
 		if l.crowded {
 			return
@@ -233,7 +225,7 @@ func (m *Marginal) FirstToken(ev *endpick.Event) {
 		} else {
 			m.learn(l.name, &l.x, ms)
 		}
-		m.judgePace(l, now, &l.x, ms, func(k *kind) *bound { return &k.late })
+		m.comparePace(l, now, &l.x, ms, func(k *kind) *bound { return &k.late })
 		for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 			if k != nil {
 				k.late.add(ms / max(k.of(&l.x), 1e-3))
@@ -261,7 +253,7 @@ func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
 		found = min(found, l.input-1)
 		fresh := l.input - found
 		l.x[tokens] = max(l.x[tokens]+fresh-l.fresh, fresh)
-		l.x[pairs] = max(l.x[pairs]+float64(fresh*(found+fresh/2))-l.pairs, 0)
+		l.x[pairs] = max(l.x[pairs]+fresh*(found+fresh/2)-l.pairs, 0)
 	}
 	m.learn(l.name, &l.x, l.first)
 }
@@ -269,9 +261,6 @@ func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
 // Done implements [endpick.DoneObserver].
 func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	now := nanoseconds(ev.Now)
-	if hasTarget(ev.Request) {
-		m.bound.Add(-1)
-	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := m.leases.Find(ev.Lease)
@@ -295,7 +284,6 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	if !known {
 		e = &endpoint{}
 	}
-	defer m.noted(l.ref, e)
 	e.advance(now)
 	if l.counted {
 		e.ends(l)
@@ -344,7 +332,7 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 	if completed {
 		m.compareWithIdle(ev, l, n+1)
 	}
-	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
+	m.comparePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.slow })
 }
 
 // compareWithIdle records how long a response of so many tokens took, and would have
@@ -354,13 +342,13 @@ func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) 
 	if _, timed := ev.TTFT(); !timed || k == nil || k.labels == 0 {
 		return
 	}
-	each := k.each[steps] + k.each[batches] + float64(k.each[contexts]*l.size)
-	m.idle.add(float64(output*each) + float64(k.each[tokens]*l.fresh))
+	each := k.each[steps] + k.each[batches] + k.each[contexts]*l.size
+	m.idle.add(output*each + k.each[tokens]*l.fresh)
 	m.whole.add(milliseconds(ev.Now.Sub(ev.RoutedAt)))
 }
 
-// judgePace compares a measured time with the time expected for the kind.
-func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
+// comparePace compares a measured time with the time expected for the kind.
+func (m *Marginal) comparePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
 	k, e := m.kinds[l.name], m.endpoints.Find(l.ref)
 	if k != nil && e != nil {
 		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
@@ -370,9 +358,9 @@ func (m *Marginal) judgePace(l *lease, now int64, x *amounts, ms float64, of fun
 // note records how much was computed for others during a step.
 func (k *kind) note(x *amounts, n float64) {
 	const keep = 1 - 1.0/memory
-	k.meanwhile[tokens] = float64(k.meanwhile[tokens]*keep) + x[tokens]
-	k.meanwhile[pairs] = float64(k.meanwhile[pairs]*keep) + x[pairs]
-	k.meanSteps = float64(k.meanSteps*keep) + n
+	k.meanwhile[tokens] = k.meanwhile[tokens]*keep + x[tokens]
+	k.meanwhile[pairs] = k.meanwhile[pairs]*keep + x[pairs]
+	k.meanSteps = k.meanSteps*keep + n
 }
 
 // labelWhole learns from a response that did not stream. If its length is unknown, its
@@ -397,7 +385,7 @@ func (m *Marginal) labelWhole(ev *endpick.Event, o *endpick.Outcome, l *lease, e
 	x[batches] += n * batch
 	x[contexts] += n * size
 	m.learn(l.name, &x, took)
-	m.judgePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
+	m.comparePace(l, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
 	for _, k := range [...]*kind{&m.common, m.kinds[l.name]} {
 		if k != nil {
 			k.late.add(took / max(k.of(&x), 1e-3))
@@ -423,9 +411,6 @@ func (m *Marginal) EndpointRemoved(ref endpick.Ref) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endpoints.Drop(ref)
-	if int64(ref.Slot) < int64(len(m.glances)) && m.glances[ref.Slot].ref == ref {
-		m.glances[ref.Slot] = glance{}
-	}
 }
 
 // nanoseconds is t.UnixNano, clamped so that sums don't overflow.

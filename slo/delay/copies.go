@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/portable"
 )
 
 // copies says how much of a copy of the prompt's beginning later requests pay for.
@@ -92,7 +91,7 @@ func (s *copies) share(u *uses, req *endpick.Request, now int64) {
 	sum, from := 0.0, 0
 	for i, depth := range s.depths[:s.n] {
 		n := u.expected(blockAt(req, depth), now) / float64(holders+1)
-		sum += float64(float64(depth-from) * (n / (1 + n)))
+		sum += float64(depth-from) * (n / (1 + n))
 		s.shared[i], from = sum, depth
 		holders -= s.holders[i]
 	}
@@ -181,17 +180,12 @@ func (u *uses) expected(block uint64, now int64) float64 {
 }
 
 func (e *use) faded(now int64) float64 {
-	return e.count * portable.Exp(-float64(max(now-e.at, 0))/recently)
-}
-
-// copying reports whether a request may copy anything that later ones use.
-func (m *Marginal) copying(req *endpick.Request) bool {
-	return len(req.Blocks) > 0 && m.config.Without&Copies == 0
+	return e.count * math.Exp(-float64(max(now-e.at, 0))/recently)
 }
 
 // record counts the uses of a request's beginnings.
 func (m *Marginal) record(req *endpick.Request, candidates []endpick.Candidate, now int64) {
-	if !m.copying(req) {
+	if len(req.Blocks) == 0 {
 		return
 	}
 	var s copies

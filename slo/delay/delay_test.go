@@ -36,23 +36,6 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-func TestTerms(t *testing.T) {
-	all := delay.Terms(0)
-	for _, name := range delay.TermNames() {
-		term, ok := delay.TermByName(name)
-		require.True(t, ok, name)
-		assert.Equal(t, name, term.String())
-		assert.Zero(t, all&term)
-		all |= term
-	}
-	newMarginal(t, delay.Config{Without: all})
-	_, err := delay.New(delay.Config{Without: all + 1<<len(delay.TermNames())})
-	assert.Error(t, err)
-	_, ok := delay.TermByName("")
-	assert.False(t, ok)
-	assert.Equal(t, "weight,room", (delay.Weight | delay.Room).String())
-}
-
 func TestConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
 	t.Run("predictor", func(t *testing.T) {
@@ -448,23 +431,4 @@ func TestAllocatesNothing(t *testing.T) {
 		m.Predict(&req, candidates)
 		m.Score(&req, candidates, dst)
 	}))
-}
-
-func BenchmarkDecision(b *testing.B) {
-	m := learned(b)
-	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true}
-	for _, n := range []int{10, 100} {
-		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			candidates := make([]endpick.Candidate, n)
-			for i := range candidates {
-				candidates[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}}
-			}
-			dst := make([]float64, n)
-			b.ReportAllocs()
-			for b.Loop() {
-				m.Predict(&req, candidates)
-				m.Score(&req, candidates, dst)
-			}
-		})
-	}
 }

@@ -11,15 +11,15 @@ import (
 //
 //	costs 1.63e+04 ms: TTFT 112 ms × 8.2, decode 1.31e+04 ms; others: prefill 1.05e+03 ms, decode 1.2e+03 ms
 func (m *Marginal) Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string) {
-	j := m.judge(req, candidates)
-	defer j.end()
+	d := m.decide(req, candidates)
+	defer d.end()
 	unit := milliseconds3
 	if m.common.labels == 0 {
 		unit = promptTokens
 	}
 	for i := range candidates {
 		var c Cost
-		j.of(&candidates[i], &c)
+		d.of(&candidates[i], &c)
 		dst[i] = c.text(unit)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/pace"
+	"github.com/endpick/endpick/predict/pace"
 )
 
 // Sums over time go on from the time that a clock was set back to.
@@ -24,36 +24,6 @@ func TestSumsOverTime(t *testing.T) {
 	assert.Equal(t, []float64{10, 500}, []float64{e.decodingTime, e.sizeTime})
 	e.advance(8e6)
 	assert.Equal(t, []float64{16, 800}, []float64{e.decodingTime, e.sizeTime})
-}
-
-// A TPOT target binds while its request is open, and only if the response streams.
-func TestWhoBinds(t *testing.T) {
-	m := fresh(t, 0)
-	tpot := endpick.SLO{TPOT: time.Millisecond}
-	lease := endpick.LeaseRef{Generation: 1}
-	for _, tc := range []struct {
-		req   endpick.Request
-		binds int64
-	}{
-		{endpick.Request{Stream: true, SLO: tpot}, 1}, {endpick.Request{SLO: tpot}, 0},
-		{endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: time.Second}}, 0}, {endpick.Request{Stream: true}, 0},
-	} {
-		for n := range 2 * (endpick.Refused + 1) {
-			status, dropped := n/2, n%2 == 1 // its place was needed for another
-			lease.Slot++
-			ev := &endpick.Event{
-				Request: &tc.req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}},
-				Lease: lease, Now: time.Unix(1, 0), RoutedAt: time.Unix(1, 0),
-			}
-			m.Routed(ev)
-			assert.Equal(t, tc.binds, m.bound.Load())
-			if dropped {
-				m.leases.Drop(ev.Lease)
-			}
-			m.Done(ev, &endpick.Outcome{Status: status})
-			assert.Zero(t, m.bound.Load())
-		}
-	}
 }
 
 // Requests of other routers are assumed to be as large as this router's of the same kind.
@@ -132,41 +102,6 @@ func TestWhatAnEndTells(t *testing.T) {
 	d.at(6)
 	whole.Done(endpick.Outcome{})
 	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all, "nobody knows how long it was")
-}
-
-// A glance belongs to one generation of an endpoint and goes with it.
-func TestGlancesOfGenerations(t *testing.T) {
-	m := fresh(t, 0)
-	old, young := endpick.Ref{Slot: 2, Generation: 1}, endpick.Ref{Slot: 2, Generation: 2}
-	m.meet([]endpick.Candidate{{Ref: young, Endpoint: &endpick.Endpoint{ID: "a", KVTokens: 100, MaxSequences: 3}}})
-	before := m.glances[2]
-	require.Equal(t, young, before.ref)
-	m.noted(old, &endpoint{pairs: 7})
-	assert.Equal(t, before, m.glances[2])
-	m.EndpointRemoved(old)
-	assert.Equal(t, before, m.glances[2])
-	m.noted(young, &endpoint{pairs: 7})
-	assert.Equal(t, 7.0, m.glances[2].pairs)
-	m.EndpointRemoved(young)
-	assert.Zero(t, m.glances[2])
-	m.noted(endpick.Ref{Slot: 9, Generation: 1}, &endpoint{})
-	m.EndpointRemoved(endpick.Ref{Slot: 9, Generation: 1})
-	assert.Len(t, m.glances, 3)
-}
-
-// 255 variants are told apart if their names are not too long; the rest count as one.
-func TestPlacesOfVariants(t *testing.T) {
-	m := fresh(t, 0)
-	assert.Zero(t, m.place(strings.Repeat("x", maxName+1)))
-	for range 2 {
-		for i := range 300 {
-			want := i + 1
-			if i >= math.MaxUint8 {
-				want = 0
-			}
-			assert.EqualValues(t, want, m.place(fmt.Sprint(i)))
-		}
-	}
 }
 
 // While a response is awaited, nothing known of a server's pace fades.

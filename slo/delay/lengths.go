@@ -51,7 +51,7 @@ func (l *lengths) of(req *endpick.Request) float64 {
 	}
 	if guess > 0 {
 		ratio := (l.all.actual + unknownGuess) / (l.all.guessed + unknownGuess)
-		ratio = (float64(own.actual) + float64(faithInAll*guess*ratio)) / (own.guessed + faithInAll*guess)
+		ratio = (own.actual + faithInAll*guess*ratio) / (own.guessed + faithInAll*guess)
 		return max(guess*ratio, 1)
 	}
 	mean := (l.all.output + unknownLength) / (l.all.count + 1)
@@ -78,8 +78,8 @@ func (l *lengths) add(tenant string, guess, output float64) {
 func (l *length) add(guess, output float64) {
 	const keep = 1 - 1.0/200
 	if guess > 0 {
-		l.guessed, l.actual = float64(l.guessed*keep)+guess, float64(l.actual*keep)+output
+		l.guessed, l.actual = l.guessed*keep+guess, l.actual*keep+output
 		return
 	}
-	l.count, l.output = float64(l.count*keep)+1, float64(l.output*keep)+output
+	l.count, l.output = l.count*keep+1, l.output*keep+output
 }

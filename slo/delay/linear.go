@@ -47,7 +47,7 @@ const leastError = 1
 // of returns the time that the amounts take.
 func (l *linear) of(x *amounts) (ms float64) {
 	for i, v := range x {
-		ms += float64(v * l.each[i])
+		ms += v * l.each[i]
 	}
 	return ms
 }
@@ -62,13 +62,13 @@ func (l *linear) label(x *amounts, ms float64, prior *amounts) {
 	}
 	weight *= weight
 	const keep = 1 - 1.0/memory
-	l.labels = float64(l.labels*keep) + 1
+	l.labels = l.labels*keep + 1
 	for i, v := range x {
 		for j := range i + 1 {
-			p := float64(l.products[i][j]*keep) + float64(weight*v*x[j])
+			p := l.products[i][j]*keep + weight*v*x[j]
 			l.products[i][j], l.products[j][i] = p, p
 		}
-		l.answers[i] = float64(l.answers[i]*keep) + float64(weight*v*ms)
+		l.answers[i] = l.answers[i]*keep + weight*v*ms
 	}
 	l.solve(prior)
 }
@@ -83,10 +83,10 @@ func (l *linear) solve(prior *amounts) {
 	for range 5 {
 		for i := range parts {
 			trust := doubt * doubt / (prior[i] * prior[i])
-			rest := l.answers[i] + float64(trust*prior[i])
+			rest := l.answers[i] + trust*prior[i]
 			for j, p := range l.products[i] {
 				if j != i {
-					rest -= float64(p * l.each[j])
+					rest -= p * l.each[j]
 				}
 			}
 			l.each[i] = max(rest/(l.products[i][i]+trust), 0)
@@ -117,8 +117,8 @@ const recent = 100
 
 func (m *mean) fade(v, memory float64) {
 	keep := 1 - 1/memory
-	m.sum = float64(m.sum*keep) + v
-	m.weight = float64(m.weight*keep) + 1
+	m.sum = m.sum*keep + v
+	m.weight = m.weight*keep + 1
 }
 
 func (m *mean) or(v float64) float64 {

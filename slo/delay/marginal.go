@@ -1,11 +1,8 @@
 package delay
 
 import (
-	"fmt"
-	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -13,8 +10,6 @@ import (
 
 // Config configures a Marginal. The zero value is a usable default.
 type Config struct {
-	// Without leaves terms out, to measure what they are worth. Zero: none.
-	Without Terms
 	// MaxKinds bounds the number of pairs of served model and variant that are
 	// learned. A pair is learned once a request for it has been completed, or, where
 	// there are several variants, answered; it replaces the one whose last completed
@@ -22,71 +17,21 @@ type Config struct {
 	MaxKinds int
 }
 
-// Terms is a set of the terms of the cost.
-type Terms uint16
+// terms are parts of the cost that tests leave out, to work out the others.
+type terms uint8
 
-// The terms that can be left out.
 const (
-	// Weight is the weight of the time to first token; without it, a
-	// millisecond of it counts like one of decoding.
-	Weight Terms = 1 << iota
-	// Horizon shrinks differences in load by how much of them will last;
-	// without it, servers are assumed to stay as busy as they are.
-	Horizon
-	// Prefill is the delay that the request's prefill causes to the requests
-	// on the endpoint.
-	Prefill
-	// Worth is the cost of the cache space that a token takes from others that
-	// would have been used again.
-	Worth
-	// Crowding accounts for delays that multiply: a delayed request stays longer,
-	// and delays those that come after it.
-	Crowding
-	// Slowdown is the delay that the larger batch causes to the requests on
-	// the endpoint while they decode.
-	Slowdown
-	// Room is the wait for KV memory or a place in the batch.
-	Room
-	// Pace distinguishes servers of one kind if one is slower than the others.
-	Pace
-	// Copies shares the price of copying a prefix that is often asked for; without it,
-	// the request pays for the copy alone.
-	Copies
-
-	allTerms = Weight | Horizon | Prefill | Worth | Crowding | Slowdown | Room | Pace | Copies
+	// horizon shrinks differences in load by how much of them will last.
+	horizon terms = 1 << iota
+	// room is the wait for KV memory or a place in the batch.
+	room
+	// ownPace distinguishes servers of one kind if one is slower than the others.
+	ownPace
 )
-
-var termNames = []string{"weight", "horizon", "prefill", "worth", "crowding", "slowdown", "room", "pace", "copies"}
-
-// String returns the names of the terms, separated by commas.
-func (t Terms) String() string {
-	var names []string
-	for i, name := range termNames {
-		if t&(1<<i) != 0 {
-			names = append(names, name)
-		}
-	}
-	return strings.Join(names, ",")
-}
-
-// TermByName returns the term of that name, as [Terms.String] has it; false if
-// there is none.
-func TermByName(name string) (Terms, bool) {
-	if i := slices.Index(termNames, name); i >= 0 {
-		return 1 << i, true
-	}
-	return 0, false
-}
-
-// TermNames are the names of all terms.
-func TermNames() []string { return slices.Clone(termNames) }
 
 const defaultMaxKinds = 64
 
 func (c *Config) validate() error {
-	if c.Without&^allTerms != 0 {
-		return &endpick.ConfigError{Field: "delay.Config.Without", Reason: fmt.Sprintf("has bits that stand for no term: %#x", uint16(c.Without&^allTerms))}
-	}
 	if c.MaxKinds < 0 {
 		return &endpick.ConfigError{Field: "delay.Config.MaxKinds", Reason: "is negative"}
 	}
@@ -98,8 +43,7 @@ func (c *Config) validate() error {
 
 // Marginal is a Scorer, and the Predictor of its latencies: put the same one into
 // both places of a policy. With another Predictor, its predictions are used as the
-// request's own latencies. As a Filter in Policy.Shortlist it avoids predicting and
-// scoring candidates that can't be the best; see [Marginal.Filter].
+// request's own latencies.
 //
 // The cost of a candidate is the sum of the delays, in milliseconds, that the
 // request would have and cause there. The lowest cost scores 1, twice that cost
@@ -110,9 +54,9 @@ func (c *Config) validate() error {
 // copied. It allocates nothing in a decision.
 type Marginal struct {
 	endpick.OneRouter
-	config Config
-	work   sync.Pool    // *judge
-	bound  atomic.Int64 // open requests with a TPOT target
+	config  Config
+	without terms
+	work    sync.Pool // *decision
 
 	mu           sync.RWMutex // guards the fields below
 	kinds        map[kindName]*kind
@@ -128,15 +72,12 @@ type Marginal struct {
 	idle, whole         mean // time of responses on an idle server, and their actual time
 	leases              endpick.PerLease[lease]
 	endpoints           endpick.PerEndpoint[endpoint]
-	glances             []glance // by slot
-	variants            []string // of glances, at most 255
 	completed           uint64
 }
 
 var (
 	_ endpick.Predictor          = (*Marginal)(nil)
 	_ endpick.Scorer             = (*Marginal)(nil)
-	_ endpick.Filter             = (*Marginal)(nil)
 	_ endpick.RoutedObserver     = (*Marginal)(nil)
 	_ endpick.FirstTokenObserver = (*Marginal)(nil)
 	_ endpick.DoneObserver       = (*Marginal)(nil)
@@ -149,7 +90,7 @@ func New(config Config) (*Marginal, error) {
 		return nil, err
 	}
 	m := &Marginal{config: config, kinds: map[kindName]*kind{}}
-	m.work.New = func() any { return new(judge) }
+	m.work.New = func() any { return new(decision) }
 	prior := scaled(1)
 	m.common.start(&prior)
 	return m, nil
@@ -232,7 +173,7 @@ func (m *Marginal) leastUsed() (least kindName) {
 func (m *Marginal) learn(n kindName, x *amounts, ms float64) {
 	base := 0.0
 	for i, v := range x {
-		base += float64(v * proportions[i])
+		base += v * proportions[i]
 	}
 	if base > 0 {
 		m.token.add(ms / base)

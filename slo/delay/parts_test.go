@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/portable"
 )
 
 // naiveSilence keeps the whole history.
@@ -337,84 +336,6 @@ func TestPredictionsByHand(t *testing.T) {
 	assert.Zero(t, predict(true).Has)
 }
 
-// Two endpoints are alike only if everything that their cost depends on is equal.
-func TestWhoIsAlike(t *testing.T) {
-	const at = int64(1e18)
-	type stand struct {
-		c       endpick.Candidate
-		account func(e *endpoint)
-	}
-	plain := func() stand {
-		return stand{c: endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: 1e6, MaxSequences: 9}, Reported: endpick.KVUsageSignal, KVUsage: 0.5, Running: 2}}
-	}
-	alike := func(a, b stand) bool {
-		m := fresh(t, 0)
-		cs := []endpick.Candidate{a.c, b.c}
-		for i, s := range []stand{a, b} {
-			cs[i].Ref = endpick.Ref{Slot: uint32(i), Generation: 1}
-			if s.account != nil {
-				s.account(m.endpoints.At(cs[i].Ref))
-			}
-		}
-		m.meet(cs)
-		req := asked.At(time.Unix(0, at), 1, 1)
-		j := m.judge(&req, cs)
-		defer j.end()
-		require.True(t, j.survey())
-		return j.alike(&cs[0], &cs[1])
-	}
-	assert.True(t, alike(plain(), plain()))
-	for name, change := range map[string]func(s *stand){
-		"match":          func(s *stand) { s.c.PrefixTokens = 1 },
-		"evicted":        func(s *stand) { s.c.EvictedTokens = 1 },
-		"waiting":        func(s *stand) { s.c.Waiting = 1 },
-		"running":        func(s *stand) { s.c.Running = 1 },
-		"in flight":      func(s *stand) { s.c.InFlight.OutputTokens = 1 },
-		"memory in use":  func(s *stand) { s.c.KVUsage = 0.6 },
-		"what it tells":  func(s *stand) { s.c.Reported = 0 },
-		"memory":         func(s *stand) { s.c.Endpoint.KVTokens = 1e5 },
-		"places":         func(s *stand) { s.c.Endpoint.MaxSequences = 8 },
-		"kind":           func(s *stand) { s.c.Endpoint.Variant = "other" },
-		"pairs":          func(s *stand) { s.account = func(e *endpoint) { e.pairs = 1 } },
-		"silence":        func(s *stand) { s.account = func(e *endpoint) { e.wait(at-60e9, 1) } },
-		"pace":           func(s *stand) { s.account = func(e *endpoint) { paced(e, at) } },
-		"no known kind":  func(s *stand) { s.c.Endpoint.Variant = string(make([]byte, maxName+1)) },
-		"memory unknown": func(s *stand) { s.c.Endpoint.KVTokens = 0 },
-	} {
-		other := plain()
-		change(&other)
-		assert.False(t, alike(plain(), other), name)
-		assert.False(t, alike(other, plain()), name)
-	}
-	bare := func(usage float64) stand {
-		s := plain()
-		s.c.Endpoint.KVTokens, s.c.KVUsage = 0, usage
-		return s
-	}
-	assert.True(t, alike(bare(0.5), bare(0.5)))
-	assert.False(t, alike(bare(0.5), bare(0.6)), "how full it is tells whether copies stay, also where its size is not known")
-
-	strange := plain()
-	strange.c.Endpoint.Variant = string(make([]byte, maxName+1))
-	assert.False(t, alike(strange, strange), "two kinds that have no place may be two")
-
-	m := fresh(t, 0)
-	cs := matched(0, 0)
-	j := m.judge(&asked, cs)
-	assert.False(t, j.alike(&cs[0], &cs[1]), "without a glance")
-	j.end()
-	m.meet(cs)
-	j = m.judge(&asked, cs)
-	defer j.end()
-	assert.True(t, j.alike(&cs[0], &cs[1]))
-	was := cs[1]
-	cs[1].Ref.Generation = 2
-	assert.False(t, j.alike(&cs[0], &cs[1]), "in a slot that was another's")
-	cs[1] = was
-	cs[1].Endpoint = &endpick.Endpoint{ID: "b"}
-	assert.False(t, j.alike(&cs[0], &cs[1]), "with a new description")
-}
-
 // Candidates in the same state cost the same unless another Predictor tells them apart.
 func TestCostsOfTheAlike(t *testing.T) {
 	m := fresh(t, 0)
@@ -427,51 +348,9 @@ func TestCostsOfTheAlike(t *testing.T) {
 	assert.NotEqual(t, dst[1], dst[2])
 }
 
-// The first candidate has the mean load of four requests. The second is full with five, of which
-// four would decode beside this one: that is the same, and one more waits three tokens longer for
-// its first token, but has three tokens less to compute. Without the third candidate the mean would
-// be six, and they would not cost the same: so all are left.
-func TestFilterKeepsTies(t *testing.T) {
-	m := fresh(t, allTerms&^Horizon)
-	m.common.each = amounts{tokens: 1, batches: 2}
-	cs := matched(0, 3, 0)
-	cs[0].Running = 4
-	cs[1].Running, cs[1].Endpoint.MaxSequences = 8, 5
-	cs[2].InFlight.PrefillTokens = 10_000
-	req := endpick.Request{Model: "m", InputTokens: 1000, Stream: true}.At(time.Unix(1e9, 0), 1, 1)
-	dst := make([]float64, len(cs))
-	assert.Equal(t, 1000+1.5*4*2+300*5*2, m.costs(&req, cs, dst))
-	assert.Equal(t, dst[0], dst[1])
-	assert.Greater(t, dst[2], dst[1])
-	assert.Len(t, m.Filter(&req, cs), 3)
-	m.costs(&req, cs[:2], dst[:2])
-	assert.Greater(t, dst[0], dst[1])
-}
-
 func paced(e *endpoint, at int64) {
 	for range 50 {
 		e.pace.Add(at, 5, 0.1)
-	}
-}
-
-// Candidates that the filter drops have no prediction, those it keeps have one.
-func TestFilterTakesPredictionsBack(t *testing.T) {
-	m := fresh(t, 0)
-	m.common.labels = 1
-	var cs []endpick.Candidate
-	for i := range 20 {
-		// Two neighbours differ by less than their bounds can tell: both are computed in full.
-		cs = append(cs, endpick.Candidate{
-			Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}, Running: 2, PrefixTokens: 100 + (19-i)/2,
-			InFlight: endpick.InFlight{Requests: 10_000, OutputTokens: i * 6},
-		})
-	}
-	req := asked.At(time.Unix(1e9, 0), 1, 1)
-	left := m.Filter(&req, cs)
-	require.NotEmpty(t, left)
-	require.Len(t, left, 1)
-	for i := range cs {
-		assert.Equal(t, i < len(left), cs[i].Prediction.Has != 0, "%d of %d", i, len(left))
 	}
 }
 
@@ -485,5 +364,5 @@ func TestJudgeForgets(t *testing.T) {
 	turns := j.turns[:1]
 	j.end()
 	assert.Zero(t, turns[0], "or a kind that has given way would be held for good")
-	assert.Equal(t, portable.Exp(firstLog), (&bound{}).ratio())
+	assert.Equal(t, math.Exp(firstLog), (&bound{}).ratio())
 }

@@ -1,6 +1,6 @@
 package delay
 
-import "github.com/endpick/endpick/internal/portable"
+import "math"
 
 // bound tracks the 90th percentile of measured over expected: up by nine steps
 // for a ratio above it, down by one step for one below.
@@ -16,7 +16,7 @@ func (b *bound) add(ratio float64) {
 	if b.log == 0 {
 		b.log = firstLog
 	}
-	if ratio > portable.Exp(b.log) {
+	if ratio > math.Exp(b.log) {
 		b.log += 0.9 * boundStep
 	} else {
 		b.log -= 0.1 * boundStep
@@ -30,9 +30,9 @@ func (b *bound) deviation() float64 { return max(b.log, boundStep) / 1.28 }
 
 func (b *bound) ratio() float64 {
 	if b.log == 0 {
-		return portable.Exp(firstLog)
+		return math.Exp(firstLog)
 	}
-	return portable.Exp(b.log)
+	return math.Exp(b.log)
 }
 
 // persistence learns how much of a difference between servers lasts, from the
@@ -45,8 +45,8 @@ type persistence struct {
 // add adds the sums over the endpoints of a kind.
 func (p *persistence) add(square, product, lag float64) {
 	const keep = 1 - 1.0/100
-	p.now = float64(p.now*keep) + square
-	p.later = float64(p.later*keep) + product
+	p.now = p.now*keep + square
+	p.later = p.later*keep + product
 	p.lag.add(lag)
 }
 
@@ -66,6 +66,6 @@ func (p *persistence) over(ms float64) float64 {
 	// remains after half the time.
 	rest := (p.later + 0.5) / (p.now + 1)
 	rest = min(max(rest, 0.01), 0.99)
-	t := min(-portable.Ln(rest)*ms/lag, 2)
-	return min((1-portable.Exp(-t))/t, 1)
+	t := min(-math.Log(rest)*ms/lag, 2)
+	return min((1-math.Exp(-t))/t, 1)
 }

@@ -24,60 +24,53 @@ type Cost struct {
 
 // Sum is the cost.
 func (c *Cost) Sum() float64 {
-	return float64(c.Weight*c.TTFT) + c.Decode + c.Prefill + c.Slowdown
+	return c.Weight*c.TTFT + c.Decode + c.Prefill + c.Slowdown
 }
 
-// of writes the cost of a candidate. least.go has lower bounds of its terms, which
-// must be updated with them.
-func (j *judge) of(c *endpick.Candidate, out *Cost) {
-	e, those, pace := j.at(c)
-	*out = Cost{Weight: j.weight}
+// of writes the cost of a candidate.
+func (d *decision) of(c *endpick.Candidate, out *Cost) {
+	e, beside, pace := d.at(c)
+	*out = Cost{Weight: d.weight}
 	p := &c.Prediction
 	has := p.Has
 	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
 		has = 0 // not for this request
 	}
-	if has&(endpick.TTFT|endpick.TPOT) != endpick.TTFT|endpick.TPOT || !j.req.Stream {
-		first, each := j.own(c, e, those, pace)
-		out.TTFT, out.Decode = first, float64(j.output*each)
+	if has&(endpick.TTFT|endpick.TPOT) != endpick.TTFT|endpick.TPOT || !d.req.Stream {
+		first, each := d.own(c, e, beside, pace)
+		out.TTFT, out.Decode = first, d.output*each
 	}
 	if has&endpick.TTFT != 0 {
 		out.TTFT = milliseconds(p.TTFT)
 	}
 	switch {
-	case j.req.Stream && has&endpick.TPOT != 0:
-		out.Decode = float64(j.output * milliseconds(p.TPOT))
-	case !j.req.Stream && has&endpick.E2E != 0:
+	case d.req.Stream && has&endpick.TPOT != 0:
+		out.Decode = d.output * milliseconds(p.TPOT)
+	case !d.req.Stream && has&endpick.E2E != 0:
 		out.TTFT, out.Decode = 0, milliseconds(p.E2E)
 	}
-	fresh, pair := compute(j.req, c.PrefixTokens)
-	out.Prefill = j.prefill(j.kind, c, fresh, pair, pace)
-	out.Slowdown = j.slowdown(j.kind) * float64(those*pace)
+	fresh, pair := compute(d.req, c.PrefixTokens)
+	out.Prefill = d.prefill(d.kind, c, fresh, pair, pace)
+	out.Slowdown = d.slowdown(d.kind) * (beside * pace)
 }
 
 // prefill is the delay of others by the request's prompt: of those on a candidate while
 // it is computed and, if that evicts others from a cache, of those who come back for
 // them and the requests beside these. These are then as many as on average now: who is on
 // the candidate will be gone. What is a copy for later requests, too, counts in part.
-func (j *judge) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
-	if j.m.config.Without&Prefill != 0 {
-		return 0
-	}
-	own := j.copies.own(c, fresh)
-	fresh, pair = float64(fresh*own), float64(pair*own)
-	took := float64(float64(k.each[tokens]*fresh)+float64(k.each[pairs]*pair)) * pace
-	again := float64(j.worth * fresh)
-	return float64(took*float64(c.BatchSize()*j.echo)) + float64(again*(float64(j.batch*j.echo)+j.weight))
+func (d *decision) prefill(k *kind, c *endpick.Candidate, fresh, pair, pace float64) float64 {
+	own := d.copies.own(c, fresh)
+	fresh, pair = fresh*own, pair*own
+	took := (k.each[tokens]*fresh + k.each[pairs]*pair) * pace
+	again := d.eviction * fresh
+	return took*(c.BatchSize()*d.feedback) + again*(d.batch*d.feedback+d.weight)
 }
 
 // slowdown is the delay of each request that decodes beside this one. On average, these
 // have half of their response left.
-func (j *judge) slowdown(k *kind) float64 {
-	if j.m.config.Without&Slowdown != 0 {
-		return 0
-	}
-	larger := k.each[batches] + float64(k.each[contexts]*size(j.req, j.output))
-	return float64(j.output / 2 * larger)
+func (d *decision) slowdown(k *kind) float64 {
+	larger := k.each[batches] + k.each[contexts]*size(d.req, d.output)
+	return d.output / 2 * larger
 }
 
 // weight is how much a millisecond of waiting counts relative to one of decoding.
@@ -87,7 +80,7 @@ func (j *judge) slowdown(k *kind) float64 {
 // geometric mean of the two. The client of a response that does not stream only sees
 // the whole.
 func (m *Marginal) weight(req *endpick.Request) float64 {
-	if !req.Stream || m.config.Without&Weight != 0 {
+	if !req.Stream {
 		return 1
 	}
 	// Before anything is known, the ratio is a sixteenth. First tokens are learned when
@@ -103,20 +96,17 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 	return math.Sqrt((first + rest) / first)
 }
 
-// worth is what a computed token costs besides its computation, in milliseconds of everybody
+// eviction is what a computed token costs besides its computation, in milliseconds of everybody
 // there: it takes another one's place in a cache.
 //
 // On average, a token in a cache is found again as often as there are prompt tokens per computed
 // token, minus one for its own computation. Whoever misses it computes it again, here or
 // elsewhere, so that the cost of that is the mean over all prompts, wherever they go. The token
-// that is evicted is worth less than the mean, but how much less is only known afterwards: no
-// more than two computations count.
-func (m *Marginal) worth() float64 {
-	if m.config.Without&Worth != 0 {
-		return 0
-	}
+// that is evicted would have been found less often than the mean, but how much less is only known
+// afterwards: no more than two computations count.
+func (m *Marginal) eviction() float64 {
 	found := m.prompt.or(1)/max(m.anew.or(1), 1) - 1
-	return min(max(found, 0), mostWorth) * m.recomputing()
+	return min(max(found, 0), mostFound) * m.recomputing()
 }
 
 // recomputing is the mean time of a prompt token over those computed recently, wherever
@@ -129,20 +119,20 @@ func (m *Marginal) recomputing() float64 {
 	return m.common.each[tokens]
 }
 
-// echo is by how much delays multiply. A delayed request stays longer and slows those
+// feedback is by how much delays multiply. A delayed request stays longer and slows those
 // that come next, which stay longer, too: if a response takes twice as long as on an
 // idle server, so does a delay. But the router sends some of those that come next
 // elsewhere; the square root is a compromise.
-func (m *Marginal) echo() float64 {
-	if m.config.Without&Crowding != 0 || m.whole.weight == 0 {
+func (m *Marginal) feedback() float64 {
+	if m.whole.weight == 0 {
 		return 1
 	}
-	return math.Sqrt(min(max(m.whole.sum/max(m.idle.sum, 1e-3), 1), mostCrowding))
+	return math.Sqrt(min(max(m.whole.sum/max(m.idle.sum, 1e-3), 1), mostFeedback))
 }
 
 const (
-	mostWorth    = 2
-	mostCrowding = 10
+	mostFound    = 2
+	mostFeedback = 10
 )
 
 // Score implements [endpick.Scorer].
@@ -162,17 +152,13 @@ func (m *Marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 
 // costs writes the costs of the candidates, and returns the least.
 func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, dst []float64) float64 {
-	j := m.judge(req, candidates)
-	defer j.end()
+	d := m.decide(req, candidates)
+	defer d.end()
 	least := math.Inf(1)
 	var cost Cost
 	for i := range candidates {
 		c := &candidates[i]
-		if i > 0 && c.Prediction == candidates[i-1].Prediction && j.alike(c, &candidates[i-1]) {
-			dst[i] = dst[i-1]
-			continue
-		}
-		j.of(c, &cost)
+		d.of(c, &cost)
 		dst[i] = cost.Sum()
 		if dst[i] < least {
 			least = dst[i]
@@ -185,37 +171,35 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 // same kind of server, for a new kind on all others. Nine in ten requests stay
 // below the upper bounds.
 func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate) {
-	j := m.judge(req, candidates)
-	defer j.end()
+	d := m.decide(req, candidates)
+	defer d.end()
 	for i := range candidates {
-		if c := &candidates[i]; c.Prediction.Has == 0 { // unless Filter has predicted it
-			j.predict(c)
-		}
+		d.predict(&candidates[i])
 	}
 }
 
 // predicts reports whether there is anything to predict from.
-func (j *judge) predicts() bool { return j.req.InputTokens > 0 && j.m.common.labels > 0 }
+func (d *decision) predicts() bool { return d.req.InputTokens > 0 && d.m.common.labels > 0 }
 
 // predict sets the prediction of a candidate, if there is anything to predict from.
-func (j *judge) predict(c *endpick.Candidate) {
-	if !j.predicts() {
+func (d *decision) predict(c *endpick.Candidate) {
+	if !d.predicts() {
 		return
 	}
-	e, those, pace := j.at(c)
-	first, each := j.own(c, e, those, pace)
+	e, beside, pace := d.at(c)
+	first, each := d.own(c, e, beside, pace)
 	if !finite(first) || !finite(each) {
 		return
 	}
 	p := &c.Prediction
 	p.Has |= endpick.TTFT
-	p.TTFT, p.TTFTUpper = duration(first), duration(float64(first*j.late))
-	if j.req.Stream {
+	p.TTFT, p.TTFTUpper = duration(first), duration(first*d.late)
+	if d.req.Stream {
 		p.Has |= endpick.TPOT
-		p.TPOT, p.TPOTUpper = duration(each), duration(float64(each*j.slow))
+		p.TPOT, p.TPOTUpper = duration(each), duration(each*d.slow)
 		return
 	}
-	whole := first + float64(j.output*each)
+	whole := first + d.output*each
 	p.Has |= endpick.E2E
-	p.E2E, p.E2EUpper = duration(whole), duration(float64(whole*max(j.late, j.slow)))
+	p.E2E, p.E2EUpper = duration(whole), duration(whole*max(d.late, d.slow))
 }

@@ -1,9 +1,6 @@
 package delay
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
 // silence is how long an endpoint that should have answered has not. Times are in
 // nanoseconds.
@@ -60,17 +57,6 @@ func (s *silence) lasts(now int64) int64 {
 		lasted = max(lasted, s.remembered-max(0, now-s.rememberedAt))
 	}
 	return lasted
-}
-
-// awake is the time until which lasts will return 0 unless something happens.
-func (s *silence) awake() int64 {
-	switch {
-	case s.remembered > 0:
-		return math.MinInt64
-	case s.waiting > 0 && s.may > 0:
-		return s.since + s.may
-	}
-	return math.MaxInt64
 }
 
 // asked is when the wait for an answer began, or now.

@@ -13,7 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/scrape"
 )
@@ -135,7 +135,7 @@ func (p *pool) route(t *Transport, next definition) error {
 	}
 	if p.applied.policy != next.policy {
 		// What has been learned is kept, if the new policy can use it.
-		kept, err := preset.Keep(next.policy, p.policy)
+		kept, err := all.Reuse(next.policy, p.policy)
 		if err != nil {
 			return err
 		}

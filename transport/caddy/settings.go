@@ -10,7 +10,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
@@ -52,7 +52,7 @@ func (t *Settings) policy() string {
 
 // routing is the router's configuration, with state of its own.
 func (t *Settings) routing() (endpick.Config, error) {
-	config, err := preset.ByName(t.policy())
+	config, err := all.ByName(t.policy())
 	if err != nil {
 		return config, err
 	}

@@ -131,7 +131,7 @@ func report(b *testing.B, echoed, picked *side) {
 
 // hundred returns a picker over 100 endpoints.
 func hundred(b *testing.B) *extproc.Server {
-	config := preset.LMetric()
+	config := all.LMetric()
 	for i := range 100 {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Models: []string{"m"}})
 	}

@@ -27,7 +27,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/wrapping"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
@@ -238,7 +238,7 @@ func TestCodesAreBounded(t *testing.T) {
 }
 
 func TestPromlint(t *testing.T) {
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{})
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{})
 	require.NoError(t, err)
 	m := newMetrics(t)
 	_, all := watched(t, m, config, "a")
@@ -415,7 +415,7 @@ func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...
 }
 
 func TestSources(t *testing.T) {
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{})
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{})
 	require.NoError(t, err)
 	m := newMetrics(t)
 	router, end := watched(t, m, config, "a", "b")

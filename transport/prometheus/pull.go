@@ -250,6 +250,5 @@ var pull = []*pulled{
 	perModel(counter, "labels_total", "Measured latencies taken in.", func(h *predict.Health) float64 { return float64(h.Labels) }),
 	perModel(counter, "labels_dropped_total", "Measured latencies that came too fast to be kept.", func(h *predict.Health) float64 { return float64(h.Dropped) }),
 	perModel(counter, "refits_total", "Times that the model was fitted.", func(h *predict.Health) float64 { return float64(h.Refits) }),
-	perModel(gauge, "overdue_requests", "Requests that were unfinished at the last fit and older than predicted.", func(h *predict.Health) float64 { return float64(h.Overdue) }),
 	perModel(gauge, "failing", "Whether the last fit went wrong.", func(h *predict.Health) float64 { return is(h.LastFail != nil) }),
 }

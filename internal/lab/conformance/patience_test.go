@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 )
@@ -29,7 +29,7 @@ import (
 // limited is a gateway that allows each tenant, by its key, one request in flight.
 func limited(t *testing.T) *target {
 	t.Helper()
-	c := preset.LMetric()
+	c := all.LMetric()
 	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }})
 	require.NoError(t, err)
 	c.Policy.Admitters = append(c.Policy.Admitters, limits)

@@ -29,7 +29,7 @@ var behindPicker = fleet{
 
 func throughPicker(t *testing.T) *target {
 	t.Helper()
-	c, err := preset.ByName("lmetric")
+	c, err := all.ByName("lmetric")
 	require.NoError(t, err)
 	var servers []*modelserver.Server
 	for range 3 {

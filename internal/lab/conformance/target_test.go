@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -81,7 +81,7 @@ func throughGateway(t *testing.T) *target {
 // gatewayBefore is the simplest application of endpick.
 func gatewayBefore(t *testing.T, urls, models []string) *target {
 	t.Helper()
-	c, err := preset.ByName("lmetric")
+	c, err := all.ByName("lmetric")
 	require.NoError(t, err)
 	for _, url := range urls {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: url, Models: models})

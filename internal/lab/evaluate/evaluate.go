@@ -4,81 +4,55 @@
 package evaluate
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"slices"
-	"time"
 
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
 )
 
 const (
-	refitEvery = 1000
+	blockRows  = 1000 // between two fits
 	forgetRows = 2000
-	seenEnough = 0.9 // share of a block's rows whose regime must have been seen before, or it does not count
+	// seenEnough is the share of a block's rows whose regime must have been seen before, or the
+	// block does not count.
+	seenEnough = 0.9
 )
 
 // target is a latency to learn.
 type target struct {
-	learner   *learn.Learner
-	label     func(*Sample) float64
-	known     func(*Sample) time.Time
-	predicted []float64 // by row; 0 without a prediction
+	label func(*Sample) float64
+
+	predicted []float64 // by row, in milliseconds; 0 without a prediction
 	upper     []float64
 }
 
-func newTarget(t *learn.Trainer, which learn.Target) (*target, error) {
-	l, err := learn.New(t, learn.Latency(which))
-	if which == learn.TPOT {
-		return &target{
-			learner: l, label: func(s *Sample) float64 { return s.tpot },
-			known: func(s *Sample) time.Time { _, at := s.labelledAt(); return at },
-		}, err
-	}
-	return &target{
-		learner: l, label: func(s *Sample) float64 { return s.ttft },
-		known: func(s *Sample) time.Time { at, _ := s.labelledAt(); return at },
-	}, err
-}
-
-// run processes the samples in the order of their arrival: every row is predicted by a model that
-// was fitted at the last multiple of 1,000 rows to what had been labelled by then. The learner gets
-// a row's label when it is known: with delay at its time, without when the next row arrives.
-func (t *target) run(samples []Sample, delay bool) error {
-	t.predicted = make([]float64, len(samples))
-	t.upper = make([]float64, len(samples))
-	var waiting []label // the earliest last
-	var y [1]float64
+// predictAll predicts every row by a model that was fitted to what had been labelled at the last
+// multiple of 1,000 rows.
+func predictAll(samples []Sample, delay bool) ([]*target, error) {
+	recorded := make([]predict.Sample, len(samples))
 	for i := range samples {
-		s := &samples[i]
-		for n := len(waiting) - 1; n >= 0 && (!delay || !waiting[n].at.After(s.at)); n-- {
-			w := waiting[n]
-			t.learner.Label(samples[w.row].row[:], t.label(&samples[w.row]), t.predicted[w.row], t.upper[w.row], w.at)
-			waiting = waiting[:n]
-		}
-		if i > 0 && i%refitEvery == 0 {
-			if err := t.learner.Refit(); err != nil {
-				return err
-			}
-		}
-		if t.learner.Predict(y[:], s.row[:]) {
-			t.predicted[i] = y[0]
-			t.upper[i] = y[0] * t.learner.Upper(t.learner.Bucket(s.row[:]))
-		}
-		own := label{t.known(s), i}
-		at, _ := slices.BinarySearchFunc(waiting, own, func(a, b label) int {
-			return cmp.Or(b.at.Compare(a.at), b.row-a.row)
-		})
-		waiting = slices.Insert(waiting, at, own)
+		recorded[i] = samples[i].Sample
 	}
-	return nil
+	predictions, err := predict.Evaluate(recorded, delay)
+	if err != nil {
+		return nil, err
+	}
+	ttft := &target{label: func(s *Sample) float64 { return s.TTFT }}
+	tpot := &target{label: func(s *Sample) float64 { return s.TPOT }}
+	for _, p := range predictions {
+		ttft.add(p.Has&endpick.TTFT != 0, p.TTFT.Seconds()*1e3, p.TTFTUpper.Seconds()*1e3)
+		tpot.add(p.Has&endpick.TPOT != 0, p.TPOT.Seconds()*1e3, p.TPOTUpper.Seconds()*1e3)
+	}
+	return []*target{ttft, tpot}, nil
 }
 
-// label is a row whose latency becomes known at a time.
-type label struct {
-	at  time.Time
-	row int
+func (t *target) add(has bool, predicted, upper float64) {
+	if !has {
+		predicted, upper = 0, 0
+	}
+	t.predicted, t.upper = append(t.predicted, predicted), append(t.upper, upper)
 }
 
 // errorOf returns the absolute percentage error of a row as a share; false without a label or a
@@ -147,20 +121,9 @@ type ByRegime struct {
 // been forgotten; empty: none. With delay, labels become known at the first token and at the
 // end of the response, not at once.
 func Run(samples []Sample, forget string, delay bool) (*Report, error) {
-	if len(samples) <= refitEvery {
-		return nil, fmt.Errorf("%d rows are too few, the first %d only train", len(samples), refitEvery)
-	}
-	trainer := &learn.Trainer{Synchronous: true, Manual: true}
-	var targets [2]*target
-	for i, which := range []learn.Target{learn.TTFT, learn.TPOT} {
-		t, err := newTarget(trainer, which)
-		if err == nil {
-			err = t.run(samples, delay)
-		}
-		if err != nil {
-			return nil, err
-		}
-		targets[i] = t
+	targets, err := predictAll(samples, delay)
+	if err != nil {
+		return nil, err
 	}
 	ttft, tpot := targets[0], targets[1]
 	of := func(regime string, most int) ByRegime {
@@ -169,7 +132,7 @@ func Run(samples []Sample, forget string, delay bool) (*Report, error) {
 	}
 	all := of("", len(samples))
 	r := &Report{
-		Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets[:]),
+		Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets),
 		TTFTPoints: ttft.points(samples), TPOTPoints: tpot.points(samples),
 	}
 	for i := range samples {
@@ -212,12 +175,22 @@ func accuracy(samples []Sample, t *target, most int, in func(*Sample) bool) Accu
 	}
 	a := Accuracy{Rows: len(errs)}
 	if len(errs) > 0 {
-		mean, p90 := learn.MeanAndP90(errs)
+		mean, p90 := meanAndP90(errs)
 		a.MAPE, a.P90 = percent(mean), percent(p90)
 		ofMean, ofP90 := standardErrors(errs, mean)
 		a.MAPEError, a.P90Error = percent(ofMean), percent(ofP90)
 	}
 	return a
+}
+
+// meanAndP90 sorts errors and returns their mean and 90th percentile.
+func meanAndP90(errors []float64) (mean, p90 float64) {
+	slices.Sort(errors)
+	for _, e := range errors {
+		mean += e
+	}
+	n := len(errors)
+	return mean / float64(n), errors[(n*9+9)/10-1]
 }
 
 // standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors
@@ -249,8 +222,8 @@ func coverage(samples []Sample, targets []*target) Coverage {
 		var all share
 		seen := map[string]bool{}
 		regimes := map[string]share{}
-		for from := 0; from < len(samples); from += refitEvery {
-			block := samples[from:min(from+refitEvery, len(samples))]
+		for from := 0; from < len(samples); from += blockRows {
+			block := samples[from:min(from+blockRows, len(samples))]
 			var here share
 			known := 0
 			for j := range block {
@@ -269,7 +242,7 @@ func coverage(samples []Sample, targets []*target) Coverage {
 				}
 			}
 			all.rows, all.held = all.rows+here.rows, all.held+here.held
-			if here.rows >= refitEvery/2 && float64(known) >= seenEnough*float64(here.rows) {
+			if here.rows >= blockRows/2 && float64(known) >= seenEnough*float64(here.rows) {
 				c.WorstBlock = min(c.WorstBlock, here.percent())
 			}
 			for j := range block {
@@ -277,7 +250,7 @@ func coverage(samples []Sample, targets []*target) Coverage {
 			}
 		}
 		for _, g := range regimes {
-			if g.rows >= refitEvery/2 {
+			if g.rows >= blockRows/2 {
 				c.WorstRegime = min(c.WorstRegime, g.percent())
 			}
 		}

@@ -12,33 +12,14 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/endpick/endpick/internal/learn"
+	"github.com/endpick/endpick/predict"
 )
 
-// Sample is a completed request. Latencies are in milliseconds, NaN if there is none.
+// Sample is a row of the file: a finished request.
 type Sample struct {
-	at         time.Time
-	regime     string
-	row        [learn.FeatureCount]float64
-	ttft, tpot float64
-	output     float64
-}
-
-// labelledAt is when the latencies become known: at the first token, and at the end of the
-// response.
-func (s *Sample) labelledAt() (ttft, tpot time.Time) {
-	ms := func(v float64) time.Duration {
-		if math.IsNaN(v) || v < 0 {
-			return 0
-		}
-		return time.Duration(min(v, 1e12) * float64(time.Millisecond))
-	}
-	ttft = s.at.Add(ms(s.ttft))
-	tokens := 1.0
-	if s.output > 1 {
-		tokens = s.output - 1
-	}
-	return ttft, ttft.Add(ms(s.tpot * tokens))
+	predict.Sample
+	regime string
+	share  float64 // of the prompt that was cached
 }
 
 // The columns by name. Optional ones may be missing from the file; an empty cell is an absent
@@ -46,21 +27,27 @@ func (s *Sample) labelledAt() (ttft, tpot time.Time) {
 var columns = []struct {
 	name     string
 	optional bool
-	set      func(s *Sample, f *learn.Features, v float64)
+	set      func(s *Sample, v float64)
 }{
-	{"t_s", false, func(s *Sample, _ *learn.Features, v float64) { s.at = time.Unix(0, int64(v*1e9)) }},
-	{"kv_usage_pct", false, func(_ *Sample, f *learn.Features, v float64) { f.KVUsage = v / 100 }},
-	{"input_tokens", false, func(_ *Sample, f *learn.Features, v float64) { f.InputTokens = v }},
-	{"queue_depth", false, func(_ *Sample, f *learn.Features, v float64) { f.Waiting = v }},
-	{"running_requests", false, func(_ *Sample, f *learn.Features, v float64) { f.Running = v }},
-	{"prefix_match_pct", false, func(_ *Sample, f *learn.Features, v float64) { f.PrefixShare = v / 100 }},
-	{"inflight_prefill_tokens", false, func(_ *Sample, f *learn.Features, v float64) { f.PrefillTokens = v }},
-	{"prefill_tokens_per_s", true, func(_ *Sample, f *learn.Features, v float64) { f.PrefillRate = v }},
-	{"expected_output_tokens", true, func(s *Sample, f *learn.Features, v float64) {
-		s.output, f.ExpectedOutputTokens = v, v
-	}},
-	{"ttft_ms", false, func(s *Sample, _ *learn.Features, v float64) { s.ttft = v }},
-	{"tpot_ms", false, func(s *Sample, _ *learn.Features, v float64) { s.tpot = v }},
+	{"t_s", false, func(s *Sample, v float64) { s.At = time.Unix(0, int64(v*1e9)) }},
+	{"kv_usage_pct", false, func(s *Sample, v float64) { s.Candidate.KVUsage = v / 100 }},
+	{"input_tokens", false, func(s *Sample, v float64) { s.Request.InputTokens = count(v) }},
+	{"queue_depth", false, func(s *Sample, v float64) { s.Candidate.Waiting = v }},
+	{"running_requests", false, func(s *Sample, v float64) { s.Candidate.Running = v }},
+	{"prefix_match_pct", false, func(s *Sample, v float64) { s.share = v / 100 }},
+	{"inflight_prefill_tokens", false, func(s *Sample, v float64) { s.Candidate.InFlight.PrefillTokens = count(v) }},
+	{"prefill_tokens_per_s", true, func(s *Sample, v float64) { s.PrefillRate = v }},
+	{"expected_output_tokens", true, func(s *Sample, v float64) { s.Request.ExpectedOutputTokens = count(v) }},
+	{"ttft_ms", false, func(s *Sample, v float64) { s.TTFT = v }},
+	{"tpot_ms", false, func(s *Sample, v float64) { s.TPOT = v }},
+}
+
+// count is v as a number of tokens, 0 if it is none.
+func count(v float64) int {
+	if !(v >= 0 && v <= 1<<40) {
+		return 0
+	}
+	return int(math.Round(v))
 }
 
 // Read reads a CSV file, gzipped or not. Errors name the file, line and column.
@@ -114,9 +101,8 @@ func parse(r io.Reader) ([]Sample, error) {
 		if err != nil {
 			return nil, err
 		}
-		s := Sample{output: math.NaN()}
 		nan := math.NaN()
-		f := learn.Features{ResidentTokens: nan, PrefillRate: nan, ExpectedOutputTokens: nan, Variant: nan}
+		s := Sample{Sample: predict.Sample{PrefillRate: nan}}
 		for _, col := range columns {
 			i, ok := place[col.name]
 			if !ok {
@@ -133,12 +119,12 @@ func parse(r io.Reader) ([]Sample, error) {
 				line, _ := c.FieldPos(i)
 				return nil, fmt.Errorf("line %d: column %q: %q is not a time in seconds", line, col.name, record[i])
 			}
-			col.set(&s, &f, v)
+			col.set(&s, v)
 		}
 		if hasRegime {
 			s.regime = string([]byte(record[regime]))
 		}
-		f.Row(s.row[:])
+		s.Candidate.PrefixTokens = count(s.share * float64(s.Request.InputTokens))
 		samples = append(samples, s)
 	}
 }

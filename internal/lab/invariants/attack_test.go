@@ -18,7 +18,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // attackKinds are what the attacker does; "everything" is all of them in turn.
@@ -154,7 +154,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 	}
 	report, err := sim.Run(sim.Config{
 		Router: func() (endpick.Config, error) {
-			config, err := preset.ByName(policy)
+			config, err := all.ByName(policy)
 			if err != nil {
 				return config, err
 			}
@@ -319,7 +319,7 @@ func BenchmarkDecisionUnderAttack(b *testing.B) {
 // underAttack returns a function that decides n requests of the others, beside
 // the attacker or the harmless tenant.
 func underAttack(b *testing.B, policy string, harmless bool) func(int) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	require.NoError(b, err)
 	now := time.Unix(1_000_000, 0)
 	config.Seed, config.Clock = 1, func() time.Time { return now }

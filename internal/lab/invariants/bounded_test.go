@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
 )
 
@@ -76,7 +76,7 @@ func TestInvariantBoundedMemory(t *testing.T) {
 	}
 	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e9, Burst: 1e12} }})
 	require.NoError(t, err)
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
 		Index:   prefix.IndexConfig{MaxBytes: indexBytes},
 		Latency: predict.LatencyConfig{Synchronous: true, Trees: 1, Samples: 500, MaxModels: mostModels, RefitEvery: 1 << 20},
 	})

@@ -21,7 +21,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/quota"
@@ -63,8 +63,8 @@ func stateful() map[string]endpick.Policy {
 func TestStateBelongsToOneRouter(t *testing.T) {
 	policies := stateful()
 	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the exported types that listen or keep a table")
-	for _, name := range preset.Names() {
-		config := must(preset.ByName(name))
+	for _, name := range all.Names() {
+		config := must(all.ByName(name))
 		if listens(config.Policy) {
 			policies["preset "+name] = config.Policy
 		}

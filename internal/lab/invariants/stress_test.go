@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // Every call of a router at once, on two endpoints that come and go, so that
@@ -24,7 +24,7 @@ func TestInvariantStress(t *testing.T) {
 	if os.Getenv("ENDPICK_LONG") != "" {
 		rounds *= 100
 	}
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
 		Index: prefix.IndexConfig{MaxBytes: indexBytes}, Latency: predict.LatencyConfig{Trees: 4, MaxModels: mostModels},
 	})
 	require.NoError(t, err)
@@ -32,7 +32,7 @@ func TestInvariantStress(t *testing.T) {
 	config.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
 	config.LeaseTimeout = time.Hour
-	other := preset.LMetric().Policy
+	other := all.LMetric().Policy
 	other.Matcher = config.Policy.Matcher
 	policies := []endpick.Policy{config.Policy, other}
 	router, err := endpick.New(config)

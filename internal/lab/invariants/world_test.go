@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 const (
@@ -71,7 +71,7 @@ func newWorld(rt *rapid.T, o options) *world {
 			rt.Fatal(err)
 		}
 	}
-	config, err := preset.PredictedLatency(preset.PredictedLatencyConfig{
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
 		Index:   prefix.IndexConfig{MaxBytes: indexBytes},
 		Latency: predict.LatencyConfig{Synchronous: true, Trees: 4, MaxModels: mostModels},
 	})

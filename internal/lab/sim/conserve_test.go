@@ -79,7 +79,7 @@ func TestConservation(t *testing.T) {
 			})
 		}
 		cfg := Config{
-			Router: named(rapid.SampledFrom(preset.Names()).Draw(t, "policy")), Fleet: fleet, Changes: changes,
+			Router: named(rapid.SampledFrom(all.Names()).Draw(t, "policy")), Fleet: fleet, Changes: changes,
 			Seed:    rapid.Uint64Min(1).Draw(t, "seed"),
 			Routers: rapid.IntRange(1, 3).Draw(t, "routers"),
 		}

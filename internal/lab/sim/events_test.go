@@ -10,7 +10,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // listeners runs routers with or without cache events, on caches that are too small.
@@ -20,7 +20,7 @@ func listeners(t *testing.T, routers int, events *Events, changes ...Change) *Re
 	require.NoError(t, err)
 	cfg.Routers, cfg.Events, cfg.Changes = routers, events, changes
 	cfg.Router = func() (endpick.Config, error) {
-		c := preset.LMetric()
+		c := all.LMetric()
 		if events != nil {
 			p, err := precise.New(precise.Config{Approximate: c.Policy.Matcher.(*prefix.Index)})
 			if err != nil {

@@ -7,7 +7,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/sim"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // Two policies on the same work: conversations with long system prompts, on two
@@ -24,7 +24,7 @@ func Example() {
 	var ttft, hits []float64
 	for _, policy := range []string{"round-robin", "lmetric"} {
 		report, err := sim.Run(sim.Config{
-			Router: func() (endpick.Config, error) { return preset.ByName(policy) },
+			Router: func() (endpick.Config, error) { return all.ByName(policy) },
 			Fleet: []sim.Server{
 				{Engine: engine.Config{Profile: fast}}, {Engine: engine.Config{Profile: fast}},
 				{Engine: engine.Config{Profile: slow}},

@@ -4,7 +4,7 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // named returns the maker of a preset's router. Models are fitted synchronously: in the background,
@@ -13,5 +13,5 @@ func named(policy string) func() (endpick.Config, error) {
 	if strings.HasPrefix(policy, "predicted-latency") && !strings.Contains(policy, ":synchronous") {
 		policy += ":synchronous"
 	}
-	return func() (endpick.Config, error) { return preset.ByName(policy) }
+	return func() (endpick.Config, error) { return all.ByName(policy) }
 }

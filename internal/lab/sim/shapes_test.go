@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // midLoad is a rate in requests per second at which a scenario's fleet queues
@@ -84,7 +84,7 @@ func TestAgentsOnAFleet(t *testing.T) {
 // The best weight of the linear combination depends on the workload.
 func TestBestLambdaDiffers(t *testing.T) {
 	linear := func(lambda float64) func() (endpick.Config, error) {
-		return func() (endpick.Config, error) { return preset.Linear(lambda), nil }
+		return func() (endpick.Config, error) { return all.Linear(lambda), nil }
 	}
 	// Many groups with long system prompts call for affinity, few with short ones for balance.
 	require.Less(t, runScenario(t, "C", linear(0.7)).TTFT.Mean, 0.9*runScenario(t, "C", linear(0.3)).TTFT.Mean)
@@ -95,7 +95,7 @@ func TestBestLambdaDiffers(t *testing.T) {
 func TestHotspotDetector(t *testing.T) {
 	detector := &scorer.Hotspot{}
 	guarded := func() (endpick.Config, error) {
-		c := preset.LMetric()
+		c := all.LMetric()
 		c.Policy.Filters = append(c.Policy.Filters, detector)
 		return c, nil
 	}

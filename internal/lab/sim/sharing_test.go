@@ -8,7 +8,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // sharers runs routers that share their requests, on caches that are too small, and
@@ -18,7 +18,7 @@ func sharers(t *testing.T, routers int, s *Sharing, changes ...Change) *Report {
 	cfg, err := x.Config()
 	require.NoError(t, err)
 	cfg.Routers, cfg.Sharing, cfg.Changes = routers, s, changes
-	cfg.Router = func() (endpick.Config, error) { return preset.LMetric(), nil }
+	cfg.Router = func() (endpick.Config, error) { return all.LMetric(), nil }
 	r, err := newRun(cfg)
 	require.NoError(t, err)
 	require.NoError(t, r.loop())

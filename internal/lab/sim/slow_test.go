@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // witness is a filter that keeps every candidate and records where requests went, and when.
@@ -59,9 +59,9 @@ func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64)
 			{At: 3 * time.Minute, Endpoint: "server-001", Kind: Slow, Factor: 1},
 		},
 		Router: func() (endpick.Config, error) {
-			c, err := preset.ByName(policy)
+			c, err := all.ByName(policy)
 			if policy == "predicted-latency" { // without its goroutine
-				c, err = preset.PredictedLatency(preset.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
+				c, err = all.PredictedLatency(all.PredictedLatencyConfig{Latency: predict.LatencyConfig{Synchronous: true}})
 			}
 			c.Policy.Filters = append(c.Policy.Filters, w)
 			return c, err
@@ -91,7 +91,7 @@ func TestASlowServerRecovers(t *testing.T) {
 		"short": {short, 40}, "chat": {chat, 15},
 		"turns": {Conversations{Groups: 20, UsersPerGroup: 50, SystemTokens: 1000, Question: length(200), Output: length(200)}, 20},
 	} {
-		for _, policy := range preset.Names() {
+		for _, policy := range all.Names() {
 			learns := policy == "predicted-latency" || policy == "marginal-delay"
 			switch {
 			case policy == "random", policy == "round-robin", policy == "always-busiest":

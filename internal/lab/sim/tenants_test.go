@@ -9,7 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
 )
 
@@ -32,7 +32,7 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 	run := func(limits *quota.Limits, work ...Workload) *Report {
 		return mustRun(t, Config{
 			Router: func() (endpick.Config, error) {
-				c := preset.LMetric()
+				c := all.LMetric()
 				if limits == nil {
 					return c, nil
 				}

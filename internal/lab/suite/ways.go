@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -21,7 +21,7 @@ const Model = "m"
 // Router configures a router over the servers. Its policy only considers load, and not
 // what they hold of prompts, so that three idle servers are tried in random order.
 func Router(servers []string) endpick.Config {
-	config := preset.LMetric()
+	config := all.LMetric()
 	for _, address := range servers {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: address, Models: []string{Model}})
 	}

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -23,7 +23,7 @@ func Direct(policy string) Opener {
 
 // Proxy is the same in front of endpoints that are there.
 func Proxy(policy string, seed uint64, endpoints []endpick.Endpoint) (*Front, error) {
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/replica"
@@ -58,7 +58,7 @@ func startGateway(name, policy string, fleet *traffic.Fleet, key prefix.Key, how
 		}
 	}()
 
-	config, err := preset.ByName(policy)
+	config, err := all.ByName(policy)
 	if err != nil {
 		return g, err
 	}

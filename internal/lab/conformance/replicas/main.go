@@ -21,7 +21,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // options are the parsed flags.
@@ -38,7 +38,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
 	f := flag.NewFlagSet("replicas", flag.ContinueOnError)
 	f.SetOutput(stderr)
-	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+preset.Usage())
+	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+all.Usage())
 	f.DurationVar(&o.Duration, "duration", 18*time.Second, "how long conversations start, each time")
 	f.Float64Var(&o.Rate, "rate", 40, "mean `requests` per second")
 	f.IntVar(&o.gateways, "gateways", 3, "gateways, to which requests go in turn")
@@ -57,7 +57,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case o.gateways < 2 || o.gateways > 16 || o.servers < 1 || o.servers > 64 || o.delay < 0:
 		return nil, errors.New("there are 2 to 16 -gateways, 1 to 64 -servers, and -delay is not negative")
 	}
-	_, err := preset.ByName(o.policy)
+	_, err := all.ByName(o.policy)
 	return o, err
 }
 

@@ -12,13 +12,13 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // leases opens and closes n leases in the process, from several goroutines,
 // while endpoints come and go, and checks the counts.
 func leases(n int, seed uint64) (time.Duration, error) {
-	config := preset.LMetric()
+	config := all.LMetric()
 	for i := range 8 {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("server-", i), Address: fmt.Sprintf("10.0.0.%d:80", i)})
 	}

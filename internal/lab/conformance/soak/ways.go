@@ -13,7 +13,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/conformance/adapters"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // way is an integration of endpick, in front of all servers.
@@ -46,7 +46,7 @@ func directly(servers []*server) *way {
 
 // openWays opens all that contains endpick.
 func openWays(b *book, endpoints []endpick.Endpoint) (all []*way, err error) {
-	config := preset.LMetric
+	config := all.LMetric
 	for _, one := range []struct {
 		name string
 		open func(endpick.Config) (*suite.Front, error)
@@ -99,7 +99,7 @@ func (w *way) take(front *suite.Front, b *book) error {
 func policies(b *book) ([]endpick.Policy, error) {
 	index, err := prefix.NewIndex(prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 500})
 	var all []endpick.Policy
-	for _, config := range []endpick.Config{preset.LMetric(), preset.LoadPrefix(3, 2, 2)} {
+	for _, config := range []endpick.Config{all.LMetric(), all.LoadPrefix(3, 2, 2)} {
 		p := config.Policy
 		p.Matcher = index
 		p.Filters = append(p.Filters[:len(p.Filters):len(p.Filters)], &witness{b})

@@ -1,0 +1,39 @@
+package predict
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// Every thousand samples a model is fitted to the labels that are known by then: all of the
+// earlier ones or, with delay, those of requests that have ended.
+func TestEvaluate(t *testing.T) {
+	samples := make([]Sample, 2100)
+	for i := range samples {
+		samples[i] = Sample{
+			At: time.Unix(1e9, 0).Add(time.Duration(i) * time.Second), PrefillRate: math.NaN(), TTFT: 100, TPOT: 10,
+			Request: endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 101, Stream: true},
+		}
+		if i < 1000 {
+			samples[i].TPOT = 15_000 // the response takes 1,500 s
+		}
+	}
+	for delay, first := range map[bool]int{false: 1000, true: 2000} {
+		got, err := Evaluate(samples, delay)
+		require.NoError(t, err)
+		for i, p := range got {
+			require.Equal(t, i >= 1000, p.Has&endpick.TTFT != 0, "TTFT of %d", i)
+			require.Equal(t, i >= first, p.Has&endpick.TPOT != 0, "TPOT of %d", i)
+		}
+		require.InEpsilon(t, 0.1, got[1000].TTFT.Seconds(), 1e-6)
+		require.GreaterOrEqual(t, got[2099].TTFTUpper, got[2099].TTFT)
+	}
+	got, err := Evaluate(samples[:1000], false)
+	require.NoError(t, err)
+	require.Equal(t, make([]endpick.Prediction, 1000), got, "too few")
+}

@@ -1,0 +1,132 @@
+package learn
+
+import (
+	"math"
+
+	"github.com/endpick/endpick/predict/boost"
+)
+
+const (
+	// driftErrors is how many of the latest errors are compared with the long run, driftRatio the
+	// ratio that counts as a drift.
+	driftErrors = 100
+	driftRatio  = 1.5
+	// A refit chooses new tests for its trees if a share of renewal of the window is newer than the
+	// tests, or if a share of novelty is in buckets that have since grown by more than the factor
+	// grown and a few samples: regimes that the tests don't know. In a growing window all buckets
+	// grow, so the factor is multiplied by the square root of that growth. Other refits keep the
+	// tests, and take about a tenth of the time.
+	renewal = 0.3
+	novelty = 0.02
+	grown   = 1.5
+	few     = 5
+	// driftRenewal replaces renewal while errors drift.
+	driftRenewal = 0.03
+)
+
+// due reports whether there are enough new samples for a refit; l.mu is held.
+func (l *Learner) due() bool {
+	if l.trainer.Manual {
+		return false
+	}
+	if l.hurry.Load() {
+		return true
+	}
+	growth := l.window.Len() / 5
+	if l.window.Len() < fewSamples {
+		growth /= 2
+	}
+	every := max(FirstFit, min(growth, l.config.RefitEvery))
+	if sooner := max(driftErrors, every/4); sooner < every && l.since >= sooner {
+		l.statusMu.Lock()
+		if l.drift() > driftRatio {
+			every = sooner
+		}
+		l.statusMu.Unlock()
+	}
+	if l.since < every+shiftHistory && l.shifts.suspects() {
+		return false
+	}
+	return l.since >= every
+}
+
+// Refit fits a new model to the window and makes it the current one. If that fails, the old one
+// stays. Trainers call it unless they are manual.
+func (l *Learner) Refit() error {
+	l.mu.Lock()
+	defer l.release()
+	return l.refit()
+}
+
+// refitIfDue is Refit unless somebody else has just refitted. Health reports errors.
+func (l *Learner) refitIfDue() {
+	l.mu.Lock()
+	defer l.release()
+	if l.due() {
+		_ = l.refit()
+	}
+}
+
+// refit is Refit with l.mu held. After a failure, it waits for as many new labels again.
+func (l *Learner) refit() (err error) {
+	began := l.trainer.clock()
+	defer func() {
+		l.statusMu.Lock()
+		defer l.statusMu.Unlock()
+		l.health.LastFail = err
+		l.health.FitTime = l.trainer.clock().Sub(began)
+		l.health.Refits = l.refits.Load()
+		if err == nil {
+			l.health.LastFit = l.window.Newest()
+		}
+	}()
+	defer recovered(&err)
+	keep := l.keepsTests()
+	l.hurry.Store(false)
+	l.since = 0
+	if l.trainer.fitting != nil {
+		l.trainer.fitting(l)
+	}
+	l.window.Expire(l.window.Newest())
+	var data boost.Data
+	l.window.AppendTo(&data)
+	var m *boost.Model
+	if keep {
+		m, err = l.model.Load().Refit(data)
+	} else {
+		l.renewed, l.chosenFrom = 0, l.window.rowsByBucket(l.chosenFrom[:0])
+		m, err = boost.Fit(l.config.Boost, data)
+	}
+	if err != nil {
+		return err
+	}
+	l.model.Store(m)
+	l.shifts.refitted(l.spread)
+	l.refits.Add(1)
+	return nil
+}
+
+// keepsTests reports whether the next model may keep the current tests; l.mu is held.
+func (l *Learner) keepsTests() bool {
+	m, rows := l.model.Load(), float64(l.window.Len())
+	if m == nil || m.Trees() == 0 || l.hurry.Load() || len(l.chosenFrom) == 0 || float64(l.renewed) >= renewal*rows {
+		return false
+	}
+	from := 0
+	for _, then := range l.chosenFrom {
+		from += int(then)
+	}
+	large := grown * max(1, math.Sqrt(rows/float64(max(from, 1))))
+	unknown := 0
+	for i, then := range l.chosenFrom {
+		if now := l.window.buckets[i].rows; float64(now) >= large*float64(then)+few {
+			unknown += now - int(then)
+		}
+	}
+	if float64(unknown) >= novelty*rows {
+		return false
+	}
+	l.statusMu.Lock()
+	defer l.statusMu.Unlock()
+	return l.drift() <= driftRatio || float64(l.renewed) < driftRenewal*rows
+}

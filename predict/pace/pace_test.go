@@ -1,0 +1,134 @@
+package pace_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick/predict/pace"
+)
+
+const second = int64(1e9)
+
+// labelled returns a pace after n labels, one a second, and the time of the last.
+func labelled(n int, ratio, deviation float64) (p pace.Pace, now int64) {
+	for i := range n {
+		now += second
+		wave := math.Exp(deviation * math.Sin(float64(i)*2))
+		p.Add(now, ratio*wave, deviation)
+	}
+	return p, now
+}
+
+func TestPaceIsWhatIsCertain(t *testing.T) {
+	for _, c := range []struct {
+		name             string
+		labels           int
+		ratio, deviation float64
+		least, most      float64
+	}{
+		{"nothing is known", 0, 1, 0.1, 1, 1},
+		{"too few", 3, 10, 0.1, 1, 1},
+		{"like its kind", 100, 1, 0.3, 1, 1},
+		{"within the noise", 20, 1.3, 0.5, 1, 1},
+		{"ten times as slow", 4, 10, 0.1, 7, 10},
+		{"noisy and ten times as slow", 12, 10, 0.5, 6, 10},
+		{"half as fast", 50, 2, 0.1, 1.85, 2},
+		{"twice as fast", 50, 0.5, 0.1, 0.5, 0.58},
+		{"no more than twenty times", 50, 1e9, 0.1, 15, 20.1},
+		{"no label", 50, math.NaN(), 0.1, 1, 1},
+		{"none either", 50, 0, 0.1, 1, 1},
+	} {
+		p, now := labelled(c.labels, c.ratio, c.deviation)
+		got := p.Factor(now)
+		assert.GreaterOrEqual(t, got, c.least, c.name)
+		assert.LessOrEqual(t, got, c.most, c.name)
+	}
+}
+
+// Ten seconds without a label leave a third of the belief; a label that agrees restores it.
+func TestBeliefFades(t *testing.T) {
+	p, now := labelled(20, 10, 0.1)
+	fresh := p.Factor(now) - 1
+	assert.InEpsilon(t, fresh/math.E, p.Factor(now+10*second)-1, 1e-6)
+	assert.Less(t, p.Factor(now+30*second), 1.01)
+	assert.Equal(t, fresh, p.Factor(now-second)-1, "a clock that was set back")
+	now += 30 * second
+	p.Add(now, 10, 0.1)
+	assert.Greater(t, p.Factor(now), 5.0)
+	p.Add(now+second, 10, 0.1)
+	assert.Greater(t, p.Factor(now+second), 8.0)
+}
+
+// For a server that was left without requests, one label is enough to see that
+// it is ordinary again; otherwise it takes two.
+func TestRecovery(t *testing.T) {
+	p, now := labelled(100, 10, 0.1)
+	now += 20 * second
+	p.Add(now, 1, 0.1)
+	assert.Equal(t, 1.0, p.Factor(now))
+
+	p, now = labelled(100, 10, 0.1)
+	p.Add(now+1, 1, 0.1)
+	assert.Greater(t, p.Factor(now+1), 1.5, "it may have been chance")
+	p.Add(now+2, 1, 0.1)
+	assert.Equal(t, 1.0, p.Factor(now+2))
+}
+
+// A label that is inconclusive about its recovery leaves it open.
+func TestNoiseRestoresNothing(t *testing.T) {
+	p, now := labelled(100, 1.5, 0.1)
+	now += 20 * second
+	before := p.Factor(now)
+	p.Add(now, math.Sqrt(1.5), 2)
+	assert.InDelta(t, before, p.Factor(now), 0.02)
+}
+
+// A server that becomes slow is recognised after a few labels, however long it was not.
+func TestDecline(t *testing.T) {
+	p, now := labelled(1000, 1, 0.1)
+	for range 6 {
+		now += second
+		p.Add(now, 10, 0.1)
+	}
+	assert.Greater(t, p.Factor(now), 6.0)
+	// An occasional late label does not make a server slow.
+	p, now = labelled(1000, 1, 0.1)
+	for i := range 100 {
+		now += second
+		ratio := 1.0
+		if i%10 == 0 {
+			ratio = 10
+		}
+		p.Add(now, ratio, 0.1)
+	}
+	assert.Less(t, p.Factor(now), 1.3)
+}
+
+// Mean is the reference for comparisons, not the believed value.
+func TestMean(t *testing.T) {
+	p, _ := labelled(3, 2, 0.1)
+	_, ok := p.Mean()
+	assert.False(t, ok)
+	p, _ = labelled(4, 2, 0.0)
+	ratio, ok := p.Mean()
+	assert.True(t, ok)
+	assert.InEpsilon(t, 2, ratio, 1e-6)
+}
+
+// Whatever is measured, the factor is finite and positive.
+func TestFactorIsFinite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var p pace.Pace
+		now := int64(0)
+		for range rapid.IntRange(0, 50).Draw(t, "labels") {
+			now += rapid.Int64Range(-1e12, 1e12).Draw(t, "passed")
+			p.Add(now, rapid.Float64().Draw(t, "ratio"), rapid.Float64Range(0, 100).Draw(t, "deviation"))
+			if f := p.Factor(now + rapid.Int64Range(-1e12, 1e12).Draw(t, "ago")); !(f > 0.04 && f < 21) {
+				t.Fatalf("factor %v", f)
+			}
+		}
+	})
+}

@@ -1,0 +1,196 @@
+// Package all has every policy by name, each as an [endpick.Config]: the default of package
+// preset, the baselines of the literature, and the learned policy of predicted latencies.
+// Every call makes a Config with state of its own: a Config is for one router. Each policy has
+// a story in testdata that explains, with real decisions, what it looks at and where it sends
+// which request.
+//
+// [endpick.Router.SetPolicy] takes the Policy of another Config while the router runs; [Reuse]
+// makes one with the running policy's prefix index and what it has learned.
+//
+// # Names
+//
+// [ByName] knows all of them by name. What is in brackets may be left out:
+//
+//	aibrix, always-busiest, dynamo, hotspot, least-loaded, linear[:LAMBDA],
+//	lmetric, load-prefix[:PREFIX:QUEUE:KV], marginal-delay, no-hit-lru,
+//	power-of-two, preble, predicted-latency[:most][:paper][:synchronous], random,
+//	round-robin, sglang, vllm
+//
+// LAMBDA is in (0, 1]; PREFIX, QUEUE and KV are weights above zero. The variants of
+// predicted-latency are [slo.Most], PredictedLatencyConfig.Paper and
+// predict.LatencyConfig.Synchronous.
+package all
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/slo"
+)
+
+// named is a policy that programs can ask for by name. Parameters follow the
+// name, each after a colon, because commas separate the names in lists.
+type named struct {
+	name       string
+	parameters string // as Usage shows them; empty: none
+	build      func(parameters []string) (endpick.Config, error)
+}
+
+// table lists all policies, sorted by name.
+func table() []named {
+	return []named{
+		{"aibrix", "", plain(AIBrix)},
+		{"always-busiest", "", plain(AlwaysBusiest)},
+		{"dynamo", "", plain(Dynamo)},
+		{"hotspot", "", plain(Hotspot)},
+		{"least-loaded", "", plain(LeastLoaded)},
+		{"linear", "[:LAMBDA]", buildLinear},
+		{"lmetric", "", plain(LMetric)},
+		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
+		{"marginal-delay", "", buildMarginalDelay},
+		{"no-hit-lru", "", plain(NoHitLRU)},
+		{"power-of-two", "", plain(PowerOfTwo)},
+		{"preble", "", plain(Preble)},
+		{"predicted-latency", "[:most][:paper][:synchronous]", buildPredictedLatency},
+		{"random", "", plain(Random)},
+		{"round-robin", "", plain(RoundRobin)},
+		{"sglang", "", plain(SGLang)},
+		{"vllm", "", plain(VLLM)},
+	}
+}
+
+// UnknownError says that no policy has this name. It matches [endpick.ErrConfig].
+type UnknownError struct{ Name string }
+
+func (e *UnknownError) Error() string {
+	return fmt.Sprintf("preset: unknown policy %q; there are %s", e.Name, strings.Join(Names(), ", "))
+}
+
+// Unwrap returns [endpick.ErrConfig].
+func (e *UnknownError) Unwrap() error { return endpick.ErrConfig }
+
+// ByName returns the policy of that name, for programs that take it from a flag.
+// The name may be followed by parameters, as in linear:0.5, load-prefix:3:2:2 and
+// predicted-latency:most; [Usage] lists them. The policy's Name is the name as given.
+//
+// The error is an [UnknownError], or an [endpick.ConfigError] for a parameter that
+// the policy does not have.
+func ByName(name string) (endpick.Config, error) {
+	parts := strings.Split(name, ":")
+	for _, n := range table() {
+		if n.name != parts[0] {
+			continue
+		}
+		c, err := n.build(parts[1:])
+		if err != nil {
+			return endpick.Config{}, &endpick.ConfigError{Field: fmt.Sprintf("policy %q", name), Reason: err.Error()}
+		}
+		c.Policy.Name = name
+		return c, nil
+	}
+	return endpick.Config{}, &UnknownError{Name: name}
+}
+
+// Names lists the names that [ByName] accepts, without parameters, sorted.
+func Names() (names []string) {
+	for _, n := range table() {
+		names = append(names, n.name)
+	}
+	return names
+}
+
+// Usage lists the names that [ByName] accepts, with the parameters in brackets,
+// for a program's help.
+func Usage() string {
+	var usage []string
+	for _, n := range table() {
+		usage = append(usage, n.name+n.parameters)
+	}
+	return strings.Join(usage, ", ")
+}
+
+// plain wraps a policy without parameters.
+func plain(build func() endpick.Config) func([]string) (endpick.Config, error) {
+	return func(parameters []string) (endpick.Config, error) {
+		if len(parameters) > 0 {
+			return endpick.Config{}, fmt.Errorf("has parameter %q, but the policy has none", parameters[0])
+		}
+		return build(), nil
+	}
+}
+
+func buildLinear(parameters []string) (endpick.Config, error) {
+	switch len(parameters) {
+	case 0:
+		return Linear(0), nil
+	case 1:
+		lambda, err := weight(parameters[0])
+		if err != nil || lambda > 1 {
+			return endpick.Config{}, fmt.Errorf("has parameter %q, which is not a weight in (0, 1]", parameters[0])
+		}
+		return Linear(lambda), nil
+	}
+	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has one", len(parameters))
+}
+
+func buildLoadPrefix(parameters []string) (endpick.Config, error) {
+	switch len(parameters) {
+	case 0:
+		return LoadPrefix(3, 2, 2), nil
+	case 3:
+		var w [3]float64
+		for i, p := range parameters {
+			var err error
+			if w[i], err = weight(p); err != nil {
+				return endpick.Config{}, err
+			}
+		}
+		return LoadPrefix(w[0], w[1], w[2]), nil
+	}
+	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has three weights or none", len(parameters))
+}
+
+// weight parses a number above zero.
+func weight(s string) (float64, error) {
+	w, err := strconv.ParseFloat(s, 64)
+	if err != nil || !(w > 0) || math.IsInf(w, 1) {
+		return 0, fmt.Errorf("has parameter %q, which is not a weight above zero", s)
+	}
+	return w, nil
+}
+
+func buildMarginalDelay(parameters []string) (endpick.Config, error) {
+	if len(parameters) > 0 {
+		return endpick.Config{}, fmt.Errorf("has %q: nothing can be left out of it any more; use marginal-delay", parameters[0])
+	}
+	return preset.Default(), nil
+}
+
+func buildPredictedLatency(parameters []string) (endpick.Config, error) {
+	var c PredictedLatencyConfig
+	for i, p := range parameters {
+		if slices.Contains(parameters[:i], p) {
+			return endpick.Config{}, fmt.Errorf("has %q twice", p)
+		}
+		switch p {
+		case "most":
+			c.BestFit.Strategy = slo.Most
+		case "paper":
+			c.Paper = true
+		case "synchronous":
+			c.Latency.Synchronous = true
+		case "fixed-gate", "no-neighbours", "no-running", "no-spread", "no-warmup":
+			return endpick.Config{}, fmt.Errorf("has %q, which is gone: use paper, which leaves out all that the paper does not have", p)
+		case "min-max", "no-claims", "no-exploration", "no-gate", "no-load-gate", "no-shortlist", "plain-window":
+			return endpick.Config{}, fmt.Errorf("has %q, which is gone: use predicted-latency, with most, paper or none", p)
+		default:
+			return endpick.Config{}, fmt.Errorf("has %q, which is not a variant; there are most, paper, synchronous", p)
+		}
+	}
+	return PredictedLatency(c)
+}

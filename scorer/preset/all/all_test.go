@@ -1,0 +1,212 @@
+package all_test
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/endpick/endpick/scorer/scorertest"
+	"github.com/endpick/endpick/slo"
+)
+
+func TestByName(t *testing.T) {
+	require.True(t, slices.IsSorted(all.Names()))
+	for _, name := range append(all.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:paper:most") {
+		config, err := all.ByName(name)
+		require.NoError(t, err)
+		assert.Equal(t, name, config.Policy.Name)
+		_, err = endpick.New(config)
+		assert.NoError(t, err)
+		assert.Contains(t, all.Usage(), strings.Split(name, ":")[0])
+	}
+	_, err := all.ByName("lametric")
+	var unknown *all.UnknownError
+	require.ErrorAs(t, err, &unknown)
+	assert.Equal(t, "lametric", unknown.Name)
+	assert.ErrorContains(t, err, `unknown policy "lametric"; there are aibrix, always-busiest, dynamo,`)
+	for _, name := range []string{"lametric", "", "random:1", "linear:2"} {
+		_, err := all.ByName(name)
+		assert.ErrorIs(t, err, endpick.ErrConfig, name)
+	}
+}
+
+// The list in the package's documentation is Usage.
+func TestNamesInTheDocumentation(t *testing.T) {
+	source, err := os.ReadFile("all.go")
+	require.NoError(t, err)
+	doc, _, _ := strings.Cut(string(source), "\npackage all\n")
+	words := strings.Fields(strings.ReplaceAll(doc, "//", ""))
+	assert.Contains(t, strings.Join(words, " "), " "+all.Usage()+" ")
+}
+
+func TestParametersOfAName(t *testing.T) {
+	policy := func(name string) endpick.Policy {
+		c, err := all.ByName(name)
+		require.NoError(t, err)
+		return c.Policy
+	}
+	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear{}, Weight: 1}}, policy("linear").Scorers)
+	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear{Lambda: 0.25}, Weight: 1}}, policy("linear:0.25").Scorers)
+	assert.Equal(t, all.LoadPrefix(3, 2, 2).Policy.Scorers, policy("load-prefix").Scorers)
+	assert.Equal(t, all.LoadPrefix(1, 2, 3).Policy.Scorers, policy("load-prefix:1:2:3").Scorers)
+	for _, c := range []endpick.Config{all.Linear(0), all.Linear(0.5), all.LoadPrefix(1, 0.5, 2)} {
+		same := policy(c.Policy.Name) // the name of a config makes it again
+		assert.Equal(t, c.Policy.Name, same.Name)
+		assert.Equal(t, c.Policy.Scorers, same.Scorers)
+	}
+	fit := func(name string) string { return policy(name).Scorers[0].Scorer.(*slo.BestFit).Name() }
+	assert.Equal(t, "latency-least", fit("predicted-latency"))
+	assert.Equal(t, "latency-most", fit("predicted-latency:most"))
+	assert.Len(t, policy("predicted-latency").Filters, 3)
+	assert.Len(t, policy("predicted-latency:paper").Filters, 2, "nothing is warmed up")
+
+	for name, reason := range map[string]string{
+		"lmetric:1":                     `has parameter "1", but the policy has none`,
+		"linear:":                       `has parameter "", which is not a weight in (0, 1]`,
+		"linear:0":                      `has parameter "0", which is not a weight in (0, 1]`,
+		"linear:1.5":                    `has parameter "1.5", which is not a weight in (0, 1]`,
+		"linear:NaN":                    `has parameter "NaN", which is not a weight in (0, 1]`,
+		"linear:0.5:0.5":                `has 2 parameters, but the policy has one`,
+		"load-prefix:1":                 `has 1 parameters, but the policy has three weights or none`,
+		"load-prefix:1:0:1":             `has parameter "0", which is not a weight above zero`,
+		"load-prefix:1:Inf:1":           `has parameter "Inf", which is not a weight above zero`,
+		"marginal-delay:without-room":   `has "without-room": nothing can be left out of it any more; use marginal-delay`,
+		"predicted-latency:most:most":   `has "most" twice`,
+		"predicted-latency:no-spread":   `has "no-spread", which is gone: use paper`,
+		"predicted-latency:no-gate":     `has "no-gate", which is gone: use predicted-latency, with most, paper or none`,
+		"predicted-latency:most:better": `has "better", which is not a variant; there are most, paper, synchronous`,
+	} {
+		_, err := all.ByName(name)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad, name)
+		assert.Equal(t, fmt.Sprintf("policy %q", name), bad.Field)
+		assert.ErrorContains(t, err, reason)
+	}
+}
+
+func TestWeightOfZeroIsAnError(t *testing.T) {
+	_, err := endpick.New(all.LoadPrefix(3, 0, 2))
+	assert.ErrorIs(t, err, endpick.ErrConfig)
+	assert.ErrorContains(t, err, "Policy.Scorers[1].Weight")
+}
+
+// The constants of the policies' authors.
+func TestGates(t *testing.T) {
+	gate := func(c endpick.Config) any { return c.Policy.Filters[0] }
+	assert.Equal(t, scorer.MatchGate{Range: 8}, gate(all.AIBrix()))
+	assert.Equal(t, scorer.MatchGate{Share: 0.5}, gate(all.Preble()))
+	assert.Equal(t, scorer.MatchGate{Share: 0.5, Range: 32, Ratio: 1.1}, gate(all.SGLang()))
+}
+
+// byName is all.ByName with a synchronous predictor.
+func byName(name string) (endpick.Config, error) {
+	if name == "predicted-latency" {
+		name += ":synchronous"
+	}
+	return all.ByName(name)
+}
+
+func TestPoliciesConform(t *testing.T) {
+	for _, name := range all.Names() {
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunPolicy(t, func(t *testing.T) endpick.Policy {
+				config, err := byName(name)
+				require.NoError(t, err)
+				return config.Policy
+			})
+		})
+	}
+}
+
+// TestChoices gives every policy the same three servers:
+//
+//	a: holds 60 % of the prompt, 12 running, 9,000 prompt tokens in prefill
+//	b: holds nothing, 2 running
+//	c: holds 20 %, 4 running and 3 waiting
+//
+// LMetric: a (400 + 9,000)·13, b 1,000·3, c 800·8: b. vLLM: a 12, b 2, c 16: b.
+// Linear with 0.7: a 0.28 + 0.3, b 0.7 + 0.05, c 0.56 + 0.175: a. AIBrix: 12 − 2
+// > 8: least loaded, b. SGLang: 12 − 2 ≤ 32 and 0.6 > 0.5: a. Preble: a. Dynamo
+// in tokens: a 400 + 9,000 + context, b 1,000, c 800 + 0: c, of which this
+// router knows no open request. Load-prefix 3,2,2: a (3·0.6 + 0 + 2·0.5)/7, b (0
+// + 2 + 2·0.5)/7, c (3·0.2 + 2·0.5 + 2·0.5)/7: b. Always-busiest: a.
+func TestChoices(t *testing.T) {
+	want := map[string]string{
+		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",
+		"dynamo": "c", "load-prefix": "b", "least-loaded": "b", "always-busiest": "a",
+	}
+	for name, id := range want {
+		t.Run(name, func(t *testing.T) {
+			config, err := all.ByName(name)
+			require.NoError(t, err)
+			now := time.Unix(1, 0)
+			config.Clock = func() time.Time { return now }
+			config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+			r, err := endpick.New(config)
+			require.NoError(t, err)
+
+			blocks := prefix.AppendTokens(nil, prefix.Seed{}, make([]uint32, 1008))
+			others := func(id string) []string {
+				return slices.DeleteFunc([]string{"a", "b", "c"}, func(e string) bool { return e == id })
+			}
+			remember := func(id string, tokens int) {
+				l, err := r.Route(endpick.Request{InputTokens: tokens, Blocks: blocks[:tokens/16], Exclude: others(id)})
+				require.NoError(t, err)
+				l.FirstToken()
+				l.Done(endpick.Outcome{})
+			}
+			remember("a", 608)
+			remember("c", 208)
+			// 9,000 tokens in prefill on a.
+			_, err = r.Route(endpick.Request{InputTokens: 9000, Exclude: others("a")})
+			require.NoError(t, err)
+			report := func(id string, waiting, running float64) {
+				require.NoError(t, r.Report(id, endpick.Load{Waiting: waiting, Running: running, KVUsage: 0.5}))
+			}
+			report("a", 0, 12)
+			report("b", 0, 2)
+			report("c", 3, 4)
+
+			var receipt endpick.Receipt
+			l, err := r.Route(endpick.Request{InputTokens: 1008, Blocks: blocks, Receipt: &receipt})
+			require.NoError(t, err)
+			assert.Equal(t, id, l.Endpoint().ID, "%v", &receipt)
+		})
+	}
+}
+
+// What has been learned is kept if it is of use.
+func TestReuse(t *testing.T) {
+	learned, err := all.ByName("predicted-latency")
+	require.NoError(t, err)
+	for _, name := range []string{"predicted-latency", "predicted-latency:paper", "predicted-latency:synchronous"} {
+		c, err := all.Reuse(name, learned.Policy)
+		require.NoError(t, err)
+		assert.Equal(t, name, c.Policy.Name)
+		assert.Same(t, learned.Policy.Predictor, c.Policy.Predictor, name)
+		assert.Same(t, learned.Policy.Matcher, c.Policy.Matcher, name)
+	}
+	c, err := all.Reuse("marginal-delay", learned.Policy)
+	require.NoError(t, err)
+	assert.Same(t, learned.Policy.Matcher, c.Policy.Matcher)
+	assert.NotEqual(t, learned.Policy.Predictor, c.Policy.Predictor)
+	c, err = all.Reuse("predicted-latency", endpick.Policy{})
+	require.NoError(t, err)
+	assert.NotNil(t, c.Policy.Matcher, "there was none to keep")
+	assert.NotNil(t, c.Policy.Predictor)
+	c, err = all.Reuse("random", learned.Policy)
+	require.NoError(t, err)
+	assert.Nil(t, c.Policy.Matcher, "nobody would ask it")
+	_, err = all.Reuse("no such", learned.Policy)
+	assert.ErrorAs(t, err, new(*all.UnknownError))
+}

@@ -1,0 +1,126 @@
+package delay
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// town is a router with some endpoints and pseudo-random events, the same in each run.
+type town struct {
+	t      *testing.T
+	m      *Marginal
+	router *endpick.Router
+	now    time.Time
+	chance *rand.Rand
+	ids    []string
+	open   []endpick.Lease
+}
+
+// newTown has the given number of endpoints, of two kinds, some of which report their
+// capacity.
+func newTown(t *testing.T, config Config, seed uint64, endpoints int) *town {
+	m, err := New(config)
+	require.NoError(t, err)
+	w := &town{t: t, m: m, now: time.Unix(1e9, 0), chance: rand.New(rand.NewPCG(seed, 1))}
+	w.router, err = endpick.New(endpick.Config{
+		Seed: seed + 1, Clock: func() time.Time { return w.now },
+		Policy: endpick.Policy{Predictor: m, Picker: endpick.PowerOfTwo{}, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+	})
+	require.NoError(t, err)
+	for i := range endpoints {
+		w.add(fmt.Sprintf("e%d", i))
+	}
+	return w
+}
+
+func (w *town) add(id string) {
+	e := endpick.Endpoint{ID: id, Variant: []string{"", "fast"}[w.chance.IntN(2)]}
+	e.MaxSequences, e.KVTokens = w.chance.IntN(2)*4, w.chance.IntN(2)*30_000
+	require.NoError(w.t, w.router.Add(e))
+	w.ids = append(w.ids, id)
+}
+
+func (w *town) request() endpick.Request {
+	n := 1 + w.chance.IntN(4000)
+	return endpick.Request{
+		Model: "m", InputTokens: n, Blocks: make([]uint64, n/16), Stream: w.chance.IntN(4) > 0, ExpectedOutputTokens: w.chance.IntN(2) * w.chance.IntN(600),
+	}
+}
+
+// step makes one random event happen.
+func (w *town) step() {
+	w.now = w.now.Add(time.Duration(w.chance.IntN(400)) * time.Millisecond)
+	lease := func() (int, endpick.Lease) { i := w.chance.IntN(len(w.open)); return i, w.open[i] }
+	id := w.ids[w.chance.IntN(len(w.ids))]
+	switch n := w.chance.IntN(100); {
+	case n < 35 || len(w.open) == 0:
+		l, err := w.router.Route(w.request())
+		require.NoError(w.t, err)
+		w.open = append(w.open, l)
+	case n < 55:
+		_, l := lease()
+		l.FirstToken()
+	case n < 70:
+		_, l := lease()
+		l.Tokens(1 + w.chance.IntN(40))
+	case n < 90:
+		i, l := lease()
+		w.open = append(w.open[:i], w.open[i+1:]...)
+		l.Done(endpick.Outcome{
+			Status: []endpick.Status{endpick.Completed, endpick.Completed, endpick.Completed, endpick.Canceled, endpick.Failed, endpick.Lost}[w.chance.IntN(6)],
+		})
+	case n < 97:
+		require.NoError(w.t, w.router.Report(id, endpick.Load{
+			Waiting: float64(w.chance.IntN(3) * w.chance.IntN(6)), Running: float64(w.chance.IntN(12)), KVUsage: w.chance.Float64(),
+			Absent: endpick.Signals(w.chance.IntN(2) * w.chance.IntN(8)),
+		}))
+	case n < 98:
+		w.now = w.now.Add(time.Duration(w.chance.IntN(30)) * time.Second)
+	default:
+		require.NoError(w.t, w.router.Remove(id))
+		require.NoError(w.t, w.router.Add(endpick.Endpoint{ID: id, Variant: "fast", MaxSequences: 2}))
+	}
+}
+
+// An endpoint's account is the sum over its open requests, whatever has happened.
+func TestAccountsAreTheSums(t *testing.T) {
+	for seed := range uint64(10) {
+		w := newTown(t, Config{}, seed, 3)
+		for range 300 {
+			w.step()
+			type sums struct {
+				waiting                   int
+				pairs, decoding, resident float64
+			}
+			want := map[endpick.Ref]sums{}
+			for _, l := range w.m.leases.All() {
+				s := want[l.ref]
+				if l.answered || !l.stream {
+					s.decoding++
+					s.resident += l.size
+				}
+				if !l.answered {
+					s.waiting++
+					s.pairs += l.pairs
+				}
+				want[l.ref] = s
+			}
+			for ref, e := range w.m.endpoints.All() {
+				s := want[ref]
+				require.Equal(t, s.waiting, e.waiting)
+				require.InDelta(t, s.pairs, e.pairs, 1e-3)
+				require.Equal(t, s.decoding, e.decoding)
+				require.InDelta(t, s.resident, e.resident, 1e-6)
+			}
+		}
+	}
+}
