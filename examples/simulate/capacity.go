@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"flag"
 	"fmt"
 	"io"
@@ -43,7 +42,6 @@ func capacity(args []string, stdout, stderr io.Writer) error {
 	duration := flags.Duration("duration", 100*time.Second, "`time` for which each rate lasts")
 	seed := flags.Uint64("seed", 1, "seed")
 	format := flags.String("format", "table", "table or json")
-	path := flags.String("out", "", "write to this `file` (default: standard output)")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
 		return err
@@ -55,10 +53,6 @@ func capacity(args []string, stdout, stderr io.Writer) error {
 		return usage("-format %q is unknown (known: table, json)", *format)
 	case *servers < 1 || *blocks < 1 || given["duration"] && *duration <= 0:
 		return usage("-endpoints, -kv-blocks and -duration are above 0")
-	}
-	out, err := openOutput(*path, stdout)
-	if err != nil {
-		return err
 	}
 	var reports []capacityReport
 	for _, name := range workloads.values {
@@ -82,16 +76,10 @@ func capacity(args []string, stdout, stderr io.Writer) error {
 		}
 		reports = append(reports, r)
 	}
-	var b bytes.Buffer
 	if *format == "json" {
-		err = indented(&b, reports)
-	} else {
-		err = writeCapacity(&b, reports)
+		return indented(stdout, reports)
 	}
-	if err != nil {
-		return err
-	}
-	return out.write(&b)
+	return writeCapacity(stdout, reports)
 }
 
 func conversations(name string) (sim.Conversations, error) {

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"os"
 	"runtime"
 	"slices"
 	"sync"
@@ -100,42 +102,55 @@ func (o *options) config(c cell) (sim.Config, error) {
 	return cfg, configure(&cfg, c.policy)
 }
 
-// run makes all runs, in parallel, and returns their results in the order of the cells, or
-// the first error in that order.
+// run makes all runs and returns their results in the order of the cells.
 func (o *options) run(stderr io.Writer) ([]*result, error) {
 	cells := o.cells()
 	results := make([]*result, len(cells))
-	errs := make([]error, len(cells))
-	progress := newProgress(stderr, len(cells))
-	defer progress.end()
-	inParallel(len(cells), func(i int) bool {
-		results[i], errs[i] = o.runCell(cells[i])
-		progress.add()
-		return errs[i] == nil
+	return results, inParallel(len(cells), stderr, func(i int) (err error) {
+		results[i], err = o.runCell(cells[i])
+		return err
 	})
-	for _, err := range errs {
-		if err != nil {
-			return nil, err
-		}
-	}
-	return results, nil
 }
 
-// inParallel calls f with 0 to n-1, on all cores, until it returns false.
-func inParallel(n int, f func(i int) bool) {
-	var next atomic.Int64
+// inParallel calls f with 0 to n-1, on all cores, until one fails, and returns the first
+// error in their order. A terminal sees how many are done.
+func inParallel(n int, terminal io.Writer, f func(i int) error) error {
+	errs := make([]error, n)
+	var next, done atomic.Int64
 	var failed atomic.Bool
 	var wg sync.WaitGroup
 	for range min(runtime.GOMAXPROCS(0), n) {
 		wg.Go(func() {
 			for i := int(next.Add(1)) - 1; i < n && !failed.Load(); i = int(next.Add(1)) - 1 {
-				if !f(i) {
+				if errs[i] = f(i); errs[i] != nil {
 					failed.Store(true)
 				}
+				progress(terminal, int(done.Add(1)), n)
 			}
 		})
 	}
 	wg.Wait()
+	i := slices.IndexFunc(errs, func(err error) bool { return err != nil })
+	if i < 0 {
+		return nil
+	}
+	return errs[i]
+}
+
+// progress shows on a terminal how many runs are done, and nothing once all are.
+func progress(w io.Writer, done, of int) {
+	f, ok := w.(*os.File)
+	if !ok {
+		return
+	}
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return
+	}
+	line := "\x1b[2K\r"
+	if done < of {
+		line += fmt.Sprintf("%d of %d runs", done, of)
+	}
+	_, _ = io.WriteString(f, line)
 }
 
 func (o *options) runCell(c cell) (*result, error) {

@@ -21,8 +21,6 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 	format := flags.String("format", "table", "table or json")
 	forget := flags.String("forget", "", "the `regime` whose first 2,000 rows show what has been forgotten")
 	delay := flags.Bool("delay", false, "labels become known at the first token and at the end of the response, not at once")
-	measure := flags.Bool("timing", false, "also measure how long fitting and predicting take")
-	plot := flags.String("plot", "", "draw predicted against actual latencies into this `file` (.png, .svg or .pdf)")
 	if _, err := parse(flags, args, stderr); err != nil {
 		return err
 	}
@@ -41,18 +39,6 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 	report, err := core.Run(samples, *forget, *delay)
 	if err != nil {
 		return fmt.Errorf("%s: %w", *path, err)
-	}
-	if *measure {
-		t, ns, err := core.Measure(samples)
-		if err != nil {
-			return err
-		}
-		report.Timing, report.NsPerRow = t, &ns
-	}
-	if *plot != "" {
-		if err := scatterFile(*plot, report); err != nil {
-			return err
-		}
 	}
 	if *format == "json" {
 		return indented(stdout, report)
@@ -78,9 +64,5 @@ func accuracyTable(r *core.Report) string {
 	c := r.Coverage
 	line("90%% upper bounds hold for %.1f%% TTFT, %.1f%% TPOT; in the worst regime seen before %.1f%%, in its worst 1,000 rows %.1f%%",
 		c.TTFT, c.TPOT, c.WorstRegime, c.WorstBlock)
-	if r.Timing != nil {
-		line("fit: %.0f ms for 10,000 rows, %.0f ms for 50,000; predict: %.0f ns a row and model in batches of %d",
-			r.Timing.Rows10k, r.Timing.Rows50k, *r.NsPerRow, core.TimingBatch)
-	}
 	return b.String()
 }

@@ -74,20 +74,11 @@ func TestEvaluateMistakes(t *testing.T) {
 		{[]string{"-csv", short}, short + ": 900 rows are too few, the first 1000 only train"},
 		{[]string{"-csv", path, "-forget", "nowhere"}, path + `: no row has the regime "nowhere"`},
 		{[]string{"-csv", path + "x"}, "no such file"},
-		{[]string{"-csv", path, "-plot", filepath.Join(t.TempDir(), "p.unknown")}, "unknown"},
 	} {
 		var stderr bytes.Buffer
 		require.Equal(t, 2, run(with([]string{"evaluate"}, c.args...), &bytes.Buffer{}, &stderr))
 		require.Contains(t, stderr.String(), c.want)
 	}
-}
-
-func TestScatterIsDrawn(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "plot.png")
-	simulate(t, "evaluate", "-csv", writeSamples(t, 1200, false), "-plot", path)
-	b, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.True(t, bytes.HasPrefix(b, []byte("\x89PNG")))
 }
 
 // The accuracy that the predictor must reach on the shared samples. It holds for other engines too;

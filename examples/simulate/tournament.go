@@ -1,18 +1,11 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
@@ -32,14 +25,13 @@ type tournament struct {
 	loads    []float64
 	seeds    []uint64
 	requests int
-	state    string
 	format   string
 }
 
-// score is one run: a line of the state file.
+// score is one run.
 type score struct {
 	Contest  string  `json:"contest"`
-	Load     float64 `json:"load"` // share of saturation; 0: the run that found it
+	Load     float64 `json:"load"` // share of saturation
 	Policy   string  `json:"policy"`
 	Seed     uint64  `json:"seed"`
 	Requests int     `json:"requests"`
@@ -55,16 +47,6 @@ type score struct {
 	Done     float64 `json:"throughput_rps"`
 	Hits     float64 `json:"prefix_hit_ratio"`
 }
-
-type scoreKey struct {
-	contest string
-	load    float64
-	policy  string
-	seed    uint64
-	size    int
-}
-
-func (s *score) key() scoreKey { return scoreKey{s.Contest, s.Load, s.Policy, s.Seed, s.Requests} }
 
 // measures are the measures by which policies are compared.
 var measures = []struct {
@@ -98,9 +80,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
-	flags.StringVar(&t.state, "state", "", "keep what was run in this `file`, and don't run it again")
 	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), pairs (the last policy against each of the others by cell, with intervals over paired seeds), or json")
-	path := flags.String("out", "", "write to this `file` (default: standard output)")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
 		return err
@@ -134,27 +114,17 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 			t.contests = append(t.contests, c)
 		}
 	}
-	out, err := openOutput(*path, stdout)
-	if err != nil {
-		return err
-	}
 	scores, err := t.play(stderr)
 	if err != nil {
 		return err
 	}
-	var page bytes.Buffer
 	switch t.format {
 	case "json":
-		err = indented(&page, scores)
+		return indented(stdout, scores)
 	case "pairs":
-		err = t.writePairs(&page, scores)
-	default:
-		err = t.write(&page, scores)
+		return t.writePairs(stdout, scores)
 	}
-	if err != nil {
-		return err
-	}
-	return out.write(&page)
+	return t.write(stdout, scores)
 }
 
 func contestNames(all []contest) string {
@@ -173,38 +143,28 @@ func tournamentPolicies() []string {
 // probes are the policies with which saturation is determined.
 var probes = []string{"lmetric", "load-prefix"}
 
-// saturations returns the rates at which the contests' fleets are full, and determines
-// those that are not in the state file.
-func (t *tournament) saturations(known map[scoreKey]score, stderr io.Writer) (map[string]float64, error) {
+// saturations returns the rates at which the contests' fleets are full.
+func (t *tournament) saturations(stderr io.Writer) (map[string]float64, error) {
 	var find []score
+	saturation := map[string]float64{}
 	for _, c := range t.contests {
+		if saturation[c.name] = c.saturation; c.saturation > 0 {
+			continue
+		}
 		for _, p := range probes {
-			if c.saturation > 0 {
-				continue
-			}
 			find = append(find, score{Contest: c.name, Policy: p, Seed: 1, Requests: t.requests, Rate: 3 * c.guess})
 		}
 	}
-	if err := t.runAll(find, known, stderr); err != nil {
-		return nil, err
-	}
-	saturation := map[string]float64{}
-	for _, c := range t.contests {
-		saturation[c.name] = c.saturation
-	}
+	err := t.runAll(find, stderr)
 	for _, s := range find {
-		saturation[s.Contest] = max(saturation[s.Contest], known[s.key()].Done)
+		saturation[s.Contest] = max(saturation[s.Contest], s.Done)
 	}
-	return saturation, nil
+	return saturation, err
 }
 
-// play makes all runs that are not in the state file.
+// play makes all runs.
 func (t *tournament) play(stderr io.Writer) ([]score, error) {
-	known, err := t.readState()
-	if err != nil {
-		return nil, err
-	}
-	saturation, err := t.saturations(known, stderr)
+	saturation, err := t.saturations(stderr)
 	if err != nil {
 		return nil, err
 	}
@@ -218,78 +178,17 @@ func (t *tournament) play(stderr io.Writer) ([]score, error) {
 			}
 		}
 	}
-	if err := t.runAll(runs, known, stderr); err != nil {
-		return nil, err
-	}
-	for i := range runs {
-		runs[i] = known[runs[i].key()]
-	}
-	return runs, nil
+	return runs, t.runAll(runs, stderr)
 }
 
-func (t *tournament) readState() (map[scoreKey]score, error) {
-	known := map[scoreKey]score{}
-	if t.state == "" {
-		return known, nil
-	}
-	f, err := os.Open(t.state)
-	if errors.Is(err, fs.ErrNotExist) {
-		return known, nil
-	}
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	lines := bufio.NewScanner(f)
-	for lines.Scan() {
-		var s score
-		if err := json.Unmarshal(lines.Bytes(), &s); err != nil {
-			continue // incomplete, from an interrupted run
+// runAll makes the runs, on all cores. The error is the first in their order.
+func (t *tournament) runAll(runs []score, stderr io.Writer) error {
+	return inParallel(len(runs), stderr, func(i int) error {
+		if err := t.run(&runs[i]); err != nil {
+			return fmt.Errorf("%s, %s: %w", runs[i].Contest, runs[i].Policy, err)
 		}
-		if s.TPOT50 == 0 {
-			continue // of a version without it
-		}
-		known[s.key()] = s
-	}
-	return known, lines.Err()
-}
-
-// runAll makes the runs that are not known, on all cores, and appends them to the state
-// file.
-func (t *tournament) runAll(runs []score, known map[scoreKey]score, stderr io.Writer) error {
-	file := io.Discard
-	if t.state != "" {
-		f, err := os.OpenFile(t.state, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o666)
-		if err != nil {
-			return err
-		}
-		defer f.Close()
-		file = f
-	}
-	runs = slices.DeleteFunc(slices.Clone(runs), func(s score) bool { _, ok := known[s.key()]; return ok })
-	progress := newProgress(stderr, len(runs))
-	defer progress.end()
-	var mu sync.Mutex
-	var failed error
-	inParallel(len(runs), func(i int) bool {
-		defer progress.add()
-		s := runs[i]
-		err := t.run(&s)
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil {
-			var line []byte
-			if line, err = json.Marshal(s); err == nil {
-				_, err = file.Write(append(line, '\n'))
-			}
-		}
-		if err != nil {
-			failed = fmt.Errorf("%s, %s: %w", s.Contest, s.Policy, err)
-		}
-		known[s.key()] = s
-		return err == nil
+		return nil
 	})
-	return failed
 }
 
 func (t *tournament) run(s *score) error {

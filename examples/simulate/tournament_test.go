@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -48,23 +47,11 @@ func TestContests(t *testing.T) {
 	assert.GreaterOrEqual(t, held, len(names)/3, "held back from tuning")
 }
 
-// A tournament that was interrupted continues where it was, with the same result.
 func TestTournament(t *testing.T) {
-	state := filepath.Join(t.TempDir(), "state.jsonl")
 	args := []string{"tournament", "-contests", "C-qwe,flash", "-policies", "lmetric,round-robin,marginal-delay", "-load", "0.5,0.8", "-seed", "1,2", "-requests", "150", "-format", "cells"}
-	plain := simulate(t, args...)
-	assert.Contains(t, plain, "4 cells: 2 workloads at 50 %, 80 % of saturation, 150 requests, means over 2 seeds.")
-	assert.Contains(t, plain, "TTFT p95: the best, and the loss of each")
-	args = append(args, "-state", state)
-	assert.Equal(t, plain, simulate(t, args...))
-	text, err := os.ReadFile(state)
-	require.NoError(t, err)
-	lines := strings.SplitAfter(string(text), "\n")
-	require.Len(t, lines, 2*2+4*3*2+1)
-	// Half of it is gone, and a line is cut off.
-	cut := strings.Join(lines[:len(lines)/2], "") + `{"contest":"C-q` + "\n"
-	require.NoError(t, os.WriteFile(state, []byte(cut), 0o666))
-	assert.Equal(t, plain, simulate(t, args...))
+	text := simulate(t, args...)
+	assert.Contains(t, text, "4 cells: 2 workloads at 50 %, 80 % of saturation, 150 requests, means over 2 seeds.")
+	assert.Contains(t, text, "TTFT p95: the best, and the loss of each")
 
 	var scores []score
 	require.NoError(t, json.Unmarshal([]byte(simulate(t, append(args, "-format", "json")...)), &scores))

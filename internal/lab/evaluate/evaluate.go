@@ -100,16 +100,9 @@ type Report struct {
 	Forgetting *Forgetting         `json:"forgetting,omitempty"`
 	Coverage   Coverage            `json:"coverage"`
 	Regimes    map[string]ByRegime `json:"regimes,omitempty"`
-	Timing     *Timing             `json:"fit_ms,omitempty"`
-	NsPerRow   *float64            `json:"ns_per_row,omitempty"`
 
-	Order      []string `json:"-"` // of the regimes, as they appeared
-	TTFTPoints []Point  `json:"-"` // of the rows that were predicted
-	TPOTPoints []Point  `json:"-"`
+	Order []string `json:"-"` // of the regimes, as they appeared
 }
-
-// Point is a latency as it was and as it was predicted, in milliseconds.
-type Point struct{ Actual, Predicted float64 }
 
 // ByRegime is the accuracy in one regime.
 type ByRegime struct {
@@ -131,10 +124,7 @@ func Run(samples []Sample, forget string, delay bool) (*Report, error) {
 		return ByRegime{accuracy(samples, ttft, most, in), accuracy(samples, tpot, most, in)}
 	}
 	all := of("", len(samples))
-	r := &Report{
-		Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets),
-		TTFTPoints: ttft.points(samples), TPOTPoints: tpot.points(samples),
-	}
+	r := &Report{Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets)}
 	for i := range samples {
 		name := samples[i].regime
 		if _, ok := r.Regimes[name]; ok || name == "" {
@@ -154,15 +144,6 @@ func Run(samples []Sample, forget string, delay bool) (*Report, error) {
 		r.Forgetting = &Forgetting{first.TTFT.MAPE, first.TPOT.MAPE}
 	}
 	return r, nil
-}
-
-func (t *target) points(samples []Sample) (all []Point) {
-	for i := range samples {
-		if _, ok := t.errorOf(samples, i); ok {
-			all = append(all, Point{t.label(&samples[i]), t.predicted[i]})
-		}
-	}
-	return all
 }
 
 // accuracy is the accuracy over the first most rows that were predicted and are in the sample.
