@@ -58,7 +58,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
-	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5, and after them conditions: "+conditionsUsage+"; "+preset.Usage())
+	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5, and after them conditions: "+conditionsUsage+"; "+all.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
 	flags.IntVar(&x.Engine.Blocks, "kv-blocks", 0, "`blocks` of 16 tokens in each server's KV cache (default 32000)")
