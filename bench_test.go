@@ -220,8 +220,8 @@ func routeAll(b *testing.B, f *fleet) {
 	}
 }
 
-// newTrainedFleet routes by predicted latency. Trees predict both latencies of every candidate on
-// the shortlist; all have different loads, and a tenth of them hold the first quarter of the
+// newTrainedFleet routes by predicted latency. Trees predict both latencies of every candidate;
+// all have different loads, and a tenth of them hold the first quarter of the
 // prompts. The measured requests have no tokens, so that nothing is learned from them: only
 // decisions are measured.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
@@ -236,21 +236,13 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	for i := range endpoints {
 		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", i), anyLoad(chance)))
 	}
-	p := f.prompt()
-	for range 1 + endpoints/8 { // until the shortlist knows all endpoints
-		l, err := p.route(endpick.Request{Model: "llama"})
-		require.NoError(b, err)
-		l.Done(endpick.Outcome{Status: endpick.Canceled})
-	}
 	f.fillAll(b)
 	var receipt endpick.Receipt
 	l, err := f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})
 	require.NoError(b, err)
 	l.Done(endpick.Outcome{})
 	for _, v := range receipt.Verdicts {
-		if v.RemovedBy != "shortlist" {
-			require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
-		}
+		require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
 	}
 	return f
 }

@@ -22,12 +22,8 @@ func (r *Router) mirror(d *decision, p *pipeline) (Lease, error) {
 		c := &d.candidates[chosen]
 		c.PrefixTokens, c.EvictedTokens = min(max(d.req.MirrorPrefix, 0), max(d.req.InputTokens-1, 0)), 0
 		if p.Predictor != nil {
-			left := d.candidates
-			if len(p.Shortlist) > 0 { // saves predicting many endpoints of which none will be chosen
-				left = left[chosen : chosen+1]
-			}
 			d.rows.predicted = len(d.candidates)
-			r.predict(p.Predictor, d, left)
+			r.predict(p.Predictor, d, d.candidates)
 		}
 		if !r.enter(m.state) {
 			continue // removed since

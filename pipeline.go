@@ -14,7 +14,7 @@ type pipeline struct {
 	Policy
 	stages            []any // each once, if comparable
 	weights           []float64
-	filterNames       []string // those of the shortlist first
+	filterNames       []string
 	scorerNames       []string
 	routed            []RoutedObserver
 	firstToken        []FirstTokenObserver
@@ -24,7 +24,6 @@ type pipeline struct {
 
 func newPipeline(p Policy) (*pipeline, error) {
 	p.Admitters = slices.Clone(p.Admitters)
-	p.Shortlist = slices.Clone(p.Shortlist)
 	p.Filters = slices.Clone(p.Filters)
 	p.Scorers = slices.Clone(p.Scorers)
 	if p.Picker == nil {
@@ -47,17 +46,12 @@ func newPipeline(p Policy) (*pipeline, error) {
 		}
 		stages = append(stages, a)
 	}
-	for _, list := range []struct {
-		name    string
-		filters []Filter
-	}{{"Shortlist", p.Shortlist}, {"Filters", p.Filters}} {
-		for i, f := range list.filters {
-			if err := notNil(fmt.Sprintf("Policy.%s[%d]", list.name, i), f); err != nil {
-				return nil, err
-			}
-			stages = append(stages, f)
-			c.filterNames = append(c.filterNames, stageName(f))
+	for i, f := range p.Filters {
+		if err := notNil(fmt.Sprintf("Policy.Filters[%d]", i), f); err != nil {
+			return nil, err
 		}
+		stages = append(stages, f)
+		c.filterNames = append(c.filterNames, stageName(f))
 	}
 	var largest, sum float64
 	for i, w := range p.Scorers {
@@ -218,7 +212,7 @@ func (r *Router) run(p *pipeline, d *decision) (int, error) {
 		r.match(p.Matcher, d)
 	}
 	d.cuts = d.cuts[:0]
-	left := r.narrow(p.Shortlist, d, d.candidates)
+	left := d.candidates
 	d.rows.predicted = len(left)
 	if p.Predictor != nil {
 		r.predict(p.Predictor, d, left)

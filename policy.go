@@ -1,5 +1,7 @@
 package endpick
 
+import "fmt"
+
 // The stages of a decision, in the order in which the router calls them. Each
 // stage is called concurrently and must not keep the request, the candidates or
 // any slice that it was given.
@@ -58,12 +60,8 @@ type Picker interface {
 // [ConfigError] that names the stage.
 type Policy struct {
 	// Name is shown in receipts.
-	Name    string
-	Matcher Matcher
-	// Shortlist narrows the choice before the prediction, the most expensive
-	// stage, when most of many endpoints can't win. Endpoints that these filters
-	// remove are not predicted, and admitters don't see them.
-	Shortlist []Filter
+	Name      string
+	Matcher   Matcher
 	Predictor Predictor
 	Admitters []Admitter
 	Filters   []Filter
@@ -100,3 +98,28 @@ func Keep(candidates []Candidate, keep func(*Candidate) bool) []Candidate {
 	}
 	return candidates[:n]
 }
+
+// Exploration is the probability with which a stage tries what it would not choose, so
+// that there is something to learn from. Make one with [NewExploration]. The zero value
+// never explores.
+type Exploration float64
+
+// NewExploration makes an Exploration of the two fields that a stage's config has for it:
+// p is in (0, 1), zero for the default of one request in a hundred. The error is a
+// [ConfigError] of the field with this qualified name.
+func NewExploration(field string, p float64, disabled bool) (Exploration, error) {
+	switch {
+	case disabled && p != 0:
+		return 0, &ConfigError{Field: field, Reason: "is set and disabled"}
+	case disabled:
+		return 0, nil
+	case p == 0:
+		return 0.01, nil
+	case !(p > 0 && p < 1):
+		return 0, &ConfigError{Field: field, Reason: fmt.Sprintf("is %v, outside (0, 1)", p)}
+	}
+	return Exploration(p), nil
+}
+
+// Hits reports whether the request explores in the stage with this salt.
+func (x Exploration) Hits(req *Request, salt uint64) bool { return req.Chance(salt) < float64(x) }

@@ -111,51 +111,6 @@ func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// Predictions for a mirrored request don't outlive it, and if there may be many
-// candidates, only its own endpoint is predicted.
-func TestMirrorsLeaveNoPredictions(t *testing.T) {
-	predicted := 0
-	policy := endpick.Policy{
-		Shortlist: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c })},
-		Predictor: predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
-			if req.MirrorOf == "" {
-				return endpick.Prediction{}
-			}
-			predicted++
-			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-		}),
-	}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: policy})
-	next := func() {
-		t.Helper()
-		var receipt endpick.Receipt
-		route(t, r, endpick.Request{InputTokens: 5, Receipt: &receipt})
-		for _, v := range receipt.Verdicts {
-			assert.Zero(t, v.Candidate.Prediction, v.Candidate.Endpoint.ID)
-		}
-	}
-	for _, id := range []string{"c", "a", "b"} {
-		predicted = 0
-		l := route(t, r, endpick.Request{MirrorOf: id, InputTokens: 5})
-		c, _ := l.Candidate()
-		assert.Equal(t, time.Second, c.Prediction.TTFT)
-		assert.Equal(t, 1, predicted)
-		policy.Predictor = nil
-		require.NoError(t, r.SetPolicy(policy))
-		next()
-		policy.Predictor = predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-			predicted++
-			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-		})
-		require.NoError(t, r.SetPolicy(policy))
-	}
-	policy.Shortlist = nil
-	require.NoError(t, r.SetPolicy(policy))
-	predicted = 0
-	route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 5})
-	assert.Equal(t, 3, predicted, "observers may look at others")
-}
-
 // refuses is an admitter that counts, and refuses.
 type refuses struct{ ends }
 
@@ -198,8 +153,11 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 // owned is a stage that belongs to one router.
 type owned struct {
 	endpick.OneRouter
-	seen
+	refuses
+	allStages
 }
+
+func (*owned) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
 
 // A policy that is refused because of one stage leaves the others with their routers.
 func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {

@@ -76,9 +76,6 @@ func TestRowsAreAsMadeAnew(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &witness{t: t, now: time.Unix(1e9, 0)}
 		policy := Policy{Matcher: w, Predictor: w, Filters: []Filter{w}}
-		if rapid.Bool().Draw(t, "shortlist") {
-			policy.Shortlist, policy.Filters = policy.Filters, nil
-		}
 		var err error
 		w.router, err = New(Config{Seed: 1, Clock: func() time.Time { return w.now }, Policy: policy})
 		require.NoError(t, err)

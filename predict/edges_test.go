@@ -249,22 +249,6 @@ func TestARemovedEndpointIsForgotten(t *testing.T) {
 	require.NotNil(t, w.latency.states.Find(b))
 }
 
-// Silent endpoints are counted among some of the candidates, by index.
-func TestSilentAmongSome(t *testing.T) {
-	w := trained(t)
-	silent := w.candidate("a", 0)
-	e := w.send(silent)
-	w.now = e.RoutedAt.Add(2*e.Candidate.Prediction.TTFTUpper + time.Second)
-	all := []endpick.Candidate{w.candidate("b", 1), silent, w.candidate("new", 2)}
-	req := w.request().At(w.now, 0, 1)
-	for _, tc := range []struct {
-		indices []int32
-		want    int
-	}{{nil, 0}, {[]int32{0}, 0}, {[]int32{1}, 1}, {[]int32{0, 2}, 0}, {[]int32{2, 1}, 1}, {[]int32{0, 1, 2}, 1}} {
-		require.Equal(t, tc.want, (*estimates)(w.latency).Silent(&req, all, tc.indices), "%v", tc.indices)
-	}
-}
-
 // While a response is awaited, what is known of an endpoint's pace does not fade, since
 // the response will tell. When nothing is awaited, it does.
 func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
@@ -373,31 +357,3 @@ func TestARestartKnowsWhatItKnew(t *testing.T) {
 	}
 }
 
-// Estimates come from the linear parts of the latencies that the request has.
-func TestEstimatesOfWholeResponses(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 100 {
-		req := w.request()
-		req.Stream = false
-		w.finish(req, w.candidate("", 0))
-	}
-	m := (*w.latency.models.Load())["m"]
-	require.Nil(t, m.learners[ttft].Linear())
-	m.learners[e2e].Linear().Rows = enough
-	req := w.request()
-	_, _, _, ok := (*estimates)(w.latency).Estimate(&req)
-	require.False(t, ok)
-	req.Stream = false
-	first, rest, _, ok := (*estimates)(w.latency).Estimate(&req)
-	require.True(t, ok)
-	require.Equal(t, m.learners[e2e].Linear().For(req.InputTokens, req.ExpectedOutputTokens), rest)
-	require.Equal(t, rest, first)
-
-	for range 100 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	require.NotNil(t, m.learners[ttft].Linear())
-	again, _, _, ok := (*estimates)(w.latency).Estimate(&req)
-	require.True(t, ok)
-	require.Equal(t, first, again, "there is no first token, whatever is known of others'")
-}

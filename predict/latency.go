@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/estimate"
 	"github.com/endpick/endpick/internal/learn"
 )
 
@@ -77,7 +76,6 @@ type LatencyConfig struct {
 // expected to be like the others.
 type Latency struct {
 	endpick.OneRouter
-	estimate.Source
 	config    LatencyConfig
 	trainer   learn.Trainer
 	scratch   sync.Pool
@@ -107,7 +105,6 @@ func NewLatency(config LatencyConfig) (*Latency, error) {
 		return nil, err
 	}
 	l := &Latency{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
-	l.Source = estimate.NewSource((*estimates)(l))
 	l.scratch.New = func() any { return new(scratch) }
 	l.models.Store(&map[string]*servedModel{})
 	l.variants.Store(&[]*variant{})

@@ -249,59 +249,6 @@ func TestWaitsTwin(t *testing.T) {
 	})
 }
 
-// A model's cheap estimates: the linear parts of the latencies that count, once there are
-// enough labels.
-func TestEstimates(t *testing.T) {
-	w := newWorld(t, synchronous())
-	e := (*estimates)(w.latency)
-	req := w.request()
-	_, _, _, ok := e.Estimate(&req)
-	assert.False(t, ok, "nothing is known")
-	assert.False(t, e.Predicts(&req, ""))
-	for range 100 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
-	_, _, _, ok = e.Estimate(&req)
-	assert.False(t, ok, "too little is known")
-	assert.True(t, e.Predicts(&req, ""))
-	assert.False(t, e.Predicts(&req, "other"))
-	whole := req
-	whole.Stream = false
-	assert.False(t, e.Predicts(&whole, ""), "of whole responses nothing is known")
-	other := req
-	other.Model = "other"
-	assert.False(t, e.Predicts(&other, ""))
-
-	m := (*w.latency.models.Load())["m"]
-	trust := func(rows ...int) {
-		for i, n := range rows {
-			m.learners[i].Linear().Rows = n
-		}
-	}
-	if m.learners[ttft].Linear() == nil {
-		t.Skip("there is no linear part to ask")
-	}
-	trust(5000, 4999)
-	_, _, _, ok = e.Estimate(&req)
-	assert.False(t, ok)
-	trust(4999, 5000)
-	_, _, _, ok = e.Estimate(&req)
-	assert.False(t, ok)
-	trust(5000, 5000)
-	first, rest, model, ok := e.Estimate(&req)
-	require.True(t, ok)
-	assert.Equal(t, m.learners[ttft].Linear().For(req.InputTokens, req.ExpectedOutputTokens), first)
-	assert.Equal(t, m.learners[tpot].Linear().For(req.InputTokens, req.ExpectedOutputTokens), rest)
-	assert.Equal(t, m.number, model)
-	assert.NotZero(t, model)
-	unknown := req
-	unknown.InputTokens = 0
-	_, _, _, ok = e.Estimate(&unknown)
-	assert.False(t, ok)
-	_, _, _, ok = e.Estimate(&whole)
-	assert.False(t, ok)
-}
-
 // A candidate's pace is its own, even after a candidate without any data.
 func TestPaceBehindTheUnknown(t *testing.T) {
 	w := newWorld(t, synchronous())
@@ -367,19 +314,3 @@ func TestOffsetsEndWithTheirModel(t *testing.T) {
 	assert.InDelta(t, 1, mean, 1e-9, "what was not predicted tells nothing")
 }
 
-// A stream is predicted once both of its latencies are.
-func TestPredictsBoth(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 60 {
-		c := w.candidate("", 0)
-		e := w.route(w.request(), &c)
-		w.after(e, 100)
-		e.FirstTokenAt = e.Now
-		w.latency.FirstToken(e)
-		w.latency.Done(e, &endpick.Outcome{}) // one token only
-	}
-	req := w.request()
-	m := (*w.latency.models.Load())["m"]
-	require.True(t, m.ready(ttft, findVariant(*w.latency.variants.Load(), "")))
-	assert.False(t, (*estimates)(w.latency).Predicts(&req, ""))
-}

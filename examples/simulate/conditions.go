@@ -10,7 +10,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
-	"github.com/endpick/endpick/slo/delay"
 )
 
 // conditions are what a policy is run under. They follow its name:
@@ -139,11 +138,6 @@ func (c conditions) apply(config *endpick.Config) error {
 		c.length = 1
 	}
 	config.Policy.Predictor = &worse{config.Policy.Predictor, c}
-	// No candidate is dropped because of its true prediction.
-	config.Policy.Shortlist = slices.DeleteFunc(slices.Clone(config.Policy.Shortlist), func(f endpick.Filter) bool {
-		_, is := f.(*delay.Marginal)
-		return is
-	})
 	return nil
 }
 

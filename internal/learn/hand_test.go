@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/estimate"
 	"github.com/endpick/endpick/predict/boost"
 )
 
@@ -155,12 +154,6 @@ func TestRowsByHand(t *testing.T) {
 	} {
 		assert.Equal(t, want, Latency(target).Boost.Prior)
 	}
-	columns := []int{columnKV, columnInput, columnWaiting, columnRunning, columnPrefill, columnResident, columnOutput, columnNew, columnAhead}
-	l := linear(columns, []float64{1, 2, 3, 5, 7, 11, 13, 17, 19, 23})
-	assert.Equal(t, estimate.Linear{Constant: 1, KVUsage: 2, Waiting: 5, Running: 7, Prefill: 11 + 23, Resident: 13, Fresh: 19 + 23}, l.Linear)
-	assert.Equal(t, 1+3*100+17*10., l.For(100, 10).Constant)
-	l = linear([]int{columnAhead, columnNew, columnPrefill}, []float64{1, 2, 3, 5})
-	assert.Equal(t, estimate.Linear{Constant: 1, Prefill: 2 + 5, Fresh: 2 + 3}, l.Linear, "in whatever order")
 }
 
 // A shift, by hand: the mean after it minus the mean before, where all buckets have moved

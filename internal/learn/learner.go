@@ -91,7 +91,6 @@ type Health struct {
 type Learner struct {
 	trainer *Trainer
 	model   atomic.Pointer[boost.Model]
-	linear  atomic.Pointer[Linear]
 	refits  atomic.Uint64
 	hurry   atomic.Bool // refit at the next label
 	spread  *spread

@@ -126,7 +126,7 @@ func (l *Learner) refit() (err error) {
 	if err != nil {
 		return err
 	}
-	l.use(m)
+	l.model.Store(m)
 	l.shifts.refitted(l.spread)
 	l.refits.Add(1)
 	if keep || m.Trees() == 0 {
@@ -140,7 +140,6 @@ func (l *Learner) refit() (err error) {
 		}
 		l.challenger, _ = boost.Fit(config, data)
 		if l.noPrior {
-			l.estimateBy(l.challenger)
 		}
 	}
 	return nil

@@ -134,13 +134,9 @@ func (l *Learner) Restore(b []byte) error {
 	l.hurry.Store(false)
 	l.spread.all, l.spread.buckets = s.all, s.buckets
 	l.spread.publish()
-	l.linear.Store(nil)
-	l.use(m)
+	l.model.Store(m)
 	if m != nil {
 		l.refits.Add(1)
-		if noPrior {
-			l.fitLinear()
-		}
 	}
 	l.statusMu.Lock()
 	defer l.statusMu.Unlock()

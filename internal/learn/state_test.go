@@ -41,7 +41,6 @@ func TestALearnerSurvivesSaving(t *testing.T) {
 	saved, _ = empty.learner.AppendBinary(nil)
 	require.NoError(t, b.learner.Restore(saved))
 	require.Nil(t, b.learner.Model())
-	require.Nil(t, b.learner.Linear())
 }
 
 // A saved model counts as a fit, and a prior that was dropped stays dropped; a model of
@@ -59,7 +58,6 @@ func TestWhatIsRestoredIsInForce(t *testing.T) {
 	require.True(t, b.learner.noPrior)
 	require.False(t, b.learner.Health().Prior)
 	require.Equal(t, 200, b.learner.Health().Samples)
-	require.NotNil(t, b.learner.Linear(), "what is linear is fitted anew")
 
 	m, err := boost.Fit(boost.Config{Features: 1}, boost.Data{X: []float64{1}, Y: []float64{1}})
 	require.NoError(t, err)

@@ -30,7 +30,7 @@ func table() []named {
 		{"linear", "[:LAMBDA]", buildLinear},
 		{"lmetric", "", plain(LMetric)},
 		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
-		{"marginal-delay", "[:no-shortlist][:without-TERM]...", buildMarginalDelay},
+		{"marginal-delay", "[:without-TERM]...", buildMarginalDelay},
 		{"power-of-two", "", plain(PowerOfTwo)},
 		{"preble", "", plain(Preble)},
 		{"predicted-latency", "[:VARIANT]...", buildPredictedLatency},
@@ -159,7 +159,6 @@ var variants = []struct {
 	{"no-load-gate", func(c *PredictedLatencyConfig) { c.Affinity.DisableLoadGate = true }},
 	{"no-neighbours", func(c *PredictedLatencyConfig) { c.DisableNeighbours = true }},
 	{"no-running", func(c *PredictedLatencyConfig) { c.Headroom.DisableRunning = true }},
-	{noShortlist, func(c *PredictedLatencyConfig) { c.DisableShortlist = true }},
 	{"no-spread", func(c *PredictedLatencyConfig) { c.DisableSpread = true }},
 	{"no-warmup", func(c *PredictedLatencyConfig) { c.DisableWarmup = true }},
 	{"plain-window", func(c *PredictedLatencyConfig) { c.Latency.DisableStrata = true }},
@@ -185,24 +184,17 @@ func predictedLatency(parameters []string) (c PredictedLatencyConfig, err error)
 	return c, nil
 }
 
-// The parameters of marginal-delay: without- is followed by the term to leave out.
-const (
-	noShortlist = "no-shortlist"
-	without     = "without-"
-)
+// without begins a parameter of marginal-delay; the term to leave out follows.
+const without = "without-"
 
 // buildMarginalDelay leaves out the terms named by the parameters.
 func buildMarginalDelay(parameters []string) (endpick.Config, error) {
 	var c MarginalDelayConfig
 	for _, p := range parameters {
-		if p == noShortlist && !c.DisableShortlist {
-			c.DisableShortlist = true
-			continue
-		}
 		name, ok := strings.CutPrefix(p, without)
 		term, known := delay.TermByName(name)
 		if !ok || !known || c.Delay.Without&term != 0 {
-			return endpick.Config{}, fmt.Errorf("has %q, which can't be left out, or is given twice; there are %s, %s%s", p, noShortlist, without, strings.Join(delay.TermNames(), ", "+without))
+			return endpick.Config{}, fmt.Errorf("has %q, which can't be left out, or is given twice; there are %s%s", p, without, strings.Join(delay.TermNames(), ", "+without))
 		}
 		c.Delay.Without |= term
 	}

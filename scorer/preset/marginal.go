@@ -17,9 +17,6 @@ type MarginalDelayConfig struct {
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
-	// DisableShortlist predicts and scores all endpoints for every request,
-	// instead of only those that may be the best. The choice is the same.
-	DisableShortlist bool
 }
 
 // MarginalDelay sends each request where it causes the least delay in total: to
@@ -56,16 +53,11 @@ func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
 	if err != nil {
 		return endpick.Config{}, err
 	}
-	before := []endpick.Filter{warmup}
-	if !c.DisableShortlist {
-		before = append(before, marginal)
-	}
 	return config("marginal-delay", endpick.Policy{
 		Matcher:   held,
-		Shortlist: before,
 		Predictor: marginal,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
-		Filters:   []endpick.Filter{tier},
+		Filters:   []endpick.Filter{warmup, tier},
 		Scorers:   one(marginal),
 	}), nil
 }

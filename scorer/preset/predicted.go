@@ -3,7 +3,6 @@ package preset
 import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo"
 )
@@ -12,9 +11,8 @@ import (
 // system with additions, each of which can be switched off: its gate holds no request
 // for longer than that saves; upper bounds of predictions are compared with an SLO,
 // and the targets of running requests count too (Headroom.DisableRunning); a new
-// endpoint gets its share gradually; in a large fleet only a shortlist is predicted;
-// and a request without an SLO considers the requests that are running, and those that
-// will need what it pushes out of a cache.
+// endpoint gets its share gradually; and a request without an SLO considers the
+// requests that are running, and those that will need what it pushes out of a cache.
 type PredictedLatencyConfig struct {
 	Index   prefix.IndexConfig
 	Latency predict.LatencyConfig
@@ -31,11 +29,6 @@ type PredictedLatencyConfig struct {
 	DisableWarmup bool
 	Tier          slo.TierConfig
 	BestFit       slo.BestFitConfig
-	// Shortlist says how many endpoints of a large fleet are predicted. Its other
-	// fields follow from the rest and stay zero.
-	Shortlist shortlist.Config
-	// DisableShortlist predicts all of them.
-	DisableShortlist bool
 	// DisableSpread compares the expected latency with an SLO, as the paper
 	// does, and not the upper bound that nine requests in ten stay below. Best
 	// fit fills an endpoint until the last target is only just met; a target
@@ -71,8 +64,6 @@ func (c *PredictedLatencyConfig) validate() error {
 		{"BestFit.Headroom", c.BestFit.Headroom != nil, "is set; the stages share the one that Headroom describes"},
 		{"Latency", c.Learned != nil && c.Latency != (predict.LatencyConfig{}), "is set beside Learned, which has its own"},
 		{"Warmup", c.DisableWarmup && c.Warmup != (slo.WarmupConfig{}), "is set and disabled"},
-		{"Shortlist", c.Shortlist != (shortlist.Config{Size: c.Shortlist.Size}), "has more than a Size; the rest follows from the other parts"},
-		{"Shortlist.Size", c.DisableShortlist && c.Shortlist.Size != 0, "is set and disabled"},
 		{"Headroom.Bound", c.DisableSpread && c.Headroom.Bound != slo.Expected, "is set and disabled"},
 		{"BestFit.Displaced", c.BestFit.Displaced != nil && (c.DisableClaims || c.DisableNeighbours), "is set and disabled"},
 		{"BestFit.PrefillRate", c.DisableNeighbours && c.BestFit.PrefillRate != 0, "is set and disabled"},
@@ -144,26 +135,16 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 			return endpick.Config{}, err
 		}
 	}
-	var before []endpick.Filter
+	var filters []endpick.Filter
 	if !c.DisableWarmup {
-		before = append(before, warmup)
+		filters = append(filters, warmup)
 	}
-	if !c.DisableShortlist {
-		c.Shortlist.Latency, c.Shortlist.Threshold = latency, c.Affinity.Threshold
-		c.Shortlist.PrefillRate, c.Shortlist.OutputTokens = c.BestFit.PrefillRate, c.Headroom.OutputTokens
-		short, err := shortlist.New(c.Shortlist)
-		if err != nil {
-			return endpick.Config{}, err
-		}
-		before = append(before, short)
+	if !c.DisableGate {
+		filters = append(filters, gate)
 	}
-	filters := []endpick.Filter{gate, tier}
-	if c.DisableGate {
-		filters = []endpick.Filter{tier}
-	}
+	filters = append(filters, tier)
 	return config("predicted-latency", endpick.Policy{
 		Matcher:   held,
-		Shortlist: before,
 		Predictor: latency,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
 		Filters:   filters,

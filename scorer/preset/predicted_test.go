@@ -9,7 +9,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
@@ -84,7 +83,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	for _, c := range []preset.PredictedLatencyConfig{
 		{Index: prefix.IndexConfig{BlocksPerEndpoint: -1}}, {Latency: predict.LatencyConfig{Trees: -1}}, {Affinity: prefix.AffinityConfig{Threshold: 2}},
 		{Headroom: slo.HeadroomConfig{Bound: 2}}, {Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}},
-		{BestFit: slo.BestFitConfig{Strategy: 2}}, {Shortlist: shortlist.Config{Size: 1}},
+		{BestFit: slo.BestFitConfig{Strategy: 2}},
 	} {
 		_, err := preset.PredictedLatency(c)
 		assert.Error(t, err, "%+v", c)
@@ -94,8 +93,6 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	none := func(*endpick.Request, *endpick.Candidate) float64 { return 0 }
 	for field, c := range map[string]preset.PredictedLatencyConfig{
 		"Latency":               {Latency: predict.LatencyConfig{Trees: 1}, Learned: new(predict.Latency)},
-		"Shortlist":             {Shortlist: shortlist.Config{Threshold: 0.5}},
-		"Shortlist.Size":        {Shortlist: shortlist.Config{Size: 10}, DisableShortlist: true},
 		"Affinity.LimitToSaved": {Affinity: prefix.AffinityConfig{LimitToSaved: true}, FixedGate: true},
 		"Tier.Headroom":         {Tier: slo.TierConfig{Headroom: own}},
 		"BestFit.Headroom":      {BestFit: slo.BestFitConfig{Headroom: own}},

@@ -18,11 +18,11 @@
 // [ByName] knows all of them by name. What is in brackets may be left out:
 //
 //	aibrix, always-busiest, dynamo, least-loaded, linear[:LAMBDA], lmetric,
-//	load-prefix[:PREFIX:QUEUE:KV], marginal-delay[:no-shortlist][:without-TERM]...,
+//	load-prefix[:PREFIX:QUEUE:KV], marginal-delay[:without-TERM]...,
 //	power-of-two, preble, predicted-latency[:VARIANT]..., random, round-robin,
 //	sglang, vllm; variants are fixed-gate, min-max, most, no-claims,
 //	no-exploration, no-gate, no-load-gate, no-neighbours, no-running,
-//	no-shortlist, no-spread, no-warmup, plain-window, synchronous, terms weight,
+//	no-spread, no-warmup, plain-window, synchronous, terms weight,
 //	horizon, prefill, worth, crowding, slowdown, room, pace, copies
 //
 // LAMBDA is in (0, 1]; PREFIX, QUEUE and KV are weights above zero. Variants set

@@ -67,16 +67,15 @@ func TestParametersOfAName(t *testing.T) {
 	filters := func(name string) (names []string) {
 		c, err := preset.ByName(name)
 		require.NoError(t, err)
-		for _, f := range slices.Concat(c.Policy.Shortlist, c.Policy.Filters) {
+		for _, f := range c.Policy.Filters {
 			names = append(names, f.(interface{ Name() string }).Name())
 		}
 		return names
 	}
 	all := filters("predicted-latency")
 	without := filters("predicted-latency:no-gate")
-	assert.Len(t, all, 4)
-	assert.Equal(t, []string{all[0], all[1], all[3]}, without)
-	assert.Equal(t, []string{all[0], all[2], all[3]}, filters("predicted-latency:no-shortlist"))
+	assert.Len(t, all, 3)
+	assert.Equal(t, []string{all[0], all[2]}, without)
 
 	for name, reason := range map[string]string{
 		"lmetric:1":                   `has parameter "1", but the policy has none`,
@@ -89,7 +88,7 @@ func TestParametersOfAName(t *testing.T) {
 		"load-prefix:1:0:1":           `has parameter "0", which is not a weight above zero`,
 		"load-prefix:1:Inf:1":         `has parameter "Inf", which is not a weight above zero`,
 		"predicted-latency:most:most": `has "most", which is not a variant, or given twice; the variants are fixed-gate, min-max, most,`,
-		"marginal-delay:room":         `has "room", which can't be left out, or is given twice; there are no-shortlist, without-weight, without-horizon,`,
+		"marginal-delay:room":         `has "room", which can't be left out, or is given twice; there are without-weight, without-horizon,`,
 		"marginal-delay:without-room:without-room": `has "without-room", which can't be left out, or is given twice`,
 		"predicted-latency:better":                 `has "better", which is not a variant`,
 		"predicted-latency:no-gate:better":         `has "better", which is not a variant`,

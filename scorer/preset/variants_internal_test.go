@@ -28,7 +28,6 @@ func TestVariantsAreWhatTheySay(t *testing.T) {
 		"no-neighbours": {DisableNeighbours: true},
 		"no-running":    {Headroom: slo.HeadroomConfig{DisableRunning: true}},
 		"no-warmup":     {DisableWarmup: true},
-		"no-shortlist":  {DisableShortlist: true},
 		"no-spread":     {DisableSpread: true},
 		"plain-window":  {Latency: predict.LatencyConfig{DisableStrata: true}},
 		"synchronous":   {Latency: predict.LatencyConfig{Synchronous: true}},

@@ -32,14 +32,9 @@ func TestStagesAgree(t *testing.T) {
 	p := of(PredictedLatencyConfig{
 		Affinity: prefix.AffinityConfig{Threshold: 0.625}, Headroom: slo.HeadroomConfig{OutputTokens: 123}, BestFit: slo.BestFitConfig{PrefillRate: 4567},
 	})
-	short, fit := p.Shortlist[1], p.Scorers[0].Scorer
-	assert.Equal(t, 0.625, setting(t, short, "Threshold").Float())
-	assert.EqualValues(t, 123, setting(t, short, "OutputTokens").Int())
-	assert.Equal(t, 4567.0, setting(t, short, "PrefillRate").Float())
+	fit := p.Scorers[0].Scorer
 	assert.Equal(t, 4567.0, setting(t, fit, "PrefillRate").Float())
 	assert.False(t, setting(t, fit, "Displaced").IsNil())
-	p = of(PredictedLatencyConfig{})
-	assert.Equal(t, 8600.0, setting(t, p.Shortlist[1], "PrefillRate").Float())
 	for name, c := range map[string]PredictedLatencyConfig{
 		"claims": {DisableClaims: true}, "neighbours": {DisableNeighbours: true}, "both": {DisableClaims: true, DisableNeighbours: true},
 	} {
@@ -50,7 +45,6 @@ func TestStagesAgree(t *testing.T) {
 			want = 0
 		}
 		assert.Equal(t, want, setting(t, p.Scorers[0].Scorer, "PrefillRate").Float(), name)
-		assert.Equal(t, want, setting(t, p.Shortlist[1], "PrefillRate").Float(), name)
 	}
 	learned, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true})
 	require.NoError(t, err)
@@ -70,7 +64,7 @@ func TestMarginalDelayHoldsUpperBounds(t *testing.T) {
 		{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 150 * ms, TTFTUpper: 180 * ms}},
 	}
 	req := endpick.Request{Stream: true, InputTokens: 860, SLO: endpick.SLO{TTFT: 200 * ms}}
-	kept := config.Policy.Filters[0].Filter(&req, candidates)
+	kept := config.Policy.Filters[1].Filter(&req, candidates)
 	require.Len(t, kept, 1)
 	assert.Equal(t, "b", kept[0].Endpoint.ID)
 }

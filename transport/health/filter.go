@@ -97,11 +97,11 @@ func NewFilter() *Filter {
 }
 
 // Guard returns the policy with the filter before all other stages that choose or admit:
-// at the head of Policy.Shortlist, because after a filter that keeps only the endpoints
+// at the head of Policy.Filters, because after a filter that keeps only the endpoints
 // that hold the prompt there would be no choice left, and at the head of
 // Policy.Admitters.
 func (f *Filter) Guard(p endpick.Policy) endpick.Policy {
-	p.Shortlist = slices.Concat([]endpick.Filter{f}, p.Shortlist)
+	p.Filters = slices.Concat([]endpick.Filter{f}, p.Filters)
 	p.Admitters = slices.Concat([]endpick.Admitter{f}, p.Admitters)
 	return p
 }

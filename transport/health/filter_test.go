@@ -299,9 +299,9 @@ func TestWhoHangsIsTheLastResort(t *testing.T) {
 // nobody's quota, and who hangs is not the only one left.
 func TestTheFilterGoesFirst(t *testing.T) {
 	filter, own := health.NewFilter(), health.NewFilter()
-	policy := endpick.Policy{Shortlist: []endpick.Filter{own}, Admitters: []endpick.Admitter{own}}
+	policy := endpick.Policy{Filters: []endpick.Filter{own}, Admitters: []endpick.Admitter{own}}
 	guarded := filter.Guard(policy)
-	assert.Equal(t, []endpick.Filter{filter, own}, guarded.Shortlist)
+	assert.Equal(t, []endpick.Filter{filter, own}, guarded.Filters)
 	assert.Same(t, filter, guarded.Admitters[0])
 	assert.Same(t, own, guarded.Admitters[1])
 	assert.Len(t, policy.Admitters, 1)
