@@ -69,26 +69,6 @@ func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
 	assert.True(t, e.ttft && e.tpot)
 }
 
-// The times of one mirrored request don't leak into the next one in its slot.
-func TestMirrorsAreTimedOneByOne(t *testing.T) {
-	e := &ends{}
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
-	mirror := func(o endpick.Outcome) {
-		l := route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 5, Stream: true})
-		c.advance(time.Second)
-		l.FirstToken()
-		c.advance(time.Second)
-		l.Tokens(10)
-		l.Done(o)
-	}
-	mirror(endpick.Outcome{Took: 3 * time.Second, TTFT: time.Second, OutputTokens: 10})
-	assert.True(t, e.ttft && e.tpot)
-	mirror(endpick.Outcome{OutputTokens: 10})
-	assert.False(t, e.ttft || e.tpot, "when it came here says little")
-	mirror(endpick.Outcome{Took: 3 * time.Second, TTFT: time.Second, OutputTokens: 10})
-	assert.True(t, e.ttft && e.tpot)
-}
-
 // A prefill whose time has passed has also ended for marks and reports, even if
 // nothing else has happened since.
 func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
@@ -114,40 +94,50 @@ func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
 // refuses is an admitter that counts, and refuses.
 type refuses struct{ ends }
 
-func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return errAsked }
+func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
 
 // An admitter that has refused, or was not asked, has nothing to take back.
 func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	first, second, third := &ends{}, &refuses{}, &ends{}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{first, second, third}}})
 	_, err := r.Route(endpick.Request{})
-	require.ErrorIs(t, err, errAsked)
+	require.ErrorIs(t, err, assert.AnError)
 	assert.Equal(t, [3]int{1, 0, 0}, [3]int{first.withdrawn, second.withdrawn, third.withdrawn})
-	running, err := r.Route(endpick.Request{UnderWay: true})
+	running, err := r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err, "what is sent already is refused by nobody")
 	running.Done(endpick.Outcome{})
 	requireQuiet(t, r)
 
-	// An endpoint is removed while it is picked: admitters are asked again; for a
-	// request under way they were never asked.
-	for _, underWay := range []bool{false, true} {
-		admits := &ends{}
-		var router *endpick.Router
-		router, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
-			Admitters: []endpick.Admitter{admits},
-			Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
-				if len(c) == 2 {
-					assert.NoError(t, router.Remove(c[0].Endpoint.ID))
-				}
-				return 0
-			}),
-		}})
-		l := route(t, router, endpick.Request{UnderWay: underWay})
-		assert.Equal(t, "b", l.Endpoint().ID)
-		assert.Equal(t, !underWay, admits.withdrawn == 1)
-		l.Done(endpick.Outcome{})
-		requireQuiet(t, router)
-	}
+	// An endpoint is removed while it is picked: admitters are asked again.
+	admits := &ends{}
+	r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{admits},
+		Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
+			if len(c) == 2 {
+				assert.NoError(t, r.Remove(c[0].Endpoint.ID))
+			}
+			return 0
+		}),
+	}})
+	l := route(t, r, endpick.Request{})
+	assert.Equal(t, "b", l.Endpoint().ID)
+	assert.Equal(t, 1, admits.withdrawn)
+	l.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+
+	// One that has adopted a request is removed while that is predicted: nobody was asked.
+	admits = &ends{}
+	r, _ = newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{admits},
+		Matcher: matchFunc(func(*endpick.Request, *endpick.Candidate) int {
+			_ = r.Remove("a")
+			return 0
+		}),
+	}})
+	_, err = r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
+	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	assert.Zero(t, admits.withdrawn)
+	requireQuiet(t, r)
 }
 
 // owned is a stage that belongs to one router.

@@ -195,7 +195,7 @@ func (f *Filter) overdue(now time.Time, candidates []endpick.Candidate) {
 
 // Routed implements [endpick.RoutedObserver].
 func (f *Filter) Routed(e *endpick.Event) {
-	if e.Request.MirrorOf != "" {
+	if a := e.Request.Adopted; a != nil && a.Mirrored {
 		return // another router's request
 	}
 	f.advance(e.Now)

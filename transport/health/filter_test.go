@@ -479,7 +479,7 @@ func TestWhoIsBlamedForAFailure(t *testing.T) {
 						}
 					}
 					if a.mirrored {
-						req.Exclude, req.MirrorOf = nil, a.to
+						req.Exclude, req.Adopted = nil, &endpick.Adopted{Endpoint: a.to, Mirrored: true}
 					}
 					lease, err := h.router.Route(req)
 					require.NoError(t, err)

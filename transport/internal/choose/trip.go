@@ -146,9 +146,8 @@ func (t *Trip) Route() (endpick.Lease, error) {
 // Adopt opens a lease for a request that is under way at an endpoint that somebody
 // else has chosen. The error is that of [endpick.Router.Route].
 func (t *Trip) Adopt(id string) (endpick.Lease, error) {
-	others, _ := t.allBut(id)
 	req := t.Request
-	req.Exclude, req.Avoid, req.Receipt, req.UnderWay = others, nil, nil, true
+	req.Receipt, req.Adopted = nil, &endpick.Adopted{Endpoint: id}
 	return t.Desk.Router.Route(req)
 }
 
