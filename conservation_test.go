@@ -27,7 +27,7 @@ type machine struct {
 	rejected int
 	reaped   int
 	routed   int
-	room     int
+	mirrored int
 }
 
 type pairedMark struct {
@@ -293,7 +293,6 @@ func (m *machine) route(t *rapid.T) {
 		return
 	}
 	require.NoError(t, err)
-	m.routed++
 	chosen := receipt.Verdicts[receipt.Chosen]
 	id := chosen.Candidate.Endpoint.ID
 	require.Same(t, lease.Endpoint(), chosen.Candidate.Endpoint)
@@ -302,9 +301,38 @@ func (m *machine) route(t *rapid.T) {
 	if m.current == 0 {
 		require.Zero(t, receipt.Regret)
 	}
+	m.opened(t, lease, &req, held(&req, id))
+}
+
+// adopt routes a request that its endpoint has already, whether or not that takes any.
+func (m *machine) adopt(t *rapid.T) {
+	id := someID.Draw(t, "id")
+	a := &endpick.Adopted{Endpoint: id, Mirrored: rapid.Bool().Draw(t, "mirrored"), ExpectedCached: rapid.IntRange(-1, 6000).Draw(t, "cached")}
+	req := endpick.Request{
+		Model: someModel.Draw(t, "model"), InputTokens: rapid.IntRange(0, 5000).Draw(t, "input"), Stream: rapid.Bool().Draw(t, "stream"),
+		Priority: -1, Exclude: []string{id}, Adopted: a,
+	}
+	m.ttft = -1
+	lease, err := m.router.Route(req)
+	m.notice(t)
+	if !m.known(t, id, err) {
+		return
+	}
+	require.Equal(t, id, lease.Endpoint().ID)
+	matched := held(&req, id)
+	if a.Mirrored {
+		m.mirrored++
+		matched = min(max(a.ExpectedCached, 0), max(req.InputTokens-1, 0))
+	}
+	m.opened(t, lease, &req, matched)
+}
+
+// opened keeps account of a lease.
+func (m *machine) opened(t *rapid.T, lease endpick.Lease, req *endpick.Request, matched int) {
+	m.routed++
 	l := &twinLease{
-		lease: lease, spy: m.spies[m.current], endpoint: m.endpoints[id],
-		input: req.InputTokens, matched: held(&req, id), stream: req.Stream, prefilling: true, heard: m.now, lowest: m.now,
+		lease: lease, spy: m.spies[m.current], endpoint: m.endpoints[lease.Endpoint().ID],
+		input: req.InputTokens, matched: matched, stream: req.Stream, prefilling: true, heard: m.now, lowest: m.now,
 	}
 	if !req.Stream && m.ttft >= 0 {
 		l.prefillEnd = m.now.Add(min(m.ttft, m.timeout))
@@ -477,11 +505,10 @@ func (m *machine) check(t *rapid.T) {
 		}
 	}
 	require.Equal(t, wantOpen, open, "conservation")
-	m.room = max(m.room, m.router.Stats().LeaseRoom)
 	require.Equal(t, endpick.Stats{
 		Routed: uint64(m.routed), Closed: uint64(closed), Reaped: uint64(m.reaped), Rejected: uint64(m.rejected),
 		NoEndpoint: m.router.Stats().NoEndpoint, OpenLeases: wantOpen,
-		Seed: 7, Endpoints: len(m.endpoints), Departing: wantDeparting, LeaseRoom: m.room,
+		Seed: 7, Endpoints: len(m.endpoints), Departing: wantDeparting, Mirrored: uint64(m.mirrored),
 	}, m.router.Stats())
 	for _, s := range m.spies {
 		require.Empty(t, s.faults)
@@ -503,7 +530,7 @@ func TestConservation(t *testing.T) {
 		actions := map[string]func(*rapid.T){
 			"add": m.add, "set": m.set, "update": m.update, "drain": m.drain, "resume": m.resume, "remove": m.remove,
 			"mark": m.mark, "report": m.report, "report again": m.report,
-			"route": m.route, "route again": m.route, "route more": m.route,
+			"route": m.route, "route again": m.route, "route more": m.route, "adopt": m.adopt,
 			"first token": m.firstToken, "tokens": m.tokens, "candidate": m.candidate,
 			"done": m.done, "done again": m.done, "sweep": m.sweep, "pass": m.pass, "set policy": m.setPolicy,
 			"": m.check,

@@ -2,9 +2,11 @@ package endpick
 
 import (
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
@@ -134,4 +136,85 @@ func (e *Endpoint) names() []string {
 type Ref struct {
 	Slot       uint32
 	Generation uint32
+}
+
+// Signals is a set of the signals in an engine's report.
+type Signals uint8
+
+// The signals of a [Load].
+const (
+	WaitingSignal Signals = 1 << iota
+	RunningSignal
+	KVUsageSignal
+
+	allSignals = WaitingSignal | RunningSignal | KVUsageSignal
+)
+
+// Load is what an engine reports about itself.
+type Load struct {
+	Waiting float64 // requests in its queue
+	Running float64 // requests in its batch
+	// KVUsage is the share of its KV cache that running requests hold, in [0, 1]. Blocks
+	// that are only kept in case they are asked for again do not count.
+	KVUsage float64
+
+	// Absent lists the signals that the engine does not report; their fields
+	// are not read.
+	Absent Signals
+	// Adapters are the adapters that are loaded now. Nil: not reported.
+	Adapters []string
+	// Mark is what [Router.Mark] returned when the engine was asked. The zero
+	// Mark: the report is as fresh as the call of Report.
+	Mark Mark
+}
+
+// clean returns the load without its broken signals, and an error that names
+// the first of them.
+func (l Load) clean(id string) (Load, error) {
+	l.Adapters = slices.Clone(l.Adapters)
+	var err error
+	check := func(s Signals, name string, v, most float64) {
+		if l.Absent&s != 0 || (v >= 0 && v <= most) {
+			return
+		}
+		l.Absent |= s
+		if err == nil {
+			err = &LoadError{ID: id, Signal: name, Value: v}
+		}
+	}
+	check(WaitingSignal, "waiting", l.Waiting, math.MaxInt32)
+	check(RunningSignal, "running", l.Running, math.MaxInt32)
+	check(KVUsageSignal, "KV usage", l.KVUsage, 1)
+	return l, err
+}
+
+// Mark remembers what the router had in flight on an endpoint at one moment, so
+// that a report requested at that moment can be corrected for what has been
+// routed since. The zero Mark belongs to no moment.
+type Mark struct {
+	ref        Ref
+	at         time.Time
+	requests   int32
+	prefilling int32
+}
+
+// InFlight counts what this router has in flight on an endpoint: requests
+// that were routed there and are not done. It is exact, and up to date when
+// Route returns.
+type InFlight struct {
+	// Requests is the number of open leases.
+	Requests int
+	// Prefilling counts the requests still waiting for their first token. A
+	// response that does not stream has no first token: it counts until its
+	// predicted TTFT has passed or, without a prediction, until it is done.
+	Prefilling int
+	// PrefillTokens, Q, is the number of prompt tokens of these requests, minus
+	// those that the prefix index expected to be cached.
+	PrefillTokens int
+	// ContextTokens is the number of prompt tokens of all open leases,
+	// prefilled or not.
+	ContextTokens int
+	// OutputTokens is the number of tokens generated so far for the open
+	// leases.
+	OutputTokens int
 }

@@ -279,7 +279,7 @@ func (a *AtMost) Withdrawn(req *endpick.Request) { a.count(req.Tenant, -1) }
 
 // Routed counts requests for which Admit is not called.
 func (a *AtMost) Routed(e *endpick.Event) {
-	if e.Request.UnderWay || e.Request.MirrorOf != "" {
+	if e.Request.Adopted != nil {
 		a.count(e.Request.Tenant, 1)
 	}
 }
@@ -317,7 +317,7 @@ func ExampleAdmitter() {
 		return lease
 	}
 	first := route(endpick.Request{Tenant: "red"})
-	route(endpick.Request{Tenant: "red", MirrorOf: "a"}) // which another router has sent
+	route(endpick.Request{Tenant: "red", Adopted: &endpick.Adopted{Endpoint: "a"}}) // sent already
 	route(endpick.Request{Tenant: "red"})
 	route(endpick.Request{Tenant: "blue"})
 	first.Done(endpick.Outcome{})

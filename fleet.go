@@ -3,8 +3,8 @@ package endpick
 import (
 	"cmp"
 	"maps"
-	"reflect"
 	"slices"
+	"sync"
 	"sync/atomic"
 
 	"github.com/cespare/xxhash/v2"
@@ -19,9 +19,10 @@ type member struct {
 
 func bySlot(a, b member) int { return cmp.Compare(a.state.ref.Slot, b.state.ref.Slot) }
 
-// fleet holds a router's endpoints, and the pools that requests choose from.
-// Router.mu guards changes; load and find take no lock.
+// fleet holds a router's endpoints, and the pools that requests choose from. mu guards
+// changes; find and pool.load take no lock.
 type fleet struct {
+	mu     sync.Mutex
 	byID   map[string]member
 	all    pool // every endpoint: for requests that name no model
 	every  pool // those that list no names: for models that nobody lists
@@ -29,8 +30,7 @@ type fleet struct {
 
 	slots     []uint32 // current generation of each slot
 	freeSlots []uint32
-	versions  versions
-	departing map[*endpointState]*Endpoint // removed, with open leases
+	leaving   map[*endpointState]*Endpoint // removed, with open leases
 }
 
 // pool is a set of endpoints to choose from, without those that are drained.
@@ -50,8 +50,9 @@ func (p *pool) load() []member {
 
 func (p *pool) store(members []member) { p.members.Store(&members) }
 
-func (p *pool) search(slot uint32) (int, bool) {
-	return slices.BinarySearchFunc(p.load(), slot, func(m member, slot uint32) int {
+// search returns where in members, which are ordered by slot, a slot is or belongs.
+func search(members []member, slot uint32) (int, bool) {
+	return slices.BinarySearchFunc(members, slot, func(m member, slot uint32) int {
 		return cmp.Compare(m.state.ref.Slot, slot)
 	})
 }
@@ -59,7 +60,7 @@ func (p *pool) search(slot uint32) (int, bool) {
 // put inserts an endpoint, or replaces the one in its slot.
 func (p *pool) put(m member) {
 	members := p.load()
-	at, found := p.search(m.state.ref.Slot)
+	at, found := search(p.load(), m.state.ref.Slot)
 	switch {
 	case found:
 		members = slices.Clone(members)
@@ -74,7 +75,7 @@ func (p *pool) put(m member) {
 
 // take removes an endpoint.
 func (p *pool) take(m member) {
-	if at, found := p.search(m.state.ref.Slot); found {
+	if at, found := search(p.load(), m.state.ref.Slot); found {
 		members := p.load()
 		p.store(slices.Concat(members[:at], members[at+1:]))
 	}
@@ -184,7 +185,6 @@ func (f *fleet) takeSlot() Ref {
 	} else {
 		f.slots = append(f.slots, 0)
 	}
-	f.versions.grow(slot)
 	f.slots[slot]++
 	if f.slots[slot] == 0 { // slot 0 of generation 0 would be the zero Ref
 		f.slots[slot]++
@@ -209,167 +209,23 @@ func (f *fleet) rebuild() {
 
 // explainEmpty says why no endpoint that serves the name can be chosen.
 func (f *fleet) explainEmpty(name string, excluded int) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	p := f.find(name)
 	return &NoEndpointsError{
 		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: excluded, Draining: p.serving - len(p.load()),
 	}
 }
 
-// SetEndpoints makes the fleet exactly these endpoints, as discovery delivers
-// them. New endpoints are added. Those with a known ID are updated and keep
-// their in-flight counts and learned state. All others are removed. A drained
-// endpoint stays drained. If any endpoint is invalid, or two have the same ID,
-// nothing changes and the error matches ErrBadEndpoint or ErrDuplicateEndpoint.
-func (r *Router) SetEndpoints(endpoints []Endpoint) error {
-	next := make([]*Endpoint, len(endpoints))
-	wanted := make(map[string]bool, len(endpoints))
-	for i := range endpoints {
-		e, err := endpoints[i].prepared()
-		if err != nil {
-			return err
-		}
-		if wanted[e.ID] {
-			return &EndpointError{ID: e.ID, Reason: "is listed twice", err: ErrDuplicateEndpoint}
-		}
-		next[i], wanted[e.ID] = e, true
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f := &r.fleet
-	var gone []member
-	for id, m := range f.byID {
-		if !wanted[id] {
-			gone = append(gone, m)
-			delete(f.byID, id)
-		}
-	}
-	slices.SortFunc(gone, bySlot)
-	for _, e := range next {
-		m, known := f.byID[e.ID]
-		switch {
-		case !known:
-			f.join(e)
-		case !reflect.DeepEqual(m.endpoint, e):
-			m.endpoint = e
-			f.byID[e.ID] = m
-		}
-	}
-	f.rebuild()
-	for _, m := range gone {
-		r.retire(m)
-	}
-	return nil
-}
-
-// Add makes an endpoint available. The error matches ErrBadEndpoint or
-// ErrDuplicateEndpoint. An endpoint that is added again after its removal
-// starts from scratch.
-func (r *Router) Add(e Endpoint) error {
-	own, err := e.prepared()
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if _, ok := r.fleet.byID[own.ID]; ok {
-		return &EndpointError{ID: own.ID, Reason: "already exists", err: ErrDuplicateEndpoint}
-	}
-	r.fleet.show(r.fleet.join(own))
-	return nil
-}
-
-// Update replaces the description of an endpoint, which keeps its in-flight
-// counts and what is known about its cache and load. The error matches
-// ErrBadEndpoint or ErrUnknownEndpoint.
-func (r *Router) Update(e Endpoint) error {
-	own, err := e.prepared()
-	if err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f := &r.fleet
-	old, ok := f.byID[own.ID]
+// member returns the endpoint that has this ID now, or an error.
+func (f *fleet) member(id string) (member, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, ok := f.byID[id]
 	if !ok {
-		return unknownEndpoint(own.ID)
+		return member{}, unknownEndpoint(id)
 	}
-	next := member{old.state, own}
-	f.byID[own.ID] = next
-	// The endpoint stays in every pool that both descriptions belong to, so that
-	// no request finds such a pool empty in between.
-	stays := map[*pool]bool{}
-	f.pools(own, func(p *pool) {
-		stays[p] = true
-		if !next.state.is(draining) {
-			p.put(next)
-		}
-	})
-	f.pools(old.endpoint, func(p *pool) {
-		if !stays[p] {
-			p.take(old)
-			p.serving--
-		}
-		delete(stays, p)
-	})
-	for p := range stays {
-		p.serving++
-	}
-	f.prune(old.endpoint.names())
-	return nil
-}
-
-// Drain keeps new requests away from an endpoint; its open leases go on. The
-// error matches ErrUnknownEndpoint.
-func (r *Router) Drain(id string) error {
-	return r.setDraining(id, true)
-}
-
-// Resume undoes Drain. The error matches ErrUnknownEndpoint.
-func (r *Router) Resume(id string) error {
-	return r.setDraining(id, false)
-}
-
-func (r *Router) setDraining(id string, drained bool) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m, ok := r.fleet.byID[id]
-	if !ok {
-		return unknownEndpoint(id)
-	}
-	if drained {
-		m.state.flags.Store(draining)
-		r.fleet.pools(m.endpoint, func(p *pool) { p.take(m) })
-	} else {
-		m.state.flags.Store(0)
-		r.fleet.pools(m.endpoint, func(p *pool) { p.put(m) })
-	}
-	return nil
-}
-
-// Remove takes an endpoint away. Leases on it stay valid and are accounted to
-// it until they end. The error matches ErrUnknownEndpoint.
-func (r *Router) Remove(id string) error {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m, ok := r.fleet.byID[id]
-	if !ok {
-		return unknownEndpoint(id)
-	}
-	delete(r.fleet.byID, id)
-	r.fleet.hide(m)
-	r.retire(m)
-	return nil
-}
-
-// retire ends an endpoint that has been taken out of all pools; r.mu is held.
-func (r *Router) retire(m member) {
-	s := m.state
-	r.fleet.departing[s] = m.endpoint
-	s.flags.Store(removed)
-	for _, o := range r.policy.Load().endpointObservers {
-		r.endpointRemoved(o, s.ref)
-	}
-	r.release(s)
+	return m, nil
 }
 
 func unknownEndpoint(id string) error {
@@ -377,31 +233,36 @@ func unknownEndpoint(id string) error {
 }
 
 // enter counts a request on an endpoint, unless the endpoint has been removed.
-func (r *Router) enter(s *endpointState) bool {
+func (f *fleet) enter(s *endpointState) bool {
 	s.requests.Add(1)
 	if !s.is(removed) {
 		return true
 	}
-	r.leave(s)
+	f.leave(s)
 	return false
 }
 
 // leave undoes enter. The last request to leave a removed endpoint frees its
 // slot.
-func (r *Router) leave(s *endpointState) {
-	left := s.requests.Add(-1)
-	r.changed(s)
-	if left == 0 && s.is(removed) {
-		r.mu.Lock()
-		r.release(s)
-		r.mu.Unlock()
+func (f *fleet) leave(s *endpointState) {
+	if s.requests.Add(-1) == 0 && s.is(removed) {
+		f.mu.Lock()
+		f.release(s)
+		f.mu.Unlock()
 	}
 }
 
-// release frees the slot of a removed endpoint, once; r.mu is held.
-func (r *Router) release(s *endpointState) {
-	if _, ok := r.fleet.departing[s]; ok && s.requests.Load() == 0 {
-		delete(r.fleet.departing, s)
-		r.fleet.freeSlots = append(r.fleet.freeSlots, s.ref.Slot)
+// retire ends an endpoint that has been taken out of all pools; mu is held. Its slot is
+// freed by the last request to leave.
+func (f *fleet) retire(m member) {
+	f.leaving[m.state] = m.endpoint
+	m.state.flags.Store(removed)
+}
+
+// release frees the slot of a removed endpoint, once, unless there are requests; mu is held.
+func (f *fleet) release(s *endpointState) {
+	if _, ok := f.leaving[s]; ok && s.requests.Load() == 0 {
+		delete(f.leaving, s)
+		f.freeSlots = append(f.freeSlots, s.ref.Slot)
 	}
 }

@@ -47,7 +47,7 @@ func (l Lease) Candidate() (Candidate, bool) {
 func (l Lease) FirstToken() {
 	if s := l.lock(); s != nil {
 		defer s.mu.Unlock()
-		s.firstToken(s.router.now())
+		s.firstToken(s.table.guard.now())
 	}
 }
 
@@ -60,7 +60,7 @@ func (l Lease) Tokens(n int) {
 		return
 	}
 	defer s.mu.Unlock()
-	now := s.router.now()
+	now := s.table.guard.now()
 	s.heardAt = now
 	if n <= 0 {
 		return
@@ -73,8 +73,7 @@ func (l Lease) Tokens(n int) {
 	s.outputTokens += n
 	s.lastTokenAt = now
 	s.state.outputTokens.Add(int64(n))
-	s.router.changed(s.state)
-	s.router.streams.tell()
+	s.table.tokens.arrived()
 }
 
 // Done closes the lease and returns true, or does nothing and returns false if
@@ -84,7 +83,9 @@ func (l Lease) Done(o Outcome) bool {
 	if s == nil {
 		return false
 	}
-	s.close(s.router.now(), o) // unlocks
+	defer s.table.put(s, s.state) // after the next line, and even if an observer ends this goroutine
+	defer s.mu.Unlock()
+	s.close(s.table.guard.now(), o)
 	return true
 }
 
@@ -106,8 +107,8 @@ func (l Lease) lock() *leaseSlot {
 // never freed. Each slot subtracts exactly what it added to its endpoint's
 // counts, so that these return to zero.
 type leaseSlot struct {
-	router *Router
-	index  uint32
+	table *leaseTable
+	index uint32
 
 	mu         sync.Mutex // guards all fields below
 	generation uint32
@@ -140,69 +141,67 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	}
 	s.firstTokenAt, s.lastTokenAt = now, now
 	s.endPrefill()
-	s.router.streams.tell()
+	s.table.tokens.arrived()
 	e := s.fillEvent(now)
 	for _, o := range s.pipeline.firstToken {
-		s.router.firstToken(o, e)
+		s.pipeline.try(o, func() { o.FirstToken(e) })
 	}
 }
 
-// endPrefill removes the request from the endpoint's prefill counts, once.
+// endPrefill removes the request from the endpoint's prefill counts, once; s.mu is held.
 func (s *leaseSlot) endPrefill() {
 	if s.prefilling {
 		s.prefilling = false
 		s.state.prefilling.Add(-1)
 		s.state.prefillTokens.Add(-int64(s.prefillTokens))
-		s.router.changed(s.state)
 	}
 }
 
-// close closes an open lease whose lock is held, and unlocks it even if an
-// observer panics.
+// close closes the lease; s.mu is held. The slot then belongs back into the table.
 func (s *leaseSlot) close(now time.Time, o Outcome) {
-	defer s.vacate()
-	state := s.state
-	s.outcome = o
-	outcome := &s.outcome
-	outcome.InputTokens = max(outcome.InputTokens, 0)
-	outcome.OutputTokens = max(outcome.OutputTokens, 0)
-	if outcome.CachedTokens < 0 {
-		outcome.CachedTokens, outcome.HasCachedTokens = 0, false
+	o.InputTokens, o.OutputTokens = max(o.InputTokens, 0), max(o.OutputTokens, 0)
+	if o.CachedTokens < 0 {
+		o.CachedTokens, o.HasCachedTokens = 0, false
 	}
 	s.open = false
-	if s.prefilling && s.request.Stream && outcome.Status == Completed && s.request.MirrorOf == "" && s.router.streams.untell() {
-		s.router.warn(ErrNoFirstTokens)
+	mirrored := s.request.Adopted != nil && s.request.Adopted.Mirrored
+	if s.prefilling && s.request.Stream && o.Status == Completed && !mirrored && s.table.tokens.missing() {
+		s.table.guard.notify(ErrNoFirstTokens)
 	}
 	s.endPrefill()
-	state.contextTokens.Add(-int64(s.request.InputTokens))
-	state.outputTokens.Add(-int64(s.outputTokens))
-	s.router.changed(state)
+	s.state.contextTokens.Add(-int64(s.request.InputTokens))
+	s.state.outputTokens.Add(-int64(s.outputTokens))
 
-	if outcome.OutputTokens > 0 {
+	if o.OutputTokens > 0 {
 		if !s.firstTokenAt.IsZero() && !s.lastTokenAt.After(s.firstTokenAt) {
 			s.lastTokenAt = now // nobody reported when the last token came
 		}
-		s.outputTokens = outcome.OutputTokens
+		s.outputTokens = o.OutputTokens
 	}
-	if s.request.MirrorOf != "" {
-		s.retime(now, outcome)
+	if mirrored && o.Status != Lost {
+		s.retime(now, s.request.Adopted)
 	}
+	s.outcome = o
 	e := s.fillEvent(now)
-	for _, ob := range s.pipeline.done {
-		s.router.done(ob, e, outcome)
+	for _, observer := range s.pipeline.done {
+		s.pipeline.try(observer, func() { observer.Done(e, &s.outcome) })
 	}
-}
-
-// vacate returns the slot of a closed lease to the table and unlocks it.
-func (s *leaseSlot) vacate() {
-	r, state := s.router, s.state
 	s.request, s.candidate, s.event, s.outcome = Request{}, Candidate{}, Event{}, Outcome{}
 	s.state, s.pipeline = nil, nil
-	s.mu.Unlock()
+}
 
-	r.counts.closed.Add(1)
-	r.leave(state)
-	r.leases.put(s)
+// retime replaces the times of a mirrored request by those that its own router
+// has measured, from which observers learn; s.mu is held.
+func (s *leaseSlot) retime(now time.Time, a *Adopted) {
+	if a.Took <= 0 || a.TTFT < 0 || a.TTFT > a.Took {
+		return
+	}
+	s.timed = true
+	s.routedAt = now.Add(-a.Took)
+	s.firstTokenAt, s.lastTokenAt = time.Time{}, now
+	if a.TTFT > 0 {
+		s.firstTokenAt = s.routedAt.Add(a.TTFT)
+	}
 }
 
 func (s *leaseSlot) fillEvent(now time.Time) *Event {
@@ -215,7 +214,7 @@ func (s *leaseSlot) fillEvent(now time.Time) *Event {
 		FirstTokenAt: s.firstTokenAt,
 		LastTokenAt:  s.lastTokenAt,
 		OutputTokens: s.outputTokens,
-		untimed:      s.request.MirrorOf != "" && !s.timed,
+		timed:        s.timed,
 	}
 	return &s.event
 }
@@ -224,19 +223,23 @@ const leaseChunk = 256 // slots allocated together
 
 // leaseTable holds all lease slots of a router.
 type leaseTable struct {
-	router *Router
+	guard   *guard
+	fleet   *fleet
+	timeout time.Duration // Config.LeaseTimeout
 
-	mu     sync.Mutex // guards free and growth
-	free   []*leaseSlot
+	mu     sync.Mutex // guards idle and growth
+	idle   []*leaseSlot
 	chunks atomic.Pointer[[]*[leaseChunk]leaseSlot]
-	opened atomic.Int64  // open leases
 	cursor atomic.Uint64 // where reap continues
 
+	opened, closed, reaped atomic.Uint64 // leases so far
+
 	expiry expiryHeap
+	tokens tokenCheck
 }
 
-func newLeaseTable(r *Router) *leaseTable {
-	t := &leaseTable{router: r}
+func newLeaseTable(g *guard, f *fleet, timeout time.Duration) *leaseTable {
+	t := &leaseTable{guard: g, fleet: f, timeout: timeout}
 	t.chunks.Store(new([]*[leaseChunk]leaseSlot))
 	t.expiry.earliest.Store(math.MaxInt64)
 	return t
@@ -245,43 +248,40 @@ func newLeaseTable(r *Router) *leaseTable {
 func (t *leaseTable) get() *leaseSlot {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.free) == 0 {
+	if len(t.idle) == 0 {
 		t.grow()
 	}
-	s := t.free[len(t.free)-1]
-	t.free = t.free[:len(t.free)-1]
+	s := t.idle[len(t.idle)-1]
+	t.idle = t.idle[:len(t.idle)-1]
 	return s
 }
 
 func (t *leaseTable) grow() {
-	held := *t.chunks.Load()
+	before := *t.chunks.Load()
 	chunk := new([leaseChunk]leaseSlot)
 	for i := leaseChunk - 1; i >= 0; i-- {
-		chunk[i].router = t.router
-		chunk[i].index = uint32(len(held)*leaseChunk + i)
-		t.free = append(t.free, &chunk[i])
+		chunk[i].table = t
+		chunk[i].index = uint32(len(before)*leaseChunk + i)
+		t.idle = append(t.idle, &chunk[i])
 	}
-	grown := append(held[:len(held):len(held)], chunk)
+	grown := append(before[:len(before):len(before)], chunk)
 	t.chunks.Store(&grown)
 }
 
-func (t *leaseTable) put(s *leaseSlot) {
-	t.opened.Add(-1)
+// put takes back the slot of a closed lease, whose request leaves the endpoint.
+func (t *leaseTable) put(s *leaseSlot, state *endpointState) {
+	t.closed.Add(1)
+	t.fleet.leave(state)
 	t.mu.Lock()
-	t.free = append(t.free, s)
-	t.mu.Unlock()
-}
-
-func (t *leaseTable) size() (open, room int) {
-	return int(t.opened.Load()), len(*t.chunks.Load()) * leaseChunk
+	defer t.mu.Unlock()
+	t.idle = append(t.idle, s)
 }
 
 // open opens a lease for a decision. The endpoint has already counted the
 // request.
 func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Lease {
-	s, state := t.get(), m.state
+	s, state, now := t.get(), m.state, d.req.now
 	t.opened.Add(1)
-	now := d.req.now
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,57 +299,63 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	state.prefilling.Add(1)
 	state.prefillTokens.Add(int64(s.prefillTokens))
 	state.contextTokens.Add(int64(s.request.InputTokens))
-	t.router.changed(state) // covers enter, too
 
 	if len(p.routed) > 0 {
 		e := s.fillEvent(now)
 		e.Candidates = d.candidates
 		for _, o := range p.routed {
-			t.router.routed(o, e)
+			p.try(o, func() { o.Routed(e) })
 		}
 		e.Candidates = nil
 	}
 	s.request.Blocks = nil
 	if !s.request.Stream && c.Prediction.Has&TTFT != 0 {
 		// A lease that is silent for LeaseTimeout is reaped anyway.
-		wait := min(c.Prediction.TTFT, t.router.config.LeaseTimeout)
-		t.expiry.push(expiring{at: int64(now.Sub(t.router.epoch) + wait), slot: s, generation: s.generation})
+		wait := min(c.Prediction.TTFT, t.timeout)
+		t.expiry.push(expiring{at: int64(now.Sub(t.guard.epoch) + wait), slot: s, generation: s.generation})
 	}
 	return Lease{slot: s, endpoint: m.endpoint, generation: s.generation}
 }
 
 // reap examines up to most slots, and closes leases that have not been used for
 // LeaseTimeout.
-func (t *leaseTable) reap(now time.Time, most int) int {
+func (t *leaseTable) reap(now time.Time, most int) (reaped int) {
 	chunks := *t.chunks.Load()
 	room := uint64(len(chunks) * leaseChunk)
 	most = int(min(uint64(most), room))
 	from := t.cursor.Add(uint64(most)) - uint64(most)
-	reaped := 0
 	for i := range uint64(most) {
 		n := (from + i) % room
-		s := &chunks[n/leaseChunk][n%leaseChunk]
-		if !s.mu.TryLock() {
-			continue // in use right now
+		if chunks[n/leaseChunk][n%leaseChunk].reap(now) {
+			t.reaped.Add(1)
+			reaped++
 		}
-		if s.open && now.Before(s.heardAt) {
-			s.heardAt = now // the clock has been set back
-		}
-		if !s.open || now.Sub(s.heardAt) <= t.router.config.LeaseTimeout {
-			s.mu.Unlock()
-			continue
-		}
-		s.close(now, Outcome{Status: Lost})
-		t.router.counts.reaped.Add(1)
-		reaped++
 	}
 	return reaped
+}
+
+// reap closes the lease if it has not been used for LeaseTimeout.
+func (s *leaseSlot) reap(now time.Time) bool {
+	if !s.mu.TryLock() {
+		return false // in use right now
+	}
+	if s.open && now.Before(s.heardAt) {
+		s.heardAt = now // the clock has been set back
+	}
+	if !s.open || now.Sub(s.heardAt) <= s.table.timeout {
+		s.mu.Unlock()
+		return false
+	}
+	defer s.table.put(s, s.state) // after the next line, and even if an observer ends this goroutine
+	defer s.mu.Unlock()
+	s.close(now, Outcome{Status: Lost})
+	return true
 }
 
 // expire ends the prefill of responses that do not stream once their predicted
 // TTFT has passed.
 func (t *leaseTable) expire(now time.Time) {
-	since := int64(now.Sub(t.router.epoch))
+	since := int64(now.Sub(t.guard.epoch))
 	for since >= t.expiry.earliest.Load() {
 		x, ok := t.expiry.pop(since)
 		if !ok {
@@ -426,4 +432,29 @@ func (h *expiryHeap) pop(now int64) (expiring, bool) {
 		h.earliest.Store(h.items[0].at)
 	}
 	return x, true
+}
+
+// tokenCheck notices a host that sets Request.Stream and never says that a token has arrived: its
+// prompts all seem to be in prefill until their responses end, and nobody learns how long the
+// first token takes.
+type tokenCheck struct {
+	seen   atomic.Bool  // a token has been reported
+	silent atomic.Int32 // streams that have completed before that
+}
+
+// mostSilent is how many streams complete before the host is warned. Where tokens are reported,
+// none does, unless the very first responses are empty.
+const mostSilent = 16
+
+// arrived records that a token has been reported.
+func (c *tokenCheck) arrived() {
+	if !c.seen.Load() {
+		c.seen.Store(true)
+	}
+}
+
+// missing records a stream that has completed without a token. It is true once, when there have
+// been too many and none with a token.
+func (c *tokenCheck) missing() bool {
+	return !c.seen.Load() && c.silent.Load() < mostSilent && c.silent.Add(1) == mostSilent
 }

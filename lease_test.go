@@ -54,7 +54,9 @@ func TestEvictedTokensArePrefilled(t *testing.T) {
 			l.Done(endpick.Outcome{})
 		}
 		assert.Zero(t, status(t, r, "a").Candidate.EvictedTokens, "nobody has asked")
-		mirrored := route(t, r, endpick.Request{MirrorOf: "a", MirrorPrefix: 300, InputTokens: 1000, Stream: true})
+		mirrored := route(t, r, endpick.Request{
+			Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: 300}, InputTokens: 1000, Stream: true,
+		})
 		assert.Equal(t, 700, status(t, r, "a").Candidate.InFlight.PrefillTokens, "the other router knows what is left")
 		mirrored.Done(endpick.Outcome{})
 		requireQuiet(t, r)
@@ -257,7 +259,7 @@ func TestReapingIsByInactivity(t *testing.T) {
 		route(t, r, endpick.Request{})
 	}
 	c.advance(time.Minute + 1)
-	for range r.Stats().LeaseRoom/2 + 1 {
+	for range 768/2 + 1 {
 		l := route(t, r, endpick.Request{})
 		l.Done(endpick.Outcome{})
 	}

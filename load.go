@@ -2,68 +2,44 @@ package endpick
 
 import (
 	"math"
-	"slices"
+	"sync/atomic"
 	"time"
 )
 
-// Signals is a set of the signals in an engine's report.
-type Signals uint8
+// endpointState is one generation of an endpoint in a router. Its counters are
+// atomic; a request is counted before it becomes visible as routed. It is one
+// cache line, because a decision reads those of all candidates.
+type endpointState struct {
+	ref    Ref
+	idHash uint64
 
-// The signals of a [Load].
+	report atomic.Pointer[report]
+
+	requests      atomic.Int32
+	prefilling    atomic.Int32
+	prefillTokens atomic.Int64
+	contextTokens atomic.Int64
+	outputTokens  atomic.Int64
+	flags         atomic.Uint32 // changed under fleet.mu
+}
+
 const (
-	WaitingSignal Signals = 1 << iota
-	RunningSignal
-	KVUsageSignal
-
-	allSignals = WaitingSignal | RunningSignal | KVUsageSignal
+	draining uint32 = 1 << iota
+	removed         // set before the last check of requests
 )
 
-// Load is what an engine reports about itself.
-type Load struct {
-	Waiting float64 // requests in its queue
-	Running float64 // requests in its batch
-	// KVUsage is the share of its KV cache that running requests hold, in [0, 1]. Blocks
-	// that are only kept in case they are asked for again do not count.
-	KVUsage float64
+func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }
 
-	// Absent lists the signals that the engine does not report; their fields
-	// are not read.
-	Absent Signals
-	// Adapters are the adapters that are loaded now. Nil: not reported.
-	Adapters []string
-	// Mark is what [Router.Mark] returned when the engine was asked. The zero
-	// Mark: the report is as fresh as the call of Report.
-	Mark Mark
+// open returns how many leases are open, and how many of them wait for their
+// first token: never more, although the two are not read atomically.
+func (s *endpointState) open() (requests, prefilling int32) {
+	requests = s.requests.Load()
+	return requests, min(s.prefilling.Load(), requests)
 }
 
-// clean returns the load without its broken signals, and an error that names
-// the first of them.
-func (l Load) clean(id string) (Load, error) {
-	l.Adapters = slices.Clone(l.Adapters)
-	var err error
-	check := func(s Signals, name string, v, most float64) {
-		if l.Absent&s != 0 || (v >= 0 && v <= most) {
-			return
-		}
-		l.Absent |= s
-		if err == nil {
-			err = &LoadError{ID: id, Signal: name, Value: v}
-		}
-	}
-	check(WaitingSignal, "waiting", l.Waiting, math.MaxInt32)
-	check(RunningSignal, "running", l.Running, math.MaxInt32)
-	check(KVUsageSignal, "KV usage", l.KVUsage, 1)
-	return l, err
-}
-
-// Mark remembers what the router had in flight on an endpoint at one moment, so
-// that a report requested at that moment can be corrected for what has been
-// routed since. The zero Mark belongs to no moment.
-type Mark struct {
-	ref        Ref
-	at         time.Time
-	requests   int32
-	prefilling int32
+func (s *endpointState) mark(now time.Time) Mark {
+	requests, prefilling := s.open()
+	return Mark{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
 }
 
 // report is a Load prepared for fast reading, on one cache line. It is immutable.
@@ -102,67 +78,134 @@ func (l Load) prepare(at time.Duration, mark, now Mark) *report {
 	return rep
 }
 
-// Mark remembers what is in flight on an endpoint now. Take it when you ask an
-// engine for its load, and put it into the Load that you make of the response:
-// then what is routed in between is counted exactly once. The mark of an
-// unknown ID belongs to no endpoint, and Report refuses it.
-func (r *Router) Mark(id string) Mark {
-	now := r.now()
-	m, ok := r.member(id)
-	if !ok {
-		return Mark{at: now}
-	}
-	r.leases.expire(now)
-	return m.state.mark(now)
-}
-
-// Report records what an engine reports about itself. Impossible signals are
-// dropped, and a [LoadError] names the first of them; the others are used. A
-// report that was requested before the current one is ignored. The error matches
-// ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the
-// mark was taken of, as after it was replaced.
-func (r *Router) Report(id string, load Load) error {
-	now := r.now()
-	m, ok := r.member(id)
-	if !ok {
-		return unknownEndpoint(id)
-	}
-	r.leases.expire(now)
-	mark, answered := load.Mark, m.state.mark(now)
-	if mark == (Mark{}) {
-		mark = answered
-	} else if mark.ref != m.state.ref {
-		return &EndpointError{ID: id, Reason: "is not the one that the mark was taken of", err: ErrUnknownEndpoint}
-	}
-	load, err := load.clean(id)
-	next := load.prepare(mark.at.Sub(r.epoch), mark, answered)
+// accept makes a report the current one. It is ignored if it was requested before that
+// one, unless that comes from the future: then it was made before the clock was set back.
+func (s *endpointState) accept(rep *report, now time.Duration) {
 	for {
-		held := m.state.report.Load()
-		// A report from the future was made before the clock was set back.
-		if held != nil && held.at > next.at && held.at <= now.Sub(r.epoch) {
-			return err
+		current := s.report.Load()
+		if current != nil && current.at > rep.at && current.at <= now {
+			return
 		}
-		if m.state.report.CompareAndSwap(held, next) {
-			r.changed(m.state)
-			return err
+		if s.report.CompareAndSwap(current, rep) {
+			return
 		}
 	}
 }
 
-// Ref returns the handle of the endpoint that has this ID now, or false if
-// there is none. It is for hosts that keep state for endpoints outside of
-// stages.
-func (r *Router) Ref(id string) (Ref, bool) {
-	m, ok := r.member(id)
-	if !ok {
-		return Ref{}, false
+// window is the range of times, since the router's epoch, at which a report
+// must have been requested to count.
+type window struct{ oldest, newest time.Duration }
+
+// fill sets the candidate's fields from the endpoint's own report and the
+// router's counts. Without a report, the counts alone remain, and a KVUsage of 0:
+// see fillAbsent. Reports from outside of the window are ignored.
+//
+// It assigns field by field, because a literal would be built on the stack and
+// copied.
+func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
+	requests, prefilling := s.open()
+	c.Endpoint = e
+	c.Ref = s.ref
+	c.IDHash = s.idHash
+	c.InFlight.Requests = int(requests)
+	c.InFlight.Prefilling = int(prefilling)
+	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())
+	c.InFlight.ContextTokens = int(s.contextTokens.Load())
+	c.InFlight.OutputTokens = int(s.outputTokens.Load())
+	c.PrefixTokens, c.EvictedTokens = 0, 0
+	c.Prediction = Prediction{}
+
+	rep := s.report.Load()
+	if rep == nil || rep.at < w.oldest || rep.at > w.newest {
+		c.Report, c.Reported = nil, 0
+		c.Waiting, c.Running, c.KVUsage = float64(prefilling), float64(requests-prefilling), 0
+		return
 	}
-	return m.state.ref, true
+	c.Report, c.Reported = rep.load, rep.reported
+	c.KVUsage = rep.kvUsage
+	opened := float64(requests - rep.requests)
+	queued := float64(prefilling - rep.prefilling)
+	switch rep.reported & (WaitingSignal | RunningSignal) {
+	case WaitingSignal | RunningSignal:
+		// How the difference is split between waiting and running is a guess; the sum
+		// is not.
+		batch := max(rep.waiting+rep.running+opened, 0)
+		c.Waiting = min(max(rep.waiting+queued, 0), batch)
+		c.Running = batch - c.Waiting
+	case WaitingSignal:
+		c.Waiting, c.Running = max(rep.waiting+queued, 0), float64(requests-prefilling)
+	case RunningSignal:
+		c.Waiting, c.Running = float64(prefilling), max(rep.running+opened-queued, 0)
+	default:
+		c.Waiting, c.Running = float64(prefilling), float64(requests-prefilling)
+	}
 }
 
-func (r *Router) member(id string) (member, bool) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m, ok := r.fleet.byID[id]
-	return m, ok
+// fillAbsent completes the candidates that do not report a signal, so that silence
+// never looks idle. For requests it adds to the router's own count, which is known,
+// what the other candidates report beyond theirs, on average. KV usage is their mean,
+// 0.5 if nobody reports.
+//
+// The mean of whole queues and batches would count this router's own requests twice:
+// where servers report only while they work, the idle ones would look as busy as the
+// rest, get no requests, and stay silent.
+func fillAbsent(candidates []Candidate) {
+	var waiting, running, kv mean
+	for i := range candidates {
+		c := &candidates[i]
+		w, r := c.elsewhere()
+		if c.Reported&WaitingSignal != 0 {
+			waiting.add(w)
+		}
+		if c.Reported&RunningSignal != 0 {
+			running.add(r)
+		}
+		if c.Reported&KVUsageSignal != 0 {
+			kv.add(c.KVUsage)
+		}
+	}
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Reported&WaitingSignal == 0 {
+			c.Waiting += waiting.or(0)
+		}
+		if c.Reported&RunningSignal == 0 {
+			c.Running += running.or(0)
+		}
+		if c.Reported&KVUsageSignal == 0 {
+			c.KVUsage = kv.or(0.5)
+		}
+	}
+}
+
+// elsewhere returns how many requests wait and run on an endpoint besides this router's
+// own, by its report. Which of its own wait is a guess, but the total is not: neither
+// value exceeds it.
+func (c *Candidate) elsewhere() (waiting, running float64) {
+	waiting = max(c.Waiting-float64(c.InFlight.Prefilling), 0)
+	running = max(c.Running-float64(c.InFlight.Requests-c.InFlight.Prefilling), 0)
+	most := max(c.BatchSize()-float64(c.InFlight.Requests), 0)
+	return min(waiting, most), min(running, most)
+}
+
+// mean is a mean of non-negative values. It carries the rounding error of each
+// addition (Neumaier, Rundungsfehleranalyse einiger Verfahren zur Summation
+// endlicher Summen, 1974), so that it does not depend on the order of values.
+type mean struct {
+	sum, lost float64
+	count     int
+}
+
+func (m *mean) add(v float64) {
+	sum := m.sum + v
+	m.lost += min(m.sum, v) - (sum - max(m.sum, v))
+	m.sum = sum
+	m.count++
+}
+
+func (m *mean) or(none float64) float64 {
+	if m.count == 0 {
+		return none
+	}
+	return (m.sum + m.lost) / float64(m.count)
 }

@@ -1,6 +1,10 @@
 package endpick
 
-import "time"
+import (
+	"iter"
+	"sync/atomic"
+	"time"
+)
 
 // A stage that wants to know how requests went also implements one or more of
 // the observers. The calls for one lease come one after another, Routed first
@@ -49,8 +53,7 @@ type Event struct {
 	// chosen one and those that filters removed, in no particular order. In
 	// Routed only.
 	Candidates []Candidate
-	// Now is the time of the call: in Done, Now.Sub(RoutedAt) is the latency of the
-	// whole request.
+	// Now is the time of the call.
 	Now time.Time
 	// RoutedAt is when Route was called.
 	RoutedAt time.Time
@@ -63,13 +66,13 @@ type Event struct {
 	// it gave one.
 	OutputTokens int
 
-	untimed bool // a mirrored request whose times are unknown, perhaps not yet
+	timed bool // a mirrored request whose router has said how long it took
 }
 
-// TTFT is the measured time to first token; false if there was none, if the
-// request was under way when it was routed, or if the clock has been set back since.
+// TTFT is the measured time to first token; false if there was none, if nobody has measured
+// it, or if the clock has been set back since.
 func (e *Event) TTFT() (time.Duration, bool) {
-	if e.FirstTokenAt.IsZero() || e.untimed || e.Request != nil && e.Request.UnderWay {
+	if e.FirstTokenAt.IsZero() || !e.measured() {
 		return 0, false
 	}
 	ttft := e.FirstTokenAt.Sub(e.RoutedAt)
@@ -77,14 +80,32 @@ func (e *Event) TTFT() (time.Duration, bool) {
 }
 
 // TPOT is the measured mean time per output token after the first; false if there
-// were fewer than two tokens, no first token, several parallel responses, or if the
-// clock has been set back since.
+// were fewer than two tokens, no first token, several parallel responses, if nobody has
+// measured it, or if the clock has been set back since.
 func (e *Event) TPOT() (time.Duration, bool) {
-	if e.FirstTokenAt.IsZero() || e.untimed || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
+	a := e.adopted()
+	if e.FirstTokenAt.IsZero() || a != nil && a.Mirrored && !e.timed || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
 		return 0, false
 	}
 	tpot := e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1)
 	return tpot, tpot >= 0
+}
+
+// E2E is the measured time of the whole request, in Done; false if nobody has measured it, or
+// if the clock has been set back since.
+func (e *Event) E2E() (time.Duration, bool) {
+	e2e := e.Now.Sub(e.RoutedAt)
+	return e2e, e2e >= 0 && e.measured()
+}
+
+// measured reports whether it is known when the request was sent.
+func (e *Event) measured() bool { return e.adopted() == nil || e.timed }
+
+func (e *Event) adopted() *Adopted {
+	if e.Request == nil {
+		return nil
+	}
+	return e.Request.Adopted
 }
 
 // LeaseRef is the dense handle of a lease, as Ref is that of an endpoint.
@@ -113,11 +134,6 @@ type Outcome struct {
 	// response, such as reasoning. Nil: not known. The caller owns the slice and
 	// may reuse it as soon as Done has returned; no observer keeps it.
 	Blocks []uint64
-	// Took is how long a mirrored request ([Request.MirrorOf]) took from Route to
-	// Done, and TTFT how long it took to its first token, as measured by the router
-	// that sent it; the Event then reports the same. Zero: not known. They are not
-	// read for a router's own requests.
-	Took, TTFT time.Duration
 }
 
 // Status says how a request ended.
@@ -147,4 +163,144 @@ func (s Status) String() string {
 		return "refused"
 	}
 	return "unknown"
+}
+
+// A stage that keeps state for endpoints or leases has it in a PerEndpoint or PerLease,
+// and embeds OneRouter.
+
+// OneRouter is embedded by a stage that keeps state for endpoints or leases.
+// The handles of one router mean nothing in another, so New and SetPolicy
+// refuse a stage that another router uses already. The policies of one router
+// may share it.
+type OneRouter struct{ owner atomic.Pointer[owner] }
+
+// owner stands for a router.
+type owner struct{ _ byte }
+
+func (o *OneRouter) oneRouter() *OneRouter { return o }
+
+// own makes a stage that belongs to a single router the property of r. first reports
+// whether it was nobody's; ok, whether it is no other router's.
+func own(stage any, r *owner) (first, ok bool) {
+	b, single := stage.(interface{ oneRouter() *OneRouter })
+	if !single {
+		return false, true
+	}
+	o := b.oneRouter()
+	first = o.owner.CompareAndSwap(nil, r)
+	return first, o.owner.Load() == r
+}
+
+// disown undoes own, for a router or policy that could not be made.
+func disown(stage any, r *owner) {
+	if b, single := stage.(interface{ oneRouter() *OneRouter }); single {
+		b.oneRouter().owner.CompareAndSwap(r, nil)
+	}
+}
+
+// Table keeps a T for each endpoint or lease, by its dense handle: an array
+// lookup instead of a map. A handle whose slot has been reused finds nothing;
+// its value is forgotten when the new handle is first used. The zero value is
+// ready to use. A Table is not safe for concurrent use: the stage that owns it
+// locks.
+//
+// A Table is as long as the highest slot in use so far. Slots are reused, so
+// this is about the largest number of endpoints or leases that ever existed at
+// one time.
+type Table[H Ref | LeaseRef, T any] struct {
+	// Forget, if not nil, is called with a value that is about to be forgotten, by
+	// Drop or because another handle takes over the slot.
+	Forget func(H, *T)
+
+	// Separate from values, so that a lookup touches little memory.
+	generations []generation
+	values      []T
+}
+
+// PerEndpoint is the state that a stage keeps for each endpoint, under its
+// own lock. A stage that has one embeds [OneRouter], and calls Drop in
+// EndpointRemoved if the state should go with the endpoint.
+type PerEndpoint[T any] = Table[Ref, T]
+
+// PerLease is the state that a stage keeps for each lease: created in Routed,
+// dropped in Done.
+type PerLease[T any] = Table[LeaseRef, T]
+
+// generation says which handle a slot belongs to. The zero value: none.
+type generation struct {
+	number  uint32
+	dropped bool // the value of this generation has been dropped
+}
+
+// At returns the value of the handle, which starts as a zero T. It returns nil
+// for the zero handle, and for one that has been dropped or whose slot has been
+// reused, as in a late call. The pointer is valid until the next call of At.
+func (t *Table[H, T]) At(h H) *T {
+	ref := Ref(h)
+	if ref.Generation == 0 {
+		return nil
+	}
+	for uint64(ref.Slot) >= uint64(len(t.values)) {
+		var zero T
+		t.values = append(t.values, zero)
+		t.generations = append(t.generations, generation{})
+	}
+	g := &t.generations[ref.Slot]
+	switch {
+	case g.number == ref.Generation:
+		if g.dropped {
+			return nil
+		}
+	case g.number != 0 && int32(ref.Generation-g.number) < 0:
+		return nil
+	default:
+		t.forget(ref.Slot)
+		*g = generation{number: ref.Generation}
+	}
+	return &t.values[ref.Slot]
+}
+
+// Find returns the value of the handle, or nil if there is none. The pointer is
+// valid until the next call of At.
+func (t *Table[H, T]) Find(h H) *T {
+	ref := Ref(h)
+	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {
+		return nil
+	}
+	return &t.values[ref.Slot]
+}
+
+// Drop forgets the value of the handle and of all earlier generations of its
+// slot; At and Find return nil for them from now on.
+func (t *Table[H, T]) Drop(h H) {
+	if t.At(h) != nil {
+		slot := Ref(h).Slot
+		t.forget(slot)
+		t.generations[slot].dropped = true
+	}
+}
+
+// forget empties a slot.
+func (t *Table[H, T]) forget(slot uint32) {
+	g, v := t.generations[slot], &t.values[slot]
+	if g.number == 0 || g.dropped {
+		return
+	}
+	if t.Forget != nil {
+		t.Forget(H(Ref{Slot: slot, Generation: g.number}), v)
+	}
+	var zero T
+	*v = zero
+}
+
+// All yields every value, in the order of slots. At must not be called
+// meanwhile.
+func (t *Table[H, T]) All() iter.Seq2[H, *T] {
+	return func(yield func(H, *T) bool) {
+		for slot, g := range t.generations {
+			if g.number != 0 && !g.dropped && !yield(H(Ref{Slot: uint32(slot), Generation: g.number}), &t.values[slot]) {
+				return
+			}
+		}
+	}
 }

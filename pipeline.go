@@ -1,20 +1,94 @@
 package endpick
 
 import (
-	"cmp"
 	"fmt"
 	"math"
 	"reflect"
 	"slices"
+	"sync/atomic"
+	"time"
 )
+
+// guard calls what the host has supplied: the stages of its policies, its clock and its
+// Warn. All of them may panic. A stage that does is ignored for this decision or event;
+// the request and the other stages go on.
+type guard struct {
+	clock func() time.Time
+	warn  func(error)
+	epoch time.Time // when the router was made; times of reports are relative to it
+	made  time.Time // the same by time.Now, for a clock that panics
+
+	panics, broken atomic.Uint64
+}
+
+// try calls into a stage. If that panics, it reports so and returns false.
+func (g *guard) try(stage any, call func()) (ok bool) {
+	defer func() {
+		if v := recover(); v != nil {
+			g.panics.Add(1)
+			g.notify(&PanicError{Stage: nameOf(stage), Value: v})
+		}
+	}()
+	call()
+	return true
+}
+
+// breach counts and reports that a stage broke its contract.
+func (g *guard) breach(stage any, format string, args ...any) {
+	g.broken.Add(1)
+	if g.warn != nil {
+		g.notify(&StageError{Stage: nameOf(stage), Reason: fmt.Sprintf(format, args...)})
+	}
+}
+
+// notify calls Config.Warn, and ignores a panic of it.
+func (g *guard) notify(err error) {
+	if g.warn != nil {
+		defer func() { _ = recover() }()
+		g.warn(err)
+	}
+}
+
+// now is the time of Config.Clock. That panics in whatever goroutine asks, even where
+// nothing would recover it, such as a poller's. What is returned instead is not ahead of
+// a simulated clock, which runs faster: a leap ahead would end all leases.
+func (g *guard) now() (at time.Time) {
+	defer func() {
+		if v := recover(); v != nil {
+			g.panics.Add(1)
+			g.notify(&PanicError{Stage: "Config.Clock", Value: v})
+			at = g.epoch.Add(time.Since(g.made))
+		}
+	}()
+	return g.clock()
+}
+
+// nameOf is stageName for a stage that may panic.
+func nameOf(stage any) (name string) {
+	defer func() {
+		if recover() != nil {
+			name = fmt.Sprintf("%T", stage)
+		}
+	}()
+	return stageName(stage)
+}
+
+// stageName is the stage's name in receipts: that of its Name method, or its type.
+func stageName(stage any) string {
+	if n, ok := stage.(interface{ Name() string }); ok {
+		return n.Name()
+	}
+	return fmt.Sprintf("%T", stage)
+}
 
 // pipeline is a validated Policy: weights normalised, names and observers
 // collected. It is immutable.
 type pipeline struct {
 	Policy
+	*guard
 	stages            []any // each once, if comparable
 	weights           []float64
-	filterNames       []string // those of the shortlist first
+	filterNames       []string
 	scorerNames       []string
 	routed            []RoutedObserver
 	firstToken        []FirstTokenObserver
@@ -22,75 +96,62 @@ type pipeline struct {
 	endpointObservers []EndpointObserver
 }
 
-func newPipeline(p Policy) (*pipeline, error) {
-	p.Admitters = slices.Clone(p.Admitters)
-	p.Shortlist = slices.Clone(p.Shortlist)
-	p.Filters = slices.Clone(p.Filters)
-	p.Scorers = slices.Clone(p.Scorers)
+// newPipeline validates a policy.
+func newPipeline(policy Policy, g *guard) (*pipeline, error) {
+	p := &pipeline{Policy: policy, guard: g}
+	p.Admitters = slices.Clone(policy.Admitters)
+	p.Filters = slices.Clone(policy.Filters)
+	p.Scorers = slices.Clone(policy.Scorers)
 	if p.Picker == nil {
 		p.Picker = MaxScore{}
 	}
-	c := &pipeline{Policy: p}
-	stages := []any{p.Matcher, p.Predictor, p.Picker}
-	for i, s := range stages {
-		if s == nil {
-			continue
-		}
-		if err := notNil([]string{"Policy.Matcher", "Policy.Predictor", "Policy.Picker"}[i], s); err != nil {
-			return nil, err
+
+	var stages []any
+	var err error // the first
+	add := func(field string, stage any) {
+		stages = append(stages, stage)
+		if err == nil {
+			err = notNil(field, stage)
 		}
 	}
-	stages = stages[:2] // the picker comes last
+	if p.Matcher != nil {
+		add("Policy.Matcher", p.Matcher)
+	}
+	if p.Predictor != nil {
+		add("Policy.Predictor", p.Predictor)
+	}
 	for i, a := range p.Admitters {
-		if err := notNil(fmt.Sprintf("Policy.Admitters[%d]", i), a); err != nil {
-			return nil, err
-		}
-		stages = append(stages, a)
+		add(fmt.Sprintf("Policy.Admitters[%d]", i), a)
 	}
-	for _, list := range []struct {
-		name    string
-		filters []Filter
-	}{{"Shortlist", p.Shortlist}, {"Filters", p.Filters}} {
-		for i, f := range list.filters {
-			if err := notNil(fmt.Sprintf("Policy.%s[%d]", list.name, i), f); err != nil {
-				return nil, err
-			}
-			stages = append(stages, f)
-			c.filterNames = append(c.filterNames, stageName(f))
-		}
+	for i, f := range p.Filters {
+		add(fmt.Sprintf("Policy.Filters[%d]", i), f)
 	}
-	var largest, sum float64
 	for i, w := range p.Scorers {
-		if err := notNil(fmt.Sprintf("Policy.Scorers[%d].Scorer", i), w.Scorer); err != nil {
-			return nil, err
-		}
-		if !(w.Weight > 0) || math.IsInf(w.Weight, 1) {
-			return nil, &ConfigError{
-				Field:  fmt.Sprintf("Policy.Scorers[%d].Weight", i),
-				Reason: fmt.Sprintf("is %v; leave a scorer out to switch it off", w.Weight),
-			}
-		}
-		stages = append(stages, w.Scorer)
-		largest = max(largest, w.Weight)
-		c.scorerNames = append(c.scorerNames, stageName(w.Scorer))
+		add(fmt.Sprintf("Policy.Scorers[%d].Scorer", i), w.Scorer)
+	}
+	add("Policy.Picker", p.Picker)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, f := range p.Filters {
+		p.filterNames = append(p.filterNames, stageName(f))
 	}
 	for _, w := range p.Scorers {
-		c.weights = append(c.weights, w.Weight/largest) // dividing first keeps the sum from overflowing
-		sum += w.Weight / largest
+		p.scorerNames = append(p.scorerNames, stageName(w.Scorer))
 	}
-	for i := range c.weights {
-		c.weights[i] /= sum
+	if p.weights, err = shares(p.Scorers); err != nil {
+		return nil, err
 	}
-	stages = append(stages, p.Picker)
-	c.observe(stages)
-	for _, s := range c.stages {
+	p.collect(stages)
+	for _, s := range p.stages {
 		if v, ok := s.(interface{ Validate() error }); ok {
 			if err := v.Validate(); err != nil {
 				return nil, newStageError(s, err)
 			}
 		}
 	}
-	return c, nil
+	return p, nil
 }
 
 // notNil refuses a stage that is nil, or a nil pointer or function.
@@ -105,6 +166,29 @@ func notNil(field string, stage any) error {
 		}
 	}
 	return nil
+}
+
+// shares returns the scorers' weights, scaled so that their sum is 1.
+func shares(scorers []Weighted) ([]float64, error) {
+	var largest, sum float64
+	for i, w := range scorers {
+		if !(w.Weight > 0) || math.IsInf(w.Weight, 1) {
+			return nil, &ConfigError{
+				Field:  fmt.Sprintf("Policy.Scorers[%d].Weight", i),
+				Reason: fmt.Sprintf("is %v; leave a scorer out to switch it off", w.Weight),
+			}
+		}
+		largest = max(largest, w.Weight)
+	}
+	weights := make([]float64, len(scorers))
+	for i, w := range scorers {
+		weights[i] = w.Weight / largest // dividing first keeps the sum from overflowing
+		sum += weights[i]
+	}
+	for i := range weights {
+		weights[i] /= sum
+	}
+	return weights, nil
 }
 
 // stageError is an error that a stage's Validate has returned.
@@ -124,13 +208,13 @@ func newStageError(stage any, err error) error {
 // Unwrap returns a ConfigError that names the stage, and the stage's own error.
 func (e *stageError) Unwrap() []error { return []error{e.ConfigError, e.err} }
 
-// observe collects the observers among the stages and those that stages return from
-// Observer, each once, however often the policy lists it.
-func (p *pipeline) observe(stages []any) {
+// collect lists the policy's stages and those that they return from Observer, each once,
+// however often the policy has it, and which of them observe.
+func (p *pipeline) collect(stages []any) {
+	own := len(stages)
 	var seen []any
-	for own := len(stages); len(stages) > 0; own-- {
-		s := stages[0]
-		stages = stages[1:]
+	for i := 0; i < len(stages); i++ { // stages grows meanwhile
+		s := stages[i]
 		if s == nil {
 			continue
 		}
@@ -147,7 +231,7 @@ func (p *pipeline) observe(stages []any) {
 		}
 		p.stages = append(p.stages, s)
 		// A value that can't be compared might return itself forever.
-		if shares, ok := s.(interface{ Observer() any }); ok && (own > 0 || comparable) {
+		if shares, ok := s.(interface{ Observer() any }); ok && (i < own || comparable) {
 			stages = append(stages, shares.Observer())
 		}
 		if o, ok := s.(RoutedObserver); ok {
@@ -165,105 +249,102 @@ func (p *pipeline) observe(stages []any) {
 	}
 }
 
-// stageName is the stage's name in receipts: that of its Name method, or its type.
-func stageName(stage any) string {
-	if n, ok := stage.(interface{ Name() string }); ok {
-		return n.Name()
-	}
-	return fmt.Sprintf("%T", stage)
-}
-
-// decision is the working memory of one Route. Its slices are reused, and so are the
-// contents of its rows.
+// decision is the working memory of one Route. Its slices are reused.
 type decision struct {
 	req        Request
-	pool       []member // ordered by slot
-	rows       rows
-	candidates []Candidate // some or all of the rows
+	pool       []member    // what the candidates are made of, ordered by slot
+	candidates []Candidate // of all that the request could go to
+	adopted    int         // the index of the one that has the request already, if it is adopted
 	excluded   int         // members of the pool excluded by the request
 	avoided    int         // members of the pool avoided by the request
-	scores     []float64   // of the remaining candidates
-	one        []float64   // of a single scorer
-	cuts       []int       // how many candidates each filter left
-	each       []float64   // scores by scorer, then candidate; for a receipt only
+
+	scores []float64 // of the candidates that filters leave
+	one    []float64 // of a single scorer
+	cuts   []int     // how many candidates each filter left
+	each   []float64 // scores by scorer, then candidate; for a receipt only
 }
 
 // grow makes room for n candidates.
 func (d *decision) grow(n int) {
-	if d.rows.grow(n) {
-		d.scores = make([]float64, len(d.rows.all))
-		d.one = make([]float64, len(d.rows.all))
+	if cap(d.candidates) < n {
+		n += n/4 + 8
+		d.candidates, d.scores, d.one = make([]Candidate, n), make([]float64, n), make([]float64, n)
 	}
 }
 
-// forget drops what the caller owns, and receipt data of this request.
+// forget drops what the caller owns, and what belongs to this request alone.
 func (d *decision) forget() {
-	d.req = Request{}
-	d.pool = nil
+	d.req, d.pool = Request{}, nil
 	d.excluded, d.avoided = 0, 0
 }
 
-func (d *decision) memberOf(chosen int) member {
-	slot := d.candidates[chosen].Ref.Slot
-	i, _ := slices.BinarySearchFunc(d.pool, slot, func(m member, slot uint32) int {
-		return cmp.Compare(m.state.ref.Slot, slot)
-	})
-	return d.pool[i]
-}
-
-// run passes the decision through its stages and returns the index of the
-// chosen candidate, or the reason of an Admitter.
-func (r *Router) run(p *pipeline, d *decision) (int, error) {
+// choose passes the decision through its stages and returns the index of the chosen
+// candidate, or the reason of an Admitter.
+func (p *pipeline) choose(d *decision) (chosen int, err error) {
+	req, left := &d.req, d.candidates
 	if p.Matcher != nil {
-		r.match(p.Matcher, d)
+		p.try(p.Matcher, func() { p.Matcher.Match(req, left) })
 	}
-	d.cuts = d.cuts[:0]
-	left := r.narrow(p.Shortlist, d, d.candidates)
-	d.rows.predicted = len(left)
+	if a := req.Adopted; a != nil && a.Mirrored {
+		c := &left[d.adopted]
+		c.PrefixTokens, c.EvictedTokens = min(max(a.ExpectedCached, 0), max(req.InputTokens-1, 0)), 0
+	}
 	if p.Predictor != nil {
-		r.predict(p.Predictor, d, left)
+		p.try(p.Predictor, func() { p.Predictor.Predict(req, left) })
 	}
-	if !d.req.UnderWay {
-		for i, a := range p.Admitters {
-			if err := r.admit(a, d, left); err != nil {
-				r.withdraw(p.Admitters[:i], d)
-				return -1, &RejectedError{Reason: err}
-			}
+	if req.Adopted != nil {
+		return d.adopted, nil
+	}
+
+	for i, a := range p.Admitters {
+		p.try(a, func() { err = a.Admit(req, left) })
+		if err != nil {
+			p.withdraw(p.Admitters[:i], req)
+			return -1, &RejectedError{Reason: err}
 		}
 	}
-	left = r.narrow(p.Filters, d, left)
+
+	d.cuts = d.cuts[:0]
+	for _, f := range p.Filters {
+		var passed []Candidate
+		p.try(f, func() { passed = f.Filter(req, left) })
+		switch {
+		case len(passed) == 0: // no opinion
+		case len(passed) > len(left) || &passed[0] != &left[0]:
+			p.breach(f, "returned another slice than the beginning of the one it was given; use endpick.Keep")
+		default:
+			left = passed
+		}
+		d.cuts = append(d.cuts, len(left))
+	}
+
 	scores := d.scores[:len(left)]
-	r.combine(p, d, left, scores)
-	chosen, ok := r.pick(p.Picker, d, left, scores)
+	p.score(d, left, scores)
+
+	ok := p.try(p.Picker, func() { chosen = p.Picker.Pick(req, left, scores) })
 	if ok && (chosen < 0 || chosen >= len(left)) {
-		r.broke(p.Picker, "picked index %d of %d candidates", chosen, len(left))
+		p.breach(p.Picker, "picked index %d of %d candidates", chosen, len(left))
 		ok = false
 	}
 	if !ok {
-		chosen = MaxScore{}.Pick(&d.req, left, scores)
+		chosen = MaxScore{}.Pick(req, left, scores)
 	}
 	return chosen, nil
 }
 
-// narrow returns the candidates that pass the filters.
-func (r *Router) narrow(filters []Filter, d *decision, left []Candidate) []Candidate {
-	for _, f := range filters {
-		kept := r.filter(f, d, left)
-		switch {
-		case len(kept) == 0: // no opinion
-		case len(kept) > len(left) || &kept[0] != &left[0]:
-			r.broke(f, "returned another slice than the beginning of the one it was given; use endpick.Keep")
-		default:
-			left = kept
+// withdraw tells admitters that a request they admitted is not routed after all, or not
+// yet.
+func (p *pipeline) withdraw(admitted []Admitter, req *Request) {
+	for _, a := range admitted {
+		if w, ok := a.(interface{ Withdrawn(*Request) }); ok {
+			p.try(a, func() { w.Withdrawn(req) })
 		}
-		d.cuts = append(d.cuts, len(left))
 	}
-	return left
 }
 
-// combine writes the combined score of each candidate: the score of a single
+// score writes the combined score of each candidate: the score of a single
 // scorer as it is, or the weighted mean of several, each clamped to [0, 1].
-func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []float64) {
+func (p *pipeline) score(d *decision, left []Candidate, scores []float64) {
 	clear(scores)
 	d.each = d.each[:0]
 	one := scores
@@ -272,11 +353,11 @@ func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []fl
 	}
 	for i, w := range p.Scorers {
 		clear(one)
-		if !r.score(w.Scorer, d, left, one) {
+		if !p.try(w.Scorer, func() { w.Scorer.Score(&d.req, left, one) }) {
 			clear(one)
 		}
 		if at, score := repair(one); at >= 0 {
-			r.broke(w.Scorer, "gave endpoint %q the score %v", left[at].Endpoint.ID, score)
+			p.breach(w.Scorer, "gave endpoint %q the score %v", left[at].Endpoint.ID, score)
 		}
 		if d.req.Receipt != nil {
 			d.each = append(d.each, one...)
@@ -284,11 +365,8 @@ func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []fl
 		if len(p.Scorers) == 1 {
 			return
 		}
-		weight := p.weights[i]
 		for j, v := range one {
-			// The conversion prevents a fused multiply-add, which would make results differ between
-			// machines.
-			scores[j] = min(scores[j]+float64(weight*min(max(v, 0), 1)), 1)
+			scores[j] = min(scores[j]+p.weights[i]*min(max(v, 0), 1), 1)
 		}
 	}
 }
@@ -297,20 +375,15 @@ func (r *Router) combine(p *pipeline, d *decision, left []Candidate, scores []fl
 // that a scorer which fails for one endpoint never prefers it. It returns the
 // first such score, and where it was; −1: nowhere.
 func repair(scores []float64) (at int, score float64) {
-	at = -1
-	for i, v := range scores {
-		if v-v != 0 { // NaN or infinite
-			at = i
-			break
-		}
-	}
+	finite := func(v float64) bool { return v-v == 0 }
+	at = slices.IndexFunc(scores, func(v float64) bool { return !finite(v) })
 	if at < 0 {
 		return at, 0
 	}
 	score = scores[at]
 	lowest := math.Inf(1)
 	for _, v := range scores {
-		if v-v == 0 {
+		if finite(v) {
 			lowest = min(lowest, v)
 		}
 	}
@@ -318,7 +391,7 @@ func repair(scores []float64) (at int, score float64) {
 		lowest = 0
 	}
 	for i, v := range scores {
-		if v-v != 0 {
+		if !finite(v) {
 			scores[i] = lowest
 		}
 	}

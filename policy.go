@@ -1,5 +1,10 @@
 package endpick
 
+import (
+	"fmt"
+	"math"
+)
+
 // The stages of a decision, in the order in which the router calls them. Each
 // stage is called concurrently and must not keep the request, the candidates or
 // any slice that it was given.
@@ -24,7 +29,7 @@ type Predictor interface {
 // have a method Withdrawn(*Request). It is called if the request is not routed after all,
 // because another admitter has refused it or the chosen endpoint was removed meanwhile.
 // Otherwise Routed follows, if the Admitter is a [RoutedObserver], and later Done. Admit
-// is not called for a request that is UnderWay or that another router has sent (MirrorOf);
+// is not called for a request that is Adopted;
 // Routed and Done are, so Routed has to count it.
 type Admitter interface {
 	Admit(req *Request, candidates []Candidate) error
@@ -58,12 +63,8 @@ type Picker interface {
 // [ConfigError] that names the stage.
 type Policy struct {
 	// Name is shown in receipts.
-	Name    string
-	Matcher Matcher
-	// Shortlist narrows the choice before the prediction, the most expensive
-	// stage, when most of many endpoints can't win. Endpoints that these filters
-	// remove are not predicted, and admitters don't see them.
-	Shortlist []Filter
+	Name      string
+	Matcher   Matcher
 	Predictor Predictor
 	Admitters []Admitter
 	Filters   []Filter
@@ -99,4 +100,117 @@ func Keep(candidates []Candidate, keep func(*Candidate) bool) []Candidate {
 		n++
 	}
 	return candidates[:n]
+}
+
+// Exploration is the probability with which a stage tries what it would not choose, so
+// that there is something to learn from. Make one with [NewExploration]. The zero value
+// never explores.
+type Exploration float64
+
+// NewExploration makes an Exploration of the two fields that a stage's config has for it:
+// p is in (0, 1), zero for the default of one request in a hundred. The error is a
+// [ConfigError] of the field with this qualified name.
+func NewExploration(field string, p float64, disabled bool) (Exploration, error) {
+	switch {
+	case disabled && p != 0:
+		return 0, &ConfigError{Field: field, Reason: "is set and disabled"}
+	case disabled:
+		return 0, nil
+	case p == 0:
+		return 0.01, nil
+	case !(p > 0 && p < 1):
+		return 0, &ConfigError{Field: field, Reason: fmt.Sprintf("is %v, outside (0, 1)", p)}
+	}
+	return Exploration(p), nil
+}
+
+// Hits reports whether the request explores in the stage with this salt.
+func (x Exploration) Hits(req *Request, salt uint64) bool { return req.Chance(salt) < float64(x) }
+
+// The salts of the pickers' own draws.
+const (
+	saltTie   = 0x7c6a91d05f3be284
+	saltWheel = 0x1b873593e6546b64
+	saltPair  = 0x5851f42d4c957f2d
+)
+
+// MaxScore picks the candidate with the highest score. Ties are broken at
+// random, by the endpoint's ID. The zero value is ready to use; it has no
+// state.
+type MaxScore struct{}
+
+// Pick implements [Picker].
+func (MaxScore) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	draws := req.draws(saltTie)
+	best, drawn := 0, uint64(0) // drawn is best's number, from its first tie on
+	for i := 1; i < len(candidates); i++ {
+		if scores[i] < scores[best] {
+			continue
+		}
+		if scores[i] > scores[best] {
+			best, drawn = i, 0
+			continue
+		}
+		if drawn == 0 {
+			drawn = draws.of(&candidates[best])
+		}
+		if u := draws.of(&candidates[i]); u > drawn {
+			best, drawn = i, u
+		}
+	}
+	return best
+}
+
+// WeightedRandom picks a candidate with a probability proportional to its
+// score. Candidates with a score of zero or less are only picked if there are
+// no others, and then all with the same probability. The zero value is ready
+// to use; it has no state.
+//
+// It takes the largest ln(u)/w, with u drawn for each endpoint (Efraimidis and
+// Spirakis, Weighted random sampling, 2006), so that the order of candidates
+// does not matter.
+type WeightedRandom struct{}
+
+// Pick implements [Picker].
+func (WeightedRandom) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	draws := req.draws(saltWheel)
+	best, drawn := -1, uint64(0)
+	most := math.Inf(-1) // also the key of scores that are practically zero
+	for i := range candidates {
+		u, key := draws.of(&candidates[i]), math.Inf(-1)
+		if scores[i] > 0 {
+			key = math.Log(unit(u)) / scores[i]
+		}
+		if key > most || best < 0 || (key == most && u > drawn) {
+			best, most, drawn = i, key, u
+		}
+	}
+	return best
+}
+
+// PowerOfTwo draws two candidates at random and picks the one with the higher
+// score (Mitzenmacher, The power of two choices, 2001). The zero value is
+// ready to use; it has no state.
+type PowerOfTwo struct{}
+
+// Pick implements [Picker].
+func (PowerOfTwo) Pick(req *Request, candidates []Candidate, scores []float64) int {
+	draws := req.draws(saltPair)
+	first, second := -1, -1
+	var u1, u2 uint64
+	for i := range candidates {
+		u := draws.of(&candidates[i])
+		switch {
+		case first < 0 || u > u1:
+			first, second = i, first
+			u1, u2 = u, u1
+		case second < 0 || u > u2:
+			second, u2 = i, u
+		}
+	}
+	// On a tie the first draw stands.
+	if second >= 0 && scores[second] > scores[first] {
+		return second
+	}
+	return first
 }

@@ -31,7 +31,6 @@ func TestPolicyValidation(t *testing.T) {
 		{weights(1, 1, inf), "endpick: config: Policy.Scorers[2].Weight is +Inf; leave a scorer out to switch it off"},
 		{endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1}}}, "endpick: config: Policy.Scorers[0].Scorer is nil"},
 		{endpick.Policy{Filters: []endpick.Filter{nil}}, "endpick: config: Policy.Filters[0] is nil"},
-		{endpick.Policy{Shortlist: []endpick.Filter{nil}}, "endpick: config: Policy.Shortlist[0] is nil"},
 		{endpick.Policy{Admitters: []endpick.Admitter{nil}}, "endpick: config: Policy.Admitters[0] is nil"},
 	} {
 		_, err := endpick.New(endpick.Config{Policy: c.policy})

@@ -69,26 +69,6 @@ func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
 	assert.True(t, e.ttft && e.tpot)
 }
 
-// The times of one mirrored request don't leak into the next one in its slot.
-func TestMirrorsAreTimedOneByOne(t *testing.T) {
-	e := &ends{}
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
-	mirror := func(o endpick.Outcome) {
-		l := route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 5, Stream: true})
-		c.advance(time.Second)
-		l.FirstToken()
-		c.advance(time.Second)
-		l.Tokens(10)
-		l.Done(o)
-	}
-	mirror(endpick.Outcome{Took: 3 * time.Second, TTFT: time.Second, OutputTokens: 10})
-	assert.True(t, e.ttft && e.tpot)
-	mirror(endpick.Outcome{OutputTokens: 10})
-	assert.False(t, e.ttft || e.tpot, "when it came here says little")
-	mirror(endpick.Outcome{Took: 3 * time.Second, TTFT: time.Second, OutputTokens: 10})
-	assert.True(t, e.ttft && e.tpot)
-}
-
 // A prefill whose time has passed has also ended for marks and reports, even if
 // nothing else has happened since.
 func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
@@ -111,95 +91,63 @@ func TestMarksAndReportsSeePrefillsThatHaveEnded(t *testing.T) {
 	}
 }
 
-// Predictions for a mirrored request don't outlive it, and if there may be many
-// candidates, only its own endpoint is predicted.
-func TestMirrorsLeaveNoPredictions(t *testing.T) {
-	predicted := 0
-	policy := endpick.Policy{
-		Shortlist: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c })},
-		Predictor: predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
-			if req.MirrorOf == "" {
-				return endpick.Prediction{}
-			}
-			predicted++
-			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-		}),
-	}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: policy})
-	next := func() {
-		t.Helper()
-		var receipt endpick.Receipt
-		route(t, r, endpick.Request{InputTokens: 5, Receipt: &receipt})
-		for _, v := range receipt.Verdicts {
-			assert.Zero(t, v.Candidate.Prediction, v.Candidate.Endpoint.ID)
-		}
-	}
-	for _, id := range []string{"c", "a", "b"} {
-		predicted = 0
-		l := route(t, r, endpick.Request{MirrorOf: id, InputTokens: 5})
-		c, _ := l.Candidate()
-		assert.Equal(t, time.Second, c.Prediction.TTFT)
-		assert.Equal(t, 1, predicted)
-		policy.Predictor = nil
-		require.NoError(t, r.SetPolicy(policy))
-		next()
-		policy.Predictor = predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-			predicted++
-			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-		})
-		require.NoError(t, r.SetPolicy(policy))
-	}
-	policy.Shortlist = nil
-	require.NoError(t, r.SetPolicy(policy))
-	predicted = 0
-	route(t, r, endpick.Request{MirrorOf: "a", InputTokens: 5})
-	assert.Equal(t, 3, predicted, "observers may look at others")
-}
-
 // refuses is an admitter that counts, and refuses.
 type refuses struct{ ends }
 
-func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return errAsked }
+func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
 
 // An admitter that has refused, or was not asked, has nothing to take back.
 func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	first, second, third := &ends{}, &refuses{}, &ends{}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{first, second, third}}})
 	_, err := r.Route(endpick.Request{})
-	require.ErrorIs(t, err, errAsked)
+	require.ErrorIs(t, err, assert.AnError)
 	assert.Equal(t, [3]int{1, 0, 0}, [3]int{first.withdrawn, second.withdrawn, third.withdrawn})
-	running, err := r.Route(endpick.Request{UnderWay: true})
+	running, err := r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err, "what is sent already is refused by nobody")
 	running.Done(endpick.Outcome{})
 	requireQuiet(t, r)
 
-	// An endpoint is removed while it is picked: admitters are asked again; for a
-	// request under way they were never asked.
-	for _, underWay := range []bool{false, true} {
-		admits := &ends{}
-		var router *endpick.Router
-		router, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
-			Admitters: []endpick.Admitter{admits},
-			Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
-				if len(c) == 2 {
-					assert.NoError(t, router.Remove(c[0].Endpoint.ID))
-				}
-				return 0
-			}),
-		}})
-		l := route(t, router, endpick.Request{UnderWay: underWay})
-		assert.Equal(t, "b", l.Endpoint().ID)
-		assert.Equal(t, !underWay, admits.withdrawn == 1)
-		l.Done(endpick.Outcome{})
-		requireQuiet(t, router)
-	}
+	// An endpoint is removed while it is picked: admitters are asked again.
+	admits := &ends{}
+	r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{admits},
+		Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
+			if len(c) == 2 {
+				assert.NoError(t, r.Remove(c[0].Endpoint.ID))
+			}
+			return 0
+		}),
+	}})
+	l := route(t, r, endpick.Request{})
+	assert.Equal(t, "b", l.Endpoint().ID)
+	assert.Equal(t, 1, admits.withdrawn)
+	l.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+
+	// One that has adopted a request is removed while that is predicted: nobody was asked.
+	admits = &ends{}
+	r, _ = newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{admits},
+		Matcher: matchFunc(func(*endpick.Request, *endpick.Candidate) int {
+			_ = r.Remove("a")
+			return 0
+		}),
+	}})
+	_, err = r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
+	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	assert.Zero(t, admits.withdrawn)
+	requireQuiet(t, r)
 }
 
 // owned is a stage that belongs to one router.
 type owned struct {
 	endpick.OneRouter
-	seen
+	refuses
+	allStages
 }
+
+func (*owned) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
 
 // A policy that is refused because of one stage leaves the others with their routers.
 func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {

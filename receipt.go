@@ -58,14 +58,14 @@ type Verdict struct {
 	Why string
 }
 
-// writeReceipt fills the request's receipt, if it has one.
-func (r *Router) writeReceipt(d *decision, p *pipeline, chosen int, err error) {
-	receipt := d.req.Receipt
-	if receipt == nil {
+// write fills the receipt, if the request has one. chosen is the index of a candidate, unless there
+// is an error.
+func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
+	if r == nil {
 		return
 	}
-	verdicts, scorers := receipt.Verdicts[:0], receipt.Scorers[:0]
-	*receipt = Receipt{
+	verdicts, scorers := r.Verdicts[:0], r.Scorers[:0]
+	*r = Receipt{
 		Number:      d.req.number,
 		At:          d.req.now,
 		Policy:      p.Name,
@@ -81,67 +81,70 @@ func (r *Router) writeReceipt(d *decision, p *pipeline, chosen int, err error) {
 	for _, c := range d.candidates {
 		verdicts = append(verdicts, Verdict{Candidate: c})
 	}
-	if err == nil {
-		r.judge(d, p, verdicts, chosen, receipt)
+	r.Verdicts = verdicts
+	switch {
+	case err != nil:
+	case d.req.Adopted != nil:
+		r.Chosen = chosen // and nobody was scored
+	default:
+		r.explain(d, p, chosen)
 	}
-	receipt.Verdicts = verdicts
 }
 
-// judge completes and orders the verdicts of a successful decision.
-func (r *Router) judge(d *decision, p *pipeline, verdicts []Verdict, chosen int, receipt *Receipt) {
-	end := len(verdicts)
-	removed := make([]int, len(verdicts)) // 1 + index of the filter that removed it; 0: scored
+// explain completes and orders the verdicts of a successful decision.
+func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
+	ref := r.Verdicts[chosen].Candidate.Ref
+	end := len(r.Verdicts) // of those that the filters so far have left
 	for i, cut := range d.cuts {
-		for j := cut; j < end; j++ {
-			verdicts[j].RemovedBy = p.filterNames[i]
-			removed[j] = i + 1
+		removed := r.Verdicts[cut:end]
+		for j := range removed {
+			removed[j].RemovedBy = p.filterNames[i]
 		}
+		slices.SortFunc(removed, func(a, b Verdict) int {
+			return cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID)
+		})
 		end = cut
 	}
-	each := make([]float64, 0, len(d.each))
-	for j := range end {
-		for i := range p.Scorers {
-			each = append(each, d.each[i*end+j])
+
+	scored, scores := r.Verdicts[:end], d.scores[:end]
+	n := len(p.Scorers)
+	each := make([]float64, n*end) // by candidate, then scorer
+	for j := range scored {
+		own := each[j*n : (j+1)*n : (j+1)*n]
+		for i := range own {
+			own[i] = d.each[i*end+j]
 		}
-		verdicts[j].Scores = slices.Clip(each[len(each)-len(p.Scorers):])
-		verdicts[j].Score = d.scores[j]
+		scored[j].Scores, scored[j].Score = own, scores[j]
 	}
 	why := make([]string, end)
 	for _, w := range p.Scorers {
+		x, ok := w.Scorer.(interface {
+			Explain(req *Request, candidates []Candidate, dst []string)
+		})
+		if !ok {
+			continue
+		}
 		clear(why)
-		r.explain(w.Scorer, d, d.candidates[:end], why)
+		p.try(w.Scorer, func() { x.Explain(&d.req, d.candidates[:end], why) })
 		for j, text := range why {
-			if verdicts[j].Why != "" && text != "" {
+			if scored[j].Why != "" && text != "" {
 				text = "; " + text
 			}
-			verdicts[j].Why += text
+			scored[j].Why += text
 		}
 	}
-	ref := verdicts[chosen].Candidate.Ref
-	receipt.Regret = slices.Max(d.scores[:end]) - d.scores[chosen]
+	r.Regret = slices.Max(scores) - scores[chosen]
 
-	scored := verdicts[:end]
 	slices.SortFunc(scored, func(a, b Verdict) int {
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID))
 	})
-	// Removed candidates are stored in order of removal, the last removed first.
-	for start := end; start < len(verdicts); {
-		stop := start
-		for stop < len(verdicts) && removed[stop] == removed[start] {
-			stop++
-		}
-		slices.SortFunc(verdicts[start:stop], func(a, b Verdict) int {
-			return cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID)
-		})
-		start = stop
-	}
-	receipt.Chosen = slices.IndexFunc(scored, func(v Verdict) bool { return v.Candidate.Ref == ref })
+	r.Chosen = slices.IndexFunc(scored, func(v Verdict) bool { return v.Candidate.Ref == ref })
 	switch {
 	case end < 2:
-	case receipt.Chosen == 0:
-		receipt.RunnerUp = 1
+	case r.Chosen == 0:
+		r.RunnerUp = 1
 	default:
-		receipt.RunnerUp = 0
+		r.RunnerUp = 0
 	}
 }
 

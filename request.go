@@ -73,30 +73,40 @@ type Request struct {
 	// others, such as those that fail many requests. Owned by the caller.
 	Avoid []string
 
-	// UnderWay says that the caller has already sent the request to an endpoint of
-	// its own choice, and that the other fields (such as Exclude) permit only that
-	// endpoint. The request is counted there. It is not passed to admitters, and
-	// its time to first token is not measured.
-	UnderWay bool
+	// Adopted, if not nil, says that the request has been sent already: its lease counts on
+	// the endpoint that has it, and nothing is chosen. It is for hosts that share their fleet
+	// with others. Owned by the caller, who leaves it alone until Done but for its times.
+	Adopted *Adopted
 
-	// MirrorOf is the ID of the endpoint to which another router in front of the same fleet
-	// has sent the request; see package transport/replica. Its lease counts on that
-	// endpoint and observers are notified, but it has been admitted elsewhere, so Admit is
-	// not called and nothing is chosen here. How long it took is known when it is done,
-	// from the Outcome. Empty: the request is this router's own.
-	MirrorOf string
-	// MirrorPrefix is how many prompt tokens the other router expects in that endpoint's
-	// cache, Candidate.CachedTokens. It is used instead of this router's own match.
-	MirrorPrefix int
-
-	// Receipt, if not nil, is filled with an explanation of the decision. It costs
-	// more than the writing: slo/delay.Marginal (the default policy) then computes
-	// the full cost of every candidate, not only of those that can win.
+	// Receipt, if not nil, is filled with an explanation of the decision.
 	Receipt *Receipt
 
 	now    time.Time
 	number uint64
 	seed   uint64
+}
+
+// Adopted describes a request that was sent before it was routed: by this host, to an
+// endpoint that somebody else has chosen (as package transport/extproc does), or by another
+// router in front of the same fleet (see package transport/replica). It is matched and
+// predicted like any other, so that observers see what they would have seen, and its lease
+// counts like any other. Admit is not called, because it has been admitted elsewhere.
+type Adopted struct {
+	// Endpoint is the ID of the endpoint that has the request. It may be drained, or
+	// listed for other models.
+	Endpoint string
+	// Mirrored says that another router has sent the request and measures it. If it is
+	// not set, this host reports its progress; how long it takes to its first token is not
+	// measured, because nobody here knows when it was sent.
+	Mirrored bool
+
+	// ExpectedCached is how many prompt tokens the other router expects in that endpoint's
+	// cache; it is used instead of this router's own match. Only for a mirrored request.
+	ExpectedCached int
+	// Took is how long the other router has measured from Route to Done, and TTFT to the
+	// first token. They are set before Done is called, whose observers learn from them; zero:
+	// not known. Only for a mirrored request.
+	Took, TTFT time.Duration
 }
 
 // SLO holds latency targets. Zero or less: there is no target.
@@ -108,27 +118,25 @@ type SLO struct {
 // Asked reports whether any target is set.
 func (s SLO) Asked() bool { return s.TTFT > 0 || s.TPOT > 0 }
 
-func (r *Request) validate() error {
+// complete refuses impossible values, and sets the defaults of fields that depend on others.
+func (r *Request) complete() error {
+	bad := func(field, reason string) error { return &RequestError{Field: field, Reason: reason} }
 	switch {
 	case r.InputTokens < 0:
-		return &RequestError{Field: "InputTokens", Reason: "is negative"}
+		return bad("InputTokens", "is negative")
 	case r.InputTokens > math.MaxInt32:
-		return &RequestError{Field: "InputTokens", Reason: "is above 2^31 - 1"}
+		return bad("InputTokens", "is above 2^31 - 1")
 	case r.Responses < 0:
-		return &RequestError{Field: "Responses", Reason: "is negative"}
+		return bad("Responses", "is negative")
 	case r.ExpectedOutputTokens < 0:
-		return &RequestError{Field: "ExpectedOutputTokens", Reason: "is negative"}
+		return bad("ExpectedOutputTokens", "is negative")
 	case !(r.BlockTokens >= 0) || math.IsInf(r.BlockTokens, 1):
-		return &RequestError{Field: "BlockTokens", Reason: "is negative or not finite"}
+		return bad("BlockTokens", "is negative or not finite")
 	}
-	return nil
-}
-
-// complete sets the defaults of fields that depend on others.
-func (r *Request) complete() {
 	if r.InputTokens == 0 && len(r.Blocks) > 0 {
 		r.InputTokens = int(min(math.Ceil(float64(len(r.Blocks))*r.Block()), math.MaxInt32))
 	}
+	return nil
 }
 
 // serving is the model or adapter that an endpoint has to serve.

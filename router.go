@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -65,20 +66,17 @@ func (c *Config) validate() error {
 // flight. Make one with [New]. It is safe for concurrent use and starts no
 // goroutine.
 type Router struct {
+	*guard
 	config Config
-	epoch  time.Time // when the router was made; times of reports are relative to it
-	made   time.Time // the same by time.Now, for a Clock that panics
+	self   *owner // of its stages
 
 	policy atomic.Pointer[pipeline]
+	fleet  fleet
 	leases *leaseTable
-	number atomic.Uint64
-	work   sync.Pool // *decision
+	number atomic.Uint64 // requests so far
+	work   sync.Pool     // *decision
 
-	mu    sync.Mutex // serializes changes of the fleet
-	fleet fleet
-
-	counts  counters
-	streams streams
+	mirrored, rejected, noEndpoint, badRequest atomic.Uint64
 }
 
 // New returns a router, or an error that matches ErrConfig, ErrBadEndpoint or
@@ -87,15 +85,18 @@ func New(config Config) (*Router, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	r := &Router{config: config, epoch: config.Clock(), made: time.Now()}
-	r.fleet.byID, r.fleet.departing = map[string]member{}, map[*endpointState]*Endpoint{}
+	r := &Router{config: config, self: new(owner)}
+	r.guard = &guard{clock: config.Clock, warn: config.Warn, epoch: config.Clock(), made: time.Now()}
+	r.fleet.byID, r.fleet.leaving = map[string]member{}, map[*endpointState]*Endpoint{}
+	r.leases = newLeaseTable(r.guard, &r.fleet, config.LeaseTimeout)
 	r.work.New = func() any { return new(decision) }
-	r.leases = newLeaseTable(r)
 	if err := r.SetPolicy(config.Policy); err != nil {
 		return nil, err
 	}
 	if err := r.SetEndpoints(config.Endpoints); err != nil {
-		r.disclaim(r.policy.Load().stages)
+		for _, s := range r.policy.Load().stages {
+			disown(s, r.self)
+		}
 		return nil, err
 	}
 	return r, nil
@@ -105,15 +106,25 @@ func New(config Config) (*Router, error) {
 // one, open leases go on, and what they report goes to the observers of the
 // policy that routed them. A stage that both policies hold, such as a prefix
 // index, keeps its state.
-func (r *Router) SetPolicy(p Policy) error {
-	compiled, err := newPipeline(p)
+func (r *Router) SetPolicy(policy Policy) error {
+	p, err := newPipeline(policy, r.guard)
 	if err != nil {
 		return err
 	}
-	if err := r.claim(compiled.stages); err != nil {
-		return err
+	var mine []any // stages that have become this router's
+	for _, s := range p.stages {
+		first, ok := own(s, r.self)
+		if !ok {
+			for _, s := range mine {
+				disown(s, r.self)
+			}
+			return &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is already in another router", stageName(s))}
+		}
+		if first {
+			mine = append(mine, s)
+		}
 	}
-	r.policy.Store(compiled)
+	r.policy.Store(p)
 	return nil
 }
 
@@ -121,7 +132,8 @@ func (r *Router) SetPolicy(p Policy) error {
 // must close the lease with [Lease.Done], whatever happens.
 //
 // The error is a [NoEndpointsError], a [RejectedError] or a [RequestError], or an
-// [EndpointError] if there is no endpoint MirrorOf; the lease is then zero.
+// [EndpointError] if there is no endpoint that the request was adopted from; the lease is then
+// zero.
 func (r *Router) Route(req Request) (Lease, error) {
 	now := r.now()
 	r.leases.expire(now)
@@ -130,72 +142,95 @@ func (r *Router) Route(req Request) (Lease, error) {
 	d := r.work.Get().(*decision)
 	d.req = req
 	d.req.now, d.req.seed, d.req.number = now, r.config.Seed, r.number.Add(1)
-	d.req.complete()
-	lease, err := r.decide(d)
+	p := r.policy.Load()
+	lease, err := r.decide(d, p)
+	if err != nil {
+		r.count(err)
+		d.req.Receipt.write(d, p, -1, err)
+	}
 	d.forget()
 	r.work.Put(d)
 	return lease, err
 }
 
-func (r *Router) decide(d *decision) (Lease, error) {
-	p := r.policy.Load()
-	if err := d.req.validate(); err != nil {
-		r.counts.badRequest.Add(1)
-		d.candidates = d.candidates[:0]
-		r.writeReceipt(d, p, -1, err)
+// decide chooses an endpoint and opens a lease on it.
+func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
+	d.candidates = d.candidates[:0]
+	if err := d.req.complete(); err != nil {
 		return Lease{}, err
-	}
-	if d.req.MirrorOf != "" {
-		return r.mirror(d, p)
 	}
 	for {
 		if err := r.gather(d); err != nil {
-			r.counts.noEndpoint.Add(1)
-			r.writeReceipt(d, p, -1, err)
 			return Lease{}, err
 		}
-		chosen, err := r.run(p, d)
+		chosen, err := p.choose(d)
 		if err != nil {
-			r.counts.rejected.Add(1)
-			r.writeReceipt(d, p, -1, err)
 			return Lease{}, err
 		}
-		m := d.memberOf(chosen)
-		if !r.enter(m.state) {
-			if !d.req.UnderWay {
-				r.withdraw(p.Admitters, d)
+		at, _ := search(d.pool, d.candidates[chosen].Ref.Slot)
+		m := d.pool[at]
+		if !r.fleet.enter(m.state) { // removed since gather: choose again among the others
+			if d.req.Adopted == nil {
+				p.withdraw(p.Admitters, &d.req)
 			}
-			continue // removed since gather: choose again among the others
+			continue
 		}
-		r.writeReceipt(d, p, chosen, nil)
-		r.counts.routed.Add(1)
+		if a := d.req.Adopted; a != nil && a.Mirrored {
+			r.mirrored.Add(1)
+		}
+		d.req.Receipt.write(d, p, chosen, nil)
 		return r.leases.open(d, p, m, &d.candidates[chosen]), nil
 	}
 }
 
-// gather fills in the candidates: the pool without the endpoints that the
-// request excludes, and without those it avoids unless there are no others.
+// gather makes the candidates of a request: the endpoints that serve its model, without
+// those that it excludes, and without those that it avoids unless there are no others.
 func (r *Router) gather(d *decision) error {
-	d.pool = r.fleet.find(d.req.serving()).load()
-	reported := r.refresh(d)
-	d.candidates, d.excluded, d.avoided = d.rows.all[:len(d.pool)], 0, 0
-	if len(d.req.Exclude)+len(d.req.Avoid) > 0 {
-		d.candidates = without(d.candidates, d.req.Exclude)
-		d.excluded = len(d.pool) - len(d.candidates)
-		if best := without(d.candidates, d.req.Avoid); len(best) > 0 {
-			d.avoided = len(d.candidates) - len(best)
-			d.candidates = best
+	req := &d.req
+	d.pool = r.fleet.find(req.serving()).load()
+	if a := req.Adopted; a != nil {
+		req.Exclude, req.Avoid = nil, nil
+		m, err := r.fleet.member(a.Endpoint)
+		if err != nil {
+			return err
 		}
+		at, ok := search(d.pool, m.state.ref.Slot)
+		if !ok || d.pool[at].state != m.state { // drained, or listed for another model
+			d.pool, at = []member{m}, 0
+		}
+		d.adopted = at
+	}
+	d.grow(len(d.pool))
+	d.candidates = d.candidates[:len(d.pool)]
+	reported := r.fill(d.candidates, d.pool, req.now)
+
+	d.candidates = without(d.candidates, req.Exclude)
+	d.excluded, d.avoided = len(d.pool)-len(d.candidates), 0
+	if best := without(d.candidates, req.Avoid); len(best) > 0 {
+		d.avoided = len(d.candidates) - len(best)
+		d.candidates = best
 	}
 	if len(d.candidates) == 0 {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		return r.fleet.explainEmpty(d.req.serving(), len(d.pool))
+		return r.fleet.explainEmpty(req.serving(), d.excluded)
 	}
 	if reported != allSignals {
 		fillAbsent(d.candidates)
 	}
 	return nil
+}
+
+// fill makes a candidate of each endpoint, without the signals that it does not report, and
+// returns those that all report. After the clock has been set back, reports from the future
+// count only if they are not too far ahead.
+func (r *Router) fill(candidates []Candidate, members []member, now time.Time) Signals {
+	at := now.Sub(r.epoch)
+	reports := window{oldest: at - r.config.ReportMaxAge, newest: at + r.config.ReportMaxAge}
+	reported := allSignals
+	for i, m := range members {
+		m.state.fill(&candidates[i], m.endpoint, reports)
+		reported &= candidates[i].Reported
+	}
+	return reported
 }
 
 // without moves the candidates whose ID is not in ids to the front, and returns them.
@@ -204,13 +239,6 @@ func without(candidates []Candidate, ids []string) []Candidate {
 		return candidates
 	}
 	return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
-}
-
-// reports is the window of reports that count. After the clock has been set
-// back, reports from the future count only if they are not too far ahead.
-func (r *Router) reports(now time.Time) window {
-	at := now.Sub(r.epoch)
-	return window{oldest: at - r.config.ReportMaxAge, newest: at + r.config.ReportMaxAge}
 }
 
 // LeaseTimeout is how long a lease may go without a call: Config.LeaseTimeout,
@@ -222,4 +250,56 @@ func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }
 // that is idle for long periods may call Sweep now and then.
 func (r *Router) Sweep(now time.Time) int {
 	return r.leases.reap(now, math.MaxInt)
+}
+
+// Stats counts what a router has done since New.
+type Stats struct {
+	Routed     uint64 // leases opened
+	Mirrored   uint64 // of these, those that other routers have sent; see Adopted
+	Closed     uint64 // leases closed, including reaped ones
+	Reaped     uint64 // leases that nobody closed
+	Rejected   uint64 // requests refused by an Admitter
+	NoEndpoint uint64 // requests without a candidate
+	BadRequest uint64 // invalid requests
+	BadStage   uint64 // invalid results of stages, which were replaced
+	Panics     uint64 // panics of stages and of Config.Clock; see PanicError
+	Seed       uint64 // the seed in use, even if Config.Seed was zero
+	OpenLeases int
+	Endpoints  int // endpoints that are not removed
+	Departing  int // removed endpoints with leases still open
+}
+
+// Stats returns the router's counts.
+func (r *Router) Stats() Stats {
+	closed := r.leases.closed.Load() // before those that were opened, of which there are more
+	opened := r.leases.opened.Load()
+	r.fleet.mu.Lock()
+	defer r.fleet.mu.Unlock()
+	return Stats{
+		Routed:     opened,
+		Mirrored:   r.mirrored.Load(),
+		Closed:     closed,
+		Reaped:     r.leases.reaped.Load(),
+		Rejected:   r.rejected.Load(),
+		NoEndpoint: r.noEndpoint.Load(),
+		BadRequest: r.badRequest.Load(),
+		BadStage:   r.broken.Load(),
+		Panics:     r.panics.Load(),
+		Seed:       r.config.Seed,
+		OpenLeases: int(opened - closed),
+		Endpoints:  len(r.fleet.byID),
+		Departing:  len(r.fleet.leaving),
+	}
+}
+
+// count counts a request that was not routed.
+func (r *Router) count(err error) {
+	switch err.(type) {
+	case *RequestError:
+		r.badRequest.Add(1)
+	case *RejectedError:
+		r.rejected.Add(1)
+	default:
+		r.noEndpoint.Add(1)
+	}
 }

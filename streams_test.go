@@ -15,14 +15,14 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before func(r *endpick.Router)
 		stream bool
-		mirror string
+		mirror *endpick.Adopted
 		end    func(l endpick.Lease)
 		want   []error
 	}{
 		"streams":          {stream: true, end: whole, want: []error{endpick.ErrNoFirstTokens}},
 		"whole responses":  {end: whole},
 		"canceled":         {stream: true, end: func(l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Canceled}) }},
-		"another router's": {stream: true, mirror: "a:80", end: whole},
+		"another router's": {stream: true, mirror: &endpick.Adopted{Endpoint: "a:80", Mirrored: true}, end: whole},
 		"with tokens":      {stream: true, end: func(l endpick.Lease) { l.Tokens(3); whole(l) }},
 		"with a first one": {stream: true, end: func(l endpick.Lease) {
 			l.FirstToken()
@@ -46,7 +46,7 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 			tc.before(r)
 		}
 		for i := range 40 {
-			l, err := r.Route(endpick.Request{Model: "m", Stream: tc.stream, MirrorOf: tc.mirror})
+			l, err := r.Route(endpick.Request{Model: "m", Stream: tc.stream, Adopted: tc.mirror})
 			require.NoError(t, err)
 			if i == 15 {
 				assert.Empty(t, heard, "%s: too early", name)

@@ -24,7 +24,6 @@ func TestNilPointersAreNoStages(t *testing.T) {
 		"Policy.Matcher":           {Matcher: stage},
 		"Policy.Predictor":         {Predictor: stage},
 		"Policy.Picker":            {Picker: stage},
-		"Policy.Shortlist[0]":      {Shortlist: []endpick.Filter{stage}},
 		"Policy.Filters[0]":        {Filters: []endpick.Filter{stage}},
 		"Policy.Admitters[0]":      {Admitters: []endpick.Admitter{stage}},
 		"Policy.Scorers[0].Scorer": {Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}},

@@ -18,9 +18,9 @@ import (
 // A request that was already under way has no known duration, so it is no label.
 func TestWhatWasUnderWayIsNoLabel(t *testing.T) {
 	w := newWorld(t, synchronous())
-	for _, underWay := range []bool{true, false} {
+	for _, adopted := range []*endpick.Adopted{{Endpoint: "a"}, nil} {
 		req := w.request()
-		req.Stream, req.UnderWay = false, underWay
+		req.Stream, req.Adopted = false, adopted
 		w.finish(req, w.candidate("", 0))
 	}
 	require.EqualValues(t, 1, w.latency.Health()[0].E2E.Samples)

@@ -168,8 +168,10 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	switch latency, ok := e.TPOT(); {
 	case o.stream && ok:
 		l.label(m, tpot, v, &o, latency, e.Now)
-	case !o.stream && completed && !e.Request.UnderWay:
-		l.label(m, e2e, v, &o, e.Now.Sub(e.RoutedAt), e.Now)
+	case !o.stream && completed:
+		if latency, ok := e.E2E(); ok {
+			l.label(m, e2e, v, &o, latency, e.Now)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/explore"
 )
 
 // AffinityConfig configures an Affinity. The zero value is valid; its defaults
@@ -79,7 +78,7 @@ func (c *AffinityConfig) validate() error {
 // An Affinity is safe for concurrent use.
 type Affinity struct {
 	config  AffinityConfig
-	explore explore.Probability
+	explore endpick.Exploration
 	counts  [4]atomic.Uint64
 }
 
@@ -106,7 +105,7 @@ func NewAffinity(config AffinityConfig) (*Affinity, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	chance, err := explore.New("prefix.AffinityConfig.Exploration", config.Exploration, config.DisableExploration)
+	chance, err := endpick.NewExploration("prefix.AffinityConfig.Exploration", config.Exploration, config.DisableExploration)
 	if err != nil {
 		return nil, err
 	}

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/explore"
 )
 
 // Strategy says which of the candidates that meet the targets is best.
@@ -73,7 +72,7 @@ func (c *BestFitConfig) validate() error {
 // copied.
 type BestFit struct {
 	config  BestFitConfig
-	explore explore.Probability
+	explore endpick.Exploration
 	work    scratch
 }
 
@@ -82,7 +81,7 @@ func NewBestFit(config BestFitConfig) (*BestFit, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	chance, err := explore.New("slo.BestFitConfig.Exploration", config.Exploration, config.DisableExploration)
+	chance, err := endpick.NewExploration("slo.BestFitConfig.Exploration", config.Exploration, config.DisableExploration)
 	if err != nil {
 		return nil, err
 	}

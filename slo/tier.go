@@ -2,7 +2,6 @@ package slo
 
 import (
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/explore"
 )
 
 // TierConfig configures a Tier. The zero value is the paper's configuration.
@@ -26,12 +25,12 @@ type TierConfig struct {
 // Tier is safe for concurrent use and belongs to one router.
 type Tier struct {
 	headroom *Headroom
-	explore  explore.Probability
+	explore  endpick.Exploration
 }
 
 // NewTier returns a Tier, or an [endpick.ConfigError].
 func NewTier(config TierConfig) (*Tier, error) {
-	chance, err := explore.New("slo.TierConfig.Exploration", config.Exploration, config.DisableExploration)
+	chance, err := endpick.NewExploration("slo.TierConfig.Exploration", config.Exploration, config.DisableExploration)
 	if err != nil {
 		return nil, err
 	}

@@ -121,9 +121,8 @@ func (p *pending) choose() (endpick.Lease, error) {
 // adopt opens a lease for a request that is under way at an endpoint that somebody
 // else has chosen. The error is that of [endpick.Router.Route].
 func (p *pending) adopt(id string) (endpick.Lease, error) {
-	others, _ := p.allBut(id)
 	req := p.request
-	req.Exclude, req.Avoid, req.Receipt, req.UnderWay = others, nil, nil, true
+	req.Receipt, req.Adopted = nil, &endpick.Adopted{Endpoint: id}
 	return p.d.config.Router.Route(req)
 }
 

@@ -82,7 +82,7 @@ func (ps *policies) compose(other string, models map[string]modelSettings, event
 		c.listen(m)
 	}
 	p := endpick.Policy{
-		Name: "per model", Shortlist: []endpick.Filter{(*perModelShortlist)(c)}, Predictor: (*perModelPredictor)(c),
+		Name: "per model", Predictor: (*perModelPredictor)(c),
 		Admitters: []endpick.Admitter{c}, Filters: []endpick.Filter{c}, Scorers: []endpick.Weighted{{Scorer: c, Weight: 1}}, Picker: c,
 	}
 	switch {
@@ -145,7 +145,7 @@ func (c *perModel) listen(m *ofModel) {
 	for _, a := range m.Admitters {
 		c.stages = append(c.stages, a)
 	}
-	for _, f := range slices.Concat(m.Shortlist, m.Filters) {
+	for _, f := range m.Filters {
 		c.stages = append(c.stages, f)
 	}
 	for _, s := range m.Scorers {
@@ -191,14 +191,6 @@ func narrow(filters []endpick.Filter, req *endpick.Request, candidates []endpick
 		}
 	}
 	return candidates
-}
-
-// perModelShortlist is the shortlist of a perModel.
-type perModelShortlist perModel
-
-// Filter implements [endpick.Filter].
-func (c *perModelShortlist) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	return narrow((*perModel)(c).of(req).Shortlist, req, candidates)
 }
 
 // Score implements [endpick.Scorer], as the router combines scores.

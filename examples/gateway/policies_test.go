@@ -179,7 +179,7 @@ func TestRequestLines(t *testing.T) {
 func TestPerModelHidesNothing(t *testing.T) {
 	policy := func(s *wrapping.Stage, gate endpick.Admitter) endpick.Policy {
 		return endpick.Policy{
-			Name: "loud", Shortlist: []endpick.Filter{s}, Predictor: s, Admitters: []endpick.Admitter{s, gate}, Filters: []endpick.Filter{s},
+			Name: "loud", Predictor: s, Admitters: []endpick.Admitter{s, gate}, Filters: []endpick.Filter{s},
 			Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}, Picker: s,
 		}
 	}

@@ -140,7 +140,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	answer := sync.OnceFunc(func() { close(release) })
 	defer answer()
 	g := newTestGateway(t, "endpoints: [{id: a, url: \""+slow.URL+"\"}]\n")
-	mirrored, err := g.router.Route(endpick.Request{MirrorOf: "a", InputTokens: 10})
+	mirrored, err := g.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}, InputTokens: 10})
 	require.NoError(t, err)
 	defer mirrored.Done(endpick.Outcome{})
 

@@ -93,16 +93,19 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 		}
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 			req := drawRequest(rt, "request")
-			req.Adapter, req.UnderWay = "", rapid.Bool().Draw(rt, "under way")
+			req.Adapter = ""
+			if rapid.Bool().Draw(rt, "adopted") {
+				req.Adopted = &endpick.Adopted{Endpoint: "server-0"}
+			}
 			lease, err := r.Route(req)
-			if err != nil && (req.UnderWay || !errors.Is(err, endpick.ErrRejected)) {
+			if err != nil && (req.Adopted != nil || !errors.Is(err, endpick.ErrRejected)) {
 				rt.Fatalf("Route: %v\nThe smallest case:\n  %s", err, showRequest(&req))
 			}
 			if rapid.Bool().Draw(rt, "ends") {
 				lease.Done(endpick.Outcome{})
 			}
 			if panicked != nil {
-				rt.Fatalf("%v: requests that are under way are counted without Admit\nThe smallest case:\n  %s", panicked, showRequest(&req))
+				rt.Fatalf("%v: adopted requests are counted without Admit\nThe smallest case:\n  %s", panicked, showRequest(&req))
 			}
 		}
 	})
@@ -201,11 +204,7 @@ func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Poli
 		}
 		for range before {
 			other := req
-			if mirrored {
-				other.MirrorOf = "server-0"
-			} else {
-				other.UnderWay = true
-			}
+			other.Adopted = &endpick.Adopted{Endpoint: "server-0", Mirrored: mirrored}
 			lease, err := r.Route(other)
 			if err != nil {
 				rt.Fatalf("Route of a request that nobody is to be asked about: %v", err)
@@ -221,9 +220,9 @@ func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Poli
 		return n
 	}
 	if fresh, after := letIn(0), letIn(n); after > fresh {
-		which := "were under way (Request.UnderWay)"
+		which := "were adopted (Request.Adopted)"
 		if mirrored {
-			which = "another router had sent (Request.MirrorOf)"
+			which = "another router had sent (Adopted.Mirrored)"
 		}
 		rt.Fatalf("%d requests are let in at one time, and %d after %d that %s and have ended: Done gives back what nobody took, "+
 			"since Routed has to count what Admit was not asked about\nThe smallest case:\n  %s", fresh, after, n, which, showRequest(&req))

@@ -280,7 +280,7 @@ var broken = []struct {
 	})},
 	{"a policy that refuses what is under way", policyOf(func() endpick.Policy {
 		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(req *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
-			if req.UnderWay {
+			if req.Adopted != nil {
 				panic("who are you?")
 			}
 			return cs

@@ -256,7 +256,7 @@ func (p *perTenant) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 }
 
 func (p *perTenant) Routed(e *endpick.Event) {
-	if e.Request.UnderWay && !p.mirrors || e.Request.MirrorOf != "" && p.mirrors {
+	if a := e.Request.Adopted; a != nil && a.Mirrored == p.mirrors {
 		p.add(e.Request.Tenant, 1, math.MaxInt)
 	}
 }

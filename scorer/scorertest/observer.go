@@ -80,7 +80,8 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 			},
 			"sent elsewhere": func(rt *rapid.T) {
 				req := drawRequest(rt, "mirrored")
-				req.Model, req.Adapter, req.MirrorOf = "", "", rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint")
+				req.Model, req.Adapter = "", ""
+				req.Adopted = &endpick.Adopted{Endpoint: rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint"), Mirrored: true}
 				did("another router has sent %s", showRequest(&req))
 				if l, err := r.Route(req); err == nil {
 					open = append(open, l)

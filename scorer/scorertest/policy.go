@@ -245,7 +245,9 @@ func (p *pair) route() {
 	if rapid.IntRange(0, 4).Draw(p.rt, "exclude") == 0 {
 		req.Exclude = []string{"server-0"}
 	}
-	req.UnderWay = rapid.IntRange(0, 9).Draw(p.rt, "under way") == 9
+	if rapid.IntRange(0, 9).Draw(p.rt, "adopted") == 9 {
+		req.Adopted = &endpick.Adopted{Endpoint: "server-1"}
+	}
 	p.did("%s", showRequest(&req))
 	before, reaped := copies(p.one.router.AppendCandidates(nil)), p.one.router.Stats().Reaped
 	var receipt endpick.Receipt
@@ -329,8 +331,8 @@ func (p *pair) refused(req *endpick.Request, err error) {
 		if errors.As(err, &rejected) && (rejected.Reason == nil || rejected.Reason.Error() == "") {
 			p.failf("an Admitter refuses without a word: who is refused is told why")
 		}
-		if req.UnderWay {
-			p.failf("a request that is under way was refused: %v", err)
+		if req.Adopted != nil {
+			p.failf("an adopted request was refused: %v", err)
 		}
 		return
 	}

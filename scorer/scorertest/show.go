@@ -42,7 +42,7 @@ func showRequest(r *endpick.Request) string {
 	w.add(r.SLO.TTFT != 0, "TTFT within %v", r.SLO.TTFT)
 	w.add(r.SLO.TPOT != 0, "TPOT within %v", r.SLO.TPOT)
 	w.add(len(r.Exclude) > 0, "without %v", r.Exclude)
-	w.add(r.UnderWay, "under way")
+	w.add(r.Adopted != nil, "adopted")
 	return strings.Join(w, ", ")
 }
 

@@ -271,7 +271,8 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	completed := o.Status == endpick.Completed
 	// Steps of several responses can't be told apart, and of a mirrored request only its
 	// router knows how long it took.
-	timed := ev.Request.Responses <= 1 && (ev.Request.MirrorOf == "" || o.Took > 0)
+	a := ev.Request.Adopted
+	timed := ev.Request.Responses <= 1 && (a == nil || !a.Mirrored || a.Took > 0)
 	if completed {
 		m.admit(l.name)
 		m.learnFirst(l, o)

@@ -148,7 +148,7 @@ func TestLabelsOfStreamsThatEndLate(t *testing.T) {
 func TestIdleTimes(t *testing.T) {
 	stream := endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 11, Stream: true}
 	underWay := stream
-	underWay.UnderWay = true
+	underWay.Adopted = &endpick.Adopted{Endpoint: "a"}
 	for name, c := range map[string]struct {
 		before, req endpick.Request
 		load        endpick.Load
@@ -203,10 +203,12 @@ func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
 func TestLabelsOfMirroredResponses(t *testing.T) {
 	for took, teaches := range map[time.Duration]bool{0: false, 4 * time.Second: true} {
 		d := newDesk(t)
-		l, err := d.router.Route(endpick.Request{Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, MirrorOf: "a"})
+		l, err := d.router.Route(endpick.Request{
+			Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, Took: took},
+		})
 		require.NoError(t, err)
 		d.at(9)
-		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31, Took: took}) })
+		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 		assert.Equal(t, teaches, x != amounts{}, "%v", took)
 		assert.InDelta(t, milliseconds(took), d.m.common.decoding.or(0), 1e-6)
 	}

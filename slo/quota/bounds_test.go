@@ -34,9 +34,9 @@ func TestCounts(t *testing.T) {
 	_, err = s.route("a", 60, 0)
 	refused(t, err)
 	assert.Equal(t, quota.Stats{Admitted: 1, RefusedTokens: 1, Tenants: 1}, s.quota.Stats())
-	_, err = s.Route(endpick.Request{Tenant: "a", InputTokens: 60, UnderWay: true})
+	_, err = s.Route(endpick.Request{Tenant: "a", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err)
-	_, err = s.Route(endpick.Request{Tenant: "b", InputTokens: 60, MirrorOf: "a"})
+	_, err = s.Route(endpick.Request{Tenant: "b", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}})
 	require.NoError(t, err)
 	_, err = s.route("a", 1, 0)
 	refused(t, err)
@@ -160,7 +160,11 @@ func TestForgettingIsLikeItsTwin(t *testing.T) {
 		t.Repeat(map[string]func(*rapid.T){
 			"route": func(t *rapid.T) {
 				who := name.Draw(t, "tenant")
-				lease, err := s.Route(endpick.Request{Tenant: who, InputTokens: 1, UnderWay: rapid.Bool().Draw(t, "under way")})
+				req := endpick.Request{Tenant: who, InputTokens: 1}
+				if rapid.Bool().Draw(t, "adopted") {
+					req.Adopted = &endpick.Adopted{Endpoint: "a"}
+				}
+				lease, err := s.Route(req)
 				switch {
 				case err == nil:
 					open[who] = append(open[who], lease)

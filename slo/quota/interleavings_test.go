@@ -80,7 +80,7 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 		l := &ledger{burst: burst, requests: 2, tenants: map[string]*line{}}
 		requests := [4]endpick.Request{
 			{Tenant: "a", InputTokens: 40, ExpectedOutputTokens: 10}, {Tenant: "a", InputTokens: 60},
-			{Tenant: "b", InputTokens: 30}, {Tenant: "a", InputTokens: 20, UnderWay: true},
+			{Tenant: "b", InputTokens: 30}, {Tenant: "a", InputTokens: 20, Adopted: &endpick.Adopted{Endpoint: "a"}},
 		}
 		event := func(i int) *endpick.Event {
 			return &endpick.Event{Lease: endpick.LeaseRef{Slot: uint32(i), Generation: 1}, Request: &requests[i], Candidate: &endpick.Candidate{}, Now: now, RoutedAt: now}

@@ -181,7 +181,7 @@ func (q *Quota) Withdrawn(req *endpick.Request) {
 // Routed implements [endpick.RoutedObserver].
 func (q *Quota) Routed(e *endpick.Event) {
 	var limits Limits
-	unasked := e.Request.UnderWay || e.Request.MirrorOf != ""
+	unasked := e.Request.Adopted != nil
 	if unasked {
 		limits = q.config.Limits(e.Request.Tenant)
 	}

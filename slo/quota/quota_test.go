@@ -199,7 +199,7 @@ func (f *removes) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.C
 func TestRequestsUnderWay(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
 	for range 2 {
-		lease, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 150, UnderWay: true})
+		lease, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 150, Adopted: &endpick.Adopted{Endpoint: "a"}})
 		require.NoError(t, err)
 		defer lease.Done(endpick.Outcome{})
 	}

@@ -2,7 +2,7 @@
 //
 // A Replica is a stage of a router's policy. It tells the other replicas about its
 // requests, and makes this router count theirs: each request that another has sent becomes
-// a lease here too ([endpick.Request.MirrorOf]), with its prompt, its first token and its
+// a lease here too ([endpick.Adopted]), with its prompt, its first token and its
 // end. So everything that learns from leases also learns from those of the others: the
 // load of endpoints, the prefix index, the predictor, quotas, the queue. Health learns of
 // failures that others have seen.

@@ -4,6 +4,7 @@ import (
 	"sync"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
 
 // queue holds events that have not been sent yet. Requests add to it and never wait; Run
@@ -32,7 +33,7 @@ type event struct {
 	endpoint  string
 	request   endpick.Request // the parts of it that are sent
 	prefix    int
-	outcome   endpick.Outcome
+	outcome   protocol.Outcome
 	failed    bool
 	from, end int
 }

@@ -58,7 +58,7 @@ func TestQueueAllocatesNothing(t *testing.T) {
 	var events []event
 	var taken []uint64
 	assert.Zero(t, testing.AllocsPerRun(100, func() {
-		q.put(&event{kind: routed, outcome: endpick.Outcome{}}, blocks, q.wake)
+		q.put(&event{kind: routed, outcome: protocol.Outcome{}}, blocks, q.wake)
 		events, taken, _ = q.take(events, taken)
 	}))
 }

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
 
 // Replica is one of several routers in front of a fleet. It is an admitter that admits
@@ -43,7 +44,7 @@ func (*Replica) Admit(*endpick.Request, []endpick.Candidate) error { return nil 
 
 // Routed implements [endpick.RoutedObserver].
 func (r *Replica) Routed(e *endpick.Event) {
-	if e.Request.MirrorOf != "" {
+	if mirrored(e.Request) {
 		return
 	}
 	req := e.Request
@@ -61,21 +62,24 @@ func (r *Replica) Routed(e *endpick.Event) {
 	}, blocks, r.queue.wake)
 }
 
+// mirrored reports whether another replica has sent the request.
+func mirrored(req *endpick.Request) bool { return req.Adopted != nil && req.Adopted.Mirrored }
+
 // FirstToken implements [endpick.FirstTokenObserver].
 func (r *Replica) FirstToken(e *endpick.Event) {
-	if e.Request.MirrorOf == "" {
+	if !mirrored(e.Request) {
 		r.queue.put(&event{kind: firstToken, lease: e.Lease}, nil, r.queue.soon)
 	}
 }
 
 // Done implements [endpick.DoneObserver].
 func (r *Replica) Done(e *endpick.Event, o *endpick.Outcome) {
-	if e.Request.MirrorOf != "" {
+	if mirrored(e.Request) {
 		return
 	}
-	told := *o
-	told.OutputTokens, told.Blocks, told.Took, told.TTFT = e.OutputTokens, nil, 0, 0
-	if took := e.Now.Sub(e.RoutedAt); !e.Request.UnderWay && took >= 0 {
+	told := protocol.Outcome{Outcome: *o}
+	told.OutputTokens, told.Blocks = e.OutputTokens, nil
+	if took, ok := e.E2E(); ok {
 		told.Took = max(took, time.Nanosecond)
 		told.TTFT, _ = e.TTFT()
 	}

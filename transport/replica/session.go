@@ -105,11 +105,14 @@ func (s *session) do(e *protocol.Effect) {
 			return
 		}
 		s.counts.Mirrored++
-		e.Lease.Mirror = lease
+		e.Lease.Mirror, e.Lease.Adopted = lease, e.Request.Adopted
 	case protocol.Answered:
 		e.Lease.Mirror.FirstToken()
 	case protocol.Ended:
-		e.Lease.Mirror.Done(e.Outcome)
+		if a := e.Lease.Adopted; a != nil {
+			a.Took, a.TTFT = e.Outcome.Took, e.Outcome.TTFT
+		}
+		e.Lease.Mirror.Done(e.Outcome.Outcome)
 	case protocol.Holds:
 		// A past request, for stages that remember what endpoints hold. Its prompt was
 		// computed, and charged, then.

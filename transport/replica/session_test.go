@@ -166,9 +166,9 @@ func TestMessagesAreTakenIn(t *testing.T) {
 // answered and ended well.
 func TestWhatIsHeldIsHeardOf(t *testing.T) {
 	l := newTalk(t)
-	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, MirrorOf: "a", MirrorPrefix: 10}})
+	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: 10}}})
 	assert.Equal(t, &ledger{routed: 1, first: 1, ended: []endpick.Outcome{{InputTokens: 1}}}, l.heard)
-	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, MirrorOf: "nowhere"}})
+	l.do(&protocol.Effect{Kind: protocol.Holds, Request: endpick.Request{InputTokens: 10, Adopted: &endpick.Adopted{Endpoint: "nowhere", Mirrored: true}}})
 	assert.Equal(t, 1, l.heard.routed)
 	assert.Zero(t, l.router.Stats().OpenLeases)
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer"
@@ -42,12 +41,10 @@ func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: 
 
 // stateful returns policies with each exported stage that keeps state for endpoints or leases.
 func stateful() map[string]endpick.Policy {
-	latency := must(predict.NewLatency(predict.LatencyConfig{}))
 	return map[string]endpick.Policy{
 		"predict.Latency":   {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
 		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
 		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
-		"shortlist.Filter":  {Shortlist: []endpick.Filter{must(shortlist.New(shortlist.Config{Latency: latency}))}},
 		"scorer.Hotspot":    filtered(new(scorer.Hotspot)),
 		"scorer.NoHitLRU":   scored(new(scorer.NoHitLRU)),
 		"scorer.RoundRobin": scored(new(scorer.RoundRobin)),
@@ -101,7 +98,7 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 // listens reports whether any stage of the policy observes leases or endpoints.
 func listens(p endpick.Policy) bool {
 	stages := []any{p.Matcher, p.Predictor, p.Picker}
-	for _, f := range slices.Concat(p.Shortlist, p.Filters) {
+	for _, f := range p.Filters {
 		stages = append(stages, f)
 	}
 	for _, a := range p.Admitters {

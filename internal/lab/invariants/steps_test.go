@@ -62,7 +62,7 @@ var requests = rapid.Custom(func(t *rapid.T) endpick.Request {
 	case 14:
 		req.BlockTokens = 1e300
 	case 13:
-		req.UnderWay = true
+		req.Adopted = &endpick.Adopted{Endpoint: rapid.SampledFrom(ids).Draw(t, "adopted")}
 	}
 	return req
 })

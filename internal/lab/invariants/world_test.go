@@ -299,12 +299,16 @@ func (w *world) canServe(req *endpick.Request) bool {
 func (w *world) checkRefusal(req *endpick.Request, err error) {
 	var bad *endpick.RequestError
 	switch {
-	case errors.Is(err, endpick.ErrRejected) && req.Priority < 0 && req.SLO.Asked() && !req.UnderWay:
+	case errors.Is(err, endpick.ErrRejected) && req.Priority < 0 && req.SLO.Asked() && req.Adopted == nil:
 	case errors.As(err, &bad):
 		if req.InputTokens >= 0 && req.ExpectedOutputTokens >= 0 && req.BlockTokens >= 0 {
 			w.failf("a valid request is refused: %v", err)
 		}
-	case errors.Is(err, endpick.ErrNoEndpoints) && !w.canServe(req):
+	case errors.Is(err, endpick.ErrNoEndpoints) && req.Adopted == nil && !w.canServe(req):
+	case errors.Is(err, endpick.ErrUnknownEndpoint) && req.Adopted != nil:
+		if _, present := w.present[req.Adopted.Endpoint]; present {
+			w.failf("%v, and it is there", err)
+		}
 	default:
 		w.failf("%v, and there are endpoints that serve %q", err, req.Model)
 	}

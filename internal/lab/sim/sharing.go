@@ -18,8 +18,9 @@ type Sharing struct {
 
 // shadow has the mirrors of a flight, by router; that of its own router is the zero Lease.
 type shadow struct {
-	leases []endpick.Lease
-	routed time.Duration // when it was routed
+	leases  []endpick.Lease
+	routed  time.Duration // when it was routed
+	adopted *endpick.Adopted
 }
 
 // notice is a message of a router to the others.
@@ -48,10 +49,11 @@ func (r *run) tellRouted(f *flight, req *endpick.Request) {
 	f.shadow = &shadow{leases: make([]endpick.Lease, len(r.routers)), routed: r.now}
 	mirror := *req
 	mirror.Exclude, mirror.Receipt = nil, nil
-	mirror.MirrorOf = f.lease.Endpoint().ID
+	mirror.Adopted = &endpick.Adopted{Endpoint: f.lease.Endpoint().ID, Mirrored: true}
 	if c, ok := f.lease.Candidate(); ok {
-		mirror.MirrorPrefix = c.CachedTokens()
+		mirror.Adopted.ExpectedCached = c.CachedTokens()
 	}
+	f.shadow.adopted = mirror.Adopted
 	if r.cfg.Sharing.LoadOnly {
 		mirror.Blocks = nil
 	} else {
@@ -74,9 +76,9 @@ func (r *run) tellDone(f *flight, o endpick.Outcome) {
 		return
 	}
 	f.shadow = nil
-	o.Took = max(r.now-s.routed, 1)
+	s.adopted.Took = max(r.now-s.routed, 1)
 	if f.started {
-		o.TTFT = max(f.first-s.routed, 1)
+		s.adopted.TTFT = max(f.first-s.routed, 1)
 	}
 	if r.cfg.Sharing.LoadOnly {
 		o.Blocks = nil

@@ -149,7 +149,7 @@ func play(t *testing.T, policy func(*Stage, endpick.Admitter) endpick.Policy) ma
 		lease.Tokens(1)
 		lease.Done(endpick.Outcome{OutputTokens: 2})
 	}
-	under, err := r.Route(endpick.Request{Model: "m", Exclude: []string{"a"}, UnderWay: true})
+	under, err := r.Route(endpick.Request{Model: "m", Adopted: &endpick.Adopted{Endpoint: "b"}})
 	require.NoError(t, err)
 	under.Done(endpick.Outcome{})
 	require.NoError(t, r.Remove("a"))

@@ -1,6 +1,10 @@
 package protocol
 
-import "github.com/endpick/endpick"
+import (
+	"time"
+
+	"github.com/endpick/endpick"
+)
 
 // Effect is something that another replica has reported, to be applied in order.
 type Effect struct {
@@ -10,7 +14,7 @@ type Effect struct {
 	// Request is what to mirror, for Opened and Holds. Its blocks must not be changed.
 	Request endpick.Request
 	// Outcome is how it has ended, for Ended.
-	Outcome endpick.Outcome
+	Outcome Outcome
 	// Endpoint, Failed and Served are for Outcomes.
 	Endpoint       string
 	Failed, Served int
@@ -30,8 +34,9 @@ const (
 
 // Lease is a request of another replica that is in flight.
 type Lease struct {
-	// Mirror is set by the caller, who applies the effects.
-	Mirror endpick.Lease
+	// Mirror is set by the caller, who applies the effects, and Adopted, to set its times.
+	Mirror  endpick.Lease
+	Adopted *endpick.Adopted
 
 	facts
 	number   uint64
@@ -39,4 +44,10 @@ type Lease struct {
 	late     bool   // reported after it was routed: its times don't judge predictions made then
 	leaf     uint64 // its last block, if its blocks are known
 	depth    int
+}
+
+// Outcome is how a request has ended, and how long it took, as its own replica has measured it.
+type Outcome struct {
+	endpick.Outcome
+	Took, TTFT time.Duration // to the end and to the first token; zero: not known
 }

@@ -388,13 +388,13 @@ func TestBytes(t *testing.T) {
 	a.FirstToken(ref(1))
 	a.FirstToken(ref(1))
 	assert.Equal(t, "03"+"03"+"02", flush(), "the last but one has its first token")
-	a.Done(ref(2), &endpick.Outcome{
-		InputTokens: 1701, OutputTokens: 90, CachedTokens: 16, HasCachedTokens: true,
-		TTFT: 25 * time.Millisecond, Took: 2 * time.Second, Blocks: blocks[:4],
+	a.Done(ref(2), &Outcome{
+		Outcome: endpick.Outcome{InputTokens: 1701, OutputTokens: 90, CachedTokens: 16, HasCachedTokens: true, Blocks: blocks[:4]},
+		TTFT:    25 * time.Millisecond, Took: 2 * time.Second,
 	})
 	assert.Equal(t, "04"+"c4"+"01"+"02"+"5a"+"a09c01"+"fa01"+"00"+ // one more token, 90 tokens, 2 s, 25 ms, as many cached
 		"02"+"0300000000000000"+"0400000000000000", flush())
-	a.Done(ref(1), &endpick.Outcome{Status: endpick.Lost})
+	a.Done(ref(1), &Outcome{Outcome: endpick.Outcome{Status: endpick.Lost}})
 	assert.Equal(t, "05"+"34"+"02"+"c71a"+"00"+"00"+"00", flush())
 	assert.Equal(t, uint64(4), a.Counts().Blocks)
 
@@ -404,7 +404,10 @@ func TestBytes(t *testing.T) {
 	before := a.Counts().Blocks
 	a.Routed(ref(4), "a", req, 1600, blocks)
 	a.FirstToken(ref(4))
-	a.Done(ref(4), &endpick.Outcome{InputTokens: 1701, OutputTokens: 90, CachedTokens: 1600, HasCachedTokens: true, TTFT: 25 * time.Millisecond, Took: 2 * time.Second})
+	a.Done(ref(4), &Outcome{
+		Outcome: endpick.Outcome{InputTokens: 1701, OutputTokens: 90, CachedTokens: 1600, HasCachedTokens: true},
+		TTFT:    25 * time.Millisecond, Took: 2 * time.Second,
+	})
 	a.Flush(w.now)
 	out, _ := a.Drain()
 	require.Equal(t, before+5, a.Counts().Blocks)

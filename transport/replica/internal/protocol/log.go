@@ -111,7 +111,7 @@ func (n *Node) FirstToken(ref endpick.LeaseRef) {
 
 // Done records how a request has ended. The outcome's times are measured ones, its
 // blocks those of prompt and response. It keeps neither argument.
-func (n *Node) Done(ref endpick.LeaseRef, outcome *endpick.Outcome) {
+func (n *Node) Done(ref endpick.LeaseRef, outcome *Outcome) {
 	l := n.log
 	o := l.open[ref]
 	if o == nil {

@@ -185,11 +185,11 @@ func TestFiguresAreBounded(t *testing.T) {
 	l := newLine(2)
 	ref := endpick.LeaseRef{Slot: 1, Generation: 1}
 	l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 5}, 0, nil)
-	l.nodes[0].Done(ref, &endpick.Outcome{InputTokens: 1 << 40, OutputTokens: 1 << 40, CachedTokens: 1 << 40, HasCachedTokens: true, Took: 1000 * time.Hour})
+	l.nodes[0].Done(ref, &Outcome{Outcome: endpick.Outcome{InputTokens: 1 << 40, OutputTokens: 1 << 40, CachedTokens: 1 << 40, HasCachedTokens: true}, Took: 1000 * time.Hour})
 	l.send()
 	told := l.told[1]
 	require.Len(t, told, 2)
-	assert.Equal(t, endpick.Outcome{InputTokens: maxTokens, OutputTokens: maxTokens, CachedTokens: maxTokens, HasCachedTokens: true, Took: maxDuration}, told[1].Outcome)
+	assert.Equal(t, Outcome{Outcome: endpick.Outcome{InputTokens: maxTokens, OutputTokens: maxTokens, CachedTokens: maxTokens, HasCachedTokens: true}, Took: maxDuration}, told[1].Outcome)
 	assert.Zero(t, l.nodes[1].Counts().Malformed)
 }
 

@@ -194,6 +194,6 @@ func (f *facts) request(blocks []uint64) endpick.Request {
 		Stream: f.class.Stream, Exact: f.class.Exact, Responses: f.class.Responses,
 		InputTokens: f.input, ExpectedOutputTokens: f.output,
 		Blocks: blocks, BlockTokens: float64(f.block) / blockParts,
-		MirrorOf: f.endpoint, MirrorPrefix: f.prefix,
+		Adopted: &endpick.Adopted{Endpoint: f.endpoint, Mirrored: true, ExpectedCached: f.prefix},
 	}
 }

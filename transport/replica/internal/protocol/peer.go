@@ -144,12 +144,12 @@ func (n *Node) done(p *peer, r *reader, op byte) {
 	if l != nil {
 		f = l.facts
 	}
-	o := endpick.Outcome{
+	o := Outcome{Outcome: endpick.Outcome{
 		Status:      endpick.Status(op >> kindBits & 3),
 		InputTokens: r.near(f.input), OutputTokens: int(r.within(maxTokens)),
-		Took: r.duration(), TTFT: r.duration(),
 		HasCachedTokens: op&hasCached != 0,
-	}
+	}}
+	o.Took, o.TTFT = r.duration(), r.duration()
 	if o.HasCachedTokens {
 		o.CachedTokens = r.near(f.prefix)
 	}
@@ -172,7 +172,7 @@ func (n *Node) done(p *peer, r *reader, op byte) {
 	n.close(p, l, o)
 }
 
-func (n *Node) close(p *peer, l *Lease, o endpick.Outcome) {
+func (n *Node) close(p *peer, l *Lease, o Outcome) {
 	delete(p.open, l.number)
 	n.mirrored--
 	n.effect(Effect{Kind: Ended, Lease: l, Outcome: o})
@@ -204,6 +204,6 @@ func (n *Node) lose(p *peer, which func(*Lease) bool) {
 	}
 	slices.SortFunc(lost, func(a, b *Lease) int { return cmp.Compare(a.number, b.number) })
 	for _, l := range lost {
-		n.close(p, l, endpick.Outcome{Status: endpick.Lost})
+		n.close(p, l, Outcome{Outcome: endpick.Outcome{Status: endpick.Lost}})
 	}
 }

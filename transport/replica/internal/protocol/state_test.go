@@ -370,7 +370,7 @@ func TestTheNewestIsTold(t *testing.T) {
 	for i := range maxRecent + 1000 {
 		ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
 		l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 1 + i}, 0, blocks(i, each))
-		l.nodes[0].Done(ref, &endpick.Outcome{})
+		l.nodes[0].Done(ref, &Outcome{})
 		if i%100 == 0 {
 			l.send()
 		}
@@ -419,7 +419,7 @@ func TestStatuses(t *testing.T) {
 	for i := range 7 {
 		ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
 		l.nodes[0].Routed(ref, "a", &endpick.Request{}, 0, nil)
-		l.nodes[0].Done(ref, &endpick.Outcome{Status: endpick.Status(i)})
+		l.nodes[0].Done(ref, &Outcome{Outcome: endpick.Outcome{Status: endpick.Status(i)}})
 	}
 	l.send()
 	var got []endpick.Status

@@ -125,7 +125,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			if w.Responses = min(w.Responses, 1<<24); w.Responses == 1 {
 				w.Responses = 0 // which means the same
 			}
-			w.MirrorOf, w.MirrorPrefix = r.endpoint, min(r.prefix, 1<<24)
+			w.Adopted = &endpick.Adopted{Endpoint: r.endpoint, Mirrored: true, ExpectedCached: min(r.prefix, 1<<24)}
 			if w.BlockTokens == 0 || len(w.Blocks) == 0 {
 				w.BlockTokens = 16
 			}
@@ -151,11 +151,12 @@ func TestRequestsAreToldWhole(t *testing.T) {
 
 		l.clear()
 		for i, r := range all {
-			o := endpick.Outcome{
+			o := Outcome{Outcome: endpick.Outcome{
 				Status:      rapid.SampledFrom([]endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Lost}).Draw(t, "status"),
 				InputTokens: tokens.Draw(t, "usage in"), OutputTokens: tokens.Draw(t, "usage out"),
-				Took: duration.Draw(t, "took"), TTFT: duration.Draw(t, "first"), HasCachedTokens: rapid.Bool().Draw(t, "reports"),
-			}
+				HasCachedTokens: rapid.Bool().Draw(t, "reports"),
+			}}
+			o.Took, o.TTFT = duration.Draw(t, "took"), duration.Draw(t, "first")
 			if o.HasCachedTokens {
 				o.CachedTokens = tokens.Draw(t, "cached")
 			}
@@ -188,12 +189,12 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			require.NotEmpty(t, e.Request.Blocks)
 			var of request
 			for _, r := range all {
-				if r.endpoint == e.Request.MirrorOf && min(r.req.InputTokens, 1<<24) == e.Request.InputTokens && r.req.Tenant == e.Request.Tenant {
+				if r.endpoint == e.Request.Adopted.Endpoint && min(r.req.InputTokens, 1<<24) == e.Request.InputTokens && r.req.Tenant == e.Request.Tenant {
 					of = r
 				}
 			}
 			require.NotEmpty(t, of.endpoint)
-			require.Equal(t, e.Request.InputTokens, e.Request.MirrorPrefix, "all of it is there")
+			require.Equal(t, e.Request.InputTokens, e.Request.Adopted.ExpectedCached, "all of it is there")
 		}
 	})
 }
@@ -342,8 +343,8 @@ func TestNumbersSkipNobody(t *testing.T) {
 	require.Equal(t, []string{say(Opened, "third")}, told())
 	a.FirstToken(ref(1))
 	a.FirstToken(ref(2))
-	a.Done(ref(2), &endpick.Outcome{})
-	a.Done(ref(0), &endpick.Outcome{})
+	a.Done(ref(2), &Outcome{})
+	a.Done(ref(0), &Outcome{})
 	a.FirstToken(ref(3))
 	require.Equal(t, []string{say(Answered, "second"), say(Ended, "first"), say(Answered, "third")}, told())
 	require.Equal(t, 2, b.mirrored)

@@ -99,10 +99,10 @@ func (w *world) do(r *replica, e Effect) {
 	case Opened:
 		id := e.Request.InputTokens
 		require.Nil(w.t, r.sight[e.Lease])
-		r.sight[e.Lease] = &seen{id: id, endpoint: e.Request.MirrorOf}
+		r.sight[e.Lease] = &seen{id: id, endpoint: e.Request.Adopted.Endpoint}
 		r.opened[id]++
-		r.learn(e.Request.MirrorOf, e.Request.Blocks)
-		r.order = append(r.order, fmt.Sprint("opened ", id, " ", e.Request.MirrorOf, " ", e.Request.Model, " ", e.Request.Blocks))
+		r.learn(e.Request.Adopted.Endpoint, e.Request.Blocks)
+		r.order = append(r.order, fmt.Sprint("opened ", id, " ", e.Request.Adopted.Endpoint, " ", e.Request.Model, " ", e.Request.Blocks))
 	case Answered:
 		s := r.sight[e.Lease]
 		require.NotNil(w.t, s)
@@ -121,8 +121,8 @@ func (w *world) do(r *replica, e Effect) {
 		r.learn(s.endpoint, e.Outcome.Blocks)
 		r.order = append(r.order, fmt.Sprint("ended ", s.id, " ", e.Outcome))
 	case Holds:
-		r.learn(e.Request.MirrorOf, e.Request.Blocks)
-		r.order = append(r.order, fmt.Sprint("holds ", e.Request.MirrorOf, e.Request.Blocks))
+		r.learn(e.Request.Adopted.Endpoint, e.Request.Blocks)
+		r.order = append(r.order, fmt.Sprint("holds ", e.Request.Adopted.Endpoint, e.Request.Blocks))
 	case Outcomes:
 		sum := r.outcomes[e.Endpoint]
 		r.outcomes[e.Endpoint] = [2]int{sum[0] + e.Failed, sum[1] + e.Served}
@@ -190,7 +190,7 @@ func (w *world) done(r *replica, ref endpick.LeaseRef, status endpick.Status, wh
 	if status == endpick.Completed && whole != nil {
 		o.blocks = whole
 	}
-	r.Done(ref, &endpick.Outcome{Status: status, Took: took(o.id), TTFT: tick, OutputTokens: 3, Blocks: whole})
+	r.Done(ref, &Outcome{Outcome: endpick.Outcome{Status: status, OutputTokens: 3, Blocks: whole}, Took: took(o.id), TTFT: tick})
 }
 
 // deliver delivers one message of the bus.

@@ -1,0 +1,167 @@
+package endpick_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// witness is a filter that records what it observes.
+type witness struct {
+	routed, firsts, dones int
+	candidates            int
+	ttft, tpot, e2e       time.Duration // negative: not measured
+}
+
+func (h *witness) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c }
+func (h *witness) Routed(e *endpick.Event)                                              { h.routed++; h.candidates = len(e.Candidates) }
+func (h *witness) FirstToken(e *endpick.Event)                                          { h.firsts++; h.measure(e) }
+func (h *witness) Done(e *endpick.Event, _ *endpick.Outcome)                            { h.dones++; h.measure(e) }
+
+func (h *witness) measure(e *endpick.Event) {
+	known := func(d time.Duration, ok bool) time.Duration {
+		if ok {
+			return d
+		}
+		return -1
+	}
+	h.ttft, h.tpot, h.e2e = known(e.TTFT()), known(e.TPOT()), known(e.E2E())
+}
+
+// measured returns what is measured of a request: the first token comes after two seconds, the
+// last after three more, and then it is done.
+func measured(t *testing.T, a *endpick.Adopted, done endpick.Outcome) (h witness, after *endpick.Router) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{&h}}})
+	l := route(t, r, endpick.Request{Adopted: a, InputTokens: 10, Stream: true})
+	c.advance(2 * time.Second)
+	l.Tokens(1)
+	c.advance(3 * time.Second)
+	l.Tokens(3)
+	l.Done(done)
+	return h, r
+}
+
+func admitsNothing(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
+
+// An adopted request goes where it was sent, past an admitter that refuses everything and a
+// filter that prefers another endpoint; it counts, and observers are notified.
+func TestAdopted(t *testing.T) {
+	for _, mirrored := range []bool{false, true} {
+		h, filtered := &witness{}, 0
+		policy := endpick.Policy{
+			Matcher:   matchFunc(func(*endpick.Request, *endpick.Candidate) int { return 7 }),
+			Admitters: []endpick.Admitter{admitFunc(admitsNothing)},
+			Filters: []endpick.Filter{h, filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+				filtered++
+				return c[:1]
+			})},
+		}
+		r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: policy})
+		_, err := r.Route(endpick.Request{})
+		require.ErrorIs(t, err, endpick.ErrRejected)
+
+		var receipt endpick.Receipt
+		lease := route(t, r, endpick.Request{
+			Adopted: &endpick.Adopted{Endpoint: "b", Mirrored: mirrored, ExpectedCached: 30}, InputTokens: 100, Stream: true,
+			Exclude: []string{"b"}, Avoid: []string{"b"}, Receipt: &receipt,
+		})
+		assert.Equal(t, "b", lease.Endpoint().ID)
+		assert.Zero(t, filtered)
+		assert.Equal(t, 2, h.candidates, "observers see all candidates")
+		assert.Equal(t, "b", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID)
+		prefill := map[bool]int{false: 93, true: 70}[mirrored]
+		assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: prefill, ContextTokens: 100}, status(t, r, "b").Candidate.InFlight)
+		assert.Zero(t, status(t, r, "a").Candidate.InFlight)
+
+		c.advance(time.Second)
+		lease.FirstToken()
+		assert.Equal(t, witness{routed: 1, firsts: 1, candidates: 2, ttft: -1, tpot: -1, e2e: -1}, *h, "when it came here says little")
+		assert.True(t, lease.Done(endpick.Outcome{}))
+		assert.Equal(t, 1, h.dones)
+		requireQuiet(t, r)
+		stats := r.Stats()
+		assert.Equal(t, [2]uint64{1, map[bool]uint64{true: 1}[mirrored]}, [2]uint64{stats.Routed, stats.Mirrored})
+	}
+}
+
+// Times that were not reported, or are impossible, are unknown. Of a request that this host has
+// adopted only the beginning is.
+func TestTimesOfTheAdopted(t *testing.T) {
+	const s = time.Second
+	for name, x := range map[string]struct {
+		adopted         *endpick.Adopted
+		status          endpick.Status
+		ttft, tpot, e2e time.Duration
+	}{
+		"its own":                        {nil, 0, 2 * s, s, 5 * s},
+		"adopted":                        {&endpick.Adopted{}, 0, -1, s, -1},
+		"adopted, with another's times":  {&endpick.Adopted{Took: 2 * s, TTFT: s}, 0, -1, s, -1},
+		"mirrored, nothing known":        {&endpick.Adopted{Mirrored: true}, 0, -1, -1, -1},
+		"no first token":                 {&endpick.Adopted{Mirrored: true, Took: s}, 0, -1, -1, s},
+		"negative":                       {&endpick.Adopted{Mirrored: true, Took: -s, TTFT: -2 * s}, 0, -1, -1, -1},
+		"a first token after the last":   {&endpick.Adopted{Mirrored: true, Took: s, TTFT: 2 * s}, 0, -1, -1, -1},
+		"all":                            {&endpick.Adopted{Mirrored: true, Took: 10 * s, TTFT: 4 * s}, 0, 4 * s, 2 * s, 10 * s},
+		"lost, so that nobody told them": {&endpick.Adopted{Mirrored: true, Took: 10 * s, TTFT: 4 * s}, endpick.Lost, -1, -1, -1},
+	} {
+		if x.adopted != nil {
+			x.adopted.Endpoint = "a"
+		}
+		h, _ := measured(t, x.adopted, endpick.Outcome{Status: x.status})
+		assert.Equal(t, []time.Duration{x.ttft, x.tpot, x.e2e}, []time.Duration{h.ttft, h.tpot, h.e2e}, name)
+	}
+
+	// The times of one don't leak into the next in its slot, and say when the last token came, too.
+	h := &witness{}
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{h}}})
+	for _, a := range []endpick.Adopted{{Took: 5 * s, TTFT: s}, {}, {Took: 5 * s, TTFT: s}} {
+		a.Endpoint, a.Mirrored = "a", true
+		l := route(t, r, endpick.Request{Adopted: &a, InputTokens: 10, Stream: true})
+		c.advance(9 * s)
+		l.Done(endpick.Outcome{OutputTokens: 9})
+		want := [2]time.Duration{-1, -1}
+		if a.Took > 0 {
+			want = [2]time.Duration{s, s / 2}
+		}
+		assert.Equal(t, want, [2]time.Duration{h.ttft, h.tpot})
+	}
+}
+
+// The other router's match is used as far as it is possible.
+func TestWhatAnotherRouterExpects(t *testing.T) {
+	for _, x := range []struct{ input, expected, prefill int }{{100, 30, 70}, {100, 99, 1}, {100, 100, 1}, {100, 1 << 30, 1}, {100, -5, 100}, {0, 30, 0}} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: evictor(10)}})
+		a := &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: x.expected}
+		lease := route(t, r, endpick.Request{Adopted: a, InputTokens: x.input, Stream: true})
+		assert.Equal(t, x.prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens, "%v", x)
+		c, _ := lease.Candidate()
+		assert.Equal(t, x.input-x.prefill, c.PrefixTokens, "%v", x)
+		lease.Done(endpick.Outcome{})
+		requireQuiet(t, r)
+	}
+}
+
+func TestAdoptedByWhatTakesNoRequests(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m"}}, {ID: "b", Models: []string{"m"}}}})
+	of := func(id string) *endpick.Adopted { return &endpick.Adopted{Endpoint: id} }
+	require.NoError(t, r.Drain("a"))
+	drained := route(t, r, endpick.Request{Model: "m", Adopted: of("a"), InputTokens: 10})
+	assert.Equal(t, 1, status(t, r, "a").Candidate.InFlight.Requests)
+	other := route(t, r, endpick.Request{Model: "other", Adopted: of("b"), InputTokens: 10})
+	assert.Equal(t, 1, status(t, r, "b").Candidate.InFlight.Requests)
+	own := route(t, r, endpick.Request{Model: "m"})
+	assert.Equal(t, "b", own.Endpoint().ID, "the drained one is not used")
+
+	_, err := r.Route(endpick.Request{Model: "m", Adopted: of("c")})
+	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	assert.EqualValues(t, 1, r.Stats().NoEndpoint)
+	_, err = r.Route(endpick.Request{Model: "m", Adopted: of("b"), InputTokens: -1})
+	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	for _, l := range []endpick.Lease{drained, other, own} {
+		l.Done(endpick.Outcome{})
+	}
+	requireQuiet(t, r)
+}

@@ -1,0 +1,266 @@
+package endpick
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+)
+
+// What a host says and asks about the endpoints of a router.
+
+// SetEndpoints makes the fleet exactly these endpoints, as discovery delivers
+// them. New endpoints are added. Those with a known ID are updated and keep
+// their in-flight counts and learned state. All others are removed. A drained
+// endpoint stays drained. If any endpoint is invalid, or two have the same ID,
+// nothing changes and the error matches ErrBadEndpoint or ErrDuplicateEndpoint.
+func (r *Router) SetEndpoints(endpoints []Endpoint) error {
+	next := make([]*Endpoint, len(endpoints))
+	wanted := make(map[string]bool, len(endpoints))
+	for i := range endpoints {
+		e, err := endpoints[i].prepared()
+		if err != nil {
+			return err
+		}
+		if wanted[e.ID] {
+			return &EndpointError{ID: e.ID, Reason: "is listed twice", err: ErrDuplicateEndpoint}
+		}
+		next[i], wanted[e.ID] = e, true
+	}
+	f := &r.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	var gone []member
+	for id, m := range f.byID {
+		if !wanted[id] {
+			gone = append(gone, m)
+			delete(f.byID, id)
+		}
+	}
+	slices.SortFunc(gone, bySlot)
+	for _, e := range next {
+		m, known := f.byID[e.ID]
+		switch {
+		case !known:
+			f.join(e)
+		case !reflect.DeepEqual(m.endpoint, e):
+			m.endpoint = e
+			f.byID[e.ID] = m
+		}
+	}
+	f.rebuild()
+	for _, m := range gone {
+		r.retire(m)
+	}
+	return nil
+}
+
+// Add makes an endpoint available. The error matches ErrBadEndpoint or
+// ErrDuplicateEndpoint. An endpoint that is added again after its removal
+// starts from scratch.
+func (r *Router) Add(e Endpoint) error {
+	own, err := e.prepared()
+	if err != nil {
+		return err
+	}
+	r.fleet.mu.Lock()
+	defer r.fleet.mu.Unlock()
+	if _, ok := r.fleet.byID[own.ID]; ok {
+		return &EndpointError{ID: own.ID, Reason: "already exists", err: ErrDuplicateEndpoint}
+	}
+	r.fleet.show(r.fleet.join(own))
+	return nil
+}
+
+// Update replaces the description of an endpoint, which keeps its in-flight
+// counts and what is known about its cache and load. The error matches
+// ErrBadEndpoint or ErrUnknownEndpoint.
+func (r *Router) Update(e Endpoint) error {
+	own, err := e.prepared()
+	if err != nil {
+		return err
+	}
+	f := &r.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	old, ok := f.byID[own.ID]
+	if !ok {
+		return unknownEndpoint(own.ID)
+	}
+	next := member{old.state, own}
+	f.byID[own.ID] = next
+	// The endpoint stays in every pool that both descriptions belong to, so that
+	// no request finds such a pool empty in between.
+	stays := map[*pool]bool{}
+	f.pools(own, func(p *pool) {
+		stays[p] = true
+		if !next.state.is(draining) {
+			p.put(next)
+		}
+	})
+	f.pools(old.endpoint, func(p *pool) {
+		if !stays[p] {
+			p.take(old)
+			p.serving--
+		}
+		delete(stays, p)
+	})
+	for p := range stays {
+		p.serving++
+	}
+	f.prune(old.endpoint.names())
+	return nil
+}
+
+// Drain keeps new requests away from an endpoint; its open leases go on. The
+// error matches ErrUnknownEndpoint.
+func (r *Router) Drain(id string) error {
+	return r.setDraining(id, true)
+}
+
+// Resume undoes Drain. The error matches ErrUnknownEndpoint.
+func (r *Router) Resume(id string) error {
+	return r.setDraining(id, false)
+}
+
+func (r *Router) setDraining(id string, drained bool) error {
+	r.fleet.mu.Lock()
+	defer r.fleet.mu.Unlock()
+	m, ok := r.fleet.byID[id]
+	if !ok {
+		return unknownEndpoint(id)
+	}
+	if drained {
+		m.state.flags.Store(draining)
+		r.fleet.pools(m.endpoint, func(p *pool) { p.take(m) })
+	} else {
+		m.state.flags.Store(0)
+		r.fleet.pools(m.endpoint, func(p *pool) { p.put(m) })
+	}
+	return nil
+}
+
+// Remove takes an endpoint away. Leases on it stay valid and are accounted to
+// it until they end. The error matches ErrUnknownEndpoint.
+func (r *Router) Remove(id string) error {
+	r.fleet.mu.Lock()
+	defer r.fleet.mu.Unlock()
+	m, ok := r.fleet.byID[id]
+	if !ok {
+		return unknownEndpoint(id)
+	}
+	delete(r.fleet.byID, id)
+	r.fleet.hide(m)
+	r.retire(m)
+	return nil
+}
+
+// retire ends an endpoint that has been taken out of all pools, and tells the policy;
+// fleet.mu is held.
+func (r *Router) retire(m member) {
+	r.fleet.retire(m)
+	p := r.policy.Load()
+	for _, o := range p.endpointObservers {
+		p.try(o, func() { o.EndpointRemoved(m.state.ref) })
+	}
+	r.fleet.release(m.state)
+}
+
+// Mark remembers what is in flight on an endpoint now. Take it when you ask an
+// engine for its load, and put it into the Load that you make of the response:
+// then what is routed in between is counted exactly once. The mark of an
+// unknown ID belongs to no endpoint, and Report refuses it.
+func (r *Router) Mark(id string) Mark {
+	now := r.now()
+	m, err := r.fleet.member(id)
+	if err != nil {
+		return Mark{at: now}
+	}
+	r.leases.expire(now)
+	return m.state.mark(now)
+}
+
+// Report records what an engine reports about itself. Impossible signals are
+// dropped, and a [LoadError] names the first of them; the others are used. A
+// report that was requested before the current one is ignored. The error matches
+// ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the
+// mark was taken of, as after it was replaced.
+func (r *Router) Report(id string, load Load) error {
+	now := r.now()
+	m, err := r.fleet.member(id)
+	if err != nil {
+		return err
+	}
+	r.leases.expire(now)
+	mark, answered := load.Mark, m.state.mark(now)
+	if mark == (Mark{}) {
+		mark = answered
+	} else if mark.ref != m.state.ref {
+		return &EndpointError{ID: id, Reason: "is not the one that the mark was taken of", err: ErrUnknownEndpoint}
+	}
+	load, err = load.clean(id)
+	m.state.accept(load.prepare(mark.at.Sub(r.epoch), mark, answered), now.Sub(r.epoch))
+	return err
+}
+
+// Ref returns the handle of the endpoint that has this ID now, or false if
+// there is none. It is for hosts that keep state for endpoints outside of
+// stages.
+func (r *Router) Ref(id string) (Ref, bool) {
+	m, err := r.fleet.member(id)
+	if err != nil {
+		return Ref{}, false
+	}
+	return m.state.ref, true
+}
+
+// EndpointStatus is an endpoint as the router sees it at one moment.
+type EndpointStatus struct {
+	// Candidate is what a request would see now, without match and prediction.
+	Candidate Candidate
+	Draining  bool
+	// Removed says that the endpoint is gone except for its open leases.
+	Removed bool
+}
+
+// Endpoints returns all endpoints ordered by slot, including those that are
+// removed but still have open leases.
+func (r *Router) Endpoints() []EndpointStatus {
+	now := r.now()
+	r.leases.expire(now)
+	f := &r.fleet
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	members := slices.SortedFunc(maps.Values(f.byID), bySlot)
+	candidates := make([]Candidate, len(members))
+	r.fill(candidates, members, now)
+	fillAbsent(candidates)
+	all := make([]EndpointStatus, 0, len(members)+len(f.leaving))
+	for i, m := range members {
+		all = append(all, EndpointStatus{Candidate: candidates[i], Draining: m.state.is(draining)})
+	}
+	for s, e := range f.leaving {
+		gone := make([]Candidate, 1)
+		r.fill(gone, []member{{s, e}}, now)
+		all = append(all, EndpointStatus{Candidate: gone[0], Removed: true})
+	}
+	slices.SortFunc(all, func(a, b EndpointStatus) int {
+		return cmp.Compare(a.Candidate.Ref.Slot, b.Candidate.Ref.Slot)
+	})
+	return all
+}
+
+// AppendCandidates appends to dst every endpoint that takes requests, as a
+// request would see it now, ordered by slot, without match and prediction. It
+// allocates only if dst is too small and takes no lock, for callers that look
+// at the fleet often.
+func (r *Router) AppendCandidates(dst []Candidate) []Candidate {
+	now := r.now()
+	r.leases.expire(now)
+	members := r.fleet.all.load()
+	start := len(dst)
+	dst = slices.Grow(dst, len(members))[:start+len(members)]
+	r.fill(dst[start:], members, now)
+	fillAbsent(dst[start:])
+	return dst
+}
