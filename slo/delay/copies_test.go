@@ -195,7 +195,7 @@ func TestCopiesOfManyDepths(t *testing.T) {
 // share: 1,000 of the 2,000 tokens it has to compute are a copy for two: two uses are expected,
 // and each of two holders gets one.
 func TestCostOfACopyByHand(t *testing.T) {
-	m := fresh(t, Horizon)
+	m := fresh(t, horizon)
 	m.prompt.add(3000)
 	m.anew.add(1500) // so that a token's place is worth another one
 	req := prompt(3000).At(time.Unix(1e9, 0), 1, 1)
@@ -203,14 +203,15 @@ func TestCostOfACopyByHand(t *testing.T) {
 	cs[1].Running = 4
 	cs[1].Reported, cs[1].KVUsage = endpick.KVUsageSignal, 0.5
 	m.uses[125] = use{block: 125, count: 4, at: 1e18} // at 2,000 tokens
-	cost := func(without Terms) (out Cost) {
-		m.config.Without = Horizon | without
-		j := m.judge(&req, cs)
-		defer j.end()
-		j.of(&cs[1], &out)
+	costs := func(blocks []uint64) (out cost) {
+		req := req
+		req.Blocks = blocks
+		d := m.decide(&req, cs)
+		defer d.end()
+		d.of(&cs[1], &out)
 		return out
 	}
-	alone, shared := cost(Copies), cost(0)
+	alone, shared := costs(nil), costs(req.Blocks)
 	const pairs = 2000 * (1000 + 2000/2) / 30_000.
 	// Four requests wait for it now; beside whoever comes back for what it evicts, there are
 	// two on average.
@@ -226,7 +227,7 @@ func TestCostOfACopyByHand(t *testing.T) {
 	} {
 		was := cs[1]
 		change(&cs[1])
-		assert.Equal(t, cost(Copies), cost(0))
+		assert.Equal(t, costs(nil), costs(req.Blocks))
 		cs[1] = was
 	}
 }
@@ -243,7 +244,7 @@ func TestRoomForCopies(t *testing.T) {
 	}{
 		{name: "half is unused", reported: true, usage: 0.5, want: true},
 		{name: "less", reported: true, usage: 0.51},
-		{name: "what is sent is told by the report", reported: true, usage: 0.5, context: 1000, size: 1000, want: true},
+		{name: "a report includes what is sent", reported: true, usage: 0.5, context: 1000, size: 1000, want: true},
 		{name: "nothing is known"},
 		{name: "nothing is there", size: 1000, want: true},
 		{name: "less than half is sent", context: 300, output: 199, size: 1000, want: true},
@@ -262,22 +263,16 @@ func TestRoomForCopies(t *testing.T) {
 
 // Every depth at which a candidate leaves a prompt is a use of what it holds.
 func TestUsesAreCounted(t *testing.T) {
-	for _, without := range []Terms{0, Copies} {
-		m := fresh(t, without)
-		req := prompt(1000)
-		cs := matched(0, 320, 960, 320)
-		now := time.Unix(1e9, 0)
-		m.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Lease: endpick.LeaseRef{Generation: 1}, RoutedAt: now, Now: now})
-		counted := map[uint64]float64{}
-		for _, e := range m.uses {
-			if e.block != 0 {
-				counted[e.block] = e.count
-			}
+	m := fresh(t, 0)
+	req := prompt(1000)
+	cs := matched(0, 320, 960, 320)
+	now := time.Unix(1e9, 0)
+	m.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Lease: endpick.LeaseRef{Generation: 1}, RoutedAt: now, Now: now})
+	counted := map[uint64]float64{}
+	for _, e := range m.uses {
+		if e.block != 0 {
+			counted[e.block] = e.count
 		}
-		want := map[uint64]float64{20: 1, 60: 1}
-		if without != 0 {
-			want = map[uint64]float64{}
-		}
-		assert.Equal(t, want, counted)
 	}
+	assert.Equal(t, map[uint64]float64{20: 1, 60: 1}, counted)
 }

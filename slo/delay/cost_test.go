@@ -13,7 +13,7 @@ import (
 
 // costOf is the cost of a request on the second of two candidates, the first of which is
 // idle.
-func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate) Cost {
+func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate) cost {
 	t.Helper()
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}, c}
 	if c.Endpoint == nil {
@@ -21,16 +21,17 @@ func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate)
 	}
 	cs[1].Ref = endpick.Ref{Slot: 1, Generation: 1}
 	req = req.At(time.Unix(1e9, 0), 1, 1)
-	j := m.judge(&req, cs)
-	defer j.end()
-	var out Cost
-	j.of(&cs[1], &out)
+	d := m.decide(&req, cs)
+	defer d.end()
+	var out cost
+	d.of(&cs[1], &out)
 	return out
 }
 
-func fresh(t *testing.T, without Terms) *Marginal {
-	m, err := New(Config{Without: without})
+func fresh(t *testing.T, without terms) *Marginal {
+	m, err := New(Config{})
 	require.NoError(t, err)
+	m.without = without
 	return m
 }
 
@@ -50,8 +51,8 @@ var (
 // request, 200 a step, 0.5 a request in a step and 1/1,000 a token in memory.
 func TestCostsByHand(t *testing.T) {
 	const pairs = 2000 * (1000 + 2000/2) / 30_000.
-	m := fresh(t, Horizon)
-	check := func(want Cost, req endpick.Request, c endpick.Candidate) {
+	m := fresh(t, horizon)
+	check := func(want cost, req endpick.Request, c endpick.Candidate) {
 		t.Helper()
 		got := costOf(t, m, req, c)
 		assert.InDelta(t, want.TTFT, got.TTFT, 1e-6, "TTFT")
@@ -59,10 +60,10 @@ func TestCostsByHand(t *testing.T) {
 		assert.InDelta(t, want.Weight, got.Weight, 1e-6, "weight")
 		assert.InDelta(t, want.Prefill, got.Prefill, 1e-6, "prefill")
 		assert.InDelta(t, want.Slowdown, got.Slowdown, 1e-6, "slowdown")
-		assert.InDelta(t, want.Weight*want.TTFT+want.Decode+want.Prefill+want.Slowdown, got.Sum(), 1e-6)
+		assert.InDelta(t, want.Weight*want.TTFT+want.Decode+want.Prefill+want.Slowdown, got.sum(), 1e-6)
 	}
-	check(Cost{TTFT: 100 + 2000 + pairs + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, idle)
-	onBusy := Cost{
+	check(cost{TTFT: 100 + 2000 + pairs + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, idle)
+	onBusy := cost{
 		TTFT: 100 + 2500 + pairs + 300 + 1.5*4*(0.5+2.05), Weight: 4, Decode: 300 * (200 + 5*0.5 + 4*2.05 + 3.15),
 		Prefill: (2000 + pairs) * 4, Slowdown: 150 * (0.5 + 3.15) * 4,
 	}
@@ -70,13 +71,13 @@ func TestCostsByHand(t *testing.T) {
 
 	// Waiting requests of other routers count one prompt token each until a size is
 	// known, then 40; here one of the waiting is this router's own.
-	foreign, more := busy, onBusy
-	foreign.Waiting, foreign.Running = 3, 1
+	external, more := busy, onBusy
+	external.Waiting, external.Running = 3, 1
 	more.TTFT += 2
-	check(more, asked, foreign)
+	check(more, asked, external)
 	m.common.fresh.add(40)
 	more.TTFT += 78
-	check(more, asked, foreign)
+	check(more, asked, external)
 	// Where no request is this router's own, all are of the usual size.
 	m.common.size.add(3000)
 	others := endpick.Candidate{PrefixTokens: 1000, Running: 4}
@@ -98,26 +99,15 @@ func TestCostsByHand(t *testing.T) {
 	check(longer, whole, evicted)
 
 	// A prompt that is fully cached computes its last token only.
-	m = fresh(t, Horizon)
+	m = fresh(t, horizon)
 	held := idle
 	held.PrefixTokens = 3000
-	check(Cost{TTFT: 100 + 1 + 3000.5/30_000 + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, held)
+	check(cost{TTFT: 100 + 1 + 3000.5/30_000 + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, held)
 }
 
-// Exactly the disabled terms are left out.
-func TestTermsLeftOut(t *testing.T) {
-	full := costOf(t, fresh(t, Horizon), asked, busy)
-	for _, x := range []struct {
-		term Terms
-		want Cost
-	}{
-		{Weight, Cost{TTFT: full.TTFT, Decode: full.Decode, Weight: 1, Prefill: full.Prefill, Slowdown: full.Slowdown}},
-		{Prefill, Cost{TTFT: full.TTFT, Decode: full.Decode, Weight: 4, Slowdown: full.Slowdown}},
-		{Slowdown, Cost{TTFT: full.TTFT, Decode: full.Decode, Weight: 4, Prefill: full.Prefill}},
-		{Worth | Crowding | Room | Pace, full},
-	} {
-		assert.Equal(t, x.want, costOf(t, fresh(t, Horizon|x.term), asked, busy), "%v", x.term)
-	}
+// Which part of a difference in load lasts, and the pace of a server, by hand.
+func TestHorizonAndPaceByHand(t *testing.T) {
+	full := costOf(t, fresh(t, horizon), asked, busy)
 
 	// How much of a difference lasts: over a time t a share of (1 − e^−t′)/t′ remains
 	// on average; here half remains after half the time. The mean of both candidates is
@@ -130,7 +120,7 @@ func TestTermsLeftOut(t *testing.T) {
 	assert.Equal(t, full.Prefill, got.Prefill)
 
 	// Ten other requests are on servers of unknown pace; this server is twice as slow.
-	m := fresh(t, Horizon)
+	m := fresh(t, horizon)
 	e := m.endpoints.At(endpick.Ref{Slot: 1, Generation: 1})
 	at := nanoseconds(time.Unix(1e9, 0))
 	for range 100 {
@@ -143,7 +133,7 @@ func TestTermsLeftOut(t *testing.T) {
 	assert.InDelta(t, full.Decode*pace, got.Decode, 1e-6)
 	assert.InDelta(t, full.Prefill*pace, got.Prefill, 1e-6)
 	assert.InDelta(t, full.Slowdown*pace, got.Slowdown, 1e-6)
-	m.config.Without |= Pace
+	m.without |= ownPace
 	assert.Equal(t, full, costOf(t, m, asked, busy))
 }
 
@@ -167,7 +157,7 @@ func TestRoomByHand(t *testing.T) {
 		{"the larger counts, which is memory", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 1, false, 0.25},
 		{"and if there is no place, memory may do", endpick.Endpoint{MaxSequences: 5, KVTokens: 10_000}, 0.95, false, 0.2},
 	} {
-		m, without := fresh(t, Horizon), fresh(t, Horizon|Room)
+		m, without := fresh(t, horizon), fresh(t, horizon|room)
 		m.common.decoding.add(10_000)
 		without.common.decoding.add(10_000)
 		c := busy
@@ -225,18 +215,18 @@ func TestFactorsByHand(t *testing.T) {
 	m.first.add(100)
 	assert.Equal(t, 4.0, m.weight(&asked), "no response has ended yet")
 
-	worth := func(prompt, anew float64) float64 {
+	eviction := func(prompt, anew float64) float64 {
 		m := fresh(t, 0)
 		m.common.each[tokens] = 3
 		m.prompt.add(prompt)
 		m.anew.add(anew)
-		return m.worth()
+		return m.eviction()
 	}
-	assert.InDelta(t, 3*1.5, worth(1000, 400), 1e-9)
-	assert.Equal(t, 0.0, worth(1000, 1000))
-	assert.Equal(t, 0.0, worth(1000, 2000))
-	assert.Equal(t, 6.0, worth(1000, 100), "no more than two computations")
-	assert.Equal(t, 0.0, fresh(t, 0).worth())
+	assert.InDelta(t, 3*1.5, eviction(1000, 400), 1e-9)
+	assert.Equal(t, 0.0, eviction(1000, 1000))
+	assert.Equal(t, 0.0, eviction(1000, 2000))
+	assert.Equal(t, 6.0, eviction(1000, 100), "no more than two computations")
+	assert.Equal(t, 0.0, fresh(t, 0).eviction())
 	// 500 tokens computed at 3 each and 1,500 at 5, on whatever endpoint.
 	m = fresh(t, 0)
 	m.computed.fade(500, math.Inf(1))
@@ -245,23 +235,23 @@ func TestFactorsByHand(t *testing.T) {
 	m.computing.fade(7500, math.Inf(1))
 	m.prompt.add(1000)
 	m.anew.add(400)
-	assert.InDelta(t, 4.5*1.5, m.worth(), 1e-9)
+	assert.InDelta(t, 4.5*1.5, m.eviction(), 1e-9)
 
-	echo := func(whole float64) float64 {
+	feedback := func(whole float64) float64 {
 		m := fresh(t, 0)
 		m.whole.add(whole)
 		m.idle.add(20_650)
-		return m.echo()
+		return m.feedback()
 	}
-	assert.InDelta(t, 2, echo(4*20_650), 1e-9)
-	assert.InDelta(t, 1, echo(20_650), 1e-9)
-	assert.Equal(t, 1.0, echo(20_000), "never less than once")
-	assert.InDelta(t, math.Sqrt(10), echo(1e9), 1e-9)
-	assert.Equal(t, 1.0, fresh(t, 0).echo())
+	assert.InDelta(t, 2, feedback(4*20_650), 1e-9)
+	assert.InDelta(t, 1, feedback(20_650), 1e-9)
+	assert.Equal(t, 1.0, feedback(20_000), "never less than once")
+	assert.InDelta(t, math.Sqrt(10), feedback(1e9), 1e-9)
+	assert.Equal(t, 1.0, fresh(t, 0).feedback())
 
 	// With all terms, a prefill of 2,000 tokens delays four others by twice its own
 	// time, and also the requests that come back for what it evicts, and those beside these.
-	m = fresh(t, Horizon)
+	m = fresh(t, horizon)
 	m.first.add(20_650)
 	m.common.decoding.add(3 * 20_650)
 	m.whole.add(4 * 20_650)

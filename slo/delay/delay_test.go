@@ -26,21 +26,19 @@ func newMarginal(tb testing.TB, config delay.Config) *delay.Marginal {
 }
 
 func TestConfig(t *testing.T) {
-	for field, config := range map[string]delay.Config{
-		"Without": {Without: 1 << 15}, "MaxKinds": {MaxKinds: -1},
-	} {
-		_, err := delay.New(config)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-		assert.Equal(t, "delay.Config."+field, bad.Field)
-	}
+	_, err := delay.New(delay.Config{MaxKinds: -1})
+	var bad *endpick.ConfigError
+	require.ErrorAs(t, err, &bad)
+	assert.Equal(t, "delay.Config.MaxKinds", bad.Field)
 }
 
 func TestConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
 	t.Run("predictor", func(t *testing.T) {
 		// The horizon is that of the pool, not each candidate's own.
-		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newMarginal(t, delay.Config{Without: delay.Horizon}) })
+		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor {
+			return delay.Without(newMarginal(t, delay.Config{}), delay.Horizon)
+		})
 	})
 	t.Run("observer", func(t *testing.T) {
 		scorertest.RunObserver(t, func(t *testing.T) any { return newMarginal(t, delay.Config{}) })
@@ -67,9 +65,10 @@ type world struct {
 	number int
 }
 
-func newWorld(t require.TestingT, config delay.Config, servers map[string]server, variants map[string]string) *world {
-	m, err := delay.New(config)
+func newWorld(t require.TestingT, without delay.Terms, servers map[string]server, variants map[string]string) *world {
+	m, err := delay.New(delay.Config{MaxKinds: 2})
 	require.NoError(t, err)
+	delay.Without(m, without)
 	w := &world{t: t, m: m, now: time.Unix(1e9, 0), servers: servers, stream: true}
 	c := endpick.Config{Seed: 1, Clock: func() time.Time { return w.now }, Policy: endpick.Policy{
 		Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}},
@@ -143,7 +142,7 @@ var plain = server{token: 100 * time.Microsecond, step: 15 * time.Millisecond, s
 // from.
 func TestLearnsTimes(t *testing.T) {
 	for _, jitter := range []int{0, 50} {
-		w := newWorld(t, delay.Config{Without: delay.Horizon}, map[string]server{"a": plain, "b": plain}, nil)
+		w := newWorld(t, delay.Horizon, map[string]server{"a": plain, "b": plain}, nil)
 		w.jitter = jitter
 		for i := range 200 {
 			w.serve("a", 100+i*37%3000, 50+i%100, i%20)
@@ -164,7 +163,7 @@ func TestLearnsTimes(t *testing.T) {
 
 // A response that does not stream is one label.
 func TestLearnsFromWholeResponses(t *testing.T) {
-	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
+	w := newWorld(t, 0, map[string]server{"a": plain}, nil)
 	w.stream = false
 	for i := range 200 {
 		w.serve("a", 100+i*37%3000, 50+i%100, 0)
@@ -177,7 +176,7 @@ func TestLearnsFromWholeResponses(t *testing.T) {
 // The duration of a response teaches nothing if the number of its tokens is unknown.
 func TestLearnsNothingFromUnknownLengths(t *testing.T) {
 	ask := endpick.Request{Model: "m", InputTokens: 1000, Stream: true, ExpectedOutputTokens: 100}
-	w := newWorld(t, delay.Config{}, map[string]server{"a": plain}, nil)
+	w := newWorld(t, 0, map[string]server{"a": plain}, nil)
 	for i := range 50 {
 		w.serve("a", 100+i*37%3000, 50+i%100, 0)
 	}
@@ -196,7 +195,7 @@ func TestLearnsNothingFromUnknownLengths(t *testing.T) {
 // Kinds are told apart, and a new one starts out like the others.
 func TestKinds(t *testing.T) {
 	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
-	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
+	w := newWorld(t, 0, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
 	for i := range 100 {
 		w.serve("a", 100+i*37%3000, 50+i%100, i%5)
 		w.serve("b", 100+i*37%3000, 50+i%100, i%5)
@@ -217,7 +216,7 @@ func TestKinds(t *testing.T) {
 func TestPace(t *testing.T) {
 	half := server{token: 2 * plain.token, step: 2 * plain.step, slot: 2 * plain.slot}
 	tpot := func(without delay.Terms, b server, jitter int) float64 {
-		w := newWorld(t, delay.Config{Without: without}, map[string]server{"a": plain, "b": b}, nil)
+		w := newWorld(t, without, map[string]server{"a": plain, "b": b}, nil)
 		w.jitter = jitter
 		for i := range 100 {
 			w.serve("a", 500+i, 50+i%100, i%5)
@@ -227,13 +226,13 @@ func TestPace(t *testing.T) {
 		return float64(got["b"].TPOT) / float64(got["a"].TPOT)
 	}
 	assert.InEpsilon(t, 2, tpot(0, half, 0), 0.25)
-	assert.InEpsilon(t, 1, tpot(delay.Pace, half, 0), 0.01)
+	assert.InEpsilon(t, 1, tpot(delay.OwnPace, half, 0), 0.01)
 	assert.Equal(t, 1.0, tpot(0, plain, 100))
 }
 
 // While requests wait and no response arrives, the wait is expected to go on.
 func TestSilence(t *testing.T) {
-	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": plain}, nil)
+	w := newWorld(t, 0, map[string]server{"a": plain, "b": plain}, nil)
 	for i := range 50 {
 		w.serve("a", 500+i, 50, 0)
 	}
@@ -324,7 +323,7 @@ func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
 
 // learned returns a Marginal trained on a busy fleet.
 func learned(t require.TestingT) *delay.Marginal {
-	w := newWorld(t, delay.Config{}, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
+	w := newWorld(t, 0, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
 	for i := range 60 {
 		w.serve(string(rune('a'+i%3)), 100+i*37%3000, 50+i%100, i%20)
 	}
@@ -378,7 +377,7 @@ func TestMonotone(t *testing.T) {
 // responses of no tokens or of too many.
 func TestBadLabels(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(rt, delay.Config{MaxKinds: 2}, map[string]server{"a": plain, "b": plain}, nil)
+		w := newWorld(rt, 0, map[string]server{"a": plain, "b": plain}, nil)
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 			l, err := w.router.Route(endpick.Request{
 				Model: fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "model")), InputTokens: rapid.SampledFrom([]int{0, 1, 1000, math.MaxInt32}).Draw(rt, "input"),

@@ -18,7 +18,7 @@ func (m *Marginal) Explain(req *endpick.Request, candidates []endpick.Candidate,
 		unit = promptTokens
 	}
 	for i := range candidates {
-		var c Cost
+		var c cost
 		d.of(&candidates[i], &c)
 		dst[i] = c.text(unit)
 	}
@@ -27,9 +27,9 @@ func (m *Marginal) Explain(req *endpick.Request, candidates []endpick.Candidate,
 func milliseconds3(v float64) string { return fmt.Sprintf("%.3g ms", v) }
 func promptTokens(v float64) string  { return fmt.Sprintf("%.3g tokens", v) }
 
-func (c *Cost) text(unit func(float64) string) string {
+func (c *cost) text(unit func(float64) string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "costs %s: TTFT %s", unit(c.Sum()), unit(c.TTFT))
+	fmt.Fprintf(&b, "costs %s: TTFT %s", unit(c.sum()), unit(c.TTFT))
 	if c.Weight != 1 {
 		fmt.Fprintf(&b, " × %.3g", c.Weight)
 	}

@@ -8,9 +8,24 @@ func ExpectedOutput(m *Marginal, req *endpick.Request) float64 { return m.length
 // Kinds is the number of known kinds of server.
 func Kinds(m *Marginal) int { return len(m.kinds) }
 
-// WorthOf is the value of one prompt token's place in a cache, as a multiple of the
+// EvictionOf is what one prompt token's place in a cache costs others, as a multiple of the
 // time to compute a token.
-func WorthOf(m *Marginal) float64 { return m.worth() / m.recomputing() }
+func EvictionOf(m *Marginal) float64 { return m.eviction() / m.recomputing() }
+
+// Terms are parts of the cost that a test leaves out.
+type Terms = terms
+
+const (
+	Horizon = horizon
+	Room    = room
+	OwnPace = ownPace
+)
+
+// Without leaves terms out.
+func Without(m *Marginal, t Terms) *Marginal {
+	m.without = t
+	return m
+}
 
 // WeightOf is the weight of a millisecond of waiting for a request.
 func WeightOf(m *Marginal, req *endpick.Request) float64 { return m.weight(req) }

@@ -1,8 +1,6 @@
 package delay
 
 import (
-	"fmt"
-	"math"
 	"strings"
 	"testing"
 	"time"
@@ -28,12 +26,12 @@ func TestSumsOverTime(t *testing.T) {
 
 // Requests of other routers are assumed to be as large as this router's of the same kind.
 func TestSizesOfOthers(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	d.m.common.size.add(500)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	d.route(1000, 20, true)
 	for _, l := range d.m.leases.All() {
-		assert.Equal(t, []float64{3, 1500}, []float64{l.foreign, l.foreignSize})
+		assert.Equal(t, []float64{3, 1500}, []float64{l.external, l.externalSize})
 	}
 }
 
@@ -65,7 +63,7 @@ func TestFirstTokensCountOnce(t *testing.T) {
 // A server is compared with its kind's updated estimate, in units of the spread of
 // first tokens.
 func TestPaceOfAFirstToken(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	d.route(100, 1, false).Done(endpick.Outcome{}) // gives the kind its place
 	k := d.m.kinds[kindName{model: "m"}]
 	k.late.log, k.slow.log = 1, 0.1
@@ -88,7 +86,7 @@ func TestPaceOfAFirstToken(t *testing.T) {
 // Only responses of known length teach a length, and the time of a response's tokens
 // ends with the last one.
 func TestWhatAnEndTells(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	l := d.route(1000, 0, true)
 	d.at(1)
 	l.FirstToken()
@@ -114,28 +112,18 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	paceAt := func(seconds int64) float64 {
 		req := asked.At(time.Unix(0, at+seconds*1e9), 1, 1)
 		cs := []endpick.Candidate{c}
-		j := m.judge(&req, cs)
-		defer j.end()
-		_, _, pace := j.at(&cs[0])
-		special, _ := j.special(&cs[0])
-		assert.Equal(t, pace, special)
+		d := m.decide(&req, cs)
+		defer d.end()
+		_, _, pace := d.at(&cs[0])
 		return pace
 	}
 	now := paceAt(0)
 	require.Greater(t, now, 2.0)
 	require.Less(t, paceAt(15), 0.7*now)
-	glances := func(seconds int64) bool {
-		var g glance
-		g.account(e)
-		return g.special(at + seconds*1e9)
-	}
-	assert.True(t, glances(50))
-	assert.False(t, glances(100))
 	e.wait(at, 0)
 	assert.Equal(t, now, paceAt(15))
-	assert.True(t, glances(100))
+	assert.Equal(t, now, paceAt(100))
 	e.leave(at+15e9, false)
-	assert.False(t, glances(100))
 	assert.Less(t, paceAt(15), 0.7*now)
 }
 

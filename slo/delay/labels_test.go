@@ -10,18 +10,18 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// desk is a router with one endpoint whose labels a test inspects.
-type desk struct {
+// rig is a router with one endpoint whose labels a test inspects.
+type rig struct {
 	t      *testing.T
 	m      *Marginal
 	router *endpick.Router
 	now    time.Time
 }
 
-func newDesk(t *testing.T) *desk {
+func newRig(t *testing.T) *rig {
 	m, err := New(Config{})
 	require.NoError(t, err)
-	d := &desk{t: t, m: m, now: time.Unix(1e9, 0)}
+	d := &rig{t: t, m: m, now: time.Unix(1e9, 0)}
 	d.router, err = endpick.New(endpick.Config{
 		Seed: 1, Clock: func() time.Time { return d.now }, Endpoints: []endpick.Endpoint{{ID: "a"}},
 		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
@@ -30,11 +30,11 @@ func newDesk(t *testing.T) *desk {
 	return d
 }
 
-func (d *desk) at(seconds float64) {
+func (d *rig) at(seconds float64) {
 	d.now = time.Unix(1e9, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-func (d *desk) route(input, expected int, stream bool) endpick.Lease {
+func (d *rig) route(input, expected int, stream bool) endpick.Lease {
 	l, err := d.router.Route(endpick.Request{Model: "m", InputTokens: input, ExpectedOutputTokens: expected, Stream: stream})
 	require.NoError(d.t, err)
 	return l
@@ -42,7 +42,7 @@ func (d *desk) route(input, expected int, stream bool) endpick.Lease {
 
 // label returns the amounts of the one label that do produces, given one amount whose
 // value is known; zero if do produces none.
-func (d *desk) label(one int, amount float64, do func()) amounts {
+func (d *rig) label(one int, amount float64, do func()) amounts {
 	d.t.Helper()
 	before := d.m.common.linear
 	do()
@@ -60,7 +60,7 @@ func (d *desk) label(one int, amount float64, do func()) amounts {
 	return x
 }
 
-func (d *desk) check(name string, want, got amounts) {
+func (d *rig) check(name string, want, got amounts) {
 	d.t.Helper()
 	for i := range want {
 		assert.InDelta(d.t, want[i], got[i], 1e-6*max(want[i], 1), "%s: %d", name, i)
@@ -71,7 +71,7 @@ func (d *desk) check(name string, want, got amounts) {
 // and decodes from the first second to the fifth; B has 500, arrives in the second and
 // decodes from the third to the sixth.
 func TestLabelsOfStreams(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	a := d.route(1000, 20, true) // 1,010 tokens on average
 	d.at(1)
 	x := d.label(requests, 1, a.FirstToken)
@@ -118,7 +118,7 @@ func TestLabelsOfStreams(t *testing.T) {
 
 // Requests of other routers, known from a report, decode too.
 func TestLabelsBesideOthers(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	l := d.route(1000, 20, true) // the three are assumed to have its size
 	d.at(1)
@@ -132,7 +132,7 @@ func TestLabelsBesideOthers(t *testing.T) {
 // Who decodes beside a response is averaged over the time until it is reported done, which may
 // be later than its last token.
 func TestLabelsOfStreamsThatEndLate(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	l := d.route(1000, 20, true)
 	d.at(1)
 	l.FirstToken()
@@ -158,7 +158,7 @@ func TestIdleTimes(t *testing.T) {
 		"begun by its caller": {before: stream, req: underWay},
 		"nothing is known":    {req: stream, load: endpick.Load{Waiting: 9}},
 	} {
-		d := newDesk(t)
+		d := newRig(t)
 		require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
 		serve := func(req endpick.Request) {
 			l, err := d.router.Route(req)
@@ -188,7 +188,7 @@ func TestIdleTimes(t *testing.T) {
 // If nobody reports the first token of a stream, it is taken to have decoded beside those that were there
 // when it was routed.
 func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	d.m.common.size.add(500) // of those who run there
 	l := d.route(600, 30, true)
@@ -202,7 +202,7 @@ func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
 // How long a request of another router took is known from its outcome alone.
 func TestLabelsOfMirroredResponses(t *testing.T) {
 	for took, teaches := range map[time.Duration]bool{0: false, 4 * time.Second: true} {
-		d := newDesk(t)
+		d := newRig(t)
 		l, err := d.router.Route(endpick.Request{
 			Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, Took: took},
 		})
@@ -216,7 +216,7 @@ func TestLabelsOfMirroredResponses(t *testing.T) {
 
 // A response that does not stream is one label as a whole.
 func TestLabelsOfWholeResponses(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	a := d.route(1000, 20, true)
 	d.at(1)
 	a.FirstToken()
@@ -262,7 +262,7 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 // out by hand: A and B begin together and A streams; C comes in the third second; A ends in
 // the fifth, B in the ninth and C in the eleventh.
 func TestWhoDoesNotStreamIsThere(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	a := d.route(1000, 20, true) // 1,010 tokens in the middle
 	b := d.route(600, 30, false) // 615
 	d.at(1)
@@ -293,7 +293,7 @@ func TestWhoDoesNotStreamIsThere(t *testing.T) {
 // Estimates have a common part, for all kinds, and a part per kind: a new kind starts from
 // the common part alone.
 func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	serve := func(model string, seconds float64) {
 		l, err := d.router.Route(endpick.Request{Model: model, InputTokens: 1000, Stream: true})
 		require.NoError(t, err)
@@ -329,7 +329,7 @@ func TestKindsThatDifferAreToldApartEarly(t *testing.T) {
 		other         string
 		stream, early bool
 	}{{"slow", true, true}, {"fast", true, false}, {"slow", false, false}} {
-		d := newDesk(t)
+		d := newRig(t)
 		require.NoError(t, d.router.SetEndpoints([]endpick.Endpoint{{ID: "a", Variant: "fast"}, {ID: "b", Variant: c.other}}))
 		l := d.route(1000, 20, c.stream)
 		name := kindName{"m", l.Endpoint().Variant}
@@ -402,7 +402,7 @@ func TestFirstTokensWaitForUsage(t *testing.T) {
 		"the engine broke": {usage: 0.6, waits: true, o: endpick.Outcome{Status: endpick.Failed, OutputTokens: 1}, nothing: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := newDesk(t)
+			d := newRig(t)
 			require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
 			require.NoError(t, d.router.Report("a", endpick.Load{KVUsage: c.usage}))
 			l := d.route(1000, 10, true)
@@ -425,7 +425,7 @@ func TestFirstTokensWaitForUsage(t *testing.T) {
 // What was computed before it remains part of a first token's time when the engine has
 // reported how much of its own prompt was cached.
 func TestFirstTokensBehindOthersWaitForUsage(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
 	d.route(1000, 10, true)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 1, KVUsage: 0.6})) // being computed, it does not wait
@@ -453,7 +453,7 @@ func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 func TestSeveralResponses(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		after := func(responses int) (labels float64, expected float64) {
-			d := newDesk(t)
+			d := newRig(t)
 			l, err := d.router.Route(endpick.Request{
 				Model: "m", InputTokens: 100, ExpectedOutputTokens: 400 * max(responses, 1), Stream: stream, Responses: responses,
 			})
@@ -483,7 +483,7 @@ func TestSeveralResponses(t *testing.T) {
 // Nothing of a prompt of unknown length can be found in a cache: it counts as one token,
 // all of which is computed.
 func TestPromptsOfUnknownLengthFindNothing(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	d.route(0, 20, true)
 	assert.Equal(t, d.m.anew, d.m.prompt)
 	assert.Equal(t, mean{21, 1}, d.m.prompt)
@@ -492,7 +492,7 @@ func TestPromptsOfUnknownLengthFindNothing(t *testing.T) {
 // While others wait at the engine, times depend on these, and teach nothing.
 func TestCrowdedServersTeachNothing(t *testing.T) {
 	for waiting, teaches := range map[float64]bool{0: true, 2: false} {
-		d := newDesk(t)
+		d := newRig(t)
 		require.NoError(t, d.router.Report("a", endpick.Load{Waiting: waiting, Running: 3}))
 		l := d.route(1000, 20, true)
 		d.at(1)
@@ -507,7 +507,7 @@ func TestCrowdedServersTeachNothing(t *testing.T) {
 // An engine can't have evicted what the index did not count on, so that a prompt of which
 // nothing is matched teaches at once, however full the engine is.
 func TestNewPromptsTeachAtOnce(t *testing.T) {
-	d := newDesk(t)
+	d := newRig(t)
 	require.NoError(t, d.router.Report("a", endpick.Load{KVUsage: 0.9}))
 	l := d.route(1000, 20, true)
 	d.at(1)
@@ -519,7 +519,7 @@ func TestNewPromptsTeachAtOnce(t *testing.T) {
 func TestDaysTeachNothing(t *testing.T) {
 	for _, days := range []float64{1, 1.1} {
 		teaches := days == 1
-		d := newDesk(t)
+		d := newRig(t)
 		l := d.route(1000, 20, true)
 		first := days * 24 * 3600
 		d.at(first)

@@ -19,7 +19,7 @@ func TestPressureTeachesNothing(t *testing.T) {
 		usage float64
 		moves bool
 	}{{0.5, true}, {0.99, false}} {
-		w := newWorld(t, delay.Config{Without: delay.Horizon | delay.Room | delay.Pace}, map[string]server{"a": plain}, nil)
+		w := newWorld(t, delay.Horizon|delay.Room|delay.OwnPace, map[string]server{"a": plain}, nil)
 		require.NoError(t, w.router.Update(endpick.Endpoint{ID: "a", KVTokens: 100_000}))
 		ask := endpick.Request{InputTokens: 4000, Stream: true, ExpectedOutputTokens: 100}
 		for i := range 200 {
@@ -47,7 +47,7 @@ func TestPressureTeachesNothing(t *testing.T) {
 // teaches nothing of steps.
 func TestWhoIsRemovedTeachesNothingOfSteps(t *testing.T) {
 	for _, removed := range []bool{false, true} {
-		w := newWorld(t, delay.Config{Without: delay.Horizon}, map[string]server{"a": plain, "b": plain}, nil)
+		w := newWorld(t, delay.Horizon, map[string]server{"a": plain, "b": plain}, nil)
 		for i := range 50 {
 			w.serve("a", 2000, 50, i%5)
 			w.serve("b", 2000, 50, i%5)
@@ -87,10 +87,10 @@ func (h holder) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
-// A place in a cache is worth what is later found there, at most two
+// A place in a cache costs others what would later be found there, at most two
 // computations.
-func TestWorth(t *testing.T) {
-	for _, c := range []struct{ held, worth float64 }{
+func TestEviction(t *testing.T) {
+	for _, c := range []struct{ held, cost float64 }{
 		{0, 0},
 		{0.5, 1100.0/600 - 1}, // 1,000 tokens of prompt and 100 of response, 600 of them computed
 		{0.6, 1100.0/500 - 1},
@@ -104,7 +104,7 @@ func TestWorth(t *testing.T) {
 			Endpoints: []endpick.Endpoint{{ID: "a"}},
 		})
 		require.NoError(t, err)
-		assert.Zero(t, delay.WorthOf(m), "before anything is known")
+		assert.Zero(t, delay.EvictionOf(m), "before anything is known")
 		for range 500 {
 			l, err := r.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true})
 			require.NoError(t, err)
@@ -113,7 +113,6 @@ func TestWorth(t *testing.T) {
 			now = now.Add(time.Second)
 			l.Done(endpick.Outcome{OutputTokens: 100})
 		}
-		assert.InDelta(t, c.worth, delay.WorthOf(m), 0.05)
+		assert.InDelta(t, c.cost, delay.EvictionOf(m), 0.05)
 	}
-	assert.Zero(t, delay.WorthOf(newMarginal(t, delay.Config{Without: delay.Worth})))
 }

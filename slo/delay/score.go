@@ -6,10 +6,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Cost is what a request would cost on one candidate: the sum of the delays
+// cost is what a request would cost on one candidate: the sum of the delays
 // of everyone affected, in milliseconds; before anything has been learned, in
 // prompt tokens.
-type Cost struct {
+type cost struct {
 	// TTFT and Decode are the request's own latency: until the first token, and
 	// from the first to the last.
 	TTFT, Decode float64
@@ -22,15 +22,15 @@ type Cost struct {
 	Prefill, Slowdown float64
 }
 
-// Sum is the cost.
-func (c *Cost) Sum() float64 {
+// sum is the cost.
+func (c *cost) sum() float64 {
 	return c.Weight*c.TTFT + c.Decode + c.Prefill + c.Slowdown
 }
 
 // of writes the cost of a candidate.
-func (d *decision) of(c *endpick.Candidate, out *Cost) {
+func (d *decision) of(c *endpick.Candidate, out *cost) {
 	e, beside, pace := d.at(c)
-	*out = Cost{Weight: d.weight}
+	*out = cost{Weight: d.weight}
 	p := &c.Prediction
 	has := p.Has
 	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
@@ -155,11 +155,11 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 	d := m.decide(req, candidates)
 	defer d.end()
 	least := math.Inf(1)
-	var cost Cost
+	var one cost
 	for i := range candidates {
 		c := &candidates[i]
-		d.of(c, &cost)
-		dst[i] = cost.Sum()
+		d.of(c, &one)
+		dst[i] = one.sum()
 		if dst[i] < least {
 			least = dst[i]
 		}

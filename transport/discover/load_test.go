@@ -43,7 +43,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	}
 	id := func(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i>>8, i&255) }
 	path := filepath.Join(t.TempDir(), "servers")
-	router, err := endpick.New(preset.LMetric())
+	router, err := endpick.New(all.LMetric())
 	require.NoError(t, err)
 	changes := make(chan discover.Change, times+1)
 	w, err := discover.New(discover.Config{

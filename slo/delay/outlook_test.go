@@ -25,9 +25,9 @@ func TestWhatIsComputed(t *testing.T) {
 // A report of fewer requests than this router has there is of none from elsewhere.
 func TestNobodyFromElsewhere(t *testing.T) {
 	c := endpick.Candidate{Running: 1, InFlight: endpick.InFlight{Requests: 3}}
-	assert.Zero(t, foreignOn(&c))
+	assert.Zero(t, external(&c))
 	c.Waiting = 4
-	assert.Equal(t, 2.0, foreignOn(&c))
+	assert.Equal(t, 2.0, external(&c))
 }
 
 // A single step tells already what is computed beside it.
@@ -35,19 +35,19 @@ func TestWhatIsComputedBesideOneStep(t *testing.T) {
 	m := fresh(t, 0)
 	k := &m.common
 	k.note(&amounts{tokens: 50, pairs: 7}, 1)
-	var s sight
-	m.see(&s, &asked, &endpick.Candidate{Endpoint: &endpick.Endpoint{}}, nil, k, 300)
-	assert.Equal(t, []float64{50, 7}, []float64{s.step[tokens], s.step[pairs]})
+	var o outlook
+	m.look(&o, &asked, &endpick.Candidate{Endpoint: &endpick.Endpoint{}}, nil, k, 300)
+	assert.Equal(t, []float64{50, 7}, []float64{o.step[tokens], o.step[pairs]})
 }
 
 // Loads are means, to a thousandth of a request; what can't be is capped.
 func TestMeanLoads(t *testing.T) {
 	mean := func(loads ...float64) float64 {
-		var l load
+		cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{Variant: "another"}, Running: 77}}
 		for _, v := range loads {
-			l.add(&endpick.Candidate{Running: v})
+			cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{}, Running: v})
 		}
-		return l.mean()
+		return average(cs, "")
 	}
 	assert.Zero(t, mean())
 	assert.Equal(t, 1.0, mean(0.5, 1.5))
@@ -57,7 +57,7 @@ func TestMeanLoads(t *testing.T) {
 
 // The silence of a slow endpoint is as long as it is, and not longer at its pace.
 func TestSilenceOfASlowEndpoint(t *testing.T) {
-	m := fresh(t, Horizon)
+	m := fresh(t, horizon)
 	m.common.labels = 1
 	at := time.Unix(1e9, 0)
 	req := asked.At(at, 1, 1)
