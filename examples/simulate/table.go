@@ -283,9 +283,9 @@ func notes(results []*result) []string {
 		all = append(all, "Cold yet warm: prompts that the router's index took for cold and the chosen server had, at least four fifths of each.")
 	}
 	for _, r := range results {
-		if r.row.Lost > 0 || r.row.TooLong > 0 {
-			all = append(all, fmt.Sprintf("%s at %.4g, seed %d: %d requests were longer than any KV cache and rejected, %d lost.",
-				r.policy, r.row.Rate, r.seed, r.row.TooLong, r.row.Lost))
+		if r.row.TooLong > 0 {
+			all = append(all, fmt.Sprintf("%s at %.4g, seed %d: %d requests were longer than any KV cache and rejected.",
+				r.policy, r.row.Rate, r.seed, r.row.TooLong))
 		}
 	}
 	return all

@@ -236,9 +236,6 @@ func (e *Engine) catchUp(now time.Duration, inclusive bool) picos {
 // up rounds up to nanoseconds, to a time at which it has happened.
 func (p picos) up() time.Duration { return time.Duration((p + 999) / 1000) }
 
-// down rounds down to nanoseconds, to a time at which it has not happened.
-func (p picos) down() time.Duration { return time.Duration(p / 1000) }
-
 func (e *Engine) emit(kind EventKind, s *sequence, at time.Duration) {
 	e.events = append(e.events, Event{
 		Kind: kind, ID: s.id, At: at, CachedTokens: int(s.hit), OutputTokens: int(s.produced),

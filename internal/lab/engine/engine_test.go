@@ -55,26 +55,6 @@ func TestOneRequestByHand(t *testing.T) {
 	require.Equal(t, Load{}, e.Load(time.Hour))
 }
 
-func TestLoadHoldsUntilABlockIsTaken(t *testing.T) {
-	e := mustNew(t, Config{Profile: Profile{Name: "even", StepMicros: 1000}, MaxSequences: 1})
-	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 20, OutputTokens: 40}))
-	require.NoError(t, e.Submit(0, Request{ID: 2, PromptTokens: 5, OutputTokens: 1}))
-	var moments []time.Duration
-	now := time.Duration(0)
-	for {
-		until, changes := e.LoadHolds()
-		if !changes {
-			break
-		}
-		moments = append(moments, until/time.Millisecond)
-		now = max(now, until) + 1
-		e.Load(now)
-	}
-	// Admitted at once with two blocks, prefilled after one step; its blocks are full after 13 and 29
-	// steps, and it ends after 40. The other one takes one step.
-	require.Equal(t, []time.Duration{0, 1, 13, 29, 40, 41}, moments)
-}
-
 // A slowdown takes effect from the next step on, and for all parts of it.
 func TestSlownessByHand(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain})

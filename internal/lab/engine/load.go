@@ -41,25 +41,6 @@ func (e *Engine) Load(now time.Duration) Load {
 	}
 }
 
-// LoadHolds is a time up to and including which [Engine.Load] will return the same
-// requests and KV usage, as of the latest call with a time, unless another call
-// changes something; false if that is for ever.
-func (e *Engine) LoadHolds() (time.Duration, bool) {
-	switch e.phase {
-	case idle:
-		return 0, false
-	case ready:
-		return e.at.down(), true
-	}
-	// Blocks for a step are allocated when it starts.
-	size := int64(e.cfg.BlockTokens)
-	n := int64(1)
-	for n < e.steps && e.residues[(e.allocated+n-1)%size] == 0 {
-		n++
-	}
-	return (e.at + e.span(n)).down(), true
-}
-
 // Totals returns the counts as of the latest call with a time.
 func (e *Engine) Totals() Totals {
 	t := e.totals

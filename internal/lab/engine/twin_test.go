@@ -448,20 +448,6 @@ func TestEngineMatchesTwin(t *testing.T) {
 					w.reset(now)
 				}
 			},
-			"hold": func(t *rapid.T) {
-				load := e.Load(now)
-				until, changes := e.LoadHolds()
-				if !changes {
-					require.Zero(t, load.Waiting+load.Running)
-					until = now + time.Hour
-				}
-				require.GreaterOrEqual(t, until, now-1)
-				now = max(now, until)
-				held := e.Load(now)
-				require.Equal(t, load.Waiting, held.Waiting)
-				require.Equal(t, load.Running, held.Running)
-				require.Equal(t, load.KVUsage, held.KVUsage)
-			},
 			"": func(t *rapid.T) { check() },
 		})
 		for at, ok := e.NextEvent(); ok; at, ok = e.NextEvent() {

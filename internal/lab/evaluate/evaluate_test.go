@@ -29,16 +29,12 @@ func TestColumnsAreFoundByName(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, s, 2)
 	require.Equal(t, "night", s[0].regime)
-	require.Equal(t, 7.0, s[0].ttft)
-	require.Equal(t, 8.0, s[0].tpot)
-	require.True(t, math.IsNaN(s[1].tpot), "an empty cell is absent, not zero")
-	require.EqualValues(t, 1.5e9, s[0].at.UnixNano())
-	// 25 % of 200 tokens are held, so 150 are new, and 750 lie ahead.
-	require.Contains(t, s[0].row[:], 150.0)
-	require.Contains(t, s[0].row[:], 750.0)
-	first, second := s[0].labelledAt()
-	require.EqualValues(t, 7e6, first.Sub(s[0].at))
-	require.EqualValues(t, 15e6, second.Sub(s[0].at), "of unknown length: one more token")
+	require.Equal(t, 7.0, s[0].TTFT)
+	require.Equal(t, 8.0, s[0].TPOT)
+	require.True(t, math.IsNaN(s[1].TPOT), "an empty cell is absent, not zero")
+	require.Equal(t, 50, s[0].Candidate.PrefixTokens, "25 % of 200 tokens")
+	require.Equal(t, 600, s[0].Candidate.InFlight.PrefillTokens)
+	require.EqualValues(t, 1.5e9, s[0].At.UnixNano())
 }
 
 // For numbers spread evenly over [0, 1) the standard errors are known: the square roots of 1/12

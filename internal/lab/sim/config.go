@@ -29,21 +29,12 @@ type Config struct {
 	// ReportInterval is the time between two reports of every engine's load to every
 	// router. 0 is fresh: each decision sees the current loads.
 	ReportInterval time.Duration
-	// ReportDelay is how long a report takes from the engine to the router. It needs
-	// a ReportInterval.
-	ReportDelay time.Duration
 	// MeterInterval is how often routers learn of tokens streamed between a
 	// request's first and last one. 0 is two seconds.
 	MeterInterval time.Duration
 
-	// Changes are changes of the fleet, in any order.
-	Changes []Change
-	// Attempts limits the endpoints to which a request is sent if they fail before
-	// its first token. 0 is 3.
-	Attempts int
-	// Window is the length of the windows over which imbalance is measured. 0 is
-	// 10 s, as in LMetric (figure 10).
-	Window time.Duration
+	// Slowdowns are servers that change their speed, in order of time.
+	Slowdowns []Slowdown
 	// PromptsOnly hides from the routers what responses append to prompts, which engines
 	// cache anyway.
 	PromptsOnly bool
@@ -65,8 +56,6 @@ type Server struct {
 	Endpoint endpick.Endpoint
 	// Engine is the server itself. Its BlockTokens must be the package's.
 	Engine engine.Config
-	// Absent servers don't exist until a Join.
-	Absent bool
 	// Undescribed servers have nothing filled in: routers only know what Endpoint says.
 	Undescribed bool
 }
@@ -80,29 +69,12 @@ func Fleet(n int, cfg engine.Config) []Server {
 	return fleet
 }
 
-// Change is something that happens to a server.
-type Change struct {
+// Slowdown multiplies the time of everything that a server does from then on.
+type Slowdown struct {
 	At       time.Duration
 	Endpoint string // its ID
-	Kind     ChangeKind
-	// Unnoticed is how long routers continue to send requests to a server after
-	// its Crash; these fail at once.
-	Unnoticed time.Duration
-	// Factor multiplies the time of everything after a Slow.
-	Factor float64
+	Factor   float64
 }
-
-// ChangeKind is what happens to a server.
-type ChangeKind uint8
-
-// The kinds of change.
-const (
-	Crash  ChangeKind = iota // loses all requests and its cache, refuses new ones
-	Join                     // starts, or starts again, with an empty cache
-	Drain                    // gets no new requests
-	Resume                   // after Drain
-	Slow                     // takes Factor times as long, for everything
-)
 
 // ConfigError says which part of a Config or of a generated workload is invalid.
 type ConfigError struct {
@@ -124,17 +96,12 @@ func (c *Config) validate() error {
 		return bad("Fleet", "is empty")
 	case c.Routers < 0:
 		return bad("Routers", "%d is negative", c.Routers)
-	case c.Attempts < 0:
-		return bad("Attempts", "%d is negative", c.Attempts)
-	case c.ReportDelay > 0 && c.ReportInterval == 0:
-		return bad("ReportDelay", "needs a ReportInterval")
 	}
 	for _, d := range []struct {
 		name  string
 		value time.Duration
 	}{
-		{"ReportInterval", c.ReportInterval}, {"ReportDelay", c.ReportDelay}, {"MeterInterval", c.MeterInterval},
-		{"Window", c.Window},
+		{"ReportInterval", c.ReportInterval}, {"MeterInterval", c.MeterInterval},
 	} {
 		if d.value < 0 || d.value > engine.MaxTime {
 			return bad(d.name, "%v is not within [0, %v]", d.value, engine.MaxTime)
@@ -164,17 +131,15 @@ func (c *Config) validate() error {
 	if s := c.Sharing; s != nil && (s.Delay < 0 || s.Delay > engine.MaxTime) {
 		return bad("Sharing", "has a Delay that is not within [0, %v]", engine.MaxTime)
 	}
-	for i, ch := range c.Changes {
-		field := fmt.Sprintf("Changes[%d]", i)
+	for i, slow := range c.Slowdowns {
+		field := fmt.Sprintf("Slowdowns[%d]", i)
 		switch {
-		case !ids[ch.Endpoint]:
-			return bad(field+".Endpoint", "%q is not in the fleet", ch.Endpoint)
-		case ch.At < 0 || ch.Unnoticed < 0:
-			return bad(field, "has a negative time")
-		case ch.Kind == Slow && !(ch.Factor >= 0.01 && ch.Factor <= 100):
-			return bad(field+".Factor", "%v is not within [0.01, 100]", ch.Factor)
-		case ch.Kind > Slow:
-			return bad(field+".Kind", "%d is unknown", ch.Kind)
+		case !ids[slow.Endpoint]:
+			return bad(field+".Endpoint", "%q is not in the fleet", slow.Endpoint)
+		case slow.At < 0 || i > 0 && slow.At < c.Slowdowns[i-1].At:
+			return bad(field+".At", "%v is before the run, or the one before it", slow.At)
+		case !(slow.Factor >= 0.01 && slow.Factor <= 100):
+			return bad(field+".Factor", "%v is not within [0.01, 100]", slow.Factor)
 		}
 	}
 	for name := range c.Fitness {
@@ -184,9 +149,7 @@ func (c *Config) validate() error {
 	}
 	c.Fleet = fleet
 	setDefault(&c.Routers, 1)
-	setDefault(&c.Attempts, 3)
 	setDefault(&c.MeterInterval, 2*time.Second)
-	setDefault(&c.Window, 10*time.Second)
 	return nil
 }
 

@@ -45,9 +45,7 @@ func (r *run) subscribe(router *endpick.Router, matcher endpick.Matcher) {
 	n.lost, n.batches = make([]bool, len(r.servers)), make([]uint64, len(r.servers))
 	n.listeners = append(n.listeners, listener{router, index, make([]*precise.Feed, len(r.servers))})
 	for i := range r.servers {
-		if r.servers[i].up {
-			n.joined(r, i)
-		}
+		n.joined(r, i)
 	}
 }
 
@@ -77,9 +75,6 @@ func (r *run) listen() {
 	}
 	for i := range r.servers {
 		s := &r.servers[i]
-		if !s.up {
-			continue
-		}
 		s.engine.Load(r.now) // advances it to now
 		n.events = s.engine.CacheEvents(r.now-r.cfg.Events.Delay, n.events[:0])
 		for from := 0; from < len(n.events); {

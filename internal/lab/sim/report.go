@@ -13,11 +13,10 @@ type Report struct {
 	Policy string `json:"policy"` // the policy's name
 	Seed   uint64 `json:"seed"`
 
-	// Requests arrived = Completed + Rejected + Lost.
+	// Requests arrived = Completed + Rejected.
 	Requests  int `json:"requests"`
 	Completed int `json:"completed"`
 	Rejected  int `json:"rejected"` // by an admitter, for lack of an endpoint, or because no server can hold it
-	Lost      int `json:"lost"`     // to a server that crashed, after the first token or too often
 	TooLong   int `json:"too_long"` // of the rejected ones, those that no server can hold
 	Retried   int `json:"retried"`  // attempts after the first
 
@@ -102,7 +101,6 @@ const (
 	completed
 	rejected
 	tooLong
-	lost
 )
 
 // finish makes the report.
@@ -112,7 +110,7 @@ func (r *run) finish() *Report {
 		Policy: t.policy, Seed: r.cfg.Seed,
 		Requests: t.requests, Completed: t.outcomes[completed],
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
-		Lost:     t.outcomes[lost], TooLong: t.outcomes[tooLong], Retried: t.retried,
+		TooLong:  t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
 		Jain: t.jain(), Windows: t.windows,
 		Realised: t.realised(), Tenants: t.tenantReports(),

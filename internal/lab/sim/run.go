@@ -15,8 +15,7 @@ var epoch = time.Unix(1_700_000_000, 0).UTC()
 // The owners of timers, in the order in which simultaneous ones fire. The
 // engines follow, by index.
 const (
-	onChange = iota
-	onDelivery
+	onSlowdown = iota
 	onNotice
 	onArrival
 	onWindow
@@ -32,11 +31,8 @@ type run struct {
 	timers  *timers
 	source  Source
 	routers []*endpick.Router
-	watches []*watch // one for each router; nil: reports have an interval
 	servers []server
 	byID    map[string]int
-	changes []Change // sorted, in the future
-	reports []batch  // taken, not yet delivered
 
 	flights []flight // by slot
 	free    []int    // slots
@@ -53,7 +49,6 @@ type run struct {
 type server struct {
 	Server
 	engine   *engine.Engine
-	up       bool
 	prefill  time.Duration // PrefillBusy at the start of the window
 	requests int           // completed
 }
@@ -65,25 +60,12 @@ type flight struct {
 	lease    endpick.Lease
 	server   int // −1: none yet
 	excluded []string
-	attempts int
 	first    time.Duration // time of its first token
 	started  bool          // it has a first token
 	cached   int
 	metered  int // tokens reported to the router
 	refused  outcome
 	shadow   *shadow // nil: other routers don't know it
-}
-
-// batch is the reports of all engines, for all routers, at one time.
-type batch struct {
-	due   time.Duration
-	loads []report
-}
-
-type report struct {
-	router int
-	id     string
-	load   endpick.Load
 }
 
 // Run simulates one policy on one workload. The error is a [*ConfigError], or
@@ -115,10 +97,8 @@ func (r *run) loop() error {
 		}
 		r.now = max(r.now, at)
 		switch owner {
-		case onChange:
-			r.change()
-		case onDelivery:
-			r.deliver()
+		case onSlowdown:
+			r.slow()
 		case onNotice:
 			r.hear()
 		case onArrival:
@@ -143,7 +123,6 @@ func (r *run) armArrival() {
 func (r *run) armEngine(i int) {
 	at, ok := r.servers[i].engine.NextEvent()
 	r.timers.set(onEngine+i, at, ok)
-	r.touched(i)
 }
 
 // arrive takes a request from the workload and sends it to a server.
@@ -162,7 +141,7 @@ func (r *run) arrive() {
 // dispatch routes a request until a server accepts it or none is left.
 func (r *run) dispatch(slot int) {
 	f := &r.flights[slot]
-	for f.attempts < r.cfg.Attempts {
+	for {
 		if r.cfg.ReportInterval == 0 {
 			r.refresh(f.router)
 		}
@@ -190,29 +169,22 @@ func (r *run) dispatch(slot int) {
 		}
 		f.lease, f.server = lease, r.byID[lease.Endpoint().ID]
 		r.tellRouted(f, &request)
-		s := &r.servers[f.server]
-		if s.up {
-			err = s.engine.Submit(r.now, engine.Request{
-				ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
-				Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
-			})
-			if err == nil {
-				r.armEngine(f.server)
-				return
-			}
-			var long *engine.TooLongError
-			if !errors.As(err, &long) {
-				r.fail(err)
-				return
-			}
-			f.refused = tooLong
-		} else {
-			f.refused = lost
-			f.attempts++
+		err = r.servers[f.server].engine.Submit(r.now, engine.Request{
+			ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
+			Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
+		})
+		if err == nil {
+			r.armEngine(f.server)
+			return
 		}
+		var long *engine.TooLongError
+		if !errors.As(err, &long) {
+			r.fail(err)
+			return
+		}
+		f.refused = tooLong
 		r.retry(f)
 	}
-	r.end(slot, f.refused)
 }
 
 // fail ends the run: the workload returned an impossible request.
@@ -225,7 +197,6 @@ func (r *run) fail(err error) {
 // retry ends the current attempt, so that the next one goes elsewhere.
 func (r *run) retry(f *flight) {
 	f.excluded = append(f.excluded, r.servers[f.server].Endpoint.ID)
-	r.touched(f.server)
 	f.lease.Done(endpick.Outcome{Status: endpick.Failed})
 	r.tellDone(f, endpick.Outcome{Status: endpick.Failed})
 	f.lease, f.server, f.metered = endpick.Lease{}, -1, 0
@@ -235,11 +206,6 @@ func (r *run) retry(f *flight) {
 // advance advances a server and passes on its events.
 func (r *run) advance(i int) {
 	r.events = r.servers[i].engine.Advance(r.now, r.events[:0])
-	r.handle(i)
-}
-
-func (r *run) handle(i int) {
-	r.touched(i) // including requests that are routed meanwhile
 	for _, e := range r.events {
 		slot := int(e.ID)
 		f := &r.flights[slot]
@@ -267,17 +233,6 @@ func (r *run) handle(i int) {
 			r.tally.completed(f, r.now)
 			r.servers[i].requests++
 			r.end(slot, completed)
-		case engine.Lost:
-			if f.started {
-				f.lease.Done(endpick.Outcome{Status: endpick.Failed})
-				r.tellDone(f, endpick.Outcome{Status: endpick.Failed})
-				r.end(slot, lost)
-				continue
-			}
-			f.refused = lost
-			f.attempts++
-			r.retry(f)
-			r.dispatch(slot)
 		}
 	}
 	r.armEngine(i)
@@ -287,7 +242,7 @@ func (r *run) handle(i int) {
 func (r *run) end(slot int, how outcome) {
 	f := &r.flights[slot]
 	r.tally.outcomes[how]++
-	if how != completed && how != lost {
+	if how != completed {
 		r.tally.tenant(f.request.Tenant).rejected++
 	}
 	request := f.request

@@ -16,7 +16,7 @@ import (
 func mustRun(t testing.TB, cfg Config) *Report {
 	rep, err := Run(cfg)
 	require.NoError(t, err)
-	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected+rep.Lost)
+	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected)
 	return rep
 }
 
@@ -81,9 +81,9 @@ func TestLatenciesByHand(t *testing.T) {
 		Fitness: map[string]float64{"throughput": 1, "e2e_mean": 2},
 	})
 	// 1 + 4 ms on the first, 3 ms on the second, and the third back on the first: 1 + 10 ms.
-	require.Equal(t, []float64{1, 1, 3}, rep.TTFT.Samples())
-	require.Equal(t, []float64{1, 1}, rep.TPOT.Samples())
-	require.Equal(t, []float64{3, 5, 11}, rep.E2E.Samples())
+	require.Equal(t, []float64{1, 1, 3}, rep.TTFT.sorted)
+	require.Equal(t, []float64{1, 1}, rep.TPOT.sorted)
+	require.Equal(t, []float64{3, 5, 11}, rep.E2E.sorted)
 	require.Equal(t, 3, rep.Completed)
 	require.Equal(t, 0.111, rep.Seconds)
 	require.InDelta(t, 3/0.111, rep.ThroughputRPS, 1e-9)
@@ -102,58 +102,6 @@ func TestLatenciesByHand(t *testing.T) {
 	require.InDelta(t, 0.0005/0.0025, rep.Imbalance, 1e-12)
 	require.Nil(t, mustRun(t, Config{Router: named("random"), Fleet: Fleet(1, plain), Workload: hand{at(0, 1, 1)}}).SLOAttainment)
 }
-
-func TestCrash(t *testing.T) {
-	work := hand{at(0, 10, 100), at(1, 10, 100), at(51, 10, 3), at(52, 10, 3), at(60, 10, 3)}
-	crash := Change{At: 50 * time.Millisecond, Endpoint: "server-001", Kind: Crash}
-	join := Change{At: 55 * time.Millisecond, Endpoint: "server-001", Kind: Join}
-	cfg := Config{Router: named("round-robin"), Fleet: Fleet(2, plain), Workload: work, Changes: []Change{join, crash}}
-	rep := mustRun(t, cfg)
-	// The second request had its first token on the server that crashed.
-	require.Equal(t, 1, rep.Lost)
-	require.Equal(t, 4, rep.Completed)
-	require.Equal(t, 0, rep.Retried)
-	require.Equal(t, []int{3, 1}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
-
-	// Before the crash is noticed, one request is refused and goes to the other server.
-	cfg.Changes = []Change{crash}
-	cfg.Changes[0].Unnoticed = 10 * time.Second
-	rep = mustRun(t, cfg)
-	require.Equal(t, 1, rep.Lost)
-	require.Equal(t, 4, rep.Completed)
-	require.Positive(t, rep.Retried)
-
-	// A crash during prefill: nothing was sent yet, so the request goes elsewhere.
-	early := Change{At: 1500 * time.Microsecond, Endpoint: "server-001", Kind: Crash}
-	cfg.Changes, cfg.Workload = []Change{early}, work[:2]
-	rep = mustRun(t, cfg)
-	require.Equal(t, 2, rep.Completed)
-	require.Equal(t, 1, rep.Retried)
-
-	// No server is left.
-	cfg.Changes = []Change{early, {At: 0, Endpoint: "server-000", Kind: Crash}}
-	rep = mustRun(t, cfg)
-	require.Equal(t, 0, rep.Completed)
-	require.Equal(t, 2, rep.Lost+rep.Rejected)
-
-	// A draining server finishes its requests.
-	cfg.Changes = []Change{{At: 500 * time.Microsecond, Endpoint: "server-000", Kind: Drain}}
-	cfg.Workload = work
-	rep = mustRun(t, cfg)
-	require.Equal(t, []int{1, 4}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
-	cfg.Changes = append(cfg.Changes, Change{At: 51500 * time.Microsecond, Endpoint: "server-000", Kind: Resume})
-	rep = mustRun(t, cfg)
-	require.Equal(t, []int{2, 3}, []int{rep.Endpoints[0].Completed, rep.Endpoints[1].Completed})
-}
-
-// removals is a filter that keeps everything and counts removed endpoints.
-type removals struct{ n int }
-
-func (r *removals) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	return candidates
-}
-
-func (r *removals) EndpointRemoved(endpick.Ref) { r.n++ }
 
 // One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt
 // an index fed with prompts alone knows what was sent before, 160/1120, 1120/2080,
@@ -174,38 +122,17 @@ func TestColdYetWarm(t *testing.T) {
 	require.Nil(t, mustRun(t, cfg).ColdYetWarm, "no index, no opinion")
 }
 
-// A server that returns before routers have noticed its crash is a new one to them:
-// its cache is empty.
-func TestAServerIsBackBeforeItsCrashWasNoticed(t *testing.T) {
-	removed := new(removals)
-	rep := mustRun(t, Config{
-		Router: func() (endpick.Config, error) {
-			config, err := named("round-robin")()
-			config.Policy.Filters = append(config.Policy.Filters, removed)
-			return config, err
-		},
-		Fleet: Fleet(2, plain), Workload: hand{at(0, 10, 3), at(60, 10, 3), at(61, 10, 3)},
-		Changes: []Change{
-			{At: 50 * time.Millisecond, Endpoint: "server-001", Kind: Crash, Unnoticed: 10 * time.Second},
-			{At: 55 * time.Millisecond, Endpoint: "server-001", Kind: Join},
-		},
-	})
-	require.Equal(t, 1, removed.n)
-	require.Equal(t, 3, rep.Completed)
-	require.Equal(t, 1, rep.Endpoints[1].Completed)
-}
-
 // A window holds the work of its own time.
 func TestWindowsByHand(t *testing.T) {
 	rep := mustRun(t, Config{
-		Router: named("round-robin"), Fleet: Fleet(2, plain), Window: 10 * time.Millisecond,
-		Workload: hand{at(0, 10, 1), at(1, 10, 1), at(12, 10, 1), at(25, 10, 1), at(31, 10, 1)},
+		Router: named("round-robin"), Fleet: Fleet(2, plain),
+		Workload: hand{at(0, 10, 1), at(1, 10, 1), at(12_000, 10, 1), at(25_000, 10, 1), at(31_000, 10, 1)},
 	})
 	// A millisecond each, in turn: one on each server, then one at a time.
 	require.Equal(t, []Window{
 		{Start: 0, PrefillSeconds: []float64{0.001, 0.001}},
-		{Start: 10 * time.Millisecond, PrefillSeconds: []float64{0.001, 0}},
-		{Start: 20 * time.Millisecond, PrefillSeconds: []float64{0, 0.001}},
+		{Start: 10 * time.Second, PrefillSeconds: []float64{0.001, 0}},
+		{Start: 20 * time.Second, PrefillSeconds: []float64{0, 0.001}},
 	}, rep.Windows)
 	require.InDelta(t, (0+0.5+0.5)/(1+0.5+0.5), rep.Imbalance, 1e-12)
 }
@@ -259,9 +186,9 @@ func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 		}}}}, nil
 	}
 	cfg := Config{Router: router, Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100), at(5, 10, 1), at(14, 10, 1), at(16, 10, 1)}}
-	usage := func(interval, delay time.Duration) []float64 {
+	usage := func(interval time.Duration) []float64 {
 		seen = nil
-		cfg.ReportInterval, cfg.ReportDelay = interval, delay
+		cfg.ReportInterval = interval
 		mustRun(t, cfg)
 		var blocks []float64
 		for _, v := range seen {
@@ -270,9 +197,8 @@ func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 		return blocks
 	}
 	const none = engine.DefaultBlocks / 2 // no report yet: one half
-	require.Equal(t, []float64{0, 11, 11, 11}, usage(0, 0))
-	require.Equal(t, []float64{none, 0, 11, 11}, usage(10*time.Millisecond, 0)) // reports at 0 and 10 ms
-	require.Equal(t, []float64{none, 0, 0, 11}, usage(10*time.Millisecond, 5*time.Millisecond))
+	require.Equal(t, []float64{0, 11, 11, 11}, usage(0))
+	require.Equal(t, []float64{none, 0, 11, 11}, usage(10*time.Millisecond)) // reports at 0 and 10 ms
 }
 
 func TestRefusedConfigs(t *testing.T) {
@@ -288,13 +214,12 @@ func TestRefusedConfigs(t *testing.T) {
 		{func(c *Config) { c.Fleet[1].Engine.BlockTokens = 32 }, "sim: Fleet[1].Engine.BlockTokens is 32, workloads have 16"},
 		{func(c *Config) { c.Fleet[1].Engine.Blocks = -1 }, "sim: Fleet[1]: engine: config: Blocks -1 is not within [1, 16777216]"},
 		{func(c *Config) { c.Fleet[0].Endpoint.ID, c.Fleet[1].Endpoint.ID = "x", "x" }, `sim: Fleet[1].Endpoint.ID "x" is there already`},
-		{func(c *Config) { c.Window = -1 }, "sim: Window -1ns is not within [0, "},
-		{func(c *Config) { c.ReportDelay = 1 }, "sim: ReportDelay needs a ReportInterval"},
+		{func(c *Config) { c.MeterInterval = -1 }, "sim: MeterInterval -1ns is not within [0, "},
 		{func(c *Config) { c.Sharing = &Sharing{Delay: -1} }, "sim: Sharing has a Delay that is not within [0, "},
 		{func(c *Config) { c.Events = &Events{Loss: 1} }, "sim: Events has a negative Delay, or a Loss that is not within [0, 1)"},
-		{func(c *Config) { c.Changes = []Change{{Endpoint: "x"}} }, `sim: Changes[0].Endpoint "x" is not in the fleet`},
-		{func(c *Config) { c.Changes = []Change{{Endpoint: "server-000", At: -1}} }, `sim: Changes[0] has a negative time`},
-		{func(c *Config) { c.Changes = []Change{{Endpoint: "server-000", Kind: 9}} }, `sim: Changes[0].Kind 9 is unknown`},
+		{func(c *Config) { c.Slowdowns = []Slowdown{{Endpoint: "x"}} }, `sim: Slowdowns[0].Endpoint "x" is not in the fleet`},
+		{func(c *Config) { c.Slowdowns = []Slowdown{{Endpoint: "server-000", At: -1}} }, `sim: Slowdowns[0].At -1ns is before`},
+		{func(c *Config) { c.Slowdowns = []Slowdown{{Endpoint: "server-000"}} }, `sim: Slowdowns[0].Factor 0 is not within [0.01, 100]`},
 		{func(c *Config) { c.Fitness = map[string]float64{"speed": 1} }, `sim: Fitness "speed" is no metric (known: `},
 	} {
 		bad := good

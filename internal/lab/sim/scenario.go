@@ -5,8 +5,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // Named is a workload with its fleet: those of the papers, and coding agents.
@@ -55,15 +53,6 @@ func (p Pace) check(arrivals bool) error {
 // they are busy and queues stay short; High is just below the rate at which runs of
 // 5,000 requests begin to queue, or to preempt, under every good policy.
 type Loads struct{ Low, Middle, High float64 }
-
-// Fleet returns the scenario's fleet.
-func (n Named) Fleet() ([]Server, error) {
-	profile, err := engine.ProfileByName(n.Profile)
-	if err != nil {
-		return nil, err
-	}
-	return Fleet(n.Servers, engine.Config{Profile: profile}), nil
-}
 
 // Conversations returns the scenario's workload if it is one of conversations in
 // groups.
@@ -135,27 +124,5 @@ func scenarios() []Named {
 		// tokens.
 		{"production", production, 13, "moe-480b-h200-tp8", Loads{4, 8, 16}},
 		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8", Loads{1, 2, 2.25}},
-	}
-}
-
-// HotspotWorkload triggers LMetric's hotspot detector (section 5.2): for three of
-// five minutes most requests share one long prefix and differ in a short question,
-// so that the servers that hold it keep the best score however busy they are.
-// Background conversations have one rate, those requests the other, per second.
-func HotspotWorkload(background, hot float64) Merge {
-	const calm = 0.05 // enough for some server to hold the prefix
-	return Merge{
-		Conversations{
-			Groups: 50, UsersPerGroup: 4, SystemTokens: 500,
-			Question: Length{Mean: 300, Std: 100}, Output: Length{Mean: 200, Std: 50},
-			Arrivals: ConstantRate(background), Duration: 5 * time.Minute,
-		},
-		Conversations{
-			Groups: 1, UsersPerGroup: 5000, Turns: 1, SystemTokens: 12_000,
-			Question: Length{Mean: 50, Std: 10}, Output: Length{Mean: 300, Std: 100},
-			Arrivals: Arrivals{Stages: []Stage{
-				{Duration: time.Minute, Rate: calm}, {Duration: 3 * time.Minute, Rate: hot}, {Duration: time.Minute, Rate: calm},
-			}},
-		},
 	}
 }

@@ -1,9 +1,7 @@
 package sim
 
 import (
-	"cmp"
 	"fmt"
-	"slices"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
@@ -14,7 +12,7 @@ func newRun(cfg Config) (*run, error) {
 		return nil, err
 	}
 	r := &run{cfg: cfg, timers: newTimers(onEngine + len(cfg.Fleet)), byID: map[string]int{}}
-	r.tally.init(cfg.Window)
+	r.tally.init()
 	for i := range cfg.Fleet {
 		s := server{Server: cfg.Fleet[i]}
 		s.Engine.CacheEvents = s.Engine.CacheEvents || cfg.Events != nil
@@ -22,7 +20,7 @@ func newRun(cfg Config) (*run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("sim: Fleet[%d]: %w", i, err)
 		}
-		s.engine, s.up = e, !s.Absent
+		s.engine = e
 		s.describe()
 		r.byID[s.Endpoint.ID] = i
 		r.servers = append(r.servers, s)
@@ -39,9 +37,7 @@ func newRun(cfg Config) (*run, error) {
 		}
 		rc.Endpoints = nil
 		for i := range r.servers {
-			if r.servers[i].up {
-				rc.Endpoints = append(rc.Endpoints, r.servers[i].Endpoint)
-			}
+			rc.Endpoints = append(rc.Endpoints, r.servers[i].Endpoint)
 		}
 		router, err := endpick.New(rc)
 		if err != nil {
@@ -49,20 +45,15 @@ func newRun(cfg Config) (*run, error) {
 		}
 		r.tally.policy, r.tally.indexed = rc.Policy.Name, rc.Policy.Matcher != nil
 		r.routers = append(r.routers, router)
-		if cfg.ReportInterval == 0 {
-			r.watches = append(r.watches, newWatch(router, len(r.servers), rc.ReportMaxAge))
-		}
 		r.subscribe(router, rc.Policy.Matcher)
 	}
 	var err error
 	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {
 		return nil, err
 	}
-	r.changes = slices.Clone(cfg.Changes)
-	slices.SortStableFunc(r.changes, func(a, b Change) int { return cmp.Compare(a.At, b.At) })
-	r.armChange()
+	r.armSlowdown()
 	r.armArrival()
-	r.timers.set(onWindow, cfg.Window, true)
+	r.timers.set(onWindow, imbalanceWindow, true)
 	r.timers.set(onMeter, cfg.MeterInterval, true)
 	r.timers.set(onReport, 0, cfg.ReportInterval > 0)
 	return r, nil

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -16,11 +17,11 @@ import (
 var midLoad = map[string]float64{"A": 20, "B": 8, "C": 6, "D": 2}
 
 func runScenario(t *testing.T, name string, router func() (endpick.Config, error)) *Report {
-	s := scenario(t, name)
-	fleet, err := s.Fleet()
-	require.NoError(t, err)
 	sparingly(t)
-	return mustRun(t, Config{Router: router, Fleet: fleet, Workload: paced(t, name, midLoad[name], 1200)})
+	cfg, err := Experiment{Scenario: name, Rate: midLoad[name], Requests: 1200}.Config()
+	require.NoError(t, err)
+	cfg.Router = router
+	return mustRun(t, cfg)
 }
 
 // Prefix-aware routing beats round-robin where prompts are shared. In A they are short
@@ -91,7 +92,9 @@ func TestBestLambdaDiffers(t *testing.T) {
 	require.Less(t, runScenario(t, "A", linear(0.3)).E2E.Mean, 0.95*runScenario(t, "A", linear(0.7)).E2E.Mean)
 }
 
-// LMetric's two-phase detector finds the hotspot, spreads it, and releases it.
+// LMetric's two-phase detector finds the hotspot, spreads it, and releases it (section 5.2):
+// for three of five minutes most requests share one long prefix and differ in a short
+// question, so that the servers that hold it keep the best score however busy they are.
 func TestHotspotDetector(t *testing.T) {
 	detector := &scorer.Hotspot{}
 	guarded := func() (endpick.Config, error) {
@@ -99,7 +102,20 @@ func TestHotspotDetector(t *testing.T) {
 		c.Policy.Filters = append(c.Policy.Filters, detector)
 		return c, nil
 	}
-	cfg := Config{Router: named("lmetric"), Fleet: Fleet(6, engine.Config{}), Workload: HotspotWorkload(1, 8)}
+	const calm = 0.05 // enough for some server to hold the prefix
+	work := Merge{
+		Conversations{
+			Groups: 50, UsersPerGroup: 4, SystemTokens: 500,
+			Question: Length{Mean: 300, Std: 100}, Output: Length{Mean: 200, Std: 50},
+			Arrivals: ConstantRate(1), Duration: 5 * time.Minute,
+		},
+		Conversations{
+			Groups: 1, UsersPerGroup: 5000, Turns: 1, SystemTokens: 12_000,
+			Question: Length{Mean: 50, Std: 10}, Output: Length{Mean: 300, Std: 100},
+			Arrivals: Arrivals{Stages: []Stage{{time.Minute, calm}, {3 * time.Minute, 8}, {time.Minute, calm}}},
+		},
+	}
+	cfg := Config{Router: named("lmetric"), Fleet: Fleet(6, engine.Config{}), Workload: work}
 	bare := mustRun(t, cfg)
 	cfg.Router = guarded
 	spread := mustRun(t, cfg)

@@ -54,9 +54,9 @@ func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64)
 	w := &witness{epoch, map[string][]time.Duration{}}
 	mustRun(t, Config{
 		Fleet: Fleet(4, engine.Config{Profile: profile}), Workload: work, Seed: seed,
-		Changes: []Change{
-			{At: time.Minute, Endpoint: "server-001", Kind: Slow, Factor: 10},
-			{At: 3 * time.Minute, Endpoint: "server-001", Kind: Slow, Factor: 1},
+		Slowdowns: []Slowdown{
+			{At: time.Minute, Endpoint: "server-001", Factor: 10},
+			{At: 3 * time.Minute, Endpoint: "server-001", Factor: 1},
 		},
 		Router: func() (endpick.Config, error) {
 			c, err := all.ByName(policy)

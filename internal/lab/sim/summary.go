@@ -42,9 +42,6 @@ func (s *Summary) Quantile(q float64) float64 {
 	return s.sorted[min(max(rank, 1), len(s.sorted))-1]
 }
 
-// Samples are the latencies, sorted. The slice belongs to the Summary.
-func (s *Summary) Samples() []float64 { return s.sorted }
-
 // jain is Jain's fairness index (Σx)²/(n·Σx²): 1 if all are equal, 1/n if one has
 // everything, and 1 if there is nobody, or nothing to share.
 func jain(xs []float64) float64 {

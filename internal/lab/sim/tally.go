@@ -8,11 +8,15 @@ import (
 	"time"
 )
 
+// imbalanceWindow is the length of the windows over which imbalance is measured, as in
+// LMetric (figure 10).
+const imbalanceWindow = 10 * time.Second
+
 // tally counts what happens in a run.
 type tally struct {
 	policy       string
 	requests     int
-	outcomes     [lost + 1]int
+	outcomes     [tooLong + 1]int
 	retried      int
 	good         int // completed, and met their SLO or had none
 	outputTokens int64
@@ -22,7 +26,6 @@ type tally struct {
 
 	ttft, tpot, e2e []float64 // milliseconds, by completion
 	windows         []Window
-	windowLength    time.Duration
 
 	firstArrival, lastArrival, lastCompletion time.Duration
 
@@ -61,9 +64,8 @@ func (m *moments) meanStd() (mean, std float64) {
 	return mean, math.Sqrt(max(0, m.squares/m.n-mean*mean))
 }
 
-func (t *tally) init(window time.Duration) {
+func (t *tally) init() {
 	t.tenants, t.classes = map[string]*tenantTally{}, map[string]*Class{}
-	t.windowLength = window
 }
 
 func (t *tally) arrived(r *Request) {
@@ -147,11 +149,11 @@ func (t *tally) tenantReports() map[string]TenantReport {
 // if that is shorter than a window.
 func (t *tally) imbalance(whole []float64) float64 {
 	var deviations, means float64
-	if t.lastArrival < t.windowLength {
+	if t.lastArrival < imbalanceWindow {
 		means, deviations = meanAndDeviation(whole)
 	}
 	for _, w := range t.windows {
-		if w.Start+t.windowLength > t.lastArrival {
+		if w.Start+imbalanceWindow > t.lastArrival {
 			break
 		}
 		mean, deviation := meanAndDeviation(w.PrefillSeconds)

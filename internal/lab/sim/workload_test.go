@@ -142,10 +142,6 @@ func TestRefusedWorkloads(t *testing.T) {
 	_, err = Scenario("E")
 	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, production-clipped-normal, sharegpt)`)
 	for _, name := range ScenarioNames() {
-		n := scenario(t, name)
-		fleet, err := n.Fleet()
-		require.NoError(t, err)
-		require.Len(t, fleet, n.Servers)
 		_, err = paced(t, name, 1, 1).Start(0)
 		require.NoError(t, err)
 	}
