@@ -134,12 +134,13 @@ func (x *explainer) explain(p *prompt) {
 	} else {
 		x.report.Silent++
 	}
-	for i, h := range [...]holding{here, anywhere} {
-		// An estimate is not exact: less than an eighth of it says nothing.
-		if lost := whole(h.tokens) - had; lost >= max(x.config.MinTokens, whole(h.tokens)/8) {
-			x.blame(p, h.by, elsewhere([...]Cause{Evicted, OtherServer}[i]), lost)
-			had += lost
-		}
+	// What should be cached is an estimate: less than an eighth of it missing says nothing.
+	if lost := whole(here.tokens) - had; lost >= max(x.config.MinTokens, whole(here.tokens)/8) {
+		x.blame(p, here.by, elsewhere(Evicted), lost)
+	}
+	had = max(had, whole(here.tokens))
+	if lost := whole(anywhere.tokens) - had; lost >= x.config.MinTokens {
+		x.blame(p, anywhere.by, elsewhere(OtherServer), lost)
 	}
 	had = max(had, whole(p.blockTokens(anywhere.blocks)))
 	var worst breach
