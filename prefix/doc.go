@@ -14,7 +14,7 @@
 //     routed and from the cached tokens that engines report
 //   - where to send the request: [Affinity], the epsilon-greedy gate; package
 //     scorer has scorers for the match
-//   - why a cache is not hit: [FirstBreak]; in a recording, package prefix/diagnose
+//   - why a cache is not hit: package prefix/diagnose
 //
 // The caller hashes the prompt of each request with the seed of its scope, and
 // puts the blocks, the number of tokens that a block stands for, and the

@@ -23,7 +23,7 @@ const (
 	causes
 )
 
-var names = [causes]struct{ name, advice string }{
+var names = [causes + 1]struct{ name, advice string }{
 	Timestamp:      {"timestamp", "move it behind what stays the same, into the last message of the user"},
 	Identifier:     {"identifier", "leave it out, or move it into the last message of the user"},
 	Number:         {"number", "move it behind what stays the same, into the last message of the user"},
@@ -39,26 +39,11 @@ var names = [causes]struct{ name, advice string }{
 	OtherAdapter:   {"other adapter", "stay with one adapter in a conversation"},
 	OtherTenant:    {"other tenant", "stay with one key in a conversation"},
 	OtherSalt:      {"other salt", "keep the cache_salt as long as its secrets are the same"},
+	causes:         {"unknown", ""},
 }
 
 // String returns the cause in lower case.
-func (c Cause) String() string {
-	if c < causes {
-		return names[c].name
-	}
-	return "unknown"
-}
+func (c Cause) String() string { return names[min(c, causes)].name }
 
 // Advice is what to do about it, in a few words.
-func (c Cause) Advice() string {
-	if c < causes {
-		return names[c].advice
-	}
-	return ""
-}
-
-// MarshalText returns String.
-func (c Cause) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
-
-// inPrompt reports whether the cause is a place in the prompt.
-func (c Cause) inPrompt() bool { return c <= Dropped }
+func (c Cause) Advice() string { return names[min(c, causes)].advice }

@@ -86,141 +86,96 @@ func Explain(requests []*recording.Request, config Config) (*Report, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	x := &explainer{config: config, grain: grains(requests), groups: map[group]*Finding{}}
-	x.history.init()
-	ordered := slices.Clone(requests)
-	slices.SortStableFunc(ordered, func(a, b *recording.Request) int { return a.Time.Compare(b.Time) })
-	var prompts []*prompt
-	for _, r := range ordered {
-		if p := newPrompt(r); p != nil {
-			prompts = append(prompts, p)
-		}
-	}
-	x.salts = saltsOf(prompts)
-	for _, p := range prompts {
-		x.explain(p)
-		x.history.add(p)
-	}
-	return x.report(), nil
-}
-
-// grains are the block sizes of the engines' caches, by model: 16 tokens, or
-// another divisor of all reported cached tokens.
-func grains(requests []*recording.Request) map[string]int {
-	all := map[string]int{}
+	history := history{map[recording.Hash][]*prompt{}, map[clue][]*prompt{}}
+	x := &explainer{config: config, history: history, groups: map[Finding]int{}}
+	var arriving []*prompt
 	for _, r := range requests {
-		grain := cmp.Or(all[r.Model], defaultGrain)
-		if r.CachedTokens != nil {
-			for n := *r.CachedTokens; n > 0; {
-				grain, n = n, grain%n
-			}
+		if p := newPrompt(r); p != nil {
+			arriving = append(arriving, p)
 		}
-		all[r.Model] = grain
 	}
-	return all
+	slices.SortStableFunc(arriving, func(a, b *prompt) int { return a.r.Time.Compare(b.r.Time) })
+	computed := slices.Clone(arriving)
+	slices.SortStableFunc(computed, func(a, b *prompt) int { return a.ready.Compare(b.ready) })
+	for _, p := range arriving {
+		for !computed[0].ready.After(p.r.Time) { // p itself is ready later
+			x.history.add(computed[0])
+			computed = computed[1:]
+		}
+		x.explain(p)
+	}
+	slices.SortStableFunc(x.report.Findings, func(a, b Finding) int { return cmp.Compare(b.Tokens, a.Tokens) })
+	return &x.report, nil
 }
 
-const defaultGrain = 16
+// grain is the length of the blocks of engines' caches, in tokens.
+const grain = 16
 
 type explainer struct {
-	config   Config
-	grain    map[string]int
-	history  history
-	salts    salts
-	totals   Report
-	groups   map[group]*Finding
-	findings []*Finding
-}
-
-// group is what a finding is about.
-type group struct {
-	tenant  recording.Hash
-	model   string
-	cause   Cause
-	message int
-	tool    bool
-	role    string
+	config  Config
+	history history
+	report  Report
+	groups  map[Finding]int // indexes of findings, by what they are about
 }
 
 // explain finds what has kept a prompt from the cache, if anything has.
 func (x *explainer) explain(p *prompt) {
-	x.totals.Requests++
-	x.totals.InputTokens += p.r.InputTokens
-	grain := x.grain[p.r.Model]
+	x.report.Requests++
+	x.report.InputTokens += p.r.InputTokens
 	// An engine can find whole blocks of a prompt, without its last token.
-	whole := func(tokens int) int {
-		tokens = max(min(tokens, p.r.InputTokens-1), 0)
-		return tokens - tokens%grain
-	}
+	whole := func(tokens float64) int { return max(min(int(tokens), p.r.InputTokens-1), 0) / grain * grain }
 	since := p.r.Time.Add(-x.config.Window)
-	anywhere, here := x.history.held(p, since)
-	cached := 0
+	here := x.history.held(p, since, p.r.Endpoint)
+	anywhere := x.history.held(p, since, "")
+	had := whole(here.tokens) // if the engine does not say
 	if p.r.CachedTokens != nil {
-		cached = *p.r.CachedTokens
-		x.totals.CachedTokens += cached
+		had = *p.r.CachedTokens
+		x.report.CachedTokens += had
 	} else {
-		x.totals.Silent++
-		cached = whole(here.tokens)
+		x.report.Silent++
 	}
-	had := cached
-	if lost := whole(here.tokens) - had; lost >= x.config.MinTokens {
-		x.blame(p, here.by, breach{cause: Evicted, message: -1, offset: -1}, lost)
-		had += lost
+	// What should be cached is an estimate: less than an eighth of it missing says nothing.
+	if lost := whole(here.tokens) - had; lost >= max(x.config.MinTokens, whole(here.tokens)/8) {
+		x.blame(p, here.by, elsewhere(Evicted), lost)
 	}
+	had = max(had, whole(here.tokens))
 	if lost := whole(anywhere.tokens) - had; lost >= x.config.MinTokens {
-		x.blame(p, anywhere.by, breach{cause: OtherServer, message: -1, offset: -1}, lost)
+		x.blame(p, anywhere.by, elsewhere(OtherServer), lost)
 	}
-	had = max(had, whole(anywhere.tokens))
-	if whole(p.r.InputTokens)-had < x.config.MinTokens {
-		return
-	}
+	had = max(had, whole(p.blockTokens(anywhere.blocks)))
 	var worst breach
 	var before *prompt
+	most := x.config.MinTokens - 1
 	for _, q := range x.history.candidates(p, since) {
-		b, ok := x.part(q, p)
-		if !ok || b.end-b.at < float64(x.config.MinTokens) {
-			continue
-		}
-		b.lost = whole(int(b.end+rounding)) - had - int(math.Ceil(b.fresh))
-		if b.lost >= x.config.MinTokens && b.lost > worst.lost {
-			worst, before = b, q
+		b, ok := compare(q, p)
+		if lost := whole(b.end) - had - int(math.Ceil(b.fresh)); ok && lost > most {
+			worst, before, most = b, q, lost
 		}
 	}
 	if before != nil {
-		x.blame(p, before, worst, worst.lost)
+		x.blame(p, before, worst.Finding, most)
 	}
 }
 
-// rounding absorbs floating-point errors.
-const rounding = 1e-6
-
-func (x *explainer) blame(p, before *prompt, b breach, tokens int) {
-	g := group{p.r.Tenant, p.r.Model, b.cause, b.message, b.tool, b.role}
-	if b.cause == Inserted || b.cause == Dropped { // wherever the sliding window is
-		g.message, g.role = 0, ""
+// blame adds a loss to the finding that it belongs to.
+func (x *explainer) blame(p, before *prompt, f Finding, tokens int) {
+	f.Tenant, f.Model = p.r.Tenant, p.r.Model
+	about := f
+	if about.Offset = 0; f.Cause == Inserted || f.Cause == Dropped { // wherever the window is
+		about.Message, about.Role = 0, ""
 	}
-	f := x.groups[g]
-	if f == nil {
-		f = &Finding{
-			Tenant: p.r.Tenant, Model: p.r.Model, Cause: b.cause, Message: b.message, Tool: b.tool, Role: b.role, Offset: b.offset,
-			Before: before.r, After: p.r,
+	i, known := x.groups[about]
+	if !known {
+		i = len(x.report.Findings)
+		x.groups[about] = i
+		f.Before, f.After = before.r, p.r
+		if n := f.Message; f.Cause <= Dropped && f.Offset >= 0 && n < len(before.messages) && before.messages[n].Text != "" {
+			f.Old, f.New = quote(before.messages[n].Text, &f), quote(p.messages[n].Text, &f)
 		}
-		f.Old, f.New = quote(before, p, b)
-		x.groups[g] = f
-		x.findings = append(x.findings, f)
+		x.report.Findings = append(x.report.Findings, f)
 	}
-	f.Requests++
-	f.Tokens += tokens
-}
-
-func (x *explainer) report() *Report {
-	r := x.totals
-	for _, f := range x.findings {
-		f.Cost = float64(f.Tokens) / 1e6 * x.config.Price * (1 - x.config.CachedMultiplier)
-		r.LostTokens += f.Tokens
-		r.Findings = append(r.Findings, *f)
-	}
-	r.Cost = float64(r.LostTokens) / 1e6 * x.config.Price * (1 - x.config.CachedMultiplier)
-	slices.SortStableFunc(r.Findings, func(a, b Finding) int { return cmp.Compare(b.Tokens, a.Tokens) })
-	return &r
+	cost := float64(tokens) / 1e6 * x.config.Price * (1 - x.config.CachedMultiplier)
+	at := &x.report.Findings[i]
+	at.Requests, at.Tokens, at.Cost = at.Requests+1, at.Tokens+tokens, at.Cost+cost
+	x.report.LostTokens, x.report.Cost = x.report.LostTokens+tokens, x.report.Cost+cost
 }

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sketch"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/diagnose"
 	"github.com/endpick/endpick/transport/recording"
@@ -37,7 +36,7 @@ func asks(clock string, more ...prefix.Message) prefix.Conversation {
 // by its session, or by its last message.
 func TestOlderConversationsAreFound(t *testing.T) {
 	many := others(10, 20)
-	clock := []string{"timestamp at 1:0: 112 in 1"}
+	clock := []string{"timestamp at 1:0: 96 in 1"}
 	of := func(all ...*recording.Request) (found []string) {
 		for _, b := range brief(explain(t, append(all, many...)...)) {
 			if !strings.HasPrefix(b, "evicted") { // the others find nothing in each other
@@ -112,7 +111,7 @@ func TestKindsOfValues(t *testing.T) {
 // said is asked with the text recorded.
 func said(second int, cached int, c prefix.Conversation) *recording.Request {
 	r := asked(second, "a", cached, c)
-	s := sketch.New(key, true)
+	s := diagnose.NewSketcher(key, true)
 	var h prefix.Hasher
 	h.Reset(prefix.Scope{Key: key, Model: r.Model, Tenant: fmt.Sprint(r.Tenant), Salt: fmt.Sprint(r.Salt)}.Seed(), nil)
 	for i := range c.Messages {
@@ -161,7 +160,7 @@ func TestFindingsAreApart(t *testing.T) {
 	for _, f := range r.Findings {
 		all = append(all, fmt.Sprint(f.Tenant, " ", f.Model, " ", f.Cause, " ", f.Tokens, " ", f.Message, " ", f.Offset, " ", f.Requests))
 	}
-	assert.Equal(t, []string{fmt.Sprint(recording.Hash(1), " m evicted 240 -1 -1 1"), fmt.Sprint(recording.Hash(2), " m other server 224 -1 -1 1"), fmt.Sprint(recording.Hash(1), " n evicted 128 -1 -1 1")}, all)
+	assert.Equal(t, []string{fmt.Sprint(recording.Hash(1), " m evicted 224 -1 -1 1"), fmt.Sprint(recording.Hash(2), " m other server 224 -1 -1 1"), fmt.Sprint(recording.Hash(1), " n evicted 128 -1 -1 1")}, all)
 }
 
 // A head with tools that another server has computed includes the tools and the

@@ -61,14 +61,14 @@ func BenchmarkDecode(b *testing.B) {
 			const blocks = 32
 			batches := prompts(b, 2000, blocks)
 			feed := sinkOf(b)
-			d := NewDecoder()
-			var batch Batch
+			d := newDecoder()
+			var into batch
 			at := 0
 			b.ReportAllocs()
 			for b.Loop() {
-				require.NoError(b, d.Decode(batches[at%len(batches)], &batch))
+				require.NoError(b, d.decode(batches[at%len(batches)], &into))
 				if apply {
-					feed.Apply(batch.Events)
+					feed.Apply(into.events)
 				}
 				at++
 			}

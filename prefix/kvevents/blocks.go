@@ -9,7 +9,7 @@ import (
 // The parts of blocks: names, token ids and extra keys.
 
 // names reads the hashes of blocks.
-func (d *Decoder) names(at int) ([]precise.Hash, bool) {
+func (d *decoder) names(at int) ([]precise.Hash, bool) {
 	d.r.seek(at)
 	n, ok := d.r.array()
 	if !ok || at == 0 {
@@ -27,7 +27,7 @@ func (d *Decoder) names(at int) ([]precise.Hash, bool) {
 }
 
 // hash reads one name: a number or bytes, depending on the engine.
-func (d *Decoder) hash() (precise.Hash, bool) {
+func (d *decoder) hash() (precise.Hash, bool) {
 	if n, ok := d.r.integer(); ok {
 		return precise.Hash(n), true
 	}
@@ -37,7 +37,7 @@ func (d *Decoder) hash() (precise.Hash, bool) {
 
 // ids reads token ids. Engines with speculative decoding by pairs (EAGLE) key blocks by
 // pairs of a token and the next one.
-func (d *Decoder) ids(at int) ([]uint32, bool) {
+func (d *decoder) ids(at int) ([]uint32, bool) {
 	if at == 0 {
 		return nil, true
 	}
@@ -72,7 +72,7 @@ func (d *Decoder) ids(at int) ([]uint32, bool) {
 // extra reads the content of blocks other than tokens: a list or nothing for each. Of
 // the strings in the first block of a prompt, one is the salt unless it is the adapter;
 // anything else, such as media, is other content.
-func (d *Decoder) extra(at int, w *wire, e *precise.Event) bool {
+func (d *decoder) extra(at int, w *wire, e *precise.Event) bool {
 	if at == 0 {
 		return true
 	}
@@ -109,7 +109,7 @@ func (d *Decoder) extra(at int, w *wire, e *precise.Event) bool {
 }
 
 // extraKey reads one item, and reports whether it is anything but an adapter or a salt.
-func (d *Decoder) extraKey(first bool, e *precise.Event) (other, ok bool) {
+func (d *decoder) extraKey(first bool, e *precise.Event) (other, ok bool) {
 	r := &d.r
 	switch r.kind() {
 	case kindString:
@@ -155,7 +155,7 @@ func (d *Decoder) extraKey(first bool, e *precise.Event) (other, ok bool) {
 	return true, r.skip()
 }
 
-func (d *Decoder) plainKey(s []byte, first bool, e *precise.Event) (other bool) {
+func (d *decoder) plainKey(s []byte, first bool, e *precise.Event) (other bool) {
 	switch {
 	case string(s) == e.Adapter:
 		return false

@@ -8,20 +8,14 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// ErrMalformed says that a message is no batch of events. Oddities of single events
+// errMalformed says that a message is no batch of events. Oddities of single events
 // are counted instead; see [Counts].
-var ErrMalformed = errors.New("kvevents: malformed batch")
+var errMalformed = errors.New("kvevents: malformed batch")
 
-// Batch is what an engine process publishes after a step.
-type Batch struct {
-	// Time is when the engine made it, in seconds since 1970 by its clock.
-	Time float64
-	// Rank is the data-parallel rank if HasRank is set; old releases don't send it.
-	Rank    int
-	HasRank bool
-	// Events are in order, and valid until the next message is decoded.
-	Events []precise.Event
-	Counts Counts
+// batch is what an engine process publishes after a step.
+type batch struct {
+	events []precise.Event // in order, and valid until the next message is decoded
+	counts Counts
 }
 
 // Counts counts oddities in messages. None is fatal: engines add to their events from
@@ -40,10 +34,10 @@ func (c *Counts) add(d Counts) {
 	c.Malformed += d.Malformed
 }
 
-// Decoder reads messages. It shortens block names of more than 64 bits with a random
-// hash, so one Decoder has to read all messages of an engine process. Make it with
-// [NewDecoder]. It is not safe for concurrent use.
-type Decoder struct {
+// decoder reads messages. It shortens block names of more than 64 bits with a random
+// hash, so one decoder has to read all messages of an engine process. Make it with
+// newDecoder. It is not safe for concurrent use.
+type decoder struct {
 	seed   maphash.Seed
 	r      reader
 	hashes []precise.Hash
@@ -51,13 +45,12 @@ type Decoder struct {
 	others []bool
 }
 
-// NewDecoder returns a decoder.
-func NewDecoder() *Decoder { return &Decoder{seed: maphash.MakeSeed()} }
+func newDecoder() *decoder { return &decoder{seed: maphash.MakeSeed()} }
 
-// Decode reads a message into a batch, whose memory it reuses. The error matches
-// ErrMalformed. A message makes it allocate at most sixteen times its length.
-func (d *Decoder) Decode(message []byte, b *Batch) error {
-	*b = Batch{Events: b.Events[:0]}
+// decode reads a message into a batch, whose memory it reuses. The error matches
+// errMalformed. A message makes it allocate at most sixteen times its length.
+func (d *decoder) decode(message []byte, b *batch) error {
+	*b = batch{events: b.events[:0]}
 	d.hashes, d.tokens, d.others = d.hashes[:0], d.tokens[:0], d.others[:0]
 	r := &d.r
 	r.reset(message)
@@ -66,83 +59,77 @@ func (d *Decoder) Decode(message []byte, b *Batch) error {
 	}
 	n, ok := r.array()
 	if !ok || n < 2 {
-		return fmt.Errorf("%w: neither a pair nor a map", ErrMalformed)
+		return fmt.Errorf("%w: neither a pair nor a map", errMalformed)
 	}
-	if b.Time, ok = r.float(); !ok {
-		return fmt.Errorf("%w: its time is not a number", ErrMalformed)
+	if !r.number() { // when the engine made it
+		return fmt.Errorf("%w: its time is not a number", errMalformed)
 	}
 	if err := d.events(b); err != nil {
 		return err
 	}
 	for i := 2; i < n; i++ {
-		if i == 2 {
-			if b.Rank, b.HasRank = r.small(); b.HasRank || r.null() {
-				continue
-			}
+		if k := r.kind(); i > 2 || k != kindNumber && k != kindNil { // the data-parallel rank is third
+			b.counts.UnknownFields++
 		}
-		b.Counts.UnknownFields++
 		if !r.skip() {
-			return fmt.Errorf("%w: it ends too early", ErrMalformed)
+			return fmt.Errorf("%w: it ends too early", errMalformed)
 		}
 	}
 	return nil
 }
 
-func (d *Decoder) mapBatch(b *Batch) error {
+func (d *decoder) mapBatch(b *batch) error {
 	r := &d.r
 	n, ok := r.mapping()
 	if !ok {
-		return fmt.Errorf("%w: neither a pair nor a map", ErrMalformed)
+		return fmt.Errorf("%w: neither a pair nor a map", errMalformed)
 	}
 	found := false
 	for range n {
 		key, ok := r.text()
 		if !ok {
-			return fmt.Errorf("%w: a key is not a string", ErrMalformed)
+			return fmt.Errorf("%w: a key is not a string", errMalformed)
 		}
 		switch string(key) {
 		case "ts":
-			b.Time, ok = r.float()
+			ok = r.number()
 		case "events":
 			if err := d.events(b); err != nil {
 				return err
 			}
 			found = true
 		case "data_parallel_rank", "attn_dp_rank":
-			if !r.null() {
-				b.Rank, ok = r.small()
-				b.HasRank = ok
-			}
+			ok = r.skip()
 		default:
-			b.Counts.UnknownFields++
+			b.counts.UnknownFields++
 			ok = r.skip()
 		}
 		if !ok {
-			return fmt.Errorf("%w: %.40q is of another type", ErrMalformed, key)
+			return fmt.Errorf("%w: %.40q is of another type", errMalformed, key)
 		}
 	}
 	if !found {
-		return fmt.Errorf("%w: a map without events", ErrMalformed)
+		return fmt.Errorf("%w: a map without events", errMalformed)
 	}
 	return nil
 }
 
-func (d *Decoder) events(b *Batch) error {
+func (d *decoder) events(b *batch) error {
 	if d.r.null() {
 		return nil
 	}
 	n, ok := d.r.array()
 	if !ok {
-		return fmt.Errorf("%w: its events are not an array", ErrMalformed)
+		return fmt.Errorf("%w: its events are not an array", errMalformed)
 	}
 	for range n {
 		start := d.r.at()
 		if d.event(b) {
 			continue
 		}
-		b.Counts.Malformed++
+		b.counts.Malformed++
 		if d.r.seek(start); !d.r.skip() {
-			return fmt.Errorf("%w: it ends within an event", ErrMalformed)
+			return fmt.Errorf("%w: it ends within an event", errMalformed)
 		}
 	}
 	return nil

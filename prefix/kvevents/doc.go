@@ -8,8 +8,7 @@
 //
 //   - [Subscriber], [Config]: one process's events, from its socket into a [Sink]
 //   - [State], [Stats]: how that goes
-//   - [Decoder], [Batch]: messages alone, for hosts with a transport of their own
-//   - [Topic], [ParseTopic], [RankAddress]: names and ports
+//   - [RankAddress]: ports
 //
 // A Subscriber checks the numbers of batches. It asks again for missing ones if the
 // engine has a replay socket; what can't be recovered costs the knowledge of that

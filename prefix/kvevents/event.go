@@ -20,7 +20,7 @@ type wire struct {
 
 // event reads the next event of a batch, from an array by position or from a map by name.
 // It returns false if that is malformed, and may then be anywhere in it.
-func (d *Decoder) event(b *Batch) bool {
+func (d *decoder) event(b *batch) bool {
 	var w wire
 	var ok bool
 	switch d.r.kind() {
@@ -43,7 +43,7 @@ func (d *Decoder) event(b *Batch) bool {
 	case "AllBlocksCleared":
 		e.Kind = precise.Cleared
 	default:
-		b.Counts.UnknownEvents++
+		b.counts.UnknownEvents++
 		return true
 	}
 	if !ok {
@@ -51,14 +51,14 @@ func (d *Decoder) event(b *Batch) bool {
 	}
 	d.r.seek(end)
 	if e.Tier, ok = tierOf(w.medium, w.locality); !ok {
-		b.Counts.UnknownMedia++
+		b.counts.UnknownMedia++
 		return true
 	}
-	b.Events = append(b.Events, e)
+	b.events = append(b.events, e)
 	return true
 }
 
-func (d *Decoder) mapEvent(w *wire, b *Batch) bool {
+func (d *decoder) mapEvent(w *wire, b *batch) bool {
 	r := &d.r
 	n, ok := r.mapping()
 	if !ok {
@@ -106,7 +106,7 @@ func (d *Decoder) mapEvent(w *wire, b *Batch) bool {
 		case "ownership", "session_id", "event_version", "remaining_copy_counts", "snapshot_version":
 			ok = r.skip() // known, but not used
 		default:
-			b.Counts.UnknownFields++
+			b.counts.UnknownFields++
 			ok = r.skip()
 		}
 		if !ok {
@@ -123,7 +123,7 @@ func (d *Decoder) mapEvent(w *wire, b *Batch) bool {
 //	SGLang 0.5.18:  a map of metadata
 //	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
 //	ATOM:           as vLLM, and the position of the first token
-func (d *Decoder) arrayEvent(w *wire, b *Batch) bool {
+func (d *decoder) arrayEvent(w *wire, b *batch) bool {
 	r := &d.r
 	n, ok := r.array()
 	if !ok || n == 0 {
@@ -185,7 +185,7 @@ func (d *Decoder) arrayEvent(w *wire, b *Batch) bool {
 		case k == kindNumber && group > 0 && place == group+2:
 			w.window, ok = r.small()
 		default:
-			b.Counts.UnknownFields++
+			b.counts.UnknownFields++
 			ok = r.skip()
 		}
 		if !ok {
@@ -195,7 +195,7 @@ func (d *Decoder) arrayEvent(w *wire, b *Batch) bool {
 	return true
 }
 
-func (d *Decoder) stored(w *wire, e *precise.Event) bool {
+func (d *decoder) stored(w *wire, e *precise.Event) bool {
 	var ok bool
 	if e.Hashes, ok = d.names(w.hashes); !ok {
 		return false

@@ -41,7 +41,7 @@ func captures(t testing.TB) []string {
 }
 
 // dump formats a batch for people. Long names of blocks are numbered in order.
-func dump(b *Batch) string {
+func dump(b *batch) string {
 	var w strings.Builder
 	seen := map[precise.Hash]int{}
 	name := func(h precise.Hash) string {
@@ -53,12 +53,7 @@ func dump(b *Batch) string {
 		}
 		return fmt.Sprintf("h%d", seen[h])
 	}
-	fmt.Fprintf(&w, "time %.3f", b.Time)
-	if b.HasRank {
-		fmt.Fprintf(&w, " rank %d", b.Rank)
-	}
-	w.WriteByte('\n')
-	for _, e := range b.Events {
+	for _, e := range b.events {
 		fmt.Fprintf(&w, "%s %v", [...]string{"stored", "removed", "cleared"}[e.Kind], e.Tier)
 		for _, h := range e.Hashes {
 			fmt.Fprintf(&w, " %s", name(h))
@@ -84,8 +79,8 @@ func dump(b *Batch) string {
 		}
 		w.WriteByte('\n')
 	}
-	if b.Counts != (Counts{}) {
-		fmt.Fprintf(&w, "%+v\n", b.Counts)
+	if b.counts != (Counts{}) {
+		fmt.Fprintf(&w, "%+v\n", b.counts)
 	}
 	return w.String()
 }
@@ -97,20 +92,20 @@ func TestCaptures(t *testing.T) {
 			head, message, want := capture(t, file)
 			var any any
 			require.NoError(t, msgpack.Unmarshal(message, &any), "it is MessagePack to others too")
-			var b Batch
-			d := NewDecoder()
-			require.NoError(t, d.Decode(message, &b))
+			var b batch
+			d := newDecoder()
+			require.NoError(t, d.decode(message, &b))
 			got := dump(&b)
 			if *update {
 				require.NoError(t, os.WriteFile(file, []byte(head+"=>\n"+got), 0o666))
 				return
 			}
 			require.Equal(t, want, got)
-			require.NoError(t, d.Decode(message, &b), "memory is used again")
+			require.NoError(t, d.decode(message, &b), "memory is used again")
 			require.Equal(t, want, dump(&b))
 			// A truncated message is rejected.
 			for n := range message {
-				require.ErrorIs(t, d.Decode(message[:n], &b), ErrMalformed, "%d bytes", n)
+				require.ErrorIs(t, d.decode(message[:n], &b), errMalformed, "%d bytes", n)
 			}
 		})
 	}
@@ -122,30 +117,23 @@ func FuzzDecode(f *testing.F) {
 		f.Add(message)
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
-		d := NewDecoder()
-		var b Batch
-		err := d.Decode(message, &b)
+		d := newDecoder()
+		var b batch
+		err := d.decode(message, &b)
 		if err != nil {
-			require.ErrorIs(t, err, ErrMalformed)
+			require.ErrorIs(t, err, errMalformed)
 			return
 		}
-		for _, e := range b.Events {
+		for _, e := range b.events {
 			require.LessOrEqual(t, len(e.Hashes)+len(e.Tokens), len(message))
 			require.Less(t, e.Tier, precise.Tier(precise.Tiers))
 		}
-		require.LessOrEqual(t, len(b.Events), len(message))
-		require.NoError(t, d.Decode(append([]byte(nil), message...), &b))
+		require.LessOrEqual(t, len(b.events), len(message))
+		require.NoError(t, d.decode(append([]byte(nil), message...), &b))
 	})
 }
 
-func TestTopics(t *testing.T) {
-	topic, ok := ParseTopic("kv@10.0.0.7:8000@meta-llama/Llama-3.1-8B@main")
-	require.True(t, ok)
-	require.Equal(t, Topic{"10.0.0.7:8000", "meta-llama/Llama-3.1-8B@main"}, topic)
-	for _, bad := range []string{"", "kv-events", "kv@pod", "kv@@model", "kv@pod@", "KV@a@b"} {
-		_, ok := ParseTopic(bad)
-		require.False(t, ok, bad)
-	}
+func TestAddressesOfRanks(t *testing.T) {
 	for _, c := range []struct {
 		address string
 		rank    int
@@ -154,23 +142,6 @@ func TestTopics(t *testing.T) {
 		got, ok := RankAddress(c.address, c.rank)
 		require.Equal(t, c.want, got)
 		require.Equal(t, c.want != "", ok)
-	}
-}
-
-// A batch in a map has its rank under one of two names, or none.
-func TestRankOfAMap(t *testing.T) {
-	for name, known := range map[string]bool{"data_parallel_rank": true, "attn_dp_rank": true, "rank": false} {
-		for _, rank := range []any{3, nil} {
-			payload, err := msgpack.Marshal(map[string]any{"ts": 1.5, "events": []any{remove(7)}, name: rank})
-			require.NoError(t, err)
-			var b Batch
-			require.NoError(t, NewDecoder().Decode(payload, &b))
-			require.Equal(t, known && rank != nil, b.HasRank, "%s: %v", name, rank)
-			if b.HasRank {
-				require.Equal(t, rank, b.Rank)
-			}
-			require.Equal(t, !known, b.Counts.UnknownFields > 0)
-		}
 	}
 }
 
@@ -200,16 +171,16 @@ func TestExtraKeys(t *testing.T) {
 			e["extra_keys"], e["lora_name"] = c.extra, c.adapter
 			payload, err := msgpack.Marshal([]any{1.5, []any{e}})
 			require.NoError(t, err)
-			var b Batch
-			require.NoError(t, NewDecoder().Decode(payload, &b))
-			require.Len(t, b.Events, 1)
-			require.Equal(t, c.salt, b.Events[0].Salt)
-			require.Equal(t, c.opaque, b.Events[0].Opaque)
+			var b batch
+			require.NoError(t, newDecoder().decode(payload, &b))
+			require.Len(t, b.events, 1)
+			require.Equal(t, c.salt, b.events[0].Salt)
+			require.Equal(t, c.opaque, b.events[0].Opaque)
 			want := ""
 			if c.adapter != nil {
 				want = c.adapter.(string)
 			}
-			require.Equal(t, want, b.Events[0].Adapter)
+			require.Equal(t, want, b.events[0].Adapter)
 		})
 	}
 }
@@ -224,10 +195,10 @@ func TestAdaptersByNumber(t *testing.T) {
 		e["lora_id"], e["lora_name"] = c.id, c.name
 		payload, err := msgpack.Marshal([]any{1.5, []any{e}})
 		require.NoError(t, err)
-		var b Batch
-		require.NoError(t, NewDecoder().Decode(payload, &b))
-		require.Len(t, b.Events, 1)
-		require.Equal(t, c.want, b.Events[0].Adapter)
+		var b batch
+		require.NoError(t, newDecoder().decode(payload, &b))
+		require.Len(t, b.events, 1)
+		require.Equal(t, c.want, b.events[0].Adapter)
 	}
 }
 
@@ -244,11 +215,11 @@ func TestMalformedEvents(t *testing.T) {
 			e[field] = v
 			payload, err := msgpack.Marshal([]any{1.5, []any{e, remove(7)}})
 			require.NoError(t, err)
-			var b Batch
-			require.NoError(t, NewDecoder().Decode(payload, &b), "%s: %v", field, v)
-			require.Equal(t, uint64(1), b.Counts.Malformed, "%s: %v", field, v)
-			require.Len(t, b.Events, 1)
-			require.Equal(t, precise.Removed, b.Events[0].Kind)
+			var b batch
+			require.NoError(t, newDecoder().decode(payload, &b), "%s: %v", field, v)
+			require.Equal(t, uint64(1), b.counts.Malformed, "%s: %v", field, v)
+			require.Len(t, b.events, 1)
+			require.Equal(t, precise.Removed, b.events[0].Kind)
 		}
 	}
 }

@@ -93,12 +93,10 @@ func (r *reader) small() (int, bool) {
 	return int(n), true
 }
 
-func (r *reader) float() (float64, bool) {
-	if k := r.kind(); k != kindFloat && k != kindNumber {
-		return 0, false
-	}
-	f, err := r.d.DecodeFloat64()
-	return f, err == nil
+// number skips a number of any kind.
+func (r *reader) number() bool {
+	k := r.kind()
+	return (k == kindFloat || k == kindNumber) && r.skip()
 }
 
 func (r *reader) null() bool { return r.kind() == kindNil && r.d.DecodeNil() == nil }

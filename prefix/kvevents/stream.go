@@ -46,9 +46,9 @@ type Sink interface {
 // at 0 again.
 type stream struct {
 	sink    Sink
-	decoder *Decoder
+	decoder *decoder
 	seed    maphash.Seed
-	batch   Batch
+	batch   batch
 	stats   Stats
 
 	begun bool   // anything is known about the engine
@@ -150,15 +150,15 @@ func (s *stream) take(number uint64, payload []byte) {
 	}
 	s.next, s.last = number+1, s.hash(payload)
 	s.stats.Batches++
-	if err := s.decoder.Decode(payload, &s.batch); err != nil {
+	if err := s.decoder.decode(payload, &s.batch); err != nil {
 		// Its content is lost for good.
 		s.stats.Malformed++
 		s.sink.Reset(precise.Partial)
 		return
 	}
-	s.stats.Counts.add(s.batch.Counts)
-	s.stats.Events += uint64(len(s.batch.Events))
-	if unknown := s.sink.Apply(s.batch.Events); unknown > 0 {
+	s.stats.Counts.add(s.batch.counts)
+	s.stats.Events += uint64(len(s.batch.events))
+	if unknown := s.sink.Apply(s.batch.events); unknown > 0 {
 		s.stats.Unknown += uint64(unknown)
 		s.vague = true
 	}

@@ -81,7 +81,7 @@ func (p *process) replay(from uint64, each func(uint64, []byte) bool) error {
 func newStream(p **process) (*stream, *blocksOf) {
 	sink := &blocksOf{has: map[precise.Hash]bool{}}
 	return &stream{
-		sink: sink, decoder: NewDecoder(), seed: maphash.MakeSeed(),
+		sink: sink, decoder: newDecoder(), seed: maphash.MakeSeed(),
 		replay: func(from uint64, each func(uint64, []byte) bool) error { return (*p).replay(from, each) },
 		resync: func() bool { return true },
 	}, sink

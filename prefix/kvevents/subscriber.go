@@ -143,7 +143,7 @@ func (s *Subscriber) Stats() Stats {
 // context's error. At the end it resets the sink to Nothing. It must be called once.
 func (s *Subscriber) Run(ctx context.Context) error {
 	st := &stream{
-		sink: &informed{Sink: s.config.Sink}, decoder: NewDecoder(), seed: maphash.MakeSeed(),
+		sink: &informed{Sink: s.config.Sink}, decoder: newDecoder(), seed: maphash.MakeSeed(),
 	}
 	if s.config.Replay != "" {
 		st.replay = func(from uint64, each func(uint64, []byte) bool) error {

@@ -6,19 +6,6 @@ import (
 	"strings"
 )
 
-// Topic names the events of one process, in llm-d's deployments.
-type Topic struct{ Pod, Model string }
-
-// ParseTopic parses a topic of the form kv@pod@model; false if it has another form.
-func ParseTopic(topic string) (Topic, bool) {
-	rest, ok := strings.CutPrefix(topic, "kv@")
-	if !ok {
-		return Topic{}, false
-	}
-	pod, model, ok := strings.Cut(rest, "@")
-	return Topic{pod, model}, ok && pod != "" && model != ""
-}
-
 // RankAddress is the address at which a data-parallel rank publishes, given that of the
 // engine: its port plus rank. Scheme and host stay as they are.
 func RankAddress(address string, rank int) (string, bool) {

@@ -145,9 +145,6 @@ func New(config Config) (*Index, error) {
 // Name is what receipts show.
 func (x *Index) Name() string { return "precise-index" }
 
-// Approximate is the index for endpoints without events.
-func (x *Index) Approximate() *prefix.Index { return x.approx }
-
 // Observer is the index for endpoints without events, which listens too.
 func (x *Index) Observer() any { return x.approx }
 

@@ -35,7 +35,7 @@ type Piece struct {
 	// the first MaxValues are kept.
 	Values []Value `json:"values,omitempty"`
 	// Shape serves to estimate how similar two texts are: the smallest few of the
-	// hashes of each four consecutive words, ascending. Empty for short texts.
+	// hashes of each three consecutive words, ascending. Empty for short texts.
 	Shape []uint32 `json:"shape,omitempty"`
 	// Text is the text, or its beginning, if asked for.
 	Text string `json:"text,omitempty"`

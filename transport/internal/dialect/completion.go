@@ -52,7 +52,7 @@ func (p *promptReader) readText(v []byte, first bool) {
 	if !p.known && first {
 		p.blocks = prefix.AppendText(nil, p.seed, s)
 		if p.sketcher != nil {
-			p.sketcher.Text(text(v), len(s))
+			p.sketcher.Message(&prefix.Message{Parts: []prefix.Part{{Content: text(v)}}}, len(s))
 		}
 	}
 	p.forget()

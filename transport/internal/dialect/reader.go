@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sketch"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/diagnose"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -160,7 +160,7 @@ func (c *Call) Prompt(ctx context.Context) error {
 	}
 	c.rates = c.reader.learned.rates(c.model)
 	if c.reader.config.Sketch {
-		c.sketcher = sketch.New(scope.Key, c.reader.config.SketchText)
+		c.sketcher = diagnose.NewSketcher(scope.Key, c.reader.config.SketchText)
 		c.saltHash = c.sketcher.Name(c.salt)
 	}
 	if id := c.refersTo(); id != "" {

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/sketch"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/diagnose"
 )
 
 // call is a request as its path, header and body describe it.
@@ -42,7 +42,7 @@ type call struct {
 	// hasher continues the prompt's hashes; nil: these are not exact.
 	hasher *prefix.Hasher
 	// sketcher describes the prompt; nil: not wanted.
-	sketcher *sketch.Sketcher
+	sketcher *diagnose.Sketcher
 
 	allowance
 	maxItems int

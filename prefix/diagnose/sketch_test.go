@@ -1,4 +1,4 @@
-package sketch_test
+package diagnose_test
 
 import (
 	"encoding/json"
@@ -10,27 +10,22 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/endpick/endpick/internal/sketch"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/diagnose"
 	"github.com/endpick/endpick/transport/recording"
 )
 
-const keyText = "0102030405060708090a0b0c0d0e0f100102030405060708090a0b0c0d0e0f10"
-
-func key(t require.TestingT) prefix.Key {
-	k, err := prefix.ParseKey(keyText)
-	require.NoError(t, err)
-	return k
-}
-
-func of(t require.TestingT, text string) recording.Piece {
-	s := sketch.New(key(t), false)
-	s.Text(text, len(text))
+// plain sketches a prompt of plain text.
+func plain(key prefix.Key, content string) recording.Piece {
+	s := diagnose.NewSketcher(key, false)
+	s.Message(&prefix.Message{Parts: []prefix.Part{{Content: content}}}, len(content))
 	return s.Prompt().Messages[0]
 }
 
+func sketched(content string) recording.Piece { return plain(key, content) }
+
 func TestPieces(t *testing.T) {
-	s := sketch.New(key(t), false)
+	s := diagnose.NewSketcher(key, false)
 	s.Tool(`{"name":"a"}`, 14)
 	s.Message(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: "It is 10:30."}}}, 40)
 	s.Message(&prefix.Message{Role: strings.Repeat("r", 40), Parts: []prefix.Part{{Type: "image_url", Content: "data:"}, {Type: "text", Content: "b"}}}, 80)
@@ -44,8 +39,6 @@ func TestPieces(t *testing.T) {
 	assert.Equal(t, "timestamp", p.Messages[0].Values[0].Kind)
 	assert.Equal(t, 6, p.Messages[0].Values[0].At)
 	assert.False(t, p.Partial)
-	s.Cut()
-	assert.True(t, p.Partial)
 	assert.NotEqual(t, s.Name("a"), s.Name("b"))
 	assert.Zero(t, s.Name(""))
 }
@@ -53,23 +46,23 @@ func TestPieces(t *testing.T) {
 // What is not text, and where a field ends, affects only the hash of the whole.
 func TestFieldsAreNotText(t *testing.T) {
 	one := func(m prefix.Message) recording.Piece {
-		s := sketch.New(key(t), false)
+		s := diagnose.NewSketcher(key, false)
 		s.Message(&m, 0)
 		return s.Prompt().Messages[0]
 	}
-	text := func(parts ...string) (all []prefix.Part) {
+	parts := func(parts ...string) (all []prefix.Part) {
 		for _, p := range parts {
 			all = append(all, prefix.Part{Content: p})
 		}
 		return all
 	}
-	base := one(prefix.Message{Role: "user", Parts: text("ab")})
+	base := one(prefix.Message{Role: "user", Parts: parts("ab")})
 	for name, m := range map[string]prefix.Message{
-		"role":    {Role: "system", Parts: text("ab")},
-		"name":    {Role: "user", Name: "ann", Parts: text("ab")},
-		"answers": {Role: "user", ToolCallID: "x", Parts: text("ab")},
-		"parts":   {Role: "user", Parts: text("a", "b")},
-		"picture": {Role: "user", Parts: append(text("ab"), prefix.Part{Type: "image", Content: "x"})},
+		"role":    {Role: "system", Parts: parts("ab")},
+		"name":    {Role: "user", Name: "ann", Parts: parts("ab")},
+		"answers": {Role: "user", ToolCallID: "x", Parts: parts("ab")},
+		"parts":   {Role: "user", Parts: parts("a", "b")},
+		"picture": {Role: "user", Parts: append(parts("ab"), prefix.Part{Type: "image", Content: "x"})},
 		"call":    {Role: "user", ToolCalls: []prefix.ToolCall{{ID: "1", Name: "a", Arguments: "b"}}},
 	} {
 		p := one(m)
@@ -77,7 +70,7 @@ func TestFieldsAreNotText(t *testing.T) {
 		assert.Equal(t, base.Words, p.Words, name)
 		assert.Equal(t, base.Template, p.Template, name)
 	}
-	assert.Equal(t, base, one(prefix.Message{Role: "user", Parts: text("ab")}))
+	assert.Equal(t, base, one(prefix.Message{Role: "user", Parts: parts("ab")}))
 }
 
 func TestWhatDiffers(t *testing.T) {
@@ -100,7 +93,7 @@ func TestWhatDiffers(t *testing.T) {
 		"length of value": {"turn 9 of x", "turn 10 of x", false, true, "number", 5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			a, b := of(t, c.a), of(t, c.b)
+			a, b := sketched(c.a), sketched(c.b)
 			assert.NotEqual(t, a.Hash, b.Hash)
 			assert.Equal(t, c.words, a.Words == b.Words)
 			assert.Equal(t, c.template, a.Template == b.Template)
@@ -141,39 +134,40 @@ func TestShapes(t *testing.T) {
 	a := text(1)
 	edited := append([]string{}, a...)
 	edited[3] = "purple"
-	assert.GreaterOrEqual(t, alike(of(t, strings.Join(a, " ")).Shape, of(t, strings.Join(edited, "\n")).Shape), 5)
-	assert.Less(t, alike(of(t, strings.Join(a, " ")).Shape, of(t, strings.Join(text(2), " ")).Shape), 2)
-	assert.Empty(t, of(t, "too short").Shape)
+	assert.GreaterOrEqual(t, alike(sketched(strings.Join(a, " ")).Shape, sketched(strings.Join(edited, "\n")).Shape), 5)
+	assert.Less(t, alike(sketched(strings.Join(a, " ")).Shape, sketched(strings.Join(text(2), " ")).Shape), 2)
+	assert.Empty(t, sketched("too short").Shape)
 }
 
-// Text is kept only on request, however it is cut, and then up to the limit.
+// Text is recorded only on request, however it is cut, and then up to the limit.
 func TestText(t *testing.T) {
-	s := sketch.New(key(t), false)
+	s := diagnose.NewSketcher(key, false)
 	s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "the secret ingredient is cardamom 20417"}}}, 10)
 	b, err := json.Marshal(s.Prompt())
 	require.NoError(t, err)
 	for _, word := range []string{"secret", "cardamom", "20417"} {
 		assert.NotContains(t, string(b), word)
 	}
-	s = sketch.New(key(t), true)
-	s.Text(strings.Repeat("a", sketch.MaxText-1), 0)
-	s.Text("bcd", 0)
-	s.Text("e", 0)
+	s = diagnose.NewSketcher(key, true)
+	const most = 1 << 20
+	for _, content := range []string{strings.Repeat("a", most-1), "bcd", "e"} {
+		s.Message(&prefix.Message{Parts: []prefix.Part{{Content: content}}}, 0)
+	}
 	m := s.Prompt().Messages
-	assert.Equal(t, []int{sketch.MaxText - 1, 1, 0}, []int{len(m[0].Text), len(m[1].Text), len(m[2].Text)})
+	assert.Equal(t, []int{most - 1, 1, 0}, []int{len(m[0].Text), len(m[1].Text), len(m[2].Text)})
 	assert.Equal(t, "b", m[1].Text)
 	assert.Equal(t, 3, m[1].Bytes)
 }
 
 func TestManyPieces(t *testing.T) {
-	s := sketch.New(key(t), false)
+	s := diagnose.NewSketcher(key, false)
 	s.Tool("{}", 2)
-	for i := range sketch.MaxPieces {
+	for i := range 4096 {
 		require.False(t, s.Prompt().Partial)
 		s.Message(&prefix.Message{Role: "user"}, 10+i)
 	}
 	require.True(t, s.Prompt().Partial)
-	require.Len(t, s.Prompt().Messages, sketch.MaxPieces-1)
+	require.Len(t, s.Prompt().Messages, 4095)
 	s.Tool("{}", 9999)
 	require.Len(t, s.Prompt().Tools, 1)
 }
@@ -185,8 +179,8 @@ func TestAnyText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringOf(rapid.RuneFrom([]rune("a1-:. \n\xffé"))),
 			rapid.Map(rapid.SliceOf(rapid.Byte()), func(b []byte) string { return string(b) })).Draw(t, "text")
-		p := of(t, text)
-		require.Equal(t, p, of(t, text))
+		p := sketched(text)
+		require.Equal(t, p, sketched(text))
 		require.Equal(t, len(text), p.Bytes)
 		require.LessOrEqual(t, len(p.Values), recording.MaxValues)
 		at := -1
@@ -195,9 +189,7 @@ func TestAnyText(t *testing.T) {
 			require.Less(t, v.At, len(text))
 			at = v.At
 		}
-		s := sketch.New(other, false)
-		s.Text(text, len(text))
-		require.NotEqual(t, p.Hash, s.Prompt().Messages[0].Hash)
+		require.NotEqual(t, p.Hash, plain(other, text).Hash)
 	})
 }
 
@@ -205,7 +197,7 @@ func BenchmarkSketch(b *testing.B) {
 	text := strings.Repeat("The quick brown fox jumps over the lazy dog at 10:30, request 6ba7b810-9dad-11d1.\n", 1<<20/82)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		s := sketch.New(prefix.Key{}, false)
+		s := diagnose.NewSketcher(prefix.Key{}, false)
 		s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text}}}, 0)
 	}
 }

@@ -1,0 +1,171 @@
+package diagnose
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/internal/blockhash"
+	"github.com/endpick/endpick/transport/recording"
+)
+
+const (
+	maxPieces = 4096    // tools and messages; longer prompts are partial
+	maxText   = 1 << 20 // bytes of a prompt's text, if it is recorded
+	// shapeSize hashes suffice to tell whether half of two texts is equal, give or take a
+	// sixth; texts shorter than shapeBytes have too few words for that.
+	shapeSize  = 8
+	shapeBytes = 200
+)
+
+// Sketcher reduces a prompt to what a recording has of it: for each tool and message its
+// length and a few hashes, from which [Explain] finds where two prompts diverge and why.
+// Make it with [NewSketcher]; then call Tool for each tool and Message for each message,
+// in order. It takes time linear in the text, and is not safe for concurrent use.
+type Sketcher struct {
+	prompt *recording.Prompt // allocated separately, because it outlives the rest
+	key    [sha256.Size]byte
+	text   int // bytes of text that may still be recorded
+
+	content []byte // of the current piece
+	// What is hashed of it, behind the key: all; its text without white space; and without values.
+	all, words, template []byte
+}
+
+// NewSketcher returns a sketcher whose hashes depend on the key. With text, the prompt's
+// text is recorded too, up to a megabyte of it.
+func NewSketcher(key prefix.Key, text bool) *Sketcher {
+	s := &Sketcher{prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 3\n" + key.Reveal()))}
+	if text {
+		s.text = maxText
+	}
+	return s
+}
+
+// Prompt returns the sketch, to which more may be added.
+func (s *Sketcher) Prompt() *recording.Prompt { return s.prompt }
+
+// Name is the hash of a client's name for something, such as a salt; 0: none.
+func (s *Sketcher) Name(name string) recording.Hash {
+	if name == "" {
+		return 0
+	}
+	return hashOf(append(s.key[:], "name "+name...))
+}
+
+// hashOf hashes the key and what follows it.
+func hashOf(b []byte) recording.Hash {
+	sum := sha256.Sum256(b)
+	return recording.Hash(binary.LittleEndian.Uint64(sum[:]))
+}
+
+// Tool adds the definition of a tool; end is where it ends in the text that is cut into
+// blocks: [prefix.Hasher.Len].
+func (s *Sketcher) Tool(definition string, end int) {
+	if s.begin("tool") {
+		s.content = append(s.content, definition...)
+		s.prompt.Tools = append(s.prompt.Tools, s.piece("", end))
+	}
+}
+
+// Message adds a message, or a prompt of plain text as a message without a role. It
+// keeps nothing of m.
+func (s *Sketcher) Message(m *prefix.Message, end int) {
+	if !s.begin(m.Role, m.Name, m.ToolCallID) {
+		return
+	}
+	for _, p := range m.Parts {
+		if p.Type == "" || p.Type == "text" {
+			s.content = append(s.content, p.Content...)
+			s.all = binary.AppendUvarint(s.all, uint64(len(s.content)))
+			continue
+		}
+		s.add(p.Type, p.Content)
+	}
+	for _, c := range m.ToolCalls {
+		s.add(c.ID)
+		s.content = append(append(s.content, c.Name...), c.Arguments...)
+	}
+	s.prompt.Messages = append(s.prompt.Messages, s.piece(m.Role, end))
+}
+
+// begin begins a piece, unless there are too many.
+func (s *Sketcher) begin(fields ...string) bool {
+	if len(s.prompt.Tools)+len(s.prompt.Messages) >= maxPieces {
+		s.prompt.Partial = true
+		return false
+	}
+	s.content = s.content[:0]
+	for _, b := range [...]*[]byte{&s.all, &s.words, &s.template} {
+		*b = append((*b)[:0], s.key[:]...)
+	}
+	s.add(fields...)
+	return true
+}
+
+func (s *Sketcher) add(fields ...string) {
+	for _, f := range fields {
+		s.all = append(binary.AppendUvarint(s.all, uint64(len(f))), f...)
+	}
+}
+
+func (s *Sketcher) piece(role string, end int) recording.Piece {
+	text := string(s.content)
+	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(text), End: end}
+	s.all = append(append(s.all, 0xff), s.content...)
+	s.read(&p, text)
+	p.Hash, p.Words, p.Template = hashOf(s.all), hashOf(s.words), hashOf(s.template)
+	if s.text > 0 {
+		head := text[:min(len(text), s.text)]
+		s.text -= len(head)
+		p.Text = strings.ToValidUTF8(head, "\uFFFD")
+	}
+	return p
+}
+
+// read splits the text into white space, words, values, and what is between them.
+func (s *Sketcher) read(p *recording.Piece, text string) {
+	var older, before uint64 // hashes of the two words before, by the key
+	for at := 0; at < len(text); {
+		word, digits := wordOf(text[at:])
+		if word == "" {
+			r, size := utf8.DecodeRuneInString(text[at:])
+			if classOf(r) != space {
+				s.words = append(s.words, text[at:at+size]...)
+				s.template = append(s.template, text[at:at+size]...)
+			}
+			at += size
+			continue
+		}
+		s.words = append(s.words, word...)
+		part := word
+		if kind := kindOf(word, digits); kind != "" {
+			if len(p.Values) < recording.MaxValues {
+				// The hash is short: there are so few dates and numbers that all could be tried.
+				p.Values = append(p.Values, recording.Value{At: at, Kind: kind, Hash: hashOf(append(s.key[:], word...)) & math.MaxUint32})
+			}
+			part = "\xff"
+		}
+		s.template = append(s.template, part...)
+		at += len(word)
+		if h := blockhash.Mix(xxhash.Sum64String(part) ^ binary.LittleEndian.Uint64(s.key[:])); len(text) >= shapeBytes {
+			p.Shape = shape(p.Shape, uint32(blockhash.Mix(3*blockhash.Mix(3*older^before)^h)>>32))
+			older, before = before, h
+		}
+	}
+}
+
+// shape adds a hash, of which the smallest stay, ascending and distinct.
+func shape(all []uint32, v uint32) []uint32 {
+	at, found := slices.BinarySearch(all, v)
+	if found || at == shapeSize {
+		return all
+	}
+	return slices.Insert(all, at, v)[:min(len(all)+1, shapeSize)]
+}
