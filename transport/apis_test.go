@@ -52,18 +52,6 @@ func TestMessagesAndResponsesAreMeteredAndPassedOn(t *testing.T) {
 	}
 }
 
-// A stream that begins with an error is retried elsewhere, in whatever form the API puts it.
-func TestAStreamThatBeginsWithAnErrorGoesElsewhere(t *testing.T) {
-	bad := startEngine(t, says("text/event-stream", "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"overloaded_error\",\"message\":\"no\"}}\n\n"))
-	good := startEngine(t, says("text/event-stream", "data: {\"type\":\"message_stop\"}\n\n"))
-	w := newWorld(t, transport.Config{}, bad.URL, good.URL)
-	for range 4 {
-		_, body := w.ok(t, post(t, "/v1/messages", `{"model":"m","messages":[{}],"stream":true}`))
-		assert.Contains(t, body, "message_stop")
-	}
-	w.idle(t)
-}
-
 // A request that computes no prompt, such as counting tokens, completes and teaches nothing.
 func TestCountingIsNoPrompt(t *testing.T) {
 	e := startEngine(t, says("application/json", `{"input_tokens":14}`))

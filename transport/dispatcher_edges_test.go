@@ -15,59 +15,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/health"
 )
-
-// A failed connection costs no retry. A response that broke off may have been
-// worked on, so its retry costs one, and each request earns back a share of one.
-func TestRetriesArePaidByRequests(t *testing.T) {
-	w := newDriven(t, transport.Config{RetryShare: 0.5, RetryBurst: 1})
-	broken := func() bool {
-		call := w.read(t, chatBody)
-		defer call.Close()
-		a := w.route(t, call)
-		require.Error(t, a.Fail(errBroken))
-		return a.Again()
-	}
-	var paid []bool
-	for range 6 {
-		paid = append(paid, broken())
-	}
-	assert.Equal(t, []bool{true, false, true, false, true, false}, paid)
-	w.idle(t)
-}
-
-func TestRetryDefaults(t *testing.T) {
-	w := newDriven(t, transport.Config{RetryBurst: 1})
-	for _, id := range []string{"d", "e"} {
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: id}))
-	}
-	fail := func(a *transport.Attempt) bool {
-		require.Error(t, a.Header(503, http.Header{}, nil))
-		return a.Again()
-	}
-	denied := 0
-	for range 12 {
-		call := w.read(t, chatBody)
-		if !fail(w.route(t, call)) {
-			denied++
-		}
-		call.Close()
-	}
-	assert.Equal(t, 9, denied, "one at once, and a fifth of those that follow")
-
-	call := w.read(t, chatBody) // no server has worked on it: as many retries as attempts allow
-	n := 1
-	for a := w.route(t, call); ; n++ {
-		require.Error(t, a.Fail(noDial))
-		if !a.Again() {
-			break
-		}
-		a = w.route(t, call)
-	}
-	assert.Equal(t, 3, n)
-	w.idle(t)
-}
 
 // A failure reports how many endpoints were asked.
 func TestFailuresCountAttempts(t *testing.T) {
@@ -201,29 +149,6 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 	w.idle(t)
 }
 
-// A shared monitor learns the outcomes of requests.
-func TestSharedHealth(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	monitor, err := health.New(health.Config{Router: w.router})
-	require.NoError(t, err)
-	s, err := transport.NewDispatcher(transport.Config{Router: w.router, Health: monitor, RetryShare: 1})
-	require.NoError(t, err)
-	for range 3 {
-		call, err := s.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
-		require.NoError(t, err)
-		a, err := call.Route(t.Context())
-		require.NoError(t, err)
-		require.Error(t, a.Fail(noDial))
-		call.Close()
-	}
-	other, err := transport.NewDispatcher(transport.Config{Router: w.router, Health: monitor})
-	require.NoError(t, err)
-	call, err := other.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody)})
-	require.NoError(t, err)
-	assert.Equal(t, "b", w.route(t, call).Endpoint().ID, "one dispatcher has seen it, both know")
-	call.Close()
-}
-
 func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
 	admin := transport.Incoming{Method: "POST", Path: "/v1/load_lora_adapter", Body: []byte(`{"lora_name":"x"}`)}
 	_, err := newDriven(t, transport.Config{}).Read(admin)
@@ -265,24 +190,6 @@ func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
 	assert.Empty(t, rest)
 	assert.Equal(t, "a failed", w.heard.said())
 	assert.Equal(t, io.EOF, func() error { _, err := a.Reader(http.NoBody).Read(make([]byte, 1)); return err }())
-}
-
-// Responses that break off midway from every endpoint put none of them out.
-func TestWhatBreaksOffEverywhere(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	for i := range 15 {
-		call := w.read(t, chatBody)
-		others := strings.Split(strings.ReplaceAll("a b c", string("abc"[i%3]), ""), " ")
-		call.Request.Exclude = others
-		a := w.route(t, call)
-		require.Equal(t, string("abc"[i%3]), a.Endpoint().ID)
-		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-		a.Feed(nil, []byte(events[:60]))
-		require.Error(t, a.Fail(errBroken))
-		call.Close()
-	}
-	assert.Zero(t, w.unhealthy())
-	w.idle(t)
 }
 
 func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {

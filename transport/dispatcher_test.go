@@ -302,23 +302,6 @@ func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
 	assert.Equal(t, "a failed, c completed", w.heard.said())
 }
 
-// Retries of requests that an endpoint may have worked on come from a budget.
-func TestRetriesHaveABudget(t *testing.T) {
-	w := newDriven(t, transport.Config{RetryShare: 1e-9, RetryBurst: 1})
-	fail := func(how func(*transport.Attempt)) bool {
-		call := w.read(t, chatBody)
-		defer call.Close()
-		a := w.route(t, call)
-		how(a)
-		return a.Again()
-	}
-	busy := func(a *transport.Attempt) { require.Error(t, a.Header(503, http.Header{}, nil)) }
-	assert.True(t, fail(busy))
-	assert.False(t, fail(busy), "the burst is spent")
-	assert.True(t, fail(func(a *transport.Attempt) { require.Error(t, a.Fail(noDial)) }), "nobody has worked on it")
-	w.idle(t)
-}
-
 func TestFallbacksAreInOrder(t *testing.T) {
 	ids := func(endpoints []*endpick.Endpoint) (all string) {
 		for _, e := range endpoints {

@@ -93,22 +93,6 @@ func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
 
 type leaveKey struct{}
 
-// An endpoint with an invalid address has received nothing: even a request that must not
-// be sent twice goes to another.
-func TestABadAddressHasSeenNothing(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{})
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "ftp://nowhere"}))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: e.URL}))
-	_, _ = w.ok(t, post(t, "/v1/some_order", `{"lora_name":"x"}`))
-	assert.EqualValues(t, 1, e.requests.Load())
-	w.idle(t)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	require.Len(t, w.warnings, 1)
-	assert.ErrorIs(t, w.warnings[0], transport.ErrAddress)
-}
-
 // A response that breaks off before its first byte is closed, and health shows its
 // error.
 func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
@@ -166,60 +150,6 @@ func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
 	assert.ErrorContains(t, err, "not asked for")
 	assert.Equal(t, 502, transport.StatusOf(err))
 	assert.Zero(t, open.Load())
-}
-
-// A reader with a small buffer gets all of a short response.
-func TestShortResponsesInSmallPieces(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		io.WriteString(w, `{"version":"0.9.9"}`)
-		return true
-	})
-	w := newWorld(t, transport.Config{}, e.URL)
-	for _, in := range []*http.Request{post(t, "/version", ""), post(t, chatPath, chatAtOnce)} {
-		resp, err := w.client.Do(in)
-		require.NoError(t, err)
-		body, err := io.ReadAll(iotest.OneByteReader(resp.Body))
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		assert.Equal(t, `{"version":"0.9.9"}`, string(body))
-	}
-	w.idle(t)
-}
-
-// A client that leaves at the moment its request leaves the queue leaves no lease behind.
-func TestWhoLeavesAsHisTurnComes(t *testing.T) {
-	var leave atomic.Pointer[context.CancelFunc]
-	w := newWorld(t, transport.Config{
-		Queue: one(queue.Config{}),
-		Describe: func(*http.Request, []byte, *endpick.Request) {
-			if f := leave.Load(); f != nil {
-				(*f)() // it is pushed all the same and dispatched at once
-			}
-		},
-		Base: tripper(func(r *http.Request) (*http.Response, error) { return nil, r.Context().Err() }),
-	}, "http://a.test")
-	for range 30 {
-		ctx, cancel := context.WithCancel(t.Context())
-		leave.Store(&cancel)
-		_, err := w.t.RoundTrip(post(t, chatPath, chatStream).WithContext(ctx))
-		require.ErrorIs(t, err, context.Canceled)
-	}
-	w.idle(t)
-	q, _ := w.t.Queue()
-	assert.Zero(t, q.Requests)
-}
-
-// A panic is reported once, not at each later read.
-func TestAPanicIsToldOnce(t *testing.T) {
-	e := startEngine(t, nil)
-	var full panicsOnce
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: &full}}, e.URL)
-	for range 5 {
-		w.ok(t, post(t, chatPath, chatStream))
-		_, _ = w.t.Queue()
-	}
-	assert.EqualValues(t, 1, w.t.Stats().Panics)
-	w.idle(t)
 }
 
 type panicsOnce struct{ done atomic.Bool }

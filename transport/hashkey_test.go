@@ -1,10 +1,8 @@
 package transport_test
 
 import (
-	"io"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -68,62 +66,5 @@ func TestHashKeyOfTheProcess(t *testing.T) {
 		w := newWorld(t, transport.Config{}, e.URL)
 		w.ok(t, post(t, completions, `{"model":"m","prompt":"`+text+`"}`))
 		assert.Equal(t, prefix.AppendText(nil, prefix.Scope{Model: "m"}.Seed(), text), w.observer.blocks[0])
-	}
-}
-
-// With another key an index starts over; with the first one again, whatever is
-// left of it is found.
-func TestSetHashKeyStartsAnew(t *testing.T) {
-	index, err := prefix.NewIndex(prefix.IndexConfig{})
-	require.NoError(t, err)
-	e := startEngine(t, nil)
-	router, err := endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{ID: "a", Address: e.URL}}, Policy: endpick.Policy{Matcher: index},
-	})
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{Router: router, HashKey: testKey})
-	require.NoError(t, err)
-	t.Cleanup(routed.CloseIdleConnections)
-	client := &http.Client{Transport: routed}
-	pairs := func() int {
-		resp, err := client.Do(post(t, completions, `{"model":"m","prompt":"`+strings.Repeat("some prompt ", 20)+`"}`))
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
-		require.NoError(t, resp.Body.Close())
-		return index.Stats().Pairs
-	}
-	first := pairs()
-	require.NotZero(t, first)
-	assert.Equal(t, first, pairs(), "the same blocks")
-	routed.SetHashKey(prefix.NewKey())
-	assert.Equal(t, 2*first, pairs(), "others")
-	routed.SetHashKey(testKey)
-	assert.Equal(t, 2*first, pairs(), "the first ones")
-}
-
-// The key may change while requests come in; each is hashed with one of the keys.
-func TestSetHashKeyAtAnyTime(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{HashKey: testKey}, e.URL)
-	other := prefix.NewKey()
-	text := strings.Repeat("some prompt ", 20)
-	var group sync.WaitGroup
-	for range 4 {
-		group.Go(func() {
-			for range 10 {
-				w.ok(t, post(t, completions, `{"model":"m","prompt":"`+text+`"}`))
-				w.t.SetHashKey(other)
-				w.t.SetHashKey(testKey)
-			}
-		})
-	}
-	group.Wait()
-	both := [][]uint64{
-		prefix.AppendText(nil, prefix.Scope{Key: testKey, Model: "m"}.Seed(), text),
-		prefix.AppendText(nil, prefix.Scope{Key: other, Model: "m"}.Seed(), text),
-	}
-	for _, blocks := range w.observer.blocks {
-		require.Contains(t, both, blocks)
 	}
 }

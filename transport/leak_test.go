@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -66,13 +67,23 @@ var moods = []string{
 	"break before", "break before", "break after", "break after", "hang", "hang after", "garbage",
 }
 
-// Through a real gateway: thousands of requests whose clients leave, whose
-// servers fail or stall, and whose endpoints are removed in mid-stream. At the
-// end nothing is in flight and no goroutine is left.
+// Through a real gateway, without a queue and with a short one: thousands of requests
+// whose clients leave, whose servers fail or stall, and whose endpoints are removed in
+// mid-stream. At the end nothing is in flight and no goroutine is left.
 func TestNothingLeaks(t *testing.T) {
-	requests := 2000
+	t.Run("no queue", func(t *testing.T) { leaks(t, nil) })
+	t.Run("queue", func(t *testing.T) {
+		leaks(t, &transport.QueueConfig{
+			Bounds:     queue.Config{MaxRequests: 10, Timeout: 40 * time.Millisecond},
+			Saturation: queue.Concurrency{Requests: 6},
+		})
+	})
+}
+
+func leaks(t *testing.T, held *transport.QueueConfig) {
+	requests := 1000
 	if testing.Short() {
-		requests = 500
+		requests = 400
 	}
 	before := runtime.NumGoroutine()
 	var addresses []string
@@ -83,7 +94,7 @@ func TestNothingLeaks(t *testing.T) {
 		engines = append(engines, e)
 		addresses = append(addresses, e.URL)
 	}
-	w := newWorld(t, transport.Config{FirstByteTimeout: 250 * time.Millisecond, ResponseTimeout: 250 * time.Millisecond}, addresses...)
+	w := newWorld(t, transport.Config{FirstByteTimeout: 250 * time.Millisecond, ResponseTimeout: 250 * time.Millisecond, Queue: held}, addresses...)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: w.observer}))
 	gateway := httptest.NewServer(&httputil.ReverseProxy{
 		Rewrite:      func(*httputil.ProxyRequest) {},
@@ -166,7 +177,9 @@ func TestNothingLeaks(t *testing.T) {
 	for _, r := range w.records {
 		attempts += r.Attempts
 	}
-	assert.EqualValues(t, attempts, stats.Routed, "one lease for each attempt")
+	if held == nil { // else a client may leave as its request is routed
+		assert.EqualValues(t, attempts, stats.Routed, "one lease for each attempt")
+	}
 	kinds := map[endpick.Status]int{}
 	for _, o := range w.observer.all() {
 		kinds[o.Status]++
@@ -175,6 +188,14 @@ func TestNothingLeaks(t *testing.T) {
 		assert.Greater(t, kinds[s], requests/50, "%v: the test did not do what it is for", s)
 	}
 	assert.Len(t, w.records, int(w.t.Stats().Requests), "one record for each request")
+	if q, ok := w.t.Queue(); ok {
+		assert.Zero(t, q.Requests)
+		assert.Zero(t, q.Tokens)
+		assert.Zero(t, q.Bytes)
+		assert.Equal(t, q.Pushed, q.Dispatched+q.TimedOut+q.Shed+q.Canceled, "each leaves the queue once")
+		assert.Positive(t, q.TimedOut+q.Refused)
+		assert.Positive(t, q.Canceled)
+	}
 	t.Logf("%d answered, %d aborted, %v, %+v", answered.Load(), aborted.Load(), kinds, w.t.Stats())
 	settled(t, before)
 }

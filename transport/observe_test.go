@@ -276,21 +276,6 @@ func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 	assert.Zero(t, r.Last().Decision)
 }
 
-// A panic costs its own observation only; the record is written.
-func TestObservePanics(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Observe: func(*transport.Observation) { panic("boom") }}, e.URL)
-	w.ok(t, post(t, chatPath, chatStream))
-	assert.Equal(t, "completed", w.record(t).Status)
-	require.Eventually(t, func() bool { return w.t.Stats().Panics == 1 }, 30*time.Second, time.Millisecond)
-	w.idle(t)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var p *endpick.PanicError
-	require.ErrorAs(t, w.warnings[0], &p)
-	assert.Equal(t, "transport.Config.Observe", p.Stage)
-}
-
 // Observe works without Record, and a transport without both.
 func TestObserveAlone(t *testing.T) {
 	e := startEngine(t, nil)

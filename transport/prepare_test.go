@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -107,35 +106,6 @@ func TestPreparingLooksAtItsClient(t *testing.T) {
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, w.observer.requests)
 	assert.Equal(t, transport.StatusClientClosedRequest, transport.StatusOf(err))
-}
-
-// Errors that a client can act on have the form of OpenAI's API.
-func TestErrorsAreThoseOfTheAPI(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{})
-	ask := func(body string) (int, string) {
-		_, _, err := w.do(t, post(t, completions, body))
-		require.Error(t, err)
-		rec := httptest.NewRecorder()
-		transport.ErrorHandler(rec, nil, err)
-		return rec.Code, rec.Body.String()
-	}
-	code, text := ask(`{"model":"nobody's","prompt":"x"}`)
-	assert.Equal(t, 503, code, text)
-	assert.Contains(t, text, `"code":"503"`, "there are no servers at all, which says nothing of the model")
-
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: e.URL, Models: []string{"m"}}))
-	code, text = ask(`{"model":"nobody's","prompt":"x"}`)
-	assert.Equal(t, 404, code)
-	assert.Equal(t, "{\"error\":{\"message\":\"the model `nobody's` does not exist\",\"type\":\"invalid_request_error\",\"param\":\"model\",\"code\":\"model_not_found\"}}", text)
-
-	require.NoError(t, w.router.Drain("a"))
-	code, text = ask(`{"model":"m","prompt":"x"}`)
-	assert.Equal(t, 503, code, text)
-
-	code, text = ask("{\"model\":\"\xff\",\"prompt\":\"x\"}")
-	assert.Equal(t, 400, code)
-	assert.Equal(t, `{"error":{"message":"model is not valid UTF-8","type":"invalid_request_error","param":"model","code":"400"}}`, text)
 }
 
 // A body is closed even if its request is refused: a client that writes to a pipe waits for

@@ -2,15 +2,11 @@ package transport_test
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"log"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -23,8 +19,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
@@ -544,23 +538,6 @@ func (idle) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	}
 }
 
-// counted is idle and records the most requests seen in flight.
-type counted struct {
-	idle
-	most atomic.Int64
-}
-
-func (c *counted) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
-	c.idle.Score(req, cs, dst)
-	n := 0
-	for i := range cs {
-		n += cs[i].InFlight.Requests
-	}
-	if int64(n) > c.most.Load() { // held requests are routed one at a time
-		c.most.Store(int64(n))
-	}
-}
-
 // A target that expired while its request waited still counts as set.
 func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 	g := startGated(t)
@@ -575,24 +552,6 @@ func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 	require.NoError(t, (<-first).err)
 	require.NoError(t, (<-second).err)
 	assert.Equal(t, endpick.SLO{TTFT: 1}, w.observer.requests[1].SLO)
-}
-
-func TestClientThatLeavesTheQueue(t *testing.T) {
-	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
-	ctx, cancel := context.WithCancel(t.Context())
-	second := w.later(t, ctx, "second")
-	w.held(t, 1)
-	cancel()
-	require.ErrorIs(t, (<-second).err, context.Canceled)
-	q := w.held(t, 0)
-	assert.EqualValues(t, 1, q.Canceled)
-	g.release <- struct{}{}
-	require.NoError(t, (<-first).err)
-	assert.EqualValues(t, 1, g.requests.Load(), "nobody was asked for the second")
-	w.idle(t)
 }
 
 // impatient is a client that leaves while its request is being routed.
@@ -676,40 +635,6 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	w.idle(t)
 }
 
-// explosive panics on some requests.
-type explosive struct{}
-
-func (explosive) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
-	if req.Session == "bomb" {
-		panic("boom")
-	}
-	clear(dst)
-}
-
-// A policy that panics on one request fails that request, not the one in whose
-// turn it happens, nor the queue.
-func TestPanicBelongsToItsRequest(t *testing.T) {
-	g := startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: explosive{}, Weight: 1}},
-	}))
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
-	bomb := w.later(t, t.Context(), "bomb", transport.SessionHeader, "bomb", transport.PriorityHeader, "1")
-	w.held(t, 1)
-	third := w.later(t, t.Context(), "third")
-	w.held(t, 2)
-	g.release <- struct{}{}
-	g.release <- struct{}{}
-	require.NoError(t, (<-first).err)
-	g.release <- struct{}{}
-	require.NoError(t, (<-bomb).err)
-	require.Equal(t, uint64(1), w.router.Stats().Panics)
-	require.NoError(t, (<-third).err)
-	w.idle(t)
-}
-
 // vandal is a scorer that overwrites what it must not, which makes Route panic.
 type vandal struct{}
 
@@ -720,29 +645,6 @@ func (vandal) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64)
 			cs[i].Ref.Slot = 1 << 30
 		}
 	}
-}
-
-// A panic of Route fails the request being routed, not the goroutine of the timer.
-func TestPanicOfRouteBelongsToItsRequest(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: vandal{}, Weight: 1}},
-	}))
-	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
-	panicked := make(chan any)
-	req := post(t, chatPath, chatStream, transport.SessionHeader, "bomb")
-	go func() {
-		defer func() { panicked <- recover() }()
-		_, _ = w.t.RoundTrip(req)
-	}()
-	w.held(t, 1)
-	other := w.later(t, t.Context(), "x")
-	w.held(t, 2)
-	require.NoError(t, w.router.Report("a", endpick.Load{}))
-	require.ErrorContains(t, (<-panicked).(error), "out of range")
-	require.NoError(t, (<-other).err)
-	w.idle(t)
 }
 
 func TestRetryAfter(t *testing.T) {
@@ -765,69 +667,6 @@ func TestRetryAfter(t *testing.T) {
 	}
 }
 
-// No request ends here: the report alone shows that there is room.
-func TestReportReleases(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
-	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 5}))
-	waiting := w.later(t, t.Context(), "x")
-	w.held(t, 1)
-	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 1}))
-	require.NoError(t, (<-waiting).err)
-	w.idle(t)
-}
-
-// Servers that do not report are full once MaxSequences requests are in flight
-// there; one that begins to report is judged by its reports.
-func TestServersThatReportNothingAreFullByTheAccounts(t *testing.T) {
-	g := startGated(t)
-	w := newWorldOf(t, transport.Config{Queue: &transport.QueueConfig{}}, endpick.Config{Endpoints: []endpick.Endpoint{
-		{ID: "a", Address: g.URL, MaxSequences: 2}, {ID: "b", Address: g.URL, MaxSequences: 1},
-	}})
-	var all []chan reply
-	for range 3 {
-		all = append(all, w.later(t, t.Context(), "x"))
-		<-g.arrived
-	}
-	all = append(all, w.later(t, t.Context(), "x"))
-	assert.Equal(t, 1.0, w.held(t, 1).Saturation)
-	g.release <- struct{}{}
-	<-g.arrived // the place of one that has ended
-	all = append(all, w.later(t, t.Context(), "x"))
-	w.held(t, 1)
-	require.NoError(t, w.router.Report("a", endpick.Load{}))
-	<-g.arrived // it reports that it has room
-	for range 4 {
-		g.release <- struct{}{}
-	}
-	for _, a := range all {
-		require.NoError(t, (<-a).err)
-	}
-	w.idle(t)
-}
-
-// The bound on bytes limits memory, so a request counts with its body and its blocks.
-func TestTheQueueCountsWhatARequestHolds(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
-	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
-	const size = 1 << 20
-	ctx, cancel := context.WithCancel(t.Context())
-	req := post(t, completions, `{"model":"m","prompt":"`+strings.Repeat("x", size)+`"}`).WithContext(ctx)
-	done := make(chan error, 1)
-	go func() {
-		_, _, err := w.do(t, req)
-		done <- err
-	}()
-	const blocks = size / prefix.BlockBytes * 8
-	held := w.held(t, 1).Bytes
-	assert.GreaterOrEqual(t, held, int64(size+blocks))
-	assert.LessOrEqual(t, held, int64(size+size/8+blocks+blocks/4), "with what is spare in the body's memory")
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
-	assert.Zero(t, w.held(t, 0).Bytes)
-}
-
 // Each of its blocks takes eight bytes, which are most of a request if its host cuts them short.
 func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 	e := startEngine(t, nil)
@@ -844,41 +683,6 @@ func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 	assert.Less(t, held, int64(9*blocks))
 	cancel()
 	require.ErrorIs(t, (<-done).err, context.Canceled)
-}
-
-// Nothing in a request, or missing from it, gets it past a full queue.
-func TestEveryRequestWaitsItsTurn(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
-	const prompt = `"messages":[{"role":"user","content":"Hello"}]`
-	for name, req := range map[string]*http.Request{
-		"no model":                post(t, chatPath, `{`+prompt+`}`),
-		"null for a model":        post(t, chatPath, `{"model":null,`+prompt+`}`),
-		"a form":                  post(t, "/v1/audio/transcriptions", "--x\r\n\r\n\r\n--x--", "Content-Type", "multipart/form-data; boundary=x"),
-		"the empty model":         post(t, chatPath, `{"model":"",`+prompt+`}`),
-		"a byte order mark":       post(t, chatPath, "\ufeff"+`{"model":"m",`+prompt+`}`),
-		"no JSON":                 post(t, completions, `hello`),
-		"no body":                 post(t, completions, ``),
-		"another API":             post(t, "/v1/files", `{}`),
-		"a prompt to another API": post(t, "/v1/unknown", `{"model":"m","prompt":"Hello"}`),
-	} {
-		t.Run(name, func(t *testing.T) {
-			require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
-			before := e.requests.Load()
-			ctx, cancel := context.WithCancel(t.Context())
-			done := make(chan error, 1)
-			go func() {
-				_, _, err := w.do(t, req.WithContext(ctx))
-				done <- err
-			}()
-			w.held(t, 1)
-			assert.Equal(t, before, e.requests.Load())
-			cancel()
-			require.ErrorIs(t, <-done, context.Canceled)
-			w.held(t, 0)
-		})
-	}
-	w.idle(t)
 }
 
 // broken is full, and panics on demand.
@@ -913,19 +717,6 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	assert.Equal(t, "boom", told.Value)
 }
 
-// The queue checks all endpoints before each decision.
-func TestQueueLooksWithoutAllocation(t *testing.T) {
-	if race.Enabled {
-		t.Skip("the race detector allocates")
-	}
-	var addresses []string
-	for range 20 {
-		addresses = append(addresses, "http://127.0.0.1:1")
-	}
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, addresses...)
-	assert.Zero(t, testing.AllocsPerRun(20, func() { w.t.Queue() }))
-}
-
 func TestWhatIsNotHeld(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{}}, e.URL)
@@ -948,40 +739,6 @@ func TestWhatIsNotHeld(t *testing.T) {
 
 	_, ok := newWorld(t, transport.Config{}, e.URL).t.Queue()
 	require.False(t, ok)
-}
-
-// A dead endpoint looks idle, but that is not room: after three failures only
-// the other one counts.
-func TestEndpointInBadHealthIsNoRoom(t *testing.T) {
-	g := startGated(t)
-	dead := httptest.NewServer(nil)
-	dead.Close()
-	now := time.Unix(1e9, 0)
-	var mu sync.Mutex
-	w := newWorld(t, transport.Config{
-		Queue: one(queue.Config{}), Clock: func() time.Time { mu.Lock(); defer mu.Unlock(); return now },
-	}, dead.URL, g.URL)
-	for range 3 {
-		g.release <- struct{}{}
-		w.ok(t, post(t, chatPath, chatStream))
-		<-g.arrived
-	}
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
-	second := w.later(t, t.Context(), "second")
-	assert.Equal(t, 1.0, w.held(t, 1).Saturation)
-	g.release <- struct{}{}
-	g.release <- struct{}{}
-	require.NoError(t, (<-first).err)
-	require.NoError(t, (<-second).err)
-
-	g.Close()
-	for range 3 {
-		_, _, err := w.do(t, post(t, chatPath, chatStream))
-		require.Error(t, err)
-	}
-	q, _ := w.t.Queue()
-	assert.Zero(t, q.Saturation, "all are sick, and are tried all the same")
 }
 
 // fullness is as full as it is set.
@@ -1059,112 +816,4 @@ func TestRetryDoesNotWait(t *testing.T) {
 	assert.EqualValues(t, 1, good.requests.Load())
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
 	require.ErrorIs(t, err, queue.ErrTimeout)
-}
-
-// Through a real gateway with a short queue: clients of all priorities and
-// tenants come in bursts, leave while waiting or reading, and are dropped. Each
-// leaves the queue exactly once, nothing remains, and the queue never lets more
-// through than the servers take.
-func TestHoldConserves(t *testing.T) {
-	requests := 1500
-	if testing.Short() {
-		requests = 400
-	}
-	const servers, slots = 3, 2
-	before := runtime.NumGoroutine()
-	var room counted
-	var addresses []string
-	var engines []*engine
-	for range servers {
-		e := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			answer(w, body, time.Duration(len(r.Header.Get("X-Slow")))*time.Millisecond)
-			return true
-		})
-		e.Config.ErrorLog = log.New(io.Discard, "", 0)
-		engines = append(engines, e)
-		addresses = append(addresses, e.URL)
-	}
-	w := newWorld(t, transport.Config{
-		Queue: &transport.QueueConfig{
-			Bounds:     queue.Config{MaxRequests: 20, Timeout: 40 * time.Millisecond},
-			Saturation: queue.Concurrency{Requests: slots},
-		},
-		MaxAttempts: 1, // a retry does not wait
-		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
-			req.Tenant = in.Header.Get("X-Team")
-		},
-	}, addresses...)
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: &room, Weight: 1}},
-	}))
-	gateway := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler,
-		ErrorLog: log.New(io.Discard, "", 0),
-	})
-	gateway.Config.ErrorLog = log.New(io.Discard, "", 0)
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
-
-	var next, aborted atomic.Int64
-	var mu sync.Mutex
-	codes := map[int]int{}
-	var clients sync.WaitGroup
-	for n := range 40 {
-		rng := rand.New(rand.NewPCG(2, uint64(n)))
-		clients.Go(func() {
-			for next.Add(1) <= int64(requests) {
-				ctx, cancel := context.WithCancel(context.Background())
-				req, _ := http.NewRequestWithContext(ctx, http.MethodPost, gateway.URL+chatPath, strings.NewReader(chatStream))
-				req.Header.Set(transport.PriorityHeader, strconv.Itoa(rng.IntN(4)-1))
-				req.Header.Set("X-Team", fmt.Sprint(rng.IntN(3)))
-				req.Header.Set("X-Slow", "slow"[:rng.IntN(4)])
-				if rng.IntN(4) == 0 {
-					time.AfterFunc(time.Duration(rng.IntN(20000))*time.Microsecond, cancel)
-				}
-				resp, err := client.Do(req)
-				if err != nil {
-					aborted.Add(1)
-					cancel()
-					continue
-				}
-				_, _ = io.Copy(io.Discard, resp.Body)
-				resp.Body.Close()
-				cancel()
-				mu.Lock()
-				codes[resp.StatusCode]++
-				mu.Unlock()
-				if rng.IntN(50) == 0 {
-					time.Sleep(time.Duration(rng.IntN(30)) * time.Millisecond)
-				}
-			}
-		})
-	}
-	clients.Wait()
-	client.CloseIdleConnections()
-	gateway.Close()
-	w.idle(t)
-	w.t.CloseIdleConnections()
-	for _, e := range engines {
-		e.Close()
-	}
-
-	q, _ := w.t.Queue()
-	assert.Zero(t, q.Requests)
-	assert.Zero(t, q.Tokens)
-	assert.Zero(t, q.Bytes)
-	assert.Equal(t, q.Pushed, q.Dispatched+q.TimedOut+q.Shed+q.Canceled)
-	stats := w.router.Stats()
-	assert.Equal(t, q.Dispatched, stats.Routed, "each dispatched request was routed once")
-	assert.Equal(t, stats.Routed, stats.Closed)
-	assert.Zero(t, stats.Reaped)
-	assert.Len(t, w.records, int(w.t.Stats().Requests), "one record for each request")
-	for name, n := range map[string]uint64{
-		"dispatched": q.Dispatched, "timed out or refused": q.TimedOut + q.Refused, "shed": q.Shed, "canceled": q.Canceled,
-	} {
-		assert.Positive(t, n, "%s: the test did not do what it is for", name)
-	}
-	assert.Positive(t, codes[200])
-	assert.Positive(t, codes[429]+codes[503])
-	assert.EqualValues(t, servers*slots-1, room.most.Load(), "what was in flight when another was routed")
-	t.Logf("%v, %d aborted, %+v", codes, aborted.Load(), q)
-	settled(t, before)
 }

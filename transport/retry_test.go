@@ -98,22 +98,6 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 	}
 }
 
-func TestNoRetryOnAnAnswer(t *testing.T) {
-	for _, code := range []int{400, 401, 404, 422, 501, 505} {
-		bad, good := startEngine(t, status(code)), startEngine(t, nil)
-		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
-		resp, body, err := w.do(t, post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		assert.Equal(t, code, resp.StatusCode)
-		assert.Equal(t, fmt.Sprintf(`{"error":{"code":%d}}`, code), body)
-		assert.Zero(t, good.requests.Load())
-		assert.Equal(t, endpick.Refused, w.outcome(t).Status)
-		assert.Equal(t, "refused", w.record(t).Status)
-		assert.Equal(t, code, w.record(t).HTTP)
-		w.idle(t)
-	}
-}
-
 // closing is a body that counts as open until closed.
 type closing struct {
 	io.ReadCloser
@@ -253,26 +237,6 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 		assert.Equal(t, 504, transport.StatusOf(err))
 		w.idle(t)
 	})
-}
-
-func TestRetryBudget(t *testing.T) {
-	bad, good := startEngine(t, status(503)), startEngine(t, nil)
-	now := time.Unix(1000, 0)
-	w := newWorld(t, transport.Config{RetryBurst: 2, RetryShare: 1e-9, Clock: func() time.Time { return now }}, bad.URL, good.URL)
-	var codes []int
-	for range 3 {
-		resp, _, err := w.do(t, post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		codes = append(codes, resp.StatusCode)
-	}
-	assert.Equal(t, []int{200, 200, 503}, codes)
-	assert.Equal(t, transport.Stats{Requests: 3, Retries: 2, RetriesDenied: 1}, w.t.Stats())
-
-	w = newWorld(t, transport.Config{RetryBurst: 1, RetryShare: 1e-9, Clock: func() time.Time { return now }}, nobody(t), good.URL)
-	for range 5 {
-		w.ok(t, post(t, chatPath, chatStream))
-	}
-	assert.Zero(t, w.t.Stats().RetriesDenied, "where nobody was reached, nobody worked")
 }
 
 // Retries are paid by the requests: with a share of one half, every other one is retried.
@@ -456,28 +420,6 @@ func TestBadHealthIsLeftOutAndComesBack(t *testing.T) {
 	}
 	assert.Equal(t, 20, asked, "the only one is asked, whatever its health")
 	w.idle(t)
-}
-
-// However many servers are gone, none of them gets more than a trial request.
-func TestServersThatAreGoneAreNotAsked(t *testing.T) {
-	asked := 0
-	base := tripper(func(r *http.Request) (*http.Response, error) {
-		if r.URL.Host != "h" {
-			asked++
-			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
-		}
-		return &http.Response{StatusCode: 200, Header: http.Header{}, Body: http.NoBody}, nil
-	})
-	w := newWorld(t, transport.Config{Base: base, Clock: func() time.Time { return time.Unix(1000, 0) }}, "a", "b", "c", "d", "e", "f", "g", "h")
-	for range 20 {
-		_, _, _ = w.do(t, post(t, chatPath, chatAtOnce))
-	}
-	assert.Equal(t, 7*3, asked)
-	for range 20 {
-		w.ok(t, post(t, chatPath, chatAtOnce))
-	}
-	assert.Equal(t, 7*3, asked)
-	assert.Equal(t, 7, w.t.Stats().Unhealthy)
 }
 
 // Two servers of four are killed during traffic and one comes back: no request

@@ -52,55 +52,6 @@ func running(completion int, content string) string {
 	return fmt.Sprintf(`data: {"choices":[{"delta":{"content":%q}}],"usage":{"completion_tokens":%d}}`+"\n\n", content, completion)
 }
 
-func TestMeteredStreams(t *testing.T) {
-	eight := strings.Repeat("x", 32) // 8 tokens, by estimate
-	for _, tc := range []struct {
-		name, stream string
-		passed       string // "": unchanged
-		tokens       int    // in the end
-		first        bool
-		status       endpick.Status
-	}{
-		{name: "only a role", stream: role + finish + done},
-		{name: "content", stream: role + delta(`"content":"`+eight+`"`) + finish + done, tokens: 8, first: true},
-		{name: "tokens are no chunks", stream: role + strings.Repeat(delta(`"content":"x"`), 8) + finish + done, tokens: 2, first: true},
-		{name: "one chunk of many tokens", stream: delta(`"content":"`+strings.Repeat(eight, 10)+`"`) + finish + done, tokens: 80, first: true},
-		{name: "reasoning", stream: role + delta(`"reasoning_content":"`+eight+`"`) + finish + done, tokens: 8, first: true},
-		{name: "a tool call", stream: role + delta(`"tool_calls":[{"index":0,"function":{"name":"weather","arguments":""}}]`) + finish + done, tokens: 1, first: true},
-		{name: "usage is the truth", stream: role + delta(`"content":"`+eight+`"`) + finish + finalUsage(7, 5) + done,
-			passed: role + delta(`"content":"`+eight+`"`) + finish + done, tokens: 5, first: true},
-		{name: "usage as it goes", stream: running(0, "") + running(3, "x") + running(9, "x") + finish + done, tokens: 9, first: true},
-		{name: "null usage is kept from the client", stream: `data: {"choices":[{"delta":{"content":"hi"}}],"usage":null}` + "\n\n" + finish + done,
-			passed: `data: {"choices":[{"delta":{"content":"hi"}}]}` + "\n\n" + finish + done, tokens: 1, first: true},
-		{name: "timings go to the event that the engine would have put them in", stream: delta(`"content":"`+eight+`"`) + finish + `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5},"timings":{"prompt_n":4}}` + "\n\n" + done,
-			passed: delta(`"content":"`+eight+`"`) + strings.Replace(finish, "}\n\n", `,"timings":{"prompt_n":4}}`+"\n\n", 1) + done, tokens: 5, first: true},
-		{name: "usage without choices", stream: delta(`"content":"`+eight+`"`) + finish + `data: {"usage":{"prompt_tokens":7,"completion_tokens":5},"x":1}` + "\n\n" + done,
-			passed: delta(`"content":"`+eight+`"`) + finish + `data: {"x":1}` + "\n\n" + done, tokens: 5, first: true},
-		{name: "two choices", stream: delta(`"content":"`+eight+`"}},{"index":1,"delta":{"content":"`+eight+`"`) + finish + done, tokens: 16, first: true},
-		{name: "comments and CR LF", stream: ": ping\r\n\r\nevent: x\r\ndata: {\"choices\":[{\"text\":\"" + eight + "\"}]}\r\n\r\ndata: [DONE]\r\n\r\n", tokens: 8, first: true},
-		{name: "data in several lines", stream: "data: {\"choices\":\ndata: [{\"text\":\"" + eight + "\"}]}\n\n" + done, tokens: 8, first: true},
-		{name: "no empty line at the end", stream: delta(`"content":"`+eight+`"`) + "data: [DONE]", tokens: 8, first: true},
-		{name: "an error in the stream", stream: delta(`"content":"`+eight+`"`) + `data: {"error":{"message":"out of memory"}}` + "\n\n" + done, tokens: 8, first: true, status: endpick.Failed},
-		{name: "no JSON at all", stream: "data: hello\n\n: x\n\ndata:\n\n"},
-		{name: "a finish and no DONE", stream: delta(`"content":"`+eight+`"`) + finish, tokens: 8, first: true},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			e := startEngine(t, sse(tc.stream))
-			w := newWorld(t, transport.Config{}, e.URL)
-			_, body := w.ok(t, post(t, chatPath, chatStream))
-			if tc.passed == "" {
-				tc.passed = tc.stream
-			}
-			assert.Equal(t, tc.passed, body)
-			assert.Equal(t, tc.status, w.outcome(t).Status)
-			_, first := w.observer.events[0].TTFT()
-			assert.Equal(t, tc.first, first)
-			assert.Equal(t, tc.tokens, w.observer.events[0].OutputTokens)
-			w.idle(t)
-		})
-	}
-}
-
 // A body may come byte by byte, and its last bytes together with the error.
 func TestBodiesComeInAnyPieces(t *testing.T) {
 	stream := role + delta(`"content":"Once"`) + finish + finalUsage(7, 5) + done
@@ -210,37 +161,6 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 	w.idle(t)
 }
 
-func TestStreamCutInTheMiddle(t *testing.T) {
-	half := role + delta(`"content":"Once upon"`) + `data: {"choices":[{"del`
-	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
-		"the connection breaks": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			sse(half)(w, nil, nil)
-			w.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		},
-		"the connection closes as if all were said": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			conn, buf, _ := w.(http.Hijacker).Hijack()
-			fmt.Fprintf(buf, "HTTP/1.0 200 OK\r\nContent-Type: text/event-stream\r\n\r\n%s", half)
-			buf.Flush()
-			conn.Close()
-			return true
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			e := startEngine(t, handle)
-			w := newWorld(t, transport.Config{}, e.URL, e.URL)
-			resp, body, err := w.do(t, post(t, chatPath, chatStream))
-			require.Equal(t, 200, resp.StatusCode)
-			assert.Error(t, err, "the client sees the break")
-			assert.Equal(t, half, body)
-			assert.Equal(t, endpick.Failed, w.outcome(t).Status)
-			assert.EqualValues(t, 1, e.requests.Load(), "what the client has seen is not sent again")
-			assert.Equal(t, "failed", w.record(t).Status)
-			w.idle(t)
-		})
-	}
-}
-
 func TestClientThatGoesAway(t *testing.T) {
 	gone := make(chan struct{})
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -271,22 +191,6 @@ func TestClientThatGoesAway(t *testing.T) {
 			resp.Body.Close()
 		})
 	}
-}
-
-func TestClientThatStopsAtDoneHasAll(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		sse(role+done)(w, r, nil)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done() // keeps the connection open
-		return true
-	})
-	w := newWorld(t, transport.Config{}, e.URL)
-	resp, err := w.client.Do(post(t, chatPath, chatStream))
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, len(role+done)))
-	require.NoError(t, err)
-	resp.Body.Close()
-	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
 }
 
 // A client has a response without a body as soon as it has the header, and may be gone
@@ -469,43 +373,6 @@ func TestCompressedEventsAreNotHeldUp(t *testing.T) {
 	rest, err := io.ReadAll(resp.Body)
 	require.NoError(t, err)
 	assert.Equal(t, finish, string(rest))
-}
-
-// A model's ratio of tokens to bytes is learned from its responses.
-func TestTokensPerByteAreLearned(t *testing.T) {
-	// This tokenizer makes 2,048 tokens of the prompt's 4,096 bytes.
-	e := startEngine(t, sse(delta(`"content":"`+strings.Repeat("y", 100)+`"`)+finish+finalUsage(2048, 50)+done))
-	w := newWorld(t, transport.Config{}, e.URL)
-	req := `{"model":"m","stream":true,"prompt":"` + strings.Repeat("x", 4096) + `"}`
-	w.ok(t, post(t, completions, req))
-	for range 100 {
-		w.ok(t, post(t, completions, req))
-	}
-	first, last := w.observer.requests[0], w.observer.requests[100]
-	assert.Equal(t, 1024, first.InputTokens)
-	assert.InDelta(t, 2048, last.InputTokens, 30)
-	assert.InDelta(t, 32, last.BlockTokens, 0.5)
-	assert.Equal(t, w.observer.blocks[0], w.observer.blocks[100])
-	assert.Zero(t, first.ExpectedOutputTokens)
-	assert.Equal(t, 50, last.ExpectedOutputTokens)
-}
-
-func TestUpgrade(t *testing.T) {
-	w := newWorld(t, transport.Config{}, startEngine(t, upgrades(echo)).URL)
-	resp, err := w.t.RoundTrip(upgrade(t, "m"))
-	require.NoError(t, err)
-	require.Equal(t, 101, resp.StatusCode)
-	conn, ok := resp.Body.(io.ReadWriteCloser)
-	require.True(t, ok)
-	assert.EqualValues(t, 1, w.router.Stats().OpenLeases)
-	fmt.Fprint(conn, "hello\n")
-	line := make([]byte, 6)
-	_, err = io.ReadFull(conn, line)
-	require.NoError(t, err)
-	assert.Equal(t, "hello\n", string(line))
-	conn.Close()
-	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
-	w.idle(t)
 }
 
 // A WebSocket goes to a server that has the model in its URL.

@@ -125,40 +125,6 @@ func TestWrap(t *testing.T) {
 	assert.EqualError(t, err, "endpick: config: transport.Config.Wrap has returned nil")
 }
 
-// Whatever path a client sends, the server gets one below that of its address.
-func TestPathsStayBelowTheBase(t *testing.T) {
-	e := &endpick.Endpoint{Address: "http://host/tenant/a"}
-	for in, want := range map[string]string{
-		"/v1/models":             "/tenant/a/v1/models",
-		"/v1/a..b/...":           "/tenant/a/v1/a..b/...",
-		"/v1/%2e/x":              "/tenant/a/v1/%2e/x",
-		"/v1/%252e%252e/x":       "/tenant/a/v1/%252e%252e/x",
-		"":                       "/tenant/a",
-		"/..":                    "",
-		"/v1/../../b/v1":         "",
-		"/v1/..":                 "",
-		"/%2e%2e/b":              "",
-		"/.%2E/b":                "",
-		"/v1/..%2f..%2fb":        "",
-		"/v1%2f..%2f..%2f..%2fb": "",
-		`/v1/..%5c..%5cb`:        "",
-	} {
-		u, err := url.Parse("http://gateway" + in)
-		if err != nil {
-			u = &url.URL{Path: in}
-		}
-		to, err := transport.Target(e, u)
-		if want == "" {
-			var bad *endpick.RequestError
-			require.ErrorAs(t, err, &bad, in)
-			assert.Equal(t, "path", bad.Field)
-			continue
-		}
-		require.NoError(t, err, in)
-		assert.Equal(t, "http://host"+want, to.String(), in)
-	}
-}
-
 func TestPathsThatClimbAreRefused(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{}, e.URL+"/base", e.URL)

@@ -3,7 +3,6 @@ package transport_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -90,16 +89,6 @@ func TestStream(t *testing.T) {
 		[]any{r.Model, r.Endpoint, r.HTTP, r.Attempts, r.Stream, r.InputTokens, r.OutputTokens, r.Estimated})
 }
 
-func TestClientThatAsksForUsageGetsIt(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
-	req := `{"stream_options":{"include_usage":true},` + chatStream[1:]
-	_, body := w.ok(t, post(t, chatPath, req))
-	assert.Equal(t, req, e.lastBody(), "the request is not touched")
-	assert.Contains(t, body, usageJSON)
-	assert.Equal(t, 4, w.outcome(t).OutputTokens)
-}
-
 func TestUsageIsNotAskedForWhenDisabled(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{DisableUsage: true}, e.URL)
@@ -124,17 +113,6 @@ func TestAtOnce(t *testing.T) {
 	assert.Equal(t, endpick.Outcome{InputTokens: 100, OutputTokens: 4, CachedTokens: 64, HasCachedTokens: true}, w.outcome(t))
 	assert.Nil(t, w.record(t).TTFTMillis, "no stream, no first token")
 	w.idle(t)
-}
-
-func TestReaderThatStopsAtTheEndOfTheObjectHasAll(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
-	resp, err := w.client.Do(post(t, chatPath, chatAtOnce))
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, resp.ContentLength))
-	require.NoError(t, err)
-	resp.Body.Close()
-	assert.Equal(t, endpick.Completed, w.outcome(t).Status)
 }
 
 func TestHeadersAndDescription(t *testing.T) {
@@ -170,63 +148,6 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 	assert.ErrorAs(t, w.warnings[1], &he)
 }
 
-func TestTenantsShareNoBlocks(t *testing.T) {
-	body := `{"model":"m","prompt":"` + strings.Repeat("the same words again and again ", 20) + `"}`
-	for _, shared := range []bool{false, true} {
-		e := startEngine(t, nil)
-		w := newWorld(t, transport.Config{SharedCache: shared, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
-			req.Tenant = in.Header.Get("X-Team")
-		}}, e.URL)
-		w.ok(t, post(t, completions, body, "X-Team", "red"))
-		w.ok(t, post(t, completions, body, "X-Team", "blue"))
-		w.ok(t, post(t, completions, `{"cache_salt":"pepper",`+body[1:], "X-Team", "red"))
-		b := w.observer.blocks
-		require.NotEmpty(t, b[0])
-		assert.Equal(t, shared, b[0][0] == b[1][0])
-		assert.NotEqual(t, b[0][0], b[2][0])
-	}
-}
-
-// Requests that are not understood reach an endpoint unchanged.
-func TestOtherRequestsPassThrough(t *testing.T) {
-	echo := func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL.RequestURI(), body)
-		return true
-	}
-	for _, tc := range []struct{ name, method, path, body string }{
-		{"no input", "POST", "/v1/embeddings", `{"model":"m"}`},
-		{"an input of another kind", "POST", "/v1/responses", `{"model":"m","input":7,"stream":true}`},
-		{"a message that is none", "POST", "/v1/messages", `{"model":"m","messages":{"role":"user","content":"x"}}`},
-		{"models", "GET", "/version?limit=5", ""},
-		{"an unknown path", "PUT", "/a%2Fb/c;d?x=1&y=%20", "anything"},
-		{"not JSON", "POST", chatPath, "model=m&prompt=x"},
-		{"half a body", "POST", chatPath, `{"model":"m","messages":[{"role":"user","content":"x"}]`},
-		{"no prompt", "POST", chatPath, `{"model":"m"}`},
-		{"no messages", "POST", chatPath, `{"model":"m","messages":[]}`},
-		{"a stream of token ids that are none", "POST", completions, `{"model":"m","stream":true,"prompt":[1,-2]}`},
-		{"a prompt of another kind", "POST", completions, `{"model":"m","prompt":{"a":1}}`},
-		{"token ids that are none", "POST", completions, `{"model":"m","prompt":[1,-2]}`},
-		{"an empty body", "POST", chatPath, ""},
-		{"an array", "POST", chatPath, `[{"model":"m"}]`},
-		{"binary", "POST", chatPath, "\x00\xff{\"model\""},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			e := startEngine(t, echo)
-			w := newWorld(t, transport.Config{}, e.URL)
-			req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
-			require.NoError(t, err)
-			_, body := w.ok(t, req)
-			assert.Equal(t, tc.method+" "+tc.path+" "+tc.body, body)
-			got := w.observer.requests[0]
-			assert.Positive(t, got.InputTokens)
-			assert.Empty(t, w.observer.blocks[0])
-			assert.False(t, got.Stream)
-			assert.Equal(t, endpick.Outcome{}, w.outcome(t))
-			w.idle(t)
-		})
-	}
-}
-
 // A request without a model may go anywhere; the policy chooses, as for any other.
 func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	a, b := startEngine(t, nil), startEngine(t, nil)
@@ -248,19 +169,6 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	_, _, err = w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
 	assert.ErrorIs(t, err, endpick.ErrNoEndpoints, "a model that nobody serves is not replaced")
 	assert.Equal(t, 404, transport.StatusOf(err))
-}
-
-func TestTenMegabytesPass(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
-	prompt := strings.Repeat("0123456789", 1<<20)
-	start := time.Now()
-	w.ok(t, post(t, completions, `{"model":"m","prompt":"`+prompt+`"}`))
-	t.Logf("10 MB in %v", time.Since(start))
-	got := w.observer.requests[0]
-	assert.Equal(t, 10<<20/4, got.InputTokens)
-	assert.Len(t, w.observer.blocks[0], 10<<20/64)
-	assert.InDelta(t, 16, got.BlockTokens, 1e-9)
 }
 
 func TestBodyOverTheLimitIsRefused(t *testing.T) {

@@ -317,26 +317,6 @@ func TestASilentUpgradeEnds(t *testing.T) {
 	})
 }
 
-// A trial request at a silent server waits ten seconds, not two minutes.
-func TestATrialAtASilentServerIsShort(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet()
-		tr, _ := fleetWith(t, f, pinned)
-		f.falls("a", "hang")
-		load(t, tr, chatStream, 10, 10*time.Second)
-		time.Sleep(3 * time.Minute)
-		require.Equal(t, 1, tr.Stats().Unhealthy)
-		f.took()
-		start := time.Now()
-		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		assert.Equal(t, map[string]int{"a": 1, "b": 1}, f.took())
-		assert.InDelta(t, 10, time.Since(start).Seconds(), 1)
-	})
-}
-
 // A first byte that arrives just as the endpoint is given up does not start a
 // response, since its rest would be cut off. Another endpoint is asked.
 func TestAFirstByteTooLate(t *testing.T) {

@@ -163,7 +163,7 @@ func (m *Monitor) ask(ctx context.Context, u string) (noConnection bool, err err
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-		return false, fmt.Errorf("health: answered %s", resp.Status)
+		return false, fmt.Errorf("health: answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
 	return false, nil
 }

@@ -1,0 +1,94 @@
+package health_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// Which endpoints a host avoids after four requests, each of which it sends to one endpoint
+// after the other until one has served it. Letters are endpoints in the order in which they
+// are asked: f fails, d can't be reached, b breaks off, t times out while connecting, r
+// refuses, s serves.
+func TestHostsReportTheirRequests(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	late := &net.OpError{Op: "dial", Err: timeout{}}
+	for outcomes, want := range map[string]string{
+		"s":   "well",
+		"fs":  "out",  // another has served it
+		"ffs": "out",  // so have both of these
+		"ff":  "well", // the request may be at fault
+		"f":   "out",  // nobody else was asked
+		"d":   "out",
+		"dd":  "out",
+		"b":   "out",
+		"t":   "hangs",
+		"r":   "well",
+	} {
+		t.Run(outcomes, func(t *testing.T) {
+			config := endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded{}, Weight: 1}}}}
+			for i := range 8 {
+				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+			}
+			router, err := endpick.New(config)
+			require.NoError(t, err)
+			now := time.Unix(1000, 0)
+			monitor, err := health.New(health.Config{Router: router, Clock: func() time.Time { return now }})
+			require.NoError(t, err)
+			for range 4 {
+				r := health.Request{Monitor: monitor}
+				for i, o := range outcomes {
+					lease, err := router.Route(endpick.Request{Exclude: allBut(router, fmt.Sprint(i))})
+					require.NoError(t, err)
+					r.Sent(lease, true)
+					lease.Done(endpick.Outcome{})
+					switch o {
+					case 's':
+						r.Served()
+					case 'b':
+						r.Served()
+						r.Failed(errors.New("broken off"))
+					case 'f':
+						r.Failed(errors.New("500"))
+					case 'd':
+						r.Failed(dial)
+					case 't':
+						r.Failed(late)
+					}
+				}
+				r.Close()
+				r.Close()
+			}
+			req := endpick.Request{Exclude: []string{"7"}}
+			r := health.Request{Monitor: monitor}
+			r.Avoid(&req)
+			assert.Equal(t, want != "well", slices.Contains(req.Avoid, "0"))
+			assert.Equal(t, want == "hangs", slices.Contains(req.Exclude, "0"))
+			assert.Contains(t, req.Exclude, "7", "what the host excludes stays")
+		})
+	}
+}
+
+type timeout struct{ error }
+
+func (timeout) Error() string { return "i/o timeout" }
+func (timeout) Timeout() bool { return true }
+
+func allBut(router *endpick.Router, id string) (ids []string) {
+	for _, e := range router.Endpoints() {
+		if other := e.Candidate.Endpoint.ID; other != id {
+			ids = append(ids, other)
+		}
+	}
+	return ids
+}
