@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/cputime"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/race"
 	"github.com/endpick/endpick/internal/lab/sim"
@@ -184,7 +183,6 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 
 // Beside an attacker, the other tenants hit their caches and meet their targets as often,
 // to within a twentieth, as beside a harmless tenant who sends as many tokens.
-// BenchmarkDecisionUnderAttack measures decision times.
 //
 // In a fleet that is nearly full, as here, any change in routing changes the attainment of
 // a single run by up to a tenth, in either direction. So with ENDPICK_LONG, which runs
@@ -266,110 +264,4 @@ func (p pairs) String() string {
 	a, h := p.means()
 	change, sure := p.change()
 	return fmt.Sprintf("%.3f / %.3f, %+.1f ± %.1f %%", a, h, 100*change, 100*sure)
-}
-
-// BenchmarkDecisionUnderAttack is how long decisions for the others take after the
-// attacker's ten thousand requests, and after the harmless tenant's, in CPU time:
-//
-//	go test -run '^$' -bench DecisionUnderAttack -benchtime 100x ./internal/lab/invariants
-//
-// An iteration is a window of decisions of either, in turn, so that both see the same
-// machine. attacked/harmless is the median over the windows' ratios.
-func BenchmarkDecisionUnderAttack(b *testing.B) {
-	const window = 4000 // some 20 ms: CPU time advances in steps
-	for _, policy := range []string{"lmetric", "predicted-latency:synchronous"} {
-		b.Run(policy, func(b *testing.B) {
-			attacked, harmless := underAttack(b, policy, false), underAttack(b, policy, true)
-			used := func(decide func(int)) float64 {
-				began := cputime.Used()
-				for i := range window {
-					decide(i)
-				}
-				return float64(cputime.Used() - began)
-			}
-			used(attacked)
-			used(harmless)
-			var ratios []float64
-			var sum float64
-			for n := 0; b.Loop(); n++ {
-				var a, h float64
-				if n%2 == 0 {
-					a = used(attacked)
-					h = used(harmless)
-				} else {
-					h = used(harmless)
-					a = used(attacked)
-				}
-				if h > 0 {
-					ratios = append(ratios, a/h)
-				}
-				sum += a
-			}
-			if len(ratios) == 0 {
-				return
-			}
-			slices.Sort(ratios)
-			b.ReportMetric(ratios[len(ratios)/2], "attacked/harmless")
-			b.ReportMetric(sum/float64(b.N*window), "ns/decision")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
-}
-
-// underAttack returns a function that decides n requests of the others, beside
-// the attacker or the harmless tenant.
-func underAttack(b *testing.B, policy string, harmless bool) func(int) {
-	config, err := all.ByName(policy)
-	require.NoError(b, err)
-	now := time.Unix(1_000_000, 0)
-	config.Seed, config.Clock = 1, func() time.Time { return now }
-	for i := range 16 {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("server-", i)})
-	}
-	router, err := endpick.New(config)
-	require.NoError(b, err)
-	ask := func(req endpick.Request, refused bool) {
-		lease, err := router.Route(req)
-		require.NoError(b, err)
-		now = now.Add(10 * time.Millisecond)
-		if refused {
-			lease.Done(endpick.Outcome{Status: endpick.Failed})
-			return
-		}
-		lease.FirstToken()
-		now = now.Add(10 * time.Millisecond)
-		lease.Tokens(20)
-		lease.Done(endpick.Outcome{OutputTokens: 20})
-	}
-	var prompts [200][]uint64
-	for i := range prompts {
-		prompts[i] = chained(engine.Mix(uint64(i)), 100)
-	}
-	others := func(i int) endpick.Request {
-		return endpick.Request{Model: "model", Tenant: "others", InputTokens: 1600, Blocks: prompts[i%len(prompts)], Stream: true}
-	}
-	source := &attackSource{attackWork: attackWork{"everything", harmless}}
-	for i := range 10_000 {
-		r := source.Take()
-		req := endpick.Request{Model: "model", Tenant: r.Tenant, Session: r.Session, InputTokens: r.InputTokens, Blocks: r.Blocks, SLO: r.SLO, Stream: true}
-		ask(req, r.InputTokens == hugeTokens)
-		ask(others(i), false)
-	}
-	return func(i int) {
-		lease, err := router.Route(others(i))
-		if err != nil {
-			b.Fatal(err)
-		}
-		lease.Done(endpick.Outcome{Status: endpick.Canceled})
-	}
-}
-
-// chained returns n blocks derived from a seed.
-func chained(seed uint64, n int) []uint64 {
-	blocks := make([]uint64, n)
-	for i := range blocks {
-		seed = engine.Mix(seed)
-		blocks[i] = seed
-	}
-	return blocks
 }

@@ -146,7 +146,7 @@ func TestInvariantIsolation(t *testing.T) {
 					}
 					chosen[k] = l.Endpoint().ID
 					open[k] = append(open[k], l)
-					w.foreign++
+					w.unlisted++
 				}
 				if chosen[0] != chosen[1] {
 					rt.Fatalf("the attacker is at %v", chosen)

@@ -40,8 +40,8 @@ func absent(l *endpick.Load) {
 	}
 }
 
-// Absent is not zero: without a signal, an endpoint is assumed to have the mean foreign load of
-// those that report it; what an engine has not said of its cache is not "nothing"; and a target
+// Absent is not zero: without a signal, an endpoint is assumed to have the mean load, beside this
+// router's own requests, of those that report it; what an engine has not said of its cache is not "nothing"; and a target
 // that is not above zero is none.
 func TestInvariantAbsentIsNotZero(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {

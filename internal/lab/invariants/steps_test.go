@@ -196,7 +196,7 @@ func (w *world) apply(s step) *decision {
 		w.pass(s.pass)
 	case "sweep":
 		w.did("sweep")
-		if n, noticed := w.router.Sweep(w.now), w.notice(); w.foreign == 0 && n != noticed {
+		if n, noticed := w.router.Sweep(w.now), w.notice(); w.unlisted == 0 && n != noticed {
 			w.failf("Sweep says %d, and %d leases were closed", n, noticed)
 		}
 	case "swap":

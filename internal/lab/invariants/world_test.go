@@ -36,7 +36,7 @@ type world struct {
 	draining map[string]bool
 	marks    map[string]endpick.Mark
 	steps    []string
-	foreign  int // leases that are not in leases
+	unlisted int // leases that are not in leases
 }
 
 // lease is what a lease should be.

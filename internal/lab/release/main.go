@@ -96,7 +96,7 @@ type library struct {
 	requires []string // modules of this repository
 }
 
-// libraries are all modules except the examples, the root first.
+// libraries are all modules except the examples and the lab's, the root first.
 func libraries(dir string) ([]library, error) {
 	var all []library
 	err := filepath.WalkDir(dir, func(path string, e fs.DirEntry, err error) error {
@@ -104,7 +104,7 @@ func libraries(dir string) ([]library, error) {
 			return err
 		}
 		name := e.Name()
-		if e.IsDir() && path != dir && (name == "examples" || name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".")) {
+		if e.IsDir() && path != dir && (name == "examples" || name == "internal" || name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".")) {
 			return filepath.SkipDir
 		}
 		if name != "go.mod" || e.IsDir() {
