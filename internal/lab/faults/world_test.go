@@ -1,7 +1,6 @@
 package faults
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -23,7 +22,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/recording"
@@ -210,10 +208,6 @@ func (f *full) Write(p []byte) (int, error) {
 }
 
 func fullDisks(t *testing.T) []row {
-	latency, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true})
-	require.NoError(t, err)
-	saved, err := latency.AppendBinary(nil)
-	require.NoError(t, err)
 	record := func(room int) func(*testing.T) []string {
 		return func(t *testing.T) []string {
 			disk := &full{room}
@@ -229,21 +223,9 @@ func fullDisks(t *testing.T) []row {
 			return []string{saw, "`Writer.Close`: “" + err.Error() + "”"}
 		}
 	}
-	restore := func(saved []byte) func(*testing.T) []string {
-		return func(t *testing.T) []string {
-			_, err := predict.Restore(predict.LatencyConfig{}, saved)
-			require.Error(t, err)
-			g := newGateway(t, transport.Config{}, endpick.Config{}, good(t))
-			return []string{g.ask(t, true, nil), "`predict.Restore`: an error; begin with `predict.NewLatency`"}
-		}
-	}
 	all := map[string]func(*testing.T) []string{
-		"a recording, and nothing fits":            record(0),
-		"a recording, and half of a request fits":  record(100),
-		"a model, and half of it fits":             restore(saved[:len(saved)/2]),
-		"a model, and all but the last byte fits":  restore(saved[:len(saved)-1]),
-		"a model, and none of it fits":             restore(nil),
-		"a model, and zeros are where the rest is": restore(append(bytes.Clone(saved[:len(saved)/2]), make([]byte, len(saved)-len(saved)/2)...)),
+		"a recording, and nothing fits":           record(0),
+		"a recording, and half of a request fits": record(100),
 		"a list of servers, and half of it fits": func(t *testing.T) []string {
 			file := filepath.Join(t.TempDir(), "servers.json")
 			require.NoError(t, os.WriteFile(file, []byte(`[{"address":"127.0.0.1:1","mod`), 0o600))
@@ -258,8 +240,7 @@ func fullDisks(t *testing.T) []row {
 		},
 	}
 	names := []string{
-		"a recording, and nothing fits", "a recording, and half of a request fits", "a model, and none of it fits", "a model, and half of it fits",
-		"a model, and all but the last byte fits", "a model, and zeros are where the rest is", "a list of servers, and half of it fits",
+		"a recording, and nothing fits", "a recording, and half of a request fits", "a list of servers, and half of it fits",
 	}
 	return each(t, names, func(t *testing.T, name string) []string { return all[name](t) })
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
-	"github.com/endpick/endpick/predict/shortlist"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer"
@@ -43,12 +42,10 @@ func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: 
 
 // stateful returns policies with each exported stage that keeps state for endpoints or leases.
 func stateful() map[string]endpick.Policy {
-	latency := must(predict.NewLatency(predict.LatencyConfig{}))
 	return map[string]endpick.Policy{
 		"predict.Latency":   {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
 		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
 		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
-		"shortlist.Filter":  {Shortlist: []endpick.Filter{must(shortlist.New(shortlist.Config{Latency: latency}))}},
 		"health.Filter":     health.NewFilter().Guard(endpick.Policy{}),
 		"scorer.Hotspot":    filtered(new(scorer.Hotspot)),
 		"scorer.NoHitLRU":   scored(new(scorer.NoHitLRU)),
