@@ -124,7 +124,7 @@ func listens(p endpick.Policy) bool {
 // statefulTypes are the exported types of the root module's packages that observe, or
 // have a table of endpoints or leases. Each of them embeds OneRouter.
 func statefulTypes(t *testing.T) []string {
-	const root = "../.."
+	const root = "../../.."
 	types, embeds := map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {

@@ -58,7 +58,7 @@ func TestWhatWasLost(t *testing.T) {
 	b.order = nil
 	w.flush(a, false)
 	assert.Equal(t, []string{
-		"ended 1 {completed 0 3 0 false [] 100µs 100µs}",
+		"ended 1 {{completed 0 3 0 false []} 100µs 100µs}",
 		"ended 3 {completed 0 3 0 false [] 0s 0s}", // reported late, so without times
 		"opened 4 c n [2 34]",                      // in the numbers that names had before
 	}, b.order)
