@@ -82,27 +82,36 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 		verdicts = append(verdicts, Verdict{Candidate: c})
 	}
 	r.Verdicts = verdicts
-	switch {
-	case err != nil:
-	case d.req.Adopted != nil:
-		r.Chosen = chosen // and nobody was scored
-	default:
+	if err != nil {
+		return
+	}
+	ref := d.candidates[chosen].Ref
+	if d.req.Adopted == nil {
 		r.explain(d, p, chosen)
+	} else {
+		slices.SortFunc(r.Verdicts, byID)
+	}
+	r.Chosen = slices.IndexFunc(r.Verdicts, func(v Verdict) bool { return v.Candidate.Ref == ref })
+	switch {
+	case d.req.Adopted != nil || len(d.candidates) < 2 || r.Verdicts[1].RemovedBy != "":
+	case r.Chosen == 0:
+		r.RunnerUp = 1
+	default:
+		r.RunnerUp = 0
 	}
 }
 
+func byID(a, b Verdict) int { return cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID) }
+
 // explain completes and orders the verdicts of a successful decision.
 func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
-	ref := r.Verdicts[chosen].Candidate.Ref
 	end := len(r.Verdicts) // of those that the filters so far have left
 	for i, cut := range d.cuts {
 		removed := r.Verdicts[cut:end]
 		for j := range removed {
 			removed[j].RemovedBy = p.filterNames[i]
 		}
-		slices.SortFunc(removed, func(a, b Verdict) int {
-			return cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID)
-		})
+		slices.SortFunc(removed, byID)
 		end = cut
 	}
 
@@ -136,16 +145,8 @@ func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
 	r.Regret = slices.Max(scores) - scores[chosen]
 
 	slices.SortFunc(scored, func(a, b Verdict) int {
-		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID))
+		return cmp.Or(cmp.Compare(b.Score, a.Score), byID(a, b))
 	})
-	r.Chosen = slices.IndexFunc(scored, func(v Verdict) bool { return v.Candidate.Ref == ref })
-	switch {
-	case end < 2:
-	case r.Chosen == 0:
-		r.RunnerUp = 1
-	default:
-		r.RunnerUp = 0
-	}
 }
 
 // String returns the receipt as a small table for people; its format may change. A

@@ -61,26 +61,21 @@ func TestAStreamOfNothing(t *testing.T) {
 // A response from an endpoint that was removed meanwhile belongs to no endpoint's
 // accounts, and the client gets it as from any other.
 func TestServedByWhoIsGone(t *testing.T) {
-	for _, gone := range []func(*endpick.Router) error{
-		func(r *endpick.Router) error { return r.Remove("b") },
-		func(r *endpick.Router) error { return r.Drain("b") },
-	} {
-		w := newDriven(t, transport.Config{Fallbacks: 2})
-		call := w.read(t, chatBody)
-		a := w.route(t, call)
-		require.NoError(t, gone(w.router))
-		require.ErrorIs(t, a.ServedBy("b"), endpick.ErrNoEndpoints)
-		header := http.Header{"Content-Type": {"text/event-stream"}, "Content-Length": {fmt.Sprint(len(events))}}
-		require.NoError(t, a.Header(200, header, nil))
-		assert.Empty(t, header.Get("Content-Length"))
-		out := a.Feed(nil, []byte(events[:100]))
-		out = a.Feed(out, []byte(events[100:]))
-		out, err := a.End(out)
-		require.NoError(t, err)
-		assert.NotContains(t, string(out), "usage")
-		assert.Contains(t, string(out), "[DONE]")
-		call.Close()
-		w.idle(t)
-		assert.Equal(t, "a failed", w.heard.said())
-	}
+	w := newDriven(t, transport.Config{Fallbacks: 2})
+	call := w.read(t, chatBody)
+	a := w.route(t, call)
+	require.NoError(t, w.router.Remove("b"))
+	require.ErrorIs(t, a.ServedBy("b"), endpick.ErrUnknownEndpoint)
+	header := http.Header{"Content-Type": {"text/event-stream"}, "Content-Length": {fmt.Sprint(len(events))}}
+	require.NoError(t, a.Header(200, header, nil))
+	assert.Empty(t, header.Get("Content-Length"))
+	out := a.Feed(nil, []byte(events[:100]))
+	out = a.Feed(out, []byte(events[100:]))
+	out, err := a.End(out)
+	require.NoError(t, err)
+	assert.NotContains(t, string(out), "usage")
+	assert.Contains(t, string(out), "[DONE]")
+	call.Close()
+	w.idle(t)
+	assert.Equal(t, "a failed", w.heard.said())
 }

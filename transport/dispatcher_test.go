@@ -274,7 +274,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 				default:
 					id := strings.TrimPrefix(step, "by-")
 					if err := a.ServedBy(id); id == "x" {
-						require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+						require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
 					} else {
 						require.NoError(t, err)
 					}

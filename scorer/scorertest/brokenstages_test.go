@@ -278,13 +278,12 @@ var broken = []struct {
 	{"a policy whose admitter forgets what is under way", policyOf(func() endpick.Policy {
 		return endpick.Policy{Admitters: []endpick.Admitter{&perTenant{most: 3, mirrors: true}}}
 	})},
-	{"a policy that refuses what is under way", policyOf(func() endpick.Policy {
-		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(req *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+	{"a policy that can't predict what is adopted", policyOf(func() endpick.Policy {
+		return endpick.Policy{Predictor: predictFunc(func(req *endpick.Request, _ []endpick.Candidate) {
 			if req.Adopted != nil {
 				panic("who are you?")
 			}
-			return cs
-		})}}
+		})}
 	})},
 	{"a policy whose bounds are below what it expects", policyOf(func() endpick.Policy {
 		return endpick.Policy{Predictor: predictFunc(func(_ *endpick.Request, cs []endpick.Candidate) {

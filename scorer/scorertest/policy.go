@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,7 +247,9 @@ func (p *pair) route() {
 		req.Exclude = []string{"server-0"}
 	}
 	if rapid.IntRange(0, 9).Draw(p.rt, "adopted") == 9 {
-		req.Adopted = &endpick.Adopted{Endpoint: "server-1"}
+		if id := strings.Replace(req.Model, "model", "server", 1); p.present[id] {
+			req.Exclude, req.Adopted = nil, &endpick.Adopted{Endpoint: id}
+		}
 	}
 	p.did("%s", showRequest(&req))
 	before, reaped := copies(p.one.router.AppendCandidates(nil)), p.one.router.Stats().Reaped

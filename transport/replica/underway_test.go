@@ -14,7 +14,7 @@ func TestWhatWasUnderWayHasNoTimes(t *testing.T) {
 	bus := newHub()
 	a, b := start(t, bus, nil), start(t, bus, nil)
 	meet(t, a, b)
-	for tokens, adopted := range map[int]*endpick.Adopted{11: {Endpoint: "a"}, 12: nil} {
+	for tokens, adopted := range map[int]*endpick.Adopted{11: {Endpoint: "server-1"}, 12: nil} {
 		lease, err := a.Route(endpick.Request{InputTokens: tokens, Stream: true, Adopted: adopted})
 		require.NoError(t, err)
 		eventually(t, "it is known", func() bool { return b.open() == 1 })

@@ -32,6 +32,9 @@ func TestInvariantScores(t *testing.T) {
 				w.failf("the receipt says that %d was chosen: %v", r.Chosen, d)
 			}
 			for i := range r.Verdicts {
+				if s.request.Adopted != nil {
+					break // nobody is scored
+				}
 				v := &r.Verdicts[i]
 				if v.RemovedBy == "" && (len(v.Scores) != len(r.Scorers) || slices.ContainsFunc(v.Scores, notFinite)) {
 					w.failf("%s has the scores %v of %v", v.Candidate.Endpoint.ID, v.Scores, r.Scorers)
