@@ -22,119 +22,118 @@ func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter) {
 	checkAdmitter(suiteOf(t), newAdmitter)
 }
 
+// admission is an admitter's answer, and its reason.
+type admission struct{ err error }
+
+func (a admission) String() string { return answer(a.err) }
+
 func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
+	r := role{
+		kind: "admitter", method: "Admit", says: "Admit says", draw: drawTrial,
+		fresh: func(t *testing.T) answering { return admits(newAdmitter(t)) },
+	}
+	ask := func(c *trial, stage answering) admission { return c.ask(r, stage).(admission) }
 	s.property("reason", func(t *testing.T, rt *rapid.T) {
-		c := draw(rt, mostCandidates)
-		if err := c.admitted(newAdmitter(t)); err != nil && err.Error() == "" {
+		c := r.draw(rt)
+		if a := ask(&c, r.fresh(t)); a.err != nil && a.err.Error() == "" {
 			c.failf("Admit refuses without a word: who is refused is told why")
 		}
 	})
-	s.property("order", func(t *testing.T, rt *rapid.T) {
-		c := draw(rt, mostCandidates)
-		other := c.shuffled()
-		if one, two := c.admitted(newAdmitter(t)), other.admitted(newAdmitter(t)); (one == nil) != (two == nil) {
-			c.failf("Admit says %v of candidates in this order and %v in the order %v: it must not depend on the order of candidates",
-				answer(one), answer(two), names(other.candidates))
-		}
-	})
+	r.inAnyOrder(s)
 	s.property("repeated", func(t *testing.T, rt *rapid.T) {
-		c := draw(rt, mostCandidates)
-		if one, two := c.admitted(newAdmitter(t)), c.admitted(newAdmitter(t)); (one == nil) != (two == nil) {
+		c := r.draw(rt)
+		if one, two := ask(&c, r.fresh(t)), ask(&c, r.fresh(t)); !alike(one, two) {
 			c.failf("Admit says %v, and another admitter without history %v: the same input has the same answer, with chance from Request.Chance",
-				answer(one), answer(two))
+				one, two)
 		}
 	})
-	s.property("input", func(t *testing.T, rt *rapid.T) {
-		c := draw(rt, mostCandidates)
-		req, candidates := c.copied()
-		stage := newAdmitter(t)
-		c.call("Admit", func() { _ = stage.Admit(&req, candidates) })
-		c.unchanged("Admit", &req, candidates, "an admitter answers and no more")
-	})
+	r.changesNothing(s, "an admitter answers and no more")
 	s.property("kept", func(t *testing.T, rt *rapid.T) {
-		c := draw(rt, mostCandidates)
-		one, other := newAdmitter(t), newAdmitter(t)
-		_ = c.admitted(one)
-		c.scribbled("Admit", func(req *endpick.Request, candidates []endpick.Candidate) { _ = other.Admit(req, candidates) })
-		if a, b := c.admitted(one), c.admitted(other); (a == nil) != (b == nil) {
-			c.failf("Admit says %v the second time, and %v after the memory of the first call was used again: a stage keeps nothing that it was given", answer(a), answer(b))
+		c := r.draw(rt)
+		one, other := r.fresh(t), r.fresh(t)
+		_ = ask(&c, one)
+		c.scribbled("Admit", other)
+		if a, b := ask(&c, one), ask(&c, other); !alike(a, b) {
+			c.failf("Admit says %v the second time, and %v after the memory of the first call was used again: a stage keeps nothing that it was given", a, b)
 		}
 	})
 	s.property("given up", func(t *testing.T, rt *rapid.T) { givenUp(t, rt, newAdmitter) })
-	s.property("withdrawn", func(t *testing.T, rt *rapid.T) {
-		c := draw(rt, mostCandidates)
-		stage := newAdmitter(t)
-		w, ok := stage.(interface{ Withdrawn(*endpick.Request) })
-		if !ok {
-			return
-		}
-		for i := range 200 {
-			switch err := c.admitted(stage); {
-			case err == nil:
-				req, _ := c.copied()
-				c.call("Withdrawn", func() { w.Withdrawn(&req) })
-			case i == 0:
-				return
-			default:
-				c.failf("Admit says yes, and after %d such requests were let in and withdrawn at the same moment %s: Withdrawn gives back what Admit took",
-					i, answer(err))
-			}
-		}
-	})
-	s.property("under way", func(t *testing.T, rt *rapid.T) {
-		stage := newAdmitter(t)
-		panicked := error(nil)
-		r, err := endpick.New(endpick.Config{
-			Policy: endpick.Policy{Admitters: []endpick.Admitter{stage}}, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}},
-			Warn: func(err error) { panicked = err },
-		})
-		if err != nil {
-			rt.Fatalf("a router with this stage alone: %v", err)
-		}
-		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
-			req := drawRequest(rt, "request")
-			req.Adapter = ""
-			if rapid.Bool().Draw(rt, "adopted") {
-				req.Adopted = &endpick.Adopted{Endpoint: "server-0"}
-			}
-			lease, err := r.Route(req)
-			if err != nil && (req.Adopted != nil || !errors.Is(err, endpick.ErrRejected)) {
-				rt.Fatalf("Route: %v\nThe smallest case:\n  %s", err, showRequest(&req))
-			}
-			if rapid.Bool().Draw(rt, "ends") {
-				lease.Done(endpick.Outcome{})
-			}
-			if panicked != nil {
-				rt.Fatalf("%v: adopted requests are counted without Admit\nThe smallest case:\n  %s", panicked, showRequest(&req))
-			}
-		}
-	})
+	s.property("withdrawn", func(t *testing.T, rt *rapid.T) { withdrawn(drawTrial(rt), newAdmitter(t)) })
+	s.property("under way", func(t *testing.T, rt *rapid.T) { underWay(rt, newAdmitter(t)) })
 	s.property("not asked", func(t *testing.T, rt *rapid.T) {
 		notAsked(t, rt, func(t *testing.T) endpick.Policy {
 			return endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}
 		})
 	})
-	s.once("clock", func(t *testing.T) string {
-		return clockless(t, "Admit", func(t *testing.T) answering {
-			admitter := newAdmitter(t)
-			return func(req *endpick.Request, candidates []endpick.Candidate) any {
-				return answer(admitter.Admit(req, candidates))
-			}
-		})
-	})
+	r.needsNoClock(s)
 	s.once("concurrency", func(t *testing.T) string {
 		stage := newAdmitter(t)
 		return concurrently(func(i int) {
 			req, candidates := example(i)
 			for range 100 {
-				if err := stage.Admit(&req, candidates); err == nil {
-					if w, ok := stage.(interface{ Withdrawn(*endpick.Request) }); ok {
-						w.Withdrawn(&req)
-					}
+				if w, ok := stage.(withdrawer); stage.Admit(&req, candidates) == nil && ok {
+					w.Withdrawn(&req)
 				}
 			}
 		})
 	})
+}
+
+func admits(a endpick.Admitter) answering {
+	return func(req *endpick.Request, candidates []endpick.Candidate, _ []float64) any {
+		return admission{a.Admit(req, candidates)}
+	}
+}
+
+type withdrawer interface{ Withdrawn(*endpick.Request) }
+
+// withdrawn admits requests that are withdrawn at once, which may be any number.
+func withdrawn(c trial, stage endpick.Admitter) {
+	w, ok := stage.(withdrawer)
+	if !ok {
+		return
+	}
+	for i := range 200 {
+		req, candidates := c.copied()
+		var err error
+		c.call("Admit", func() { err = stage.Admit(&req, candidates) })
+		switch {
+		case err == nil:
+			req, _ := c.copied()
+			c.call("Withdrawn", func() { w.Withdrawn(&req) })
+		case i == 0:
+			return
+		default:
+			c.failf("Admit says yes, and after %d such requests were let in and withdrawn at the same moment %s: Withdrawn gives back what Admit took",
+				i, answer(err))
+		}
+	}
+}
+
+// underWay routes requests, some of which are under way and are not refused.
+func underWay(rt *rapid.T, stage endpick.Admitter) {
+	panicked := error(nil)
+	r, err := endpick.New(endpick.Config{
+		Policy: endpick.Policy{Admitters: []endpick.Admitter{stage}}, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}},
+		Warn: func(err error) { panicked = err },
+	})
+	if err != nil {
+		rt.Fatalf("a router with this stage alone: %v", err)
+	}
+	for range rapid.IntRange(1, 20).Draw(rt, "requests") {
+		req := drawRequest(rt, "request")
+		req.Adapter, req.UnderWay = "", rapid.Bool().Draw(rt, "under way")
+		lease, err := r.Route(req)
+		if err != nil && (req.UnderWay || !errors.Is(err, endpick.ErrRejected)) {
+			rt.Fatalf("Route: %v\nThe smallest case:\n  %s", err, showRequest(&req))
+		}
+		if rapid.Bool().Draw(rt, "ends") {
+			lease.Done(endpick.Outcome{})
+		}
+		if panicked != nil {
+			rt.Fatalf("%v: requests that are under way are counted without Admit\nThe smallest case:\n  %s", panicked, showRequest(&req))
+		}
+	}
 }
 
 // givenUp sends the same requests to two routers, each with a stage of its own. On one
@@ -227,12 +226,6 @@ func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Poli
 		rt.Fatalf("%d requests are let in at one time, and %d after %d that %s and have ended: Done gives back what nobody took, "+
 			"since Routed has to count what Admit was not asked about\nThe smallest case:\n  %s", fresh, after, n, which, showRequest(&req))
 	}
-}
-
-func (c *trial) admitted(a endpick.Admitter) (err error) {
-	req, candidates := c.copied()
-	c.call("Admit", func() { err = a.Admit(&req, candidates) })
-	return err
 }
 
 func answer(err error) string {

@@ -3,7 +3,6 @@ package scorertest
 import (
 	"cmp"
 	"reflect"
-	"slices"
 	"testing"
 	"time"
 
@@ -73,52 +72,36 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 		both := taught(t, rt, newPredictor, 2)
 		c := drawUnpredicted(rt)
 		_, want := c.predicted(both[0])
-		c.scribbled("Predict", both[1].Predict)
+		c.scribbled("Predict", predictions(both[1]))
 		if _, got := c.predicted(both[1]); !reflect.DeepEqual(want, got) {
 			c.failf("Predict says something else after the memory of an earlier call was used again: a stage keeps nothing that it was given, " +
 				"and what is learned is learned by observers")
 		}
 	})
+	r := role{method: "Predict", fresh: func(t *testing.T) answering { return predictions(newPredictor(t)) }}
 	s.once("clock", func(t *testing.T) string {
-		fault := clockless(t, "Predict", func(t *testing.T) answering {
-			p := newPredictor(t)
-			return func(req *endpick.Request, candidates []endpick.Candidate) any {
-				return predictionsOf(p, req, candidates)
-			}
-		})
-		return cmp.Or(fault, inBubble(t, "Predict", func(t *testing.T) string {
+		learned := role{method: "Predict", fresh: func(t *testing.T) answering {
 			p := newPredictor(t)
 			teach(t, endpick.Policy{Predictor: p}, 60)
-			req, candidates := example(1)
-			first := predictionsOf(p, &req, candidates)
-			time.Sleep(24 * time.Hour)
-			if again := predictionsOf(p, &req, candidates); !slices.Equal(first, again) {
-				return later("Predict", first, again)
-			}
-			return ""
-		}))
+			return predictions(p)
+		}}
+		return cmp.Or(r.dayLater(t, 20), learned.dayLater(t, 1))
 	})
-	s.once("concurrency", func(t *testing.T) string {
-		p := newPredictor(t)
-		return concurrently(func(i int) {
-			req, candidates := example(i)
-			for range 100 {
-				p.Predict(&req, slices.Clone(candidates))
-			}
-		})
-	})
+	r.runsConcurrently(s)
 }
 
-func predictionsOf(p endpick.Predictor, req *endpick.Request, candidates []endpick.Candidate) (all []endpick.Prediction) {
-	mine := slices.Clone(candidates)
-	for i := range mine {
-		mine[i].Prediction = endpick.Prediction{}
+func predictions(p endpick.Predictor) answering {
+	return func(req *endpick.Request, candidates []endpick.Candidate, _ []float64) any {
+		for i := range candidates {
+			candidates[i].Prediction = endpick.Prediction{}
+		}
+		p.Predict(req, candidates)
+		var all []endpick.Prediction
+		for i := range candidates {
+			all = append(all, candidates[i].Prediction)
+		}
+		return all
 	}
-	p.Predict(req, mine)
-	for i := range mine {
-		all = append(all, mine[i].Prediction)
-	}
-	return all
 }
 
 // taught returns n predictors that have learned the same, or nothing.

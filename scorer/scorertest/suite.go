@@ -3,6 +3,7 @@ package scorertest
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -44,7 +45,12 @@ type trial struct {
 	rt         *rapid.T
 	req        endpick.Request
 	candidates []endpick.Candidate
+	scores     []float64 // of the candidates, for pickers
 }
+
+const mostCandidates = 16
+
+func drawTrial(rt *rapid.T) trial { return draw(rt, mostCandidates) }
 
 func draw(rt *rapid.T, most int) trial {
 	c := trial{rt: rt, req: drawRequest(rt, "request")}
@@ -98,7 +104,20 @@ func origin() string {
 func (c *trial) shuffled() trial {
 	other := *c
 	other.candidates = reordered(c.rt, c.candidates, func(c endpick.Candidate) string { return c.Endpoint.ID })
+	if c.scores != nil {
+		other.scores = make([]float64, len(c.scores))
+		for i, id := range names(other.candidates) {
+			other.scores[i] = c.scores[slices.Index(names(c.candidates), id)]
+		}
+	}
 	return other
+}
+
+func (c *trial) withScores() string {
+	if c.scores == nil {
+		return ""
+	}
+	return fmt.Sprintf(", with scores %v", c.scores)
 }
 
 // concurrently calls f in several goroutines at once, each with a number, and
