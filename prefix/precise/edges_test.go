@@ -172,32 +172,6 @@ func TestScopesUnlessToldOtherwise(t *testing.T) {
 	assert.Equal(t, precise.Partial, f.stats("a").Knows, "nobody has said what was there before")
 }
 
-// Feeds that replace others are independent of them.
-func TestFeedsComeAndGo(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	block := func(i int) precise.Event { return stored(hashes{1}, ids(1000*i, 16)) }
-	matched := func(i int) map[string]int { return f.matched(request(ids(1000*i, 20))) }
-	for round := range 5 {
-		var feeds []*precise.Feed
-		for i, id := range []string{"a", "b", "c"} {
-			feeds = append(feeds, f.feed(id, 0))
-			require.Zero(t, feeds[i].Apply([]precise.Event{block(3*round + i)}))
-		}
-		for i, id := range []string{"a", "b", "c"} {
-			want := map[string]int{"a": 0, "b": 0, "c": 0}
-			want[id] = 16
-			assert.Equal(t, want, matched(3*round+i))
-		}
-		for _, i := range [][]int{{0, 1, 2}, {2, 0}, {1}, {}, {2, 1, 0}}[round] {
-			feeds[i].Close()
-			feeds[i].Close()
-			feeds[i].Reset(precise.Whole)
-			require.Zero(t, feeds[i].Apply([]precise.Event{block(0)}))
-		}
-	}
-	assert.Empty(t, f.index.Stats().Feeds)
-}
-
 // In the end nothing is left, whatever the engines' blocks were like and however they
 // were removed.
 func TestNothingIsLeft(t *testing.T) {

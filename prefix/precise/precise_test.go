@@ -114,12 +114,6 @@ func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 16, "b": 0, "c": 0}, f.matched(request(ids(0, 60))))
 }
 
-func TestTheLastTokenIsAlwaysComputed(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
-	require.Equal(t, 31, f.matched(request(ids(0, 32)))["a"])
-}
-
 func TestParents(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -133,16 +127,6 @@ func TestParents(t *testing.T) {
 	require.Equal(t, 1, a.Apply([]precise.Event{after(99, stored(hashes{100}, ids(48, 16)))}), "nobody knows 99")
 	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Unknown)
 	require.Equal(t, precise.Partial, f.index.Stats().Feeds[0].Knows, "something was missed")
-}
-
-// An engine may have computed a block twice, and publishes the removal of each copy.
-func TestCopies(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
-	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(0, 16)), removed(1)})
-	require.Equal(t, 16, f.matched(request(ids(0, 20)))["a"])
-	a.Apply([]precise.Event{removed(1)})
-	require.Zero(t, f.matched(request(ids(0, 20)))["a"])
 }
 
 func TestTiers(t *testing.T) {
