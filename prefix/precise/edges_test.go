@@ -1,8 +1,6 @@
 package precise_test
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -357,34 +355,4 @@ func TestWorthLoading(t *testing.T) {
 		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
 		assert.InDelta(t, tc.want, held.Saved, 1e-12, "%d", i)
 	}
-}
-
-// The order of endpoints and feeds does not matter, even for a long prompt whose
-// holders change with each block.
-func TestHoldersThatChangeWithEachBlock(t *testing.T) {
-	const servers = 12
-	var list []endpick.Endpoint
-	for i := range servers {
-		list = append(list, endpick.Endpoint{ID: fmt.Sprint(i)})
-	}
-	index, err := precise.New(precise.Config{})
-	require.NoError(t, err)
-	f := &fleet{t: t, index: index, now: time.Unix(1e9, 0)}
-	f.router, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: index}, Endpoints: list, Clock: func() time.Time { return f.now }, Seed: 1})
-	require.NoError(t, err)
-	want := map[string]int{}
-	for _, i := range []int{5, 0, 11, 3, 7, 1, 10, 2, 9, 4, 8, 6} {
-		feed := f.feed(fmt.Sprint(i), 0)
-		n := (i*5 + 3) % servers
-		want[fmt.Sprint(i)] = 16 * n
-		if n > 0 {
-			var h hashes
-			for j := range n {
-				h = append(h, precise.Hash(j+1))
-			}
-			require.Zero(t, feed.Apply([]precise.Event{stored(h, ids(0, 16*n))}))
-		}
-	}
-	assert.Equal(t, want, f.matched(request(ids(0, 400))))
-	assert.Equal(t, want, f.matched(request(slices.Concat(ids(0, 16*servers), ids(9000, 50)))))
 }
