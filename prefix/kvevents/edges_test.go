@@ -146,6 +146,7 @@ func TestSettings(t *testing.T) {
 	require.Equal(t, []any{time.Duration(1), time.Duration(2), time.Duration(3), time.Duration(4), 5, ""}, []any{c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage, c.Replay})
 	for field, change := range map[string]func(*Config){
 		"StaleAfter": func(c *Config) { c.StaleAfter = -1 }, "ReplayWithin": func(c *Config) { c.ReplayWithin = -1 }, "MaxMessage": func(c *Config) { c.MaxMessage = -1 },
+		"Events": func(c *Config) { c.Events = "h" }, "Replay": func(c *Config) { c.Replay = "h" }, "Sink": func(c *Config) { c.Sink = nil },
 		"ResyncEvery": func(c *Config) { c.ResyncEvery = -1 }, "Reconnect": func(c *Config) { c.Reconnect = -1 },
 	} {
 		c := good

@@ -171,52 +171,6 @@ func TestReplayDoesNotReachBack(t *testing.T) {
 	r.end()
 }
 
-// Without a replay socket, only numbers reveal gaps.
-func TestWithoutReplay(t *testing.T) {
-	e := &engine{}
-	p := newPublisher(t, true, 2)
-	e.is(p)
-	r := read(t, e, func(c *Config) { c.Replay = "" })
-	r.live(p)
-	p.publish(false, store(nil, 0, 1))
-	r.until("one", func(s Stats) bool { return s.Next == p.next })
-	require.Equal(t, 16, r.held(0, 2))
-	p.publish(true, remove(1))
-	p.publish(false, store(nil, 500, 2))
-	r.until("a gap", func(s Stats) bool { return s.Next == p.next })
-	require.Equal(t, uint64(1), r.sub.Stats().Lost)
-	require.Equal(t, precise.Partial, r.knows())
-	require.Zero(t, r.held(0, 2))
-
-	p.kill()
-	q := newPublisher(t, true, 2)
-	e.is(q)
-	r.until("restart", func(s Stats) bool {
-		if s.State == Live && s.Connections > 1 {
-			q.publish(false)
-		}
-		return s.Restarts == 1
-	})
-	r.end()
-}
-
-// After some time without a connection nothing is known any more, and the next engine counts as
-// new.
-func TestStale(t *testing.T) {
-	e := &engine{}
-	p := newPublisher(t, true, 100)
-	p.publish(false, store(nil, 0, 1))
-	e.is(p)
-	r := read(t, e, func(c *Config) { c.StaleAfter = time.Millisecond })
-	r.until("whole", func(s Stats) bool { return s.Next == 1 && s.State == Live })
-	e.is(nil)
-	p.pub.Close()
-	r.until("nothing", func(s Stats) bool { return s.State == Connecting && s.Knows == precise.Nothing })
-	require.Zero(t, r.held(0, 1))
-	require.Equal(t, precise.Nothing, r.knows())
-	r.end()
-}
-
 // Events about unknown blocks trigger a full replay.
 func TestUnknownBlocksAreAskedFor(t *testing.T) {
 	e := &engine{}

@@ -1,8 +1,6 @@
 package precise_test
 
 import (
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -170,32 +168,6 @@ func TestScopesUnlessToldOtherwise(t *testing.T) {
 	}
 	assert.Equal(t, []int{16, 0, 0, 0}, []int{of(prefix.Scope{Adapter: "l", Salt: "s"}), of(prefix.Scope{Adapter: "l"}), of(prefix.Scope{Salt: "s"}), of(prefix.Scope{})})
 	assert.Equal(t, precise.Partial, f.stats("a").Knows, "nobody has said what was there before")
-}
-
-// Feeds that replace others are independent of them.
-func TestFeedsComeAndGo(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	block := func(i int) precise.Event { return stored(hashes{1}, ids(1000*i, 16)) }
-	matched := func(i int) map[string]int { return f.matched(request(ids(1000*i, 20))) }
-	for round := range 5 {
-		var feeds []*precise.Feed
-		for i, id := range []string{"a", "b", "c"} {
-			feeds = append(feeds, f.feed(id, 0))
-			require.Zero(t, feeds[i].Apply([]precise.Event{block(3*round + i)}))
-		}
-		for i, id := range []string{"a", "b", "c"} {
-			want := map[string]int{"a": 0, "b": 0, "c": 0}
-			want[id] = 16
-			assert.Equal(t, want, matched(3*round+i))
-		}
-		for _, i := range [][]int{{0, 1, 2}, {2, 0}, {1}, {}, {2, 1, 0}}[round] {
-			feeds[i].Close()
-			feeds[i].Close()
-			feeds[i].Reset(precise.Whole)
-			require.Zero(t, feeds[i].Apply([]precise.Event{block(0)}))
-		}
-	}
-	assert.Empty(t, f.index.Stats().Feeds)
 }
 
 // In the end nothing is left, whatever the engines' blocks were like and however they
@@ -383,34 +355,4 @@ func TestWorthLoading(t *testing.T) {
 		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
 		assert.InDelta(t, tc.want, held.Saved, 1e-12, "%d", i)
 	}
-}
-
-// The order of endpoints and feeds does not matter, even for a long prompt whose
-// holders change with each block.
-func TestHoldersThatChangeWithEachBlock(t *testing.T) {
-	const servers = 12
-	var list []endpick.Endpoint
-	for i := range servers {
-		list = append(list, endpick.Endpoint{ID: fmt.Sprint(i)})
-	}
-	index, err := precise.New(precise.Config{})
-	require.NoError(t, err)
-	f := &fleet{t: t, index: index, now: time.Unix(1e9, 0)}
-	f.router, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: index}, Endpoints: list, Clock: func() time.Time { return f.now }, Seed: 1})
-	require.NoError(t, err)
-	want := map[string]int{}
-	for _, i := range []int{5, 0, 11, 3, 7, 1, 10, 2, 9, 4, 8, 6} {
-		feed := f.feed(fmt.Sprint(i), 0)
-		n := (i*5 + 3) % servers
-		want[fmt.Sprint(i)] = 16 * n
-		if n > 0 {
-			var h hashes
-			for j := range n {
-				h = append(h, precise.Hash(j+1))
-			}
-			require.Zero(t, feed.Apply([]precise.Event{stored(h, ids(0, 16*n))}))
-		}
-	}
-	assert.Equal(t, want, f.matched(request(ids(0, 400))))
-	assert.Equal(t, want, f.matched(request(slices.Concat(ids(0, 16*servers), ids(9000, 50)))))
 }

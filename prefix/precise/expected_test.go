@@ -25,51 +25,6 @@ func (f *fleet) to(id string, req endpick.Request) endpick.Lease {
 
 func (f *fleet) expected() int { return f.index.Stats().Expected }
 
-// What was routed to an engine that then reported it, failed, and lost it again, is not there.
-func TestExpectedAndHeld(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
-	req, next := request(ids(0, 64)), request(ids(0, 100))
-	lease := f.to("a", req)
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4}, ids(0, 64))}))
-	lease.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Equal(t, 64, f.matched(next)["a"], "it is there")
-	require.Zero(t, a.Apply([]precise.Event{removed(1, 2, 3, 4)}))
-	assert.Zero(t, f.matched(next)["a"])
-
-	// In the other order.
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))}))
-	lease = f.to("a", req)
-	assert.Equal(t, 2, f.expected(), "half of it is there")
-	require.Zero(t, a.Apply([]precise.Event{removed(1, 2)}))
-	assert.Zero(t, f.matched(next)["a"], "its head is gone")
-	lease.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Zero(t, f.expected())
-}
-
-// Consecutive requests have nothing in common but their blocks.
-func TestExpectedOfManyAtOnce(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	f.feed("a", 0)
-	for range 3 {
-		f.to("a", request(ids(0, 64))).Done(endpick.Outcome{Status: endpick.Failed})
-	}
-	b, c := f.to("a", request(ids(1000, 64))), f.to("a", request(ids(2000, 64)))
-	d := f.to("a", request(ids(3000, 64)))
-	assert.Equal(t, 12, f.expected())
-	b.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Zero(t, f.matched(request(ids(1000, 100)))["a"])
-	assert.Equal(t, 64, f.matched(request(ids(2000, 100)))["a"])
-	assert.Equal(t, 64, f.matched(request(ids(3000, 100)))["a"])
-	c.FirstToken()
-	d.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Equal(t, 64, f.matched(request(ids(2000, 100)))["a"])
-	c.Done(endpick.Outcome{})
-	f.now = f.now.Add(time.Second)
-	assert.Zero(t, f.matched(request(ids(2000, 100)))["a"])
-	assert.Zero(t, f.expected())
-}
-
 // What is expected of one rank does not end with another's report, and ends only once; a feed
 // without knowledge has no expectations.
 func TestExpectedOfRanks(t *testing.T) {

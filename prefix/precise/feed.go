@@ -198,7 +198,7 @@ func (x *Index) close(e *endpoint, f *Feed) {
 func (x *Index) end(f *Feed) {
 	f.forgetAll()
 	f.regroup(0)
-	x.unvouchFeed(f.number)
+	x.unrouteFeed(f.number)
 	f.closed, f.knows, f.entries = true, Nothing, nil
 	x.feeds[f.number] = nil
 	x.freeFeeds = append(x.freeFeeds, f.number)

@@ -114,12 +114,6 @@ func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
 	require.Equal(t, map[string]int{"a": 16, "b": 0, "c": 0}, f.matched(request(ids(0, 60))))
 }
 
-func TestTheLastTokenIsAlwaysComputed(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
-	require.Equal(t, 31, f.matched(request(ids(0, 32)))["a"])
-}
-
 func TestParents(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
@@ -133,16 +127,6 @@ func TestParents(t *testing.T) {
 	require.Equal(t, 1, a.Apply([]precise.Event{after(99, stored(hashes{100}, ids(48, 16)))}), "nobody knows 99")
 	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Unknown)
 	require.Equal(t, precise.Partial, f.index.Stats().Feeds[0].Knows, "something was missed")
-}
-
-// An engine may have computed a block twice, and publishes the removal of each copy.
-func TestCopies(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
-	a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(0, 16)), removed(1)})
-	require.Equal(t, 16, f.matched(request(ids(0, 20)))["a"])
-	a.Apply([]precise.Event{removed(1)})
-	require.Zero(t, f.matched(request(ids(0, 20)))["a"])
 }
 
 func TestTiers(t *testing.T) {
@@ -167,25 +151,6 @@ func TestTiers(t *testing.T) {
 	require.Zero(t, f.matched(req)["a"])
 	require.Zero(t, a.Apply([]precise.Event{{Tier: precise.CPU, Hashes: hashes{77}}}))
 	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Missed, "neither tokens nor a known name")
-}
-
-// Blocks of 32 tokens are found completely or not at all.
-func TestEnginesBlocks(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
-	a.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 64))})
-	require.Equal(t, 64, f.matched(request(ids(0, 80)))["a"])
-	require.Equal(t, 32, f.matched(request(slices.Concat(ids(0, 48), ids(700, 32))))["a"])
-
-	b := f.feed("b", 0) // pages of one token
-	var pages hashes
-	for i := range 40 {
-		pages = append(pages, precise.Hash(i+1))
-	}
-	require.Zero(t, b.Apply([]precise.Event{stored(pages[:20], ids(0, 20)), after(20, stored(pages[20:], ids(20, 20)))}))
-	require.Equal(t, 32, f.matched(request(ids(0, 80)))["b"])
-	b.Apply([]precise.Event{removed(pages[30:]...)})
-	require.Equal(t, 16, f.matched(request(ids(0, 80)))["b"])
 }
 
 // A model with full attention and a window of 40 tokens: three blocks of 16 hold the
@@ -215,16 +180,6 @@ func TestWindows(t *testing.T) {
 	window.Hashes = hashes{6, 7, 8}
 	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
 	require.Equal(t, 128, f.matched(req)["b"])
-}
-
-// A recurrent state exists at the end of a block or not at all.
-func TestState(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
-	state := precise.Event{Group: 1, Spec: precise.State, BlockTokens: 32, Hashes: hashes{6}, Tokens: ids(0, 96)}
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), state}))
-	require.Equal(t, 96, f.matched(request(ids(0, 200)))["a"])
-	require.Zero(t, f.matched(request(ids(0, 90)))["a"])
 }
 
 // Blocks that the engine keeps apart are kept apart, and so is content other than tokens.
@@ -276,24 +231,6 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	second.Done(endpick.Outcome{Status: endpick.Failed})
 	require.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(next))
 	require.Zero(t, f.index.Stats().Expected)
-}
-
-// An endpoint has one feed per rank: the newest. The previous one is ignored.
-func TestANewFeedSucceedsTheOld(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	req := request(ids(0, 64))
-	block := stored(hashes{1, 2, 3, 4}, ids(0, 64))
-	old := f.feed("a", 0)
-	old.Apply([]precise.Event{block})
-	require.Equal(t, 63, f.matched(req)["a"])
-	next := f.feed("a", 0)
-	require.Zero(t, f.matched(req)["a"])
-	require.Zero(t, old.Apply([]precise.Event{block}))
-	require.Zero(t, f.matched(req)["a"])
-	next.Apply([]precise.Event{block})
-	require.Equal(t, 63, f.matched(req)["a"])
-	old.Close()
-	require.Equal(t, 63, f.matched(req)["a"])
 }
 
 // Records of layers with a window mean something else than those of layers that need
@@ -431,30 +368,6 @@ func TestRanks(t *testing.T) {
 	require.Equal(t, 48, f.matched(request(ids(0, 60)))["a"])
 	one.Reset(9)
 	require.Equal(t, precise.Whole, f.index.Lookup(nil, f.ref("a")).Knows, "nobody knows more")
-}
-
-// A model with several kinds of layers continues where the blocks of all of them end,
-// in whatever order they are published.
-func TestTheLongestBlocksDecide(t *testing.T) {
-	long, short := stored(hashes{1}, ids(0, 64)), stored(hashes{11, 12, 13, 14}, ids(0, 64))
-	short.Group = 1
-	for _, events := range [][]precise.Event{{long, short}, {short, long}} {
-		f := newFleet(t, precise.Config{})
-		require.Zero(t, f.feed("a", 0).Apply(events))
-		require.Equal(t, 64, f.matched(request(ids(0, 100)))["a"])
-		require.Zero(t, f.matched(request(slices.Concat(ids(0, 48), ids(500, 40))))["a"])
-	}
-}
-
-// A name stands for a block of its own group first.
-func TestParentsAreOfTheirGroup(t *testing.T) {
-	in := func(group int, e precise.Event) precise.Event { e.Group = group; return e }
-	f := newFleet(t, precise.Config{})
-	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{
-		stored(hashes{7}, ids(0, 16)), stored(hashes{17, 18}, ids(100, 32)),
-		in(1, stored(hashes{7}, ids(100, 16))), in(1, after(7, stored(hashes{8}, ids(116, 16)))),
-	}))
-	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
 }
 
 // Knowledge about an endpoint ends with it.
@@ -664,4 +577,15 @@ func TestTheFastestTierCounts(t *testing.T) {
 		require.Equal(t, c.want, held.Blocks)
 		require.InDelta(t, 0.9, held.Saved, 1e-9)
 	}
+}
+
+// A name stands for a block of its own group first.
+func TestParentsAreOfTheirGroup(t *testing.T) {
+	in := func(group int, e precise.Event) precise.Event { e.Group = group; return e }
+	f := newFleet(t, precise.Config{})
+	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{
+		stored(hashes{7}, ids(0, 16)), stored(hashes{17, 18}, ids(100, 32)),
+		in(1, stored(hashes{7}, ids(100, 16))), in(1, after(7, stored(hashes{8}, ids(116, 16)))),
+	}))
+	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
 }

@@ -110,8 +110,8 @@ func (r *routed) drop(pairs []uint64) {
 			r.dropPair(pair)
 		}
 	}
-	const worthKeeping = 64
-	if len(r.spare) < worthKeeping {
+	const mostSpare = 64
+	if len(r.spare) < mostSpare {
 		r.spare = append(r.spare, pairs[:0])
 	}
 }
@@ -140,8 +140,8 @@ func (r *routed) slice() []uint64 {
 // gone replaces pairs of a feed that has ended.
 const gone = 0
 
-// unvouchFeed forgets what was routed for a feed.
-func (x *Index) unvouchFeed(number uint32) {
+// unrouteFeed forgets what was routed for a feed.
+func (x *Index) unrouteFeed(number uint32) {
 	forget := func(pairs []uint64) {
 		for i, pair := range pairs {
 			if pair != gone && uint32(pair) == number {
