@@ -10,17 +10,6 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-func TestRejectAll(t *testing.T) {
-	r, err := endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{ID: "a"}},
-		Policy:    endpick.Policy{Admitters: []endpick.Admitter{queue.RejectAll{}}},
-	})
-	require.NoError(t, err)
-	_, err = r.Route(endpick.Request{})
-	require.ErrorIs(t, err, queue.ErrRejectAll)
-	require.ErrorIs(t, err, endpick.ErrRejected)
-}
-
 func TestSaturationAdmitter(t *testing.T) {
 	cs := reporting(2)
 	cs[0].Waiting, cs[1].Waiting = 6, 4

@@ -64,34 +64,6 @@ func TestTokenBucketClockLeaps(t *testing.T) {
 	require.Error(t, admit(900, 1))
 }
 
-// Over any period no more is admitted than the bucket and what flowed in, and a
-// request that waits as told is admitted then.
-func TestTokenBucketBound(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		capacity, refill := rapid.IntRange(1, 1000).Draw(t, "capacity"), rapid.IntRange(1, 1000).Draw(t, "refill")
-		admit := newBucket(t, float64(capacity), float64(refill))
-		now, admitted := 0, 0
-		for range rapid.IntRange(1, 50).Draw(t, "requests") {
-			now += rapid.IntRange(0, 200).Draw(t, "ms")
-			tokens := rapid.IntRange(1, 500).Draw(t, "tokens")
-			err := admit(now, tokens)
-			if limit, ok := err.(*queue.RateLimitError); ok && limit.RetryAfter > 0 {
-				now += int((limit.RetryAfter + ms - 1) / ms)
-				err = admit(now, tokens)
-				if err != nil {
-					t.Fatalf("not even after %v: %v", limit.RetryAfter, err)
-				}
-			}
-			if err == nil {
-				admitted += tokens
-			}
-			if most := float64(capacity) + float64(refill*now)/1000; float64(admitted) > most+1e-6 {
-				t.Fatalf("%d admitted, %v flowed in", admitted, most)
-			}
-		}
-	})
-}
-
 // A request that comes back after RetryAfter is admitted without a nanosecond more,
 // and a microsecond earlier it is not.
 func TestTokenBucketRetryAfter(t *testing.T) {

@@ -35,18 +35,6 @@ func TestQueueSettlesWithItsOwnBand(t *testing.T) {
 	assert.Equal(t, []string{"b1", "b2", "a1", "a2"}, q.drain(epoch))
 }
 
-// A request is settled in the band of its own priority.
-func TestQueueSettlesByPriority(t *testing.T) {
-	q := newQueue(t, queue.Config{})
-	q.push(t, queue.Item[string]{Priority: 1, Tenant: "a", Value: "first"}, queue.Item[string]{Priority: 1, Tenant: "a", Value: "high a"}, queue.Item[string]{Priority: 1, Tenant: "b", Value: "high b"},
-		queue.Item[string]{Tenant: "a", Value: "a"}, queue.Item[string]{Tenant: "b", Value: "b"})
-	first, ok := q.Pop(epoch, 0)
-	require.True(t, ok)
-	require.Equal(t, "first", first.Value)
-	q.Settle(first, 1000, 0)
-	assert.Equal(t, []string{"high b", "high a", "a", "b"}, q.drain(epoch))
-}
-
 // Errors name the priority, the wait and the number of requests still held.
 func TestQueueErrors(t *testing.T) {
 	var dropped []*queue.Error
@@ -86,31 +74,6 @@ func TestQueueRefusalsLeaveNothing(t *testing.T) {
 	assert.Equal(t, 2, queue.Places(q.Queue))
 	assert.Equal(t, 1, q.Len())
 	assert.Equal(t, []string{"stays"}, q.drain(epoch))
-}
-
-// Absence earns nothing, not even by a refund: a tenant that has come back starts no
-// earlier than those that waited, whatever it is refunded for earlier requests.
-func TestQueueRefundsWhoHasComeBack(t *testing.T) {
-	q := newQueue(t, queue.Config{})
-	q.push(t, queue.Item[string]{Tenant: "a", Tokens: 100, Value: "dear"})
-	for range 12 {
-		q.push(t, queue.Item[string]{Tenant: "b", Tokens: 10, Value: "b"})
-	}
-	dear, ok := q.Pop(epoch, 0)
-	require.True(t, ok)
-	require.Equal(t, "dear", dear.Value)
-	for range 11 { // b's charges now slightly exceed a's
-		_, ok = q.Pop(epoch, 0)
-		require.True(t, ok)
-	}
-	for range 3 {
-		q.push(t, queue.Item[string]{Tenant: "a", Tokens: 10, Value: "a"})
-	}
-	for range 3 {
-		q.push(t, queue.Item[string]{Tenant: "c", Tokens: 10, Value: "c"})
-	}
-	q.Settle(dear, 0, 0) // it was not served
-	assert.Equal(t, []string{"a", "c", "b", "a", "c", "a", "c"}, q.drain(epoch))
 }
 
 // Deadlines are on the holder's clock and move with it: after a leap, requests are

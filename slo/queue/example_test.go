@@ -75,61 +75,6 @@ func ExampleNewItem() {
 	// crowd 2
 }
 
-// A client that goes away takes its request out of the queue.
-func ExampleHandle() {
-	now := time.Unix(0, 0)
-	q, err := queue.New(queue.Config{}, func(queue.Item[string], error) {})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	handle, err := q.Push(now, queue.Item[string]{Value: "gone"})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	_, waited := q.Cancel(handle)
-	_, again := q.Cancel(handle)
-	fmt.Println(waited, again, q.Len())
-	// Output: true false 0
-}
-
-// A request that is not admitted gets a reason.
-func ExampleError() {
-	now := time.Unix(0, 0)
-	q, err := queue.New(queue.Config{MaxRequests: 1}, func(queue.Item[string], error) {})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	for range 2 {
-		_, err = q.Push(now, queue.Item[string]{})
-	}
-	var why *queue.Error
-	fmt.Println(errors.As(err, &why), errors.Is(err, queue.ErrFull))
-	fmt.Println(err)
-	// Output:
-	// true true
-	// queue: full: priority 0, waited 0s, 1 requests held
-}
-
-// Both measures of the same two endpoints: one has four requests waiting, the
-// other 60 % of its cache in use.
-func ExampleSaturation() {
-	endpoint := &endpick.Endpoint{MaxSequences: 10}
-	both := endpick.WaitingSignal | endpick.KVUsageSignal
-	candidates := []endpick.Candidate{
-		{Endpoint: endpoint, Reported: both, Waiting: 4, InFlight: endpick.InFlight{Requests: 9}},
-		{Endpoint: endpoint, Reported: both, KVUsage: 0.6, InFlight: endpick.InFlight{Requests: 3}},
-	}
-	for _, by := range []queue.Saturation{queue.Utilization{}, queue.Concurrency{}} {
-		fmt.Printf("%T %.3f\n", by, by.Saturation(candidates))
-	}
-	// Output:
-	// queue.Utilization 0.775
-	// queue.Concurrency 0.600
-}
-
 // While the fleet is full, what can be shed is rejected at once.
 func ExampleAdmitter() {
 	router, err := endpick.New(endpick.Config{

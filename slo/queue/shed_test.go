@@ -53,55 +53,6 @@ func TestQueueBoundsTokensAndBytes(t *testing.T) {
 	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
 }
 
-// A tenant that fills the queue does not keep others out.
-func TestQueueShedsTheTenantThatHoldsMost(t *testing.T) {
-	q := newQueue(t, queue.Config{MaxRequests: 4})
-	for i := range 4 {
-		q.push(t, queue.Item[string]{Value: fmt.Sprint("flood", i), Tenant: "flood", Deadline: at(i), Tokens: 10})
-	}
-	q.push(t, queue.Item[string]{Value: "other", Tenant: "other", Tokens: 10})
-	assert.Equal(t, []string{"flood3: queue: shed to make room after 0s"}, q.dropped)
-	assert.Equal(t, []string{"flood0", "other", "flood1", "flood2"}, q.drain(epoch))
-}
-
-// Which tenant is shed depends on the limit that is exceeded: a flood of small
-// requests does not push out a large one, nor does a long prompt make room by
-// dropping requests that use other resources.
-func TestQueueShedsByWhatIsShort(t *testing.T) {
-	large := queue.Item[string]{Value: "large", Tenant: "quiet", Tokens: 20_000, Bytes: 10}
-	for _, tc := range []struct {
-		name   string
-		config queue.Config
-		flood  queue.Item[string]
-	}{
-		{"requests", queue.Config{MaxRequests: 10}, queue.Item[string]{Tokens: 1}},
-		{"tokens", queue.Config{MaxTokens: 50_000}, queue.Item[string]{Tokens: 6000}},
-		{"bytes", queue.Config{MaxBytes: 1000}, queue.Item[string]{Tokens: 1, Bytes: 200}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			q := newQueue(t, tc.config)
-			q.push(t, large)
-			tc.flood.Value, tc.flood.Tenant = "flood", "flood"
-			for range 50 {
-				_, err := q.Push(epoch, tc.flood)
-				if err != nil {
-					require.ErrorIs(t, err, queue.ErrFull)
-				}
-			}
-			assert.Contains(t, q.drain(epoch), "large")
-		})
-	}
-}
-
-func TestQueueShedsTheLatestOfTenantsThatHoldAsMuch(t *testing.T) {
-	q := newQueue(t, queue.Config{MaxRequests: 4})
-	for i, tenant := range []string{"a", "b", "b", "a"} {
-		q.push(t, queue.Item[string]{Value: fmt.Sprint(tenant, i), Tenant: tenant, Deadline: at(i)})
-	}
-	q.push(t, queue.Item[string]{Value: "high", Priority: 1})
-	assert.Equal(t, []string{"a3: queue: shed to make room after 0s"}, q.dropped)
-}
-
 // A push that tries to make room and is refused in the end changes nobody's turn.
 func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
 	// Two tenants have been served 50 tokens each when one of them asks for its next turn.
