@@ -284,10 +284,11 @@ func TestNATSHangs(t *testing.T) {
 		}
 		l.Done(endpick.Outcome{})
 		routed++
+		// That it hangs shows once the buffers on the way are full, which may be after the
+		// others have fallen silent; then it is as if it were not there.
 		s := x.replica.Status()
-		return routed > 1000 && s.Alone() && x.Stats().OpenLeases == 0
+		return s.Alone() && !s.Connected && x.Stats().OpenLeases == 0
 	})
-	assert.False(t, x.replica.Status().Connected, "it can't be told from one that is not there")
 	release()
 	x.know(t, 1)
 	y.know(t, 1)
