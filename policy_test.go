@@ -632,6 +632,6 @@ func TestExploration(t *testing.T) {
 				hits++
 			}
 		}
-		assert.InDelta(t, 10_000*float64(got), hits, 120*float64(got)/0.1)
+		assert.InDelta(t, 10_000*float64(got), hits, 40+800*float64(got))
 	}
 }
