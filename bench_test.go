@@ -303,26 +303,6 @@ func train(b *testing.B, latency *predict.Latency) {
 	require.Equal(b, "trees", health.TPOT.Phase)
 }
 
-// BenchmarkRouteParallel is BenchmarkRoute on all cores.
-func BenchmarkRouteParallel(b *testing.B) {
-	eachFleet(b, []int{10, 100, 1000}, func(b *testing.B, f *fleet) {
-		b.ReportAllocs()
-		b.ResetTimer()
-		b.RunParallel(func(pb *testing.PB) {
-			p := f.prompt()
-			for pb.Next() {
-				l, err := p.route(endpick.Request{Model: "llama"})
-				if err != nil {
-					b.Error(err)
-					return
-				}
-				l.Done(endpick.Outcome{})
-			}
-		})
-		b.StopTimer()
-	})
-}
-
 func eachFleet(b *testing.B, sizes []int, measure func(*testing.B, *fleet)) {
 	for _, endpoints := range sizes {
 		for _, tokens := range []int{2048, 16384} {

@@ -138,45 +138,6 @@ func TestAbsentIsNotZero(t *testing.T) {
 	assert.Zero(t, silent().Prediction.Has)
 }
 
-// What an endpoint does not report is what others have there, by hand: of the router's own
-// requests it knows itself how many there are.
-func TestSilenceIsAsBusyAsOthersMakeIt(t *testing.T) {
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b", "silent")})
-	busy := func() [2]float64 {
-		got := status(t, r, "silent").Candidate
-		return [2]float64{got.Waiting, got.Running}
-	}
-	open := func(n int, except ...string) (leases []endpick.Lease) {
-		for range n {
-			leases = append(leases, route(t, r, endpick.Request{Exclude: except, Stream: true}))
-		}
-		return leases
-	}
-	// It has worked, and is idle now, while this router alone keeps the others busy.
-	require.NoError(t, r.Report("silent", endpick.Load{}))
-	decoding := open(20, "b", "silent")
-	for _, l := range decoding {
-		l.FirstToken()
-	}
-	open(4, "a", "silent")
-	c.advance(2 * time.Minute)
-	require.NoError(t, r.Report("a", endpick.Load{Running: 20}))
-	require.NoError(t, r.Report("b", endpick.Load{Waiting: 1, Running: 3}))
-	assert.Equal(t, [2]float64{0, 0}, busy(), "all that run there are its own, wherever in the engine they are")
-	open(2, "a", "b")
-	assert.Equal(t, [2]float64{2, 0}, busy())
-
-	// Of others are 6 on a, of which 2 wait, and on b none: 1 and 2 in the mean.
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 24}))
-	assert.Equal(t, [2]float64{2 + 1, 2}, busy())
-	// What ends on a is one request less there, and no more of others.
-	decoding[0].Done(endpick.Outcome{})
-	assert.Equal(t, [2]float64{2 + 1, 2}, busy())
-	// Of one that says nothing of its queue, nothing of its queue counts: a has 24 − 19 = 5.
-	require.NoError(t, r.Report("a", endpick.Load{Running: 24, Absent: endpick.WaitingSignal}))
-	assert.Equal(t, [2]float64{2, 2.5}, busy())
-}
-
 func TestReportOrder(t *testing.T) {
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a")})
 	early := r.Mark("a")
@@ -271,16 +232,6 @@ func TestEndpointIDs(t *testing.T) {
 	assert.ErrorIs(t, r.Add(endpick.Endpoint{Address: "x"}), endpick.ErrDuplicateEndpoint)
 }
 
-// The router keeps its own copy.
-func TestEndpointIsCopied(t *testing.T) {
-	e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Labels: map[string]string{"zone": "1"}}
-	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{e}})
-	e.Models[0], e.Labels["zone"] = "other", "2"
-	got := route(t, r, endpick.Request{Model: "m"}).Endpoint()
-	assert.Equal(t, "1", got.Labels["zone"])
-	assert.Equal(t, []string{"m"}, got.Models)
-}
-
 // An ID made from the address has no credentials, because IDs appear in
 // headers, logs and metrics.
 func TestIDsShowNoCredentials(t *testing.T) {
@@ -299,4 +250,102 @@ func TestIDsShowNoCredentials(t *testing.T) {
 		}
 		assert.ElementsMatch(t, []string{want, want + "#2"}, ids)
 	}
+}
+
+func TestCandidatesServeTheModel(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{
+		{ID: "any"},
+		{ID: "llama", Models: []string{"llama"}},
+		{ID: "lora", Models: []string{"llama"}, Adapters: []string{"sql"}},
+		{ID: "twice", Models: []string{"qwen", "qwen"}, Adapters: []string{"qwen"}},
+		{ID: "drained", Models: []string{"old"}},
+	}})
+	require.NoError(t, r.Drain("drained"))
+	for _, c := range []struct {
+		model, adapter string
+		ids            []string
+	}{
+		{"llama", "", []string{"any", "llama", "lora"}},
+		{"llama", "sql", []string{"any", "lora"}},
+		{"sql", "", []string{"any", "lora"}},
+		{"qwen", "", []string{"any", "twice"}},
+		{"old", "", []string{"any"}},
+		{"unheard of", "", []string{"any"}},
+		{"", "", []string{"any", "llama", "lora", "twice"}},
+	} {
+		var receipt endpick.Receipt
+		l := route(t, r, endpick.Request{Model: c.model, Adapter: c.adapter, Receipt: &receipt})
+		var ids []string
+		for _, v := range receipt.Verdicts {
+			ids = append(ids, v.Candidate.Endpoint.ID)
+		}
+		assert.ElementsMatch(t, c.ids, ids, "%s/%s", c.model, c.adapter)
+		l.Done(endpick.Outcome{})
+	}
+}
+
+func TestNoEndpoints(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{})
+	_, err := r.Route(endpick.Request{Model: "m"})
+	assert.EqualError(t, err, `endpick: no endpoint for model "m": 0 of 0 serve it, 0 excluded, 0 draining`)
+	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
+
+	for _, id := range []string{"a", "b", "c", "d"} {
+		require.NoError(t, r.Add(endpick.Endpoint{ID: id, Models: []string{"m"}}))
+	}
+	require.NoError(t, r.Drain("c"))
+	require.NoError(t, r.Remove("d"))
+	receipt := endpick.Receipt{Chosen: 3, Verdicts: make([]endpick.Verdict, 2)}
+	_, err = r.Route(endpick.Request{Model: "m", Exclude: []string{"b", "a", "x"}, Receipt: &receipt})
+	assert.EqualError(t, err, `endpick: no endpoint for model "m": 3 of 3 serve it, 2 excluded, 1 draining`)
+	assert.Equal(t, err, receipt.Err)
+	assert.Equal(t, -1, receipt.Chosen)
+	assert.Empty(t, receipt.Verdicts)
+
+	_, err = r.Route(endpick.Request{Model: "m", Adapter: "sql"})
+	assert.EqualError(t, err, `endpick: no endpoint for model "sql": 0 of 3 serve it, 0 excluded, 0 draining`)
+	assert.Equal(t, uint64(3), r.Stats().NoEndpoint)
+
+	require.NoError(t, r.Resume("c"))
+	assert.Equal(t, "c", route(t, r, endpick.Request{Model: "m", Exclude: []string{"b", "a"}}).Endpoint().ID)
+}
+
+// A request that was matched with a description is sent according to that description.
+func TestUpdate(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "old:1"}}})
+	l := route(t, r, endpick.Request{InputTokens: 10})
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, KVUsage: 0.75}))
+	ref := status(t, r, "a").Candidate.Ref
+	require.NoError(t, r.Update(endpick.Endpoint{ID: "a", Address: "new:1", Models: []string{"m"}}))
+
+	assert.Equal(t, "old:1", l.Endpoint().Address)
+	got := status(t, r, "a").Candidate
+	assert.Equal(t, "new:1", got.Endpoint.Address)
+	assert.Equal(t, ref, got.Ref, "the same endpoint still")
+	assert.Equal(t, 0.75, got.KVUsage)
+	assert.Equal(t, 10, got.InFlight.ContextTokens)
+	_, err := r.Route(endpick.Request{Model: "other"})
+	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.Equal(t, "new:1", route(t, r, endpick.Request{Model: "m"}).Endpoint().Address)
+	assert.EqualError(t, r.Update(endpick.Endpoint{ID: "b"}), `endpick: endpoint "b" is unknown`)
+}
+
+func TestSlotsAreUsedAgain(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b")})
+	l := route(t, r, endpick.Request{Exclude: []string{"b"}})
+	old := status(t, r, "a").Candidate.Ref
+	require.NoError(t, r.Remove("a"))
+	assert.Equal(t, 1, r.Stats().Departing)
+	require.Len(t, r.Endpoints(), 2, "it has an open lease")
+
+	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
+	second := status(t, r, "a").Candidate
+	assert.NotEqual(t, old.Slot, second.Ref.Slot, "the slot is still in use")
+	assert.Zero(t, second.InFlight, "a new life")
+
+	assert.True(t, l.Done(endpick.Outcome{}))
+	assert.Zero(t, r.Stats().Departing)
+	require.NoError(t, r.Add(endpick.Endpoint{ID: "c"}))
+	assert.Equal(t, endpick.Ref{Slot: old.Slot, Generation: old.Generation + 1}, status(t, r, "c").Candidate.Ref)
+	assert.Len(t, r.Endpoints(), 3)
 }

@@ -42,17 +42,15 @@ func (e evictor) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 func TestEvictedTokensArePrefilled(t *testing.T) {
 	for evicted, prefill := range map[evictor]int{0: 600, 1: 601, 400: 1000, 401: 1000, math.MaxInt: 1000, -1: 600} {
 		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: evicted}})
-		for range 2 { // the second time on the same row
-			var receipt endpick.Receipt
-			l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true, Receipt: &receipt})
-			c, ok := l.Candidate()
-			require.True(t, ok)
-			assert.Equal(t, 1000-prefill, c.CachedTokens())
-			assert.Equal(t, 600, c.NewTokens(&endpick.Request{InputTokens: 1000}))
-			assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
-			assert.Equal(t, evicted > 0, strings.Contains(receipt.String(), fmt.Sprintf("H 400     (%d evicted)", evicted)), receipt.String())
-			l.Done(endpick.Outcome{})
-		}
+		var receipt endpick.Receipt
+		l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true, Receipt: &receipt})
+		c, ok := l.Candidate()
+		require.True(t, ok)
+		assert.Equal(t, 1000-prefill, c.CachedTokens())
+		assert.Equal(t, 600, c.NewTokens(&endpick.Request{InputTokens: 1000}))
+		assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
+		assert.Equal(t, evicted > 0, strings.Contains(receipt.String(), fmt.Sprintf("H 400     (%d evicted)", evicted)), receipt.String())
+		l.Done(endpick.Outcome{})
 		assert.Zero(t, status(t, r, "a").Candidate.EvictedTokens, "nobody has asked")
 		mirrored := route(t, r, endpick.Request{
 			Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: 300}, InputTokens: 1000, Stream: true,
@@ -61,73 +59,6 @@ func TestEvictedTokensArePrefilled(t *testing.T) {
 		mirrored.Done(endpick.Outcome{})
 		requireQuiet(t, r)
 	}
-}
-
-// What a request of 1000 tokens, 400 of them cached, counts for at each point.
-func TestInFlight(t *testing.T) {
-	cached := matchFunc(func(*endpick.Request, *endpick.Candidate) int { return 400 })
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: cached}})
-	inFlight := func() endpick.InFlight { return status(t, r, "a").Candidate.InFlight }
-
-	l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true})
-	assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 600, ContextTokens: 1000}, inFlight())
-	second := route(t, r, endpick.Request{InputTokens: 300, Stream: true}) // almost nothing to prefill
-	assert.Equal(t, endpick.InFlight{Requests: 2, Prefilling: 2, PrefillTokens: 600, ContextTokens: 1300}, inFlight())
-	l.FirstToken()
-	l.FirstToken()
-	assert.Equal(t, endpick.InFlight{Requests: 2, Prefilling: 1, ContextTokens: 1300}, inFlight())
-	l.Tokens(5)
-	l.Tokens(0)
-	l.Tokens(-9)
-	second.Tokens(2)
-	assert.Equal(t, endpick.InFlight{Requests: 2, ContextTokens: 1300, OutputTokens: 7}, inFlight())
-	// The engine's usage may differ from what was counted.
-	assert.True(t, l.Done(endpick.Outcome{InputTokens: 990, OutputTokens: 6}))
-	assert.Equal(t, endpick.InFlight{Requests: 1, ContextTokens: 300, OutputTokens: 2}, inFlight())
-	assert.True(t, second.Done(endpick.Outcome{Status: endpick.Canceled}))
-	requireQuiet(t, r)
-	assert.Equal(t, "a", l.Endpoint().ID, "readable for ever")
-}
-
-// A prediction of the whole response says nothing about when its prefill ends.
-func TestPrefillOfAWholeResponseWithoutTTFT(t *testing.T) {
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-		return endpick.Prediction{Has: endpick.E2E, E2E: time.Second}
-	})}})
-	l := route(t, r, endpick.Request{InputTokens: 10})
-	c.advance(2 * time.Second)
-	assert.Equal(t, 1, status(t, r, "a").Candidate.InFlight.Prefilling)
-	l.Done(endpick.Outcome{})
-	requireQuiet(t, r)
-}
-
-// Whoever looks at the fleet sees that prefills have ended, although nothing has been routed since.
-func TestPrefillsEndForThoseWhoLook(t *testing.T) {
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-		return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-	})}})
-	route(t, r, endpick.Request{InputTokens: 10})
-	c.advance(2 * time.Second)
-	assert.Zero(t, r.AppendCandidates(nil)[0].InFlight.Prefilling)
-}
-
-// And so does the next request.
-func TestPrefillsEndForTheNextRequest(t *testing.T) {
-	var seen []int
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
-		Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-			return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-		}),
-		Matcher: matchFunc(func(_ *endpick.Request, c *endpick.Candidate) int {
-			seen = append(seen, c.InFlight.Prefilling)
-			return 0
-		}),
-	}})
-	for range 3 {
-		route(t, r, endpick.Request{InputTokens: 10})
-		c.advance(600 * time.Millisecond)
-	}
-	assert.Equal(t, []int{0, 1, 1}, seen, "the first has ended when the third comes")
 }
 
 // The last token so far is that of this request, and not of one that had the lease's slot before.
@@ -156,12 +87,44 @@ func (f lastTokens) Routed(e *endpick.Event)                         { f(e) }
 func (f lastTokens) FirstToken(e *endpick.Event)                     { f(e) }
 func (f lastTokens) Done(e *endpick.Event, _ *endpick.Outcome)       { f(e) }
 
+// Whoever looks sees that prefills have ended, although nothing has been routed since.
+func TestPrefillsEndForWhoeverLooks(t *testing.T) {
+	for name, look := range map[string]func(r *endpick.Router) float64{
+		"Endpoints":        func(r *endpick.Router) float64 { return r.Endpoints()[0].Candidate.Waiting },
+		"AppendCandidates": func(r *endpick.Router) float64 { return r.AppendCandidates(nil)[0].Waiting },
+		"Route": func(r *endpick.Router) (waiting float64) {
+			var receipt endpick.Receipt
+			_, err := r.Route(endpick.Request{Receipt: &receipt})
+			assert.NoError(t, err)
+			return receipt.Verdicts[0].Candidate.Waiting
+		},
+		"Mark": func(r *endpick.Router) float64 {
+			assert.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 1, Mark: r.Mark("a")}))
+			return r.Endpoints()[0].Candidate.Waiting - 2
+		},
+		"Report": func(r *endpick.Router) float64 {
+			assert.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 1}))
+			return r.Endpoints()[0].Candidate.Waiting - 2
+		},
+	} {
+		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+				return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
+			}),
+		}})
+		l := route(t, r, endpick.Request{InputTokens: 5})
+		c.advance(2 * time.Second)
+		assert.Zero(t, look(r), name)
+		l.Done(endpick.Outcome{})
+	}
+}
+
 // A response that does not stream has no first token: the predicted time counts.
 func TestPrefillEndsWhenPredicted(t *testing.T) {
 	ttft := 2 * time.Second
 	predict := predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
 		if req.Session == "unpredictable" {
-			return endpick.Prediction{TTFT: ttft} // not in Has
+			return endpick.Prediction{Has: endpick.E2E, TTFT: ttft, E2E: ttft} // of the whole alone
 		}
 		return endpick.Prediction{Has: endpick.TTFT, TTFT: ttft}
 	})
@@ -390,25 +353,6 @@ func TestOutcomeIsCleaned(t *testing.T) {
 		endpick.Canceled.String()+" "+endpick.Lost.String()+" "+endpick.Refused.String()+" "+endpick.Status(9).String())
 }
 
-// A closed lease stays closed when its slot is reused.
-func TestStaleLease(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
-	stale := route(t, r, endpick.Request{InputTokens: 5, Stream: true})
-	require.True(t, stale.Done(endpick.Outcome{}))
-	fresh := route(t, r, endpick.Request{InputTokens: 9, Stream: true})
-	require.Equal(t, stale.Ref().Slot, fresh.Ref().Slot, "the same place")
-	require.NotEqual(t, stale, fresh)
-
-	stale.FirstToken()
-	stale.Tokens(100)
-	assert.False(t, stale.Done(endpick.Outcome{}))
-	_, ok := stale.Candidate()
-	assert.False(t, ok)
-	assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 9, ContextTokens: 9}, status(t, r, "a").Candidate.InFlight)
-	assert.True(t, fresh.Done(endpick.Outcome{}))
-	requireQuiet(t, r)
-}
-
 // However calls collide, each request is counted once, and its observer is
 // notified of one end.
 func TestExactlyOnce(t *testing.T) {
@@ -556,56 +500,6 @@ func TestPanicsCostTheirStage(t *testing.T) {
 	}
 }
 
-// The time per token ends with the last reported token, not with Done, which
-// may come much later; without reports, Done has to do.
-func TestTPOTEndsWithTheLastToken(t *testing.T) {
-	s := new(spy)
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}})
-	tpot := func(tokens bool) time.Duration {
-		l := route(t, r, endpick.Request{Stream: true})
-		l.FirstToken()
-		c.advance(90 * time.Millisecond)
-		if tokens {
-			l.Tokens(9)
-		}
-		c.advance(810 * time.Millisecond)
-		l.Done(endpick.Outcome{OutputTokens: 10})
-		d, ok := s.take()[0].tpot()
-		require.True(t, ok)
-		return d
-	}
-	assert.Equal(t, 10*time.Millisecond, tpot(true))
-	assert.Equal(t, 100*time.Millisecond, tpot(false))
-}
-
-func (h *heard) tpot() (time.Duration, bool) { return h.event.TPOT() }
-
-// Few endpoints and many goroutines: concurrent counts add up.
-func TestCountersCollide(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
-	each := 20_000
-	if race.Enabled || testing.Short() {
-		each = 2000
-	}
-	var all sync.WaitGroup
-	for range 8 {
-		all.Go(func() {
-			for range each {
-				l, err := r.Route(endpick.Request{InputTokens: 3, Stream: true})
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				l.Tokens(2)
-				l.Done(endpick.Outcome{})
-			}
-		})
-	}
-	all.Wait()
-	requireQuiet(t, r)
-	assert.Equal(t, uint64(8*each), r.Stats().Routed)
-}
-
 // Calls on one lease wait for each other, those on several leases of one endpoint don't.
 func TestTokensCollide(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
@@ -636,27 +530,50 @@ func TestTokensCollide(t *testing.T) {
 	requireQuiet(t, r)
 }
 
-func TestAClockThatPanicsKeepsNoLeaseOpen(t *testing.T) {
-	broken := false
-	var told error
-	r, err := endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{ID: "a"}},
-		Clock: func() time.Time {
-			if broken {
-				panic("boom")
+// A host that never reports a token hears of it, once.
+func TestStreamsWithoutATokenAreReported(t *testing.T) {
+	whole := func(l endpick.Lease) { l.Done(endpick.Outcome{}) }
+	for name, tc := range map[string]struct {
+		before func(r *endpick.Router)
+		stream bool
+		mirror *endpick.Adopted
+		end    func(l endpick.Lease)
+		want   []error
+	}{
+		"streams":          {stream: true, end: whole, want: []error{endpick.ErrNoFirstTokens}},
+		"whole responses":  {end: whole},
+		"canceled":         {stream: true, end: func(l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Canceled}) }},
+		"another router's": {stream: true, mirror: &endpick.Adopted{Endpoint: "a:80", Mirrored: true}, end: whole},
+		"with tokens":      {stream: true, end: func(l endpick.Lease) { l.Tokens(3); whole(l) }},
+		"with a first one": {stream: true, end: func(l endpick.Lease) {
+			l.FirstToken()
+			whole(l)
+		}},
+		"nothing but signs of life": {stream: true, end: func(l endpick.Lease) { l.Tokens(0); whole(l) }, want: []error{endpick.ErrNoFirstTokens}},
+		"empty ones after a token": {stream: true, end: whole, before: func(r *endpick.Router) {
+			l, err := r.Route(endpick.Request{Model: "m"})
+			require.NoError(t, err)
+			l.Tokens(1)
+			whole(l)
+		}},
+	} {
+		var heard []error
+		r, err := endpick.New(endpick.Config{
+			Endpoints: []endpick.Endpoint{{Address: "a:80"}},
+			Warn:      func(err error) { heard = append(heard, err) },
+		})
+		require.NoError(t, err)
+		if tc.before != nil {
+			tc.before(r)
+		}
+		for i := range 40 {
+			l, err := r.Route(endpick.Request{Model: "m", Stream: tc.stream, Adopted: tc.mirror})
+			require.NoError(t, err)
+			if i == 15 {
+				assert.Empty(t, heard, "%s: too early", name)
 			}
-			return time.Unix(1000, 0)
-		},
-		Warn: func(err error) { told = err },
-	})
-	require.NoError(t, err)
-	lease, err := r.Route(endpick.Request{InputTokens: 5})
-	require.NoError(t, err)
-	broken = true
-	assert.True(t, lease.Done(endpick.Outcome{}))
-	assert.False(t, lease.Done(endpick.Outcome{}))
-	broken = false
-	assert.Zero(t, r.Stats().OpenLeases)
-	assert.Equal(t, endpick.InFlight{}, r.Endpoints()[0].Candidate.InFlight)
-	assert.Equal(t, &endpick.PanicError{Stage: "Config.Clock", Value: "boom"}, told)
+			tc.end(l)
+		}
+		assert.Equal(t, tc.want, heard, name)
+	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
@@ -68,33 +67,6 @@ func TestPickerShares(t *testing.T) {
 			assert.InDeltaSlice(t, c.want, shares(c.picker, c.scores...), 0.0115)
 		})
 	}
-}
-
-// The choice depends on the endpoint, not its position.
-func TestPickersIgnoreOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 12).Draw(t, "candidates")
-		c := candidates(n)
-		scores := rapid.SliceOfN(rapid.SampledFrom([]float64{-1, 0, 5e-324, 0.1, 0.5, 0.5, 1, 1e308}), n, n).Draw(t, "scores")
-		req := endpick.Request{}.At(time.Time{}, rapid.Uint64().Draw(t, "seed"), rapid.Uint64().Draw(t, "number"))
-		order := rapid.Permutation(ordinals(n)).Draw(t, "order")
-		permuted, permutedScores := make([]endpick.Candidate, n), make([]float64, n)
-		for i, from := range order {
-			permuted[i], permutedScores[i] = c[from], scores[from]
-		}
-		for _, p := range []endpick.Picker{endpick.MaxScore{}, endpick.WeightedRandom{}, endpick.PowerOfTwo{}} {
-			first, second := p.Pick(&req, c, scores), p.Pick(&req, permuted, permutedScores)
-			require.Equal(t, c[first].Endpoint.ID, permuted[second].Endpoint.ID, "%T", p)
-		}
-	})
-}
-
-func ordinals(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // Neighbouring requests, seeds and salts are independent.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -209,39 +210,6 @@ func TestBadStages(t *testing.T) {
 	}
 }
 
-// Scores are finite, one for each candidate, and within [0, 1] if several are
-// combined, whatever scorers return.
-func TestScoresAreFinite(t *testing.T) {
-	garbage := rapid.SampledFrom([]float64{nan, inf, -inf, 0, 0.25, 0.5, 1, 1 + 1e-9, -3, 1e308, -1e308, 5e-324})
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(1, 6).Draw(t, "endpoints")
-		var p endpick.Policy
-		for range rapid.IntRange(1, 4).Draw(t, "scorers") {
-			scores := rapid.SliceOfN(garbage, n, n).Draw(t, "scores")
-			p.Scorers = append(p.Scorers, endpick.Weighted{
-				Weight: rapid.Float64Range(1e-3, 1e3).Draw(t, "weight"),
-				Scorer: scoreFunc(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Ref.Slot] }),
-			})
-		}
-		r, err := endpick.New(endpick.Config{Endpoints: numbered(n), Policy: p})
-		require.NoError(t, err)
-		var receipt endpick.Receipt
-		_, err = r.Route(endpick.Request{Receipt: &receipt})
-		require.NoError(t, err)
-		require.Len(t, receipt.Verdicts, n)
-		for _, v := range receipt.Verdicts {
-			require.Len(t, v.Scores, len(p.Scorers))
-			for _, s := range append(v.Scores, v.Score) {
-				require.Zero(t, s-s, "finite")
-			}
-			if len(p.Scorers) > 1 {
-				require.True(t, 0 <= v.Score && v.Score <= 1, v.Score)
-			}
-		}
-		require.GreaterOrEqual(t, receipt.Regret, 0.0)
-	})
-}
-
 func TestRejected(t *testing.T) {
 	reason := errors.New("too much")
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
@@ -357,26 +325,6 @@ func TestObserversOfObservers(t *testing.T) {
 	require.ErrorIs(t, err, endpick.ErrConfig)
 }
 
-// Open leases report to the policy that routed them.
-func TestSetPolicy(t *testing.T) {
-	first, second := new(spy), new(spy)
-	policy := func(s *spy) endpick.Policy {
-		return endpick.Policy{Name: "p", Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
-	}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: policy(first)})
-	old := route(t, r, endpick.Request{Stream: true})
-	require.NoError(t, r.SetPolicy(policy(second)))
-	young := route(t, r, endpick.Request{Stream: true})
-	young.FirstToken()
-	old.FirstToken()
-	young.Done(endpick.Outcome{})
-	old.Done(endpick.Outcome{})
-	require.Equal(t, old.Ref(), first.take()[0].key)
-	require.Equal(t, young.Ref(), second.take()[0].key)
-	require.Empty(t, append(first.faults, second.faults...))
-	requireQuiet(t, r)
-}
-
 // Stages get the caller's values, which remain the caller's.
 func TestObserversSeeTheRequest(t *testing.T) {
 	blocks := []uint64{1, 2, 3}
@@ -467,5 +415,223 @@ func TestBlocksSayHowLongThePromptIs(t *testing.T) {
 		l := route(t, r, c.req)
 		assert.Equal(t, c.want, status(t, r, "a").Candidate.InFlight.ContextTokens)
 		l.Done(endpick.Outcome{})
+	}
+}
+
+// halves is a scorer with an invalid configuration.
+type halves struct{ err error }
+
+func (halves) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+func (h halves) Validate() error                                      { return h.err }
+func (halves) Name() string                                           { return "halves" }
+
+// A stage that is a nil pointer, as when the error of its New was ignored, is named
+// instead of being called.
+func TestNilPointersAreNoStages(t *testing.T) {
+	var stage *allStages
+	for field, policy := range map[string]endpick.Policy{
+		"Policy.Matcher":           {Matcher: stage},
+		"Policy.Predictor":         {Predictor: stage},
+		"Policy.Picker":            {Picker: stage},
+		"Policy.Filters[0]":        {Filters: []endpick.Filter{stage}},
+		"Policy.Admitters[0]":      {Admitters: []endpick.Admitter{stage}},
+		"Policy.Scorers[0].Scorer": {Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}},
+	} {
+		_, err := endpick.New(endpick.Config{Policy: policy})
+		assert.EqualError(t, err, "endpick: config: "+field+" is a nil *endpick_test.allStages")
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+	}
+	var f predictFunc
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: f}})
+	assert.EqualError(t, err, "endpick: config: Policy.Predictor is a nil endpick_test.predictFunc")
+}
+
+// allStages is every stage at once; its methods need a value.
+type allStages struct{ n int }
+
+func (s *allStages) Match(*endpick.Request, []endpick.Candidate)       { s.n++ }
+func (s *allStages) Predict(*endpick.Request, []endpick.Candidate)     { s.n++ }
+func (s *allStages) Admit(*endpick.Request, []endpick.Candidate) error { s.n++; return nil }
+func (s *allStages) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	return c[s.n:]
+}
+func (s *allStages) Score(*endpick.Request, []endpick.Candidate, []float64)    { s.n++ }
+func (s *allStages) Pick(*endpick.Request, []endpick.Candidate, []float64) int { return s.n }
+func (s *allStages) Validate() error                                           { s.n++; return nil }
+
+// The error of a stage's Validate names the stage, and matches ErrConfig,
+// whatever its type.
+func TestWhatValidateSaysNamesTheStage(t *testing.T) {
+	own := errors.New("Half must be positive")
+	for _, tc := range []struct {
+		said        error
+		text, field string
+	}{
+		{own, "endpick: config: Policy has stage halves, which is not valid: Half must be positive", "Policy"},
+		{&endpick.ConfigError{Field: "Half", Reason: "must be positive"}, "endpick: config: Half must be positive (stage halves)", "Half"},
+	} {
+		policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: halves{tc.said}, Weight: 1}}}
+		_, err := endpick.New(endpick.Config{Policy: policy})
+		assert.EqualError(t, err, tc.text)
+		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorIs(t, err, tc.said)
+		var config *endpick.ConfigError
+		assert.ErrorAs(t, err, &config)
+		assert.Equal(t, tc.field, config.Field)
+
+		r, _ := newRouter(t, endpick.Config{})
+		assert.Equal(t, err, r.SetPolicy(policy))
+	}
+}
+
+// ends records the end of each lease.
+type ends struct {
+	last       time.Time
+	ttft, tpot bool
+	withdrawn  int
+}
+
+func (e *ends) Done(ev *endpick.Event, _ *endpick.Outcome) {
+	e.last = ev.LastTokenAt
+	_, e.ttft = ev.TTFT()
+	_, e.tpot = ev.TPOT()
+}
+func (e *ends) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+func (e *ends) Withdrawn(*endpick.Request)                        { e.withdrawn++ }
+
+// If no token was seen, there is no time of the last one, even if the engine reports
+// their number.
+func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
+	e := &ends{}
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
+	l := route(t, r, endpick.Request{InputTokens: 5})
+	c.advance(time.Second)
+	l.Done(endpick.Outcome{OutputTokens: 7})
+	assert.Zero(t, e.last)
+	assert.False(t, e.ttft || e.tpot)
+	l = route(t, r, endpick.Request{InputTokens: 5, Stream: true})
+	c.advance(time.Second)
+	l.FirstToken()
+	c.advance(time.Second)
+	l.Done(endpick.Outcome{OutputTokens: 7})
+	assert.Equal(t, c.Now(), e.last, "nobody said when the last one came")
+	assert.True(t, e.ttft && e.tpot)
+}
+
+// refuses is an admitter that counts, and refuses.
+type refuses struct{ ends }
+
+func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
+
+// An admitter that has refused, or was not asked, has nothing to take back.
+func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
+	first, second, third := &ends{}, &refuses{}, &ends{}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{first, second, third}}})
+	_, err := r.Route(endpick.Request{})
+	require.ErrorIs(t, err, assert.AnError)
+	assert.Equal(t, [3]int{1, 0, 0}, [3]int{first.withdrawn, second.withdrawn, third.withdrawn})
+	running, err := r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
+	require.NoError(t, err, "what is sent already is refused by nobody")
+	running.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+
+	// An endpoint is removed while it is picked: admitters are asked again.
+	admits := &ends{}
+	r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{admits},
+		Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
+			if len(c) == 2 {
+				assert.NoError(t, r.Remove(c[0].Endpoint.ID))
+			}
+			return 0
+		}),
+	}})
+	l := route(t, r, endpick.Request{})
+	assert.Equal(t, "b", l.Endpoint().ID)
+	assert.Equal(t, 1, admits.withdrawn)
+	l.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+
+	// One that has adopted a request is removed while that is predicted: nobody was asked.
+	admits = &ends{}
+	r, _ = newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{admits},
+		Matcher: matchFunc(func(*endpick.Request, *endpick.Candidate) int {
+			_ = r.Remove("a")
+			return 0
+		}),
+	}})
+	_, err = r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
+	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
+	assert.Zero(t, admits.withdrawn)
+	requireQuiet(t, r)
+}
+
+// owned is a stage that belongs to one router.
+type owned struct {
+	endpick.OneRouter
+	refuses
+	allStages
+}
+
+func (*owned) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+
+// A policy that is refused because of one stage leaves the others with their routers.
+func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
+	mine, theirs := &owned{}, &owned{}
+	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: mine}})
+	newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: theirs}})
+	free := &owned{}
+	require.ErrorIs(t, r.SetPolicy(endpick.Policy{Predictor: mine, Admitters: []endpick.Admitter{free, theirs}}), endpick.ErrConfig)
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: mine}})
+	assert.ErrorIs(t, err, endpick.ErrConfig, "it is in the first one still")
+	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: free}})
+	assert.NoError(t, err)
+}
+
+// Names that can't be displayed or dialled are refused, which changes nothing.
+func TestNamesThatCannotBeShown(t *testing.T) {
+	r, _ := newRouter(t, endpick.Config{})
+	for _, e := range []endpick.Endpoint{
+		{ID: "a\nb"}, {ID: "\xff"}, {ID: "a", Address: "host name:80"}, {ID: "a", Address: "host\x00"}, {ID: "a", Rank: -1}, {},
+	} {
+		assert.ErrorIs(t, r.Add(e), endpick.ErrBadEndpoint, "%+q", e)
+	}
+	assert.Empty(t, r.Endpoints())
+	_, ok := r.Ref("a")
+	assert.False(t, ok)
+}
+
+// An Exploration has a default, can be switched off, and hits as often as it says.
+func TestExploration(t *testing.T) {
+	for _, tc := range []struct {
+		p        float64
+		disabled bool
+		want     endpick.Exploration
+		err      string
+	}{
+		{0, false, 0.01, ""},
+		{0, true, 0, ""},
+		{0.1, false, 0.1, ""},
+		{0.5, true, 0, "x.Exploration is set and disabled"},
+		{1, false, 0, "x.Exploration is 1, outside (0, 1)"},
+		{-0.1, false, 0, "outside"},
+		{nan, false, 0, "outside"},
+	} {
+		got, err := endpick.NewExploration("x.Exploration", tc.p, tc.disabled)
+		assert.Equal(t, tc.want, got)
+		if tc.err != "" {
+			require.ErrorIs(t, err, endpick.ErrConfig)
+			assert.ErrorContains(t, err, tc.err)
+			continue
+		}
+		require.NoError(t, err)
+		hits := 0.0
+		for i := range 10_000 {
+			if req := (endpick.Request{}).At(time.Time{}, 1, uint64(i)); got.Hits(&req, 7) {
+				hits++
+			}
+		}
+		assert.InDelta(t, 10_000*float64(got), hits, 40+800*float64(got))
 	}
 }

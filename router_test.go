@@ -2,13 +2,13 @@ package endpick_test
 
 import (
 	"errors"
-	"fmt"
+	"runtime/debug"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
@@ -59,168 +59,6 @@ func TestDefaultClock(t *testing.T) {
 	assert.False(t, l.Done(endpick.Outcome{}))
 }
 
-// The zero policy is uniform.
-func TestZeroPolicyIsRandom(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: numbered(4), Seed: 3})
-	counts := map[string]float64{}
-	const n = 20_000
-	for range n {
-		l := route(t, r, endpick.Request{})
-		counts[l.Endpoint().ID]++
-		l.Done(endpick.Outcome{})
-	}
-	for id, count := range counts {
-		assert.InDelta(t, 0.25, count/n, 0.0125, id) // four standard deviations
-	}
-	assert.Len(t, counts, 4)
-}
-
-// Routers that got their endpoints in another order give every request the same
-// scores and choices, including ties, random picks and means of absent signals.
-func TestOrderDoesNotMatter(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(2, 9).Draw(t, "endpoints")
-		endpoints := numbered(n)
-		seed := rapid.Uint64Min(1).Draw(t, "seed")
-		order := rapid.Permutation(ordinals(n)).Draw(t, "order")
-		permuted := make([]endpick.Endpoint, n)
-		for i, from := range order {
-			permuted[i] = endpoints[from]
-		}
-		policies := storyPolicies()
-		policies = append(policies, endpick.Policy{Name: "kv", Scorers: []endpick.Weighted{{Weight: 1, Scorer: scoreFunc(
-			func(_ *endpick.Request, c *endpick.Candidate) float64 { return -c.KVUsage })}}})
-		c := new(clock)
-		var routers [2]*endpick.Router
-		for i, e := range [][]endpick.Endpoint{endpoints, permuted} {
-			var err error
-			routers[i], err = endpick.New(endpick.Config{Endpoints: e, Seed: seed, Clock: c.Now})
-			require.NoError(t, err)
-		}
-		var open [2][]endpick.Lease
-		tenth := func(name string) float64 { return float64(rapid.IntRange(0, 10).Draw(t, name)) / 10 }
-		for step := range rapid.IntRange(1, 25).Draw(t, "steps") {
-			id := endpoints[rapid.IntRange(0, n-1).Draw(t, "endpoint")].ID
-			load := endpick.Load{
-				Waiting: 10 * tenth("waiting"), Running: 10 * tenth("running"), KVUsage: tenth("KV usage"),
-				Absent: endpick.Signals(rapid.IntRange(0, 7).Draw(t, "absent")),
-			}
-			policy := policies[rapid.IntRange(0, len(policies)-1).Draw(t, "policy")]
-			done := rapid.IntRange(0, 3).Draw(t, "done") == 0
-			var receipts [2]endpick.Receipt
-			for i, r := range routers {
-				require.NoError(t, r.Report(id, load))
-				require.NoError(t, r.SetPolicy(policy))
-				l, err := r.Route(endpick.Request{InputTokens: 50 * step, Session: fmt.Sprint(step % 3), Receipt: &receipts[i]})
-				require.NoError(t, err)
-				open[i] = append(open[i], l)
-				if done {
-					open[i][0].Done(endpick.Outcome{})
-					open[i] = open[i][1:]
-				}
-			}
-			require.Equal(t, receipts[0].String(), receipts[1].String())
-		}
-	})
-}
-
-// A broken report or prediction of one endpoint costs that endpoint its signal,
-// and changes nothing for the others. Only an Admitter refuses requests.
-func TestFailOpenLocally(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(2, 6).Draw(t, "endpoints")
-		var routers [2]*endpick.Router // the second has the broken endpoint
-		for i := range routers {
-			broken := i == 1
-			policy := by(leastLoaded)
-			policy.Predictor = predictFunc(func(_ *endpick.Request, c *endpick.Candidate) endpick.Prediction {
-				if broken && c.Ref.Slot == 0 {
-					return endpick.Prediction{}
-				}
-				return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Duration(c.Ref.Slot)}
-			})
-			policy.Scorers = append(policy.Scorers, endpick.Weighted{Weight: 1, Scorer: scoreFunc(
-				func(_ *endpick.Request, c *endpick.Candidate) float64 {
-					if broken && c.Ref.Slot == 0 {
-						return nan
-					}
-					return 1 / (1 + float64(c.Prediction.TTFT))
-				})})
-			c := new(clock)
-			var err error
-			routers[i], err = endpick.New(endpick.Config{Endpoints: numbered(n), Policy: policy, Clock: c.Now})
-			require.NoError(t, err)
-			for slot := range n {
-				require.NoError(t, routers[i].Report(fmt.Sprintf("e%d", slot),
-					endpick.Load{Waiting: float64(slot), Running: 2, KVUsage: 0.25}))
-			}
-		}
-		bad := rapid.SampledFrom([]float64{nan, inf, -inf, -1, 1e12}).Draw(t, "value")
-		load := endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.5}
-		var signal endpick.Signals
-		switch rapid.IntRange(0, 2).Draw(t, "signal") {
-		case 0:
-			load.Waiting, signal = bad, endpick.WaitingSignal
-		case 1:
-			load.Running, signal = bad, endpick.RunningSignal
-		case 2:
-			load.KVUsage, signal = bad, endpick.KVUsageSignal
-		}
-		require.ErrorIs(t, routers[1].Report("e0", load), endpick.ErrBadLoad)
-
-		var receipts [2]endpick.Receipt
-		for i, r := range routers {
-			_, err := r.Route(endpick.Request{InputTokens: 10, Receipt: &receipts[i]})
-			require.NoError(t, err, "the request is not lost")
-		}
-		verdicts := func(i int) map[string]endpick.Verdict {
-			by := map[string]endpick.Verdict{}
-			for _, v := range receipts[i].Verdicts {
-				by[v.Candidate.Endpoint.ID] = v
-			}
-			return by
-		}
-		whole, broken := verdicts(0), verdicts(1)
-		for id, v := range whole {
-			if id == "e0" {
-				continue
-			}
-			require.Equal(t, v.Score, broken[id].Score, "no other endpoint is touched")
-			require.Equal(t, v.Candidate.Waiting, broken[id].Candidate.Waiting)
-			require.Equal(t, v.Candidate.Prediction, broken[id].Candidate.Prediction)
-		}
-		c := broken["e0"].Candidate
-		require.Equal(t, (endpick.WaitingSignal|endpick.RunningSignal|endpick.KVUsageSignal)&^signal, c.Reported)
-		// The mean of the others replaces the broken signal; the others are as
-		// reported.
-		want := []float64{3, 4, 0.5}
-		switch signal {
-		case endpick.WaitingSignal:
-			want[0] = float64(n) / 2 // 1 … n−1
-		case endpick.RunningSignal:
-			want[1] = 2
-		case endpick.KVUsageSignal:
-			want[2] = 0.25
-		}
-		require.InDeltaSlice(t, want, []float64{c.Waiting, c.Running, c.KVUsage}, 1e-12)
-	})
-}
-
-// A retry goes elsewhere as long as there is another endpoint.
-func TestExclude(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: by(leastLoaded)})
-	var tried []string
-	for range 3 {
-		l := route(t, r, endpick.Request{InputTokens: 8, Exclude: tried})
-		assert.NotContains(t, tried, l.Endpoint().ID)
-		tried = append(tried, l.Endpoint().ID)
-		l.Done(endpick.Outcome{Status: endpick.Failed})
-	}
-	_, err := r.Route(endpick.Request{Exclude: tried})
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
-	requireQuiet(t, r)
-}
-
 // An endpoint that is removed while a request is being routed to it gets no
 // lease: the router chooses again.
 func TestRemovalWhileRouting(t *testing.T) {
@@ -254,4 +92,77 @@ func TestRemovalWhileRouting(t *testing.T) {
 	_, err := r.Route(endpick.Request{})
 	assert.ErrorIs(t, err, endpick.ErrNoEndpoints, "the last one is gone")
 	requireQuiet(t, r)
+}
+
+// outOfRange is a scorer with a mistake.
+type outOfRange struct{}
+
+func (outOfRange) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	dst[len(candidates)] = 1
+}
+
+// In Warn, the stack still shows where a stage panicked.
+func TestWarnSeesWhereAStagePanicked(t *testing.T) {
+	var stack string
+	r, _ := newRouter(t, endpick.Config{
+		Endpoints: named("a"),
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: outOfRange{}, Weight: 1}}},
+		Warn:      func(error) { stack = string(debug.Stack()) },
+	})
+	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
+	assert.Contains(t, stack, "outOfRange.Score")
+}
+
+// A clock that panics costs nobody anything, whoever's goroutine asks for the time: it goes on
+// from where the host's clock was when the router was made.
+func TestAClockThatPanicsIsReplaced(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := false
+		began := time.Now()
+		var told []error
+		heard := &firstTokens{}
+		r, err := endpick.New(endpick.Config{
+			Endpoints: named("a"),
+			Policy:    endpick.Policy{Matcher: heard},
+			Clock: func() time.Time {
+				if broken {
+					panic("boom")
+				}
+				return time.Unix(1000, 0).Add(time.Since(began))
+			},
+			Warn: func(err error) { told = append(told, err) },
+		})
+		require.NoError(t, err)
+		old := route(t, r, endpick.Request{InputTokens: 7})
+		time.Sleep(time.Minute)
+		broken = true
+		l := route(t, r, endpick.Request{InputTokens: 5, Stream: true})
+		time.Sleep(time.Second)
+		l.FirstToken()
+		l.Tokens(3)
+		assert.Equal(t, []time.Duration{time.Second}, heard.after)
+		load := endpick.Load{Waiting: 3, Mark: r.Mark("a")}
+		require.NoError(t, r.Report("a", load))
+		assert.EqualValues(t, 3, r.Endpoints()[0].Candidate.Waiting)
+		assert.Len(t, r.AppendCandidates(nil), 1)
+		assert.Equal(t, 2, r.Stats().OpenLeases)
+		assert.True(t, l.Done(endpick.Outcome{}))
+		assert.True(t, old.Done(endpick.Outcome{}))
+		requireQuiet(t, r)
+		assert.Len(t, told, 10)
+		for _, err := range told {
+			assert.Equal(t, &endpick.PanicError{Stage: "Config.Clock", Value: "boom"}, err)
+		}
+		assert.EqualValues(t, 10, r.Stats().Panics)
+	})
+}
+
+// firstTokens hears how long first tokens took.
+type firstTokens struct{ after []time.Duration }
+
+func (f *firstTokens) Match(*endpick.Request, []endpick.Candidate) {}
+
+func (f *firstTokens) FirstToken(e *endpick.Event) {
+	ttft, _ := e.TTFT()
+	f.after = append(f.after, ttft)
 }
