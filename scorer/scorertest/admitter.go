@@ -14,7 +14,7 @@ import (
 // request gets the same answer, whatever the order of candidates. Request and candidates
 // are not changed, and nothing of them is kept. No clock is read. An admitter that counts
 // what it admits takes back requests that are withdrawn, canceled or lost; it counts
-// requests that are under way or another router's, for which Admit is not called, and
+// requests that have been adopted, for which Admit is not called, and
 // admits no more because of them. It may be called concurrently. newAdmitter returns an
 // admitter without history; it is called many times.
 func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter) {
@@ -59,7 +59,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 	})
 	s.property("given up", func(t *testing.T, rt *rapid.T) { givenUp(t, rt, newAdmitter) })
 	s.property("withdrawn", func(t *testing.T, rt *rapid.T) { withdrawn(drawTrial(rt), newAdmitter(t)) })
-	s.property("under way", func(t *testing.T, rt *rapid.T) { underWay(rt, newAdmitter(t)) })
+	s.property("under way", func(t *testing.T, rt *rapid.T) { adopted(rt, newAdmitter(t)) })
 	s.property("not asked", func(t *testing.T, rt *rapid.T) {
 		notAsked(t, rt, func(t *testing.T) endpick.Policy {
 			return endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}
@@ -110,8 +110,8 @@ func withdrawn(c trial, stage endpick.Admitter) {
 	}
 }
 
-// underWay routes requests, some of which are under way and are not refused.
-func underWay(rt *rapid.T, stage endpick.Admitter) {
+// adopted routes requests, some of which have been sent already and are not refused.
+func adopted(rt *rapid.T, stage endpick.Admitter) {
 	panicked := error(nil)
 	r, err := endpick.New(endpick.Config{
 		Policy: endpick.Policy{Admitters: []endpick.Admitter{stage}}, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}},
@@ -122,16 +122,19 @@ func underWay(rt *rapid.T, stage endpick.Admitter) {
 	}
 	for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 		req := drawRequest(rt, "request")
-		req.Adapter, req.UnderWay = "", rapid.Bool().Draw(rt, "under way")
+		req.Adapter = ""
+		if rapid.Bool().Draw(rt, "adopted") {
+			req.Adopted = &endpick.Adopted{Endpoint: "server-0"}
+		}
 		lease, err := r.Route(req)
-		if err != nil && (req.UnderWay || !errors.Is(err, endpick.ErrRejected)) {
+		if err != nil && (req.Adopted != nil || !errors.Is(err, endpick.ErrRejected)) {
 			rt.Fatalf("Route: %v\nThe smallest case:\n  %s", err, showRequest(&req))
 		}
 		if rapid.Bool().Draw(rt, "ends") {
 			lease.Done(endpick.Outcome{})
 		}
 		if panicked != nil {
-			rt.Fatalf("%v: requests that are under way are counted without Admit\nThe smallest case:\n  %s", panicked, showRequest(&req))
+			rt.Fatalf("%v: adopted requests are counted without Admit\nThe smallest case:\n  %s", panicked, showRequest(&req))
 		}
 	}
 }
