@@ -364,10 +364,7 @@ func TestAdopt(t *testing.T) {
 	w.remove(t, "c")
 	for _, id := range []string{"x", "c", ""} {
 		_, err = p.adopt(id)
-		var none *endpick.NoEndpointsError
-		require.ErrorAs(t, err, &none, id)
-		assert.Equal(t, "m", none.Model)
-		assert.Equal(t, none.Endpoints, none.Excluded)
+		require.ErrorIs(t, err, endpick.ErrUnknownEndpoint, id)
 	}
 	w.sheds.on = false
 	assert.Equal(t, "a", w.asked(p), "it has no say in the next choice")

@@ -483,8 +483,10 @@ func valuesIn(v reflect.Value, path string, all map[string]string) {
 			valuesIn(v.Index(i), path+"[]", all)
 		}
 	case v.Kind() == reflect.Map && v.Type().Elem().Kind() == reflect.Struct:
-		for _, value := range v.Seq2() { // the tests' mappings that matter have one element
-			valuesIn(value, path+"{}", all)
+		keys := v.MapKeys()
+		slices.SortFunc(keys, func(a, b reflect.Value) int { return cmp.Compare(a.String(), b.String()) })
+		for _, key := range keys {
+			valuesIn(v.MapIndex(key), path+"{}", all)
 		}
 	case v.Kind() != reflect.Struct:
 		all[path] += fmt.Sprintf("%#v\n", v.Interface())

@@ -114,6 +114,9 @@ type ByRegime struct {
 // been forgotten; empty: none. With delay, labels become known at the first token and at the
 // end of the response, not at once.
 func Run(samples []Sample, forget string, delay bool) (*Report, error) {
+	if len(samples) <= blockRows {
+		return nil, fmt.Errorf("%d rows are too few, the first %d only train", len(samples), blockRows)
+	}
 	targets, err := predictAll(samples, delay)
 	if err != nil {
 		return nil, err

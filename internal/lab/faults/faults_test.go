@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 		{"Half-open connections", "the server … | a client sees | leases", "`FirstByteTimeout`, `StallTimeout` and `ResponseTimeout` are very short here.", 6, halfOpen},
 		{"DNS and discovery", "the list of servers … | who asks is told | endpoints | a client sees", "Package `discover` over DNS and over a list.", 8, lyingNames},
 		{"Clocks", "the router's clock … | a client sees | leases", "", 6, jumpingClocks},
-		{"Full disks", "what is written … | a client sees | what tells", "", 4, fullDisks},
+		{"Full disks", "what is written … | a client sees | what tells", "", 3, fullDisks},
 	}
 	before := runtime.NumGoroutine()
 	tables := make([]string, len(parts))
