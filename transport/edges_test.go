@@ -152,15 +152,6 @@ func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
 	assert.Zero(t, open.Load())
 }
 
-type panicsOnce struct{ done atomic.Bool }
-
-func (p *panicsOnce) Saturation([]endpick.Candidate) float64 {
-	if !p.done.Swap(true) {
-		panic("boom")
-	}
-	return 0
-}
-
 // An error is plain text, whatever coding the response was to have.
 func TestErrorsHaveNoCoding(t *testing.T) {
 	w := httptest.NewRecorder()

@@ -106,10 +106,3 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 		})
 	}
 }
-
-type bomb struct{}
-
-func (bomb) Match(*endpick.Request, []endpick.Candidate) { panic("boom") }
-func (bomb) Routed(*endpick.Event)                       { panic("boom") }
-func (bomb) FirstToken(*endpick.Event)                   { panic("boom") }
-func (bomb) Done(*endpick.Event, *endpick.Outcome)       { panic("boom") }

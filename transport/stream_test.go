@@ -47,11 +47,6 @@ func finalUsage(prompt, completion int) string {
 	return fmt.Sprintf(`data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\n", prompt, completion)
 }
 
-// running is a chunk with usage, as engines send with continuous_usage_stats.
-func running(completion int, content string) string {
-	return fmt.Sprintf(`data: {"choices":[{"delta":{"content":%q}}],"usage":{"completion_tokens":%d}}`+"\n\n", content, completion)
-}
-
 // A body may come byte by byte, and its last bytes together with the error.
 func TestBodiesComeInAnyPieces(t *testing.T) {
 	stream := role + delta(`"content":"Once"`) + finish + finalUsage(7, 5) + done

@@ -76,13 +76,6 @@ func (b *backend) last() http.Header {
 	return b.headers[len(b.headers)-1]
 }
 
-// served is the number of requests.
-func (b *backend) served() int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return len(b.headers)
-}
-
 // plain are the settings of a gateway that has nothing but a policy.
 func plain(policy string) *settings {
 	s := defaultSettings()

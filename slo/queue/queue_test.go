@@ -18,8 +18,6 @@ var epoch = time.Unix(1_700_000_000, 0)
 
 var nan = math.NaN()
 
-const ms = time.Millisecond
-
 func at(ms int) time.Time { return epoch.Add(time.Duration(ms) * time.Millisecond) }
 
 // held is a queue and a record of what it dropped.

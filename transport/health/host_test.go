@@ -79,7 +79,7 @@ func TestHostsReportTheirRequests(t *testing.T) {
 	}
 }
 
-type timeout struct{ error }
+type timeout struct{}
 
 func (timeout) Error() string { return "i/o timeout" }
 func (timeout) Timeout() bool { return true }
