@@ -15,7 +15,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
-	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/extproc/extproctest"

@@ -45,7 +45,7 @@ func directly(servers []*server) *way {
 }
 
 // openWays opens all that contains endpick.
-func openWays(b *book, endpoints []endpick.Endpoint) (all []*way, err error) {
+func openWays(b *book, endpoints []endpick.Endpoint) (ways []*way, err error) {
 	config := all.LMetric
 	for _, one := range []struct {
 		name string
@@ -60,15 +60,15 @@ func openWays(b *book, endpoints []endpick.Endpoint) (all []*way, err error) {
 		c.Endpoints = endpoints
 		front, err := one.open(c)
 		if err != nil {
-			return all, err
+			return ways, err
 		}
 		w := newWay(one.name, front.Network, front.Address, front.Close)
-		all = append(all, w)
+		ways = append(ways, w)
 		if err := w.take(front, b); err != nil {
-			return all, fmt.Errorf("%s: %w", one.name, err)
+			return ways, fmt.Errorf("%s: %w", one.name, err)
 		}
 	}
-	return all, nil
+	return ways, nil
 }
 
 // take takes over the way's router, which may not exist before a request has arrived.
@@ -98,12 +98,12 @@ func (w *way) take(front *suite.Front, b *book) error {
 // it is full after the warm-up.
 func policies(b *book) ([]endpick.Policy, error) {
 	index, err := prefix.NewIndex(prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 500})
-	var all []endpick.Policy
+	var both []endpick.Policy
 	for _, config := range []endpick.Config{all.LMetric(), all.LoadPrefix(3, 2, 2)} {
 		p := config.Policy
 		p.Matcher = index
 		p.Filters = append(p.Filters[:len(p.Filters):len(p.Filters)], &witness{b})
-		all = append(all, p)
+		both = append(both, p)
 	}
-	return all, err
+	return both, err
 }
