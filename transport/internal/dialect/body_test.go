@@ -17,7 +17,7 @@ import (
 // The memory of a body is reused once the response is there. Nothing that remains of
 // the request by then, or that meters its response, aliases it.
 func TestNothingThatLastsRefersToTheBody(t *testing.T) {
-	text := strings.Repeat(`Something to read.\n`, 30)
+	text := strings.Repeat(`Something to read\u002e\n`, 30)
 	for name, tc := range map[string]struct{ path, body string }{
 		"chat":               {"/v1/chat/completions", `{"model":"gpt-x","stream":true,"user":"somebody","cache_salt":"salty","messages":[{"role":"user","name":"joe","content":"` + text + `"}]}`},
 		"a cache key":        {"/v1/chat/completions", `{"model":"gpt-x","prompt_cache_key":"a-key","messages":[{"role":"user","content":"` + text + `"}]}`},
@@ -48,6 +48,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 				r := call.Request
 				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.hasher)
 			}
+			assert.Nil(t, call.texts, "the buffer of another request by now")
 			before := seen()
 			model := strings.Clone(call.Model())
 			for i := range body {

@@ -71,6 +71,7 @@ func TestUsageFinder(t *testing.T) {
 		"a key with an escape":  {`{"usag\e":` + u + `}`, usage{}},
 		"an escape beside it":   {`{"us\nage":` + u + `}`, usage{}},
 		"an escaped quote":      {`{"a\"":"\"","usage":` + u + `}`, want},
+		"a brace behind one":    {`{"a":"\"}","usage":` + u + `}`, want},
 		"an escape over chunks": {`{"a":"\\\\\\","usage":` + u + `}`, want},
 	} {
 		t.Run(name, func(t *testing.T) {

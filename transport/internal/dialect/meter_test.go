@@ -52,7 +52,8 @@ func TestResponsesInTurnsCountEach(t *testing.T) {
 		{"SGLang counts", "/generate", `{"model":"m","text":"a","sampling_params":{"n":2},"stream":true}`, []string{
 			`{"text":"x","meta_info":{"prompt_tokens":9,"completion_tokens":5},"index":0}`, `{"text":"x","meta_info":{"prompt_tokens":9,"completion_tokens":3},"index":1}`,
 			`{"text":"xy","meta_info":{"prompt_tokens":9,"completion_tokens":6},"index":1}`, `{"text":"xy","meta_info":{"prompt_tokens":9,"completion_tokens":7},"index":0}`,
-		}, []int{5, 8, 11, 13}, 0},
+			`{"text":"xyz","meta_info":{"prompt_tokens":9,"completion_tokens":9},"index":0}`,
+		}, []int{5, 8, 11, 13, 15}, 0},
 		{"vLLM counts in each chunk", "/v1/chat/completions", `{"model":"m","messages":[{}],"n":2,"stream":true}`, []string{
 			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
 			`{"choices":[{"index":1,"delta":{"content":"b"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`,
@@ -128,7 +129,7 @@ func TestTokensAreReportedByThePiece(t *testing.T) {
 	m := startedMeter(t)
 	m.lease = lease
 	event := strings.Replace(string(oneChunk), "work", strings.Repeat("work ", 20), 1)
-	m.Feed(nil, []byte(strings.Repeat(event, 5)+event[:10]))
+	m.Feed(nil, []byte(strings.Repeat(event, 5)+"data: {\"choices\":[{}]}\n\n"+event[:10]))
 	require.NotZero(t, reported())
 	require.Equal(t, m.Seen().OutputTokens, reported())
 	before := reported()
