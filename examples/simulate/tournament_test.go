@@ -3,8 +3,9 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"math"
-	"os"
 	"strings"
 	"testing"
 
@@ -28,7 +29,7 @@ func TestContests(t *testing.T) {
 		assert.GreaterOrEqual(t, len(fleet), 8, c.name)
 		assert.True(t, (c.guess > 0) != (c.saturation > 0), c.name)
 		work, err := c.work(2, 100)
-		if os.IsNotExist(err) {
+		if errors.Is(err, fs.ErrNotExist) {
 			continue // a trace that is not next to the repository
 		}
 		require.NoError(t, err, c.name)
