@@ -62,7 +62,7 @@ func TestAdopted(t *testing.T) {
 		}
 		r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: policy})
 		_, err := r.Route(endpick.Request{})
-		require.ErrorIs(t, err, endpick.ErrRejected)
+		require.ErrorAs(t, err, new(*endpick.RejectedError))
 
 		var receipt endpick.Receipt
 		lease := route(t, r, endpick.Request{
@@ -159,7 +159,7 @@ func TestAdoptedByWhatTakesNoRequests(t *testing.T) {
 	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
 	assert.EqualValues(t, 1, r.Stats().NoEndpoint)
 	_, err = r.Route(endpick.Request{Model: "m", Adopted: of("b"), InputTokens: -1})
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	for _, l := range []endpick.Lease{drained, other, own} {
 		l.Done(endpick.Outcome{})
 	}

@@ -9,9 +9,9 @@ import "time"
 // struct may be kept; Endpoint and Report point to values that never change.
 type Candidate struct {
 	Endpoint *Endpoint
-	Ref      Ref
-	// IDHash is a hash of the endpoint's ID, on which random choices depend.
-	IDHash uint64
+	Ref      EndpointRef
+	// ChanceKey is a hash of the endpoint's ID, on which random choices depend.
+	ChanceKey uint64
 
 	// PrefixTokens, H, is the number of tokens from the beginning of the
 	// prompt, without gaps, that the endpoint is expected to hold: at most
@@ -52,9 +52,9 @@ func (c *Candidate) NewTokens(req *Request) int {
 	return max(req.InputTokens-max(c.PrefixTokens, 0), 0)
 }
 
-// CachedTokens is how many prompt tokens the engine will probably find in its cache,
+// ExpectedCached is how many prompt tokens the engine will probably find in its cache,
 // PrefixTokens − EvictedTokens. The other ones it will have to prefill.
-func (c *Candidate) CachedTokens() int {
+func (c *Candidate) ExpectedCached() int {
 	return max(c.PrefixTokens-max(c.EvictedTokens, 0), 0)
 }
 

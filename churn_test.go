@@ -124,8 +124,8 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 	})
 	background(func(i int) {
 		id := fmt.Sprintf("e%d", i%total)
-		mark := r.Mark(id)
-		_ = r.Report(id, endpick.Load{Waiting: float64(i % 4), Running: 3, KVUsage: 0.5, Mark: mark})
+		mark := r.Snapshot(id)
+		_ = r.Report(id, endpick.Load{Waiting: float64(i % 4), Running: 3, KVUsage: 0.5, Snapshot: mark})
 	})
 	background(func(i int) {
 		assert.NoError(t, r.SetPolicy(policies[i%len(policies)]))
@@ -152,7 +152,7 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 	assert.Equal(t, uint64(4*requests), stats.Routed, "every request found an endpoint")
 	assert.GreaterOrEqual(t, stats.Reaped, uint64(lost.Load()))
 	assert.Equal(t, total, stats.Endpoints)
-	assert.Zero(t, stats.BadStage)
+	assert.Zero(t, stats.StageErrors)
 	assert.Zero(t, negative.Load())
 	assert.Empty(t, stage.faults)
 	assert.Empty(t, stage.open)

@@ -32,7 +32,7 @@ type machine struct {
 
 type pairedMark struct {
 	id   string
-	real endpick.Mark
+	real endpick.Snapshot
 	twin twinMark
 }
 
@@ -178,7 +178,7 @@ func (m *machine) remove(t *rapid.T) {
 
 func (m *machine) mark(t *rapid.T) {
 	id := someID.Draw(t, "id")
-	m.marks = append(m.marks, pairedMark{id: id, real: m.router.Mark(id), twin: m.twin.mark(id)})
+	m.marks = append(m.marks, pairedMark{id: id, real: m.router.Snapshot(id), twin: m.twin.mark(id)})
 }
 
 func (m *machine) report(t *rapid.T) {
@@ -196,7 +196,7 @@ func (m *machine) report(t *rapid.T) {
 	mark := m.twin.mark(id)
 	if n := len(m.marks); n > 0 && rapid.Bool().Draw(t, "marked") {
 		paired := m.marks[rapid.IntRange(0, n-1).Draw(t, "mark")]
-		id, load.Mark, mark = paired.id, paired.real, paired.twin
+		id, load.Snapshot, mark = paired.id, paired.real, paired.twin
 	}
 	broken := rapid.SampledFrom([]float64{0, 0, 0, nan, inf, -inf, -1, 1e300}).Draw(t, "broken")
 	badSignal := ""
@@ -258,7 +258,7 @@ func (m *machine) route(t *rapid.T) {
 	expected := m.view(m.candidates(req.Model, req.Exclude, req.Avoid), true)
 	require.Equal(t, err, receipt.Err)
 	if len(expected) == 0 {
-		var none *endpick.NoEndpointsError
+		var none *endpick.NoEndpointError
 		require.ErrorAs(t, err, &none)
 		serving, draining, excluded := 0, 0, 0
 		for id, e := range m.endpoints {
@@ -273,7 +273,7 @@ func (m *machine) route(t *rapid.T) {
 				excluded++
 			}
 		}
-		require.Equal(t, endpick.NoEndpointsError{Model: req.Model, Endpoints: len(m.endpoints), Serving: serving, Excluded: excluded, Draining: draining}, *none)
+		require.Equal(t, endpick.NoEndpointError{Model: req.Model, Endpoints: len(m.endpoints), Serving: serving, Excluded: excluded, Draining: draining}, *none)
 		require.Equal(t, endpick.Lease{}, lease)
 		return
 	}
@@ -286,7 +286,7 @@ func (m *machine) route(t *rapid.T) {
 		require.Equal(t, held(&req, c.Endpoint.ID), c.PrefixTokens)
 	}
 	if m.current == 2 && req.Priority < 0 {
-		require.ErrorIs(t, err, endpick.ErrRejected)
+		require.ErrorAs(t, err, new(*endpick.RejectedError))
 		require.ErrorIs(t, err, errNotToday)
 		require.Equal(t, -1, receipt.Chosen)
 		m.rejected++
@@ -508,7 +508,7 @@ func (m *machine) check(t *rapid.T) {
 	require.Equal(t, endpick.Stats{
 		Routed: uint64(m.routed), Closed: uint64(closed), Reaped: uint64(m.reaped), Rejected: uint64(m.rejected),
 		NoEndpoint: m.router.Stats().NoEndpoint, OpenLeases: wantOpen,
-		Seed: 7, Endpoints: len(m.endpoints), Departing: wantDeparting, Mirrored: uint64(m.mirrored),
+		Seed: 7, Endpoints: len(m.endpoints), RemovedOpen: wantDeparting, Mirrored: uint64(m.mirrored),
 	}, m.router.Stats())
 	for _, s := range m.spies {
 		require.Empty(t, s.faults)
@@ -544,7 +544,7 @@ func TestConservation(t *testing.T) {
 		}
 		stats := m.router.Stats()
 		require.Zero(t, stats.OpenLeases)
-		require.Zero(t, stats.Departing)
+		require.Zero(t, stats.RemovedOpen)
 		for _, s := range m.router.Endpoints() {
 			require.Zero(t, s.Candidate.InFlight)
 		}

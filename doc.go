@@ -63,7 +63,7 @@
 //     whatever the client asked for: a stream counts as waiting for its first
 //     token until somebody reports it.
 //   - Report what engines say about themselves, with [Router.Report], a few
-//     times a second if possible, with a [Mark] taken when the engine was
+//     times a second if possible, with a [Snapshot] taken when the engine was
 //     asked. Without reports the router goes by its own account. Report idle
 //     engines too: after Config.ReportMaxAge a report no longer counts. List the
 //     signals that an engine does not have in Load.Absent: absent is not zero.
@@ -80,7 +80,7 @@
 //   - Pass the whole fleet to [Router.SetEndpoints] where discovery delivers a
 //     list; Add, Update and Remove are for single changes.
 //   - Give each router stages of its own: a stage with state knows endpoints by
-//     [Ref] and leases by [LeaseRef], and the same ones mean something else in
+//     [EndpointRef] and leases by [LeaseRef], and the same ones mean something else in
 //     another router. The policies of one router may share stages, so that a
 //     prefix index outlives [Router.SetPolicy].
 //
@@ -109,7 +109,7 @@
 // the time from [Request.Now] and chance from [Request.ChanceOf]. Higher
 // scores are better; those that are combined with others stay within [0, 1].
 // State for endpoints belongs in a [PerEndpoint] and state for requests in a
-// [PerLease]; a stage that has either embeds [OneRouter]. An endpoint must
+// [PerLease]; a stage that has either embeds [Exclusive]. An endpoint must
 // neither win nor lose because it has no prediction or report.
 //
 // Beside the method of its interface, and those of the observers, a stage may have these:
@@ -132,11 +132,11 @@
 // # Index
 //
 //	Router, Config, New        the router; Route, SetEndpoints, Add, Update, Drain,
-//	                           Resume, Remove, Mark, Report, SetPolicy, Sweep, Stats,
+//	                           Resume, Remove, Snapshot, Report, SetPolicy, Sweep, Stats,
 //	                           Endpoints, AppendCandidates
 //	Request, SLO               one request, and its latency targets
 //	Endpoint                   one inference server
-//	Load, Signals, Mark        what an engine reports, and as of when
+//	Load, Signals, Snapshot        what an engine reports, and as of when
 //	Candidate, InFlight        an endpoint as one request sees it
 //	Prediction, Latencies      latencies that are expected
 //	Policy, Weighted           the stages: Matcher, Predictor, Admitter, Filter, Scorer, Picker
@@ -146,11 +146,11 @@
 //	Lease, Outcome, Status     the account of one request
 //	RoutedObserver, FirstTokenObserver, DoneObserver, EndpointObserver, Event
 //	                           what stages are told
-//	Ref, LeaseRef              dense handles of endpoints and leases
+//	EndpointRef, LeaseRef              dense handles of endpoints and leases
 //	Table, PerEndpoint, PerLease
-//	                           state that a stage keeps for them; OneRouter
+//	                           state that a stage keeps for them; Exclusive
 //	Receipt, Verdict           why an endpoint was chosen
-//	ErrNoEndpoints, ErrRejected, ErrBadRequest, ErrBadLoad, ErrConfig,
+//	NoEndpointError, RejectedError, RequestError, LoadError, ConfigError,
 //	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, ErrNoFirstTokens,
 //	PanicError, StageError
 //	                           kinds of error; all but ErrNoFirstTokens have a type

@@ -130,10 +130,10 @@ func (e *Endpoint) names() []string {
 	return slices.Compact(names)
 }
 
-// Ref is the dense handle of an endpoint in its router; [PerEndpoint] keeps
+// EndpointRef is the dense handle of an endpoint in its router; [PerEndpoint] keeps
 // state by it. Slots are reused, with another generation. Generations start at
-// 1, so the zero Ref belongs to no endpoint.
-type Ref struct {
+// 1, so the zero EndpointRef belongs to no endpoint.
+type EndpointRef struct {
 	Slot       uint32
 	Generation uint32
 }
@@ -163,9 +163,9 @@ type Load struct {
 	Absent Signals
 	// Adapters are the adapters that are loaded now. Nil: not reported.
 	Adapters []string
-	// Mark is what [Router.Mark] returned when the engine was asked. The zero
+	// Snapshot is what [Router.Snapshot] returned when the engine was asked. The zero
 	// Mark: the report is as fresh as the call of Report.
-	Mark Mark
+	Snapshot Snapshot
 }
 
 // clean returns the load without its broken signals, and an error that names
@@ -188,11 +188,11 @@ func (l Load) clean(id string) (Load, error) {
 	return l, err
 }
 
-// Mark remembers what the router had in flight on an endpoint at one moment, so
+// Snapshot remembers what the router had in flight on an endpoint at one moment, so
 // that a report requested at that moment can be corrected for what has been
-// routed since. The zero Mark belongs to no moment.
-type Mark struct {
-	ref        Ref
+// routed since. The zero Snapshot belongs to no moment.
+type Snapshot struct {
+	ref        EndpointRef
 	at         time.Time
 	requests   int32
 	prefilling int32

@@ -35,7 +35,7 @@ func play(t *testing.T, r *endpick.Router, story string, load endpick.Load) {
 			}
 			open = open[1:]
 		case 'm':
-			load.Mark = r.Mark("a")
+			load.Snapshot = r.Snapshot("a")
 		case 'r':
 			require.NoError(t, r.Report("a", load))
 		}
@@ -140,11 +140,11 @@ func TestAbsentIsNotZero(t *testing.T) {
 
 func TestReportOrder(t *testing.T) {
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a")})
-	early := r.Mark("a")
+	early := r.Snapshot("a")
 	c.advance(time.Second)
-	late := r.Mark("a")
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Mark: late}))
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, Mark: early}), "late, and no fault of anybody")
+	late := r.Snapshot("a")
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Snapshot: late}))
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, Snapshot: early}), "late, and no fault of anybody")
 	assert.Equal(t, 2.0, status(t, r, "a").Candidate.Waiting)
 
 	c.advance(-time.Hour) // the clock is corrected
@@ -152,14 +152,14 @@ func TestReportOrder(t *testing.T) {
 	assert.Equal(t, 3.0, status(t, r, "a").Candidate.Waiting)
 
 	// State of a removed endpoint does not count.
-	mark := r.Mark("a")
+	mark := r.Snapshot("a")
 	require.NoError(t, r.Remove("a"))
-	between := r.Mark("a")
+	between := r.Snapshot("a")
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
-	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 4, Mark: mark}), endpick.ErrUnknownEndpoint)
-	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 5, Mark: between}), endpick.ErrUnknownEndpoint)
+	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 4, Snapshot: mark}), endpick.ErrUnknownEndpoint)
+	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 5, Snapshot: between}), endpick.ErrUnknownEndpoint)
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "b"}))
-	require.EqualError(t, r.Report("a", endpick.Load{Waiting: 6, Mark: r.Mark("b")}),
+	require.EqualError(t, r.Report("a", endpick.Load{Waiting: 6, Snapshot: r.Snapshot("b")}),
 		`endpick: endpoint "a" is not the one that the mark was taken of`)
 	assert.Zero(t, status(t, r, "a").Candidate.Reported)
 }
@@ -182,7 +182,7 @@ func TestBrokenSignals(t *testing.T) {
 		var bad *endpick.LoadError
 		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, endpick.LoadError{ID: "a", Signal: c.signal, Value: c.value}, *bad)
-		assert.ErrorIs(t, err, endpick.ErrBadLoad)
+		assert.ErrorAs(t, err, new(*endpick.LoadError))
 		assert.Equal(t, c.left, status(t, r, "a").Candidate.Reported)
 	}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
@@ -288,7 +288,7 @@ func TestNoEndpoints(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{})
 	_, err := r.Route(endpick.Request{Model: "m"})
 	assert.EqualError(t, err, `endpick: no endpoint for model "m": 0 of 0 serve it, 0 excluded, 0 draining`)
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
 
 	for _, id := range []string{"a", "b", "c", "d"} {
 		require.NoError(t, r.Add(endpick.Endpoint{ID: id, Models: []string{"m"}}))
@@ -325,7 +325,7 @@ func TestUpdate(t *testing.T) {
 	assert.Equal(t, 0.75, got.KVUsage)
 	assert.Equal(t, 10, got.InFlight.ContextTokens)
 	_, err := r.Route(endpick.Request{Model: "other"})
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	assert.Equal(t, "new:1", route(t, r, endpick.Request{Model: "m"}).Endpoint().Address)
 	assert.EqualError(t, r.Update(endpick.Endpoint{ID: "b"}), `endpick: endpoint "b" is unknown`)
 }
@@ -335,7 +335,7 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	l := route(t, r, endpick.Request{Exclude: []string{"b"}})
 	old := status(t, r, "a").Candidate.Ref
 	require.NoError(t, r.Remove("a"))
-	assert.Equal(t, 1, r.Stats().Departing)
+	assert.Equal(t, 1, r.Stats().RemovedOpen)
 	require.Len(t, r.Endpoints(), 2, "it has an open lease")
 
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
@@ -344,8 +344,8 @@ func TestSlotsAreUsedAgain(t *testing.T) {
 	assert.Zero(t, second.InFlight, "a new life")
 
 	assert.True(t, l.Done(endpick.Outcome{}))
-	assert.Zero(t, r.Stats().Departing)
+	assert.Zero(t, r.Stats().RemovedOpen)
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "c"}))
-	assert.Equal(t, endpick.Ref{Slot: old.Slot, Generation: old.Generation + 1}, status(t, r, "c").Candidate.Ref)
+	assert.Equal(t, endpick.EndpointRef{Slot: old.Slot, Generation: old.Generation + 1}, status(t, r, "c").Candidate.Ref)
 	assert.Len(t, r.Endpoints(), 3)
 }

@@ -166,15 +166,15 @@ func (r *Router) retire(m member) {
 	r.fleet.release(m.state)
 }
 
-// Mark remembers what is in flight on an endpoint now. Take it when you ask an
+// Snapshot remembers what is in flight on an endpoint now. Take it when you ask an
 // engine for its load, and put it into the Load that you make of the response:
 // then what is routed in between is counted exactly once. The mark of an
 // unknown ID belongs to no endpoint, and Report refuses it.
-func (r *Router) Mark(id string) Mark {
+func (r *Router) Snapshot(id string) Snapshot {
 	now := r.now()
 	m, err := r.fleet.member(id)
 	if err != nil {
-		return Mark{at: now}
+		return Snapshot{at: now}
 	}
 	r.leases.expire(now)
 	return m.state.mark(now)
@@ -192,8 +192,8 @@ func (r *Router) Report(id string, load Load) error {
 		return err
 	}
 	r.leases.expire(now)
-	mark, answered := load.Mark, m.state.mark(now)
-	if mark == (Mark{}) {
+	mark, answered := load.Snapshot, m.state.mark(now)
+	if mark == (Snapshot{}) {
 		mark = answered
 	} else if mark.ref != m.state.ref {
 		return &EndpointError{ID: id, Reason: "is not the one that the mark was taken of", err: ErrUnknownEndpoint}
@@ -206,10 +206,10 @@ func (r *Router) Report(id string, load Load) error {
 // Ref returns the handle of the endpoint that has this ID now, or false if
 // there is none. It is for hosts that keep state for endpoints outside of
 // stages.
-func (r *Router) Ref(id string) (Ref, bool) {
+func (r *Router) Ref(id string) (EndpointRef, bool) {
 	m, err := r.fleet.member(id)
 	if err != nil {
-		return Ref{}, false
+		return EndpointRef{}, false
 	}
 	return m.state.ref, true
 }

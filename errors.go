@@ -7,30 +7,19 @@ import (
 
 // The kinds of error, for errors.Is.
 var (
-	// ErrNoEndpoints: no endpoint can take the request.
-	ErrNoEndpoints = errors.New("endpick: no endpoints")
-	// ErrRejected: an Admitter refused the request.
-	ErrRejected = errors.New("endpick: request rejected")
 	// ErrUnknownEndpoint: no endpoint has this ID.
 	ErrUnknownEndpoint = errors.New("endpick: unknown endpoint")
 	// ErrDuplicateEndpoint: there is already an endpoint with this ID.
 	ErrDuplicateEndpoint = errors.New("endpick: duplicate endpoint")
 	// ErrBadEndpoint: the description of an endpoint is not valid.
 	ErrBadEndpoint = errors.New("endpick: bad endpoint")
-	// ErrBadLoad: a report contains an impossible value.
-	ErrBadLoad = errors.New("endpick: bad load")
-	// ErrBadRequest: a request contains an impossible value.
-	ErrBadRequest = errors.New("endpick: bad request")
-	// ErrConfig: a Config or Policy is not valid.
-	ErrConfig = errors.New("endpick: bad config")
 	// ErrNoFirstTokens: streams complete, and the host has never said that
 	// a token arrived. It is passed to Config.Warn, once; see Request.Stream.
 	ErrNoFirstTokens = errors.New("endpick: streams complete without Lease.Tokens or Lease.FirstToken; call one of them, or leave Request.Stream unset")
 )
 
-// NoEndpointsError says for which model there was no endpoint. It matches
-// ErrNoEndpoints.
-type NoEndpointsError struct {
+// NoEndpointError says for which model there was no endpoint.
+type NoEndpointError struct {
 	Model     string // the model or adapter asked for
 	Endpoints int    // all of the router's
 	Serving   int    // those that serve the model
@@ -38,22 +27,18 @@ type NoEndpointsError struct {
 	Draining  int    // of those, how many are being drained
 }
 
-func (e *NoEndpointsError) Error() string {
+func (e *NoEndpointError) Error() string {
 	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining",
 		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining)
 }
 
-// Unwrap returns ErrNoEndpoints.
-func (e *NoEndpointsError) Unwrap() error { return ErrNoEndpoints }
-
-// RejectedError carries the reason of the Admitter. It matches ErrRejected and
-// the reason.
+// RejectedError carries the reason of the Admitter, and matches it.
 type RejectedError struct{ Reason error }
 
 func (e *RejectedError) Error() string { return "endpick: request rejected: " + e.Reason.Error() }
 
-// Unwrap returns ErrRejected and the reason.
-func (e *RejectedError) Unwrap() []error { return []error{ErrRejected, e.Reason} }
+// Unwrap returns the reason.
+func (e *RejectedError) Unwrap() error { return e.Reason }
 
 // EndpointError says which endpoint could not be added, changed or found, and
 // why. It matches ErrUnknownEndpoint, ErrDuplicateEndpoint or ErrBadEndpoint.
@@ -69,7 +54,7 @@ func (e *EndpointError) Error() string { return fmt.Sprintf("endpick: endpoint %
 func (e *EndpointError) Unwrap() error { return e.err }
 
 // LoadError says which signal of a report was refused. The other signals of
-// the report are used. It matches ErrBadLoad.
+// the report are used.
 type LoadError struct {
 	ID     string
 	Signal string
@@ -80,11 +65,7 @@ func (e *LoadError) Error() string {
 	return fmt.Sprintf("endpick: load of endpoint %q: %s is %v", e.ID, e.Signal, e.Value)
 }
 
-// Unwrap returns ErrBadLoad.
-func (e *LoadError) Unwrap() error { return ErrBadLoad }
-
-// RequestError says which field of a request was refused. It matches
-// ErrBadRequest.
+// RequestError says which field of a request was refused.
 type RequestError struct {
 	Field  string
 	Reason string
@@ -94,11 +75,8 @@ func (e *RequestError) Error() string {
 	return fmt.Sprintf("endpick: request: %s %s", e.Field, e.Reason)
 }
 
-// Unwrap returns ErrBadRequest.
-func (e *RequestError) Unwrap() error { return ErrBadRequest }
-
 // ConfigError says which field of a Config or Policy was refused, here or in
-// another package. It matches ErrConfig.
+// another package.
 type ConfigError struct {
 	Field  string // of another package qualified: "prefix.IndexConfig.MaxBytes"
 	Reason string // what follows the field: "is negative"
@@ -107,9 +85,6 @@ type ConfigError struct {
 func (e *ConfigError) Error() string {
 	return fmt.Sprintf("endpick: config: %s %s", e.Field, e.Reason)
 }
-
-// Unwrap returns ErrConfig.
-func (e *ConfigError) Unwrap() error { return ErrConfig }
 
 // StageError says how a stage broke its contract. Its result was replaced, and the
 // request went on. It is passed to Config.Warn.

@@ -34,7 +34,7 @@ func Example() {
 	fmt.Println("open leases:", router.Stats().OpenLeases)
 
 	_, err = router.Route(endpick.Request{Model: "gemma"})
-	fmt.Println(errors.Is(err, endpick.ErrNoEndpoints), err)
+	fmt.Println(errors.As(err, new(*endpick.NoEndpointError)), err)
 	// Output:
 	// send to 10.0.0.1:8000
 	// open leases: 1
@@ -77,7 +77,7 @@ func ExampleScorer() {
 // Flaky lowers the score of endpoints that have recently failed requests. It
 // learns as a DoneObserver, and keeps a value for each endpoint.
 type Flaky struct {
-	endpick.OneRouter // handles mean something else in another router
+	endpick.Exclusive // handles mean something else in another router
 
 	mu       sync.Mutex
 	failures endpick.PerEndpoint[float64]
@@ -107,7 +107,7 @@ func (f *Flaky) Done(e *endpick.Event, o *endpick.Outcome) {
 	}
 }
 
-func (f *Flaky) EndpointRemoved(ref endpick.Ref) {
+func (f *Flaky) EndpointRemoved(ref endpick.EndpointRef) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failures.Drop(ref)
@@ -257,7 +257,7 @@ func ExampleReceipt() {
 
 // AtMost admits so many requests of each tenant at one time.
 type AtMost struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	N int
 
 	mu   sync.Mutex
@@ -395,7 +395,7 @@ func ExampleRouter_SetPolicy() {
 
 // A mark is taken when an engine is asked; what is routed until it answers, and
 // afterwards, is added to what it reports.
-func ExampleRouter_Mark() {
+func ExampleRouter_Snapshot() {
 	now := time.Unix(0, 0)
 	router, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}},
@@ -404,14 +404,14 @@ func ExampleRouter_Mark() {
 	if err != nil {
 		panic(err)
 	}
-	mark := router.Mark("a") // ask the engine now
+	mark := router.Snapshot("a") // ask the engine now
 	for range 3 {
 		if _, err := router.Route(endpick.Request{InputTokens: 10, Stream: true}); err != nil {
 			panic(err)
 		}
 	}
 	// The engine answers: it had one request in its batch. Two had not reached it.
-	if err := router.Report("a", endpick.Load{Running: 1, KVUsage: 0.5, Mark: mark}); err != nil {
+	if err := router.Report("a", endpick.Load{Running: 1, KVUsage: 0.5, Snapshot: mark}); err != nil {
 		panic(err)
 	}
 	c := router.Endpoints()[0].Candidate

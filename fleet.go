@@ -178,7 +178,7 @@ func (f *fleet) join(e *Endpoint) member {
 }
 
 // takeSlot returns a free slot with a new generation.
-func (f *fleet) takeSlot() Ref {
+func (f *fleet) takeSlot() EndpointRef {
 	slot := uint32(len(f.slots))
 	if n := len(f.freeSlots); n > 0 {
 		slot, f.freeSlots = f.freeSlots[n-1], f.freeSlots[:n-1]
@@ -186,10 +186,10 @@ func (f *fleet) takeSlot() Ref {
 		f.slots = append(f.slots, 0)
 	}
 	f.slots[slot]++
-	if f.slots[slot] == 0 { // slot 0 of generation 0 would be the zero Ref
+	if f.slots[slot] == 0 { // slot 0 of generation 0 would be the zero EndpointRef
 		f.slots[slot]++
 	}
-	return Ref{Slot: slot, Generation: f.slots[slot]}
+	return EndpointRef{Slot: slot, Generation: f.slots[slot]}
 }
 
 // rebuild makes all pools anew.
@@ -212,7 +212,7 @@ func (f *fleet) explainEmpty(name string, excluded int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.find(name)
-	return &NoEndpointsError{
+	return &NoEndpointError{
 		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: excluded, Draining: p.serving - len(p.load()),
 	}
 }

@@ -79,10 +79,10 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 	})
 }
 
-// The zero Ref belongs to no endpoint, even after a slot has been used 2^32 times.
+// The zero EndpointRef belongs to no endpoint, even after a slot has been used 2^32 times.
 func TestGenerationsSkipZero(t *testing.T) {
 	f := fleet{slots: []uint32{math.MaxUint32}, freeSlots: []uint32{0}}
-	assert.Equal(t, Ref{Slot: 0, Generation: 1}, f.takeSlot())
+	assert.Equal(t, EndpointRef{Slot: 0, Generation: 1}, f.takeSlot())
 }
 
 // Counters are read one after the other while they change: what is seen in
@@ -102,14 +102,14 @@ func TestTornCounters(t *testing.T) {
 func TestWhatAReportCounts(t *testing.T) {
 	for _, x := range []struct {
 		load                 Load
-		mark, now            Mark
+		mark, now            Snapshot
 		requests, prefilling int32
 	}{
-		{Load{Waiting: 1, Running: 1}, Mark{}, Mark{requests: 3, prefilling: 1}, 2, 1}, // 2/3 of one
-		{Load{Waiting: 1, Running: 0}, Mark{}, Mark{requests: 3, prefilling: 1}, 1, 0},
-		{Load{Running: 2}, Mark{requests: 4, prefilling: 3}, Mark{requests: 1}, 2, 1}, // two of three have gone
-		{Load{Waiting: 9, Running: 2, Absent: WaitingSignal}, Mark{}, Mark{requests: 3, prefilling: 3}, 2, 2},
-		{Load{Waiting: 2, Running: math.NaN(), Absent: RunningSignal}, Mark{}, Mark{requests: 3, prefilling: 3}, 2, 2},
+		{Load{Waiting: 1, Running: 1}, Snapshot{}, Snapshot{requests: 3, prefilling: 1}, 2, 1}, // 2/3 of one
+		{Load{Waiting: 1, Running: 0}, Snapshot{}, Snapshot{requests: 3, prefilling: 1}, 1, 0},
+		{Load{Running: 2}, Snapshot{requests: 4, prefilling: 3}, Snapshot{requests: 1}, 2, 1}, // two of three have gone
+		{Load{Waiting: 9, Running: 2, Absent: WaitingSignal}, Snapshot{}, Snapshot{requests: 3, prefilling: 3}, 2, 2},
+		{Load{Waiting: 2, Running: math.NaN(), Absent: RunningSignal}, Snapshot{}, Snapshot{requests: 3, prefilling: 3}, 2, 2},
 	} {
 		rep := x.load.prepare(0, x.mark, x.now)
 		assert.Equal(t, []int32{x.requests, x.prefilling}, []int32{rep.requests, rep.prefilling}, "%+v", x)

@@ -85,10 +85,10 @@ func TestChangesLeaveNoGap(t *testing.T) {
 }
 
 // removals is an observer of removals.
-type removals func(endpick.Ref)
+type removals func(endpick.EndpointRef)
 
 func (removals) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
-func (f removals) EndpointRemoved(ref endpick.Ref)                 { f(ref) }
+func (f removals) EndpointRemoved(ref endpick.EndpointRef)         { f(ref) }
 
 // When observers hear that an endpoint is gone, no request can come to it any more: neither
 // one that looks for candidates now, nor one that has it among its candidates.
@@ -101,7 +101,7 @@ func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
 		choosing, choose, routed := make(chan bool), make(chan bool), make(chan endpick.Lease)
 		wait, picks, heard := false, 0, 0
 		r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
-			Admitters: []endpick.Admitter{removals(func(endpick.Ref) {
+			Admitters: []endpick.Admitter{removals(func(endpick.EndpointRef) {
 				heard++
 				left := r.AppendCandidates(nil)
 				if assert.Len(t, left, 1, name) {
@@ -214,7 +214,7 @@ func TestAppendCandidates(t *testing.T) {
 
 // keeper is a stage that belongs to one router.
 type keeper struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	spy
 }
 
@@ -229,7 +229,7 @@ func TestAStageBelongsToOneRouter(t *testing.T) {
 	require.NoError(t, r.SetPolicy(endpick.Policy{Scorers: policy.Scorers[1:]}), "the router's own")
 
 	_, err = endpick.New(endpick.Config{Policy: policy})
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is already in another router")
 	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[:1]}})
 	assert.NoError(t, err, "a refusal takes nothing")

@@ -75,7 +75,7 @@ func requireQuiet(t testing.TB, r *endpick.Router) {
 	t.Helper()
 	stats := r.Stats()
 	require.Zero(t, stats.OpenLeases)
-	require.Zero(t, stats.Departing)
+	require.Zero(t, stats.RemovedOpen)
 	require.Equal(t, stats.Routed, stats.Closed)
 	for _, s := range r.Endpoints() {
 		require.Zero(t, s.Candidate.InFlight, s.Candidate.Endpoint.ID)
@@ -139,14 +139,14 @@ type spy struct {
 	mu     sync.Mutex
 	open   map[endpick.LeaseRef]*heard
 	closed []heard
-	gone   []endpick.Ref
+	gone   []endpick.EndpointRef
 	faults []string
 }
 
 // heard is what a spy has observed of one lease.
 type heard struct {
 	key     endpick.LeaseRef
-	ref     endpick.Ref
+	ref     endpick.EndpointRef
 	first   bool
 	event   endpick.Event // of Done
 	outcome endpick.Outcome
@@ -206,7 +206,7 @@ func (s *spy) Done(e *endpick.Event, o *endpick.Outcome) {
 	s.closed = append(s.closed, *h)
 }
 
-func (s *spy) EndpointRemoved(ref endpick.Ref) {
+func (s *spy) EndpointRemoved(ref endpick.EndpointRef) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.gone = append(s.gone, ref)

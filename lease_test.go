@@ -46,7 +46,7 @@ func TestEvictedTokensArePrefilled(t *testing.T) {
 		l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true, Receipt: &receipt})
 		c, ok := l.Candidate()
 		require.True(t, ok)
-		assert.Equal(t, 1000-prefill, c.CachedTokens())
+		assert.Equal(t, 1000-prefill, c.ExpectedCached())
 		assert.Equal(t, 600, c.NewTokens(&endpick.Request{InputTokens: 1000}))
 		assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
 		assert.Equal(t, evicted > 0, strings.Contains(receipt.String(), fmt.Sprintf("H 400     (%d evicted)", evicted)), receipt.String())
@@ -99,7 +99,7 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 			return receipt.Verdicts[0].Candidate.Waiting
 		},
 		"Mark": func(r *endpick.Router) float64 {
-			assert.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 1, Mark: r.Mark("a")}))
+			assert.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 1, Snapshot: r.Snapshot("a")}))
 			return r.Endpoints()[0].Candidate.Waiting - 2
 		},
 		"Report": func(r *endpick.Router) float64 {
@@ -416,7 +416,7 @@ func (p *panicker) Admit(*endpick.Request, []endpick.Candidate) error { p.hear("
 func (p *panicker) Routed(*endpick.Event)                             { p.hear("routed") }
 func (p *panicker) FirstToken(*endpick.Event)                         { p.hear("first token") }
 func (p *panicker) Done(*endpick.Event, *endpick.Outcome)             { p.hear("done") }
-func (p *panicker) EndpointRemoved(endpick.Ref)                       { p.hear("removed") }
+func (p *panicker) EndpointRemoved(endpick.EndpointRef)               { p.hear("removed") }
 func (p *panicker) Pick(*endpick.Request, []endpick.Candidate, []float64) (i int) {
 	p.hear("pick")
 	return 0

@@ -10,7 +10,7 @@ import (
 // atomic; a request is counted before it becomes visible as routed. It is one
 // cache line, because a decision reads those of all candidates.
 type endpointState struct {
-	ref    Ref
+	ref    EndpointRef
 	idHash uint64
 
 	report atomic.Pointer[report]
@@ -37,9 +37,9 @@ func (s *endpointState) open() (requests, prefilling int32) {
 	return requests, min(s.prefilling.Load(), requests)
 }
 
-func (s *endpointState) mark(now time.Time) Mark {
+func (s *endpointState) mark(now time.Time) Snapshot {
 	requests, prefilling := s.open()
-	return Mark{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
+	return Snapshot{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
 }
 
 // report is a Load prepared for fast reading, on one cache line. It is immutable.
@@ -58,7 +58,7 @@ type report struct {
 // between the mark, when it was asked, and now, when it has answered. Requests
 // that arrived in between may or may not be in its count: prepare assumes as
 // many in it as the count has room for, so that none is counted twice.
-func (l Load) prepare(at time.Duration, mark, now Mark) *report {
+func (l Load) prepare(at time.Duration, mark, now Snapshot) *report {
 	rep := &report{at: at, reported: allSignals &^ l.Absent, load: &l}
 	if rep.reported&WaitingSignal != 0 {
 		rep.waiting = l.Waiting
@@ -106,7 +106,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
 	requests, prefilling := s.open()
 	c.Endpoint = e
 	c.Ref = s.ref
-	c.IDHash = s.idHash
+	c.ChanceKey = s.idHash
 	c.InFlight.Requests = int(requests)
 	c.InFlight.Prefilling = int(prefilling)
 	c.InFlight.PrefillTokens = int(s.prefillTokens.Load())

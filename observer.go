@@ -34,10 +34,10 @@ type DoneObserver interface {
 // EndpointObserver is implemented by a stage that keeps state for each
 // endpoint. EndpointRemoved is called once, when an endpoint is removed; a
 // request that was being routed there may still open a lease on it, and leases
-// on it may end later, with a Ref of the removed generation. It must not call
+// on it may end later, with an EndpointRef of the removed generation. It must not call
 // the router.
 type EndpointObserver interface {
-	EndpointRemoved(ref Ref)
+	EndpointRemoved(ref EndpointRef)
 }
 
 // Event tells an observer about one lease. It is valid during the call.
@@ -108,7 +108,7 @@ func (e *Event) adopted() *Adopted {
 	return e.Request.Adopted
 }
 
-// LeaseRef is the dense handle of a lease, as Ref is that of an endpoint.
+// LeaseRef is the dense handle of a lease, as EndpointRef is that of an endpoint.
 type LeaseRef struct {
 	Slot       uint32
 	Generation uint32
@@ -166,35 +166,35 @@ func (s Status) String() string {
 }
 
 // A stage that keeps state for endpoints or leases has it in a PerEndpoint or PerLease,
-// and embeds OneRouter.
+// and embeds Exclusive.
 
-// OneRouter is embedded by a stage that keeps state for endpoints or leases.
+// Exclusive is embedded by a stage that keeps state for endpoints or leases.
 // The handles of one router mean nothing in another, so New and SetPolicy
 // refuse a stage that another router uses already. The policies of one router
 // may share it.
-type OneRouter struct{ owner atomic.Pointer[owner] }
+type Exclusive struct{ owner atomic.Pointer[owner] }
 
 // owner stands for a router.
 type owner struct{ _ byte }
 
-func (o *OneRouter) oneRouter() *OneRouter { return o }
+func (o *Exclusive) exclusive() *Exclusive { return o }
 
 // own makes a stage that belongs to a single router the property of r. first reports
 // whether it was nobody's; ok, whether it is no other router's.
 func own(stage any, r *owner) (first, ok bool) {
-	b, single := stage.(interface{ oneRouter() *OneRouter })
+	b, single := stage.(interface{ exclusive() *Exclusive })
 	if !single {
 		return false, true
 	}
-	o := b.oneRouter()
+	o := b.exclusive()
 	first = o.owner.CompareAndSwap(nil, r)
 	return first, o.owner.Load() == r
 }
 
 // disown undoes own, for a router or policy that could not be made.
 func disown(stage any, r *owner) {
-	if b, single := stage.(interface{ oneRouter() *OneRouter }); single {
-		b.oneRouter().owner.CompareAndSwap(r, nil)
+	if b, single := stage.(interface{ exclusive() *Exclusive }); single {
+		b.exclusive().owner.CompareAndSwap(r, nil)
 	}
 }
 
@@ -207,7 +207,7 @@ func disown(stage any, r *owner) {
 // A Table is as long as the highest slot in use so far. Slots are reused, so
 // this is about the largest number of endpoints or leases that ever existed at
 // one time.
-type Table[H Ref | LeaseRef, T any] struct {
+type Table[H EndpointRef | LeaseRef, T any] struct {
 	// Forget, if not nil, is called with a value that is about to be forgotten, by
 	// Drop or because another handle takes over the slot.
 	Forget func(H, *T)
@@ -218,9 +218,9 @@ type Table[H Ref | LeaseRef, T any] struct {
 }
 
 // PerEndpoint is the state that a stage keeps for each endpoint, under its
-// own lock. A stage that has one embeds [OneRouter], and calls Drop in
+// own lock. A stage that has one embeds [Exclusive], and calls Drop in
 // EndpointRemoved if the state should go with the endpoint.
-type PerEndpoint[T any] = Table[Ref, T]
+type PerEndpoint[T any] = Table[EndpointRef, T]
 
 // PerLease is the state that a stage keeps for each lease: created in Routed,
 // dropped in Done.
@@ -236,7 +236,7 @@ type generation struct {
 // for the zero handle, and for one that has been dropped or whose slot has been
 // reused, as in a late call. The pointer is valid until the next call of At.
 func (t *Table[H, T]) At(h H) *T {
-	ref := Ref(h)
+	ref := EndpointRef(h)
 	if ref.Generation == 0 {
 		return nil
 	}
@@ -263,7 +263,7 @@ func (t *Table[H, T]) At(h H) *T {
 // Find returns the value of the handle, or nil if there is none. The pointer is
 // valid until the next call of At.
 func (t *Table[H, T]) Find(h H) *T {
-	ref := Ref(h)
+	ref := EndpointRef(h)
 	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {
 		return nil
 	}
@@ -274,7 +274,7 @@ func (t *Table[H, T]) Find(h H) *T {
 // slot; At and Find return nil for them from now on.
 func (t *Table[H, T]) Drop(h H) {
 	if t.At(h) != nil {
-		slot := Ref(h).Slot
+		slot := EndpointRef(h).Slot
 		t.forget(slot)
 		t.generations[slot].dropped = true
 	}
@@ -287,7 +287,7 @@ func (t *Table[H, T]) forget(slot uint32) {
 		return
 	}
 	if t.Forget != nil {
-		t.Forget(H(Ref{Slot: slot, Generation: g.number}), v)
+		t.Forget(H(EndpointRef{Slot: slot, Generation: g.number}), v)
 	}
 	var zero T
 	*v = zero
@@ -298,7 +298,7 @@ func (t *Table[H, T]) forget(slot uint32) {
 func (t *Table[H, T]) All() iter.Seq2[H, *T] {
 	return func(yield func(H, *T) bool) {
 		for slot, g := range t.generations {
-			if g.number != 0 && !g.dropped && !yield(H(Ref{Slot: uint32(slot), Generation: g.number}), &t.values[slot]) {
+			if g.number != 0 && !g.dropped && !yield(H(EndpointRef{Slot: uint32(slot), Generation: g.number}), &t.values[slot]) {
 				return
 			}
 		}

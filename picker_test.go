@@ -15,7 +15,7 @@ func candidates(n int) []endpick.Candidate {
 	c := make([]endpick.Candidate, n)
 	for i := range c {
 		id := fmt.Sprintf("e%d", i)
-		c[i].Endpoint, c[i].IDHash = &endpick.Endpoint{ID: id}, endpick.Salt(id)
+		c[i].Endpoint, c[i].ChanceKey = &endpick.Endpoint{ID: id}, endpick.Salt(id)
 	}
 	return c
 }

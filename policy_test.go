@@ -36,7 +36,7 @@ func TestPolicyValidation(t *testing.T) {
 	} {
 		_, err := endpick.New(endpick.Config{Policy: c.policy})
 		assert.EqualError(t, err, c.text)
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
 		assert.EqualError(t, r.SetPolicy(c.policy), c.text)
 		route(t, r, endpick.Request{}).Done(endpick.Outcome{}) // under the old policy
@@ -195,10 +195,10 @@ func TestBadStages(t *testing.T) {
 				assert.Equal(t, c.want, l.Endpoint().ID)
 			}
 			if c.said == "" {
-				assert.Zero(t, r.Stats().BadStage)
+				assert.Zero(t, r.Stats().StageErrors)
 				assert.Empty(t, said)
 			} else {
-				assert.EqualValues(t, 1, r.Stats().BadStage)
+				assert.EqualValues(t, 1, r.Stats().StageErrors)
 				require.Len(t, said, 1)
 				assert.EqualError(t, said[0], "endpick: stage "+c.said)
 				var own *endpick.StageError
@@ -226,7 +226,7 @@ func TestRejected(t *testing.T) {
 	var receipt endpick.Receipt
 	_, err := r.Route(endpick.Request{Priority: -1, Receipt: &receipt})
 	assert.EqualError(t, err, "endpick: request rejected: too much")
-	assert.ErrorIs(t, err, endpick.ErrRejected)
+	assert.ErrorAs(t, err, new(*endpick.RejectedError))
 	assert.ErrorIs(t, err, reason)
 	var rejected *endpick.RejectedError
 	assert.ErrorAs(t, err, &rejected)
@@ -292,11 +292,11 @@ func TestSharedObserversHearOnce(t *testing.T) {
 	require.Empty(t, s.faults)
 	require.Len(t, s.take(), 1)
 
-	owned := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{new(endpick.OneRouter)}, Weight: 1}}}
+	owned := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{new(endpick.Exclusive)}, Weight: 1}}}
 	require.NoError(t, r.SetPolicy(owned))
 	require.NoError(t, r.SetPolicy(owned))
 	_, err := endpick.New(endpick.Config{Policy: owned})
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 
 // itself listens for itself, and can't be told from others.
@@ -319,10 +319,10 @@ func TestObserversOfObservers(t *testing.T) {
 		require.Empty(t, s.faults)
 		require.Len(t, s.take(), 1)
 	}
-	taken := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{[]any{&sharer{new(endpick.OneRouter)}}}, Weight: 1}}}
+	taken := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{[]any{&sharer{new(endpick.Exclusive)}}}, Weight: 1}}}
 	require.NoError(t, r.SetPolicy(taken))
 	_, err := endpick.New(endpick.Config{Policy: taken})
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 
 // Stages get the caller's values, which remain the caller's.
@@ -382,7 +382,7 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 			assert.Equal(t, []float64{v.Score}, v.Scores)
 		}
 		assert.Equal(t, c.want, got, "%v", c.scores)
-		assert.Equal(t, uint64(1), r.Stats().BadStage)
+		assert.Equal(t, uint64(1), r.Stats().StageErrors)
 	}
 }
 
@@ -439,7 +439,7 @@ func TestNilPointersAreNoStages(t *testing.T) {
 	} {
 		_, err := endpick.New(endpick.Config{Policy: policy})
 		assert.EqualError(t, err, "endpick: config: "+field+" is a nil *endpick_test.allStages")
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 	var f predictFunc
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: f}})
@@ -459,7 +459,7 @@ func (s *allStages) Score(*endpick.Request, []endpick.Candidate, []float64)    {
 func (s *allStages) Pick(*endpick.Request, []endpick.Candidate, []float64) int { return s.n }
 func (s *allStages) Validate() error                                           { s.n++; return nil }
 
-// The error of a stage's Validate names the stage, and matches ErrConfig,
+// The error of a stage's Validate names the stage, and matches ConfigError,
 // whatever its type.
 func TestWhatValidateSaysNamesTheStage(t *testing.T) {
 	own := errors.New("Half must be positive")
@@ -473,7 +473,7 @@ func TestWhatValidateSaysNamesTheStage(t *testing.T) {
 		policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: halves{tc.said}, Weight: 1}}}
 		_, err := endpick.New(endpick.Config{Policy: policy})
 		assert.EqualError(t, err, tc.text)
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 		assert.ErrorIs(t, err, tc.said)
 		var config *endpick.ConfigError
 		assert.ErrorAs(t, err, &config)
@@ -569,7 +569,7 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 
 // owned is a stage that belongs to one router.
 type owned struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	refuses
 	allStages
 }
@@ -582,9 +582,9 @@ func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: mine}})
 	newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: theirs}})
 	free := &owned{}
-	require.ErrorIs(t, r.SetPolicy(endpick.Policy{Predictor: mine, Admitters: []endpick.Admitter{free, theirs}}), endpick.ErrConfig)
+	require.ErrorAs(t, r.SetPolicy(endpick.Policy{Predictor: mine, Admitters: []endpick.Admitter{free, theirs}}), new(*endpick.ConfigError))
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: mine}})
-	assert.ErrorIs(t, err, endpick.ErrConfig, "it is in the first one still")
+	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it is in the first one still")
 	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: free}})
 	assert.NoError(t, err)
 }
@@ -621,7 +621,7 @@ func TestExploration(t *testing.T) {
 		got, err := endpick.NewExploration("x.Exploration", tc.p, tc.disabled)
 		assert.Equal(t, tc.want, got)
 		if tc.err != "" {
-			require.ErrorIs(t, err, endpick.ErrConfig)
+			require.ErrorAs(t, err, new(*endpick.ConfigError))
 			assert.ErrorContains(t, err, tc.err)
 			continue
 		}

@@ -134,7 +134,7 @@ func (r *Request) complete() error {
 		return bad("BlockTokens", "is negative or not finite")
 	}
 	if r.InputTokens == 0 && len(r.Blocks) > 0 {
-		r.InputTokens = int(min(math.Ceil(float64(len(r.Blocks))*r.Block()), math.MaxInt32))
+		r.InputTokens = int(min(math.Ceil(float64(len(r.Blocks))*r.TokensPerBlock()), math.MaxInt32))
 	}
 	return nil
 }
@@ -154,8 +154,8 @@ func (r *Request) Now() time.Time { return r.now }
 // Number is the request's position in the router's sequence, starting at 1.
 func (r *Request) Number() uint64 { return r.number }
 
-// Block is BlockTokens, or its default.
-func (r *Request) Block() float64 {
+// TokensPerBlock is BlockTokens, or its default.
+func (r *Request) TokensPerBlock() float64 {
 	if r.BlockTokens > 0 {
 		return r.BlockTokens
 	}
@@ -189,7 +189,7 @@ type draws uint64
 func (r *Request) draws(salt uint64) draws { return draws(mix(mix(r.seed^salt) ^ r.number)) }
 
 // of returns 64 random bits for the candidate.
-func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.IDHash) }
+func (d draws) of(c *Candidate) uint64 { return mix(uint64(d) ^ c.ChanceKey) }
 
 // At returns the request with the time, seed and number that a router would
 // give it. It is for tests that call a stage directly; the router does this

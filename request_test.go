@@ -34,7 +34,7 @@ func TestRequestValidation(t *testing.T) {
 		c.req.Receipt = &receipt
 		lease, err := r.Route(c.req)
 		assert.EqualError(t, err, c.text)
-		assert.ErrorIs(t, err, ErrBadRequest)
+		assert.ErrorAs(t, err, new(*RequestError))
 		assert.Equal(t, Lease{}, lease)
 		assert.Equal(t, err, receipt.Err, "the receipt is of this request")
 		assert.Empty(t, receipt.Verdicts)
@@ -53,8 +53,8 @@ func TestRequestValidation(t *testing.T) {
 }
 
 func TestRequestDefaults(t *testing.T) {
-	assert.Equal(t, 16.0, (&Request{}).Block())
-	assert.Equal(t, 12.5, (&Request{BlockTokens: 12.5}).Block())
+	assert.Equal(t, 16.0, (&Request{}).TokensPerBlock())
+	assert.Equal(t, 12.5, (&Request{BlockTokens: 12.5}).TokensPerBlock())
 	at := time.Unix(3, 0)
 	req := Request{InputTokens: 5}.At(at, 1, 9)
 	assert.Equal(t, at, req.Now())

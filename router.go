@@ -79,7 +79,7 @@ type Router struct {
 	mirrored, rejected, noEndpoint, badRequest atomic.Uint64
 }
 
-// New returns a router, or an error that matches ErrConfig, ErrBadEndpoint or
+// New returns a router, or an error that matches ConfigError, ErrBadEndpoint or
 // ErrDuplicateEndpoint.
 func New(config Config) (*Router, error) {
 	if err := config.validate(); err != nil {
@@ -131,7 +131,7 @@ func (r *Router) SetPolicy(policy Policy) error {
 // Route picks an endpoint for the request and opens a lease on it. The caller
 // must close the lease with [Lease.Done], whatever happens.
 //
-// The error is a [NoEndpointsError], a [RejectedError] or a [RequestError], or an
+// The error is a [NoEndpointError], a [RejectedError] or a [RequestError], or an
 // [EndpointError] if there is no endpoint that the request was adopted from; the lease is then
 // zero.
 func (r *Router) Route(req Request) (Lease, error) {
@@ -254,19 +254,19 @@ func (r *Router) Sweep(now time.Time) int {
 
 // Stats counts what a router has done since New.
 type Stats struct {
-	Routed     uint64 // leases opened
-	Mirrored   uint64 // of these, those that other routers have sent; see Adopted
-	Closed     uint64 // leases closed, including reaped ones
-	Reaped     uint64 // leases that nobody closed
-	Rejected   uint64 // requests refused by an Admitter
-	NoEndpoint uint64 // requests without a candidate
-	BadRequest uint64 // invalid requests
-	BadStage   uint64 // invalid results of stages, which were replaced
-	Panics     uint64 // panics of stages and of Config.Clock; see PanicError
-	Seed       uint64 // the seed in use, even if Config.Seed was zero
-	OpenLeases int
-	Endpoints  int // endpoints that are not removed
-	Departing  int // removed endpoints with leases still open
+	Routed      uint64 // leases opened
+	Mirrored    uint64 // of these, those that other routers have sent; see Adopted
+	Closed      uint64 // leases closed, including reaped ones
+	Reaped      uint64 // leases that nobody closed
+	Rejected    uint64 // requests refused by an Admitter
+	NoEndpoint  uint64 // requests without a candidate
+	BadRequest  uint64 // invalid requests
+	StageErrors uint64 // invalid results of stages, which were replaced
+	Panics      uint64 // panics of stages and of Config.Clock; see PanicError
+	Seed        uint64 // the seed in use, even if Config.Seed was zero
+	OpenLeases  int
+	Endpoints   int // endpoints that are not removed
+	RemovedOpen int // removed endpoints with leases still open
 }
 
 // Stats returns the router's counts.
@@ -276,19 +276,19 @@ func (r *Router) Stats() Stats {
 	r.fleet.mu.Lock()
 	defer r.fleet.mu.Unlock()
 	return Stats{
-		Routed:     opened,
-		Mirrored:   r.mirrored.Load(),
-		Closed:     closed,
-		Reaped:     r.leases.reaped.Load(),
-		Rejected:   r.rejected.Load(),
-		NoEndpoint: r.noEndpoint.Load(),
-		BadRequest: r.badRequest.Load(),
-		BadStage:   r.broken.Load(),
-		Panics:     r.panics.Load(),
-		Seed:       r.config.Seed,
-		OpenLeases: int(opened - closed),
-		Endpoints:  len(r.fleet.byID),
-		Departing:  len(r.fleet.leaving),
+		Routed:      opened,
+		Mirrored:    r.mirrored.Load(),
+		Closed:      closed,
+		Reaped:      r.leases.reaped.Load(),
+		Rejected:    r.rejected.Load(),
+		NoEndpoint:  r.noEndpoint.Load(),
+		BadRequest:  r.badRequest.Load(),
+		StageErrors: r.broken.Load(),
+		Panics:      r.panics.Load(),
+		Seed:        r.config.Seed,
+		OpenLeases:  int(opened - closed),
+		Endpoints:   len(r.fleet.byID),
+		RemovedOpen: len(r.fleet.leaving),
 	}
 }
 

@@ -17,16 +17,16 @@ func TestConfigValidation(t *testing.T) {
 	for _, c := range []struct {
 		config endpick.Config
 		text   string
-		is     error
+		as     any
 	}{
-		{endpick.Config{LeaseTimeout: -1}, "endpick: config: LeaseTimeout is negative", endpick.ErrConfig},
-		{endpick.Config{ReportMaxAge: -1}, "endpick: config: ReportMaxAge is negative", endpick.ErrConfig},
-		{endpick.Config{Endpoints: named("a", "a")}, `endpick: endpoint "a" is listed twice`, endpick.ErrDuplicateEndpoint},
+		{endpick.Config{LeaseTimeout: -1}, "endpick: config: LeaseTimeout is negative", new(*endpick.ConfigError)},
+		{endpick.Config{ReportMaxAge: -1}, "endpick: config: ReportMaxAge is negative", new(*endpick.ConfigError)},
+		{endpick.Config{Endpoints: named("a", "a")}, `endpick: endpoint "a" is listed twice`, new(*endpick.EndpointError)},
 	} {
 		r, err := endpick.New(c.config)
 		assert.Nil(t, r)
 		assert.EqualError(t, err, c.text)
-		assert.ErrorIs(t, err, c.is)
+		assert.ErrorAs(t, err, c.as)
 	}
 	var field *endpick.ConfigError
 	_, err := endpick.New(endpick.Config{LeaseTimeout: -1})
@@ -36,7 +36,7 @@ func TestConfigValidation(t *testing.T) {
 	r, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
 	_, err = r.Route(endpick.Request{})
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	for _, err := range []error{r.Drain("x"), r.Resume("x"), r.Remove("x"), r.Report("x", endpick.Load{})} {
 		assert.EqualError(t, err, `endpick: endpoint "x" is unknown`)
 		assert.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
@@ -90,7 +90,7 @@ func TestRemovalWhileRouting(t *testing.T) {
 		return 1
 	})))
 	_, err := r.Route(endpick.Request{})
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints, "the last one is gone")
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "the last one is gone")
 	requireQuiet(t, r)
 }
 
@@ -141,7 +141,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 		l.FirstToken()
 		l.Tokens(3)
 		assert.Equal(t, []time.Duration{time.Second}, heard.after)
-		load := endpick.Load{Waiting: 3, Mark: r.Mark("a")}
+		load := endpick.Load{Waiting: 3, Snapshot: r.Snapshot("a")}
 		require.NoError(t, r.Report("a", load))
 		assert.EqualValues(t, 3, r.Endpoints()[0].Candidate.Waiting)
 		assert.Len(t, r.AppendCandidates(nil), 1)

@@ -90,17 +90,17 @@ func TestTableEqualsItsTwin(t *testing.T) {
 // Generations wrap around after 2^32 uses of a slot.
 func TestTableGenerationsWrap(t *testing.T) {
 	var table endpick.PerEndpoint[int]
-	*table.At(endpick.Ref{Generation: 1<<32 - 1}) = 7
-	require.NotNil(t, table.At(endpick.Ref{Generation: 1}))
-	assert.Zero(t, *table.Find(endpick.Ref{Generation: 1}))
-	assert.Nil(t, table.At(endpick.Ref{Generation: 1<<32 - 1}))
-	assert.Nil(t, table.Find(endpick.Ref{Generation: 1<<32 - 1}))
+	*table.At(endpick.EndpointRef{Generation: 1<<32 - 1}) = 7
+	require.NotNil(t, table.At(endpick.EndpointRef{Generation: 1}))
+	assert.Zero(t, *table.Find(endpick.EndpointRef{Generation: 1}))
+	assert.Nil(t, table.At(endpick.EndpointRef{Generation: 1<<32 - 1}))
+	assert.Nil(t, table.Find(endpick.EndpointRef{Generation: 1<<32 - 1}))
 }
 
 func TestTableStopsEarly(t *testing.T) {
 	var table endpick.PerEndpoint[int]
 	for slot := range uint32(3) {
-		*table.At(endpick.Ref{Slot: slot, Generation: 1}) = int(slot)
+		*table.At(endpick.EndpointRef{Slot: slot, Generation: 1}) = int(slot)
 	}
 	n := 0
 	for range table.All() {
@@ -108,5 +108,5 @@ func TestTableStopsEarly(t *testing.T) {
 		break
 	}
 	assert.Equal(t, 1, n)
-	assert.Nil(t, new(endpick.PerEndpoint[int]).Find(endpick.Ref{Slot: 9, Generation: 1}))
+	assert.Nil(t, new(endpick.PerEndpoint[int]).Find(endpick.EndpointRef{Slot: 9, Generation: 1}))
 }

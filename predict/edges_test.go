@@ -165,7 +165,7 @@ func TestDaysAreNoLabels(t *testing.T) {
 // A removed endpoint is forgotten, and nothing else is.
 func TestARemovedEndpointIsForgotten(t *testing.T) {
 	w := trained(t)
-	a, b := endpick.Ref{Slot: 0, Generation: 1}, endpick.Ref{Slot: 1, Generation: 1}
+	a, b := endpick.EndpointRef{Slot: 0, Generation: 1}, endpick.EndpointRef{Slot: 1, Generation: 1}
 	require.NotNil(t, w.latency.states.Find(a))
 	w.latency.EndpointRemoved(a)
 	require.Nil(t, w.latency.states.Find(a))
@@ -176,7 +176,7 @@ func TestARemovedEndpointIsForgotten(t *testing.T) {
 func TestTheOffsetIsThatOfOthers(t *testing.T) {
 	l, err := NewLatency(synchronous())
 	require.NoError(t, err)
-	ref := endpick.Ref{Slot: 1, Generation: 1}
+	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 	s := l.states.At(ref)
 	o := openRequest{ref: ref, pace: 1}
 	var off offset

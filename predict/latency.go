@@ -68,7 +68,7 @@ type LatencyConfig struct {
 // far as that is statistically certain. After half a minute without a response it is
 // expected to be like the others.
 type Latency struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	config    LatencyConfig
 	trainer   learn.Trainer
 	scratch   sync.Pool

@@ -38,7 +38,7 @@ func (w *world) request() endpick.Request {
 func (w *world) candidate(variant string, slot uint32) endpick.Candidate {
 	return endpick.Candidate{
 		Endpoint: &endpick.Endpoint{ID: "e", Variant: variant},
-		Ref:      endpick.Ref{Slot: slot, Generation: 1},
+		Ref:      endpick.EndpointRef{Slot: slot, Generation: 1},
 		Waiting:  float64(w.rng.IntN(5)),
 		Running:  float64(w.rng.IntN(64)),
 		KVUsage:  w.rng.Float64(),
@@ -371,7 +371,7 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 				both(func(l *Latency) { l.Done(e, &o) })
 			},
 			"remove": func(t *rapid.T) {
-				ref := endpick.Ref{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(rapid.IntRange(0, 2).Draw(t, "generation"))}
+				ref := endpick.EndpointRef{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(rapid.IntRange(0, 2).Draw(t, "generation"))}
 				both(func(l *Latency) { l.EndpointRemoved(ref) })
 			},
 			"": func(t *rapid.T) {

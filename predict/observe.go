@@ -11,7 +11,7 @@ import (
 
 // An openRequest is what was known when a request was routed.
 type openRequest struct {
-	ref       endpick.Ref
+	ref       endpick.EndpointRef
 	model     string
 	variant   string
 	stream    bool
@@ -231,7 +231,7 @@ func (o *openRequest) row(v *variant, row *[learn.FeatureCount]float64) {
 }
 
 // EndpointRemoved forgets the endpoint.
-func (l *Latency) EndpointRemoved(ref endpick.Ref) {
+func (l *Latency) EndpointRemoved(ref endpick.EndpointRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.states.Drop(ref)

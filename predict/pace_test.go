@@ -65,7 +65,7 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 	// A new endpoint in the slot has no history.
 	w.pace[1] = 3
 	rounds(30)
-	w.latency.EndpointRemoved(endpick.Ref{Slot: 1, Generation: 1})
+	w.latency.EndpointRemoved(endpick.EndpointRef{Slot: 1, Generation: 1})
 	w.pace[1] = 1
 	req, c := w.request(), w.candidate("", 1)
 	c.Ref.Generation = 2
@@ -90,7 +90,7 @@ func TestPaceIsAgainstTheKind(t *testing.T) {
 	}
 	rounds(5)
 	for slot := range uint32(4) {
-		s := w.latency.states.Find(endpick.Ref{Slot: slot, Generation: 1})
+		s := w.latency.states.Find(endpick.EndpointRef{Slot: slot, Generation: 1})
 		assert.Equal(t, 1.0, s.pace.Factor(w.now.UnixNano()), "slot %d", slot)
 	}
 	// A refit corrects the model; a slow server is then three times as slow as predicted, and
@@ -98,7 +98,7 @@ func TestPaceIsAgainstTheKind(t *testing.T) {
 	rounds(200)
 	w.pace[1] = 4.5
 	rounds(30)
-	assert.InDelta(t, 2.4, w.latency.states.Find(endpick.Ref{Slot: 1, Generation: 1}).pace.Factor(w.now.UnixNano()), 0.5)
+	assert.InDelta(t, 2.4, w.latency.states.Find(endpick.EndpointRef{Slot: 1, Generation: 1}).pace.Factor(w.now.UnixNano()), 0.5)
 }
 
 // The features of a prediction and of a sample, worked out by hand: no two figures are alike.
@@ -153,7 +153,7 @@ func TestPaceBehindTheUnknown(t *testing.T) {
 	for range 100 {
 		w.finish(w.request(), w.candidate("", 1))
 	}
-	s := w.latency.states.At(endpick.Ref{Slot: 1, Generation: 1})
+	s := w.latency.states.At(endpick.EndpointRef{Slot: 1, Generation: 1})
 	for range 50 {
 		s.pace.Add(w.now.UnixNano(), 3, 0.1)
 	}
@@ -173,7 +173,7 @@ func TestPaceIsNoPartOfLabels(t *testing.T) {
 	require.NoError(t, err)
 	m, v := l.admitModel("m"), l.admitVariant("")
 	at := time.Unix(1e9, 0)
-	ref := endpick.Ref{Slot: 1, Generation: 1}
+	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 	s := l.states.At(ref)
 	for range 50 {
 		s.pace.Add(at.UnixNano(), 3, 0.1)
@@ -193,7 +193,7 @@ func TestPaceIsNoPartOfLabels(t *testing.T) {
 func TestOffsetsEndWithTheirModel(t *testing.T) {
 	l, err := NewLatency(synchronous())
 	require.NoError(t, err)
-	ref := endpick.Ref{Slot: 1, Generation: 1}
+	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 	l.states.At(ref)
 	o := openRequest{ref: ref, pace: 1}
 	var off offset
@@ -221,7 +221,7 @@ func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
 			l, err := NewLatency(synchronous())
 			require.NoError(t, err)
 			m, v := l.admitModel("m"), l.admitVariant("")
-			ref := endpick.Ref{Slot: 1, Generation: 1}
+			ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 			s := l.states.At(ref)
 			for range 50 {
 				s.pace.Add(at.UnixNano(), pace, 0.1)
@@ -277,7 +277,7 @@ func TestAPaceIsThatOfThePrediction(t *testing.T) {
 	for _, then := range []float64{0.5, 1, 2} {
 		l, err := NewLatency(synchronous())
 		require.NoError(t, err)
-		ref := endpick.Ref{Slot: 1, Generation: 1}
+		ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 		s := l.states.At(ref)
 		var off offset
 		for range 4 {

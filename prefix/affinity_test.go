@@ -191,7 +191,7 @@ func TestAffinityConfig(t *testing.T) {
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "prefix.AffinityConfig."+field, ce.Field)
-		assert.True(t, errors.Is(err, endpick.ErrConfig))
+		assert.True(t, errors.As(err, new(*endpick.ConfigError)))
 	}
 	for _, config := range []prefix.AffinityConfig{
 		{Threshold: math.NaN()}, {Threshold: -1}, {Exploration: math.NaN()}, {Exploration: -0.1},
@@ -200,7 +200,7 @@ func TestAffinityConfig(t *testing.T) {
 		{LimitToSaved: true, DisableLoadGate: true},
 	} {
 		_, err := prefix.NewAffinity(config)
-		assert.ErrorIs(t, err, endpick.ErrConfig, "%+v", config)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError), "%+v", config)
 	}
 }
 

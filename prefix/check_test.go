@@ -292,7 +292,7 @@ func (x *Index) checkAccounts() (err error) {
 
 func (x *Index) checkLeases() error {
 	rests, vouchers := map[uint32]uint32{}, map[uint32]uint32{}
-	vouching, prefilling := map[endpick.Ref]int{}, map[endpick.Ref]int{}
+	vouching, prefilling := map[endpick.EndpointRef]int{}, map[endpick.EndpointRef]int{}
 	for key, l := range x.leases.All() {
 		if !l.vouches {
 			continue

@@ -19,7 +19,7 @@ func TestReadersBesideWriters(t *testing.T) {
 	const endpoints, writers, readers, times = 6, 3, 3, 400
 	fleet := make([]endpick.Candidate, endpoints)
 	for i := range fleet {
-		fleet[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}}
+		fleet[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
 	}
 	prompt := func(n int) []uint64 {
 		blocks := make([]uint64, 10+n%7)

@@ -15,7 +15,7 @@ func TestEntriesAreJoinedWithTheirRuns(t *testing.T) {
 	open := endpick.Event{
 		Lease:     endpick.LeaseRef{Slot: 100, Generation: 1},
 		Request:   &endpick.Request{Blocks: all[:10], InputTokens: 160},
-		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Slot: 1, Generation: 1}},
+		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Slot: 1, Generation: 1}},
 	}
 	f.x.Routed(&open) // a prompt that ends here keeps the runs apart
 	f.done(f.routed(all), 0)

@@ -115,7 +115,7 @@ func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, wh
 // The cached tokens that an engine reports correct the number of blocks that
 // it is trusted to hold.
 type Index struct {
-	endpick.OneRouter
+	endpick.Exclusive
 
 	config  IndexConfig
 	seed    maphash.Seed
@@ -151,7 +151,7 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	}
 	x := &Index{config: config, seed: maphash.MakeSeed()}
 	x.scratch.New = func() any { return new(scratch) }
-	x.servers.Forget = func(ref endpick.Ref, s *server) { x.clear(ref.Slot, s) }
+	x.servers.Forget = func(ref endpick.EndpointRef, s *server) { x.clear(ref.Slot, s) }
 	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l) }
 	x.tenants.take() // the common tenant
 	return x, nil
@@ -179,7 +179,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	x.slots[ref.Slot].generation = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 
-	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.Block())
+	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.TokensPerBlock())
 	if s.bound == 0 {
 		s.bound, s.whole = l.bound, l.whole
 	}
@@ -189,11 +189,11 @@ func (x *Index) Routed(e *endpick.Event) {
 	blocks := e.Request.Blocks
 	l.blocks, l.end, l.response = len(blocks), lastOf(blocks), noResponse
 	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
-	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.Block())
+	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.TokensPerBlock())
 	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
 	x.path = x.trie.walk(x.path[:0], blocks)
 	x.look(l, s)
-	l.unseen = s.unseen(e.Candidate, e.Request.Block())
+	l.unseen = s.unseen(e.Candidate, e.Request.TokensPerBlock())
 	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
 		blocks = blocks[:room]
 		x.path = x.trie.walk(x.path[:0], blocks)
@@ -288,7 +288,7 @@ func (x *Index) clear(slot uint32, s *server) {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (x *Index) EndpointRemoved(ref endpick.Ref) {
+func (x *Index) EndpointRemoved(ref endpick.EndpointRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.servers.Drop(ref)

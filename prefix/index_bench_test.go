@@ -19,7 +19,7 @@ func fleet(n int) []endpick.Candidate {
 	candidates := make([]endpick.Candidate, n)
 	for i := range candidates {
 		candidates[i].Endpoint = &endpick.Endpoint{ID: fmt.Sprint("e", i)}
-		candidates[i].Ref = endpick.Ref{Slot: uint32(i), Generation: 1}
+		candidates[i].Ref = endpick.EndpointRef{Slot: uint32(i), Generation: 1}
 	}
 	return candidates
 }

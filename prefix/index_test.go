@@ -107,7 +107,7 @@ func TestIndexBound(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			x := newIndex(t, tc.config)
-			c := endpick.Candidate{Ref: endpick.Ref{Generation: 1}, Endpoint: &endpick.Endpoint{KVTokens: tc.kv}}
+			c := endpick.Candidate{Ref: endpick.EndpointRef{Generation: 1}, Endpoint: &endpick.Endpoint{KVTokens: tc.kv}}
 			blocks := make([]uint64, 70_000)
 			for i := range blocks {
 				blocks[i] = uint64(i) + 1
@@ -119,7 +119,7 @@ func TestIndexBound(t *testing.T) {
 			assert.Equal(t, tc.want, stats.Endpoints[0].Bound)
 			one := []endpick.Candidate{c}
 			x.Match(&req, one)
-			assert.Equal(t, min(int(float64(tc.want)*req.Block()), 16*70_000-1), one[0].PrefixTokens, "the head of a prompt that does not fit")
+			assert.Equal(t, min(int(float64(tc.want)*req.TokensPerBlock()), 16*70_000-1), one[0].PrefixTokens, "the head of a prompt that does not fit")
 		})
 	}
 }
@@ -184,8 +184,8 @@ func TestIndexIgnoresWhatItDoesNotKnow(t *testing.T) {
 	e := endpick.Event{Lease: endpick.LeaseRef{Slot: 9, Generation: 4}, Request: &req, Candidate: &s.fleet[0]}
 	s.FirstToken(&e)
 	s.Done(&e, &endpick.Outcome{HasCachedTokens: true})
-	s.EndpointRemoved(endpick.Ref{Slot: 7, Generation: 1})
-	s.fleet[1].Ref = endpick.Ref{}
+	s.EndpointRemoved(endpick.EndpointRef{Slot: 7, Generation: 1})
+	s.fleet[1].Ref = endpick.EndpointRef{}
 	s.route(1, 1, 2)
 	assert.Equal(t, []int{0, 0}, s.match(1, 2), "the zero Ref is nobody's")
 	assert.Zero(t, s.Stats().Pairs)
@@ -272,7 +272,7 @@ func TestIndexBytesBusyPaysFirst(t *testing.T) {
 // If the fixed cost alone is too much, the index is empty, and works.
 func TestIndexWithoutRoom(t *testing.T) {
 	x := newIndex(t, prefix.IndexConfig{MaxBytes: 1 << 20})
-	c := endpick.Candidate{Ref: endpick.Ref{Slot: 50_000, Generation: 1}}
+	c := endpick.Candidate{Ref: endpick.EndpointRef{Slot: 50_000, Generation: 1}}
 	req := endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33}
 	routed(x, &req, &c, endpick.LeaseRef{Generation: 1})
 	one := []endpick.Candidate{c}
@@ -290,7 +290,7 @@ func TestIndexConfig(t *testing.T) {
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "prefix.IndexConfig."+field, ce.Field)
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

@@ -69,7 +69,7 @@ func TestIndexInAllInterleavings(t *testing.T) {
 				require.NoError(t, err)
 				m := &machine{x: x, twin: newTwin(), bounds: []int{tc.most, tc.most}, tenants: []string{"a", "b"}}
 				m.twin.share, m.twin.most = 0.5, tc.most
-				m.refs = []endpick.Ref{{Slot: 0, Generation: 1}, {Slot: 1, Generation: 1}}
+				m.refs = []endpick.EndpointRef{{Slot: 0, Generation: 1}, {Slot: 1, Generation: 1}}
 				events := make([]endpick.Event, len(tc.requests))
 				at := make([]int, len(steps))
 				said := told{t, order}

@@ -19,7 +19,7 @@ type machine struct {
 	width   int // consecutive blocks for each one drawn
 	bounds  []int
 	tenants []string
-	refs    []endpick.Ref // current endpoints, by slot
+	refs    []endpick.EndpointRef // current endpoints, by slot
 	open    []endpick.Event
 	key     endpick.LeaseRef
 	prompts [][]uint64
@@ -81,7 +81,7 @@ func (m *machine) routeOne(t *rapid.T) {
 }
 
 // routed notifies both of a request.
-func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.Ref, tenant string, blocks []uint64) endpick.Event {
+func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.EndpointRef, tenant string, blocks []uint64) endpick.Event {
 	bound := m.bounds[ref.Slot]
 	e := endpick.Event{
 		Lease: key, Request: &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1, Tenant: tenant},
@@ -232,7 +232,7 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 
 // evictedNaively looks at each block that an endpoint has, and counts how many of the
 // matched ones it has to evict for what is under way there.
-func (x *Index) evictedNaively(ref endpick.Ref, matched []uint64, generated int) (evicted int) {
+func (x *Index) evictedNaively(ref endpick.EndpointRef, matched []uint64, generated int) (evicted int) {
 	s := x.servers.Find(ref)
 	if s == nil || !s.whole && s.trust.learned == 0 {
 		return 0
@@ -277,7 +277,7 @@ func (x *Index) evictedNaively(ref endpick.Ref, matched []uint64, generated int)
 	return 0
 }
 
-func (x *Index) findAccount(ref endpick.Ref, tenant string) (found uint32) {
+func (x *Index) findAccount(ref endpick.EndpointRef, tenant string) (found uint32) {
 	id := x.tenantOf(tenant)
 	x.accounts.all(func(n uint32, a *account) {
 		if a.tenant == id && a.ref == ref {
@@ -304,7 +304,7 @@ func checkIndex(t *rapid.T) {
 	m.tenants = []string{"", "a", "b"}[:rapid.IntRange(1, 3).Draw(t, "tenants")]
 	for range twinEndpoints {
 		m.bounds = append(m.bounds, rapid.IntRange(1, 16*m.width).Draw(t, "bound"))
-		m.refs = append(m.refs, endpick.Ref{Slot: uint32(len(m.refs)), Generation: 1})
+		m.refs = append(m.refs, endpick.EndpointRef{Slot: uint32(len(m.refs)), Generation: 1})
 	}
 	t.Repeat(map[string]func(*rapid.T){
 		"route":  m.route,

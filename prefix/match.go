@@ -53,7 +53,7 @@ func (s *scratch) begin(slots int) {
 // candidate, to 0 if it holds nothing. A prompt of unknown length is assumed to be as
 // long as its blocks.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
-	block := req.Block()
+	block := req.TokensPerBlock()
 	most := req.InputTokens
 	if most <= 0 {
 		most = int(min(float64(len(req.Blocks))*block, math.MaxInt32))

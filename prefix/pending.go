@@ -8,7 +8,7 @@ import (
 
 // lease is what the index remembers of a routed request.
 type lease struct {
-	ref     endpick.Ref
+	ref     endpick.EndpointRef
 	account uint32
 	bound   int  // of the endpoint, for this request
 	whole   bool // bound is the whole KV cache

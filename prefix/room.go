@@ -133,7 +133,7 @@ func (x *Index) fit(account uint32, keep int) {
 
 // payer returns the oldest entry of the account that has to give way, and its
 // endpoint; 0 if there is nothing to evict.
-func (x *Index) payer(account uint32, keep int) (endpick.Ref, uint32) {
+func (x *Index) payer(account uint32, keep int) (endpick.EndpointRef, uint32) {
 	a := x.accounts.at(account)
 	if x.greedy(a.tenant) {
 		if a.held > keep {

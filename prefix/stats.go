@@ -20,7 +20,7 @@ type IndexStats struct {
 
 // EndpointStats is what an [Index] knows about one endpoint.
 type EndpointStats struct {
-	Ref      endpick.Ref
+	Ref      endpick.EndpointRef
 	Held     int    // blocks that its engine has computed
 	Pending  int    // blocks of requests that the engine may not have computed yet
 	Kept     int    // blocks that had to make room, but are needed by requests under way

@@ -27,7 +27,7 @@ const entryWeight = 24
 // moves to the account of the commons; so whatever follows a tenant's entry is
 // that tenant's, too.
 type account struct {
-	ref        endpick.Ref
+	ref        endpick.EndpointRef
 	tenant     uint32
 	held       int // sure blocks
 	pending    int // pending blocks
@@ -55,7 +55,7 @@ func (x *Index) tenantOf(name string) uint32 {
 func accountTag(slot, tenant uint32) uint32 { return edgeTag(tenant, slot, 0) }
 
 // accountOf returns the number of a tenant's account at an endpoint, adding it if necessary.
-func (x *Index) accountOf(ref endpick.Ref, tenant uint32) uint32 {
+func (x *Index) accountOf(ref endpick.EndpointRef, tenant uint32) uint32 {
 	tag := accountTag(ref.Slot, tenant)
 	id := x.accountTable.find(tag, func(id uint32) bool {
 		a := x.accounts.at(id)

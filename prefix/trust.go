@@ -102,7 +102,7 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	if l.doubtful || l.matched > 0 && l.age-l.matched < capacity/sixteenths {
 		return
 	}
-	there := int(min(tokens/req.Block(), float64(l.to)))
+	there := int(min(tokens/req.TokensPerBlock(), float64(l.to)))
 	missing := l.proven - there
 	most := slack + l.proven/8
 	weight := x.accounts.at(l.account).vote(s.ages.newest)
@@ -113,7 +113,7 @@ func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 		return
 	case missing <= most:
 		t.had[sixteenth(l.age, capacity)] += weight
-	case float64(missing-most) > grain/req.Block():
+	case float64(missing-most) > grain/req.TokensPerBlock():
 		t.lacked[sixteenth(l.age+l.unseen-(l.matched-there), capacity)] += weight
 		t.against.add(l.account, weight)
 	default:

@@ -103,7 +103,7 @@ func (d *fixture) routed(blocks []uint64) *endpick.Event {
 	e := &endpick.Event{
 		Lease:     d.key,
 		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks), Tenant: d.tenant},
-		Candidate: &endpick.Candidate{Endpoint: &d.endpoint, Ref: endpick.Ref{Generation: 1}},
+		Candidate: &endpick.Candidate{Endpoint: &d.endpoint, Ref: endpick.EndpointRef{Generation: 1}},
 	}
 	d.x.Routed(e)
 	return e
@@ -113,7 +113,7 @@ func (d *fixture) done(e *endpick.Event, cachedTokens int) {
 	d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: cachedTokens})
 }
 
-func (d *fixture) server() *server { return d.x.servers.Find(endpick.Ref{Generation: 1}) }
+func (d *fixture) server() *server { return d.x.servers.Find(endpick.EndpointRef{Generation: 1}) }
 
 func (d *fixture) capacity() int { return d.server().capacity() }
 
@@ -160,7 +160,7 @@ func TestSharesAreOfWhatIsTrusted(t *testing.T) {
 		}
 	}
 	held := func(tenant string) int {
-		return d.x.accounts.at(d.x.findAccount(endpick.Ref{Generation: 1}, tenant)).held
+		return d.x.accounts.at(d.x.findAccount(endpick.EndpointRef{Generation: 1}, tenant)).held
 	}
 	serve("first", 0, 30)
 	d.server().trust.learned = 160
@@ -253,7 +253,7 @@ func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
 		e := endpick.Event{
 			Lease:     endpick.LeaseRef{Slot: 100, Generation: 1},
 			Request:   &endpick.Request{Blocks: prompt(0, 100), InputTokens: 1600},
-			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * tc.generated}},
+			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * tc.generated}},
 		}
 		d.x.Routed(&e)
 		d.done(&e, 0)
@@ -326,7 +326,7 @@ func TestEvictedFromALearnedCache(t *testing.T) {
 	d := newFixture(t, 1600)
 	p := prompt(0, 80)
 	d.done(d.routed(p), 0)
-	c := []endpick.Candidate{{Ref: endpick.Ref{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * 50}}}
+	c := []endpick.Candidate{{Ref: endpick.EndpointRef{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * 50}}}
 	match := func() int {
 		d.x.Match(&endpick.Request{Blocks: p, InputTokens: 16*80 + 1}, c)
 		return c[0].EvictedTokens / 16

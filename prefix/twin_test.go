@@ -30,7 +30,7 @@ type twinEndpoint struct {
 }
 
 type twinLease struct {
-	ref      endpick.Ref
+	ref      endpick.EndpointRef
 	tenant   string
 	vouches  bool
 	prefill  bool
@@ -65,7 +65,7 @@ func heads(blocks []uint64) []string {
 }
 
 // vouched reports whether a lease vouches for a head.
-func (t *twin) vouched(ref endpick.Ref, head string) bool {
+func (t *twin) vouched(ref endpick.EndpointRef, head string) bool {
 	for _, l := range t.leases {
 		if l.vouches && l.ref == ref && slices.Contains(l.heads, head) {
 			return true
@@ -74,7 +74,7 @@ func (t *twin) vouched(ref endpick.Ref, head string) bool {
 	return false
 }
 
-func (t *twin) match(ref endpick.Ref, blocks []uint64) int {
+func (t *twin) match(ref endpick.EndpointRef, blocks []uint64) int {
 	e := t.endpoints[ref.Slot]
 	if e == nil || e.gone || e.generation != ref.Generation {
 		return 0
@@ -90,7 +90,7 @@ func (t *twin) match(ref endpick.Ref, blocks []uint64) int {
 }
 
 // pending counts the pending blocks of a tenant, or of all.
-func (t *twin) pending(ref endpick.Ref, tenant string, all bool) (n int) {
+func (t *twin) pending(ref endpick.EndpointRef, tenant string, all bool) (n int) {
 	e := t.endpoints[ref.Slot]
 	for h, owner := range e.owner {
 		if (all || owner == tenant) && !slices.Contains(e.order, h) && !e.kept[h] {
@@ -109,7 +109,7 @@ func (e *twinEndpoint) held(tenant string) (n int) {
 	return n
 }
 
-func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
+func (t *twin) endpoint(ref endpick.EndpointRef) *twinEndpoint {
 	e := t.endpoints[ref.Slot]
 	if e != nil && (e.generation > ref.Generation || e.generation == ref.Generation && e.gone) {
 		return nil
@@ -121,7 +121,7 @@ func (t *twin) endpoint(ref endpick.Ref) *twinEndpoint {
 	return e
 }
 
-func (t *twin) routed(key endpick.LeaseRef, ref endpick.Ref, tenant string, blocks []uint64, bound int, whole bool) {
+func (t *twin) routed(key endpick.LeaseRef, ref endpick.EndpointRef, tenant string, blocks []uint64, bound int, whole bool) {
 	e := t.endpoint(ref)
 	if e == nil {
 		return
@@ -163,7 +163,7 @@ func (t *twin) settle(l *twinLease) {
 
 // longest returns the lease that has vouched for the longest time for what has been computed
 // or, if there is none, for what has not.
-func (t *twin) longest(ref endpick.Ref) (longest *twinLease) {
+func (t *twin) longest(ref endpick.EndpointRef) (longest *twinLease) {
 	for _, l := range t.leases {
 		if !l.vouches || l.ref != ref {
 			continue
@@ -245,7 +245,7 @@ func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
 	t.settle(l)
 }
 
-func (t *twin) removed(ref endpick.Ref) {
+func (t *twin) removed(ref endpick.EndpointRef) {
 	if e := t.endpoint(ref); e != nil {
 		*e = twinEndpoint{generation: ref.Generation, gone: true}
 	}

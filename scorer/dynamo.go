@@ -31,7 +31,7 @@ func (s Dynamo) Score(req *endpick.Request, candidates []endpick.Candidate, dst 
 	if weight == 0 {
 		weight = 1
 	}
-	block := req.Block()
+	block := req.TokensPerBlock()
 	for i := range candidates {
 		c := &candidates[i]
 		prefill := float64(c.NewTokens(req) + c.InFlight.PrefillTokens)

@@ -19,7 +19,7 @@ func show(s endpick.Scorer, req endpick.Request, candidates ...endpick.Candidate
 
 // server is a candidate.
 func server(id string, running float64) endpick.Candidate {
-	return endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, IDHash: endpick.Salt(id), Running: running}
+	return endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}, ChanceKey: endpick.Salt(id), Running: running}
 }
 
 // A policy of a few lines: the cheapest server with a known price.

@@ -30,7 +30,7 @@ import (
 // concurrent use; it must not be copied after first use, and its fields must not be
 // changed then.
 type Hotspot struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	// Window is the time over which shares are counted. Zero: one minute.
 	Window time.Duration
 	// Classes is how many classes of requests are tracked. Zero: 32.
@@ -132,7 +132,7 @@ func (h *Hotspot) head(req *endpick.Request) (head uint64, tokens int, ok bool) 
 	if len(req.Blocks) == 0 {
 		return 0, 0, false
 	}
-	block := req.Block()
+	block := req.TokensPerBlock()
 	length := h.HeadTokens
 	if length == 0 {
 		length = 128

@@ -15,7 +15,7 @@ import (
 // Composition"). The zero value is ready and safe for concurrent use; it must
 // not be copied after first use.
 type NoHitLRU struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	turns turns
 	work  sync.Pool // *[]uint64
 }

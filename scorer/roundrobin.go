@@ -12,7 +12,7 @@ import (
 // that are routed at the same moment may take the same turn. It must not be
 // copied after first use.
 type RoundRobin struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	turns turns
 }
 
@@ -39,7 +39,7 @@ type turns struct {
 }
 
 // last returns the number of the endpoint's last turn, or 0.
-func (t *turns) last(ref endpick.Ref) uint64 {
+func (t *turns) last(ref endpick.EndpointRef) uint64 {
 	if number := t.newest.Find(ref); number != nil {
 		return *number
 	}
@@ -47,7 +47,7 @@ func (t *turns) last(ref endpick.Ref) uint64 {
 }
 
 // take gives the endpoint a turn.
-func (t *turns) take(ref endpick.Ref) {
+func (t *turns) take(ref endpick.EndpointRef) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if number := t.newest.At(ref); number != nil { // nil: the endpoint was removed meanwhile

@@ -34,8 +34,8 @@ func candidates(of ...indicators) []endpick.Candidate {
 		}
 		id := fmt.Sprintf("server-%d", x.slot)
 		c := endpick.Candidate{
-			Endpoint: &endpick.Endpoint{ID: id}, IDHash: endpick.Salt(id),
-			Ref:     endpick.Ref{Slot: x.slot, Generation: x.generation},
+			Endpoint: &endpick.Endpoint{ID: id}, ChanceKey: endpick.Salt(id),
+			Ref:     endpick.EndpointRef{Slot: x.slot, Generation: x.generation},
 			Waiting: x.w, Running: x.r, KVUsage: x.k, PrefixTokens: x.h,
 			InFlight: endpick.InFlight{PrefillTokens: x.q, ContextTokens: x.ctx, OutputTokens: x.out},
 		}
@@ -239,7 +239,7 @@ func TestStagesWithStateBelongToOneRouter(t *testing.T) {
 		r := router(t, p, 1)
 		require.NoError(t, r.SetPolicy(p), "again in the same")
 		_, err := endpick.New(endpick.Config{Policy: p})
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

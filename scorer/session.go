@@ -26,7 +26,7 @@ func (SessionAffinity) Score(req *endpick.Request, candidates []endpick.Candidat
 	best, most := 0, uint64(0)
 	for i := range candidates {
 		// An odd multiplier spreads the product's upper half over both hashes.
-		weight := (session ^ candidates[i].IDHash) * 0x9e3779b97f4a7c15
+		weight := (session ^ candidates[i].ChanceKey) * 0x9e3779b97f4a7c15
 		weight ^= weight >> 32
 		weight *= 0xd6e8feb86659fd93
 		weight ^= weight >> 32

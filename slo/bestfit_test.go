@@ -79,7 +79,7 @@ func TestBestFitConsidersNeighbours(t *testing.T) {
 
 	for _, rate := range []float64{-1, math.NaN(), math.Inf(1)} {
 		_, err := slo.NewBestFit(slo.BestFitConfig{PrefillRate: rate})
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 
@@ -127,7 +127,7 @@ func TestBestFitExploresTheUnpredicted(t *testing.T) {
 func TestBestFitConfig(t *testing.T) {
 	for _, c := range []slo.BestFitConfig{{Strategy: 2}, {Exploration: -1}, {Exploration: 1}} {
 		_, err := slo.NewBestFit(c)
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 	assert.Equal(t, "latency-least", newBestFit(t, slo.BestFitConfig{}).Name())
 	assert.Equal(t, "latency-most", newBestFit(t, slo.BestFitConfig{Strategy: slo.Most}).Name())
@@ -212,7 +212,7 @@ func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 		chosen := pick(s, req, cs)
 		best := cs[slices.Index(ids(cs), chosen)]
 		worse := best
-		worse.Endpoint, worse.IDHash, worse.Ref = &endpick.Endpoint{ID: "worse"}, endpick.Salt("worse"), endpick.Ref{Slot: 99, Generation: 1}
+		worse.Endpoint, worse.ChanceKey, worse.Ref = &endpick.Endpoint{ID: "worse"}, endpick.Salt("worse"), endpick.EndpointRef{Slot: 99, Generation: 1}
 		p := &worse.Prediction
 		for _, d := range []*time.Duration{&p.TTFT, &p.TPOT, &p.E2E, &p.TTFTUpper, &p.TPOTUpper, &p.E2EUpper} {
 			*d += time.Duration(1+rapid.IntRange(0, 1000).Draw(t, "worse")) * ms

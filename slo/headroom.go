@@ -67,7 +67,7 @@ func (c *HeadroomConfig) validate() error {
 // Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
 // router.
 type Headroom struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	config  HeadroomConfig
 	running running
 }

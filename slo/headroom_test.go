@@ -104,7 +104,7 @@ func TestHeadroomWithoutStreaming(t *testing.T) {
 func TestHeadroomConfig(t *testing.T) {
 	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {Bound: 2}, {OutputTokens: -1}} {
 		_, err := slo.NewHeadroom(c)
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

@@ -41,7 +41,7 @@ func fleet(predictions ...endpick.Prediction) []endpick.Candidate {
 	for i, p := range predictions {
 		id := fmt.Sprintf("server-%d", i)
 		cs = append(cs, endpick.Candidate{
-			Endpoint: &endpick.Endpoint{ID: id}, IDHash: endpick.Salt(id), Ref: endpick.Ref{Slot: uint32(i), Generation: 1},
+			Endpoint: &endpick.Endpoint{ID: id}, ChanceKey: endpick.Salt(id), Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1},
 			Running: 2, KVUsage: 0.5, Prediction: p,
 		})
 	}

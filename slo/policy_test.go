@@ -61,7 +61,7 @@ func TestStagesTogether(t *testing.T) {
 	wait.Wait()
 	stats := r.Stats()
 	assert.Zero(t, stats.OpenLeases)
-	assert.Zero(t, stats.BadStage)
+	assert.Zero(t, stats.StageErrors)
 	assert.Equal(t, uint64(4*300), stats.Routed+stats.Rejected)
 	for _, e := range r.Endpoints() {
 		c := e.Candidate
@@ -89,6 +89,6 @@ func TestStagesBelongToOneRouter(t *testing.T) {
 		"a warm-up":       warm,
 	} {
 		_, err := endpick.New(endpick.Config{Policy: p})
-		assert.ErrorIs(t, err, endpick.ErrConfig, name)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError), name)
 	}
 }

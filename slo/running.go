@@ -23,7 +23,7 @@ type running struct {
 
 // leaseTarget is the target of an open lease.
 type leaseTarget struct {
-	ref    endpick.Ref
+	ref    endpick.EndpointRef
 	target time.Duration
 }
 
@@ -75,7 +75,7 @@ func (h *Headroom) Done(e *endpick.Event, _ *endpick.Outcome) {
 
 // strictest returns the lowest target on the endpoint in nanoseconds, or 0;
 // r.mu is held.
-func (r *running) strictest(ref endpick.Ref) float64 {
+func (r *running) strictest(ref endpick.EndpointRef) float64 {
 	on := r.endpoints.Find(ref)
 	if on == nil || len(*on) == 0 {
 		return 0

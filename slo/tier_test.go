@@ -58,7 +58,7 @@ func TestTierExplores(t *testing.T) {
 func TestTierConfig(t *testing.T) {
 	for _, e := range []float64{-0.1, 1, nan} {
 		_, err := slo.NewTier(slo.TierConfig{Exploration: e})
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

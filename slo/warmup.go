@@ -29,7 +29,7 @@ type WarmupConfig struct {
 //
 // Warmup is safe for concurrent use and belongs to one router.
 type Warmup struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	ramp time.Duration
 
 	mu    sync.RWMutex
@@ -82,7 +82,7 @@ func (w *Warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 
 // age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held. If
 // the clock was set back by more than a ramp, the endpoint counts as old.
-func (w *Warmup) age(ref endpick.Ref, now time.Time) float64 {
+func (w *Warmup) age(ref endpick.EndpointRef, now time.Time) float64 {
 	at := w.since.Find(ref)
 	if at == nil {
 		return 0

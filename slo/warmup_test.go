@@ -82,7 +82,7 @@ func TestWarmupClockLeaps(t *testing.T) {
 
 func TestWarmupConfig(t *testing.T) {
 	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 
 func TestWarmupAllocatesNothing(t *testing.T) {

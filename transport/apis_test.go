@@ -573,7 +573,7 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	}
 	for _, path := range []string{"/v1/models/n", "/v1/models/M"} {
 		_, err := get(path)
-		var none *endpick.NoEndpointsError
+		var none *endpick.NoEndpointError
 		require.ErrorAs(t, err, &none, path)
 		status, _, body := transport.ErrorResponse(path, err)
 		assert.Equal(t, 404, status, path)

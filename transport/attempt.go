@@ -95,7 +95,7 @@ func (a *Attempt) SetHeader(h http.Header) {
 
 // ServedBy reports that a proxy has sent the request to another endpoint after this one
 // failed it. Call it before Header; it moves the attempt to the other endpoint. The
-// error is an [endpick.NoEndpointsError] if the endpoint is unknown or takes no
+// error is an [endpick.NoEndpointError] if the endpoint is unknown or takes no
 // requests. Then the attempt has ended, but the response must still be fed, because it
 // may contain what the client has not asked for.
 func (a *Attempt) ServedBy(id string) error {

@@ -76,7 +76,7 @@ func (d *Dispatcher) Read(in Incoming) (*Call, error) {
 // is done, the attempt ends by itself: as canceled, unless the response was
 // complete.
 //
-// The error is an [endpick.NoEndpointsError], an [endpick.RejectedError], an
+// The error is an [endpick.NoEndpointError], an [endpick.RejectedError], an
 // [endpick.RequestError] or that of ctx.
 func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	c.mu.Lock()

@@ -485,7 +485,7 @@ func TestWhatReadingDependsOn(t *testing.T) {
 	other := transport.Config{HashKey: prefix.NewKey()}
 	assert.NotEqual(t, blocks(own, "a")[0], blocks(other, "a")[0])
 	_, err := newDriven(t, transport.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
-	assert.ErrorIs(t, err, endpick.ErrBadRequest)
+	assert.ErrorAs(t, err, new(*endpick.RequestError))
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
@@ -510,7 +510,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	call := w.read(t, chatBody)
 	call.Request.Tenant = strings.Repeat("x", 300)
 	_, err := call.Route(t.Context())
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	call.Close()
 	call = w.read(t, chatBody)
 	call.Request.Model = "other"
@@ -518,7 +518,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 	require.NoError(t, w.router.Remove("b"))
 	require.NoError(t, w.router.Remove("c"))
 	_, err = call.Route(t.Context())
-	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	_, err = call.Route(gone)

@@ -122,11 +122,11 @@ func StatusOf(err error) int {
 		return http.StatusOK
 	case errors.As(err, &tooLarge), errors.As(err, &tooLong), errors.Is(err, queue.ErrTooLarge):
 		return http.StatusRequestEntityTooLarge
-	case errors.Is(err, endpick.ErrRejected), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
+	case errors.As(err, new(*endpick.RejectedError)), errors.Is(err, queue.ErrFull), errors.Is(err, queue.ErrShed):
 		return http.StatusTooManyRequests
 	case unknownModel(err):
 		return http.StatusNotFound
-	case errors.Is(err, endpick.ErrNoEndpoints), errors.Is(err, queue.ErrTimeout):
+	case errors.As(err, new(*endpick.NoEndpointError)), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
 	case errors.As(err, &unread) && errors.Is(err, os.ErrDeadlineExceeded):
 		return http.StatusRequestTimeout
@@ -138,7 +138,7 @@ func StatusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
-	case errors.As(err, &unread), errors.Is(err, endpick.ErrBadRequest):
+	case errors.As(err, &unread), errors.As(err, new(*endpick.RequestError)):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError
@@ -151,7 +151,7 @@ func StatusOf(err error) int {
 // unknownModel reports whether err means that nobody serves the model. If there
 // are no endpoints at all, the model is not at fault.
 func unknownModel(err error) bool {
-	var none *endpick.NoEndpointsError
+	var none *endpick.NoEndpointError
 	return errors.As(err, &none) && none.Model != "" && none.Serving == 0 && none.Endpoints > 0
 }
 
@@ -218,7 +218,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		p.Message = "this path is reserved for administrators"
 	case http.StatusNotFound:
 		p.Message, p.Code = "there is nothing here", "not_found"
-		var none *endpick.NoEndpointsError
+		var none *endpick.NoEndpointError
 		if errors.As(err, &none) {
 			p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
 		}

@@ -171,7 +171,7 @@ func leaks(t *testing.T, held *transport.QueueConfig) {
 	stats := w.router.Stats()
 	assert.Equal(t, stats.Routed, stats.Closed, "each lease was closed once")
 	assert.Zero(t, stats.Reaped, "none was lost")
-	assert.Zero(t, stats.Departing)
+	assert.Zero(t, stats.RemovedOpen)
 	assert.Len(t, w.observer.all(), int(stats.Routed))
 	attempts := 0
 	for _, r := range w.records {

@@ -60,7 +60,7 @@ func (t *Transport) oneModel(in *http.Request, model string) (*http.Response, er
 	if models.missing != nil { // an engine that did not answer might have it
 		return refusal(in, models.missing)
 	}
-	return nil, &endpick.NoEndpointsError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
+	return nil, &endpick.NoEndpointError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
 }
 
 func found(in *http.Request, more http.Header, body []byte) *http.Response {
@@ -178,7 +178,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 			return nil, models.missing
 		}
 		if len(endpoints) == 0 {
-			return nil, &endpick.NoEndpointsError{}
+			return nil, &endpick.NoEndpointError{}
 		}
 	}
 	return models, nil

@@ -246,20 +246,20 @@ func TestObserveDecisionsAfterTheQueue(t *testing.T) {
 func TestObserveWhatIsRefused(t *testing.T) {
 	w, told := watched(t, transport.Config{})
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
-	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	r := next(t, told)
-	assert.ErrorIs(t, r.Err, endpick.ErrNoEndpoints)
+	assert.ErrorAs(t, r.Err, new(*endpick.NoEndpointError))
 	assert.Equal(t, "m", r.Model)
 	_, _, err = w.do(t, post(t, "/../x", "{}"))
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
-	assert.ErrorIs(t, next(t, told).Err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
+	assert.ErrorAs(t, next(t, told).Err, new(*endpick.RequestError))
 	_, _, err = w.do(t, post(t, "/v1/models", ""))
 	require.Error(t, err)
 	assert.Len(t, told, 1, "a POST there is a request like any other")
 
 	w, told = watched(t, transport.Config{Queue: one(queue.Config{})})
 	_, _, err = w.do(t, post(t, "/../x", "{}"))
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	assert.Zero(t, next(t, told).Held, "it was not queued")
 }
 

@@ -112,7 +112,7 @@ func (p *pending) choose() (endpick.Lease, error) {
 		p.request.Exclude = slices.Concat(p.exclude, hanging)
 	}
 	lease, err := p.d.config.Router.Route(p.request)
-	if err != nil && len(hanging) > 0 && errors.Is(err, endpick.ErrNoEndpoints) {
+	if err != nil && len(hanging) > 0 && errors.As(err, new(*endpick.NoEndpointError)) {
 		err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, len(hanging))
 	}
 	return lease, err

@@ -324,7 +324,7 @@ func TestRoute(t *testing.T) {
 	p.exclude = append(p.exclude, "c")
 	assert.Equal(t, "b", w.asked(p), "but asked where there is nobody else")
 	p.exclude = append(p.exclude, "b")
-	var none *endpick.NoEndpointsError
+	var none *endpick.NoEndpointError
 	_, err := p.choose()
 	require.ErrorAs(t, err, &none)
 	assert.Equal(t, 3, none.Excluded)
@@ -338,7 +338,7 @@ func TestRouteInVain(t *testing.T) {
 	p := w.pending()
 	p.exclude = append(p.exclude, "b", "c")
 	_, err := p.choose()
-	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	assert.ErrorContains(t, err, "3 excluded, 0 draining; endpoints that are unhealthy and do not answer: 1")
 	w.at = w.at.Add(time.Second)
 	assert.Equal(t, "a", w.asked(p), "its trial")
@@ -449,7 +449,7 @@ func TestPrompt(t *testing.T) {
 	assert.False(t, p.harmless)
 	p, _, err = w.prompt(t, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`,
 		func(r *endpick.Request) { r.Tenant = strings.Repeat("x", 300) })
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	assert.Equal(t, 300, len(p.request.Tenant), "what was read so far is there to be told of")
 }
 

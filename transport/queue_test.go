@@ -656,8 +656,8 @@ func TestRetryAfter(t *testing.T) {
 		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
 		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}:                                    "",
 		&endpick.RejectedError{Reason: slo.ErrUnattainable}:                                                        "",
-		&endpick.NoEndpointsError{}:                                                                                "2",
-		&endpick.NoEndpointsError{Model: "m", Endpoints: 1}:                                                        "",
+		&endpick.NoEndpointError{}:                                                                                 "2",
+		&endpick.NoEndpointError{Model: "m", Endpoints: 1}:                                                         "",
 		&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}:                                     "2",
 		&transport.UpstreamError{Err: errBroke}:                                                                    "",
 	} {
@@ -724,9 +724,9 @@ func TestWhatIsNotHeld(t *testing.T) {
 	waiting := w.later(t, t.Context(), "x")
 	w.held(t, 1)
 	require.NoError(t, w.router.Drain("a"))
-	require.ErrorIs(t, (<-waiting).err, endpick.ErrNoEndpoints, "nothing is left to wait for")
+	require.ErrorAs(t, (<-waiting).err, new(*endpick.NoEndpointError), "nothing is left to wait for")
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
-	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 
 	require.NoError(t, w.router.Resume("a"))
 	waiting = w.later(t, t.Context(), "y")

@@ -38,7 +38,7 @@ func TestRecordingHoldsNoText(t *testing.T) {
 func TestRefusedRequestsAreRecorded(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, nil).URL)
 	_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "5", transport.SessionHeader, strings.Repeat("x", 300)))
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	require.Len(t, w.records, 1)
@@ -48,7 +48,7 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 func TestRejectedRequestsAreRecorded(t *testing.T) {
 	w := newWorld(t, transport.Config{})
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	r := w.record(t)
 	assert.Equal(t, []any{"failed", 0, 0, ""}, []any{r.Status, r.Attempts, r.HTTP, r.Endpoint})
 }

@@ -130,7 +130,7 @@ func TestPathsThatClimbAreRefused(t *testing.T) {
 	w := newWorld(t, transport.Config{}, e.URL+"/base", e.URL)
 	for _, path := range []string{"/v1/../../secret", "/v1/%2e%2e/%2e%2e/secret"} {
 		_, _, err := w.do(t, post(t, path, chatAtOnce))
-		assert.ErrorIs(t, err, endpick.ErrBadRequest, path)
+		assert.ErrorAs(t, err, new(*endpick.RequestError), path)
 		assert.Equal(t, 400, transport.StatusOf(err), path)
 	}
 	assert.Zero(t, e.requests.Load())
@@ -179,7 +179,7 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	require.ErrorIs(t, err, transport.ErrAddress)
 	assert.NotContains(t, err.Error(), "s3cret")
 	_, err = transport.New(transport.Config{Router: w.router})
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 	assert.NotContains(t, err.Error(), "s3cret")
 }
 

@@ -111,7 +111,7 @@ type roundTrip struct {
 }
 
 // RoundTrip sends the request to an endpoint and returns its response. The
-// error is the router's ([endpick.NoEndpointsError], [endpick.RejectedError]),
+// error is the router's ([endpick.NoEndpointError], [endpick.RejectedError]),
 // the queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError]
 // or that of a context that is done; [StatusOf] turns them into statuses. If the
 // endpoint breaks off later, reading the body ends in an UpstreamError.

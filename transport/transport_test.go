@@ -43,7 +43,7 @@ func TestConfig(t *testing.T) {
 		_, err := transport.New(c)
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 		if field == "Queue" {
 			assert.Equal(t, "queue.Config.Timeout", ce.Field)
 		} else {
@@ -167,7 +167,7 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	assert.Empty(t, resp.Header.Get(transport.EndpointHeader), "nobody asked for it")
 
 	_, _, err = w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
-	assert.ErrorIs(t, err, endpick.ErrNoEndpoints, "a model that nobody serves is not replaced")
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "a model that nobody serves is not replaced")
 	assert.Equal(t, 404, transport.StatusOf(err))
 }
 
@@ -224,7 +224,7 @@ func TestRejectedRequestsAreNotSent(t *testing.T) {
 	w := newWorld(t, transport.Config{}, e.URL)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{refuse{}}}))
 	_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "-1"))
-	assert.ErrorIs(t, err, endpick.ErrRejected)
+	assert.ErrorAs(t, err, new(*endpick.RejectedError))
 	assert.ErrorIs(t, err, errBroke)
 	assert.Equal(t, 429, transport.StatusOf(err))
 	assert.Zero(t, e.requests.Load())
@@ -238,8 +238,8 @@ func TestStatusOf(t *testing.T) {
 		200: nil,
 		413: &http.MaxBytesError{Limit: 1},
 		429: &endpick.RejectedError{Reason: errBroke},
-		404: &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
-		503: &endpick.NoEndpointsError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1},
+		404: &endpick.NoEndpointError{Model: "m", Endpoints: 1},
+		503: &endpick.NoEndpointError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1},
 		504: &transport.UpstreamError{Err: transport.ErrTimeout},
 		499: context.Canceled,
 		400: &endpick.RequestError{},
@@ -261,6 +261,6 @@ func TestStatusOf(t *testing.T) {
 	}
 	assert.Equal(t, 504, transport.StatusOf(context.DeadlineExceeded))
 	assert.Equal(t, 503, transport.StatusOf(&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}), "nobody is there")
-	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointsError{Model: "m"}), "an empty fleet says nothing of the model")
-	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointsError{Endpoints: 1}), "none was named")
+	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointError{Model: "m"}), "an empty fleet says nothing of the model")
+	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointError{Endpoints: 1}), "none was named")
 }

@@ -384,7 +384,7 @@ func TestKeysThatAreNotOffered(t *testing.T) {
 	assert.Equal(t, "c", k.ID)
 	// Bifrost has excluded that key and asks for another.
 	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")
-	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	assert.Equal(t, "c refused", w.said(t))
 }
 

@@ -286,7 +286,7 @@ type debugServer struct {
 }
 
 func (g *gateway) addServers(p *debugPage) {
-	held := map[endpick.Ref]*prefix.EndpointStats{}
+	held := map[endpick.EndpointRef]*prefix.EndpointStats{}
 	if p.Index != nil {
 		for i := range p.Index.Endpoints {
 			held[p.Index.Endpoints[i].Ref] = &p.Index.Endpoints[i]

@@ -123,7 +123,7 @@ type hearing struct {
 // heard is the subscription to one endpoint.
 type heard struct {
 	eventSettings
-	ref    endpick.Ref
+	ref    endpick.EndpointRef
 	events *kvevents.Subscriber
 	stop   func()
 }
@@ -172,7 +172,7 @@ func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Ind
 	return nil
 }
 
-func startHearing(ref endpick.Ref, own eventSettings, index *precise.Index) (*heard, error) {
+func startHearing(ref endpick.EndpointRef, own eventSettings, index *precise.Index) (*heard, error) {
 	feed, err := index.Feed(ref, precise.FeedConfig{Scope: own.scope})
 	if err != nil {
 		return nil, err
@@ -219,7 +219,7 @@ func (h *hearing) status() (all []heardStatus) {
 	if len(h.feeds) == 0 {
 		return nil
 	}
-	blocks := map[endpick.Ref]int{}
+	blocks := map[endpick.EndpointRef]int{}
 	for _, f := range h.index.Stats().Feeds {
 		blocks[f.Ref] += f.Blocks
 	}

@@ -72,7 +72,7 @@ func TestPerModelIsTheModelsPolicy(t *testing.T) {
 					}
 				}
 			}
-			assert.Zero(t, mixed.Stats().BadStage)
+			assert.Zero(t, mixed.Stats().StageErrors)
 			assert.Zero(t, mixed.Stats().Panics)
 			for _, p := range open {
 				p.a.Done(endpick.Outcome{})
@@ -143,7 +143,7 @@ func TestRequestLines(t *testing.T) {
 	failed.Status, failed.HTTP, failed.Err = "failed", 0, errors.New("connection refused")
 	refused.HTTP, left.Status = 429, "canceled"
 	cut.Status, cut.Attempts = "failed", []transport.ObservedAttempt{{HTTP: 200, Err: errors.New("it broke off")}}
-	nobody.Status, nobody.HTTP, nobody.Err, nobody.Attempts, nobody.Endpoint, nobody.Serving = "failed", 0, &endpick.NoEndpointsError{Model: "m"}, nil, "", -1
+	nobody.Status, nobody.HTTP, nobody.Err, nobody.Attempts, nobody.Endpoint, nobody.Serving = "failed", 0, &endpick.NoEndpointError{Model: "m"}, nil, "", -1
 	const rest = " input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann"
 	for _, tc := range []struct {
 		which string

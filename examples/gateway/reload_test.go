@@ -541,7 +541,7 @@ models: {busy: {policy: always-busiest}, loaded: {policy: least-loaded}, mixed: 
 		return seen
 	}(), "what another policy has sent there counts")
 	require.Contains(t, []string{"a", "b", "c"}, route("mixed"))
-	require.Zero(t, g.router.Stats().BadStage)
+	require.Zero(t, g.router.Stats().StageErrors)
 }
 
 // A server drained in the file gets no new requests, and is remembered when it returns.

@@ -296,7 +296,7 @@ func TestConfig(t *testing.T) {
 	assert.Empty(t, r.Findings)
 	for _, c := range []diagnose.Config{{Price: -1}, {Price: math.Inf(1)}, {Price: math.NaN()}, {CachedMultiplier: 1.5}, {CachedMultiplier: -1}, {Window: -1}, {MinTokens: -1}} {
 		_, err := diagnose.Explain(nil, c)
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

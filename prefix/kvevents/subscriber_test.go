@@ -17,7 +17,7 @@ import (
 type reading struct {
 	t      testing.TB
 	index  *precise.Index
-	ref    endpick.Ref
+	ref    endpick.EndpointRef
 	sub    *Subscriber
 	engine *engine
 	end    func()

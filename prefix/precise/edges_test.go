@@ -327,7 +327,7 @@ func TestOnlyWindows(t *testing.T) {
 	assert.Equal(t, 96, f.matched(req)["a"])
 	assert.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(request(ids(7, 200))))
 	assert.Equal(t, precise.Holding{Knows: precise.Whole}, f.index.Lookup(nil, f.ref("a")))
-	assert.Equal(t, precise.Holding{}, f.index.Lookup(req.Blocks, endpick.Ref{Slot: 99}))
+	assert.Equal(t, precise.Holding{}, f.index.Lookup(req.Blocks, endpick.EndpointRef{Slot: 99}))
 	a.Close()
 	assert.Zero(t, f.matched(req)["a"])
 }

@@ -51,7 +51,7 @@ type FeedConfig struct {
 // concurrent use, but events must be given in order.
 type Feed struct {
 	index  *Index
-	ref    endpick.Ref
+	ref    endpick.EndpointRef
 	rank   int
 	number uint32 // in sets
 	scope  func(adapter, salt string) prefix.Scope
@@ -77,7 +77,7 @@ type group struct {
 // Feed returns a new feed of an endpoint. The error is an [endpick.ConfigError], or an
 // [endpick.EndpointError] that matches [endpick.ErrUnknownEndpoint] if the endpoint has
 // been removed.
-func (x *Index) Feed(ref endpick.Ref, config FeedConfig) (*Feed, error) {
+func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) {
 	if config.Rank < 0 {
 		return nil, &endpick.ConfigError{Field: "precise.FeedConfig.Rank", Reason: "is negative"}
 	}

@@ -77,7 +77,7 @@ func (c *Config) validate() error {
 // hold. It must also be the router's observer ([endpick.Policy] sees to that), and is
 // safe for concurrent use. See the package for what counts as held.
 type Index struct {
-	endpick.OneRouter
+	endpick.Exclusive
 
 	config  Config
 	saved   [1 << Tiers]float64 // of a block, by the tiers that hold it: the share of computing it that is saved
@@ -134,7 +134,7 @@ func New(config Config) (*Index, error) {
 	x.scratch.New = func() any { return new(scratch) }
 	x.store.init()
 	x.routed.init(x)
-	x.endpoints.Forget = func(_ endpick.Ref, e *endpoint) {
+	x.endpoints.Forget = func(_ endpick.EndpointRef, e *endpoint) {
 		for _, f := range e.feeds {
 			x.end(f)
 		}
@@ -178,7 +178,7 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (x *Index) EndpointRemoved(ref endpick.Ref) {
+func (x *Index) EndpointRemoved(ref endpick.EndpointRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)

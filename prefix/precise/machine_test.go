@@ -167,14 +167,14 @@ func lossy(r *rand.Rand, events []Event) []Event {
 }
 
 // fleetOf adds endpoints to a router whose policy has the index.
-func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Router, []endpick.Ref) {
+func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Router, []endpick.EndpointRef) {
 	config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: clock, Seed: 1}
 	for i := range n {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i)})
 	}
 	router, err := endpick.New(config)
 	require.NoError(t, err)
-	refs := make([]endpick.Ref, n)
+	refs := make([]endpick.EndpointRef, n)
 	for i := range refs {
 		ref, ok := router.Ref(fmt.Sprint("e", i))
 		require.True(t, ok)
@@ -294,7 +294,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 			blocks := prefix.AppendTokens(nil, modelScope("", "").Seed(), c.tokens)
 			lease, err := router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true})
 			require.NoError(t, err)
-			at := slices.IndexFunc(refs, func(ref endpick.Ref) bool {
+			at := slices.IndexFunc(refs, func(ref endpick.EndpointRef) bool {
 				mine, _ := router.Ref(lease.Endpoint().ID)
 				return ref == mine
 			})

@@ -49,7 +49,7 @@ func (s *scratch) begin(feeds int) {
 // partial knowledge, the better of the two.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	x.approx.Match(req, candidates)
-	if !req.Exact || req.Block() != prefix.BlockTokens {
+	if !req.Exact || req.TokensPerBlock() != prefix.BlockTokens {
 		return
 	}
 	s := x.scratch.Get().(*scratch)
@@ -271,7 +271,7 @@ type Holding struct {
 
 // Lookup returns what an endpoint holds of the blocks of a prompt, which were cut from
 // token ids: of its feeds, the one that saves most.
-func (x *Index) Lookup(blocks []uint64, ref endpick.Ref) (h Holding) {
+func (x *Index) Lookup(blocks []uint64, ref endpick.EndpointRef) (h Holding) {
 	s := x.scratch.Get().(*scratch)
 	defer x.scratch.Put(s)
 	x.mu.Lock()

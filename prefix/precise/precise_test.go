@@ -37,7 +37,7 @@ func newFleet(t testing.TB, config precise.Config) *fleet {
 	return f
 }
 
-func (f *fleet) ref(id string) endpick.Ref {
+func (f *fleet) ref(id string) endpick.EndpointRef {
 	ref, ok := f.router.Ref(id)
 	require.True(f.t, ok)
 	return ref

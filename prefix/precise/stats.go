@@ -19,7 +19,7 @@ type Stats struct {
 
 // FeedStats is what an [Index] knows about one feed.
 type FeedStats struct {
-	Ref     endpick.Ref
+	Ref     endpick.EndpointRef
 	Rank    int
 	Knows   Knowledge
 	Blocks  int    // the engine's own, in any tier, of each group

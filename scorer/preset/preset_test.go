@@ -21,7 +21,7 @@ func TestMarginalDelayConfig(t *testing.T) {
 		{Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}}, {Tier: slo.TierConfig{Headroom: new(slo.Headroom)}},
 	} {
 		_, err := preset.MarginalDelay(c)
-		assert.ErrorIs(t, err, endpick.ErrConfig, "%+v", c)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError), "%+v", c)
 	}
 }
 

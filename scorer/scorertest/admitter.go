@@ -127,7 +127,7 @@ func adopted(rt *rapid.T, stage endpick.Admitter) {
 			req.Adopted = &endpick.Adopted{Endpoint: "server-0"}
 		}
 		lease, err := r.Route(req)
-		if err != nil && (req.Adopted != nil || !errors.Is(err, endpick.ErrRejected)) {
+		if err != nil && (req.Adopted != nil || !errors.As(err, new(*endpick.RejectedError))) {
 			rt.Fatalf("Route: %v\nThe smallest case:\n  %s", err, showRequest(&req))
 		}
 		if rapid.Bool().Draw(rt, "ends") {

@@ -113,7 +113,7 @@ var broken = []struct {
 	{"a picker that normalises the scores in place", picking(func(_ *endpick.Request, cs []endpick.Candidate, scores []float64) int {
 		best := 0
 		for i := range scores {
-			if scores[i] *= 0.5; scores[i] > scores[best] || scores[i] == scores[best] && cs[i].IDHash > cs[best].IDHash {
+			if scores[i] *= 0.5; scores[i] > scores[best] || scores[i] == scores[best] && cs[i].ChanceKey > cs[best].ChanceKey {
 				best = i
 			}
 		}
@@ -122,7 +122,7 @@ var broken = []struct {
 	{"a picker of the lowest score", picking(func(_ *endpick.Request, cs []endpick.Candidate, scores []float64) int {
 		best := 0
 		for i := range scores {
-			if scores[i] < scores[best] || scores[i] == scores[best] && cs[i].IDHash > cs[best].IDHash {
+			if scores[i] < scores[best] || scores[i] == scores[best] && cs[i].ChanceKey > cs[best].ChanceKey {
 				best = i
 			}
 		}
@@ -254,7 +254,7 @@ var broken = []struct {
 	})},
 	{"an observer that sorts what there was to choose from", observing(func() any {
 		return routedFunc(func(e *endpick.Event) {
-			slices.SortFunc(e.Candidates, func(a, b endpick.Candidate) int { return cmp.Compare(b.IDHash, a.IDHash) })
+			slices.SortFunc(e.Candidates, func(a, b endpick.Candidate) int { return cmp.Compare(b.ChanceKey, a.ChanceKey) })
 		})
 	})},
 	{"an observer that marks endpoints", observing(func() any {

@@ -47,7 +47,7 @@ func (m *blockSet) Match(req *endpick.Request, cs []endpick.Candidate) {
 	for i := range cs {
 		for _, b := range req.Blocks {
 			if m.held[b][fmt.Sprint(cs[i].Ref)] {
-				cs[i].PrefixTokens = max(min(cs[i].PrefixTokens+int(req.Block()), req.InputTokens-1), 0)
+				cs[i].PrefixTokens = max(min(cs[i].PrefixTokens+int(req.TokensPerBlock()), req.InputTokens-1), 0)
 			}
 		}
 	}
@@ -92,7 +92,7 @@ func (m *headSet) Match(req *endpick.Request, cs []endpick.Candidate) {
 			if m.sixteen {
 				cs[i].PrefixTokens += 16
 			} else {
-				cs[i].PrefixTokens += int(req.Block())
+				cs[i].PrefixTokens += int(req.TokensPerBlock())
 			}
 		}
 		if !m.toTheEnd {
@@ -113,7 +113,7 @@ func (m *headSet) Routed(e *endpick.Event) {
 type keepsBlocks struct {
 	mu      sync.Mutex
 	prompts [][]uint64
-	refs    []endpick.Ref
+	refs    []endpick.EndpointRef
 }
 
 func (m *keepsBlocks) Match(req *endpick.Request, cs []endpick.Candidate) {
@@ -126,7 +126,7 @@ func (m *keepsBlocks) Match(req *endpick.Request, cs []endpick.Candidate) {
 				n++
 			}
 			if m.refs[j] == cs[i].Ref {
-				cs[i].PrefixTokens = max(cs[i].PrefixTokens, min(n*int(req.Block()), req.InputTokens-1))
+				cs[i].PrefixTokens = max(cs[i].PrefixTokens, min(n*int(req.TokensPerBlock()), req.InputTokens-1))
 			}
 		}
 	}
@@ -227,7 +227,7 @@ func (s *seats) Done(_ *endpick.Event, o *endpick.Outcome) {
 // perTenant admits so many requests of a tenant at one time. It counts some of those
 // for which it was not asked when they end, and not when they begin.
 type perTenant struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	most    int
 	mirrors bool // it forgets mirrored requests, or else those under way
 

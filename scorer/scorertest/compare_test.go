@@ -151,7 +151,7 @@ func TestCompareErrors(t *testing.T) {
 	require.NoError(t, err)
 	assert.Regexp(t, `^lmetric: 2 of 2 requests completed, TTFT \d+ ms \(p90 \d+, p99 \d+\), TPOT \d+\.\d ms, `, reports[0].String())
 	_, err = scorertest.Compare(w, used)
-	assert.ErrorIs(t, err, endpick.ErrConfig, "what it knows is of other endpoints")
+	assert.ErrorAs(t, err, new(*endpick.ConfigError), "what it knows is of other endpoints")
 }
 
 // A policy that uses labels and variants gets those of the workload.

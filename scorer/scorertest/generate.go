@@ -45,8 +45,8 @@ func Candidates(req endpick.Request, most int) *rapid.Generator[Drawn] {
 	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) Drawn {
 		for i := range cs {
 			id := fmt.Sprintf("server-%d", i)
-			cs[i].Endpoint.ID, cs[i].IDHash = id, endpick.Salt(id)
-			cs[i].Ref = endpick.Ref{Slot: uint32(i), Generation: 1}
+			cs[i].Endpoint.ID, cs[i].ChanceKey = id, endpick.Salt(id)
+			cs[i].Ref = endpick.EndpointRef{Slot: uint32(i), Generation: 1}
 		}
 		return cs
 	})

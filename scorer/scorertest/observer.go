@@ -70,7 +70,7 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 				req.Blocks = prompt(rapid.Uint64Range(0, families-1).Draw(rt, "family"), rapid.IntRange(0, 5).Draw(rt, "blocks"))
 				did("%s is routed", showRequest(&req))
 				l, err := r.Route(req)
-				if errors.Is(err, endpick.ErrNoEndpoints) {
+				if errors.As(err, new(*endpick.NoEndpointError)) {
 					return
 				}
 				open = append(open, l)
@@ -222,7 +222,7 @@ func (w *watched) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	}
 }
 
-func (w *watched) EndpointRemoved(ref endpick.Ref) {
+func (w *watched) EndpointRemoved(ref endpick.EndpointRef) {
 	if o, ok := w.observer.(endpick.EndpointObserver); ok {
 		w.guard("EndpointRemoved", func() { o.EndpointRemoved(ref) })
 	}

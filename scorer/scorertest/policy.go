@@ -329,7 +329,7 @@ func (h *host) route(req endpick.Request, receipt *endpick.Receipt) (endpick.Lea
 
 // refused checks that there was a reason.
 func (p *pair) refused(req *endpick.Request, err error) {
-	if errors.Is(err, endpick.ErrRejected) {
+	if errors.As(err, new(*endpick.RejectedError)) {
 		var rejected *endpick.RejectedError
 		if errors.As(err, &rejected) && (rejected.Reason == nil || rejected.Reason.Error() == "") {
 			p.failf("an Admitter refuses without a word: who is refused is told why")
@@ -370,7 +370,7 @@ func (p *pair) examine(req *endpick.Request, receipt *endpick.Receipt) {
 
 func (p *pair) check() {
 	for _, h := range []*host{p.one, p.other} {
-		if s := h.router.Stats(); s.Panics+s.BadStage > 0 {
+		if s := h.router.Stats(); s.Panics+s.StageErrors > 0 {
 			p.failf("%v", h.warned)
 		}
 		// Routing reaps leases that have been silent for ten minutes.

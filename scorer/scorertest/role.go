@@ -171,8 +171,8 @@ func copies(candidates []endpick.Candidate) []endpick.Candidate {
 // removed are candidates that earlier filters have removed.
 func removed() []endpick.Candidate {
 	return []endpick.Candidate{
-		{Endpoint: &endpick.Endpoint{ID: "removed-0"}, Ref: endpick.Ref{Slot: 1000, Generation: 1}},
-		{Endpoint: &endpick.Endpoint{ID: "removed-1"}, Ref: endpick.Ref{Slot: 1001, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "removed-0"}, Ref: endpick.EndpointRef{Slot: 1000, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "removed-1"}, Ref: endpick.EndpointRef{Slot: 1001, Generation: 1}},
 	}
 }
 

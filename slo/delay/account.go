@@ -64,7 +64,7 @@ func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
 
 // lease is what is remembered of an open request.
 type lease struct {
-	ref      endpick.Ref
+	ref      endpick.EndpointRef
 	name     kindName
 	stream   bool
 	answered bool
@@ -408,7 +408,7 @@ func mayHaveTokens(req *endpick.Request, o *endpick.Outcome) bool {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (m *Marginal) EndpointRemoved(ref endpick.Ref) {
+func (m *Marginal) EndpointRemoved(ref endpick.EndpointRef) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endpoints.Drop(ref)

@@ -98,7 +98,7 @@ func TestAccountsAreTheSums(t *testing.T) {
 	for seed := range uint64(10) {
 		w := newRandom(t, seed, 3)
 		check := func() {
-			want := map[endpick.Ref]sums{}
+			want := map[endpick.EndpointRef]sums{}
 			for _, l := range w.m.leases.All() {
 				s := want[l.ref]
 				if l.answered || !l.stream {

@@ -134,7 +134,7 @@ func roomy(c *endpick.Candidate) bool {
 
 // blockAt is the last block of the prompt's beginning of that many tokens; 0: unknown.
 func blockAt(req *endpick.Request, depth int) uint64 {
-	at := int(math.Ceil(float64(depth)/req.Block()-1e-6)) - 1
+	at := int(math.Ceil(float64(depth)/req.TokensPerBlock()-1e-6)) - 1
 	if at < 0 || at >= len(req.Blocks) {
 		return 0
 	}

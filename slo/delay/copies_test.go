@@ -17,7 +17,7 @@ import (
 func matched(depths ...int) (cs []endpick.Candidate) {
 	for i, h := range depths {
 		cs = append(cs, endpick.Candidate{
-			Endpoint: &endpick.Endpoint{ID: string(rune('a' + i))}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}, PrefixTokens: h,
+			Endpoint: &endpick.Endpoint{ID: string(rune('a' + i))}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}, PrefixTokens: h,
 		})
 	}
 	return cs

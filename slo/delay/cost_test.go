@@ -15,11 +15,11 @@ import (
 // idle.
 func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate) cost {
 	t.Helper()
-	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}, c}
+	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}, c}
 	if c.Endpoint == nil {
 		cs[1].Endpoint = &endpick.Endpoint{ID: "b"}
 	}
-	cs[1].Ref = endpick.Ref{Slot: 1, Generation: 1}
+	cs[1].Ref = endpick.EndpointRef{Slot: 1, Generation: 1}
 	req = req.At(time.Unix(1e9, 0), 1, 1)
 	d := m.decide(&req, cs)
 	defer d.end()
@@ -121,7 +121,7 @@ func TestHorizonAndPaceByHand(t *testing.T) {
 
 	// Ten other requests are on servers of unknown pace; this server is twice as slow.
 	m := fresh(t, horizon)
-	e := m.endpoints.At(endpick.Ref{Slot: 1, Generation: 1})
+	e := m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1})
 	at := nanoseconds(time.Unix(1e9, 0))
 	for range 100 {
 		e.pace.Add(at, 2, 0.1)
@@ -266,10 +266,10 @@ func TestFactorsByHand(t *testing.T) {
 func TestScoresOfCosts(t *testing.T) {
 	m := fresh(t, 0)
 	cs := []endpick.Candidate{
-		{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Slot: 0, Generation: 1}},
-		{Endpoint: &endpick.Endpoint{ID: "b"}, Ref: endpick.Ref{Slot: 1, Generation: 1}},
-		{Endpoint: &endpick.Endpoint{ID: "c"}, Ref: endpick.Ref{Slot: 2, Generation: 1}, Waiting: math.NaN()},
-		{Endpoint: &endpick.Endpoint{ID: "d", Variant: "other"}, Ref: endpick.Ref{Slot: 3, Generation: 1}, Waiting: math.Inf(1)},
+		{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "b"}, Ref: endpick.EndpointRef{Slot: 1, Generation: 1}},
+		{Endpoint: &endpick.Endpoint{ID: "c"}, Ref: endpick.EndpointRef{Slot: 2, Generation: 1}, Waiting: math.NaN()},
+		{Endpoint: &endpick.Endpoint{ID: "d", Variant: "other"}, Ref: endpick.EndpointRef{Slot: 3, Generation: 1}, Waiting: math.Inf(1)},
 	}
 	const has = endpick.TTFT | endpick.TPOT
 	cs[0].Prediction = endpick.Prediction{Has: has, TTFT: 4 * time.Second, TPOT: 20 * time.Millisecond}

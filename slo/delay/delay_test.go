@@ -397,7 +397,7 @@ func TestBadLabels(t *testing.T) {
 			})
 		}
 		stats := w.router.Stats()
-		if stats.BadStage != 0 || stats.Panics != 0 {
+		if stats.StageErrors != 0 || stats.Panics != 0 {
 			rt.Fatalf("%+v", stats)
 		}
 		receipt := new(endpick.Receipt)
@@ -423,7 +423,7 @@ func TestAllocatesNothing(t *testing.T) {
 	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true, Tenant: "t"}
 	candidates := make([]endpick.Candidate, 20)
 	for i := range candidates {
-		candidates[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}}
+		candidates[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{ID: fmt.Sprint(i)}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
 	}
 	dst := make([]float64, len(candidates))
 	assert.Zero(t, testing.AllocsPerRun(100, func() {

@@ -40,7 +40,7 @@ func TestFirstTokensCountOnce(t *testing.T) {
 	m := fresh(t, 0)
 	now := time.Unix(1e9, 0)
 	for i, stream := range []bool{false, true} {
-		ref := endpick.Ref{Slot: uint32(i), Generation: 1}
+		ref := endpick.EndpointRef{Slot: uint32(i), Generation: 1}
 		ev := &endpick.Event{
 			Request: &endpick.Request{InputTokens: 100, Stream: stream}, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: ref},
 			Lease: endpick.LeaseRef{Slot: uint32(i), Generation: 1}, Now: now, RoutedAt: now,
@@ -105,7 +105,7 @@ func TestWhatAnEndTells(t *testing.T) {
 // While a response is awaited, nothing known of a server's pace fades.
 func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	m := fresh(t, 0)
-	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Slot: 0, Generation: 1}}
+	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}
 	at := int64(1e18)
 	e := m.endpoints.At(c.Ref)
 	paced(e, at)
@@ -162,7 +162,7 @@ func TestPressureByHand(t *testing.T) {
 func TestUnitsOfExplanations(t *testing.T) {
 	m := fresh(t, 0)
 	req := asked.At(time.Unix(1e9, 0), 1, 1)
-	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Generation: 1}}}
+	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Generation: 1}}}
 	text := func() string {
 		dst := make([]string, 1)
 		m.Explain(&req, cs, dst)

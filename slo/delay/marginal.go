@@ -53,7 +53,7 @@ func (c *Config) validate() error {
 // Marginal is safe for concurrent use, belongs to one router and must not be
 // copied. It allocates nothing in a decision.
 type Marginal struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	config  Config
 	without terms
 	work    sync.Pool // *decision

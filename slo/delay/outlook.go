@@ -39,7 +39,7 @@ func size(req *endpick.Request, output float64) float64 {
 // nothing was routed there yet. m.mu is held.
 func (m *Marginal) look(o *outlook, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
 	*o = outlook{size: size(req, output), batch: min(c.BatchSize(), places(c)), external: external(c), held: sizeOn(c, k)}
-	o.fresh, o.pairs = compute(req, c.CachedTokens())
+	o.fresh, o.pairs = compute(req, c.ExpectedCached())
 	// Requests that wait at the engine and came from elsewhere: like the others on average.
 	queued := float64(c.InFlight.PrefillTokens) + max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1)
 

@@ -61,7 +61,7 @@ func TestSilenceOfASlowEndpoint(t *testing.T) {
 	m.common.labels = 1
 	at := time.Unix(1e9, 0)
 	req := asked.At(at, 1, 1)
-	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Generation: 1}}
+	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Generation: 1}}
 	predict := func(expected float64) time.Duration {
 		e := m.endpoints.At(c.Ref)
 		*e = endpoint{}
@@ -111,7 +111,7 @@ func TestUnknownLengthsAreNotPredicted(t *testing.T) {
 	m := fresh(t, 0)
 	m.common.labels = 1
 	for input, has := range map[int]endpick.Latencies{0: 0, 1: endpick.TTFT | endpick.TPOT} {
-		cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.Ref{Generation: 1}}}
+		cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Generation: 1}}}
 		req := endpick.Request{InputTokens: input, Stream: true}.At(time.Unix(1e9, 0), 1, 1)
 		m.Predict(&req, cs)
 		assert.Equal(t, has, cs[0].Prediction.Has, "%d tokens", input)

@@ -154,9 +154,9 @@ func TestLoadsAreComparedWithinTheirKind(t *testing.T) {
 	m.kinds[n] = k
 	candidates := func(loads ...float64) (cs []endpick.Candidate) {
 		for i, v := range loads {
-			cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: "v"}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}, Running: v})
+			cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: "v"}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}, Running: v})
 		}
-		cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: "w"}, Ref: endpick.Ref{Slot: 99, Generation: 1}, Running: 1000})
+		cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: "w"}, Ref: endpick.EndpointRef{Slot: 99, Generation: 1}, Running: 1000})
 		return cs
 	}
 	at := int64(1e18)
@@ -284,7 +284,7 @@ func TestPredictionsByHand(t *testing.T) {
 	m.common.late.log, m.common.slow.log = math.Log(1.5), math.Log(1.25)
 	predict := func(stream bool) endpick.Prediction {
 		cs := []endpick.Candidate{busy}
-		cs[0].Endpoint, cs[0].Ref = &endpick.Endpoint{ID: "a"}, endpick.Ref{Generation: 1}
+		cs[0].Endpoint, cs[0].Ref = &endpick.Endpoint{ID: "a"}, endpick.EndpointRef{Generation: 1}
 		req := asked
 		req.Stream = stream
 		req = req.At(time.Unix(1e9, 0), 1, 1)
@@ -310,7 +310,7 @@ func TestPredictionsByHand(t *testing.T) {
 	near(ms((first+300*each)*2), predict(false).E2EUpper, "upper whole")
 
 	// A silent endpoint's wait is added; a prediction of days is cut to one day.
-	e := m.endpoints.At(endpick.Ref{Generation: 1})
+	e := m.endpoints.At(endpick.EndpointRef{Generation: 1})
 	at := nanoseconds(time.Unix(1e9, 0))
 	e.wait(at-9e9, 1)
 	near(ms(first+9000), predict(true).TTFT, "silent")
@@ -336,7 +336,7 @@ func paced(e *endpoint, at int64) {
 // Names of a batch are not kept after the request.
 func TestDecisionsForget(t *testing.T) {
 	m := fresh(t, 0)
-	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a", Variant: "v"}, Ref: endpick.Ref{Generation: 1}}}
+	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a", Variant: "v"}, Ref: endpick.EndpointRef{Generation: 1}}}
 	req := asked.At(time.Unix(1e9, 0), 1, 1)
 	d := m.decide(&req, cs)
 	d.at(&cs[0])

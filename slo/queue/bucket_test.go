@@ -94,9 +94,9 @@ func TestTokenBucketRetryAfter(t *testing.T) {
 func TestTokenBucketConfig(t *testing.T) {
 	for _, v := range []float64{0, -1, nan, math.Inf(1)} {
 		_, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: v, Refill: 1})
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 		_, err = queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1, Refill: v})
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

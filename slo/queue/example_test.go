@@ -150,6 +150,6 @@ func ExampleRejectAll() {
 		return
 	}
 	_, err = router.Route(endpick.Request{})
-	fmt.Println(errors.Is(err, endpick.ErrRejected), err)
+	fmt.Println(errors.As(err, new(*endpick.RejectedError)), err)
 	// Output: true endpick: request rejected: queue: every request is rejected
 }

@@ -110,7 +110,7 @@ func TestQueueOutputOfItems(t *testing.T) {
 	q.push(t, item)
 	assert.EqualValues(t, 7, q.Tokens())
 	_, err := q.Push(epoch, queue.Item[string]{OutputTokens: -1})
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	assert.ErrorContains(t, err, "queue.Item.OutputTokens is -1, outside 0 to 2147483647")
 	assert.Equal(t, queue.Stats{Pushed: 1, Refused: 1}, q.Stats())
 }

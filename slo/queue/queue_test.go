@@ -239,17 +239,17 @@ func TestQueueBadInput(t *testing.T) {
 		"Timeout is -1, outside 0 to 92233720368547758": {Timeout: -1},
 	} {
 		_, err := q.Push(epoch, item)
-		require.ErrorIs(t, err, endpick.ErrBadRequest)
+		require.ErrorAs(t, err, new(*endpick.RequestError))
 		assert.ErrorContains(t, err, "queue.Item."+field)
 	}
 	assert.Zero(t, q.Len())
 	assert.Equal(t, queue.Stats{Refused: 5}, q.Stats())
 	for _, c := range []queue.Config{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
 		_, err := queue.New(c, func(queue.Item[int], error) {})
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 	_, err := queue.New[int](queue.Config{}, nil)
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 
 // If its owner's callback panics, the queue loses no request: the others are

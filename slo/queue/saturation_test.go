@@ -99,7 +99,7 @@ func reporting(n int) []endpick.Candidate {
 func fleet(n int) []endpick.Candidate {
 	cs := make([]endpick.Candidate, n)
 	for i := range cs {
-		cs[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.Ref{Slot: uint32(i), Generation: 1}}
+		cs[i] = endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
 	}
 	return cs
 }

@@ -91,7 +91,7 @@ func (c *Config) validate() error {
 // refuses, or fails before the first token, costs nothing; a client that goes away
 // pays for the prompt and for what it got.
 type Quota struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	config Config
 
 	mu      sync.Mutex

@@ -72,7 +72,7 @@ func refused(t testing.TB, err error) *quota.Error {
 	t.Helper()
 	var e *quota.Error
 	require.ErrorAs(t, err, &e)
-	require.ErrorIs(t, err, endpick.ErrRejected)
+	require.ErrorAs(t, err, new(*endpick.RejectedError))
 	return e
 }
 
@@ -175,7 +175,7 @@ func TestWhatIsNotRoutedCostsNothing(t *testing.T) {
 	assert.Equal(t, 2, removing.calls)
 	assert.Equal(t, 40.0, s.left("a"), "charged once")
 	_, err = s.route("b", 60, 0)
-	require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	assert.EqualValues(t, 2, s.quota.Stats().Admitted)
 }
 
@@ -351,7 +351,7 @@ func TestConfig(t *testing.T) {
 		assert.Equal(t, "quota.Config."+field, ce.Field)
 	}
 	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: -1})
-	require.ErrorIs(t, err, endpick.ErrConfig)
+	require.ErrorAs(t, err, new(*endpick.ConfigError))
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: math.NaN(), Burst: -1, Requests: -1})})
 	for range 10 {
 		_, err = s.route("a", 1<<20, 0)

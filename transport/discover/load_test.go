@@ -144,5 +144,5 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	_, ok = router.Ref(stays)
 	assert.False(t, ok)
 	s := router.Stats()
-	assert.Equal(t, []int{size, 0, 0}, []int{s.Endpoints, s.OpenLeases, s.Departing})
+	assert.Equal(t, []int{size, 0, 0}, []int{s.Endpoints, s.OpenLeases, s.RemovedOpen})
 }

@@ -43,6 +43,6 @@ func ExampleNew() {
 		panic(err)
 	}
 	_, err = extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
-	fmt.Println(errors.Is(err, endpick.ErrConfig), err)
+	fmt.Println(errors.As(err, new(*endpick.ConfigError)), err)
 	// Output: true endpick: config: extproc.Config.Dispatcher.Router has endpoint "gpu-0" whose address is not an IP and a port
 }

@@ -64,8 +64,8 @@ func (c *conversation) choose(path, query string) (*choice, error) {
 	for {
 		attempt, err := call.Route(c.stream.Context())
 		if err != nil {
-			if c.subset != nil && errors.Is(err, endpick.ErrNoEndpoints) {
-				return nil, &endpick.NoEndpointsError{Excluded: len(excluded)} // whatever they serve
+			if c.subset != nil && errors.As(err, new(*endpick.NoEndpointError)) {
+				return nil, &endpick.NoEndpointError{Excluded: len(excluded)} // whatever they serve
 			}
 			return nil, err
 		}

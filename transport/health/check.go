@@ -30,7 +30,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	defer round.Wait()
 	tick := time.NewTicker(m.config.Interval)
 	defer tick.Stop()
-	states := map[endpick.Ref]State{}
+	states := map[endpick.EndpointRef]State{}
 	for {
 		m.start(ctx, &round)
 		select {
@@ -52,11 +52,11 @@ func (m *Monitor) Check(ctx context.Context) {
 
 // reportChanges calls OnChange for the endpoints whose state is not the one in states,
 // which it updates.
-func (m *Monitor) reportChanges(states map[endpick.Ref]State) {
+func (m *Monitor) reportChanges(states map[endpick.EndpointRef]State) {
 	if m.config.OnChange == nil {
 		return
 	}
-	seen := map[endpick.Ref]bool{}
+	seen := map[endpick.EndpointRef]bool{}
 	for _, e := range m.config.Router.Endpoints() {
 		if e.Removed {
 			continue

@@ -28,5 +28,5 @@
 //     full share as soon as it passes a check.
 //   - If all endpoints are out, those that answer are used anyway, so that clients see the
 //     engine's own error. Those that don't even answer a check are not: clients get an
-//     [endpick.NoEndpointsError], 503, at once.
+//     [endpick.NoEndpointError], 503, at once.
 package health

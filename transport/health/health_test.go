@@ -457,5 +457,5 @@ func TestConfig(t *testing.T) {
 	other, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
 	_, err = transport.New(transport.Config{Router: other, Health: m})
-	assert.ErrorIs(t, err, endpick.ErrConfig)
+	assert.ErrorAs(t, err, new(*endpick.ConfigError))
 }

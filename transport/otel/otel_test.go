@@ -236,7 +236,7 @@ func TestFailures(t *testing.T) {
 	t.Run("no endpoint", func(t *testing.T) {
 		r, provider := newReceiver(t)
 		_, err := post(t, t.Context(), newClient(t, otel.New(otel.Config{Provider: provider})), "/v1/embeddings", `{"model":"`+strings.Repeat("é", 128)+`","input":"x"}`)
-		require.ErrorIs(t, err, endpick.ErrNoEndpoints)
+		require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 		s := r.wait(t, 1)[0]
 		assert.Equal(t, "embeddings "+strings.Repeat("é", 128), s.Name)
 		assert.Equal(t, failed, s.Status.GetCode())

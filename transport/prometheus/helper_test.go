@@ -17,7 +17,7 @@ func (bomb) Predict(*endpick.Request, []endpick.Candidate) { panic("boom") }
 
 // listener is a predictor that records its calls.
 type listener struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	strings.Builder
 }
 
@@ -25,4 +25,4 @@ func (l *listener) Predict(*endpick.Request, []endpick.Candidate) { l.WriteStrin
 func (l *listener) Routed(*endpick.Event)                         { l.WriteString("routed ") }
 func (l *listener) FirstToken(*endpick.Event)                     { l.WriteString("first ") }
 func (l *listener) Done(*endpick.Event, *endpick.Outcome)         { l.WriteString("done ") }
-func (l *listener) EndpointRemoved(endpick.Ref)                   { l.WriteString("removed ") }
+func (l *listener) EndpointRemoved(endpick.EndpointRef)           { l.WriteString("removed ") }

@@ -163,7 +163,7 @@ func TestPage(t *testing.T) {
 	m := newMetrics(t)
 	m.Observe(streamed("llama", "ann"))
 	m.Observe(failed("llama", "ann"))
-	m.Observe(refused("invented", &endpick.NoEndpointsError{Model: "invented", Endpoints: 3}))
+	m.Observe(refused("invented", &endpick.NoEndpointError{Model: "invented", Endpoints: 3}))
 	away := streamed("llama", "ann")
 	away.Attempts = append([]transport.ObservedAttempt{{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "b"}}, HTTP: 500, Result: transport.Erred, Decision: time.Millisecond}}, away.Attempts...)
 	away.Serving, away.SLOTTFTMillis = 1, 0
@@ -195,8 +195,8 @@ func TestReasons(t *testing.T) {
 		"quota_requests": rejected(&quota.Error{Reason: quota.ErrRequests}),
 		"slo":            rejected(&slo.UnattainableError{}),
 		"rejected":       rejected(errors.New("for a reason of the host's")),
-		"no_endpoint":    &endpick.NoEndpointsError{},
-		"unknown_model":  &endpick.NoEndpointsError{Model: "m", Endpoints: 1},
+		"no_endpoint":    &endpick.NoEndpointError{},
+		"unknown_model":  &endpick.NoEndpointError{Model: "m", Endpoints: 1},
 		"invalid":        &endpick.RequestError{},
 		"forbidden":      transport.ErrForbidden,
 		"unknown_path":   transport.ErrUnknownPath,
@@ -310,7 +310,7 @@ func TestCardinality(t *testing.T) {
 	for i := range 10_000 {
 		name := fmt.Sprint("invented ", i)
 		m.Observe(failed(name, name))
-		m.Observe(refused(name, &endpick.NoEndpointsError{Model: name, Endpoints: 3}))
+		m.Observe(refused(name, &endpick.NoEndpointError{Model: name, Endpoints: 3}))
 		r := streamed(name, name)
 		r.Status = "canceled"
 		m.Observe(r)
@@ -516,7 +516,7 @@ func TestPredictorPassesAllOn(t *testing.T) {
 	require.NoError(t, router.Remove("a"))
 	assert.Equal(t, "predict routed first done removed ", s.String())
 	_, err = endpick.New(endpick.Config{Policy: policy})
-	assert.ErrorIs(t, err, endpick.ErrConfig, "it belongs to one router")
+	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it belongs to one router")
 
 	p, err := endpick.New(endpick.Config{
 		Policy: endpick.Policy{Predictor: m.Predictor(bomb{})}, Endpoints: []endpick.Endpoint{{ID: "a"}},

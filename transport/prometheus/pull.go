@@ -129,7 +129,7 @@ func perIndexed(name, help string, value func(*prefix.EndpointStats) int) *pulle
 		if v.index == nil {
 			return
 		}
-		of := make(map[endpick.Ref]*prefix.EndpointStats, len(v.index.Endpoints))
+		of := make(map[endpick.EndpointRef]*prefix.EndpointStats, len(v.index.Endpoints))
 		for i := range v.index.Endpoints {
 			of[v.index.Endpoints[i].Ref] = &v.index.Endpoints[i]
 		}
@@ -178,7 +178,7 @@ var pull = []*pulled{
 	from(counter, ofRouter, "rejected_total", "Requests that an admitter has refused.", func(s *endpick.Stats) float64 { return float64(s.Rejected) }),
 	from(counter, ofRouter, "without_endpoint_total", "Times that no endpoint could take a request.", func(s *endpick.Stats) float64 { return float64(s.NoEndpoint) }),
 	from(counter, ofRouter, "leases_reaped_total", "Leases that nobody has closed.", func(s *endpick.Stats) float64 { return float64(s.Reaped) }),
-	from(counter, ofRouter, "bad_stage_results_total", "Results of stages that broke their contract and were not used.", func(s *endpick.Stats) float64 { return float64(s.BadStage) }),
+	from(counter, ofRouter, "bad_stage_results_total", "Results of stages that broke their contract and were not used.", func(s *endpick.Stats) float64 { return float64(s.StageErrors) }),
 	from(counter, ofRouter, "stage_panics_total", "Panics of stages, each of which has cost a stage its say in one decision.", func(s *endpick.Stats) float64 { return float64(s.Panics) }),
 	from(gauge, ofRouter, "open_leases", "Requests in flight.", func(s *endpick.Stats) float64 { return float64(s.OpenLeases) }),
 

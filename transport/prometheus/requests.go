@@ -98,7 +98,7 @@ var causes = []struct {
 	{matches(queue.ErrSaturated), "saturated"},
 	{matches(slo.ErrUnattainable), "slo"},
 	{as[*endpick.RejectedError], "rejected"},
-	{as[*endpick.NoEndpointsError], "no_endpoint"},
+	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
 	{as[*transport.ReadError], "invalid"},
 	{matches(transport.ErrForbidden), "forbidden"},
@@ -132,7 +132,7 @@ func reasonOf(err error, status int) string {
 	if status == transport.StatusClientClosedRequest {
 		return left
 	}
-	if as[*endpick.NoEndpointsError](err) && status == http.StatusNotFound {
+	if as[*endpick.NoEndpointError](err) && status == http.StatusNotFound {
 		return unknownModel
 	}
 	for _, c := range causes {
@@ -231,7 +231,7 @@ func (m *Metrics) observeCache(model string, r *transport.Observation) {
 		return
 	}
 	f := &m.series
-	expected, cached := a.Candidate.CachedTokens(), min(max(*r.CachedTokens, 0), r.InputTokens)
+	expected, cached := a.Candidate.ExpectedCached(), min(max(*r.CachedTokens, 0), r.InputTokens)
 	f.prompt.WithLabelValues(model).Add(float64(r.InputTokens))
 	f.expected.WithLabelValues(model).Add(float64(expected))
 	f.cached.WithLabelValues(model).Add(float64(cached))

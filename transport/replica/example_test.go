@@ -55,7 +55,7 @@ var _ = shared // in docs/replicas.md
 // Gateways share a secret; without one, New returns an error.
 func ExampleNew() {
 	_, err := replica.New(replica.Config{})
-	fmt.Println(errors.Is(err, endpick.ErrConfig), err)
+	fmt.Println(errors.As(err, new(*endpick.ConfigError)), err)
 	// Output:
 	// true endpick: config: replica.Config.Key is not set: replicas share the key that prompts are hashed with
 }

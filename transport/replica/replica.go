@@ -13,7 +13,7 @@ import (
 // everything, so that it can be part of a policy and observe its requests. It belongs
 // to one router and is safe for concurrent use.
 type Replica struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	config  Config
 	queue   *queue
 	running atomic.Bool
@@ -53,7 +53,7 @@ func (r *Replica) Routed(e *endpick.Event) {
 		blocks = nil
 	}
 	r.queue.put(&event{
-		kind: routed, lease: e.Lease, endpoint: e.Candidate.Endpoint.ID, prefix: e.Candidate.CachedTokens(),
+		kind: routed, lease: e.Lease, endpoint: e.Candidate.Endpoint.ID, prefix: e.Candidate.ExpectedCached(),
 		request: endpick.Request{
 			Model: req.Model, Adapter: req.Adapter, Tenant: req.Tenant, SLO: req.SLO, Stream: req.Stream, Exact: req.Exact,
 			InputTokens: req.InputTokens, ExpectedOutputTokens: req.ExpectedOutputTokens, BlockTokens: req.BlockTokens,

@@ -383,7 +383,7 @@ func TestQuotasAreShared(t *testing.T) {
 	require.NoError(t, err)
 	eventually(t, "load", func() bool { return b.open() == 1 })
 	_, err = b.Route(endpick.Request{Tenant: "limited", InputTokens: 200})
-	require.ErrorIs(t, err, endpick.ErrRejected)
+	require.ErrorAs(t, err, new(*endpick.RejectedError))
 	_, err = b.Route(endpick.Request{Tenant: "another", InputTokens: 200})
 	require.NoError(t, err)
 	// A failure costs nothing, at either gateway.
@@ -485,7 +485,7 @@ func TestConfig(t *testing.T) {
 	eventually(t, "it runs", func() bool { return g.replica.Status().Running })
 	assert.ErrorContains(t, g.replica.Run(context.Background(), g.Router, newHub()), "already running")
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{g.replica}}})
-	require.ErrorIs(t, err, endpick.ErrConfig, "it belongs to one router")
+	require.ErrorAs(t, err, new(*endpick.ConfigError), "it belongs to one router")
 }
 
 // A replica that is not running costs a decision no allocation.

@@ -314,7 +314,7 @@ func TestInspectorConfig(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []scrape.InspectorConfig{{}, {Router: router, Interval: -1}, {Router: router, Timeout: -1}, {Router: router, MaxBytes: -1}} {
 		_, err := scrape.NewInspector(c)
-		assert.ErrorIs(t, err, endpick.ErrConfig)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

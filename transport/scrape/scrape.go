@@ -22,7 +22,7 @@ import (
 )
 
 // Error says which endpoint could not be scraped, and why. It matches the
-// cause: ErrFormat, ErrNoSignal, ErrTooLong, a StatusError, endpick's ErrBadLoad
+// cause: ErrFormat, ErrNoSignal, ErrTooLong, a StatusError, endpick's LoadError
 // or what the client returned.
 type Error struct {
 	Endpoint string // its ID

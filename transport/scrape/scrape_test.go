@@ -2,6 +2,7 @@ package scrape_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -188,6 +189,7 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	bad, good := servePage(t, load(7, 3, 0.4)), servePage(t, load(2, 4, 0.2))
 	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, endpick.Endpoint{ID: "bad", Address: bad.URL}, endpick.Endpoint{ID: "good", Address: good.URL})
+	badLoad := errors.New("an endpick.LoadError")
 	for name, tc := range map[string]struct {
 		page     string
 		code     int
@@ -199,9 +201,9 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 		"other metrics":      {"up 1\n", 200, scrape.ErrNoSignal, 0},
 		"too long":           {strings.Repeat("# x\n", 1000), 200, scrape.ErrTooLong, 0},
 		"no such page":       {"not found", 404, scrape.StatusError(404), 0},
-		"a negative queue":   {load(-1, 3, 0.4), 200, endpick.ErrBadLoad, endpick.RunningSignal | endpick.KVUsageSignal},
-		"usage above one":    {load(1, 3, 42), 200, endpick.ErrBadLoad, endpick.RunningSignal | endpick.WaitingSignal},
-		"not a number":       {strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1), 200, endpick.ErrBadLoad, endpick.RunningSignal | endpick.WaitingSignal},
+		"a negative queue":   {load(-1, 3, 0.4), 200, badLoad, endpick.RunningSignal | endpick.KVUsageSignal},
+		"usage above one":    {load(1, 3, 42), 200, badLoad, endpick.RunningSignal | endpick.WaitingSignal},
+		"not a number":       {strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1), 200, badLoad, endpick.RunningSignal | endpick.WaitingSignal},
 		"all that there was": {load(1, 2, 0.3), 200, nil, allSignals},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +217,11 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 				require.Empty(t, list)
 			} else {
 				require.Len(t, list, 1)
-				assert.ErrorIs(t, list[0], tc.want)
+				if tc.want == badLoad {
+					assert.ErrorAs(t, list[0], new(*endpick.LoadError))
+				} else {
+					assert.ErrorIs(t, list[0], tc.want)
+				}
 				var e *scrape.Error
 				require.ErrorAs(t, list[0], &e)
 				assert.Equal(t, "bad", e.Endpoint)

@@ -43,7 +43,7 @@ func TestInvariantBounded(t *testing.T) {
 				w.failf("%d models are learned", len(w.latency.Health()))
 			case index.Bytes > indexBytes+100*int64(stats.OpenLeases)+4096:
 				w.failf("the index takes %d bytes", index.Bytes)
-			case len(index.Endpoints) > stats.Endpoints+stats.Departing:
+			case len(index.Endpoints) > stats.Endpoints+stats.RemovedOpen:
 				w.failf("the index knows %d endpoints of %d", len(index.Endpoints), stats.Endpoints)
 			}
 		}

@@ -82,17 +82,17 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 			require.NoError(t, own.SetPolicy(policy), "the policies of one router share stages")
 
 			_, err = endpick.New(endpick.Config{Policy: policy})
-			assert.ErrorIs(t, err, endpick.ErrConfig)
+			assert.ErrorAs(t, err, new(*endpick.ConfigError))
 			assert.ErrorContains(t, err, "another router")
 			other, err := endpick.New(endpick.Config{})
 			require.NoError(t, err)
-			assert.ErrorIs(t, other.SetPolicy(policy), endpick.ErrConfig)
+			assert.ErrorAs(t, other.SetPolicy(policy), new(*endpick.ConfigError))
 		})
 	}
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: approximate}})
-	assert.ErrorIs(t, err, endpick.ErrConfig, "it listens to the router of the index that it is part of")
+	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it listens to the router of the index that it is part of")
 	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}})
-	assert.ErrorIs(t, err, endpick.ErrConfig)
+	assert.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 
 // listens reports whether any stage of the policy observes leases or endpoints.
@@ -120,7 +120,7 @@ func listens(p endpick.Policy) bool {
 }
 
 // statefulTypes are the exported types of the root module's packages that observe, or
-// have a table of endpoints or leases. Each of them embeds OneRouter.
+// have a table of endpoints or leases. Each of them embeds Exclusive.
 func statefulTypes(t *testing.T) []string {
 	const root = "../../.."
 	types, embeds := map[string]bool{}, map[string]bool{}
@@ -147,7 +147,7 @@ func statefulTypes(t *testing.T) []string {
 	})
 	require.NoError(t, err)
 	for name := range types {
-		assert.True(t, embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.OneRouter", name)
+		assert.True(t, embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
 	}
 	return slices.Sorted(maps.Keys(types))
 }
@@ -187,7 +187,7 @@ func inspect(file *ast.File, types, embeds map[string]bool) {
 					switch x.Sel.Name {
 					case "PerEndpoint", "PerLease":
 						types[name] = true
-					case "OneRouter":
+					case "Exclusive":
 						embeds[name] = embeds[name] || len(f.Names) == 0
 					}
 				}

@@ -109,7 +109,7 @@ func means(w *world, verdicts []endpick.Verdict) {
 func TestInvariantMatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})
-		sent := map[endpick.Ref][][]uint64{}
+		sent := map[endpick.EndpointRef][][]uint64{}
 		for _, s := range draw(rt) {
 			s.request.BlockTokens = 0 // only blocks of one length are compared
 			if s.kind == "done" && len(w.leases) > 0 {

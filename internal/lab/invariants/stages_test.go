@@ -19,7 +19,7 @@ func (p *poison) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 func (p *poison) Routed(e *endpick.Event)                   { p.strike(e.Request.Number() + 1) }
 func (p *poison) FirstToken(e *endpick.Event)               { p.strike(e.Request.Number() + 2) }
 func (p *poison) Done(e *endpick.Event, _ *endpick.Outcome) { p.strike(e.Request.Number()) }
-func (p *poison) EndpointRemoved(ref endpick.Ref)           { p.strike(uint64(ref.Slot)) }
+func (p *poison) EndpointRemoved(ref endpick.EndpointRef)   { p.strike(uint64(ref.Slot)) }
 
 // heard is what was observed of one lease.
 type heard struct {
@@ -31,7 +31,7 @@ type heard struct {
 // spy observes all leases. It is a filter that keeps every candidate.
 type spy struct {
 	heard map[endpick.LeaseRef]*heard
-	gone  []endpick.Ref
+	gone  []endpick.EndpointRef
 }
 
 func (*spy) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
@@ -64,4 +64,4 @@ func (s *spy) Done(e *endpick.Event, o *endpick.Outcome) {
 	h.status = o.Status
 }
 
-func (s *spy) EndpointRemoved(ref endpick.Ref) { s.gone = append(s.gone, ref) }
+func (s *spy) EndpointRemoved(ref endpick.EndpointRef) { s.gone = append(s.gone, ref) }

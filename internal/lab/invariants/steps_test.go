@@ -181,10 +181,10 @@ func (w *world) apply(s step) *decision {
 		}
 	case "lose": // left for the clock to find
 	case "mark":
-		w.marks[id] = w.router.Mark(id)
+		w.marks[id] = w.router.Snapshot(id)
 	case "report":
 		if s.marked {
-			s.load.Mark = w.marks[id]
+			s.load.Snapshot = w.marks[id]
 		}
 		w.did("%s reports %v, %v, %v without %d", id, s.load.Waiting, s.load.Running, s.load.KVUsage, s.load.Absent)
 		err := w.router.Report(id, s.load)

@@ -94,8 +94,8 @@ func TestInvariantStress(t *testing.T) {
 	})
 	background(func(i int) {
 		id := []string{"a", "b", "c"}[i%3]
-		mark := router.Mark(id)
-		router.Report(id, endpick.Load{Waiting: float64(i % 5), Running: float64(i % 7), KVUsage: float64(i%11) / 10, Mark: mark})
+		mark := router.Snapshot(id)
+		router.Report(id, endpick.Load{Waiting: float64(i % 5), Running: float64(i % 7), KVUsage: float64(i%11) / 10, Snapshot: mark})
 	})
 	background(func(i int) {
 		for _, e := range router.Endpoints() {
@@ -116,7 +116,7 @@ func TestInvariantStress(t *testing.T) {
 	}
 	s := router.Stats()
 	assert.Zero(t, s.OpenLeases)
-	assert.Zero(t, s.Departing)
+	assert.Zero(t, s.RemovedOpen)
 	assert.Zero(t, s.Panics)
 	assert.EqualValues(t, 4*rounds, s.Routed)
 	assert.Equal(t, s.Routed, s.Closed)

@@ -34,7 +34,7 @@ type world struct {
 	leases   []*lease
 	present  map[string]endpick.Endpoint
 	draining map[string]bool
-	marks    map[string]endpick.Mark
+	marks    map[string]endpick.Snapshot
 	steps    []string
 	unlisted int // leases that are not in leases
 }
@@ -42,7 +42,7 @@ type world struct {
 // lease is what a lease should be.
 type lease struct {
 	endpick.Lease
-	ref        endpick.Ref // of its endpoint
+	ref        endpick.EndpointRef // of its endpoint
 	input      int
 	fresh      int // Q
 	output     int
@@ -64,7 +64,7 @@ type options struct {
 func newWorld(rt *rapid.T, o options) *world {
 	w := &world{
 		rt: rt, now: time.Unix(1_000_000, 0), present: map[string]endpick.Endpoint{}, draining: map[string]bool{},
-		marks: map[string]endpick.Mark{}, spy: &spy{heard: map[endpick.LeaseRef]*heard{}},
+		marks: map[string]endpick.Snapshot{}, spy: &spy{heard: map[endpick.LeaseRef]*heard{}},
 	}
 	must := func(err error) {
 		if err != nil {
@@ -280,7 +280,7 @@ func (w *world) closeAll() {
 			w.failf("%s: removed %v, %+v in flight after all is done", e.Candidate.Endpoint.ID, e.Removed, e.Candidate.InFlight)
 		}
 	}
-	if s := w.router.Stats(); s.OpenLeases != 0 || s.Departing != 0 || s.Routed != s.Closed {
+	if s := w.router.Stats(); s.OpenLeases != 0 || s.RemovedOpen != 0 || s.Routed != s.Closed {
 		w.failf("after all is done: %+v", s)
 	}
 }
@@ -299,12 +299,12 @@ func (w *world) canServe(req *endpick.Request) bool {
 func (w *world) checkRefusal(req *endpick.Request, err error) {
 	var bad *endpick.RequestError
 	switch {
-	case errors.Is(err, endpick.ErrRejected) && req.Priority < 0 && req.SLO.Asked() && req.Adopted == nil:
+	case errors.As(err, new(*endpick.RejectedError)) && req.Priority < 0 && req.SLO.Asked() && req.Adopted == nil:
 	case errors.As(err, &bad):
 		if req.InputTokens >= 0 && req.ExpectedOutputTokens >= 0 && req.BlockTokens >= 0 {
 			w.failf("a valid request is refused: %v", err)
 		}
-	case errors.Is(err, endpick.ErrNoEndpoints) && req.Adopted == nil && !w.canServe(req):
+	case errors.As(err, new(*endpick.NoEndpointError)) && req.Adopted == nil && !w.canServe(req):
 	case errors.Is(err, endpick.ErrUnknownEndpoint) && req.Adopted != nil:
 		if _, present := w.present[req.Adopted.Endpoint]; present {
 			w.failf("%v, and it is there", err)

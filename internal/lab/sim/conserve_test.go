@@ -91,7 +91,7 @@ func TestConservation(t *testing.T) {
 		require.Equal(t, rep.Completed, rep.E2E.Count)
 		for _, router := range r.routers {
 			require.Zero(t, router.Stats().OpenLeases)
-			require.Zero(t, router.Stats().BadStage)
+			require.Zero(t, router.Stats().StageErrors)
 		}
 		for i := range r.servers {
 			l := r.servers[i].engine.Load(r.now)

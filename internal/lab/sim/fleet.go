@@ -26,7 +26,7 @@ func (r *run) report() {
 		s := &r.servers[i]
 		load := r.load(s)
 		for _, router := range r.routers {
-			load.Mark = router.Mark(s.Endpoint.ID)
+			load.Snapshot = router.Snapshot(s.Endpoint.ID)
 			router.Report(s.Endpoint.ID, load)
 		}
 	}

@@ -157,10 +157,10 @@ func (r *run) dispatch(slot int) {
 		lease, err := r.routers[f.router].Route(request)
 		switch {
 		case err == nil:
-		case errors.Is(err, endpick.ErrNoEndpoints):
+		case errors.As(err, new(*endpick.NoEndpointError)):
 			r.end(slot, f.refused) // why the endpoints that were tried did not accept it
 			return
-		case errors.Is(err, endpick.ErrRejected):
+		case errors.As(err, new(*endpick.RejectedError)):
 			r.end(slot, rejected)
 			return
 		default:

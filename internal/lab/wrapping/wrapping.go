@@ -17,7 +17,7 @@ import (
 // Stage is a stage of every kind with every optional method, and counts its calls. It is not
 // safe for concurrent use.
 type Stage struct {
-	endpick.OneRouter
+	endpick.Exclusive
 	calls  map[string]int
 	beside *beside
 }
@@ -84,7 +84,7 @@ func (s *Stage) FirstToken(*endpick.Event) { s.calls["FirstToken"]++ }
 func (s *Stage) Done(*endpick.Event, *endpick.Outcome) { s.calls["Done"]++ }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (s *Stage) EndpointRemoved(endpick.Ref) { s.calls["EndpointRemoved"]++ }
+func (s *Stage) EndpointRemoved(endpick.EndpointRef) { s.calls["EndpointRemoved"]++ }
 
 // beside is an observer next to a stage.
 type beside struct{ s *Stage }
@@ -93,7 +93,7 @@ func (b *beside) Validate() error                       { b.s.calls["beside Vali
 func (b *beside) Routed(*endpick.Event)                 { b.s.calls["beside Routed"]++ }
 func (b *beside) FirstToken(*endpick.Event)             { b.s.calls["beside FirstToken"]++ }
 func (b *beside) Done(*endpick.Event, *endpick.Outcome) { b.s.calls["beside Done"]++ }
-func (b *beside) EndpointRemoved(endpick.Ref)           { b.s.calls["beside EndpointRemoved"]++ }
+func (b *beside) EndpointRemoved(endpick.EndpointRef)   { b.s.calls["beside EndpointRemoved"]++ }
 
 // gate is an admitter that refuses the requests of one session.
 type gate struct{ session string }
@@ -142,7 +142,7 @@ func play(t *testing.T, policy func(*Stage, endpick.Admitter) endpick.Policy) ma
 		req := endpick.Request{Model: "m", InputTokens: 10, Stream: true, Session: session, Receipt: new(endpick.Receipt)}
 		lease, err := r.Route(req)
 		if err != nil {
-			require.ErrorIs(t, err, endpick.ErrRejected)
+			require.ErrorAs(t, err, new(*endpick.RejectedError))
 			continue
 		}
 		now = now.Add(time.Second)

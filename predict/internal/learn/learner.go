@@ -38,7 +38,7 @@ type Config struct {
 
 func (c *Config) validate() error {
 	// With an empty set, Fit returns an error for the config, if any, before ErrNoData.
-	if _, err := boost.Fit(c.Boost, boost.Data{}); errors.Is(err, endpick.ErrConfig) {
+	if _, err := boost.Fit(c.Boost, boost.Data{}); errors.As(err, new(*endpick.ConfigError)) {
 		return err
 	}
 	switch {

@@ -309,7 +309,7 @@ func TestLearnersRefuseABadConfig(t *testing.T) {
 	} {
 		_, err := New(&Trainer{}, c.config)
 		require.EqualError(t, err, c.want)
-		require.ErrorIs(t, err, endpick.ErrConfig)
+		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 

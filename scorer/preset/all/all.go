@@ -64,22 +64,12 @@ func table() []named {
 	}
 }
 
-// UnknownError says that no policy has this name. It matches [endpick.ErrConfig].
-type UnknownError struct{ Name string }
-
-func (e *UnknownError) Error() string {
-	return fmt.Sprintf("preset: unknown policy %q; there are %s", e.Name, strings.Join(Names(), ", "))
-}
-
-// Unwrap returns [endpick.ErrConfig].
-func (e *UnknownError) Unwrap() error { return endpick.ErrConfig }
-
 // ByName returns the policy of that name, for programs that take it from a flag.
 // The name may be followed by parameters, as in linear:0.5, load-prefix:3:2:2 and
 // predicted-latency:most; [Usage] lists them. The policy's Name is the name as given.
 //
-// The error is an [UnknownError], or an [endpick.ConfigError] for a parameter that
-// the policy does not have.
+// The error is an [endpick.ConfigError], also for a parameter that the policy
+// does not have.
 func ByName(name string) (endpick.Config, error) {
 	parts := strings.Split(name, ":")
 	for _, n := range table() {
@@ -93,7 +83,10 @@ func ByName(name string) (endpick.Config, error) {
 		c.Policy.Name = name
 		return c, nil
 	}
-	return endpick.Config{}, &UnknownError{Name: name}
+	return endpick.Config{}, &endpick.ConfigError{
+		Field:  "all.ByName",
+		Reason: fmt.Sprintf("got an unknown policy %q; there are %s", name, strings.Join(Names(), ", ")),
+	}
 }
 
 // Names lists the names that [ByName] accepts, without parameters, sorted.

@@ -83,7 +83,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 		{BestFit: slo.BestFitConfig{Strategy: 2}},
 	} {
 		_, err := all.PredictedLatency(c)
-		assert.ErrorIs(t, err, endpick.ErrConfig, "%+v", c)
+		assert.ErrorAs(t, err, new(*endpick.ConfigError), "%+v", c)
 	}
 	// Settings that would be ignored are refused.
 	own := new(slo.Headroom)

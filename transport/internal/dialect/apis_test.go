@@ -298,7 +298,7 @@ func TestSessions(t *testing.T) {
 	assert.Regexp(t, "^hash-", read())
 	header = http.Header{"X-Endpick-Session": {strings.Repeat("x", 257)}}
 	_, err = r.Read(Incoming{Method: "POST", Path: "/", Header: header})
-	assert.ErrorIs(t, err, endpick.ErrBadRequest)
+	assert.ErrorAs(t, err, new(*endpick.RequestError))
 }
 
 // Whatever the input, nothing panics and the results are valid.
@@ -316,7 +316,7 @@ func FuzzAPIRequests(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
 		u, err := tryToUnderstand(api(int(kind)%len(dialects)), b, manyItems)
 		if err != nil {
-			require.ErrorIs(t, err, endpick.ErrBadRequest)
+			require.ErrorAs(t, err, new(*endpick.RequestError))
 			return
 		}
 		if u.req.InputTokens < 1 || u.learn < 0 || u.req.ExpectedOutputTokens < 0 || len(u.req.Blocks) > len(b) {

@@ -155,7 +155,7 @@ func TestLimits(t *testing.T) {
 			var bad *endpick.RequestError
 			require.ErrorAs(t, err, &bad, "%s, %d", name, limit)
 			assert.Equal(t, endpick.RequestError{Field: "body", Reason: fmt.Sprintf("has more than %d messages, parts, tools, tool calls or prompts in %d bytes", limit, len(body))}, *bad)
-			assert.ErrorIs(t, err, endpick.ErrBadRequest)
+			assert.ErrorAs(t, err, new(*endpick.RequestError))
 		}
 	}
 	// Token ids are limited by the body's length alone, and so is what is not parsed.
@@ -167,7 +167,7 @@ func TestLimits(t *testing.T) {
 	_, err = tryToUnderstand(completion, []byte(`{"prompt":"x",`+items(32, `"a":1`)+`}`), 2)
 	require.EqualError(t, err, "endpick: request: body has more than 32 members of objects in 206 bytes")
 	_, err = tryToUnderstand(chat, []byte(`{"messages":[{`+items(32, `"a":1`)+`}]}`), 2)
-	require.ErrorIs(t, err, endpick.ErrBadRequest)
+	require.ErrorAs(t, err, new(*endpick.RequestError))
 	_, err = tryToUnderstand(chat, []byte(`{"messages":[{}]}`), math.MaxInt)
 	require.NoError(t, err)
 }
@@ -194,7 +194,7 @@ func TestLimitsGoByTheLength(t *testing.T) {
 		_, err := tryToUnderstand(apiOfShape(tc.s), body(tc.limit), manyItems)
 		require.NoError(t, err, name)
 		_, err = tryToUnderstand(apiOfShape(tc.s), body(tc.limit+1), manyItems)
-		require.ErrorIs(t, err, endpick.ErrBadRequest, name)
+		require.ErrorAs(t, err, new(*endpick.RequestError), name)
 	}
 }
 

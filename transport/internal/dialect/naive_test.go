@@ -334,7 +334,7 @@ var written = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\b", `\b`, "\f", `\f`, 
 func agree(t require.TestingT, kind api, body []byte, u understood, err error) {
 	n := naively(kind, body)
 	if n.refused {
-		require.ErrorIs(t, err, endpick.ErrBadRequest)
+		require.ErrorAs(t, err, new(*endpick.RequestError))
 		return
 	}
 	require.NoError(t, err)
@@ -671,7 +671,7 @@ func FuzzRequest(f *testing.F) {
 		}
 		u, err := tryToUnderstand(kind, b, manyItems)
 		if err != nil {
-			require.ErrorIs(t, err, endpick.ErrBadRequest)
+			require.ErrorAs(t, err, new(*endpick.RequestError))
 		} else if u.req.InputTokens < 1 || u.learn < 0 || u.req.ExpectedOutputTokens < 0 || len(u.req.Blocks) > len(b) {
 			t.Fatalf("%q: %+v", b, u.req)
 		}

@@ -80,7 +80,7 @@ func TestModelsOfWebSockets(t *testing.T) {
 	}
 	for _, name := range []string{strings.Repeat("m", maxName+1), "%ff"} {
 		_, err := mustReader(t, Config{}).Read(Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=" + name, Header: http.Header{}})
-		assert.ErrorIs(t, err, endpick.ErrBadRequest)
+		assert.ErrorAs(t, err, new(*endpick.RequestError))
 	}
 }
 

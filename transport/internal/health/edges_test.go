@@ -162,7 +162,7 @@ func TestRemovedEndpointsAreNoOthers(t *testing.T) {
 	for _, id := range all[2:] {
 		require.NoError(t, router.Remove(id))
 	}
-	require.Equal(t, 6, router.Stats().Departing)
+	require.Equal(t, 6, router.Stats().RemovedOpen)
 	h := New(router, time.Now)
 	for range 20 {
 		for _, id := range all[:2] {

@@ -11,7 +11,7 @@ import (
 // of [Health] count to change it. Health.mu guards it.
 type endpoint struct {
 	id     string
-	ref    endpick.Ref
+	ref    endpick.EndpointRef
 	listed bool // in Health.known
 
 	state  State

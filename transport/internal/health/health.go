@@ -142,7 +142,7 @@ func ahead(now, at time.Time, most time.Duration) bool {
 }
 
 // Sent records that a request goes to an endpoint.
-func (h *Health) Sent(id string, ref endpick.Ref) Attempt {
+func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.endpoint(id, ref)
@@ -158,7 +158,7 @@ func (h *Health) Sent(id string, ref endpick.Ref) Attempt {
 }
 
 // endpoint returns an endpoint, creating it if necessary; h.mu is held.
-func (h *Health) endpoint(id string, ref endpick.Ref) *endpoint {
+func (h *Health) endpoint(id string, ref endpick.EndpointRef) *endpoint {
 	at := h.of.At(ref)
 	if at == nil { // it is gone
 		at = new(*endpoint)

@@ -45,7 +45,7 @@ func (c *cluster) remove(id string) {
 	}
 }
 
-func (c *cluster) ref(id string) endpick.Ref {
+func (c *cluster) ref(id string) endpick.EndpointRef {
 	ref, ok := c.router.Ref(id)
 	if !ok {
 		panic("there is no " + id)

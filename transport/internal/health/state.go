@@ -82,7 +82,7 @@ type Status struct {
 }
 
 // Status returns the health of an endpoint.
-func (h *Health) Status(id string, ref endpick.Ref) Status {
+func (h *Health) Status(id string, ref endpick.EndpointRef) Status {
 	now := h.clock()
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -107,7 +107,7 @@ func (h *Health) Status(id string, ref endpick.Ref) Status {
 }
 
 // Check begins a check of an endpoint.
-func (h *Health) Check(id string, ref endpick.Ref) Attempt {
+func (h *Health) Check(id string, ref endpick.EndpointRef) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e := h.endpoint(id, ref)

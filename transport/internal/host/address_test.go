@@ -78,7 +78,7 @@ func TestPathsThatClimb(t *testing.T) {
 		_, err = Of("host", &url.URL{Path: path})
 		assert.Equal(t, climbs, err != nil, path)
 		if climbs {
-			require.ErrorIs(t, err, endpick.ErrBadRequest)
+			require.ErrorAs(t, err, new(*endpick.RequestError))
 		}
 	}
 }

@@ -118,9 +118,9 @@ func poll(ctx context.Context, router *endpick.Router, fleet *traffic.Fleet) {
 	defer ticker.Stop()
 	for {
 		for _, m := range fleet.Members {
-			mark := router.Mark(m.ID)
+			mark := router.Snapshot(m.ID)
 			l := m.Server.Load()
-			_ = router.Report(m.ID, endpick.Load{Waiting: float64(l.Waiting), Running: float64(l.Running), KVUsage: l.KVUsage, Mark: mark})
+			_ = router.Report(m.ID, endpick.Load{Waiting: float64(l.Waiting), Running: float64(l.Running), KVUsage: l.KVUsage, Snapshot: mark})
 		}
 		select {
 		case <-ctx.Done():

@@ -60,7 +60,7 @@ func (f *fleet) churn(ctx context.Context, w *way, seed uint64) error {
 		case 6:
 			check(w.router.Resume(e.ID), endpick.ErrUnknownEndpoint)
 		case 7:
-			load := endpick.Load{Waiting: float64(r.IntN(5)), Running: float64(r.IntN(20)), KVUsage: r.Float64(), Mark: w.router.Mark(e.ID)}
+			load := endpick.Load{Waiting: float64(r.IntN(5)), Running: float64(r.IntN(20)), KVUsage: r.Float64(), Snapshot: w.router.Snapshot(e.ID)}
 			if r.IntN(10) == 0 {
 				load.Waiting, load.KVUsage = math.NaN(), -3
 			}

@@ -89,11 +89,11 @@ func finishLease(r *rand.Rand, l endpick.Lease) {
 func account(router *endpick.Router) error {
 	var errs []error
 	s := router.Stats()
-	if s.OpenLeases != 0 || s.Routed != s.Closed || s.Departing != 0 {
-		errs = append(errs, fmt.Errorf("%d leases were opened and %d closed, %d are open, %d endpoints have not gone", s.Routed, s.Closed, s.OpenLeases, s.Departing))
+	if s.OpenLeases != 0 || s.Routed != s.Closed || s.RemovedOpen != 0 {
+		errs = append(errs, fmt.Errorf("%d leases were opened and %d closed, %d are open, %d endpoints have not gone", s.Routed, s.Closed, s.OpenLeases, s.RemovedOpen))
 	}
-	if s.Reaped != 0 || s.Panics != 0 || s.BadStage != 0 {
-		errs = append(errs, fmt.Errorf("%d leases were closed by time, %d stages have panicked, %d results were bad", s.Reaped, s.Panics, s.BadStage))
+	if s.Reaped != 0 || s.Panics != 0 || s.StageErrors != 0 {
+		errs = append(errs, fmt.Errorf("%d leases were closed by time, %d stages have panicked, %d results were bad", s.Reaped, s.Panics, s.StageErrors))
 	}
 	for _, e := range router.Endpoints() {
 		if e.Candidate.InFlight != (endpick.InFlight{}) {

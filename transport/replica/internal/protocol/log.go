@@ -55,7 +55,7 @@ func (n *Node) Routed(ref endpick.LeaseRef, endpoint string, req *endpick.Reques
 			Model: req.Model, Adapter: req.Adapter, Tenant: req.Tenant, TTFT: req.SLO.TTFT, TPOT: req.SLO.TPOT,
 			Stream: req.Stream, Exact: req.Exact,
 		},
-		input: bounded(req.InputTokens), prefix: bounded(prefix), output: bounded(req.ExpectedOutputTokens), block: parts(req.Block()),
+		input: bounded(req.InputTokens), prefix: bounded(prefix), output: bounded(req.ExpectedOutputTokens), block: parts(req.TokensPerBlock()),
 	}, number: l.next}
 	if req.Responses > 1 {
 		o.class.Responses = bounded(req.Responses)
