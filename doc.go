@@ -70,9 +70,8 @@
 //   - Retry a failed request by closing its lease and routing it again with the
 //     endpoint in Request.Exclude.
 //   - Keep requests away from endpoints that fail: the router goes by load, and
-//     the one that fails at once always looks idlest. Packages transport and
-//     transport/seam do so; other hosts put the Filter of package
-//     transport/health into the policy, or fill Request.Avoid themselves. Done
+//     the one that fails at once always looks idlest. Package transport does so; other
+//     hosts ask package transport/health, or fill Request.Avoid themselves. Done
 //     with Failed is for what is the endpoint's fault; a request that the endpoint
 //     does not take (4xx) is Refused, and one that the client gives up Canceled.
 //   - Leave Request.Blocks alone until Route returns; after that they are the
@@ -93,7 +92,7 @@
 //
 // The router's own counts of what is in flight are exact, and up to date when
 // Route returns. An engine's report is as old as its scrape; a Candidate has it
-// corrected for the leases that were opened and closed since its mark. An
+// corrected for the leases that were opened and closed since its Snapshot. An
 // endpoint that does not report a signal is assumed to have the mean of what the
 // others have from elsewhere, so that silence never looks idle.
 //

@@ -164,7 +164,7 @@ type Load struct {
 	// Adapters are the adapters that are loaded now. Nil: not reported.
 	Adapters []string
 	// Snapshot is what [Router.Snapshot] returned when the engine was asked. The zero
-	// Mark: the report is as fresh as the call of Report.
+	// Snapshot: the report is as fresh as the call of Report.
 	Snapshot Snapshot
 }
 

@@ -160,7 +160,7 @@ func TestReportOrder(t *testing.T) {
 	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 5, Snapshot: between}), endpick.ErrUnknownEndpoint)
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "b"}))
 	require.EqualError(t, r.Report("a", endpick.Load{Waiting: 6, Snapshot: r.Snapshot("b")}),
-		`endpick: endpoint "a" is not the one that the mark was taken of`)
+		`endpick: endpoint "a" is not the one that the Snapshot was taken of`)
 	assert.Zero(t, status(t, r, "a").Candidate.Reported)
 }
 

@@ -168,7 +168,7 @@ func (r *Router) retire(m member) {
 
 // Snapshot remembers what is in flight on an endpoint now. Take it when you ask an
 // engine for its load, and put it into the Load that you make of the response:
-// then what is routed in between is counted exactly once. The mark of an
+// then what is routed in between is counted exactly once. The Snapshot of an
 // unknown ID belongs to no endpoint, and Report refuses it.
 func (r *Router) Snapshot(id string) Snapshot {
 	now := r.now()
@@ -177,14 +177,14 @@ func (r *Router) Snapshot(id string) Snapshot {
 		return Snapshot{at: now}
 	}
 	r.leases.expire(now)
-	return m.state.mark(now)
+	return m.state.snapshot(now)
 }
 
 // Report records what an engine reports about itself. Impossible signals are
 // dropped, and a [LoadError] names the first of them; the others are used. A
 // report that was requested before the current one is ignored. The error matches
 // ErrUnknownEndpoint if the endpoint does not exist, or is not the one that the
-// mark was taken of, as after it was replaced.
+// Snapshot was taken of, as after it was replaced.
 func (r *Router) Report(id string, load Load) error {
 	now := r.now()
 	m, err := r.fleet.member(id)
@@ -192,14 +192,14 @@ func (r *Router) Report(id string, load Load) error {
 		return err
 	}
 	r.leases.expire(now)
-	mark, answered := load.Snapshot, m.state.mark(now)
-	if mark == (Snapshot{}) {
-		mark = answered
-	} else if mark.ref != m.state.ref {
-		return &EndpointError{ID: id, Reason: "is not the one that the mark was taken of", err: ErrUnknownEndpoint}
+	asked, answered := load.Snapshot, m.state.snapshot(now)
+	if asked == (Snapshot{}) {
+		asked = answered
+	} else if asked.ref != m.state.ref {
+		return &EndpointError{ID: id, Reason: "is not the one that the Snapshot was taken of", err: ErrUnknownEndpoint}
 	}
 	load, err = load.clean(id)
-	m.state.accept(load.prepare(mark.at.Sub(r.epoch), mark, answered), now.Sub(r.epoch))
+	m.state.accept(load.prepare(asked.at.Sub(r.epoch), asked, answered), now.Sub(r.epoch))
 	return err
 }
 

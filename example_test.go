@@ -393,7 +393,7 @@ func ExampleRouter_SetPolicy() {
 	// endpick: config: Policy.Scorers[0].Weight is 0; leave a scorer out to switch it off
 }
 
-// A mark is taken when an engine is asked; what is routed until it answers, and
+// A Snapshot is taken when an engine is asked; what is routed until it answers, and
 // afterwards, is added to what it reports.
 func ExampleRouter_Snapshot() {
 	now := time.Unix(0, 0)
@@ -404,14 +404,14 @@ func ExampleRouter_Snapshot() {
 	if err != nil {
 		panic(err)
 	}
-	mark := router.Snapshot("a") // ask the engine now
+	asked := router.Snapshot("a") // ask the engine now
 	for range 3 {
 		if _, err := router.Route(endpick.Request{InputTokens: 10, Stream: true}); err != nil {
 			panic(err)
 		}
 	}
 	// The engine answers: it had one request in its batch. Two had not reached it.
-	if err := router.Report("a", endpick.Load{Running: 1, KVUsage: 0.5, Snapshot: mark}); err != nil {
+	if err := router.Report("a", endpick.Load{Running: 1, KVUsage: 0.5, Snapshot: asked}); err != nil {
 		panic(err)
 	}
 	c := router.Endpoints()[0].Candidate

@@ -37,7 +37,7 @@ func (s *endpointState) open() (requests, prefilling int32) {
 	return requests, min(s.prefilling.Load(), requests)
 }
 
-func (s *endpointState) mark(now time.Time) Snapshot {
+func (s *endpointState) snapshot(now time.Time) Snapshot {
 	requests, prefilling := s.open()
 	return Snapshot{ref: s.ref, at: now, requests: requests, prefilling: prefilling}
 }
@@ -55,10 +55,10 @@ type report struct {
 }
 
 // prepare returns the report of a clean load. The engine counted at some time
-// between the mark, when it was asked, and now, when it has answered. Requests
+// between asked, when it was asked, and now, when it has answered. Requests
 // that arrived in between may or may not be in its count: prepare assumes as
 // many in it as the count has room for, so that none is counted twice.
-func (l Load) prepare(at time.Duration, mark, now Snapshot) *report {
+func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
 	rep := &report{at: at, reported: allSignals &^ l.Absent, load: &l}
 	if rep.reported&WaitingSignal != 0 {
 		rep.waiting = l.Waiting
@@ -69,11 +69,11 @@ func (l Load) prepare(at time.Duration, mark, now Snapshot) *report {
 	if rep.reported&KVUsageSignal != 0 {
 		rep.kvUsage = l.KVUsage
 	}
-	rep.requests, rep.prefilling = mark.requests, mark.prefilling
-	if came := now.requests - mark.requests; came != 0 {
-		counted := min(max(rep.waiting+rep.running, float64(min(mark.requests, now.requests))), float64(max(mark.requests, now.requests)))
+	rep.requests, rep.prefilling = asked.requests, asked.prefilling
+	if came := now.requests - asked.requests; came != 0 {
+		counted := min(max(rep.waiting+rep.running, float64(min(asked.requests, now.requests))), float64(max(asked.requests, now.requests)))
 		rep.requests = int32(counted)
-		rep.prefilling += int32(math.Round(float64(now.prefilling-mark.prefilling) * float64(rep.requests-mark.requests) / float64(came)))
+		rep.prefilling += int32(math.Round(float64(now.prefilling-asked.prefilling) * float64(rep.requests-asked.requests) / float64(came)))
 	}
 	return rep
 }

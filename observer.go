@@ -198,16 +198,23 @@ func disown(stage any, r *owner) {
 	}
 }
 
-// Table keeps a T for each endpoint or lease, by its dense handle: an array
-// lookup instead of a map. A handle whose slot has been reused finds nothing;
-// its value is forgotten when the new handle is first used. The zero value is
-// ready to use. A Table is not safe for concurrent use: the stage that owns it
-// locks.
+// PerEndpoint is the state that a stage keeps for each endpoint, under its
+// own lock. A stage that has one embeds [Exclusive], and calls Drop in
+// EndpointRemoved if the state should go with the endpoint. The zero value is ready to
+// use; it is not safe for concurrent use.
 //
-// A Table is as long as the highest slot in use so far. Slots are reused, so
-// this is about the largest number of endpoints or leases that ever existed at
-// one time.
-type Table[H EndpointRef | LeaseRef, T any] struct {
+// It is an array by the handle's slot instead of a map. A handle whose slot has been
+// reused finds nothing; its value is forgotten when the new handle is first used. Slots
+// are reused, so it is about as long as the largest number of endpoints that ever existed
+// at one time.
+type PerEndpoint[T any] struct{ table[EndpointRef, T] }
+
+// PerLease is the state that a stage keeps for each lease: created in Routed,
+// dropped in Done. Otherwise it is like [PerEndpoint].
+type PerLease[T any] struct{ table[LeaseRef, T] }
+
+// table keeps a T for each endpoint or lease.
+type table[H EndpointRef | LeaseRef, T any] struct {
 	// Forget, if not nil, is called with a value that is about to be forgotten, by
 	// Drop or because another handle takes over the slot.
 	Forget func(H, *T)
@@ -216,15 +223,6 @@ type Table[H EndpointRef | LeaseRef, T any] struct {
 	generations []generation
 	values      []T
 }
-
-// PerEndpoint is the state that a stage keeps for each endpoint, under its
-// own lock. A stage that has one embeds [Exclusive], and calls Drop in
-// EndpointRemoved if the state should go with the endpoint.
-type PerEndpoint[T any] = Table[EndpointRef, T]
-
-// PerLease is the state that a stage keeps for each lease: created in Routed,
-// dropped in Done.
-type PerLease[T any] = Table[LeaseRef, T]
 
 // generation says which handle a slot belongs to. The zero value: none.
 type generation struct {
@@ -235,7 +233,7 @@ type generation struct {
 // At returns the value of the handle, which starts as a zero T. It returns nil
 // for the zero handle, and for one that has been dropped or whose slot has been
 // reused, as in a late call. The pointer is valid until the next call of At.
-func (t *Table[H, T]) At(h H) *T {
+func (t *table[H, T]) At(h H) *T {
 	ref := EndpointRef(h)
 	if ref.Generation == 0 {
 		return nil
@@ -262,7 +260,7 @@ func (t *Table[H, T]) At(h H) *T {
 
 // Find returns the value of the handle, or nil if there is none. The pointer is
 // valid until the next call of At.
-func (t *Table[H, T]) Find(h H) *T {
+func (t *table[H, T]) Find(h H) *T {
 	ref := EndpointRef(h)
 	if uint64(ref.Slot) >= uint64(len(t.generations)) || t.generations[ref.Slot] != (generation{number: ref.Generation}) || ref.Generation == 0 {
 		return nil
@@ -272,7 +270,7 @@ func (t *Table[H, T]) Find(h H) *T {
 
 // Drop forgets the value of the handle and of all earlier generations of its
 // slot; At and Find return nil for them from now on.
-func (t *Table[H, T]) Drop(h H) {
+func (t *table[H, T]) Drop(h H) {
 	if t.At(h) != nil {
 		slot := EndpointRef(h).Slot
 		t.forget(slot)
@@ -281,7 +279,7 @@ func (t *Table[H, T]) Drop(h H) {
 }
 
 // forget empties a slot.
-func (t *Table[H, T]) forget(slot uint32) {
+func (t *table[H, T]) forget(slot uint32) {
 	g, v := t.generations[slot], &t.values[slot]
 	if g.number == 0 || g.dropped {
 		return
@@ -295,7 +293,7 @@ func (t *Table[H, T]) forget(slot uint32) {
 
 // All yields every value, in the order of slots. At must not be called
 // meanwhile.
-func (t *Table[H, T]) All() iter.Seq2[H, *T] {
+func (t *table[H, T]) All() iter.Seq2[H, *T] {
 	return func(yield func(H, *T) bool) {
 		for slot, g := range t.generations {
 			if g.number != 0 && !g.dropped && !yield(H(EndpointRef{Slot: uint32(slot), Generation: g.number}), &t.values[slot]) {

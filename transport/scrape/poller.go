@@ -131,9 +131,9 @@ func (p *Poller) report(e *endpick.Endpoint, u string, err error) {
 // scrape polls one server and reports for its endpoints. An invalid answer
 // voids what was known; without an answer, that grows old.
 func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endpoint) {
-	marks := make([]endpick.Snapshot, len(endpoints))
+	snapshots := make([]endpick.Snapshot, len(endpoints))
 	for i, e := range endpoints {
-		marks[i] = p.config.Router.Snapshot(e.ID)
+		snapshots[i] = p.config.Router.Snapshot(e.ID)
 	}
 	page, answered, err := p.fetch(ctx, u)
 	if ctx.Err() != nil {
@@ -151,7 +151,7 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 			}
 			load = endpick.Load{Absent: endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal}
 		}
-		load.Snapshot = marks[i]
+		load.Snapshot = snapshots[i]
 		bad = p.config.Router.Report(e.ID, load)
 		if bad != nil && !errors.Is(bad, endpick.ErrUnknownEndpoint) { // the endpoint was removed meanwhile
 			p.report(e, u, bad)

@@ -163,7 +163,7 @@ func TestRanksOfAServerAreAskedTogether(t *testing.T) {
 	assert.Equal(t, []float64{3, 7}, []float64{c["0"].Running, c["2"].Running})
 }
 
-// The mark is taken when the question is sent: a request that is routed while
+// The Snapshot is taken when the question is sent: a request that is routed while
 // the engine answers counts once, whether or not the report includes it.
 func TestMarkIsTakenWhenAsking(t *testing.T) {
 	for name, running := range map[string]int{"before the request came": 1, "after it came": 2} {
