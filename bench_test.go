@@ -165,7 +165,9 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 func BenchmarkRoute(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
-			routeAlone(b, newFleet(b, all.LeastLoaded(), endpoints, 0, 0))
+			config, err := all.ByName("least-loaded")
+			require.NoError(b, err)
+			routeAlone(b, newFleet(b, config, endpoints, 0, 0))
 		})
 	}
 	eachFleet(b, []int{10, 100, 1000, 10000}, func(b *testing.B, f *fleet) {

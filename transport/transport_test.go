@@ -153,7 +153,7 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	a, b := startEngine(t, nil), startEngine(t, nil)
 	w := newWorld(t, transport.Config{})
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded{}, Weight: 1}},
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}},
 	}))
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: a.URL, Models: []string{"x"}}))
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: b.URL, Models: []string{"y"}}))

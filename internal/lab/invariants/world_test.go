@@ -80,8 +80,8 @@ func newWorld(rt *rapid.T, o options) *world {
 	w.index, w.latency = p.Matcher.(*prefix.Index), p.Predictor.(*predict.Latency)
 	other := endpick.Policy{
 		Name: "lmetric", Matcher: p.Matcher, Predictor: p.Predictor,
-		Filters: []endpick.Filter{&scorer.Hotspot{}},
-		Scorers: []endpick.Weighted{{Scorer: scorer.LMetric{}, Weight: 2}, {Scorer: &scorer.NoHitLRU{}, Weight: 1}},
+		Filters: []endpick.Filter{scorer.Hotspot(scorer.HotspotConfig{})},
+		Scorers: []endpick.Weighted{{Scorer: scorer.LMetric(), Weight: 2}, {Scorer: scorer.NoHitLRU(), Weight: 1}},
 		Picker:  endpick.WeightedRandom{},
 	}
 	poisoned := &poison{healthy: o.healthy}

@@ -111,11 +111,12 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if !c.Paper {
 		filters = []endpick.Filter{warmup, gate, tier}
 	}
-	return config("predicted-latency", endpick.Policy{
+	return endpick.Config{Policy: endpick.Policy{
+		Name:      "predicted-latency",
 		Matcher:   held,
 		Predictor: latency,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
 		Filters:   filters,
 		Scorers:   one(fit),
-	}), nil
+	}}, nil
 }
