@@ -143,7 +143,7 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 	assert.Equal(t, endpick.SLO{TPOT: 50 * time.Millisecond}, got.SLO)
 	assert.Zero(t, got.Priority)
 	require.Len(t, w.warnings, 2)
-	assert.ErrorIs(t, w.warnings[0], slo.ErrHeader)
+	assert.ErrorAs(t, w.warnings[0], new(*slo.HeaderError))
 	var he *endpick.RequestError
 	assert.ErrorAs(t, w.warnings[1], &he)
 }

@@ -96,7 +96,7 @@ var causes = []struct {
 	{matches(quota.ErrTokens), "quota_tokens"},
 	{matches(quota.ErrRequests), "quota_requests"},
 	{matches(queue.ErrSaturated), "saturated"},
-	{matches(slo.ErrUnattainable), "slo"},
+	{as[*slo.UnattainableError], "slo"},
 	{as[*endpick.RejectedError], "rejected"},
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},

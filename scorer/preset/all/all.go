@@ -17,8 +17,8 @@
 //	round-robin, sglang, vllm
 //
 // LAMBDA is in (0, 1]; PREFIX, QUEUE and KV are weights above zero. The variants of
-// predicted-latency are [slo.Most], PredictedLatencyConfig.Paper and
-// predict.LatencyConfig.Synchronous.
+// predicted-latency are slo.BestFitConfig.MostHeadroom, PredictedLatencyConfig.Paper
+// and predict.LatencyConfig.Synchronous.
 package all
 
 import (
@@ -30,7 +30,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/slo"
 )
 
 // named is a policy that programs can ask for by name. Parameters follow the
@@ -172,7 +171,7 @@ func buildPredictedLatency(parameters []string) (endpick.Policy, error) {
 		}
 		switch p {
 		case "most":
-			c.BestFit.Strategy = slo.Most
+			c.BestFit.MostHeadroom = true
 		case "paper":
 			c.Paper = true
 		case "synchronous":
