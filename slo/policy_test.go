@@ -17,11 +17,9 @@ import (
 // endpoints come and go. At the end no target is held.
 func TestStagesTogether(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
-	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1e12, Refill: 1})
-	require.NoError(t, err)
 	config := endpick.Config{Policy: endpick.Policy{
 		Predictor: queueing{},
-		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), queue.Admitter{By: queue.Concurrency{}}, bucket},
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), queue.RejectSheddable(queue.Concurrency(0)), queue.TokenBucket(1e12, 1)},
 		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{}), newTier(t, slo.TierConfig{Headroom: h})},
 		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}},
 	}}

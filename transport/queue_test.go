@@ -48,7 +48,7 @@ func startGated(t *testing.T) *gated {
 
 // one holds everything beyond one request per endpoint.
 func one(bounds queue.Config) *transport.QueueConfig {
-	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency{Requests: 1}}
+	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency(1)}
 }
 
 type reply struct {

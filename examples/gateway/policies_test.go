@@ -193,8 +193,7 @@ func TestPerModelHidesNothing(t *testing.T) {
 
 // A request that one of the model's admitters refuses is withdrawn from those that admitted it.
 func TestPerModelWithdraws(t *testing.T) {
-	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 100, Refill: 1e-9})
-	require.NoError(t, err)
+	bucket := queue.TokenBucket(100, 1e-9)
 	no := refuse{"m"}
 	ps := policies{built: map[string]endpick.Policy{"bucket": {Admitters: []endpick.Admitter{bucket, &no}}}}
 	p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false)
