@@ -386,9 +386,9 @@ func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: "http://" + id})
 	}
 	index, _ := config.Policy.Matcher.(*prefix.Index)
-	var latencies []*predict.Latency
-	if l, ok := config.Policy.Predictor.(*predict.Latency); ok {
-		latencies = []*predict.Latency{l, l} // the second is ignored
+	var latencies []predict.Latency
+	if l, ok := config.Policy.Predictor.(predict.Latency); ok {
+		latencies = []predict.Latency{l, l} // the second is ignored
 	}
 	config.Policy.Predictor = m.Predictor(config.Policy.Predictor)
 	router, err := endpick.New(config)

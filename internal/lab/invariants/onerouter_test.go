@@ -42,7 +42,7 @@ func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: 
 // stateful returns policies with each stage that has state for endpoints or leases.
 func stateful() map[string]endpick.Policy {
 	return map[string]endpick.Policy{
-		"predict.Latency":   {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
+		"predict.predictor": {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
 		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
 		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
 		"scorer.hotspot":    filtered(scorer.Hotspot(scorer.HotspotConfig{})),
