@@ -74,7 +74,7 @@ func (d *decision) slowdown(k *kind) float64 {
 }
 
 // weight is how much a millisecond of waiting counts relative to one of decoding.
-// People judge a wait relative to what they are waiting for: shortening the time to
+// A wait is felt relative to what they are waiting for: shortening the time to
 // first token by a tenth counts as much as shortening the whole by a tenth, which
 // is a weight of whole/first; adding up milliseconds is a weight of 1. This is the
 // geometric mean of the two. The client of a response that does not stream only sees

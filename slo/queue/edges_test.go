@@ -156,7 +156,7 @@ func TestQueueDebtorsAreBounded(t *testing.T) {
 	assert.Equal(t, 1500+1024+1500, tenants(1500))
 }
 
-// A refund gives a tenant its next turn early, and nobody else: who comes back after it is
+// A refund lets a tenant go earlier, and nobody else: who comes back after it is
 // not ahead of those that have waited.
 func TestARefundTurnsNoTimeBack(t *testing.T) {
 	q := newQueue(t, queue.Config{})

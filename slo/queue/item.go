@@ -12,8 +12,8 @@ import (
 type Item[T any] struct {
 	// Priority: higher goes first, below zero is sheddable.
 	Priority int
-	// Tenant is whose turn the request takes. It must not be chosen by the
-	// client, who would otherwise get a turn for each name.
+	// Tenant is to whom the request counts. It must not be chosen by the client,
+	// who would otherwise be served as much for each name.
 	Tenant string
 	// Deadline orders the requests of a tenant, the earliest first. A request
 	// is not dropped for missing it. Zero, or later than the request may

@@ -48,7 +48,7 @@ func TestUtilizationOfBrokenSignals(t *testing.T) {
 	assert.Equal(t, 1.0, queue.Utilization(-1, -1).Saturation(cs))
 }
 
-// An endpoint that reports is judged by its report, whatever is in flight there, and
+// An endpoint that reports is measured by its report, whatever is in flight there, and
 // one that does not by its requests in flight: each counts as one endpoint.
 func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
 	all := endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal

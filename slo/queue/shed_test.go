@@ -54,7 +54,7 @@ func TestQueueBoundsTokensAndBytes(t *testing.T) {
 }
 
 // A push that tries to make room and is refused in the end changes nobody's order.
-func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
+func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 	// Two tenants have been served 50 tokens each when one of them comes again.
 	q := newQueue(t, queue.Config{MaxTokens: 300})
 	for _, tenant := range []string{"a", "b", "a", "b"} {
