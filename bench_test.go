@@ -165,7 +165,9 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 func BenchmarkRoute(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
-			routeAlone(b, newFleet(b, all.LeastLoaded(), endpoints, 0, 0))
+			config, err := all.ByName("least-loaded")
+			require.NoError(b, err)
+			routeAlone(b, newFleet(b, config, endpoints, 0, 0))
 		})
 	}
 	eachFleet(b, []int{10, 100, 1000, 10000}, func(b *testing.B, f *fleet) {
@@ -230,7 +232,7 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 		Index: benchIndex(endpoints), Latency: predict.LatencyConfig{Synchronous: true}, Warmup: slo.WarmupConfig{Ramp: 1},
 	})
 	require.NoError(b, err)
-	train(b, config.Policy.Predictor.(*predict.Latency))
+	train(b, config.Policy.Predictor.(predict.Latency))
 	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
 	chance := rand.New(rand.NewPCG(1, 2))
 	for i := range endpoints {
@@ -281,7 +283,12 @@ func anyLoad(chance *rand.Rand) endpick.Load {
 }
 
 // train lets models learn from 6,000 responses.
-func train(b *testing.B, latency *predict.Latency) {
+func train(b *testing.B, latency predict.Latency) {
+	observes := latency.(interface {
+		endpick.RoutedObserver
+		endpick.FirstTokenObserver
+		endpick.DoneObserver
+	})
 	now := time.Unix(1_000_000, 0)
 	chance := rand.New(rand.NewPCG(1, 2))
 	for i := range uint32(6000) {
@@ -290,13 +297,13 @@ func train(b *testing.B, latency *predict.Latency) {
 		c := endpick.Candidate{Endpoint: &endpick.Endpoint{}, Waiting: load.Waiting, Running: load.Running, KVUsage: load.KVUsage}
 		latency.Predict(&req, []endpick.Candidate{c})
 		e := endpick.Event{Lease: endpick.LeaseRef{Generation: i + 1}, Request: &req, Candidate: &c, RoutedAt: now}
-		latency.Routed(&e)
+		observes.Routed(&e)
 		now = now.Add(time.Duration(5e6 + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running))
 		e.FirstTokenAt, e.Now = now, now
-		latency.FirstToken(&e)
+		observes.FirstToken(&e)
 		now = now.Add(99 * time.Duration(1e7+2e5*c.Running))
 		e.LastTokenAt, e.Now, e.OutputTokens = now, now, 100
-		latency.Done(&e, &endpick.Outcome{})
+		observes.Done(&e, &endpick.Outcome{})
 	}
 	health := latency.Health()[0]
 	require.Equal(b, "trees", health.TTFT.Phase)

@@ -11,7 +11,7 @@ import (
 )
 
 func TestStagesConform(t *testing.T) {
-	newLatency := func(t *testing.T) *predict.Latency {
+	newLatency := func(t *testing.T) predict.Latency {
 		l, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8})
 		require.NoError(t, err)
 		return l

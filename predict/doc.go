@@ -22,7 +22,8 @@
 // label/prior. A sample is taken when a request is routed, with the features at that time,
 // and labelled at its first token and its end: a server that does not answer teaches
 // nothing, and package transport/health is the one that knows of it. If all labels change
-// by one factor at once, older ones are corrected by it. A window keeps the newest samples of every kind of traffic, so that a kind that pauses is not forgotten.
+// by one factor at once, older ones are corrected by it. A window keeps the newest
+// samples of every kind of traffic, so that a kind that pauses is not forgotten.
 //
 // Labels reach the models in the order of the calls. With Synchronous, the same calls
 // produce exactly the same models on the same kind of machine.

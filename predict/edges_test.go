@@ -174,8 +174,7 @@ func TestARemovedEndpointIsForgotten(t *testing.T) {
 
 // The pace of an endpoint is relative to earlier labels of others of its kind.
 func TestTheOffsetIsThatOfOthers(t *testing.T) {
-	l, err := NewLatency(synchronous())
-	require.NoError(t, err)
+	l := newPredictor(t, synchronous())
 	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 	s := l.states.At(ref)
 	o := openRequest{ref: ref, pace: 1}

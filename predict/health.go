@@ -14,7 +14,7 @@ type Health struct {
 	Samples  int    // in the window
 	Labels   uint64 // labels received
 	Skipped  uint64 // labels that were not positive numbers
-	Dropped  uint64 // labels that arrived too fast to be kept
+	Dropped  uint64 // labels that arrived too fast to be taken in
 	Refits   uint64
 	LastFit  time.Time     // when the samples of the last refit were taken; zero before the first
 	FitTime  time.Duration // how long the last refit took; zero with LatencyConfig.Synchronous
@@ -40,8 +40,7 @@ type ModelHealth struct {
 	TTFT, TPOT, E2E Health
 }
 
-// Health reports on every served model, sorted by name.
-func (l *Latency) Health() []ModelHealth {
+func (l *predictor) Health() []ModelHealth {
 	var all []ModelHealth
 	for name, m := range *l.models.Load() {
 		all = append(all, ModelHealth{name, Health(m.learners[ttft].Health()), Health(m.learners[tpot].Health()), Health(m.learners[e2e].Health())})

@@ -22,14 +22,13 @@ const (
 )
 
 var (
-	_ endpick.Predictor          = (*Latency)(nil)
-	_ endpick.RoutedObserver     = (*Latency)(nil)
-	_ endpick.FirstTokenObserver = (*Latency)(nil)
-	_ endpick.DoneObserver       = (*Latency)(nil)
-	_ endpick.EndpointObserver   = (*Latency)(nil)
+	_ endpick.RoutedObserver     = (*predictor)(nil)
+	_ endpick.FirstTokenObserver = (*predictor)(nil)
+	_ endpick.DoneObserver       = (*predictor)(nil)
+	_ endpick.EndpointObserver   = (*predictor)(nil)
 )
 
-// LatencyConfig configures a Latency. The zero value is a usable default.
+// LatencyConfig configures a [Latency]. The zero value is a usable default.
 type LatencyConfig struct {
 	// Synchronous fits models within the call that makes a fit due, so that what is learned
 	// depends only on the order of the calls. It is for simulators and tests.
@@ -55,9 +54,9 @@ type LatencyConfig struct {
 }
 
 // Latency predicts the time to first token, the time per output token and, for responses that do
-// not stream, the time of the whole request, from what it observes of finished requests. It is an
-// endpick.Predictor and observer, safe for concurrent use; Predict allocates nothing and takes a
-// lock for a moment, to read. It belongs to one router.
+// not stream, the time of the whole request, from what it observes of finished requests. Make one
+// with [NewLatency]. It is safe for concurrent use, allocates nothing in a decision, and belongs to
+// one router.
 //
 // A candidate is predicted once there are 25 labels of its served model and variant; until
 // then its Prediction stays empty, and scorers fall back to a heuristic. From then on a
@@ -67,7 +66,13 @@ type LatencyConfig struct {
 // An endpoint that is slower or faster than others of its kind is expected to stay so, as
 // far as that is statistically certain. After half a minute without a response it is
 // expected to be like the others.
-type Latency struct {
+type Latency interface {
+	endpick.Predictor
+	// Health reports on every served model, sorted by name.
+	Health() []ModelHealth
+}
+
+type predictor struct {
 	endpick.Exclusive
 	config    LatencyConfig
 	trainer   learn.Trainer
@@ -92,11 +97,11 @@ const (
 var targetSets = [targets]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}
 
 // NewLatency returns a predictor without any samples.
-func NewLatency(config LatencyConfig) (*Latency, error) {
+func NewLatency(config LatencyConfig) (Latency, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	l := &Latency{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
+	l := &predictor{config: config, trainer: learn.Trainer{Synchronous: config.Synchronous, Share: config.Share}}
 	l.scratch.New = func() any { return new(scratch) }
 	l.models.Store(&map[string]*servedModel{})
 	l.variants.Store(&[]*variant{})
@@ -148,7 +153,7 @@ type scratch struct {
 }
 
 // Predict sets the Prediction of every candidate that can be predicted.
-func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+func (l *predictor) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	m := (*l.models.Load())[modelName(req)]
 	if m == nil || req.InputTokens <= 0 {
 		return
@@ -159,7 +164,7 @@ func (l *Latency) Predict(req *endpick.Request, candidates []endpick.Candidate) 
 }
 
 // predict predicts a model's latencies on all candidates.
-func (l *Latency) predict(m *servedModel, req *endpick.Request, candidates []endpick.Candidate, s *scratch) {
+func (l *predictor) predict(m *servedModel, req *endpick.Request, candidates []endpick.Candidate, s *scratch) {
 	s.x, s.index, s.buckets, s.variants = s.x[:0], s.index[:0], s.buckets[:0], s.variants[:0]
 	known := *l.variants.Load()
 	var v *variant

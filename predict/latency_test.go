@@ -16,7 +16,7 @@ import (
 // world makes random requests and candidates, and knows how long requests take.
 type world struct {
 	t       require.TestingT
-	latency *Latency
+	latency *predictor
 	rng     *rand.Rand
 	now     time.Time
 	key     uint32
@@ -25,9 +25,14 @@ type world struct {
 	pace map[uint32]float64
 }
 
-func newWorld(t require.TestingT, config LatencyConfig) *world {
+func newPredictor(t require.TestingT, config LatencyConfig) *predictor {
 	l, err := NewLatency(config)
 	require.NoError(t, err)
+	return l.(*predictor)
+}
+
+func newWorld(t require.TestingT, config LatencyConfig) *world {
+	l := newPredictor(t, config)
 	return &world{t: t, latency: l, rng: rand.New(rand.NewPCG(4, 2)), now: time.Unix(1000, 0), slow: map[string]float64{}}
 }
 
@@ -337,7 +342,7 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 			}
 			return rapid.SampledFrom(events).Draw(t, "event")
 		}
-		both := func(f func(l *Latency)) { f(w.latency); f(twin.latency) }
+		both := func(f func(l *predictor)) { f(w.latency); f(twin.latency) }
 		odd := rapid.SampledFrom([]float64{0, 1, -1, 1e9, math.NaN(), math.Inf(1)})
 		t.Repeat(map[string]func(*rapid.T){
 			"finish many": func(t *rapid.T) {
@@ -356,23 +361,23 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 				e := &endpick.Event{Lease: endpick.LeaseRef{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(len(events))},
 					Request: &req, Candidate: &c, Now: w.now, RoutedAt: w.now}
 				events = append(events, e)
-				both(func(l *Latency) { l.Routed(e) })
+				both(func(l *predictor) { l.Routed(e) })
 			},
 			"first token": func(t *rapid.T) {
 				e := event(t)
 				e.Now = e.Now.Add(time.Duration(rapid.IntRange(-5, 1e9).Draw(t, "passed")))
 				e.FirstTokenAt = e.Now
-				both(func(l *Latency) { l.FirstToken(e) })
+				both(func(l *predictor) { l.FirstToken(e) })
 			},
 			"done": func(t *rapid.T) {
 				e := event(t)
 				e.LastTokenAt, e.OutputTokens = e.Now, rapid.IntRange(0, 3).Draw(t, "tokens")
 				o := endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 4).Draw(t, "status"))}
-				both(func(l *Latency) { l.Done(e, &o) })
+				both(func(l *predictor) { l.Done(e, &o) })
 			},
 			"remove": func(t *rapid.T) {
 				ref := endpick.EndpointRef{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(rapid.IntRange(0, 2).Draw(t, "generation"))}
-				both(func(l *Latency) { l.EndpointRemoved(ref) })
+				both(func(l *predictor) { l.EndpointRemoved(ref) })
 			},
 			"": func(t *rapid.T) {
 				req := w.request().At(w.now, 0, 1)

@@ -68,7 +68,7 @@ func findVariant(known []*variant, name string) *variant {
 
 // admitModel returns the learners of a model for which a request has been completed, creating
 // them if necessary.
-func (l *Latency) admitModel(name string) *servedModel {
+func (l *predictor) admitModel(name string) *servedModel {
 	if m := (*l.models.Load())[name]; m != nil {
 		return m
 	}
@@ -114,7 +114,7 @@ func (m *servedModel) learned() bool {
 	return slices.ContainsFunc(m.learners[:], func(l *learn.Learner) bool { return l.Model() != nil })
 }
 
-func (l *Latency) newModel(name string) *servedModel {
+func (l *predictor) newModel(name string) *servedModel {
 	m := &servedModel{name: name}
 	for i := range targets {
 		learner, err := learn.New(&l.trainer, l.config.learner(i))
@@ -128,7 +128,7 @@ func (l *Latency) newModel(name string) *servedModel {
 
 // admitVariant returns the variant of an endpoint that has completed a request, giving it a
 // place if necessary.
-func (l *Latency) admitVariant(name string) *variant {
+func (l *predictor) admitVariant(name string) *variant {
 	if v := findVariant(*l.variants.Load(), name); v != nil {
 		return v
 	}

@@ -184,9 +184,9 @@ func TestAPlaceKeepsNoBody(t *testing.T) {
 	w := newWorld(t, synchronous())
 	body := strings.Repeat("model", 1000)
 	w.finish(w.ask(body[:5]), w.candidate(body[5:10], 0))
-	kept := w.latency.Health()[0].Model
-	require.Equal(t, "model", kept)
-	require.NotSame(t, unsafe.StringData(body), unsafe.StringData(kept))
+	name := w.latency.Health()[0].Model
+	require.Equal(t, "model", name)
+	require.NotSame(t, unsafe.StringData(body), unsafe.StringData(name))
 	require.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData((*w.latency.variants.Load())[0].name))
 }
 

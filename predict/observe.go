@@ -59,7 +59,7 @@ func (s *endpointState) leave(now int64, answered bool) {
 }
 
 // paces appends the factors of the endpoints of the candidates with these indices.
-func (l *Latency) paces(dst []float64, indices []int, candidates []endpick.Candidate, now int64) []float64 {
+func (l *predictor) paces(dst []float64, indices []int, candidates []endpick.Candidate, now int64) []float64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	for _, i := range indices {
@@ -73,7 +73,7 @@ func (l *Latency) paces(dst []float64, indices []int, candidates []endpick.Candi
 }
 
 // Routed records what was known when the request was routed, if its length is known.
-func (l *Latency) Routed(e *endpick.Event) {
+func (l *predictor) Routed(e *endpick.Event) {
 	model, variant := modelName(e.Request), e.Candidate.Endpoint.Variant
 	if e.Request.InputTokens <= 0 || len(model) > maxName || len(variant) > maxName {
 		return
@@ -104,7 +104,7 @@ func (l *Latency) Routed(e *endpick.Event) {
 }
 
 // leave takes a request from those that wait on its endpoint, if it is one; l.mu is held.
-func (l *Latency) leave(o *openRequest, now time.Time, answered bool) {
+func (l *predictor) leave(o *openRequest, now time.Time, answered bool) {
 	if s := l.states.Find(o.ref); s != nil && !o.answered {
 		s.leave(nanoseconds(now), answered)
 	}
@@ -114,7 +114,7 @@ func (l *Latency) leave(o *openRequest, now time.Time, answered bool) {
 func inMilliseconds(d time.Duration) float64 { return d.Seconds() * 1e3 }
 
 // FirstToken labels the time to first token.
-func (l *Latency) FirstToken(e *endpick.Event) {
+func (l *predictor) FirstToken(e *endpick.Event) {
 	l.mu.Lock()
 	found := l.open.Find(e.Lease)
 	if found == nil {
@@ -136,7 +136,7 @@ func (l *Latency) FirstToken(e *endpick.Event) {
 // Done labels the time per output token, or that of the whole request if it did not stream.
 // Nothing is learned from a request that failed, and only the rate of tokens from one that
 // was canceled.
-func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
+func (l *predictor) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	l.mu.Lock()
 	found := l.open.Find(e.Lease)
 	if found == nil {
@@ -176,9 +176,9 @@ func (l *Latency) Done(e *endpick.Event, outcome *endpick.Outcome) {
 }
 
 // label learns a measured latency, without the part due to the endpoint's pace. Models would
-// otherwise look for other features of this endpoint to explain it, and misjudge all endpoints, and
+// otherwise look for other features of this endpoint to explain it, and be wrong about all endpoints, and
 // this one once its pace has changed.
-func (l *Latency) label(m *servedModel, target learn.Target, v *variant, o *openRequest, latency time.Duration, at time.Time) {
+func (l *predictor) label(m *servedModel, target learn.Target, v *variant, o *openRequest, latency time.Duration, at time.Time) {
 	if latency > maxLatency {
 		return // the clock was set
 	}
@@ -193,7 +193,7 @@ func (l *Latency) label(m *servedModel, target learn.Target, v *variant, o *open
 // paceOf learns an endpoint's pace from a measured latency, and returns the factor that is due to
 // it. The model's error for all endpoints of the kind is not part of it: the next refit corrects
 // that.
-func (l *Latency) paceOf(all *offset, refits uint64, o *openRequest, ms, predicted, upper float64, now int64) float64 {
+func (l *predictor) paceOf(all *offset, refits uint64, o *openRequest, ms, predicted, upper float64, now int64) float64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s := l.states.Find(o.ref)
@@ -231,7 +231,7 @@ func (o *openRequest) row(v *variant, row *[learn.FeatureCount]float64) {
 }
 
 // EndpointRemoved forgets the endpoint.
-func (l *Latency) EndpointRemoved(ref endpick.EndpointRef) {
+func (l *predictor) EndpointRemoved(ref endpick.EndpointRef) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.states.Drop(ref)

@@ -141,8 +141,7 @@ func TestConfigReachesTheLearners(t *testing.T) {
 		assert.Equal(t, []any{7, 1234, time.Hour, 99}, []any{l.Boost.Trees, l.Window.Samples, l.Window.MaxAge, l.RefitEvery})
 		assert.NotNil(t, l.Window.Strata)
 	}
-	l, err := NewLatency(c)
-	require.NoError(t, err)
+	l := newPredictor(t, c)
 	assert.Equal(t, learn.Trainer{Synchronous: true, Share: 0.5}.Share, l.trainer.Share)
 	assert.True(t, l.trainer.Synchronous)
 }
@@ -167,10 +166,9 @@ func TestPaceBehindTheUnknown(t *testing.T) {
 }
 
 // An endpoint's pace is part of what is measured and what is predicted there; the model is
-// judged and trained without it.
+// rated and trained without it.
 func TestPaceIsNoPartOfLabels(t *testing.T) {
-	l, err := NewLatency(synchronous())
-	require.NoError(t, err)
+	l := newPredictor(t, synchronous())
 	m, v := l.admitModel("m"), l.admitVariant("")
 	at := time.Unix(1e9, 0)
 	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
@@ -191,8 +189,7 @@ func TestPaceIsNoPartOfLabels(t *testing.T) {
 
 // A model's offset is forgotten together with the model.
 func TestOffsetsEndWithTheirModel(t *testing.T) {
-	l, err := NewLatency(synchronous())
-	require.NoError(t, err)
+	l := newPredictor(t, synchronous())
 	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 	l.states.At(ref)
 	o := openRequest{ref: ref, pace: 1}
@@ -218,8 +215,7 @@ func TestALabelKeepsItsBoundWhateverThePace(t *testing.T) {
 	at := time.Unix(1e9, 0)
 	for _, pace := range []float64{1. / 3, 1, 3} {
 		for _, took := range []float64{0.7, 0.95, 1, 1.45, 1.55, 2} {
-			l, err := NewLatency(synchronous())
-			require.NoError(t, err)
+			l := newPredictor(t, synchronous())
 			m, v := l.admitModel("m"), l.admitVariant("")
 			ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 			s := l.states.At(ref)
@@ -267,7 +263,7 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 		req.Stream = stream
 		next := w.candidate("h100", 0)
 		require.NotZero(t, w.predict(req, &next).Has, "others of its kind are predicted")
-		require.Nil(t, w.latency.states.Find(c.Ref), "and nothing is kept of it")
+		require.Nil(t, w.latency.states.Find(c.Ref), "and nothing is left of it")
 	}
 }
 
@@ -275,8 +271,7 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 // endpoint since.
 func TestAPaceIsThatOfThePrediction(t *testing.T) {
 	for _, then := range []float64{0.5, 1, 2} {
-		l, err := NewLatency(synchronous())
-		require.NoError(t, err)
+		l := newPredictor(t, synchronous())
 		ref := endpick.EndpointRef{Slot: 1, Generation: 1}
 		s := l.states.At(ref)
 		var off offset

@@ -9,13 +9,13 @@ import (
 // AdapterAffinity prefers endpoints that have the request's adapter (LoRA)
 // loaded: 1 if the engine reports it as loaded, 0 if it reports others, 0.5 if
 // it reports none at all. A request without an adapter scores 0.5 everywhere.
-type AdapterAffinity struct{}
+func AdapterAffinity() endpick.Scorer { return adapterAffinity{} }
 
-// Name is what receipts show.
-func (AdapterAffinity) Name() string { return "adapter-affinity" }
+type adapterAffinity struct{}
 
-// Score implements [endpick.Scorer].
-func (AdapterAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (adapterAffinity) Name() string { return "adapter-affinity" }
+
+func (adapterAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		report := candidates[i].Report
 		switch {

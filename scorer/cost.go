@@ -19,10 +19,8 @@ type costScorer struct {
 	cost func(*endpick.Request, *endpick.Candidate) float64
 }
 
-// Name is what receipts show.
 func (s *costScorer) Name() string { return s.name }
 
-// Validate is called by [endpick.New].
 func (s *costScorer) Validate() error {
 	if s.cost == nil {
 		return &endpick.ConfigError{Field: "scorer.Cost", Reason: "has no function"}
@@ -30,7 +28,6 @@ func (s *costScorer) Validate() error {
 	return nil
 }
 
-// Score implements [endpick.Scorer].
 func (s *costScorer) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		dst[i] = fromCost(s.cost(req, &candidates[i]))

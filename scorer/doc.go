@@ -9,13 +9,12 @@
 // [RoundRobin], and any [Cost], a few lines of arithmetic over a candidate's
 // indicators.
 //
-// The filter [Hotspot] keeps a prefix that dominates the traffic from
-// overloading the servers that hold it (LMetric, section 5.2). The filter
+// The filter [Hotspot] prevents that a prefix which dominates the traffic
+// overloads the servers that hold it (LMetric, section 5.2). The filter
 // [MatchGate] prefers the best match unless load is out of balance; followed by
 // a scorer, it is the policy of AIBrix, Preble and SGLang.
 //
-// Package preset combines them. The zero value of every type is ready to use,
-// and [endpick.New] refuses fields that are out of range. Those with state
-// ([NoHitLRU], [RoundRobin], [Hotspot]) must not be copied after first use and
-// belong to one router.
+// Package preset combines them. Parameters that are zero have the defaults that
+// their comments say, and [endpick.New] refuses those that are out of range. Stages
+// with state ([NoHitLRU], [RoundRobin], [Hotspot]) belong to one router.
 package scorer

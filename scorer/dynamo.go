@@ -1,6 +1,7 @@
 package scorer
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 
@@ -8,29 +9,22 @@ import (
 )
 
 // Dynamo is the cost of NVIDIA Dynamo's router, in blocks: the least w·(F + Q)/block + context/block, where context is
-// the number of tokens resident for open requests (LMetric, section 6).
-type Dynamo struct {
-	// PrefillWeight is w. Zero: 1.
-	PrefillWeight float64
-}
+// the number of tokens resident for open requests (LMetric, section 6) and w the prefillWeight. Zero: 1.
+func Dynamo(prefillWeight float64) endpick.Scorer { return dynamo{prefillWeight} }
 
-// Validate is called by [endpick.New].
-func (s Dynamo) Validate() error {
-	if !(s.PrefillWeight >= 0) || math.IsInf(s.PrefillWeight, 1) {
-		return &endpick.ConfigError{Field: "scorer.Dynamo.PrefillWeight", Reason: fmt.Sprintf("is %v, not above zero and finite", s.PrefillWeight)}
+type dynamo struct{ prefillWeight float64 }
+
+func (s dynamo) Validate() error {
+	if !(s.prefillWeight >= 0) || math.IsInf(s.prefillWeight, 1) {
+		return &endpick.ConfigError{Field: "scorer.Dynamo", Reason: fmt.Sprintf("has a prefill weight of %v, not above zero and finite", s.prefillWeight)}
 	}
 	return nil
 }
 
-// Name is what receipts show.
-func (Dynamo) Name() string { return "dynamo" }
+func (dynamo) Name() string { return "dynamo" }
 
-// Score implements [endpick.Scorer].
-func (s Dynamo) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	weight := s.PrefillWeight
-	if weight == 0 {
-		weight = 1
-	}
+func (s dynamo) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	weight := cmp.Or(s.prefillWeight, 1)
 	block := req.TokensPerBlock()
 	for i := range candidates {
 		c := &candidates[i]

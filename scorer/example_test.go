@@ -35,7 +35,7 @@ func ExampleCost() {
 }
 
 func ExampleQueueDepth() {
-	show(scorer.QueueDepth{}, endpick.Request{}, server("a", 2), server("b", 4), server("c", 10))
+	show(scorer.QueueDepth(), endpick.Request{}, server("a", 2), server("b", 4), server("c", 10))
 	// Output:
 	// a 1
 	// b 0.75
@@ -45,14 +45,14 @@ func ExampleQueueDepth() {
 func ExampleKVUsage() {
 	a, b := server("a", 0), server("b", 0)
 	a.KVUsage, b.KVUsage = 0.25, 0.9
-	show(scorer.KVUsage{}, endpick.Request{}, a, b)
+	show(scorer.KVUsage(), endpick.Request{}, a, b)
 	// Output:
 	// a 0.75
 	// b 0.1
 }
 
 func ExampleLoadBalance() {
-	show(scorer.LoadBalance{}, endpick.Request{}, server("a", 0), server("b", 1), server("c", 3))
+	show(scorer.LoadBalance(), endpick.Request{}, server("a", 0), server("b", 1), server("c", 3))
 	// Output:
 	// a 1
 	// b 0.5
@@ -63,7 +63,7 @@ func ExampleLoadBalance() {
 func ExampleLeastLoaded() {
 	a, b, c := server("a", 3), server("b", 3), server("c", 4)
 	a.InFlight.PrefillTokens = 9000
-	show(scorer.LeastLoaded{}, endpick.Request{}, a, b, c)
+	show(scorer.LeastLoaded(), endpick.Request{}, a, b, c)
 	// Output:
 	// a 0.111
 	// b 0.125
@@ -73,7 +73,7 @@ func ExampleLeastLoaded() {
 func ExamplePrefixAffinity() {
 	a, b := server("a", 0), server("b", 0)
 	a.PrefixTokens = 600
-	show(scorer.PrefixAffinity{}, endpick.Request{InputTokens: 1000}, a, b)
+	show(scorer.PrefixAffinity(), endpick.Request{InputTokens: 1000}, a, b)
 	// Output:
 	// a 0.6
 	// b 0
@@ -83,7 +83,7 @@ func ExamplePrefixAffinity() {
 func ExampleLMetric() {
 	a, b := server("a", 9), server("b", 1)
 	a.PrefixTokens = 900
-	show(scorer.LMetric{}, endpick.Request{InputTokens: 1000}, a, b)
+	show(scorer.LMetric(), endpick.Request{InputTokens: 1000}, a, b)
 	// Output:
 	// a 0.0005
 	// b 0.00025
@@ -93,7 +93,7 @@ func ExampleLMetric() {
 func ExampleLinear() {
 	a, b := server("a", 10), server("b", 5)
 	a.PrefixTokens = 500
-	show(scorer.Linear{Lambda: 0.6}, endpick.Request{InputTokens: 1000}, a, b)
+	show(scorer.Linear(0.6), endpick.Request{InputTokens: 1000}, a, b)
 	// Output:
 	// a 0.3
 	// b 0.2
@@ -104,7 +104,7 @@ func ExampleDynamo() {
 	a, b := server("a", 1), server("b", 1)
 	a.InFlight.PrefillTokens = 1600
 	b.PrefixTokens = 800
-	show(scorer.Dynamo{}, endpick.Request{InputTokens: 1600}, a, b)
+	show(scorer.Dynamo(0), endpick.Request{InputTokens: 1600}, a, b)
 	// Output:
 	// a 0.00249
 	// b 0.0098
@@ -114,7 +114,7 @@ func ExampleAdapterAffinity() {
 	a, b, c := server("a", 0), server("b", 0), server("c", 0)
 	a.Report = &endpick.Load{Adapters: []string{"sql"}}
 	b.Report = &endpick.Load{Adapters: []string{"poems"}}
-	show(scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"}, a, b, c)
+	show(scorer.AdapterAffinity(), endpick.Request{Adapter: "sql"}, a, b, c)
 	// Output:
 	// a 1
 	// b 0
@@ -124,9 +124,9 @@ func ExampleAdapterAffinity() {
 // A session stays where it is as long as its server exists.
 func ExampleSessionAffinity() {
 	chat := endpick.Request{Session: "chat-17"}
-	show(scorer.SessionAffinity{}, chat, server("a", 0), server("b", 0), server("c", 0))
+	show(scorer.SessionAffinity(), chat, server("a", 0), server("b", 0), server("c", 0))
 	fmt.Println("a goes:")
-	show(scorer.SessionAffinity{}, chat, server("b", 0), server("c", 0))
+	show(scorer.SessionAffinity(), chat, server("b", 0), server("c", 0))
 	// Output:
 	// a 0
 	// b 1
@@ -158,7 +158,7 @@ func routeTo(p endpick.Policy, ids ...string) func() string {
 }
 
 func ExampleRoundRobin() {
-	send := routeTo(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &scorer.RoundRobin{}, Weight: 1}}}, "a", "b", "c")
+	send := routeTo(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.RoundRobin(), Weight: 1}}}, "a", "b", "c")
 	first := []string{send(), send(), send()}
 	again := []string{send(), send(), send()}
 	fmt.Println(len(first), "servers, each once; and again in the same order:", fmt.Sprint(first) == fmt.Sprint(again))
@@ -169,8 +169,8 @@ func ExampleRoundRobin() {
 // Prompts that nobody holds go to the server that has gone longest without one.
 func ExampleNoHitLRU() {
 	send := routeTo(endpick.Policy{Scorers: []endpick.Weighted{
-		{Scorer: &scorer.NoHitLRU{}, Weight: 1},
-		{Scorer: scorer.QueueDepth{}, Weight: 1},
+		{Scorer: scorer.NoHitLRU(), Weight: 1},
+		{Scorer: scorer.QueueDepth(), Weight: 1},
 	}}, "a", "b")
 	first, second := send(), send()
 	fmt.Println(first != second, "both idle, and yet not twice the same")
@@ -180,7 +180,7 @@ func ExampleNoHitLRU() {
 
 // AIBrix: the longest match, unless batches are more than 8 apart.
 func ExampleMatchGate() {
-	gate := scorer.MatchGate{Range: 8}
+	gate := scorer.MatchGate(scorer.MatchGateConfig{Range: 8})
 	keep := func(candidates ...endpick.Candidate) {
 		req := endpick.Request{InputTokens: 1000}
 		var ids []string
@@ -204,20 +204,19 @@ func ExampleMatchGate() {
 // the server still looks best three times in a row, it is a hotspot, and the
 // prompt goes elsewhere until others hold it too.
 func ExampleHotspot() {
-	spot := &scorer.Hotspot{}
+	spot := scorer.Hotspot(scorer.HotspotConfig{})
 	req := endpick.Request{InputTokens: 160, Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}}.At(time.Unix(100, 0), 1, 1)
 	other := endpick.Request{InputTokens: 160}.At(time.Unix(100, 0), 1, 2)
 	servers := []endpick.Candidate{server("a", 0), server("b", 0), server("c", 0), server("d", 0)}
 	servers[0].PrefixTokens = 159
 	for range 4 {
 		for _, r := range []endpick.Request{other, req} {
-			spot.Routed(&endpick.Event{Request: &r, Candidate: &servers[0], Candidates: servers, Now: r.Now()})
+			spot.(endpick.RoutedObserver).Routed(&endpick.Event{Request: &r, Candidate: &servers[0], Candidates: servers, Now: r.Now()})
 		}
 	}
 	for _, c := range spot.Filter(&req, servers) {
 		fmt.Print(c.Endpoint.ID, " ")
 	}
-	fmt.Printf("%+v\n", spot.Stats())
 	// Output:
-	// b c d {Alarms:1 Hotspots:1 Recovered:0 Forgotten:0 Filtered:1 Tracked:1 Hot:1}
+	// b c d
 }

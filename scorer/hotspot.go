@@ -1,6 +1,7 @@
 package scorer
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
@@ -11,8 +12,8 @@ import (
 )
 
 // Hotspot is LMetric's two-phase detector of prefix hotspots (section 5.2 of its
-// paper): a filter that keeps the requests of one class away from the endpoints that
-// hold their prefix when these would otherwise be overloaded.
+// paper): it keeps the requests of one class away from the endpoints that hold their
+// prefix when these would otherwise be overloaded.
 //
 // A class is all requests with the same head. With x its share of all requests in the
 // window, x̄ = 1 − x, M the endpoints that hold the head and M̄ the others, the first
@@ -26,11 +27,11 @@ import (
 // class. Only the most frequent classes whose head is held by some endpoint are
 // tracked.
 //
-// Hotspot learns as an [endpick.RoutedObserver]. The zero value is ready and safe for
-// concurrent use; it must not be copied after first use, and its fields must not be
-// changed then.
-type Hotspot struct {
-	endpick.Exclusive
+// It learns from what is routed, and belongs to one router.
+func Hotspot(config HotspotConfig) endpick.Filter { return &hotspot{config: config} }
+
+// HotspotConfig configures a Hotspot. The zero value is ready to use.
+type HotspotConfig struct {
 	// Window is the time over which shares are counted. Zero: one minute.
 	Window time.Duration
 	// Classes is how many classes of requests are tracked. Zero: 32.
@@ -38,41 +39,32 @@ type Hotspot struct {
 	// HeadTokens is the length of the head that defines a class. Prefixes no
 	// longer than this make no hotspot. Zero: 128.
 	HeadTokens int
+}
+
+type hotspot struct {
+	endpick.Exclusive
+	config HotspotConfig
 
 	// hot is the number of classes that are filtered. If it is zero, Filter takes no lock.
-	hot      atomic.Int32
-	filtered atomic.Uint64
+	hot atomic.Int32
 
 	mu      sync.Mutex // guards the fields below
 	begin   time.Time  // start of part 0
 	part    int64      // number of the current part of the window
 	all     windowCount
 	classes []class // at most Classes, unordered
-	stats   HotspotStats
 }
 
-// Validate is called by [endpick.New].
-func (h *Hotspot) Validate() error {
+func (h *hotspot) Validate() error {
 	for _, f := range []struct {
 		name  string
 		value int64
-	}{{"Window", int64(h.Window)}, {"Classes", int64(h.Classes)}, {"HeadTokens", int64(h.HeadTokens)}} {
+	}{{"Window", int64(h.config.Window)}, {"Classes", int64(h.config.Classes)}, {"HeadTokens", int64(h.config.HeadTokens)}} {
 		if f.value < 0 {
-			return &endpick.ConfigError{Field: "scorer.Hotspot." + f.name, Reason: "is negative"}
+			return &endpick.ConfigError{Field: "scorer.HotspotConfig." + f.name, Reason: "is negative"}
 		}
 	}
 	return nil
-}
-
-// HotspotStats counts what a [Hotspot] has seen.
-type HotspotStats struct {
-	Alarms    uint64 // classes for which the first phase began to hold
-	Hotspots  uint64 // of these, how many met the second condition too
-	Recovered uint64 // of these, how many no longer meet the first
-	Forgotten uint64 // of these, how many were displaced by other classes
-	Filtered  uint64 // requests that were kept away from M
-	Tracked   int    // classes that are tracked now
-	Hot       int    // classes that are filtered now
 }
 
 // windowParts is the number of parts of the window, which slides by one part.
@@ -114,37 +106,23 @@ type class struct {
 
 func (c *class) rank() int { return c.count.sum + c.inherited }
 
-// Name is what receipts show.
-func (*Hotspot) Name() string { return "hotspot" }
-
-// Stats returns the counts.
-func (h *Hotspot) Stats() HotspotStats {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	s := h.stats
-	s.Filtered, s.Tracked, s.Hot = h.filtered.Load(), len(h.classes), int(h.hot.Load())
-	return s
-}
+func (*hotspot) Name() string { return "hotspot" }
 
 // head returns the class of a request and the number of tokens that an
 // endpoint in M holds; false if it is in no class.
-func (h *Hotspot) head(req *endpick.Request) (head uint64, tokens int, ok bool) {
+func (h *hotspot) head(req *endpick.Request) (head uint64, tokens int, ok bool) {
 	if len(req.Blocks) == 0 {
 		return 0, 0, false
 	}
 	block := req.TokensPerBlock()
-	length := h.HeadTokens
-	if length == 0 {
-		length = 128
-	}
+	length := cmp.Or(h.config.HeadTokens, 128)
 	n := min(max(int(float64(length)/block), 1), len(req.Blocks))
 	// Engines compute the last token again: no endpoint holds more than L − 1.
 	tokens = min(int(float64(n)*block), req.InputTokens-1)
 	return req.Blocks[n-1], max(tokens, 1), true
 }
 
-// Filter implements [endpick.Filter].
-func (h *Hotspot) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+func (h *hotspot) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	if h.hot.Load() == 0 {
 		return candidates
 	}
@@ -161,7 +139,6 @@ func (h *Hotspot) Filter(req *endpick.Request, candidates []endpick.Candidate) [
 	if !hot {
 		return candidates
 	}
-	h.filtered.Add(1)
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.PrefixTokens < tokens })
 }
 
@@ -174,8 +151,7 @@ func firstPhase(ofClass, all, holding, candidates int) bool {
 	return int64(ofClass)*int64(others) > int64(all-ofClass)*int64(holding)
 }
 
-// Routed implements [endpick.RoutedObserver].
-func (h *Hotspot) Routed(e *endpick.Event) {
+func (h *hotspot) Routed(e *endpick.Event) {
 	head, tokens, ok := h.head(e.Request)
 	holding := 0
 	if ok {
@@ -201,7 +177,6 @@ func (h *Hotspot) Routed(e *endpick.Event) {
 		h.calm(c)
 	case !c.alarmed:
 		c.alarmed = true
-		h.stats.Alarms++
 	case c.hot:
 	case !betterOnHolders(e.Request, e.Candidates, tokens):
 		c.streak = 0
@@ -209,7 +184,6 @@ func (h *Hotspot) Routed(e *endpick.Event) {
 		if c.streak++; c.streak > 2*holding {
 			c.hot = true
 			h.hot.Add(1)
-			h.stats.Hotspots++
 		}
 	}
 }
@@ -231,33 +205,29 @@ func betterOnHolders(req *endpick.Request, candidates []endpick.Candidate, token
 	for i := range candidates {
 		c := &candidates[i]
 		if c.PrefixTokens >= tokens {
-			on = min(on, lmetric(req, c))
+			on = min(on, prefillTimesBatch(req, c))
 		} else {
-			off = min(off, lmetric(req, c))
+			off = min(off, prefillTimesBatch(req, c))
 		}
 	}
 	return on < off
 }
 
 // calm ends the alarm of a class.
-func (h *Hotspot) calm(c *class) {
+func (h *hotspot) calm(c *class) {
 	if c.hot {
 		h.hot.Add(-1)
-		h.stats.Recovered++
 	}
 	c.alarmed, c.streak, c.hot = false, 0, false
 }
 
 // slide advances the window; h.mu is held. A time before the current part
 // counts as part of it.
-func (h *Hotspot) slide(now time.Time) {
+func (h *hotspot) slide(now time.Time) {
 	if h.begin.IsZero() {
 		h.begin = now
 	}
-	window := h.Window
-	if window == 0 {
-		window = time.Minute
-	}
+	window := cmp.Or(h.config.Window, time.Minute)
 	part := int64(now.Sub(h.begin) / max(window/windowParts, 1))
 	if part <= h.part {
 		return
@@ -283,7 +253,7 @@ func (h *Hotspot) slide(now time.Time) {
 	})
 }
 
-func (h *Hotspot) find(head uint64) *class {
+func (h *hotspot) find(head uint64) *class {
 	for i := range h.classes {
 		if h.classes[i].head == head {
 			return &h.classes[i]
@@ -294,12 +264,8 @@ func (h *Hotspot) find(head uint64) *class {
 
 // track returns a new class, displacing the least frequent one if there is no
 // room.
-func (h *Hotspot) track(head uint64) *class {
-	classes := h.Classes
-	if classes == 0 {
-		classes = 32
-	}
-	if len(h.classes) < classes {
+func (h *hotspot) track(head uint64) *class {
+	if len(h.classes) < cmp.Or(h.config.Classes, 32) {
 		h.classes = append(h.classes, class{head: head})
 		return &h.classes[len(h.classes)-1]
 	}
@@ -311,7 +277,6 @@ func (h *Hotspot) track(head uint64) *class {
 	}
 	if least.hot {
 		h.hot.Add(-1)
-		h.stats.Forgotten++
 	}
 	*least = class{head: head, inherited: least.rank(), inheritedPart: h.part}
 	return least

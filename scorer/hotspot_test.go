@@ -17,9 +17,18 @@ import (
 
 // spot drives a detector by hand.
 type spot struct {
-	*scorer.Hotspot
+	endpick.Filter
 	now time.Time
 }
+
+func newSpot(config scorer.HotspotConfig) *spot {
+	return &spot{scorer.Hotspot(config), time.Unix(100, 0)}
+}
+
+// classes are those that it has.
+func (s *spot) classes() scorer.Classes { return scorer.ClassesOf(s.Filter) }
+
+func (s *spot) observe(e *endpick.Event) { s.Filter.(endpick.RoutedObserver).Routed(e) }
 
 // blocks are those of a prompt of a thousand tokens that begins with the head
 // of a class and is unique after it.
@@ -35,10 +44,10 @@ func (s *spot) prompt(class uint64) endpick.Request {
 	return endpick.Request{InputTokens: 1000, Blocks: blocks(class)}.At(s.now, 1, 1)
 }
 
-// kept passes a request of the class through the filter.
-func (s *spot) kept(class uint64, cs []endpick.Candidate) (slots []uint32) {
+// left passes a request of the class through the filter.
+func (s *spot) left(class uint64, cs []endpick.Candidate) (slots []uint32) {
 	req := s.prompt(class)
-	for _, c := range s.Filter(&req, slices.Clone(cs)) {
+	for _, c := range s.Filter.Filter(&req, slices.Clone(cs)) {
 		slots = append(slots, c.Ref.Slot)
 	}
 	return slots
@@ -48,14 +57,14 @@ func (s *spot) kept(class uint64, cs []endpick.Candidate) (slots []uint32) {
 func (s *spot) routed(n int, class uint64, cs []endpick.Candidate) {
 	req := s.prompt(class)
 	for range n {
-		s.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
+		s.observe(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
 	}
 }
 
 // Four endpoints, the class has half of the requests: x/x̄ = 1. On one endpoint
 // |M|/|M̄| = 1/3, on two it is 1.
 func TestHotspotWorkedExample(t *testing.T) {
-	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{})
 	cold := candidates(indicators{}, indicators{}, indicators{}, indicators{})
 	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 	two := candidates(indicators{h: 992}, indicators{h: 992}, indicators{}, indicators{})
@@ -63,29 +72,29 @@ func TestHotspotWorkedExample(t *testing.T) {
 
 	s.routed(10, 2, cold)
 	s.routed(3, 1, one)
-	assert.Equal(t, scorer.HotspotStats{Tracked: 1}, s.Stats(), "3/10 is not above 1/3")
+	assert.Equal(t, scorer.Classes{Tracked: 1}, s.classes(), "3/10 is not above 1/3")
 	s.routed(1, 1, one)
-	assert.EqualValues(t, 1, s.Stats().Alarms, "4/10 is")
+	assert.Equal(t, 1, s.classes().Alarmed, "4/10 is")
 	s.routed(2, 1, one)
-	assert.Equal(t, everybody, s.kept(1, one), "two in a row are not more than 2·|M|")
+	assert.Equal(t, everybody, s.left(1, one), "two in a row are not more than 2·|M|")
 
 	// (8 + 5000)·(0 + 1) on M against 1000·1 elsewhere: the streak is broken.
 	overrun := candidates(indicators{h: 992, q: 5000}, indicators{}, indicators{}, indicators{})
 	s.routed(1, 1, overrun)
 	s.routed(2, 1, one)
-	assert.Equal(t, everybody, s.kept(1, one))
+	assert.Equal(t, everybody, s.left(1, one))
 	s.routed(1, 1, one)
-	assert.Equal(t, []uint32{1, 2, 3}, s.kept(1, one), "three are")
-	assert.Equal(t, everybody, s.kept(2, one), "other classes go where they like")
-	assert.Equal(t, scorer.HotspotStats{Alarms: 1, Hotspots: 1, Filtered: 1, Tracked: 1, Hot: 1}, s.Stats())
+	assert.Equal(t, []uint32{1, 2, 3}, s.left(1, one), "three are")
+	assert.Equal(t, everybody, s.left(2, one), "other classes go where they like")
+	assert.Equal(t, scorer.Classes{Tracked: 1, Alarmed: 1, Hot: 1}, s.classes())
 
 	// 10/10 is not above 2/2: recovered, at once for the filter.
-	assert.Equal(t, everybody, s.kept(1, two))
-	assert.Equal(t, []uint32{1, 2, 3}, s.kept(1, one))
+	assert.Equal(t, everybody, s.left(1, two))
+	assert.Equal(t, []uint32{1, 2, 3}, s.left(1, one))
 	s.routed(1, 2, cold)
 	s.routed(1, 1, two)
-	assert.Equal(t, everybody, s.kept(1, one))
-	assert.Equal(t, scorer.HotspotStats{Alarms: 1, Hotspots: 1, Recovered: 1, Filtered: 2, Tracked: 1}, s.Stats())
+	assert.Equal(t, everybody, s.left(1, one))
+	assert.Equal(t, scorer.Classes{Tracked: 1}, s.classes())
 }
 
 func TestHotspotNoAlarm(t *testing.T) {
@@ -100,32 +109,32 @@ func TestHotspotNoAlarm(t *testing.T) {
 		{"what is held is shorter than the head", candidates(indicators{h: 127}, indicators{}), 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+			s := newSpot(scorer.HotspotConfig{})
 			s.routed(tc.rest, 2, tc.cs)
 			s.routed(100, 1, tc.cs)
-			assert.Zero(t, s.Stats().Alarms)
-			assert.Len(t, s.kept(1, tc.cs), 2)
+			assert.Zero(t, s.classes().Alarmed)
+			assert.Len(t, s.left(1, tc.cs), 2)
 		})
 	}
 }
 
 func TestHotspotForgetsWithTheWindow(t *testing.T) {
-	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{})
 	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 	s.routed(10, 1<<40, cs[1:])
 	s.routed(20, 1, cs)
-	require.Len(t, s.kept(1, cs), 3)
+	require.Len(t, s.left(1, cs), 3)
 	s.now = s.now.Add(54 * time.Second)
 	s.routed(10, 1<<40, cs[1:])
-	assert.Len(t, s.kept(1, cs), 3, "20/20")
+	assert.Len(t, s.left(1, cs), 3, "20/20")
 	s.now = s.now.Add(6 * time.Second)
-	assert.Len(t, s.kept(1, cs), 4, "the class is a minute old, and gone")
+	assert.Len(t, s.left(1, cs), 4, "the class is a minute old, and gone")
 	s.routed(1, 1<<40, cs[1:])
-	assert.Equal(t, scorer.HotspotStats{Alarms: 1, Hotspots: 1, Recovered: 1, Filtered: 2}, s.Stats())
+	assert.Zero(t, s.classes())
 
 	s.now = s.now.Add(-time.Hour)
 	s.routed(1, 1, cs)
-	assert.Equal(t, 1, s.Stats().Tracked, "time that goes back counts as now")
+	assert.Equal(t, 1, s.classes().Tracked, "time that goes back counts as now")
 }
 
 // Skipped parts of the window are not processed one by one.
@@ -135,20 +144,20 @@ func TestHotspotAfterALeapOfTheClock(t *testing.T) {
 		leaps = append(leaps, time.Duration(12+n))
 	}
 	for _, leap := range leaps {
-		s := &spot{&scorer.Hotspot{Window: 12}, time.Unix(100, 0)} // parts of a nanosecond
+		s := newSpot(scorer.HotspotConfig{Window: 12}) // parts of a nanosecond
 		cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 		s.routed(10, 1<<40, cs[1:])
 		s.routed(20, 1, cs)
-		require.Len(t, s.kept(1, cs), 3)
+		require.Len(t, s.left(1, cs), 3)
 		s.now = s.now.Add(leap)
-		assert.Len(t, s.kept(1, cs), 4, "%v", leap)
-		assert.Zero(t, s.Stats().Tracked, "%v", leap)
+		assert.Len(t, s.left(1, cs), 4, "%v", leap)
+		assert.Zero(t, s.classes().Tracked, "%v", leap)
 	}
 }
 
 // Classes that come and go do not displace a frequent one.
 func TestHotspotTracksTheFrequent(t *testing.T) {
-	s := &spot{&scorer.Hotspot{Classes: 4}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{Classes: 4})
 	cs := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 	for class := range uint64(4) { // they are tracked first
 		s.routed(9, 50+class, candidates(indicators{h: 992}))
@@ -159,18 +168,17 @@ func TestHotspotTracksTheFrequent(t *testing.T) {
 		s.routed(1, uint64(1e6+i), cs)
 		s.routed(1, 1, cs)
 		if i > 60 {
-			require.Len(t, s.kept(1, cs), 3, "after %d", i)
+			require.Len(t, s.left(1, cs), 3, "after %d", i)
 		}
 	}
-	assert.Equal(t, 4, s.Stats().Tracked)
+	assert.Equal(t, 4, s.classes().Tracked)
 
-	full := &spot{&scorer.Hotspot{Classes: 1}, time.Unix(100, 0)}
+	full := newSpot(scorer.HotspotConfig{Classes: 1})
 	full.routed(2, 9, cs[1:])
 	full.routed(5, 1, cs)
-	require.Equal(t, 1, full.Stats().Hot)
+	require.Equal(t, 1, full.classes().Hot)
 	full.routed(1, 2, cs)
-	assert.Equal(t, 0, full.Stats().Hot, "another class has its place")
-	assert.EqualValues(t, 1, full.Stats().Forgotten)
+	assert.Equal(t, 0, full.classes().Hot, "another class has its place")
 }
 
 // Space-Saving: a class that displaces another may have had as many requests
@@ -180,7 +188,7 @@ func TestHotspotInheritsTheCountOfTheClassInWhosePlaceItComes(t *testing.T) {
 	everybody := candidates(indicators{h: 992})
 	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 	begin := func() *spot {
-		s := &spot{&scorer.Hotspot{Classes: 2}, time.Unix(100, 0)}
+		s := newSpot(scorer.HotspotConfig{Classes: 2})
 		s.routed(2, 1<<40, one[1:])
 		s.now = s.now.Add(30 * time.Second)
 		s.routed(7, 1, everybody)
@@ -188,19 +196,18 @@ func TestHotspotInheritsTheCountOfTheClassInWhosePlaceItComes(t *testing.T) {
 	}
 	s := begin()
 	s.routed(8, 2, one)
-	require.Equal(t, 1, s.Stats().Hot)
+	require.Equal(t, 1, s.classes().Hot)
 	s.routed(2, 3, one) // in the place of the first, with 7 and 2 requests
 	s.now = s.now.Add(35 * time.Second)
 	s.routed(1, 4, one) // in the place of the second, which has 8
-	assert.EqualValues(t, 1, s.Stats().Forgotten)
-	assert.Zero(t, s.Stats().Hot)
+	assert.Zero(t, s.classes().Hot)
 
 	s = begin()
 	s.routed(9, 2, one)
 	s.routed(1, 3, one) // in the place of the first, with 7 and 1 requests
 	s.routed(2, 4, one) // in the place of the third, with 8 and 2 requests
 	s.routed(1, 5, one) // in the place of the second, which has 9
-	assert.EqualValues(t, 1, s.Stats().Forgotten, "what was inherited is passed on")
+	assert.Zero(t, s.classes().Hot, "what was inherited is passed on")
 
 	s = begin()
 	s.routed(8, 2, everybody)
@@ -208,24 +215,22 @@ func TestHotspotInheritsTheCountOfTheClassInWhosePlaceItComes(t *testing.T) {
 	s.now = s.now.Add(30 * time.Second)
 	s.routed(5, 2, one)
 	s.routed(1, 3, one)
-	require.Equal(t, 1, s.Stats().Hot)
+	require.Equal(t, 1, s.classes().Hot)
 	s.now = s.now.Add(30 * time.Second)
 	s.routed(1, 4, one) // in the place of the third, which is down to one request
-	assert.Zero(t, s.Stats().Forgotten)
-	assert.Equal(t, 1, s.Stats().Hot)
+	assert.Equal(t, 1, s.classes().Hot)
 }
 
 func TestHotspotClassIsTheHead(t *testing.T) {
-	s := &spot{&scorer.Hotspot{HeadTokens: 64}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{HeadTokens: 64})
 	cs := candidates(indicators{h: 64}, indicators{}, indicators{}, indicators{})
 	s.routed(10, 1<<40, cs[1:])
 	head := blocks(1)[:4]
 	send := func(req endpick.Request) int {
 		req = req.At(s.now, 1, 1)
-		before := s.Stats().Filtered
-		s.Filter(&req, slices.Clone(cs))
-		s.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
-		return int(s.Stats().Filtered - before)
+		left := s.Filter.Filter(&req, slices.Clone(cs))
+		s.observe(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
+		return len(cs) - len(left)
 	}
 	for i := range 8 { // one head, many tails
 		tail := []uint64{uint64(1000 + i)}
@@ -254,13 +259,13 @@ func TestHotspotHeadsByHand(t *testing.T) {
 		{"the last token", endpick.Request{InputTokens: 128, Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8}}, 127, []uint64{1, 2, 3, 4, 5, 6, 7, 9}, nil},
 		{"a single token", endpick.Request{InputTokens: 1, Blocks: []uint64{1}}, 1, []uint64{2}, nil},
 	} {
-		s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+		s := newSpot(scorer.HotspotConfig{})
 		cs := candidates(indicators{h: x.held}, indicators{h: x.held - 1, r: 2000}, indicators{r: 2000}, indicators{r: 2000})
 		s.routed(10, 1<<40, cs[1:])
 		send := func(req endpick.Request) int {
 			req = req.At(s.now, 1, 1)
-			s.Routed(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
-			return len(s.Filter(&req, slices.Clone(cs)))
+			s.observe(&endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now})
+			return len(s.Filter.Filter(&req, slices.Clone(cs)))
 		}
 		for range 20 {
 			send(x.req)
@@ -278,32 +283,32 @@ func TestHotspotHeadsByHand(t *testing.T) {
 // A class with an alarm is not filtered because another is hot, nor one that does as well
 // elsewhere.
 func TestHotspotOfOneClassAlone(t *testing.T) {
-	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{})
 	one := candidates(indicators{h: 992}, indicators{}, indicators{}, indicators{})
 	s.routed(4, 9, candidates(indicators{}))
 	s.routed(10, 1, one)
-	assert.EqualValues(t, 1, s.Stats().Hot)
+	assert.Equal(t, 1, s.classes().Hot)
 	s.routed(8, 2, one[:3]) // 8 of 22 of the requests, on one of three endpoints
-	assert.EqualValues(t, 2, s.Stats().Alarms)
+	assert.Equal(t, 2, s.classes().Alarmed)
 
 	equal := candidates(indicators{h: 992, q: 992}, indicators{}, indicators{}, indicators{}) // 8 + 992 against 1,000
-	s = &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s = newSpot(scorer.HotspotConfig{})
 	s.routed(4, 9, candidates(indicators{}))
 	s.routed(10, 1, one)
 	s.routed(100, 2, equal)
-	assert.Equal(t, scorer.HotspotStats{Alarms: 2, Hotspots: 1, Tracked: 2, Hot: 1}, s.Stats())
-	assert.Len(t, s.kept(2, equal), 4)
-	assert.Len(t, s.kept(1, one), 4, "it has become rare")
+	assert.Equal(t, scorer.Classes{Tracked: 2, Alarmed: 2, Hot: 1}, s.classes())
+	assert.Len(t, s.left(2, equal), 4)
+	assert.Len(t, s.left(1, one), 4, "it has become rare")
 	s.routed(1000, 1, one)
-	assert.Len(t, s.kept(1, one), 3)
-	assert.Len(t, s.kept(2, equal), 4)
+	assert.Len(t, s.left(1, one), 3)
+	assert.Len(t, s.left(2, equal), 4)
 
 	// The shortest possible window.
-	s = &spot{&scorer.Hotspot{Window: 1}, time.Unix(100, 0)}
+	s = newSpot(scorer.HotspotConfig{Window: 1})
 	s.routed(3, 1, one)
 	s.now = s.now.Add(time.Second)
 	s.routed(3, 1, one)
-	assert.Equal(t, 1, s.Stats().Tracked)
+	assert.Equal(t, 1, s.classes().Tracked)
 }
 
 // remembers is a prefix index for the test: an endpoint holds each prompt that
@@ -338,7 +343,7 @@ func (m remembers) Routed(e *endpick.Event) {
 func TestHotspotOverTheRouter(t *testing.T) {
 	run := func(filters ...endpick.Filter) (most int) {
 		now := time.Unix(1000, 0)
-		p := only(scorer.LMetric{})
+		p := only(scorer.LMetric())
 		p.Matcher, p.Filters = remembers{}, filters
 		config := endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }}
 		for i := range 6 {
@@ -370,12 +375,9 @@ func TestHotspotOverTheRouter(t *testing.T) {
 		}
 		return most
 	}
-	detector := &scorer.Hotspot{}
+	detector := scorer.Hotspot(scorer.HotspotConfig{})
 	alone, detected := run(), run(detector)
-	s := detector.Stats()
-	assert.GreaterOrEqual(t, s.Hotspots, uint64(1))
-	assert.Equal(t, s.Hotspots, s.Recovered, "it lets go")
-	assert.Zero(t, s.Hot)
+	assert.Zero(t, scorer.ClassesOf(detector).Hot, "it has recovered")
 	assert.Less(t, detected*4, alone*3, "of 200 the most on one server")
 }
 
@@ -410,8 +412,8 @@ func (w *hotspotTwin) phase1(class uint64, part, holding, n int) bool {
 
 func TestHotspotIsLikeItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		begin := time.Unix(100, 0)
-		s := &spot{&scorer.Hotspot{}, begin}
+		s := newSpot(scorer.HotspotConfig{})
+		begin := s.now
 		w := &hotspotTwin{streak: map[uint64]int{}}
 		hot := map[uint64]bool{}
 		seen := map[uint64]bool{}
@@ -438,8 +440,8 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 				if hot[class] && w.phase1(class, part(), holding, len(cs)) {
 					want -= holding
 				}
-				if got := len(s.kept(class, cs)); got != want {
-					t.Fatalf("kept %d of %d, the twin %d", got, len(cs), want)
+				if got := len(s.left(class, cs)); got != want {
+					t.Fatalf("left %d of %d, the twin %d", got, len(cs), want)
 				}
 			},
 			"route": func(t *rapid.T) {
@@ -496,9 +498,8 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 						n++
 					}
 				}
-				st := s.Stats()
-				if st.Hot != n || st.Hotspots != st.Recovered+st.Forgotten+uint64(n) || st.Alarms < st.Hotspots {
-					t.Fatalf("%+v, the twin has %d hot", st, n)
+				if c := s.classes(); c.Hot != n || c.Alarmed != len(w.streak) {
+					t.Fatalf("%+v, the twin has %d hot of %d", c, n, len(w.streak))
 				}
 			},
 		})
@@ -509,32 +510,32 @@ func TestHotspotAllocatesNothing(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector allocates")
 	}
-	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{})
 	cs := candidates(make([]indicators, 100)...)
 	cs[0].PrefixTokens = 992
 	s.routed(1, 2, cs)
 	s.routed(10, 1, cs)
-	require.Equal(t, 1, s.Stats().Hot)
+	require.Equal(t, 1, s.classes().Hot)
 	req := s.prompt(1)
 	e := endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now}
 	assert.Zero(t, testing.AllocsPerRun(20, func() {
-		s.Filter(&req, cs)
-		s.Routed(&e)
+		s.Filter.Filter(&req, cs)
+		s.observe(&e)
 	}))
 }
 
 func BenchmarkHotspot(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+			s := newSpot(scorer.HotspotConfig{})
 			cs := candidates(make([]indicators, n)...)
 			cs[0].PrefixTokens = 992
 			req := s.prompt(1)
 			e := endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now}
 			b.ReportAllocs()
 			for b.Loop() {
-				s.Filter(&req, cs)
-				s.Routed(&e)
+				s.Filter.Filter(&req, cs)
+				s.observe(&e)
 			}
 		})
 	}
@@ -542,12 +543,12 @@ func BenchmarkHotspot(b *testing.B) {
 
 // By default 32 classes are tracked, those whose head some endpoint holds.
 func TestHotspotDefaultClasses(t *testing.T) {
-	s := &spot{&scorer.Hotspot{}, time.Unix(100, 0)}
+	s := newSpot(scorer.HotspotConfig{})
 	one := candidates(indicators{h: 992}, indicators{})
 	for class := range uint64(40) {
 		s.routed(1, 100+class, candidates(indicators{}, indicators{}))
-		assert.Equal(t, min(int(class), 32), s.Stats().Tracked)
+		assert.Equal(t, min(int(class), 32), s.classes().Tracked)
 		s.routed(1, class+1, one)
-		assert.Equal(t, min(int(class+1), 32), s.Stats().Tracked)
+		assert.Equal(t, min(int(class+1), 32), s.classes().Tracked)
 	}
 }

@@ -1,36 +1,30 @@
 package scorer
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/endpick/endpick"
 )
 
 // Linear is the linear combination that Bailian uses: the least λ(1 − H/L) + (1
-// − λ)·BS/max BS. The best λ depends on the workload. See LMetric, figure 6b.
-type Linear struct {
-	// Lambda is the weight of the prefix, in (0, 1]. Zero: 0.7, the best for
-	// the paper's chatbot trace.
-	Lambda float64
-}
+// − λ)·BS/max BS. The best λ, which is in (0, 1], depends on the workload. Zero:
+// 0.7, the best for the paper's chatbot trace. See LMetric, figure 6b.
+func Linear(lambda float64) endpick.Scorer { return linear{lambda} }
 
-// Validate is called by [endpick.New].
-func (s Linear) Validate() error {
-	if !(s.Lambda >= 0 && s.Lambda <= 1) {
-		return &endpick.ConfigError{Field: "scorer.Linear.Lambda", Reason: fmt.Sprintf("is %v, not within [0, 1]", s.Lambda)}
+type linear struct{ lambda float64 }
+
+func (s linear) Validate() error {
+	if !(s.lambda >= 0 && s.lambda <= 1) {
+		return &endpick.ConfigError{Field: "scorer.Linear", Reason: fmt.Sprintf("has a lambda of %v, not within [0, 1]", s.lambda)}
 	}
 	return nil
 }
 
-// Name is what receipts show.
-func (Linear) Name() string { return "linear" }
+func (linear) Name() string { return "linear" }
 
-// Score implements [endpick.Scorer].
-func (s Linear) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	lambda := s.Lambda
-	if lambda == 0 {
-		lambda = 0.7
-	}
+func (s linear) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	lambda := cmp.Or(s.lambda, 0.7)
 	_, most := batchRange(candidates)
 	for i := range candidates {
 		c := &candidates[i]

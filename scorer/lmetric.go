@@ -10,21 +10,21 @@ import "github.com/endpick/endpick"
 // scorer in a weighted sum outweighs it. To combine load and prefix by weights use
 // [QueueDepth], [KVUsage] and [PrefixAffinity]; to narrow the choice before LMetric, a
 // filter; to add a term of your own to the product, a [Cost].
-type LMetric struct{}
+func LMetric() endpick.Scorer { return lmetric{} }
 
-// Name is what receipts show.
-func (LMetric) Name() string { return "lmetric" }
+type lmetric struct{}
 
-// Score implements [endpick.Scorer].
-func (LMetric) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (lmetric) Name() string { return "lmetric" }
+
+func (lmetric) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
-		dst[i] = fromCost(lmetric(req, &candidates[i]))
+		dst[i] = fromCost(prefillTimesBatch(req, &candidates[i]))
 	}
 }
 
-// lmetric is the product. F is at least 1, also for a prompt of unknown length,
-// so that load always counts.
-func lmetric(req *endpick.Request, c *endpick.Candidate) float64 {
+// prefillTimesBatch is LMetric's product. F is at least 1, also for a prompt of unknown
+// length, so that load always counts.
+func prefillTimesBatch(req *endpick.Request, c *endpick.Candidate) float64 {
 	prefill := float64(max(c.NewTokens(req), 1) + c.InFlight.PrefillTokens)
 	return prefill * (c.BatchSize() + 1)
 }

@@ -6,13 +6,13 @@ import "github.com/endpick/endpick"
 // size scores 1, the largest 0, and others in proportion; if all are equal, all
 // score 1. The load is BS = W + R, each request counted once. See BLIS, "Scorer
 // Composition".
-type QueueDepth struct{}
+func QueueDepth() endpick.Scorer { return queueDepth{} }
 
-// Name is what receipts show.
-func (QueueDepth) Name() string { return "queue-depth" }
+type queueDepth struct{}
 
-// Score implements [endpick.Scorer].
-func (QueueDepth) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (queueDepth) Name() string { return "queue-depth" }
+
+func (queueDepth) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	least, most := batchRange(candidates)
 	if most <= least {
 		for i := range candidates {
@@ -39,26 +39,26 @@ func batchRange(candidates []endpick.Candidate) (least, most float64) {
 }
 
 // KVUsage scores 1 − K.
-type KVUsage struct{}
+func KVUsage() endpick.Scorer { return kvUsage{} }
 
-// Name is what receipts show.
-func (KVUsage) Name() string { return "kv-utilization" }
+type kvUsage struct{}
 
-// Score implements [endpick.Scorer].
-func (KVUsage) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (kvUsage) Name() string { return "kv-utilization" }
+
+func (kvUsage) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		dst[i] = 1 - candidates[i].KVUsage
 	}
 }
 
 // LoadBalance scores 1/(1 + BS).
-type LoadBalance struct{}
+func LoadBalance() endpick.Scorer { return loadBalance{} }
 
-// Name is what receipts show.
-func (LoadBalance) Name() string { return "load-balance" }
+type loadBalance struct{}
 
-// Score implements [endpick.Scorer].
-func (LoadBalance) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (loadBalance) Name() string { return "load-balance" }
+
+func (loadBalance) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		dst[i] = 1 / (1 + candidates[i].BatchSize())
 	}
@@ -66,13 +66,13 @@ func (LoadBalance) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 
 // LeastLoaded prefers the smallest batch size BS, and among equal ones the
 // fewest prompt tokens waiting for prefill.
-type LeastLoaded struct{}
+func LeastLoaded() endpick.Scorer { return leastLoaded{} }
 
-// Name is what receipts show.
-func (LeastLoaded) Name() string { return "least-loaded" }
+type leastLoaded struct{}
 
-// Score implements [endpick.Scorer].
-func (LeastLoaded) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (leastLoaded) Name() string { return "least-loaded" }
+
+func (leastLoaded) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		c := &candidates[i]
 		// Scaled below 1, so that tokens never outweigh a request.

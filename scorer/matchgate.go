@@ -6,15 +6,16 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// MatchGate is a filter that keeps the candidates with the longest match,
-// unless load is out of balance; then it keeps all. The scorer after it decides
-// among the rest.
+// MatchGate keeps the candidates with the longest match, unless load is out of
+// balance; then it keeps all. The scorer after it decides among the rest.
 //
-// AIBrix is MatchGate{Range: 8} before [LeastLoaded]; SGLang's cache-aware
-// policy MatchGate{Share: 0.5, Range: 32, Ratio: 1.1} before LeastLoaded;
-// Preble MatchGate{Share: 0.5} before a cost. The zero value always prefers the
-// longest match.
-type MatchGate struct {
+// AIBrix has Range 8 before [LeastLoaded]; SGLang's cache-aware policy Share 0.5,
+// Range 32 and Ratio 1.1 before LeastLoaded; Preble Share 0.5 before a cost.
+func MatchGate(config MatchGateConfig) endpick.Filter { return matchGate{config} }
+
+// MatchGateConfig configures a MatchGate. The zero value always prefers the longest
+// match.
+type MatchGateConfig struct {
 	// Share is the share of the prompt that the longest match must exceed. Zero:
 	// any match counts.
 	Share float64
@@ -25,27 +26,27 @@ type MatchGate struct {
 	Ratio float64
 }
 
-// Validate is called by [endpick.New].
-func (g MatchGate) Validate() error {
+type matchGate struct{ config MatchGateConfig }
+
+func (g matchGate) Validate() error {
+	c := g.config
 	switch {
-	case !(g.Share >= 0 && g.Share < 1):
-		return &endpick.ConfigError{Field: "scorer.MatchGate.Share", Reason: fmt.Sprintf("is %v, not within [0, 1)", g.Share)}
-	case !(g.Range >= 0):
-		return &endpick.ConfigError{Field: "scorer.MatchGate.Range", Reason: fmt.Sprintf("is %v, not zero or above", g.Range)}
-	case !(g.Ratio >= 0):
-		return &endpick.ConfigError{Field: "scorer.MatchGate.Ratio", Reason: fmt.Sprintf("is %v, not zero or above", g.Ratio)}
+	case !(c.Share >= 0 && c.Share < 1):
+		return &endpick.ConfigError{Field: "scorer.MatchGateConfig.Share", Reason: fmt.Sprintf("is %v, not within [0, 1)", c.Share)}
+	case !(c.Range >= 0):
+		return &endpick.ConfigError{Field: "scorer.MatchGateConfig.Range", Reason: fmt.Sprintf("is %v, not zero or above", c.Range)}
+	case !(c.Ratio >= 0):
+		return &endpick.ConfigError{Field: "scorer.MatchGateConfig.Ratio", Reason: fmt.Sprintf("is %v, not zero or above", c.Ratio)}
 	}
 	return nil
 }
 
-// Name is what receipts show.
-func (MatchGate) Name() string { return "match-gate" }
+func (matchGate) Name() string { return "match-gate" }
 
-// Filter implements [endpick.Filter].
-func (g MatchGate) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	if g.Range > 0 {
+func (g matchGate) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	if g.config.Range > 0 {
 		least, most := batchRange(candidates)
-		if most-least > g.Range && most > g.Ratio*least {
+		if most-least > g.config.Range && most > g.config.Ratio*least {
 			return candidates
 		}
 	}
@@ -55,7 +56,7 @@ func (g MatchGate) Filter(req *endpick.Request, candidates []endpick.Candidate) 
 			longest, share = h, candidates[i].MatchShare(req)
 		}
 	}
-	if longest == 0 || share <= g.Share {
+	if longest == 0 || share <= g.config.Share {
 		return candidates
 	}
 	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return c.PrefixTokens == longest })

@@ -12,19 +12,18 @@ import (
 // last scores 0, and the others 1 − rank/(n − 1); those that never had one
 // share the first rank. For warm requests every candidate scores 0.5, which
 // changes nothing. It is the scorer of that name in BLIS ("Scorer
-// Composition"). The zero value is ready and safe for concurrent use; it must
-// not be copied after first use.
-type NoHitLRU struct {
+// Composition"). It belongs to one router.
+func NoHitLRU() endpick.Scorer { return &noHitLRU{} }
+
+type noHitLRU struct {
 	endpick.Exclusive
-	turns turns
-	work  sync.Pool // *[]uint64
+	uses uses
+	work sync.Pool // *[]uint64
 }
 
-// Name is what receipts show.
-func (*NoHitLRU) Name() string { return "no-hit-lru" }
+func (*noHitLRU) Name() string { return "no-hit-lru" }
 
-// Score implements [endpick.Scorer].
-func (s *NoHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (s *noHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	if !cold(candidates) {
 		for i := range candidates {
 			dst[i] = 0.5
@@ -40,11 +39,11 @@ func (s *NoHitLRU) Score(_ *endpick.Request, candidates []endpick.Candidate, dst
 		order = new([]uint64)
 	}
 	sorted := (*order)[:0]
-	s.turns.mu.RLock()
+	s.uses.mu.RLock()
 	for i := range candidates {
-		sorted = append(sorted, s.turns.last(candidates[i].Ref))
+		sorted = append(sorted, s.uses.last(candidates[i].Ref))
 	}
-	s.turns.mu.RUnlock()
+	s.uses.mu.RUnlock()
 	for i, last := range sorted {
 		dst[i] = float64(last) // exact: below 2^53
 	}
@@ -67,9 +66,8 @@ func cold(candidates []endpick.Candidate) bool {
 	return true
 }
 
-// Routed implements [endpick.RoutedObserver].
-func (s *NoHitLRU) Routed(e *endpick.Event) {
+func (s *noHitLRU) Routed(e *endpick.Event) {
 	if cold(e.Candidates) {
-		s.turns.take(e.Candidate.Ref)
+		s.uses.add(e.Candidate.Ref)
 	}
 }

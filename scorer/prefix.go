@@ -3,13 +3,13 @@ package scorer
 import "github.com/endpick/endpick"
 
 // PrefixAffinity scores the share of the prompt that the endpoint holds, H/L.
-type PrefixAffinity struct{}
+func PrefixAffinity() endpick.Scorer { return prefixAffinity{} }
 
-// Name is what receipts show.
-func (PrefixAffinity) Name() string { return "prefix-affinity" }
+type prefixAffinity struct{}
 
-// Score implements [endpick.Scorer].
-func (PrefixAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (prefixAffinity) Name() string { return "prefix-affinity" }
+
+func (prefixAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	for i := range candidates {
 		dst[i] = candidates[i].MatchShare(req)
 	}

@@ -8,50 +8,47 @@ import (
 
 // RoundRobin prefers the endpoint that has gone longest without a request;
 // those that never had one come first. Over a fixed set of candidates that is
-// a rotation. The zero value is ready. It is safe for concurrent use; requests
-// that are routed at the same moment may take the same turn. It must not be
-// copied after first use.
-type RoundRobin struct {
+// a rotation. Requests that are routed at the same moment may go to the same
+// endpoint. It belongs to one router.
+func RoundRobin() endpick.Scorer { return &roundRobin{} }
+
+type roundRobin struct {
 	endpick.Exclusive
-	turns turns
+	uses uses
 }
 
-// Name is what receipts show.
-func (*RoundRobin) Name() string { return "round-robin" }
+func (*roundRobin) Name() string { return "round-robin" }
 
-// Score implements [endpick.Scorer].
-func (s *RoundRobin) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	s.turns.mu.RLock()
-	defer s.turns.mu.RUnlock()
+func (s *roundRobin) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	s.uses.mu.RLock()
+	defer s.uses.mu.RUnlock()
 	for i := range candidates {
-		dst[i] = fromCost(float64(s.turns.last(candidates[i].Ref)))
+		dst[i] = fromCost(float64(s.uses.last(candidates[i].Ref)))
 	}
 }
 
-// Routed implements [endpick.RoutedObserver].
-func (s *RoundRobin) Routed(e *endpick.Event) { s.turns.take(e.Candidate.Ref) }
+func (s *roundRobin) Routed(e *endpick.Event) { s.uses.add(e.Candidate.Ref) }
 
-// turns remembers when each endpoint had its last turn. Turns are numbered.
-type turns struct {
+// uses numbers the uses of endpoints, and remembers each endpoint's last.
+type uses struct {
 	mu     sync.RWMutex // last requires callers to hold it
 	count  uint64
-	newest endpick.PerEndpoint[uint64] // number of each endpoint's last turn
+	newest endpick.PerEndpoint[uint64]
 }
 
-// last returns the number of the endpoint's last turn, or 0.
-func (t *turns) last(ref endpick.EndpointRef) uint64 {
-	if number := t.newest.Find(ref); number != nil {
+// last returns the number of the endpoint's last use, or 0.
+func (u *uses) last(ref endpick.EndpointRef) uint64 {
+	if number := u.newest.Find(ref); number != nil {
 		return *number
 	}
 	return 0
 }
 
-// take gives the endpoint a turn.
-func (t *turns) take(ref endpick.EndpointRef) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if number := t.newest.At(ref); number != nil { // nil: the endpoint was removed meanwhile
-		t.count++
-		*number = t.count
+func (u *uses) add(ref endpick.EndpointRef) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if number := u.newest.At(ref); number != nil { // nil: the endpoint was removed meanwhile
+		u.count++
+		*number = u.count
 	}
 }

@@ -66,49 +66,49 @@ func TestScores(t *testing.T) {
 		cs     []endpick.Candidate
 		want   []float64
 	}{
-		{"queue depth is min-max of W + R", scorer.QueueDepth{}, prompt,
+		{"queue depth is min-max of W + R", scorer.QueueDepth(), prompt,
 			candidates(indicators{w: 1, r: 1}, indicators{w: 4, r: 6}, indicators{r: 4}), []float64{1, 0, 0.75}},
-		{"queue depth of equals", scorer.QueueDepth{}, prompt,
+		{"queue depth of equals", scorer.QueueDepth(), prompt,
 			candidates(indicators{w: 3}, indicators{r: 3}), []float64{1, 1}},
-		{"KV usage", scorer.KVUsage{}, prompt,
+		{"KV usage", scorer.KVUsage(), prompt,
 			candidates(indicators{k: 0}, indicators{k: 0.25}, indicators{k: 1}), []float64{1, 0.75, 0}},
-		{"load balance", scorer.LoadBalance{}, prompt,
+		{"load balance", scorer.LoadBalance(), prompt,
 			candidates(indicators{}, indicators{w: 1}, indicators{w: 1, r: 2}), []float64{1, 0.5, 0.25}},
-		{"prefix affinity", scorer.PrefixAffinity{}, prompt,
+		{"prefix affinity", scorer.PrefixAffinity(), prompt,
 			candidates(indicators{}, indicators{h: 500}, indicators{h: 999}), []float64{0, 0.5, 1}},
-		{"prefix affinity of an empty prompt", scorer.PrefixAffinity{}, endpick.Request{},
+		{"prefix affinity of an empty prompt", scorer.PrefixAffinity(), endpick.Request{},
 			candidates(indicators{}, indicators{h: 500}), []float64{0, 0}},
 		// (1000 − 900 + 100) × (3 + 1) = 800; (1000 + 0) × (0 + 1) = 1000;
 		// (1000 − 999 + 0) × (9 + 1) = 10.
-		{"lmetric", scorer.LMetric{}, prompt,
+		{"lmetric", scorer.LMetric(), prompt,
 			candidates(indicators{h: 900, q: 100, w: 1, r: 2}, indicators{}, indicators{h: 999, r: 9}),
 			[]float64{0.5 / 801, 0.5 / 1001, 0.5 / 11}},
-		{"lmetric of an unknown length still sees load", scorer.LMetric{}, endpick.Request{},
+		{"lmetric of an unknown length still sees load", scorer.LMetric(), endpick.Request{},
 			candidates(indicators{}, indicators{r: 3}), []float64{0.25, 0.1}},
 		// (1 + 100) × 1: the last token is computed again, after those that wait.
-		{"lmetric of a prompt that is held whole", scorer.LMetric{}, prompt,
+		{"lmetric of a prompt that is held whole", scorer.LMetric(), prompt,
 			candidates(indicators{h: 1000, q: 100}, indicators{h: 1000}), []float64{0.5 / 102, 0.25}},
-		{"linear counts those that wait", scorer.Linear{}, prompt,
+		{"linear counts those that wait", scorer.Linear(0), prompt,
 			candidates(indicators{w: 5}, indicators{w: 4, r: 6}), []float64{0.15, 0}},
 		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
-		{"linear", scorer.Linear{}, prompt,
+		{"linear", scorer.Linear(0), prompt,
 			candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
-		{"linear of idle endpoints", scorer.Linear{Lambda: 0.4}, prompt,
+		{"linear of idle endpoints", scorer.Linear(0.4), prompt,
 			candidates(indicators{}, indicators{h: 500}), []float64{0.6, 0.8}},
 		// ((1000 − 200 + 160) + 480 + 160)/16 = 100; 1000/16 = 62.5.
-		{"dynamo", scorer.Dynamo{}, prompt,
+		{"dynamo", scorer.Dynamo(0), prompt,
 			candidates(indicators{h: 200, q: 160, ctx: 480, out: 160}, indicators{}), []float64{0.5 / 101, 0.5 / 63.5}},
-		{"dynamo with a weight", scorer.Dynamo{PrefillWeight: 2}, endpick.Request{InputTokens: 160, BlockTokens: 32},
+		{"dynamo with a weight", scorer.Dynamo(2), endpick.Request{InputTokens: 160, BlockTokens: 32},
 			candidates(indicators{ctx: 64}), []float64{0.5 / 13}},
-		{"adapter", scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"},
+		{"adapter", scorer.AdapterAffinity(), endpick.Request{Adapter: "sql"},
 			candidates(indicators{}, indicators{adapters: []string{}}, indicators{adapters: []string{"law", "sql"}}), []float64{0.5, 0, 1}},
-		{"a report that tells of no adapters", scorer.AdapterAffinity{}, endpick.Request{Adapter: "sql"},
+		{"a report without adapters", scorer.AdapterAffinity(), endpick.Request{Adapter: "sql"},
 			[]endpick.Candidate{{Endpoint: &endpick.Endpoint{}, Report: &endpick.Load{}}}, []float64{0.5}},
-		{"no adapter asked for", scorer.AdapterAffinity{}, prompt,
+		{"no adapter asked for", scorer.AdapterAffinity(), prompt,
 			candidates(indicators{}, indicators{adapters: []string{"law"}}), []float64{0.5, 0.5}},
-		{"no session", scorer.SessionAffinity{}, prompt,
+		{"no session", scorer.SessionAffinity(), prompt,
 			candidates(indicators{}, indicators{}), []float64{0, 0}},
-		{"no candidates", scorer.QueueDepth{}, prompt, nil, []float64{}},
+		{"no candidates", scorer.QueueDepth(), prompt, nil, []float64{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			assert.InDeltaSlice(t, tc.want, score(tc.scorer, tc.req, tc.cs), 1e-12)
@@ -117,7 +117,7 @@ func TestScores(t *testing.T) {
 }
 
 func TestLeastLoadedPrefersFewerTokensAmongEquals(t *testing.T) {
-	got := score(scorer.LeastLoaded{}, endpick.Request{}, candidates(
+	got := score(scorer.LeastLoaded(), endpick.Request{}, candidates(
 		indicators{r: 2, q: 10_000}, indicators{w: 2}, indicators{r: 3}, indicators{r: 1, q: 1 << 30}))
 	assert.Greater(t, got[1], got[0])
 	assert.Greater(t, got[0], got[2], "tokens never outweigh a request")
@@ -137,13 +137,13 @@ func TestCostKeepsOrder(t *testing.T) {
 	assert.Positive(t, slices.Min(got[2:len(got)-1]), "of others, and of them alone")
 }
 
-// Every struct literal is ready to use, and has its name.
+// Every zero parameter has a default, and every scorer its name.
 func TestZeroValuesAreReady(t *testing.T) {
 	for want, p := range map[string]endpick.Policy{
-		"linear": only(scorer.Linear{}), "dynamo": only(scorer.Dynamo{}), "lmetric": only(scorer.LMetric{}),
+		"linear": only(scorer.Linear(0)), "dynamo": only(scorer.Dynamo(0)), "lmetric": only(scorer.LMetric()),
 		"mine": only(scorer.Cost("mine", func(*endpick.Request, *endpick.Candidate) float64 { return 0 })),
 	} {
-		p.Filters = []endpick.Filter{scorer.MatchGate{}, &scorer.Hotspot{}}
+		p.Filters = []endpick.Filter{scorer.MatchGate(scorer.MatchGateConfig{}), scorer.Hotspot(scorer.HotspotConfig{})}
 		var receipt endpick.Receipt
 		_, err := router(t, p, 2).Route(endpick.Request{Receipt: &receipt})
 		require.NoError(t, err)
@@ -161,27 +161,27 @@ func TestMatchGate(t *testing.T) {
 	held := candidates(indicators{h: 400, r: 9}, indicators{h: 900, r: 1}, indicators{h: 900}, indicators{r: 4})
 	for _, tc := range []struct {
 		name string
-		gate scorer.MatchGate
+		gate scorer.MatchGateConfig
 		cs   []endpick.Candidate
-		want []uint32 // slots kept
+		want []uint32 // slots that are left
 	}{
-		{"longest match", scorer.MatchGate{}, held, []uint32{1, 2}},
-		{"in balance", scorer.MatchGate{Range: 9}, held, []uint32{1, 2}},
-		{"out of balance", scorer.MatchGate{Range: 8}, held, []uint32{0, 1, 2, 3}},
-		{"ratio not reached", scorer.MatchGate{Range: 4, Ratio: 2},
+		{"longest match", scorer.MatchGateConfig{}, held, []uint32{1, 2}},
+		{"in balance", scorer.MatchGateConfig{Range: 9}, held, []uint32{1, 2}},
+		{"out of balance", scorer.MatchGateConfig{Range: 8}, held, []uint32{0, 1, 2, 3}},
+		{"ratio not reached", scorer.MatchGateConfig{Range: 4, Ratio: 2},
 			candidates(indicators{r: 6}, indicators{h: 1, r: 11}), []uint32{1}},
-		{"ratio just reached", scorer.MatchGate{Range: 4, Ratio: 2},
+		{"ratio just reached", scorer.MatchGateConfig{Range: 4, Ratio: 2},
 			candidates(indicators{r: 5}, indicators{h: 1, r: 10}), []uint32{1}},
-		{"ratio exceeded", scorer.MatchGate{Range: 4, Ratio: 2},
+		{"ratio exceeded", scorer.MatchGateConfig{Range: 4, Ratio: 2},
 			candidates(indicators{r: 5}, indicators{h: 1, r: 11}), []uint32{0, 1}},
-		{"share too small", scorer.MatchGate{Share: 0.9}, held, []uint32{0, 1, 2, 3}},
-		{"nobody holds it", scorer.MatchGate{}, candidates(indicators{}, indicators{}), []uint32{0, 1}},
+		{"share too small", scorer.MatchGateConfig{Share: 0.9}, held, []uint32{0, 1, 2, 3}},
+		{"nobody holds it", scorer.MatchGateConfig{}, candidates(indicators{}, indicators{}), []uint32{0, 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			req := endpick.Request{InputTokens: 1000}
 			cs := append([]endpick.Candidate(nil), tc.cs...)
 			var got []uint32
-			for _, c := range tc.gate.Filter(&req, cs) {
+			for _, c := range scorer.MatchGate(tc.gate).Filter(&req, cs) {
 				got = append(got, c.Ref.Slot)
 			}
 			assert.Equal(t, tc.want, got)
@@ -206,14 +206,14 @@ func only(s endpick.Scorer) endpick.Policy {
 func TestFieldsOutOfRangeAreRefused(t *testing.T) {
 	nan := math.NaN()
 	for field, policies := range map[string][]endpick.Policy{
-		"scorer.Linear.Lambda":        {only(scorer.Linear{Lambda: -0.1}), only(scorer.Linear{Lambda: 1.1}), only(scorer.Linear{Lambda: nan})},
-		"scorer.Dynamo.PrefillWeight": {only(scorer.Dynamo{PrefillWeight: -1}), only(scorer.Dynamo{PrefillWeight: nan}), only(scorer.Dynamo{PrefillWeight: math.Inf(1)})},
-		"scorer.MatchGate.Share":      {filter(scorer.MatchGate{Share: -1}), filter(scorer.MatchGate{Share: 1}), filter(scorer.MatchGate{Share: nan})},
-		"scorer.MatchGate.Range":      {filter(scorer.MatchGate{Range: -1}), filter(scorer.MatchGate{Range: nan})},
-		"scorer.MatchGate.Ratio":      {filter(scorer.MatchGate{Ratio: -1}), filter(scorer.MatchGate{Ratio: nan})},
-		"scorer.Hotspot.Window":       {filter(&scorer.Hotspot{Window: -1})},
-		"scorer.Hotspot.Classes":      {filter(&scorer.Hotspot{Classes: -1})},
-		"scorer.Hotspot.HeadTokens":   {filter(&scorer.Hotspot{HeadTokens: -1})},
+		"scorer.Linear":                   {only(scorer.Linear(-0.1)), only(scorer.Linear(1.1)), only(scorer.Linear(nan))},
+		"scorer.Dynamo":                   {only(scorer.Dynamo(-1)), only(scorer.Dynamo(nan)), only(scorer.Dynamo(math.Inf(1)))},
+		"scorer.MatchGateConfig.Share":    {filter(scorer.MatchGate(scorer.MatchGateConfig{Share: -1})), filter(scorer.MatchGate(scorer.MatchGateConfig{Share: 1})), filter(scorer.MatchGate(scorer.MatchGateConfig{Share: nan}))},
+		"scorer.MatchGateConfig.Range":    {filter(scorer.MatchGate(scorer.MatchGateConfig{Range: -1})), filter(scorer.MatchGate(scorer.MatchGateConfig{Range: nan}))},
+		"scorer.MatchGateConfig.Ratio":    {filter(scorer.MatchGate(scorer.MatchGateConfig{Ratio: -1})), filter(scorer.MatchGate(scorer.MatchGateConfig{Ratio: nan}))},
+		"scorer.HotspotConfig.Window":     {filter(scorer.Hotspot(scorer.HotspotConfig{Window: -1}))},
+		"scorer.HotspotConfig.Classes":    {filter(scorer.Hotspot(scorer.HotspotConfig{Classes: -1}))},
+		"scorer.HotspotConfig.HeadTokens": {filter(scorer.Hotspot(scorer.HotspotConfig{HeadTokens: -1}))},
 	} {
 		for _, p := range policies {
 			_, err := endpick.New(endpick.Config{Policy: p})
@@ -223,8 +223,8 @@ func TestFieldsOutOfRangeAreRefused(t *testing.T) {
 		}
 	}
 	for _, p := range []endpick.Policy{
-		only(scorer.Linear{Lambda: 1}), only(scorer.Dynamo{PrefillWeight: 3}), filter(scorer.MatchGate{Share: 0.99, Range: 1, Ratio: 1}),
-		filter(&scorer.Hotspot{Window: 1, Classes: 1, HeadTokens: 1}),
+		only(scorer.Linear(1)), only(scorer.Dynamo(3)), filter(scorer.MatchGate(scorer.MatchGateConfig{Share: 0.99, Range: 1, Ratio: 1})),
+		filter(scorer.Hotspot(scorer.HotspotConfig{Window: 1, Classes: 1, HeadTokens: 1})),
 	} {
 		_, err := endpick.New(endpick.Config{Policy: p})
 		assert.NoError(t, err, "%+v", p)
@@ -235,7 +235,7 @@ func filter(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []
 
 // Their state depends on the handles of one router's endpoints.
 func TestStagesWithStateBelongToOneRouter(t *testing.T) {
-	for _, p := range []endpick.Policy{only(&scorer.RoundRobin{}), only(&scorer.NoHitLRU{}), filter(&scorer.Hotspot{})} {
+	for _, p := range []endpick.Policy{only(scorer.RoundRobin()), only(scorer.NoHitLRU()), filter(scorer.Hotspot(scorer.HotspotConfig{}))} {
 		r := router(t, p, 1)
 		require.NoError(t, r.SetPolicy(p), "again in the same")
 		_, err := endpick.New(endpick.Config{Policy: p})
@@ -244,7 +244,7 @@ func TestStagesWithStateBelongToOneRouter(t *testing.T) {
 }
 
 func TestRoundRobinRotates(t *testing.T) {
-	r := router(t, only(&scorer.RoundRobin{}), 4)
+	r := router(t, only(scorer.RoundRobin()), 4)
 	var first []string
 	for range 4 {
 		l, err := r.Route(endpick.Request{})
@@ -259,7 +259,7 @@ func TestRoundRobinRotates(t *testing.T) {
 			assert.Equal(t, want, l.Endpoint().ID)
 		}
 	}
-	// A new endpoint has its turn next, even in a reused slot.
+	// A new endpoint is next, even in a reused slot.
 	require.NoError(t, r.Remove(first[0]))
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
 	l, err := r.Route(endpick.Request{})
@@ -278,7 +278,7 @@ func (h held) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 
 func TestNoHitLRU(t *testing.T) {
 	matcher := held{}
-	s := &scorer.NoHitLRU{}
+	s := scorer.NoHitLRU()
 	p := only(s)
 	p.Matcher = matcher
 	r := router(t, p, 3)
@@ -325,7 +325,7 @@ func TestNoHitLRU(t *testing.T) {
 func TestSessionAffinityMovesOnlyTheSessionsOfTheEndpointThatWent(t *testing.T) {
 	all := candidates(make([]indicators, 8)...)
 	chosen := func(session string, cs []endpick.Candidate) uint32 {
-		got := score(scorer.SessionAffinity{}, endpick.Request{Session: session}, cs)
+		got := score(scorer.SessionAffinity(), endpick.Request{Session: session}, cs)
 		at, sum := 0, 0.0
 		for i, v := range got {
 			if sum += v; v == 1 {
@@ -367,9 +367,9 @@ func anyCandidates(t *rapid.T) []endpick.Candidate {
 func all() map[string]endpick.Scorer {
 	m := map[string]endpick.Scorer{}
 	for _, s := range []endpick.Scorer{
-		scorer.QueueDepth{}, scorer.KVUsage{}, scorer.LoadBalance{}, scorer.LeastLoaded{},
-		scorer.PrefixAffinity{}, scorer.LMetric{}, scorer.Linear{}, scorer.Dynamo{}, &scorer.RoundRobin{}, &scorer.NoHitLRU{},
-		scorer.SessionAffinity{}, scorer.AdapterAffinity{},
+		scorer.QueueDepth(), scorer.KVUsage(), scorer.LoadBalance(), scorer.LeastLoaded(),
+		scorer.PrefixAffinity(), scorer.LMetric(), scorer.Linear(0), scorer.Dynamo(0), scorer.RoundRobin(), scorer.NoHitLRU(),
+		scorer.SessionAffinity(), scorer.AdapterAffinity(),
 		scorer.Cost("prefill", func(req *endpick.Request, c *endpick.Candidate) float64 { return float64(c.NewTokens(req)) }),
 	} {
 		m[s.(interface{ Name() string }).Name()] = s
@@ -413,11 +413,11 @@ func TestMonotone(t *testing.T) {
 		s     endpick.Scorer
 		worse func(*endpick.Candidate)
 	}{
-		{"queue", scorer.QueueDepth{}, more}, {"kv", scorer.KVUsage{}, more}, {"load", scorer.LoadBalance{}, more},
-		{"least", scorer.LeastLoaded{}, more}, {"lmetric load", scorer.LMetric{}, more},
-		{"linear load", scorer.Linear{}, more}, {"dynamo load", scorer.Dynamo{}, more},
-		{"prefix", scorer.PrefixAffinity{}, shorter}, {"lmetric match", scorer.LMetric{}, shorter},
-		{"linear match", scorer.Linear{}, shorter}, {"dynamo match", scorer.Dynamo{}, shorter},
+		{"queue", scorer.QueueDepth(), more}, {"kv", scorer.KVUsage(), more}, {"load", scorer.LoadBalance(), more},
+		{"least", scorer.LeastLoaded(), more}, {"lmetric load", scorer.LMetric(), more},
+		{"linear load", scorer.Linear(0), more}, {"dynamo load", scorer.Dynamo(0), more},
+		{"prefix", scorer.PrefixAffinity(), shorter}, {"lmetric match", scorer.LMetric(), shorter},
+		{"linear match", scorer.Linear(0), shorter}, {"dynamo match", scorer.Dynamo(0), shorter},
 	} {
 		t.Run(tc.name, rapid.MakeCheck(func(t *rapid.T) {
 			cs := anyCandidates(t)

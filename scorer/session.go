@@ -6,18 +6,18 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// SessionAffinity keeps the turns of one session together: the session's
+// SessionAffinity sends all requests of a session to one endpoint: the session's
 // endpoint scores 1, all others 0. The endpoint is found by rendezvous hashing
 // (Thaler and Ravishankar, 1998) of the session and the endpoints' IDs: there
 // is no table, replicas of a router agree, and when an endpoint is removed only
 // its own sessions move. Without a session, every endpoint scores 0.
-type SessionAffinity struct{}
+func SessionAffinity() endpick.Scorer { return sessionAffinity{} }
 
-// Name is what receipts show.
-func (SessionAffinity) Name() string { return "session-affinity" }
+type sessionAffinity struct{}
 
-// Score implements [endpick.Scorer].
-func (SessionAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (sessionAffinity) Name() string { return "session-affinity" }
+
+func (sessionAffinity) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	clear(dst)
 	if req.Session == "" || len(candidates) == 0 {
 		return

@@ -1,7 +1,6 @@
 package slo
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -9,37 +8,30 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// ErrUnattainable: no endpoint can meet the SLO and the request can be shed.
-var ErrUnattainable = errors.New("slo: SLO out of reach")
-
 // coldKVUsage is the KV-cache usage below which an endpoint is cold:
 // predictions for it don't count against a request (the constant of the Gateway
 // API Inference Extension's admitter).
 const coldKVUsage = 0.02
 
-// LatencyAdmitter rejects a sheddable request (one with a priority below 0)
-// if no endpoint is expected to meet its SLO. It admits every request while
-// any endpoint is idle or cold, and rejects none for lack of a prediction
-// (GIE, "SLO enforcement").
+// NewLatencyAdmitter returns an admitter that rejects a sheddable request (one
+// with a priority below 0) with an [UnattainableError] if no endpoint is expected
+// to meet its SLO. It admits every request while any endpoint is idle or cold, and
+// rejects none for lack of a prediction (GIE, "SLO enforcement").
 //
-// It uses expected latencies, whatever the [Bound] of the Headroom, which is
-// for choosing and not for refusing. A LatencyAdmitter is safe for concurrent
-// use and belongs to one router.
-type LatencyAdmitter struct {
+// It measures by h; nil: a Headroom with the default config. It uses expected
+// latencies even if h has an UpperBound, which is for choosing and not for
+// refusing. It belongs to one router.
+func NewLatencyAdmitter(h *Headroom) endpick.Admitter {
+	return &latencyAdmitter{headroom: h.orDefault()}
+}
+
+type latencyAdmitter struct {
 	headroom *Headroom
 }
 
-// NewLatencyAdmitter returns an admitter that measures by h. Nil: a Headroom
-// with the default config.
-func NewLatencyAdmitter(h *Headroom) *LatencyAdmitter {
-	return &LatencyAdmitter{headroom: h.orDefault()}
-}
-
-// Observer returns the Headroom, which observes leases.
-func (a *LatencyAdmitter) Observer() any { return a.headroom }
+func (a *latencyAdmitter) Observer() any { return &a.headroom.running }
 
 // UnattainableError says by how much the SLO of a request was out of reach.
-// It matches ErrUnattainable.
 type UnattainableError struct {
 	// SLO is what was asked for.
 	SLO endpick.SLO
@@ -64,17 +56,13 @@ func (e *UnattainableError) Error() string {
 	return strings.TrimSuffix(b.String(), ";")
 }
 
-// Unwrap returns ErrUnattainable.
-func (e *UnattainableError) Unwrap() error { return ErrUnattainable }
-
-// Admit implements [endpick.Admitter].
-func (a *LatencyAdmitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
+func (a *latencyAdmitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
 	if req.Priority >= 0 || asked(req) == 0 || len(candidates) == 0 {
 		return nil
 	}
-	m := a.headroom.measure(req, Expected)
+	m := a.headroom.measure(req, false)
 	defer m.end()
-	var f, best Fit
+	var f, best fit
 	for i := range candidates {
 		c := &candidates[i]
 		if c.BatchSize() == 0 || c.KVUsage < coldKVUsage {

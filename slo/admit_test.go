@@ -46,7 +46,7 @@ func TestLatencyAdmitter(t *testing.T) {
 				require.NoError(t, err)
 				return
 			}
-			require.ErrorIs(t, err, slo.ErrUnattainable)
+			require.ErrorAs(t, err, new(*slo.UnattainableError))
 			assert.EqualError(t, err, tc.want)
 		})
 	}
@@ -55,7 +55,7 @@ func TestLatencyAdmitter(t *testing.T) {
 	// refused.
 	req := ask(350, 0)
 	req.Priority = -1
-	require.NoError(t, slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})).Admit(&req, full()))
+	require.NoError(t, slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{UpperBound: true})).Admit(&req, full()))
 }
 
 // It rejects a request only if it is sheddable, has an SLO, and every endpoint
@@ -68,9 +68,9 @@ func TestLatencyAdmitterRejectsOnPurposeOnly(t *testing.T) {
 		for i := range cs {
 			cs[i].Running++
 		}
-		reject := req.Priority < 0 && h.Of(&req, &cs[0]).Asked != 0
+		reject := req.Priority < 0 && slo.FitOf(h, &req, &cs[0]).Asked != 0
 		for i := range cs {
-			f := h.Of(&req, &cs[i])
+			f := slo.FitOf(h, &req, &cs[i])
 			reject = reject && f.Known && !f.Meets() && cs[i].KVUsage >= 0.02
 		}
 		if err := slo.NewLatencyAdmitter(h).Admit(&req, cs); (err != nil) != reject {

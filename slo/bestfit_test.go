@@ -32,16 +32,16 @@ func TestBestFitScores(t *testing.T) {
 		// 100 + 100·10 = 1100, 200 + 100·5 = 700, 50 + 100·13.5 = 1400.
 		{"no SLO: the lowest latency", slo.BestFitConfig{}, ask(0, 0), fleet(both(100, 10), both(200, 5), both(50, 13.5)),
 			[]float64{700.0 / 1100, 1, 0.5}},
-		{"no SLO: whatever the strategy", slo.BestFitConfig{Strategy: slo.Most}, ask(0, -1),
+		{"no SLO: whatever the headroom", slo.BestFitConfig{MostHeadroom: true}, ask(0, -1),
 			fleet(both(100, 10), both(200, 5), both(50, 13.5)), []float64{700.0 / 1100, 1, 0.5}},
 		// Shares 0.5, 0.25, 0 of TTFT.
 		{"least", slo.BestFitConfig{}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)), []float64{0.8, 0.9, 1}},
-		{"most", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)),
+		{"most", slo.BestFitConfig{MostHeadroom: true}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)),
 			[]float64{0.8, 0.7, 0.6}},
 		// Deficits 0.5, 1, –, 0.25: idle endpoints come before busy ones.
 		{"idle first among those in deficit", slo.BestFitConfig{}, ask(200, 0), idle,
 			[]float64{0.3 + 0.2/1.5, 0.4, 0.8, 0.16}},
-		{"deficits do not depend on the strategy", slo.BestFitConfig{Strategy: slo.Most}, ask(200, 0), idle[:2],
+		{"deficits do not depend on it", slo.BestFitConfig{MostHeadroom: true}, ask(200, 0), idle[:2],
 			[]float64{0.3 + 0.2/1.5, 0.4}},
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
@@ -125,22 +125,23 @@ func TestBestFitExploresTheUnpredicted(t *testing.T) {
 }
 
 func TestBestFitConfig(t *testing.T) {
-	for _, c := range []slo.BestFitConfig{{Strategy: 2}, {Exploration: -1}, {Exploration: 1}} {
+	for _, c := range []slo.BestFitConfig{{Exploration: -1}, {Exploration: 1}} {
 		_, err := slo.NewBestFit(c)
 		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
-	assert.Equal(t, "latency-least", newBestFit(t, slo.BestFitConfig{}).Name())
-	assert.Equal(t, "latency-most", newBestFit(t, slo.BestFitConfig{Strategy: slo.Most}).Name())
+	name := func(s endpick.Scorer) string { return s.(interface{ Name() string }).Name() }
+	assert.Equal(t, "latency-least", name(newBestFit(t, slo.BestFitConfig{})))
+	assert.Equal(t, "latency-most", name(newBestFit(t, slo.BestFitConfig{MostHeadroom: true})))
 }
 
 func drawConfig(t *rapid.T) slo.BestFitConfig {
 	return slo.BestFitConfig{
-		Headroom: newHeadroom(t, slo.HeadroomConfig{Bound: rapid.SampledFrom([]slo.Bound{slo.Expected, slo.Upper}).Draw(t, "bound")}),
-		Strategy: rapid.SampledFrom([]slo.Strategy{slo.Least, slo.Most}).Draw(t, "strategy"),
+		Headroom:     newHeadroom(t, slo.HeadroomConfig{UpperBound: rapid.Bool().Draw(t, "upper bound")}),
+		MostHeadroom: rapid.Bool().Draw(t, "most headroom"),
 	}
 }
 
-// Among candidates that keep their targets, more headroom never ranks lower
+// Among candidates that meet their targets, more headroom never ranks lower
 // under most, and a tighter fit never under least. A candidate that misses a
 // target never ranks before one that does not; a smaller deficit never ranks
 // lower among equals.
@@ -153,7 +154,7 @@ func TestBestFitOrder(t *testing.T) {
 		scores := score(s, req, cs)
 		for i := range cs {
 			for j := range cs {
-				a, b := config.Headroom.Of(&req, &cs[i]), config.Headroom.Of(&req, &cs[j])
+				a, b := slo.FitOf(config.Headroom, &req, &cs[i]), slo.FitOf(config.Headroom, &req, &cs[j])
 				if a.Asked == 0 || !a.Known || !b.Known || scores[i] >= scores[j] {
 					continue
 				}
@@ -161,8 +162,8 @@ func TestBestFitOrder(t *testing.T) {
 				switch {
 				case a.Meets() && !b.Meets():
 					t.Fatalf("%v meets and ranks behind %v", a, b)
-				case a.Meets() && b.Meets() && config.Strategy == slo.Most && a.Combined > b.Combined,
-					a.Meets() && b.Meets() && config.Strategy == slo.Least && a.Combined < b.Combined:
+				case a.Meets() && b.Meets() && config.MostHeadroom && a.Combined > b.Combined,
+					a.Meets() && b.Meets() && !config.MostHeadroom && a.Combined < b.Combined:
 					t.Fatalf("%v ranks behind %v", a, b)
 				case a.Meets() || b.Meets():
 				case cs[i].BatchSize() == 0 && cs[j].BatchSize() > 0:
@@ -218,8 +219,8 @@ func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
 			*d += time.Duration(1+rapid.IntRange(0, 1000).Draw(t, "worse")) * ms
 		}
 		worse.Running += 1
-		f := config.Headroom.Of(&req, &worse)
-		if config.Strategy == slo.Least && f.Asked != 0 && f.Meets() {
+		f := slo.FitOf(config.Headroom, &req, &worse)
+		if !config.MostHeadroom && f.Asked != 0 && f.Meets() {
 			t.Skip("best fit wants the tighter one: it is not worse")
 		}
 		with := slices.Insert(slices.Clone(cs), rapid.IntRange(0, len(cs)).Draw(t, "place"), worse)
@@ -280,12 +281,12 @@ func (queueing) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 // Loose requests come first, then as many tight ones as there are endpoints.
 // Best fit has packed the loose ones, so it has room for them.
 func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
-	placed := func(strategy slo.Strategy) (met int) {
+	placed := func(mostHeadroom bool) (met int) {
 		h := newHeadroom(t, slo.HeadroomConfig{})
 		config := endpick.Config{Seed: 3, Clock: func() time.Time { return epoch }, Policy: endpick.Policy{
 			Predictor: queueing{},
 			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true})},
-			Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h, Strategy: strategy}), Weight: 1}},
+			Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h, MostHeadroom: mostHeadroom}), Weight: 1}},
 		}}
 		for i := range 8 {
 			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i))})
@@ -301,7 +302,7 @@ func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 			l, err := r.Route(tight)
 			require.NoError(t, err)
 			c, _ := l.Candidate()
-			if f := h.Of(&tight, &c); f.Meets() {
+			if f := slo.FitOf(h, &tight, &c); f.Meets() {
 				met++
 			}
 		}
@@ -309,8 +310,8 @@ func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 	}
 	// 500 ms have room for ten requests of 50 ms: 16 loose ones fill one endpoint
 	// and use a second, which leaves six free. Spread over eight they leave none.
-	assert.Equal(t, 6, placed(slo.Least))
-	assert.Zero(t, placed(slo.Most))
+	assert.Equal(t, 6, placed(false))
+	assert.Zero(t, placed(true))
 }
 
 // With the bound, a target is met with a margin for the spread.
@@ -321,7 +322,7 @@ func TestBestFitAgainstTheUpperBound(t *testing.T) {
 	sure.TTFTUpper = 190 * ms
 	cs := fleet(tight, sure)
 	assert.Equal(t, "server-0", pick(newBestFit(t, slo.BestFitConfig{}), ask(200, 0), cs))
-	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
 	assert.Equal(t, "server-1", pick(newBestFit(t, slo.BestFitConfig{Headroom: h}), ask(200, 0), cs))
 	assert.Equal(t, []string{"server-1"}, ids(filter(newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true}), ask(200, 0), cs)))
 }
@@ -338,14 +339,14 @@ func TestBestFitAllocatesNothing(t *testing.T) {
 		s := newBestFit(t, config)
 		running := ask(0, 20)
 		e := event(0, &running, &cs[0])
-		config.Headroom.Routed(e)
+		slo.Routed(config.Headroom, e)
 		for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
 			assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }))
 		}
 		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			config.Headroom.Done(e, nil)
+			slo.Done(config.Headroom, e, nil)
 			e.Lease.Generation++
-			config.Headroom.Routed(e)
+			slo.Routed(config.Headroom, e)
 		}))
 		assert.Equal(t, 1, slo.RunningTargets(config.Headroom))
 	}

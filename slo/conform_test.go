@@ -12,7 +12,7 @@ import (
 
 func TestStagesConform(t *testing.T) {
 	for name, config := range map[string]slo.BestFitConfig{
-		"least": {}, "most": {Strategy: slo.Most}, "neighbours": {PrefillRate: 8600},
+		"least": {}, "most": {MostHeadroom: true}, "neighbours": {PrefillRate: 8600},
 	} {
 		t.Run("best fit "+name, func(t *testing.T) {
 			scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer {
@@ -39,9 +39,7 @@ func TestStagesConform(t *testing.T) {
 	})
 	t.Run("headroom", func(t *testing.T) {
 		scorertest.RunObserver(t, func(t *testing.T) any {
-			h, err := slo.NewHeadroom(slo.HeadroomConfig{})
-			require.NoError(t, err)
-			return h
+			return slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{})).(interface{ Observer() any }).Observer()
 		})
 	})
 }

@@ -7,12 +7,12 @@
 // request's own and those of the requests that are already running on an
 // endpoint. The stages of a policy share one:
 //
-//   - [LatencyAdmitter] rejects a sheddable request that no endpoint can serve
+//   - [NewLatencyAdmitter] rejects a sheddable request that no endpoint can serve
 //     in time,
-//   - [Tier] is the filter that keeps the endpoints which meet the SLO,
-//   - [BestFit] is the scorer, by headroom with an SLO and by latency without.
+//   - [NewTier] is the filter to the endpoints which meet the SLO,
+//   - [NewBestFit] is the scorer, by headroom with an SLO and by latency without.
 //
-// [Warmup] is a filter that brings new endpoints in gradually.
+// [NewWarmup] is a filter that brings new endpoints in gradually.
 //
 // Package slo/delay is a scorer for requests with and without targets, and a
 // predictor of what these stages measure. Package slo/queue decides what happens

@@ -57,7 +57,7 @@ func TestOneImpossibleLatency(t *testing.T) {
 		p.Has, p.E2E = p.Has|endpick.E2E, 1100*ms
 		x.change(&p)
 		x.req.Stream = !x.notStream
-		assert.Equal(t, x.known, h.Of(&x.req, &fleet(p)[0]).Known, x.name)
+		assert.Equal(t, x.known, slo.FitOf(h, &x.req, &fleet(p)[0]).Known, x.name)
 	}
 }
 
@@ -66,11 +66,11 @@ func TestOneImpossibleLatency(t *testing.T) {
 func TestUpperBoundOfTheWhole(t *testing.T) {
 	req := ask(1000, 0)
 	req.Stream = false
-	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
 	p := whole(800) // at most 1200
-	assert.InDelta(t, -0.2, h.Of(&req, &fleet(p)[0]).TTFT, 1e-9)
+	assert.InDelta(t, -0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
 	p.E2EUpper = 0
-	assert.InDelta(t, 0.2, h.Of(&req, &fleet(p)[0]).TTFT, 1e-9)
+	assert.InDelta(t, 0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
 }
 
 // Where the whole latency is predicted, it counts, and not the sum of its parts.
@@ -79,7 +79,7 @@ func TestTheWholeIsAsPredicted(t *testing.T) {
 	req.Stream = false
 	p := both(100, 10) // 1100 ms for 100 tokens
 	p.Has, p.E2E = p.Has|endpick.E2E, 1500*ms
-	assert.InDelta(t, 0.25, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, &fleet(p)[0]).TTFT, 1e-9)
+	assert.InDelta(t, 0.25, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{}), &req, &fleet(p)[0]).TTFT, 1e-9)
 }
 
 // If nothing but the time to first token is predicted, candidates are compared by that.
@@ -118,10 +118,10 @@ func TestUnknownLength(t *testing.T) {
 	req := ask(10_000, 0)
 	req.Stream, req.ExpectedOutputTokens = false, 0
 	c := &fleet(both(1000, 10))[0]
-	assert.InDelta(t, 0.6, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, c).TTFT, 1e-9, "1 s + 300 × 10 ms of 10 s")
-	assert.InDelta(t, 0.8, newHeadroom(t, slo.HeadroomConfig{OutputTokens: 100}).Of(&req, c).TTFT, 1e-9)
+	assert.InDelta(t, 0.6, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{}), &req, c).TTFT, 1e-9, "1 s + 300 × 10 ms of 10 s")
+	assert.InDelta(t, 0.8, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{OutputTokens: 100}), &req, c).TTFT, 1e-9)
 	req.ExpectedOutputTokens = 500
-	assert.InDelta(t, 0.4, newHeadroom(t, slo.HeadroomConfig{}).Of(&req, c).TTFT, 1e-9)
+	assert.InDelta(t, 0.4, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{}), &req, c).TTFT, 1e-9)
 }
 
 // With exploration, a candidate without a prediction comes first, whatever its

@@ -25,7 +25,7 @@ func (bySize) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
 
 // Best fit sends a request with loose targets to the slow server and keeps the
 // fast one free for requests that need it.
-func ExampleBestFit() {
+func ExampleNewBestFit() {
 	headroom, _ := slo.NewHeadroom(slo.HeadroomConfig{})
 	tier, _ := slo.NewTier(slo.TierConfig{Headroom: headroom, DisableExploration: true})
 	fit, _ := slo.NewBestFit(slo.BestFitConfig{Headroom: headroom})
@@ -71,23 +71,6 @@ func ExampleFromHeader() {
 	// slo: header X-Slo-Tpot-Ms: "0.04" is less than a millisecond
 }
 
-// How far a candidate is below the targets: half of the time to first token is
-// left, and the time per token is a fifth too long.
-func ExampleHeadroom() {
-	headroom, err := slo.NewHeadroom(slo.HeadroomConfig{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	req := endpick.Request{Stream: true, SLO: endpick.SLO{TTFT: 200 * time.Millisecond, TPOT: 50 * time.Millisecond}}
-	fit := headroom.Of(&req, &endpick.Candidate{Prediction: endpick.Prediction{
-		Has: endpick.TTFT | endpick.TPOT, TTFT: 100 * time.Millisecond, TPOT: 60 * time.Millisecond,
-	}})
-	fmt.Printf("TTFT %.2f, TPOT %.2f, combined %.2f, meets %v\n", fit.TTFT, fit.TPOT, fit.Combined, fit.Meets())
-	// Output:
-	// TTFT 0.50, TPOT -0.20, combined 0.36, meets false
-}
-
 // fleetOfThree is one fast and two slow servers with two running requests each.
 func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
 	policy.Predictor = bySize{}
@@ -109,7 +92,7 @@ func fleetOfThree(policy endpick.Policy) (*endpick.Router, error) {
 
 // A batch job that no server can serve in time is rejected. A request that
 // matters is served all the same.
-func ExampleLatencyAdmitter() {
+func ExampleNewLatencyAdmitter() {
 	router, err := fleetOfThree(endpick.Policy{Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(nil)}})
 	if err != nil {
 		fmt.Println(err)
@@ -134,7 +117,7 @@ func ExampleLatencyAdmitter() {
 
 // The tier keeps the servers that meet the targets; any scorer chooses among
 // them.
-func ExampleTier() {
+func ExampleNewTier() {
 	tier, err := slo.NewTier(slo.TierConfig{DisableExploration: true})
 	if err != nil {
 		fmt.Println(err)
@@ -165,7 +148,7 @@ func ExampleTier() {
 
 // A server that joins gets a growing share of the requests whose prefix it does
 // not hold, and at once all of those whose prefix it does.
-func ExampleWarmup() {
+func ExampleNewWarmup() {
 	warmup, err := slo.NewWarmup(slo.WarmupConfig{Ramp: time.Minute})
 	if err != nil {
 		fmt.Println(err)

@@ -11,7 +11,7 @@ import (
 // are predicted, this is scaled to stay below the median of their scores, so
 // that a candidate never wins because nothing is known about it, unless the
 // request explores.
-func (s *BestFit) fallBack(req *endpick.Request, candidates []endpick.Candidate, dst []float64, predicted int, explore bool) {
+func (s *bestFit) fallBack(req *endpick.Request, candidates []endpick.Candidate, dst []float64, predicted int, explore bool) {
 	most := 0.0
 	for i := range candidates {
 		most = max(most, candidates[i].Waiting)

@@ -31,9 +31,6 @@ const (
 	MaxTarget = time.Hour
 )
 
-// ErrHeader is matched by every [HeaderError].
-var ErrHeader = errors.New("slo: malformed header")
-
 // HeaderError says which header could not be read, and why. The target that it
 // should have set is not set.
 type HeaderError struct {
@@ -45,9 +42,6 @@ type HeaderError struct {
 func (e *HeaderError) Error() string {
 	return fmt.Sprintf("slo: header %s: %.40q %s", e.Header, e.Value, e.Reason)
 }
-
-// Unwrap returns ErrHeader.
-func (e *HeaderError) Unwrap() error { return ErrHeader }
 
 // FromHeader reads the latency targets of a request from [TTFTHeader] and
 // [TPOTHeader], or where one is absent from llm-d's x-llm-d-slo-ttft-ms and

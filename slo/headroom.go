@@ -7,14 +7,17 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// HeadroomConfig configures a Headroom. The zero value is the paper's
+// HeadroomConfig configures a [Headroom]. The zero value is the paper's
 // configuration.
 type HeadroomConfig struct {
 	// TTFTWeight is the share of TTFT in the combined headroom, in (0, 1); TPOT
 	// has the rest. Zero: 0.8 (Predicted Latency, "Latency-based scoring").
 	TTFTWeight float64
-	// Bound is what is compared with the targets. Zero: Expected.
-	Bound Bound
+	// UpperBound compares the upper bounds of predictions with the targets, instead
+	// of expected latencies, so that a target is not met by luck. What meets it also
+	// meets the target in expectation, because a bound is never below the expected
+	// value.
+	UpperBound bool
 	// OutputTokens is used where Request.ExpectedOutputTokens is unknown.
 	// Zero: 300, the mean of the paper's production workload.
 	OutputTokens int
@@ -23,27 +26,12 @@ type HeadroomConfig struct {
 	DisableRunning bool
 }
 
-// Bound says which part of a prediction is compared with the target.
-type Bound uint8
-
-const (
-	// Expected compares the expected latency with the target.
-	Expected Bound = iota
-	// Upper compares the upper bound of the prediction with the target, so
-	// that a target is not met by luck. What meets it also meets the target
-	// in expectation, because the bound is never below the expected value.
-	Upper
-)
-
 func (c *HeadroomConfig) validate() error {
 	if c.TTFTWeight == 0 {
 		c.TTFTWeight = 0.8
 	}
 	if !(c.TTFTWeight > 0 && c.TTFTWeight < 1) {
 		return &endpick.ConfigError{Field: "slo.HeadroomConfig.TTFTWeight", Reason: fmt.Sprintf("is %v, outside (0, 1)", c.TTFTWeight)}
-	}
-	if c.Bound > Upper {
-		return &endpick.ConfigError{Field: "slo.HeadroomConfig.Bound", Reason: fmt.Sprintf("is %d", c.Bound)}
 	}
 	if c.OutputTokens < 0 {
 		return &endpick.ConfigError{Field: "slo.HeadroomConfig.OutputTokens", Reason: "is negative"}
@@ -55,19 +43,23 @@ func (c *HeadroomConfig) validate() error {
 }
 
 // Headroom measures how far a prediction stays below the targets of the request
-// itself and of the requests that are already running on the endpoint. It
-// observes the latter through each [BestFit], [Tier] and [LatencyAdmitter] that
-// uses it; they may share one.
+// itself, as a share (SLO − predicted)/SLO of each (Predicted Latency,
+// "Latency-based scoring"), and of the requests that are already running on the
+// endpoint. It observes the latter through the stages that use it: those made by
+// [NewBestFit], [NewTier] and [NewLatencyAdmitter] may share one.
 //
 // The TPOT target of a running request counts if it was expected to be met when
-// the request was routed, whatever the [Bound]. A target that could not be met
+// the request was routed, by the expected latency. A target that could not be met
 // there, or for which nothing was predicted, is ignored, because keeping others
 // away would not help.
+//
+// In a response that is not streamed, neither the first token nor the time per
+// token can be seen: the whole latency is compared with the TTFT target, and a
+// TPOT target is ignored.
 //
 // Make one with [NewHeadroom]. It is safe for concurrent use and belongs to one
 // router.
 type Headroom struct {
-	endpick.Exclusive
 	config  HeadroomConfig
 	running running
 }
@@ -77,7 +69,7 @@ func NewHeadroom(config HeadroomConfig) (*Headroom, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Headroom{config: config}, nil
+	return &Headroom{config: config, running: running{disabled: config.DisableRunning}}, nil
 }
 
 // orDefault returns h, or a Headroom with the default config if h is nil.
@@ -88,8 +80,8 @@ func (h *Headroom) orDefault() *Headroom {
 	return h
 }
 
-// Fit is the headroom of one request on one candidate.
-type Fit struct {
+// fit is the headroom of one request on one candidate.
+type fit struct {
 	// Known is false if there is a target for a latency that is not
 	// predicted; the other fields then mean nothing.
 	Known bool
@@ -110,21 +102,7 @@ type Fit struct {
 }
 
 // Meets reports whether every target is expected to be met.
-func (f *Fit) Meets() bool { return f.Known && f.Deficit == 0 }
-
-// Of returns the headroom of the request on the candidate (Predicted Latency,
-// "Latency-based scoring").
-//
-// In a response that is not streamed, neither the first token nor the time
-// per token can be seen: the whole latency is compared with the TTFT target,
-// and a TPOT target is ignored.
-func (h *Headroom) Of(req *endpick.Request, c *endpick.Candidate) Fit {
-	m := h.measure(req, h.config.Bound)
-	defer m.end()
-	var f Fit
-	m.fit(c, &f)
-	return f
-}
+func (f *fit) Meets() bool { return f.Known && f.Deficit == 0 }
 
 // asked returns the dimensions in which the request has a target that can be
 // measured.
@@ -143,7 +121,7 @@ func asked(req *endpick.Request) endpick.Latencies {
 // nanoseconds.
 type measure struct {
 	running                *running // locked for reading; nil if not needed
-	bound                  Bound
+	upper                  bool     // compares upper bounds
 	stream                 bool
 	asked                  endpick.Latencies
 	ttftTarget, tpotTarget float64
@@ -153,9 +131,9 @@ type measure struct {
 }
 
 // measure begins; end ends it.
-func (h *Headroom) measure(req *endpick.Request, bound Bound) measure {
+func (h *Headroom) measure(req *endpick.Request, upper bool) measure {
 	m := measure{
-		bound:        bound,
+		upper:        upper,
 		stream:       req.Stream,
 		asked:        asked(req),
 		ttftTarget:   float64(req.SLO.TTFT),
@@ -186,9 +164,9 @@ func (m *measure) end() {
 
 // fit writes the candidate's headroom into f. Returning it by value would cost
 // as much as the rest.
-func (m *measure) fit(c *endpick.Candidate, f *Fit) {
-	*f = Fit{Asked: m.asked}
-	p := clean(&c.Prediction, m.bound)
+func (m *measure) fit(c *endpick.Candidate, f *fit) {
+	*f = fit{Asked: m.asked}
+	p := clean(&c.Prediction, m.upper)
 	if m.asked&endpick.TTFT != 0 {
 		first, ok := p.ttft, p.has&endpick.TTFT != 0
 		if !m.stream {

@@ -44,11 +44,11 @@ func TestHeadroom(t *testing.T) {
 			slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
 		{"a year", slo.HeadroomConfig{}, ask(year, 0), both(0, 50), slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 1, Combined: 1}},
 		// Upper bounds are 150 and 60: 0.25 and −0.2.
-		{"upper bound", slo.HeadroomConfig{Bound: slo.Upper}, ask(200, 50), both(100, 40),
+		{"upper bound", slo.HeadroomConfig{UpperBound: true}, ask(200, 50), both(100, 40),
 			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.25, TPOT: -0.2, Combined: 0.16, Deficit: 0.04}},
-		{"an upper bound that is missing is the expected value", slo.HeadroomConfig{Bound: slo.Upper}, ask(200, 0),
+		{"an upper bound that is missing is the expected value", slo.HeadroomConfig{UpperBound: true}, ask(200, 0),
 			endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}},
-		{"of TPOT likewise", slo.HeadroomConfig{Bound: slo.Upper}, ask(0, 50),
+		{"of TPOT likewise", slo.HeadroomConfig{UpperBound: true}, ask(0, 50),
 			endpick.Prediction{Has: endpick.TPOT, TPOT: 40 * ms}, slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
 		{"nothing is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{},
 			slo.Fit{Asked: endpick.TTFT | endpick.TPOT}},
@@ -58,7 +58,7 @@ func TestHeadroom(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cs := fleet(tc.p)
-			got := newHeadroom(t, tc.config).Of(&tc.req, &cs[0])
+			got := slo.FitOf(newHeadroom(t, tc.config), &tc.req, &cs[0])
 			assert.Equal(t, tc.want.Known, got.Known)
 			assert.Equal(t, tc.want.Asked, got.Asked)
 			assert.Equal(t, tc.want.Known && tc.want.Deficit == 0, got.Meets())
@@ -79,18 +79,18 @@ func TestHeadroomWithoutStreaming(t *testing.T) {
 	of := func(req endpick.Request, p endpick.Prediction) slo.Fit {
 		req.Stream = false
 		cs := fleet(p)
-		return h.Of(&req, &cs[0])
+		return slo.FitOf(h, &req, &cs[0])
 	}
 	f := of(ask(2000, 50), whole(1000))
 	assert.Equal(t, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}, f, "TPOT takes no part")
 	// 500 + 100·10 = 1500.
 	f = of(ask(2000, 0), both(500, 10))
 	assert.Equal(t, 0.25, f.TTFT)
-	upper := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	upper := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
 	at := ask(2000, 0)
 	at.Stream = false
 	cs := fleet(endpick.Prediction{Has: endpick.E2E, E2E: 1000 * ms}) // without an upper bound
-	assert.Equal(t, 0.5, upper.Of(&at, &cs[0]).TTFT)
+	assert.Equal(t, 0.5, slo.FitOf(upper, &at, &cs[0]).TTFT)
 	req := ask(2000, 0)
 	req.ExpectedOutputTokens = 0
 	f = of(req, both(500, 10)) // 500 + 50·10
@@ -102,7 +102,7 @@ func TestHeadroomWithoutStreaming(t *testing.T) {
 }
 
 func TestHeadroomConfig(t *testing.T) {
-	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {Bound: 2}, {OutputTokens: -1}} {
+	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {OutputTokens: -1}} {
 		_, err := slo.NewHeadroom(c)
 		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
@@ -115,16 +115,16 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 	routed := cs[0]
 	routed.Prediction = both(100, 20) // the endpoint was empty
 	deficit := func(req endpick.Request) float64 {
-		f := h.Of(&req, &cs[0])
+		f := slo.FitOf(h, &req, &cs[0])
 		require.True(t, f.Known)
 		assert.Equal(t, f.Deficit == 0, f.Meets())
 		return f.Deficit
 	}
 	strict, medium, loose := ask(0, 20), ask(0, 32), ask(0, 400)
-	h.Routed(event(0, &loose, &routed))
+	slo.Routed(h, event(0, &loose, &routed))
 	assert.Zero(t, deficit(ask(200, 50)))
-	h.Routed(event(1, &strict, &routed))
-	h.Routed(event(2, &medium, &routed))
+	slo.Routed(h, event(1, &strict, &routed))
+	slo.Routed(h, event(2, &medium, &routed))
 	// (40 − 20)/20 = 1, with the weight of TPOT.
 	assert.InDelta(t, 0.2, deficit(ask(200, 50)), 1e-12)
 	assert.InDelta(t, 0.2, deficit(ask(200, 0)), 1e-12, "also for a request that asks for TTFT alone")
@@ -132,28 +132,28 @@ func TestHeadroomOfRunningRequests(t *testing.T) {
 	assert.InDelta(t, 1, deficit(ask(0, 50)), 1e-12)
 	assert.InDelta(t, 3, deficit(ask(0, 10)), 1e-12, "its own target is stricter")
 	req := ask(200, 50)
-	f := h.Of(&req, &cs[1])
+	f := slo.FitOf(h, &req, &cs[1])
 	assert.True(t, f.Meets(), "nobody runs there")
-	f = h.Of(&req, &cs[0])
+	f = slo.FitOf(h, &req, &cs[0])
 	assert.InDelta(t, 0.44, f.Combined, 1e-12, "headroom is the request's own")
 
-	h.Done(event(1, &strict, &cs[0]), &endpick.Outcome{})
-	h.Done(event(1, &strict, &cs[0]), &endpick.Outcome{})
+	slo.Done(h, event(1, &strict, &cs[0]), &endpick.Outcome{})
+	slo.Done(h, event(1, &strict, &cs[0]), &endpick.Outcome{})
 	assert.InDelta(t, 0.25, deficit(ask(0, 50)), 1e-12, "(40 − 32)/32")
 	assert.Equal(t, 2, slo.RunningTargets(h), "it ended once")
-	h.Done(event(2, &medium, &cs[0]), &endpick.Outcome{})
+	slo.Done(h, event(2, &medium, &cs[0]), &endpick.Outcome{})
 	assert.Zero(t, deficit(ask(0, 50)))
 
 	entire := strict
 	entire.Stream = false
-	h.Routed(event(3, &entire, &routed))
+	slo.Routed(h, event(3, &entire, &routed))
 	assert.Zero(t, deficit(ask(0, 50)), "nobody can see the TPOT of a whole response")
 
 	blind := cs[0]
 	blind.Prediction.Has = endpick.TTFT
-	h.Routed(event(4, &strict, &routed))
+	slo.Routed(h, event(4, &strict, &routed))
 	ttft := ask(200, 0)
-	f = h.Of(&ttft, &blind)
+	f = slo.FitOf(h, &ttft, &blind)
 	assert.True(t, f.Meets(), "without a prediction of TPOT there is nothing to hold against it")
 }
 
@@ -180,7 +180,7 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 			return &endpick.Event{Lease: l.key, Request: &l.req, Candidate: &c}
 		}
 		done := func(slot int) {
-			h.Done(event(open[slot]), &endpick.Outcome{})
+			slo.Done(h, event(open[slot]), &endpick.Outcome{})
 			delete(open, slot)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -197,7 +197,7 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 					tpot:     rapid.IntRange(0, 4).Draw(t, "predicted"),
 				}
 				open[slot] = l
-				h.Routed(event(l))
+				slo.Routed(h, event(l))
 			},
 			"done": func(t *rapid.T) {
 				slot := rapid.IntRange(0, 9).Draw(t, "lease")
@@ -234,7 +234,7 @@ func TestRunningTargetsAreTheOpenLeases(t *testing.T) {
 					if strictest > 0 {
 						want = 0.2 * (1000 - strictest) / strictest
 					}
-					if f := h.Of(&req, &cs[i]); f.Deficit < want-1e-9 || f.Deficit > want+1e-9 {
+					if f := slo.FitOf(h, &req, &cs[i]); f.Deficit < want-1e-9 || f.Deficit > want+1e-9 {
 						t.Fatalf("endpoint %d: deficit %v, want %v", i, f.Deficit, want)
 					}
 				}

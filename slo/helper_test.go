@@ -62,13 +62,13 @@ func newHeadroom(t require.TestingT, config slo.HeadroomConfig) *slo.Headroom {
 	return h
 }
 
-func newBestFit(t require.TestingT, config slo.BestFitConfig) *slo.BestFit {
+func newBestFit(t require.TestingT, config slo.BestFitConfig) endpick.Scorer {
 	s, err := slo.NewBestFit(config)
 	require.NoError(t, err)
 	return s
 }
 
-func newTier(t require.TestingT, config slo.TierConfig) *slo.Tier {
+func newTier(t require.TestingT, config slo.TierConfig) endpick.Filter {
 	f, err := slo.NewTier(config)
 	require.NoError(t, err)
 	return f

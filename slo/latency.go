@@ -9,12 +9,13 @@ type latency struct {
 	ttft, tpot, e2e float64
 }
 
-func clean(p *endpick.Prediction, bound Bound) latency {
+// clean takes the expected latencies, or with upper their upper bounds.
+func clean(p *endpick.Prediction, upper bool) latency {
 	l := latency{has: p.Has, ttft: float64(p.TTFT), tpot: float64(p.TPOT), e2e: float64(p.E2E)}
 	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
 		l.has &^= negative(p)
 	}
-	if bound == Upper {
+	if upper {
 		l.ttft = max(l.ttft, float64(p.TTFTUpper))
 		l.tpot = max(l.tpot, float64(p.TPOTUpper))
 		l.e2e = max(l.e2e, float64(p.E2EUpper))
@@ -68,7 +69,7 @@ func commonBasis(req *endpick.Request, candidates []endpick.Candidate) basis {
 	}
 	best := len(order)
 	for i := range candidates {
-		l := clean(&candidates[i].Prediction, Expected)
+		l := clean(&candidates[i].Prediction, false)
 		for j := 0; j < best; j++ {
 			if basis(l.has)&order[j] == order[j] {
 				best = j

@@ -16,12 +16,10 @@ import (
 // All stages share one Headroom in one policy, with concurrent requests, while
 // endpoints come and go. At the end no target is held.
 func TestStagesTogether(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
-	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1e12, Refill: 1})
-	require.NoError(t, err)
+	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
 	config := endpick.Config{Policy: endpick.Policy{
 		Predictor: queueing{},
-		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), queue.Admitter{By: queue.Concurrency{}}, bucket},
+		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), queue.RejectSheddable(queue.Concurrency(0)), queue.TokenBucket(1e12, 1)},
 		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{}), newTier(t, slo.TierConfig{Headroom: h})},
 		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}},
 	}}
@@ -40,7 +38,7 @@ func TestStagesTogether(t *testing.T) {
 				req.Priority = i%3 - 1
 				l, err := r.Route(req)
 				if err != nil {
-					assert.ErrorIs(t, err, slo.ErrUnattainable)
+					assert.ErrorAs(t, err, new(*slo.UnattainableError))
 					continue
 				}
 				if open = append(open, l); len(open) > 5 {
@@ -67,7 +65,7 @@ func TestStagesTogether(t *testing.T) {
 		c := e.Candidate
 		c.Prediction = both(1, 1e6)
 		req := ask(1000, 0)
-		f := h.Of(&req, &c)
+		f := slo.FitOf(h, &req, &c)
 		assert.True(t, f.Meets(), "endpoint %s", c.Endpoint.ID)
 	}
 	assert.Zero(t, slo.RunningTargets(h))

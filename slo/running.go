@@ -13,6 +13,8 @@ import (
 // running has the TPOT targets of the requests that run on each endpoint. A
 // target is in it from Routed to Done.
 type running struct {
+	endpick.Exclusive
+	disabled bool
 	// held is the number of leases with a target here; zero avoids the lock.
 	held atomic.Int64
 
@@ -28,17 +30,16 @@ type leaseTarget struct {
 }
 
 // Routed implements [endpick.RoutedObserver].
-func (h *Headroom) Routed(e *endpick.Event) {
+func (r *running) Routed(e *endpick.Event) {
 	// The TPOT of a response that does not stream can't be measured.
 	target := e.Request.SLO.TPOT
-	if target <= 0 || !e.Request.Stream || h.config.DisableRunning {
+	if target <= 0 || !e.Request.Stream || r.disabled {
 		return
 	}
-	p := clean(&e.Candidate.Prediction, Expected)
+	p := clean(&e.Candidate.Prediction, false)
 	if p.has&endpick.TPOT == 0 || p.tpot > float64(target) {
 		return
 	}
-	r := &h.running
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	on := r.endpoints.At(e.Candidate.Ref)
@@ -55,8 +56,7 @@ func (h *Headroom) Routed(e *endpick.Event) {
 }
 
 // Done implements [endpick.DoneObserver].
-func (h *Headroom) Done(e *endpick.Event, _ *endpick.Outcome) {
-	r := &h.running
+func (r *running) Done(e *endpick.Event, _ *endpick.Outcome) {
 	if r.held.Load() == 0 {
 		return
 	}

@@ -50,11 +50,11 @@ func TestImpossibleTargetBindsNobody(t *testing.T) {
 	}{
 		{"a nanosecond", slo.HeadroomConfig{}, 1},
 		{"a tenth below what an idle server does", slo.HeadroomConfig{}, 9 * ms},
-		{"by the upper bound", slo.HeadroomConfig{Bound: slo.Upper}, 9 * ms},
+		{"by the upper bound", slo.HeadroomConfig{UpperBound: true}, 9 * ms},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := sloRouter(t, tc.config, 4)
-			greedy, err := r.Route(streamed(tc.target))
+			strict, err := r.Route(streamed(tc.target))
 			require.NoError(t, err)
 			chosen := map[string]int{}
 			for range 33 {
@@ -69,7 +69,7 @@ func TestImpossibleTargetBindsNobody(t *testing.T) {
 					l.Done(endpick.Outcome{})
 				}
 			}
-			assert.Greater(t, chosen[greedy.Endpoint().ID], 50, "of 396 others: %v", chosen)
+			assert.Greater(t, chosen[strict.Endpoint().ID], 50, "of 396 others: %v", chosen)
 		})
 	}
 }
@@ -110,7 +110,7 @@ func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	_, err := r.Route(req)
 	require.NoError(t, err)
 
-	// Targets that are kept protect their requests.
+	// Targets that are met protect their requests.
 	r = sloRouter(t, slo.HeadroomConfig{}, 4)
 	for range 4 {
 		_, err := r.Route(streamed(11 * ms))
@@ -118,7 +118,7 @@ func TestImpossibleTargetsRejectNobody(t *testing.T) {
 	}
 	require.NoError(t, reportBusy(r))
 	_, err = r.Route(req)
-	require.ErrorIs(t, err, slo.ErrUnattainable)
+	require.ErrorAs(t, err, new(*slo.UnattainableError))
 }
 
 // reportBusy reports all endpoints busy and warm.
@@ -139,12 +139,12 @@ func TestTargetsOnAnEndpointWhoseSlotIsReused(t *testing.T) {
 	old, young := fleet(both(1, 10))[0], fleet(both(1, 10))[0]
 	young.Ref.Generation++
 	before, after := event(1, &req, &old), event(2, &req, &young)
-	h.Routed(before)
-	h.Routed(after)
+	slo.Routed(h, before)
+	slo.Routed(h, after)
 	assert.Equal(t, 2, slo.RunningTargets(h))
-	h.Done(before, &endpick.Outcome{})
+	slo.Done(h, before, &endpick.Outcome{})
 	assert.Equal(t, 1, slo.RunningTargets(h))
-	h.Done(after, &endpick.Outcome{})
+	slo.Done(h, after, &endpick.Outcome{})
 	assert.Zero(t, slo.RunningTargets(h))
 }
 
@@ -158,23 +158,23 @@ func TestUnpredictedTargetBindsNobody(t *testing.T) {
 	}
 	req := ask(0, 20)
 	for i := range cs {
-		h.Routed(event(uint32(i), &req, &cs[i]))
+		slo.Routed(h, event(uint32(i), &req, &cs[i]))
 	}
 	assert.Equal(t, 1, slo.RunningTargets(h))
 	gone := cs[1]
 	gone.Ref.Generation--
 	late := event(9, &req, &gone)
-	h.Routed(late)
+	slo.Routed(h, late)
 	assert.Equal(t, 1, slo.RunningTargets(h), "its place has been taken")
-	h.Done(late, &endpick.Outcome{})
+	slo.Done(h, late, &endpick.Outcome{})
 	assert.Equal(t, 1, slo.RunningTargets(h))
 
-	upper := newHeadroom(t, slo.HeadroomConfig{Bound: slo.Upper})
+	upper := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
 	tight := ask(0, 25) // 20 ms expected, 30 ms upper bound
-	upper.Routed(event(0, &tight, &cs[1]))
-	assert.Equal(t, 1, slo.RunningTargets(upper), "it is expected to be kept")
+	slo.Routed(upper, event(0, &tight, &cs[1]))
+	assert.Equal(t, 1, slo.RunningTargets(upper), "it is expected to be met")
 	for i := range cs {
-		h.Done(event(uint32(i), &req, &cs[i]), &endpick.Outcome{})
+		slo.Done(h, event(uint32(i), &req, &cs[i]), &endpick.Outcome{})
 	}
 	assert.Zero(t, slo.RunningTargets(h))
 }

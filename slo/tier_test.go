@@ -69,6 +69,6 @@ func TestTierAllocatesNothing(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
 	f, cs, req := newTier(t, slo.TierConfig{Headroom: h}), benchmarkFleet(100), ask(100, 40)
 	running := ask(0, 20)
-	h.Routed(event(0, &running, &cs[0]))
+	slo.Routed(h, event(0, &running, &cs[0]))
 	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
 }

@@ -8,15 +8,15 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// WarmupConfig configures a Warmup. The zero value is ready to use.
+// WarmupConfig configures [NewWarmup]. The zero value is ready to use.
 type WarmupConfig struct {
 	// Ramp is how long a new endpoint takes to reach its full share. Zero: one
 	// minute.
 	Ramp time.Duration
 }
 
-// Warmup is a filter that brings new endpoints in gradually. A new endpoint
-// is empty and looks fast, so that every cold request would go there at once,
+// NewWarmup returns a filter that brings new endpoints in gradually, or an
+// [endpick.ConfigError]. A new endpoint is empty and looks fast, so that every cold request would go there at once,
 // before its kernels are compiled, its cache is filled and its first reports
 // have arrived.
 //
@@ -27,8 +27,18 @@ type WarmupConfig struct {
 // starts all at once is not held back. This is the slow start of Envoy, with
 // the fair share instead of its minimum weight.
 //
-// Warmup is safe for concurrent use and belongs to one router.
-type Warmup struct {
+// The filter belongs to one router.
+func NewWarmup(config WarmupConfig) (endpick.Filter, error) {
+	if config.Ramp < 0 {
+		return nil, &endpick.ConfigError{Field: "slo.WarmupConfig.Ramp", Reason: "is negative"}
+	}
+	if config.Ramp == 0 {
+		config.Ramp = time.Minute
+	}
+	return &warmup{ramp: config.Ramp}, nil
+}
+
+type warmup struct {
 	endpick.Exclusive
 	ramp time.Duration
 
@@ -37,24 +47,11 @@ type Warmup struct {
 	warm  time.Time                      // when the newest endpoint reaches its full share
 }
 
-// NewWarmup returns a Warmup, or an [endpick.ConfigError].
-func NewWarmup(config WarmupConfig) (*Warmup, error) {
-	if config.Ramp < 0 {
-		return nil, &endpick.ConfigError{Field: "slo.WarmupConfig.Ramp", Reason: "is negative"}
-	}
-	if config.Ramp == 0 {
-		config.Ramp = time.Minute
-	}
-	return &Warmup{ramp: config.Ramp}, nil
-}
-
-// Name is what receipts show.
-func (*Warmup) Name() string { return "warmup" }
+func (*warmup) Name() string { return "warmup" }
 
 var saltWarmup = endpick.Salt("slo/warmup")
 
-// Filter implements [endpick.Filter].
-func (w *Warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+func (w *warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	now := req.Now()
 	w.meet(candidates, now)
 	w.mu.RLock()
@@ -82,7 +79,7 @@ func (w *Warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 
 // age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held. If
 // the clock was set back by more than a ramp, the endpoint counts as old.
-func (w *Warmup) age(ref endpick.EndpointRef, now time.Time) float64 {
+func (w *warmup) age(ref endpick.EndpointRef, now time.Time) float64 {
 	at := w.since.Find(ref)
 	if at == nil {
 		return 0
@@ -91,7 +88,7 @@ func (w *Warmup) age(ref endpick.EndpointRef, now time.Time) float64 {
 }
 
 // meet records endpoints that are seen for the first time.
-func (w *Warmup) meet(candidates []endpick.Candidate, now time.Time) {
+func (w *warmup) meet(candidates []endpick.Candidate, now time.Time) {
 	if w.knows(candidates) {
 		return
 	}
@@ -107,7 +104,7 @@ func (w *Warmup) meet(candidates []endpick.Candidate, now time.Time) {
 	}
 }
 
-func (w *Warmup) knows(candidates []endpick.Candidate) bool {
+func (w *warmup) knows(candidates []endpick.Candidate) bool {
 	w.mu.RLock()
 	defer w.mu.RUnlock()
 	for i := range candidates {

@@ -12,24 +12,24 @@ import (
 	"github.com/endpick/endpick/slo"
 )
 
-func newWarmup(t require.TestingT, config slo.WarmupConfig) *slo.Warmup {
+func newWarmup(t require.TestingT, config slo.WarmupConfig) endpick.Filter {
 	f, err := slo.NewWarmup(config)
 	require.NoError(t, err)
 	return f
 }
 
-// considered is the share of requests for which the candidate is kept.
-func considered(f *slo.Warmup, now time.Time, cs []endpick.Candidate, id string) float64 {
+// considered is the share of requests for which the candidate stays.
+func considered(f endpick.Filter, now time.Time, cs []endpick.Candidate, id string) float64 {
 	const n = 4000
-	kept := 0
+	stayed := 0
 	for i := range n {
 		for _, name := range ids(filter(f, ask(0, 0).At(now, 5, uint64(i)), cs)) {
 			if name == id {
-				kept++
+				stayed++
 			}
 		}
 	}
-	return float64(kept) / n
+	return float64(stayed) / n
 }
 
 func TestWarmupRamps(t *testing.T) {

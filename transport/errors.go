@@ -198,10 +198,10 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // Anthropic's use OpenAI's format.
 //
 // If the queue has dropped the request, Retry-After is the time that it has
-// waited, from a second to a minute; if a queue.TokenBucket or a quota.Quota has
+// waited, from a second to a minute; if a queue.TokenBucket or a quota has
 // refused it, the time until the bucket holds enough. If no server is available, it
 // is two seconds, the usual time between two health checks: SDKs try again sooner
-// if they are told nothing, and give up after one or two seconds.
+// if nothing is said, and give up after one or two seconds.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	status = StatusOf(err)
 	p := dialect.Problem{Status: status, Message: http.StatusText(status)}

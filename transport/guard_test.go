@@ -45,7 +45,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 		}, "", 200},
 		{"Clock while requests are held", func(c *transport.Config) {
 			c.Clock = func() time.Time { panic("boom") }
-			c.Queue = &transport.QueueConfig{Saturation: queue.Concurrency{}}
+			c.Queue = &transport.QueueConfig{Saturation: queue.Concurrency(0)}
 		}, "transport.Config.Clock", 200},
 		{"Record and Warn", func(c *transport.Config) {
 			c.Record = func(recording.Request) { panic("boom") }

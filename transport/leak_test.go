@@ -75,7 +75,7 @@ func TestNothingLeaks(t *testing.T) {
 	t.Run("queue", func(t *testing.T) {
 		leaks(t, &transport.QueueConfig{
 			Bounds:     queue.Config{MaxRequests: 10, Timeout: 40 * time.Millisecond},
-			Saturation: queue.Concurrency{Requests: 6},
+			Saturation: queue.Concurrency(6),
 		})
 	})
 }

@@ -33,7 +33,7 @@ type QueueConfig struct {
 	// Bounds are the limits of the queue, including its timeout. The Bytes of
 	// a request are its body and its blocks.
 	Bounds queue.Config
-	// Saturation says when the endpoints are full. Nil: the zero queue.Utilization,
+	// Saturation says when the endpoints are full. Nil: queue.Utilization(0, 0),
 	// which uses what each endpoint reports, or for one that reports nothing the
 	// requests in flight relative to MaxSequences. It must not call the transport.
 	// If it panics, the endpoints count as not full, and Config.Warn is called.
@@ -43,9 +43,6 @@ type QueueConfig struct {
 // QueueStatus is the gateway queue at one moment.
 type QueueStatus struct {
 	queue.Stats
-	Requests int   // held requests
-	Tokens   int64 // of their prompts
-	Bytes    int64 // memory that they hold
 	// Saturation is how full the endpoints are: 1 and above is full.
 	Saturation float64
 }
@@ -58,10 +55,7 @@ func (t *Transport) Queue() (QueueStatus, bool) {
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	return QueueStatus{
-		Stats: q.queue.Stats(), Requests: q.queue.Len(), Tokens: q.queue.Tokens(), Bytes: q.queue.Bytes(),
-		Saturation: q.saturation(),
-	}, true
+	return QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}, true
 }
 
 // gatewayQueue drives the gateway queue in real time. It has no goroutine: arriving
@@ -104,7 +98,7 @@ func (w *queued) route(now time.Time) {
 func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
 	q := &gatewayQueue{t: t, full: config.Saturation}
 	if q.full == nil {
-		q.full = queue.Utilization{}
+		q.full = queue.Utilization(0, 0)
 	}
 	var err error
 	q.queue, err = queue.New(config.Bounds, func(item queue.Item[*queued], why error) {
@@ -167,7 +161,7 @@ func (q *gatewayQueue) advance() {
 func (q *gatewayQueue) ended() {
 	q.mu.Lock()
 	defer q.unlock()
-	if q.queue.Len() > 0 {
+	if q.queue.Stats().Requests > 0 {
 		q.timer.Reset(0)
 	}
 }
@@ -196,7 +190,7 @@ func (rt *roundTrip) settle(x *exchange, status endpick.Status) {
 // dispatch routes requests while the endpoints have room. Each is in flight
 // before the next one is considered. q.mu is held.
 func (q *gatewayQueue) dispatch() {
-	for q.queue.Len() > 0 {
+	for q.queue.Stats().Requests > 0 {
 		now := q.t.d.now()
 		item, ok := q.queue.Pop(now, q.saturation())
 		if !ok {
@@ -207,7 +201,7 @@ func (q *gatewayQueue) dispatch() {
 		if w.lease != (endpick.Lease{}) {
 			w.rt.item, w.rt.charged = item, true
 		} else {
-			q.queue.Settle(item, 0, 0) // before others get their turns
+			q.queue.Settle(item, 0, 0) // before others go
 		}
 		close(w.left)
 	}

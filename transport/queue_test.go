@@ -48,7 +48,7 @@ func startGated(t *testing.T) *gated {
 
 // one holds everything beyond one request per endpoint.
 func one(bounds queue.Config) *transport.QueueConfig {
-	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency{Requests: 1}}
+	return &transport.QueueConfig{Bounds: bounds, Saturation: queue.Concurrency(1)}
 }
 
 type reply struct {
@@ -405,7 +405,7 @@ type choosy struct{}
 
 func (choosy) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	if req.Session == "no" {
-		return slo.ErrUnattainable
+		return &slo.UnattainableError{}
 	}
 	return nil
 }
@@ -655,7 +655,7 @@ func TestRetryAfter(t *testing.T) {
 		&queue.Error{Reason: queue.ErrTooLarge}:                                                                    "",
 		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
 		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}:                                    "",
-		&endpick.RejectedError{Reason: slo.ErrUnattainable}:                                                        "",
+		&endpick.RejectedError{Reason: &slo.UnattainableError{}}:                                                   "",
 		&endpick.NoEndpointError{}:                                                                                 "2",
 		&endpick.NoEndpointError{Model: "m", Endpoints: 1}:                                                         "",
 		&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}:                                     "2",

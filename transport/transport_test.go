@@ -143,7 +143,7 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 	assert.Equal(t, endpick.SLO{TPOT: 50 * time.Millisecond}, got.SLO)
 	assert.Zero(t, got.Priority)
 	require.Len(t, w.warnings, 2)
-	assert.ErrorIs(t, w.warnings[0], slo.ErrHeader)
+	assert.ErrorAs(t, w.warnings[0], new(*slo.HeaderError))
 	var he *endpick.RequestError
 	assert.ErrorAs(t, w.warnings[1], &he)
 }
@@ -153,7 +153,7 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	a, b := startEngine(t, nil), startEngine(t, nil)
 	w := newWorld(t, transport.Config{})
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded{}, Weight: 1}},
+		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}},
 	}))
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: a.URL, Models: []string{"x"}}))
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: b.URL, Models: []string{"y"}}))

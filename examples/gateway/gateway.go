@@ -52,7 +52,7 @@ type gateway struct {
 	inHand      atomic.Int64      // requests of clients
 	inspector   *scrape.Inspector // of the servers' capacities
 	recent      recent
-	quota       *quota.Quota
+	quota       endpick.Admitter
 	recorder    *recorder               // nil: no recording
 	ended       func(recording.Request) // for tests: called for each request; may be nil
 }

@@ -254,9 +254,9 @@ func (c *perModelPredictor) Predict(req *endpick.Request, candidates []endpick.C
 }
 
 // latencies returns the predictors of the policies that have one.
-func (ps *policies) latencies() (all []*predict.Latency) {
+func (ps *policies) latencies() (all []predict.Latency) {
 	for _, p := range ps.built {
-		if l, ok := p.Predictor.(*predict.Latency); ok && !slices.Contains(all, l) {
+		if l, ok := p.Predictor.(predict.Latency); ok && !slices.Contains(all, l) {
 			all = append(all, l)
 		}
 	}

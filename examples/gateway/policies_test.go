@@ -106,8 +106,8 @@ func TestPerModelStages(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "per model", p.Name)
 	require.Same(t, ps.index, p.Matcher)
-	latency := ps.built["predicted-latency"].Predictor.(*predict.Latency)
-	require.Equal(t, []*predict.Latency{latency}, ps.latencies())
+	latency := ps.built["predicted-latency"].Predictor.(predict.Latency)
+	require.Equal(t, []predict.Latency{latency}, ps.latencies())
 	now := time.Unix(1000, 0)
 	r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return now }})
 	require.NoError(t, err)
@@ -193,8 +193,7 @@ func TestPerModelHidesNothing(t *testing.T) {
 
 // A request that one of the model's admitters refuses is withdrawn from those that admitted it.
 func TestPerModelWithdraws(t *testing.T) {
-	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 100, Refill: 1e-9})
-	require.NoError(t, err)
+	bucket := queue.TokenBucket(100, 1e-9)
 	no := refuse{"m"}
 	ps := policies{built: map[string]endpick.Policy{"bucket": {Admitters: []endpick.Admitter{bucket, &no}}}}
 	p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false)

@@ -16,7 +16,10 @@ func TestCheapConforms(t *testing.T) {
 
 // A policy of several scorers gets one more, with a weight beside theirs.
 func Example() {
-	config := all.LoadPrefix(3, 2, 2)
+	config, err := all.ByName("load-prefix")
+	if err != nil {
+		log.Fatal(err)
+	}
 	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: Cheap{}, Weight: 2})
 	config.Endpoints = []endpick.Endpoint{
 		{ID: "dear", Address: "10.0.0.1:8000"},

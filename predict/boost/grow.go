@@ -106,11 +106,11 @@ func (g *grower) histogram(i int) histogram {
 const golden = 0.6180339887498949
 
 // sample takes every n-th row, by weight, into g.rows with its clipped residual.
-func (g *grower) sample(r, cumulated []float64, clip float64, turn int) {
+func (g *grower) sample(r, cumulated []float64, clip float64, tree int) {
 	n := len(r)
 	total := cumulated[n-1]
 	rate := float64(min(structureRows, max(n/2, fewestRows))) / total
-	offset := float64(turn) * golden
+	offset := float64(tree) * golden
 	offset -= math.Floor(offset)
 	scale := (1 << residualBits) / clip
 	g.rows = g.rows[:0]

@@ -280,7 +280,7 @@ func TestGrowEqualsItsNaiveTwin(t *testing.T) {
 		for i, y := range data.Y {
 			r[i] = math.Log(y) - 4
 		}
-		g.sample(r, cumulated, 2, rapid.IntRange(0, 50).Draw(t, "turn"))
+		g.sample(r, cumulated, 2, rapid.IntRange(0, 50).Draw(t, "tree"))
 		require.NotEmpty(t, g.rows)
 		rows := append([]sampledRow(nil), g.rows...)
 		want := naiveGrow(g)

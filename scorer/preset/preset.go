@@ -33,8 +33,8 @@ func Default() endpick.Config {
 type MarginalDelayConfig struct {
 	Index prefix.IndexConfig
 	Delay delay.Config
-	// Headroom is shared by admission and tiers; Tier.Headroom stays nil. Its Bound
-	// is slo.Upper, whatever is set.
+	// Headroom is shared by admission and tiers; Tier.Headroom stays nil. Its
+	// UpperBound is true, whatever is set.
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
@@ -63,7 +63,7 @@ func MarginalDelay(c MarginalDelayConfig) (endpick.Config, error) {
 	if err != nil {
 		return endpick.Config{}, err
 	}
-	c.Headroom.Bound = slo.Upper
+	c.Headroom.UpperBound = true
 	headroom, err := slo.NewHeadroom(c.Headroom)
 	if err != nil {
 		return endpick.Config{}, err

@@ -99,12 +99,18 @@ func TestCompareIsDeterministic(t *testing.T) {
 	assert.NotEqual(t, first, once())
 }
 
+func loadPrefix(t *testing.T) endpick.Config {
+	config, err := all.ByName("load-prefix")
+	require.NoError(t, err)
+	return config
+}
+
 // Every field of a workload affects the result.
 func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 		change(&w)
-		reports, err := scorertest.Compare(w, all.LoadPrefix(3, 2, 2))
+		reports, err := scorertest.Compare(w, loadPrefix(t))
 		require.NoError(t, err)
 		return reports[0]
 	}
@@ -123,6 +129,8 @@ func TestCompareHeedsTheWorkload(t *testing.T) {
 func TestCompareErrors(t *testing.T) {
 	broken := filepath.Join(t.TempDir(), "broken.jsonl")
 	require.NoError(t, os.WriteFile(broken, []byte(`{"time":"2026-01-02T03:04:05Z","e2e_ms":1,"input_tokens":-1,"output_tokens":1}`), 0o666))
+	weightless := all.LMetric()
+	weightless.Policy.Scorers[0].Weight = 0
 	for name, c := range map[string]struct {
 		w      scorertest.Workload
 		config endpick.Config
@@ -136,8 +144,8 @@ func TestCompareErrors(t *testing.T) {
 		"recording":  {scorertest.Workload{Recording: broken}, endpick.Config{}, "scorertest: Workload.Recording: sim: broken.jsonl:1: input_tokens is negative"},
 		"negative":   {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Requests -1"},
 		"no servers": {scorertest.Workload{Scenario: "A", Rate: 1, Endpoints: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Endpoints -1"},
-		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, all.LoadPrefix(0, 1, 1),
-			"scorertest: configs[0] (load-prefix:0:1:1): endpick: config: "},
+		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, weightless,
+			"scorertest: configs[0] (lmetric): endpick: config: "},
 	} {
 		_, err := scorertest.Compare(c.w, c.config)
 		assert.ErrorContains(t, err, c.want, name)

@@ -13,14 +13,14 @@ func TestPoliciesConform(t *testing.T) {
 		"zero": func() endpick.Policy { return endpick.Policy{} },
 		"weighted": func() endpick.Policy {
 			return endpick.Policy{
-				Filters: []endpick.Filter{scorer.MatchGate{Range: 8}},
-				Scorers: []endpick.Weighted{{Scorer: &scorer.NoHitLRU{}, Weight: 1}, {Scorer: scorer.QueueDepth{}, Weight: 2}},
+				Filters: []endpick.Filter{scorer.MatchGate(scorer.MatchGateConfig{Range: 8})},
+				Scorers: []endpick.Weighted{{Scorer: scorer.NoHitLRU(), Weight: 1}, {Scorer: scorer.QueueDepth(), Weight: 2}},
 				Picker:  endpick.WeightedRandom{},
 			}
 		},
 		"power of two": func() endpick.Policy {
 			return endpick.Policy{
-				Scorers: []endpick.Weighted{{Scorer: scorer.LMetric{}, Weight: 1}},
+				Scorers: []endpick.Weighted{{Scorer: scorer.LMetric(), Weight: 1}},
 				Picker:  endpick.PowerOfTwo{},
 			}
 		},

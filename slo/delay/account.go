@@ -92,7 +92,7 @@ type lease struct {
 }
 
 // Routed implements [endpick.RoutedObserver].
-func (m *Marginal) Routed(ev *endpick.Event) {
+func (m *marginal) Routed(ev *endpick.Event) {
 	now := nanoseconds(ev.RoutedAt)
 	c, req := ev.Candidate, ev.Request
 	m.mu.Lock()
@@ -149,7 +149,7 @@ func several(candidates []endpick.Candidate, variant string) bool {
 
 // compare compares the loads of a kind, at intervals of half the time of a
 // response. It adds integers, so that the order of candidates does not matter.
-func (m *Marginal) compare(candidates []endpick.Candidate, n kindName, now int64) {
+func (m *marginal) compare(candidates []endpick.Candidate, n kindName, now int64) {
 	k := m.kinds[n]
 	if k == nil {
 		return
@@ -187,7 +187,7 @@ func (m *Marginal) compare(candidates []endpick.Candidate, n kindName, now int64
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
-func (m *Marginal) FirstToken(ev *endpick.Event) {
+func (m *marginal) FirstToken(ev *endpick.Event) {
 	now := nanoseconds(ev.Now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -241,7 +241,7 @@ const mostIdle = 0.5
 
 // learnFirst learns from a time to first token, once the engine has reported how much
 // of the prompt was cached.
-func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
+func (m *marginal) learnFirst(l *lease, o *endpick.Outcome) {
 	if l.first == 0 {
 		return
 	}
@@ -259,7 +259,7 @@ func (m *Marginal) learnFirst(l *lease, o *endpick.Outcome) {
 }
 
 // Done implements [endpick.DoneObserver].
-func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
+func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	now := nanoseconds(ev.Now)
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -269,7 +269,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	defer m.leases.Drop(ev.Lease)
 	completed := o.Status == endpick.Completed
-	// Steps of several responses can't be told apart, and of a mirrored request only its
+	// Steps of several responses can't be distinguished, and of a mirrored request only its
 	// router knows how long it took.
 	a := ev.Request.Adopted
 	timed := ev.Request.Responses <= 1 && (a == nil || !a.Mirrored || a.Took > 0)
@@ -307,7 +307,7 @@ func (m *Marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 const mostTokens = 1 << 24
 
 // labelDecode learns from the tokens after the first one.
-func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, completed bool) {
+func (m *marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, completed bool) {
 	took := milliseconds(ev.LastTokenAt.Sub(ev.FirstTokenAt))
 	spent := float64(nanoseconds(ev.Now)-l.firstAt) / 1e6
 	n := float64(min(ev.OutputTokens, mostTokens) - 1)
@@ -338,7 +338,7 @@ func (m *Marginal) labelDecode(ev *endpick.Event, l *lease, e *endpoint, complet
 
 // compareWithIdle records how long a response of so many tokens took, and would have
 // taken on an idle server.
-func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) {
+func (m *marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) {
 	k := m.kinds[l.name]
 	if _, timed := ev.TTFT(); !timed || k == nil || k.labels == 0 {
 		return
@@ -349,7 +349,7 @@ func (m *Marginal) compareWithIdle(ev *endpick.Event, l *lease, output float64) 
 }
 
 // comparePace compares a measured time with the time expected for the kind.
-func (m *Marginal) comparePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
+func (m *marginal) comparePace(l *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
 	k, e := m.kinds[l.name], m.endpoints.Find(l.ref)
 	if k != nil && e != nil {
 		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
@@ -366,7 +366,7 @@ func (k *kind) note(x *amounts, n float64) {
 
 // labelWhole learns from a response that did not stream. If its length is unknown, its
 // time says nothing.
-func (m *Marginal) labelWhole(ev *endpick.Event, o *endpick.Outcome, l *lease, e *endpoint, known bool) {
+func (m *marginal) labelWhole(ev *endpick.Event, o *endpick.Outcome, l *lease, e *endpoint, known bool) {
 	if ev.OutputTokens == 0 && mayHaveTokens(ev.Request, o) {
 		return
 	}
@@ -408,7 +408,7 @@ func mayHaveTokens(req *endpick.Request, o *endpick.Outcome) bool {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (m *Marginal) EndpointRemoved(ref endpick.EndpointRef) {
+func (m *marginal) EndpointRemoved(ref endpick.EndpointRef) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.endpoints.Drop(ref)

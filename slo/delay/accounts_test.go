@@ -14,7 +14,7 @@ import (
 // random is a router with some endpoints and pseudo-random events, the same in each run.
 type random struct {
 	t      *testing.T
-	m      *Marginal
+	m      *marginal
 	router *endpick.Router
 	now    time.Time
 	chance *rand.Rand
@@ -25,12 +25,11 @@ type random struct {
 // newRandom has the given number of endpoints, of two kinds, some of which report their
 // capacity.
 func newRandom(t *testing.T, seed uint64, endpoints int) *random {
-	m, err := New(Config{})
-	require.NoError(t, err)
-	w := &random{t: t, m: m, now: time.Unix(1e9, 0), chance: rand.New(rand.NewPCG(seed, 1))}
+	w := &random{t: t, m: newMarginal(t, Config{}), now: time.Unix(1e9, 0), chance: rand.New(rand.NewPCG(seed, 1))}
+	var err error
 	w.router, err = endpick.New(endpick.Config{
 		Seed: seed + 1, Clock: func() time.Time { return w.now },
-		Policy: endpick.Policy{Predictor: m, Picker: endpick.PowerOfTwo{}, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+		Policy: endpick.Policy{Predictor: w.m, Picker: endpick.PowerOfTwo{}, Scorers: []endpick.Weighted{{Scorer: w.m, Weight: 1}}},
 	})
 	require.NoError(t, err)
 	for i := range endpoints {

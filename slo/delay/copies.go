@@ -184,7 +184,7 @@ func (e *use) faded(now int64) float64 {
 }
 
 // record counts the uses of a request's beginnings.
-func (m *Marginal) record(req *endpick.Request, candidates []endpick.Candidate, now int64) {
+func (m *marginal) record(req *endpick.Request, candidates []endpick.Candidate, now int64) {
 	if len(req.Blocks) == 0 {
 		return
 	}

@@ -197,7 +197,7 @@ func TestCopiesOfManyDepths(t *testing.T) {
 func TestCostOfACopyByHand(t *testing.T) {
 	m := fresh(t, horizon)
 	m.prompt.add(3000)
-	m.anew.add(1500) // so that a token's place is worth another one
+	m.anew.add(1500) // so that a token's place costs another one
 	req := prompt(3000).At(time.Unix(1e9, 0), 1, 1)
 	cs := matched(2000, 1000)
 	cs[1].Running = 4

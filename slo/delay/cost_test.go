@@ -13,7 +13,7 @@ import (
 
 // costOf is the cost of a request on the second of two candidates, the first of which is
 // idle.
-func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate) cost {
+func costOf(t *testing.T, m *marginal, req endpick.Request, c endpick.Candidate) cost {
 	t.Helper()
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}, c}
 	if c.Endpoint == nil {
@@ -28,9 +28,8 @@ func costOf(t *testing.T, m *Marginal, req endpick.Request, c endpick.Candidate)
 	return out
 }
 
-func fresh(t *testing.T, without terms) *Marginal {
-	m, err := New(Config{})
-	require.NoError(t, err)
+func fresh(t *testing.T, without terms) *marginal {
+	m := newMarginal(t, Config{})
 	m.without = without
 	return m
 }

@@ -3,9 +3,9 @@ package delay
 import "github.com/endpick/endpick"
 
 // decision is what the candidates of a request have in common. It holds m.mu for reading,
-// from Marginal.decide to end.
+// from marginal.decide to end.
 type decision struct {
-	m          *Marginal
+	m          *marginal
 	req        *endpick.Request
 	candidates []endpick.Candidate
 	now        int64
@@ -30,7 +30,7 @@ type variantState struct {
 }
 
 // decide begins a decision.
-func (m *Marginal) decide(req *endpick.Request, candidates []endpick.Candidate) *decision {
+func (m *marginal) decide(req *endpick.Request, candidates []endpick.Candidate) *decision {
 	d := m.work.Get().(*decision)
 	m.mu.RLock()
 	d.m, d.req, d.candidates, d.now = m, req, candidates, nanoseconds(req.Now())

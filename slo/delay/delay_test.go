@@ -18,7 +18,7 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-func newMarginal(tb testing.TB, config delay.Config) *delay.Marginal {
+func newMarginal(tb testing.TB, config delay.Config) delay.Marginal {
 	tb.Helper()
 	m, err := delay.New(config)
 	require.NoError(tb, err)
@@ -56,7 +56,7 @@ type server struct {
 type world struct {
 	t       require.TestingT
 	router  *endpick.Router
-	m       *delay.Marginal
+	m       delay.Marginal
 	now     time.Time
 	servers map[string]server
 	stream  bool
@@ -192,7 +192,7 @@ func TestLearnsNothingFromUnknownLengths(t *testing.T) {
 	assert.InEpsilon(t, want.TPOT, got.TPOT, 0.01)
 }
 
-// Kinds are told apart, and a new one starts out like the others.
+// Kinds are distinguished, and a new one starts out like the others.
 func TestKinds(t *testing.T) {
 	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
 	w := newWorld(t, 0, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
@@ -322,7 +322,7 @@ func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
 }
 
 // learned returns a Marginal trained on a busy fleet.
-func learned(t require.TestingT) *delay.Marginal {
+func learned(t require.TestingT) delay.Marginal {
 	w := newWorld(t, 0, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
 	for i := range 60 {
 		w.serve(string(rune('a'+i%3)), 100+i*37%3000, 50+i%100, i%20)
@@ -333,7 +333,7 @@ func learned(t require.TestingT) *delay.Marginal {
 // More load never makes an endpoint look better, a longer match never worse, and a
 // lower predicted latency never ranks behind a higher one.
 func TestMonotone(t *testing.T) {
-	for name, m := range map[string]*delay.Marginal{"cold": newMarginal(t, delay.Config{}), "warm": learned(t)} {
+	for name, m := range map[string]delay.Marginal{"cold": newMarginal(t, delay.Config{}), "warm": learned(t)} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				req := scorertest.Requests().Draw(rt, "request")

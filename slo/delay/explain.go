@@ -10,7 +10,7 @@ import (
 // Explain writes the parts of each candidate's cost, for receipts:
 //
 //	costs 1.63e+04 ms: TTFT 112 ms × 8.2, decode 1.31e+04 ms; others: prefill 1.05e+03 ms, decode 1.2e+03 ms
-func (m *Marginal) Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string) {
+func (m *marginal) Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string) {
 	d := m.decide(req, candidates)
 	defer d.end()
 	unit := milliseconds3

@@ -127,7 +127,7 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	assert.Less(t, paceAt(15), 0.7*now)
 }
 
-// The kept name of a kind does not alias a request.
+// The name of a kind does not alias a request.
 func TestKindsKeepNoBody(t *testing.T) {
 	m := fresh(t, 0)
 	body := strings.Repeat("model", 100)

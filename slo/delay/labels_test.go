@@ -13,18 +13,17 @@ import (
 // rig is a router with one endpoint whose labels a test inspects.
 type rig struct {
 	t      *testing.T
-	m      *Marginal
+	m      *marginal
 	router *endpick.Router
 	now    time.Time
 }
 
 func newRig(t *testing.T) *rig {
-	m, err := New(Config{})
-	require.NoError(t, err)
-	d := &rig{t: t, m: m, now: time.Unix(1e9, 0)}
+	d := &rig{t: t, m: newMarginal(t, Config{}), now: time.Unix(1e9, 0)}
+	var err error
 	d.router, err = endpick.New(endpick.Config{
 		Seed: 1, Clock: func() time.Time { return d.now }, Endpoints: []endpick.Endpoint{{ID: "a"}},
-		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}},
 	})
 	require.NoError(t, err)
 	return d
@@ -251,7 +250,7 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 	d.check("of no length", none, x)
 	l = d.route(600, 0, false)
 	d.now = d.now.Add(time.Second)
-	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{}) }), "nobody has told its length")
+	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{}) }), "its length is not known")
 	l = d.route(600, 0, false)
 	d.now = d.now.Add(time.Second)
 	x = d.label(requests, 1, func() { l.Done(endpick.Outcome{InputTokens: 600}) })
@@ -362,8 +361,7 @@ func TestNamesOfKinds(t *testing.T) {
 
 // The kind that completed a request least recently gives way, whenever it was first seen.
 func TestKindsGiveWay(t *testing.T) {
-	m, err := New(Config{MaxKinds: 3})
-	require.NoError(t, err)
+	m := newMarginal(t, Config{MaxKinds: 3})
 	kind := func(name string) kindName { return kindName{model: name} }
 	for _, name := range []string{"a", "b", "c", "a", "d", "b", "c"} { // b gives way to d, c to b, a to c
 		m.admit(kind(name))

@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Config configures a Marginal. The zero value is a usable default.
+// Config configures a [Marginal]. The zero value is a usable default.
 type Config struct {
 	// MaxKinds bounds the number of pairs of served model and variant that are
 	// learned. A pair is learned once a request for it has been completed, or, where
@@ -50,9 +50,14 @@ func (c *Config) validate() error {
 // scores one half. Everything is learned from the responses, per served model and
 // variant; before there are any, costs are in prompt tokens.
 //
-// Marginal is safe for concurrent use, belongs to one router and must not be
-// copied. It allocates nothing in a decision.
-type Marginal struct {
+// Make one with [New]. It is safe for concurrent use, belongs to one router and
+// allocates nothing in a decision.
+type Marginal interface {
+	endpick.Predictor
+	endpick.Scorer
+}
+
+type marginal struct {
 	endpick.Exclusive
 	config  Config
 	without terms
@@ -76,28 +81,25 @@ type Marginal struct {
 }
 
 var (
-	_ endpick.Predictor          = (*Marginal)(nil)
-	_ endpick.Scorer             = (*Marginal)(nil)
-	_ endpick.RoutedObserver     = (*Marginal)(nil)
-	_ endpick.FirstTokenObserver = (*Marginal)(nil)
-	_ endpick.DoneObserver       = (*Marginal)(nil)
-	_ endpick.EndpointObserver   = (*Marginal)(nil)
+	_ endpick.RoutedObserver     = (*marginal)(nil)
+	_ endpick.FirstTokenObserver = (*marginal)(nil)
+	_ endpick.DoneObserver       = (*marginal)(nil)
+	_ endpick.EndpointObserver   = (*marginal)(nil)
 )
 
 // New returns a Marginal that has learned nothing, or an [endpick.ConfigError].
-func New(config Config) (*Marginal, error) {
+func New(config Config) (Marginal, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	m := &Marginal{config: config, kinds: map[kindName]*kind{}}
+	m := &marginal{config: config, kinds: map[kindName]*kind{}}
 	m.work.New = func() any { return new(decision) }
 	prior := scaled(1)
 	m.common.start(&prior)
 	return m, nil
 }
 
-// Name is what receipts show.
-func (*Marginal) Name() string { return "marginal-delay" }
+func (*marginal) Name() string { return "marginal-delay" }
 
 // kindName identifies a kind: servers that behave alike.
 type kindName struct{ model, variant string }
@@ -117,7 +119,7 @@ func nameOf(req *endpick.Request, variant string) kindName {
 // kind is what is known about the servers of one kind. Times are in milliseconds.
 type kind struct {
 	linear
-	used        uint64  // Marginal.completed when a request there was last completed
+	used        uint64  // marginal.completed when a request there was last completed
 	decoding    mean    // time from the first token to the last
 	size        mean    // tokens in memory per request, halfway through its response
 	fresh       mean    // prompt tokens computed per request
@@ -130,7 +132,7 @@ type kind struct {
 
 // find returns the kind of that name, or the common one if there is none. m.mu
 // is held.
-func (m *Marginal) find(n kindName) *kind {
+func (m *marginal) find(n kindName) *kind {
 	if k := m.kinds[n]; k != nil {
 		return k
 	}
@@ -140,7 +142,7 @@ func (m *Marginal) find(n kindName) *kind {
 // admit gives a kind a place when a request for it has been completed, or, in a fleet of
 // several kinds, answered: until then it is like all others, and slow servers would be
 // filled like fast ones for as long as a response takes.
-func (m *Marginal) admit(n kindName) {
+func (m *marginal) admit(n kindName) {
 	k := m.kinds[n]
 	if k == nil {
 		if len(n.model) > maxName || len(n.variant) > maxName {
@@ -159,7 +161,7 @@ func (m *Marginal) admit(n kindName) {
 	k.used = m.completed
 }
 
-func (m *Marginal) leastUsed() (least kindName) {
+func (m *marginal) leastUsed() (least kindName) {
 	used := m.completed + 1
 	for n, k := range m.kinds {
 		if k.used < used { // all are distinct
@@ -170,7 +172,7 @@ func (m *Marginal) leastUsed() (least kindName) {
 }
 
 // learn passes a measured time on to the kind and to the common model.
-func (m *Marginal) learn(n kindName, x *amounts, ms float64) {
+func (m *marginal) learn(n kindName, x *amounts, ms float64) {
 	base := 0.0
 	for i, v := range x {
 		base += v * proportions[i]

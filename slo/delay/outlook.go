@@ -37,7 +37,7 @@ func size(req *endpick.Request, output float64) float64 {
 
 // look fills in what the request would find on a candidate. e may be nil:
 // nothing was routed there yet. m.mu is held.
-func (m *Marginal) look(o *outlook, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
+func (m *marginal) look(o *outlook, req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
 	*o = outlook{size: size(req, output), batch: min(c.BatchSize(), places(c)), external: external(c), held: sizeOn(c, k)}
 	o.fresh, o.pairs = compute(req, c.ExpectedCached())
 	// Requests that wait at the engine and came from elsewhere: like the others on average.

@@ -136,7 +136,7 @@ func TestPersistenceByHand(t *testing.T) {
 	lag := (250*(1-1.0/memory) + 750) / (2 - 1.0/memory)
 	assert.InDelta(t, over((keep+3+0.5)/(7*keep+3+1), 1000/lag), p.over(1000), 1e-9)
 	// A growing difference lasts nearly as long as possible; one that changes sign, as where
-	// servers take turns in being full, half of the time.
+	// servers alternate in being full, half of the time.
 	p = persistence{}
 	p.add(10, 1000, 100)
 	assert.InDelta(t, over(0.99, 1), p.over(100), 1e-9)
@@ -333,7 +333,7 @@ func paced(e *endpoint, at int64) {
 	}
 }
 
-// Names of a batch are not kept after the request.
+// Names of a batch are not retained after the request.
 func TestDecisionsForget(t *testing.T) {
 	m := fresh(t, 0)
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a", Variant: "v"}, Ref: endpick.EndpointRef{Generation: 1}}}

@@ -54,7 +54,7 @@ func (p *persistence) add(square, product, lag float64) {
 // time: with d′ = d·e^(−t/τ) that is τ/t·(1 − e^(−t/τ)).
 //
 // τ is at least half of that time. While the fuller server's requests end, the others can fill up
-// about as fast, and no faster. Less is measured where servers take turns in being full: what is
+// about as fast, and no faster. Less is measured where servers alternate in being full: what is
 // there after a quarter of their period has nothing to do with what was there before. If
 // differences were then ignored, they would never end.
 func (p *persistence) over(ms float64) float64 {

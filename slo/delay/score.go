@@ -16,7 +16,7 @@ type cost struct {
 	// Weight is how much a millisecond of TTFT counts.
 	Weight float64
 	// Prefill is the total delay that prefilling the prompt causes: to the requests on
-	// the endpoint, to those that these delay in turn, and to those that will have to
+	// the endpoint, to those that these delay, and to those that will have to
 	// compute again what it evicts from the cache. Slowdown is how much longer the
 	// tokens of the requests on the endpoint take in the larger batch.
 	Prefill, Slowdown float64
@@ -74,12 +74,12 @@ func (d *decision) slowdown(k *kind) float64 {
 }
 
 // weight is how much a millisecond of waiting counts relative to one of decoding.
-// People judge a wait relative to what they are waiting for: shortening the time to
-// first token by a tenth is worth as much as shortening the whole by a tenth, which
+// A wait is felt relative to what they are waiting for: shortening the time to
+// first token by a tenth counts as much as shortening the whole by a tenth, which
 // is a weight of whole/first; adding up milliseconds is a weight of 1. This is the
 // geometric mean of the two. The client of a response that does not stream only sees
 // the whole.
-func (m *Marginal) weight(req *endpick.Request) float64 {
+func (m *marginal) weight(req *endpick.Request) float64 {
 	if !req.Stream {
 		return 1
 	}
@@ -104,7 +104,7 @@ func (m *Marginal) weight(req *endpick.Request) float64 {
 // elsewhere, so that the cost of that is the mean over all prompts, wherever they go. The token
 // that is evicted would have been found less often than the mean, but how much less is only known
 // afterwards: no more than two computations count.
-func (m *Marginal) eviction() float64 {
+func (m *marginal) eviction() float64 {
 	found := m.prompt.or(1)/max(m.anew.or(1), 1) - 1
 	return min(max(found, 0), mostFound) * m.recomputing()
 }
@@ -112,7 +112,7 @@ func (m *Marginal) eviction() float64 {
 // recomputing is the mean time of a prompt token over those computed recently, wherever
 // that was. A single model of all kinds of server can't tell: if fast ones get the longer
 // prompts, a token seems to take nearly nothing.
-func (m *Marginal) recomputing() float64 {
+func (m *marginal) recomputing() float64 {
 	if m.computed.sum > 0 {
 		return m.computing.sum / m.computed.sum
 	}
@@ -123,7 +123,7 @@ func (m *Marginal) recomputing() float64 {
 // that come next, which stay longer, too: if a response takes twice as long as on an
 // idle server, so does a delay. But the router sends some of those that come next
 // elsewhere; the square root is a compromise.
-func (m *Marginal) feedback() float64 {
+func (m *marginal) feedback() float64 {
 	if m.whole.weight == 0 {
 		return 1
 	}
@@ -136,7 +136,7 @@ const (
 )
 
 // Score implements [endpick.Scorer].
-func (m *Marginal) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+func (m *marginal) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
 	least := m.costs(req, candidates, dst)
 	for i, cost := range dst {
 		switch {
@@ -151,7 +151,7 @@ func (m *Marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 }
 
 // costs writes the costs of the candidates, and returns the least.
-func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, dst []float64) float64 {
+func (m *marginal) costs(req *endpick.Request, candidates []endpick.Candidate, dst []float64) float64 {
 	d := m.decide(req, candidates)
 	defer d.end()
 	least := math.Inf(1)
@@ -170,7 +170,7 @@ func (m *Marginal) costs(req *endpick.Request, candidates []endpick.Candidate, d
 // Predict implements [endpick.Predictor]. It predicts from measurements on the
 // same kind of server, for a new kind on all others. Nine in ten requests stay
 // below the upper bounds.
-func (m *Marginal) Predict(req *endpick.Request, candidates []endpick.Candidate) {
+func (m *marginal) Predict(req *endpick.Request, candidates []endpick.Candidate) {
 	d := m.decide(req, candidates)
 	defer d.end()
 	for i := range candidates {

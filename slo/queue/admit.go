@@ -7,34 +7,31 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The reasons for which admitters reject a request, for errors.Is. To admit
-// every request, leave the policy's Admitters empty.
-var (
-	// ErrRejectAll: nothing is admitted.
-	ErrRejectAll = errors.New("queue: every request is rejected")
-	// ErrRateLimited: the token bucket does not hold enough.
-	ErrRateLimited = errors.New("queue: rate limited")
-	// ErrSaturated: the endpoints are full and the request can be shed.
-	ErrSaturated = errors.New("queue: saturated")
-)
+// RejectAll rejects every request, for tests of what is in front of a router
+// (BLIS, "Admission Pipeline"). To admit every request, leave the policy's
+// Admitters empty.
+func RejectAll() endpick.Admitter { return rejectAll{} }
 
-// RejectAll is an admitter that rejects every request, for tests of what is in
-// front of a router (BLIS, "Admission Pipeline").
-type RejectAll struct{}
+type rejectAll struct{}
 
-// Admit implements [endpick.Admitter].
-func (RejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return ErrRejectAll }
+var errRejectAll = errors.New("queue: every request is rejected")
 
-// Admitter rejects sheddable requests, those with a priority below 0, while the
-// endpoints are full (BLIS, "Admission Pipeline"; by priority under
-// saturation). The zero value is ready.
-type Admitter struct {
-	// By says when the endpoints are full. Nil: the zero Utilization.
-	By Saturation
+func (rejectAll) Admit(*endpick.Request, []endpick.Candidate) error { return errRejectAll }
+
+// RejectSheddable rejects sheddable requests, those with a priority below 0, with a
+// [SaturatedError] while the endpoints are full (BLIS, "Admission Pipeline"; by
+// priority under saturation). Nil: they are full when [Utilization] says so, with its
+// defaults.
+func RejectSheddable(by Saturation) endpick.Admitter {
+	if by == nil {
+		by = Utilization(0, 0)
+	}
+	return rejectSheddable{by}
 }
 
-// SaturatedError carries the saturation that a sheddable request met. It
-// matches ErrSaturated.
+type rejectSheddable struct{ by Saturation }
+
+// SaturatedError carries the saturation that a sheddable request met.
 type SaturatedError struct {
 	Saturation float64
 	Priority   int
@@ -44,19 +41,11 @@ func (e *SaturatedError) Error() string {
 	return fmt.Sprintf("queue: saturated: %.2f of capacity is taken and priority %d can be shed", e.Saturation, e.Priority)
 }
 
-// Unwrap returns ErrSaturated.
-func (e *SaturatedError) Unwrap() error { return ErrSaturated }
-
-// Admit implements [endpick.Admitter].
-func (a Admitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
+func (a rejectSheddable) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
 	if req.Priority >= 0 {
 		return nil
 	}
-	by := a.By
-	if by == nil {
-		by = Utilization{}
-	}
-	if s := by.Saturation(candidates); s >= 1 {
+	if s := a.by.Saturation(candidates); s >= 1 {
 		return &SaturatedError{Saturation: s, Priority: req.Priority}
 	}
 	return nil

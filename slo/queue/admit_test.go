@@ -15,21 +15,21 @@ func TestSaturationAdmitter(t *testing.T) {
 	cs[0].Waiting, cs[1].Waiting = 6, 4
 	for _, tc := range []struct {
 		name     string
-		admitter queue.Admitter
+		admitter endpick.Admitter
 		priority int
-		want     error
+		rejected bool
 	}{
-		{"full", queue.Admitter{}, -1, queue.ErrSaturated},
-		{"not sheddable", queue.Admitter{}, 0, nil},
-		{"room by another measure", queue.Admitter{By: queue.Concurrency{}}, -1, nil},
+		{"full", queue.RejectSheddable(nil), -1, true},
+		{"not sheddable", queue.RejectSheddable(nil), 0, false},
+		{"room by another measure", queue.RejectSheddable(queue.Concurrency(0)), -1, false},
 	} {
 		req := endpick.Request{Priority: tc.priority}
 		err := tc.admitter.Admit(&req, cs)
-		if tc.want == nil {
+		if !tc.rejected {
 			assert.NoError(t, err, tc.name)
 			continue
 		}
-		require.ErrorIs(t, err, tc.want, tc.name)
+		require.ErrorAs(t, err, new(*queue.SaturatedError), tc.name)
 		assert.EqualError(t, err, "queue: saturated: 1.00 of capacity is taken and priority -1 can be shed")
 	}
 }

@@ -11,33 +11,33 @@ import "github.com/google/btree"
 // nothing.
 //
 // A band exists while it has requests, and remembers its tenants' usage for as
-// long: when nobody waits, nobody is owed a turn.
+// long: when nobody waits, nobody is owed anything.
 type band[T any] struct {
 	priority int
 	epoch    uint64                // distinguishes it from earlier bands of the priority
-	now      int64                 // virtual time of the last turn
-	tenants  map[string]*tenant[T] // each is in turns and heaviest, or in idle
+	now      int64                 // virtual time of the last request that was taken
+	tenants  map[string]*tenant[T] // each is in waiting and heaviest, or in idle
 
-	turns *btree.BTreeG[*tenant[T]] // tenants with requests, the next turn first
-	idle  *btree.BTreeG[*tenant[T]] // tenants without requests, the least ahead first
+	waiting *btree.BTreeG[*tenant[T]] // tenants with requests, the next to go first
+	idle    *btree.BTreeG[*tenant[T]] // tenants without requests, the least ahead first
 	// Tenants with requests, the heaviest user of each bound first; nil: no bound.
 	heaviest [bounds]*btree.BTreeG[*tenant[T]]
 }
 
 type tenant[T any] struct {
 	name     string
-	turn     int64 // virtual time of its next turn
-	start    int64 // when it last began to wait: no turn is earlier
+	tag      int64 // virtual time at which it goes next
+	start    int64 // when it last began to wait: no tag is lower
 	held     amounts
 	requests *btree.BTreeG[*entry[T]]
 	// first and last of its requests, on which its place in the trees depends.
 	first, last *entry[T]
 }
 
-// turnFirst orders tenants that have requests by who goes next.
-func turnFirst[T any](a, b *tenant[T]) bool {
-	if a.turn != b.turn {
-		return a.turn < b.turn
+// lowestTag orders tenants that have requests by who goes next.
+func lowestTag[T any](a, b *tenant[T]) bool {
+	if a.tag != b.tag {
+		return a.tag < b.tag
 	}
 	return earlier(a.first, b.first)
 }
@@ -53,8 +53,8 @@ func heavier[T any](short bound) func(a, b *tenant[T]) bool {
 }
 
 func lessAhead[T any](a, b *tenant[T]) bool {
-	if a.turn != b.turn {
-		return a.turn < b.turn
+	if a.tag != b.tag {
+		return a.tag < b.tag
 	}
 	return a.name < b.name
 }
@@ -68,7 +68,7 @@ func (q *Queue[T]) bandOf(priority int) *band[T] {
 	q.epochs++
 	b.epoch = q.epochs
 	b.tenants = map[string]*tenant[T]{}
-	b.turns = btree.NewG(treeDegree, turnFirst[T])
+	b.waiting = btree.NewG(treeDegree, lowestTag[T])
 	for short, most := range q.config.bounds() {
 		if most > 0 {
 			b.heaviest[short] = btree.NewG(treeDegree, heavier[T](bound(short)))
@@ -83,7 +83,7 @@ func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
 	e.tenant = t
 	b.change(t, func() {
 		if t.first == nil {
-			t.turn, t.start = max(t.turn, b.now), b.now
+			t.tag, t.start = max(t.tag, b.now), b.now
 		}
 		t.requests.ReplaceOrInsert(e)
 		t.held.add(e.item.amounts(), 1)
@@ -100,15 +100,15 @@ func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tena
 	return t
 }
 
-// charge advances a tenant's turn, or moves it back by an overpayment. A tenant
+// charge raises a tenant's tag, or lowers it by an overpayment. A tenant
 // that neither waits nor owes anything is not remembered for it.
 func (b *band[T]) charge(name string, cost int64, nodes *btree.FreeListG[*entry[T]]) {
 	t := b.tenantOf(name, nodes)
 	b.change(t, func() {
 		if t.first == nil {
-			t.turn = max(t.turn, b.now) + cost
+			t.tag = max(t.tag, b.now) + cost
 		} else {
-			t.turn = max(t.turn+cost, t.start)
+			t.tag = max(t.tag+cost, t.start)
 		}
 	})
 	b.forget()
@@ -125,7 +125,7 @@ func (b *band[T]) detach(e *entry[T]) {
 // change calls do, which may change a tenant's place in the trees.
 func (b *band[T]) change(t *tenant[T], do func()) {
 	if t.first != nil {
-		b.turns.Delete(t)
+		b.waiting.Delete(t)
 		for _, heaviest := range b.heaviest {
 			if heaviest != nil {
 				heaviest.Delete(t)
@@ -141,7 +141,7 @@ func (b *band[T]) change(t *tenant[T], do func()) {
 		b.idle.ReplaceOrInsert(t)
 		return
 	}
-	b.turns.ReplaceOrInsert(t)
+	b.waiting.ReplaceOrInsert(t)
 	for _, heaviest := range b.heaviest {
 		if heaviest != nil {
 			heaviest.ReplaceOrInsert(t)
@@ -149,15 +149,15 @@ func (b *band[T]) change(t *tenant[T], do func()) {
 	}
 }
 
-// next gives the next tenant its turn and returns its request, which the caller
-// must take out.
+// next returns the request that goes next, which the caller must take out, and
+// charges its tenant.
 func (b *band[T]) next(config *Config) *entry[T] {
-	t, _ := b.turns.Min()
+	t, _ := b.waiting.Min()
 	e := t.first
 	e.item.epoch = b.epoch
 	b.change(t, func() {
-		b.now = max(b.now, t.turn)
-		t.turn += costOf(config, &e.item)
+		b.now = max(b.now, t.tag)
+		t.tag += costOf(config, &e.item)
 	})
 	return e
 }
@@ -178,7 +178,7 @@ const idleTenants = 1024
 func (b *band[T]) forget() {
 	for {
 		t, ok := b.idle.Min()
-		if !ok || t.turn > b.now && b.idle.Len() <= idleTenants+b.turns.Len() {
+		if !ok || t.tag > b.now && b.idle.Len() <= idleTenants+b.waiting.Len() {
 			return
 		}
 		b.idle.DeleteMin()

@@ -14,8 +14,7 @@ import (
 )
 
 func newBucket(t require.TestingT, capacity, refill float64) func(ms, tokens int) error {
-	b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: capacity, Refill: refill})
-	require.NoError(t, err)
+	b := queue.TokenBucket(capacity, refill)
 	return func(ms, tokens int) error {
 		req := endpick.Request{InputTokens: tokens}.At(at(ms), 1, 1)
 		return b.Admit(&req, nil)
@@ -26,7 +25,6 @@ func TestTokenBucket(t *testing.T) {
 	admit := newBucket(t, 1000, 100)
 	require.NoError(t, admit(0, 900))
 	err := admit(1000, 250) // 100 + 100
-	require.ErrorIs(t, err, queue.ErrRateLimited)
 	var limit *queue.RateLimitError
 	require.ErrorAs(t, err, &limit)
 	assert.Equal(t, queue.RateLimitError{Need: 250, Have: 200, RetryAfter: 500 * time.Millisecond}, *limit)
@@ -70,8 +68,7 @@ func TestTokenBucketRetryAfter(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		capacity := float64(rapid.IntRange(1, 1000).Draw(t, "capacity"))
 		refill := rapid.Float64Range(1e5, 1e8).Draw(t, "refill")
-		b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: capacity, Refill: refill})
-		require.NoError(t, err)
+		b := queue.TokenBucket(capacity, refill)
 		now := at(0)
 		admit := func() error {
 			req := endpick.Request{InputTokens: int(capacity)}.At(now, 1, 1)
@@ -93,32 +90,32 @@ func TestTokenBucketRetryAfter(t *testing.T) {
 
 func TestTokenBucketConfig(t *testing.T) {
 	for _, v := range []float64{0, -1, nan, math.Inf(1)} {
-		_, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: v, Refill: 1})
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
-		_, err = queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1, Refill: v})
-		require.ErrorAs(t, err, new(*endpick.ConfigError))
+		for _, b := range []endpick.Admitter{queue.TokenBucket(v, 1), queue.TokenBucket(1, v)} {
+			_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{b}}})
+			require.ErrorAs(t, err, new(*endpick.ConfigError))
+		}
 	}
 }
 
 // Withdrawn tokens refill the bucket, at most to its size.
 func TestTokenBucketWithdrawn(t *testing.T) {
-	b, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1000, Refill: 100})
-	require.NoError(t, err)
+	b := queue.TokenBucket(1000, 100)
+	withdrawn := b.(interface{ Withdrawn(*endpick.Request) }).Withdrawn
 	req := func(tokens int) *endpick.Request {
 		r := endpick.Request{InputTokens: tokens}.At(at(0), 1, 1)
 		return &r
 	}
 	require.NoError(t, b.Admit(req(600), nil))
 	require.Error(t, b.Admit(req(500), nil))
-	b.Withdrawn(req(600))
+	withdrawn(req(600))
 	require.NoError(t, b.Admit(req(500), nil))
 	late := endpick.Request{InputTokens: 0}.At(at(3000), 1, 2)
 	require.NoError(t, b.Admit(&late, nil)) // 800 − 1
-	b.Withdrawn(req(500))
+	withdrawn(req(500))
 	full := endpick.Request{InputTokens: 1000}.At(at(3000), 1, 3)
 	require.NoError(t, b.Admit(&full, nil))
 	require.Error(t, b.Admit(&late, nil), "it holds no more")
-	b.Withdrawn(&late)
+	withdrawn(&late)
 	require.NoError(t, b.Admit(&late, nil), "an unknown length is one token")
 	require.Error(t, b.Admit(&late, nil))
 }

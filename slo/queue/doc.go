@@ -11,7 +11,7 @@
 // and from the router's own counts.
 //
 // Without a queue, or in addition to one, a policy can reject requests
-// through admitters: Admitter rejects sheddable requests while the endpoints
+// through admitters: RejectSheddable rejects sheddable requests while the endpoints
 // are full, TokenBucket what exceeds a rate, and RejectAll everything.
 //
 // Queue and admission follow BLIS (docs/papers.md).

@@ -55,9 +55,10 @@ func TestQueueErrors(t *testing.T) {
 	assert.Empty(t, dropped)
 	require.NoError(t, push(300, queue.Item[string]{Priority: 2, Tokens: 5}))
 	assert.Equal(t, []*queue.Error{{Reason: queue.ErrShed, Priority: -1, Waited: 200 * time.Millisecond, Requests: 2}}, dropped)
-	assert.Equal(t, 1, q.Expire(at(1000)))
+	q.Pop(at(1000), 1)
+	require.Len(t, dropped, 2)
 	assert.Equal(t, &queue.Error{Reason: queue.ErrTimeout, Priority: 1, Waited: time.Second, Requests: 1}, dropped[1])
-	assert.Equal(t, queue.Stats{Pushed: 3, Refused: 2, Shed: 1, TimedOut: 1}, q.Stats())
+	assert.Equal(t, queue.Stats{Pushed: 3, Refused: 2, Shed: 1, TimedOut: 1, Requests: 1, Tokens: 5}, q.Stats())
 }
 
 // Slots are reused, also those of refused newcomers: a refused request takes no memory.
@@ -72,7 +73,7 @@ func TestQueueRefusalsLeaveNothing(t *testing.T) {
 		refuse()
 	}
 	assert.Equal(t, 2, queue.Places(q.Queue))
-	assert.Equal(t, 1, q.Len())
+	assert.Equal(t, 1, q.Stats().Requests)
 	assert.Equal(t, []string{"stays"}, q.drain(epoch))
 }
 
@@ -82,7 +83,7 @@ func TestQueueDeadlinesAfterALeap(t *testing.T) {
 	for _, leap := range []int{3_600_000, -3_600_000} {
 		q := newQueue(t, queue.Config{})
 		q.push(t, queue.Item[string]{Value: "none"}, queue.Item[string]{Value: "in ten", Deadline: at(10_000)}, queue.Item[string]{Value: "in two", Deadline: at(2000)})
-		require.Zero(t, q.Expire(at(leap)))
+		require.Zero(t, q.expire(at(leap)))
 		for value, ms := range map[string]int{"in twelve": 12_000, "in eight": 8000, "in one": 1000} {
 			_, err := q.Push(at(leap), queue.Item[string]{Value: value, Deadline: at(leap + ms)})
 			require.NoError(t, err)
@@ -117,7 +118,7 @@ func TestQueueLetsGo(t *testing.T) {
 	require.True(t, ok)
 	_, ok = q.Cancel(canceled)
 	require.True(t, ok)
-	require.Equal(t, queue.Stats{Pushed: 5, Dispatched: 1, TimedOut: 1, Shed: 1, Canceled: 1, Refused: 1}, q.Stats())
+	require.Equal(t, queue.Stats{Pushed: 5, Dispatched: 1, TimedOut: 1, Shed: 1, Canceled: 1, Refused: 1, Requests: 1, Tokens: 1}, q.Stats())
 	for name, value := range left {
 		gone := func() bool { runtime.GC(); return value.Value() == nil }
 		if name == "stays" {
@@ -126,7 +127,7 @@ func TestQueueLetsGo(t *testing.T) {
 			assert.Eventually(t, gone, 30*time.Second, time.Millisecond, name)
 		}
 	}
-	assert.Equal(t, 1, q.Len())
+	assert.Equal(t, 1, q.Stats().Requests)
 }
 
 // Tenants in debt are remembered up to the bound, even if many that do not wait are
@@ -155,7 +156,7 @@ func TestQueueDebtorsAreBounded(t *testing.T) {
 	assert.Equal(t, 1500+1024+1500, tenants(1500))
 }
 
-// A refund gives a tenant its next turn early, and nobody else: who comes back after it is
+// A refund lets a tenant go earlier, and nobody else: who comes back after it is
 // not ahead of those that have waited.
 func TestARefundTurnsNoTimeBack(t *testing.T) {
 	q := newQueue(t, queue.Config{})

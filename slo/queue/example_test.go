@@ -30,7 +30,7 @@ func ExampleQueue() {
 		}
 	}
 	saturation := 1.2
-	for now := start; q.Len() > 0; now = now.Add(5 * time.Millisecond) {
+	for now := start; q.Stats().Requests > 0; now = now.Add(5 * time.Millisecond) {
 		if item, ok := q.Pop(now, saturation); ok {
 			fmt.Println("dispatched", item.Value, now.Sub(start))
 		}
@@ -44,7 +44,7 @@ func ExampleQueue() {
 	// dropped impatient true
 	// dispatched urgent 20ms
 	// dispatched chat 25ms
-	// {Pushed:4 Dispatched:2 TimedOut:1 Shed:1 Canceled:0 Refused:0}
+	// {Pushed:4 Dispatched:2 TimedOut:1 Shed:1 Canceled:0 Refused:0 Requests:0 Tokens:0 Bytes:0}
 }
 
 // Tenants take turns, whatever they ask for and however many requests they have.
@@ -76,11 +76,11 @@ func ExampleNewItem() {
 }
 
 // While the fleet is full, what can be shed is rejected at once.
-func ExampleAdmitter() {
+func ExampleRejectSheddable() {
 	router, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
 		Policy: endpick.Policy{Admitters: []endpick.Admitter{
-			queue.Admitter{By: queue.Utilization{Waiting: 10}},
+			queue.RejectSheddable(queue.Utilization(10, 0)),
 		}},
 	})
 	if err != nil {
@@ -107,15 +107,10 @@ func ExampleAdmitter() {
 
 // A hundred tokens a second, and at most a thousand at once.
 func ExampleTokenBucket() {
-	bucket, err := queue.NewTokenBucket(queue.TokenBucketConfig{Capacity: 1000, Refill: 100})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
 	now := time.Unix(0, 0)
 	router, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
-		Policy:    endpick.Policy{Admitters: []endpick.Admitter{bucket}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{queue.TokenBucket(1000, 100)}},
 		Clock:     func() time.Time { return now },
 	})
 	if err != nil {
@@ -143,7 +138,7 @@ func ExampleTokenBucket() {
 func ExampleRejectAll() {
 	router, err := endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
-		Policy:    endpick.Policy{Admitters: []endpick.Admitter{queue.RejectAll{}}},
+		Policy:    endpick.Policy{Admitters: []endpick.Admitter{queue.RejectAll()}},
 	})
 	if err != nil {
 		fmt.Println(err)

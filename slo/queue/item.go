@@ -12,8 +12,8 @@ import (
 type Item[T any] struct {
 	// Priority: higher goes first, below zero is sheddable.
 	Priority int
-	// Tenant is whose turn the request takes. It must not be chosen by the
-	// client, who would otherwise get a turn for each name.
+	// Tenant is to whom the request counts. It must not be chosen by the client,
+	// who would otherwise be served as much for each name.
 	Tenant string
 	// Deadline orders the requests of a tenant, the earliest first. A request
 	// is not dropped for missing it. Zero, or later than the request may
@@ -32,7 +32,7 @@ type Item[T any] struct {
 	Timeout time.Duration
 	Value   T
 
-	// epoch is that of the band in which the request had its turn.
+	// epoch is that of the band in which the request was dispatched.
 	epoch uint64
 }
 
@@ -96,5 +96,5 @@ func (c *Config) cost(input, output int) int64 {
 	return int64(min(max(input, 0), math.MaxInt32)) + int64(math.Round(c.OutputWeight*float64(output)))
 }
 
-// costOf is what the turn of a request costs when it is dispatched.
+// costOf is what a request costs its tenant when it is dispatched.
 func costOf[T any](c *Config, i *Item[T]) int64 { return c.cost(max(i.Tokens, 1), i.OutputTokens) }

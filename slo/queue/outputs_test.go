@@ -12,9 +12,9 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 )
 
-// price is what a request's turn costs its tenant, in prompt tokens: how many requests
-// of others, of one token each, have their turn before the tenant's next. Between the
-// two turns, do is called with what was popped.
+// price is what a request costs its tenant, in prompt tokens: how many requests of others,
+// of one token each, are popped before the tenant's next. Between the two, do is called
+// with what was popped.
 func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*queue.Queue[string], queue.Item[string])) int {
 	t.Helper()
 	const most = 200
@@ -40,7 +40,7 @@ func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*
 	return most
 }
 
-// A turn costs the request's estimate at dispatch, and what it really took in the end.
+// A request costs its estimate at dispatch, and what it really took in the end.
 func TestQueuePrices(t *testing.T) {
 	for _, tc := range []struct {
 		weight       float64
@@ -108,9 +108,9 @@ func TestQueueOutputOfItems(t *testing.T) {
 
 	q := newQueue(t, queue.Config{MaxTokens: 10})
 	q.push(t, item)
-	assert.EqualValues(t, 7, q.Tokens())
+	assert.EqualValues(t, 7, q.Stats().Tokens)
 	_, err := q.Push(epoch, queue.Item[string]{OutputTokens: -1})
 	require.ErrorAs(t, err, new(*endpick.RequestError))
 	assert.ErrorContains(t, err, "queue.Item.OutputTokens is -1, outside 0 to 2147483647")
-	assert.Equal(t, queue.Stats{Pushed: 1, Refused: 1}, q.Stats())
+	assert.Equal(t, queue.Stats{Pushed: 1, Refused: 1, Requests: 1, Tokens: 7}, q.Stats())
 }

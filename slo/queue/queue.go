@@ -66,11 +66,15 @@ func (c *Config) bounds() amounts {
 // Handle names a request in a queue. The zero Handle names none.
 type Handle struct{ slot, generation uint32 }
 
-// Stats counts what a queue has done. Pushed is the sum of Dispatched,
-// TimedOut, Shed, Canceled and the requests that it holds.
+// Stats counts what a queue has done and what it holds. Pushed is the sum of
+// Dispatched, TimedOut, Shed, Canceled and Requests.
 type Stats struct {
 	Pushed, Dispatched, TimedOut, Shed, Canceled uint64
 	Refused                                      uint64 // not accepted
+
+	Requests int   // held
+	Tokens   int64 // of their prompts, at least one each
+	Bytes    int64 // memory that they hold
 }
 
 // Queue is the gateway queue: it holds requests while the endpoints are full,
@@ -175,23 +179,18 @@ func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) 
 	}, nil
 }
 
-// Len is the number of requests in the queue.
-func (q *Queue[T]) Len() int { return q.times.Len() }
-
-// Tokens are the input tokens of the requests in the queue, at least one each.
-func (q *Queue[T]) Tokens() int64 { return q.held[tokens] }
-
-// Bytes is the memory that the requests in the queue hold.
-func (q *Queue[T]) Bytes() int64 { return q.held[bytes] }
-
 // Stats returns the queue's counts.
-func (q *Queue[T]) Stats() Stats { return q.stats }
+func (q *Queue[T]) Stats() Stats {
+	s := q.stats
+	s.Requests, s.Tokens, s.Bytes = q.times.Len(), q.held[tokens], q.held[bytes]
+	return s
+}
 
 // Push puts a request into the queue. If there is no room it drops others, as
 // the Queue's comment says, or returns an [Error]; or an [endpick.RequestError]
 // if a field is out of range.
 func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
-	q.Expire(now)
+	q.expire(now)
 	if err := item.validate(); err != nil {
 		q.stats.Refused++
 		return Handle{}, err
@@ -199,7 +198,7 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	now = q.at(now)
 	if _, never := q.over(item.amounts()); never {
 		q.stats.Refused++
-		return Handle{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.Len()}
+		return Handle{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.times.Len()}
 	}
 	e := q.take()
 	timeout := item.Timeout
@@ -216,11 +215,11 @@ func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
 	q.insert(e)
 	if !q.makeRoom(now, e) {
 		q.stats.Refused++
-		return Handle{}, &Error{Reason: ErrFull, Priority: item.Priority, Requests: q.Len()}
+		return Handle{}, &Error{Reason: ErrFull, Priority: item.Priority, Requests: q.times.Len()}
 	}
 	q.stats.Pushed++
 	handle := e.handle()
-	q.tell()
+	q.report()
 	return handle, nil
 }
 
@@ -271,7 +270,7 @@ func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 // measured at this moment, is below 1. It returns false if they have not, or
 // nobody waits.
 func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
-	q.Expire(now)
+	q.expire(now)
 	b, ok := q.bands.Min()
 	if !ok || !(saturation < 1) {
 		return Item[T]{}, false
@@ -281,7 +280,7 @@ func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
 	return q.release(e), true
 }
 
-// Settle reports what a popped request really took, once it has ended: its prompt
+// Settle says what a popped request really took, once it has ended: its prompt
 // and output tokens, or zero for both if it was not served. Its tenant is charged
 // for these instead of what was expected. Without a call the expectation stands.
 //
@@ -308,11 +307,9 @@ func (q *Queue[T]) Cancel(h Handle) (Item[T], bool) {
 	return q.release(e), true
 }
 
-// Expire drops the requests whose time is up and returns how many there were.
-// Push and Pop do so too.
-func (q *Queue[T]) Expire(now time.Time) int {
+// expire drops the requests whose time is up.
+func (q *Queue[T]) expire(now time.Time) {
 	now = q.at(now)
-	n := 0
 	for {
 		e, ok := q.times.Min()
 		if !ok || e.expires.After(now) {
@@ -321,14 +318,12 @@ func (q *Queue[T]) Expire(now time.Time) int {
 		q.detach(e)
 		q.stats.TimedOut++
 		q.leave(e, now, ErrTimeout)
-		n++
 	}
-	q.tell()
-	return n
+	q.report()
 }
 
-// NextExpiry is when Expire will next have something to do; false if the
-// queue is empty.
+// NextExpiry is when the next request times out, if no Push or Pop comes before:
+// each drops the requests whose time is up. False: the queue is empty.
 func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 	e, ok := q.times.Min()
 	if !ok {
@@ -339,7 +334,7 @@ func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 
 // insert puts an entry into its band.
 func (q *Queue[T]) insert(e *entry[T]) {
-	if e.band.turns.Len() == 0 {
+	if e.band.waiting.Len() == 0 {
 		q.bands.ReplaceOrInsert(e.band)
 	}
 	e.queued = true
@@ -353,23 +348,23 @@ func (q *Queue[T]) insert(e *entry[T]) {
 func (q *Queue[T]) detach(e *entry[T]) {
 	e.queued = false
 	e.band.detach(e)
-	if e.band.turns.Len() == 0 {
+	if e.band.waiting.Len() == 0 {
 		q.bands.Delete(e.band)
 	}
 	q.times.Delete(e)
 	q.held.add(e.item.amounts(), -1)
 }
 
-// leave frees the slot of a detached request, and queues the report.
+// leave frees the slot of a detached request, to be reported.
 func (q *Queue[T]) leave(e *entry[T], now time.Time, reason error) {
 	q.dropped = append(q.dropped, drop[T]{e.item, &Error{
-		Reason: reason, Waited: max(now.Sub(e.arrived), 0), Priority: e.item.Priority, Requests: q.Len(),
+		Reason: reason, Waited: max(now.Sub(e.arrived), 0), Priority: e.item.Priority, Requests: q.times.Len(),
 	}})
 	q.put(e)
 }
 
-// tell reports what was dropped, when the queue is consistent again.
-func (q *Queue[T]) tell() {
+// report passes on what was dropped, when the queue is consistent again.
+func (q *Queue[T]) report() {
 	for len(q.dropped) > 0 {
 		d := q.dropped[0]
 		q.dropped[0] = drop[T]{}

@@ -38,6 +38,13 @@ func newQueue(t require.TestingT, config queue.Config) *held {
 	return h
 }
 
+// expire lets time pass, and returns how many requests it dropped.
+func (h *held) expire(now time.Time) int {
+	before := len(h.dropped)
+	h.Pop(now, 1)
+	return len(h.dropped) - before
+}
+
 // drain pops everything and returns the order.
 func (h *held) drain(now time.Time) (order []string) {
 	for {
@@ -87,12 +94,12 @@ func TestQueueOrder(t *testing.T) {
 		}, []string{"a1", "c1", "b1", "a2", "b2", "a3"}},
 		// A's first prompt costs 100 tokens, so B's ten requests of 10 tokens come
 		// before the second.
-		{"turns are paid in tokens", []queue.Item[string]{
+		{"the order is by tokens", []queue.Item[string]{
 			{Value: "A", Tenant: "a", Tokens: 100}, {Value: "A", Tenant: "a", Tokens: 100},
 			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
 			{Value: "b", Tenant: "b", Tokens: 40}, {Value: "b", Tenant: "b", Tokens: 40},
 		}, []string{"A", "b", "b", "b", "A", "b"}},
-		{"turns are counted within a priority", []queue.Item[string]{
+		{"tokens are counted within a priority", []queue.Item[string]{
 			{Value: "a", Tenant: "a", Tokens: 1000, Priority: 1}, {Value: "a0", Tenant: "a"}, {Value: "b0", Tenant: "b"},
 		}, []string{"a", "a0", "b0"}},
 	} {
@@ -100,7 +107,7 @@ func TestQueueOrder(t *testing.T) {
 			q := newQueue(t, queue.Config{})
 			q.push(t, tc.items...)
 			assert.Equal(t, tc.want, q.drain(epoch))
-			assert.Zero(t, q.Len())
+			assert.Zero(t, q.Stats().Requests)
 		})
 	}
 }
@@ -125,8 +132,8 @@ func TestQueueTimesOut(t *testing.T) {
 	next, ok := q.NextExpiry()
 	require.True(t, ok)
 	assert.Equal(t, at(5), next)
-	assert.Zero(t, q.Expire(at(4)))
-	assert.Equal(t, 1, q.Expire(at(5)))
+	assert.Zero(t, q.expire(at(4)))
+	assert.Equal(t, 1, q.expire(at(5)))
 	_, ok = q.Pop(at(20), 0)
 	assert.False(t, ok, "a request is not dispatched when its time is up")
 	assert.Equal(t, []string{"hasty: queue: timed out after 5ms", "usual: queue: timed out after 20ms"}, q.dropped)
@@ -141,14 +148,14 @@ func TestQueueLongWaitsCount(t *testing.T) {
 	q := newQueue(t, queue.Config{Timeout: time.Hour})
 	q.push(t, queue.Item[string]{Value: "a"})
 	const minute = 60_000
-	assert.Zero(t, q.Expire(at(59*minute)))
-	assert.Equal(t, 1, q.Expire(at(60*minute)))
+	assert.Zero(t, q.expire(at(59*minute)))
+	assert.Equal(t, 1, q.expire(at(60*minute)))
 	q = newQueue(t, queue.Config{Timeout: time.Hour})
 	q.push(t, queue.Item[string]{Value: "a"})
-	assert.Equal(t, 1, q.Expire(at(61*minute)), "a minute late")
+	assert.Equal(t, 1, q.expire(at(61*minute)), "a minute late")
 	q = newQueue(t, queue.Config{Timeout: time.Hour})
 	q.push(t, queue.Item[string]{Value: "a"})
-	assert.Zero(t, q.Expire(at(61*minute+1)), "a leap: nobody has waited")
+	assert.Zero(t, q.expire(at(61*minute+1)), "a leap: nobody has waited")
 	next, _ := q.NextExpiry()
 	assert.Equal(t, at(121*minute+1), next)
 }
@@ -172,9 +179,9 @@ func TestQueueForgetsTenants(t *testing.T) {
 	require.NoError(t, err)
 	_, ok := q.Cancel(handle)
 	require.True(t, ok)
-	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that had no turn")
+	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one of whom nothing was dispatched")
 	_, _ = q.Pop(epoch, 0)
-	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that has had a turn more than the others")
+	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that is ahead of the others")
 	_, _ = q.Pop(epoch, 0)
 	assert.Zero(t, queue.RememberedTenants(q.Queue), "nobody waits")
 }
@@ -183,15 +190,15 @@ func TestQueueForgetsTenants(t *testing.T) {
 func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 10})
 	q.push(t, queue.Item[string]{Value: "always there", Tenant: "always", Deadline: at(10_000)})
-	turn := func(tenant string, tokens int) {
+	serve := func(tenant string, tokens int) {
 		q.push(t, queue.Item[string]{Value: "x", Tenant: tenant, Tokens: tokens, Deadline: at(1)})
 		item, ok := q.Pop(epoch, 0)
 		require.True(t, ok)
 		require.Equal(t, "x", item.Value)
 	}
-	turn("far ahead", 1000)
+	serve("far ahead", 1000)
 	for i := range 3000 {
-		turn(fmt.Sprint(i), 10)
+		serve(fmt.Sprint(i), 10)
 	}
 	q.push(t, queue.Item[string]{Value: "far ahead", Tenant: "far ahead", Deadline: at(1)}, queue.Item[string]{Value: "new", Tenant: "new"})
 	assert.Equal(t, []string{"always there", "new", "far ahead"}, q.drain(epoch))
@@ -242,7 +249,7 @@ func TestQueueBadInput(t *testing.T) {
 		require.ErrorAs(t, err, new(*endpick.RequestError))
 		assert.ErrorContains(t, err, "queue.Item."+field)
 	}
-	assert.Zero(t, q.Len())
+	assert.Zero(t, q.Stats().Requests)
 	assert.Equal(t, queue.Stats{Refused: 5}, q.Stats())
 	for _, c := range []queue.Config{{MaxRequests: -1}, {MaxTokens: -1}, {MaxBytes: -1}, {Timeout: -1}} {
 		_, err := queue.New(c, func(queue.Item[int], error) {})
@@ -272,7 +279,7 @@ func TestQueueSurvivesAPanicOfItsHolder(t *testing.T) {
 	require.True(t, ok)
 	assert.Equal(t, "large", item.Value)
 	assert.Equal(t, []string{"c", "b", "a"}, dropped)
-	assert.Zero(t, q.Len())
+	assert.Zero(t, q.Stats().Requests)
 	assert.Equal(t, queue.Stats{Pushed: 4, Dispatched: 1, Shed: 3}, q.Stats())
 }
 
@@ -283,14 +290,14 @@ func TestQueueExtremes(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 3, MaxBytes: math.MaxInt64, Timeout: math.MaxInt64})
 	huge := queue.Item[string]{Value: "huge", Tenant: "a", Tokens: math.MaxInt32, Bytes: wide(1 << 40)}
 	q.push(t, huge, huge, queue.Item[string]{Value: "small", Tenant: "b"})
-	assert.Equal(t, int64(2*math.MaxInt32+1), q.Tokens())
-	assert.Equal(t, int64(2<<40), q.Bytes())
+	assert.Equal(t, int64(2*math.MaxInt32+1), q.Stats().Tokens)
+	assert.Equal(t, int64(2<<40), q.Stats().Bytes)
 	_, err := q.Push(at(-1000), queue.Item[string]{Value: "high", Priority: math.MaxInt})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"huge: queue: shed to make room after 0s"}, q.dropped)
 	assert.Equal(t, []string{"high", "huge", "small"}, q.drain(at(-1000)))
-	assert.Zero(t, q.Tokens())
-	assert.Zero(t, q.Bytes())
+	assert.Zero(t, q.Stats().Tokens)
+	assert.Zero(t, q.Stats().Bytes)
 }
 
 func TestQueueDefaults(t *testing.T) {
@@ -303,8 +310,8 @@ func TestQueueDefaults(t *testing.T) {
 	}
 	_, err = q.Push(epoch, queue.Item[string]{})
 	require.ErrorIs(t, err, queue.ErrFull)
-	assert.Zero(t, q.Expire(epoch.Add(30*time.Second-1)))
-	assert.Equal(t, 1000, q.Expire(epoch.Add(30*time.Second)))
+	assert.Zero(t, q.expire(epoch.Add(30*time.Second-1)))
+	assert.Equal(t, 1000, q.expire(epoch.Add(30*time.Second)))
 }
 
 func TestNewItem(t *testing.T) {

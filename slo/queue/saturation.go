@@ -12,30 +12,29 @@ type Saturation interface {
 	Saturation(candidates []endpick.Candidate) float64
 }
 
-// Utilization is the mean over the endpoints of max(W/5, K/0.8), from the engines'
-// queues and caches (BLIS, "Gateway Queue"). Endpoints that report neither queue
-// nor cache are together as full as the zero [Concurrency] says. An endpoint whose
-// signals are not finite is ignored; if there is no other, there is room. The zero
-// value is ready to use.
-type Utilization struct {
-	// Waiting is the length of the engine's queue at which an endpoint is
-	// full. Zero or less: 5.
-	Waiting float64
-	// KVUsage is the share of its KV cache in use at which it is. Zero or
-	// less: 0.8.
-	KVUsage float64
+// Utilization is the mean over the endpoints of max(W/waiting, K/kvUsage), from the
+// engines' queues and caches (BLIS, "Gateway Queue"): an endpoint is full when that
+// many requests wait in its engine, or that share of its KV cache is in use. Zero or
+// less: 5 and 0.8.
+//
+// Endpoints that report neither queue nor cache are together as full as [Concurrency]
+// says by default. An endpoint whose signals are not finite is ignored; if there is no
+// other, there is room.
+func Utilization(waiting, kvUsage float64) Saturation {
+	if !(waiting > 0) {
+		waiting = 5
+	}
+	if !(kvUsage > 0) {
+		kvUsage = 0.8
+	}
+	return utilization{waiting, kvUsage}
 }
 
-// Saturation implements [Saturation].
-func (u Utilization) Saturation(candidates []endpick.Candidate) float64 {
+type utilization struct{ waiting, kvUsage float64 }
+
+func (u utilization) Saturation(candidates []endpick.Candidate) float64 {
 	if len(candidates) == 0 {
 		return 1
-	}
-	if !(u.Waiting > 0) {
-		u.Waiting = 5
-	}
-	if !(u.KVUsage > 0) {
-		u.KVUsage = 0.8
 	}
 	const reports = endpick.WaitingSignal | endpick.KVUsageSignal
 	sum, known := 0.0, 0
@@ -46,7 +45,7 @@ func (u Utilization) Saturation(candidates []endpick.Candidate) float64 {
 			silent.add(c, defaultRequests)
 			continue
 		}
-		if full := max(c.Waiting/u.Waiting, c.KVUsage/u.KVUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
+		if full := max(c.Waiting/u.waiting, c.KVUsage/u.kvUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
 			sum += full
 			known++
 		}
@@ -61,29 +60,28 @@ func (u Utilization) Saturation(candidates []endpick.Candidate) float64 {
 	return sum / float64(known)
 }
 
-// Concurrency is the number of requests in flight, divided by the number that
-// the endpoints run at once. It uses only the router's own counts and needs
-// no reports. The zero value is ready to use.
-type Concurrency struct {
-	// Requests is what an endpoint runs at once if its MaxSequences is not
-	// known. Zero or less: 100.
-	Requests int
-}
-
 // defaultRequests is how many requests an unknown endpoint is assumed to run at once.
 const defaultRequests = 100
 
-// Saturation implements [Saturation].
-func (s Concurrency) Saturation(candidates []endpick.Candidate) float64 {
+// Concurrency is the number of requests in flight, divided by the number that the
+// endpoints run at once: their MaxSequences, or where that is not known, requests.
+// Zero or less: 100. It uses only the router's own counts and needs no reports.
+func Concurrency(requests int) Saturation {
+	if requests <= 0 {
+		requests = defaultRequests
+	}
+	return concurrency(requests)
+}
+
+type concurrency int
+
+func (s concurrency) Saturation(candidates []endpick.Candidate) float64 {
 	if len(candidates) == 0 {
 		return 1
 	}
-	if s.Requests <= 0 {
-		s.Requests = defaultRequests
-	}
 	var all account
 	for i := range candidates {
-		all.add(&candidates[i], s.Requests)
+		all.add(&candidates[i], int(s))
 	}
 	return all.full()
 }

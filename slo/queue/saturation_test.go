@@ -21,10 +21,10 @@ func TestSaturation(t *testing.T) {
 		by   queue.Saturation
 		want float64
 	}{
-		{"utilization", queue.Utilization{}, 0.8},
-		{"other limits", queue.Utilization{Waiting: 1, KVUsage: 0.4}, (3 + 2) / 2.0},
-		{"concurrency", queue.Concurrency{}, 40.0 / 120},
-		{"another limit", queue.Concurrency{Requests: 20}, 1},
+		{"utilization", queue.Utilization(0, 0), 0.8},
+		{"other limits", queue.Utilization(1, 0.4), (3 + 2) / 2.0},
+		{"concurrency", queue.Concurrency(0), 40.0 / 120},
+		{"another limit", queue.Concurrency(20), 1},
 	} {
 		assert.InDelta(t, tc.want, tc.by.Saturation(cs), 1e-12, tc.name)
 		assert.Equal(t, 1.0, tc.by.Saturation(nil), "nobody is nobody's room")
@@ -36,19 +36,19 @@ func TestUtilizationOfBrokenSignals(t *testing.T) {
 	for _, broken := range []float64{nan, math.Inf(1)} {
 		cs := reporting(2)
 		cs[0].Waiting, cs[1].Waiting = broken, 4
-		assert.Equal(t, 0.8, queue.Utilization{}.Saturation(cs), "%v", broken)
+		assert.Equal(t, 0.8, queue.Utilization(0, 0).Saturation(cs), "%v", broken)
 		cs[0].Waiting, cs[0].KVUsage = 0, broken
-		assert.Equal(t, 0.8, queue.Utilization{}.Saturation(cs), "%v", broken)
-		assert.Zero(t, queue.Utilization{}.Saturation(cs[:1]), "nothing is known")
+		assert.Equal(t, 0.8, queue.Utilization(0, 0).Saturation(cs), "%v", broken)
+		assert.Zero(t, queue.Utilization(0, 0).Saturation(cs[:1]), "nothing is known")
 	}
 	cs := reporting(1)
 	cs[0].Waiting = 5
-	assert.Equal(t, 1.0, queue.Utilization{Waiting: nan, KVUsage: nan}.Saturation(cs), "the defaults")
+	assert.Equal(t, 1.0, queue.Utilization(nan, nan).Saturation(cs), "the defaults")
 	cs[0].Waiting, cs[0].KVUsage = 0, 0.8
-	assert.Equal(t, 1.0, queue.Utilization{Waiting: -1, KVUsage: -1}.Saturation(cs))
+	assert.Equal(t, 1.0, queue.Utilization(-1, -1).Saturation(cs))
 }
 
-// An endpoint that reports is judged by its report, whatever is in flight there, and
+// An endpoint that reports is measured by its report, whatever is in flight there, and
 // one that does not by its requests in flight: each counts as one endpoint.
 func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
 	all := endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
@@ -78,11 +78,11 @@ func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
 			cs[i].Reported, cs[i].Waiting, cs[i].KVUsage = o.reported, o.waiting, o.kv
 			cs[i].InFlight.Requests, cs[i].Endpoint.MaxSequences = o.inFlight, o.sequences
 		}
-		assert.InDelta(t, tc.want, queue.Utilization{}.Saturation(cs), 1e-12, tc.name)
+		assert.InDelta(t, tc.want, queue.Utilization(0, 0).Saturation(cs), 1e-12, tc.name)
 		for i := range cs {
 			cs[i].Reported = 0
 		}
-		assert.Equal(t, queue.Concurrency{}.Saturation(cs), queue.Utilization{}.Saturation(cs), tc.name)
+		assert.Equal(t, queue.Concurrency(0).Saturation(cs), queue.Utilization(0, 0).Saturation(cs), tc.name)
 	}
 }
 

@@ -46,16 +46,16 @@ func TestQueueBoundsTokensAndBytes(t *testing.T) {
 	_, err = q.Push(epoch, queue.Item[string]{Value: "e", Tokens: 70})
 	require.NoError(t, err, "two had to go for it")
 	assert.Len(t, q.dropped, 2)
-	assert.EqualValues(t, 100, q.Tokens())
-	assert.EqualValues(t, 900, q.Bytes())
+	assert.EqualValues(t, 100, q.Stats().Tokens)
+	assert.EqualValues(t, 900, q.Stats().Bytes)
 	_, err = q.Push(epoch, queue.Item[string]{Value: "f", Priority: 1, Tokens: 0, Bytes: 100})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"f", "c"}, q.drain(epoch), "of one tenant the last to come went")
 }
 
-// A push that tries to make room and is refused in the end changes nobody's turn.
-func TestQueueRefusedPushChangesNoTurn(t *testing.T) {
-	// Two tenants have been served 50 tokens each when one of them asks for its next turn.
+// A push that tries to make room and is refused in the end changes nobody's order.
+func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
+	// Two tenants have been served 50 tokens each when one of them comes again.
 	q := newQueue(t, queue.Config{MaxTokens: 300})
 	for _, tenant := range []string{"a", "b", "a", "b"} {
 		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50, Deadline: at(1)})

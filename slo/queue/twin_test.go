@@ -15,7 +15,7 @@ type twin struct {
 	config queue.Config
 	items  []twinItem
 	now    map[int]int64            // virtual time by priority
-	turn   map[int]map[string]int64 // by priority and tenant
+	tag    map[int]map[string]int64 // by priority and tenant
 	start  map[int]map[string]int64 // when the tenant last began to wait
 	epoch  map[int]int              // how often each priority has run empty
 }
@@ -28,8 +28,8 @@ type twinItem struct {
 
 func (i *twinItem) cost() int64 { return int64(max(i.Tokens, 1)) }
 
-// turnCost is the cost of a turn, with an output weight of 3.
-func (i *twinItem) turnCost() int64 { return i.cost() + 3*int64(i.OutputTokens) }
+// dispatchCost is the cost of a request when it is dispatched, with an output weight of 3.
+func (i *twinItem) dispatchCost() int64 { return i.cost() + 3*int64(i.OutputTokens) }
 
 func (i *twinItem) before(j *twinItem) bool {
 	due := func(i *twinItem) time.Time {
@@ -63,11 +63,11 @@ func (w *twin) remove(sequence int) {
 	w.items = slices.DeleteFunc(w.items, func(i twinItem) bool { return i.sequence == sequence })
 }
 
-// settle forgets the turns of priorities with no waiting requests.
+// settle forgets the tags of priorities with no waiting requests.
 func (w *twin) settle() {
-	for p := range w.turn {
+	for p := range w.tag {
 		if !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Priority == p }) {
-			delete(w.turn, p)
+			delete(w.tag, p)
 			delete(w.start, p)
 			delete(w.now, p)
 			w.epoch[p]++
@@ -137,11 +137,11 @@ func (w *twin) push(item twinItem) (shed []int, err error) {
 		shed = append(shed, v.Value)
 	}
 	p := item.Priority
-	if w.turn[p] == nil {
-		w.turn[p], w.start[p] = map[string]int64{}, map[string]int64{}
+	if w.tag[p] == nil {
+		w.tag[p], w.start[p] = map[string]int64{}, map[string]int64{}
 	}
 	if !slices.ContainsFunc(before, func(i twinItem) bool { return i.Priority == p && i.Tenant == item.Tenant }) {
-		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p])
+		w.tag[p][item.Tenant] = max(w.tag[p][item.Tenant], w.now[p])
 		w.start[p][item.Tenant] = w.now[p]
 	}
 	w.settle()
@@ -162,13 +162,13 @@ func (w *twin) pop() (int, bool) {
 			continue
 		}
 		first := w.in(p, i.Tenant)[0]
-		if best == nil || w.turn[p][first.Tenant] < w.turn[p][best.Tenant] ||
-			w.turn[p][first.Tenant] == w.turn[p][best.Tenant] && first.before(best) {
+		if best == nil || w.tag[p][first.Tenant] < w.tag[p][best.Tenant] ||
+			w.tag[p][first.Tenant] == w.tag[p][best.Tenant] && first.before(best) {
 			best = &first
 		}
 	}
-	w.now[p] = max(w.now[p], w.turn[p][best.Tenant])
-	w.turn[p][best.Tenant] += best.turnCost()
+	w.now[p] = max(w.now[p], w.tag[p][best.Tenant])
+	w.tag[p][best.Tenant] += best.dispatchCost()
 	w.remove(best.sequence)
 	w.settle()
 	return best.Value, true
@@ -177,17 +177,17 @@ func (w *twin) pop() (int, bool) {
 // charge is what Settle does: nothing if the priority has run empty since.
 func (w *twin) charge(item queue.Item[int], epoch, input, output int) {
 	p, tenant := item.Priority, false
-	if w.turn[p] == nil || w.epoch[p] != epoch {
+	if w.tag[p] == nil || w.epoch[p] != epoch {
 		return
 	}
 	for _, i := range w.items {
 		tenant = tenant || i.Priority == p && i.Tenant == item.Tenant
 	}
-	more := int64(input) + 3*int64(output) - (&twinItem{Item: item}).turnCost()
+	more := int64(input) + 3*int64(output) - (&twinItem{Item: item}).dispatchCost()
 	if tenant {
-		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant]+more, w.start[p][item.Tenant])
+		w.tag[p][item.Tenant] = max(w.tag[p][item.Tenant]+more, w.start[p][item.Tenant])
 	} else { // a tenant that comes back starts no earlier than those that waited
-		w.turn[p][item.Tenant] = max(w.turn[p][item.Tenant], w.now[p]) + more
+		w.tag[p][item.Tenant] = max(w.tag[p][item.Tenant], w.now[p]) + more
 	}
 }
 
@@ -217,7 +217,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			MaxBytes:    int64(rapid.IntRange(0, 40).Draw(t, "max bytes")),
 			Timeout:     50 * time.Millisecond, OutputWeight: 3,
 		}
-		// With little room no request waits for long, so a band ends before its turns say
+		// With little room no request waits for long, so a band ends before its order says
 		// anything. In a roomy queue tenants come, go and come back.
 		lowest, most := -1, 1 // priorities
 		pushes, pops, settles, patience := []int{1}, []int{1}, []int{1}, 40
@@ -245,7 +245,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &twin{
-			config: config, now: map[int]int64{}, turn: map[int]map[string]int64{},
+			config: config, now: map[int]int64{}, tag: map[int]map[string]int64{},
 			start: map[int]map[string]int64{}, epoch: map[int]int{},
 		}
 		now, sequence := 0, 0
@@ -369,13 +369,13 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 						*d = d.Add(time.Duration(ms) * time.Millisecond)
 					}
 				}
-				q.Expire(at(now))
+				q.Pop(at(now), 1)
 				same("timed out", timedOut, nil)
 			},
 			"wait": func(t *rapid.T) {
 				timedOut = nil
 				now += rapid.IntRange(0, 30).Draw(t, "ms")
-				q.Expire(at(now))
+				q.Pop(at(now), 1)
 				same("timed out", timedOut, w.expire(at(now)))
 			},
 			"": func(t *rapid.T) {
@@ -384,8 +384,9 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 					tokens += i.cost()
 					bytes += int64(i.Bytes)
 				}
-				if q.Len() != len(w.items) || q.Tokens() != tokens || q.Bytes() != bytes {
-					t.Fatalf("holds %d, %d tokens, %d bytes; the twin %d, %d, %d", q.Len(), q.Tokens(), q.Bytes(), len(w.items), tokens, bytes)
+				s := q.Stats()
+				if s.Requests != len(w.items) || s.Tokens != tokens || s.Bytes != bytes {
+					t.Fatalf("%+v; the twin holds %d, %d tokens, %d bytes", s, len(w.items), tokens, bytes)
 				}
 				next, ok := q.NextExpiry()
 				var first time.Time
@@ -397,9 +398,8 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				if ok != (len(w.items) > 0) || ok && !next.Equal(first) {
 					t.Fatalf("next expiry %v %v, the twin says %v", next, ok, first)
 				}
-				s := q.Stats()
-				if s.Pushed != s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(q.Len()) {
-					t.Fatalf("lost count: %+v with %d held", s, q.Len())
+				if s.Pushed != s.Dispatched+s.TimedOut+s.Shed+s.Canceled+uint64(s.Requests) {
+					t.Fatalf("lost count: %+v", s)
 				}
 				for v := range handles {
 					gone := !slices.ContainsFunc(w.items, func(i twinItem) bool { return i.Value == v })
@@ -409,7 +409,7 @@ func TestQueueIsLikeItsTwin(t *testing.T) {
 				}
 			},
 		}
-		if roomy { // a small queue says nothing about turns; the roomy ones cover them
+		if roomy { // a small queue says nothing about the order; the roomy ones cover them
 			delete(actions, "cancel")
 			delete(actions, "full")
 			delete(actions, "leap")

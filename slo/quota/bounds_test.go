@@ -25,27 +25,23 @@ func TestConfigBounds(t *testing.T) {
 	assert.EqualError(t, err, "endpick: config: quota.Config.OutputWeight is 1.000001e+06, not within 0 and 1e6")
 }
 
-// Refusals are counted by reason, and requests that are never refused (mirrors, under way)
-// count as admitted.
-func TestCounts(t *testing.T) {
+// Requests that are never refused (mirrors, adopted ones) are charged and counted too.
+func TestAdopted(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})})
 	first, err := s.route("a", 60, 0)
 	require.NoError(t, err)
-	_, err = s.route("a", 60, 0)
-	refused(t, err)
-	assert.Equal(t, quota.Stats{Admitted: 1, RefusedTokens: 1, Tenants: 1}, s.quota.Stats())
 	_, err = s.Route(endpick.Request{Tenant: "a", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err)
 	_, err = s.Route(endpick.Request{Tenant: "b", InputTokens: 60, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}})
 	require.NoError(t, err)
 	_, err = s.route("a", 1, 0)
-	refused(t, err)
-	assert.Equal(t, quota.Stats{Admitted: 3, RefusedTokens: 1, RefusedRequests: 1, Tenants: 2}, s.quota.Stats())
+	assert.Equal(t, 2, refused(t, err).Requests)
 	assert.Equal(t, 40.0, s.left("b"), "what another router has sent is paid for here too")
 	first.Done(endpick.Outcome{})
 
+	before := s.quota.Tenants(s.now)
 	s.quota.Withdrawn(&endpick.Request{Tenant: "nobody", InputTokens: 60})
-	assert.EqualValues(t, 3, s.quota.Stats().Admitted, "nothing of theirs was let in")
+	assert.Equal(t, before, s.quota.Tenants(s.now), "nothing of theirs was let in")
 }
 
 // A debt arises when a request ends: tokens that flowed into a full bucket before
@@ -125,18 +121,7 @@ func TestClocksThatAreLate(t *testing.T) {
 	}
 }
 
-func TestTenantsAreCut(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1})})
-	for i := range 3 {
-		_, err := s.route(fmt.Sprint(i), 1, 0)
-		require.NoError(t, err)
-	}
-	for most, want := range map[int]int{-1: 3, 0: 0, 2: 2, 3: 3, 4: 3} {
-		assert.Len(t, s.quota.Tenants(s.now, most), want, "most %d", most)
-	}
-}
-
-// The remembered tenants are those of a hand-kept list: all with something in
+// The remembered tenants are those of a list made by hand: all with something in
 // flight, and of the others the most recently used, as far as there is room.
 func TestForgettingIsLikeItsTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -165,10 +150,11 @@ func TestForgettingIsLikeItsTwin(t *testing.T) {
 					req.Adopted = &endpick.Adopted{Endpoint: "a"}
 				}
 				lease, err := s.Route(req)
+				var over *quota.Error
 				switch {
 				case err == nil:
 					open[who] = append(open[who], lease)
-				case !errors.Is(err, quota.ErrRequests):
+				case !errors.As(err, &over) || over.Requests == 0:
 					t.Fatal(err)
 				}
 				used(who)
@@ -193,7 +179,7 @@ func TestForgettingIsLikeItsTwin(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				got := map[string]bool{}
-				for _, u := range s.quota.Tenants(s.now, -1) {
+				for _, u := range s.quota.Tenants(s.now) {
 					got[u.Tenant] = true
 					if u.Requests != len(open[u.Tenant]) {
 						t.Fatalf("%+v, open are %d", u, len(open[u.Tenant]))
@@ -219,7 +205,7 @@ func TestBucketsHoldSomething(t *testing.T) {
 		s := open(t, quota.Config{Limits: all(limits)})
 		l, err := s.route("a", 1, 0)
 		require.NoError(t, err, "%v", limits)
-		assert.Equal(t, []quota.Usage{{Tenant: "a", Requests: 1, Tokens: want - 1, Burst: want}}, s.quota.Tenants(s.now, -1), "%v", limits)
+		assert.Equal(t, []quota.Usage{{Tenant: "a", Requests: 1, Tokens: want - 1, Burst: want}}, s.quota.Tenants(s.now), "%v", limits)
 		l.Done(endpick.Outcome{})
 	}
 }
@@ -253,13 +239,13 @@ func TestTenantsAreRemembered(t *testing.T) {
 	name := body[9:16]
 	_, err := s.route(name, 1, 0)
 	require.NoError(t, err)
-	kept := s.quota.Tenants(s.now, 1)[0].Tenant
-	require.Equal(t, "someone", kept)
-	require.NotSame(t, unsafe.StringData(name), unsafe.StringData(kept))
+	remembered := s.quota.Tenants(s.now)[0].Tenant
+	require.Equal(t, "someone", remembered)
+	require.NotSame(t, unsafe.StringData(name), unsafe.StringData(remembered))
 	for i := range most + 10 {
 		lease, err := s.route(fmt.Sprint(i), 1, 0)
 		require.NoError(t, err)
 		lease.Done(endpick.Outcome{})
 	}
-	require.Equal(t, most, s.quota.Stats().Tenants)
+	require.Len(t, s.quota.Tenants(s.now), most)
 }

@@ -11,14 +11,14 @@ import (
 )
 
 func TestStagesConform(t *testing.T) {
-	newQuota := func(t *testing.T) *quota.Quota {
+	newQuota := func(t *testing.T) endpick.Admitter {
 		q, err := quota.New(quota.Config{Limits: func(string) quota.Limits {
 			return quota.Limits{Rate: 1000, Burst: 1 << 22, Requests: 2}
 		}})
 		require.NoError(t, err)
 		return q
 	}
-	scorertest.RunAdmitter(t, func(t *testing.T) endpick.Admitter { return newQuota(t) })
+	scorertest.RunAdmitter(t, newQuota)
 	t.Run("observer", func(t *testing.T) {
 		scorertest.RunObserver(t, func(t *testing.T) any { return newQuota(t) })
 	})

@@ -1,6 +1,6 @@
 // Package quota limits what tenants may use: tokens per second, and requests in flight.
 //
-// A [Quota] is an admitter. When a request is routed, it charges the tenant for the
+// [New] returns an admitter. When a request is routed, it charges the tenant for the
 // prompt and the expected output, and corrects the charge when the request ends and the
 // output is known:
 //

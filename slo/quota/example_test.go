@@ -42,7 +42,7 @@ func limited(endpoints []endpick.Endpoint) (*transport.Transport, error) {
 }
 
 // Each tenant gets the same limits. The client of a tenant that has used them up is
-// told when to come back; other tenants are not affected.
+// answered when to come back; other tenants are not affected.
 func Example_gateway() {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")

@@ -75,8 +75,9 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 		if n++; race.Enabled && n%50 != 0 {
 			continue // there is only one goroutine
 		}
-		q, err := quota.New(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: burst, Requests: 2}), OutputWeight: 1, MaxTenants: 1})
+		admitter, err := quota.New(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: burst, Requests: 2}), OutputWeight: 1, MaxTenants: 1})
 		require.NoError(t, err)
+		q := admitter.(*quota.Quota)
 		l := &ledger{burst: burst, requests: 2, tenants: map[string]*line{}}
 		requests := [4]endpick.Request{
 			{Tenant: "a", InputTokens: 40, ExpectedOutputTokens: 10}, {Tenant: "a", InputTokens: 60},
@@ -127,7 +128,7 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 				done(i, endpick.Outcome{Status: endpick.Canceled}, 0)
 			}
 			got := map[string]line{}
-			for _, u := range q.Tenants(now, -1) {
+			for _, u := range q.Tenants(now) {
 				got[u.Tenant] = line{u.Tokens, u.Requests}
 			}
 			want := map[string]line{}
@@ -138,7 +139,7 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 				require.Equal(t, want, got, "%v, after %d calls", order, at[0]+at[1]+at[2]+at[3])
 			}
 		}
-		for _, u := range q.Tenants(now, -1) {
+		for _, u := range q.Tenants(now) {
 			if u.Requests != 0 {
 				require.Zero(t, u.Requests, "%v", order)
 			}

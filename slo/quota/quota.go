@@ -10,11 +10,6 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// DefaultOutputWeight is the default cost of a generated token, in prompt tokens.
-// It is that of VTC (Sheng et al., Fairness in Serving Large Language Models,
-// 2024): an output token takes about twice the time.
-const DefaultOutputWeight = 2
-
 // maxTokens caps the tokens of a prompt or an output, so that a broken report
 // can't put a tenant into debt for good.
 const maxTokens = 1 << 24
@@ -42,15 +37,16 @@ func (l *Limits) burst() float64 {
 	return max(60*l.Rate, 1)
 }
 
-// Config configures a [Quota].
+// Config configures [New].
 type Config struct {
 	// Limits returns the limits of a tenant. It is called for each request, from
 	// many goroutines, and may return something else each time, such as after a
 	// configuration is reloaded; what a tenant has used stays used. It must be
 	// set.
 	Limits func(tenant string) Limits
-	// OutputWeight is the cost of a generated token, in prompt tokens. Zero:
-	// DefaultOutputWeight.
+	// OutputWeight is the cost of a generated token, in prompt tokens. Zero: 2, as in
+	// VTC (Sheng et al., Fairness in Serving Large Language Models, 2024): an output
+	// token takes about twice the time.
 	OutputWeight float64
 	// MaxTenants is how many tenants are remembered. Beyond that, the least
 	// recently used one that has nothing in flight is forgotten, and starts
@@ -71,7 +67,7 @@ func (c *Config) validate() error {
 		return bad("MaxTenants", "is negative")
 	}
 	if c.OutputWeight == 0 {
-		c.OutputWeight = DefaultOutputWeight
+		c.OutputWeight = 2
 	}
 	if c.MaxTenants == 0 {
 		c.MaxTenants = 16_384
@@ -79,9 +75,9 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Quota is an admitter that keeps tenants to their limits. It belongs to one
-// router, whose policies may share it, and is safe for concurrent use. Time is the
-// router's.
+// New returns an admitter that holds tenants to their limits, or an
+// [endpick.ConfigError]. It belongs to one router, whose policies may share it. Time
+// is the router's. It refuses requests with an [Error].
 //
 // Each tenant has a bucket of tokens that starts full. A request is admitted if the
 // bucket holds what the request is expected to cost, or is full, and is charged at
@@ -90,7 +86,16 @@ func (c *Config) validate() error {
 // at most Rate × time + Burst, plus what was in flight. A request that its endpoint
 // refuses, or fails before the first token, costs nothing; a client that goes away
 // pays for the prompt and for what it got.
-type Quota struct {
+func New(config Config) (endpick.Admitter, error) {
+	if err := config.validate(); err != nil {
+		return nil, err
+	}
+	q := &quota{config: config, tenants: map[string]*tenant{}}
+	q.idle.prev, q.idle.next = &q.idle, &q.idle
+	return q, nil
+}
+
+type quota struct {
 	endpick.Exclusive
 	config Config
 
@@ -98,7 +103,6 @@ type Quota struct {
 	tenants map[string]*tenant
 	idle    tenant // ring of those with nothing in flight, the least recently used first
 	leases  endpick.PerLease[charge]
-	stats   Stats
 }
 
 // tenant is the account of one tenant.
@@ -119,21 +123,9 @@ type charge struct {
 	cost   float64
 }
 
-// New returns a Quota, or an [endpick.ConfigError].
-func New(config Config) (*Quota, error) {
-	if err := config.validate(); err != nil {
-		return nil, err
-	}
-	q := &Quota{config: config, tenants: map[string]*tenant{}}
-	q.idle.prev, q.idle.next = &q.idle, &q.idle
-	return q, nil
-}
+func (q *quota) Name() string { return "quota" }
 
-// Name is what receipts show.
-func (q *Quota) Name() string { return "quota" }
-
-// Admit implements [endpick.Admitter].
-func (q *Quota) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+func (q *quota) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	limits := q.config.Limits(req.Tenant)
 	cost, now := q.expected(req), req.Now()
 	q.mu.Lock()
@@ -141,21 +133,18 @@ func (q *Quota) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	t := q.find(req.Tenant)
 	t.refill(now, &limits)
 	if limits.Requests > 0 && t.open >= limits.Requests {
-		q.stats.RefusedRequests++
 		q.rest(t)
-		return &Error{Reason: ErrRequests, Tenant: t.name, Requests: t.open, RetryAfter: requestsRetry}
+		return &Error{Tenant: t.name, Requests: t.open, RetryAfter: requestsRetry}
 	}
 	if limits.metered() {
 		// Forgive rounding errors, so that a request that comes back after RetryAfter
 		// is admitted.
 		if need := min(cost, t.burst); t.tokens < need-1e-9*t.burst {
-			q.stats.RefusedTokens++
 			q.rest(t)
-			return &Error{Reason: ErrTokens, Tenant: t.name, Need: need, Have: t.tokens, RetryAfter: waitFor(need-t.tokens, limits.Rate)}
+			return &Error{Tenant: t.name, Need: need, Have: t.tokens, RetryAfter: waitFor(need-t.tokens, limits.Rate)}
 		}
 		t.tokens -= cost
 	}
-	q.stats.Admitted++
 	t.open++
 	q.rest(t)
 	return nil
@@ -169,17 +158,16 @@ func waitFor(tokens, rate float64) time.Duration {
 
 // Withdrawn is called by the router for an admitted request that is not routed
 // after all.
-func (q *Quota) Withdrawn(req *endpick.Request) {
+func (q *quota) Withdrawn(req *endpick.Request) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if t := q.tenants[req.Tenant]; t != nil && t.open > 0 {
-		q.stats.Admitted--
 		q.settle(t, q.paid(t, req))
 	}
 }
 
 // Routed implements [endpick.RoutedObserver].
-func (q *Quota) Routed(e *endpick.Event) {
+func (q *quota) Routed(e *endpick.Event) {
 	var limits Limits
 	unasked := e.Request.Adopted != nil
 	if unasked {
@@ -192,7 +180,6 @@ func (q *Quota) Routed(e *endpick.Event) {
 		t.refill(e.Now, &limits)
 		t.tokens -= q.paid(t, e.Request)
 		t.open++
-		q.stats.Admitted++
 		q.rest(t)
 	}
 	t, c := q.tenants[e.Request.Tenant], q.leases.At(e.Lease)
@@ -202,7 +189,7 @@ func (q *Quota) Routed(e *endpick.Event) {
 }
 
 // Done implements [endpick.DoneObserver].
-func (q *Quota) Done(e *endpick.Event, o *endpick.Outcome) {
+func (q *quota) Done(e *endpick.Event, o *endpick.Outcome) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	c := q.leases.Find(e.Lease)
@@ -217,14 +204,14 @@ func (q *Quota) Done(e *endpick.Event, o *endpick.Outcome) {
 
 // settle ends a request of a tenant, and refunds back tokens or, if negative,
 // charges them; q.mu is held.
-func (q *Quota) settle(t *tenant, back float64) {
+func (q *quota) settle(t *tenant, back float64) {
 	t.tokens = min(t.tokens+back, t.burst) // meaningless without a limit
 	t.open--
 	q.rest(t)
 }
 
 // paid is what a request was charged when it was admitted.
-func (q *Quota) paid(t *tenant, req *endpick.Request) float64 {
+func (q *quota) paid(t *tenant, req *endpick.Request) float64 {
 	if t.rate > 0 {
 		return q.expected(req)
 	}
@@ -232,12 +219,12 @@ func (q *Quota) paid(t *tenant, req *endpick.Request) float64 {
 }
 
 // expected is what a request is expected to cost.
-func (q *Quota) expected(req *endpick.Request) float64 {
+func (q *quota) expected(req *endpick.Request) float64 {
 	return q.cost(max(req.InputTokens, 1), req.ExpectedOutputTokens)
 }
 
 // taken is what a request has cost.
-func (q *Quota) taken(e *endpick.Event, o *endpick.Outcome) float64 {
+func (q *quota) taken(e *endpick.Event, o *endpick.Outcome) float64 {
 	if (o.Status == endpick.Failed || o.Status == endpick.Refused) && e.OutputTokens == 0 && e.FirstTokenAt.IsZero() {
 		return 0
 	}
@@ -248,7 +235,7 @@ func (q *Quota) taken(e *endpick.Event, o *endpick.Outcome) float64 {
 	return q.cost(input, e.OutputTokens)
 }
 
-func (q *Quota) cost(input, output int) float64 {
+func (q *quota) cost(input, output int) float64 {
 	return float64(min(input, maxTokens)) + q.config.OutputWeight*float64(min(max(output, 0), maxTokens))
 }
 
@@ -286,7 +273,7 @@ func (t *tenant) flow(now time.Time) {
 
 // find returns the account of a tenant, creating it if necessary, and takes it
 // out of the ring; q.mu is held.
-func (q *Quota) find(name string) *tenant {
+func (q *quota) find(name string) *tenant {
 	if t := q.tenants[name]; t != nil {
 		t.leaveRing()
 		return t
@@ -306,7 +293,7 @@ func (t *tenant) leaveRing() {
 // rest puts a tenant with nothing in flight into the ring, as the most recently
 // used one, and forgets the least recently used ones beyond the limit; q.mu is
 // held.
-func (q *Quota) rest(t *tenant) {
+func (q *quota) rest(t *tenant) {
 	if t.open == 0 {
 		t.leaveRing()
 		last := q.idle.prev

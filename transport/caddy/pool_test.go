@@ -53,7 +53,7 @@ func TestSending(t *testing.T) {
 	require.NoError(t, err)
 	want := transport.Config{
 		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, EnableEndpointHeader: true,
-		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 7, Timeout: 8}, Saturation: queue.Concurrency{Requests: 9}},
+		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 7, Timeout: 8}, Saturation: queue.Concurrency(9)},
 	}
 	want.HashKey, err = prefix.ParseKey(key)
 	require.NoError(t, err)

@@ -91,7 +91,7 @@ func (t *Settings) sending() (transport.Config, error) {
 	if q := t.Queue; q != nil {
 		config.Queue = &transport.QueueConfig{Bounds: queue.Config{MaxRequests: q.Requests, Timeout: time.Duration(q.Timeout)}}
 		if q.Sequences > 0 {
-			config.Queue.Saturation = queue.Concurrency{Requests: q.Sequences}
+			config.Queue.Saturation = queue.Concurrency(q.Sequences)
 		}
 	}
 	return config, nil

@@ -36,7 +36,7 @@ func TestHostsReportTheirRequests(t *testing.T) {
 		"r":   "well",
 	} {
 		t.Run(outcomes, func(t *testing.T) {
-			config := endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded{}, Weight: 1}}}}
+			config := endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}}
 			for i := range 8 {
 				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 			}

@@ -48,7 +48,7 @@ type Sources struct {
 	Health *health.Monitor
 	Index  *prefix.Index // the policy's
 	// Latencies are the policy's. If several learn a model, the first one counts.
-	Latencies []*predict.Latency
+	Latencies []predict.Latency
 }
 
 // Metrics holds the metrics of one transport and its router. If there are several

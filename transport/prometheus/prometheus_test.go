@@ -190,9 +190,9 @@ func TestReasons(t *testing.T) {
 		"shed":           &queue.Error{Reason: queue.ErrShed},
 		"too_large":      &transport.BodyError{},
 		"rate_limited":   rejected(&queue.RateLimitError{}),
-		"saturated":      rejected(queue.ErrSaturated),
-		"quota_tokens":   rejected(&quota.Error{Reason: quota.ErrTokens}),
-		"quota_requests": rejected(&quota.Error{Reason: quota.ErrRequests}),
+		"saturated":      rejected(&queue.SaturatedError{}),
+		"quota_tokens":   rejected(&quota.Error{}),
+		"quota_requests": rejected(&quota.Error{Requests: 1}),
 		"slo":            rejected(&slo.UnattainableError{}),
 		"rejected":       rejected(errors.New("for a reason of the host's")),
 		"no_endpoint":    &endpick.NoEndpointError{},
@@ -386,9 +386,9 @@ func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: "http://" + id})
 	}
 	index, _ := config.Policy.Matcher.(*prefix.Index)
-	var latencies []*predict.Latency
-	if l, ok := config.Policy.Predictor.(*predict.Latency); ok {
-		latencies = []*predict.Latency{l, l} // the second is ignored
+	var latencies []predict.Latency
+	if l, ok := config.Policy.Predictor.(predict.Latency); ok {
+		latencies = []predict.Latency{l, l} // the second is ignored
 	}
 	config.Policy.Predictor = m.Predictor(config.Policy.Predictor)
 	router, err := endpick.New(config)

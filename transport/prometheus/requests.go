@@ -92,11 +92,11 @@ var causes = []struct {
 	{matches(queue.ErrShed), "shed"},
 	{matches(queue.ErrTooLarge), "too_large"},
 	{as[*transport.BodyError], "too_large"},
-	{matches(queue.ErrRateLimited), "rate_limited"},
-	{matches(quota.ErrTokens), "quota_tokens"},
-	{matches(quota.ErrRequests), "quota_requests"},
-	{matches(queue.ErrSaturated), "saturated"},
-	{matches(slo.ErrUnattainable), "slo"},
+	{as[*queue.RateLimitError], "rate_limited"},
+	{overRequests, "quota_requests"},
+	{as[*quota.Error], "quota_tokens"},
+	{as[*queue.SaturatedError], "saturated"},
+	{as[*slo.UnattainableError], "slo"},
 	{as[*endpick.RejectedError], "rejected"},
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
@@ -113,6 +113,11 @@ func matches(kind error) func(error) bool {
 func as[T error](err error) bool {
 	var kind T
 	return errors.As(err, &kind)
+}
+
+func overRequests(err error) bool {
+	var over *quota.Error
+	return errors.As(err, &over) && over.Requests > 0
 }
 
 const (

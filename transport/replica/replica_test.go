@@ -84,7 +84,7 @@ type gateway struct {
 	*endpick.Router
 	replica *replica.Replica
 	index   *prefix.Index
-	quota   *quota.Quota
+	quota   endpick.Admitter
 	heard   *heard
 	stop    func()
 }

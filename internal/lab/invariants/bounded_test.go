@@ -78,8 +78,8 @@ func TestInvariantBoundedMemory(t *testing.T) {
 	})
 	require.NoError(t, err)
 	config.Policy.Admitters = append(config.Policy.Admitters, limits)
-	config.Policy.Filters = append(config.Policy.Filters, &scorer.Hotspot{})
-	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: &scorer.NoHitLRU{}, Weight: 1})
+	config.Policy.Filters = append(config.Policy.Filters, scorer.Hotspot(scorer.HotspotConfig{}))
+	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: scorer.NoHitLRU(), Weight: 1})
 	now := time.Unix(1_000_000, 0)
 	config.Seed, config.Clock = 1, func() time.Time { return now }
 	config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}}

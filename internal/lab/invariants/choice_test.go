@@ -112,8 +112,8 @@ func same(w *world, a, b *decision, where string) {
 // match. And without targets, no candidate ranks behind another with an equal or
 // longer predicted latency.
 func TestInvariantMonotone(t *testing.T) {
-	byLoad := []endpick.Scorer{scorer.QueueDepth{}, scorer.KVUsage{}, scorer.LoadBalance{}, scorer.LeastLoaded{}, scorer.LMetric{}, scorer.Linear{}}
-	byMatch := []endpick.Scorer{scorer.PrefixAffinity{}, scorer.LMetric{}, scorer.Linear{}, scorer.Dynamo{}}
+	byLoad := []endpick.Scorer{scorer.QueueDepth(), scorer.KVUsage(), scorer.LoadBalance(), scorer.LeastLoaded(), scorer.LMetric(), scorer.Linear(0)}
+	byMatch := []endpick.Scorer{scorer.PrefixAffinity(), scorer.LMetric(), scorer.Linear(0), scorer.Dynamo(0)}
 	// pair returns two worlds with one history, in which this scorer alone decides.
 	pair := func(rt *rapid.T, s endpick.Scorer) (one, other *world) {
 		o := options{seed: rapid.Uint64Range(1, 100).Draw(rt, "seed"), healthy: true, policy: func(p *endpick.Policy) {

@@ -39,19 +39,19 @@ func scored(s endpick.Scorer) endpick.Policy {
 
 func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
 
-// stateful returns policies with each exported stage that keeps state for endpoints or leases.
+// stateful returns policies with each stage that has state for endpoints or leases.
 func stateful() map[string]endpick.Policy {
 	return map[string]endpick.Policy{
-		"predict.Latency":   {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
+		"predict.predictor": {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
 		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
 		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
-		"scorer.Hotspot":    filtered(new(scorer.Hotspot)),
-		"scorer.NoHitLRU":   scored(new(scorer.NoHitLRU)),
-		"scorer.RoundRobin": scored(new(scorer.RoundRobin)),
-		"slo.Headroom":      {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(must(slo.NewHeadroom(slo.HeadroomConfig{})))}},
-		"slo.Warmup":        filtered(must(slo.NewWarmup(slo.WarmupConfig{}))),
-		"delay.Marginal":    scored(must(delay.New(delay.Config{}))),
-		"quota.Quota":       {Admitters: []endpick.Admitter{must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{} }}))}},
+		"scorer.hotspot":    filtered(scorer.Hotspot(scorer.HotspotConfig{})),
+		"scorer.noHitLRU":   scored(scorer.NoHitLRU()),
+		"scorer.roundRobin": scored(scorer.RoundRobin()),
+		"slo.running":       {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(must(slo.NewHeadroom(slo.HeadroomConfig{})))}},
+		"slo.warmup":        filtered(must(slo.NewWarmup(slo.WarmupConfig{}))),
+		"delay.marginal":    scored(must(delay.New(delay.Config{}))),
+		"quota.quota":       {Admitters: []endpick.Admitter{must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{} }}))}},
 	}
 }
 
@@ -59,7 +59,7 @@ func stateful() map[string]endpick.Policy {
 // another router, which would take a prompt for cached where it was never sent.
 func TestStateBelongsToOneRouter(t *testing.T) {
 	policies := stateful()
-	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the exported types that listen or keep a table")
+	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the types that listen or have a table")
 	for _, name := range all.Names() {
 		config := must(all.ByName(name))
 		if listens(config.Policy) {
@@ -119,18 +119,20 @@ func listens(p endpick.Policy) bool {
 	})
 }
 
-// statefulTypes are the exported types of the root module's packages that observe, or
-// have a table of endpoints or leases. Each of them embeds Exclusive.
+// statefulTypes are the types of the root module's packages that observe, and the stages
+// that have a table of endpoints or leases. Each of them embeds Exclusive.
+// The kits' own stages are not among them.
 func statefulTypes(t *testing.T) []string {
 	const root = "../../.."
-	types, embeds := map[string]bool{}, map[string]bool{}
+	var found inspection
+	found.observes, found.stages, found.tables, found.embeds = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
 		if d.IsDir() {
 			_, nested := os.Stat(filepath.Join(path, "go.mod"))
-			if path != root && (nested == nil || d.Name() == "internal" || d.Name() == "testdata" || strings.HasPrefix(d.Name(), ".")) {
+			if path != root && (nested == nil || slices.Contains([]string{"internal", "testdata", "scorertest", "transporttest"}, d.Name()) || strings.HasPrefix(d.Name(), ".")) {
 				return filepath.SkipDir
 			}
 			return nil
@@ -142,17 +144,27 @@ func statefulTypes(t *testing.T) []string {
 		if err != nil {
 			return err
 		}
-		inspect(file, types, embeds)
+		found.inspect(file)
 		return nil
 	})
 	require.NoError(t, err)
+	types := found.observes
+	for name := range found.tables {
+		if found.stages[name] {
+			types[name] = true
+		}
+	}
 	for name := range types {
-		assert.True(t, embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
+		assert.True(t, found.embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
 	}
 	return slices.Sorted(maps.Keys(types))
 }
 
-func inspect(file *ast.File, types, embeds map[string]bool) {
+// inspection has the types with methods of observers and of stages, with tables, and
+// with Exclusive.
+type inspection struct{ observes, stages, tables, embeds map[string]bool }
+
+func (in *inspection) inspect(file *ast.File) {
 	for _, d := range file.Decls {
 		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
 			receiver := f.Recv.List[0].Type
@@ -160,8 +172,16 @@ func inspect(file *ast.File, types, embeds map[string]bool) {
 				receiver = p.X
 			}
 			of, ok := receiver.(*ast.Ident)
-			if ok && of.IsExported() && slices.Contains([]string{"Routed", "FirstToken", "Done", "EndpointRemoved"}, f.Name.Name) && takesAnEvent(f) {
-				types[file.Name.Name+"."+of.Name] = true
+			if !ok {
+				continue
+			}
+			switch f.Name.Name {
+			case "Routed", "FirstToken", "Done", "EndpointRemoved":
+				if takesAnEvent(f) {
+					in.observes[file.Name.Name+"."+of.Name] = true
+				}
+			case "Match", "Predict", "Admit", "Filter", "Score", "Pick":
+				in.stages[file.Name.Name+"."+of.Name] = true
 			}
 		}
 		g, ok := d.(*ast.GenDecl)
@@ -170,7 +190,7 @@ func inspect(file *ast.File, types, embeds map[string]bool) {
 		}
 		for _, s := range g.Specs {
 			s, ok := s.(*ast.TypeSpec)
-			if !ok || !s.Name.IsExported() {
+			if !ok {
 				continue
 			}
 			fields, ok := s.Type.(*ast.StructType)
@@ -186,9 +206,9 @@ func inspect(file *ast.File, types, embeds map[string]bool) {
 				if x, ok := at.(*ast.SelectorExpr); ok {
 					switch x.Sel.Name {
 					case "PerEndpoint", "PerLease":
-						types[name] = true
+						in.tables[name] = true
 					case "Exclusive":
-						embeds[name] = embeds[name] || len(f.Names) == 0
+						in.embeds[name] = in.embeds[name] || len(f.Names) == 0
 					}
 				}
 			}
@@ -206,5 +226,5 @@ func takesAnEvent(f *ast.FuncDecl) bool {
 		at = p.X
 	}
 	x, ok := at.(*ast.SelectorExpr)
-	return ok && (x.Sel.Name == "Event" || x.Sel.Name == "Ref")
+	return ok && (x.Sel.Name == "Event" || x.Sel.Name == "EndpointRef")
 }

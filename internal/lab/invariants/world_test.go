@@ -27,7 +27,7 @@ type world struct {
 	rt       *rapid.T
 	router   *endpick.Router
 	index    *prefix.Index
-	latency  *predict.Latency
+	latency  predict.Latency
 	policies [2]endpick.Policy
 	now      time.Time
 	spy      *spy
@@ -77,11 +77,11 @@ func newWorld(rt *rapid.T, o options) *world {
 	})
 	must(err)
 	p := config.Policy
-	w.index, w.latency = p.Matcher.(*prefix.Index), p.Predictor.(*predict.Latency)
+	w.index, w.latency = p.Matcher.(*prefix.Index), p.Predictor.(predict.Latency)
 	other := endpick.Policy{
 		Name: "lmetric", Matcher: p.Matcher, Predictor: p.Predictor,
-		Filters: []endpick.Filter{&scorer.Hotspot{}},
-		Scorers: []endpick.Weighted{{Scorer: scorer.LMetric{}, Weight: 2}, {Scorer: &scorer.NoHitLRU{}, Weight: 1}},
+		Filters: []endpick.Filter{scorer.Hotspot(scorer.HotspotConfig{})},
+		Scorers: []endpick.Weighted{{Scorer: scorer.LMetric(), Weight: 2}, {Scorer: scorer.NoHitLRU(), Weight: 1}},
 		Picker:  endpick.WeightedRandom{},
 	}
 	poisoned := &poison{healthy: o.healthy}

@@ -196,15 +196,15 @@ func TestEqualCallsMakeEqualLearners(t *testing.T) {
 func TestLabelsThatComeMeanwhile(t *testing.T) {
 	var q queue
 	put := func(v float64) { require.True(t, q.put([]float64{v, -v}, sample{label: v})) }
-	for turn := range 5 {
-		put(float64(10*turn + 1))
-		put(float64(10*turn + 2))
+	for round := range 5 {
+		put(float64(10*round + 1))
+		put(float64(10*round + 2))
 		samples, rows := q.takeAll()
 		for range 3 {
 			put(99)
 		}
-		require.Equal(t, []float64{float64(10*turn + 1), -float64(10*turn + 1), float64(10*turn + 2), -float64(10*turn + 2)}, rows)
-		require.Equal(t, []sample{{label: float64(10*turn + 1)}, {label: float64(10*turn + 2)}}, samples)
+		require.Equal(t, []float64{float64(10*round + 1), -float64(10*round + 1), float64(10*round + 2), -float64(10*round + 2)}, rows)
+		require.Equal(t, []sample{{label: float64(10*round + 1)}, {label: float64(10*round + 2)}}, samples)
 		require.EqualValues(t, 3, q.waiting.Load())
 		samples, _ = q.takeAll()
 		require.Len(t, samples, 3)

@@ -50,7 +50,7 @@ func TestWindowKeepsARareRegime(t *testing.T) {
 	require.EqualValues(t, 10_010, w.added)
 	var d boost.Data
 	w.AppendTo(&d)
-	require.Equal(t, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, d.Y[:10], "the regime out of sight")
+	require.Equal(t, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, d.Y[:10], "the regime that has passed")
 	// Its newest sample weighs 1, the one before e^(−ln 2/400), and so on.
 	require.InDelta(t, 1, d.W[9], 1e-12)
 	require.InDelta(t, math.Exp2(-9.0/400), d.W[0], 1e-12)
@@ -123,12 +123,12 @@ func (w *naiveWindow) add(row []float64, label float64, at time.Time) {
 
 // expire drops the oldest of each bucket while they are too old.
 func (w *naiveWindow) expire(now time.Time) {
-	kept := map[string]bool{}
+	stays := map[string]bool{}
 	left := len(w.samples)
 	w.samples = slices.DeleteFunc(w.samples, func(s naiveSample) bool {
 		left--
-		if kept[s.bucket] || !s.at.Before(now.Add(-w.config.MaxAge)) && !s.at.After(now.Add(w.config.MaxAge)) || left < w.config.Samples/4 {
-			kept[s.bucket] = true
+		if stays[s.bucket] || !s.at.Before(now.Add(-w.config.MaxAge)) && !s.at.After(now.Add(w.config.MaxAge)) || left < w.config.Samples/4 {
+			stays[s.bucket] = true
 			return false
 		}
 		return true
@@ -227,5 +227,5 @@ func TestAClockThatIsSetEmptiesNoWindow(t *testing.T) {
 	add(100)
 	require.Equal(t, leastSamples+100, w.Len(), "and back: what came meanwhile has no say over the others")
 	add(3600)
-	require.Equal(t, 3601, w.Len(), "nor are they kept for their dates")
+	require.Equal(t, 3601, w.Len(), "nor do they stay for their dates")
 }

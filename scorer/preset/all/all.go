@@ -17,8 +17,8 @@
 //	round-robin, sglang, vllm
 //
 // LAMBDA is in (0, 1]; PREFIX, QUEUE and KV are weights above zero. The variants of
-// predicted-latency are [slo.Most], PredictedLatencyConfig.Paper and
-// predict.LatencyConfig.Synchronous.
+// predicted-latency are slo.BestFitConfig.MostHeadroom, PredictedLatencyConfig.Paper
+// and predict.LatencyConfig.Synchronous.
 package all
 
 import (
@@ -30,7 +30,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset"
-	"github.com/endpick/endpick/slo"
 )
 
 // named is a policy that programs can ask for by name. Parameters follow the
@@ -38,29 +37,29 @@ import (
 type named struct {
 	name       string
 	parameters string // as Usage shows them; empty: none
-	build      func(parameters []string) (endpick.Config, error)
+	build      func(parameters []string) (endpick.Policy, error)
 }
 
 // table lists all policies, sorted by name.
 func table() []named {
 	return []named{
-		{"aibrix", "", plain(AIBrix)},
-		{"always-busiest", "", plain(AlwaysBusiest)},
-		{"dynamo", "", plain(Dynamo)},
-		{"hotspot", "", plain(Hotspot)},
-		{"least-loaded", "", plain(LeastLoaded)},
+		{"aibrix", "", plain(aibrix)},
+		{"always-busiest", "", plain(alwaysBusiest)},
+		{"dynamo", "", plain(dynamo)},
+		{"hotspot", "", plain(hotspot)},
+		{"least-loaded", "", plain(leastLoaded)},
 		{"linear", "[:LAMBDA]", buildLinear},
-		{"lmetric", "", plain(LMetric)},
+		{"lmetric", "", plain(func() endpick.Policy { return LMetric().Policy })},
 		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
 		{"marginal-delay", "", buildMarginalDelay},
-		{"no-hit-lru", "", plain(NoHitLRU)},
-		{"power-of-two", "", plain(PowerOfTwo)},
-		{"preble", "", plain(Preble)},
+		{"no-hit-lru", "", plain(noHitLRU)},
+		{"power-of-two", "", plain(powerOfTwo)},
+		{"preble", "", plain(preble)},
 		{"predicted-latency", "[:most][:paper][:synchronous]", buildPredictedLatency},
-		{"random", "", plain(Random)},
-		{"round-robin", "", plain(RoundRobin)},
-		{"sglang", "", plain(SGLang)},
-		{"vllm", "", plain(VLLM)},
+		{"random", "", plain(random)},
+		{"round-robin", "", plain(roundRobin)},
+		{"sglang", "", plain(sglang)},
+		{"vllm", "", plain(vllm)},
 	}
 }
 
@@ -76,12 +75,12 @@ func ByName(name string) (endpick.Config, error) {
 		if n.name != parts[0] {
 			continue
 		}
-		c, err := n.build(parts[1:])
+		p, err := n.build(parts[1:])
 		if err != nil {
 			return endpick.Config{}, &endpick.ConfigError{Field: fmt.Sprintf("policy %q", name), Reason: err.Error()}
 		}
-		c.Policy.Name = name
-		return c, nil
+		p.Name = name
+		return endpick.Config{Policy: p}, nil
 	}
 	return endpick.Config{}, &endpick.ConfigError{
 		Field:  "all.ByName",
@@ -108,44 +107,44 @@ func Usage() string {
 }
 
 // plain wraps a policy without parameters.
-func plain(build func() endpick.Config) func([]string) (endpick.Config, error) {
-	return func(parameters []string) (endpick.Config, error) {
+func plain(build func() endpick.Policy) func([]string) (endpick.Policy, error) {
+	return func(parameters []string) (endpick.Policy, error) {
 		if len(parameters) > 0 {
-			return endpick.Config{}, fmt.Errorf("has parameter %q, but the policy has none", parameters[0])
+			return endpick.Policy{}, fmt.Errorf("has parameter %q, but the policy has none", parameters[0])
 		}
 		return build(), nil
 	}
 }
 
-func buildLinear(parameters []string) (endpick.Config, error) {
+func buildLinear(parameters []string) (endpick.Policy, error) {
 	switch len(parameters) {
 	case 0:
-		return Linear(0), nil
+		return linear(0), nil
 	case 1:
 		lambda, err := weight(parameters[0])
 		if err != nil || lambda > 1 {
-			return endpick.Config{}, fmt.Errorf("has parameter %q, which is not a weight in (0, 1]", parameters[0])
+			return endpick.Policy{}, fmt.Errorf("has parameter %q, which is not a weight in (0, 1]", parameters[0])
 		}
-		return Linear(lambda), nil
+		return linear(lambda), nil
 	}
-	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has one", len(parameters))
+	return endpick.Policy{}, fmt.Errorf("has %d parameters, but the policy has one", len(parameters))
 }
 
-func buildLoadPrefix(parameters []string) (endpick.Config, error) {
+func buildLoadPrefix(parameters []string) (endpick.Policy, error) {
 	switch len(parameters) {
 	case 0:
-		return LoadPrefix(3, 2, 2), nil
+		return loadPrefix(3, 2, 2), nil
 	case 3:
 		var w [3]float64
 		for i, p := range parameters {
 			var err error
 			if w[i], err = weight(p); err != nil {
-				return endpick.Config{}, err
+				return endpick.Policy{}, err
 			}
 		}
-		return LoadPrefix(w[0], w[1], w[2]), nil
+		return loadPrefix(w[0], w[1], w[2]), nil
 	}
-	return endpick.Config{}, fmt.Errorf("has %d parameters, but the policy has three weights or none", len(parameters))
+	return endpick.Policy{}, fmt.Errorf("has %d parameters, but the policy has three weights or none", len(parameters))
 }
 
 // weight parses a number above zero.
@@ -157,33 +156,34 @@ func weight(s string) (float64, error) {
 	return w, nil
 }
 
-func buildMarginalDelay(parameters []string) (endpick.Config, error) {
+func buildMarginalDelay(parameters []string) (endpick.Policy, error) {
 	if len(parameters) > 0 {
-		return endpick.Config{}, fmt.Errorf("has %q: nothing can be left out of it any more; use marginal-delay", parameters[0])
+		return endpick.Policy{}, fmt.Errorf("has %q: nothing can be left out of it any more; use marginal-delay", parameters[0])
 	}
-	return preset.Default(), nil
+	return preset.Default().Policy, nil
 }
 
-func buildPredictedLatency(parameters []string) (endpick.Config, error) {
+func buildPredictedLatency(parameters []string) (endpick.Policy, error) {
 	var c PredictedLatencyConfig
 	for i, p := range parameters {
 		if slices.Contains(parameters[:i], p) {
-			return endpick.Config{}, fmt.Errorf("has %q twice", p)
+			return endpick.Policy{}, fmt.Errorf("has %q twice", p)
 		}
 		switch p {
 		case "most":
-			c.BestFit.Strategy = slo.Most
+			c.BestFit.MostHeadroom = true
 		case "paper":
 			c.Paper = true
 		case "synchronous":
 			c.Latency.Synchronous = true
 		case "fixed-gate", "no-neighbours", "no-running", "no-spread", "no-warmup":
-			return endpick.Config{}, fmt.Errorf("has %q, which is gone: use paper, which leaves out all that the paper does not have", p)
+			return endpick.Policy{}, fmt.Errorf("has %q, which is gone: use paper, which leaves out all that the paper does not have", p)
 		case "min-max", "no-claims", "no-exploration", "no-gate", "no-load-gate", "no-shortlist", "plain-window":
-			return endpick.Config{}, fmt.Errorf("has %q, which is gone: use predicted-latency, with most, paper or none", p)
+			return endpick.Policy{}, fmt.Errorf("has %q, which is gone: use predicted-latency, with most, paper or none", p)
 		default:
-			return endpick.Config{}, fmt.Errorf("has %q, which is not a variant; there are most, paper, synchronous", p)
+			return endpick.Policy{}, fmt.Errorf("has %q, which is not a variant; there are most, paper, synchronous", p)
 		}
 	}
-	return PredictedLatency(c)
+	config, err := PredictedLatency(c)
+	return config.Policy, err
 }

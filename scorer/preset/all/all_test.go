@@ -16,7 +16,6 @@ import (
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
-	"github.com/endpick/endpick/slo"
 )
 
 func TestByName(t *testing.T) {
@@ -52,16 +51,17 @@ func TestParametersOfAName(t *testing.T) {
 		require.NoError(t, err)
 		return c.Policy
 	}
-	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear{}, Weight: 1}}, policy("linear").Scorers)
-	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear{Lambda: 0.25}, Weight: 1}}, policy("linear:0.25").Scorers)
-	assert.Equal(t, all.LoadPrefix(3, 2, 2).Policy.Scorers, policy("load-prefix").Scorers)
-	assert.Equal(t, all.LoadPrefix(1, 2, 3).Policy.Scorers, policy("load-prefix:1:2:3").Scorers)
-	for _, c := range []endpick.Config{all.Linear(0), all.Linear(0.5), all.LoadPrefix(1, 0.5, 2)} {
-		same := policy(c.Policy.Name) // the name of a config makes it again
-		assert.Equal(t, c.Policy.Name, same.Name)
-		assert.Equal(t, c.Policy.Scorers, same.Scorers)
+	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear(0), Weight: 1}}, policy("linear").Scorers)
+	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear(0.25), Weight: 1}}, policy("linear:0.25").Scorers)
+	weights := func(name string) (w []float64) {
+		for _, s := range policy(name).Scorers {
+			w = append(w, s.Weight)
+		}
+		return w
 	}
-	fit := func(name string) string { return policy(name).Scorers[0].Scorer.(*slo.BestFit).Name() }
+	assert.Equal(t, []float64{3, 2, 2}, weights("load-prefix"))
+	assert.Equal(t, []float64{1, 2, 3}, weights("load-prefix:1:2:3"))
+	fit := func(name string) string { return policy(name).Scorers[0].Scorer.(interface{ Name() string }).Name() }
 	assert.Equal(t, "latency-least", fit("predicted-latency"))
 	assert.Equal(t, "latency-most", fit("predicted-latency:most"))
 	assert.Len(t, policy("predicted-latency").Filters, 3)
@@ -91,18 +91,15 @@ func TestParametersOfAName(t *testing.T) {
 	}
 }
 
-func TestWeightOfZeroIsAnError(t *testing.T) {
-	_, err := endpick.New(all.LoadPrefix(3, 0, 2))
-	assert.ErrorAs(t, err, new(*endpick.ConfigError))
-	assert.ErrorContains(t, err, "Policy.Scorers[1].Weight")
-}
-
 // The constants of the policies' authors.
 func TestGates(t *testing.T) {
-	gate := func(c endpick.Config) any { return c.Policy.Filters[0] }
-	assert.Equal(t, scorer.MatchGate{Range: 8}, gate(all.AIBrix()))
-	assert.Equal(t, scorer.MatchGate{Share: 0.5}, gate(all.Preble()))
-	assert.Equal(t, scorer.MatchGate{Share: 0.5, Range: 32, Ratio: 1.1}, gate(all.SGLang()))
+	for name, want := range map[string]scorer.MatchGateConfig{
+		"aibrix": {Range: 8}, "preble": {Share: 0.5}, "sglang": {Share: 0.5, Range: 32, Ratio: 1.1},
+	} {
+		c, err := all.ByName(name)
+		require.NoError(t, err)
+		assert.Equal(t, scorer.MatchGate(want), c.Policy.Filters[0], name)
+	}
 }
 
 // byName is all.ByName with a synchronous predictor.
@@ -182,7 +179,7 @@ func TestChoices(t *testing.T) {
 	}
 }
 
-// What has been learned is kept if it is of use.
+// What has been learned goes on to be used where it is of use.
 func TestReuse(t *testing.T) {
 	learned, err := all.ByName("predicted-latency")
 	require.NoError(t, err)
@@ -199,7 +196,7 @@ func TestReuse(t *testing.T) {
 	assert.NotEqual(t, learned.Policy.Predictor, c.Policy.Predictor)
 	c, err = all.Reuse("predicted-latency", endpick.Policy{})
 	require.NoError(t, err)
-	assert.NotNil(t, c.Policy.Matcher, "there was none to keep")
+	assert.NotNil(t, c.Policy.Matcher, "there was none to take over")
 	assert.NotNil(t, c.Policy.Predictor)
 	c, err = all.Reuse("random", learned.Policy)
 	require.NoError(t, err)

@@ -17,7 +17,7 @@ type PredictedLatencyConfig struct {
 	Latency  predict.LatencyConfig
 	Affinity prefix.AffinityConfig
 	// Headroom is shared by admission, tiers and scorer, whose own Headroom
-	// fields stay nil. Its Bound is slo.Upper, unless Paper is set.
+	// fields stay nil. Its UpperBound is true, unless Paper is set.
 	Headroom slo.HeadroomConfig
 	Warmup   slo.WarmupConfig
 	Tier     slo.TierConfig
@@ -41,7 +41,7 @@ func (c *PredictedLatencyConfig) validate() error {
 		{"Tier.Headroom", c.Tier.Headroom != nil, shared},
 		{"BestFit.Headroom", c.BestFit.Headroom != nil, shared},
 		{"Affinity.LimitToSaved", c.Paper && c.Affinity.LimitToSaved, paper},
-		{"Headroom.Bound", c.Paper && c.Headroom.Bound != slo.Expected, paper},
+		{"Headroom.UpperBound", c.Paper && c.Headroom.UpperBound, paper},
 		{"Warmup", c.Paper && c.Warmup != (slo.WarmupConfig{}), paper},
 		{"BestFit.PrefillRate", c.Paper && c.BestFit.PrefillRate != 0, paper},
 	} {
@@ -72,7 +72,7 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if c.Paper {
 		c.Headroom.DisableRunning = true
 	} else {
-		c.Headroom.Bound = slo.Upper
+		c.Headroom.UpperBound = true
 		c.Affinity.LimitToSaved = !c.Affinity.DisableLoadGate
 		if c.BestFit.PrefillRate == 0 {
 			c.BestFit.PrefillRate = prefillRate
@@ -111,11 +111,12 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	if !c.Paper {
 		filters = []endpick.Filter{warmup, gate, tier}
 	}
-	return config("predicted-latency", endpick.Policy{
+	return endpick.Config{Policy: endpick.Policy{
+		Name:      "predicted-latency",
 		Matcher:   held,
 		Predictor: latency,
 		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(headroom)},
 		Filters:   filters,
 		Scorers:   one(fit),
-	}), nil
+	}}, nil
 }

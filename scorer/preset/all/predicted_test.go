@@ -80,7 +80,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 	for _, c := range []all.PredictedLatencyConfig{
 		{Index: prefix.IndexConfig{BlocksPerEndpoint: -1}}, {Latency: predict.LatencyConfig{Trees: -1}}, {Affinity: prefix.AffinityConfig{Threshold: 2}},
 		{Headroom: slo.HeadroomConfig{OutputTokens: -1}}, {Warmup: slo.WarmupConfig{Ramp: -1}}, {Tier: slo.TierConfig{Exploration: 2}},
-		{BestFit: slo.BestFitConfig{Strategy: 2}},
+		{BestFit: slo.BestFitConfig{Exploration: 2}},
 	} {
 		_, err := all.PredictedLatency(c)
 		assert.ErrorAs(t, err, new(*endpick.ConfigError), "%+v", c)
@@ -91,7 +91,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 		"Tier.Headroom":         {Tier: slo.TierConfig{Headroom: own}},
 		"BestFit.Headroom":      {BestFit: slo.BestFitConfig{Headroom: own}},
 		"Affinity.LimitToSaved": {Affinity: prefix.AffinityConfig{LimitToSaved: true}, Paper: true},
-		"Headroom.Bound":        {Headroom: slo.HeadroomConfig{Bound: slo.Upper}, Paper: true},
+		"Headroom.UpperBound":   {Headroom: slo.HeadroomConfig{UpperBound: true}, Paper: true},
 		"Warmup":                {Warmup: slo.WarmupConfig{Ramp: 1}, Paper: true},
 		"BestFit.PrefillRate":   {BestFit: slo.BestFitConfig{PrefillRate: 1}, Paper: true},
 	} {

@@ -13,8 +13,8 @@ func Reuse(name string, running endpick.Policy) (endpick.Config, error) {
 	if err != nil {
 		return c, err
 	}
-	if _, predicts := c.Policy.Predictor.(*predict.Latency); predicts {
-		if learned, ok := running.Predictor.(*predict.Latency); ok {
+	if _, predicts := c.Policy.Predictor.(predict.Latency); predicts {
+		if learned, ok := running.Predictor.(predict.Latency); ok {
 			c.Policy.Predictor = learned
 		}
 	}

@@ -99,7 +99,11 @@ func (w *way) take(front *suite.Front, b *book) error {
 func policies(b *book) ([]endpick.Policy, error) {
 	index, err := prefix.NewIndex(prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 500})
 	var both []endpick.Policy
-	for _, config := range []endpick.Config{all.LMetric(), all.LoadPrefix(3, 2, 2)} {
+	for _, name := range []string{"lmetric", "load-prefix"} {
+		config, err := all.ByName(name)
+		if err != nil {
+			return nil, err
+		}
 		p := config.Policy
 		p.Matcher = index
 		p.Filters = append(p.Filters[:len(p.Filters):len(p.Filters)], &witness{b})
