@@ -10,7 +10,7 @@
 //   - the matcher: [Index], [New], [Config], [LoadCosts]
 //   - what engines say: [Event], [Hash], [Tier], [Spec]; module kvevents reads them off the wire
 //   - who says it: [Feed], one for each engine process, [Knowledge]
-//   - looking in: [Index.Lookup], [Index.Stats]
+//   - looking in: [Index.Stats]
 //
 // # What the caller does
 //

@@ -145,11 +145,16 @@ func New(config Config) (*Index, error) {
 // Name is what receipts show.
 func (x *Index) Name() string { return "precise-index" }
 
-// Observer is the index for endpoints without events, which listens too.
-func (x *Index) Observer() any { return x.approx }
+// Observer is for the router: what listens for the index, and the index for endpoints
+// without events.
+func (x *Index) Observer() any { return []any{observer{x}, x.approx} }
+
+// observer learns what is routed where.
+type observer struct{ x *Index }
 
 // Routed implements [endpick.RoutedObserver].
-func (x *Index) Routed(e *endpick.Event) {
+func (o observer) Routed(e *endpick.Event) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.routed.expire(e.Now)
@@ -159,7 +164,8 @@ func (x *Index) Routed(e *endpick.Event) {
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
-func (x *Index) FirstToken(e *endpick.Event) {
+func (o observer) FirstToken(e *endpick.Event) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.routed.computed(e.Lease, e.Now)
@@ -167,10 +173,11 @@ func (x *Index) FirstToken(e *endpick.Event) {
 }
 
 // Done implements [endpick.DoneObserver].
-func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
+func (o observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if o.Status == endpick.Completed {
+	if outcome.Status == endpick.Completed {
 		x.routed.computed(e.Lease, e.Now)
 	}
 	x.routed.leases.Drop(e.Lease)
@@ -178,7 +185,8 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (x *Index) EndpointRemoved(ref endpick.EndpointRef) {
+func (o observer) EndpointRemoved(ref endpick.EndpointRef) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)
