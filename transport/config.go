@@ -161,7 +161,7 @@ func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return badConfig("Router", "is nil")
-	case c.Health != nil && c.Health.Router() != c.Router:
+	case c.Health != nil && c.Health.Core().Router() != c.Router:
 		return badConfig("Health", "is over another router")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
 		return badConfig("RetryShare", "is not within 0 and 1")

@@ -40,9 +40,7 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 		config.OnError = func(err error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			var own *discover.Error
-			assert.ErrorAs(t, err, &own)
-			f.errs = append(f.errs, own.Err.Error())
+			f.errs = append(f.errs, errors.Unwrap(err).Error())
 			panic("a logger")
 		}
 		config.OnChange = func(discover.Change) {
@@ -88,7 +86,7 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("a:1\n\n# spare\n http://b:1 \n")
-	follow(t, discover.Config{Source: &discover.File{Path: path}}, func(f *following) {
+	follow(t, discover.Config{Source: discover.File(path)}, func(f *following) {
 		good := []string{"a:1", "http://b:1"}
 		assert.Equal(t, good, f.ids(), "the first is taken at once")
 		for _, tc := range []struct{ text, told string }{
@@ -242,13 +240,14 @@ func TestConfig(t *testing.T) {
 		"discover.DNS.Name is empty":                         &discover.DNS{Port: 80},
 		"discover.DNS.Port is 0, not within 1 and 65535":     &discover.DNS{Name: "models.test"},
 		"discover.DNS.Port is 70000, not within 1 and 65535": &discover.DNS{Name: "models.test", Port: 70000},
-		"discover.SRV.Name is empty":                         &discover.SRV{},
 		"discover.Config.Source is nil":                      (*discover.DNS)(nil),
-		"discover.File.Path is empty":                        &discover.File{},
+		"discover.File has no path":                          discover.File(""),
 	} {
 		_, err := discover.New(discover.Config{Router: router, Source: s})
 		assert.EqualError(t, err, "endpick: config: "+want)
 	}
+	_, err = discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
+	require.NoError(t, err, "the records have the port")
 	w, err := discover.New(discover.Config{Router: router, Source: list})
 	require.NoError(t, err)
 	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
@@ -269,7 +268,7 @@ func ExampleFile() {
 		panic(err)
 	}
 	watcher, err := discover.New(discover.Config{
-		Router: router, Source: &discover.File{Path: path},
+		Router: router, Source: discover.File(path),
 		Fill:     func(e *endpick.Endpoint) { e.Models = []string{"llama"} },
 		OnChange: func(c discover.Change) { fmt.Println(c.Endpoints, "endpoints, new:", c.Added) },
 	})

@@ -43,14 +43,14 @@ func TestListsThatAreNoJSON(t *testing.T) {
 		"[{\"kv_tokens\": 1.5}]":             ":1: unexpected number 1.5 for kv_tokens",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		_, err := discover.File(path).Endpoints(t.Context())
 		assert.EqualError(t, err, path+want, text)
 	}
-	_, err := (&discover.File{Path: path + "?"}).Endpoints(t.Context())
+	_, err := discover.File(path + "?").Endpoints(t.Context())
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.EqualError(t, err, path+"?: no such file or directory")
 	require.NoError(t, os.WriteFile(path, []byte("#"), 0o600))
-	_, err = (&discover.File{Path: path}).Endpoints(t.Context())
+	_, err = discover.File(path).Endpoints(t.Context())
 	require.ErrorIs(t, err, discover.ErrEmpty)
 }
 
@@ -60,7 +60,7 @@ func TestWhatAFileSays(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`[
 		{"address": "a:1", "rank": 0}, {"address": "a:1", "id": "i", "rank": 3, "models": ["m"], "adapters": ["l"], "labels": {"z": "a"},
 		"variant": "v", "max_sequences": 5, "kv_tokens": 7}, {"address": "b:1"}]`), 0o600))
-	f := &discover.File{Path: path}
+	f := discover.File(path)
 	for range 2 {
 		list, err := f.Endpoints(t.Context())
 		require.NoError(t, err)
@@ -158,7 +158,7 @@ func TestTheProgramsResolver(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "10.0.0.1:8000", list[0].ID)
-	list, err = (&discover.SRV{Name: "fleet.test."}).Endpoints(t.Context())
+	list, err = (&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "a:1", list[0].ID)
@@ -211,7 +211,7 @@ func TestLookingUpEndsWithItsContext(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	for _, s := range []discover.Source{&discover.DNS{Name: "fleet.test.", Resolver: silent}, &discover.SRV{Name: "fleet.test.", Resolver: silent}} {
+	for _, s := range []discover.Source{&discover.DNS{Name: "fleet.test.", Resolver: silent}, &discover.DNS{SRV: true, Name: "fleet.test.", Resolver: silent}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -265,7 +265,7 @@ func TestWhatTheRouterRefusesHasALine(t *testing.T) {
 		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		_, err := discover.File(path).Endpoints(t.Context())
 		require.EqualError(t, err, path+want, text)
 		var refused *endpick.EndpointError
 		require.ErrorAs(t, err, &refused)
@@ -283,6 +283,6 @@ func TestALongListIsCheckedQuickly(t *testing.T) {
 	}
 	text.WriteString("{\"address\": \"b\", \"id\": \"server-7\"}]\n")
 	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
-	_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+	_, err := discover.File(path).Endpoints(t.Context())
 	require.EqualError(t, err, fmt.Sprintf(`%s:%d: endpick: endpoint "server-7" is listed twice`, path, n+2))
 }

@@ -290,7 +290,7 @@ func TestWhatOthersSay(t *testing.T) {
 	assert.Equal(t, now, m.Endpoints()[0].Checked)
 
 	var told []string
-	m.Tell(func(id string, failed bool) {
+	m.Core().Tell(func(id string, failed bool) {
 		assert.True(t, failed)
 		told = append(told, id)
 	})
@@ -302,12 +302,12 @@ func TestWhatOthersSay(t *testing.T) {
 	assert.Equal(t, []string{"b"}, told)
 
 	for range 3 {
-		m.Elsewhere("a", 1, 0)
+		m.Core().Elsewhere("a", 1, 0)
 	}
 	assert.Equal(t, health.Out, m.Endpoints()[0].State)
-	m.Elsewhere("b", 0, 3)
+	m.Core().Elsewhere("b", 0, 3)
 	assert.Equal(t, health.Well, m.Endpoints()[1].State)
-	assert.Same(t, router, m.Router())
+	assert.Same(t, router, m.Core().Router())
 }
 
 // An error before there is a connection concerns the path to the server, one after it
@@ -391,7 +391,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 // whatever goroutine its end is noticed.
 func TestAListenerThatPanicsIsIgnored(t *testing.T) {
 	m, router := alone(t, health.Config{}, nil)
-	m.Tell(func(string, bool) { panic("boom") })
+	m.Core().Tell(func(string, bool) { panic("boom") })
 	ref, ok := router.Ref("a")
 	require.True(t, ok)
 	for range 3 {

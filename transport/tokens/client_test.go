@@ -240,7 +240,7 @@ func TestEngines(t *testing.T) {
 			"/v1/chat/completions/render": `{"request_id":"chatcmpl-1","token_ids":[8948,198],"features":null,"sampling_params":{"temperature":0.7}}`,
 			"/v1/completions/render":      `[{"request_id":"cmpl-1","token_ids":[1,2,3]}]`,
 		})
-		e := &tokens.Rendering{URL: url}
+		e := tokens.Rendering(url, nil)
 		ids, err := e.Tokens(t.Context(), path, body)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{8948, 198}, ids)
@@ -253,7 +253,7 @@ func TestEngines(t *testing.T) {
 	})
 	t.Run("tokenize", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/tokenize": `{"count":3,"max_model_len":4096,"tokens":[5,6,7]}`})
-		e := &tokens.Rendering{URL: url}
+		e := tokens.Rendering(url, nil)
 		for range 2 {
 			ids, err := e.Tokens(t.Context(), path, body)
 			require.NoError(t, err)
@@ -263,7 +263,7 @@ func TestEngines(t *testing.T) {
 	})
 	t.Run("llama.cpp", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/apply-template": `{"prompt":"<s>hello"}`, "/tokenize": `{"tokens":[1,15043]}`})
-		e := &tokens.Llama{URL: url}
+		e := tokens.Llama(url, nil)
 		ids, err := e.Tokens(t.Context(), path, body)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{1, 15043}, ids)
@@ -272,7 +272,7 @@ func TestEngines(t *testing.T) {
 	for name, answer := range map[string]string{"no token ids": `{"token_ids":[]}`, "negative": `{"token_ids":[-1]}`, "two prompts": `[{"token_ids":[1]},{"token_ids":[2]}]`, "no JSON": `x`, "nothing": ``} {
 		t.Run(name, func(t *testing.T) {
 			url, _ := engine(t, map[string]string{"/v1/chat/completions/render": answer})
-			_, err := (&tokens.Rendering{URL: url}).Tokens(t.Context(), path, body)
+			_, err := tokens.Rendering(url, nil).Tokens(t.Context(), path, body)
 			require.Error(t, err)
 		})
 	}

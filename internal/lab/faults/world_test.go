@@ -231,7 +231,7 @@ func fullDisks(t *testing.T) []row {
 			require.NoError(t, os.WriteFile(file, []byte(`[{"address":"127.0.0.1:1","mod`), 0o600))
 			g := newGateway(t, transport.Config{}, endpick.Config{}, good(t))
 			var told error
-			w, err := discover.New(discover.Config{Router: g.router, Source: &discover.File{Path: file}, OnError: func(err error) { told = err }})
+			w, err := discover.New(discover.Config{Router: g.router, Source: discover.File(file), OnError: func(err error) { told = err }})
 			require.NoError(t, err)
 			_ = w.Poll(t.Context())
 			require.Error(t, told)
