@@ -8,8 +8,6 @@ import (
 	"net/http"
 	"os"
 	"strings"
-
-	"github.com/endpick/endpick/transport/internal/coding"
 )
 
 // firstRead is how much is allocated, trusting the announced length, before any
@@ -34,11 +32,11 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 // unpack returns a body uncompressed, because engines take no others, and whether it was
 // compressed, in gzip or deflate.
 func unpack(ctx context.Context, header http.Header, body []byte, limit int64) (plain []byte, unpacked bool, err error) {
-	open := coding.Decoder(strings.TrimSpace(strings.Join(header["Content-Encoding"], ",")))
+	open := decoder(strings.TrimSpace(strings.Join(header["Content-Encoding"], ",")))
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
-	plain, err = readAll(ctx, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, coding.Limit(len(body), limit))
+	plain, err = readAll(ctx, &decoding{src: bytes.NewReader(body), open: open}, -1, unpackedLimit(len(body), limit))
 	return plain, true, err
 }
 

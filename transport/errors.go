@@ -92,9 +92,9 @@ func (e *UpstreamError) Error() string {
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// StatusClientClosedRequest is what [StatusOf] returns for a request whose
-// client went away. It only appears in logs; nginx introduced it.
-const StatusClientClosedRequest = 499
+// clientClosedRequest is the status of a request whose client went away. It only appears
+// in logs; nginx introduced it.
+const clientClosedRequest = 499
 
 // StatusOf returns the HTTP status that tells a client of an error of
 // [Transport.RoundTrip]:
@@ -133,7 +133,7 @@ func StatusOf(err error) int {
 	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
-		return StatusClientClosedRequest
+		return clientClosedRequest
 	case errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
 	case errors.Is(err, ErrUnknownPath):
@@ -233,7 +233,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		p.Message = "the model server failed before it answered"
 	case http.StatusGatewayTimeout:
 		p.Message = "the model server did not answer in time"
-	case StatusClientClosedRequest:
+	case clientClosedRequest:
 		p.Message = "the client closed the request"
 	}
 	body = p.Body(path)

@@ -77,8 +77,11 @@ func (t *Transport) Stats() Stats {
 	}
 }
 
-// SetHashKey is [Dispatcher.SetHashKey].
-func (t *Transport) SetHashKey(key prefix.Key) { t.d.SetHashKey(key) }
+// SetHashKey changes the key that prompts are hashed with (Config.HashKey), for
+// requests that arrive from now on. An index then starts from scratch: what it
+// holds under the old key never matches again, and is evicted in time. It may be
+// called at any time, from any goroutine.
+func (t *Transport) SetHashKey(key prefix.Key) { t.d.reader.SetHashKey(key) }
 
 // CloseIdleConnections closes the idle connections of the base transport.
 func (t *Transport) CloseIdleConnections() {

@@ -17,6 +17,7 @@ import (
 
 const (
 	maxPieces = 4096    // tools and messages; longer prompts are partial
+	maxValues = 32      // of a piece
 	maxText   = 1 << 20 // bytes of a prompt's text, if it is recorded
 	// shapeSize hashes suffice to tell whether half of two texts is equal, give or take a
 	// sixth; texts shorter than shapeBytes have too few words for that.
@@ -146,7 +147,7 @@ func (s *Sketcher) read(p *recording.Piece, text string) {
 		s.words = append(s.words, word...)
 		part := word
 		if kind := kindOf(word, digits); kind != "" {
-			if len(p.Values) < recording.MaxValues {
+			if len(p.Values) < maxValues {
 				// The hash is short: there are so few dates and numbers that all could be tried.
 				p.Values = append(p.Values, recording.Value{At: at, Kind: kind, Hash: hashOf(append(s.key[:], word...)) & math.MaxUint32})
 			}

@@ -182,7 +182,7 @@ func TestAnyText(t *testing.T) {
 		p := sketched(text)
 		require.Equal(t, p, sketched(text))
 		require.Equal(t, len(text), p.Bytes)
-		require.LessOrEqual(t, len(p.Values), recording.MaxValues)
+		require.LessOrEqual(t, len(p.Values), 32)
 		at := -1
 		for _, v := range p.Values {
 			require.Greater(t, v.At, at)

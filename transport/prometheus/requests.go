@@ -129,7 +129,7 @@ func reasons() []string {
 }
 
 func reasonOf(err error, status int) string {
-	if status == transport.StatusClientClosedRequest {
+	if status == clientClosedRequest {
 		return left
 	}
 	if as[*endpick.NoEndpointError](err) && status == http.StatusNotFound {
@@ -143,9 +143,12 @@ func reasonOf(err error, status int) string {
 	return other
 }
 
+// clientClosedRequest is what transport.StatusOf returns for a client that went away.
+const clientClosedRequest = 499
+
 // code is a status as a label, limited because servers can answer anything.
 func code(status int) string {
-	if http.StatusText(status) == "" && status != transport.StatusClientClosedRequest {
+	if http.StatusText(status) == "" && status != clientClosedRequest {
 		return other
 	}
 	return strconv.Itoa(status)

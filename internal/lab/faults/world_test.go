@@ -211,16 +211,16 @@ func fullDisks(t *testing.T) []row {
 	record := func(room int) func(*testing.T) []string {
 		return func(t *testing.T) []string {
 			disk := &full{room}
-			w := recording.NewWriter(disk)
-			g := newGateway(t, transport.Config{Record: w.Write}, endpick.Config{}, good(t))
+			write, end := recording.NewWriter(disk)
+			g := newGateway(t, transport.Config{Record: write}, endpick.Config{}, good(t))
 			var saw string
 			for range 3 {
 				saw = g.ask(t, true, nil)
 			}
 			g.leases(t)
-			err := w.Close()
+			err := end()
 			require.ErrorIs(t, err, syscall.ENOSPC)
-			return []string{saw, "`Writer.Close`: “" + err.Error() + "”"}
+			return []string{saw, "at its end: “" + err.Error() + "”"}
 		}
 	}
 	all := map[string]func(*testing.T) []string{
