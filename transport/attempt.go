@@ -81,7 +81,7 @@ func (a *Attempt) Lease() endpick.Lease {
 // slice is the attempt's: do not change it.
 func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
 
-// SetHeader sets in the header of the request what the endpoint has to be told beside
+// SetHeader sets in the header of the request what the endpoint needs beside
 // the body: that the body has no coding any more, that a response which is metered must
 // come without one, and its data-parallel rank.
 func (a *Attempt) SetHeader(h http.Header) {

@@ -189,7 +189,7 @@ func (x *exchange) end(status endpick.Status) {
 	x.mu.Unlock()
 
 	if handed && x.rt.charged {
-		x.rt.settle(x, status) // before others get their turns
+		x.rt.settle(x, status) // before the next one is taken
 	}
 	x.lease.Done(outcome)
 	stop()

@@ -196,7 +196,7 @@ func (rt *roundTrip) failure(result Result) endpick.Status {
 
 func (rt *roundTrip) warn(err error) { rt.t.d.warn(rt.in, err) }
 
-// lease routes the request, waiting for its turn the first time.
+// lease routes the request, waiting in the queue the first time.
 func (rt *roundTrip) lease() (endpick.Lease, error) {
 	if rt.t.queue != nil && rt.attempts == 0 {
 		return rt.t.queue.route(rt)

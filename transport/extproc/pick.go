@@ -148,18 +148,18 @@ func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{}
 	m.SetHeaders = append(m.SetHeaders, set(DestinationHeader, to.servers))
 	const coding = "Content-Encoding"
-	told := http.Header{}
+	header := http.Header{}
 	if _, coded := c.header[coding]; coded {
-		told.Set(coding, "")
+		header.Set(coding, "")
 	}
-	coded := len(told)
-	c.attempt.SetHeader(told)
-	if _, still := told[coding]; coded > 0 && !still {
+	coded := len(header)
+	c.attempt.SetHeader(header)
+	if _, still := header[coding]; coded > 0 && !still {
 		m.RemoveHeaders = append(m.RemoveHeaders, "content-encoding")
 	}
-	delete(told, coding)
+	delete(header, coding)
 	for _, name := range []string{"Accept-Encoding", "X-Data-Parallel-Rank"} {
-		if v := told.Get(name); v != "" {
+		if v := header.Get(name); v != "" {
 			m.SetHeaders = append(m.SetHeaders, set(strings.ToLower(name), v))
 		}
 	}
