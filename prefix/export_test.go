@@ -19,3 +19,9 @@ func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, byte
 	}
 	return h.Blocks(), h.Len()
 }
+
+// Listener is what the router calls.
+type Listener = observer
+
+// Listen returns the listener of an index.
+func Listen(x *Index) Listener { return observer{x} }

@@ -14,7 +14,7 @@ import (
 )
 
 func exact(router *endpick.Router) (*transport.Transport, error) {
-	client, err := tokens.New(tokens.Config{Tokenizer: tokens.Rendering("http://10.0.0.9:8000", nil)}) // or &tokens.Llama{…}
+	client, err := tokens.New(tokens.Config{Tokenizer: tokens.Rendering("http://10.0.0.9:8000", nil)}) // or tokens.Llama
 	if err != nil {
 		return nil, err
 	}
