@@ -70,7 +70,7 @@ func asked(second int, endpoint string, cached int, c conversation, change ...fu
 	for _, b := range h.Blocks() {
 		r.Blocks = append(r.Blocks, recording.Hash(b))
 	}
-	r.Prompt = s.Prompt()
+	r.Prompt = s.Prompt
 	return r
 }
 

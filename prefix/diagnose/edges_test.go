@@ -118,7 +118,7 @@ func said(second int, cached int, c conversation) *recording.Request {
 		h.WriteMessage(&c.Messages[i])
 		s.Message(&c.Messages[i], h.Len())
 	}
-	r.Prompt = s.Prompt()
+	r.Prompt = s.Prompt
 	return r
 }
 

@@ -331,14 +331,14 @@ func TestOnlyWindows(t *testing.T) {
 func TestWorthLoading(t *testing.T) {
 	tiers := func(t ...precise.Tier) []precise.Tier { return t }
 	for i, tc := range []struct {
-		cost  precise.LoadCosts
+		cost  [precise.Tiers]float64
 		tiers []precise.Tier
 		want  float64
 	}{
-		{precise.LoadCosts{}, tiers(precise.CPU), 0.9}, {precise.LoadCosts{}, tiers(precise.Disk), 0.5}, {precise.LoadCosts{}, tiers(precise.External), 0.7},
-		{precise.LoadCosts{}, tiers(precise.Disk, precise.External), 0.7}, {precise.LoadCosts{}, tiers(precise.External, precise.CPU, precise.Disk), 0.9},
-		{precise.LoadCosts{CPU: 1}, tiers(precise.CPU), 0}, {precise.LoadCosts{CPU: 7}, tiers(precise.CPU), 0}, {precise.LoadCosts{CPU: 7}, tiers(precise.CPU, precise.Disk), 0.5},
-		{precise.LoadCosts{}, tiers(precise.CPU, precise.GPU), 1},
+		{[precise.Tiers]float64{}, tiers(precise.CPU), 0.9}, {[precise.Tiers]float64{}, tiers(precise.Disk), 0.5}, {[precise.Tiers]float64{}, tiers(precise.External), 0.7},
+		{[precise.Tiers]float64{}, tiers(precise.Disk, precise.External), 0.7}, {[precise.Tiers]float64{}, tiers(precise.External, precise.CPU, precise.Disk), 0.9},
+		{[precise.Tiers]float64{precise.CPU: 1}, tiers(precise.CPU), 0}, {[precise.Tiers]float64{precise.CPU: 7}, tiers(precise.CPU), 0}, {[precise.Tiers]float64{precise.CPU: 7}, tiers(precise.CPU, precise.Disk), 0.5},
+		{[precise.Tiers]float64{}, tiers(precise.CPU, precise.GPU), 1},
 	} {
 		f := newFleet(t, precise.Config{LoadCost: tc.cost})
 		a := f.feed("a", 0)

@@ -127,7 +127,7 @@ func (s *Server) endpoints() (all []*endpick.Endpoint) {
 func (c *conversation) tell(first string) *choice {
 	chosen := c.attempt.Endpoint()
 	servers := []string{first}
-	for _, e := range c.attempt.Fallbacks() {
+	for _, e := range c.attempt.Fallbacks {
 		// There is one header for the rank, whichever server gets the request.
 		at, err := hostPort(e)
 		if err == nil && e.Ranked == chosen.Ranked && e.Rank == chosen.Rank && !slices.Contains(servers, at) {
@@ -179,7 +179,7 @@ func (c *conversation) servedBy(address string) {
 	if at, _ := hostPort(own); at == address {
 		return
 	}
-	for _, e := range c.attempt.Fallbacks() {
+	for _, e := range c.attempt.Fallbacks {
 		if at, _ := hostPort(e); at == address && e.Ranked == own.Ranked && e.Rank == own.Rank {
 			c.move(e.ID)
 			return
