@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -77,7 +78,7 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 			if gone := ctx.Err(); gone != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil, gone
 			}
-			return nil, &ReadError{Err: err}
+			return nil, fmt.Errorf("%w: %w", ErrRead, err)
 		}
 	}
 }

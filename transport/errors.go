@@ -20,6 +20,9 @@ import (
 
 // The kinds of error that have no type, for errors.Is.
 var (
+	// ErrRead: the client's body could not be read to its end. The error matches the cause,
+	// too.
+	ErrRead = errors.New("transport: reading the request body")
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
@@ -68,15 +71,6 @@ func (e *BodyError) Error() string {
 	return fmt.Sprintf("transport: request body of %d bytes is longer than %d", e.Length, e.Limit)
 }
 
-// ReadError says why the client's body could not be read to its end. It matches the
-// cause.
-type ReadError struct{ Err error }
-
-func (e *ReadError) Error() string { return "transport: reading the request body: " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *ReadError) Unwrap() error { return e.Err }
-
 // UpstreamError says which endpoint was the last to fail a request, and after
 // how many attempts. It matches the cause.
 type UpstreamError struct {
@@ -115,7 +109,6 @@ const clientClosedRequest = 499
 func StatusOf(err error) int {
 	var tooLong *http.MaxBytesError
 	var tooLarge *BodyError
-	var unread *ReadError
 	var panicked *endpick.PanicError
 	switch {
 	case err == nil:
@@ -128,7 +121,7 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.As(err, new(*endpick.NoEndpointError)), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
-	case errors.As(err, &unread) && errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, ErrRead) && errors.Is(err, os.ErrDeadlineExceeded):
 		return http.StatusRequestTimeout
 	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
@@ -138,7 +131,7 @@ func StatusOf(err error) int {
 		return http.StatusForbidden
 	case errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
-	case errors.As(err, &unread), errors.As(err, new(*endpick.RequestError)):
+	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError

@@ -115,7 +115,7 @@ type roundTrip struct {
 
 // RoundTrip sends the request to an endpoint and returns its response. The
 // error is the router's ([endpick.NoEndpointError], [endpick.RejectedError]),
-// the queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError]
+// the queue's ([queue.Error]), a [BodyError], an [UpstreamError], [ErrRead]
 // or that of a context that is done; [StatusOf] turns them into statuses. If the
 // endpoint breaks off later, reading the body ends in an UpstreamError.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {

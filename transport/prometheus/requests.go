@@ -100,7 +100,7 @@ var causes = []struct {
 	{as[*endpick.RejectedError], "rejected"},
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
-	{as[*transport.ReadError], "invalid"},
+	{matches(transport.ErrRead), "invalid"},
 	{matches(transport.ErrForbidden), "forbidden"},
 	{matches(transport.ErrUnknownPath), "unknown_path"},
 }
