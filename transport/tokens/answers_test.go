@@ -128,6 +128,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		"something":              {pages{render: text(`7`)}, nil, "cannot unmarshal number"},
 		"nothing":                {pages{render: text(``)}, nil, "unexpected end"},
 		"no token ids":           {pages{render: text(`{}`)}, nil, "the answer has no token ids"},
+		"a negative id":          {pages{render: text(`{"token_ids":[-1]}`)}, nil, "cannot unmarshal number"},
 		"half":                   {pages{render: broken}, nil, "unexpected EOF"},
 		"an old engine":          {pages{old: text(`{"tokens":[3]}`)}, []uint32{3}, ""},
 		"an older engine":        {pages{render: status(405), old: text(`{"tokens":[3]}`)}, []uint32{3}, ""},

@@ -292,16 +292,6 @@ func TestLlama(t *testing.T) {
 		_, err := e.Tokens(t.Context(), "/completion", []byte(body))
 		require.ErrorIs(t, err, tokens.ErrNoPrompt, body)
 	}
-	_, err = e.Tokens(t.Context(), "/v1/embeddings", []byte(`{"prompt":"x"}`))
-	require.ErrorIs(t, err, tokens.ErrNoPrompt)
-	url, _ = engine(t, map[string]string{"/tokenize": `{"tokens":[]}`})
-	e = tokens.Llama(url, nil)
-	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
-	require.Error(t, err)
-	url, _ = engine(t, nil)
-	e = tokens.Llama(url, nil)
-	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
-	require.ErrorContains(t, err, "404")
 }
 
 // A tokenizer without a client of the host's asks its engine and nobody else: it follows no
