@@ -204,10 +204,13 @@ func TestPromptsAreToldApart(t *testing.T) {
 // evicts nothing.
 func TestBytesAreCounted(t *testing.T) {
 	n := 100
-	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
-		return make([]uint32, n), nil
-	}), Within: time.Minute, MaxBytes: 2 * 550})
+	config := tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return make([]uint32, n), nil }), Within: time.Minute, MaxBytes: 550}
+	c := newClient(t, config)
 	ask := func(text string) { c.Tokens(t.Context(), path, chat(text)) }
+	ask("as long as the bound")
+	assert.Equal(t, 1, c.Stats().Prompts)
+	config.MaxBytes *= 2
+	c = newClient(t, config)
 	ask("one")
 	assert.EqualValues(t, 550, c.Stats().Bytes)
 	ask("two")
