@@ -56,7 +56,7 @@ func (c *Config) validate() error {
 		if !(*cost >= 0) {
 			return &endpick.ConfigError{Field: "precise.Config.LoadCost", Reason: "is negative or not a number"}
 		}
-		if *cost == 0 || t == int(GPU) {
+		if *cost == 0 {
 			*cost = usual
 		}
 	}

@@ -62,7 +62,7 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 }
 
 // told returns the errors reported since the last call.
-func (f *following) told() []string {
+func (f *following) reported() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	errs := f.errs
@@ -89,7 +89,7 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 	follow(t, discover.Config{Source: discover.File(path)}, func(f *following) {
 		good := []string{"a:1", "http://b:1"}
 		assert.Equal(t, good, f.ids(), "the first is taken at once")
-		for _, tc := range []struct{ text, told string }{
+		for _, tc := range []struct{ text, reported string }{
 			{"# nobody\n", path + ": discover: no endpoints"},
 			{"a:1\nftp://c\n", path + ":2: the address is neither a host nor a URL of http, https or h2c"},
 			{"a:1\n\na:1", path + ":3: is listed twice"},
@@ -100,16 +100,16 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 			write(tc.text)
 			time.Sleep(10 * time.Second)
 			assert.Equal(t, good, f.ids(), tc.text)
-			if told := f.told(); assert.Len(t, told, 1, tc.text) {
-				assert.True(t, strings.HasPrefix(told[0], tc.told), told[0])
+			if reported := f.reported(); assert.Len(t, reported, 1, tc.text) {
+				assert.True(t, strings.HasPrefix(reported[0], tc.reported), reported[0])
 			}
 			write("a:1\nhttp://b:1")
 			time.Sleep(3 * time.Second)
-			assert.Empty(t, f.told())
+			assert.Empty(t, f.reported())
 		}
 		require.NoError(t, os.Remove(path))
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, []string{path + ": no such file or directory"}, f.told())
+		assert.Equal(t, []string{path + ": no such file or directory"}, f.reported())
 		assert.Equal(t, good, f.ids())
 		write("b:2")
 		time.Sleep(3 * time.Second)
@@ -155,10 +155,10 @@ func TestSourcesThatFail(t *testing.T) {
 	config := discover.Config{Timeout: 2 * time.Second, Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) { return (*current.Load())(ctx) })}
 	follow(t, config, func(f *following) {
 		assert.Equal(t, []string{"own"}, f.ids(), "until the first good list")
-		assert.Equal(t, []string{"broken"}, f.told())
+		assert.Equal(t, []string{"broken"}, f.reported())
 		set(list("a:1", "b:1"))
 		time.Sleep(2 * time.Second)
-		for told, bad := range map[string]source{
+		for reported, bad := range map[string]source{
 			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return nil, broken },
 			"the source panicked: oops": func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
 			"context deadline exceeded": func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
@@ -171,7 +171,7 @@ func TestSourcesThatFail(t *testing.T) {
 		} {
 			set(bad)
 			time.Sleep(10 * time.Second)
-			assert.Equal(t, []string{told}, f.told())
+			assert.Equal(t, []string{reported}, f.reported())
 			assert.Equal(t, []string{"a:1", "b:1"}, f.ids())
 			set(list("b:1", "a:1")) // order does not matter
 			time.Sleep(4 * time.Second)
@@ -197,7 +197,7 @@ func TestSourcesThatFail(t *testing.T) {
 		})
 		time.Sleep(2 * time.Second)
 		assert.Empty(t, f.ids())
-		assert.Empty(t, f.told())
+		assert.Empty(t, f.reported())
 	})
 }
 

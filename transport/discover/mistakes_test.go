@@ -105,10 +105,10 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	require.NoError(t, err)
 	var list []endpick.Endpoint
 	var asked context.Context
-	var told []error
+	var reported []error
 	filled := 0
 	w, err := discover.New(discover.Config{
-		Router: router, OnError: func(err error) { told = append(told, err) },
+		Router: router, OnError: func(err error) { reported = append(reported, err) },
 		Fill: func(e *endpick.Endpoint) { filled++; e.KVTokens = 7 },
 		Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) {
 			asked = ctx
@@ -120,7 +120,7 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	require.ErrorContains(t, w.Poll(t.Context()), "endpoint 1 of the list, \"\"")
 	require.Error(t, asked.Err())
 	require.Error(t, w.Poll(t.Context()))
-	assert.Len(t, told, 1)
+	assert.Len(t, reported, 1)
 	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
 	for range 2 {
 		require.NoError(t, w.Poll(t.Context()))
@@ -131,19 +131,19 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	for range 2 {
 		require.ErrorIs(t, w.Poll(t.Context()), endpick.ErrDuplicateEndpoint)
 	}
-	assert.Len(t, told, 2)
+	assert.Len(t, reported, 2)
 	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
 	require.NoError(t, w.Poll(t.Context()))
 	list = []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
 	require.Error(t, w.Poll(t.Context()))
-	assert.Len(t, told, 3, "it was good in between")
+	assert.Len(t, reported, 3, "it was good in between")
 	assert.Len(t, router.Endpoints(), 3)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	list = []endpick.Endpoint{{Address: "c"}}
 	require.Equal(t, context.Canceled, w.Poll(ctx))
-	assert.Len(t, told, 3)
+	assert.Len(t, reported, 3)
 	assert.Len(t, router.Endpoints(), 3, "it is not taken over")
 }
 
@@ -190,9 +190,9 @@ func TestTroublesFollowEachOther(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
 	var fails error
-	var told []string
+	var reported []string
 	w, err := discover.New(discover.Config{
-		Router: router, OnError: func(err error) { told = append(told, errors.Unwrap(err).Error()) }, AllowEmpty: true,
+		Router: router, OnError: func(err error) { reported = append(reported, errors.Unwrap(err).Error()) }, AllowEmpty: true,
 		Source: source(func(context.Context) ([]endpick.Endpoint, error) { return []endpick.Endpoint{{Address: "a"}}, fails }),
 	})
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestTroublesFollowEachOther(t *testing.T) {
 		require.ErrorIs(t, w.Poll(t.Context()), fails)
 		assert.Len(t, router.Endpoints(), 1, "who fails does not say that there are none")
 	}
-	assert.Equal(t, []string{"one", "two", "one", "three"}, told)
+	assert.Equal(t, []string{"one", "two", "one", "three"}, reported)
 }
 
 // A silent name server is waited for no longer than the caller's context allows.
