@@ -8,7 +8,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// AffinityConfig configures an Affinity. The zero value is valid; its defaults
+// AffinityConfig configures the gate of [NewAffinity]. The zero value is valid; its defaults
 // are those of the predicted-latency scheduling paper.
 type AffinityConfig struct {
 	// Threshold, τ, is the share of the prompt in (0, 1] that an endpoint must
@@ -66,24 +66,14 @@ func (c *AffinityConfig) validate() error {
 	return nil
 }
 
-// Affinity is the epsilon-greedy gate of predicted-latency scheduling: a filter
-// that keeps only the endpoints that hold most of the prompt, if there are any.
-// It lets all pass if it explores, or if the holders are so much busier than
-// the others that computing the prompt again is faster.
-//
-// The TTFT of a candidate is its prediction or, without one, the time to
-// prefill what is in flight there and what this request would add: (Q + F) /
-// PrefillRate.
-//
-// An Affinity is safe for concurrent use.
-type Affinity struct {
+// affinity is the gate. It is safe for concurrent use.
+type affinity struct {
 	config  AffinityConfig
 	explore endpick.Exploration
 	counts  [4]atomic.Uint64
 }
 
-// AffinityStats counts what an [Affinity] has decided; the sum is the number
-// of requests.
+// AffinityStats counts what a gate has decided; the sum is the number of requests.
 type AffinityStats struct {
 	Exploited  uint64 // held to the endpoints with the prefix
 	Explored   uint64 // not held to them, by chance
@@ -100,8 +90,18 @@ const (
 
 var affinitySalt = endpick.Salt("prefix.Affinity")
 
-// NewAffinity returns a gate, or an [endpick.ConfigError].
-func NewAffinity(config AffinityConfig) (*Affinity, error) {
+// NewAffinity returns the epsilon-greedy gate of predicted-latency scheduling: a filter
+// that keeps only the endpoints that hold most of the prompt, if there are any.
+// It lets all pass if it explores, or if the holders are so much busier than
+// the others that computing the prompt again is faster.
+//
+// The TTFT of a candidate is its prediction or, without one, the time to
+// prefill what is in flight there and what this request would add: (Q + F) /
+// PrefillRate.
+//
+// The filter also has a method Stats() [AffinityStats]. It is safe for concurrent use. The
+// error is an [endpick.ConfigError].
+func NewAffinity(config AffinityConfig) (endpick.Filter, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
@@ -109,14 +109,14 @@ func NewAffinity(config AffinityConfig) (*Affinity, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Affinity{config: config, explore: chance}, nil
+	return &affinity{config: config, explore: chance}, nil
 }
 
 // Name is what receipts show.
-func (a *Affinity) Name() string { return "prefix-affinity-gate" }
+func (a *affinity) Name() string { return "prefix-affinity-gate" }
 
 // Filter implements [endpick.Filter].
-func (a *Affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+func (a *affinity) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
 	sticky := 0
 	bestSticky, best := quickest{ttft: math.Inf(1)}, quickest{ttft: math.Inf(1)}
 	for i := range candidates {
@@ -161,7 +161,7 @@ func (q *quickest) add(ttft float64, c *endpick.Candidate) {
 
 // tolerated is how much longer, in seconds, the TTFT of the best endpoint with the
 // prefix may be.
-func (a *Affinity) tolerated(sticky, best *quickest) float64 {
+func (a *affinity) tolerated(sticky, best *quickest) float64 {
 	most := a.config.MaxPenalty.Seconds()
 	if a.config.LimitToSaved {
 		most = min(most, float64(max(sticky.held-best.held, 0))/a.config.PrefillRate)
@@ -169,12 +169,12 @@ func (a *Affinity) tolerated(sticky, best *quickest) float64 {
 	return most
 }
 
-func (a *Affinity) sticky(req *endpick.Request, c *endpick.Candidate) bool {
+func (a *affinity) sticky(req *endpick.Request, c *endpick.Candidate) bool {
 	return c.MatchShare(req) >= a.config.Threshold
 }
 
 // ttft is the expected time to first token in seconds.
-func (a *Affinity) ttft(req *endpick.Request, c *endpick.Candidate) float64 {
+func (a *affinity) ttft(req *endpick.Request, c *endpick.Candidate) float64 {
 	if c.Prediction.Has&endpick.TTFT != 0 {
 		return c.Prediction.TTFT.Seconds()
 	}
@@ -182,7 +182,7 @@ func (a *Affinity) ttft(req *endpick.Request, c *endpick.Candidate) float64 {
 }
 
 // Stats returns the counts so far.
-func (a *Affinity) Stats() AffinityStats {
+func (a *affinity) Stats() AffinityStats {
 	return AffinityStats{
 		Exploited:  a.counts[exploited].Load(),
 		Explored:   a.counts[explored].Load(),

@@ -13,11 +13,16 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-func newAffinity(tb testing.TB, config prefix.AffinityConfig) *prefix.Affinity {
+type gate interface {
+	endpick.Filter
+	Stats() prefix.AffinityStats
+}
+
+func newAffinity(tb testing.TB, config prefix.AffinityConfig) gate {
 	tb.Helper()
 	a, err := prefix.NewAffinity(config)
 	require.NoError(tb, err)
-	return a
+	return a.(gate)
 }
 
 // slots returns the endpoints that a filter kept.

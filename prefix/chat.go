@@ -10,18 +10,7 @@ import (
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
-// Conversation is the prompt of a chat request, as far as it decides which
-// blocks the prompt has. The zero value is an empty prompt.
-type Conversation struct {
-	// Tools are the JSON definitions of the tools, in the order given. White space
-	// between their tokens doesn't matter; the order of tools and of keys, and how
-	// strings are escaped, do. Text that is not JSON is hashed as it is, and so is
-	// what exceeds 256 KiB of tools and arguments with white space.
-	Tools    []string
-	Messages []Message
-}
-
-// Message is one message of a [Conversation].
+// Message is one message of a chat, for [Hasher.WriteMessage].
 type Message struct {
 	Role string
 	// Name tells speakers of one role apart. Empty: none.
@@ -54,37 +43,22 @@ type ToolCall struct {
 	Arguments string
 }
 
-// AppendChat appends to dst the block hashes of the conversation, and
-// returns the extended slice and the length of the hashed text in bytes, from
-// which a gateway without a tokenizer can estimate the number of tokens.
+// WriteTool adds the JSON definition of a tool. White space between its tokens doesn't
+// matter; the order of keys, and how strings are escaped, do. Text that is not JSON is
+// hashed as it is, and so is what exceeds 256 KiB of tools and arguments with white space.
 //
-// What is hashed is the sequence of all fields, tools first, as chat templates
-// put them. A conversation that continues another one shares all its
-// full blocks, even if it continues the text of the last part. Conversations
-// that differ in any field differ from there on, because no text can imitate
-// the boundary between two fields.
+// A chat's blocks are those of all its fields, as chat templates put them: tools first, then
+// messages. A conversation that continues another one shares all its full blocks, even if
+// it continues the text of the last part. Conversations that differ in any field differ
+// from there on, because no text can imitate the boundary between two fields.
 //
 // Texts are hashed as they are given. Package transport passes them in JSON form, with
 // the fewest and shortest escapes (a newline as \n, and nothing escaped that need not
 // be), because that is how they appear in a body. To get the same blocks for a text
 // that contains a newline or a quote, pass it in that form.
-func AppendChat(dst []uint64, seed Seed, c *Conversation) (blocks []uint64, bytes int) {
-	var h Hasher
-	h.Reset(seed, dst)
-	for _, tool := range c.Tools {
-		h.WriteTool(tool)
-	}
-	for i := range c.Messages {
-		h.WriteMessage(&c.Messages[i])
-	}
-	return h.Blocks(), h.Len()
-}
-
-// WriteTool adds the definition of a tool as [AppendChat] does, for callers who
-// read a conversation piece by piece: tools first, then messages.
 func (h *Hasher) WriteTool(definition string) { h.writeJSON(toolField, definition) }
 
-// WriteMessage adds a message as [AppendChat] does. It keeps nothing of m.
+// WriteMessage adds a message. It keeps nothing of m.
 func (h *Hasher) WriteMessage(m *Message) {
 	h.writeField(roleField, m.Role)
 	if m.Name != "" {

@@ -115,16 +115,6 @@ func checkChat(t *rapid.T) {
 	blocks, n := AppendChat([]uint64{7}, seedOf(s), &c)
 	require.Equal(t, len(want), n)
 	require.Equal(t, AppendText([]uint64{7}, seedOf(s), want), blocks)
-
-	var h Hasher // piece by piece
-	h.Reset(seedOf(s), []uint64{7})
-	for _, tool := range c.Tools {
-		h.WriteTool(tool)
-	}
-	for i := range c.Messages {
-		h.WriteMessage(&c.Messages[i])
-	}
-	require.Equal(t, blocks, h.Blocks())
 }
 
 // Only so much of a conversation is compacted, whatever it contains.

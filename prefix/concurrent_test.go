@@ -42,13 +42,13 @@ func TestReadersBesideWriters(t *testing.T) {
 					Request: &req, Candidate: &fleet[n%endpoints], Now: now, RoutedAt: now,
 					Lease: endpick.LeaseRef{Slot: uint32(w), Generation: uint32(n + 1)},
 				}
-				x.Routed(&e)
+				prefix.Listen(x).Routed(&e)
 				req.Blocks = nil
 				if n%3 == 0 {
 					e.FirstTokenAt = now
-					x.FirstToken(&e)
+					prefix.Listen(x).FirstToken(&e)
 				}
-				x.Done(&e, &endpick.Outcome{Status: endpick.Status(n % 4)})
+				prefix.Listen(x).Done(&e, &endpick.Outcome{Status: endpick.Status(n % 4)})
 			}
 		})
 	}

@@ -25,7 +25,7 @@ func TestStagesConform(t *testing.T) {
 			scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
 		})
 		t.Run(name+" as an observer", func(t *testing.T) {
-			scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t) })
+			scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t).Observer() })
 		})
 	}
 	for name, config := range map[string]prefix.AffinityConfig{

@@ -8,11 +8,11 @@
 //
 // Names, by what they are for:
 //
-//   - blocks of a prompt: [Scope], [AppendTokens], [AppendText], [AppendChat],
+//   - blocks of a prompt: [Scope], [AppendTokens], [AppendText]; of a chat:
 //     [Hasher]; the secret behind them: [Key]
 //   - which endpoint holds them: [Index], a matcher that learns from what was
 //     routed and from the cached tokens that engines report
-//   - where to send the request: [Affinity], the epsilon-greedy gate; package
+//   - where to send the request: [NewAffinity], the epsilon-greedy gate; package
 //     scorer has scorers for the match
 //   - why a cache is not hit: package prefix/diagnose
 //

@@ -17,10 +17,10 @@ func TestEntriesAreJoinedWithTheirRuns(t *testing.T) {
 		Request:   &endpick.Request{Blocks: all[:10], InputTokens: 160},
 		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Slot: 1, Generation: 1}},
 	}
-	f.x.Routed(&open) // a prompt that ends here keeps the runs apart
+	observer{f.x}.Routed(&open) // a prompt that ends here keeps the runs apart
 	f.done(f.routed(all), 0)
 	assert.Equal(t, []int{2, 3}, []int{f.x.trie.nodes.count, f.x.entries.count})
-	f.x.Done(&open, &endpick.Outcome{Status: endpick.Completed})
+	observer{f.x}.Done(&open, &endpick.Outcome{Status: endpick.Completed})
 	assert.Equal(t, []int{1, 2}, []int{f.x.trie.nodes.count, f.x.entries.count}, "one for each endpoint")
 	assert.NoError(t, f.x.check())
 }

@@ -42,19 +42,19 @@ func ExampleHasher() {
 	// Output: 129 bytes, 2 blocks
 }
 
-func ExampleAppendChat() {
-	c := prefix.Conversation{Messages: []prefix.Message{
-		{Role: "system", Parts: []prefix.Part{{Content: strings.Repeat("Follow the house rules. ", 10)}}},
-		{Role: "user", Parts: []prefix.Part{{Content: "Is this seat taken?"}}},
-	}}
-	seed := prefix.Scope{Model: "llama"}.Seed()
-	first, _ := prefix.AppendChat(nil, seed, &c)
-
-	c.Messages = append(c.Messages,
-		prefix.Message{Role: "assistant", Parts: []prefix.Part{{Content: "No."}}},
-		prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "And that one, by the window, where the sun comes in?"}}})
-	second, bytes := prefix.AppendChat(nil, seed, &c)
-	fmt.Println(len(first), len(second), bytes, second[len(first)-1] == first[len(first)-1])
+func ExampleHasher_WriteMessage() {
+	say := func(role, text string) *prefix.Message {
+		return &prefix.Message{Role: role, Parts: []prefix.Part{{Content: text}}}
+	}
+	var h prefix.Hasher
+	h.Reset(prefix.Scope{Model: "llama"}.Seed(), nil)
+	h.WriteMessage(say("system", strings.Repeat("Follow the house rules. ", 10)))
+	h.WriteMessage(say("user", "Is this seat taken?"))
+	first := h.Fork()
+	h.WriteMessage(say("assistant", "No."))
+	h.WriteMessage(say("user", "And that one, by the window, where the sun comes in?"))
+	a, b := first.Blocks(), h.Blocks()
+	fmt.Println(len(a), len(b), h.Len(), a[len(a)-1] == b[len(a)-1])
 	// Output: 4 5 353 true
 }
 
@@ -88,7 +88,7 @@ func ExampleIndex() {
 	// 62 blocks remembered
 }
 
-func ExampleAffinity() {
+func ExampleNewAffinity() {
 	gate, err := prefix.NewAffinity(prefix.AffinityConfig{MaxPenalty: 2 * time.Second, DisableExploration: true})
 	if err != nil {
 		panic(err)

@@ -160,8 +160,15 @@ func NewIndex(config IndexConfig) (*Index, error) {
 // Name is what receipts show.
 func (x *Index) Name() string { return "prefix-index" }
 
+// Observer is for the router: what listens for the index.
+func (x *Index) Observer() any { return observer{x} }
+
+// observer learns from what is routed, and how it ends.
+type observer struct{ index *Index }
+
 // Routed implements [endpick.RoutedObserver].
-func (x *Index) Routed(e *endpick.Event) {
+func (of observer) Routed(e *endpick.Event) {
+	x := of.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	ref := e.Candidate.Ref
@@ -204,7 +211,8 @@ func (x *Index) Routed(e *endpick.Event) {
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
-func (x *Index) FirstToken(e *endpick.Event) {
+func (of observer) FirstToken(e *endpick.Event) {
+	x := of.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
@@ -213,7 +221,8 @@ func (x *Index) FirstToken(e *endpick.Event) {
 }
 
 // Done implements [endpick.DoneObserver].
-func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
+func (of observer) Done(e *endpick.Event, o *endpick.Outcome) {
+	x := of.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	l := x.leases.Find(e.Lease)
@@ -288,7 +297,8 @@ func (x *Index) clear(slot uint32, s *server) {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (x *Index) EndpointRemoved(ref endpick.EndpointRef) {
+func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
+	x := of.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.servers.Drop(ref)

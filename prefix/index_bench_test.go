@@ -63,8 +63,8 @@ func rounds(x *prefix.Index, t *traffic, holders []endpick.Candidate, n int) {
 
 func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key endpick.LeaseRef) {
 	e := endpick.Event{Lease: key, Request: req, Candidate: c}
-	x.Routed(&e)
-	x.Done(&e, &endpick.Outcome{})
+	prefix.Listen(x).Routed(&e)
+	prefix.Listen(x).Done(&e, &endpick.Outcome{})
 }
 
 // One request of 16,384 tokens with three quarters of its blocks new, and a
@@ -91,8 +91,8 @@ func BenchmarkIndex(b *testing.B) {
 					x.Match(&req, candidates)
 					e.Lease.Generation = n
 					e.Candidate = &holders[int(n)%len(holders)]
-					x.Routed(&e)
-					x.Done(&e, &endpick.Outcome{})
+					prefix.Listen(x).Routed(&e)
+					prefix.Listen(x).Done(&e, &endpick.Outcome{})
 				}
 			})
 		}
@@ -154,8 +154,8 @@ func BenchmarkIndexParallel(b *testing.B) {
 					req.Blocks = blocks
 					x.Match(&req, mine)
 					e.Candidate = &mine[int(e.Lease.Generation)%len(mine)]
-					x.Routed(&e)
-					x.Done(&e, &endpick.Outcome{})
+					prefix.Listen(x).Routed(&e)
+					prefix.Listen(x).Done(&e, &endpick.Outcome{})
 				}
 			})
 		})

@@ -19,6 +19,7 @@ import (
 // shelf is an index with the candidates of a fleet.
 type shelf struct {
 	*prefix.Index
+	prefix.Listener
 	fleet []endpick.Candidate
 	key   endpick.LeaseRef
 	next  uint64   // block
@@ -27,7 +28,8 @@ type shelf struct {
 }
 
 func newShelf(t require.TestingT, endpoints int, config prefix.IndexConfig) *shelf {
-	return &shelf{Index: newIndex(t, config), fleet: fleet(endpoints)}
+	x := newIndex(t, config)
+	return &shelf{Index: x, Listener: prefix.Listen(x), fleet: fleet(endpoints)}
 }
 
 func (s *shelf) route(slot int, blocks ...uint64) {
@@ -320,9 +322,9 @@ func TestIndexAllocates(t *testing.T) {
 		x.Match(&req, candidates)
 		e.Lease = endpick.LeaseRef{Slot: n % 8, Generation: n}
 		e.Candidate = &candidates[n%20]
-		x.Routed(&e)
-		x.FirstToken(&e)
-		x.Done(&e, &endpick.Outcome{HasCachedTokens: true})
+		prefix.Listen(x).Routed(&e)
+		prefix.Listen(x).FirstToken(&e)
+		prefix.Listen(x).Done(&e, &endpick.Outcome{HasCachedTokens: true})
 	}))
 }
 

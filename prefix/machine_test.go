@@ -87,7 +87,7 @@ func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.E
 		Lease: key, Request: &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1, Tenant: tenant},
 		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: 16 * bound}, Ref: ref},
 	}
-	m.x.Routed(&e)
+	observer{m.x}.Routed(&e)
 	m.twin.routed(key, ref, tenant, blocks, min(bound, m.twin.most), bound <= m.twin.most)
 	l := m.x.leases.Find(key)
 	if want := m.twin.leases[key]; want != nil {
@@ -119,7 +119,7 @@ func (m *machine) firstToken(t *rapid.T) {
 
 // answered notifies both of a first token.
 func (m *machine) answered(e *endpick.Event) {
-	m.x.FirstToken(e)
+	observer{m.x}.FirstToken(e)
 	m.computed(e)
 	e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
 }
@@ -156,8 +156,8 @@ func (m *machine) ended(t require.TestingT, e *endpick.Event, o *endpick.Outcome
 	if l := m.x.leases.Find(e.Lease); l != nil {
 		longest = int(l.to)
 	}
-	m.x.Done(e, o)
-	m.x.Done(e, o) // no lease any more
+	observer{m.x}.Done(e, o)
+	observer{m.x}.Done(e, o) // no lease any more
 	l := m.twin.leases[e.Lease]
 	if l == nil {
 		return
@@ -186,7 +186,7 @@ func (m *machine) removeAndAdd(t *rapid.T) {
 
 // succeeded notifies both that an endpoint was replaced by another in its slot.
 func (m *machine) succeeded(slot int) {
-	m.x.EndpointRemoved(m.refs[slot])
+	observer{m.x}.EndpointRemoved(m.refs[slot])
 	m.twin.removed(m.refs[slot])
 	m.refs[slot].Generation++
 }

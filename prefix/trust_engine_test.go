@@ -89,7 +89,7 @@ func TestTrustThirtyOneZeros(t *testing.T) {
 			// And up again, without a report from the engine.
 			d.tenant = ""
 			for i := range 1000 {
-				d.x.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
+				observer{d.x}.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
 			}
 			assert.Equal(t, 10_000, d.capacity())
 		})
@@ -236,7 +236,7 @@ func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int,
 			promised += matched
 			missing += max(matched-cached/16, 0)
 		}
-		d.x.Done(e, &endpick.Outcome{HasCachedTokens: report, CachedTokens: cached})
+		observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: report, CachedTokens: cached})
 	}
 	return d.capacity(), float64(missing) / float64(promised)
 }

@@ -105,12 +105,12 @@ func (d *fixture) routed(blocks []uint64) *endpick.Event {
 		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks), Tenant: d.tenant},
 		Candidate: &endpick.Candidate{Endpoint: &d.endpoint, Ref: endpick.EndpointRef{Generation: 1}},
 	}
-	d.x.Routed(e)
+	observer{d.x}.Routed(e)
 	return e
 }
 
 func (d *fixture) done(e *endpick.Event, cachedTokens int) {
-	d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: cachedTokens})
+	observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: cachedTokens})
 }
 
 func (d *fixture) server() *server { return d.x.servers.Find(endpick.EndpointRef{Generation: 1}) }
@@ -255,7 +255,7 @@ func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
 			Request:   &endpick.Request{Blocks: prompt(0, 100), InputTokens: 1600},
 			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * tc.generated}},
 		}
-		d.x.Routed(&e)
+		observer{d.x}.Routed(&e)
 		d.done(&e, 0)
 		had, lacked := d.votes()
 		assert.Empty(t, had)
@@ -357,7 +357,7 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	e := d.routed(prompt(0, 100))
 	// The guess was 1,600 tokens, the engine counts 800. Its 720 are 90 of 100
 	// blocks; as they stand they would be 45.
-	d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: 800})
+	observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: 800})
 	had, lacked := d.votes()
 	assert.Len(t, had, 1)
 	assert.Empty(t, lacked)
@@ -367,7 +367,7 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	d = newFixture(t, 1600)
 	d.fill(10)
 	d.server().trust.grain = 400
-	d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{HasCachedTokens: true, CachedTokens: 400, InputTokens: 800})
+	observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{HasCachedTokens: true, CachedTokens: 400, InputTokens: 800})
 	had, lacked = d.votes()
 	assert.Empty(t, had)
 	assert.Empty(t, lacked)
@@ -383,7 +383,7 @@ func TestTrustIgnores(t *testing.T) {
 	t.Run("null", func(t *testing.T) {
 		d := newFixture(t, 1600)
 		d.fill(10)
-		d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
+		observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
 		quiet(t, d)
 	})
 	t.Run("a head that was still in prefill", func(t *testing.T) {
@@ -406,14 +406,14 @@ func TestTrustIgnores(t *testing.T) {
 	t.Run("a request that failed", func(t *testing.T) {
 		d := newFixture(t, 1600)
 		d.fill(10)
-		d.x.Done(d.routed(prompt(0, 100)), &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
+		observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
 		quiet(t, d)
 	})
 	t.Run("an endpoint that has gone", func(t *testing.T) {
 		d := newFixture(t, 1600)
 		d.fill(10)
 		e := d.routed(prompt(0, 100))
-		d.x.EndpointRemoved(e.Candidate.Ref)
+		observer{d.x}.EndpointRemoved(e.Candidate.Ref)
 		d.done(e, 0)
 		assert.Empty(t, d.x.Stats().Endpoints)
 	})
@@ -421,9 +421,9 @@ func TestTrustIgnores(t *testing.T) {
 		d := newFixture(t, 1600)
 		d.fill(10)
 		e := d.routed(prompt(0, 100))
-		d.x.FirstToken(e)
+		observer{d.x}.FirstToken(e)
 		e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
-		d.x.Done(e, &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
+		observer{d.x}.Done(e, &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
 		_, lacked := d.votes()
 		assert.Len(t, lacked, 1)
 	})
@@ -466,7 +466,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newFixture(t, 1600)
 			all := prompt(0, 180)
-			d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:150]})
+			observer{d.x}.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:150]})
 			for i := range 9 {
 				d.done(d.routed(prompt(1+i, 100)), 0)
 			}
@@ -482,7 +482,7 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	// A prompt that includes it makes it a prompt.
 	d := newFixture(t, 1600)
 	all := prompt(0, 130)
-	d.x.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
+	observer{d.x}.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
 	d.done(d.routed(all[:100]), 16*50)
 	for i := range 9 {
 		d.done(d.routed(prompt(1+i, 100)), 0)
@@ -496,18 +496,18 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	// before the answer was complete.
 	d = newFixture(t, 1600)
 	e := d.routed(all[:50])
-	d.x.FirstToken(e)
+	observer{d.x}.FirstToken(e)
 	for i := range 17 {
 		d.done(d.routed(prompt(100+i, 100)), 0)
 	}
-	d.x.Done(e, &endpick.Outcome{Blocks: all[:100]})
+	observer{d.x}.Done(e, &endpick.Outcome{Blocks: all[:100]})
 	d.routed(all)
 	l := d.x.leases.Find(d.key)
 	assert.Equal(t, []int{100, 50}, []int{l.matched, l.proven})
 
 	// What is known only from a response has no vote.
 	d = newFixture(t, 1600)
-	d.x.Done(d.routed(nil), &endpick.Outcome{Blocks: all[:100]})
+	observer{d.x}.Done(d.routed(nil), &endpick.Outcome{Blocks: all[:100]})
 	for i := range 9 {
 		d.done(d.routed(prompt(1+i, 100)), 0)
 	}
@@ -517,10 +517,10 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	assert.Empty(t, lacked)
 
 	d = newFixture(t, 1600)
-	d.x.Done(d.routed(all), &endpick.Outcome{})
+	observer{d.x}.Done(d.routed(all), &endpick.Outcome{})
 	// Answers don't raise a capacity that reports have lowered.
 	d.server().trust.learned = 110
-	d.x.Done(d.routed(all[:100]), &endpick.Outcome{Blocks: all})
+	observer{d.x}.Done(d.routed(all[:100]), &endpick.Outcome{Blocks: all})
 	assert.Equal(t, 110, d.capacity())
 	assert.Equal(t, 110, d.server().held)
 	d.done(d.routed(all), 16*110)

@@ -332,9 +332,9 @@ func TestModelsForBrowsers(t *testing.T) {
 			require.NoError(t, err)
 			assert.Contains(t, body, `"id":"n"`)
 			assert.NotContains(t, body, `"id":"m"`)
-			told := origin != "" && address == e.URL
-			assert.Equal(t, told, asked.Load() == 1)
-			assert.Equal(t, told, resp.Header.Get("Access-Control-Allow-Origin") == "http://page")
+			reported := origin != "" && address == e.URL
+			assert.Equal(t, reported, asked.Load() == 1)
+			assert.Equal(t, reported, resp.Header.Get("Access-Control-Allow-Origin") == "http://page")
 		}
 	}
 }

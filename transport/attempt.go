@@ -17,10 +17,14 @@ import (
 // Attempt is a request at one endpoint. Its methods are called in the order in which
 // the response arrives.
 type Attempt struct {
-	call      *Call
-	ctx       context.Context
-	fallbacks []*endpick.Endpoint
-	stream    bool
+	// Fallbacks are the endpoints that could take the request if this one can't, best
+	// first, at most Config.Fallbacks; none if the request must not be sent twice. Do not
+	// change it.
+	Fallbacks []*endpick.Endpoint
+
+	call   *Call
+	ctx    context.Context
+	stream bool
 
 	lease   endpick.Lease
 	meter   *dialect.Meter
@@ -40,7 +44,7 @@ var errAnswered = errors.New("transport: the request has been answered")
 
 // begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
-	a := &Attempt{call: c, ctx: ctx, fallbacks: c.alternatives(), stream: c.pending.request.Stream}
+	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(), stream: c.pending.request.Stream}
 	a.open(lease)
 	return a
 }
@@ -76,12 +80,7 @@ func (a *Attempt) Lease() endpick.Lease {
 	return a.lease
 }
 
-// Fallbacks are the endpoints that could take the request if this one can't, best
-// first, at most Config.Fallbacks; none if the request must not be sent twice. The
-// slice is the attempt's: do not change it.
-func (a *Attempt) Fallbacks() []*endpick.Endpoint { return a.fallbacks }
-
-// SetHeader sets in the header of the request what the endpoint has to be told beside
+// SetHeader sets in the header of the request what the endpoint needs beside
 // the body: that the body has no coding any more, that a response which is metered must
 // come without one, and its data-parallel rank.
 func (a *Attempt) SetHeader(h http.Header) {

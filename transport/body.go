@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
 	"strings"
-
-	"github.com/endpick/endpick/transport/internal/coding"
 )
 
 // firstRead is how much is allocated, trusting the announced length, before any
@@ -34,11 +33,11 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 // unpack returns a body uncompressed, because engines take no others, and whether it was
 // compressed, in gzip or deflate.
 func unpack(ctx context.Context, header http.Header, body []byte, limit int64) (plain []byte, unpacked bool, err error) {
-	open := coding.Decoder(strings.TrimSpace(strings.Join(header["Content-Encoding"], ",")))
+	open := decoder(strings.TrimSpace(strings.Join(header["Content-Encoding"], ",")))
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
-	plain, err = readAll(ctx, &coding.Reader{Src: bytes.NewReader(body), Open: open}, -1, coding.Limit(len(body), limit))
+	plain, err = readAll(ctx, &decoding{src: bytes.NewReader(body), open: open}, -1, unpackedLimit(len(body), limit))
 	return plain, true, err
 }
 
@@ -79,7 +78,7 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 			if gone := ctx.Err(); gone != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
 				return nil, gone
 			}
-			return nil, &ReadError{Err: err}
+			return nil, fmt.Errorf("%w: %w", ErrRead, err)
 		}
 	}
 }

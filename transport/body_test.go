@@ -138,7 +138,7 @@ func TestCompressedBodies(t *testing.T) {
 	whole := pack(t, "gzip", text)
 	for n := 1; n < len(whole); n++ {
 		_, _, err := readBody(request(t, strings.NewReader(whole[:n]), -1, "gzip"), 1<<20)
-		require.ErrorAs(t, err, new(*ReadError), "%d bytes", n)
+		require.ErrorIs(t, err, ErrRead, "%d bytes", n)
 		require.Equal(t, 400, StatusOf(err))
 	}
 }

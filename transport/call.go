@@ -50,7 +50,7 @@ type Call struct {
 }
 
 // Read reads a request, except for its prompt. The error is an [endpick.RequestError], a
-// [BodyError] or a [ReadError], or matches [ErrForbidden] or [ErrUnknownPath].
+// [BodyError], or matches [ErrRead], [ErrForbidden] or [ErrUnknownPath].
 func (d *Dispatcher) Read(in Incoming) (*Call, error) {
 	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
 		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}

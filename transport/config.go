@@ -116,7 +116,7 @@ type Config struct {
 	EnableEndpointHeader bool
 
 	// Record is called with a record of each request when it has ended; see
-	// [recording.Writer]. It is called concurrently. Nil: no records.
+	// [recording.NewWriter]. It is called concurrently. Nil: no records.
 	Record func(recording.Request)
 	// RecordText adds the text of prompts to records, up to 1 MiB of each, so that a
 	// diagnosis can show differences. By default there are only hashes and lengths.
@@ -161,7 +161,7 @@ func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return badConfig("Router", "is nil")
-	case c.Health != nil && c.Health.Router() != c.Router:
+	case c.Health != nil && c.Health.Core().Router() != c.Router:
 		return badConfig("Health", "is over another router")
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
 		return badConfig("RetryShare", "is not within 0 and 1")

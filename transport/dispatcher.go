@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
 	"github.com/endpick/endpick/transport/internal/host"
@@ -63,12 +62,6 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	}
 	return d, nil
 }
-
-// SetHashKey changes the key that prompts are hashed with (Config.HashKey), for
-// requests that arrive from now on. An index then starts from scratch: what it
-// holds under the old key never matches again, and is evicted in time. It may be
-// called at any time, from any goroutine.
-func (d *Dispatcher) SetHashKey(key prefix.Key) { d.reader.SetHashKey(key) }
 
 // MaxBodyBytes returns the length of the longest body that Read accepts, for
 // programs that read one.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -156,25 +155,6 @@ func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
 	call, err := newDriven(t, transport.Config{AllowAdministration: true}).Read(admin)
 	require.NoError(t, err)
 	call.Close()
-}
-
-// With another key a prompt has other blocks, and with the old one the old ones again.
-func TestSetHashKey(t *testing.T) {
-	one, two := prefix.NewKey(), prefix.NewKey()
-	w := newDriven(t, transport.Config{HashKey: one})
-	blocks := func(call *transport.Call) uint64 {
-		w.route(t, call)
-		defer call.Close()
-		require.NotEmpty(t, call.Request.Blocks)
-		return call.Request.Blocks[0]
-	}
-	body := strings.Replace(chatBody, "Hi!", strings.Repeat("A long prompt. ", 100), 1)
-	was := blocks(w.read(t, body))
-	assert.Equal(t, was, blocks(w.read(t, body)))
-	w.SetHashKey(two)
-	assert.NotEqual(t, was, blocks(w.read(t, body)))
-	w.SetHashKey(one)
-	assert.Equal(t, was, blocks(w.read(t, body)))
 }
 
 // The body of a failed response is the server's explanation and is passed on whole.

@@ -165,7 +165,7 @@ func ExampleDispatcher() {
 
 // A program that asks where a request should go, and leaves sending and retrying
 // to another.
-func ExampleAttempt_Fallbacks() {
+func ExampleAttempt_fallbacks() {
 	router, err := endpick.New(endpick.Config{
 		Policy: all.LMetric().Policy,
 		Endpoints: []endpick.Endpoint{
@@ -194,7 +194,7 @@ func ExampleAttempt_Fallbacks() {
 		panic(err)
 	}
 	fmt.Println("try", attempt.Endpoint().Address)
-	for _, e := range attempt.Fallbacks() {
+	for _, e := range attempt.Fallbacks {
 		fmt.Println("else", e.Address)
 	}
 	if err := attempt.ServedBy("gpu-2"); err != nil { // gpu-1 was down

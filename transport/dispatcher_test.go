@@ -132,7 +132,7 @@ func TestAResponseIsMetered(t *testing.T) {
 	defer call.Close()
 	a := w.route(t, call)
 	assert.Equal(t, "a", a.Endpoint().ID)
-	assert.Empty(t, a.Fallbacks())
+	assert.Empty(t, a.Fallbacks)
 	assert.Contains(t, string(concat(call.Body())), `"include_usage":true`)
 	out := http.Header{}
 	a.SetHeader(out)
@@ -314,7 +314,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		w.heard.order = "bca"
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
-		assert.Equal(t, want, ids(a.Fallbacks()))
+		assert.Equal(t, want, ids(a.Fallbacks))
 		out := http.Header{}
 		a.SetHeader(out)
 		assert.Equal(t, "3", out.Get("X-Data-Parallel-Rank"))
@@ -324,7 +324,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		var receipt endpick.Receipt
 		call.Request.Receipt, call.Request.Exclude = &receipt, []string{"c"}
 		a = w.route(t, call)
-		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks())[:min(n, len(strings.ReplaceAll(want, "c", "")))])
+		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks)[:min(n, len(strings.ReplaceAll(want, "c", "")))])
 		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
 		call.Close()
 		w.idle(t)
@@ -345,7 +345,7 @@ func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
 	call := w.read(t, chatBody)
 	attempt := w.route(t, call)
 	got := []string{attempt.Endpoint().ID}
-	for _, e := range attempt.Fallbacks() {
+	for _, e := range attempt.Fallbacks {
 		got = append(got, e.ID)
 	}
 	assert.Equal(t, []string{"b", "c", "a"}, got)

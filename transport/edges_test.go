@@ -195,11 +195,11 @@ func TestHeldUntilTheFirstAttempt(t *testing.T) {
 		return true
 	})
 	b := startEngine(t, nil)
-	w, told := watched(t, transport.Config{
+	w, reported := watched(t, transport.Config{
 		Queue: one(queue.Config{}), Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 	}, a.URL, b.URL)
 	w.ok(t, post(t, chatPath, chatStream))
-	r := next(t, told)
+	r := next(t, reported)
 	require.Len(t, r.Attempts, 2)
 	assert.Less(t, r.Held, time.Hour)
 	assert.GreaterOrEqual(t, r.Attempts[1].At.Sub(r.Attempts[0].At), time.Hour)

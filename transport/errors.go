@@ -20,6 +20,9 @@ import (
 
 // The kinds of error that have no type, for errors.Is.
 var (
+	// ErrRead: the client's body could not be read to its end. The error matches the cause,
+	// too.
+	ErrRead = errors.New("transport: reading the request body")
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
@@ -68,15 +71,6 @@ func (e *BodyError) Error() string {
 	return fmt.Sprintf("transport: request body of %d bytes is longer than %d", e.Length, e.Limit)
 }
 
-// ReadError says why the client's body could not be read to its end. It matches the
-// cause.
-type ReadError struct{ Err error }
-
-func (e *ReadError) Error() string { return "transport: reading the request body: " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *ReadError) Unwrap() error { return e.Err }
-
 // UpstreamError says which endpoint was the last to fail a request, and after
 // how many attempts. It matches the cause.
 type UpstreamError struct {
@@ -92,9 +86,9 @@ func (e *UpstreamError) Error() string {
 // Unwrap returns the cause.
 func (e *UpstreamError) Unwrap() error { return e.Err }
 
-// StatusClientClosedRequest is what [StatusOf] returns for a request whose
-// client went away. It only appears in logs; nginx introduced it.
-const StatusClientClosedRequest = 499
+// clientClosedRequest is the status of a request whose client went away. It only appears
+// in logs; nginx introduced it.
+const clientClosedRequest = 499
 
 // StatusOf returns the HTTP status that tells a client of an error of
 // [Transport.RoundTrip]:
@@ -115,7 +109,6 @@ const StatusClientClosedRequest = 499
 func StatusOf(err error) int {
 	var tooLong *http.MaxBytesError
 	var tooLarge *BodyError
-	var unread *ReadError
 	var panicked *endpick.PanicError
 	switch {
 	case err == nil:
@@ -128,17 +121,17 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.As(err, new(*endpick.NoEndpointError)), errors.Is(err, queue.ErrTimeout):
 		return http.StatusServiceUnavailable
-	case errors.As(err, &unread) && errors.Is(err, os.ErrDeadlineExceeded):
+	case errors.Is(err, ErrRead) && errors.Is(err, os.ErrDeadlineExceeded):
 		return http.StatusRequestTimeout
 	case errors.Is(err, ErrTimeout), errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
-		return StatusClientClosedRequest
+		return clientClosedRequest
 	case errors.Is(err, ErrForbidden):
 		return http.StatusForbidden
 	case errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
-	case errors.As(err, &unread), errors.As(err, new(*endpick.RequestError)):
+	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError
@@ -233,7 +226,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		p.Message = "the model server failed before it answered"
 	case http.StatusGatewayTimeout:
 		p.Message = "the model server did not answer in time"
-	case StatusClientClosedRequest:
+	case clientClosedRequest:
 		p.Message = "the client closed the request"
 	}
 	body = p.Body(path)

@@ -20,7 +20,7 @@ import (
 // A panic in a callback costs only the work it was called for, on whatever
 // goroutine it runs: when the response ends, or when the client leaves.
 func TestPanicsOfCallbacksAreContained(t *testing.T) {
-	type told struct {
+	type reported struct {
 		sync.Mutex
 		panics []*endpick.PanicError
 	}
@@ -63,7 +63,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				return true
 			})
 			w := newWorld(t, transport.Config{}, e.URL)
-			var heard told
+			var heard reported
 			config := transport.Config{Router: w.router, Warn: func(_ *http.Request, err error) {
 				if p, ok := err.(*endpick.PanicError); ok {
 					heard.Lock()

@@ -26,6 +26,17 @@ func scoped(in *http.Request, _ []byte, req *endpick.Request) {
 	req.Tenant, req.Adapter = in.Header.Get("X-Team"), in.Header.Get("X-Adapter")
 }
 
+// With another key a prompt has other blocks, and with the old one the old ones again.
+func TestSetHashKey(t *testing.T) {
+	w := newWorld(t, transport.Config{HashKey: testKey}, startEngine(t, nil).URL)
+	body := `{"model":"m","prompt":"` + strings.Repeat("A long prompt. ", 100) + `"}`
+	for i, key := range []prefix.Key{testKey, testKey, prefix.NewKey(), testKey} {
+		w.t.SetHashKey(key)
+		w.ok(t, post(t, completions, body))
+		assert.Equal(t, i != 2, w.observer.blocks[i][0] == w.observer.blocks[0][0], "%d", i)
+	}
+}
+
 // The hashes of a prompt's blocks depend on the key, the model, the adapter,
 // the tenant and the salt, each by itself, even if they look alike.
 func TestBlocksAreThoseOfTheScope(t *testing.T) {

@@ -131,12 +131,12 @@ func (o *Observation) firstToken() (time.Duration, bool) {
 
 func millis(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
 
-// Target reports whether there was a target for TTFT or TPOT that can be judged,
+// Target reports whether there was a target for TTFT or TPOT that can be compared,
 // and whether it was met. Time counts from the arrival of the request, and so
 // includes waiting in the gateway queue. A request that is refused or fails
-// misses its targets. A request whose client leaves is not judged, and neither
-// is the TPOT of a response of one token. For a response that does not stream,
-// the whole latency is compared with the target for TTFT, as in package slo.
+// misses its targets. A request whose client leaves does not count, and neither does
+// the TPOT of a response of one token. For a response that does not stream, the whole
+// latency is compared with the target for TTFT, as in package slo.
 func (o *Observation) Target(which endpick.Latencies) (asked, met bool) {
 	if o.Status == endpick.Canceled.String() {
 		return false, false

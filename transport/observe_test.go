@@ -24,18 +24,18 @@ type nameKey struct{}
 
 // watched is a world that keeps the observed requests.
 func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *transport.Observation) {
-	told := make(chan *transport.Observation, 100)
-	config.Observe = func(r *transport.Observation) { told <- r }
+	reported := make(chan *transport.Observation, 100)
+	config.Observe = func(r *transport.Observation) { reported <- r }
 	if config.Describe == nil {
 		config.Describe = func(_ *http.Request, _ []byte, req *endpick.Request) { req.Tenant = "ann" }
 	}
-	return newWorld(t, config, addresses...), told
+	return newWorld(t, config, addresses...), reported
 }
 
-func next(t *testing.T, told chan *transport.Observation) *transport.Observation {
+func next(t *testing.T, reported chan *transport.Observation) *transport.Observation {
 	t.Helper()
 	select {
-	case r := <-told:
+	case r := <-reported:
 		return r
 	case <-time.After(30 * time.Second):
 		t.Fatal("nothing was told")
@@ -61,10 +61,10 @@ func failing(status int) func(http.ResponseWriter, *http.Request, []byte) bool {
 
 func TestObserveStream(t *testing.T) {
 	e := startEngine(t, nil)
-	w, told := watched(t, transport.Config{}, e.URL)
+	w, reported := watched(t, transport.Config{}, e.URL)
 	req := post(t, chatPath, chatStream)
 	w.ok(t, req.WithContext(context.WithValue(t.Context(), nameKey{}, "mine")))
-	r := next(t, told)
+	r := next(t, reported)
 	recorded := w.record(t)
 	recorded.Blocks = nil
 	assert.Equal(t, recorded, r.Request)
@@ -84,7 +84,7 @@ func TestObserveStream(t *testing.T) {
 	assert.Positive(t, ttft.Actual)
 	assert.Positive(t, tpot.Actual)
 	assert.GreaterOrEqual(t, e2e.Actual, ttft.Actual)
-	assert.Empty(t, told)
+	assert.Empty(t, reported)
 }
 
 func TestObserveTheWay(t *testing.T) {
@@ -117,9 +117,9 @@ func TestObserveTheWay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w, told := watched(t, transport.Config{}, tc.addresses...)
+			w, reported := watched(t, transport.Config{}, tc.addresses...)
 			resp, _, err := w.do(t, post(t, chatPath, chatStream))
-			r := next(t, told)
+			r := next(t, reported)
 			assert.Equal(t, tc.want, way(r))
 			assert.Equal(t, tc.serving, r.Serving)
 			assert.Equal(t, tc.recorded, r.Status)
@@ -140,7 +140,7 @@ func TestObserveTheWay(t *testing.T) {
 					assert.Error(t, a.Err)
 				}
 			}
-			assert.Empty(t, told, "once")
+			assert.Empty(t, reported, "once")
 		})
 	}
 }
@@ -148,15 +148,15 @@ func TestObserveTheWay(t *testing.T) {
 // When an endpoint refuses repeatedly, another one is asked; if that gives no
 // answer either, the client gets the first refusal.
 func TestObserveTheRefusalThatCounts(t *testing.T) {
-	w, told := watched(t, transport.Config{}, startEngine(t, failing(404)).URL, startEngine(t, failing(500)).URL)
+	w, reported := watched(t, transport.Config{}, startEngine(t, failing(404)).URL, startEngine(t, failing(500)).URL)
 	for range 2 {
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
 		require.NoError(t, err)
 	}
-	r := next(t, told)
+	r := next(t, reported)
 	assert.Equal(t, []string{"a refused 404"}, way(r))
 	assert.Zero(t, r.Held, "there is no queue")
-	r = next(t, told)
+	r = next(t, reported)
 	require.Equal(t, []string{"a refused 404", "b error 500"}, way(r))
 	assert.Equal(t, 0, r.Serving)
 	assert.Equal(t, 404, r.HTTP)
@@ -164,7 +164,7 @@ func TestObserveTheRefusalThatCounts(t *testing.T) {
 
 func TestObserveClientsThatLeave(t *testing.T) {
 	g := startGated(t)
-	w, told := watched(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
+	w, reported := watched(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
 	ctx, leave := context.WithCancel(t.Context())
 	first := w.later(t, ctx, "first")
 	<-g.arrived
@@ -173,7 +173,7 @@ func TestObserveClientsThatLeave(t *testing.T) {
 	w.held(t, 1)
 	giveUp()
 	require.ErrorIs(t, (<-second).err, context.Canceled)
-	r := next(t, told)
+	r := next(t, reported)
 	assert.Empty(t, r.Attempts)
 	assert.Equal(t, -1, r.Serving)
 	assert.Nil(t, r.Last())
@@ -183,21 +183,21 @@ func TestObserveClientsThatLeave(t *testing.T) {
 
 	leave()
 	require.ErrorIs(t, (<-first).err, context.Canceled)
-	r = next(t, told)
+	r = next(t, reported)
 	assert.Equal(t, []string{"a canceled 0"}, way(r))
 	assert.Equal(t, "canceled", r.Status)
 }
 
 func TestObserveTheQueue(t *testing.T) {
 	g := startGated(t)
-	w, told := watched(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1})}, g.URL)
+	w, reported := watched(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1})}, g.URL)
 	first := w.later(t, t.Context(), "first")
 	<-g.arrived
 	second := w.later(t, t.Context(), "second")
 	w.held(t, 1)
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
 	require.ErrorIs(t, err, queue.ErrFull)
-	r := next(t, told)
+	r := next(t, reported)
 	assert.ErrorIs(t, r.Err, queue.ErrFull)
 	assert.Empty(t, r.Attempts)
 	g.release <- struct{}{}
@@ -205,7 +205,7 @@ func TestObserveTheQueue(t *testing.T) {
 	<-g.arrived
 	g.release <- struct{}{}
 	require.NoError(t, (<-second).err)
-	one, other := next(t, told), next(t, told)
+	one, other := next(t, reported), next(t, reported)
 	assert.Equal(t, []string{"a served 200"}, way(one))
 	assert.Equal(t, []string{"a served 200"}, way(other))
 	if one.Time.After(other.Time) {
@@ -220,7 +220,7 @@ func TestObserveDecisionsAfterTheQueue(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
 	g := startGated(t)
-	w, told := watched(t, transport.Config{
+	w, reported := watched(t, transport.Config{
 		Queue: one(queue.Config{}), Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) },
 	}, g.URL)
 	first := w.later(t, t.Context(), "first")
@@ -235,7 +235,7 @@ func TestObserveDecisionsAfterTheQueue(t *testing.T) {
 	require.NoError(t, (<-second).err)
 	held := map[time.Duration]bool{}
 	for range 2 {
-		r := next(t, told)
+		r := next(t, reported)
 		held[r.Held] = true
 		assert.Zero(t, r.Last().Decision)
 		assert.Equal(t, r.Held, r.Last().At.Sub(start))
@@ -244,34 +244,34 @@ func TestObserveDecisionsAfterTheQueue(t *testing.T) {
 }
 
 func TestObserveWhatIsRefused(t *testing.T) {
-	w, told := watched(t, transport.Config{})
+	w, reported := watched(t, transport.Config{})
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
 	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
-	r := next(t, told)
+	r := next(t, reported)
 	assert.ErrorAs(t, r.Err, new(*endpick.NoEndpointError))
 	assert.Equal(t, "m", r.Model)
 	_, _, err = w.do(t, post(t, "/../x", "{}"))
 	require.ErrorAs(t, err, new(*endpick.RequestError))
-	assert.ErrorAs(t, next(t, told).Err, new(*endpick.RequestError))
+	assert.ErrorAs(t, next(t, reported).Err, new(*endpick.RequestError))
 	_, _, err = w.do(t, post(t, "/v1/models", ""))
 	require.Error(t, err)
-	assert.Len(t, told, 1, "a POST there is a request like any other")
+	assert.Len(t, reported, 1, "a POST there is a request like any other")
 
-	w, told = watched(t, transport.Config{Queue: one(queue.Config{})})
+	w, reported = watched(t, transport.Config{Queue: one(queue.Config{})})
 	_, _, err = w.do(t, post(t, "/../x", "{}"))
 	require.ErrorAs(t, err, new(*endpick.RequestError))
-	assert.Zero(t, next(t, told).Held, "it was not queued")
+	assert.Zero(t, next(t, reported).Held, "it was not queued")
 }
 
 // Whatever the clock does, nothing takes less than no time.
 func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 	e := startEngine(t, nil)
 	var looks atomic.Int64
-	w, told := watched(t, transport.Config{Clock: func() time.Time {
+	w, reported := watched(t, transport.Config{Clock: func() time.Time {
 		return time.Unix(1e9, 0).Add(-time.Duration(looks.Add(1)) * time.Hour)
 	}}, e.URL)
 	w.ok(t, post(t, chatPath, chatStream))
-	r := next(t, told)
+	r := next(t, reported)
 	assert.Zero(t, r.Held)
 	assert.Zero(t, r.Last().Decision)
 }
@@ -281,14 +281,14 @@ func TestObserveAlone(t *testing.T) {
 	e := startEngine(t, nil)
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
 	require.NoError(t, err)
-	told := make(chan *transport.Observation, 1)
-	tr, err := transport.New(transport.Config{Router: router, Observe: func(r *transport.Observation) { told <- r }})
+	reported := make(chan *transport.Observation, 1)
+	tr, err := transport.New(transport.Config{Router: router, Observe: func(r *transport.Observation) { reported <- r }})
 	require.NoError(t, err)
 	t.Cleanup(tr.CloseIdleConnections)
 	resp, err := tr.RoundTrip(post(t, chatPath, chatAtOnce))
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
-	r := next(t, told)
+	r := next(t, reported)
 	assert.Equal(t, recording.Request{
 		Version: recording.Version, Time: r.Time, E2EMillis: r.E2EMillis, Model: "m", Endpoint: r.Endpoint, Status: r.Status, HTTP: 200, Attempts: 1,
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CachedTokens: r.CachedTokens, Estimated: r.Estimated, BlockTokens: r.BlockTokens,
@@ -319,9 +319,9 @@ func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool { tc.engine(w, r); return true })
 			e.Config.ErrorLog = log.New(io.Discard, "", 0)
-			w, told := watched(t, transport.Config{StallTimeout: tc.stall}, e.URL)
+			w, reported := watched(t, transport.Config{StallTimeout: tc.stall}, e.URL)
 			_, _, _ = w.do(t, post(t, chatPath, chatStream))
-			r := next(t, told)
+			r := next(t, reported)
 			require.Equal(t, []string{"a broken 200"}, way(r))
 			assert.Equal(t, "failed", r.Status)
 			assert.NoError(t, r.Err, "there was a response")
@@ -337,9 +337,9 @@ func TestObserveWhoBreaksOff(t *testing.T) {
 		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")
 		return true
 	})
-	w, told := watched(t, transport.Config{}, startEngine(t, failing(500)).URL, good.URL)
+	w, reported := watched(t, transport.Config{}, startEngine(t, failing(500)).URL, good.URL)
 	_, _, _ = w.do(t, post(t, chatPath, chatStream))
-	r := next(t, told)
+	r := next(t, reported)
 	assert.Equal(t, []string{"a error 500", "b broken 200"}, way(r))
 	assert.Equal(t, 1, r.Serving)
 	assert.EqualError(t, r.Last().Err, "unexpected EOF")

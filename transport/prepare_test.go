@@ -105,7 +105,7 @@ func TestPreparingLooksAtItsClient(t *testing.T) {
 	_, err := w.t.RoundTrip(post(t, completions, `{"model":"m","prompt":"x"}`).WithContext(ctx))
 	require.ErrorIs(t, err, context.Canceled)
 	assert.Empty(t, w.observer.requests)
-	assert.Equal(t, transport.StatusClientClosedRequest, transport.StatusOf(err))
+	assert.Equal(t, 499, transport.StatusOf(err))
 }
 
 // A body is closed even if its request is refused: a client that writes to a pipe waits for

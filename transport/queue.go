@@ -110,7 +110,7 @@ func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
 	return q, err
 }
 
-// route waits for the request's turn and routes it. The error is that of
+// route waits until there is room for the request, and routes it. The error is that of
 // [endpick.Router.Route], a [queue.Error] or that of the request's context.
 func (q *gatewayQueue) route(rt *roundTrip) (endpick.Lease, error) {
 	ctx := rt.in.Context()
@@ -201,7 +201,7 @@ func (q *gatewayQueue) dispatch() {
 		if w.lease != (endpick.Lease{}) {
 			w.rt.item, w.rt.charged = item, true
 		} else {
-			q.queue.Settle(item, 0, 0) // before others go
+			q.queue.Settle(item, 0, 0) // before the next one is taken
 		}
 		close(w.left)
 	}

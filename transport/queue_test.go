@@ -711,10 +711,10 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	w.idle(t)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var told *endpick.PanicError
+	var reported *endpick.PanicError
 	require.NotEmpty(t, w.warnings)
-	require.ErrorAs(t, w.warnings[0], &told)
-	assert.Equal(t, "boom", told.Value)
+	require.ErrorAs(t, w.warnings[0], &reported)
+	assert.Equal(t, "boom", reported.Value)
 }
 
 func TestWhatIsNotHeld(t *testing.T) {

@@ -21,12 +21,12 @@ import (
 func TestRecordingHoldsNoText(t *testing.T) {
 	e := startEngine(t, nil)
 	var b bytes.Buffer
-	out := recording.NewWriter(&b)
+	write, end := recording.NewWriter(&b)
 	w := newWorld(t, transport.Config{}, e.URL)
 	prompt := strings.Repeat("the secret ingredient is cardamom, ", 10)
 	w.ok(t, post(t, completions, `{"model":"m","stream":true,"user":"ann","prompt":"`+prompt+`"}`, transport.SessionHeader, "session-of-ann"))
-	out.Write(w.record(t))
-	require.NoError(t, out.Close())
+	write(w.record(t))
+	require.NoError(t, end())
 	for _, word := range []string{"secret", "cardamom", "Once", "upon", "ann"} {
 		assert.NotContains(t, b.String(), word)
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/coding"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
 )
@@ -120,11 +119,11 @@ func (x *exchange) pass(response *http.Response) {
 		return
 	}
 	if packed := response.Header.Get("Content-Encoding"); packed != "" && !strings.EqualFold(packed, "identity") {
-		open := coding.Decoder(packed)
+		open := decoder(packed)
 		if open == nil {
 			return // passed on as it is; its tokens are unknown
 		}
-		passed.Reader = &coding.Reader{Src: body, Open: open}
+		passed.Reader = &decoding{src: body, open: open}
 		response.Header.Del("Content-Encoding")
 		response.Header.Del("Content-Length")
 		response.Uncompressed = true
@@ -190,7 +189,7 @@ func (x *exchange) end(status endpick.Status) {
 	x.mu.Unlock()
 
 	if handed && x.rt.charged {
-		x.rt.settle(x, status) // before others get their turns
+		x.rt.settle(x, status) // before the next one is taken
 	}
 	x.lease.Done(outcome)
 	stop()

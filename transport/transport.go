@@ -77,8 +77,11 @@ func (t *Transport) Stats() Stats {
 	}
 }
 
-// SetHashKey is [Dispatcher.SetHashKey].
-func (t *Transport) SetHashKey(key prefix.Key) { t.d.SetHashKey(key) }
+// SetHashKey changes the key that prompts are hashed with (Config.HashKey), for
+// requests that arrive from now on. An index then starts from scratch: what it
+// holds under the old key never matches again, and is evicted in time. It may be
+// called at any time, from any goroutine.
+func (t *Transport) SetHashKey(key prefix.Key) { t.d.reader.SetHashKey(key) }
 
 // CloseIdleConnections closes the idle connections of the base transport.
 func (t *Transport) CloseIdleConnections() {
@@ -112,7 +115,7 @@ type roundTrip struct {
 
 // RoundTrip sends the request to an endpoint and returns its response. The
 // error is the router's ([endpick.NoEndpointError], [endpick.RejectedError]),
-// the queue's ([queue.Error]), a [BodyError], a [ReadError], an [UpstreamError]
+// the queue's ([queue.Error]), a [BodyError], an [UpstreamError], [ErrRead]
 // or that of a context that is done; [StatusOf] turns them into statuses. If the
 // endpoint breaks off later, reading the body ends in an UpstreamError.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
@@ -193,7 +196,7 @@ func (rt *roundTrip) failure(result Result) endpick.Status {
 
 func (rt *roundTrip) warn(err error) { rt.t.d.warn(rt.in, err) }
 
-// lease routes the request, waiting for its turn the first time.
+// lease routes the request, waiting in the queue the first time.
 func (rt *roundTrip) lease() (endpick.Lease, error) {
 	if rt.t.queue != nil && rt.attempts == 0 {
 		return rt.t.queue.route(rt)

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -197,8 +198,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	req, err := http.NewRequest("POST", "http://gateway"+completions, io.MultiReader(strings.NewReader(`{"mod`), errReader{}))
 	require.NoError(t, err)
 	_, _, err = w.do(t, req)
-	var unread *transport.ReadError
-	assert.ErrorAs(t, err, &unread)
+	assert.ErrorIs(t, err, transport.ErrRead)
 	assert.ErrorIs(t, err, errBroke)
 	assert.Equal(t, 400, transport.StatusOf(err))
 	assert.Zero(t, e.requests.Load())
@@ -243,7 +243,7 @@ func TestStatusOf(t *testing.T) {
 		504: &transport.UpstreamError{Err: transport.ErrTimeout},
 		499: context.Canceled,
 		400: &endpick.RequestError{},
-		408: &transport.ReadError{Err: &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}},
+		408: fmt.Errorf("%w: %w", transport.ErrRead, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}),
 		502: &transport.UpstreamError{Err: &net.OpError{Op: "read", Err: errBroke}},
 	} {
 		assert.Equal(t, want, transport.StatusOf(err), "%v", err)

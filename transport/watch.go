@@ -26,7 +26,7 @@ type watch struct {
 	timer    *time.Timer
 	limit    time.Duration // of each wait
 	whole    bool          // limit is for all waits together
-	patience time.Duration // wait after which health is told; 0: never, or not again
+	patience time.Duration // wait after which it is reported to health; 0: never, or not again
 	giveUp   time.Duration // wait after which another endpoint is asked; 0 likewise
 	conn     io.Closer     // that has left HTTP: limit is for silence in both directions; nil: none
 	stopped  bool

@@ -62,7 +62,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case (endpoints == "") == (dns == ""):
 		return nil, errors.New("-endpoints or -dns says where the servers are")
 	case endpoints != "":
-		o.source = &discover.File{Path: endpoints}
+		o.source = discover.File(endpoints)
 	default:
 		host, port, err := net.SplitHostPort(dns)
 		n, wrong := strconv.ParseUint(port, 10, 16)

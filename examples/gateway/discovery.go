@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,9 +42,9 @@ func (s *settings) source() discover.Source {
 	case d == nil:
 		return nil
 	case d.File != "":
-		return &discover.File{Path: d.File}
+		return discover.File(d.File)
 	case d.SRV != "":
-		return &discover.SRV{Name: d.SRV, Scheme: d.Scheme, Endpoint: d.Endpoint.endpoint()}
+		return &discover.DNS{SRV: true, Name: d.SRV, Scheme: d.Scheme, Endpoint: d.Endpoint.endpoint()}
 	}
 	return &discover.DNS{Name: d.DNS, Port: d.Port, Network: d.Network, Scheme: d.Scheme, Endpoint: d.Endpoint.endpoint()}
 }
@@ -125,7 +126,8 @@ func (g *gateway) findEndpoints(s *settings) error {
 	g.discovery.end() // otherwise it might restore its own list
 	if err := watcher.Poll(ctx); err != nil {
 		g.discovery = startDiscovery(before.settings, before.watcher)
-		return &sourceError{s.failed("discover", err)}
+		// Without Poll's own words: it speaks of endpoints that stay, and there may be none yet.
+		return &sourceError{s.failed("discover", cmp.Or(errors.Unwrap(err), err))}
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
 	return nil

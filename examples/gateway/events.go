@@ -250,9 +250,9 @@ func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
 			all[model] = old
 			continue
 		}
-		var by tokens.Tokenizer = &tokens.Rendering{URL: m.Tokens.Render}
+		by := tokens.Rendering(m.Tokens.Render, nil)
 		if m.Tokens.Llama != "" {
-			by = &tokens.Llama{URL: m.Tokens.Llama}
+			by = tokens.Llama(m.Tokens.Llama, nil)
 		}
 		client, err := tokens.New(tokens.Config{Tokenizer: by, Within: m.Tokens.Within})
 		if err != nil {

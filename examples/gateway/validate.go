@@ -17,7 +17,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
-	"github.com/endpick/endpick/transport/discover"
 )
 
 // bad returns an error in a field.
@@ -27,9 +26,6 @@ func (s *settings) bad(field, format string, args ...any) error {
 
 // failed returns the error of what a field asks for, or the flag in its place.
 func (s *settings) failed(field string, err error) error {
-	if list := new(discover.Error); errors.As(err, &list) {
-		err = list.Err // it speaks of endpoints that stay, and there may be none yet
-	}
 	if s.document != nil {
 		return s.bad(field, "%v", err)
 	}

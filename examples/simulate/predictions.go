@@ -89,13 +89,13 @@ type gateCounts struct {
 // probe is what to examine in a policy after a run.
 type probe struct {
 	meter *predictionMeter
-	gate  *prefix.Affinity
+	gate  interface{ Stats() prefix.AffinityStats }
 }
 
 // watch adds a meter to a policy that predicts, and finds its affinity gate.
 func watch(config *endpick.Config) (p probe) {
 	for _, f := range config.Policy.Filters {
-		if gate, ok := f.(*prefix.Affinity); ok {
+		if gate, ok := f.(interface{ Stats() prefix.AffinityStats }); ok {
 			p.gate = gate
 		}
 	}

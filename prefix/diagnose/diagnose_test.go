@@ -40,7 +40,7 @@ var base = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 // asked is a request that arrived so many seconds after the start and took one. A
 // token is four bytes; around a message there are three and its role; the head of
 // the answer has five.
-func asked(second int, endpoint string, cached int, c prefix.Conversation, change ...func(*recording.Request)) *recording.Request {
+func asked(second int, endpoint string, cached int, c conversation, change ...func(*recording.Request)) *recording.Request {
 	ttft := 1000.0
 	r := &recording.Request{
 		Version: recording.Version, Time: base.Add(time.Duration(second) * time.Second), TTFTMillis: &ttft, E2EMillis: 1500,
@@ -70,12 +70,18 @@ func asked(second int, endpoint string, cached int, c prefix.Conversation, chang
 	for _, b := range h.Blocks() {
 		r.Blocks = append(r.Blocks, recording.Hash(b))
 	}
-	r.Prompt = s.Prompt()
+	r.Prompt = s.Prompt
 	return r
 }
 
-func chat(messages ...prefix.Message) prefix.Conversation {
-	return prefix.Conversation{Messages: messages}
+// conversation is the prompt of a chat request.
+type conversation struct {
+	Tools    []string
+	Messages []prefix.Message
+}
+
+func chat(messages ...prefix.Message) conversation {
+	return conversation{Messages: messages}
 }
 
 func explain(t require.TestingT, requests ...*recording.Request) *diagnose.Report {
@@ -111,11 +117,11 @@ var (
 )
 
 func TestExplain(t *testing.T) {
-	at := func(clock string, more ...prefix.Message) prefix.Conversation {
+	at := func(clock string, more ...prefix.Message) conversation {
 		// The clock is behind 3 tokens of text, 201 in all.
 		return chat(append([]prefix.Message{text("system", "It is now   "+clock+filler(1, 196))}, more...)...)
 	}
-	tools := func(order ...int) prefix.Conversation {
+	tools := func(order ...int) conversation {
 		c := first
 		for _, i := range order {
 			c.Tools = append(c.Tools, `{"name":"`+filler(10+i, 22)+`"}`) // 99 bytes, and a comma
@@ -188,7 +194,7 @@ func TestExplain(t *testing.T) {
 		{"a tool less, the first", []*recording.Request{asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 0, tools(2, 3))},
 			[]string{"tools changed at 0:-1: 272 in 1"}},
 		{"a tool more, for another prompt", []*recording.Request{
-			asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, prefix.Conversation{
+			asked(0, "a", 0, tools(1, 2, 3)), asked(2, "a", 48, conversation{
 				Tools: tools(1, 2, 4, 3).Tools, Messages: []prefix.Message{text("system", "Now then, "+system.Parts[0].Content[10:]), second},
 			}),
 		}, nil},

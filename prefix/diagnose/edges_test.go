@@ -28,7 +28,7 @@ func inSession(h recording.Hash) func(*recording.Request) {
 }
 
 // asks is a conversation whose first question contains a clock.
-func asks(clock string, more ...prefix.Message) prefix.Conversation {
+func asks(clock string, more ...prefix.Message) conversation {
 	return chat(append([]prefix.Message{system, text("user", clock+"   "+filler(2, 98))}, more...)...)
 }
 
@@ -57,7 +57,7 @@ func TestOlderConversationsAreFound(t *testing.T) {
 // A prompt is not compared with one that was not ready, was too long ago, or has other
 // tools.
 func TestWhatIsNotCompared(t *testing.T) {
-	tools := func(c prefix.Conversation, n int) prefix.Conversation {
+	tools := func(c conversation, n int) conversation {
 		c.Tools = []string{`{"name":"` + filler(n, 22) + `"}`}
 		return c
 	}
@@ -89,7 +89,7 @@ func TestReadyInAnyOrder(t *testing.T) {
 
 // The kind of value that changes is reported, with its place.
 func TestKindsOfValues(t *testing.T) {
-	with := func(value string, last prefix.Message) prefix.Conversation {
+	with := func(value string, last prefix.Message) conversation {
 		return chat(text("system", "Now then,   "+value+" "+filler(1, 196)), last)
 	}
 	for _, tc := range []struct{ one, two, want string }{
@@ -109,7 +109,7 @@ func TestKindsOfValues(t *testing.T) {
 }
 
 // said is asked with the text recorded.
-func said(second int, cached int, c prefix.Conversation) *recording.Request {
+func said(second int, cached int, c conversation) *recording.Request {
 	r := asked(second, "a", cached, c)
 	s := diagnose.NewSketcher(key, true)
 	var h prefix.Hasher
@@ -118,13 +118,13 @@ func said(second int, cached int, c prefix.Conversation) *recording.Request {
 		h.WriteMessage(&c.Messages[i])
 		s.Message(&c.Messages[i], h.Len())
 	}
-	r.Prompt = s.Prompt()
+	r.Prompt = s.Prompt
 	return r
 }
 
 // If the text is recorded, the words that differ are reported, cut to fit a line.
 func TestWordsThatDiffer(t *testing.T) {
-	with := func(head string, last prefix.Message) prefix.Conversation {
+	with := func(head string, last prefix.Message) conversation {
 		return chat(text("system", head+" "+filler(1, 196)), last)
 	}
 	long := func(c string) string { return "session-" + strings.Repeat(c, 200) }
@@ -166,7 +166,7 @@ func TestFindingsAreApart(t *testing.T) {
 // A head with tools that another server has computed includes the tools and the
 // messages.
 func TestToolsAreCounted(t *testing.T) {
-	with := func(n int, c prefix.Conversation) prefix.Conversation {
+	with := func(n int, c conversation) conversation {
 		for i := range n {
 			c.Tools = append(c.Tools, `{"name":"`+filler(10+i, 22)+`"}`)
 		}

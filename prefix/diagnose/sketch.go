@@ -17,6 +17,7 @@ import (
 
 const (
 	maxPieces = 4096    // tools and messages; longer prompts are partial
+	maxValues = 32      // of a piece
 	maxText   = 1 << 20 // bytes of a prompt's text, if it is recorded
 	// shapeSize hashes suffice to tell whether half of two texts is equal, give or take a
 	// sixth; texts shorter than shapeBytes have too few words for that.
@@ -29,9 +30,11 @@ const (
 // Make it with [NewSketcher]; then call Tool for each tool and Message for each message,
 // in order. It takes time linear in the text, and is not safe for concurrent use.
 type Sketcher struct {
-	prompt *recording.Prompt // allocated separately, because it outlives the rest
-	key    [sha256.Size]byte
-	text   int // bytes of text that may still be recorded
+	// Prompt is the sketch so far, to which more may be added. It outlives the sketcher.
+	Prompt *recording.Prompt
+
+	key  [sha256.Size]byte
+	text int // bytes of text that may still be recorded
 
 	content []byte // of the current piece
 	// What is hashed of it, behind the key: all; its text without white space; and without values.
@@ -41,15 +44,12 @@ type Sketcher struct {
 // NewSketcher returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
 func NewSketcher(key prefix.Key, text bool) *Sketcher {
-	s := &Sketcher{prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 3\n" + key.Reveal()))}
+	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 3\n" + key.Reveal()))}
 	if text {
 		s.text = maxText
 	}
 	return s
 }
-
-// Prompt returns the sketch, to which more may be added.
-func (s *Sketcher) Prompt() *recording.Prompt { return s.prompt }
 
 // Name is the hash of a client's name for something, such as a salt; 0: none.
 func (s *Sketcher) Name(name string) recording.Hash {
@@ -70,7 +70,7 @@ func hashOf(b []byte) recording.Hash {
 func (s *Sketcher) Tool(definition string, end int) {
 	if s.begin("tool") {
 		s.content = append(s.content, definition...)
-		s.prompt.Tools = append(s.prompt.Tools, s.piece("", end))
+		s.Prompt.Tools = append(s.Prompt.Tools, s.piece("", end))
 	}
 }
 
@@ -92,13 +92,13 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 		s.add(c.ID)
 		s.content = append(append(s.content, c.Name...), c.Arguments...)
 	}
-	s.prompt.Messages = append(s.prompt.Messages, s.piece(m.Role, end))
+	s.Prompt.Messages = append(s.Prompt.Messages, s.piece(m.Role, end))
 }
 
 // begin begins a piece, unless there are too many.
 func (s *Sketcher) begin(fields ...string) bool {
-	if len(s.prompt.Tools)+len(s.prompt.Messages) >= maxPieces {
-		s.prompt.Partial = true
+	if len(s.Prompt.Tools)+len(s.Prompt.Messages) >= maxPieces {
+		s.Prompt.Partial = true
 		return false
 	}
 	s.content = s.content[:0]
@@ -146,7 +146,7 @@ func (s *Sketcher) read(p *recording.Piece, text string) {
 		s.words = append(s.words, word...)
 		part := word
 		if kind := kindOf(word, digits); kind != "" {
-			if len(p.Values) < recording.MaxValues {
+			if len(p.Values) < maxValues {
 				// The hash is short: there are so few dates and numbers that all could be tried.
 				p.Values = append(p.Values, recording.Value{At: at, Kind: kind, Hash: hashOf(append(s.key[:], word...)) & math.MaxUint32})
 			}

@@ -54,7 +54,7 @@ func dump(b *batch) string {
 		return fmt.Sprintf("h%d", seen[h])
 	}
 	for _, e := range b.events {
-		fmt.Fprintf(&w, "%s %v", [...]string{"stored", "removed", "cleared"}[e.Kind], e.Tier)
+		fmt.Fprintf(&w, "%s %s", [...]string{"stored", "removed", "cleared"}[e.Kind], [...]string{"gpu", "cpu", "disk", "external"}[e.Tier])
 		for _, h := range e.Hashes {
 			fmt.Fprintf(&w, " %s", name(h))
 		}

@@ -55,10 +55,13 @@ func (r *reading) held(first, blocks int) int {
 	for i := range tokens {
 		tokens[i] = uint32(first + i)
 	}
-	return int(16 * r.index.Lookup(prefix.AppendTokens(nil, prefix.Seed{}, tokens), r.ref).Saved)
+	req := endpick.Request{Blocks: prefix.AppendTokens(nil, prefix.Seed{}, tokens), Exact: true, InputTokens: len(tokens) + 1, BlockTokens: 16}
+	candidates := []endpick.Candidate{{Ref: r.ref}}
+	r.index.Match(&req, candidates)
+	return candidates[0].PrefixTokens
 }
 
-func (r *reading) knows() precise.Knowledge { return r.index.Lookup(nil, r.ref).Knows }
+func (r *reading) knows() precise.Knowledge { return r.index.Stats().Feeds[0].Knows }
 
 // until waits for a condition.
 func (r *reading) until(what string, ok func(Stats) bool) {

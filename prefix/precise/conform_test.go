@@ -18,6 +18,6 @@ func TestStagesConform(t *testing.T) {
 	}
 	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
 	t.Run("observer", func(t *testing.T) {
-		scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t) })
+		scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t).Observer().([]any)[0] })
 	})
 }

@@ -7,10 +7,10 @@
 //
 // Names, by what they are for:
 //
-//   - the matcher: [Index], [New], [Config], [LoadCosts]
+//   - the matcher: [Index], [New], [Config]
 //   - what engines say: [Event], [Hash], [Tier], [Spec]; module kvevents reads them off the wire
 //   - who says it: [Feed], one for each engine process, [Knowledge]
-//   - looking in: [Index.Lookup], [Index.Stats]
+//   - looking in: [Index.Stats]
 //
 // # What the caller does
 //
@@ -26,7 +26,7 @@
 //
 // A match starts at the beginning of the prompt, has no gaps, and consists of whole blocks of
 // the engine. Blocks in GPU memory count fully; blocks that have to be loaded from elsewhere
-// count for the time that loading saves over computing, see LoadCosts. For a model with several
+// count for the time that loading saves over computing, see Config.LoadCost. For a model with several
 // kinds of layers, the match ends where all kinds can continue: sliding windows need the window
 // before that point, recurrent layers the state at it.
 //

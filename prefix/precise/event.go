@@ -29,14 +29,6 @@ const (
 	Tiers = 4
 )
 
-// String returns the name in lower case.
-func (t Tier) String() string {
-	if t >= Tiers {
-		return "unknown"
-	}
-	return [Tiers]string{"gpu", "cpu", "disk", "external"}[t]
-}
-
 // Spec is how the layers of a group look back on a prompt, and so which of its blocks
 // they need to continue from some place.
 type Spec uint8

@@ -15,8 +15,14 @@ type Config struct {
 	// and its knowledge is Partial from then on. A block that one engine holds takes at
 	// most 220 bytes, and each further engine that holds it at most 70. Zero: 512 MiB.
 	MaxBytes int64
-	// LoadCost is the cost of loading a block.
-	LoadCost LoadCosts
+	// LoadCost is the cost of loading a block into GPU memory from each tier, as a share of
+	// the time to compute it. A block that costs 1 or more is not worth loading and does not
+	// count. Zero: 0.1 for CPU, 0.5 for Disk, 0.3 for External.
+	//
+	// These are for a model of 8 billion parameters, with 128 KiB of cache and 50 µs of
+	// prefill per token: 25 GB/s over PCIe take 5 µs, an SSD's 5 GB/s take 26 µs, and a
+	// network's 10 GB/s take 13 µs.
+	LoadCost [Tiers]float64
 	// Grace is how long after the first token a routed request still counts without
 	// its events. Zero: one second.
 	Grace time.Duration
@@ -24,19 +30,6 @@ type Config struct {
 	// requests on to it, so it must not be in a policy itself. Its memory is
 	// additional. Nil: a new one of default size.
 	Approximate *prefix.Index
-}
-
-// LoadCosts are the costs of loading a block into GPU memory from each tier, as a share
-// of the time to compute it. A block that costs 1 or more is not worth loading and does
-// not count. Zero: the default.
-//
-// The defaults are for a model of 8 billion parameters, with 128 KiB of cache and 50 µs
-// of prefill per token: 25 GB/s over PCIe take 5 µs, an SSD's 5 GB/s take 26 µs, and a
-// network's 10 GB/s take 13 µs.
-type LoadCosts struct {
-	CPU      float64 // zero: 0.1
-	Disk     float64 // zero: 0.5
-	External float64 // zero: 0.3
 }
 
 const (
@@ -58,16 +51,13 @@ func (c *Config) validate() error {
 	if c.Grace == 0 {
 		c.Grace = defaultGrace
 	}
-	for _, p := range []struct {
-		name  string
-		cost  *float64
-		usual float64
-	}{{"CPU", &c.LoadCost.CPU, 0.1}, {"Disk", &c.LoadCost.Disk, 0.5}, {"External", &c.LoadCost.External, 0.3}} {
-		if !(*p.cost >= 0) {
-			return &endpick.ConfigError{Field: "precise.Config.LoadCost." + p.name, Reason: "is negative or not a number"}
+	for t, usual := range [Tiers]float64{CPU: 0.1, Disk: 0.5, External: 0.3} {
+		cost := &c.LoadCost[t]
+		if !(*cost >= 0) {
+			return &endpick.ConfigError{Field: "precise.Config.LoadCost", Reason: "is negative or not a number"}
 		}
-		if *p.cost == 0 {
-			*p.cost = p.usual
+		if *cost == 0 {
+			*cost = usual
 		}
 	}
 	return nil
@@ -123,9 +113,8 @@ func New(config Config) (*Index, error) {
 		}
 	}
 	x := &Index{config: config, approx: config.Approximate}
-	costs := [Tiers]float64{0, config.LoadCost.CPU, config.LoadCost.Disk, config.LoadCost.External}
 	for tiers := range x.saved {
-		for t, cost := range costs {
+		for t, cost := range config.LoadCost {
 			if tiers>>t&1 != 0 {
 				x.saved[tiers] = max(x.saved[tiers], 1-cost)
 			}
@@ -145,11 +134,16 @@ func New(config Config) (*Index, error) {
 // Name is what receipts show.
 func (x *Index) Name() string { return "precise-index" }
 
-// Observer is the index for endpoints without events, which listens too.
-func (x *Index) Observer() any { return x.approx }
+// Observer is for the router: what listens for the index, and the index for endpoints
+// without events.
+func (x *Index) Observer() any { return []any{observer{x}, x.approx} }
+
+// observer learns what is routed where.
+type observer struct{ x *Index }
 
 // Routed implements [endpick.RoutedObserver].
-func (x *Index) Routed(e *endpick.Event) {
+func (o observer) Routed(e *endpick.Event) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.routed.expire(e.Now)
@@ -159,7 +153,8 @@ func (x *Index) Routed(e *endpick.Event) {
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
-func (x *Index) FirstToken(e *endpick.Event) {
+func (o observer) FirstToken(e *endpick.Event) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.routed.computed(e.Lease, e.Now)
@@ -167,10 +162,11 @@ func (x *Index) FirstToken(e *endpick.Event) {
 }
 
 // Done implements [endpick.DoneObserver].
-func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
+func (o observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if o.Status == endpick.Completed {
+	if outcome.Status == endpick.Completed {
 		x.routed.computed(e.Lease, e.Now)
 	}
 	x.routed.leases.Drop(e.Lease)
@@ -178,7 +174,8 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (x *Index) EndpointRemoved(ref endpick.EndpointRef) {
+func (o observer) EndpointRemoved(ref endpick.EndpointRef) {
+	x := o.x
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)

@@ -130,7 +130,7 @@ func TestParents(t *testing.T) {
 }
 
 func TestTiers(t *testing.T) {
-	f := newFleet(t, precise.Config{LoadCost: precise.LoadCosts{CPU: 0.25, Disk: 1}})
+	f := newFleet(t, precise.Config{LoadCost: [precise.Tiers]float64{precise.CPU: 0.25, precise.Disk: 1}})
 	a := f.feed("a", 0)
 	cpu := precise.Event{Tier: precise.CPU, Hashes: hashes{1, 2}} // without tokens
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48)), cpu}))
@@ -386,9 +386,9 @@ func TestEndpointsComeBackWithNothing(t *testing.T) {
 
 func TestConfig(t *testing.T) {
 	for field, c := range map[string]precise.Config{
-		"MaxBytes":      {MaxBytes: 1},
-		"Grace":         {Grace: -1},
-		"LoadCost.Disk": {LoadCost: precise.LoadCosts{Disk: -1}},
+		"MaxBytes": {MaxBytes: 1},
+		"Grace":    {Grace: -1},
+		"LoadCost": {LoadCost: [precise.Tiers]float64{precise.Disk: -1}},
 	} {
 		_, err := precise.New(c)
 		var bad *endpick.ConfigError
@@ -548,7 +548,7 @@ func TestTheLeastOfRanks(t *testing.T) {
 
 // Stores outside of the engine have longer blocks; those in GPU memory are found as before.
 func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
-	f := newFleet(t, precise.Config{LoadCost: precise.LoadCosts{CPU: 0.5}})
+	f := newFleet(t, precise.Config{LoadCost: [precise.Tiers]float64{precise.CPU: 0.5}})
 	a := f.feed("a", 0)
 	chunk := stored(hashes{900}, ids(0, 64))
 	chunk.Tier = precise.CPU
@@ -560,12 +560,12 @@ func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
 // A block in several tiers is loaded from the cheapest.
 func TestTheFastestTierCounts(t *testing.T) {
 	for _, c := range []struct {
-		costs precise.LoadCosts
+		costs [precise.Tiers]float64
 		want  [precise.Tiers]int
 	}{
-		{precise.LoadCosts{CPU: 0.1, Disk: 0.5, External: 0.9}, [precise.Tiers]int{0, 1, 0, 0}},
-		{precise.LoadCosts{CPU: 0.9, Disk: 0.5, External: 0.1}, [precise.Tiers]int{0, 0, 0, 1}},
-		{precise.LoadCosts{CPU: 0.9, Disk: 0.1, External: 0.5}, [precise.Tiers]int{0, 0, 1, 0}},
+		{[precise.Tiers]float64{precise.CPU: 0.1, precise.Disk: 0.5, precise.External: 0.9}, [precise.Tiers]int{0, 1, 0, 0}},
+		{[precise.Tiers]float64{precise.CPU: 0.9, precise.Disk: 0.5, precise.External: 0.1}, [precise.Tiers]int{0, 0, 0, 1}},
+		{[precise.Tiers]float64{precise.CPU: 0.9, precise.Disk: 0.1, precise.External: 0.5}, [precise.Tiers]int{0, 0, 1, 0}},
 	} {
 		f := newFleet(t, precise.Config{LoadCost: c.costs})
 		a := f.feed("a", 0)

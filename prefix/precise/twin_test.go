@@ -36,8 +36,8 @@ type twinBlock struct {
 	tiers  map[Tier]bool
 }
 
-func newTwin(c LoadCosts, feeds int) *twin {
-	t := &twin{shares: [Tiers]float64{1, 1 - c.CPU, 1 - c.Disk, 1 - c.External}}
+func newTwin(c [Tiers]float64, feeds int) *twin {
+	t := &twin{shares: [Tiers]float64{1, 1 - c[CPU], 1 - c[Disk], 1 - c[External]}}
 	for range feeds {
 		f := &twinFeed{routed: map[uint64]int{}}
 		f.forget()

@@ -25,7 +25,7 @@ func writeRecording(t *testing.T) string {
 	f, err := os.Create(path)
 	require.NoError(t, err)
 	defer f.Close()
-	w := recording.NewWriter(f)
+	write, end := recording.NewWriter(f)
 	random := rand.New(rand.NewPCG(1, 2))
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	prompts := make([][]recording.Hash, 40) // one per user
@@ -42,13 +42,13 @@ func writeRecording(t *testing.T) string {
 			prompts[user] = append(prompts[user], recording.Hash(random.Uint64()|1))
 		}
 		ttft := 200.0
-		w.Write(recording.Request{
+		write(recording.Request{
 			Time: at, TTFTMillis: &ttft, E2EMillis: 3000, Model: "m", Status: "completed", HTTP: 200, Attempts: 1, Stream: true,
 			InputTokens: 16*len(prompts[user]) + 5, OutputTokens: 50 + random.IntN(200),
 			Blocks: prompts[user], BlockTokens: 16, Tenant: recording.Hash(1 + user%4), SLOTTFTMillis: 250,
 		})
 	}
-	require.NoError(t, w.Close())
+	require.NoError(t, end())
 	return path
 }
 

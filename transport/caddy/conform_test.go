@@ -69,5 +69,5 @@ func lend(t *testing.T, name string, router *endpick.Router) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.router = router
-	p.applied.policy, p.applied.endpoints = p.claimed.policy, p.claimed.endpoints
+	p.applied.policy, p.applied.endpoints = p.wanted.policy, p.wanted.endpoints
 }

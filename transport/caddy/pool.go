@@ -30,12 +30,12 @@ type pool struct {
 	policy  endpick.Policy // the router's
 	sender  *transport.Transport
 	applied definition
-	// claimed is what the latest configuration wants of the pool, and by
-	// identifies that configuration. Claims are numbered; one older than what was
+	// wanted is what the latest configuration wants of the pool, and by identifies
+	// that configuration. Configurations are numbered; one older than what was
 	// applied is ignored.
-	claimed        definition
+	wanted         definition
 	by             any
-	claims, newest uint64
+	number, newest uint64
 	stop           context.CancelFunc // stops the polling
 	polled         sync.WaitGroup
 }
@@ -64,17 +64,17 @@ func (t *Settings) definition() definition {
 	return definition{t.policy(), text(t.Endpoints), text(&sending), text(t.Scrape)}
 }
 
-// claim records what a configuration wants of the pool, and refuses a second,
-// different claim of the same one. It returns the number of the claim.
-func (p *pool) claim(d definition, by any) (uint64, error) {
+// want records what a configuration wants of the pool, and refuses something different
+// from the same one. It returns the configuration's number.
+func (p *pool) want(d definition, by any) (uint64, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.by == by && p.claimed != d {
+	if p.by == by && p.wanted != d {
 		return 0, errors.New("endpick: two transports of one pool differ; give one of them a pool of its own")
 	}
-	p.claimed, p.by = d, by
-	p.claims++
-	return p.claims, nil
+	p.wanted, p.by = d, by
+	p.number++
+	return p.number, nil
 }
 
 // apply changes the pool to what t says, keeping what it knows. It is called
@@ -84,12 +84,12 @@ func (p *pool) apply(t *Transport) (*transport.Transport, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	next := t.definition()
-	if t.claim < p.newest {
+	if t.number < p.newest {
 		return p.sender, nil // a request that the previous configuration still serves
 	}
 	p.logger.Store(t.logger)
 	if p.sender != nil && p.applied == next {
-		p.newest = t.claim
+		p.newest = t.number
 		return p.sender, nil
 	}
 	if err := p.route(t, next); err != nil {
@@ -115,7 +115,7 @@ func (p *pool) apply(t *Transport) (*transport.Transport, error) {
 			return nil, err
 		}
 	}
-	p.applied, p.newest = next, t.claim
+	p.applied, p.newest = next, t.number
 	return p.sender, nil
 }
 
@@ -135,14 +135,14 @@ func (p *pool) route(t *Transport, next definition) error {
 	}
 	if p.applied.policy != next.policy {
 		// What has been learned is kept, if the new policy can use it.
-		kept, err := all.Reuse(next.policy, p.policy)
+		reused, err := all.Reuse(next.policy, p.policy)
 		if err != nil {
 			return err
 		}
-		if err := p.router.SetPolicy(kept.Policy); err != nil {
+		if err := p.router.SetPolicy(reused.Policy); err != nil {
 			return err
 		}
-		p.policy = kept.Policy
+		p.policy = reused.Policy
 	}
 	return p.router.SetEndpoints(config.Endpoints)
 }

@@ -110,7 +110,7 @@ func configured(t *testing.T, p *pool, s Settings) (*Transport, *observer.Observ
 	core, logs := observer.New(zapcore.DebugLevel)
 	tr := &Transport{Settings: s, pool: p, logger: zap.New(core)}
 	var err error
-	tr.claim, err = p.claim(s.definition(), tr)
+	tr.number, err = p.want(s.definition(), tr)
 	require.NoError(t, err)
 	return tr, logs
 }
@@ -166,7 +166,7 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	require.NoError(t, err)
 	_, err = p.apply(second)
 	require.NoError(t, err)
-	assert.Equal(t, third.claim, p.newest)
+	assert.Equal(t, third.number, p.newest)
 
 	slower := more
 	slower.StallTimeout = caddy.Duration(time.Minute)
@@ -193,15 +193,15 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	}
 
 	// Two transports of one configuration must agree.
-	_, err = p.claim(slower.definition(), third)
+	_, err = p.want(slower.definition(), third)
 	require.NoError(t, err)
-	_, err = p.claim(base.definition(), third)
+	_, err = p.want(base.definition(), third)
 	assert.ErrorContains(t, err, "two transports of one pool differ")
 
 	// A configuration that can't be applied changes nothing and is tried again.
 	bad := slower
 	bad.Endpoints = []Endpoint{{Address: "ftp://x"}}
-	fifth := &Transport{Settings: bad, pool: p, logger: zap.NewNop(), claim: p.claims + 1}
+	fifth := &Transport{Settings: bad, pool: p, logger: zap.NewNop(), number: p.number + 1}
 	for range 2 {
 		_, err = p.apply(fifth)
 		assert.Error(t, err)
@@ -303,11 +303,11 @@ func TestDescribe(t *testing.T) {
 		values := caddy.NewReplacer()
 		values.Set("who", "red")
 		ctx := context.WithValue(context.Background(), caddy.ReplacerCtxKey, values)
-		trip := &trip{by: &Transport{Settings: s}}
-		in := (&http.Request{}).WithContext(context.WithValue(ctx, tripKey{}, trip))
+		r := &request{by: &Transport{Settings: s}}
+		in := (&http.Request{}).WithContext(context.WithValue(ctx, requestKey{}, r))
 		req := endpick.Request{SLO: slo}
 		describe(in, nil, &req)
-		assert.Same(t, &trip.receipt, req.Receipt)
+		assert.Same(t, &r.receipt, req.Receipt)
 		return req
 	}
 	targets := Settings{TTFT: caddy.Duration(2 * time.Second), TPOT: caddy.Duration(50 * time.Millisecond)}

@@ -30,7 +30,7 @@ type Transport struct {
 	Settings
 
 	pool   *pool
-	claim  uint64                              // on the pool
+	number uint64                              // of its configuration, for the pool
 	sender atomic.Pointer[transport.Transport] // nil until the first request
 	logger *zap.Logger
 }
@@ -107,7 +107,7 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 		return err
 	}
 	t.pool = shared.(*pool)
-	t.claim, err = t.pool.claim(t.definition(), configuration)
+	t.number, err = t.pool.want(t.definition(), configuration)
 	return err
 }
 
@@ -151,8 +151,8 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		}
 		t.sender.Store(sender)
 	}
-	trip := &trip{by: t}
-	response, err := sender.RoundTrip(in.WithContext(context.WithValue(in.Context(), tripKey{}, trip)))
+	r := &request{by: t}
+	response, err := sender.RoundTrip(in.WithContext(context.WithValue(in.Context(), requestKey{}, r)))
 	endpoint := ""
 	switch {
 	case err == nil:
@@ -164,7 +164,7 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		t.logger.Error("request failed", zap.String("path", in.URL.Path), zap.Error(err))
 		response = failure(in, err)
 	}
-	explain(in, endpoint, &trip.receipt)
+	explain(in, endpoint, &r.receipt)
 	return response, nil
 }
 
@@ -184,14 +184,14 @@ func failure(in *http.Request, err error) *http.Response {
 	}
 }
 
-// trip is what describe needs to know about a request, and what it returns. A
+// request is what describe needs to know about a request, and what it returns. A
 // pool's transport serves changing configurations.
-type trip struct {
+type request struct {
 	by      *Transport
 	receipt endpick.Receipt
 }
 
-type tripKey struct{}
+type requestKey struct{}
 
 // explain sets the placeholders that say where a request went, and why.
 func explain(in *http.Request, endpoint string, receipt *endpick.Receipt) {
@@ -213,17 +213,17 @@ func explain(in *http.Request, endpoint string, receipt *endpick.Receipt) {
 
 // describe sets what only the host knows about a request.
 func describe(in *http.Request, _ []byte, req *endpick.Request) {
-	trip, ok := in.Context().Value(tripKey{}).(*trip)
+	r, ok := in.Context().Value(requestKey{}).(*request)
 	if !ok {
 		return
 	}
-	req.Receipt = &trip.receipt
-	if trip.by.Tenant != "" {
+	req.Receipt = &r.receipt
+	if r.by.Tenant != "" {
 		if values, ok := in.Context().Value(caddy.ReplacerCtxKey).(*caddy.Replacer); ok {
-			req.Tenant = values.ReplaceAll(trip.by.Tenant, "")
+			req.Tenant = values.ReplaceAll(r.by.Tenant, "")
 		}
 	}
 	if !req.SLO.Asked() {
-		req.SLO = endpick.SLO{TTFT: time.Duration(trip.by.TTFT), TPOT: time.Duration(trip.by.TPOT)}
+		req.SLO = endpick.SLO{TTFT: time.Duration(r.by.TTFT), TPOT: time.Duration(r.by.TPOT)}
 	}
 }

@@ -26,16 +26,6 @@ type Source interface {
 // ErrEmpty: the source lists no endpoints; for errors.Is.
 var ErrEmpty = errors.New("discover: no endpoints")
 
-// Error says what was wrong with a list. It matches the cause: ErrEmpty,
-// endpick's ErrBadEndpoint or ErrDuplicateEndpoint, or what a file system or resolver
-// returned.
-type Error struct{ Err error }
-
-func (e *Error) Error() string { return "discover: the endpoints stay as they are: " + e.Err.Error() }
-
-// Unwrap returns the cause.
-func (e *Error) Unwrap() error { return e.Err }
-
 // Change says what a new list has changed.
 type Change struct {
 	Endpoints      int      // that there are now
@@ -64,7 +54,7 @@ type Config struct {
 	// OnChange is called after each list that was applied. Nil: changes are not
 	// reported.
 	OnChange func(Change)
-	// OnError is called with an [Error] when something goes wrong, and not again
+	// OnError is called with an error of Poll when something goes wrong, and not again
 	// until that changes. Nil: errors are not reported.
 	OnError func(error)
 }
@@ -76,7 +66,7 @@ func (c *Config) validate() error {
 	switch {
 	case c.Router == nil:
 		return bad("Router", "is nil")
-	case c.Source == nil || c.Source == (*File)(nil) || c.Source == (*DNS)(nil) || c.Source == (*SRV)(nil):
+	case c.Source == nil || c.Source == (*DNS)(nil):
 		return bad("Source", "is nil")
 	case c.Interval < 0:
 		return bad("Interval", "is negative")
@@ -101,20 +91,16 @@ func validate(s Source) error {
 		return &endpick.ConfigError{Field: "discover." + field, Reason: reason}
 	}
 	switch s := s.(type) {
-	case *File:
-		if s.Path == "" {
-			return bad("File.Path", "is empty")
+	case *file:
+		if s.path == "" {
+			return bad("File", "has no path")
 		}
 	case *DNS:
 		if s.Name == "" {
 			return bad("DNS.Name", "is empty")
 		}
-		if s.Port < 1 || s.Port > 65535 {
+		if !s.SRV && (s.Port < 1 || s.Port > 65535) {
 			return bad("DNS.Port", fmt.Sprintf("is %d, not within 1 and 65535", s.Port))
-		}
-	case *SRV:
-		if s.Name == "" {
-			return bad("SRV.Name", "is empty")
 		}
 	}
 	return nil
@@ -153,8 +139,9 @@ func (w *Watcher) Run(ctx context.Context) {
 	}
 }
 
-// Poll polls the source once, and applies its list if it has changed. The error is an
-// [Error], or that of ctx; the endpoints are then unchanged.
+// Poll polls the source once, and applies its list if it has changed. After an error the
+// endpoints are unchanged. It is that of ctx, or wraps what was wrong with the list: ErrEmpty,
+// an error of [endpick.Router.SetEndpoints], or what a file system or resolver returned.
 func (w *Watcher) Poll(ctx context.Context) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -167,7 +154,7 @@ func (w *Watcher) Poll(ctx context.Context) error {
 		change, err = w.take(list)
 	}
 	if err != nil {
-		err = &Error{err}
+		err = fmt.Errorf("discover: the endpoints stay as they are: %w", err)
 		if text := err.Error(); text != w.failed {
 			w.failed = text
 			guard(func() {

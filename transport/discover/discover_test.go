@@ -40,9 +40,7 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 		config.OnError = func(err error) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
-			var own *discover.Error
-			assert.ErrorAs(t, err, &own)
-			f.errs = append(f.errs, own.Err.Error())
+			f.errs = append(f.errs, errors.Unwrap(err).Error())
 			panic("a logger")
 		}
 		config.OnChange = func(discover.Change) {
@@ -64,7 +62,7 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 }
 
 // told returns the errors reported since the last call.
-func (f *following) told() []string {
+func (f *following) reported() []string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	errs := f.errs
@@ -88,10 +86,10 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
 	write("a:1\n\n# spare\n http://b:1 \n")
-	follow(t, discover.Config{Source: &discover.File{Path: path}}, func(f *following) {
+	follow(t, discover.Config{Source: discover.File(path)}, func(f *following) {
 		good := []string{"a:1", "http://b:1"}
 		assert.Equal(t, good, f.ids(), "the first is taken at once")
-		for _, tc := range []struct{ text, told string }{
+		for _, tc := range []struct{ text, reported string }{
 			{"# nobody\n", path + ": discover: no endpoints"},
 			{"a:1\nftp://c\n", path + ":2: the address is neither a host nor a URL of http, https or h2c"},
 			{"a:1\n\na:1", path + ":3: is listed twice"},
@@ -102,16 +100,16 @@ func TestAFileThatTurnsToGarbage(t *testing.T) {
 			write(tc.text)
 			time.Sleep(10 * time.Second)
 			assert.Equal(t, good, f.ids(), tc.text)
-			if told := f.told(); assert.Len(t, told, 1, tc.text) {
-				assert.True(t, strings.HasPrefix(told[0], tc.told), told[0])
+			if reported := f.reported(); assert.Len(t, reported, 1, tc.text) {
+				assert.True(t, strings.HasPrefix(reported[0], tc.reported), reported[0])
 			}
 			write("a:1\nhttp://b:1")
 			time.Sleep(3 * time.Second)
-			assert.Empty(t, f.told())
+			assert.Empty(t, f.reported())
 		}
 		require.NoError(t, os.Remove(path))
 		time.Sleep(10 * time.Second)
-		assert.Equal(t, []string{path + ": no such file or directory"}, f.told())
+		assert.Equal(t, []string{path + ": no such file or directory"}, f.reported())
 		assert.Equal(t, good, f.ids())
 		write("b:2")
 		time.Sleep(3 * time.Second)
@@ -157,10 +155,10 @@ func TestSourcesThatFail(t *testing.T) {
 	config := discover.Config{Timeout: 2 * time.Second, Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) { return (*current.Load())(ctx) })}
 	follow(t, config, func(f *following) {
 		assert.Equal(t, []string{"own"}, f.ids(), "until the first good list")
-		assert.Equal(t, []string{"broken"}, f.told())
+		assert.Equal(t, []string{"broken"}, f.reported())
 		set(list("a:1", "b:1"))
 		time.Sleep(2 * time.Second)
-		for told, bad := range map[string]source{
+		for reported, bad := range map[string]source{
 			"broken":                    func(context.Context) ([]endpick.Endpoint, error) { return nil, broken },
 			"the source panicked: oops": func(context.Context) ([]endpick.Endpoint, error) { panic("oops") },
 			"context deadline exceeded": func(ctx context.Context) ([]endpick.Endpoint, error) { <-ctx.Done(); return nil, ctx.Err() },
@@ -173,7 +171,7 @@ func TestSourcesThatFail(t *testing.T) {
 		} {
 			set(bad)
 			time.Sleep(10 * time.Second)
-			assert.Equal(t, []string{told}, f.told())
+			assert.Equal(t, []string{reported}, f.reported())
 			assert.Equal(t, []string{"a:1", "b:1"}, f.ids())
 			set(list("b:1", "a:1")) // order does not matter
 			time.Sleep(4 * time.Second)
@@ -199,7 +197,7 @@ func TestSourcesThatFail(t *testing.T) {
 		})
 		time.Sleep(2 * time.Second)
 		assert.Empty(t, f.ids())
-		assert.Empty(t, f.told())
+		assert.Empty(t, f.reported())
 	})
 }
 
@@ -242,13 +240,14 @@ func TestConfig(t *testing.T) {
 		"discover.DNS.Name is empty":                         &discover.DNS{Port: 80},
 		"discover.DNS.Port is 0, not within 1 and 65535":     &discover.DNS{Name: "models.test"},
 		"discover.DNS.Port is 70000, not within 1 and 65535": &discover.DNS{Name: "models.test", Port: 70000},
-		"discover.SRV.Name is empty":                         &discover.SRV{},
 		"discover.Config.Source is nil":                      (*discover.DNS)(nil),
-		"discover.File.Path is empty":                        &discover.File{},
+		"discover.File has no path":                          discover.File(""),
 	} {
 		_, err := discover.New(discover.Config{Router: router, Source: s})
 		assert.EqualError(t, err, "endpick: config: "+want)
 	}
+	_, err = discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
+	require.NoError(t, err, "the records have the port")
 	w, err := discover.New(discover.Config{Router: router, Source: list})
 	require.NoError(t, err)
 	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
@@ -269,7 +268,7 @@ func ExampleFile() {
 		panic(err)
 	}
 	watcher, err := discover.New(discover.Config{
-		Router: router, Source: &discover.File{Path: path},
+		Router: router, Source: discover.File(path),
 		Fill:     func(e *endpick.Endpoint) { e.Models = []string{"llama"} },
 		OnChange: func(c discover.Change) { fmt.Println(c.Endpoints, "endpoints, new:", c.Added) },
 	})

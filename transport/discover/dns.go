@@ -13,16 +13,21 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// DNS is a source that looks up the addresses of a name: one server for each A or AAAA
-// record, as behind a headless service of Kubernetes. An endpoint's ID is its address,
-// so a server that returns at the same address counts as the same.
+// DNS is a source that looks up a name: one server for each A or AAAA record, as behind a
+// headless service of Kubernetes, or for each target and port of its SRV records. An
+// endpoint's ID is its host and port, so a server that returns at the same address counts as
+// the same.
 //
 // If a resolver answers with a different choice of many addresses each time, servers
 // come and go with its answers; use SRV records or a file instead.
 type DNS struct {
-	// Name is the name to look up. It must be set.
+	// Name is the name to look up, as it is. It must be set.
 	Name string
-	// Port is where the servers listen. It must be set.
+	// SRV looks up SRV records, of a name such as "_http._tcp.models.internal". Only the
+	// records of the best priority count; weights don't, because that is what policies are
+	// for. Port and Network are then ignored.
+	SRV bool
+	// Port is where the servers listen. It must be set, except with SRV.
 	Port int
 	// Network is "ip4" or "ip6" to use only addresses of that kind. Empty:
 	// both.
@@ -38,40 +43,27 @@ type DNS struct {
 
 // Endpoints implements [Source].
 func (d *DNS) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
-	addresses, err := orDefault(d.Resolver).LookupNetIP(ctx, cmp.Or(d.Network, "ip"), d.Name)
+	look := d.addresses
+	if d.SRV {
+		look = d.services
+	}
+	hosts, err := look(ctx, cmp.Or(d.Resolver, net.DefaultResolver))
 	if err != nil {
 		return nil, notFound(err)
-	}
-	var hosts []string
-	for _, a := range addresses {
-		hosts = append(hosts, net.JoinHostPort(a.Unmap().String(), strconv.Itoa(d.Port)))
 	}
 	return endpoints(hosts, d.Scheme, &d.Endpoint), nil
 }
 
-// SRV is a source that looks up the SRV records of a name, such as
-// "_http._tcp.models.internal": one server for each target and port. Only the
-// records of the best priority count; weights don't, because that is what policies
-// are for. An endpoint's ID is its target and port.
-type SRV struct {
-	// Name is looked up as it is. It must be set.
-	Name string
-	// Scheme is put before each address: "http", "https" or "h2c". Empty: none.
-	Scheme string
-	// Resolver is used for lookups. Nil: net.DefaultResolver.
-	Resolver *net.Resolver
-	// Endpoint holds what all servers have in common, such as Models and Variant; its
-	// ID and Address are ignored.
-	Endpoint endpick.Endpoint
+func (d *DNS) addresses(ctx context.Context, r *net.Resolver) (hosts []string, err error) {
+	addresses, err := r.LookupNetIP(ctx, cmp.Or(d.Network, "ip"), d.Name)
+	for _, a := range addresses {
+		hosts = append(hosts, net.JoinHostPort(a.Unmap().String(), strconv.Itoa(d.Port)))
+	}
+	return hosts, err
 }
 
-// Endpoints implements [Source].
-func (s *SRV) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
-	_, records, err := orDefault(s.Resolver).LookupSRV(ctx, "", "", s.Name)
-	if err != nil {
-		return nil, notFound(err)
-	}
-	var hosts []string
+func (d *DNS) services(ctx context.Context, r *net.Resolver) (hosts []string, err error) {
+	_, records, err := r.LookupSRV(ctx, "", "", d.Name)
 	for _, r := range records { // sorted by priority
 		if r.Priority != records[0].Priority {
 			break
@@ -80,14 +72,7 @@ func (s *SRV) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
 			hosts = append(hosts, net.JoinHostPort(target, strconv.Itoa(int(r.Port))))
 		}
 	}
-	return endpoints(hosts, s.Scheme, &s.Endpoint), nil
-}
-
-func orDefault(r *net.Resolver) *net.Resolver {
-	if r == nil {
-		return net.DefaultResolver
-	}
-	return r
+	return hosts, err
 }
 
 // notFound turns the error for a name without records into ErrEmpty.

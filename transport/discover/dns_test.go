@@ -162,7 +162,7 @@ func TestSRV(t *testing.T) {
 		{Target: "b.test.", Port: 8001, Priority: 1, Weight: 5}, {Target: "a.test.", Port: 8000, Priority: 1},
 		{Target: "spare.test.", Port: 8000, Priority: 2}, {Target: "a.test.", Port: 8001, Priority: 1}, {Target: "b.test.", Port: 8001, Priority: 1},
 	})
-	s := &discover.SRV{Name: "_http._tcp.models.test.", Scheme: "h2c", Resolver: z.resolver(), Endpoint: endpick.Endpoint{Variant: "h100"}}
+	s := &discover.DNS{SRV: true, Name: "_http._tcp.models.test.", Scheme: "h2c", Resolver: z.resolver(), Endpoint: endpick.Endpoint{Variant: "h100"}}
 	list, err := s.Endpoints(t.Context())
 	require.NoError(t, err)
 	assert.Equal(t, []string{"a.test:8000 h2c://a.test:8000", "a.test:8001 h2c://a.test:8001", "b.test:8001 h2c://b.test:8001"}, addresses(list))

@@ -107,7 +107,7 @@ func TestDefaults(t *testing.T) {
 // was missing in between.
 func TestTwoQuestionsInARow(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
-	f := &discover.File{Path: path}
+	f := discover.File(path)
 	says := func(text string) string {
 		if text == "" {
 			require.NoError(t, os.Remove(path))
@@ -135,11 +135,11 @@ func TestAFileThatIsTooLong(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	require.NoError(t, os.WriteFile(path, []byte("a:1\n#"), 0o600))
 	require.NoError(t, os.Truncate(path, 16<<20))
-	list, err := (&discover.File{Path: path}).Endpoints(t.Context())
+	list, err := discover.File(path).Endpoints(t.Context())
 	require.NoError(t, err)
 	assert.Len(t, list, 1)
 	require.NoError(t, os.Truncate(path, 16<<20+1))
-	_, err = (&discover.File{Path: path}).Endpoints(t.Context())
+	_, err = discover.File(path).Endpoints(t.Context())
 	require.EqualError(t, err, path+": is longer than 16777216 bytes")
 }
 
@@ -152,7 +152,7 @@ func TestLinesOfMistakes(t *testing.T) {
 		many + "{\"address\": x}]": 102, many + "{\"address\" 1}]": 102, many + "{\"address\": \"a\",\n\n}]": 104,
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		_, err := discover.File(path).Endpoints(t.Context())
 		require.Error(t, err)
 		assert.True(t, strings.HasPrefix(err.Error(), fmt.Sprintf("%s:%d: ", path, line)), "%s: %v", text, err)
 	}

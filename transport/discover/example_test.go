@@ -14,7 +14,7 @@ import (
 func followed(ctx context.Context, router *endpick.Router) error {
 	watcher, err := discover.New(discover.Config{
 		Router:  router,
-		Source:  &discover.File{Path: "/etc/endpick/servers"},
+		Source:  discover.File("/etc/endpick/servers"),
 		OnError: func(err error) { log.Print(err) },
 	})
 	if err != nil {
@@ -36,7 +36,7 @@ func Example() {
 	}
 	defer os.RemoveAll(dir)
 	path := filepath.Join(dir, "servers")
-	watcher, err := discover.New(discover.Config{Router: router, Source: &discover.File{Path: path}})
+	watcher, err := discover.New(discover.Config{Router: router, Source: discover.File(path)})
 	if err != nil {
 		panic(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/endpick/endpick/transport/internal/host"
 )
 
-// File is a source that reads a file that is rewritten when the servers change. It has
+// File returns a source that reads the file at a path, which is rewritten when the servers change. It has
 // the address of a server on each line; empty lines, and lines that begin with #, are
 // skipped. Or, if it begins with a bracket, it is a list in JSON:
 //
@@ -30,10 +30,10 @@ import (
 // A changed file is used once two polls in a row have found the same content, so that
 // it is not read half-written. It may be replaced by renaming. At most 16 MiB are
 // read.
-type File struct {
-	// Path is the path of the file. It is required.
-	Path string
+func File(path string) Source { return &file{path: path} }
 
+type file struct {
+	path    string
 	list    []endpick.Endpoint // of text
 	text    []byte             // as last used; nil: none yet
 	pending []byte             // what the file said last, if different
@@ -59,11 +59,11 @@ func (e *fileError) Unwrap() error { return e.Err }
 const maxFile = 16 << 20
 
 // Endpoints implements [Source]. The error says in which line a mistake is.
-func (f *File) Endpoints(context.Context) ([]endpick.Endpoint, error) {
-	text, err := read(f.Path)
+func (f *file) Endpoints(context.Context) ([]endpick.Endpoint, error) {
+	text, err := read(f.path)
 	if err != nil {
 		f.pending = nil
-		return nil, &fileError{Path: f.Path, Err: err}
+		return nil, &fileError{Path: f.path, Err: err}
 	}
 	if f.text != nil {
 		if bytes.Equal(text, f.text) {
@@ -77,7 +77,7 @@ func (f *File) Endpoints(context.Context) ([]endpick.Endpoint, error) {
 	}
 	list, line, err := parse(text)
 	if err != nil {
-		return nil, &fileError{Path: f.Path, Line: line, Err: err}
+		return nil, &fileError{Path: f.path, Line: line, Err: err}
 	}
 	f.list, f.text, f.pending = list, text, nil
 	return copied(list), nil

@@ -47,7 +47,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	require.NoError(t, err)
 	changes := make(chan discover.Change, times+1)
 	w, err := discover.New(discover.Config{
-		Router: router, Source: &discover.File{Path: path}, Interval: time.Millisecond,
+		Router: router, Source: discover.File(path), Interval: time.Millisecond,
 		OnChange: func(c discover.Change) { changes <- c }, OnError: func(err error) { t.Error(err) },
 	})
 	require.NoError(t, err)

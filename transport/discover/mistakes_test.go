@@ -43,14 +43,14 @@ func TestListsThatAreNoJSON(t *testing.T) {
 		"[{\"kv_tokens\": 1.5}]":             ":1: unexpected number 1.5 for kv_tokens",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		_, err := discover.File(path).Endpoints(t.Context())
 		assert.EqualError(t, err, path+want, text)
 	}
-	_, err := (&discover.File{Path: path + "?"}).Endpoints(t.Context())
+	_, err := discover.File(path + "?").Endpoints(t.Context())
 	require.ErrorIs(t, err, fs.ErrNotExist)
 	assert.EqualError(t, err, path+"?: no such file or directory")
 	require.NoError(t, os.WriteFile(path, []byte("#"), 0o600))
-	_, err = (&discover.File{Path: path}).Endpoints(t.Context())
+	_, err = discover.File(path).Endpoints(t.Context())
 	require.ErrorIs(t, err, discover.ErrEmpty)
 }
 
@@ -60,7 +60,7 @@ func TestWhatAFileSays(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`[
 		{"address": "a:1", "rank": 0}, {"address": "a:1", "id": "i", "rank": 3, "models": ["m"], "adapters": ["l"], "labels": {"z": "a"},
 		"variant": "v", "max_sequences": 5, "kv_tokens": 7}, {"address": "b:1"}]`), 0o600))
-	f := &discover.File{Path: path}
+	f := discover.File(path)
 	for range 2 {
 		list, err := f.Endpoints(t.Context())
 		require.NoError(t, err)
@@ -105,10 +105,10 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	require.NoError(t, err)
 	var list []endpick.Endpoint
 	var asked context.Context
-	var told []error
+	var reported []error
 	filled := 0
 	w, err := discover.New(discover.Config{
-		Router: router, OnError: func(err error) { told = append(told, err) },
+		Router: router, OnError: func(err error) { reported = append(reported, err) },
 		Fill: func(e *endpick.Endpoint) { filled++; e.KVTokens = 7 },
 		Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) {
 			asked = ctx
@@ -120,7 +120,7 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	require.ErrorContains(t, w.Poll(t.Context()), "endpoint 1 of the list, \"\"")
 	require.Error(t, asked.Err())
 	require.Error(t, w.Poll(t.Context()))
-	assert.Len(t, told, 1)
+	assert.Len(t, reported, 1)
 	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
 	for range 2 {
 		require.NoError(t, w.Poll(t.Context()))
@@ -131,19 +131,19 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 	for range 2 {
 		require.ErrorIs(t, w.Poll(t.Context()), endpick.ErrDuplicateEndpoint)
 	}
-	assert.Len(t, told, 2)
+	assert.Len(t, reported, 2)
 	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
 	require.NoError(t, w.Poll(t.Context()))
 	list = []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
 	require.Error(t, w.Poll(t.Context()))
-	assert.Len(t, told, 3, "it was good in between")
+	assert.Len(t, reported, 3, "it was good in between")
 	assert.Len(t, router.Endpoints(), 3)
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	list = []endpick.Endpoint{{Address: "c"}}
 	require.Equal(t, context.Canceled, w.Poll(ctx))
-	assert.Len(t, told, 3)
+	assert.Len(t, reported, 3)
 	assert.Len(t, router.Endpoints(), 3, "it is not taken over")
 }
 
@@ -158,7 +158,7 @@ func TestTheProgramsResolver(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "10.0.0.1:8000", list[0].ID)
-	list, err = (&discover.SRV{Name: "fleet.test."}).Endpoints(t.Context())
+	list, err = (&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context())
 	require.NoError(t, err)
 	require.Len(t, list, 1)
 	assert.Equal(t, "a:1", list[0].ID)
@@ -190,9 +190,9 @@ func TestTroublesFollowEachOther(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)
 	var fails error
-	var told []string
+	var reported []string
 	w, err := discover.New(discover.Config{
-		Router: router, OnError: func(err error) { told = append(told, errors.Unwrap(err).Error()) }, AllowEmpty: true,
+		Router: router, OnError: func(err error) { reported = append(reported, errors.Unwrap(err).Error()) }, AllowEmpty: true,
 		Source: source(func(context.Context) ([]endpick.Endpoint, error) { return []endpick.Endpoint{{Address: "a"}}, fails }),
 	})
 	require.NoError(t, err)
@@ -202,7 +202,7 @@ func TestTroublesFollowEachOther(t *testing.T) {
 		require.ErrorIs(t, w.Poll(t.Context()), fails)
 		assert.Len(t, router.Endpoints(), 1, "who fails does not say that there are none")
 	}
-	assert.Equal(t, []string{"one", "two", "one", "three"}, told)
+	assert.Equal(t, []string{"one", "two", "one", "three"}, reported)
 }
 
 // A silent name server is waited for no longer than the caller's context allows.
@@ -211,7 +211,7 @@ func TestLookingUpEndsWithItsContext(t *testing.T) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}}
-	for _, s := range []discover.Source{&discover.DNS{Name: "fleet.test.", Resolver: silent}, &discover.SRV{Name: "fleet.test.", Resolver: silent}} {
+	for _, s := range []discover.Source{&discover.DNS{Name: "fleet.test.", Resolver: silent}, &discover.DNS{SRV: true, Name: "fleet.test.", Resolver: silent}} {
 		synctest.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
@@ -265,7 +265,7 @@ func TestWhatTheRouterRefusesHasALine(t *testing.T) {
 		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+		_, err := discover.File(path).Endpoints(t.Context())
 		require.EqualError(t, err, path+want, text)
 		var refused *endpick.EndpointError
 		require.ErrorAs(t, err, &refused)
@@ -283,6 +283,6 @@ func TestALongListIsCheckedQuickly(t *testing.T) {
 	}
 	text.WriteString("{\"address\": \"b\", \"id\": \"server-7\"}]\n")
 	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
-	_, err := (&discover.File{Path: path}).Endpoints(t.Context())
+	_, err := discover.File(path).Endpoints(t.Context())
 	require.EqualError(t, err, fmt.Sprintf(`%s:%d: endpick: endpoint "server-7" is listed twice`, path, n+2))
 }

@@ -4,7 +4,7 @@
 // Envoy AI Gateway, Istio, kgateway, agentgateway and GKE ask such a picker, for
 // each request, which server it should go to.
 //
-//	server, err := extproc.New(extproc.Config{Seam: transport.Config{Router: router, Fallbacks: 2}})
+//	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}})
 //	err = server.Serve(ctx, listener, grpc.Creds(credentials.NewTLS(config)))
 //
 // For each request it names the chosen server, and those to try next, in the header

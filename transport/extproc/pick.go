@@ -127,7 +127,7 @@ func (s *Server) endpoints() (all []*endpick.Endpoint) {
 func (c *conversation) tell(first string) *choice {
 	chosen := c.attempt.Endpoint()
 	servers := []string{first}
-	for _, e := range c.attempt.Fallbacks() {
+	for _, e := range c.attempt.Fallbacks {
 		// There is one header for the rank, whichever server gets the request.
 		at, err := hostPort(e)
 		if err == nil && e.Ranked == chosen.Ranked && e.Rank == chosen.Rank && !slices.Contains(servers, at) {
@@ -148,18 +148,18 @@ func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 	m := &extprocv3.HeaderMutation{}
 	m.SetHeaders = append(m.SetHeaders, set(DestinationHeader, to.servers))
 	const coding = "Content-Encoding"
-	told := http.Header{}
+	header := http.Header{}
 	if _, coded := c.header[coding]; coded {
-		told.Set(coding, "")
+		header.Set(coding, "")
 	}
-	coded := len(told)
-	c.attempt.SetHeader(told)
-	if _, still := told[coding]; coded > 0 && !still {
+	coded := len(header)
+	c.attempt.SetHeader(header)
+	if _, still := header[coding]; coded > 0 && !still {
 		m.RemoveHeaders = append(m.RemoveHeaders, "content-encoding")
 	}
-	delete(told, coding)
+	delete(header, coding)
 	for _, name := range []string{"Accept-Encoding", "X-Data-Parallel-Rank"} {
-		if v := told.Get(name); v != "" {
+		if v := header.Get(name); v != "" {
 			m.SetHeaders = append(m.SetHeaders, set(strings.ToLower(name), v))
 		}
 	}
@@ -179,7 +179,7 @@ func (c *conversation) servedBy(address string) {
 	if at, _ := hostPort(own); at == address {
 		return
 	}
-	for _, e := range c.attempt.Fallbacks() {
+	for _, e := range c.attempt.Fallbacks {
 		if at, _ := hostPort(e); at == address && e.Ranked == own.Ranked && e.Rank == own.Rank {
 			c.move(e.ID)
 			return

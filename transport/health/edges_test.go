@@ -257,9 +257,9 @@ func TestWhoHasNoPageIsNeverChecked(t *testing.T) {
 func TestOnChangeMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
-		var told []string
+		var reported []string
 		m, _ := alone(t, health.Config{Interval: time.Second, Timeout: time.Second, OnChange: func(s health.Status) {
-			told = append(told, s.Endpoint)
+			reported = append(reported, s.Endpoint)
 			panic("a host's own affair")
 		}}, func(*http.Request) (*http.Response, error) {
 			code := 200
@@ -276,7 +276,7 @@ func TestOnChangeMayPanic(t *testing.T) {
 		time.Sleep(5 * time.Second)
 		cancel()
 		run.Wait()
-		assert.ElementsMatch(t, []string{"a", "b"}, told)
+		assert.ElementsMatch(t, []string{"a", "b"}, reported)
 	})
 }
 
@@ -289,25 +289,25 @@ func TestWhatOthersSay(t *testing.T) {
 	m.Check(t.Context())
 	assert.Equal(t, now, m.Endpoints()[0].Checked)
 
-	var told []string
-	m.Tell(func(id string, failed bool) {
+	var reported []string
+	m.Core().Tell(func(id string, failed bool) {
 		assert.True(t, failed)
-		told = append(told, id)
+		reported = append(reported, id)
 	})
 	b := m.Endpoints()[1]
 	require.Equal(t, "b", b.Endpoint)
 	ref, ok := router.Ref("b")
 	require.True(t, ok)
 	m.Core().Failed(m.Core().Sent("b", ref), false)
-	assert.Equal(t, []string{"b"}, told)
+	assert.Equal(t, []string{"b"}, reported)
 
 	for range 3 {
-		m.Elsewhere("a", 1, 0)
+		m.Core().Elsewhere("a", 1, 0)
 	}
 	assert.Equal(t, health.Out, m.Endpoints()[0].State)
-	m.Elsewhere("b", 0, 3)
+	m.Core().Elsewhere("b", 0, 3)
 	assert.Equal(t, health.Well, m.Endpoints()[1].State)
-	assert.Same(t, router, m.Router())
+	assert.Same(t, router, m.Core().Router())
 }
 
 // An error before there is a connection concerns the path to the server, one after it
@@ -320,7 +320,7 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 		}
 		return nil, errors.New("too late")
 	}
-	mute := func(context.Context) (net.Conn, error) {
+	silent := func(context.Context) (net.Conn, error) {
 		here, there := net.Pipe()
 		go func() { _, _ = io.Copy(io.Discard, there) }()
 		return here, nil
@@ -334,7 +334,7 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 			return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 		}, want: health.Out},
 		"no way there":          {dial: hang, want: health.Out},
-		"it takes it and hangs": {dial: mute, want: health.Well},
+		"it takes it and hangs": {dial: silent, want: health.Well},
 		"it can't do TLS": {dial: func(context.Context) (net.Conn, error) {
 			here, there := net.Pipe()
 			go func() {
@@ -391,7 +391,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 // whatever goroutine its end is noticed.
 func TestAListenerThatPanicsIsIgnored(t *testing.T) {
 	m, router := alone(t, health.Config{}, nil)
-	m.Tell(func(string, bool) { panic("boom") })
+	m.Core().Tell(func(string, bool) { panic("boom") })
 	ref, ok := router.Ref("a")
 	require.True(t, ok)
 	for range 3 {

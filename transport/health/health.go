@@ -148,22 +148,5 @@ func (m *Monitor) Alive() (alive, of int) {
 	return alive, of
 }
 
-// Tell sets a function that is called for each request that fails at an endpoint, and for
-// each one served by an endpoint with recent failures, so that other gateways in front of
-// the same fleet can be told. The function is called from many goroutines and must not
-// call the monitor. A panic of it is ignored. It replaces the previous one; nil removes it.
-func (m *Monitor) Tell(tell func(endpoint string, failed bool)) { m.core.Tell(tell) }
-
-// Elsewhere records how many requests of another gateway an endpoint has failed and
-// served. Three failures take the endpoint out, unless it sends something to anybody here,
-// or more than half of the endpoints are reported to fail.
-func (m *Monitor) Elsewhere(endpoint string, failed, served int) {
-	m.core.Elsewhere(endpoint, failed, served)
-}
-
-// Core is for the transports of this module, which report the outcome of
-// requests to it.
+// Core is what the packages beside this one need, which report the outcome of requests.
 func (m *Monitor) Core() *health.Health { return m.core }
-
-// Router returns the router of the Config.
-func (m *Monitor) Router() *endpick.Router { return m.config.Router }

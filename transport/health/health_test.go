@@ -109,11 +109,11 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 
 type cluster struct {
 	*servers
-	router  *endpick.Router
-	monitor *health.Monitor
-	tr      *transport.Transport
-	mu      sync.Mutex
-	told    []string
+	router   *endpick.Router
+	monitor  *health.Monitor
+	tr       *transport.Transport
+	mu       sync.Mutex
+	reported []string
 }
 
 // open runs a test with three servers and a monitor that checks them every second.
@@ -132,9 +132,9 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 		config.OnChange = func(s health.Status) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.told = append(c.told, strings.TrimSpace(fmt.Sprintf("%s %v %v", s.Endpoint, s.State, s.Reason)))
+			c.reported = append(c.reported, strings.TrimSpace(fmt.Sprintf("%s %v %v", s.Endpoint, s.State, s.Reason)))
 			if s.Draining {
-				c.told[len(c.told)-1] += ", draining"
+				c.reported[len(c.reported)-1] += ", draining"
 			}
 		}
 		c.monitor, err = health.New(config)
@@ -176,9 +176,9 @@ func (c *cluster) status(id string) health.Status {
 func (c *cluster) news() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	told := c.told
-	c.told = nil
-	return told
+	reported := c.reported
+	c.reported = nil
+	return reported
 }
 
 func (c *cluster) alive() int {

@@ -88,8 +88,8 @@ func (l *latencies) measured(model string, seen transport.Latency) {
 	}
 }
 
-// judged records whether a target was met.
-func (l *latencies) judged(model string, met bool) {
+// compared records whether a target was met.
+func (l *latencies) compared(model string, met bool) {
 	violations := l.violations.WithLabelValues(model, model) // creates the series, because 0 is information, too
 	if met {
 		l.violated.WithLabelValues(model, model).Set(0)

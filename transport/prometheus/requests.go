@@ -25,7 +25,7 @@ type families struct {
 	input, output             *prom.CounterVec // tokens by model
 	prompt, expected, cached  *prom.CounterVec // likewise
 	mistaken                  *prom.CounterVec // likewise
-	judged, met               *prom.CounterVec // by model and latency
+	targeted, met             *prom.CounterVec // by model and latency
 	targets                   *prom.GaugeVec
 	tenantRequests, tenantIn  *prom.CounterVec
 	tenantOut, tenantRefusals *prom.CounterVec
@@ -56,9 +56,9 @@ func newFamilies() families {
 		cached:   counter("prefix_cached_tokens_total", "Tokens of those that were.", "model"),
 		mistaken: counter("prefix_mistaken_tokens_total", "Tokens by which the index was wrong, too many and too few added up.", "model"),
 
-		judged:  counter("slo_requests_total", "Requests with a target for this latency.", "model", "latency"),
-		met:     counter("slo_met_total", "Requests that have met their target for this latency, counted from their arrival.", "model", "latency"),
-		targets: prom.NewGaugeVec(prom.GaugeOpts{Name: "endpick_slo_target_seconds", Help: "The target for this latency that was asked for last."}, []string{"model", "latency"}),
+		targeted: counter("slo_requests_total", "Requests with a target for this latency.", "model", "latency"),
+		met:      counter("slo_met_total", "Requests that have met their target for this latency, counted from their arrival.", "model", "latency"),
+		targets:  prom.NewGaugeVec(prom.GaugeOpts{Name: "endpick_slo_target_seconds", Help: "The target for this latency that was asked for last."}, []string{"model", "latency"}),
 
 		tenantRequests: counter("tenant_requests_total", "Requests of a tenant that have ended.", "tenant"),
 		tenantRefusals: counter("tenant_refusals_total", "Requests of a tenant that were sent to no endpoint.", "tenant"),
@@ -79,7 +79,7 @@ func newFamilies() families {
 func (f *families) clean() []prom.Collector {
 	all := append(f.ttft.clean(), f.tpot.clean()...)
 	return append(all, f.requests, f.refusals, f.duration, f.decision, f.held, f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken,
-		f.judged, f.met, f.targets, f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
+		f.targeted, f.met, f.targets, f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
 }
 
 // causes why requests were sent nowhere: the first that the error matches.
@@ -100,7 +100,7 @@ var causes = []struct {
 	{as[*endpick.RejectedError], "rejected"},
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
-	{as[*transport.ReadError], "invalid"},
+	{matches(transport.ErrRead), "invalid"},
 	{matches(transport.ErrForbidden), "forbidden"},
 	{matches(transport.ErrUnknownPath), "unknown_path"},
 }
@@ -134,7 +134,7 @@ func reasons() []string {
 }
 
 func reasonOf(err error, status int) string {
-	if status == transport.StatusClientClosedRequest {
+	if status == clientClosedRequest {
 		return left
 	}
 	if as[*endpick.NoEndpointError](err) && status == http.StatusNotFound {
@@ -148,9 +148,12 @@ func reasonOf(err error, status int) string {
 	return other
 }
 
+// clientClosedRequest is what transport.StatusOf returns for a client that went away.
+const clientClosedRequest = 499
+
 // code is a status as a label, limited because servers can answer anything.
 func code(status int) string {
-	if http.StatusText(status) == "" && status != transport.StatusClientClosedRequest {
+	if http.StatusText(status) == "" && status != clientClosedRequest {
 		return other
 	}
 	return strconv.Itoa(status)
@@ -193,23 +196,23 @@ func (m *Metrics) Observe(r *transport.Observation) {
 	ttft, tpot, _ := r.Latencies()
 	f.ttft.measured(model, ttft)
 	f.tpot.measured(model, tpot)
-	m.judge(f.ttft, model, "ttft", r.SLOTTFTMillis, r, endpick.TTFT)
-	m.judge(f.tpot, model, "tpot", r.SLOTPOTMillis, r, endpick.TPOT)
+	m.compare(f.ttft, model, "ttft", r.SLOTTFTMillis, r, endpick.TTFT)
+	m.compare(f.tpot, model, "tpot", r.SLOTPOTMillis, r, endpick.TPOT)
 }
 
-func (m *Metrics) judge(l *latencies, model, name string, millis float64, r *transport.Observation, which endpick.Latencies) {
+func (m *Metrics) compare(l *latencies, model, name string, millis float64, r *transport.Observation, which endpick.Latencies) {
 	asked, met := r.Target(which)
 	if !asked {
 		return
 	}
 	f := &m.series
 	f.targets.WithLabelValues(model, name).Set(millis / 1e3)
-	f.judged.WithLabelValues(model, name).Inc()
-	kept := f.met.WithLabelValues(model, name)
+	f.targeted.WithLabelValues(model, name).Inc()
+	counter := f.met.WithLabelValues(model, name)
 	if met {
-		kept.Inc()
+		counter.Inc()
 	}
-	l.judged(model, met)
+	l.compared(model, met)
 }
 
 func (m *Metrics) observeTenant(r *transport.Observation) {
@@ -302,7 +305,7 @@ func (m *Metrics) forgetModel(model string) {
 		c.DeleteLabelValues(model)
 	}
 	for _, name := range []string{"ttft", "tpot"} {
-		f.judged.DeleteLabelValues(model, name)
+		f.targeted.DeleteLabelValues(model, name)
 		f.met.DeleteLabelValues(model, name)
 		f.targets.DeleteLabelValues(model, name)
 	}

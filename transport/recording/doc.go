@@ -2,7 +2,7 @@
 // and their text only if asked for. A recording is a file of JSON objects, one per line, in the
 // order in which the requests ended.
 //
-// [Writer] writes one; its Write suits Config.Record of package transport. [Read] reads it,
+// [NewWriter] writes one, [Read] reads it,
 // including older versions. `simulate -trace` replays recordings under other policies, and
 // `simulate calibrate` fits a profile to one.
 package recording

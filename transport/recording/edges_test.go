@@ -59,13 +59,13 @@ func TestNoNameHasNoHash(t *testing.T) {
 // An invalid request ends the recording, and Close returns that error even if the disk is
 // full by then.
 func TestTheFirstErrorIsThatOfTheRequest(t *testing.T) {
-	w := recording.NewWriter(fullDisk{})
-	w.Write(recording.Request{Time: time.Unix(1, 0)}) // buffered until Close
-	w.Write(recording.Request{Time: time.Unix(1, 0), E2EMillis: math.NaN()})
-	err := w.Close()
+	write, end := recording.NewWriter(fullDisk{})
+	write(recording.Request{Time: time.Unix(1, 0)}) // buffered until Close
+	write(recording.Request{Time: time.Unix(1, 0), E2EMillis: math.NaN()})
+	err := end()
 	require.Error(t, err)
 	assert.NotErrorIs(t, err, errFull)
-	w = recording.NewWriter(fullDisk{})
-	w.Write(recording.Request{Time: time.Unix(1, 0)})
-	assert.ErrorIs(t, w.Close(), errFull)
+	write, end = recording.NewWriter(fullDisk{})
+	write(recording.Request{Time: time.Unix(1, 0)})
+	assert.ErrorIs(t, end(), errFull)
 }

@@ -14,7 +14,7 @@ import (
 // A recording for the simulator holds lengths, hashes and times.
 func Example() {
 	var file bytes.Buffer
-	out := recording.NewWriter(&file)
+	write, end := recording.NewWriter(&file)
 
 	router, err := endpick.New(endpick.Config{})
 	if err != nil {
@@ -22,7 +22,7 @@ func Example() {
 	}
 	t, err := transport.New(transport.Config{
 		Router: router,
-		Record: out.Write,
+		Record: write,
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant = in.Header.Get("X-Team")
 		},
@@ -34,7 +34,7 @@ func Example() {
 	_, err = client.Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
 	fmt.Println(transport.StatusOf(err))
 
-	if err := out.Close(); err != nil {
+	if err := end(); err != nil {
 		panic(err)
 	}
 	err = recording.Read(&file, func(_ int, r *recording.Request) error {

@@ -32,7 +32,7 @@ type Piece struct {
 	Words    Hash `json:"words,omitzero"`
 	Template Hash `json:"template,omitzero"`
 	// Values are words that probably change: dates, identifiers, numbers. At most
-	// the first MaxValues are kept.
+	// the first 32 are kept.
 	Values []Value `json:"values,omitempty"`
 	// Shape serves to estimate how similar two texts are: the smallest few of the
 	// hashes of each three consecutive words, ascending. Empty for short texts.
@@ -40,9 +40,6 @@ type Piece struct {
 	// Text is the text, or its beginning, if asked for.
 	Text string `json:"text,omitempty"`
 }
-
-// MaxValues is how many values of a piece are kept.
-const MaxValues = 32
 
 // Value is a word that probably changes.
 type Value struct {

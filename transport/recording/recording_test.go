@@ -41,11 +41,11 @@ func TestRequestsComeBackAsTheyWere(t *testing.T) {
 		{Time: time.Unix(0, 0).UTC(), Status: "failed"},
 	}
 	var b bytes.Buffer
-	w := recording.NewWriter(&b)
+	write, end := recording.NewWriter(&b)
 	for _, r := range requests {
-		w.Write(r)
+		write(r)
 	}
-	require.NoError(t, w.Close())
+	require.NoError(t, end())
 	assert.Contains(t, b.String(), `"blocks":["1","fedcba9876543210"]`)
 	assert.Contains(t, b.String(), `"cached_tokens":0`, "zero is not absent")
 	assert.Equal(t, 1, strings.Count(b.String(), "cached_tokens"), "absent is not zero")
@@ -123,21 +123,21 @@ var errFull = errors.New("full")
 func (fullDisk) Write([]byte) (int, error) { return 0, errFull }
 
 func TestWriterKeepsTheFirstError(t *testing.T) {
-	w := recording.NewWriter(fullDisk{})
+	write, end := recording.NewWriter(fullDisk{})
 	for range 10000 {
-		w.Write(recording.Request{})
+		write(recording.Request{})
 	}
-	assert.Equal(t, errFull, w.Close())
+	assert.Equal(t, errFull, end())
 }
 
 // An invalid request ends the recording; what precedes it is written.
 func TestWriterKeepsWhatCameBeforeAnError(t *testing.T) {
 	var b bytes.Buffer
-	w := recording.NewWriter(&b)
-	w.Write(recording.Request{Model: "first"})
-	w.Write(recording.Request{Model: "bad", E2EMillis: math.NaN()})
-	w.Write(recording.Request{Model: "last"})
-	assert.ErrorContains(t, w.Close(), "NaN")
+	write, end := recording.NewWriter(&b)
+	write(recording.Request{Model: "first"})
+	write(recording.Request{Model: "bad", E2EMillis: math.NaN()})
+	write(recording.Request{Model: "last"})
+	assert.ErrorContains(t, end(), "NaN")
 	assert.Equal(t, 1, strings.Count(b.String(), "\n"))
 	assert.Contains(t, b.String(), "first")
 }
@@ -161,19 +161,19 @@ func FuzzRead(f *testing.F) {
 			t.Fatal(err)
 		}
 		var once, twice bytes.Buffer
-		w := recording.NewWriter(&once)
+		write, end := recording.NewWriter(&once)
 		for _, r := range requests {
-			w.Write(*r)
+			write(*r)
 		}
-		if w.Close() != nil {
+		if end() != nil {
 			return // a year of five digits, which RFC 3339 does not allow
 		}
-		w = recording.NewWriter(&twice)
+		write, end = recording.NewWriter(&twice)
 		require.NoError(t, recording.Read(bytes.NewReader(once.Bytes()), func(_ int, r *recording.Request) error {
-			w.Write(*r)
+			write(*r)
 			return nil
 		}))
-		require.NoError(t, w.Close())
+		require.NoError(t, end())
 		require.Equal(t, once.String(), twice.String())
 	})
 }

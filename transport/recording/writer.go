@@ -7,23 +7,22 @@ import (
 	"sync"
 )
 
-// Writer writes a recording. Make one with [NewWriter]. It is safe for
-// concurrent use.
-type Writer struct {
+// NewWriter returns a function that adds a request to the recording w, and suits
+// Config.Record of package transport, and one that writes what is left in the buffer. The
+// first error stops the recording and is returned by the latter. Both are safe for
+// concurrent use. They don't close w.
+func NewWriter(w io.Writer) (write func(Request), end func() error) {
+	out := &writer{w: bufio.NewWriterSize(w, 64<<10)}
+	return out.write, out.end
+}
+
+type writer struct {
 	mu  sync.Mutex
 	w   *bufio.Writer
 	err error
 }
 
-// NewWriter returns a writer to w. Close it, or the last requests stay in its
-// buffer.
-func NewWriter(w io.Writer) *Writer {
-	return &Writer{w: bufio.NewWriterSize(w, 64<<10)}
-}
-
-// Write adds a request. The first error stops the recording and is returned by
-// Close.
-func (w *Writer) Write(r Request) {
+func (w *writer) write(r Request) {
 	line, err := json.Marshal(r)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -35,8 +34,7 @@ func (w *Writer) Write(r Request) {
 	}
 }
 
-// Close writes what is left. The underlying writer stays open.
-func (w *Writer) Close() error {
+func (w *writer) end() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	// Even after a request that could not be written: earlier ones could.

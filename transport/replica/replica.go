@@ -77,15 +77,15 @@ func (r *Replica) Done(e *endpick.Event, o *endpick.Outcome) {
 	if mirrored(e.Request) {
 		return
 	}
-	told := protocol.Outcome{Outcome: *o}
-	told.OutputTokens, told.Blocks = e.OutputTokens, nil
+	shared := protocol.Outcome{Outcome: *o}
+	shared.OutputTokens, shared.Blocks = e.OutputTokens, nil
 	if took, ok := e.E2E(); ok {
-		told.Took = max(took, time.Nanosecond)
-		told.TTFT, _ = e.TTFT()
+		shared.Took = max(took, time.Nanosecond)
+		shared.TTFT, _ = e.TTFT()
 	}
 	blocks := o.Blocks
 	if r.config.DisableIndex || o.Status != endpick.Completed {
 		blocks = nil
 	}
-	r.queue.put(&event{kind: done, lease: e.Lease, outcome: told}, blocks, r.queue.soon)
+	r.queue.put(&event{kind: done, lease: e.Lease, outcome: shared}, blocks, r.queue.soon)
 }

@@ -34,8 +34,8 @@ func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) erro
 	}
 	defer r.running.Store(false)
 	if h := r.config.Health; h != nil {
-		h.Tell(r.tellOutcome)
-		defer h.Tell(nil)
+		h.Core().Tell(r.tellOutcome)
+		defer h.Core().Tell(nil)
 	}
 	for {
 		s := &session{replica: r, router: router, inbox: make(chan []byte, maxInbox)}

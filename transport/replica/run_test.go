@@ -45,7 +45,7 @@ func (p *tape) Publish(_ uint32, message []byte) error {
 }
 
 // told returns what was sent so far, and when that began.
-func (p *tape) told() ([]string, time.Duration) {
+func (p *tape) reported() ([]string, time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return slices.Clone(p.sent), p.first
@@ -74,7 +74,7 @@ func TestWhenItIsTold(t *testing.T) {
 		until(5)
 		l := route("server-0")
 		until(60)
-		sent, first := bus.told()
+		sent, first := bus.reported()
 		assert.Equal(t, []string{"server-0 6ms"}, sent)
 		assert.Equal(t, 6*time.Millisecond, first)
 		until(101)
@@ -82,14 +82,14 @@ func TestWhenItIsTold(t *testing.T) {
 		until(110)
 		route("server-1")
 		until(149)
-		sent, _ = bus.told()
+		sent, _ = bus.reported()
 		assert.Equal(t, []string{"server-0 6ms", "server-1 111ms"}, sent)
 		until(202)
 		l.Done(endpick.Outcome{})
 		until(243)
 		route("server-2")
 		until(299)
-		sent, _ = bus.told()
+		sent, _ = bus.reported()
 		assert.Equal(t, []string{"server-0 6ms", "server-1 111ms", "server-2 244ms"}, sent)
 		until(302)
 		l, err = router.Route(endpick.Request{Model: "the-model", Stream: true})
@@ -97,7 +97,7 @@ func TestWhenItIsTold(t *testing.T) {
 		synctest.Wait()
 		l.FirstToken() // delays nothing
 		until(349)
-		sent, _ = bus.told()
+		sent, _ = bus.reported()
 		assert.Equal(t, "the-model 303ms", sent[len(sent)-1])
 		cancel()
 		run.Wait()
@@ -126,7 +126,7 @@ func TestAReplicaAlone(t *testing.T) {
 			cancel()
 			run.Wait()
 		}
-		_, first := own.told()
+		_, first := own.reported()
 		assert.Equal(t, 50*time.Millisecond, first)
 	})
 }
@@ -231,7 +231,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 		_, err = router.Route(endpick.Request{})
 		require.NoError(t, err)
 		time.Sleep(time.Second)
-		sent, _ := bus.told()
+		sent, _ := bus.reported()
 		assert.Equal(t, []string{"server-0 6ms"}, sent)
 		cancel()
 		run.Wait()

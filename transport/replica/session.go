@@ -123,7 +123,7 @@ func (s *session) do(e *protocol.Effect) {
 		}
 	case protocol.Outcomes:
 		if h := s.replica.config.Health; h != nil {
-			h.Elsewhere(e.Endpoint, e.Failed, e.Served)
+			h.Core().Elsewhere(e.Endpoint, e.Failed, e.Served)
 		}
 	}
 }

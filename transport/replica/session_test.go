@@ -30,12 +30,12 @@ func (l *ledger) Done(_ *endpick.Event, o *endpick.Outcome)       { l.ended = ap
 // talk is a session and the node of another replica that it talks to.
 type talk struct {
 	*session
-	now    time.Time
-	other  *protocol.Node
-	told   []protocol.Effect // effects at the other node
-	heard  *ledger
-	loses  bool
-	closed error
+	now      time.Time
+	other    *protocol.Node
+	reported []protocol.Effect // effects at the other node
+	heard    *ledger
+	loses    bool
+	closed   error
 }
 
 func (l *talk) Publish(to uint32, message []byte) error {
@@ -89,7 +89,7 @@ func (l *talk) together(d time.Duration) {
 // hear delivers what the other sends.
 func (l *talk) hear() {
 	out, effects := l.other.Drain()
-	l.told = append(l.told, effects...)
+	l.reported = append(l.reported, effects...)
 	for _, m := range out {
 		l.receive(m.Payload)
 		l.takeIn(<-l.inbox)
@@ -106,7 +106,7 @@ func (l *talk) event(slot uint32, blocks ...uint64) *endpick.Event {
 // Each request is sent with its own blocks and its own end, and each outcome once.
 func TestABatchIsTold(t *testing.T) {
 	l := newTalk(t)
-	l.told = nil
+	l.reported = nil
 	one, two := l.event(1, 1, 2), l.event(2, 7)
 	l.replica.Routed(one)
 	l.replica.Routed(two)
@@ -119,12 +119,12 @@ func TestABatchIsTold(t *testing.T) {
 		require.False(t, l.tell())
 	}
 	l.hear()
-	require.Len(t, l.told, 5)
-	assert.Equal(t, []uint64{1, 2}, l.told[0].Request.Blocks)
-	assert.Equal(t, []uint64{7}, l.told[1].Request.Blocks)
-	assert.Equal(t, []uint64{1, 2, 3}, l.told[2].Outcome.Blocks)
-	assert.Equal(t, []uint64{7, 8, 9}, l.told[3].Outcome.Blocks)
-	assert.Equal(t, protocol.Effect{Kind: protocol.Outcomes, Endpoint: "a", Failed: 1, Served: 2}, l.told[4])
+	require.Len(t, l.reported, 5)
+	assert.Equal(t, []uint64{1, 2}, l.reported[0].Request.Blocks)
+	assert.Equal(t, []uint64{7}, l.reported[1].Request.Blocks)
+	assert.Equal(t, []uint64{1, 2, 3}, l.reported[2].Outcome.Blocks)
+	assert.Equal(t, []uint64{7, 8, 9}, l.reported[3].Outcome.Blocks)
+	assert.Equal(t, protocol.Effect{Kind: protocol.Outcomes, Endpoint: "a", Failed: 1, Served: 2}, l.reported[4])
 }
 
 // A local loss ends the session, and the partial batch is not sent.
@@ -133,10 +133,10 @@ func TestWhatIsLostEndsTheSession(t *testing.T) {
 	for i := range uint32(maxEvents + 1) {
 		l.replica.Routed(l.event(i))
 	}
-	l.told = nil
+	l.reported = nil
 	assert.True(t, l.tell())
 	l.hear()
-	assert.Empty(t, l.told)
+	assert.Empty(t, l.reported)
 	assert.EqualValues(t, 1, l.counts.Restarts)
 }
 

@@ -375,9 +375,9 @@ func TestNoPlaceToRead(t *testing.T) {
 		}
 		p.Poll(t.Context())
 		late := 0
-		told := errs.take()
-		assert.Len(t, told, 65)
-		for _, err := range told {
+		reports := errs.take()
+		assert.Len(t, reports, 65)
+		for _, err := range reports {
 			if errors.Is(err, context.DeadlineExceeded) {
 				late++
 			}
@@ -409,7 +409,7 @@ func TestWhatIsTold(t *testing.T) {
 		"panics": func(*http.Request) (*http.Response, error) { panic("a bug") },
 		"bad":    says("garbage"),
 	}
-	told := func(u string) *scrape.Error {
+	reports := func(u string) *scrape.Error {
 		_, p, errs := newPoller(t, scrape.Config{Client: e.client(), URL: func(*endpick.Endpoint) string { return u }}, endpick.Endpoint{ID: "a", Address: "x"})
 		p.Poll(t.Context())
 		all := errs.take()
@@ -418,10 +418,10 @@ func TestWhatIsTold(t *testing.T) {
 		require.ErrorAs(t, all[0], &own)
 		return own
 	}
-	require.ErrorIs(t, told("http://down/metrics"), errNet500)
-	require.ErrorContains(t, told("http://panics"), "panic: a bug")
-	require.ErrorContains(t, told("http://[::1"), "missing ']'")
-	own := told("http://user:secret@bad/metrics")
+	require.ErrorIs(t, reports("http://down/metrics"), errNet500)
+	require.ErrorContains(t, reports("http://panics"), "panic: a bug")
+	require.ErrorContains(t, reports("http://[::1"), "missing ']'")
+	own := reports("http://user:secret@bad/metrics")
 	assert.Equal(t, "http://user:xxxxx@bad/metrics", own.URL)
 	assert.NotContains(t, own.Error(), "secret")
 

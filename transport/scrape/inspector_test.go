@@ -125,15 +125,15 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			require.NoError(t, err)
 			s.Poll(t.Context())
 			got, ok := s.Facts(&e)
-			told := errs.take()
+			reports := errs.take()
 			if tc.err != nil {
 				assert.False(t, ok)
-				require.Len(t, told, 1)
-				assert.ErrorIs(t, told[0], tc.err)
+				require.Len(t, reports, 1)
+				assert.ErrorIs(t, reports[0], tc.err)
 				assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
 				return
 			}
-			assert.Empty(t, told)
+			assert.Empty(t, reports)
 			assert.Equal(t, tc.want, got)
 			e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
 			assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)

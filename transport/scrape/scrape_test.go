@@ -370,7 +370,7 @@ func TestPanicsCostAReport(t *testing.T) {
 			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"},
 		}})
 		require.NoError(t, err)
-		var told errorList
+		var reports errorList
 		p, err := scrape.New(scrape.Config{
 			Router: router, Client: e.client(),
 			URL: func(e *endpick.Endpoint) string {
@@ -380,14 +380,14 @@ func TestPanicsCostAReport(t *testing.T) {
 				return e.Address
 			},
 			OnError: func(err error) {
-				told.add(err)
+				reports.add(err)
 				panic("a logger")
 			},
 		})
 		require.NoError(t, err)
 		p.Poll(t.Context())
 		assert.Equal(t, 1.0, candidates(router)["b"].Waiting)
-		list := told.take()
+		list := reports.take()
 		require.Len(t, list, 3)
 		text := fmt.Sprint(list)
 		for _, want := range []string{`endpoint "a" at http://a: scrape: not in the`, `endpoint "c" at http://c: scrape: panic: a body`, `endpoint "d" at : scrape: panic: a URL`} {

@@ -128,6 +128,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		"something":              {pages{render: text(`7`)}, nil, "cannot unmarshal number"},
 		"nothing":                {pages{render: text(``)}, nil, "unexpected end"},
 		"no token ids":           {pages{render: text(`{}`)}, nil, "the answer has no token ids"},
+		"a negative id":          {pages{render: text(`{"token_ids":[-1]}`)}, nil, "cannot unmarshal number"},
 		"half":                   {pages{render: broken}, nil, "unexpected EOF"},
 		"an old engine":          {pages{old: text(`{"tokens":[3]}`)}, []uint32{3}, ""},
 		"an older engine":        {pages{render: status(405), old: text(`{"tokens":[3]}`)}, []uint32{3}, ""},
@@ -137,7 +138,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		"one that redirects":     {pages{render: status(300), old: text(`{"tokens":[3]}`)}, nil, "the engine answers 300"},
 	} {
 		closed := 0
-		e := &tokens.Rendering{URL: "http://e", Client: tc.pages.client(&closed)}
+		e := tokens.Rendering("http://e", tc.pages.client(&closed))
 		got, err := e.Tokens(t.Context(), path, chat("a"))
 		if tc.err != "" {
 			assert.ErrorContains(t, err, tc.err, name)
@@ -151,7 +152,7 @@ func TestAnswersOfEngines(t *testing.T) {
 	// An engine counts as old once it has answered like one.
 	closed := 0
 	p := pages{}
-	e := &tokens.Rendering{URL: "http://e", Client: p.client(&closed)}
+	e := tokens.Rendering("http://e", p.client(&closed))
 	_, err := e.Tokens(t.Context(), path, chat("a"))
 	require.Error(t, err)
 	p[render] = text(`{"token_ids":[1]}`)
@@ -181,7 +182,7 @@ func TestAnswersOfEngines(t *testing.T) {
 		"tokenizing breaks": {"/completions", `{"prompt":"x"}`, pages{old: broken}, "unexpected EOF"},
 		"no token ids":      {"/completions", `{"prompt":"x"}`, pages{old: text("{}")}, "no token ids"},
 	} {
-		e := &tokens.Llama{URL: "http://e", Client: tc.pages.client(new(int))}
+		e := tokens.Llama("http://e", tc.pages.client(new(int)))
 		got, err := e.Tokens(t.Context(), tc.path, []byte(tc.body))
 		if tc.err != "" {
 			assert.ErrorContains(t, err, tc.err, name)
@@ -192,7 +193,7 @@ func TestAnswersOfEngines(t *testing.T) {
 	}
 	for _, u := range []string{"http://[::1", "http://e"} {
 		down := &http.Client{Transport: roundTrip(func(*http.Request) (*http.Response, error) { return nil, io.ErrClosedPipe })}
-		_, err := (&tokens.Llama{URL: u, Client: down}).Tokens(t.Context(), "/completions", []byte(`{"prompt":"x"}`))
+		_, err := tokens.Llama(u, down).Tokens(t.Context(), "/completions", []byte(`{"prompt":"x"}`))
 		assert.Error(t, err)
 	}
 }

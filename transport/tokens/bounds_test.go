@@ -34,11 +34,11 @@ func TestAnswersAreBounded(t *testing.T) {
 	for code, most := range map[int]int{200: 64 << 20, 404: 64 << 10, 500: 64 << 10} {
 		for name, ask := range map[string]func(*http.Client) error{
 			"rendering": func(c *http.Client) error {
-				_, err := (&tokens.Rendering{URL: "http://e", Client: c}).Tokens(t.Context(), path, chat("a"))
+				_, err := tokens.Rendering("http://e", c).Tokens(t.Context(), path, chat("a"))
 				return err
 			},
 			"llama": func(c *http.Client) error {
-				_, err := (&tokens.Llama{URL: "http://e", Client: c}).Tokens(t.Context(), "/completion", []byte(`{"prompt":"a"}`))
+				_, err := tokens.Llama("http://e", c).Tokens(t.Context(), "/completion", []byte(`{"prompt":"a"}`))
 				return err
 			},
 		} {
@@ -158,7 +158,7 @@ func TestRequestsEndWithTheirCall(t *testing.T) {
 	})}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, e := range []tokens.Tokenizer{&tokens.Rendering{URL: "http://e", Client: hangs}, &tokens.Llama{URL: "http://e", Client: hangs}} {
+	for _, e := range []tokens.Tokenizer{tokens.Rendering("http://e", hangs), tokens.Llama("http://e", hangs)} {
 		_, err := e.Tokens(ctx, path, chat("a"))
 		assert.ErrorIs(t, err, context.Canceled)
 	}

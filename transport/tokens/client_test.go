@@ -16,8 +16,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
-
 	"github.com/endpick/endpick/transport/tokens"
 )
 
@@ -142,35 +140,6 @@ func TestCallsAreShared(t *testing.T) {
 	require.Equal(t, int64(1), l.asked.Load())
 }
 
-func TestBounds(t *testing.T) {
-	t.Run("bytes", func(t *testing.T) {
-		c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxBytes: 10_000})
-		for i := range 200 {
-			c.Tokens(t.Context(), path, chat(fmt.Sprintf("%0100d", i)))
-			require.LessOrEqual(t, c.Stats().Bytes, int64(10_000))
-		}
-		require.Greater(t, c.Stats().Prompts, 5)
-		ids, _ := c.Tokens(t.Context(), path, chat(strings.Repeat("x", 5000)))
-		require.Len(t, ids, 5000, "it is not remembered, and told")
-	})
-	t.Run("calls", func(t *testing.T) {
-		release := make(chan struct{})
-		c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}, Within: time.Microsecond, MaxCalls: 3})
-		for i := range 10 {
-			c.Tokens(t.Context(), path, chat(fmt.Sprint(i)))
-		}
-		require.Equal(t, uint64(3), c.Stats().Asked)
-		require.Equal(t, uint64(7), c.Stats().Declined)
-		close(release)
-	})
-	t.Run("length", func(t *testing.T) {
-		c := newClient(t, tokens.Config{Tokenizer: &letters{}, MaxPrompt: 100})
-		ids, _ := c.Tokens(t.Context(), path, chat(strings.Repeat("x", 100)))
-		require.Empty(t, ids)
-		require.Zero(t, c.Stats().Asked)
-	})
-}
-
 // A failing tokenizer is left alone for a while, longer each time; one that refuses a
 // client's prompt is not.
 func TestRests(t *testing.T) {
@@ -240,7 +209,7 @@ func TestEngines(t *testing.T) {
 			"/v1/chat/completions/render": `{"request_id":"chatcmpl-1","token_ids":[8948,198],"features":null,"sampling_params":{"temperature":0.7}}`,
 			"/v1/completions/render":      `[{"request_id":"cmpl-1","token_ids":[1,2,3]}]`,
 		})
-		e := &tokens.Rendering{URL: url}
+		e := tokens.Rendering(url, nil)
 		ids, err := e.Tokens(t.Context(), path, body)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{8948, 198}, ids)
@@ -253,7 +222,7 @@ func TestEngines(t *testing.T) {
 	})
 	t.Run("tokenize", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/tokenize": `{"count":3,"max_model_len":4096,"tokens":[5,6,7]}`})
-		e := &tokens.Rendering{URL: url}
+		e := tokens.Rendering(url, nil)
 		for range 2 {
 			ids, err := e.Tokens(t.Context(), path, body)
 			require.NoError(t, err)
@@ -263,27 +232,12 @@ func TestEngines(t *testing.T) {
 	})
 	t.Run("llama.cpp", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/apply-template": `{"prompt":"<s>hello"}`, "/tokenize": `{"tokens":[1,15043]}`})
-		e := &tokens.Llama{URL: url}
+		e := tokens.Llama(url, nil)
 		ids, err := e.Tokens(t.Context(), path, body)
 		require.NoError(t, err)
 		require.Equal(t, []uint32{1, 15043}, ids)
 		require.Equal(t, []string{"POST /apply-template " + string(body), `POST /tokenize {"add_special":true,"content":"\u003cs\u003ehello","parse_special":true}`}, *asked)
 	})
-	for name, answer := range map[string]string{"no token ids": `{"token_ids":[]}`, "negative": `{"token_ids":[-1]}`, "two prompts": `[{"token_ids":[1]},{"token_ids":[2]}]`, "no JSON": `x`, "nothing": ``} {
-		t.Run(name, func(t *testing.T) {
-			url, _ := engine(t, map[string]string{"/v1/chat/completions/render": answer})
-			_, err := (&tokens.Rendering{URL: url}).Tokens(t.Context(), path, body)
-			require.Error(t, err)
-		})
-	}
-}
-
-func TestConfig(t *testing.T) {
-	for _, c := range []tokens.Config{{}, {Tokenizer: &letters{}, MaxBytes: -1}} {
-		_, err := tokens.New(c)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-	}
 }
 
 // A request that can't wait gets its body back: the call continues with a copy.
@@ -297,17 +251,6 @@ func TestBodiesAreCopied(t *testing.T) {
 	var ids []uint32
 	require.Eventually(t, func() bool { ids, _ = c.Tokens(t.Context(), path, chat("right")); return ids != nil }, 30*time.Second, time.Millisecond)
 	require.Equal(t, []uint32{'r', 'i', 'g', 'h', 't'}, ids)
-}
-
-// The most recently used prompt is remembered longest.
-func TestTheLeastRecentlyUsedGoes(t *testing.T) {
-	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, MaxBytes: 3000})
-	for i := range 50 {
-		c.Tokens(t.Context(), path, chat("this one stays"))
-		c.Tokens(t.Context(), path, chat(fmt.Sprintf("%0100d", i)))
-	}
-	require.Equal(t, int64(51), l.asked.Load())
 }
 
 // After a success the next rest is short again.

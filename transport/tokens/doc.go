@@ -6,7 +6,7 @@
 //   - [Client], [Config]: asks one within a few milliseconds, caches the heads of
 //     conversations, and falls back to text
 //
-// Package transport, and package seam, cut prompts by them if their Config says so:
+// Package transport cuts prompts by them if its Config says so:
 //
 //	Tokens: func(ctx context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
 //		return client.Tokens(ctx, path, body) // the client of req.Model, if there are several

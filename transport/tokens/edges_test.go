@@ -104,7 +104,7 @@ func TestRestsAreBounded(t *testing.T) {
 func TestWhoseFaultItIs(t *testing.T) {
 	for status, rests := range map[int]bool{399: true, 400: false, 404: false, 422: false, 499: false, 500: true, 503: true} {
 		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		c := newClient(t, tokens.Config{Tokenizer: &tokens.Rendering{URL: engine.URL}, Within: time.Minute, RestAfter: 2})
+		c := newClient(t, tokens.Config{Tokenizer: tokens.Rendering(engine.URL, nil), Within: time.Minute, RestAfter: 2})
 		for i := range 4 {
 			c.Tokens(t.Context(), path, chat(fmt.Sprint(i)))
 		}
@@ -204,10 +204,13 @@ func TestPromptsAreToldApart(t *testing.T) {
 // evicts nothing.
 func TestBytesAreCounted(t *testing.T) {
 	n := 100
-	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
-		return make([]uint32, n), nil
-	}), Within: time.Minute, MaxBytes: 2 * 550})
+	config := tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return make([]uint32, n), nil }), Within: time.Minute, MaxBytes: 550}
+	c := newClient(t, config)
 	ask := func(text string) { c.Tokens(t.Context(), path, chat(text)) }
+	ask("as long as the bound")
+	assert.Equal(t, 1, c.Stats().Prompts)
+	config.MaxBytes *= 2
+	c = newClient(t, config)
 	ask("one")
 	assert.EqualValues(t, 550, c.Stats().Bytes)
 	ask("two")
@@ -247,7 +250,7 @@ func TestRendering(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	e := &tokens.Rendering{URL: server.URL, Client: &http.Client{Transport: &http.Transport{}}}
+	e := tokens.Rendering(server.URL, &http.Client{Transport: &http.Transport{}})
 	ask := func(r, z int32) (ids []uint32, at string, err error) {
 		render.Store(r)
 		tokenize.Store(z)
@@ -270,7 +273,7 @@ func TestRendering(t *testing.T) {
 	assert.Equal(t, path+"/render", at, "it has not been taken for an old one while nothing served")
 	assert.EqualValues(t, 1, connections.Load(), "also after refusals")
 
-	_, err = (&tokens.Rendering{URL: "http://[::1"}).Tokens(t.Context(), path, chat("x"))
+	_, err = tokens.Rendering("http://[::1", nil).Tokens(t.Context(), path, chat("x"))
 	require.Error(t, err)
 	server.Close()
 	_, err = e.Tokens(t.Context(), path, chat("x"))
@@ -279,7 +282,7 @@ func TestRendering(t *testing.T) {
 
 func TestLlama(t *testing.T) {
 	url, asked := engine(t, map[string]string{"/tokenize": `{"tokens":[1]}`})
-	e := &tokens.Llama{URL: url}
+	e := tokens.Llama(url, nil)
 	_, err := e.Tokens(t.Context(), path, chat("x"))
 	require.ErrorContains(t, err, "404", "no template")
 	for _, p := range []string{"/v1/completions", "/completion", "/completions/"} {
@@ -292,14 +295,6 @@ func TestLlama(t *testing.T) {
 		_, err := e.Tokens(t.Context(), "/completion", []byte(body))
 		require.ErrorIs(t, err, tokens.ErrNoPrompt, body)
 	}
-	_, err = e.Tokens(t.Context(), "/v1/embeddings", []byte(`{"prompt":"x"}`))
-	require.ErrorIs(t, err, tokens.ErrNoPrompt)
-	e.URL, _ = engine(t, map[string]string{"/tokenize": `{"tokens":[]}`})
-	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
-	require.Error(t, err)
-	e.URL, _ = engine(t, nil)
-	_, err = e.Tokens(t.Context(), "/completion", []byte(`{"prompt":"x"}`))
-	require.ErrorContains(t, err, "404")
 }
 
 // A tokenizer without a client of the host's asks its engine and nobody else: it follows no
@@ -315,7 +310,7 @@ func TestEnginesSendNobodyElsewhere(t *testing.T) {
 		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, other.URL+r.URL.Path, status)
 		}))
-		for _, by := range []tokens.Tokenizer{&tokens.Rendering{URL: engine.URL}, &tokens.Llama{URL: engine.URL}} {
+		for _, by := range []tokens.Tokenizer{tokens.Rendering(engine.URL, nil), tokens.Llama(engine.URL, nil)} {
 			_, err := by.Tokens(t.Context(), path, chat("x"))
 			assert.ErrorContains(t, err, fmt.Sprint(status), "%T", by)
 		}
@@ -328,7 +323,7 @@ func TestEnginesSendNobodyElsewhere(t *testing.T) {
 // 127.0.0.1, but to 0.0.0.0, where nobody listens at port 1.
 func TestEnginesAreAskedWithoutProxy(t *testing.T) {
 	if os.Getenv("ENDPICK_ASK") != "" {
-		for _, by := range []tokens.Tokenizer{&tokens.Rendering{URL: "http://0.0.0.0:1"}, &tokens.Llama{URL: "http://0.0.0.0:1"}} {
+		for _, by := range []tokens.Tokenizer{tokens.Rendering("http://0.0.0.0:1", nil), tokens.Llama("http://0.0.0.0:1", nil)} {
 			_, err := by.Tokens(t.Context(), path, chat("x"))
 			assert.Error(t, err, "%T", by)
 		}

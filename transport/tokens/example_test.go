@@ -14,7 +14,7 @@ import (
 )
 
 func exact(router *endpick.Router) (*transport.Transport, error) {
-	client, err := tokens.New(tokens.Config{Tokenizer: &tokens.Rendering{URL: "http://10.0.0.9:8000"}}) // or &tokens.Llama{…}
+	client, err := tokens.New(tokens.Config{Tokenizer: tokens.Rendering("http://10.0.0.9:8000", nil)}) // or tokens.Llama
 	if err != nil {
 		return nil, err
 	}
@@ -37,7 +37,7 @@ func Example() {
 		io.WriteString(w, `{"token_ids":[1,15043,29991]}`)
 	}))
 	defer engine.Close()
-	client, err := tokens.New(tokens.Config{Tokenizer: &tokens.Rendering{URL: engine.URL}, Within: time.Minute})
+	client, err := tokens.New(tokens.Config{Tokenizer: tokens.Rendering(engine.URL, nil), Within: time.Minute})
 	if err != nil {
 		panic(err)
 	}

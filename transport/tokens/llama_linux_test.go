@@ -25,7 +25,7 @@ func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
 	server, err := llamaserver.Start()
 	require.NoError(t, err)
 	t.Cleanup(server.Kill)
-	tokenizer := &tokens.Llama{URL: server.URL()}
+	tokenizer := tokens.Llama(server.URL(), nil)
 	for conversation := range 4 {
 		// Each conversation differs from its first words on and has a slot of its own.
 		messages := []map[string]any{{"role": "system", "content": fmt.Sprintf("%d: be brief. %s", conversation, strings.Repeat("Rules. ", 20))}}

@@ -29,34 +29,35 @@ var ErrNoPrompt = errors.New("tokens: the request has no prompt")
 // maxAnswer limits the length of an engine's answer, beyond the ids of any context.
 const maxAnswer = 64 << 20
 
-// Rendering asks vLLM or SGLang. They render chats and completions at the paths of these
-// APIs followed by /render, or if that is missing, which is detected, at /tokenize. It
-// must not be copied after first use.
-type Rendering struct {
-	// URL is the engine's URL, such as http://10.0.0.7:8000.
-	URL string
-	// Client sends the requests. Nil: one that follows no redirects and uses no proxy.
-	Client *http.Client
-
-	old atomic.Bool // it has no /render
+// Rendering asks vLLM or SGLang at a URL such as http://10.0.0.7:8000. They render chats
+// and completions at the paths of these APIs followed by /render, or if that is missing,
+// which is detected, at /tokenize. The client sends the requests; nil: one that follows no
+// redirects and uses no proxy.
+func Rendering(url string, client *http.Client) Tokenizer {
+	return &rendering{url: url, client: client}
 }
 
-// Tokens implements [Tokenizer].
-func (e *Rendering) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
+type rendering struct {
+	url    string
+	client *http.Client
+	old    atomic.Bool // it has no /render
+}
+
+func (e *rendering) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
 	path = "/" + strings.Trim(path, "/")
 	if path != "/v1/chat/completions" && path != "/v1/completions" {
 		return nil, ErrNoPrompt
 	}
 	if !e.old.Load() {
 		var answer rendered
-		err := ask(ctx, e.Client, e.URL+path+"/render", body, &answer)
+		err := ask(ctx, e.client, e.url+path+"/render", body, &answer)
 		var status statusError
 		if !errors.As(err, &status) || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
 			return answer.ids, err
 		}
 	}
 	var answer struct{ Tokens []uint32 }
-	if err := ask(ctx, e.Client, e.URL+"/tokenize", body, &answer); err != nil {
+	if err := ask(ctx, e.client, e.url+"/tokenize", body, &answer); err != nil {
 		return nil, err
 	}
 	e.old.Store(true)
@@ -97,20 +98,20 @@ func some(ids []uint32) ([]uint32, error) {
 	return ids, nil
 }
 
-// Llama asks a server of llama.cpp: /apply-template for a chat, and /tokenize.
-type Llama struct {
-	// URL is the server's URL, such as http://10.0.0.7:8080.
-	URL string
-	// Client sends the requests. Nil: one that follows no redirects and uses no proxy.
-	Client *http.Client
+// Llama asks a server of llama.cpp at a URL such as http://10.0.0.7:8080: /apply-template
+// for a chat, and /tokenize. The client is as for [Rendering].
+func Llama(url string, client *http.Client) Tokenizer { return &llama{url, client} }
+
+type llama struct {
+	url    string
+	client *http.Client
 }
 
-// Tokens implements [Tokenizer].
-func (e *Llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
+func (e *llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
 	var prompt struct{ Prompt string }
 	switch path = strings.TrimPrefix("/"+strings.Trim(path, "/"), "/v1"); path {
 	case "/chat/completions":
-		if err := ask(ctx, e.Client, e.URL+"/apply-template", body, &prompt); err != nil {
+		if err := ask(ctx, e.client, e.url+"/apply-template", body, &prompt); err != nil {
 			return nil, err
 		}
 	case "/completions", "/completion":
@@ -126,7 +127,7 @@ func (e *Llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32,
 		return nil, err
 	}
 	var answer struct{ Tokens []uint32 }
-	if err := ask(ctx, e.Client, e.URL+"/tokenize", content, &answer); err != nil {
+	if err := ask(ctx, e.client, e.url+"/tokenize", content, &answer); err != nil {
 		return nil, err
 	}
 	return some(answer.Tokens)

@@ -122,7 +122,7 @@ func TestAPickerConforms(t *testing.T) {
 // first few, and not after an hour.
 func TestTheKitGivesUpOnAHost(t *testing.T) {
 	var k kit
-	var told []string
+	var reported []string
 	for _, f := range faults() {
 		if f.leaves {
 			continue // the engine's own waits are longer
@@ -130,13 +130,13 @@ func TestTheKitGivesUpOnAHost(t *testing.T) {
 		wrong, tried := k.try(&f, func(r *endpick.Router) http.Handler {
 			return &gateway{router: r, breaks: "forgets leases"}
 		}, 100*time.Millisecond)
-		assert.Equal(t, tried, len(told) < enough, f.name)
+		assert.Equal(t, tried, len(reported) < enough, f.name)
 		if tried {
 			assert.NotEmpty(t, wrong)
-			told = append(told, wrong)
+			reported = append(reported, wrong)
 		}
 	}
-	assert.Len(t, told, enough)
+	assert.Len(t, reported, enough)
 
 	k = kit{}
 	for _, f := range faults()[:enough+2] {

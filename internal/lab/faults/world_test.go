@@ -211,16 +211,16 @@ func fullDisks(t *testing.T) []row {
 	record := func(room int) func(*testing.T) []string {
 		return func(t *testing.T) []string {
 			disk := &full{room}
-			w := recording.NewWriter(disk)
-			g := newGateway(t, transport.Config{Record: w.Write}, endpick.Config{}, good(t))
+			write, end := recording.NewWriter(disk)
+			g := newGateway(t, transport.Config{Record: write}, endpick.Config{}, good(t))
 			var saw string
 			for range 3 {
 				saw = g.ask(t, true, nil)
 			}
 			g.leases(t)
-			err := w.Close()
+			err := end()
 			require.ErrorIs(t, err, syscall.ENOSPC)
-			return []string{saw, "`Writer.Close`: “" + err.Error() + "”"}
+			return []string{saw, "at its end: “" + err.Error() + "”"}
 		}
 	}
 	all := map[string]func(*testing.T) []string{
@@ -231,7 +231,7 @@ func fullDisks(t *testing.T) []row {
 			require.NoError(t, os.WriteFile(file, []byte(`[{"address":"127.0.0.1:1","mod`), 0o600))
 			g := newGateway(t, transport.Config{}, endpick.Config{}, good(t))
 			var told error
-			w, err := discover.New(discover.Config{Router: g.router, Source: &discover.File{Path: file}, OnError: func(err error) { told = err }})
+			w, err := discover.New(discover.Config{Router: g.router, Source: discover.File(file), OnError: func(err error) { told = err }})
 			require.NoError(t, err)
 			_ = w.Poll(t.Context())
 			require.Error(t, told)

@@ -122,7 +122,22 @@ type tap struct {
 	cached, prompts float64 // of the others' tokens
 }
 
-func (x *tap) Done(e *endpick.Event, o *endpick.Outcome) {
+func (x *tap) Observer() any { return tapped{x.Index.Observer().(observer), x} }
+
+type observer interface {
+	endpick.RoutedObserver
+	endpick.FirstTokenObserver
+	endpick.DoneObserver
+	endpick.EndpointObserver
+}
+
+type tapped struct {
+	observer
+	x *tap
+}
+
+func (t tapped) Done(e *endpick.Event, o *endpick.Outcome) {
+	x := t.x
 	lies := *o
 	if e.Request.Session == "replay" && o.HasCachedTokens {
 		lies.CachedTokens = 0
@@ -131,7 +146,7 @@ func (x *tap) Done(e *endpick.Event, o *endpick.Outcome) {
 		x.cached += float64(o.CachedTokens)
 		x.prompts += float64(o.InputTokens)
 	}
-	x.Index.Done(e, &lies)
+	t.observer.Done(e, &lies)
 }
 
 var attackVictims = []string{"chat", "documents"}

@@ -15,11 +15,11 @@ import (
 // recorded writes a recording as a gateway does.
 func recorded(t *testing.T, records ...recording.Request) string {
 	var b bytes.Buffer
-	w := recording.NewWriter(&b)
+	write, end := recording.NewWriter(&b)
 	for _, r := range records {
-		w.Write(r)
+		write(r)
 	}
-	require.NoError(t, w.Close())
+	require.NoError(t, end())
 	return b.String()
 }
 

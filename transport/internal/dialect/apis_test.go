@@ -38,9 +38,27 @@ func blocksOf(t testing.TB, kind api, body string) []uint64 {
 	return u.req.Blocks
 }
 
-func canonical(c prefix.Conversation) []uint64 {
-	b, _ := prefix.AppendChat(nil, prefix.Scope{Model: "m", Salt: "salt"}.Seed(), &c)
-	return b
+// conversation is the prompt of a chat request.
+type conversation struct {
+	Tools    []string
+	Messages []prefix.Message
+}
+
+// hasher has hashed the conversation.
+func (c *conversation) hasher(seed prefix.Seed) *prefix.Hasher {
+	h := new(prefix.Hasher)
+	h.Reset(seed, nil)
+	for _, tool := range c.Tools {
+		h.WriteTool(tool)
+	}
+	for i := range c.Messages {
+		h.WriteMessage(&c.Messages[i])
+	}
+	return h
+}
+
+func canonical(c conversation) []uint64 {
+	return c.hasher(prefix.Scope{Model: "m", Salt: "salt"}.Seed()).Blocks()
 }
 
 func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
@@ -50,7 +68,7 @@ func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
 		{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}}]},
 		{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"Let me look."},{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{"b": 1, "a":2}}]},
 		{"content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"12 degrees"}]},{"type":"text","text":"` + words("and") + `"}],"role":"user"}]}`
-	want := prefix.Conversation{
+	want := conversation{
 		Tools: []string{`{"name":"get_weather","input_schema":{"type":"object"}}`},
 		Messages: []prefix.Message{
 			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},

@@ -22,7 +22,7 @@ type naive struct {
 	stream  bool
 	refused bool
 
-	conversation prefix.Conversation
+	conversation conversation
 	marked       bool // a tool has a cache mark, which is removed
 	media        int
 	texts        []string
@@ -349,7 +349,8 @@ func agree(t require.TestingT, kind api, body []byte, u understood, err error) {
 	case n.api == other:
 		want.InputTokens = max(toTokens(len(body), tokensPerByte), 1)
 	case n.api != completion:
-		want.Blocks, learn = prefix.AppendChat(nil, seed, &n.conversation)
+		h := n.conversation.hasher(seed)
+		want.Blocks, learn = h.Blocks(), h.Len()
 		want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
 		want.BlockTokens = 16
 		if n.media > 0 {

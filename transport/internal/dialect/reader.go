@@ -197,7 +197,7 @@ func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 // Call Prompt before. Nil: sketches are not enabled, or the prompt is not text.
 func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 	if c.sketcher != nil {
-		if p := c.sketcher.Prompt(); len(p.Messages) > 0 {
+		if p := c.sketcher.Prompt; len(p.Messages) > 0 {
 			prompt = p
 		}
 	}

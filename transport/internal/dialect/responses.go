@@ -80,7 +80,7 @@ func readResponses(p *promptReader) bool {
 // cut says that the sketch does not have the whole prompt.
 func (p *promptReader) cut() {
 	if p.sketcher != nil {
-		p.sketcher.Prompt().Partial = true
+		p.sketcher.Prompt.Partial = true
 	}
 }
 

@@ -70,30 +70,30 @@ func TestElsewhere(t *testing.T) {
 
 func TestTell(t *testing.T) {
 	c := newCluster("a", "b")
-	var told []string
+	var reported []string
 	c.Tell(func(id string, failed bool) {
 		if failed {
 			id += " failed"
 		}
-		told = append(told, id)
+		reported = append(reported, id)
 	})
 	c.Served(c.send("a"), true, 0)
-	assert.Empty(t, told, "all is well")
+	assert.Empty(t, reported, "all is well")
 	c.Failed(c.send("a"), true)
 	c.Served(c.send("a"), true, 0)
 	c.Served(c.send("b"), true, 0)
-	assert.Equal(t, []string{"a failed", "a"}, told)
+	assert.Equal(t, []string{"a failed", "a"}, reported)
 	c.Failed(c.send("a"), true)
 	c.Failed(c.send("a"), true)
 	c.Failed(c.send("a"), true)
 	c.Failed(c.send("a"), true)
 	assert.Equal(t, []string{"a"}, c.Out(nil))
-	assert.Len(t, told, 4, "what is known already is not told")
+	assert.Len(t, reported, 4, "what is known already is not told")
 	other := 0
 	c.Tell(func(string, bool) { other++ })
 	c.Failed(c.send("b"), true)
 	c.Tell(nil)
 	c.Failed(c.send("b"), true)
 	assert.Equal(t, 1, other)
-	assert.Len(t, told, 4, "another is told")
+	assert.Len(t, reported, 4, "another is told")
 }

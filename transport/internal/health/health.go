@@ -112,6 +112,9 @@ func New(router *endpick.Router, clock func() time.Time) *Health {
 	return &Health{router: router, clock: clock}
 }
 
+// Router is the router of the endpoints.
+func (h *Health) Router() *endpick.Router { return h.router }
+
 // Attempt is one request at one endpoint, or one check of it. The zero Attempt is at none.
 type Attempt struct {
 	e            *endpoint

@@ -14,8 +14,8 @@ func TestClock(t *testing.T) {
 		assert.Equal(t, time.Now(), Clock(nil, nil)())
 		assert.Equal(t, at, Clock(func() time.Time { return at }, nil)())
 		var heard []any
-		for _, told := range []func(any){nil, func(v any) { heard = append(heard, v) }} {
-			assert.Equal(t, time.Now(), Clock(func() time.Time { panic("boom") }, told)())
+		for _, reported := range []func(any){nil, func(v any) { heard = append(heard, v) }} {
+			assert.Equal(t, time.Now(), Clock(func() time.Time { panic("boom") }, reported)())
 		}
 		assert.Equal(t, []any{"boom"}, heard)
 	})

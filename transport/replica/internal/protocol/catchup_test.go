@@ -152,11 +152,11 @@ func TestBye(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", nil)
 	w.flush(a, false)
-	require.Len(t, b.sight, 1)
+	require.Len(t, b.view, 1)
 	a.Bye()
 	w.flush(a, false)
 	assert.Empty(t, b.Peers())
-	assert.Empty(t, b.sight)
+	assert.Empty(t, b.view)
 }
 
 // Blocks that do not continue the prompt are not reported.

@@ -41,7 +41,7 @@ type Lease struct {
 	facts
 	number   uint64
 	answered bool
-	late     bool   // reported after it was routed: its times don't judge predictions made then
+	late     bool   // reported after it was routed: its times say nothing of predictions made then
 	leaf     uint64 // its last block, if its blocks are known
 	depth    int
 }

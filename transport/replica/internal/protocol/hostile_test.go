@@ -123,7 +123,7 @@ func TestMalformed(t *testing.T) {
 			e.take(e.victim)
 			assert.Zero(t, e.victim.mirrored)
 			assert.Empty(t, e.victim.Peers())
-			assert.Empty(t, e.victim.sight)
+			assert.Empty(t, e.victim.view)
 		})
 	}
 }
@@ -191,7 +191,7 @@ func TestEverythingIsBounded(t *testing.T) {
 		e.victim.Tick(e.now)
 		e.take(e.victim)
 		assert.Zero(t, e.victim.mirrored)
-		assert.Empty(t, e.victim.sight)
+		assert.Empty(t, e.victim.view)
 	})
 	t.Run("replicas", func(t *testing.T) {
 		e := newEvil(t)

@@ -68,7 +68,7 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 		for id, times := range b.opened {
 			require.Equal(t, 1, times, "request %d", id)
 			open := 0
-			for _, s := range b.sight {
+			for _, s := range b.view {
 				if s.id == id {
 					open++
 				}

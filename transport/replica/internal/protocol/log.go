@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// log is this replica's log: what it has told the others.
+// log is this replica's log: what it has sent to the others.
 type log struct {
 	shareBlocks bool
 	batches     uint64 // sent so far

@@ -75,7 +75,7 @@ func TestOneSnapshotIsEnough(t *testing.T) {
 	w.tick(b, 200*time.Millisecond)
 	require.Len(t, w.bus, 2) // a question, and a heartbeat
 	w.deliverAll()
-	require.Len(t, b.sight, 2)
+	require.Len(t, b.view, 2)
 	w.tick(b, time.Second)
 	assert.Zero(t, w.asks())
 }
@@ -187,9 +187,9 @@ func TestFiguresAreBounded(t *testing.T) {
 	l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 5}, 0, nil)
 	l.nodes[0].Done(ref, &Outcome{Outcome: endpick.Outcome{InputTokens: 1 << 40, OutputTokens: 1 << 40, CachedTokens: 1 << 40, HasCachedTokens: true}, Took: 1000 * time.Hour})
 	l.send()
-	told := l.told[1]
-	require.Len(t, told, 2)
-	assert.Equal(t, Outcome{Outcome: endpick.Outcome{InputTokens: maxTokens, OutputTokens: maxTokens, CachedTokens: maxTokens, HasCachedTokens: true}, Took: maxDuration}, told[1].Outcome)
+	reported := l.reported[1]
+	require.Len(t, reported, 2)
+	assert.Equal(t, Outcome{Outcome: endpick.Outcome{InputTokens: maxTokens, OutputTokens: maxTokens, CachedTokens: maxTokens, HasCachedTokens: true}, Took: maxDuration}, reported[1].Outcome)
 	assert.Zero(t, l.nodes[1].Counts().Malformed)
 }
 
@@ -223,9 +223,9 @@ func TestTheHeadOfALongPromptIsShared(t *testing.T) {
 		}
 		l.nodes[0].Routed(endpick.LeaseRef{Slot: 2, Generation: 1}, "a", &endpick.Request{}, 0, blocks)
 		l.send()
-		told := l.told[1]
-		require.NotEmpty(t, told)
-		assert.Equal(t, blocks[:maxChain], told[len(told)-1].Request.Blocks)
+		reported := l.reported[1]
+		require.NotEmpty(t, reported)
+		assert.Equal(t, blocks[:maxChain], reported[len(reported)-1].Request.Blocks)
 		assert.Zero(t, l.nodes[1].Counts().Malformed)
 	}
 }
@@ -238,7 +238,7 @@ func TestLoadAloneWantsNothing(t *testing.T) {
 	w.route(a, "a", "m", chain([]int{1, 1}))
 	w.route(a, "a", "m", chain([]int{1, 1, 1})) // after what is known
 	w.flush(a, false)
-	require.Len(t, b.sight, 2)
+	require.Len(t, b.view, 2)
 	assert.Zero(t, b.Counts().Wanted)
 	assert.Zero(t, b.chains.len())
 }
@@ -257,7 +257,7 @@ func TestTheNewestInFlightAreTold(t *testing.T) {
 	l.join()
 	l.pass(time.Second)
 	var lengths []int
-	for _, e := range l.told[2] {
+	for _, e := range l.reported[2] {
 		require.Equal(t, Opened, e.Kind)
 		lengths = append(lengths, len(e.Request.Blocks))
 	}

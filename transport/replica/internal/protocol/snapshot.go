@@ -29,11 +29,11 @@ func (n *Node) snapshot() []byte {
 
 	// Ended requests may have names that no longer have a number in the log.
 	names := newLog(l.shareBlocks)
-	told := map[uint64]bool{}
+	written := map[uint64]bool{}
 	var w writer
 	w.uint(l.next)
 	for _, h := range slices.Backward(ended) {
-		n.writeOne(&w, names, opHolds, &h.facts, h.number, h.leaf, h.depth, told)
+		n.writeOne(&w, names, opHolds, &h.facts, h.number, h.leaf, h.depth, written)
 	}
 	for i, o := range flying {
 		op, depth := byte(opOpen), 0
@@ -43,7 +43,7 @@ func (n *Node) snapshot() []byte {
 		if chained[i] {
 			depth = o.depth
 		}
-		n.writeOne(&w, names, op, &o.facts, o.number, o.leaf, depth, told)
+		n.writeOne(&w, names, op, &o.facts, o.number, o.leaf, depth, written)
 	}
 	for i, id := range l.endpoints.names {
 		writeEndpoint(&w, i, id)
@@ -55,14 +55,14 @@ func (n *Node) snapshot() []byte {
 }
 
 // writeOne writes a request for a reader who knows only what precedes it in the snapshot.
-func (n *Node) writeOne(w *writer, names *log, op byte, f *facts, number, leaf uint64, depth int, told map[uint64]bool) {
+func (n *Node) writeOne(w *writer, names *log, op byte, f *facts, number, leaf uint64, depth int, written map[uint64]bool) {
 	blocks, _ := n.chains.head(nil, leaf, depth) // room has checked that they are known
 	known := 0
 	for i, hash := range blocks {
-		if told[hash] && known == i {
+		if written[hash] && known == i {
 			known++
 		}
-		told[hash] = true
+		written[hash] = true
 	}
 	names.writeFacts(w, op, f, depth, known)
 	w.uint(number)

@@ -232,7 +232,7 @@ func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	w.done(a, second, endpick.Completed, nil)
 	w.flush(a, false)
 	require.Len(t, b.peers[1].wanted, 1)
-	require.Len(t, b.sight, 1)
+	require.Len(t, b.view, 1)
 	w.route(a, "a", "m", nil)
 	w.flush(a, true)
 	w.route(a, "a", "m", nil)
@@ -386,11 +386,11 @@ func TestTheNewestIsTold(t *testing.T) {
 	}
 	l.join()
 	l.pass(time.Second)
-	told := l.told[2]
-	require.Len(t, told, blockBudget/8/each)
-	for i, e := range told { // oldest first
+	reported := l.reported[2]
+	require.Len(t, reported, blockBudget/8/each)
+	for i, e := range reported { // oldest first
 		require.Equal(t, Holds, e.Kind)
-		require.Equal(t, maxRecent+1000-len(told)+i+1, e.Request.InputTokens)
+		require.Equal(t, maxRecent+1000-len(reported)+i+1, e.Request.InputTokens)
 		require.Len(t, e.Request.Blocks, each)
 	}
 }
@@ -405,8 +405,8 @@ func TestLostInOrder(t *testing.T) {
 	l.clear()
 	l.nodes[1].Forget()
 	l.send()
-	require.Len(t, l.told[1], 100)
-	for i, e := range l.told[1] {
+	require.Len(t, l.reported[1], 100)
+	for i, e := range l.reported[1] {
 		require.Equal(t, i, e.Lease.input)
 		require.Equal(t, endpick.Lost, e.Outcome.Status)
 	}
@@ -423,7 +423,7 @@ func TestStatuses(t *testing.T) {
 	}
 	l.send()
 	var got []endpick.Status
-	for _, e := range l.told[1] {
+	for _, e := range l.reported[1] {
 		if e.Kind == Ended {
 			got = append(got, e.Outcome.Status)
 		}

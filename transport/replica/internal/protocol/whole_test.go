@@ -14,10 +14,10 @@ import (
 
 // line is nodes on a perfect bus, with the effects they reported.
 type line struct {
-	now   time.Time
-	nodes []*Node
-	told  [][]Effect
-	drawn uint64
+	now      time.Time
+	nodes    []*Node
+	reported [][]Effect
+	drawn    uint64
 }
 
 func newLine(n int) *line {
@@ -31,8 +31,8 @@ func newLine(n int) *line {
 }
 
 func (l *line) clear() {
-	for i := range l.told {
-		l.told[i] = nil
+	for i := range l.reported {
+		l.reported[i] = nil
 	}
 }
 
@@ -41,7 +41,7 @@ func (l *line) join() {
 		Instance: uint32(len(l.nodes) + 1), Name: "n", Secret: "secret", ShareBlocks: true, Blocks: 1 << 16, Forget: 2 * time.Second,
 		Draw: func() uint64 { l.drawn += 2; return l.drawn },
 	}))
-	l.told = append(l.told, nil)
+	l.reported = append(l.reported, nil)
 }
 
 // send ends a batch of every node and delivers everything.
@@ -53,7 +53,7 @@ func (l *line) send() {
 		again = false
 		for i, n := range l.nodes {
 			out, effects := n.Drain()
-			l.told[i] = append(l.told[i], effects...)
+			l.reported[i] = append(l.reported[i], effects...)
 			for _, m := range out {
 				for _, to := range l.nodes {
 					if to != n && (m.To == 0 || m.To == to.instance) {
@@ -131,9 +131,9 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			}
 			return w
 		}
-		for _, told := range l.told[1:] {
-			require.Len(t, told, len(all))
-			for i, e := range told {
+		for _, reported := range l.reported[1:] {
+			require.Len(t, reported, len(all))
+			for i, e := range reported {
 				require.Equal(t, Opened, e.Kind)
 				got := e.Request
 				if len(got.Blocks) == 0 {
@@ -144,7 +144,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 		}
 		leases := [][]*Lease{nil, nil, nil}
 		for n := 1; n < 3; n++ {
-			for _, e := range l.told[n] {
+			for _, e := range l.reported[n] {
 				leases[n] = append(leases[n], e.Lease)
 			}
 		}
@@ -174,8 +174,8 @@ func TestRequestsAreToldWhole(t *testing.T) {
 				if n == 2 { // a latecomer has no times
 					o.Took, o.TTFT = 0, 0
 				}
-				require.Len(t, l.told[n], i+1)
-				e := l.told[n][i]
+				require.Len(t, l.reported[n], i+1)
+				e := l.reported[n][i]
 				require.Equal(t, Ended, e.Kind)
 				require.Same(t, leases[n][i], e.Lease)
 				require.Equal(t, o, e.Outcome)
@@ -184,7 +184,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 		l.clear()
 		l.join() // ended requests reach it as what endpoints hold
 		l.pass(time.Second)
-		for _, e := range l.told[3] {
+		for _, e := range l.reported[3] {
 			require.Equal(t, Holds, e.Kind)
 			require.NotEmpty(t, e.Request.Blocks)
 			var of request
@@ -214,21 +214,21 @@ func TestFirstTokensAndOutcomesAreTold(t *testing.T) {
 	l.nodes[0].Outcomes(fmt.Sprintf("%0256d", 1), 1, 1)
 	l.send()
 	var kinds []EffectKind
-	for _, e := range l.told[1] {
+	for _, e := range l.reported[1] {
 		kinds = append(kinds, e.Kind)
 	}
 	require.Equal(t, []EffectKind{Opened, Opened, Answered, Outcomes, Outcomes}, kinds)
-	assert.Same(t, l.told[1][1].Lease, l.told[1][2].Lease)
-	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "a", Failed: 3, Served: 7}, l.told[1][3])
-	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "b", Failed: 20, Served: 20}, l.told[1][4])
+	assert.Same(t, l.reported[1][1].Lease, l.reported[1][2].Lease)
+	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "a", Failed: 3, Served: 7}, l.reported[1][3])
+	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "b", Failed: 20, Served: 20}, l.reported[1][4])
 	l.join()
 	l.pass(time.Second)
 	kinds = nil
-	for _, e := range l.told[2] {
+	for _, e := range l.reported[2] {
 		kinds = append(kinds, e.Kind)
 	}
 	assert.Equal(t, []EffectKind{Opened, Opened, Answered}, kinds, "in a snapshot, too")
-	assert.Equal(t, 2, l.told[2][2].Lease.input)
+	assert.Equal(t, 2, l.reported[2][2].Lease.input)
 }
 
 // Names may be as long as the limit; a request with a longer one is not sent.
@@ -245,11 +245,11 @@ func TestNamesThatAreTooLong(t *testing.T) {
 		assert.EqualValues(t, i+1, l.nodes[0].Counts().Unshared)
 	}
 	l.send()
-	assert.Empty(t, l.told[1])
+	assert.Empty(t, l.reported[1])
 	assert.Zero(t, l.nodes[0].Counts().Shared)
 	l.nodes[0].Routed(endpick.LeaseRef{Slot: 9, Generation: 1}, long[1:], &endpick.Request{Model: long[1:], Adapter: long[1:], Tenant: long[1:]}, 0, nil)
 	l.send()
-	assert.Len(t, l.told[1], 1)
+	assert.Len(t, l.reported[1], 1)
 }
 
 // An idle replica sends a heartbeat four times a second, a busy one no more often.
@@ -318,9 +318,9 @@ func TestNumbersSkipNobody(t *testing.T) {
 	a, b := l.nodes[0], l.nodes[1]
 	ref := func(i uint32) endpick.LeaseRef { return endpick.LeaseRef{Slot: i, Generation: 1} }
 	route := func(i uint32, endpoint string) { a.Routed(ref(i), endpoint, &endpick.Request{}, 0, nil) }
-	told := func() (all []string) {
+	reported := func() (all []string) {
 		l.send()
-		for _, e := range l.told[1] {
+		for _, e := range l.reported[1] {
 			all = append(all, fmt.Sprint(e.Kind, " ", e.Lease.endpoint))
 		}
 		l.clear()
@@ -333,19 +333,19 @@ func TestNumbersSkipNobody(t *testing.T) {
 	}
 	require.EqualValues(t, 3, a.Counts().Unshared)
 	route(1, "second")
-	require.Equal(t, []string{say(Opened, "first"), say(Opened, "second")}, told())
+	require.Equal(t, []string{say(Opened, "first"), say(Opened, "second")}, reported())
 	b.mirrored += maxMirrored
 	route(2, "too much")
-	require.Empty(t, told())
+	require.Empty(t, reported())
 	require.EqualValues(t, 1, b.Counts().Unmirrored)
 	b.mirrored -= maxMirrored
 	route(3, "third")
-	require.Equal(t, []string{say(Opened, "third")}, told())
+	require.Equal(t, []string{say(Opened, "third")}, reported())
 	a.FirstToken(ref(1))
 	a.FirstToken(ref(2))
 	a.Done(ref(2), &Outcome{})
 	a.Done(ref(0), &Outcome{})
 	a.FirstToken(ref(3))
-	require.Equal(t, []string{say(Answered, "second"), say(Ended, "first"), say(Answered, "third")}, told())
+	require.Equal(t, []string{say(Answered, "second"), say(Ended, "first"), say(Answered, "third")}, reported())
 	require.Equal(t, 2, b.mirrored)
 }

@@ -26,7 +26,7 @@ type replica struct {
 	*Node
 	open  map[endpick.LeaseRef]*truth // its own
 	ended []*truth
-	sight map[*Lease]*seen
+	view  map[*Lease]*seen
 	// How often it has reported each request.
 	opened, answered, closed map[int]int
 	holds                    map[string]bool // by endpoint and last block
@@ -63,7 +63,7 @@ func (w *world) join(instance uint32, shareBlocks bool) *replica {
 			Blocks: 1 << 16, Forget: 2 * time.Second,
 			Draw: func() uint64 { w.drawn += 2; return w.drawn },
 		}),
-		open: map[endpick.LeaseRef]*truth{}, sight: map[*Lease]*seen{},
+		open: map[endpick.LeaseRef]*truth{}, view: map[*Lease]*seen{},
 		opened: map[int]int{}, answered: map[int]int{}, closed: map[int]int{},
 		holds: map[string]bool{}, outcomes: map[string][2]int{},
 	}
@@ -98,22 +98,22 @@ func (w *world) do(r *replica, e Effect) {
 	switch e.Kind {
 	case Opened:
 		id := e.Request.InputTokens
-		require.Nil(w.t, r.sight[e.Lease])
-		r.sight[e.Lease] = &seen{id: id, endpoint: e.Request.Adopted.Endpoint}
+		require.Nil(w.t, r.view[e.Lease])
+		r.view[e.Lease] = &seen{id: id, endpoint: e.Request.Adopted.Endpoint}
 		r.opened[id]++
 		r.learn(e.Request.Adopted.Endpoint, e.Request.Blocks)
 		r.order = append(r.order, fmt.Sprint("opened ", id, " ", e.Request.Adopted.Endpoint, " ", e.Request.Model, " ", e.Request.Blocks))
 	case Answered:
-		s := r.sight[e.Lease]
+		s := r.view[e.Lease]
 		require.NotNil(w.t, s)
 		require.False(w.t, s.answered)
 		s.answered = true
 		r.answered[s.id]++
 		r.order = append(r.order, fmt.Sprint("answered ", s.id))
 	case Ended:
-		s := r.sight[e.Lease]
+		s := r.view[e.Lease]
 		require.NotNil(w.t, s)
-		delete(r.sight, e.Lease)
+		delete(r.view, e.Lease)
 		r.closed[s.id]++
 		if e.Outcome.Took != 0 {
 			require.Equal(w.t, took(s.id), e.Outcome.Took)
@@ -244,7 +244,7 @@ func (w *world) converged() {
 			}
 		}
 		got := map[int]seen{}
-		for _, s := range r.sight {
+		for _, s := range r.view {
 			got[s.id] = *s
 		}
 		require.Equal(w.t, want, got, "what replica %d sees", r.instance)

@@ -1,4 +1,4 @@
-package coding
+package transport
 
 import (
 	"bytes"
@@ -56,18 +56,18 @@ func TestCodings(t *testing.T) {
 			{"deflate", packed(t, text, deflated(flate.NoCompression))},
 			{"deflate", packed(t, text, deflated(flate.HuffmanOnly))},
 		} {
-			open := Decoder(tc.coding)
+			open := decoder(tc.coding)
 			require.NotNil(t, open, tc.coding)
-			got, err := io.ReadAll(&Reader{Src: iotest.OneByteReader(bytes.NewReader(tc.packed)), Open: open})
+			got, err := io.ReadAll(&decoding{src: iotest.OneByteReader(bytes.NewReader(tc.packed)), open: open})
 			require.NoError(t, err, tc.coding)
 			assert.Equal(t, text, string(got), tc.coding)
 		}
 	}
-	got, err := io.ReadAll(&Reader{Src: strings.NewReader(""), Open: Decoder("gzip")})
+	got, err := io.ReadAll(&decoding{src: strings.NewReader(""), open: decoder("gzip")})
 	require.NoError(t, err, "nothing was packed, and is nothing")
 	assert.Empty(t, got)
 	for _, unknown := range []string{"", "identity", "br", "zstd", "gzip, deflate", "gzip ", "compress"} {
-		assert.Nil(t, Decoder(unknown), unknown)
+		assert.Nil(t, decoder(unknown), unknown)
 	}
 }
 
@@ -79,7 +79,7 @@ func TestDeflateThatLooksLikeZlib(t *testing.T) {
 	named[0] |= 8 // of the bits that a stored block does not use
 	require.NotZero(t, (8<<8|int(named[1]))%31, "the method, without its check")
 	for length, body := range map[int][]byte{31: checked, 30: named} {
-		got, err := io.ReadAll(&Reader{Src: bytes.NewReader(body), Open: Decoder("deflate")})
+		got, err := io.ReadAll(&decoding{src: bytes.NewReader(body), open: decoder("deflate")})
 		require.NoError(t, err)
 		assert.Equal(t, strings.Repeat("x", length), string(got))
 	}
@@ -101,7 +101,7 @@ func TestWhatIsBroken(t *testing.T) {
 		"zlib with no body": {"deflate", strings.NewReader("\x78\x9c")},
 		"a source breaks":   {"gzip", iotest.ErrReader(errors.New("reset"))},
 	} {
-		r := &Reader{Src: tc.src, Open: Decoder(tc.coding)}
+		r := &decoding{src: tc.src, open: decoder(tc.coding)}
 		_, err := io.ReadAll(r)
 		require.Error(t, err, name)
 		n, again := r.Read(make([]byte, 10))
@@ -113,7 +113,7 @@ func TestWhatIsBroken(t *testing.T) {
 // Nothing is read or decoded before the first Read.
 func TestOpenedWhenRead(t *testing.T) {
 	opened := 0
-	r := &Reader{Src: strings.NewReader("text"), Open: func(src io.Reader) (io.Reader, error) {
+	r := &decoding{src: strings.NewReader("text"), open: func(src io.Reader) (io.Reader, error) {
 		opened++
 		return src, nil
 	}}
@@ -124,7 +124,7 @@ func TestOpenedWhenRead(t *testing.T) {
 	assert.Equal(t, 1, opened)
 
 	refused := errors.New("refused")
-	r = &Reader{Open: func(io.Reader) (io.Reader, error) {
+	r = &decoding{open: func(io.Reader) (io.Reader, error) {
 		opened++
 		return nil, refused
 	}}
@@ -135,7 +135,7 @@ func TestOpenedWhenRead(t *testing.T) {
 	assert.Equal(t, 2, opened, "once more, not at each read")
 }
 
-func TestLimit(t *testing.T) {
+func TestUnpackedLimit(t *testing.T) {
 	for _, tc := range []struct {
 		n    int
 		most int64
@@ -148,7 +148,7 @@ func TestLimit(t *testing.T) {
 		{0, 10, 10},
 		{1 << 30, 1 << 50, 64<<10 + 64<<30},
 	} {
-		assert.Equal(t, tc.want, Limit(tc.n, tc.most))
+		assert.Equal(t, tc.want, unpackedLimit(tc.n, tc.most))
 	}
 }
 
@@ -159,9 +159,9 @@ func FuzzDecoder(f *testing.F) {
 	f.Add("deflate", packed(f, "text", deflated(flate.DefaultCompression)))
 	f.Add("x-gzip", []byte{0x1f, 0x8b})
 	f.Fuzz(func(t *testing.T, coding string, body []byte) {
-		if open := Decoder(coding); open != nil {
-			_, _ = io.Copy(io.Discard, io.LimitReader(&Reader{Src: bytes.NewReader(body), Open: open}, Limit(len(body), 1<<20)))
-			got, err := io.ReadAll(&Reader{Src: bytes.NewReader(packed(t, string(body), gzipped)), Open: Decoder("gzip")})
+		if open := decoder(coding); open != nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(&decoding{src: bytes.NewReader(body), open: open}, unpackedLimit(len(body), 1<<20)))
+			got, err := io.ReadAll(&decoding{src: bytes.NewReader(packed(t, string(body), gzipped)), open: decoder("gzip")})
 			if err != nil || !bytes.Equal(got, body) {
 				t.Fatalf("%q came back as %q, %v", body, got, err)
 			}

@@ -1,5 +1,4 @@
-// Package coding decodes the content codings of bodies.
-package coding
+package transport
 
 import (
 	"bufio"
@@ -10,8 +9,8 @@ import (
 	"strings"
 )
 
-// Decoder returns the decoder of a content coding; nil if the standard library has none.
-func Decoder(coding string) func(io.Reader) (io.Reader, error) {
+// decoder returns the decoder of a content coding; nil if the standard library has none.
+func decoder(coding string) func(io.Reader) (io.Reader, error) {
 	switch strings.ToLower(coding) {
 	case "gzip", "x-gzip":
 		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
@@ -28,22 +27,22 @@ func Decoder(coding string) func(io.Reader) (io.Reader, error) {
 	return nil
 }
 
-// Reader opens a decoder when it is first read: opening reads.
-type Reader struct {
-	Src  io.Reader
-	Open func(io.Reader) (io.Reader, error)
+// decoding opens a decoder when it is first read: opening reads.
+type decoding struct {
+	src  io.Reader
+	open func(io.Reader) (io.Reader, error)
 	r    io.Reader
 	err  error
 }
 
-func (l *Reader) Read(p []byte) (int, error) {
-	if l.r == nil && l.err == nil {
-		l.r, l.err = l.Open(l.Src)
+func (d *decoding) Read(p []byte) (int, error) {
+	if d.r == nil && d.err == nil {
+		d.r, d.err = d.open(d.src)
 	}
-	if l.err != nil {
-		return 0, l.err
+	if d.err != nil {
+		return 0, d.err
 	}
-	return l.r.Read(p)
+	return d.r.Read(p)
 }
 
 // A compressed body may expand to this multiple of its size plus so many bytes:
@@ -51,5 +50,5 @@ func (l *Reader) Read(p []byte) (int, error) {
 // fifth, repetitive text to a thirtieth.
 const maxInflation, freeInflation = 64, 64 << 10
 
-// Limit is how many bytes a body of n compressed bytes may expand to, but at most most.
-func Limit(n int, most int64) int64 { return min(most, freeInflation+maxInflation*int64(n)) }
+// unpackedLimit is how many bytes a body of n compressed bytes may expand to, but at most most.
+func unpackedLimit(n int, most int64) int64 { return min(most, freeInflation+maxInflation*int64(n)) }

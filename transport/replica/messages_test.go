@@ -46,7 +46,7 @@ func TestWhatIsTold(t *testing.T) {
 		events, _ = take()
 		assert.Empty(t, events)
 
-		told := func(all ...uint64) []uint64 {
+		reported := func(all ...uint64) []uint64 {
 			if disabled {
 				return nil
 			}
@@ -55,7 +55,7 @@ func TestWhatIsTold(t *testing.T) {
 		r.Routed(e)
 		events, blocks := take()
 		require.Len(t, events, 1)
-		assert.Equal(t, told(1, 2), append([]uint64(nil), blocks[events[0].from:events[0].end]...))
+		assert.Equal(t, reported(1, 2), append([]uint64(nil), blocks[events[0].from:events[0].end]...))
 		want := req
 		want.Blocks, want.Session, want.Exclude = nil, "", nil
 		events[0].from, events[0].end = 0, 0
@@ -72,12 +72,12 @@ func TestWhatIsTold(t *testing.T) {
 			took   time.Duration
 			blocks []uint64
 		}{
-			{func(*endpick.Event) {}, endpick.Completed, 3 * time.Second, told(1, 2, 3)},
+			{func(*endpick.Event) {}, endpick.Completed, 3 * time.Second, reported(1, 2, 3)},
 			{func(*endpick.Event) {}, endpick.Failed, 3 * time.Second, nil},
 			{func(*endpick.Event) {}, endpick.Canceled, 3 * time.Second, nil},
-			{func(e *endpick.Event) { e.Now = at }, endpick.Completed, 1, told(1, 2, 3)},
-			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, told(1, 2, 3)},                       // the clock was set back
-			{func(e *endpick.Event) { e.Request.Adopted = new(endpick.Adopted) }, endpick.Completed, 0, told(1, 2, 3)}, // nobody knows when it began
+			{func(e *endpick.Event) { e.Now = at }, endpick.Completed, 1, reported(1, 2, 3)},
+			{func(e *endpick.Event) { e.Now = at.Add(-1) }, endpick.Completed, 0, reported(1, 2, 3)},                       // the clock was set back
+			{func(e *endpick.Event) { e.Request.Adopted = new(endpick.Adopted) }, endpick.Completed, 0, reported(1, 2, 3)}, // nobody knows when it began
 		} {
 			now, mine := *e, req
 			now.Request = &mine
