@@ -12,21 +12,21 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/hostile"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport"
 )
 
-// clientInputs are the bodies of hostile.Shapes, and the suite's exchanges with an odd
+// clientInputs are the bodies of rig.Bodies, and the suite's exchanges with an odd
 // client.
 func clientInputs(t *testing.T) []row {
-	shapes := hostile.Shapes()
+	shapes := rig.Bodies()
 	scenarios := map[string]suite.Scenario{}
 	var names []string
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		s := shapes[name]
 		names = append(names, name)
-		scenarios[name] = suite.Scenario{Name: name, Request: suite.Request{Path: s.Path, Body: string(s.Body(16 << 10))}, Replies: []suite.Reply{{Parts: []string{answer}}}}
+		scenarios[name] = suite.Scenario{Name: name, Request: suite.Request{Path: s.Path, Body: string(s.Bytes(16 << 10))}, Replies: []suite.Reply{{Parts: []string{answer}}}}
 	}
 	odd := []string{"headers", "body in chunks", "body of 1 MiB", "body with a trailer", "body that is no JSON", "no body", "gzip", "100-continue", "upgrade", "multipart", "a path of no API", "abort", "slow"}
 	for _, s := range suite.Scenarios() {

@@ -14,7 +14,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -191,7 +191,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 // the standard error of the differences. Without it, the one seed is fixed. It is no
 // failure if others meet more targets than beside the harmless tenant.
 func TestInvariantIsolationUnderAttack(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the simulator runs in one goroutine, and takes long")
 	}
 	type run struct{ policy, kind string }

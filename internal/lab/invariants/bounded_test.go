@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
@@ -67,7 +67,7 @@ func (w *world) bounded(req *endpick.Request) {
 // Neither clients' inventions nor time take memory for good: doubling the number
 // of invented names, prompts and endpoints does not increase it.
 func TestInvariantBoundedMemory(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("it runs in one goroutine, and takes long")
 	}
 	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e9, Burst: 1e12} }})

@@ -16,7 +16,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/endpick/endpick/internal/lab/hostile"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // patience is the time limit for anything that has to happen.
@@ -82,8 +82,8 @@ var prompts = func() (all []string) {
 }()
 
 // shapes are the bodies that cost most, in the order of their names.
-var shapes = func() (all []hostile.Shape) {
-	byName := hostile.Shapes()
+var shapes = func() (all []rig.Body) {
+	byName := rig.Bodies()
 	for _, name := range slices.Sorted(maps.Keys(byName)) {
 		all = append(all, byName[name])
 	}
@@ -136,7 +136,7 @@ func (c *clients) manner(r *rand.Rand, slow bool) manner {
 		m.peeks = true
 	case k < 10 && !slow:
 		s := shapes[r.IntN(len(shapes))]
-		m.path, m.body, m.hostile = s.Path, s.Body(4<<10), true
+		m.path, m.body, m.hostile = s.Path, s.Bytes(4<<10), true
 	}
 	return m
 }

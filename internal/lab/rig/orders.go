@@ -1,13 +1,11 @@
-// Package orders enumerates all orders of the steps of several threads, for tests of
-// code that is called from many goroutines but executes each call atomically, under a
-// lock: whatever happens there happens in one of these orders.
-package orders
+package rig
 
 import "iter"
 
-// All yields the numbers of the threads in each possible order of their steps. The
-// slice is reused.
-func All(steps ...int) iter.Seq[[]int] {
+// Orders yields the numbers of the threads in each possible order of their steps, for tests
+// of code that is called from many goroutines but executes each call atomically, under a
+// lock: whatever happens there happens in one of these orders. The slice is reused.
+func Orders(steps ...int) iter.Seq[[]int] {
 	n := 0
 	for _, s := range steps {
 		n += s

@@ -1,4 +1,4 @@
-package orders_test
+package rig
 
 import (
 	"fmt"
@@ -6,19 +6,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/endpick/endpick/internal/lab/orders"
 )
 
-func TestAll(t *testing.T) {
+func TestOrders(t *testing.T) {
 	var all [][]int
-	for order := range orders.All(2, 1) {
+	for order := range Orders(2, 1) {
 		all = append(all, slices.Clone(order))
 	}
 	assert.Equal(t, [][]int{{0, 0, 1}, {0, 1, 0}, {1, 0, 0}}, all)
 
 	seen := map[string]bool{}
-	for order := range orders.All(3, 0, 2, 2) {
+	for order := range Orders(3, 0, 2, 2) {
 		for thread, steps := range []int{3, 0, 2, 2} {
 			n := 0
 			for _, of := range order {
@@ -33,7 +31,7 @@ func TestAll(t *testing.T) {
 	assert.Len(t, seen, 210) // 7! / (3! 2! 2!)
 
 	n := 0
-	for range orders.All(5, 5) {
+	for range Orders(5, 5) {
 		if n++; n == 3 {
 			break
 		}
@@ -43,7 +41,7 @@ func TestAll(t *testing.T) {
 
 func TestExplore(t *testing.T) {
 	var all []string
-	orders.Explore(func(choose func(int) int) {
+	Explore(func(choose func(int) int) {
 		way := fmt.Sprint(choose(2))
 		if way == "1" {
 			way += fmt.Sprint(choose(1), choose(3))
@@ -53,6 +51,6 @@ func TestExplore(t *testing.T) {
 	assert.Equal(t, []string{"0", "10 0", "10 1", "10 2"}, all)
 
 	n := 0
-	orders.Explore(func(func(int) int) { n++ })
+	Explore(func(func(int) int) { n++ })
 	assert.Equal(t, 1, n, "where nothing is chosen")
 }

@@ -1,17 +1,17 @@
-package cputime
+package rig
 
 import "time"
 
-// Least is the least time that f takes, by wall clock or CPU time, whichever is
+// LeastTime is the least time that f takes, by wall clock or CPU time, whichever is
 // less: the minimum of so many runs, or the first that is less than enough.
-func Least(runs int, enough time.Duration, f func()) time.Duration {
+func LeastTime(runs int, enough time.Duration, f func()) time.Duration {
 	least := time.Duration(1<<63 - 1)
 	for range runs {
-		began, used := time.Now(), Used()
+		began, used := time.Now(), cpuTime()
 		f()
 		// CPU time includes the garbage collector's, and may advance in coarse steps.
 		least = min(least, time.Since(began))
-		if cpu := Used() - used; cpu > 0 {
+		if cpu := cpuTime() - used; cpu > 0 {
 			least = min(least, cpu)
 		}
 		if least < enough {

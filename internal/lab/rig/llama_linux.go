@@ -1,4 +1,4 @@
-package llamaserver
+package rig
 
 import (
 	"context"
@@ -15,32 +15,28 @@ import (
 	"time"
 )
 
-// Slots and context of each server. The context is shared by the slots.
+// Slots and context of each llama.cpp server. The context is shared by the slots.
 const (
-	Slots   = 4
-	Context = 8192 * Slots
+	LlamaSlots   = 4
+	LlamaContext = 8192 * LlamaSlots
 )
 
-// startWithin limits the time that a server may take to load its model.
-const startWithin = time.Minute
+// loadWithin limits the time that a server may take to load its model.
+const loadWithin = time.Minute
 
-// Server is one process on a loopback port, which it keeps over a restart. The
-// kernel kills it when the process that started it ends. Its methods, except URL,
-// are not safe for concurrent use.
-type Server struct {
-	model  string // path
+// Llama is llama.cpp's server with a model that produces nonsense: a real engine, as one
+// process on a loopback port, which it keeps over a restart. The kernel kills it when the
+// process that started it ends. Its methods, except URL, are not safe for concurrent use.
+type Llama struct {
 	port   int
 	cmd    *exec.Cmd // nil: not running
 	exited chan struct{}
 	log    tail
 }
 
-// Start starts a server with the tiny model and waits until it is ready.
-func Start() (*Server, error) { return StartModel(filepath.Join(os.Getenv(Env), "tiny.gguf")) }
-
-// StartModel starts a server with the caller's model.
-func StartModel(path string) (*Server, error) {
-	s := &Server{model: path}
+// StartLlama starts a server and waits until it is ready.
+func StartLlama() (*Llama, error) {
+	s := &Llama{}
 	var err error
 	for range 3 { // another process may take the port first
 		if s.port, err = freePort(); err != nil {
@@ -62,18 +58,19 @@ func freePort() (int, error) {
 }
 
 // URL is the server's URL.
-func (s *Server) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *Llama) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port) }
 
 // Restart starts the server again after a Kill, with an empty cache.
-func (s *Server) Restart() error {
+func (s *Llama) Restart() error {
 	s.Kill()
-	cmd := exec.Command(filepath.Join(os.Getenv(Env), "llama-server"), "-m", s.model,
+	dir := os.Getenv(llamaEnv)
+	cmd := exec.Command(filepath.Join(dir, "llama-server"), "-m", filepath.Join(dir, "tiny.gguf"),
 		"--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--metrics",
-		"-c", strconv.Itoa(Context), "-np", strconv.Itoa(Slots), "-t", "1")
+		"-c", strconv.Itoa(LlamaContext), "-np", strconv.Itoa(LlamaSlots), "-t", "1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	cmd.Stdout, cmd.Stderr = io.Discard, &s.log
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("llamaserver: %w", err)
+		return fmt.Errorf("rig: llama.cpp: %w", err)
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -83,14 +80,14 @@ func (s *Server) Restart() error {
 	s.cmd, s.exited = cmd, exited
 	if err := s.ready(); err != nil {
 		s.Kill()
-		return fmt.Errorf("llamaserver: %w; it said last:\n%s", err, s.log.String())
+		return fmt.Errorf("rig: llama.cpp: %w; it said last:\n%s", err, s.log.String())
 	}
 	return nil
 }
 
 // ready waits until the model is loaded.
-func (s *Server) ready() error {
-	ctx, cancel := context.WithTimeout(context.Background(), startWithin)
+func (s *Llama) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), loadWithin)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -110,13 +107,13 @@ func (s *Server) ready() error {
 		case <-s.exited:
 			return fmt.Errorf("%v", s.cmd.ProcessState)
 		case <-ctx.Done():
-			return fmt.Errorf("not ready within %v", startWithin)
+			return fmt.Errorf("not ready within %v", loadWithin)
 		}
 	}
 }
 
 // Kill ends the process at once, like a crash: its connections break.
-func (s *Server) Kill() {
+func (s *Llama) Kill() {
 	if s.cmd == nil {
 		return
 	}
@@ -127,21 +124,21 @@ func (s *Server) Kill() {
 
 // tail keeps the end of what is written to it.
 type tail struct {
-	mu   sync.Mutex
-	kept []byte
+	mu  sync.Mutex
+	end []byte
 }
 
 func (t *tail) Write(p []byte) (int, error) {
 	const most = 4 << 10
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.kept = append(t.kept, p...)
-	t.kept = t.kept[max(len(t.kept)-most, 0):]
+	t.end = append(t.end, p...)
+	t.end = t.end[max(len(t.end)-most, 0):]
 	return len(p), nil
 }
 
 func (t *tail) String() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return string(t.kept)
+	return string(t.end)
 }

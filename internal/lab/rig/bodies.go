@@ -1,13 +1,13 @@
-package hostile
+package rig
 
 import (
 	"bytes"
 	"strings"
 )
 
-// Shape is a body of any length: Head, as many Items as there is room for, with
+// Body is one of any length that is meant to cost a gateway more than its length suggests: Head, as many Items as there is room for, with
 // Comma between them, and Tail.
-type Shape struct {
+type Body struct {
 	Path string // of its API
 	Head string
 	// Each zero byte in Item is replaced by a letter that differs from one item to the
@@ -15,8 +15,8 @@ type Shape struct {
 	Item, Tail, Comma string
 }
 
-// Body returns a body of at most size bytes, unless Head and Tail are longer.
-func (s Shape) Body(size int) []byte {
+// Bytes returns one of at most size bytes, unless Head and Tail are longer.
+func (s Body) Bytes(size int) []byte {
 	n := max(size-len(s.Head)-len(s.Tail), 0) / max(len(s.Item)+len(s.Comma), 1)
 	if strings.IndexByte(s.Item, 0) < 0 {
 		return []byte(s.Head + strings.TrimSuffix(strings.Repeat(s.Item+s.Comma, n), s.Comma) + s.Tail)
@@ -55,11 +55,11 @@ const (
 )
 
 // Flat is what most bodies look like: one long text.
-var Flat = Shape{chat, userHead + `"`, "All work and no play makes Jack a dull boy. ", `"}]}`, ""}
+var Flat = Body{chat, userHead + `"`, "All work and no play makes Jack a dull boy. ", `"}]}`, ""}
 
-// Shapes are the hand-written ones, by name.
-func Shapes() map[string]Shape {
-	return map[string]Shape{
+// Bodies are the hand-written ones, by name.
+func Bodies() map[string]Body {
+	return map[string]Body{
 		"messages that are none":    {chat, chatHead + `[`, `1`, `]}`, ","},
 		"empty messages":            {chat, chatHead + `[`, `{}`, `]}`, ","},
 		"short messages":            {chat, chatHead + `[`, `{"role":"user","content":"x"}`, `]}`, ","},

@@ -1,15 +1,15 @@
 //go:build unix
 
-package cputime
+package rig
 
 import (
 	"syscall"
 	"time"
 )
 
-// Used is the CPU time of this process. It may advance in steps of
+// cpuTime is the CPU time of this process. It may advance in steps of
 // milliseconds.
-func Used() time.Duration {
+func cpuTime() time.Duration {
 	var used syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
 		return time.Since(start)

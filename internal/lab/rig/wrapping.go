@@ -1,6 +1,4 @@
-// Package wrapping checks stages that wrap other stages: the wrapped stage must get every call
-// that it would get by itself, including those of its optional methods.
-package wrapping
+package rig
 
 import (
 	"errors"
@@ -107,10 +105,11 @@ func (g gate) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	return nil
 }
 
-// Check fails the test if a stage gets different calls in one policy than in the other. Both
+// CheckWrapping fails the test if a stage gets different calls in one policy than in the other,
+// where another stage wraps it: it must get those of its optional methods too. Both
 // contain the stage wherever they can, followed by the admitter among the admitters; requests
 // are for the model m.
-func Check(t *testing.T, alone, wrapped func(*Stage, endpick.Admitter) endpick.Policy) {
+func CheckWrapping(t *testing.T, alone, wrapped func(*Stage, endpick.Admitter) endpick.Policy) {
 	t.Helper()
 	want, got := play(t, alone), play(t, wrapped)
 	for _, name := range []string{"Routed", "FirstToken", "Done", "EndpointRemoved", "beside Done", "Validate"} {
