@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/nats-io/nats-server/v2/server"
+	nats "github.com/nats-io/nats-server/v2/server"
 )
 
 // broker is a NATS server in this process that can be killed and restarted. Gateways
@@ -15,7 +15,7 @@ type broker struct {
 	password string // empty: none is required. Read when it starts
 
 	mu     sync.Mutex
-	server *server.Server // nil: killed
+	server *nats.Server // nil: killed
 	wires  []*wire
 }
 
@@ -25,11 +25,11 @@ func startBroker() (*broker, error) {
 }
 
 func (b *broker) start() error {
-	o := &server.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true}
+	o := &nats.Options{Host: "127.0.0.1", Port: -1, NoLog: true, NoSigs: true}
 	if b.password != "" {
 		o.Username, o.Password = "gateway", b.password
 	}
-	s, err := server.NewServer(o)
+	s, err := nats.NewServer(o)
 	if err != nil {
 		return fmt.Errorf("NATS: %w", err)
 	}

@@ -1,4 +1,4 @@
-package adapters
+package main
 
 import (
 	"io"
@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
-// OpenPicker opens a proxy that asks an endpoint picker, using Envoy's protocol.
-func OpenPicker(config endpick.Config, buffered bool) (*suite.Front, error) {
+// openPicker opens a proxy that asks an endpoint picker, using Envoy's protocol.
+func openPicker(config endpick.Config, buffered bool) (*suite.Front, error) {
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err

@@ -28,7 +28,7 @@ const small = 4 << 20
 func (r *report) broken(err error) { r.errs = append(r.errs, err) }
 
 // examine collects the violations.
-func (r *report) examine(w *rig) {
+func (r *report) examine(w *setup) {
 	r.ways, r.direct = w.ways, w.direct
 	for f := range w.did {
 		r.did[f] = w.did[f].Load()

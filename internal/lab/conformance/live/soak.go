@@ -4,20 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math"
 	"net"
 	"net/http"
 	"runtime"
-	"runtime/pprof"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// rig is everything that takes part.
-type rig struct {
-	o      *options
+// setup is everything that takes part.
+type setup struct {
+	o      *soakOptions
 	book   *book
 	fleet  fleet
 	did    [faults]atomic.Int64
@@ -27,8 +24,8 @@ type rig struct {
 	plays  uint64
 }
 
-func newRig(o *options) (w *rig, err error) {
-	w = &rig{o: o, book: new(book)}
+func newSetup(o *soakOptions) (w *setup, err error) {
+	w = &setup{o: o, book: new(book)}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, w.stop())
@@ -46,7 +43,7 @@ func newRig(o *options) (w *rig, err error) {
 	return w, err
 }
 
-func (w *rig) stop() error {
+func (w *setup) stop() error {
 	var errs []error
 	for _, one := range w.ways {
 		one.client.CloseIdleConnections()
@@ -62,7 +59,7 @@ func (w *rig) stop() error {
 }
 
 // play sends requests on all ways for so long, and waits until all have ended.
-func (w *rig) play(ctx context.Context, d time.Duration) error {
+func (w *setup) play(ctx context.Context, d time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -103,7 +100,7 @@ func (w *rig) play(ctx context.Context, d time.Duration) error {
 
 // rest waits until nothing is open any more, and returns what the process holds then.
 // It gives goroutines beyond that number time to end.
-func (w *rig) rest(goroutines int) (held, error) {
+func (w *setup) rest(goroutines int) (held, error) {
 	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
 		open := 0
 		for _, one := range w.ways {
@@ -152,34 +149,4 @@ func settled(goroutines int, closeIdle func()) held {
 	}
 	runtime.ReadMemStats(&m)
 	return held{m.HeapAlloc, runtime.NumGoroutine()}
-}
-
-func soak(ctx context.Context, o *options, r *report, progress io.Writer) (err error) {
-	w, err := newRig(o)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, w.stop()) }()
-	warmUp := min(o.duration/4, time.Minute)
-	fmt.Fprintf(progress, "warming up for %v\n", warmUp)
-	if err := w.play(ctx, warmUp); err != nil {
-		return err
-	}
-	if r.before, err = w.rest(math.MaxInt); err != nil {
-		return err
-	}
-	fmt.Fprintf(progress, "soaking for %v\n", o.duration-warmUp)
-	began := time.Now()
-	if err := w.play(ctx, o.duration-warmUp); err != nil {
-		return err
-	}
-	r.took = warmUp + time.Since(began)
-	if r.after, err = w.rest(r.before.goroutines); err != nil {
-		return err
-	}
-	if r.after.goroutines > r.before.goroutines {
-		_ = pprof.Lookup("goroutine").WriteTo(progress, 1)
-	}
-	r.examine(w)
-	return nil
 }

@@ -1,4 +1,4 @@
-package adapters
+package main
 
 import (
 	"bufio"
@@ -13,8 +13,8 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// OpenSender opens a gateway that sends requests itself, on a transport.Dispatcher.
-func OpenSender(config endpick.Config) (*suite.Front, error) {
+// openSender opens a gateway that sends requests itself, on a transport.Dispatcher.
+func openSender(config endpick.Config) (*suite.Front, error) {
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err

@@ -16,22 +16,13 @@ import (
 // A short soak keeps all promises and exercises everything.
 func TestSoak(t *testing.T) {
 	var out, failures bytes.Buffer
-	args := strings.Fields("-duration 3s -leases 100000 -streams 40 -clients 2 -pace 100ms")
-	require.Zero(t, run(t.Context(), args, &out, &failures), "%s\n%s", &out, &failures)
+	args := strings.Fields("soak -duration 3s -leases 100000 -streams 40 -clients 2 -pace 100ms")
+	require.Zero(t, command(t.Context(), args, &out, &failures), "%s\n%s", &out, &failures)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	assert.Regexp(t, `^ok: 100000 leases in .* requests on 4 ways in .*, 0 lost, `, lines[len(lines)-1])
 	for _, row := range []string{"ReverseProxy", "Caddy", "picker", "dispatcher", "directly", "answers 503", "breaks off"} {
 		assert.Contains(t, out.String(), "\n| "+row+" |")
 	}
-}
-
-func TestArguments(t *testing.T) {
-	for _, args := range []string{"more", "-duration 0s", "-pace 1h", "-servers 4", "-leases -1", "-clients 0", "-seed x"} {
-		var out, failures bytes.Buffer
-		assert.Equal(t, 2, run(t.Context(), strings.Fields(args), &out, &failures), args)
-		assert.Contains(t, failures.String(), "soak: ", args)
-	}
-	assert.Zero(t, run(t.Context(), []string{"-help"}, new(bytes.Buffer), new(bytes.Buffer)))
 }
 
 // What a client has seen is explained by what servers and router know.

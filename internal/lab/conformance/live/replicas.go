@@ -1,11 +1,3 @@
-// Command replicas runs three gateways in front of one fleet, without and with
-// what transport/replica shares between them, over a NATS server in this
-// process:
-//
-//	simulate replicas
-//
-// It takes two minutes;
-// docs/replicas.md explains its output.
 package main
 
 import (
@@ -14,9 +6,6 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
-	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -24,8 +13,8 @@ import (
 	"github.com/endpick/endpick/scorer/preset/all"
 )
 
-// options are the parsed flags.
-type options struct {
+// replicasOptions are the flags of replicas.
+type replicasOptions struct {
 	traffic.Workload
 	policy   string
 	gateways int
@@ -34,10 +23,8 @@ type options struct {
 	delay    time.Duration
 }
 
-func parse(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
-	f := flag.NewFlagSet("replicas", flag.ContinueOnError)
-	f.SetOutput(stderr)
+func replicasFlags(f *flag.FlagSet) verb {
+	o := &replicasOptions{}
 	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+all.Usage())
 	f.DurationVar(&o.Duration, "duration", 18*time.Second, "how long conversations start, each time")
 	f.Float64Var(&o.Rate, "rate", 40, "mean `requests` per second")
@@ -46,47 +33,22 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
 	f.DurationVar(&o.delay, "delay", 2500*time.Microsecond, "of the way between a gateway and NATS; a message takes two of them")
 	o.Groups, o.SystemTokens, o.QuestionTokens, o.OutputTokens, o.Turns, o.Think, o.Seed = 24, 2000, 60, 32, 3, 400*time.Millisecond, 1
-	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
+	return o
+}
+
+func (o *replicasOptions) check() error {
 	switch {
-	case f.NArg() > 0:
-		return nil, fmt.Errorf("%q is not a flag", f.Arg(0))
 	case o.Duration < 6*time.Second || o.Rate <= 0:
-		return nil, errors.New("-rate is above 0, -duration at least 6s")
+		return errors.New("-rate is above 0, -duration at least 6s")
 	case o.gateways < 2 || o.gateways > 16 || o.servers < 1 || o.servers > 64 || o.delay < 0:
-		return nil, errors.New("there are 2 to 16 -gateways, 1 to 64 -servers, and -delay is not negative")
+		return errors.New("there are 2 to 16 -gateways, 1 to 64 -servers, and -delay is not negative")
 	}
 	_, err := all.ByName(o.policy)
-	return o, err
+	return err
 }
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	os.Exit(command(ctx, os.Args[1:], os.Stdout, os.Stderr))
-}
-
-// command is the program without its process. It returns the exit status: 2 for invalid
-// arguments, 1 for failures.
-func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
-	o, err := parse(args, stderr)
-	switch {
-	case errors.Is(err, flag.ErrHelp):
-		return 0
-	case err != nil:
-		fmt.Fprintf(stderr, "replicas: %v\n", err)
-		return 2
-	}
-	if err := compare(ctx, o, stdout); err != nil {
-		fmt.Fprintf(stderr, "replicas: %v\n", err)
-		return 1
-	}
-	return 0
-}
-
-// compare plays the same conversations in all ways and prints the results.
-func compare(ctx context.Context, o *options, stdout io.Writer) error {
+// run plays the same conversations with each number of gateways and prints the results.
+func (o *replicasOptions) run(ctx context.Context, stdout, _ io.Writer) error {
 	conversations := o.Conversations()
 	runs := []run{
 		{name: "one gateway", gateways: 1},

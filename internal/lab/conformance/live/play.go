@@ -33,7 +33,7 @@ type result struct {
 
 // play starts servers, gateways and NATS, plays the conversations and shuts
 // everything down. Everything is new, so that runs can be compared.
-func (r *run) play(ctx context.Context, o *options, conversations []traffic.Conversation) (res result, err error) {
+func (r *run) play(ctx context.Context, o *replicasOptions, conversations []traffic.Conversation) (res result, err error) {
 	config, err := traffic.ServerConfig(o.kvTokens)
 	if err != nil {
 		return res, err
@@ -62,7 +62,7 @@ func (r *run) play(ctx context.Context, o *options, conversations []traffic.Conv
 		}
 		gateways = append(gateways, g)
 	}
-	if r.how != nothing {
+	if r.how != nobody {
 		if err := meet(gateways); err != nil {
 			return res, err
 		}
@@ -116,7 +116,7 @@ func (r *run) check(gateways []*gateway, res *result) error {
 			return fmt.Errorf("%d leases are left open", open)
 		}
 	}
-	if r.how == nothing {
+	if r.how == nobody {
 		return nil
 	}
 	if err := meet(gateways); err != nil {
@@ -159,6 +159,7 @@ func interrupt(ctx context.Context, d time.Duration, b *broker, gateways []*gate
 	return noticed, errors.Join(b.start(), meet(gateways))
 }
 
+// sleep reports whether it slept to the end.
 func sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():

@@ -33,7 +33,7 @@ type gateway struct {
 type sharing int
 
 const (
-	nothing sharing = iota
+	nobody sharing = iota
 	loads
 	everything
 )
@@ -70,7 +70,7 @@ func startGateway(name, policy string, fleet *traffic.Fleet, key prefix.Key, how
 	if err != nil {
 		return g, err
 	}
-	if how != nothing {
+	if how != nobody {
 		if g.wire, err = b.wire(delay); err != nil {
 			return g, err
 		}

@@ -102,15 +102,6 @@ func (c *clients) work(ctx context.Context, n int, slow bool) {
 	}
 }
 
-func sleep(ctx context.Context, d time.Duration) {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-ctx.Done():
-	}
-}
-
 // manner is how a request is sent.
 type manner struct {
 	path    string
@@ -152,7 +143,7 @@ func (c *clients) ask(r *rand.Rand, slow bool) {
 	if m.leaves > 0 {
 		defer time.AfterFunc(m.leaves, cancel).Stop()
 	}
-	in, err := http.NewRequestWithContext(ctx, http.MethodPost, gateway+m.path, bytes.NewReader(m.body))
+	in, err := http.NewRequestWithContext(ctx, http.MethodPost, behind+m.path, bytes.NewReader(m.body))
 	if err != nil {
 		panic(err)
 	}

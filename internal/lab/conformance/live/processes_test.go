@@ -153,16 +153,16 @@ func (p *process) ask(t *testing.T, key, prompt string) int {
 	return resp.StatusCode
 }
 
-// engine answers at once, except for prompts that it holds, and fails on demand.
-type engine struct {
+// scripted answers at once, except for prompts that it holds, and fails on demand.
+type scripted struct {
 	*httptest.Server
 	asked atomic.Int64
 	fails atomic.Bool
 	held  chan struct{} // closed to release them
 }
 
-func startEngine(t *testing.T) *engine {
-	e := &engine{held: make(chan struct{})}
+func startScripted(t *testing.T) *scripted {
+	e := &scripted{held: make(chan struct{})}
 	e.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Method != http.MethodPost {
@@ -192,7 +192,7 @@ func TestGatewayProcesses(t *testing.T) {
 	b := newBroker(t)
 	b.kill()
 	b.password = "secret"
-	one, two := startEngine(t), startEngine(t)
+	one, two := startScripted(t), startScripted(t)
 	settings := func(name string, key int, fleet string) string {
 		w := b.wires[map[string]int{"x": 0, "y": 1}[name]]
 		return fmt.Sprintf(`

@@ -1,7 +1,4 @@
-// Package adapters opens what contains endpick beside the standard library's reverse
-// proxy, each in this process and in front of servers: Caddy, a proxy that asks the
-// endpoint picker, and a gateway that sends requests itself.
-package adapters
+package main
 
 import (
 	"errors"
@@ -19,9 +16,9 @@ import (
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
 
-// OpenCaddy opens Caddy with endpick's transport. A process can only have one. Its router
+// openCaddy opens Caddy with endpick's transport. A process can only have one. Its router
 // exists once a request has arrived.
-func OpenCaddy(endpoints []endpick.Endpoint) (*suite.Front, error) {
+func openCaddy(endpoints []endpick.Endpoint) (*suite.Front, error) {
 	dir, err := os.MkdirTemp("", "endpick")
 	if err != nil {
 		return nil, err

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/conformance/adapters"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -27,8 +26,8 @@ type way struct {
 	tally    tally
 }
 
-// gateway is the URL of every way; its client knows the address.
-const gateway = "http://gateway"
+// behind is the URL of every way; its client knows the address.
+const behind = "http://gateway"
 
 func newWay(name, network, address string, stop func() error) *way {
 	return &way{name: name, stop: stop, client: &http.Client{
@@ -52,9 +51,9 @@ func openWays(b *book, endpoints []endpick.Endpoint) (ways []*way, err error) {
 		open func(endpick.Config) (*suite.Front, error)
 	}{
 		{"ReverseProxy", suite.OpenReverseProxy},
-		{"Caddy", func(c endpick.Config) (*suite.Front, error) { return adapters.OpenCaddy(c.Endpoints) }},
-		{"picker", func(c endpick.Config) (*suite.Front, error) { return adapters.OpenPicker(c, false) }},
-		{"dispatcher", adapters.OpenSender},
+		{"Caddy", func(c endpick.Config) (*suite.Front, error) { return openCaddy(c.Endpoints) }},
+		{"picker", func(c endpick.Config) (*suite.Front, error) { return openPicker(c, false) }},
+		{"dispatcher", openSender},
 	} {
 		c := config()
 		c.Endpoints = endpoints
@@ -75,7 +74,7 @@ func openWays(b *book, endpoints []endpick.Endpoint) (ways []*way, err error) {
 func (w *way) take(front *suite.Front, b *book) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	in, err := http.NewRequestWithContext(ctx, http.MethodGet, gateway+"/v1/models", nil)
+	in, err := http.NewRequestWithContext(ctx, http.MethodGet, behind+"/v1/models", nil)
 	if err != nil {
 		return err
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"regexp"
 	"strings"
 	"testing"
@@ -11,10 +12,10 @@ import (
 )
 
 // The longest of the runs, shortened: real HTTP, and NATS is killed meanwhile.
-func TestRun(t *testing.T) {
-	var errs strings.Builder
-	o, err := parse([]string{"-duration", "6s", "-rate", "12", "-servers", "3"}, &errs)
-	require.NoError(t, err, errs.String())
+func TestReplicas(t *testing.T) {
+	flags := flag.NewFlagSet("", flag.PanicOnError)
+	o := replicasFlags(flags).(*replicasOptions)
+	require.NoError(t, flags.Parse([]string{"-duration", "6s", "-rate", "12", "-servers", "3"}))
 	r := run{name: "killed", gateways: 2, how: everything, kill: true}
 	res, err := r.play(context.Background(), o, o.Conversations())
 	require.NoError(t, err)
@@ -25,12 +26,4 @@ func TestRun(t *testing.T) {
 	require.NoError(t, table(&out, all))
 	require.NoError(t, summary(&out, all))
 	assert.Regexp(t, regexp.MustCompile(`(?m)^ok: \d+ requests, none lost; .*no lease left$`), out.String())
-}
-
-func TestArguments(t *testing.T) {
-	for _, args := range [][]string{{"x"}, {"-gateways", "1"}, {"-servers", "0"}, {"-duration", "1s"}, {"-delay", "-1s"}, {"-policy", "none"}, {"-rate", "0"}} {
-		var errs strings.Builder
-		assert.Equal(t, 2, command(context.Background(), args, &errs, &errs), args)
-		assert.Contains(t, errs.String(), "replicas: ")
-	}
 }

@@ -18,12 +18,12 @@ var update = flag.Bool("update", false, "write the tables of docs/adapters.md")
 // page contains the tables, after this line.
 const (
 	page = "../../../../docs/adapters.md"
-	mark = " ./ways -update -->\n"
+	mark = " -run Ways ./live -update -->\n"
 )
 
 // All ways differ exactly as docs/adapters.md says, and leave nothing behind.
 func TestWays(t *testing.T) {
-	r, err := suite.Compare(t.Context(), ways(), suite.Scenarios(), io.Discard)
+	r, err := suite.Compare(t.Context(), comparedWays(), suite.Scenarios(), io.Discard)
 	require.NoError(t, err)
 	require.NoError(t, r.Err())
 	text, err := os.ReadFile(page)
@@ -37,10 +37,11 @@ func TestWays(t *testing.T) {
 	assert.Equal(t, "\n"+r.Markdown(), tables, "run with -update")
 }
 
-func TestRun(t *testing.T) {
+func TestWaysRuns(t *testing.T) {
 	var out strings.Builder
-	require.NoError(t, run(t.Context(), "n = 2", true, &out, io.Discard))
+	require.Zero(t, command(t.Context(), []string{"ways", "-run", "n = 2", "-v"}, &out, io.Discard))
 	assert.Contains(t, out.String(), "ok: 2 scenarios, directly and on 4 ways")
 	assert.Contains(t, out.String(), "chat, n = 2, Caddy: response header Via: \"1.1 Caddy\", but directly none\n")
-	assert.ErrorContains(t, run(t.Context(), "unheard of", false, &out, io.Discard), "no scenario")
+	assert.Equal(t, 1, command(t.Context(), []string{"ways", "-run", "unheard of"}, &out, &out))
+	assert.Contains(t, out.String(), "ways: no scenario")
 }
