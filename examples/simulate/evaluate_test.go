@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	core "github.com/endpick/endpick/internal/lab/evaluate"
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
@@ -91,7 +90,7 @@ func TestAccuracyOnTheSharedSamples(t *testing.T) {
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("no %s beside the repository", "../shared/bench/latency_samples.csv.gz")
 	}
-	var r core.Report
+	var r accuracyReport
 	require.NoError(t, json.Unmarshal([]byte(simulate(t, "evaluate", "-csv", path, "-forget", "saturation", "-format", "json")), &r))
 	require.LessOrEqual(t, r.TTFT.MAPE, 4.8)
 	require.LessOrEqual(t, r.TTFT.P90, 8.8)

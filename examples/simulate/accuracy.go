@@ -1,7 +1,4 @@
-// Package evaluate measures how well the latency predictor does on recorded requests. It
-// goes through them in the order of arrival: it trains on what has been labelled by then,
-// refits every 1,000 rows and predicts the next 1,000. The first 1,000 rows only train.
-package evaluate
+package main
 
 import (
 	"fmt"
@@ -22,7 +19,7 @@ const (
 
 // target is a latency to learn.
 type target struct {
-	label func(*Sample) float64
+	label func(*sample) float64
 
 	predicted []float64 // by row, in milliseconds; 0 without a prediction
 	upper     []float64
@@ -30,7 +27,7 @@ type target struct {
 
 // predictAll predicts every row by a model that was fitted to what had been labelled at the last
 // multiple of 1,000 rows.
-func predictAll(samples []Sample, delay bool) ([]*target, error) {
+func predictAll(samples []sample, delay bool) ([]*target, error) {
 	recorded := make([]predict.Sample, len(samples))
 	for i := range samples {
 		recorded[i] = samples[i].Sample
@@ -39,8 +36,8 @@ func predictAll(samples []Sample, delay bool) ([]*target, error) {
 	if err != nil {
 		return nil, err
 	}
-	ttft := &target{label: func(s *Sample) float64 { return s.TTFT }}
-	tpot := &target{label: func(s *Sample) float64 { return s.TPOT }}
+	ttft := &target{label: func(s *sample) float64 { return s.TTFT }}
+	tpot := &target{label: func(s *sample) float64 { return s.TPOT }}
 	for _, p := range predictions {
 		ttft.add(p.Has&endpick.TTFT != 0, p.TTFT.Seconds()*1e3, p.TTFTUpper.Seconds()*1e3)
 		tpot.add(p.Has&endpick.TPOT != 0, p.TPOT.Seconds()*1e3, p.TPOTUpper.Seconds()*1e3)
@@ -57,7 +54,7 @@ func (t *target) add(has bool, predicted, upper float64) {
 
 // errorOf returns the absolute percentage error of a row as a share; false without a label or a
 // prediction.
-func (t *target) errorOf(samples []Sample, i int) (float64, bool) {
+func (t *target) errorOf(samples []sample, i int) (float64, bool) {
 	y := t.label(&samples[i])
 	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
 		return 0, false
@@ -65,9 +62,9 @@ func (t *target) errorOf(samples []Sample, i int) (float64, bool) {
 	return math.Abs(t.predicted[i]-y) / y, true
 }
 
-// Accuracy is in percent. The standard errors say how much mean and p90 would vary with other
+// accuracy is in percent. The standard errors say how much mean and p90 would vary with other
 // rows of the same kind.
-type Accuracy struct {
+type accuracy struct {
 	MAPE      float64 `json:"mape"`
 	P90       float64 `json:"p90"`
 	MAPEError float64 `json:"mape_standard_error"`
@@ -75,45 +72,46 @@ type Accuracy struct {
 	Rows      int     `json:"rows"`
 }
 
-// Forgetting is the accuracy on the first rows of one regime, in percent.
-type Forgetting struct {
+// forgetting is the accuracy on the first rows of one regime, in percent.
+type forgetting struct {
 	TTFT float64 `json:"ttft_mape"`
 	TPOT float64 `json:"tpot_mape"`
 }
 
-// Coverage is how many rows are below their 90 % upper bound, in percent. WorstBlock is the lowest
+// covered is how many rows are below their 90 % upper bound, in percent. WorstBlock is the lowest
 // share, for either latency, in any 1,000 rows between two refits whose regimes had been seen
 // before; WorstRegime the lowest in any regime from its second block on.
-type Coverage struct {
+type covered struct {
 	TTFT        float64 `json:"p90_ttft"`
 	TPOT        float64 `json:"p90_tpot"`
 	WorstBlock  float64 `json:"worst_block"`
 	WorstRegime float64 `json:"worst_regime"`
 }
 
-// Report is the output. All shares are in percent.
-type Report struct {
+// accuracyReport is the output. All shares are in percent.
+type accuracyReport struct {
 	Unit       string              `json:"unit"`
 	Rows       int                 `json:"rows"`
-	TTFT       Accuracy            `json:"ttft"`
-	TPOT       Accuracy            `json:"tpot"`
-	Forgetting *Forgetting         `json:"forgetting,omitempty"`
-	Coverage   Coverage            `json:"coverage"`
-	Regimes    map[string]ByRegime `json:"regimes,omitempty"`
+	TTFT       accuracy            `json:"ttft"`
+	TPOT       accuracy            `json:"tpot"`
+	Forgetting *forgetting         `json:"forgetting,omitempty"`
+	Coverage   covered             `json:"coverage"`
+	Regimes    map[string]byRegime `json:"regimes,omitempty"`
 
 	Order []string `json:"-"` // of the regimes, as they appeared
 }
 
-// ByRegime is the accuracy in one regime.
-type ByRegime struct {
-	TTFT Accuracy `json:"ttft"`
-	TPOT Accuracy `json:"tpot"`
+// byRegime is the accuracy in one regime.
+type byRegime struct {
+	TTFT accuracy `json:"ttft"`
+	TPOT accuracy `json:"tpot"`
 }
 
-// Run evaluates both latencies. Forget names the regime whose first 2,000 rows show what has
+// assess evaluates both latencies: it trains on what has been labelled by then, refits every 1,000
+// rows and predicts the next 1,000. Forget names the regime whose first 2,000 rows show what has
 // been forgotten; empty: none. With delay, labels become known at the first token and at the
 // end of the response, not at once.
-func Run(samples []Sample, forget string, delay bool) (*Report, error) {
+func assess(samples []sample, forget string, delay bool) (*accuracyReport, error) {
 	if len(samples) <= blockRows {
 		return nil, fmt.Errorf("%d rows are too few, the first %d only train", len(samples), blockRows)
 	}
@@ -122,19 +120,19 @@ func Run(samples []Sample, forget string, delay bool) (*Report, error) {
 		return nil, err
 	}
 	ttft, tpot := targets[0], targets[1]
-	of := func(regime string, most int) ByRegime {
-		in := func(s *Sample) bool { return regime == "" || s.regime == regime }
-		return ByRegime{accuracy(samples, ttft, most, in), accuracy(samples, tpot, most, in)}
+	of := func(regime string, most int) byRegime {
+		in := func(s *sample) bool { return regime == "" || s.regime == regime }
+		return byRegime{accuracyOf(samples, ttft, most, in), accuracyOf(samples, tpot, most, in)}
 	}
 	all := of("", len(samples))
-	r := &Report{Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets)}
+	r := &accuracyReport{Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets)}
 	for i := range samples {
 		name := samples[i].regime
 		if _, ok := r.Regimes[name]; ok || name == "" {
 			continue
 		}
 		if r.Regimes == nil {
-			r.Regimes = map[string]ByRegime{}
+			r.Regimes = map[string]byRegime{}
 		}
 		r.Regimes[name] = of(name, len(samples))
 		r.Order = append(r.Order, name)
@@ -144,20 +142,20 @@ func Run(samples []Sample, forget string, delay bool) (*Report, error) {
 			return nil, fmt.Errorf("no row has the regime %q", forget)
 		}
 		first := of(forget, forgetRows)
-		r.Forgetting = &Forgetting{first.TTFT.MAPE, first.TPOT.MAPE}
+		r.Forgetting = &forgetting{first.TTFT.MAPE, first.TPOT.MAPE}
 	}
 	return r, nil
 }
 
-// accuracy is the accuracy over the first most rows that were predicted and are in the sample.
-func accuracy(samples []Sample, t *target, most int, in func(*Sample) bool) Accuracy {
+// accuracyOf is the accuracy over the first most rows that were predicted and are in the sample.
+func accuracyOf(samples []sample, t *target, most int, in func(*sample) bool) accuracy {
 	var errs []float64
 	for i := range samples {
 		if e, ok := t.errorOf(samples, i); ok && in(&samples[i]) && len(errs) < most {
 			errs = append(errs, e)
 		}
 	}
-	a := Accuracy{Rows: len(errs)}
+	a := accuracy{Rows: len(errs)}
 	if len(errs) > 0 {
 		mean, p90 := meanAndP90(errs)
 		a.MAPE, a.P90 = percent(mean), percent(p90)
@@ -168,13 +166,13 @@ func accuracy(samples []Sample, t *target, most int, in func(*Sample) bool) Accu
 }
 
 // meanAndP90 sorts errors and returns their mean and 90th percentile.
-func meanAndP90(errors []float64) (mean, p90 float64) {
-	slices.Sort(errors)
-	for _, e := range errors {
+func meanAndP90(errs []float64) (mean, p90 float64) {
+	slices.Sort(errs)
+	for _, e := range errs {
 		mean += e
 	}
-	n := len(errors)
-	return mean / float64(n), errors[(n*9+9)/10-1]
+	n := len(errs)
+	return mean / float64(n), errs[(n*9+9)/10-1]
 }
 
 // standardErrors returns those of the mean and of the 90th percentile of sorted errors. Of n errors
@@ -191,24 +189,25 @@ func standardErrors(sorted []float64, mean float64) (ofMean, ofP90 float64) {
 	return math.Sqrt(variance) / n, (at(0.9*n+places) - at(0.9*n-places)) / 2
 }
 
-type share struct{ held, rows int }
+// below counts the rows below their upper bound.
+type below struct{ held, rows int }
 
-func (s share) percent() float64 {
+func (s below) percent() float64 {
 	if s.rows == 0 {
 		return 0
 	}
 	return percent(float64(s.held) / float64(s.rows))
 }
 
-func coverage(samples []Sample, targets []*target) Coverage {
-	c := Coverage{WorstBlock: 100, WorstRegime: 100}
+func coverage(samples []sample, targets []*target) covered {
+	c := covered{WorstBlock: 100, WorstRegime: 100}
 	for i, t := range targets {
-		var all share
+		var all below
 		seen := map[string]bool{}
-		regimes := map[string]share{}
+		regimes := map[string]below{}
 		for from := 0; from < len(samples); from += blockRows {
 			block := samples[from:min(from+blockRows, len(samples))]
-			var here share
+			var here below
 			known := 0
 			for j := range block {
 				if _, ok := t.errorOf(samples, from+j); !ok {
@@ -222,7 +221,7 @@ func coverage(samples []Sample, targets []*target) Coverage {
 				if name := block[j].regime; seen[name] {
 					known++
 					g := regimes[name]
-					regimes[name] = share{g.held + held, g.rows + 1}
+					regimes[name] = below{g.held + held, g.rows + 1}
 				}
 			}
 			all.rows, all.held = all.rows+here.rows, all.held+here.held

@@ -1,4 +1,4 @@
-package invariants
+package whole
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ func (s *attackSource) Next() (time.Duration, bool) {
 func (s *attackSource) Done(*sim.Request, time.Duration) {}
 
 // block is block i of the attacker's prompt n.
-func block(n, i int) uint64 { return engine.Mix(0xa77ac4 ^ engine.Mix(uint64(n)<<32|uint64(i))) }
+func attackBlock(n, i int) uint64 { return engine.Mix(0xa77ac4 ^ engine.Mix(uint64(n)<<32|uint64(i))) }
 
 func (s *attackSource) Take() sim.Request {
 	n := s.n
@@ -78,18 +78,18 @@ func (s *attackSource) Take() sim.Request {
 		if r.InputTokens == hugeTokens && s.harmless {
 			break // neither computed nor known
 		}
-		r.Blocks = append(r.Blocks, block(n, i))
+		r.Blocks = append(r.Blocks, attackBlock(n, i))
 	}
 	switch kind {
 	case "false cached tokens": // prompts that are repeated
 		for i := range r.Blocks {
-			r.Blocks[i] = block(-2-n%24, i)
+			r.Blocks[i] = attackBlock(-2-n%24, i)
 		}
 	case "fragmented prefixes":
 		// As much of each prompt is new as of the attacker's, to within ten blocks, at
 		// the same moments: computation is load. But they diverge at five places.
 		for i := range n%len(r.Blocks)/20*20 + 10 {
-			r.Blocks[i] = block(-1, i)
+			r.Blocks[i] = attackBlock(-1, i)
 		}
 	}
 	if s.harmless {
@@ -106,8 +106,8 @@ func (s *attackSource) Take() sim.Request {
 	case "fragmented prefixes":
 		// Here too, but each diverges from the others at a block of its own.
 		for i := range r.Blocks {
-			if r.Blocks[i] = block(n, i); i < n%len(r.Blocks) {
-				r.Blocks[i] = block(-1, i)
+			if r.Blocks[i] = attackBlock(n, i); i < n%len(r.Blocks) {
+				r.Blocks[i] = attackBlock(-1, i)
 			}
 		}
 	}

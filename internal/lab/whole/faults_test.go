@@ -1,4 +1,4 @@
-package faults
+package whole
 
 import (
 	"flag"
@@ -20,7 +20,7 @@ var update = flag.Bool("update", false, "write the tables of docs/faults.md")
 // page contains the tables, after this line.
 const (
 	page = "../../../docs/faults.md"
-	mark = "<!-- go test ./internal/lab/faults -update -->\n"
+	mark = "<!-- go test -run Faults ./internal/lab/whole -update -->\n"
 )
 
 // row is a fault and what is observed.

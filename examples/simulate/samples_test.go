@@ -1,4 +1,4 @@
-package evaluate
+package main
 
 import (
 	"math"
@@ -18,13 +18,13 @@ func TestParseErrorsNameLineAndColumn(t *testing.T) {
 		{"no time", header + "\n,1,2,3,4,5,6,7,8\n", `line 2: column "t_s": "" is not a time in seconds`},
 		{"too few fields", header + "\n1,2\n", "record on line 2: wrong number of fields"},
 	} {
-		_, err := parse(strings.NewReader(c.csv))
+		_, err := parseSamples(strings.NewReader(c.csv))
 		require.EqualError(t, err, c.want, c.name)
 	}
 }
 
 func TestColumnsAreFoundByName(t *testing.T) {
-	s, err := parse(strings.NewReader("tpot_ms,regime,ttft_ms,inflight_prefill_tokens,prefix_match_pct,running_requests,queue_depth,input_tokens,kv_usage_pct,t_s,other\n" +
+	s, err := parseSamples(strings.NewReader("tpot_ms,regime,ttft_ms,inflight_prefill_tokens,prefix_match_pct,running_requests,queue_depth,input_tokens,kv_usage_pct,t_s,other\n" +
 		"8,night,7,600,25,4,3,200,50,1.5,z\n,night,7,600,25,4,3,200,50,1.5,z\n"))
 	require.NoError(t, err)
 	require.Len(t, s, 2)

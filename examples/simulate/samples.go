@@ -1,4 +1,4 @@
-package evaluate
+package main
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ import (
 	"github.com/endpick/endpick/predict"
 )
 
-// Sample is a row of the file: a finished request.
-type Sample struct {
+// sample is a row of the file: a finished request.
+type sample struct {
 	predict.Sample
 	regime string
 	share  float64 // of the prompt that was cached
@@ -24,34 +24,34 @@ type Sample struct {
 
 // The columns by name. Optional ones may be missing from the file; an empty cell is an absent
 // value.
-var columns = []struct {
+var sampleColumns = []struct {
 	name     string
 	optional bool
-	set      func(s *Sample, v float64)
+	set      func(s *sample, v float64)
 }{
-	{"t_s", false, func(s *Sample, v float64) { s.At = time.Unix(0, int64(v*1e9)) }},
-	{"kv_usage_pct", false, func(s *Sample, v float64) { s.Candidate.KVUsage = v / 100 }},
-	{"input_tokens", false, func(s *Sample, v float64) { s.Request.InputTokens = count(v) }},
-	{"queue_depth", false, func(s *Sample, v float64) { s.Candidate.Waiting = v }},
-	{"running_requests", false, func(s *Sample, v float64) { s.Candidate.Running = v }},
-	{"prefix_match_pct", false, func(s *Sample, v float64) { s.share = v / 100 }},
-	{"inflight_prefill_tokens", false, func(s *Sample, v float64) { s.Candidate.InFlight.PrefillTokens = count(v) }},
-	{"prefill_tokens_per_s", true, func(s *Sample, v float64) { s.PrefillRate = v }},
-	{"expected_output_tokens", true, func(s *Sample, v float64) { s.Request.ExpectedOutputTokens = count(v) }},
-	{"ttft_ms", false, func(s *Sample, v float64) { s.TTFT = v }},
-	{"tpot_ms", false, func(s *Sample, v float64) { s.TPOT = v }},
+	{"t_s", false, func(s *sample, v float64) { s.At = time.Unix(0, int64(v*1e9)) }},
+	{"kv_usage_pct", false, func(s *sample, v float64) { s.Candidate.KVUsage = v / 100 }},
+	{"input_tokens", false, func(s *sample, v float64) { s.Request.InputTokens = tokens(v) }},
+	{"queue_depth", false, func(s *sample, v float64) { s.Candidate.Waiting = v }},
+	{"running_requests", false, func(s *sample, v float64) { s.Candidate.Running = v }},
+	{"prefix_match_pct", false, func(s *sample, v float64) { s.share = v / 100 }},
+	{"inflight_prefill_tokens", false, func(s *sample, v float64) { s.Candidate.InFlight.PrefillTokens = tokens(v) }},
+	{"prefill_tokens_per_s", true, func(s *sample, v float64) { s.PrefillRate = v }},
+	{"expected_output_tokens", true, func(s *sample, v float64) { s.Request.ExpectedOutputTokens = tokens(v) }},
+	{"ttft_ms", false, func(s *sample, v float64) { s.TTFT = v }},
+	{"tpot_ms", false, func(s *sample, v float64) { s.TPOT = v }},
 }
 
-// count is v as a number of tokens, 0 if it is none.
-func count(v float64) int {
+// tokens is v as a number of tokens, 0 if it is none.
+func tokens(v float64) int {
 	if !(v >= 0 && v <= 1<<40) {
 		return 0
 	}
 	return int(math.Round(v))
 }
 
-// Read reads a CSV file, gzipped or not. Errors name the file, line and column.
-func Read(path string) ([]Sample, error) {
+// readSamples reads a CSV file, gzipped or not. Errors name the file, line and column.
+func readSamples(path string) ([]sample, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -66,14 +66,14 @@ func Read(path string) ([]Sample, error) {
 		defer z.Close()
 		r = z
 	}
-	samples, err := parse(r)
+	samples, err := parseSamples(r)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return samples, nil
 }
 
-func parse(r io.Reader) ([]Sample, error) {
+func parseSamples(r io.Reader) ([]sample, error) {
 	c := csv.NewReader(r)
 	c.ReuseRecord = true
 	header, err := c.Read()
@@ -86,13 +86,13 @@ func parse(r io.Reader) ([]Sample, error) {
 	for i, name := range header {
 		place[name] = i
 	}
-	for _, col := range columns {
+	for _, col := range sampleColumns {
 		if _, ok := place[col.name]; !ok && !col.optional {
 			return nil, fmt.Errorf("line 1: no column %q", col.name)
 		}
 	}
 	regime, hasRegime := place["regime"]
-	var samples []Sample
+	var samples []sample
 	for {
 		record, err := c.Read()
 		if errors.Is(err, io.EOF) {
@@ -102,8 +102,8 @@ func parse(r io.Reader) ([]Sample, error) {
 			return nil, err
 		}
 		nan := math.NaN()
-		s := Sample{Sample: predict.Sample{PrefillRate: nan}}
-		for _, col := range columns {
+		s := sample{Sample: predict.Sample{PrefillRate: nan}}
+		for _, col := range sampleColumns {
 			i, ok := place[col.name]
 			if !ok {
 				continue
@@ -124,7 +124,7 @@ func parse(r io.Reader) ([]Sample, error) {
 		if hasRegime {
 			s.regime = string([]byte(record[regime]))
 		}
-		s.Candidate.PrefixTokens = count(s.share * float64(s.Request.InputTokens))
+		s.Candidate.PrefixTokens = tokens(s.share * float64(s.Request.InputTokens))
 		samples = append(samples, s)
 	}
 }
