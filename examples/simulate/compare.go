@@ -97,7 +97,7 @@ func (o *options) config(c cell) (sim.Config, error) {
 			cfg.Fleet[i].Engine.Blocks = x.Engine.Blocks
 		}
 	}
-	cfg.Seed, cfg.Fitness = c.seed, o.fitness
+	cfg.Seed = c.seed
 	cfg.ReportInterval = o.interval
 	return cfg, configure(&cfg, c.policy)
 }

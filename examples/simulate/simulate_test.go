@@ -63,15 +63,6 @@ func TestOverview(t *testing.T) {
 	assert.Equal(t, "high", rows[23].Load)
 }
 
-// Half of it is the share of output throughput, half that of mean latency.
-func TestFitness(t *testing.T) {
-	var rows []row
-	require.NoError(t, json.Unmarshal([]byte(simulate(t, with(small, "-format", "json", "-policies", "lmetric", "-fitness", "tokens_per_sec:0.5,e2e_mean:0.5")...)), &rows))
-	r := rows[0]
-	require.NotNil(t, r.Fitness)
-	assert.InDelta(t, 0.5*r.OutputTPS/(r.OutputTPS+10_000)+0.5/(1+r.E2E.Mean), *r.Fitness, 1e-9)
-}
-
 func TestJSON(t *testing.T) {
 	text := simulate(t, with(small, "-format", "json", "-rate", "2,3", "-seed", "7,8")...)
 	var rows []map[string]any
@@ -309,10 +300,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
 		{"-workload A -seed -1", `"-1" is not a whole number`},
 		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json, html)`},
-		{"-workload A -fitness throughput:1", "-fitness is for -format json"},
-		{"-workload A -format json -fitness throughput", `-fitness: "throughput" is not metric:weight`},
-		{"-workload A -format json -fitness e2e_p99:1,e2e_p99:2", `-fitness: e2e_p99 is given twice`},
-		{"-workload A -rate 1 -requests 1 -format json -fitness speed:1", `Fitness "speed" is no metric (known: `},
 		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
 		{"-workload A -slo tight:x:1:1", `class tight: share "x"`},
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},

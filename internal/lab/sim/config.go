@@ -44,8 +44,6 @@ type Config struct {
 	// Events lets engines tell routers what enters and leaves their caches, if a
 	// router's matcher is a precise.Index. Nil: no events.
 	Events *Events
-	// Fitness has the weights of the report's fitness, by metric. Nil: no fitness.
-	Fitness map[string]float64
 }
 
 // Server is one model server of the fleet.
@@ -140,11 +138,6 @@ func (c *Config) validate() error {
 			return bad(field+".At", "%v is before the run, or the one before it", slow.At)
 		case !(slow.Factor >= 0.01 && slow.Factor <= 100):
 			return bad(field+".Factor", "%v is not within [0.01, 100]", slow.Factor)
-		}
-	}
-	for name := range c.Fitness {
-		if _, ok := fitnessReferences[name]; !ok {
-			return bad("Fitness", "%q is no metric (known: %s)", name, fitnessNames())
 		}
 	}
 	c.Fleet = fleet

@@ -1,11 +1,6 @@
 package sim
 
-import (
-	"maps"
-	"slices"
-	"strings"
-	"time"
-)
+import "time"
 
 // Report is the result of a run. Every figure is a function of the Config and
 // the seed.
@@ -45,7 +40,6 @@ type Report struct {
 	SLOAttainment *float64 `json:"slo_attainment"`
 	GoodputRPS    float64  `json:"goodput_rps"` // requests that met their SLO, or had none, over Seconds
 	Classes       []Class  `json:"classes,omitempty"`
-	Fitness       *float64 `json:"fitness,omitempty"`
 
 	Evictions Evictions      `json:"evictions"`
 	Realised  Realised       `json:"realised"`
@@ -147,10 +141,6 @@ func (r *run) finish() *Report {
 	}
 	rep.PrefixHitRatio = ratio(hit, asked)
 	rep.Imbalance = t.imbalance(prefill)
-	if r.cfg.Fitness != nil {
-		f := rep.fitness(r.cfg.Fitness)
-		rep.Fitness = &f
-	}
 	return rep
 }
 
@@ -169,43 +159,4 @@ func ratio(part, whole int64) float64 {
 		return 0
 	}
 	return float64(part) / float64(whole)
-}
-
-// fitnessReferences are the metrics of BLIS's fitness: x/(x + reference) for
-// those to maximize, and 1/(1 + x/1 ms) for latencies, whose reference is 0.
-var fitnessReferences = map[string]struct {
-	reference float64
-	value     func(*Report) float64
-}{
-	"throughput":     {100, func(r *Report) float64 { return r.ThroughputRPS }},
-	"tokens_per_sec": {10_000, func(r *Report) float64 { return r.OutputTPS }},
-	"ttft_mean":      {0, func(r *Report) float64 { return r.TTFT.Mean }},
-	"ttft_p50":       {0, func(r *Report) float64 { return r.TTFT.P50 }},
-	"ttft_p90":       {0, func(r *Report) float64 { return r.TTFT.P90 }},
-	"ttft_p95":       {0, func(r *Report) float64 { return r.TTFT.P95 }},
-	"ttft_p99":       {0, func(r *Report) float64 { return r.TTFT.P99 }},
-	"tpot_mean":      {0, func(r *Report) float64 { return r.TPOT.Mean }},
-	"tpot_p99":       {0, func(r *Report) float64 { return r.TPOT.P99 }},
-	"e2e_mean":       {0, func(r *Report) float64 { return r.E2E.Mean }},
-	"e2e_p90":        {0, func(r *Report) float64 { return r.E2E.P90 }},
-	"e2e_p95":        {0, func(r *Report) float64 { return r.E2E.P95 }},
-	"e2e_p99":        {0, func(r *Report) float64 { return r.E2E.P99 }},
-}
-
-func fitnessNames() string {
-	return strings.Join(slices.Sorted(maps.Keys(fitnessReferences)), ", ")
-}
-
-// fitness is Σ weight·part, each part in [0, 1] (BLIS, fitness evaluation).
-func (r *Report) fitness(weights map[string]float64) (sum float64) {
-	for _, name := range slices.Sorted(maps.Keys(weights)) {
-		m := fitnessReferences[name]
-		x := m.value(r)
-		if m.reference > 0 {
-			sum += weights[name] * x / (x + m.reference)
-		} else {
-			sum += weights[name] / (1 + x)
-		}
-	}
-	return sum
 }

@@ -144,12 +144,12 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
 	require.NoError(t, err)
 	var index *tap
-	work := func(groups, system, question, output int, rate float64) sim.Workload {
-		return sim.Conversations{
+	work := func(tenant string, groups, system, question, output int, rate float64) sim.Workload {
+		return sim.Mix{Workload: sim.Conversations{
 			Groups: groups, UsersPerGroup: 40, Turns: 4, SystemTokens: system,
 			Question: sim.Length{Mean: float64(question), Std: float64(question) / 4}, Output: sim.Length{Mean: float64(output), Std: float64(output) / 4},
-			Arrivals: sim.ConstantRate(rate), Duration: attackFor, Class: "others", SLO: endpick.SLO{TTFT: 150 * time.Millisecond, TPOT: 12 * time.Millisecond},
-		}
+			Arrivals: sim.ConstantRate(rate), Duration: attackFor, Tenant: tenant,
+		}, Classes: []sim.MixClass{{Name: "others", Share: 1, SLO: endpick.SLO{TTFT: 150 * time.Millisecond, TPOT: 12 * time.Millisecond}}}}
 	}
 	report, err := sim.Run(sim.Config{
 		Router: func() (endpick.Config, error) {
@@ -165,8 +165,8 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 		},
 		Fleet: sim.Fleet(4, engine.Config{Profile: profile, Blocks: 12_000}),
 		Workload: sim.Merge{
-			sim.Owned{Workload: work(6, 1000, 300, 150, 16), Tenant: attackVictims[0]},
-			sim.Owned{Workload: work(40, 3000, 600, 100, 8), Tenant: attackVictims[1]},
+			work(attackVictims[0], 6, 1000, 300, 150, 16),
+			work(attackVictims[1], 40, 3000, 600, 100, 8),
 			attackWork{kind, harmless},
 		},
 		Seed: seed,
