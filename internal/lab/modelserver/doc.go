@@ -5,8 +5,8 @@
 // An index of names:
 //
 //   - [Config], [New], [Server]: one model server, an [http.Handler]
-//   - [Server.Serve], [Server.Shutdown], [Server.Close]: its life on a listener;
-//     Close is also how a test kills it
+//   - [Server.Serve], [Server.Close]: its life on a listener; Close is also how a test
+//     kills it
 //   - [Server.Load], [Server.Totals]: what /metrics says, without HTTP
 //
 // It answers
