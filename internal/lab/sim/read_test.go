@@ -176,9 +176,6 @@ func TestReadErrorsAreNotAnEnd(t *testing.T) {
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF, "%s, %d bytes", name, n)
 		}
 	}
-	// An error in the lines before the failure is reported first.
-	_, err := ReadTrace("x", &oneError{text: azureHead + "x,1,1\n" + azureRow, err: broke})
-	require.EqualError(t, err, `sim: x:2: TIMESTAMP "x" is no time`)
 }
 
 // oneError fails once, together with its text, and then continues as if nothing
