@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"math"
 	"slices"
 
 	"gonum.org/v1/plot/plotter"
@@ -78,7 +77,6 @@ func newPage(o *options, results []*result) (*page, error) {
 			{"Prefix hits", "hit ratio (%)", fromZero, func(r *row) float64 { return 100 * r.PrefixHitRatio }},
 			{"Imbalance", "imbalance", fromZero, func(r *row) float64 { return r.Imbalance }},
 		}),
-		b.overTime(),
 	}
 	if len(o.experiment.Classes) > 0 || results[0].row.SLOAttainment != nil {
 		pg.Sections = append(pg.Sections, b.againstRate("slo", "SLO attainment and goodput", "The share of requests with an SLO that met it, and how many requests a second met theirs, or had none.", []measure{
@@ -162,42 +160,6 @@ func (b *pageBuilder) cdf(rate float64, axis string, scaleX scale, quantiles fun
 		c.series = append(c.series, line)
 	}
 	return c
-}
-
-// overTime plots the imbalance of each window, for each rate.
-func (b *pageBuilder) overTime() section {
-	s := section{ID: "imbalance", Title: "Imbalance over time", Text: "Of the seconds that servers spent on prefill in each window: the standard deviation between servers as a share of their mean."}
-	for _, rate := range b.o.sweeps[0].rates {
-		c := &chart{x: "time (s)", y: "imbalance", scaleY: fromZero}
-		for i, policy := range b.o.policies {
-			c.series = append(c.series, series{i, imbalanceOf(b.at(policy, rate))})
-		}
-		b.add(&s, b.rateName(rate), c)
-	}
-	return s
-}
-
-// mostWindows limits the points of a line; longer series are averaged.
-const mostWindows = 60
-
-func imbalanceOf(g *group) plotter.XYs {
-	windows := math.MaxInt
-	for _, r := range g.runs {
-		windows = min(windows, len(r.imbalance))
-	}
-	stride := (windows + mostWindows - 1) / mostWindows
-	var points plotter.XYs
-	for start := 0; start+stride <= windows && stride > 0; start += stride {
-		sum := 0.0
-		for _, r := range g.runs {
-			for _, x := range r.imbalance[start : start+stride] {
-				sum += x
-			}
-		}
-		middle := (float64(start) + float64(stride)/2) * g.runs[0].windowSeconds
-		points = append(points, plotter.XY{X: middle, Y: sum / float64(len(g.runs)*stride)})
-	}
-	return points
 }
 
 func (b *pageBuilder) at(policy string, rate float64) *group {

@@ -124,7 +124,7 @@ func TestPage(t *testing.T) {
 					ids[section]++
 				}
 			}
-			for _, id := range []string{"latency", "cdf", "hit", "imbalance"} {
+			for _, id := range []string{"latency", "cdf", "hit"} {
 				require.Contains(t, ids, id)
 				if name != "nothing" {
 					assert.Positive(t, ids[id], "nothing is drawn in %s", id)

@@ -1,7 +1,5 @@
 package sim
 
-import "time"
-
 // Report is the result of a run. Every figure is a function of the Config and
 // the seed.
 type Report struct {
@@ -44,7 +42,6 @@ type Report struct {
 	Evictions Evictions      `json:"evictions"`
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
-	Windows   []Window       `json:"-"` // over the whole run
 
 	Tenants map[string]TenantReport `json:"-"` // by name
 }
@@ -80,13 +77,6 @@ type Realised struct {
 	OutputStd  float64 `json:"output_std"`
 }
 
-// Window is the prefill work of each server, in the order of the fleet, in one
-// window of time.
-type Window struct {
-	Start          time.Duration
-	PrefillSeconds []float64
-}
-
 // outcome is how a request ended.
 type outcome uint8
 
@@ -106,7 +96,7 @@ func (r *run) finish() *Report {
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
 		TooLong:  t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
-		Jain: t.jain(), Windows: t.windows,
+		Jain: t.jain(),
 		Realised: t.realised(), Tenants: t.tenantReports(),
 	}
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
