@@ -16,8 +16,8 @@ type Engine struct {
 	cache cache
 
 	sequences map[uint64]*sequence
-	waiting   sequenceList
-	running   sequenceList // in order of admission; at most the last one is between two chunks
+	waiting   []*sequence
+	running   []*sequence // in order of admission; at most the last one is between two chunks
 	heap      finishHeap
 	events    []Event // not yet returned
 
@@ -107,11 +107,11 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 	}
 	s.user = s.system + r.UserTokens/e.cfg.BlockTokens
 	e.sequences[r.ID] = s
-	e.waiting.pushBack(s)
+	e.waiting = append(e.waiting, s)
 	if e.phase == idle {
 		e.phase, e.at = ready, until
 	}
-	if e.waiting.length == 1 && e.running.length < e.cfg.MaxSequences {
+	if len(e.waiting) == 1 && len(e.running) < e.cfg.MaxSequences {
 		e.steps = min(e.steps, 1) // it may join after the current step
 	}
 	return nil
@@ -159,7 +159,7 @@ func (e *Engine) StepEnd() (time.Duration, bool) {
 // number of tokens generated for it by the time of the latest call of
 // [Engine.Advance]. visit must not call the engine.
 func (e *Engine) Running(visit func(id uint64, tokens int)) {
-	for s := e.running.first; s != nil; s = s.next {
+	for _, s := range e.running {
 		visit(s.id, int(e.produced(s)))
 	}
 }
@@ -174,10 +174,10 @@ func (e *Engine) Abort(now time.Duration, id uint64) error {
 		return ErrUnknown
 	}
 	if s.state == waiting {
-		e.waiting.remove(s)
+		e.waiting = without(e.waiting, s)
 	} else {
 		e.leave(s)
-		e.running.remove(s)
+		e.running = without(e.running, s)
 		for i, p := range e.prefills {
 			if p == s {
 				e.prefills = append(e.prefills[:i], e.prefills[i+1:]...)

@@ -295,7 +295,7 @@ func (e *Engine) cached() (refs map[uint64]int, idle []uint64) {
 
 // private counts the blocks of the engine's sequences that are not cached.
 func (e *Engine) private() (n int64) {
-	for s := e.running.first; s != nil; s = s.next {
+	for _, s := range e.running {
 		if s.state == decoding {
 			n += e.blocksOf(s.computed+e.allocated-s.joined) - int64(s.cached)
 		} else {
@@ -397,7 +397,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 				got = e.Advance(now, got)
 				w.run(picos(now)*1000, true)
 				equalSlices(t, w.events, got)
-				require.True(t, e.phase == busy || e.waiting.length+e.running.length == 0, "work conserving")
+				require.True(t, e.phase == busy || len(e.waiting)+len(e.running) == 0, "work conserving")
 			},
 			"jump": func(t *rapid.T) {
 				at, ok := e.NextEvent()

@@ -96,7 +96,7 @@ func (r *run) finish() *Report {
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
 		TooLong:  t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
-		Jain: t.jain(),
+		Jain:     t.jain(),
 		Realised: t.realised(), Tenants: t.tenantReports(),
 	}
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
