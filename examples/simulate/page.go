@@ -6,8 +6,6 @@ import (
 	"html/template"
 	"io"
 	"slices"
-
-	"gonum.org/v1/plot/plotter"
 )
 
 //go:embed page.html
@@ -46,24 +44,15 @@ type tableRow struct {
 
 // writePage writes a self-contained page: no script, no network.
 func writePage(w io.Writer, o *options, results []*result) error {
-	pg, err := newPage(o, results)
-	if err != nil {
-		return err
-	}
-	return pageTemplate.Execute(w, pg)
+	return pageTemplate.Execute(w, newPage(o, results))
 }
 
-func newPage(o *options, results []*result) (*page, error) {
+func newPage(o *options, results []*result) *page {
 	b := pageBuilder{o: o, groups: groupsOf(results)}
 	pg := &page{Title: o.title(), Command: o.command, Notes: notes(results)}
 	for i, name := range o.policies {
-		style := lineStyle(i)
-		r, g, bl, _ := style.Color.RGBA()
-		entry := legendEntry{Name: name, Color: fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, bl>>8)}
-		for _, d := range style.Dashes {
-			entry.Dash += fmt.Sprintf("%g ", float64(d))
-		}
-		pg.Legend = append(pg.Legend, entry)
+		color, dash := lineStyle(i)
+		pg.Legend = append(pg.Legend, legendEntry{Name: name, Color: color, Dash: dash})
 	}
 	pg.Sections = []section{
 		b.againstRate("latency", "Latency against rate", "Means over seeds. TTFT is the time to the first token, TPOT the time per token after it, E2E the whole request.", []measure{
@@ -85,7 +74,7 @@ func newPage(o *options, results []*result) (*page, error) {
 		}))
 	}
 	b.table(pg, results)
-	return pg, b.err
+	return pg
 }
 
 func (o *options) title() string {
@@ -96,11 +85,10 @@ func (o *options) title() string {
 	return "Routing policies on " + what
 }
 
-// pageBuilder builds the sections, and keeps the first error.
+// pageBuilder builds the sections.
 type pageBuilder struct {
 	o      *options
 	groups []group
-	err    error
 }
 
 type measure struct {
@@ -110,11 +98,7 @@ type measure struct {
 }
 
 func (b *pageBuilder) add(s *section, title string, c *chart) {
-	svg, err := c.svg()
-	if err != nil && b.err == nil {
-		b.err = err
-	}
-	s.Plots = append(s.Plots, figure{title, svg})
+	s.Plots = append(s.Plots, figure{title, c.svg()})
 }
 
 // againstRate plots figures against the rate.
@@ -126,7 +110,7 @@ func (b *pageBuilder) againstRate(id, title, text string, measures []measure) se
 			line := series{policy: i}
 			for _, rate := range slices.Sorted(slices.Values(b.o.sweeps[0].rates)) {
 				g := b.at(policy, rate)
-				line.points = append(line.points, plotter.XY{X: g.mean(func(r *row) float64 { return r.Rate }), Y: g.mean(m.value)})
+				line.points = append(line.points, point{g.mean(func(r *row) float64 { return r.Rate }), g.mean(m.value)})
 			}
 			c.series = append(c.series, line)
 		}
@@ -155,7 +139,7 @@ func (b *pageBuilder) cdf(rate float64, axis string, scaleX scale, quantiles fun
 			for _, r := range g.runs {
 				sum += quantiles(r)[k]
 			}
-			line.points = append(line.points, plotter.XY{X: sum / float64(len(g.runs)), Y: y})
+			line.points = append(line.points, point{sum / float64(len(g.runs)), y})
 		}
 		c.series = append(c.series, line)
 	}
