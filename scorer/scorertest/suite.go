@@ -100,6 +100,35 @@ func origin() string {
 	}
 }
 
+// story is what has happened in one case, to be shown if a stage fails.
+type story struct{ steps []string }
+
+func (s *story) did(format string, args ...any) {
+	s.steps = append(s.steps, fmt.Sprintf(format, args...))
+}
+
+func (s *story) failf(rt rapid.TB, format string, args ...any) {
+	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
+	if len(s.steps) == 0 {
+		msg += "\n  nothing was routed"
+	}
+	rt.Fatalf("%s", strings.Join(append([]string{msg}, s.steps...), "\n  "))
+}
+
+// routerWith returns a router with a policy that has one stage.
+func routerWith(t rapid.TB, config endpick.Config, ids ...string) *endpick.Router {
+	t.Helper()
+	config.Seed = 1
+	for _, id := range ids {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
+	}
+	r, err := endpick.New(config)
+	if err != nil {
+		t.Fatalf("a router with this stage alone: %v", err)
+	}
+	return r
+}
+
 // shuffled is the case with its candidates in another order.
 func (c *trial) shuffled() trial {
 	other := *c
