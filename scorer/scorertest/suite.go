@@ -54,7 +54,7 @@ func drawTrial(rt *rapid.T) trial { return draw(rt, mostCandidates) }
 
 func draw(rt *rapid.T, most int) trial {
 	c := trial{rt: rt, req: drawRequest(rt, "request")}
-	c.candidates = Candidates(c.req, most).Draw(rt, "candidates")
+	c.candidates = rapid.Map(Candidates(c.req, most), func(cs []endpick.Candidate) drawnCandidates { return cs }).Draw(rt, "candidates")
 	return c
 }
 
@@ -69,6 +69,13 @@ type drawn endpick.Request
 func (d drawn) GoString() string {
 	return strings.TrimPrefix(showRequest((*endpick.Request)(&d)), "request: ")
 }
+
+// drawnCandidates are candidates that rapid prints in words, since Endpoint and Report are
+// pointers.
+type drawnCandidates []endpick.Candidate
+
+// GoString returns what rapid prints.
+func (d drawnCandidates) GoString() string { return showCandidates(d) }
 
 // failf ends the case with what is wrong, followed by the case.
 func (c *trial) failf(format string, args ...any) {
