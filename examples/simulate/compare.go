@@ -20,8 +20,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out, err := openOutput(o.out, stdout)
-	if err != nil {
+	if err := writable(o.out); err != nil {
 		return err
 	}
 	results, err := o.run(stderr)
@@ -40,7 +39,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return out.write(&page)
+	return write(o.out, stdout, &page)
 }
 
 // cell is one run.

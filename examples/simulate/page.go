@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 	"slices"
+	"strings"
 )
 
 //go:embed page.html
@@ -16,11 +17,9 @@ var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 // page is the data of the template.
 type page struct {
 	Title, Command string
-	Notes          []string
 	Legend         []legendEntry
 	Sections       []section
-	Heads, Units   []string
-	Rows           []tableRow
+	Table          string
 }
 
 type legendEntry struct{ Name, Color, Dash string }
@@ -36,20 +35,20 @@ type figure struct {
 	SVG   template.HTML
 }
 
-type tableRow struct {
-	Policy string
-	Cells  []string
-	First  bool // of its rate
-}
-
 // writePage writes a self-contained page: no script, no network.
 func writePage(w io.Writer, o *options, results []*result) error {
-	return pageTemplate.Execute(w, newPage(o, results))
+	pg := newPage(o, results)
+	var table strings.Builder
+	if err := writeTable(&table, results, false); err != nil {
+		return err
+	}
+	pg.Table = table.String()
+	return pageTemplate.Execute(w, pg)
 }
 
 func newPage(o *options, results []*result) *page {
 	b := pageBuilder{o: o, groups: groupsOf(results)}
-	pg := &page{Title: o.title(), Command: o.command, Notes: notes(results)}
+	pg := &page{Title: o.title(), Command: o.command}
 	for i, name := range o.policies {
 		color, dash := lineStyle(i)
 		pg.Legend = append(pg.Legend, legendEntry{Name: name, Color: color, Dash: dash})
@@ -73,7 +72,6 @@ func newPage(o *options, results []*result) *page {
 			{"Goodput", "goodput (req/s)", fromZero, func(r *row) float64 { return r.GoodputRPS }},
 		}))
 	}
-	b.table(pg, results)
 	return pg
 }
 
@@ -160,23 +158,4 @@ func (b *pageBuilder) rateName(rate float64) string {
 		return fmt.Sprintf("%g × the recorded rate", rate)
 	}
 	return fmt.Sprintf("%g requests per second", rate)
-}
-
-// table fills the table, by rate, with policies side by side.
-func (b *pageBuilder) table(pg *page, results []*result) {
-	cols := columns(results)
-	for _, c := range cols {
-		pg.Heads = append(pg.Heads, c.head)
-		pg.Units = append(pg.Units, c.unit)
-	}
-	for _, rate := range b.o.sweeps[0].rates {
-		for i, policy := range b.o.policies {
-			g := b.at(policy, rate)
-			r := tableRow{Policy: policy, First: i == 0}
-			for k := range cols {
-				r.Cells = append(r.Cells, cols[k].number(g))
-			}
-			pg.Rows = append(pg.Rows, r)
-		}
-	}
 }

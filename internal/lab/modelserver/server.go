@@ -60,9 +60,9 @@ type Server struct {
 	started time.Time
 	nonce   uint32 // distinguishes the ids of servers
 
-	mu     sync.Mutex     // guards the fields below
-	failed map[string]int // number of errors that scripts have caused, by key
-	stored stored
+	mu     sync.Mutex        // guards the fields below
+	failed map[string]int    // number of errors that scripts have caused, by key
+	stored map[string][]turn // the conversations of responses, by their ids
 }
 
 // New returns a running server, which is not listening yet.
@@ -77,7 +77,7 @@ func New(config Config) (*Server, error) {
 	c := d.engine.Config()
 	s := &Server{
 		config: config, limit: c.Blocks * c.BlockTokens, block: c.BlockTokens,
-		driver: d, started: time.Now(), nonce: rand.Uint32(), failed: map[string]int{},
+		driver: d, started: time.Now(), nonce: rand.Uint32(), failed: map[string]int{}, stored: map[string][]turn{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.complete(parseChat, writeError))

@@ -1,6 +1,7 @@
 package rig
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -31,7 +31,6 @@ type Llama struct {
 	port   int
 	cmd    *exec.Cmd // nil: not running
 	exited chan struct{}
-	log    tail
 }
 
 // StartLlama starts a server and waits until it is ready.
@@ -68,7 +67,8 @@ func (s *Llama) Restart() error {
 		"--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--metrics",
 		"-c", strconv.Itoa(LlamaContext), "-np", strconv.Itoa(LlamaSlots), "-t", "1")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	cmd.Stdout, cmd.Stderr = io.Discard, &s.log
+	var log bytes.Buffer // read when the process has ended
+	cmd.Stdout, cmd.Stderr = io.Discard, &log
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("rig: llama.cpp: %w", err)
 	}
@@ -80,7 +80,7 @@ func (s *Llama) Restart() error {
 	s.cmd, s.exited = cmd, exited
 	if err := s.ready(); err != nil {
 		s.Kill()
-		return fmt.Errorf("rig: llama.cpp: %w; it said last:\n%s", err, s.log.String())
+		return fmt.Errorf("rig: llama.cpp: %w; it said last:\n%s", err, log.String())
 	}
 	return nil
 }
@@ -120,25 +120,4 @@ func (s *Llama) Kill() {
 	_ = s.cmd.Process.Kill() // it may have ended already
 	<-s.exited
 	s.cmd = nil
-}
-
-// tail keeps the end of what is written to it.
-type tail struct {
-	mu  sync.Mutex
-	end []byte
-}
-
-func (t *tail) Write(p []byte) (int, error) {
-	const most = 4 << 10
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.end = append(t.end, p...)
-	t.end = t.end[max(len(t.end)-most, 0):]
-	return len(p), nil
-}
-
-func (t *tail) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return string(t.end)
 }

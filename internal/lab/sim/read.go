@@ -72,16 +72,12 @@ type fieldError struct{ field, reason string }
 
 func (e *fieldError) Error() string { return strings.TrimSpace(e.field + " " + e.reason) }
 
-// traceError adds the line to err. The names of a Record's fields become those of
-// the file.
-func traceError(file string, line int, names map[string]string, err error) *TraceError {
+// traceError adds the line to err.
+func traceError(file string, line int, err error) *TraceError {
 	e := &TraceError{File: file, Line: line, Reason: "can't be read", Err: err}
 	var field *fieldError
 	if errors.As(err, &field) {
 		e.Field, e.Reason, e.Err = field.field, field.reason, nil
-		if name, ok := names[e.Field]; ok {
-			e.Field = name
-		}
 	}
 	return e
 }
@@ -116,7 +112,7 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 	switch {
 	case err != nil:
 	case format == MooncakeFormat:
-		t.Records, err = readMooncake(name, bytes.NewReader(text))
+		t.Records, err = readMooncake(name, text)
 	case format == RecordingFormat:
 		t.Records, err = readRecording(name, bytes.NewReader(text))
 	default:

@@ -128,7 +128,7 @@ func (t *Trace) Start(seed uint64) (Source, error) {
 	s := &traceSource{records: t.Records, order: make([]arrivalOf, len(t.Records))}
 	for i := range t.Records {
 		if err := t.Records[i].check(); err != nil {
-			return nil, traceError(t.Name, i+1, nil, err)
+			return nil, traceError(t.Name, i+1, err)
 		}
 		at := t.Records[i].ArrivalMillis
 		if t.Spread > 0 {

@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"net/http/httputil"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/scorer/preset/all"
-	"github.com/endpick/endpick/transport"
 )
 
 // Front is something in front of a fleet that clients connect to.
@@ -39,33 +37,23 @@ func Proxy(policy string, seed uint64, endpoints []endpick.Endpoint) (*Front, er
 		return nil, err
 	}
 	config.Endpoints, config.Seed = endpoints, seed
-	router, err := endpick.New(config)
-	if err != nil {
-		return nil, err
-	}
-	routed, err := transport.New(transport.Config{Router: router})
-	if err != nil {
-		return nil, err
-	}
-	handler := &httputil.ReverseProxy{
-		Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler,
-	}
-	return Serve(handler, router, func() error { routed.CloseIdleConnections(); return nil })
+	return over(suite.OpenReverseProxy(config))
 }
 
 // Serve serves a handler that routes with a router, until the front is stopped, which calls
 // stop.
 func Serve(handler http.Handler, router *endpick.Router, stop func() error) (*Front, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return over(suite.Serve(handler, router, stop))
+}
+
+func over(f *suite.Front, err error) (*Front, error) {
 	if err != nil {
-		return nil, errors.Join(err, stop())
+		return nil, err
 	}
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
-	go func() { _ = server.Serve(l) }()
 	return &Front{
-		Client: NewClient("http://" + l.Addr().String()),
-		Leases: func() int { return router.Stats().OpenLeases },
-		Stop:   func() error { return errors.Join(server.Close(), stop()) },
+		Client: NewClient("http://" + f.Address),
+		Leases: func() int { return f.Router().Stats().OpenLeases },
+		Stop:   f.Close,
 	}, nil
 }
 
