@@ -11,8 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/orders"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // slots is a stage with state for each endpoint, kept as the package
@@ -177,8 +176,8 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 // and added again.
 func TestCallsInAllInterleavings(t *testing.T) {
 	n := 0
-	for order := range orders.All(3, 2, 2, 1) {
-		if n++; race.Enabled && n%50 != 0 {
+	for order := range rig.Orders(3, 2, 2, 1) {
+		if n++; rig.Race && n%50 != 0 {
 			continue // there is only one goroutine
 		}
 		now := time.Unix(1000, 0)

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 func TestZeroLease(t *testing.T) {
@@ -505,7 +505,7 @@ func TestTokensCollide(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
 	const batch = 1000
 	batches := 5000
-	if race.Enabled || testing.Short() {
+	if rig.Race || testing.Short() {
 		batches = 20
 	}
 	// An unsynchronized counter beside the router's shows whether anything has collided yet.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/internal/learn"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -137,7 +137,7 @@ func (w *world) leave(e *endpick.Event, status endpick.Status) {
 
 func synchronous() LatencyConfig {
 	trees := 32
-	if race.Enabled {
+	if rig.Race {
 		trees = 24 // training takes a tenth of the time
 	}
 	return LatencyConfig{Trees: trees, Synchronous: true}
@@ -320,7 +320,7 @@ func TestPredictorAllocatesNothing(t *testing.T) {
 		candidates[i] = w.candidate("", uint32(i))
 	}
 	req := w.request().At(w.now, 0, 1)
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector makes sync.Pool forget")
 	}
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Predict(&req, candidates) }))

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/orders"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // The index handles each event under one lock, so whatever goroutines do, it gets events in
@@ -61,8 +60,8 @@ func TestIndexInAllInterleavings(t *testing.T) {
 			}
 			one := func(candidates []endpick.Candidate) []endpick.Candidate { return candidates }
 			n := 0
-			for order := range orders.All(steps...) {
-				if n++; race.Enabled && n%50 != 0 {
+			for order := range rig.Orders(steps...) {
+				if n++; rig.Race && n%50 != 0 {
 					continue // there is only one goroutine
 				}
 				x, err := NewIndex(IndexConfig{BlocksPerEndpoint: tc.most})

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 )
 
@@ -507,7 +507,7 @@ func TestHotspotIsLikeItsTwin(t *testing.T) {
 }
 
 func TestHotspotAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	s := newSpot(scorer.HotspotConfig{})

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 )
 
@@ -436,7 +436,7 @@ func TestMonotone(t *testing.T) {
 }
 
 func TestScorersAllocateNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	cs := candidates(make([]indicators, 100)...)

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -328,7 +328,7 @@ func TestBestFitAgainstTheUpperBound(t *testing.T) {
 }
 
 func TestBestFitAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	cs := benchmarkFleet(100)

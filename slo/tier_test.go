@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -63,7 +63,7 @@ func TestTierConfig(t *testing.T) {
 }
 
 func TestTierAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	h := newHeadroom(t, slo.HeadroomConfig{})

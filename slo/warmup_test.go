@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -86,7 +86,7 @@ func TestWarmupConfig(t *testing.T) {
 }
 
 func TestWarmupAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	f, cs := newWarmup(t, slo.WarmupConfig{}), benchmarkFleet(100)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"flag"
-	"math"
 	"testing"
 	"time"
 
@@ -18,29 +17,26 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-var (
-	duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestBifrost, for each way of choosing")
-	pairs    = flag.Int("pairs", 1, "how many times Bifrost and the library alone are compared in step")
-)
+var duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestBifrost, for each way of choosing")
 
 // In Bifrost all requests are served, as many prompts are in the caches as with the library's own
-// transport, and no lease stays open. With the flags, go test -v prints a comparison with Bifrost's
+// transport, and no lease stays open. With the flag, go test -v prints a comparison with Bifrost's
 // own choice that takes two minutes, in which endpick's median TTFT is at most a quarter of it:
 //
-//	GOWORK=off go test -v -run TestBifrost . -duration 20s -pairs 5
+//	GOWORK=off go test -v -run TestBifrost . -duration 20s
 func TestBifrost(t *testing.T) {
 	with := func(policy string) traffic.Opener {
 		return func(f *traffic.Fleet) (*traffic.Front, error) { return front(t, f, policy) }
 	}
-	results, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), *pairs, []traffic.Way{
+	results, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), []traffic.Way{
 		{Name: "Bifrost, random", Open: with("")},
 		{Name: "Bifrost, endpick", Open: with("marginal-delay")},
 		{Name: "endpick, no Bifrost", Open: traffic.Direct("marginal-delay")},
-	}, with(traffic.InStepPolicy), traffic.Direct(traffic.InStepPolicy))
+	}, with(traffic.OneByOne), traffic.Direct(traffic.OneByOne))
 	require.NoError(t, err)
 	t.Log("\n" + text)
-	if *pairs > 1 { // one says little, and which one is faster takes a while to say
-		assert.LessOrEqual(t, math.Abs(hits.Typical()), 0.01)
+	assert.InDelta(t, hits[1], hits[0], 0.01)
+	if *duration >= 10*time.Second { // which one is faster takes a while to say
 		assert.LessOrEqual(t, results[1].TTFT.P50, results[0].TTFT.P50/4)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"math"
 	"net"
 	"net/http"
 	"os"
@@ -21,16 +20,13 @@ import (
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
 )
 
-var (
-	duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestCaddy, for each way of balancing")
-	pairs    = flag.Int("pairs", 1, "how many times Caddy and the library alone are compared in step")
-)
+var duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestCaddy, for each way of balancing")
 
 // In Caddy all requests are served, and as many prompts are in the caches as with the library's own
-// transport. With the flags, go test -v prints a comparison with Caddy's own load balancers that
+// transport. With the flag, go test -v prints a comparison with Caddy's own load balancers that
 // takes two minutes, in which endpick's median TTFT is at most a quarter of each of the others':
 //
-//	GOWORK=off go test -v -run TestCaddy . -duration 20s -pairs 4
+//	GOWORK=off go test -v -run TestCaddy . -duration 20s
 func TestCaddy(t *testing.T) {
 	dir := t.TempDir()
 	sockets := 0 // Caddy removes its sockets some time after it has stopped, so each front gets its own
@@ -44,12 +40,12 @@ func TestCaddy(t *testing.T) {
 		way("random", ""), way("round_robin", ""), way("least_conn", ""), way("endpick", "marginal-delay"),
 		{Name: "endpick, no Caddy", Open: traffic.Direct("marginal-delay")},
 	}
-	results, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), *pairs, ways,
-		way("endpick", traffic.InStepPolicy).Open, traffic.Direct(traffic.InStepPolicy))
+	results, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), ways,
+		way("endpick", traffic.OneByOne).Open, traffic.Direct(traffic.OneByOne))
 	require.NoError(t, err)
 	t.Log("\n" + text)
-	if *pairs > 1 { // one says little, and which one is faster takes a while to say
-		assert.LessOrEqual(t, math.Abs(hits.Typical()), 0.01)
+	assert.InDelta(t, hits[1], hits[0], 0.01)
+	if *duration >= 10*time.Second { // which one is faster takes a while to say
 		for _, own := range results[:3] {
 			assert.LessOrEqual(t, results[3].TTFT.P50, own.TTFT.P50/4, own.Policy)
 		}

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"log"
-	"math"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -30,29 +29,24 @@ import (
 	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
-var (
-	duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestPicker, each time")
-	pairs    = flag.Int("pairs", 1, "how many times picker and transport are compared in step")
-)
+var duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestPicker, each time")
 
 // Behind a picker all requests are served, as many prompts are in the caches as with package
-// transport in its place, and no lease stays open. With the flags, go test -v prints a comparison
+// transport in its place, and no lease stays open. With the flag, go test -v prints a comparison
 // that takes a minute:
 //
-//	go test -v -run TestPicker ./examples/epp -duration 15s -pairs 4
+//	go test -v -run TestPicker ./examples/epp -duration 15s
 func TestPicker(t *testing.T) {
 	for _, buffered := range []bool{false, true} {
 		picker := func(policy string) traffic.Opener { return throughPicker(policy, buffered) }
-		_, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), *pairs, []traffic.Way{
+		_, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), []traffic.Way{
 			{Name: "picker, round-robin", Open: picker("round-robin")},
 			{Name: "picker, marginal-delay", Open: picker("marginal-delay")},
 			{Name: "transport, marginal-delay", Open: traffic.Direct("marginal-delay")},
-		}, picker(traffic.InStepPolicy), traffic.Direct(traffic.InStepPolicy))
+		}, picker(traffic.OneByOne), traffic.Direct(traffic.OneByOne))
 		require.NoError(t, err)
 		t.Logf("bodies buffered: %v\n%s", buffered, text)
-		if *pairs > 1 { // one says little
-			assert.LessOrEqual(t, math.Abs(hits.Typical()), 0.01)
-		}
+		assert.InDelta(t, hits[1], hits[0], 0.01)
 	}
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/llamaserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
@@ -30,17 +30,17 @@ import (
 
 // startLlamas starts n real servers, which end with the test. It skips the test
 // if there are none.
-func startLlamas(t *testing.T, n int) []*llamaserver.Server {
+func startLlamas(t *testing.T, n int) []*rig.Llama {
 	t.Helper()
-	if err := llamaserver.Available(); err != nil {
+	if err := rig.LlamaAvailable(); err != nil {
 		t.Skip(err)
 	}
-	servers := make([]*llamaserver.Server, n)
+	servers := make([]*rig.Llama, n)
 	var group sync.WaitGroup
 	for i := range servers {
 		group.Go(func() {
 			var err error
-			servers[i], err = llamaserver.Start()
+			servers[i], err = rig.StartLlama()
 			assert.NoError(t, err)
 		})
 	}
@@ -57,7 +57,7 @@ func startLlamas(t *testing.T, n int) []*llamaserver.Server {
 }
 
 // beforeLlamas is a gateway for servers, and its address.
-func beforeLlamas(t *testing.T, servers []*llamaserver.Server) (*gateway, string) {
+func beforeLlamas(t *testing.T, servers []*rig.Llama) (*gateway, string) {
 	t.Helper()
 	var endpoints []endpick.Endpoint
 	for _, s := range servers {
@@ -79,7 +79,7 @@ func llamaClient(t *testing.T, url, name string, atOnce bool) *traffic.Client {
 
 // noneOpen waits until nothing is in flight, neither in the router's accounts nor
 // in the servers.
-func noneOpen(t *testing.T, g *gateway, servers []*llamaserver.Server) {
+func noneOpen(t *testing.T, g *gateway, servers []*rig.Llama) {
 	t.Helper()
 	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, time.Minute, time.Millisecond)
 	for _, e := range g.router.Endpoints() {
@@ -269,7 +269,7 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 	g, _ := beforeLlamas(t, servers)
 	require.Eventually(t, func() bool {
 		e := g.router.Endpoints()[0].Candidate.Endpoint
-		return e.MaxSequences == llamaserver.Slots && e.KVTokens == llamaserver.Context && len(e.Models) == 0
+		return e.MaxSequences == rig.LlamaSlots && e.KVTokens == rig.LlamaContext && len(e.Models) == 0
 	}, 30*time.Second, 5*time.Millisecond)
 	alive, of := g.health.Alive()
 	require.Equal(t, []int{1, 1}, []int{alive, of})

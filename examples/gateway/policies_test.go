@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/wrapping"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/queue"
@@ -177,13 +177,13 @@ func TestRequestLines(t *testing.T) {
 
 // A stage in a model's policy gets the same calls as in a policy alone.
 func TestPerModelHidesNothing(t *testing.T) {
-	policy := func(s *wrapping.Stage, gate endpick.Admitter) endpick.Policy {
+	policy := func(s *rig.Stage, gate endpick.Admitter) endpick.Policy {
 		return endpick.Policy{
 			Name: "loud", Predictor: s, Admitters: []endpick.Admitter{s, gate}, Filters: []endpick.Filter{s},
 			Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}, Picker: s,
 		}
 	}
-	wrapping.Check(t, policy, func(s *wrapping.Stage, gate endpick.Admitter) endpick.Policy {
+	rig.CheckWrapping(t, policy, func(s *rig.Stage, gate endpick.Admitter) endpick.Policy {
 		ps := policies{built: map[string]endpick.Policy{"loud": policy(s, gate)}}
 		p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "loud"}}, false)
 		require.NoError(t, err)

@@ -25,7 +25,7 @@ import (
 )
 
 // A gateway starts, serves, follows its file and stops without NATS, and reports that.
-// internal/lab/conformance/replicas tests several gateways with NATS.
+// internal/lab/conformance/live tests several gateways with NATS.
 func TestReplicasWithoutNATS(t *testing.T) {
 	b := newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")

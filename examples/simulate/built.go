@@ -17,10 +17,13 @@ type exitStatus int
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
 // conformance is the module of the verbs that take minutes to compile, with Caddy, an
-// Envoy's protocol and a NATS server. It is in the repository alone.
-const conformance = "internal/lab/conformance"
+// Envoy's protocol and a NATS server; live is their program. It is in the repository alone.
+const (
+	conformance = "internal/lab/conformance"
+	live        = "live"
+)
 
-// built builds a program of that module and runs it with these arguments.
+// built builds that program and runs one of its verbs with these arguments.
 func built(name string) verb {
 	return func(args []string, stdout, stderr io.Writer) error {
 		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/endpick/endpick").Output()
@@ -33,17 +36,17 @@ func built(name string) verb {
 			return err
 		}
 		defer os.RemoveAll(bin)
-		build := exec.Command("go", "build", "-o", bin, "./"+name)
+		build := exec.Command("go", "build", "-o", bin, "./"+live)
 		build.Dir, build.Stderr = dir, stderr
 		build.Env = append(os.Environ(), "GOWORK=off")
 		if err := build.Run(); err != nil {
-			return fmt.Errorf("building %s: %w", name, err)
+			return fmt.Errorf("building %s: %w", live, err)
 		}
 		// An interrupt is for the program, which ends in its own way.
 		interrupts := make(chan os.Signal, 1)
 		signal.Notify(interrupts, os.Interrupt)
 		defer signal.Stop(interrupts)
-		program := exec.Command(filepath.Join(bin, name), args...)
+		program := exec.Command(filepath.Join(bin, live), append([]string{name}, args...)...)
 		program.Stdout, program.Stderr = stdout, stderr
 		err = program.Run()
 		var exit *exec.ExitError

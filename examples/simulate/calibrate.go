@@ -73,11 +73,8 @@ func calibrate(args []string, stdout, stderr io.Writer) error {
 	if profile.Name = *name; *name == "" {
 		profile.Name, _, _ = strings.Cut(trace.Name, ".")
 	}
-	var out *output
-	if *path != "" {
-		if out, err = openOutput(*path, nil); err != nil {
-			return err
-		}
+	if err := writable(*path); err != nil {
+		return err
 	}
 	c, err := fit(records, *first, *second, *fitBlocks, sim.Deployment{
 		Ranks:  *ranks,
@@ -86,12 +83,12 @@ func calibrate(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("%s: %w", file, err)
 	}
-	if out != nil {
+	if *path != "" {
 		var b bytes.Buffer
 		if err := indented(&b, c.Profile); err != nil {
 			return err
 		}
-		if err := out.write(&b); err != nil {
+		if err := write(*path, nil, &b); err != nil {
 			return err
 		}
 	}

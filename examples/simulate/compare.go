@@ -20,8 +20,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	out, err := openOutput(o.out, stdout)
-	if err != nil {
+	if err := writable(o.out); err != nil {
 		return err
 	}
 	results, err := o.run(stderr)
@@ -40,7 +39,7 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return out.write(&page)
+	return write(o.out, stdout, &page)
 }
 
 // cell is one run.
@@ -97,7 +96,7 @@ func (o *options) config(c cell) (sim.Config, error) {
 			cfg.Fleet[i].Engine.Blocks = x.Engine.Blocks
 		}
 	}
-	cfg.Seed, cfg.Fitness = c.seed, o.fitness
+	cfg.Seed = c.seed
 	cfg.ReportInterval = o.interval
 	return cfg, configure(&cfg, c.policy)
 }

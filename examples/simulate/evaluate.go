@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-
-	core "github.com/endpick/endpick/internal/lab/evaluate"
 )
 
 const evaluateUsage = `simulate evaluate -csv FILE [flags]: how well latencies are predicted, on recorded requests
@@ -32,11 +30,11 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 	case flags.NArg() > 0:
 		return usage("%q is one argument too many", flags.Arg(0))
 	}
-	samples, err := core.Read(*path)
+	samples, err := readSamples(*path)
 	if err != nil {
 		return err
 	}
-	report, err := core.Run(samples, *forget, *delay)
+	report, err := assess(samples, *forget, *delay)
 	if err != nil {
 		return fmt.Errorf("%s: %w", *path, err)
 	}
@@ -47,7 +45,7 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 	return err
 }
 
-func accuracyTable(r *core.Report) string {
+func accuracyTable(r *accuracyReport) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	const row = "%-20s %9.2f%% %7.2f%% %9.2f%% %7.2f%%"

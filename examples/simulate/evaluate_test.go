@@ -13,8 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	core "github.com/endpick/endpick/internal/lab/evaluate"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // writeSamples writes a file of made-up requests in two regimes.
@@ -84,14 +83,14 @@ func TestEvaluateMistakes(t *testing.T) {
 // The accuracy that the predictor must reach on the shared samples. It holds for other engines too;
 // these figures were measured to be attainable here.
 func TestAccuracyOnTheSharedSamples(t *testing.T) {
-	if testing.Short() || race.Enabled {
+	if testing.Short() || rig.Race {
 		t.Skip("goes through 60,000 rows, in one goroutine")
 	}
 	const path = "../../../shared/bench/latency_samples.csv.gz"
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("no %s beside the repository", "../shared/bench/latency_samples.csv.gz")
 	}
-	var r core.Report
+	var r accuracyReport
 	require.NoError(t, json.Unmarshal([]byte(simulate(t, "evaluate", "-csv", path, "-forget", "saturation", "-format", "json")), &r))
 	require.LessOrEqual(t, r.TTFT.MAPE, 4.8)
 	require.LessOrEqual(t, r.TTFT.P90, 8.8)

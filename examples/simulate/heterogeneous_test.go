@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/sim"
 )
 
@@ -43,7 +43,7 @@ const fast, slow = "llama-3.1-8b-h100", "llama-3.1-8b-a100"
 // slowUnderRace skips a single-goroutine run that takes half a minute under the
 // race detector.
 func slowUnderRace(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("there is one goroutine and nothing to race")
 	}
 }

@@ -25,8 +25,7 @@ type options struct {
 	interval   time.Duration
 	format     string
 	out        string
-	fitness    map[string]float64 // weights of the report's fitness; nil: none
-	command    string             // as given, for the page
+	command    string // as given, for the page
 }
 
 // sweep is the rates of one workload.
@@ -72,7 +71,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
-	fitness := flags.String("fitness", "", "with -format json: one figure for each run, of comma-separated `weights` such as throughput:1,ttft_p99:2; higher is better")
 	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), json or html")
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
 
@@ -97,8 +95,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-requests and -duration can't both be given")
 	case !slices.Contains([]string{"table", "overview", "json", "html"}, o.format):
 		return nil, usage("-format %q is unknown (known: table, overview, json, html)", o.format)
-	case given["fitness"] && o.format != "json":
-		return nil, usage("-fitness is for -format json")
 	}
 	for _, f := range []struct {
 		name string
@@ -115,11 +111,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	if *slo != "" {
 		if x.Classes, err = readClasses(*slo); err != nil {
 			return nil, usage("-slo: %v", err)
-		}
-	}
-	if *fitness != "" {
-		if o.fitness, err = readFitness(*fitness); err != nil {
-			return nil, usage("-fitness: %v", err)
 		}
 	}
 	if *profile != "" {

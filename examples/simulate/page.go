@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
-	"math"
 	"slices"
-
-	"gonum.org/v1/plot/plotter"
+	"strings"
 )
 
 //go:embed page.html
@@ -19,11 +17,9 @@ var pageTemplate = template.Must(template.New("page").Parse(pageSource))
 // page is the data of the template.
 type page struct {
 	Title, Command string
-	Notes          []string
 	Legend         []legendEntry
 	Sections       []section
-	Heads, Units   []string
-	Rows           []tableRow
+	Table          string
 }
 
 type legendEntry struct{ Name, Color, Dash string }
@@ -39,32 +35,23 @@ type figure struct {
 	SVG   template.HTML
 }
 
-type tableRow struct {
-	Policy string
-	Cells  []string
-	First  bool // of its rate
-}
-
 // writePage writes a self-contained page: no script, no network.
 func writePage(w io.Writer, o *options, results []*result) error {
-	pg, err := newPage(o, results)
-	if err != nil {
+	pg := newPage(o, results)
+	var table strings.Builder
+	if err := writeTable(&table, results, false); err != nil {
 		return err
 	}
+	pg.Table = table.String()
 	return pageTemplate.Execute(w, pg)
 }
 
-func newPage(o *options, results []*result) (*page, error) {
+func newPage(o *options, results []*result) *page {
 	b := pageBuilder{o: o, groups: groupsOf(results)}
-	pg := &page{Title: o.title(), Command: o.command, Notes: notes(results)}
+	pg := &page{Title: o.title(), Command: o.command}
 	for i, name := range o.policies {
-		style := lineStyle(i)
-		r, g, bl, _ := style.Color.RGBA()
-		entry := legendEntry{Name: name, Color: fmt.Sprintf("#%02x%02x%02x", r>>8, g>>8, bl>>8)}
-		for _, d := range style.Dashes {
-			entry.Dash += fmt.Sprintf("%g ", float64(d))
-		}
-		pg.Legend = append(pg.Legend, entry)
+		color, dash := lineStyle(i)
+		pg.Legend = append(pg.Legend, legendEntry{Name: name, Color: color, Dash: dash})
 	}
 	pg.Sections = []section{
 		b.againstRate("latency", "Latency against rate", "Means over seeds. TTFT is the time to the first token, TPOT the time per token after it, E2E the whole request.", []measure{
@@ -78,7 +65,6 @@ func newPage(o *options, results []*result) (*page, error) {
 			{"Prefix hits", "hit ratio (%)", fromZero, func(r *row) float64 { return 100 * r.PrefixHitRatio }},
 			{"Imbalance", "imbalance", fromZero, func(r *row) float64 { return r.Imbalance }},
 		}),
-		b.overTime(),
 	}
 	if len(o.experiment.Classes) > 0 || results[0].row.SLOAttainment != nil {
 		pg.Sections = append(pg.Sections, b.againstRate("slo", "SLO attainment and goodput", "The share of requests with an SLO that met it, and how many requests a second met theirs, or had none.", []measure{
@@ -86,8 +72,7 @@ func newPage(o *options, results []*result) (*page, error) {
 			{"Goodput", "goodput (req/s)", fromZero, func(r *row) float64 { return r.GoodputRPS }},
 		}))
 	}
-	b.table(pg, results)
-	return pg, b.err
+	return pg
 }
 
 func (o *options) title() string {
@@ -98,11 +83,10 @@ func (o *options) title() string {
 	return "Routing policies on " + what
 }
 
-// pageBuilder builds the sections, and keeps the first error.
+// pageBuilder builds the sections.
 type pageBuilder struct {
 	o      *options
 	groups []group
-	err    error
 }
 
 type measure struct {
@@ -112,11 +96,7 @@ type measure struct {
 }
 
 func (b *pageBuilder) add(s *section, title string, c *chart) {
-	svg, err := c.svg()
-	if err != nil && b.err == nil {
-		b.err = err
-	}
-	s.Plots = append(s.Plots, figure{title, svg})
+	s.Plots = append(s.Plots, figure{title, c.svg()})
 }
 
 // againstRate plots figures against the rate.
@@ -128,7 +108,7 @@ func (b *pageBuilder) againstRate(id, title, text string, measures []measure) se
 			line := series{policy: i}
 			for _, rate := range slices.Sorted(slices.Values(b.o.sweeps[0].rates)) {
 				g := b.at(policy, rate)
-				line.points = append(line.points, plotter.XY{X: g.mean(func(r *row) float64 { return r.Rate }), Y: g.mean(m.value)})
+				line.points = append(line.points, point{g.mean(func(r *row) float64 { return r.Rate }), g.mean(m.value)})
 			}
 			c.series = append(c.series, line)
 		}
@@ -157,47 +137,11 @@ func (b *pageBuilder) cdf(rate float64, axis string, scaleX scale, quantiles fun
 			for _, r := range g.runs {
 				sum += quantiles(r)[k]
 			}
-			line.points = append(line.points, plotter.XY{X: sum / float64(len(g.runs)), Y: y})
+			line.points = append(line.points, point{sum / float64(len(g.runs)), y})
 		}
 		c.series = append(c.series, line)
 	}
 	return c
-}
-
-// overTime plots the imbalance of each window, for each rate.
-func (b *pageBuilder) overTime() section {
-	s := section{ID: "imbalance", Title: "Imbalance over time", Text: "Of the seconds that servers spent on prefill in each window: the standard deviation between servers as a share of their mean."}
-	for _, rate := range b.o.sweeps[0].rates {
-		c := &chart{x: "time (s)", y: "imbalance", scaleY: fromZero}
-		for i, policy := range b.o.policies {
-			c.series = append(c.series, series{i, imbalanceOf(b.at(policy, rate))})
-		}
-		b.add(&s, b.rateName(rate), c)
-	}
-	return s
-}
-
-// mostWindows limits the points of a line; longer series are averaged.
-const mostWindows = 60
-
-func imbalanceOf(g *group) plotter.XYs {
-	windows := math.MaxInt
-	for _, r := range g.runs {
-		windows = min(windows, len(r.imbalance))
-	}
-	stride := (windows + mostWindows - 1) / mostWindows
-	var points plotter.XYs
-	for start := 0; start+stride <= windows && stride > 0; start += stride {
-		sum := 0.0
-		for _, r := range g.runs {
-			for _, x := range r.imbalance[start : start+stride] {
-				sum += x
-			}
-		}
-		middle := (float64(start) + float64(stride)/2) * g.runs[0].windowSeconds
-		points = append(points, plotter.XY{X: middle, Y: sum / float64(len(g.runs)*stride)})
-	}
-	return points
 }
 
 func (b *pageBuilder) at(policy string, rate float64) *group {
@@ -214,23 +158,4 @@ func (b *pageBuilder) rateName(rate float64) string {
 		return fmt.Sprintf("%g × the recorded rate", rate)
 	}
 	return fmt.Sprintf("%g requests per second", rate)
-}
-
-// table fills the table, by rate, with policies side by side.
-func (b *pageBuilder) table(pg *page, results []*result) {
-	cols := columns(results)
-	for _, c := range cols {
-		pg.Heads = append(pg.Heads, c.head)
-		pg.Units = append(pg.Units, c.unit)
-	}
-	for _, rate := range b.o.sweeps[0].rates {
-		for i, policy := range b.o.policies {
-			g := b.at(policy, rate)
-			r := tableRow{Policy: policy, First: i == 0}
-			for k := range cols {
-				r.Cells = append(r.Cells, cols[k].number(g))
-			}
-			pg.Rows = append(pg.Rows, r)
-		}
-	}
 }

@@ -1,19 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"html/template"
-	"image/color"
 	"math"
-	"strconv"
+	"slices"
 	"strings"
-
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-	"gonum.org/v1/plot/vg/vgsvg"
 )
 
 // chart is a plot.
@@ -31,165 +23,115 @@ const (
 	free        scale = iota // the data
 	fromZero                 // 0 and the data
 	share                    // 0 to 1
-	logarithmic              // the data, in powers of ten
+	logarithmic              // the data, by their logarithms
 )
 
 // series is the line of one policy.
 type series struct {
 	policy int // its index, for the colour
-	points plotter.XYs
+	points []point
 }
+
+type point struct{ x, y float64 }
 
 // The palette of Okabe and Ito, which colour-blind people can tell apart, without
 // its yellow; the lines of further policies are dashed.
-var palette = []color.RGBA{
-	{0x00, 0x72, 0xB2, 0xFF}, {0xD5, 0x5E, 0x00, 0xFF}, {0x00, 0x9E, 0x73, 0xFF}, {0xCC, 0x79, 0xA7, 0xFF},
-	{0xE6, 0x9F, 0x00, 0xFF}, {0x56, 0xB4, 0xE9, 0xFF}, {0x22, 0x22, 0x22, 0xFF}, {0x8C, 0x8C, 0x8C, 0xFF},
-}
-
-var dashes = [][]vg.Length{nil, {6, 3}, {2, 2}, {8, 2, 2, 2}}
-
-func lineStyle(policy int) draw.LineStyle {
-	return draw.LineStyle{Color: palette[policy%len(palette)], Width: 1.6, Dashes: dashes[policy/len(palette)%len(dashes)]}
-}
-
-const (
-	plotWidth  = 400
-	plotHeight = 250
+var (
+	palette = []string{"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#222222", "#8c8c8c"}
+	dashes  = []string{"", "6 3", "2 2", "8 2 2 2"}
 )
 
-var gridColor = color.RGBA{0xE4, 0xE4, 0xE4, 0xFF}
+func lineStyle(policy int) (color, dash string) {
+	return palette[policy%len(palette)], dashes[policy/len(palette)%len(dashes)]
+}
+
+// The plot's area, inside of what the axes need.
+const plotLeft, plotTop, plotRight, plotBottom = 55.0, 10.0, 390.0, 210.0
 
 // svg draws the chart; it is empty if there is nothing to draw.
-func (c *chart) svg() (template.HTML, error) {
-	p := newPlot(c.x, c.y)
-	p.Add(&plotter.Grid{Vertical: draw.LineStyle{Color: gridColor, Width: 0.6}, Horizontal: draw.LineStyle{Color: gridColor, Width: 0.6}})
-	drawn := false
+func (c *chart) svg() template.HTML {
+	x, y := axis{scale: c.scaleX, from: plotLeft, to: plotRight}, axis{scale: c.scaleY, from: plotBottom, to: plotTop}
+	var lines [][]point
 	for _, s := range c.series {
-		var points plotter.XYs
-		for _, at := range s.points {
-			if math.IsNaN(at.X+at.Y) || c.scaleX == logarithmic && at.X <= 0 || c.scaleY == logarithmic && at.Y <= 0 {
-				continue
+		var line []point
+		for _, p := range s.points {
+			if p = (point{x.measure(p.x), y.measure(p.y)}); !math.IsNaN(p.x+p.y) && !math.IsInf(p.x+p.y, 0) {
+				line = append(line, p)
+				x.values, y.values = append(x.values, p.x), append(y.values, p.y)
 			}
-			points = append(points, at)
 		}
-		if len(points) == 0 {
-			continue
-		}
-		line, err := plotter.NewLine(points)
-		if err != nil {
-			return "", err
-		}
-		line.LineStyle = lineStyle(s.policy)
-		p.Add(line)
-		if c.marks {
-			dots, err := plotter.NewScatter(points)
-			if err != nil {
-				return "", err
+		lines = append(lines, line)
+	}
+	if len(x.values) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString(`<svg viewBox="0 0 400 250" role="img" font-size="9" fill="#222">`)
+	for i := range 5 {
+		at, label := x.tick(i)
+		fmt.Fprintf(&b, `<path d="M%.1f %gV%g" stroke="#e4e4e4"/><text x="%.1f" y="%g" text-anchor="middle">%s</text>`, at, plotTop, plotBottom, at, plotBottom+12, label)
+		at, label = y.tick(i)
+		fmt.Fprintf(&b, `<path d="M%g %.1fH%g" stroke="#e4e4e4"/><text x="%g" y="%.1f" text-anchor="end">%s</text>`, plotLeft, at, plotRight, plotLeft-4, at+3, label)
+	}
+	fmt.Fprintf(&b, `<text x="%g" y="240" text-anchor="middle">%s</text><text transform="translate(10 %g) rotate(-90)" text-anchor="middle">%s</text>`,
+		(plotLeft+plotRight)/2, c.x, (plotTop+plotBottom)/2, c.y)
+	for i, line := range lines {
+		color, dash := lineStyle(c.series[i].policy)
+		points := ""
+		for _, p := range line {
+			px, py := x.place(p.x), y.place(p.y)
+			points += fmt.Sprintf("%.1f,%.1f ", px, py)
+			if c.marks {
+				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="2.4" fill="%s"/>`, px, py, color)
 			}
-			dots.GlyphStyle = draw.GlyphStyle{Color: line.Color, Radius: 2.4, Shape: draw.CircleGlyph{}}
-			p.Add(dots)
 		}
-		drawn = true
+		fmt.Fprintf(&b, `<polyline points="%s" fill="none" stroke="%s" stroke-width="1.6" stroke-dasharray="%s"/>`, points, color, dash)
 	}
-	if !drawn {
-		return "", nil
-	}
-	c.scaleX.apply(&p.X)
-	c.scaleY.apply(&p.Y)
-	return render(p)
+	b.WriteString("</svg>")
+	return template.HTML(b.String())
 }
 
-// apply sets the bounds of an axis that has seen the data.
-func (s scale) apply(a *plot.Axis) {
-	switch s {
-	case share:
-		a.Min, a.Max = 0, 1
-	case logarithmic:
-		a.Scale, a.Tick.Marker = plot.LogScale{}, logTicks{}
-		a.Min, a.Max = logBound(a.Min, false), logBound(a.Max, true)
-	default:
-		if s == fromZero {
-			a.Min = 0
-		}
-		room := (a.Max - a.Min) / 25
-		if room == 0 {
-			room = max(math.Abs(a.Max)/10, 1e-3)
-		}
-		if s == free {
-			a.Min -= room
-		}
-		a.Max += room
-	}
+// axis maps values, or their logarithms, to places from one end to the other.
+type axis struct {
+	scale    scale
+	from, to float64
+	values   []float64
 }
 
-// logBound is the nearest of 1, 2 and 5 times the powers of ten beyond x.
-func logBound(x float64, up bool) float64 {
-	power := math.Pow(10, math.Floor(math.Log10(x)))
-	bound := power
-	for _, digit := range []float64{1, 2, 5, 10} {
-		if up && digit*power > x {
-			return digit * power
-		}
-		if !up && digit*power < x {
-			bound = digit * power
-		}
+// measure is a value on the axis: infinite or no number if it can't be shown.
+func (a *axis) measure(v float64) float64 {
+	if a.scale == logarithmic {
+		return math.Log10(v)
 	}
-	return bound
+	return v
 }
 
-func newPlot(x, y string) *plot.Plot {
-	p := plot.New()
-	p.BackgroundColor = color.Transparent
-	p.X.Label.Text, p.Y.Label.Text = x, y
-	for _, a := range []*plot.Axis{&p.X, &p.Y} {
-		a.Label.TextStyle.Font.Variant, a.Tick.Label.Font.Variant = "Sans", "Sans"
-		a.Label.TextStyle.Font.Size, a.Tick.Label.Font.Size = 10, 9
-		a.Label.Padding = 3
-		a.LineStyle.Color, a.Tick.LineStyle.Color = color.Gray{0x99}, color.Gray{0x99}
+func (a *axis) bounds() (least, most float64) {
+	least, most = slices.Min(a.values), slices.Max(a.values)
+	switch {
+	case a.scale == share:
+		return 0, 1
+	case a.scale == fromZero:
+		least = min(least, 0)
 	}
-	return p
+	if least == most {
+		most += max(math.Abs(most)/10, 1e-3)
+	}
+	return least, most
 }
 
-// render returns the plot as an HTML element: without prologue, fixed size and
-// namespaces, which HTML does not need.
-func render(p *plot.Plot) (template.HTML, error) {
-	canvas := vgsvg.New(plotWidth, plotHeight)
-	p.Draw(draw.New(canvas))
-	var b bytes.Buffer
-	if _, err := canvas.WriteTo(&b); err != nil {
-		return "", err
-	}
-	_, body, ok := strings.Cut(b.String(), "<svg")
-	_, body, ok2 := strings.Cut(body, ">")
-	if !ok || !ok2 {
-		return "", fmt.Errorf("the plot is not an SVG")
-	}
-	return template.HTML(fmt.Sprintf(`<svg viewBox="0 0 %d %d" role="img">`, plotWidth, plotHeight) + body), nil
+func (a *axis) place(v float64) float64 {
+	least, most := a.bounds()
+	return a.from + (a.to-a.from)*(v-least)/(most-least)
 }
 
-// logTicks are at 1, 2 and 5 times the powers of ten, and at all digits if there is
-// room.
-type logTicks struct{}
-
-// Ticks implements [plot.Ticker].
-func (logTicks) Ticks(least, most float64) (ticks []plot.Tick) {
-	digits := []float64{1, 2, 5}
-	if most/least <= 5 {
-		digits = []float64{1, 2, 3, 4, 5, 6, 7, 8, 9}
+// tick is the place of one of five ticks, and its label.
+func (a *axis) tick(i int) (at float64, label string) {
+	least, most := a.bounds()
+	v := least + (most-least)*float64(i)/4
+	at = a.place(v)
+	if a.scale == logarithmic {
+		v = math.Pow(10, v)
 	}
-	for power := math.Pow(10, math.Floor(math.Log10(least))); power <= most; power *= 10 {
-		for _, digit := range digits {
-			at := digit * power
-			if at < least*(1-1e-9) || at > most*(1+1e-9) {
-				continue
-			}
-			tick := plot.Tick{Value: at}
-			if digit == 1 || most/least <= 3000 {
-				tick.Label = strconv.FormatFloat(at, 'g', 6, 64)
-			}
-			ticks = append(ticks, tick)
-		}
-	}
-	return ticks
+	return at, fmt.Sprintf("%.3g", v)
 }

@@ -29,10 +29,6 @@ type result struct {
 	row row
 	// ttft and tpot are the quantiles at cdfShares, in milliseconds.
 	ttft, tpot []float64
-	// imbalance is, for each window of windowSeconds up to the last arrival, the
-	// standard deviation of the servers' prefill times divided by their mean.
-	imbalance     []float64
-	windowSeconds float64
 }
 
 // cdfShares are the shares at which a CDF is drawn: uniform, but denser at the
@@ -54,18 +50,7 @@ func newResult(c cell, report *sim.Report) *result {
 		r.ttft = append(r.ttft, report.TTFT.Quantile(q))
 		r.tpot = append(r.tpot, report.TPOT.Quantile(q))
 	}
-	if len(report.Windows) > 1 {
-		r.windowSeconds = (report.Windows[1].Start - report.Windows[0].Start).Seconds()
-	}
-	arrivals := float64(report.Requests) / report.OfferedRPS
-	for _, w := range report.Windows {
-		if len(r.imbalance) > 0 && w.Start.Seconds()+r.windowSeconds > arrivals {
-			break // the run is ending
-		}
-		r.imbalance = append(r.imbalance, deviation(w.PrefillSeconds))
-	}
 	// A sweep of many runs only keeps what it shows.
-	report.Windows = nil
 	for _, s := range []*sim.Summary{&report.TTFT, &report.TPOT, &report.E2E} {
 		*s = sim.Summary{Count: s.Count, Mean: s.Mean, P50: s.P50, P90: s.P90, P95: s.P95, P99: s.P99}
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"testing"
 
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -87,7 +87,7 @@ func TestUnusableRowsAreSkipped(t *testing.T) {
 func TestDegenerateDataGivesItsMean(t *testing.T) {
 	nan := math.NaN()
 	rows := 1_000_000
-	if testing.Short() || race.Enabled {
+	if testing.Short() || rig.Race {
 		rows = 50_000
 	}
 	million := Data{X: make([]float64, rows), Y: make([]float64, rows)}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -186,7 +186,7 @@ func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Ro
 // Whatever engines publish, and whatever happens to it on the way, the index equals its twin.
 func TestIndexIsItsTwin(t *testing.T) {
 	events := 100_000
-	if race.Enabled {
+	if rig.Race {
 		events = 10_000
 	}
 	kinds := []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -438,7 +438,7 @@ func TestBytesAreBounded(t *testing.T) {
 // A block takes no more memory than Config.MaxBytes says, and Stats.Bytes is no less
 // than the real memory.
 func TestMemoryPerBlock(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector takes memory of its own")
 	}
 	const blocks = 200_000
@@ -469,7 +469,7 @@ func TestMemoryPerBlock(t *testing.T) {
 }
 
 func TestMatchAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("pools forget under the race detector")
 	}
 	f := newFleet(t, precise.Config{})

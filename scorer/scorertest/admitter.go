@@ -113,13 +113,9 @@ func withdrawn(c trial, stage endpick.Admitter) {
 // adopted routes requests, some of which have been sent already and are not refused.
 func adopted(rt *rapid.T, stage endpick.Admitter) {
 	panicked := error(nil)
-	r, err := endpick.New(endpick.Config{
-		Policy: endpick.Policy{Admitters: []endpick.Admitter{stage}}, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}},
-		Warn: func(err error) { panicked = err },
-	})
-	if err != nil {
-		rt.Fatalf("a router with this stage alone: %v", err)
-	}
+	r := routerWith(rt, endpick.Config{
+		Policy: endpick.Policy{Admitters: []endpick.Admitter{stage}}, Warn: func(err error) { panicked = err },
+	}, "server-0")
 	for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 		req := drawRequest(rt, "request")
 		req.Adapter = ""
@@ -148,12 +144,9 @@ func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Adm
 	n, lost := rapid.IntRange(1, 40).Draw(rt, "requests"), rapid.Bool().Draw(rt, "lost")
 	ask := func(answered bool) (taken int, err error) {
 		now := time.Unix(1e6, 0)
-		r, err := endpick.New(endpick.Config{
-			Policy: endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}}, Clock: func() time.Time { return now },
-		})
-		if err != nil {
-			rt.Fatalf("a router with this stage alone: %v", err)
-		}
+		r := routerWith(rt, endpick.Config{
+			Policy: endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}, Clock: func() time.Time { return now },
+		}, "server-0")
 		for range n {
 			lease, err := r.Route(req)
 			if err != nil {
@@ -198,12 +191,7 @@ func notAsked(t *testing.T, rt *rapid.T, newPolicy func(*testing.T) endpick.Poli
 	n, mirrored := rapid.IntRange(1, 20).Draw(rt, "before"), rapid.Bool().Draw(rt, "mirrored")
 	letIn := func(before int) (n int) {
 		now := time.Unix(1e6, 0)
-		r, err := endpick.New(endpick.Config{
-			Policy: newPolicy(t), Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}}, Clock: func() time.Time { return now },
-		})
-		if err != nil {
-			rt.Fatalf("a router with this stage: %v", err)
-		}
+		r := routerWith(rt, endpick.Config{Policy: newPolicy(t), Clock: func() time.Time { return now }}, "server-0")
 		for range before {
 			other := req
 			other.Adopted = &endpick.Adopted{Endpoint: "server-0", Mirrored: mirrored}

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -113,7 +113,7 @@ var closures = regexp.MustCompile(`init\.func[0-9.]+`)
 
 // Each kit finds what is broken, and says so in words, with the smallest case.
 func TestKitsSayWhatIsBroken(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the words are the same, and take long to come")
 	}
 	if testing.Short() {

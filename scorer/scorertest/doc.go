@@ -33,8 +33,8 @@
 //
 // What several goroutines may do to a stage is seen if the tests run with -race.
 //
-// [Requests], [Candidates] and [Scores] generate input for properties of your own,
-// and become small in them. Generated endpoints have no Labels: for a stage that reads
+// [Requests] and [Candidates] generate input for properties of your own, and become
+// small in them. Generated endpoints have no Labels: for a stage that reads
 // labels, set them on the candidates in such a property. A rule for whole policies, such
 // as "this tenant never reaches that server", is a property over a router: route and
 // close Requests in the actions of rapid's T.Repeat. Set Config.Seed and Config.Clock, or

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"pgregory.net/rapid"
@@ -40,9 +39,9 @@ func Requests() *rapid.Generator[endpick.Request] {
 // Candidates generates between one and most candidates for the request, each with
 // an endpoint of its own: idle and overloaded ones, with and without report,
 // match and prediction. Shrinking removes what a property does not need.
-func Candidates(req endpick.Request, most int) *rapid.Generator[Drawn] {
+func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candidate] {
 	one := rapid.Custom(func(t *rapid.T) endpick.Candidate { return candidate(t, &req) })
-	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) Drawn {
+	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) []endpick.Candidate {
 		for i := range cs {
 			id := fmt.Sprintf("server-%d", i)
 			cs[i].Endpoint.ID, cs[i].ChanceKey = id, endpick.Salt(id)
@@ -50,20 +49,6 @@ func Candidates(req endpick.Request, most int) *rapid.Generator[Drawn] {
 		}
 		return cs
 	})
-}
-
-// Drawn are generated candidates. It prints them in words when a property fails, since
-// Endpoint and Report are pointers.
-type Drawn []endpick.Candidate
-
-// GoString returns what rapid prints: a line per candidate, without zero values.
-func (d Drawn) GoString() string {
-	var b strings.Builder
-	for i := range d {
-		b.WriteString("\n  ")
-		b.WriteString(showCandidate(&d[i]))
-	}
-	return b.String()
 }
 
 // candidate is a candidate without a name.

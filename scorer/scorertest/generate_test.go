@@ -55,7 +55,7 @@ The smallest case:
   request: 6 tokens, streams
   server-0: W 0, R 0, K 0, no report`},
 		"scores": {func(rt *rapid.T) {
-			for _, v := range Scores(8).Draw(rt, "scores") {
+			for _, v := range drawnScores(8).Draw(rt, "scores") {
 				if v < 0 {
 					rt.Fatalf("found %v", v < 0)
 				}

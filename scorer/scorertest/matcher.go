@@ -2,6 +2,7 @@ package scorertest
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"iter"
 	"maps"
@@ -17,107 +18,33 @@ import (
 )
 
 // RunMatcher checks what every matcher must do, on a router in which requests and
-// endpoints come and go. A match starts at the beginning of the prompt, has no gaps,
-// and is at least one token shorter than the prompt. No endpoint holds what was never
-// sent, and an endpoint that comes back holds nothing from before. Order does not
-// matter. A prompt may have no blocks, and blocks may have any size. It changes nothing
-// but PrefixTokens and EvictedTokens, keeps nothing that the caller owns, and reads no clock. It may be
-// called concurrently. newMatcher returns a matcher without history; it is called many
-// times.
+// endpoints come and go:
+//
+//   - A match starts at the beginning of the prompt, has no gaps, and is at least one token
+//     shorter than the prompt.
+//   - No endpoint holds what was never sent, and one that comes back holds nothing from
+//     before. Order does not matter.
+//   - A prompt may have no blocks, and blocks may have any size.
+//   - It changes nothing but PrefixTokens and EvictedTokens, keeps nothing that the caller
+//     owns, reads no clock, and may be called concurrently.
+//
+// newMatcher returns a matcher without history; it is called many times.
 func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher) {
 	t.Helper()
 	checkMatcher(suiteOf(t), newMatcher)
 }
 
 func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
-	s.property("heads", func(t *testing.T, rt *rapid.T) {
-		l := newLibrary(rt, newMatcher(t))
-		l.live(rt)
-		p := prompts.Draw(rt, "prompt")
-		whole := l.match(p.blocks)
-		at := rapid.IntRange(0, len(p.blocks)-1).Draw(rt, "changed block")
-		changed := slices.Clone(p.blocks)
-		changed[at] = ^changed[at] // a block that was never sent
-		for id, h := range inOrder(l.match(changed)) {
-			switch most := at * l.block; {
-			case h > most:
-				l.failf(rt, "%s is said to hold %d tokens of a prompt of %d blocks, of which block %d is one that nobody has sent: "+
-					"a match is a head without gaps, here %d tokens at most", id, h, len(changed), at, most)
-			case h < min(whole[id], most):
-				l.failf(rt, "%s is said to hold %d tokens of a prompt of %d blocks, and %d once block %d is another: "+
-					"what comes before it is still held", id, whole[id], len(changed), h, at)
-			}
-		}
-	})
-	s.property("bounds", func(t *testing.T, rt *rapid.T) {
-		l := newLibrary(rt, newMatcher(t))
-		l.live(rt)
-		p := prompts.Draw(rt, "prompt")
-		tokens := rapid.IntRange(1, l.block*len(p.blocks)).Draw(rt, "tokens")
-		req := (endpick.Request{InputTokens: tokens, Blocks: p.blocks, BlockTokens: float64(l.block)}).At(l.now, 1, 1)
-		c := trial{rt: rt, req: req}
-		for _, e := range l.router.Endpoints() {
-			if !e.Removed {
-				c.candidates = append(c.candidates, e.Candidate)
-			}
-		}
-		got, candidates := c.copied()
-		c.call("Match", func() { l.matcher.Match(&got, candidates) })
-		for i := range candidates {
-			if h := candidates[i].PrefixTokens; h < 0 || h > tokens-1 {
-				l.failf(rt, "%s is said to hold %d of %d tokens: at least none, and at most one less, since engines compute the last one again",
-					candidates[i].Endpoint.ID, h, tokens)
-			}
-			if gone, h := candidates[i].EvictedTokens, candidates[i].PrefixTokens; gone < 0 || gone > h {
-				l.failf(rt, "%s is said to have evicted %d of %d tokens: at least none, and no more than it holds",
-					candidates[i].Endpoint.ID, gone, h)
-			}
-			candidates[i].PrefixTokens, candidates[i].EvictedTokens = 0, 0
-		}
-		c.unchanged("Match", &got, candidates, "a matcher writes PrefixTokens and EvictedTokens alone")
-		other := c.shuffled()
-		one, two := c.matches(l.matcher), other.matches(l.matcher)
-		if fmt.Sprint(one) != fmt.Sprint(two) {
-			c.failf("Match says %v in this order and %v in the order %v: it must not depend on the order of candidates", one, two, names(other.candidates))
-		}
-	})
-	s.property("empty", func(t *testing.T, rt *rapid.T) {
-		l := newLibrary(rt, newMatcher(t))
-		l.live(rt)
-		l.serve(rt, promptOf{status: endpick.Completed, first: true})
-		if fault := panics(l.router); fault != "" {
-			l.failf(rt, "%s, after a request without blocks", fault)
-		}
-		for tokens, blocks := range [][]uint64{nil, prompt(0, 3)} {
-			c := trial{rt: rt, req: (endpick.Request{InputTokens: tokens, Blocks: blocks}).At(l.now, 1, 1), candidates: l.router.AppendCandidates(nil)}
-			for id, h := range inOrder(c.matches(l.matcher)) {
-				if h != 0 {
-					l.failf(rt, "%s is said to hold %d tokens of a prompt of %d tokens and %d blocks: at least none, and at most one less than there are", id, h, tokens, len(blocks))
-				}
-			}
-		}
-	})
-	s.property("unseen", func(t *testing.T, rt *rapid.T) {
-		l := newLibrary(rt, newMatcher(t))
-		l.live(rt)
-		for id, h := range inOrder(l.match(prompt(1<<40, 20))) {
-			if h != 0 {
-				l.failf(rt, "%s is said to hold %d tokens of a prompt that nobody has sent", id, h)
-			}
-		}
-	})
-	s.property("come back", func(t *testing.T, rt *rapid.T) {
-		l := newLibrary(rt, newMatcher(t))
-		l.live(rt)
-		id := rapid.SampledFrom(libraryIDs).Draw(rt, "endpoint")
-		l.remove(rt, id)
-		l.add(rt, id)
-		for family := range uint64(families) {
-			if h := l.match(prompt(family, 20))[id]; h != 0 {
-				l.failf(rt, "%s is said to hold %d tokens though it was removed and added again since: nothing is known of the new one", id, h)
-			}
-		}
-	})
+	for _, c := range []struct {
+		name  string
+		check func(*rapid.T, *library)
+	}{{"heads", matchesHeads}, {"bounds", matchesWithinBounds}, {"empty", matchesNothingOfNothing}, {"unseen", matchesWhatWasSent}, {"come back", matchesNothingAfterwards}} {
+		s.property(c.name, func(t *testing.T, rt *rapid.T) {
+			l := newLibrary(rt, newMatcher(t))
+			l.live(rt)
+			c.check(rt, l)
+		})
+	}
 	s.property("kept", func(t *testing.T, rt *rapid.T) {
 		// Both see the same, but the memory of one's caller is reused.
 		one, other := newLibrary(rt, newMatcher(t)), newLibrary(rt, newMatcher(t))
@@ -165,6 +92,87 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		})
 		return cmp.Or(fault, panics(l.router))
 	})
+}
+
+func matchesHeads(rt *rapid.T, l *library) {
+	p := prompts.Draw(rt, "prompt")
+	whole := l.match(p.blocks)
+	at := rapid.IntRange(0, len(p.blocks)-1).Draw(rt, "changed block")
+	changed := slices.Clone(p.blocks)
+	changed[at] = ^changed[at] // a block that was never sent
+	for id, h := range inOrder(l.match(changed)) {
+		switch most := at * l.block; {
+		case h > most:
+			l.failf(rt, "%s is said to hold %d tokens of a prompt of %d blocks, of which block %d is one that nobody has sent: "+
+				"a match is a head without gaps, here %d tokens at most", id, h, len(changed), at, most)
+		case h < min(whole[id], most):
+			l.failf(rt, "%s is said to hold %d tokens of a prompt of %d blocks, and %d once block %d is another: "+
+				"what comes before it is still held", id, whole[id], len(changed), h, at)
+		}
+	}
+}
+
+func matchesWithinBounds(rt *rapid.T, l *library) {
+	p := prompts.Draw(rt, "prompt")
+	tokens := rapid.IntRange(1, l.block*len(p.blocks)).Draw(rt, "tokens")
+	c := l.trial(rt, tokens, p.blocks)
+	req, candidates := c.copied()
+	c.call("Match", func() { l.matcher.Match(&req, candidates) })
+	for i := range candidates {
+		m := &candidates[i]
+		if h := m.PrefixTokens; h < 0 || h > tokens-1 {
+			l.failf(rt, "%s is said to hold %d of %d tokens: at least none, and at most one less, since engines compute the last one again",
+				m.Endpoint.ID, h, tokens)
+		}
+		if gone, h := m.EvictedTokens, m.PrefixTokens; gone < 0 || gone > h {
+			l.failf(rt, "%s is said to have evicted %d of %d tokens: at least none, and no more than it holds", m.Endpoint.ID, gone, h)
+		}
+		m.PrefixTokens, m.EvictedTokens = 0, 0
+	}
+	c.unchanged("Match", &req, candidates, "a matcher writes PrefixTokens and EvictedTokens alone")
+	other := c.shuffled()
+	one, two := c.matches(l.matcher), other.matches(l.matcher)
+	if fmt.Sprint(one) != fmt.Sprint(two) {
+		c.failf("Match says %v in this order and %v in the order %v: it must not depend on the order of candidates", one, two, names(other.candidates))
+	}
+}
+
+func matchesNothingOfNothing(rt *rapid.T, l *library) {
+	l.serve(rt, promptOf{status: endpick.Completed, first: true})
+	if fault := panics(l.router); fault != "" {
+		l.failf(rt, "%s, after a request without blocks", fault)
+	}
+	l.block = 0
+	for tokens, blocks := range [][]uint64{nil, prompt(0, 3)} {
+		c := l.trial(rt, tokens, blocks)
+		for id, h := range inOrder(c.matches(l.matcher)) {
+			if h != 0 {
+				l.failf(rt, "%s is said to hold %d tokens of a prompt of %d tokens and %d blocks: at least none, and at most one less than there are", id, h, tokens, len(blocks))
+			}
+		}
+	}
+}
+
+func matchesWhatWasSent(rt *rapid.T, l *library) {
+	for id, h := range inOrder(l.match(prompt(1<<40, 20))) {
+		if h != 0 {
+			l.failf(rt, "%s is said to hold %d tokens of a prompt that nobody has sent", id, h)
+		}
+	}
+}
+
+func matchesNothingAfterwards(rt *rapid.T, l *library) {
+	id := rapid.SampledFrom(libraryIDs).Draw(rt, "endpoint")
+	if err := errors.Join(l.router.Remove(id), l.router.Add(endpick.Endpoint{ID: id})); err != nil {
+		l.failf(rt, "Remove and Add: %v", err)
+	}
+	l.did("%s was removed", id)
+	l.did("%s was added", id)
+	for family := range uint64(families) {
+		if h := l.match(prompt(family, 20))[id]; h != 0 {
+			l.failf(rt, "%s is said to hold %d tokens though it was removed and added again since: nothing is known of the new one", id, h)
+		}
+	}
 }
 
 // inOrder yields a map's pairs sorted by key, so that failures are reproducible.
@@ -219,35 +227,27 @@ var prompts = rapid.Custom(func(rt *rapid.T) promptOf {
 
 // library is a router with three endpoints, whose only stage is a matcher.
 type library struct {
+	story
 	matcher   endpick.Matcher
 	router    *endpick.Router
 	now       time.Time
 	block     int // tokens per block
-	steps     []string
 	scribbles bool
 }
 
 func newLibrary(t rapid.TB, m endpick.Matcher) *library {
 	l := &library{matcher: m, now: time.Unix(0, 0), block: endpick.DefaultBlockTokens}
-	var endpoints []endpick.Endpoint
-	for _, id := range libraryIDs {
-		endpoints = append(endpoints, endpick.Endpoint{ID: id})
-	}
-	r, err := endpick.New(endpick.Config{
-		Policy: endpick.Policy{Matcher: m}, Endpoints: endpoints, Seed: 1, Clock: func() time.Time { return l.now },
-		Warn: func(err error) { l.steps = append(l.steps, "PANIC: "+err.Error()) },
-	})
-	if err != nil {
-		t.Fatalf("a router with this stage alone: %v", err)
-	}
-	l.router = r
+	l.router = routerWith(t, endpick.Config{
+		Policy: endpick.Policy{Matcher: m}, Clock: func() time.Time { return l.now },
+		Warn: func(err error) { l.did("PANIC: %v", err) },
+	}, libraryIDs...)
 	return l
 }
 
 // live starts and ends some requests.
 func (l *library) live(rt *rapid.T) {
 	if l.block = rapid.SampledFrom([]int{endpick.DefaultBlockTokens, 5, 128}).Draw(rt, "block tokens"); l.block != endpick.DefaultBlockTokens {
-		l.steps = append(l.steps, fmt.Sprintf("a block is %d tokens (Request.BlockTokens)", l.block))
+		l.did("a block is %d tokens (Request.BlockTokens)", l.block)
 	}
 	for _, p := range rapid.SliceOfN(prompts, 0, 20).Draw(rt, "requests") {
 		l.serve(rt, p)
@@ -271,7 +271,7 @@ func (l *library) serve(rt rapid.TB, p promptOf) {
 	}
 	lease.Done(endpick.Outcome{Status: p.status, Blocks: after})
 	l.scribble(after)
-	l.steps = append(l.steps, fmt.Sprintf("%d blocks of prompt %d went to %s: %v, first token %v", len(p.blocks), p.family, lease.Endpoint().ID, p.status, p.first))
+	l.did("%d blocks of prompt %d went to %s: %v, first token %v", len(p.blocks), p.family, lease.Endpoint().ID, p.status, p.first)
 }
 
 func (l *library) scribble(blocks []uint64) {
@@ -282,38 +282,17 @@ func (l *library) scribble(blocks []uint64) {
 	}
 }
 
-func (l *library) remove(rt *rapid.T, id string) {
-	if err := l.router.Remove(id); err != nil {
-		l.failf(rt, "Remove: %v", err)
-	}
-	l.steps = append(l.steps, id+" was removed")
+// trial is a request for the blocks, and all endpoints.
+func (l *library) trial(rt *rapid.T, tokens int, blocks []uint64) trial {
+	req := endpick.Request{InputTokens: tokens, Blocks: blocks, BlockTokens: float64(l.block)}
+	return trial{rt: rt, req: req.At(l.now, 1, 1), candidates: l.router.AppendCandidates(nil)}
 }
 
-func (l *library) add(rt *rapid.T, id string) {
-	if err := l.router.Add(endpick.Endpoint{ID: id}); err != nil {
-		l.failf(rt, "Add: %v", err)
-	}
-	l.steps = append(l.steps, id+" was added")
-}
-
-// match returns what each endpoint holds of the blocks, without routing anything.
+// match returns what each endpoint holds of the blocks, without routing anything. The
+// prompt is one token longer, because the last token is never held.
 func (l *library) match(blocks []uint64) map[string]int {
-	var c trial
-	// One token more than the blocks, because the last token is never held.
-	c.req = (endpick.Request{InputTokens: l.block*len(blocks) + 1, Blocks: blocks, BlockTokens: float64(l.block)}).At(l.now, 1, 1)
-	c.candidates = l.router.AppendCandidates(nil)
+	c := l.trial(nil, l.block*len(blocks)+1, blocks)
 	return c.matches(l.matcher)
-}
-
-func (l *library) failf(rt rapid.TB, format string, args ...any) {
-	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
-	if len(l.steps) == 0 {
-		msg += "\n  nothing was routed"
-	}
-	for _, s := range l.steps {
-		msg += "\n  " + s
-	}
-	rt.Fatalf("%s", msg)
 }
 
 // panics describes the first panic of a stage of the router.

@@ -17,14 +17,13 @@ import (
 // statuses are the ways in which a host ends requests.
 var statuses = []endpick.Status{endpick.Completed, endpick.Failed, endpick.Canceled, endpick.Refused}
 
-// RunObserver checks what every observer must do (RoutedObserver,
-// FirstTokenObserver, DoneObserver or EndpointObserver): whatever happens to
-// requests, it does not panic, does not change what it is passed, and keeps none
-// of it beyond the call, because that memory is reused. It observes requests that
-// end before their first token, leases that are never closed, endpoints that are
-// removed with requests on them and come back, clocks that are set back, requests
-// that another router has sent, and many requests at the same time. newObserver
-// returns an observer without history; it is called many times.
+// RunObserver checks what every observer must do (RoutedObserver, FirstTokenObserver,
+// DoneObserver or EndpointObserver): whatever happens to requests, it does not panic, does
+// not change what it is passed, and keeps none of it beyond the call, because that memory
+// is reused. It observes requests that end before their first token, leases that are never
+// closed, endpoints that are removed with requests on them and come back, clocks that are
+// set back, requests that another router has sent, and many requests at the same time.
+// newObserver returns an observer without history; it is called many times.
 func RunObserver(t *testing.T, newObserver func(*testing.T) any) {
 	t.Helper()
 	checkObserver(suiteOf(t), newObserver)
@@ -40,103 +39,34 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 		}
 	})
 	s.property("events", func(t *testing.T, rt *rapid.T) {
-		w := &watched{observer: newObserver(t)}
-		now := time.Unix(1e6, 0)
-		r, err := endpick.New(endpick.Config{
-			Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: carrier{w}, Weight: 1}}}, Seed: 1,
-			Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1"}}, Clock: func() time.Time { return now },
-		})
-		if err != nil {
-			rt.Fatalf("a router with this observer: %v", err)
-		}
-		var open []endpick.Lease
-		var steps []string
-		did := func(format string, args ...any) { steps = append(steps, fmt.Sprintf(format, args...)) }
-		lease := func(rt *rapid.T) endpick.Lease {
-			if len(open) == 0 {
-				rt.Skip("no lease yet")
-			}
-			return open[rapid.IntRange(0, len(open)-1).Draw(rt, "lease")]
-		}
-		pass := func(rt *rapid.T) {
-			d := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, -time.Second, -time.Hour}).Draw(rt, "time")
-			did("the clock moves by %v", d)
-			now = now.Add(d)
-		}
+		a := &audience{watched: &watched{observer: newObserver(t)}, now: time.Unix(1e6, 0)}
+		a.router = routerWith(rt, endpick.Config{Policy: observedBy(a.watched), Clock: func() time.Time { return a.now }}, libraryIDs[:2]...)
 		rt.Repeat(map[string]func(*rapid.T){
-			"route": func(rt *rapid.T) {
-				req := drawRequest(rt, "request")
-				req.Adapter = ""
-				req.Blocks = prompt(rapid.Uint64Range(0, families-1).Draw(rt, "family"), rapid.IntRange(0, 5).Draw(rt, "blocks"))
-				did("%s is routed", showRequest(&req))
-				l, err := r.Route(req)
-				if errors.As(err, new(*endpick.NoEndpointError)) {
-					return
-				}
-				open = append(open, l)
-				for i := range req.Blocks {
-					req.Blocks[i] = ^req.Blocks[i]
-				}
-			},
-			"sent elsewhere": func(rt *rapid.T) {
-				req := drawRequest(rt, "mirrored")
-				req.Model, req.Adapter = "", ""
-				req.Adopted = &endpick.Adopted{Endpoint: rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint"), Mirrored: true}
-				did("another router has sent %s", showRequest(&req))
-				if l, err := r.Route(req); err == nil {
-					open = append(open, l)
-				}
-			},
+			"route": a.route, "sent elsewhere": a.mirror, "done": a.done, "churn": a.churn, "time": a.pass, "more time": a.pass,
 			"first token": func(rt *rapid.T) {
-				l := lease(rt)
-				did("a first token comes")
+				l := a.lease(rt)
+				a.did("a first token comes")
 				l.FirstToken()
 			},
 			"tokens": func(rt *rapid.T) {
-				l := lease(rt)
-				did("three tokens come")
+				l := a.lease(rt)
+				a.did("three tokens come")
 				l.Tokens(3)
 			},
-			"done": func(rt *rapid.T) {
-				l := lease(rt)
-				o := endpick.Outcome{Status: statuses[rapid.IntRange(0, len(statuses)-1).Draw(rt, "status")], OutputTokens: rapid.IntRange(0, 100).Draw(rt, "output")}
-				if o.HasCachedTokens = rapid.Bool().Draw(rt, "says what was cached"); o.HasCachedTokens {
-					o.CachedTokens = rapid.IntRange(0, 1<<20).Draw(rt, "cached")
-				}
-				did("a request ends: %s", showOutcome(&o))
-				l.Done(o)
-			},
-			"churn": func(rt *rapid.T) {
-				id := rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint")
-				if r.Remove(id) == nil {
-					did("%s goes", id)
-				} else if r.Add(endpick.Endpoint{ID: id}) == nil {
-					did("%s comes", id)
-				}
-			},
-			"time": pass, "more time": pass,
 			"silence": func(*rapid.T) {
-				did("an hour without a word: who is still there is taken for lost")
-				now = now.Add(time.Hour)
-				r.Sweep(now)
+				a.did("an hour without a word: who is still there is taken for lost")
+				a.now = a.now.Add(time.Hour)
+				a.router.Sweep(a.now)
 			},
 			"": func(rt *rapid.T) {
-				if w.fault != "" {
-					msg := w.fault + "\nThe smallest case:"
-					for _, s := range steps {
-						msg += "\n  " + s
-					}
-					rt.Fatalf("%s", msg)
+				if a.watched.fault != "" {
+					a.failf(rt, "%s", a.watched.fault)
 				}
 			},
 		})
 	})
 	s.once("concurrency", func(t *testing.T) string {
-		policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: carrier{newObserver(t)}, Weight: 1}}}
-		r, err := endpick.New(endpick.Config{Policy: policy, Seed: 1, Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1"}}})
-		if err != nil {
-			return err.Error()
-		}
+		r := routerWith(t, endpick.Config{Policy: observedBy(newObserver(t))}, libraryIDs[:2]...)
 		fault := concurrently(func(i int) {
 			for n := range 100 {
 				lease, err := r.Route(endpick.Request{Blocks: prompt(uint64(n%families), 1+n%5), Stream: true})
@@ -152,6 +82,78 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 		})
 		return cmp.Or(fault, panics(r))
 	})
+}
+
+// audience is a router with an observer, and what has happened to its requests.
+type audience struct {
+	story
+	watched *watched
+	router  *endpick.Router
+	now     time.Time
+	open    []endpick.Lease
+}
+
+func (a *audience) route(rt *rapid.T) {
+	req := drawRequest(rt, "request")
+	req.Adapter = ""
+	req.Blocks = prompt(rapid.Uint64Range(0, families-1).Draw(rt, "family"), rapid.IntRange(0, 5).Draw(rt, "blocks"))
+	a.did("%s is routed", showRequest(&req))
+	l, err := a.router.Route(req)
+	if errors.As(err, new(*endpick.NoEndpointError)) {
+		return
+	}
+	a.open = append(a.open, l)
+	for i := range req.Blocks {
+		req.Blocks[i] = ^req.Blocks[i]
+	}
+}
+
+func (a *audience) mirror(rt *rapid.T) {
+	req := drawRequest(rt, "mirrored")
+	req.Model, req.Adapter = "", ""
+	req.Adopted = &endpick.Adopted{Endpoint: rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint"), Mirrored: true}
+	a.did("another router has sent %s", showRequest(&req))
+	if l, err := a.router.Route(req); err == nil {
+		a.open = append(a.open, l)
+	}
+}
+
+// lease draws one of the leases, open or closed.
+func (a *audience) lease(rt *rapid.T) endpick.Lease {
+	if len(a.open) == 0 {
+		rt.Skip("no lease yet")
+	}
+	return a.open[rapid.IntRange(0, len(a.open)-1).Draw(rt, "lease")]
+}
+
+func (a *audience) done(rt *rapid.T) {
+	l := a.lease(rt)
+	o := endpick.Outcome{Status: statuses[rapid.IntRange(0, len(statuses)-1).Draw(rt, "status")], OutputTokens: rapid.IntRange(0, 100).Draw(rt, "output")}
+	if o.HasCachedTokens = rapid.Bool().Draw(rt, "says what was cached"); o.HasCachedTokens {
+		o.CachedTokens = rapid.IntRange(0, 1<<20).Draw(rt, "cached")
+	}
+	a.did("a request ends: %s", showOutcome(&o))
+	l.Done(o)
+}
+
+func (a *audience) churn(rt *rapid.T) {
+	id := rapid.SampledFrom(libraryIDs[:2]).Draw(rt, "endpoint")
+	if a.router.Remove(id) == nil {
+		a.did("%s goes", id)
+	} else if a.router.Add(endpick.Endpoint{ID: id}) == nil {
+		a.did("%s comes", id)
+	}
+}
+
+func (a *audience) pass(rt *rapid.T) {
+	d := rapid.SampledFrom([]time.Duration{time.Millisecond, time.Second, -time.Second, -time.Hour}).Draw(rt, "time")
+	a.did("the clock moves by %v", d)
+	a.now = a.now.Add(d)
+}
+
+// observedBy is a policy whose only stage adds the observer.
+func observedBy(observer any) endpick.Policy {
+	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: carrier{observer}, Weight: 1}}}
 }
 
 // carrier is a stage that adds an observer to a policy.

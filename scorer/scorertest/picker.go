@@ -21,9 +21,9 @@ func RunPicker(t *testing.T, newPicker func(*testing.T) endpick.Picker) {
 	checkPicker(suiteOf(t), newPicker)
 }
 
-// Scores generates n scores as pickers get them: finite, of any sign and
+// drawnScores generates n scores as pickers get them: finite, of any sign and
 // magnitude, with ties.
-func Scores(n int) *rapid.Generator[[]float64] {
+func drawnScores(n int) *rapid.Generator[[]float64] {
 	one := rapid.OneOf(rapid.Just(0.0), rapid.SampledFrom([]float64{0.25, 0.5, 1}), rapid.Float64Range(0, 1), rapid.Float64Range(-1e300, 1e300))
 	return rapid.SliceOfN(one, n, n)
 }
@@ -36,7 +36,7 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 		kind: "picker", method: "Pick", says: "Pick takes",
 		draw: func(rt *rapid.T) trial {
 			c := drawTrial(rt)
-			c.scores = Scores(len(c.candidates)).Draw(rt, "scores")
+			c.scores = drawnScores(len(c.candidates)).Draw(rt, "scores")
 			return c
 		},
 		fresh: func(t *testing.T) answering {

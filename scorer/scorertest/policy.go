@@ -16,17 +16,22 @@ import (
 )
 
 // RunPolicy checks that routers with the policy keep their invariants whatever they are
-// asked. No stage breaks its contract or panics. The same inputs give the same choices,
-// even if the endpoints were added in another order, and even if the caller reuses the
-// memory of its requests. A request goes to an endpoint that serves its model and is
-// neither excluded nor drained. Only an Admitter refuses a request, with a reason. Scores
-// are finite, and within [0, 1] if several are combined. Matches are shorter than prompts,
-// and predictions are possible. No stage changes what the router knows about an endpoint.
-// What is in flight is what is open, and nothing when everything is closed. Leases are
-// closed twice, late and never, endpoints come and go, reports are broken and clocks are
-// set back. newPolicy returns a policy without history; if its predictor learns, it must do
-// so within the router's calls (see predict.LatencyConfig.Synchronous). It is called many
-// times.
+// asked:
+//
+//   - No stage breaks its contract or panics, or changes what the router knows about an
+//     endpoint.
+//   - The same inputs give the same choices, even if the endpoints were added in another
+//     order, and even if the caller reuses the memory of its requests.
+//   - A request goes to an endpoint that serves its model and is neither excluded nor
+//     drained. Only an Admitter refuses a request, with a reason.
+//   - Scores are finite, and within [0, 1] if several are combined. Matches are shorter than
+//     prompts, and predictions are possible.
+//   - What is in flight is what is open, and nothing when everything is closed.
+//
+// Leases are closed twice, late and never, endpoints come and go, reports are broken and
+// clocks are set back. newPolicy returns a policy without history; if its predictor learns,
+// it must do so within the router's calls (see predict.LatencyConfig.Synchronous). It is
+// called many times.
 func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy) {
 	t.Helper()
 	checkPolicy(suiteOf(t), newPolicy)
@@ -86,10 +91,10 @@ func pairEndpoint(i int) endpick.Endpoint {
 
 // pair is two routers with the same policy, to which the same things happen.
 type pair struct {
+	story
 	rt         *rapid.T
 	one, other *host
 	present    map[string]bool // endpoints; true if they take requests
-	steps      []string
 }
 
 // host is a router with its open leases.
@@ -116,17 +121,7 @@ func newHost(t rapid.TB, p endpick.Policy, endpoints []endpick.Endpoint, seed ui
 	return h
 }
 
-func (p *pair) did(format string, args ...any) {
-	p.steps = append(p.steps, fmt.Sprintf(format, args...))
-}
-
-func (p *pair) failf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
-	for _, s := range p.steps {
-		msg += "\n  " + s
-	}
-	p.rt.Fatalf("%s", msg)
-}
+func (p *pair) failf(format string, args ...any) { p.story.failf(p.rt, format, args...) }
 
 func (p *pair) pass(d time.Duration) {
 	p.one.now, p.other.now = p.one.now.Add(d), p.other.now.Add(d)

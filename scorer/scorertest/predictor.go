@@ -157,10 +157,7 @@ func wrongPrediction(p *endpick.Prediction) string {
 // teach runs successful requests through a router with the policy.
 func teach(rt rapid.TB, p endpick.Policy, requests int) {
 	now := time.Unix(0, 0)
-	r, err := endpick.New(endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }, Endpoints: []endpick.Endpoint{{ID: "server-0"}, {ID: "server-1", Variant: "a"}}})
-	if err != nil {
-		rt.Fatalf("a router with this stage alone: %v", err)
-	}
+	r := routerWith(rt, endpick.Config{Policy: p, Clock: func() time.Time { return now }, Endpoints: []endpick.Endpoint{{ID: "server-1", Variant: "a"}}}, "server-0")
 	for i := range requests {
 		lease, err := r.Route(endpick.Request{Model: "model", InputTokens: 1 + i*37%4000, Stream: i%3 > 0})
 		if err != nil {

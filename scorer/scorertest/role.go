@@ -121,7 +121,7 @@ func (r role) runsConcurrently(s suite) {
 		stage := r.fresh(t)
 		return concurrently(func(i int) {
 			req, candidates := example(i)
-			scores := Scores(len(candidates)).Example(i)
+			scores := drawnScores(len(candidates)).Example(i)
 			for range 100 {
 				stage(&req, slices.Clone(candidates), scores)
 			}

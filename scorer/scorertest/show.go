@@ -11,14 +11,14 @@ import (
 
 // show describes the case in words, without zero values.
 func (c *trial) show() string {
-	var b strings.Builder
-	b.WriteString("The smallest case:\n  ")
-	b.WriteString(showRequest(&c.req))
-	for i := range c.candidates {
-		b.WriteString("\n  ")
-		b.WriteString(showCandidate(&c.candidates[i]))
+	return "The smallest case:\n  " + showRequest(&c.req) + showCandidates(c.candidates)
+}
+
+func showCandidates(all []endpick.Candidate) (text string) {
+	for i := range all {
+		text += "\n  " + showCandidate(&all[i])
 	}
-	return b.String()
+	return text
 }
 
 type words []string

@@ -54,7 +54,7 @@ func drawTrial(rt *rapid.T) trial { return draw(rt, mostCandidates) }
 
 func draw(rt *rapid.T, most int) trial {
 	c := trial{rt: rt, req: drawRequest(rt, "request")}
-	c.candidates = Candidates(c.req, most).Draw(rt, "candidates")
+	c.candidates = rapid.Map(Candidates(c.req, most), func(cs []endpick.Candidate) drawnCandidates { return cs }).Draw(rt, "candidates")
 	return c
 }
 
@@ -69,6 +69,13 @@ type drawn endpick.Request
 func (d drawn) GoString() string {
 	return strings.TrimPrefix(showRequest((*endpick.Request)(&d)), "request: ")
 }
+
+// drawnCandidates are candidates that rapid prints in words, since Endpoint and Report are
+// pointers.
+type drawnCandidates []endpick.Candidate
+
+// GoString returns what rapid prints.
+func (d drawnCandidates) GoString() string { return showCandidates(d) }
 
 // failf ends the case with what is wrong, followed by the case.
 func (c *trial) failf(format string, args ...any) {
@@ -98,6 +105,35 @@ func origin() string {
 			return ""
 		}
 	}
+}
+
+// story is what has happened in one case, to be shown if a stage fails.
+type story struct{ steps []string }
+
+func (s *story) did(format string, args ...any) {
+	s.steps = append(s.steps, fmt.Sprintf(format, args...))
+}
+
+func (s *story) failf(rt rapid.TB, format string, args ...any) {
+	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
+	if len(s.steps) == 0 {
+		msg += "\n  nothing was routed"
+	}
+	rt.Fatalf("%s", strings.Join(append([]string{msg}, s.steps...), "\n  "))
+}
+
+// routerWith returns a router with a policy that has one stage.
+func routerWith(t rapid.TB, config endpick.Config, ids ...string) *endpick.Router {
+	t.Helper()
+	config.Seed = 1
+	for _, id := range ids {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
+	}
+	r, err := endpick.New(config)
+	if err != nil {
+		t.Fatalf("a router with this stage alone: %v", err)
+	}
+	return r
 }
 
 // shuffled is the case with its candidates in another order.

@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/delay"
 )
@@ -416,7 +416,7 @@ func TestBadLabels(t *testing.T) {
 }
 
 func TestAllocatesNothing(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	m := learned(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/queue"
 )
 
@@ -19,7 +19,7 @@ import (
 // The margin is wide, and the fastest of several runs counts, since a machine may
 // be busy.
 func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("it measures time")
 	}
 	const n = 6000

@@ -10,8 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/orders"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/quota"
 )
 
@@ -71,8 +70,8 @@ func TestQuotaInAllInterleavings(t *testing.T) {
 	now := time.Unix(1000, 0)
 	const burst = 100
 	n := 0
-	for order := range orders.All(3, 3, 2, 2) {
-		if n++; race.Enabled && n%50 != 0 {
+	for order := range rig.Orders(3, 3, 2, 2) {
+		if n++; rig.Race && n%50 != 0 {
 			continue // there is only one goroutine
 		}
 		admitter, err := quota.New(quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: burst, Requests: 2}), OutputWeight: 1, MaxTenants: 1})

@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/quota"
 )
 
@@ -358,7 +358,7 @@ func TestLimitHoldsForManyAtOnce(t *testing.T) {
 }
 
 func TestAllocs(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1e9, Requests: 100})})

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
@@ -38,7 +38,7 @@ func (everybody) RoundTrip(r *http.Request) (*http.Response, error) {
 // prefixes; requests in flight at a removed endpoint finish there.
 func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	size, replaced, times := 1000, 100, 10
-	if race.Enabled {
+	if rig.Race {
 		size, replaced = 200, 20
 	}
 	id := func(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i>>8, i&255) }

@@ -24,7 +24,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/wrapping"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -495,9 +495,9 @@ func TestHealth(t *testing.T) {
 
 func TestPredictorHidesNothing(t *testing.T) {
 	m := newMetrics(t)
-	wrapping.Check(t,
-		func(s *wrapping.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} },
-		func(s *wrapping.Stage, _ endpick.Admitter) endpick.Policy {
+	rig.CheckWrapping(t,
+		func(s *rig.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} },
+		func(s *rig.Stage, _ endpick.Admitter) endpick.Policy {
 			return endpick.Policy{Predictor: m.Predictor(s)}
 		})
 }

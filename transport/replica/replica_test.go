@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
@@ -490,7 +490,7 @@ func TestConfig(t *testing.T) {
 
 // A replica that is not running costs a decision no allocation.
 func TestAllocs(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("sync.Pool forgets")
 	}
 	quiet, err := replica.New(replica.Config{Key: key})

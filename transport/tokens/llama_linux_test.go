@@ -10,7 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/lab/llamaserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/tokens"
 )
@@ -19,10 +19,10 @@ import (
 // and the common prefix of two prompts in a conversation is what it finds in its cache,
 // to within a block.
 func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
-	if err := llamaserver.Available(); err != nil {
+	if err := rig.LlamaAvailable(); err != nil {
 		t.Skip(err)
 	}
-	server, err := llamaserver.Start()
+	server, err := rig.StartLlama()
 	require.NoError(t, err)
 	t.Cleanup(server.Kill)
 	tokenizer := tokens.Llama(server.URL(), nil)

@@ -9,17 +9,17 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/lab/llamaserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // llama is one llama.cpp server, warmed up so that the same requests, in the same
 // batches, get the same answers.
 func llama(t *testing.T) (f fleet, why string) {
 	t.Helper()
-	if err := llamaserver.Available(); err != nil {
+	if err := rig.LlamaAvailable(); err != nil {
 		return f, err.Error()
 	}
-	s, err := llamaserver.Start()
+	s, err := rig.StartLlama()
 	require.NoError(t, err)
 	t.Cleanup(s.Kill)
 	direct := func(t *testing.T) *target { return forward(t, strings.TrimPrefix(s.URL(), "http://")) }

@@ -38,17 +38,9 @@ type run struct {
 }
 
 func newCache(blocks int64) cache {
-	c := cache{blocks: blocks, heads: map[uint64]*run{}, ring: new(run)}
-	c.clear()
-	return c
-}
-
-// clear forgets everything.
-func (c *cache) clear() {
-	clear(c.heads)
-	c.free, c.idle = c.blocks, 0
-	c.log.clear()
+	c := cache{blocks: blocks, free: blocks, heads: map[uint64]*run{}, ring: new(run)}
 	c.ring.prev, c.ring.next = c.ring, c.ring
+	return c
 }
 
 // available is the number of blocks that can be allocated without preemption.

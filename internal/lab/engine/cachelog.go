@@ -48,8 +48,6 @@ func (l *cacheLog) date(at picos) {
 	}
 }
 
-func (l *cacheLog) clear() { l.events, l.dated = l.events[:0], 0 }
-
 // CacheEvents appends to dst the changes of the cache that were published by the time
 // by, as of the latest call with a time, and forgets them. Nothing is recorded without
 // [Config].CacheEvents.

@@ -97,17 +97,6 @@ type Request struct {
 // ErrUnknown is the error for a request that the engine does not have.
 var ErrUnknown = errors.New("engine: unknown request")
 
-// RequestError says why a request was not accepted.
-type RequestError struct {
-	ID     uint64
-	Field  string // the invalid field of Request
-	Reason string
-}
-
-func (e *RequestError) Error() string {
-	return fmt.Sprintf("engine: request %d: %s %s", e.ID, e.Field, e.Reason)
-}
-
 // TooLongError says that a request can never fit the KV cache.
 type TooLongError struct {
 	ID            uint64
@@ -119,15 +108,15 @@ func (e *TooLongError) Error() string {
 }
 
 func (c *Config) check(r *Request) error {
-	switch {
-	case r.PromptTokens < 1:
-		return &RequestError{r.ID, "PromptTokens", fmt.Sprintf("%d is below 1", r.PromptTokens)}
-	case r.OutputTokens < 1:
-		return &RequestError{r.ID, "OutputTokens", fmt.Sprintf("%d is below 1", r.OutputTokens)}
-	case r.SystemTokens < 0:
-		return &RequestError{r.ID, "SystemTokens", fmt.Sprintf("%d is negative", r.SystemTokens)}
-	case r.UserTokens < 0:
-		return &RequestError{r.ID, "UserTokens", fmt.Sprintf("%d is negative", r.UserTokens)}
+	for _, f := range []struct {
+		name         string
+		value, least int
+	}{
+		{"PromptTokens", r.PromptTokens, 1}, {"OutputTokens", r.OutputTokens, 1}, {"SystemTokens", r.SystemTokens, 0}, {"UserTokens", r.UserTokens, 0},
+	} {
+		if f.value < f.least {
+			return fmt.Errorf("engine: request %d: %s %d is below %d", r.ID, f.name, f.value, f.least)
+		}
 	}
 	// The last generated token is never fed back, so it takes no space.
 	tokens, limit := int64(r.PromptTokens)+int64(r.OutputTokens)-1, int64(c.Blocks)*int64(c.BlockTokens)

@@ -1,6 +1,9 @@
 package engine
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // Engine is one model server. Make it with [New]; see the package comment for
 // the driver's duties. Not safe for concurrent use.
@@ -13,8 +16,8 @@ type Engine struct {
 	cache cache
 
 	sequences map[uint64]*sequence
-	waiting   sequenceList
-	running   sequenceList // in order of admission; at most the last one is between two chunks
+	waiting   []*sequence
+	running   []*sequence // in order of admission; at most the last one is between two chunks
 	heap      finishHeap
 	events    []Event // not yet returned
 
@@ -56,7 +59,6 @@ const (
 	FirstToken EventKind = iota // the prefill is complete and the first token is there
 	Completed                   // the last token is there; for a request of one token, right after FirstToken
 	Preempted                   // lost its blocks, and waits at the head of the queue
-	Lost                        // the engine was reset
 )
 
 // Event is something that happens to a request.
@@ -89,14 +91,13 @@ func (e *Engine) Config() Config { return e.cfg }
 
 // Submit queues a request at the time now. It joins the first step that starts
 // at now or later and has room for it, but not a step that [Engine.Advance] has
-// already started at now. Errors are a [*RequestError] or a [*TooLongError],
-// and change nothing.
+// already started at now. Errors, such as a [*TooLongError], change nothing.
 func (e *Engine) Submit(now time.Duration, r Request) error {
 	if err := e.cfg.check(&r); err != nil {
 		return err
 	}
 	if e.sequences[r.ID] != nil {
-		return &RequestError{r.ID, "ID", "is already with the engine"}
+		return fmt.Errorf("engine: request %d: ID is already with the engine", r.ID)
 	}
 	until := e.catchUp(now, false)
 
@@ -106,11 +107,11 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 	}
 	s.user = s.system + r.UserTokens/e.cfg.BlockTokens
 	e.sequences[r.ID] = s
-	e.waiting.pushBack(s)
+	e.waiting = append(e.waiting, s)
 	if e.phase == idle {
 		e.phase, e.at = ready, until
 	}
-	if e.waiting.length == 1 && e.running.length < e.cfg.MaxSequences {
+	if len(e.waiting) == 1 && len(e.running) < e.cfg.MaxSequences {
 		e.steps = min(e.steps, 1) // it may join after the current step
 	}
 	return nil
@@ -158,7 +159,7 @@ func (e *Engine) StepEnd() (time.Duration, bool) {
 // number of tokens generated for it by the time of the latest call of
 // [Engine.Advance]. visit must not call the engine.
 func (e *Engine) Running(visit func(id uint64, tokens int)) {
-	for s := e.running.first; s != nil; s = s.next {
+	for _, s := range e.running {
 		visit(s.id, int(e.produced(s)))
 	}
 }
@@ -173,10 +174,10 @@ func (e *Engine) Abort(now time.Duration, id uint64) error {
 		return ErrUnknown
 	}
 	if s.state == waiting {
-		e.waiting.remove(s)
+		e.waiting = without(e.waiting, s)
 	} else {
 		e.leave(s)
-		e.running.remove(s)
+		e.running = without(e.running, s)
 		for i, p := range e.prefills {
 			if p == s {
 				e.prefills = append(e.prefills[:i], e.prefills[i+1:]...)
@@ -199,30 +200,6 @@ func (e *Engine) SetSlowness(now time.Duration, factor float64) {
 	e.catchUp(now, false)
 	e.costs = newCosts(e.cfg.Profile).times(min(max(factor, 0.01), 100))
 	e.steps = min(e.steps, 1) // the current step ends as planned
-}
-
-// Reset is a crash: every request is lost, running ones first, each in its order,
-// and the cache is empty. Totals remain. Events are appended to dst after those
-// not yet returned.
-func (e *Engine) Reset(now time.Duration, dst []Event) []Event {
-	until := e.catchUp(now, false)
-	for _, list := range []*sequenceList{&e.running, &e.waiting} {
-		for s := list.first; s != nil; s = list.first {
-			s.produced = e.produced(s)
-			e.emit(Lost, s, until.up())
-			list.remove(s)
-			delete(e.sequences, s.id)
-		}
-	}
-	e.cache.clear()
-	clear(e.residues)
-	clear(e.heap)
-	clear(e.prefills)
-	e.heap, e.prefills, e.partial = e.heap[:0], e.prefills[:0], nil
-	e.phase, e.context, e.allocated = idle, 0, e.step
-	dst = append(dst, e.events...)
-	e.events = e.events[:0]
-	return dst
 }
 
 // catchUp runs the engine to now, which it returns in picoseconds. Work due

@@ -138,25 +138,6 @@ func TestPreemptionByRecompute(t *testing.T) {
 	require.Equal(t, int64(60), e.Totals().OutputTokens)
 }
 
-func TestResetLosesEverything(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain, MaxSequences: 1})
-	for id := range uint64(2) {
-		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 31, OutputTokens: 30, Blocks: chain(id, 3)}))
-	}
-	events := e.Reset(5*time.Millisecond, nil)
-	require.Equal(t, []Event{
-		{Kind: FirstToken, ID: 0, At: 2010001, OutputTokens: 1},
-		{Kind: Lost, ID: 0, At: 5 * time.Millisecond, OutputTokens: 2},
-		{Kind: Lost, ID: 1, At: 5 * time.Millisecond},
-	}, events)
-	_, ok := e.NextEvent()
-	require.False(t, ok)
-	require.Equal(t, Load{}, e.Load(5*time.Millisecond))
-	require.ErrorIs(t, e.Abort(5*time.Millisecond, 0), ErrUnknown)
-	require.NoError(t, e.Submit(6*time.Millisecond, Request{ID: 0, PromptTokens: 31, OutputTokens: 1, Blocks: chain(0, 3)}))
-	require.Zero(t, drain(e)[0].CachedTokens)
-}
-
 func TestRefusedRequests(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain, Blocks: 10})
 	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 100, OutputTokens: 61}))
@@ -167,8 +148,8 @@ func TestRefusedRequests(t *testing.T) {
 		{Request{ID: 1, PromptTokens: 1, OutputTokens: 1}, "engine: request 1: ID is already with the engine"},
 		{Request{ID: 2, OutputTokens: 1}, "engine: request 2: PromptTokens 0 is below 1"},
 		{Request{ID: 2, PromptTokens: 1}, "engine: request 2: OutputTokens 0 is below 1"},
-		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, SystemTokens: -1}, "engine: request 2: SystemTokens -1 is negative"},
-		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, UserTokens: -1}, "engine: request 2: UserTokens -1 is negative"},
+		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, SystemTokens: -1}, "engine: request 2: SystemTokens -1 is below 0"},
+		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, UserTokens: -1}, "engine: request 2: UserTokens -1 is below 0"},
 		{Request{ID: 2, PromptTokens: 100, OutputTokens: 62}, "engine: request 2: 161 tokens never fit a KV cache of 160"},
 	} {
 		require.EqualError(t, e.Submit(0, c.request), c.err)

@@ -34,8 +34,8 @@ type Totals struct {
 func (e *Engine) Load(now time.Duration) Load {
 	e.catchUp(now, false)
 	return Load{
-		Waiting:      e.waiting.length,
-		Running:      e.running.length,
+		Waiting:      len(e.waiting),
+		Running:      len(e.running),
 		KVUsage:      1 - float64(e.cache.available())/float64(e.cache.blocks),
 		CachedBlocks: int(e.cache.idle),
 	}

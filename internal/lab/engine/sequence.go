@@ -1,5 +1,7 @@
 package engine
 
+import "slices"
+
 // sequence is a request in the engine.
 type sequence struct {
 	id     uint64
@@ -27,8 +29,6 @@ type sequence struct {
 	leaf    *run  // end of its path through the cache
 	cached  int   // blocks on that path
 	private int64 // its own blocks; while decoding only updated when it leaves
-
-	prev, next *sequence
 }
 
 type state uint8
@@ -39,44 +39,10 @@ const (
 	decoding
 )
 
-// sequenceList is a doubly linked list of sequences; each is in one list at a
-// time.
-type sequenceList struct {
-	first, last *sequence
-	length      int
-}
-
-func (l *sequenceList) pushFront(s *sequence) { l.insert(s, nil, l.first) }
-func (l *sequenceList) pushBack(s *sequence)  { l.insert(s, l.last, nil) }
-
-func (l *sequenceList) insert(s, prev, next *sequence) {
-	s.prev, s.next = prev, next
-	if prev == nil {
-		l.first = s
-	} else {
-		prev.next = s
-	}
-	if next == nil {
-		l.last = s
-	} else {
-		next.prev = s
-	}
-	l.length++
-}
-
-func (l *sequenceList) remove(s *sequence) {
-	if s.prev == nil {
-		l.first = s.next
-	} else {
-		s.prev.next = s.next
-	}
-	if s.next == nil {
-		l.last = s.prev
-	} else {
-		s.next.prev = s.prev
-	}
-	s.prev, s.next = nil, nil
-	l.length--
+// without removes a sequence from a list that has it.
+func without(list []*sequence, s *sequence) []*sequence {
+	i := slices.Index(list, s)
+	return slices.Delete(list, i, i+1)
 }
 
 // finishHeap holds the decoding sequences, the one that ends first on top; equal

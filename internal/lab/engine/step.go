@@ -3,6 +3,7 @@ package engine
 import (
 	"container/heap"
 	"math"
+	"slices"
 )
 
 // run does everything that is due by until (exactly at until only if inclusive).
@@ -75,8 +76,8 @@ func (e *Engine) addChunks(budget int64, preempted bool) bool {
 			preempted = true
 		}
 	}
-	for !preempted && budget > 0 && e.waiting.length > 0 && e.running.length < e.cfg.MaxSequences {
-		chunk := e.admit(e.waiting.first, budget)
+	for !preempted && budget > 0 && len(e.waiting) > 0 && len(e.running) < e.cfg.MaxSequences {
+		chunk := e.admit(e.waiting[0], budget)
 		if chunk == 0 {
 			break
 		}
@@ -94,12 +95,13 @@ func (e *Engine) growDecodes() (preempted bool) {
 		return false
 	}
 	size := int64(e.cfg.BlockTokens)
-	for s := e.running.first; s != nil && s.state == decoding; s = s.next {
+	for i := 0; i < len(e.running) && e.running[i].state == decoding; i++ {
+		s := e.running[i]
 		if (s.computed+e.step-s.joined)%size != 0 {
 			continue
 		}
 		for e.cache.available() == 0 {
-			last := e.running.last
+			last := e.running[len(e.running)-1]
 			e.preempt(last)
 			if last == s {
 				return true
@@ -138,8 +140,8 @@ func (e *Engine) admit(s *sequence, budget int64) int64 {
 	if e.blocksOf(cached*size+chunk)-cached > e.cache.available()-idle {
 		return 0
 	}
-	e.waiting.remove(s)
-	e.running.pushBack(s)
+	e.waiting = e.waiting[1:]
+	e.running = append(e.running, s)
 	s.state, s.order = prefilling, e.admitted
 	e.admitted++
 	e.cache.walk(s, limit)
@@ -157,8 +159,8 @@ func (e *Engine) admit(s *sequence, budget int64) int64 {
 // prompt, from what is still cached then.
 func (e *Engine) preempt(s *sequence) {
 	e.leave(s)
-	e.running.remove(s)
-	e.waiting.pushFront(s)
+	e.running = without(e.running, s)
+	e.waiting = slices.Insert(e.waiting, 0, s)
 	e.totals.Preemptions++
 	e.emit(Preempted, s, e.at.up())
 }
@@ -226,7 +228,7 @@ func (e *Engine) join(s *sequence) {
 
 func (e *Engine) complete(s *sequence) {
 	e.leave(s)
-	e.running.remove(s)
+	e.running = without(e.running, s)
 	e.emit(Completed, s, e.at.up())
 	e.totals.Completed++
 	e.drop(s)

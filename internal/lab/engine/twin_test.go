@@ -267,19 +267,6 @@ func (w *twin) abort(now time.Duration, id uint64) {
 	}
 }
 
-func (w *twin) reset(now time.Duration) {
-	w.run(picos(now)*1000, false)
-	end := w.at
-	w.at = picos(now) * 1000
-	for _, s := range slices.Concat(w.running, w.waiting) {
-		w.emit(Lost, s)
-	}
-	w.at = end
-	w.running, w.waiting, w.idle, w.inFlight = nil, nil, nil, false
-	w.free = w.cfg.Blocks
-	clear(w.refs)
-}
-
 func (w *twin) held() (n int) {
 	for _, s := range w.running {
 		n += len(s.blocks) - s.shared
@@ -308,7 +295,7 @@ func (e *Engine) cached() (refs map[uint64]int, idle []uint64) {
 
 // private counts the blocks of the engine's sequences that are not cached.
 func (e *Engine) private() (n int64) {
-	for s := e.running.first; s != nil; s = s.next {
+	for _, s := range e.running {
 		if s.state == decoding {
 			n += e.blocksOf(s.computed+e.allocated-s.joined) - int64(s.cached)
 		} else {
@@ -410,7 +397,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 				got = e.Advance(now, got)
 				w.run(picos(now)*1000, true)
 				equalSlices(t, w.events, got)
-				require.True(t, e.phase == busy || e.waiting.length+e.running.length == 0, "work conserving")
+				require.True(t, e.phase == busy || len(e.waiting)+len(e.running) == 0, "work conserving")
 			},
 			"jump": func(t *rapid.T) {
 				at, ok := e.NextEvent()
@@ -440,12 +427,6 @@ func TestEngineMatchesTwin(t *testing.T) {
 				who := rapid.Uint64Range(0, id).Draw(t, "who")
 				if e.Abort(now, who) == nil {
 					w.abort(now, who)
-				}
-			},
-			"reset": func(t *rapid.T) {
-				if rapid.IntRange(0, 9).Draw(t, "really") == 0 {
-					got = e.Reset(now, got)
-					w.reset(now)
 				}
 			},
 			"": func(t *rapid.T) { check() },

@@ -43,15 +43,11 @@ type completionDetails struct {
 
 // usage counts the tokens of a response.
 func (o *responder) usage() *usage {
-	var u usage
-	perPrompt := len(o.now) / len(o.question.prompts)
+	// Choices share their prompt.
+	u := usage{PromptTokens: o.question.prompt.length, Details: promptDetails{o.now[0].cached}}
 	for i, p := range o.now {
 		u.CompletionTokens += p.produced
 		u.Completion.ReasoningTokens += min(p.produced, o.generation.sequences[i].thinking)
-		if i%perPrompt == 0 { // choices share their prompt
-			u.PromptTokens += o.question.prompts[i/perPrompt].length
-			u.Details.CachedTokens += p.cached
-		}
 	}
 	u.TotalTokens = u.PromptTokens + u.CompletionTokens
 	return &u

@@ -23,17 +23,15 @@ type partKind int
 
 const (
 	textPart partKind = iota
-	imagePart
 	thinkingPart
 	callPart   // a call of a tool
 	resultPart // its result; the text follows as separate parts
-	rawPart    // anything else
 )
 
 // part is a part of a message.
 type part struct {
 	kind partKind
-	text string // or the URL of an image, or the arguments of a call as JSON
+	text string // or the arguments of a call as JSON
 	name string // of the tool
 }
 
@@ -106,8 +104,6 @@ func (t *tokens) addHeader(role string) {
 
 func (t *tokens) addPart(p part) {
 	switch p.kind {
-	case imagePart:
-		t.addImage(p.text)
 	case thinkingPart:
 		t.add(startOfThinking)
 		t.addText(p.text)
@@ -138,14 +134,9 @@ type contentPart struct {
 	Type     string          `json:"type"`
 	Text     string          `json:"text"`
 	Thinking string          `json:"thinking"`
-	ImageURL json.RawMessage `json:"image_url"`
-	Source   struct {
-		URL  string `json:"url"`
-		Data string `json:"data"`
-	} `json:"source"`
-	Name    string          `json:"name"`
-	Input   json.RawMessage `json:"input"`
-	Content json.RawMessage `json:"content"`
+	Name     string          `json:"name"`
+	Input    json.RawMessage `json:"input"`
+	Content  json.RawMessage `json:"content"`
 }
 
 // readContent reads text, or a list of parts.
@@ -166,10 +157,6 @@ func readContent(v json.RawMessage) ([]part, error) {
 		switch p.Type {
 		case "text", "input_text", "output_text", "summary_text", "reasoning_text":
 			parts = append(parts, text(p.Text))
-		case "image_url", "input_image":
-			parts = append(parts, part{kind: imagePart, text: imageURL(p.ImageURL)})
-		case "image", "document":
-			parts = append(parts, part{kind: imagePart, text: p.Source.URL + p.Source.Data})
 		case "thinking":
 			parts = append(parts, part{kind: thinkingPart, text: p.Thinking})
 		case "redacted_thinking":
@@ -186,17 +173,4 @@ func readContent(v json.RawMessage) ([]part, error) {
 		}
 	}
 	return parts, nil
-}
-
-// imageURL reads {"url": …}, or the URL itself.
-func imageURL(v json.RawMessage) string {
-	var object struct {
-		URL string `json:"url"`
-	}
-	if json.Unmarshal(v, &object) == nil {
-		return object.URL
-	}
-	var url string
-	_ = json.Unmarshal(v, &url) // anything else is no image here
-	return url
 }

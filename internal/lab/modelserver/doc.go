@@ -5,8 +5,8 @@
 // An index of names:
 //
 //   - [Config], [New], [Server]: one model server, an [http.Handler]
-//   - [Server.Serve], [Server.Shutdown], [Server.Close]: its life on a listener;
-//     Close is also how a test kills it
+//   - [Server.Serve], [Server.Close]: its life on a listener; Close is also how a test
+//     kills it
 //   - [Server.Load], [Server.Totals]: what /metrics says, without HTTP
 //
 // It answers
@@ -29,7 +29,7 @@
 //
 // Thoughts come before the answer if the request asks for reasoning; they leave the prompt
 // when the user has spoken again. A response of /v1/responses is kept for
-// previous_response_id, the latest thousand of them.
+// previous_response_id.
 //
 // A request that gives max_tokens generates exactly that many, as with vLLM's ignore_eos;
 // one that gives none stops after [DefaultOutputTokens].

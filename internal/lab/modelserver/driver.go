@@ -199,10 +199,9 @@ func (d *driver) halt(now time.Duration) {
 		return
 	}
 	d.stopped = true
-	d.engine.Reset(now, nil)
 	for _, s := range d.sequences {
 		s.lost = true
-		d.end(s)
+		d.drop([]*sequence{s}, now)
 		s.owner.signal()
 	}
 }

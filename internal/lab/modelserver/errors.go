@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-
-	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 // apiError is an error in the form of OpenAI's API.
@@ -71,10 +69,6 @@ func (s *Server) tooLong(prompt, output int) *apiError {
 func submitError(err error) *apiError {
 	if errors.Is(err, errStopped) {
 		return &apiError{status: http.StatusServiceUnavailable, Message: err.Error(), Type: "service_unavailable"}
-	}
-	var request *engine.RequestError
-	if errors.As(err, &request) {
-		return invalid("", "%v", err)
 	}
 	return &apiError{status: http.StatusInternalServerError, Message: err.Error(), Type: "server_error"}
 }

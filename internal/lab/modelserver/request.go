@@ -15,7 +15,7 @@ type question struct {
 	choices   *int
 	stream    bool
 	thinking  bool
-	prompts   []tokens
+	prompt    tokens
 	script    script
 	// writer writes the response.
 	writer func(*responder) writer
@@ -36,11 +36,11 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *apiError) {
 
 // ask makes a conversation the prompt.
 func (q *question) ask(c *conversation, blockTokens int) {
-	q.prompts = []tokens{c.render(blockTokens)}
+	q.prompt = c.render(blockTokens)
 	q.script = readScript(c.question(), given(c.tools))
 }
 
-// newGeneration prepares the sequences for the prompts.
+// newGeneration prepares the sequences for the prompt.
 func (s *Server) newGeneration(q *question) (*generation, *apiError) {
 	if e := s.knows(q.model); e != nil {
 		return nil, e
@@ -58,21 +58,19 @@ func (s *Server) newGeneration(q *question) (*generation, *apiError) {
 	if q.choices != nil {
 		choices = *q.choices
 	}
-	if most := MaxSequences / max(len(q.prompts), 1); choices < 1 || choices > most {
-		return nil, invalid("n", "n is %d: %d prompts leave room for 1 to %d choices", choices, len(q.prompts), most)
+	if choices < 1 || choices > MaxSequences {
+		return nil, invalid("n", "n is %d, not within 1 to %d", choices, MaxSequences)
+	}
+	if int64(q.prompt.length)+int64(limit)-1 > int64(s.limit) {
+		return nil, s.tooLong(q.prompt.length, limit)
 	}
 	g := &generation{changed: make(chan struct{}, 1)}
-	for i := range q.prompts {
-		if int64(q.prompts[i].length)+int64(limit)-1 > int64(s.limit) {
-			return nil, s.tooLong(q.prompts[i].length, limit)
+	for choice := range choices {
+		answer := spoken{output: outputFor(&q.prompt, choice), call: q.script.call}
+		if q.thinking {
+			answer.thinking = thinkingTokens
 		}
-		for choice := range choices {
-			answer := spoken{output: outputFor(&q.prompts[i], choice), call: q.script.call}
-			if q.thinking {
-				answer.thinking = thinkingTokens
-			}
-			g.sequences = append(g.sequences, newSequence(&q.prompts[i], answer, answer.length(limit)))
-		}
+		g.sequences = append(g.sequences, newSequence(&q.prompt, answer, answer.length(limit)))
 	}
 	return g, nil
 }

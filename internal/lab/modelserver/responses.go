@@ -92,7 +92,9 @@ func parseResponses(s *Server, body []byte) (*question, *apiError) {
 	}
 	var turns []turn // without instructions, which each request repeats
 	if id := req.PreviousResponseID; id != "" {
-		before, ok := s.recall(id)
+		s.mu.Lock()
+		before, ok := s.stored[id]
+		s.mu.Unlock()
 		if !ok {
 			return nil, invalid("previous_response_id", "previous response with id %q not found", id).
 				withCode("previous_response_not_found").withStatus(http.StatusNotFound)
@@ -216,7 +218,9 @@ func (w *responseWriter) keep() {
 		s := w.generation.sequences[0]
 		c := conversation{turns: w.turns[:len(w.turns):len(w.turns)]}
 		c.add("assistant", s.parts(s.expected))
-		w.server.keep("resp_"+w.id, c.turns)
+		w.server.mu.Lock()
+		defer w.server.mu.Unlock()
+		w.server.stored["resp_"+w.id] = c.turns
 	}
 }
 

@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -19,7 +18,7 @@ const (
 	DefaultModel        = "demo-8b"
 	DefaultOutputTokens = 128      // of a request without max_tokens
 	MaxBodyBytes        = 32 << 20 // of a request
-	MaxSequences        = 64       // prompts times choices of one request
+	MaxSequences        = 64       // choices of one request
 )
 
 // Far from overflowing a time.Duration, and far beyond use.
@@ -50,8 +49,7 @@ func (c *Config) validate() error {
 var errStopped = errors.New("modelserver: the server is stopped")
 
 // Server is one model server. Make it with [New] and end it with
-// [Server.Shutdown] or [Server.Close]; it runs a goroutine until then. It is
-// safe for concurrent use.
+// [Server.Close]; it runs a goroutine until then. It is safe for concurrent use.
 type Server struct {
 	config  Config
 	limit   int // size of the KV cache in tokens
@@ -62,9 +60,9 @@ type Server struct {
 	started time.Time
 	nonce   uint32 // distinguishes the ids of servers
 
-	mu     sync.Mutex     // guards the fields below
-	failed map[string]int // number of errors that scripts have caused, by key
-	stored stored
+	mu     sync.Mutex        // guards the fields below
+	failed map[string]int    // number of errors that scripts have caused, by key
+	stored map[string][]turn // the conversations of responses, by their ids
 }
 
 // New returns a running server, which is not listening yet.
@@ -79,7 +77,7 @@ func New(config Config) (*Server, error) {
 	c := d.engine.Config()
 	s := &Server{
 		config: config, limit: c.Blocks * c.BlockTokens, block: c.BlockTokens,
-		driver: d, started: time.Now(), nonce: rand.Uint32(), failed: map[string]int{},
+		driver: d, started: time.Now(), nonce: rand.Uint32(), failed: map[string]int{}, stored: map[string][]turn{},
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST /v1/chat/completions", s.complete(parseChat, writeError))
@@ -100,21 +98,12 @@ func New(config Config) (*Server, error) {
 // ServeHTTP answers one request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
 
-// Serve answers the requests of a listener until Shutdown or Close, and closes
-// it. It then returns nil.
+// Serve answers the requests of a listener until Close, and closes it. It then returns nil.
 func (s *Server) Serve(l net.Listener) error {
 	if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return nil
-}
-
-// Shutdown stops accepting requests, waits for those in flight, and stops. If
-// the context ends first, it breaks their connections and returns the context's
-// error.
-func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.http.Shutdown(ctx)
-	return errors.Join(err, s.Close())
 }
 
 // Close stops at once and breaks every connection, like a killed process.

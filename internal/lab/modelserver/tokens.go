@@ -6,13 +6,11 @@ import (
 	"github.com/endpick/endpick/internal/lab/engine"
 )
 
-// token is four bytes of text (or fewer at the end), a special token, or the
-// caller's token id.
+// token is four bytes of text (or fewer at the end), or a special token.
 type token uint64
 
 const (
 	textToken    token = 1 << 32 // plus the number of bytes, times this
-	callersToken token = 1 << 40
 	specialToken token = 1 << 41
 )
 
@@ -22,16 +20,11 @@ const (
 	endOfHeader
 	endOfMessage
 	startOfTools
-	startOfImage
 	startOfThinking
 	startOfCall
 )
 
-const (
-	bytesPerToken = 4
-	// imageTokens is the length of an image in a prompt, whatever its size.
-	imageTokens = 256
-)
+const bytesPerToken = 4
 
 // tokens is a sequence of tokens, of which only the length and the chained
 // hashes of full blocks are kept. A copy can be continued independently.
@@ -65,15 +58,6 @@ func (t *tokens) addText(s string) {
 			one |= token(piece[i]) << (8 * i)
 		}
 		t.add(one)
-	}
-}
-
-// addImage adds an image, identified by its URL (or the data in it).
-func (t *tokens) addImage(url string) {
-	t.add(startOfImage)
-	t.add(callersToken | token(hashOf(url)>>32))
-	for range imageTokens - 2 {
-		t.add(callersToken)
 	}
 }
 

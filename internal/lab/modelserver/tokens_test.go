@@ -14,8 +14,7 @@ func promptOf(t *testing.T, body string) tokens {
 	t.Helper()
 	q, err := parseChat(&Server{block: 4}, []byte(body))
 	require.Nil(t, err)
-	require.Len(t, q.prompts, 1)
-	return q.prompts[0]
+	return q.prompt
 }
 
 func common(a, b tokens) (n int) {
@@ -33,7 +32,6 @@ func TestChatTokens(t *testing.T) {
 	}{
 		"text":       {`{"messages":[{"role":"user","content":"abcdefghi"}]}`, user + 3 + 1 + assistant},
 		"parts":      {`{"messages":[{"role":"user","content":[{"type":"text","text":"abcd"},{"type":"text","text":"e"}]}]}`, user + 2 + 1 + assistant},
-		"image":      {`{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`, user + imageTokens + 1 + assistant},
 		"tool call":  {`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{}]}]}`, user + 2 + assistant + 2 + 1 + assistant},
 		"tools":      {`{"tools":[1],"messages":[{"role":"user","content":"a"}]}`, 3 + user + 2 + assistant},
 		"tools null": {`{"tools":null,"messages":[{"role":"user","content":"a"}]}`, user + 2 + assistant},
@@ -47,14 +45,13 @@ func TestChatTokens(t *testing.T) {
 	}
 }
 
-func TestSaltsAndImagesShareNothing(t *testing.T) {
-	body := func(salt, url string) string {
-		return fmt.Sprintf(`{"cache_salt":%q,"messages":[{"role":"user","content":[{"type":"text","text":"0123456789abcdef"},{"type":"image_url","image_url":{"url":%q}}]}]}`, salt, url)
+func TestSaltsShareNothing(t *testing.T) {
+	body := func(salt string) string {
+		return fmt.Sprintf(`{"cache_salt":%q,"messages":[{"role":"user","content":"0123456789abcdef"}]}`, salt)
 	}
-	one := promptOf(t, body("", "u"))
-	require.Equal(t, len(one.blocks), common(one, promptOf(t, body("", "u"))))
-	require.Equal(t, 0, common(one, promptOf(t, body("tenant", "u"))))
-	require.Equal(t, 2, common(one, promptOf(t, body("", "v")))) // header 3 + text 4 + start of image
+	one := promptOf(t, body(""))
+	require.Equal(t, len(one.blocks), common(one, promptOf(t, body(""))))
+	require.Zero(t, common(one, promptOf(t, body("tenant"))))
 }
 
 // The next turn of a conversation shares all full blocks of the turn before,
@@ -75,7 +72,7 @@ func TestTurnsShareTheirHead(t *testing.T) {
 			require.NoError(t, err)
 			q, e := parseChat(&Server{block: 4}, body)
 			require.Nil(t, e)
-			return q.prompts[0]
+			return q.prompt
 		}
 		prompt := parse(messages)
 		expected := rapid.IntRange(1, 30).Draw(t, "tokens")
@@ -111,8 +108,8 @@ func TestOutputInPieces(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
-		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`, `{"messages":[{"content":[{"type":"image_url"}]}]}`,
-		`{"prompt":[[1,2],[3]]}`, `{"prompt":["a",""]}`, `{"prompt":3}`, `{"messages":null,"n":-1}`, `[]`, ``,
+		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
+		`{"prompt":"a"}`, `{"prompt":3}`, `{"messages":null,"n":-1}`, `[]`, ``,
 		`{"max_tokens":3,"system":[{"type":"text","text":"s"}],"messages":[{"role":"user","content":[{"type":"tool_result","content":"r"}]}]}`,
 		`{"input":[{"type":"reasoning","summary":[]},{"type":"function_call","name":"n"},{"type":"function_call_output","output":"r"}]}`,
 		`{"input":"[[call n {}]] [[error 429]] [[cut 1]]","tools":[1]}`,
@@ -130,10 +127,8 @@ func FuzzParse(f *testing.F) {
 			if e != nil {
 				continue
 			}
-			for _, prompt := range q.prompts {
-				if prompt.length < 1 || len(prompt.blocks) != prompt.length/16 {
-					t.Fatalf("%d blocks of %d tokens", len(prompt.blocks), prompt.length)
-				}
+			if n := q.prompt.length; n < 1 || len(q.prompt.blocks) != n/16 {
+				t.Fatalf("%d blocks of %d tokens", len(q.prompt.blocks), n)
 			}
 			q.model = s.config.Model
 			if g, e := s.newGeneration(q); e == nil && len(g.sequences) == 0 {

@@ -1,7 +1,7 @@
 package sim
 
 import (
-	"fmt"
+	"cmp"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -27,13 +27,13 @@ type Agents struct {
 	Rate float64
 	// Scale divides all lengths, for small fleets; ratios and times remain. 0 is 1.
 	Scale float64
-	// Developers is how many share the sessions. 0: so many that each has ten sessions a day.
-	Developers int
 
 	// Requests ends the work after so many steps, Duration at that time. One of them
 	// is required.
 	Requests int
 	Duration time.Duration
+
+	developers int // who share the sessions; 0: so many that each has ten a day
 }
 
 // agentOutputMean is the mean of the answers of both kinds, in tokens.
@@ -43,43 +43,22 @@ const agentOutputMean = 680
 // lasts longer than 8.6 days.
 const agentPast = 10 * 24 * time.Hour
 
-func (g Agents) validate() (Agents, error) {
-	if g.Scale == 0 {
-		g.Scale = 1
-	}
-	switch {
-	case !(g.Rate > 0 && g.Rate <= 1e4):
-		return g, &ConfigError{"Agents.Rate", fmt.Sprintf("%v is not within (0, 1e4]", g.Rate)}
-	case !(g.Scale >= 1 && g.Scale <= 1024):
-		return g, &ConfigError{"Agents.Scale", fmt.Sprintf("%v is not within [1, 1024]", g.Scale)}
-	case g.Developers < 0 || g.Developers > 1<<24:
-		return g, &ConfigError{"Agents.Developers", fmt.Sprintf("%d is not within [0, %d]", g.Developers, 1<<24)}
-	case g.Requests < 0:
-		return g, &ConfigError{"Agents.Requests", fmt.Sprintf("%d is negative", g.Requests)}
-	case g.Duration < 0:
-		return g, &ConfigError{"Agents.Duration", fmt.Sprintf("%v is negative", g.Duration)}
-	case g.Requests == 0 && g.Duration == 0:
-		return g, &ConfigError{"Agents", "does not end: Requests or Duration is needed"}
-	}
-	setDefault(&g.Developers, max(1, int(g.sessions()*24*3600/10)))
-	return g, nil
-}
-
 // sessions is the rate at which sessions begin, per second.
 func (g *Agents) sessions() float64 { return g.Rate / agentSessionSteps }
 
 // Start implements [Workload].
 func (g Agents) Start(seed uint64) (Source, error) {
-	g, err := g.validate()
-	if err != nil {
-		return nil, err
+	if g.Requests == 0 && g.Duration == 0 {
+		return nil, &ConfigError{"Agents", "does not end: Requests or Duration is needed"}
 	}
+	g.Scale = cmp.Or(g.Scale, 1)
+	setDefault(&g.developers, max(1, int(g.sessions()*24*3600/10)))
 	s := &agentSource{
 		Agents: g, seed: engine.Mix(seed), timers: newTimers(0),
 		clock: newClock(ConstantRate(g.sessions()), rand.New(rand.NewPCG(seed, 8))),
 	}
 	for s.arrive(); s.arrival < 0; s.arrive() {
-		session := newAgentSession(s.seed, s.begun, g.Developers, s.arrival)
+		session := newAgentSession(s.seed, s.begun, s.developers, s.arrival)
 		s.begun++
 		if !session.mayLast(-s.arrival) {
 			continue
@@ -139,7 +118,7 @@ func (s *agentSource) Take() Request {
 	s.taken++
 	handle, due, ok := s.timers.first()
 	if !ok || s.arrival < due {
-		session := newAgentSession(s.seed, s.begun, s.Developers, s.arrival)
+		session := newAgentSession(s.seed, s.begun, s.developers, s.arrival)
 		s.begun++
 		s.arrive()
 		handle = s.wake(session.agents[0])

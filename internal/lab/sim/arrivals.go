@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -52,25 +51,6 @@ func (a Arrivals) Scaled(factor float64) Arrivals {
 	}
 	a.Stages = stages
 	return a
-}
-
-func (a Arrivals) validate(field string) error {
-	if !(a.CV >= 0 && a.CV <= 100) {
-		return &ConfigError{field + ".CV", fmt.Sprintf("%v is not within [0, 100]", a.CV)}
-	}
-	if len(a.Stages) == 0 {
-		return &ConfigError{field + ".Stages", "is empty"}
-	}
-	for i, s := range a.Stages {
-		field := fmt.Sprintf("%s.Stages[%d]", field, i)
-		switch {
-		case s.Duration < 0 || s.Duration == 0 && len(a.Stages) > 1:
-			return &ConfigError{field + ".Duration", fmt.Sprintf("%v is not above 0", s.Duration)}
-		case !(s.Rate > 0 && s.Rate <= 1e9):
-			return &ConfigError{field + ".Rate", fmt.Sprintf("%v is not within (0, 1e9]", s.Rate)}
-		}
-	}
-	return nil
 }
 
 // clock draws arrival times. Gaps come from a process of rate 1, whose time is

@@ -1,7 +1,9 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -44,8 +46,6 @@ type Config struct {
 	// Events lets engines tell routers what enters and leaves their caches, if a
 	// router's matcher is a precise.Index. Nil: no events.
 	Events *Events
-	// Fitness has the weights of the report's fitness, by metric. Nil: no fitness.
-	Fitness map[string]float64
 }
 
 // Server is one model server of the fleet.
@@ -83,71 +83,16 @@ type ConfigError struct {
 
 func (e *ConfigError) Error() string { return "sim: " + e.Field + " " + e.Reason }
 
+// validate checks what hosts and commands set, and sets defaults.
 func (c *Config) validate() error {
-	bad := func(field, format string, args ...any) error {
-		return &ConfigError{field, fmt.Sprintf(format, args...)}
+	if c.ReportInterval < 0 || c.ReportInterval > engine.MaxTime {
+		return &ConfigError{"ReportInterval", fmt.Sprintf("%v is not within [0, %v]", c.ReportInterval, engine.MaxTime)}
 	}
-	switch {
-	case c.Router == nil:
-		return bad("Router", "is nil")
-	case c.Workload == nil:
-		return bad("Workload", "is nil")
-	case len(c.Fleet) == 0:
-		return bad("Fleet", "is empty")
-	case c.Routers < 0:
-		return bad("Routers", "%d is negative", c.Routers)
+	c.Fleet = slices.Clone(c.Fleet)
+	for i := range c.Fleet {
+		e := &c.Fleet[i].Endpoint
+		e.ID = cmp.Or(e.ID, e.Address, fmt.Sprintf("server-%03d", i))
 	}
-	for _, d := range []struct {
-		name  string
-		value time.Duration
-	}{
-		{"ReportInterval", c.ReportInterval}, {"MeterInterval", c.MeterInterval},
-	} {
-		if d.value < 0 || d.value > engine.MaxTime {
-			return bad(d.name, "%v is not within [0, %v]", d.value, engine.MaxTime)
-		}
-	}
-	ids := map[string]bool{}
-	fleet := make([]Server, len(c.Fleet))
-	for i, s := range c.Fleet {
-		switch {
-		case s.Endpoint.ID == "" && s.Endpoint.Address != "":
-			s.Endpoint.ID = s.Endpoint.Address
-		case s.Endpoint.ID == "":
-			s.Endpoint.ID = fmt.Sprintf("server-%03d", i)
-		}
-		if ids[s.Endpoint.ID] {
-			return bad(fmt.Sprintf("Fleet[%d].Endpoint.ID", i), "%q is there already", s.Endpoint.ID)
-		}
-		if s.Engine.BlockTokens != 0 && s.Engine.BlockTokens != BlockTokens {
-			return bad(fmt.Sprintf("Fleet[%d].Engine.BlockTokens", i), "is %d, workloads have %d", s.Engine.BlockTokens, BlockTokens)
-		}
-		ids[s.Endpoint.ID] = true
-		fleet[i] = s
-	}
-	if e := c.Events; e != nil && (e.Delay < 0 || !(e.Loss >= 0 && e.Loss < 1)) {
-		return bad("Events", "has a negative Delay, or a Loss that is not within [0, 1)")
-	}
-	if s := c.Sharing; s != nil && (s.Delay < 0 || s.Delay > engine.MaxTime) {
-		return bad("Sharing", "has a Delay that is not within [0, %v]", engine.MaxTime)
-	}
-	for i, slow := range c.Slowdowns {
-		field := fmt.Sprintf("Slowdowns[%d]", i)
-		switch {
-		case !ids[slow.Endpoint]:
-			return bad(field+".Endpoint", "%q is not in the fleet", slow.Endpoint)
-		case slow.At < 0 || i > 0 && slow.At < c.Slowdowns[i-1].At:
-			return bad(field+".At", "%v is before the run, or the one before it", slow.At)
-		case !(slow.Factor >= 0.01 && slow.Factor <= 100):
-			return bad(field+".Factor", "%v is not within [0.01, 100]", slow.Factor)
-		}
-	}
-	for name := range c.Fitness {
-		if _, ok := fitnessReferences[name]; !ok {
-			return bad("Fitness", "%q is no metric (known: %s)", name, fitnessNames())
-		}
-	}
-	c.Fleet = fleet
 	setDefault(&c.Routers, 1)
 	setDefault(&c.MeterInterval, 2*time.Second)
 	return nil

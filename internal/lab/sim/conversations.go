@@ -1,12 +1,11 @@
 package sim
 
 import (
-	"fmt"
+	"cmp"
 	"math/rand/v2"
 	"strconv"
 	"time"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 )
 
@@ -32,56 +31,16 @@ type Conversations struct {
 	// Duration ends the work at that time. 0: it does not.
 	Duration time.Duration
 
-	SLO      endpick.SLO
-	Class    string
-	Priority int
-}
-
-func (c Conversations) validate() (Conversations, error) {
-	setDefault(&c.Turns, 5)
-	for _, f := range []struct {
-		name        string
-		value, most int
-	}{
-		{"Groups", c.Groups, 1 << 24}, {"UsersPerGroup", c.UsersPerGroup, 1 << 24},
-		{"Groups·UsersPerGroup", c.Groups * c.UsersPerGroup, 1 << 26}, {"Turns", c.Turns, 1 << 20},
-	} {
-		if f.value < 1 || f.value > f.most {
-			return c, &ConfigError{"Conversations." + f.name, fmt.Sprintf("%d is not within [1, %d]", f.value, f.most)}
-		}
-	}
-	switch {
-	case c.SystemTokens < 0:
-		return c, &ConfigError{"Conversations.SystemTokens", fmt.Sprintf("%d is negative", c.SystemTokens)}
-	case c.Question.Mean == 0 && c.SystemTokens == 0:
-		return c, &ConfigError{"Conversations.Question", "is empty, and there is no system prompt"}
-	case c.Output.Mean == 0:
-		return c, &ConfigError{"Conversations.Output", "is empty"}
-	case c.Requests < 0:
-		return c, &ConfigError{"Conversations.Requests", fmt.Sprintf("%d is negative", c.Requests)}
-	case c.Duration < 0:
-		return c, &ConfigError{"Conversations.Duration", fmt.Sprintf("%v is negative", c.Duration)}
-	}
-	if err := c.Question.validate("Conversations.Question"); err != nil {
-		return c, err
-	}
-	if err := c.Output.validate("Conversations.Output"); err != nil {
-		return c, err
-	}
-	if err := c.Arrivals.validate("Conversations.Arrivals"); err != nil {
-		return c, err
-	}
-	if c.Arrivals.Stages[0].Duration == 0 && c.Requests == 0 && c.Duration == 0 {
-		return c, &ConfigError{"Conversations", "does not end: Requests, Duration or stages with a Duration are needed"}
-	}
-	return c, nil
+	// Tenant owns all requests. Empty: each group is a tenant.
+	Tenant string
 }
 
 // Start implements [Workload].
 func (c Conversations) Start(seed uint64) (Source, error) {
-	c, err := c.validate()
-	if err != nil {
-		return nil, err
+	setDefault(&c.Turns, 5)
+	stages := c.Arrivals.Stages
+	if len(stages) == 0 || stages[0].Duration == 0 && c.Requests == 0 && c.Duration == 0 {
+		return nil, &ConfigError{"Conversations", "have no Arrivals or do not end: Requests, Duration or stages with a Duration are needed"}
 	}
 	s := &conversationSource{
 		Conversations: c,
@@ -98,7 +57,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 		s.idle[i] = int32(i)
 	}
 	for g := range s.systems {
-		s.tenants[g] = "group-" + strconv.Itoa(g)
+		s.tenants[g] = cmp.Or(c.Tenant, "group-"+strconv.Itoa(g))
 		s.systems[g] = extend(nil, c.SystemTokens/BlockTokens, engine.Mix(s.seed^uint64(g)))
 	}
 	s.next, s.more = s.clock.next()
@@ -205,8 +164,7 @@ func (s *conversationSource) ask(who int) Request {
 		ExpectedOutputTokens: int(s.Output.Mean),
 		Tenant:               s.tenants[group],
 		Session:              s.tenants[group] + "/" + strconv.Itoa(who),
-		Class:                s.Class, SLO: s.SLO, Priority: s.Priority,
-		Handle: who,
+		Handle:               who,
 	}
 }
 

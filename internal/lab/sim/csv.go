@@ -13,17 +13,12 @@ import (
 // csvFormat is a format of comma-separated values.
 type csvFormat struct {
 	columns []string
-	// names are the columns of a Record's fields.
-	names map[string]string
-	read  func(*fields) Record
+	read    func(*fields) Record
 }
 
 var csvFormats = map[Format]csvFormat{
 	AzureFormat: {
 		columns: []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
-		names: map[string]string{
-			"ArrivalMillis": "TIMESTAMP", "InputTokens": "ContextTokens", "OutputTokens": "GeneratedTokens",
-		},
 		read: func(f *fields) Record {
 			at := f.time(0)
 			if f.start.IsZero() {
@@ -34,10 +29,6 @@ var csvFormats = map[Format]csvFormat{
 	},
 	VLLMFormat: {
 		columns: []string{"input_tokens", "output_tokens", "queued_s", "scheduled_s", "first_token_s", "last_token_s"},
-		names: map[string]string{
-			"ArrivalMillis": "queued_s", "InputTokens": "input_tokens", "OutputTokens": "output_tokens",
-			"FirstTokenMillis": "first_token_s", "LastTokenMillis": "last_token_s",
-		},
 		read: func(f *fields) Record {
 			return Record{
 				InputTokens: f.int(0), OutputTokens: f.int(1), ArrivalMillis: f.float(2) * 1000,
@@ -84,7 +75,7 @@ func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
 			err = record.check()
 		}
 		if err != nil {
-			return nil, traceError(name, line, format.names, err)
+			return nil, traceError(name, line, err)
 		}
 		records = append(records, record)
 	}

@@ -59,7 +59,8 @@ func (r *run) window() {
 		seconds[i] = (busy - s.prefill).Seconds()
 		s.prefill = busy
 	}
-	r.tally.windows = append(r.tally.windows, Window{Start: r.now - imbalanceWindow, PrefillSeconds: seconds})
+	mean, deviation := meanAndDeviation(seconds)
+	r.tally.windows = append(r.tally.windows, window{r.now, mean, deviation})
 	r.timers.set(onWindow, r.now+imbalanceWindow, true)
 }
 

@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 )
@@ -12,9 +11,8 @@ type Length struct {
 	Mean, Std float64
 	// Shape is Normal by default.
 	Shape Shape
-	// Min is the smallest length; 0 is 1 if Mean is not 0. Max is the largest; 0:
-	// no limit. Draws outside are clamped.
-	Min, Max int
+	// Max is the largest length; 0: no limit. Draws outside [1, Max] are clamped.
+	Max int
 }
 
 // Shape is the shape of a distribution of lengths.
@@ -25,20 +23,6 @@ const (
 	Normal    Shape = iota
 	LogNormal       // with that mean and standard deviation before clamping
 )
-
-func (l Length) validate(field string) error {
-	switch {
-	case !(l.Mean >= 0 && l.Mean <= 1<<30):
-		return &ConfigError{field + ".Mean", fmt.Sprintf("%v is not within [0, 2^30]", l.Mean)}
-	case !(l.Std >= 0 && l.Std <= 1<<30):
-		return &ConfigError{field + ".Std", fmt.Sprintf("%v is not within [0, 2^30]", l.Std)}
-	case l.Shape > LogNormal:
-		return &ConfigError{field + ".Shape", fmt.Sprintf("%d is unknown", l.Shape)}
-	case l.Min < 0 || l.Max < 0 || l.Max > 0 && l.Max < l.Min:
-		return &ConfigError{field, fmt.Sprintf("has bounds %d and %d", l.Min, l.Max)}
-	}
-	return nil
-}
 
 // draw draws one length.
 func (l Length) draw(random *rand.Rand) int {
@@ -59,5 +43,5 @@ func (l Length) draw(random *rand.Rand) int {
 	if l.Max > 0 {
 		most = l.Max
 	}
-	return int(min(max(math.Round(x), float64(max(l.Min, 1))), float64(most)))
+	return int(min(max(math.Round(x), 1), float64(most)))
 }

@@ -12,9 +12,6 @@ type Merge []Workload
 
 // Start implements [Workload].
 func (m Merge) Start(seed uint64) (Source, error) {
-	if len(m) == 0 {
-		return nil, &ConfigError{"Merge", "is empty"}
-	}
 	s := &mergeSource{}
 	for i, w := range m {
 		source, err := w.Start(engine.Mix(seed + uint64(i)))

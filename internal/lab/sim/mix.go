@@ -1,9 +1,6 @@
 package sim
 
 import (
-	"fmt"
-	"math"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 )
@@ -18,29 +15,15 @@ type Mix struct {
 // MixClass is one class of a [Mix]. Shares are divided by their sum.
 type MixClass struct {
 	// Name is empty for the class without targets, and only for that.
-	Name     string
-	Share    float64
-	SLO      endpick.SLO
-	Priority int
+	Name  string
+	Share float64
+	SLO   endpick.SLO
 }
 
 // Start implements [Workload].
 func (m Mix) Start(seed uint64) (Source, error) {
-	names := map[string]bool{}
 	sum := 0.0
-	for i, c := range m.Classes {
-		field := fmt.Sprintf("Mix.Classes[%d]", i)
-		switch {
-		case names[c.Name]:
-			return nil, &ConfigError{field + ".Name", fmt.Sprintf("%q is there already", c.Name)}
-		case (c.Name != "") != c.SLO.Asked():
-			return nil, &ConfigError{field, fmt.Sprintf("%q needs both a name and targets, or neither", c.Name)}
-		case !(c.Share > 0) || math.IsInf(c.Share, 1):
-			return nil, &ConfigError{field + ".Share", fmt.Sprintf("%v is not above 0", c.Share)}
-		case c.SLO.TTFT < 0 || c.SLO.TPOT < 0:
-			return nil, &ConfigError{field + ".SLO", "is negative"}
-		}
-		names[c.Name] = true
+	for _, c := range m.Classes {
 		sum += c.Share
 	}
 	source, err := m.Workload.Start(seed)
@@ -73,6 +56,6 @@ func (s *mixSource) Take() Request {
 			break
 		}
 	}
-	r.Class, r.SLO, r.Priority = class.Name, class.SLO, class.Priority
+	r.Class, r.SLO = class.Name, class.SLO
 	return r
 }

@@ -24,7 +24,7 @@ func drain(t *testing.T, w Workload, seed uint64) (all []Request) {
 func TestMix(t *testing.T) {
 	tight := endpick.SLO{TTFT: 200 * time.Millisecond, TPOT: 40 * time.Millisecond}
 	m := Mix{paced(t, "B", 10, 4000), []MixClass{
-		{Name: "tight", Share: 3, SLO: tight, Priority: 1},
+		{Name: "tight", Share: 3, SLO: tight},
 		{Name: "loose", Share: 5, SLO: endpick.SLO{TTFT: time.Second}},
 		{Share: 2},
 	}}
@@ -35,9 +35,8 @@ func TestMix(t *testing.T) {
 		count[r.class()]++
 		if r.Class == "tight" {
 			require.Equal(t, tight, r.SLO)
-			require.Equal(t, 1, r.Priority)
 		}
-		r.Class, r.SLO, r.Priority = "", endpick.SLO{}, 0
+		r.Class, r.SLO = "", endpick.SLO{}
 		require.Equal(t, plain[i], r, "the rest of the request is as it was")
 	}
 	// Three standard deviations of a share of 4,000.
@@ -47,21 +46,4 @@ func TestMix(t *testing.T) {
 	assert.Equal(t, mixed, drain(t, m, 1))
 	assert.NotEqual(t, mixed, drain(t, m, 2))
 	assert.Equal(t, plain, drain(t, Mix{Workload: m.Workload}, 1), "no classes change nothing")
-}
-
-func TestMixErrors(t *testing.T) {
-	slo := endpick.SLO{TTFT: time.Second}
-	for _, c := range []struct {
-		classes []MixClass
-		want    string
-	}{
-		{[]MixClass{{Name: "a", Share: 1, SLO: slo}, {Name: "a", Share: 1, SLO: slo}}, `sim: Mix.Classes[1].Name "a" is there already`},
-		{[]MixClass{{Name: "a", SLO: slo}}, "sim: Mix.Classes[0].Share 0 is not above 0"},
-		{[]MixClass{{Name: "a", Share: 1}}, `sim: Mix.Classes[0] "a" needs both a name and targets, or neither`},
-		{[]MixClass{{Share: 1, SLO: slo}}, `sim: Mix.Classes[0] "" needs both a name and targets, or neither`},
-		{[]MixClass{{Name: "a", Share: 1, SLO: endpick.SLO{TTFT: -1, TPOT: 1}}}, "sim: Mix.Classes[0].SLO is negative"},
-	} {
-		_, err := Mix{paced(t, "B", 10, 1), c.classes}.Start(1)
-		require.EqualError(t, err, c.want)
-	}
 }

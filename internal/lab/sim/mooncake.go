@@ -1,11 +1,9 @@
 package sim
 
 import (
-	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
-	"io"
 )
 
 // mooncakeLine is one line of a Mooncake trace.
@@ -16,32 +14,19 @@ type mooncakeLine struct {
 	HashIDs      []uint64 `json:"hash_ids"`
 }
 
-// mooncakeNames are the names of a Record's fields in a Mooncake trace.
-var mooncakeNames = map[string]string{
-	"ArrivalMillis": "timestamp", "InputTokens": "input_length", "OutputTokens": "output_length", "Blocks": "hash_ids",
-}
-
-// maxTraceLine is longer than any line with as many blocks as a prompt may have.
-const maxTraceLine = 64 << 20
-
-func readMooncake(name string, r io.Reader) ([]Record, error) {
+func readMooncake(name string, text []byte) ([]Record, error) {
 	var records []Record
-	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxTraceLine)
-	n := 1
-	for ; lines.Scan(); n++ {
-		line := bytes.TrimSpace(lines.Bytes())
-		if len(line) == 0 {
+	n := 0
+	for line := range bytes.Lines(text) {
+		n++
+		if line = bytes.TrimSpace(line); len(line) == 0 {
 			continue
 		}
 		record, err := parseMooncake(line)
 		if err != nil {
-			return nil, traceError(name, n, mooncakeNames, err)
+			return nil, traceError(name, n, err)
 		}
 		records = append(records, record)
-	}
-	if err := lines.Err(); err != nil {
-		return nil, traceError(name, n, nil, err)
 	}
 	return records, nil
 }

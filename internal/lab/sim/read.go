@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -73,43 +72,14 @@ type fieldError struct{ field, reason string }
 
 func (e *fieldError) Error() string { return strings.TrimSpace(e.field + " " + e.reason) }
 
-// traceError adds the line to err. The names of a Record's fields become those of
-// the file.
-func traceError(file string, line int, names map[string]string, err error) *TraceError {
+// traceError adds the line to err.
+func traceError(file string, line int, err error) *TraceError {
 	e := &TraceError{File: file, Line: line, Reason: "can't be read", Err: err}
 	var field *fieldError
 	if errors.As(err, &field) {
 		e.Field, e.Reason, e.Err = field.field, field.reason, nil
-		if name, ok := names[e.Field]; ok {
-			e.Field = name
-		}
 	}
 	return e
-}
-
-// text reads a trace. It counts lines, and keeps its error, because its readers may
-// not: what breaks off would look like a shorter trace.
-type text struct {
-	r     io.Reader
-	lines int
-	err   error
-}
-
-func (t *text) Read(p []byte) (n int, err error) {
-	if t.err == nil {
-		n, t.err = t.r.Read(p)
-		t.lines += bytes.Count(p[:n], []byte{'\n'})
-	}
-	return n, t.err
-}
-
-// broken is where the text broke off; nil if it has been read to its end, or not so
-// far.
-func (t *text) broken(file string) *TraceError {
-	if t.err == nil || t.err == io.EOF {
-		return nil
-	}
-	return &TraceError{File: file, Line: t.lines + 1, Reason: "breaks off", Err: t.err}
 }
 
 // OpenTrace reads a trace file, which may be gzipped. The format is detected from
@@ -126,35 +96,27 @@ func OpenTrace(path string) (*Trace, error) {
 // ReadTrace reads a trace; name is for errors. See [OpenTrace]. A trace whose times
 // all lie on ticks of [MooncakeTick] gets that as its Spread.
 func ReadTrace(name string, r io.Reader) (*Trace, error) {
-	raw := &text{r: r}
-	in := raw
-	buffered := bufio.NewReaderSize(raw, 1<<16)
-	if magic, _ := buffered.Peek(2); bytes.Equal(magic, []byte{0x1f, 0x8b}) {
-		unzipped, err := gzip.NewReader(buffered)
-		if err != nil {
-			return nil, &TraceError{File: name, Reason: "can't be unpacked", Err: err}
+	text, err := whole(name, r)
+	if err == nil && bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
+		unzipped, bad := gzip.NewReader(bytes.NewReader(text))
+		if bad != nil {
+			return nil, &TraceError{File: name, Reason: "can't be unpacked", Err: bad}
 		}
-		defer unzipped.Close()
-		in = &text{r: unzipped}
-		buffered = bufio.NewReaderSize(in, 1<<16)
+		text, err = whole(name, unzipped)
+	}
+	if err != nil {
+		return nil, err
 	}
 	t := &Trace{Name: name}
-	format, err := sniff(name, buffered)
+	format, err := sniff(name, text)
 	switch {
 	case err != nil:
 	case format == MooncakeFormat:
-		t.Records, err = readMooncake(name, buffered)
+		t.Records, err = readMooncake(name, text)
 	case format == RecordingFormat:
-		t.Records, err = readRecording(name, buffered)
+		t.Records, err = readRecording(name, bytes.NewReader(text))
 	default:
-		t.Records, err = readCSV(name, buffered, csvFormats[format])
-	}
-	// Report the cut rather than what it did to the line.
-	if cut := in.broken(name); cut != nil {
-		var told *TraceError
-		if !errors.As(err, &told) || told.Line >= cut.Line {
-			err = cut
-		}
+		t.Records, err = readCSV(name, bytes.NewReader(text), csvFormats[format])
 	}
 	if err != nil {
 		return nil, err
@@ -168,6 +130,15 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 	return t, nil
 }
 
+// whole reads all of a trace: one that breaks off is no shorter trace.
+func whole(name string, r io.Reader) ([]byte, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, &TraceError{File: name, Line: bytes.Count(text, []byte{'\n'}) + 1, Reason: "breaks off", Err: err}
+	}
+	return text, nil
+}
+
 func coarse(records []Record) bool {
 	tick := millis(MooncakeTick)
 	for i := range records {
@@ -179,9 +150,8 @@ func coarse(records []Record) bool {
 	return len(records) > 1
 }
 
-func sniff(name string, r *bufio.Reader) (Format, error) {
-	head, _ := r.Peek(4096)
-	line, _, _ := strings.Cut(string(head), "\n")
+func sniff(name string, text []byte) (Format, error) {
+	line, _, _ := strings.Cut(string(text[:min(len(text), 4096)]), "\n")
 	switch {
 	case strings.HasPrefix(line, "TIMESTAMP,"):
 		return AzureFormat, nil

@@ -12,13 +12,6 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// recordingNames are the names of a Record's fields in a recording.
-var recordingNames = map[string]string{
-	"ArrivalMillis": "time", "InputTokens": "input_tokens", "OutputTokens": "output_tokens",
-	"FirstTokenMillis": "ttft_ms", "LastTokenMillis": "e2e_ms", "CachedTokens": "cached_tokens",
-	"TTFTTargetMillis": "slo_ttft_ms", "TPOTTargetMillis": "slo_tpot_ms",
-}
-
 // readRecording reads a gateway's recording. Requests without a token were not
 // served, and are left out. Prompts whose blocks are cut from text get blocks of the
 // package's size, in number by the recording's mean ratio of tokens to blocks: a
@@ -41,7 +34,7 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 		}
 		if len(q.Blocks) > 0 {
 			if !(q.BlockTokens >= 1 && q.BlockTokens <= maxTraceTokens) {
-				return traceError(name, line, nil, &fieldError{"block_tokens", fmt.Sprintf("%v is out of range", q.BlockTokens)})
+				return traceError(name, line, &fieldError{"block_tokens", fmt.Sprintf("%v is out of range", q.BlockTokens)})
 			}
 			m := ratio[q.Model]
 			if m == nil {
@@ -56,9 +49,9 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 	var bad *recording.LineError
 	switch {
 	case errors.As(err, &bad) && bad.Field != "":
-		return nil, traceError(name, bad.Line, nil, &fieldError{bad.Field, bad.Err.Error()})
+		return nil, traceError(name, bad.Line, &fieldError{bad.Field, bad.Err.Error()})
 	case bad != nil:
-		return nil, traceError(name, bad.Line, nil, bad.Err)
+		return nil, traceError(name, bad.Line, bad.Err)
 	case err != nil:
 		return nil, err
 	}
@@ -83,7 +76,7 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 			record.Blocks = recut(q.Blocks, mean, q.InputTokens/BlockTokens)
 		}
 		if err := record.check(); err != nil {
-			return nil, traceError(name, q.line, recordingNames, err)
+			return nil, traceError(name, q.line, err)
 		}
 		records[i] = record
 	}

@@ -89,7 +89,7 @@ func TestBrokenRecording(t *testing.T) {
 		"negative":  {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":-1`, 1), "sim: day.jsonl:2: input_tokens is negative"},
 		"no object": {"{", "sim: day.jsonl:2: can't be read: unexpected end of JSON input"},
 		"no time":   {strings.Replace(ok, `"time":`, `"when":`, 1), "sim: day.jsonl:2: time is missing"},
-		"long":      {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":99999999`, 1), "sim: day.jsonl:2: input_tokens 99999999 is not within [1, 16777216]"},
+		"long":      {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":99999999`, 1), "sim: day.jsonl:2: InputTokens 99999999 is not within [1, 16777216]"},
 		"block":     {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":20,"blocks":["1f"]`, 1), "sim: day.jsonl:2: block_tokens 0 is out of range"},
 	} {
 		_, err := ReadTrace("day.jsonl", strings.NewReader(ok+c.line))

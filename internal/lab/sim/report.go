@@ -1,12 +1,5 @@
 package sim
 
-import (
-	"maps"
-	"slices"
-	"strings"
-	"time"
-)
-
 // Report is the result of a run. Every figure is a function of the Config and
 // the seed.
 type Report struct {
@@ -45,12 +38,10 @@ type Report struct {
 	SLOAttainment *float64 `json:"slo_attainment"`
 	GoodputRPS    float64  `json:"goodput_rps"` // requests that met their SLO, or had none, over Seconds
 	Classes       []Class  `json:"classes,omitempty"`
-	Fitness       *float64 `json:"fitness,omitempty"`
 
 	Evictions Evictions      `json:"evictions"`
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
-	Windows   []Window       `json:"-"` // over the whole run
 
 	Tenants map[string]TenantReport `json:"-"` // by name
 }
@@ -86,13 +77,6 @@ type Realised struct {
 	OutputStd  float64 `json:"output_std"`
 }
 
-// Window is the prefill work of each server, in the order of the fleet, in one
-// window of time.
-type Window struct {
-	Start          time.Duration
-	PrefillSeconds []float64
-}
-
 // outcome is how a request ended.
 type outcome uint8
 
@@ -112,7 +96,7 @@ func (r *run) finish() *Report {
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
 		TooLong:  t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
-		Jain: t.jain(), Windows: t.windows,
+		Jain:     t.jain(),
 		Realised: t.realised(), Tenants: t.tenantReports(),
 	}
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
@@ -147,10 +131,6 @@ func (r *run) finish() *Report {
 	}
 	rep.PrefixHitRatio = ratio(hit, asked)
 	rep.Imbalance = t.imbalance(prefill)
-	if r.cfg.Fitness != nil {
-		f := rep.fitness(r.cfg.Fitness)
-		rep.Fitness = &f
-	}
 	return rep
 }
 
@@ -169,43 +149,4 @@ func ratio(part, whole int64) float64 {
 		return 0
 	}
 	return float64(part) / float64(whole)
-}
-
-// fitnessReferences are the metrics of BLIS's fitness: x/(x + reference) for
-// those to maximize, and 1/(1 + x/1 ms) for latencies, whose reference is 0.
-var fitnessReferences = map[string]struct {
-	reference float64
-	value     func(*Report) float64
-}{
-	"throughput":     {100, func(r *Report) float64 { return r.ThroughputRPS }},
-	"tokens_per_sec": {10_000, func(r *Report) float64 { return r.OutputTPS }},
-	"ttft_mean":      {0, func(r *Report) float64 { return r.TTFT.Mean }},
-	"ttft_p50":       {0, func(r *Report) float64 { return r.TTFT.P50 }},
-	"ttft_p90":       {0, func(r *Report) float64 { return r.TTFT.P90 }},
-	"ttft_p95":       {0, func(r *Report) float64 { return r.TTFT.P95 }},
-	"ttft_p99":       {0, func(r *Report) float64 { return r.TTFT.P99 }},
-	"tpot_mean":      {0, func(r *Report) float64 { return r.TPOT.Mean }},
-	"tpot_p99":       {0, func(r *Report) float64 { return r.TPOT.P99 }},
-	"e2e_mean":       {0, func(r *Report) float64 { return r.E2E.Mean }},
-	"e2e_p90":        {0, func(r *Report) float64 { return r.E2E.P90 }},
-	"e2e_p95":        {0, func(r *Report) float64 { return r.E2E.P95 }},
-	"e2e_p99":        {0, func(r *Report) float64 { return r.E2E.P99 }},
-}
-
-func fitnessNames() string {
-	return strings.Join(slices.Sorted(maps.Keys(fitnessReferences)), ", ")
-}
-
-// fitness is Σ weight·part, each part in [0, 1] (BLIS, fitness evaluation).
-func (r *Report) fitness(weights map[string]float64) (sum float64) {
-	for _, name := range slices.Sorted(maps.Keys(weights)) {
-		m := fitnessReferences[name]
-		x := m.value(r)
-		if m.reference > 0 {
-			sum += weights[name] * x / (x + m.reference)
-		} else {
-			sum += weights[name] / (1 + x)
-		}
-	}
-	return sum
 }

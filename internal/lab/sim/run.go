@@ -147,7 +147,7 @@ func (r *run) dispatch(slot int) {
 		}
 		r.listen()
 		request := endpick.Request{
-			Model: f.request.Model, Adapter: f.request.Adapter,
+			Model:       f.request.Model,
 			InputTokens: f.request.InputTokens, Blocks: f.request.promptBlocks(), BlockTokens: BlockTokens, Exact: true,
 			ExpectedOutputTokens: f.request.ExpectedOutputTokens, Stream: true,
 			Priority: f.request.Priority, SLO: f.request.SLO,

@@ -5,13 +5,13 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // sparingly skips a long single-goroutine test under the race detector, where it
 // takes ten times as long and finds nothing that shorter tests would not.
 func sparingly(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("much work in one goroutine")
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/scorer/preset/all"
 )
@@ -96,7 +96,7 @@ func TestASlowServerRecovers(t *testing.T) {
 			switch {
 			case policy == "random", policy == "round-robin", policy == "always-busiest":
 				continue
-			case policy == "predicted-latency" && race.Enabled: // its trees take a minute
+			case policy == "predicted-latency" && rig.Race: // its trees take a minute
 				continue
 			case name != "short" && !learns && !long:
 				continue

@@ -25,7 +25,7 @@ type tally struct {
 	prefilled, coldYetWarm int64 // prompts with a first token, and how many of these only the engine knew
 
 	ttft, tpot, e2e []float64 // milliseconds, by completion
-	windows         []Window
+	windows         []window
 
 	firstArrival, lastArrival, lastCompletion time.Duration
 
@@ -33,6 +33,12 @@ type tally struct {
 	classes map[string]*Class
 
 	input, output moments
+}
+
+// window is the prefill work of servers, in seconds, in one window of time.
+type window struct {
+	end             time.Duration
+	mean, deviation float64
 }
 
 // tenantTally counts one tenant's requests.
@@ -153,12 +159,11 @@ func (t *tally) imbalance(whole []float64) float64 {
 		means, deviations = meanAndDeviation(whole)
 	}
 	for _, w := range t.windows {
-		if w.Start+imbalanceWindow > t.lastArrival {
+		if w.end > t.lastArrival {
 			break
 		}
-		mean, deviation := meanAndDeviation(w.PrefillSeconds)
-		means += mean
-		deviations += deviation
+		means += w.mean
+		deviations += w.deviation
 	}
 	if means == 0 {
 		return 0

@@ -21,11 +21,11 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 	require.NoError(t, err)
 	const share = 12 // requests a second
 	tenant := func(name string, perSecond float64) Workload {
-		return Owned{Conversations{
+		return Conversations{
 			Groups: 20, UsersPerGroup: 1000, Turns: 1, SystemTokens: 500,
 			Question: Length{Mean: 1500, Std: 400}, Output: Length{Mean: 200, Std: 50},
-			Arrivals: ConstantRate(perSecond), Duration: 2 * time.Minute,
-		}, name}
+			Arrivals: ConstantRate(perSecond), Duration: 2 * time.Minute, Tenant: name,
+		}
 	}
 	quiet := tenant("quiet", share)
 	loud := tenant("loud", 10*share)

@@ -1,6 +1,9 @@
 package sim
 
-import "time"
+import (
+	"container/heap"
+	"time"
+)
 
 // timers is a heap of timers, one for each owner. Simultaneous ones fire in order
 // of owner.
@@ -11,9 +14,9 @@ type timers struct {
 }
 
 func newTimers(owners int) *timers {
-	t := &timers{at: make([]time.Duration, owners), place: make([]int, owners)}
-	for i := range t.place {
-		t.place[i] = -1
+	t := &timers{}
+	for range owners {
+		t.add()
 	}
 	return t
 }
@@ -27,27 +30,15 @@ func (t *timers) add() int {
 
 // set sets the owner's timer, or stops it.
 func (t *timers) set(owner int, at time.Duration, on bool) {
-	i := t.place[owner]
-	switch {
-	case !on && i < 0:
-	case !on:
-		last := len(t.heap) - 1
-		t.swap(i, last)
-		t.heap = t.heap[:last]
-		t.place[owner] = -1
-		if i < last {
-			t.down(i)
-			t.up(i)
-		}
-	case i < 0:
+	switch i := t.place[owner]; {
+	case !on && i >= 0:
+		heap.Remove(t, i)
+	case on && i < 0:
 		t.at[owner] = at
-		t.place[owner] = len(t.heap)
-		t.heap = append(t.heap, owner)
-		t.up(len(t.heap) - 1)
-	case at != t.at[owner]:
+		heap.Push(t, owner)
+	case on && at != t.at[owner]:
 		t.at[owner] = at
-		t.down(i)
-		t.up(t.place[owner])
+		heap.Fix(t, i)
 	}
 }
 
@@ -60,39 +51,27 @@ func (t *timers) first() (owner int, at time.Duration, ok bool) {
 	return owner, t.at[owner], true
 }
 
-func (t *timers) less(i, j int) bool {
+// Len, Less, Swap, Push and Pop implement [heap.Interface].
+func (t *timers) Len() int { return len(t.heap) }
+
+func (t *timers) Less(i, j int) bool {
 	a, b := t.heap[i], t.heap[j]
-	if t.at[a] != t.at[b] {
-		return t.at[a] < t.at[b]
-	}
-	return a < b
+	return t.at[a] < t.at[b] || t.at[a] == t.at[b] && a < b
 }
 
-func (t *timers) swap(i, j int) {
+func (t *timers) Swap(i, j int) {
 	t.heap[i], t.heap[j] = t.heap[j], t.heap[i]
 	t.place[t.heap[i]], t.place[t.heap[j]] = i, j
 }
 
-func (t *timers) up(i int) {
-	for i > 0 && t.less(i, (i-1)/2) {
-		t.swap(i, (i-1)/2)
-		i = (i - 1) / 2
-	}
+func (t *timers) Push(owner any) {
+	t.place[owner.(int)] = len(t.heap)
+	t.heap = append(t.heap, owner.(int))
 }
 
-func (t *timers) down(i int) {
-	for {
-		child := 2*i + 1
-		if child >= len(t.heap) {
-			return
-		}
-		if child+1 < len(t.heap) && t.less(child+1, child) {
-			child++
-		}
-		if !t.less(child, i) {
-			return
-		}
-		t.swap(i, child)
-		i = child
-	}
+func (t *timers) Pop() any {
+	owner := t.heap[len(t.heap)-1]
+	t.heap = t.heap[:len(t.heap)-1]
+	t.place[owner] = -1
+	return owner
 }

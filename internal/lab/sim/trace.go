@@ -25,10 +25,8 @@ type Record struct {
 	BlockTokens int
 
 	Model    string
-	Adapter  string
 	Tenant   string
 	Session  string
-	Class    string
 	Priority int
 	// Targets in milliseconds; 0: none.
 	TTFTTargetMillis float64
@@ -94,8 +92,7 @@ func (r *Record) blockTokens() int {
 func (r *Record) request() Request {
 	q := Request{
 		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens,
-		Model: r.Model, Adapter: r.Adapter, Tenant: r.Tenant, Session: r.Session,
-		Class: r.Class, Priority: r.Priority,
+		Model: r.Model, Tenant: r.Tenant, Session: r.Session, Priority: r.Priority,
 		SLO: endpick.SLO{TTFT: fromMillis(r.TTFTTargetMillis), TPOT: fromMillis(r.TPOTTargetMillis)},
 	}
 	pieces := r.blockTokens() / BlockTokens
@@ -126,21 +123,12 @@ type Trace struct {
 
 // Start implements [Workload].
 func (t *Trace) Start(seed uint64) (Source, error) {
-	scale := t.RateScale
-	switch {
-	case scale == 0:
-		scale = 1
-	case !(scale > 0 && scale <= 1e6):
-		return nil, &ConfigError{"Trace.RateScale", fmt.Sprintf("%v is not within (0, 1e6]", scale)}
-	}
-	if t.Spread < 0 {
-		return nil, &ConfigError{"Trace.Spread", fmt.Sprintf("%v is negative", t.Spread)}
-	}
+	scale := cmp.Or(t.RateScale, 1)
 	random := rand.New(rand.NewPCG(seed, 4))
 	s := &traceSource{records: t.Records, order: make([]arrivalOf, len(t.Records))}
 	for i := range t.Records {
 		if err := t.Records[i].check(); err != nil {
-			return nil, traceError(t.Name, i+1, nil, err)
+			return nil, traceError(t.Name, i+1, err)
 		}
 		at := t.Records[i].ArrivalMillis
 		if t.Spread > 0 {

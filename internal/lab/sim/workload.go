@@ -45,7 +45,7 @@ type Request struct {
 	// the user's conversation: evictions are counted by these kinds.
 	SystemTokens, UserTokens int
 
-	Model, Adapter  string
+	Model           string
 	Tenant, Session string
 	// ExpectedOutputTokens is the output's length as the router sees it. Zero:
 	// nothing.

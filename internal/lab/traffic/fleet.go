@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
-	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
@@ -14,9 +12,6 @@ import (
 
 // Fleet is a number of embedded model servers, each on a port of its own.
 type Fleet struct {
-	// Gate is in front of all servers. Nil: none. StartGated makes one.
-	Gate *Gate
-
 	config  modelserver.Config
 	Members []*Member
 }
@@ -27,8 +22,6 @@ type Member struct {
 	Address string
 	Server  *modelserver.Server // nil: killed
 	served  chan error
-	gate    *Gate
-	gated   *http.Server // nil: no gate
 }
 
 // ServerConfig is a server with the speed of Llama-3.1-8B on an A100 and a KV
@@ -43,18 +36,9 @@ func ServerConfig(kvTokens int) (modelserver.Config, error) {
 
 // StartFleet starts n servers.
 func StartFleet(n int, config modelserver.Config) (*Fleet, error) {
-	return start(n, config, nil)
-}
-
-// StartGated starts n servers with a gate in front of them, for PlayInStep.
-func StartGated(n int, config modelserver.Config) (*Fleet, error) {
-	return start(n, config, NewGate())
-}
-
-func start(n int, config modelserver.Config, gate *Gate) (*Fleet, error) {
-	f := &Fleet{config: config, Gate: gate}
+	f := &Fleet{config: config}
 	for i := range n {
-		m := &Member{ID: fmt.Sprintf("server-%d", i+1), Address: "127.0.0.1:0", gate: gate}
+		m := &Member{ID: fmt.Sprintf("server-%d", i+1), Address: "127.0.0.1:0"}
 		f.Members = append(f.Members, m)
 		if err := m.Start(config); err != nil {
 			return nil, errors.Join(err, f.Close())
@@ -74,17 +58,7 @@ func (m *Member) Start(config modelserver.Config) error {
 		return errors.Join(err, l.Close())
 	}
 	served := make(chan error, 1)
-	serve := server.Serve
-	if m.gate != nil {
-		m.gated = &http.Server{Handler: m.gate.Wrap(server), ReadHeaderTimeout: 10 * time.Second}
-		serve = func(l net.Listener) error {
-			if err := m.gated.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				return err
-			}
-			return nil
-		}
-	}
-	go func() { served <- serve(l) }()
+	go func() { served <- server.Serve(l) }()
 	m.Address, m.Server, m.served = l.Addr().String(), server, served
 	return nil
 }
@@ -95,9 +69,6 @@ func (m *Member) Kill() error {
 		return nil
 	}
 	err := m.Server.Close()
-	if m.gated != nil {
-		err = errors.Join(err, m.gated.Close())
-	}
 	m.Server = nil
 	return errors.Join(err, <-m.served)
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 )
@@ -16,7 +16,7 @@ import (
 // oneGoroutine skips a long test under the race detector, which can find nothing in one goroutine,
 // and on 32-bit machines, which are several times slower.
 func oneGoroutine(t *testing.T) {
-	if race.Enabled || strconv.IntSize == 32 {
+	if rig.Race || strconv.IntSize == 32 {
 		t.Skip("one goroutine: nothing to race with")
 	}
 }

@@ -17,16 +17,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/cputime"
-	"github.com/endpick/endpick/internal/lab/hostile"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
 // shapes are bodies made to cost more than their length.
-var shapes = hostile.Shapes()
+var shapes = rig.Bodies()
 
-func apiOfShape(s hostile.Shape) api { return apiOf(http.MethodPost, s.Path) }
+func apiOfShape(s rig.Body) api { return apiOf(http.MethodPost, s.Path) }
 
 // heldRequest is all that remains of a waiting request.
 type heldRequest struct {
@@ -54,15 +52,15 @@ func prepareBody(ctx context.Context, kind api, body []byte) (*heldRequest, erro
 // counts, since a machine may be busy; quadratic work would take hundreds or
 // thousands of times as long.
 func TestTimeIsLinearInTheBody(t *testing.T) {
-	if race.Enabled {
+	if rig.Race {
 		t.Skip("the race detector slows down some code more than other")
 	}
 	const size, most = 4 << 20, 100
-	flat := hostile.Flat.Body(size)
-	longest := max(cputime.Least(5, 0, func() { measure(chat, flat) }), 20*time.Millisecond) * most
+	flat := rig.Flat.Bytes(size)
+	longest := max(rig.LeastTime(5, 0, func() { measure(chat, flat) }), 20*time.Millisecond) * most
 	for name, s := range shapes {
-		body := s.Body(size)
-		assert.Less(t, cputime.Least(10, longest, func() { measure(apiOfShape(s), body) }), longest, name)
+		body := s.Bytes(size)
+		assert.Less(t, rig.LeastTime(10, longest, func() { measure(apiOfShape(s), body) }), longest, name)
 	}
 }
 
@@ -76,10 +74,10 @@ func measure(kind api, body []byte) time.Duration {
 // than a flat one of its size, by the fastest of many measurements of both.
 func BenchmarkHostileBodies(b *testing.B) {
 	for _, size := range []int{64 << 10, 256 << 10, 4 << 20} {
-		flat := hostile.Flat.Body(size)
+		flat := rig.Flat.Bytes(size)
 		for _, name := range slices.Sorted(maps.Keys(shapes)) {
 			s := shapes[name]
-			body := s.Body(size)
+			body := s.Bytes(size)
 			b.Run(fmt.Sprintf("%dKiB/%s", size>>10, strings.ReplaceAll(name, " ", "-")), func(b *testing.B) {
 				least, leastFlat := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
 				for b.Loop() {
@@ -105,9 +103,9 @@ func TestMemoryIsLinearInTheBody(t *testing.T) {
 		return m
 	}
 	all := maps.Clone(shapes)
-	all["flat"] = hostile.Flat
+	all["flat"] = rig.Flat
 	for name, s := range all {
-		body := s.Body(size)
+		body := s.Bytes(size)
 		before := stats()
 		h, _ := prepareBody(t.Context(), apiOfShape(s), body)
 		after := stats()
@@ -175,9 +173,9 @@ func TestLimits(t *testing.T) {
 // The number of items is limited by the length of the body.
 func TestLimitsGoByTheLength(t *testing.T) {
 	const n = 1 << 16
-	member := hostile.Shape{Path: "/v1/chat/completions", Head: `{"model":"m","stream":true,"messages":[{`, Item: `"a":1`, Comma: ",", Tail: "}]}"}
+	member := rig.Body{Path: "/v1/chat/completions", Head: `{"model":"m","stream":true,"messages":[{`, Item: `"a":1`, Comma: ",", Tail: "}]}"}
 	for name, tc := range map[string]struct {
-		s     hostile.Shape
+		s     rig.Body
 		limit int
 	}{
 		"messages": {shapes["empty messages"], fewItems + n/itemBytes},
@@ -224,10 +222,10 @@ func TestDepth(t *testing.T) {
 func TestReadingLooksAtItsClient(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, s := range map[string]hostile.Shape{
+	for name, s := range map[string]rig.Body{
 		"messages": shapes["empty messages"], "tools": shapes["small tools"], "texts": shapes["texts"], "lists": shapes["lists of token ids"],
 	} {
-		c, err := parse(apiOfShape(s), nil, s.Body(100000), manyItems)
+		c, err := parse(apiOfShape(s), nil, s.Bytes(100000), manyItems)
 		require.NoError(t, err)
 		_, err = c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})
 		require.ErrorIs(t, err, context.Canceled, name)

@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/internal/lab/cputime"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // form writes a form as clients do: a file of the given length, with fields before
@@ -96,7 +96,7 @@ func TestFormsOfMostlyBordersAreReadOnce(t *testing.T) {
 	for _, unit := range []string{"\r\n--", "\r\n--x\r\n", "\r\n--x\r\n\r\n", "\r\n\r\n", "--x", "\r\n--x\r\nContent-Disposition: form-data; name=model\r\n\r\n"} {
 		body := []byte("--x\r\n" + strings.Repeat(unit, size/len(unit)) + "\r\n--x--")
 		const longest = 5 * time.Second
-		assert.Less(t, cputime.Least(10, longest, func() { formField(body, "x", "model") }), longest, "%q", unit)
+		assert.Less(t, rig.LeastTime(10, longest, func() { formField(body, "x", "model") }), longest, "%q", unit)
 	}
 }
 

@@ -8,8 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/orders"
-	"github.com/endpick/endpick/internal/lab/race"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // One replica routes while another joins, and the bus between them delivers, swaps,
@@ -17,7 +16,7 @@ import (
 // reported at most once, and both agree in the end.
 func TestReplicasInAllInterleavings(t *testing.T) {
 	n := 0
-	orders.Explore(func(choose func(int) int) {
+	rig.Explore(func(choose func(int) int) {
 		n++
 		w := newWorld(t)
 		a := w.join(1, true)
@@ -35,7 +34,7 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 			func() { w.done(a, two, endpick.Canceled, nil); w.route(a, "f", "m", chain([]int{5})); flush() },
 		}
 		harm := 1 // how many things may go wrong
-		if race.Enabled {
+		if rig.Race {
 			harm = 0 // there is only one goroutine
 		}
 		for len(steps) > 0 || len(w.bus) > 0 {
@@ -77,7 +76,7 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 		}
 	})
 	t.Logf("%d ways", n)
-	if !race.Enabled {
+	if !rig.Race {
 		require.Greater(t, n, 1000)
 	}
 }

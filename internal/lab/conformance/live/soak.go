@@ -1,0 +1,152 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// setup is everything that takes part.
+type setup struct {
+	o      *soakOptions
+	book   *book
+	fleet  fleet
+	did    [faults]atomic.Int64
+	direct *way
+	ways   []*way
+	number atomic.Uint64
+	plays  uint64
+}
+
+func newSetup(o *soakOptions) (w *setup, err error) {
+	w = &setup{o: o, book: new(book)}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, w.stop())
+		}
+	}()
+	for i := range o.servers {
+		e := &server{id: fmt.Sprint("server-", i), book: w.book, seed: o.seed + uint64(i), did: &w.did, idle: map[net.Conn]bool{}}
+		if err := e.start(); err != nil {
+			return w, err
+		}
+		w.fleet.servers = append(w.fleet.servers, e)
+	}
+	w.direct = directly(w.fleet.servers)
+	w.ways, err = openWays(w.book, w.fleet.endpoints())
+	return w, err
+}
+
+func (w *setup) stop() error {
+	var errs []error
+	for _, one := range w.ways {
+		one.client.CloseIdleConnections()
+		errs = append(errs, one.stop())
+	}
+	if w.direct != nil {
+		w.direct.client.CloseIdleConnections()
+	}
+	for _, e := range w.fleet.servers {
+		errs = append(errs, e.kill())
+	}
+	return errors.Join(errs...)
+}
+
+// play sends requests on all ways for so long, and waits until all have ended.
+func (w *setup) play(ctx context.Context, d time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex
+	var errs []error
+	run := func(f func() error) {
+		wg.Go(func() {
+			if err := f(); err != nil {
+				mu.Lock()
+				errs = append(errs, err)
+				mu.Unlock()
+			}
+		})
+	}
+	w.plays++ // so that chance differs
+	servers := map[string]*server{}
+	for _, e := range w.fleet.servers {
+		servers[e.id] = e
+	}
+	of := func(one *way) *clients {
+		return &clients{way: one, book: w.book, servers: servers, number: &w.number, seed: w.o.seed + w.plays<<32, pace: w.o.pace}
+	}
+	for _, one := range w.ways {
+		c := of(one)
+		for n := range w.o.clients {
+			run(func() error { c.work(ctx, n, false); return nil })
+		}
+		for n := range (w.o.streams + len(w.ways) - 1) / len(w.ways) {
+			run(func() error { c.work(ctx, 1000+n, true); return nil })
+		}
+		run(func() error { return w.fleet.churn(ctx, one, w.o.seed+w.plays) })
+	}
+	run(func() error { of(w.direct).work(ctx, 0, false); return nil })
+	run(func() error { return w.fleet.kill(ctx, w.ways, w.o.seed+w.plays) })
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// rest waits until nothing is open any more, and returns what the process holds then.
+// It gives goroutines beyond that number time to end.
+func (w *setup) rest(goroutines int) (held, error) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		open := 0
+		for _, one := range w.ways {
+			open += one.router.Stats().OpenLeases
+		}
+		if open == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			return held{}, fmt.Errorf("%d leases are open %v after the last request has ended", open, patience)
+		}
+	}
+	return settled(goroutines, func() {
+		for _, one := range append(w.ways[:len(w.ways):len(w.ways)], w.direct) {
+			one.client.CloseIdleConnections()
+		}
+		for _, e := range w.fleet.servers {
+			e.rest()
+		}
+		http.DefaultTransport.(*http.Transport).CloseIdleConnections()
+	}), nil
+}
+
+// held is what the process holds.
+type held struct {
+	heap       uint64
+	goroutines int
+}
+
+// settled waits until the number of goroutines has been stable for a while, and not above
+// the given one, because goroutines take a moment to end. Meanwhile it closes idle
+// connections repeatedly: one that was dialed for a request that another connection has
+// served becomes idle when it is established.
+func settled(goroutines int, closeIdle func()) held {
+	closeIdle()
+	n, since := runtime.NumGoroutine(), time.Now()
+	for begun := since; (n > goroutines || time.Since(since) < time.Second) && time.Since(begun) < patience; time.Sleep(10 * time.Millisecond) {
+		closeIdle()
+		if now := runtime.NumGoroutine(); now != n {
+			n, since = now, time.Now()
+		}
+	}
+	var m runtime.MemStats
+	for range 3 { // the second collection empties pools
+		runtime.GC()
+	}
+	runtime.ReadMemStats(&m)
+	return held{m.HeapAlloc, runtime.NumGoroutine()}
+}

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/endpick/endpick/internal/lab/suite"
+)
+
+// waysOptions are the flags of ways.
+type waysOptions struct {
+	name    string
+	verbose bool
+}
+
+func waysFlags(f *flag.FlagSet) verb {
+	o := &waysOptions{}
+	f.StringVar(&o.name, "run", "", "only scenarios with this `text` in their names")
+	f.BoolVar(&o.verbose, "v", false, "print each difference")
+	return o
+}
+
+func (*waysOptions) check() error { return nil }
+
+// comparedWays are those of which docs/adapters.md tells.
+func comparedWays() []suite.Way {
+	const endless = "an Envoy that buffers a body waits for its end, which an upgraded connection does not have: " +
+		"set the body modes of such routes to `NONE`"
+	return []suite.Way{
+		suite.ReverseProxy(),
+		{
+			Name: "Caddy", About: "`reverse_proxy` with `transport endpick`",
+			Open: func(servers []string) (*suite.Front, error) {
+				return openCaddy(suite.Router(servers).Endpoints)
+			},
+		},
+		{
+			Name: "picker", About: "the endpoint picker, `FULL_DUPLEX_STREAMED`",
+			Open: func(servers []string) (*suite.Front, error) { return openPicker(suite.Router(servers), false) },
+		},
+		{
+			Name: "picker, buffered", About: "the endpoint picker, `BUFFERED`", Buffers: true,
+			Without: map[string]string{"upgrade": endless, "upgrade, refused": endless},
+			Open:    func(servers []string) (*suite.Front, error) { return openPicker(suite.Router(servers), true) },
+		},
+	}
+}
+
+func (o *waysOptions) run(ctx context.Context, out, progress io.Writer) error {
+	scenarios := slices.DeleteFunc(suite.Scenarios(), func(s suite.Scenario) bool { return !strings.Contains(s.Name, o.name) })
+	if len(scenarios) == 0 {
+		return errors.New("no scenario has this in its name")
+	}
+	r, err := suite.Compare(ctx, comparedWays(), scenarios, progress)
+	if err != nil {
+		return err
+	}
+	if o.name != "" {
+		r.Unused = nil // in these scenarios
+	}
+	fmt.Fprint(out, r.Markdown())
+	if o.verbose {
+		fmt.Fprintln(out)
+		for _, one := range r.Results {
+			for _, d := range one.Differences {
+				fmt.Fprintf(out, "%s, %s: %s\n", one.Scenario, one.Way, d)
+			}
+		}
+	}
+	if err := r.Err(); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "\nok: %d scenarios, directly and on %d ways; all that differs is documented, nothing is left\n", len(scenarios), len(r.Ways))
+	return err
+}

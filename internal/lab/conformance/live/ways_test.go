@@ -1,0 +1,47 @@
+package main
+
+import (
+	"flag"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/suite"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/adapters.md")
+
+// page contains the tables, after this line.
+const (
+	page = "../../../../docs/adapters.md"
+	mark = " -run Ways ./live -update -->\n"
+)
+
+// All ways differ exactly as docs/adapters.md says, and leave nothing behind.
+func TestWays(t *testing.T) {
+	r, err := suite.Compare(t.Context(), comparedWays(), suite.Scenarios(), io.Discard)
+	require.NoError(t, err)
+	require.NoError(t, r.Err())
+	text, err := os.ReadFile(page)
+	require.NoError(t, err)
+	head, tables, ok := strings.Cut(string(text), mark)
+	require.True(t, ok, "%s has no place for the tables", page)
+	if *update {
+		require.NoError(t, os.WriteFile(page, []byte(head+mark+"\n"+r.Markdown()), 0o644))
+		return
+	}
+	assert.Equal(t, "\n"+r.Markdown(), tables, "run with -update")
+}
+
+func TestWaysRuns(t *testing.T) {
+	var out strings.Builder
+	require.Zero(t, command(t.Context(), []string{"ways", "-run", "n = 2", "-v"}, &out, io.Discard))
+	assert.Contains(t, out.String(), "ok: 2 scenarios, directly and on 4 ways")
+	assert.Contains(t, out.String(), "chat, n = 2, Caddy: response header Via: \"1.1 Caddy\", but directly none\n")
+	assert.Equal(t, 1, command(t.Context(), []string{"ways", "-run", "unheard of"}, &out, &out))
+	assert.Contains(t, out.String(), "ways: no scenario")
+}

@@ -1,0 +1,20 @@
+//go:build unix
+
+package rig
+
+import (
+	"syscall"
+	"time"
+)
+
+// cpuTime is the CPU time of this process. It may advance in steps of
+// milliseconds.
+func cpuTime() time.Duration {
+	var used syscall.Rusage
+	if syscall.Getrusage(syscall.RUSAGE_SELF, &used) != nil {
+		return time.Since(start)
+	}
+	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
+}
+
+var start = time.Now()

@@ -1,0 +1,123 @@
+package rig
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// Slots and context of each llama.cpp server. The context is shared by the slots.
+const (
+	LlamaSlots   = 4
+	LlamaContext = 8192 * LlamaSlots
+)
+
+// loadWithin limits the time that a server may take to load its model.
+const loadWithin = time.Minute
+
+// Llama is llama.cpp's server with a model that produces nonsense: a real engine, as one
+// process on a loopback port, which it keeps over a restart. The kernel kills it when the
+// process that started it ends. Its methods, except URL, are not safe for concurrent use.
+type Llama struct {
+	port   int
+	cmd    *exec.Cmd // nil: not running
+	exited chan struct{}
+}
+
+// StartLlama starts a server and waits until it is ready.
+func StartLlama() (*Llama, error) {
+	s := &Llama{}
+	var err error
+	for range 3 { // another process may take the port first
+		if s.port, err = freePort(); err != nil {
+			return nil, err
+		}
+		if err = s.Restart(); err == nil {
+			return s, nil
+		}
+	}
+	return nil, err
+}
+
+func freePort() (int, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	return l.Addr().(*net.TCPAddr).Port, l.Close()
+}
+
+// URL is the server's URL.
+func (s *Llama) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port) }
+
+// Restart starts the server again after a Kill, with an empty cache.
+func (s *Llama) Restart() error {
+	s.Kill()
+	dir := os.Getenv(llamaEnv)
+	cmd := exec.Command(filepath.Join(dir, "llama-server"), "-m", filepath.Join(dir, "tiny.gguf"),
+		"--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--metrics",
+		"-c", strconv.Itoa(LlamaContext), "-np", strconv.Itoa(LlamaSlots), "-t", "1")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	var log bytes.Buffer // read when the process has ended
+	cmd.Stdout, cmd.Stderr = io.Discard, &log
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("rig: llama.cpp: %w", err)
+	}
+	exited := make(chan struct{})
+	go func() {
+		defer close(exited)
+		_ = cmd.Wait() // it is killed
+	}()
+	s.cmd, s.exited = cmd, exited
+	if err := s.ready(); err != nil {
+		s.Kill()
+		return fmt.Errorf("rig: llama.cpp: %w; it said last:\n%s", err, log.String())
+	}
+	return nil
+}
+
+// ready waits until the model is loaded.
+func (s *Llama) ready() error {
+	ctx, cancel := context.WithTimeout(context.Background(), loadWithin)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL()+"/health", nil)
+		if err != nil {
+			return err
+		}
+		if resp, err := http.DefaultClient.Do(req); err == nil {
+			resp.Body.Close()
+			if resp.StatusCode == http.StatusOK {
+				return nil
+			}
+		}
+		select {
+		case <-tick.C:
+		case <-s.exited:
+			return fmt.Errorf("%v", s.cmd.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("not ready within %v", loadWithin)
+		}
+	}
+}
+
+// Kill ends the process at once, like a crash: its connections break.
+func (s *Llama) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	_ = s.cmd.Process.Kill() // it may have ended already
+	<-s.exited
+	s.cmd = nil
+}

@@ -1,0 +1,230 @@
+package whole
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
+	"github.com/endpick/endpick/slo/quota"
+)
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
+func scored(s endpick.Scorer) endpick.Policy {
+	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
+}
+
+func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: []endpick.Filter{f}} }
+
+// stateful returns policies with each stage that has state for endpoints or leases.
+func stateful() map[string]endpick.Policy {
+	return map[string]endpick.Policy{
+		"predict.predictor": {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
+		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
+		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
+		"scorer.hotspot":    filtered(scorer.Hotspot(scorer.HotspotConfig{})),
+		"scorer.noHitLRU":   scored(scorer.NoHitLRU()),
+		"scorer.roundRobin": scored(scorer.RoundRobin()),
+		"slo.running":       {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(must(slo.NewHeadroom(slo.HeadroomConfig{})))}},
+		"slo.warmup":        filtered(must(slo.NewWarmup(slo.WarmupConfig{}))),
+		"delay.marginal":    scored(must(delay.New(delay.Config{}))),
+		"quota.quota":       {Admitters: []endpick.Admitter{must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{} }}))}},
+	}
+}
+
+// A stage's state about endpoints and leases is keyed by handles that mean nothing in
+// another router, which would take a prompt for cached where it was never sent.
+func TestStateBelongsToOneRouter(t *testing.T) {
+	policies := stateful()
+	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the types that listen or have a table")
+	for _, name := range all.Names() {
+		config := must(all.ByName(name))
+		if listens(config.Policy) {
+			policies["preset "+name] = config.Policy
+		}
+	}
+	require.Greater(t, len(policies), 17)
+	approximate := must(prefix.NewIndex(prefix.IndexConfig{}))
+	policies["an index within another"] = endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}
+
+	for name, policy := range policies {
+		t.Run(name, func(t *testing.T) {
+			twice := []endpick.Endpoint{{ID: "a"}, {ID: "a"}}
+			_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: twice})
+			require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+
+			own, err := endpick.New(endpick.Config{Policy: policy})
+			require.NoError(t, err, "a router that was never made takes nothing")
+			require.NoError(t, own.SetPolicy(endpick.Policy{}))
+			require.NoError(t, own.SetPolicy(policy), "the policies of one router share stages")
+
+			_, err = endpick.New(endpick.Config{Policy: policy})
+			assert.ErrorAs(t, err, new(*endpick.ConfigError))
+			assert.ErrorContains(t, err, "another router")
+			other, err := endpick.New(endpick.Config{})
+			require.NoError(t, err)
+			assert.ErrorAs(t, other.SetPolicy(policy), new(*endpick.ConfigError))
+		})
+	}
+	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: approximate}})
+	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it listens to the router of the index that it is part of")
+	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}})
+	assert.ErrorAs(t, err, new(*endpick.ConfigError))
+}
+
+// listens reports whether any stage of the policy observes leases or endpoints.
+func listens(p endpick.Policy) bool {
+	stages := []any{p.Matcher, p.Predictor, p.Picker}
+	for _, f := range p.Filters {
+		stages = append(stages, f)
+	}
+	for _, a := range p.Admitters {
+		stages = append(stages, a)
+	}
+	for _, w := range p.Scorers {
+		stages = append(stages, w.Scorer)
+	}
+	return slices.ContainsFunc(stages, func(s any) bool {
+		if shares, ok := s.(interface{ Observer() any }); ok {
+			s = shares.Observer()
+		}
+		_, routed := s.(endpick.RoutedObserver)
+		_, first := s.(endpick.FirstTokenObserver)
+		_, done := s.(endpick.DoneObserver)
+		_, removed := s.(endpick.EndpointObserver)
+		return routed || first || done || removed
+	})
+}
+
+// statefulTypes are the types of the root module's packages that observe, and the stages
+// that have a table of endpoints or leases. Each of them embeds Exclusive.
+// The kits' own stages are not among them.
+func statefulTypes(t *testing.T) []string {
+	const root = "../../.."
+	var found inspection
+	found.observes, found.stages, found.tables, found.embeds = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() {
+			_, nested := os.Stat(filepath.Join(path, "go.mod"))
+			if path != root && (nested == nil || slices.Contains([]string{"internal", "testdata", "scorertest", "transporttest"}, d.Name()) || strings.HasPrefix(d.Name(), ".")) {
+				return filepath.SkipDir
+			}
+			return nil
+		}
+		if filepath.Dir(path) == root || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		found.inspect(file)
+		return nil
+	})
+	require.NoError(t, err)
+	types := found.observes
+	for name := range found.tables {
+		if found.stages[name] {
+			types[name] = true
+		}
+	}
+	for name := range types {
+		assert.True(t, found.embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
+	}
+	return slices.Sorted(maps.Keys(types))
+}
+
+// inspection has the types with methods of observers and of stages, with tables, and
+// with Exclusive.
+type inspection struct{ observes, stages, tables, embeds map[string]bool }
+
+func (in *inspection) inspect(file *ast.File) {
+	for _, d := range file.Decls {
+		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
+			receiver := f.Recv.List[0].Type
+			if p, ok := receiver.(*ast.StarExpr); ok {
+				receiver = p.X
+			}
+			of, ok := receiver.(*ast.Ident)
+			if !ok {
+				continue
+			}
+			switch f.Name.Name {
+			case "Routed", "FirstToken", "Done", "EndpointRemoved":
+				if takesAnEvent(f) {
+					in.observes[file.Name.Name+"."+of.Name] = true
+				}
+			case "Match", "Predict", "Admit", "Filter", "Score", "Pick":
+				in.stages[file.Name.Name+"."+of.Name] = true
+			}
+		}
+		g, ok := d.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, s := range g.Specs {
+			s, ok := s.(*ast.TypeSpec)
+			if !ok {
+				continue
+			}
+			fields, ok := s.Type.(*ast.StructType)
+			if !ok {
+				continue
+			}
+			name := file.Name.Name + "." + s.Name.Name
+			for _, f := range fields.Fields.List {
+				at := f.Type
+				if x, ok := at.(*ast.IndexExpr); ok {
+					at = x.X
+				}
+				if x, ok := at.(*ast.SelectorExpr); ok {
+					switch x.Sel.Name {
+					case "PerEndpoint", "PerLease":
+						in.tables[name] = true
+					case "Exclusive":
+						in.embeds[name] = in.embeds[name] || len(f.Names) == 0
+					}
+				}
+			}
+		}
+	}
+}
+
+// takesAnEvent reports whether the first parameter is an observer's.
+func takesAnEvent(f *ast.FuncDecl) bool {
+	if len(f.Type.Params.List) == 0 {
+		return false
+	}
+	at := f.Type.Params.List[0].Type
+	if p, ok := at.(*ast.StarExpr); ok {
+		at = p.X
+	}
+	x, ok := at.(*ast.SelectorExpr)
+	return ok && (x.Sel.Name == "Event" || x.Sel.Name == "EndpointRef")
+}

@@ -1,0 +1,123 @@
+package whole
+
+import (
+	"os"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/scorer/preset/all"
+)
+
+// Every call of a router at once, on two endpoints that come and go, so that
+// counters collide: the race detector finds nothing, and at the end nothing is in
+// flight. With ENDPICK_LONG a hundred times as long.
+func TestInvariantStress(t *testing.T) {
+	rounds := 400
+	if os.Getenv("ENDPICK_LONG") != "" {
+		rounds *= 100
+	}
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
+		Index: prefix.IndexConfig{MaxBytes: indexBytes}, Latency: predict.LatencyConfig{Trees: 4, MaxModels: mostModels},
+	})
+	require.NoError(t, err)
+	var ahead atomic.Int64 // so that silent leases are found in time
+	config.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
+	config.LeaseTimeout = time.Hour
+	other := all.LMetric().Policy
+	other.Matcher = config.Policy.Matcher
+	policies := []endpick.Policy{config.Policy, other}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+
+	var all sync.WaitGroup
+	for g := range 4 {
+		all.Go(func() {
+			for i := range rounds {
+				lease, err := router.Route(endpick.Request{
+					Model: []string{"", "m"}[i%2], Blocks: prompt(i%3, 1+i%9), Stream: i%3 > 0, Tenant: []string{"x", "y"}[g%2],
+					SLO: endpick.SLO{TPOT: time.Duration(i%2) * time.Second},
+				})
+				if !assert.NoError(t, err) {
+					return
+				}
+				if i%7 == 0 {
+					continue // never closed
+				}
+				var both sync.WaitGroup
+				both.Go(func() {
+					lease.FirstToken()
+					lease.Tokens(2)
+					lease.Candidate()
+					lease.Done(endpick.Outcome{OutputTokens: 2, HasCachedTokens: true, CachedTokens: 16})
+				})
+				lease.Tokens(i % 3)
+				lease.Done(endpick.Outcome{Status: endpick.Status(i % 3), Blocks: prompt(i%3, 2+i%9)})
+				both.Wait()
+				assert.False(t, lease.Done(endpick.Outcome{}))
+			}
+		})
+	}
+	background := func(do func(i int)) {
+		all.Go(func() {
+			for i := range rounds {
+				do(i)
+			}
+		})
+	}
+	background(func(i int) {
+		id := []string{"b", "c"}[i%2]
+		switch i % 7 {
+		case 0:
+			router.Remove(id)
+		case 1:
+			router.Add(endpick.Endpoint{ID: id, Models: []string{"m"}})
+		case 2:
+			router.Update(endpick.Endpoint{ID: id})
+		case 3:
+			router.Drain(id)
+		case 4:
+			router.Resume(id)
+		case 5:
+			assert.NoError(t, router.SetEndpoints([]endpick.Endpoint{{ID: "a"}, {ID: id}}))
+		case 6:
+			assert.NoError(t, router.SetPolicy(policies[i%2]))
+		}
+	})
+	background(func(i int) {
+		id := []string{"a", "b", "c"}[i%3]
+		mark := router.Snapshot(id)
+		router.Report(id, endpick.Load{Waiting: float64(i % 5), Running: float64(i % 7), KVUsage: float64(i%11) / 10, Snapshot: mark})
+	})
+	background(func(i int) {
+		for _, e := range router.Endpoints() {
+			assert.GreaterOrEqual(t, e.Candidate.InFlight.Requests, 0)
+			assert.GreaterOrEqual(t, e.Candidate.InFlight.ContextTokens, 0)
+		}
+		router.AppendCandidates(nil)
+		router.Ref("a")
+		router.Sweep(time.Now())
+		router.Stats()
+	})
+	all.Wait()
+	ahead.Store(int64(2 * time.Hour))
+	router.Sweep(config.Clock())
+	for _, e := range router.Endpoints() {
+		assert.False(t, e.Removed)
+		assert.Equal(t, endpick.InFlight{}, e.Candidate.InFlight)
+	}
+	s := router.Stats()
+	assert.Zero(t, s.OpenLeases)
+	assert.Zero(t, s.RemovedOpen)
+	assert.Zero(t, s.Panics)
+	assert.EqualValues(t, 4*rounds, s.Routed)
+	assert.Equal(t, s.Routed, s.Closed)
+}
