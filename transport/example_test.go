@@ -158,7 +158,7 @@ func ExampleQueueConfig() {
 		}
 		ask()
 	}
-	q, _ := t.Queue()
+	q := t.Stats().Queue
 	fmt.Println(q.Dispatched, "dispatched,", q.TimedOut, "timed out,", q.Requests, "held")
 
 	// Output:

@@ -47,15 +47,14 @@ type QueueStatus struct {
 	Saturation float64
 }
 
-// Queue returns the state of the gateway queue; false if there is none.
-func (t *Transport) Queue() (QueueStatus, bool) {
-	q := t.queue
+// status is the state of the queue; nil if there is none.
+func (q *gatewayQueue) status() *QueueStatus {
 	if q == nil {
-		return QueueStatus{}, false
+		return nil
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	return QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}, true
+	return &QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}
 }
 
 // gatewayQueue drives the gateway queue in real time. It has no goroutine: arriving

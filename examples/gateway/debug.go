@@ -158,9 +158,7 @@ func (g *gateway) debugPage() debugPage {
 	now := time.Now()
 	g.watch.sample(now)
 	p := debugPage{Now: now, Policy: *g.policy.Load(), Router: g.router.Stats(), Transport: g.transport.Stats()}
-	if q, ok := g.transport.Queue(); ok {
-		p.Queue = &q
-	}
+	p.Queue = p.Transport.Queue
 	sources := g.watch.sources.Load()
 	for _, l := range sources.Latencies {
 		for _, m := range l.Health() {

@@ -128,9 +128,12 @@ func (w *watch) sample(now time.Time) {
 		return
 	}
 	inFlight := s.Router.Stats().OpenLeases
-	q, _ := s.Transport.Queue()
+	held := 0
+	if q := s.Transport.Stats().Queue; q != nil {
+		held = q.Requests
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, _ := w.history.all.at(now)
-	at.inFlight, at.held = max(at.inFlight, inFlight), max(at.held, q.Requests)
+	at.inFlight, at.held = max(at.inFlight, inFlight), max(at.held, held)
 }

@@ -43,7 +43,7 @@ func (x *Index) Lookup(blocks []uint64, ref endpick.EndpointRef) (h Holding) {
 		}
 		mask := x.store.sets.mask(x.store.at(id).set, most.number)
 		switch {
-		case most.full != 0 && mask&most.full == most.full, most.windowed() && mask&groupsMask != 0:
+		case most.full != 0 && mask&most.full == most.full, most.windowed() && mask&(1<<maxGroups-1) != 0:
 			h.Blocks[GPU]++
 		case mask&routedBit != 0:
 			h.Routed++

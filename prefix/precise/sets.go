@@ -11,13 +11,12 @@ import (
 type member uint32
 
 const (
-	maskBits   = 12
-	maxGroups  = 8
-	groupsMask = 1<<maxGroups - 1
-	tierShift  = maxGroups - 1 // of CPU, the first tier after GPU
-	tiersMask  = 7 << maxGroups
-	routedBit  = 1 << (maxGroups + 3)
-	wholeMask  = 1<<maskBits - 1
+	maskBits  = 12
+	maxGroups = 8
+	tierShift = maxGroups - 1 // of CPU, the first tier after GPU
+	tiersMask = 7 << maxGroups
+	routedBit = 1 << (maxGroups + 3)
+	wholeMask = 1<<maskBits - 1
 
 	// maxFeeds is the most feed numbers that fit into a member.
 	maxFeeds = 1 << (32 - maskBits)

@@ -40,9 +40,7 @@ func (s *Sources) view() *view {
 	}
 	if s.Transport != nil {
 		v.transport = s.Transport.Stats()
-		if q, ok := s.Transport.Queue(); ok {
-			v.queue = &q
-		}
+		v.queue = v.transport.Queue
 	}
 	if s.Index != nil {
 		stats := s.Index.Stats()

@@ -155,6 +155,10 @@ func statefulTypes(t *testing.T) []string {
 		}
 	}
 	for name := range types {
+		if strings.HasSuffix(name, ".observer") { // what a stage, which embeds Exclusive, returns from Observer
+			delete(types, name)
+			continue
+		}
 		assert.True(t, found.embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
 	}
 	return slices.Sorted(maps.Keys(types))
