@@ -158,7 +158,7 @@ func ExampleQueueConfig() {
 		}
 		ask()
 	}
-	q := t.Stats().Queue
+	q, _ := t.Queue()
 	fmt.Println(q.Dispatched, "dispatched,", q.TimedOut, "timed out,", q.Requests, "held")
 
 	// Output:

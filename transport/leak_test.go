@@ -188,7 +188,7 @@ func leaks(t *testing.T, held *transport.QueueConfig) {
 		assert.Greater(t, kinds[s], requests/50, "%v: the test did not do what it is for", s)
 	}
 	assert.Len(t, w.records, int(w.t.Stats().Requests), "one record for each request")
-	if q := w.t.Stats().Queue; q != nil {
+	if q, ok := w.t.Queue(); ok {
 		assert.Zero(t, q.Requests)
 		assert.Zero(t, q.Tokens)
 		assert.Zero(t, q.Bytes)

@@ -47,14 +47,15 @@ type QueueStatus struct {
 	Saturation float64
 }
 
-// status is the state of the queue; nil if there is none.
-func (q *gatewayQueue) status() *QueueStatus {
+// Queue returns the state of the gateway queue; false if there is none.
+func (t *Transport) Queue() (QueueStatus, bool) {
+	q := t.queue
 	if q == nil {
-		return nil
+		return QueueStatus{}, false
 	}
 	q.mu.Lock()
 	defer q.unlock()
-	return &QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}
+	return QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}, true
 }
 
 // gatewayQueue drives the gateway queue in real time. It has no goroutine: arriving

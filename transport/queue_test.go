@@ -70,10 +70,11 @@ func (w *world) later(t *testing.T, ctx context.Context, name string, headers ..
 func (w *world) held(t *testing.T, n int) transport.QueueStatus {
 	t.Helper()
 	require.Eventually(t, func() bool {
-		q := w.t.Stats().Queue
-		return q != nil && q.Requests == n
+		q, ok := w.t.Queue()
+		return ok && q.Requests == n
 	}, 10*time.Second, time.Millisecond)
-	return *w.t.Stats().Queue
+	q, _ := w.t.Queue()
+	return q
 }
 
 // With room for one request at a time, held requests go by priority, and within
@@ -98,7 +99,7 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 	send(3, "red 2", "0", "red")
 	send(4, "blue 1", "0", "blue")
 	send(5, "high", "3", "red")
-	q := w.t.Stats().Queue
+	q, _ := w.t.Queue()
 	assert.Equal(t, 1.0, q.Saturation)
 	assert.Positive(t, q.Tokens)
 	assert.Greater(t, q.Bytes, int64(5*len(chatStream)))
@@ -117,7 +118,7 @@ func TestHeldRequestsGoInOrder(t *testing.T) {
 		require.NoError(t, r.err)
 		assert.Equal(t, 200, r.resp.StatusCode)
 	}
-	q = w.t.Stats().Queue
+	q, _ = w.t.Queue()
 	assert.EqualValues(t, 6, q.Pushed)
 	assert.EqualValues(t, 6, q.Dispatched)
 	assert.Zero(t, q.Tokens)
@@ -618,7 +619,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 		assert.Equal(t, "2", retry, "it has waited 1.1 s")
 		assert.Contains(t, body, `"message":"no server had room for the request in time"`)
 	})
-	require.Eventually(t, func() bool { q := w.t.Stats().Queue; return q.Shed == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { q, _ := w.t.Queue(); return q.Shed == 1 }, 30*time.Second, time.Millisecond)
 	code, retry, body := ask(chatStream, "0")
 	assert.Equal(t, 429, code)
 	assert.Equal(t, "1", retry)
@@ -629,7 +630,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	group.Wait()
 	g.release <- struct{}{}
 	require.NoError(t, (<-first).err)
-	q := w.t.Stats().Queue
+	q, _ := w.t.Queue()
 	assert.Equal(t, queue.Stats{Pushed: 3, Dispatched: 1, TimedOut: 1, Shed: 1, Refused: 2}, q.Stats)
 	w.idle(t)
 }
@@ -705,7 +706,7 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	full.now.Store(true)
 	require.NoError(t, (<-waiting).err)
 	w.ok(t, post(t, chatPath, chatStream))
-	q := w.t.Stats().Queue
+	q, _ := w.t.Queue()
 	assert.Zero(t, q.Saturation)
 	w.idle(t)
 	w.mu.Lock()
@@ -736,7 +737,8 @@ func TestWhatIsNotHeld(t *testing.T) {
 	require.NoError(t, w.router.Remove("a"))
 	require.NoError(t, (<-waiting).err)
 
-	require.Nil(t, newWorld(t, transport.Config{}, e.URL).t.Stats().Queue)
+	_, ok := newWorld(t, transport.Config{}, e.URL).t.Queue()
+	require.False(t, ok)
 }
 
 // fullness is as full as it is set.
@@ -757,7 +759,7 @@ func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
 		require.Error(t, err)
 	}
 	full.now.Store(1)
-	q := w.t.Stats().Queue
+	q, _ := w.t.Queue()
 	assert.Equal(t, 1.0, q.Saturation)
 	ctx, cancel := context.WithCancel(t.Context())
 	held := w.later(t, ctx, "held")
@@ -783,7 +785,7 @@ func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	}
 	first := w.later(t, t.Context(), "first")
 	<-g.arrived
-	q := w.t.Stats().Queue
+	q, _ := w.t.Queue()
 	assert.Equal(t, 1.0, q.Saturation)
 	g.release <- struct{}{}
 	require.NoError(t, (<-first).err)

@@ -42,7 +42,6 @@ type Stats struct {
 	// Unhealthy is the number of endpoints that currently get less than their share of the
 	// traffic, because they have recently failed.
 	Unhealthy int
-	Queue     *QueueStatus // of the gateway queue; nil: there is none
 }
 
 // New returns a transport, or an [endpick.ConfigError]. The router's
@@ -70,12 +69,11 @@ func New(config Config) (*Transport, error) {
 	return t, nil
 }
 
-// Stats returns the counts so far. Stages of the policy must not call it: the queue is locked
-// while it routes.
+// Stats returns the counts so far.
 func (t *Transport) Stats() Stats {
 	return Stats{
 		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.d.denied.Load(),
-		Panics: t.d.panics.Load(), Unhealthy: t.d.health.Unhealthy(), Queue: t.queue.status(),
+		Panics: t.d.panics.Load(), Unhealthy: t.d.health.Unhealthy(),
 	}
 }
 

@@ -158,7 +158,9 @@ func (g *gateway) debugPage() debugPage {
 	now := time.Now()
 	g.watch.sample(now)
 	p := debugPage{Now: now, Policy: *g.policy.Load(), Router: g.router.Stats(), Transport: g.transport.Stats()}
-	p.Queue = p.Transport.Queue
+	if q, ok := g.transport.Queue(); ok {
+		p.Queue = &q
+	}
 	sources := g.watch.sources.Load()
 	for _, l := range sources.Latencies {
 		for _, m := range l.Health() {

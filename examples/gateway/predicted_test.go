@@ -243,7 +243,7 @@ func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
 		<-arrived
 	}
 	go send()
-	require.Eventually(t, func() bool { q := g.transport.Stats().Queue; return q.Requests == 1 && q.Saturation == 1 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { q, _ := g.transport.Queue(); return q.Requests == 1 && q.Saturation == 1 }, 30*time.Second, time.Millisecond)
 	send()
 	require.Equal(t, http.StatusTooManyRequests, <-codes, "the queue is full, too")
 	close(release)

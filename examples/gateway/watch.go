@@ -128,12 +128,9 @@ func (w *watch) sample(now time.Time) {
 		return
 	}
 	inFlight := s.Router.Stats().OpenLeases
-	held := 0
-	if q := s.Transport.Stats().Queue; q != nil {
-		held = q.Requests
-	}
+	q, _ := s.Transport.Queue()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	at, _ := w.history.all.at(now)
-	at.inFlight, at.held = max(at.inFlight, inFlight), max(at.held, held)
+	at.inFlight, at.held = max(at.inFlight, inFlight), max(at.held, q.Requests)
 }

@@ -40,7 +40,9 @@ func (s *Sources) view() *view {
 	}
 	if s.Transport != nil {
 		v.transport = s.Transport.Stats()
-		v.queue = v.transport.Queue
+		if q, ok := s.Transport.Queue(); ok {
+			v.queue = &q
+		}
 	}
 	if s.Index != nil {
 		stats := s.Index.Stats()
