@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
@@ -17,45 +18,20 @@ const (
 	seenEnough = 0.9
 )
 
-// target is a latency to learn.
-type target struct {
-	label func(*sample) float64
+// target is a latency to learn, by row, in milliseconds. A prediction of zero is none.
+type target struct{ label, predicted, upper []float64 }
 
-	predicted []float64 // by row, in milliseconds; 0 without a prediction
-	upper     []float64
-}
-
-// predictAll predicts every row by a model that was fitted to what had been labelled at the last
-// multiple of 1,000 rows.
-func predictAll(samples []sample, delay bool) ([]*target, error) {
-	recorded := make([]predict.Sample, len(samples))
-	for i := range samples {
-		recorded[i] = samples[i].Sample
-	}
-	predictions, err := predict.Evaluate(recorded, delay)
-	if err != nil {
-		return nil, err
-	}
-	ttft := &target{label: func(s *sample) float64 { return s.TTFT }}
-	tpot := &target{label: func(s *sample) float64 { return s.TPOT }}
-	for _, p := range predictions {
-		ttft.add(p.Has&endpick.TTFT != 0, p.TTFT.Seconds()*1e3, p.TTFTUpper.Seconds()*1e3)
-		tpot.add(p.Has&endpick.TPOT != 0, p.TPOT.Seconds()*1e3, p.TPOTUpper.Seconds()*1e3)
-	}
-	return []*target{ttft, tpot}, nil
-}
-
-func (t *target) add(has bool, predicted, upper float64) {
+func (t *target) add(label float64, has bool, predicted, upper time.Duration) {
 	if !has {
 		predicted, upper = 0, 0
 	}
-	t.predicted, t.upper = append(t.predicted, predicted), append(t.upper, upper)
+	t.label, t.predicted, t.upper = append(t.label, label), append(t.predicted, predicted.Seconds()*1e3), append(t.upper, upper.Seconds()*1e3)
 }
 
 // errorOf returns the absolute percentage error of a row as a share; false without a label or a
 // prediction.
-func (t *target) errorOf(samples []sample, i int) (float64, bool) {
-	y := t.label(&samples[i])
+func (t *target) errorOf(i int) (float64, bool) {
+	y := t.label[i]
 	if !(y > 0) || math.IsInf(y, 1) || t.predicted[i] == 0 {
 		return 0, false
 	}
@@ -115,17 +91,25 @@ func assess(samples []sample, forget string, delay bool) (*accuracyReport, error
 	if len(samples) <= blockRows {
 		return nil, fmt.Errorf("%d rows are too few, the first %d only train", len(samples), blockRows)
 	}
-	targets, err := predictAll(samples, delay)
+	recorded := make([]predict.Sample, len(samples))
+	for i := range samples {
+		recorded[i] = samples[i].Sample
+	}
+	predictions, err := predict.Evaluate(recorded, delay)
 	if err != nil {
 		return nil, err
 	}
-	ttft, tpot := targets[0], targets[1]
+	ttft, tpot := &target{}, &target{}
+	for i, p := range predictions {
+		ttft.add(samples[i].TTFT, p.Has&endpick.TTFT != 0, p.TTFT, p.TTFTUpper)
+		tpot.add(samples[i].TPOT, p.Has&endpick.TPOT != 0, p.TPOT, p.TPOTUpper)
+	}
 	of := func(regime string, most int) byRegime {
 		in := func(s *sample) bool { return regime == "" || s.regime == regime }
 		return byRegime{accuracyOf(samples, ttft, most, in), accuracyOf(samples, tpot, most, in)}
 	}
 	all := of("", len(samples))
-	r := &accuracyReport{Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, targets)}
+	r := &accuracyReport{Unit: "percent", Rows: len(samples), TTFT: all.TTFT, TPOT: all.TPOT, Coverage: coverage(samples, ttft, tpot)}
 	for i := range samples {
 		name := samples[i].regime
 		if _, ok := r.Regimes[name]; ok || name == "" {
@@ -151,7 +135,7 @@ func assess(samples []sample, forget string, delay bool) (*accuracyReport, error
 func accuracyOf(samples []sample, t *target, most int, in func(*sample) bool) accuracy {
 	var errs []float64
 	for i := range samples {
-		if e, ok := t.errorOf(samples, i); ok && in(&samples[i]) && len(errs) < most {
+		if e, ok := t.errorOf(i); ok && in(&samples[i]) && len(errs) < most {
 			errs = append(errs, e)
 		}
 	}
@@ -199,7 +183,7 @@ func (s below) percent() float64 {
 	return percent(float64(s.held) / float64(s.rows))
 }
 
-func coverage(samples []sample, targets []*target) covered {
+func coverage(samples []sample, targets ...*target) covered {
 	c := covered{WorstBlock: 100, WorstRegime: 100}
 	for i, t := range targets {
 		var all below
@@ -210,11 +194,11 @@ func coverage(samples []sample, targets []*target) covered {
 			var here below
 			known := 0
 			for j := range block {
-				if _, ok := t.errorOf(samples, from+j); !ok {
+				if _, ok := t.errorOf(from + j); !ok {
 					continue
 				}
 				held := 0
-				if t.label(&block[j]) <= t.upper[from+j] {
+				if t.label[from+j] <= t.upper[from+j] {
 					held = 1
 				}
 				here.rows, here.held = here.rows+1, here.held+held

@@ -84,10 +84,11 @@ func capacity(args []string, stdout, stderr io.Writer) error {
 
 func conversations(name string) (sim.Conversations, error) {
 	n, err := sim.Scenario(name)
-	if err != nil {
-		return sim.Conversations{}, err
+	c, ok := n.Workload.(sim.Conversations)
+	if err == nil && !ok {
+		err = usage("%q is not a workload of conversations in groups", name)
 	}
-	return n.Conversations()
+	return c, err
 }
 
 func writeCapacity(w io.Writer, reports []capacityReport) error {

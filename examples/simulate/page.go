@@ -37,18 +37,16 @@ type figure struct {
 
 // writePage writes a self-contained page: no script, no network.
 func writePage(w io.Writer, o *options, results []*result) error {
-	pg := newPage(o, results)
 	var table strings.Builder
 	if err := writeTable(&table, results, false); err != nil {
 		return err
 	}
-	pg.Table = table.String()
-	return pageTemplate.Execute(w, pg)
-}
-
-func newPage(o *options, results []*result) *page {
+	what := "scenario " + o.sweeps[0].scenario
+	if t := o.experiment.Trace; t != nil {
+		what = t.Name
+	}
 	b := pageBuilder{o: o, groups: groupsOf(results)}
-	pg := &page{Title: o.title(), Command: o.command}
+	pg := page{Title: "Routing policies on " + what, Command: o.command, Table: table.String()}
 	for i, name := range o.policies {
 		color, dash := lineStyle(i)
 		pg.Legend = append(pg.Legend, legendEntry{Name: name, Color: color, Dash: dash})
@@ -72,15 +70,7 @@ func newPage(o *options, results []*result) *page {
 			{"Goodput", "goodput (req/s)", fromZero, func(r *row) float64 { return r.GoodputRPS }},
 		}))
 	}
-	return pg
-}
-
-func (o *options) title() string {
-	what := "scenario " + o.sweeps[0].scenario
-	if t := o.experiment.Trace; t != nil {
-		what = t.Name
-	}
-	return "Routing policies on " + what
+	return pageTemplate.Execute(w, pg)
 }
 
 // pageBuilder builds the sections.
@@ -93,10 +83,6 @@ type measure struct {
 	title, axis string
 	scale       scale
 	value       func(*row) float64
-}
-
-func (b *pageBuilder) add(s *section, title string, c *chart) {
-	s.Plots = append(s.Plots, figure{title, c.svg()})
 }
 
 // againstRate plots figures against the rate.
@@ -112,7 +98,7 @@ func (b *pageBuilder) againstRate(id, title, text string, measures []measure) se
 			}
 			c.series = append(c.series, line)
 		}
-		b.add(&s, m.title, c)
+		s.Plots = append(s.Plots, figure{m.title, c.svg()})
 	}
 	return s
 }
@@ -121,8 +107,9 @@ func (b *pageBuilder) againstRate(id, title, text string, measures []measure) se
 func (b *pageBuilder) distributions() section {
 	s := section{ID: "cdf", Title: "Distributions", Text: "The share of requests that took no longer. Where there are several seeds, each quantile is the mean of theirs."}
 	for _, rate := range b.o.sweeps[0].rates {
-		b.add(&s, "TTFT, "+b.rateName(rate), b.cdf(rate, "TTFT (ms)", logarithmic, func(r *result) []float64 { return r.ttft }))
-		b.add(&s, "TPOT, "+b.rateName(rate), b.cdf(rate, "TPOT (ms)", free, func(r *result) []float64 { return r.tpot }))
+		s.Plots = append(s.Plots,
+			figure{"TTFT, " + b.rateName(rate), b.cdf(rate, "TTFT (ms)", logarithmic, func(r *result) []float64 { return r.ttft }).svg()},
+			figure{"TPOT, " + b.rateName(rate), b.cdf(rate, "TPOT (ms)", free, func(r *result) []float64 { return r.tpot }).svg()})
 	}
 	return s
 }

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -93,9 +92,6 @@ type Request struct {
 	// after both, and all blocks if both are 0, are of the kind "other".
 	SystemTokens, UserTokens int
 }
-
-// ErrUnknown is the error for a request that the engine does not have.
-var ErrUnknown = errors.New("engine: unknown request")
 
 // TooLongError says that a request can never fit the KV cache.
 type TooLongError struct {

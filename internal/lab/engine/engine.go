@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -165,32 +166,27 @@ func (e *Engine) Running(visit func(id uint64, tokens int)) {
 }
 
 // Abort drops a request whose client has left: its blocks are free (or cached)
-// at once, and the current step ends as planned. [ErrUnknown] if the engine does
+// at once, and the current step ends as planned. False if the engine does
 // not have the request, or no longer.
-func (e *Engine) Abort(now time.Duration, id uint64) error {
+func (e *Engine) Abort(now time.Duration, id uint64) bool {
 	e.catchUp(now, false)
 	s := e.sequences[id]
 	if s == nil {
-		return ErrUnknown
+		return false
 	}
 	if s.state == waiting {
 		e.waiting = without(e.waiting, s)
 	} else {
 		e.leave(s)
 		e.running = without(e.running, s)
-		for i, p := range e.prefills {
-			if p == s {
-				e.prefills = append(e.prefills[:i], e.prefills[i+1:]...)
-				break
-			}
-		}
+		e.prefills = slices.DeleteFunc(e.prefills, func(p *sequence) bool { return p == s })
 	}
 	e.drop(s)
 	e.steps = min(e.steps, 1) // a waiting request may fit now
 	if e.phase == ready && len(e.sequences) == 0 {
 		e.phase = idle
 	}
-	return nil
+	return true
 }
 
 // SetSlowness multiplies the time of steps that start from now on by factor, as on

@@ -425,7 +425,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 			},
 			"abort": func(t *rapid.T) {
 				who := rapid.Uint64Range(0, id).Draw(t, "who")
-				if e.Abort(now, who) == nil {
+				if e.Abort(now, who) {
 					w.abort(now, who)
 				}
 			},

@@ -169,7 +169,7 @@ func (d *driver) abort(g *generation) {
 func (d *driver) drop(sequences []*sequence, now time.Duration) {
 	for _, s := range sequences {
 		if d.sequences[s.id] == s {
-			_ = d.engine.Abort(now, s.id) // an error means that it has just ended
+			d.engine.Abort(now, s.id) // unless it has just ended
 			d.end(s)
 		}
 	}

@@ -220,8 +220,6 @@ func TestAgentsRefused(t *testing.T) {
 	require.EqualError(t, err, "sim: Agents does not end: Requests or Duration is needed")
 	_, err = Agents{}.At(Pace{RateScale: 2})
 	require.EqualError(t, err, "sim: Pace.Rate is needed: the workload has no arrivals of its own")
-	_, err = scenario(t, "agents").Conversations()
-	require.EqualError(t, err, `sim: Scenario "agents" is not a workload of conversations in groups`)
 }
 
 // A parent continues once all of its sub-agents have reported, after the latest of

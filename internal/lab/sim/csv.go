@@ -1,8 +1,8 @@
 package sim
 
 import (
+	"bytes"
 	"encoding/csv"
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
@@ -16,8 +16,8 @@ type csvFormat struct {
 	read    func(*fields) Record
 }
 
-var csvFormats = map[Format]csvFormat{
-	AzureFormat: {
+var (
+	azureTrace = csvFormat{
 		columns: []string{"TIMESTAMP", "ContextTokens", "GeneratedTokens"},
 		read: func(f *fields) Record {
 			at := f.time(0)
@@ -26,8 +26,8 @@ var csvFormats = map[Format]csvFormat{
 			}
 			return Record{ArrivalMillis: millis(at.Sub(f.start)), InputTokens: f.int(1), OutputTokens: f.int(2)}
 		},
-	},
-	VLLMFormat: {
+	}
+	vllmTrace = csvFormat{
 		columns: []string{"input_tokens", "output_tokens", "queued_s", "scheduled_s", "first_token_s", "last_token_s"},
 		read: func(f *fields) Record {
 			return Record{
@@ -35,14 +35,14 @@ var csvFormats = map[Format]csvFormat{
 				FirstTokenMillis: f.float(4) * 1000, LastTokenMillis: f.float(5) * 1000,
 			}
 		},
-	},
-}
+	}
+)
 
 // azureTime is the format of times in the Azure traces: UTC, in units of 100 ns.
 const azureTime = "2006-01-02 15:04:05.9999999"
 
-func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
-	reader := csv.NewReader(r)
+func readCSV(name string, text []byte, format csvFormat) ([]Record, error) {
+	reader := csv.NewReader(bytes.NewReader(text))
 	reader.ReuseRecord = true
 	reader.FieldsPerRecord = len(format.columns)
 	var records []Record
@@ -53,11 +53,11 @@ func readCSV(name string, r io.Reader, format csvFormat) ([]Record, error) {
 			return records, nil
 		}
 		if err != nil {
-			var parse *csv.ParseError
-			if errors.As(err, &parse) {
-				return nil, &TraceError{File: name, Line: parse.Line, Reason: "is not a row", Err: parse.Err}
+			e := &TraceError{File: name, Reason: "is not a row", Err: err}
+			if parse, ok := err.(*csv.ParseError); ok {
+				e.Line, e.Err = parse.Line, parse.Err
 			}
-			return nil, err // of the file
+			return nil, e
 		}
 		line, _ := reader.FieldPos(0) // a row that was read has fields
 		if header {

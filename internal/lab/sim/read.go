@@ -16,24 +16,6 @@ import (
 // MooncakeTick is the resolution of the times in Mooncake's conversation trace.
 const MooncakeTick = 3 * time.Second
 
-// Format is the format of a trace file.
-type Format string
-
-// The formats.
-const (
-	// MooncakeFormat is JSON lines of timestamp (ms), input_length, output_length and
-	// hash_ids (chained, 512 tokens each).
-	MooncakeFormat Format = "mooncake"
-	// AzureFormat is CSV of TIMESTAMP, ContextTokens, GeneratedTokens.
-	AzureFormat Format = "azure"
-	// RecordingFormat is a gateway's recording: JSON lines, see package
-	// transport/recording.
-	RecordingFormat Format = "recording"
-	// VLLMFormat is CSV of input_tokens, output_tokens, queued_s, scheduled_s,
-	// first_token_s, last_token_s, as LLMServingSim records vLLM.
-	VLLMFormat Format = "vllm"
-)
-
 // TraceError says what is wrong with a trace. It matches its cause, if there is
 // one.
 type TraceError struct {
@@ -82,8 +64,10 @@ func traceError(file string, line int, err error) *TraceError {
 	return e
 }
 
-// OpenTrace reads a trace file, which may be gzipped. The format is detected from
-// the first line.
+// OpenTrace reads a trace file, which may be gzipped: JSON lines of Mooncake's (timestamp
+// in ms, input_length, output_length, and hash_ids of 512 tokens each) or a gateway's
+// recording (package transport/recording), or CSV of Azure's or of vLLM runs, as
+// LLMServingSim records them. The first line tells which.
 func OpenTrace(path string) (*Trace, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -108,24 +92,27 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 		return nil, err
 	}
 	t := &Trace{Name: name}
-	format, err := sniff(name, text)
-	switch {
-	case err != nil:
-	case format == MooncakeFormat:
+	head, _, _ := strings.Cut(string(text[:min(len(text), 4096)]), "\n")
+	switch object := strings.HasPrefix(head, "{"); {
+	case strings.HasPrefix(head, azureTrace.columns[0]+","):
+		t.Records, err = readCSV(name, text, azureTrace)
+	case strings.HasPrefix(head, vllmTrace.columns[0]+","):
+		t.Records, err = readCSV(name, text, vllmTrace)
+	case object && strings.Contains(head, `"input_length"`):
 		t.Records, err = readMooncake(name, text)
-	case format == RecordingFormat:
+		if coarse(t.Records) {
+			t.Spread = MooncakeTick
+		}
+	case object && strings.Contains(head, `"e2e_ms"`):
 		t.Records, err = readRecording(name, bytes.NewReader(text))
 	default:
-		t.Records, err = readCSV(name, bytes.NewReader(text), csvFormats[format])
+		err = &TraceError{File: name, Line: 1, Reason: "is in no known format (mooncake, azure, recording, vllm)"}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(t.Records) == 0 {
 		return nil, &TraceError{File: name, Reason: "has no requests"}
-	}
-	if format == MooncakeFormat && coarse(t.Records) {
-		t.Spread = MooncakeTick
 	}
 	return t, nil
 }
@@ -148,19 +135,4 @@ func coarse(records []Record) bool {
 		}
 	}
 	return len(records) > 1
-}
-
-func sniff(name string, text []byte) (Format, error) {
-	line, _, _ := strings.Cut(string(text[:min(len(text), 4096)]), "\n")
-	switch {
-	case strings.HasPrefix(line, "TIMESTAMP,"):
-		return AzureFormat, nil
-	case strings.HasPrefix(line, "input_tokens,"):
-		return VLLMFormat, nil
-	case strings.HasPrefix(line, "{") && strings.Contains(line, `"input_length"`):
-		return MooncakeFormat, nil
-	case strings.HasPrefix(line, "{") && strings.Contains(line, `"e2e_ms"`):
-		return RecordingFormat, nil
-	}
-	return "", &TraceError{File: name, Line: 1, Reason: "is in no known format (mooncake, azure, recording, vllm)"}
 }

@@ -34,9 +34,7 @@ func paced(t testing.TB, name string, perSecond float64, requests int) Workload 
 }
 
 func conversations(t testing.TB, name string) Conversations {
-	c, err := scenario(t, name).Conversations()
-	require.NoError(t, err)
-	return c
+	return scenario(t, name).Workload.(Conversations)
 }
 
 // hand is a workload of requests at given times.

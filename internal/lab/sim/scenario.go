@@ -54,16 +54,6 @@ func (p Pace) check(arrivals bool) error {
 // 5,000 requests begin to queue, or to preempt, under every good policy.
 type Loads struct{ Low, Middle, High float64 }
 
-// Conversations returns the scenario's workload if it is one of conversations in
-// groups.
-func (n Named) Conversations() (Conversations, error) {
-	c, ok := n.Workload.(Conversations)
-	if !ok {
-		return c, &ConfigError{"Scenario", fmt.Sprintf("%q is not a workload of conversations in groups", n.Name)}
-	}
-	return c, nil
-}
-
 // Scenario returns a workload by name. The error lists all names.
 func Scenario(name string) (Named, error) {
 	for _, n := range scenarios() {

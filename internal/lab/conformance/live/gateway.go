@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httputil"
 	"time"
@@ -12,6 +11,7 @@ import (
 	"github.com/nats-io/nats.go"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -98,17 +98,14 @@ func startGateway(name, policy string, fleet *traffic.Fleet, key prefix.Key, how
 	if err != nil {
 		return g, err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	front, err := suite.Serve(
+		&httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: t, ErrorHandler: transport.ErrorHandler},
+		g.router, func() error { t.CloseIdleConnections(); return nil })
 	if err != nil {
 		return g, err
 	}
-	server := &http.Server{
-		Handler:           &httputil.ReverseProxy{Rewrite: func(*httputil.ProxyRequest) {}, Transport: t, ErrorHandler: transport.ErrorHandler},
-		ReadHeaderTimeout: 10 * time.Second,
-	}
-	go func() { _ = server.Serve(listener) }()
-	g.url = listener.Addr().String()
-	closers = append(closers, func() error { t.CloseIdleConnections(); return server.Close() })
+	g.url = front.Address
+	closers = append(closers, front.Close)
 	return g, nil
 }
 
