@@ -38,10 +38,11 @@ func Requests() *rapid.Generator[endpick.Request] {
 
 // Candidates generates between one and most candidates for the request, each with
 // an endpoint of its own: idle and overloaded ones, with and without report,
-// match and prediction. Shrinking removes what a property does not need.
-func Candidates(req endpick.Request, most int) *rapid.Generator[[]endpick.Candidate] {
+// match and prediction. Shrinking removes what a property does not need. What is drawn is a
+// []endpick.Candidate that prints in words when a property fails.
+func Candidates(req endpick.Request, most int) *rapid.Generator[drawnCandidates] {
 	one := rapid.Custom(func(t *rapid.T) endpick.Candidate { return candidate(t, &req) })
-	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) []endpick.Candidate {
+	return rapid.Map(rapid.SliceOfN(one, 1, most), func(cs []endpick.Candidate) drawnCandidates {
 		for i := range cs {
 			id := fmt.Sprintf("server-%d", i)
 			cs[i].Endpoint.ID, cs[i].ChanceKey = id, endpick.Salt(id)

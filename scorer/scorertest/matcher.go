@@ -1,12 +1,10 @@
 package scorertest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"iter"
 	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"testing"
@@ -80,17 +78,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		})
 	})
 	s.once("concurrency", func(t *testing.T) string {
-		l := newLibrary(t, newMatcher(t))
-		fault := concurrently(func(i int) {
-			for n := range 100 {
-				p := prompt(uint64((i+n)%families), 1+n%20)
-				if lease, err := l.router.Route(endpick.Request{Blocks: p, Stream: true}); err == nil {
-					lease.FirstToken()
-					lease.Done(endpick.Outcome{})
-				}
-			}
-		})
-		return cmp.Or(fault, panics(l.router))
+		return concurrentRequests(newLibrary(t, newMatcher(t)).router, "", endpick.Endpoint{ID: "server-1"})
 	})
 }
 
@@ -265,21 +253,17 @@ func (l *library) serve(rt rapid.TB, p promptOf) {
 		l.failf(rt, "Route: %v", err)
 	}
 	after := append(slices.Clone(p.blocks), endpick.Salt(fmt.Sprint(p.family, " answer")))
-	l.scribble(blocks)
+	if l.scribbles {
+		overwrite(blocks)
+	}
 	if p.first {
 		lease.FirstToken()
 	}
 	lease.Done(endpick.Outcome{Status: p.status, Blocks: after})
-	l.scribble(after)
-	l.did("%d blocks of prompt %d went to %s: %v, first token %v", len(p.blocks), p.family, lease.Endpoint().ID, p.status, p.first)
-}
-
-func (l *library) scribble(blocks []uint64) {
 	if l.scribbles {
-		for i := range blocks {
-			blocks[i] = math.MaxUint64
-		}
+		overwrite(after)
 	}
+	l.did("%d blocks of prompt %d went to %s: %v, first token %v", len(p.blocks), p.family, lease.Endpoint().ID, p.status, p.first)
 }
 
 // trial is a request for the blocks, and all endpoints.

@@ -1,7 +1,6 @@
 package scorertest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"reflect"
@@ -67,20 +66,7 @@ func checkObserver(s suite, newObserver func(*testing.T) any) {
 	})
 	s.once("concurrency", func(t *testing.T) string {
 		r := routerWith(t, endpick.Config{Policy: observedBy(newObserver(t))}, libraryIDs[:2]...)
-		fault := concurrently(func(i int) {
-			for n := range 100 {
-				lease, err := r.Route(endpick.Request{Blocks: prompt(uint64(n%families), 1+n%5), Stream: true})
-				if err == nil {
-					lease.FirstToken()
-					lease.Tokens(2)
-					lease.Done(endpick.Outcome{})
-				}
-				if i == 0 && n%10 == 9 && r.Remove("server-1") == nil {
-					_ = r.Add(endpick.Endpoint{ID: "server-1"})
-				}
-			}
-		})
-		return cmp.Or(fault, panics(r))
+		return concurrentRequests(r, "", endpick.Endpoint{ID: "server-1"})
 	})
 }
 
@@ -103,9 +89,7 @@ func (a *audience) route(rt *rapid.T) {
 		return
 	}
 	a.open = append(a.open, l)
-	for i := range req.Blocks {
-		req.Blocks[i] = ^req.Blocks[i]
-	}
+	overwrite(req.Blocks)
 }
 
 func (a *audience) mirror(rt *rapid.T) {
@@ -182,9 +166,7 @@ func (w *watched) tell(what string, e *endpick.Event, o *endpick.Outcome, f func
 	if w.fault == "" && (!reflect.DeepEqual(one, two) || !reflect.DeepEqual(oneOutcome, twoOutcome)) {
 		w.fault = what + " changed what it was told, which others hear of after it"
 	}
-	for i := range one.Request.Blocks {
-		one.Request.Blocks[i] = ^one.Request.Blocks[i]
-	}
+	overwrite(one.Request.Blocks)
 	*one.Request, *one.Candidate = endpick.Request{}, endpick.Candidate{}
 	clear(one.Candidates)
 	*one = endpick.Event{}

@@ -1,7 +1,6 @@
 package scorertest
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -69,19 +68,7 @@ func checkPolicy(s suite, newPolicy func(*testing.T) endpick.Policy) {
 	s.property("not asked", func(t *testing.T, rt *rapid.T) { notAsked(t, rt, newPolicy) })
 	s.once("concurrency", func(t *testing.T) string {
 		h := newHost(t, newPolicy(t), []endpick.Endpoint{pairEndpoint(0), pairEndpoint(2)}, 1)
-		fault := concurrently(func(i int) {
-			for n := range 100 {
-				lease, err := h.router.Route(endpick.Request{Model: "model-0", Blocks: prompt(uint64(n%families), 1+n%5), Stream: n%2 > 0})
-				if err == nil {
-					lease.Tokens(2)
-					lease.Done(endpick.Outcome{OutputTokens: 2})
-				}
-				if i == 0 && n%10 == 9 && h.router.Remove("server-2") == nil {
-					_ = h.router.Add(pairEndpoint(2))
-				}
-			}
-		})
-		return cmp.Or(fault, panics(h.router))
+		return concurrentRequests(h.router, "model-0", pairEndpoint(2))
 	})
 }
 
@@ -314,9 +301,7 @@ func (h *host) route(req endpick.Request, receipt *endpick.Receipt) (endpick.Lea
 	req.Blocks, req.Exclude, req.Receipt = slices.Clone(req.Blocks), slices.Clone(req.Exclude), receipt
 	lease, err := h.router.Route(req)
 	if h.scribbles {
-		for i := range req.Blocks {
-			req.Blocks[i] = ^req.Blocks[i]
-		}
+		overwrite(req.Blocks)
 		clear(req.Exclude)
 	}
 	return lease, err

@@ -215,9 +215,7 @@ func (c *trial) scribbled(method string, stage answering) {
 	req, candidates := c.copied()
 	passed := slices.Clone(c.scores)
 	c.call(method, func() { stage(&req, candidates, passed) })
-	for i := range req.Blocks {
-		req.Blocks[i] = ^req.Blocks[i]
-	}
+	overwrite(req.Blocks)
 	clear(passed)
 	req = endpick.Request{Model: "another", Session: "another", InputTokens: 7}
 	for i := range candidates {

@@ -1,6 +1,7 @@
 package scorertest
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -54,7 +55,7 @@ func drawTrial(rt *rapid.T) trial { return draw(rt, mostCandidates) }
 
 func draw(rt *rapid.T, most int) trial {
 	c := trial{rt: rt, req: drawRequest(rt, "request")}
-	c.candidates = rapid.Map(Candidates(c.req, most), func(cs []endpick.Candidate) drawnCandidates { return cs }).Draw(rt, "candidates")
+	c.candidates = Candidates(c.req, most).Draw(rt, "candidates")
 	return c
 }
 
@@ -173,6 +174,32 @@ func concurrently(f func(i int)) (fault string) {
 	}
 	wg.Wait()
 	return fault
+}
+
+// concurrentRequests routes and ends requests from several goroutines while an endpoint comes
+// and goes, and returns what went wrong.
+func concurrentRequests(r *endpick.Router, model string, churned endpick.Endpoint) string {
+	fault := concurrently(func(i int) {
+		for n := range 100 {
+			lease, err := r.Route(endpick.Request{Model: model, Blocks: prompt(uint64((i+n)%families), 1+n%20), Stream: n%2 > 0})
+			if err == nil {
+				lease.FirstToken()
+				lease.Tokens(2)
+				lease.Done(endpick.Outcome{OutputTokens: 2})
+			}
+			if i == 0 && n%10 == 9 && r.Remove(churned.ID) == nil {
+				_ = r.Add(churned)
+			}
+		}
+	})
+	return cmp.Or(fault, panics(r))
+}
+
+// overwrite replaces blocks by ones that nobody has sent, as callers who use their memory again.
+func overwrite(blocks []uint64) {
+	for i := range blocks {
+		blocks[i] = ^blocks[i]
+	}
 }
 
 // example is fixed input, for checks that are not properties.
