@@ -199,7 +199,7 @@ func (r *Router) Report(id string, load Load) error {
 		return &EndpointError{ID: id, Reason: "is not the one that the Snapshot was taken of", err: ErrUnknownEndpoint}
 	}
 	load, err = load.clean(id)
-	m.state.accept(load.prepare(asked.at.Sub(r.epoch), asked, answered), now.Sub(r.epoch))
+	m.state.accept(load.prepare(asked.at.Sub(r.epoch), asked, answered))
 	return err
 }
 

@@ -122,6 +122,7 @@ type leaseSlot struct {
 	firstTokenAt time.Time
 	lastTokenAt  time.Time
 	heardAt      time.Time
+	clockShift   int64 // of the clock at routedAt
 
 	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
 	prefillTokens int
@@ -215,6 +216,7 @@ func (s *leaseSlot) fillEvent(now time.Time) *Event {
 		LastTokenAt:  s.lastTokenAt,
 		OutputTokens: s.outputTokens,
 		timed:        s.timed,
+		shifted:      s.clockShift != s.table.guard.shift.Load(),
 	}
 	return &s.event
 }
@@ -291,6 +293,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	s.request, s.candidate = d.req, *c
 	s.request.Receipt, s.request.Exclude, s.request.Avoid = nil, nil, nil
 	s.routedAt, s.heardAt = now, now
+	s.clockShift = t.guard.shift.Load()
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
 	s.outputTokens, s.timed = 0, false
 	s.prefilling = true
@@ -338,9 +341,6 @@ func (t *leaseTable) reap(now time.Time, most int) (reaped int) {
 func (s *leaseSlot) reap(now time.Time) bool {
 	if !s.mu.TryLock() {
 		return false // in use right now
-	}
-	if s.open && now.Before(s.heardAt) {
-		s.heardAt = now // the clock has been set back
 	}
 	if !s.open || now.Sub(s.heardAt) <= s.table.timeout {
 		s.mu.Unlock()

@@ -6,17 +6,14 @@ import (
 	"reflect"
 	"slices"
 	"sync/atomic"
-	"time"
 )
 
 // guard calls what the host has supplied: the stages of its policies, its clock and its
 // Warn. All of them may panic. A stage that does is ignored for this decision or event;
 // the request and the other stages go on.
 type guard struct {
-	clock func() time.Time
-	warn  func(error)
-	epoch time.Time // when the router was made; times of reports are relative to it
-	made  time.Time // the same by time.Now, for a clock that panics
+	clock
+	warn func(error)
 
 	panics, broken atomic.Uint64
 }
@@ -47,20 +44,6 @@ func (g *guard) notify(err error) {
 		defer func() { _ = recover() }()
 		g.warn(err)
 	}
-}
-
-// now is the time of Config.Clock. That panics in whatever goroutine asks, even where
-// nothing would recover it, such as a poller's. What is returned instead is not ahead of
-// a simulated clock, which runs faster: a leap ahead would end all leases.
-func (g *guard) now() (at time.Time) {
-	defer func() {
-		if v := recover(); v != nil {
-			g.panics.Add(1)
-			g.notify(&PanicError{Stage: "Config.Clock", Value: v})
-			at = g.epoch.Add(time.Since(g.made))
-		}
-	}()
-	return g.clock()
 }
 
 // nameOf is stageName for a stage that may panic.
