@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 )
@@ -44,18 +45,23 @@ func (c *clock) at(host time.Time) time.Time {
 	}
 }
 
-// now is the router's time. The host's clock panics in whatever goroutine asks, even where
-// nothing would recover it, such as a poller's. What is read instead is not ahead of a simulated
-// clock, which runs faster: a leap ahead would end all leases.
-func (g *guard) now() time.Time { return g.at(g.read()) }
+// now is the router's time. No lock is held.
+func (g *guard) now() time.Time {
+	at, failure := g.time()
+	g.notify(failure)
+	return at
+}
 
-func (g *guard) read() (host time.Time) {
+// time is the router's time, and what the host is to be told. Its clock panics in whatever
+// goroutine asks, even where nothing would recover it, such as a poller's. What is read instead is
+// not ahead of a simulated clock, which runs faster: a leap ahead would end all leases.
+func (g *guard) time() (at time.Time, failure error) {
 	defer func() {
 		if v := recover(); v != nil {
 			g.panics.Add(1)
-			g.notify(&PanicError{Stage: "Config.Clock", Value: v})
-			host = g.epoch.Add(time.Since(g.made))
+			failure = &PanicError{Stage: "Config.Clock", Value: v, Stack: debug.Stack()}
+			at = g.at(g.epoch.Add(time.Since(g.made)))
 		}
 	}()
-	return g.host()
+	return g.at(g.host()), nil
 }

@@ -24,8 +24,9 @@ type endpointState struct {
 }
 
 const (
-	draining uint32 = 1 << iota
-	removed         // set before the last check of requests
+	draining  uint32 = 1 << iota
+	removed          // set before the last check of requests
+	forgotten        // by the policy, which has been told
 )
 
 func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }

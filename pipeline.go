@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
 )
@@ -18,16 +19,24 @@ type guard struct {
 	panics, broken atomic.Uint64
 }
 
-// try calls into a stage. If that panics, it reports so and returns false.
-func (g *guard) try(stage any, call func()) (ok bool) {
+// call calls into a stage. If that panics, it returns what the host is to be told when no lock
+// is held.
+func (g *guard) call(stage any, call func()) (failure error) {
 	defer func() {
 		if v := recover(); v != nil {
 			g.panics.Add(1)
-			g.notify(&PanicError{Stage: nameOf(stage), Value: v})
+			failure = &PanicError{Stage: nameOf(stage), Value: v, Stack: debug.Stack()}
 		}
 	}()
 	call()
-	return true
+	return nil
+}
+
+// try calls into a stage. If that panics, it reports so and returns false. No lock is held.
+func (g *guard) try(stage any, call func()) (ok bool) {
+	failure := g.call(stage, call)
+	g.notify(failure)
+	return failure == nil
 }
 
 // breach counts and reports that a stage broke its contract.
@@ -38,9 +47,10 @@ func (g *guard) breach(stage any, format string, args ...any) {
 	}
 }
 
-// notify calls Config.Warn, and ignores a panic of it.
+// notify calls Config.Warn, and ignores a panic of it. No lock is held, since Warn may call the
+// router.
 func (g *guard) notify(err error) {
-	if g.warn != nil {
+	if g.warn != nil && err != nil {
 		defer func() { _ = recover() }()
 		g.warn(err)
 	}

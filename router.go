@@ -35,8 +35,8 @@ type Config struct {
 	ReportMaxAge time.Duration
 	// Warn receives errors that did not fail a request: a [PanicError] of a stage
 	// or of Clock, a [StageError], or [ErrNoFirstTokens]. It is called in the goroutine in
-	// which the error happened, so that runtime/debug.Stack shows where. Nil: panics and
-	// broken contracts are only counted, in Stats.
+	// which the error happened, and may call the router. Nil: panics and broken contracts are
+	// only counted, in Stats.
 	Warn func(error)
 }
 
