@@ -3,46 +3,27 @@ package dialect
 import "github.com/endpick/endpick/prefix"
 
 // OpenAI's chat completions.
-var chatDialect = dialect{
-	paths:     []string{"/chat/completions"},
-	place:     placeChat,
-	hasPrompt: func(c *call) bool { return hasElements(c.messages) },
-	prompt:    readChat,
-	options:   true,
-	event:     readChunk,
-	usage:     (*usage).read,
-	inUsage:   "usage",
-	collect:   collectChat,
-	answered:  chatAnswered,
-}
-
-// chatCountDialect counts the tokens of a prompt, which will be sent to the same
-// endpoint.
-var chatCountDialect = dialect{
-	paths:     []string{"/chat/completions/input_tokens"},
-	place:     placeChat,
-	hasPrompt: chatDialect.hasPrompt,
-	prompt:    readChat,
-	usage:     func(*usage, []byte) {},
-	idle:      true,
-}
-
-func placeChat(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "messages":
-		return &c.messages
-	case "tools":
-		return &c.tools
+var (
+	chat = &api{
+		paths:     []string{"/chat/completions"},
+		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart},
+		prompt:    readChat,
+		asksUsage: true,
+		event:     readChunk,
+		whole:     readChatBody,
+		usage:     (*usage).read,
+		usageIn:   "usage",
 	}
-	return nil
-}
+	chatCount = counting(chat, "/chat/completions/input_tokens")
+)
 
 func readChat(p *promptReader) bool {
-	if p.known {
-		return true
+	list := p.parts[messagesPart]
+	if p.known || !hasElements(list) {
+		return hasElements(list)
 	}
 	p.begin()
-	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
+	for c := p.elementsOf(list); c.element() && !p.canceled(); {
 		p.forget()
 		readMessage(&c, &p.m)
 		p.write(&p.m)
@@ -72,37 +53,6 @@ func readMessage(c *cursor, m *prefix.Message) {
 			c.value()
 		}
 	}
-}
-
-// partForm is the API that defines what parts look like. (A function instead would make
-// every cursor escape to the heap.)
-type partForm uint8
-
-const (
-	chatParts  partForm = iota
-	inputParts          // of responses
-	blockParts          // of a tool's result, in Anthropic's messages
-)
-
-// readParts reads content: a text, or a list of parts.
-func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
-	if !c.open('[') {
-		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.shortest(v)})
-		}
-		return parts
-	}
-	for c.element() {
-		switch form {
-		case chatParts:
-			parts = appended(parts, readPart(c))
-		case inputParts:
-			parts = appended(parts, readItemPart(c))
-		case blockParts:
-			parts = appended(parts, readBlockPart(c))
-		}
-	}
-	return parts
 }
 
 // readPart reads {"type":"text","text":"…"} or another part, such as
@@ -160,92 +110,109 @@ func readToolCall(c *cursor) (t prefix.ToolCall) {
 	return t
 }
 
-func readChunk(data []byte) (c chunk) {
+// readChunk reads a chunk of a stream: {"choices":[{"index":0,"delta":{"content":"…"}}]} or
+// {"choices":[],"usage":{…}}. Engines report errors like this in streams of any API.
+func readChunk(to *response, data []byte) {
+	var usage []byte
 	for m := membersOf(data); m.member(); {
-		start := m.start
-		if string(m.key) == "choices" {
-			c.readChoices(&m)
+		switch string(m.key) {
+		case "choices":
+			readChoices(to, &m)
+		case "usage":
+			usage = m.value()
+		case "error":
+			if present(m.value()) {
+				to.on(event{kind: fails})
+			}
+		default:
+			m.value()
+		}
+	}
+	if isObject(usage) {
+		to.on(event{kind: reports, value: usage, own: to.data.said})
+	}
+}
+
+func readChoices(to *response, m *cursor) {
+	if !m.openOrSkip('[') {
+		return
+	}
+	to.on(event{kind: begins, choice: none})
+	for m.element() {
+		index, end := 0, false
+		var delta, words, ids []byte
+		for ok := m.openOrSkip('{'); ok && m.member(); {
+			v := m.value()
+			switch string(m.key) {
+			case "index":
+				index, _ = count(v)
+			case "delta":
+				delta = v
+			case "text":
+				words = v
+			case "token_ids": // of vLLM
+				ids = v
+			case "finish_reason":
+				end = present(v)
+			}
+		}
+		to.on(event{kind: begins, choice: index})
+		if words != nil || ids != nil {
+			to.on(event{kind: text, choice: index, text: words, tokens: length(ids)})
+		}
+		readDelta(to, index, delta)
+		if end {
+			to.on(event{kind: ends, choice: index})
+		}
+	}
+}
+
+// readDelta reads what a choice adds to its message, or a message that is whole.
+func readDelta(to *response, choice int, delta []byte) {
+	for m := membersOf(delta); m.member(); {
+		v := m.value()
+		if !present(v) || string(v) == `""` {
 			continue
 		}
-		v := m.value()
 		switch string(m.key) {
-		case "usage":
-			c.usage, c.usageAt, c.usageEnd = nil, 0, 0
-			if isObject(v) {
-				c.usage = v
-			}
-			if isObject(v) || isNull(v) {
-				c.usageAt, c.usageEnd = withComma(data, start, m.i)
-			}
-		case "error":
-			c.failed = present(v)
-			c.more = c.more || c.failed
-		case "timings": // of llama.cpp, in the last event
-			if present(v) {
-				c.timings = data[start:m.i]
-			}
-		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
-		default:
-			c.more = c.more || !isNull(v)
-		}
-	}
-	return c
-}
-
-// withComma extends the bounds of a member by one adjacent comma.
-func withComma(data []byte, at, end int) (int, int) {
-	if i := skipSpace(data, end); i < len(data) && data[i] == ',' {
-		return at, i + 1
-	}
-	i := at - 1
-	for i > 0 && skipSpace(data[i:i+1], 0) == 1 {
-		i--
-	}
-	if i > 0 && data[i] == ',' {
-		return i, end
-	}
-	return at, end
-}
-
-func (c *chunk) readChoices(m *cursor) {
-	c.choices, c.any, c.content, c.finished = m.peek() == '[', false, 0, false
-	for ok := m.openOrSkip('['); ok && m.element(); {
-		c.any = true
-		for ok := m.openOrSkip('{'); ok && m.member(); {
-			switch string(m.key) {
-			case "text":
-				c.content += stringLen(m.value())
-			case "delta":
-				c.readDelta(m)
-			case "finish_reason":
-				c.finished = present(m.value()) || c.finished
-			default:
-				m.value()
-			}
-		}
-	}
-}
-
-// readDelta reads the model's output in a delta.
-func (c *chunk) readDelta(m *cursor) {
-	m.peek()
-	start := m.i
-	for ok := m.openOrSkip('{'); ok && m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "content", "reasoning_content", "reasoning", "refusal":
-			c.content += stringLen(v)
+		case "content":
+			to.on(event{kind: text, choice: choice, text: v})
+		case "reasoning_content", "reasoning":
+			to.on(event{kind: text, choice: choice, text: v, thought: true})
+		case "refusal":
+			to.on(event{kind: text, choice: choice, text: v, odd: true})
+		case "audio":
+			to.on(event{kind: text, choice: choice, odd: true})
 		case "function_call":
-			c.content += functionLen(v)
+			to.on(event{kind: tool, choice: choice, name: field(v, "name"), text: field(v, "arguments"), odd: true})
 		case "tool_calls":
-			for e := elementsOf(v); e.element(); {
-				c.content += functionLen(field(e.value(), "function"))
+			at := 0
+			for calls := elementsOf(v); calls.element(); at++ {
+				readCall(to, choice, at, calls.value())
 			}
 		}
 	}
-	c.delta = m.b[start:m.i]
 }
 
-func functionLen(v []byte) int {
-	return stringLen(field(v, "name")) + stringLen(field(v, "arguments"))
+// readCall reads a part of a call, which is the one with the index at unless it says otherwise.
+func readCall(to *response, choice, at int, call []byte) {
+	var id, function []byte
+	for m := membersOf(call); m.member(); {
+		v := m.value()
+		switch string(m.key) {
+		case "index":
+			at, _ = count(v)
+		case "id":
+			id = v
+		case "function":
+			function = v
+		}
+	}
+	to.on(event{kind: tool, choice: choice, part: at, id: id, name: field(function, "name"), text: field(function, "arguments")})
+}
+
+func readChatBody(to *response, body []byte) {
+	if choices := elementsOf(field(body, "choices")); choices.element() {
+		readDelta(to, 0, field(choices.value(), "message"))
+	}
 }

@@ -30,8 +30,8 @@ func (c *Call) Inert() bool {
 	case c.api == other:
 		return false // the tools can't be parsed
 	}
-	for e := elementsOf(c.tools); e.element(); {
-		if !clientRuns(text(field(e.value(), "type"))) {
+	for e := elementsOf(c.parts[toolsPart]); e.element(); {
+		if !clientRuns(plain(field(e.value(), "type"))) {
 			return false
 		}
 	}

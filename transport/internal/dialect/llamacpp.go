@@ -7,57 +7,45 @@ import (
 )
 
 // llama.cpp's own API: /completion, and /infill for code with a gap.
-var nativeDialect = dialect{
-	paths:     []string{"/completion"},
-	place:     placeCompletion,
-	hasPrompt: func(c *call) bool { return isString(c.prompt) || hasElements(c.prompt) || isObject(c.prompt) },
-	prompt:    readPrompts,
-	event:     readNativeEvent,
-	usage:     (*usage).readNative,
-	inUsage:   "timings",
-	endsEach:  true,
-}
-
-var infillDialect = dialect{
-	paths:     []string{"/infill"},
-	place:     placeInfill,
-	hasPrompt: func(c *call) bool { return present(c.system) && present(c.others) },
-	prompt:    readInfill,
-	event:     readNativeEvent,
-	usage:     (*usage).readNative,
-	inUsage:   "timings",
-	endsEach:  true,
-}
-
-func placeInfill(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "input_extra":
-		return &c.messages
-	case "input_prefix":
-		return &c.system
-	case "prompt":
-		return &c.prompt
-	case "input_suffix":
-		return &c.others
+var (
+	native = &api{
+		paths:    []string{"/completion"},
+		parts:    map[string]part{"prompt": promptPart},
+		prompt:   readPrompts,
+		event:    readNativeEvent,
+		usage:    (*usage).readNative,
+		usageIn:  "timings",
+		endsEach: true,
 	}
-	return nil
-}
+	infill = &api{
+		paths: []string{"/infill"},
+		parts: map[string]part{
+			"input_extra": messagesPart, "input_prefix": systemPart, "prompt": promptPart, "input_suffix": othersPart,
+		},
+		prompt:   readInfill,
+		event:    readNativeEvent,
+		usage:    (*usage).readNative,
+		usageIn:  "timings",
+		endsEach: true,
+	}
+)
 
 // readInfill reads the files first, as the engine does, then the text before the
 // gap and the text after it. The engine may leave out parts of each.
 func readInfill(p *promptReader) bool {
-	if p.known {
-		return true
+	before, after := p.parts[systemPart], p.parts[othersPart]
+	if isPrompt := present(before) && present(after); p.known || !isPrompt {
+		return isPrompt
 	}
 	p.begin()
-	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
+	for c := p.elementsOf(p.parts[messagesPart]); c.element() && !p.canceled(); {
 		p.file(&c)
 	}
 	m := &p.m
 	for _, v := range [...]struct {
 		role   string
 		pieces [2][]byte
-	}{{"prefix", [2][]byte{p.system, p.prompt}}, {"suffix", [2][]byte{p.others}}} {
+	}{{"prefix", [2][]byte{before, p.parts[promptPart]}}, {"suffix", [2][]byte{after}}} {
 		*m = prefix.Message{Role: v.role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
 		for _, piece := range v.pieces {
 			switch {
@@ -100,18 +88,16 @@ func (p *promptReader) file(c *cursor) {
 // of token ids or of ids and texts, an object with a text and media, or a list of
 // these. Blocks are those of the first.
 func readPrompts(p *promptReader) bool {
-	if !hasElements(p.prompt) {
-		return p.onePrompt(p.prompt, true)
-	}
-	c := p.elementsOf(p.prompt)
-	if isNumber(c.peek()) {
-		return p.onePrompt(p.prompt, true)
+	all := p.parts[promptPart]
+	c := p.elementsOf(all)
+	if !hasElements(all) || isNumber(c.peek()) {
+		return p.onePrompt(all, true)
 	}
 	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
 		v := c.value()
 		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
 			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
-			return p.mixedPrompt(p.prompt, true)
+			return p.mixedPrompt(all, true)
 		}
 		if !p.onePrompt(v, p.prompts == 0) {
 			return false
@@ -189,33 +175,38 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 // readNativeEvent reads an event of llama.cpp's own streams: a piece of text and
 // its tokens. The last one of each response repeats the prompt and has the
 // totals; if the prompt is long, it is too long to be read.
-func readNativeEvent(data []byte) (c chunk) {
-	stop, ids := false, 0
-	predicted := 0
+func readNativeEvent(to *response, data []byte) {
+	var words, ids []byte
+	index, predicted, stop := 0, 0, false
 	for m := membersOf(data); m.member(); {
 		v := m.value()
 		switch string(m.key) {
+		case "index":
+			index, _ = count(v)
 		case "content":
-			c.choices = true
-			c.content = stringLen(v)
+			words = v
 		case "tokens":
-			ids = length(v)
+			ids = v
 		case "stop":
 			stop = isTrue(v)
 		case "tokens_predicted":
 			predicted, _ = count(v)
 		case "error":
-			c.failed = present(v)
+			if present(v) {
+				to.on(event{kind: fails})
+			}
 		}
 	}
-	c.any = c.choices
-	if stop {
-		c.finished, c.whole = true, true
-		c.usage = data
-	} else if predicted > 0 { // otherwise it reports progress of the prompt
-		c.tokens = ids
+	if stop || predicted == 0 { // there are totals, or the progress of the prompt
+		ids = nil
 	}
-	return c
+	if words != nil {
+		to.on(event{kind: text, choice: index, text: words, tokens: length(ids)})
+	}
+	if stop {
+		to.on(event{kind: ends, choice: index, all: true})
+		to.on(event{kind: reports, value: data, own: true})
+	}
 }
 
 // readNative reads a last event, or the timings of a response that did not stream.

@@ -3,55 +3,33 @@ package dialect
 import "github.com/endpick/endpick/prefix"
 
 // Anthropic's messages.
-var messagesDialect = dialect{
-	paths:        []string{"/v1/messages"},
-	place:        placeMessages,
-	hasPrompt:    func(c *call) bool { return hasElements(c.messages) },
-	prompt:       readMessages,
-	event:        readMessagesEvent,
-	usage:        (*usage).readMessages,
-	inUsage:      "usage",
-	collect:      collectMessages,
-	answered:     messagesAnswered,
-	keepsThought: true,
-	single:       true,
-	errors:       anthropicErrors,
-}
-
-// messageCountDialect counts the tokens of a prompt, which will be sent to the
-// same endpoint.
-var messageCountDialect = dialect{
-	paths:     []string{"/v1/messages/count_tokens"},
-	place:     placeMessages,
-	hasPrompt: func(c *call) bool { return hasElements(c.messages) },
-	prompt:    readMessages,
-	usage:     func(*usage, []byte) {},
-	idle:      true,
-	errors:    anthropicErrors,
-}
-
-func placeMessages(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "system":
-		return &c.system
-	case "messages":
-		return &c.messages
-	case "tools":
-		return &c.tools
+var (
+	messages = &api{
+		paths:     []string{"/v1/messages"},
+		parts:     map[string]part{"system": systemPart, "messages": messagesPart, "tools": toolsPart},
+		prompt:    readMessages,
+		event:     readMessagesEvent,
+		whole:     readMessagesBody,
+		usage:     (*usage).readMessages,
+		usageIn:   "usage",
+		hasBlocks: true,
+		single:    true,
+		errors:    anthropicErrors,
 	}
-	return nil
-}
+	messageCount = counting(messages, "/v1/messages/count_tokens")
+)
 
 func readMessages(p *promptReader) bool {
-	if p.known {
-		return true
+	list, system := p.parts[messagesPart], p.parts[systemPart]
+	if p.known || !hasElements(list) {
+		return hasElements(list)
 	}
 	p.begin()
 	w := blockWriter{promptReader: p}
-	if present(p.system) {
-		w.message("system", p.system)
+	if present(system) {
+		w.message("system", system)
 	}
-	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
+	for c := p.elementsOf(list); c.element() && !p.canceled(); {
 		p.forget()
 		w.read(&c)
 	}
@@ -186,7 +164,7 @@ func readBlock(c *cursor) (b contentBlock) {
 func (b *contentBlock) part() prefix.Part {
 	for _, key := range [...]string{"data", "url", "file_id"} {
 		if v := field(b.source, key); isString(v) {
-			return prefix.Part{Type: b.kind, Content: text(v)}
+			return prefix.Part{Type: b.kind, Content: plain(v)}
 		}
 	}
 	if b.source != nil {
@@ -198,13 +176,18 @@ func (b *contentBlock) part() prefix.Part {
 	return prefix.Part{Content: viewString(b.whole)}
 }
 
-func readMessagesEvent(data []byte) (c chunk) {
+// readMessagesEvent reads an event such as
+// {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"…"}}.
+func readMessagesEvent(to *response, data []byte) {
 	var kind, message, delta, block, usage, failure []byte
+	at := 0
 	for m := membersOf(data); m.member(); {
 		v := m.value()
 		switch string(m.key) {
 		case "type":
 			kind = stringBytes(v)
+		case "index":
+			at, _ = count(v)
 		case "message":
 			message = v
 		case "delta":
@@ -219,32 +202,65 @@ func readMessagesEvent(data []byte) (c chunk) {
 	}
 	switch string(kind) {
 	case "message_start":
-		c.choices, c.opening = true, true
-		c.usage = field(message, "usage")
+		to.on(event{kind: begins, choice: none})
+		to.on(event{kind: reports, value: field(message, "usage"), opening: true})
 	case "content_block_start":
-		c.choices, c.any = true, true
-		c.content = stringLen(field(block, "text")) + stringLen(field(block, "thinking")) + stringLen(field(block, "name"))
+		readContentBlock(to, at, block, false)
 	case "content_block_delta":
-		c.choices, c.any = true, true
+		to.on(event{kind: begins})
 		for d := membersOf(delta); d.member(); {
 			v := d.value()
 			switch string(d.key) {
-			case "text", "thinking", "partial_json":
-				c.content += stringLen(v)
+			case "text":
+				to.on(event{kind: text, part: at, text: v})
+			case "thinking":
+				to.on(event{kind: text, part: at, text: v, thought: true})
+			case "partial_json":
+				to.on(event{kind: tool, part: at, text: v})
 			}
 		}
 	case "message_delta":
-		c.choices, c.finished = true, present(field(delta, "stop_reason"))
-		c.usage = usage
+		if present(field(delta, "stop_reason")) {
+			to.on(event{kind: ends})
+		} else {
+			to.on(event{kind: begins, choice: none})
+		}
+		to.on(event{kind: reports, value: usage})
 	case "message_stop":
-		c.whole = true
+		to.on(event{kind: ends, choice: none, all: true})
+	case "error":
+		to.on(event{kind: fails})
 	default:
-		c.failed = string(kind) == "error" || present(failure)
+		if present(failure) { // in the form of another API
+			to.on(event{kind: fails})
+		}
 	}
-	if !present(c.usage) {
-		c.usage = nil
+}
+
+// readContentBlock reads the beginning of a block, or one that is whole.
+func readContentBlock(to *response, at int, block []byte, whole bool) {
+	c := cursor{b: block}
+	switch b := readBlock(&c); b.kind {
+	case "text":
+		to.on(event{kind: text, part: at, text: b.text})
+	case "thinking", "redacted_thinking":
+		to.on(event{kind: text, part: at, text: field(block, "thinking"), thought: true})
+	case "tool_use":
+		e := event{kind: tool, part: at, id: field(block, "id"), name: field(block, "name")}
+		if whole { // a beginning has an empty object
+			e.text, e.raw = b.input, true
+		}
+		to.on(e)
+	default:
+		to.on(event{kind: text, part: at, text: b.text, name: field(block, "name"), odd: true})
 	}
-	return c
+}
+
+func readMessagesBody(to *response, body []byte) {
+	at := 0
+	for c := elementsOf(field(body, "content")); c.element(); at++ {
+		readContentBlock(to, at, c.value(), true)
+	}
 }
 
 // readMessages reads Anthropic's usage, in which input_tokens are those neither

@@ -18,9 +18,9 @@ type Problem struct {
 // Body returns the problem as a JSON object in the format of the API at this
 // path: Anthropic's, or OpenAI's for all other APIs.
 func (p Problem) Body(path string) []byte {
-	shape := openAIErrors
-	if f := dialects[apiOf(http.MethodPost, path)].errors; f != nil {
-		shape = f
+	shape := apiOf(http.MethodPost, path).errors
+	if shape == nil {
+		shape = openAIErrors
 	}
 	b, _ := json.Marshal(shape(p))
 	return b

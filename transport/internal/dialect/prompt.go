@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/endpick/endpick"
@@ -17,10 +18,10 @@ const mediaTokens = 1024
 // returns the bytes of text from which the length was estimated: 0 if it is
 // exact, or includes more than text. A body without a prompt becomes one of
 // another API. The error is that of ctx, or an [endpick.RequestError].
-func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
-	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
+func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
+	p := promptReader{ctx: ctx, request: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
 	c.limitItems(fewTexts + len(c.body)/textBytes)
-	if c.api != other && !dialects[c.api].prompt(&p) {
+	if c.api != other && !c.api.prompt(&p) {
 		c.api, c.stream = other, false
 	}
 	c.done()
@@ -31,11 +32,11 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if !p.known && dialects[c.api].answered != nil && !p.rough && c.responses() == 1 {
+	if !p.known && c.api.whole != nil && !p.rough && c.responses() == 1 {
 		h := p.h.Fork() // a copy, because the reader refers to the body
 		c.hasher = &h
 	}
-	if n := c.responses(); n > 1 && dialects[c.api].event != nil {
+	if n := c.responses(); n > 1 && c.api.event != nil {
 		req.Responses = n
 	}
 	if req.Session == "" && p.head != 0 {
@@ -65,11 +66,15 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	return p.size, nil
 }
 
+func toTokens(bytes int, perByte float64) int {
+	return int(math.Round(float64(bytes) * perByte))
+}
+
 // promptReader hashes a prompt while it reads it: no more than one message of it
 // is in memory.
 type promptReader struct {
 	ctx context.Context
-	*call
+	*request
 	known bool // the host has set length and blocks: nothing needs hashing
 	seed  prefix.Seed
 
@@ -100,8 +105,8 @@ func (p *promptReader) canceled() bool {
 func (p *promptReader) begin() {
 	p.limitConversation()
 	const room = 1 << 14 // not for a picture of megabytes, which is one block
-	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
-	for c := p.elementsOf(p.tools); c.element() && !p.canceled(); {
+	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.parts[messagesPart])/prefix.BlockBytes+1, room)))
+	for c := p.elementsOf(p.parts[toolsPart]); c.element() && !p.canceled(); {
 		v := c.value()
 		definition := c.content(v)
 		if !isString(v) {
@@ -198,3 +203,34 @@ var (
 	cacheControl  = []byte("cache_control")
 	escapedLetter = []byte(`\u`)
 )
+
+// partForm is the API that defines what parts look like. (A function instead would make
+// every cursor escape to the heap.)
+type partForm uint8
+
+const (
+	chatParts  partForm = iota
+	inputParts          // of responses
+	blockParts          // of a tool's result, in Anthropic's messages
+)
+
+// readParts reads content: a text, or a list of parts.
+func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
+	if !c.open('[') {
+		if v := c.value(); isString(v) {
+			parts = append(parts, prefix.Part{Content: c.shortest(v)})
+		}
+		return parts
+	}
+	for c.element() {
+		switch form {
+		case chatParts:
+			parts = appended(parts, readPart(c))
+		case inputParts:
+			parts = appended(parts, readItemPart(c))
+		case blockParts:
+			parts = appended(parts, readBlockPart(c))
+		}
+	}
+	return parts
+}

@@ -7,56 +7,35 @@ import (
 )
 
 // OpenAI's responses.
-var responsesDialect = dialect{
-	paths:     []string{"/v1/responses"},
-	place:     placeResponses,
-	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
-	prompt:    readResponses,
-	event:     readResponsesEvent,
-	usage:     (*usage).read,
-	inUsage:   "usage",
-	collect:   collectResponses,
-	answered:  responsesAnswered,
-	stores:    true,
-	single:    true,
-}
-
-// responseCountDialect counts the tokens of a prompt, which will be sent to the
-// same endpoint.
-var responseCountDialect = dialect{
-	paths:     []string{"/v1/responses/input_tokens"},
-	place:     placeResponses,
-	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
-	prompt:    readResponses,
-	usage:     func(*usage, []byte) {},
-	idle:      true,
-}
-
-func placeResponses(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "instructions":
-		return &c.system
-	case "input":
-		return &c.messages
-	case "tools":
-		return &c.tools
+var (
+	responses = &api{
+		paths:   []string{"/v1/responses"},
+		parts:   map[string]part{"instructions": systemPart, "input": messagesPart, "tools": toolsPart},
+		prompt:  readResponses,
+		event:   readResponsesEvent,
+		whole:   readResponsesBody,
+		output:  readOutput,
+		usage:   (*usage).read,
+		usageIn: "usage",
+		stores:  true,
+		single:  true,
 	}
-	return nil
-}
+	responseCount = counting(responses, "/v1/responses/input_tokens")
+)
 
 func readResponses(p *promptReader) bool {
-	if p.known {
-		return true
+	input, system, before := p.parts[messagesPart], p.parts[systemPart], p.before
+	if isPrompt := isString(input) || hasElements(input); p.known || !isPrompt {
+		return isPrompt
 	}
-	before := p.before
 	p.limitConversation()
-	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
+	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
 		p.h = before.h.Fork()
 		p.cut()
 	} else {
 		p.begin()
-		if isString(p.system) {
-			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.shortest(p.system)}}})
+		if isString(system) {
+			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.shortest(system)}}})
 		}
 		if before != nil {
 			p.size = before.size
@@ -66,10 +45,10 @@ func readResponses(p *promptReader) bool {
 			p.cut()
 		}
 	}
-	if isString(p.messages) {
-		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.shortest(p.messages)}}})
+	if isString(input) {
+		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.shortest(input)}}})
 	}
-	p.items(p.messages)
+	p.items(input)
 	p.end()
 	if p.rough {
 		p.blocks = nil
@@ -184,7 +163,9 @@ var (
 	deltaEvent    = []byte(".delta")
 )
 
-func readResponsesEvent(data []byte) (c chunk) {
+// readResponsesEvent reads an event such as {"type":"response.output_text.delta","delta":"…"}. The
+// last one repeats everything.
+func readResponsesEvent(to *response, data []byte) {
 	var kind, delta, item, response []byte
 	for m := membersOf(data); m.member(); {
 		v := m.value()
@@ -200,30 +181,53 @@ func readResponsesEvent(data []byte) (c chunk) {
 		}
 	}
 	if string(kind) == "error" {
-		c.failed = true
-		return c
+		to.on(event{kind: fails})
+		return
 	}
 	rest, ok := bytes.CutPrefix(kind, responseEvent)
 	if !ok {
-		return readChunk(data) // engines report errors like this in any stream
+		readChunk(to, data)
+		return
 	}
-	c.choices = true
 	switch string(rest) {
 	case "output_item.added":
-		c.any = true
-		c.content = stringLen(field(item, "name"))
-	case "completed", "incomplete", "failed":
-		c.finished, c.whole = true, true
-		c.failed = string(rest) == "failed"
-		if u := field(response, "usage"); present(u) {
-			c.usage = u
-		}
+		to.on(event{kind: tool, name: field(item, "name")})
+	case "completed", "incomplete":
+		to.on(event{kind: ends, all: true, id: field(response, "id"), value: response})
+		to.on(event{kind: reports, value: field(response, "usage")})
+	case "failed":
+		to.on(event{kind: ends, all: true, id: field(response, "id")})
+		to.on(event{kind: reports, value: field(response, "usage")})
+		to.on(event{kind: fails})
 	case "audio.delta": // not text
+		to.on(event{kind: begins, choice: none})
 	default:
+		to.on(event{kind: begins, choice: none, id: field(response, "id")})
 		if bytes.HasSuffix(rest, deltaEvent) {
-			c.any = true
-			c.content = stringLen(delta)
+			to.on(event{kind: text, text: delta})
 		}
 	}
-	return c
+}
+
+func readResponsesBody(to *response, body []byte) {
+	to.on(event{kind: ends, all: true, id: field(body, "id"), value: body})
+}
+
+// readOutput writes the output of a response.
+func readOutput(p *promptReader, response []byte) bool {
+	output := p.field(response, "output")
+	thought, calls, n := false, false, 0
+	for c := p.elementsOf(output); c.element(); n++ {
+		switch string(stringBytes(p.field(c.value(), "type"))) {
+		case "reasoning":
+			thought = true
+		case "function_call", "custom_tool_call":
+			calls = true
+		}
+	}
+	if n == 0 || thought && !calls {
+		return false
+	}
+	p.items(output)
+	return true
 }

@@ -170,8 +170,8 @@ func stringBytes(v []byte) []byte {
 	return appendUnquoted(nil, s)
 }
 
-// text is the content of a string value; it shares memory with it.
-func text(v []byte) string { return viewString(stringBytes(v)) }
+// plain is the content of a string value; it shares memory with it.
+func plain(v []byte) string { return viewString(stringBytes(v)) }
 
 // viewString converts b to a string without copying. b must not change afterwards.
 func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

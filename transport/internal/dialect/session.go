@@ -46,7 +46,7 @@ func (s *session) name(header http.Header) string {
 		}
 	}
 	for _, v := range [...][]byte{s.cacheKey, field(s.metadata, "user_id"), s.user} {
-		if name := text(v); name != "" {
+		if name := plain(v); name != "" {
 			return validName(name)
 		}
 	}

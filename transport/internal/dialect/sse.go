@@ -13,12 +13,13 @@ const (
 // [cut, cutEnd) of its data, or not at all.
 //
 // An event may be held back until the next one arrives, which may be dropped
-// and leave a member to be added to the object in the held one.
+// and leave members to be added to the object in the held one.
 type edit struct {
 	drop        bool
 	cut, cutEnd int
 	hold        bool
-	join        []byte // a member to add; without a held event, this one is not dropped
+	join        []byte // an object whose members are added to that of the held event, if it lacks them
+	alone       bool   // without a held event, this one is not dropped
 }
 
 // eventFilter passes on a stream of server-sent events, whole events at a time. Before, it
@@ -191,9 +192,7 @@ func (s *eventFilter) endEvent(end int) {
 		e = s.inspect(s.joined)
 		e.cut, e.cutEnd = 0, 0 // they are in several places
 	}
-	if len(s.held) == 0 && e.join != nil {
-		e.drop = false
-	}
+	e.drop = e.drop && (len(s.held) > 0 || !e.alone)
 	s.release(e.join)
 	from := len(s.dst)
 	switch {
@@ -213,22 +212,37 @@ func (s *eventFilter) endEvent(end int) {
 	s.dataLines, s.tooLong = 0, false
 }
 
-// release passes on the held event, with a member added to its object if there is
-// one.
+// release passes on the held event, with the members of another object.
 func (s *eventFilter) release(join []byte) {
-	if len(s.held) == 0 {
-		return
+	if len(s.held) > 0 {
+		s.dst = joined(s.dst, s.held, join)
+		s.held = s.held[:0]
 	}
-	at := bytes.LastIndexByte(s.held, '}')
-	if len(join) == 0 || at < 0 {
-		at = len(s.held)
-	}
-	s.dst = append(s.dst, s.held[:at]...)
-	if at < len(s.held) {
-		s.dst = append(append(append(s.dst, ','), join...), s.held[at:]...)
-	}
-	s.held = s.held[:0]
 }
 
 // pass passes on buf[from:to].
 func (s *eventFilter) pass(from, to int) { s.dst = append(s.dst, s.buf[from:to]...) }
+
+// firstData returns the first line of data in a stream's beginning, or nil, and whether an
+// event has begun that may still have one.
+func firstData(b []byte) (data []byte, cut bool) {
+	for len(b) > 0 {
+		end := bytes.IndexAny(b, "\r\n")
+		if end < 0 {
+			return nil, cut || b[0] != ':'
+		}
+		line := b[:end]
+		if data, ok := bytes.CutPrefix(line, dataColon); ok {
+			return data, false
+		}
+		cut = len(line) > 0 && (cut || line[0] != ':')
+		next := end + 1
+		if b[end] == '\r' && next < len(b) && b[next] == '\n' {
+			next++
+		}
+		b = b[next:]
+	}
+	return nil, cut
+}
+
+var dataColon = []byte("data:")

@@ -157,6 +157,6 @@ func storedID(path string) string {
 }
 
 // headOfResponse is a hash of what later turns repeat besides their input.
-func headOfResponse(c *call) uint64 {
-	return xxhash.Sum64(c.tools) ^ 3*xxhash.Sum64(c.system)
+func headOfResponse(c *request) uint64 {
+	return xxhash.Sum64(c.parts[toolsPart]) ^ 3*xxhash.Sum64(c.parts[systemPart])
 }

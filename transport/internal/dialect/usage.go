@@ -8,14 +8,6 @@ type usage struct {
 	hasPrompt, hasCompletion, hasCached bool
 }
 
-// read returns the figures of one usage object; nil has none.
-func (d *dialect) read(v []byte) (u usage) {
-	if v != nil {
-		d.usage(&u, v)
-	}
-	return u
-}
-
 // read reads a usage object of OpenAI's older or newer APIs. Figures that are absent, null or
 // not a count are unknown; an earlier figure remains.
 func (u *usage) read(v []byte) {

@@ -1,0 +1,137 @@
+package dialect
+
+import "bytes"
+
+// Usage is asked for in streams of OpenAI's older APIs: what the client has not asked for, it does
+// not get to see.
+
+// maxOptions is longer than any stream_options; longer ones are left alone.
+const maxOptions = 4 << 10
+
+var (
+	comma        = []byte{','}
+	closingBrace = []byte{'}'}
+	usageKey     = []byte(`"usage"`)
+)
+
+// askForUsage returns the body to send, in pieces that refer to it. It makes
+// the engine report usage in a stream whose client did not ask for it, and
+// reports whether that usage must be hidden from the client.
+func (c *request) askForUsage() (pieces [][]byte, hide bool) {
+	whole := [][]byte{c.body}
+	if !c.stream || !c.api.asksUsage || len(c.options) > maxOptions {
+		return whole, false
+	}
+	const want = `"include_usage":true`
+	v := c.options
+	if v == nil {
+		return [][]byte{c.body[:c.top], []byte(`"stream_options":{` + want + `},`), c.body[c.top:]}, true
+	}
+	if !isObject(v) && !isNull(v) || isTrue(field(v, "include_usage")) {
+		return whole, false // the engine will refuse it, or the client has asked
+	}
+	pieces = [][]byte{c.body[:c.optionsEnd-len(v)], []byte("{" + want)}
+	from, found := 0, false // the members of v from there on are unchanged
+	for m := membersOf(v); m.member(); {
+		m.value()
+		switch {
+		case string(m.key) != "include_usage":
+			if from == 0 {
+				pieces = append(pieces, comma, nil)
+				from = m.start
+			}
+			pieces[len(pieces)-1] = v[from:m.i]
+		case found:
+			return whole, false // duplicate options
+		default:
+			from, found = 0, true
+		}
+	}
+	return append(pieces, closingBrace, c.body[c.optionsEnd:]), true
+}
+
+// unasked says what to change in a chunk so that the client gets what it would have got if
+// usage had not been asked for. ended says that the chunk ends a choice.
+//
+// The chunk that was asked for has usage and no choices: it is dropped. What else it has, such
+// as vLLM's system_fingerprint and llama.cpp's timings, would be in the chunk that ends a choice,
+// if that does not have it anyway. In the other chunks, a usage of null is removed: figures
+// would be there unasked.
+func unasked(data []byte, ended bool) edit {
+	if !bytes.Contains(data, usageKey) {
+		return edit{hold: ended}
+	}
+	var e edit
+	var figures, choices, failed bool
+	for m := membersOf(data); m.member(); {
+		start := m.start
+		v := m.value()
+		switch key := string(m.key); {
+		case key == "usage":
+			e.cut, e.cutEnd, figures = 0, 0, isObject(v)
+			if figures || isNull(v) {
+				e.cut, e.cutEnd = withComma(data, start, m.i)
+			}
+		case isNull(v):
+		case key == "choices":
+			choices = hasElements(v)
+		case key == "error":
+			failed = true
+		case key == "system_fingerprint" || key == "service_tier":
+			e.join = data
+		case !isCommon(key):
+			e.join, e.alone = data, true
+		}
+	}
+	switch {
+	case !figures:
+		return edit{cut: e.cut, cutEnd: e.cutEnd, hold: ended}
+	case choices:
+		return edit{}
+	case failed:
+		return edit{cut: e.cut, cutEnd: e.cutEnd}
+	}
+	e.drop = true
+	return e
+}
+
+// isCommon reports whether a member is in each chunk, with a value of its own.
+func isCommon(key string) bool {
+	switch key {
+	case "id", "object", "created", "model", "choices", "usage":
+		return true
+	}
+	return false
+}
+
+// joined appends a chunk to dst, with the members of another one that it does not have. before and
+// after are what surrounds its object in the event.
+func joined(dst, event, from []byte) []byte {
+	start, end := bytes.IndexByte(event, '{'), bytes.LastIndexByte(event, '}')
+	if start < 0 || end < start {
+		return append(dst, event...)
+	}
+	chunk := event[start : end+1]
+	dst = append(dst, event[:end]...)
+	for m := membersOf(from); m.member(); {
+		if v := m.value(); !isNull(v) && !isCommon(string(m.key)) && field(chunk, string(m.key)) == nil {
+			dst = append(append(dst, ','), from[m.start:m.i]...)
+		}
+	}
+	return append(dst, event[end:]...)
+}
+
+// withComma extends the bounds of a member by one adjacent comma.
+func withComma(data []byte, at, end int) (int, int) {
+	if i := skipSpace(data, end); i < len(data) && data[i] == ',' {
+		return at, i + 1
+	}
+	i := at - 1
+	for i > 0 && skipSpace(data[i:i+1], 0) == 1 {
+		i--
+	}
+	if i > 0 && data[i] == ',' {
+		return i, end
+	}
+	return at, end
+}
