@@ -54,44 +54,35 @@ func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 // usage had not been asked for. ended says that the chunk ends a choice.
 //
 // The chunk that was asked for has usage and no choices: it is dropped. What else it has, such
-// as vLLM's system_fingerprint and llama.cpp's timings, would be in the chunk that ends a choice,
-// if that does not have it anyway. In the other chunks, a usage of null is removed: figures
-// would be there unasked.
+// as vLLM's system_fingerprint and llama.cpp's timings, would be in the chunk that ends the last
+// choice, if that does not have it anyway. In the chunks before, usage may be null, which is
+// removed: figures would be there unasked.
 func unasked(data []byte, ended bool) edit {
+	e := edit{hold: ended}
 	if !bytes.Contains(data, usageKey) {
-		return edit{hold: ended}
+		return e
 	}
-	var e edit
-	var figures, choices, failed bool
+	figures, empty, more := false, false, false
 	for m := membersOf(data); m.member(); {
-		start := m.start
-		v := m.value()
-		switch key := string(m.key); {
-		case key == "usage":
+		start, v := m.start, m.value()
+		switch string(m.key) {
+		case "usage":
 			e.cut, e.cutEnd, figures = 0, 0, isObject(v)
-			if figures || isNull(v) {
+			if isNull(v) {
 				e.cut, e.cutEnd = withComma(data, start, m.i)
 			}
-		case isNull(v):
-		case key == "choices":
-			choices = hasElements(v)
-		case key == "error":
-			failed = true
-		case key == "system_fingerprint" || key == "service_tier":
-			e.join = data
-		case !isCommon(key):
-			e.join, e.alone = data, true
+		case "choices":
+			empty = !hasElements(v)
+			more = more || !empty
+		case "error":
+			empty, more = empty && isNull(v), more || !isNull(v)
+		default:
+			more = more || !isCommon(string(m.key)) && !isNull(v)
 		}
 	}
-	switch {
-	case !figures:
-		return edit{cut: e.cut, cutEnd: e.cutEnd, hold: ended}
-	case choices:
-		return edit{}
-	case failed:
-		return edit{cut: e.cut, cutEnd: e.cutEnd}
+	if figures && (empty || !more) {
+		return edit{drop: true, join: data}
 	}
-	e.drop = true
 	return e
 }
 
@@ -104,9 +95,8 @@ func isCommon(key string) bool {
 	return false
 }
 
-// joined appends a chunk to dst, with the members of another one that it does not have. before and
-// after are what surrounds its object in the event.
-func joined(dst, event, from []byte) []byte {
+// withMembers appends an event to dst, with the members of another chunk that its own does not have.
+func withMembers(dst, event, from []byte) []byte {
 	start, end := bytes.IndexByte(event, '{'), bytes.LastIndexByte(event, '}')
 	if start < 0 || end < start {
 		return append(dst, event...)

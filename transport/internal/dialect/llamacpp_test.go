@@ -87,7 +87,7 @@ func TestNativePromptsAreRead(t *testing.T) {
 	text128 := strings.Repeat("abcdefgh", 16)
 	ids := strings.Repeat("7,", 31) + "7"
 	for name, tc := range map[string]struct {
-		kind                            api
+		kind                            *api
 		body                            string
 		tokens, blocks, output, prompts int
 		learn                           int
@@ -129,7 +129,7 @@ func TestNativePromptsAreRead(t *testing.T) {
 		assert.False(t, hide)
 		assert.Equal(t, tc.body, joined(pieces), name)
 	}
-	for path, want := range map[string]api{
+	for path, want := range map[string]*api{
 		"/completion": native, "/x/completion": native, "/completions": completion, "/v1/completions": completion, "/infill": infill, "/embedding": embedding, "/embeddings": embedding,
 		"/apply-template": tokenization, "/reranking": ranking, "/v1/chat/completions/input_tokens": chatCount, "/v1/responses/input_tokens": responseCount,
 	} {
@@ -162,7 +162,7 @@ func TestInfillSharesItsFiles(t *testing.T) {
 // Counting requests go where the prompt will go.
 func TestCountsHaveThePromptsBlocks(t *testing.T) {
 	for _, tc := range []struct {
-		counting, of api
+		counting, of *api
 		body         string
 	}{
 		{chatCount, chat, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
@@ -170,7 +170,7 @@ func TestCountsHaveThePromptsBlocks(t *testing.T) {
 		{messageCount, messages, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
 	} {
 		assert.Equal(t, understand(t, tc.of, tc.body).req.Blocks, understand(t, tc.counting, tc.body).req.Blocks)
-		assert.True(t, dialects[tc.counting].idle)
+		assert.True(t, tc.counting.idle)
 	}
 	_, outcome, err := metered(t, "/v1/chat/completions/input_tokens", `{"messages":[{}]}`, "application/json", `{"input_tokens":14}`)
 	require.NoError(t, err)
@@ -293,22 +293,24 @@ func FuzzNativeEvent(f *testing.F) {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
-		c := readNativeEvent(b)
-		if c.content < 0 || c.tokens < 0 || c.content > 4*len(b) {
-			t.Fatalf("%q: %+v", b, c)
+		r := response{api: native, most: 1}
+		r.read(b)
+		if r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
+			t.Fatalf("%q: %+v", b, r)
 		}
 		top, ok := object(b)
 		if !json.Valid(b) || !utf8.Valid(b) || !ok {
 			return
 		}
 		content, _ := str(top["content"])
-		require.Equal(t, len(content), c.content)
-		require.Equal(t, string(top["stop"]) == "true", c.finished)
+		require.Equal(t, len(content), r.data.bytes)
+		stop := string(top["stop"]) == "true"
+		require.Equal(t, stop, r.data.ended)
 		ids, _ := array(top["tokens"])
-		if n, _ := count(top["tokens_predicted"]); n == 0 || c.finished {
+		if n, _ := count(top["tokens_predicted"]); n == 0 || stop || top["content"] == nil {
 			ids = nil
 		}
-		require.Equal(t, len(ids), c.tokens)
-		require.Equal(t, present(top["error"]), c.failed)
+		require.Equal(t, len(ids), r.data.tokens)
+		require.Equal(t, present(top["error"]), r.failed)
 	})
 }

@@ -98,6 +98,7 @@ type response struct {
 type choice struct {
 	bytes   int // of content, for engines whose events repeat the whole text
 	counted int // tokens reported to the lease
+	usage   usage
 	ended   bool
 }
 
@@ -197,10 +198,11 @@ func (r *response) current() *choice {
 func (r *response) count(now func() time.Time) (n int) {
 	c, d, u := r.current(), &r.data, &r.data.usage
 	// Usage replaces that of the whole response, unless it is that of one among several.
-	reported, counted := usage{}, c.counted
+	reported, counted := usage{}, 0
 	switch {
 	case u.own && r.most > 1:
-		r.api.usage(&reported, u.value)
+		r.api.usage(&c.usage, u.value)
+		reported, counted = c.usage, c.counted
 	case u.value != nil:
 		r.api.usage(&r.usage, u.value)
 		if u.opening {

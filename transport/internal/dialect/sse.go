@@ -19,7 +19,6 @@ type edit struct {
 	cut, cutEnd int
 	hold        bool
 	join        []byte // an object whose members are added to that of the held event, if it lacks them
-	alone       bool   // without a held event, this one is not dropped
 }
 
 // eventFilter passes on a stream of server-sent events, whole events at a time. Before, it
@@ -192,7 +191,6 @@ func (s *eventFilter) endEvent(end int) {
 		e = s.inspect(s.joined)
 		e.cut, e.cutEnd = 0, 0 // they are in several places
 	}
-	e.drop = e.drop && (len(s.held) > 0 || !e.alone)
 	s.release(e.join)
 	from := len(s.dst)
 	switch {
@@ -215,7 +213,7 @@ func (s *eventFilter) endEvent(end int) {
 // release passes on the held event, with the members of another object.
 func (s *eventFilter) release(join []byte) {
 	if len(s.held) > 0 {
-		s.dst = joined(s.dst, s.held, join)
+		s.dst = withMembers(s.dst, s.held, join)
 		s.held = s.held[:0]
 	}
 }
