@@ -19,151 +19,79 @@ var (
 
 func readChat(p *promptReader) bool {
 	list := p.parts[messagesPart]
-	if p.known || !hasElements(list) {
-		return hasElements(list)
-	}
-	p.begin()
-	for c := p.elementsOf(list); c.element() && !p.canceled(); {
-		p.forget()
-		readMessage(&c, &p.m)
-		p.write(&p.m)
-	}
-	p.end()
-	return true
+	return p.conversation(hasElements(list), func() {
+		for c := p.elementsOf(list); c.element() && !p.canceled(); {
+			p.forget()
+			p.chatMessage(&c)
+		}
+	})
 }
 
-func readMessage(c *cursor, m *prefix.Message) {
-	*m = prefix.Message{Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "role":
-			m.Role = c.text()
-		case "name":
-			m.Name = c.text()
-		case "tool_call_id":
-			m.ToolCallID = c.text()
-		case "content":
-			m.Parts = readParts(c, m.Parts[:0], chatParts)
-		case "tool_calls":
-			m.ToolCalls = m.ToolCalls[:0]
-			for ok := c.openOrSkip('['); ok && c.element(); {
-				m.ToolCalls = appended(m.ToolCalls, readToolCall(c))
-			}
-		default:
-			c.value()
-		}
+// chatMessage reads {"role":"user","content":"…"}, and adds it.
+func (p *promptReader) chatMessage(c *cursor) {
+	var role, name, answers, content, calls []byte
+	c.pick(into{"role", &role}, into{"name", &name}, into{"tool_call_id", &answers}, into{"content", &content}, into{"tool_calls", &calls})
+	m := p.message(p.content(role))
+	m.Name, m.ToolCallID = p.content(name), p.content(answers)
+	m.Parts = p.readParts(m.Parts, content, chatParts)
+	for c := p.elementsOf(calls); c.element(); {
+		var id, function, name, arguments []byte
+		c.pick(into{"id", &id}, into{"function", &function})
+		c.allowance.pick(function, into{"name", &name}, into{"arguments", &arguments})
+		m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
 	}
+	p.write(m)
 }
 
 // readPart reads {"type":"text","text":"…"} or another part, such as
 // {"type":"image_url","image_url":{"url":"…"}}, whose content is the member with
 // the name of the type.
 func readPart(c *cursor) prefix.Part {
-	c.peek()
-	start := c.i
-	var kind string
-	var words []byte
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "type":
-			kind = c.text()
-		case "text":
-			words = c.value()
-		default:
-			c.value()
-		}
-	}
-	if kind == "" || kind == "text" {
+	var kind, words []byte
+	part := c.pick(into{"type", &kind}, into{"text", &words})
+	switch name := c.content(kind); name {
+	case "", "text":
 		return prefix.Part{Content: c.shortest(words)}
-	}
-	content := field(c.b[start:c.i], kind)
-	if url := field(content, "url"); isString(url) {
-		content = url
-	}
-	if isString(content) {
-		content = stringBytes(content)
-	}
-	return prefix.Part{Type: kind, Content: viewString(content)}
-}
-
-func readToolCall(c *cursor) (t prefix.ToolCall) {
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "id":
-			t.ID = c.text()
-		case "function":
-			t.Name, t.Arguments = "", ""
-			for ok := c.openOrSkip('{'); ok && c.member(); {
-				switch string(c.key) {
-				case "name":
-					t.Name = c.text()
-				case "arguments":
-					t.Arguments = c.text()
-				default:
-					c.value()
-				}
-			}
-		default:
-			c.value()
+	default:
+		content := field(part, name)
+		if url := field(content, "url"); isString(url) {
+			content = url
 		}
+		return prefix.Part{Type: name, Content: identity(content)}
 	}
-	return t
 }
 
 // readChunk reads a chunk of a stream: {"choices":[{"index":0,"delta":{"content":"…"}}]} or
 // {"choices":[],"usage":{…}}. Engines report errors like this in streams of any API.
 func readChunk(to *response, data []byte) {
-	var usage []byte
-	for m := membersOf(data); m.member(); {
-		switch string(m.key) {
-		case "choices":
-			readChoices(to, &m)
-		case "usage":
-			usage = m.value()
-		case "error":
-			if present(m.value()) {
-				to.on(event{kind: fails})
-			}
-		default:
-			m.value()
-		}
+	var choices, usage, failure []byte
+	pick(data, into{"choices", &choices}, into{"usage", &usage}, into{"error", &failure})
+	if present(failure) {
+		to.on(event{kind: fails})
+	}
+	c := elementsOf(choices)
+	if c.b != nil {
+		to.on(event{kind: begins, choice: none})
+	}
+	for c.element() {
+		readChoice(to, &c)
 	}
 	if isObject(usage) {
 		to.on(event{kind: reports, value: usage, own: to.data.said})
 	}
 }
 
-func readChoices(to *response, m *cursor) {
-	if !m.openOrSkip('[') {
-		return
+func readChoice(to *response, c *cursor) {
+	var index, delta, words, ids, reason []byte
+	c.pick(into{"index", &index}, into{"delta", &delta}, into{"text", &words}, into{"token_ids", &ids}, into{"finish_reason", &reason})
+	choice, _ := count(index)
+	to.on(event{kind: begins, choice: choice})
+	if words != nil || ids != nil {
+		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
-	to.on(event{kind: begins, choice: none})
-	for m.element() {
-		index, end := 0, false
-		var delta, words, ids []byte
-		for ok := m.openOrSkip('{'); ok && m.member(); {
-			v := m.value()
-			switch string(m.key) {
-			case "index":
-				index, _ = count(v)
-			case "delta":
-				delta = v
-			case "text":
-				words = v
-			case "token_ids": // of vLLM
-				ids = v
-			case "finish_reason":
-				end = present(v)
-			}
-		}
-		to.on(event{kind: begins, choice: index})
-		if words != nil || ids != nil {
-			to.on(event{kind: text, choice: index, text: words, tokens: length(ids)})
-		}
-		readDelta(to, index, delta)
-		if end {
-			to.on(event{kind: ends, choice: index})
-		}
+	readDelta(to, choice, delta)
+	if present(reason) {
+		to.on(event{kind: ends, choice: choice})
 	}
 }
 
@@ -174,41 +102,40 @@ func readDelta(to *response, choice int, delta []byte) {
 		if !present(v) || string(v) == `""` {
 			continue
 		}
+		e := event{kind: text, choice: choice, text: v}
 		switch string(m.key) {
 		case "content":
-			to.on(event{kind: text, choice: choice, text: v})
 		case "reasoning_content", "reasoning":
-			to.on(event{kind: text, choice: choice, text: v, thought: true})
+			e.thought = true
 		case "refusal":
-			to.on(event{kind: text, choice: choice, text: v, odd: true})
+			e.odd = true
 		case "audio":
-			to.on(event{kind: text, choice: choice, odd: true})
+			e.text, e.odd = nil, true
 		case "function_call":
-			to.on(event{kind: tool, choice: choice, name: field(v, "name"), text: field(v, "arguments"), odd: true})
+			e.kind, e.odd = tool, true
+			pick(v, into{"name", &e.name}, into{"arguments", &e.text})
 		case "tool_calls":
-			at := 0
-			for calls := elementsOf(v); calls.element(); at++ {
-				readCall(to, choice, at, calls.value())
+			for calls := elementsOf(v); calls.element(); e.part++ {
+				readCall(to, e, &calls)
 			}
+			continue
+		default:
+			continue
 		}
+		to.on(e)
 	}
 }
 
-// readCall reads a part of a call, which is the one with the index at unless it says otherwise.
-func readCall(to *response, choice, at int, call []byte) {
-	var id, function []byte
-	for m := membersOf(call); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "index":
-			at, _ = count(v)
-		case "id":
-			id = v
-		case "function":
-			function = v
-		}
+// readCall reads a part of a call, which has the index of e unless it says otherwise.
+func readCall(to *response, e event, c *cursor) {
+	var index, function []byte
+	e.kind, e.text = tool, nil
+	c.pick(into{"index", &index}, into{"id", &e.id}, into{"function", &function})
+	pick(function, into{"name", &e.name}, into{"arguments", &e.text})
+	if at, ok := count(index); ok {
+		e.part = at
 	}
-	to.on(event{kind: tool, choice: choice, part: at, id: id, name: field(function, "name"), text: field(function, "arguments")})
+	to.on(e)
 }
 
 func readChatBody(to *response, body []byte) {

@@ -143,7 +143,7 @@ func TestLimits(t *testing.T) {
 		"texts":          {completion, func(n int) string { return `{"prompt":[` + items(n, `"x"`) + `]}` }},
 		"lists of ids":   {completion, func(n int) string { return `{"prompt":[` + items(n, `[1]`) + `]}` }},
 		"the last twin":  {chat, func(n int) string { return `{"messages":[{},{},{}],"messages":[` + items(n, "{}") + `]}` }},
-		"contents again": {chat, func(n int) string { return `{"messages":[{"content":[` + items(n-2, "0") + `],"content":[0]}]}` }},
+		"contents again": {chat, func(n int) string { return `{"messages":[{"content":[0,0,0],"content":[` + items(n-1, "0") + `]}]}` }},
 	} {
 		for _, limit := range []int{9, 20, 1000} {
 			_, err := tryToUnderstand(tc.kind, long(limit, tc.body(limit)), limit)

@@ -18,35 +18,21 @@ var generation = &api{
 // beginning, TGI's, which have a token each, and vLLM's, which are chunks of token ids.
 func readGenerationEvent(to *response, data []byte) {
 	readChunk(to, data)
-	var words, token, meta, generated []byte
-	index := 0
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "text":
-			words = v
-		case "token":
-			token = field(v, "text")
-		case "meta_info":
-			meta = v
-		case "generated_text":
-			generated = v
-		case "index":
-			index, _ = count(v)
-		}
-	}
+	var words, token, meta, generated, index []byte
+	pick(data, into{"text", &words}, into{"token", &token}, into{"meta_info", &meta}, into{"generated_text", &generated}, into{"index", &index})
+	choice, _ := count(index)
 	if words != nil {
-		to.on(event{kind: text, choice: index, text: words, repeated: true})
+		to.on(event{kind: text, choice: choice, text: words, repeated: true})
 	}
 	if token != nil {
-		to.on(event{kind: text, choice: index, text: token})
+		to.on(event{kind: text, choice: choice, text: field(token, "text")})
 	}
 	if meta != nil {
 		to.on(event{kind: begins, choice: none})
 		to.on(event{kind: reports, value: meta, own: to.data.said})
 	}
 	if present(field(meta, "finish_reason")) || present(generated) {
-		to.on(event{kind: ends, choice: index})
+		to.on(event{kind: ends, choice: choice})
 	}
 }
 

@@ -34,53 +34,36 @@ var (
 // gap and the text after it. The engine may leave out parts of each.
 func readInfill(p *promptReader) bool {
 	before, after := p.parts[systemPart], p.parts[othersPart]
-	if isPrompt := present(before) && present(after); p.known || !isPrompt {
-		return isPrompt
-	}
-	p.begin()
-	for c := p.elementsOf(p.parts[messagesPart]); c.element() && !p.canceled(); {
-		p.file(&c)
-	}
-	m := &p.m
-	for _, v := range [...]struct {
-		role   string
-		pieces [2][]byte
-	}{{"prefix", [2][]byte{before, p.parts[promptPart]}}, {"suffix", [2][]byte{after}}} {
-		*m = prefix.Message{Role: v.role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-		for _, piece := range v.pieces {
-			switch {
-			case isString(piece):
-				m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
-			case present(piece): // tokens
-				m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
-				p.rough = true
-			}
+	return p.conversation(present(before) && present(after), func() {
+		for c := p.elementsOf(p.parts[messagesPart]); c.element() && !p.canceled(); {
+			p.forget()
+			p.file(&c)
 		}
-		p.write(m)
-	}
-	p.end()
-	return true
+		p.code("prefix", before, p.parts[promptPart])
+		p.code("suffix", after)
+	})
 }
 
 func (p *promptReader) file(c *cursor) {
-	p.forget()
-	m := &p.m
-	*m = prefix.Message{Role: "file", Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	if !c.openOrSkip('{') {
-		return
+	var name, words []byte
+	if whole := c.pick(into{"filename", &name}, into{"text", &words}); isObject(whole) {
+		m := p.message("file")
+		m.Name, m.Parts = p.content(name), append(m.Parts, prefix.Part{Content: p.shortest(words)})
+		p.write(m)
 	}
-	var words []byte
-	for c.member() {
-		switch string(c.key) {
-		case "filename":
-			m.Name = c.text()
-		case "text":
-			words = c.value()
-		default:
-			c.value()
+}
+
+func (p *promptReader) code(role string, pieces ...[]byte) {
+	m := p.message(role)
+	for _, piece := range pieces {
+		switch {
+		case isString(piece):
+			m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
+		case present(piece): // tokens
+			m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
+			p.rough = true
 		}
 	}
-	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(words)})
 	p.write(m)
 }
 
@@ -176,35 +159,22 @@ func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
 // its tokens. The last one of each response repeats the prompt and has the
 // totals; if the prompt is long, it is too long to be read.
 func readNativeEvent(to *response, data []byte) {
-	var words, ids []byte
-	index, predicted, stop := 0, 0, false
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "index":
-			index, _ = count(v)
-		case "content":
-			words = v
-		case "tokens":
-			ids = v
-		case "stop":
-			stop = isTrue(v)
-		case "tokens_predicted":
-			predicted, _ = count(v)
-		case "error":
-			if present(v) {
-				to.on(event{kind: fails})
-			}
-		}
+	var index, words, ids, end, total, failure []byte
+	pick(data, into{"index", &index}, into{"content", &words}, into{"tokens", &ids}, into{"stop", &end}, into{"tokens_predicted", &total}, into{"error", &failure})
+	choice, _ := count(index)
+	predicted, _ := count(total)
+	stop := isTrue(end)
+	if present(failure) {
+		to.on(event{kind: fails})
 	}
 	if stop || predicted == 0 { // there are totals, or the progress of the prompt
 		ids = nil
 	}
 	if words != nil {
-		to.on(event{kind: text, choice: index, text: words, tokens: length(ids)})
+		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
 	if stop {
-		to.on(event{kind: ends, choice: index, all: true})
+		to.on(event{kind: ends, choice: choice, all: true})
 		to.on(event{kind: reports, value: data, own: true})
 	}
 }
@@ -216,22 +186,22 @@ func readNativeEvent(to *response, data []byte) {
 // at all.
 func (u *usage) readNative(v []byte) {
 	timings := v
-	if t := field(v, "timings"); t != nil {
-		timings = t
-	}
-	computed, hasComputed := count(field(timings, "prompt_n"))
-	cached, hasCached := count(field(timings, "cache_n"))
-	all, hasAll := count(field(v, "tokens_evaluated"))
+	var evaluated, predicted, inTimings, computed, cached []byte
+	pick(v, into{"timings", &timings}, into{"tokens_evaluated", &evaluated}, into{"tokens_predicted", &predicted})
+	pick(timings, into{"prompt_n", &computed}, into{"cache_n", &cached}, into{"predicted_n", &inTimings})
+	fresh, hasFresh := count(computed)
+	old, hasOld := count(cached)
+	all, hasAll := count(evaluated)
 	switch {
-	case hasCached && hasComputed:
-		u.prompt, u.hasPrompt = computed+cached, true
-		u.cached, u.hasCached = cached, true
+	case hasOld && hasFresh:
+		u.prompt, u.hasPrompt = fresh+old, true
+		u.cached, u.hasCached = old, true
 	case hasAll:
 		u.prompt, u.hasPrompt = all, true
-		if hasComputed && computed <= all {
-			u.cached, u.hasCached = all-computed, true
+		if hasFresh && fresh <= all {
+			u.cached, u.hasCached = all-fresh, true
 		}
 	}
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(timings, "predicted_n"))
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(v, "tokens_predicted"))
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, inTimings)
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, predicted)
 }

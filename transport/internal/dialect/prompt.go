@@ -82,9 +82,9 @@ type promptReader struct {
 	media int    // parts that are not text
 	head  uint64 // identifies everything up to the first message from a user; 0: none
 
-	m      prefix.Message // reused memory
-	output []prefix.Part  // likewise
-	checks uint           // number of calls of canceled
+	m       prefix.Message // reused memory
+	results []prefix.Part  // likewise
+	checks  uint           // number of calls of canceled
 
 	blocks []uint64
 	size   int // bytes of text
@@ -118,6 +118,22 @@ func (p *promptReader) begin() {
 		}
 		p.forget()
 	}
+}
+
+// conversation reads a conversation, unless its prompt is known.
+func (p *promptReader) conversation(isPrompt bool, read func()) bool {
+	if isPrompt && !p.known {
+		p.begin()
+		read()
+		p.end()
+	}
+	return isPrompt
+}
+
+// message is a new message, in memory that is reused.
+func (p *promptReader) message(role string) *prefix.Message {
+	p.m = prefix.Message{Role: role, Parts: p.m.Parts[:0], ToolCalls: p.m.ToolCalls[:0]}
+	return &p.m
 }
 
 // write adds a message.
@@ -215,22 +231,28 @@ const (
 )
 
 // readParts reads content: a text, or a list of parts.
-func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
-	if !c.open('[') {
-		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.shortest(v)})
-		}
-		return parts
+func (p *promptReader) readParts(parts []prefix.Part, content []byte, form partForm) []prefix.Part {
+	if isString(content) {
+		parts = append(parts, prefix.Part{Content: p.shortest(content)})
 	}
-	for c.element() {
+	for c := p.elementsOf(content); c.element(); {
 		switch form {
 		case chatParts:
-			parts = appended(parts, readPart(c))
+			parts = appended(parts, readPart(&c))
 		case inputParts:
-			parts = appended(parts, readItemPart(c))
+			parts = appended(parts, readItemPart(&c))
 		case blockParts:
-			parts = appended(parts, readBlockPart(c))
+			b := readBlock(&c)
+			parts = appended(parts, b.part(&c))
 		}
 	}
 	return parts
+}
+
+// identity is the content of a part that is not text: its data or its address.
+func identity(v []byte) string {
+	if isString(v) {
+		v = stringBytes(v)
+	}
+	return viewString(v)
 }

@@ -28,14 +28,14 @@ func readResponses(p *promptReader) bool {
 	if isPrompt := isString(input) || hasElements(input); p.known || !isPrompt {
 		return isPrompt
 	}
-	p.limitConversation()
 	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
+		p.limitConversation()
 		p.h = before.h.Fork()
 		p.cut()
 	} else {
 		p.begin()
 		if isString(system) {
-			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.shortest(system)}}})
+			p.say("system", system)
 		}
 		if before != nil {
 			p.size = before.size
@@ -46,7 +46,7 @@ func readResponses(p *promptReader) bool {
 		}
 	}
 	if isString(input) {
-		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.shortest(input)}}})
+		p.say("user", input)
 	}
 	p.items(input)
 	p.end()
@@ -56,6 +56,13 @@ func readResponses(p *promptReader) bool {
 	return true
 }
 
+// say adds a message that is just a text.
+func (p *promptReader) say(role string, text []byte) {
+	m := p.message(role)
+	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(text)})
+	p.write(m)
+}
+
 // cut says that the sketch does not have the whole prompt.
 func (p *promptReader) cut() {
 	if p.sketcher != nil {
@@ -63,7 +70,7 @@ func (p *promptReader) cut() {
 	}
 }
 
-// items writes the items of an input, or of an output that will become one.
+// items adds the items of an input, or of an output that will become one.
 func (p *promptReader) items(v []byte) {
 	for c := p.elementsOf(v); c.element() && !p.canceled(); {
 		p.forget()
@@ -71,91 +78,50 @@ func (p *promptReader) items(v []byte) {
 	}
 }
 
-// item writes one item as a message. It skips reasoning, because templates drop it
+// item adds one item as a message. It skips reasoning, because templates drop it
 // from earlier turns.
 func (p *promptReader) item(c *cursor) {
-	c.peek()
-	start := c.i
-	if !c.openOrSkip('{') {
+	var kind, role, name, id, content, arguments, output []byte
+	whole := c.pick(into{"type", &kind}, into{"role", &role}, into{"name", &name}, into{"call_id", &id}, into{"content", &content},
+		into{"arguments", &arguments}, into{"input", &arguments}, into{"output", &output})
+	if !isObject(whole) {
 		return
 	}
-	var kind, role, name, id string
-	var arguments []byte
-	m := &p.m
-	content, output := m.Parts[:0], p.output[:0]
-	for c.member() {
-		switch string(c.key) {
-		case "type":
-			kind = c.text()
-		case "role":
-			role = c.text()
-		case "name":
-			name = c.text()
-		case "call_id":
-			id = c.text()
-		case "content":
-			content = readParts(c, content[:0], inputParts)
-		case "arguments", "input":
-			arguments = c.value()
-		case "output":
-			output = readParts(c, output[:0], inputParts)
-		default:
-			c.value()
-		}
-	}
-	*m = prefix.Message{Parts: content, ToolCalls: m.ToolCalls[:0]}
-	p.output = output
-	switch kind {
+	m := p.message(p.content(kind))
+	switch m.Role {
 	case "", "message":
-		m.Role = role
+		m.Role = p.content(role)
+		m.Parts = p.readParts(m.Parts, content, inputParts)
 	case "function_call", "custom_tool_call":
-		m.Role, m.Parts = "assistant", content[:0]
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: id, Name: name, Arguments: p.content(arguments)})
+		m.Role = "assistant"
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
 	case "function_call_output", "custom_tool_call_output":
-		m.Role, m.ToolCallID, m.Parts = "tool", id, output
+		m.Role, m.ToolCallID = "tool", p.content(id)
+		m.Parts = p.readParts(m.Parts, output, inputParts)
 	case "reasoning":
 		return
 	default:
-		m.Role = kind
-		m.Parts = append(content[:0], prefix.Part{Content: viewString(c.b[start:c.i])})
+		m.Parts = append(m.Parts, prefix.Part{Content: viewString(whole)})
 	}
 	p.write(m)
-	m.Parts = content[:0]
 }
 
 // readItemPart reads parts such as {"type":"input_text","text":"…"} and
 // {"type":"input_image", "image_url":"…"}.
 func readItemPart(c *cursor) prefix.Part {
-	c.peek()
-	start := c.i
-	if !c.openOrSkip('{') {
-		return prefix.Part{}
+	var kind, words, image, data, id, url, audio []byte
+	whole := c.pick(into{"type", &kind}, into{"text", &words}, into{"refusal", &words}, into{"image_url", &image},
+		into{"file_data", &data}, into{"file_id", &id}, into{"file_url", &url}, into{"input_audio", &audio})
+	name := c.content(kind)
+	if words != nil || name == "" {
+		return prefix.Part{Content: c.shortest(words)}
 	}
-	var kind string
-	var words, content []byte
-	for c.member() {
-		switch string(c.key) {
-		case "type":
-			kind = c.text()
-		case "text", "refusal":
-			words = c.value()
-		case "image_url", "file_data", "file_id", "file_url", "input_audio":
-			if v := c.value(); present(v) {
-				content = v
-			}
-		default:
-			c.value()
+	for _, v := range [...][]byte{image, data, id, url, audio} {
+		if present(v) {
+			return prefix.Part{Type: name, Content: identity(v)}
 		}
 	}
-	switch {
-	case words != nil || kind == "":
-		return prefix.Part{Content: c.shortest(words)}
-	case content == nil:
-		content = c.b[start:c.i]
-	case isString(content):
-		content = stringBytes(content)
-	}
-	return prefix.Part{Type: kind, Content: viewString(content)}
+	return prefix.Part{Type: name, Content: viewString(whole)}
 }
 
 var (
@@ -166,46 +132,39 @@ var (
 // readResponsesEvent reads an event such as {"type":"response.output_text.delta","delta":"…"}. The
 // last one repeats everything.
 func readResponsesEvent(to *response, data []byte) {
-	var kind, delta, item, response []byte
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "type":
-			kind = stringBytes(v)
-		case "delta":
-			delta = v
-		case "item":
-			item = v
-		case "response":
-			response = v
-		}
-	}
-	if string(kind) == "error" {
+	var kind, delta, item, response, id, usage []byte
+	pick(data, into{"type", &kind}, into{"delta", &delta}, into{"item", &item}, into{"response", &response})
+	kind = stringBytes(kind)
+	rest, ok := bytes.CutPrefix(kind, responseEvent)
+	switch {
+	case string(kind) == "error":
 		to.on(event{kind: fails})
 		return
-	}
-	rest, ok := bytes.CutPrefix(kind, responseEvent)
-	if !ok {
+	case !ok:
 		readChunk(to, data)
 		return
+	case response != nil:
+		pick(response, into{"id", &id}, into{"usage", &usage})
 	}
 	switch string(rest) {
 	case "output_item.added":
 		to.on(event{kind: tool, name: field(item, "name")})
-	case "completed", "incomplete":
-		to.on(event{kind: ends, all: true, id: field(response, "id"), value: response})
-		to.on(event{kind: reports, value: field(response, "usage")})
-	case "failed":
-		to.on(event{kind: ends, all: true, id: field(response, "id")})
-		to.on(event{kind: reports, value: field(response, "usage")})
-		to.on(event{kind: fails})
+	case "completed", "incomplete", "failed":
+		e := event{kind: ends, all: true, id: id, value: response}
+		if string(rest) == "failed" {
+			e.value = nil
+			to.on(event{kind: fails})
+		}
+		to.on(e)
+		to.on(event{kind: reports, value: usage})
 	case "audio.delta": // not text
 		to.on(event{kind: begins, choice: none})
 	default:
-		to.on(event{kind: begins, choice: none, id: field(response, "id")})
+		e := event{kind: begins, choice: none, id: id}
 		if bytes.HasSuffix(rest, deltaEvent) {
-			to.on(event{kind: text, text: delta})
+			e = event{kind: text, text: delta}
 		}
+		to.on(e)
 	}
 }
 
@@ -213,11 +172,11 @@ func readResponsesBody(to *response, body []byte) {
 	to.on(event{kind: ends, all: true, id: field(body, "id"), value: body})
 }
 
-// readOutput writes the output of a response.
+// readOutput adds the output of a response.
 func readOutput(p *promptReader, response []byte) bool {
 	output := p.field(response, "output")
-	thought, calls, n := false, false, 0
-	for c := p.elementsOf(output); c.element(); n++ {
+	thought, calls := false, false
+	for c := p.elementsOf(output); c.element(); {
 		switch string(stringBytes(p.field(c.value(), "type"))) {
 		case "reasoning":
 			thought = true
@@ -225,7 +184,7 @@ func readOutput(p *promptReader, response []byte) bool {
 			calls = true
 		}
 	}
-	if n == 0 || thought && !calls {
+	if !hasElements(output) || thought && !calls {
 		return false
 	}
 	p.items(output)
