@@ -8,11 +8,7 @@ import "bytes"
 // maxOptions is longer than any stream_options; longer ones are left alone.
 const maxOptions = 4 << 10
 
-var (
-	comma        = []byte{','}
-	closingBrace = []byte{'}'}
-	usageKey     = []byte(`"usage"`)
-)
+var usageKey = []byte(`"usage"`)
 
 // askForUsage returns the body to send, in pieces that refer to it. It makes
 // the engine report usage in a stream whose client did not ask for it, and
@@ -30,24 +26,13 @@ func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 	if !isObject(v) && !isNull(v) || isTrue(field(v, "include_usage")) {
 		return whole, false // the engine will refuse it, or the client has asked
 	}
-	pieces = [][]byte{c.body[:c.optionsEnd-len(v)], []byte("{" + want)}
-	from, found := 0, false // the members of v from there on are unchanged
+	options := []byte("{" + want)
 	for m := membersOf(v); m.member(); {
-		m.value()
-		switch {
-		case string(m.key) != "include_usage":
-			if from == 0 {
-				pieces = append(pieces, comma, nil)
-				from = m.start
-			}
-			pieces[len(pieces)-1] = v[from:m.i]
-		case found:
-			return whole, false // duplicate options
-		default:
-			from, found = 0, true
+		if m.value(); string(m.key) != "include_usage" {
+			options = append(append(options, ','), v[m.start:m.i]...)
 		}
 	}
-	return append(pieces, closingBrace, c.body[c.optionsEnd:]), true
+	return [][]byte{c.body[:c.optionsEnd-len(v)], append(options, '}'), c.body[c.optionsEnd:]}, true
 }
 
 // unasked says what to change in a chunk so that the client gets what it would have got if

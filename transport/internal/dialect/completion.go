@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/binary"
 
 	"github.com/endpick/endpick/prefix"
 )
@@ -10,37 +11,99 @@ import (
 var completion = &api{
 	paths:     []string{"/completions"},
 	parts:     map[string]part{"prompt": promptPart},
-	prompt:    readCompletion,
+	prompt:    readPrompts,
 	asksUsage: true,
 	event:     readChunk,
 	usage:     (*usage).read,
 	usageIn:   "usage",
 }
 
-// readCompletion reads a string, a list of strings, a list of token ids or a list
-// of such lists. Blocks are those of the first.
-func readCompletion(p *promptReader) bool {
-	v := p.parts[promptPart]
-	if isString(v) {
-		p.readText(v, true)
-		return true
+// readPrompts reads one prompt or several, as any engine accepts them: a text, a list
+// of token ids or of ids and texts, an object with a text and media, or a list of
+// these. Blocks are those of the first.
+func readPrompts(p *promptReader) bool {
+	all := p.parts[promptPart]
+	c := p.elementsOf(all)
+	if !hasElements(all) || isNumber(c.peek()) {
+		return p.onePrompt(all, true)
 	}
-	c := p.elementsOf(v)
-	switch c.peek() {
-	case '"':
-		for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
-			p.readText(c.value(), p.prompts == 0)
+	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
+		v := c.value()
+		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
+			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
+			return p.mixedPrompt(all, true)
 		}
-	case '[':
-		for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
-			if !p.readTokens(c.value(), p.prompts == 0) {
-				return false
-			}
+		if !p.onePrompt(v, p.prompts == 0) {
+			return false
 		}
-	default:
-		return p.readTokens(v, true)
+	}
+	if p.size > 0 && p.tokens > 0 {
+		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
 	}
 	return p.failed == noFault
+}
+
+func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
+
+// onePrompt adds one of several prompts.
+func (p *promptReader) onePrompt(v []byte, first bool) bool {
+	switch {
+	case isString(v):
+		p.readText(v, first)
+		return true
+	case isObject(v):
+		words, media := p.field(v, "prompt_string"), p.field(v, "multimodal_data")
+		if !isString(words) {
+			return false
+		}
+		for c := p.elementsOf(media); c.element(); c.value() {
+			p.media++
+		}
+		p.readText(words, first)
+		return true
+	}
+	return p.readTokens(v, first) || p.mixedPrompt(v, first)
+}
+
+// tokenBytes is how much text a token id next to text counts as.
+const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
+
+// mixedPrompt reads a list of token ids and texts.
+func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
+	if !hasElements(v) {
+		return false
+	}
+	p.rough = true
+	if first && !p.known {
+		p.h.Reset(p.seed, nil)
+	}
+	n := 0
+	for c := p.elementsOf(v); c.element() && !p.canceled(); n++ {
+		x := c.value()
+		if id, ok := count(x); ok {
+			p.size += tokenBytes
+			if first && !p.known {
+				// Preceded by a byte that no text contains, so that no text is equal.
+				var b [1 + tokenBytes]byte
+				b[0] = 0xff
+				binary.LittleEndian.PutUint32(b[1:], uint32(id))
+				p.h.WriteString(viewString(b[:]))
+			}
+			continue
+		}
+		if !isString(x) {
+			return false
+		}
+		p.size += stringLen(x)
+		if first && !p.known {
+			p.h.WriteString(p.shortest(x))
+			p.forget()
+		}
+	}
+	if first && !p.known {
+		p.blocks = p.h.Blocks()
+	}
+	return n > 0
 }
 
 func (p *promptReader) readText(v []byte, first bool) {
@@ -70,7 +133,7 @@ const maxHashedTokens = 1 << 22
 // counts them. There must be at least one.
 func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
 	if keep {
-		ids = make([]uint32, 0, min(bytes.Count(v, comma)+1, len(v)/2, maxHashedTokens))
+		ids = make([]uint32, 0, min(bytes.Count(v, []byte{','})+1, len(v)/2, maxHashedTokens))
 	}
 	for c := elementsOf(v); c.element(); n++ {
 		id, ok := count(c.value())

@@ -8,7 +8,7 @@ var generation = &api{
 		"text": promptPart, "input_ids": promptPart, "prompt": promptPart, "inputs": promptPart, "token_ids": promptPart,
 		"sampling_params": paramsPart, "parameters": paramsPart,
 	},
-	prompt:  readCompletion,
+	prompt:  readPrompts,
 	event:   readGenerationEvent,
 	usage:   (*usage).readMetaInfo,
 	usageIn: "meta_info",

@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"encoding/binary"
-
-	"github.com/endpick/endpick/prefix"
-)
+import "github.com/endpick/endpick/prefix"
 
 // llama.cpp's own API: /completion, and /infill for code with a gap.
 var (
@@ -65,94 +61,6 @@ func (p *promptReader) code(role string, pieces ...[]byte) {
 		}
 	}
 	p.write(m)
-}
-
-// readPrompts reads what llama.cpp accepts as one prompt or several: a text, a list
-// of token ids or of ids and texts, an object with a text and media, or a list of
-// these. Blocks are those of the first.
-func readPrompts(p *promptReader) bool {
-	all := p.parts[promptPart]
-	c := p.elementsOf(all)
-	if !hasElements(all) || isNumber(c.peek()) {
-		return p.onePrompt(all, true)
-	}
-	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
-		v := c.value()
-		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
-			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
-			return p.mixedPrompt(all, true)
-		}
-		if !p.onePrompt(v, p.prompts == 0) {
-			return false
-		}
-	}
-	if p.size > 0 && p.tokens > 0 {
-		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
-	}
-	return p.failed == noFault
-}
-
-func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
-
-// onePrompt adds one of several prompts.
-func (p *promptReader) onePrompt(v []byte, first bool) bool {
-	switch {
-	case isString(v):
-		p.readText(v, first)
-		return true
-	case isObject(v):
-		words, media := p.field(v, "prompt_string"), p.field(v, "multimodal_data")
-		if !isString(words) {
-			return false
-		}
-		for c := p.elementsOf(media); c.element(); c.value() {
-			p.media++
-		}
-		p.readText(words, first)
-		return true
-	}
-	return p.readTokens(v, first) || p.mixedPrompt(v, first)
-}
-
-// tokenBytes is how much text a token id next to text counts as.
-const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
-
-// mixedPrompt reads a list of token ids and texts.
-func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
-	if !hasElements(v) {
-		return false
-	}
-	p.rough = true
-	if first && !p.known {
-		p.h.Reset(p.seed, nil)
-	}
-	n := 0
-	for c := p.elementsOf(v); c.element() && !p.canceled(); n++ {
-		x := c.value()
-		if id, ok := count(x); ok {
-			p.size += tokenBytes
-			if first && !p.known {
-				// Preceded by a byte that no text contains, so that no text is equal.
-				var b [1 + tokenBytes]byte
-				b[0] = 0xff
-				binary.LittleEndian.PutUint32(b[1:], uint32(id))
-				p.h.WriteString(viewString(b[:]))
-			}
-			continue
-		}
-		if !isString(x) {
-			return false
-		}
-		p.size += stringLen(x)
-		if first && !p.known {
-			p.h.WriteString(p.shortest(x))
-			p.forget()
-		}
-	}
-	if first && !p.known {
-		p.blocks = p.h.Blocks()
-	}
-	return n > 0
 }
 
 // readNativeEvent reads an event of llama.cpp's own streams: a piece of text and

@@ -59,33 +59,25 @@ func openAIKind(status int) string {
 // statusClosed is nginx's status for a request whose client has left.
 const statusClosed = 499
 
-// anthropicErrors have the types that Anthropic documents for each status.
+// anthropicKinds are the types that Anthropic documents for each status, besides those of OpenAI.
+var anthropicKinds = map[int]string{
+	http.StatusUnauthorized:          "authentication_error",
+	http.StatusForbidden:             "permission_error",
+	http.StatusNotFound:              "not_found_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusServiceUnavailable:    "overloaded_error",
+	529:                              "overloaded_error",
+	http.StatusGatewayTimeout:        "timeout_error",
+}
+
 func anthropicErrors(p Problem) any {
 	type object struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
-	kind := "api_error"
-	switch p.Status {
-	case http.StatusUnauthorized:
-		kind = "authentication_error"
-	case http.StatusForbidden:
-		kind = "permission_error"
-	case http.StatusNotFound:
-		kind = "not_found_error"
-	case http.StatusRequestEntityTooLarge:
-		kind = "request_too_large"
-	case http.StatusTooManyRequests:
-		kind = "rate_limit_error"
-	case http.StatusServiceUnavailable, 529:
-		kind = "overloaded_error"
-	case http.StatusGatewayTimeout:
-		kind = "timeout_error"
-	case statusClosed:
-	default:
-		if p.Status < 500 {
-			kind = "invalid_request_error"
-		}
+	kind := openAIKind(p.Status)
+	if k := anthropicKinds[p.Status]; k != "" {
+		kind = k
 	}
 	return struct {
 		Type  string `json:"type"`

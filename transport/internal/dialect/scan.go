@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -133,23 +134,14 @@ func length(v []byte) (n int) {
 // count reads a count: an integer from 0 to 2^31 − 1, which may be written as a
 // float.
 func count(v []byte) (int, bool) {
-	const most = 1<<31 - 1
-	if len(v) == 0 || len(v) > 20 {
+	if len(v) == 0 || len(v) > 20 || v[0]-'0' > 9 { // errors take memory
 		return 0, false
 	}
-	n := int64(0)
-	for i, c := range v {
-		if c == '.' && i > 0 && i+1 < len(v) && len(bytes.Trim(v[i+1:], "0")) == 0 {
-			break
-		}
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		if n = 10*n + int64(c-'0'); n > most {
-			return 0, false
-		}
+	if point := bytes.IndexByte(v, '.'); point > 0 && point+1 < len(v) && len(bytes.Trim(v[point+1:], "0")) == 0 {
+		v = v[:point]
 	}
-	return int(n), true
+	n, err := strconv.ParseUint(viewString(v), 10, 31)
+	return int(n), err == nil
 }
 
 // inQuotes is what is between the quotes of a string value; nil if v is none.
