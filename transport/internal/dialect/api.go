@@ -31,7 +31,7 @@ type api struct {
 	// conversation. Nil: responses are not part of one.
 	whole func(to *response, body []byte)
 	// usage reads a usage object, which is the member usageIn of a response that does not
-	// stream. Nil: there is none.
+	// stream. By default, it is OpenAI's, in "usage".
 	usage   func(u *usage, v []byte)
 	usageIn string
 	// endsEach says that each of several responses ends the stream with usage of its own.
@@ -49,7 +49,7 @@ type api struct {
 	errors func(Problem) any
 }
 
-// part is a part of a prompt, as a request has it.
+// part is a part of a request that is remembered as it is in the body.
 type part uint8
 
 const (
@@ -58,9 +58,23 @@ const (
 	messagesPart             // the conversation
 	promptPart               // a text, token ids, or several of them
 	othersPart               // texts to compare the prompt with, or that follow after a gap
-	paramsPart               // not of the prompt: the object with parameters of sampling
+	paramsPart               // an object with parameters of sampling
+
+	modelPart // of any API
+	saltPart
+	cacheKeyPart
+	metadataPart
+	userPart
+	previousPart // the id of the response that is continued
+	storePart    // whether the response is stored
 	numParts
 )
+
+// commonParts are members of the requests of all APIs.
+var commonParts = map[string]part{
+	"model": modelPart, "cache_salt": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
+	"previous_response_id": previousPart, "store": storePart,
+}
 
 // other is an API that is not known: its requests are passed on uninterpreted.
 var other = new(api)

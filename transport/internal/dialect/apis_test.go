@@ -355,9 +355,9 @@ func FuzzAPIEvents(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
 		d := apis[int(kind)%len(apis)]
-		if d.usage != nil {
+		{
 			var u usage
-			d.usage(&u, b)
+			d.readUsage(&u, b)
 			if u.prompt < 0 || u.cached < 0 || u.completion < 0 {
 				t.Fatalf("%q: %+v", b, u)
 			}

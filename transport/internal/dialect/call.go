@@ -53,7 +53,7 @@ func (r *Reader) Read(in Incoming) (*Call, error) {
 	req := &c.Request
 	req.Model = c.model
 	if req.Session = in.Header.Get(SessionHeader); req.Session == "" {
-		req.Session = c.session.name(in.Header)
+		req.Session = c.sessionName(in.Header)
 	}
 	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
 		c.Warnings = append(c.Warnings, err)
@@ -129,7 +129,7 @@ func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 // refersTo is the id of the stored response that the request names, or empty.
 func (c *Call) refersTo() string {
 	if c.api == responses || c.api == responseCount {
-		return plain(c.session.previous)
+		return plain(c.parts[previousPart])
 	}
 	return storedID(c.path)
 }
@@ -198,7 +198,7 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 		response: response{api: c.api, rates: c.rates, most: min(c.responses(), maxChoices)},
 		origin:   stored{key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session},
 	}
-	if c.api.stores && !c.session.unstored {
+	if c.api.stores && string(c.parts[storePart]) != "false" {
 		m.stores, m.origin.head = true, headOfResponse(&c.request)
 		m.origin.size = int(float64(c.Request.InputTokens) / c.rates.prompt())
 	}

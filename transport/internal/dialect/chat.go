@@ -11,8 +11,6 @@ var (
 		asksUsage: true,
 		event:     readChunk,
 		whole:     readChatBody,
-		usage:     (*usage).read,
-		usageIn:   "usage",
 	}
 	chatCount = counting(chat, "/chat/completions/input_tokens")
 )

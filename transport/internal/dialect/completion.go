@@ -14,8 +14,6 @@ var completion = &api{
 	prompt:    readPrompts,
 	asksUsage: true,
 	event:     readChunk,
-	usage:     (*usage).read,
-	usageIn:   "usage",
 }
 
 // readPrompts reads one prompt or several, as any engine accepts them: a text, a list

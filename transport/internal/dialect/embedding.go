@@ -11,6 +11,4 @@ var embedding = &api{
 		}
 		return readChat(p)
 	},
-	usage:   (*usage).read,
-	usageIn: "usage",
 }

@@ -336,7 +336,7 @@ func TestWhatUsageSays(t *testing.T) {
 	} {
 		for text, want := range table {
 			var u usage
-			kind.usage(&u, []byte(text))
+			kind.readUsage(&u, []byte(text))
 			assert.Equal(t, want, u, text)
 		}
 	}

@@ -11,7 +11,6 @@ var (
 		event:     readMessagesEvent,
 		whole:     readMessagesBody,
 		usage:     (*usage).readMessages,
-		usageIn:   "usage",
 		hasBlocks: true,
 		single:    true,
 		errors:    anthropicErrors,

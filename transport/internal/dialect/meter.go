@@ -181,7 +181,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 			return endpick.Outcome{Status: endpick.Canceled} // nothing was computed and nothing is cached
 		}
 		if m.finder != nil && m.finder.value != nil { // if there are several responses in a list, none is found
-			m.api.usage(&m.usage, m.finder.value)
+			m.api.readUsage(&m.usage, m.finder.value)
 		}
 		o.Blocks = m.conversation()
 		m.reader.learned.learn(m.model, sample{

@@ -8,9 +8,8 @@ var ranking = &api{
 		"query": promptPart, "queries": promptPart, "text_1": promptPart, "data_1": promptPart,
 		"documents": othersPart, "texts": othersPart, "items": othersPart, "text_2": othersPart, "data_2": othersPart,
 	},
-	prompt:  readRanking,
-	usage:   (*usage).readRanking,
-	usageIn: "usage",
+	prompt: readRanking,
+	usage:  (*usage).readRanking,
 }
 
 // readRanking reads the texts of both sides. The engine reads each document

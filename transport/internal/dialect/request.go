@@ -31,7 +31,6 @@ type request struct {
 	// parts of the prompt, as they are in the body.
 	parts  [numParts][]byte
 	isForm bool
-	session
 
 	// before is the stored response that this continues; nil: none is known.
 	before *stored
@@ -74,7 +73,8 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 		return c, nil
 	}
 	c.top = m.i
-	model := c.readMembers(&m, kind)
+	c.readMembers(&m, kind)
+	model := c.parts[modelPart]
 	if c.failed == malformed { // the engine will refuse it
 		c.failed, kind = noFault, other
 	}
@@ -85,6 +85,7 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 		return c, tooLong("model") // not to be copied
 	}
 	c.model = strings.Clone(plain(model)) // must outlive the body
+	c.salt = plain(c.parts[saltPart])
 	for p := c.membersOf(c.parts[paramsPart]); p.member(); {
 		c.readLimit(p.key, p.value())
 	}
@@ -93,33 +94,30 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	return c, c.refused()
 }
 
-// readMembers reads the members of the request's object, and returns the model.
-func (c *request) readMembers(m *cursor, kind *api) (model []byte) {
+// readMembers reads the members of the request's object.
+func (c *request) readMembers(m *cursor, kind *api) {
 	for m.member() {
 		v := m.value()
 		switch string(m.key) {
-		case "model":
-			model = v
 		case "stream":
 			c.stream = isTrue(v)
 		case "stream_options":
 			c.options, c.optionsEnd = v, m.i
-		case "cache_salt":
-			c.salt = plain(v)
-		case "prompt_cache_key", "metadata", "user", "previous_response_id", "store":
-			c.session.member(string(m.key), v)
 		case "n", "n_cmpl":
 			c.n = 1
 			c.readLimit(m.key, v)
 		case "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict":
 			c.readLimit(m.key, v)
 		default:
-			if p, ok := kind.parts[string(m.key)]; ok {
+			p, ok := commonParts[string(m.key)]
+			if !ok {
+				p, ok = kind.parts[string(m.key)]
+			}
+			if ok {
 				c.parts[p] = v
 			}
 		}
 	}
-	return model
 }
 
 // readLimit reads a number of responses or tokens, which may also be among the parameters of

@@ -9,16 +9,14 @@ import (
 // OpenAI's responses.
 var (
 	responses = &api{
-		paths:   []string{"/v1/responses"},
-		parts:   map[string]part{"instructions": systemPart, "input": messagesPart, "tools": toolsPart},
-		prompt:  readResponses,
-		event:   readResponsesEvent,
-		whole:   readResponsesBody,
-		output:  readOutput,
-		usage:   (*usage).read,
-		usageIn: "usage",
-		stores:  true,
-		single:  true,
+		paths:  []string{"/v1/responses"},
+		parts:  map[string]part{"instructions": systemPart, "input": messagesPart, "tools": toolsPart},
+		prompt: readResponses,
+		event:  readResponsesEvent,
+		whole:  readResponsesBody,
+		output: readOutput,
+		stores: true,
+		single: true,
 	}
 	responseCount = counting(responses, "/v1/responses/input_tokens")
 )
@@ -41,7 +39,7 @@ func readResponses(p *promptReader) bool {
 			p.size = before.size
 		}
 		// What is between is not known.
-		if p.rough = isString(p.session.previous); p.rough {
+		if p.rough = isString(p.parts[previousPart]); p.rough {
 			p.cut()
 		}
 	}

@@ -2,11 +2,9 @@ package dialect
 
 // OpenAI's transcriptions and translations of speech, which arrive in forms.
 var transcription = &api{
-	paths:   []string{"/audio/transcriptions", "/audio/translations"},
-	prompt:  readSpeech,
-	event:   readTranscriptEvent,
-	usage:   (*usage).read,
-	usageIn: "usage",
+	paths:  []string{"/audio/transcriptions", "/audio/translations"},
+	prompt: readSpeech,
+	event:  readTranscriptEvent,
 }
 
 // speechBytes is roughly how much sound, at 128 kbit/s, becomes a token, at fifty

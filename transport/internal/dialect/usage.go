@@ -8,6 +8,15 @@ type usage struct {
 	hasPrompt, hasCompletion, hasCached bool
 }
 
+// readUsage reads a usage object of the API.
+func (a *api) readUsage(u *usage, v []byte) {
+	if a.usage == nil {
+		u.read(v)
+	} else {
+		a.usage(u, v)
+	}
+}
+
 // read reads a usage object of OpenAI's older or newer APIs. Figures that are absent, null or
 // not a count are unknown; an earlier figure remains.
 func (u *usage) read(v []byte) {
