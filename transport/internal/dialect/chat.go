@@ -36,7 +36,7 @@ func (p *promptReader) chatMessage(c *cursor) {
 		var id, function, name, arguments []byte
 		c.pick(into{"id", &id}, into{"function", &function})
 		c.allowance.pick(function, into{"name", &name}, into{"arguments", &arguments})
-		m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
 	}
 	p.write(m)
 }

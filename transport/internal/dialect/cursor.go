@@ -39,10 +39,8 @@ const (
 
 // membersOf walks over the members of the object in b, elementsOf over the elements of the
 // array. There are none if b is something else.
-func membersOf(b []byte) cursor  { return (*allowance)(nil).enter(b, '{') }
-func elementsOf(b []byte) cursor { return (*allowance)(nil).enter(b, '[') }
-
-func (a *allowance) membersOf(b []byte) cursor  { return a.enter(b, '{') }
+func membersOf(b []byte) cursor                 { return (*allowance)(nil).enter(b, '{') }
+func elementsOf(b []byte) cursor                { return (*allowance)(nil).enter(b, '[') }
 func (a *allowance) elementsOf(b []byte) cursor { return a.enter(b, '[') }
 
 func (a *allowance) enter(b []byte, kind byte) cursor {
@@ -132,7 +130,12 @@ func (c *cursor) member() bool {
 	}
 	key := c.b[c.start+1 : end-1]
 	if bytes.IndexByte(key, '\\') >= 0 {
-		key = c.unescapedKey(key)
+		if c.allowance == nil {
+			key = appendUnquoted(nil, key)
+		} else {
+			c.allowance.key = appendUnquoted(c.allowance.key[:0], key)
+			key = c.allowance.key
+		}
 	}
 	c.key, c.i = key, end
 	if c.peek() != ':' {
@@ -140,14 +143,6 @@ func (c *cursor) member() bool {
 	}
 	c.i++
 	return true
-}
-
-func (a *allowance) unescapedKey(key []byte) []byte {
-	if a == nil {
-		return appendUnquoted(nil, key)
-	}
-	a.key = appendUnquoted(a.key[:0], key)
-	return a.key
 }
 
 // value returns the value as it is in the text; nil if there is none.
@@ -214,11 +209,13 @@ func (a *allowance) content(v []byte) string {
 // is valid as long as that of content.
 func (a *allowance) shortest(v []byte) string {
 	s := inQuotes(v)
-	if !hasEscape(s, 'u') && !hasEscape(s, '/') {
+	if !bytes.Contains(s, escapedLetter) && !bytes.Contains(s, escapedSlash) {
 		return viewString(s)
 	}
 	return a.rewritten(appendShortest, s)
 }
+
+var escapedLetter, escapedSlash = []byte(`\u`), []byte(`\/`)
 
 // rewritten is a text in memory of the request.
 func (a *allowance) rewritten(by func(dst, s []byte) []byte, s []byte) string {

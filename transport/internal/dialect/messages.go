@@ -49,7 +49,7 @@ func (p *promptReader) blockMessage(role string, content []byte) {
 		switch b := readBlock(&c); b.kind {
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
-			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: p.content(b.id), Name: p.content(b.name), Arguments: viewString(b.input)})
+			m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(b.id), Name: p.content(b.name), Arguments: viewString(b.input)})
 		case "tool_result":
 			if len(m.Parts)+len(m.ToolCalls) > 0 {
 				p.write(m)
@@ -60,7 +60,7 @@ func (p *promptReader) blockMessage(role string, content []byte) {
 			p.write(&r)
 			written = true
 		default:
-			m.Parts = appended(m.Parts, b.part(&c))
+			m.Parts = append(m.Parts, b.part(&c))
 		}
 	}
 	if !written || len(m.Parts)+len(m.ToolCalls) > 0 {

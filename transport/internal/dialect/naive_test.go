@@ -287,7 +287,10 @@ func (n *naive) prompt(v json.RawMessage) bool {
 	switch list[0][0] {
 	case '"':
 		for _, v := range list {
-			s, _ := str(v)
+			s, ok := str(v)
+			if !ok {
+				return false
+			}
 			n.texts = append(n.texts, written(s))
 		}
 		return true
@@ -339,6 +342,11 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 		return
 	}
 	require.NoError(t, err)
+	if top, _ := object(body); kind == completion && n.api == other {
+		if _, _, _, ok := naivePrompts(top["prompt"]); ok {
+			return // a list of ids and texts; see checkNativePrompt
+		}
+	}
 	require.Equal(t, []any{n.api, n.model, n.stream}, []any{u.api, u.model, u.stream})
 	if n.marked {
 		return

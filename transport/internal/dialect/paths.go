@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,18 +16,6 @@ var (
 	// ErrUnknownPath: the path belongs to no known API.
 	ErrUnknownPath = errors.New("transport: unknown path")
 )
-
-// pathError says which path is refused. It matches [ErrForbidden] or
-// [ErrUnknownPath].
-type pathError struct {
-	Path string
-	Err  error
-}
-
-func (e *pathError) Error() string { return e.Err.Error() + ": " + e.Path }
-
-// Unwrap returns the kind of the error.
-func (e *pathError) Unwrap() error { return e.Err }
 
 // administration has names of path segments, sorted; administrationStems has prefixes
 // of such names.
@@ -56,10 +45,10 @@ func (c *Config) allows(method, path string) error {
 	}
 	known := apiOf(sending, path) != other
 	if !known && !isInert(sending, path) && !c.AllowAdministration && administers(reading, path) {
-		return &pathError{Path: path, Err: ErrForbidden}
+		return fmt.Errorf("%w: %s", ErrForbidden, path)
 	}
 	if c.DenyUnknown && !known && !reads(reading, path) {
-		return &pathError{Path: path, Err: ErrUnknownPath}
+		return fmt.Errorf("%w: %s", ErrUnknownPath, path)
 	}
 	return nil
 }
@@ -141,4 +130,51 @@ func realtimeModel(method, path, query string) string {
 	}
 	values, _ := url.ParseQuery(query) // invalid parts are left out
 	return values.Get("model")
+}
+
+// inert are path suffixes of APIs that are not parsed but are known to do nothing but
+// compute a response.
+var inert = [...]string{
+	"/audio/speech", "/images/generations", "/images/edits", "/images/variations", "/moderations",
+}
+
+// isInert reports whether a request belongs to one of these APIs.
+func isInert(method, path string) bool {
+	isEnd := func(end string) bool { return strings.HasSuffix(path, end) }
+	return method == http.MethodPost && slices.ContainsFunc(inert[:], isEnd)
+}
+
+// Inert reports whether the call is known to do nothing but compute a response, so that
+// it may be sent twice: its API does no more, and the engine runs no tools for it.
+// Prompt must have been called before.
+func (c *Call) Inert() bool {
+	switch kind := apiOf(c.method, c.path); {
+	case kind == other:
+		return isInert(c.method, c.path)
+	case kind != responses && kind != messages:
+		return true // clients run the tools of other APIs
+	case c.api == other:
+		return false // the tools can't be parsed
+	}
+	for e := elementsOf(c.parts[toolsPart]); e.element(); {
+		if !clientRuns(plain(field(e.value(), "type"))) {
+			return false
+		}
+	}
+	return true
+}
+
+// clientRuns reports whether clients are known to run this kind of tool themselves. Any
+// other kind, such as mcp or code_interpreter, runs in the engine.
+func clientRuns(kind string) bool {
+	switch kind {
+	case "", "function", "custom", "local_shell", "apply_patch":
+		return true
+	}
+	for _, of := range [...]string{"bash_", "text_editor_", "computer_", "memory_"} { // followed by a date
+		if strings.HasPrefix(kind, of) {
+			return true
+		}
+	}
+	return false
 }

@@ -22,11 +22,9 @@ func TestAdministrationIsForbidden(t *testing.T) {
 		"POST /base/v1/load_lora_adapter", "POST /engine/load_lora_adapter", "POST /v1/models/load", "POST /v1/models/unload", "POST /models/unload", "POST /v1beta/sleep", "GET /sleep/x",
 	} {
 		method, path := cutMethod(p)
-		var refused *pathError
 		err := (&Config{}).allows(method, path)
-		require.ErrorAs(t, err, &refused, p)
-		assert.ErrorIs(t, err, ErrForbidden)
-		assert.Equal(t, path, refused.Path)
+		require.ErrorIs(t, err, ErrForbidden, p)
+		assert.ErrorContains(t, err, ": "+path)
 		assert.NoError(t, (&Config{AllowAdministration: true}).allows(method, path))
 		_, err = mustReader(t, Config{}).Read(Incoming{Method: method, Path: path, Header: http.Header{}})
 		assert.ErrorIs(t, err, ErrForbidden)

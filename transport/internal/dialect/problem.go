@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -27,23 +28,13 @@ func (p Problem) Body(path string) []byte {
 }
 
 func openAIErrors(p Problem) any {
-	type object struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
-	}
-	o := object{Message: p.Message, Type: p.Kind, Code: p.Code}
-	if o.Type == "" {
-		o.Type = openAIKind(p.Status)
-	}
-	if o.Code == "" {
-		o.Code = strconv.Itoa(p.Status)
+	object := map[string]any{
+		"message": p.Message, "type": cmp.Or(p.Kind, openAIKind(p.Status)), "code": cmp.Or(p.Code, strconv.Itoa(p.Status)), "param": nil,
 	}
 	if p.Param != "" {
-		o.Param = &p.Param
+		object["param"] = p.Param
 	}
-	return map[string]object{"error": o}
+	return map[string]any{"error": object}
 }
 
 func openAIKind(status int) string {
@@ -71,16 +62,6 @@ var anthropicKinds = map[int]string{
 }
 
 func anthropicErrors(p Problem) any {
-	type object struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	}
-	kind := openAIKind(p.Status)
-	if k := anthropicKinds[p.Status]; k != "" {
-		kind = k
-	}
-	return struct {
-		Type  string `json:"type"`
-		Error object `json:"error"`
-	}{"error", object{kind, p.Message}}
+	kind := cmp.Or(anthropicKinds[p.Status], openAIKind(p.Status))
+	return map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": p.Message}}
 }

@@ -167,15 +167,6 @@ func decoded(m *prefix.Message) *prefix.Message {
 	return &read
 }
 
-// appended is append for lists that clients can make long: it doubles them,
-// where append would copy them five times.
-func appended[T any](list []T, v T) []T {
-	if len(list) == cap(list) {
-		list = slices.Grow(list, max(len(list), 4))
-	}
-	return append(list, v)
-}
-
 func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }
 
 // headOf is a hash of everything written, including a partial block. The copy
@@ -215,10 +206,7 @@ func withoutCacheControl(v []byte) []byte {
 	return append(out, v[from:]...)
 }
 
-var (
-	cacheControl  = []byte("cache_control")
-	escapedLetter = []byte(`\u`)
-)
+var cacheControl = []byte("cache_control")
 
 // partForm is the API that defines what parts look like. (A function instead would make
 // every cursor escape to the heap.)
@@ -238,12 +226,12 @@ func (p *promptReader) readParts(parts []prefix.Part, content []byte, form partF
 	for c := p.elementsOf(content); c.element(); {
 		switch form {
 		case chatParts:
-			parts = appended(parts, readPart(&c))
+			parts = append(parts, readPart(&c))
 		case inputParts:
-			parts = appended(parts, readItemPart(&c))
+			parts = append(parts, readItemPart(&c))
 		case blockParts:
 			b := readBlock(&c)
-			parts = appended(parts, b.part(&c))
+			parts = append(parts, b.part(&c))
 		}
 	}
 	return parts

@@ -15,34 +15,21 @@ const (
 	SessionHeader  = "X-Endpick-Session"
 )
 
-// Config configures a [Reader]. The zero value is valid.
+// Config configures a [Reader]. The zero value is valid. Most fields are those of
+// transport.Config.
 type Config struct {
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together; the objects that are read may have
 	// sixteen times as many members. Zero: 65,536. Short bodies may have fewer:
 	// 1,024 and one for each 32 bytes, 2,048 texts and one for each 8 bytes, 1,024
 	// members and one for each 8 bytes.
-	MaxItems int
-	// SharedCache says that the engines share their prefix caches between
-	// tenants. By default the blocks of two tenants are never the same. A
-	// cache_salt in a request always keeps its blocks apart.
+	MaxItems    int
 	SharedCache bool
-	// HashKey is the secret that prompts are hashed with. Zero: one that this
-	// process has drawn at random.
-	HashKey prefix.Key
+	HashKey     prefix.Key // zero: one that this process has drawn at random
 	// DisableUsage does not ask for usage in streams whose clients did not.
-	// Lengths are then estimated from the content.
-	DisableUsage bool
-	// AllowAdministration accepts requests that administer an engine, such as
-	// /sleep or /load_lora_adapter; see [ErrForbidden].
-	AllowAdministration bool
-	// DenyUnknown refuses paths of unknown APIs; see [ErrUnknownPath]. By default
-	// they are accepted.
-	DenyUnknown bool
-	// Tokens returns the engine's token ids of a prompt, or of its head, and how many
-	// bytes of text follow; nil if they are not available in time. Nil: prompts are cut
-	// by their text.
-	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
+	DisableUsage                     bool
+	AllowAdministration, DenyUnknown bool
+	Tokens                           func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// Sketch enables [Call.Sketch]; SketchText adds texts to it.
 	Sketch, SketchText bool
 }

@@ -86,7 +86,7 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	}
 	c.model = strings.Clone(plain(model)) // must outlive the body
 	c.salt = plain(c.parts[saltPart])
-	for p := c.membersOf(c.parts[paramsPart]); p.member(); {
+	for p := c.enter(c.parts[paramsPart], '{'); p.member(); {
 		c.readLimit(p.key, p.value())
 	}
 	c.api = kind

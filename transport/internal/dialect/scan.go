@@ -96,19 +96,6 @@ func isEscaped(b []byte, i int) bool {
 	return (i-n)%2 != 0
 }
 
-// hasEscape reports whether the content of a string has an escape of this kind.
-func hasEscape(s []byte, kind byte) bool {
-	for i := 0; ; i++ {
-		n := bytes.IndexByte(s[i:], kind)
-		if n < 0 {
-			return false
-		}
-		if i += n; isEscaped(s, i) {
-			return true
-		}
-	}
-}
-
 func isString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
 func isObject(v []byte) bool { return len(v) >= 2 && v[0] == '{' }
 func isTrue(v []byte) bool   { return string(v) == "true" }
@@ -184,45 +171,39 @@ func stringLen(v []byte) (n int) {
 }
 
 // appendUnquoted appends the content of a string, given without its quotes.
-func appendUnquoted(dst, s []byte) []byte {
+func appendUnquoted(dst, s []byte) []byte { return appendText(dst, s, false) }
+
+// appendShortest appends it in JSON's shortest encoding: the characters of \u and \/ are written
+// themselves, or by their short escape if they need one. Invalid escapes remain as they are.
+func appendShortest(dst, s []byte) []byte { return appendText(dst, s, true) }
+
+func appendText(dst, s []byte, escaped bool) []byte {
 	dst = slices.Grow(dst, len(s))
 	for {
 		i := bytes.IndexByte(s, '\\')
 		if i < 0 {
 			return append(dst, s...)
 		}
+		dst = append(dst, s[:i]...)
 		r, size := unescape(s[i:])
-		dst = utf8.AppendRune(append(dst, s[:i]...), r)
+		short := -1
+		if r < utf8.RuneSelf && r != '/' {
+			short = strings.IndexByte(characters, byte(r))
+		}
+		switch {
+		case escaped && short >= 0:
+			dst = append(dst, '\\', escapes[short])
+		case escaped && size <= 2 && r != '/':
+			dst = append(dst, s[i:i+size]...)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
 		s = s[i+size:]
 	}
 }
 
-// appendShortest appends it in JSON's shortest encoding: the characters of \u and \/ are written
-// themselves, or by their short escape if they need one. Invalid escapes remain as they are.
-func appendShortest(dst, s []byte) []byte {
-	const escaped, names = "\"\\\b\f\n\r\t", `"\bfnrt`
-	for {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 {
-			return append(dst, s...)
-		}
-		r, size := unescape(s[i:])
-		short := -1
-		if r < utf8.RuneSelf {
-			short = strings.IndexByte(escaped, byte(r))
-		}
-		dst = append(dst, s[:i]...)
-		switch {
-		case short >= 0:
-			dst = append(dst, '\\', names[short])
-		case size > 2 || r == '/':
-			dst = utf8.AppendRune(dst, r)
-		default:
-			dst = append(dst, s[i:i+size]...)
-		}
-		s = s[i+size:]
-	}
-}
+// escapes are what may follow a backslash, for these characters.
+const escapes, characters = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 
 // unescape reads the escape at the start of s and returns its length. Invalid
 // escapes, and half surrogate pairs, stand for U+FFFD.
@@ -230,19 +211,8 @@ func unescape(s []byte) (rune, int) {
 	if len(s) < 2 {
 		return utf8.RuneError, len(s)
 	}
-	switch c := s[1]; c {
-	case '"', '\\', '/':
-		return rune(c), 2
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
+	if i := strings.IndexByte(escapes, s[1]); i >= 0 {
+		return rune(characters[i]), 2
 	}
 	r := codeUnit(s)
 	switch {
