@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"encoding/binary"
 
 	"github.com/endpick/endpick/prefix"
 )
@@ -29,7 +28,7 @@ func readPrompts(p *promptReader) bool {
 		v := c.value()
 		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
 			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
-			return p.mixedPrompt(all, true)
+			return p.mixedPrompt(all)
 		}
 		if !p.onePrompt(v, p.prompts == 0) {
 			return false
@@ -60,48 +59,24 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 		p.readText(words, first)
 		return true
 	}
-	return p.readTokens(v, first) || p.mixedPrompt(v, first)
+	return p.readTokens(v, first) || p.mixedPrompt(v)
 }
 
 // tokenBytes is how much text a token id next to text counts as.
 const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
 
-// mixedPrompt reads a list of token ids and texts.
-func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
-	if !hasElements(v) {
-		return false
-	}
+// mixedPrompt reads a list of token ids and texts, of which only the length counts.
+func (p *promptReader) mixedPrompt(v []byte) bool {
 	p.rough = true
-	if first && !p.known {
-		p.h.Reset(p.seed, nil)
-	}
-	n := 0
-	for c := p.elementsOf(v); c.element() && !p.canceled(); n++ {
+	for c := p.elementsOf(v); c.element() && !p.canceled(); {
 		x := c.value()
-		if id, ok := count(x); ok {
+		if _, isID := count(x); isID {
 			p.size += tokenBytes
-			if first && !p.known {
-				// Preceded by a byte that no text contains, so that no text is equal.
-				var b [1 + tokenBytes]byte
-				b[0] = 0xff
-				binary.LittleEndian.PutUint32(b[1:], uint32(id))
-				p.h.WriteString(viewString(b[:]))
-			}
-			continue
-		}
-		if !isString(x) {
+		} else if p.size += stringLen(x); !isString(x) {
 			return false
 		}
-		p.size += stringLen(x)
-		if first && !p.known {
-			p.h.WriteString(p.shortest(x))
-			p.forget()
-		}
 	}
-	if first && !p.known {
-		p.blocks = p.h.Blocks()
-	}
-	return n > 0
+	return hasElements(v)
 }
 
 func (p *promptReader) readText(v []byte, first bool) {

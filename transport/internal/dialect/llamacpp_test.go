@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"strings"
 	"testing"
@@ -98,9 +97,9 @@ func TestNativePromptsAreRead(t *testing.T) {
 		"several responses":      {native, `{"prompt":"` + text128 + `","n_predict":7,"n_cmpl":3}`, 32, 2, 21, 1, 128},
 		"token ids":              {native, `{"prompt":[` + ids + `]}`, 32, 2, 0, 1, 0},
 		"lists of token ids":     {native, `{"prompt":[[` + ids + `],[1,2]]}`, 34, 2, 0, 2, 0},
-		"ids and texts":          {native, `{"prompt":[` + ids + `,"` + text128 + `",7]}`, 65, 4, 0, 1, 0},
-		"texts and ids":          {native, `{"prompt":["` + text128 + `",1]}`, 33, 2, 0, 1, 0},
-		"a mixed one and a text": {native, `{"prompt":[["` + text128 + `",1],"x234"]}`, 34, 2, 0, 2, 0},
+		"ids and texts":          {native, `{"prompt":[` + ids + `,"` + text128 + `",7]}`, 65, 0, 0, 1, 0},
+		"texts and ids":          {native, `{"prompt":["` + text128 + `",1]}`, 33, 0, 0, 1, 0},
+		"a mixed one and a text": {native, `{"prompt":[["` + text128 + `",1],"x234"]}`, 34, 0, 0, 2, 0},
 		"a text and ids":         {native, `{"prompt":["` + text128 + `",[1,2]]}`, 34, 2, 0, 2, 0},
 		"a picture":              {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc"]}}`, 1056, 2, 0, 1, 0},
 		"two pictures":           {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc","def"]}}`, 2080, 2, 0, 1, 0},
@@ -215,20 +214,17 @@ func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
 	for _, e := range list {
 		if n, ok := count(e); ok {
 			ids = append(ids, uint32(n))
-			text = binary.LittleEndian.AppendUint32(append(text, 0xff), uint32(n))
 			continue
 		}
-		s, ok := str(e)
-		if !ok {
+		if _, ok := str(e); !ok {
 			return nil, nil, false
 		}
 		pure = false
-		text = append(text, written(s)...)
 	}
 	if pure {
 		return nil, ids, len(list) > 0
 	}
-	return text, nil, true
+	return nil, nil, true // only the length counts
 }
 
 func checkNativePrompt(t require.TestingT, v []byte) {
