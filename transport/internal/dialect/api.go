@@ -61,6 +61,10 @@ const (
 	paramsPart               // an object with parameters of sampling
 
 	modelPart // of any API
+	streamPart
+	optionsPart
+	numberPart // of responses
+	limitPart  // of tokens
 	saltPart
 	cacheKeyPart
 	metadataPart
@@ -72,7 +76,8 @@ const (
 
 // commonParts are members of the requests of all APIs.
 var commonParts = map[string]part{
-	"model": modelPart, "cache_salt": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
+	"model": modelPart, "stream": streamPart, "stream_options": optionsPart, "n": numberPart, "n_cmpl": numberPart, "max_tokens": limitPart,
+	"max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart, "cache_salt": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
 	"previous_response_id": previousPart, "store": storePart,
 }
 

@@ -15,11 +15,11 @@ var usageKey = []byte(`"usage"`)
 // reports whether that usage must be hidden from the client.
 func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 	whole := [][]byte{c.body}
-	if !c.stream || !c.api.asksUsage || len(c.options) > maxOptions {
+	v := c.parts[optionsPart]
+	if !c.stream || !c.api.asksUsage || len(v) > maxOptions {
 		return whole, false
 	}
 	const want = `"include_usage":true`
-	v := c.options
 	if v == nil {
 		return [][]byte{c.body[:c.top], []byte(`"stream_options":{` + want + `},`), c.body[c.top:]}, true
 	}
@@ -62,7 +62,7 @@ func unasked(data []byte, ended bool) edit {
 		case "error":
 			empty, more = empty && isNull(v), more || !isNull(v)
 		default:
-			more = more || !isCommon(string(m.key)) && !isNull(v)
+			more = more || !inAll[string(m.key)] && !isNull(v)
 		}
 	}
 	if figures && (empty || !more) {
@@ -71,14 +71,8 @@ func unasked(data []byte, ended bool) edit {
 	return e
 }
 
-// isCommon reports whether a member is in each chunk, with a value of its own.
-func isCommon(key string) bool {
-	switch key {
-	case "id", "object", "created", "model", "choices", "usage":
-		return true
-	}
-	return false
-}
+// inAll are members that each chunk has, with values of its own.
+var inAll = map[string]bool{"id": true, "object": true, "created": true, "model": true, "choices": true, "usage": true}
 
 // withMembers appends an event to dst, with the members of another chunk that its own does not have.
 func withMembers(dst, event, from []byte) []byte {
@@ -89,7 +83,7 @@ func withMembers(dst, event, from []byte) []byte {
 	chunk := event[start : end+1]
 	dst = append(dst, event[:end]...)
 	for m := membersOf(from); m.member(); {
-		if v := m.value(); !isNull(v) && !isCommon(string(m.key)) && field(chunk, string(m.key)) == nil {
+		if v := m.value(); !isNull(v) && !inAll[string(m.key)] && field(chunk, string(m.key)) == nil {
 			dst = append(append(dst, ','), from[m.start:m.i]...)
 		}
 	}

@@ -23,7 +23,7 @@ func tells(kind *api, data string) string {
 		name string
 		is   bool
 	}{
-		{"said", r.data.said}, {"ended", r.data.ended}, {"failed", r.data.failed}, {"opening", r.data.usage.opening}, {"own", r.data.usage.own},
+		{"said", r.data.said}, {"ended", r.data.ended}, {"failed", r.failed}, {"opening", r.data.usage.opening}, {"own", r.data.usage.own},
 	} {
 		if f.is {
 			all = append(all, f.name)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -17,25 +18,19 @@ var (
 	ErrUnknownPath = errors.New("transport: unknown path")
 )
 
-// administration has names of path segments, sorted; administrationStems has prefixes
-// of such names.
-var (
-	administration = []string{
-		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend",
-		"begin_weight_update", "clear_hicache_storage_backend", "close_session", "collective_rpc",
-		"commit_weights_update", "configure_logging", "continue_generation", "cors-proxy",
-		"detach_hicache_storage_backend", "flush_cache", "freeze_gc", "get_internal_state",
-		"get_server_info", "get_weights_by_name", "get_world_size", "is_paused",
-		"is_scaling_elastic_ep", "is_sleeping", "lora-adapters", "open_session", "pause",
-		"pause_generation", "release_memory_occupation", "remove_worker", "reset_encoder_cache",
-		"reset_mm_cache", "reset_prefix_cache", "resume", "resume_memory_occupation",
-		"scale_elastic_ep", "server_info", "set_internal_state", "set_trace_level", "sleep", "slots",
-		"slow_down", "update_config", "wake_up", "weights_checker", "workers",
-	}
-	administrationStems = []string{
-		"update_weight", "init_weight", "destroy_weight", "dump_", "load_", "unload_", "start_", "stop_",
-	}
-)
+// administration matches segments of paths.
+var administration = regexp.MustCompile("(?s)^(" + strings.Join([]string{
+	"abort_requests?", "add_worker", "attach_hicache_storage_backend", "begin_weight_update",
+	"clear_hicache_storage_backend", "close_session", "collective_rpc", "commit_weights_update",
+	"configure_logging", "continue_generation", "cors-proxy", "detach_hicache_storage_backend",
+	"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name",
+	"get_world_size", "is_paused", "is_scaling_elastic_ep", "is_sleeping", "lora-adapters",
+	"open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
+	"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume",
+	"resume_memory_occupation", "scale_elastic_ep", "server_info", "set_internal_state",
+	"set_trace_level", "sleep", "slots", "slow_down", "update_config", "wake_up", "weights_checker",
+	"workers", "(update_weight|init_weight|destroy_weight|dump_|load_|unload_|start_|stop_).*",
+}, "|") + ")$")
 
 // allows refuses requests that clients may not make.
 func (c *Config) allows(method, path string) error {
@@ -75,16 +70,8 @@ func administers(method, path string) bool {
 			// an action on one: engines have their administration at the top level.
 			continue
 		}
-		if segment == "props" && !reads {
+		if segment == "props" && !reads || administration.MatchString(segment) {
 			return true
-		}
-		if _, found := slices.BinarySearch(administration, segment); found {
-			return true
-		}
-		for _, stem := range administrationStems {
-			if strings.HasPrefix(segment, stem) {
-				return true
-			}
 		}
 	}
 	// The administration of llama.cpp's router.

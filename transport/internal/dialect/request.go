@@ -19,9 +19,7 @@ type request struct {
 	model string
 
 	stream bool
-	// options is the value of stream_options, which ends at optionsEnd; top is
-	// where members start.
-	options         []byte
+	// top is where members start, optionsEnd where stream_options ends.
 	optionsEnd, top int
 
 	n         int // responses for each prompt
@@ -86,53 +84,31 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	}
 	c.model = strings.Clone(plain(model)) // must outlive the body
 	c.salt = plain(c.parts[saltPart])
-	for p := c.enter(c.parts[paramsPart], '{'); p.member(); {
-		c.readLimit(p.key, p.value())
-	}
 	c.api = kind
 	c.stream = c.stream && kind.event != nil // else nothing is known about the response
 	return c, c.refused()
 }
 
-// readMembers reads the members of the request's object.
+// readMembers reads the members of the request's object, and the parameters in one of them.
 func (c *request) readMembers(m *cursor, kind *api) {
 	for m.member() {
 		v := m.value()
-		switch string(m.key) {
-		case "stream":
-			c.stream = isTrue(v)
-		case "stream_options":
-			c.options, c.optionsEnd = v, m.i
-		case "n", "n_cmpl":
-			c.n = 1
-			c.readLimit(m.key, v)
-		case "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict":
-			c.readLimit(m.key, v)
-		default:
-			p, ok := commonParts[string(m.key)]
-			if !ok {
-				p, ok = kind.parts[string(m.key)]
-			}
-			if ok {
-				c.parts[p] = v
-			}
+		p, ok := commonParts[string(m.key)]
+		if !ok {
+			p, ok = kind.parts[string(m.key)]
+		}
+		if _, isCount := count(v); !ok || p == limitPart && !isCount {
+			continue // of several names of the limit, the last one with a number counts
+		}
+		if c.parts[p] = v; p == optionsPart {
+			c.optionsEnd = m.i
 		}
 	}
-}
-
-// readLimit reads a number of responses or tokens, which may also be among the parameters of
-// sampling.
-func (c *request) readLimit(key, v []byte) {
-	n, ok := count(v)
-	if !ok {
-		return
-	}
-	switch string(key) {
-	case "n", "n_cmpl":
-		c.n = max(n, 1)
-	case "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict", "max_new_tokens":
-		c.maxTokens = n
-	}
+	number, limit := c.parts[numberPart], c.parts[limitPart]
+	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit})
+	c.stream = isTrue(c.parts[streamPart])
+	c.n, _ = count(number)
+	c.maxTokens, _ = count(limit)
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")

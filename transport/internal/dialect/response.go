@@ -105,7 +105,7 @@ type choice struct {
 // step is what the events in the data of one server-sent event add up to.
 type step struct {
 	said          bool // there is something of a choice
-	ended, failed bool
+	ended         bool
 	bytes, tokens int   // of content
 	usage         event // its value is nil if there is none
 }
@@ -133,7 +133,7 @@ func (r *response) on(e event) {
 		}
 		return
 	case fails:
-		r.failed, r.data.failed = true, true
+		r.failed = true
 		return
 	}
 	if e.choice != none {
