@@ -158,13 +158,6 @@ func (m *Meter) Whole() bool {
 	return m.state == whole
 }
 
-// Started reports whether the first token of a stream has arrived.
-func (m *Meter) Started() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !m.firstAt.IsZero()
-}
-
 // Outcome is how the request has ended, according to its owner and the response,
 // for [endpick.Lease.Done]. A request for which an engine computes no prompt ends
 // as Canceled. The reader learns from it: call it once, when nothing more will be

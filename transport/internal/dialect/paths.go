@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -39,7 +38,7 @@ func (c *Config) allows(method, path string) error {
 		sending, reading = http.MethodPost, http.MethodGet
 	}
 	known := apiOf(sending, path) != other
-	if !known && !isInert(sending, path) && !c.AllowAdministration && administers(reading, path) {
+	if !known && !(sending == http.MethodPost && inert.MatchString(path)) && !c.AllowAdministration && administers(reading, path) {
 		return fmt.Errorf("%w: %s", ErrForbidden, path)
 	}
 	if c.DenyUnknown && !known && !reads(reading, path) {
@@ -119,17 +118,13 @@ func realtimeModel(method, path, query string) string {
 	return values.Get("model")
 }
 
-// inert are path suffixes of APIs that are not parsed but are known to do nothing but
-// compute a response.
-var inert = [...]string{
-	"/audio/speech", "/images/generations", "/images/edits", "/images/variations", "/moderations",
-}
-
-// isInert reports whether a request belongs to one of these APIs.
-func isInert(method, path string) bool {
-	isEnd := func(end string) bool { return strings.HasSuffix(path, end) }
-	return method == http.MethodPost && slices.ContainsFunc(inert[:], isEnd)
-}
+// inert matches paths of APIs that are not parsed but are known to do nothing but compute a
+// response; clientTools the kinds of tools that clients are known to run themselves, some of
+// which have a date. Any other kind, such as mcp or code_interpreter, runs in the engine.
+var (
+	inert       = regexp.MustCompile("/(audio/speech|images/(generations|edits|variations)|moderations)$")
+	clientTools = regexp.MustCompile("^(|function|custom|local_shell|apply_patch|(?s:(bash|text_editor|computer|memory)_.*))$")
+)
 
 // Inert reports whether the call is known to do nothing but compute a response, so that
 // it may be sent twice: its API does no more, and the engine runs no tools for it.
@@ -137,31 +132,16 @@ func isInert(method, path string) bool {
 func (c *Call) Inert() bool {
 	switch kind := apiOf(c.method, c.path); {
 	case kind == other:
-		return isInert(c.method, c.path)
+		return c.method == http.MethodPost && inert.MatchString(c.path)
 	case kind != responses && kind != messages:
 		return true // clients run the tools of other APIs
 	case c.api == other:
 		return false // the tools can't be parsed
 	}
 	for e := elementsOf(c.parts[toolsPart]); e.element(); {
-		if !clientRuns(plain(field(e.value(), "type"))) {
+		if !clientTools.MatchString(plain(field(e.value(), "type"))) {
 			return false
 		}
 	}
 	return true
-}
-
-// clientRuns reports whether clients are known to run this kind of tool themselves. Any
-// other kind, such as mcp or code_interpreter, runs in the engine.
-func clientRuns(kind string) bool {
-	switch kind {
-	case "", "function", "custom", "local_shell", "apply_patch":
-		return true
-	}
-	for _, of := range [...]string{"bash_", "text_editor_", "computer_", "memory_"} { // followed by a date
-		if strings.HasPrefix(kind, of) {
-			return true
-		}
-	}
-	return false
 }
