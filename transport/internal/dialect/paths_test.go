@@ -111,7 +111,8 @@ func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {
 	} {
 		assert.Contains(t, string(Problem{Status: status}.Body("/v1/messages")), `"type":"`+want+`"`, status)
 	}
-	assert.JSONEq(t, `{"error":{"message":"","type":"api_error","param":null,"code":"502"}}`, string(Problem{Status: 502}.Body("/")))
+	assert.Equal(t, `{"error":{"message":"","type":"api_error","param":null,"code":"502"}}`, string(Problem{Status: 502}.Body("/")), "in this order")
+	assert.Equal(t, `{"type":"error","error":{"type":"api_error","message":"no"}}`, string(Problem{Status: 502, Message: "no"}.Body("/v1/messages")))
 	assert.Contains(t, string(Problem{Status: 499}.Body("/")), "api_error")
 	assert.Contains(t, string(Problem{Status: 429}.Body("/")), "rate_limit_error")
 }

@@ -28,13 +28,17 @@ func (p Problem) Body(path string) []byte {
 }
 
 func openAIErrors(p Problem) any {
-	object := map[string]any{
-		"message": p.Message, "type": cmp.Or(p.Kind, openAIKind(p.Status)), "code": cmp.Or(p.Code, strconv.Itoa(p.Status)), "param": nil,
+	type object struct {
+		Message string  `json:"message"`
+		Type    string  `json:"type"`
+		Param   *string `json:"param"`
+		Code    string  `json:"code"`
 	}
+	o := object{Message: p.Message, Type: cmp.Or(p.Kind, openAIKind(p.Status)), Code: cmp.Or(p.Code, strconv.Itoa(p.Status))}
 	if p.Param != "" {
-		object["param"] = p.Param
+		o.Param = &p.Param
 	}
-	return map[string]any{"error": object}
+	return map[string]object{"error": o}
 }
 
 func openAIKind(status int) string {
@@ -62,6 +66,12 @@ var anthropicKinds = map[int]string{
 }
 
 func anthropicErrors(p Problem) any {
-	kind := cmp.Or(anthropicKinds[p.Status], openAIKind(p.Status))
-	return map[string]any{"type": "error", "error": map[string]string{"type": kind, "message": p.Message}}
+	type object struct {
+		Type    string `json:"type"`
+		Message string `json:"message"`
+	}
+	return struct {
+		Type  string `json:"type"`
+		Error object `json:"error"`
+	}{"error", object{cmp.Or(anthropicKinds[p.Status], openAIKind(p.Status)), p.Message}}
 }
