@@ -209,13 +209,11 @@ func (a *allowance) content(v []byte) string {
 // is valid as long as that of content.
 func (a *allowance) shortest(v []byte) string {
 	s := inQuotes(v)
-	if !bytes.Contains(s, escapedLetter) && !bytes.Contains(s, escapedSlash) {
+	if !hasEscape(s, 'u') && !hasEscape(s, '/') {
 		return viewString(s)
 	}
 	return a.rewritten(appendShortest, s)
 }
-
-var escapedLetter, escapedSlash = []byte(`\u`), []byte(`\/`)
 
 // rewritten is a text in memory of the request.
 func (a *allowance) rewritten(by func(dst, s []byte) []byte, s []byte) string {

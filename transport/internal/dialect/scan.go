@@ -96,6 +96,19 @@ func isEscaped(b []byte, i int) bool {
 	return (i-n)%2 != 0
 }
 
+// hasEscape reports whether the content of a string has an escape of this kind.
+func hasEscape(s []byte, kind byte) bool {
+	for i := 0; ; i++ {
+		n := bytes.IndexByte(s[i:], kind)
+		if n < 0 {
+			return false
+		}
+		if i += n; isEscaped(s, i) {
+			return true
+		}
+	}
+}
+
 func isString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
 func isObject(v []byte) bool { return len(v) >= 2 && v[0] == '{' }
 func isTrue(v []byte) bool   { return string(v) == "true" }
