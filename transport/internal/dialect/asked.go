@@ -8,8 +8,6 @@ import "bytes"
 // maxOptions is longer than any stream_options; longer ones are left alone.
 const maxOptions = 4 << 10
 
-var usageKey = []byte(`"usage"`)
-
 // askForUsage returns the body to send, in pieces that refer to it. It makes
 // the engine report usage in a stream whose client did not ask for it, and
 // reports whether that usage must be hidden from the client.
@@ -36,7 +34,7 @@ func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 }
 
 // unasked says what to change in a chunk so that the client gets what it would have got if
-// usage had not been asked for. ended says that the chunk ends a choice.
+// usage had not been asked for. ended says that the chunk ends a choice. It has usage, or null.
 //
 // The chunk that was asked for has usage and no choices: it is dropped. What else it has, such
 // as vLLM's system_fingerprint and llama.cpp's timings, would be in the chunk that ends the last
@@ -44,9 +42,6 @@ func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 // removed: figures would be there unasked.
 func unasked(data []byte, ended bool) edit {
 	e := edit{hold: ended}
-	if !bytes.Contains(data, usageKey) {
-		return e
-	}
 	figures, empty, more := false, false, false
 	for m := membersOf(data); m.member(); {
 		start, v := m.start, m.value()

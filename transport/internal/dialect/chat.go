@@ -62,19 +62,29 @@ func readPart(c *cursor) prefix.Part {
 // readChunk reads a chunk of a stream: {"choices":[{"index":0,"delta":{"content":"…"}}]} or
 // {"choices":[],"usage":{…}}. Engines report errors like this in streams of any API.
 func readChunk(to *response, data []byte) {
-	var choices, usage, failure []byte
-	pick(data, into{"choices", &choices}, into{"usage", &usage}, into{"error", &failure})
-	if present(failure) {
-		to.on(event{kind: fails})
+	var usage []byte
+	for m := membersOf(data); m.member(); {
+		switch string(m.key) {
+		case "choices": // read in place, because this is most of the text
+			if m.open('[') {
+				to.on(event{kind: begins, choice: none})
+				for m.element() {
+					readChoice(to, &m)
+				}
+				continue
+			}
+		case "usage":
+			usage = m.value()
+			continue
+		case "error":
+			if present(m.value()) {
+				to.on(event{kind: fails})
+			}
+			continue
+		}
+		m.value()
 	}
-	c := elementsOf(choices)
-	if c.b != nil {
-		to.on(event{kind: begins, choice: none})
-	}
-	for c.element() {
-		readChoice(to, &c)
-	}
-	if isObject(usage) {
+	if isObject(usage) || isNull(usage) {
 		to.on(event{kind: reports, value: usage, own: to.data.said})
 	}
 }

@@ -63,7 +63,7 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"choices":[{"delta":{},"finish_reason":null}]}`:                                                                 `open, said`,
 			`{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}`:                                                   `ended, said, ended`,
 			`{"choices":[],"usage":{"prompt_tokens":3}}`:                                                                      `open, {"prompt_tokens":3}`,
-			`{"choices":[{}],"choices":[]}`:                                                                                   `open`,
+			`{"choices":[{}],"choices":[]}`:                                                                                   `open, said`,
 			`{"choices":7}`:                                                                                                   `silent`,
 			`{"error":{"message":"boom","code":500}}`:                                                                         `silent, failed`,
 			`{"error":null,"choices":[]}`:                                                                                     `open`,

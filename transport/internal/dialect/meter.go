@@ -144,8 +144,11 @@ func (m *Meter) event(data []byte) edit {
 	if m.stores && unnamed && m.answer.id != "" {
 		m.store(nil) // a client may cancel or continue it before it has ended
 	}
-	if !m.hide {
+	switch {
+	case !m.hide:
 		return edit{}
+	case !m.data.reports:
+		return edit{hold: m.data.ended}
 	}
 	return unasked(data, m.data.ended)
 }

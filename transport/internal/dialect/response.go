@@ -105,6 +105,7 @@ type choice struct {
 // step is what the events in the data of one server-sent event add up to.
 type step struct {
 	said          bool // there is something of a choice
+	reports       bool // there is usage, or null for it
 	ended         bool
 	bytes, tokens int   // of content
 	usage         event // its value is nil if there is none
@@ -128,6 +129,7 @@ func (r *response) on(e event) {
 	case unknown:
 		return
 	case reports:
+		r.data.reports = true
 		if present(e.value) {
 			r.data.usage = e
 		}
