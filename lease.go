@@ -270,8 +270,8 @@ func (t *leaseTable) grow() {
 
 // put takes back the slot of a closed lease, whose request leaves the endpoint.
 func (t *leaseTable) put(s *leaseSlot, state *endpointState) {
-	t.closed.Add(1)
 	t.fleet.leave(state)
+	t.closed.Add(1) // last: who sees no open lease sees nothing in flight either
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.idle = append(t.idle, s)

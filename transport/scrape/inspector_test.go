@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -260,11 +260,14 @@ func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
 	}
 }
 
-// listed is a source that lists these endpoints.
-type listed []endpick.Endpoint
+// listed is a source that lists the addresses last stored.
+type listed struct{ addresses atomic.Pointer[[]string] }
 
-func (l *listed) Endpoints(context.Context) ([]endpick.Endpoint, error) {
-	return slices.Clone(*l), nil
+func (l *listed) Endpoints(context.Context) (all []endpick.Endpoint, err error) {
+	for _, address := range *l.addresses.Load() {
+		all = append(all, endpick.Endpoint{Address: address})
+	}
+	return all, nil
 }
 
 // Discovery with bare addresses removes nothing that engines have reported.
@@ -274,7 +277,8 @@ func TestInspectorBesideDiscovery(t *testing.T) {
 		require.NoError(t, err)
 		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, DisableModels: true})
 		require.NoError(t, err)
-		list := listed{{Address: "vllm"}, {Address: "llama"}}
+		var list listed
+		list.addresses.Store(&[]string{"vllm", "llama"})
 		w, err := discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -293,7 +297,7 @@ func TestInspectorBesideDiscovery(t *testing.T) {
 		}
 		check()
 		synctest.Wait()
-		list = listed{{Address: "bare"}, {Address: "vllm"}}
+		list.addresses.Store(&[]string{"bare", "vllm"})
 		for range 40 { // known facts never disappear
 			time.Sleep(100 * time.Millisecond)
 			for _, e := range router.Endpoints() {
