@@ -429,7 +429,7 @@ func TestPlausible(t *testing.T) {
 	for _, x := range []struct {
 		tokens, bytes int
 		want          bool
-	}{{0, 0, false}, {1, 0, false}, {0, 1, false}, {1, 1, true}, {64, 1, true}, {65, 1, false}, {1, 511, true}, {1, 512, false}, {2, 512, true}} {
+	}{{0, 0, false}, {1, 0, false}, {0, 1, false}, {1, 1, true}, {1026, 1, true}, {1027, 1, false}, {3024, 1000, true}, {3025, 1000, false}, {1, 511, true}, {1, 512, false}, {2, 512, true}} {
 		assert.Equal(t, x.want, plausible(x.tokens, x.bytes), x)
 	}
 }

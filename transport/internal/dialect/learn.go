@@ -10,6 +10,9 @@ const (
 	// keep is the share of what was learned that remains after each response, so
 	// that about the last 64 count.
 	keep = 1 - 1.0/64
+	// Of the first fewOutputs responses any length is believed, later as much as maxStretch
+	// times the mean.
+	fewOutputs, maxStretch = 16, 16
 	// maxModels limits the models that are learned and, with maxName, the memory
 	// of their names to half a megabyte.
 	maxModels = 1024
@@ -18,7 +21,7 @@ const (
 // rates is what has been learned about one model. The zero value knows nothing.
 type rates struct {
 	prompts, contents ratio
-	output, outputs   float64 // tokens of all responses, and their number
+	output, outputs   float64 // tokens of a response, summed over requests, and their number
 }
 
 // ratio is of tokens to bytes.
@@ -30,14 +33,18 @@ func (r ratio) perByte() float64 {
 
 func (r *ratio) learn(tokens, bytes int) {
 	if plausible(tokens, bytes) {
-		r.tokens, r.bytes = r.tokens*keep+float64(tokens), r.bytes*keep+float64(bytes)
+		// A long text has no more votes than some pages.
+		weight := min(1, maxVote/float64(bytes))
+		r.tokens, r.bytes = r.tokens*keep+weight*float64(tokens), r.bytes*keep+weight*float64(bytes)
 	}
 }
 
-// plausible rejects what no tokenizer makes of a text: less than a token per
-// 256 bytes. The upper limit leaves room for the template around a short text.
+const maxVote = 4 << 10 // bytes of one text
+
+// plausible rejects what no tokenizer makes of a text: less than a token per 256 bytes, or more
+// than two a byte, besides the template around it.
 func plausible(tokens, bytes int) bool {
-	return tokens > 0 && bytes > 0 && tokens <= 64*bytes && tokens >= bytes/256
+	return tokens > 0 && bytes > 0 && tokens <= 2*bytes+1024 && tokens >= bytes/256
 }
 
 // prompt is the number of tokens per byte of prompt, including the overhead of
@@ -98,8 +105,12 @@ func (l *learner) learn(model string, s sample) {
 	r := m.rates
 	r.prompts.learn(s.promptTokens, s.promptBytes)
 	r.contents.learn(s.outputTokens, s.outputBytes)
-	if s.outputTokens > 0 && s.responses > 0 {
-		r.output, r.outputs = r.output*keep+float64(s.outputTokens), r.outputs*keep+float64(s.responses)
+	if n := float64(s.responses); n > 0 && s.outputTokens > 0 {
+		each := float64(s.outputTokens) / n
+		if r.outputs >= fewOutputs { // then one request more changes the mean by a quarter at most
+			each = min(each, maxStretch*r.meanOutput())
+		}
+		r.output, r.outputs = r.output*keep+each, r.outputs*keep+1
 	}
 	if r == m.rates {
 		return // it has said nothing

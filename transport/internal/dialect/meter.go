@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -38,6 +39,7 @@ type Meter struct {
 
 	events     *eventFilter // of a stream
 	finder     *usageFinder // of a response that does not stream
+	fed        atomic.Int64 // bytes
 	unreported int          // tokens of events that were read, not yet reported to the lease
 	hasContent bool         // such an event has content, however short
 
@@ -77,6 +79,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 // Feed reads the next piece of the response's body, and appends to dst what is to
 // be passed on: whole events of a stream, everything of other responses.
 func (m *Meter) Feed(dst, piece []byte) []byte {
+	m.fed.Add(int64(len(piece)))
 	if m.events != nil {
 		dst = m.events.feed(dst, piece)
 		m.report()
@@ -161,6 +164,10 @@ func (m *Meter) Whole() bool {
 	return m.state == whole
 }
 
+// maxTokensPerByte is the most tokens that a response may have had for each of its bytes, in which
+// reasoning may be left out; more is not believed.
+const maxTokensPerByte = 64
+
 // Outcome is how the request has ended, according to its owner and the response,
 // for [endpick.Lease.Done]. A request for which an engine computes no prompt ends
 // as Canceled. The reader learns from it: call it once, when nothing more will be
@@ -178,6 +185,9 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		}
 		if m.finder != nil && m.finder.value != nil { // if there are several responses in a list, none is found
 			m.api.readUsage(&m.usage, m.finder.value)
+		}
+		if u := &m.usage; u.completion > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
+			u.completion, u.hasCompletion = 0, false
 		}
 		o.Blocks = m.conversation()
 		m.reader.learned.learn(m.model, sample{

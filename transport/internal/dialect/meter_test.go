@@ -140,3 +140,16 @@ func TestTokensAreReportedByThePiece(t *testing.T) {
 	require.Greater(t, reported(), before)
 	require.Equal(t, m.Seen().OutputTokens, reported())
 }
+
+// An engine's figure that no response of this size can have had is none.
+func TestImpossibleUsageIsNone(t *testing.T) {
+	body := func(tokens int) string {
+		return fmt.Sprintf(`{"choices":[{"message":{"content":"hello"}}],"usage":{"prompt_tokens":3,"completion_tokens":%d}}`, tokens)
+	}
+	for tokens, want := range map[int]int{9: 9, 5000: 5000, 1 << 20: 0, 1<<31 - 1: 0} {
+		_, outcome, err := metered(t, "/v1/chat/completions", `{"messages":[{}]}`, "application/json", body(tokens))
+		require.NoError(t, err)
+		assert.Equal(t, want, outcome.OutputTokens, tokens)
+		assert.Equal(t, 3, outcome.InputTokens)
+	}
+}
