@@ -113,7 +113,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	if err := g.follow(s); err != nil {
 		return nil, err
 	}
-	g.serveClients(s.TrustHeaders, s.Price)
+	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
 	stop, err := startPolling(g.router, g.health, g.inspector, g.log)
 	if err != nil {
 		return nil, err
@@ -205,7 +205,7 @@ func (g *gateway) follow(s *settings) error {
 }
 
 // serveClients builds the handlers.
-func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
+func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceSettings) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
@@ -221,11 +221,12 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 				r.Out.Header.Set("Authorization", "Bearer "+key)
 			}
 		},
-		Transport:    g.watch.around(g.transport),
-		ErrorHandler: transport.ErrorHandler,
-		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+		Transport:      g.watch.around(g.transport),
+		ModifyResponse: dropCORS,
+		ErrorHandler:   transport.ErrorHandler,
+		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
-	clients := numbered(g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	clients := numbered(forPages(origins, g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
 			const message = "the request has come back: an endpoint leads to this gateway"
 			g.requests.warn(r, errors.New(message))
@@ -239,7 +240,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		g.inHand.Add(1)
 		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
-	})))
+	}))))
 	admin := http.NewServeMux()
 	admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
 	admin.HandleFunc("GET /debug/endpick", g.debug)

@@ -78,7 +78,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	}
 
 	server := g.server(s)
-	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ErrorLog: server.ErrorLog}
+	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, ErrorLog: server.ErrorLog}
 	defer pages.Close()
 	at := url.URL{Scheme: "http", Host: l.Addr().String()}
 	if s.TLS != nil {
@@ -103,6 +103,8 @@ func (g *gateway) server(s *settings) *http.Server {
 		Handler: limitBody(limitUnread(g, s.Timeouts.Unread), s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
 		MaxHeaderBytes: int(s.Limits.Header), ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols),
+		// net/http's own handler of OPTIONS * reads a body for as long as a client takes to send it.
+		DisableGeneralOptionsHandler: true,
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(s.H2C)

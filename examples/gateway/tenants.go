@@ -6,14 +6,16 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"github.com/endpick/endpick/transport"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/rs/cors"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -175,16 +177,30 @@ func tenantOf(ctx context.Context) *tenant {
 	return t
 }
 
-// preflight reports whether this is a browser's preflight, which never has a key. The
-// servers answer it.
-func preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
+// forPages lets pages of these origins call the gateway from a browser, and answers browsers'
+// preflights, which never have a key: no server sees one.
+func forPages(origins []string, next http.Handler) http.Handler {
+	return cors.New(cors.Options{
+		AllowOriginFunc: func(origin string) bool { return slices.Contains(origins, origin) || slices.Contains(origins, "*") },
+		AllowedMethods:  []string{http.MethodGet, http.MethodPost, http.MethodDelete}, AllowedHeaders: []string{"*"},
+		ExposedHeaders: []string{"Retry-After", "X-Should-Retry", idHeader}, MaxAge: 600,
+	}).Handler(next)
+}
+
+// dropCORS removes what a server would allow pages: that is for the gateway to say.
+func dropCORS(resp *http.Response) error {
+	for name := range resp.Header {
+		if strings.HasPrefix(name, "Access-Control-") {
+			resp.Header.Del(name)
+		}
+	}
+	return nil
 }
 
 // admit admits requests with a valid key, and records their tenant.
 func (g *gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if keys := g.keys.Load(); keys != nil && !preflight(r) {
+		if keys := g.keys.Load(); keys != nil {
 			owner := keys.owner(keyOf(r.Header))
 			if owner == nil {
 				g.requests.stranger(r)
