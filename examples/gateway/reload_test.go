@@ -392,16 +392,18 @@ func TestClientLimits(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
 	http.DefaultClient.CloseIdleConnections()
 
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-	_, err = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
-	require.NoError(t, err)
-	answer, err := io.ReadAll(conn) // the server closes the connection
-	require.NoError(t, err)
-	require.Contains(t, string(answer), "HTTP/1.1 408 ")
-	require.Contains(t, string(answer), "Connection: close")
+	for _, what := range []string{"POST /v1/chat/completions", "OPTIONS *", "OPTIONS /v1/chat/completions"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+		_, err = io.WriteString(conn, what+" HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn) // the server closes the connection
+		require.NoError(t, err, what)
+		require.Contains(t, string(answer), "HTTP/1.1 408 ", what)
+		require.Contains(t, string(answer), "Connection: close", what)
+	}
 	require.Zero(t, len(b.headers))
 }
 
