@@ -150,9 +150,18 @@ func limitBody(next http.Handler, within time.Duration) http.Handler {
 		}
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Now().Add(within)) // works for HTTP/2 streams, too
+		defer lift(r, control.SetReadDeadline)
 		r.Body = &timedBody{ReadCloser: r.Body, control: control}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// lift removes the deadline of a stream of HTTP/2 that was closed early: it may have been set after
+// that, and its timer would keep the stream in memory.
+func lift(r *http.Request, set func(time.Time) error) {
+	if r.ProtoMajor > 1 && r.Context().Err() != nil {
+		_ = set(time.Time{})
+	}
 }
 
 // timedBody removes the deadline when the body has been read: reads after that
@@ -179,6 +188,7 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		timed := &timedWriter{w, control, writeLimit{set: control.SetWriteDeadline, within: within}}
+		defer lift(r, control.SetWriteDeadline)
 		defer timed.extend() // the rest is sent after; then the server lifts the deadline
 		next.ServeHTTP(timed, r)
 	})
