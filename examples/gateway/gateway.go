@@ -50,6 +50,7 @@ type gateway struct {
 	hearing     hearing
 	sharing     sharing
 	inHand      atomic.Int64      // requests of clients
+	longest     int64             // bytes of a body
 	inspector   *scrape.Inspector // of the servers' capacities
 	recent      recent
 	quota       endpick.Admitter
@@ -113,6 +114,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	if err := g.follow(s); err != nil {
 		return nil, err
 	}
+	g.longest = cmp.Or(int64(s.Limits.Body), 32<<20) // as the transport
 	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
 	stop, err := startPolling(g.router, g.health, g.inspector, g.log)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -152,6 +153,57 @@ tenants:
 			}
 			require.Equal(t, want, w.Header()["Access-Control-Allow-Origin"], "%s, %s", tc.name, origins)
 			require.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
+		}
+	}
+}
+
+// A tenant can't make the gateway hold more than four long bodies while they arrive, whether or
+// not it says how long they are; others are not affected, and what was read counts no more.
+func TestATenantsBodiesAreBounded(t *testing.T) {
+	b := newBackend(t)
+	g := newTestGateway(t, `
+endpoints: [{url: "`+b.URL+`"}]
+limits: {body: 1 KiB}
+tenants:
+  ann: {keys: [`+annsKey+`]}
+  bob: {keys: [`+bobsKey+`]}
+`)
+	body := `{"messages":[{"content":"` + strings.Repeat("x", 900) + `"}]}`
+	send := func(key string, declared bool) (finish func(), answer <-chan *httptest.ResponseRecorder) {
+		from, to := io.Pipe()
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", from)
+		r.Header.Set("X-Api-Key", key)
+		if r.ContentLength = -1; declared {
+			r.ContentLength = int64(len(body))
+		}
+		done := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			from.CloseWithError(io.ErrClosedPipe)
+			done <- w
+		}()
+		_, _ = io.WriteString(to, body[:len(body)-1])
+		return func() { _, _ = io.WriteString(to, body[len(body)-1:]); to.Close() }, done
+	}
+	for range 3 {
+		var finish []func()
+		var answers []<-chan *httptest.ResponseRecorder
+		for i := range 4 {
+			f, a := send(annsKey, i%2 == 0)
+			finish, answers = append(finish, f), append(answers, a)
+		}
+		_, refused := send(annsKey, true)
+		w := <-refused
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.Equal(t, "1", w.Header().Get("Retry-After"))
+		_, refused = send(annsKey, false)
+		require.Equal(t, http.StatusRequestEntityTooLarge, (<-refused).Code)
+		f, a := send(bobsKey, true)
+		finish, answers = append(finish, f), append(answers, a)
+		for i, f := range finish {
+			f()
+			require.Equal(t, http.StatusOK, (<-answers[i]).Code)
 		}
 	}
 }
