@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -58,20 +59,16 @@ func (c *IndexConfig) validate() error {
 	return nil
 }
 
-// bound is how many of an endpoint's blocks a request of this kind may fill,
-// and whether that is its whole KV cache.
-func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, whole bool) {
+// size is how many of an endpoint's blocks a request of this kind may fill.
+func (c *IndexConfig) size(e *endpick.Endpoint, blockTokens float64) size {
 	if e == nil || e.KVTokens <= 0 {
-		if c.BlocksPerEndpoint == 0 {
-			return defaultBlocks, false
-		}
-		return c.BlocksPerEndpoint, false
+		return size{blocks: cmp.Or(c.BlocksPerEndpoint, defaultBlocks)}
 	}
-	n = int(min(max(float64(e.KVTokens)/blockTokens, 1), math.MaxInt32))
+	n := int(min(max(float64(e.KVTokens)/blockTokens, 1), math.MaxInt32))
 	if c.BlocksPerEndpoint == 0 || n <= c.BlocksPerEndpoint {
-		return n, true
+		return size{n, true}
 	}
-	return c.BlocksPerEndpoint, false
+	return size{blocks: c.BlocksPerEndpoint}
 }
 
 // Index remembers which blocks were routed to which endpoint, and expects that
@@ -121,27 +118,48 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu           sync.RWMutex // guards the fields below; Match only reads
-	trie         trie
-	entries      arena[entry]
-	servers      endpick.PerEndpoint[server]
-	slots        []slot // Match reads them for every holder
-	leases       endpick.PerLease[lease]
-	leaseSlots   int64
-	tenants      arena[tenant]
-	tenantTable  table
-	accounts     arena[account]
-	accountTable table
-	path         []step
-	chain        []uint32
-	untidy       []uint32 // nodes that might be joined with their only child
-	largest      uint32   // the tenant known to hold the most
-	weight       int      // of everything sure
-	pending      int      // weight of everything pending
-	kept         int      // weight of everything kept
-	hand         uint32   // the next account to give way to the byte limit
-	evicted      uint64
-	strays       uint64
+	mu          sync.RWMutex // guards the fields below; Match only reads
+	tree        tree
+	caches      endpick.PerEndpoint[*cache]
+	slots       []slot // Match reads them for every endpoint that holds anything
+	leases      endpick.PerLease[lease]
+	leaseSlots  int64
+	tenantNames map[uint64]*tenant
+	tenants     pool[tenant]
+	accounts    pool[account]
+	uses        pool[use]
+	pieces      pool[piece]
+	path        []step
+	chain       []*piece
+	largest     *tenant // known to hold the most
+	hand        int     // the last slot that gave way to the byte limit
+	weight      int     // of everything computed
+	pending     int     // weight of everything pending
+	retained    int     // blocks
+	evicted     uint64
+	strays      uint64
+}
+
+// lease is what the index remembers of a request under way.
+type lease struct {
+	ref      endpick.EndpointRef
+	use      *use
+	size     size    // of the endpoint, for this request
+	promise  promise // what it needs; none once it has been broken
+	length   int     // blocks that were promised
+	computed bool    // they are no longer pending
+	newer    endpick.LeaseRef
+	older    endpick.LeaseRef
+	// doubtful: some of the matched blocks were not computed, so what the engine will
+	// report of them says nothing about evictions.
+	doubtful bool
+	matched  int // blocks that were there before
+	proven   int // of these, those that a prompt, not only a response, has included
+	age      int // of the last matched block: how many the engine kept longer, as far as was known
+	besides  int // how many others it may have needed
+	// The whole prompt as it was sent: its blocks, and the hash of the last, which covers all of them.
+	blocks int
+	end    uint64
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -149,11 +167,10 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	x := &Index{config: config, seed: maphash.MakeSeed()}
+	x := &Index{config: config, seed: maphash.MakeSeed(), tenantNames: map[uint64]*tenant{}}
 	x.scratch.New = func() any { return new(scratch) }
-	x.servers.Forget = func(ref endpick.EndpointRef, s *server) { x.clear(ref.Slot, s) }
+	x.caches.Forget = func(_ endpick.EndpointRef, c **cache) { x.clear(*c) }
 	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l) }
-	x.tenants.take() // the common tenant
 	return x, nil
 }
 
@@ -164,43 +181,60 @@ func (x *Index) Name() string { return "prefix-index" }
 func (x *Index) Routed(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	ref := e.Candidate.Ref
-	if x.servers.At(ref) == nil {
+	c := x.addCache(e.Candidate.Ref)
+	if c == nil {
 		return
 	}
 	l := x.leases.At(e.Lease)
 	if l == nil {
 		return
 	}
-	s := x.servers.Find(ref)
-	for int(ref.Slot) >= len(x.slots) {
-		x.slots = append(x.slots, slot{})
-	}
-	x.slots[ref.Slot].generation = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
-
-	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.TokensPerBlock())
-	if s.bound == 0 {
-		s.bound, s.whole = l.bound, l.whole
+	blocks, block := e.Request.Blocks, e.Request.TokensPerBlock()
+	a := x.accountOf(c, e.Request.Tenant)
+	*l = lease{
+		ref: c.ref, use: x.newUse(a), size: x.config.size(e.Candidate.Endpoint, block),
+		besides: c.besides(e.Candidate, block), blocks: len(blocks), end: lastOf(blocks),
 	}
-	l.ref, l.account = ref, x.accountOf(ref, x.tenantOf(e.Request.Tenant))
-	a := x.accounts.at(l.account)
-	a.leases++
-	blocks := e.Request.Blocks
-	l.blocks, l.end, l.response = len(blocks), lastOf(blocks), noResponse
+	if c.size.blocks == 0 {
+		c.size = l.size
+	}
 	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
-	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.TokensPerBlock())
-	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
-	x.path = x.trie.walk(x.path[:0], blocks)
-	x.look(l, s)
-	l.unseen = s.unseen(e.Candidate, e.Request.TokensPerBlock())
-	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
+	full := math.Ceil(float64(e.Request.InputTokens) / block)
+	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(full, math.MaxInt32)))]
+	x.path = x.tree.walk(x.path[:0], blocks)
+	x.inspect(l, c)
+	if room := l.matched + x.allowance(a, l.size.blocks); room < len(blocks) {
 		blocks = blocks[:room]
-		x.path = x.trie.walk(x.path[:0], blocks)
+		x.path = x.tree.walk(x.path[:0], blocks)
 	}
-	x.vouch(e.Lease, l, s, blocks)
-	x.fit(l.account, 0)
-	x.note(s, ref.Slot)
+	if l.length = len(blocks); l.length > 0 {
+		l.promise = x.promise(c, l.use, blocks)
+		x.enlist(c, e.Lease, l)
+	}
+	x.fit(a, 0)
+	x.publish(c)
+}
+
+// inspect records what the endpoint has of the path.
+func (x *Index) inspect(l *lease, c *cache) {
+	for _, s := range x.path {
+		h := s.hold(c.ref.Slot)
+		if h == nil {
+			return
+		}
+		for p := h.head; p != nil && p.start < s.to; p = p.down {
+			l.matched = int(min(h.end(p), s.to))
+			if !p.answer {
+				l.proven = l.matched
+			}
+			if p.state == computed {
+				l.age = c.ages.needed(p.use.epoch)
+			} else {
+				l.doubtful = true
+			}
+		}
+	}
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
@@ -208,8 +242,30 @@ func (x *Index) FirstToken(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
-		x.computed(e.Lease, l)
+		x.computed(l)
 	}
+}
+
+// computed records that the engine has computed the prompt of a lease, and makes room for
+// it.
+func (x *Index) computed(l *lease) {
+	c := x.cacheAt(l.ref)
+	if c == nil || l.computed || l.promise.leaf == nil {
+		return
+	}
+	x.noLongerPending(l)
+	c.size = l.size
+	if c.ages.advance(c.capacity()) {
+		c.trust.review(c)
+	}
+	// An engine that runs a prompt has room for it.
+	if t := &c.trust; t.learned > 0 {
+		t.learned = max(t.learned, l.length)
+	}
+	x.compute(c, l.promise, l.use)
+	x.noteLargest(l.use.account)
+	x.evict(l.use.account, l.length)
+	x.publish(c)
 }
 
 // Done implements [endpick.DoneObserver].
@@ -220,76 +276,131 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	if l == nil {
 		return
 	}
-	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		x.computed(e.Lease, l)
-		x.vote(l, e.Request, o)
-	}
-	x.end(l)
-	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
-		x.respond(e.Lease, l, o.Blocks)
-	}
-	x.leases.Drop(e.Lease)
-	if s := x.servers.Find(e.Candidate.Ref); s != nil {
-		x.note(s, e.Candidate.Ref.Slot)
-	}
-}
-
-// computed records that the engine has computed the prompt of a lease.
-func (x *Index) computed(ref endpick.LeaseRef, l *lease) {
-	s := x.servers.Find(l.ref)
-	if s == nil || !l.prefill {
+	c := x.cacheAt(l.ref)
+	if c == nil {
+		x.leases.Drop(e.Lease)
 		return
 	}
-	s.bound, s.whole = l.bound, l.whole
-	if s.ages.advance(s.capacity()) {
-		s.trust.review(s)
+	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
+		x.computed(l)
+		x.vote(c, l, e.Request, o)
 	}
-	s.trust.atLeast(int(l.to))
-	x.hold(ref, l, s)
-	x.note(s, l.ref.Slot)
+	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
+		x.respond(c, l, o.Blocks)
+	}
+	x.leases.Drop(e.Lease)
+	x.publish(c)
 }
 
-// hold makes sure what a lease vouches for, and makes room for it.
-func (x *Index) hold(ref endpick.LeaseRef, l *lease, s *server) {
-	x.confirm(ref, l, s)
-	x.noteLargest(s, l.account)
-	x.evict(s, l.ref.Slot, l.account)
-	x.fit(l.account, int(l.to))
+// respond remembers what a response has appended to its prompt; blocks are those of both.
+// They are treated as a prompt that has just been computed, so that all limits apply: the
+// endpoint's, the tenant's share and the memory. Nothing remains pending. Only the
+// endpoint's size stays that of the last prompt, and the capacity is not raised, which
+// takes a prompt or a report.
+func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
+	if len(blocks) < l.blocks || lastOf(blocks[:l.blocks]) != l.end {
+		x.strays++
+		return
+	}
+	// As many as a lone prompt may have.
+	blocks = blocks[:min(len(blocks), l.size.blocks, max(0, x.share(x.pendingRoom())-useWeight))]
+	a := l.use.account
+	u := x.newUse(a)
+	u.response = true
+	x.path = x.tree.walk(x.path[:0], blocks)
+	made := x.promise(c, u, blocks)
+	x.compute(c, made, u)
+	x.release(c, made)
+	x.end(l)
+	u.open = false
+	x.settle(u)
+	if len(blocks) > 0 {
+		x.noteLargest(a)
+		x.evict(a, len(blocks))
+	}
 }
 
-// end ends what a lease vouches for.
+// lastOf returns the hash of the last block, or 0.
+func lastOf(blocks []uint64) uint64 {
+	if len(blocks) == 0 {
+		return 0
+	}
+	return blocks[len(blocks)-1]
+}
+
+// noLongerPending gives back the weight that a lease has besides its pending blocks.
+func (x *Index) noLongerPending(l *lease) {
+	l.computed = true
+	x.pending -= useWeight
+	l.use.account.tenant.pending -= useWeight
+}
+
+// end ends what a lease has promised, or breaks the promise.
 func (x *Index) end(l *lease) {
-	if s := x.servers.Find(l.ref); s != nil && l.vouches {
-		x.settle(l, s)
-		x.tidy()
+	c := x.cacheAt(l.ref)
+	if c == nil || l.promise.leaf == nil {
+		return
 	}
+	made := l.promise
+	l.promise = promise{}
+	if !l.computed {
+		x.noLongerPending(l)
+	}
+	x.delist(c, l)
+	x.release(c, made)
 }
 
 // close ends a lease.
 func (x *Index) close(l *lease) {
+	if l.use == nil {
+		return
+	}
 	x.end(l)
-	if l.account != 0 {
-		x.accounts.at(l.account).leases--
-		x.release(l.account)
-	}
-}
-
-// clear forgets what an endpoint holds.
-func (x *Index) clear(slot uint32, s *server) {
-	for _, q := range [...]*leases{&s.prefill, &s.running} {
-		for l := x.leases.Find(q.newest); l != nil; l = x.leases.Find(q.newest) {
-			x.settle(l, s)
-		}
-	}
-	for s.order.oldest != 0 {
-		x.forget(s, slot, s.order.oldest, x.size(s.order.oldest, slot))
-	}
-	x.tidy()
+	l.use.open = false
+	x.settle(l.use)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (x *Index) EndpointRemoved(ref endpick.EndpointRef) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	x.servers.Drop(ref)
+	x.caches.Drop(ref)
+}
+
+// clear forgets what an endpoint holds.
+func (x *Index) clear(c *cache) {
+	if c == nil {
+		return
+	}
+	for l := x.leases.Find(c.open.oldest); l != nil; l = x.leases.Find(c.open.oldest) {
+		x.end(l)
+	}
+	for u := c.order.oldest; u != nil; u = c.order.oldest {
+		n, at, p := u.last(c.ref.Slot)
+		x.drop(c, n, at, p, n.holds[at].to-p.start)
+	}
+}
+
+// addCache returns what is known about an endpoint, or nil if it has been removed.
+func (x *Index) addCache(ref endpick.EndpointRef) *cache {
+	at := x.caches.At(ref)
+	if at == nil {
+		return nil
+	}
+	if *at == nil {
+		*at = &cache{ref: ref}
+		for int(ref.Slot) >= len(x.slots) {
+			x.slots = append(x.slots, slot{})
+		}
+		x.slots[ref.Slot].generation = ref.Generation
+	}
+	return *at
+}
+
+// cacheAt returns what is known about an endpoint, or nil.
+func (x *Index) cacheAt(ref endpick.EndpointRef) *cache {
+	if c := x.caches.Find(ref); c != nil {
+		return *c
+	}
+	return nil
 }

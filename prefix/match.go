@@ -2,7 +2,7 @@ package prefix
 
 import (
 	"math"
-	"slices"
+	"sort"
 
 	"github.com/endpick/endpick"
 )
@@ -26,14 +26,14 @@ type slot struct {
 	spare      int32 // blocks that responses may need without evicting anything
 }
 
-// note updates what Match reads of an endpoint. When others make it give way, it has more
-// to spare than is noted.
-func (x *Index) note(s *server, at uint32) {
+// publish updates what Match reads of an endpoint. When others make it give way, it has
+// more to spare than is published.
+func (x *Index) publish(c *cache) {
 	spare := int32(math.MaxInt32)
-	if s.whole || s.trust.learned > 0 {
-		spare = int32(min(max(s.capacity()-s.held-s.pending-s.kept, -1), math.MaxInt32))
+	if c.size.whole || c.trust.learned > 0 {
+		spare = int32(min(max(c.capacity()-c.held-c.pending-c.retained, -1), math.MaxInt32))
 	}
-	x.slots[at].spare = spare
+	x.slots[c.ref.Slot].spare = spare
 }
 
 func (s *scratch) begin(slots int) {
@@ -88,70 +88,52 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 }
 
 // remaining returns the depth up to which an endpoint probably still has the blocks that it
-// holds up to depth. Its engine may need room for others that do not count as held: prompts
-// in prefill or before it, those that are kept, and responses.
+// holds up to depth. Its engine may need room for others that do not count as held: pending
+// and retained ones, and responses.
 //
-// Blocks that no lease vouches for follow all others of a prompt, and were not used more
+// Pieces that no open request needs follow all others of a prompt, and were not used more
 // recently than those before them. So all of them from the first one that is gone are.
 func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block float64) uint32 {
-	s, slot := x.servers.Find(c.Ref), c.Ref.Slot
-	if s == nil {
+	k := x.cacheAt(c.Ref)
+	if k == nil {
 		return depth
 	}
-	unseen := s.unseen(c, block)
-	if s.held+unseen <= s.capacity() {
+	room := k.capacity() - k.besides(c, block)
+	if k.held <= room {
 		return depth
 	}
-	room := s.capacity() - unseen
-	first, _ := slices.BinarySearchFunc(path, room, func(p step, room int) int {
-		n := x.trie.nodes.at(p.node)
-		at, ok := n.holder(slot)
-		if !ok {
-			return 1
-		}
-		if en, _ := x.gone(s, &n.holders.all()[at], min(depth, p.to), room); en != nil {
-			return 1
-		}
-		return -1
+	// The first node of which something is gone, or which the endpoint does not hold.
+	at := sort.Search(len(path), func(i int) bool {
+		h := path[i].hold(c.Ref.Slot)
+		return h == nil || k.kept(h, min(depth, path[i].to), room) < path[i].to
 	})
-	if first == len(path) {
+	if at == len(path) {
 		return depth
 	}
-	n := x.trie.nodes.at(path[first].node)
-	at, ok := n.holder(slot)
-	if !ok {
-		return depth
+	if h := path[at].hold(c.Ref.Slot); h != nil {
+		return k.kept(h, min(depth, path[at].to), room)
 	}
-	h, to := &n.holders.all()[at], min(depth, path[first].to)
-	en, over := x.gone(s, h, to, room)
-	if en == nil {
-		return depth
-	}
-	end := x.endIn(en, h) // an engine evicts the end first
-	return min(end-min(uint32(over), end-en.start), to)
+	return depth
 }
 
-// gone returns the first entry of a hold that is not all in a cache with so much room, and
-// how much of it is not; nil if all are.
-func (x *Index) gone(s *server, h *holder, depth uint32, room int) (*entry, int) {
-	for id := h.head; id != 0; {
-		en := x.entries.at(id)
-		if en.start >= depth {
-			break
+// kept returns the depth up to which an engine with so much room has what is held up to
+// depth.
+func (k *cache) kept(h *hold, depth uint32, room int) uint32 {
+	for p := h.head; p != nil && p.start < depth; p = p.down {
+		if p.state != computed || p.users > 0 {
+			continue
 		}
-		if en.sure() && en.vouchers == 0 {
-			if over := s.ages.needed(en.epoch) - room; over > 0 {
-				return en, over
-			}
+		if over := k.ages.needed(p.use.epoch) - room; over > 0 {
+			end := h.end(p) // an engine evicts the end first
+			return min(end-uint32(min(over, int(end-p.start))), depth)
 		}
-		id = en.down
 	}
-	return nil, 0
+	return depth
 }
 
-// unseen is how many blocks an engine needs that do not count as held.
-func (s *server) unseen(c *endpick.Candidate, block float64) int {
-	return s.pending + s.kept + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
+// besides is how many blocks an engine needs that do not count as held.
+func (k *cache) besides(c *endpick.Candidate, block float64) int {
+	return k.pending + k.retained + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
 }
 
 // collect marks every endpoint that holds the beginning of the prompt. An
@@ -160,23 +142,13 @@ func (s *server) unseen(c *endpick.Candidate, block float64) int {
 // search for those that leave.
 func (x *Index) collect(s *scratch, blocks []uint64) {
 	s.begin(len(x.slots))
-	var last *node
-	id, depth := uint32(0), uint32(0)
-	for int(depth) < len(blocks) {
-		id = x.trie.child(id, depth, blocks[depth])
-		if id == 0 {
-			break
+	s.path = x.tree.walk(s.path, blocks)
+	for i, at := range s.path {
+		if i+1 < len(s.path) {
+			x.markLeavers(s, at.node, s.path[i+1].node, at.to)
+		} else {
+			x.mark(s, at.holds, at.to)
 		}
-		n := x.trie.nodes.at(id)
-		if last != nil {
-			x.markLeavers(s, last, n, depth)
-		}
-		depth += uint32(commonBlocks(n.run.all(), blocks[depth:]))
-		s.path = append(s.path, step{id, depth})
-		last = n
-	}
-	if last != nil {
-		x.mark(s, last.holders.all(), depth)
 	}
 }
 
@@ -184,7 +156,7 @@ func (x *Index) collect(s *scratch, blocks []uint64) {
 // prompt leaves n. Both lists have the same order, so the first difference is
 // found by bisection.
 func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
-	all, stay := n.holders.all(), c.holders.all()
+	all, stay := n.holds, c.holds
 	for len(all) > len(stay) {
 		lo, hi := 0, len(stay)
 		for lo < hi {
@@ -209,8 +181,8 @@ func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
 }
 
 // mark marks the holders of a node that the prompt leaves at this depth.
-func (x *Index) mark(s *scratch, holders []holder, depth uint32) {
-	for _, h := range holders {
+func (x *Index) mark(s *scratch, holds []hold, depth uint32) {
+	for _, h := range holds {
 		s.marks[h.slot] = mark{
 			stamp: s.stamp,
 			depth: min(h.to, depth),

@@ -1,0 +1,313 @@
+package prefix
+
+import "slices"
+
+// hold says how far into a node's run an endpoint holds the prompt, in pieces that are
+// always used together.
+type hold struct {
+	slot uint32
+	to   uint32 // a depth within the run, or its end
+	head *piece
+}
+
+// piece is a part of a hold. Along a prompt, the states of an endpoint's pieces never rise,
+// nor do their users, and no piece was used later than the one before.
+type piece struct {
+	start  uint32 // depth of its first block; it ends where the next piece starts, or with the hold
+	users  uint32 // open requests that include it
+	use    *use   // the last one, or for a pending piece the first
+	down   *piece // the next one of the hold
+	state  state
+	shared bool // several tenants have used it
+	answer bool // known only from a response; no prompt has included it yet
+}
+
+// state says what an endpoint's engine has of a piece.
+type state uint8
+
+const (
+	computed state = iota // it has it, until it evicts what was used least recently
+	retained              // it would have evicted it, had a request under way not needed it
+	pending               // it is about to compute it
+)
+
+// end is the depth at which a piece ends.
+func (h *hold) end(p *piece) uint32 {
+	if p.down != nil {
+		return p.down.start
+	}
+	return h.to
+}
+
+// use is a request of which an endpoint has blocks that no later one has used: the end of
+// its prompt, or all of it. The least recently used blocks of an endpoint are the last ones
+// of its oldest use.
+type use struct {
+	account  *account
+	leaf     *node  // has the last of the blocks
+	epoch    uint32 // see ages
+	blocks   int32  // in pieces of which this is the use
+	held     int32  // of these, computed
+	own      int32  // of these, not shared
+	open     bool   // the request is under way
+	response bool   // what was computed is a response, with its prompt
+	links    [2]link
+}
+
+// order is a list of uses, and link the place of one in it.
+type order struct{ newest, oldest *use }
+
+type link struct {
+	newer, older *use
+	in           bool
+}
+
+const (
+	ofCache   = 0 // index of the link in an endpoint's order
+	ofAccount = 1 // and of that in the order of a tenant there
+)
+
+// push makes a use the newest.
+func (o *order) push(which int, u *use) {
+	u.links[which] = link{older: o.newest, in: true}
+	if o.newest != nil {
+		o.newest.links[which].newer = u
+	} else {
+		o.oldest = u
+	}
+	o.newest = u
+}
+
+func (o *order) remove(which int, u *use) {
+	l := u.links[which]
+	if l.newer != nil {
+		l.newer.links[which].older = l.older
+	} else {
+		o.newest = l.older
+	}
+	if l.older != nil {
+		l.older.links[which].newer = l.newer
+	} else {
+		o.oldest = l.newer
+	}
+	u.links[which] = link{}
+}
+
+// count adds blocks of a piece to all counters, or removes them. Whatever changes about a
+// piece is changed between removing its blocks and adding them again.
+func (x *Index) count(c *cache, p *piece, blocks int) {
+	u := p.use
+	a := u.account
+	u.blocks += int32(blocks)
+	switch p.state {
+	case pending:
+		c.pending += blocks
+		a.pending += blocks
+		a.tenant.pending += blocks
+		x.pending += blocks
+	case retained:
+		c.retained += blocks
+		x.retained += blocks
+	case computed:
+		c.held += blocks
+		x.weight += blocks
+		u.held += int32(blocks)
+		if !p.shared {
+			u.own += int32(blocks)
+			a.held += blocks
+			a.tenant.weight += blocks
+		}
+		if p.users > 0 {
+			c.ages.busy += blocks
+		} else {
+			*c.ages.at(u.epoch) += blocks
+		}
+	}
+}
+
+// newUse makes a use for a request that is under way.
+func (x *Index) newUse(a *account) *use {
+	u := x.uses.take()
+	u.account, u.open = a, true
+	a.uses++
+	return u
+}
+
+// settle removes a use from the orders in which it has nothing any more, and forgets it
+// if nothing is left.
+func (x *Index) settle(u *use) {
+	a := u.account
+	if u.own == 0 && u.links[ofAccount].in {
+		a.order.remove(ofAccount, u)
+		a.tenant.weight -= useWeight
+	}
+	if u.held == 0 && u.links[ofCache].in {
+		a.cache.order.remove(ofCache, u)
+		x.weight -= useWeight
+	}
+	if u.blocks == 0 && !u.open {
+		x.uses.give(u)
+		if a.uses--; a.uses == 0 {
+			x.removeAccount(a)
+		}
+	}
+}
+
+// promise records that a request, if all goes well, will have the endpoint compute blocks,
+// of which x.path has the nodes so far. They can be matched from now on.
+func (x *Index) promise(c *cache, u *use, blocks []uint64) promise {
+	if len(blocks) == 0 {
+		return promise{}
+	}
+	x.path = x.tree.grow(x.path, c.ref.Slot, blocks)
+	for _, s := range x.path {
+		x.promiseIn(c, u, s.node, s.to)
+	}
+	leaf := x.path[len(x.path)-1]
+	return promise{leaf.node, leaf.to}
+}
+
+// promise is a part of the tree that a request needs: all up to depth to in node leaf. A
+// piece ends there.
+type promise struct {
+	leaf *node
+	to   uint32
+}
+
+// promiseIn does so for one node.
+func (x *Index) promiseIn(c *cache, u *use, n *node, to uint32) {
+	at, ok := n.place(c.ref.Slot)
+	if !ok {
+		x.tree.addHold(n, at, c.ref.Slot, n.depth)
+	}
+	h, last := &n.holds[at], (*piece)(nil)
+	for p := h.head; p != nil && p.start < to; p = p.down {
+		if h.end(p) > to {
+			x.cut(p, to)
+		}
+		x.changeUsers(c, h, p, 1)
+		last = p
+	}
+	if h.to >= to {
+		return
+	}
+	p := x.pieces.take()
+	*p = piece{start: h.to, users: 1, use: u, state: pending, answer: u.response}
+	if h.to = to; last == nil {
+		h.head = p
+	} else {
+		last.down = p
+	}
+	x.count(c, p, int(to-p.start))
+}
+
+func (x *Index) changeUsers(c *cache, h *hold, p *piece, by int) {
+	blocks := int(h.end(p) - p.start)
+	x.count(c, p, -blocks)
+	p.users += uint32(by)
+	x.count(c, p, blocks)
+}
+
+// cut splits a piece at a depth within it. The piece keeps the upper part.
+func (x *Index) cut(p *piece, depth uint32) *piece {
+	low := x.pieces.take()
+	*low = *p
+	low.start, p.down = depth, low
+	return low
+}
+
+// join merges the pieces of a hold that nothing distinguishes any more.
+func (x *Index) join(h *hold) {
+	for p := h.head; p != nil && p.down != nil; {
+		low := p.down
+		if low.use == p.use && low.state == p.state && low.users == p.users && low.shared == p.shared && low.answer == p.answer {
+			p.down = low.down
+			x.pieces.give(low)
+		} else {
+			p = low
+		}
+	}
+}
+
+// compute records that the endpoint has computed what was promised, for this use.
+func (x *Index) compute(c *cache, made promise, u *use) {
+	u.leaf, u.epoch = made.leaf, c.ages.newest
+	for n, to := made.leaf, made.to; n != nil; n, to = n.parent, n.depth {
+		h := n.hold(c.ref.Slot)
+		for p := h.head; p != nil && p.start < to; p = p.down {
+			x.touch(c, h, p, u)
+		}
+		x.join(h)
+	}
+	a := u.account
+	if u.held > 0 {
+		c.order.push(ofCache, u)
+		x.weight += useWeight
+	}
+	if u.own > 0 {
+		a.order.push(ofAccount, u)
+		a.tenant.weight += useWeight
+	}
+}
+
+// touch records that a piece was computed or found for this use.
+func (x *Index) touch(c *cache, h *hold, p *piece, u *use) {
+	blocks, before := int(h.end(p)-p.start), p.use
+	x.count(c, p, -blocks)
+	if p.state != pending && before.account != u.account {
+		p.shared = true
+	}
+	if p.state != computed || before.epoch != u.epoch {
+		c.ages.used += blocks
+	}
+	p.use, p.state = u, computed
+	p.answer = p.answer && u.response
+	x.count(c, p, blocks)
+	x.settle(before)
+}
+
+// release ends a promise. The endpoint keeps what it has computed, and what other requests
+// need.
+func (x *Index) release(c *cache, made promise) {
+	for n, to := made.leaf, made.to; n != nil; {
+		parent, depth := n.parent, n.depth
+		at, _ := n.place(c.ref.Slot)
+		h := &n.holds[at]
+		for p := h.head; p != nil && p.start < to; p = p.down {
+			x.chain = append(x.chain, p)
+		}
+		for _, p := range slices.Backward(x.chain) {
+			x.changeUsers(c, h, p, -1)
+			if p.users == 0 && p.state != computed {
+				x.drop(c, n, at, p, h.to-p.start)
+			}
+		}
+		if x.chain = x.chain[:0]; at < len(n.holds) && n.holds[at].slot == c.ref.Slot {
+			x.join(&n.holds[at])
+		}
+		n, to = parent, depth
+	}
+}
+
+// drop removes the last blocks of a hold, all of which are of one piece, and what becomes
+// empty by that.
+func (x *Index) drop(c *cache, n *node, at int, p *piece, blocks uint32) {
+	h, u := &n.holds[at], p.use
+	x.count(c, p, -int(blocks))
+	if h.to -= blocks; h.to == p.start {
+		if up := h.head; up == p {
+			x.tree.removeHold(n, at)
+			if u.leaf == n {
+				u.leaf = n.parent
+			}
+		} else {
+			for up.down != p {
+				up = up.down
+			}
+			up.down = nil
+		}
+		x.pieces.give(p)
+	}
+	x.settle(u)
+	x.tree.shorten(n)
+}

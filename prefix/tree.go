@@ -1,0 +1,197 @@
+package prefix
+
+import "slices"
+
+// node is a run of blocks that follow each other: an edge of a radix tree. Other runs may
+// branch off after any of its blocks, so that a run is never split. It is found by its
+// parent, the depth at which it branches off, and its first block.
+//
+// Depths are counted in blocks from the beginning of the prompt.
+type node struct {
+	run    []uint64
+	holds  []hold // by slot; never empty. Who holds a node holds its parent up to depth
+	parent *node  // nil: the run begins a prompt
+	depth  uint32 // blocks before the run
+	next   *node  // in the same bucket of the tree
+}
+
+// end is the depth at which the run ends.
+func (n *node) end() uint32 { return n.depth + uint32(len(n.run)) }
+
+// hold returns an endpoint's hold on the node, or nil.
+func (n *node) hold(slot uint32) *hold {
+	if at, ok := n.place(slot); ok {
+		return &n.holds[at]
+	}
+	return nil
+}
+
+// place returns the index of an endpoint's hold, or where to insert it.
+func (n *node) place(slot uint32) (int, bool) {
+	lo, hi := 0, len(n.holds)
+	for lo < hi {
+		mid := int(uint(lo+hi) / 2)
+		if n.holds[mid].slot < slot {
+			lo = mid + 1
+		} else {
+			hi = mid
+		}
+	}
+	return lo, lo < len(n.holds) && n.holds[lo].slot == slot
+}
+
+// step is a node on a prompt's path, and the depth at which the prompt leaves it.
+type step struct {
+	*node
+	to uint32
+}
+
+// tree holds the nodes, in buckets by depth and first block.
+type tree struct {
+	buckets []*node // a power of two
+	nodes   pool[node]
+	runs    runs
+	holds   int // for which the nodes have room
+	blocks  int // in all runs
+}
+
+func (t *tree) bucket(depth uint32, first uint64) **node {
+	h := (first ^ uint64(depth)*0x94d049bb133111eb) * 0x9e3779b97f4a7c15
+	return &t.buckets[h>>32&uint64(len(t.buckets)-1)]
+}
+
+// child returns the node that follows parent at a depth and begins with this block, or nil.
+func (t *tree) child(parent *node, depth uint32, first uint64) *node {
+	if len(t.buckets) == 0 {
+		return nil
+	}
+	n := *t.bucket(depth, first)
+	for n != nil && (n.parent != parent || n.depth != depth || n.run[0] != first) {
+		n = n.next
+	}
+	return n
+}
+
+// walk appends to path the nodes on the prompt's path.
+func (t *tree) walk(path []step, blocks []uint64) []step {
+	var parent *node
+	depth := uint32(0)
+	for int(depth) < len(blocks) {
+		n := t.child(parent, depth, blocks[depth])
+		if n == nil {
+			break
+		}
+		depth += uint32(commonBlocks(n.run, blocks[depth:]))
+		path = append(path, step{n, depth})
+		parent = n
+	}
+	return path
+}
+
+func commonBlocks(a, b []uint64) int {
+	n := min(len(a), len(b))
+	a, b = a[:n], b[:n]
+	for i := range a {
+		if a[i] != b[i] {
+			return i
+		}
+	}
+	return n
+}
+
+// grow adds to a path the blocks after it, which no endpoint has: to the last run if only
+// this endpoint holds it, else as a new node.
+func (t *tree) grow(path []step, slot uint32, blocks []uint64) []step {
+	var parent *node
+	depth := uint32(0)
+	if last := len(path) - 1; last >= 0 {
+		parent, depth = path[last].node, path[last].to
+		if int(depth) == len(blocks) {
+			return path
+		}
+		if depth == parent.end() && len(parent.holds) == 1 && parent.holds[0].slot == slot {
+			t.resize(parent, len(blocks)-int(parent.depth))
+			copy(parent.run[depth-parent.depth:], blocks[depth:])
+			path[last].to = parent.end()
+			return path
+		}
+	}
+	if t.nodes.live >= len(t.buckets) {
+		t.rehash(max(2*len(t.buckets), 64))
+	}
+	n := t.nodes.take()
+	t.holds += cap(n.holds)
+	n.parent, n.depth = parent, depth
+	t.resize(n, len(blocks)-int(depth))
+	copy(n.run, blocks[depth:])
+	b := t.bucket(depth, n.run[0])
+	n.next, *b = *b, n
+	return append(path, step{n, n.end()})
+}
+
+// rehash gives the tree another number of buckets.
+func (t *tree) rehash(buckets int) {
+	old := t.buckets
+	t.buckets = make([]*node, buckets)
+	for _, n := range old {
+		for n != nil {
+			next := n.next
+			b := t.bucket(n.depth, n.run[0])
+			n.next, *b = *b, n
+			n = next
+		}
+	}
+}
+
+// resize changes the length of a node's run.
+func (t *tree) resize(n *node, blocks int) {
+	t.blocks += blocks - len(n.run)
+	n.run = t.runs.resize(n.run, blocks)
+}
+
+// addHold inserts an empty hold at an index.
+func (t *tree) addHold(n *node, at int, slot, to uint32) {
+	room := cap(n.holds)
+	n.holds = slices.Insert(n.holds, at, hold{slot: slot, to: to})
+	t.holds += cap(n.holds) - room
+}
+
+// shorten removes the end of a run that no endpoint holds, and a node that none holds.
+func (t *tree) shorten(n *node) {
+	most := n.depth
+	for _, h := range n.holds {
+		if h.to == n.end() {
+			return
+		}
+		most = max(most, h.to)
+	}
+	if most > n.depth {
+		t.resize(n, int(most-n.depth))
+		return
+	}
+	b := t.bucket(n.depth, n.run[0])
+	for *b != n {
+		b = &(*b).next
+	}
+	*b = n.next
+	t.resize(n, 0)
+	t.holds -= cap(n.holds)
+	room := n.holds[:0]
+	t.nodes.give(n)
+	if cap(room) <= 4 {
+		n.holds = room // for who takes the node next
+	}
+	if len(t.buckets) > 64 && t.nodes.live < len(t.buckets)/8 {
+		t.rehash(len(t.buckets) / 4)
+	}
+}
+
+// removeHold removes the hold at an index, which has no blocks any more.
+func (t *tree) removeHold(n *node, at int) {
+	n.holds = slices.Delete(n.holds, at, at+1)
+	if cap(n.holds) >= 16 && len(n.holds) <= cap(n.holds)/4 {
+		t.holds -= cap(n.holds)
+		n.holds = slices.Clone(n.holds)
+		t.holds += cap(n.holds)
+	}
+}
