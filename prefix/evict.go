@@ -25,8 +25,8 @@ type cache struct {
 	held     int   // computed blocks
 	pending  int
 	retained int
-	largest  *account // the one known to hold the most
-	open     leases
+	largest  *account           // the one known to hold the most
+	open     []endpick.LeaseRef // leases with a promise, in the order of routing
 	ages     ages
 	trust    trust
 }
@@ -45,14 +45,11 @@ type size struct {
 const (
 	pendingBytes = 10
 	pendingPart  = 8 // of MaxBytes, one part of so many is for pending blocks
-	useWeight    = 24
+	useWeight    = 40
 )
 
 // pendingRoom is the weight reserved for pending blocks, and as much may be retained.
 func (x *Index) pendingRoom() int { return int(x.config.MaxBytes / pendingPart / pendingBytes) }
-
-// share is a tenant's share of n.
-func (x *Index) share(n int) int { return int(x.config.TenantShare * float64(n)) }
 
 // allowance is how many more blocks of a tenant may be pending at an endpoint: as many as
 // it may hold for a tenant, as many for all together as make this a tenant's share, and no
@@ -100,7 +97,7 @@ func (x *Index) fit(a *account, keep int) {
 			return
 		}
 		if idle >= over {
-			x.tree.runs.release(over)
+			x.tree.runs.spare, x.tree.runs.idle = [len(x.tree.runs.spare)][][]uint64{}, 0
 			continue
 		}
 		u := x.victim(a, keep)
@@ -113,26 +110,21 @@ func (x *Index) fit(a *account, keep int) {
 
 // victim returns the use that has to give way to an account, or nil if there is none.
 func (x *Index) victim(a *account, keep int) *use {
-	if x.aboveShare(a.tenant) {
-		if a.held > keep {
-			return a.order.oldest
+	switch own, other := x.aboveShare(a.tenant), x.aboveShare(x.largest); {
+	case own && a.held > keep:
+		return a.order.oldest
+	case own:
+		if u := x.elsewhere(a.cache, a.tenant); u != nil {
+			return u
 		}
-		if other := a.tenant.another(a); other != nil {
-			return other.order.oldest
-		}
-	} else if x.aboveShare(x.largest) {
-		if other := x.largest.another(a); other != nil {
-			return other.order.oldest
+	case other:
+		if u := x.elsewhere(a.cache, x.largest); u != nil {
+			return u
 		}
 	}
-	if a.cache.held > keep {
-		return a.cache.order.oldest
-	}
-	for range x.slots {
-		x.hand = (x.hand + 1) % len(x.slots)
-		c := x.cacheAt(endpick.EndpointRef{Slot: uint32(x.hand), Generation: x.slots[x.hand].generation})
-		if c != nil && c != a.cache && c.held > 0 {
-			return c.order.oldest
+	if a.cache.held <= keep {
+		if u := x.elsewhere(a.cache, nil); u != nil {
+			return u
 		}
 	}
 	return a.cache.order.oldest
@@ -151,7 +143,7 @@ func (x *Index) shrink(u *use, blocks int) {
 	blocks = min(blocks, int(end-p.start))
 	if p.users > 0 {
 		if blocks = min(blocks, c.size.blocks-c.retained, x.pendingRoom()-x.retained); blocks <= 0 {
-			x.end(x.leases.Find(c.open.oldest)) // which is there, since something has users
+			x.end(x.leases.Find(c.open[0])) // which is there, since the piece has users
 			return
 		}
 		if start := end - uint32(blocks); start > p.start {

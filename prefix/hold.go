@@ -103,8 +103,7 @@ func (x *Index) count(c *cache, p *piece, blocks int) {
 	case pending:
 		c.pending += blocks
 		a.pending += blocks
-		a.tenant.pending += blocks
-		x.pending += blocks
+		x.pend(u, blocks)
 	case retained:
 		c.retained += blocks
 		x.retained += blocks
@@ -123,6 +122,12 @@ func (x *Index) count(c *cache, p *piece, blocks int) {
 			*c.ages.at(u.epoch) += blocks
 		}
 	}
+}
+
+// pend adds to the weight of what is pending.
+func (x *Index) pend(u *use, weight int) {
+	u.account.tenant.pending += weight
+	x.pending += weight
 }
 
 // newUse makes a use for a request that is under way.
@@ -163,6 +168,7 @@ func (x *Index) promise(c *cache, u *use, blocks []uint64) promise {
 	for _, s := range x.path {
 		x.promiseIn(c, u, s.node, s.to)
 	}
+	x.pend(u, useWeight)
 	leaf := x.path[len(x.path)-1]
 	return promise{leaf.node, leaf.to}
 }
@@ -231,7 +237,11 @@ func (x *Index) join(h *hold) {
 
 // compute records that the endpoint has computed what was promised, for this use.
 func (x *Index) compute(c *cache, made promise, u *use) {
+	if made.leaf == nil {
+		return
+	}
 	u.leaf, u.epoch = made.leaf, c.ages.newest
+	x.pend(u, -useWeight)
 	for n, to := made.leaf, made.to; n != nil; n, to = n.parent, n.depth {
 		h := n.hold(c.ref.Slot)
 		for p := h.head; p != nil && p.start < to; p = p.down {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"hash/maphash"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -118,38 +119,36 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu          sync.RWMutex // guards the fields below; Match only reads
-	tree        tree
-	caches      endpick.PerEndpoint[*cache]
-	slots       []slot // Match reads them for every endpoint that holds anything
-	leases      endpick.PerLease[lease]
-	leaseSlots  int64
-	tenantNames map[uint64]*tenant
-	tenants     pool[tenant]
-	accounts    pool[account]
-	uses        pool[use]
-	pieces      pool[piece]
-	path        []step
-	chain       []*piece
-	largest     *tenant // known to hold the most
-	hand        int     // the last slot that gave way to the byte limit
-	weight      int     // of everything computed
-	pending     int     // weight of everything pending
-	retained    int     // blocks
-	evicted     uint64
-	strays      uint64
+	mu         sync.RWMutex // guards the fields below; Match only reads
+	tree       tree
+	caches     endpick.PerEndpoint[*cache]
+	slots      []slot // Match reads them for every endpoint that holds anything
+	leases     endpick.PerLease[lease]
+	leaseSlots int64
+	tenants    pool[tenant]
+	byName     shrinking[uint64, *tenant]
+	accounts   pool[account]
+	byTenant   shrinking[accountName, *account]
+	uses       pool[use]
+	pieces     pool[piece]
+	path       []step
+	chain      []*piece
+	largest    *tenant // known to hold the most
+	hand       int     // the last slot that gave way to the byte limit
+	weight     int     // of everything computed
+	pending    int     // weight of everything pending
+	retained   int     // blocks
+	evicted    uint64
+	strays     uint64
 }
 
 // lease is what the index remembers of a request under way.
 type lease struct {
-	ref      endpick.EndpointRef
-	use      *use
-	size     size    // of the endpoint, for this request
-	promise  promise // what it needs; none once it has been broken
-	length   int     // blocks that were promised
-	computed bool    // they are no longer pending
-	newer    endpick.LeaseRef
-	older    endpick.LeaseRef
+	ref     endpick.EndpointRef
+	use     *use
+	size    size    // of the endpoint, for this request
+	promise promise // what it needs; none once it has been broken
+	length  int     // blocks that were promised
 	// doubtful: some of the matched blocks were not computed, so what the engine will
 	// report of them says nothing about evictions.
 	doubtful bool
@@ -167,7 +166,7 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	x := &Index{config: config, seed: maphash.MakeSeed(), tenantNames: map[uint64]*tenant{}}
+	x := &Index{config: config, seed: maphash.MakeSeed()}
 	x.scratch.New = func() any { return new(scratch) }
 	x.caches.Forget = func(_ endpick.EndpointRef, c **cache) { x.clear(*c) }
 	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l) }
@@ -210,7 +209,7 @@ func (x *Index) Routed(e *endpick.Event) {
 	}
 	if l.length = len(blocks); l.length > 0 {
 		l.promise = x.promise(c, l.use, blocks)
-		x.enlist(c, e.Lease, l)
+		c.open = append(c.open, e.Lease)
 	}
 	x.fit(a, 0)
 	x.publish(c)
@@ -250,10 +249,9 @@ func (x *Index) FirstToken(e *endpick.Event) {
 // it.
 func (x *Index) computed(l *lease) {
 	c := x.cacheAt(l.ref)
-	if c == nil || l.computed || l.promise.leaf == nil {
+	if c == nil || l.use.leaf != nil || l.promise.leaf == nil {
 		return
 	}
-	x.noLongerPending(l)
 	c.size = l.size
 	if c.ages.advance(c.capacity()) {
 		c.trust.review(c)
@@ -328,13 +326,6 @@ func lastOf(blocks []uint64) uint64 {
 	return blocks[len(blocks)-1]
 }
 
-// noLongerPending gives back the weight that a lease has besides its pending blocks.
-func (x *Index) noLongerPending(l *lease) {
-	l.computed = true
-	x.pending -= useWeight
-	l.use.account.tenant.pending -= useWeight
-}
-
 // end ends what a lease has promised, or breaks the promise.
 func (x *Index) end(l *lease) {
 	c := x.cacheAt(l.ref)
@@ -343,10 +334,10 @@ func (x *Index) end(l *lease) {
 	}
 	made := l.promise
 	l.promise = promise{}
-	if !l.computed {
-		x.noLongerPending(l)
+	if l.use.leaf == nil {
+		x.pend(l.use, -useWeight)
 	}
-	x.delist(c, l)
+	c.open = slices.DeleteFunc(c.open, func(ref endpick.LeaseRef) bool { return x.leases.Find(ref) == l })
 	x.release(c, made)
 }
 
@@ -372,8 +363,8 @@ func (x *Index) clear(c *cache) {
 	if c == nil {
 		return
 	}
-	for l := x.leases.Find(c.open.oldest); l != nil; l = x.leases.Find(c.open.oldest) {
-		x.end(l)
+	for len(c.open) > 0 {
+		x.end(x.leases.Find(c.open[0]))
 	}
 	for u := c.order.oldest; u != nil; u = c.order.oldest {
 		n, at, p := u.last(c.ref.Slot)

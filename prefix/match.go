@@ -136,57 +136,18 @@ func (k *cache) besides(c *endpick.Candidate, block float64) int {
 	return k.pending + k.retained + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
 }
 
-// collect marks every endpoint that holds the beginning of the prompt. An
-// endpoint that holds a node also holds the way to it, so only those that leave
-// the way at a node are marked there: each is marked once, and a node costs the
-// search for those that leave.
+// collect marks every endpoint that holds the beginning of the prompt with how much it
+// holds. Who holds a node also holds the way to it, so where as many hold the next node, the
+// same ones do.
 func (x *Index) collect(s *scratch, blocks []uint64) {
 	s.begin(len(x.slots))
 	s.path = x.tree.walk(s.path, blocks)
 	for i, at := range s.path {
-		if i+1 < len(s.path) {
-			x.markLeavers(s, at.node, s.path[i+1].node, at.to)
-		} else {
-			x.mark(s, at.holds, at.to)
+		if i+1 < len(s.path) && len(s.path[i+1].holds) == len(at.holds) {
+			continue
 		}
-	}
-}
-
-// markLeavers marks the holders of n that don't hold its child c, at which the
-// prompt leaves n. Both lists have the same order, so the first difference is
-// found by bisection.
-func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
-	all, stay := n.holds, c.holds
-	for len(all) > len(stay) {
-		lo, hi := 0, len(stay)
-		for lo < hi {
-			mid := int(uint(lo+hi) / 2)
-			if all[mid].slot == stay[mid].slot {
-				lo = mid + 1
-			} else {
-				hi = mid
-			}
-		}
-		leavers := 1
-		if lo < len(stay) {
-			for all[lo+leavers].slot < stay[lo].slot {
-				leavers++
-			}
-		} else {
-			leavers = len(all) - lo
-		}
-		x.mark(s, all[lo:lo+leavers], depth)
-		all, stay = all[lo+leavers:], stay[lo:]
-	}
-}
-
-// mark marks the holders of a node that the prompt leaves at this depth.
-func (x *Index) mark(s *scratch, holds []hold, depth uint32) {
-	for _, h := range holds {
-		s.marks[h.slot] = mark{
-			stamp: s.stamp,
-			depth: min(h.to, depth),
-			slot:  x.slots[h.slot],
+		for _, h := range at.holds {
+			s.marks[h.slot] = mark{s.stamp, min(h.to, at.to), x.slots[h.slot]}
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"maps"
 	"math/bits"
 	"unsafe"
 )
@@ -37,6 +38,36 @@ func (p *pool[T]) give(v *T) {
 func (p *pool[T]) bytes() int64 {
 	var zero T
 	return int64(p.live+len(p.spare))*int64(unsafe.Sizeof(zero)) + int64(cap(p.spare))*8
+}
+
+// shrinking is a map that takes no more memory than it needs, nearly.
+type shrinking[K comparable, V any] struct {
+	entries map[K]V
+	most    int // since it was made
+}
+
+func (m *shrinking[K, V]) put(k K, v V) {
+	if m.entries == nil {
+		m.entries = map[K]V{}
+	}
+	m.entries[k] = v
+	m.most = max(m.most, len(m.entries))
+}
+
+func (m *shrinking[K, V]) remove(k K) {
+	delete(m.entries, k)
+	if m.most > 64 && len(m.entries) < m.most/4 {
+		old := m.entries
+		m.entries, m.most = make(map[K]V, len(old)), len(old)
+		maps.Copy(m.entries, old)
+	}
+}
+
+// bytes estimates what the map takes: its slots are taken to two thirds, on average.
+func (m *shrinking[K, V]) bytes() int64 {
+	var k K
+	var v V
+	return int64(m.most) * int64(unsafe.Sizeof(k)+unsafe.Sizeof(v)+1) * 3 / 2
 }
 
 // runs lends slices of blocks, whose capacity is one of four sizes between two powers of
@@ -86,30 +117,12 @@ func (r *runs) resize(run []uint64, n int) []uint64 {
 	return to
 }
 
-// release drops spare slices, the largest first, until so many bytes are saved.
-func (r *runs) release(bytes int64) {
-	for number := len(r.spare) - 1; number >= 0 && bytes > 0; number-- {
-		for len(r.spare[number]) > 0 && bytes > 0 {
-			last := len(r.spare[number]) - 1
-			size := int64(cap(r.spare[number][last]))
-			r.spare[number][last] = nil
-			if r.spare[number] = r.spare[number][:last]; last == 0 {
-				r.spare[number] = nil
-			}
-			r.idle -= size
-			bytes -= 8 * size
-		}
-	}
-}
-
 // bytes returns the memory taken, without leases, and how much of it is idle.
 func (x *Index) bytes() (all, idle int64) {
 	t := &x.tree
 	idle = 8 * t.runs.idle
-	all = 8*t.runs.lent + idle + t.nodes.bytes() + int64(len(t.buckets))*8 + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
-	all += x.pieces.bytes() + x.uses.bytes() + x.accounts.bytes() + x.tenants.bytes()
-	// A tenant is in a map, and has a list of its accounts.
-	all += int64(x.tenants.live)*48 + int64(x.accounts.live)*16
+	all = 8*t.runs.lent + idle + t.nodes.bytes() + t.edges.bytes() + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
+	all += x.pieces.bytes() + x.uses.bytes() + x.accounts.bytes() + x.tenants.bytes() + x.byTenant.bytes() + x.byName.bytes()
 	// A little more, for the generation that a table keeps of each endpoint.
 	all += int64(cap(x.slots)) * (int64(unsafe.Sizeof(slot{})+unsafe.Sizeof(cache{})) + 16)
 	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.chain))*8

@@ -1,19 +1,18 @@
 package prefix
 
 import (
-	"cmp"
 	"hash/maphash"
-	"slices"
+
+	"github.com/endpick/endpick"
 )
 
 // tenant is a tenant of which the index holds anything. It is known by a hash of its name,
 // so that long names cost nothing.
 type tenant struct {
 	name     uint64
-	weight   int        // of computed blocks
-	pending  int        // weight of pending blocks
-	accounts []*account // by slot
-	hand     int        // the last account that gave way
+	weight   int // of computed blocks
+	pending  int // weight of pending blocks
+	accounts int
 }
 
 // account is what a tenant has at one endpoint and shares with no other. Whatever follows
@@ -25,54 +24,49 @@ type account struct {
 	pending int
 	order   order  // of uses that have blocks of its own
 	uses    int    // all uses
-	voted   uint32 // epoch of the last vote, from 1; see trust
+	votes   int    // in the epoch of the last one; see trust
+	voted   uint32 // that epoch
+}
+
+type accountName struct {
+	cache  *cache
+	tenant *tenant
 }
 
 // accountOf returns a tenant's account at an endpoint, adding both if necessary.
 func (x *Index) accountOf(c *cache, name string) *account {
 	h := maphash.String(x.seed, name)
-	t := x.tenantNames[h]
+	t := x.byName.entries[h]
 	if t == nil {
 		t = x.tenants.take()
 		t.name = h
-		x.tenantNames[h] = t
+		x.byName.put(h, t)
 	}
-	at, ok := t.find(c)
-	if ok && t.accounts[at].cache == c {
-		return t.accounts[at]
+	a := x.byTenant.entries[accountName{c, t}]
+	if a == nil {
+		a = x.accounts.take()
+		a.cache, a.tenant = c, t
+		x.byTenant.put(accountName{c, t}, a)
+		t.accounts++
 	}
-	a := x.accounts.take()
-	a.cache, a.tenant = c, t
-	t.accounts = slices.Insert(t.accounts, at, a)
 	return a
-}
-
-// find returns the index of the tenant's account at an endpoint, or where to insert it.
-func (t *tenant) find(c *cache) (int, bool) {
-	return slices.BinarySearchFunc(t.accounts, c, func(a *account, c *cache) int {
-		if a.cache == c {
-			return 0
-		}
-		return cmp.Or(cmp.Compare(a.cache.ref.Slot, c.ref.Slot), cmp.Compare(a.cache.ref.Generation, c.ref.Generation))
-	})
 }
 
 // removeAccount removes an account without uses, and its tenant if it has no other.
 func (x *Index) removeAccount(a *account) {
 	t, c := a.tenant, a.cache
-	at, _ := t.find(c)
-	t.accounts = slices.Delete(t.accounts, at, at+1)
+	x.byTenant.remove(accountName{c, t})
+	x.accounts.give(a)
 	if c.largest == a {
 		c.largest = nil
 	}
-	if x.accounts.give(a); len(t.accounts) > 0 {
-		return
+	if t.accounts--; t.accounts == 0 {
+		x.byName.remove(t.name)
+		x.tenants.give(t)
+		if x.largest == t {
+			x.largest = nil
+		}
 	}
-	delete(x.tenantNames, t.name)
-	if x.largest == t {
-		x.largest = nil
-	}
-	x.tenants.give(t)
 }
 
 // noteLargest updates who holds the most, after an account has grown. With a share of one
@@ -86,16 +80,26 @@ func (x *Index) noteLargest(a *account) {
 	}
 }
 
+// share is a tenant's share of n.
+func (x *Index) share(n int) int { return int(x.config.TenantShare * float64(n)) }
+
 // aboveShare reports whether a tenant has more than its share of everything.
 func (x *Index) aboveShare(t *tenant) bool { return t != nil && t.weight > x.share(x.weight) }
 
-// another returns an account of the tenant other than this one that has blocks, a
-// different one each time, or nil.
-func (t *tenant) another(but *account) *account {
-	for range t.accounts {
-		t.hand = (t.hand + 1) % len(t.accounts)
-		if a := t.accounts[t.hand]; a != but && a.held > 0 {
-			return a
+// elsewhere returns the oldest use at another endpoint, a different one each time, of a
+// tenant or, if it is nil, of all; nil if there is none.
+func (x *Index) elsewhere(here *cache, t *tenant) *use {
+	for range x.slots {
+		x.hand = (x.hand + 1) % len(x.slots)
+		c := x.cacheAt(endpick.EndpointRef{Slot: uint32(x.hand), Generation: x.slots[x.hand].generation})
+		if c == nil || c == here {
+			continue
+		}
+		if t == nil && c.order.oldest != nil {
+			return c.order.oldest
+		}
+		if a := x.byTenant.entries[accountName{c, t}]; a != nil && a.order.oldest != nil {
+			return a.order.oldest
 		}
 	}
 	return nil

@@ -12,7 +12,6 @@ type node struct {
 	holds  []hold // by slot; never empty. Who holds a node holds its parent up to depth
 	parent *node  // nil: the run begins a prompt
 	depth  uint32 // blocks before the run
-	next   *node  // in the same bucket of the tree
 }
 
 // end is the depth at which the run ends.
@@ -46,30 +45,20 @@ type step struct {
 	to uint32
 }
 
-// tree holds the nodes, in buckets by depth and first block.
+// tree holds the nodes.
 type tree struct {
-	buckets []*node // a power of two
-	nodes   pool[node]
-	runs    runs
-	holds   int // for which the nodes have room
-	blocks  int // in all runs
+	edges  shrinking[edge, *node]
+	nodes  pool[node]
+	runs   runs
+	holds  int // for which the nodes have room
+	blocks int // in all runs
 }
 
-func (t *tree) bucket(depth uint32, first uint64) **node {
-	h := (first ^ uint64(depth)*0x94d049bb133111eb) * 0x9e3779b97f4a7c15
-	return &t.buckets[h>>32&uint64(len(t.buckets)-1)]
-}
-
-// child returns the node that follows parent at a depth and begins with this block, or nil.
-func (t *tree) child(parent *node, depth uint32, first uint64) *node {
-	if len(t.buckets) == 0 {
-		return nil
-	}
-	n := *t.bucket(depth, first)
-	for n != nil && (n.parent != parent || n.depth != depth || n.run[0] != first) {
-		n = n.next
-	}
-	return n
+// edge is where a run branches off, and its first block.
+type edge struct {
+	parent *node
+	depth  uint32
+	first  uint64
 }
 
 // walk appends to path the nodes on the prompt's path.
@@ -77,7 +66,7 @@ func (t *tree) walk(path []step, blocks []uint64) []step {
 	var parent *node
 	depth := uint32(0)
 	for int(depth) < len(blocks) {
-		n := t.child(parent, depth, blocks[depth])
+		n := t.edges.entries[edge{parent, depth, blocks[depth]}]
 		if n == nil {
 			break
 		}
@@ -116,31 +105,13 @@ func (t *tree) grow(path []step, slot uint32, blocks []uint64) []step {
 			return path
 		}
 	}
-	if t.nodes.live >= len(t.buckets) {
-		t.rehash(max(2*len(t.buckets), 64))
-	}
 	n := t.nodes.take()
 	t.holds += cap(n.holds)
 	n.parent, n.depth = parent, depth
 	t.resize(n, len(blocks)-int(depth))
 	copy(n.run, blocks[depth:])
-	b := t.bucket(depth, n.run[0])
-	n.next, *b = *b, n
+	t.edges.put(edge{parent, depth, n.run[0]}, n)
 	return append(path, step{n, n.end()})
-}
-
-// rehash gives the tree another number of buckets.
-func (t *tree) rehash(buckets int) {
-	old := t.buckets
-	t.buckets = make([]*node, buckets)
-	for _, n := range old {
-		for n != nil {
-			next := n.next
-			b := t.bucket(n.depth, n.run[0])
-			n.next, *b = *b, n
-			n = next
-		}
-	}
 }
 
 // resize changes the length of a node's run.
@@ -169,20 +140,13 @@ func (t *tree) shorten(n *node) {
 		t.resize(n, int(most-n.depth))
 		return
 	}
-	b := t.bucket(n.depth, n.run[0])
-	for *b != n {
-		b = &(*b).next
-	}
-	*b = n.next
+	t.edges.remove(edge{n.parent, n.depth, n.run[0]})
 	t.resize(n, 0)
 	t.holds -= cap(n.holds)
 	room := n.holds[:0]
 	t.nodes.give(n)
 	if cap(room) <= 4 {
 		n.holds = room // for who takes the node next
-	}
-	if len(t.buckets) > 64 && t.nodes.live < len(t.buckets)/8 {
-		t.rehash(len(t.buckets) / 4)
 	}
 }
 
