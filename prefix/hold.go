@@ -39,6 +39,22 @@ func (h *hold) end(p *piece) uint32 {
 	return h.to
 }
 
+// before returns the first piece of a hold, which may be nil, that starts before a depth.
+func (h *hold) before(depth uint32) *piece {
+	if h == nil || h.head.start >= depth {
+		return nil
+	}
+	return h.head
+}
+
+// next returns the next piece, if it starts before a depth.
+func (p *piece) next(depth uint32) *piece {
+	if p.down == nil || p.down.start >= depth {
+		return nil
+	}
+	return p.down
+}
+
 // use is a request of which an endpoint has blocks that no later one has used: the end of
 // its prompt, or all of it. The least recently used blocks of an endpoint are the last ones
 // of its oldest use.

@@ -92,43 +92,45 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 // and retained ones, and responses.
 //
 // Pieces that no open request needs follow all others of a prompt, and were not used more
-// recently than those before them. So all of them from the first one that is gone are.
+// recently than those before them. So all of them from the first one that is gone are, but
+// an engine evicts the end first of those that were used in the same epoch.
 func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block float64) uint32 {
 	k := x.cacheAt(c.Ref)
-	if k == nil {
-		return depth
-	}
 	room := k.capacity() - k.besides(c, block)
 	if k.held <= room {
 		return depth
 	}
-	// The first node of which something is gone, or which the endpoint does not hold.
-	at := sort.Search(len(path), func(i int) bool {
+	somethingGone := func(i int) bool {
 		h := path[i].hold(c.Ref.Slot)
-		return h == nil || k.kept(h, min(depth, path[i].to), room) < path[i].to
-	})
-	if at == len(path) {
-		return depth
+		for p := h.before(path[i].to); p != nil; p = p.next(path[i].to) {
+			if k.excess(p, room) > 0 {
+				return true
+			}
+		}
+		return h == nil
 	}
-	if h := path[at].hold(c.Ref.Slot); h != nil {
-		return k.kept(h, min(depth, path[at].to), room)
+	from, end, over, epoch := int(depth), 0, 0, uint32(0)
+	for _, s := range path[sort.Search(len(path), somethingGone):] {
+		h := s.hold(c.Ref.Slot)
+		for p := h.before(s.to); p != nil; p = p.next(s.to) {
+			if e := k.excess(p, room); e > 0 && over == 0 {
+				from, over, epoch = int(p.start), e, p.use.epoch
+			}
+			if over > 0 && p.use.epoch == epoch {
+				end = int(h.end(p))
+			}
+		}
 	}
-	return depth
+	return uint32(min(max(from, end-over), int(depth)))
 }
 
-// kept returns the depth up to which an engine with so much room has what is held up to
-// depth.
-func (k *cache) kept(h *hold, depth uint32, room int) uint32 {
-	for p := h.head; p != nil && p.start < depth; p = p.down {
-		if p.state != computed || p.users > 0 {
-			continue
-		}
-		if over := k.ages.needed(p.use.epoch) - room; over > 0 {
-			end := h.end(p) // an engine evicts the end first
-			return min(end-uint32(min(over, int(end-p.start))), depth)
-		}
+// excess is how many blocks an engine with so much room evicts of those that were used in a
+// piece's epoch; not above 0 if the piece stays.
+func (k *cache) excess(p *piece, room int) int {
+	if p.state != computed || p.users > 0 {
+		return 0
 	}
-	return depth
+	return k.ages.needed(p.use.epoch) - room
 }
 
 // besides is how many blocks an engine needs that do not count as held.

@@ -15,14 +15,14 @@ import "github.com/endpick/endpick"
 //
 // Nobody should be able to move it alone, or at once:
 //
-//   - A tenant has one vote an epoch, that is while a sixteenth of the capacity is used.
+//   - A tenant has a quorum of votes an epoch, that is while a sixteenth of the capacity is used.
 //   - What was used within that time has none, because it says nothing about the room.
 //   - A tenant who is alone in voting against the capacity, where others vote too, is not
 //     believed: an engine that lacks room lacks it for all of them. Prompts that an engine
 //     does not look up in its cache, because of other options of the request, say again
 //     and again that nothing was there.
 //   - The capacity falls by an eighth at most, once an epoch, and only if that settles a
-//     quorum of votes. Then votes are counted anew. Where the size of the engine's cache
+//     quorum of votes. Then half of the votes are forgotten. Where the size of the engine's cache
 //     is not known, the limit is a guess, rather too high than too low: there it falls by
 //     a half at most.
 //   - It rises again by a sixteenth of itself, without any vote, whenever as much as an
@@ -104,11 +104,19 @@ func (x *Index) vote(c *cache, l *lease, req *endpick.Request, o *endpick.Outcom
 	case l.proven > 0 && float64(missing-most) > grain/req.TokensPerBlock():
 		v.kind, v.age = lacked, l.age+l.besides-(l.matched-there)
 	}
-	if a := l.use.account; v.kind != noVote && a.voted != v.epoch+1 {
-		a.voted = v.epoch + 1
+	if v.kind != noVote && l.use.account.mayVote(v.epoch) {
 		c.trust.votes[c.trust.next] = v
 		c.trust.next = (c.trust.next + 1) % len(c.trust.votes)
 	}
+}
+
+// mayVote reports whether an account has a vote left in this epoch, and counts it.
+func (a *account) mayVote(epoch uint32) bool {
+	if a.voted != epoch {
+		a.voted, a.votes = epoch, 0
+	}
+	a.votes++
+	return a.votes <= quorum
 }
 
 // review moves the capacity if the votes are for it. It is called once an epoch.
@@ -148,7 +156,12 @@ func (t *trust) review(c *cache) {
 	default:
 		return
 	}
-	t.unmoved, t.votes = 0, [len(t.votes)]vote{}
+	t.unmoved = 0
+	for i, v := range t.votes {
+		if v.kind == more || i%2 == 0 {
+			t.votes[i] = vote{}
+		}
+	}
 }
 
 // contradict returns how many votes are against a capacity.
