@@ -7,20 +7,10 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// There are two limits: the blocks of an endpoint, and the bytes of all. Pending blocks
-// don't count towards the first and have their own part of the second, so that a prompt
-// that no engine has computed evicts nothing.
-//
-// When there is no room, tenants above their share give way first, beginning with the one
-// that needs the room; then the least recently used blocks do.
-//
-// Engines don't know tenants. Where the limit is an engine's whole cache, the least
-// recently used blocks always go: remembering a tenant's blocks that the engine has
-// evicted, and forgetting others that it holds, would misroute both.
-
 // cache is what the index believes of one endpoint's KV cache.
 type cache struct {
 	ref      endpick.EndpointRef
+	gone     bool  // the endpoint has been removed
 	size     size  // as of the last computed request
 	order    order // of uses
 	held     int   // computed blocks
@@ -64,14 +54,16 @@ func (x *Index) allowance(a *account, most int) int {
 	))
 }
 
-// evict makes room for what an account has added, of which it keeps so many blocks.
+// evict makes room at an endpoint for what an account has added, of which it keeps so many
+// blocks: tenants above their share give way first, beginning with this one, then the least
+// recently used blocks do. Pending blocks are not counted, so they evict nothing.
 func (x *Index) evict(a *account, keep int) {
 	c := a.cache
 	for capacity := c.capacity(); c.held > capacity; {
 		u, blocks := c.order.oldest, c.held-capacity
 		for _, from := range [...]*account{a, c.largest} {
-			if over := from.over(x.share(capacity)); over > 0 && !c.size.whole {
-				u, blocks = from.order.oldest, min(blocks, over)
+			if from != nil && from.held > x.share(capacity) && !c.size.whole {
+				u, blocks = from.order.oldest, min(blocks, from.held-x.share(capacity))
 				break
 			}
 		}
@@ -80,15 +72,8 @@ func (x *Index) evict(a *account, keep int) {
 	x.fit(a, keep)
 }
 
-// over is how many more blocks an account holds than so many.
-func (a *account) over(share int) int {
-	if a == nil {
-		return 0
-	}
-	return a.held - share
-}
-
 // fit evicts until the index is within MaxBytes, for an account that keeps so many blocks.
+// Pending blocks have a part of that for themselves.
 func (x *Index) fit(a *account, keep int) {
 	reserve := x.config.MaxBytes / pendingPart
 	for {
@@ -138,7 +123,7 @@ func (x *Index) victim(a *account, keep int) *use {
 // So clients that read slowly, and prompts that are never computed, cost no more.
 func (x *Index) shrink(u *use, blocks int) {
 	c := u.account.cache
-	n, at, p := u.last(c.ref.Slot)
+	n, at, p := u.last()
 	h := &n.holds[at]
 	end := h.end(p)
 	blocks = min(blocks, int(end-p.start))
@@ -163,17 +148,15 @@ func (x *Index) shrink(u *use, blocks int) {
 }
 
 // last returns the last computed piece of a use, its node, and the index of the hold.
-func (u *use) last(slot uint32) (n *node, at int, last *piece) {
-	for n = u.leaf; ; n = n.parent {
-		at, _ = n.place(slot)
-		for p := n.holds[at].head; p != nil; p = p.down {
+func (u *use) last() (n *node, at int, last *piece) {
+	for n = u.leaf; last == nil; n = n.parent {
+		u.leaf = n
+		at, _ = n.place(u.account.cache.ref.Slot)
+		for p := range n.holds[at].until(math.MaxUint32) {
 			if p.use == u && p.state == computed {
 				last = p
 			}
 		}
-		if last != nil {
-			u.leaf = n
-			return n, at, last
-		}
 	}
+	return u.leaf, at, last
 }

@@ -1,6 +1,9 @@
 package prefix
 
-import "slices"
+import (
+	"iter"
+	"math"
+)
 
 // hold says how far into a node's run an endpoint holds the prompt, in pieces that are
 // always used together.
@@ -39,20 +42,22 @@ func (h *hold) end(p *piece) uint32 {
 	return h.to
 }
 
-// before returns the first piece of a hold, which may be nil, that starts before a depth.
-func (h *hold) before(depth uint32) *piece {
-	if h == nil || h.head.start >= depth {
-		return nil
+// last returns the last piece of a hold, which may be nil.
+func (h *hold) last() (last *piece) {
+	for p := range h.until(math.MaxUint32) {
+		last = p
 	}
-	return h.head
+	return last
 }
 
-// next returns the next piece, if it starts before a depth.
-func (p *piece) next(depth uint32) *piece {
-	if p.down == nil || p.down.start >= depth {
-		return nil
+// until yields the pieces of a hold, which may be nil, that start before a depth.
+func (h *hold) until(depth uint32) iter.Seq[*piece] {
+	return func(yield func(*piece) bool) {
+		if h != nil {
+			for p := h.head; p != nil && p.start < depth && yield(p); p = p.down {
+			}
+		}
 	}
-	return p.down
 }
 
 // use is a request of which an endpoint has blocks that no later one has used: the end of
@@ -67,16 +72,12 @@ type use struct {
 	own      int32  // of these, not shared
 	open     bool   // the request is under way
 	response bool   // what was computed is a response, with its prompt
-	links    [2]link
+	linked   [2]bool
+	links    [2]struct{ newer, older *use }
 }
 
-// order is a list of uses, and link the place of one in it.
+// order is a list of uses.
 type order struct{ newest, oldest *use }
-
-type link struct {
-	newer, older *use
-	in           bool
-}
 
 const (
 	ofCache   = 0 // index of the link in an endpoint's order
@@ -85,7 +86,7 @@ const (
 
 // push makes a use the newest.
 func (o *order) push(which int, u *use) {
-	u.links[which] = link{older: o.newest, in: true}
+	u.linked[which], u.links[which].older = true, o.newest
 	if o.newest != nil {
 		o.newest.links[which].newer = u
 	} else {
@@ -95,7 +96,7 @@ func (o *order) push(which int, u *use) {
 }
 
 func (o *order) remove(which int, u *use) {
-	l := u.links[which]
+	l := &u.links[which]
 	if l.newer != nil {
 		l.newer.links[which].older = l.older
 	} else {
@@ -106,7 +107,7 @@ func (o *order) remove(which int, u *use) {
 	} else {
 		o.oldest = l.newer
 	}
-	u.links[which] = link{}
+	u.linked[which], l.newer, l.older = false, nil, nil
 }
 
 // count adds blocks of a piece to all counters, or removes them. Whatever changes about a
@@ -151,18 +152,26 @@ func (x *Index) newUse(a *account) *use {
 	u := x.uses.take()
 	u.account, u.open = a, true
 	a.uses++
+	x.open++
 	return u
+}
+
+// close ends the request of a use.
+func (x *Index) close(u *use) {
+	u.open = false
+	x.open--
+	x.settle(u)
 }
 
 // settle removes a use from the orders in which it has nothing any more, and forgets it
 // if nothing is left.
 func (x *Index) settle(u *use) {
 	a := u.account
-	if u.own == 0 && u.links[ofAccount].in {
+	if u.own == 0 && u.linked[ofAccount] {
 		a.order.remove(ofAccount, u)
 		a.tenant.weight -= useWeight
 	}
-	if u.held == 0 && u.links[ofCache].in {
+	if u.held == 0 && u.linked[ofCache] {
 		a.cache.order.remove(ofCache, u)
 		x.weight -= useWeight
 	}
@@ -174,26 +183,31 @@ func (x *Index) settle(u *use) {
 	}
 }
 
-// promise records that a request, if all goes well, will have the endpoint compute blocks,
-// of which x.path has the nodes so far. They can be matched from now on.
-func (x *Index) promise(c *cache, u *use, blocks []uint64) promise {
-	if len(blocks) == 0 {
-		return promise{}
-	}
-	x.path = x.tree.grow(x.path, c.ref.Slot, blocks)
-	for _, s := range x.path {
-		x.promiseIn(c, u, s.node, s.to)
-	}
-	x.pend(u, useWeight)
-	leaf := x.path[len(x.path)-1]
-	return promise{leaf.node, leaf.to}
-}
-
 // promise is a part of the tree that a request needs: all up to depth to in node leaf. A
 // piece ends there.
 type promise struct {
 	leaf *node
 	to   uint32
+}
+
+// promise records that a request, if all goes well, has the endpoint compute blocks, of
+// which x.path has the nodes so far, and maybe more. They can be matched from now on.
+func (x *Index) promise(c *cache, l *lease, blocks []uint64) {
+	if len(blocks) == 0 {
+		return
+	}
+	x.path = x.tree.grow(x.path, c.ref.Slot, blocks)
+	for _, s := range x.path {
+		x.promiseIn(c, l.use, s.node, s.to)
+	}
+	leaf, before := x.path[len(x.path)-1], l.promise
+	l.promise, l.length = promise{leaf.node, leaf.to}, len(blocks)
+	x.pend(l.use, useWeight)
+	if before.leaf == nil {
+		c.open = append(c.open, l.key)
+	} else {
+		x.release(c, before)
+	}
 }
 
 // promiseIn does so for one node.
@@ -203,7 +217,7 @@ func (x *Index) promiseIn(c *cache, u *use, n *node, to uint32) {
 		x.tree.addHold(n, at, c.ref.Slot, n.depth)
 	}
 	h, last := &n.holds[at], (*piece)(nil)
-	for p := h.head; p != nil && p.start < to; p = p.down {
+	for p := range h.until(to) {
 		if h.end(p) > to {
 			x.cut(p, to)
 		}
@@ -240,39 +254,39 @@ func (x *Index) cut(p *piece, depth uint32) *piece {
 
 // join merges the pieces of a hold that nothing distinguishes any more.
 func (x *Index) join(h *hold) {
-	for p := h.head; p != nil && p.down != nil; {
-		low := p.down
-		if low.use == p.use && low.state == p.state && low.users == p.users && low.shared == p.shared && low.answer == p.answer {
+	for p := range h.until(math.MaxUint32) {
+		like := *p
+		for low := p.down; low != nil; low = p.down {
+			if like.start, like.down = low.start, low.down; like != *low {
+				break
+			}
 			p.down = low.down
 			x.pieces.give(low)
-		} else {
-			p = low
 		}
 	}
 }
 
-// compute records that the endpoint has computed what was promised, for this use.
-func (x *Index) compute(c *cache, made promise, u *use) {
-	if made.leaf == nil {
+// compute records that the endpoint has computed what a lease has promised.
+func (x *Index) compute(c *cache, l *lease) {
+	u := l.use
+	if l.promise.leaf == nil {
 		return
 	}
-	u.leaf, u.epoch = made.leaf, c.ages.newest
+	u.leaf, u.epoch = l.promise.leaf, c.ages.newest
 	x.pend(u, -useWeight)
-	for n, to := made.leaf, made.to; n != nil; n, to = n.parent, n.depth {
+	for n, to := l.promise.leaf, l.promise.to; n != nil; n, to = n.parent, n.depth {
 		h := n.hold(c.ref.Slot)
-		for p := h.head; p != nil && p.start < to; p = p.down {
+		for p := range h.until(to) {
 			x.touch(c, h, p, u)
 		}
 		x.join(h)
 	}
-	a := u.account
-	if u.held > 0 {
-		c.order.push(ofCache, u)
-		x.weight += useWeight
-	}
+	c.order.push(ofCache, u)
+	x.weight += useWeight
 	if u.own > 0 {
-		a.order.push(ofAccount, u)
-		a.tenant.weight += useWeight
+		u.account.order.push(ofAccount, u)
+		u.account.tenant.weight += useWeight
+		x.noteLargest(u.account)
 	}
 }
 
@@ -299,41 +313,39 @@ func (x *Index) release(c *cache, made promise) {
 		parent, depth := n.parent, n.depth
 		at, _ := n.place(c.ref.Slot)
 		h := &n.holds[at]
-		for p := h.head; p != nil && p.start < to; p = p.down {
-			x.chain = append(x.chain, p)
-		}
-		for _, p := range slices.Backward(x.chain) {
+		for p := range h.until(to) {
 			x.changeUsers(c, h, p, -1)
-			if p.users == 0 && p.state != computed {
-				x.drop(c, n, at, p, h.to-p.start)
-			}
 		}
-		if x.chain = x.chain[:0]; at < len(n.holds) && n.holds[at].slot == c.ref.Slot {
-			x.join(&n.holds[at])
+		p := h.last()
+		for ; p != nil && p.users == 0 && p.state != computed; p = h.last() {
+			h = x.drop(c, n, at, p, h.to-p.start)
 		}
+		x.join(h)
 		n, to = parent, depth
 	}
 }
 
-// drop removes the last blocks of a hold, all of which are of one piece, and what becomes
-// empty by that.
-func (x *Index) drop(c *cache, n *node, at int, p *piece, blocks uint32) {
+// drop removes blocks of the last piece of a hold, and what becomes empty by that. It
+// returns the hold, or nil if that is gone.
+func (x *Index) drop(c *cache, n *node, at int, p *piece, blocks uint32) *hold {
 	h, u := &n.holds[at], p.use
 	x.count(c, p, -int(blocks))
 	if h.to -= blocks; h.to == p.start {
-		if up := h.head; up == p {
+		if h.head == p {
 			x.tree.removeHold(n, at)
-			if u.leaf == n {
+			if h = nil; u.leaf == n {
 				u.leaf = n.parent
 			}
 		} else {
-			for up.down != p {
-				up = up.down
+			for up := range h.until(p.start) {
+				if up.down == p {
+					up.down = nil
+				}
 			}
-			up.down = nil
 		}
 		x.pieces.give(p)
 	}
 	x.settle(u)
 	x.tree.shorten(n)
+	return h
 }

@@ -20,17 +20,17 @@ type IndexConfig struct {
 	// not used.
 	BlocksPerEndpoint int
 	// MaxBytes is the most memory to take for all endpoints together, at least
-	// 1 MiB; an eighth of it is for prompts in prefill. About 100 bytes for
+	// 1 MiB; an eighth of it is for prompts in prefill. About 200 bytes for
 	// each open request come on top. Zero: 256 MiB, enough for 1,000 endpoints
 	// with 10,000 blocks each that share nothing, in prompts of at least 16
-	// blocks. A prompt of a single block takes 180 bytes.
+	// blocks. A prompt of a single block takes 280 bytes.
 	MaxBytes int64
 	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's
 	// blocks, up to which a tenant may displace others. A tenant may hold more
 	// while there is room, but then its blocks are the first to go. The share
 	// does not apply to an endpoint whose bound is the known size of its KV
-	// cache: there the least recently used blocks go regardless of tenant, as
-	// they do in the engine. Zero: one half.
+	// cache: engines don't know tenants, so there the least recently used
+	// blocks go, whoever's they are. Zero: one half.
 	TenantShare float64
 }
 
@@ -72,46 +72,36 @@ func (c *IndexConfig) size(e *endpick.Endpoint, blockTokens float64) size {
 	return size{blocks: c.BlocksPerEndpoint}
 }
 
-// Index remembers which blocks were routed to which endpoint, and expects that
-// the engine there still has them in its KV cache. It is a Matcher of one
-// router, which must also be its observer ([endpick.Policy] sees to that), and
-// safe for concurrent use.
+// Index remembers which blocks were routed to which endpoint, and expects that the engine
+// there still has them in its KV cache. It is a Matcher of one router, which must also be
+// its observer ([endpick.Policy] sees to that), and safe for concurrent use.
 //
-// For each endpoint, it forgets the least recently used blocks first, and the
-// end of a prompt before its beginning, block by block, as an engine does. A
-// match starts at the beginning of the prompt and has no gaps. When an
-// endpoint is removed, everything known about it is forgotten; if it is added
-// again, it starts with nothing.
+// All prompts are in one radix tree of blocks. Each of its nodes says how far each endpoint
+// holds it; a match goes down the tree, and marks the endpoints that go no further.
 //
-// A request's blocks are matched as soon as it is routed, so that the next
-// request with the same beginning finds them. They count as used, and displace
-// others, only when the engine is known to have computed them: at the first
-// token, or at the end of a completed request. Until then they are pending: at
-// most as many as the endpoint may hold, in their own part of MaxBytes; of a
-// longer prompt, only the beginning is remembered. If the request ends without
-// being computed (failed, refused, canceled or lost before the first token),
-// its blocks are forgotten again, except those that other requests share. So
-// neither a client whose prompts are refused nor an endpoint that refuses
-// everything changes what is known about others.
+// When a request is routed, its prompt is promised: matched from now on, but pending, so
+// that it displaces nothing. At the first token, or at the end of a completed request, it
+// counts as computed: used last, and others make room for it. A promise that ends earlier
+// (failed, refused, canceled, lost) takes back what no other open request needs.
 //
-// While a request is under way, its prompt stays in the engine's cache, however old it is,
-// and what it generates needs room there. So the index keeps such prompts, up to an eighth
-// of MaxBytes, and where the size of an endpoint's KV cache is known, it tells how much of a
-// match the engine has probably evicted for what is under way (Candidate.EvictedTokens).
-// Such blocks are not forgotten: the engine will compute them again for whoever comes back.
+// For each endpoint there is a list of the requests that it has computed, by age. A block
+// belongs to the last one that used it, so an old request has only the end of its prompt,
+// or nothing. To make room, the oldest one loses its last blocks, as in an engine. Where
+// that is for lack of memory (MaxBytes), or for a tenant that may not displace others
+// (TenantShare), it is the oldest one of that tenant that loses; a list of each tenant's
+// requests at each endpoint finds it. Blocks that tenants have in common are nobody's.
 //
-// At the end of a completed request, the host may say how the conversation
-// continues (Outcome.Blocks). The endpoint then holds prompt and response, as
-// if it had computed both as a prompt, and the next turn matches up to the end
-// of the response. Blocks that do not continue the request's own were not
-// computed by its engine: they are ignored, and counted in IndexStats.Strays.
+// Engines keep what requests under way need, however old it is. So such blocks are retained
+// when they have to make room, up to as many as the endpoint may hold and an eighth of
+// MaxBytes; and where the size of the cache is known, Match tells how much of what it found
+// had to make room for pending and retained blocks and responses (Candidate.EvictedTokens).
+// Those blocks are not forgotten: the engine will compute them again for whoever comes back.
 //
-// Tenants share the blocks that they have in common. Once a tenant holds more
-// than IndexConfig.TenantShare, blocks that only this tenant uses are evicted
-// first; see there for where that applies.
-//
-// The cached tokens that an engine reports correct the number of blocks that
-// it is trusted to hold.
+// At the end of a completed request, the host may say how the conversation continues
+// (Outcome.Blocks). That is promised and computed at once, and the next turn matches up to
+// the end of the response. What does not continue the prompt is ignored, and counted in
+// IndexStats.Strays. The cached tokens that engines report correct the number of blocks
+// that an endpoint is trusted to hold. A removed endpoint takes all that it had with it.
 type Index struct {
 	endpick.Exclusive
 
@@ -132,7 +122,7 @@ type Index struct {
 	uses       pool[use]
 	pieces     pool[piece]
 	path       []step
-	chain      []*piece
+	open       int     // leases
 	largest    *tenant // known to hold the most
 	hand       int     // the last slot that gave way to the byte limit
 	weight     int     // of everything computed
@@ -144,21 +134,18 @@ type Index struct {
 
 // lease is what the index remembers of a request under way.
 type lease struct {
-	ref     endpick.EndpointRef
-	use     *use
-	size    size    // of the endpoint, for this request
-	promise promise // what it needs; none once it has been broken
-	length  int     // blocks that were promised
-	// doubtful: some of the matched blocks were not computed, so what the engine will
-	// report of them says nothing about evictions.
-	doubtful bool
-	matched  int // blocks that were there before
-	proven   int // of these, those that a prompt, not only a response, has included
-	age      int // of the last matched block: how many the engine kept longer, as far as was known
-	besides  int // how many others it may have needed
-	// The whole prompt as it was sent: its blocks, and the hash of the last, which covers all of them.
-	blocks int
-	end    uint64
+	key      endpick.LeaseRef
+	use      *use
+	size     size    // of the endpoint, for this request
+	promise  promise // what it needs; none once that has ended
+	length   int     // blocks that were promised
+	sent     int     // blocks of the whole prompt
+	end      uint64  // hash of the last one, which covers all of them
+	matched  int     // blocks that were there before
+	proven   int     // of these, those that a prompt, not only a response, has included
+	age      int     // of the last matched block: how many the engine kept longer, as far as was known
+	besides  int     // how many others it may have needed
+	doubtful bool    // not all matched blocks were computed, so a report says nothing about evictions
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -169,7 +156,10 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	x := &Index{config: config, seed: maphash.MakeSeed()}
 	x.scratch.New = func() any { return new(scratch) }
 	x.caches.Forget = func(_ endpick.EndpointRef, c **cache) { x.clear(*c) }
-	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l) }
+	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) {
+		x.end(l)
+		x.close(l.use)
+	}
 	return x, nil
 }
 
@@ -192,8 +182,8 @@ func (x *Index) Routed(e *endpick.Event) {
 	blocks, block := e.Request.Blocks, e.Request.TokensPerBlock()
 	a := x.accountOf(c, e.Request.Tenant)
 	*l = lease{
-		ref: c.ref, use: x.newUse(a), size: x.config.size(e.Candidate.Endpoint, block),
-		besides: c.besides(e.Candidate, block), blocks: len(blocks), end: lastOf(blocks),
+		key: e.Lease, use: x.newUse(a), size: x.config.size(e.Candidate.Endpoint, block),
+		besides: c.besides(e.Candidate, block), sent: len(blocks), end: lastOf(blocks),
 	}
 	if c.size.blocks == 0 {
 		c.size = l.size
@@ -202,27 +192,23 @@ func (x *Index) Routed(e *endpick.Event) {
 	full := math.Ceil(float64(e.Request.InputTokens) / block)
 	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(full, math.MaxInt32)))]
 	x.path = x.tree.walk(x.path[:0], blocks)
-	x.inspect(l, c)
+	x.inspect(c, l)
 	if room := l.matched + x.allowance(a, l.size.blocks); room < len(blocks) {
 		blocks = blocks[:room]
-		x.path = x.tree.walk(x.path[:0], blocks)
 	}
-	if l.length = len(blocks); l.length > 0 {
-		l.promise = x.promise(c, l.use, blocks)
-		c.open = append(c.open, e.Lease)
-	}
+	x.promise(c, l, blocks)
 	x.fit(a, 0)
 	x.publish(c)
 }
 
 // inspect records what the endpoint has of the path.
-func (x *Index) inspect(l *lease, c *cache) {
+func (x *Index) inspect(c *cache, l *lease) {
 	for _, s := range x.path {
 		h := s.hold(c.ref.Slot)
 		if h == nil {
 			return
 		}
-		for p := h.head; p != nil && p.start < s.to; p = p.down {
+		for p := range h.until(s.to) {
 			l.matched = int(min(h.end(p), s.to))
 			if !p.answer {
 				l.proven = l.matched
@@ -245,23 +231,20 @@ func (x *Index) FirstToken(e *endpick.Event) {
 	}
 }
 
-// computed records that the engine has computed the prompt of a lease, and makes room for
-// it.
+// computed records that the engine has computed the prompt of a lease.
 func (x *Index) computed(l *lease) {
-	c := x.cacheAt(l.ref)
-	if c == nil || l.use.leaf != nil || l.promise.leaf == nil {
+	c := l.use.account.cache
+	if l.use.leaf != nil || l.promise.leaf == nil {
 		return
 	}
 	c.size = l.size
 	if c.ages.advance(c.capacity()) {
 		c.trust.review(c)
 	}
-	// An engine that runs a prompt has room for it.
 	if t := &c.trust; t.learned > 0 {
-		t.learned = max(t.learned, l.length)
+		t.learned = max(t.learned, l.length) // an engine that runs a prompt has room for it
 	}
-	x.compute(c, l.promise, l.use)
-	x.noteLargest(l.use.account)
+	x.compute(c, l)
 	x.evict(l.use.account, l.length)
 	x.publish(c)
 }
@@ -274,16 +257,12 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	if l == nil {
 		return
 	}
-	c := x.cacheAt(l.ref)
-	if c == nil {
-		x.leases.Drop(e.Lease)
-		return
-	}
-	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
+	c := l.use.account.cache
+	if !c.gone && (o.Status == endpick.Completed || !e.FirstTokenAt.IsZero()) {
 		x.computed(l)
-		x.vote(c, l, e.Request, o)
+		c.vote(l, e.Request, o)
 	}
-	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
+	if !c.gone && o.Status == endpick.Completed && len(o.Blocks) > 0 {
 		x.respond(c, l, o.Blocks)
 	}
 	x.leases.Drop(e.Lease)
@@ -292,30 +271,27 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 
 // respond remembers what a response has appended to its prompt; blocks are those of both.
 // They are treated as a prompt that has just been computed, so that all limits apply: the
-// endpoint's, the tenant's share and the memory. Nothing remains pending. Only the
-// endpoint's size stays that of the last prompt, and the capacity is not raised, which
-// takes a prompt or a report.
+// endpoint's, the tenant's share and the memory. Only the endpoint's size stays that of the
+// last prompt, and the capacity is not raised, which takes a prompt or a report.
 func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
-	if len(blocks) < l.blocks || lastOf(blocks[:l.blocks]) != l.end {
+	if len(blocks) < l.sent || lastOf(blocks[:l.sent]) != l.end {
 		x.strays++
 		return
 	}
 	// As many as a lone prompt may have.
 	blocks = blocks[:min(len(blocks), l.size.blocks, max(0, x.share(x.pendingRoom())-useWeight))]
-	a := l.use.account
-	u := x.newUse(a)
-	u.response = true
-	x.path = x.tree.walk(x.path[:0], blocks)
-	made := x.promise(c, u, blocks)
-	x.compute(c, made, u)
-	x.release(c, made)
-	x.end(l)
-	u.open = false
-	x.settle(u)
-	if len(blocks) > 0 {
-		x.noteLargest(a)
-		x.evict(a, len(blocks))
+	if len(blocks) == 0 {
+		return
 	}
+	a := l.use.account
+	before := l.use
+	l.use = x.newUse(a)
+	x.close(before)
+	l.use.response = true
+	x.path = x.tree.walk(x.path[:0], blocks)
+	x.promise(c, l, blocks)
+	x.compute(c, l)
+	x.evict(a, len(blocks))
 }
 
 // lastOf returns the hash of the last block, or 0.
@@ -326,29 +302,19 @@ func lastOf(blocks []uint64) uint64 {
 	return blocks[len(blocks)-1]
 }
 
-// end ends what a lease has promised, or breaks the promise.
+// end ends what a lease has promised.
 func (x *Index) end(l *lease) {
-	c := x.cacheAt(l.ref)
-	if c == nil || l.promise.leaf == nil {
+	made, c := l.promise, l.use.account.cache
+	if made.leaf == nil {
 		return
 	}
-	made := l.promise
 	l.promise = promise{}
 	if l.use.leaf == nil {
 		x.pend(l.use, -useWeight)
 	}
-	c.open = slices.DeleteFunc(c.open, func(ref endpick.LeaseRef) bool { return x.leases.Find(ref) == l })
+	at := slices.Index(c.open, l.key)
+	c.open = slices.Delete(c.open, at, at+1)
 	x.release(c, made)
-}
-
-// close ends a lease.
-func (x *Index) close(l *lease) {
-	if l.use == nil {
-		return
-	}
-	x.end(l)
-	l.use.open = false
-	x.settle(l.use)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
@@ -363,11 +329,11 @@ func (x *Index) clear(c *cache) {
 	if c == nil {
 		return
 	}
-	for len(c.open) > 0 {
+	for c.gone = true; len(c.open) > 0; {
 		x.end(x.leases.Find(c.open[0]))
 	}
 	for u := c.order.oldest; u != nil; u = c.order.oldest {
-		n, at, p := u.last(c.ref.Slot)
+		n, at, p := u.last()
 		x.drop(c, n, at, p, n.holds[at].to-p.start)
 	}
 }

@@ -29,6 +29,9 @@ type slot struct {
 // publish updates what Match reads of an endpoint. When others make it give way, it has
 // more to spare than is published.
 func (x *Index) publish(c *cache) {
+	if c.gone {
+		return
+	}
 	spare := int32(math.MaxInt32)
 	if c.size.whole || c.trust.learned > 0 {
 		spare = int32(min(max(c.capacity()-c.held-c.pending-c.retained, -1), math.MaxInt32))
@@ -102,7 +105,7 @@ func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block
 	}
 	somethingGone := func(i int) bool {
 		h := path[i].hold(c.Ref.Slot)
-		for p := h.before(path[i].to); p != nil; p = p.next(path[i].to) {
+		for p := range h.until(path[i].to) {
 			if k.excess(p, room) > 0 {
 				return true
 			}
@@ -112,7 +115,7 @@ func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block
 	from, end, over, epoch := int(depth), 0, 0, uint32(0)
 	for _, s := range path[sort.Search(len(path), somethingGone):] {
 		h := s.hold(c.Ref.Slot)
-		for p := h.before(s.to); p != nil; p = p.next(s.to) {
+		for p := range h.until(s.to) {
 			if e := k.excess(p, room); e > 0 && over == 0 {
 				from, over, epoch = int(p.start), e, p.use.epoch
 			}

@@ -122,12 +122,14 @@ func (x *Index) bytes() (all, idle int64) {
 	t := &x.tree
 	idle = 8 * t.runs.idle
 	all = 8*t.runs.lent + idle + t.nodes.bytes() + t.edges.bytes() + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
-	all += x.pieces.bytes() + x.uses.bytes() + x.accounts.bytes() + x.tenants.bytes() + x.byTenant.bytes() + x.byName.bytes()
+	all += x.pieces.bytes() + x.uses.bytes() - int64(x.open)*int64(unsafe.Sizeof(use{})) + x.accounts.bytes() + x.tenants.bytes() + x.byTenant.bytes() + x.byName.bytes()
 	// A little more, for the generation that a table keeps of each endpoint.
 	all += int64(cap(x.slots)) * (int64(unsafe.Sizeof(slot{})+unsafe.Sizeof(cache{})) + 16)
-	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.chain))*8
+	all += int64(cap(x.path)) * int64(unsafe.Sizeof(step{}))
 	return all, idle
 }
 
 // leaseBytes is the memory for open requests, of which there are no more than leases.
-func (x *Index) leaseBytes() int64 { return x.leaseSlots * (8 + int64(unsafe.Sizeof(lease{}))) }
+func (x *Index) leaseBytes() int64 {
+	return x.leaseSlots*(16+int64(unsafe.Sizeof(lease{}))) + int64(x.open)*int64(unsafe.Sizeof(use{}))
+}

@@ -88,12 +88,16 @@ func commonBlocks(a, b []uint64) int {
 	return n
 }
 
-// grow adds to a path the blocks after it, which no endpoint has: to the last run if only
-// this endpoint holds it, else as a new node.
+// grow makes a path, which may be longer, that of blocks. It adds those that no endpoint
+// has to the last run, if only this endpoint holds it, or as a new node.
 func (t *tree) grow(path []step, slot uint32, blocks []uint64) []step {
 	var parent *node
 	depth := uint32(0)
+	for len(path) > 0 && int(path[len(path)-1].depth) >= len(blocks) {
+		path = path[:len(path)-1]
+	}
 	if last := len(path) - 1; last >= 0 {
+		path[last].to = min(path[last].to, uint32(len(blocks)))
 		parent, depth = path[last].node, path[last].to
 		if int(depth) == len(blocks) {
 			return path

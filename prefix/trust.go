@@ -79,7 +79,7 @@ func (c *cache) capacity() int {
 
 // vote counts the vote of a request that the engine has computed. It has none if another
 // request was still in the prefill of the matched blocks.
-func (x *Index) vote(c *cache, l *lease, req *endpick.Request, o *endpick.Outcome) {
+func (c *cache) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 	if !o.HasCachedTokens {
 		return
 	}
