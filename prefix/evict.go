@@ -59,6 +59,7 @@ func (x *Index) allowance(a *account, most int) int {
 // recently used blocks do. Pending blocks are not counted, so they evict nothing.
 func (x *Index) evict(a *account, keep int) {
 	c := a.cache
+	x.noteLargest(a)
 	for capacity := c.capacity(); c.held > capacity; {
 		u, blocks := c.order.oldest, c.held-capacity
 		for _, from := range [...]*account{a, c.largest} {

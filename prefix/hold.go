@@ -286,7 +286,6 @@ func (x *Index) compute(c *cache, l *lease) {
 	if u.own > 0 {
 		u.account.order.push(ofAccount, u)
 		u.account.tenant.weight += useWeight
-		x.noteLargest(u.account)
 	}
 }
 

@@ -157,8 +157,10 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	x.scratch.New = func() any { return new(scratch) }
 	x.caches.Forget = func(_ endpick.EndpointRef, c **cache) { x.clear(*c) }
 	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) {
-		x.end(l)
-		x.close(l.use)
+		if l.use != nil {
+			x.end(l)
+			x.close(l.use)
+		}
 	}
 	return x, nil
 }
