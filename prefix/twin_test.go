@@ -124,6 +124,9 @@ func (t *twin) routed(key endpick.LeaseRef, ref endpick.EndpointRef, tenant stri
 	if e == nil {
 		return
 	}
+	if e.size.blocks == 0 {
+		e.size = size
+	}
 	all := heads(blocks[:min(len(blocks), size.blocks)])
 	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, size: size, matched: min(t.match(ref, blocks), len(all))}
 	for _, h := range all[:l.matched] {
