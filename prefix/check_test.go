@@ -135,7 +135,7 @@ func (c *checker) hold(n *node, h *hold) error {
 			c.allPending += blocks
 		case retained:
 			c.retained[k] += blocks
-			c.allRetains += blocks
+			c.allRetains += blocks + useWeight
 		case computed:
 			c.held[k] += blocks
 			c.weight += blocks

@@ -222,7 +222,7 @@ func TestOpenRequestsKeepLittle(t *testing.T) {
 		assert.Positive(t, e.Held)
 		kept += e.Kept
 	}
-	assert.InDelta(t, most/8/10*21/45, kept, 500, "an eighth of the memory, 10 bytes for each block, and for an entry of 21 on average as for 24 more")
+	assert.InDelta(t, most/8/10*21/61, kept, 500, "an eighth of the memory, 10 bytes for each block, and for a prompt of 21 on average as for 40 more")
 	s.serve(0, "other", mine...)
 	assert.Equal(t, 16_000, s.match(mine...)[0], "and others find room")
 }

@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"cmp"
 	"iter"
 	"math"
 )
@@ -123,7 +124,7 @@ func (x *Index) count(c *cache, p *piece, blocks int) {
 		x.pend(u, blocks)
 	case retained:
 		c.retained += blocks
-		x.retained += blocks
+		x.retained += blocks + cmp.Compare(blocks, 0)*useWeight
 	case computed:
 		c.held += blocks
 		x.weight += blocks
@@ -249,6 +250,9 @@ func (x *Index) cut(p *piece, depth uint32) *piece {
 	low := x.pieces.take()
 	*low = *p
 	low.start, p.down = depth, low
+	if p.state == retained {
+		x.retained += useWeight
+	}
 	return low
 }
 
@@ -262,6 +266,9 @@ func (x *Index) join(h *hold) {
 			}
 			p.down = low.down
 			x.pieces.give(low)
+			if p.state == retained {
+				x.retained -= useWeight
+			}
 		}
 	}
 }

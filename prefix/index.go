@@ -127,7 +127,7 @@ type Index struct {
 	hand       int     // the last slot that gave way to the byte limit
 	weight     int     // of everything computed
 	pending    int     // weight of everything pending
-	retained   int     // blocks
+	retained   int     // weight of everything retained
 	evicted    uint64
 	strays     uint64
 }
