@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/endpick/endpick"
 )
 
 // check checks the index for inconsistencies: it goes through the tree, and counts again
@@ -193,7 +195,7 @@ func (c *checker) promises() error {
 		if l.key != key || u.account == nil {
 			return fmt.Errorf("%v: lease of %v", key, l.key)
 		}
-		if l.promise.leaf == nil {
+		if l.leaf == nil {
 			continue
 		}
 		k := u.account.cache
@@ -205,7 +207,7 @@ func (c *checker) promises() error {
 			c.tenantPending[u.account.tenant] += useWeight
 			c.allPending += useWeight
 		}
-		for n, to := l.promise.leaf, l.promise.to; n != nil; n, to = n.parent, n.depth {
+		for n, to := l.leaf, uint32(l.length); n != nil; n, to = n.parent, n.depth {
 			h := n.hold(k.ref.Slot)
 			if h == nil || h.to < to {
 				return fmt.Errorf("%v: what it has promised is not there", key)
@@ -343,6 +345,14 @@ func (c *checker) memory() error {
 		return fmt.Errorf("%d blocks lent and %d idle: counted %d and %d", c.lent, idle, t.runs.lent, t.runs.idle)
 	case open != x.open:
 		return fmt.Errorf("%d are open, counted %d", open, x.open)
+	}
+	return nil
+}
+
+// cacheAt returns what is known about an endpoint, or nil.
+func (x *Index) cacheAt(ref endpick.EndpointRef) *cache {
+	if c := x.caches.Find(ref); c != nil {
+		return *c
 	}
 	return nil
 }

@@ -184,30 +184,23 @@ func (x *Index) settle(u *use) {
 	}
 }
 
-// promise is a part of the tree that a request needs: all up to depth to in node leaf. A
-// piece ends there.
-type promise struct {
-	leaf *node
-	to   uint32
-}
-
-// promise records that a request, if all goes well, has the endpoint compute blocks, of
-// which x.path has the nodes so far, and maybe more. They can be matched from now on.
+// promise records that a request, if all goes well, has the endpoint compute blocks. They
+// can be matched from now on. A piece ends where they end.
 func (x *Index) promise(c *cache, l *lease, blocks []uint64) {
 	if len(blocks) == 0 {
 		return
 	}
-	x.path = x.tree.grow(x.path, c.ref.Slot, blocks)
+	x.path = x.tree.grow(x.tree.walk(x.path[:0], blocks), c.ref.Slot, blocks)
 	for _, s := range x.path {
 		x.promiseIn(c, l.use, s.node, s.to)
 	}
-	leaf, before := x.path[len(x.path)-1], l.promise
-	l.promise, l.length = promise{leaf.node, leaf.to}, len(blocks)
 	x.pend(l.use, useWeight)
-	if before.leaf == nil {
+	leaf, length := l.leaf, l.length
+	l.leaf, l.length = x.path[len(x.path)-1].node, len(blocks)
+	if leaf == nil {
 		c.open = append(c.open, l.key)
 	} else {
-		x.release(c, before)
+		x.release(c, leaf, length)
 	}
 }
 
@@ -276,12 +269,9 @@ func (x *Index) join(h *hold) {
 // compute records that the endpoint has computed what a lease has promised.
 func (x *Index) compute(c *cache, l *lease) {
 	u := l.use
-	if l.promise.leaf == nil {
-		return
-	}
-	u.leaf, u.epoch = l.promise.leaf, c.ages.newest
+	u.leaf, u.epoch = l.leaf, c.ages.newest
 	x.pend(u, -useWeight)
-	for n, to := l.promise.leaf, l.promise.to; n != nil; n, to = n.parent, n.depth {
+	for n, to := l.leaf, uint32(l.length); n != nil; n, to = n.parent, n.depth {
 		h := n.hold(c.ref.Slot)
 		for p := range h.until(to) {
 			x.touch(c, h, p, u)
@@ -312,10 +302,10 @@ func (x *Index) touch(c *cache, h *hold, p *piece, u *use) {
 	x.settle(before)
 }
 
-// release ends a promise. The endpoint keeps what it has computed, and what other requests
-// need.
-func (x *Index) release(c *cache, made promise) {
-	for n, to := made.leaf, made.to; n != nil; {
+// release ends a promise of so many blocks. The endpoint keeps what it has computed, and
+// what other requests need.
+func (x *Index) release(c *cache, leaf *node, length int) {
+	for n, to := leaf, uint32(length); n != nil; {
 		parent, depth := n.parent, n.depth
 		at, _ := n.place(c.ref.Slot)
 		h := &n.holds[at]

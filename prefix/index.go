@@ -136,16 +136,16 @@ type Index struct {
 type lease struct {
 	key      endpick.LeaseRef
 	use      *use
-	size     size    // of the endpoint, for this request
-	promise  promise // what it needs; none once that has ended
-	length   int     // blocks that were promised
-	sent     int     // blocks of the whole prompt
-	end      uint64  // hash of the last one, which covers all of them
-	matched  int     // blocks that were there before
-	proven   int     // of these, those that a prompt, not only a response, has included
-	age      int     // of the last matched block: how many the engine kept longer, as far as was known
-	besides  int     // how many others it may have needed
-	doubtful bool    // not all matched blocks were computed, so a report says nothing about evictions
+	size     size   // of the endpoint, for this request
+	leaf     *node  // where what it has promised ends; nil: it needs nothing any more
+	length   int    // blocks that it has promised
+	sent     int    // blocks of the whole prompt
+	end      uint64 // hash of the last one, which covers all of them
+	matched  int    // blocks that were there before
+	proven   int    // of these, those that a prompt, not only a response, has included
+	age      int    // of the last matched block: how many the engine kept longer, as far as was known
+	besides  int    // how many others it may have needed
+	doubtful bool   // not all matched blocks were computed, so a report says nothing about evictions
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -172,7 +172,7 @@ func (x *Index) Name() string { return "prefix-index" }
 func (x *Index) Routed(e *endpick.Event) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	c := x.addCache(e.Candidate.Ref)
+	c := x.cacheOf(e.Candidate.Ref)
 	if c == nil {
 		return
 	}
@@ -236,7 +236,7 @@ func (x *Index) FirstToken(e *endpick.Event) {
 // computed records that the engine has computed the prompt of a lease.
 func (x *Index) computed(l *lease) {
 	c := l.use.account.cache
-	if l.use.leaf != nil || l.promise.leaf == nil {
+	if l.leaf == nil || l.use.leaf != nil {
 		return
 	}
 	c.size = l.size
@@ -259,16 +259,17 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 	if l == nil {
 		return
 	}
-	c := l.use.account.cache
-	if !c.gone && (o.Status == endpick.Completed || !e.FirstTokenAt.IsZero()) {
+	c, completed := l.use.account.cache, o.Status == endpick.Completed
+	if !c.gone && (completed || !e.FirstTokenAt.IsZero()) {
 		x.computed(l)
 		c.vote(l, e.Request, o)
 	}
-	if !c.gone && o.Status == endpick.Completed && len(o.Blocks) > 0 {
+	if !c.gone && completed && len(o.Blocks) > 0 {
 		x.respond(c, l, o.Blocks)
 	}
-	x.leases.Drop(e.Lease)
-	x.publish(c)
+	if x.leases.Drop(e.Lease); !c.gone {
+		x.publish(c)
+	}
 }
 
 // respond remembers what a response has appended to its prompt; blocks are those of both.
@@ -290,7 +291,6 @@ func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
 	l.use = x.newUse(a)
 	x.close(before)
 	l.use.response = true
-	x.path = x.tree.walk(x.path[:0], blocks)
 	x.promise(c, l, blocks)
 	x.compute(c, l)
 	x.evict(a, len(blocks))
@@ -306,17 +306,16 @@ func lastOf(blocks []uint64) uint64 {
 
 // end ends what a lease has promised.
 func (x *Index) end(l *lease) {
-	made, c := l.promise, l.use.account.cache
-	if made.leaf == nil {
+	leaf, c := l.leaf, l.use.account.cache
+	if leaf == nil {
 		return
 	}
-	l.promise = promise{}
-	if l.use.leaf == nil {
+	if l.leaf = nil; l.use.leaf == nil {
 		x.pend(l.use, -useWeight)
 	}
 	at := slices.Index(c.open, l.key)
 	c.open = slices.Delete(c.open, at, at+1)
-	x.release(c, made)
+	x.release(c, leaf, l.length)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
@@ -340,26 +339,16 @@ func (x *Index) clear(c *cache) {
 	}
 }
 
-// addCache returns what is known about an endpoint, or nil if it has been removed.
-func (x *Index) addCache(ref endpick.EndpointRef) *cache {
+// cacheOf returns what is known about an endpoint, or nil if it has been removed.
+func (x *Index) cacheOf(ref endpick.EndpointRef) *cache {
 	at := x.caches.At(ref)
 	if at == nil {
 		return nil
 	}
 	if *at == nil {
 		*at = &cache{ref: ref}
-		for int(ref.Slot) >= len(x.slots) {
-			x.slots = append(x.slots, slot{})
-		}
+		x.slots = append(x.slots, make([]slot, max(0, int(ref.Slot)+1-len(x.slots)))...)
 		x.slots[ref.Slot].generation = ref.Generation
 	}
 	return *at
-}
-
-// cacheAt returns what is known about an endpoint, or nil.
-func (x *Index) cacheAt(ref endpick.EndpointRef) *cache {
-	if c := x.caches.Find(ref); c != nil {
-		return *c
-	}
-	return nil
 }

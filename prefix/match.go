@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"math"
+	"slices"
 	"sort"
 
 	"github.com/endpick/endpick"
@@ -9,14 +10,12 @@ import (
 
 // scratch collects how many blocks each endpoint holds during one Match.
 type scratch struct {
-	stamp uint32 // marks with another stamp are of earlier matches
 	marks []mark // by slot
 	path  []step // of the prompt
 }
 
 type mark struct {
-	stamp uint32
-	depth uint32
+	depth uint32 // 0: it holds nothing
 	slot
 }
 
@@ -29,27 +28,11 @@ type slot struct {
 // publish updates what Match reads of an endpoint. When others make it give way, it has
 // more to spare than is published.
 func (x *Index) publish(c *cache) {
-	if c.gone {
-		return
-	}
-	spare := int32(math.MaxInt32)
+	spare := math.MaxInt32
 	if c.size.whole || c.trust.learned > 0 {
-		spare = int32(min(max(c.capacity()-c.held-c.pending-c.retained, -1), math.MaxInt32))
+		spare = max(c.capacity()-c.held-c.pending-c.retained, -1)
 	}
-	x.slots[c.ref.Slot].spare = spare
-}
-
-func (s *scratch) begin(slots int) {
-	if len(s.marks) < slots {
-		s.marks = make([]mark, slots+slots/4)
-		s.stamp = 0
-	}
-	s.path = s.path[:0]
-	s.stamp++
-	if s.stamp == 0 {
-		clear(s.marks)
-		s.stamp = 1
-	}
+	x.slots[c.ref.Slot].spare = int32(min(spare, math.MaxInt32))
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens and EvictedTokens of every
@@ -76,7 +59,7 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 			continue
 		}
 		m := s.marks[c.Ref.Slot]
-		if m.stamp != s.stamp || m.generation != c.Ref.Generation {
+		if m.depth == 0 || m.generation != c.Ref.Generation {
 			continue
 		}
 		if m.depth != depth {
@@ -98,7 +81,7 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 // recently than those before them. So all of them from the first one that is gone are, but
 // an engine evicts the end first of those that were used in the same epoch.
 func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block float64) uint32 {
-	k := x.cacheAt(c.Ref)
+	k := *x.caches.Find(c.Ref)
 	room := k.capacity() - k.besides(c, block)
 	if k.held <= room {
 		return depth
@@ -145,14 +128,15 @@ func (k *cache) besides(c *endpick.Candidate, block float64) int {
 // holds. Who holds a node also holds the way to it, so where as many hold the next node, the
 // same ones do.
 func (x *Index) collect(s *scratch, blocks []uint64) {
-	s.begin(len(x.slots))
-	s.path = x.tree.walk(s.path, blocks)
+	s.marks = slices.Grow(s.marks[:0], len(x.slots))[:len(x.slots)]
+	clear(s.marks)
+	s.path = x.tree.walk(s.path[:0], blocks)
 	for i, at := range s.path {
 		if i+1 < len(s.path) && len(s.path[i+1].holds) == len(at.holds) {
 			continue
 		}
 		for _, h := range at.holds {
-			s.marks[h.slot] = mark{s.stamp, min(h.to, at.to), x.slots[h.slot]}
+			s.marks[h.slot] = mark{min(h.to, at.to), x.slots[h.slot]}
 		}
 	}
 }

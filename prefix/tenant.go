@@ -91,14 +91,14 @@ func (x *Index) aboveShare(t *tenant) bool { return t != nil && t.weight > x.sha
 func (x *Index) elsewhere(here *cache, t *tenant) *use {
 	for range x.slots {
 		x.hand = (x.hand + 1) % len(x.slots)
-		c := x.cacheAt(endpick.EndpointRef{Slot: uint32(x.hand), Generation: x.slots[x.hand].generation})
-		if c == nil || c == here {
+		at := x.caches.Find(endpick.EndpointRef{Slot: uint32(x.hand), Generation: x.slots[x.hand].generation})
+		if at == nil || *at == here {
 			continue
 		}
-		if t == nil && c.order.oldest != nil {
-			return c.order.oldest
+		if t == nil && (*at).order.oldest != nil {
+			return (*at).order.oldest
 		}
-		if a := x.byTenant.entries[accountName{c, t}]; a != nil && a.order.oldest != nil {
+		if a := x.byTenant.entries[accountName{*at, t}]; a != nil && a.order.oldest != nil {
 			return a.order.oldest
 		}
 	}

@@ -1,6 +1,9 @@
 package prefix
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // node is a run of blocks that follow each other: an edge of a radix tree. Other runs may
 // branch off after any of its blocks, so that a run is never split. It is found by its
@@ -27,16 +30,7 @@ func (n *node) hold(slot uint32) *hold {
 
 // place returns the index of an endpoint's hold, or where to insert it.
 func (n *node) place(slot uint32) (int, bool) {
-	lo, hi := 0, len(n.holds)
-	for lo < hi {
-		mid := int(uint(lo+hi) / 2)
-		if n.holds[mid].slot < slot {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return lo, lo < len(n.holds) && n.holds[lo].slot == slot
+	return slices.BinarySearchFunc(n.holds, slot, func(h hold, slot uint32) int { return cmp.Compare(h.slot, slot) })
 }
 
 // step is a node on a prompt's path, and the depth at which the prompt leaves it.
@@ -88,16 +82,12 @@ func commonBlocks(a, b []uint64) int {
 	return n
 }
 
-// grow makes a path, which may be longer, that of blocks. It adds those that no endpoint
-// has to the last run, if only this endpoint holds it, or as a new node.
+// grow adds to a path the blocks after it, which no endpoint has: to the last run if only
+// this endpoint holds it, else as a new node.
 func (t *tree) grow(path []step, slot uint32, blocks []uint64) []step {
 	var parent *node
 	depth := uint32(0)
-	for len(path) > 0 && int(path[len(path)-1].depth) >= len(blocks) {
-		path = path[:len(path)-1]
-	}
 	if last := len(path) - 1; last >= 0 {
-		path[last].to = min(path[last].to, uint32(len(blocks)))
 		parent, depth = path[last].node, path[last].to
 		if int(depth) == len(blocks) {
 			return path
