@@ -31,25 +31,11 @@ func (x *Index) Stats() IndexStats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	all, _ := x.bytes()
-	stats := IndexStats{
-		Blocks:  x.tree.blocks,
-		Runs:    x.tree.nodes.live,
-		Bytes:   all + x.leaseBytes(),
-		Evicted: x.evicted,
-		Strays:  x.strays,
-	}
+	stats := IndexStats{Blocks: x.tree.blocks, Runs: x.tree.nodes.live, Bytes: all + x.leaseBytes(), Evicted: x.evicted, Strays: x.strays}
 	for ref, at := range x.caches.All() {
 		c := *at
 		stats.Pairs += c.held + c.pending + c.retained
-		stats.Endpoints = append(stats.Endpoints, EndpointStats{
-			Ref:      ref,
-			Held:     c.held,
-			Pending:  c.pending,
-			Kept:     c.retained,
-			Bound:    c.size.blocks,
-			Capacity: c.capacity(),
-			Lowered:  c.trust.lowered,
-		})
+		stats.Endpoints = append(stats.Endpoints, EndpointStats{ref, c.held, c.pending, c.retained, c.size.blocks, c.capacity(), c.trust.lowered})
 	}
 	return stats
 }
