@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"math"
-	"slices"
 
 	"github.com/endpick/endpick"
 )
@@ -130,8 +129,7 @@ func (x *Index) shrink(u *use, blocks int) {
 	blocks = min(blocks, int(end-p.start))
 	if p.users > 0 {
 		if blocks = min(blocks, c.size.blocks-c.retained, x.pendingRoom()-x.retained); blocks <= 0 {
-			computed := func(ref endpick.LeaseRef) bool { return x.leases.Find(ref).use.leaf != nil }
-			x.end(x.leases.Find(c.open[max(0, slices.IndexFunc(c.open, computed))]))
+			x.end(x.leases.Find(c.open[0]))
 			return
 		}
 		if start := end - uint32(blocks); start > p.start {

@@ -22,8 +22,8 @@ type IndexConfig struct {
 	// MaxBytes is the most memory to take for all endpoints together, at least
 	// 1 MiB; an eighth of it is for prompts in prefill. About 200 bytes for
 	// each open request come on top. Zero: 256 MiB, enough for 1,000 endpoints
-	// with 10,000 blocks each that share nothing, in prompts of at least 16
-	// blocks. A prompt of a single block takes 280 bytes.
+	// with 10,000 blocks each that share nothing, in prompts of at least 20
+	// blocks. A prompt of a single block takes 250 bytes.
 	MaxBytes int64
 	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's
 	// blocks, up to which a tenant may displace others. A tenant may hold more
@@ -185,7 +185,10 @@ func (x *Index) Routed(e *endpick.Event) {
 	a := x.accountOf(c, e.Request.Tenant)
 	*l = lease{
 		key: e.Lease, use: x.newUse(a), size: x.config.size(e.Candidate.Endpoint, block),
-		besides: c.besides(e.Candidate, block), sent: len(blocks), end: lastOf(blocks),
+		besides: c.besides(e.Candidate, block), sent: len(blocks),
+	}
+	if l.sent > 0 {
+		l.end = blocks[l.sent-1]
 	}
 	if c.size.blocks == 0 {
 		c.size = l.size
@@ -277,7 +280,7 @@ func (x *Index) Done(e *endpick.Event, o *endpick.Outcome) {
 // endpoint's, the tenant's share and the memory. Only the endpoint's size stays that of the
 // last prompt, and the capacity is not raised, which takes a prompt or a report.
 func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
-	if len(blocks) < l.sent || lastOf(blocks[:l.sent]) != l.end {
+	if len(blocks) < l.sent || l.sent > 0 && blocks[l.sent-1] != l.end {
 		x.strays++
 		return
 	}
@@ -294,14 +297,6 @@ func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
 	x.promise(c, l, blocks)
 	x.compute(c, l)
 	x.evict(a, len(blocks))
-}
-
-// lastOf returns the hash of the last block, or 0.
-func lastOf(blocks []uint64) uint64 {
-	if len(blocks) == 0 {
-		return 0
-	}
-	return blocks[len(blocks)-1]
 }
 
 // end ends what a lease has promised.

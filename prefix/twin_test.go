@@ -186,14 +186,13 @@ func (t *twin) end(l *twinLease) {
 	}
 }
 
-// longest returns the lease whose promise is the oldest of those that have been computed
-// or, if there is none, of all.
+// longest returns the lease whose promise is the oldest.
 func (t *twin) longest(ref endpick.EndpointRef) (longest *twinLease) {
 	for _, l := range t.leases {
 		if !l.promised || l.ref != ref {
 			continue
 		}
-		if longest == nil || l.computed && !longest.computed || l.computed == longest.computed && l.since < longest.since {
+		if longest == nil || l.since < longest.since {
 			longest = l
 		}
 	}
