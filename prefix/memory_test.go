@@ -116,7 +116,7 @@ func TestPool(t *testing.T) {
 	}
 }
 
-// A map is as it was told, and takes no more than a few times what it needs.
+// A map has what was put into it, and takes no more than a few times what it needs.
 func TestShrinking(t *testing.T) {
 	var m shrinking[uint64, int]
 	for i := range 10_000 {

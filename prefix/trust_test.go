@@ -390,7 +390,7 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 	assert.Equal(t, map[int]int{4800: 1}, lacked)
 }
 
-// Once an engine's reports have told how much it holds, what it has evicted for requests
+// Once it is known from an engine's reports how much it holds, what it has evicted for requests
 // under way is known without Endpoint.KVTokens. Of 80 blocks, responses need the last 30.
 func TestEvictedFromALearnedCache(t *testing.T) {
 	d := newFixture(t, 1600)
@@ -441,6 +441,21 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	had, lacked = d.votes()
 	assert.Empty(t, had)
 	assert.Empty(t, lacked)
+}
+
+// If nothing was guessed, or nothing is known, there is nothing to scale.
+func TestTrustScalesNothingWithoutAGuess(t *testing.T) {
+	for _, tc := range []struct{ guessed, input int }{{0, 800}, {1600, 0}} {
+		d := newFixture(t, 1600)
+		d.fill(10)
+		d.cache().trust.grain.tokens = 16
+		e := d.routed(prompt(0, 100))
+		e.Request.InputTokens = tc.guessed
+		d.x.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: tc.input})
+		had, lacked := d.votes()
+		assert.Empty(t, had)
+		assert.Equal(t, map[int]int{945: 1}, lacked, "%+v", tc) // 45 blocks were there, of 100
+	}
 }
 
 func TestTrustIgnores(t *testing.T) {
