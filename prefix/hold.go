@@ -86,18 +86,17 @@ func (x *Index) promiseIn(c *cache, u *use, n *node, to uint32) {
 	if !ok {
 		x.tree.addHold(n, at, c.ref.Slot, n.depth)
 	}
-	h, last := &n.holds[at], (*piece)(nil)
+	h := &n.holds[at]
 	for p := range h.until(to) {
 		if h.end(p) > to {
 			x.cut(p, to)
 		}
 		x.changeUsers(c, h, p, 1)
-		last = p
 	}
 	if h.to >= to {
 		return
 	}
-	p := x.pieces.take()
+	p, last := x.pieces.take(), h.last()
 	*p = piece{start: h.to, users: 1, use: u, state: pending, answer: u.response}
 	if h.to = to; last == nil {
 		h.head = p

@@ -443,6 +443,20 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	assert.Empty(t, lacked)
 }
 
+// The grain is the greatest common divisor of recent reports: of the last 16, and of those
+// since. Too large a one is none.
+func TestGrain(t *testing.T) {
+	var g grain
+	for _, tc := range []struct{ times, cached, want int }{
+		{1, 0, 0}, {1, 96, 96}, {1, 64, 32}, {1, 0, 32}, {13, 32, 32}, {1, 48, 16},
+		{16, 544, 16}, {15, 1056 * 2, 544}, {1, 1056, 544}, {1, 1, 1056}, {15, 1, 1056}, {16, 5000, 1}, {1, 16, 0},
+	} {
+		for range tc.times {
+			require.Equal(t, tc.want, g.after(tc.cached), "%+v", tc)
+		}
+	}
+}
+
 // If nothing was guessed, or nothing is known, there is nothing to scale.
 func TestTrustScalesNothingWithoutAGuess(t *testing.T) {
 	for _, tc := range []struct{ guessed, input int }{{0, 800}, {1600, 0}} {
