@@ -57,7 +57,7 @@ func (c *checker) nodes() error {
 		c.holds += cap(n.holds)
 		most := n.depth
 		switch {
-		case e != edge{n.parent, n.depth, n.run[0]}:
+		case e != edge{n.parent, uint64(n.depth), n.run[0]}:
 			return fmt.Errorf("node at %d is found by %v", n.depth, e)
 		case size != cap(n.run):
 			return fmt.Errorf("node at %d: a run has room for %d", n.depth, cap(n.run))

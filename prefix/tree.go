@@ -51,7 +51,7 @@ type tree struct {
 // edge is where a run branches off, and its first block.
 type edge struct {
 	parent *node
-	depth  uint32
+	depth  uint64 // of 64 bits, so that an edge has no gap and is hashed in one go
 	first  uint64
 }
 
@@ -60,7 +60,7 @@ func (t *tree) walk(path []step, blocks []uint64) []step {
 	var parent *node
 	depth := uint32(0)
 	for int(depth) < len(blocks) {
-		n := t.edges.entries[edge{parent, depth, blocks[depth]}]
+		n := t.edges.entries[edge{parent, uint64(depth), blocks[depth]}]
 		if n == nil {
 			break
 		}
@@ -104,7 +104,7 @@ func (t *tree) grow(path []step, slot uint32, blocks []uint64) []step {
 	n.parent, n.depth = parent, depth
 	t.resize(n, len(blocks)-int(depth))
 	copy(n.run, blocks[depth:])
-	t.edges.put(edge{parent, depth, n.run[0]}, n)
+	t.edges.put(edge{parent, uint64(depth), n.run[0]}, n)
 	return append(path, step{n, n.end()})
 }
 
@@ -134,7 +134,7 @@ func (t *tree) shorten(n *node) {
 		t.resize(n, int(most-n.depth))
 		return
 	}
-	t.edges.remove(edge{n.parent, n.depth, n.run[0]})
+	t.edges.remove(edge{n.parent, uint64(n.depth), n.run[0]})
 	t.resize(n, 0)
 	t.holds -= cap(n.holds)
 	room := n.holds[:0]

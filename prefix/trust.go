@@ -122,11 +122,13 @@ func (t *trust) review(c *cache) {
 	against, others := t.against(capacity)
 	fewest := against
 	for _, v := range t.votes {
-		if n, _ := t.against(v.age); v.kind == lacked && v.age < capacity && n < fewest {
-			best, fewest = v.age, n
-		}
-		if v.kind == more {
+		switch {
+		case v.kind == more:
 			raise++
+		case v.kind == lacked && v.age < capacity:
+			if n, _ := t.against(v.age); n < fewest {
+				best, fewest = v.age, n
+			}
 		}
 	}
 	gain := against - fewest
