@@ -36,6 +36,28 @@ func TestBranchesCutNothing(t *testing.T) {
 	}
 }
 
+// They take memory only where they were sent, and from who sent them.
+func TestBranchesDisplaceNobody(t *testing.T) {
+	const most = 1 << 20
+	s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most})
+	long := s.fresh(1000)
+	for slot := range 10 {
+		s.serve(slot, "", long...)
+	}
+	mine := s.serveAll(0, "small", 40, 50)
+	for range 5 {
+		for i, b := range s.branches(long) {
+			s.serve(i%10, "attacker", b...)
+		}
+		require.LessOrEqual(t, s.Stats().Bytes, int64(most))
+	}
+	assert.Positive(t, s.Stats().Evicted)
+	assert.Equal(t, 40, s.found(0, mine))
+	for slot, tokens := range s.match(long...) {
+		assert.Equal(t, 16_000, tokens, slot)
+	}
+}
+
 // If the branches come first, the prompt consists of a run for each of them. It is matched
 // all the same, and once nobody holds it, nothing of that is left.
 func TestBranchesBeforeThePrompt(t *testing.T) {
