@@ -98,6 +98,32 @@ func TestTrustReview(t *testing.T) {
 	}
 }
 
+// When the capacity moves, every other vote is forgotten, and those that ask for more, or
+// have nothing to say any more.
+func TestTrustKeepsHalfOfTheVotes(t *testing.T) {
+	c := &cache{size: size{1600, true}}
+	votes := []vote{
+		{kind: lacked, age: 100}, {kind: lacked, age: 101}, {kind: lacked, age: 102}, {kind: lacked, age: 1500}, {kind: lacked, age: 103}, {kind: more},
+		{kind: had, age: 50}, {kind: had, age: 51}, {kind: had, age: 1399}, {kind: had, age: 1399}, {kind: had, age: 1400}, {kind: had, age: 1400},
+	}
+	for i := range votes {
+		votes[i].tenant = uint64(i)
+	}
+	copy(c.trust.votes[:], votes)
+	for i := range 6 {
+		c.trust.votes[20+i] = vote{kind: lacked, age: 104, tenant: uint64(20 + i)}
+	}
+	c.trust.review(c)
+	assert.Equal(t, 1400, c.capacity())
+	var left []uint64
+	for _, v := range c.trust.votes {
+		if v.kind != noVote {
+			left = append(left, v.tenant)
+		}
+	}
+	assert.Equal(t, []uint64{1, 3, 7, 9, 21, 23, 25}, left)
+}
+
 // Who is alone against the capacity is not believed, if a quorum of others has voted.
 func TestTrustAlone(t *testing.T) {
 	for _, tc := range []struct {
