@@ -135,7 +135,7 @@
 //	                           Endpoints, AppendCandidates
 //	Request, SLO               one request, and its latency targets
 //	Endpoint                   one inference server
-//	Load, Signals, Snapshot        what an engine reports, and as of when
+//	Load, Signals, Snapshot    what an engine reports, and as of when
 //	Candidate, InFlight        an endpoint as one request sees it
 //	Prediction, Latencies      latencies that are expected
 //	Policy, Weighted           the stages: Matcher, Predictor, Admitter, Filter, Scorer, Picker
@@ -145,7 +145,7 @@
 //	Lease, Outcome, Status     the account of one request
 //	RoutedObserver, FirstTokenObserver, DoneObserver, EndpointObserver, Event
 //	                           what stages are told
-//	EndpointRef, LeaseRef              dense handles of endpoints and leases
+//	EndpointRef, LeaseRef      dense handles of endpoints and leases
 //	Table, PerEndpoint, PerLease
 //	                           state that a stage keeps for them; Exclusive
 //	Receipt, Verdict           why an endpoint was chosen

@@ -55,7 +55,7 @@ type report struct {
 }
 
 // prepare returns the report of a clean load. The engine counted at some time
-// between asked, when it was asked, and now, when it has answered. Requests
+// between the snapshots asked (the question) and now (the answer). Requests
 // that arrived in between may or may not be in its count: prepare assumes as
 // many in it as the count has room for, so that none is counted twice.
 func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {

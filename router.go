@@ -79,7 +79,7 @@ type Router struct {
 	mirrored, rejected, noEndpoint, badRequest atomic.Uint64
 }
 
-// New returns a router, or an error that matches ConfigError, ErrBadEndpoint or
+// New returns a router, or a [ConfigError], or an error that matches ErrBadEndpoint or
 // ErrDuplicateEndpoint.
 func New(config Config) (*Router, error) {
 	if err := config.validate(); err != nil {

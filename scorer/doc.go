@@ -9,8 +9,8 @@
 // [RoundRobin], and any [Cost], a few lines of arithmetic over a candidate's
 // indicators.
 //
-// The filter [Hotspot] prevents that a prefix which dominates the traffic
-// overloads the servers that hold it (LMetric, section 5.2). The filter
+// The filter [Hotspot] keeps a prefix that dominates the traffic from
+// overloading the servers that hold it (LMetric, section 5.2). The filter
 // [MatchGate] prefers the best match unless load is out of balance; followed by
 // a scorer, it is the policy of AIBrix, Preble and SGLang.
 //
