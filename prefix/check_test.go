@@ -23,7 +23,7 @@ func (x *Index) check() error {
 // checker counts what is there.
 type checker struct {
 	x                              *Index
-	runs, lent, holds, pieces      int
+	runs, room, holds, pieces      int
 	caches                         map[uint32]*cache
 	byUse                          map[*use]*use // what each use should have
 	users                          map[*piece]uint32
@@ -52,15 +52,14 @@ func newChecker(x *Index) *checker {
 func (c *checker) nodes() error {
 	for e, n := range c.x.tree.edges.entries {
 		c.runs += len(n.run)
-		_, size := sizeOf(cap(n.run))
-		c.lent += size
+		c.room += cap(n.run)
 		c.holds += cap(n.holds)
 		most := n.depth
 		switch {
 		case e != edge{n.parent, uint64(n.depth), n.run[0]}:
 			return fmt.Errorf("node at %d is found by %v", n.depth, e)
-		case size != cap(n.run):
-			return fmt.Errorf("node at %d: a run has room for %d", n.depth, cap(n.run))
+		case cap(n.run)/4 > len(n.run):
+			return fmt.Errorf("node at %d: a run of %d has room for %d", n.depth, len(n.run), cap(n.run))
 		case n.parent == nil && n.depth != 0 || n.parent != nil && (n.depth <= n.parent.depth || n.depth > n.parent.end()):
 			return fmt.Errorf("node at %d is not within its parent", n.depth)
 		case !slices.IsSortedFunc(n.holds, func(a, b hold) int { return int(a.slot) - int(b.slot) }):
@@ -331,18 +330,13 @@ func (c *checker) memory() error {
 	for range x.leases.All() {
 		open++
 	}
-	idle := 0
-	for _, spare := range t.runs.spare {
-		for _, run := range spare {
-			idle += cap(run)
-		}
+	for _, run := range t.runs.spare {
+		c.room += cap(run)
 	}
 	switch {
-	case len(t.edges.entries) != t.nodes.live || c.runs != t.blocks || c.holds != t.holds || c.pieces != x.pieces.live:
-		return fmt.Errorf("%d nodes, %d blocks, %d holds, %d pieces: counted %d, %d, %d and %d", len(t.edges.entries), c.runs, c.holds, c.pieces,
-			t.nodes.live, t.blocks, t.holds, x.pieces.live)
-	case int64(c.lent) != t.runs.lent || int64(idle) != t.runs.idle:
-		return fmt.Errorf("%d blocks lent and %d idle: counted %d and %d", c.lent, idle, t.runs.lent, t.runs.idle)
+	case len(t.edges.entries) != t.nodes.live || c.runs != t.blocks || c.room != t.runs.room || c.holds != t.holds || c.pieces != x.pieces.live:
+		return fmt.Errorf("%d nodes, %d blocks, room for %d and %d holds, %d pieces: counted %d, %d, %d, %d and %d", len(t.edges.entries), c.runs, c.room, c.holds, c.pieces,
+			t.nodes.live, t.blocks, t.runs.room, t.holds, x.pieces.live)
 	case open != x.open:
 		return fmt.Errorf("%d are open, counted %d", open, x.open)
 	}

@@ -77,14 +77,8 @@ func (x *Index) evict(a *account, keep int) {
 func (x *Index) fit(a *account, keep int) {
 	reserve := x.config.MaxBytes / pendingPart
 	for {
-		all, idle := x.bytes()
-		over := all - min(pendingBytes*int64(x.pending), reserve) - (x.config.MaxBytes - reserve)
-		if over <= 0 {
+		if x.bytes()-min(pendingBytes*int64(x.pending), reserve) <= x.config.MaxBytes-reserve {
 			return
-		}
-		if idle >= over {
-			x.tree.runs.spare, x.tree.runs.idle = [len(x.tree.runs.spare)][][]uint64{}, 0
-			continue
 		}
 		u := x.victim(a, keep)
 		if u == nil {

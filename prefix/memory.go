@@ -2,7 +2,7 @@ package prefix
 
 import (
 	"maps"
-	"math/bits"
+	"slices"
 	"unsafe"
 )
 
@@ -13,7 +13,10 @@ type pool[T any] struct {
 	live  int
 }
 
-const mostSpare = 64
+const (
+	mostSpare = 32
+	mostRoom  = 1024 // blocks of a spare run
+)
 
 func (p *pool[T]) take() *T {
 	p.live++
@@ -70,63 +73,45 @@ func (m *shrinking[K, V]) bytes() int64 {
 	return int64(m.most) * int64(unsafe.Sizeof(k)+unsafe.Sizeof(v)+1) * 3 / 2
 }
 
-// runs lends slices of blocks, whose capacity is one of four sizes between two powers of
-// two, and keeps returned ones for reuse.
+// runs lends slices of blocks with little more room than is needed, and keeps some that
+// were given back for reuse.
 type runs struct {
-	spare [4 * 31][][]uint64 // by size
-	lent  int64              // blocks in lent slices
-	idle  int64              // blocks in spare ones
+	spare [mostSpare][]uint64
+	next  int // where the next one goes
+	room  int // blocks in lent and spare ones
 }
 
-// sizeOf returns the number and capacity of the smallest size for n blocks.
-func sizeOf(n int) (number, blocks int) {
-	if n <= 4 {
-		return n, n
-	}
-	shift := bits.Len(uint(n-1)) - 3
-	quarters := (n + 1<<shift - 1) >> shift // 5 to 8 quarters of a power of two
-	return 4*shift + quarters, quarters << shift
-}
-
-// resize returns a slice of n blocks that begins with those of run, which is given back if
-// it is too small, or much too large.
-func (r *runs) resize(run []uint64, n int) []uint64 {
-	if n > 0 && n <= cap(run) && (n > cap(run)/4 || cap(run) < 16) {
-		return run[:n]
-	}
-	var to []uint64
-	if number, size := sizeOf(n); n > 0 {
-		spare := r.spare[number]
-		if last := len(spare) - 1; last >= 0 {
-			to, spare[last] = spare[last], nil
-			r.spare[number] = spare[:last]
-			r.idle -= int64(size)
-		} else {
-			to = make([]uint64, size)
+func (r *runs) take(n int) []uint64 {
+	for i, run := range r.spare {
+		if n <= cap(run) && cap(run) <= n+n/4 {
+			r.spare[i] = nil
+			return run[:n]
 		}
-		r.lent += int64(size)
-		to = to[:n]
-		copy(to, run)
 	}
-	if cap(run) > 0 {
-		number, size := sizeOf(cap(run))
-		r.spare[number] = append(r.spare[number], run)
-		r.lent -= int64(size)
-		r.idle += int64(size)
-	}
-	return to
+	run := slices.Grow([]uint64(nil), n)
+	r.room += cap(run)
+	return run[:n]
 }
 
-// bytes returns the memory taken, without leases, and how much of it is idle.
-func (x *Index) bytes() (all, idle int64) {
+func (r *runs) give(run []uint64) {
+	if cap(run) == 0 || cap(run) > mostRoom {
+		r.room -= cap(run)
+		return
+	}
+	r.room -= cap(r.spare[r.next])
+	r.spare[r.next], r.next = run, (r.next+1)%mostSpare
+}
+
+// bytes returns the memory taken, without leases.
+func (x *Index) bytes() (all int64) {
 	t := &x.tree
-	idle = 8 * t.runs.idle
-	all = 8*t.runs.lent + idle + t.nodes.bytes() + t.edges.bytes() + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
-	all += x.pieces.bytes() + x.uses.bytes() - int64(x.open)*int64(unsafe.Sizeof(use{})) + x.accounts.bytes() + x.tenants.bytes() + x.byTenant.bytes() + x.byName.bytes()
+	all = t.nodes.bytes() + t.edges.bytes() + int64(t.runs.room)*8 + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
+	all += x.pieces.bytes() + x.uses.bytes() - int64(x.open)*int64(unsafe.Sizeof(use{}))
+	all += x.tenants.bytes() + x.byName.bytes() + x.accounts.bytes() + x.byTenant.bytes()
 	// A little more, for the generation that a table keeps of each endpoint.
 	all += int64(cap(x.slots)) * (int64(unsafe.Sizeof(slot{})+unsafe.Sizeof(cache{})) + 16)
 	all += int64(cap(x.path)) * int64(unsafe.Sizeof(step{}))
-	return all, idle
+	return all
 }
 
 // leaseBytes is the memory for open requests, of which there are no more than leases.

@@ -30,8 +30,7 @@ type EndpointStats struct {
 func (x *Index) Stats() IndexStats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all, _ := x.bytes()
-	stats := IndexStats{Blocks: x.tree.blocks, Runs: x.tree.nodes.live, Bytes: all + x.leaseBytes(), Evicted: x.evicted, Strays: x.strays}
+	stats := IndexStats{Blocks: x.tree.blocks, Runs: x.tree.nodes.live, Bytes: x.bytes() + x.leaseBytes(), Evicted: x.evicted, Strays: x.strays}
 	for ref, at := range x.caches.All() {
 		c := *at
 		stats.Pairs += c.held + c.pending + c.retained

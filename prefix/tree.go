@@ -44,8 +44,8 @@ type tree struct {
 	edges  shrinking[edge, *node]
 	nodes  pool[node]
 	runs   runs
-	holds  int // for which the nodes have room
-	blocks int // in all runs
+	blocks int // in all nodes
+	holds  int // for which nodes have room
 }
 
 // edge is where a run branches off, and its first block.
@@ -111,7 +111,12 @@ func (t *tree) grow(path []step, slot uint32, blocks []uint64) []step {
 // resize changes the length of a node's run.
 func (t *tree) resize(n *node, blocks int) {
 	t.blocks += blocks - len(n.run)
-	n.run = t.runs.resize(n.run, blocks)
+	if old := n.run; blocks > cap(old) || blocks < cap(old)/4 {
+		n.run = t.runs.take(blocks)
+		copy(n.run, old)
+		t.runs.give(old)
+	}
+	n.run = n.run[:blocks]
 }
 
 // addHold inserts an empty hold at an index.
@@ -135,7 +140,8 @@ func (t *tree) shorten(n *node) {
 		return
 	}
 	t.edges.remove(edge{n.parent, uint64(n.depth), n.run[0]})
-	t.resize(n, 0)
+	t.blocks -= len(n.run)
+	t.runs.give(n.run)
 	t.holds -= cap(n.holds)
 	room := n.holds[:0]
 	t.nodes.give(n)
