@@ -27,6 +27,7 @@ type checker struct {
 	caches                         map[uint32]*cache
 	byUse                          map[*use]*use // what each use should have
 	users                          map[*piece]uint32
+	promised                       map[*use]bool
 	held, pending, retained        map[*cache]int
 	busy                           map[*cache]int
 	epochs                         map[*cache]*[epochs]int
@@ -37,7 +38,7 @@ type checker struct {
 
 func newChecker(x *Index) *checker {
 	c := &checker{
-		x: x, caches: map[uint32]*cache{}, byUse: map[*use]*use{}, users: map[*piece]uint32{},
+		x: x, caches: map[uint32]*cache{}, byUse: map[*use]*use{}, users: map[*piece]uint32{}, promised: map[*use]bool{},
 		held: map[*cache]int{}, pending: map[*cache]int{}, retained: map[*cache]int{}, busy: map[*cache]int{}, epochs: map[*cache]*[epochs]int{},
 		accountHeld: map[*account]int{}, accountPending: map[*account]int{}, tenantWeight: map[*tenant]int{}, tenantPending: map[*tenant]int{},
 	}
@@ -184,24 +185,20 @@ func (c *checker) above(n *node, h *hold) (above *piece) {
 
 // promises counts who needs what.
 func (c *checker) promises() error {
-	open := map[*cache]int{}
 	for key, l := range c.x.leases.All() {
 		u := l.use
 		if c.byUse[u] == nil {
 			c.byUse[u] = new(use)
 		}
 		c.byUse[u].open = true
-		if l.key != key || u.account == nil {
-			return fmt.Errorf("%v: lease of %v", key, l.key)
+		if u.lease != key || u.account == nil {
+			return fmt.Errorf("%v: lease of %v", key, u.lease)
 		}
 		if l.leaf == nil {
 			continue
 		}
 		k := u.account.cache
-		open[k]++
-		if !slices.Contains(k.open, key) {
-			return fmt.Errorf("%v is not in the list of what its endpoint has promised", key)
-		}
+		c.promised[u] = true
 		if u.leaf == nil {
 			c.tenantPending[u.account.tenant] += useWeight
 			c.allPending += useWeight
@@ -216,11 +213,6 @@ func (c *checker) promises() error {
 					return fmt.Errorf("%v: it ends within a piece", key)
 				}
 			}
-		}
-	}
-	for k, n := range open {
-		if len(k.open) != n {
-			return fmt.Errorf("%v: %d have promised, %d are listed", k.ref, n, len(k.open))
 		}
 	}
 	for p, users := range c.users {
@@ -252,6 +244,11 @@ func (c *checker) uses() error {
 			return err
 		}
 	}
+	for _, k := range c.caches {
+		if err := walk(k.open, ofOpen, func(u *use) bool { return c.promised[u] && u.account.cache == k }); err != nil {
+			return err
+		}
+	}
 	for name, a := range c.x.byTenant.entries {
 		if err := walk(a.order, ofAccount, func(u *use) bool { return u.own > 0 && u.account == a }); err != nil {
 			return err
@@ -270,6 +267,9 @@ func (c *checker) uses() error {
 		if want.own > 0 {
 			in |= 1 << ofAccount
 			c.tenantWeight[u.account.tenant] += useWeight
+		}
+		if c.promised[u] {
+			in |= 1 << ofOpen
 		}
 		if u.blocks != want.blocks || u.held != want.held || u.own != want.own || u.open != want.open || seen[u] != in {
 			return fmt.Errorf("use %+v: counted %+v, in orders %b", *u, *want, seen[u])

@@ -12,11 +12,11 @@ type cache struct {
 	gone     bool  // the endpoint has been removed
 	size     size  // as of the last computed request
 	order    order // of uses
+	open     order // of promises
 	held     int   // computed blocks
 	pending  int
 	retained int
-	largest  *account           // the one known to hold the most
-	open     []endpick.LeaseRef // leases with a promise, in the order of routing
+	largest  *account // the one known to hold the most
 	ages     ages
 	trust    trust
 }
@@ -123,7 +123,7 @@ func (x *Index) shrink(u *use, blocks int) {
 	blocks = min(blocks, int(end-p.start))
 	if p.users > 0 {
 		if blocks = min(blocks, c.size.blocks-c.retained, x.pendingRoom()-x.retained); blocks <= 0 {
-			x.end(x.leases.Find(c.open[0]))
+			x.end(x.leases.Find(c.open.oldest.lease))
 			return
 		}
 		if start := end - uint32(blocks); start > p.start {

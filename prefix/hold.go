@@ -73,9 +73,8 @@ func (x *Index) promise(c *cache, l *lease, blocks []uint64) {
 	x.pend(l.use, useWeight)
 	leaf, length := l.leaf, l.length
 	l.leaf, l.length = x.path[len(x.path)-1].node, len(blocks)
-	if leaf == nil {
-		c.open = append(c.open, l.key)
-	} else {
+	c.open.push(ofOpen, l.use)
+	if leaf != nil {
 		x.release(c, leaf, length)
 	}
 }

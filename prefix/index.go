@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"hash/maphash"
 	"math"
-	"slices"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -12,25 +11,21 @@ import (
 
 // IndexConfig says how large an [Index] may grow. The zero value is valid.
 type IndexConfig struct {
-	// BlocksPerEndpoint is the most blocks to remember of one endpoint. An
-	// endpoint whose KV cache is known to hold less (Endpoint.KVTokens) is
-	// bounded by that. Zero: what its KV cache holds, and 65,536 where that is
-	// not known. That is a million tokens, more than most engines hold: to expect
-	// too much costs little, while the part of a cache that is not remembered is
-	// not used.
+	// BlocksPerEndpoint is the most blocks to remember of one endpoint, and no more than
+	// its KV cache is known to hold (Endpoint.KVTokens). Zero: what that holds, or 65,536 if
+	// it is not known: a million tokens, more than most engines hold. To expect too much
+	// costs little, while the part of a cache that is not remembered is not used.
 	BlocksPerEndpoint int
-	// MaxBytes is the most memory to take for all endpoints together, at least
-	// 1 MiB; an eighth of it is for prompts in prefill. About 200 bytes for
-	// each open request come on top. Zero: 256 MiB, enough for 1,000 endpoints
-	// with 10,000 blocks each that share nothing, in prompts of at least 20
-	// blocks. A prompt of a single block takes 250 bytes.
+	// MaxBytes is the most memory to take for all endpoints together, at least 1 MiB; an
+	// eighth of it is for prompts in prefill. About 200 bytes for each open request come on
+	// top. Zero: 256 MiB, enough for 1,000 endpoints with 10,000 blocks each that share
+	// nothing, in prompts of at least 20 blocks. A prompt of a single block takes 250 bytes.
 	MaxBytes int64
-	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's
-	// blocks, up to which a tenant may displace others. A tenant may hold more
-	// while there is room, but then its blocks are the first to go. The share
-	// does not apply to an endpoint whose bound is the known size of its KV
-	// cache: engines don't know tenants, so there the least recently used
-	// blocks go, whoever's they are. Zero: one half.
+	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's blocks, up to
+	// which a tenant may displace others. A tenant may hold more while there is room, but
+	// then its blocks are the first to go. The share does not apply to an endpoint whose
+	// bound is the known size of its KV cache: engines don't know tenants, so there the
+	// least recently used blocks go, whoever's they are. Zero: one half.
 	TenantShare float64
 }
 
@@ -42,20 +37,18 @@ const (
 )
 
 func (c *IndexConfig) validate() error {
-	if c.BlocksPerEndpoint < 0 {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig.BlocksPerEndpoint", Reason: "is negative"}
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "prefix.IndexConfig." + field, Reason: reason}
 	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultMaxBytes
-	}
-	if c.MaxBytes < leastMaxBytes {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig.MaxBytes", Reason: "is less than 1 MiB"}
-	}
-	if !(c.TenantShare >= 0 && c.TenantShare <= 1) {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig.TenantShare", Reason: "is not in [0, 1]"}
-	}
-	if c.TenantShare == 0 {
-		c.TenantShare = defaultShare
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
+	c.TenantShare = cmp.Or(c.TenantShare, defaultShare)
+	switch {
+	case c.BlocksPerEndpoint < 0:
+		return bad("BlocksPerEndpoint", "is negative")
+	case c.MaxBytes < leastMaxBytes:
+		return bad("MaxBytes", "is less than 1 MiB")
+	case !(c.TenantShare > 0 && c.TenantShare <= 1):
+		return bad("TenantShare", "is not in [0, 1]")
 	}
 	return nil
 }
@@ -82,26 +75,21 @@ func (c *IndexConfig) size(e *endpick.Endpoint, blockTokens float64) size {
 // When a request is routed, its prompt is promised: matched from now on, but pending, so
 // that it displaces nothing. At the first token, or at the end of a completed request, it
 // counts as computed: used last, and others make room for it. A promise that ends earlier
-// (failed, refused, canceled, lost) takes back what no other open request needs.
+// (failed, refused, canceled, lost) takes back what no other open request needs. When a
+// response continues its prompt (Outcome.Blocks), both are promised and computed at once.
 //
-// For each endpoint there is a list of the requests that it has computed, by age. A block
-// belongs to the last one that used it, so an old request has only the end of its prompt,
-// or nothing. To make room, the oldest one loses its last blocks, as in an engine. Where
-// that is for lack of memory (MaxBytes), or for a tenant that may not displace others
-// (TenantShare), it is the oldest one of that tenant that loses; a list of each tenant's
-// requests at each endpoint finds it. Blocks that tenants have in common are nobody's.
+// Each endpoint has a list of the requests that it has computed, by age. A block belongs to
+// the last one that used it, so an old request has only the end of its prompt, or nothing.
+// To make room, the oldest one loses its last blocks, as in an engine. Where that is for lack
+// of memory, or for a tenant that may not displace others, it is the oldest one of that
+// tenant. Blocks that tenants have in common are nobody's.
 //
 // Engines keep what requests under way need, however old it is. So such blocks are retained
-// when they have to make room, up to as many as the endpoint may hold and an eighth of
-// MaxBytes; and where the size of the cache is known, Match tells how much of what it found
-// had to make room for pending and retained blocks and responses (Candidate.EvictedTokens).
-// Those blocks are not forgotten: the engine will compute them again for whoever comes back.
-//
-// At the end of a completed request, the host may say how the conversation continues
-// (Outcome.Blocks). That is promised and computed at once, and the next turn matches up to
-// the end of the response. What does not continue the prompt is ignored, and counted in
-// IndexStats.Strays. The cached tokens that engines report correct the number of blocks
-// that an endpoint is trusted to hold. A removed endpoint takes all that it had with it.
+// when they have to make room; and where the size of the cache is known, Match tells how much
+// of what it found had to make room for pending and retained blocks and for responses
+// (Candidate.EvictedTokens). That is not forgotten: the engine will compute it again for
+// whoever comes back. The cached tokens that engines report correct the number of blocks that
+// an endpoint is trusted to hold. A removed endpoint takes all that it had with it.
 type Index struct {
 	endpick.Exclusive
 
@@ -134,7 +122,6 @@ type Index struct {
 
 // lease is what the index remembers of a request under way.
 type lease struct {
-	key      endpick.LeaseRef
 	use      *use
 	size     size   // of the endpoint, for this request
 	leaf     *node  // where what it has promised ends; nil: it needs nothing any more
@@ -191,7 +178,7 @@ func (of observer) Routed(e *endpick.Event) {
 	blocks, block := e.Request.Blocks, e.Request.TokensPerBlock()
 	a := x.accountOf(c, e.Request.Tenant)
 	*l = lease{
-		key: e.Lease, use: x.newUse(a), size: x.config.size(e.Candidate.Endpoint, block),
+		use: x.newUse(a, e.Lease), size: x.config.size(e.Candidate.Endpoint, block),
 		besides: c.besides(e.Candidate, block), sent: len(blocks),
 	}
 	if l.sent > 0 {
@@ -300,7 +287,7 @@ func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
 	}
 	a := l.use.account
 	before := l.use
-	l.use = x.newUse(a)
+	l.use = x.newUse(a, before.lease)
 	x.close(before)
 	l.use.response = true
 	x.promise(c, l, blocks)
@@ -317,8 +304,7 @@ func (x *Index) end(l *lease) {
 	if l.leaf = nil; l.use.leaf == nil {
 		x.pend(l.use, -useWeight)
 	}
-	at := slices.Index(c.open, l.key)
-	c.open = slices.Delete(c.open, at, at+1)
+	c.open.remove(ofOpen, l.use)
 	x.release(c, leaf, l.length)
 }
 
@@ -335,8 +321,8 @@ func (x *Index) clear(c *cache) {
 	if c == nil {
 		return
 	}
-	for c.gone = true; len(c.open) > 0; {
-		x.end(x.leases.Find(c.open[0]))
+	for c.gone = true; c.open.oldest != nil; {
+		x.end(x.leases.Find(c.open.oldest.lease))
 	}
 	for u := c.order.oldest; u != nil; u = c.order.oldest {
 		n, at, p := u.last()

@@ -116,5 +116,5 @@ func (x *Index) bytes() (all int64) {
 
 // leaseBytes is the memory for open requests, of which there are no more than leases.
 func (x *Index) leaseBytes() int64 {
-	return x.leaseSlots*(16+int64(unsafe.Sizeof(lease{}))) + int64(x.open)*int64(unsafe.Sizeof(use{}))
+	return x.leaseSlots*(8+int64(unsafe.Sizeof(lease{}))) + int64(x.open)*int64(unsafe.Sizeof(use{}))
 }

@@ -1,6 +1,10 @@
 package prefix
 
-import "cmp"
+import (
+	"cmp"
+
+	"github.com/endpick/endpick"
+)
 
 // use is a request of which an endpoint has blocks that no later one has used: the end of
 // its prompt, or all of it. The least recently used blocks of an endpoint are the last ones
@@ -12,18 +16,21 @@ type use struct {
 	blocks   int32  // in pieces of which this is the use
 	held     int32  // of these, computed
 	own      int32  // of these, not shared
-	open     bool   // the request is under way
-	response bool   // what was computed is a response, with its prompt
-	linked   [2]bool
-	links    [2]struct{ newer, older *use }
+	lease    endpick.LeaseRef
+	open     bool // the request is under way
+	response bool // what was computed is a response, with its prompt
+	linked   [3]bool
+	links    [3]struct{ newer, older *use }
 }
 
 // order is a list of uses.
 type order struct{ newest, oldest *use }
 
+// The indices of links in orders.
 const (
-	ofCache   = 0 // index of the link in an endpoint's order
-	ofAccount = 1 // and of that in the order of a tenant there
+	ofCache   = iota // of an endpoint: uses with computed blocks
+	ofAccount        // of a tenant there: uses with blocks of its own
+	ofOpen           // of an endpoint: open requests with a promise
 )
 
 // push makes a use the newest.
@@ -90,9 +97,9 @@ func (x *Index) pend(u *use, weight int) {
 }
 
 // newUse makes a use for a request that is under way.
-func (x *Index) newUse(a *account) *use {
+func (x *Index) newUse(a *account, lease endpick.LeaseRef) *use {
 	u := x.uses.take()
-	u.account, u.open = a, true
+	u.account, u.lease, u.open = a, lease, true
 	a.uses++
 	x.open++
 	return u
@@ -100,6 +107,9 @@ func (x *Index) newUse(a *account) *use {
 
 // close ends the request of a use.
 func (x *Index) close(u *use) {
+	if u.linked[ofOpen] {
+		u.account.cache.open.remove(ofOpen, u)
+	}
 	u.open = false
 	x.open--
 	x.settle(u)
