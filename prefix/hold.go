@@ -42,9 +42,9 @@ func (h *hold) end(p *piece) uint32 {
 	return h.to
 }
 
-// last returns the last piece of a hold, which may be nil.
-func (h *hold) last() (last *piece) {
-	for p := range h.until(math.MaxUint32) {
+// last returns the last piece of a hold, which may be nil, that starts before a depth.
+func (h *hold) last(depth uint32) (last *piece) {
+	for p := range h.until(depth) {
 		last = p
 	}
 	return last
@@ -95,7 +95,7 @@ func (x *Index) promiseIn(c *cache, u *use, n *node, to uint32) {
 	if h.to >= to {
 		return
 	}
-	p, last := x.pieces.take(), h.last()
+	p, last := x.pieces.take(), h.last(h.to)
 	*p = piece{start: h.to, users: 1, use: u, state: pending, answer: u.response}
 	if h.to = to; last == nil {
 		h.head = p
@@ -186,8 +186,11 @@ func (x *Index) release(c *cache, leaf *node, length int) {
 		for p := range h.until(to) {
 			x.changeUsers(c, h, p, -1)
 		}
-		p := h.last()
-		for ; p != nil && p.users == 0 && p.state != computed; p = h.last() {
+		for h != nil {
+			p := h.last(h.to)
+			if p.users > 0 || p.state == computed {
+				break
+			}
 			h = x.drop(c, n, at, p, h.to-p.start)
 		}
 		x.join(h)

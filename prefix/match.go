@@ -86,28 +86,27 @@ func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block
 	if k.held <= room {
 		return depth
 	}
-	somethingGone := func(i int) bool {
-		h := path[i].hold(c.Ref.Slot)
-		for p := range h.until(path[i].to) {
-			if k.excess(p, room) > 0 {
-				return true
-			}
-		}
-		return h == nil
-	}
-	from, end, over, epoch := int(depth), 0, 0, uint32(0)
-	for _, s := range path[sort.Search(len(path), somethingGone):] {
+	first := sort.Search(len(path), func(i int) bool {
+		p := path[i].hold(c.Ref.Slot).last(path[i].to)
+		return p == nil || k.excess(p, room) > 0
+	})
+	var gone *piece
+	end, over := 0, 0
+	for _, s := range path[first:] {
 		h := s.hold(c.Ref.Slot)
 		for p := range h.until(s.to) {
-			if e := k.excess(p, room); e > 0 && over == 0 {
-				from, over, epoch = int(p.start), e, p.use.epoch
+			if gone == nil && k.excess(p, room) > 0 {
+				gone, over = p, k.excess(p, room)
 			}
-			if over > 0 && p.use.epoch == epoch {
+			if gone != nil && p.use.epoch == gone.use.epoch {
 				end = int(h.end(p))
 			}
 		}
 	}
-	return uint32(min(max(from, end-over), int(depth)))
+	if gone == nil {
+		return depth
+	}
+	return uint32(min(max(int(gone.start), end-over), int(depth)))
 }
 
 // excess is how many blocks an engine with so much room evicts of those that were used in a
