@@ -95,13 +95,12 @@ func (x *Index) promiseIn(c *cache, u *use, n *node, to uint32) {
 	if h.to >= to {
 		return
 	}
-	p, last := x.pieces.take(), h.last(h.to)
+	p, down := x.pieces.take(), &h.head
 	*p = piece{start: h.to, users: 1, use: u, state: pending, answer: u.response}
-	if h.to = to; last == nil {
-		h.head = p
-	} else {
-		last.down = p
+	if last := h.last(h.to); last != nil {
+		down = &last.down
 	}
+	*down, h.to = p, to
 	x.count(c, p, int(to-p.start))
 }
 
@@ -204,17 +203,13 @@ func (x *Index) drop(c *cache, n *node, at int, p *piece, blocks uint32) *hold {
 	h, u := &n.holds[at], p.use
 	x.count(c, p, -int(blocks))
 	if h.to -= blocks; h.to == p.start {
-		if h.head == p {
+		if up := h.last(p.start); up != nil {
+			up.down = nil
+		} else if h = nil; u.leaf == n {
+			u.leaf = n.parent
+		}
+		if h == nil {
 			x.tree.removeHold(n, at)
-			if h = nil; u.leaf == n {
-				u.leaf = n.parent
-			}
-		} else {
-			for up := range h.until(p.start) {
-				if up.down == p {
-					up.down = nil
-				}
-			}
 		}
 		x.pieces.give(p)
 	}

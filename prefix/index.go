@@ -161,10 +161,14 @@ func (x *Index) Observer() any { return observer{x} }
 // observer learns from what is routed, and how it ends.
 type observer struct{ index *Index }
 
+func (of observer) lock() *Index {
+	of.index.mu.Lock()
+	return of.index
+}
+
 // Routed implements [endpick.RoutedObserver].
 func (of observer) Routed(e *endpick.Event) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
 	c := x.cacheOf(e.Candidate.Ref)
 	if c == nil {
@@ -223,8 +227,7 @@ func (x *Index) inspect(c *cache, l *lease) {
 
 // FirstToken implements [endpick.FirstTokenObserver].
 func (of observer) FirstToken(e *endpick.Event) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
 		x.computed(l)
@@ -251,24 +254,24 @@ func (x *Index) computed(l *lease) {
 
 // Done implements [endpick.DoneObserver].
 func (of observer) Done(e *endpick.Event, o *endpick.Outcome) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
 	l := x.leases.Find(e.Lease)
 	if l == nil {
 		return
 	}
-	c, completed := l.use.account.cache, o.Status == endpick.Completed
-	if !c.gone && (completed || !e.FirstTokenAt.IsZero()) {
-		x.computed(l)
-		c.vote(l, e.Request, o)
+	if c := l.use.account.cache; !c.gone {
+		defer x.publish(c)
+		completed := o.Status == endpick.Completed
+		if completed || !e.FirstTokenAt.IsZero() {
+			x.computed(l)
+			c.vote(l, e.Request, o)
+		}
+		if completed && len(o.Blocks) > 0 {
+			x.respond(c, l, o.Blocks)
+		}
 	}
-	if !c.gone && completed && len(o.Blocks) > 0 {
-		x.respond(c, l, o.Blocks)
-	}
-	if x.leases.Drop(e.Lease); !c.gone {
-		x.publish(c)
-	}
+	x.leases.Drop(e.Lease)
 }
 
 // respond remembers what a response has appended to its prompt; blocks are those of both.
@@ -310,8 +313,7 @@ func (x *Index) end(l *lease) {
 
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
 	x.caches.Drop(ref)
 }

@@ -1,6 +1,10 @@
 package prefix
 
-import "github.com/endpick/endpick"
+import (
+	"cmp"
+
+	"github.com/endpick/endpick"
+)
 
 // trust is how many blocks an endpoint's engine is trusted to hold, from the cached tokens
 // that it reports.
@@ -11,19 +15,16 @@ import "github.com/endpick/endpick"
 // since or by requests under way. One that was not says that R is no more than that, and
 // what prompts in prefill and responses needed besides: with M blocks missing at its end,
 // the first of them had at most M fewer used after it. The capacity moves towards the one
-// that contradicts the fewest of the last 32 votes. Nobody should be able to move it alone,
-// or at once:
+// that contradicts the fewest of the last 32 votes. Nobody can move it alone, or at once:
 //
 //   - A tenant has a quorum of votes in an epoch, while a sixteenth of the capacity is used.
-//   - What was used within that time has none, because it says nothing about the room.
+//     What was used within that time has none, because it says nothing about the room.
 //   - A tenant who is alone in voting against the capacity, where others vote too, is not
-//     believed: an engine that lacks room lacks it for all of them. Prompts that it does not
-//     look up in its cache, because of other options of the request, say again and again
-//     that nothing was there.
-//   - The capacity falls by an eighth at most, once an epoch, and only if that settles a
-//     quorum of votes; then half of the votes are forgotten. Where the size of the engine's
-//     cache is not known, the limit is a guess, rather too high than too low, and the
-//     capacity may fall by a half.
+//     believed: an engine that lacks room lacks it for all of them. It may be that these
+//     requests have options with which the engine does not look into its cache.
+//   - The capacity falls once an epoch, by an eighth at most, and only if that settles a
+//     quorum of votes, of which half are forgotten then. Where the size of the engine's cache
+//     is not known, the limit is a guess, rather too high: it may fall by a half.
 //   - It rises again by a sixteenth of itself, without any vote, whenever as much as an
 //     eighth of the limit was used and hardly a vote was against it; and at once where the
 //     engine had more than was expected.
@@ -196,10 +197,7 @@ func (g *grain) after(cached int) int {
 		}
 		g.reports++
 	}
-	now := g.tokens
-	if now == 0 {
-		now = g.divisor
-	}
+	now := cmp.Or(g.tokens, g.divisor)
 	if g.reports == 16 {
 		*g = grain{tokens: g.divisor}
 	}
