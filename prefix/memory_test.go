@@ -52,3 +52,31 @@ func TestShrinking(t *testing.T) {
 	m.put(5, 5)
 	assert.Equal(t, 5, m.entries[5])
 }
+
+// A run that was given back is lent again where it is at most a quarter too long.
+func TestRuns(t *testing.T) {
+	for _, tc := range []struct {
+		n      int
+		reused bool
+	}{{79, false}, {80, true}, {100, true}, {101, false}} {
+		var r runs
+		r.give(r.take(100)[:0:100])
+		assert.Equal(t, tc.reused, cap(r.take(tc.n)) == 100 && r.spare[0] == nil, tc.n)
+	}
+	var r runs
+	a, b := r.take(10), r.take(10)
+	assert.Len(t, a, 10)
+	assert.Equal(t, cap(a)+cap(b), r.room)
+	r.give(a)
+	r.give(nil)
+	assert.Equal(t, cap(a)+cap(b), r.room, "spare ones count")
+	assert.NotSame(t, &r.take(10)[0], &r.take(10)[0], "it is lent once")
+	for range 2 * mostSpare {
+		r.give(make([]uint64, 0, mostRoom))
+	}
+	r.room = mostSpare * mostRoom
+	r.give(make([]uint64, 0, mostRoom+1))
+	assert.Equal(t, mostSpare*mostRoom-mostRoom-1, r.room, "long ones are not kept")
+	r.give(make([]uint64, 0, 1))
+	assert.Equal(t, mostSpare*mostRoom-2*mostRoom-1, r.room, "the oldest spare one gives way")
+}
