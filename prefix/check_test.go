@@ -281,8 +281,8 @@ func (c *checker) uses() error {
 			return fmt.Errorf("account with %d uses: counted %d", a.uses, n)
 		}
 	}
-	if len(seen) > 0 || len(c.byUse) != c.x.uses.live || len(uses) != c.x.accounts.live || len(uses) != len(c.x.byTenant.entries) {
-		return fmt.Errorf("%d uses without blocks; %d of %d; %d accounts of %d", len(seen), len(c.byUse), c.x.uses.live, len(uses), c.x.accounts.live)
+	if len(seen) > 0 || len(c.byUse) != c.x.uses.live || len(uses) != len(c.x.byTenant.entries) {
+		return fmt.Errorf("%d uses without blocks; %d of %d; %d accounts of %d", len(seen), len(c.byUse), c.x.uses.live, len(uses), len(c.x.byTenant.entries))
 	}
 	return nil
 }
@@ -316,9 +316,9 @@ func (c *checker) counters() error {
 	if t := c.x.largest; t != nil && c.x.byName.entries[t.name] != t {
 		return fmt.Errorf("the tenant that is said to hold the most is not there")
 	}
-	if len(accounts) != c.x.tenants.live || c.x.weight != c.weight || c.x.pending != c.allPending || c.x.retained != c.allRetains {
+	if len(accounts) != len(c.x.byName.entries) || c.x.weight != c.weight || c.x.pending != c.allPending || c.x.retained != c.allRetains {
 		return fmt.Errorf("%d tenants, weights %d and %d, %d retained: counted %d, %d, %d and %d", len(accounts), c.weight, c.allPending, c.allRetains,
-			c.x.tenants.live, c.x.weight, c.x.pending, c.x.retained)
+			len(c.x.byName.entries), c.x.weight, c.x.pending, c.x.retained)
 	}
 	return nil
 }

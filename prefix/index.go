@@ -103,9 +103,7 @@ type Index struct {
 	slots      []slot // Match reads them for every endpoint that holds anything
 	leases     endpick.PerLease[lease]
 	leaseSlots int64
-	tenants    pool[tenant]
 	byName     shrinking[uint64, *tenant]
-	accounts   pool[account]
 	byTenant   shrinking[accountName, *account]
 	uses       pool[use]
 	pieces     pool[piece]

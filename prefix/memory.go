@@ -107,7 +107,8 @@ func (x *Index) bytes() (all int64) {
 	t := &x.tree
 	all = t.nodes.bytes() + t.edges.bytes() + int64(t.runs.room)*8 + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
 	all += x.pieces.bytes() + x.uses.bytes() - int64(x.open)*int64(unsafe.Sizeof(use{}))
-	all += x.tenants.bytes() + x.byName.bytes() + x.accounts.bytes() + x.byTenant.bytes()
+	all += x.byName.bytes() + int64(len(x.byName.entries))*int64(unsafe.Sizeof(tenant{}))
+	all += x.byTenant.bytes() + int64(len(x.byTenant.entries))*int64(unsafe.Sizeof(account{}))
 	// A little more, for the generation that a table keeps of each endpoint.
 	all += int64(cap(x.slots)) * (int64(unsafe.Sizeof(slot{})+unsafe.Sizeof(cache{})) + 16)
 	all += int64(cap(x.path)) * int64(unsafe.Sizeof(step{}))

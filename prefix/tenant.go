@@ -38,14 +38,12 @@ func (x *Index) accountOf(c *cache, name string) *account {
 	h := maphash.String(x.seed, name)
 	t := x.byName.entries[h]
 	if t == nil {
-		t = x.tenants.take()
-		t.name = h
+		t = &tenant{name: h}
 		x.byName.put(h, t)
 	}
 	a := x.byTenant.entries[accountName{c, t}]
 	if a == nil {
-		a = x.accounts.take()
-		a.cache, a.tenant = c, t
+		a = &account{cache: c, tenant: t}
 		x.byTenant.put(accountName{c, t}, a)
 		t.accounts++
 	}
@@ -56,13 +54,11 @@ func (x *Index) accountOf(c *cache, name string) *account {
 func (x *Index) removeAccount(a *account) {
 	t, c := a.tenant, a.cache
 	x.byTenant.remove(accountName{c, t})
-	x.accounts.give(a)
 	if c.largest == a {
 		c.largest = nil
 	}
 	if t.accounts--; t.accounts == 0 {
 		x.byName.remove(t.name)
-		x.tenants.give(t)
 		if x.largest == t {
 			x.largest = nil
 		}
