@@ -82,7 +82,7 @@ func TestChoicesAreBounded(t *testing.T) {
 	for i := range 50 {
 		m.Feed(nil, fmt.Appendf(nil, "data: {\"choices\":[{\"index\":%d,\"delta\":{\"content\":\"x\"}}]}\n\n", i))
 	}
-	assert.Len(t, m.choices.all, 3)
+	assert.Len(t, m.choices, 3)
 }
 
 // A stream with an event too long to parse is passed on, and nothing is concluded
