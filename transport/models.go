@@ -198,16 +198,16 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 	case <-ctx.Done():
 		return all, ctx.Err()
 	}
-	rt := &roundTrip{t: t, in: in.Clone(ctx), payload: newPayload(nil)}
-	rt.in.Method, rt.in.Body = http.MethodGet, nil
-	rt.in.URL = &url.URL{Path: modelsPath(in)}
-	rt.in.Header = http.Header{"Accept-Encoding": {"identity"}}
+	ask := in.Clone(ctx)
+	ask.Method, ask.Body = http.MethodGet, nil
+	ask.URL = &url.URL{Path: modelsPath(in)}
+	ask.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {
-			rt.in.Header[name] = v
+			ask.Header[name] = v
 		}
 	}
-	out, err := rt.outgoing(ctx, e)
+	out, err := t.outgoing(ctx, &Call{in: ask, method: ask.Method}, e, newPayload(nil))
 	if err != nil {
 		return all, err
 	}

@@ -298,7 +298,7 @@ func TestWhatOthersSay(t *testing.T) {
 	require.Equal(t, "b", b.Endpoint)
 	ref, ok := router.Ref("b")
 	require.True(t, ok)
-	m.Core().Failed(m.Core().Sent("b", ref), false)
+	m.Core().Sent("b", ref).Ended("error")
 	assert.Equal(t, []string{"b"}, reported)
 
 	for range 3 {
@@ -395,7 +395,7 @@ func TestAListenerThatPanicsIsIgnored(t *testing.T) {
 	ref, ok := router.Ref("a")
 	require.True(t, ok)
 	for range 3 {
-		m.Core().Failed(m.Core().Sent("a", ref), true)
+		m.Core().Sent("a", ref).Ended("unreachable")
 	}
 	assert.Equal(t, health.Unreachable, m.Endpoints()[0].Reason)
 }

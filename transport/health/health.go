@@ -2,6 +2,7 @@ package health
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -73,7 +74,7 @@ func (c *Config) validate() error {
 type Monitor struct {
 	config Config
 	core   *health.Health
-	rounds rounds
+	asked  sync.Map // URLs with a check under way
 }
 
 // New returns a monitor, or an [endpick.ConfigError].
@@ -81,9 +82,7 @@ func New(config Config) (*Monitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	m := &Monitor{config: config, core: health.New(config.Router, config.Clock)}
-	m.rounds.busy = map[string]bool{}
-	return m, nil
+	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures)}, nil
 }
 
 // State is the state of an endpoint's health, and Reason why it is out.
@@ -121,15 +120,17 @@ type Status struct {
 
 // Endpoints returns the status of every endpoint that is not removed, in the order
 // of [endpick.Router.Endpoints].
-func (m *Monitor) Endpoints() []Status {
-	var all []Status
+func (m *Monitor) Endpoints() (all []Status) {
+	m.each(func(_ endpick.EndpointRef, s Status) { all = append(all, s) })
+	return all
+}
+
+func (m *Monitor) each(f func(ref endpick.EndpointRef, s Status)) {
 	for _, e := range m.config.Router.Endpoints() {
-		if !e.Removed {
-			id := e.Candidate.Endpoint.ID
-			all = append(all, Status{id, e.Draining, m.core.Status(id, e.Candidate.Ref)})
+		if c := &e.Candidate; !e.Removed {
+			f(c.Ref, Status{c.Endpoint.ID, e.Draining, m.core.Status(c.Ref)})
 		}
 	}
-	return all
 }
 
 // Alive returns how many endpoints may be able to serve a request, and how many

@@ -1,0 +1,86 @@
+package health
+
+import (
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// State is the state of an endpoint.
+type State uint8
+
+// The states.
+const (
+	Well      State = iota // it gets its share
+	Out                    // it is avoided
+	Returning              // it gets a growing share
+)
+
+// String returns the state in lower case.
+func (s State) String() string { return [...]string{"well", "out", "returning"}[min(s, Returning)] }
+
+// Reason is why an endpoint is out.
+type Reason uint8
+
+// The reasons.
+const (
+	Fine        Reason = iota // it is not out
+	Unreachable               // connections to it can't be made
+	Failing                   // it fails requests that others serve
+	Silent                    // it has sent nothing to anybody for a long time
+	Unfit                     // it fails its checks
+)
+
+// String returns the reason in a word or two; empty for Fine.
+func (r Reason) String() string {
+	return [...]string{"", "unreachable", "failing", "silent", "unfit"}[min(r, Unfit)]
+}
+
+// Status is the health of an endpoint at one moment.
+type Status struct {
+	State  State
+	Reason Reason
+	Since  time.Time // of the state; zero: since the endpoint became known
+	// Share is the part of its usual traffic that it gets: 1 if it is well.
+	Share float64
+	// Err is the error of the last failed request; nil: none, or not known. It is
+	// kept after a recovery.
+	Err error
+	// NextTrial is when a request will be tried there. Zero: it is not out.
+	NextTrial time.Time
+	// Alive says that the endpoint may be able to serve a request: it is not out, or a
+	// trial is due and no check says otherwise; and it has sent something, or not
+	// failed its checks.
+	Alive bool
+	// Full says that it is being avoided because it has answered 429.
+	Full bool
+
+	// Checked is the time of the last check; zero: never. CheckErr is its error,
+	// and Failed the number of failed checks in a row.
+	Checked  time.Time
+	CheckErr error
+	Failed   int
+}
+
+// Status returns the health of an endpoint.
+func (h *Health) Status(ref endpick.EndpointRef) Status {
+	now := h.clock()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.of.Find(ref)
+	if at == nil || *at == nil {
+		return Status{Share: 1, Alive: true}
+	}
+	e := *at
+	row := rows[e.state.Load()]
+	st := Status{
+		State: row.State, Reason: row.Reason, Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
+		Full: ahead(now, e.fullUntil, fullFor), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
+		Alive: e.failed < h.failures || e.heard.Load() > 0,
+	}
+	if st.State == Out {
+		st.NextTrial = e.nextTrial
+		st.Alive = e.checkErr == nil && !ahead(now, e.nextTrial, maxBackoff)
+	}
+	return st
+}
