@@ -85,30 +85,21 @@ func New(config Config) (*Monitor, error) {
 	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures)}, nil
 }
 
-// State is the state of an endpoint's health, and Reason why it is out.
-type (
-	State  = health.State
-	Reason = health.Reason
-)
+// State is the state of an endpoint's health.
+type State = health.State
 
-// The states of an endpoint.
+// The states of an endpoint. From Failing on it is out: it is avoided.
 const (
-	Well      = health.Well      // it gets its share
-	Out       = health.Out       // it is avoided
-	Returning = health.Returning // it gets a growing share
-)
-
-// The reasons why an endpoint is out.
-const (
-	Fine        = health.Fine        // it is not out
-	Unreachable = health.Unreachable // connections to it can't be made
+	Well        = health.Well        // it gets its share
+	Returning   = health.Returning   // it gets a growing share
 	Failing     = health.Failing     // it fails requests that other endpoints serve
 	Silent      = health.Silent      // it has sent nothing to anybody for a long time
+	Unreachable = health.Unreachable // connections to it can't be made
 	Unfit       = health.Unfit       // it fails its checks
 )
 
-// Status is the health of one endpoint. From the embedded struct it has: State and
-// Reason, and the time Since then; the Share of its usual traffic that it gets (1: all);
+// Status is the health of one endpoint. From the embedded struct it has: its State, and
+// the time Since then; the Share of its usual traffic that it gets (1: all);
 // Err of the last failed request; NextTrial (zero: it is not out); Alive, if it may be
 // able to serve a request; Full, if it has answered 429; and of active checks, when it
 // was last Checked, CheckErr, and how many Failed in a row.

@@ -30,7 +30,7 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	c.check("a", bad)
 	assert.Equal(t, Returning, c.status("a").State, "one is none")
 	c.play("a", "fff")
-	assert.Equal(t, Failing, c.status("a").Reason)
+	assert.Equal(t, Failing, c.status("a").State)
 	assert.True(t, c.waits("a"))
 	c.at = c.status("a").NextTrial
 	assert.False(t, c.waits("a"), "a trial is due, whatever the last check said")
@@ -133,7 +133,7 @@ func TestOverdueTrials(t *testing.T) {
 	for _, v := range attempts {
 		c.overdue(v)
 	}
-	assert.Equal(t, Failing, c.status("a").Reason)
+	assert.Equal(t, Failing, c.status("a").State)
 	assert.Equal(t, next, c.status("a").NextTrial)
 }
 
@@ -210,7 +210,7 @@ func TestAFirstCheckOfWhoHasFailed(t *testing.T) {
 	c.heard(v)
 	c.failed(v, false)
 	c.check("a", nil)
-	assert.Equal(t, Out, c.status("a").State)
+	assert.True(t, c.status("a").State.Out())
 	assert.Equal(t, c.at, c.status("a").NextTrial)
 }
 
@@ -219,7 +219,7 @@ func TestNothingIsShownOfWhoIsGone(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	c.play("a", "fff")
 	ref := c.ref("a")
-	require.Equal(t, Out, c.Health.Status(ref).State)
+	require.True(t, c.Health.Status(ref).State.Out())
 	c.remove("a")
 	c.Avoid(nil)
 	assert.Equal(t, Status{Share: 1, Alive: true}, c.Health.Status(ref))
@@ -232,7 +232,7 @@ func TestChecksThatHangAreInVain(t *testing.T) {
 	for range 2 {
 		c.check("a", timeout{})
 	}
-	require.Equal(t, Unfit, c.status("a").Reason)
+	require.Equal(t, Unfit, c.status("a").State)
 	c.at = c.at.Add(maxBackoff)
 	assert.Equal(t, []string{"a"}, c.hanging())
 	c.at = c.at.Add(checksCount)

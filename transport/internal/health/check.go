@@ -23,12 +23,12 @@ func (a Attempt) Checked(err error, connected bool) {
 	hangs := isTimeout(err)
 	switch {
 	case err == nil:
-		if e.in(absent) && e.heard.Load() == 0 {
+		if e.now() == absent && e.heard.Load() == 0 {
 			e.recover(now)
-		} else if rows[e.state.Load()].certain {
+		} else if e.now().certain() {
 			e.nextTrial = now
 		}
-		if !e.in(silent) {
+		if e.now() != Silent {
 			e.hung = 0
 		}
 		e.everPassed, e.failed = true, 0
@@ -41,12 +41,12 @@ func (a Attempt) Checked(err error, connected bool) {
 	e.failed++
 	switch {
 	case e.failed < h.failures:
-	case e.everPassed && e.out():
-		e.state.Store(uint32(unfit)) // whatever put it out
+	case e.everPassed && e.now().Out():
+		e.state.Store(uint32(Unfit)) // whatever put it out
 		e.setHung(hangs)
 	case e.everPassed:
-		e.putOut(unfit, now, hangs)
-	case !connected && e.heard.Load() == 0 && !e.out():
+		e.putOut(Unfit, now, hangs)
+	case !connected && e.heard.Load() == 0 && !e.now().Out():
 		e.putOut(absent, now, hangs)
 	}
 }

@@ -35,7 +35,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, now := h.endpoint(id, ref), h.clock()
-	if e.out() {
+	if e.now().Out() {
 		return
 	}
 	if !e.suspect(now) {
@@ -54,7 +54,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 		}
 	}
 	if n := h.count(now); n > 1 && 2*suspects <= n {
-		e.putOut(failing, now, false)
+		e.putOut(Failing, now, false)
 	}
 }
 

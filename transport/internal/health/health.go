@@ -76,35 +76,6 @@ func New(router *endpick.Router, clock func() time.Time, failures int) *Health {
 // Router is the router of the endpoints.
 func (h *Health) Router() *endpick.Router { return h.router }
 
-// A state is a row of the table of [Health].
-type state uint32
-
-const (
-	well state = iota
-	returning
-	failing
-	silent
-	unreachable
-	unfit
-	absent
-)
-
-// rows say how each state is shown, and whether an endpoint in it has failed whatever it was sent:
-// then it is avoided however many others are, and a check that passes makes a trial due.
-var rows = [...]struct {
-	State
-	Reason
-	certain bool
-}{
-	well:        {Well, Fine, false},
-	returning:   {Returning, Fine, false},
-	failing:     {Out, Failing, false},
-	silent:      {Out, Silent, false},
-	unreachable: {Out, Unreachable, true},
-	unfit:       {Out, Unfit, true},
-	absent:      {Out, Unreachable, true},
-}
-
 // endpoint is the state of one endpoint, and what is counted to change it. Health.mu guards it.
 type endpoint struct {
 	h      *Health
@@ -112,7 +83,7 @@ type endpoint struct {
 	ref    endpick.EndpointRef
 	listed bool // in Health.known
 
-	state   atomic.Uint32 // a state
+	state   atomic.Uint32 // a State
 	since   time.Time     // zero: since the endpoint became known
 	spell   uint32        // how often it was put out
 	lastErr error         // of the latest failed request
@@ -179,12 +150,10 @@ func (e *endpoint) list(now time.Time) {
 	e.h.listed.Store(int32(len(e.h.known)))
 }
 
-func (e *endpoint) in(s state) bool { return e.state.Load() == uint32(s) }
-
-func (e *endpoint) out() bool { return rows[e.state.Load()].State == Out }
+func (e *endpoint) now() State { return State(e.state.Load()) }
 
 // putOut begins a state that is out. hangs says that requests would hang there.
-func (e *endpoint) putOut(s state, now time.Time, hangs bool) {
+func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.state.Store(uint32(s))
 	e.since = now
 	e.setHung(hangs)
@@ -201,14 +170,14 @@ func (e *endpoint) setHung(hangs bool) {
 
 // comeBack lets the endpoint return: what put it out no longer counts.
 func (e *endpoint) comeBack(now time.Time) {
-	e.state.Store(uint32(returning))
+	e.state.Store(uint32(Returning))
 	e.since, e.credit, e.failed = now, 0, 0
 	e.good, e.bad, e.refusals = 1, 0, 0
 }
 
 // recover ends what put the endpoint out, as if it were new.
 func (e *endpoint) recover(now time.Time) {
-	e.state.Store(uint32(well))
+	e.state.Store(uint32(Well))
 	e.since, e.backoff = now, 0
 }
 
@@ -226,15 +195,15 @@ func (e *endpoint) waits(now time.Time) bool {
 
 // unfit reports whether checks keep the endpoint out.
 func (e *endpoint) unfit(now time.Time) bool {
-	return e.in(unfit) && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
+	return e.now() == Unfit && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
 }
 
 // share is the share of its traffic that the endpoint gets.
 func (e *endpoint) share(now time.Time) float64 {
-	switch rows[e.state.Load()].State {
-	case Out:
+	switch s := e.now(); {
+	case s.Out():
 		return 0
-	case Returning:
+	case s == Returning:
 		return rampFrom + float64(now.Sub(e.since))/float64(rampTime)
 	}
 	return 1

@@ -38,7 +38,7 @@ func TestChecks(t *testing.T) {
 	c.check("a", bad)
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	assert.Equal(t, Status{
-		State: Out, Reason: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
+		State: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
 	}, c.status("a"))
 	assert.Empty(t, c.hanging(), "it answers")
 	for range 3 {
@@ -56,7 +56,6 @@ func TestChecks(t *testing.T) {
 	c.served(v, true, 0)
 	assert.Equal(t, Returning, c.status("a").State)
 	assert.InDelta(t, rampFrom, c.status("a").Share, 1e-9)
-	assert.Equal(t, Fine, c.status("a").Reason)
 
 	// Checks have stopped.
 	c.check("a", bad)
@@ -98,7 +97,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Equal(t, Well, c.status("a").State, "once is none")
 	apart(c, "a", refused)
 	assert.Equal(t, Status{
-		State: Out, Reason: Unreachable, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: refused, Failed: 2,
+		State: Unreachable, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: refused, Failed: 2,
 	}, c.status("a"))
 	assert.Equal(t, 1, c.Unhealthy())
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
@@ -159,14 +158,14 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	apart(c, "a", refused)
 	apart(c, "a", refused)
 	c.check("a", nil)
-	assert.Equal(t, Out, c.status("a").State)
+	assert.True(t, c.status("a").State.Out())
 	c.play("a", "s")
 	for range 2 {
 		c.check("a", refused)
 	}
-	assert.Equal(t, Unfit, c.status("a").Reason)
+	assert.Equal(t, Unfit, c.status("a").State)
 	c.check("a", nil)
-	assert.Equal(t, Out, c.status("a").State, "it is tried")
+	assert.True(t, c.status("a").State.Out(), "it is tried")
 }
 
 // An endpoint that was put out because of requests gets no earlier trial for passing
@@ -178,8 +177,8 @@ func TestChecksAndRequests(t *testing.T) {
 	c.check("a", nil)
 	c.check("b", nil)
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
-	assert.Equal(t, Failing, c.status("a").Reason)
-	assert.Equal(t, Unreachable, c.status("b").Reason)
+	assert.Equal(t, Failing, c.status("a").State)
+	assert.Equal(t, Unreachable, c.status("b").State)
 
 	// All are out: those that answer are used, those that don't are not.
 	c = newCluster("a", "b")
@@ -205,7 +204,7 @@ func TestWhoIsAskedInVain(t *testing.T) {
 	for range maxOverdue {
 		c.overdue(c.send("a"))
 	}
-	assert.Equal(t, Silent, c.status("a").Reason)
+	assert.Equal(t, Silent, c.status("a").State)
 	for trial := range hungTrials {
 		assert.Empty(t, c.hanging(), "after %d trials", trial)
 		c.at = c.at.Add(maxBackoff)

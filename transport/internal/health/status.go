@@ -6,41 +6,36 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// State is the state of an endpoint.
+// State is a row of the table of [Health].
 type State uint8
 
 // The states.
 const (
-	Well      State = iota // it gets its share
-	Out                    // it is avoided
-	Returning              // it gets a growing share
+	Well        State = iota // it gets its share
+	Returning                // it gets a growing share
+	Failing                  // out: it fails requests that others serve
+	Silent                   // out: it has sent nothing to anybody for a long time
+	Unreachable              // out: connections to it can't be made
+	Unfit                    // out: it fails its checks
+	absent                   // shown as unreachable
 )
 
-// String returns the state in lower case.
-func (s State) String() string { return [...]string{"well", "out", "returning"}[min(s, Returning)] }
+// Out reports whether the endpoint is avoided.
+func (s State) Out() bool { return s >= Failing }
 
-// Reason is why an endpoint is out.
-type Reason uint8
+// certain reports whether an endpoint fails whatever it is sent: then it is avoided however many
+// others are, and a check that passes makes a trial due.
+func (s State) certain() bool { return s >= Unreachable }
 
-// The reasons.
-const (
-	Fine        Reason = iota // it is not out
-	Unreachable               // connections to it can't be made
-	Failing                   // it fails requests that others serve
-	Silent                    // it has sent nothing to anybody for a long time
-	Unfit                     // it fails its checks
-)
-
-// String returns the reason in a word or two; empty for Fine.
-func (r Reason) String() string {
-	return [...]string{"", "unreachable", "failing", "silent", "unfit"}[min(r, Unfit)]
+// String returns the state in a word.
+func (s State) String() string {
+	return [...]string{"well", "returning", "failing", "silent", "unreachable", "unfit", "unreachable"}[min(s, absent)]
 }
 
 // Status is the health of an endpoint at one moment.
 type Status struct {
-	State  State
-	Reason Reason
-	Since  time.Time // of the state; zero: since the endpoint became known
+	State State
+	Since time.Time // of the state; zero: since the endpoint became known
 	// Share is the part of its usual traffic that it gets: 1 if it is well.
 	Share float64
 	// Err is the error of the last failed request; nil: none, or not known. It is
@@ -72,13 +67,15 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 		return Status{Share: 1, Alive: true}
 	}
 	e := *at
-	row := rows[e.state.Load()]
 	st := Status{
-		State: row.State, Reason: row.Reason, Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
+		State: e.now(), Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
 		Full: ahead(now, e.fullUntil, fullFor), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
 		Alive: e.failed < h.failures || e.heard.Load() > 0,
 	}
-	if st.State == Out {
+	if st.State == absent {
+		st.State = Unreachable
+	}
+	if st.State.Out() {
 		st.NextTrial = e.nextTrial
 		st.Alive = e.checkErr == nil && !ahead(now, e.nextTrial, maxBackoff)
 	}
