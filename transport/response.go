@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"slices"
+	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -182,13 +184,23 @@ func (u *upgraded) Close() error {
 	return err
 }
 
+var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
+
 // maxFirst bounds how much of a stream's first event is read to check it for an error.
 const maxFirst = 8 << 10
 
 // awaitBody waits for the first byte of the body and, if that begins an event, for the
 // event's first line of data, so that another endpoint can be tried if this one fails
-// before that. It returns what has arrived, which the body still has; whole: that is all.
+// before that. It returns what has arrived, which the body still has; whole: that is all. After an
+// upgrade there is no body.
 func (c *Call) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		if !strings.EqualFold(response.Header.Get("Upgrade"), c.in.Header.Get("Upgrade")) {
+			response.Body.Close()
+			err = errUnaskedUpgrade
+		}
+		return nil, false, err
+	}
 	first = make([]byte, 512)
 	n := 0
 	for n == 0 && err == nil {

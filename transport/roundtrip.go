@@ -6,11 +6,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // RoundTrip sends the request to an endpoint and returns its response. The
@@ -21,10 +19,10 @@ import (
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	if dialect.IsModelList(in.Method, in.URL.Path) {
-		return t.listModels(in)
+		return t.models(in, "")
 	}
 	if model, ok := dialect.ModelOf(in.Method, in.URL.Path); ok {
-		return t.oneModel(in, model)
+		return t.models(in, model)
 	}
 	c := &Call{d: t.d, t: t, in: in, single: t.config.MaxAttempts == 1, story: story{start: t.d.now()}}
 	t.d.budget.Request(c.story.start)
@@ -84,56 +82,6 @@ func (r reply) discard() {
 	}
 }
 
-// read reads the request.
-func (t *Transport) read(c *Call) error {
-	in := c.in
-	if err := host.CheckPath(in.URL); err != nil {
-		if in.Body != nil {
-			in.Body.Close()
-		}
-		return err
-	}
-	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)
-	if err != nil {
-		return err
-	}
-	c.unpacked = unpacked
-	err = c.read(Incoming{Method: in.Method, Path: in.URL.Path, Query: in.URL.RawQuery, Header: in.Header, Body: body})
-	for _, w := range c.Warnings {
-		t.d.warn(in, w)
-	}
-	if err != nil {
-		return err
-	}
-	if err := t.describe(c, body); err != nil {
-		return err
-	}
-	s := &c.story
-	s.slo, s.model, s.maxTokens = c.Request.SLO, c.parsed.Model(), c.parsed.MaxTokens()
-	if err := c.prompt(in.Context()); err != nil {
-		return err
-	}
-	s.sketch, s.salt = c.parsed.Sketch()
-	if c.observes() && t.queue != nil {
-		s.ready = t.d.now()
-	}
-	return nil
-}
-
-// describe calls Config.Describe.
-func (t *Transport) describe(c *Call, body []byte) (err error) {
-	if t.config.Describe == nil {
-		return nil
-	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = t.d.panicked(c.in, "Config.Describe", v)
-		}
-	}()
-	t.config.Describe(c.in, body, &c.Request)
-	return nil
-}
-
 // route is Call.Route, but the first time the request waits in the queue.
 func (t *Transport) route(c *Call) (*Attempt, error) {
 	c.mu.Lock()
@@ -161,7 +109,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	var first []byte
 	var whole bool
 	if err == nil {
-		first, whole, err = c.begins(response)
+		first, whole, err = c.awaitBody(response)
 	}
 	if err != nil {
 		failure := a.Fail(err)
@@ -188,7 +136,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	if t.config.EnableEndpointHeader {
 		response.Header.Set(EndpointHeader, a.lease.Endpoint().ID)
 	}
-	if a.filters || response.Header.Get("Content-Length") == "" {
+	if c.metered && failure == nil && response.Header.Get("Content-Length") == "" {
 		response.ContentLength = -1
 	}
 	a.pass(response, open)
@@ -254,20 +202,6 @@ func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, 
 	}
 	c.setHeader(out.Header, e)
 	return out, nil
-}
-
-var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
-
-// begins waits for the first byte of a response; see awaitBody.
-func (c *Call) begins(response *http.Response) (first []byte, whole bool, err error) {
-	if response.StatusCode != http.StatusSwitchingProtocols {
-		return c.awaitBody(response)
-	}
-	if !strings.EqualFold(response.Header.Get("Upgrade"), c.in.Header.Get("Upgrade")) {
-		response.Body.Close()
-		err = errUnaskedUpgrade
-	}
-	return nil, false, err
 }
 
 // answer returns what an attempt has produced: a response, if there is one, even if it says that

@@ -9,7 +9,59 @@ import (
 	"net/http"
 	"os"
 	"strings"
+
+	"github.com/endpick/endpick/transport/internal/host"
 )
+
+// read reads the request.
+func (t *Transport) read(c *Call) error {
+	in := c.in
+	if err := host.CheckPath(in.URL); err != nil {
+		if in.Body != nil {
+			in.Body.Close()
+		}
+		return err
+	}
+	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)
+	if err != nil {
+		return err
+	}
+	c.unpacked = unpacked
+	err = c.read(Incoming{Method: in.Method, Path: in.URL.Path, Query: in.URL.RawQuery, Header: in.Header, Body: body})
+	for _, w := range c.Warnings {
+		t.d.warn(in, w)
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.describe(c, body); err != nil {
+		return err
+	}
+	s := &c.story
+	s.slo, s.model, s.maxTokens = c.Request.SLO, c.parsed.Model(), c.parsed.MaxTokens()
+	if err := c.prompt(in.Context()); err != nil {
+		return err
+	}
+	s.sketch, s.salt = c.parsed.Sketch()
+	if c.observes() && t.queue != nil {
+		s.ready = t.d.now()
+	}
+	return nil
+}
+
+// describe calls Config.Describe.
+func (t *Transport) describe(c *Call, body []byte) (err error) {
+	if t.config.Describe == nil {
+		return nil
+	}
+	defer func() {
+		if v := recover(); v != nil {
+			err = t.d.panicked(c.in, "Config.Describe", v)
+		}
+	}()
+	t.config.Describe(c.in, body, &c.Request)
+	return nil
+}
 
 // firstRead is how much is allocated, trusting the announced length, before any
 // of the body has arrived.
