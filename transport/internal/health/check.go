@@ -25,12 +25,10 @@ func (a Attempt) Checked(err error, connected bool) {
 	case err == nil:
 		if e.now() == absent && e.heard.Load() == 0 {
 			e.recover(now)
-		} else if e.now().certain() {
+		} else if e.now().certain() || e.unfit(now) {
 			e.nextTrial = now
 		}
-		if e.now() != Silent {
-			e.hung = 0
-		}
+		e.setHung(false)
 		e.everPassed, e.failed = true, 0
 		return
 	case hangs && !a.Stuck():
@@ -41,11 +39,11 @@ func (a Attempt) Checked(err error, connected bool) {
 	e.failed++
 	switch {
 	case e.failed < h.failures:
-	case e.everPassed && e.now().Out():
-		e.state.Store(uint32(Unfit)) // whatever put it out
-		e.setHung(hangs)
 	case e.everPassed:
-		e.putOut(Unfit, now, hangs)
+		if !e.now().Out() {
+			e.putOut(Unfit, now, hangs)
+		}
+		e.setHung(hangs)
 	case !connected && e.heard.Load() == 0 && !e.now().Out():
 		e.putOut(absent, now, hangs)
 	}

@@ -24,8 +24,8 @@ import (
 //	             without a connection                                          makes a trial due
 //	silent       three requests are overdue, and it has   trials               it sends anything: returning
 //	             sent nothing to anybody meanwhile
-//	unfit        it fails checks in a row, and has        nothing, as long as  a check passes: a trial is due
-//	             passed one before                        it is checked
+//	unfit        it fails checks in a row, and has        trials, when checks  a request is served: returning;
+//	             passed one before                        have stopped         a check that passes makes a trial due
 //	absent       it fails checks for lack of a            trials               a check passes: well;
 //	             connection, and has never sent a byte                         a request is served: returning
 //	returning    a request was served while it was out    a tenth, growing     15 seconds have passed: well;
@@ -45,6 +45,7 @@ import (
 //
 //   - Of failing and silent endpoints, at most three quarters of all endpoints are avoided. If all
 //     are out, all are used, except those that are known to hang.
+//   - One that is out for another reason, and fails checks as well, gets no trials either.
 //   - What was sent before an endpoint was put out has no effect on it any more.
 //
 // It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It is safe for
@@ -155,16 +156,18 @@ func (e *endpoint) now() State { return State(e.state.Load()) }
 // putOut begins a state that is out. hangs says that requests would hang there.
 func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.state.Store(uint32(s))
-	e.since = now
+	e.since, e.hung = now, 0
 	e.setHung(hangs)
 	e.spell++
 	e.postpone(now)
 }
 
+// setHung records whether requests would hang at an endpoint that is out, which shows at a silent one.
 func (e *endpoint) setHung(hangs bool) {
-	e.hung = 0
 	if hangs {
 		e.hung = hungTrials
+	} else if e.now() != Silent {
+		e.hung = 0
 	}
 }
 
@@ -193,9 +196,9 @@ func (e *endpoint) waits(now time.Time) bool {
 	return e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)
 }
 
-// unfit reports whether checks keep the endpoint out.
+// unfit reports whether checks keep the endpoint out, whatever has put it out.
 func (e *endpoint) unfit(now time.Time) bool {
-	return e.now() == Unfit && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
+	return e.everPassed && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
 }
 
 // share is the share of its traffic that the endpoint gets.

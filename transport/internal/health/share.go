@@ -28,7 +28,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 		avoided := full
 		switch s := e.now(); {
 		case s.Out():
-			if !s.certain() {
+			if !s.certain() && !e.unfit(now) {
 				if spare--; spare < 0 {
 					break
 				}

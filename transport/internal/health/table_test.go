@@ -50,7 +50,7 @@ func TestTheTable(t *testing.T) {
 		{"checks fail", func(c *cluster) { c.check("a", bad); c.check("a", bad) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
 		{"checks pass, and then fail", func(c *cluster) { c.check("a", nil); c.check("a", bad); c.check("a", bad) },
-			in(Unfit, Unfit, Unfit, Unfit, Unfit, Unfit, Unfit)},
+			in(Unfit, Unfit, Failing, Silent, Unreachable, Unfit, Unfit)},
 		{"checks find no connection", func(c *cluster) { unreached(c); unreached(c) },
 			in(absent, absent, Failing, Silent, Unreachable, Unfit, absent)},
 		{"other gateways report failures", func(c *cluster) { c.Elsewhere("a", 3, 0) },
