@@ -25,9 +25,8 @@ type Attempt struct {
 	// change it.
 	Fallbacks []*endpick.Endpoint
 
-	call   *Call
-	ctx    context.Context // of the client
-	number int             // index among the call's attempts
+	call *Call
+	ctx  context.Context // of the client
 
 	lease  endpick.Lease
 	meter  *dialect.Meter
@@ -62,8 +61,10 @@ type Attempt struct {
 //	astray    what is fed     –                              –
 //
 // If the client leaves while it is waiting or serving, it is over: canceled, or completed if the
-// response was whole. What fails while it is waiting may be repeated elsewhere. An attempt that is
-// astray is at an endpoint that takes no requests: its response is filtered, but does not count.
+// response was whole. What fails while it is waiting may be repeated elsewhere; a response that is
+// held until it is whole would be a row before serving, one that goes on elsewhere a row after it.
+// An attempt that is astray is at an endpoint that takes no requests: its response is filtered, but
+// does not count.
 type stage uint8
 
 const (
@@ -76,7 +77,7 @@ const (
 
 // begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
-	a := &Attempt{call: c, ctx: ctx, number: c.attempts, Fallbacks: c.alternatives()}
+	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives()}
 	c.attempts++
 	c.latest = a
 	a.open(lease)

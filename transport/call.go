@@ -15,37 +15,41 @@ import (
 	"github.com/endpick/endpick/transport/internal/health"
 )
 
-// Incoming is a request as it arrived.
-type Incoming struct {
-	Method, Path string
-	Query        string      // raw query of the URL; /v1/realtime?model= names the model there
-	Header       http.Header // keys in their canonical form
-	// Body is the whole body, decompressed if it was in gzip or deflate, because
-	// engines take no others. The [Call] refers to it until an endpoint has
-	// answered: it must not change before the call is closed.
-	Body []byte
-}
-
-// Call is one request, over all attempts. Its methods and those of its attempts are
-// safe for concurrent use; Request and Warnings are not.
-//
-// It owns no connection: whoever does drives it. A [Transport] does so for net/http; other
-// programs use a [Dispatcher].
+// One request is one [Call], whoever owns the connection and drives it: [Transport.RoundTrip] for
+// net/http, the ext_proc server, a gateway of its own with a [Dispatcher].
 //
 //	Read ──► Route ──► Attempt ──► Header ──► Feed … ──► End
 //	           ▲          │          │          │
-//	           │          └── Fail ──┴───┬──────┘
-//	           └─────────────────────── Again
+//	           │          └── Fail ──┴────┬─────┘
+//	           └────────────────────── Again
 //
-// A call is read (this file), waits for room (queue.go, for a Transport), and is sent to one
-// endpoint after the other until one serves it or it is given up (retry.go). An [Attempt] is the
-// request at one endpoint: its lease, its meter, what health learns of it, and how long it may
-// take (attempt.go, deadline.go). The response is passed on piece by piece (response.go). When it
-// has ended, the host is told (end.go).
+// What a reader may look for:
 //
-// One mutex guards a call and its attempts, because three goroutines end them: the one that passes
-// the response on, the one that notices that the client has left, and the timer's. The host is
-// told without it.
+//	read.go       how a request is read
+//	queue.go      how it waits for room, before its first attempt
+//	call.go       how an endpoint is chosen
+//	attempt.go    how an attempt at one endpoint is made, and what its response says of it
+//	deadline.go   how long it may take
+//	retry.go      when the request is sent elsewhere, and who is at fault
+//	response.go   how the response is passed on
+//	end.go        who learns what at the end
+//	roundtrip.go  the driver for net/http
+//
+// The call has what all attempts share: the request, whom it must not go to again, who has failed
+// it so far. An [Attempt] has the lease, the meter, what health learns of it, and its deadline; its
+// stage is one of five. How it ends is a [Result], from which the status of the lease follows. Of
+// the attempts of a call, one at most is waiting or serving: the latest.
+//
+// One mutex guards a call and its attempts, because three goroutines may end them: the one that
+// passes the response on, the one that notices that the client has left, and the timer's. It is
+// taken for each piece of a response, and never while the request waits, in the queue or for its
+// endpoint. Callbacks that learn of the end are called without it ([Call.unlock]).
+//
+// A Dispatcher's call leaves out what needs a connection of ours: the queue, limits of time, and
+// records.
+
+// Call is one request, over all attempts. Its methods and those of its attempts are
+// safe for concurrent use; Request and Warnings are not.
 type Call struct {
 	// Request is what will be routed. Read fills in the model, the session, the
 	// priority and the targets; the first Route fills in the prompt's length and
@@ -78,7 +82,6 @@ type Call struct {
 	suspects health.Suspects
 	single   bool // the sender asks only one endpoint
 	gaveUp   bool // it gave up a stuck endpoint before the time limit
-	receipt  endpick.Receipt
 
 	// Of a Transport.
 	in      *http.Request // nil: it is a Dispatcher's
@@ -86,68 +89,6 @@ type Call struct {
 	item    queue.Item[*queued] // as it left the queue
 	charged bool                // its tenant has been charged, for the expected cost
 	story   story
-}
-
-// Read reads a request, except for its prompt. The error is an [endpick.RequestError], a
-// [BodyError], or matches [ErrRead], [ErrForbidden] or [ErrUnknownPath].
-func (d *Dispatcher) Read(in Incoming) (*Call, error) {
-	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
-		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}
-	}
-	body, unpacked, err := unpack(context.Background(), in.Header, in.Body, d.config.MaxBodyBytes)
-	if err != nil {
-		return nil, err
-	}
-	in.Body = body
-	c := &Call{d: d, single: true, unpacked: unpacked}
-	if err := c.read(in); err != nil {
-		return nil, err
-	}
-	d.budget.Request(d.now())
-	return c, nil
-}
-
-// read reads all but the prompt.
-func (c *Call) read(in Incoming) error {
-	parsed, err := c.d.reader.Read(dialect.Incoming(in))
-	c.method = in.Method
-	if parsed != nil {
-		c.parsed, c.Request, c.Warnings = parsed, parsed.Request, parsed.Warnings
-		c.metered = parsed.Metered()
-	}
-	return err
-}
-
-// prompt reads the prompt; the host has set what it knows. The error is that of
-// [dialect.Call.Prompt].
-func (c *Call) prompt(ctx context.Context) error {
-	c.parsed.Request = c.Request
-	err := c.parsed.Prompt(ctx)
-	c.harmless, c.Request = c.parsed.Inert(), c.parsed.Request
-	if err != nil {
-		return err
-	}
-	c.parsed.Request.Blocks = nil // c has its own, which are dropped when the response arrives
-	c.exclude = slices.Clone(c.Request.Exclude)
-	if id := c.parsed.Endpoint(); id != "" {
-		if others, found := c.allBut(id); found { // if it is gone, any endpoint can answer that there is no such thing
-			c.exclude = append(c.exclude, others...)
-		}
-	}
-	c.body, c.ready, c.metered = c.parsed.Body(), true, c.parsed.Metered()
-	return nil
-}
-
-// allBut returns all endpoints but one, and whether that one exists.
-func (c *Call) allBut(id string) (others []string, found bool) {
-	for _, e := range c.d.config.Router.Endpoints() {
-		if other := e.Candidate.Endpoint.ID; other != id {
-			others = append(others, other)
-		} else {
-			found = found || !e.Removed // one that is removed may be listed beside its successor
-		}
-	}
-	return others, found
 }
 
 // Route chooses an endpoint for the request, or another one after the last has
@@ -172,7 +113,7 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	}
 	c.failLatest()
 	if c.d.config.Fallbacks > 0 && c.Request.Receipt == nil {
-		c.Request.Receipt = &c.receipt
+		c.Request.Receipt = new(endpick.Receipt)
 	}
 	lease, err := c.choose()
 	if err != nil {

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -9,7 +10,7 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
-// story is what a Transport's host is told of a call when it has ended: a record
+// story is what a Transport's host learns of a call when it has ended: a record
 // (Config.Record), and an [Observation] (Config.Observe). The queue learns what it has cost.
 type story struct {
 	start     time.Time
@@ -27,7 +28,7 @@ type story struct {
 	answer *Attempt // the client gets what this one has to say; nil: none was made
 	err    error    // the client gets this instead
 	status endpick.Status
-	ended  bool // and not told yet
+	ended  bool // and not reported yet
 }
 
 // observes reports whether the times of decisions matter.
@@ -104,7 +105,7 @@ func (c *Call) settle(a *Attempt, status endpick.Status) {
 	c.item, c.charged = queue.Item[*queued]{}, false
 }
 
-// unlock releases c.mu, and tells the host if the call has just ended.
+// unlock releases c.mu, and calls the host back if the call has just ended.
 func (c *Call) unlock() {
 	var o *Observation
 	if c.story.ended && (c.d.config.Record != nil || c.d.config.Observe != nil) {
@@ -131,10 +132,10 @@ func (c *Call) unlock() {
 	}
 }
 
-// observation is what the host is told.
+// observation is what the host learns.
 func (c *Call) observation() *Observation {
 	s, req, a := &c.story, &c.Request, c.story.answer
-	o := &Observation{In: c.in, Tenant: req.Tenant, Err: s.err, Held: s.held, Serving: -1}
+	o := &Observation{In: c.in, Tenant: req.Tenant, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
 	if a == nil && s.asked.IsZero() && !s.ready.IsZero() {
 		o.Held = max(c.d.now().Sub(s.ready), 0) // never routed
 	}
@@ -154,7 +155,6 @@ func (c *Call) observation() *Observation {
 	}
 	end := c.d.now()
 	if a != nil {
-		o.Serving = a.number
 		if s.err == nil {
 			r.HTTP = a.http
 		}

@@ -8,10 +8,85 @@ import (
 	"io"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 
+	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/host"
 )
+
+// Incoming is a request as it arrived.
+type Incoming struct {
+	Method, Path string
+	Query        string      // raw query of the URL; /v1/realtime?model= names the model there
+	Header       http.Header // keys in their canonical form
+	// Body is the whole body, decompressed if it was in gzip or deflate, because
+	// engines take no others. The [Call] refers to it until an endpoint has
+	// answered: it must not change before the call is closed.
+	Body []byte
+}
+
+// Read reads a request, except for its prompt. The error is an [endpick.RequestError], a
+// [BodyError], or matches [ErrRead], [ErrForbidden] or [ErrUnknownPath].
+func (d *Dispatcher) Read(in Incoming) (*Call, error) {
+	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
+		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}
+	}
+	body, unpacked, err := unpack(context.Background(), in.Header, in.Body, d.config.MaxBodyBytes)
+	if err != nil {
+		return nil, err
+	}
+	in.Body = body
+	c := &Call{d: d, single: true, unpacked: unpacked}
+	if err := c.read(in); err != nil {
+		return nil, err
+	}
+	d.budget.Request(d.now())
+	return c, nil
+}
+
+// read reads all but the prompt.
+func (c *Call) read(in Incoming) error {
+	parsed, err := c.d.reader.Read(dialect.Incoming(in))
+	c.method = in.Method
+	if parsed != nil {
+		c.parsed, c.Request, c.Warnings = parsed, parsed.Request, parsed.Warnings
+		c.metered = parsed.Metered()
+	}
+	return err
+}
+
+// prompt reads the prompt; the host has set what it knows. The error is that of
+// [dialect.Call.Prompt].
+func (c *Call) prompt(ctx context.Context) error {
+	c.parsed.Request = c.Request
+	err := c.parsed.Prompt(ctx)
+	c.harmless, c.Request = c.parsed.Inert(), c.parsed.Request
+	if err != nil {
+		return err
+	}
+	c.parsed.Request.Blocks = nil // c has its own, which are dropped when the response arrives
+	c.exclude = slices.Clone(c.Request.Exclude)
+	if id := c.parsed.Endpoint(); id != "" {
+		if others, found := c.allBut(id); found { // if it is gone, any endpoint can answer that there is no such thing
+			c.exclude = append(c.exclude, others...)
+		}
+	}
+	c.body, c.ready, c.metered = c.parsed.Body(), true, c.parsed.Metered()
+	return nil
+}
+
+// allBut returns all endpoints but one, and whether that one exists.
+func (c *Call) allBut(id string) (others []string, found bool) {
+	for _, e := range c.d.config.Router.Endpoints() {
+		if other := e.Candidate.Endpoint.ID; other != id {
+			others = append(others, other)
+		} else {
+			found = found || !e.Removed // one that is removed may be listed beside its successor
+		}
+	}
+	return others, found
+}
 
 // read reads the request.
 func (t *Transport) read(c *Call) error {

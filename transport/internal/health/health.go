@@ -191,12 +191,8 @@ func (e *endpoint) postpone(now time.Time) {
 	e.backoff = min(2*e.backoff, maxBackoff)
 }
 
-// waits reports whether no trial is due; checks that have stopped say nothing.
-func (e *endpoint) waits(now time.Time) bool {
-	return e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)
-}
-
-// unfit reports whether checks keep the endpoint out, whatever has put it out.
+// unfit reports whether checks keep the endpoint out, whatever has put it out. If they have stopped,
+// old ones say nothing.
 func (e *endpoint) unfit(now time.Time) bool {
 	return e.everPassed && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
 }

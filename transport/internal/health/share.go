@@ -96,7 +96,7 @@ func (h *Health) Out(dst []string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
-		if e.now().Out() && e.waits(now) {
+		if e.now().Out() && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
 			dst = append(dst, e.id)
 		}
 	}
