@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
 )
@@ -86,8 +85,7 @@ type Call struct {
 	// Of a Transport.
 	in      *http.Request // nil: it is a Dispatcher's
 	t       *Transport
-	item    queue.Item[*queued] // as it left the queue
-	charged bool                // its tenant has been charged, for the expected cost
+	charged *queued // as it left the queue: its tenant has been charged, for the expected cost; nil: not
 	story   story
 }
 

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -87,7 +86,7 @@ func (c *Call) end(a *Attempt, status endpick.Status, err error) {
 
 // settle charges the tenant in the queue for what the request has really taken.
 func (c *Call) settle(a *Attempt, status endpick.Status) {
-	if !c.charged {
+	if c.charged == nil {
 		return
 	}
 	input, output := 0, 0
@@ -101,8 +100,8 @@ func (c *Call) settle(a *Attempt, status endpick.Status) {
 			input = 0
 		}
 	}
-	c.t.queue.settle(c.item, input, output)
-	c.item, c.charged = queue.Item[*queued]{}, false
+	c.t.queue.settle(c.charged.item, input, output)
+	c.charged = nil
 }
 
 // unlock releases c.mu, and calls the host back if the call has just ended.

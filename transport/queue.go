@@ -80,6 +80,7 @@ type gatewayQueue struct {
 type queued struct {
 	c        *Call
 	since    time.Time
+	item     queue.Item[*queued] // as it left
 	lease    endpick.Lease
 	err      error
 	panicked any
@@ -185,7 +186,7 @@ func (q *gatewayQueue) dispatch() {
 		w := item.Value
 		w.route(now)
 		if w.lease != (endpick.Lease{}) {
-			w.c.item, w.c.charged = item, true
+			w.item, w.c.charged = item, w
 		} else {
 			q.queue.Settle(item, 0, 0) // before the next one is taken
 		}
