@@ -116,29 +116,11 @@ func (a *Attempt) pass(response *http.Response, open func(io.Reader) (io.Reader,
 	} else {
 		a.wait.set(config.ResponseTimeout, true)
 	}
-	b := &body{a: a, src: &wire{response.Body, a}, from: response.Body, owns: true}
+	b := &body{a: a, src: response.Body, from: response.Body, owns: true}
 	if open != nil {
 		b.src = &decoding{src: b.src, open: open}
 	}
 	response.Body = b
-}
-
-// wire is the body of a response as the endpoint sends it. Whoever reads it waits for the endpoint.
-type wire struct {
-	io.Reader
-	a *Attempt
-}
-
-func (r *wire) Read(p []byte) (int, error) {
-	c := r.a.call
-	c.mu.Lock()
-	r.a.wait.resume()
-	c.unlock()
-	n, err := r.Reader.Read(p)
-	c.mu.Lock()
-	r.a.wait.pause()
-	c.unlock()
-	return n, err
 }
 
 // upgraded is a connection after an upgrade, such as a WebSocket.
@@ -193,7 +175,8 @@ const maxFirst = 8 << 10
 // event's first line of data, so that another endpoint can be tried if this one fails
 // before that. It returns what has arrived, which the body still has; whole: that is all. After an
 // upgrade there is no body.
-func (c *Call) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
+func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
+	c := a.call
 	if response.StatusCode == http.StatusSwitchingProtocols {
 		if !strings.EqualFold(response.Header.Get("Upgrade"), c.in.Header.Get("Upgrade")) {
 			response.Body.Close()
@@ -225,15 +208,16 @@ func (c *Call) awaitBody(response *http.Response) (first []byte, whole bool, err
 		response.Body.Close()
 		return nil, false, err
 	}
-	response.Body = &begun{first: first[:n], err: err, rest: response.Body}
+	response.Body = &begun{ReadCloser: response.Body, a: a, first: first[:n], err: err}
 	return first[:n], n == 0, nil
 }
 
-// begun is a body whose first bytes have been read.
+// begun is a body whose first bytes have been read. Whoever reads on waits for the endpoint.
 type begun struct {
+	io.ReadCloser
+	a     *Attempt
 	first []byte
 	err   error // to be returned after them
-	rest  io.ReadCloser
 }
 
 func (b *begun) Read(p []byte) (int, error) {
@@ -247,7 +231,13 @@ func (b *begun) Read(p []byte) (int, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	return b.rest.Read(p)
+	c := b.a.call
+	c.mu.Lock()
+	b.a.wait.resume()
+	c.unlock()
+	n, err := b.ReadCloser.Read(p)
+	c.mu.Lock()
+	b.a.wait.pause()
+	c.unlock()
+	return n, err
 }
-
-func (b *begun) Close() error { return b.rest.Close() }

@@ -109,7 +109,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	var first []byte
 	var whole bool
 	if err == nil {
-		first, whole, err = c.awaitBody(response)
+		first, whole, err = a.awaitBody(response)
 	}
 	if err != nil {
 		failure := a.Fail(err)
