@@ -189,7 +189,7 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 	for n == 0 && err == nil {
 		n, err = response.Body.Read(first)
 	}
-	events := contentType(response.Header) == dialect.EventStream && response.Header.Get("Content-Encoding") == ""
+	events := contentType(response.Header) == dialect.EventStream && readable(response.Header)
 	cut := events && c.parsed.FirstIsCut(first[:n])
 	for cut && err == nil && n < maxFirst {
 		var k int
