@@ -39,10 +39,10 @@ func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.attempt(id, ref)
-	if e := a.e; e.now().Out() {
+	if e := a.e; e.current().Out() {
 		if now := h.clock(); !ahead(now, e.nextTrial, maxBackoff) {
 			a.trial = true
-			if e.now() == Silent {
+			if e.current() == Silent {
 				e.hung++
 			}
 			e.postpone(now)
@@ -65,11 +65,11 @@ func (a Attempt) Because(err error) Attempt {
 // Heard records that the endpoint has sent something.
 func (a Attempt) Heard() {
 	a.e.heard.Add(1)
-	if a.e.now() == Silent {
+	if a.e.current() == Silent {
 		h := a.e.h
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		if a.e.now() == Silent {
+		if a.e.current() == Silent {
 			a.e.comeBack(h.clock())
 		}
 	}
@@ -91,7 +91,7 @@ func (h *Health) Patience(stream bool) time.Duration {
 // Waited teaches how long a request that was served has waited for its first byte. Call it before
 // Heard: a wait at a silent endpoint says nothing about normal ones.
 func (a Attempt) Waited(stream bool, d time.Duration) {
-	if a.e.now() == Silent {
+	if a.e.current() == Silent {
 		return
 	}
 	h := a.e.h
@@ -114,7 +114,7 @@ func (a Attempt) Overdue() {
 	e, h := a.e, a.e.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e.now().Out() || e.spell != a.spell || !a.Stuck() {
+	if e.current().Out() || e.spell != a.spell || !a.Stuck() {
 		return
 	}
 	now := h.clock()
@@ -161,7 +161,7 @@ func (a Attempt) served(now time.Time) {
 	e.good++
 	e.refusals = 0
 	e.h.report(e, false)
-	if e.now().Out() && e.spell == a.spell {
+	if e.current().Out() && e.spell == a.spell {
 		e.comeBack(now)
 	}
 }
@@ -170,7 +170,7 @@ func (a Attempt) served(now time.Time) {
 func (a Attempt) failed(certainly bool, now time.Time) {
 	e := a.e
 	e.lastErr = a.err
-	if e.now().Out() || e.spell != a.spell {
+	if e.current().Out() || e.spell != a.spell {
 		return // already known
 	}
 	e.h.report(e, true)
@@ -189,7 +189,7 @@ func (a Attempt) failed(certainly bool, now time.Time) {
 
 // tryAgain makes a trial not count.
 func (a Attempt) tryAgain(now time.Time) {
-	if e := a.e; a.trial && e.now().Out() && e.spell == a.spell {
+	if e := a.e; a.trial && e.current().Out() && e.spell == a.spell {
 		e.nextTrial = now
 		e.backoff = max(e.backoff/2, firstBackoff)
 	}
@@ -222,7 +222,7 @@ func (e *endpoint) others(now time.Time) float64 {
 	for _, o := range e.h.known {
 		switch {
 		case o == e:
-		case o.now().Out():
+		case o.current().Out():
 			n--
 		default:
 			o.fade(now)

@@ -23,9 +23,9 @@ func (a Attempt) Checked(err error, connected bool) {
 	hangs := isTimeout(err)
 	switch {
 	case err == nil:
-		if e.now() == absent && e.heard.Load() == 0 {
+		if e.current() == absent && e.heard.Load() == 0 {
 			e.recover(now)
-		} else if e.now().certain() || e.unfit(now) {
+		} else if e.current().certain() || e.unfit(now) {
 			e.nextTrial = now
 		}
 		e.setHung(false)
@@ -40,11 +40,11 @@ func (a Attempt) Checked(err error, connected bool) {
 	switch {
 	case e.failed < h.failures:
 	case e.everPassed:
-		if !e.now().Out() {
+		if !e.current().Out() {
 			e.putOut(Unfit, now, hangs)
 		}
 		e.setHung(hangs)
-	case !connected && e.heard.Load() == 0 && !e.now().Out():
+	case !connected && e.heard.Load() == 0 && !e.current().Out():
 		e.putOut(absent, now, hangs)
 	}
 }

@@ -35,7 +35,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, now := h.endpoint(id, ref), h.clock()
-	if e.now().Out() {
+	if e.current().Out() {
 		return
 	}
 	if !e.suspect(now) {

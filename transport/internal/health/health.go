@@ -37,7 +37,8 @@ import (
 //   - An endpoint has failed a request if another has then served it. A request that fails
 //     everywhere counts against none: no client can make an endpoint look unhealthy with what
 //     every engine refuses; see [Suspects].
-//   - One that is full is avoided for a quarter of a second, nothing more.
+//   - One that is full is avoided for a quarter of a second, nothing more. (Being full, busy or
+//     loading would be rows, once they last longer.)
 //   - A refusal (400, 404 and the like) goes to the client. When an endpoint has refused twice and
 //     served nothing in between, another is asked now and then.
 //
@@ -94,8 +95,8 @@ type endpoint struct {
 	fadedAt   time.Time
 	heard     atomic.Uint64 // how often bytes have arrived from it
 	overdue   tally         // requests that have waited for too long
-	elsewhere tally         // failures that other gateways have reported,
-	reported  time.Time     // the latest at this time
+	elsewhere tally         // failures that other gateways have reported
+	reported  time.Time     // of the latest such report
 	fullUntil time.Time
 	refusals  int    // since it served a request
 	opinions  Budget // for asking another endpoint whether a refusal is right
@@ -111,7 +112,7 @@ type endpoint struct {
 	checkedAt  time.Time // zero: never
 	checkErr   error     // of the latest check; nil: it passed
 	failed     int       // checks in a row
-	everPassed bool
+	everPassed bool      // a check
 }
 
 // tally counts what happens while nothing is heard of an endpoint.
@@ -120,7 +121,7 @@ type tally struct {
 	heard uint64
 }
 
-// one starts from zero if something has been heard, and adds n.
+// add adds n, starting from zero if something has been heard.
 func (t *tally) add(n int, heard uint64) {
 	if t.heard != heard {
 		*t = tally{heard: heard}
@@ -151,7 +152,7 @@ func (e *endpoint) list(now time.Time) {
 	e.h.listed.Store(int32(len(e.h.known)))
 }
 
-func (e *endpoint) now() State { return State(e.state.Load()) }
+func (e *endpoint) current() State { return State(e.state.Load()) }
 
 // putOut begins a state that is out. hangs says that requests would hang there.
 func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
@@ -166,7 +167,7 @@ func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 func (e *endpoint) setHung(hangs bool) {
 	if hangs {
 		e.hung = hungTrials
-	} else if e.now() != Silent {
+	} else if e.current() != Silent {
 		e.hung = 0
 	}
 }
@@ -199,7 +200,7 @@ func (e *endpoint) unfit(now time.Time) bool {
 
 // share is the share of its traffic that the endpoint gets.
 func (e *endpoint) share(now time.Time) float64 {
-	switch s := e.now(); {
+	switch s := e.current(); {
 	case s.Out():
 		return 0
 	case s == Returning:

@@ -26,7 +26,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 		}
 		full := ahead(now, e.fullUntil, fullFor)
 		avoided := full
-		switch s := e.now(); {
+		switch s := e.current(); {
 		case s.Out():
 			if !s.certain() && !e.unfit(now) {
 				if spare--; spare < 0 {
@@ -51,7 +51,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 			return false
 		}
 		e.fade(now)
-		e.listed = e.now() != Well || e.bad > 0.1 || e.refusals > 0 || e.failed > 0 || e.suspect(now) ||
+		e.listed = e.current() != Well || e.bad > 0.1 || e.refusals > 0 || e.failed > 0 || e.suspect(now) ||
 			e.overdue.n > 0 && e.overdue.heard == e.heard.Load()
 		return !e.listed
 	})
@@ -77,7 +77,7 @@ func (e *endpoint) holdBack(now time.Time) bool {
 // all are out, none is. Of two endpoints it is one.
 func (h *Health) spare(now time.Time) (n int, all bool) {
 	for _, e := range h.known {
-		if e.now().Out() {
+		if e.current().Out() {
 			n++
 		}
 	}
@@ -96,7 +96,7 @@ func (h *Health) Out(dst []string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
-		if e.now().Out() && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
+		if e.current().Out() && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
 			dst = append(dst, e.id)
 		}
 	}
@@ -107,7 +107,7 @@ func (h *Health) Out(dst []string) []string {
 func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.now().Out() })
+	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.current().Out() })
 }
 
 // Unhealthy is the number of endpoints that get less than their share.
@@ -116,7 +116,7 @@ func (h *Health) Unhealthy() int {
 	defer h.mu.Unlock()
 	n := 0
 	for _, e := range h.known {
-		if e.now() != Well {
+		if e.current() != Well {
 			n++
 		}
 	}

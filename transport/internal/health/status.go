@@ -68,7 +68,7 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 	}
 	e := *at
 	st := Status{
-		State: e.now(), Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
+		State: e.current(), Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
 		Full: ahead(now, e.fullUntil, fullFor), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
 		Alive: e.failed < h.failures || e.heard.Load() > 0,
 	}

@@ -81,7 +81,7 @@ func TestTheTable(t *testing.T) {
 // state is the state of an endpoint, as a row of the table.
 func (c *cluster) state(id string) State {
 	if at := c.of.Find(c.ref(id)); at != nil && *at != nil {
-		return (*at).now()
+		return (*at).current()
 	}
 	return Well
 }
