@@ -139,16 +139,6 @@ func TestHeadersForEndpoints(t *testing.T) {
 	}
 }
 
-func TestRepeatable(t *testing.T) {
-	for method, want := range map[string]bool{
-		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "": true,
-		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
-	} {
-		assert.Equal(t, want, (&Call{method: method}).repeatable(), method)
-		assert.True(t, (&Call{method: method, harmless: true}).repeatable(), method)
-	}
-}
-
 // Which endpoint is next after a failure of each kind, and what that costs.
 func TestAgain(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
@@ -309,15 +299,6 @@ func TestATrialOfWhatEverybodyFails(t *testing.T) {
 		ref, _ := w.config.Router.Ref("a")
 		assert.Equal(t, tc.next, !w.health.Status(ref).NextTrial.After(w.at), tc)
 	}
-}
-
-// Full endpoints are spared for a moment.
-func TestFull(t *testing.T) {
-	w := newWorld(t)
-	w.call().suspects.Add(w.sent(t, "a"), Full)
-	assert.Equal(t, "b", w.asked(w.call()))
-	w.at = w.at.Add(time.Second)
-	assert.Equal(t, "a", w.asked(w.call()))
 }
 
 func TestRoute(t *testing.T) {

@@ -32,7 +32,10 @@ func TestFailuresCountAttempts(t *testing.T) {
 
 // A request without a model is repeated only if its method makes that safe.
 func TestMethodsThatMayBeRepeated(t *testing.T) {
-	for method, again := range map[string]bool{"GET": true, "POST": false} {
+	for method, again := range map[string]bool{
+		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "": true,
+		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
+	} {
 		w := newDriven(t, transport.Config{})
 		call, err := w.Read(transport.Incoming{Method: method, Path: "/v1/other"})
 		require.NoError(t, err)
