@@ -102,9 +102,6 @@ func (w *deadline) resume() { w.since = time.Since(w.from) }
 func (w *deadline) pause() {
 	w.spent += time.Since(w.from) - w.since
 	w.since, w.patience, w.giveUp = idle, 0, 0
-	if w.limit == 0 {
-		w.stop()
-	}
 }
 
 func (w *deadline) stop() {

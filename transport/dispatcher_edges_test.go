@@ -46,6 +46,16 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 	}
 }
 
+// Health shows why an endpoint has failed its latest request, even after the first byte.
+func TestWhatBreaksOffIsShown(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	a := w.route(t, w.read(t, chatBody))
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+	a.Feed(nil, []byte(events[:60]))
+	require.ErrorIs(t, a.Fail(errBroken), errBroken)
+	assert.ErrorIs(t, w.monitor.Endpoints()[0].Err, errBroken)
+}
+
 func TestWarnings(t *testing.T) {
 	w := newDriven(t, transport.Config{})
 	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody), Header: http.Header{"X-Slo-Ttft-Ms": {"soon"}}})
