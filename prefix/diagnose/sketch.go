@@ -135,7 +135,10 @@ func (s *Sketcher) read(p *recording.Piece, text string) {
 	for at := 0; at < len(text); {
 		word, digits := wordOf(text[at:])
 		if word == "" {
-			r, size := utf8.DecodeRuneInString(text[at:])
+			r, size := rune(text[at]), 1
+			if r >= utf8.RuneSelf {
+				r, size = utf8.DecodeRuneInString(text[at:])
+			}
 			if classOf(r) != space {
 				s.words = append(s.words, text[at:at+size]...)
 				s.template = append(s.template, text[at:at+size]...)
