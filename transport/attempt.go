@@ -7,6 +7,7 @@ import (
 	"io"
 	"mime"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -177,6 +178,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	}
 	a.http = status
 	a.wait.pause()
+	a.ownLocation(header)
 	stream := c.Request.Stream
 	switch {
 	case status >= http.StatusBadRequest:
@@ -194,6 +196,28 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c.suspects.Served()
 	c.forget()
 	return nil
+}
+
+// ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
+// gateway: clients don't learn where the endpoint is.
+func (a *Attempt) ownLocation(header http.Header) {
+	location := header.Get("Location")
+	if location == "" {
+		return
+	}
+	to, err := url.Parse(location)
+	if err != nil {
+		header.Del("Location")
+		return
+	}
+	path := to.EscapedPath()
+	if base, err := host.Parse(a.lease.Endpoint().Address); err == nil {
+		path = "/" + strings.TrimLeft(strings.TrimPrefix(path, strings.TrimSuffix(base.EscapedPath(), "/")), "/")
+	}
+	if to.RawQuery != "" {
+		path += "?" + to.RawQuery
+	}
+	header.Set("Location", path)
 }
 
 // readHeader passes a header to the meter, unless the meter can't read what follows.
