@@ -43,6 +43,8 @@ type Sketcher struct {
 	content []byte // of the current piece
 	// What is hashed of it: all; its text without white space; and without values.
 	all, words, template xxhash.Digest
+	// What split has found for the latter two.
+	wordsRead, templateRead []byte
 }
 
 // NewSketcher returns a sketcher whose hashes depend on the key. With text, the prompt's
@@ -136,6 +138,8 @@ func (s *Sketcher) piece(role string, end int) recording.Piece {
 	head := text[:min(len(text), s.read)]
 	s.read -= len(head)
 	s.split(&p, head)
+	_, _ = s.words.Write(s.wordsRead)
+	_, _ = s.template.Write(s.templateRead)
 	_, _ = s.words.WriteString(text[len(head):])
 	_, _ = s.template.WriteString(text[len(head):])
 	p.Hash, p.Words, p.Template = s.sumOf(&s.all), s.sumOf(&s.words), s.sumOf(&s.template)
@@ -149,6 +153,8 @@ func (s *Sketcher) piece(role string, end int) recording.Piece {
 
 // split splits the text into white space, words, values, and what is between them.
 func (s *Sketcher) split(p *recording.Piece, text string) {
+	words, template := s.wordsRead[:0], s.templateRead[:0]
+	defer func() { s.wordsRead, s.templateRead = words, template }()
 	var older, before uint64 // hashes of the two words before, by the key
 	for at := 0; at < len(text); {
 		word, digits := wordOf(text[at:])
@@ -158,13 +164,13 @@ func (s *Sketcher) split(p *recording.Piece, text string) {
 				r, size = utf8.DecodeRuneInString(text[at:])
 			}
 			if classOf(r) != space {
-				_, _ = s.words.WriteString(text[at : at+size])
-				_, _ = s.template.WriteString(text[at : at+size])
+				words = append(words, text[at:at+size]...)
+				template = append(template, text[at:at+size]...)
 			}
 			at += size
 			continue
 		}
-		_, _ = s.words.WriteString(word)
+		words = append(words, word...)
 		part := word
 		if kind := kindOf(word, digits); kind != "" {
 			if len(p.Values) < maxValues {
@@ -173,7 +179,7 @@ func (s *Sketcher) split(p *recording.Piece, text string) {
 			}
 			part = "\xff"
 		}
-		_, _ = s.template.WriteString(part)
+		template = append(template, part...)
 		at += len(word)
 		if h := blockhash.Mix(xxhash.Sum64String(part) ^ binary.LittleEndian.Uint64(s.key[:])); len(text) >= shapeBytes {
 			p.Shape = shape(p.Shape, uint32(blockhash.Mix(3*blockhash.Mix(3*older^before)^h)>>32))
@@ -184,8 +190,11 @@ func (s *Sketcher) split(p *recording.Piece, text string) {
 
 // shape adds a hash, of which the smallest stay, ascending and distinct.
 func shape(all []uint32, v uint32) []uint32 {
+	if len(all) == shapeSize && v >= all[shapeSize-1] { // nearly always
+		return all
+	}
 	at, found := slices.BinarySearch(all, v)
-	if found || at == shapeSize {
+	if found {
 		return all
 	}
 	return slices.Insert(all, at, v)[:min(len(all)+1, shapeSize)]

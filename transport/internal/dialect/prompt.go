@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -160,7 +161,7 @@ func decoded(m *prefix.Message) *prefix.Message {
 	read := *m
 	read.Parts = slices.Clone(m.Parts)
 	for i := range read.Parts {
-		if p := &read.Parts[i]; p.Type == "" || p.Type == "text" {
+		if p := &read.Parts[i]; (p.Type == "" || p.Type == "text") && strings.IndexByte(p.Content, '\\') >= 0 {
 			p.Content = string(appendUnquoted(nil, []byte(p.Content)))
 		}
 	}
