@@ -27,7 +27,7 @@ func TestSumsOverTime(t *testing.T) {
 // Requests of other routers are assumed to be as large as this router's of the same kind.
 func TestSizesOfOthers(t *testing.T) {
 	d := newRig(t)
-	d.m.common.size.add(500)
+	d.m.learned.common.size.add(500, 1)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	d.route(1000, 20, true)
 	for _, l := range d.m.leases.All() {
@@ -37,7 +37,7 @@ func TestSizesOfOthers(t *testing.T) {
 
 // A first token counts once, and only a stream's is waited for.
 func TestFirstTokensCountOnce(t *testing.T) {
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	now := time.Unix(1e9, 0)
 	for i, stream := range []bool{false, true} {
 		ref := endpick.EndpointRef{Slot: uint32(i), Generation: 1}
@@ -52,12 +52,12 @@ func TestFirstTokensCountOnce(t *testing.T) {
 			m.FirstToken(ev)
 			e := m.endpoints.Find(ref)
 			assert.Equal(t, []float64{1, 100}, []float64{e.decoding, e.computed})
-			assert.Equal(t, stream, m.first.weight > 0)
+			assert.Equal(t, stream, m.learned.first.weight > 0)
 		}
 		m.Done(ev, &endpick.Outcome{Status: endpick.Failed})
 		assert.Zero(t, m.endpoints.Find(ref).decoding)
 	}
-	assert.Equal(t, 1.0, m.first.weight)
+	assert.Equal(t, leastVote, m.learned.first.weight)
 }
 
 // A server is compared with its kind's updated estimate, in units of the spread of
@@ -65,7 +65,7 @@ func TestFirstTokensCountOnce(t *testing.T) {
 func TestPaceOfAFirstToken(t *testing.T) {
 	d := newRig(t)
 	d.route(100, 1, false).Done(endpick.Outcome{}) // gives the kind its place
-	k := d.m.kinds[kindName{model: "m"}]
+	k := d.m.learned.kinds.known[kindName{model: "m"}]
 	k.late.log, k.slow.log = 1, 0.1
 	ref, _ := d.router.Ref("a")
 	e := d.m.endpoints.Find(ref)
@@ -94,17 +94,18 @@ func TestWhatAnEndTells(t *testing.T) {
 	l.Tokens(10)
 	d.at(5)
 	l.Done(endpick.Outcome{})
-	assert.InDelta(t, 3000, d.m.common.decoding.or(0), 1e-6)
-	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all)
+	assert.InDelta(t, 3000, d.m.learned.common.decoding.or(0), 1e-6)
+	once := d.m.learned.lengths
+	assert.NotEqual(t, newMarginal(t, Config{}).learned.lengths, once)
 	whole := d.route(1000, 0, false)
 	d.at(6)
 	whole.Done(endpick.Outcome{})
-	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all, "nobody knows how long it was")
+	assert.Equal(t, once, d.m.learned.lengths, "nobody knows how long it was")
 }
 
 // While a response is awaited, nothing known of a server's pace fades.
 func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}
 	at := int64(1e18)
 	e := m.endpoints.At(c.Ref)
@@ -114,8 +115,8 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 		cs := []endpick.Candidate{c}
 		d := m.decide(&req, cs)
 		defer d.end()
-		_, _, pace := d.at(&cs[0])
-		return pace
+		d.at(&cs[0])
+		return d.pace
 	}
 	now := paceAt(0)
 	require.Greater(t, now, 2.0)
@@ -129,10 +130,10 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 
 // The name of a kind does not alias a request.
 func TestKindsKeepNoBody(t *testing.T) {
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	body := strings.Repeat("model", 100)
-	m.admit(kindName{body[:5], body[5:10]})
-	for n := range m.kinds {
+	m.learned.kinds.admit(kindName{body[:5], body[5:10]}, &m.learned.common)
+	for n := range m.learned.kinds.known {
 		assert.Equal(t, kindName{"model", "model"}, n)
 		assert.NotSame(t, unsafe.StringData(body), unsafe.StringData(n.model))
 		assert.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData(n.variant))
@@ -149,7 +150,7 @@ func TestPressureByHand(t *testing.T) {
 		return pressed(&c, k)
 	}
 	assert.False(t, is(1), "the size of requests is not known")
-	k.size.add(100)
+	k.size.add(100, 1)
 	assert.False(t, is(0.899))
 	assert.True(t, is(0.901))
 	c.Reported = 0
@@ -160,7 +161,7 @@ func TestPressureByHand(t *testing.T) {
 
 // Costs are in prompt tokens until the first label gives them a time.
 func TestUnitsOfExplanations(t *testing.T) {
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	req := asked.At(time.Unix(1e9, 0), 1, 1)
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Generation: 1}}}
 	text := func() string {
@@ -168,9 +169,7 @@ func TestUnitsOfExplanations(t *testing.T) {
 		m.Explain(&req, cs, dst)
 		return dst[0]
 	}
-	assert.Contains(t, text(), " tokens")
-	assert.NotContains(t, text(), " ms")
-	m.common.labels = 1
-	assert.Contains(t, text(), " ms")
-	assert.NotContains(t, text(), " tokens")
+	assert.Contains(t, text(), " tokens =")
+	m.learned.common.labels = 1
+	assert.Contains(t, text(), " ms =")
 }
