@@ -27,10 +27,14 @@ func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 		}
 		next[i], wanted[e.ID] = e, true
 	}
-	f := &r.fleet
+	r.retire(r.fleet.replace(next, wanted))
+	return nil
+}
+
+// replace makes the fleet consist of these endpoints, and returns those that have left.
+func (f *fleet) replace(next []*Endpoint, wanted map[string]bool) (gone []member) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	var gone []member
 	for id, m := range f.byID {
 		if !wanted[id] {
 			gone = append(gone, m)
@@ -50,9 +54,9 @@ func (r *Router) SetEndpoints(endpoints []Endpoint) error {
 	}
 	f.rebuild()
 	for _, m := range gone {
-		r.retire(m)
+		f.retire(m)
 	}
-	return nil
+	return gone
 }
 
 // Add makes an endpoint available. The error matches ErrBadEndpoint or
@@ -143,27 +147,35 @@ func (r *Router) setDraining(id string, drained bool) error {
 // Remove takes an endpoint away. Leases on it stay valid and are accounted to
 // it until they end. The error matches ErrUnknownEndpoint.
 func (r *Router) Remove(id string) error {
-	r.fleet.mu.Lock()
-	defer r.fleet.mu.Unlock()
-	m, ok := r.fleet.byID[id]
-	if !ok {
-		return unknownEndpoint(id)
+	m, err := r.fleet.remove(id)
+	if err == nil {
+		r.retire([]member{m})
 	}
-	delete(r.fleet.byID, id)
-	r.fleet.hide(m)
-	r.retire(m)
-	return nil
+	return err
 }
 
-// retire ends an endpoint that has been taken out of all pools, and tells the policy;
-// fleet.mu is held.
-func (r *Router) retire(m member) {
-	r.fleet.retire(m)
-	p := r.policy.Load()
-	for _, o := range p.endpointObservers {
-		p.try(o, func() { o.EndpointRemoved(m.state.ref) })
+func (f *fleet) remove(id string) (member, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, ok := f.byID[id]
+	if !ok {
+		return member{}, unknownEndpoint(id)
 	}
-	r.fleet.release(m.state)
+	delete(f.byID, id)
+	f.hide(m)
+	f.retire(m)
+	return m, nil
+}
+
+// retire tells the policy of endpoints that have been removed.
+func (r *Router) retire(gone []member) {
+	p := r.policy.Load()
+	for _, m := range gone {
+		for _, o := range p.endpointObservers {
+			p.try(o, func() { o.EndpointRemoved(m.state.ref) })
+		}
+		r.fleet.forget(m.state)
+	}
 }
 
 // Snapshot remembers what is in flight on an endpoint now. Take it when you ask an
@@ -199,7 +211,7 @@ func (r *Router) Report(id string, load Load) error {
 		return &EndpointError{ID: id, Reason: "is not the one that the Snapshot was taken of", err: ErrUnknownEndpoint}
 	}
 	load, err = load.clean(id)
-	m.state.accept(load.prepare(asked.at.Sub(r.epoch), asked, answered), now.Sub(r.epoch))
+	m.state.accept(load.prepare(asked.at.Sub(r.epoch), asked, answered))
 	return err
 }
 

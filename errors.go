@@ -100,6 +100,7 @@ func (e *StageError) Error() string { return fmt.Sprintf("endpick: stage %s %s",
 type PanicError struct {
 	Stage string // its name in receipts
 	Value any    // what it panicked with
+	Stack []byte // where, as by debug.Stack
 }
 
 func (e *PanicError) Error() string {

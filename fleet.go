@@ -253,15 +253,24 @@ func (f *fleet) leave(s *endpointState) {
 }
 
 // retire ends an endpoint that has been taken out of all pools; mu is held. Its slot is
-// freed by the last request to leave.
+// freed when the policy has been told, by the last request to leave.
 func (f *fleet) retire(m member) {
 	f.leaving[m.state] = m.endpoint
 	m.state.flags.Store(removed)
 }
 
-// release frees the slot of a removed endpoint, once, unless there are requests; mu is held.
+// forget says that the policy has been told that an endpoint was removed.
+func (f *fleet) forget(s *endpointState) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s.flags.Store(removed | forgotten)
+	f.release(s)
+}
+
+// release frees the slot of a removed endpoint, once, unless there are requests or the policy
+// does not know yet; mu is held.
 func (f *fleet) release(s *endpointState) {
-	if _, ok := f.leaving[s]; ok && s.requests.Load() == 0 {
+	if _, ok := f.leaving[s]; ok && s.is(forgotten) && s.requests.Load() == 0 {
 		delete(f.leaving, s)
 		f.freeSlots = append(f.freeSlots, s.ref.Slot)
 	}

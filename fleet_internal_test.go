@@ -92,7 +92,7 @@ func TestTornCounters(t *testing.T) {
 	s.requests.Store(1)
 	s.prefilling.Store(2) // a request arrived in between
 	var c Candidate
-	s.fill(&c, &Endpoint{}, window{})
+	s.fill(&c, &Endpoint{}, 0)
 	assert.Equal(t, InFlight{Requests: 1, Prefilling: 1}, c.InFlight)
 	assert.Equal(t, []float64{1, 0}, []float64{c.Waiting, c.Running})
 }

@@ -46,8 +46,8 @@ func (l Lease) Candidate() (Candidate, bool) {
 // arrived, FirstToken need not be.
 func (l Lease) FirstToken() {
 	if s := l.lock(); s != nil {
-		defer s.mu.Unlock()
-		s.firstToken(s.table.guard.now())
+		defer s.unlock()
+		s.firstToken(s.now())
 	}
 }
 
@@ -59,8 +59,8 @@ func (l Lease) Tokens(n int) {
 	if s == nil {
 		return
 	}
-	defer s.mu.Unlock()
-	now := s.table.guard.now()
+	defer s.unlock()
+	now := s.now()
 	s.heardAt = now
 	if n <= 0 {
 		return
@@ -84,8 +84,8 @@ func (l Lease) Done(o Outcome) bool {
 		return false
 	}
 	defer s.table.put(s, s.state) // after the next line, and even if an observer ends this goroutine
-	defer s.mu.Unlock()
-	s.close(s.table.guard.now(), o)
+	defer s.unlock()
+	s.close(s.now(), o)
 	return true
 }
 
@@ -122,6 +122,7 @@ type leaseSlot struct {
 	firstTokenAt time.Time
 	lastTokenAt  time.Time
 	heardAt      time.Time
+	clockShift   int64 // of the clock at routedAt
 
 	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
 	prefillTokens int
@@ -131,6 +132,32 @@ type leaseSlot struct {
 	// Passed to observers; kept here to avoid an allocation.
 	event   Event
 	outcome Outcome
+
+	warnings []error // for the host, when the lock is released
+}
+
+// unlock releases s.mu, and tells the host what has gone wrong.
+func (s *leaseSlot) unlock() {
+	warnings := s.warnings
+	s.warnings = nil
+	s.mu.Unlock()
+	for _, err := range warnings {
+		s.table.guard.notify(err)
+	}
+}
+
+// warn remembers what the host is to be told, if anything; s.mu is held.
+func (s *leaseSlot) warn(err error) {
+	if err != nil {
+		s.warnings = append(s.warnings, err)
+	}
+}
+
+// now is the router's time; s.mu is held.
+func (s *leaseSlot) now() time.Time {
+	at, failure := s.table.guard.time()
+	s.warn(failure)
+	return at
 }
 
 // firstToken records the first token, once; s.mu is held.
@@ -144,7 +171,7 @@ func (s *leaseSlot) firstToken(now time.Time) {
 	s.table.tokens.arrived()
 	e := s.fillEvent(now)
 	for _, o := range s.pipeline.firstToken {
-		s.pipeline.try(o, func() { o.FirstToken(e) })
+		s.warn(s.pipeline.call(o, func() { o.FirstToken(e) }))
 	}
 }
 
@@ -166,7 +193,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	s.open = false
 	mirrored := s.request.Adopted != nil && s.request.Adopted.Mirrored
 	if s.prefilling && s.request.Stream && o.Status == Completed && !mirrored && s.table.tokens.missing() {
-		s.table.guard.notify(ErrNoFirstTokens)
+		s.warn(ErrNoFirstTokens)
 	}
 	s.endPrefill()
 	s.state.contextTokens.Add(-int64(s.request.InputTokens))
@@ -184,7 +211,7 @@ func (s *leaseSlot) close(now time.Time, o Outcome) {
 	s.outcome = o
 	e := s.fillEvent(now)
 	for _, observer := range s.pipeline.done {
-		s.pipeline.try(observer, func() { observer.Done(e, &s.outcome) })
+		s.warn(s.pipeline.call(observer, func() { observer.Done(e, &s.outcome) }))
 	}
 	s.request, s.candidate, s.event, s.outcome = Request{}, Candidate{}, Event{}, Outcome{}
 	s.state, s.pipeline = nil, nil
@@ -215,6 +242,7 @@ func (s *leaseSlot) fillEvent(now time.Time) *Event {
 		LastTokenAt:  s.lastTokenAt,
 		OutputTokens: s.outputTokens,
 		timed:        s.timed,
+		shifted:      s.clockShift != s.table.guard.shift.Load(),
 	}
 	return &s.event
 }
@@ -284,13 +312,14 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	t.opened.Add(1)
 
 	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.generation++
 	s.open = true
 	s.state, s.pipeline = state, p
 	s.request, s.candidate = d.req, *c
 	s.request.Receipt, s.request.Exclude, s.request.Avoid = nil, nil, nil
 	s.routedAt, s.heardAt = now, now
+	s.clockShift = t.guard.shift.Load()
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
 	s.outputTokens, s.timed = 0, false
 	s.prefilling = true
@@ -304,7 +333,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 		e := s.fillEvent(now)
 		e.Candidates = d.candidates
 		for _, o := range p.routed {
-			p.try(o, func() { o.Routed(e) })
+			s.warn(p.call(o, func() { o.Routed(e) }))
 		}
 		e.Candidates = nil
 	}
@@ -339,15 +368,12 @@ func (s *leaseSlot) reap(now time.Time) bool {
 	if !s.mu.TryLock() {
 		return false // in use right now
 	}
-	if s.open && now.Before(s.heardAt) {
-		s.heardAt = now // the clock has been set back
-	}
 	if !s.open || now.Sub(s.heardAt) <= s.table.timeout {
 		s.mu.Unlock()
 		return false
 	}
 	defer s.table.put(s, s.state) // after the next line, and even if an observer ends this goroutine
-	defer s.mu.Unlock()
+	defer s.unlock()
 	s.close(now, Outcome{Status: Lost})
 	return true
 }

@@ -44,6 +44,27 @@ func TestExpiryHeap(t *testing.T) {
 	})
 }
 
+// A lease counts as open until its endpoint has let go of the request: who sees no open lease
+// sees nothing in flight either.
+func TestALeaseClosesAfterItsRequestHasLeft(t *testing.T) {
+	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
+	require.NoError(t, err)
+	l, err := r.Route(Request{})
+	require.NoError(t, err)
+	state := l.slot.state
+	require.NoError(t, r.Remove("a")) // the last request to leave frees its slot
+	r.fleet.mu.Lock()
+	ended := make(chan bool)
+	go func() { ended <- l.Done(Outcome{}) }()
+	for state.requests.Load() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+	require.Zero(t, r.leases.closed.Load())
+	r.fleet.mu.Unlock()
+	require.True(t, <-ended)
+	require.EqualValues(t, 1, r.leases.closed.Load())
+}
+
 // An open lease does not keep the candidates among which its endpoint was chosen.
 func TestOpenLeasesKeepNoCandidates(t *testing.T) {
 	var seen int

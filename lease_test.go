@@ -447,7 +447,7 @@ func (nameless) Match(*endpick.Request, []endpick.Candidate) { panic("match") }
 func TestAPanicsNameMayPanic(t *testing.T) {
 	var told []error
 	r, _ := newRouter(t, endpick.Config{
-		Endpoints: named("a"), Policy: endpick.Policy{Matcher: nameless{}}, Warn: func(err error) { told = append(told, err) },
+		Endpoints: named("a"), Policy: endpick.Policy{Matcher: nameless{}}, Warn: func(err error) { told = append(told, withoutStack(err)) },
 	})
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
 	assert.Equal(t, []error{&endpick.PanicError{Stage: "endpick_test.nameless", Value: "match"}}, told)
@@ -456,25 +456,31 @@ func TestAPanicsNameMayPanic(t *testing.T) {
 
 // A stage that panics is ignored, and nothing else happens: the request goes
 // on, later observers are notified, no lock remains locked, and the host is
-// warned.
+// warned, who may call the router.
 func TestPanicsCostTheirStage(t *testing.T) {
 	for _, at := range []string{"match", "predict", "admit", "filter", "score", "pick", "routed", "first token", "done", "removed"} {
 		t.Run(at, func(t *testing.T) {
 			p, later := &panicker{at: at}, new(spy)
 			var told []error
-			r, _ := newRouter(t, endpick.Config{
+			var r *endpick.Router
+			var l endpick.Lease
+			r, _ = newRouter(t, endpick.Config{
 				Endpoints: named("a", "b"),
 				Policy: endpick.Policy{
 					Matcher: p, Predictor: p, Admitters: []endpick.Admitter{p}, Filters: []endpick.Filter{p}, Picker: p,
 					Scorers: []endpick.Weighted{{Scorer: p, Weight: 1}, {Scorer: later, Weight: 1}},
 				},
 				Warn: func(err error) {
-					told = append(told, err)
+					told = append(told, withoutStack(err))
+					r.Stats()
+					r.Endpoints()
+					_, _ = l.Candidate()
+					_ = r.Update(endpick.Endpoint{ID: "b"})
 					panic("the host's Warn as well")
 				},
 			})
 			var receipt endpick.Receipt
-			l := route(t, r, endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt})
+			l = route(t, r, endpick.Request{InputTokens: 3, Stream: true, Receipt: &receipt})
 			require.Len(t, receipt.Verdicts, 2)
 			if at == "pick" {
 				assert.Equal(t, 0, receipt.Chosen, "the best score, which is not the first endpoint's")
@@ -558,9 +564,13 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 		}},
 	} {
 		var heard []error
+		var current endpick.Lease
 		r, err := endpick.New(endpick.Config{
 			Endpoints: []endpick.Endpoint{{Address: "a:80"}},
-			Warn:      func(err error) { heard = append(heard, err) },
+			Warn: func(err error) {
+				heard = append(heard, err)
+				current.Done(endpick.Outcome{}) // no lock is held
+			},
 		})
 		require.NoError(t, err)
 		if tc.before != nil {
@@ -569,6 +579,7 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 		for i := range 40 {
 			l, err := r.Route(endpick.Request{Model: "m", Stream: tc.stream, Adopted: tc.mirror})
 			require.NoError(t, err)
+			current = l
 			if i == 15 {
 				assert.Empty(t, heard, "%s: too early", name)
 			}

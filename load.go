@@ -24,8 +24,9 @@ type endpointState struct {
 }
 
 const (
-	draining uint32 = 1 << iota
-	removed         // set before the last check of requests
+	draining  uint32 = 1 << iota
+	removed          // set before the last check of requests
+	forgotten        // by the policy, which has been told
 )
 
 func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }
@@ -78,12 +79,11 @@ func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
 	return rep
 }
 
-// accept makes a report the current one. It is ignored if it was requested before that
-// one, unless that comes from the future: then it was made before the clock was set back.
-func (s *endpointState) accept(rep *report, now time.Duration) {
+// accept makes a report the current one. It is ignored if it was requested before that one.
+func (s *endpointState) accept(rep *report) {
 	for {
 		current := s.report.Load()
-		if current != nil && current.at > rep.at && current.at <= now {
+		if current != nil && current.at > rep.at {
 			return
 		}
 		if s.report.CompareAndSwap(current, rep) {
@@ -92,17 +92,14 @@ func (s *endpointState) accept(rep *report, now time.Duration) {
 	}
 }
 
-// window is the range of times, since the router's epoch, at which a report
-// must have been requested to count.
-type window struct{ oldest, newest time.Duration }
-
 // fill sets the candidate's fields from the endpoint's own report and the
 // router's counts. Without a report, the counts alone remain, and a KVUsage of 0:
-// see fillAbsent. Reports from outside of the window are ignored.
+// see fillAbsent. A report that was requested before oldest, since the router's epoch, is
+// ignored.
 //
 // It assigns field by field, because a literal would be built on the stack and
 // copied.
-func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
+func (s *endpointState) fill(c *Candidate, e *Endpoint, oldest time.Duration) {
 	requests, prefilling := s.open()
 	c.Endpoint = e
 	c.Ref = s.ref
@@ -116,7 +113,7 @@ func (s *endpointState) fill(c *Candidate, e *Endpoint, w window) {
 	c.Prediction = Prediction{}
 
 	rep := s.report.Load()
-	if rep == nil || rep.at < w.oldest || rep.at > w.newest {
+	if rep == nil || rep.at < oldest {
 		c.Report, c.Reported = nil, 0
 		c.Waiting, c.Running, c.KVUsage = float64(prefilling), float64(requests-prefilling), 0
 		return

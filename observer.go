@@ -66,40 +66,36 @@ type Event struct {
 	// it gave one.
 	OutputTokens int
 
-	timed bool // a mirrored request whose router has said how long it took
+	timed   bool // a mirrored request whose router has said how long it took
+	shifted bool // the clock has been set back since it was routed
 }
 
-// TTFT is the measured time to first token; false if there was none, if nobody has measured
-// it, or if the clock has been set back since.
+// TTFT is the measured time to first token; false if there was none, or if nobody has measured
+// it: the request is adopted, or the clock has been set back since.
 func (e *Event) TTFT() (time.Duration, bool) {
 	if e.FirstTokenAt.IsZero() || !e.measured() {
 		return 0, false
 	}
-	ttft := e.FirstTokenAt.Sub(e.RoutedAt)
-	return ttft, ttft >= 0
+	return e.FirstTokenAt.Sub(e.RoutedAt), true
 }
 
 // TPOT is the measured mean time per output token after the first; false if there
-// were fewer than two tokens, no first token, several parallel responses, if nobody has
-// measured it, or if the clock has been set back since.
+// were fewer than two tokens, no first token, several parallel responses, or if nobody has
+// measured it.
 func (e *Event) TPOT() (time.Duration, bool) {
 	a := e.adopted()
-	if e.FirstTokenAt.IsZero() || a != nil && a.Mirrored && !e.timed || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
+	unknown := a != nil && a.Mirrored && !e.timed || e.shifted && !e.timed
+	if e.FirstTokenAt.IsZero() || unknown || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
 		return 0, false
 	}
-	tpot := e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1)
-	return tpot, tpot >= 0
+	return e.LastTokenAt.Sub(e.FirstTokenAt) / time.Duration(e.OutputTokens-1), true
 }
 
-// E2E is the measured time of the whole request, in Done; false if nobody has measured it, or
-// if the clock has been set back since.
-func (e *Event) E2E() (time.Duration, bool) {
-	e2e := e.Now.Sub(e.RoutedAt)
-	return e2e, e2e >= 0 && e.measured()
-}
+// E2E is the measured time of the whole request, in Done; false if nobody has measured it.
+func (e *Event) E2E() (time.Duration, bool) { return e.Now.Sub(e.RoutedAt), e.measured() }
 
-// measured reports whether it is known when the request was sent.
-func (e *Event) measured() bool { return e.adopted() == nil || e.timed }
+// measured reports whether it is known when the request was sent, and how long ago that was.
+func (e *Event) measured() bool { return e.timed || e.adopted() == nil && !e.shifted }
 
 func (e *Event) adopted() *Adopted {
 	if e.Request == nil {

@@ -4,33 +4,39 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"runtime/debug"
 	"slices"
 	"sync/atomic"
-	"time"
 )
 
 // guard calls what the host has supplied: the stages of its policies, its clock and its
 // Warn. All of them may panic. A stage that does is ignored for this decision or event;
 // the request and the other stages go on.
 type guard struct {
-	clock func() time.Time
-	warn  func(error)
-	epoch time.Time // when the router was made; times of reports are relative to it
-	made  time.Time // the same by time.Now, for a clock that panics
+	clock
+	warn func(error)
 
 	panics, broken atomic.Uint64
 }
 
-// try calls into a stage. If that panics, it reports so and returns false.
-func (g *guard) try(stage any, call func()) (ok bool) {
+// call calls into a stage. If that panics, it returns what the host is to be told when no lock
+// is held.
+func (g *guard) call(stage any, call func()) (failure error) {
 	defer func() {
 		if v := recover(); v != nil {
 			g.panics.Add(1)
-			g.notify(&PanicError{Stage: nameOf(stage), Value: v})
+			failure = &PanicError{Stage: nameOf(stage), Value: v, Stack: debug.Stack()}
 		}
 	}()
 	call()
-	return true
+	return nil
+}
+
+// try calls into a stage. If that panics, it reports so and returns false. No lock is held.
+func (g *guard) try(stage any, call func()) (ok bool) {
+	failure := g.call(stage, call)
+	g.notify(failure)
+	return failure == nil
 }
 
 // breach counts and reports that a stage broke its contract.
@@ -41,26 +47,13 @@ func (g *guard) breach(stage any, format string, args ...any) {
 	}
 }
 
-// notify calls Config.Warn, and ignores a panic of it.
+// notify calls Config.Warn, and ignores a panic of it. No lock is held, since Warn may call the
+// router.
 func (g *guard) notify(err error) {
-	if g.warn != nil {
+	if g.warn != nil && err != nil {
 		defer func() { _ = recover() }()
 		g.warn(err)
 	}
-}
-
-// now is the time of Config.Clock. That panics in whatever goroutine asks, even where
-// nothing would recover it, such as a poller's. What is returned instead is not ahead of
-// a simulated clock, which runs faster: a leap ahead would end all leases.
-func (g *guard) now() (at time.Time) {
-	defer func() {
-		if v := recover(); v != nil {
-			g.panics.Add(1)
-			g.notify(&PanicError{Stage: "Config.Clock", Value: v})
-			at = g.epoch.Add(time.Since(g.made))
-		}
-	}()
-	return g.clock()
 }
 
 // nameOf is stageName for a stage that may panic.

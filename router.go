@@ -35,8 +35,8 @@ type Config struct {
 	ReportMaxAge time.Duration
 	// Warn receives errors that did not fail a request: a [PanicError] of a stage
 	// or of Clock, a [StageError], or [ErrNoFirstTokens]. It is called in the goroutine in
-	// which the error happened, so that runtime/debug.Stack shows where. Nil: panics and
-	// broken contracts are only counted, in Stats.
+	// which the error happened, and may call the router. Nil: panics and broken contracts are
+	// only counted, in Stats.
 	Warn func(error)
 }
 
@@ -86,7 +86,7 @@ func New(config Config) (*Router, error) {
 		return nil, err
 	}
 	r := &Router{config: config, self: new(owner)}
-	r.guard = &guard{clock: config.Clock, warn: config.Warn, epoch: config.Clock(), made: time.Now()}
+	r.guard = &guard{clock: newClock(config.Clock), warn: config.Warn}
 	r.fleet.byID, r.fleet.leaving = map[string]member{}, map[*endpointState]*Endpoint{}
 	r.leases = newLeaseTable(r.guard, &r.fleet, config.LeaseTimeout)
 	r.work.New = func() any { return new(decision) }
@@ -220,14 +220,12 @@ func (r *Router) gather(d *decision) error {
 }
 
 // fill makes a candidate of each endpoint, without the signals that it does not report, and
-// returns those that all report. After the clock has been set back, reports from the future
-// count only if they are not too far ahead.
+// returns those that all report.
 func (r *Router) fill(candidates []Candidate, members []member, now time.Time) Signals {
-	at := now.Sub(r.epoch)
-	reports := window{oldest: at - r.config.ReportMaxAge, newest: at + r.config.ReportMaxAge}
+	oldest := now.Sub(r.epoch) - r.config.ReportMaxAge
 	reported := allSignals
 	for i, m := range members {
-		m.state.fill(&candidates[i], m.endpoint, reports)
+		m.state.fill(&candidates[i], m.endpoint, oldest)
 		reported &= candidates[i].Reported
 	}
 	return reported
@@ -246,10 +244,10 @@ func without(candidates []Candidate, ids []string) []Candidate {
 func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }
 
 // Sweep reaps every lease that has been without a call for LeaseTimeout and
-// returns how many there were. Each Route does this for a few leases; a host
-// that is idle for long periods may call Sweep now and then.
+// returns how many there were. now is the time of Config.Clock. Each Route does this for a
+// few leases; a host that is idle for long periods may call Sweep now and then.
 func (r *Router) Sweep(now time.Time) int {
-	return r.leases.reap(now, math.MaxInt)
+	return r.leases.reap(r.at(now), math.MaxInt)
 }
 
 // Stats counts what a router has done since New.

@@ -82,7 +82,6 @@ type twinLease struct {
 	prefilling bool
 	first      bool
 	heard      time.Time
-	lowest     time.Time // earliest time the clock has shown since
 	prefillEnd time.Time // zero: not predicted
 }
 
@@ -145,13 +144,9 @@ func (w *twin) tick() {
 	}
 }
 
-// mayReap allows for a clock that has been set back since the lease was last
-// used: the router may or may not have noticed.
-func (w *twin) mayReap(l *twinLease) bool { return !l.closed && w.now.Sub(l.lowest) > w.timeout }
+func (w *twin) lost(l *twinLease) bool { return !l.closed && w.now.Sub(l.heard) > w.timeout }
 
-func (w *twin) mustReap(l *twinLease) bool { return !l.closed && w.now.Sub(l.heard) > w.timeout }
-
-func (w *twin) hear(l *twinLease) { l.heard, l.lowest = w.now, w.now }
+func (w *twin) hear(l *twinLease) { l.heard = w.now }
 
 func (e *twinEndpoint) inFlight() (f endpick.InFlight) {
 	for _, l := range e.leases {
@@ -175,7 +170,7 @@ func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]
 	for id, e := range endpoints {
 		f := e.inFlight()
 		c := endpick.Candidate{InFlight: f, Waiting: float64(f.Prefilling), Running: float64(f.Requests - f.Prefilling)}
-		if rep := e.report; rep != nil && w.now.Sub(rep.mark.at).Abs() <= w.maxAge {
+		if rep := e.report; rep != nil && w.now.Sub(rep.mark.at) <= w.maxAge {
 			c.Reported = (endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal) &^ rep.Absent
 			requests := float64(sum(e.requests) - rep.requests)
 			prefills := float64(sum(e.prefills) - rep.prefills)

@@ -124,15 +124,20 @@ func TestTablesAreReplaced(t *testing.T) {
 	for i := range 5 {
 		models := *w.latency.models.Load()
 		had := maps.Clone(models)
-		w.latency.admitModel(fmt.Sprint(i))
+		for range learn.FirstFit {
+			w.latency.admitModel(fmt.Sprint(i))
+		}
 		require.Equal(t, had, models)
+		require.NotNil(t, (*w.latency.models.Load())[fmt.Sprint(i)])
 	}
 	for i := range maxVariants + 3 {
 		variants := *w.latency.variants.Load()
 		had := slices.Clone(variants)
-		v := w.latency.admitVariant(fmt.Sprint(i))
-		v.used.Store(uint64(i + 1))
+		for range learn.FirstFit {
+			w.latency.admitVariant(fmt.Sprint(i))
+		}
 		require.Equal(t, had, variants)
+		require.NotNil(t, findVariant(*w.latency.variants.Load(), fmt.Sprint(i)))
 	}
 }
 

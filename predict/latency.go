@@ -48,8 +48,8 @@ type LatencyConfig struct {
 	// and the first fit needs 25. After a drift, a quarter of it is enough. 0 means 1,000.
 	RefitEvery int
 	// MaxModels limits the number of served models that are learned; 0 means 64. A model is
-	// learned once a request for it has been completed; it replaces the model whose last
-	// completed request is the oldest.
+	// learned once a request for it has been completed; beyond the limit, once it is used more
+	// than the least used one, which it replaces.
 	MaxModels int
 }
 
@@ -77,15 +77,16 @@ type predictor struct {
 	config    LatencyConfig
 	trainer   learn.Trainer
 	scratch   sync.Pool
-	completed atomic.Uint64 // completed requests, the clock by which names age
+	completed atomic.Uint64 // requests, the clock by which names age
 
 	mu     sync.RWMutex // guards open requests and endpoint states
 	open   endpick.PerLease[openRequest]
 	states endpick.PerEndpoint[endpointState]
 
-	names    sync.Mutex // guards changes of the fields below, which are replaced and never modified
-	models   atomic.Pointer[map[string]*servedModel]
-	variants atomic.Pointer[[]*variant]
+	names                        sync.Mutex // guards changes of the fields below; what they point to is replaced and never modified
+	models                       atomic.Pointer[map[string]*servedModel]
+	variants                     atomic.Pointer[[]*variant]
+	waitingModel, waitingVariant waiting
 }
 
 const (

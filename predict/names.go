@@ -12,9 +12,10 @@ import (
 )
 
 // Names come with requests, so clients can invent them. A served model, or a kind of endpoint, gets
-// a place when a request for it has been completed. If there is none left, it replaces the one
-// whose last completed request is the oldest; among models, first those that have not learned
-// enough to predict anything.
+// a place when a request for it has been completed. If there is none left, it waits until it is used
+// more than the least used one, which it replaces; among models, first those that have not learned
+// enough to predict anything. So one name more than there are places costs one its place, however
+// they alternate, and a flood of invented ones costs none.
 
 const (
 	defaultMaxModels = 64
@@ -27,7 +28,7 @@ const (
 // A servedModel has the learners of one model name.
 type servedModel struct {
 	name     string
-	used     atomic.Uint64 // Latency.completed when a request for it was last completed
+	used     atomic.Uint64 // requests for it that were completed lately
 	learners [targets]*learn.Learner
 	seen     [targets][maxVariants]variantLabels
 }
@@ -46,6 +47,57 @@ type variant struct {
 	name  string
 	place int
 	used  atomic.Uint64
+}
+
+// agingAfter is after how many completed requests each use counts half.
+const agingAfter = 1024
+
+// waiting is the name that would be next to get a place: of those without one, the one that is
+// most of them (Boyer and Moore's majority).
+type waiting struct {
+	name string
+	uses uint64
+}
+
+// outdoes counts a use of a name without a place, and reports whether it takes the place of one
+// that is used as often as this, whose labels are worth keeping if it has learned.
+func (w *waiting) outdoes(name string, used uint64, learned bool) bool {
+	switch {
+	case w.name == name:
+		w.uses++
+	case w.uses > 0:
+		w.uses--
+	default:
+		*w = waiting{strings.Clone(name), 1} // it may be a part of a request's body
+	}
+	if w.name != name || w.uses <= used || learned && w.uses < learn.FirstFit {
+		return false
+	}
+	*w = waiting{}
+	return true
+}
+
+// use counts a completed request for a model on a kind of endpoint, either of which may be nil.
+func (l *predictor) use(m *servedModel, v *variant) {
+	if m != nil {
+		m.used.Add(1)
+	}
+	if v != nil {
+		v.used.Add(1)
+	}
+	if l.completed.Add(1)%agingAfter != 0 {
+		return
+	}
+	l.names.Lock()
+	defer l.names.Unlock()
+	l.waitingModel.uses /= 2
+	l.waitingVariant.uses /= 2
+	for _, m := range *l.models.Load() {
+		m.used.Store((m.used.Load() + 1) / 2) // upwards, so that rounding costs nobody a place
+	}
+	for _, v := range *l.variants.Load() {
+		v.used.Store((v.used.Load() + 1) / 2)
+	}
 }
 
 // modelName is the name under which a request's latencies are learned: adapters run on their model.
@@ -67,7 +119,7 @@ func findVariant(known []*variant, name string) *variant {
 }
 
 // admitModel returns the learners of a model for which a request has been completed, creating
-// them if necessary.
+// them if necessary; nil if it has to wait.
 func (l *predictor) admitModel(name string) *servedModel {
 	if m := (*l.models.Load())[name]; m != nil {
 		return m
@@ -79,10 +131,17 @@ func (l *predictor) admitModel(name string) *servedModel {
 		return m
 	}
 	models = maps.Clone(models)
+	var used uint64
 	if len(models) >= l.config.MaxModels {
-		delete(models, leastUsed(models).name)
+		least := leastUsed(models)
+		if !l.waitingModel.outdoes(name, least.used.Load(), least.learned()) {
+			return nil
+		}
+		delete(models, least.name)
+		used = least.used.Load()
 	}
 	m := l.newModel(strings.Clone(name)) // name may be a part of a request's body
+	m.used.Store(used)
 	models[m.name] = m
 	l.models.Store(&models)
 	return m
@@ -127,7 +186,7 @@ func (l *predictor) newModel(name string) *servedModel {
 }
 
 // admitVariant returns the variant of an endpoint that has completed a request, giving it a
-// place if necessary.
+// place if necessary; nil if it has to wait.
 func (l *predictor) admitVariant(name string) *variant {
 	if v := findVariant(*l.variants.Load(), name); v != nil {
 		return v
@@ -144,7 +203,11 @@ func (l *predictor) admitVariant(name string) *variant {
 		known = append(known, v)
 	} else {
 		least := slices.MinFunc(known, func(a, b *variant) int { return cmp.Compare(a.used.Load(), b.used.Load()) })
+		if !l.waitingVariant.outdoes(name, least.used.Load(), true) {
+			return nil
+		}
 		v.place = least.place
+		v.used.Store(least.used.Load())
 		known[v.place] = v
 		for _, m := range *l.models.Load() {
 			for _, learner := range m.learners {

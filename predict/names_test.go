@@ -59,63 +59,108 @@ func TestOnlyWhatWasCompletedHasAPlace(t *testing.T) {
 	require.EqualValues(t, learn.FirstFit, w.latency.Health()[0].TPOT.Labels)
 }
 
-func TestTheLeastRecentlyCompletedModelGivesWay(t *testing.T) {
+func TestTheLeastUsedModelGivesWay(t *testing.T) {
 	config := synchronous()
 	config.MaxModels = 3
 	w := newWorld(t, config)
-	learned := func(model string) {
-		for range learn.FirstFit {
+	finish := func(model string, times int) {
+		for range times {
 			w.finish(w.ask(model), w.candidate("", 0))
 		}
 	}
-	learned("a")
-	learned("b")
-	w.finish(w.ask("c"), w.candidate("", 0))
-	require.Equal(t, []string{"a", "b", "c"}, w.known())
+	finish("a", learn.FirstFit+10)
+	finish("b", learn.FirstFit)
+	finish("c", 1)
 	for i := range 100 {
-		// A server that accepts any name lets all of them in, one after another.
-		w.finish(w.ask(fmt.Sprint("invented", i)), w.candidate("", 0))
-		require.Equal(t, []string{"a", "b", fmt.Sprint("invented", i)}, w.known(), "what predicts stays")
+		// A server that accepts any name does not let them in, one after another.
+		finish(fmt.Sprint("invented", i), 1)
+		require.Equal(t, []string{"a", "b", "c"}, w.known())
 	}
-	require.True(t, w.predicts("a", ""))
-	learned("d")
-	w.finish(w.ask("a"), w.candidate("", 0))
-	learned("e")
-	require.Equal(t, []string{"a", "d", "e"}, w.known(), "among those that predict, b was completed least recently")
+	finish("d", 2)
+	require.Equal(t, []string{"a", "b", "d"}, w.known(), "used more than c, which had not learned enough to be kept")
+	finish("d", learn.FirstFit)
+	require.True(t, w.predicts("d", ""))
+	finish("e", learn.FirstFit)
+	require.Equal(t, []string{"a", "b", "d"}, w.known())
+	finish("e", 1)
+	require.Equal(t, []string{"a", "d", "e"}, w.known(), "used more than b")
+	finish("e", learn.FirstFit)
 	require.True(t, w.predicts("e", ""))
+	require.True(t, w.predicts("a", ""))
 	require.False(t, w.predicts("b", ""))
 }
 
-func TestEveryVariantIsPredictedAndTheLeastRecentlyCompletedGivesWay(t *testing.T) {
+// Names that are used no more leave within some thousand requests, however much they were used.
+func TestUsesAge(t *testing.T) {
+	config := synchronous()
+	config.MaxModels = 1
+	config.RefitEvery = 1 << 20
+	w := newWorld(t, config)
+	for range 10 * agingAfter {
+		w.finish(w.ask("old"), w.candidate("", 0))
+	}
+	n := 0
+	for ; w.known()[0] == "old"; n++ {
+		w.finish(w.ask("new"), w.candidate("", 0))
+	}
+	require.InDelta(t, agingAfter, n, agingAfter/2)
+}
+
+// The uses of the name that waits, by hand: those of others count against it.
+func TestWhoWaitsForAPlace(t *testing.T) {
+	var w waiting
+	for i, x := range []struct {
+		name    string
+		used    uint64
+		learned bool
+		want    bool
+	}{
+		{"a", 1, false, false}, // a 1
+		{"a", 2, false, false}, // a 2
+		{"b", 0, false, false}, // a 1
+		{"b", 0, false, false}, // a 0
+		{"b", 1, false, false}, // b 1
+		{"b", 1, false, true},
+		{"b", 1, false, false}, // b 1: it has begun again
+		{"a", 0, false, false},
+		{"a", 0, true, false}, // a 1: it is not more than nothing by enough to replace what has learned
+	} {
+		require.Equal(t, x.want, w.outdoes(x.name, x.used, x.learned), i)
+	}
+	for i := 2; i <= learn.FirstFit; i++ {
+		require.Equal(t, i == learn.FirstFit, w.outdoes("a", 0, true), i)
+	}
+}
+
+// However one more than there are places alternate, all but one are predicted; and the one that
+// is used more than another takes its place.
+func TestOneVariantMoreThanThereIsRoomFor(t *testing.T) {
 	w := newWorld(t, synchronous())
 	name := func(i int) string { return fmt.Sprint("variant", i) }
-	learned := func(i int) {
+	for i := range maxVariants + 1 {
 		w.slow[name(i)] = float64(1 + i)
-		for range learn.FirstFit {
+	}
+	for range 3 * learn.FirstFit {
+		for i := range maxVariants + 1 {
 			w.finish(w.request(), w.candidate(name(i), 0))
 		}
 	}
-	for i := range maxVariants {
-		learned(i)
-		require.True(t, w.predicts("m", name(i)), "variant %d", i)
+	for i := range maxVariants + 1 {
+		require.Equal(t, i < maxVariants, w.predicts("m", name(i)), "variant %d", i)
 	}
-	w.finish(w.request(), w.candidate(name(0), 0)) // used again
 	before := w.latency.Health()[0]
-	w.finish(w.request(), w.candidate(name(maxVariants), 0))
-	require.False(t, w.predicts("m", name(maxVariants)), "the labels of its predecessor say nothing of it")
-	for range learn.FirstFit - 1 {
-		w.finish(w.request(), w.candidate(name(maxVariants), 0))
+	for range learn.FirstFit {
+		for i := range maxVariants + 1 {
+			if i != 3 {
+				w.finish(w.request(), w.candidate(name(i), 0))
+			}
+		}
 	}
-	after := w.latency.Health()[0]
-	require.Equal(t, []int{before.TTFT.Samples, before.TPOT.Samples}, []int{after.TTFT.Samples, after.TPOT.Samples}, "25 samples of variant 1 are gone, 25 have come")
 	require.True(t, w.predicts("m", name(maxVariants)))
-	require.True(t, w.predicts("m", name(0)))
-	require.False(t, w.predicts("m", name(1)), "its place was taken")
+	require.False(t, w.predicts("m", name(3)), "its place was taken")
 	require.True(t, w.predicts("m", name(2)))
 	require.Len(t, *w.latency.variants.Load(), maxVariants)
-	learned(1)
-	require.True(t, w.predicts("m", name(1)), "back")
-	require.False(t, w.predicts("m", name(2)))
+	require.Less(t, w.latency.Health()[0].TTFT.Samples, before.TTFT.Samples+maxVariants*learn.FirstFit, "its samples are gone")
 }
 
 // A variant is predicted by a model fitted after the variant had enough labels, not by an
@@ -144,7 +189,9 @@ func TestAPlaceIsGivenWithoutWhatWasKnownOfItsPredecessor(t *testing.T) {
 		w.finish(whole, w.candidate("old", 0))
 	}
 	for i := range maxVariants {
-		w.finish(w.request(), w.candidate(fmt.Sprint(i), 0)) // streamed, so no label for the whole latency
+		for range learn.FirstFit + 1 {
+			w.finish(w.request(), w.candidate(fmt.Sprint(i), 0)) // streamed, so no label for the whole latency
+		}
 	}
 	heir := (*w.latency.variants.Load())[0].name
 	require.NotEqual(t, "old", heir)
@@ -152,23 +199,23 @@ func TestAPlaceIsGivenWithoutWhatWasKnownOfItsPredecessor(t *testing.T) {
 	require.Zero(t, w.predict(whole, &c).Has&endpick.E2E)
 }
 
-func TestARequestOfAVariantThatGaveWayIsLabelledAsWhatItIs(t *testing.T) {
+func TestARequestOfAVariantThatGaveWayIsNoLabelOfAnother(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.finish(w.request(), w.candidate("old", 0))
 	c := w.candidate("old", 0)
 	e := w.route(w.request(), &c)
 	for i := range maxVariants {
-		w.finish(w.request(), w.candidate(fmt.Sprint(i), 0))
+		for range learn.FirstFit + 1 {
+			w.finish(w.request(), w.candidate(fmt.Sprint(i), 0))
+		}
 	}
 	require.Nil(t, findVariant(*w.latency.variants.Load(), "old"))
 	e.FirstTokenAt = e.Now
 	w.latency.FirstToken(e)
 	labels := w.latency.Health()[0].TTFT.Labels
 	w.latency.Done(e, &endpick.Outcome{})
-	require.NotNil(t, findVariant(*w.latency.variants.Load(), "old"))
-	require.Nil(t, findVariant(*w.latency.variants.Load(), "0"))
-	require.Equal(t, labels, w.latency.Health()[0].TTFT.Labels, "it took no time at all, which is no label")
-	require.EqualValues(t, 1, w.latency.Health()[0].TTFT.Skipped)
+	require.Nil(t, findVariant(*w.latency.variants.Load(), "old"), "once is not more than the others")
+	require.Equal(t, labels, w.latency.Health()[0].TTFT.Labels)
 }
 
 func TestLongNamesAreNotLearned(t *testing.T) {

@@ -153,9 +153,7 @@ func (l *predictor) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	switch {
 	case completed:
 		m, v = l.admitModel(o.model), l.admitVariant(o.variant)
-		order := l.completed.Add(1)
-		m.used.Store(order)
-		v.used.Store(order)
+		l.use(m, v)
 	case outcome.Status == endpick.Canceled:
 		m, v = (*l.models.Load())[o.model], findVariant(*l.variants.Load(), o.variant)
 	}

@@ -163,7 +163,7 @@ type streamMeter struct {
 
 func (m *streamMeter) Feed(dst, piece []byte) []byte {
 	dst = m.Meter.Feed(dst, piece)
-	if !m.started && m.Started() {
+	if !m.started && !m.Seen().FirstToken.IsZero() {
 		m.started = true
 		m.x.watch.bound(m.x.rt.t.config.StallTimeout)
 	}

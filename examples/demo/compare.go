@@ -7,10 +7,6 @@ import (
 	"io"
 	"os"
 	"sync"
-	"time"
-
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
@@ -115,14 +111,19 @@ func measure(ctx context.Context, o *options, policy string, conversations []tra
 // newBar shows progress: a bar on a terminal, otherwise a line at the start. step is called
 // after each request, from any goroutine.
 func newBar(w io.Writer, what string, requests int) (step, end func()) {
-	f, ok := w.(*os.File)
-	if !ok || !term.IsTerminal(int(f.Fd())) {
-		fmt.Fprintf(w, "%s, %d requests\n", what, requests)
+	fmt.Fprintf(w, "%s, %d requests\n", what, requests)
+	f, _ := w.(*os.File)
+	if about, err := f.Stat(); err != nil || about.Mode()&os.ModeCharDevice == 0 {
 		return func() {}, func() {}
 	}
-	bar := progressbar.NewOptions(requests,
-		progressbar.OptionSetWriter(w), progressbar.OptionSetDescription(what), progressbar.OptionShowCount(), progressbar.OptionSetWidth(40),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionOnCompletion(func() { fmt.Fprintln(w) }))
-	// Their errors only concern drawing.
-	return func() { _ = bar.Add(1) }, func() { _ = bar.Finish() }
+	const width = 40
+	var mu sync.Mutex
+	done, drawn := 0, 0
+	return func() {
+		mu.Lock()
+		defer mu.Unlock()
+		for done++; drawn < width*done/requests; drawn++ {
+			fmt.Fprint(w, "▇")
+		}
+	}, func() { fmt.Fprintln(w) }
 }

@@ -6,7 +6,7 @@
 //	demo
 //
 // starts servers of its own for each policy, which simulate an engine, and plays all policies
-// at the same time. It takes ten seconds.
+// at the same time. It takes some ten seconds.
 //
 //	demo -backend URL -backend URL… [-single URL] [-api messages] [-repeat N] …
 //
@@ -81,7 +81,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.SetOutput(io.Discard) // an error is one line, and the usage is for -h
 	f.Usage = func() {}
 	policies := f.String("policies", "round-robin,least-loaded,lmetric,marginal-delay", "policies to compare, separated by commas: "+all.Usage())
-	f.DurationVar(&o.Duration, "duration", 8*time.Second, "how long new conversations start, under each policy; then those in progress end")
+	f.DurationVar(&o.Duration, "duration", 5*time.Second, "how long new conversations start, under each policy; then those in progress end")
 	f.Float64Var(&o.Rate, "rate", 16, "mean `requests` per second under each policy")
 	f.IntVar(&o.Groups, "groups", 16, "groups of users; each shares a system prompt")
 	f.IntVar(&o.SystemTokens, "system-tokens", 3000, "length of a system prompt")

@@ -1,6 +1,10 @@
 package queue
 
-import "github.com/google/btree"
+import (
+	"math"
+
+	"github.com/google/btree"
+)
 
 // band holds the requests of one priority. Tenants take turns by start-time fair
 // queueing (Goyal, Vin and Cheng, 1996): each has a virtual time, which advances by
@@ -23,6 +27,10 @@ type band[T any] struct {
 	// Tenants with requests, the heaviest user of each bound first; nil: no bound.
 	heaviest [bounds]*btree.BTreeG[*tenant[T]]
 }
+
+// endOfTime is the last virtual time. It takes years of the largest costs; from then on, deadlines
+// alone decide.
+const endOfTime = math.MaxInt64 / 2
 
 type tenant[T any] struct {
 	name     string
@@ -106,9 +114,9 @@ func (b *band[T]) charge(name string, cost int64, nodes *btree.FreeListG[*entry[
 	t := b.tenantOf(name, nodes)
 	b.change(t, func() {
 		if t.first == nil {
-			t.tag = max(t.tag, b.now) + cost
+			t.tag = min(max(t.tag, b.now)+cost, endOfTime)
 		} else {
-			t.tag = max(t.tag+cost, t.start)
+			t.tag = min(max(t.tag+cost, t.start), endOfTime)
 		}
 	})
 	b.forget()
@@ -157,7 +165,7 @@ func (b *band[T]) next(config *Config) *entry[T] {
 	e.item.epoch = b.epoch
 	b.change(t, func() {
 		b.now = max(b.now, t.tag)
-		t.tag += costOf(config, &e.item)
+		t.tag = min(t.tag+costOf(config, &e.item), endOfTime)
 	})
 	return e
 }

@@ -90,10 +90,13 @@ func (i *Item[T]) amounts() amounts {
 	return amounts{requests: 1, tokens: max(int64(i.Tokens), 1), bytes: int64(i.Bytes)}
 }
 
+// maxTokens is longer than any prompt or response: what says more is not believed.
+const maxTokens = 1 << 24
+
 // cost is what tokens cost a tenant, in prompt tokens. Both lengths are capped.
 func (c *Config) cost(input, output int) int64 {
-	output = min(max(output, 0), math.MaxInt32)
-	return int64(min(max(input, 0), math.MaxInt32)) + int64(math.Round(c.OutputWeight*float64(output)))
+	output = min(max(output, 0), maxTokens)
+	return int64(min(max(input, 0), maxTokens)) + int64(math.Round(c.OutputWeight*float64(output)))
 }
 
 // costOf is what a request costs its tenant when it is dispatched.

@@ -300,6 +300,29 @@ func TestQueueExtremes(t *testing.T) {
 	assert.Zero(t, q.Stats().Bytes)
 }
 
+// However much a tenant has had, if it claims nothing but the longest responses, another one that
+// comes is next but one.
+func TestVirtualTimeDoesNotOverflow(t *testing.T) {
+	q := newQueue(t, queue.Config{OutputWeight: 1e6})
+	huge := queue.Item[string]{Tenant: "a", Value: "huge", OutputTokens: math.MaxInt32}
+	q.push(t, huge)
+	for i := range 280_000 {
+		if i%5000 == 4999 {
+			q.push(t, queue.Item[string]{Tenant: "b", Value: "small"})
+			var next []string
+			for range 2 {
+				item, _ := q.Pop(epoch, 0)
+				next = append(next, item.Value)
+			}
+			require.Contains(t, next, "small", "after %d requests", i)
+			q.push(t, huge)
+			continue
+		}
+		_, _ = q.Pop(epoch, 0)
+		_, _ = q.Push(epoch, huge)
+	}
+}
+
 func TestQueueDefaults(t *testing.T) {
 	q := newQueue(t, queue.Config{})
 	_, err := q.Push(epoch, queue.Item[string]{Bytes: 1<<30 + 1})

@@ -44,6 +44,39 @@ func TestAdopted(t *testing.T) {
 	assert.Equal(t, before, s.quota.Tenants(s.now), "nothing of theirs was let in")
 }
 
+// A request whose limits are not known, because Limits panics, is let in, charged by the limits of
+// before, and counted: afterwards the account is as if nothing had been wrong.
+func TestLimitsThatPanic(t *testing.T) {
+	broken := false
+	s := open(t, quota.Config{OutputWeight: 1, Limits: func(string) quota.Limits {
+		if broken {
+			panic("no limits")
+		}
+		return quota.Limits{Rate: 1, Burst: 100, Requests: 1}
+	}})
+	first, err := s.route("a", 10, 0)
+	require.NoError(t, err)
+	broken = true
+	second, err := s.route("a", 20, 0)
+	require.NoError(t, err)
+	third, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 5, Adopted: &endpick.Adopted{Endpoint: "a"}})
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, s.Stats().Panics)
+	assert.Equal(t, 65.0, s.left("a"))
+	broken = false
+	second.Done(endpick.Outcome{InputTokens: 30})
+	third.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 60.0, s.left("a"))
+	_, err = s.route("a", 1, 0)
+	assert.Equal(t, 1, refused(t, err).Requests)
+	first.Done(endpick.Outcome{})
+	fourth, err := s.route("a", 1, 0)
+	require.NoError(t, err)
+	_, err = s.route("a", 1, 0)
+	assert.Equal(t, 1, refused(t, err).Requests, "no more than before at once")
+	fourth.Done(endpick.Outcome{})
+}
+
 // A debt arises when a request ends: tokens that flowed into a full bucket before
 // that are lost and do not pay for it afterwards.
 func TestTheDebtComesAfterTheFlow(t *testing.T) {

@@ -126,28 +126,52 @@ type charge struct {
 func (q *quota) Name() string { return "quota" }
 
 func (q *quota) Admit(req *endpick.Request, _ []endpick.Candidate) error {
-	limits := q.config.Limits(req.Tenant)
+	limits, panicked := q.limits(req.Tenant)
+	if panicked != nil {
+		q.count(req, req.Now(), nil)
+		panic(panicked) // the router goes on without a stage that panics, and tells the host
+	}
 	cost, now := q.expected(req), req.Now()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t := q.find(req.Tenant)
+	defer q.rest(t)
 	t.refill(now, &limits)
 	if limits.Requests > 0 && t.open >= limits.Requests {
-		q.rest(t)
 		return &Error{Tenant: t.name, Requests: t.open, RetryAfter: requestsRetry}
 	}
 	if limits.metered() {
 		// Forgive rounding errors, so that a request that comes back after RetryAfter
 		// is admitted.
 		if need := min(cost, t.burst); t.tokens < need-1e-9*t.burst {
-			q.rest(t)
 			return &Error{Tenant: t.name, Need: need, Have: t.tokens, RetryAfter: waitFor(need-t.tokens, limits.Rate)}
 		}
 		t.tokens -= cost
 	}
 	t.open++
-	q.rest(t)
 	return nil
+}
+
+// limits calls Config.Limits, and returns what that panics with.
+func (q *quota) limits(tenant string) (l Limits, panicked any) {
+	defer func() { panicked = recover() }()
+	return q.config.Limits(tenant), nil
+}
+
+// count charges a request that is not refused whatever its tenant has. Limits are nil if they are
+// not known: those from before stay.
+func (q *quota) count(req *endpick.Request, now time.Time, limits *Limits) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	t := q.find(req.Tenant)
+	if limits != nil {
+		t.refill(now, limits)
+	} else {
+		t.flow(now)
+	}
+	t.tokens -= q.paid(t, req)
+	t.open++
+	q.rest(t)
 }
 
 // waitFor is how long tokens take to flow in.
@@ -168,20 +192,17 @@ func (q *quota) Withdrawn(req *endpick.Request) {
 
 // Routed implements [endpick.RoutedObserver].
 func (q *quota) Routed(e *endpick.Event) {
-	var limits Limits
-	unasked := e.Request.Adopted != nil
-	if unasked {
-		limits = q.config.Limits(e.Request.Tenant)
+	if e.Request.Adopted != nil { // nobody has asked
+		limits, panicked := q.limits(e.Request.Tenant)
+		if panicked != nil {
+			defer panic(panicked)
+			q.count(e.Request, e.Now, nil)
+		} else {
+			q.count(e.Request, e.Now, &limits)
+		}
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if unasked {
-		t := q.find(e.Request.Tenant)
-		t.refill(e.Now, &limits)
-		t.tokens -= q.paid(t, e.Request)
-		t.open++
-		q.rest(t)
-	}
 	t, c := q.tenants[e.Request.Tenant], q.leases.At(e.Lease)
 	if t != nil && c != nil {
 		*c = charge{t, q.paid(t, e.Request)}

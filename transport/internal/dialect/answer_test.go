@@ -66,7 +66,7 @@ func inBrackets(of []string) string { return "[" + strings.Join(of, ",") + "]" }
 // way is how an API presents an answer, and how its clients send it back.
 type way struct {
 	path  string
-	kind  api
+	kind  *api
 	turn  func(messages string) string
 	known func(said) bool // whether the client sends back exactly what the engine has computed
 	whole func(said) string

@@ -15,7 +15,7 @@ import (
 )
 
 func TestEveryAPIIsFound(t *testing.T) {
-	for path, want := range map[string]api{
+	for path, want := range map[string]*api{
 		"/v1/chat/completions": chat, "/openai/v1/chat/completions": chat, "/v1/batches": other, "/completions/x": other, "/": other,
 		"/v1/messages": messages, "/anthropic/v1/messages": messages, "/v1/messages/count_tokens": messageCount, "/v1/responses": responses,
 		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking,
@@ -31,7 +31,7 @@ func TestEveryAPIIsFound(t *testing.T) {
 // words is long enough to fill blocks of its own.
 func words(s string) string { return strings.Repeat(s+" ", 40) }
 
-func blocksOf(t testing.TB, kind api, body string) []uint64 {
+func blocksOf(t testing.TB, kind *api, body string) []uint64 {
 	t.Helper()
 	u := understand(t, kind, body)
 	require.Equal(t, kind, u.api, body)
@@ -92,7 +92,7 @@ func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
 // The next turn of a conversation shares all full blocks with the turn before.
 func TestConversationsContinue(t *testing.T) {
 	for name, tc := range map[string]struct {
-		kind api
+		kind *api
 		turn func(messages string) string
 		msgs []string
 	}{
@@ -127,7 +127,7 @@ func TestOtherPromptsAreRead(t *testing.T) {
 	text128 := strings.Repeat("abcdefgh", 16)
 	ids := strings.Repeat("7,", 31) + "7"
 	for name, tc := range map[string]struct {
-		kind           api
+		kind           *api
 		body           string
 		tokens, blocks int
 		output, learn  int
@@ -327,12 +327,12 @@ func FuzzAPIRequests(f *testing.F) {
 		`{"input":["a","b"]}`, `{"query":"q","documents":["a",{"text":"b"}]}`, `{"input_ids":[[1],[2]],"sampling_params":{"n":2}}`, `{"messages":[{}],"tools":[{"cache_control":1}]}`,
 		`{"input":[],"messages":[[]]}`, `{"input":[ `, `{"text_1":[],"text_2":7}`,
 	} {
-		for kind := range dialects {
+		for kind := range apis {
 			f.Add(uint8(kind), []byte(s))
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		u, err := tryToUnderstand(api(int(kind)%len(dialects)), b, manyItems)
+		u, err := tryToUnderstand(apis[int(kind)%len(apis)], b, manyItems)
 		if err != nil {
 			require.ErrorAs(t, err, new(*endpick.RequestError))
 			return
@@ -349,22 +349,23 @@ func FuzzAPIEvents(f *testing.F) {
 		`{"type":"response.completed","response":{"usage":{"input_tokens_details":{"cached_tokens":1}}}}`, `{"type":"response.output_text.delta","delta":"x"}`, `{"type":"error","error":{}}`,
 		`{"text":"a","meta_info":{"completion_tokens":1}}`, `{"choices":[{"token_ids":[1]}]}`, `{"type":"transcript.text.done","usage":{}}`,
 	} {
-		for kind := range dialects {
+		for kind := range apis {
 			f.Add(uint8(kind), []byte(s))
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		d := &dialects[int(kind)%len(dialects)]
-		if d.usage != nil {
+		d := apis[int(kind)%len(apis)]
+		{
 			var u usage
-			d.usage(&u, b)
+			d.readUsage(&u, b)
 			if u.prompt < 0 || u.cached < 0 || u.completion < 0 {
 				t.Fatalf("%q: %+v", b, u)
 			}
 		}
 		if d.event != nil {
-			if c := d.event(b); c.content < 0 || c.tokens < 0 || c.content > 4*len(b) {
-				t.Fatalf("%q: %+v", b, c)
+			r := response{api: d, most: 2}
+			if r.read(b); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
+				t.Fatalf("%q: %+v", b, r)
 			}
 		}
 	})

@@ -46,7 +46,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 				s, err := json.Marshal(sketch)
 				require.NoError(t, err)
 				r := call.Request
-				return fmt.Sprintf("%q %q %v %v %s %v %q %q %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.session, meter.key, meter.hasher)
+				return fmt.Sprintf("%q %q %v %v %s %v %q %v %q %v", r.Model, r.Session, r.Blocks, r.InputTokens, s, salt, meter.model, meter.origin.head, meter.origin.key, meter.hasher)
 			}
 			assert.Nil(t, call.texts, "the buffer of another request by now")
 			before := seen()

@@ -98,6 +98,8 @@ func TestWhatEndsAStream(t *testing.T) {
 		{chat, chatBody, []string{a, `{"error":{"message":"no"}}`}, false, false},
 		{chat, chatBody, []string{a, `[DONE]`}, false, true},
 		{chat, chatBody, []string{`[DONE]`}, false, true},
+		{chat, chatBody, []string{`[DONE]`, a}, false, true}, // it stays so, whatever follows
+		{"/v1/messages", chatBody, []string{`{"type":"message_stop"}`, `{"type":"content_block_delta","delta":{"text":"a"}}`}, false, true},
 		{native, one, []string{`{"content":"a","stop":false}`}, true, false},
 		{native, one, []string{`{"content":"a","stop":false}`, `{"content":"","stop":true}`}, false, true},
 		{native, two, []string{`{"content":"a","stop":false}`, `{"content":"","stop":true}`}, false, false},

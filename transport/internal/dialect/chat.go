@@ -3,249 +3,151 @@ package dialect
 import "github.com/endpick/endpick/prefix"
 
 // OpenAI's chat completions.
-var chatDialect = dialect{
-	paths:     []string{"/chat/completions"},
-	place:     placeChat,
-	hasPrompt: func(c *call) bool { return hasElements(c.messages) },
-	prompt:    readChat,
-	options:   true,
-	event:     readChunk,
-	usage:     (*usage).read,
-	inUsage:   "usage",
-	collect:   collectChat,
-	answered:  chatAnswered,
-}
-
-// chatCountDialect counts the tokens of a prompt, which will be sent to the same
-// endpoint.
-var chatCountDialect = dialect{
-	paths:     []string{"/chat/completions/input_tokens"},
-	place:     placeChat,
-	hasPrompt: chatDialect.hasPrompt,
-	prompt:    readChat,
-	usage:     func(*usage, []byte) {},
-	idle:      true,
-}
-
-func placeChat(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "messages":
-		return &c.messages
-	case "tools":
-		return &c.tools
+var (
+	chat = &api{
+		paths:     []string{"/chat/completions"},
+		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart},
+		prompt:    readChat,
+		asksUsage: true,
+		event:     readChunk,
+		whole:     readChatBody,
 	}
-	return nil
-}
-
-func readChat(p *promptReader) bool {
-	if p.known {
-		return true
-	}
-	p.begin()
-	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
-		p.forget()
-		readMessage(&c, &p.m)
-		p.write(&p.m)
-	}
-	p.end()
-	return true
-}
-
-func readMessage(c *cursor, m *prefix.Message) {
-	*m = prefix.Message{Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "role":
-			m.Role = c.text()
-		case "name":
-			m.Name = c.text()
-		case "tool_call_id":
-			m.ToolCallID = c.text()
-		case "content":
-			m.Parts = readParts(c, m.Parts[:0], chatParts)
-		case "tool_calls":
-			m.ToolCalls = m.ToolCalls[:0]
-			for ok := c.openOrSkip('['); ok && c.element(); {
-				m.ToolCalls = appended(m.ToolCalls, readToolCall(c))
-			}
-		default:
-			c.value()
-		}
-	}
-}
-
-// partForm is the API that defines what parts look like. (A function instead would make
-// every cursor escape to the heap.)
-type partForm uint8
-
-const (
-	chatParts  partForm = iota
-	inputParts          // of responses
-	blockParts          // of a tool's result, in Anthropic's messages
+	chatCount = counting(chat, "/chat/completions/input_tokens")
 )
 
-// readParts reads content: a text, or a list of parts.
-func readParts(c *cursor, parts []prefix.Part, form partForm) []prefix.Part {
-	if !c.open('[') {
-		if v := c.value(); isString(v) {
-			parts = append(parts, prefix.Part{Content: c.shortest(v)})
+func readChat(p *promptReader) bool {
+	list := p.parts[messagesPart]
+	return p.conversation(hasElements(list), func() {
+		for c := p.elementsOf(list); c.element() && !p.canceled(); {
+			p.forget()
+			p.chatMessage(&c)
 		}
-		return parts
+	})
+}
+
+// chatMessage reads {"role":"user","content":"…"}, and adds it.
+func (p *promptReader) chatMessage(c *cursor) {
+	var role, name, answers, content, calls []byte
+	c.pick(into{"role", &role}, into{"name", &name}, into{"tool_call_id", &answers}, into{"content", &content}, into{"tool_calls", &calls})
+	m := p.message(p.content(role))
+	m.Name, m.ToolCallID = p.content(name), p.content(answers)
+	m.Parts = p.readParts(m.Parts, content, chatParts)
+	for c := p.elementsOf(calls); c.element(); {
+		var id, function, name, arguments []byte
+		c.pick(into{"id", &id}, into{"function", &function})
+		c.allowance.pick(function, into{"name", &name}, into{"arguments", &arguments})
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
 	}
-	for c.element() {
-		switch form {
-		case chatParts:
-			parts = appended(parts, readPart(c))
-		case inputParts:
-			parts = appended(parts, readItemPart(c))
-		case blockParts:
-			parts = appended(parts, readBlockPart(c))
-		}
-	}
-	return parts
+	p.write(m)
 }
 
 // readPart reads {"type":"text","text":"…"} or another part, such as
 // {"type":"image_url","image_url":{"url":"…"}}, whose content is the member with
 // the name of the type.
 func readPart(c *cursor) prefix.Part {
-	c.peek()
-	start := c.i
-	var kind string
-	var words []byte
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "type":
-			kind = c.text()
-		case "text":
-			words = c.value()
-		default:
-			c.value()
-		}
-	}
-	if kind == "" || kind == "text" {
+	var kind, words []byte
+	part := c.pick(into{"type", &kind}, into{"text", &words})
+	switch name := c.content(kind); name {
+	case "", "text":
 		return prefix.Part{Content: c.shortest(words)}
-	}
-	content := field(c.b[start:c.i], kind)
-	if url := field(content, "url"); isString(url) {
-		content = url
-	}
-	if isString(content) {
-		content = stringBytes(content)
-	}
-	return prefix.Part{Type: kind, Content: viewString(content)}
-}
-
-func readToolCall(c *cursor) (t prefix.ToolCall) {
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "id":
-			t.ID = c.text()
-		case "function":
-			t.Name, t.Arguments = "", ""
-			for ok := c.openOrSkip('{'); ok && c.member(); {
-				switch string(c.key) {
-				case "name":
-					t.Name = c.text()
-				case "arguments":
-					t.Arguments = c.text()
-				default:
-					c.value()
-				}
-			}
-		default:
-			c.value()
+	default:
+		content := field(part, name)
+		if url := field(content, "url"); isString(url) {
+			content = url
 		}
+		return prefix.Part{Type: name, Content: identity(content)}
 	}
-	return t
 }
 
-func readChunk(data []byte) (c chunk) {
+// readChunk reads a chunk of a stream: {"choices":[{"index":0,"delta":{"content":"…"}}]} or
+// {"choices":[],"usage":{…}}. Engines report errors like this in streams of any API.
+func readChunk(to *response, data []byte) {
+	var usage []byte
 	for m := membersOf(data); m.member(); {
-		start := m.start
-		if string(m.key) == "choices" {
-			c.readChoices(&m)
+		switch string(m.key) {
+		case "choices": // read in place, because this is most of the text
+			if m.open('[') {
+				to.on(event{kind: begins, choice: none})
+				for m.element() {
+					readChoice(to, &m)
+				}
+				continue
+			}
+		case "usage":
+			usage = m.value()
+			continue
+		case "error":
+			if present(m.value()) {
+				to.on(event{kind: fails})
+			}
 			continue
 		}
+		m.value()
+	}
+	if isObject(usage) || isNull(usage) {
+		to.on(event{kind: reports, value: usage, own: to.data.said})
+	}
+}
+
+func readChoice(to *response, c *cursor) {
+	var index, delta, words, ids, reason []byte
+	c.pick(into{"index", &index}, into{"delta", &delta}, into{"text", &words}, into{"token_ids", &ids}, into{"finish_reason", &reason})
+	choice, _ := count(index)
+	to.on(event{kind: begins, choice: choice})
+	if words != nil || ids != nil {
+		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
+	}
+	readDelta(to, choice, delta)
+	if present(reason) {
+		to.on(event{kind: ends, choice: choice})
+	}
+}
+
+// readDelta reads what a choice adds to its message, or a message that is whole.
+func readDelta(to *response, choice int, delta []byte) {
+	for m := membersOf(delta); m.member(); {
 		v := m.value()
-		switch string(m.key) {
-		case "usage":
-			c.usage, c.usageAt, c.usageEnd = nil, 0, 0
-			if isObject(v) {
-				c.usage = v
-			}
-			if isObject(v) || isNull(v) {
-				c.usageAt, c.usageEnd = withComma(data, start, m.i)
-			}
-		case "error":
-			c.failed = present(v)
-			c.more = c.more || c.failed
-		case "timings": // of llama.cpp, in the last event
-			if present(v) {
-				c.timings = data[start:m.i]
-			}
-		case "id", "object", "created", "model", "system_fingerprint", "service_tier":
-		default:
-			c.more = c.more || !isNull(v)
+		if !present(v) || string(v) == `""` {
+			continue
 		}
-	}
-	return c
-}
-
-// withComma extends the bounds of a member by one adjacent comma.
-func withComma(data []byte, at, end int) (int, int) {
-	if i := skipSpace(data, end); i < len(data) && data[i] == ',' {
-		return at, i + 1
-	}
-	i := at - 1
-	for i > 0 && skipSpace(data[i:i+1], 0) == 1 {
-		i--
-	}
-	if i > 0 && data[i] == ',' {
-		return i, end
-	}
-	return at, end
-}
-
-func (c *chunk) readChoices(m *cursor) {
-	c.choices, c.any, c.content, c.finished = m.peek() == '[', false, 0, false
-	for ok := m.openOrSkip('['); ok && m.element(); {
-		c.any = true
-		for ok := m.openOrSkip('{'); ok && m.member(); {
-			switch string(m.key) {
-			case "text":
-				c.content += stringLen(m.value())
-			case "delta":
-				c.readDelta(m)
-			case "finish_reason":
-				c.finished = present(m.value()) || c.finished
-			default:
-				m.value()
-			}
-		}
-	}
-}
-
-// readDelta reads the model's output in a delta.
-func (c *chunk) readDelta(m *cursor) {
-	m.peek()
-	start := m.i
-	for ok := m.openOrSkip('{'); ok && m.member(); {
-		v := m.value()
+		e := event{kind: text, choice: choice, text: v}
 		switch string(m.key) {
-		case "content", "reasoning_content", "reasoning", "refusal":
-			c.content += stringLen(v)
+		case "content":
+		case "reasoning_content", "reasoning":
+			e.thought = true
+		case "refusal":
+			e.odd = true
+		case "audio":
+			e.text, e.odd = nil, true
 		case "function_call":
-			c.content += functionLen(v)
+			e.kind, e.odd = tool, true
+			pick(v, into{"name", &e.name}, into{"arguments", &e.text})
 		case "tool_calls":
-			for e := elementsOf(v); e.element(); {
-				c.content += functionLen(field(e.value(), "function"))
+			for calls := elementsOf(v); calls.element(); e.part++ {
+				readCall(to, e, &calls)
 			}
+			continue
+		default:
+			continue
 		}
+		to.on(e)
 	}
-	c.delta = m.b[start:m.i]
 }
 
-func functionLen(v []byte) int {
-	return stringLen(field(v, "name")) + stringLen(field(v, "arguments"))
+// readCall reads a part of a call, which has the index of e unless it says otherwise.
+func readCall(to *response, e event, c *cursor) {
+	var index, function []byte
+	e.kind, e.text = tool, nil
+	c.pick(into{"index", &index}, into{"id", &e.id}, into{"function", &function})
+	pick(function, into{"name", &e.name}, into{"arguments", &e.text})
+	if at, ok := count(index); ok {
+		e.part = at
+	}
+	to.on(e)
+}
+
+func readChatBody(to *response, body []byte) {
+	if choices := elementsOf(field(body, "choices")); choices.element() {
+		readDelta(to, 0, field(choices.value(), "message"))
+	}
 }

@@ -39,10 +39,8 @@ const (
 
 // membersOf walks over the members of the object in b, elementsOf over the elements of the
 // array. There are none if b is something else.
-func membersOf(b []byte) cursor  { return (*allowance)(nil).enter(b, '{') }
-func elementsOf(b []byte) cursor { return (*allowance)(nil).enter(b, '[') }
-
-func (a *allowance) membersOf(b []byte) cursor  { return a.enter(b, '{') }
+func membersOf(b []byte) cursor                 { return (*allowance)(nil).enter(b, '{') }
+func elementsOf(b []byte) cursor                { return (*allowance)(nil).enter(b, '[') }
 func (a *allowance) elementsOf(b []byte) cursor { return a.enter(b, '[') }
 
 func (a *allowance) enter(b []byte, kind byte) cursor {
@@ -79,15 +77,6 @@ func (c *cursor) open(kind byte) bool {
 	}
 	c.i++
 	return true
-}
-
-// openOrSkip is open, but skips the value if it is something else.
-func (c *cursor) openOrSkip(kind byte) bool {
-	if c.open(kind) {
-		return true
-	}
-	c.value()
-	return false
 }
 
 // more goes to the next element or member, or leaves the array or object.
@@ -141,7 +130,12 @@ func (c *cursor) member() bool {
 	}
 	key := c.b[c.start+1 : end-1]
 	if bytes.IndexByte(key, '\\') >= 0 {
-		key = c.unescapedKey(key)
+		if c.allowance == nil {
+			key = appendUnquoted(nil, key)
+		} else {
+			c.allowance.key = appendUnquoted(c.allowance.key[:0], key)
+			key = c.allowance.key
+		}
 	}
 	c.key, c.i = key, end
 	if c.peek() != ':' {
@@ -149,14 +143,6 @@ func (c *cursor) member() bool {
 	}
 	c.i++
 	return true
-}
-
-func (a *allowance) unescapedKey(key []byte) []byte {
-	if a == nil {
-		return appendUnquoted(nil, key)
-	}
-	a.key = appendUnquoted(a.key[:0], key)
-	return a.key
 }
 
 // value returns the value as it is in the text; nil if there is none.
@@ -174,9 +160,39 @@ func (c *cursor) value() []byte {
 	return c.b[start:end]
 }
 
-// text returns the content of a string value, or an empty string; see content for
-// how long it is valid.
-func (c *cursor) text() string { return c.content(c.value()) }
+// into is where to put the value of a member.
+type into struct {
+	key   string
+	value *[]byte
+}
+
+// pick reads the values of some members of an object: of several with one key the last, as
+// parsers do that build a map. It returns the whole object as it is in the text; anything else
+// is only skipped.
+func (c *cursor) pick(fields ...into) (whole []byte) {
+	c.peek()
+	start := c.i
+	if !c.open('{') {
+		return c.value()
+	}
+	for c.member() {
+		v := c.value()
+		for i := range fields {
+			if f := &fields[i]; string(c.key) == f.key {
+				*f.value = v
+			}
+		}
+	}
+	return c.b[start:c.i]
+}
+
+func (a *allowance) pick(v []byte, fields ...into) {
+	if c := (cursor{b: v, allowance: a}); c.peek() == '{' {
+		c.pick(fields...)
+	}
+}
+
+func pick(v []byte, fields ...into) { (*allowance)(nil).pick(v, fields...) }
 
 // content is the content of a string value, or an empty string. It shares memory with
 // the value, or is valid until forget is called.
@@ -232,15 +248,13 @@ var unescaped = sync.Pool{New: func() any { return new([]byte) }}
 // mostTexts is the most memory that is reused.
 const mostTexts = 8 << 20
 
-// field returns the last member of the object v with this key, as parsers that build a map do;
-// nil if there is none.
-func field(v []byte, key string) []byte { return (*allowance)(nil).field(v, key) }
+// field returns the member of the object v with this key; nil if there is none.
+func field(v []byte, key string) (value []byte) {
+	pick(v, into{key, &value})
+	return value
+}
 
 func (a *allowance) field(v []byte, key string) (value []byte) {
-	for c := a.membersOf(v); c.member(); {
-		if x := c.value(); string(c.key) == key {
-			value = x
-		}
-	}
+	a.pick(v, into{key, &value})
 	return value
 }

@@ -17,7 +17,11 @@
 //	out, err = meter.End(out)
 //	lease.Done(meter.Outcome(endpick.Completed))
 //
-// A dialect is a file and a line in the table of dialects: its paths, where its prompt is, what the
-// events of its streams say, what its usage is called, what of a response the client will send
-// back, and the format of its errors. docs/apis.md lists them.
+// An API is a file and a line in the table of apis: its paths, which members of a request are
+// which part of its prompt, and what its responses say, in events of a handful of kinds:
+//
+//	begins, text, tool, reports (usage), fails, ends
+//
+// A [Meter] knows no API, only these events; the comment of response has the table of what each
+// changes. docs/apis.md lists the APIs, testdata has exchanges with their engines.
 package dialect

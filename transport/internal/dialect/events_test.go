@@ -14,14 +14,16 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// tells describes a chunk in words.
-func (c *chunk) tells() string {
-	var all []string
+// tells describes in words what an event says to a response that has just been asked for.
+func tells(kind *api, data string) string {
+	r := response{api: kind, most: 1}
+	r.read([]byte(data))
+	all := []string{[]string{"silent", "open", "ended", "whole"}[r.state]}
 	for _, f := range []struct {
 		name string
 		is   bool
 	}{
-		{"choices", c.choices}, {"any", c.any}, {"finished", c.finished}, {"failed", c.failed}, {"whole", c.whole}, {"opening", c.opening}, {"cumulative", c.cumulative},
+		{"said", r.data.said}, {"ended", r.data.ended}, {"failed", r.failed}, {"opening", r.data.usage.opening}, {"own", r.data.usage.own},
 	} {
 		if f.is {
 			all = append(all, f.name)
@@ -30,106 +32,105 @@ func (c *chunk) tells() string {
 	for _, n := range []struct {
 		name  string
 		value int
-	}{{"bytes", c.content}, {"tokens", c.tokens}} {
+	}{{"bytes", r.data.bytes}, {"tokens", r.data.tokens}} {
 		if n.value > 0 {
 			all = append(all, fmt.Sprint(n.value, " ", n.name))
 		}
 	}
-	if c.usage != nil {
-		all = append(all, string(c.usage))
+	if u := r.data.usage.value; u != nil {
+		all = append(all, string(u))
 	}
 	return strings.Join(all, ", ")
 }
 
 // The meaning of each API's events, from its documentation.
 func TestWhatEventsSay(t *testing.T) {
-	for kind, table := range map[api]map[string]string{
+	for kind, table := range map[*api]map[string]string{
 		chat: {
-			`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`:                                             `choices, any`,
-			`{"choices":[{"delta":{"content":null}}]}`:                                                                        `choices, any`,
-			`{"choices":[{"delta":{"content":"Hello"}}]}`:                                                                     `choices, any, 5 bytes`,
-			`{"choices":[{"delta":{"content":"\n\u00e9\ud83d\ude00"}}]}`:                                                      `choices, any, 7 bytes`, // of what is written
-			`{"choices":[{"delta":{"reasoning_content":"why"}}]}`:                                                             `choices, any, 3 bytes`,
-			`{"choices":[{"delta":{"reasoning":"why","annotations":[{"content":"no"}]}}]}`:                                    `choices, any, 3 bytes`,
-			`{"choices":[{"delta":{"refusal":"no"},"logprobs":{"content":[{"token":"no"}]}}]}`:                                `choices, any, 2 bytes`,
-			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"call_1","function":{"name":"f","arguments":"{\"a\""}}]}}]}`: `choices, any, 5 bytes`,
-			`{"choices":[{"delta":{"tool_calls":[]}}]}`:                                                                       `choices, any`,
-			`{"choices":[{"delta":{"function_call":{"arguments":"ab"}}}]}`:                                                    `choices, any, 2 bytes`,
-			`{"choices":[{"text":" world","index":0}]}`:                                                                       `choices, any, 6 bytes`,
-			`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"bc"}}]}`:                          `choices, any, 3 bytes`,
-			`{"choices":[{"delta":{},"finish_reason":"stop"}]}`:                                                               `choices, any, finished`,
-			`{"choices":[{"delta":{},"finish_reason":null}]}`:                                                                 `choices, any`,
-			`{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}`:                                                   `choices, any, finished`,
-			`{"choices":[],"usage":{"prompt_tokens":3}}`:                                                                      `choices, {"prompt_tokens":3}`,
-			`{"choices":[{}],"choices":[]}`:                                                                                   `choices`,
-			`{"choices":7}`:                                                                                                   ``,
-			`{"error":{"message":"boom","code":500}}`:                                                                         `failed`,
-			`{"error":null,"choices":[]}`:                                                                                     `choices`,
-			`oops`:                                                                                                            ``,
-			`{"text":"abc","content":"d"}`:                                                                                    ``,
+			`{"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}`:                                             `open, said`,
+			`{"choices":[{"delta":{"content":null}}]}`:                                                                        `open, said`,
+			`{"choices":[{"delta":{"content":"Hello"}}]}`:                                                                     `open, said, 5 bytes`,
+			`{"choices":[{"delta":{"content":"\n\u00e9\ud83d\ude00"}}]}`:                                                      `open, said, 7 bytes`, // of what is written
+			`{"choices":[{"delta":{"reasoning_content":"why"}}]}`:                                                             `open, said, 3 bytes`,
+			`{"choices":[{"delta":{"reasoning":"why","annotations":[{"content":"no"}]}}]}`:                                    `open, said, 3 bytes`,
+			`{"choices":[{"delta":{"refusal":"no"},"logprobs":{"content":[{"token":"no"}]}}]}`:                                `open, said, 2 bytes`,
+			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"call_1","function":{"name":"f","arguments":"{\"a\""}}]}}]}`: `open, said, 5 bytes`,
+			`{"choices":[{"delta":{"tool_calls":[]}}]}`:                                                                       `open, said`,
+			`{"choices":[{"delta":{"function_call":{"arguments":"ab"}}}]}`:                                                    `open, said, 2 bytes`,
+			`{"choices":[{"text":" world","index":0}]}`:                                                                       `open, said, 6 bytes`,
+			`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"bc"}}]}`:                          `open, said, 3 bytes`,
+			`{"choices":[{"delta":{},"finish_reason":"stop"}]}`:                                                               `ended, said, ended`,
+			`{"choices":[{"delta":{},"finish_reason":null}]}`:                                                                 `open, said`,
+			`{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}`:                                                   `ended, said, ended`,
+			`{"choices":[],"usage":{"prompt_tokens":3}}`:                                                                      `open, {"prompt_tokens":3}`,
+			`{"choices":[{}],"choices":[]}`:                                                                                   `open, said`,
+			`{"choices":7}`:                                                                                                   `silent`,
+			`{"error":{"message":"boom","code":500}}`:                                                                         `silent, failed`,
+			`{"error":null,"choices":[]}`:                                                                                     `open`,
+			`oops`:                                                                                                            `silent`,
+			`{"text":"abc","content":"d"}`:                                                                                    `silent`,
 		},
 		messages: {
-			`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`:                         `choices, opening, {"input_tokens":1}`,
-			`{"type":"message_start","message":{"usage":null}}`:                                       `choices, opening`,
-			`{"type":"content_block_start","content_block":{"type":"text","text":"ab"}}`:              `choices, any, 2 bytes`,
-			`{"type":"content_block_start","content_block":{"type":"thinking","thinking":"abc"}}`:     `choices, any, 3 bytes`,
-			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `choices, any, 1 bytes`,
-			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `choices, any, 3 bytes`,
-			`{"type":"content_block_delta","delta":{"thinking":"abcd"}}`:                              `choices, any, 4 bytes`,
-			`{"type":"content_block_delta","delta":{"partial_json":"{\"a\""}}`:                        `choices, any, 4 bytes`,
-			`{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"abc"}}`:     `choices, any`,
-			`{"type":"content_block_stop","index":0}`:                                                 ``,
-			`{"type":"ping"}`: ``,
-			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}`: `choices, finished, {"output_tokens":1}`,
-			`{"type":"message_delta","delta":{"stop_reason":null},"usage":null}`:                      `choices`,
-			`{"type":"message_stop"}`:                       `whole`,
-			`{"type":"error","error":{"type":"api_error"}}`: `failed`,
-			`{"error":{"message":"of another API"}}`:        `failed`,
+			`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`:                         `open, opening, {"input_tokens":1}`,
+			`{"type":"message_start","message":{"usage":null}}`:                                       `open`,
+			`{"type":"content_block_start","content_block":{"type":"text","text":"ab"}}`:              `open, said, 2 bytes`,
+			`{"type":"content_block_start","content_block":{"type":"thinking","thinking":"abc"}}`:     `open, said, 3 bytes`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `open, said, 1 bytes`,
+			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `open, said, 3 bytes`,
+			`{"type":"content_block_delta","delta":{"thinking":"abcd"}}`:                              `open, said, 4 bytes`,
+			`{"type":"content_block_delta","delta":{"partial_json":"{\"a\""}}`:                        `open, said, 4 bytes`,
+			`{"type":"content_block_delta","delta":{"type":"signature_delta","signature":"abc"}}`:     `open, said`,
+			`{"type":"content_block_stop","index":0}`:                                                 `silent`,
+			`{"type":"ping"}`: `silent`,
+			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"output_tokens":1}}`: `ended, ended, {"output_tokens":1}`,
+			`{"type":"message_delta","delta":{"stop_reason":null},"usage":null}`:                      `open`,
+			`{"type":"message_stop"}`:                       `whole, ended`,
+			`{"type":"error","error":{"type":"api_error"}}`: `silent, failed`,
+			`{"error":{"message":"of another API"}}`:        `silent, failed`,
 		},
 		responses: {
-			`{"type":"response.created","response":{"usage":null}}`:                 `choices`,
-			`{"type":"response.output_item.added","item":{"type":"x","name":"fg"}}`: `choices, any, 2 bytes`,
-			`{"type":"response.output_text.delta","delta":"abc"}`:                   `choices, any, 3 bytes`,
-			`{"type":"response.reasoning_text.delta","delta":"ab"}`:                 `choices, any, 2 bytes`,
-			`{"type":"response.audio.delta","delta":"abc"}`:                         `choices`,
-			`{"type":"response.output_text.done","text":"abc"}`:                     `choices`,
-			`{"type":"response.completed","response":{"usage":{"input_tokens":1}}}`: `choices, finished, whole, {"input_tokens":1}`,
-			`{"type":"response.incomplete","response":{}}`:                          `choices, finished, whole`,
-			`{"type":"response.failed","response":{"error":{}}}`:                    `choices, finished, failed, whole`,
-			`{"type":"error","message":"x"}`:                                        `failed`,
-			`{"error":{"message":"of another API"}}`:                                `failed`,
+			`{"type":"response.created","response":{"usage":null}}`:                 `open`,
+			`{"type":"response.output_item.added","item":{"type":"x","name":"fg"}}`: `open, said, 2 bytes`,
+			`{"type":"response.output_text.delta","delta":"abc"}`:                   `open, said, 3 bytes`,
+			`{"type":"response.reasoning_text.delta","delta":"ab"}`:                 `open, said, 2 bytes`,
+			`{"type":"response.audio.delta","delta":"abc"}`:                         `open`,
+			`{"type":"response.output_text.done","text":"abc"}`:                     `open`,
+			`{"type":"response.completed","response":{"usage":{"input_tokens":1}}}`: `whole, ended, {"input_tokens":1}`,
+			`{"type":"response.incomplete","response":{}}`:                          `whole, ended`,
+			`{"type":"response.failed","response":{"error":{}}}`:                    `whole, ended, failed`,
+			`{"type":"error","message":"x"}`:                                        `silent, failed`,
+			`{"error":{"message":"of another API"}}`:                                `silent, failed`,
 		},
 		transcription: {
-			`{"type":"transcript.text.delta","delta":"ab"}`:                  `choices, any, 2 bytes`,
-			`{"type":"transcript.text.done","usage":{"input_tokens":1}}`:     `choices, finished, whole, {"input_tokens":1}`,
-			`{"type":"transcript.text.done","text":"ab","usage":null}`:       `choices, finished, whole`,
-			`{"type":"error","error":{}}`:                                    `failed`,
-			`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`: `choices, any, finished, 1 bytes`,
+			`{"type":"transcript.text.delta","delta":"ab"}`:                  `open, said, 2 bytes`,
+			`{"type":"transcript.text.done","usage":{"input_tokens":1}}`:     `whole, ended, {"input_tokens":1}`,
+			`{"type":"transcript.text.done","text":"ab","usage":null}`:       `whole, ended`,
+			`{"type":"error","error":{}}`:                                    `silent, failed`,
+			`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`: `ended, said, ended, 1 bytes`,
 		},
 		generation: {
-			`{"text":"ab"}`: `choices, any, cumulative, 2 bytes`,
-			`{"text":"ab","meta_info":{"finish_reason":null}}`:                         `choices, any, cumulative, 2 bytes, {"finish_reason":null}`,
-			`{"text":"ab","meta_info":{"finish_reason":{"type":"stop"}}}`:              `choices, any, finished, cumulative, 2 bytes, {"finish_reason":{"type":"stop"}}`,
-			`{"meta_info":{"prompt_tokens":1}}`:                                        `choices, {"prompt_tokens":1}`,
-			`{"token":{"id":1,"text":"abc"},"generated_text":null}`:                    `choices, any, 3 bytes`,
-			`{"token":{"id":1,"text":"!"},"generated_text":"abc!"}`:                    `choices, any, finished, 1 bytes`,
-			`{"choices":[{"token_ids":[1,2]}]}`:                                        `choices, any, 2 tokens`,
-			`{"choices":[{"token_ids":[1]},{"token_ids":[2],"finish_reason":"stop"}]}`: `choices, any, finished, 2 tokens`,
-			`{"error":{"message":"x"}}`:                                                `failed`,
+			`{"text":"ab"}`: `open, said, 2 bytes`,
+			`{"text":"ab","meta_info":{"finish_reason":null}}`:                         `open, said, own, 2 bytes, {"finish_reason":null}`,
+			`{"text":"ab","meta_info":{"finish_reason":{"type":"stop"}}}`:              `ended, said, ended, own, 2 bytes, {"finish_reason":{"type":"stop"}}`,
+			`{"meta_info":{"prompt_tokens":1}}`:                                        `open, {"prompt_tokens":1}`,
+			`{"token":{"id":1,"text":"abc"},"generated_text":null}`:                    `open, said, 3 bytes`,
+			`{"token":{"id":1,"text":"!"},"generated_text":"abc!"}`:                    `ended, said, ended, 1 bytes`,
+			`{"choices":[{"token_ids":[1,2]}]}`:                                        `open, said, 2 tokens`,
+			`{"choices":[{"token_ids":[1]},{"token_ids":[2],"finish_reason":"stop"}]}`: `ended, said, ended, 2 tokens`,
+			`{"error":{"message":"x"}}`:                                                `silent, failed`,
 		},
 		native: {
-			`{"content":"abc","tokens":[1,2],"tokens_predicted":3}`: `choices, any, 3 bytes, 2 tokens`,
-			`{"content":"","tokens":[1]}`:                           `choices, any`, // the progress of the prompt
-			`{"content":"abc","stop":false}`:                        `choices, any, 3 bytes`,
-			`{"content":"","stop":true,"tokens":[1]}`:               `choices, any, finished, whole, {"content":"","stop":true,"tokens":[1]}`,
-			`{"stop":false}`:                                        ``,
-			`{"error":{"code":500}}`:                                `failed`,
-			`{"error":null}`:                                        ``,
+			`{"content":"abc","tokens":[1,2],"tokens_predicted":3}`: `open, said, 3 bytes, 2 tokens`,
+			`{"content":"","tokens":[1]}`:                           `open, said`, // the progress of the prompt
+			`{"content":"abc","stop":false}`:                        `open, said, 3 bytes`,
+			`{"content":"","stop":true,"tokens":[1]}`:               `whole, said, ended, own, {"content":"","stop":true,"tokens":[1]}`,
+			`{"stop":false}`:                                        `silent`,
+			`{"error":{"code":500}}`:                                `silent, failed`,
+			`{"error":null}`:                                        `silent`,
 		},
 	} {
 		for data, want := range table {
-			c := dialects[kind].event([]byte(data))
-			assert.Equal(t, want, c.tells(), data)
+			assert.Equal(t, want, tells(kind, data), data)
 		}
 	}
 }
@@ -263,9 +264,9 @@ func TestFirstFails(t *testing.T) {
 
 	// A server may stream where its API does not provide for it.
 	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"a"}],"prompt":"a","input":"a","query":"a","documents":["b"],"text":"a","content":"a","tokens":[1]}`
-	for kind := range dialects {
-		for _, path := range dialects[kind].paths {
-			if c := w.ask(path, body, nil); dialects[kind].event == nil {
+	for _, kind := range apis {
+		for _, path := range kind.paths {
+			if c := w.ask(path, body, nil); kind.event == nil {
 				assert.True(t, c.Metered(), path)
 				assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n\n")), path)
 			}
@@ -313,7 +314,7 @@ func TestSketchOfACompletion(t *testing.T) {
 // The figures of each API's usage, under each of their names. Absent is not zero.
 func TestWhatUsageSays(t *testing.T) {
 	all := usage{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
-	for kind, table := range map[api]map[string]usage{
+	for kind, table := range map[*api]map[string]usage{
 		chat: {
 			`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"audio_tokens":3,"cached_tokens":2}}`: all,
 			`{"prompt_tokens":5,"completion_tokens":0}`:                                                              {prompt: 5, hasPrompt: true, hasCompletion: true},
@@ -335,7 +336,7 @@ func TestWhatUsageSays(t *testing.T) {
 	} {
 		for text, want := range table {
 			var u usage
-			dialects[kind].usage(&u, []byte(text))
+			kind.readUsage(&u, []byte(text))
 			assert.Equal(t, want, u, text)
 		}
 	}
@@ -388,8 +389,8 @@ func TestMarksOfTheCacheAreNoContent(t *testing.T) {
 
 // A partial body is passed on without being parsed.
 func TestHalfABody(t *testing.T) {
-	for kind, body := range map[api]string{chat: `{"model":"m","messages":[{}]`, completion: `{"model":"m","prompt":"x"`, messages: `{"messages":[{}],"x":7`} {
-		for end, want := range map[string]api{"": other, ",": other, "]": other, "}": kind} {
+	for kind, body := range map[*api]string{chat: `{"model":"m","messages":[{}]`, completion: `{"model":"m","prompt":"x"`, messages: `{"messages":[{}],"x":7`} {
+		for end, want := range map[string]*api{"": other, ",": other, "]": other, "}": kind} {
 			c, err := parse(kind, nil, []byte(body+end), manyItems)
 			require.NoError(t, err)
 			assert.Equal(t, want, c.api, body+end)
@@ -399,7 +400,7 @@ func TestHalfABody(t *testing.T) {
 
 // A length set by the host replaces the estimate for any API's prompt.
 func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
-	for kind, body := range map[api]string{chat: `{"messages":[{}]}`, completion: `{"prompt":"x"}`, messages: `{"messages":[{}]}`, responses: `{"input":"x"}`, embedding: `{"input":"x"}`, infill: `{"input_prefix":"a","input_suffix":"b"}`, native: `{"prompt":"x"}`} {
+	for kind, body := range map[*api]string{chat: `{"messages":[{}]}`, completion: `{"prompt":"x"}`, messages: `{"messages":[{}]}`, responses: `{"input":"x"}`, embedding: `{"input":"x"}`, infill: `{"input_prefix":"a","input_suffix":"b"}`, native: `{"prompt":"x"}`} {
 		c, err := parse(kind, nil, []byte(body), manyItems)
 		require.NoError(t, err)
 		req := endpick.Request{InputTokens: 77}
@@ -428,7 +429,7 @@ func TestPlausible(t *testing.T) {
 	for _, x := range []struct {
 		tokens, bytes int
 		want          bool
-	}{{0, 0, false}, {1, 0, false}, {0, 1, false}, {1, 1, true}, {64, 1, true}, {65, 1, false}, {1, 511, true}, {1, 512, false}, {2, 512, true}} {
+	}{{0, 0, false}, {1, 0, false}, {0, 1, false}, {1, 1, true}, {1026, 1, true}, {1027, 1, false}, {3024, 1000, true}, {3025, 1000, false}, {1, 511, true}, {1, 512, false}, {2, 512, true}} {
 		assert.Equal(t, x.want, plausible(x.tokens, x.bytes), x)
 	}
 }

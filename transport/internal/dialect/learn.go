@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"math"
-	"sync"
-	"sync/atomic"
-)
+import "sync"
 
 const (
 	// tokensPerByte is the initial value: four bytes of English per token.
@@ -14,6 +10,9 @@ const (
 	// keep is the share of what was learned that remains after each response, so
 	// that about the last 64 count.
 	keep = 1 - 1.0/64
+	// Of the first fewOutputs responses any length is believed, later as much as maxStretch
+	// times the mean.
+	fewOutputs, maxStretch = 16, 16
 	// maxModels limits the models that are learned and, with maxName, the memory
 	// of their names to half a megabyte.
 	maxModels = 1024
@@ -21,21 +20,37 @@ const (
 
 // rates is what has been learned about one model. The zero value knows nothing.
 type rates struct {
-	promptTokens, promptBytes float64
-	outputTokens, outputBytes float64
-	output, outputs           float64 // tokens of all responses, and their number
+	prompts, contents ratio
+	output, outputs   float64 // tokens of a response, summed over requests, and their number
+}
+
+// ratio is of tokens to bytes.
+type ratio struct{ tokens, bytes float64 }
+
+func (r ratio) perByte() float64 {
+	return (r.tokens + tokensPerByte*priorBytes) / (r.bytes + priorBytes)
+}
+
+func (r *ratio) learn(tokens, bytes int) {
+	if plausible(tokens, bytes) {
+		// A long text has no more votes than some pages.
+		weight := min(1, maxVote/float64(bytes))
+		r.tokens, r.bytes = r.tokens*keep+weight*float64(tokens), r.bytes*keep+weight*float64(bytes)
+	}
+}
+
+const maxVote = 4 << 10 // bytes of one text
+
+// plausible rejects what no tokenizer makes of a text: less than a token per 256 bytes, or more
+// than two a byte, besides the template around it.
+func plausible(tokens, bytes int) bool {
+	return tokens > 0 && bytes > 0 && tokens <= 2*bytes+1024 && tokens >= bytes/256
 }
 
 // prompt is the number of tokens per byte of prompt, including the overhead of
-// chat templates.
-func (r rates) prompt() float64 {
-	return (r.promptTokens + tokensPerByte*priorBytes) / (r.promptBytes + priorBytes)
-}
-
-// content is the number of tokens per byte of response.
-func (r rates) content() float64 {
-	return (r.outputTokens + tokensPerByte*priorBytes) / (r.outputBytes + priorBytes)
-}
+// chat templates; content is that of responses.
+func (r rates) prompt() float64  { return r.prompts.perByte() }
+func (r rates) content() float64 { return r.contents.perByte() }
 
 // meanOutput is the mean length of a response in tokens; 0 if unknown.
 func (r rates) meanOutput() float64 {
@@ -43,32 +58,6 @@ func (r rates) meanOutput() float64 {
 		return 0
 	}
 	return r.output / r.outputs
-}
-
-// learner keeps the rates of each model. A model gets its place when a response
-// has said something about it, and replaces the one that has not been used for
-// longest. It is safe for concurrent use.
-type learner struct {
-	uses atomic.Uint64 // number of uses, as a clock
-
-	mu     sync.RWMutex
-	models map[string]*knownModel
-}
-
-type knownModel struct {
-	rates rates
-	used  atomic.Uint64
-}
-
-func (l *learner) rates(model string) rates {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	m := l.models[model]
-	if m == nil {
-		return rates{}
-	}
-	m.used.Store(l.uses.Add(1))
-	return m.rates
 }
 
 // sample is what one response says about its model. Pairs with a zero say
@@ -79,60 +68,71 @@ type sample struct {
 	responses                 int // responses that share outputTokens
 }
 
+// learner keeps the rates of each model. A model gets its place when a response
+// has said something about it, and replaces the one that has not been used for
+// longest. It is safe for concurrent use.
+type learner struct {
+	mu     sync.Mutex
+	uses   uint64 // number of uses, as a clock
+	models map[string]*knownModel
+}
+
+type knownModel struct {
+	rates rates
+	used  uint64
+}
+
+func (l *learner) rates(model string) rates {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	m := l.models[model]
+	if m == nil {
+		return rates{}
+	}
+	l.uses++
+	m.used = l.uses
+	return m.rates
+}
+
 // learn learns from the response to a successful request.
 func (l *learner) learn(model string, s sample) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var r rates
 	m := l.models[model]
-	if m != nil {
-		r = m.rates
+	if m == nil {
+		m = new(knownModel)
 	}
-	before := r
-	if plausible(s.promptTokens, s.promptBytes) {
-		r.promptTokens = r.promptTokens*keep + float64(s.promptTokens)
-		r.promptBytes = r.promptBytes*keep + float64(s.promptBytes)
+	r := m.rates
+	r.prompts.learn(s.promptTokens, s.promptBytes)
+	r.contents.learn(s.outputTokens, s.outputBytes)
+	if n := float64(s.responses); n > 0 && s.outputTokens > 0 {
+		each := float64(s.outputTokens) / n
+		if r.outputs >= fewOutputs { // then one request more changes the mean by a quarter at most
+			each = min(each, maxStretch*r.meanOutput())
+		}
+		r.output, r.outputs = r.output*keep+each, r.outputs*keep+1
 	}
-	if plausible(s.outputTokens, s.outputBytes) {
-		r.outputTokens = r.outputTokens*keep + float64(s.outputTokens)
-		r.outputBytes = r.outputBytes*keep + float64(s.outputBytes)
-	}
-	if s.outputTokens > 0 && s.responses > 0 {
-		r.output = r.output*keep + float64(s.outputTokens)
-		r.outputs = r.outputs*keep + float64(s.responses)
-	}
-	if r == before {
+	if r == m.rates {
 		return // it has said nothing
 	}
-	if m == nil {
-		m = l.admit(model)
-	}
-	m.rates = r
-	m.used.Store(l.uses.Add(1))
+	l.uses++
+	m.rates, m.used = r, l.uses
+	l.put(model, m)
 }
 
-// admit makes a place for a model; l.mu is held.
-func (l *learner) admit(model string) *knownModel {
+// put gives a model a place.
+func (l *learner) put(model string, m *knownModel) {
 	if l.models == nil {
 		l.models = map[string]*knownModel{}
 	}
-	if len(l.models) >= maxModels {
-		var oldest string
-		since := uint64(math.MaxUint64)
-		for name, m := range l.models {
-			if used := m.used.Load(); used < since {
-				oldest, since = name, used
+	l.models[model] = m
+	if len(l.models) > maxModels {
+		oldest := model
+		for name, other := range l.models {
+			if other.used < l.models[oldest].used {
+				oldest = name
 			}
 		}
 		delete(l.models, oldest)
 	}
-	m := new(knownModel)
-	l.models[model] = m
-	return m
-}
-
-// plausible rejects what no tokenizer makes of a text: less than a token per
-// 256 bytes. The upper limit leaves room for the template around a short text.
-func plausible(tokens, bytes int) bool {
-	return tokens > 0 && bytes > 0 && tokens <= 64*bytes && tokens >= bytes/256
 }

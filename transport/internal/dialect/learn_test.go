@@ -79,3 +79,30 @@ func TestLearner(t *testing.T) {
 		assert.Equal(t, before, l.rates("m"), "%+v is not plausible", s)
 	}
 }
+
+// What one response says moves what is expected of all by a little, whatever it says.
+func TestOneVoteIsOneVote(t *testing.T) {
+	var l learner
+	usual := sample{promptTokens: 250, promptBytes: 1000, outputTokens: 200, outputBytes: 800, responses: 1}
+	for range 200 {
+		l.learn("m", usual)
+	}
+	for _, absurd := range []sample{
+		{outputTokens: 1 << 30, outputBytes: 800, responses: 1},
+		{outputTokens: 1 << 30, outputBytes: 800, responses: 4},
+		{outputTokens: 1, responses: 1},
+		{promptTokens: 20 << 20, promptBytes: 10 << 20},
+		{promptTokens: 40 << 10, promptBytes: 10 << 20},
+	} {
+		before := l.rates("m")
+		l.learn("m", absurd)
+		after := l.rates("m")
+		assert.InEpsilon(t, before.meanOutput(), after.meanOutput(), 0.26, absurd)
+		assert.InEpsilon(t, before.prompt(), after.prompt(), 0.45, absurd)
+		assert.InEpsilon(t, before.content(), after.content(), 0.03, absurd)
+		for range 300 {
+			l.learn("m", usual)
+		}
+	}
+	assert.InEpsilon(t, 200, l.rates("m").meanOutput(), 0.02)
+}

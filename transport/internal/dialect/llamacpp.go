@@ -1,221 +1,90 @@
 package dialect
 
-import (
-	"encoding/binary"
-
-	"github.com/endpick/endpick/prefix"
-)
+import "github.com/endpick/endpick/prefix"
 
 // llama.cpp's own API: /completion, and /infill for code with a gap.
-var nativeDialect = dialect{
-	paths:     []string{"/completion"},
-	place:     placeCompletion,
-	hasPrompt: func(c *call) bool { return isString(c.prompt) || hasElements(c.prompt) || isObject(c.prompt) },
-	prompt:    readPrompts,
-	event:     readNativeEvent,
-	usage:     (*usage).readNative,
-	inUsage:   "timings",
-	endsEach:  true,
-}
-
-var infillDialect = dialect{
-	paths:     []string{"/infill"},
-	place:     placeInfill,
-	hasPrompt: func(c *call) bool { return present(c.system) && present(c.others) },
-	prompt:    readInfill,
-	event:     readNativeEvent,
-	usage:     (*usage).readNative,
-	inUsage:   "timings",
-	endsEach:  true,
-}
-
-func placeInfill(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "input_extra":
-		return &c.messages
-	case "input_prefix":
-		return &c.system
-	case "prompt":
-		return &c.prompt
-	case "input_suffix":
-		return &c.others
+var (
+	native = &api{
+		paths:    []string{"/completion"},
+		parts:    map[string]part{"prompt": promptPart},
+		prompt:   readPrompts,
+		event:    readNativeEvent,
+		usage:    (*usage).readNative,
+		usageIn:  "timings",
+		endsEach: true,
 	}
-	return nil
-}
+	infill = &api{
+		paths: []string{"/infill"},
+		parts: map[string]part{
+			"input_extra": messagesPart, "input_prefix": systemPart, "prompt": promptPart, "input_suffix": othersPart,
+		},
+		prompt:   readInfill,
+		event:    readNativeEvent,
+		usage:    (*usage).readNative,
+		usageIn:  "timings",
+		endsEach: true,
+	}
+)
 
 // readInfill reads the files first, as the engine does, then the text before the
 // gap and the text after it. The engine may leave out parts of each.
 func readInfill(p *promptReader) bool {
-	if p.known {
-		return true
-	}
-	p.begin()
-	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
-		p.file(&c)
-	}
-	m := &p.m
-	for _, v := range [...]struct {
-		role   string
-		pieces [2][]byte
-	}{{"prefix", [2][]byte{p.system, p.prompt}}, {"suffix", [2][]byte{p.others}}} {
-		*m = prefix.Message{Role: v.role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-		for _, piece := range v.pieces {
-			switch {
-			case isString(piece):
-				m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
-			case present(piece): // tokens
-				m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
-				p.rough = true
-			}
+	before, after := p.parts[systemPart], p.parts[othersPart]
+	return p.conversation(present(before) && present(after), func() {
+		for c := p.elementsOf(p.parts[messagesPart]); c.element() && !p.canceled(); {
+			p.forget()
+			p.file(&c)
 		}
-		p.write(m)
-	}
-	p.end()
-	return true
+		p.code("prefix", before, p.parts[promptPart])
+		p.code("suffix", after)
+	})
 }
 
 func (p *promptReader) file(c *cursor) {
-	p.forget()
-	m := &p.m
-	*m = prefix.Message{Role: "file", Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	if !c.openOrSkip('{') {
-		return
+	var name, words []byte
+	if whole := c.pick(into{"filename", &name}, into{"text", &words}); isObject(whole) {
+		m := p.message("file")
+		m.Name, m.Parts = p.content(name), append(m.Parts, prefix.Part{Content: p.shortest(words)})
+		p.write(m)
 	}
-	var words []byte
-	for c.member() {
-		switch string(c.key) {
-		case "filename":
-			m.Name = c.text()
-		case "text":
-			words = c.value()
-		default:
-			c.value()
+}
+
+func (p *promptReader) code(role string, pieces ...[]byte) {
+	m := p.message(role)
+	for _, piece := range pieces {
+		switch {
+		case isString(piece):
+			m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
+		case present(piece): // tokens
+			m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
+			p.rough = true
 		}
 	}
-	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(words)})
 	p.write(m)
-}
-
-// readPrompts reads what llama.cpp accepts as one prompt or several: a text, a list
-// of token ids or of ids and texts, an object with a text and media, or a list of
-// these. Blocks are those of the first.
-func readPrompts(p *promptReader) bool {
-	if !hasElements(p.prompt) {
-		return p.onePrompt(p.prompt, true)
-	}
-	c := p.elementsOf(p.prompt)
-	if isNumber(c.peek()) {
-		return p.onePrompt(p.prompt, true)
-	}
-	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
-		v := c.value()
-		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
-			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
-			return p.mixedPrompt(p.prompt, true)
-		}
-		if !p.onePrompt(v, p.prompts == 0) {
-			return false
-		}
-	}
-	if p.size > 0 && p.tokens > 0 {
-		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
-	}
-	return p.failed == noFault
-}
-
-func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
-
-// onePrompt adds one of several prompts.
-func (p *promptReader) onePrompt(v []byte, first bool) bool {
-	switch {
-	case isString(v):
-		p.readText(v, first)
-		return true
-	case isObject(v):
-		words, media := p.field(v, "prompt_string"), p.field(v, "multimodal_data")
-		if !isString(words) {
-			return false
-		}
-		for c := p.elementsOf(media); c.element(); c.value() {
-			p.media++
-		}
-		p.readText(words, first)
-		return true
-	}
-	return p.readTokens(v, first) || p.mixedPrompt(v, first)
-}
-
-// tokenBytes is how much text a token id next to text counts as.
-const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
-
-// mixedPrompt reads a list of token ids and texts.
-func (p *promptReader) mixedPrompt(v []byte, first bool) bool {
-	if !hasElements(v) {
-		return false
-	}
-	p.rough = true
-	if first && !p.known {
-		p.h.Reset(p.seed, nil)
-	}
-	n := 0
-	for c := p.elementsOf(v); c.element() && !p.canceled(); n++ {
-		x := c.value()
-		if id, ok := count(x); ok {
-			p.size += tokenBytes
-			if first && !p.known {
-				// Preceded by a byte that no text contains, so that no text is equal.
-				var b [1 + tokenBytes]byte
-				b[0] = 0xff
-				binary.LittleEndian.PutUint32(b[1:], uint32(id))
-				p.h.WriteString(viewString(b[:]))
-			}
-			continue
-		}
-		if !isString(x) {
-			return false
-		}
-		p.size += stringLen(x)
-		if first && !p.known {
-			p.h.WriteString(p.shortest(x))
-			p.forget()
-		}
-	}
-	if first && !p.known {
-		p.blocks = p.h.Blocks()
-	}
-	return n > 0
 }
 
 // readNativeEvent reads an event of llama.cpp's own streams: a piece of text and
 // its tokens. The last one of each response repeats the prompt and has the
 // totals; if the prompt is long, it is too long to be read.
-func readNativeEvent(data []byte) (c chunk) {
-	stop, ids := false, 0
-	predicted := 0
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "content":
-			c.choices = true
-			c.content = stringLen(v)
-		case "tokens":
-			ids = length(v)
-		case "stop":
-			stop = isTrue(v)
-		case "tokens_predicted":
-			predicted, _ = count(v)
-		case "error":
-			c.failed = present(v)
-		}
+func readNativeEvent(to *response, data []byte) {
+	var index, words, ids, end, total, failure []byte
+	pick(data, into{"index", &index}, into{"content", &words}, into{"tokens", &ids}, into{"stop", &end}, into{"tokens_predicted", &total}, into{"error", &failure})
+	choice, _ := count(index)
+	predicted, _ := count(total)
+	stop := isTrue(end)
+	if present(failure) {
+		to.on(event{kind: fails})
 	}
-	c.any = c.choices
+	if stop || predicted == 0 { // there are totals, or the progress of the prompt
+		ids = nil
+	}
+	if words != nil {
+		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
+	}
 	if stop {
-		c.finished, c.whole = true, true
-		c.usage = data
-	} else if predicted > 0 { // otherwise it reports progress of the prompt
-		c.tokens = ids
+		to.on(event{kind: ends, choice: choice, all: true})
+		to.on(event{kind: reports, value: data, own: true})
 	}
-	return c
 }
 
 // readNative reads a last event, or the timings of a response that did not stream.
@@ -225,22 +94,22 @@ func readNativeEvent(data []byte) (c chunk) {
 // at all.
 func (u *usage) readNative(v []byte) {
 	timings := v
-	if t := field(v, "timings"); t != nil {
-		timings = t
-	}
-	computed, hasComputed := count(field(timings, "prompt_n"))
-	cached, hasCached := count(field(timings, "cache_n"))
-	all, hasAll := count(field(v, "tokens_evaluated"))
+	var evaluated, predicted, inTimings, computed, cached []byte
+	pick(v, into{"timings", &timings}, into{"tokens_evaluated", &evaluated}, into{"tokens_predicted", &predicted})
+	pick(timings, into{"prompt_n", &computed}, into{"cache_n", &cached}, into{"predicted_n", &inTimings})
+	fresh, hasFresh := count(computed)
+	old, hasOld := count(cached)
+	all, hasAll := count(evaluated)
 	switch {
-	case hasCached && hasComputed:
-		u.prompt, u.hasPrompt = computed+cached, true
-		u.cached, u.hasCached = cached, true
+	case hasOld && hasFresh:
+		u.prompt, u.hasPrompt = fresh+old, true
+		u.cached, u.hasCached = old, true
 	case hasAll:
 		u.prompt, u.hasPrompt = all, true
-		if hasComputed && computed <= all {
-			u.cached, u.hasCached = all-computed, true
+		if hasFresh && fresh <= all {
+			u.cached, u.hasCached = all-fresh, true
 		}
 	}
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(timings, "predicted_n"))
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(v, "tokens_predicted"))
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, inTimings)
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, predicted)
 }

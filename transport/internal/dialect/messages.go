@@ -3,261 +3,195 @@ package dialect
 import "github.com/endpick/endpick/prefix"
 
 // Anthropic's messages.
-var messagesDialect = dialect{
-	paths:        []string{"/v1/messages"},
-	place:        placeMessages,
-	hasPrompt:    func(c *call) bool { return hasElements(c.messages) },
-	prompt:       readMessages,
-	event:        readMessagesEvent,
-	usage:        (*usage).readMessages,
-	inUsage:      "usage",
-	collect:      collectMessages,
-	answered:     messagesAnswered,
-	keepsThought: true,
-	single:       true,
-	errors:       anthropicErrors,
-}
-
-// messageCountDialect counts the tokens of a prompt, which will be sent to the
-// same endpoint.
-var messageCountDialect = dialect{
-	paths:     []string{"/v1/messages/count_tokens"},
-	place:     placeMessages,
-	hasPrompt: func(c *call) bool { return hasElements(c.messages) },
-	prompt:    readMessages,
-	usage:     func(*usage, []byte) {},
-	idle:      true,
-	errors:    anthropicErrors,
-}
-
-func placeMessages(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "system":
-		return &c.system
-	case "messages":
-		return &c.messages
-	case "tools":
-		return &c.tools
+var (
+	messages = &api{
+		paths:     []string{"/v1/messages"},
+		parts:     map[string]part{"system": systemPart, "messages": messagesPart, "tools": toolsPart},
+		prompt:    readMessages,
+		event:     readMessagesEvent,
+		whole:     readMessagesBody,
+		usage:     (*usage).readMessages,
+		hasBlocks: true,
+		single:    true,
+		errors:    anthropicErrors,
 	}
-	return nil
-}
+	messageCount = counting(messages, "/v1/messages/count_tokens")
+)
 
 func readMessages(p *promptReader) bool {
-	if p.known {
-		return true
-	}
-	p.begin()
-	w := blockWriter{promptReader: p}
-	if present(p.system) {
-		w.message("system", p.system)
-	}
-	for c := p.elementsOf(p.messages); c.element() && !p.canceled(); {
-		p.forget()
-		w.read(&c)
-	}
-	p.end()
-	return true
+	list, system := p.parts[messagesPart], p.parts[systemPart]
+	return p.conversation(hasElements(list), func() {
+		if present(system) {
+			p.blockMessage("system", system)
+		}
+		for c := p.elementsOf(list); c.element() && !p.canceled(); {
+			p.forget()
+			var role, content []byte
+			c.pick(into{"role", &role}, into{"content", &content})
+			p.blockMessage(p.content(role), content)
+		}
+	})
 }
 
-// blockWriter writes messages that consist of content blocks. Tool results become
+// blockMessage adds a message that consists of content blocks. Results of tools become
 // messages of their own, as in templates; thinking is skipped, because templates
 // drop it from earlier turns.
-type blockWriter struct {
-	*promptReader
-	// Reused memory.
-	m, result prefix.Message
-}
-
-func (w *blockWriter) read(c *cursor) {
-	var role string
-	var content []byte
-	for ok := c.openOrSkip('{'); ok && c.member(); {
-		switch string(c.key) {
-		case "role":
-			role = c.text()
-		case "content":
-			content = c.value()
-		default:
-			c.value()
-		}
-	}
-	w.message(role, content)
-}
-
-func (w *blockWriter) message(role string, content []byte) {
-	m := &w.m
-	*m = prefix.Message{Role: role, Parts: m.Parts[:0], ToolCalls: m.ToolCalls[:0]}
-	c := w.elementsOf(content)
+func (p *promptReader) blockMessage(role string, content []byte) {
+	m := p.message(role)
+	c := p.elementsOf(content)
 	if c.b == nil {
-		if isString(content) {
-			m.Parts = append(m.Parts, prefix.Part{Content: w.shortest(content)})
-		}
-		w.write(m)
+		m.Parts = p.readParts(m.Parts, content, blockParts)
+		p.write(m)
 		return
 	}
 	written := false
-	for c.element() && !w.canceled() {
+	for c.element() && !p.canceled() {
 		switch b := readBlock(&c); b.kind {
-		case "", "text":
-			m.Parts = appended(m.Parts, prefix.Part{Content: w.shortest(b.text)})
 		case "thinking", "redacted_thinking":
 		case "tool_use", "server_tool_use":
-			m.ToolCalls = appended(m.ToolCalls, prefix.ToolCall{ID: b.id, Name: b.name, Arguments: viewString(b.input)})
+			m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(b.id), Name: p.content(b.name), Arguments: viewString(b.input)})
 		case "tool_result":
 			if len(m.Parts)+len(m.ToolCalls) > 0 {
-				w.write(m)
+				p.write(m)
 				m.Parts, m.ToolCalls = m.Parts[:0], m.ToolCalls[:0]
 			}
-			r := &w.result
-			*r = prefix.Message{Role: "tool", ToolCallID: b.answers, Parts: r.Parts[:0]}
-			if len(b.content) > 0 {
-				c := cursor{b: b.content, allowance: c.allowance}
-				r.Parts = readParts(&c, r.Parts, blockParts)
-			}
-			w.write(r)
+			r := prefix.Message{Role: "tool", ToolCallID: p.content(b.answers), Parts: p.readParts(p.results[:0], b.content, blockParts)}
+			p.results = r.Parts[:0]
+			p.write(&r)
 			written = true
 		default:
-			m.Parts = appended(m.Parts, b.part())
+			m.Parts = append(m.Parts, b.part(&c))
 		}
 	}
 	if !written || len(m.Parts)+len(m.ToolCalls) > 0 {
-		w.write(m)
+		p.write(m)
 	}
 }
 
-// readBlockPart reads a block of a tool's result.
-func readBlockPart(c *cursor) prefix.Part {
-	b := readBlock(c)
-	if b.kind == "" || b.kind == "text" {
-		return prefix.Part{Content: c.shortest(b.text)}
-	}
-	return b.part()
-}
-
-// contentBlock is a block of a message, as it is in the request.
+// contentBlock is a block of a message, as it is in the text.
 type contentBlock struct {
-	kind, id, name, answers      string
-	text, input, content, source []byte
-	whole                        []byte
-	marked                       bool // it has a cache_control
+	kind                                            string
+	id, name, answers, text, input, content, source []byte
+	mark                                            []byte // cache_control
+	whole                                           []byte
 }
 
 // readBlock reads a block, which may be just a text without members.
 func readBlock(c *cursor) (b contentBlock) {
-	c.peek()
-	start := c.i
-	if !c.open('{') {
-		if v := c.value(); isString(v) {
-			b.text = v
-		}
-		return b
+	var kind []byte
+	b.whole = c.pick(into{"type", &kind}, into{"id", &b.id}, into{"name", &b.name}, into{"tool_use_id", &b.answers}, into{"text", &b.text},
+		into{"input", &b.input}, into{"content", &b.content}, into{"source", &b.source}, into{"cache_control", &b.mark})
+	if isString(b.whole) {
+		b.text = b.whole
 	}
-	for c.member() {
-		switch string(c.key) {
-		case "type":
-			b.kind = c.text()
-		case "id":
-			b.id = c.text()
-		case "name":
-			b.name = c.text()
-		case "tool_use_id":
-			b.answers = c.text()
-		case "text":
-			b.text = c.value()
-		case "input":
-			b.input = c.value()
-		case "content":
-			b.content = c.value()
-		case "source":
-			b.source = c.value()
-		case "cache_control":
-			b.marked = true
-			c.value()
-		default:
-			c.value()
-		}
-	}
-	b.whole = c.b[start:c.i]
+	b.kind = c.content(kind)
 	return b
 }
 
-// part returns a block that is neither text nor a tool's: a picture, a document.
+// part returns a block that is not a tool's: a text, a picture, a document.
 // Its content is its data or location, or else the whole block.
-func (b *contentBlock) part() prefix.Part {
-	for _, key := range [...]string{"data", "url", "file_id"} {
-		if v := field(b.source, key); isString(v) {
-			return prefix.Part{Type: b.kind, Content: text(v)}
+func (b *contentBlock) part(c *cursor) prefix.Part {
+	if b.kind == "" || b.kind == "text" {
+		return prefix.Part{Content: c.shortest(b.text)}
+	}
+	var data, url, file []byte
+	pick(b.source, into{"data", &data}, into{"url", &url}, into{"file_id", &file})
+	for _, v := range [...][]byte{data, url, file} {
+		if isString(v) {
+			return prefix.Part{Type: b.kind, Content: identity(v)}
 		}
 	}
-	if b.source != nil {
+	switch {
+	case b.source != nil:
 		return prefix.Part{Type: b.kind, Content: viewString(b.source)}
-	}
-	if b.marked {
+	case b.mark != nil:
 		return prefix.Part{Content: viewString(withoutCacheControl(b.whole))}
 	}
 	return prefix.Part{Content: viewString(b.whole)}
 }
 
-func readMessagesEvent(data []byte) (c chunk) {
-	var kind, message, delta, block, usage, failure []byte
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "type":
-			kind = stringBytes(v)
-		case "message":
-			message = v
-		case "delta":
-			delta = v
-		case "content_block":
-			block = v
-		case "usage":
-			usage = v
-		case "error":
-			failure = v
-		}
-	}
-	switch string(kind) {
+// readMessagesEvent reads an event such as
+// {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"…"}}.
+func readMessagesEvent(to *response, data []byte) {
+	var kind, index, message, delta, block, usage, failure []byte
+	pick(data, into{"type", &kind}, into{"index", &index}, into{"message", &message}, into{"delta", &delta},
+		into{"content_block", &block}, into{"usage", &usage}, into{"error", &failure})
+	at, _ := count(index)
+	switch string(stringBytes(kind)) {
 	case "message_start":
-		c.choices, c.opening = true, true
-		c.usage = field(message, "usage")
+		to.on(event{kind: begins, choice: none})
+		to.on(event{kind: reports, value: field(message, "usage"), opening: true})
 	case "content_block_start":
-		c.choices, c.any = true, true
-		c.content = stringLen(field(block, "text")) + stringLen(field(block, "thinking")) + stringLen(field(block, "name"))
+		c := cursor{b: block}
+		readContentBlock(to, at, &c, false)
 	case "content_block_delta":
-		c.choices, c.any = true, true
+		to.on(event{kind: begins})
 		for d := membersOf(delta); d.member(); {
 			v := d.value()
 			switch string(d.key) {
-			case "text", "thinking", "partial_json":
-				c.content += stringLen(v)
+			case "text":
+				to.on(event{kind: text, part: at, text: v})
+			case "thinking":
+				to.on(event{kind: text, part: at, text: v, thought: true})
+			case "partial_json":
+				to.on(event{kind: tool, part: at, text: v})
 			}
 		}
 	case "message_delta":
-		c.choices, c.finished = true, present(field(delta, "stop_reason"))
-		c.usage = usage
+		e := event{kind: begins, choice: none}
+		if present(field(delta, "stop_reason")) {
+			e = event{kind: ends}
+		}
+		to.on(e)
+		to.on(event{kind: reports, value: usage})
 	case "message_stop":
-		c.whole = true
+		to.on(event{kind: ends, choice: none, all: true})
+	case "error":
+		to.on(event{kind: fails})
 	default:
-		c.failed = string(kind) == "error" || present(failure)
+		if present(failure) { // in the form of another API
+			to.on(event{kind: fails})
+		}
 	}
-	if !present(c.usage) {
-		c.usage = nil
+}
+
+// readContentBlock reads the beginning of a block, or one that is whole.
+func readContentBlock(to *response, at int, c *cursor, whole bool) {
+	b := readBlock(c)
+	e := event{kind: text, part: at, text: b.text, name: b.name}
+	switch b.kind {
+	case "text":
+	case "thinking", "redacted_thinking":
+		e.text, e.thought = field(b.whole, "thinking"), true
+	case "tool_use":
+		e.kind, e.id, e.text = tool, b.id, nil
+		if whole { // a beginning has an empty object
+			e.text, e.raw = b.input, true
+		}
+	default:
+		e.odd = true
 	}
-	return c
+	to.on(e)
+}
+
+func readMessagesBody(to *response, body []byte) {
+	at := 0
+	for c := elementsOf(field(body, "content")); c.element(); at++ {
+		readContentBlock(to, at, &c, true)
+	}
 }
 
 // readMessages reads Anthropic's usage, in which input_tokens are those neither
 // read from the cache nor written to it.
 func (u *usage) readMessages(v []byte) {
-	fresh, ok := count(field(v, "input_tokens"))
-	read, hasRead := count(field(v, "cache_read_input_tokens"))
-	created, _ := count(field(v, "cache_creation_input_tokens"))
-	if ok && (hasRead || !u.hasCached) {
-		u.prompt, u.hasPrompt = fresh+read+created, true
+	var input, read, created, output []byte
+	pick(v, into{"input_tokens", &input}, into{"cache_read_input_tokens", &read}, into{"cache_creation_input_tokens", &created}, into{"output_tokens", &output})
+	fresh, ok := count(input)
+	cached, hasCached := count(read)
+	more, _ := count(created)
+	if ok && (hasCached || !u.hasCached) {
+		u.prompt, u.hasPrompt = fresh+cached+more, true
 	}
-	if hasRead {
-		u.cached, u.hasCached = read, true
-	}
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, field(v, "output_tokens"))
+	u.cached, u.hasCached = merge(u.cached, u.hasCached, read)
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, output)
 }

@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -24,39 +25,26 @@ type Meter struct {
 	lease  endpick.Lease
 	clock  func() time.Time
 
+	// Of the request.
 	model       string
-	api         api
 	hide        bool
-	rates       rates
-	responses   int
+	requested   int // responses
 	promptBytes int
-
+	maxItems    int
 	// hasher continues the prompt's hashes; nil: the response is not indexed.
-	hasher   *prefix.Hasher
-	maxItems int
-	// Of a response that the engine stores.
-	stores  bool
-	key     storedKey
-	session string
-	head    uint64
-	size    int
+	hasher *prefix.Hasher
+	// origin is what is known of a response before it comes, if the engine stores it.
+	stores bool
+	origin stored
 
 	events     *eventFilter // of a stream
+	finder     *usageFinder // of a response that does not stream
+	fed        atomic.Int64 // bytes
 	unreported int          // tokens of events that were read, not yet reported to the lease
 	hasContent bool         // such an event has content, however short
-	finder     *usageFinder // of a response that does not stream
-	mu         sync.Mutex   // guards finder and the fields below
 
-	answer       answer
-	usage        usage
-	contentBytes int
-	estimate     float64 // tokens of content that are not counted yet
-	counted      int     // tokens reported to the lease
-	firstAt      time.Time
-	chunks       bool // choices were seen
-	choices      choices
-	whole        bool // [DONE] was seen, or the end of a JSON object
-	failed       bool // the engine reported an error in the stream
+	mu       sync.Mutex // guards finder and the response
+	response            // what it has said so far
 }
 
 // EventStream is the content type of server-sent events.
@@ -72,7 +60,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	}
 	switch kind, _, _ := mime.ParseMediaType(header.Get("Content-Type")); kind {
 	case EventStream:
-		if dialects[m.api].event == nil {
+		if m.api.event == nil {
 			return false
 		}
 		m.events = &eventFilter{inspect: m.event}
@@ -83,7 +71,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	case "application/json":
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.finder = &usageFinder{key: dialects[m.api].inUsage}
+		m.finder = &usageFinder{key: m.api.usageIn}
 	}
 	return false
 }
@@ -91,6 +79,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 // Feed reads the next piece of the response's body, and appends to dst what is to
 // be passed on: whole events of a stream, everything of other responses.
 func (m *Meter) Feed(dst, piece []byte) []byte {
+	m.fed.Add(int64(len(piece)))
 	if m.events != nil {
 		dst = m.events.feed(dst, piece)
 		m.report()
@@ -99,10 +88,12 @@ func (m *Meter) Feed(dst, piece []byte) []byte {
 	if m.finder != nil {
 		m.mu.Lock()
 		m.finder.write(piece)
-		if m.collects() {
+		if m.answer.wanted {
 			m.answer.capture(piece)
 		}
-		m.whole = m.finder.whole
+		if m.finder.whole {
+			m.state = whole
+		}
 		m.mu.Unlock()
 	}
 	return append(dst, piece...)
@@ -119,10 +110,10 @@ func (m *Meter) End(dst []byte) ([]byte, error) {
 	m.report()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.whole || m.choices.finished() || m.failed || !m.chunks || m.events.skipped {
-		return dst, nil
+	if m.wasCut() && !m.events.skipped {
+		return dst, io.ErrUnexpectedEOF
 	}
-	return dst, io.ErrUnexpectedEOF
+	return dst, nil
 }
 
 // Rest appends to dst what was held back of a stream that has broken off.
@@ -141,105 +132,41 @@ func (m *Meter) report() {
 	}
 }
 
-// event reads one event of the stream, and says what to do with it.
+// event reads the data of one event of the stream, and says what to do with it.
 func (m *Meter) event(data []byte) edit {
-	if string(bytes.TrimSpace(data)) == "[DONE]" {
-		m.mu.Lock()
-		m.whole = true
-		m.mu.Unlock()
-		return edit{}
-	}
-	d := &dialects[m.api]
-	c := d.event(data)
 	m.mu.Lock()
-	choice := m.choices.of(data, &c)
-	if c.cumulative {
-		c.content = max(c.content-choice.content, 0)
-	}
-	choice.content += c.content
-	m.whole = m.whole || c.whole && (!d.endsEach || m.choices.complete())
-	m.chunks = m.chunks || c.choices
-	m.failed = m.failed || c.failed
-	m.collect(d, data, &c)
-	n := m.countTokens(d, &c, choice)
-	m.mu.Unlock()
-
-	m.unreported += n
-	m.hasContent = m.hasContent || c.hasContent()
-	if !m.hide {
+	defer m.mu.Unlock()
+	if string(bytes.TrimSpace(data)) == "[DONE]" {
+		m.state = whole
 		return edit{}
-	}
-	return c.hide()
-}
-
-// collect adds an event to the answer; m.mu is held.
-func (m *Meter) collect(d *dialect, data []byte, c *chunk) {
-	if !m.collects() {
-		return
 	}
 	unnamed := m.answer.id == ""
-	d.collect(&m.answer, data, c.delta)
+	m.read(data)
+	m.unreported += m.count(m.clock)
+	m.hasContent = m.hasContent || m.data.hasContent()
 	if m.stores && unnamed && m.answer.id != "" {
 		m.store(nil) // a client may cancel or continue it before it has ended
 	}
-}
-
-// countTokens counts the tokens of an event of a choice: by the engine's own count if it has
-// one, else by its length. The first event with content has at least one, however short it is.
-// m.mu is held.
-func (m *Meter) countTokens(d *dialect, c *chunk, choice *choice) (n int) {
-	// With several choices, usage in an event of one of them is that choice's. Otherwise it
-	// replaces the usage of the whole response.
-	reported, counted := usage{}, 0
-	if m.responses > 1 && (c.any || d.endsEach) {
-		reported, counted = d.read(c.usage), choice.counted
-	} else {
-		if c.usage != nil {
-			d.usage(&m.usage, c.usage)
-		}
-		if c.usage != nil && c.opening {
-			m.usage.completion, m.usage.hasCompletion = 0, false
-		}
-		reported, counted = m.usage, m.counted
-	}
-	if !c.hasContent() {
-		return 0
-	}
-	m.contentBytes += c.content
-	m.estimate += float64(c.content) * m.rates.content()
 	switch {
-	case c.usage != nil && reported.hasCompletion: // the engine reports the count as it goes
-		n = max(reported.completion-counted, 0)
-		m.estimate = 0
-	case c.tokens > 0:
-		n = c.tokens
-	default:
-		n = int(m.estimate)
+	case !m.hide:
+		return edit{}
+	case !m.data.reports:
+		return edit{hold: m.data.ended}
 	}
-	if m.firstAt.IsZero() {
-		n = max(n, 1)
-		m.firstAt = m.clock()
-	}
-	m.estimate -= min(float64(n), m.estimate)
-	m.counted += n
-	choice.counted += n
-	return n
+	return unasked(data, m.data.ended)
 }
 
 // Whole reports whether the response has reached its end according to its
-// dialect, whatever may follow.
+// API, whatever may follow.
 func (m *Meter) Whole() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.whole
+	return m.state == whole
 }
 
-// Started reports whether the first token of a stream has arrived.
-func (m *Meter) Started() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return !m.firstAt.IsZero()
-}
+// maxTokensPerByte is the most tokens that a response may have had for each of its bytes, in which
+// reasoning may be left out; more is not believed.
+const maxTokensPerByte = 64
 
 // Outcome is how the request has ended, according to its owner and the response,
 // for [endpick.Lease.Done]. A request for which an engine computes no prompt ends
@@ -247,57 +174,49 @@ func (m *Meter) Started() bool {
 // fed.
 func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 	m.mu.Lock()
+	defer m.mu.Unlock()
 	if status == endpick.Completed && m.failed {
 		status = endpick.Failed
 	}
-	if m.finder != nil && status == endpick.Completed {
-		if v := m.finder.value; v != nil { // if there are several responses in a list, none is found
-			dialects[m.api].usage(&m.usage, v)
-		}
-	}
-	u, contentBytes := m.usage, m.contentBytes
-	var blocks []uint64
+	o := endpick.Outcome{Status: status}
 	if status == endpick.Completed {
-		if m.events != nil && m.events.skipped {
-			m.answer.lost = true // but where it is stored is known
+		if m.api.idle {
+			return endpick.Outcome{Status: endpick.Canceled} // nothing was computed and nothing is cached
 		}
-		blocks = m.conversation()
-	}
-	m.mu.Unlock()
-	if dialects[m.api].idle && status == endpick.Completed {
-		// To observers, nothing was computed and nothing is cached.
-		return endpick.Outcome{Status: endpick.Canceled}
-	}
-	if status == endpick.Completed {
+		if m.finder != nil && m.finder.value != nil { // if there are several responses in a list, none is found
+			m.api.readUsage(&m.usage, m.finder.value)
+		}
+		if u := &m.usage; u.completion > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
+			u.completion, u.hasCompletion = 0, false
+		}
+		o.Blocks = m.conversation()
 		m.reader.learned.learn(m.model, sample{
-			promptTokens: u.prompt, promptBytes: m.promptBytes,
-			outputTokens: u.completion, outputBytes: contentBytes,
-			responses: m.responses,
+			promptTokens: m.usage.prompt, promptBytes: m.promptBytes,
+			outputTokens: m.usage.completion, outputBytes: m.bytes,
+			responses: m.requested,
 		})
 	}
-	return endpick.Outcome{
-		Status:          status,
-		InputTokens:     u.prompt,
-		OutputTokens:    u.completion,
-		CachedTokens:    u.cached,
-		HasCachedTokens: u.hasCached,
-		Blocks:          blocks,
-	}
-}
-
-// collects reports whether the response is to be indexed.
-func (m *Meter) collects() bool {
-	return dialects[m.api].collect != nil && (m.hasher != nil || m.stores)
+	o.InputTokens, o.OutputTokens = m.usage.prompt, m.usage.completion
+	o.CachedTokens, o.HasCachedTokens = m.usage.cached, m.usage.hasCached
+	return o
 }
 
 // conversation returns the blocks of prompt and response, as the client will send them
 // back; nil if they are not known, or if the response fills no block. It
 // remembers a response that the engine stores.
 func (m *Meter) conversation() (blocks []uint64) {
-	if !m.collects() {
+	a := &m.answer
+	if !a.wanted {
 		return nil
 	}
-	a := &m.answer
+	if m.finder != nil { // now it is read as a stream would have been
+		r := response{api: m.api, answer: answer{wanted: true, repeats: a.repeats, lost: a.lost}}
+		m.api.whole(&r, a.body)
+		*a = r.answer
+	}
+	if m.events != nil && m.events.skipped {
+		a.lost = true // but where it is stored is known
+	}
 	var h *prefix.Hasher
 	if m.hasher != nil {
 		continued := m.hasher.Fork()
@@ -312,29 +231,23 @@ func (m *Meter) conversation() (blocks []uint64) {
 	if m.stores {
 		m.store(h)
 	}
-	a.whole, a.pieces = nil, nil
+	a.body, a.pieces = nil, nil
 	return blocks
 }
 
 // store remembers where the response is stored.
 func (m *Meter) store(h *prefix.Hasher) {
-	id := m.answer.id
-	if id == "" {
-		id = string(stringBytes(field(m.answer.whole, "id")))
-	}
 	e := m.lease.Endpoint()
-	if id == "" || len(id) > maxName || e == nil {
+	if m.answer.id == "" || e == nil {
 		return
 	}
-	s := &stored{
-		key: storedKey{m.key.tenant, id}, endpoint: e.ID, session: m.session,
-		head: m.head, size: m.size + m.contentBytes,
-	}
+	s := m.origin
+	s.key.id, s.endpoint, s.size = m.answer.id, e.ID, s.size+m.bytes
 	if h != nil {
 		own := h.Fork()
 		s.h, s.size = &own, h.Len()
 	}
-	m.reader.stored.put(s)
+	m.reader.stored.put(&s)
 }
 
 // Seen is what a meter has seen of a response.

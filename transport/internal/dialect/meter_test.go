@@ -82,7 +82,7 @@ func TestChoicesAreBounded(t *testing.T) {
 	for i := range 50 {
 		m.Feed(nil, fmt.Appendf(nil, "data: {\"choices\":[{\"index\":%d,\"delta\":{\"content\":\"x\"}}]}\n\n", i))
 	}
-	assert.Len(t, m.choices.all, 3)
+	assert.Len(t, m.choices, 3)
 }
 
 // A stream with an event too long to parse is passed on, and nothing is concluded
@@ -139,4 +139,17 @@ func TestTokensAreReportedByThePiece(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Greater(t, reported(), before)
 	require.Equal(t, m.Seen().OutputTokens, reported())
+}
+
+// An engine's figure that no response of this size can have had is none.
+func TestImpossibleUsageIsNone(t *testing.T) {
+	body := func(tokens int) string {
+		return fmt.Sprintf(`{"choices":[{"message":{"content":"hello"}}],"usage":{"prompt_tokens":3,"completion_tokens":%d}}`, tokens)
+	}
+	for tokens, want := range map[int]int{9: 9, 5000: 5000, 1 << 20: 0, 1<<31 - 1: 0} {
+		_, outcome, err := metered(t, "/v1/chat/completions", `{"messages":[{}]}`, "application/json", body(tokens))
+		require.NoError(t, err)
+		assert.Equal(t, want, outcome.OutputTokens, tokens)
+		assert.Equal(t, 3, outcome.InputTokens)
+	}
 }

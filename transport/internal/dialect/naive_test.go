@@ -17,7 +17,7 @@ import (
 // naive reads a request as the reader does, but builds all of it with
 // encoding/json.
 type naive struct {
-	api     api
+	api     *api
 	model   string
 	stream  bool
 	refused bool
@@ -29,7 +29,8 @@ type naive struct {
 	tokens       [][]uint32
 }
 
-func naively(kind api, body []byte) (n naive) {
+func naively(kind *api, body []byte) (n naive) {
+	n.api = other
 	top, ok := object(body)
 	if !ok {
 		return n
@@ -286,7 +287,10 @@ func (n *naive) prompt(v json.RawMessage) bool {
 	switch list[0][0] {
 	case '"':
 		for _, v := range list {
-			s, _ := str(v)
+			s, ok := str(v)
+			if !ok {
+				return false
+			}
 			n.texts = append(n.texts, written(s))
 		}
 		return true
@@ -331,13 +335,18 @@ func str(v []byte) (s string, ok bool) {
 var written = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\b", `\b`, "\f", `\f`, "\n", `\n`, "\r", `\r`, "\t", `\t`).Replace
 
 // agree checks the reader against the naive one.
-func agree(t require.TestingT, kind api, body []byte, u understood, err error) {
+func agree(t require.TestingT, kind *api, body []byte, u understood, err error) {
 	n := naively(kind, body)
 	if n.refused {
 		require.ErrorAs(t, err, new(*endpick.RequestError))
 		return
 	}
 	require.NoError(t, err)
+	if top, _ := object(body); kind == completion && n.api == other {
+		if _, _, _, ok := naivePrompts(top["prompt"]); ok {
+			return // a list of ids and texts; see checkNativePrompt
+		}
+	}
 	require.Equal(t, []any{n.api, n.model, n.stream}, []any{u.api, u.model, u.stream})
 	if n.marked {
 		return
@@ -550,7 +559,7 @@ func (d *drawn) item() {
 
 func (d *drawn) variant(of ...func()) func() { return rapid.SampledFrom(of).Draw(d.T, "") }
 
-func (d *drawn) request(kind api) []byte {
+func (d *drawn) request(kind *api) []byte {
 	prompts := []func(){d.str, d.ids, func() { d.list(d.ids) }, func() { d.list(d.str) }}
 	names := []string{"model", "messages", "messages", "messages", "stream", "tools", "x"}
 	message := d.message
@@ -586,9 +595,9 @@ func (d *drawn) request(kind api) []byte {
 	return []byte(d.b.String())
 }
 
-var readKinds = []api{chat, completion, messages, responses, other}
+var readKinds = []*api{chat, completion, messages, responses, other}
 
-func readsAsOthersDo(kind api) func(*rapid.T) {
+func readsAsOthersDo(kind *api) func(*rapid.T) {
 	return func(t *rapid.T) {
 		body := (&drawn{T: t}).request(kind)
 		u, err := tryToUnderstand(kind, body, manyItems)

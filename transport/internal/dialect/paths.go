@@ -2,9 +2,10 @@ package dialect
 
 import (
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
-	"slices"
+	"regexp"
 	"strings"
 )
 
@@ -16,37 +17,19 @@ var (
 	ErrUnknownPath = errors.New("transport: unknown path")
 )
 
-// pathError says which path is refused. It matches [ErrForbidden] or
-// [ErrUnknownPath].
-type pathError struct {
-	Path string
-	Err  error
-}
-
-func (e *pathError) Error() string { return e.Err.Error() + ": " + e.Path }
-
-// Unwrap returns the kind of the error.
-func (e *pathError) Unwrap() error { return e.Err }
-
-// administration has names of path segments, sorted; administrationStems has prefixes
-// of such names.
-var (
-	administration = []string{
-		"abort_request", "abort_requests", "add_worker", "attach_hicache_storage_backend",
-		"begin_weight_update", "clear_hicache_storage_backend", "close_session", "collective_rpc",
-		"commit_weights_update", "configure_logging", "continue_generation", "cors-proxy",
-		"detach_hicache_storage_backend", "flush_cache", "freeze_gc", "get_internal_state",
-		"get_server_info", "get_weights_by_name", "get_world_size", "is_paused",
-		"is_scaling_elastic_ep", "is_sleeping", "lora-adapters", "open_session", "pause",
-		"pause_generation", "release_memory_occupation", "remove_worker", "reset_encoder_cache",
-		"reset_mm_cache", "reset_prefix_cache", "resume", "resume_memory_occupation",
-		"scale_elastic_ep", "server_info", "set_internal_state", "set_trace_level", "sleep", "slots",
-		"slow_down", "update_config", "wake_up", "weights_checker", "workers",
-	}
-	administrationStems = []string{
-		"update_weight", "init_weight", "destroy_weight", "dump_", "load_", "unload_", "start_", "stop_",
-	}
-)
+// administration matches segments of paths.
+var administration = regexp.MustCompile("(?s)^(" + strings.Join([]string{
+	"abort_requests?", "add_worker", "attach_hicache_storage_backend", "begin_weight_update",
+	"clear_hicache_storage_backend", "close_session", "collective_rpc", "commit_weights_update",
+	"configure_logging", "continue_generation", "cors-proxy", "detach_hicache_storage_backend",
+	"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name",
+	"get_world_size", "is_paused", "is_scaling_elastic_ep", "is_sleeping", "lora-adapters",
+	"open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
+	"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume",
+	"resume_memory_occupation", "scale_elastic_ep", "server_info", "set_internal_state",
+	"set_trace_level", "sleep", "slots", "slow_down", "update_config", "wake_up", "weights_checker",
+	"workers", "(update_weight|init_weight|destroy_weight|dump_|load_|unload_|start_|stop_).*",
+}, "|") + ")$")
 
 // allows refuses requests that clients may not make.
 func (c *Config) allows(method, path string) error {
@@ -55,11 +38,11 @@ func (c *Config) allows(method, path string) error {
 		sending, reading = http.MethodPost, http.MethodGet
 	}
 	known := apiOf(sending, path) != other
-	if !known && !isInert(sending, path) && !c.AllowAdministration && administers(reading, path) {
-		return &pathError{Path: path, Err: ErrForbidden}
+	if !known && !(sending == http.MethodPost && inert.MatchString(path)) && !c.AllowAdministration && administers(reading, path) {
+		return fmt.Errorf("%w: %s", ErrForbidden, path)
 	}
 	if c.DenyUnknown && !known && !reads(reading, path) {
-		return &pathError{Path: path, Err: ErrUnknownPath}
+		return fmt.Errorf("%w: %s", ErrUnknownPath, path)
 	}
 	return nil
 }
@@ -86,16 +69,8 @@ func administers(method, path string) bool {
 			// an action on one: engines have their administration at the top level.
 			continue
 		}
-		if segment == "props" && !reads {
+		if segment == "props" && !reads || administration.MatchString(segment) {
 			return true
-		}
-		if _, found := slices.BinarySearch(administration, segment); found {
-			return true
-		}
-		for _, stem := range administrationStems {
-			if strings.HasPrefix(segment, stem) {
-				return true
-			}
 		}
 	}
 	// The administration of llama.cpp's router.
@@ -141,4 +116,32 @@ func realtimeModel(method, path, query string) string {
 	}
 	values, _ := url.ParseQuery(query) // invalid parts are left out
 	return values.Get("model")
+}
+
+// inert matches paths of APIs that are not parsed but are known to do nothing but compute a
+// response; clientTools the kinds of tools that clients are known to run themselves, some of
+// which have a date. Any other kind, such as mcp or code_interpreter, runs in the engine.
+var (
+	inert       = regexp.MustCompile("/(audio/speech|images/(generations|edits|variations)|moderations)$")
+	clientTools = regexp.MustCompile("^(|function|custom|local_shell|apply_patch|(?s:(bash|text_editor|computer|memory)_.*))$")
+)
+
+// Inert reports whether the call is known to do nothing but compute a response, so that
+// it may be sent twice: its API does no more, and the engine runs no tools for it.
+// Prompt must have been called before.
+func (c *Call) Inert() bool {
+	switch kind := apiOf(c.method, c.path); {
+	case kind == other:
+		return c.method == http.MethodPost && inert.MatchString(c.path)
+	case kind != responses && kind != messages:
+		return true // clients run the tools of other APIs
+	case c.api == other:
+		return false // the tools can't be parsed
+	}
+	for e := elementsOf(c.parts[toolsPart]); e.element(); {
+		if !clientTools.MatchString(plain(field(e.value(), "type"))) {
+			return false
+		}
+	}
+	return true
 }

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +12,6 @@ import (
 )
 
 func TestAdministrationIsForbidden(t *testing.T) {
-	assert.True(t, slices.IsSorted(administration))
 	for _, p := range []string{
 		"POST /sleep", "POST /wake_up", "POST /reset_prefix_cache", "POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter", "POST /collective_rpc", "POST /start_profile", "GET /is_sleeping",
 		"POST /flush_cache", "GET /flush_cache", "POST /update_weights_from_disk", "POST /release_memory_occupation", "POST /abort_request", "GET /get_server_info", "POST /update_weights",
@@ -22,11 +20,9 @@ func TestAdministrationIsForbidden(t *testing.T) {
 		"POST /base/v1/load_lora_adapter", "POST /engine/load_lora_adapter", "POST /v1/models/load", "POST /v1/models/unload", "POST /models/unload", "POST /v1beta/sleep", "GET /sleep/x",
 	} {
 		method, path := cutMethod(p)
-		var refused *pathError
 		err := (&Config{}).allows(method, path)
-		require.ErrorAs(t, err, &refused, p)
-		assert.ErrorIs(t, err, ErrForbidden)
-		assert.Equal(t, path, refused.Path)
+		require.ErrorIs(t, err, ErrForbidden, p)
+		assert.ErrorContains(t, err, ": "+path)
 		assert.NoError(t, (&Config{AllowAdministration: true}).allows(method, path))
 		_, err = mustReader(t, Config{}).Read(Incoming{Method: method, Path: path, Header: http.Header{}})
 		assert.ErrorIs(t, err, ErrForbidden)
@@ -115,7 +111,8 @@ func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {
 	} {
 		assert.Contains(t, string(Problem{Status: status}.Body("/v1/messages")), `"type":"`+want+`"`, status)
 	}
-	assert.JSONEq(t, `{"error":{"message":"","type":"api_error","param":null,"code":"502"}}`, string(Problem{Status: 502}.Body("/")))
+	assert.Equal(t, `{"error":{"message":"","type":"api_error","param":null,"code":"502"}}`, string(Problem{Status: 502}.Body("/")), "in this order")
+	assert.Equal(t, `{"type":"error","error":{"type":"api_error","message":"no"}}`, string(Problem{Status: 502, Message: "no"}.Body("/v1/messages")))
 	assert.Contains(t, string(Problem{Status: 499}.Body("/")), "api_error")
 	assert.Contains(t, string(Problem{Status: 429}.Body("/")), "rate_limit_error")
 }

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -18,9 +19,9 @@ type Problem struct {
 // Body returns the problem as a JSON object in the format of the API at this
 // path: Anthropic's, or OpenAI's for all other APIs.
 func (p Problem) Body(path string) []byte {
-	shape := openAIErrors
-	if f := dialects[apiOf(http.MethodPost, path)].errors; f != nil {
-		shape = f
+	shape := apiOf(http.MethodPost, path).errors
+	if shape == nil {
+		shape = openAIErrors
 	}
 	b, _ := json.Marshal(shape(p))
 	return b
@@ -33,13 +34,7 @@ func openAIErrors(p Problem) any {
 		Param   *string `json:"param"`
 		Code    string  `json:"code"`
 	}
-	o := object{Message: p.Message, Type: p.Kind, Code: p.Code}
-	if o.Type == "" {
-		o.Type = openAIKind(p.Status)
-	}
-	if o.Code == "" {
-		o.Code = strconv.Itoa(p.Status)
-	}
+	o := object{Message: p.Message, Type: cmp.Or(p.Kind, openAIKind(p.Status)), Code: cmp.Or(p.Code, strconv.Itoa(p.Status))}
 	if p.Param != "" {
 		o.Param = &p.Param
 	}
@@ -59,36 +54,24 @@ func openAIKind(status int) string {
 // statusClosed is nginx's status for a request whose client has left.
 const statusClosed = 499
 
-// anthropicErrors have the types that Anthropic documents for each status.
+// anthropicKinds are the types that Anthropic documents for each status, besides those of OpenAI.
+var anthropicKinds = map[int]string{
+	http.StatusUnauthorized:          "authentication_error",
+	http.StatusForbidden:             "permission_error",
+	http.StatusNotFound:              "not_found_error",
+	http.StatusRequestEntityTooLarge: "request_too_large",
+	http.StatusServiceUnavailable:    "overloaded_error",
+	529:                              "overloaded_error",
+	http.StatusGatewayTimeout:        "timeout_error",
+}
+
 func anthropicErrors(p Problem) any {
 	type object struct {
 		Type    string `json:"type"`
 		Message string `json:"message"`
 	}
-	kind := "api_error"
-	switch p.Status {
-	case http.StatusUnauthorized:
-		kind = "authentication_error"
-	case http.StatusForbidden:
-		kind = "permission_error"
-	case http.StatusNotFound:
-		kind = "not_found_error"
-	case http.StatusRequestEntityTooLarge:
-		kind = "request_too_large"
-	case http.StatusTooManyRequests:
-		kind = "rate_limit_error"
-	case http.StatusServiceUnavailable, 529:
-		kind = "overloaded_error"
-	case http.StatusGatewayTimeout:
-		kind = "timeout_error"
-	case statusClosed:
-	default:
-		if p.Status < 500 {
-			kind = "invalid_request_error"
-		}
-	}
 	return struct {
 		Type  string `json:"type"`
 		Error object `json:"error"`
-	}{"error", object{kind, p.Message}}
+	}{"error", object{cmp.Or(anthropicKinds[p.Status], openAIKind(p.Status)), p.Message}}
 }

@@ -154,7 +154,7 @@ func TestTheLengthOfAStoredResponse(t *testing.T) {
 func TestHeadOfResponse(t *testing.T) {
 	heads := map[uint64]string{}
 	for _, x := range []struct{ tools, system string }{{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"b", "a"}, {"a", "a"}, {"b", "b"}} {
-		h := headOfResponse(&call{tools: []byte(x.tools), system: []byte(x.system)})
+		h := headOfResponse(&request{parts: [numParts][]byte{toolsPart: []byte(x.tools), systemPart: []byte(x.system)}})
 		assert.Empty(t, heads[h], "%v", x)
 		heads[h] = x.tools + "/" + x.system
 	}

@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"context"
+	"math"
 	"slices"
 
 	"github.com/endpick/endpick"
@@ -17,10 +18,10 @@ const mediaTokens = 1024
 // returns the bytes of text from which the length was estimated: 0 if it is
 // exact, or includes more than text. A body without a prompt becomes one of
 // another API. The error is that of ctx, or an [endpick.RequestError].
-func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
-	p := promptReader{ctx: ctx, call: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
+func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
+	p := promptReader{ctx: ctx, request: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
 	c.limitItems(fewTexts + len(c.body)/textBytes)
-	if c.api != other && !dialects[c.api].prompt(&p) {
+	if c.api != other && !c.api.prompt(&p) {
 		c.api, c.stream = other, false
 	}
 	c.done()
@@ -31,11 +32,11 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if !p.known && dialects[c.api].answered != nil && !p.rough && c.responses() == 1 {
+	if !p.known && c.api.whole != nil && !p.rough && c.responses() == 1 {
 		h := p.h.Fork() // a copy, because the reader refers to the body
 		c.hasher = &h
 	}
-	if n := c.responses(); n > 1 && dialects[c.api].event != nil {
+	if n := c.responses(); n > 1 && c.api.event != nil {
 		req.Responses = n
 	}
 	if req.Session == "" && p.head != 0 {
@@ -65,11 +66,15 @@ func (c *call) readPrompt(ctx context.Context, req *endpick.Request, scope prefi
 	return p.size, nil
 }
 
+func toTokens(bytes int, perByte float64) int {
+	return int(math.Round(float64(bytes) * perByte))
+}
+
 // promptReader hashes a prompt while it reads it: no more than one message of it
 // is in memory.
 type promptReader struct {
 	ctx context.Context
-	*call
+	*request
 	known bool // the host has set length and blocks: nothing needs hashing
 	seed  prefix.Seed
 
@@ -77,9 +82,9 @@ type promptReader struct {
 	media int    // parts that are not text
 	head  uint64 // identifies everything up to the first message from a user; 0: none
 
-	m      prefix.Message // reused memory
-	output []prefix.Part  // likewise
-	checks uint           // number of calls of canceled
+	m       prefix.Message // reused memory
+	results []prefix.Part  // likewise
+	checks  uint           // number of calls of canceled
 
 	blocks []uint64
 	size   int // bytes of text
@@ -100,8 +105,8 @@ func (p *promptReader) canceled() bool {
 func (p *promptReader) begin() {
 	p.limitConversation()
 	const room = 1 << 14 // not for a picture of megabytes, which is one block
-	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.messages)/prefix.BlockBytes+1, room)))
-	for c := p.elementsOf(p.tools); c.element() && !p.canceled(); {
+	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.parts[messagesPart])/prefix.BlockBytes+1, room)))
+	for c := p.elementsOf(p.parts[toolsPart]); c.element() && !p.canceled(); {
 		v := c.value()
 		definition := c.content(v)
 		if !isString(v) {
@@ -113,6 +118,22 @@ func (p *promptReader) begin() {
 		}
 		p.forget()
 	}
+}
+
+// conversation reads a conversation, unless its prompt is known.
+func (p *promptReader) conversation(isPrompt bool, read func()) bool {
+	if isPrompt && !p.known {
+		p.begin()
+		read()
+		p.end()
+	}
+	return isPrompt
+}
+
+// message is a new message, in memory that is reused.
+func (p *promptReader) message(role string) *prefix.Message {
+	p.m = prefix.Message{Role: role, Parts: p.m.Parts[:0], ToolCalls: p.m.ToolCalls[:0]}
+	return &p.m
 }
 
 // write adds a message.
@@ -146,15 +167,6 @@ func decoded(m *prefix.Message) *prefix.Message {
 	return &read
 }
 
-// appended is append for lists that clients can make long: it doubles them,
-// where append would copy them five times.
-func appended[T any](list []T, v T) []T {
-	if len(list) == cap(list) {
-		list = slices.Grow(list, max(len(list), 4))
-	}
-	return append(list, v)
-}
-
 func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }
 
 // headOf is a hash of everything written, including a partial block. The copy
@@ -167,21 +179,15 @@ func headOf(h prefix.Hasher) uint64 {
 }
 
 // withoutCacheControl removes the mark with which clients of some APIs say what to
-// cache, which moves from turn to turn. It is left in objects with more members
-// than tools and blocks have.
+// cache, which moves from turn to turn.
 func withoutCacheControl(v []byte) []byte {
-	const most = 256
-	if !bytes.Contains(v, cacheControl) && !bytes.Contains(v, escapedLetter) {
+	if !bytes.Contains(v, cacheControl) && !hasEscape(v, 'u') {
 		return v
 	}
 	var out []byte
-	from, n := 0, 0
+	from := 0
 	for m := membersOf(v); m.member(); {
-		m.value()
-		if n++; n > most {
-			return v
-		}
-		if string(m.key) != string(cacheControl) {
+		if m.value(); string(m.key) != string(cacheControl) {
 			continue
 		}
 		at, end := withComma(v, m.start, m.i)
@@ -194,7 +200,41 @@ func withoutCacheControl(v []byte) []byte {
 	return append(out, v[from:]...)
 }
 
-var (
-	cacheControl  = []byte("cache_control")
-	escapedLetter = []byte(`\u`)
+var cacheControl = []byte("cache_control")
+
+// partForm is the API that defines what parts look like. (A function instead would make
+// every cursor escape to the heap.)
+type partForm uint8
+
+const (
+	chatParts  partForm = iota
+	inputParts          // of responses
+	blockParts          // of a tool's result, in Anthropic's messages
 )
+
+// readParts reads content: a text, or a list of parts.
+func (p *promptReader) readParts(parts []prefix.Part, content []byte, form partForm) []prefix.Part {
+	if isString(content) {
+		parts = append(parts, prefix.Part{Content: p.shortest(content)})
+	}
+	for c := p.elementsOf(content); c.element(); {
+		switch form {
+		case chatParts:
+			parts = append(parts, readPart(&c))
+		case inputParts:
+			parts = append(parts, readItemPart(&c))
+		case blockParts:
+			b := readBlock(&c)
+			parts = append(parts, b.part(&c))
+		}
+	}
+	return parts
+}
+
+// identity is the content of a part that is not text: its data or its address.
+func identity(v []byte) string {
+	if isString(v) {
+		v = stringBytes(v)
+	}
+	return viewString(v)
+}

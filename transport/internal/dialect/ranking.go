@@ -2,31 +2,26 @@ package dialect
 
 // APIs that compare texts: rerankers, in the format of Jina and Cohere, and
 // vLLM's scores.
-var rankingDialect = dialect{
-	paths:     []string{"/rerank", "/reranking", "/score"},
-	place:     placeRanking,
-	hasPrompt: func(c *call) bool { return present(c.prompt) && present(c.others) },
-	prompt:    readRanking,
-	usage:     (*usage).readRanking,
-	inUsage:   "usage",
-}
-
-func placeRanking(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "query", "queries", "text_1", "data_1":
-		return &c.prompt
-	case "documents", "texts", "items", "text_2", "data_2":
-		return &c.others
-	}
-	return nil
+var ranking = &api{
+	paths: []string{"/rerank", "/reranking", "/score"},
+	parts: map[string]part{
+		"query": promptPart, "queries": promptPart, "text_1": promptPart, "data_1": promptPart,
+		"documents": othersPart, "texts": othersPart, "items": othersPart, "text_2": othersPart, "data_2": othersPart,
+	},
+	prompt: readRanking,
+	usage:  (*usage).readRanking,
 }
 
 // readRanking reads the texts of both sides. The engine reads each document
 // together with the query; the blocks are those of the first text, with which
 // prompts begin.
 func readRanking(p *promptReader) bool {
-	queries, first := p.texts(p.prompt, true)
-	documents, n := p.texts(p.others, false)
+	query, others := p.parts[promptPart], p.parts[othersPart]
+	if !present(query) || !present(others) {
+		return false
+	}
+	queries, first := p.texts(query, true)
+	documents, n := p.texts(others, false)
 	if first == 0 || n == 0 {
 		return false
 	}

@@ -3,16 +3,10 @@ package dialect
 import (
 	"context"
 	"net/http"
-	"strconv"
 	"sync/atomic"
-	"time"
-	"unicode/utf8"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/prefix/diagnose"
-	"github.com/endpick/endpick/slo"
-	"github.com/endpick/endpick/transport/recording"
 )
 
 // The headers of requests that are endpick's own.
@@ -21,34 +15,21 @@ const (
 	SessionHeader  = "X-Endpick-Session"
 )
 
-// Config configures a [Reader]. The zero value is valid.
+// Config configures a [Reader]. The zero value is valid. Most fields are those of
+// transport.Config.
 type Config struct {
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
 	// request may have, all counted together; the objects that are read may have
 	// sixteen times as many members. Zero: 65,536. Short bodies may have fewer:
 	// 1,024 and one for each 32 bytes, 2,048 texts and one for each 8 bytes, 1,024
 	// members and one for each 8 bytes.
-	MaxItems int
-	// SharedCache says that the engines share their prefix caches between
-	// tenants. By default the blocks of two tenants are never the same. A
-	// cache_salt in a request always keeps its blocks apart.
+	MaxItems    int
 	SharedCache bool
-	// HashKey is the secret that prompts are hashed with. Zero: one that this
-	// process has drawn at random.
-	HashKey prefix.Key
+	HashKey     prefix.Key // zero: one that this process has drawn at random
 	// DisableUsage does not ask for usage in streams whose clients did not.
-	// Lengths are then estimated from the content.
-	DisableUsage bool
-	// AllowAdministration accepts requests that administer an engine, such as
-	// /sleep or /load_lora_adapter; see [ErrForbidden].
-	AllowAdministration bool
-	// DenyUnknown refuses paths of unknown APIs; see [ErrUnknownPath]. By default
-	// they are accepted.
-	DenyUnknown bool
-	// Tokens returns the engine's token ids of a prompt, or of its head, and how many
-	// bytes of text follow; nil if they are not available in time. Nil: prompts are cut
-	// by their text.
-	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
+	DisableUsage                     bool
+	AllowAdministration, DenyUnknown bool
+	Tokens                           func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// Sketch enables [Call.Sketch]; SketchText adds texts to it.
 	Sketch, SketchText bool
 }
@@ -89,200 +70,4 @@ type Incoming struct {
 	// Body is complete and uncompressed. The [Call] refers to it, so it must not
 	// change afterwards.
 	Body []byte
-}
-
-// Call is a request as its path, header and body describe it. It is not safe for
-// concurrent use.
-type Call struct {
-	// Request is what will be routed. Read sets the model, the session, the
-	// priority and the targets, Prompt the rest. In between, the host sets what it
-	// knows better: the tenant, the adapter, the length and the blocks.
-	Request endpick.Request
-	// Warnings say what was wrong with headers, which are then treated as absent.
-	Warnings []error
-
-	reader *Reader
-	call
-	method, path string
-	rates        rates
-	// promptBytes of text are promptTokens by the engine's count, from which the
-	// reader learns; 0: nothing to learn.
-	promptBytes int
-	hide        bool // remove usage from the stream
-	saltHash    recording.Hash
-}
-
-// Read reads what a request says about itself, except for its prompt. The error
-// is an [endpick.RequestError] or says that the path is refused.
-func (r *Reader) Read(in Incoming) (*Call, error) {
-	if err := r.config.allows(in.Method, in.Path); err != nil {
-		return nil, err
-	}
-	parsed, err := parse(apiOf(in.Method, in.Path), in.Header, in.Body, r.config.MaxItems)
-	if err != nil {
-		return nil, err
-	}
-	c := &Call{reader: r, method: in.Method, path: in.Path, call: parsed}
-	if model, ok := ModelOf(in.Method, in.Path); ok {
-		c.model = model // only the engine that has it knows its model
-	} else if c.model == "" {
-		c.model = realtimeModel(in.Method, in.Path, in.Query)
-	}
-	req := &c.Request
-	req.Model = c.model
-	if req.Session = in.Header.Get(SessionHeader); req.Session == "" {
-		req.Session = c.session.name(in.Header)
-	}
-	if req.SLO, err = slo.FromHeader(in.Header); err != nil {
-		c.Warnings = append(c.Warnings, err)
-	}
-	if v := in.Header.Get(PriorityHeader); v != "" {
-		if req.Priority, err = strconv.Atoi(v); err != nil {
-			req.Priority = 0
-			reason := strconv.Quote(v[:min(len(v), 40)]) + " is not an integer"
-			c.Warnings = append(c.Warnings, &endpick.RequestError{Field: PriorityHeader, Reason: reason})
-		}
-	}
-	return c, checkNames(req)
-}
-
-// Prompt sets the length and the blocks of the prompt unless the host has, and
-// everything that depends on them. The error is that of ctx, or an
-// [endpick.RequestError].
-func (c *Call) Prompt(ctx context.Context) error {
-	req := &c.Request
-	if err := checkNames(req); err != nil {
-		return err
-	}
-	scope := prefix.Scope{Key: *c.reader.hashKey.Load(), Model: c.model, Adapter: req.Adapter, Salt: c.salt}
-	if !c.reader.config.SharedCache {
-		scope.Tenant = req.Tenant
-	}
-	c.rates = c.reader.learned.rates(c.model)
-	if c.reader.config.Sketch {
-		c.sketcher = diagnose.NewSketcher(scope.Key, c.reader.config.SketchText)
-		c.saltHash = c.sketcher.Name(c.salt)
-	}
-	if id := c.refersTo(); id != "" {
-		if c.before = c.reader.stored.get(req.Tenant, id); c.before != nil && req.Session == "" {
-			req.Session = c.before.session
-		}
-	}
-	known := req.InputTokens > 0 || len(req.Blocks) > 0
-	var err error
-	if c.promptBytes, err = c.readPrompt(ctx, req, scope, c.rates); err != nil {
-		return err
-	}
-	req.Stream = c.stream
-	if c.reader.config.Tokens != nil && !known && !req.Exact && c.api != other {
-		c.cutByTokens(ctx, scope.Seed())
-	}
-	return nil
-}
-
-// cutByTokens sets the blocks of the prompt from its token ids, if they are available.
-func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
-	req := &c.Request
-	ids, rest := c.reader.config.Tokens(ctx, req, c.path, c.body)
-	if len(ids) == 0 {
-		return
-	}
-	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
-	req.InputTokens = len(ids) + toTokens(max(rest, 0), c.rates.prompt())
-	req.BlockTokens, req.Exact = prefix.BlockTokens, true
-	c.hasher = nil // the answer is text, which does not continue these
-}
-
-// Sketch describes the prompt for a recording, and returns a hash of the cache_salt.
-// Call Prompt before. Nil: sketches are not enabled, or the prompt is not text.
-func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
-	if c.sketcher != nil {
-		if p := c.sketcher.Prompt; len(p.Messages) > 0 {
-			prompt = p
-		}
-	}
-	return prompt, c.saltHash
-}
-
-// refersTo is the id of the stored response that the request names, or empty.
-func (c *Call) refersTo() string {
-	if c.api == responses || c.api == responseCount {
-		return text(c.session.previous)
-	}
-	return storedID(c.path)
-}
-
-// Endpoint is the ID of the only endpoint that can serve the request, because it
-// holds what that refers to, such as the previous response, if this is known after
-// Prompt. Empty: any may.
-func (c *Call) Endpoint() string {
-	if c.before == nil {
-		return ""
-	}
-	return c.before.endpoint
-}
-
-// Body returns the body to send to the engine, in pieces that refer to the
-// original: a stream whose client did not ask for usage asks for it.
-func (c *Call) Body() [][]byte {
-	if c.reader.config.DisableUsage {
-		return [][]byte{c.body}
-	}
-	var pieces [][]byte
-	pieces, c.hide = c.askForUsage()
-	return pieces
-}
-
-// Metered reports whether the response will be read, so that it should come
-// uncompressed.
-func (c *Call) Metered() bool { return c.api != other }
-
-// MaxTokens is the client's limit for the length of a response, or 0.
-func (c *Call) MaxTokens() int { return c.maxTokens }
-
-// Model is the model that the body asks for, whatever the host has changed;
-// empty if there is none.
-func (c *Call) Model() string { return c.model }
-
-// Memory is how many bytes of the body the call holds.
-func (c *Call) Memory() int { return cap(c.body) }
-
-// Meter returns the meter of a response to the call. Call Body before. The meter
-// does not refer to the body.
-func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
-	m := &Meter{
-		reader: c.reader, lease: lease, clock: clock, maxItems: c.maxItems,
-		model: c.model, api: c.api, hide: c.hide, rates: c.rates,
-		responses: c.responses(), promptBytes: c.promptBytes,
-		hasher: c.hasher, key: storedKey{tenant: c.Request.Tenant}, session: c.Request.Session,
-	}
-	m.choices.most = min(m.responses, maxChoices)
-	if dialects[c.api].stores {
-		m.stores, m.head = !c.session.unstored, headOfResponse(&c.call)
-		m.size = int(float64(c.Request.InputTokens) / c.rates.prompt())
-	}
-	return m
-}
-
-// maxName is the longest name of a model, an adapter, a session or a tenant, in
-// bytes. Names end up in tables, logs and metrics.
-const maxName = 256
-
-// checkNames refuses invalid names.
-func checkNames(req *endpick.Request) error {
-	for _, f := range [...]struct{ field, name string }{
-		{"model", req.Model}, {"adapter", req.Adapter}, {SessionHeader, req.Session}, {"tenant", req.Tenant},
-	} {
-		switch {
-		case len(f.name) > maxName:
-			return tooLong(f.field)
-		case !utf8.ValidString(f.name):
-			return &endpick.RequestError{Field: f.field, Reason: "is not valid UTF-8"}
-		}
-	}
-	return nil
-}
-
-func tooLong(field string) error {
-	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
 }

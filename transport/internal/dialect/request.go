@@ -12,30 +12,23 @@ import (
 	"github.com/endpick/endpick/prefix/diagnose"
 )
 
-// call is a request as its path, header and body describe it.
-type call struct {
-	api   api // other if no prompt was found
+// request is a request as its path, header and body describe it.
+type request struct {
+	api   *api // other if no prompt was found
 	body  []byte
 	model string
 
 	stream bool
-	// options is the value of stream_options, which ends at optionsEnd; top is
-	// where members start.
-	options         []byte
+	// top is where members start, optionsEnd where stream_options ends.
 	optionsEnd, top int
-	// asked says that the client has asked for usage in its stream.
-	asked bool
 
 	n         int // responses for each prompt
 	maxTokens int // 0: no limit
 	salt      string
 	prompts   int // of a completion; 1 for a chat
-
-	// The parts of the prompt, as they are in the body.
-	tools, system, messages, prompt, others []byte
-	params                                  []byte // of sampling, if separate
-	// The session.
-	session
+	// parts of the prompt, as they are in the body.
+	parts  [numParts][]byte
+	isForm bool
 
 	// before is the stored response that this continues; nil: none is known.
 	before *stored
@@ -51,16 +44,17 @@ type call struct {
 }
 
 // parse reads what it can of a request; the rest is passed on as it is. The error
-// is an [endpick.RequestError]. The call refers to body, which must not change
+// is an [endpick.RequestError]. The request refers to body, which must not change
 // afterwards.
-func parse(kind api, header http.Header, body []byte, maxItems int) (call, error) {
-	c := call{body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
+func parse(kind *api, header http.Header, body []byte, maxItems int) (request, error) {
+	c := request{api: other, body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
 	c.allowance = newAllowance(maxItems)
 	if kind != other {
 		c.members = min(c.members, fewMembers+len(body)/memberBytes)
 	}
 	c.mostMembers = c.members
 	if boundary := formBoundary(header); boundary != "" {
+		c.isForm = true
 		c.model = formField(body, boundary, "model")
 		if kind == transcription {
 			c.api = kind
@@ -77,40 +71,10 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 		return c, nil
 	}
 	c.top = m.i
-	var model []byte
-	for m.member() {
-		v := m.value()
-		switch string(m.key) {
-		case "model":
-			model = v
-		case "stream":
-			c.stream = isTrue(v)
-		case "stream_options":
-			c.options, c.optionsEnd = v, m.i
-		case "n", "n_cmpl":
-			c.n = 1
-			if n, ok := count(v); ok {
-				c.n = max(n, 1)
-			}
-		case "max_tokens", "max_completion_tokens", "max_output_tokens", "n_predict":
-			if n, ok := count(v); ok {
-				c.maxTokens = n
-			}
-		case "cache_salt":
-			c.salt = text(v)
-		case "prompt_cache_key", "metadata", "user", "previous_response_id", "store":
-			c.session.member(string(m.key), v)
-		default:
-			if place := dialects[kind].place; place != nil {
-				if part := place(&c, m.key); part != nil {
-					*part = v
-				}
-			}
-		}
-	}
-	incomplete := c.failed == malformed // the engine will refuse it
-	if incomplete {
-		c.failed = noFault
+	c.readMembers(&m, kind)
+	model := c.parts[modelPart]
+	if c.failed == malformed { // the engine will refuse it
+		c.failed, kind = noFault, other
 	}
 	if present(model) && !isString(model) {
 		return c, &endpick.RequestError{Field: "model", Reason: "is not a string"}
@@ -118,41 +82,36 @@ func parse(kind api, header http.Header, body []byte, maxItems int) (call, error
 	if n := stringLen(model); n > maxName {
 		return c, tooLong("model") // not to be copied
 	}
-	c.model = strings.Clone(text(model)) // must outlive the body
-	if len(c.options) <= maxOptions {
-		c.asked = isTrue(c.field(c.options, "include_usage"))
-	}
-	c.readParams()
-	if kind != other && !incomplete && dialects[kind].hasPrompt(&c) {
-		c.api = kind
-	}
-	if c.api == other || dialects[c.api].event == nil {
-		c.stream = false // nothing is known about the response
-	}
+	c.model = strings.Clone(plain(model)) // must outlive the body
+	c.salt = plain(c.parts[saltPart])
+	c.api = kind
+	c.stream = c.stream && kind.event != nil // else nothing is known about the response
 	return c, c.refused()
 }
 
-// readParams reads parameters that are in an object next to the prompt.
-func (c *call) readParams() {
-	for p := c.membersOf(c.params); p.member(); {
-		v := p.value()
-		switch string(p.key) {
-		case "max_tokens", "max_new_tokens":
-			if n, ok := count(v); ok {
-				c.maxTokens = n
-			}
-		case "n":
-			if n, ok := count(v); ok {
-				c.n = max(n, 1)
-			}
+// readMembers reads the members of the request's object, and the parameters in one of them.
+func (c *request) readMembers(m *cursor, kind *api) {
+	for m.member() {
+		v := m.value()
+		p, ok := commonParts[string(m.key)]
+		if !ok {
+			p, ok = kind.parts[string(m.key)]
+		}
+		if _, isCount := count(v); !ok || p == limitPart && !isCount {
+			continue // of several names of the limit, the last one with a number counts
+		}
+		if c.parts[p] = v; p == optionsPart {
+			c.optionsEnd = m.i
 		}
 	}
+	number, limit := c.parts[numberPart], c.parts[limitPart]
+	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit})
+	c.stream = isTrue(c.parts[streamPart])
+	c.n, _ = count(number)
+	c.maxTokens, _ = count(limit)
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
-
-// maxOptions is longer than any stream_options; longer ones are left alone.
-const maxOptions = 4 << 10
 
 // membersPerItem is how many members all objects that are read may have together,
 // for each item allowed. A message has up to five, a part two or three.
@@ -173,15 +132,15 @@ func newAllowance(maxItems int) allowance {
 }
 
 // limitItems lowers the number of items allowed, before any has been counted.
-func (c *call) limitItems(items int) {
+func (c *request) limitItems(items int) {
 	c.limit = min(c.limit, items)
 	c.items = min(c.items, items)
 }
 
-func (c *call) limitConversation() { c.limitItems(fewItems + len(c.body)/itemBytes) }
+func (c *request) limitConversation() { c.limitItems(fewItems + len(c.body)/itemBytes) }
 
-// refused is the error of a call that has too many items.
-func (c *call) refused() error {
+// refused is the error of a request that has too many items.
+func (c *request) refused() error {
 	bad := func(format string, args ...any) error {
 		return &endpick.RequestError{Field: "body", Reason: fmt.Sprintf(format, args...)}
 	}
@@ -196,15 +155,11 @@ func (c *call) refused() error {
 	return nil
 }
 
-func toTokens(bytes int, perByte float64) int {
-	return int(math.Round(float64(bytes) * perByte))
-}
-
 // responses is how many responses the client asks for.
-func (c *call) responses() int {
+func (c *request) responses() int {
 	n, prompts := max(c.n, 1), max(c.prompts, 1)
 	switch {
-	case dialects[c.api].single:
+	case c.api.single:
 		return 1
 	case n > math.MaxInt32/prompts:
 		return math.MaxInt32
@@ -213,11 +168,11 @@ func (c *call) responses() int {
 }
 
 // expectedOutput is the learned mean, or the client's limit if that is less.
-func (c *call) expectedOutput(learned rates) int {
+func (c *request) expectedOutput(learned rates) int {
 	switch {
 	case c.api == other:
 		return 0
-	case dialects[c.api].event == nil:
+	case c.api.event == nil:
 		return 1 // reading is all the engine's work
 	}
 	each := learned.meanOutput()
@@ -226,44 +181,3 @@ func (c *call) expectedOutput(learned rates) int {
 	}
 	return int(min(math.Round(each*float64(c.responses())), math.MaxInt32))
 }
-
-// askForUsage returns the body to send, in pieces that refer to it. It makes
-// the engine report usage in a stream whose client did not ask for it, and
-// reports whether that usage must be hidden from the client.
-func (c *call) askForUsage() (pieces [][]byte, hide bool) {
-	whole := [][]byte{c.body}
-	if !c.stream || c.asked || !dialects[c.api].options || len(c.options) > maxOptions {
-		return whole, false
-	}
-	const want = `"include_usage":true`
-	v := c.options
-	if v == nil {
-		return [][]byte{c.body[:c.top], []byte(`"stream_options":{` + want + `},`), c.body[c.top:]}, true
-	}
-	if !isObject(v) && !isNull(v) {
-		return whole, false // the engine will refuse it
-	}
-	pieces = [][]byte{c.body[:c.optionsEnd-len(v)], []byte("{" + want)}
-	from, found := 0, false // the members of v from there on are unchanged
-	for m := membersOf(v); m.member(); {
-		m.value()
-		switch {
-		case string(m.key) != "include_usage":
-			if from == 0 {
-				pieces = append(pieces, comma, nil)
-				from = m.start
-			}
-			pieces[len(pieces)-1] = v[from:m.i]
-		case found:
-			return whole, false // duplicate options
-		default:
-			from, found = 0, true
-		}
-	}
-	return append(pieces, closingBrace, c.body[c.optionsEnd:]), true
-}
-
-var (
-	comma        = []byte{','}
-	closingBrace = []byte{'}'}
-)

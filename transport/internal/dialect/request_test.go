@@ -17,19 +17,19 @@ const manyItems = 1 << 16
 
 // understood is what is known of a request before it is routed.
 type understood struct {
-	call
+	request
 	req   endpick.Request
 	learn int // bytes of text to learn from
 }
 
-func understand(t testing.TB, kind api, body string) understood {
+func understand(t testing.TB, kind *api, body string) understood {
 	u, err := tryToUnderstand(kind, []byte(body), manyItems)
 	require.NoError(t, err)
 	return u
 }
 
-func tryToUnderstand(kind api, body []byte, maxItems int) (u understood, err error) {
-	if u.call, err = parse(kind, nil, body, maxItems); err != nil {
+func tryToUnderstand(kind *api, body []byte, maxItems int) (u understood, err error) {
+	if u.request, err = parse(kind, nil, body, maxItems); err != nil {
 		return u, err
 	}
 	u.learn, err = u.readPrompt(context.Background(), &u.req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
@@ -40,7 +40,7 @@ func TestPromptLengths(t *testing.T) {
 	text128 := strings.Repeat("abcdefgh", 16)
 	for _, tc := range []struct {
 		name, body string
-		kind       api
+		kind       *api
 		tokens     int
 		blocks     int
 		perBlock   float64
@@ -168,7 +168,7 @@ func TestModels(t *testing.T) {
 		`{"model":7}`: "error", `{"model":["m"]}`: "error", `{"model":{"m":1}}`: "error", `{"model":true}`: "error", `{"model":"m","model":1}`: "error",
 		"\xef\xbb\xbf" + `{"model":7}`: "error",
 	} {
-		for _, kind := range []api{chat, completion, other} {
+		for _, kind := range []*api{chat, completion, other} {
 			c, err := parse(kind, nil, []byte(body), manyItems)
 			if want == "error" {
 				var bad *endpick.RequestError
@@ -214,8 +214,9 @@ func TestAskForUsage(t *testing.T) {
 		{"other options stay", `{"prompt":"x","stream":true,"stream_options":{"a":1,"include_usage":null,"b":[2]}}`,
 			`{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":1,"b":[2]}}`, true},
 		{"it stands between others", `{"prompt":"x","stream":true,"stream_options":{"a":1, "b":2 ,"include_usage":0,"c":3,"d":4}}`,
-			`{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":1, "b":2,"c":3,"d":4}}`, true},
-		{"twice", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, "", false},
+			`{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":1,"b":2,"c":3,"d":4}}`, true},
+		{"twice", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"include_usage":false}}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, true},
+		{"twice, and asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":false,"include_usage":true}}`, "", false},
 		{"asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, "", false},
 		{"no stream", `{"prompt":"x"}`, "", false},
 		{"options that are none, and long", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":"` + strings.Repeat("x", maxOptions) + `"}}`, "", false},

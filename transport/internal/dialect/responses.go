@@ -7,74 +7,58 @@ import (
 )
 
 // OpenAI's responses.
-var responsesDialect = dialect{
-	paths:     []string{"/v1/responses"},
-	place:     placeResponses,
-	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
-	prompt:    readResponses,
-	event:     readResponsesEvent,
-	usage:     (*usage).read,
-	inUsage:   "usage",
-	collect:   collectResponses,
-	answered:  responsesAnswered,
-	stores:    true,
-	single:    true,
-}
-
-// responseCountDialect counts the tokens of a prompt, which will be sent to the
-// same endpoint.
-var responseCountDialect = dialect{
-	paths:     []string{"/v1/responses/input_tokens"},
-	place:     placeResponses,
-	hasPrompt: func(c *call) bool { return isString(c.messages) || hasElements(c.messages) },
-	prompt:    readResponses,
-	usage:     func(*usage, []byte) {},
-	idle:      true,
-}
-
-func placeResponses(c *call, key []byte) *[]byte {
-	switch string(key) {
-	case "instructions":
-		return &c.system
-	case "input":
-		return &c.messages
-	case "tools":
-		return &c.tools
+var (
+	responses = &api{
+		paths:  []string{"/v1/responses"},
+		parts:  map[string]part{"instructions": systemPart, "input": messagesPart, "tools": toolsPart},
+		prompt: readResponses,
+		event:  readResponsesEvent,
+		whole:  readResponsesBody,
+		output: readOutput,
+		stores: true,
+		single: true,
 	}
-	return nil
-}
+	responseCount = counting(responses, "/v1/responses/input_tokens")
+)
 
 func readResponses(p *promptReader) bool {
-	if p.known {
-		return true
+	input, system, before := p.parts[messagesPart], p.parts[systemPart], p.before
+	if isPrompt := isString(input) || hasElements(input); p.known || !isPrompt {
+		return isPrompt
 	}
-	before := p.before
-	p.limitConversation()
-	if before != nil && before.h != nil && before.head == headOfResponse(p.call) {
+	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
+		p.limitConversation()
 		p.h = before.h.Fork()
 		p.cut()
 	} else {
 		p.begin()
-		if isString(p.system) {
-			p.write(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: p.shortest(p.system)}}})
+		if isString(system) {
+			p.say("system", system)
 		}
 		if before != nil {
 			p.size = before.size
 		}
 		// What is between is not known.
-		if p.rough = isString(p.session.previous); p.rough {
+		if p.rough = isString(p.parts[previousPart]); p.rough {
 			p.cut()
 		}
 	}
-	if isString(p.messages) {
-		p.write(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: p.shortest(p.messages)}}})
+	if isString(input) {
+		p.say("user", input)
 	}
-	p.items(p.messages)
+	p.items(input)
 	p.end()
 	if p.rough {
 		p.blocks = nil
 	}
 	return true
+}
+
+// say adds a message that is just a text.
+func (p *promptReader) say(role string, text []byte) {
+	m := p.message(role)
+	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(text)})
+	p.write(m)
 }
 
 // cut says that the sketch does not have the whole prompt.
@@ -84,7 +68,7 @@ func (p *promptReader) cut() {
 	}
 }
 
-// items writes the items of an input, or of an output that will become one.
+// items adds the items of an input, or of an output that will become one.
 func (p *promptReader) items(v []byte) {
 	for c := p.elementsOf(v); c.element() && !p.canceled(); {
 		p.forget()
@@ -92,91 +76,50 @@ func (p *promptReader) items(v []byte) {
 	}
 }
 
-// item writes one item as a message. It skips reasoning, because templates drop it
+// item adds one item as a message. It skips reasoning, because templates drop it
 // from earlier turns.
 func (p *promptReader) item(c *cursor) {
-	c.peek()
-	start := c.i
-	if !c.openOrSkip('{') {
+	var kind, role, name, id, content, arguments, output []byte
+	whole := c.pick(into{"type", &kind}, into{"role", &role}, into{"name", &name}, into{"call_id", &id}, into{"content", &content},
+		into{"arguments", &arguments}, into{"input", &arguments}, into{"output", &output})
+	if !isObject(whole) {
 		return
 	}
-	var kind, role, name, id string
-	var arguments []byte
-	m := &p.m
-	content, output := m.Parts[:0], p.output[:0]
-	for c.member() {
-		switch string(c.key) {
-		case "type":
-			kind = c.text()
-		case "role":
-			role = c.text()
-		case "name":
-			name = c.text()
-		case "call_id":
-			id = c.text()
-		case "content":
-			content = readParts(c, content[:0], inputParts)
-		case "arguments", "input":
-			arguments = c.value()
-		case "output":
-			output = readParts(c, output[:0], inputParts)
-		default:
-			c.value()
-		}
-	}
-	*m = prefix.Message{Parts: content, ToolCalls: m.ToolCalls[:0]}
-	p.output = output
-	switch kind {
+	m := p.message(p.content(kind))
+	switch m.Role {
 	case "", "message":
-		m.Role = role
+		m.Role = p.content(role)
+		m.Parts = p.readParts(m.Parts, content, inputParts)
 	case "function_call", "custom_tool_call":
-		m.Role, m.Parts = "assistant", content[:0]
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: id, Name: name, Arguments: p.content(arguments)})
+		m.Role = "assistant"
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
 	case "function_call_output", "custom_tool_call_output":
-		m.Role, m.ToolCallID, m.Parts = "tool", id, output
+		m.Role, m.ToolCallID = "tool", p.content(id)
+		m.Parts = p.readParts(m.Parts, output, inputParts)
 	case "reasoning":
 		return
 	default:
-		m.Role = kind
-		m.Parts = append(content[:0], prefix.Part{Content: viewString(c.b[start:c.i])})
+		m.Parts = append(m.Parts, prefix.Part{Content: viewString(whole)})
 	}
 	p.write(m)
-	m.Parts = content[:0]
 }
 
 // readItemPart reads parts such as {"type":"input_text","text":"…"} and
 // {"type":"input_image", "image_url":"…"}.
 func readItemPart(c *cursor) prefix.Part {
-	c.peek()
-	start := c.i
-	if !c.openOrSkip('{') {
-		return prefix.Part{}
+	var kind, words, image, data, id, url, audio []byte
+	whole := c.pick(into{"type", &kind}, into{"text", &words}, into{"refusal", &words}, into{"image_url", &image},
+		into{"file_data", &data}, into{"file_id", &id}, into{"file_url", &url}, into{"input_audio", &audio})
+	name := c.content(kind)
+	if words != nil || name == "" {
+		return prefix.Part{Content: c.shortest(words)}
 	}
-	var kind string
-	var words, content []byte
-	for c.member() {
-		switch string(c.key) {
-		case "type":
-			kind = c.text()
-		case "text", "refusal":
-			words = c.value()
-		case "image_url", "file_data", "file_id", "file_url", "input_audio":
-			if v := c.value(); present(v) {
-				content = v
-			}
-		default:
-			c.value()
+	for _, v := range [...][]byte{image, data, id, url, audio} {
+		if present(v) {
+			return prefix.Part{Type: name, Content: identity(v)}
 		}
 	}
-	switch {
-	case words != nil || kind == "":
-		return prefix.Part{Content: c.shortest(words)}
-	case content == nil:
-		content = c.b[start:c.i]
-	case isString(content):
-		content = stringBytes(content)
-	}
-	return prefix.Part{Type: kind, Content: viewString(content)}
+	return prefix.Part{Type: name, Content: viewString(whole)}
 }
 
 var (
@@ -184,46 +127,64 @@ var (
 	deltaEvent    = []byte(".delta")
 )
 
-func readResponsesEvent(data []byte) (c chunk) {
-	var kind, delta, item, response []byte
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "type":
-			kind = stringBytes(v)
-		case "delta":
-			delta = v
-		case "item":
-			item = v
-		case "response":
-			response = v
-		}
-	}
-	if string(kind) == "error" {
-		c.failed = true
-		return c
-	}
+// readResponsesEvent reads an event such as {"type":"response.output_text.delta","delta":"…"}. The
+// last one repeats everything.
+func readResponsesEvent(to *response, data []byte) {
+	var kind, delta, item, response, id, usage []byte
+	pick(data, into{"type", &kind}, into{"delta", &delta}, into{"item", &item}, into{"response", &response})
+	kind = stringBytes(kind)
 	rest, ok := bytes.CutPrefix(kind, responseEvent)
-	if !ok {
-		return readChunk(data) // engines report errors like this in any stream
+	switch {
+	case string(kind) == "error":
+		to.on(event{kind: fails})
+		return
+	case !ok:
+		readChunk(to, data)
+		return
+	case response != nil:
+		pick(response, into{"id", &id}, into{"usage", &usage})
 	}
-	c.choices = true
 	switch string(rest) {
 	case "output_item.added":
-		c.any = true
-		c.content = stringLen(field(item, "name"))
+		to.on(event{kind: tool, name: field(item, "name")})
 	case "completed", "incomplete", "failed":
-		c.finished, c.whole = true, true
-		c.failed = string(rest) == "failed"
-		if u := field(response, "usage"); present(u) {
-			c.usage = u
+		e := event{kind: ends, all: true, id: id, value: response}
+		if string(rest) == "failed" {
+			e.value = nil
+			to.on(event{kind: fails})
 		}
+		to.on(e)
+		to.on(event{kind: reports, value: usage})
 	case "audio.delta": // not text
+		to.on(event{kind: begins, choice: none})
 	default:
+		e := event{kind: begins, choice: none, id: id}
 		if bytes.HasSuffix(rest, deltaEvent) {
-			c.any = true
-			c.content = stringLen(delta)
+			e = event{kind: text, text: delta}
+		}
+		to.on(e)
+	}
+}
+
+func readResponsesBody(to *response, body []byte) {
+	to.on(event{kind: ends, all: true, id: field(body, "id"), value: body})
+}
+
+// readOutput adds the output of a response.
+func readOutput(p *promptReader, response []byte) bool {
+	output := p.field(response, "output")
+	thought, calls := false, false
+	for c := p.elementsOf(output); c.element(); {
+		switch string(stringBytes(p.field(c.value(), "type"))) {
+		case "reasoning":
+			thought = true
+		case "function_call", "custom_tool_call":
+			calls = true
 		}
 	}
-	return c
+	if !hasElements(output) || thought && !calls {
+		return false
+	}
+	p.items(output)
+	return true
 }

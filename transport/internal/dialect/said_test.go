@@ -12,7 +12,7 @@ import (
 func TestWhatIsSaidIsHashed(t *testing.T) {
 	tail := words("and so on")
 	for _, tc := range []struct {
-		kind   api
+		kind   *api
 		body   string // END marks what follows
 		fields []string
 	}{

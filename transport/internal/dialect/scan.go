@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -133,23 +134,14 @@ func length(v []byte) (n int) {
 // count reads a count: an integer from 0 to 2^31 − 1, which may be written as a
 // float.
 func count(v []byte) (int, bool) {
-	const most = 1<<31 - 1
-	if len(v) == 0 || len(v) > 20 {
+	if len(v) == 0 || len(v) > 20 || v[0]-'0' > 9 { // errors take memory
 		return 0, false
 	}
-	n := int64(0)
-	for i, c := range v {
-		if c == '.' && i > 0 && i+1 < len(v) && len(bytes.Trim(v[i+1:], "0")) == 0 {
-			break
-		}
-		if c < '0' || c > '9' {
-			return 0, false
-		}
-		if n = 10*n + int64(c-'0'); n > most {
-			return 0, false
-		}
+	if point := bytes.IndexByte(v, '.'); point > 0 && point+1 < len(v) && len(bytes.Trim(v[point+1:], "0")) == 0 {
+		v = v[:point]
 	}
-	return int(n), true
+	n, err := strconv.ParseUint(viewString(v), 10, 31)
+	return int(n), err == nil
 }
 
 // inQuotes is what is between the quotes of a string value; nil if v is none.
@@ -170,8 +162,8 @@ func stringBytes(v []byte) []byte {
 	return appendUnquoted(nil, s)
 }
 
-// text is the content of a string value; it shares memory with it.
-func text(v []byte) string { return viewString(stringBytes(v)) }
+// plain is the content of a string value; it shares memory with it.
+func plain(v []byte) string { return viewString(stringBytes(v)) }
 
 // viewString converts b to a string without copying. b must not change afterwards.
 func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
@@ -192,45 +184,39 @@ func stringLen(v []byte) (n int) {
 }
 
 // appendUnquoted appends the content of a string, given without its quotes.
-func appendUnquoted(dst, s []byte) []byte {
+func appendUnquoted(dst, s []byte) []byte { return appendText(dst, s, false) }
+
+// appendShortest appends it in JSON's shortest encoding: the characters of \u and \/ are written
+// themselves, or by their short escape if they need one. Invalid escapes remain as they are.
+func appendShortest(dst, s []byte) []byte { return appendText(dst, s, true) }
+
+func appendText(dst, s []byte, escaped bool) []byte {
 	dst = slices.Grow(dst, len(s))
 	for {
 		i := bytes.IndexByte(s, '\\')
 		if i < 0 {
 			return append(dst, s...)
 		}
+		dst = append(dst, s[:i]...)
 		r, size := unescape(s[i:])
-		dst = utf8.AppendRune(append(dst, s[:i]...), r)
+		short := -1
+		if r < utf8.RuneSelf && r != '/' {
+			short = strings.IndexByte(characters, byte(r))
+		}
+		switch {
+		case escaped && short >= 0:
+			dst = append(dst, '\\', escapes[short])
+		case escaped && size <= 2 && r != '/':
+			dst = append(dst, s[i:i+size]...)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
 		s = s[i+size:]
 	}
 }
 
-// appendShortest appends it in JSON's shortest encoding: the characters of \u and \/ are written
-// themselves, or by their short escape if they need one. Invalid escapes remain as they are.
-func appendShortest(dst, s []byte) []byte {
-	const escaped, names = "\"\\\b\f\n\r\t", `"\bfnrt`
-	for {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 {
-			return append(dst, s...)
-		}
-		r, size := unescape(s[i:])
-		short := -1
-		if r < utf8.RuneSelf {
-			short = strings.IndexByte(escaped, byte(r))
-		}
-		dst = append(dst, s[:i]...)
-		switch {
-		case short >= 0:
-			dst = append(dst, '\\', names[short])
-		case size > 2 || r == '/':
-			dst = utf8.AppendRune(dst, r)
-		default:
-			dst = append(dst, s[i:i+size]...)
-		}
-		s = s[i+size:]
-	}
-}
+// escapes are what may follow a backslash, for these characters.
+const escapes, characters = `"\/bfnrt`, "\"\\/\b\f\n\r\t"
 
 // unescape reads the escape at the start of s and returns its length. Invalid
 // escapes, and half surrogate pairs, stand for U+FFFD.
@@ -238,19 +224,8 @@ func unescape(s []byte) (rune, int) {
 	if len(s) < 2 {
 		return utf8.RuneError, len(s)
 	}
-	switch c := s[1]; c {
-	case '"', '\\', '/':
-		return rune(c), 2
-	case 'b':
-		return '\b', 2
-	case 'f':
-		return '\f', 2
-	case 'n':
-		return '\n', 2
-	case 'r':
-		return '\r', 2
-	case 't':
-		return '\t', 2
+	if i := strings.IndexByte(escapes, s[1]); i >= 0 {
+		return rune(characters[i]), 2
 	}
 	r := codeUnit(s)
 	switch {

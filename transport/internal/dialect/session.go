@@ -16,37 +16,16 @@ import (
 // precedes them.
 var sessionHeaders = [...]string{"X-Claude-Code-Session-Id", "X-Session-Affinity", "Session-Id", "Session_id"}
 
-// session is what the body says about the session.
-type session struct {
-	cacheKey, metadata, user, previous []byte
-	unstored                           bool // the engine must not keep the response
-}
-
-func (s *session) member(key string, v []byte) {
-	switch key {
-	case "prompt_cache_key":
-		s.cacheKey = v
-	case "metadata":
-		s.metadata = v
-	case "user":
-		s.user = v
-	case "previous_response_id":
-		s.previous = v
-	case "store":
-		s.unstored = string(v) == "false"
-	}
-}
-
-// name is the name of the session from other sources than endpick's own header;
+// sessionName is the name of the session from other sources than endpick's own header;
 // empty: none. It does not refer to the body.
-func (s *session) name(header http.Header) string {
+func (c *request) sessionName(header http.Header) string {
 	for _, h := range sessionHeaders {
 		if v := header[h]; len(v) > 0 && v[0] != "" {
 			return validName(v[0])
 		}
 	}
-	for _, v := range [...][]byte{s.cacheKey, field(s.metadata, "user_id"), s.user} {
-		if name := text(v); name != "" {
+	for _, v := range [...][]byte{c.parts[cacheKeyPart], field(c.parts[metadataPart], "user_id"), c.parts[userPart]} {
+		if name := plain(v); name != "" {
 			return validName(name)
 		}
 	}

@@ -13,12 +13,12 @@ const (
 // [cut, cutEnd) of its data, or not at all.
 //
 // An event may be held back until the next one arrives, which may be dropped
-// and leave a member to be added to the object in the held one.
+// and leave members to be added to the object in the held one.
 type edit struct {
 	drop        bool
 	cut, cutEnd int
 	hold        bool
-	join        []byte // a member to add; without a held event, this one is not dropped
+	join        []byte // an object whose members are added to that of the held event, if it lacks them
 }
 
 // eventFilter passes on a stream of server-sent events, whole events at a time. Before, it
@@ -35,13 +35,11 @@ type eventFilter struct {
 	// buf[start:] is the incomplete event, whose current line begins at line.
 	buf         []byte
 	start, line int
+	joined      []byte // the data of an event with several data lines
 
-	dataLines int // in this event
-	data      [2]int
-	joined    []byte // the data of an event with several data lines
-	tooLong   bool   // this event, which is not inspected
-	skipped   bool   // an event was too long
-	midLine   bool   // the current line began before buf[line]
+	tooLong bool // this event, which is not inspected
+	skipped bool // an event was too long
+	midLine bool // the current line began before buf[line]
 
 	afterCR bool // a LF would belong to the previous line,
 	dropLF  bool // which was dropped
@@ -95,7 +93,6 @@ func (s *eventFilter) forget() {
 	if n := s.start; n > 0 {
 		s.buf = s.buf[:copy(s.buf, s.buf[n:])]
 		s.start, s.line = 0, s.line-n
-		s.data[0], s.data[1] = s.data[0]-n, s.data[1]-n
 	}
 }
 
@@ -105,7 +102,7 @@ func (s *eventFilter) passUnread() {
 	s.pass(0, len(s.buf))
 	s.midLine = s.midLine || s.line < len(s.buf)
 	s.buf, s.line = s.buf[:0], 0
-	s.tooLong, s.skipped, s.dropLF, s.dataLines = true, true, false, 0
+	s.tooLong, s.skipped, s.dropLF = true, true, false
 }
 
 // split processes all complete lines; the bytes of the current line before
@@ -147,88 +144,117 @@ func (s *eventFilter) split(searched int) {
 
 // endLine processes the line buf[line:end]; the next one begins at next.
 func (s *eventFilter) endLine(end, next int) {
-	line := s.buf[s.line:end]
-	at := s.line
-	s.line = next
-	if len(line) == 0 && !s.midLine {
+	isEmpty := end == s.line && !s.midLine
+	s.line, s.midLine = next, false
+	if isEmpty {
 		s.endEvent(next)
-		return
 	}
-	s.midLine = false
-	if s.tooLong || !bytes.HasPrefix(line, dataField) {
-		return
-	}
-	switch rest := line[len(dataField):]; {
-	case len(rest) == 0:
-	case rest[0] != ':':
-		return // another field, such as "database"
-	case len(rest) > 1 && rest[1] == ' ':
-		at += 2
-	default:
-		at++
-	}
-	at += len(dataField)
-	if s.dataLines++; s.dataLines == 1 {
-		s.data = [2]int{at, end}
-		return
-	}
-	if s.dataLines == 2 {
-		s.joined = append(s.joined[:0], s.buf[s.data[0]:s.data[1]]...)
-	}
-	s.joined = append(append(s.joined, '\n'), s.buf[at:end]...)
 }
-
-var dataField = []byte("data")
 
 // endEvent inspects the event buf[start:end], and passes it on.
 func (s *eventFilter) endEvent(end int) {
 	var e edit
-	switch s.dataLines {
+	from, to, lines := 0, 0, 0
+	if !s.tooLong {
+		from, to, lines = s.findData(end)
+	}
+	switch lines {
 	case 0:
 	case 1:
-		e = s.inspect(s.buf[s.data[0]:s.data[1]])
+		e = s.inspect(s.buf[from:to])
 	default:
 		e = s.inspect(s.joined)
 		e.cut, e.cutEnd = 0, 0 // they are in several places
 	}
-	if len(s.held) == 0 && e.join != nil {
-		e.drop = false
-	}
 	s.release(e.join)
-	from := len(s.dst)
+	passed := len(s.dst)
 	switch {
 	case e.drop:
 	case e.cutEnd > e.cut:
-		s.pass(s.start, s.data[0]+e.cut)
-		s.pass(s.data[0]+e.cutEnd, end)
+		s.pass(s.start, from+e.cut)
+		s.pass(from+e.cutEnd, end)
 	default:
 		s.pass(s.start, end)
 	}
-	if e.hold && s.dataLines == 1 && len(bytes.Trim(s.buf[s.data[1]:end], "\r\n")) == 0 {
-		s.held = append(s.held, s.dst[from:]...)
-		s.dst = s.dst[:from]
+	if e.hold && lines == 1 && len(bytes.Trim(s.buf[to:end], "\r\n")) == 0 {
+		s.held = append(s.held, s.dst[passed:]...)
+		s.dst = s.dst[:passed]
 	}
-	s.dropLF = e.drop
-	s.start = end
-	s.dataLines, s.tooLong = 0, false
+	s.dropLF, s.tooLong, s.start = e.drop, false, end
 }
 
-// release passes on the held event, with a member added to its object if there is
-// one.
+// findData finds the data of the event buf[start:end]: in one line, buf[from:to], or in several,
+// which it joins.
+func (s *eventFilter) findData(end int) (from, to, lines int) {
+	for rest := s.buf[s.start:end]; len(rest) > 0; {
+		var line []byte
+		at := end - len(rest)
+		line, rest, _ = cutLine(rest)
+		data, ok := dataOf(line)
+		if !ok {
+			continue
+		}
+		if lines++; lines == 1 {
+			to = at + len(line)
+			from = to - len(data)
+			continue
+		}
+		if lines == 2 {
+			s.joined = append(s.joined[:0], s.buf[from:to]...)
+		}
+		s.joined = append(append(s.joined, '\n'), data...)
+	}
+	return from, to, lines
+}
+
+var dataField = []byte("data")
+
+// dataOf returns the value of a line that is a field with data.
+func dataOf(line []byte) (data []byte, ok bool) {
+	if data, ok = bytes.CutPrefix(line, dataField); !ok || len(data) == 0 {
+		return data, ok
+	}
+	if data[0] != ':' {
+		return nil, false // another field, such as "database"
+	}
+	return bytes.TrimPrefix(data[1:], []byte{' '}), true
+}
+
+// cutLine returns the first line of b, and what follows its end, if it has one.
+func cutLine(b []byte) (line, rest []byte, ok bool) {
+	line, rest, ok = bytes.Cut(b, []byte{'\n'})
+	if cr := bytes.IndexByte(line, '\r'); cr >= 0 && (cr < len(line)-1 || !ok) {
+		return line[:cr], b[cr+1:], true
+	} else if cr >= 0 {
+		line = line[:cr]
+	}
+	return line, rest, ok
+}
+
+// release passes on the held event, with the members of another object.
 func (s *eventFilter) release(join []byte) {
-	if len(s.held) == 0 {
-		return
+	if len(s.held) > 0 {
+		s.dst = withMembers(s.dst, s.held, join)
+		s.held = s.held[:0]
 	}
-	at := bytes.LastIndexByte(s.held, '}')
-	if len(join) == 0 || at < 0 {
-		at = len(s.held)
-	}
-	s.dst = append(s.dst, s.held[:at]...)
-	if at < len(s.held) {
-		s.dst = append(append(append(s.dst, ','), join...), s.held[at:]...)
-	}
-	s.held = s.held[:0]
 }
 
 // pass passes on buf[from:to].
 func (s *eventFilter) pass(from, to int) { s.dst = append(s.dst, s.buf[from:to]...) }
+
+// firstData returns the first line of data in a stream's beginning, or nil, and whether an
+// event has begun that may still have one.
+func firstData(b []byte) (data []byte, cut bool) {
+	for len(b) > 0 {
+		line, rest, ok := cutLine(b)
+		if !ok {
+			return nil, cut || b[0] != ':'
+		}
+		if data, ok := dataOf(line); ok && len(data) > 0 {
+			return data, false
+		}
+		cut = len(line) > 0 && (cut || line[0] != ':')
+		b = rest
+	}
+	return nil, cut
+}

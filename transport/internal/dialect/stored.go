@@ -2,12 +2,12 @@ package dialect
 
 import (
 	"cmp"
-	"container/heap"
 	"container/list"
 	"strings"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/google/btree"
 
 	"github.com/endpick/endpick/prefix"
 )
@@ -30,7 +30,7 @@ type storedTable struct {
 	mu      sync.Mutex
 	byKey   map[storedKey]*list.Element
 	tenants map[string]*storedTenant
-	most    storedHeap
+	byBytes *btree.BTreeG[*storedTenant]
 	bytes   int
 	limit   int // in bytes; zero: maxStoredBytes
 }
@@ -40,34 +40,11 @@ type storedTenant struct {
 	name  string
 	used  list.List // of *stored, most recently used first
 	bytes int
-	at    int // index in the heap
 }
 
-// storedHeap has the tenant that holds the most on top.
-type storedHeap []*storedTenant
-
-func (h storedHeap) Len() int { return len(h) }
-func (h storedHeap) Less(i, j int) bool {
-	if h[i].bytes != h[j].bytes {
-		return h[i].bytes > h[j].bytes
-	}
-	return h[i].name < h[j].name
-}
-func (h storedHeap) Swap(i, j int) {
-	h[i], h[j] = h[j], h[i]
-	h[i].at, h[j].at = i, j
-}
-func (h *storedHeap) Push(x any) {
-	t := x.(*storedTenant)
-	t.at = len(*h)
-	*h = append(*h, t)
-}
-func (h *storedHeap) Pop() any {
-	last := len(*h) - 1
-	t := (*h)[last]
-	(*h)[last] = nil
-	*h = (*h)[:last]
-	return t
+// lessStored orders tenants by what they hold.
+func lessStored(a, b *storedTenant) bool {
+	return cmp.Or(cmp.Compare(a.bytes, b.bytes), cmp.Compare(b.name, a.name)) < 0
 }
 
 type storedKey struct{ tenant, id string }
@@ -95,19 +72,19 @@ func (t *storedTable) put(s *stored) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.byKey == nil {
-		t.byKey, t.tenants = map[storedKey]*list.Element{}, map[string]*storedTenant{}
+		t.byKey, t.tenants, t.byBytes = map[storedKey]*list.Element{}, map[string]*storedTenant{}, btree.NewG(8, lessStored)
 	}
 	t.drop(t.byKey[s.key])
 	tenant := t.tenants[s.key.tenant]
 	if tenant == nil {
 		tenant = &storedTenant{name: s.key.tenant}
 		t.tenants[tenant.name] = tenant
-		heap.Push(&t.most, tenant)
 	}
 	t.byKey[s.key] = tenant.used.PushFront(s)
 	t.account(tenant, s.cost())
 	for len(t.byKey) > maxStored || t.bytes > cmp.Or(t.limit, maxStoredBytes) && len(t.byKey) > 1 {
-		t.drop(t.most[0].used.Back())
+		most, _ := t.byBytes.Max()
+		t.drop(most.used.Back())
 	}
 }
 
@@ -121,16 +98,18 @@ func (t *storedTable) drop(e *list.Element) {
 	tenant.used.Remove(e)
 	t.account(tenant, -s.cost())
 	if tenant.used.Len() == 0 {
-		heap.Remove(&t.most, tenant.at)
 		delete(t.tenants, tenant.name)
 	}
 }
 
 // account changes how much a tenant holds.
 func (t *storedTable) account(tenant *storedTenant, bytes int) {
+	t.byBytes.Delete(tenant)
 	tenant.bytes += bytes
 	t.bytes += bytes
-	heap.Fix(&t.most, tenant.at)
+	if tenant.bytes > 0 {
+		t.byBytes.ReplaceOrInsert(tenant)
+	}
 }
 
 // get returns nil if the response is not known.
@@ -157,6 +136,6 @@ func storedID(path string) string {
 }
 
 // headOfResponse is a hash of what later turns repeat besides their input.
-func headOfResponse(c *call) uint64 {
-	return xxhash.Sum64(c.tools) ^ 3*xxhash.Sum64(c.system)
+func headOfResponse(c *request) uint64 {
+	return xxhash.Sum64(c.parts[toolsPart]) ^ 3*xxhash.Sum64(c.parts[systemPart])
 }

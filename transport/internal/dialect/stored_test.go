@@ -73,7 +73,9 @@ func TestStoredTableIsItsTwin(t *testing.T) {
 					n += s.cost()
 				}
 				assert.Equal(t, []int{len(twin), n}, []int{len(table.byKey), table.bytes})
-				assert.Len(t, table.most, len(table.tenants))
+				if table.byBytes != nil {
+					assert.Equal(t, table.byBytes.Len(), len(table.tenants))
+				}
 			},
 		})
 	})
@@ -115,7 +117,7 @@ func TestAnswersHaveFewPieces(t *testing.T) {
 		assert.NotNil(t, a.piece(i, false))
 		assert.NotNil(t, a.piece(i, true))
 	}
-	assert.Same(t, &a.pieces[7], a.piece(a.pieces[7].index, a.pieces[7].call), "of those that are there")
+	assert.Same(t, &a.pieces[7], a.piece(a.pieces[7].part, a.pieces[7].call), "of those that are there")
 	assert.False(t, a.lost)
 	assert.Nil(t, a.piece(maxPieces, true))
 	assert.True(t, a.lost)
@@ -125,24 +127,34 @@ func TestAnswersHaveFewPieces(t *testing.T) {
 
 // Any number of small pieces takes memory too.
 func TestAnswersAreBounded(t *testing.T) {
-	var a answer
+	r := response{api: messages, answer: answer{wanted: true}}
+	a := &r.answer
 	for i := range maxAnswer {
-		collectMessages(&a, []byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)), nil)
+		r.read([]byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)))
 		if a.lost {
 			break
 		}
 	}
 	assert.True(t, a.lost)
 	assert.Nil(t, a.pieces)
-	collectChat(&a, nil, []byte(`{"content":"x","tool_calls":[{"index":7}]}`))
+	r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"x"}}`))
 	assert.Nil(t, a.pieces)
 
-	a = answer{}
+	r = response{api: messages, answer: answer{wanted: true}}
+	for range maxAnswer/102 - 1 { // with its quotes
+		r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"` + strings.Repeat("x", 100) + `"}}`))
+	}
+	assert.False(t, a.lost)
+	r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"` + strings.Repeat("x", 100) + `"}}`))
+	assert.True(t, a.lost)
+	assert.Nil(t, a.pieces)
+
+	*a = answer{}
 	a.capture([]byte(`{"id":"resp_1","output":"`))
 	a.capture([]byte(strings.Repeat("x", maxAnswer)))
 	assert.True(t, a.lost)
-	assert.Len(t, a.whole, maxAnswer)
-	assert.Equal(t, `"resp_1"`, string(field(a.whole, "id")), "it stands before")
+	assert.Len(t, a.body, maxAnswer)
+	assert.Equal(t, `"resp_1"`, string(field(a.body, "id")), "it stands before")
 	var h prefix.Hasher
 	assert.False(t, a.writeTo(&h, responses, manyItems))
 }
@@ -154,23 +166,22 @@ func FuzzAnswers(f *testing.F) {
 		`{"content":[{"type":"text","text":"a"},{"type":"tool_use","input":{}}]}`, `{"type":"content_block_delta","index":1,"delta":{"partial_json":"{"}}`,
 		`{"output":[{"type":"message","content":[{"text":"a"}]},{"type":"function_call"}]}`, `{"type":"response.completed","response":{"id":"r","output":[{}]}}`,
 	} {
-		for kind := range dialects {
+		for kind := range apis {
 			f.Add(uint8(kind), []byte(s))
 		}
 	}
 	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		k := api(int(kind) % len(dialects))
-		d := &dialects[k]
-		if d.collect == nil {
+		k := apis[int(kind)%len(apis)]
+		if k.whole == nil {
 			return
 		}
-		var a answer
+		r := response{api: k, answer: answer{wanted: true, repeats: k.output != nil}}
 		var h prefix.Hasher
-		d.collect(&a, b, b)
-		d.collect(&a, b, d.event(b).delta)
-		a.writeTo(&h, k, 100)
-		a = answer{}
-		a.capture(b)
-		a.writeTo(&h, k, 100)
+		r.read(b)
+		r.read(b)
+		r.answer.writeTo(&h, k, 100)
+		r.answer = answer{wanted: true}
+		k.whole(&r, b)
+		r.answer.writeTo(&h, k, 100)
 	})
 }

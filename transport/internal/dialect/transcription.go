@@ -1,13 +1,10 @@
 package dialect
 
 // OpenAI's transcriptions and translations of speech, which arrive in forms.
-var transcriptionDialect = dialect{
-	paths:     []string{"/audio/transcriptions", "/audio/translations"},
-	hasPrompt: func(*call) bool { return false }, // a JSON body has none
-	prompt:    readSpeech,
-	event:     readTranscriptEvent,
-	usage:     (*usage).read,
-	inUsage:   "usage",
+var transcription = &api{
+	paths:  []string{"/audio/transcriptions", "/audio/translations"},
+	prompt: readSpeech,
+	event:  readTranscriptEvent,
 }
 
 // speechBytes is roughly how much sound, at 128 kbit/s, becomes a token, at fifty
@@ -15,35 +12,24 @@ var transcriptionDialect = dialect{
 const speechBytes = 320
 
 func readSpeech(p *promptReader) bool {
+	if !p.isForm {
+		return false
+	}
 	p.tokens = max(len(p.body)/speechBytes, 1)
 	return true
 }
 
 // readTranscriptEvent reads OpenAI's events, and the chunks that vLLM sends.
-func readTranscriptEvent(data []byte) chunk {
-	var kind, delta, usage []byte
-	for m := membersOf(data); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "type":
-			kind = stringBytes(v)
-		case "delta":
-			delta = v
-		case "usage":
-			usage = v
-		}
-	}
-	switch string(kind) {
+func readTranscriptEvent(to *response, data []byte) {
+	switch string(stringBytes(field(data, "type"))) {
 	case "transcript.text.delta":
-		return chunk{choices: true, any: true, content: stringLen(delta)}
+		to.on(event{kind: text, text: field(data, "delta")})
 	case "transcript.text.done":
-		c := chunk{choices: true, finished: true, whole: true}
-		if present(usage) {
-			c.usage = usage
-		}
-		return c
+		to.on(event{kind: ends, all: true})
+		to.on(event{kind: reports, value: field(data, "usage")})
 	case "error":
-		return chunk{failed: true}
+		to.on(event{kind: fails})
+	default:
+		readChunk(to, data)
 	}
-	return readChunk(data)
 }

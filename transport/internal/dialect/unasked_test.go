@@ -30,7 +30,19 @@ func TestUsageThatWasNotAskedFor(t *testing.T) {
 		},
 		"something else in the last event": {
 			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],` + usage + `,"kv_transfer_params":{"a":1}}`},
-			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],"kv_transfer_params":{"a":1}}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"kv_transfer_params":{"a":1}}`},
+		},
+		"what each event has": {
+			[]string{`{"x":1,"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"x":2,"system_fingerprint":"f","y":null,"choices":[],` + usage + `}`},
+			[]string{`{"x":1,"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"system_fingerprint":"f"}`},
+		},
+		"something else in an event after the end": {
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"trace":1,` + usage + `}`, `{"choices":[],` + usage + `,"x":1}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"trace":1,` + usage + `}`},
+		},
+		"continuous figures": {
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"choices":[],` + usage + `,"x":1}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `,"x":1}`},
 		},
 		"figures in events that have content, and would have been there": {
 			[]string{`{"choices":[{"delta":{"content":"a"}}],` + usage + `}`, `{"choices":[{"delta":{"content":"b"}}],"x":1,` + usage + `}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],` + usage + `}`},

@@ -8,28 +8,24 @@ type usage struct {
 	hasPrompt, hasCompletion, hasCached bool
 }
 
-// read returns the figures of one usage object; nil has none.
-func (d *dialect) read(v []byte) (u usage) {
-	if v != nil {
-		d.usage(&u, v)
+// readUsage reads a usage object of the API.
+func (a *api) readUsage(u *usage, v []byte) {
+	if a.usage == nil {
+		u.read(v)
+	} else {
+		a.usage(u, v)
 	}
-	return u
 }
 
 // read reads a usage object of OpenAI's older or newer APIs. Figures that are absent, null or
 // not a count are unknown; an earlier figure remains.
 func (u *usage) read(v []byte) {
-	for m := membersOf(v); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "prompt_tokens", "input_tokens":
-			u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, v)
-		case "completion_tokens", "output_tokens":
-			u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, v)
-		case "prompt_tokens_details", "input_tokens_details":
-			u.cached, u.hasCached = merge(u.cached, u.hasCached, field(v, "cached_tokens"))
-		}
-	}
+	var prompt, completion, details []byte
+	pick(v, into{"prompt_tokens", &prompt}, into{"input_tokens", &prompt}, into{"completion_tokens", &completion}, into{"output_tokens", &completion},
+		into{"prompt_tokens_details", &details}, into{"input_tokens_details", &details})
+	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, prompt)
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, completion)
+	u.cached, u.hasCached = merge(u.cached, u.hasCached, field(details, "cached_tokens"))
 }
 
 func merge(old int, had bool, v []byte) (int, bool) {

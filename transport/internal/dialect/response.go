@@ -1,0 +1,240 @@
+package dialect
+
+import "time"
+
+// event is something that a response says, in any API.
+type event struct {
+	kind   kind
+	choice int // which of several responses to one request; none: all, or unknown
+	part   int // index of the text or the call among the parts of the response
+
+	// Of text, its JSON string; of a tool's call, a piece of its arguments, with the id and
+	// the name in the first event. Raw arguments are an object instead of a string.
+	text, id, name []byte
+	raw            bool
+	// repeated says that the text is all text so far.
+	repeated bool
+	// tokens is the number of tokens in the event, if it says so.
+	tokens int
+	// thought says that it is reasoning, odd that clients do not send it back as it is.
+	thought, odd bool
+
+	// Of usage, its object: own says that it is that of the choice alone, opening that it is
+	// from before the first token, so that its output figures mean nothing.
+	// Of the end, the response as a whole, if the event repeats it.
+	value        []byte
+	own, opening bool
+	// all says that the stream ends, not only a choice.
+	all bool
+}
+
+// kind is what an event is about.
+type kind uint8
+
+const (
+	unknown kind = iota // not understood, or of no importance
+	begins              // the response, or one of its choices
+	text                // of the model's output
+	tool                // a call of a tool
+	reports             // usage
+	fails               // the engine reports an error
+	ends                // a choice, or the whole response
+)
+
+// none is the choice of an event that is about no particular one.
+const none = -1
+
+// state is how far a response has come.
+type state uint8
+
+const (
+	silent state = iota // nothing was understood so far
+	open                // it has begun
+	ended               // so has each choice that has begun; an engine may return fewer than requested
+	whole               // nothing more will come
+)
+
+// response is a response as its events tell it. An event changes the state, and more, by its
+// kind:
+//
+//	         | silent, open, ended           | whole | what else changes
+//	unknown  | -                             | -     | -
+//	begins   | open; ended if no choice runs | -     | the choice, the id
+//	text     | as begins                     | -     | bytes and tokens, the answer
+//	tool     | as begins                     | -     | bytes and tokens, the answer
+//	reports  | -                             | -     | usage
+//	fails    | -                             | -     | failed, for good
+//	ends     | open; ended if no choice runs | -     | the choice, the answer
+//	ends all | whole                         | -     | the choice, the answer
+//
+// If each choice ends the stream (endsEach), the end of the last one requested does.
+//
+// A stream that stops while it is open, and has not failed, was cut off.
+type response struct {
+	api    *api
+	state  state
+	failed bool
+
+	// Choices each have a beginning and an end. most is how many were requested; events of
+	// further ones count for the latest.
+	most    int
+	only    choice
+	choices map[int]*choice // nil if there can be only one
+	last    *choice         // of the latest event
+	ended   int
+
+	usage    usage
+	rates    rates
+	bytes    int     // of content
+	estimate float64 // tokens of content that are not counted yet
+	counted  int     // tokens reported to the lease
+	firstAt  time.Time
+
+	data   step
+	answer answer
+}
+
+// choice is one of several responses to a request.
+type choice struct {
+	bytes   int // of content, for engines whose events repeat the whole text
+	counted int // tokens reported to the lease
+	usage   usage
+	ended   bool
+}
+
+// step is what the events in the data of one server-sent event add up to.
+type step struct {
+	said          bool // there is something of a choice
+	reports       bool // there is usage, or null for it
+	ended         bool
+	bytes, tokens int   // of content
+	usage         event // its value is nil if there is none
+}
+
+// maxChoices bounds how many choices are distinguished.
+const maxChoices = 1 << 14
+
+// hasContent reports whether there is output of the model.
+func (s *step) hasContent() bool { return s.bytes > 0 || s.tokens > 0 }
+
+// read reads the data of a server-sent event.
+func (r *response) read(data []byte) {
+	r.data = step{}
+	r.api.event(r, data)
+}
+
+// on takes an event.
+func (r *response) on(e event) {
+	switch e.kind {
+	case unknown:
+		return
+	case reports:
+		r.data.reports = true
+		if present(e.value) {
+			r.data.usage = e
+		}
+		return
+	case fails:
+		r.failed = true
+		return
+	}
+	if e.choice != none {
+		r.data.said = r.data.said || e.kind != ends
+		r.choose(e.choice)
+	}
+	c := r.current()
+	switch e.kind {
+	case text, tool:
+		n := stringLen(e.text) + stringLen(e.name)
+		if e.repeated {
+			n = max(n-c.bytes, 0)
+		}
+		c.bytes += n
+		r.data.bytes += n
+		r.data.tokens += e.tokens
+	case ends:
+		r.data.ended = true
+		if e.choice != none && !c.ended {
+			c.ended = true
+			r.ended++
+		}
+	}
+	r.answer.on(&e)
+	switch all := e.all && (!r.api.endsEach || r.ended >= r.most); {
+	case r.state == whole || all:
+		r.state = whole
+	case r.ended > 0 && r.ended >= len(r.choices):
+		r.state = ended
+	default:
+		r.state = open
+	}
+}
+
+// choose makes a choice the current one.
+func (r *response) choose(index int) {
+	if r.most <= 1 {
+		return
+	}
+	c := r.choices[index]
+	if c == nil && len(r.choices) < r.most {
+		if r.choices == nil {
+			r.choices = map[int]*choice{}
+		}
+		c = new(choice)
+		r.choices[index] = c
+	}
+	if c != nil {
+		r.last = c
+	}
+}
+
+func (r *response) current() *choice {
+	if r.last == nil {
+		return &r.only
+	}
+	return r.last
+}
+
+// count counts the tokens of what was read: by the engine's own count if it has one, else by
+// the length. The first data with content has at least one, however short it is.
+func (r *response) count(now func() time.Time) (n int) {
+	c, d, u := r.current(), &r.data, &r.data.usage
+	// Usage replaces that of the whole response, unless it is that of one among several.
+	reported, counted := usage{}, 0
+	switch {
+	case u.own && r.most > 1:
+		r.api.readUsage(&c.usage, u.value)
+		reported, counted = c.usage, c.counted
+	case u.value != nil:
+		r.api.readUsage(&r.usage, u.value)
+		if u.opening {
+			r.usage.completion, r.usage.hasCompletion = 0, false
+		}
+		reported, counted = r.usage, r.counted
+	}
+	if !d.hasContent() {
+		return 0
+	}
+	r.bytes += d.bytes
+	r.estimate += float64(d.bytes) * r.rates.content()
+	switch {
+	case reported.hasCompletion: // the engine reports the count as it goes
+		n = max(reported.completion-counted, 0)
+		r.estimate = 0
+	case d.tokens > 0:
+		n = d.tokens
+	default:
+		n = int(r.estimate)
+	}
+	if r.firstAt.IsZero() {
+		n = max(n, 1)
+		r.firstAt = now()
+	}
+	r.estimate -= min(float64(n), r.estimate)
+	r.counted += n
+	c.counted += n
+	return n
+}
+
+// wasCut reports whether a stream that has ended here was not complete.
+func (r *response) wasCut() bool { return r.state == open && !r.failed }
