@@ -8,7 +8,6 @@
 // Its verbs:
 //
 //	simulate tournament   every policy on many workloads, at several loads
-//	simulate capacity     what fits into the KV caches, and what is evicted
 //	simulate calibrate    a profile from a recording of a real server
 //	simulate evaluate     how good latency predictions are, on recorded requests
 //	simulate soak         real HTTP through all adapters while everything fails
@@ -37,7 +36,7 @@ type verb func(args []string, stdout, stderr io.Writer) error
 
 func verbs() map[string]verb {
 	return map[string]verb{
-		"capacity": capacity, "calibrate": calibrate, "tournament": playTournament, "evaluate": evaluate,
+		"calibrate": calibrate, "tournament": playTournament, "evaluate": evaluate,
 		"soak": built("soak"), "replicas": built("replicas"), "ways": built("ways"),
 	}
 }

@@ -45,7 +45,6 @@ func golden(t *testing.T, name, got string) {
 
 func TestTable(t *testing.T) {
 	golden(t, "table.txt", simulate(t, with(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
-	golden(t, "capacity.txt", simulate(t, "capacity", "-rate", "0.4,1,8"))
 }
 
 // Several workloads, or loads by name, make one table with the policies one below
@@ -304,12 +303,9 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -slo tight:x:1:1", `class tight: share "x"`},
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},
 		{"-workload A -slo tight:0.6:0:0", "class tight has no target"},
-		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, capacity, evaluate,`},
+		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, evaluate,`},
 		{"-workload A -out " + filepath.Join(dir, "no", "such"), "no such file or directory"},
 		{"-nonsense", "flag provided but not defined: -nonsense"},
-		{"capacity -workload A,E", `"E" is unknown (known: `},
-		{"capacity A", `what is "A"?`},
-		{"capacity -format html", "known: table, json"},
 		{"calibrate", "needs one FILE"},
 		{"calibrate " + good, "has no time of the last token"},
 		{"calibrate -judge-second " + good, "-judge-second needs -first-half"},
@@ -325,7 +321,7 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range [][]string{{"-h"}, {"capacity", "-h"}, {"calibrate", "-h"}} {
+	for _, verb := range [][]string{{"-h"}, {"tournament", "-h"}, {"calibrate", "-h"}} {
 		var stdout, stderr bytes.Buffer
 		assert.Zero(t, run(verb, &stdout, &stderr))
 		assert.Contains(t, stderr.String(), "Flags:")

@@ -18,7 +18,6 @@ type endpoint struct {
 	computed, computedPairs float64 // so far
 
 	pace pace.Pace
-	silence
 }
 
 // advance brings the sums up to date.
@@ -128,14 +127,6 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		e.begins(l)
 		e.mark(l)
 	}
-	expected := k.of(&v.first) * k.late.ratio()
-	if !req.Stream {
-		expected = (k.of(&v.first) + output*k.of(&v.step)) * k.late.ratio()
-	}
-	if m.learned.common.labels == 0 {
-		expected = 0 // a number of tokens
-	}
-	e.wait(now, expected)
 }
 
 // several reports whether a request could have gone to a server of another variant.
@@ -169,7 +160,6 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 	e := m.endpoints.Find(l.ref)
 	if e != nil {
 		e.advance(now)
-		e.leave(now, true)
 		e.pairs = max(e.pairs-l.pairs, 0)
 		if !l.counted {
 			e.begins(l)
@@ -217,7 +207,6 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		e.filled += float64(min(max(ev.OutputTokens, 0), mostTokens))
 	}
 	if !l.answered {
-		e.leave(now, completed)
 		e.pairs = max(e.pairs-l.pairs, 0)
 		if completed && timed {
 			m.learned.wholeResponse(ev, o, l, e, known)

@@ -231,28 +231,6 @@ func TestPace(t *testing.T) {
 	assert.Equal(t, 1.0, tpot(plain, 100))
 }
 
-// While requests wait and no response arrives, the wait is expected to go on.
-func TestSilence(t *testing.T) {
-	w := newWorld(t, map[string]server{"a": plain, "b": plain}, nil)
-	for i := range 50 {
-		w.serve("a", 500+i, 50, 0)
-	}
-	ask := endpick.Request{InputTokens: 500, Stream: true}
-	stuck, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 500, Stream: true, Exclude: []string{"b"}})
-	require.NoError(t, err)
-	before := w.predictions(ask)
-	w.now = w.now.Add(20 * time.Second)
-	got := w.predictions(ask)
-	assert.InDelta(t, 20, (got["a"].TTFT - before["a"].TTFT).Seconds(), 0.01)
-	assert.Equal(t, before["b"].TTFT, got["b"].TTFT)
-	// The request leaves unanswered: its wait, up to 15 s, fades as slowly as it grew.
-	stuck.Done(endpick.Outcome{Status: endpick.Canceled})
-	w.now = w.now.Add(10 * time.Second)
-	assert.InDelta(t, 5, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.2)
-	w.serve("a", 500, 50, 0)
-	assert.InDelta(t, 0, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.1)
-}
-
 // learned returns a Marginal trained on a busy fleet.
 func learned(t require.TestingT) delay.Marginal {
 	w := newWorld(t, map[string]server{"a": plain, "b": plain, "c": plain}, nil)

@@ -103,31 +103,6 @@ func TestWhatAnEndTells(t *testing.T) {
 	assert.Equal(t, once, d.m.learned.lengths, "nobody knows how long it was")
 }
 
-// While a response is awaited, nothing known of a server's pace fades.
-func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
-	m := newMarginal(t, Config{})
-	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}
-	at := int64(1e18)
-	e := m.endpoints.At(c.Ref)
-	paced(e, at)
-	paceAt := func(seconds int64) float64 {
-		req := asked.At(time.Unix(0, at+seconds*1e9), 1, 1)
-		cs := []endpick.Candidate{c}
-		d := m.decide(&req, cs)
-		defer d.end()
-		d.at(&cs[0])
-		return d.pace
-	}
-	now := paceAt(0)
-	require.Greater(t, now, 2.0)
-	require.Less(t, paceAt(15), 0.7*now)
-	e.wait(at, 0)
-	assert.Equal(t, now, paceAt(15))
-	assert.Equal(t, now, paceAt(100))
-	e.leave(at+15e9, false)
-	assert.Less(t, paceAt(15), 0.7*now)
-}
-
 // The name of a kind does not alias a request.
 func TestKindsKeepNoBody(t *testing.T) {
 	m := newMarginal(t, Config{})

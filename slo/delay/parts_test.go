@@ -6,96 +6,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
-
-// naiveSilence keeps the whole history.
-type naiveSilence struct {
-	waiting   int
-	answered  int64
-	patience  float64 // nanoseconds
-	left, at  int64   // how long the endpoint had been silent when a request last left, and when
-	remembers bool
-}
-
-func (n *naiveSilence) lasts(now int64) int64 {
-	var lasted int64
-	if n.waiting > 0 && n.patience > 0 && float64(now-n.answered) > n.patience {
-		lasted = now - n.answered
-	}
-	if n.remembers {
-		lasted = max(lasted, n.left-max(now-n.at, 0))
-	}
-	return lasted
-}
-
-// An endpoint is silent if no response has come for twice as long as the slowest waiting
-// request may take; when a request leaves unanswered, the silence is remembered for
-// fifteen seconds at most.
-func TestSilenceTwin(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var s silence
-		var n naiveSilence
-		now := int64(1e18)
-		for range rapid.IntRange(1, 40).Draw(t, "steps") {
-			now += rapid.SampledFrom([]int64{0, 1e6, 500e6, 3e9, 20e9, -1e9}).Draw(t, "passed")
-			switch what := rapid.IntRange(0, 3).Draw(t, "what"); {
-			case what < 2 || n.waiting == 0:
-				ms := float64(rapid.SampledFrom([]int{0, 1, 300, 2000}).Draw(t, "expected"))
-				s.wait(now, ms)
-				if n.waiting == 0 {
-					n.answered, n.patience = now, 0
-				}
-				n.waiting++
-				n.patience = max(n.patience, 2*ms*1e6)
-			case what == 2:
-				s.leave(now, true)
-				n.waiting--
-				n.answered, n.remembers = now, false
-			default:
-				s.leave(now, false)
-				if left := n.lasts(now); left > 0 {
-					n.left, n.at, n.remembers = min(left, 15e9), now, true
-				}
-				n.waiting--
-			}
-			for _, later := range []int64{0, 1e6, 1e9, 5e9, 30e9} {
-				require.Equal(t, n.lasts(now+later), s.lasts(now+later))
-			}
-			if n.waiting > 0 {
-				require.Equal(t, min(n.answered, now), s.asked(now))
-				require.Equal(t, n.answered-1, s.asked(n.answered-1), "a clock that was set back")
-			} else {
-				require.Equal(t, now, s.asked(now))
-			}
-		}
-	})
-}
-
-// A request of unknown expected time never makes an endpoint look silent, and one that
-// does not stream may take the whole response's time.
-func TestHowLongARequestMayTake(t *testing.T) {
-	for _, x := range []struct {
-		name   string
-		labels float64
-		stream bool
-		ms     float64 // expected
-	}{
-		{"nothing is known", 0, true, 0},
-		{"a stream", 10, true, 100 + 1000 + 1000*500/30_000. + 300},
-		{"a whole response", 10, false, 100 + 1000 + 1000*500/30_000. + 300 + 20*(200+0.5+1.010)},
-	} {
-		d := newRig(t)
-		d.m.learned.common.labels = x.labels
-		d.m.learned.common.late.log = math.Log(1.25) // at most
-		d.route(1000, 20, x.stream)
-		ref, _ := d.router.Ref("a")
-		assert.InDelta(t, 2*1.25*x.ms*1e6, d.m.endpoints.Find(ref).may, 1e3, x.name)
-	}
-}
 
 // The bound that nine in ten stay below is where upward and downward steps balance.
 func TestBoundOfNineInTen(t *testing.T) {
@@ -229,13 +143,7 @@ func TestPredictionsByHand(t *testing.T) {
 	m.learned.common.slow.log = math.Log(2)
 	near(ms((first+300*each)*2), predict(false).E2EUpper, "upper whole")
 
-	// A silent endpoint's wait is added; a prediction of days is cut to one day.
-	e := m.endpoints.At(endpick.EndpointRef{Generation: 1})
-	at := nanoseconds(time.Unix(1e9, 0))
-	e.wait(at-9e9, 1)
-	near(ms(first+9000), predict(true).TTFT, "silent")
-	near(ms(each), predict(true).TPOT, "silent")
-	near(ms(first+9000+300*each), predict(false).E2E, "silent")
+	// A prediction of days is cut to one day.
 	for range 10 {
 		m.learned.common.each[tokens] *= 1e3
 	}

@@ -102,7 +102,7 @@ func (d *decision) at(c *endpick.Candidate) {
 	}
 	d.endpoint, d.pace = d.m.endpoints.Find(c.Ref), 1
 	if e := d.endpoint; e != nil {
-		d.pace = e.pace.Factor(e.asked(d.now))
+		d.pace = e.pace.Factor(d.now)
 	}
 }
 
@@ -111,11 +111,7 @@ func (d *decision) at(c *endpick.Candidate) {
 func (d *decision) latency(c *endpick.Candidate) (first, each float64) {
 	v := &d.view
 	v.look(d.req, c, d.endpoint, d.kind, d.n)
-	first = d.kind.of(&v.first) * d.pace
-	if d.endpoint != nil {
-		first += float64(d.endpoint.lasts(d.now)) / 1e6
-	}
-	return first, d.kind.of(&v.step) * d.pace
+	return d.kind.of(&v.first) * d.pace, d.kind.of(&v.step) * d.pace
 }
 
 // view is what a request would find on a candidate. What was evicted there is computed
