@@ -36,7 +36,7 @@ type verb func(args []string, stdout, stderr io.Writer) error
 
 func verbs() map[string]verb {
 	return map[string]verb{
-		"calibrate": calibrate, "tournament": playTournament, "evaluate": evaluate,
+		"calibrate": calibrate, "oracle": runOracle, "tournament": playTournament, "evaluate": evaluate,
 		"soak": built("soak"), "replicas": built("replicas"), "ways": built("ways"),
 	}
 }
