@@ -1,9 +1,9 @@
 // Command simulate is the laboratory of endpick. By itself it compares routing policies
 // on simulated fleets of model servers: the papers' scenarios or a recorded trace, any
-// number of policies, rates and seeds, as a table, as JSON or as an HTML page.
+// number of policies, rates and seeds, as a table or as JSON.
 //
 //	simulate -workload B -policies round-robin,load-prefix,lmetric -rate 4,8,12
-//	simulate -trace conversation.jsonl.gz -policies vllm,lmetric -format html -out report.html
+//	simulate -trace conversation.jsonl.gz -policies vllm,lmetric
 //
 // Its verbs:
 //

@@ -1,7 +1,7 @@
 package main
 
 import (
-	"flag"
+	"cmp"
 	"fmt"
 	"io"
 	"math"
@@ -15,13 +15,10 @@ import (
 	"github.com/endpick/endpick/internal/lab/sim"
 )
 
-const oracleUsage = `simulate oracle [flags]: how far policies are from a router that knows the future
-
-In an open loop, the assignment of requests to servers determines the whole outcome. From
-that of the best policy, a search moves requests, alone or with all later ones of their
-conversation, and replays exactly what each move changes (simulated annealing).`
-
-// oracle searches for the best assignment of requests to servers.
+// oracle searches for the best assignment of requests to servers, by simulated annealing. In an open
+// loop, the assignment determines the whole outcome. The search begins with that of the best policy,
+// moves requests, alone or with all later ones of their conversation, and replays exactly what
+// each move changes.
 type oracle struct {
 	requests []sim.Request
 	session  []uint64 // by request: what identifies its conversation
@@ -283,55 +280,36 @@ func (r *routes) Routed(ev *endpick.Event) {
 	r.servers = append(r.servers, int(ev.Candidate.Ref.Slot))
 }
 
+// runOracle compares the policies of a comparison, in its first cell each, with the best
+// assignment that a search finds.
 func runOracle(args []string, stdout, stderr io.Writer) error {
-	var x sim.Experiment
-	flags := flag.NewFlagSet(oracleUsage, flag.ContinueOnError)
-	trace := flags.String("trace", "", "replay this `file`")
-	flags.StringVar(&x.Scenario, "workload", "", "generate this `scenario`, in an open loop")
-	flags.Float64Var(&x.Rate, "rate", 0, "`rate` of a scenario, in requests per second")
-	flags.Float64Var(&x.RateScale, "rate-scale", 0, "`factor` by which a trace is sped up")
-	profile := flags.String("profile", engine.DefaultProfile, "`name` of the servers' profile")
-	flags.IntVar(&x.Servers, "endpoints", 8, "`number` of model servers")
-	flags.IntVar(&x.Engine.Blocks, "kv-blocks", engine.DefaultBlocks, "`blocks` of 16 tokens in each server's KV cache")
-	flags.IntVar(&x.Requests, "requests", 3000, "`number` of requests")
-	policies := listOf(readPolicy, "round-robin", "lmetric", "predicted-latency", "marginal-delay")
-	flags.Var(policies, "policies", "comma-separated `names`")
-	weight := flags.Float64("weight", 0, "what a millisecond of TTFT counts, of one of E2E")
-	limit := flags.Duration("time", 2*time.Minute, "`time` of the search")
-	moves := flags.Int("moves", 0, "`number` of moves after which the search ends, whatever the time")
-	seed := flags.Uint64("seed", 1, "seed")
-	if _, err := parse(flags, args, stderr); err != nil {
-		return err
-	}
-	if flags.NArg() > 0 || x.Requests < 20 || x.Servers < 2 || *limit <= 0 || !(*weight >= 0) {
-		return usage("simulate oracle takes flags only, at least 20 requests, two servers, a time above 0 and no weight below")
-	}
-	var err error
-	if x.Engine.Profile, err = readProfile(*profile); err != nil {
-		return err
-	}
-	if *trace != "" {
-		if x.Trace, err = sim.OpenTrace(*trace); err != nil {
-			return err
-		}
-	}
-	config, err := x.Config()
+	opts, err := readOptions(args, stderr)
 	if err != nil {
 		return err
 	}
-	o := &oracle{weight: *weight}
-	if err := o.take(config.Workload, *seed); err != nil {
-		return err
-	}
+	o := &oracle{weight: opts.weight}
 	tw := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "assignment\tE2E mean\tTTFT mean\tp95\tcomputing prompts\tvariance of load\t\n\tms\tms\tms\t% of steps' time\trequests²\t\n")
-	write := func(name string, x outcome) {
+	write := func(name string) float64 {
+		x := o.outcome()
 		fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t\n", name, x.e2e, x.ttft, x.late, 100*x.computing, x.variance)
+		return x.e2e + o.weight*x.ttft
 	}
-	best, least := []int(nil), math.Inf(1)
-	for _, p := range policies.values {
-		config.Workload, config.Seed = fixed(o.requests), *seed
+	var best []int
+	var config sim.Config
+	least := math.Inf(1)
+	for _, p := range opts.policies {
+		c := cell{&opts.sweeps[0], p, opts.sweeps[0].rates[0], opts.seeds[0]}
+		if config, err = opts.config(c); err != nil {
+			return err
+		}
+		if o.requests == nil {
+			if err := o.take(config.Workload, c.seed); err != nil {
+				return err
+			}
+		}
 		r := &routes{}
+		config.Workload = fixed(o.requests)
 		config.Router = func() (endpick.Config, error) {
 			c, err := newPolicy(p)
 			c.Policy.Filters = append([]endpick.Filter{r}, c.Policy.Filters...)
@@ -346,25 +324,23 @@ func runOracle(args []string, stdout, stderr io.Writer) error {
 		if err := o.start(config.Fleet, r.servers); err != nil {
 			return err
 		}
-		out := o.outcome()
-		write(p, out)
-		if v := out.e2e + o.weight*out.ttft; v < least {
+		if v := write(p); v < least {
 			best, least = r.servers, v
 		}
 	}
 	if err := o.start(config.Fleet, best); err != nil {
 		return err
 	}
-	flattened, err := o.search(*seed, *limit, *moves)
+	flattened, err := o.search(opts.seeds[0], opts.limit, opts.moves)
 	if err != nil {
 		return err
 	}
-	write("best found", o.outcome())
+	write("best found")
 	if err := tw.Flush(); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "\nThe search, by tenths of its time: %s\n\nThe moves that gained most:\n", flattened)
-	slices.SortStableFunc(o.gains, func(a, b gain) int { return int(math.Copysign(1, b.ms-a.ms)) })
+	slices.SortStableFunc(o.gains, func(a, b gain) int { return cmp.Compare(b.ms, a.ms) })
 	for _, g := range o.gains[:min(10, len(o.gains))] {
 		fmt.Fprintf(stdout, "  %.1f s: %s\n", g.ms/1000, g.words)
 	}
@@ -391,8 +367,8 @@ func (o *oracle) take(w sim.Workload, seed uint64) error {
 		}
 		o.requests, o.session = append(o.requests, r), append(o.session, id)
 	}
-	if len(o.requests) < 20 {
-		return usage("there are only %d requests", len(o.requests))
+	if len(o.requests) < 2 {
+		return usage("there is no more than a request")
 	}
 	return nil
 }

@@ -36,9 +36,14 @@ func (s *copies) expect(u *uses, req *endpick.Request, now int64) {
 	s.part = m / (1 + m)
 }
 
-// shared is σ: which part of so many new tokens on a candidate others pay for.
+// shared is σ: which part of so many new tokens on a candidate others pay for. A copy has to stay
+// for that: where running requests use more than half of the memory, others would be evicted for
+// it, or it for others, and it would have to be computed again and again.
 func (d *decision) shared(c *endpick.Candidate, fresh float64) float64 {
 	s := &d.copies
+	if c.KVUsage > mostIdle {
+		return 0
+	}
 	return min(float64(s.deepest-max(c.PrefixTokens, 0))/fresh, 1) * s.part
 }
 

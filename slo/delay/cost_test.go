@@ -226,8 +226,10 @@ func TestCostOfACopyByHand(t *testing.T) {
 	m := newMarginal(t, Config{})
 	req := prompt(3000)
 	m.learned.uses[125] = use{125, fading{4, nanoseconds(start)}} // of the first 2,000 tokens, two are expected
+	usage := 0.5
 	costs := func(idle, this int) cost {
 		cs := matched(idle, this)
+		cs[1].KVUsage = usage
 		at := req.At(start, 1, 1)
 		d := m.decide(&at, cs)
 		defer d.end()
@@ -243,6 +245,8 @@ func TestCostOfACopyByHand(t *testing.T) {
 	assert.Equal(t, 1.0, costs(1000, 2000).own)
 	assert.Equal(t, 1.0, costs(0, 0).own)
 	assert.Equal(t, 1.0, costs(1008, 0).own, "nobody else asked for that")
+	usage = 0.51
+	assert.Equal(t, 1.0, costs(2000, 0).own, "a copy would not stay")
 }
 
 // The naive twin works out the formula from the page, with nothing but the candidates.
@@ -272,6 +276,7 @@ func TestCostTwin(t *testing.T) {
 		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
 			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
 			c.Running = float64(rapid.IntRange(0, 50).Draw(t, "running"))
+			c.KVUsage = rapid.Float64Range(0, 1).Draw(t, "usage")
 			c.PrefixTokens = min(16*rapid.IntRange(0, 4).Draw(t, "held"), req.InputTokens-1)
 			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Millisecond}
 			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
@@ -305,6 +310,9 @@ func TestCostTwin(t *testing.T) {
 			e := 1 - min(free/(f+300), 1)
 			lambda := float64(arrivals) / 10_000 / float64(len(cs))
 			mine := 1 - min((float64(deepest)-held)/f, 1)*sigma
+			if cs[i].KVUsage > 0.5 {
+				mine = 1
+			}
 			bs := cs[i].Running
 			want := w*1000 + 300*1 + 300*s*bs + mine*f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))
 			var x cost
