@@ -163,22 +163,6 @@ func TestAFloodHasOneVote(t *testing.T) {
 	assert.InDelta(t, (10_000+200)/2, c.m.learned.first.or(0), 1000)
 }
 
-// What is expected of a flood of requests on the way alone is forgotten with them.
-func TestLoadAloneIsForgotten(t *testing.T) {
-	c := newCrowd(t)
-	before := costOf(t, c.m, asked, busy)
-	var open []endpick.Lease
-	for range 1000 {
-		l, err := c.router.Route(endpick.Request{Model: "m", InputTokens: 1e6, ExpectedOutputTokens: 1e6, Stream: true})
-		require.NoError(t, err)
-		open = append(open, l)
-	}
-	for _, l := range open {
-		l.Done(endpick.Outcome{Status: endpick.Canceled})
-	}
-	alike(t, before, costOf(t, c.m, asked, busy), "afterwards")
-}
-
 // One more kind than fits costs one its place, not all in turn; and whoever is used most gets one.
 func TestKindsGiveWay(t *testing.T) {
 	const most = 8
