@@ -2,58 +2,46 @@ package prefix
 
 const epochs = 32
 
-// ages estimates, to within a sixteenth, how many of an endpoint's blocks were
-// used more recently than a given one: the stack distance, which is the size of
-// the smallest LRU cache that still holds it. Time is divided into epochs; each
-// counts the blocks whose last use was in it.
+// ages estimates, to within a sixteenth, how many of an endpoint's blocks were used more
+// recently than a given one: the stack distance, which is the size of the smallest LRU
+// cache that still holds it. Time is divided into epochs; each counts the blocks whose
+// last use was in it. Those that open requests need are counted apart, because an engine
+// keeps them, however old they are.
 type ages struct {
-	count  [epochs]uint32 // by epoch modulo epochs
-	busy   [epochs]uint32 // of these, blocks that an open lease vouches for: an engine keeps them, however old
+	counts [epochs]int // by epoch modulo epochs
+	busy   int
 	newest uint32
+	used   int // blocks, in the newest epoch
 }
 
-// advance begins a new epoch once the current one has a sixteenth of the
-// capacity, and merges the two oldest.
+// advance counts blocks that are about to be used. It begins a new epoch once a sixteenth
+// of the capacity was used, and merges the two oldest.
 func (a *ages) advance(capacity int) bool {
-	if a.count[a.newest%epochs] < uint32(capacity)/16 {
+	if a.used < capacity/16 {
 		return false
 	}
+	a.used = 0
 	a.newest++
 	gone := a.newest % epochs
-	a.count[(gone+1)%epochs] += a.count[gone]
-	a.count[gone] = 0
-	a.busy[(gone+1)%epochs] += a.busy[gone]
-	a.busy[gone] = 0
+	a.counts[(gone+1)%epochs] += a.counts[gone]
+	a.counts[gone] = 0
 	return true
 }
 
-// at returns the count for blocks last used in the epoch, and busyAt that of those in use.
-func (a *ages) at(epoch uint32) *uint32     { return &a.count[a.index(epoch)] }
-func (a *ages) busyAt(epoch uint32) *uint32 { return &a.busy[a.index(epoch)] }
-
-func (a *ages) index(epoch uint32) uint32 {
+// at returns the count for blocks last used in the epoch.
+func (a *ages) at(epoch uint32) *int {
 	if a.newest-epoch >= epochs {
 		epoch = a.newest + 1 // the oldest, modulo epochs
 	}
-	return epoch % epochs
+	return &a.counts[epoch%epochs]
 }
 
-// needed is how many blocks an engine has that it evicts later than those last used in
-// this epoch: used more recently, or in use.
+// needed is how many blocks an engine evicts later than the last ones of those last used
+// in this epoch: used in it or later, or in use.
 func (a *ages) needed(epoch uint32) int {
-	n := a.distance(epoch)
-	for back := a.newest - epoch + 1; back < epochs; back++ {
-		n += int(a.busy[(a.newest-back)%epochs])
-	}
-	return n
-}
-
-// distance returns how many blocks were last used in this epoch or later.
-func (a *ages) distance(epoch uint32) int {
-	back := min(a.newest-epoch, epochs-1)
-	n := 0
-	for i := range back + 1 {
-		n += int(a.count[(a.newest-i)%epochs])
+	n := a.busy
+	for back := range min(a.newest-epoch, epochs-1) + 1 {
+		n += a.counts[(a.newest-back)%epochs]
 	}
 	return n
 }

@@ -2,352 +2,351 @@ package prefix
 
 import (
 	"fmt"
+	"math"
+	"slices"
 
 	"github.com/endpick/endpick"
 )
 
-// check checks the index for inconsistencies.
+// check checks the index for inconsistencies: it goes through the tree, and counts again
+// whatever is counted.
 func (x *Index) check() error {
-	for _, check := range []func() error{x.checkNodes, x.checkServers, x.checkAccounts, x.checkLeases} {
+	c := newChecker(x)
+	for _, check := range []func() error{c.nodes, c.promises, c.uses, c.counters, c.memory} {
 		if err := check(); err != nil {
 			return err
 		}
 	}
-	if len(x.untidy) > 0 {
-		return fmt.Errorf("nodes %v are left untidy", x.untidy)
+	return nil
+}
+
+// checker counts what is there.
+type checker struct {
+	x                              *Index
+	runs, room, holds, pieces      int
+	caches                         map[uint32]*cache
+	byUse                          map[*use]*use // what each use should have
+	users                          map[*piece]uint32
+	promised                       map[*use]bool
+	held, pending, retained        map[*cache]int
+	busy                           map[*cache]int
+	epochs                         map[*cache]*[epochs]int
+	accountHeld, accountPending    map[*account]int
+	tenantWeight, tenantPending    map[*tenant]int
+	weight, allPending, allRetains int
+}
+
+func newChecker(x *Index) *checker {
+	c := &checker{
+		x: x, caches: map[uint32]*cache{}, byUse: map[*use]*use{}, users: map[*piece]uint32{}, promised: map[*use]bool{},
+		held: map[*cache]int{}, pending: map[*cache]int{}, retained: map[*cache]int{}, busy: map[*cache]int{}, epochs: map[*cache]*[epochs]int{},
+		accountHeld: map[*account]int{}, accountPending: map[*account]int{}, tenantWeight: map[*tenant]int{}, tenantPending: map[*tenant]int{},
+	}
+	for ref, at := range x.caches.All() {
+		c.caches[ref.Slot] = *at
+		c.epochs[*at] = new([epochs]int)
+	}
+	return c
+}
+
+// nodes checks every node and piece.
+func (c *checker) nodes() error {
+	for e, n := range c.x.tree.edges.entries {
+		c.runs += len(n.run)
+		c.room += cap(n.run)
+		c.holds += cap(n.holds)
+		most := n.depth
+		switch {
+		case e != edge{n.parent, uint64(n.depth), n.run[0]}:
+			return fmt.Errorf("node at %d is found by %v", n.depth, e)
+		case cap(n.run)/4 > len(n.run):
+			return fmt.Errorf("node at %d: a run of %d has room for %d", n.depth, len(n.run), cap(n.run))
+		case n.parent == nil && n.depth != 0 || n.parent != nil && (n.depth <= n.parent.depth || n.depth > n.parent.end()):
+			return fmt.Errorf("node at %d is not within its parent", n.depth)
+		case !slices.IsSortedFunc(n.holds, func(a, b hold) int { return int(a.slot) - int(b.slot) }):
+			return fmt.Errorf("node at %d: endpoints out of order", n.depth)
+		}
+		for i := range n.holds {
+			h := &n.holds[i]
+			most = max(most, h.to)
+			if n.parent != nil {
+				if up := n.parent.hold(h.slot); up == nil || up.to < n.depth {
+					return fmt.Errorf("node at %d: %d holds it without its head", n.depth, h.slot)
+				}
+			}
+			if err := c.hold(n, h); err != nil {
+				return fmt.Errorf("node at %d, endpoint %d: %w", n.depth, h.slot, err)
+			}
+		}
+		if most != n.end() {
+			return fmt.Errorf("node at %d ends at %d, and is held to %d", n.depth, n.end(), most)
+		}
 	}
 	return nil
 }
 
-func (x *Index) checkNodes() (err error) {
-	t := &x.trie
-	count, blocks, entries := 0, 0, 0
-	var runs, holders int64
-	children, kids := map[uint32]uint32{}, map[uint32]uint32{}
-	t.nodes.all(func(id uint32, n *node) {
-		if n.parent != 0 {
-			children[n.parent]++
-			kids[n.parent] ^= id
-		}
-	})
-	t.nodes.all(func(id uint32, n *node) {
-		count++
-		blocks += n.run.len()
-		runs += t.runs.weight(n.run)
-		holders += t.holders.weight(n.holders)
-		var held int
-		if held, err = x.checkNode(id, n, err); err != nil {
-			return
-		}
-		entries += held
+// hold checks the pieces of a hold, and counts them.
+func (c *checker) hold(n *node, h *hold) error {
+	k := c.caches[h.slot]
+	if k == nil || h.head == nil || h.head.start != n.depth || h.to > n.end() {
+		return fmt.Errorf("it does not begin at the beginning")
+	}
+	above := c.above(n, h)
+	for p := range h.until(math.MaxUint32) {
+		c.pieces++
+		blocks := int(h.end(p)) - int(p.start)
+		u := p.use
+		a := u.account
 		switch {
-		case x.mayJoin(id):
-			err = fmt.Errorf("node %d and its only child need not be apart", id)
-		case n.children != children[id] || n.kids != kids[id]:
-			err = fmt.Errorf("node %d: %d children counted %d", id, children[id], n.children)
-		case t.child(n.parent, n.depth, n.first()) != id:
-			err = fmt.Errorf("node %d is not found", id)
-		case n.parent == 0 && n.depth != 0:
-			err = fmt.Errorf("node %d: a prompt begins at depth %d", id, n.depth)
+		case blocks <= 0:
+			return fmt.Errorf("piece at %d has %d blocks", p.start, blocks)
+		case a == nil || a.cache != k:
+			return fmt.Errorf("piece at %d: the use is another endpoint's, or has been given back", p.start)
+		case p.state != computed && p.users == 0:
+			return fmt.Errorf("piece at %d: nobody needs it", p.start)
+		case above != nil && (p.state < above.state || p.users > above.users):
+			return fmt.Errorf("piece at %d has more than what comes before it", p.start)
+		case above != nil && p.state == computed && k.age(u) < k.age(above.use):
+			return fmt.Errorf("piece at %d was used after what comes before it", p.start)
+		case above != nil && p.state == computed && p.shared && !above.shared:
+			return fmt.Errorf("piece at %d is shared, and not what comes before it", p.start)
+		case above != nil && p.state == computed && !p.shared && !above.shared && a.tenant != above.use.account.tenant:
+			return fmt.Errorf("piece at %d follows another tenant's", p.start)
 		}
-		if p := n.parent; p != 0 && err == nil {
-			if above := t.nodes.at(p); n.depth <= above.depth || n.depth > above.end() {
-				err = fmt.Errorf("node %d at %d is not within its parent", id, n.depth)
+		if q := p.down; q != nil {
+			if one, two := *p, *q; true {
+				one.start, one.down, two.start, two.down = 0, nil, 0, nil
+				if one == two {
+					return fmt.Errorf("pieces at %d and %d are alike", p.start, q.start)
+				}
 			}
 		}
-	})
-	switch {
-	case err != nil:
-	case entries != x.entries.count:
-		err = fmt.Errorf("%d entries reached, %d in use", entries, x.entries.count)
-	case count != t.nodes.count || count != t.edges.count:
-		err = fmt.Errorf("%d nodes, %d in use, %d edges", count, t.nodes.count, t.edges.count)
-	case blocks != t.blocks:
-		err = fmt.Errorf("%d blocks counted %d", blocks, t.blocks)
-	case runs != t.runs.lent || holders != t.holders.lent:
-		err = fmt.Errorf("lent %d and %d, in use %d and %d", t.runs.lent, t.holders.lent, runs, holders)
-	case idle(&t.runs) != t.runs.idle || idle(&t.holders) != t.holders.idle:
-		err = fmt.Errorf("idle elements are not what is counted")
-	}
-	return err
-}
-
-// checkNode checks the holders of a node, and counts their entries.
-func (x *Index) checkNode(id uint32, n *node, before error) (entries int, err error) {
-	if before != nil {
-		return 0, before
-	}
-	full, most, last := uint32(0), uint32(0), int64(-1)
-	for _, h := range n.holders.all() {
-		if int64(h.slot) <= last {
-			return 0, fmt.Errorf("node %d: holders out of order", id)
+		above = p
+		c.users[p] = 0
+		want := c.byUse[u]
+		if want == nil {
+			want = new(use)
+			c.byUse[u] = want
 		}
-		last = int64(h.slot)
-		most = max(most, h.to)
-		if h.to == n.end() {
-			full++
-		}
-		if h.to <= n.depth {
-			return 0, fmt.Errorf("node %d: %d holds nothing of it", id, h.slot)
-		}
-		if n.parent != 0 {
-			p := x.trie.nodes.at(n.parent)
-			at, ok := p.holder(h.slot)
-			if !ok || p.holders.all()[at].to < n.depth {
-				return 0, fmt.Errorf("node %d: %d holds it without its head", id, h.slot)
+		want.blocks += int32(blocks)
+		switch p.state {
+		case pending:
+			c.pending[k] += blocks
+			c.accountPending[a] += blocks
+			c.tenantPending[a.tenant] += blocks
+			c.allPending += blocks
+		case retained:
+			c.retained[k] += blocks
+			c.allRetains += blocks + useWeight
+		case computed:
+			c.held[k] += blocks
+			c.weight += blocks
+			want.held += int32(blocks)
+			if !p.shared {
+				want.own += int32(blocks)
+				c.accountHeld[a] += blocks
+				c.tenantWeight[a.tenant] += blocks
 			}
-		}
-		up, start := uint32(0), n.depth
-		for e := h.head; e != 0; e = x.entries.at(e).down {
-			en := x.entries.at(e)
-			entries++
-			if en.node != id || x.accounts.at(en.account).ref.Slot != h.slot || up == 0 && en.start != start || up != 0 && en.start <= start {
-				return 0, fmt.Errorf("node %d: entry %d of %d is out of place", id, e, h.slot)
-			}
-			if up != 0 && en.sure() && !x.entries.at(up).sure() || up != 0 && en.vouchers > x.entries.at(up).vouchers {
-				return 0, fmt.Errorf("node %d: entry %d of %d is surer than what comes before it", id, e, h.slot)
-			}
-			if en.sure() && en.kept {
-				return 0, fmt.Errorf("node %d: entry %d is both sure and kept", id, e)
-			}
-			if !en.sure() && en.vouchers == 0 {
-				return 0, fmt.Errorf("node %d: nobody vouches for entry %d", id, e)
-			}
-			if up != 0 && en.kept && x.alike(up, e) {
-				return 0, fmt.Errorf("node %d: entries %d and %d are kept alike and need not be apart", id, up, e)
-			}
-			up, start = e, en.start
-		}
-		if start >= h.to {
-			return 0, fmt.Errorf("node %d: entry %d begins at the end", id, up)
-		}
-	}
-	if most != n.end() || n.full != full {
-		return 0, fmt.Errorf("node %d: ends at %d, held to %d, full %d counted %d", id, n.end(), most, full, n.full)
-	}
-	return entries, nil
-}
-
-func (x *Index) alike(a, b uint32) bool {
-	e, f := x.entries.at(a), x.entries.at(b)
-	return e.account == f.account && e.epoch == f.epoch && e.kept == f.kept && e.told == f.told && e.vouchers == f.vouchers
-}
-
-func idle[T any](s *slab[T]) (n int64) {
-	for _, free := range s.free {
-		for _, x := range free {
-			n += s.weight(x)
-		}
-	}
-	return n
-}
-
-// checkServers walks the orders of all endpoints.
-func (x *Index) checkServers() error {
-	weight, pending, kept, sure := 0, 0, 0, 0
-	for ref, s := range x.servers.All() {
-		held := 0
-		var counts, busy [epochs]uint32
-		seen := map[uint32]bool{}
-		newer := uint32(0)
-		for id := s.order.newest; id != 0; id = x.entries.at(id).orders[inServer].older {
-			en := x.entries.at(id)
-			blocks := x.size(id, ref.Slot)
-			held += blocks
-			weight += blocks + entryWeight
-			sure++
-			if en.orders[inServer].newer != newer || x.accounts.at(en.account).ref != ref || !en.sure() {
-				return fmt.Errorf("%v: entry %d is out of order", ref, id)
-			}
-			if above := x.aboveOf(en, ref.Slot); above != 0 && !seen[above] {
-				return fmt.Errorf("%v: entry %d is older than what follows it", ref, id)
-			}
-			seen[id] = true
-			for i := range counts {
-				if s.ages.at(en.epoch) == &s.ages.count[i] {
-					counts[i] += uint32(blocks)
-					if en.vouchers > 0 {
-						busy[i] += uint32(blocks)
+			if p.users > 0 {
+				c.busy[k] += blocks
+			} else {
+				for i := range epochs {
+					if k.ages.at(u.epoch) == &k.ages.counts[i] {
+						c.epochs[k][i] += blocks
 					}
 				}
 			}
-			newer = id
 		}
-		switch {
-		case s.order.oldest != newer:
-			return fmt.Errorf("%v: the oldest is %d, not %d", ref, s.order.oldest, newer)
-		case held != s.held:
-			return fmt.Errorf("%v: %d held, counted %d", ref, held, s.held)
-		case s.held > s.capacity():
-			return fmt.Errorf("%v: %d held, bound %d", ref, s.held, s.capacity())
-		case counts != s.ages.count || busy != s.ages.busy:
-			return fmt.Errorf("%v: ages %v and %v, counted %v and %v", ref, counts, busy, s.ages.count, s.ages.busy)
-		}
-	}
-	x.entries.all(func(id uint32, en *entry) {
-		if en.kept {
-			kept += x.size(id, x.accounts.at(en.account).ref.Slot) + entryWeight
-		} else if !en.sure() {
-			pending += x.size(id, x.accounts.at(en.account).ref.Slot) + entryWeight
-		} else {
-			sure--
-		}
-	})
-	if weight != x.weight || pending != x.pending || kept != x.kept || sure != 0 {
-		return fmt.Errorf("weight %d, %d and %d, counted %d, %d and %d; %d in no order", weight, pending, kept, x.weight, x.pending, x.kept, sure)
 	}
 	return nil
 }
 
-// aboveOf returns the same endpoint's entry of the block before.
-func (x *Index) aboveOf(en *entry, slot uint32) uint32 {
-	if en.start == 0 {
-		return 0
+// age is how many uses of an endpoint are newer.
+func (k *cache) age(of *use) (n int) {
+	for u := k.order.newest; u != nil; u = u.links[ofCache].older {
+		if u == of {
+			return n
+		}
+		n++
 	}
-	p := x.trie.nodes.at(en.node)
-	if en.start == p.depth {
-		p = x.trie.nodes.at(p.parent)
-	}
-	at, _ := p.holder(slot)
-	chain := x.before(&p.holders.all()[at], en.start)
-	return chain[len(chain)-1]
+	return -1
 }
 
-func (x *Index) checkAccounts() (err error) {
-	held, pending, kept, weights, pendings := map[uint32]int{}, map[uint32]int{}, map[uint32]int{}, map[uint32]int{}, map[uint32]int{}
-	x.entries.all(func(id uint32, en *entry) {
-		a := x.accounts.at(en.account)
-		blocks := x.size(id, a.ref.Slot)
-		if en.sure() {
-			held[en.account] += blocks
-			weights[a.tenant] += blocks + entryWeight
-		} else if en.kept {
-			kept[en.account] += blocks
-		} else {
-			pending[en.account] += blocks
-			pendings[a.tenant] += blocks + entryWeight
-		}
-	})
-	leases := map[uint32]uint32{}
-	for _, l := range x.leases.All() {
-		leases[l.account]++
+// above returns the piece before a hold.
+func (c *checker) above(n *node, h *hold) (above *piece) {
+	if n.parent == nil {
+		return nil
 	}
-	for ref, s := range x.servers.All() {
-		if s.largest == 0 {
-			continue
-		}
-		if a := x.accounts.find(s.largest); a == nil || a.ref != ref {
-			err = fmt.Errorf("endpoint %v: account %d, which is said to be its largest, is %+v", ref, s.largest, a)
-		}
+	for p := range n.parent.hold(h.slot).until(n.depth) {
+		above = p
 	}
-	if x.largest != 0 && x.tenants.find(x.largest) == nil {
-		err = fmt.Errorf("tenant %d, which is said to hold the most, is not there", x.largest)
-	}
-	rings := map[uint32]int{}
-	x.accounts.all(func(id uint32, a *account) {
-		rings[a.tenant]++
-		ordered, newer := 0, uint32(0)
-		for e := a.order.newest; e != 0; e = x.entries.at(e).orders[inAccount].older {
-			en := x.entries.at(e)
-			ordered += x.size(e, a.ref.Slot)
-			if en.account != id || en.orders[inAccount].newer != newer {
-				err = fmt.Errorf("account %d: entry %d is out of order", id, e)
-			}
-			if above := x.aboveOf(en, a.ref.Slot); above != 0 && a.tenant == commons && x.accounts.at(x.entries.at(above).account).tenant != commons {
-				err = fmt.Errorf("account %d: what entry %d follows is not common", id, e)
-			} else if above != 0 && a.tenant != commons && x.entries.at(above).account != id && x.accounts.at(x.entries.at(above).account).tenant != commons {
-				err = fmt.Errorf("account %d: entry %d follows another tenant's", id, e)
-			}
-			newer = e
-		}
-		if a.order.oldest != newer || ordered != held[id] || a.held != held[id] || a.pending != pending[id] || a.kept != kept[id] || a.leases != leases[id] {
-			err = fmt.Errorf("account %d: %+v, in order %d, held %d, pending %d, kept %d, leases %d", id, a, ordered, held[id], pending[id], kept[id], leases[id])
-		}
-		if a.held+a.pending+a.kept+int(a.leases) == 0 {
-			err = fmt.Errorf("account %d has nothing", id)
-		}
-	})
-	x.tenants.all(func(id uint32, t *tenant) {
-		if t.weight != weights[id] || t.pending != pendings[id] {
-			err = fmt.Errorf("tenant %d: %+v, counted %d and %d", id, t, weights[id], pendings[id])
-		}
-		n := 0
-		for at := t.accounts; at != 0; {
-			n++
-			next := x.accounts.at(at).next
-			if x.accounts.at(next).last != at {
-				err = fmt.Errorf("tenant %d: ring broken at %d", id, at)
-				return
-			}
-			if at = next; at == t.accounts {
-				break
-			}
-		}
-		if n != rings[id] || n == 0 && id != commons {
-			err = fmt.Errorf("tenant %d: %d accounts, %d in the ring", id, rings[id], n)
-		}
-	})
-	return err
+	return above
 }
 
-func (x *Index) checkLeases() error {
-	rests, vouchers := map[uint32]uint32{}, map[uint32]uint32{}
-	vouching, prefilling := map[endpick.EndpointRef]int{}, map[endpick.EndpointRef]int{}
-	for key, l := range x.leases.All() {
-		if !l.vouches {
+// promises counts who needs what.
+func (c *checker) promises() error {
+	for key, l := range c.x.leases.All() {
+		u := l.use
+		if c.byUse[u] == nil {
+			c.byUse[u] = new(use)
+		}
+		c.byUse[u].open = true
+		if u.lease != key || u.account == nil {
+			return fmt.Errorf("%v: lease of %v", key, u.lease)
+		}
+		if l.leaf == nil {
 			continue
 		}
-		vouching[l.ref]++
-		if l.prefill {
-			prefilling[l.ref]++
+		k := u.account.cache
+		c.promised[u] = true
+		if u.leaf == nil {
+			c.tenantPending[u.account.tenant] += useWeight
+			c.allPending += useWeight
 		}
-		rests[l.leaf]++
-		for id, to := l.leaf, l.to; id != 0; {
-			n := x.trie.nodes.at(id)
-			at, ok := n.holder(l.ref.Slot)
-			if !ok || n.holders.all()[at].to < to {
-				return fmt.Errorf("%v: what it vouches for is not held", key)
+		for n, to := l.leaf, uint32(l.length); n != nil; n, to = n.parent, n.depth {
+			h := n.hold(k.ref.Slot)
+			if h == nil || h.to < to {
+				return fmt.Errorf("%v: what it has promised is not there", key)
 			}
-			for e := n.holders.all()[at].head; e != 0 && x.entries.at(e).start < to; e = x.entries.at(e).down {
-				vouchers[e]++
-				if x.endOf(x.entries.at(e), l.ref.Slot) > to {
-					to = 0
+			for p := range h.until(to) {
+				if c.users[p]++; h.end(p) > to {
+					return fmt.Errorf("%v: it ends within a piece", key)
 				}
-			}
-			if to == 0 {
-				return fmt.Errorf("%v: ends within an entry", key)
-			}
-			id, to = n.parent, n.depth
-		}
-	}
-	var err error
-	x.entries.all(func(id uint32, en *entry) {
-		if en.vouchers != vouchers[id] {
-			err = fmt.Errorf("entry %d: %d leases vouch for it, counted %d", id, vouchers[id], en.vouchers)
-		}
-	})
-	x.trie.nodes.all(func(id uint32, n *node) {
-		if n.rests != rests[id] {
-			err = fmt.Errorf("node %d: %d leases rest, counted %d", id, rests[id], n.rests)
-		}
-	})
-	for ref, s := range x.servers.All() {
-		for _, list := range []struct {
-			leases
-			want int
-		}{{s.prefill, prefilling[ref]}, {s.running, vouching[ref] - prefilling[ref]}} {
-			n, newer := 0, endpick.LeaseRef{}
-			for key := list.newest; key != (endpick.LeaseRef{}); key = x.leases.Find(key).older {
-				if l := x.leases.Find(key); l.newer != newer || l.ref != ref || !l.vouches {
-					return fmt.Errorf("%v: %+v is out of order", key, l)
-				}
-				n++
-				newer = key
-			}
-			if n != list.want || list.oldest != newer {
-				err = fmt.Errorf("%v: %d leases vouch, %d in the list that ends with %v", ref, list.want, n, list.oldest)
 			}
 		}
 	}
-	return err
+	for p, users := range c.users {
+		if p.users != users {
+			return fmt.Errorf("piece at %d: %d need it, counted %d", p.start, users, p.users)
+		}
+	}
+	return nil
+}
+
+// uses checks every use and the orders.
+func (c *checker) uses() error {
+	seen, uses := map[*use]int{}, map[*account]int{}
+	walk := func(o order, which int, has func(*use) bool) error {
+		var newer *use
+		for u := o.newest; u != nil; newer, u = u, u.links[which].older {
+			seen[u] |= 1 << which
+			if u.links[which].newer != newer || !has(u) || !u.linked[which] {
+				return fmt.Errorf("a use is out of order %d", which)
+			}
+		}
+		if o.oldest != newer {
+			return fmt.Errorf("the oldest of order %d is another", which)
+		}
+		return nil
+	}
+	for _, k := range c.caches {
+		if err := walk(k.order, ofCache, func(u *use) bool { return u.held > 0 && u.account.cache == k }); err != nil {
+			return err
+		}
+	}
+	for _, k := range c.caches {
+		if err := walk(k.open, ofOpen, func(u *use) bool { return c.promised[u] && u.account.cache == k }); err != nil {
+			return err
+		}
+	}
+	for name, a := range c.x.byTenant.entries {
+		if err := walk(a.order, ofAccount, func(u *use) bool { return u.own > 0 && u.account == a }); err != nil {
+			return err
+		}
+		if name != (accountName{a.cache, a.tenant}) || a.cache.gone && a.held+a.pending > 0 {
+			return fmt.Errorf("account of %v is found by %v", a, name)
+		}
+	}
+	for u, want := range c.byUse {
+		uses[u.account]++
+		in := 0
+		if want.held > 0 {
+			in = 1 << ofCache
+			c.weight += useWeight
+		}
+		if want.own > 0 {
+			in |= 1 << ofAccount
+			c.tenantWeight[u.account.tenant] += useWeight
+		}
+		if c.promised[u] {
+			in |= 1 << ofOpen
+		}
+		if u.blocks != want.blocks || u.held != want.held || u.own != want.own || u.open != want.open || seen[u] != in {
+			return fmt.Errorf("use %+v: counted %+v, in orders %b", *u, *want, seen[u])
+		}
+		delete(seen, u)
+	}
+	for a, n := range uses {
+		if a.uses != n || c.x.byTenant.entries[accountName{a.cache, a.tenant}] != a {
+			return fmt.Errorf("account with %d uses: counted %d", a.uses, n)
+		}
+	}
+	if len(seen) > 0 || len(c.byUse) != c.x.uses.live || len(uses) != len(c.x.byTenant.entries) {
+		return fmt.Errorf("%d uses without blocks; %d of %d; %d accounts of %d", len(seen), len(c.byUse), c.x.uses.live, len(uses), len(c.x.byTenant.entries))
+	}
+	return nil
+}
+
+// counters compares what endpoints, accounts and tenants have.
+func (c *checker) counters() error {
+	for _, k := range c.caches {
+		switch {
+		case k.held != c.held[k] || k.pending != c.pending[k] || k.retained != c.retained[k]:
+			return fmt.Errorf("%v: %d, %d and %d, counted %d, %d and %d", k.ref, k.held, k.pending, k.retained, c.held[k], c.pending[k], c.retained[k])
+		case k.held > k.capacity():
+			return fmt.Errorf("%v: %d held, capacity %d", k.ref, k.held, k.capacity())
+		case k.ages.counts != *c.epochs[k] || k.ages.busy != c.busy[k]:
+			return fmt.Errorf("%v: ages %v and %d, counted %v and %d", k.ref, k.ages.counts, k.ages.busy, *c.epochs[k], c.busy[k])
+		case k.largest != nil && (k.largest.cache != k || c.x.byTenant.entries[accountName{k, k.largest.tenant}] != k.largest):
+			return fmt.Errorf("%v: who is said to hold the most is not there", k.ref)
+		}
+	}
+	accounts := map[*tenant]int{}
+	for _, a := range c.x.byTenant.entries {
+		accounts[a.tenant]++
+		if a.held != c.accountHeld[a] || a.pending != c.accountPending[a] {
+			return fmt.Errorf("account: %d and %d, counted %d and %d", c.accountHeld[a], c.accountPending[a], a.held, a.pending)
+		}
+	}
+	for name, t := range c.x.byName.entries {
+		if t.name != name || t.accounts != accounts[t] || t.weight != c.tenantWeight[t] || t.pending != c.tenantPending[t] {
+			return fmt.Errorf("tenant %+v: %d accounts, weights %d and %d", *t, accounts[t], c.tenantWeight[t], c.tenantPending[t])
+		}
+	}
+	if t := c.x.largest; t != nil && c.x.byName.entries[t.name] != t {
+		return fmt.Errorf("the tenant that is said to hold the most is not there")
+	}
+	if len(accounts) != len(c.x.byName.entries) || c.x.weight != c.weight || c.x.pending != c.allPending || c.x.retained != c.allRetains {
+		return fmt.Errorf("%d tenants, weights %d and %d, %d retained: counted %d, %d, %d and %d", len(accounts), c.weight, c.allPending, c.allRetains,
+			len(c.x.byName.entries), c.x.weight, c.x.pending, c.x.retained)
+	}
+	return nil
+}
+
+// memory compares what is counted as taken.
+func (c *checker) memory() error {
+	x, t := c.x, &c.x.tree
+	open := 0
+	for range x.leases.All() {
+		open++
+	}
+	for _, run := range t.runs.spare {
+		c.room += cap(run)
+	}
+	switch {
+	case len(t.edges.entries) != t.nodes.live || c.runs != t.blocks || c.room != t.runs.room || c.holds != t.holds || c.pieces != x.pieces.live:
+		return fmt.Errorf("%d nodes, %d blocks, room for %d and %d holds, %d pieces: counted %d, %d, %d, %d and %d", len(t.edges.entries), c.runs, c.room, c.holds, c.pieces,
+			t.nodes.live, t.blocks, t.runs.room, t.holds, x.pieces.live)
+	case open != x.open:
+		return fmt.Errorf("%d are open, counted %d", open, x.open)
+	}
+	return nil
+}
+
+// cacheAt returns what is known about an endpoint, or nil.
+func (x *Index) cacheAt(ref endpick.EndpointRef) *cache {
+	if c := x.caches.Find(ref); c != nil {
+		return *c
+	}
+	return nil
 }

@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"cmp"
 	"hash/maphash"
 	"math"
 	"sync"
@@ -10,25 +11,21 @@ import (
 
 // IndexConfig says how large an [Index] may grow. The zero value is valid.
 type IndexConfig struct {
-	// BlocksPerEndpoint is the most blocks to remember of one endpoint. An
-	// endpoint whose KV cache is known to hold less (Endpoint.KVTokens) is
-	// bounded by that. Zero: what its KV cache holds, and 65,536 where that is
-	// not known. That is a million tokens, more than most engines hold: to expect
-	// too much costs little, while the part of a cache that is not remembered is
-	// not used.
+	// BlocksPerEndpoint is the most blocks to remember of one endpoint, and no more than
+	// its KV cache is known to hold (Endpoint.KVTokens). Zero: what that holds, or 65,536 if
+	// it is not known: a million tokens, more than most engines hold. To expect too much
+	// costs little, while the part of a cache that is not remembered is not used.
 	BlocksPerEndpoint int
-	// MaxBytes is the most memory to take for all endpoints together, at least
-	// 1 MiB; an eighth of it is for prompts in prefill. About 100 bytes for
-	// each open request come on top. Zero: 256 MiB, enough for 1,000 endpoints
-	// with 10,000 blocks each that share nothing, in prompts of at least 16
-	// blocks. A prompt of a single block takes 180 bytes.
+	// MaxBytes is the most memory to take for all endpoints together, at least 1 MiB; an
+	// eighth of it is for prompts in prefill. About 200 bytes for each open request come on
+	// top. Zero: 256 MiB, enough for 1,000 endpoints with 10,000 blocks each that share
+	// nothing, in prompts of at least 20 blocks. A prompt of a single block takes 250 bytes.
 	MaxBytes int64
-	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's
-	// blocks, up to which a tenant may displace others. A tenant may hold more
-	// while there is room, but then its blocks are the first to go. The share
-	// does not apply to an endpoint whose bound is the known size of its KV
-	// cache: there the least recently used blocks go regardless of tenant, as
-	// they do in the engine. Zero: one half.
+	// TenantShare, in (0, 1], is the share of MaxBytes, and of an endpoint's blocks, up to
+	// which a tenant may displace others. A tenant may hold more while there is room, but
+	// then its blocks are the first to go. The share does not apply to an endpoint whose
+	// bound is the known size of its KV cache: engines don't know tenants, so there the
+	// least recently used blocks go, whoever's they are. Zero: one half.
 	TenantShare float64
 }
 
@@ -40,80 +37,59 @@ const (
 )
 
 func (c *IndexConfig) validate() error {
-	if c.BlocksPerEndpoint < 0 {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig.BlocksPerEndpoint", Reason: "is negative"}
+	bad := func(field, reason string) error {
+		return &endpick.ConfigError{Field: "prefix.IndexConfig." + field, Reason: reason}
 	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultMaxBytes
-	}
-	if c.MaxBytes < leastMaxBytes {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig.MaxBytes", Reason: "is less than 1 MiB"}
-	}
-	if !(c.TenantShare >= 0 && c.TenantShare <= 1) {
-		return &endpick.ConfigError{Field: "prefix.IndexConfig.TenantShare", Reason: "is not in [0, 1]"}
-	}
-	if c.TenantShare == 0 {
-		c.TenantShare = defaultShare
+	c.MaxBytes = cmp.Or(c.MaxBytes, defaultMaxBytes)
+	c.TenantShare = cmp.Or(c.TenantShare, defaultShare)
+	switch {
+	case c.BlocksPerEndpoint < 0:
+		return bad("BlocksPerEndpoint", "is negative")
+	case c.MaxBytes < leastMaxBytes:
+		return bad("MaxBytes", "is less than 1 MiB")
+	case !(c.TenantShare > 0 && c.TenantShare <= 1):
+		return bad("TenantShare", "is not in [0, 1]")
 	}
 	return nil
 }
 
-// bound is how many of an endpoint's blocks a request of this kind may fill,
-// and whether that is its whole KV cache.
-func (c *IndexConfig) bound(e *endpick.Endpoint, blockTokens float64) (n int, whole bool) {
+// size is how many of an endpoint's blocks a request of this kind may fill.
+func (c *IndexConfig) size(e *endpick.Endpoint, blockTokens float64) size {
 	if e == nil || e.KVTokens <= 0 {
-		if c.BlocksPerEndpoint == 0 {
-			return defaultBlocks, false
-		}
-		return c.BlocksPerEndpoint, false
+		return size{blocks: cmp.Or(c.BlocksPerEndpoint, defaultBlocks)}
 	}
-	n = int(min(max(float64(e.KVTokens)/blockTokens, 1), math.MaxInt32))
+	n := int(min(max(float64(e.KVTokens)/blockTokens, 1), math.MaxInt32))
 	if c.BlocksPerEndpoint == 0 || n <= c.BlocksPerEndpoint {
-		return n, true
+		return size{n, true}
 	}
-	return c.BlocksPerEndpoint, false
+	return size{blocks: c.BlocksPerEndpoint}
 }
 
-// Index remembers which blocks were routed to which endpoint, and expects that
-// the engine there still has them in its KV cache. It is a Matcher of one
-// router, which must also be its observer ([endpick.Policy] sees to that), and
-// safe for concurrent use.
+// Index remembers which blocks were routed to which endpoint, and expects that the engine
+// there still has them in its KV cache. It is a Matcher of one router, which must also be
+// its observer ([endpick.Policy] sees to that), and safe for concurrent use.
 //
-// For each endpoint, it forgets the least recently used blocks first, and the
-// end of a prompt before its beginning, block by block, as an engine does. A
-// match starts at the beginning of the prompt and has no gaps. When an
-// endpoint is removed, everything known about it is forgotten; if it is added
-// again, it starts with nothing.
+// All prompts are in one radix tree of blocks. Each of its nodes says how far each endpoint
+// holds it; a match goes down the tree, and marks the endpoints that go no further.
 //
-// A request's blocks are matched as soon as it is routed, so that the next
-// request with the same beginning finds them. They count as used, and displace
-// others, only when the engine is known to have computed them: at the first
-// token, or at the end of a completed request. Until then they are pending: at
-// most as many as the endpoint may hold, in their own part of MaxBytes; of a
-// longer prompt, only the beginning is remembered. If the request ends without
-// being computed (failed, refused, canceled or lost before the first token),
-// its blocks are forgotten again, except those that other requests share. So
-// neither a client whose prompts are refused nor an endpoint that refuses
-// everything changes what is known about others.
+// When a request is routed, its prompt is promised: matched from now on, but pending, so
+// that it displaces nothing. At the first token, or at the end of a completed request, it
+// counts as computed: used last, and others make room for it. A promise that ends earlier
+// (failed, refused, canceled, lost) takes back what no other open request needs. When a
+// response continues its prompt (Outcome.Blocks), both are promised and computed at once.
 //
-// While a request is under way, its prompt stays in the engine's cache, however old it is,
-// and what it generates needs room there. So the index keeps such prompts, up to an eighth
-// of MaxBytes, and where the size of an endpoint's KV cache is known, it tells how much of a
-// match the engine has probably evicted for what is under way (Candidate.EvictedTokens).
-// Such blocks are not forgotten: the engine will compute them again for whoever comes back.
+// Each endpoint has a list of the requests that it has computed, by age. A block belongs to
+// the last one that used it, so an old request has only the end of its prompt, or nothing.
+// To make room, the oldest one loses its last blocks, as in an engine. Where that is for lack
+// of memory, or for a tenant that may not displace others, it is the oldest one of that
+// tenant. Blocks that tenants have in common are nobody's.
 //
-// At the end of a completed request, the host may say how the conversation
-// continues (Outcome.Blocks). The endpoint then holds prompt and response, as
-// if it had computed both as a prompt, and the next turn matches up to the end
-// of the response. Blocks that do not continue the request's own were not
-// computed by its engine: they are ignored, and counted in IndexStats.Strays.
-//
-// Tenants share the blocks that they have in common. Once a tenant holds more
-// than IndexConfig.TenantShare, blocks that only this tenant uses are evicted
-// first; see there for where that applies.
-//
-// The cached tokens that an engine reports correct the number of blocks that
-// it is trusted to hold.
+// Engines keep what requests under way need, however old it is. So such blocks are retained
+// when they have to make room; and where the size of the cache is known, Match tells how much
+// of what it found had to make room for pending and retained blocks and for responses
+// (Candidate.EvictedTokens). That is not forgotten: the engine will compute it again for
+// whoever comes back. The cached tokens that engines report correct the number of blocks that
+// an endpoint is trusted to hold. A removed endpoint takes all that it had with it.
 type Index struct {
 	endpick.Exclusive
 
@@ -121,27 +97,40 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu           sync.RWMutex // guards the fields below; Match only reads
-	trie         trie
-	entries      arena[entry]
-	servers      endpick.PerEndpoint[server]
-	slots        []slot // Match reads them for every holder
-	leases       endpick.PerLease[lease]
-	leaseSlots   int64
-	tenants      arena[tenant]
-	tenantTable  table
-	accounts     arena[account]
-	accountTable table
-	path         []step
-	chain        []uint32
-	untidy       []uint32 // nodes that might be joined with their only child
-	largest      uint32   // the tenant known to hold the most
-	weight       int      // of everything sure
-	pending      int      // weight of everything pending
-	kept         int      // weight of everything kept
-	hand         uint32   // the next account to give way to the byte limit
-	evicted      uint64
-	strays       uint64
+	mu         sync.RWMutex // guards the fields below; Match only reads
+	tree       tree
+	caches     endpick.PerEndpoint[*cache]
+	slots      []slot // Match reads them for every endpoint that holds anything
+	leases     endpick.PerLease[lease]
+	leaseSlots int64
+	byName     shrinking[uint64, *tenant]
+	byTenant   shrinking[accountName, *account]
+	uses       pool[use]
+	pieces     pool[piece]
+	path       []step
+	open       int     // leases
+	largest    *tenant // known to hold the most
+	hand       int     // the last slot that gave way to the byte limit
+	weight     int     // of everything computed
+	pending    int     // weight of everything pending
+	retained   int     // weight of everything retained
+	evicted    uint64
+	strays     uint64
+}
+
+// lease is what the index remembers of a request under way.
+type lease struct {
+	use      *use
+	size     size   // of the endpoint, for this request
+	leaf     *node  // where what it has promised ends; nil: it needs nothing any more
+	length   int    // blocks that it has promised
+	sent     int    // blocks of the whole prompt
+	end      uint64 // hash of the last one, which covers all of them
+	matched  int    // blocks that were there before
+	proven   int    // of these, those that a prompt, not only a response, has included
+	age      int    // of the last matched block: how many the engine kept longer, as far as was known
+	besides  int    // how many others it may have needed
+	doubtful bool   // not all matched blocks were computed, so a report says nothing about evictions
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -151,9 +140,13 @@ func NewIndex(config IndexConfig) (*Index, error) {
 	}
 	x := &Index{config: config, seed: maphash.MakeSeed()}
 	x.scratch.New = func() any { return new(scratch) }
-	x.servers.Forget = func(ref endpick.EndpointRef, s *server) { x.clear(ref.Slot, s) }
-	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) { x.close(l) }
-	x.tenants.take() // the common tenant
+	x.caches.Forget = func(_ endpick.EndpointRef, c **cache) { x.clear(*c) }
+	x.leases.Forget = func(_ endpick.LeaseRef, l *lease) {
+		if l.use != nil {
+			x.end(l)
+			x.close(l.use)
+		}
+	}
 	return x, nil
 }
 
@@ -166,140 +159,187 @@ func (x *Index) Observer() any { return observer{x} }
 // observer learns from what is routed, and how it ends.
 type observer struct{ index *Index }
 
+func (of observer) lock() *Index {
+	of.index.mu.Lock()
+	return of.index
+}
+
 // Routed implements [endpick.RoutedObserver].
 func (of observer) Routed(e *endpick.Event) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
-	ref := e.Candidate.Ref
-	if x.servers.At(ref) == nil {
+	c := x.cacheOf(e.Candidate.Ref)
+	if c == nil {
 		return
 	}
 	l := x.leases.At(e.Lease)
 	if l == nil {
 		return
 	}
-	s := x.servers.Find(ref)
-	for int(ref.Slot) >= len(x.slots) {
-		x.slots = append(x.slots, slot{})
-	}
-	x.slots[ref.Slot].generation = ref.Generation
 	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
-
-	l.bound, l.whole = x.config.bound(e.Candidate.Endpoint, e.Request.TokensPerBlock())
-	if s.bound == 0 {
-		s.bound, s.whole = l.bound, l.whole
+	blocks, block := e.Request.Blocks, e.Request.TokensPerBlock()
+	a := x.accountOf(c, e.Request.Tenant)
+	*l = lease{
+		use: x.newUse(a, e.Lease), size: x.config.size(e.Candidate.Endpoint, block),
+		besides: c.besides(e.Candidate, block), sent: len(blocks),
 	}
-	l.ref, l.account = ref, x.accountOf(ref, x.tenantOf(e.Request.Tenant))
-	a := x.accounts.at(l.account)
-	a.leases++
-	blocks := e.Request.Blocks
-	l.blocks, l.end, l.response = len(blocks), lastOf(blocks), noResponse
+	if l.sent > 0 {
+		l.end = blocks[l.sent-1]
+	}
+	if c.size.blocks == 0 {
+		c.size = l.size
+	}
 	// Pending blocks weigh on other requests like load: no more of them than the prompt is long.
-	full := math.Ceil(float64(e.Request.InputTokens) / e.Request.TokensPerBlock())
-	blocks = blocks[:min(len(blocks), l.bound, int(min(full, math.MaxInt32)))]
-	x.path = x.trie.walk(x.path[:0], blocks)
-	x.look(l, s)
-	l.unseen = s.unseen(e.Candidate, e.Request.TokensPerBlock())
-	if room := l.matched + x.allowance(s, a, l.bound); room < len(blocks) {
+	full := math.Ceil(float64(e.Request.InputTokens) / block)
+	blocks = blocks[:min(len(blocks), l.size.blocks, int(min(full, math.MaxInt32)))]
+	x.path = x.tree.walk(x.path[:0], blocks)
+	x.inspect(c, l)
+	if room := l.matched + x.allowance(a, l.size.blocks); room < len(blocks) {
 		blocks = blocks[:room]
-		x.path = x.trie.walk(x.path[:0], blocks)
 	}
-	x.vouch(e.Lease, l, s, blocks)
-	x.fit(l.account, 0)
-	x.note(s, ref.Slot)
+	x.promise(c, l, blocks)
+	x.fit(a, 0)
+	x.publish(c)
+}
+
+// inspect records what the endpoint has of the path.
+func (x *Index) inspect(c *cache, l *lease) {
+	for _, s := range x.path {
+		h := s.hold(c.ref.Slot)
+		if h == nil {
+			return
+		}
+		for p := range h.until(s.to) {
+			l.matched = int(min(h.end(p), s.to))
+			if !p.answer {
+				l.proven = l.matched
+			}
+			if p.state == computed {
+				l.age = c.ages.needed(p.use.epoch)
+			} else {
+				l.doubtful = true
+			}
+		}
+	}
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
 func (of observer) FirstToken(e *endpick.Event) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
 	if l := x.leases.Find(e.Lease); l != nil {
-		x.computed(e.Lease, l)
+		x.computed(l)
 	}
+}
+
+// computed records that the engine has computed the prompt of a lease.
+func (x *Index) computed(l *lease) {
+	c := l.use.account.cache
+	if l.leaf == nil || l.use.leaf != nil {
+		return
+	}
+	c.size = l.size
+	if c.ages.advance(c.capacity()) {
+		c.trust.review(c)
+	}
+	if t := &c.trust; t.learned > 0 {
+		t.learned = max(t.learned, l.length) // an engine that runs a prompt has room for it
+	}
+	x.compute(c, l)
+	x.evict(l.use.account, l.length)
+	x.publish(c)
 }
 
 // Done implements [endpick.DoneObserver].
 func (of observer) Done(e *endpick.Event, o *endpick.Outcome) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
 	l := x.leases.Find(e.Lease)
 	if l == nil {
 		return
 	}
-	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
-		x.computed(e.Lease, l)
-		x.vote(l, e.Request, o)
-	}
-	x.end(l)
-	if o.Status == endpick.Completed && len(o.Blocks) > 0 {
-		x.respond(e.Lease, l, o.Blocks)
-	}
-	x.leases.Drop(e.Lease)
-	if s := x.servers.Find(e.Candidate.Ref); s != nil {
-		x.note(s, e.Candidate.Ref.Slot)
-	}
-}
-
-// computed records that the engine has computed the prompt of a lease.
-func (x *Index) computed(ref endpick.LeaseRef, l *lease) {
-	s := x.servers.Find(l.ref)
-	if s == nil || !l.prefill {
-		return
-	}
-	s.bound, s.whole = l.bound, l.whole
-	if s.ages.advance(s.capacity()) {
-		s.trust.review(s)
-	}
-	s.trust.atLeast(int(l.to))
-	x.hold(ref, l, s)
-	x.note(s, l.ref.Slot)
-}
-
-// hold makes sure what a lease vouches for, and makes room for it.
-func (x *Index) hold(ref endpick.LeaseRef, l *lease, s *server) {
-	x.confirm(ref, l, s)
-	x.noteLargest(s, l.account)
-	x.evict(s, l.ref.Slot, l.account)
-	x.fit(l.account, int(l.to))
-}
-
-// end ends what a lease vouches for.
-func (x *Index) end(l *lease) {
-	if s := x.servers.Find(l.ref); s != nil && l.vouches {
-		x.settle(l, s)
-		x.tidy()
-	}
-}
-
-// close ends a lease.
-func (x *Index) close(l *lease) {
-	x.end(l)
-	if l.account != 0 {
-		x.accounts.at(l.account).leases--
-		x.release(l.account)
-	}
-}
-
-// clear forgets what an endpoint holds.
-func (x *Index) clear(slot uint32, s *server) {
-	for _, q := range [...]*leases{&s.prefill, &s.running} {
-		for l := x.leases.Find(q.newest); l != nil; l = x.leases.Find(q.newest) {
-			x.settle(l, s)
+	if c := l.use.account.cache; !c.gone {
+		defer x.publish(c)
+		completed := o.Status == endpick.Completed
+		if completed || !e.FirstTokenAt.IsZero() {
+			x.computed(l)
+			c.vote(l, e.Request, o)
+		}
+		if completed && len(o.Blocks) > 0 {
+			x.respond(c, l, o.Blocks)
 		}
 	}
-	for s.order.oldest != 0 {
-		x.forget(s, slot, s.order.oldest, x.size(s.order.oldest, slot))
+	x.leases.Drop(e.Lease)
+}
+
+// respond remembers what a response has appended to its prompt; blocks are those of both.
+// They are treated as a prompt that has just been computed, so that all limits apply: the
+// endpoint's, the tenant's share and the memory. Only the endpoint's size stays that of the
+// last prompt, and the capacity is not raised, which takes a prompt or a report.
+func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
+	if len(blocks) < l.sent || l.sent > 0 && blocks[l.sent-1] != l.end {
+		x.strays++
+		return
 	}
-	x.tidy()
+	// As many as a lone prompt may have.
+	blocks = blocks[:min(len(blocks), l.size.blocks, max(0, x.share(x.pendingRoom())-useWeight))]
+	if len(blocks) == 0 {
+		return
+	}
+	a := l.use.account
+	before := l.use
+	l.use = x.newUse(a, before.lease)
+	x.close(before)
+	l.use.response = true
+	x.promise(c, l, blocks)
+	x.compute(c, l)
+	x.evict(a, len(blocks))
+}
+
+// end ends what a lease has promised.
+func (x *Index) end(l *lease) {
+	leaf, c := l.leaf, l.use.account.cache
+	if leaf == nil {
+		return
+	}
+	if l.leaf = nil; l.use.leaf == nil {
+		x.pend(l.use, -useWeight)
+	}
+	c.open.remove(ofOpen, l.use)
+	x.release(c, leaf, l.length)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
-	x := of.index
-	x.mu.Lock()
+	x := of.lock()
 	defer x.mu.Unlock()
-	x.servers.Drop(ref)
+	x.caches.Drop(ref)
+}
+
+// clear forgets what an endpoint holds.
+func (x *Index) clear(c *cache) {
+	if c == nil {
+		return
+	}
+	for c.gone = true; c.open.oldest != nil; {
+		x.end(x.leases.Find(c.open.oldest.lease))
+	}
+	for u := c.order.oldest; u != nil; u = c.order.oldest {
+		n, at, p := u.last()
+		x.drop(c, n, at, p, n.holds[at].to-p.start)
+	}
+}
+
+// cacheOf returns what is known about an endpoint, or nil if it has been removed.
+func (x *Index) cacheOf(ref endpick.EndpointRef) *cache {
+	at := x.caches.At(ref)
+	if at == nil {
+		return nil
+	}
+	if *at == nil {
+		*at = &cache{ref: ref}
+		x.slots = append(x.slots, make([]slot, max(0, int(ref.Slot)+1-len(x.slots)))...)
+		x.slots[ref.Slot].generation = ref.Generation
+	}
+	return *at
 }

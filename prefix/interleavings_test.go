@@ -71,7 +71,7 @@ func TestIndexInAllInterleavings(t *testing.T) {
 				m.refs = []endpick.EndpointRef{{Slot: 0, Generation: 1}, {Slot: 1, Generation: 1}}
 				events := make([]endpick.Event, len(tc.requests))
 				at := make([]int, len(steps))
-				said := told{t, order}
+				said := reported{t, order}
 				for _, thread := range order {
 					at[thread]++
 					if thread == len(tc.requests) {
@@ -94,8 +94,8 @@ func TestIndexInAllInterleavings(t *testing.T) {
 					}
 					m.agree(said, asked, one)
 				}
-				for _, s := range x.servers.All() {
-					require.Zero(said, s.pending, "no request is open")
+				for _, c := range x.caches.All() {
+					require.Zero(said, (*c).pending+(*c).retained, "no request is open")
 				}
 			}
 			t.Logf("%d orders", n)
@@ -105,15 +105,15 @@ func TestIndexInAllInterleavings(t *testing.T) {
 	require.Greater(t, total, 3000)
 }
 
-// told fails with the order of calls.
-type told struct {
+// reported fails with the order of calls.
+type reported struct {
 	t     *testing.T
 	order []int
 }
 
-func (o told) Errorf(format string, args ...any) {
+func (o reported) Errorf(format string, args ...any) {
 	o.t.Helper()
 	o.t.Errorf("in the order %v of requests: %s", o.order, fmt.Sprintf(format, args...))
 }
 
-func (o told) FailNow() { o.t.FailNow() }
+func (o reported) FailNow() { o.t.FailNow() }

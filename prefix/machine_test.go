@@ -1,6 +1,8 @@
 package prefix
 
 import (
+	"hash/maphash"
+	"math"
 	"slices"
 	"testing"
 
@@ -71,7 +73,7 @@ func (m *machine) routeOne(t *rapid.T) {
 		// The end of another one is never observed: its slot is reused.
 		m.key.Slot = m.open[0].Lease.Slot
 		if l := m.twin.leases[m.open[0].Lease]; l != nil {
-			m.twin.settle(l)
+			m.twin.end(l)
 			delete(m.twin.leases, m.open[0].Lease)
 		}
 		m.x.leases.Drop(m.open[0].Lease)
@@ -88,12 +90,12 @@ func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.E
 		Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: 16 * bound}, Ref: ref},
 	}
 	observer{m.x}.Routed(&e)
-	m.twin.routed(key, ref, tenant, blocks, min(bound, m.twin.most), bound <= m.twin.most)
+	m.twin.routed(key, ref, tenant, blocks, size{min(bound, m.twin.most), bound <= m.twin.most})
 	l := m.x.leases.Find(key)
 	if want := m.twin.leases[key]; want != nil {
 		require.Equal(t, []int{want.matched, want.proven}, []int{l.matched, l.proven})
 		require.Equal(t, want.doubtful, l.doubtful)
-		require.Equal(t, len(want.heads), int(l.to))
+		require.Equal(t, len(want.heads), l.length)
 	} else {
 		require.Nil(t, l)
 	}
@@ -104,8 +106,8 @@ func (m *machine) routed(t require.TestingT, key endpick.LeaseRef, ref endpick.E
 // computed.
 func (m *machine) computed(e *endpick.Event) {
 	if l := m.twin.leases[e.Lease]; l != nil {
-		if s := m.x.servers.Find(l.ref); s != nil {
-			m.twin.computed(l, s.capacity())
+		if c := m.x.cacheAt(l.ref); c != nil {
+			m.twin.compute(l, c.capacity(), false)
 		}
 	}
 }
@@ -150,11 +152,11 @@ func (m *machine) done(t *rapid.T) {
 func (m *machine) ended(t require.TestingT, e *endpick.Event, o *endpick.Outcome) {
 	ref := e.Candidate.Ref
 	before, longest := 0, 0
-	if s := m.x.servers.Find(ref); s != nil {
-		before = s.capacity()
+	if c := m.x.cacheAt(ref); c != nil {
+		before = c.capacity()
 	}
 	if l := m.x.leases.Find(e.Lease); l != nil {
-		longest = int(l.to)
+		longest = l.length
 	}
 	observer{m.x}.Done(e, o)
 	observer{m.x}.Done(e, o) // no lease any more
@@ -165,15 +167,15 @@ func (m *machine) ended(t require.TestingT, e *endpick.Event, o *endpick.Outcome
 	if o.Status == endpick.Completed || !e.FirstTokenAt.IsZero() {
 		m.computed(e)
 	}
-	m.twin.settle(l)
-	if s := m.x.servers.Find(ref); s != nil && o.Status == endpick.Completed && len(o.Blocks) > 0 {
-		m.twin.responded(l, o.Blocks, s.capacity())
+	if c := m.x.cacheAt(ref); c != nil && o.Status == endpick.Completed && len(o.Blocks) > 0 {
+		m.twin.respond(l, o.Blocks, c.capacity())
 	}
+	m.twin.end(l)
 	require.Equal(t, m.twin.strays, m.x.Stats().Strays)
 	delete(m.twin.leases, e.Lease)
-	if s := m.x.servers.Find(ref); s != nil && before > 0 {
-		require.GreaterOrEqual(t, s.capacity(), before-before/8, "at most an eighth at once")
-		require.LessOrEqual(t, s.capacity(), max(s.bound, longest))
+	if c := m.x.cacheAt(ref); c != nil && before > 0 {
+		require.GreaterOrEqual(t, c.capacity(), min(before-before/8, c.size.blocks), "at most an eighth at once")
+		require.LessOrEqual(t, c.capacity(), max(c.size.blocks, longest))
 	}
 }
 
@@ -215,80 +217,82 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)
 		require.Equal(t, 16*m.x.evictedNaively(c.Ref, blocks[:c.PrefixTokens/16], c.InFlight.OutputTokens), c.EvictedTokens, "%v of %v", blocks, c.Ref)
 	}
-	for ref, s := range m.x.servers.All() {
-		e := m.twin.endpoints[ref.Slot]
-		require.Equal(t, len(e.order), s.held, "%v", ref)
-		require.Equal(t, m.twin.pending(ref, "", true), s.pending, "%v", ref)
-		require.Len(t, e.kept, s.kept, "%v", ref)
+	for ref, at := range m.x.caches.All() {
+		c, e := *at, m.twin.endpoints[ref.Slot]
+		require.Equal(t, []int{len(e.order), m.twin.pending(ref, "", true), len(e.retained)}, []int{c.held, c.pending, c.retained}, "%v", ref)
 		for _, tenant := range m.tenants {
 			held := 0
-			if id := m.x.findAccount(ref, tenant); id != 0 {
-				held = m.x.accounts.at(id).held
+			if a := m.x.findAccount(c, tenant); a != nil {
+				held = a.held
 			}
 			require.Equal(t, e.held(tenant), held, "%v of %q", ref, tenant)
 		}
 	}
 }
 
+func (x *Index) findAccount(c *cache, tenant string) *account {
+	return x.byTenant.entries[accountName{c, x.byName.entries[maphash.String(x.seed, tenant)]}]
+}
+
 // evictedNaively looks at each block that an endpoint has, and counts how many of the
 // matched ones it has to evict for what is under way there.
 func (x *Index) evictedNaively(ref endpick.EndpointRef, matched []uint64, generated int) (evicted int) {
-	s := x.servers.Find(ref)
-	if s == nil || !s.whole && s.trust.learned == 0 {
+	c := x.cacheAt(ref)
+	if c == nil || !c.size.whole && c.trust.learned == 0 {
 		return 0
 	}
-	unseen, held := generated/16, 0
-	x.entries.all(func(id uint32, en *entry) {
-		if x.accounts.at(en.account).ref != ref {
-			return
-		}
-		if en.sure() {
-			held += x.size(id, ref.Slot)
-		} else {
-			unseen += x.size(id, ref.Slot)
-		}
-	})
-	if held+unseen <= s.capacity() {
-		return 0
+	room := c.capacity() - generated/16
+	type block struct {
+		*piece
+		depth uint32
 	}
-	// Of each entry of the match, how many blocks stay longer, with itself.
-	for _, p := range x.trie.walk(nil, matched) {
-		n := x.trie.nodes.at(p.node)
-		at, _ := n.holder(ref.Slot)
-		h := &n.holders.all()[at]
-		for _, id := range slices.Clone(x.before(h, p.to)) {
-			en := x.entries.at(id)
-			if !en.sure() || en.vouchers > 0 {
-				continue
+	var all, path []block
+	for _, n := range x.tree.edges.entries {
+		h := n.hold(ref.Slot)
+		for p := range h.until(math.MaxUint32) {
+			for d := p.start; d < h.end(p); d++ {
+				all = append(all, block{p, d})
 			}
-			stay := 0
-			x.entries.all(func(other uint32, o *entry) {
-				mine := s.ages.at(o.epoch) == s.ages.at(en.epoch)
-				if x.accounts.at(o.account).ref == ref && o.sure() && (o.epoch >= en.epoch || mine || o.vouchers > 0) {
-					stay += x.size(other, ref.Slot)
-				}
-			})
-			end := int(x.endIn(en, h))
-			if over := stay + unseen - s.capacity(); over > 0 {
-				return len(matched) - min(end-min(over, end-int(en.start)), int(p.to))
+			if p.state != computed {
+				room -= int(h.end(p) - p.start)
 			}
 		}
 	}
-	return 0
-}
-
-func (x *Index) findAccount(ref endpick.EndpointRef, tenant string) (found uint32) {
-	id := x.tenantOf(tenant)
-	x.accounts.all(func(n uint32, a *account) {
-		if a.tenant == id && a.ref == ref {
-			found = n
+	for _, s := range x.tree.walk(nil, matched) {
+		h := s.hold(ref.Slot)
+		for p := range h.until(s.to) {
+			for d := p.start; d < h.end(p); d++ { // even what follows the match in the same piece
+				path = append(path, block{p, d})
+			}
 		}
-	})
-	if x.tenants.at(id).accounts == 0 {
-		x.tenantTable.remove(uint32(x.tenants.at(id).name), id)
-		x.tenants.give(id)
 	}
-	return found
+	if c.held <= room {
+		return 0
+	}
+	kept := len(matched)
+	for i, first := range path {
+		if first.state != computed || first.users > 0 {
+			continue
+		}
+		stay := 0 // blocks that are evicted later than the last one of this epoch, with it
+		for _, b := range all {
+			if b.state == computed && (b.users > 0 || c.ages.at(b.use.epoch) == c.ages.at(first.use.epoch) || b.use.epoch >= first.use.epoch) {
+				stay++
+			}
+		}
+		if stay <= room {
+			continue
+		}
+		end := first.depth
+		for _, b := range path[i:] {
+			if b.use.epoch == first.use.epoch {
+				end = b.depth + 1
+			}
+		}
+		kept = min(kept, max(int(first.depth), int(end)-(stay-room)))
+		break
+	}
+	return len(matched) - kept
 }
 
 func TestIndexIsItsTwin(t *testing.T) { rapid.Check(t, checkIndex) }
@@ -313,4 +317,20 @@ func checkIndex(t *rapid.T) {
 		"remove": m.removeAndAdd,
 		"":       m.check,
 	})
+}
+
+// A response for which there is no room leaves everything as it is.
+func TestNoRoomForAResponse(t *testing.T) {
+	x, err := NewIndex(IndexConfig{MaxBytes: leastMaxBytes, TenantShare: 0.0001})
+	require.NoError(t, err)
+	for slot := range uint32(2) {
+		e := endpick.Event{
+			Lease: endpick.LeaseRef{Slot: slot, Generation: 1}, Request: &endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33},
+			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Generation: 1}},
+		}
+		observer{x}.Routed(&e)
+		observer{x}.Done(&e, &endpick.Outcome{Blocks: []uint64{1, 2, 3}})
+		require.NoError(t, x.check())
+		require.Zero(t, x.pending)
+	}
 }

@@ -3,20 +3,19 @@ package prefix
 import (
 	"math"
 	"slices"
+	"sort"
 
 	"github.com/endpick/endpick"
 )
 
 // scratch collects how many blocks each endpoint holds during one Match.
 type scratch struct {
-	stamp uint32 // marks with another stamp are of earlier matches
 	marks []mark // by slot
 	path  []step // of the prompt
 }
 
 type mark struct {
-	stamp uint32
-	depth uint32
+	depth uint32 // 0: it holds nothing
 	slot
 }
 
@@ -26,27 +25,14 @@ type slot struct {
 	spare      int32 // blocks that responses may need without evicting anything
 }
 
-// note updates what Match reads of an endpoint. When others make it give way, it has more
-// to spare than is noted.
-func (x *Index) note(s *server, at uint32) {
-	spare := int32(math.MaxInt32)
-	if s.whole || s.trust.learned > 0 {
-		spare = int32(min(max(s.capacity()-s.held-s.pending-s.kept, -1), math.MaxInt32))
+// publish updates what Match reads of an endpoint. When others make it give way, it has
+// more to spare than is published.
+func (x *Index) publish(c *cache) {
+	spare := math.MaxInt32
+	if c.size.whole || c.trust.learned > 0 {
+		spare = max(c.capacity()-c.held-c.pending-c.retained, -1)
 	}
-	x.slots[at].spare = spare
-}
-
-func (s *scratch) begin(slots int) {
-	if len(s.marks) < slots {
-		s.marks = make([]mark, slots+slots/4)
-		s.stamp = 0
-	}
-	s.path = s.path[:0]
-	s.stamp++
-	if s.stamp == 0 {
-		clear(s.marks)
-		s.stamp = 1
-	}
+	x.slots[c.ref.Slot].spare = int32(min(spare, math.MaxInt32))
 }
 
 // Match implements [endpick.Matcher]: it sets PrefixTokens and EvictedTokens of every
@@ -73,7 +59,7 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 			continue
 		}
 		m := s.marks[c.Ref.Slot]
-		if m.stamp != s.stamp || m.generation != c.Ref.Generation {
+		if m.depth == 0 || m.generation != c.Ref.Generation {
 			continue
 		}
 		if m.depth != depth {
@@ -88,133 +74,68 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 }
 
 // remaining returns the depth up to which an endpoint probably still has the blocks that it
-// holds up to depth. Its engine may need room for others that do not count as held: prompts
-// in prefill or before it, those that are kept, and responses.
+// holds up to depth. Its engine may need room for others that do not count as held: pending
+// and retained ones, and responses.
 //
-// Blocks that no lease vouches for follow all others of a prompt, and were not used more
-// recently than those before them. So all of them from the first one that is gone are.
+// Pieces that no open request needs follow all others of a prompt, and were not used more
+// recently than those before them. So all of them from the first one that is gone are, but
+// an engine evicts the end first of those that were used in the same epoch.
 func (x *Index) remaining(c *endpick.Candidate, path []step, depth uint32, block float64) uint32 {
-	s, slot := x.servers.Find(c.Ref), c.Ref.Slot
-	if s == nil {
+	k := *x.caches.Find(c.Ref)
+	room := k.capacity() - k.besides(c, block)
+	if k.held <= room {
 		return depth
 	}
-	unseen := s.unseen(c, block)
-	if s.held+unseen <= s.capacity() {
-		return depth
-	}
-	room := s.capacity() - unseen
-	first, _ := slices.BinarySearchFunc(path, room, func(p step, room int) int {
-		n := x.trie.nodes.at(p.node)
-		at, ok := n.holder(slot)
-		if !ok {
-			return 1
-		}
-		if en, _ := x.gone(s, &n.holders.all()[at], min(depth, p.to), room); en != nil {
-			return 1
-		}
-		return -1
+	first := sort.Search(len(path), func(i int) bool {
+		p := path[i].hold(c.Ref.Slot).last(path[i].to)
+		return p == nil || k.excess(p, room) > 0
 	})
-	if first == len(path) {
-		return depth
-	}
-	n := x.trie.nodes.at(path[first].node)
-	at, ok := n.holder(slot)
-	if !ok {
-		return depth
-	}
-	h, to := &n.holders.all()[at], min(depth, path[first].to)
-	en, over := x.gone(s, h, to, room)
-	if en == nil {
-		return depth
-	}
-	end := x.endIn(en, h) // an engine evicts the end first
-	return min(end-min(uint32(over), end-en.start), to)
-}
-
-// gone returns the first entry of a hold that is not all in a cache with so much room, and
-// how much of it is not; nil if all are.
-func (x *Index) gone(s *server, h *holder, depth uint32, room int) (*entry, int) {
-	for id := h.head; id != 0; {
-		en := x.entries.at(id)
-		if en.start >= depth {
-			break
-		}
-		if en.sure() && en.vouchers == 0 {
-			if over := s.ages.needed(en.epoch) - room; over > 0 {
-				return en, over
+	var gone *piece
+	end, over := 0, 0
+	for _, s := range path[first:] {
+		h := s.hold(c.Ref.Slot)
+		for p := range h.until(s.to) {
+			if gone == nil && k.excess(p, room) > 0 {
+				gone, over = p, k.excess(p, room)
+			}
+			if gone != nil && p.use.epoch == gone.use.epoch {
+				end = int(h.end(p))
 			}
 		}
-		id = en.down
 	}
-	return nil, 0
+	if gone == nil {
+		return depth
+	}
+	return uint32(min(max(int(gone.start), end-over), int(depth)))
 }
 
-// unseen is how many blocks an engine needs that do not count as held.
-func (s *server) unseen(c *endpick.Candidate, block float64) int {
-	return s.pending + s.kept + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
+// excess is how many blocks an engine with so much room evicts of those that were used in a
+// piece's epoch; not above 0 if the piece stays.
+func (k *cache) excess(p *piece, room int) int {
+	if p.state != computed || p.users > 0 {
+		return 0
+	}
+	return k.ages.needed(p.use.epoch) - room
 }
 
-// collect marks every endpoint that holds the beginning of the prompt. An
-// endpoint that holds a node also holds the way to it, so only those that leave
-// the way at a node are marked there: each is marked once, and a node costs the
-// search for those that leave.
+// besides is how many blocks an engine needs that do not count as held.
+func (k *cache) besides(c *endpick.Candidate, block float64) int {
+	return k.pending + k.retained + int(min(float64(max(c.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
+}
+
+// collect marks every endpoint that holds the beginning of the prompt with how much it
+// holds. Who holds a node also holds the way to it, so where as many hold the next node, the
+// same ones do.
 func (x *Index) collect(s *scratch, blocks []uint64) {
-	s.begin(len(x.slots))
-	var last *node
-	id, depth := uint32(0), uint32(0)
-	for int(depth) < len(blocks) {
-		id = x.trie.child(id, depth, blocks[depth])
-		if id == 0 {
-			break
+	s.marks = slices.Grow(s.marks[:0], len(x.slots))[:len(x.slots)]
+	clear(s.marks)
+	s.path = x.tree.walk(s.path[:0], blocks)
+	for i, at := range s.path {
+		if i+1 < len(s.path) && len(s.path[i+1].holds) == len(at.holds) {
+			continue
 		}
-		n := x.trie.nodes.at(id)
-		if last != nil {
-			x.markLeavers(s, last, n, depth)
-		}
-		depth += uint32(commonBlocks(n.run.all(), blocks[depth:]))
-		s.path = append(s.path, step{id, depth})
-		last = n
-	}
-	if last != nil {
-		x.mark(s, last.holders.all(), depth)
-	}
-}
-
-// markLeavers marks the holders of n that don't hold its child c, at which the
-// prompt leaves n. Both lists have the same order, so the first difference is
-// found by bisection.
-func (x *Index) markLeavers(s *scratch, n, c *node, depth uint32) {
-	all, stay := n.holders.all(), c.holders.all()
-	for len(all) > len(stay) {
-		lo, hi := 0, len(stay)
-		for lo < hi {
-			mid := int(uint(lo+hi) / 2)
-			if all[mid].slot == stay[mid].slot {
-				lo = mid + 1
-			} else {
-				hi = mid
-			}
-		}
-		leavers := 1
-		if lo < len(stay) {
-			for all[lo+leavers].slot < stay[lo].slot {
-				leavers++
-			}
-		} else {
-			leavers = len(all) - lo
-		}
-		x.mark(s, all[lo:lo+leavers], depth)
-		all, stay = all[lo+leavers:], stay[lo:]
-	}
-}
-
-// mark marks the holders of a node that the prompt leaves at this depth.
-func (x *Index) mark(s *scratch, holders []holder, depth uint32) {
-	for _, h := range holders {
-		s.marks[h.slot] = mark{
-			stamp: s.stamp,
-			depth: min(h.to, depth),
-			slot:  x.slots[h.slot],
+		for _, h := range at.holds {
+			s.marks[h.slot] = mark{min(h.to, at.to), x.slots[h.slot]}
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestResponsesAreMatched(t *testing.T) {
 	require.True(t, l.Done(endpick.Outcome{Blocks: conversation[:5]}))
 	first := l.Endpoint().ID
 	conversation[3] = 99
-	require.False(t, l.Done(endpick.Outcome{Blocks: conversation}), "it has been told already")
+	require.False(t, l.Done(endpick.Outcome{Blocks: conversation}), "it has ended already")
 	next, err := r.Route(endpick.Request{
 		Blocks: []uint64{1, 2, 3, 4, 5, 6, 7}, InputTokens: 7 * 16, Exclude: []string{map[string]string{"a": "b", "b": "a"}[first]},
 	})

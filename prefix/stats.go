@@ -1,10 +1,6 @@
 package prefix
 
-import (
-	"unsafe"
-
-	"github.com/endpick/endpick"
-)
+import "github.com/endpick/endpick"
 
 // IndexStats is a snapshot of an [Index].
 type IndexStats struct {
@@ -34,40 +30,11 @@ type EndpointStats struct {
 func (x *Index) Stats() IndexStats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	all, _ := x.bytes()
-	stats := IndexStats{
-		Blocks:  x.trie.blocks,
-		Runs:    x.trie.nodes.count,
-		Bytes:   all + x.leaseBytes(),
-		Evicted: x.evicted,
-		Strays:  x.strays,
-	}
-	for ref, s := range x.servers.All() {
-		stats.Pairs += s.held + s.pending + s.kept
-		stats.Endpoints = append(stats.Endpoints, EndpointStats{
-			Ref:      ref,
-			Held:     s.held,
-			Pending:  s.pending,
-			Kept:     s.kept,
-			Bound:    s.bound,
-			Capacity: s.capacity(),
-			Lowered:  s.trust.lowered,
-		})
+	stats := IndexStats{Blocks: x.tree.blocks, Runs: x.tree.nodes.live, Bytes: x.bytes() + x.leaseBytes(), Evicted: x.evicted, Strays: x.strays}
+	for ref, at := range x.caches.All() {
+		c := *at
+		stats.Pairs += c.held + c.pending + c.retained
+		stats.Endpoints = append(stats.Endpoints, EndpointStats{ref, c.held, c.pending, c.retained, c.size.blocks, c.capacity(), c.trust.lowered})
 	}
 	return stats
-}
-
-// leaseBytes is the memory for open requests, of which there are no more than
-// leases.
-func (x *Index) leaseBytes() int64 { return x.leaseSlots * (8 + int64(unsafe.Sizeof(lease{}))) }
-
-// bytes returns the memory taken, without leases, and how much of it is idle.
-func (x *Index) bytes() (all, idle int64) {
-	all, idle = x.trie.bytes()
-	all += x.entries.bytes() + x.tenants.bytes() + x.accounts.bytes() + x.tenantTable.bytes() + x.accountTable.bytes()
-	// A little more, for the generation that tables keep of each.
-	slots := int64(cap(x.slots))
-	all += slots * (int64(unsafe.Sizeof(slot{})) + 8 + int64(unsafe.Sizeof(server{})))
-	all += int64(cap(x.path))*int64(unsafe.Sizeof(step{})) + int64(cap(x.untidy)+cap(x.chain))*4
-	return all, idle
 }

@@ -6,127 +6,97 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// tenant is a tenant of which the index holds anything. It is known by a hash
-// of its name, so that long names cost nothing. The first one is the commons,
-// which owns what several tenants have used.
+// tenant is a tenant of which the index holds anything. It is known by a hash of its name,
+// so that long names cost nothing.
 type tenant struct {
 	name     uint64
-	weight   int    // of sure blocks
-	pending  int    // weight of pending blocks
-	accounts uint32 // the first of a ring
+	weight   int // of computed blocks
+	pending  int // weight of pending blocks
+	accounts int
 }
 
-const commons = 1
-
-// entryWeight is the cost of an entry in blocks of 8 bytes: itself and its part
-// of a node, its edge and its holders. A tenant's part of MaxBytes is measured
-// by weight, because most of the true cost is shared.
-const entryWeight = 24
-
-// account is what a tenant has at one endpoint. What several tenants have used
-// moves to the account of the commons; so whatever follows a tenant's entry is
-// that tenant's, too.
+// account is what a tenant has at one endpoint and shares with no other. Whatever follows
+// a tenant's piece is that tenant's, too.
 type account struct {
-	ref        endpick.EndpointRef
-	tenant     uint32
-	held       int // sure blocks
-	pending    int // pending blocks
-	kept       int // blocks that are kept
-	order      order
-	leases     uint32 // open leases
-	next, last uint32 // ring of the tenant's accounts
-	votes      uint32 // in the epoch voted; see trust
-	voted      uint32
+	cache   *cache
+	tenant  *tenant
+	held    int
+	pending int
+	order   order  // of uses that have blocks of its own
+	uses    int    // all uses
+	votes   int    // in the epoch of the last one; see trust
+	voted   uint32 // that epoch
 }
 
-// tenantOf returns the number of a tenant, adding it if necessary.
-func (x *Index) tenantOf(name string) uint32 {
+type accountName struct {
+	cache  *cache
+	tenant *tenant
+}
+
+// accountOf returns a tenant's account at an endpoint, adding both if necessary.
+func (x *Index) accountOf(c *cache, name string) *account {
 	h := maphash.String(x.seed, name)
-	tag := uint32(h)
-	if id := x.tenantTable.find(tag, func(id uint32) bool { return x.tenants.at(id).name == h }); id != 0 {
-		return id
+	t := x.byName.entries[h]
+	if t == nil {
+		t = &tenant{name: h}
+		x.byName.put(h, t)
 	}
-	id, t := x.tenants.take()
-	t.name = h
-	x.tenantTable.insert(tag, id)
-	return id
+	a := x.byTenant.entries[accountName{c, t}]
+	if a == nil {
+		a = &account{cache: c, tenant: t}
+		x.byTenant.put(accountName{c, t}, a)
+		t.accounts++
+	}
+	return a
 }
 
-func accountTag(slot, tenant uint32) uint32 { return edgeTag(tenant, slot, 0) }
-
-// accountOf returns the number of a tenant's account at an endpoint, adding it if necessary.
-func (x *Index) accountOf(ref endpick.EndpointRef, tenant uint32) uint32 {
-	tag := accountTag(ref.Slot, tenant)
-	id := x.accountTable.find(tag, func(id uint32) bool {
-		a := x.accounts.at(id)
-		return a.tenant == tenant && a.ref == ref
-	})
-	if id != 0 {
-		return id
+// removeAccount removes an account without uses, and its tenant if it has no other.
+func (x *Index) removeAccount(a *account) {
+	t, c := a.tenant, a.cache
+	x.byTenant.remove(accountName{c, t})
+	if c.largest == a {
+		c.largest = nil
 	}
-	id, a := x.accounts.take()
-	a.ref, a.tenant = ref, tenant
-	x.accountTable.insert(tag, id)
-	t := x.tenants.at(tenant)
-	if t.accounts == 0 {
-		t.accounts, a.next, a.last = id, id, id
-		return id
-	}
-	first := x.accounts.at(t.accounts)
-	a.next, a.last = t.accounts, first.last
-	x.accounts.at(first.last).next = id
-	first.last = id
-	return id
-}
-
-// common is the account of the commons at the same endpoint.
-func (x *Index) common(id uint32) uint32 { return x.accountOf(x.accounts.at(id).ref, commons) }
-
-// own assigns an entry that is in no order to an account.
-func (x *Index) own(en *entry, owner uint32) {
-	if old := en.account; old != owner {
-		en.account = owner
-		x.release(old)
-	}
-}
-
-// release removes an empty account, and its tenant if it has no other.
-func (x *Index) release(id uint32) {
-	a := x.accounts.at(id)
-	if a.held != 0 || a.pending != 0 || a.kept != 0 || a.leases != 0 {
-		return
-	}
-	x.accountTable.remove(accountTag(a.ref.Slot, a.tenant), id)
-	t := x.tenants.at(a.tenant)
-	x.accounts.at(a.last).next, x.accounts.at(a.next).last = a.next, a.last
-	if t.accounts == id {
-		t.accounts = a.next
-	}
-	if t.accounts == id {
-		t.accounts = 0
-		if a.tenant != commons {
-			x.tenantTable.remove(uint32(t.name), a.tenant)
-			x.tenants.give(a.tenant)
-		}
-		if x.largest == a.tenant {
-			x.largest = 0
+	if t.accounts--; t.accounts == 0 {
+		x.byName.remove(t.name)
+		if x.largest == t {
+			x.largest = nil
 		}
 	}
-	if s := x.servers.Find(a.ref); s != nil && s.largest == id {
-		s.largest = 0
-	}
-	x.accounts.give(id)
 }
 
-// noteLargest updates the largest tenant after its weight has grown. With a
-// share of one half no other can exceed it; with a smaller one, this still
-// finds the largest.
-func (x *Index) noteLargest(s *server, id uint32) {
-	a := x.accounts.at(id)
-	if s.largest == 0 || a.held > x.accounts.at(s.largest).held {
-		s.largest = id
+// noteLargest updates who holds the most, after an account has grown. With a share of one
+// half no other can exceed it; with a smaller one, this still finds the largest.
+func (x *Index) noteLargest(a *account) {
+	if c := a.cache; c.largest == nil || a.held > c.largest.held {
+		c.largest = a
 	}
-	if x.largest == 0 || x.tenants.at(a.tenant).weight > x.tenants.at(x.largest).weight {
+	if x.largest == nil || a.tenant.weight > x.largest.weight {
 		x.largest = a.tenant
 	}
+}
+
+// share is a tenant's share of n.
+func (x *Index) share(n int) int { return int(x.config.TenantShare * float64(n)) }
+
+// aboveShare reports whether a tenant has more than its share of everything.
+func (x *Index) aboveShare(t *tenant) bool { return t != nil && t.weight > x.share(x.weight) }
+
+// elsewhere returns the oldest use at another endpoint, a different one each time, of a
+// tenant or, if it is nil, of all; nil if there is none.
+func (x *Index) elsewhere(here *cache, t *tenant) *use {
+	for range x.slots {
+		x.hand = (x.hand + 1) % len(x.slots)
+		at := x.caches.Find(endpick.EndpointRef{Slot: uint32(x.hand), Generation: x.slots[x.hand].generation})
+		if at == nil || *at == here {
+			continue
+		}
+		if t == nil && (*at).order.oldest != nil {
+			return (*at).order.oldest
+		}
+		if a := x.byTenant.entries[accountName{*at, t}]; a != nil && a.order.oldest != nil {
+			return a.order.oldest
+		}
+	}
+	return nil
 }

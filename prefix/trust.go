@@ -1,255 +1,208 @@
 package prefix
 
-import "github.com/endpick/endpick"
+import (
+	"cmp"
 
-// trust is how many blocks an endpoint's engine is trusted to hold, from the
-// cached tokens that it reports.
+	"github.com/endpick/endpick"
+)
+
+// trust is how many blocks an endpoint's engine is trusted to hold, from the cached tokens
+// that it reports.
 //
-// Each report on an older match is a vote. An engine with room for R blocks that
-// evicts the least recently used first has what was used within the last R
-// blocks, and lacks what is older. So a match that was there votes for as much
-// room as its age, the number of blocks used since or by requests under way; one
-// that was not all there votes against as much, and what prompts in prefill and
-// responses needed besides: with M blocks missing at its end, the first of them had
-// at most M fewer used after it. Votes are kept by age, in sixteenths of
-// the capacity, and the capacity moves towards the one that contradicts the
-// fewest of them. They fade by a 32nd with each sixteenth of the capacity that is
-// used.
+// Each report on an older match is a vote. An engine with room for R blocks that evicts the
+// least recently used first has what was used within the last R blocks, and lacks what is
+// older. So a match that was there says that R is above its age, the number of blocks used
+// since or by requests under way. One that was not says that R is no more than that, and
+// what prompts in prefill and responses needed besides: with M blocks missing at its end,
+// the first of them had at most M fewer used after it. The capacity moves towards the one
+// that contradicts the fewest of the last 32 votes. Nobody can move it alone, or at once:
 //
-// Nobody should be able to move it alone, or at once:
+//   - A tenant has a quorum of votes in an epoch, while a sixteenth of the capacity is used.
+//     What was used within that time has none, because it says nothing about the room.
+//   - A tenant who is alone in voting against the capacity, where others vote too, is not
+//     believed: an engine that lacks room lacks it for all of them. It may be that these
+//     requests have options with which the engine does not look into its cache.
+//   - The capacity falls once an epoch, by an eighth at most, and only if that settles a
+//     quorum of votes, of which half are forgotten then. Where the size of the engine's cache
+//     is not known, the limit is a guess, rather too high: it may fall by a half.
+//   - It rises again by a sixteenth of itself, without any vote, whenever as much as an
+//     eighth of the limit was used and hardly a vote was against it; and at once where the
+//     engine had more than was expected.
 //
-//   - What was used within the last sixteenth of the capacity has no vote,
-//     because
-//     it says nothing about the room. So a prompt has at most one vote per
-//     sixteenth.
-//   - The n-th vote of a tenant within a sixteenth weighs 1/n.
-//   - A tenant who is alone in voting against, where others vote too, is not
-//     believed: an engine that lacks room lacks it for all of them. Prompts that
-//     an engine does not look up in its cache, because of other options of the
-//     request, say again and again that nothing was there.
-//   - The capacity falls by an eighth at most, once in a sixteenth of it, and
-//     only if that settles a quorum of votes. Where the size of the engine's
-//     cache is not known, the bound is a guess, rather too high than too low:
-//     there it falls by a half at most.
-//   - It rises again by a sixteenth of itself, without any vote, whenever as
-//     much as an eighth of the bound was used and no vote was against it; and
-//     at once where the engine had more than was expected.
-//
-// A flush or a restart of the engine looks like too little room for a while: the
-// capacity falls a few steps and rises again. An engine without a cache lacks
-// everything old, and is trusted less and less.
-//
-// What is known only from a response may never have been there: engines need not
-// keep what they generate, and templates drop reasoning. It has no vote until a
-// prompt has included it.
-//
-// Engines count in blocks of their own, their grain: 16 tokens, hundreds of them
-// for hybrid models, or single ones. What is missing within a grain is no vote.
-// The grain is the greatest common divisor of recent reports.
+// So a flush or a restart of the engine, which looks like too little room for a while, is
+// forgotten, and an engine without a cache is trusted less and less. What is known only from
+// a response has no vote until a prompt has included it: engines need not keep what they
+// generate, and templates drop reasoning.
 type trust struct {
-	learned int                     // blocks; 0: nothing learned
-	rest    int                     // blocks used since the capacity last changed
-	lowered uint64                  // how often it has fallen
-	had     [sixteenths + 1]float32 // votes for as much room as their age, by sixteenths of the capacity
-	lacked  [sixteenths + 1]float32 // votes against it
-	more    float32                 // votes for more room than the capacity
-	spoken  voices                  // for all votes
-	against voices                  // for votes against
-	grain   int                     // tokens; 0: not known yet
-	unit    int                     // greatest common divisor of the reports since grain was set
-	reports int
+	learned int // blocks; 0: nothing learned
+	unmoved int // blocks used since the capacity last changed
+	lowered uint64
+	votes   [32]vote
+	next    int // where the next vote goes
+	grain   grain
 }
 
+// vote is what a report says about the room of an engine.
+type vote struct {
+	kind   voteKind
+	age    int
+	epoch  uint32
+	tenant uint64
+}
+
+type voteKind uint8
+
 const (
-	sixteenths   = 16
-	quorum       = 3    // votes
-	leastOf      = 64   // the capacity never falls below this part of the bound
-	slack        = 8    // blocks that may be missing, and an eighth of the match: lengths in text blocks are guesses
-	maxGrain     = 4096 // tokens; hybrid models are known to count in 544 and 1,056
-	grainReports = 16
+	noVote voteKind = iota
+	had             // room for more than its age
+	lacked          // room for at most its age
+	more            // more room than the capacity
+)
+
+const (
+	quorum  = 3    // votes
+	leastOf = 64   // the capacity never falls below this part of the limit
+	slack   = 8    // blocks that may be missing, and an eighth of the match: lengths in text blocks are guesses
+	grains  = 4096 // the largest grain in tokens; hybrid models are known to count in 544 and 1,056
 )
 
 // capacity is how many blocks may be held.
-func (s *server) capacity() int {
-	if s.trust.learned > 0 {
-		return min(s.trust.learned, s.bound)
+func (c *cache) capacity() int {
+	if c.trust.learned > 0 {
+		return min(c.trust.learned, c.size.blocks)
 	}
-	return s.bound
+	return c.size.blocks
 }
 
-// atLeast records that the engine has run a prompt of so many blocks.
-func (t *trust) atLeast(blocks int) {
-	if t.learned > 0 {
-		t.learned = max(t.learned, blocks)
-	}
-}
-
-// vote counts the vote of a request that the engine has computed. It has none
-// if another request was still in the prefill of the matched blocks.
-func (x *Index) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
-	s := x.servers.Find(l.ref)
-	if s == nil || !o.HasCachedTokens {
+// vote counts the vote of a request that the engine has computed, if it has one.
+func (c *cache) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
+	if !o.HasCachedTokens {
 		return
 	}
-	t, capacity := &s.trust, s.capacity()
-	grain := float64(t.calibrate(o.CachedTokens))
-	tokens := float64(o.CachedTokens)
+	t, a, capacity := &c.trust, l.use.account, c.capacity()
+	tokens, grain := float64(o.CachedTokens), float64(t.grain.after(o.CachedTokens))
 	if o.InputTokens > 0 && req.InputTokens > 0 {
 		// The prompt's length was a guess, and so was that of its head.
 		scale := float64(req.InputTokens) / float64(o.InputTokens)
 		tokens, grain = tokens*scale, grain*scale
 	}
-	if l.doubtful || l.matched > 0 && l.age-l.matched < capacity/sixteenths {
+	if l.doubtful || l.matched > 0 && l.age-l.matched < capacity/16 {
 		return
 	}
-	there := int(min(tokens/req.TokensPerBlock(), float64(l.to)))
-	missing := l.proven - there
-	most := slack + l.proven/8
-	weight := x.accounts.at(l.account).vote(s.ages.newest)
+	there := int(min(tokens/req.TokensPerBlock(), float64(l.length)))
+	missing, most := l.proven-there, slack+l.proven/8
+	v := vote{epoch: c.ages.newest, tenant: a.tenant.name}
 	switch {
 	case there-l.matched > most:
-		t.more += weight
-	case l.proven == 0:
-		return
-	case missing <= most:
-		t.had[sixteenth(l.age, capacity)] += weight
-	case float64(missing-most) > grain/req.TokensPerBlock():
-		t.lacked[sixteenth(l.age+l.unseen-(l.matched-there), capacity)] += weight
-		t.against.add(l.account, weight)
+		v.kind = more
+	case l.proven > 0 && missing <= most:
+		v.kind, v.age = had, min(l.age, capacity-1)
+	case l.proven > 0 && float64(missing-most) > grain/req.TokensPerBlock():
+		v.kind, v.age = lacked, l.age+l.besides-(l.matched-there)
 	default:
 		return
 	}
-	t.spoken.add(l.account, weight)
-}
-
-// voices is how much one account has voted, for the account that has voted the
-// most, and how much all others.
-type voices struct {
-	first        uint32
-	most, others float32
-}
-
-func (v *voices) add(account uint32, weight float32) {
-	switch {
-	case account == v.first:
-		v.most += weight
-	case v.others+weight > v.most:
-		// The account's earlier votes are among the others. That is exact for two
-		// accounts; for more, the others get too little.
-		v.first, v.most, v.others = account, v.others+weight, v.most
-	default:
-		v.others += weight
+	if a.voted != v.epoch {
+		a.voted, a.votes = v.epoch, 0
+	}
+	if a.votes++; a.votes <= quorum {
+		t.votes[t.next] = v
+		t.next = (t.next + 1) % len(t.votes)
 	}
 }
 
-func (v *voices) fade(part float32) {
-	v.most *= part
-	v.others *= part
-}
-
-// alone reports whether only one account has voted against, and others have voted.
-func (t *trust) alone() bool {
-	rest := t.spoken.others
-	if t.spoken.first != t.against.first {
-		rest = t.spoken.most
-	}
-	return t.against.others < 1 && rest >= quorum
-}
-
-// sixteenth returns in which sixteenth of the capacity an age lies.
-func sixteenth(age, capacity int) int {
-	return int(min(int64(age)*sixteenths/int64(capacity), sixteenths))
-}
-
-// vote returns the weight of the account's next vote in an epoch.
-func (a *account) vote(epoch uint32) float32 {
-	if a.voted != epoch {
-		a.voted, a.votes = epoch, 0
-	}
-	a.votes++
-	return 1 / float32(a.votes)
-}
-
-// calibrate takes another report into account and returns the grain in tokens,
-// or 0 if it is not known.
-func (t *trust) calibrate(cached int) int {
-	if cached > 0 {
-		t.unit = gcd(cached, t.unit)
-		t.reports++
-	}
-	grain := t.grain
-	if grain == 0 {
-		grain = t.unit
-	}
-	if t.reports == grainReports {
-		t.grain, t.unit, t.reports = t.unit, 0, 0
-	}
-	if grain > maxGrain {
-		return 0
-	}
-	return grain
-}
-
-func gcd(a, b int) int {
-	for b != 0 {
-		a, b = b, a%b
-	}
-	return a
-}
-
-// review moves the capacity if the votes are for it. It is called whenever a
-// sixteenth of it has been used.
-func (t *trust) review(s *server) {
-	capacity := s.capacity()
-	// Ages beyond the capacity don't contradict it.
-	against := float32(0)
-	for _, v := range t.lacked[:sixteenths] {
-		against += v
-	}
-	best, fewest := sixteenths, against
-	for n, votes := sixteenths-1, against; n > 0; n-- {
-		// The capacity would be n sixteenths.
-		votes += t.had[n] - t.lacked[n]
-		if votes < fewest {
-			best, fewest = n, votes
+// review moves the capacity if the votes are for it. It is called once an epoch.
+func (t *trust) review(c *cache) {
+	for i, v := range t.votes {
+		if c.ages.newest-v.epoch >= epochs {
+			t.votes[i] = vote{}
 		}
 	}
-	t.rest += max(capacity/sixteenths, 1)
+	capacity := c.capacity()
+	best, raise := capacity, 0
+	against, others := t.against(capacity)
+	fewest := against
+	for _, v := range t.votes {
+		switch {
+		case v.kind == more:
+			raise++
+		case v.kind == lacked && v.age < capacity:
+			if n, _ := t.against(v.age); n < fewest {
+				best, fewest = v.age, n
+			}
+		}
+	}
 	gain := against - fewest
-	if t.alone() {
-		gain, against = 0, t.against.others
+	if others >= quorum {
+		gain, against = 0, 0 // one tenant is alone against it
 	}
+	t.unmoved += max(capacity/16, 1)
 	switch {
-	case gain-t.more >= quorum:
-		slowest := capacity - capacity/8
-		if !s.whole {
-			slowest = capacity / 2
+	case gain-raise >= quorum:
+		slowest := capacity / 2
+		if c.size.whole {
+			slowest = capacity - capacity/8
 		}
-		next := max(capacity*best/sixteenths, slowest, s.bound/leastOf, 1)
-		if next < capacity {
+		if next := max(best, slowest, c.size.blocks/leastOf, 1); next < capacity {
 			t.learned = next
 			t.lowered++
 		}
-		t.rest = 0
-		t.fade(1. / 2)
-		return
-	case t.learned > 0 && (t.more-gain >= quorum || t.rest >= s.bound/8 && against < 1):
-		t.learned += max(t.learned/sixteenths, 1)
-		if t.learned >= s.bound {
+	case t.learned > 0 && (raise-gain >= quorum || t.unmoved >= c.size.blocks/8 && against <= 1):
+		if t.learned += max(t.learned/16, 1); t.learned >= c.size.blocks {
 			t.learned = 0
 		}
-		t.rest, t.more = 0, 0
+	default:
+		return
 	}
-	t.fade(31. / 32)
+	t.unmoved = 0
+	for i, v := range t.votes {
+		if v.kind == more || v.kind == had && v.age >= c.capacity() || i%2 == 0 {
+			t.votes[i] = vote{}
+		}
+	}
 }
 
-// fade multiplies the weight of all votes by part.
-func (t *trust) fade(part float32) {
-	for i := range t.had {
-		t.had[i] *= part
-		t.lacked[i] *= part
+// against returns how many votes contradict a capacity. If all of them are one tenant's, it
+// also returns how many others have voted otherwise.
+func (t *trust) against(capacity int) (votes, others int) {
+	tenant, several := uint64(0), false
+	for _, v := range t.votes {
+		if v.kind == lacked && v.age < capacity || v.kind == had && v.age >= capacity {
+			several = several || votes > 0 && v.tenant != tenant
+			votes, tenant = votes+1, v.tenant
+		}
 	}
-	t.more *= part
-	t.spoken.fade(part)
-	t.against.fade(part)
+	for _, v := range t.votes {
+		if !several && v.kind != noVote && v.tenant != tenant {
+			others++
+		}
+	}
+	return votes, others
+}
+
+// grain learns in what blocks an engine counts, in tokens: 16, hundreds for hybrid models,
+// or single ones. What is missing within a grain is no vote. It is the greatest common
+// divisor of recent reports.
+type grain struct {
+	tokens  int // 0: not known yet
+	divisor int // of the reports since it was set
+	reports int
+}
+
+// after takes another report into account and returns the grain, or 0 if it is not known.
+func (g *grain) after(cached int) int {
+	if cached > 0 {
+		for n := cached; n != 0; {
+			g.divisor, n = n, g.divisor%n
+		}
+		g.reports++
+	}
+	now := cmp.Or(g.tokens, g.divisor)
+	if g.reports == 16 {
+		*g = grain{tokens: g.divisor}
+	}
+	if now > grains {
+		return 0
+	}
+	return now
 }

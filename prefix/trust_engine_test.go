@@ -145,28 +145,6 @@ func TestTrustATenantAloneIsNotBelieved(t *testing.T) {
 	}
 }
 
-func TestVoices(t *testing.T) {
-	var v voices
-	for _, tc := range []struct {
-		account uint32
-		weight  float32
-		want    voices
-	}{
-		{7, 1, voices{7, 1, 0}},
-		{7, 0.5, voices{7, 1.5, 0}},
-		{8, 1, voices{7, 1.5, 1}},
-		{8, 0.5, voices{7, 1.5, 1.5}},
-		{8, 0.25, voices{8, 1.75, 1.5}},
-		{7, 0.25, voices{8, 1.75, 1.75}},
-		{9, 0.25, voices{9, 2, 1.75}}, // it has what was the other's
-	} {
-		v.add(tc.account, tc.weight)
-		assert.Equal(t, tc.want, v)
-	}
-	v.fade(0.5)
-	assert.Equal(t, voices{9, 1, 0.875}, v)
-}
-
 // An engine without a cache is recognized.
 func TestTrustWithoutACache(t *testing.T) {
 	d := newFixture(t, 10_000)

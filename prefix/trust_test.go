@@ -1,6 +1,8 @@
 package prefix
 
 import (
+	"fmt"
+	"hash/maphash"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,77 +11,145 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Capacity 1,600, so that a sixteenth is 100 blocks.
+// Capacity 1,600, so that an epoch is 100 blocks.
 func TestTrustReview(t *testing.T) {
-	type votes = map[int]float32
+	type byAge = map[int]int // how many votes there are for an age, each of another tenant
 	for _, tc := range []struct {
 		name        string
 		unknown     bool // size of the engine's cache
 		learned     int
-		rest        int
-		had, lacked votes
-		more        float32
+		unmoved     int
+		had, lacked byAge
+		more        int
 		want        int
 	}{
 		{name: "no votes", want: 1600},
-		{name: "an eighth at most", lacked: votes{8: 3}, want: 1400},
-		{name: "a half at most", unknown: true, lacked: votes{4: 3}, want: 800},
-		{name: "what the votes say", lacked: votes{15: 3}, want: 1500},
-		{name: "what they say of an unknown size", unknown: true, lacked: votes{9: 3}, want: 900},
-		{name: "no quorum for an unknown size", unknown: true, lacked: votes{9: 2.9}, want: 1600},
-		{name: "no quorum", lacked: votes{8: 2.9}, want: 1600},
-		{name: "beyond the capacity anyway", lacked: votes{16: 9}, want: 1600},
+		{name: "an eighth at most", lacked: byAge{800: 3}, want: 1400},
+		{name: "a half at most", unknown: true, lacked: byAge{400: 3}, want: 800},
+		{name: "what the votes say", lacked: byAge{1500: 3}, want: 1500},
+		{name: "what they say of an unknown size", unknown: true, lacked: byAge{900: 3}, want: 900},
+		{name: "no quorum for an unknown size", unknown: true, lacked: byAge{900: 2}, want: 1600},
+		{name: "no quorum", lacked: byAge{800: 2}, want: 1600},
+		{name: "beyond the capacity anyway", lacked: byAge{1600: 9}, want: 1600},
+		{name: "just within it", lacked: byAge{1599: 3}, want: 1599},
 		// An LRU cache that has older blocks does not lack younger ones.
-		{name: "older ones were there", lacked: votes{4: 5}, had: votes{8: 2.5}, want: 1600},
-		{name: "but few", lacked: votes{4: 5}, had: votes{8: 2}, want: 1400},
-		{name: "younger ones were there", lacked: votes{4: 3}, had: votes{2: 99}, want: 1400},
-		// 14 sixteenths contradict 3.5 and 3 votes, 4 sixteenths 9, all 7.5.
-		{name: "the fewest contradictions", lacked: votes{14: 4, 4: 3.5}, had: votes{4: 9}, want: 1400},
-		{name: "the floor", learned: 26, lacked: votes{8: 3}, want: 25},
-		{name: "the floor of an unknown size", unknown: true, learned: 40, lacked: votes{4: 3}, want: 25},
-		{name: "never below it", learned: 25, lacked: votes{8: 3}, want: 25},
+		{name: "older ones were there", lacked: byAge{400: 5}, had: byAge{800: 3}, want: 1600},
+		{name: "but few", lacked: byAge{400: 5}, had: byAge{800: 2}, want: 1400},
+		{name: "as old ones were there", lacked: byAge{400: 5}, had: byAge{400: 3}, want: 1600},
+		{name: "younger ones were there", lacked: byAge{400: 3}, had: byAge{399: 20}, want: 1400},
+		// 1,450 contradicts 3 votes, 400 all 9 of those that were there, 1,600 all 7.
+		{name: "the fewest contradictions", lacked: byAge{1450: 4, 400: 3}, had: byAge{420: 9}, want: 1450},
+		{name: "the floor", learned: 26, lacked: byAge{8: 3}, want: 25},
+		{name: "the floor of an unknown size", unknown: true, learned: 40, lacked: byAge{4: 3}, want: 25},
+		{name: "never below it", learned: 25, lacked: byAge{8: 3}, want: 25},
 
-		{name: "rises after a rest", learned: 800, rest: 150, want: 850},
-		{name: "not before", learned: 800, rest: 149, want: 800},
-		{name: "not against votes", learned: 800, rest: 199, lacked: votes{8: 1}, want: 800},
-		{name: "with few", learned: 800, rest: 199, lacked: votes{8: 0.9}, want: 850},
-		{name: "at once where the engine had more", learned: 800, more: 4, lacked: votes{8: 1}, want: 850},
-		{name: "the engine had more", lacked: votes{8: 5}, more: 2.5, want: 1600},
-		{name: "for more, but not enough", learned: 800, more: 3, lacked: votes{8: 1}, want: 800},
-		{name: "to the bound", learned: 1590, rest: 200, want: 1600},
+		{name: "rises after a rest", learned: 800, unmoved: 150, want: 850},
+		{name: "not before", learned: 800, unmoved: 149, want: 800},
+		{name: "not against votes", learned: 800, unmoved: 199, lacked: byAge{500: 2}, want: 800},
+		{name: "with a single one", learned: 800, unmoved: 199, lacked: byAge{500: 1}, want: 850},
+		{name: "at once where the engine had more", learned: 800, more: 4, lacked: byAge{500: 1}, want: 850},
+		{name: "the engine had more", lacked: byAge{800: 5}, more: 3, want: 1600},
+		{name: "for more, but not enough", learned: 800, more: 3, lacked: byAge{500: 2}, want: 800},
+		{name: "to the limit", learned: 1590, unmoved: 200, want: 1600},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			s := &server{bound: 1600, whole: !tc.unknown}
-			s.trust = trust{learned: tc.learned, rest: tc.rest, more: tc.more}
-			for n, v := range tc.had {
-				s.trust.had[n] = v
+			c := &cache{size: size{1600, !tc.unknown}}
+			c.trust = trust{learned: tc.learned, unmoved: tc.unmoved}
+			cast := func(kind voteKind, age, n int) {
+				for range n {
+					c.trust.votes[c.trust.next] = vote{kind: kind, age: age, tenant: uint64(c.trust.next)}
+					c.trust.next++
+				}
 			}
-			for n, v := range tc.lacked {
-				s.trust.lacked[n] = v
+			for age, n := range tc.had {
+				cast(had, age, n)
 			}
-			before := s.capacity()
-			s.trust.review(s)
-			assert.Equal(t, tc.want, s.capacity())
+			for age, n := range tc.lacked {
+				cast(lacked, age, n)
+			}
+			cast(more, 0, tc.more)
+			before := c.capacity()
+			c.trust.review(c)
+			assert.Equal(t, tc.want, c.capacity())
 			if tc.want < before {
-				assert.EqualValues(t, 1, s.trust.lowered)
-				s.trust.review(s)
-				assert.Equal(t, tc.want, s.capacity(), "no quorum is left")
+				assert.EqualValues(t, 1, c.trust.lowered)
+				c.trust.review(c)
+				assert.Equal(t, tc.want, c.capacity(), "no quorum is left")
 			}
 			if tc.want > before {
-				s.trust.review(s)
-				assert.Equal(t, tc.want, s.capacity(), "one step a rest")
+				c.trust.review(c)
+				assert.Equal(t, tc.want, c.capacity(), "one step a rest")
 			}
 		})
 	}
-	s := &server{bound: 1600}
-	s.trust.had[6], s.trust.lacked[5], s.trust.more = 64, 32, 1
-	s.trust.review(s)
-	assert.Equal(t, []float32{62, 31, 31. / 32}, []float32{s.trust.had[6], s.trust.lacked[5], s.trust.more}, "votes fade by a 32nd")
-
 	// A capacity that has risen to the limit is not learned any more: the limit may rise.
-	s = &server{bound: 160, trust: trust{learned: 151, rest: 20}}
-	s.trust.review(s)
-	assert.Zero(t, s.trust.learned)
+	c := &cache{size: size{blocks: 160}, trust: trust{learned: 151, unmoved: 20}}
+	c.trust.review(c)
+	assert.Zero(t, c.trust.learned)
+
+	// Old votes don't count.
+	for _, epoch := range []uint32{1, 2} {
+		c = &cache{size: size{blocks: 1600}, ages: ages{newest: epochs + 1}}
+		for i := range 3 {
+			c.trust.votes[i] = vote{kind: lacked, age: 900, epoch: epoch}
+		}
+		c.trust.review(c)
+		assert.Equal(t, map[uint32]int{1: 1600, 2: 900}[epoch], c.capacity(), epoch)
+	}
+}
+
+// When the capacity moves, every other vote is forgotten, and those that ask for more, or
+// have nothing to say any more.
+func TestTrustKeepsHalfOfTheVotes(t *testing.T) {
+	c := &cache{size: size{1600, true}}
+	votes := []vote{
+		{kind: lacked, age: 100}, {kind: lacked, age: 101}, {kind: lacked, age: 102}, {kind: lacked, age: 1500}, {kind: lacked, age: 103}, {kind: more},
+		{kind: had, age: 50}, {kind: had, age: 51}, {kind: had, age: 1399}, {kind: had, age: 1399}, {kind: had, age: 1400}, {kind: had, age: 1400},
+	}
+	for i := range votes {
+		votes[i].tenant = uint64(i)
+	}
+	copy(c.trust.votes[:], votes)
+	for i := range 6 {
+		c.trust.votes[20+i] = vote{kind: lacked, age: 104, tenant: uint64(20 + i)}
+	}
+	c.trust.review(c)
+	assert.Equal(t, 1400, c.capacity())
+	var left []uint64
+	for _, v := range c.trust.votes {
+		if v.kind != noVote {
+			left = append(left, v.tenant)
+		}
+	}
+	assert.Equal(t, []uint64{1, 3, 7, 9, 21, 23, 25}, left)
+}
+
+// Who is alone against the capacity is not believed, if a quorum of others has voted.
+func TestTrustAlone(t *testing.T) {
+	for _, tc := range []struct {
+		against, others string // tenants
+		want            int
+	}{
+		{"aaa", "", 1400}, {"aaa", "bb", 1400}, {"aaa", "bbb", 1600}, {"aaa", "bcd", 1600}, {"aab", "ccc", 1400}, {"aba", "ccc", 1400}, {"aaa", "aaa", 1400},
+	} {
+		c := &cache{size: size{1600, true}}
+		for i, tenant := range tc.against {
+			c.trust.votes[i] = vote{kind: lacked, age: 800, tenant: uint64(tenant)}
+		}
+		for i, tenant := range tc.others {
+			c.trust.votes[10+i] = vote{kind: had, age: 200, tenant: uint64(tenant)}
+		}
+		c.trust.review(c)
+		assert.Equal(t, tc.want, c.capacity(), "%+v", tc)
+	}
+	// Nor does such a tenant keep the capacity from rising again.
+	c := &cache{size: size{1600, true}, trust: trust{learned: 800, unmoved: 200}}
+	for i := range 3 {
+		c.trust.votes[i] = vote{kind: lacked, age: 400, tenant: 1}
+		c.trust.votes[10+i] = vote{kind: had, age: 200, tenant: 2}
+	}
+	c.trust.review(c)
+	assert.Equal(t, 850, c.capacity())
 }
 
 // fixture routes requests to one endpoint of 1,600 blocks.
@@ -113,23 +183,28 @@ func (d *fixture) done(e *endpick.Event, cachedTokens int) {
 	observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: cachedTokens})
 }
 
-func (d *fixture) server() *server { return d.x.servers.Find(endpick.EndpointRef{Generation: 1}) }
+func (d *fixture) cache() *cache { return d.x.cacheAt(endpick.EndpointRef{Generation: 1}) }
 
-func (d *fixture) capacity() int { return d.server().capacity() }
+func (d *fixture) capacity() int { return d.cache().capacity() }
 
-// votes returns the votes so far, by sixteenths.
-func (d *fixture) votes() (had, lacked map[int]float32) {
-	had, lacked = map[int]float32{}, map[int]float32{}
-	for n := range d.server().trust.had {
-		if v := d.server().trust.had[n]; v > 0 {
-			had[n] = v
-		}
-		if v := d.server().trust.lacked[n]; v > 0 {
-			lacked[n] = v
+// votes returns how many votes there are so far, by age.
+func (d *fixture) votes() (had, lacked map[int]int) {
+	return d.ages(voteHad), d.ages(voteLacked)
+}
+
+const voteHad, voteLacked = had, lacked
+
+func (d *fixture) ages(kind voteKind) map[int]int {
+	votes := map[int]int{}
+	for _, v := range d.cache().trust.votes {
+		if v.kind == kind {
+			votes[v.age]++
 		}
 	}
-	return had, lacked
+	return votes
 }
+
+func (d *fixture) more() int { return d.ages(more)[0] }
 
 // prompt is n blocks that are unique to a number.
 func prompt(number, n int) []uint64 {
@@ -160,10 +235,10 @@ func TestSharesAreOfWhatIsTrusted(t *testing.T) {
 		}
 	}
 	held := func(tenant string) int {
-		return d.x.accounts.at(d.x.findAccount(endpick.EndpointRef{Generation: 1}, tenant)).held
+		return d.x.findAccount(d.cache(), tenant).held
 	}
 	serve("first", 0, 30)
-	d.server().trust.learned = 160
+	d.cache().trust.learned = 160
 	serve("second", 100, 25)
 	assert.GreaterOrEqual(t, held("first"), 80)
 	assert.Equal(t, d.capacity(), held("first")+held("second"))
@@ -176,23 +251,17 @@ func TestWhatIsPendingIsNobodysShare(t *testing.T) {
 		d.tenant = tenant
 		d.done(d.routed(prompt(i, 50)), 0)
 	}
-	greedy := func(tenant string) bool { return d.x.greedy(d.x.tenantOf(tenant)) }
-	assert.Equal(t, [2]bool{false, true}, [2]bool{greedy("a"), greedy("b")})
+	above := func(tenant string) bool { return d.x.aboveShare(d.x.findAccount(d.cache(), tenant).tenant) }
+	assert.Equal(t, [2]bool{false, true}, [2]bool{above("a"), above("b")})
 	d.tenant = "a"
 	for i := range 5 {
 		d.routed(prompt(10+i, 50))
 	}
-	assert.Equal(t, [2]bool{false, true}, [2]bool{greedy("a"), greedy("b")})
+	assert.Equal(t, [2]bool{false, true}, [2]bool{above("a"), above("b")})
 }
 
 func TestTrustVotes(t *testing.T) {
-	type votes = map[int]float32
-	sum := func(v votes) (all float32) {
-		for _, weight := range v {
-			all += weight
-		}
-		return all
-	}
+	type votes = map[int]int
 	for _, tc := range []struct {
 		name   string
 		which  int // of ten prompts, the oldest first
@@ -201,15 +270,15 @@ func TestTrustVotes(t *testing.T) {
 		lacked votes
 	}{
 		// Prompt 0 is 1,000 blocks old.
-		{"all there", 0, 100, votes{10: 1}, votes{}},
-		{"nearly all there", 0, 80, votes{10: 1}, votes{}}, // 8 blocks and an eighth of the match may be missing
+		{"all there", 0, 100, votes{1000: 1}, votes{}},
+		{"nearly all there", 0, 80, votes{1000: 1}, votes{}}, // 8 blocks and an eighth of the match may be missing
 		{"one more, but within a grain", 0, 79, votes{}, votes{}},
-		{"22 blocks missing", 0, 78, votes{}, votes{9: 1}}, // the first of them 978 old
-		{"half of it", 0, 50, votes{}, votes{9: 1}},
-		{"nothing", 0, 0, votes{}, votes{9: 1}},
+		{"22 blocks missing", 0, 78, votes{}, votes{978: 1}}, // the first of them 978 old
+		{"half of it", 0, 50, votes{}, votes{950: 1}},
+		{"nothing", 0, 0, votes{}, votes{900: 1}},
 		// 200 blocks old, of which 100 are others'.
-		{"young", 8, 100, votes{2: 1}, votes{}},
-		{"young and missing", 8, 0, votes{}, votes{1: 1}},
+		{"young", 8, 100, votes{200: 1}, votes{}},
+		{"young and missing", 8, 0, votes{}, votes{100: 1}},
 		// No other prompt was used after it.
 		{"just used", 9, 100, votes{}, votes{}},
 		{"just used and missing", 9, 0, votes{}, votes{}},
@@ -217,16 +286,40 @@ func TestTrustVotes(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			d := newFixture(t, 1600)
 			d.fill(10)
-			d.server().trust.grain = 16
+			d.cache().trust.grain.tokens = 16
+			d.tenant = "voter"
 			d.done(d.routed(prompt(tc.which, 100)), 16*tc.cached)
 			had, lacked := d.votes()
 			assert.Equal(t, tc.had, had)
 			assert.Equal(t, tc.lacked, lacked)
-			against := d.server().trust.against
-			assert.Equal(t, sum(tc.lacked), against.most+against.others)
-			all := d.server().trust.spoken
-			assert.Equal(t, sum(tc.had)+sum(tc.lacked), all.most+all.others, "who votes against votes")
+			for _, v := range d.cache().trust.votes {
+				if v.kind != noVote {
+					assert.Equal(t, maphash.String(d.x.seed, "voter"), v.tenant)
+					assert.Equal(t, uint32(10), v.epoch)
+				}
+			}
 		})
+	}
+}
+
+// The last 32 votes count.
+func TestTrustForgetsVotes(t *testing.T) {
+	d := newFixture(t, 16_000)
+	for i := range 60 {
+		d.done(d.routed(prompt(i, 100)), 0)
+	}
+	for i := range 40 {
+		d.tenant = fmt.Sprint(i)
+		d.done(d.routed(prompt(i, 100)), 16*100)
+	}
+	tenants := map[uint64]bool{}
+	for _, v := range d.cache().trust.votes {
+		assert.Equal(t, had, v.kind)
+		tenants[v.tenant] = true
+	}
+	assert.Len(t, tenants, 32)
+	for i := range 40 {
+		assert.Equal(t, i >= 8, tenants[maphash.String(d.x.seed, fmt.Sprint(i))], i)
 	}
 }
 
@@ -238,7 +331,7 @@ func TestTrustCountsWhatIsInUse(t *testing.T) {
 	d.routed(prompt(0, 100))
 	d.done(d.routed(prompt(1, 100)), 16*100)
 	had, lacked := d.votes()
-	assert.Equal(t, map[int]float32{10: 1}, had)
+	assert.Equal(t, map[int]int{1000: 1}, had)
 	assert.Empty(t, lacked)
 }
 
@@ -248,7 +341,7 @@ func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
 	for _, tc := range []struct{ prefill, generated int }{{200, 0}, {0, 200}, {50, 150}} {
 		d := newFixture(t, 1600)
 		d.fill(10)
-		d.server().trust.grain = 16
+		d.cache().trust.grain.tokens = 16
 		d.routed(prompt(20, tc.prefill))
 		e := endpick.Event{
 			Lease:     endpick.LeaseRef{Slot: 100, Generation: 1},
@@ -259,52 +352,55 @@ func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
 		d.done(&e, 0)
 		had, lacked := d.votes()
 		assert.Empty(t, had)
-		assert.Equal(t, map[int]float32{11: 1}, lacked, "%+v", tc)
+		assert.Equal(t, map[int]int{1100: 1}, lacked, "%+v", tc)
 	}
 }
 
 // An endpoint that comes to have less room than was learned of it holds no more than that.
 func TestCapacityIsWithinTheBound(t *testing.T) {
 	for _, tc := range []struct{ learned, bound, want int }{{0, 160, 160}, {100, 160, 100}, {100, 80, 80}} {
-		s := &server{bound: tc.bound, trust: trust{learned: tc.learned}}
-		assert.Equal(t, tc.want, s.capacity(), "%+v", tc)
+		c := &cache{size: size{blocks: tc.bound}, trust: trust{learned: tc.learned}}
+		assert.Equal(t, tc.want, c.capacity(), "%+v", tc)
 	}
 }
 
-// Everything about votes fades alike: how many there are, and whose they were.
-func TestTrustFades(t *testing.T) {
-	v := trust{more: 2, spoken: voices{1, 4, 8}, against: voices{2, 3, 5}}
-	v.had[3], v.lacked[sixteenths] = 6, 7
-	v.fade(0.5)
-	want := trust{more: 1, spoken: voices{1, 2, 4}, against: voices{2, 1.5, 2.5}}
-	want.had[3], want.lacked[sixteenths] = 3, 3.5
-	assert.Equal(t, want, v)
-}
-
-func TestTrustVotesOfATenantWeighLessAndLess(t *testing.T) {
+// A tenant has three votes an epoch.
+func TestTrustVotesOfATenant(t *testing.T) {
 	d := newFixture(t, 16_000)
 	for i := range 40 {
 		d.done(d.routed(prompt(i, 100)), 0)
 	}
-	for i := range 3 {
-		d.done(d.routed(prompt(i, 100)), 0)
+	count := func() (n int) {
+		had, _ := d.votes()
+		for _, votes := range had {
+			n += votes
+		}
+		return n
 	}
+	for i := range 5 {
+		d.done(d.routed(prompt(i, 100)), 16*100)
+	}
+	assert.Equal(t, 3, count())
 	d.tenant = "other"
-	d.done(d.routed(prompt(3, 100)), 0)
-	lacked := float32(0)
-	for _, v := range d.server().trust.lacked {
-		lacked += v
+	d.done(d.routed(prompt(5, 100)), 16*100)
+	assert.Equal(t, 4, count())
+	d.tenant = ""
+	d.done(d.routed(prompt(6, 100)), 16*100)
+	assert.Equal(t, 4, count())
+	for i := range 10 { // another epoch
+		d.done(d.routed(prompt(100+i, 100)), 0)
 	}
-	assert.InDelta(t, 1+1./2+1./3+1, lacked, 1e-6)
+	d.done(d.routed(prompt(7, 100)), 16*100)
+	assert.Equal(t, 5, count())
 }
 
 func TestTrustMoreThanExpected(t *testing.T) {
 	d := newFixture(t, 1600)
 	d.fill(1)
 	d.done(d.routed(prompt(7, 100)), 8*16)
-	assert.Zero(t, d.server().trust.more, "within the slack")
+	assert.Zero(t, d.more(), "within the slack")
 	d.done(d.routed(prompt(8, 100)), 9*16)
-	assert.EqualValues(t, 1, d.server().trust.more)
+	assert.Equal(t, 1, d.more())
 }
 
 // If there were few recent reports, their common divisor may be thousands of
@@ -317,10 +413,10 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 	d.done(d.routed(prompt(0, 500)), 300*16) // of 500 blocks 200 are missing, of 5,000 used
 	had, lacked := d.votes()
 	assert.Empty(t, had)
-	assert.Equal(t, map[int]float32{9: 1}, lacked)
+	assert.Equal(t, map[int]int{4800: 1}, lacked)
 }
 
-// Once an engine's reports have told how much it holds, what it has evicted for requests
+// Once it is known from an engine's reports how much it holds, what it has evicted for requests
 // under way is known without Endpoint.KVTokens. Of 80 blocks, responses need the last 30.
 func TestEvictedFromALearnedCache(t *testing.T) {
 	d := newFixture(t, 1600)
@@ -332,7 +428,7 @@ func TestEvictedFromALearnedCache(t *testing.T) {
 		return c[0].EvictedTokens / 16
 	}
 	assert.Zero(t, match(), "1,600 blocks are only as many as may be remembered")
-	d.server().trust.learned = 100
+	d.cache().trust.learned = 100
 	d.done(d.routed(nil), 0)
 	assert.Equal(t, 30, match())
 }
@@ -346,9 +442,9 @@ func TestTrustOfAPromptThatWasCut(t *testing.T) {
 	d.routed(prompt(2, 1500)) // pending; there is room for 100 more
 	d.done(d.routed(long), 1600*16)
 	had, lacked := d.votes()
-	assert.Equal(t, map[int]float32{13: 1}, had, "1,300 blocks old")
+	assert.Equal(t, map[int]int{1300: 1}, had, "1,300 blocks old")
 	assert.Empty(t, lacked)
-	assert.Zero(t, d.server().trust.more)
+	assert.Zero(t, d.more())
 }
 
 func TestTrustScalesGuessedTokens(t *testing.T) {
@@ -366,11 +462,40 @@ func TestTrustScalesGuessedTokens(t *testing.T) {
 	// missing half means nothing.
 	d = newFixture(t, 1600)
 	d.fill(10)
-	d.server().trust.grain = 400
+	d.cache().trust.grain.tokens = 400
 	observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{HasCachedTokens: true, CachedTokens: 400, InputTokens: 800})
 	had, lacked = d.votes()
 	assert.Empty(t, had)
 	assert.Empty(t, lacked)
+}
+
+// The grain is the greatest common divisor of recent reports: of the last 16, and of those
+// since. Too large a one is none.
+func TestGrain(t *testing.T) {
+	var g grain
+	for _, tc := range []struct{ times, cached, want int }{
+		{1, 0, 0}, {1, 96, 96}, {1, 64, 32}, {1, 0, 32}, {13, 32, 32}, {1, 48, 16},
+		{16, 544, 16}, {15, 1056 * 2, 544}, {1, 1056, 544}, {1, 1, 1056}, {15, 1, 1056}, {16, 5000, 1}, {1, 16, 0},
+	} {
+		for range tc.times {
+			require.Equal(t, tc.want, g.after(tc.cached), "%+v", tc)
+		}
+	}
+}
+
+// If nothing was guessed, or nothing is known, there is nothing to scale.
+func TestTrustScalesNothingWithoutAGuess(t *testing.T) {
+	for _, tc := range []struct{ guessed, input int }{{0, 800}, {1600, 0}} {
+		d := newFixture(t, 1600)
+		d.fill(10)
+		d.cache().trust.grain.tokens = 16
+		e := d.routed(prompt(0, 100))
+		e.Request.InputTokens = tc.guessed
+		observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: tc.input})
+		had, lacked := d.votes()
+		assert.Empty(t, had)
+		assert.Equal(t, map[int]int{945: 1}, lacked, "%+v", tc) // 45 blocks were there, of 100
+	}
 }
 
 func TestTrustIgnores(t *testing.T) {
@@ -397,7 +522,7 @@ func TestTrustIgnores(t *testing.T) {
 	t.Run("a tail that was still in prefill, behind a head that is old", func(t *testing.T) {
 		d := newFixture(t, 1600)
 		d.fill(10)
-		d.server().trust.grain = 16
+		d.cache().trust.grain.tokens = 16
 		long := append(prompt(0, 100), prompt(100, 100)...)
 		d.routed(long)
 		d.done(d.routed(long), 100*16)
@@ -433,12 +558,12 @@ func TestTrustIgnores(t *testing.T) {
 func TestTrustLongPrompt(t *testing.T) {
 	d := newFixture(t, 1600)
 	d.fill(1)
-	d.server().trust.learned = 150
+	d.cache().trust.learned = 150
 	e := d.routed(prompt(1, 900))
 	assert.Equal(t, 150, d.capacity(), "nobody knows yet")
 	d.done(e, 0)
 	assert.Equal(t, 900, d.capacity())
-	assert.Equal(t, 900, d.server().held)
+	assert.Equal(t, 900, d.cache().held)
 	d.done(d.routed(prompt(2, 2000)), 0)
 	assert.Equal(t, 1600, d.capacity(), "the bound all the same")
 }
@@ -447,20 +572,20 @@ func TestTrustLongPrompt(t *testing.T) {
 // answers, or whose templates drop reasoning, may have room all the same. A
 // missing prompt counts as usual.
 func TestTrustVotesOfResponses(t *testing.T) {
-	type votes = map[int]float32
+	type votes = map[int]int
 	for _, tc := range []struct {
 		name   string
 		cached int // blocks, of 50 of the prompt and 100 of the response
 		had    votes
 		lacked votes
-		more   float32
+		more   int
 	}{
 		// The conversation is 1,050 blocks old.
-		{name: "all there", cached: 150, had: votes{10: 1}, lacked: votes{}},
-		{name: "the prompt is", cached: 50, had: votes{10: 1}, lacked: votes{}},
-		{name: "nearly", cached: 36, had: votes{10: 1}, lacked: votes{}},            // 8 and an eighth of 50 may be missing
-		{name: "half of the prompt", cached: 25, had: votes{}, lacked: votes{9: 1}}, // the first of 125 missing ones was 925 old
-		{name: "nothing", cached: 0, had: votes{}, lacked: votes{9: 1}},             // 900
+		{name: "all there", cached: 150, had: votes{1050: 1}, lacked: votes{}},
+		{name: "the prompt is", cached: 50, had: votes{1050: 1}, lacked: votes{}},
+		{name: "nearly", cached: 36, had: votes{1050: 1}, lacked: votes{}},            // 8 and an eighth of 50 may be missing
+		{name: "half of the prompt", cached: 25, had: votes{}, lacked: votes{925: 1}}, // the first of 125 missing ones was 925 old
+		{name: "nothing", cached: 0, had: votes{}, lacked: votes{900: 1}},
 		{name: "more than both", cached: 170, had: votes{}, lacked: votes{}, more: 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -470,12 +595,12 @@ func TestTrustVotesOfResponses(t *testing.T) {
 			for i := range 9 {
 				d.done(d.routed(prompt(1+i, 100)), 0)
 			}
-			d.server().trust.grain = 16
+			d.cache().trust.grain.tokens = 16
 			d.done(d.routed(all), 16*tc.cached)
 			had, lacked := d.votes()
 			assert.Equal(t, tc.had, had)
 			assert.Equal(t, tc.lacked, lacked)
-			assert.Equal(t, tc.more, d.server().trust.more)
+			assert.Equal(t, tc.more, d.more())
 		})
 	}
 
@@ -487,10 +612,10 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	for i := range 9 {
 		d.done(d.routed(prompt(1+i, 100)), 0)
 	}
-	d.server().trust.grain = 16
+	d.cache().trust.grain.tokens = 16
 	d.done(d.routed(all[:130]), 16*50)
 	_, lacked := d.votes()
-	assert.Equal(t, votes{9: 1}, lacked)
+	assert.Equal(t, votes{950: 1}, lacked)
 
 	// Only what follows the prompt is a response, even if the prompt was evicted
 	// before the answer was complete.
@@ -519,22 +644,24 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	d = newFixture(t, 1600)
 	observer{d.x}.Done(d.routed(all), &endpick.Outcome{})
 	// Answers don't raise a capacity that reports have lowered.
-	d.server().trust.learned = 110
+	d.cache().trust.learned = 110
 	observer{d.x}.Done(d.routed(all[:100]), &endpick.Outcome{Blocks: all})
 	assert.Equal(t, 110, d.capacity())
-	assert.Equal(t, 110, d.server().held)
+	assert.Equal(t, 110, d.cache().held)
 	d.done(d.routed(all), 16*110)
 	assert.Equal(t, 130, d.capacity())
 }
 
 // A capacity that has been raised is only raised again for new votes.
 func TestTrustIsRaisedOnceForItsVotes(t *testing.T) {
-	s := &server{bound: 1600}
-	s.trust.learned, s.trust.more = 160, 2*quorum
-	s.trust.review(s)
-	assert.Equal(t, 170, s.trust.learned)
+	c := &cache{size: size{blocks: 1600}, trust: trust{learned: 160}}
+	for i := range c.trust.votes {
+		c.trust.votes[i] = vote{kind: more}
+	}
+	c.trust.review(c)
+	assert.Equal(t, 170, c.trust.learned)
 	for range 3 {
-		s.trust.review(s)
-		assert.Equal(t, 170, s.trust.learned)
+		c.trust.review(c)
+		assert.Equal(t, 170, c.trust.learned)
 	}
 }

@@ -8,7 +8,7 @@ import (
 
 // twin is the index as documented, block by block: for each endpoint a list of
 // heads that its engine has computed, the most recent first, and for each lease
-// the heads for which it vouches.
+// the heads that it has promised.
 type twin struct {
 	share     float64
 	most      int // blocks of an endpoint that the index may hold
@@ -23,29 +23,27 @@ type twinEndpoint struct {
 	gone       bool
 	order      []string          // heads, most recent first
 	owner      map[string]string // tenants of heads that are held or pending
-	told       map[string]bool   // of these, those that no prompt has included
-	kept       map[string]bool   // of these, those that are not in order any more
-	bound      int               // as of the last computed request
+	answer     map[string]bool   // of these, those that no prompt has included
+	retained   map[string]bool   // of these, those that are not in order any more
+	size       size              // as of the last computed request
 	largest    string
 }
 
 type twinLease struct {
 	ref      endpick.EndpointRef
 	tenant   string
-	vouches  bool
-	prefill  bool
+	promised bool
+	computed bool
 	prompt   []uint64
-	bound    int
-	whole    bool
-	heads    []string // for which it vouches
+	size     size
+	heads    []string // that it has promised
 	matched  int
 	proven   int
 	doubtful bool
-	since    int // when its prefill began, or it ran, by the twin's clock
-	response int // blocks before the response for which it vouches; −1: for a prompt
+	since    int // when it promised anything, by the twin's clock
 }
 
-const twinCommons = "everybody"
+const everybody = "everybody"
 
 func newTwin() *twin {
 	return &twin{endpoints: map[uint32]*twinEndpoint{}, leases: map[endpick.LeaseRef]*twinLease{}}
@@ -64,10 +62,10 @@ func heads(blocks []uint64) []string {
 	return all
 }
 
-// vouched reports whether a lease vouches for a head.
-func (t *twin) vouched(ref endpick.EndpointRef, head string) bool {
+// needed reports whether an open request has promised a head.
+func (t *twin) needed(ref endpick.EndpointRef, head string) bool {
 	for _, l := range t.leases {
-		if l.vouches && l.ref == ref && slices.Contains(l.heads, head) {
+		if l.promised && l.ref == ref && slices.Contains(l.heads, head) {
 			return true
 		}
 	}
@@ -81,7 +79,7 @@ func (t *twin) match(ref endpick.EndpointRef, blocks []uint64) int {
 	}
 	n := 0
 	for _, h := range heads(blocks) {
-		if !slices.Contains(e.order, h) && !t.vouched(ref, h) {
+		if !slices.Contains(e.order, h) && !t.needed(ref, h) {
 			break
 		}
 		n++
@@ -93,7 +91,7 @@ func (t *twin) match(ref endpick.EndpointRef, blocks []uint64) int {
 func (t *twin) pending(ref endpick.EndpointRef, tenant string, all bool) (n int) {
 	e := t.endpoints[ref.Slot]
 	for h, owner := range e.owner {
-		if (all || owner == tenant) && !slices.Contains(e.order, h) && !e.kept[h] {
+		if (all || owner == tenant) && !slices.Contains(e.order, h) && !e.retained[h] {
 			n++
 		}
 	}
@@ -115,88 +113,112 @@ func (t *twin) endpoint(ref endpick.EndpointRef) *twinEndpoint {
 		return nil
 	}
 	if e == nil || e.generation < ref.Generation {
-		e = &twinEndpoint{generation: ref.Generation, owner: map[string]string{}, told: map[string]bool{}, kept: map[string]bool{}}
+		e = &twinEndpoint{generation: ref.Generation, owner: map[string]string{}, answer: map[string]bool{}, retained: map[string]bool{}}
 		t.endpoints[ref.Slot] = e
 	}
 	return e
 }
 
-func (t *twin) routed(key endpick.LeaseRef, ref endpick.EndpointRef, tenant string, blocks []uint64, bound int, whole bool) {
+func (t *twin) routed(key endpick.LeaseRef, ref endpick.EndpointRef, tenant string, blocks []uint64, size size) {
 	e := t.endpoint(ref)
 	if e == nil {
 		return
 	}
-	all := heads(blocks[:min(len(blocks), bound)])
-	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, bound: bound, whole: whole, response: -1, matched: min(t.match(ref, blocks), len(all))}
+	if e.size.blocks == 0 {
+		e.size = size
+	}
+	all := heads(blocks[:min(len(blocks), size.blocks)])
+	l := &twinLease{ref: ref, tenant: tenant, prompt: blocks, size: size, matched: min(t.match(ref, blocks), len(all))}
 	for _, h := range all[:l.matched] {
 		l.doubtful = l.doubtful || !slices.Contains(e.order, h)
-		if !e.told[h] {
+		if !e.answer[h] {
 			l.proven = len(h)
 		}
 	}
-	room := min(bound-t.pending(ref, tenant, false), int(float64(bound)/t.share)-t.pending(ref, "", true))
-	l.heads = all[:min(len(all), l.matched+max(room, 0))]
-	l.vouches, l.prefill = len(l.heads) > 0, len(l.heads) > 0
-	for _, h := range l.heads[min(l.matched, len(l.heads)):] {
-		e.owner[h] = tenant
-	}
-	t.clock++
-	l.since = t.clock
+	room := min(size.blocks-t.pending(ref, tenant, false), int(float64(size.blocks)/t.share)-t.pending(ref, "", true))
+	t.promise(l, all[:min(len(all), l.matched+max(room, 0))], false)
 	t.leases[key] = l
 }
 
-// settle ends what a lease vouches for.
-func (t *twin) settle(l *twinLease) {
-	e := t.endpoints[l.ref.Slot]
-	if !l.vouches || e.generation != l.ref.Generation || e.gone {
+// promise records what a lease needs from now on.
+func (t *twin) promise(l *twinLease, heads []string, response bool) {
+	if len(heads) == 0 {
 		return
 	}
-	l.vouches, l.prefill = false, false
-	for _, h := range l.heads {
-		if !slices.Contains(e.order, h) && !t.vouched(l.ref, h) {
-			delete(e.owner, h)
-			delete(e.told, h)
-			delete(e.kept, h)
+	e := t.endpoints[l.ref.Slot]
+	for _, h := range heads {
+		if !slices.Contains(e.order, h) && !t.needed(l.ref, h) {
+			e.owner[h] = l.tenant
+			e.answer[h] = response
+		}
+	}
+	if !l.promised {
+		t.clock++
+		l.since = t.clock
+	}
+	before := l.heads
+	l.heads, l.promised, l.computed = heads, true, false
+	t.release(l.ref, before)
+}
+
+// release forgets heads that nobody needs any more, and that have not been computed.
+func (t *twin) release(ref endpick.EndpointRef, heads []string) {
+	e := t.endpoints[ref.Slot]
+	for _, h := range heads {
+		if !slices.Contains(e.order, h) && !t.needed(ref, h) {
+			e.forget(h)
 		}
 	}
 }
 
-// longest returns the lease that has vouched for the longest time for what has been computed
-// or, if there is none, for what has not.
+func (e *twinEndpoint) forget(head string) {
+	delete(e.owner, head)
+	delete(e.answer, head)
+	delete(e.retained, head)
+}
+
+// end ends what a lease has promised.
+func (t *twin) end(l *twinLease) {
+	e := t.endpoints[l.ref.Slot]
+	if l.promised && e.generation == l.ref.Generation && !e.gone {
+		l.promised = false
+		t.release(l.ref, l.heads)
+	}
+}
+
+// longest returns the lease whose promise is the oldest.
 func (t *twin) longest(ref endpick.EndpointRef) (longest *twinLease) {
 	for _, l := range t.leases {
-		if !l.vouches || l.ref != ref {
+		if !l.promised || l.ref != ref {
 			continue
 		}
-		if longest == nil || longest.prefill && !l.prefill || longest.prefill == l.prefill && l.since < longest.since {
+		if longest == nil || l.since < longest.since {
 			longest = l
 		}
 	}
 	return longest
 }
 
-// computed records that the engine has computed the prompt of a lease.
-func (t *twin) computed(l *twinLease, capacity int) {
+// compute records that the engine has computed the prompt of a lease, or its response.
+func (t *twin) compute(l *twinLease, capacity int, response bool) {
 	e := t.endpoints[l.ref.Slot]
-	if !l.prefill || e.generation != l.ref.Generation || e.gone {
+	if !l.promised || l.computed || e.generation != l.ref.Generation || e.gone {
 		return
 	}
-	l.prefill = false
-	t.clock++
-	l.since = t.clock
-	e.bound = l.bound
+	l.computed = true
+	if !response {
+		e.size = l.size
+	}
 	for _, h := range slices.Backward(l.heads) {
 		at := slices.Index(e.order, h)
-		if at < 0 || l.response < 0 {
-			e.told[h] = l.response >= 0 && len(h) > l.response
-		}
+		e.answer[h] = e.answer[h] && response
 		switch {
-		case at < 0:
+		case at < 0 && !e.retained[h]:
 			e.owner[h] = l.tenant
 		case e.owner[h] != l.tenant:
-			e.owner[h] = twinCommons
+			e.owner[h] = everybody
 		}
-		delete(e.kept, h)
+		delete(e.retained, h)
 		e.order = slices.DeleteFunc(e.order, func(o string) bool { return o == h })
 		e.order = slices.Insert(e.order, 0, h)
 	}
@@ -204,7 +226,7 @@ func (t *twin) computed(l *twinLease, capacity int) {
 		e.largest = l.tenant
 	}
 	share := int(t.share * float64(capacity))
-	if l.whole {
+	if e.size.whole {
 		share = len(e.order) // nobody has more
 	}
 	for len(e.order) > capacity {
@@ -218,31 +240,27 @@ func (t *twin) computed(l *twinLease, capacity int) {
 			}
 		}
 		h := e.order[victim]
-		for t.vouched(l.ref, h) && len(e.kept) >= e.bound {
-			t.settle(t.longest(l.ref))
+		for t.needed(l.ref, h) && len(e.retained) >= e.size.blocks {
+			t.end(t.longest(l.ref))
 		}
 		e.order = slices.Delete(e.order, victim, victim+1)
-		if t.vouched(l.ref, h) {
-			e.kept[h] = true
+		if t.needed(l.ref, h) {
+			e.retained[h] = true
 		} else {
-			delete(e.owner, h)
-			delete(e.told, h)
+			e.forget(h)
 		}
 	}
 }
 
-// responded records how the conversation continues after its prompt was
-// computed, as if the whole had been a prompt.
-func (t *twin) responded(l *twinLease, blocks []uint64, capacity int) {
+// respond records how the conversation continues after its prompt was computed, as if the
+// whole had been a prompt.
+func (t *twin) respond(l *twinLease, blocks []uint64, capacity int) {
 	if n := len(l.prompt); len(blocks) < n || n > 0 && blocks[n-1] != l.prompt[n-1] {
 		t.strays++
 		return
 	}
-	l.response = len(l.prompt)
-	l.heads = heads(blocks[:min(len(blocks), l.bound)])
-	l.vouches, l.prefill = len(l.heads) > 0, len(l.heads) > 0
-	t.computed(l, capacity)
-	t.settle(l)
+	t.promise(l, heads(blocks[:min(len(blocks), l.size.blocks)]), true)
+	t.compute(l, capacity, true)
 }
 
 func (t *twin) removed(ref endpick.EndpointRef) {

@@ -161,6 +161,10 @@ var everySetting = []settingRow{
 	{ofAnn + "quota: {tokens_per_second: VALUE}}}", "3", "5", limitsOf("Rate"), "3"},
 	{ofAnn + "quota: {tokens_per_second: 1, burst: VALUE}}}", "3", "5", limitsOf("Burst"), "3"},
 	{ofAnn + "quota: {requests: VALUE}}}", "3", "5", limitsOf("Requests"), "3"},
+	{"origins: [VALUE]", "http://page", "http://other", func(w *setting) any {
+		return w.ask("Origin", "http://page").Header().Get("Access-Control-Allow-Origin")
+	}, "http://page"},
+	{"open: VALUE", "true", "false", settingsOf("Open"), "true"},
 	{"trust_headers: VALUE", "true", "false", func(w *setting) any {
 		w.ask(transport.PriorityHeader, "7")
 		return fmt.Sprint(w.records[0].Priority, w.one.last()[transport.PriorityHeader])

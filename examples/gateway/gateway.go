@@ -50,6 +50,7 @@ type gateway struct {
 	hearing     hearing
 	sharing     sharing
 	inHand      atomic.Int64      // requests of clients
+	longest     int64             // bytes of a body
 	inspector   *scrape.Inspector // of the servers' capacities
 	recent      recent
 	quota       endpick.Admitter
@@ -113,7 +114,8 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	if err := g.follow(s); err != nil {
 		return nil, err
 	}
-	g.serveClients(s.TrustHeaders, s.Price)
+	g.longest = cmp.Or(int64(s.Limits.Body), 32<<20) // as the transport
+	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
 	stop, err := startPolling(g.router, g.health, g.inspector, g.log)
 	if err != nil {
 		return nil, err
@@ -205,7 +207,7 @@ func (g *gateway) follow(s *settings) error {
 }
 
 // serveClients builds the handlers.
-func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
+func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceSettings) {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
@@ -221,11 +223,12 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 				r.Out.Header.Set("Authorization", "Bearer "+key)
 			}
 		},
-		Transport:    g.watch.around(g.transport),
-		ErrorHandler: transport.ErrorHandler,
-		ErrorLog:     slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+		Transport:      g.watch.around(g.transport),
+		ModifyResponse: dropCORS,
+		ErrorHandler:   transport.ErrorHandler,
+		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
 	}
-	clients := numbered(g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	clients := numbered(forPages(origins, g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
 			const message = "the request has come back: an endpoint leads to this gateway"
 			g.requests.warn(r, errors.New(message))
@@ -239,7 +242,7 @@ func (g *gateway) serveClients(trustHeaders bool, price priceSettings) {
 		g.inHand.Add(1)
 		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
-	})))
+	}))))
 	admin := http.NewServeMux()
 	admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
 	admin.HandleFunc("GET /debug/endpick", g.debug)

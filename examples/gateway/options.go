@@ -62,11 +62,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from request headers, which another gateway must have set or checked")
 	f.StringVar(&o.record, "record", "", "record requests in this `file`: lengths, hashes and times")
 	f.Func("backend", "`URL` of a model server; repeat for each (default: embedded servers)", func(s string) error {
-		if slices.Contains(o.backends, s) {
-			return errors.New("given twice")
-		}
 		o.backends = append(o.backends, s)
-		return checkBackend(s)
+		return nil // an error would be shown with the URL, which may have a password
 	})
 	f.StringVar(&o.backendFile, "backend-file", "", "`file` with the URL of a model server on each line, read every second; servers come and go with their lines")
 	f.StringVar(&o.policy, "policy", "marginal-delay", "policy to serve with")
@@ -85,7 +82,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	case err != nil:
 		return nil, fmt.Errorf("%w (gateway -h lists the flags; policies are compared by examples/demo)", err)
 	case f.NArg() > 0:
-		return nil, fmt.Errorf("unexpected argument %q; a configuration file is given with -config", f.Arg(0))
+		return nil, errors.New("there is an argument that belongs to no flag; a configuration file is given with -config")
 	}
 	given := map[string]bool{}
 	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
@@ -100,6 +97,14 @@ func (o *options) validate(given map[string]bool) error {
 			}
 		}
 		return nil
+	}
+	for i, url := range o.backends {
+		if err := checkBackend(url); err != nil {
+			return fmt.Errorf("-backend %d: %w", i+1, err)
+		}
+		if slices.Contains(o.backends[:i], url) {
+			return fmt.Errorf("-backend %d: given twice", i+1)
+		}
 	}
 	own := len(o.backends) == 0 && o.backendFile == ""
 	switch {

@@ -100,6 +100,9 @@ func (r *reloader) look(asked bool) {
 	}
 	r.text, r.stamps = text, stamps
 	next, err := parseSettings(r.path, text)
+	if err == nil && r.now.Tenants != nil && next.Tenants == nil && !next.Open {
+		err = next.bad("tenants", "is gone: without it nobody needs a key; if that is meant, say open: true")
+	}
 	if err == nil {
 		err = r.gateway.apply(next)
 	}
@@ -141,6 +144,7 @@ func restart(old, next *settings) (fields []string) {
 		{"tls", old.TLS != nil, next.TLS != nil},
 		{"h2c", old.H2C, next.H2C},
 		{"trust_headers", old.TrustHeaders, next.TrustHeaders},
+		{"origins", old.Origins, next.Origins},
 		{"shared_cache", old.SharedCache, next.SharedCache},
 		{"deny_unknown", old.DenyUnknown, next.DenyUnknown},
 		{"allow_administration", old.AllowAdministration, next.AllowAdministration},

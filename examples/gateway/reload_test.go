@@ -67,7 +67,7 @@ func TestReload(t *testing.T) {
 	}
 	require.Equal(t, "Bearer sesame", sentWith(two))
 
-	for i, mistake := range []string{"polcy: lmetric", "policy: best", "endpoints: [{url: x}]", "{"} {
+	for i, mistake := range []string{"polcy: lmetric", "policy: best", "endpoints: [{url: x}]", "{", "", "# tenants: {}", "tenants: {}"} {
 		write(one.URL, mistake)
 		c.logs(t, "the new settings have a mistake; keeping the old ones", i+1)
 		require.Equal(t, 401, ask(c, ""))
@@ -75,11 +75,12 @@ func TestReload(t *testing.T) {
 		require.Equal(t, []int{1, 2 + i}, []int{served(one), served(two)})
 	}
 	require.Contains(t, c.stderr.String(), path+":3: polcy: is an unknown field")
+	require.Contains(t, c.stderr.String(), "tenants: is gone: without it nobody needs a key")
 	require.NoError(t, os.Remove(path))
 	c.logs(t, "can't read the settings; keeping the old ones", 1)
 	require.Equal(t, 200, ask(c, annsKey))
 
-	write(one.URL, "seed: 7\n")
+	write(one.URL, "seed: 7\nopen: true\n")
 	c.logs(t, "settings reloaded", 2)
 	require.Equal(t, 200, ask(c, ""))
 	require.Equal(t, 2, served(one))
@@ -391,16 +392,18 @@ func TestClientLimits(t *testing.T) {
 	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
 	http.DefaultClient.CloseIdleConnections()
 
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-	_, err = io.WriteString(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
-	require.NoError(t, err)
-	answer, err := io.ReadAll(conn) // the server closes the connection
-	require.NoError(t, err)
-	require.Contains(t, string(answer), "HTTP/1.1 408 ")
-	require.Contains(t, string(answer), "Connection: close")
+	for _, what := range []string{"POST /v1/chat/completions", "OPTIONS *", "OPTIONS /v1/chat/completions"} {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+		_, err = io.WriteString(conn, what+" HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn) // the server closes the connection
+		require.NoError(t, err, what)
+		require.Contains(t, string(answer), "HTTP/1.1 408 ", what)
+		require.Contains(t, string(answer), "Connection: close", what)
+	}
 	require.Zero(t, len(b.headers))
 }
 

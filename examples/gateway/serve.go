@@ -78,7 +78,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	}
 
 	server := g.server(s)
-	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ErrorLog: server.ErrorLog}
+	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, ErrorLog: server.ErrorLog}
 	defer pages.Close()
 	at := url.URL{Scheme: "http", Host: l.Addr().String()}
 	if s.TLS != nil {
@@ -103,6 +103,8 @@ func (g *gateway) server(s *settings) *http.Server {
 		Handler: limitBody(limitUnread(g, s.Timeouts.Unread), s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
 		MaxHeaderBytes: int(s.Limits.Header), ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols),
+		// net/http's own handler of OPTIONS * reads a body for as long as a client takes to send it.
+		DisableGeneralOptionsHandler: true,
 	}
 	server.Protocols.SetHTTP1(true)
 	server.Protocols.SetUnencryptedHTTP2(s.H2C)
@@ -148,9 +150,18 @@ func limitBody(next http.Handler, within time.Duration) http.Handler {
 		}
 		control := http.NewResponseController(w)
 		_ = control.SetReadDeadline(time.Now().Add(within)) // works for HTTP/2 streams, too
+		defer lift(r, control.SetReadDeadline)
 		r.Body = &timedBody{ReadCloser: r.Body, control: control}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// lift removes the deadline of a stream of HTTP/2 that was closed early: it may have been set after
+// that, and its timer would keep the stream in memory.
+func lift(r *http.Request, set func(time.Time) error) {
+	if r.ProtoMajor > 1 && r.Context().Err() != nil {
+		_ = set(time.Time{})
+	}
 }
 
 // timedBody removes the deadline when the body has been read: reads after that
@@ -177,6 +188,7 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		timed := &timedWriter{w, control, writeLimit{set: control.SetWriteDeadline, within: within}}
+		defer lift(r, control.SetWriteDeadline)
 		defer timed.extend() // the rest is sent after; then the server lifts the deadline
 		next.ServeHTTP(timed, r)
 	})

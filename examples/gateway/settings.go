@@ -34,6 +34,8 @@ type settings struct {
 	Models map[string]modelSettings `yaml:"models"`
 
 	Tenants      map[string]tenantSettings `yaml:"tenants"`
+	Open         bool                      `yaml:"open"`    // nobody needs a key
+	Origins      []string                  `yaml:"origins"` // of pages that may call from a browser
 	TrustHeaders bool                      `yaml:"trust_headers"`
 	SharedCache  bool                      `yaml:"shared_cache"`
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -159,7 +160,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		field, reason  string
 	}{
 		{"events of two models", "models: [m]", "models: [m, n]\n    events: 10.0.0.2:5557", 8, "endpoints[1].events", "needs models to be the one that the server has"},
-		{"events without a port", "models: [m]", "models: [m]\n    events: 10.0.0.2", 8, "endpoints[1].events", `"10.0.0.2" is not HOST:PORT`},
+		{"events without a port", "models: [m]", "models: [m]\n    events: 10.0.0.2", 8, "endpoints[1].events", `"…" is not HOST:PORT`},
 		{"events of tenants", "models: [m]", "models: [m]\n    events: tcp://10.0.0.2:5557", 8, "endpoints[1].events", "tell nothing of tenants, who are kept apart: set shared_cache if they may share"},
 		{"a rank beyond all ports", "models: [m]", "models: [m]\n    rank: 60000\n    events: tcp://10.0.0.2:5557", 9, "endpoints[1].events", "has no port for rank 60000"},
 		{"replays of nothing", "models: [m]", "models: [m]\n    replay: 10.0.0.2:6557", 8, "endpoints[1].replay", "needs events"},
@@ -176,7 +177,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas of every fleet", "listen:", "replicas: {nats: \"nats://a\", fleet: \"*\"}\n" + aHashKey + "listen:", 2, "replicas.fleet", `"*" is not up to 64 letters, digits, - and _`},
 		{"replicas in no haste", "listen:", "replicas: {nats: \"nats://a\", fleet: x, forget: 1ms}\n" + aHashKey + "listen:", 2, "replicas.forget", "is 1ms, less than 1s"},
 		{"a replica with a long name", "listen:", "replicas: {nats: \"nats://a\", fleet: x, name: " + strings.Repeat("n", 256) + "}\n" + aHashKey + "listen:", 2, "replicas.name", "is longer than 255 bytes"},
-		{"replicas as nobody", "listen:", "replicas: {nats: \"nats://a\", fleet: x, credentials: none.creds}\n" + aHashKey + "listen:", 2, "replicas.credentials", "open " + filepath.Join(dir, "none.creds") + ": no such file or directory"},
+		{"replicas as nobody", "listen:", "replicas: {nats: \"nats://a\", fleet: x, credentials: none.creds}\n" + aHashKey + "listen:", 2, "replicas.credentials", "open " + filepath.Join(dir, "…") + ": no such file or directory"},
 		{"replicas with half a certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem}\n" + aHashKey + "listen:", 2, "replicas", "needs both cert and key, or neither"},
 		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
@@ -199,14 +200,15 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"no port", "http://10.0.0.1:8000", "http://10.0.0.1:80000", 4, "endpoints[0].url", "80000 is not a port"},
 		{"a query", "http://10.0.0.1:8000", "http://10.0.0.1:8000?x=1", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
 		{"a fragment", "http://10.0.0.1:8000", "http://10.0.0.1:8000#x", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
-		{"an address without a port", "127.0.0.1:0", "127.0.0.1", 2, "listen", "address 127.0.0.1: missing port in address"},
-		{"a URL instead of an address", "127.0.0.1:0", "http://127.0.0.1:0", 2, "listen", "address http://127.0.0.1:0: too many colons in address"},
+		{"an address without a port", "127.0.0.1:0", "127.0.0.1", 2, "listen", "address …: missing port in address"},
+		{"a URL instead of an address", "127.0.0.1:0", "http://127.0.0.1:0", 2, "listen", "address …: too many colons in address"},
 		{"an address with no port", "127.0.0.1:0", "127.0.0.1:80000", 2, "listen", "address 80000: invalid port"},
-		{"an operator's address without a port", "listen:", "admin: localhost\nlisten:", 2, "admin", "address localhost: missing port in address"},
+		{"an operator's address without a port", "listen:", "admin: localhost\nlisten:", 2, "admin", "address …: missing port in address"},
 		{"an engine's key of two lines", "listen:", "engine_key: \"a\\n\"\nlisten:", 2, "engine_key", "has a space around it or a control character, which no header can have"},
 		{"a key with a space", "[sk-0123456789abcdef]", "[' sk-0123456789abcdef']", 10, "tenants.ann.keys[0]", "has a space around it or a control character, which no header can have"},
 		{"a key of two lines", "[sk-0123456789abcdef]", "[\"sk-0123456789abcdef\\n\"]", 10, "tenants.ann.keys[0]", "has a space around it or a control character, which no header can have"},
-		{"tenants that are none", goodSettings[strings.Index(goodSettings, "tenants:"):], "tenants: {}\n", 8, "tenants", "names nobody: leave it out if no key is to be needed"},
+		{"tenants that are none", goodSettings[strings.Index(goodSettings, "tenants:"):], "tenants: {}\n", 8, "tenants", "names nobody: say open: true instead if no key is to be needed"},
+		{"tenants of an open house", "listen:", "open: true\nlisten:", 2, "open", "needs no key, and tenants have some: there can be one of the two"},
 		{"headers without end", "listen:", "limits: {header: 2 GiB}\nlisten:", 2, "limits.header", "is more than 1 GiB"},
 		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
 		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is listed twice"},
@@ -231,7 +233,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"more", "", "timeouts: {stall: 10}\n", end, "timeouts.stall", `"10" is not a duration, such as 500ms`},
 		{"more", "", "timeouts: {stall: -1s}\n", end, "timeouts.stall", "is negative"},
 		{"more", "", "timeouts: {stall: 10us}\n", end, "timeouts.stall", "is 10µs, less than 1ms"},
-		{"more", "", "timeouts: {stall: 9999999h}\n", end, "timeouts.stall", `"9999999h" is not a duration, such as 500ms`},
+		{"more", "", "timeouts: {stall: 9999999h}\n", end, "timeouts.stall", `"…" is not a duration, such as 500ms`},
 		{"more", "", "limits:\n  body: 5 apples\n", end + 1, "limits.body", "is not a number of bytes, such as 65536"},
 		{"more", "", "limits:\n  body: 99999999999 GiB\n", end + 1, "limits.body", "is not a number of bytes, such as 65536"},
 		{"more", "", "queue: {timeout: -1s}\n", end, "queue.timeout", "is negative"},
@@ -284,6 +286,46 @@ func TestSettingsWithAMistake(t *testing.T) {
 		_, err := parseSettings(path, []byte(text))
 		assert.ErrorContains(t, err, path)
 		assert.ErrorContains(t, err, want)
+	}
+}
+
+// Whatever shape a mistake has, its error does not show a secret: not where it belongs, not anywhere
+// else, and not as a name.
+func TestErrorsShowNoSecrets(t *testing.T) {
+	const secret = "sk-S3cretS3cret"
+	shapes := []string{
+		"X", "X: {}", "{X: Y}", "[X]", "!X", "*X", "&X a", "'X", "http://u:X@h", "http://u:X@h:X", "\"X\\n\"", "\"X\\x00Y\"", "|\n    -----BEGIN KEY-----\n    X//Y==\n", "X/Y", "{X: {X: X}}",
+	}
+	for _, field := range []string{
+		"listen", "admin", "tls", "tls.cert", "endpoints", "endpoints.0.url", "endpoints.0.rank", "endpoints.0.events", "endpoints.0.labels", "discover", "discover.file", "discover.dns", "engine_key", "policy",
+		"models", "models.m", "models.m.policy", "models.m.tokens", "tenants", "tenants.a", "tenants.a.keys", "tenants.a.quota", "tenants.a.slo.ttft", "hash_key", "seed", "h2c", "replicas", "replicas.nats",
+		"replicas.credentials", "replicas.fleet", "queue.bytes", "timeouts.stall", "record.file", "log.level", "log.format", "price.cached", secret, secret + ".x", "engine_key:" + secret,
+	} {
+		for _, shape := range shapes {
+			text := "endpoints: [{url: http://127.0.0.1:1}]\n"
+			if strings.HasPrefix(field, "endpoints") {
+				text = ""
+			}
+			indent := ""
+			for part := range strings.SplitSeq(field, ".") {
+				if part == "0" {
+					text = strings.TrimSuffix(text, "\n") + "\n" + indent + "-\n"
+				} else {
+					text += indent + part + ":\n"
+				}
+				indent += "  "
+			}
+			text = strings.TrimSuffix(text, "\n") + " " + strings.NewReplacer("X", secret, "Y", "t0pS3cretAsW3ll").Replace(shape) + "\n"
+			_, err := parseSettings("f.yaml", []byte(text))
+			if err != nil {
+				assert.NotContains(t, err.Error(), "S3cret", text)
+			}
+		}
+	}
+	for _, args := range [][]string{{"-backend", "http://u:" + secret + "@h h"}, {"-backend", "http://u:" + secret + "@h?x", "-listen", ":1"}, {"-backend", "http://u:p@h", "-backend", "http://u:" + secret + "@h:x"}, {"-listen", ":1", "http://u:" + secret + "@h"}} {
+		_, err := parseOptions(args, io.Discard)
+		require.Error(t, err)
+		assert.NotContains(t, err.Error(), "S3cret", args)
 	}
 }
 

@@ -5,11 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -17,8 +20,9 @@ import (
 
 // document is a YAML file that was read into a struct, with the lines of its fields.
 type document struct {
-	name  string         // of the file
-	lines map[string]int // by path, such as "endpoints[1].url"
+	name   string         // of the file
+	lines  map[string]int // by path, such as "endpoints[1].url"
+	hidden *strings.Replacer
 }
 
 // fileError says what is wrong with a file, and where.
@@ -40,6 +44,59 @@ func (e *fileError) Error() string {
 	return where + ": " + e.Reason
 }
 
+// error returns an error in a line, which shows nothing that the file's author wrote and that may
+// be a secret, wherever it was written by mistake.
+func (d *document) error(line int, field, reason string) error {
+	return &fileError{d.name, line, d.hidden.Replace(field), d.hidden.Replace(reason)}
+}
+
+// shortestSecret is the length of the shortest text that may be a key or a password. Shorter ones
+// are shown, so that a mistake in them is seen at once.
+const shortestSecret = 8
+
+// hide makes a replacer of all texts in a node, and of their parts if they are URLs or files, but
+// not of the names of fields.
+func hide(n *yaml.Node, fields map[string]bool) *strings.Replacer {
+	texts := map[string]bool{}
+	var walk func(n *yaml.Node)
+	walk = func(n *yaml.Node) {
+		if n.Kind == yaml.ScalarNode && !fields[n.Value] {
+			quoted := strconv.Quote(n.Value)
+			for _, text := range append(strings.FieldsFunc(n.Value, separates), n.Value, quoted[1:len(quoted)-1]) {
+				texts[text] = len(text) >= shortestSecret
+			}
+		}
+		for _, c := range n.Content {
+			walk(c)
+		}
+	}
+	walk(n)
+	maps.DeleteFunc(texts, func(_ string, secret bool) bool { return !secret })
+	var pairs []string
+	for _, text := range slices.SortedFunc(maps.Keys(texts), func(a, b string) int { return len(b) - len(a) }) {
+		pairs = append(pairs, text, "…")
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+func separates(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/:@", r) }
+
+// fieldsOf adds the names of all fields in a struct.
+func fieldsOf(t reflect.Type, names map[string]bool) map[string]bool {
+	switch t.Kind() {
+	case reflect.Pointer, reflect.Slice, reflect.Map:
+		return fieldsOf(t.Elem(), names)
+	case reflect.Struct:
+		for f := range t.Fields() {
+			if name := f.Tag.Get("yaml"); name != "" {
+				names[name] = true
+				fieldsOf(f.Type, names)
+			}
+		}
+	}
+	return names
+}
+
 // at returns an error in a field. If the field is absent, the line is that of the nearest
 // field around it.
 func (d *document) at(field, format string, args ...any) error {
@@ -48,7 +105,7 @@ func (d *document) at(field, format string, args ...any) error {
 		line = d.lines[around]
 		around = around[:max(strings.LastIndexAny(around, ".["), 0)]
 	}
-	return &fileError{d.name, line, field, fmt.Sprintf(format, args...)}
+	return d.error(line, field, fmt.Sprintf(format, args...))
 }
 
 // readStrict reads YAML into a struct: fields go by their yaml tags, and an absent field keeps
@@ -62,6 +119,7 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 		if n, _ := fmt.Sscanf(reason, "line %d:", &line); n == 1 {
 			_, reason, _ = strings.Cut(reason, ": ")
 		}
+		reason, _, _ = strings.Cut(reason, " '") // what it quotes may be a secret
 		return &fileError{name, line, "", reason}
 	}
 	if !utf8.Valid(text) {
@@ -80,7 +138,7 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 	} else if err != io.EOF {
 		return nil, broken(err)
 	}
-	d := &document{name: name, lines: map[string]int{}}
+	d := &document{name: name, lines: map[string]int{}, hidden: hide(&root, fieldsOf(reflect.TypeOf(into), map[string]bool{}))}
 	return d, d.decode(root.Content[0], "", reflect.ValueOf(into).Elem())
 }
 
@@ -97,7 +155,7 @@ func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {
 		d.lines[path] = n.Line
 	}
 	bad := func(format string, args ...any) error {
-		return &fileError{d.name, n.Line, path, fmt.Sprintf(format, args...)}
+		return d.error(n.Line, path, fmt.Sprintf(format, args...))
 	}
 	switch {
 	case n.Kind == yaml.AliasNode || n.Anchor != "":
@@ -149,7 +207,7 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		key, value := n.Content[i], n.Content[i+1]
 		field := strings.TrimPrefix(path+"."+key.Value, ".")
 		bad := func(format string, args ...any) error {
-			return &fileError{d.name, key.Line, field, fmt.Sprintf(format, args...)}
+			return d.error(key.Line, field, fmt.Sprintf(format, args...))
 		}
 		v, known := fields[key.Value]
 		if into.Kind() == reflect.Map {

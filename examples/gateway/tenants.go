@@ -6,14 +6,18 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"github.com/endpick/endpick/transport"
+	"io"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
+
+	"github.com/rs/cors"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -21,6 +25,65 @@ import (
 type tenant struct {
 	name string
 	slo  endpick.SLO // of requests without targets
+	// reading is how many bytes of bodies are being read: those that its quota would refuse are
+	// read first.
+	reading atomic.Int64
+}
+
+// maxReading is how many bodies of the greatest length a tenant may send at a time.
+const maxReading = 4
+
+// reads counts the body of a request while it is read. If that would be too much at a time, it
+// returns false.
+func (t *tenant) reads(r *http.Request, longest int64) bool {
+	b := &readBody{ReadCloser: r.Body, tenant: t, most: maxReading * longest}
+	if !b.count(max(r.ContentLength, 0)) {
+		return false
+	}
+	r.Body = b
+	return true
+}
+
+// readBody is a body that its tenant is sending.
+type readBody struct {
+	io.ReadCloser
+	tenant           *tenant
+	most, held, read int64 // bytes: at a time, counted, and read so far
+	ended            bool
+}
+
+// count counts more bytes, unless they are too many.
+func (b *readBody) count(n int64) bool {
+	if now := b.tenant.reading.Add(n); now > b.most && now > n {
+		b.tenant.reading.Add(-n)
+		return false
+	}
+	b.held += n
+	return true
+}
+
+func (b *readBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	b.read += int64(n)
+	if more := b.read - b.held; more > 0 && !b.ended && !b.count(more) { // its length was not known
+		err = &http.MaxBytesError{Limit: b.most}
+	}
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *readBody) Close() error {
+	b.end()
+	return b.ReadCloser.Close()
+}
+
+func (b *readBody) end() {
+	if !b.ended {
+		b.ended = true
+		b.tenant.reading.Add(-b.held)
+	}
 }
 
 // keyring finds tenants by their keys. It is immutable.
@@ -175,16 +238,30 @@ func tenantOf(ctx context.Context) *tenant {
 	return t
 }
 
-// preflight reports whether this is a browser's preflight, which never has a key. The
-// servers answer it.
-func preflight(r *http.Request) bool {
-	return r.Method == http.MethodOptions && r.Header.Get("Origin") != "" && r.Header.Get("Access-Control-Request-Method") != "" && r.ContentLength == 0
+// forPages lets pages of these origins call the gateway from a browser, and answers browsers'
+// preflights, which never have a key: no server sees one.
+func forPages(origins []string, next http.Handler) http.Handler {
+	return cors.New(cors.Options{
+		AllowOriginFunc: func(origin string) bool { return slices.Contains(origins, origin) || slices.Contains(origins, "*") },
+		AllowedMethods:  []string{http.MethodGet, http.MethodPost, http.MethodDelete}, AllowedHeaders: []string{"*"},
+		ExposedHeaders: []string{"Retry-After", "X-Should-Retry", idHeader}, MaxAge: 600,
+	}).Handler(next)
+}
+
+// dropCORS removes what a server would allow pages: that is for the gateway to say.
+func dropCORS(resp *http.Response) error {
+	for name := range resp.Header {
+		if strings.HasPrefix(name, "Access-Control-") {
+			resp.Header.Del(name)
+		}
+	}
+	return nil
 }
 
 // admit admits requests with a valid key, and records their tenant.
 func (g *gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if keys := g.keys.Load(); keys != nil && !preflight(r) {
+		if keys := g.keys.Load(); keys != nil {
 			owner := keys.owner(keyOf(r.Header))
 			if owner == nil {
 				g.requests.stranger(r)
@@ -192,6 +269,11 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 				return
 			}
 			r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, owner))
+			if !owner.reads(r, g.longest) {
+				refuseWith(w, r, http.StatusTooManyRequests, "too much is being sent at once", "rate_limit_exceeded", "Retry-After", "1")
+				return
+			}
+			defer r.Body.Close()
 		}
 		next.ServeHTTP(w, r)
 	})

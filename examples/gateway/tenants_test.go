@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -108,48 +109,101 @@ func TestSubprotocolsWithoutTheKey(t *testing.T) {
 	require.Equal(t, []string{"a,b", "c"}, b.last()["Sec-Websocket-Protocol"], "as they came")
 }
 
-// A browser's preflight comes without a key and gets the server's answer. Nothing
-// else gets in that way.
+// A browser's preflight comes without a key, and gets the gateway's answer: no server sees it,
+// whatever else it asks for. Only pages of the origins that were named may call.
 func TestBrowsersAskWithoutAKey(t *testing.T) {
-	var header http.Header
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodOptions {
-			header = r.Header.Clone()
-			w.Header().Set("Access-Control-Allow-Origin", r.Header.Get("Origin"))
-		}
+		assert.NotEqual(t, http.MethodOptions, r.Method)
+		w.Header().Set("Access-Control-Allow-Origin", "http://whom-the-engine-likes")
+		w.Header().Set("Access-Control-Allow-Credentials", "true")
 	}))
 	defer b.Close()
-	g := newTestGateway(t, `
+	for _, origins := range []string{"", "origins: [http://page]", "origins: ['*']"} {
+		g := newTestGateway(t, `
 endpoints: [{url: "`+b.URL+`"}]
 tenants:
   ann: {keys: [`+annsKey+`]}
-`)
-	for _, tc := range []struct {
-		name, method, body string
-		headers            []string
-		status             int
-	}{
-		{"a page asks", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 200},
-		{"and sends a key that is none of its", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "X-Api-Key", "x"}, 200},
-		{"with a body", "OPTIONS", "{}", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 401},
-		{"of no page", "OPTIONS", "", []string{"Access-Control-Request-Method", "POST"}, 401},
-		{"for nothing", "OPTIONS", "", []string{"Origin", "http://page"}, 401},
-		{"another method", "POST", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 401},
-	} {
-		r := httptest.NewRequest(tc.method, "/v1/chat/completions", strings.NewReader(tc.body))
-		for i := 0; i < len(tc.headers); i += 2 {
-			r.Header.Set(tc.headers[i], tc.headers[i+1])
+`+origins)
+		for _, tc := range []struct {
+			name, method, body string
+			headers            []string
+			status             int
+			origin             string // that is allowed, by one of the two settings
+		}{
+			{"a page asks", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization"}, 204, "http://page"},
+			{"for a tunnel", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "Connection", "Upgrade", "Upgrade", "websocket"}, 204, "http://page"},
+			{"and sends a key that is none of its", "OPTIONS", "", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST", "X-Api-Key", "x"}, 204, "http://page"},
+			{"with a body", "OPTIONS", "{}", []string{"Origin", "http://page", "Access-Control-Request-Method", "POST"}, 204, "http://page"},
+			{"for nothing", "OPTIONS", "", []string{"Origin", "http://page"}, 401, "http://page"},
+			{"calls without a key", "POST", "", []string{"Origin", "http://page"}, 401, "http://page"},
+			{"calls with a key", "POST", "{}", []string{"Origin", "http://page", "X-Api-Key", annsKey}, 200, "http://page"},
+			{"another page", "POST", "{}", []string{"Origin", "http://other", "X-Api-Key", annsKey}, 200, "http://other"},
+			{"no page", "POST", "{}", []string{"X-Api-Key", annsKey}, 200, ""},
+		} {
+			r := httptest.NewRequest(tc.method, "/v1/chat/completions", strings.NewReader(tc.body))
+			for i := 0; i < len(tc.headers); i += 2 {
+				r.Header.Set(tc.headers[i], tc.headers[i+1])
+			}
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			require.Equal(t, tc.status, w.Code, tc.name)
+			var want []string
+			if tc.origin != "" && (strings.Contains(origins, tc.origin) || strings.Contains(origins, "*")) {
+				want = []string{tc.origin}
+			}
+			require.Equal(t, want, w.Header()["Access-Control-Allow-Origin"], "%s, %s", tc.name, origins)
+			require.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
 		}
-		header = nil
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, r)
-		require.Equal(t, tc.status, w.Code, tc.name)
-		if tc.status == 200 {
-			require.Equal(t, "http://page", w.Header().Get("Access-Control-Allow-Origin"), tc.name)
-			require.Equal(t, "http://page", header.Get("Origin"), tc.name)
-			require.Empty(t, header.Get("X-Api-Key"), tc.name)
-		} else {
-			require.Nil(t, header, tc.name)
+	}
+}
+
+// A tenant can't make the gateway hold more than four long bodies while they arrive, whether or
+// not it says how long they are; others are not affected, and what was read counts no more.
+func TestATenantsBodiesAreBounded(t *testing.T) {
+	b := newBackend(t)
+	g := newTestGateway(t, `
+endpoints: [{url: "`+b.URL+`"}]
+limits: {body: 1 KiB}
+tenants:
+  ann: {keys: [`+annsKey+`]}
+  bob: {keys: [`+bobsKey+`]}
+`)
+	body := `{"messages":[{"content":"` + strings.Repeat("x", 900) + `"}]}`
+	send := func(key string, declared bool) (finish func(), answer <-chan *httptest.ResponseRecorder) {
+		from, to := io.Pipe()
+		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", from)
+		r.Header.Set("X-Api-Key", key)
+		if r.ContentLength = -1; declared {
+			r.ContentLength = int64(len(body))
+		}
+		done := make(chan *httptest.ResponseRecorder, 1)
+		go func() {
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, r)
+			from.CloseWithError(io.ErrClosedPipe)
+			done <- w
+		}()
+		_, _ = io.WriteString(to, body[:len(body)-1])
+		return func() { _, _ = io.WriteString(to, body[len(body)-1:]); to.Close() }, done
+	}
+	for range 3 {
+		var finish []func()
+		var answers []<-chan *httptest.ResponseRecorder
+		for i := range 4 {
+			f, a := send(annsKey, i%2 == 0)
+			finish, answers = append(finish, f), append(answers, a)
+		}
+		_, refused := send(annsKey, true)
+		w := <-refused
+		require.Equal(t, http.StatusTooManyRequests, w.Code)
+		require.Equal(t, "1", w.Header().Get("Retry-After"))
+		_, refused = send(annsKey, false)
+		require.Equal(t, http.StatusRequestEntityTooLarge, (<-refused).Code)
+		f, a := send(bobsKey, true)
+		finish, answers = append(finish, f), append(answers, a)
+		for i, f := range finish {
+			f()
+			require.Equal(t, http.StatusOK, (<-answers[i]).Code)
 		}
 	}
 }

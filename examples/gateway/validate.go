@@ -150,8 +150,11 @@ func (s *settings) validateTenants() error {
 	if len(s.Tenants) > 0 && s.TrustHeaders {
 		return s.bad("trust_headers", "takes tenants from headers, and tenants from keys: there can be one of the two")
 	}
+	if s.Tenants != nil && s.Open {
+		return s.bad("open", "needs no key, and tenants have some: there can be one of the two")
+	}
 	if s.Tenants != nil && len(s.Tenants) == 0 { // such as by a template: nobody is to get in without a key
-		return s.bad("tenants", "names nobody: leave it out if no key is to be needed")
+		return s.bad("tenants", "names nobody: say open: true instead if no key is to be needed")
 	}
 	owners := map[[32]byte]string{}
 	for _, name := range slices.Sorted(maps.Keys(s.Tenants)) {

@@ -223,3 +223,15 @@ func TestMalformedEvents(t *testing.T) {
 		}
 	}
 }
+
+// A batch may be a map. A rank is no field that we don't know, by either of its names.
+func TestBatchesThatAreMaps(t *testing.T) {
+	for field, unknown := range map[string]uint64{"data_parallel_rank": 0, "attn_dp_rank": 0, "another_rank": 1} {
+		payload, err := msgpack.Marshal(map[string]any{"ts": 1.5, "events": []any{remove(7)}, field: 3})
+		require.NoError(t, err)
+		var b batch
+		require.NoError(t, newDecoder().decode(payload, &b))
+		require.Len(t, b.events, 1)
+		require.Equal(t, unknown, b.counts.UnknownFields, field)
+	}
+}

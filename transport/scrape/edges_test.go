@@ -471,6 +471,49 @@ func TestRunUnlessToldOtherwise(t *testing.T) {
 	})
 }
 
+// In two minutes, a server that works is asked every second, one that refuses ever less often, one
+// whose page is long as often as it costs a percent of a core; one that is back is found soon.
+func TestHowOftenServersAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked := map[string]int{}
+		began := time.Now()
+		long := load(1, 2, 0.3) + strings.Repeat("# nothing\n", 800_000)
+		e := engines{}
+		for name, answer := range map[string]func(*http.Request) (*http.Response, error){
+			"works": says(load(1, 2, 0.3)), "long": says(long), "refuses": func(*http.Request) (*http.Response, error) { return nil, errNet500 },
+			"back": func(r *http.Request) (*http.Response, error) {
+				if time.Since(began) < time.Minute {
+					return nil, errNet500
+				}
+				return says(load(1, 2, 0.3))(r)
+			},
+		} {
+			e[name] = func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				asked[name]++
+				mu.Unlock()
+				return answer(r)
+			}
+		}
+		_, p, _ := newPoller(t, scrape.Config{Client: e.client()},
+			endpick.Endpoint{ID: "works", Address: "works"}, endpick.Endpoint{ID: "long", Address: "long"},
+			endpick.Endpoint{ID: "refuses", Address: "refuses"}, endpick.Endpoint{ID: "back", Address: "back"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		run.Go(func() { p.Run(ctx) })
+		time.Sleep(2*time.Minute + time.Millisecond)
+		cancel()
+		run.Wait()
+		assert.Equal(t, 121, asked["works"])
+		assert.Equal(t, 4+11, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten")
+		assert.Equal(t, 9+56, asked["back"], "found after 65 s")
+		assert.Equal(t, 7, asked["long"], "20 s apart")
+		p.Poll(t.Context())
+		assert.Equal(t, []int{122, 16}, []int{asked["works"], asked["refuses"]}, "who polls once, polls all")
+	})
+}
+
 // By default, an engine has five seconds to answer.
 func TestAnEngineHasFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

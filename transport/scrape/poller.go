@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"sync"
@@ -25,8 +26,37 @@ type Poller struct {
 	panics atomic.Uint64
 	names  signals
 
-	mu   sync.Mutex
-	busy map[string]bool // URLs with a request under way
+	mu      sync.Mutex
+	servers map[string]*server // by URL
+}
+
+// server is when a server is polled next. One that does not answer, or not with numbers, is asked
+// half as often each time, and one whose page is long so rarely that reading it takes little of a
+// core.
+type server struct {
+	busy  bool // a request is under way
+	pause time.Duration
+	next  time.Time
+}
+
+const (
+	// maxPause is the longest pause after failures; a server that is back is found after it.
+	maxPause = 10 * time.Second
+	// perByte is the pause for each byte of a page: it takes some 25 ns to read one, which makes one
+	// percent of a core for the page of one server. That of a vLLM has 60 to 100 KB.
+	perByte = 2500 * time.Nanosecond
+)
+
+// ended says how a poll went, and how many bytes the page had.
+func (s *server) ended(now time.Time, interval time.Duration, size int64, failed bool) {
+	s.busy = false
+	if failed {
+		s.pause = min(max(2*s.pause, interval), max(maxPause, interval))
+	} else {
+		s.pause = 0
+	}
+	// Less than a whole interval, since rounds are not exactly as far apart.
+	s.next = now.Add(max(s.pause, time.Duration(size)*perByte) - interval/2)
 }
 
 // New returns a poller, or an [endpick.ConfigError].
@@ -38,7 +68,7 @@ func New(config Config) (*Poller, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Poller{config: config, names: names, slots: make(chan struct{}, maxAtOnce), busy: map[string]bool{}}, nil
+	return &Poller{config: config, names: names, slots: make(chan struct{}, maxAtOnce), servers: map[string]*server{}}, nil
 }
 
 // Panics returns how often a function of the Config, or parsing a page, has
@@ -54,7 +84,7 @@ func (p *Poller) Run(ctx context.Context) {
 	tick := time.NewTicker(p.config.Interval)
 	defer tick.Stop()
 	for {
-		p.start(ctx, &round)
+		p.start(ctx, &round, false)
 		select {
 		case <-ctx.Done():
 			return
@@ -67,33 +97,40 @@ func (p *Poller) Run(ctx context.Context) {
 // are being polled.
 func (p *Poller) Poll(ctx context.Context) {
 	var round sync.WaitGroup
-	p.start(ctx, &round)
+	p.start(ctx, &round, true)
 	round.Wait()
 }
 
-// start polls every server that has no request under way.
-func (p *Poller) start(ctx context.Context, round *sync.WaitGroup) {
-	servers := map[string][]*endpick.Endpoint{}
+// start polls every server that has no request under way, and whose time has come or, if all are
+// to be asked, may come.
+func (p *Poller) start(ctx context.Context, round *sync.WaitGroup, all bool) {
+	found := map[string][]*endpick.Endpoint{}
 	for _, s := range p.config.Router.Endpoints() {
 		if e := s.Candidate.Endpoint; !s.Removed {
 			if u := p.url(e); u != "" {
-				servers[u] = append(servers[u], e)
+				found[u] = append(found[u], e)
 			}
 		}
 	}
-	for u, endpoints := range servers {
-		p.mu.Lock()
-		busy := p.busy[u]
-		p.busy[u] = true
-		p.mu.Unlock()
-		if busy {
+	now := time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	maps.DeleteFunc(p.servers, func(u string, s *server) bool { return found[u] == nil && !s.busy })
+	for u, endpoints := range found {
+		s := p.servers[u]
+		if s == nil {
+			s = new(server)
+			p.servers[u] = s
+		}
+		if s.busy || !all && now.Before(s.next) {
 			continue
 		}
+		s.busy = true
 		round.Go(func() {
-			p.scrape(ctx, u, endpoints)
+			size, failed := p.scrape(ctx, u, endpoints)
 			p.mu.Lock()
-			delete(p.busy, u)
-			p.mu.Unlock()
+			defer p.mu.Unlock()
+			s.ended(time.Now(), p.config.Interval, size, failed)
 		})
 	}
 }
@@ -130,14 +167,14 @@ func (p *Poller) report(e *endpick.Endpoint, u string, err error) {
 
 // scrape polls one server and reports for its endpoints. An invalid answer
 // voids what was known; without an answer, that grows old.
-func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endpoint) {
+func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endpoint) (size int64, failed bool) {
 	snapshots := make([]endpick.Snapshot, len(endpoints))
 	for i, e := range endpoints {
 		snapshots[i] = p.config.Router.Snapshot(e.ID)
 	}
-	page, answered, err := p.fetch(ctx, u)
+	page, size, answered, err := p.fetch(ctx, u)
 	if ctx.Err() != nil {
-		return
+		return size, false
 	}
 	for i, e := range endpoints {
 		load, bad := endpick.Load{}, err
@@ -157,38 +194,52 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 			p.report(e, u, bad)
 		}
 	}
+	return size, err != nil
 }
 
-// fetch gets a page; answered reports whether the server did.
-func (p *Poller) fetch(ctx context.Context, u string) (_ page, answered bool, _ error) {
+// fetch gets a page and its size; answered reports whether the server did.
+func (p *Poller) fetch(ctx context.Context, u string) (_ page, size int64, answered bool, _ error) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	req.Header.Set("Accept", "text/plain;version=0.0.4")
 	var resp *http.Response
 	if bad := p.guard(func() { resp, err = p.config.Client.Do(req) }); bad != nil {
-		return nil, false, bad
+		return nil, 0, false, bad
 	}
 	if err != nil {
-		return nil, false, err
+		return nil, 0, false, err
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
-		return nil, true, StatusError(resp.StatusCode)
+		return nil, 0, true, StatusError(resp.StatusCode)
 	}
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
 	case <-ctx.Done():
-		return nil, false, ctx.Err()
+		return nil, 0, false, ctx.Err()
 	}
 	var read page
-	if bad := p.guard(func() { read, err = parse(resp.Body, p.config.MaxBytes) }); bad != nil {
-		return nil, true, bad
+	body := counted{Reader: resp.Body}
+	if bad := p.guard(func() { read, err = parse(&body, p.config.MaxBytes) }); bad != nil {
+		return nil, body.size, true, bad
 	}
-	return read, ctx.Err() == nil, err
+	return read, body.size, ctx.Err() == nil, err
+}
+
+// counted counts what is read.
+type counted struct {
+	io.Reader
+	size int64
+}
+
+func (c *counted) Read(p []byte) (int, error) {
+	n, err := c.Reader.Read(p)
+	c.size += int64(n)
+	return n, err
 }

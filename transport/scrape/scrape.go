@@ -50,7 +50,8 @@ type Config struct {
 	// Client sends the requests. Nil: a client with connections of its own,
 	// which follows no redirects, so that a server can't send it elsewhere.
 	Client *http.Client
-	// Interval is the time between two polls. Zero: one second.
+	// Interval is the time between two polls of a server. Zero: one second. One that fails, or
+	// whose page has more than 400 KB, is asked less often.
 	Interval time.Duration
 	// Timeout is how long an engine may take to answer; it is not polled again
 	// before that. Zero: five seconds, because engines answer late when they

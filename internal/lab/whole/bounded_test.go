@@ -41,7 +41,7 @@ func TestInvariantBounded(t *testing.T) {
 			switch {
 			case len(w.latency.Health()) > mostModels:
 				w.failf("%d models are learned", len(w.latency.Health()))
-			case index.Bytes > indexBytes+100*int64(stats.OpenLeases)+4096:
+			case index.Bytes > indexBytes+200*int64(stats.OpenLeases)+4096:
 				w.failf("the index takes %d bytes", index.Bytes)
 			case len(index.Endpoints) > stats.Endpoints+stats.RemovedOpen:
 				w.failf("the index knows %d endpoints of %d", len(index.Endpoints), stats.Endpoints)

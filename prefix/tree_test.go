@@ -36,9 +36,31 @@ func TestBranchesCutNothing(t *testing.T) {
 	}
 }
 
-// If the branches come first, the prompt consists of a run for each, but only
-// while they exist.
-func TestRunsAreJoinedAgain(t *testing.T) {
+// They take memory only where they were sent, and from who sent them.
+func TestBranchesDisplaceNobody(t *testing.T) {
+	const most = 1 << 20
+	s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most})
+	long := s.fresh(1000)
+	for slot := range 10 {
+		s.serve(slot, "", long...)
+	}
+	mine := s.serveAll(0, "small", 40, 50)
+	for range 5 {
+		for i, b := range s.branches(long) {
+			s.serve(i%10, "attacker", b...)
+		}
+		require.LessOrEqual(t, s.Stats().Bytes, int64(most))
+	}
+	assert.Positive(t, s.Stats().Evicted)
+	assert.Equal(t, 40, s.found(0, mine))
+	for slot, tokens := range s.match(long...) {
+		assert.Equal(t, 16_000, tokens, slot)
+	}
+}
+
+// If the branches come first, the prompt consists of a run for each of them. It is matched
+// all the same, and once nobody holds it, nothing of that is left.
+func TestBranchesBeforeThePrompt(t *testing.T) {
 	for _, order := range []string{"up", "down"} {
 		t.Run(order, func(t *testing.T) {
 			s := newShelf(t, 11, prefix.IndexConfig{BlocksPerEndpoint: 2000})
@@ -50,40 +72,20 @@ func TestRunsAreJoinedAgain(t *testing.T) {
 			for _, b := range branches {
 				s.serve(10, "", b...)
 			}
-			for slot := range 10 {
+			for slot := range 11 {
 				s.serve(slot, "", long...)
 			}
-			s.serve(10, "", long...)
-			assert.LessOrEqual(t, s.Stats().Runs, 1000)
-			s.serve(10, "", s.fresh(1000)...) // evicts the branches
-			s.serve(10, "", long...)
-			stats := s.Stats()
-			assert.Equal(t, 2, stats.Runs)
-			assert.Equal(t, 2000, stats.Blocks)
 			for _, tokens := range s.match(long...) {
 				assert.Equal(t, 16_000, tokens)
 			}
+			for slot := range 11 {
+				s.serve(slot, "", s.fresh(2000)...)
+			}
+			stats := s.Stats()
+			assert.Equal(t, []int{11, 22_000, 22_000}, []int{stats.Runs, stats.Blocks, stats.Pairs})
+			s.serve(0, "", long...)
+			assert.Equal(t, 12, s.Stats().Runs)
 		})
-	}
-}
-
-// A run with many holders is not joined with one with few, which would cost a
-// step per holder.
-func TestRunsOfManyStayApart(t *testing.T) {
-	s := newShelf(t, 20, prefix.IndexConfig{})
-	head := s.fresh(100)
-	long := append(slices.Clone(head), s.fresh(100)...)
-	for slot := range 20 {
-		s.serve(slot, "", head...)
-	}
-	for slot := range 9 {
-		s.serve(slot, "", long...)
-	}
-	assert.Equal(t, 2, s.Stats().Runs)
-	s.serve(9, "", long...)
-	assert.Equal(t, 1, s.Stats().Runs, "half of them")
-	for slot, tokens := range s.match(long...) {
-		assert.Equal(t, map[bool]int{true: 3200, false: 1600}[slot < 10], tokens)
 	}
 }
 
