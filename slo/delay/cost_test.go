@@ -2,6 +2,7 @@ package delay
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -298,6 +299,9 @@ func TestCostTwin(t *testing.T) {
 		}
 		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)
+		scores, why, sums := make([]float64, len(cs)), make([]string, len(cs)), []float64(nil)
+		m.Score(&at, cs, scores)
+		m.Explain(&at, cs, why)
 		d := m.decide(&at, cs)
 		defer d.end()
 		d.survey()
@@ -318,6 +322,11 @@ func TestCostTwin(t *testing.T) {
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)
+			require.Equal(t, x.text("ms"), why[i])
+			sums = append(sums, x.sum())
+		}
+		for i, sum := range sums {
+			require.InEpsilon(t, slices.Min(sums)/sum, scores[i], 1e-9)
 		}
 	})
 }

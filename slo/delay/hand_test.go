@@ -137,16 +137,10 @@ func TestPressureByHand(t *testing.T) {
 // Costs are in prompt tokens until the first label gives them a time.
 func TestUnitsOfExplanations(t *testing.T) {
 	m := newMarginal(t, Config{})
-	req := asked.At(time.Unix(1e9, 0), 1, 1)
-	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Generation: 1}}}
-	text := func() string {
-		dst := make([]string, 1)
-		m.Explain(&req, cs, dst)
-		return dst[0]
+	for labels, unit := range map[float64]string{0: "tokens", 1: "ms"} {
+		m.learned.common.labels = labels
+		assert.Equal(t, unit, (&decision{m: m}).unit())
 	}
-	assert.Contains(t, text(), " tokens =")
-	m.learned.common.labels = 1
-	assert.Contains(t, text(), " ms =")
 }
 
 // The prior of every coefficient is scaled by how long prompt tokens take, by the proportions: here
