@@ -9,20 +9,20 @@ import (
 	"text/tabwriter"
 )
 
-// standing is a policy's losses over all cells: geometric means, and the worst.
-type standing struct {
+// losses are a policy's losses over all cells: geometric means, and the worst.
+type losses struct {
 	policy      string
 	e2e, ttft   float64 // of E2E mean, and of TTFT p95
 	worst, late float64
 	front       bool // no other policy is better in both
 }
 
-func (t *tournament) standings(scores []score) []standing {
+func (t *tournament) overall(scores []score) []losses {
 	rounds := t.rounds(scores)
-	all := make([]standing, len(t.policies))
+	all := make([]losses, len(t.policies))
 	for i, p := range t.policies {
 		s := &all[i]
-		*s = standing{policy: p, front: true}
+		*s = losses{policy: p, front: true}
 		for j := range rounds {
 			e2e, ttft := rounds[j].loss(t.policies, p, measures[0].value), rounds[j].loss(t.policies, p, measures[4].value)
 			s.e2e, s.ttft = s.e2e+math.Log(e2e), s.ttft+math.Log(ttft)
@@ -44,7 +44,7 @@ func (t *tournament) standings(scores []score) []standing {
 // writeFront prints how policies trade the time of whole responses for that of first
 // tokens, and draws it.
 func (t *tournament) writeFront(w io.Writer, scores []score) error {
-	all := t.standings(scores)
+	all := t.overall(scores)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "policy\tE2E mean\tworst\tTTFT p95\tworst\tfront\t\n")
 	for _, s := range all {
@@ -65,7 +65,7 @@ func (t *tournament) writeFront(w io.Writer, scores []score) error {
 }
 
 // frontSVG shows the losses, by their logarithms: the best is at the lower left.
-func frontSVG(all []standing) string {
+func frontSVG(all []losses) string {
 	const left, right, top, bottom = 60, 620, 20, 360
 	mostX, mostY := 1.01, 1.01
 	for _, s := range all {

@@ -17,6 +17,7 @@ func programs() []contest {
 		moe8  = "moe-480b-h200-tp8"
 	)
 	blocks := func(n int) func(*engine.Config) { return func(c *engine.Config) { c.Blocks = n } }
+	// is, about and wide are lengths: always the same, within a third or so, and anything.
 	is := func(n float64) sim.Length { return sim.Length{Mean: n} }
 	about := func(n float64) sim.Length { return sim.Length{Mean: n, Std: n / 3} }
 	wide := func(n float64, most int) sim.Length {
@@ -28,6 +29,9 @@ func programs() []contest {
 			return s, nil
 		}
 	}
+	// The same kinds twice: documents, editors, voice, reasoning, parts of one task, agents that
+	// start others, chats for large fleets, agents that fill the memory, and groups without room.
+	// Pauses are in milliseconds.
 	documents := sim.Sessions{Groups: 1, System: is(400), Own: sim.Length{Mean: 40_000, Std: 15_000, Max: 75_000}, Adds: about(80), Output: about(350), Turns: about(6), Pause: wide(20_000, 120_000)}
 	library := sim.Sessions{Groups: 60, Skew: 0.8, System: sim.Length{Mean: 30_000, Std: 12_000, Max: 70_000}, Adds: about(120), Output: wide(250, 2000), Turns: about(3), Pause: wide(8000, 60_000)}
 	editors := sim.Sessions{Groups: 40, System: about(2000), Own: about(3000), Adds: about(40), Edits: wide(600, 3000), Output: about(30), Turns: about(40), Pause: wide(1500, 20_000)}
