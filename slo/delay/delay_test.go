@@ -163,37 +163,6 @@ func TestLearnsTimes(t *testing.T) {
 	}
 }
 
-// A response that does not stream is one label.
-func TestLearnsFromWholeResponses(t *testing.T) {
-	w := newWorld(t, map[string]server{"a": plain}, nil)
-	w.stream = false
-	for i := range 200 {
-		w.serve("a", 100+i*37%3000, 50+i%100, 0)
-	}
-	got := w.predictions(endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 100})["a"]
-	require.Equal(t, endpick.TTFT|endpick.E2E, got.Has)
-	assert.InEpsilon(t, 100+15.5*100.5, got.E2E.Seconds()*1e3, 0.2)
-}
-
-// The duration of a response teaches nothing if the number of its tokens is unknown.
-func TestLearnsNothingFromUnknownLengths(t *testing.T) {
-	ask := endpick.Request{Model: "m", InputTokens: 1000, Stream: true, ExpectedOutputTokens: 100}
-	w := newWorld(t, map[string]server{"a": plain}, nil)
-	for i := range 50 {
-		w.serve("a", 100+i*37%3000, 50+i%100, 0)
-	}
-	want := w.predictions(ask)["a"]
-	for i := range 100 {
-		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: i % 2 * 100})
-		require.NoError(t, err)
-		w.now = w.now.Add(10 * time.Second)
-		l.Done(endpick.Outcome{})
-	}
-	got := w.predictions(ask)["a"]
-	assert.InEpsilon(t, want.TTFT, got.TTFT, 0.01)
-	assert.InEpsilon(t, want.TPOT, got.TPOT, 0.01)
-}
-
 // Kinds are distinguished, and a new one starts out like the others.
 func TestKinds(t *testing.T) {
 	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
@@ -211,24 +180,6 @@ func TestKinds(t *testing.T) {
 	l, err := w.router.Route(req)
 	require.NoError(t, err)
 	assert.Equal(t, "a", l.Endpoint().ID)
-}
-
-// A server that is slower than others of its kind, and does not report it, is
-// recognised by its latencies; noise is not mistaken for slowness.
-func TestPace(t *testing.T) {
-	half := server{token: 2 * plain.token, step: 2 * plain.step, slot: 2 * plain.slot}
-	tpot := func(b server, jitter int) float64 {
-		w := newWorld(t, map[string]server{"a": plain, "b": b}, nil)
-		w.jitter = jitter
-		for i := range 100 {
-			w.serve("a", 500+i, 50+i%100, i%5)
-			w.serve("b", 500+i, 50+i%100, i%5)
-		}
-		got := w.predictions(endpick.Request{InputTokens: 1000, Stream: true})
-		return float64(got["b"].TPOT) / float64(got["a"].TPOT)
-	}
-	assert.InEpsilon(t, 2, tpot(half, 0), 0.25)
-	assert.Equal(t, 1.0, tpot(plain, 100))
 }
 
 // learned returns a Marginal trained on a busy fleet.

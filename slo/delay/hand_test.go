@@ -154,3 +154,51 @@ func TestTheScaleOfPriors(t *testing.T) {
 	}
 	assert.InEpsilon(t, 1.0, m.learned.common.each[blocked], 1e-6, "a millisecond is one")
 }
+
+// What has to be computed for a prompt, by hand: the last token always, and never more than all.
+func TestWhatIsComputed(t *testing.T) {
+	for _, x := range []struct {
+		input, cached int
+		fresh, pairs  float64
+	}{{1000, 0, 1000, 1000 * 500}, {1000, 600, 400, 400 * (600 + 200)}, {1000, 1000, 1, 1000.5}, {1000, -5, 1000, 1000 * 500}, {0, 0, 1, 0.5}} {
+		fresh, pairs := compute(&endpick.Request{InputTokens: x.input}, x.cached)
+		assert.Equal(t, []float64{x.fresh, x.pairs}, []float64{fresh, pairs}, "%+v", x)
+	}
+}
+
+// A single step shows what is computed beside it. A report of fewer requests than this router has
+// there is of none from elsewhere.
+func TestWhatIsThereByHand(t *testing.T) {
+	k := &newMarginal(t, Config{}).learned.common
+	k.note(&amounts{tokens: 50, attention: 7}, 1)
+	c := endpick.Candidate{Endpoint: &endpick.Endpoint{}, Running: 1, InFlight: endpick.InFlight{Requests: 3}}
+	var v view
+	v.look(&asked, &c, nil, k, 300)
+	assert.Equal(t, []float64{50, 7, 0}, []float64{v.step[tokens], v.step[attention], v.external})
+	c.Waiting = 4
+	v.look(&asked, &c, nil, k, 300)
+	assert.Equal(t, 2.0, v.external)
+}
+
+// Nothing is predicted for a prompt of unknown length, or before anything is known.
+func TestUnknownLengthsAreNotPredicted(t *testing.T) {
+	m := newMarginal(t, Config{})
+	predict := func(input int) endpick.Latencies {
+		cs := matched(0)
+		req := endpick.Request{InputTokens: input, Stream: true}.At(start, 1, 1)
+		m.Predict(&req, cs)
+		return cs[0].Prediction.Has
+	}
+	assert.Zero(t, predict(1))
+	m.learned.common.labels = 1
+	assert.Equal(t, endpick.TTFT|endpick.TPOT, predict(1))
+	assert.Zero(t, predict(0))
+}
+
+// Times of less than a millisecond weigh no more than one of a millisecond.
+func TestShortTimesWeighLittle(t *testing.T) {
+	prior := scaled(1e-4)
+	l := linear{each: prior}
+	l.label(&amounts{tokens: 10}, 0.001, &prior)
+	assert.Equal(t, 100.0, l.products[tokens][tokens])
+}
