@@ -70,13 +70,11 @@ type lease struct {
 	tenant   string
 	vote     float64 // what it counts among all tenants; 0: not yet known
 	guess    float64
-	routedAt int64
 	block    uint64 // the last one that any candidate held
 
 	input        float64 // prompt tokens
 	fresh, pairs float64 // to be computed for it, by the index
 	size         float64 // tokens in memory halfway through its response
-	output       float64 // expected
 	x            amounts // amounts of its time to first token
 	first        float64 // that time, until it can be learned from; 0: none
 	external     float64 // requests there from other routers
@@ -108,8 +106,8 @@ func (m *marginal) Routed(ev *endpick.Event) {
 	v.look(req, c, e, k, output)
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
-		apart:    m.learned.kinds.known[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
-		routedAt: now, input: float64(max(req.InputTokens, 1)), fresh: v.fresh, pairs: v.pairs, size: v.size, output: output, x: v.first,
+		apart: m.learned.kinds.known[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
+		input: float64(max(req.InputTokens, 1)), fresh: v.fresh, pairs: v.pairs, size: v.size, x: v.first,
 		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
 		external: v.external, externalSize: v.external * k.size.or(v.size),
 	}
