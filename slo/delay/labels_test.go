@@ -113,6 +113,12 @@ func TestLabelsOfStreams(t *testing.T) {
 		d.now = d.now.Add(time.Second)
 		assert.Zero(t, d.label(steps, 1, func() { l.Done(o) }), name)
 	}
+	l := d.route(100, 0, true)
+	d.now = d.now.Add(time.Second)
+	l.FirstToken()
+	d.now = d.now.Add(time.Second)
+	assert.NotZero(t, d.label(steps, 1, func() { l.Done(endpick.Outcome{OutputTokens: 2}) }), "one step")
+	assert.Less(t, d.m.learned.lengths.of(&endpick.Request{}), 300.0, "two tokens are a length, and so is one")
 }
 
 // Requests of other routers, known from a report, decode too.

@@ -48,13 +48,10 @@ func TestVotesByHand(t *testing.T) {
 }
 
 // crowd is a router with a fleet that serves many ordinary requests.
-type crowd struct {
-	*rig
-	variant string
-}
+type crowd struct{ *rig }
 
 func newCrowd(t *testing.T) *crowd {
-	c := &crowd{rig: newRig(t)}
+	c := &crowd{newRig(t)}
 	c.serve("", 400, 0)
 	return c
 }
