@@ -3,8 +3,12 @@ package transport
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"mime"
 	"net/http"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,52 +26,80 @@ type Attempt struct {
 	// change it.
 	Fallbacks []*endpick.Endpoint
 
-	call   *Call
-	ctx    context.Context
-	stream bool
+	call *Call
+	ctx  context.Context // of the client
 
-	lease   endpick.Lease
-	meter   *dialect.Meter
-	health  health.Attempt
-	since   time.Time   // when the request was sent to this endpoint
-	overdue *time.Timer // reports a silent endpoint to health; nil: not silent, or unknown when
-	forget  func() bool // stops watching the context, when nobody else would end the attempt
-	served  bool        // the header was good
-	empty   bool        // nothing has arrived of what should be a stream
-	astray  bool        // it is at an endpoint that takes no requests: filtered, but not counted
-	ended   bool
-	failed  bool // it has ended as a failure, with this result, which Again has not considered yet
-	result  Result
+	lease  endpick.Lease
+	meter  *dialect.Meter
+	health health.Attempt
+	sent   time.Time   // to this endpoint
+	forget func() bool // stops watching the context, when nobody else would end the attempt
+	wait   deadline
+
+	stage   stage
+	filters bool // the meter may hold back or remove what it is fed
+	empty   bool // nothing has arrived of what should be a stream
+	paid    bool // the next attempt is paid for, because this one was given up
+
+	// How it has ended, or what is known so far.
+	http   int // status; 0: no response
+	result Result
+	err    error // what went wrong
+	status endpick.Status
+	// Of a Transport.
+	endedAt  time.Time        // zero: not yet
+	observed *ObservedAttempt // nil: nobody observes
 }
 
-var errAnswered = errors.New("transport: the request has been answered")
+// A stage is how far an attempt has come:
+//
+//	          the client has  a failure makes it             its end makes it
+//	waiting   nothing         failed; whose fault it is,     over: completed
+//	                          shows later
+//	serving   the beginning   over: failed, and counts       over: completed
+//	failed    nothing         –                              over, when Again was asked
+//	over      what there was  –                              –
+//	astray    what is fed     –                              –
+//
+// If the client leaves while it is waiting or serving, it is over: canceled, or completed if the
+// response was whole. What fails while it is waiting may be repeated elsewhere; a response that is
+// held until it is whole would be a row before serving, one that goes on elsewhere a row after it.
+// An attempt that is astray is at an endpoint that takes no requests: its response is filtered, but
+// does not count.
+type stage uint8
+
+const (
+	waiting stage = iota
+	serving
+	failed
+	over
+	astray
+)
 
 // begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
-	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(), stream: c.pending.request.Stream}
+	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives()}
+	c.attempts++
+	c.latest = a
 	a.open(lease)
 	return a
 }
 
 // open takes over a lease. The previous one has ended.
 func (a *Attempt) open(lease endpick.Lease) {
-	d := a.call.d
+	c, d := a.call, a.call.d
 	candidate, _ := lease.Candidate()
-	a.lease, a.since, a.ended, a.failed = lease, d.now(), false, false
-	a.meter = a.call.call.Meter(lease, d.now)
-	attempt := d.health.Sent(lease.Endpoint().ID, candidate.Ref)
-	a.health = attempt
-	if patience := d.health.Patience(a.stream); patience > 0 {
-		a.overdue = time.AfterFunc(patience, func() { d.health.Overdue(attempt) })
-	}
-	a.forget = context.AfterFunc(a.ctx, a.abandoned)
-}
-
-// abandoned ends the attempt when its context is done.
-func (a *Attempt) abandoned() {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	a.close()
+	a.lease, a.sent, a.stage = lease, d.now(), waiting
+	a.meter = c.parsed.Meter(lease, d.now)
+	c.sentTo(a, lease.Endpoint(), candidate)
+	a.health = d.health.Sent(lease.Endpoint().ID, candidate.Ref)
+	a.startWaiting()
+	a.forget = context.AfterFunc(a.ctx, func() {
+		defer d.guard(c.in, "Attempt")
+		c.mu.Lock()
+		defer c.unlock()
+		a.leave()
+	})
 }
 
 // Endpoint returns where the request goes, or went.
@@ -76,20 +108,25 @@ func (a *Attempt) Endpoint() *endpick.Endpoint { return a.Lease().Endpoint() }
 // Lease returns the request's lease at the endpoint. The attempt closes it.
 func (a *Attempt) Lease() endpick.Lease {
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
+	defer a.call.unlock()
 	return a.lease
 }
 
 // SetHeader sets in the header of the request what the endpoint needs beside
 // the body: that the body has no coding any more, that a response which is metered must
 // come without one, and its data-parallel rank.
-func (a *Attempt) SetHeader(h http.Header) {
-	if a.call.unpacked {
+func (a *Attempt) SetHeader(h http.Header) { a.call.setHeader(h, a.Endpoint()) }
+
+func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
+	if c.unpacked {
 		h.Del("Content-Encoding")
 	}
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	setHeader(h, a.call.metered, a.lease.Endpoint())
+	if c.metered {
+		h.Set("Accept-Encoding", "identity")
+	}
+	if e.Ranked {
+		h.Set("X-Data-Parallel-Rank", strconv.Itoa(e.Rank))
+	}
 }
 
 // ServedBy reports that a proxy has sent the request to another endpoint after this one
@@ -100,19 +137,24 @@ func (a *Attempt) SetHeader(h http.Header) {
 func (a *Attempt) ServedBy(id string) error {
 	c := a.call
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if id == a.lease.Endpoint().ID || !a.fail(Erred) || c.call == nil {
+	defer c.unlock()
+	begun := a.stage != waiting
+	if id == a.lease.Endpoint().ID {
 		return nil
 	}
-	a.failed = false // it has been dealt with
-	lease, err := c.pending.adopt(id)
+	if _ = a.fail(Erred, errMoved); begun || a.stage != failed { // the client has left
+		return nil
+	}
+	lease, err := c.adopt(id)
 	if err != nil {
-		a.astray, a.meter = true, c.call.Meter(a.lease, c.d.now) // to filter the response as usual
+		a.stage, a.meter = astray, c.parsed.Meter(a.lease, c.d.now) // to filter the response as usual
 		return err
 	}
 	a.open(lease)
 	return nil
 }
+
+var errMoved = errors.New("a proxy has sent the request to another endpoint")
 
 // Header takes the header of the response, and the part of its body that has arrived,
 // which may be empty and must be fed too. The error, a [UpstreamError], says
@@ -124,42 +166,83 @@ func (a *Attempt) ServedBy(id string) error {
 func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c := a.call
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if a.astray {
+	defer c.unlock()
+	switch {
+	case a.stage == astray:
 		a.readHeader(status, header)
 		return nil
-	}
-	if a.ended || a.served {
+	case a.stage != waiting:
 		return nil
+	case a.wait.late: // the rest would never come, but there may be time to ask another endpoint
+		return a.fail(Broken, ErrTimeout)
 	}
-	a.stopWaiting()
-	d := c.d
-	d.health.Heard(a.health)
+	a.http = status
+	a.wait.pause()
+	a.ownLocation(header)
+	stream := c.Request.Stream
 	switch {
 	case status >= http.StatusBadRequest:
-		return a.failBy(resultOf(status), statusError(status))
-	case a.stream && c.call.FirstFails(first):
-		return a.failBy(Erred, errFirstEvent)
+		a.health.Heard()
+		return a.fail(resultOf(status), statusError(status))
+	case contentType(header) == dialect.EventStream && readable(header) && c.parsed.FirstFails(first):
+		a.health.Heard()
+		return a.fail(Erred, errFirstEvent)
 	}
+	a.health.Waited(stream, c.d.now().Sub(a.sent))
+	a.health.Heard()
+	a.health.Ended(Served)
 	a.readHeader(status, header)
-	a.served, a.empty = true, a.stream && status == http.StatusOK
-	d.health.Served(a.health, a.stream, d.now().Sub(a.since))
-	c.answered()
+	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
+	c.suspects.Served()
+	c.forget()
 	return nil
+}
+
+// ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
+// gateway: clients don't learn where the endpoint is.
+func (a *Attempt) ownLocation(header http.Header) {
+	location := header.Get("Location")
+	if location == "" {
+		return
+	}
+	to, err := url.Parse(location)
+	if err != nil {
+		header.Del("Location")
+		return
+	}
+	path := to.EscapedPath()
+	if base, err := host.Parse(a.lease.Endpoint().Address); err == nil {
+		path = "/" + strings.TrimLeft(strings.TrimPrefix(path, strings.TrimSuffix(base.EscapedPath(), "/")), "/")
+	}
+	if to.RawQuery != "" {
+		path += "?" + to.RawQuery
+	}
+	header.Set("Location", path)
 }
 
 // readHeader passes a header to the meter, unless the meter can't read what follows.
 func (a *Attempt) readHeader(status int, header http.Header) {
-	if coding := header.Get("Content-Encoding"); coding == "" || strings.EqualFold(coding, "identity") {
-		a.meter.Header(status, header)
+	if readable(header) {
+		a.filters = a.meter.Header(status, header)
 	}
+}
+
+// readable reports whether a body has no coding.
+func readable(header http.Header) bool {
+	coding := header.Get("Content-Encoding")
+	return coding == "" || strings.EqualFold(coding, "identity")
+}
+
+func contentType(header http.Header) string {
+	kind, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
+	return kind
 }
 
 // Unread reports that the body of the response will not be fed, so that End considers
 // it complete. Otherwise a stream that ends without a byte has failed.
 func (a *Attempt) Unread() {
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
+	defer a.call.unlock()
 	a.empty = false
 }
 
@@ -167,17 +250,21 @@ func (a *Attempt) Unread() {
 // passed on: whole events of a stream, everything of other responses.
 func (a *Attempt) Feed(dst, piece []byte) []byte {
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
+	defer a.call.unlock()
 	switch {
-	case a.astray:
+	case a.stage == astray:
 		return a.meter.Feed(dst, piece)
-	case !a.served || len(piece) == 0:
+	case a.stage != serving || len(piece) == 0:
 		return append(dst, piece...)
 	}
 	a.empty = false
-	a.call.d.health.Heard(a.health)
+	a.health.Heard()
 	a.lease.Tokens(0) // keeps the lease alive, even if nothing is counted
-	return a.meter.Feed(dst, piece)
+	dst = a.meter.Feed(dst, piece)
+	if stall := a.call.d.config.StallTimeout; a.filters && a.wait.limit > stall && !a.meter.Seen().FirstToken.IsZero() {
+		a.wait.set(stall, false)
+	}
+	return dst
 }
 
 // End reports that the response has ended cleanly, and appends to dst what was held
@@ -185,21 +272,28 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 // and the endpoint has failed.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	if a.astray {
+	defer a.call.unlock()
+	switch a.stage {
+	case astray:
 		return a.meter.End(dst)
-	}
-	if a.served {
+	case serving:
 		var cut error
 		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
 			cut = io.ErrUnexpectedEOF // an empty stream is no response
 		}
 		if cut != nil {
-			return dst, a.failBy(Broken, cut)
+			return dst, a.fail(Broken, cut)
 		}
 	}
 	a.end(endpick.Completed)
 	return dst, nil
+}
+
+// rest appends to dst what was held back of a response that has broken off.
+func (a *Attempt) rest(dst []byte) []byte {
+	a.call.mu.Lock()
+	defer a.call.unlock()
+	return a.meter.Rest(dst)
 }
 
 // Fail reports that there was no response, or that it broke off, and returns err as a
@@ -208,58 +302,43 @@ func (a *Attempt) End(dst []byte) ([]byte, error) {
 // not blamed.
 func (a *Attempt) Fail(err error) error {
 	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	if host.IsDial(err) {
-		return a.failBy(Unreachable, err)
+	defer a.call.unlock()
+	switch {
+	case a.wait.late: // whatever the connection makes of it
+		err = ErrTimeout
+	case host.IsDial(err), errors.Is(err, ErrAddress):
+		return a.fail(Unreachable, err)
 	}
-	return a.failBy(Broken, err)
+	return a.fail(Broken, err)
 }
 
-// Again reports whether the request should be sent to another endpoint, which Route
-// then chooses; if so, it counts against the retry budget. Call it once after a
-// failure, before passing on any of the response.
-func (a *Attempt) Again() bool {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	if !a.failed || a.served {
-		return false
-	}
-	a.failed, a.call.pending.single = false, false
-	if a.result == Refused {
-		a.call.pending.fail(a.health, a.result)
-	}
-	return a.call.pending.retry(a.ctx, a.health, a.result, false)
-}
-
-// failBy ends the attempt as a failure for this reason.
-func (a *Attempt) failBy(result Result, err error) error {
-	a.fail(result)
-	return &UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.pending.attempts, Err: err}
-}
-
-// fail ends the attempt as a failure. It returns false if it had ended before, or if
-// the client has left.
-func (a *Attempt) fail(result Result) bool {
-	a.stopWaiting()
-	if a.ctx.Err() != nil {
+// fail ends the attempt as a failure, unless the client has left.
+func (a *Attempt) fail(r Result, err error) error {
+	switch {
+	case a.stage >= failed:
+		if a.err == nil {
+			a.err = err
+		}
+	case a.ctx.Err() != nil:
+		a.err = err
 		a.end(endpick.Canceled)
-		return false
-	}
-	if !a.end(result.status()) {
-		return false
-	}
-	if !a.served { // a response that broke off in the middle is reported by end
-		a.failed, a.result = true, result
-		if result != Refused { // the client's fault, unless another endpoint takes the request
-			a.call.pending.fail(a.health, result)
+	case a.stage == serving: // no other endpoint can be asked
+		a.err = err
+		a.end(endpick.Failed)
+	default:
+		a.result, a.err = r, err
+		a.end(leaseStatus(r))
+		a.stage = failed
+		if r != Refused { // the client's fault, unless another endpoint takes the request
+			a.call.suspects.Add(a.health.Because(err), r)
 		}
 	}
-	return true
+	return &UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.attempts, Err: err}
 }
 
-// close ends the attempt because its call or its context has ended.
-func (a *Attempt) close() {
-	a.stopWaiting()
+// leave ends the attempt because nobody wants more of it: as canceled, unless the client may have
+// received everything.
+func (a *Attempt) leave() {
 	if a.meter.Whole() {
 		a.end(endpick.Completed)
 	} else {
@@ -267,45 +346,76 @@ func (a *Attempt) close() {
 	}
 }
 
-// end closes the lease; false: it was closed already.
-func (a *Attempt) end(status endpick.Status) bool {
-	if a.ended {
-		return false
+// end closes the lease, once.
+func (a *Attempt) end(status endpick.Status) {
+	if a.stage >= failed {
+		return
 	}
-	a.ended = true
+	begun := a.stage == serving
+	a.stage = over
+	c := a.call
 	a.forget()
+	if c.in == nil {
+		a.wait.stop() // a Transport still limits the body of a failure
+	}
+	if c.in != nil {
+		a.endedAt = c.d.now()
+	}
 	o := a.meter.Outcome(status)
+	if o.Status == endpick.Failed { // as the response itself says
+		status = endpick.Failed
+	}
+	a.status = status
+	switch {
+	case status == endpick.Canceled:
+		a.result = Canceled
+	case status == endpick.Failed && begun:
+		a.result = Broken
+		if a.err == nil {
+			a.err = errInStream
+		}
+	}
+	if answers := c.story.answer == a && c.in != nil; answers {
+		c.end(a, status, nil) // its tenant is charged before the next request is taken
+	}
 	a.lease.Done(o)
-	if a.served && o.Status == endpick.Failed { // no other endpoint can be asked
-		a.call.d.health.Failed(a.health, false)
+	if c.t != nil && c.t.queue != nil {
+		c.t.queue.ended()
 	}
-	return true
-}
-
-// stopWaiting stops the timer for the header.
-func (a *Attempt) stopWaiting() {
-	if a.overdue != nil {
-		a.overdue.Stop()
+	if a.result == Broken && begun {
+		a.health.Because(a.err).Ended(Broken)
 	}
 }
 
-// Reader returns a reader of the response's body that feeds it as it is read, for
-// programs that have a reader, as in httputil.ReverseProxy.ModifyResponse. Call Header
-// before. The attempt ends at the end of the body; a body that breaks off has failed.
-// Closing it only closes body: Call.Close is still necessary.
-func (a *Attempt) Reader(body io.ReadCloser) io.ReadCloser {
-	return struct {
-		io.Reader
-		io.Closer
-	}{&filtered{src: body, filter: attemptFilter{a}, failed: a.Fail}, body}
+// errInStream is the error of a response that is complete, and reports an error in an
+// event after the first.
+var errInStream = errors.New("transport: the response ends in an error event")
+
+// errFirstEvent is the failure of an endpoint whose stream began with an error.
+var errFirstEvent = errors.New("answered with an error event")
+
+// statusError is the failure of an endpoint that answered with a status from 400 on.
+type statusError int
+
+func (e statusError) Error() string {
+	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
 }
 
-// attemptFilter filters the body of a response as Attempt.Reader reads it.
-type attemptFilter struct{ *Attempt }
+// resultOf classifies a status. What an endpoint will never do is a refusal.
+func resultOf(status int) Result {
+	switch {
+	case status == http.StatusTooManyRequests:
+		return Full
+	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
+		return Refused
+	}
+	return Erred
+}
 
-// Rest appends to dst what was held back of a stream that has broken off.
-func (a attemptFilter) Rest(dst []byte) []byte {
-	a.call.mu.Lock()
-	defer a.call.mu.Unlock()
-	return a.meter.Rest(dst)
+// leaseStatus is the status of a lease at an endpoint that did not serve the request.
+func leaseStatus(r Result) endpick.Status {
+	if r == Full || r == Refused {
+		return endpick.Refused
+	}
+	return endpick.Failed
 }

@@ -2,24 +2,50 @@ package transport
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
-// Incoming is a request as it arrived.
-type Incoming struct {
-	Method, Path string
-	Query        string      // raw query of the URL; /v1/realtime?model= names the model there
-	Header       http.Header // keys in their canonical form
-	// Body is the whole body, decompressed if it was in gzip or deflate, because
-	// engines take no others. The [Call] refers to it until an endpoint has
-	// answered: it must not change before the call is closed.
-	Body []byte
-}
+// One request is one [Call], whoever owns the connection and drives it: [Transport.RoundTrip] for
+// net/http, the ext_proc server, a gateway of its own with a [Dispatcher].
+//
+//	Read ──► Route ──► Attempt ──► Header ──► Feed … ──► End
+//	           ▲          │          │          │
+//	           │          └── Fail ──┴────┬─────┘
+//	           └────────────────────── Again
+//
+// What a reader may look for:
+//
+//	read.go       how a request is read
+//	queue.go      how it waits for room, before its first attempt
+//	call.go       how an endpoint is chosen
+//	attempt.go    how an attempt at one endpoint is made, and what its response says of it
+//	deadline.go   how long it may take
+//	retry.go      when the request is sent elsewhere, and who is at fault
+//	response.go   how the response is passed on
+//	end.go        who learns what at the end
+//	roundtrip.go  the driver for net/http
+//
+// The call has what all attempts share: the request, whom it must not go to again, who has failed
+// it so far. An [Attempt] has the lease, the meter, what health learns of it, and its deadline; its
+// stage is one of five. How it ends is a [Result], from which the status of the lease follows. Of
+// the attempts of a call, one at most is waiting or serving: the latest.
+//
+// One mutex guards a call and its attempts, because three goroutines may end them: the one that
+// passes the response on, the one that notices that the client has left, and the timer's. It is
+// taken for each piece of a response, and never while the request waits, in the queue or for its
+// endpoint. Callbacks that learn of the end are called without it ([Call.unlock]).
+//
+// A Dispatcher's call leaves out what needs a connection of ours: the queue, limits of time, and
+// records.
 
 // Call is one request, over all attempts. Its methods and those of its attempts are
 // safe for concurrent use; Request and Warnings are not.
@@ -35,40 +61,32 @@ type Call struct {
 	Warnings []error
 
 	d        *Dispatcher
+	method   string
 	metered  bool
 	unpacked bool // the body was compressed
+	// harmless says that the request is known to do nothing but compute a response: its
+	// API is known, and the engine runs no tools for it.
+	harmless bool
 
 	mu sync.Mutex // guards the fields below, and the attempts
-	// call and body are dropped when an endpoint has answered: prompts are long,
+	// parsed and body are dropped when an endpoint has answered: prompts are long,
 	// and streams last.
-	call    *dialect.Call
-	body    [][]byte
-	pending pending
-	ready   bool     // the prompt has been read
-	attempt *Attempt // the latest one
-	receipt endpick.Receipt
-}
+	parsed *dialect.Call
+	body   [][]byte
+	ready  bool // the prompt has been read
 
-// Read reads a request, except for its prompt. The error is an [endpick.RequestError], a
-// [BodyError], or matches [ErrRead], [ErrForbidden] or [ErrUnknownPath].
-func (d *Dispatcher) Read(in Incoming) (*Call, error) {
-	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
-		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}
-	}
-	body, unpacked, err := unpack(context.Background(), in.Header, in.Body, d.config.MaxBodyBytes)
-	if err != nil {
-		return nil, err
-	}
-	in.Body = body
-	read, err := d.reader.Read(dialect.Incoming(in))
-	if err != nil {
-		return nil, err
-	}
-	d.budget.Request(d.now())
-	return &Call{
-		Request: read.Request, Warnings: read.Warnings, d: d, call: read, metered: read.Metered(), unpacked: unpacked,
-		pending: pending{d: d, method: in.Method, single: true},
-	}, nil
+	latest   *Attempt
+	attempts int
+	exclude  []string // endpoints that have failed the request, or can't serve it
+	suspects health.Suspects
+	single   bool // the sender asks only one endpoint
+	gaveUp   bool // it gave up a stuck endpoint before the time limit
+
+	// Of a Transport.
+	in      *http.Request // nil: it is a Dispatcher's
+	t       *Transport
+	charged *queued // as it left the queue: its tenant has been charged, for the expected cost; nil: not
+	story   story
 }
 
 // Route chooses an endpoint for the request, or another one after the last has
@@ -80,77 +98,89 @@ func (d *Dispatcher) Read(in Incoming) (*Call, error) {
 // [endpick.RequestError] or that of ctx.
 func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ready && c.call == nil {
-		return nil, errAnswered
-	}
-	if !c.ready {
-		c.call.Request = c.Request
-		if err := c.pending.read(ctx, c.call); err != nil {
+	defer c.unlock()
+	switch {
+	case !c.ready:
+		if err := c.prompt(ctx); err != nil {
 			return nil, err
 		}
-		c.ready = true
-		c.body, c.metered = c.call.Body(), c.call.Metered()
-	} else if err := ctx.Err(); err != nil {
-		return nil, err
+	case c.parsed == nil:
+		return nil, errAnswered
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
 	}
-	if a := c.attempt; a != nil {
-		a.fail(Broken)
-		c.pending.single = false
-		c.pending.exclude = append(c.pending.exclude, a.lease.Endpoint().ID)
+	c.failLatest()
+	if c.d.config.Fallbacks > 0 && c.Request.Receipt == nil {
+		c.Request.Receipt = new(endpick.Receipt)
 	}
-	if c.d.config.Fallbacks > 0 && c.pending.request.Receipt == nil {
-		c.pending.request.Receipt = &c.receipt
-	}
-	lease, err := c.pending.choose()
-	c.Request = c.pending.request
+	lease, err := c.choose()
 	if err != nil {
 		return nil, err
 	}
-	c.pending.attempts++
-	c.attempt = c.begin(ctx, lease)
-	return c.attempt, nil
+	return c.begin(ctx, lease), nil
 }
 
-// alternatives are the other candidates of the last decision, best first, followed by
-// those that filters removed, which can serve the request as well. There are none if
-// the request must not be sent twice, since a proxy also tries them after a connection
-// has broken.
-func (c *Call) alternatives() []*endpick.Endpoint {
-	r := c.pending.request.Receipt
-	if c.d.config.Fallbacks == 0 || !c.pending.repeatable() {
-		return nil
+var errAnswered = errors.New("transport: the request has been answered")
+
+// choose chooses an endpoint that has not failed the request yet. It avoids
+// unhealthy endpoints unless there are no others, and those that are known to hang
+// even then. The error is that of [endpick.Router.Route]; if endpoints hang, it says
+// how many.
+func (c *Call) choose() (endpick.Lease, error) {
+	var asked time.Time
+	if c.observes() {
+		asked = c.d.now()
 	}
-	var others []*endpick.Endpoint
-	for i := range r.Verdicts {
-		if i != r.Chosen && len(others) < c.d.config.Fallbacks {
-			others = append(others, r.Verdicts[i].Candidate.Endpoint)
-		}
+	avoid, hanging := c.d.health.Avoid(nil, nil)
+	req := c.Request
+	req.Exclude, req.Avoid = c.exclude, avoid
+	if len(hanging) > 0 {
+		req.Exclude = slices.Concat(c.exclude, hanging)
 	}
-	return slices.Clip(others)
+	lease, err := c.d.config.Router.Route(req)
+	if c.observes() {
+		c.routed(asked)
+	}
+	if err != nil && len(hanging) > 0 && errors.As(err, new(*endpick.NoEndpointError)) {
+		err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, len(hanging))
+	}
+	return lease, err
+}
+
+// adopt opens a lease for a request that is under way at an endpoint that somebody
+// else has chosen. The error is that of [endpick.Router.Route].
+func (c *Call) adopt(id string) (endpick.Lease, error) {
+	req := c.Request
+	req.Receipt, req.Adopted = nil, &endpick.Adopted{Endpoint: id}
+	return c.d.config.Router.Route(req)
 }
 
 // Body returns the body to send to an endpoint, in pieces that refer to the original:
 // a stream whose client did not ask for usage asks for it. Call it after Route.
 func (c *Call) Body() [][]byte {
 	c.mu.Lock()
-	defer c.mu.Unlock()
+	defer c.unlock()
 	return c.body
 }
 
-// answered drops what only another attempt would need.
-func (c *Call) answered() {
-	c.pending.report(true)
-	c.call, c.body, c.pending.request.Blocks, c.Request.Blocks = nil, nil, nil, nil
+// memory is how much the request holds while it waits: the body and the blocks.
+func (c *Call) memory() int { return c.parsed.Memory() + 8*cap(c.Request.Blocks) }
+
+// forget drops what only another attempt would need.
+func (c *Call) forget() {
+	c.parsed, c.body = nil, nil
+	if c.d.config.Record == nil {
+		c.Request.Blocks = nil
+	}
 }
 
 // Close ends the call, and an attempt that is still open: as canceled, unless its
 // response was complete. It may be called at any time, any number of times.
 func (c *Call) Close() {
 	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.attempt != nil {
-		c.attempt.close()
+	defer c.unlock()
+	if c.latest != nil {
+		c.latest.leave()
 	}
-	c.pending.report(false)
+	c.giveUp()
 }

@@ -58,7 +58,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if config.Health != nil {
 		d.health = config.Health.Core()
 	} else {
-		d.health = health.New(config.Router, d.now)
+		d.health = health.New(config.Router, d.now, 2)
 	}
 	return d, nil
 }

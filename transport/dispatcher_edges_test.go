@@ -32,7 +32,10 @@ func TestFailuresCountAttempts(t *testing.T) {
 
 // A request without a model is repeated only if its method makes that safe.
 func TestMethodsThatMayBeRepeated(t *testing.T) {
-	for method, again := range map[string]bool{"GET": true, "POST": false} {
+	for method, again := range map[string]bool{
+		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "": true,
+		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
+	} {
 		w := newDriven(t, transport.Config{})
 		call, err := w.Read(transport.Incoming{Method: method, Path: "/v1/other"})
 		require.NoError(t, err)
@@ -41,6 +44,16 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 		assert.Equal(t, again, a.Again(), method)
 		call.Close()
 	}
+}
+
+// Health shows why an endpoint has failed its latest request, even after the first byte.
+func TestWhatBreaksOffIsShown(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	a := w.route(t, w.read(t, chatBody))
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+	a.Feed(nil, []byte(events[:60]))
+	require.ErrorIs(t, a.Fail(errBroken), errBroken)
+	assert.ErrorIs(t, w.monitor.Endpoints()[0].Err, errBroken)
 }
 
 func TestWarnings(t *testing.T) {

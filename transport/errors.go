@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -197,37 +198,20 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // if nothing is said, and give up after one or two seconds.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	status = StatusOf(err)
-	p := dialect.Problem{Status: status, Message: http.StatusText(status)}
-	switch status {
-	case http.StatusRequestEntityTooLarge, http.StatusBadRequest:
+	p := dialect.Problem{Status: status, Message: cmp.Or(messages[status], http.StatusText(status))}
+	var bad *endpick.RequestError
+	var none *endpick.NoEndpointError
+	switch {
+	case status == http.StatusBadRequest && errors.As(err, &bad):
+		p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
+	case status == http.StatusRequestEntityTooLarge, status == http.StatusBadRequest, status == http.StatusTooManyRequests:
 		p.Message = err.Error()
-		var bad *endpick.RequestError
-		if errors.As(err, &bad) {
-			p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
-		}
-	case http.StatusRequestTimeout:
-		p.Message = "the request body did not come in time"
-	case http.StatusForbidden:
-		p.Message = "this path is reserved for administrators"
-	case http.StatusNotFound:
-		p.Message, p.Code = "there is nothing here", "not_found"
-		var none *endpick.NoEndpointError
-		if errors.As(err, &none) {
-			p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
-		}
-	case http.StatusTooManyRequests:
-		p.Message = err.Error()
-	case http.StatusServiceUnavailable:
-		p.Message = "no server is available for this model"
-		if errors.Is(err, queue.ErrTimeout) {
-			p.Message = "no server had room for the request in time"
-		}
-	case http.StatusBadGateway:
-		p.Message = "the model server failed before it answered"
-	case http.StatusGatewayTimeout:
-		p.Message = "the model server did not answer in time"
-	case clientClosedRequest:
-		p.Message = "the client closed the request"
+	case status == http.StatusNotFound && errors.As(err, &none):
+		p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
+	case status == http.StatusNotFound:
+		p.Code = "not_found"
+	case errors.Is(err, queue.ErrTimeout):
+		p.Message = "no server had room for the request in time"
 	}
 	body = p.Body(path)
 	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
@@ -239,6 +223,16 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
 	}
 	return status, header, body
+}
+
+var messages = map[int]string{
+	http.StatusRequestTimeout:     "the request body did not come in time",
+	http.StatusForbidden:          "this path is reserved for administrators",
+	http.StatusNotFound:           "there is nothing here",
+	http.StatusServiceUnavailable: "no server is available for this model",
+	http.StatusBadGateway:         "the model server failed before it answered",
+	http.StatusGatewayTimeout:     "the model server did not answer in time",
+	clientClosedRequest:           "the client closed the request",
 }
 
 // untilCheck is when a server may be available again: the default of

@@ -2,10 +2,12 @@ package transport
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -34,50 +36,29 @@ const (
 // the way, who recognize a request that comes back.
 var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-Key", "Origin", "Via"}
 
-// listModels returns the response to a request for all models: those that the router knows
-// its endpoints to serve, and those reported by engines that serve any. Engines are asked
-// with the client's authorization, as for any request. If no models are found, an engine's
-// refusal is the answer.
-func (t *Transport) listModels(in *http.Request) (*http.Response, error) {
-	models, err := union(t, in)
-	if err != nil {
-		return refusal(in, err)
-	}
-	return found(in, models.header, models.body()), nil
-}
-
-// oneModel returns the response to a request for one model.
-func (t *Transport) oneModel(in *http.Request, model string) (*http.Response, error) {
-	models, err := union(t, in)
-	if err != nil {
-		return refusal(in, err)
-	}
-	for i, name := range models.names {
-		if name == model {
-			return found(in, models.header, models.list[i]), nil
+// models returns the response to a request for all models, or for the one of this name: those that
+// the router knows its endpoints to serve, and those reported by engines that serve any. Engines
+// are asked with the client's authorization, as for any request. If no models are found, an
+// engine's refusal is the answer.
+func (t *Transport) models(in *http.Request, name string) (*http.Response, error) {
+	all, err := t.union(in)
+	if err == nil {
+		i := slices.Index(all.names, name)
+		switch {
+		case name == "":
+			return respond(in, http.StatusOK, all.header, all.body()), nil
+		case i >= 0:
+			return respond(in, http.StatusOK, all.header, all.list[i]), nil
+		case all.missing == nil:
+			return nil, &endpick.NoEndpointError{Model: name, Endpoints: t.config.Router.Stats().Endpoints}
 		}
+		err = all.missing // an engine that did not answer might have it
 	}
-	if models.missing != nil { // an engine that did not answer might have it
-		return refusal(in, models.missing)
+	var refused *refusedModels
+	if errors.As(err, &refused) {
+		return respond(in, int(refused.statusError), refused.header, refused.body), nil
 	}
-	return nil, &endpick.NoEndpointError{Model: model, Endpoints: t.config.Router.Stats().Endpoints}
-}
-
-func found(in *http.Request, more http.Header, body []byte) *http.Response {
-	header := more.Clone()
-	if header == nil {
-		header = http.Header{}
-	}
-	header.Set("Content-Type", "application/json")
-	return respond(in, http.StatusOK, header, body)
-}
-
-func respond(in *http.Request, status int, header http.Header, body []byte) *http.Response {
-	header.Set("Content-Length", strconv.Itoa(len(body)))
-	return &http.Response{
-		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: in,
-		Header: header, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
-	}
+	return nil, err
 }
 
 // refusedModels is an engine's response other than a list of models, such as that
@@ -88,13 +69,17 @@ type refusedModels struct {
 	body   []byte
 }
 
-// refusal turns err into the engine's response, if it is one.
-func refusal(in *http.Request, err error) (*http.Response, error) {
-	var refused *refusedModels
-	if errors.As(err, &refused) {
-		return respond(in, int(refused.statusError), refused.header.Clone(), refused.body), nil
+func respond(in *http.Request, status int, header http.Header, body []byte) *http.Response {
+	own := http.Header{}
+	maps.Copy(own, header)
+	if status == http.StatusOK {
+		own.Set("Content-Type", "application/json")
 	}
-	return nil, err
+	own.Set("Content-Length", strconv.Itoa(len(body)))
+	return &http.Response{
+		Status: strconv.Itoa(status) + " " + http.StatusText(status), StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: in,
+		Header: own, ContentLength: int64(len(body)), Body: io.NopCloser(bytes.NewReader(body)),
+	}
 }
 
 // modelsPath is the path for an engine's models, after any prefix that a gateway has
@@ -105,14 +90,14 @@ func modelsPath(in *http.Request) string {
 }
 
 // union asks the engines that have to be asked, and joins the lists.
-func union(t *Transport, in *http.Request) (*models, error) {
+func (t *Transport) union(in *http.Request) (*models, error) {
 	if in.Body != nil {
 		in.Body.Close()
 	}
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	models := new(models)
+	all := &models{seen: map[string]bool{}}
 	var ask []*endpick.Endpoint
 	var named *endpick.Endpoint // one that need not be asked
 	endpoints := slices.DeleteFunc(t.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool { return e.Removed })
@@ -121,7 +106,7 @@ func union(t *Transport, in *http.Request) (*models, error) {
 		switch {
 		case len(e.Models)+len(e.Adapters) > 0:
 			for _, name := range slices.Concat(e.Models, e.Adapters) {
-				models.add(name, nil)
+				all.add(name, nil)
 			}
 			if !t.d.health.IsOut(e.ID) {
 				named = e
@@ -134,100 +119,93 @@ func union(t *Transport, in *http.Request) (*models, error) {
 	defer cancel()
 	if len(ask) == 0 && named != nil && in.Header.Get("Origin") != "" {
 		// A browser needs the engine's word on who may read the answer.
-		if all, err := modelsOf(ctx, t, in, named); err == nil {
-			models.header = all.header
+		if answer := t.modelsOf(ctx, in, named); answer.err == nil {
+			all.header = answer.header
 		}
 	}
 	answers := make([]listed, len(ask))
-	errs := make([]error, len(ask))
-	var all sync.WaitGroup
+	var asked sync.WaitGroup
 	for i, e := range ask {
-		all.Add(1)
-		go func() {
-			defer all.Done()
+		asked.Go(func() {
 			defer t.d.guard(in, "Config.Base")
-			answers[i], errs[i] = modelsOf(ctx, t, in, e)
-		}()
+			answers[i] = t.modelsOf(ctx, in, e)
+		})
 	}
-	all.Wait()
+	asked.Wait()
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	for _, answer := range answers {
-		if models.header == nil {
-			models.header = answer.header
+	var refused *refusedModels
+	for i, answer := range answers {
+		if all.header == nil {
+			all.header = answer.header
 		}
 		for _, m := range answer.models {
 			var named struct {
 				ID string `json:"id"`
 			}
 			if json.Unmarshal(m, &named) == nil && named.ID != "" {
-				models.add(named.ID, m)
+				all.add(named.ID, m)
 			}
 		}
-	}
-	var refused *refusedModels
-	for i, err := range errs {
 		// An engine's refusal tells the client more than that another one can't be reached.
-		if err != nil && (models.missing == nil || refused == nil && errors.As(err, &refused)) {
-			models.missing = &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
+		if err := answer.err; err != nil && (all.missing == nil || refused == nil && errors.As(err, &refused)) {
+			all.missing = &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
 		}
 	}
-	if len(models.list) == 0 {
-		if models.missing != nil {
-			return nil, models.missing
-		}
-		if len(endpoints) == 0 {
-			return nil, &endpick.NoEndpointError{}
-		}
+	switch {
+	case len(all.list) > 0:
+		return all, nil
+	case all.missing != nil:
+		return nil, all.missing
+	case len(endpoints) == 0:
+		return nil, &endpick.NoEndpointError{}
 	}
-	return models, nil
+	return all, nil
 }
 
 // listed is an engine's list of models.
 type listed struct {
 	models []json.RawMessage
-	header http.Header // for browsers; never nil
+	header http.Header // for browsers; nil: there was no list
+	err    error
 }
 
 // modelsOf asks an engine, when one of modelCalls is free.
-func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.Endpoint) (all listed, err error) {
+func (t *Transport) modelsOf(ctx context.Context, in *http.Request, e *endpick.Endpoint) (all listed) {
 	select {
 	case t.modelCalls <- struct{}{}:
 		defer func() { <-t.modelCalls }()
 	case <-ctx.Done():
-		return all, ctx.Err()
+		return listed{err: ctx.Err()}
 	}
-	rt := &roundTrip{t: t, in: in.Clone(ctx), payload: newPayload(nil)}
-	rt.in.Method, rt.in.Body = http.MethodGet, nil
-	rt.in.URL = &url.URL{Path: modelsPath(in)}
-	rt.in.Header = http.Header{"Accept-Encoding": {"identity"}}
+	ask := in.Clone(ctx)
+	ask.Method, ask.Body = http.MethodGet, nil
+	ask.URL = &url.URL{Path: modelsPath(in)}
+	ask.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {
-			rt.in.Header[name] = v
+			ask.Header[name] = v
 		}
 	}
-	out, err := rt.outgoing(ctx, e)
+	out, err := t.outgoing(ctx, &Call{in: ask, method: ask.Method}, e, newPayload(nil))
 	if err != nil {
-		return all, err
+		return listed{err: err}
 	}
 	response, err := t.wire.RoundTrip(out)
 	if err != nil {
-		return all, err
+		return listed{err: err}
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxModelsBytes))
 	if response.StatusCode != http.StatusOK {
-		return all, &refusedModels{statusError(response.StatusCode), response.Header, body}
-	}
-	if err != nil {
-		return all, err
+		return listed{err: &refusedModels{statusError(response.StatusCode), response.Header, body}}
 	}
 	var list struct {
 		Data []json.RawMessage `json:"data"`
 	}
-	if err := json.Unmarshal(body, &list); err != nil {
-		return all, err
+	if err = cmp.Or(err, json.Unmarshal(body, &list)); err != nil {
+		return listed{err: err}
 	}
 	all = listed{models: list.Data, header: http.Header{}}
 	for name, v := range response.Header {
@@ -235,7 +213,7 @@ func modelsOf(ctx context.Context, t *Transport, in *http.Request, e *endpick.En
 			all.header[name] = v
 		}
 	}
-	return all, nil
+	return all
 }
 
 // models is the union, each model once, in the order in which they were found.
@@ -253,9 +231,6 @@ type models struct {
 func (m *models) add(name string, as json.RawMessage) {
 	if m.seen[name] || len(m.list) >= maxModels {
 		return
-	}
-	if m.seen == nil {
-		m.seen = map[string]bool{}
 	}
 	m.seen[name] = true
 	if as == nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/health"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -49,22 +50,18 @@ type ObservedAttempt struct {
 }
 
 // Result is how an attempt ended.
-type Result string
+type Result = health.Result
 
 // The results of attempts.
 const (
-	Served      Result = "served"
-	Unreachable Result = "unreachable" // the endpoint has not seen the request
-	Broken      Result = "broken"      // no answer, a late answer, or half of one
-	Erred       Result = "error"       // 5xx, or a stream that is an error
-	Full        Result = "full"        // 429
-	Refused     Result = "refused"     // any other status from 400 on, usually the client's fault
-	Canceled    Result = "canceled"    // the client went away
+	Served      = health.Served
+	Unreachable = health.NotSent  // the endpoint has not seen the request
+	Broken      = health.Broken   // no answer, a late answer, or half of one
+	Erred       = health.Erred    // 5xx, or a stream that is an error
+	Full        = health.Full     // 429
+	Refused     = health.Refused  // any other status from 400 on, usually the client's fault
+	Canceled    = health.Canceled // the client went away
 )
-
-// Failed reports whether the endpoint has failed the request. A refusal is not
-// a failure, and neither is being full.
-func (r Result) Failed() bool { return r == Unreachable || r == Broken || r == Erred }
 
 // Last returns the attempt at index Serving; nil if there is none.
 func (o *Observation) Last() *ObservedAttempt {

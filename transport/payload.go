@@ -2,7 +2,9 @@ package transport
 
 import (
 	"io"
+	"net"
 	"net/http"
+	"slices"
 	"sync"
 )
 
@@ -13,7 +15,7 @@ type payload struct {
 	size int64
 
 	mu     sync.Mutex
-	pieces [][]byte // nil: released, or empty
+	pieces net.Buffers // nil: released, or empty
 }
 
 func newPayload(pieces [][]byte) *payload {
@@ -34,7 +36,7 @@ func (p *payload) open() (io.ReadCloser, error) {
 	if p.pieces == nil && p.size > 0 {
 		return nil, http.ErrBodyReadAfterClose
 	}
-	return &payloadReader{pieces: p.pieces}, nil
+	return &payloadReader{left: slices.Clone(p.pieces)}, nil
 }
 
 // release says that the body won't be opened again.
@@ -46,33 +48,19 @@ func (p *payload) release() {
 
 // payloadReader reads a payload. net/http may close it while it is read.
 type payloadReader struct {
-	mu     sync.Mutex
-	pieces [][]byte // what is left
-	at     int      // in the first of them
+	mu   sync.Mutex
+	left net.Buffers // it lets go of what it has read
 }
 
-func (r *payloadReader) Read(b []byte) (n int, err error) {
+func (r *payloadReader) Read(b []byte) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if len(r.pieces) == 0 {
-		return 0, io.EOF
-	}
-	for len(r.pieces) > 0 && n < len(b) {
-		k := copy(b[n:], r.pieces[0][r.at:])
-		n += k
-		if r.at += k; r.at == len(r.pieces[0]) {
-			r.pieces, r.at = r.pieces[1:], 0
-		}
-	}
-	if len(r.pieces) == 0 { // nobody may read on to the end
-		r.pieces = nil
-	}
-	return n, nil
+	return r.left.Read(b)
 }
 
 func (r *payloadReader) Close() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pieces = nil
+	r.left = nil
 	return nil
 }

@@ -41,7 +41,7 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, closed.Close())
 	require.NoError(t, closed.Close())
-	assert.Nil(t, closed.pieces)
+	assert.Nil(t, closed.left)
 	_, err = closed.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)
 	p.release()
@@ -52,5 +52,5 @@ func TestPayloadLetsItsBytesGo(t *testing.T) {
 	_, err = io.ReadFull(whole, got)
 	require.NoError(t, err)
 	assert.Equal(t, "abcdef", string(got), "who has opened it reads on")
-	assert.Nil(t, whole.pieces)
+	assert.Empty(t, whole.left)
 }

@@ -78,8 +78,9 @@ type gatewayQueue struct {
 // Route, such as after a stage has overwritten what it must not: the panic belongs to
 // this request, whoever routes it.
 type queued struct {
-	rt       *roundTrip
+	c        *Call
 	since    time.Time
+	item     queue.Item[*queued] // as it left
 	lease    endpick.Lease
 	err      error
 	panicked any
@@ -89,10 +90,10 @@ type queued struct {
 // route gives the request its lease or its error.
 func (w *queued) route(now time.Time) {
 	defer func() { w.panicked = recover() }()
-	if target := &w.rt.request.SLO.TTFT; *target > 0 {
+	if target := &w.c.Request.SLO.TTFT; *target > 0 {
 		*target = max(*target-max(now.Sub(w.since), 0), 1)
 	}
-	w.lease, w.err = w.rt.route()
+	w.lease, w.err = w.c.choose()
 }
 
 func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
@@ -112,11 +113,11 @@ func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
 
 // route waits until there is room for the request, and routes it. The error is that of
 // [endpick.Router.Route], a [queue.Error] or that of the request's context.
-func (q *gatewayQueue) route(rt *roundTrip) (endpick.Lease, error) {
-	ctx := rt.in.Context()
-	w := &queued{rt: rt, since: q.t.d.now(), left: make(chan struct{})}
-	item := queue.NewItem(w.since, &rt.request, w)
-	item.Bytes = rt.memory()
+func (q *gatewayQueue) route(c *Call) (endpick.Lease, error) {
+	ctx := c.in.Context()
+	w := &queued{c: c, since: q.t.d.now(), left: make(chan struct{})}
+	item := queue.NewItem(w.since, &c.Request, w)
+	item.Bytes = c.memory()
 
 	handle, err := q.push(item)
 	if err != nil {
@@ -166,25 +167,11 @@ func (q *gatewayQueue) ended() {
 	}
 }
 
-// settle charges the tenant in the queue for what the request has really taken; x
-// is nil if it was never sent.
-func (rt *roundTrip) settle(x *exchange, status endpick.Status) {
-	input, output := 0, 0
-	if x != nil {
-		seen := x.meter.Seen()
-		input, output = rt.request.InputTokens, seen.OutputTokens
-		if seen.Reported {
-			input = seen.InputTokens
-		}
-		if (status == endpick.Failed || status == endpick.Refused) && output == 0 {
-			input = 0
-		}
-	}
-	q := rt.t.queue
+// settle replaces the expected cost of a request by its tokens.
+func (q *gatewayQueue) settle(item queue.Item[*queued], input, output int) {
 	q.mu.Lock()
 	defer q.unlock()
-	q.queue.Settle(rt.item, input, output)
-	rt.item, rt.charged = queue.Item[*queued]{}, false
+	q.queue.Settle(item, input, output)
 }
 
 // dispatch routes requests while the endpoints have room. Each is in flight
@@ -199,7 +186,7 @@ func (q *gatewayQueue) dispatch() {
 		w := item.Value
 		w.route(now)
 		if w.lease != (endpick.Lease{}) {
-			w.rt.item, w.rt.charged = item, true
+			w.item, w.c.charged = item, w
 		} else {
 			q.queue.Settle(item, 0, 0) // before the next one is taken
 		}

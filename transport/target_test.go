@@ -208,3 +208,35 @@ func TestBadAddressesAreTold(t *testing.T) {
 		w.idle(t)
 	}
 }
+
+// A redirect of an endpoint does not tell clients where that is.
+func TestRedirectsStayAtTheGateway(t *testing.T) {
+	var location string
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Location", strings.ReplaceAll(location, "ENGINE", "http://"+r.Host))
+		w.WriteHeader(http.StatusTemporaryRedirect)
+	}))
+	defer engine.Close()
+	for _, base := range []string{"", "/base", "/base/"} {
+		for from, want := range map[string]string{
+			"ENGINE/base/v1/files/": "/v1/files/", "/base/v1/files/?a=b&c=%2F": "/v1/files/?a=b&c=%2F", "ENGINE/base": "/", "http://elsewhere/base/v1/x": "/v1/x",
+			"//elsewhere/base/v1/x": "/v1/x", "http://u:p@h:1/base//elsewhere/": "/elsewhere/", "http://%zz": "", "": "",
+		} {
+			if base == "" {
+				from = strings.ReplaceAll(from, "/base", "")
+			}
+			location = from
+			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: engine.URL + base}}})
+			require.NoError(t, err)
+			tr, err := transport.New(transport.Config{Router: router})
+			require.NoError(t, err)
+			req, err := http.NewRequest(http.MethodGet, "http://gateway/v1/files", nil)
+			require.NoError(t, err)
+			response, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			require.NoError(t, response.Body.Close())
+			assert.Equal(t, want, response.Header.Get("Location"), "%s at %q", from, base)
+			tr.CloseIdleConnections()
+		}
+	}
+}

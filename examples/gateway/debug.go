@@ -361,7 +361,7 @@ func (e *debugServer) remember(h *history, now time.Time) {
 		line{"bad", seen(values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.failed) / slotTime.Seconds() })), false})
 }
 
-var reasons = map[health.Reason]string{
+var reasons = map[health.State]string{
 	health.Unreachable: "it can't be reached",
 	health.Failing:     "it fails requests that others serve",
 	health.Silent:      "it has sent nothing to anybody for long",
@@ -384,14 +384,14 @@ func wrong(s *health.Status) string {
 func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	state, class = "unhealthy", "bad"
 	var parts []string
-	due := s.State == health.Out && s.Alive // for a trial: no check counts against it
+	due := s.State.Out() && s.Alive // for a trial: no check counts against it
 	if s.State == health.Returning {
 		state, class = "coming back", "soso"
 		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))
-	} else if due && s.Reason == health.Unfit {
+	} else if due && s.State == health.Unfit {
 		state, class = "waiting for a trial", "soso"
 		parts = append(parts, "it passes its health checks again, and the next request tries it")
-	} else if reason := reasons[s.Reason]; reason != "" {
+	} else if reason := reasons[s.State]; reason != "" {
 		parts = append(parts, reason)
 	}
 	if what := wrong(s); what != "" {
@@ -400,7 +400,7 @@ func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	if !s.Since.IsZero() {
 		parts = append(parts, "for "+max(now.Sub(s.Since), 0).Round(time.Second).String())
 	}
-	if wait := s.NextTrial.Sub(now); s.State == health.Out && !s.NextTrial.IsZero() && wait > 0 {
+	if wait := s.NextTrial.Sub(now); s.State.Out() && !s.NextTrial.IsZero() && wait > 0 {
 		parts = append(parts, "tried again in "+wait.Round(time.Second).String())
 	}
 	return state, class, strings.Join(parts, ", ")

@@ -214,16 +214,16 @@ func TestIllness(t *testing.T) {
 		change               func(*health.Status)
 	}{
 		{"unhealthy", "bad", "it fails its health checks, EOF, for 1m0s", func(s *health.Status) {
-			s.State, s.Reason, s.CheckErr = health.Out, health.Unfit, io.EOF
+			s.State, s.CheckErr = health.Unfit, io.EOF
 		}},
 		{"waiting for a trial", "soso", "it passes its health checks again, and the next request tries it, for 1m0s", func(s *health.Status) {
-			s.State, s.Reason, s.Alive = health.Out, health.Unfit, true
+			s.State, s.Alive = health.Unfit, true
 		}},
 		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s, tried again in 3s", func(s *health.Status) {
-			s.State, s.Reason, s.Err, s.NextTrial = health.Out, health.Unreachable, io.EOF, now.Add(3*time.Second)
+			s.State, s.Err, s.NextTrial = health.Unreachable, io.EOF, now.Add(3*time.Second)
 		}},
 		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s", func(s *health.Status) { // a trial is due
-			s.State, s.Reason, s.Err, s.Alive, s.NextTrial = health.Out, health.Unreachable, io.EOF, true, now
+			s.State, s.Err, s.Alive, s.NextTrial = health.Unreachable, io.EOF, true, now
 		}},
 		{"coming back", "soso", "it gets 40 % of its share, for 1m0s", func(s *health.Status) { s.State, s.Share = health.Returning, 0.4 }},
 	} {

@@ -315,9 +315,9 @@ func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 func (g *gateway) logHealth(s health.Status) {
 	attributes := []any{"endpoint", s.Endpoint, "state", s.State.String()}
 	level := slog.LevelInfo
-	if s.State == health.Out {
+	if s.State.Out() {
 		level = slog.LevelWarn
-		attributes = append(attributes, "reason", s.Reason.String())
+		attributes = []any{"endpoint", s.Endpoint, "state", "out", "reason", s.State.String()}
 		if err := cmp.Or(s.CheckErr, s.Err); err != nil {
 			attributes = append(attributes, "error", err)
 		}

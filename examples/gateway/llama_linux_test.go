@@ -277,7 +277,7 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 	require.NoError(t, g.health.Endpoints()[0].CheckErr)
 	servers[0].Kill()
 	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 0 }, time.Minute, 5*time.Millisecond)
-	require.Equal(t, health.Unfit, g.health.Endpoints()[0].Reason)
+	require.Equal(t, health.Unfit, g.health.Endpoints()[0].State)
 	require.NoError(t, servers[0].Restart())
 	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 1 }, time.Minute, 5*time.Millisecond)
 }

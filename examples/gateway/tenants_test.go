@@ -193,6 +193,8 @@ tenants:
 			f, a := send(annsKey, i%2 == 0)
 			finish, answers = append(finish, f), append(answers, a)
 		}
+		reading := &g.keys.Load().owner(annsKey).reading
+		require.Eventually(t, func() bool { return reading.Load() >= 4*int64(len(body)-1) }, 30*time.Second, time.Millisecond)
 		_, refused := send(annsKey, true)
 		w := <-refused
 		require.Equal(t, http.StatusTooManyRequests, w.Code)
@@ -205,6 +207,7 @@ tenants:
 			f()
 			require.Equal(t, http.StatusOK, (<-answers[i]).Code)
 		}
+		require.Zero(t, reading.Load())
 	}
 }
 

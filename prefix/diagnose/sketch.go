@@ -23,6 +23,10 @@ const (
 	// sixth; texts shorter than shapeBytes have too few words for that.
 	shapeSize  = 8
 	shapeBytes = 200
+	// maxRead is how much of a prompt's text is split into words, from its head; what follows is
+	// compared as a whole. Splitting takes fifty times as long as hashing, and what changes from
+	// request to request nearly always stands in the head.
+	maxRead = 64 << 10
 )
 
 // Sketcher reduces a prompt to what a recording has of it: for each tool and message its
@@ -33,18 +37,18 @@ type Sketcher struct {
 	// Prompt is the sketch so far, to which more may be added. It outlives the sketcher.
 	Prompt *recording.Prompt
 
-	key  [sha256.Size]byte
-	text int // bytes of text that may still be recorded
+	key        [sha256.Size]byte
+	text, read int // bytes of text that may still be recorded, and be split into words
 
 	content []byte // of the current piece
-	// What is hashed of it, behind the key: all; its text without white space; and without values.
-	all, words, template []byte
+	// What is hashed of it: all; its text without white space; and without values.
+	all, words, template xxhash.Digest
 }
 
 // NewSketcher returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
 func NewSketcher(key prefix.Key, text bool) *Sketcher {
-	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 3\n" + key.Reveal()))}
+	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 4\n" + key.Reveal())), read: maxRead}
 	if text {
 		s.text = maxText
 	}
@@ -56,14 +60,18 @@ func (s *Sketcher) Name(name string) recording.Hash {
 	if name == "" {
 		return 0
 	}
-	return hashOf(append(s.key[:], "name "+name...))
+	return s.hashOf("name " + name)
 }
 
-// hashOf hashes the key and what follows it.
-func hashOf(b []byte) recording.Hash {
-	sum := sha256.Sum256(b)
+// hashOf hashes the key and a short text.
+func (s *Sketcher) hashOf(text string) recording.Hash {
+	sum := sha256.Sum256(append(s.key[:], text...))
 	return recording.Hash(binary.LittleEndian.Uint64(sum[:]))
 }
+
+// sumOf is the hash of what was written to a digest: without the key, nobody can tell which texts
+// have it.
+func (s *Sketcher) sumOf(d *xxhash.Digest) recording.Hash { return s.hashOf(string(d.Sum(nil))) }
 
 // Tool adds the definition of a tool; end is where it ends in the text that is cut into
 // blocks: [prefix.Hasher.Len].
@@ -83,7 +91,7 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 	for _, p := range m.Parts {
 		if p.Type == "" || p.Type == "text" {
 			s.content = append(s.content, p.Content...)
-			s.all = binary.AppendUvarint(s.all, uint64(len(s.content)))
+			s.number(len(s.content))
 			continue
 		}
 		s.add(p.Type, p.Content)
@@ -102,8 +110,8 @@ func (s *Sketcher) begin(fields ...string) bool {
 		return false
 	}
 	s.content = s.content[:0]
-	for _, b := range [...]*[]byte{&s.all, &s.words, &s.template} {
-		*b = append((*b)[:0], s.key[:]...)
+	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
+		d.Reset()
 	}
 	s.add(fields...)
 	return true
@@ -111,16 +119,26 @@ func (s *Sketcher) begin(fields ...string) bool {
 
 func (s *Sketcher) add(fields ...string) {
 	for _, f := range fields {
-		s.all = append(binary.AppendUvarint(s.all, uint64(len(f))), f...)
+		s.number(len(f))
+		_, _ = s.all.WriteString(f) // never fails
 	}
+}
+
+func (s *Sketcher) number(n int) {
+	_, _ = s.all.Write(binary.AppendUvarint(nil, uint64(n)))
 }
 
 func (s *Sketcher) piece(role string, end int) recording.Piece {
 	text := string(s.content)
 	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(text), End: end}
-	s.all = append(append(s.all, 0xff), s.content...)
-	s.read(&p, text)
-	p.Hash, p.Words, p.Template = hashOf(s.all), hashOf(s.words), hashOf(s.template)
+	_, _ = s.all.WriteString("\xff")
+	_, _ = s.all.WriteString(text)
+	head := text[:min(len(text), s.read)]
+	s.read -= len(head)
+	s.split(&p, head)
+	_, _ = s.words.WriteString(text[len(head):])
+	_, _ = s.template.WriteString(text[len(head):])
+	p.Hash, p.Words, p.Template = s.sumOf(&s.all), s.sumOf(&s.words), s.sumOf(&s.template)
 	if s.text > 0 {
 		head := text[:min(len(text), s.text)]
 		s.text -= len(head)
@@ -129,30 +147,33 @@ func (s *Sketcher) piece(role string, end int) recording.Piece {
 	return p
 }
 
-// read splits the text into white space, words, values, and what is between them.
-func (s *Sketcher) read(p *recording.Piece, text string) {
+// split splits the text into white space, words, values, and what is between them.
+func (s *Sketcher) split(p *recording.Piece, text string) {
 	var older, before uint64 // hashes of the two words before, by the key
 	for at := 0; at < len(text); {
 		word, digits := wordOf(text[at:])
 		if word == "" {
-			r, size := utf8.DecodeRuneInString(text[at:])
+			r, size := rune(text[at]), 1
+			if r >= utf8.RuneSelf {
+				r, size = utf8.DecodeRuneInString(text[at:])
+			}
 			if classOf(r) != space {
-				s.words = append(s.words, text[at:at+size]...)
-				s.template = append(s.template, text[at:at+size]...)
+				_, _ = s.words.WriteString(text[at : at+size])
+				_, _ = s.template.WriteString(text[at : at+size])
 			}
 			at += size
 			continue
 		}
-		s.words = append(s.words, word...)
+		_, _ = s.words.WriteString(word)
 		part := word
 		if kind := kindOf(word, digits); kind != "" {
 			if len(p.Values) < maxValues {
 				// The hash is short: there are so few dates and numbers that all could be tried.
-				p.Values = append(p.Values, recording.Value{At: at, Kind: kind, Hash: hashOf(append(s.key[:], word...)) & math.MaxUint32})
+				p.Values = append(p.Values, recording.Value{At: at, Kind: kind, Hash: s.hashOf(word) & math.MaxUint32})
 			}
 			part = "\xff"
 		}
-		s.template = append(s.template, part...)
+		_, _ = s.template.WriteString(part)
 		at += len(word)
 		if h := blockhash.Mix(xxhash.Sum64String(part) ^ binary.LittleEndian.Uint64(s.key[:])); len(text) >= shapeBytes {
 			p.Shape = shape(p.Shape, uint32(blockhash.Mix(3*blockhash.Mix(3*older^before)^h)>>32))

@@ -43,6 +43,37 @@ func TestPieces(t *testing.T) {
 	assert.Zero(t, s.Name(""))
 }
 
+// Of a long prompt the head is split into words, and the rest is compared as it is, over all
+// messages together.
+func TestLongPromptsAreSplitAtTheirHead(t *testing.T) {
+	ask := func(texts ...string) []recording.Piece {
+		s := diagnose.NewSketcher(key, false)
+		for _, text := range texts {
+			s.Message(&prefix.Message{Parts: []prefix.Part{{Content: text}}}, 0)
+		}
+		return s.Prompt.Messages
+	}
+	filler := strings.Repeat("word ", 13<<10) // 65 KB
+	for name, c := range map[string]struct {
+		a, b            []string
+		words, template bool // of the last message: unchanged
+	}{
+		"white space in the head": {[]string{"a b" + filler}, []string{"a  b" + filler[:len(filler)-1]}, false, false}, // the head ends elsewhere
+		"a date in the head":      {[]string{"2025-01-15" + filler}, []string{"2025-01-16" + filler}, false, true},
+		"white space in the rest": {[]string{filler + "a b"}, []string{filler + "a  b"}, false, false},
+		"a date in the rest":      {[]string{filler + "2025-01-15"}, []string{filler + "2025-01-16"}, false, false},
+		"after a long message":    {[]string{filler, "2025-01-15"}, []string{filler, "2025-01-16"}, false, false},
+		"nothing":                 {[]string{filler, filler + "2025-01-15"}, []string{filler, filler + "2025-01-15"}, true, true},
+	} {
+		a, b := ask(c.a...), ask(c.b...)
+		last, other := a[len(a)-1], b[len(b)-1]
+		assert.Equal(t, name == "nothing", last.Hash == other.Hash, name)
+		assert.Equal(t, c.words, last.Words == other.Words, name)
+		assert.Equal(t, c.template, last.Template == other.Template, name)
+	}
+	assert.Empty(t, ask(filler, "2025-01-15")[1].Values)
+}
+
 // What is not text, and where a field ends, affects only the hash of the whole.
 func TestFieldsAreNotText(t *testing.T) {
 	one := func(m prefix.Message) recording.Piece {

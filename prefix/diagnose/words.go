@@ -18,7 +18,22 @@ const (
 	digit
 )
 
+// ascii are the classes of most characters.
+var ascii = func() (all [utf8.RuneSelf]class) {
+	for r := range all {
+		all[r] = classify(rune(r))
+	}
+	return all
+}()
+
 func classOf(r rune) class {
+	if r >= 0 && r < utf8.RuneSelf {
+		return ascii[r]
+	}
+	return classify(r)
+}
+
+func classify(r rune) class {
 	switch {
 	case r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z':
 		return letter
@@ -39,7 +54,10 @@ func classOf(r rune) class {
 func wordOf(text string) (word string, digits bool) {
 	end := 0
 	for end < len(text) {
-		r, n := utf8.DecodeRuneInString(text[end:])
+		r, n := rune(text[end]), 1
+		if r >= utf8.RuneSelf {
+			r, n = utf8.DecodeRuneInString(text[end:])
+		}
 		c := classOf(r)
 		if c < joint || end == 0 && c == joint {
 			break
@@ -47,7 +65,10 @@ func wordOf(text string) (word string, digits bool) {
 		digits = digits || c == digit
 		end += n
 	}
-	return strings.TrimRight(text[:end], ":."), digits
+	for end > 0 && (text[end-1] == ':' || text[end-1] == '.') {
+		end--
+	}
+	return text[:end], digits
 }
 
 // kindOf is the kind of a word that probably changes; empty: it does not.

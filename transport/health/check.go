@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptrace"
 	"sync"
@@ -15,12 +16,6 @@ import (
 	"github.com/endpick/endpick/transport/internal/health"
 	"github.com/endpick/endpick/transport/internal/host"
 )
-
-// rounds is shared by all checks.
-type rounds struct {
-	mu   sync.Mutex
-	busy map[string]bool // URLs with a check under way
-}
 
 // Run checks endpoints until ctx is done, and leaves no goroutine behind when it
 // returns. Endpoints that come and go are noticed in the next round. Endpoints with
@@ -57,26 +52,15 @@ func (m *Monitor) reportChanges(states map[endpick.EndpointRef]State) {
 		return
 	}
 	seen := map[endpick.EndpointRef]bool{}
-	for _, e := range m.config.Router.Endpoints() {
-		if e.Removed {
-			continue
-		}
-		ref, id := e.Candidate.Ref, e.Candidate.Endpoint.ID
+	m.each(func(ref endpick.EndpointRef, s Status) {
 		seen[ref] = true
-		s := Status{id, e.Draining, m.core.Status(id, ref)}
 		if was := states[ref]; was != s.State { // the zero State is Well
 			states[ref] = s.State
-			func() {
-				defer func() { _ = recover() }() // the host's problem
-				m.config.OnChange(s)
-			}()
+			defer func() { _ = recover() }() // the host's problem
+			m.config.OnChange(s)
 		}
-	}
-	for ref := range states {
-		if !seen[ref] {
-			delete(states, ref)
-		}
-	}
+	})
+	maps.DeleteFunc(states, func(ref endpick.EndpointRef, _ State) bool { return !seen[ref] })
 }
 
 // start checks every server that has no check under way.
@@ -90,18 +74,12 @@ func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup) {
 		}
 	}
 	for u, endpoints := range servers {
-		m.rounds.mu.Lock()
-		busy := m.rounds.busy[u]
-		m.rounds.busy[u] = true
-		m.rounds.mu.Unlock()
-		if busy {
+		if _, busy := m.asked.LoadOrStore(u, true); busy {
 			continue
 		}
 		round.Go(func() {
+			defer m.asked.Delete(u)
 			m.check(ctx, u, endpoints)
-			m.rounds.mu.Lock()
-			delete(m.rounds.busy, u)
-			m.rounds.mu.Unlock()
 		})
 	}
 }
@@ -122,48 +100,44 @@ func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candi
 	for i, c := range endpoints {
 		checks[i] = m.core.Check(c.Endpoint.ID, c.Ref)
 	}
-	noConnection, err := m.ask(ctx, u)
+	connected, err := m.ask(ctx, u)
 	if ctx.Err() != nil {
 		return
 	}
 	for _, a := range checks {
-		if noConnection {
-			a = a.NoConnection()
-		}
-		m.core.Checked(a, err, m.config.Failures)
+		a.Checked(err, connected)
 	}
 }
 
-// ask requests a page. It returns nil if the server is well, or if the page says
-// nothing about it, or if the host's client panics. noConnection reports that none could be
-// made.
-func (m *Monitor) ask(ctx context.Context, u string) (noConnection bool, err error) {
+// ask requests a page, and says whether a connection could be made. It returns nil if the server is
+// well, or if the page says nothing about it, or if the host's client panics.
+func (m *Monitor) ask(ctx context.Context, u string) (connected bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, m.config.Timeout)
 	defer cancel()
 	defer func() {
 		if recover() != nil {
-			noConnection, err = false, nil
+			connected, err = true, nil
 		}
 	}()
-	var wanted, connected atomic.Bool
+	var wanted, got atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { wanted.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) { connected.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { got.Store(true) },
 	})
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return false, nil
+		return true, nil
 	}
 	resp, err := m.config.Client.Do(req)
 	if err != nil {
 		// Only the trace shows that a connection was not made in time.
-		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !connected.Load()
-		return waited || host.IsDial(err), err
+		waited := errors.Is(err, context.DeadlineExceeded) && wanted.Load() && !got.Load()
+		return !waited && !host.IsDial(err), err
 	}
 	defer resp.Body.Close()
 	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
-		return false, fmt.Errorf("health: answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
+		err = fmt.Errorf("health: answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}
-	return false, nil
+	return true, err
 }

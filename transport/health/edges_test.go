@@ -150,7 +150,7 @@ func TestDefaults(t *testing.T) {
 		assert.Equal(t, 1, m.Endpoints()[0].Failed)
 		assert.Equal(t, health.Well, m.Endpoints()[0].State)
 		time.Sleep(4 * time.Second)
-		assert.Equal(t, health.Out, m.Endpoints()[0].State)
+		assert.True(t, m.Endpoints()[0].State.Out())
 		assert.Equal(t, health.Well, m.Endpoints()[1].State)
 		cancel()
 		run.Wait()
@@ -172,7 +172,7 @@ func TestFailuresInARow(t *testing.T) {
 			assert.Equal(t, health.Well, m.Endpoints()[0].State)
 			m.Check(t.Context())
 		}
-		assert.Equal(t, health.Out, m.Endpoints()[0].State, "%d failures", failures)
+		assert.True(t, m.Endpoints()[0].State.Out(), "%d failures", failures)
 	}
 }
 
@@ -215,7 +215,7 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 		assert.Len(t, c.monitor.Endpoints(), 2)
 		_, of := c.monitor.Alive()
 		assert.Zero(t, of)
-		assert.Equal(t, []string{"a out unfit, draining"}, c.news())
+		assert.Equal(t, []string{"a unfit, draining"}, c.news())
 		c.servers.mu.Lock()
 		assert.Equal(t, before, c.checks["b"])
 		c.servers.mu.Unlock()
@@ -230,7 +230,7 @@ func TestNothingIsToldOfWhatIsRemoved(t *testing.T) {
 		require.NoError(t, err)
 		c.set("refuse", "b")
 		time.Sleep(10 * time.Second)
-		require.Equal(t, []string{"b out unfit"}, c.news())
+		require.Equal(t, []string{"b unfit"}, c.news())
 		require.NoError(t, c.router.Remove("b"))
 		c.monitor.Core().Avoid(nil, nil) // forgets it
 		time.Sleep(10 * time.Second)
@@ -298,13 +298,13 @@ func TestWhatOthersSay(t *testing.T) {
 	require.Equal(t, "b", b.Endpoint)
 	ref, ok := router.Ref("b")
 	require.True(t, ok)
-	m.Core().Failed(m.Core().Sent("b", ref), false)
+	m.Core().Sent("b", ref).Ended("error")
 	assert.Equal(t, []string{"b"}, reported)
 
 	for range 3 {
 		m.Core().Elsewhere("a", 1, 0)
 	}
-	assert.Equal(t, health.Out, m.Endpoints()[0].State)
+	assert.True(t, m.Endpoints()[0].State.Out())
 	m.Core().Elsewhere("b", 0, 3)
 	assert.Equal(t, health.Well, m.Endpoints()[1].State)
 	assert.Same(t, router, m.Core().Router())
@@ -332,8 +332,8 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 	}{
 		"nobody listens": {dial: func(context.Context) (net.Conn, error) {
 			return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-		}, want: health.Out},
-		"no way there":          {dial: hang, want: health.Out},
+		}, want: health.Unreachable},
+		"no way there":          {dial: hang, want: health.Unreachable},
 		"it takes it and hangs": {dial: silent, want: health.Well},
 		"it can't do TLS": {dial: func(context.Context) (net.Conn, error) {
 			here, there := net.Pipe()
@@ -383,7 +383,7 @@ func TestAClockThatPanicsIsReplaced(t *testing.T) {
 		assert.Equal(t, time.Now(), m.Endpoints()[0].Checked)
 		status = 500
 		m.Check(t.Context())
-		assert.Equal(t, health.Out, m.Endpoints()[0].State)
+		assert.True(t, m.Endpoints()[0].State.Out())
 	})
 }
 
@@ -395,7 +395,7 @@ func TestAListenerThatPanicsIsIgnored(t *testing.T) {
 	ref, ok := router.Ref("a")
 	require.True(t, ok)
 	for range 3 {
-		m.Core().Failed(m.Core().Sent("a", ref), true)
+		m.Core().Sent("a", ref).Ended("unreachable")
 	}
-	assert.Equal(t, health.Unreachable, m.Endpoints()[0].Reason)
+	assert.Equal(t, health.Unreachable, m.Endpoints()[0].State)
 }

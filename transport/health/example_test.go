@@ -16,7 +16,7 @@ func watched(ctx context.Context, router *endpick.Router, mux *http.ServeMux) (*
 	monitor, err := health.New(health.Config{
 		Router: router,
 		OnChange: func(s health.Status) {
-			log.Print(s.Endpoint, " is ", s.State, " ", s.Reason, " ", s.CheckErr, " ", s.Err)
+			log.Print(s.Endpoint, " is ", s.State, " ", s.CheckErr, " ", s.Err)
 		},
 	})
 	if err != nil {
@@ -78,6 +78,6 @@ func ExampleMonitor_Check() {
 	// Output:
 	// gpu-0 is well: <nil>
 	// gpu-0 is well: health: answered 500 Internal Server Error
-	// gpu-0 is out: health: answered 500 Internal Server Error
+	// gpu-0 is unfit: health: answered 500 Internal Server Error
 	// 0 of 1 alive
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -73,7 +74,7 @@ func (c *Config) validate() error {
 type Monitor struct {
 	config Config
 	core   *health.Health
-	rounds rounds
+	asked  sync.Map // URLs with a check under way
 }
 
 // New returns a monitor, or an [endpick.ConfigError].
@@ -81,35 +82,24 @@ func New(config Config) (*Monitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	m := &Monitor{config: config, core: health.New(config.Router, config.Clock)}
-	m.rounds.busy = map[string]bool{}
-	return m, nil
+	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures)}, nil
 }
 
-// State is the state of an endpoint's health, and Reason why it is out.
-type (
-	State  = health.State
-	Reason = health.Reason
-)
+// State is the state of an endpoint's health.
+type State = health.State
 
-// The states of an endpoint.
+// The states of an endpoint. From Failing on it is out: it is avoided.
 const (
-	Well      = health.Well      // it gets its share
-	Out       = health.Out       // it is avoided
-	Returning = health.Returning // it gets a growing share
-)
-
-// The reasons why an endpoint is out.
-const (
-	Fine        = health.Fine        // it is not out
-	Unreachable = health.Unreachable // connections to it can't be made
+	Well        = health.Well        // it gets its share
+	Returning   = health.Returning   // it gets a growing share
 	Failing     = health.Failing     // it fails requests that other endpoints serve
 	Silent      = health.Silent      // it has sent nothing to anybody for a long time
+	Unreachable = health.Unreachable // connections to it can't be made
 	Unfit       = health.Unfit       // it fails its checks
 )
 
-// Status is the health of one endpoint. From the embedded struct it has: State and
-// Reason, and the time Since then; the Share of its usual traffic that it gets (1: all);
+// Status is the health of one endpoint. From the embedded struct it has: its State, and
+// the time Since then; the Share of its usual traffic that it gets (1: all);
 // Err of the last failed request; NextTrial (zero: it is not out); Alive, if it may be
 // able to serve a request; Full, if it has answered 429; and of active checks, when it
 // was last Checked, CheckErr, and how many Failed in a row.
@@ -121,15 +111,17 @@ type Status struct {
 
 // Endpoints returns the status of every endpoint that is not removed, in the order
 // of [endpick.Router.Endpoints].
-func (m *Monitor) Endpoints() []Status {
-	var all []Status
+func (m *Monitor) Endpoints() (all []Status) {
+	m.each(func(_ endpick.EndpointRef, s Status) { all = append(all, s) })
+	return all
+}
+
+func (m *Monitor) each(f func(ref endpick.EndpointRef, s Status)) {
 	for _, e := range m.config.Router.Endpoints() {
-		if !e.Removed {
-			id := e.Candidate.Endpoint.ID
-			all = append(all, Status{id, e.Draining, m.core.Status(id, e.Candidate.Ref)})
+		if c := &e.Candidate; !e.Removed {
+			f(c.Ref, Status{c.Endpoint.ID, e.Draining, m.core.Status(c.Ref)})
 		}
 	}
-	return all
 }
 
 // Alive returns how many endpoints may be able to serve a request, and how many

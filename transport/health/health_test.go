@@ -132,7 +132,7 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 		config.OnChange = func(s health.Status) {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			c.reported = append(c.reported, strings.TrimSpace(fmt.Sprintf("%s %v %v", s.Endpoint, s.State, s.Reason)))
+			c.reported = append(c.reported, strings.TrimSpace(fmt.Sprintf("%s %v", s.Endpoint, s.State)))
 			if s.Draining {
 				c.reported[len(c.reported)-1] += ", draining"
 			}
@@ -198,13 +198,13 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 				c.set(fare, "b")
 				time.Sleep(4 * time.Second)
 				s := c.status("b")
-				assert.Equal(t, health.Out, s.State)
-				assert.Equal(t, health.Unfit, s.Reason)
+				assert.True(t, s.State.Out())
+				assert.Equal(t, health.Unfit, s.State)
 				assert.ErrorContains(t, s.CheckErr, reason)
 				assert.GreaterOrEqual(t, s.Failed, 2)
 				assert.Zero(t, s.Share)
 				assert.Equal(t, 2, c.alive())
-				assert.Equal(t, []string{"b out unfit"}, c.news())
+				assert.Equal(t, []string{"b unfit"}, c.news())
 				for range 300 {
 					status, _ := c.ask()
 					assert.Equal(t, 200, status)
@@ -276,10 +276,10 @@ func TestNobodyIsAliveYet(t *testing.T) {
 		c.set("refuse", "a", "b", "c")
 		time.Sleep(3 * time.Second)
 		assert.Zero(t, c.alive())
-		assert.Equal(t, health.Out, c.status("a").State)
-		assert.Equal(t, health.Unreachable, c.status("a").Reason)
+		assert.True(t, c.status("a").State.Out())
+		assert.Equal(t, health.Unreachable, c.status("a").State)
 		assert.Equal(t, 3, c.tr.Stats().Unhealthy)
-		assert.ElementsMatch(t, []string{"a out unreachable", "b out unreachable", "c out unreachable"}, c.news())
+		assert.ElementsMatch(t, []string{"a unreachable", "b unreachable", "c unreachable"}, c.news())
 		status, _ := c.ask()
 		assert.Equal(t, 503, status)
 		assert.Equal(t, map[string]int{"a": 1, "b": 1, "c": 1}, c.took(), "they are asked all the same")
@@ -322,8 +322,8 @@ func TestChecksAreNotAll(t *testing.T) {
 			assert.Equal(t, 200, status, "served by another")
 		}
 		s := c.status("b")
-		assert.Equal(t, health.Out, s.State)
-		assert.Equal(t, health.Failing, s.Reason)
+		assert.True(t, s.State.Out())
+		assert.Equal(t, health.Failing, s.State)
 		assert.ErrorContains(t, s.Err, "answered 500")
 		assert.NoError(t, s.CheckErr)
 		assert.True(t, s.NextTrial.After(time.Now()))
@@ -342,7 +342,7 @@ func TestChecksAreNotAll(t *testing.T) {
 		for range 50 {
 			c.ask()
 		}
-		assert.Equal(t, health.Unreachable, c.status("d").Reason, "as requests have found")
+		assert.Equal(t, health.Unreachable, c.status("d").State, "as requests have found")
 		require.NoError(t, c.router.Remove("d"))
 		require.NoError(t, c.router.Drain("c"))
 		_, of := c.monitor.Alive()
@@ -392,7 +392,7 @@ func TestRanksAreAskedTogether(t *testing.T) {
 	m.Check(t.Context())
 	assert.Equal(t, 3, asked)
 	for _, s := range m.Endpoints() {
-		assert.Equal(t, health.Out, s.State, s.Endpoint)
+		assert.True(t, s.State.Out(), s.Endpoint)
 		assert.Equal(t, 2, s.Failed)
 	}
 }

@@ -24,11 +24,11 @@ import (
 type Request struct {
 	Monitor *Monitor
 
-	attempt health.Attempt // the latest
-	stream  bool
-	sent    time.Time
-	served  bool
-	failed  []health.Attempt // whose fault it was shows later
+	attempt  health.Attempt // the latest
+	stream   bool
+	sent     time.Time
+	served   bool
+	suspects health.Suspects
 }
 
 // Avoid prepares the request to be routed: it sets Request.Avoid to the endpoints that
@@ -52,14 +52,11 @@ func (r *Request) Sent(lease endpick.Lease, stream bool) {
 // Served reports that the first token of a stream has arrived, or the whole of another
 // response. Endpoints that have failed the request before are then at fault.
 func (r *Request) Served() {
-	core := r.Monitor.core
-	core.Heard(r.attempt)
-	core.Served(r.attempt, r.stream, r.Monitor.config.Clock().Sub(r.sent))
+	r.attempt.Waited(r.stream, r.Monitor.config.Clock().Sub(r.sent))
+	r.attempt.Heard()
+	r.attempt.Ended(health.Served)
 	r.served = true
-	for _, a := range r.failed {
-		core.Failed(a, false)
-	}
-	r.failed = nil
+	r.suspects.Served()
 }
 
 // Failed reports that the endpoint has failed the request, by an error that is not nil. It
@@ -67,22 +64,16 @@ func (r *Request) Served() {
 // response has broken off; otherwise once another endpoint has served the request.
 func (r *Request) Failed(err error) {
 	a := r.attempt.Because(err)
-	if dial := host.IsDial(err); dial || r.served {
-		r.Monitor.core.Failed(a, dial)
-		return
+	switch {
+	case host.IsDial(err):
+		a.Ended(health.NotSent)
+	case r.served:
+		a.Ended(health.Broken)
+	default:
+		r.suspects.Add(a, health.Broken)
 	}
-	r.failed = append(r.failed, a)
 }
 
 // Close ends the request. If several endpoints have failed it and none has served it,
 // that counts against none of them: it may be at fault itself.
-func (r *Request) Close() {
-	for _, a := range r.failed {
-		if len(r.failed) > 1 {
-			r.Monitor.core.Undecided(a)
-		} else {
-			r.Monitor.core.Failed(a, false)
-		}
-	}
-	r.failed = nil
-}
+func (r *Request) Close() { r.suspects.GivenUp(func(health.Result) bool { return true }) }

@@ -216,8 +216,8 @@ var pull = []*pulled{
 	}),
 	newPulled("endpoint_out", "Endpoints that are out, by the reason.", []string{"endpoint", "reason"}, func(v *view, d *prom.Desc) {
 		for i := range v.stands {
-			if s := &v.stands[i]; s.State == health.Out {
-				v.send(d, gauge, 1, s.Endpoint, s.Reason.String())
+			if s := &v.stands[i]; s.State.Out() {
+				v.send(d, gauge, 1, s.Endpoint, s.State.String())
 			}
 		}
 	}),

@@ -454,7 +454,7 @@ func TestHealthIsShared(t *testing.T) {
 	}
 	out := func() bool {
 		for _, s := range m.Endpoints() {
-			if s.Endpoint == "broken" && s.State == health.Out {
+			if s.Endpoint == "broken" && s.State.Out() {
 				return true
 			}
 		}

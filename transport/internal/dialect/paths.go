@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"regexp"
 	"strings"
+	"unicode"
 )
 
 // Why a path is refused, for errors.Is.
@@ -23,16 +24,19 @@ var administration = regexp.MustCompile("(?s)^(" + strings.Join([]string{
 	"clear_hicache_storage_backend", "close_session", "collective_rpc", "commit_weights_update",
 	"configure_logging", "continue_generation", "cors-proxy", "detach_hicache_storage_backend",
 	"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name",
-	"get_world_size", "is_paused", "is_scaling_elastic_ep", "is_sleeping", "lora-adapters",
+	"get_world_size", "hicache", "is_paused", "is_scaling_elastic_ep", "is_sleeping", "lora-adapters",
 	"open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
 	"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume",
 	"resume_memory_occupation", "scale_elastic_ep", "server_info", "set_internal_state",
 	"set_trace_level", "sleep", "slots", "slow_down", "update_config", "wake_up", "weights_checker",
-	"workers", "(update_weight|init_weight|destroy_weight|dump_|load_|unload_|start_|stop_).*",
+	"workers", "(update_weight|init_weight|destroy_weight|send_weight|dump_|load_|unload_|start_|stop_).*",
 }, "|") + ")$")
 
 // allows refuses requests that clients may not make.
 func (c *Config) allows(method, path string) error {
+	if strings.ContainsFunc(path, unicode.IsControl) { // some servers drop a line's end
+		return fmt.Errorf("%w: a path with a control character", ErrForbidden)
+	}
 	sending, reading := method, method
 	if method == http.MethodOptions { // a browser asks before it sends a request
 		sending, reading = http.MethodPost, http.MethodGet

@@ -18,6 +18,7 @@ func TestAdministrationIsForbidden(t *testing.T) {
 		"GET /slots", "POST /slots/0", "POST /props", "GET /lora-adapters", "POST /models/load", "POST /models", "DELETE /models", "GET /cors-proxy", "OPTIONS /slots", "OPTIONS /sleep", "POST /base/sleep/", "POST //sleep", "POST /Sleep", "POST /x\\sleep", "POST /sleep;a=1",
 		"POST /v1//load_lora_adapter", "POST /v1/./load_lora_adapter", "POST /v1/.;x/load_lora_adapter", "POST /v1/files/..;/load_lora_adapter", "POST /v1/v1/load_lora_adapter",
 		"POST /base/v1/load_lora_adapter", "POST /engine/load_lora_adapter", "POST /v1/models/load", "POST /v1/models/unload", "POST /models/unload", "POST /v1beta/sleep", "GET /sleep/x",
+		"POST /hicache/storage-backend", "POST /send_weights_to_remote_instance",
 	} {
 		method, path := cutMethod(p)
 		err := (&Config{}).allows(method, path)
@@ -36,6 +37,15 @@ func TestAdministrationIsForbidden(t *testing.T) {
 	} {
 		method, path := cutMethod(p)
 		assert.NoError(t, (&Config{}).allows(method, path), p)
+	}
+}
+
+// Some servers find a route although a line's end follows it.
+func TestControlCharactersAreForbidden(t *testing.T) {
+	for _, path := range []string{"/flush_cache\n", "/flush_cache\r\n", "/v1/chat/completions\n", "/\x00", "/a\tb"} {
+		for _, c := range []Config{{}, {AllowAdministration: true}} {
+			assert.ErrorIs(t, c.allows(http.MethodPost, path), ErrForbidden, "%q", path)
+		}
 	}
 }
 

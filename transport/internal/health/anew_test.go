@@ -30,7 +30,7 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	c.check("a", bad)
 	assert.Equal(t, Returning, c.status("a").State, "one is none")
 	c.play("a", "fff")
-	assert.Equal(t, Failing, c.status("a").Reason)
+	assert.Equal(t, Failing, c.status("a").State)
 	assert.True(t, c.waits("a"))
 	c.at = c.status("a").NextTrial
 	assert.False(t, c.waits("a"), "a trial is due, whatever the last check said")
@@ -67,13 +67,13 @@ func TestTrialsCountFromTheLastIllness(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	for range 2 {
 		c.silence("a")
-		for range silentTrials {
+		for range hungTrials {
 			assert.Empty(t, c.hanging())
 			c.at = c.status("a").NextTrial
 			c.send("a")
 		}
 		assert.Equal(t, []string{"a"}, c.hanging())
-		c.Heard(c.send("a"))
+		c.heard(c.send("a"))
 		c.at = c.at.Add(time.Hour)
 		assert.Empty(t, c.hanging())
 	}
@@ -83,7 +83,7 @@ func TestTrialsCountFromTheLastIllness(t *testing.T) {
 func TestAPassedCheckIsNotInVain(t *testing.T) {
 	c := newCluster("a", "b")
 	for range 3 {
-		c.Failed(c.send("a").Because(timeout{}), true)
+		c.failed(c.send("a").Because(timeout{}), true)
 	}
 	assert.Equal(t, []string{"a"}, c.hanging())
 	c.check("a", nil)
@@ -100,8 +100,8 @@ func TestChecksThatFailWithWords(t *testing.T) {
 	for _, err := range []error{timeout{}, timeout{}, timeout{}, errors.New("503"), errors.New("503")} {
 		assert.False(t, c.IsOut("a"))
 		v := c.Check("a", c.ref("a"))
-		c.Heard(c.send("a"))
-		c.Checked(v, err, 2)
+		c.heard(c.send("a"))
+		c.checked(v, err, true)
 	}
 	assert.True(t, c.IsOut("a"))
 }
@@ -109,7 +109,7 @@ func TestChecksThatFailWithWords(t *testing.T) {
 // What is shown of an endpoint that is full, or due for a trial.
 func TestWhatIsShown(t *testing.T) {
 	c := newCluster("a", "b")
-	c.Full(c.send("a"))
+	c.full(c.send("a"))
 	assert.True(t, c.status("a").Full)
 	assert.True(t, c.status("a").Alive)
 	c.at = c.at.Add(fullFor)
@@ -131,9 +131,9 @@ func TestOverdueTrials(t *testing.T) {
 	require.True(t, c.status("a").NextTrial.After(next))
 	next = c.status("a").NextTrial
 	for _, v := range attempts {
-		c.Overdue(v)
+		c.overdue(v)
 	}
-	assert.Equal(t, Failing, c.status("a").Reason)
+	assert.Equal(t, Failing, c.status("a").State)
 	assert.Equal(t, next, c.status("a").NextTrial)
 }
 
@@ -203,14 +203,14 @@ func TestSharesThatAreShown(t *testing.T) {
 func TestAFirstCheckOfWhoHasFailed(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	for range 2 {
-		c.Checked(c.Check("a", c.ref("a")).NoConnection(), errors.New("refused"), 2)
+		c.checked(c.Check("a", c.ref("a")), errors.New("refused"), false)
 	}
 	require.True(t, c.IsOut("a"))
 	v := c.send("a")
-	c.Heard(v)
-	c.Failed(v, false)
+	c.heard(v)
+	c.failed(v, false)
 	c.check("a", nil)
-	assert.Equal(t, Out, c.status("a").State)
+	assert.True(t, c.status("a").State.Out())
 	assert.Equal(t, c.at, c.status("a").NextTrial)
 }
 
@@ -219,10 +219,10 @@ func TestNothingIsShownOfWhoIsGone(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	c.play("a", "fff")
 	ref := c.ref("a")
-	require.Equal(t, Out, c.Status("a", ref).State)
+	require.True(t, c.Health.Status(ref).State.Out())
 	c.remove("a")
 	c.Avoid(nil)
-	assert.Equal(t, Status{Share: 1, Alive: true}, c.Status("a", ref))
+	assert.Equal(t, Status{Share: 1, Alive: true}, c.Health.Status(ref))
 }
 
 // An endpoint whose checks hang is not asked, even if a trial would be due.
@@ -232,7 +232,7 @@ func TestChecksThatHangAreInVain(t *testing.T) {
 	for range 2 {
 		c.check("a", timeout{})
 	}
-	require.Equal(t, Unfit, c.status("a").Reason)
+	require.Equal(t, Unfit, c.status("a").State)
 	c.at = c.at.Add(maxBackoff)
 	assert.Equal(t, []string{"a"}, c.hanging())
 	c.at = c.at.Add(checksCount)

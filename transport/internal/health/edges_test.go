@@ -16,7 +16,7 @@ import (
 func (c *cluster) silence(id string) {
 	attempts := []Attempt{c.send(id), c.send(id), c.send(id)}
 	for _, v := range attempts {
-		c.Overdue(v)
+		c.overdue(v)
 	}
 }
 
@@ -40,7 +40,7 @@ func TestOverdueSinceBefore(t *testing.T) {
 	waiting := []Attempt{c.send("a"), c.send("a"), c.send("a")}
 	c.play("a", "uuu.s")
 	for _, v := range waiting {
-		c.Overdue(v)
+		c.overdue(v)
 	}
 	assert.Equal(t, Returning, c.status("a").State)
 }
@@ -49,11 +49,11 @@ func TestOverdueSinceBefore(t *testing.T) {
 // ago the first was.
 func TestOpinions(t *testing.T) {
 	c := newCluster("a", "b")
-	assert.False(t, c.Refused(c.send("a")))
+	assert.False(t, c.refused(c.send("a")))
 	c.Avoid(nil)
 	c.play("a", "s")
-	assert.False(t, c.Refused(c.send("a")))
-	assert.True(t, c.Refused(c.send("a")))
+	assert.False(t, c.refused(c.send("a")))
+	assert.True(t, c.refused(c.send("a")))
 }
 
 // A recovering endpoint that is full is spared, whatever its share.
@@ -61,7 +61,7 @@ func TestReturningAndFull(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu.s")
 	c.at = c.at.Add(12 * time.Second)
-	c.Full(c.send("a"))
+	c.full(c.send("a"))
 	for range 20 {
 		assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	}
@@ -91,8 +91,8 @@ func TestReturningTwice(t *testing.T) {
 // have; an earlier one is no longer a trial.
 func TestTrialsThatSayNothing(t *testing.T) {
 	for name, end := range map[string]func(c *cluster, v Attempt){
-		"undecided": func(c *cluster, v Attempt) { c.Undecided(v) },
-		"full":      func(c *cluster, v Attempt) { c.Full(v) },
+		"undecided": func(c *cluster, v Attempt) { c.undecided(v) },
+		"full":      func(c *cluster, v Attempt) { c.full(v) },
 	} {
 		c := newCluster("a", "b")
 		c.play("a", "uuu.")
@@ -104,10 +104,10 @@ func TestTrialsThatSayNothing(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu.")
 	trial := c.send("a")
-	c.Served(trial, true, time.Millisecond)
+	c.served(trial, true, time.Millisecond)
 	c.play("a", "uuu")
 	assert.True(t, c.IsOut("a"))
-	c.Undecided(trial)
+	c.undecided(trial)
 	assert.True(t, c.status("a").NextTrial.After(c.at))
 }
 
@@ -136,15 +136,15 @@ func TestFadingWhenTheClockIsSetBack(t *testing.T) {
 func TestChecksBesideRequests(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu")
-	c.Checked(c.Check("a", c.ref("a")), errors.New("503"), 1)
+	c.checked(c.Check("a", c.ref("a")), errors.New("503"), true)
 	c.at = c.at.Add(time.Second)
 	assert.False(t, c.status("a").Alive, "a trial is due, but its check has failed")
-	c.Checked(c.Check("a", c.ref("a")), nil, 1)
+	c.checked(c.Check("a", c.ref("a")), nil, true)
 	assert.True(t, c.status("a").Alive)
 
 	check := c.Check("b", c.ref("b"))
-	c.Heard(c.send("b"))
-	c.Checked(check, timeout{}, 1)
+	c.heard(c.send("b"))
+	c.checked(check, timeout{}, true)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)
 }
@@ -163,12 +163,12 @@ func TestRemovedEndpointsAreNoOthers(t *testing.T) {
 		require.NoError(t, router.Remove(id))
 	}
 	require.Equal(t, 6, router.Stats().RemovedOpen)
-	h := New(router, time.Now)
+	h := New(router, time.Now, 2)
 	for range 20 {
 		for _, id := range all[:2] {
 			ref, _ := router.Ref(id)
-			h.Failed(h.Sent(id, ref), false)
-			h.Served(h.Sent(id, ref), true, time.Millisecond)
+			h.Sent(id, ref).Ended(Erred)
+			h.Sent(id, ref).Ended(Served)
 		}
 	}
 	assert.Zero(t, h.Unhealthy(), "both fail alike")

@@ -35,16 +35,16 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, now := h.endpoint(id, ref), h.clock()
-	if e.state == Out {
+	if e.current().Out() {
 		return
 	}
-	if heard := e.heard.Load(); heard != e.others.heard || !e.suspect(now) {
-		e.others.failed, e.others.heard = 0, heard
+	if !e.suspect(now) {
+		e.elsewhere.n = 0
 	}
-	h.list(e, now)
-	e.others.failed += failed
-	e.others.at = now
-	if e.others.failed < maxReported {
+	e.list(now)
+	e.elsewhere.add(failed, e.heard.Load())
+	e.reported = now
+	if e.elsewhere.n < maxReported {
 		return
 	}
 	suspects := 0
@@ -54,6 +54,11 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 		}
 	}
 	if n := h.count(now); n > 1 && 2*suspects <= n {
-		e.putOut(now, Failing)
+		e.putOut(Failing, now, false)
 	}
+}
+
+// suspect reports whether other gateways have recently reported failures.
+func (e *endpoint) suspect(now time.Time) bool {
+	return e.elsewhere.n > 0 && ahead(now, e.reported.Add(reportsCount), reportsCount)
 }

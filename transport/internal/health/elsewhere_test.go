@@ -22,11 +22,11 @@ func TestElsewhere(t *testing.T) {
 		{"it serves us", func(c *cluster) {
 			c.Elsewhere("a", 2, 0)
 			v := c.send("a")
-			c.Heard(v)
+			c.heard(v)
 			c.Elsewhere("a", 1, 0)
 		}, nil},
 		{"it served us before", func(c *cluster) {
-			c.Heard(c.send("a"))
+			c.heard(c.send("a"))
 			c.Elsewhere("a", 2, 0)
 			c.Elsewhere("a", 1, 0)
 		}, []string{"a"}},
@@ -77,23 +77,23 @@ func TestTell(t *testing.T) {
 		}
 		reported = append(reported, id)
 	})
-	c.Served(c.send("a"), true, 0)
+	c.served(c.send("a"), true, 0)
 	assert.Empty(t, reported, "all is well")
-	c.Failed(c.send("a"), true)
-	c.Served(c.send("a"), true, 0)
-	c.Served(c.send("b"), true, 0)
+	c.failed(c.send("a"), true)
+	c.served(c.send("a"), true, 0)
+	c.served(c.send("b"), true, 0)
 	assert.Equal(t, []string{"a failed", "a"}, reported)
-	c.Failed(c.send("a"), true)
-	c.Failed(c.send("a"), true)
-	c.Failed(c.send("a"), true)
-	c.Failed(c.send("a"), true)
+	c.failed(c.send("a"), true)
+	c.failed(c.send("a"), true)
+	c.failed(c.send("a"), true)
+	c.failed(c.send("a"), true)
 	assert.Equal(t, []string{"a"}, c.Out(nil))
 	assert.Len(t, reported, 4, "what is known already is not told")
 	other := 0
 	c.Tell(func(string, bool) { other++ })
-	c.Failed(c.send("b"), true)
+	c.failed(c.send("b"), true)
 	c.Tell(nil)
-	c.Failed(c.send("b"), true)
+	c.failed(c.send("b"), true)
 	assert.Equal(t, 1, other)
 	assert.Len(t, reported, 4, "another is told")
 }

@@ -1,14 +1,225 @@
-// Package health knows which endpoints fail, by the outcome of their requests. It has no
-// connections: whoever sends the requests reports to it.
+// Package health knows which endpoints of a router fail, by how attempts and checks end. It has no
+// connections: whoever sends requests and checks reports to it.
 package health
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
 )
+
+// Health is a table of a router's endpoints that says which share of its traffic each gets
+// ([Health.Avoid]), by how attempts ([Attempt.Ended]) and checks ([Attempt.Checked]) end there. The
+// server that fails fastest always looks idlest, so it is not enough to notice those that can't be
+// reached. The states:
+//
+//	state        begins when                              gets                 ends when
+//	well         it becomes known, or returning is over   its share            one of the next five begins
+//	failing      a quarter of its requests failed,        trials               a request is served: returning
+//	             and clearly fewer at the others
+//	unreachable  so many failed, the last one             trials               the same; a check that passes
+//	             without a connection                                          makes a trial due
+//	silent       three requests are overdue, and it has   trials               it sends anything: returning
+//	             sent nothing to anybody meanwhile
+//	unfit        it fails checks in a row, and has        trials, when checks  a request is served: returning;
+//	             passed one before                        have stopped         a check that passes makes a trial due
+//	absent       it fails checks for lack of a            trials               a check passes: well;
+//	             connection, and has never sent a byte                         a request is served: returning
+//	returning    a request was served while it was out    a tenth, growing     15 seconds have passed: well;
+//	                                                                           or one of the five begins
+//
+// A trial is a single request, a second after the endpoint was put out, then after twice as long
+// each time, up to 15 s. These end an attempt without a change of state:
+//
+//   - An endpoint has failed a request if another has then served it. A request that fails
+//     everywhere counts against none: no client can make an endpoint look unhealthy with what
+//     every engine refuses; see [Suspects].
+//   - One that is full is avoided for a quarter of a second, nothing more. (Being full, busy or
+//     loading would be rows, once they last longer.)
+//   - A refusal (400, 404 and the like) goes to the client. When an endpoint has refused twice and
+//     served nothing in between, another is asked now and then.
+//
+// What holds for all of them:
+//
+//   - Of failing and silent endpoints, at most three quarters of all endpoints are avoided. If all
+//     are out, all are used, except those that are known to hang.
+//   - One that is out for another reason, and fails checks as well, gets no trials either.
+//   - What was sent before an endpoint was put out has no effect on it any more.
+//
+// It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It is safe for
+// concurrent use.
+type Health struct {
+	router   *endpick.Router
+	clock    func() time.Time
+	failures int                                          // checks in a row that count
+	notify   atomic.Pointer[func(id string, failed bool)] // see Tell; nil: nobody
+
+	listed atomic.Int32 // len(known), read without the lock
+	// The longest recent waits for first bytes, in nanoseconds, and how many have
+	// arrived: for whole responses, and for streams.
+	slowest, seen [2]atomic.Int64
+
+	mu        sync.Mutex
+	of        endpick.PerEndpoint[*endpoint]
+	known     []*endpoint // those with any history
+	counted   int         // endpoints of the router, at countedAt
+	countedAt time.Time
+}
+
+// New returns the health of a router's endpoints, which all start well. So many checks that fail in
+// a row count.
+func New(router *endpick.Router, clock func() time.Time, failures int) *Health {
+	return &Health{router: router, clock: clock, failures: failures}
+}
+
+// Router is the router of the endpoints.
+func (h *Health) Router() *endpick.Router { return h.router }
+
+// endpoint is the state of one endpoint, and what is counted to change it. Health.mu guards it.
+type endpoint struct {
+	h      *Health
+	id     string
+	ref    endpick.EndpointRef
+	listed bool // in Health.known
+
+	state   atomic.Uint32 // a State
+	since   time.Time     // zero: since the endpoint became known
+	spell   uint32        // how often it was put out
+	lastErr error         // of the latest failed request
+
+	// Recent requests that were served and that failed; older ones count for less.
+	good, bad float64
+	fadedAt   time.Time
+	heard     atomic.Uint64 // how often bytes have arrived from it
+	overdue   tally         // requests that have waited for too long
+	elsewhere tally         // failures that other gateways have reported
+	reported  time.Time     // of the latest such report
+	fullUntil time.Time
+	refusals  int    // since it served a request
+	opinions  Budget // for asking another endpoint whether a refusal is right
+
+	// While it is out: when a request may be tried there, how long until the next one, when one
+	// was offered to a request, which may go elsewhere, and how many have hung.
+	nextTrial time.Time
+	backoff   time.Duration
+	offeredAt time.Time
+	hung      int
+	credit    float64 // while it returns: the fraction of a request that it may have before its next one
+
+	checkedAt  time.Time // zero: never
+	checkErr   error     // of the latest check; nil: it passed
+	failed     int       // checks in a row
+	everPassed bool      // a check
+}
+
+// tally counts what happens while nothing is heard of an endpoint.
+type tally struct {
+	n     int
+	heard uint64
+}
+
+// add adds n, starting from zero if something has been heard.
+func (t *tally) add(n int, heard uint64) {
+	if t.heard != heard {
+		*t = tally{heard: heard}
+	}
+	t.n += n
+}
+
+// endpoint returns an endpoint, creating it if necessary; h.mu is held.
+func (h *Health) endpoint(id string, ref endpick.EndpointRef) *endpoint {
+	at := h.of.At(ref)
+	if at == nil { // it is gone
+		at = new(*endpoint)
+	}
+	if *at == nil {
+		*at = &endpoint{h: h, id: id, ref: ref, opinions: Budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
+	}
+	return *at
+}
+
+// list records that an endpoint has a history; h.mu is held.
+func (e *endpoint) list(now time.Time) {
+	if e.listed {
+		return
+	}
+	e.listed = true
+	e.good, e.bad, e.fadedAt = priorGood, 0, now
+	e.h.known = append(e.h.known, e)
+	e.h.listed.Store(int32(len(e.h.known)))
+}
+
+func (e *endpoint) current() State { return State(e.state.Load()) }
+
+// putOut begins a state that is out. hangs says that requests would hang there.
+func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
+	e.state.Store(uint32(s))
+	e.since, e.hung = now, 0
+	e.setHung(hangs)
+	e.spell++
+	e.postpone(now)
+}
+
+// setHung records whether requests would hang at an endpoint that is out, which shows at a silent one.
+func (e *endpoint) setHung(hangs bool) {
+	if hangs {
+		e.hung = hungTrials
+	} else if e.current() != Silent {
+		e.hung = 0
+	}
+}
+
+// comeBack lets the endpoint return: what put it out no longer counts.
+func (e *endpoint) comeBack(now time.Time) {
+	e.state.Store(uint32(Returning))
+	e.since, e.credit, e.failed = now, 0, 0
+	e.good, e.bad, e.refusals = 1, 0, 0
+}
+
+// recover ends what put the endpoint out, as if it were new.
+func (e *endpoint) recover(now time.Time) {
+	e.state.Store(uint32(Well))
+	e.since, e.backoff = now, 0
+}
+
+// postpone postpones the next trial.
+func (e *endpoint) postpone(now time.Time) {
+	e.backoff = max(e.backoff, firstBackoff)
+	e.nextTrial = now.Add(e.backoff)
+	e.backoff = min(2*e.backoff, maxBackoff)
+}
+
+// unfit reports whether checks keep the endpoint out, whatever has put it out. If they have stopped,
+// old ones say nothing.
+func (e *endpoint) unfit(now time.Time) bool {
+	return e.everPassed && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
+}
+
+// share is the share of its traffic that the endpoint gets.
+func (e *endpoint) share(now time.Time) float64 {
+	switch s := e.current(); {
+	case s.Out():
+		return 0
+	case s == Returning:
+		return rampFrom + float64(now.Sub(e.since))/float64(rampTime)
+	}
+	return 1
+}
+
+// ahead reports whether a time is in the future. One further ahead than
+// possible was set before the clock was set back.
+func ahead(now, at time.Time, most time.Duration) bool {
+	left := at.Sub(now)
+	return left > 0 && left <= most
+}
+
+func isTimeout(err error) bool {
+	var timeout interface{ Timeout() bool }
+	return errors.As(err, &timeout) && timeout.Timeout()
+}
 
 const (
 	// An endpoint is put out when this share of its recent requests has failed,
@@ -41,9 +252,9 @@ const (
 	maxBackoff   = 15 * time.Second
 	// checksCount is how long a check counts.
 	checksCount = time.Minute
-	// silentTrials is the number of failed trials from which on a silent endpoint is
+	// hungTrials is the number of failed trials from which on a silent endpoint is
 	// not used even if there are no others.
-	silentTrials = 2
+	hungTrials = 2
 	// offerFor is how long a trial is reserved for the request it was offered to.
 	offerFor = 20 * time.Millisecond
 	// rampTime is how long it takes from a successful trial to the full share,
@@ -58,290 +269,3 @@ const (
 	opinionRate  = 1
 	opinionBurst = 4
 )
-
-// Health keeps requests away from endpoints that fail, and brings these back. The server
-// that fails fastest always looks idlest, so it is not enough to notice those that can't
-// be reached. Its rules:
-//
-//   - An endpoint has failed a request if another has then served it. A request
-//     that fails everywhere counts against none: no client can make an endpoint
-//     look unhealthy with what every engine refuses. An endpoint that can't be
-//     reached, or breaks a response off, has failed without such a witness.
-//   - An endpoint is put out when a quarter of its last requests failed, at least
-//     three, and the others fail clearly less.
-//   - So is one that has sent nothing to anybody for much longer than the pool
-//     takes, while three requests wait for their first byte. Its next byte
-//     brings it back. A request that waits there for twice as long, and at least
-//     ten seconds, is sent to another, once and within the retry budget.
-//   - Endpoints that are out are avoided. Of those that can be reached, at most
-//     three quarters of all endpoints are. If all are out, all are used, except
-//     those that are known to hang.
-//   - An endpoint that has failed its checks is out, and not tried until it passes
-//     one, unless it answers them and all are out; see [Health.Checked]. One that
-//     checks have never reached is out as well, but tried.
-//   - After a second, and twice as long after each trial, up to 15 e, one
-//     request is tried there. If it is served, the endpoint gets a tenth of the
-//     traffic, and its full share 15 s later.
-//   - An endpoint that is full (429) is avoided for a quarter of a second, nothing
-//     more.
-//   - A refusal (400, 404 and the like) goes to the client. When an endpoint
-//     has refused twice and served nothing in between, another is asked now
-//     and then.
-//
-// It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It
-// is safe for concurrent use.
-type Health struct {
-	router *endpick.Router
-	clock  func() time.Time
-	notify atomic.Pointer[func(id string, failed bool)] // see Tell; nil: nobody
-
-	listed atomic.Int32 // len(known), read without the lock
-	// The longest recent waits for first bytes, in nanoseconds, and how many have
-	// arrived: for whole responses, and for streams.
-	slowest, seen [2]atomic.Int64
-
-	mu        sync.Mutex
-	of        endpick.PerEndpoint[*endpoint]
-	known     []*endpoint // those with any history
-	counted   int         // endpoints of the router, at countedAt
-	countedAt time.Time
-}
-
-// New returns the health of a router's endpoints, which all start well.
-func New(router *endpick.Router, clock func() time.Time) *Health {
-	return &Health{router: router, clock: clock}
-}
-
-// Router is the router of the endpoints.
-func (h *Health) Router() *endpick.Router { return h.router }
-
-// Attempt is one request at one endpoint, or one check of it. The zero Attempt is at none.
-type Attempt struct {
-	e            *endpoint
-	heard        uint64 // e.heard when it was sent
-	spell        uint32 // e.spell then
-	trial        bool
-	noConnection bool
-	err          error // why it failed; nil: not known
-}
-
-// Because returns the attempt with the reason of its failure.
-func (a Attempt) Because(err error) Attempt {
-	a.err = err
-	return a
-}
-
-// NoConnection returns the attempt, marked as one for which no connection could be made.
-func (a Attempt) NoConnection() Attempt {
-	a.noConnection = true
-	return a
-}
-
-// ahead reports whether a time is in the future. One further ahead than
-// possible was set before the clock was set back.
-func ahead(now, at time.Time, most time.Duration) bool {
-	left := at.Sub(now)
-	return left > 0 && left <= most
-}
-
-// Sent records that a request goes to an endpoint.
-func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := h.endpoint(id, ref)
-	a := Attempt{e: e, heard: e.heard.Load(), spell: e.spell}
-	if e.state == Out {
-		if now := h.clock(); !ahead(now, e.nextTrial, maxBackoff) {
-			a.trial = true
-			e.trials++
-			e.postpone(now)
-		}
-	}
-	return a
-}
-
-// endpoint returns an endpoint, creating it if necessary; h.mu is held.
-func (h *Health) endpoint(id string, ref endpick.EndpointRef) *endpoint {
-	at := h.of.At(ref)
-	if at == nil { // it is gone
-		at = new(*endpoint)
-	}
-	if *at == nil {
-		*at = &endpoint{id: id, ref: ref, opinions: Budget{refill: opinionRate, most: opinionBurst, tokens: opinionBurst}}
-	}
-	return *at
-}
-
-// Heard records that the endpoint has sent something.
-func (h *Health) Heard(a Attempt) {
-	a.e.heard.Add(1)
-	if a.e.silent.Load() {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if a.e.silent.Load() {
-			a.e.comeBack(h.clock())
-		}
-	}
-}
-
-// Patience is how long a request may wait for its first byte before it is
-// overdue: twice the longest recent wait. 0: not known yet.
-func (h *Health) Patience(stream bool) time.Duration {
-	if h.seen[kind(stream)].Load() < minSeen {
-		return 0
-	}
-	return max(minPatience, 2*time.Duration(h.slowest[kind(stream)].Load()))
-}
-
-// Stuck reports whether the endpoint has sent nothing to anybody since the
-// request was sent there.
-func (h *Health) Stuck(a Attempt) bool { return a.e.heard.Load() == a.heard }
-
-func kind(stream bool) int {
-	if stream {
-		return 1
-	}
-	return 0
-}
-
-// Served records that the request was answered well, after waiting so long for
-// its first byte.
-func (h *Health) Served(a Attempt, stream bool, waited time.Duration) {
-	if !a.e.silent.Load() { // a stuck request says nothing about normal waits
-		h.seen[kind(stream)].Add(1)
-		slowest := &h.slowest[kind(stream)]
-		if old := slowest.Load(); waited != time.Duration(old) { // about the last 128 count
-			slowest.Store(max(int64(waited), old-old/128))
-		}
-	}
-	if h.listed.Load() == 0 {
-		return
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e := a.e
-	if !e.listed {
-		return
-	}
-	now := h.clock()
-	e.outcome(now)
-	e.good++
-	e.refusals = 0
-	h.report(e, false)
-	if e.state == Out && e.spell == a.spell {
-		e.comeBack(now)
-	}
-}
-
-// Failed records that the endpoint has failed the request; certainly says that
-// the request can't be the cause.
-func (h *Health) Failed(a Attempt, certainly bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, now := a.e, h.clock()
-	e.lastErr = a.err
-	if e.state == Out || e.spell != a.spell {
-		return // already known
-	}
-	h.report(e, true)
-	h.list(e, now)
-	e.outcome(now)
-	e.bad++
-	share := e.share()
-	if e.bad < minFailures || share < outShare {
-		return
-	}
-	switch {
-	case certainly:
-		e.putOut(now, Unreachable)
-		e.unreachable, e.hangs = true, isTimeout(a.err)
-	case share >= outRatio*h.others(e, now):
-		e.putOut(now, Failing)
-	}
-}
-
-// Overdue records that the request has waited for as long as Patience.
-func (h *Health) Overdue(a Attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, now := a.e, h.clock()
-	if e.state == Out || e.spell != a.spell || e.heard.Load() != a.heard {
-		return
-	}
-	h.list(e, now)
-	if e.overdueHeard != a.heard {
-		e.overdue, e.overdueHeard = 0, a.heard
-	}
-	e.overdue++
-	if e.overdue >= maxOverdue {
-		e.putOut(now, Silent)
-		e.silent.Store(true)
-	}
-}
-
-// Full records that the endpoint has no room for the request.
-func (h *Health) Full(a Attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	now := h.clock()
-	h.list(a.e, now)
-	a.e.fullUntil = now.Add(fullFor)
-	a.e.tryAgain(a, now)
-}
-
-// Refused records that the endpoint has refused the request, and returns
-// whether another should be asked.
-func (h *Health) Refused(a Attempt) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, now := a.e, h.clock()
-	h.list(e, now)
-	e.refusals++
-	return a.trial || e.refusals > 1 && e.opinions.Retry(now)
-}
-
-// Undecided records that the request has failed elsewhere too. If it was a
-// trial, the next may follow.
-func (h *Health) Undecided(a Attempt) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	a.e.tryAgain(a, h.clock())
-}
-
-// list records that an endpoint has a history; h.mu is held.
-func (h *Health) list(e *endpoint, now time.Time) {
-	if e.listed {
-		return
-	}
-	e.listed = true
-	e.good, e.bad, e.fadedAt = priorGood, 0, now
-	h.known = append(h.known, e)
-	h.listed.Store(int32(len(h.known)))
-}
-
-// forget drops an endpoint that is gone; h.mu is held.
-func (h *Health) forget(e *endpoint) {
-	e.listed = false
-	if at := h.of.Find(e.ref); at != nil {
-		*at = nil
-	}
-}
-
-// others is the mean share of failures of the endpoints that are not out,
-// without e; h.mu is held.
-func (h *Health) others(e *endpoint, now time.Time) float64 {
-	sum, n := 0.0, h.count(now)-1
-	for _, o := range h.known {
-		switch {
-		case o == e:
-		case o.state == Out:
-			n--
-		default:
-			o.fade(now)
-			if o.bad >= 1 { // a single, faded failure says little
-				sum += o.share()
-			}
-		}
-	}
-	return sum / float64(max(n, 1))
-}

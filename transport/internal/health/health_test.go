@@ -26,7 +26,7 @@ func newCluster(ids ...string) *cluster {
 	if err != nil {
 		panic(err)
 	}
-	c.Health = New(router, func() time.Time { return c.at })
+	c.Health = New(router, func() time.Time { return c.at }, 2)
 	for _, id := range ids {
 		c.add(id)
 	}
@@ -58,6 +58,29 @@ func (c *cluster) Avoid(dst []string) []string {
 	return avoid
 }
 
+// What may be reported of an attempt.
+func (c *cluster) failed(a Attempt, certainly bool) {
+	if certainly {
+		a.Ended(NotSent)
+	} else {
+		a.Ended(Erred)
+	}
+}
+
+func (c *cluster) served(a Attempt, stream bool, waited time.Duration) {
+	a.Waited(stream, waited)
+	a.Ended(Served)
+}
+
+func (c *cluster) heard(a Attempt)        { a.Heard() }
+func (c *cluster) overdue(a Attempt)      { a.Overdue() }
+func (c *cluster) full(a Attempt)         { a.Ended(Full) }
+func (c *cluster) refused(a Attempt) bool { return a.Ended(Refused) }
+func (c *cluster) undecided(a Attempt)    { a.Ended(Undecided) }
+func (c *cluster) stuck(a Attempt) bool   { return a.Stuck() }
+
+func (c *cluster) checked(a Attempt, err error, connected bool) { a.Checked(err, connected) }
+
 func (c *cluster) send(id string) Attempt { return c.Sent(id, c.ref(id)) }
 
 // play ends requests at an endpoint: f failed, u unreachable, s served; a point
@@ -66,11 +89,11 @@ func (c *cluster) play(id, outcomes string) {
 	for _, o := range outcomes {
 		switch o {
 		case 'f':
-			c.Failed(c.send(id), false)
+			c.failed(c.send(id), false)
 		case 'u':
-			c.Failed(c.send(id), true)
+			c.failed(c.send(id), true)
 		case 's':
-			c.Served(c.send(id), true, time.Millisecond)
+			c.served(c.send(id), true, time.Millisecond)
 		case '.':
 			c.at = c.at.Add(time.Second)
 		}
@@ -176,13 +199,13 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 		v := c.send("a")
 		assert.True(t, v.trial)
 		assert.False(t, c.send("a").trial, "one trial at a time")
-		c.Failed(v, false)
+		c.failed(v, false)
 	}
 	c.at = c.at.Add(maxBackoff)
 	v := c.send("a")
-	c.Undecided(v)
+	c.undecided(v)
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
-	c.Served(c.send("a"), true, 0)
+	c.served(c.send("a"), true, 0)
 	assert.False(t, c.waits("a"))
 	assert.Equal(t, 1, c.Unhealthy())
 
@@ -213,12 +236,12 @@ func TestLateNewsIsNoNews(t *testing.T) {
 	c := newCluster("a", "b")
 	before := c.send("a")
 	c.play("a", "fff")
-	c.Served(before, true, 0)
+	c.served(before, true, 0)
 	assert.True(t, c.waits("a"))
 	c.at = c.at.Add(firstBackoff)
-	c.Served(c.send("a"), true, 0)
+	c.served(c.send("a"), true, 0)
 	for range 9 {
-		c.Failed(before, false)
+		c.failed(before, false)
 	}
 	assert.False(t, c.waits("a"))
 	c.play("a", "sfff")
@@ -233,12 +256,12 @@ func TestPatienceIsOfAKind(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		c := newCluster("a")
 		for range minSeen {
-			c.Served(c.send("a"), stream, time.Minute)
+			c.served(c.send("a"), stream, time.Minute)
 		}
 		assert.Equal(t, 2*time.Minute, c.Patience(stream))
 		assert.Zero(t, c.Patience(!stream))
 		for range minSeen {
-			c.Served(c.send("a"), !stream, 5*time.Second)
+			c.served(c.send("a"), !stream, 5*time.Second)
 		}
 		assert.Equal(t, 10*time.Second, c.Patience(!stream))
 		assert.Greater(t, c.Patience(stream), 119*time.Second)
@@ -250,72 +273,72 @@ func TestPatienceIsOfAKind(t *testing.T) {
 func TestTheNewestErrorIsTold(t *testing.T) {
 	c := newCluster("a", "b")
 	fails := func(err error) {
-		c.Failed(c.send("a").Because(err), false)
-		assert.Equal(t, err, c.Status("a", c.ref("a")).Err)
+		c.failed(c.send("a").Because(err), false)
+		assert.Equal(t, err, c.status("a").Err)
 	}
 	for i := range 5 {
 		fails(fmt.Errorf("failure %d", i))
 	}
-	assert.Equal(t, Out, c.Status("a", c.ref("a")).State)
-	assert.NoError(t, c.Status("b", c.ref("b")).Err)
+	assert.True(t, c.status("a").State.Out())
+	assert.NoError(t, c.status("b").Err)
 	c.at = c.at.Add(maxBackoff)
-	c.Served(c.send("a"), true, 0)
-	assert.EqualError(t, c.Status("a", c.ref("a")).Err, "failure 4")
+	c.served(c.send("a"), true, 0)
+	assert.EqualError(t, c.status("a").Err, "failure 4")
 }
 
 func TestSilence(t *testing.T) {
 	c := newCluster("a", "b")
 	for range minSeen {
 		assert.Zero(t, c.Patience(true), "nothing is known")
-		c.Served(c.send("b"), true, time.Second)
+		c.served(c.send("b"), true, time.Second)
 	}
 	assert.Equal(t, minPatience, c.Patience(true))
-	c.Served(c.send("b"), true, 4*time.Second)
+	c.served(c.send("b"), true, 4*time.Second)
 	assert.Equal(t, 8*time.Second, c.Patience(true))
 	assert.Zero(t, c.Patience(false), "responses at once are another matter")
 	for range 1000 {
-		c.Served(c.send("b"), true, time.Millisecond)
+		c.served(c.send("b"), true, time.Millisecond)
 	}
 	assert.Equal(t, minPatience, c.Patience(true))
 
 	early := c.send("a")
-	c.Heard(early)
-	assert.False(t, c.Stuck(early))
+	c.heard(early)
+	assert.False(t, c.stuck(early))
 	one, two, three := c.send("a"), c.send("a"), c.send("a")
-	assert.True(t, c.Stuck(one))
-	c.Overdue(early)
-	c.Overdue(one)
-	c.Overdue(two)
+	assert.True(t, c.stuck(one))
+	c.overdue(early)
+	c.overdue(one)
+	c.overdue(two)
 	assert.False(t, c.waits("a"), "it has sent something since the first was sent")
 	c.Avoid(nil)
 	assert.EqualValues(t, 1, c.listed.Load())
-	c.Heard(one)
+	c.heard(one)
 	c.Avoid(nil)
 	assert.Zero(t, c.listed.Load(), "nothing to remember")
-	c.Overdue(three)
+	c.overdue(three)
 	assert.False(t, c.waits("a"), "and now to another")
 	for range 3 {
-		c.Overdue(c.send("a"))
+		c.overdue(c.send("a"))
 	}
 	assert.True(t, c.waits("a"))
-	c.Served(c.send("a"), true, time.Hour)
+	c.served(c.send("a"), true, time.Hour)
 	assert.Equal(t, minPatience, c.Patience(true), "what was stuck shows nothing")
 	c = newCluster("a", "b")
 	old := c.send("a")
 	for range 3 {
-		c.Overdue(c.send("a"))
+		c.overdue(c.send("a"))
 	}
 	require.True(t, c.waits("a"))
-	c.Heard(old)
+	c.heard(old)
 	assert.False(t, c.IsOut("a"), "any byte brings it back")
 	assert.Equal(t, 1, c.Unhealthy(), "by and by")
 	next := c.send("a")
-	c.Overdue(next)
-	c.Overdue(next)
+	c.overdue(next)
+	c.overdue(next)
 	assert.False(t, c.IsOut("a"), "what was overdue before does not count")
-	c.Heard(old)
+	c.heard(old)
 	c.play("a", "ffff")
-	c.Heard(old)
+	c.heard(old)
 	assert.True(t, c.waits("a"), "but not one that fails")
 }
 
@@ -323,7 +346,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	c := newCluster("a", "b")
 	asked := func(n int) (yes int) {
 		for range n {
-			if c.Refused(c.send("a")) {
+			if c.refused(c.send("a")) {
 				yes++
 			}
 		}
@@ -340,7 +363,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	c.play("a", "fff")
 	c.at = c.at.Add(firstBackoff)
 	c.play("a", "")
-	assert.True(t, c.Refused(c.send("a")), "a trial is always checked")
+	assert.True(t, c.refused(c.send("a")), "a trial is always checked")
 }
 
 // A request at an endpoint that is out, because there is no other, is not a trial and leaves the
@@ -353,14 +376,14 @@ func TestATrialThatIsRefusedIsNoAnswer(t *testing.T) {
 	for range 3 * opinionBurst {
 		c.at = c.at.Add(maxBackoff)
 		trial := c.send("a")
-		assert.True(t, c.Refused(trial))
-		assert.False(t, c.Refused(c.send("b")), "its first")
-		c.Served(c.send("b"), true, 0)
+		assert.True(t, c.refused(trial))
+		assert.False(t, c.refused(c.send("b")), "its first")
+		c.served(c.send("b"), true, 0)
 	}
 	another := c.send("a")
 	asked := 0
 	for range 3 * opinionBurst {
-		if c.Refused(another) {
+		if c.refused(another) {
 			asked++
 		}
 	}
@@ -372,8 +395,8 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	c.play("a", "fff")
 	v := c.send("a")
 	require.False(t, v.trial)
-	c.Undecided(v)
-	c.Full(v)
+	c.undecided(v)
+	c.full(v)
 	c.at = c.at.Add(firstBackoff - 1)
 	assert.True(t, c.waits("a"))
 	c.at = c.at.Add(1)
@@ -383,7 +406,7 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 func TestFullIsNotUnhealthy(t *testing.T) {
 	c := newCluster("a", "b")
 	for range 100 {
-		c.Full(c.send("a"))
+		c.full(c.send("a"))
 	}
 	assert.Empty(t, c.Out(nil))
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
@@ -400,7 +423,7 @@ func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	c.add("a")
 	assert.Empty(t, c.Avoid(nil), "another under the same name starts anew")
 	assert.Empty(t, c.known)
-	c.Failed(late, true)
+	c.failed(late, true)
 	assert.Empty(t, c.Avoid(nil))
 	c.play("a", "uu")
 	assert.Empty(t, c.Out(nil))
@@ -421,7 +444,7 @@ func TestClockThatIsSetBackKeepsNobodyOut(t *testing.T) {
 	c := newCluster("a", "b")
 	c.at = c.at.Add(time.Hour)
 	c.play("a", "fff")
-	c.Full(c.send("b"))
+	c.full(c.send("b"))
 	c.at = c.at.Add(-time.Hour)
 	assert.Empty(t, c.Avoid(nil))
 	c.play("a", "s")
@@ -455,15 +478,15 @@ func TestHealthProperties(t *testing.T) {
 				id, v := attemptOf(t)
 				sure := rapid.IntRange(0, 9).Draw(t, "sure") == 0
 				certain = certain || sure
-				c.Failed(v, sure)
+				c.failed(v, sure)
 				failures[id]++
 			},
-			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); c.Overdue(v); failures[id]++ },
-			"served":    func(t *rapid.T) { _, v := attemptOf(t); c.Served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
-			"heard":     func(t *rapid.T) { _, v := attemptOf(t); c.Heard(v) },
-			"full":      func(t *rapid.T) { _, v := attemptOf(t); c.Full(v); full++ },
-			"refused":   func(t *rapid.T) { _, v := attemptOf(t); c.Refused(v) },
-			"undecided": func(t *rapid.T) { _, v := attemptOf(t); c.Undecided(v) },
+			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); c.overdue(v); failures[id]++ },
+			"served":    func(t *rapid.T) { _, v := attemptOf(t); c.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
+			"heard":     func(t *rapid.T) { _, v := attemptOf(t); c.heard(v) },
+			"full":      func(t *rapid.T) { _, v := attemptOf(t); c.full(v); full++ },
+			"refused":   func(t *rapid.T) { _, v := attemptOf(t); c.refused(v) },
+			"undecided": func(t *rapid.T) { _, v := attemptOf(t); c.undecided(v) },
 			"avoid":     func(t *rapid.T) { c.Avoid(nil) },
 			"wait": func(t *rapid.T) {
 				c.at = c.at.Add(time.Duration(rapid.Int64Range(0, int64(maxBackoff)).Draw(t, "for")))

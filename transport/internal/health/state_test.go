@@ -15,9 +15,9 @@ func (timeout) Error() string { return "timeout" }
 func (timeout) Timeout() bool { return true }
 
 // check is a check of an endpoint that fails with err.
-func (c *cluster) check(id string, err error) { c.Checked(c.Check(id, c.ref(id)), err, 2) }
+func (c *cluster) check(id string, err error) { c.checked(c.Check(id, c.ref(id)), err, true) }
 
-func (c *cluster) status(id string) Status { return c.Status(id, c.ref(id)) }
+func (c *cluster) status(id string) Status { return c.Health.Status(c.ref(id)) }
 
 func (c *cluster) hanging() []string {
 	_, hanging := c.Health.Avoid(nil, nil)
@@ -38,7 +38,7 @@ func TestChecks(t *testing.T) {
 	c.check("a", bad)
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	assert.Equal(t, Status{
-		State: Out, Reason: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
+		State: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
 	}, c.status("a"))
 	assert.Empty(t, c.hanging(), "it answers")
 	for range 3 {
@@ -53,10 +53,9 @@ func TestChecks(t *testing.T) {
 	assert.Equal(t, []string{"a"}, c.Avoid(nil), "one")
 	v := c.send("a")
 	require.True(t, v.trial)
-	c.Served(v, true, 0)
+	c.served(v, true, 0)
 	assert.Equal(t, Returning, c.status("a").State)
 	assert.InDelta(t, rampFrom, c.status("a").Share, 1e-9)
-	assert.Equal(t, Fine, c.status("a").Reason)
 
 	// Checks have stopped.
 	c.check("a", bad)
@@ -72,13 +71,13 @@ func TestChecksThatSayNothing(t *testing.T) {
 	}
 	assert.Empty(t, c.Avoid(nil), "it has never passed one")
 	assert.False(t, c.status("a").Alive, "and has never sent anything")
-	c.Heard(c.send("a"))
+	c.heard(c.send("a"))
 	assert.True(t, c.status("a").Alive)
 	c.check("a", nil)
 	for range 5 {
 		v := c.Check("a", c.ref("a"))
-		c.Heard(c.send("a"))
-		c.Checked(v, timeout{}, 2)
+		c.heard(c.send("a"))
+		c.checked(v, timeout{}, true)
 	}
 	assert.Empty(t, c.Avoid(nil), "it has sent something meanwhile")
 	c.check("a", timeout{})
@@ -92,13 +91,13 @@ func TestChecksThatSayNothing(t *testing.T) {
 // wrong; once reached it is like a new one.
 func TestChecksThatNeverGetAConnection(t *testing.T) {
 	refused := errors.New("refused")
-	apart := func(c *cluster, id string, err error) { c.Checked(c.Check(id, c.ref(id)).NoConnection(), err, 2) }
+	apart := func(c *cluster, id string, err error) { c.checked(c.Check(id, c.ref(id)), err, false) }
 	c := newCluster("a", "b", "c")
 	apart(c, "a", refused)
 	assert.Equal(t, Well, c.status("a").State, "once is none")
 	apart(c, "a", refused)
 	assert.Equal(t, Status{
-		State: Out, Reason: Unreachable, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: refused, Failed: 2,
+		State: Unreachable, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: refused, Failed: 2,
 	}, c.status("a"))
 	assert.Equal(t, 1, c.Unhealthy())
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
@@ -109,7 +108,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Empty(t, c.Avoid(nil), "a trial, though no check has passed")
 	v := c.send("a")
 	require.True(t, v.trial)
-	c.Failed(v, true)
+	c.failed(v, true)
 	assert.Equal(t, 2*firstBackoff, c.status("a").NextTrial.Sub(c.at))
 	c.check("a", nil)
 	assert.Equal(t, Status{State: Well, Since: c.at, Share: 1, Alive: true, Checked: c.at}, c.status("a"), "it has come")
@@ -125,8 +124,8 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, c.Avoid(nil), "all: they are asked all the same")
 	assert.Empty(t, c.hanging())
 	v = c.send("a")
-	c.Heard(v)
-	c.Served(v, true, time.Millisecond)
+	c.heard(v)
+	c.served(v, true, time.Millisecond)
 	assert.Equal(t, Returning, c.status("a").State)
 	for range 5 {
 		apart(c, "a", refused)
@@ -136,7 +135,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 
 	// An endpoint that has answered, if only in its own way, may be alive.
 	c = newCluster("a", "b")
-	c.Heard(c.send("a"))
+	c.heard(c.send("a"))
 	for range 5 {
 		apart(c, "a", refused)
 		c.check("b", refused)
@@ -159,14 +158,14 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	apart(c, "a", refused)
 	apart(c, "a", refused)
 	c.check("a", nil)
-	assert.Equal(t, Out, c.status("a").State)
+	assert.True(t, c.status("a").State.Out())
 	c.play("a", "s")
 	for range 2 {
 		c.check("a", refused)
 	}
-	assert.Equal(t, Unfit, c.status("a").Reason)
+	assert.Equal(t, Unfit, c.status("a").State)
 	c.check("a", nil)
-	assert.Equal(t, Out, c.status("a").State, "it is tried")
+	assert.True(t, c.status("a").State.Out(), "it is tried")
 }
 
 // An endpoint that was put out because of requests gets no earlier trial for passing
@@ -178,8 +177,8 @@ func TestChecksAndRequests(t *testing.T) {
 	c.check("a", nil)
 	c.check("b", nil)
 	assert.Equal(t, []string{"a"}, c.Avoid(nil))
-	assert.Equal(t, Failing, c.status("a").Reason)
-	assert.Equal(t, Unreachable, c.status("b").Reason)
+	assert.Equal(t, Failing, c.status("a").State)
+	assert.Equal(t, Unreachable, c.status("b").State)
 
 	// All are out: those that answer are used, those that don't are not.
 	c = newCluster("a", "b")
@@ -200,13 +199,13 @@ func TestChecksAndRequests(t *testing.T) {
 func TestWhoIsAskedInVain(t *testing.T) {
 	c := newCluster("a")
 	for range minSeen {
-		c.Served(c.send("a"), true, time.Millisecond)
+		c.served(c.send("a"), true, time.Millisecond)
 	}
 	for range maxOverdue {
-		c.Overdue(c.send("a"))
+		c.overdue(c.send("a"))
 	}
-	assert.Equal(t, Silent, c.status("a").Reason)
-	for trial := range silentTrials {
+	assert.Equal(t, Silent, c.status("a").State)
+	for trial := range hungTrials {
 		assert.Empty(t, c.hanging(), "after %d trials", trial)
 		c.at = c.at.Add(maxBackoff)
 		require.True(t, c.send("a").trial)
@@ -216,13 +215,13 @@ func TestWhoIsAskedInVain(t *testing.T) {
 	assert.Empty(t, c.hanging(), "a trial is due")
 	v := c.send("a")
 	assert.Equal(t, []string{"a"}, c.hanging())
-	c.Heard(v)
+	c.heard(v)
 	assert.Empty(t, c.hanging())
 
 	c = newCluster("a", "b")
 	for range 3 {
-		c.Failed(c.send("a").Because(timeout{}), true)
-		c.Failed(c.send("b").Because(errors.New("refused")), true)
+		c.failed(c.send("a").Because(timeout{}), true)
+		c.failed(c.send("b").Because(errors.New("refused")), true)
 	}
 	assert.Equal(t, []string{"a"}, c.hanging())
 	assert.EqualError(t, c.status("b").Err, "refused")

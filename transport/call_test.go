@@ -66,9 +66,9 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 	return w
 }
 
-// pending returns a request that may be sent twice.
-func (w *world) pending() *pending {
-	return &pending{d: w.Dispatcher, method: "POST", harmless: true, request: endpick.Request{Model: "m"}}
+// call returns a request that may be sent twice.
+func (w *world) call() *Call {
+	return &Call{d: w.Dispatcher, method: "POST", harmless: true, Request: endpick.Request{Model: "m"}}
 }
 
 // sent sends a request to an endpoint.
@@ -80,14 +80,14 @@ func (w *world) sent(t testing.TB, id string) health.Attempt {
 
 // remove removes an endpoint that has a request in flight, so that it is still listed.
 func (w *world) remove(t testing.TB, id string) {
-	_, err := (&pending{d: w.Dispatcher}).adopt(id)
+	_, err := (&Call{d: w.Dispatcher}).adopt(id)
 	require.NoError(t, err)
 	require.NoError(t, w.config.Router.Remove(id))
 	require.Len(t, w.config.Router.Endpoints(), 3)
 }
 
 // asked is where a p goes now: an ID, or an error.
-func (w *world) asked(p *pending) string {
+func (w *world) asked(p *Call) string {
 	lease, err := p.choose()
 	if err != nil {
 		return err.Error()
@@ -99,7 +99,7 @@ func (w *world) asked(p *pending) string {
 // out puts an endpoint out.
 func (w *world) out(t testing.TB, id string, err error) {
 	for range 3 {
-		w.health.Failed(w.sent(t, id).Because(err), true)
+		w.sent(t, id).Because(err).Ended(Unreachable)
 	}
 	require.True(t, w.health.IsOut(id))
 }
@@ -134,18 +134,8 @@ func TestHeadersForEndpoints(t *testing.T) {
 		{true, endpick.Endpoint{Ranked: true, Rank: 12}, http.Header{"Accept-Encoding": {"identity"}, "X-Data-Parallel-Rank": {"12"}}},
 	} {
 		h := http.Header{"Accept-Encoding": {"br"}}
-		setHeader(h, tc.metered, &tc.e)
+		(&Call{metered: tc.metered}).setHeader(h, &tc.e)
 		assert.Equal(t, tc.want, h)
-	}
-}
-
-func TestRepeatable(t *testing.T) {
-	for method, want := range map[string]bool{
-		"GET": true, "HEAD": true, "OPTIONS": true, "TRACE": true, "": true,
-		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
-	} {
-		assert.Equal(t, want, (&pending{method: method}).repeatable(), method)
-		assert.True(t, (&pending{method: method, harmless: true}).repeatable(), method)
 	}
 }
 
@@ -156,7 +146,7 @@ func TestAgain(t *testing.T) {
 	for _, tc := range []struct {
 		name     string
 		kind     Result
-		change   func(w *world, p *pending)
+		change   func(w *world, p *Call)
 		ctx      context.Context
 		paid     bool
 		want     bool
@@ -169,34 +159,34 @@ func TestAgain(t *testing.T) {
 		{name: "paid", kind: Erred, paid: true, want: true, left: 2},
 		{name: "unreachable", kind: Unreachable, want: true, left: 2},
 		{name: "unreachable, which may not be repeated", kind: Unreachable, want: true, left: 2,
-			change: func(_ *world, p *pending) { p.harmless = false }},
-		{name: "full, which may not be repeated", kind: Full, want: true, left: 1, change: func(_ *world, p *pending) { p.harmless = false }},
-		{name: "broken, which may not be repeated", kind: Broken, left: 2, change: func(_ *world, p *pending) { p.harmless = false }},
-		{name: "may not be repeated", kind: Erred, left: 2, change: func(_ *world, p *pending) { p.harmless = false }},
+			change: func(_ *world, p *Call) { p.harmless = false }},
+		{name: "full, which may not be repeated", kind: Full, want: true, left: 1, change: func(_ *world, p *Call) { p.harmless = false }},
+		{name: "broken, which may not be repeated", kind: Broken, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
+		{name: "may not be repeated", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
 		{name: "the client has gone", kind: Unreachable, ctx: gone, left: 2},
-		{name: "the last attempt", kind: Unreachable, left: 2, change: func(_ *world, p *pending) { p.attempts = 3 }},
-		{name: "one before", kind: Erred, want: true, left: 1, change: func(_ *world, p *pending) { p.attempts = 2 }},
-		{name: "no budget", kind: Erred, turnedBy: 1, change: func(w *world, _ *pending) {
+		{name: "the last attempt", kind: Unreachable, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
+		{name: "one before", kind: Erred, want: true, left: 1, change: func(_ *world, p *Call) { p.attempts = 2 }},
+		{name: "no budget", kind: Erred, turnedBy: 1, change: func(w *world, _ *Call) {
 			w.budget.Retry(w.at)
 			w.budget.Retry(w.at)
 		}},
-		{name: "no budget, and paid", kind: Erred, paid: true, want: true, change: func(w *world, _ *pending) {
+		{name: "no budget, and paid", kind: Erred, paid: true, want: true, change: func(w *world, _ *Call) {
 			w.budget.Retry(w.at)
 			w.budget.Retry(w.at)
 		}},
 		{name: "a refusal", kind: Refused, left: 2},
-		{name: "a second refusal", kind: Refused, want: true, left: 2, change: func(w *world, _ *pending) {
-			w.health.Refused(w.sent(t, "a"))
+		{name: "a second refusal", kind: Refused, want: true, left: 2, change: func(w *world, _ *Call) {
+			w.sent(t, "a").Ended(Refused)
 		}},
-		{name: "a second refusal, which may not be repeated", kind: Refused, left: 2, change: func(w *world, p *pending) {
-			w.health.Refused(w.sent(t, "a"))
+		{name: "a second refusal, which may not be repeated", kind: Refused, left: 2, change: func(w *world, p *Call) {
+			w.sent(t, "a").Ended(Refused)
 			p.harmless = false
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			w.budget = newBudget(0, 2)
-			p := w.pending()
+			p := w.call()
 			p.attempts = 1
 			if tc.change != nil {
 				tc.change(w, p)
@@ -205,7 +195,9 @@ func TestAgain(t *testing.T) {
 			if ctx == nil {
 				ctx = t.Context()
 			}
-			assert.Equal(t, tc.want, p.retry(ctx, w.sent(t, "a"), tc.kind, tc.paid))
+			a := &Attempt{call: p, ctx: ctx, stage: failed, result: tc.kind, health: w.sent(t, "a"), paid: tc.paid}
+			assert.Equal(t, tc.want, a.Again())
+			assert.False(t, a.Again(), "it is asked once")
 			assert.Equal(t, tc.turnedBy, w.denied.Load())
 			left := 0
 			for w.budget.Retry(w.at) {
@@ -241,9 +233,9 @@ func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 		name      string
 		kinds     []Result // of each request, at a and then at b
 		served    bool     // by any endpoint, in the end
-		change    func(*pending)
+		change    func(*Call)
 		unhealthy string
-		why       health.Reason
+		why       health.State
 	}{
 		{name: "another has served it", kinds: []Result{Erred}, served: true, unhealthy: "a", why: health.Failing},
 		{name: "broken off, another has served it", kinds: []Result{Broken}, served: true, unhealthy: "a", why: health.Failing},
@@ -251,25 +243,28 @@ func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 		{name: "two have failed it, so that neither stands out", kinds: []Result{Erred, Broken}, served: true},
 		{name: "nobody has served it", kinds: []Result{Erred}},
 		{name: "both have failed it", kinds: []Result{Erred, Erred}},
-		{name: "nobody else was to be asked", kinds: []Result{Erred}, change: func(p *pending) { p.single = true }, unhealthy: "a", why: health.Failing},
-		{name: "nobody else could be asked", kinds: []Result{Erred}, change: func(p *pending) { p.harmless = false }, unhealthy: "a", why: health.Failing},
-		{name: "refused, which may not be repeated", kinds: []Result{Refused}, change: func(p *pending) { p.harmless = false }},
+		{name: "nobody else was to be asked", kinds: []Result{Erred}, change: func(p *Call) { p.single = true }, unhealthy: "a", why: health.Failing},
+		{name: "nobody else could be asked", kinds: []Result{Erred}, change: func(p *Call) { p.harmless = false }, unhealthy: "a", why: health.Failing},
+		{name: "refused, which may not be repeated", kinds: []Result{Refused}, change: func(p *Call) { p.harmless = false }},
 		{name: "unreachable", kinds: []Result{Unreachable}, unhealthy: "a", why: health.Unreachable},
 		{name: "full", kinds: []Result{Full}, served: true},
-		{name: "full, alone", kinds: []Result{Full}, change: func(p *pending) { p.single = true }},
+		{name: "full, alone", kinds: []Result{Full}, change: func(p *Call) { p.single = true }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)
 			for range 3 {
-				p := w.pending()
+				p := w.call()
 				if tc.change != nil {
 					tc.change(p)
 				}
 				for i, kind := range tc.kinds {
-					p.fail(w.sent(t, []string{"a", "b"}[i]), kind)
+					p.suspects.Add(w.sent(t, []string{"a", "b"}[i]), kind)
 				}
-				p.report(tc.served)
-				p.report(true) // failures are judged only once
+				if tc.served {
+					p.suspects.Served()
+				}
+				p.giveUp()
+				p.suspects.Served() // failures count only once
 			}
 			var unhealthy []string
 			for _, id := range []string{"a", "b", "c"} {
@@ -278,9 +273,9 @@ func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 				}
 			}
 			assert.Equal(t, tc.unhealthy, strings.Join(unhealthy, " "))
-			if tc.why != health.Fine {
+			if tc.why != health.Well {
 				ref, _ := w.config.Router.Ref("a")
-				assert.Equal(t, tc.why, w.health.Status("a", ref).Reason)
+				assert.Equal(t, tc.why, w.health.Status(ref).State)
 			}
 		})
 	}
@@ -292,35 +287,29 @@ func TestATrialOfWhatEverybodyFails(t *testing.T) {
 		w := newWorld(t)
 		w.out(t, "a", nil)
 		w.at = w.at.Add(time.Second)
-		p := w.pending()
-		p.fail(w.sent(t, "a"), Erred)
+		p := w.call()
+		p.suspects.Add(w.sent(t, "a"), Erred)
 		if tc.both {
-			p.fail(w.sent(t, "b"), Erred)
+			p.suspects.Add(w.sent(t, "b"), Erred)
 		}
-		p.report(tc.served)
+		if tc.served {
+			p.suspects.Served()
+		}
+		p.giveUp()
 		ref, _ := w.config.Router.Ref("a")
-		assert.Equal(t, tc.next, !w.health.Status("a", ref).NextTrial.After(w.at), tc)
+		assert.Equal(t, tc.next, !w.health.Status(ref).NextTrial.After(w.at), tc)
 	}
-}
-
-// Full endpoints are spared for a moment.
-func TestFull(t *testing.T) {
-	w := newWorld(t)
-	w.pending().fail(w.sent(t, "a"), Full)
-	assert.Equal(t, "b", w.asked(w.pending()))
-	w.at = w.at.Add(time.Second)
-	assert.Equal(t, "a", w.asked(w.pending()))
 }
 
 func TestRoute(t *testing.T) {
 	w := newWorld(t)
-	p := w.pending()
+	p := w.call()
 	assert.Equal(t, "a", w.asked(p))
 	p.exclude = append(p.exclude, "a")
 	assert.Equal(t, "b", w.asked(p))
 	w.out(t, "b", nil)
 	assert.Equal(t, "c", w.asked(p), "who is out is avoided")
-	assert.Equal(t, "a", w.asked(w.pending()))
+	assert.Equal(t, "a", w.asked(w.call()))
 	p.exclude = append(p.exclude, "c")
 	assert.Equal(t, "b", w.asked(p), "but asked where there is nobody else")
 	p.exclude = append(p.exclude, "b")
@@ -335,7 +324,7 @@ func TestRoute(t *testing.T) {
 func TestRouteInVain(t *testing.T) {
 	w := newWorld(t)
 	w.out(t, "a", timeout{errors.New("no route")})
-	p := w.pending()
+	p := w.call()
 	p.exclude = append(p.exclude, "b", "c")
 	_, err := p.choose()
 	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
@@ -349,15 +338,15 @@ func TestAdopt(t *testing.T) {
 	w := newWorld(t)
 	w.out(t, "b", nil)
 	w.sheds.on = true
-	p := w.pending()
+	p := w.call()
 	p.exclude = append(p.exclude, "b")
-	p.request.Receipt = new(endpick.Receipt)
-	p.request.Receipt.Chosen = -7
+	p.Request.Receipt = new(endpick.Receipt)
+	p.Request.Receipt.Chosen = -7
 	lease, err := p.adopt("b")
 	require.NoError(t, err)
 	assert.Equal(t, "b", lease.Endpoint().ID)
 	assert.Equal(t, 1, w.config.Router.Stats().OpenLeases)
-	assert.Equal(t, -7, p.request.Receipt.Chosen, "it tells of a choice, and this is none")
+	assert.Equal(t, -7, p.Request.Receipt.Chosen, "it tells of a choice, and this is none")
 	lease.Done(endpick.Outcome{})
 	assert.Zero(t, w.config.Router.Stats().OpenLeases)
 
@@ -374,7 +363,7 @@ func TestHasOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		change func([]endpick.Endpoint)
-		do     func(w *world, p *pending)
+		do     func(w *world, p *Call)
 		want   bool
 	}{
 		{name: "yes", want: true},
@@ -383,18 +372,18 @@ func TestHasOthers(t *testing.T) {
 		{name: "one with its adapter", change: func(e []endpick.Endpoint) {
 			e[1].Models, e[2].Models, e[2].Adapters = []string{"m"}, []string{"m"}, []string{"l"}
 		},
-			do: func(_ *world, p *pending) { p.request.Adapter = "l" }, want: true},
+			do: func(_ *world, p *Call) { p.Request.Adapter = "l" }, want: true},
 		{name: "none with its adapter", change: func(e []endpick.Endpoint) { e[1].Models, e[2].Models = []string{"m"}, []string{"m"} },
-			do: func(_ *world, p *pending) { p.request.Adapter = "l" }},
+			do: func(_ *world, p *Call) { p.Request.Adapter = "l" }},
 		{name: "no model asked for", change: func(e []endpick.Endpoint) { e[1].Models, e[2].Models = []string{"x"}, []string{"x"} },
-			do: func(_ *world, p *pending) { p.request.Model = "" }, want: true},
-		{name: "excluded", do: func(_ *world, p *pending) { p.exclude = append(p.exclude, "b", "c") }},
-		{name: "one excluded", do: func(_ *world, p *pending) { p.exclude = append(p.exclude, "b") }, want: true},
-		{name: "out and removed", do: func(w *world, _ *pending) {
+			do: func(_ *world, p *Call) { p.Request.Model = "" }, want: true},
+		{name: "excluded", do: func(_ *world, p *Call) { p.exclude = append(p.exclude, "b", "c") }},
+		{name: "one excluded", do: func(_ *world, p *Call) { p.exclude = append(p.exclude, "b") }, want: true},
+		{name: "out and removed", do: func(w *world, _ *Call) {
 			w.out(t, "b", nil)
 			w.remove(t, "c")
 		}},
-		{name: "draining", do: func(w *world, _ *pending) {
+		{name: "draining", do: func(w *world, _ *Call) {
 			_ = w.config.Router.Drain("b")
 			_ = w.config.Router.Drain("c")
 		}},
@@ -405,7 +394,7 @@ func TestHasOthers(t *testing.T) {
 				changes = append(changes, tc.change)
 			}
 			w := newWorld(t, changes...)
-			p := w.pending()
+			p := w.call()
 			if tc.do != nil {
 				tc.do(w, p)
 			}
@@ -415,14 +404,13 @@ func TestHasOthers(t *testing.T) {
 }
 
 // prompt reads a request and its prompt.
-func (w *world) prompt(t testing.TB, path, body string, change func(*endpick.Request)) (*pending, *dialect.Call, error) {
-	call, err := w.reader.Read(dialect.Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(body)})
-	require.NoError(t, err)
+func (w *world) prompt(t testing.TB, path, body string, change func(*endpick.Request)) (*Call, *dialect.Call, error) {
+	p := &Call{d: w.Dispatcher}
+	require.NoError(t, p.read(Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(body)}))
 	if change != nil {
-		change(&call.Request)
+		change(&p.Request)
 	}
-	p := &pending{d: w.Dispatcher, method: "POST"}
-	return p, call, p.read(t.Context(), call)
+	return p, p.parsed, p.prompt(t.Context())
 }
 
 func TestPrompt(t *testing.T) {
@@ -432,9 +420,9 @@ func TestPrompt(t *testing.T) {
 	p, call, err := w.prompt(t, "/v1/chat/completions", long, func(r *endpick.Request) { r.Exclude = excluded })
 	require.NoError(t, err)
 	assert.True(t, p.harmless)
-	assert.Equal(t, "m", p.request.Model)
-	assert.NotEmpty(t, p.request.Blocks)
-	assert.Greater(t, p.request.InputTokens, 100)
+	assert.Equal(t, "m", p.Request.Model)
+	assert.NotEmpty(t, p.Request.Blocks)
+	assert.Greater(t, p.Request.InputTokens, 100)
 	assert.Nil(t, call.Request.Blocks, "they are the request's alone, to let go")
 	assert.Equal(t, "b", w.asked(p), "what the host excludes")
 	p.exclude = append(p.exclude, "b")
@@ -450,7 +438,7 @@ func TestPrompt(t *testing.T) {
 	p, _, err = w.prompt(t, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`,
 		func(r *endpick.Request) { r.Tenant = strings.Repeat("x", 300) })
 	require.ErrorAs(t, err, new(*endpick.RequestError))
-	assert.Equal(t, 300, len(p.request.Tenant), "what was read so far is there to be told of")
+	assert.Equal(t, 300, len(p.Request.Tenant), "what was read so far is there to be told of")
 }
 
 // A request goes to the endpoint that holds what it refers to, as long as that endpoint is

@@ -18,47 +18,66 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	spare, all := h.spare(now)
 	h.known = slices.DeleteFunc(h.known, func(e *endpoint) bool {
 		if current, ok := h.router.Ref(e.id); !ok || current != e.ref {
-			h.forget(e)
+			e.listed = false
+			if at := h.of.Find(e.ref); at != nil {
+				*at = nil
+			}
 			return true
 		}
-		avoided := ahead(now, e.fullUntil, fullFor)
-		switch e.state {
-		case Out:
-			if !e.unreachable {
+		full := ahead(now, e.fullUntil, fullFor)
+		avoided := full
+		switch s := e.current(); {
+		case s.Out():
+			if !s.certain() && !e.unfit(now) {
 				if spare--; spare < 0 {
 					break
 				}
 			}
-			unfit := e.unfit(now) && (e.hangs || !all)
-			if unfit || ahead(now, e.nextTrial, maxBackoff) || ahead(now, e.offeredAt.Add(offerFor), offerFor) {
+			switch {
+			case e.unfit(now) && (e.hung >= hungTrials || !all), ahead(now, e.nextTrial, maxBackoff),
+				ahead(now, e.offeredAt.Add(offerFor), offerFor):
 				avoided = true
-				if e.hanging() {
+				if e.hung >= hungTrials {
 					hanging = append(hanging, e.id)
 				}
-			} else if !avoided {
+			case !full:
 				e.offeredAt = now
 			}
-		case Returning:
-			avoided = e.holdBack(now) || avoided
+		case s == Returning:
+			avoided = e.holdBack(now) || full
 		}
 		if avoided {
 			dst = append(dst, e.id)
 			return false
 		}
 		e.fade(now)
-		e.listed = e.state != Well || e.bad > 0.1 || e.refusals > 0 || e.checks.failed > 0 || e.suspect(now) ||
-			e.overdue > 0 && e.overdueHeard == e.heard.Load()
+		e.listed = e.current() != Well || e.bad > 0.1 || e.refusals > 0 || e.failed > 0 || e.suspect(now) ||
+			e.overdue.n > 0 && e.overdue.heard == e.heard.Load()
 		return !e.listed
 	})
 	h.listed.Store(int32(len(h.known)))
 	return dst, hanging
 }
 
-// spare is how many of the endpoints that are out, and not unreachable, may be
-// avoided; h.mu is held. If all are out, none is. Of two endpoints it is one.
+// holdBack reports whether the next request exceeds the share of a returning endpoint.
+func (e *endpoint) holdBack(now time.Time) bool {
+	share := e.share(now)
+	if share >= 1 || share < rampFrom { // it is back, or the clock was set back
+		e.recover(now)
+		return false
+	}
+	if e.credit += share; e.credit < 1 {
+		return true
+	}
+	e.credit--
+	return false
+}
+
+// spare is how many of the endpoints that are failing or silent may be avoided; h.mu is held. If
+// all are out, none is. Of two endpoints it is one.
 func (h *Health) spare(now time.Time) (n int, all bool) {
 	for _, e := range h.known {
-		if e.state == Out {
+		if e.current().Out() {
 			n++
 		}
 	}
@@ -77,7 +96,7 @@ func (h *Health) Out(dst []string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
-		if e.state == Out && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
+		if e.current().Out() && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
 			dst = append(dst, e.id)
 		}
 	}
@@ -88,7 +107,7 @@ func (h *Health) Out(dst []string) []string {
 func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.state == Out })
+	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.current().Out() })
 }
 
 // Unhealthy is the number of endpoints that get less than their share.
@@ -97,7 +116,7 @@ func (h *Health) Unhealthy() int {
 	defer h.mu.Unlock()
 	n := 0
 	for _, e := range h.known {
-		if e.state != Well {
+		if e.current() != Well {
 			n++
 		}
 	}

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset"
+	"github.com/endpick/endpick/transport"
+)
+
+// BenchmarkProxied measures what the gateway adds to a request, beside a plain
+// httputil.ReverseProxy with the same flushing, one with a transport, and the way without any: CPU,
+// of the whole process, and the median latency. What each takes is its figure less the direct one:
+//
+//	go test -run XXX -bench Proxied -benchtime 2000x -count 5 ./examples/gateway
+func BenchmarkProxied(b *testing.B) {
+	const tokens = 50
+	chunk := `data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":" word"},"finish_reason":null}]}` + "\n\n"
+	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		if r.ContentLength > 1<<18 {
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"choices":[{"message":{"role":"assistant","content":"word"}}],"usage":{"prompt_tokens":200000,"completion_tokens":1}}`)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		for range tokens {
+			_, _ = io.WriteString(w, chunk)
+			w.(http.Flusher).Flush()
+			time.Sleep(time.Millisecond)
+		}
+		_, _ = io.WriteString(w, "data: [DONE]\n\n")
+	}))
+	defer engine.Close()
+	text := strings.Repeat("All work and no play makes a dull day. ", 100)
+	for _, body := range []struct{ name, text string }{
+		{"50 tokens", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"` + text + `"}]}`},
+		{"1 MB", `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(text, 270) + `"}]}`},
+	} {
+		for _, way := range []string{"direct", "ReverseProxy", "transport", "gateway"} {
+			b.Run(body.name+"/"+way, func(b *testing.B) {
+				front := engine.URL
+				var handler http.Handler
+				switch to, _ := url.Parse(engine.URL); way {
+				case "ReverseProxy":
+					base := &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true}
+					defer base.CloseIdleConnections()
+					proxy := &httputil.ReverseProxy{Transport: base, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(to); r.SetXForwarded() }}
+					handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+						_ = http.NewResponseController(w).EnableFullDuplex() // or some requests break off
+						proxy.ServeHTTP(w, r)
+					})
+				case "transport": // what the gateway is made of
+					config := preset.Default()
+					config.Endpoints = []endpick.Endpoint{{Address: to.Host}}
+					router, err := endpick.New(config)
+					require.NoError(b, err)
+					routed, err := transport.New(transport.Config{Router: router})
+					require.NoError(b, err)
+					defer routed.CloseIdleConnections()
+					handler = &httputil.ReverseProxy{Transport: routed, Rewrite: func(r *httputil.ProxyRequest) { r.SetXForwarded() }}
+				case "gateway":
+					s, err := parseSettings("test.yaml", []byte("endpoints: [{url: \""+engine.URL+"\"}]\nlog: {requests: none}\n"))
+					require.NoError(b, err)
+					g, err := newGateway(s, s.endpoints(), newLogger(io.Discard, &logSettings{Level: "info"}))
+					require.NoError(b, err)
+					defer g.close()
+					handler = g.server(s).Handler
+				}
+				if handler != nil {
+					server := httptest.NewServer(handler)
+					defer server.Close()
+					front = server.URL
+				}
+				measure(b, front+"/v1/chat/completions", body.text)
+			})
+		}
+	}
+}
+
+// measure sends requests from eight clients.
+func measure(b *testing.B, to, body string) {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
+	defer client.CloseIdleConnections()
+	ask := func() time.Duration {
+		start := time.Now()
+		resp, err := client.Post(to, "application/json", strings.NewReader(body))
+		if err != nil {
+			panic(err)
+		}
+		n, err := io.Copy(io.Discard, resp.Body)
+		resp.Body.Close()
+		if err != nil || resp.StatusCode != http.StatusOK || n == 0 {
+			panic(fmt.Sprint(resp.Status, err))
+		}
+		return time.Since(start)
+	}
+	for range 20 {
+		ask()
+	}
+	var mu sync.Mutex
+	var all []time.Duration
+	b.ResetTimer()
+	before := cpu()
+	b.SetParallelism(4)
+	b.RunParallel(func(pb *testing.PB) {
+		for pb.Next() {
+			took := ask()
+			mu.Lock()
+			all = append(all, took)
+			mu.Unlock()
+		}
+	})
+	b.ReportMetric(float64(cpu()-before)/float64(b.N)/1e6, "cpu-ms/op")
+	slices.Sort(all)
+	b.ReportMetric(float64(all[len(all)/2])/1e6, "p50-ms")
+}
+
+// cpu is the time that this process has computed.
+func cpu() time.Duration {
+	var u syscall.Rusage
+	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

@@ -1,0 +1,50 @@
+package health
+
+import "github.com/endpick/endpick"
+
+// Check begins a check of an endpoint.
+func (h *Health) Check(id string, ref endpick.EndpointRef) Attempt {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.attempt(id, ref)
+}
+
+// Checked records the result of a check; nil: passed. A check without an answer counts only if the
+// endpoint has sent nothing to anybody meanwhile, because a busy server may be late. An endpoint
+// that has never passed one is known by its requests alone, since the check may be wrong, unless it
+// has never sent anything either and no connection could be made to it. One that fails requests is
+// not well just because it passes checks.
+func (a Attempt) Checked(err error, connected bool) {
+	e, h := a.e, a.e.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock()
+	e.checkedAt, e.checkErr = now, err
+	hangs := isTimeout(err)
+	switch {
+	case err == nil:
+		if e.current() == absent && e.heard.Load() == 0 {
+			e.recover(now)
+		} else if e.current().certain() || e.unfit(now) {
+			e.nextTrial = now
+		}
+		e.setHung(false)
+		e.everPassed, e.failed = true, 0
+		return
+	case hangs && !a.Stuck():
+		e.checkErr = nil
+		return
+	}
+	e.list(now)
+	e.failed++
+	switch {
+	case e.failed < h.failures:
+	case e.everPassed:
+		if !e.current().Out() {
+			e.putOut(Unfit, now, hangs)
+		}
+		e.setHung(hangs)
+	case !connected && e.heard.Load() == 0 && !e.current().Out():
+		e.putOut(absent, now, hangs)
+	}
+}

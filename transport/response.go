@@ -1,0 +1,243 @@
+package transport
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/dialect"
+)
+
+// body passes a response on while it is read, and feeds it to its attempt.
+type body struct {
+	a    *Attempt
+	src  io.Reader
+	from io.Closer
+	// owns says that the call ends with the response, and the connection with the call.
+	owns bool
+
+	out []byte // what is passed on of a response that the meter filters
+	at  int    // in out
+	err error  // to be returned after it
+}
+
+// Reader returns a reader of the response's body that feeds it as it is read, for
+// programs that have a reader, as in httputil.ReverseProxy.ModifyResponse. Call Header
+// before. The attempt ends at the end of the body; a body that breaks off has failed.
+// Closing it only closes body: Call.Close is still necessary.
+func (a *Attempt) Reader(from io.ReadCloser) io.ReadCloser { return &body{a: a, src: from, from: from} }
+
+func (b *body) Read(p []byte) (int, error) {
+	if !b.a.filters {
+		n, err := b.src.Read(p)
+		b.a.Feed(p[:0], p[:n])
+		if err != nil {
+			_, err = b.end(nil, err)
+		}
+		return n, err
+	}
+	for len(p) > 0 && b.at == len(b.out) {
+		if b.err != nil {
+			return 0, b.err
+		}
+		n, err := b.src.Read(p)
+		b.out, b.at = b.a.Feed(b.out[:0], p[:n]), 0
+		if err != nil {
+			b.out, b.err = b.end(b.out, err)
+		}
+	}
+	n := copy(p, b.out[b.at:])
+	b.at += n
+	return n, nil
+}
+
+// end ends the attempt, and appends to dst what was held back. The error is what to return.
+func (b *body) end(dst []byte, err error) ([]byte, error) {
+	var failure error
+	if err == io.EOF {
+		dst, failure = b.a.End(dst)
+	} else {
+		dst = b.a.rest(dst)
+		if failure = b.a.Fail(err); b.owns && b.a.ctx.Err() != nil {
+			failure = err // the client has left
+		}
+	}
+	if b.owns {
+		b.a.release()
+	}
+	if failure != nil {
+		err = failure
+	}
+	return dst, err
+}
+
+// Close ends the attempt as canceled, unless the response was complete.
+func (b *body) Close() error {
+	if b.owns {
+		b.a.close()
+		b.a.release()
+	}
+	return b.from.Close()
+}
+
+// close ends the attempt because the client wants no more.
+func (a *Attempt) close() {
+	a.call.mu.Lock()
+	defer a.call.unlock()
+	a.leave()
+}
+
+// release lets go of what a Transport has used for the attempt.
+func (a *Attempt) release() {
+	a.call.mu.Lock()
+	defer a.call.unlock()
+	a.wait.stop()
+	a.wait.cancel()
+}
+
+// pass makes a response one for the client, after Header; its body is decoded by open, unless that
+// is nil.
+func (a *Attempt) pass(response *http.Response, open func(io.Reader) (io.Reader, error)) {
+	config := a.call.t.config
+	a.call.mu.Lock()
+	defer a.call.unlock()
+	if conn, ok := response.Body.(io.ReadWriteCloser); ok && response.StatusCode == http.StatusSwitchingProtocols {
+		a.wait.conn = conn
+		a.wait.resume()
+		a.wait.set(config.UpgradeTimeout, false)
+		response.Body = &upgraded{conn, a}
+		return
+	}
+	if contentType(response.Header) == dialect.EventStream {
+		a.wait.set(max(config.StallTimeout, config.FirstByteTimeout), false)
+	} else {
+		a.wait.set(config.ResponseTimeout, true)
+	}
+	b := &body{a: a, src: response.Body, from: response.Body, owns: true}
+	if open != nil {
+		b.src = &decoding{src: b.src, open: open}
+	}
+	response.Body = b
+}
+
+// upgraded is a connection after an upgrade, such as a WebSocket.
+type upgraded struct {
+	io.ReadWriteCloser
+	a *Attempt
+}
+
+func (u *upgraded) Read(p []byte) (int, error) {
+	n, err := u.ReadWriteCloser.Read(p)
+	u.moved()
+	return n, err
+}
+
+func (u *upgraded) Write(p []byte) (int, error) {
+	n, err := u.ReadWriteCloser.Write(p)
+	u.moved()
+	return n, err
+}
+
+func (u *upgraded) moved() {
+	u.a.call.mu.Lock()
+	defer u.a.call.unlock()
+	u.a.wait.resume()
+}
+
+// CloseWrite passes on that the client has closed its direction: the endpoint may
+// still answer.
+func (u *upgraded) CloseWrite() error {
+	half, ok := u.ReadWriteCloser.(interface{ CloseWrite() error })
+	if !ok {
+		return http.ErrNotSupported
+	}
+	return half.CloseWrite()
+}
+
+func (u *upgraded) Close() error {
+	u.a.call.mu.Lock()
+	u.a.end(endpick.Completed)
+	u.a.call.unlock()
+	err := u.ReadWriteCloser.Close()
+	u.a.release()
+	return err
+}
+
+var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
+
+// maxFirst bounds how much of a stream's first event is read to check it for an error.
+const maxFirst = 8 << 10
+
+// awaitBody waits for the first byte of the body and, if that begins an event, for the
+// event's first line of data, so that another endpoint can be tried if this one fails
+// before that. It returns what has arrived, which the body still has; whole: that is all. After an
+// upgrade there is no body.
+func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
+	c := a.call
+	if response.StatusCode == http.StatusSwitchingProtocols {
+		if !strings.EqualFold(response.Header.Get("Upgrade"), c.in.Header.Get("Upgrade")) {
+			response.Body.Close()
+			err = errUnaskedUpgrade
+		}
+		return nil, false, err
+	}
+	first = make([]byte, 512)
+	n := 0
+	for n == 0 && err == nil {
+		n, err = response.Body.Read(first)
+	}
+	events := contentType(response.Header) == dialect.EventStream && readable(response.Header)
+	cut := events && c.parsed.FirstIsCut(first[:n])
+	for cut && err == nil && n < maxFirst {
+		var k int
+		first = slices.Grow(first[:n], 512)
+		k, err = response.Body.Read(first[n:cap(first)])
+		n, first = n+k, first[:n+k]
+		cut = c.parsed.FirstIsCut(first)
+	}
+	if cut && err != nil && err != io.EOF {
+		n = 0 // a partial event is not a response
+	}
+	if err == io.EOF && n == 0 && c.Request.Stream && response.StatusCode == http.StatusOK {
+		err = io.ErrUnexpectedEOF // an empty stream is no response
+	}
+	if n == 0 && err != io.EOF {
+		response.Body.Close()
+		return nil, false, err
+	}
+	response.Body = &begun{ReadCloser: response.Body, a: a, first: first[:n], err: err}
+	return first[:n], n == 0, nil
+}
+
+// begun is a body whose first bytes have been read. Whoever reads on waits for the endpoint.
+type begun struct {
+	io.ReadCloser
+	a     *Attempt
+	first []byte
+	err   error // to be returned after them
+}
+
+func (b *begun) Read(p []byte) (int, error) {
+	if len(b.first) > 0 {
+		n := copy(p, b.first)
+		if b.first = b.first[n:]; len(b.first) > 0 {
+			return n, nil
+		}
+		return n, b.err // together, for readers that stop when they have what they need
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	c := b.a.call
+	c.mu.Lock()
+	b.a.wait.resume()
+	c.unlock()
+	n, err := b.ReadCloser.Read(p)
+	c.mu.Lock()
+	b.a.wait.pause()
+	c.unlock()
+	return n, err
+}

@@ -1,0 +1,141 @@
+package transport
+
+import (
+	"cmp"
+	"errors"
+	"slices"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/health"
+)
+
+// retryRefill is the share of the retry burst that is refilled each second.
+const retryRefill = 0.1
+
+// newBudget is the retry budget of Config.RetryShare and RetryBurst.
+func newBudget(share float64, burst int) *health.Budget {
+	return health.NewBudget(share, retryRefill*float64(burst), float64(burst))
+}
+
+// Again reports whether the request should be sent to another endpoint, which Route
+// then chooses; if so, it counts against the retry budget. Call it once after a
+// failure, before passing on any of the response.
+func (a *Attempt) Again() bool {
+	c := a.call
+	c.mu.Lock()
+	defer c.unlock()
+	if a.stage != failed {
+		return false
+	}
+	a.stage = over
+	c.single = c.d.config.MaxAttempts == 1
+	if a.result == Refused {
+		c.suspects.Add(a.health.Because(a.err), a.result)
+	}
+	switch {
+	case a.ctx.Err() != nil, c.attempts >= c.d.config.MaxAttempts:
+		return false
+	case a.result == Unreachable:
+		return true // no endpoint has worked on it, so it costs nothing
+	case a.result != Full && !c.repeatable():
+		return false // it may have begun, before a 503 too: a proxy answers that if a connection breaks
+	case a.result == Refused:
+		return a.health.Ended(Refused)
+	case !a.paid && !c.d.budget.Retry(c.d.now()):
+		c.d.denied.Add(1)
+		return false
+	}
+	return true
+}
+
+// repeatable reports whether the request may be sent again after an endpoint may have
+// worked on it. What a POST to an unknown API does is unknown, even if it names a model:
+// it may start a fine-tuning or send a mail (RFC 9110, section 9.2.2). PUT and DELETE are
+// idempotent on one server only, and the retry would go to another.
+func (c *Call) repeatable() bool {
+	switch c.method {
+	case "GET", "HEAD", "OPTIONS", "TRACE", "":
+		return true
+	}
+	return c.harmless
+}
+
+// failLatest makes way for another attempt.
+func (c *Call) failLatest() {
+	if a := c.latest; a != nil {
+		_ = a.fail(Broken, errUnreported)
+		c.single = false
+		c.exclude = append(c.exclude, a.lease.Endpoint().ID)
+	}
+}
+
+// giveUp reports to health who has failed the request, if nobody has served it. A single endpoint
+// is at fault if no other could be asked.
+func (c *Call) giveUp() {
+	c.suspects.GivenUp(func(r Result) bool { return c.single || r != Refused && !c.repeatable() })
+}
+
+// stuck reports whether a request that has waited for long should go to another endpoint, and pays
+// for that. It does so once, because a prompt may simply take its time.
+func (a *Attempt) stuck() bool {
+	c := a.call
+	if c.gaveUp || c.attempts >= c.d.config.MaxAttempts || !c.repeatable() ||
+		!a.health.Stuck() || !c.hasOthers(a.lease.Endpoint().ID) {
+		return false
+	}
+	a.paid = c.d.budget.Retry(c.d.now())
+	c.gaveUp = a.paid
+	return a.paid
+}
+
+// hasOthers reports whether the request could go to another endpoint that is not
+// out. It examines all of them, so it is only for requests in trouble.
+func (c *Call) hasOthers(id string) bool {
+	name := cmp.Or(c.Request.Adapter, c.Request.Model)
+	for _, e := range c.d.config.Router.Endpoints() {
+		other := e.Candidate.Endpoint
+		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||
+			slices.Contains(other.Models, name) || slices.Contains(other.Adapters, name)
+		if serves && !e.Draining && !e.Removed && other.ID != id &&
+			!slices.Contains(c.exclude, other.ID) && !c.d.health.IsOut(other.ID) {
+			return true
+		}
+	}
+	return false
+}
+
+// alternatives are the other candidates of the last decision, best first, followed by
+// those that filters removed, which can serve the request as well. There are none if
+// the request must not be sent twice, since a proxy also tries them after a connection
+// has broken.
+func (c *Call) alternatives() []*endpick.Endpoint {
+	r := c.Request.Receipt
+	if c.d.config.Fallbacks == 0 || !c.repeatable() {
+		return nil
+	}
+	var others []*endpick.Endpoint
+	for i := range r.Verdicts {
+		if i != r.Chosen && len(others) < c.d.config.Fallbacks {
+			others = append(others, r.Verdicts[i].Candidate.Endpoint)
+		}
+	}
+	return slices.Clip(others)
+}
+
+// abort ends a call that has panicked.
+func (c *Call) abort() {
+	c.mu.Lock()
+	defer c.unlock()
+	if a := c.latest; a != nil {
+		status := endpick.Failed
+		if a.ctx.Err() != nil {
+			status = endpick.Canceled
+		}
+		a.end(status)
+		a.wait.stop()
+		a.wait.cancel()
+	}
+	c.settle(nil, endpick.Failed)
+}
+
+var errUnreported = errors.New("nothing was reported of it")

@@ -1,0 +1,221 @@
+package transport
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/dialect"
+)
+
+// RoundTrip sends the request to an endpoint and returns its response. The
+// error is the router's ([endpick.NoEndpointError], [endpick.RejectedError]),
+// the queue's ([queue.Error]), a [BodyError], an [UpstreamError], [ErrRead]
+// or that of a context that is done; [StatusOf] turns them into statuses. If the
+// endpoint breaks off later, reading the body ends in an UpstreamError.
+func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
+	t.requests.Add(1)
+	if dialect.IsModelList(in.Method, in.URL.Path) {
+		return t.models(in, "")
+	}
+	if model, ok := dialect.ModelOf(in.Method, in.URL.Path); ok {
+		return t.models(in, model)
+	}
+	c := &Call{d: t.d, t: t, in: in, single: t.config.MaxAttempts == 1, story: story{start: t.d.now()}}
+	t.d.budget.Request(c.story.start)
+	if err := t.read(c); err != nil {
+		c.fail(nil, err)
+		return nil, err
+	}
+	defer c.giveUp()
+	payload := newPayload(c.body)
+	defer payload.release()
+	var best reply
+	defer func() {
+		if v := recover(); v != nil { // from Base, or from Route after a stage has overwritten what it must not
+			c.abort()
+			panic(v)
+		}
+	}()
+	for {
+		a, err := t.route(c)
+		switch {
+		case err != nil && best.a == nil:
+			c.fail(nil, err)
+			return nil, err
+		case err != nil:
+			return t.answer(c, best)
+		case best.a != nil:
+			t.retries.Add(1)
+			if best.a.result != Refused {
+				best.discard()
+			}
+		}
+		r := t.send(c, a, payload)
+		more := r.err != nil && a.Again()
+		if best.a != nil && best.a.result == Refused && r.err != nil && r.a.result != Refused {
+			r.discard() // the client should see the first refusal
+		} else {
+			best.discard()
+			best = r
+		}
+		if !more {
+			return t.answer(c, best)
+		}
+	}
+}
+
+// reply is what has come of an attempt: a response, an error, or a response that is one.
+type reply struct {
+	a        *Attempt
+	response *http.Response
+	err      error
+}
+
+// discard drops a response that another one replaces.
+func (r reply) discard() {
+	if r.response != nil {
+		r.response.Body.Close()
+	}
+}
+
+// route is Call.Route, but the first time the request waits in the queue.
+func (t *Transport) route(c *Call) (*Attempt, error) {
+	c.mu.Lock()
+	c.failLatest()
+	c.unlock()
+	var lease endpick.Lease
+	var err error
+	if t.queue != nil && c.latest == nil {
+		lease, err = t.queue.route(c)
+	} else {
+		lease, err = c.choose()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	return c.begin(c.in.Context(), lease), nil
+}
+
+// send sends the request to the endpoint of an attempt and waits for the first
+// byte of the response.
+func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
+	response, err := t.exchange(c, a, p)
+	var first []byte
+	var whole bool
+	if err == nil {
+		first, whole, err = a.awaitBody(response)
+	}
+	if err != nil {
+		failure := a.Fail(err)
+		if errors.Is(err, ErrAddress) {
+			t.d.warn(c.in, failure)
+		}
+		a.release()
+		return reply{a: a, err: failure}
+	}
+	var open func(io.Reader) (io.Reader, error)
+	if h := response.Header; c.metered && response.StatusCode < http.StatusBadRequest && !readable(h) {
+		if open = decoder(h.Get("Content-Encoding")); open != nil { // otherwise its tokens are unknown
+			h.Del("Content-Encoding")
+			h.Del("Content-Length")
+			response.Uncompressed, first = true, nil
+		}
+	}
+	failure := a.Header(response.StatusCode, response.Header, first)
+	if errors.Is(failure, ErrTimeout) {
+		response.Body.Close()
+		a.release()
+		return reply{a: a, err: failure}
+	}
+	if t.config.EnableEndpointHeader {
+		response.Header.Set(EndpointHeader, a.lease.Endpoint().ID)
+	}
+	if c.metered && failure == nil && response.Header.Get("Content-Length") == "" {
+		response.ContentLength = -1
+	}
+	a.pass(response, open)
+	if whole && failure == nil {
+		// The client has the whole response with the header, and may leave before anybody reads.
+		_, _ = response.Body.Read(make([]byte, 1))
+	}
+	return reply{a, response, failure}
+}
+
+// exchange sends the request and returns the header of the response. If the
+// server had closed the idle connection, it sends the request again on a new
+// one, as part of the same attempt. What must not be sent twice never uses an
+// idle connection.
+func (t *Transport) exchange(c *Call, a *Attempt, p *payload) (*http.Response, error) {
+	own := !c.repeatable()
+	for again := 3; ; again-- {
+		var conn connection
+		out, err := t.outgoing(httptrace.WithClientTrace(a.wait.ctx, conn.trace()), c, a.lease.Endpoint(), p)
+		if err != nil {
+			return nil, err
+		}
+		out.Close = own && out.Header.Get("Upgrade") == ""
+		response, err := t.wire.RoundTrip(out)
+		if err == nil || again == 0 || a.wait.ctx.Err() != nil || !conn.stale(err) || !(c.repeatable() || closedIdle(err)) {
+			return response, err
+		}
+		own = true
+	}
+}
+
+// outgoing builds the request for an endpoint.
+func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, p *payload) (*http.Request, error) {
+	to, err := Target(e, c.in.URL)
+	if err != nil {
+		return nil, err
+	}
+	if _, ours := t.config.Base.(*base); !ours && to.Scheme == "h2c" {
+		to.Scheme = "http"
+	}
+	out := c.in.Clone(ctx)
+	if u := to.User; u != nil {
+		// The client's credentials are for the gateway, these are for the server.
+		password, _ := u.Password()
+		out.SetBasicAuth(u.Username(), password)
+		to.User = nil
+	}
+	out.URL, out.Host, out.RequestURI = to, "", ""
+	out.TransferEncoding, out.Trailer, out.Close = nil, nil, false
+	out.Header.Del("Expect") // the body has been read already
+	out.Header.Del("Content-Length")
+	out.Body, out.GetBody, out.ContentLength = http.NoBody, nil, p.size
+	if out.ContentLength > 0 {
+		out.GetBody = p.open
+		if out.Body, err = p.open(); err != nil {
+			return nil, err
+		}
+	}
+	if _, given := out.Header["X-Idempotency-Key"]; !given && c.repeatable() {
+		// A nil value sends no header, but tells net/http that it may use a new
+		// connection if the idle one turns out to be closed.
+		out.Header["X-Idempotency-Key"] = nil
+	}
+	c.setHeader(out.Header, e)
+	return out, nil
+}
+
+// answer returns what an attempt has produced: a response, if there is one, even if it says that
+// the endpoint failed.
+func (t *Transport) answer(c *Call, r reply) (*http.Response, error) {
+	if r.response != nil {
+		r.response.Request = c.in // the copy holds the body
+		c.answer(r.a)
+		return r.response, nil
+	}
+	err := r.err
+	if gone := c.in.Context().Err(); gone != nil {
+		err = gone
+	}
+	c.fail(r.a, err)
+	return nil, err
+}
