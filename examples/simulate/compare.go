@@ -27,19 +27,16 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var page bytes.Buffer
-	switch o.format {
-	case "json":
-		err = writeJSON(&page, results)
-	case "html":
-		err = writePage(&page, o, results)
-	default:
-		err = writeTable(&page, results, o.overview())
+	var text bytes.Buffer
+	if o.format == "json" {
+		err = writeJSON(&text, results)
+	} else {
+		err = writeTable(&text, results, o.overview())
 	}
 	if err != nil {
 		return err
 	}
-	return write(o.out, stdout, &page)
+	return write(o.out, stdout, &text)
 }
 
 // cell is one run.

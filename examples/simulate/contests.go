@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,8 +12,10 @@ import (
 )
 
 // sets are the names of groups of contests: the library was tuned on the first, and on
-// nothing of the others. The engines of the last work differently.
-var sets = []string{"tuned", "held", "foreign"}
+// nothing of held and foreign. The engines of foreign work differently. In programs and
+// sealed, clients wait for answers: both have each kind of program once, and sealed was
+// only looked at when everything else was done.
+var sets = []string{"tuned", "held", "foreign", "programs", "sealed"}
 
 // A contest is a workload and a fleet on which policies are compared.
 type contest struct {
@@ -47,15 +50,17 @@ func profileFleet(n int, profile string, changes ...func(*engine.Config)) func()
 	}
 }
 
-// mixedFleet is n servers each of two profiles.
-func mixedFleet(n int, one, other string) func() ([]sim.Server, error) {
-	return func() ([]sim.Server, error) {
-		a, err := profileFleet(n, one)()
-		if err != nil {
-			return nil, err
+// mixedFleet is n servers of each profile.
+func mixedFleet(n int, profiles ...string) func() ([]sim.Server, error) {
+	return func() (all []sim.Server, err error) {
+		for _, p := range profiles {
+			fleet, err := profileFleet(n, p)()
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, fleet...)
 		}
-		b, err := profileFleet(n, other)()
-		return append(a, b...), err
+		return all, nil
 	}
 }
 
@@ -215,7 +220,7 @@ func contests() []contest {
 			all[i].set = "tuned"
 		}
 	}
-	return append(all, otherEngines(chat, document, group)...)
+	return slices.Concat(all, otherEngines(chat, document, group), programs())
 }
 
 // flat has the step times of BLIS's coefficients for Llama-3.1-8B on two H100: 6.91 ms,

@@ -1,14 +1,13 @@
 // Command simulate is the laboratory of endpick. By itself it compares routing policies
 // on simulated fleets of model servers: the papers' scenarios or a recorded trace, any
-// number of policies, rates and seeds, as a table, as JSON or as an HTML page.
+// number of policies, rates and seeds, as a table or as JSON.
 //
 //	simulate -workload B -policies round-robin,load-prefix,lmetric -rate 4,8,12
-//	simulate -trace conversation.jsonl.gz -policies vllm,lmetric -format html -out report.html
+//	simulate -trace conversation.jsonl.gz -policies vllm,lmetric
 //
 // Its verbs:
 //
 //	simulate tournament   every policy on many workloads, at several loads
-//	simulate capacity     what fits into the KV caches, and what is evicted
 //	simulate calibrate    a profile from a recording of a real server
 //	simulate evaluate     how good latency predictions are, on recorded requests
 //	simulate soak         real HTTP through all adapters while everything fails
@@ -37,7 +36,7 @@ type verb func(args []string, stdout, stderr io.Writer) error
 
 func verbs() map[string]verb {
 	return map[string]verb{
-		"capacity": capacity, "calibrate": calibrate, "tournament": playTournament, "evaluate": evaluate,
+		"calibrate": calibrate, "oracle": runOracle, "tournament": playTournament, "evaluate": evaluate,
 		"soak": built("soak"), "replicas": built("replicas"), "ways": built("ways"),
 	}
 }

@@ -25,7 +25,11 @@ type options struct {
 	interval   time.Duration
 	format     string
 	out        string
-	command    string // as given, for the page
+
+	// Of simulate oracle.
+	weight float64
+	limit  time.Duration
+	moves  int
 }
 
 // sweep is the rates of one workload.
@@ -48,7 +52,7 @@ Each (policy, rate, seed) is a run of the same router as in production over mode
 servers. The same command gives the same JSON bytes.`
 
 func readOptions(args []string, stderr io.Writer) (*options, error) {
-	o := &options{command: "simulate " + strings.Join(args, " ")}
+	o := &options{}
 	flags := flag.NewFlagSet(compareUsage, flag.ContinueOnError)
 	x := &o.experiment
 	trace := flags.String("trace", "", "replay this `file`: mooncake, azure, vllm or recorder format, .gz or not")
@@ -71,8 +75,12 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
-	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), json or html")
+	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), or json")
 	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
+
+	flags.Float64Var(&o.weight, "weight", 0, "oracle: what a millisecond of TTFT counts, of one of E2E")
+	flags.DurationVar(&o.limit, "time", 2*time.Minute, "oracle: `time` of the search")
+	flags.IntVar(&o.moves, "moves", 0, "oracle: `number` of moves of the search, instead of its time")
 
 	given, err := parse(flags, args, stderr)
 	if err != nil {
@@ -93,8 +101,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-rate and -rate-scale are for one workload: several have their own rates, use -load")
 	case given["requests"] && given["duration"]:
 		return nil, usage("-requests and -duration can't both be given")
-	case !slices.Contains([]string{"table", "overview", "json", "html"}, o.format):
-		return nil, usage("-format %q is unknown (known: table, overview, json, html)", o.format)
+	case !slices.Contains([]string{"table", "overview", "json"}, o.format):
+		return nil, usage("-format %q is unknown (known: table, overview, json)", o.format)
 	}
 	for _, f := range []struct {
 		name string
@@ -102,6 +110,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}{
 		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
 		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
+		{"weight", !(o.weight >= 0)}, {"time", o.limit <= 0}, {"moves", o.moves < 1},
 	} {
 		if given[f.name] && f.bad {
 			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)
@@ -136,9 +145,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 			return nil, err
 		}
 		o.sweeps = append(o.sweeps, s)
-	}
-	if o.format == "html" && o.overview() {
-		return nil, usage("-format html is for one workload, without -load")
 	}
 	return o, nil
 }

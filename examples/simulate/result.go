@@ -27,28 +27,12 @@ type row struct {
 type result struct {
 	cell
 	row row
-	// ttft and tpot are the quantiles at cdfShares, in milliseconds.
-	ttft, tpot []float64
 }
-
-// cdfShares are the shares at which a CDF is drawn: uniform, but denser at the
-// tail.
-var cdfShares = func() []float64 {
-	var shares []float64
-	for i := range 100 {
-		shares = append(shares, float64(i)/100)
-	}
-	return append(shares, 0.995, 0.999)
-}()
 
 func newResult(c cell, report *sim.Report) *result {
 	r := &result{cell: c, row: row{Policy: c.policy, Rate: c.rate, Workload: c.sweep.scenario, Load: c.load(), Seed: c.seed, Report: report}}
 	if c.sweep.scaled {
 		r.row.Rate, r.row.RateScale = report.OfferedRPS, c.rate
-	}
-	for _, q := range cdfShares {
-		r.ttft = append(r.ttft, report.TTFT.Quantile(q))
-		r.tpot = append(r.tpot, report.TPOT.Quantile(q))
 	}
 	// A sweep of many runs only keeps what it shows.
 	for _, s := range []*sim.Summary{&report.TTFT, &report.TPOT, &report.E2E} {

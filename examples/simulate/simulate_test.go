@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -45,7 +44,6 @@ func golden(t *testing.T, name, got string) {
 
 func TestTable(t *testing.T) {
 	golden(t, "table.txt", simulate(t, with(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
-	golden(t, "capacity.txt", simulate(t, "capacity", "-rate", "0.4,1,8"))
 }
 
 // Several workloads, or loads by name, make one table with the policies one below
@@ -92,55 +90,6 @@ func TestSameCommandSameBytes(t *testing.T) {
 	assert.Equal(t, first, simulate(t, command...))
 	command[len(command)-5] = "3,4" // -seed
 	assert.NotEqual(t, first, simulate(t, command...))
-	page := with(small, "-format", "html", "-rate", "2,4")
-	assert.Equal(t, simulate(t, page...), simulate(t, page...))
-}
-
-func TestPage(t *testing.T) {
-	for name, args := range map[string][]string{
-		"one rate": with(small, "-format", "html"),
-		"sweep":    with(small, "-format", "html", "-rate", "1,2,3", "-seed", "1,2", "-slo", "tight:0.5:400:30"),
-		"nothing":  with(small, "-format", "html", "-kv-blocks", "2"), // every prompt is too long
-	} {
-		t.Run(name, func(t *testing.T) {
-			text := simulate(t, args...)
-			doc, err := html.Parse(strings.NewReader(text))
-			require.NoError(t, err)
-			ids := map[string]int{} // plots by section
-			section := ""
-			for n := range doc.Descendants() {
-				if n.Type != html.ElementNode {
-					continue
-				}
-				assert.NotContains(t, []string{"script", "link", "iframe", "img", "object"}, n.Data)
-				for _, a := range n.Attr {
-					assert.NotContains(t, []string{"src", "href", "srcset", "onload"}, a.Key, "%s refers to something", n.Data)
-					if a.Key == "id" && n.Data == "section" {
-						section = a.Val
-						ids[section] = 0
-					}
-				}
-				if n.Data == "path" || n.Data == "polyline" {
-					ids[section]++
-				}
-			}
-			for _, id := range []string{"latency", "cdf", "hit"} {
-				require.Contains(t, ids, id)
-				if name != "nothing" {
-					assert.Positive(t, ids[id], "nothing is drawn in %s", id)
-				}
-			}
-			assert.Contains(t, ids, "table")
-			if name == "sweep" {
-				assert.Positive(t, ids["slo"])
-			}
-			assert.NotContains(t, text, "://")
-			assert.NotContains(t, text, "url(")
-			assert.NotContains(t, text, "@import")
-			assert.NotContains(t, text, "NaN")
-			assert.Contains(t, text, " lmetric ")
-		})
-	}
 }
 
 func TestOut(t *testing.T) {
@@ -276,7 +225,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A,B -rate 3", "several have their own rates, use -load"},
 		{"-workload A -load full", `"full" is not a load (known: low, middle, high)`},
 		{"-workload A -load low -rate 3", "-load is for -workload, without -rate"},
-		{"-workload A,B -format html", "-format html is for one workload"},
 		{"-workload A -policies predicted-latency:fast", `has "fast", which is not a variant; there are most, paper, synchronous`},
 		{"-workload A -policies predicted-latency:most:most", `has "most" twice`},
 		{"-workload A -policies best", `unknown policy "best"; there are aibrix,`},
@@ -299,17 +247,14 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -endpoints 0", "-endpoints 0 is too small"},
 		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
 		{"-workload A -seed -1", `"-1" is not a whole number`},
-		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json, html)`},
+		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json)`},
 		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
 		{"-workload A -slo tight:x:1:1", `class tight: share "x"`},
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},
 		{"-workload A -slo tight:0.6:0:0", "class tight has no target"},
-		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, capacity, evaluate,`},
+		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, evaluate,`},
 		{"-workload A -out " + filepath.Join(dir, "no", "such"), "no such file or directory"},
 		{"-nonsense", "flag provided but not defined: -nonsense"},
-		{"capacity -workload A,E", `"E" is unknown (known: `},
-		{"capacity A", `what is "A"?`},
-		{"capacity -format html", "known: table, json"},
 		{"calibrate", "needs one FILE"},
 		{"calibrate " + good, "has no time of the last token"},
 		{"calibrate -judge-second " + good, "-judge-second needs -first-half"},
@@ -325,7 +270,7 @@ func TestMistakes(t *testing.T) {
 }
 
 func TestHelp(t *testing.T) {
-	for _, verb := range [][]string{{"-h"}, {"capacity", "-h"}, {"calibrate", "-h"}} {
+	for _, verb := range [][]string{{"-h"}, {"tournament", "-h"}, {"calibrate", "-h"}} {
 		var stdout, stderr bytes.Buffer
 		assert.Zero(t, run(verb, &stdout, &stderr))
 		assert.Contains(t, stderr.String(), "Flags:")

@@ -26,6 +26,7 @@ type tournament struct {
 	seeds    []uint64
 	requests int
 	format   string
+	picture  string // file for the front
 }
 
 // score is one run.
@@ -80,7 +81,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
-	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), pairs (the last policy against each of the others by cell, with intervals over paired seeds), or json")
+	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), front (which policies trade E2E for TTFT), or json")
+	flags.StringVar(&t.picture, "picture", "", "`file` for an SVG of the front")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
 		return err
@@ -88,8 +90,10 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
-	case !slices.Contains([]string{"table", "cells", "pairs", "json"}, t.format):
-		return usage("-format %q is unknown (known: table, cells, pairs, json)", t.format)
+	case !slices.Contains([]string{"table", "cells", "front", "json"}, t.format):
+		return usage("-format %q is unknown (known: table, cells, front, json)", t.format)
+	case t.picture != "" && t.format != "front":
+		return usage("-picture is for -format front")
 	case t.requests < 100:
 		return usage("-requests %d is too small", t.requests)
 	}
@@ -103,9 +107,6 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		if !given["policies"] {
 			policies.values = []string{"load-prefix", "lmetric", "preble", "sglang", "predicted-latency", "marginal-delay"}
 		}
-	}
-	if t.format == "pairs" && len(policies.values) < 2 {
-		return usage("-format pairs needs two policies")
 	}
 	t.policies, t.loads, t.seeds = policies.values, loads.values, seeds.values
 	for _, c := range all {
@@ -121,8 +122,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch t.format {
 	case "json":
 		return indented(stdout, scores)
-	case "pairs":
-		return t.writePairs(stdout, scores)
+	case "front":
+		return t.writeFront(stdout, scores)
 	}
 	return t.write(stdout, scores)
 }

@@ -42,7 +42,7 @@ type MarginalDelayConfig struct {
 
 // MarginalDelay sends each request where it causes the least delay in total: to
 // itself, to the requests already there, and to those that come next. It learns
-// from the responses how long things take; there is nothing to tune. For a request
+// from the responses how long things take; delay.Config has one dial. For a request
 // with an SLO, it chooses among the servers that are expected to meet it.
 //
 // It works from the first request on: until there is a response to learn from,

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
@@ -91,7 +92,6 @@ func (w *random) step() {
 // have ended, nothing is left of them.
 func TestAccountsAreTheSums(t *testing.T) {
 	type sums struct {
-		waiting                   int
 		pairs, decoding, resident float64
 	}
 	for seed := range uint64(10) {
@@ -105,14 +105,12 @@ func TestAccountsAreTheSums(t *testing.T) {
 					s.resident += l.size
 				}
 				if !l.answered {
-					s.waiting++
 					s.pairs += l.pairs
 				}
 				want[l.ref] = s
 			}
 			for ref, e := range w.m.endpoints.All() {
 				s := want[ref]
-				require.Equal(t, s.waiting, e.waiting)
 				require.InDelta(t, s.pairs, e.pairs, 1e-3)
 				require.Equal(t, s.decoding, e.decoding)
 				require.InDelta(t, s.resident, e.resident, 1e-6)
@@ -130,4 +128,41 @@ func TestAccountsAreTheSums(t *testing.T) {
 		}
 		check()
 	}
+}
+
+// What has come into an endpoint's memory: the new tokens of prompts that were computed, and the
+// responses. It is at most a number of tokens that a response can have.
+func TestWhatFillsMemory(t *testing.T) {
+	for name, x := range map[string]struct {
+		stream, answered bool
+		o                endpick.Outcome
+		filled           float64
+	}{
+		"a stream":          {true, true, endpick.Outcome{OutputTokens: 11}, 1011},
+		"a whole response":  {false, false, endpick.Outcome{OutputTokens: 11}, 1011},
+		"its client left":   {true, true, endpick.Outcome{Status: endpick.Canceled, OutputTokens: 5}, 1005},
+		"nothing was begun": {true, false, endpick.Outcome{Status: endpick.Failed, OutputTokens: 5}, 0},
+		"absurd":            {true, true, endpick.Outcome{OutputTokens: 1 << 31}, 1000 + 1<<24},
+	} {
+		d := newRig(t)
+		l := d.route(1000, 20, x.stream)
+		d.at(1)
+		if x.answered {
+			l.FirstToken()
+		}
+		d.at(2)
+		l.Done(x.o)
+		ref, _ := d.router.Ref("a")
+		assert.Equal(t, x.filled, d.m.endpoints.Find(ref).filled, name)
+	}
+}
+
+// What takes no time teaches nothing.
+func TestNoTimeTeachesNothing(t *testing.T) {
+	d := newRig(t)
+	l := d.route(600, 30, false)
+	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) }))
+	l = d.route(600, 30, true)
+	assert.Zero(t, d.label(requests, 1, l.FirstToken))
+	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) }))
 }

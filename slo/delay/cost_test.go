@@ -2,36 +2,33 @@ package delay
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
 
+var start = time.Unix(1e9, 0)
+
 // costOf is the cost of a request on the second of two candidates, the first of which is
 // idle.
-func costOf(t *testing.T, m *marginal, req endpick.Request, c endpick.Candidate) cost {
-	t.Helper()
+func costOf(t require.TestingT, m *marginal, req endpick.Request, c endpick.Candidate) (out cost) {
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "idle"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}, c}
 	if c.Endpoint == nil {
 		cs[1].Endpoint = &endpick.Endpoint{ID: "b"}
 	}
 	cs[1].Ref = endpick.EndpointRef{Slot: 1, Generation: 1}
-	req = req.At(time.Unix(1e9, 0), 1, 1)
+	req = req.At(start, 1, 1)
 	d := m.decide(&req, cs)
 	defer d.end()
-	var out cost
-	d.of(&cs[1], &out)
+	d.survey()
+	d.cost(&cs[1], &out)
 	return out
-}
-
-func fresh(t *testing.T, without terms) *marginal {
-	m := newMarginal(t, Config{})
-	m.without = without
-	return m
 }
 
 var (
@@ -46,94 +43,292 @@ var (
 	}
 )
 
+// alike checks that two costs have the same parts.
+func alike(t *testing.T, want, got cost, name string) {
+	t.Helper()
+	for i, pair := range [][2]float64{
+		{want.w, got.w}, {want.ttft, got.ttft}, {want.n, got.n}, {want.tpot, got.tpot}, {want.s, got.s}, {want.bs, got.bs}, {want.own, got.own},
+		{want.fk, got.fk}, {want.c, got.c}, {want.coming, got.coming}, {want.again, got.again}, {want.b, got.b},
+	} {
+		assert.InDelta(t, pair[0], pair[1], 1e-6*max(1, math.Abs(pair[0])), "%s: part %d", name, i)
+	}
+}
+
+// The formula, with a number that no other combination of its parts has.
+func TestTheFormulaByHand(t *testing.T) {
+	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, own: 0.25, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
+	assert.InDelta(t, 300+200+70+0.25*(40*2*7.5+60*(2*5+3)), x.sum(), 1e-9)
+	assert.Equal(t, "costs 915 ms = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + own 0.25 · (F·k 40 · c 2 · (BS + 0.5 coming) + again 60 · (c · B 5 + w))", x.text("ms"))
+}
+
 // Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
 // request, 200 a step, 0.5 a request in a step and 1/1,000 a token in memory.
 func TestCostsByHand(t *testing.T) {
-	const pairs = 2000 * (1000 + 2000/2) / 30_000.
-	m := fresh(t, horizon)
-	check := func(want cost, req endpick.Request, c endpick.Candidate) {
-		t.Helper()
-		got := costOf(t, m, req, c)
-		assert.InDelta(t, want.TTFT, got.TTFT, 1e-6, "TTFT")
-		assert.InDelta(t, want.Decode, got.Decode, 1e-6, "decode")
-		assert.InDelta(t, want.Weight, got.Weight, 1e-6, "weight")
-		assert.InDelta(t, want.Prefill, got.Prefill, 1e-6, "prefill")
-		assert.InDelta(t, want.Slowdown, got.Slowdown, 1e-6, "slowdown")
-		assert.InDelta(t, want.Weight*want.TTFT+want.Decode+want.Prefill+want.Slowdown, got.sum(), 1e-6)
-	}
-	check(cost{TTFT: 100 + 2000 + pairs + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, idle)
-	onBusy := cost{
-		TTFT: 100 + 2500 + pairs + 300 + 1.5*4*(0.5+2.05), Weight: 4, Decode: 300 * (200 + 5*0.5 + 4*2.05 + 3.15),
-		Prefill: (2000 + pairs) * 4, Slowdown: 150 * (0.5 + 3.15) * 4,
-	}
-	check(onBusy, asked, busy)
+	const attention = 2000 * (1000 + 2000/2) / 30_000.
+	const s = 0.5 + 3.15
+	m := newMarginal(t, Config{})
+	first := cost{w: 5, ttft: 100 + 2000 + attention + 300, n: 300, tpot: 200 + s, s: s, own: 1, fk: 2000 + attention, c: 1, again: 2000}
+	alike(t, first, costOf(t, m, asked, idle), "idle")
+	// Beside an idle server, the mean of √4 and 0 is 1.
+	onBusy := first
+	onBusy.ttft, onBusy.tpot = 100+2500+attention+300+1.5*4*(0.5+2.05), 200+5*0.5+4*2.05+3.15
+	onBusy.bs, onBusy.b = 4, 1
+	alike(t, onBusy, costOf(t, m, asked, busy), "busy")
 
 	// Waiting requests of other routers count one prompt token each until a size is
 	// known, then 40; here one of the waiting is this router's own.
 	external, more := busy, onBusy
 	external.Waiting, external.Running = 3, 1
-	more.TTFT += 2
-	check(more, asked, external)
-	m.common.fresh.add(40)
-	more.TTFT += 78
-	check(more, asked, external)
+	more.ttft += 2
+	alike(t, more, costOf(t, m, asked, external), "others wait")
+	m.learned.common.fresh.add(40, 1)
+	more.ttft += 78
+	alike(t, more, costOf(t, m, asked, external), "others of 40 tokens wait")
 	// Where no request is this router's own, all are of the usual size.
-	m.common.size.add(3000)
-	others := endpick.Candidate{PrefixTokens: 1000, Running: 4}
+	m.learned.common.size.add(3000, 1)
 	theirs := onBusy
-	theirs.TTFT, theirs.Decode = 100+2000+pairs+300+1.5*4*(0.5+3), 300*(200+5*0.5+4*3+3.15)
-	check(theirs, asked, others)
+	theirs.ttft, theirs.tpot = 100+2000+attention+300+1.5*4*(0.5+3), 200+5*0.5+4*3+3.15
+	alike(t, theirs, costOf(t, m, asked, endpick.Candidate{PrefixTokens: 1000, Running: 4}), "others run")
 
-	// A response that does not stream has one latency; its first token has no extra weight.
+	// The first token of a response that does not stream has no extra weight.
 	whole := asked
 	whole.Stream = false
-	onBusy.Weight = 1
-	check(onBusy, whole, busy)
+	onBusy.w = 1
+	alike(t, onBusy, costOf(t, m, whole, busy), "whole")
 
 	// What was evicted has to be computed again, 500 tokens. That counts for the request
 	// itself: elsewhere it would delay others as much.
 	evicted, longer := busy, onBusy
 	evicted.EvictedTokens = 500
-	longer.TTFT += 500 + 2500*(500+2500/2)/30_000. - pairs
-	check(longer, whole, evicted)
+	longer.ttft += 500 + 2500*(500+2500/2)/30_000. - attention
+	alike(t, longer, costOf(t, m, whole, evicted), "evicted")
 
 	// A prompt that is fully cached computes its last token only.
-	m = fresh(t, horizon)
 	held := idle
 	held.PrefixTokens = 3000
-	check(cost{TTFT: 100 + 1 + 3000.5/30_000 + 300, Weight: 4, Decode: 300 * (200 + 0.5 + 3.15)}, asked, held)
+	m = newMarginal(t, Config{})
+	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, own: 1, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(t, m, asked, held), "held")
 }
 
-// Which part of a difference in load lasts, and the pace of a server, by hand.
-func TestHorizonAndPaceByHand(t *testing.T) {
-	full := costOf(t, fresh(t, horizon), asked, busy)
-
-	// How much of a difference lasts: over a time t a share of (1 − e^−t′)/t′ remains
-	// on average; here half remains after half the time. The mean of both candidates is
-	// 2.
-	lasting := (1 - 0.25) / math.Log(4)
-	each := 0.5 + 2.05
-	got := costOf(t, fresh(t, 0), asked, busy)
-	assert.InDelta(t, full.Decode-300*(4-2-2*lasting)*each, got.Decode, 1e-6)
-	assert.InDelta(t, full.Slowdown*(2+2*lasting)/4, got.Slowdown, 1e-6)
-	assert.Equal(t, full.Prefill, got.Prefill)
-
-	// Ten other requests are on servers of unknown pace; this server is twice as slow.
-	m := fresh(t, horizon)
-	e := m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1})
-	at := nanoseconds(time.Unix(1e9, 0))
-	for range 100 {
-		e.pace.Add(at, 2, 0.1)
+// What is multiplied with all that: pace, crowding, arrivals, the price of computing again.
+func TestFactorsByHand(t *testing.T) {
+	m := newMarginal(t, Config{})
+	plain := costOf(t, m, asked, busy)
+	l := &m.learned
+	l.again.add(3, 1)
+	l.idle.add(1000, 1)
+	l.whole.add(4000, 1)
+	l.first.add(100, 1)
+	l.common.decoding.add(800, 1)
+	now := nanoseconds(start)
+	for range 40 {
+		l.common.arrivals.add(now) // in ten seconds, on two servers
 	}
-	pace := e.pace.Factor(at)
+	want := plain
+	want.c, want.w, want.again, want.coming = 2, 1+3, 3*2000, 40/10_000./2*plain.fk/2
+	alike(t, want, costOf(t, m, asked, busy), "learned")
+
+	// A server that is slower than its kind is so in everything.
+	e := m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1})
+	for range 100 {
+		e.pace.Add(now, 2, 0.1)
+	}
+	pace := e.pace.Factor(now)
 	require.Greater(t, pace, 1.8)
-	got = costOf(t, m, asked, busy)
-	assert.InDelta(t, full.TTFT*pace, got.TTFT, 1e-6)
-	assert.InDelta(t, full.Decode*pace, got.Decode, 1e-6)
-	assert.InDelta(t, full.Prefill*pace, got.Prefill, 1e-6)
-	assert.InDelta(t, full.Slowdown*pace, got.Slowdown, 1e-6)
-	m.without |= ownPace
-	assert.Equal(t, full, costOf(t, m, asked, busy))
+	slow := want
+	slow.ttft, slow.tpot, slow.s, slow.fk, slow.coming = want.ttft*pace, want.tpot*pace, want.s*pace, want.fk*pace, want.coming*pace
+	alike(t, slow, costOf(t, m, asked, busy), "slow")
+
+	// The host's own weight is not measured.
+	m.config.FirstTokenWeight = 1.5
+	assert.Equal(t, 1.5, m.weight(&asked))
+	assert.Equal(t, 1.0, m.weight(&endpick.Request{}))
+	assert.Equal(t, 2.0, newWeighing(t, 100, 0).weight(&asked), "at least")
+	half := newMarginal(t, Config{})
+	half.learned.first.add(1, 1)
+	assert.Equal(t, 5.0, half.weight(&asked), "no response has ended yet")
+	for whole, c := range map[float64]float64{1000: 1, 9000: 3, 1e9: math.Sqrt(10)} {
+		l := &newMarginal(t, Config{}).learned
+		l.idle.add(1000, 1)
+		l.whole.add(whole, 1)
+		assert.InDelta(t, c, l.crowding(), 1e-9)
+	}
+}
+
+func newWeighing(t *testing.T, first, rest float64) *marginal {
+	m := newMarginal(t, Config{})
+	m.learned.first.add(first, 1)
+	m.learned.common.decoding.add(rest, 1)
+	return m
+}
+
+// B is the square of the mean of roots: one server with a hundred among nine idle ones is a
+// batch of one, not of ten.
+func TestTypicalBatchByHand(t *testing.T) {
+	for want, loads := range map[float64][]float64{0: {0, 0}, 1: {100, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 4: {4, 4, 4}, 6.25: {4, 9}, 1 << 30: {math.Inf(1)}} {
+		m := newMarginal(t, Config{})
+		req := asked.At(start, 1, 1)
+		var cs []endpick.Candidate
+		for _, v := range loads {
+			cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: "v"}, Running: v})
+		}
+		d := m.decide(&req, cs)
+		d.survey()
+		assert.InDelta(t, want, d.b, 1e-6*want)
+		d.end()
+	}
+}
+
+// λ is of a kind, and each of its servers has its part.
+func TestArrivalsAreSharedByServers(t *testing.T) {
+	m := newMarginal(t, Config{})
+	m.learned.kinds.admit(kindName{"m", "v"}, &m.learned.common)
+	k := m.learned.kinds.known[kindName{"m", "v"}]
+	for range 30 {
+		k.arrivals.add(nanoseconds(start))
+	}
+	req := asked.At(start.Add(10*time.Second), 1, 1)
+	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{Variant: "v"}}, {Endpoint: &endpick.Endpoint{Variant: "other"}}, {Endpoint: &endpick.Endpoint{Variant: "v"}}, {Endpoint: &endpick.Endpoint{Variant: "v"}}}
+	d := m.decide(&req, cs)
+	defer d.end()
+	d.survey()
+	d.at(&cs[0])
+	assert.InDelta(t, 10/math.E/10_000, d.rate, 1e-12)
+	d.at(&cs[1])
+	assert.Zero(t, d.rate)
+	d.at(&cs[2])
+	assert.InDelta(t, 10/math.E/10_000, d.rate, 1e-12)
+}
+
+// Which share of 2,300 tokens does not fit, e, by hand.
+func TestWhatDoesNotFitByHand(t *testing.T) {
+	for _, x := range []struct {
+		name         string
+		size         int
+		filled, want float64
+	}{
+		{"nothing is known", 0, 0, 1}, {"all is free", 10_000, 0, 0}, {"just enough", 10_000, 7700, 0}, {"half of it", 10_000, 8850, 0.5},
+		{"full", 10_000, 10_000, 1}, {"more came than fits", 10_000, 1e6, 1},
+	} {
+		m := newMarginal(t, Config{})
+		m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1}).filled = x.filled
+		c := busy
+		c.Endpoint = &endpick.Endpoint{KVTokens: x.size}
+		assert.InDelta(t, 2000*x.want, costOf(t, m, asked, c).again, 1e-9, x.name)
+	}
+	c := idle
+	c.Endpoint = &endpick.Endpoint{KVTokens: 1150}
+	assert.InDelta(t, 2000*0.5, costOf(t, newMarginal(t, Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
+}
+
+// A candidate that lacks all of a popular beginning computes for others, too; one that holds it
+// pays for its own part alone.
+func TestCostOfACopyByHand(t *testing.T) {
+	m := newMarginal(t, Config{})
+	req := prompt(3000)
+	m.learned.uses[125] = use{125, fading{4, nanoseconds(start)}} // of the first 2,000 tokens, two are expected
+	usage := 0.5
+	costs := func(idle, this int) cost {
+		cs := matched(idle, this)
+		cs[1].KVUsage = usage
+		at := req.At(start, 1, 1)
+		d := m.decide(&at, cs)
+		defer d.end()
+		d.survey()
+		var x cost
+		d.cost(&cs[1], &x)
+		return x
+	}
+	// One holds it, this would be another: one use for each, so that half of 2,000 tokens is paid for.
+	assert.InDelta(t, 1-2000/3000.*0.5, costs(2000, 0).own, 1e-9)
+	assert.InDelta(t, 1-1000/2000.*0.5, costs(2000, 1000).own, 1e-9)
+	assert.Equal(t, 1.0, costs(2000, 2000).own, "both hold it: 2/3 are expected, but there is nothing to copy")
+	assert.Equal(t, 1.0, costs(1000, 2000).own)
+	assert.Equal(t, 1.0, costs(0, 0).own)
+	assert.Equal(t, 1.0, costs(1008, 0).own, "nobody else asked for that")
+	usage = 0.51
+	assert.Equal(t, 1.0, costs(2000, 0).own, "a copy would not stay")
+}
+
+// The naive twin works out the formula from the page, with nothing but the candidates.
+func TestCostTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMarginal(t, Config{})
+		l := &m.learned
+		now := nanoseconds(start)
+		positive := func(name string, most float64) float64 { return rapid.Float64Range(0.01, most).Draw(t, name) }
+		for i := range l.common.each[:blocked] {
+			l.common.each[i] = proportions[i] * positive("each", 3)
+		}
+		first, rest, whole, again := positive("first", 1e4), positive("rest", 1e5), positive("whole", 20), positive("again", 2)
+		l.first.add(first, 1)
+		l.common.decoding.add(rest, 1)
+		l.idle.add(1, 1)
+		l.whole.add(max(whole, 1), 1)
+		l.again.add(again, 1)
+		l.common.labels = 1
+		arrivals := rapid.IntRange(0, 50).Draw(t, "arrivals")
+		for range arrivals {
+			l.common.arrivals.add(now)
+		}
+		req := prompt(16 * rapid.IntRange(1, 100).Draw(t, "blocks"))
+		var cs []endpick.Candidate
+		roots, deepest, holders := 0.0, 0, 0
+		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
+			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
+			c.Running = float64(rapid.IntRange(0, 50).Draw(t, "running"))
+			c.KVUsage = rapid.Float64Range(0, 1).Draw(t, "usage")
+			c.PrefixTokens = min(16*rapid.IntRange(0, 4).Draw(t, "held"), req.InputTokens-1)
+			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Millisecond}
+			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
+			roots += math.Sqrt(c.Running)
+			if c.PrefixTokens > deepest {
+				deepest, holders = c.PrefixTokens, 0
+			}
+			if c.PrefixTokens == deepest {
+				holders++
+			}
+			cs = append(cs, c)
+		}
+		uses := positive("uses", 20)
+		block := uint64(math.Ceil(float64(deepest) / 16))
+		l.uses[block] = use{block, fading{uses, now}}
+		sigma := 0.0
+		if m := max(uses-math.Sqrt(uses), 0) / float64(holders+1); block > 0 {
+			sigma = m / (1 + m)
+		}
+		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
+		at := req.At(start, 1, 1)
+		scores, why, sums := make([]float64, len(cs)), make([]string, len(cs)), []float64(nil)
+		m.Score(&at, cs, scores)
+		m.Explain(&at, cs, why)
+		d := m.decide(&at, cs)
+		defer d.end()
+		d.survey()
+		for i := range cs {
+			held := float64(cs[i].PrefixTokens)
+			f := float64(req.InputTokens) - held
+			k := (l.common.each[tokens]*f + l.common.each[attention]*f*(held+f/2)) / f
+			s := l.common.each[batches] + l.common.each[contexts]*(float64(req.InputTokens)+150)
+			free := max(float64(cs[i].Endpoint.KVTokens)-m.endpoints.Find(cs[i].Ref).filled, 0)
+			e := 1 - min(free/(f+300), 1)
+			lambda := float64(arrivals) / 10_000 / float64(len(cs))
+			mine := 1 - min((float64(deepest)-held)/f, 1)*sigma
+			if cs[i].KVUsage > 0.5 {
+				mine = 1
+			}
+			bs := cs[i].Running
+			want := w*1000 + 300*1 + 300*s*bs + mine*f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))
+			var x cost
+			d.cost(&cs[i], &x)
+			require.InEpsilon(t, want, x.sum(), 1e-3)
+			require.Equal(t, x.text("ms"), why[i])
+			sums = append(sums, x.sum())
+		}
+		for i, sum := range sums {
+			require.InEpsilon(t, slices.Min(sums)/sum, scores[i], 1e-9)
+		}
+	})
 }
 
 // Memory, or places, that are missing become free over the response's time: that share
@@ -156,22 +351,22 @@ func TestRoomByHand(t *testing.T) {
 		{"the larger counts, which is memory", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 1, false, 0.25},
 		{"and if there is no place, memory may do", endpick.Endpoint{MaxSequences: 5, KVTokens: 10_000}, 0.95, false, 0.2},
 	} {
-		m, without := fresh(t, horizon), fresh(t, horizon|room)
-		m.common.decoding.add(10_000)
-		without.common.decoding.add(10_000)
+		m := newMarginal(t, Config{})
+		m.learned.common.decoding.add(10_000, 1)
 		c := busy
+		unknown := costOf(t, m, asked, c)
 		c.Endpoint, c.KVUsage = &x.endpoint, x.usage
 		if !x.absent {
 			c.Reported = endpick.KVUsageSignal
 		}
-		assert.InDelta(t, 10_000*x.missing, costOf(t, m, asked, c).TTFT-costOf(t, without, asked, c).TTFT, 1e-6, x.name)
+		assert.InDelta(t, 10_000*x.missing, costOf(t, m, asked, c).ttft-unknown.ttft, 1e-6, x.name)
 	}
 }
 
 // Predictions count where they are valid.
 func TestCostsOfPredictions(t *testing.T) {
 	const all = endpick.TTFT | endpick.TPOT | endpick.E2E
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	own := costOf(t, m, asked, busy)
 	for _, x := range []struct {
 		name         string
@@ -180,109 +375,51 @@ func TestCostsOfPredictions(t *testing.T) {
 		ttft, decode float64
 	}{
 		{"a stream", true, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: 10 * time.Millisecond, E2E: time.Hour}, 1000, 3000},
-		{"a stream's first token", true, endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}, 1000, own.Decode},
-		{"a stream's others", true, endpick.Prediction{Has: endpick.TPOT, TPOT: 10 * time.Millisecond}, own.TTFT, 3000},
-		{"a whole stream", true, endpick.Prediction{Has: endpick.E2E, E2E: time.Hour}, own.TTFT, own.Decode},
-		{"no stream", false, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: 10 * time.Millisecond, E2E: time.Minute}, 0, 60_000},
-		{"no stream, in parts", false, endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Second}, 1000, own.Decode},
-		{"below zero", true, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: -1, E2E: time.Hour}, own.TTFT, own.Decode},
-		{"also below zero", true, endpick.Prediction{Has: all, TTFT: -1, TPOT: time.Second, E2E: time.Hour}, own.TTFT, own.Decode},
+		{"a stream's first token", true, endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}, 1000, own.n * own.tpot},
+		{"a stream's others", true, endpick.Prediction{Has: endpick.TPOT, TPOT: 10 * time.Millisecond}, own.ttft, 3000},
+		{"a whole stream", true, endpick.Prediction{Has: endpick.E2E, E2E: time.Hour}, own.ttft, own.n * own.tpot},
+		{"no stream", false, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: 10 * time.Millisecond, E2E: time.Minute}, 1000, 59_000},
+		{"no stream, at once", false, endpick.Prediction{Has: all, TTFT: time.Minute, E2E: time.Second}, 1000, 0},
+		{"no stream, in parts", false, endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Second}, 1000, own.n * own.tpot},
+		{"below zero", true, endpick.Prediction{Has: all, TTFT: time.Second, TPOT: -1, E2E: time.Hour}, own.ttft, own.n * own.tpot},
+		{"also below zero", true, endpick.Prediction{Has: all, TTFT: -1, TPOT: time.Second, E2E: time.Hour}, own.ttft, own.n * own.tpot},
 	} {
 		req, c := asked, busy
 		req.Stream, c.Prediction = x.stream, x.p
 		got := costOf(t, m, req, c)
-		assert.InDelta(t, x.ttft, got.TTFT, 1e-6, x.name)
-		assert.InDelta(t, x.decode, got.Decode, 1e-6, x.name)
-		assert.Equal(t, own.Slowdown, got.Slowdown, x.name)
-		assert.Equal(t, own.Prefill, got.Prefill, x.name)
+		assert.InDelta(t, x.ttft, got.ttft, 1e-6, x.name)
+		assert.InDelta(t, x.decode, got.n*got.tpot, 1e-6, x.name)
+		got.w, got.ttft, got.tpot = own.w, own.ttft, own.tpot
+		assert.Equal(t, own, got, x.name)
 	}
-}
-
-// The weights of the first token, of a place in a cache, and of a delay that comes back.
-func TestFactorsByHand(t *testing.T) {
-	weight := func(first, rest float64) float64 {
-		m := fresh(t, 0)
-		m.first.add(first)
-		m.common.decoding.add(rest)
-		return m.weight(&asked)
-	}
-	assert.Equal(t, 2.0, weight(100, 300))
-	assert.Equal(t, 1.0, weight(100, 0))
-	assert.Equal(t, 1.0, weight(0, 50))
-	m := fresh(t, 0)
-	assert.Equal(t, 4.0, m.weight(&asked), "nothing is known")
-	m.first.add(100)
-	assert.Equal(t, 4.0, m.weight(&asked), "no response has ended yet")
-
-	eviction := func(prompt, anew float64) float64 {
-		m := fresh(t, 0)
-		m.common.each[tokens] = 3
-		m.prompt.add(prompt)
-		m.anew.add(anew)
-		return m.eviction()
-	}
-	assert.InDelta(t, 3*1.5, eviction(1000, 400), 1e-9)
-	assert.Equal(t, 0.0, eviction(1000, 1000))
-	assert.Equal(t, 0.0, eviction(1000, 2000))
-	assert.Equal(t, 6.0, eviction(1000, 100), "no more than two computations")
-	assert.Equal(t, 0.0, fresh(t, 0).eviction())
-	// 500 tokens computed at 3 each and 1,500 at 5, on whatever endpoint.
-	m = fresh(t, 0)
-	m.computed.fade(500, math.Inf(1))
-	m.computed.fade(1500, math.Inf(1))
-	m.computing.fade(1500, math.Inf(1))
-	m.computing.fade(7500, math.Inf(1))
-	m.prompt.add(1000)
-	m.anew.add(400)
-	assert.InDelta(t, 4.5*1.5, m.eviction(), 1e-9)
-
-	feedback := func(whole float64) float64 {
-		m := fresh(t, 0)
-		m.whole.add(whole)
-		m.idle.add(20_650)
-		return m.feedback()
-	}
-	assert.InDelta(t, 2, feedback(4*20_650), 1e-9)
-	assert.InDelta(t, 1, feedback(20_650), 1e-9)
-	assert.Equal(t, 1.0, feedback(20_000), "never less than once")
-	assert.InDelta(t, math.Sqrt(10), feedback(1e9), 1e-9)
-	assert.Equal(t, 1.0, fresh(t, 0).feedback())
-
-	// With all terms, a prefill of 2,000 tokens delays four others by twice its own
-	// time, and also the requests that come back for what it evicts, and those beside these.
-	m = fresh(t, horizon)
-	m.first.add(20_650)
-	m.common.decoding.add(3 * 20_650)
-	m.whole.add(4 * 20_650)
-	m.idle.add(20_650)
-	m.prompt.add(1500)
-	m.anew.add(1000)
-	const took, again = 2000 + 2000*2000/30_000., 2000 * 0.5
-	assert.InDelta(t, took*4*2+again*(2*2+2), costOf(t, m, asked, busy).Prefill, 1e-6, "on average there are two")
 }
 
 // The lowest cost scores 1, twice that cost 0.5, NaN 0.
 func TestScoresOfCosts(t *testing.T) {
-	m := fresh(t, 0)
-	cs := []endpick.Candidate{
-		{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}},
-		{Endpoint: &endpick.Endpoint{ID: "b"}, Ref: endpick.EndpointRef{Slot: 1, Generation: 1}},
-		{Endpoint: &endpick.Endpoint{ID: "c"}, Ref: endpick.EndpointRef{Slot: 2, Generation: 1}, Waiting: math.NaN()},
-		{Endpoint: &endpick.Endpoint{ID: "d", Variant: "other"}, Ref: endpick.EndpointRef{Slot: 3, Generation: 1}, Waiting: math.Inf(1)},
-	}
+	m := newMarginal(t, Config{})
+	cs := append(matched(0, 0, 0, 0), endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "e", Variant: "other"}, Ref: endpick.EndpointRef{Slot: 4, Generation: 1}, Waiting: math.Inf(1)})
+	cs[2].Waiting = math.NaN()
 	const has = endpick.TTFT | endpick.TPOT
-	cs[0].Prediction = endpick.Prediction{Has: has, TTFT: 4 * time.Second, TPOT: 20 * time.Millisecond}
-	cs[1].Prediction = endpick.Prediction{Has: has, TTFT: 2 * time.Second, TPOT: 10 * time.Millisecond}
-	req := asked.At(time.Unix(1e9, 0), 1, 1)
+	whole := asked
+	whole.InputTokens = 0 // 1 token to compute, with a price of 1 · w
+	at := whole.At(start, 1, 1)
+	price := 5.0
+	predict := func(i int, total float64) {
+		cs[i].Prediction = endpick.Prediction{Has: has, TTFT: time.Duration((total - price) / 5 * 1e6)}
+	}
+	predict(0, 4000)
+	predict(1, 2000)
 	dst := make([]float64, 2)
-	m.Score(&req, cs[:2], dst)
+	m.Score(&at, cs[:2], dst)
 	assert.InDeltaSlice(t, []float64{0.5, 1}, dst, 1e-9)
-	cs[0].Prediction = endpick.Prediction{Has: has}
-	m.Score(&req, cs[:2], dst)
+	m.learned.again.add(0, 1)
+	price = 0
+	predict(0, 0)
+	m.Score(&at, cs[:2], dst)
 	assert.Equal(t, []float64{1, 0}, dst, "what costs nothing is best")
-	dst = make([]float64, 4)
-	m.Score(&req, cs, dst)
-	assert.Zero(t, dst[3])
+	dst = make([]float64, 5)
+	m.Score(&at, cs, dst)
+	assert.Zero(t, dst[4])
 	for i, v := range dst {
 		assert.True(t, v >= 0 && v <= 1, "%d: %v", i, v)
 	}

@@ -3,11 +3,9 @@ package delay_test
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -26,19 +24,24 @@ func newMarginal(tb testing.TB, config delay.Config) delay.Marginal {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := delay.New(delay.Config{MaxKinds: -1})
-	var bad *endpick.ConfigError
-	require.ErrorAs(t, err, &bad)
-	assert.Equal(t, "delay.Config.MaxKinds", bad.Field)
+	for field, c := range map[string]delay.Config{
+		"MaxKinds": {MaxKinds: -1}, "FirstTokenWeight": {FirstTokenWeight: -1},
+	} {
+		_, err := delay.New(c)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad)
+		assert.Equal(t, "delay.Config."+field, bad.Field)
+	}
+	for _, w := range []float64{math.NaN(), math.Inf(1)} {
+		_, err := delay.New(delay.Config{FirstTokenWeight: w})
+		assert.Error(t, err)
+	}
 }
 
 func TestConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
 	t.Run("predictor", func(t *testing.T) {
-		// The horizon is that of the pool, not each candidate's own.
-		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor {
-			return delay.Without(newMarginal(t, delay.Config{}), delay.Horizon)
-		})
+		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newMarginal(t, delay.Config{}) })
 	})
 	t.Run("observer", func(t *testing.T) {
 		scorertest.RunObserver(t, func(t *testing.T) any { return newMarginal(t, delay.Config{}) })
@@ -65,10 +68,9 @@ type world struct {
 	number int
 }
 
-func newWorld(t require.TestingT, without delay.Terms, servers map[string]server, variants map[string]string) *world {
+func newWorld(t require.TestingT, servers map[string]server, variants map[string]string) *world {
 	m, err := delay.New(delay.Config{MaxKinds: 2})
 	require.NoError(t, err)
-	delay.Without(m, without)
 	w := &world{t: t, m: m, now: time.Unix(1e9, 0), servers: servers, stream: true}
 	c := endpick.Config{Seed: 1, Clock: func() time.Time { return w.now }, Policy: endpick.Policy{
 		Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}},
@@ -142,7 +144,7 @@ var plain = server{token: 100 * time.Microsecond, step: 15 * time.Millisecond, s
 // from.
 func TestLearnsTimes(t *testing.T) {
 	for _, jitter := range []int{0, 50} {
-		w := newWorld(t, delay.Horizon, map[string]server{"a": plain, "b": plain}, nil)
+		w := newWorld(t, map[string]server{"a": plain, "b": plain}, nil)
 		w.jitter = jitter
 		for i := range 200 {
 			w.serve("a", 100+i*37%3000, 50+i%100, i%20)
@@ -161,41 +163,10 @@ func TestLearnsTimes(t *testing.T) {
 	}
 }
 
-// A response that does not stream is one label.
-func TestLearnsFromWholeResponses(t *testing.T) {
-	w := newWorld(t, 0, map[string]server{"a": plain}, nil)
-	w.stream = false
-	for i := range 200 {
-		w.serve("a", 100+i*37%3000, 50+i%100, 0)
-	}
-	got := w.predictions(endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 100})["a"]
-	require.Equal(t, endpick.TTFT|endpick.E2E, got.Has)
-	assert.InEpsilon(t, 100+15.5*100.5, got.E2E.Seconds()*1e3, 0.2)
-}
-
-// The duration of a response teaches nothing if the number of its tokens is unknown.
-func TestLearnsNothingFromUnknownLengths(t *testing.T) {
-	ask := endpick.Request{Model: "m", InputTokens: 1000, Stream: true, ExpectedOutputTokens: 100}
-	w := newWorld(t, 0, map[string]server{"a": plain}, nil)
-	for i := range 50 {
-		w.serve("a", 100+i*37%3000, 50+i%100, 0)
-	}
-	want := w.predictions(ask)["a"]
-	for i := range 100 {
-		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: i % 2 * 100})
-		require.NoError(t, err)
-		w.now = w.now.Add(10 * time.Second)
-		l.Done(endpick.Outcome{})
-	}
-	got := w.predictions(ask)["a"]
-	assert.InEpsilon(t, want.TTFT, got.TTFT, 0.01)
-	assert.InEpsilon(t, want.TPOT, got.TPOT, 0.01)
-}
-
 // Kinds are distinguished, and a new one starts out like the others.
 func TestKinds(t *testing.T) {
 	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
-	w := newWorld(t, 0, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
+	w := newWorld(t, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
 	for i := range 100 {
 		w.serve("a", 100+i*37%3000, 50+i%100, i%5)
 		w.serve("b", 100+i*37%3000, 50+i%100, i%5)
@@ -211,119 +182,9 @@ func TestKinds(t *testing.T) {
 	assert.Equal(t, "a", l.Endpoint().ID)
 }
 
-// A server that is slower than others of its kind, and does not report it, is
-// recognised by its latencies; noise is not mistaken for slowness.
-func TestPace(t *testing.T) {
-	half := server{token: 2 * plain.token, step: 2 * plain.step, slot: 2 * plain.slot}
-	tpot := func(without delay.Terms, b server, jitter int) float64 {
-		w := newWorld(t, without, map[string]server{"a": plain, "b": b}, nil)
-		w.jitter = jitter
-		for i := range 100 {
-			w.serve("a", 500+i, 50+i%100, i%5)
-			w.serve("b", 500+i, 50+i%100, i%5)
-		}
-		got := w.predictions(endpick.Request{InputTokens: 1000, Stream: true})
-		return float64(got["b"].TPOT) / float64(got["a"].TPOT)
-	}
-	assert.InEpsilon(t, 2, tpot(0, half, 0), 0.25)
-	assert.InEpsilon(t, 1, tpot(delay.OwnPace, half, 0), 0.01)
-	assert.Equal(t, 1.0, tpot(0, plain, 100))
-}
-
-// While requests wait and no response arrives, the wait is expected to go on.
-func TestSilence(t *testing.T) {
-	w := newWorld(t, 0, map[string]server{"a": plain, "b": plain}, nil)
-	for i := range 50 {
-		w.serve("a", 500+i, 50, 0)
-	}
-	ask := endpick.Request{InputTokens: 500, Stream: true}
-	stuck, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 500, Stream: true, Exclude: []string{"b"}})
-	require.NoError(t, err)
-	before := w.predictions(ask)
-	w.now = w.now.Add(20 * time.Second)
-	got := w.predictions(ask)
-	assert.InDelta(t, 20, (got["a"].TTFT - before["a"].TTFT).Seconds(), 0.01)
-	assert.Equal(t, before["b"].TTFT, got["b"].TTFT)
-	// The request leaves unanswered: its wait, up to 15 s, fades as slowly as it grew.
-	stuck.Done(endpick.Outcome{Status: endpick.Canceled})
-	w.now = w.now.Add(10 * time.Second)
-	assert.InDelta(t, 5, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.2)
-	w.serve("a", 500, 50, 0)
-	assert.InDelta(t, 0, (w.predictions(ask)["a"].TTFT - got["b"].TTFT).Seconds(), 0.1)
-}
-
-// Estimated lengths are corrected by the real ones, per tenant.
-func TestLengths(t *testing.T) {
-	m := newMarginal(t, delay.Config{})
-	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}, Endpoints: []endpick.Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	for range 400 {
-		for tenant, output := range map[string]int{"short": 50, "long": 1000} {
-			for _, guess := range []int{0, 4000} {
-				l, err := r.Route(endpick.Request{Tenant: tenant, ExpectedOutputTokens: guess, InputTokens: 10, Stream: true})
-				require.NoError(t, err)
-				l.FirstToken()
-				l.Done(endpick.Outcome{OutputTokens: output})
-			}
-		}
-	}
-	expected := func(tenant string, guess int) float64 {
-		req := endpick.Request{Tenant: tenant, ExpectedOutputTokens: guess}
-		return delay.ExpectedOutput(m, &req)
-	}
-	for _, guess := range []int{0, 4000} {
-		assert.InEpsilon(t, 50, expected("short", guess), 0.4)
-		assert.InEpsilon(t, 1000, expected("long", guess), 0.1)
-		assert.InEpsilon(t, 525, expected("new", guess), 0.1)
-		assert.InEpsilon(t, 525, expected("", guess), 0.1)
-	}
-}
-
-// Two tenants that collide in the table never share what was learned.
-func TestLengthsOfTenantsThatShareAPlace(t *testing.T) {
-	const places = 1024
-	seen := map[uint64]string{}
-	var one, other string
-	for i := 0; one == ""; i++ {
-		name := "tenant-" + strconv.Itoa(i)
-		place := xxhash.Sum64String(name) % places
-		if seen[place] != "" {
-			one, other = seen[place], name
-		}
-		seen[place] = name
-	}
-	m := newMarginal(t, delay.Config{})
-	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}, Endpoints: []endpick.Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	serve := func(tenant string, output, times int) {
-		for range times {
-			l, err := r.Route(endpick.Request{Tenant: tenant, InputTokens: 10, Stream: true})
-			require.NoError(t, err)
-			l.FirstToken()
-			l.Done(endpick.Outcome{OutputTokens: output})
-		}
-	}
-	expected := func(tenant string) float64 { return delay.ExpectedOutput(m, &endpick.Request{Tenant: tenant}) }
-	serve("", 100, 400)
-	serve(one, 5000, 100)
-	require.InEpsilon(t, 5000, expected(one), 0.2)
-	nobody := expected("nobody")
-	require.Equal(t, nobody, expected(other))
-	serve(other, 100, 1)
-	require.Less(t, expected(other), nobody, "what is known of all, and one response of its own")
-	require.Equal(t, expected("nobody"), expected(one), "who has lost its place is nobody")
-	place := func(name string) uint64 { return xxhash.Sum64String(name) % places }
-	for i := 0; place(one) != place(""); i++ {
-		one = "tenant-" + strconv.Itoa(i)
-	}
-	serve(one, 5000, 100)
-	serve("", 100, 10)
-	require.InEpsilon(t, 5000, expected(one), 0.2, "who is nobody takes no place")
-}
-
 // learned returns a Marginal trained on a busy fleet.
 func learned(t require.TestingT) delay.Marginal {
-	w := newWorld(t, 0, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
+	w := newWorld(t, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
 	for i := range 60 {
 		w.serve(string(rune('a'+i%3)), 100+i*37%3000, 50+i%100, i%20)
 	}
@@ -377,7 +238,7 @@ func TestMonotone(t *testing.T) {
 // responses of no tokens or of too many.
 func TestBadLabels(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(rt, 0, map[string]server{"a": plain, "b": plain}, nil)
+		w := newWorld(rt, map[string]server{"a": plain, "b": plain}, nil)
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 			l, err := w.router.Route(endpick.Request{
 				Model: fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "model")), InputTokens: rapid.SampledFrom([]int{0, 1, 1000, math.MaxInt32}).Draw(rt, "input"),

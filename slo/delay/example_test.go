@@ -39,13 +39,11 @@ func ExampleMarginal() {
 		lease.Tokens(100)
 		lease.Done(endpick.Outcome{})
 	}
-	if err := router.Report("a", endpick.Load{Running: 30, KVUsage: 0.5}); err != nil {
-		fmt.Println(err)
-		return
-	}
-	if err := router.Report("b", endpick.Load{Running: 3, KVUsage: 0.5}); err != nil {
-		fmt.Println(err)
-		return
+	for id, running := range map[string]float64{"a": 30, "b": 3} {
+		if err := router.Report(id, endpick.Load{Running: running, KVUsage: 0.5}); err != nil {
+			fmt.Println(err)
+			return
+		}
 	}
 	var receipt endpick.Receipt
 	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true, Receipt: &receipt})

@@ -27,7 +27,7 @@ func TestSumsOverTime(t *testing.T) {
 // Requests of other routers are assumed to be as large as this router's of the same kind.
 func TestSizesOfOthers(t *testing.T) {
 	d := newRig(t)
-	d.m.common.size.add(500)
+	d.m.learned.common.size.add(500, 1)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	d.route(1000, 20, true)
 	for _, l := range d.m.leases.All() {
@@ -37,7 +37,7 @@ func TestSizesOfOthers(t *testing.T) {
 
 // A first token counts once, and only a stream's is waited for.
 func TestFirstTokensCountOnce(t *testing.T) {
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	now := time.Unix(1e9, 0)
 	for i, stream := range []bool{false, true} {
 		ref := endpick.EndpointRef{Slot: uint32(i), Generation: 1}
@@ -52,12 +52,12 @@ func TestFirstTokensCountOnce(t *testing.T) {
 			m.FirstToken(ev)
 			e := m.endpoints.Find(ref)
 			assert.Equal(t, []float64{1, 100}, []float64{e.decoding, e.computed})
-			assert.Equal(t, stream, m.first.weight > 0)
+			assert.Equal(t, stream, m.learned.first.weight > 0)
 		}
 		m.Done(ev, &endpick.Outcome{Status: endpick.Failed})
 		assert.Zero(t, m.endpoints.Find(ref).decoding)
 	}
-	assert.Equal(t, 1.0, m.first.weight)
+	assert.Equal(t, leastVote, m.learned.first.weight)
 }
 
 // A server is compared with its kind's updated estimate, in units of the spread of
@@ -65,7 +65,7 @@ func TestFirstTokensCountOnce(t *testing.T) {
 func TestPaceOfAFirstToken(t *testing.T) {
 	d := newRig(t)
 	d.route(100, 1, false).Done(endpick.Outcome{}) // gives the kind its place
-	k := d.m.kinds[kindName{model: "m"}]
+	k := d.m.learned.kinds.known[kindName{model: "m"}]
 	k.late.log, k.slow.log = 1, 0.1
 	ref, _ := d.router.Ref("a")
 	e := d.m.endpoints.Find(ref)
@@ -94,45 +94,21 @@ func TestWhatAnEndTells(t *testing.T) {
 	l.Tokens(10)
 	d.at(5)
 	l.Done(endpick.Outcome{})
-	assert.InDelta(t, 3000, d.m.common.decoding.or(0), 1e-6)
-	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all)
+	assert.InDelta(t, 3000, d.m.learned.common.decoding.or(0), 1e-6)
+	once := d.m.learned.lengths
+	assert.NotEqual(t, newMarginal(t, Config{}).learned.lengths, once)
 	whole := d.route(1000, 0, false)
 	d.at(6)
 	whole.Done(endpick.Outcome{})
-	assert.Equal(t, length{count: 1, output: 10}, d.m.lengths.all, "nobody knows how long it was")
-}
-
-// While a response is awaited, nothing known of a server's pace fades.
-func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
-	m := fresh(t, 0)
-	c := endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Slot: 0, Generation: 1}}
-	at := int64(1e18)
-	e := m.endpoints.At(c.Ref)
-	paced(e, at)
-	paceAt := func(seconds int64) float64 {
-		req := asked.At(time.Unix(0, at+seconds*1e9), 1, 1)
-		cs := []endpick.Candidate{c}
-		d := m.decide(&req, cs)
-		defer d.end()
-		_, _, pace := d.at(&cs[0])
-		return pace
-	}
-	now := paceAt(0)
-	require.Greater(t, now, 2.0)
-	require.Less(t, paceAt(15), 0.7*now)
-	e.wait(at, 0)
-	assert.Equal(t, now, paceAt(15))
-	assert.Equal(t, now, paceAt(100))
-	e.leave(at+15e9, false)
-	assert.Less(t, paceAt(15), 0.7*now)
+	assert.Equal(t, once, d.m.learned.lengths, "nobody knows how long it was")
 }
 
 // The name of a kind does not alias a request.
 func TestKindsKeepNoBody(t *testing.T) {
-	m := fresh(t, 0)
+	m := newMarginal(t, Config{})
 	body := strings.Repeat("model", 100)
-	m.admit(kindName{body[:5], body[5:10]})
-	for n := range m.kinds {
+	m.learned.kinds.admit(kindName{body[:5], body[5:10]}, &m.learned.common)
+	for n := range m.learned.kinds.known {
 		assert.Equal(t, kindName{"model", "model"}, n)
 		assert.NotSame(t, unsafe.StringData(body), unsafe.StringData(n.model))
 		assert.NotSame(t, unsafe.StringData(body[5:]), unsafe.StringData(n.variant))
@@ -149,7 +125,7 @@ func TestPressureByHand(t *testing.T) {
 		return pressed(&c, k)
 	}
 	assert.False(t, is(1), "the size of requests is not known")
-	k.size.add(100)
+	k.size.add(100, 1)
 	assert.False(t, is(0.899))
 	assert.True(t, is(0.901))
 	c.Reported = 0
@@ -160,17 +136,68 @@ func TestPressureByHand(t *testing.T) {
 
 // Costs are in prompt tokens until the first label gives them a time.
 func TestUnitsOfExplanations(t *testing.T) {
-	m := fresh(t, 0)
-	req := asked.At(time.Unix(1e9, 0), 1, 1)
-	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}, Ref: endpick.EndpointRef{Generation: 1}}}
-	text := func() string {
-		dst := make([]string, 1)
-		m.Explain(&req, cs, dst)
-		return dst[0]
+	m := newMarginal(t, Config{})
+	assert.Equal(t, "tokens", (&decision{m: m}).unit())
+	m.learned.common.labels = 1
+	assert.Equal(t, "ms", (&decision{m: m}).unit())
+}
+
+// The prior of every coefficient is scaled by how long prompt tokens take, by the proportions: here
+// 100 + 1,000 + 1.5 · 200 of them take 280 ms.
+func TestTheScaleOfPriors(t *testing.T) {
+	m := newMarginal(t, Config{})
+	m.learned.label(kindName{}, &amounts{requests: 1, tokens: 1000, steps: 1.5}, 280)
+	assert.InDelta(t, 0.2, m.learned.token.or(0), 1e-9)
+	for i, v := range m.learned.common.each[:blocked] {
+		assert.InEpsilon(t, 0.2*proportions[i], v, 1e-6)
 	}
-	assert.Contains(t, text(), " tokens")
-	assert.NotContains(t, text(), " ms")
-	m.common.labels = 1
-	assert.Contains(t, text(), " ms")
-	assert.NotContains(t, text(), " tokens")
+	assert.InEpsilon(t, 1.0, m.learned.common.each[blocked], 1e-6, "a millisecond is one")
+}
+
+// What has to be computed for a prompt, by hand: the last token always, and never more than all.
+func TestWhatIsComputed(t *testing.T) {
+	for _, x := range []struct {
+		input, cached int
+		fresh, pairs  float64
+	}{{1000, 0, 1000, 1000 * 500}, {1000, 600, 400, 400 * (600 + 200)}, {1000, 1000, 1, 1000.5}, {1000, -5, 1000, 1000 * 500}, {0, 0, 1, 0.5}} {
+		fresh, pairs := compute(&endpick.Request{InputTokens: x.input}, x.cached)
+		assert.Equal(t, []float64{x.fresh, x.pairs}, []float64{fresh, pairs}, "%+v", x)
+	}
+}
+
+// A single step shows what is computed beside it. A report of fewer requests than this router has
+// there is of none from elsewhere.
+func TestWhatIsThereByHand(t *testing.T) {
+	k := &newMarginal(t, Config{}).learned.common
+	k.note(&amounts{tokens: 50, attention: 7}, 1)
+	c := endpick.Candidate{Endpoint: &endpick.Endpoint{}, Running: 1, InFlight: endpick.InFlight{Requests: 3}}
+	var v view
+	v.look(&asked, &c, nil, k, 300)
+	assert.Equal(t, []float64{50, 7, 0}, []float64{v.step[tokens], v.step[attention], v.external})
+	c.Waiting = 4
+	v.look(&asked, &c, nil, k, 300)
+	assert.Equal(t, 2.0, v.external)
+}
+
+// Nothing is predicted for a prompt of unknown length, or before anything is known.
+func TestUnknownLengthsAreNotPredicted(t *testing.T) {
+	m := newMarginal(t, Config{})
+	predict := func(input int) endpick.Latencies {
+		cs := matched(0)
+		req := endpick.Request{InputTokens: input, Stream: true}.At(start, 1, 1)
+		m.Predict(&req, cs)
+		return cs[0].Prediction.Has
+	}
+	assert.Zero(t, predict(1))
+	m.learned.common.labels = 1
+	assert.Equal(t, endpick.TTFT|endpick.TPOT, predict(1))
+	assert.Zero(t, predict(0))
+}
+
+// Times of less than a millisecond weigh no more than one of a millisecond.
+func TestShortTimesWeighLittle(t *testing.T) {
+	prior := scaled(1e-4)
+	l := linear{each: prior}
+	l.label(&amounts{tokens: 10}, 0.001, &prior)
+	assert.Equal(t, 100.0, l.products[tokens][tokens])
 }

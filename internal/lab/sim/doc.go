@@ -15,9 +15,8 @@
 //   - [Workload], [Source], [Request]: work as data or as code
 //   - [Conversations], [Arrivals], [Length]: generated workloads; [Scenario] has the papers'
 //     ones; [Paced], [Pace]: their rate and end
-//   - [Agents]: coding agents
+//   - [Agents]: coding agents; [Sessions]: other programs that wait for answers
 //   - [Mix], [Merge]: SLO classes, several workloads at once
 //   - [Trace], [Record], [ReadTrace]: recorded workloads
 //   - [Fit], [Replay], [Assess]: a hardware profile from a recording, and how good it is
-//   - [Capacity], [CachePressure]: the appendix of the predicted-latency paper
 package sim

@@ -12,12 +12,12 @@
 // [ByName] knows all of them by name. What is in brackets may be left out:
 //
 //	aibrix, always-busiest, dynamo, hotspot, least-loaded, linear[:LAMBDA],
-//	lmetric, load-prefix[:PREFIX:QUEUE:KV], marginal-delay, no-hit-lru,
-//	power-of-two, preble, predicted-latency[:most][:paper][:synchronous], random,
-//	round-robin, sglang, vllm
+//	lmetric, load-prefix[:PREFIX:QUEUE:KV], marginal-delay[:FIRSTTOKENWEIGHT],
+//	no-hit-lru, power-of-two, preble,
+//	predicted-latency[:most][:paper][:synchronous], random, round-robin, sglang, vllm
 //
-// LAMBDA is in (0, 1]; PREFIX, QUEUE and KV are weights above zero. The variants of
-// predicted-latency are slo.BestFitConfig.MostHeadroom, PredictedLatencyConfig.Paper
+// LAMBDA is in (0, 1]; PREFIX, QUEUE, KV and FIRSTTOKENWEIGHT, which is
+// delay.Config.FirstTokenWeight, are weights above zero. The variants of predicted-latency are slo.BestFitConfig.MostHeadroom, PredictedLatencyConfig.Paper
 // and predict.LatencyConfig.Synchronous.
 package all
 
@@ -51,7 +51,7 @@ func table() []named {
 		{"linear", "[:LAMBDA]", buildLinear},
 		{"lmetric", "", plain(func() endpick.Policy { return LMetric().Policy })},
 		{"load-prefix", "[:PREFIX:QUEUE:KV]", buildLoadPrefix},
-		{"marginal-delay", "", buildMarginalDelay},
+		{"marginal-delay", "[:FIRSTTOKENWEIGHT]", buildMarginalDelay},
 		{"no-hit-lru", "", plain(noHitLRU)},
 		{"power-of-two", "", plain(powerOfTwo)},
 		{"preble", "", plain(preble)},
@@ -157,10 +157,20 @@ func weight(s string) (float64, error) {
 }
 
 func buildMarginalDelay(parameters []string) (endpick.Policy, error) {
-	if len(parameters) > 0 {
-		return endpick.Policy{}, fmt.Errorf("has %q: nothing can be left out of it any more; use marginal-delay", parameters[0])
+	var c preset.MarginalDelayConfig
+	switch len(parameters) {
+	case 0:
+	case 1:
+		w, err := weight(parameters[0])
+		if err != nil {
+			return endpick.Policy{}, err
+		}
+		c.Delay.FirstTokenWeight = w
+	default:
+		return endpick.Policy{}, fmt.Errorf("has %d parameters, but the policy has one", len(parameters))
 	}
-	return preset.Default().Policy, nil
+	config, err := preset.MarginalDelay(c)
+	return config.Policy, err
 }
 
 func buildPredictedLatency(parameters []string) (endpick.Policy, error) {

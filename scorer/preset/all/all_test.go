@@ -20,7 +20,7 @@ import (
 
 func TestByName(t *testing.T) {
 	require.True(t, slices.IsSorted(all.Names()))
-	for _, name := range append(all.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:paper:most") {
+	for _, name := range append(all.Names(), "linear:0.5", "load-prefix:1:1:1", "load-prefix:0.5:2:1e3", "predicted-latency:paper:most", "marginal-delay:1") {
 		config, err := all.ByName(name)
 		require.NoError(t, err)
 		assert.Equal(t, name, config.Policy.Name)
@@ -61,6 +61,16 @@ func TestParametersOfAName(t *testing.T) {
 	}
 	assert.Equal(t, []float64{3, 2, 2}, weights("load-prefix"))
 	assert.Equal(t, []float64{1, 2, 3}, weights("load-prefix:1:2:3"))
+	dial := func(name string) string {
+		why := make([]string, 1)
+		cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a"}}}
+		policy(name).Scorers[0].Scorer.(interface {
+			Explain(*endpick.Request, []endpick.Candidate, []string)
+		}).Explain(&endpick.Request{InputTokens: 10, Stream: true}, cs, why)
+		return why[0]
+	}
+	assert.Contains(t, dial("marginal-delay:7.5"), "= w 7.5 · ")
+	assert.Contains(t, dial("marginal-delay"), "= w 5 · ", "nothing is measured yet")
 	fit := func(name string) string { return policy(name).Scorers[0].Scorer.(interface{ Name() string }).Name() }
 	assert.Equal(t, "latency-least", fit("predicted-latency"))
 	assert.Equal(t, "latency-most", fit("predicted-latency:most"))
@@ -77,7 +87,8 @@ func TestParametersOfAName(t *testing.T) {
 		"load-prefix:1":                 `has 1 parameters, but the policy has three weights or none`,
 		"load-prefix:1:0:1":             `has parameter "0", which is not a weight above zero`,
 		"load-prefix:1:Inf:1":           `has parameter "Inf", which is not a weight above zero`,
-		"marginal-delay:without-room":   `has "without-room": nothing can be left out of it any more; use marginal-delay`,
+		"marginal-delay:without-room":   `has parameter "without-room", which is not a weight above zero`,
+		"marginal-delay:1:1":            `has 2 parameters, but the policy has one`,
 		"predicted-latency:most:most":   `has "most" twice`,
 		"predicted-latency:no-spread":   `has "no-spread", which is gone: use paper`,
 		"predicted-latency:no-gate":     `has "no-gate", which is gone: use predicted-latency, with most, paper or none`,

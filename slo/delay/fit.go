@@ -1,17 +1,15 @@
 package delay
 
-import "math"
-
 // The amounts that time depends on. A latency is their sum, each multiplied by a
 // coefficient of the kind of server, in milliseconds.
 const (
-	requests = iota // that begin
-	tokens          // prompt tokens to be computed
-	pairs           // of such a token and an earlier one: attention
-	steps           // decoding steps
-	batches         // requests that decode, summed over the steps
-	contexts        // tokens that steps read
-	blocked         // milliseconds until there is room for another request
+	requests  = iota // that begin
+	tokens           // prompt tokens to be computed
+	attention        // pairs of such a token and an earlier one: attention
+	steps            // decoding steps
+	batches          // requests that decode, summed over the steps
+	contexts         // tokens that steps read
+	blocked          // milliseconds until there is room for another request
 	parts
 )
 
@@ -23,7 +21,17 @@ type amounts [parts]float64
 // long as some hundred prompt tokens, and attention costs as much as the rest at
 // some ten thousand tokens.
 var proportions = amounts{
-	requests: 100, tokens: 1, pairs: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
+	requests: 100, tokens: 1, attention: 1.0 / 30_000, steps: 200, batches: 0.5, contexts: 1.0 / 1000,
+}
+
+// scaled returns the proportions for a given time per prompt token.
+func scaled(token float64) amounts {
+	a := proportions
+	for i := range a {
+		a[i] *= token
+	}
+	a[blocked] = 1
+	return a
 }
 
 // linear is a model of time: a sum of non-negative parts, so that more of
@@ -35,9 +43,6 @@ type linear struct {
 	answers  amounts
 	labels   float64 // number of labels, as they fade
 }
-
-// memory is how many labels count: some minutes of a busy kind of server.
-const memory = 1000
 
 // leastError is a time in milliseconds below which errors are not reduced
 // further: nothing is measured more precisely, and short times must not outweigh
@@ -93,40 +98,3 @@ func (l *linear) solve(prior *amounts) {
 		}
 	}
 }
-
-// start sets the coefficients to a prior.
-func (l *linear) start(prior *amounts) { l.each = *prior }
-
-// scaled returns the proportions for a given time per prompt token.
-func scaled(token float64) amounts {
-	a := proportions
-	for i := range a {
-		a[i] *= token
-	}
-	a[blocked] = 1
-	return a
-}
-
-// mean is a mean that forgets: it counts the newest labels, up to its memory.
-type mean struct{ sum, weight float64 }
-
-func (m *mean) add(v float64) { m.fade(v, memory) }
-
-// recent is the memory of means over estimates that are still improving.
-const recent = 100
-
-func (m *mean) fade(v, memory float64) {
-	keep := 1 - 1/memory
-	m.sum = m.sum*keep + v
-	m.weight = m.weight*keep + 1
-}
-
-func (m *mean) or(v float64) float64 {
-	if m.weight == 0 {
-		return v
-	}
-	return m.sum / m.weight
-}
-
-// finite reports whether a time is possible.
-func finite(ms float64) bool { return ms >= 0 && !math.IsInf(ms, 1) }

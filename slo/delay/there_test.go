@@ -14,7 +14,7 @@ import (
 // A request that waits for a place does not decode: of two full servers, the one
 // with the longer queue has the later first token and the same time per token.
 func TestWhoWaitsForAPlaceDoesNotDecode(t *testing.T) {
-	w := newWorld(t, delay.Horizon|delay.OwnPace, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
+	w := newWorld(t, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
 	for i := range 200 {
 		w.serve("a", 100+i*37%3000, 50+i%100, i%5)
 	}
@@ -39,7 +39,7 @@ func TestWhoWaitsForAPlaceDoesNotDecode(t *testing.T) {
 // A wait is learned at the first token, not at the end of the response: the weight of
 // the next requests follows at once.
 func TestWeightFollowsFirstTokens(t *testing.T) {
-	w := newWorld(t, 0, map[string]server{"a": plain}, nil)
+	w := newWorld(t, map[string]server{"a": plain}, nil)
 	ask := endpick.Request{Model: "m", InputTokens: 100, Stream: true}
 	for range 20 {
 		w.serve("a", 1000, 100, 0)
@@ -68,7 +68,7 @@ func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
 		slow int // of four prompts
 		want float64
 	}{{0, 1}, {2, 2.5}, {4, 4}} {
-		w := newWorld(t, 0, map[string]server{"a": fast, "b": slow}, map[string]string{"a": "fast", "b": "slow"})
+		w := newWorld(t, map[string]server{"a": fast, "b": slow}, map[string]string{"a": "fast", "b": "slow"})
 		for i := range 800 {
 			id := "a"
 			if i%4 < c.slow {

@@ -1,0 +1,225 @@
+package delay
+
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/predict/pace"
+)
+
+// endpoint is the account of one endpoint. Times are in nanoseconds since the
+// epoch.
+type endpoint struct {
+	pairs  float64 // of prompts that are not computed yet
+	filled float64 // tokens that have come into its memory
+
+	// The requests that are decoding, and sums over time in milliseconds.
+	at                      int64
+	decoding, resident      float64
+	decodingTime, sizeTime  float64
+	computed, computedPairs float64 // so far
+
+	pace pace.Pace
+}
+
+// advance brings the sums up to date.
+func (e *endpoint) advance(now int64) {
+	if passed := float64(now-e.at) / 1e6; passed > 0 {
+		e.decodingTime += e.decoding * passed
+		e.sizeTime += e.resident * passed
+	}
+	e.at = now
+}
+
+// begins counts in a request that decodes from now on, with its prompt as computed.
+func (e *endpoint) begins(l *lease) {
+	e.decoding++
+	e.resident += l.size
+	e.computed += l.fresh
+	e.computedPairs += l.pairs
+	e.filled += l.fresh
+	l.counted = true
+}
+
+// ends counts it out.
+func (e *endpoint) ends(l *lease) {
+	e.decoding = max(e.decoding-1, 0)
+	e.resident = max(e.resident-l.size, 0)
+}
+
+// mark notes the sums, for what comes after.
+func (e *endpoint) mark(l *lease) {
+	l.decodingTime, l.sizeTime = e.decodingTime, e.sizeTime
+	l.computed, l.computedPairs = e.computed, e.computedPairs
+}
+
+// beside is the mean of what was there since the mark: requests that decode,
+// and their tokens in memory.
+func (e *endpoint) beside(l *lease, spent float64) (batch, size float64) {
+	return (e.decodingTime-l.decodingTime)/spent + l.external, (e.sizeTime-l.sizeTime)/spent + l.externalSize
+}
+
+// lease is what is remembered of an open request.
+type lease struct {
+	ref      endpick.EndpointRef
+	name     kindName
+	stream   bool
+	answered bool
+	counted  bool // among those that decode
+	apart    bool // its kind has no place yet, and there are others
+	crowded  bool // others were waiting at the engine, or memory was nearly full
+	unsure   bool // the engine may have evicted blocks that the index counts on
+	tenant   string
+	vote     float64 // what it counts among all tenants; 0: not yet known
+	guess    float64
+	block    uint64 // the last one that any candidate held
+
+	input        float64 // prompt tokens
+	fresh, pairs float64 // to be computed for it, by the index
+	size         float64 // tokens in memory halfway through its response
+	x            amounts // amounts of its time to first token
+	first        float64 // that time, until it can be learned from; 0: none
+	external     float64 // requests there from other routers
+	externalSize float64
+
+	// The endpoint's sums at its first token; when it was routed if it does not stream.
+	firstAt                 int64
+	decodingTime, sizeTime  float64
+	computed, computedPairs float64
+}
+
+// Routed implements [endpick.RoutedObserver].
+func (m *marginal) Routed(ev *endpick.Event) {
+	now := nanoseconds(ev.RoutedAt)
+	c, req := ev.Candidate, ev.Request
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l, e := m.leases.At(ev.Lease), m.endpoints.At(c.Ref)
+	if l == nil {
+		return
+	}
+	if e == nil {
+		e = &endpoint{} // it has just been removed, while the request continues
+	}
+	n := nameOf(req, c.Endpoint.Variant)
+	k := m.learned.find(n)
+	output := m.learned.lengths.of(req)
+	var v view
+	v.look(req, c, e, k, output)
+	*l = lease{
+		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
+		apart: m.learned.kinds.known[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
+		input: float64(max(req.InputTokens, 1)), fresh: v.fresh, pairs: v.pairs, size: v.size, x: v.first,
+		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
+		external: v.external, externalSize: v.external * k.size.or(v.size),
+	}
+	if len(req.Blocks) > 0 {
+		deepest := 0
+		for i := range ev.Candidates {
+			deepest = max(deepest, ev.Candidates[i].PrefixTokens)
+		}
+		l.block = blockAt(req, deepest)
+	}
+	e.pairs += l.pairs
+	if !l.stream {
+		// Nobody says when it begins to decode. To those beside it, it is there from now on.
+		e.advance(now)
+		e.begins(l)
+		e.mark(l)
+	}
+}
+
+// several reports whether a request could have gone to a server of another variant.
+func several(candidates []endpick.Candidate, variant string) bool {
+	for i := range candidates {
+		if candidates[i].Endpoint.Variant != variant {
+			return true
+		}
+	}
+	return false
+}
+
+// mostIdle is the memory usage beyond which idle blocks have less room than running
+// requests, and the engine may have evicted blocks that the index counts on.
+const mostIdle = 0.5
+
+// FirstToken implements [endpick.FirstTokenObserver].
+func (m *marginal) FirstToken(ev *endpick.Event) {
+	now := nanoseconds(ev.Now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.leases.Find(ev.Lease)
+	if l == nil || l.answered {
+		return
+	}
+	l.answered, l.firstAt = true, now
+	if l.apart {
+		m.learned.kinds.admit(l.name, &m.learned.common)
+	}
+	m.learned.answered(l, now)
+	e := m.endpoints.Find(l.ref)
+	if e != nil {
+		e.advance(now)
+		e.pairs = max(e.pairs-l.pairs, 0)
+		if !l.counted {
+			e.begins(l)
+		}
+		e.mark(l)
+	}
+	if ttft, ok := ev.TTFT(); ok {
+		m.learned.firstToken(e, l, milliseconds(ttft), now)
+	}
+}
+
+// Done implements [endpick.DoneObserver].
+func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
+	now := nanoseconds(ev.Now)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	l := m.leases.Find(ev.Lease)
+	if l == nil {
+		return
+	}
+	defer m.leases.Drop(ev.Lease)
+	completed := o.Status == endpick.Completed
+	// Steps of several responses can't be distinguished, and of a mirrored request only its
+	// router knows how long it took.
+	a := ev.Request.Adopted
+	timed := ev.Request.Responses <= 1 && (a == nil || !a.Mirrored || a.Took > 0)
+	if completed {
+		m.learned.kinds.admit(l.name, &m.learned.common)
+		m.learned.firstAtLast(l, o)
+		if !l.answered {
+			m.learned.answered(l, now)
+		}
+		m.learned.length(l, ev)
+	}
+	e := m.endpoints.Find(l.ref)
+	known := e != nil
+	if !known {
+		e = &endpoint{}
+	}
+	e.advance(now)
+	if l.counted {
+		e.ends(l)
+	}
+	if completed || l.answered {
+		e.filled += float64(min(max(ev.OutputTokens, 0), mostTokens))
+	}
+	if !l.answered {
+		e.pairs = max(e.pairs-l.pairs, 0)
+		if completed && timed {
+			m.learned.wholeResponse(ev, o, l, e, known)
+		}
+		return
+	}
+	// On an endpoint that has been removed, what was computed meanwhile is not known.
+	if known && timed && (completed || o.Status == endpick.Canceled) {
+		m.learned.decoded(ev, l, e, completed)
+	}
+}
+
+// EndpointRemoved implements [endpick.EndpointObserver].
+func (m *marginal) EndpointRemoved(ref endpick.EndpointRef) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.endpoints.Drop(ref)
+}

@@ -1,0 +1,86 @@
+package delay
+
+import (
+	"fmt"
+
+	"github.com/endpick/endpick"
+)
+
+// cost is what a request would cost on one candidate: the sum of the delays of everyone
+// affected, in milliseconds; before anything has been learned, in prompt tokens.
+type cost struct {
+	w, ttft float64 // how much a millisecond of TTFT counts, and the request's TTFT
+	n, tpot float64 // tokens of its response, and the time of each
+	s       float64 // how much longer a step takes with this request
+	bs      float64 // requests that are there
+	own     float64 // 1 − σ: the share of its new tokens that is not for others, too
+	fk      float64 // F·k: the time to compute its new tokens
+	c       float64 // by how much delays multiply
+	coming  float64 // λ·k·F/2: requests that will wait for that, of those who come meanwhile
+	again   float64 // F·e·k̄: the time to compute again what has to leave the cache
+	b       float64 // requests beside whoever computes that again
+}
+
+// sum is the cost.
+func (x *cost) sum() float64 {
+	return x.w*x.ttft + x.n*x.tpot + x.n*x.s*x.bs + x.own*(x.fk*x.c*(x.bs+x.coming)+x.again*(x.c*x.b+x.w))
+}
+
+// cost writes the cost of a candidate.
+func (d *decision) cost(c *endpick.Candidate, x *cost) {
+	d.at(c)
+	f, pairs := compute(d.req, c.PrefixTokens)
+	*x = cost{w: d.w, n: d.n, bs: c.BatchSize(), own: 1 - d.shared(c, f), c: d.c, b: d.b}
+	x.ttft, x.tpot = d.predicted(c)
+	x.s = d.step * d.pace
+	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
+	x.coming = d.rate * x.fk / 2
+	x.again = f * missing(c, d.endpoint, f+d.n) * d.again
+}
+
+// predicted is the request's own latency on the current candidate: that of a Predictor, as
+// far as it has predicted any.
+func (d *decision) predicted(c *endpick.Candidate) (first, each float64) {
+	p := &c.Prediction
+	has, rest := p.Has, endpick.TPOT
+	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
+		has = 0 // not for this request
+	}
+	if !d.req.Stream {
+		rest = endpick.E2E
+	}
+	if has&endpick.TTFT == 0 || has&rest == 0 {
+		first, each = d.latency(c)
+	}
+	if has&endpick.TTFT != 0 {
+		first = milliseconds(p.TTFT)
+	}
+	switch {
+	case has&rest == 0:
+	case d.req.Stream:
+		each = milliseconds(p.TPOT)
+	default:
+		whole := milliseconds(p.E2E)
+		first = min(first, whole)
+		each = (whole - first) / d.n
+	}
+	return first, each
+}
+
+// unit is what costs are in.
+func (d *decision) unit() string {
+	if d.m.learned.common.labels == 0 {
+		return "tokens"
+	}
+	return "ms"
+}
+
+// text is the cost with all that it is made of:
+//
+//	costs 1.63e+04 ms = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + own 1 · (F·k 61.2 · c 1.1 · (BS + 0.3 coming) + again 0 · (c · B 12.4 + w))
+func (x *cost) text(unit string) string {
+	return fmt.Sprintf(
+		"costs %.4g %s = w %.3g · TTFT %.3g + n %.3g · TPOT %.3g + n · s %.3g · BS %.3g + own %.3g · (F·k %.3g · c %.3g · (BS + %.3g coming) + again %.3g · (c · B %.3g + w))",
+		x.sum(), unit, x.w, x.ttft, x.n, x.tpot, x.s, x.bs, x.own, x.fk, x.c, x.coming, x.again, x.b,
+	)
+}

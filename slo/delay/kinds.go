@@ -1,0 +1,123 @@
+package delay
+
+import (
+	"math"
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// kindName identifies a kind: servers that behave alike.
+type kindName struct{ model, variant string }
+
+// maxName is the longest name in bytes; longer ones are ignored.
+const maxName = 256
+
+// nameOf is the kind of a request on a variant. Adapters count as their model.
+func nameOf(req *endpick.Request, variant string) kindName {
+	n := kindName{req.Model, variant}
+	if n.model == "" {
+		n.model = req.Adapter
+	}
+	return n
+}
+
+// kind is what is known about the servers of one kind. Times are in milliseconds.
+type kind struct {
+	linear
+	decoding  mean // time from the first token to the last
+	rest      clip
+	size      mean // tokens in memory per request, halfway through its response
+	sizes     clip
+	fresh     mean    // prompt tokens computed per request
+	meanwhile amounts // tokens and pairs computed for others during a step, summed
+	meanSteps float64
+	late      bound // of TTFT
+	slow      bound // of the rest
+	arrivals  fading
+	uses      count
+}
+
+// took records the time from the first token to the last.
+func (k *kind) took(ms, vote float64) { k.decoding.add(k.rest.of(ms), vote) }
+
+// holds records how many tokens a request had in memory.
+func (k *kind) holds(size float64) { k.size.add(k.sizes.of(size), 1) }
+
+// note records how much was computed for others during a step.
+func (k *kind) note(x *amounts, n float64) {
+	const keep = 1 - 1.0/memory
+	k.meanwhile[tokens] = k.meanwhile[tokens]*keep + x[tokens]
+	k.meanwhile[attention] = k.meanwhile[attention]*keep + x[attention]
+	k.meanSteps = k.meanSteps*keep + n
+}
+
+// count counts how often a kind was used, of the last thousand times that any was.
+type count struct {
+	n  float64
+	at uint64 // kinds.total then
+}
+
+func (c *count) faded(total uint64) float64 {
+	return c.n * math.Exp(-float64(total-c.at)/memory)
+}
+
+func (c *count) add(total uint64) { c.n, c.at = c.faded(total)+1, total }
+
+// kinds are the known ones: those used most. A new one has to be used more than the least used
+// one before it displaces that: where one more than fits are used alike, all but one have a place.
+type kinds struct {
+	most  int
+	known map[kindName]*kind
+	total uint64
+	// The one that wants a place, if there is none: the most frequent of those, if one is.
+	next     kindName
+	nextUses count
+}
+
+// admit counts a use of a kind, and gives it a place: when a request for it has been completed,
+// or, in a fleet of several kinds, answered. Until then it is like all others, and slow servers
+// would be filled like fast ones for as long as a response takes.
+func (s *kinds) admit(n kindName, common *kind) {
+	s.total++
+	if k := s.known[n]; k != nil {
+		k.uses.add(s.total)
+		return
+	}
+	if len(n.model) > maxName || len(n.variant) > maxName {
+		return
+	}
+	uses := count{1, s.total}
+	if len(s.known) >= s.most {
+		if n != s.next {
+			if s.nextUses.n = s.nextUses.faded(s.total) - 1; s.nextUses.n > 0 {
+				s.nextUses.at = s.total
+				return
+			}
+			s.next, s.nextUses = kindName{strings.Clone(n.model), strings.Clone(n.variant)}, count{}
+		}
+		s.nextUses.add(s.total)
+		least := s.leastUsed()
+		if s.nextUses.n <= s.known[least].uses.faded(s.total)+1 {
+			return
+		}
+		delete(s.known, least)
+		uses, s.nextUses = s.nextUses, count{}
+	}
+	k := new(kind)
+	*k = *common
+	k.linear, k.uses, k.arrivals = linear{each: common.each}, uses, fading{}
+	s.known[kindName{strings.Clone(n.model), strings.Clone(n.variant)}] = k
+}
+
+// leastUsed does not depend on the order of a map.
+func (s *kinds) leastUsed() (least kindName) {
+	fewest := math.Inf(1)
+	for n, k := range s.known {
+		uses := k.uses.faded(s.total)
+		if uses < fewest || uses == fewest && (n.model < least.model || n.model == least.model && n.variant < least.variant) {
+			least, fewest = n, uses
+		}
+	}
+	return least
+}

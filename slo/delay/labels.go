@@ -1,0 +1,145 @@
+package delay
+
+import (
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/endpick/endpick"
+)
+
+// What a response teaches, at its first token and at its end.
+
+// answered records that a request has been answered.
+func (l *learned) answered(r *lease, now int64) {
+	r.vote = l.votes.of(xxhash.Sum64String(r.tenant))
+	l.find(r.name).arrivals.add(now)
+	l.uses.add(r.block, now)
+}
+
+// firstToken learns from a time to first token. e may be nil.
+func (l *learned) firstToken(e *endpoint, r *lease, ms float64, now int64) {
+	if !(ms > 0) || ms > maxLatency {
+		return
+	}
+	if r.stream {
+		l.first.add(l.firstClip.of(ms), r.vote)
+	}
+	l.computed(r)
+	if r.crowded {
+		return
+	}
+	if r.unsure {
+		r.first = ms
+	} else {
+		l.label(r.name, &r.x, ms)
+	}
+	l.compareTo(e, r, now, &r.x, ms, func(k *kind) *bound { return &k.late })
+	l.each(r.name, func(k *kind) { k.fresh.add(r.fresh, 1) })
+}
+
+// compareTo compares a measured time with the one expected for the kind.
+func (l *learned) compareTo(e *endpoint, r *lease, now int64, x *amounts, ms float64, of func(*kind) *bound) {
+	if k := l.kinds.known[r.name]; k != nil && e != nil {
+		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
+	}
+	l.each(r.name, func(k *kind) { of(k).add(ms / max(k.of(x), 1e-3)) })
+}
+
+// firstAtLast learns from a time to first token, once the engine has reported how much
+// of the prompt was cached.
+func (l *learned) firstAtLast(r *lease, o *endpick.Outcome) {
+	if r.first == 0 {
+		return
+	}
+	if o.HasCachedTokens {
+		found := float64(o.CachedTokens)
+		if o.InputTokens > 0 { // in the engine's tokens
+			found *= r.input / float64(o.InputTokens)
+		}
+		found = min(found, r.input-1)
+		fresh := r.input - found
+		r.x[tokens] = max(r.x[tokens]+fresh-r.fresh, fresh)
+		r.x[attention] = max(r.x[attention]+fresh*(found+fresh/2)-r.pairs, 0)
+	}
+	l.label(r.name, &r.x, r.first)
+}
+
+// mostTokens is an upper bound of the length of a response.
+const mostTokens = 1 << 24
+
+// length learns from the length of a complete response.
+func (l *learned) length(r *lease, ev *endpick.Event) {
+	if n := ev.OutputTokens; n > 0 {
+		each := float64(min(n, mostTokens)) / float64(max(ev.Request.Responses, 1))
+		l.lengths.add(r.guess, each, r.vote)
+	}
+}
+
+// decoded learns from the tokens after the first one.
+func (l *learned) decoded(ev *endpick.Event, r *lease, e *endpoint, completed bool) {
+	now := nanoseconds(ev.Now)
+	took := milliseconds(ev.LastTokenAt.Sub(ev.FirstTokenAt))
+	spent := float64(now-r.firstAt) / 1e6
+	n := float64(min(ev.OutputTokens, mostTokens) - 1)
+	if n < 1 || !(took > 0 && spent > 0) || took > maxLatency {
+		return
+	}
+	batch, size := e.beside(r, spent)
+	var x amounts
+	x[tokens], x[attention] = e.computed-r.computed, e.computedPairs-r.computedPairs
+	x[steps], x[batches], x[contexts] = n, n*batch, n*size // with itself
+	if !r.crowded {
+		l.label(r.name, &x, took)
+	}
+	l.each(r.name, func(k *kind) {
+		k.took(took, r.vote)
+		k.holds(r.size)
+		k.note(&x, n)
+	})
+	if k := l.kinds.known[r.name]; completed && k != nil && k.labels > 0 {
+		if e2e, ok := ev.E2E(); ok {
+			each := k.each[steps] + k.each[batches] + k.each[contexts]*r.size
+			l.compare((n+1)*each+k.each[tokens]*r.fresh, milliseconds(e2e), r.vote)
+		}
+	}
+	l.compareTo(e, r, now, &x, took, func(k *kind) *bound { return &k.slow })
+}
+
+// wholeResponse learns from a response that did not stream. If its length is unknown, its
+// time says nothing.
+func (l *learned) wholeResponse(ev *endpick.Event, o *endpick.Outcome, r *lease, e *endpoint, known bool) {
+	if ev.OutputTokens == 0 && mayHaveTokens(ev.Request, o) {
+		return
+	}
+	took := milliseconds(ev.Now.Sub(ev.RoutedAt))
+	if !(took > 0) || took > maxLatency {
+		return
+	}
+	n := max(float64(min(ev.OutputTokens, mostTokens)-1), 0)
+	x := r.x
+	x[steps] += n
+	batch, size := r.x[batches]/firstSteps+1, r.x[contexts]/firstSteps+r.size // when it was routed
+	if known && r.counted {
+		batch, size = e.beside(r, took)
+		x[tokens] += e.computed - r.computed
+		x[attention] += e.computedPairs - r.computedPairs
+	}
+	x[batches] += n * batch
+	x[contexts] += n * size
+	l.label(r.name, &x, took)
+	l.compareTo(e, r, nanoseconds(ev.Now), &x, took, func(k *kind) *bound { return &k.late })
+	l.each(r.name, func(k *kind) {
+		k.fresh.add(r.fresh, 1)
+		k.holds(r.size)
+		k.took(took, r.vote)
+	})
+}
+
+// mayHaveTokens reports whether a response without a count may have had output tokens. It
+// had none, like that of an embedding, if the engine has given its usage without any, or
+// the caller expected none.
+func mayHaveTokens(req *endpick.Request, o *endpick.Outcome) bool {
+	if req.ExpectedOutputTokens > 0 {
+		return req.ExpectedOutputTokens > 1
+	}
+	return o.InputTokens == 0
+}

@@ -1,0 +1,169 @@
+package delay
+
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
+
+// learned is what responses have taught. Only those that were answered teach.
+type learned struct {
+	kinds     kinds
+	common    kind // of all kinds together, for new ones
+	token     mean // time of a prompt token, by the proportions
+	lengths   lengths
+	uses      uses // of prefixes
+	votes     votes
+	first     mean // time to first token of streams
+	firstClip clip
+
+	// According to the kind of server that each prompt went to:
+	again       mean // time of a recently computed prompt token
+	againClip   clip
+	freshClip   clip
+	idle, whole mean // time of responses on an idle server, and their actual time
+	idleClip    clip
+	slowdowns   clip // of the ratios
+}
+
+func (l *learned) start(maxKinds int) {
+	l.kinds = kinds{most: maxKinds, known: map[kindName]*kind{}}
+	l.common.each = scaled(1)
+	l.lengths.start()
+}
+
+// find returns the kind of that name, or the common one if there is none.
+func (l *learned) find(n kindName) *kind {
+	if k := l.kinds.known[n]; k != nil {
+		return k
+	}
+	return &l.common
+}
+
+// each calls f with the common kind and that of the name.
+func (l *learned) each(n kindName, f func(*kind)) {
+	f(&l.common)
+	if k := l.kinds.known[n]; k != nil {
+		f(k)
+	}
+}
+
+// label passes a measured time on to the kind and to the common model.
+func (l *learned) label(n kindName, x *amounts, ms float64) {
+	base := 0.0
+	for i, v := range x {
+		base += v * proportions[i]
+	}
+	if base > 0 {
+		l.token.add(ms/base, 1)
+	}
+	prior := scaled(max(l.token.or(1), 1e-6))
+	if l.common.labels == 0 {
+		l.common.each = prior
+	}
+	l.common.label(x, ms, &prior)
+	if k := l.kinds.known[n]; k != nil {
+		own := l.common.each
+		for i, v := range own {
+			own[i] = max(v, prior[i]/100) // what is zero for all kinds together may not be for one
+		}
+		k.label(x, ms, &own)
+	}
+}
+
+// computed records that a prompt has been computed.
+func (l *learned) computed(r *lease) {
+	if k := l.kinds.known[r.name]; k != nil && k.labels > 0 {
+		each := k.each[tokens] + k.each[attention]*r.pairs/r.fresh
+		l.again.fade(l.againClip.of(each), r.vote*l.freshClip.of(r.fresh), recent)
+	}
+}
+
+// recomputing is k̄: the mean time of a prompt token over those computed recently, wherever
+// that was. A single model of all kinds of server can't tell: if fast ones get the longer
+// prompts, a token seems to take nearly nothing.
+func (l *learned) recomputing() float64 { return l.again.or(l.common.each[tokens]) }
+
+// compare records how long a response took, and would have taken on an idle server.
+func (l *learned) compare(idle, whole, vote float64) {
+	idle = max(idle, 1e-3)
+	ratio := l.slowdowns.of(max(whole/idle, 1))
+	idle = l.idleClip.of(idle)
+	l.idle.add(idle, vote)
+	l.whole.add(idle*ratio, vote)
+}
+
+// crowding is c, by how much delays multiply. A delayed request stays longer and slows those
+// that come next, which stay longer, too: if a response takes twice as long as on an
+// idle server, so does a delay. But the router sends some of those that come next
+// elsewhere; the square root is a compromise.
+func (l *learned) crowding() float64 {
+	if l.idle.weight == 0 {
+		return 1
+	}
+	return math.Sqrt(min(l.whole.sum/l.idle.sum, mostCrowding))
+}
+
+const mostCrowding = 10
+
+// weight is w, how much a millisecond of waiting counts relative to one of decoding.
+// A wait is felt relative to what they are waiting for: shortening the time to
+// first token by a tenth counts as much as shortening the whole by a tenth, which
+// is a weight of whole/first; adding up milliseconds is a weight of 1. This is
+// between the two. The client of a response that does not stream only sees the whole.
+func (m *marginal) weight(req *endpick.Request) float64 {
+	l := &m.learned
+	switch {
+	case !req.Stream:
+		return 1
+	case m.config.FirstTokenWeight > 0:
+		return m.config.FirstTokenWeight
+	case l.first.weight == 0 || l.common.decoding.weight == 0:
+		return 1 + 4 // before anything is known, the ratio is a sixteenth
+	}
+	// First tokens are learned when they arrive, not at the end of the response: in a growing
+	// queue, that is one response earlier.
+	first, rest := l.first.or(0), l.common.decoding.or(0)
+	return 1 + math.Sqrt((first+rest)/max(first, 1e-3))
+}
+
+// lengths learns how long responses are, from complete ones. A request may come with a guess of
+// its length: a limit, a mean, or nothing.
+type lengths struct {
+	without     mean // tokens of responses without a guess
+	withoutClip clip
+	ratio       mean // of actual to guessed
+	ratioClip   clip
+	usual       clip // of all responses
+}
+
+// unknownLength is the length of a response before any has ended: the mean of
+// the predicted-latency paper's production workload. It counts as much as eight responses.
+const unknownLength, unknownVote = 300, 8 * leastVote
+
+func (l *lengths) start() {
+	l.withoutClip.of(unknownLength)
+	l.usual.of(10 * unknownLength)
+	l.ratioClip.of(1)
+	l.without, l.ratio = mean{unknownLength * unknownVote, unknownVote}, mean{unknownVote, unknownVote}
+}
+
+// of returns how many tokens the response is expected to have, at least one, and no more than
+// is usual.
+func (l *lengths) of(req *endpick.Request) float64 {
+	n := l.without.or(0)
+	if guess := req.ExpectedPerResponse(); guess > 0 {
+		n = guess * l.ratio.or(0)
+	}
+	return max(min(n, math.Exp(l.usual.high)), 1)
+}
+
+// add records the length of a complete response.
+func (l *lengths) add(guess, output, vote float64) {
+	l.usual.of(output)
+	if guess > 0 {
+		l.ratio.add(l.ratioClip.of(output/guess), vote)
+		return
+	}
+	l.without.add(l.withoutClip.of(output), vote)
+}

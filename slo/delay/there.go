@@ -1,0 +1,217 @@
+package delay
+
+import (
+	"math"
+
+	"github.com/endpick/endpick"
+)
+
+// decision is what is there, and what the candidates of a request have in common. It holds
+// m.mu for reading, from marginal.decide to end.
+type decision struct {
+	m          *marginal
+	req        *endpick.Request
+	candidates []endpick.Candidate
+	now        int64
+	n          float64 // expected tokens of the response
+	w, c       float64
+	again      float64 // k̄
+	b          float64 // typical batch size
+	copies     copies
+
+	variants      []variantState // seen so far
+	*variantState                // of the current candidate; nil at first
+	endpoint      *endpoint      // the current one's account; nil: nothing was routed there yet
+	pace          float64        // its pace
+	view          view           // of it
+}
+
+// variantState is what the candidates of one variant have in common.
+type variantState struct {
+	variant    string
+	kind       *kind
+	step       float64 // s: how much longer a step takes with one more request of this size
+	rate       float64 // λ: requests for each server, per millisecond
+	late, slow float64 // upper bounds of TTFT and of the rest, relative to their expected values
+}
+
+// decide begins a decision.
+func (m *marginal) decide(req *endpick.Request, candidates []endpick.Candidate) *decision {
+	d := m.work.Get().(*decision)
+	m.mu.RLock()
+	l := &m.learned
+	d.m, d.req, d.candidates, d.now = m, req, candidates, nanoseconds(req.Now())
+	d.n, d.w, d.c, d.again = l.lengths.of(req), m.weight(req), l.crowding(), l.recomputing()
+	return d
+}
+
+// end releases the lock and the working memory.
+func (d *decision) end() {
+	m := d.m
+	m.mu.RUnlock()
+	clear(d.variants)
+	*d = decision{variants: d.variants[:0]}
+	m.work.Put(d)
+}
+
+// survey looks at all candidates. It adds up integers, so that their order does not matter.
+//
+// B is the batch that those who come back later will typically be in: the square of the mean
+// of roots. It is much smaller than the mean where a few servers are overfull; with the
+// mean, it would look no worse to stay there.
+func (d *decision) survey() {
+	var roots int64
+	d.copies = copies{}
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		roots += int64(math.Sqrt(min(c.BatchSize(), 1<<30)) * 1024)
+		d.copies.add(c.PrefixTokens)
+	}
+	mean := float64(roots) / (1024 * float64(max(len(d.candidates), 1)))
+	d.b = mean * mean
+	d.copies.expect(&d.m.learned.uses, d.req, d.now)
+}
+
+// use makes a variant the current one.
+func (d *decision) use(variant string) {
+	for i := range d.variants {
+		if d.variants[i].variant == variant {
+			d.variantState = &d.variants[i]
+			return
+		}
+	}
+	k := d.m.learned.find(nameOf(d.req, variant))
+	servers := 0
+	for i := range d.candidates {
+		if d.candidates[i].Endpoint.Variant == variant {
+			servers++
+		}
+	}
+	d.variants = append(d.variants, variantState{
+		variant: variant, kind: k, late: k.late.ratio(), slow: k.slow.ratio(),
+		step: k.each[batches] + k.each[contexts]*size(d.req, d.n),
+		rate: k.arrivals.rate(d.now) / float64(servers),
+	})
+	d.variantState = &d.variants[len(d.variants)-1]
+}
+
+// at makes c the current candidate.
+func (d *decision) at(c *endpick.Candidate) {
+	if d.variantState == nil || c.Endpoint.Variant != d.variant {
+		d.use(c.Endpoint.Variant)
+	}
+	d.endpoint, d.pace = d.m.endpoints.Find(c.Ref), 1
+	if e := d.endpoint; e != nil {
+		d.pace = e.pace.Factor(d.now)
+	}
+}
+
+// latency is the request's own latency on the current candidate, in milliseconds: to the first
+// token, and for each one after it.
+func (d *decision) latency(c *endpick.Candidate) (first, each float64) {
+	v := &d.view
+	v.look(d.req, c, d.endpoint, d.kind, d.n)
+	return d.kind.of(&v.first) * d.pace, d.kind.of(&v.step) * d.pace
+}
+
+// view is what a request would find on a candidate. What was evicted there is computed
+// again. That is part of the request's own wait, but not of what a choice costs others:
+// wherever it is computed, it takes their time and their place in a cache.
+type view struct {
+	fresh, pairs float64 // to be computed for it
+	size         float64 // its tokens in memory, halfway through the response
+	external     float64 // requests there that only reports show: other routers' ones
+	first        amounts // of the time to first token
+	step         amounts // of a decoding step beside the requests that are there
+}
+
+// firstSteps is how many decoding steps pass before a first token besides the
+// prompt's own: half of the current one, and the one that produces it.
+const firstSteps = 1.5
+
+// compute returns how much has to be computed for a request of whose prompt so many
+// tokens are cached: tokens, and pairs of one with each before it.
+func compute(req *endpick.Request, cached int) (fresh, pairs float64) {
+	fresh = float64(max(req.InputTokens-max(cached, 0), 1))
+	return fresh, fresh * (float64(max(cached, 0)) + fresh/2)
+}
+
+// size is how many tokens a request has in memory, halfway through its response.
+func size(req *endpick.Request, output float64) float64 {
+	return float64(req.InputTokens) + output/2
+}
+
+// look fills in what the request would find on a candidate. e may be nil:
+// nothing was routed there yet.
+func (v *view) look(req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
+	*v = view{size: size(req, output), external: max(c.BatchSize()-float64(c.InFlight.Requests), 0)}
+	v.fresh, v.pairs = compute(req, c.ExpectedCached())
+	// Requests that wait for a place don't decode.
+	there, held := min(c.BatchSize(), places(c)), sizeOn(c, k)
+	// Requests that wait at the engine and came from elsewhere: like the others on average.
+	queued := float64(c.InFlight.PrefillTokens) + max(c.Waiting-float64(c.InFlight.Prefilling), 0)*k.fresh.or(1)
+
+	v.first[requests], v.first[tokens], v.first[attention] = 1, v.fresh+queued, v.pairs
+	if e != nil {
+		v.first[attention] += e.pairs
+	}
+	v.first[steps], v.first[batches], v.first[contexts] = firstSteps, firstSteps*there, firstSteps*there*held
+	v.first[blocked] = wait(c, v.fresh+queued, k)
+	beside := min(there, places(c)-1)
+	v.step[steps], v.step[batches], v.step[contexts] = 1, beside+1, beside*held+v.size
+	if k.meanSteps > 0 {
+		v.step[tokens], v.step[attention] = k.meanwhile[tokens]/k.meanSteps, k.meanwhile[attention]/k.meanSteps
+	}
+}
+
+// places is how many requests decode on an endpoint at most; any others wait for a place.
+// +Inf: not known.
+func places(c *endpick.Candidate) float64 {
+	if n := c.Endpoint.MaxSequences; n > 0 {
+		return float64(n)
+	}
+	return math.Inf(1)
+}
+
+// sizeOn is how many tokens each request on an endpoint has in memory, on average.
+func sizeOn(c *endpick.Candidate, k *kind) float64 {
+	if c.InFlight.Requests <= 0 {
+		return k.size.or(1)
+	}
+	return (float64(c.InFlight.ContextTokens) + float64(c.InFlight.OutputTokens)) / float64(c.InFlight.Requests)
+}
+
+// wait is how long, in milliseconds, it takes until there is room for a request
+// that needs so many tokens, with those before it. The missing share of the
+// memory, or of the places in the batch, becomes free in that share of the time
+// of a response.
+func wait(c *endpick.Candidate, needed float64, k *kind) float64 {
+	missing := 0.0
+	if n := float64(c.Endpoint.KVTokens); n > 0 && c.Reported&endpick.KVUsageSignal != 0 {
+		missing = max(c.KVUsage+needed/n-1, 0)
+	}
+	missing = max(missing, (c.BatchSize()+1)/places(c)-1)
+	return missing * k.decoding.or(0)
+}
+
+// pressed reports whether memory is likely to get full during a response, so that
+// some requests wait for it, cached blocks have been evicted, and measurements
+// depend on that: the free memory is less than a standard deviation of what requests
+// of that size, coming and going at random, use.
+func pressed(c *endpick.Candidate, k *kind) bool {
+	n, size := float64(c.Endpoint.KVTokens), k.size.or(0)
+	if n <= 0 || size <= 0 || c.Reported&endpick.KVUsageSignal == 0 {
+		return false
+	}
+	return 1-c.KVUsage < math.Sqrt(size/n)
+}
+
+// missing is e: which share of so many tokens does not fit into free memory, so that others
+// have to leave; all of them where the memory's size is not known.
+func missing(c *endpick.Candidate, e *endpoint, needed float64) float64 {
+	free := float64(c.Endpoint.KVTokens)
+	if e != nil {
+		free -= e.filled
+	}
+	return 1 - min(max(free, 0)/needed, 1)
+}
