@@ -25,17 +25,11 @@ const (
 func (m member) feed() uint32 { return uint32(m) >> maskBits }
 func (m member) mask() uint32 { return uint32(m) & wholeMask }
 
-func memberOf(feed, mask uint32) member { return member(feed<<maskBits | mask) }
-
 // sets stores each distinct set of members once, because nearly all blocks of a
 // prompt are held by the same feeds. Set 0 is the empty one.
 type sets struct {
-	all    []set
-	free   []uint32
-	sums   map[uint64]uint32 // numbers by sum
-	total  int               // members of all sets
-	live   int
-	before []member // scratch
+	slots[set]
+	sums map[uint64]uint32 // numbers by sum
 }
 
 type set struct {
@@ -44,86 +38,67 @@ type set struct {
 	refs    uint32
 }
 
-func (s *sets) init() {
-	s.all = make([]set, 1)
-	s.sums = map[uint64]uint32{0: 0}
-}
-
-// mask returns a feed's mask in a set.
-func (s *sets) mask(number, feed uint32) uint32 {
-	_, mask := s.find(s.all[number].members, feed)
-	return mask
-}
-
-func (s *sets) find(members []member, feed uint32) (at int, mask uint32) {
-	at, _ = slices.BinarySearch(members, memberOf(feed, 0))
-	if at < len(members) && members[at].feed() == feed {
-		return at, members[at].mask()
+// find returns the place of a feed, and its mask if it is a member.
+func (s *set) find(feed uint32) (at int, mask uint32) {
+	at, _ = slices.BinarySearch(s.members, member(feed<<maskBits))
+	if at < len(s.members) && s.members[at].feed() == feed {
+		return at, s.members[at].mask()
 	}
 	return at, 0
 }
 
-// change returns the set in which one feed's mask is replaced, and moves one
-// reference from the given set to it.
-func (s *sets) change(number, feed, mask uint32) uint32 {
-	at, old := s.find(s.all[number].members, feed)
-	if old == mask {
-		return number
+// mask returns how a feed holds a block.
+func (s *store) mask(id, feed uint32) uint32 {
+	_, mask := s.sets.at(s.at(id).set).find(feed)
+	return mask
+}
+
+// set sets or clears bits of one feed for a block.
+func (s *store) set(id, feed, bits uint32, there bool) {
+	n := s.at(id)
+	from := s.sets.at(n.set)
+	at, old := from.find(feed)
+	mask := old &^ bits
+	if there {
+		mask |= bits
 	}
-	sum := s.all[number].sum
+	if mask == old {
+		return
+	}
+	sum := from.sum
+	rest := from.members[at:]
 	if old != 0 {
-		sum -= blockhash.Mix(uint64(memberOf(feed, old)))
+		sum -= blockhash.Mix(uint64(rest[0]))
+		rest = rest[1:]
 	}
+	m := member(feed<<maskBits | mask)
 	if mask != 0 {
-		sum += blockhash.Mix(uint64(memberOf(feed, mask)))
+		sum += blockhash.Mix(uint64(m))
 	}
-	next, ok := s.sums[sum]
+	number, ok := s.sets.sums[sum]
 	if !ok {
-		next = s.add(number, at, old != 0, memberOf(feed, mask), sum)
+		number = s.sets.take()
+		to := s.sets.at(number)
+		to.members = append(to.members[:0], from.members[:at]...) // the array is reused
+		if mask != 0 {
+			to.members = append(to.members, m)
+		}
+		to.members, to.sum = append(to.members, rest...), sum
+		s.sets.sums[sum] = number
+		s.bytes += setWeight + memberWeight*int64(len(to.members))
 	}
-	if next != 0 {
-		s.all[next].refs++
-	}
-	s.release(number)
-	return next
+	s.sets.at(number).refs++
+	s.release(n.set)
+	n.set = number
 }
 
-// add adds a set that differs from another in one member.
-func (s *sets) add(from uint32, at int, there bool, m member, sum uint64) uint32 {
-	s.before = append(s.before[:0], s.all[from].members...)
-	switch {
-	case m.mask() == 0:
-		s.before = slices.Delete(s.before, at, at+1)
-	case there:
-		s.before[at] = m
-	default:
-		s.before = slices.Insert(s.before, at, m)
-	}
-	var number uint32
-	if n := len(s.free); n > 0 {
-		number, s.free = s.free[n-1], s.free[:n-1]
-	} else {
-		number = uint32(len(s.all))
-		s.all = append(s.all, set{})
-	}
-	s.all[number] = set{members: append(s.all[number].members[:0], s.before...), sum: sum}
-	s.sums[sum] = number
-	s.total += len(s.before)
-	s.live++
-	return number
-}
-
-func (s *sets) release(number uint32) {
-	if number == 0 {
+// release returns a reference to a set.
+func (s *store) release(number uint32) {
+	e := s.sets.at(number)
+	if e.refs--; number == 0 || e.refs > 0 {
 		return
 	}
-	e := &s.all[number]
-	if e.refs--; e.refs > 0 {
-		return
-	}
-	delete(s.sums, e.sum)
-	s.total -= len(e.members)
-	s.live--
-	*e = set{members: e.members[:0]} // the array is reused by the next one
-	s.free = append(s.free, number)
+	delete(s.sets.sums, e.sum)
+	s.bytes -= setWeight + memberWeight*int64(len(e.members))
+	s.sets.give(number)
 }

@@ -39,8 +39,8 @@ func (x *Index) Stats() Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := Stats{
-		Blocks: len(x.store.keys), Sets: x.store.sets.live, Expected: len(x.routed.counts),
-		Bytes: x.weight(), Overflows: x.overflows, Approximate: approx,
+		Blocks: len(x.store.keys), Sets: len(x.store.sets.sums) - 1, Expected: x.expected,
+		Bytes: x.store.bytes, Overflows: x.overflows, Approximate: approx,
 	}
 	for _, f := range x.feeds {
 		if f == nil {

@@ -5,9 +5,54 @@ import (
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
-// node is a block of a prompt, by its name in requests, and who holds it. Nodes are
-// kept as long as something refers to them: the next block, an engine's block, or a
-// request that was just routed.
+// The most bytes that these take, with their places in maps: groups of eight
+// places are at least 7/16 full, with one more byte for each place.
+const (
+	nodeWeight   = 72
+	entryWeight  = 64
+	setWeight    = 80
+	memberWeight = 4
+	pairWeight   = 64
+	tailWeight   = 120
+	scopeWeight  = 400
+)
+
+// slots are values by number, which are reused. Number 0 stands for none.
+type slots[T any] struct {
+	chunks [][]T
+	free   []uint32
+}
+
+const chunkLen = 512
+
+// grow adds a chunk. It must be called once before anything else.
+func (s *slots[T]) grow() {
+	first := uint32(len(s.chunks) * chunkLen)
+	s.chunks = append(s.chunks, make([]T, chunkLen))
+	for at := first + chunkLen - 1; at > first; at-- {
+		s.free = append(s.free, at)
+	}
+	if first > 0 {
+		s.free = append(s.free, first)
+	}
+}
+
+func (s *slots[T]) at(number uint32) *T { return &s.chunks[number/chunkLen][number%chunkLen] }
+
+func (s *slots[T]) take() uint32 {
+	if len(s.free) == 0 {
+		s.grow()
+	}
+	last := len(s.free) - 1
+	number := s.free[last]
+	s.free = s.free[:last]
+	return number
+}
+
+func (s *slots[T]) give(number uint32) { s.free = append(s.free, number) }
+
+// node is a block of a prompt, by its name in requests, and who holds it. Nodes stay as
+// long as something refers to them: the next block, an engine's block, or a promise.
 type node struct {
 	key    uint64
 	a, b   uint64 // the chain after the block, from which it continues; see scope
@@ -17,63 +62,42 @@ type node struct {
 	refs   uint32
 }
 
-// The most bytes that these take, with their places in maps: groups of eight
-// places are at least 7/16 full, with one more byte for each place.
-const (
-	nodeWeight  = 72
-	entryWeight = 64
-	setWeight   = 80
-	pairWeight  = 64
-	tailWeight  = 88
-	scopeWeight = 400
-)
-
 // store has the known blocks, whoever holds them.
 type store struct {
-	chunks [][]node
-	free   []uint32
+	slots[node]
 	keys   map[uint64]uint32
 	sets   sets
 	scopes scopes
+	bytes  int64 // the most memory that events may take now
 }
-
-const chunkLen = 512
 
 func (s *store) init() {
+	s.grow()
 	s.keys = map[uint64]uint32{}
-	s.chunks = [][]node{make([]node, chunkLen)}
-	for i := uint32(chunkLen - 1); i > 0; i-- {
-		s.free = append(s.free, i)
-	}
-	s.sets.init()
-	s.scopes.init()
-}
-
-func (s *store) at(id uint32) *node { return &s.chunks[id/chunkLen][id%chunkLen] }
-
-func (s *store) weight() int64 {
-	return int64(len(s.keys))*nodeWeight + int64(s.sets.live)*setWeight + int64(s.sets.total)*4 + int64(len(s.scopes.numbers))*scopeWeight
+	s.sets.grow()
+	s.sets.sums = map[uint64]uint32{0: 0}
+	s.scopes.grow()
+	s.scopes.numbers = map[prefix.Scope]uint32{}
 }
 
 // take returns the node of a block, with one more reference to it.
 func (s *store) take(key uint64, parent uint32) uint32 {
 	id, ok := s.keys[key]
 	if !ok {
-		if len(s.free) == 0 {
-			first := uint32(len(s.chunks) * chunkLen)
-			s.chunks = append(s.chunks, make([]node, chunkLen))
-			for i := uint32(chunkLen); i > 0; i-- {
-				s.free = append(s.free, first+i-1)
-			}
-		}
-		id = s.free[len(s.free)-1]
-		s.free = s.free[:len(s.free)-1]
+		id = s.slots.take()
 		*s.at(id) = node{key: key, parent: parent}
 		s.keys[key] = id
+		s.bytes += nodeWeight
 		if parent != 0 {
 			s.at(parent).refs++
 		}
 	}
+	s.at(id).refs++
+	return id
+}
+
+// hold takes one more reference to a node, which may be none.
+func (s *store) hold(id uint32) uint32 {
 	s.at(id).refs++
 	return id
 }
@@ -86,29 +110,17 @@ func (s *store) give(id uint32) {
 			return
 		}
 		delete(s.keys, n.key)
-		s.sets.release(n.set)
-		s.scopes.give(n.scope)
-		s.free = append(s.free, id)
-		id, n.parent = n.parent, 0
+		s.bytes -= nodeWeight
+		s.release(n.set)
+		s.giveScope(n.scope)
+		s.slots.give(id)
+		id = n.parent
 	}
 }
 
-// set sets or clears bits of one feed for a block.
-func (s *store) set(id, feed, bits uint32, there bool) {
-	n := s.at(id)
-	mask := s.sets.mask(n.set, feed)
-	if there {
-		mask |= bits
-	} else {
-		mask &^= bits
-	}
-	n.set = s.sets.change(n.set, feed, mask)
-}
-
-// scopes are the scopes of chains in use, numbered from 1.
+// scopes are the scopes of chains in use.
 type scopes struct {
-	all     []scope
-	free    []uint32
+	slots[scope]
 	numbers map[prefix.Scope]uint32
 }
 
@@ -118,37 +130,33 @@ type scope struct {
 	refs   int
 }
 
-func (s *scopes) init() {
-	s.all = make([]scope, 1)
-	s.numbers = map[prefix.Scope]uint32{}
-}
-
-// take returns the number of a scope, with one more reference to it.
-func (s *scopes) take(of prefix.Scope) uint32 {
-	number, ok := s.numbers[of]
+// takeScope returns the number of a scope, with one more reference to it.
+func (s *store) takeScope(of prefix.Scope) uint32 {
+	number, ok := s.scopes.numbers[of]
 	if !ok {
-		number = uint32(len(s.all))
-		if n := len(s.free); n > 0 {
-			number, s.free = s.free[n-1], s.free[:n-1]
-		} else {
-			s.all = append(s.all, scope{})
-		}
-		s.all[number] = scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
-		s.numbers[of] = number
+		number = s.scopes.take()
+		*s.scopes.at(number) = scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
+		s.scopes.numbers[of] = number
+		s.bytes += scopeWeight
 	}
-	s.all[number].refs++
+	s.scopes.at(number).refs++
 	return number
 }
 
-func (s *scopes) give(number uint32) {
+func (s *store) holdScope(number uint32) uint32 {
+	s.scopes.at(number).refs++
+	return number
+}
+
+func (s *store) giveScope(number uint32) {
 	if number == 0 {
 		return
 	}
-	e := &s.all[number]
-	if e.refs--; e.refs > 0 {
-		return
+	e := s.scopes.at(number)
+	if e.refs--; e.refs == 0 {
+		delete(s.scopes.numbers, e.of)
+		*e = scope{}
+		s.scopes.give(number)
+		s.bytes -= scopeWeight
 	}
-	delete(s.numbers, e.of)
-	*e = scope{}
-	s.free = append(s.free, number)
 }
