@@ -12,7 +12,7 @@ import (
 // for others as long as engines evict the end of a prompt before its beginning, as all
 // do.
 type entry struct {
-	node   uint32 // the last block of ours that ends in it or before it; 0: none
+	node   *node  // the last block of ours that ends in it or before it; nil: none
 	span   uint16 // how many blocks of ours end in it: node and those before
 	copies uint8  // in GPU memory; engines may have several and remove them one at a time
 	tiers  uint8  // a bit for each, and opaque
@@ -24,7 +24,7 @@ const opaque = 1 << Tiers
 
 // tail is the beginning of a block of ours, in an engine's block that ends within it.
 type tail struct {
-	scope  uint32
+	scope  *scope
 	tokens [prefix.BlockTokens]uint32
 	n      uint32
 }
@@ -116,8 +116,8 @@ func (f *Feed) parent(e *Event, number uint32) (key uint64, en entry, ok bool) {
 // cursor walks along the blocks of a prompt.
 type cursor struct {
 	store  *store
-	node   uint32 // holds a reference, as scope does
-	scope  uint32 // 0: not known
+	node   *node  // holds a reference, as scope does
+	scope  *scope // nil: not known
 	chain  blockhash.Chain
 	block  [prefix.BlockTokens]uint32
 	n      uint32 // tokens of the last, partial block
@@ -130,29 +130,29 @@ func (f *Feed) begin(c *cursor, e *Event, number uint32) bool {
 	s := c.store
 	if !e.HasParent {
 		c.scope = s.takeScope(f.scope(e.Adapter, e.Salt))
-		c.chain = blockhash.Start(s.scopes.at(c.scope).secret, blockhash.OfTokens)
+		c.chain = blockhash.Start(c.scope.secret, blockhash.OfTokens)
 		return true
 	}
 	key, p, ok := f.parent(e, number)
-	if !ok || len(e.Keys) > 0 && p.node == 0 {
+	if !ok || len(e.Keys) > 0 && p.node == nil {
 		return false
 	}
-	c.opaque = p.tiers&opaque != 0
-	scope := s.at(p.node).scope
+	c.opaque, c.node = p.tiers&opaque != 0, p.node.hold()
+	var scope *scope
+	if c.node != nil {
+		scope = c.node.scope
+	}
 	if t := f.tails[key]; t != nil {
 		scope, c.block, c.n = t.scope, t.tokens, t.n
 	}
-	if scope == 0 {
-		if c.node = s.hold(p.node); len(e.Keys) == 0 {
-			return c.opaque
-		}
-		return true
+	if scope == nil {
+		return c.opaque || len(e.Keys) > 0
 	}
 	// What the cursor refers to might otherwise be freed while blocks are replaced.
-	c.node, c.scope = s.hold(p.node), s.holdScope(scope)
-	c.chain = blockhash.Start(s.scopes.at(scope).secret, blockhash.OfTokens)
-	if c.node != 0 {
-		c.chain.A, c.chain.B = s.at(c.node).a, s.at(c.node).b
+	c.scope = scope.hold()
+	c.chain = blockhash.Start(scope.secret, blockhash.OfTokens)
+	if c.node != nil {
+		c.chain.A, c.chain.B = c.node.a, c.node.b
 	}
 	return true
 }
@@ -167,9 +167,8 @@ func (c *cursor) next(token uint32) {
 	c.n = 0
 	var sum [1]uint64
 	c.step(c.chain.AppendWords(sum[:0], c.block[:])[0])
-	n := c.store.at(c.node)
-	if n.scope == 0 {
-		n.a, n.b, n.scope = c.chain.A, c.chain.B, c.store.holdScope(c.scope)
+	if n := c.node; n.scope == nil {
+		n.a, n.b, n.scope = c.chain.A, c.chain.B, c.scope.hold()
 	}
 }
 
@@ -210,9 +209,9 @@ func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
 	if !ok {
 		en = entry{group: uint8(number), tiers: opaque}
 		if !c.opaque {
-			en = entry{group: uint8(number), node: s.hold(c.node), span: c.ended}
+			en = entry{group: uint8(number), node: c.node.hold(), span: c.ended}
 			if c.n > 0 {
-				f.tails[key] = &tail{s.holdScope(c.scope), c.block, c.n}
+				f.tails[key] = &tail{c.scope.hold(), c.block, c.n}
 				s.bytes += tailWeight
 			}
 		}
@@ -241,13 +240,10 @@ func (f *Feed) mark(en *entry, t Tier, there bool) {
 		}
 		bits = 1 << (tierShift + uint32(t))
 	}
-	s := &f.index.store
-	id := en.node
+	n := en.node
 	for range en.span {
-		n := s.at(id)
-		parent := n.parent
-		s.set(id, f.number, bits, there)
-		id = parent
+		f.index.store.set(n, f.number, bits, there)
+		n = n.parent
 	}
 }
 

@@ -30,11 +30,11 @@ func (x *Index) Lookup(blocks []uint64, ref endpick.EndpointRef) (h Holding) {
 	}
 	h.Saved = saved
 	for _, key := range blocks {
-		id, ok := x.store.keys[key]
-		if !ok {
+		n := x.store.nodes[key]
+		if n == nil {
 			break
 		}
-		mask := x.store.mask(id, most.number)
+		_, mask := n.find(most.number)
 		switch {
 		case most.full != 0 && mask&most.full == most.full, most.windowed() && mask&(1<<maxGroups-1) != 0:
 			h.Blocks[GPU]++

@@ -55,7 +55,7 @@ type Feed struct {
 	index  *Index
 	ref    endpick.EndpointRef
 	rank   int
-	number uint32 // in sets
+	number uint32 // in members
 	scope  func(adapter, salt string) prefix.Scope
 
 	// Guarded by Index.mu.
@@ -63,7 +63,7 @@ type Feed struct {
 	knows   Knowledge
 	entries map[uint64]entry // the engine's blocks, by entryKey
 	tails   map[uint64]*tail // of those that end within a block of ours
-	routed  map[uint32]int   // promises, by block
+	routed  map[*node]int    // promises, by block
 	groups  [maxGroups]group
 	count   uint32 // of groups
 	full    uint32 // bits of groups that need all blocks
@@ -108,7 +108,7 @@ func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) 
 	}
 	f := &Feed{
 		index: x, ref: ref, rank: config.Rank, number: uint32(number), scope: config.Scope, grain: prefix.BlockTokens,
-		entries: map[uint64]entry{}, tails: map[uint64]*tail{}, routed: map[uint32]int{},
+		entries: map[uint64]entry{}, tails: map[uint64]*tail{}, routed: map[*node]int{},
 	}
 	x.feeds[number] = f
 	e.feeds = append(e.feeds, f)
@@ -188,8 +188,8 @@ func (e *endpoint) close(f *Feed) {
 
 func (f *Feed) end() {
 	f.forgetAll()
-	for id := range f.routed {
-		f.unroute(id)
+	for n := range f.routed {
+		f.unroute(n)
 	}
 	f.closed, f.knows = true, Nothing
 	f.index.feeds[f.number] = nil

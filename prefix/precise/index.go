@@ -111,7 +111,7 @@ func New(config Config) (*Index, error) {
 			return nil, err
 		}
 	}
-	x := &Index{config: config, approx: config.Approximate}
+	x := &Index{config: config, approx: config.Approximate, store: store{nodes: map[uint64]*node{}, scopes: map[prefix.Scope]*scope{}}}
 	for tiers := range x.saved {
 		for t, cost := range config.LoadCost {
 			if tiers>>t&1 != 0 {
@@ -120,7 +120,6 @@ func New(config Config) (*Index, error) {
 		}
 	}
 	x.paths.New = func() any { return new([]stretch) }
-	x.store.init()
 	x.leases.Forget = func(_ endpick.LeaseRef, p *promise) { x.drop(p) }
 	x.endpoints.Forget = func(_ endpick.EndpointRef, e *endpoint) {
 		for _, f := range e.feeds {

@@ -9,15 +9,15 @@ import (
 
 // stretch is a part of a prompt whose blocks the same feeds hold.
 type stretch struct {
-	set  *set
-	to   int // blocks of the prompt up to its end
-	next int // a guess at the place of the next feed, because most come in order
+	*node     // one of its blocks
+	to    int // blocks of the prompt up to its end
+	next  int // a guess at the place of the next feed, because most come in order
 }
 
 func (s *stretch) mask(feed uint32) (mask uint32) {
-	m := s.set.members
+	m := s.members
 	if s.next > 0 && m[s.next-1].feed() >= feed || s.next < len(m) && m[s.next].feed() < feed {
-		s.next, mask = s.set.find(feed)
+		s.next, mask = s.find(feed)
 	} else if s.next < len(m) && m[s.next].feed() == feed {
 		mask = m[s.next].mask()
 	}
@@ -70,22 +70,23 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 
 // walk appends to path the stretches of a prompt's known blocks.
 func (s *store) walk(path []stretch, blocks []uint64) []stretch {
-	last, known := uint32(0), 0
+	var last *node
+	known := 0
 	for _, key := range blocks {
-		id, ok := s.keys[key]
-		if !ok {
+		n := s.nodes[key]
+		if n == nil {
 			break
 		}
-		if set := s.at(id).set; known == 0 || set != last {
-			if known > 0 {
+		if last == nil || n.sum != last.sum {
+			if last != nil {
 				path[len(path)-1].to = known
 			}
-			path = append(path, stretch{set: s.sets.at(set)})
-			last = set
+			path = append(path, stretch{node: n})
+			last = n
 		}
 		known++
 	}
-	if known > 0 {
+	if last != nil {
 		path[len(path)-1].to = known
 	}
 	return path

@@ -12,7 +12,7 @@ import (
 // Grace after its first token. If it ends before, they count no more.
 type promise struct {
 	feeds  []*Feed // of the endpoint; those that have ended since need nothing any more
-	leaf   uint32  // the last block, to which it refers
+	leaf   *node   // the last block, to which it refers
 	blocks int     // that one and those before it
 }
 
@@ -35,30 +35,30 @@ func (x *Index) promise(e *endpick.Event) {
 	}
 	p.feeds = at.feeds
 	s := &x.store
-	most := int(x.config.MaxBytes / 8 / (pairWeight + nodeWeight + setWeight))
+	most := int(x.config.MaxBytes / 8 / (pairWeight + nodeWeight + 4*memberWeight))
 	for _, key := range e.Request.Blocks {
 		if x.expected+len(p.feeds) > most {
 			break
 		}
-		id := s.take(key, p.leaf)
-		if s.at(id).parent != p.leaf { // an event has named it after another one
-			s.give(id)
+		n := s.take(key, p.leaf)
+		if n.parent != p.leaf { // an event has named it after another one
+			s.give(n)
 			break
 		}
 		s.give(p.leaf)
-		p.leaf = id
-		if p.blocks > 0 || !x.held(p.feeds, id) {
+		p.leaf = n
+		if p.blocks > 0 || !n.heldBy(p.feeds) {
 			p.blocks++
-			x.expect(p.feeds, id, 1)
+			x.expect(p.feeds, n, 1)
 		}
 	}
 	x.fit()
 }
 
-// held reports whether all feeds hold a block in the only cache of their engine.
-func (x *Index) held(feeds []*Feed, id uint32) bool {
+// heldBy reports whether all feeds hold a block in the only cache of their engine.
+func (n *node) heldBy(feeds []*Feed) bool {
 	for _, f := range feeds {
-		if f.count != 1 || f.full == 0 || x.store.mask(id, f.number)&f.full == 0 {
+		if _, mask := n.find(f.number); f.count != 1 || mask&f.full == 0 {
 			return false
 		}
 	}
@@ -66,26 +66,26 @@ func (x *Index) held(feeds []*Feed, id uint32) bool {
 }
 
 // expect adds to the number of promises of a block.
-func (x *Index) expect(feeds []*Feed, id uint32, by int) {
+func (x *Index) expect(feeds []*Feed, n *node, by int) {
 	for _, f := range feeds {
 		if f.closed {
 			continue
 		}
-		before := f.routed[id]
-		f.routed[id] = before + by
+		before := f.routed[n]
+		f.routed[n] = before + by
 		if before == 0 {
-			x.store.set(id, f.number, routedBit, true)
+			x.store.set(n, f.number, routedBit, true)
 			x.count(1)
 		} else if before+by == 0 {
-			f.unroute(id)
+			f.unroute(n)
 		}
 	}
 }
 
 // unroute forgets all promises of a block.
-func (f *Feed) unroute(id uint32) {
-	delete(f.routed, id)
-	f.index.store.set(id, f.number, routedBit, false)
+func (f *Feed) unroute(n *node) {
+	delete(f.routed, n)
+	f.index.store.set(n, f.number, routedBit, false)
 	f.index.count(-1)
 }
 
@@ -97,7 +97,7 @@ func (x *Index) count(pairs int) {
 
 // computed records the first token.
 func (x *Index) computed(ref endpick.LeaseRef, now time.Time) {
-	if p := x.leases.Find(ref); p != nil && p.leaf != 0 {
+	if p := x.leases.Find(ref); p != nil && p.leaf != nil {
 		x.grace = append(x.grace, graced{*p, now.Add(x.config.Grace)})
 		*p = promise{}
 	}
@@ -114,9 +114,9 @@ func (x *Index) expire(now time.Time) {
 
 // drop ends a promise.
 func (x *Index) drop(p *promise) {
-	for id := p.leaf; p.blocks > 0; p.blocks-- {
-		x.expect(p.feeds, id, -1)
-		id = x.store.at(id).parent
+	for n := p.leaf; p.blocks > 0; p.blocks-- {
+		x.expect(p.feeds, n, -1)
+		n = n.parent
 	}
 	x.store.give(p.leaf)
 	*p = promise{}

@@ -1,6 +1,8 @@
 package precise
 
 import (
+	"slices"
+
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
@@ -8,155 +10,162 @@ import (
 // The most bytes that these take, with their places in maps: groups of eight
 // places are at least 7/16 full, with one more byte for each place.
 const (
-	nodeWeight   = 72
-	entryWeight  = 64
-	setWeight    = 80
+	nodeWeight   = 120
+	entryWeight  = 58
 	memberWeight = 4
 	pairWeight   = 64
 	tailWeight   = 120
 	scopeWeight  = 400
 )
 
-// slots are values by number, which are reused. Number 0 stands for none.
-type slots[T any] struct {
-	chunks [][]T
-	free   []uint32
-}
-
-const chunkLen = 512
-
-// grow adds a chunk. It must be called once before anything else.
-func (s *slots[T]) grow() {
-	first := uint32(len(s.chunks) * chunkLen)
-	s.chunks = append(s.chunks, make([]T, chunkLen))
-	for at := first + chunkLen - 1; at > first; at-- {
-		s.free = append(s.free, at)
-	}
-	if first > 0 {
-		s.free = append(s.free, first)
-	}
-}
-
-func (s *slots[T]) at(number uint32) *T { return &s.chunks[number/chunkLen][number%chunkLen] }
-
-func (s *slots[T]) take() uint32 {
-	if len(s.free) == 0 {
-		s.grow()
-	}
-	last := len(s.free) - 1
-	number := s.free[last]
-	s.free = s.free[:last]
-	return number
-}
-
-func (s *slots[T]) give(number uint32) { s.free = append(s.free, number) }
-
 // node is a block of a prompt, by its name in requests, and who holds it. Nodes stay as
 // long as something refers to them: the next block, an engine's block, or a promise.
 type node struct {
-	key    uint64
-	a, b   uint64 // the chain after the block, from which it continues; see scope
-	parent uint32 // the previous block; 0: none
-	set    uint32
-	scope  uint32 // of the chain; 0: not known, because no event has given the block's tokens
-	refs   uint32
+	key     uint64
+	a, b    uint64 // the chain after the block, from which it continues
+	scope   *scope // of the chain; nil: not known, because no event has given the block's tokens
+	parent  *node  // the previous block
+	members []member
+	sum     uint64 // of the members' hashes: equal for blocks that the same feeds hold
+	refs    int32
+}
+
+// member says how one feed holds a block: the feed's number in the upper bits, and a
+// mask in the lower. In GPU memory each group of the feed has a bit of its own.
+type member uint32
+
+const (
+	maskBits  = 12
+	maxGroups = 8
+	tierShift = maxGroups - 1 // of CPU, the first tier after GPU
+	tiersMask = 7 << maxGroups
+	routedBit = 1 << (maxGroups + 3)
+	wholeMask = 1<<maskBits - 1
+
+	// maxFeeds is the most feed numbers that fit into a member.
+	maxFeeds = 1 << (32 - maskBits)
+)
+
+func (m member) feed() uint32 { return uint32(m) >> maskBits }
+func (m member) mask() uint32 { return uint32(m) & wholeMask }
+
+// find returns the place of a feed among the members, and its mask; 0: it is none of them.
+func (n *node) find(feed uint32) (at int, mask uint32) {
+	at, _ = slices.BinarySearch(n.members, member(feed<<maskBits))
+	if at < len(n.members) && n.members[at].feed() == feed {
+		return at, n.members[at].mask()
+	}
+	return at, 0
 }
 
 // store has the known blocks, whoever holds them.
 type store struct {
-	slots[node]
-	keys   map[uint64]uint32
-	sets   sets
-	scopes scopes
+	nodes  map[uint64]*node
+	free   []*node
+	scopes map[prefix.Scope]*scope
 	bytes  int64 // the most memory that events may take now
 }
 
-func (s *store) init() {
-	s.grow()
-	s.keys = map[uint64]uint32{}
-	s.sets.grow()
-	s.sets.sums = map[uint64]uint32{0: 0}
-	s.scopes.grow()
-	s.scopes.numbers = map[prefix.Scope]uint32{}
-}
-
 // take returns the node of a block, with one more reference to it.
-func (s *store) take(key uint64, parent uint32) uint32 {
-	id, ok := s.keys[key]
-	if !ok {
-		id = s.slots.take()
-		*s.at(id) = node{key: key, parent: parent}
-		s.keys[key] = id
-		s.bytes += nodeWeight
-		if parent != 0 {
-			s.at(parent).refs++
+func (s *store) take(key uint64, parent *node) *node {
+	n := s.nodes[key]
+	if n == nil {
+		if last := len(s.free) - 1; last >= 0 {
+			n, s.free = s.free[last], s.free[:last]
+		} else {
+			n = new(node)
 		}
+		*n = node{key: key, parent: parent.hold(), members: n.members}
+		s.nodes[key] = n
+		s.bytes += nodeWeight + memberWeight*int64(cap(n.members))
 	}
-	s.at(id).refs++
-	return id
+	return n.hold()
 }
 
-// hold takes one more reference to a node, which may be none.
-func (s *store) hold(id uint32) uint32 {
-	s.at(id).refs++
-	return id
+// hold takes one more reference to a node, which may be nil.
+func (n *node) hold() *node {
+	if n != nil {
+		n.refs++
+	}
+	return n
 }
 
 // give returns a reference.
-func (s *store) give(id uint32) {
-	for id != 0 {
-		n := s.at(id)
+func (s *store) give(n *node) {
+	for n != nil {
 		if n.refs--; n.refs > 0 {
 			return
 		}
-		delete(s.keys, n.key)
-		s.bytes -= nodeWeight
-		s.release(n.set)
+		delete(s.nodes, n.key)
+		s.bytes -= nodeWeight + memberWeight*int64(cap(n.members))
 		s.giveScope(n.scope)
-		s.slots.give(id)
-		id = n.parent
+		parent := n.parent
+		*n = node{members: n.members}
+		s.free = append(s.free, n)
+		n = parent
 	}
 }
 
-// scopes are the scopes of chains in use.
-type scopes struct {
-	slots[scope]
-	numbers map[prefix.Scope]uint32
+// set sets or clears bits of one feed for a block.
+func (s *store) set(n *node, feed, bits uint32, there bool) {
+	at, old := n.find(feed)
+	mask := old &^ bits
+	if there {
+		mask |= bits
+	}
+	if mask == old {
+		return
+	}
+	before := cap(n.members)
+	if old != 0 {
+		n.sum -= blockhash.Mix(uint64(n.members[at]))
+	}
+	m := member(feed<<maskBits | mask)
+	switch {
+	case mask == 0:
+		if n.members = slices.Delete(n.members, at, at+1); before > 8 && len(n.members) <= before/4 {
+			n.members = slices.Clone(n.members)
+		}
+	case old == 0:
+		n.members = slices.Insert(n.members, at, m)
+	default:
+		n.members[at] = m
+	}
+	if mask != 0 {
+		n.sum += blockhash.Mix(uint64(m))
+	}
+	s.bytes += memberWeight * int64(cap(n.members)-before)
 }
 
+// scope is the scope of chains in use.
 type scope struct {
 	of     prefix.Scope
 	secret **blockhash.Secret
 	refs   int
 }
 
-// takeScope returns the number of a scope, with one more reference to it.
-func (s *store) takeScope(of prefix.Scope) uint32 {
-	number, ok := s.scopes.numbers[of]
-	if !ok {
-		number = s.scopes.take()
-		*s.scopes.at(number) = scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
-		s.scopes.numbers[of] = number
+// takeScope returns a scope, with one more reference to it.
+func (s *store) takeScope(of prefix.Scope) *scope {
+	e := s.scopes[of]
+	if e == nil {
+		e = &scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
+		s.scopes[of] = e
 		s.bytes += scopeWeight
 	}
-	s.scopes.at(number).refs++
-	return number
+	return e.hold()
 }
 
-func (s *store) holdScope(number uint32) uint32 {
-	s.scopes.at(number).refs++
-	return number
+func (e *scope) hold() *scope {
+	e.refs++
+	return e
 }
 
-func (s *store) giveScope(number uint32) {
-	if number == 0 {
+func (s *store) giveScope(e *scope) {
+	if e == nil {
 		return
 	}
-	e := s.scopes.at(number)
 	if e.refs--; e.refs == 0 {
-		delete(s.scopes.numbers, e.of)
-		*e = scope{}
-		s.scopes.give(number)
+		delete(s.scopes, e.of)
 		s.bytes -= scopeWeight
 	}
 }
