@@ -196,11 +196,12 @@ func (s *Subscriber) note(st *stream, state State, err error) {
 
 // session is one connection. It reports whether anything was read.
 func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err error) {
-	z, done, err := s.connect(ctx, s.config.Events, zmq4.Sub)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	z, err := s.connect(ctx, s.config.Events, zmq4.Sub)
 	if err != nil {
 		return false, err
 	}
-	defer done()
 	if err := z.SendMsg(zmq4.NewMsg(append([]byte{1}, s.config.Topic...))); err != nil {
 		return false, err
 	}
@@ -233,23 +234,18 @@ func (s *Subscriber) dial(ctx context.Context, address string) (c net.Conn, err 
 	return s.config.Dial(ctx, "tcp", address)
 }
 
-// connect makes a connection that is closed when the context or done ends.
-func (s *Subscriber) connect(ctx context.Context, address string, own zmq4.SocketType) (*zmq4.Conn, func(), error) {
+// connect makes a connection that is closed when the context ends.
+func (s *Subscriber) connect(ctx context.Context, address string, own zmq4.SocketType) (*zmq4.Conn, error) {
 	c, err := s.dial(ctx, address)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	done := func() {
-		stop()
-		c.Close()
-	}
+	context.AfterFunc(ctx, func() { c.Close() })
 	z, err := open(c, own, s.config.MaxMessage)
 	if err != nil {
-		done()
-		return nil, nil, fmt.Errorf("kvevents: %s: %w", address, err)
+		return nil, fmt.Errorf("kvevents: %s: %w", address, err)
 	}
-	return z, done, nil
+	return z, nil
 }
 
 var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do not increase")
@@ -258,11 +254,10 @@ var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do n
 func (s *Subscriber) replay(ctx context.Context, from uint64, each func(uint64, []byte) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ReplayWithin)
 	defer cancel()
-	z, done, err := s.connect(ctx, s.config.Replay, zmq4.Dealer)
+	z, err := s.connect(ctx, s.config.Replay, zmq4.Dealer)
 	if err != nil {
 		return err
 	}
-	defer done()
 	// A delimiter, as a REQ socket would send it, and the number.
 	if err := z.SendMsg(zmq4.NewMsgFrom(nil, binary.BigEndian.AppendUint64(nil, from))); err != nil {
 		return err

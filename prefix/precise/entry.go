@@ -15,12 +15,10 @@ type entry struct {
 	node   *node  // the last block of ours that ends in it or before it; nil: none
 	span   uint16 // how many blocks of ours end in it: node and those before
 	copies uint8  // in GPU memory; engines may have several and remove them one at a time
-	tiers  uint8  // a bit for each, and opaque
+	tiers  uint8  // a bit for each
 	group  uint8
+	tailed bool // it has a tail; with neither that nor a node, it is opaque
 }
-
-// opaque marks a block with content other than its tokens, or one that follows such a block.
-const opaque = 1 << Tiers
 
 // tail is the beginning of a block of ours, in an engine's block that ends within it.
 type tail struct {
@@ -122,7 +120,7 @@ type cursor struct {
 	block  [prefix.BlockTokens]uint32
 	n      uint32 // tokens of the last, partial block
 	ended  uint16 // full blocks since the start of the engine's block
-	opaque bool
+	opaque bool   // there is content other than tokens, and so there is for all that follows
 }
 
 // begin sets the cursor to the end of the parent. It returns false if that is unknown.
@@ -137,7 +135,7 @@ func (f *Feed) begin(c *cursor, e *Event, number uint32) bool {
 	if !ok || len(e.Keys) > 0 && p.node == nil {
 		return false
 	}
-	c.opaque, c.node = p.tiers&opaque != 0, p.node.hold()
+	c.opaque, c.node = p.node == nil && !p.tailed, p.node.hold()
 	var scope *scope
 	if c.node != nil {
 		scope = c.node.scope
@@ -201,19 +199,21 @@ func (f *Feed) storedAgain(e *Event, number uint32) {
 // put records that the engine holds a block that ends at the cursor.
 func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
 	s := c.store
+	next := entry{group: uint8(number)}
+	if !c.opaque {
+		next.node, next.span, next.tailed = c.node, c.ended, c.n > 0
+	}
 	en, ok := f.entries[key]
-	if ok && (c.opaque != (en.tiers&opaque != 0) || !c.opaque && en.node != c.node) {
+	if ok && (en.node != next.node || en.tailed != next.tailed) {
 		f.drop(key, en) // the name now stands for another block
 		ok = false
 	}
 	if !ok {
-		en = entry{group: uint8(number), tiers: opaque}
-		if !c.opaque {
-			en = entry{group: uint8(number), node: c.node.hold(), span: c.ended}
-			if c.n > 0 {
-				f.tails[key] = &tail{c.scope.hold(), c.block, c.n}
-				s.bytes += tailWeight
-			}
+		en = next
+		en.node.hold()
+		if en.tailed {
+			f.tails[key] = &tail{c.scope.hold(), c.block, c.n}
+			s.bytes += tailWeight
 		}
 		s.bytes += entryWeight
 		f.stats.Stored++
@@ -277,13 +277,13 @@ func (f *Feed) leave(key uint64, en entry, t Tier) entry {
 	if t == GPU {
 		en.copies = 0
 	}
-	if en.tiers&^opaque != 0 {
+	if en.tiers != 0 {
 		f.entries[key] = en
 		return en
 	}
 	s := &f.index.store
-	if t := f.tails[key]; t != nil {
-		s.giveScope(t.scope)
+	if en.tailed {
+		s.giveScope(f.tails[key].scope)
 		delete(f.tails, key)
 		s.bytes -= tailWeight
 	}

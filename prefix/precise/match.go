@@ -70,24 +70,15 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 
 // walk appends to path the stretches of a prompt's known blocks.
 func (s *store) walk(path []stretch, blocks []uint64) []stretch {
-	var last *node
-	known := 0
-	for _, key := range blocks {
+	for i, key := range blocks {
 		n := s.nodes[key]
 		if n == nil {
 			break
 		}
-		if last == nil || n.sum != last.sum {
-			if last != nil {
-				path[len(path)-1].to = known
-			}
+		if i == 0 || n.sum != path[len(path)-1].sum {
 			path = append(path, stretch{node: n})
-			last = n
 		}
-		known++
-	}
-	if last != nil {
-		path[len(path)-1].to = known
+		path[len(path)-1].to = i + 1
 	}
 	return path
 }
