@@ -22,15 +22,7 @@ const (
 
 // String returns the name in lower case.
 func (s State) String() string {
-	switch s {
-	case Connecting:
-		return "connecting"
-	case Replaying:
-		return "replaying"
-	case Live:
-		return "live"
-	}
-	return "unknown"
+	return [...]string{"connecting", "replaying", "live", "unknown"}[min(s, Live+1)]
 }
 
 // Sink receives events; a [precise.Feed] is one.

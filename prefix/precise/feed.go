@@ -22,15 +22,7 @@ const (
 
 // String returns the name in lower case.
 func (k Knowledge) String() string {
-	switch k {
-	case Nothing:
-		return "nothing"
-	case Partial:
-		return "partial"
-	case Whole:
-		return "whole"
-	}
-	return "unknown"
+	return [...]string{"nothing", "partial", "whole", "unknown"}[min(k, Whole+1)]
 }
 
 // FeedConfig says whose events come over a feed. The zero value fits an engine with

@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -32,33 +33,21 @@ type Config struct {
 	Approximate *prefix.Index
 }
 
-const (
-	defaultMaxBytes = 512 << 20
-	leastMaxBytes   = 1 << 20
-	defaultGrace    = time.Second
-)
-
 func (c *Config) validate() error {
-	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultMaxBytes
-	}
-	if c.MaxBytes < leastMaxBytes {
+	c.MaxBytes = cmp.Or(c.MaxBytes, 512<<20)
+	c.Grace = cmp.Or(c.Grace, time.Second)
+	if c.MaxBytes < 1<<20 {
 		return &endpick.ConfigError{Field: "precise.Config.MaxBytes", Reason: "is less than 1 MiB"}
 	}
 	if c.Grace < 0 {
 		return &endpick.ConfigError{Field: "precise.Config.Grace", Reason: "is negative"}
-	}
-	if c.Grace == 0 {
-		c.Grace = defaultGrace
 	}
 	for t, usual := range [Tiers]float64{CPU: 0.1, Disk: 0.5, External: 0.3} {
 		cost := &c.LoadCost[t]
 		if !(*cost >= 0) {
 			return &endpick.ConfigError{Field: "precise.Config.LoadCost", Reason: "is negative or not a number"}
 		}
-		if *cost == 0 {
-			*cost = usual
-		}
+		*cost = cmp.Or(*cost, usual)
 	}
 	return nil
 }
