@@ -40,3 +40,27 @@ func TestTablesDoNotGrow(t *testing.T) {
 	assert.LessOrEqual(t, cap(x.grace), 64)
 	assert.Zero(t, x.leases.Find(endpick.LeaseRef{}))
 }
+
+// A block that many have held takes no more room than others when they have removed it.
+func TestHoldersThatAreGoneTakeNoRoom(t *testing.T) {
+	x, err := New(Config{})
+	require.NoError(t, err)
+	_, refs := fleetOf(t, x, 1, nil)
+	e := Event{Hashes: []Hash{1}, Tokens: make([]uint32, 16)}
+	var feeds []*Feed
+	for rank := range 100 {
+		feed, err := x.Feed(refs[0], FeedConfig{Rank: rank})
+		require.NoError(t, err)
+		feed.Apply([]Event{e})
+		feeds = append(feeds, feed)
+	}
+	before := x.Stats().Bytes
+	for _, feed := range feeds[1:] {
+		feed.Apply([]Event{{Kind: Removed, Hashes: e.Hashes}})
+	}
+	require.Less(t, x.Stats().Bytes, before-99*(entryWeight+memberWeight)+8*memberWeight)
+	feeds[0].Close()
+	for _, n := range x.store.free {
+		require.LessOrEqual(t, cap(n.members), 8)
+	}
+}

@@ -50,6 +50,19 @@ func TestExpectedOfRanks(t *testing.T) {
 	}
 }
 
+// Only the head of a prompt is expected whose blocks follow each other in events too.
+func TestExpectedUpToABlockOfAnotherPlace(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	req := request(ids(0, 64))
+	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{{Hashes: hashes{1}, Keys: req.Blocks[1:2]}}))
+	before := f.index.Stats().Bytes
+	lease := f.to("a", req)
+	assert.Equal(t, 1, f.expected())
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Zero(t, f.expected())
+	assert.Equal(t, before, f.index.Stats().Bytes)
+}
+
 // Lookup returns the rank that saves most, and the tiers in which the blocks are.
 func TestLookup(t *testing.T) {
 	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {

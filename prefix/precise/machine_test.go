@@ -253,6 +253,15 @@ func TestIndexIsItsTwin(t *testing.T) {
 				matched++
 			}
 		}
+		candidates := router.AppendCandidates(nil)
+		r.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
+		req := endpick.Request{InputTokens: len(tokens) + 1, Blocks: blocks, Exact: true}.At(now, 1, 1)
+		x.Match(&req, candidates)
+		for _, c := range candidates {
+			if h := x.Lookup(blocks, c.Ref); h.Knows == Whole {
+				require.Equal(t, int(h.Saved*prefix.BlockTokens), c.PrefixTokens, "in any order")
+			}
+		}
 	}
 	for said := 0; said < events; {
 		i := r.IntN(len(kinds))
