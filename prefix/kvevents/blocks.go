@@ -9,159 +9,103 @@ import (
 // The parts of blocks: names, token ids and extra keys.
 
 // names reads the hashes of blocks.
-func (d *decoder) names(at int) ([]precise.Hash, bool) {
-	d.r.seek(at)
-	n, ok := d.r.array()
-	if !ok || at == 0 {
-		return nil, false
-	}
+func (d *decoder) names(at int) []precise.Hash {
+	d.bad = d.bad || at == 0
+	d.seek(at)
 	from := len(d.hashes)
-	for range n {
-		h, ok := d.hash()
-		if !ok {
-			return nil, false
-		}
-		d.hashes = append(d.hashes, h)
+	for range d.array() {
+		d.hashes = append(d.hashes, d.hash())
 	}
-	return d.hashes[from:len(d.hashes):len(d.hashes)], true
+	return d.hashes[from:len(d.hashes):len(d.hashes)]
 }
 
 // hash reads one name: a number or bytes, depending on the engine.
-func (d *decoder) hash() (precise.Hash, bool) {
-	if n, ok := d.r.integer(); ok {
-		return precise.Hash(n), true
+func (d *decoder) hash() precise.Hash {
+	if d.kind() == kindNumber {
+		return precise.Hash(d.integer())
 	}
-	b, ok := d.r.text()
-	return precise.Hash(maphash.Bytes(d.seed, b)), ok
+	return precise.Hash(maphash.Bytes(d.seed, d.text()))
 }
 
 // ids reads token ids. Engines with speculative decoding by pairs (EAGLE) key blocks by
 // pairs of a token and the next one.
-func (d *decoder) ids(at int) ([]uint32, bool) {
+func (d *decoder) ids(at int) []uint32 {
 	if at == 0 {
-		return nil, true
+		return nil
 	}
-	r := &d.r
-	r.seek(at)
-	n, ok := r.array()
-	if !ok {
-		return nil, false
-	}
+	d.seek(at)
 	from := len(d.tokens)
-	for range n {
-		id, ok := r.small()
-		pair := 1
-		if !ok {
-			if pair, ok = r.array(); !ok || pair == 0 {
-				return nil, false
-			}
-			if id, ok = r.small(); !ok {
-				return nil, false
-			}
+	for range d.array() {
+		others := 0
+		if d.kind() == kindArray {
+			others = d.array() - 1
+			d.bad = d.bad || others < 0
 		}
-		d.tokens = append(d.tokens, uint32(id))
-		for range pair - 1 {
-			if !r.skip() {
-				return nil, false
-			}
+		d.tokens = append(d.tokens, uint32(d.small()))
+		for ; others > 0; others-- {
+			d.skip()
 		}
 	}
-	return d.tokens[from:len(d.tokens):len(d.tokens)], true
+	return d.tokens[from:len(d.tokens):len(d.tokens)]
 }
 
 // extra reads the content of blocks other than tokens: a list or nothing for each. Of
 // the strings in the first block of a prompt, one is the salt unless it is the adapter;
 // anything else, such as media, is other content.
-func (d *decoder) extra(at int, w *wire, e *precise.Event) bool {
-	if at == 0 {
-		return true
+func (d *decoder) extra(w *wire) {
+	if w.extra == 0 {
+		return
 	}
-	r := &d.r
-	r.seek(at)
-	blocks, ok := r.array()
-	if !ok {
-		return false
-	}
+	d.seek(w.extra)
 	from := len(d.others)
 	any := false
-	for block := range blocks {
+	for block := range d.array() {
 		other := false
-		if !r.null() {
-			n, ok := r.array()
-			if !ok {
-				return false
-			}
-			for range n {
-				o, ok := d.extraKey(block == 0 && !w.hasParent, e)
-				if !ok {
-					return false
-				}
-				other = other || o
+		if !d.null() {
+			for range d.array() {
+				other = d.extraKey(block == 0 && !w.HasParent, &w.Event) || other
 			}
 		}
 		any = any || other
 		d.others = append(d.others, other)
 	}
 	if any {
-		e.Opaque = d.others[from:len(d.others):len(d.others)]
+		w.Opaque = d.others[from:len(d.others):len(d.others)]
 	}
-	return true
 }
 
 // extraKey reads one item, and reports whether it is anything but an adapter or a salt.
-func (d *decoder) extraKey(first bool, e *precise.Event) (other, ok bool) {
-	r := &d.r
-	switch r.kind() {
+func (d *decoder) extraKey(first bool, e *precise.Event) (other bool) {
+	switch d.kind() {
 	case kindString:
-		s, ok := r.text()
-		return d.plainKey(s, first, e), ok
-	case kindMap:
-		n, ok := r.mapping()
-		if !ok {
-			return false, false
+		s := d.text()
+		if first && e.Salt == "" && string(s) != e.Adapter {
+			e.Salt = string(s)
 		}
+		return string(s) != e.Adapter && string(s) != e.Salt
+	case kindMap:
 		var tag, value []byte
-		for range n {
-			key, ok := r.text()
-			if !ok {
-				return false, false
-			}
-			if r.kind() != kindString {
-				if !r.skip() {
-					return false, false
-				}
-				continue
-			}
-			text, ok := r.text()
-			if !ok {
-				return false, false
-			}
-			if string(key) == "type" {
-				tag = text
-			} else {
-				value = text
+		for range d.mapping() {
+			key := d.text()
+			switch {
+			case d.kind() != kindString:
+				d.skip()
+			case string(key) == "type":
+				tag = d.text()
+			default:
+				value = d.text()
 			}
 		}
 		switch string(tag) {
 		case "lora", "LoRAKey":
 			e.Adapter = string(value)
-			return false, true
+			return false
 		case "cache_salt", "CacheSaltKey":
 			e.Salt = string(value)
-			return false, true
+			return false
 		}
-		return true, true
+		return true
 	}
-	return true, r.skip()
-}
-
-func (d *decoder) plainKey(s []byte, first bool, e *precise.Event) (other bool) {
-	switch {
-	case string(s) == e.Adapter:
-		return false
-	case first && e.Salt == "":
-		e.Salt = string(s)
-		return false
-	}
-	return string(s) != e.Salt
+	d.skip()
+	return true
 }

@@ -2,7 +2,6 @@ package kvevents
 
 import (
 	"errors"
-	"fmt"
 	"hash/maphash"
 
 	"github.com/endpick/endpick/prefix/precise"
@@ -38,8 +37,8 @@ func (c *Counts) add(d Counts) {
 // hash, so one decoder has to read all messages of an engine process. Make it with
 // newDecoder. It is not safe for concurrent use.
 type decoder struct {
+	reader
 	seed   maphash.Seed
-	r      reader
 	hashes []precise.Hash
 	tokens []uint32
 	others []bool
@@ -52,85 +51,48 @@ func newDecoder() *decoder { return &decoder{seed: maphash.MakeSeed()} }
 func (d *decoder) decode(message []byte, b *batch) error {
 	*b = batch{events: b.events[:0]}
 	d.hashes, d.tokens, d.others = d.hashes[:0], d.tokens[:0], d.others[:0]
-	r := &d.r
-	r.reset(message)
-	if r.kind() == kindMap {
-		return d.mapBatch(b)
-	}
-	n, ok := r.array()
-	if !ok || n < 2 {
-		return fmt.Errorf("%w: neither a pair nor a map", errMalformed)
-	}
-	if !r.number() { // when the engine made it
-		return fmt.Errorf("%w: its time is not a number", errMalformed)
-	}
-	if err := d.events(b); err != nil {
-		return err
-	}
-	for i := 2; i < n; i++ {
-		if k := r.kind(); i > 2 || k != kindNumber && k != kindNil { // the data-parallel rank is third
-			b.counts.UnknownFields++
-		}
-		if !r.skip() {
-			return fmt.Errorf("%w: it ends too early", errMalformed)
-		}
-	}
-	return nil
-}
-
-func (d *decoder) mapBatch(b *batch) error {
-	r := &d.r
-	n, ok := r.mapping()
-	if !ok {
-		return fmt.Errorf("%w: neither a pair nor a map", errMalformed)
-	}
+	d.reset(message)
 	found := false
-	for range n {
-		key, ok := r.text()
-		if !ok {
-			return fmt.Errorf("%w: a key is not a string", errMalformed)
-		}
-		switch string(key) {
-		case "ts":
-			ok = r.number()
+	field := func(name string) {
+		switch name {
 		case "events":
-			if err := d.events(b); err != nil {
-				return err
-			}
 			found = true
-		case "data_parallel_rank", "attn_dp_rank":
-			ok = r.skip()
+			d.events(b)
+		case "ts", "data_parallel_rank", "attn_dp_rank":
+			d.skip()
 		default:
 			b.counts.UnknownFields++
-			ok = r.skip()
-		}
-		if !ok {
-			return fmt.Errorf("%w: %.40q is of another type", errMalformed, key)
+			d.skip()
 		}
 	}
-	if !found {
-		return fmt.Errorf("%w: a map without events", errMalformed)
+	if d.kind() == kindMap {
+		for range d.mapping() {
+			field(string(d.text()))
+		}
+	} else {
+		for i := range d.array() {
+			field([...]string{"ts", "events", "data_parallel_rank", ""}[min(i, 3)])
+		}
+	}
+	if d.bad || !found {
+		return errMalformed
 	}
 	return nil
 }
 
-func (d *decoder) events(b *batch) error {
-	if d.r.null() {
-		return nil
+func (d *decoder) events(b *batch) {
+	if d.null() {
+		return
 	}
-	n, ok := d.r.array()
-	if !ok {
-		return fmt.Errorf("%w: its events are not an array", errMalformed)
-	}
-	for range n {
-		start := d.r.at()
-		if d.event(b) {
-			continue
-		}
-		b.counts.Malformed++
-		if d.r.seek(start); !d.r.skip() {
-			return fmt.Errorf("%w: it ends within an event", errMalformed)
+	for range d.array() {
+		start := d.at()
+		if d.event(b); d.bad {
+			b.counts.Malformed++
+			d.bad = false
+			d.seek(start)
+			if d.skip(); d.bad {
+				return // it ends within the event
+			}
 		}
 	}
-	return nil
 }

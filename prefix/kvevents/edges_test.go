@@ -33,7 +33,7 @@ func TestStreamCounts(t *testing.T) {
 	s.connected()
 	s.connected()
 	require.Equal(t, []uint64{0, 0}, asked, "there is nothing before the first batch")
-	require.Equal(t, Stats{Replays: 2}, s.stats)
+	require.Equal(t, Stats{Replays: 2, Knows: precise.Whole}, s.stats)
 	require.Equal(t, precise.Whole, sink.knows)
 
 	odd := func() published {
@@ -48,7 +48,7 @@ func TestStreamCounts(t *testing.T) {
 		b := odd()
 		s.message(b.number, b.payload)
 	}
-	require.Equal(t, Stats{Replays: 2, Batches: 3, Events: 6, Counts: Counts{UnknownEvents: 3}}, s.stats)
+	require.Equal(t, Stats{Replays: 2, Knows: precise.Whole, Batches: 3, Events: 6, Counts: Counts{UnknownEvents: 3}}, s.stats)
 
 	// Five are lost, of which the engine still has three.
 	for range 5 {
@@ -134,13 +134,13 @@ func TestStreamThatWasNotSure(t *testing.T) {
 
 // Each setting has its default, and none may be negative.
 func TestSettings(t *testing.T) {
-	good := Config{Events: "tcp://h:1", Replay: "tcp://h:2", Sink: &informed{}}
+	good := Config{Events: "tcp://h:1", Replay: "tcp://h:2", Sink: &resets{}}
 	c := good
 	require.NoError(t, c.validate())
 	require.Equal(t, []any{"h:1", "h:2", 30 * time.Second, 30 * time.Second, time.Minute, 100 * time.Millisecond, 64 << 20},
 		[]any{c.Events, c.Replay, c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage})
 	require.NotNil(t, c.Dial)
-	set := Config{Events: "h:1", Sink: &informed{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
+	set := Config{Events: "h:1", Sink: &resets{}, StaleAfter: 1, ReplayWithin: 2, ResyncEvery: 3, Reconnect: 4, MaxMessage: 5}
 	c = set
 	require.NoError(t, c.validate())
 	require.Equal(t, []any{time.Duration(1), time.Duration(2), time.Duration(3), time.Duration(4), 5, ""}, []any{c.StaleAfter, c.ReplayWithin, c.ResyncEvery, c.Reconnect, c.MaxMessage, c.Replay})

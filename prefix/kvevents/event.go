@@ -10,110 +10,96 @@ import (
 
 // wire is an event as it was sent, in whatever form.
 type wire struct {
-	tag, medium, lora, spec, salt, locality []byte
-	hashes, tokens, extra                   int // positions of the values; 0: there is none
-	parent                                  precise.Hash
-	hasParent                               bool
-	blockTokens, loraID, group, window      int
-	hasLoRAID                               bool
+	precise.Event
+	tag, medium, lora, spec, locality []byte
+	hashes, tokens, extra             int // positions of the values; 0: there is none
+	loraID                            string
 }
 
 // event reads the next event of a batch, from an array by position or from a map by name.
-// It returns false if that is malformed, and may then be anywhere in it.
-func (d *decoder) event(b *batch) bool {
+func (d *decoder) event(b *batch) {
 	var w wire
-	var ok bool
-	switch d.r.kind() {
-	case kindMap:
-		ok = d.mapEvent(&w, b)
-	case kindArray:
-		ok = d.arrayEvent(&w, b)
+	if d.kind() == kindMap {
+		d.mapEvent(&w, b)
+	} else {
+		d.arrayEvent(&w, b)
 	}
-	if !ok {
-		return false
+	if d.bad {
+		return
 	}
-	end := d.r.at()
-	e := precise.Event{Group: w.group, BlockTokens: w.blockTokens}
+	end := d.at()
+	e := precise.Event{Group: w.Group}
 	switch string(w.tag) {
 	case "BlockStored":
-		ok = d.stored(&w, &e)
+		d.stored(&w)
+		e = w.Event
 	case "BlockRemoved":
-		e.Kind = precise.Removed
-		e.Hashes, ok = d.names(w.hashes)
+		e.Kind, e.Hashes = precise.Removed, d.names(w.hashes)
 	case "AllBlocksCleared":
 		e.Kind = precise.Cleared
 	default:
 		b.counts.UnknownEvents++
-		return true
+		return
 	}
-	if !ok {
-		return false
+	if d.bad {
+		return
 	}
-	d.r.seek(end)
+	d.seek(end)
+	var ok bool
 	if e.Tier, ok = tierOf(w.medium, w.locality); !ok {
 		b.counts.UnknownMedia++
-		return true
+		return
 	}
 	b.events = append(b.events, e)
-	return true
 }
 
-func (d *decoder) mapEvent(w *wire, b *batch) bool {
-	r := &d.r
-	n, ok := r.mapping()
-	if !ok {
-		return false
+func (d *decoder) mapEvent(w *wire, b *batch) {
+	for range d.mapping() {
+		d.field(string(d.text()), w, b)
 	}
-	for range n {
-		key, ok := r.text()
-		if !ok {
-			return false
-		}
-		if r.null() {
-			continue // as if it were absent
-		}
-		switch string(key) {
-		case "type":
-			w.tag, ok = r.text()
-		case "block_hashes":
-			w.hashes, ok = r.value()
-		case "parent_block_hash":
-			w.parent, ok = d.hash()
-			w.hasParent = ok
-		case "token_ids":
-			w.tokens, ok = r.value()
-		case "block_size":
-			w.blockTokens, ok = r.small()
-		case "lora_id":
-			w.loraID, ok = r.small()
-			w.hasLoRAID = ok
-		case "lora_name":
-			w.lora, ok = r.text()
-		case "medium":
-			w.medium, ok = r.text()
-		case "extra_keys":
-			w.extra, ok = r.value()
-		case "group_idx", "component_id":
-			w.group, ok = r.small()
-		case "kv_cache_spec_kind", "component_type":
-			w.spec, ok = r.text()
-		case "kv_cache_spec_sliding_window":
-			w.window, ok = r.small()
-		case "locality":
-			w.locality, ok = r.text()
-		case "cache_salt":
-			w.salt, ok = r.text()
-		case "ownership", "session_id", "event_version", "remaining_copy_counts", "snapshot_version":
-			ok = r.skip() // known, but not used
-		default:
-			b.counts.UnknownFields++
-			ok = r.skip()
-		}
-		if !ok {
-			return false
-		}
+}
+
+// field reads one field.
+func (d *decoder) field(name string, w *wire, b *batch) {
+	if d.null() {
+		return // as if it were absent
 	}
-	return true
+	switch name {
+	case "type":
+		w.tag = d.text()
+	case "block_hashes":
+		w.hashes = d.value()
+	case "parent_block_hash":
+		w.Parent, w.HasParent = d.hash(), true
+	case "token_ids":
+		w.tokens = d.value()
+	case "block_size":
+		w.BlockTokens = d.small()
+	case "lora_id":
+		// Old releases don't send the name. This one belongs to nobody, and keeps the blocks apart.
+		w.loraID = "lora_id " + strconv.Itoa(d.small())
+	case "lora_name":
+		w.lora = d.text()
+	case "medium":
+		w.medium = d.text()
+	case "extra_keys":
+		w.extra = d.value()
+	case "group_idx", "component_id":
+		w.Group = d.small()
+	case "kv_cache_spec_kind", "component_type":
+		w.spec = d.text()
+	case "kv_cache_spec_sliding_window":
+		w.Window = d.small()
+	case "locality":
+		w.locality = d.text()
+	case "cache_salt":
+		w.Salt = string(d.text())
+	case "ownership", "session_id", "event_version", "remaining_copy_counts", "snapshot_version":
+		d.skip() // known, but not used
+	default:
+		b.counts.UnknownFields++
+		d.skip()
+	}
 }
 
 // arrayEvent reads an event by the positions of its fields. What follows the seventh
@@ -123,94 +109,49 @@ func (d *decoder) mapEvent(w *wire, b *batch) bool {
 //	SGLang 0.5.18:  a map of metadata
 //	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
 //	ATOM:           as vLLM, and the position of the first token
-func (d *decoder) arrayEvent(w *wire, b *batch) bool {
-	r := &d.r
-	n, ok := r.array()
-	if !ok || n == 0 {
-		return false
+func (d *decoder) arrayEvent(w *wire, b *batch) {
+	n := d.array()
+	w.tag = d.text()
+	var fields []string
+	last, group := 10, 0 // the last place that a group may have, and its place
+	switch string(w.tag) {
+	case "BlockStored":
+		fields = []string{"type", "block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium", "lora_name", "extra_keys"}
+	case "BlockRemoved":
+		fields, last = []string{"type", "block_hashes", "medium"}, 4
 	}
-	if w.tag, ok = r.text(); !ok {
-		return false
-	}
-	removed := string(w.tag) == "BlockRemoved"
-	if !removed && string(w.tag) != "BlockStored" {
-		i := 1
-		if string(w.tag) == "AllBlocksCleared" && n > 1 && r.kind() == kindString {
-			w.medium, ok = r.text()
-			i++
-		}
-		for ; ok && i < n; i++ {
-			ok = r.skip()
-		}
-		return ok
-	}
-	group := 0 // its position
 	for i := 1; i < n; i++ {
-		place := i
-		if removed && i >= 2 {
-			place = i + 4 // medium, and what follows extra_keys
-			if i > 2 {
-				place = i + 6
-			}
-		}
-		if r.null() {
+		name := ""
+		switch k := d.kind(); {
+		case i == 7 && len(fields) > i && k == kindMap:
+			d.mapEvent(w, b)
 			continue
-		}
-		switch k := r.kind(); {
-		case place == 1:
-			w.hashes, ok = r.value()
-		case place == 2:
-			w.parent, ok = d.hash()
-			w.hasParent = ok
-		case place == 3:
-			w.tokens, ok = r.value()
-		case place == 4:
-			w.blockTokens, ok = r.small()
-		case place == 5:
-			w.loraID, ok = r.small()
-			w.hasLoRAID = ok
-		case place == 6:
-			w.medium, ok = r.text()
-		case place == 7 && k == kindMap:
-			ok = d.mapEvent(w, b)
-		case place == 7:
-			w.lora, ok = r.text()
-		case place == 8:
-			w.extra, ok = r.value()
+		case i < len(fields):
+			name = fields[i]
+		case fields == nil && i == 1 && k == kindString:
+			name = "medium"
+		case fields == nil:
+			d.skip()
+			continue
 		case k == kindString:
-			w.spec, ok = r.text()
-		case k == kindNumber && group == 0 && place <= 10:
-			w.group, ok = r.small()
-			group = place
-		case k == kindNumber && group > 0 && place == group+2:
-			w.window, ok = r.small()
-		default:
-			b.counts.UnknownFields++
-			ok = r.skip()
+			name = "kv_cache_spec_kind"
+		case k == kindNumber && group == 0 && i <= last:
+			name, group = "group_idx", i
+		case k == kindNumber && group > 0 && i == group+2:
+			name = "kv_cache_spec_sliding_window"
 		}
-		if !ok {
-			return false
-		}
+		d.field(name, w, b)
 	}
-	return true
 }
 
-func (d *decoder) stored(w *wire, e *precise.Event) bool {
-	var ok bool
-	if e.Hashes, ok = d.names(w.hashes); !ok {
-		return false
+// stored completes an event that stores blocks.
+func (d *decoder) stored(w *wire) {
+	w.Hashes, w.Tokens = d.names(w.hashes), d.ids(w.tokens)
+	w.Spec = specOf(w.spec, w.Window)
+	if w.Adapter = string(w.lora); w.Adapter == "" {
+		w.Adapter = w.loraID
 	}
-	if e.Tokens, ok = d.ids(w.tokens); !ok {
-		return false
-	}
-	e.Parent, e.HasParent = w.parent, w.hasParent
-	e.Adapter, e.Salt, e.Window = string(w.lora), string(w.salt), w.window
-	if len(w.lora) == 0 && w.hasLoRAID {
-		// Old releases don't send the name. This one belongs to nobody, and keeps the blocks apart.
-		e.Adapter = "lora_id " + strconv.Itoa(w.loraID)
-	}
-	e.Spec = specOf(w.spec, w.window)
-	return d.extra(w.extra, w, e)
+	d.extra(w)
 }
 
 // tierOf is the tier of a medium. Old releases don't name GPU memory.

@@ -9,8 +9,9 @@ import (
 	"github.com/vmihailenco/msgpack/v5/msgpcode"
 )
 
-// reader reads a message in MessagePack. Its methods return false if the next value has
-// another type than asked for, or is incomplete. What they return refers to the message.
+// reader reads a message in MessagePack. If the next value has another type than asked for,
+// or is incomplete, it is bad from then on, and all that it reads is zero. What it returns
+// refers to the message.
 //
 // The library neither limits the nesting of values nor compares lengths with what is
 // there, so this does.
@@ -18,6 +19,8 @@ type reader struct {
 	b  []byte
 	in bytes.Reader
 	d  *msgpack.Decoder // of in, without a buffer of its own
+
+	bad bool
 }
 
 type kind uint8
@@ -26,7 +29,6 @@ const (
 	kindNone kind = iota // the message ends, or is no MessagePack
 	kindNil
 	kindNumber // whole
-	kindFloat
 	kindString
 	kindBytes
 	kindArray
@@ -38,7 +40,7 @@ const (
 const maxDepth = 32
 
 func (r *reader) reset(message []byte) {
-	r.b = message
+	r.b, r.bad = message, false
 	r.in.Reset(message)
 	if r.d == nil {
 		r.d = msgpack.NewDecoder(&r.in)
@@ -67,102 +69,102 @@ func (r *reader) kind() kind {
 		return kindBytes
 	case c == msgpcode.Nil:
 		return kindNil
-	case c == msgpcode.Float, c == msgpcode.Double:
-		return kindFloat
 	}
 	return kindOther
 }
 
+// is reports whether the next value is of this kind, and all is well if it is.
+func (r *reader) is(k kind) bool {
+	r.bad = r.bad || r.kind() != k
+	return !r.bad
+}
+
+// length returns the number of values that follow the head of an array, a map or a text.
+// Each takes at least so many bytes.
+func (r *reader) length(n int, err error, bytes int) int {
+	if r.bad = err != nil || uint(n) > uint(r.in.Len()/bytes); r.bad {
+		return 0
+	}
+	return n
+}
+
 // integer reads a number, a negative one as its two's complement.
-func (r *reader) integer() (uint64, bool) {
-	if r.kind() != kindNumber {
-		return 0, false
+func (r *reader) integer() uint64 {
+	if !r.is(kindNumber) {
+		return 0
 	}
 	n, err := r.d.DecodeUint64()
-	return n, err == nil
+	r.bad = err != nil
+	return n
 }
 
-// small reads a number from 0 to 2^31 - 1, and does not advance if it is another.
-func (r *reader) small() (int, bool) {
-	at := r.at()
-	n, ok := r.integer()
-	if !ok || n > math.MaxInt32 {
-		r.seek(at)
-		return 0, false
+// small reads a number from 0 to 2^31 - 1.
+func (r *reader) small() int {
+	n := r.integer()
+	if n > math.MaxInt32 {
+		r.bad = true
+		return 0
 	}
-	return int(n), true
+	return int(n)
 }
 
-// number skips a number of any kind.
-func (r *reader) number() bool {
-	k := r.kind()
-	return (k == kindFloat || k == kindNumber) && r.skip()
-}
-
-func (r *reader) null() bool { return r.kind() == kindNil && r.d.DecodeNil() == nil }
+// null reports whether the next value is nil, and skips it.
+func (r *reader) null() bool { return !r.bad && r.kind() == kindNil && r.d.DecodeNil() == nil }
 
 // text reads a string or bytes.
-func (r *reader) text() ([]byte, bool) {
-	if k := r.kind(); k != kindString && k != kindBytes {
-		return nil, false
+func (r *reader) text() []byte {
+	if r.kind() != kindBytes && !r.is(kindString) || r.bad {
+		return nil
 	}
 	n, err := r.d.DecodeBytesLen()
-	if err != nil || uint(n) > uint(r.in.Len()) {
-		return nil, false
-	}
+	n = r.length(n, err, 1)
 	at := r.at()
 	r.seek(at + n)
-	return r.b[at : at+n], true
+	return r.b[at : at+n]
 }
 
-// array reads the head of an array; the values follow. Each takes at least a byte.
-func (r *reader) array() (int, bool) {
-	if r.kind() != kindArray {
-		return 0, false
+// array reads the head of an array; the values follow.
+func (r *reader) array() int {
+	if !r.is(kindArray) {
+		return 0
 	}
 	n, err := r.d.DecodeArrayLen()
-	return n, err == nil && uint(n) <= uint(r.in.Len())
+	return r.length(n, err, 1)
 }
 
 // mapping reads the head of a map; n pairs follow.
-func (r *reader) mapping() (int, bool) {
-	if r.kind() != kindMap {
-		return 0, false
+func (r *reader) mapping() int {
+	if !r.is(kindMap) {
+		return 0
 	}
 	n, err := r.d.DecodeMapLen()
-	return n, err == nil && uint(n) <= uint(r.in.Len()/2)
+	return r.length(n, err, 2)
 }
 
 // value skips a value and returns its position, to seek it later.
-func (r *reader) value() (int, bool) {
+func (r *reader) value() int {
 	at := r.at()
-	return at, r.skip()
+	r.skip()
+	return at
 }
 
-func (r *reader) skip() bool { return r.skipWithin(maxDepth) }
+func (r *reader) skip() { r.skipWithin(maxDepth) }
 
-func (r *reader) skipWithin(levels int) bool {
-	n, ok := 0, true
+func (r *reader) skipWithin(levels int) {
+	n := 0
 	switch r.kind() {
 	case kindNone:
-		return false
+		r.bad = true
 	case kindString, kindBytes:
-		_, ok = r.text()
+		r.text()
 	case kindArray:
-		n, ok = r.array()
+		n = r.array()
 	case kindMap:
-		n, ok = r.mapping()
-		n *= 2
+		n = 2 * r.mapping()
 	default:
-		return r.d.Skip() == nil
+		r.bad = r.bad || r.d.Skip() != nil
 	}
-	if !ok || n > 0 && levels == 0 {
-		return false
+	for r.bad = r.bad || n > 0 && levels == 0; n > 0 && !r.bad; n-- {
+		r.skipWithin(levels - 1)
 	}
-	for range n {
-		if !r.skipWithin(levels - 1) {
-			return false
-		}
-	}
-	return true
 }

@@ -2,6 +2,7 @@ package kvevents
 
 import (
 	"bytes"
+	"encoding/binary"
 	"hash/maphash"
 
 	"github.com/endpick/endpick/prefix/precise"
@@ -21,15 +22,7 @@ const (
 
 // String returns the name in lower case.
 func (s State) String() string {
-	switch s {
-	case Connecting:
-		return "connecting"
-	case Replaying:
-		return "replaying"
-	case Live:
-		return "live"
-	}
-	return "unknown"
+	return [...]string{"connecting", "replaying", "live", "unknown"}[min(s, Live+1)]
 }
 
 // Sink receives events; a [precise.Feed] is one.
@@ -47,7 +40,6 @@ type Sink interface {
 type stream struct {
 	sink    Sink
 	decoder *decoder
-	seed    maphash.Seed
 	batch   batch
 	stats   Stats
 
@@ -55,9 +47,7 @@ type stream struct {
 	next  uint64 // the next number expected
 	last  uint64 // a hash of the previous batch, by which the engine is recognized
 	live  uint64 // 1 + the last number received on this connection; 0: none
-
-	sure  bool // the connection is known to be to the same engine
-	vague bool // events concerned blocks that should have been known
+	sure  bool   // the connection is known to be to the same engine
 
 	// replay requests batches from a number on and calls each for them, in order,
 	// until that returns false. Nil: the engine has no replay socket.
@@ -73,14 +63,7 @@ func (s *stream) connected() {
 	if s.replay == nil {
 		return
 	}
-	var err error
-	if s.begun {
-		err = s.catchUp()
-	} else {
-		err = s.fromStart()
-	}
-	s.sure = err == nil
-	s.vague = false
+	s.sure = s.catchUp() == nil
 }
 
 // catchUp requests the missed batches and the one before them. An engine that doesn't
@@ -89,11 +72,10 @@ func (s *stream) catchUp() error {
 	if s.next == 0 {
 		return s.fromStart()
 	}
-	same, first := false, true
+	asked, same := false, false
 	err := s.ask(s.next-1, func(number uint64, payload []byte) bool {
-		if first {
-			first = false
-			same = number == s.next-1 && s.hash(payload) == s.last
+		if !asked {
+			asked, same = true, number == s.next-1 && s.hash(payload) == s.last
 			return same
 		}
 		s.take(number, payload)
@@ -109,7 +91,7 @@ func (s *stream) catchUp() error {
 // fromStart applies all that the engine still has. It is the whole if it begins with
 // the first batch.
 func (s *stream) fromStart() error {
-	s.begun, s.next = false, 0
+	s.forget()
 	err := s.ask(0, func(number uint64, payload []byte) bool {
 		s.take(number, payload)
 		return true
@@ -130,20 +112,30 @@ func (s *stream) ask(from uint64, each func(uint64, []byte) bool) error {
 	return err
 }
 
+// forget says that the next batch is of another engine.
+func (s *stream) forget() { s.begun, s.next = false, 0 }
+
 func (s *stream) reset(knows precise.Knowledge, next uint64) {
-	s.sink.Reset(knows)
+	s.know(knows)
 	s.begun, s.next = true, next
 }
 
-// take applies a batch, unless it is known already.
-func (s *stream) take(number uint64, payload []byte) {
+// know resets the sink.
+func (s *stream) know(knows precise.Knowledge) {
+	s.stats.Knows = knows
+	s.sink.Reset(knows)
+}
+
+// take applies a batch, unless it is known already. It reports whether events concerned
+// blocks that should have been known.
+func (s *stream) take(number uint64, payload []byte) (vague bool) {
 	switch {
 	case !s.begun && number == 0:
 		s.reset(precise.Whole, 0)
 	case !s.begun:
 		s.reset(precise.Partial, number)
 	case number < s.next:
-		return // a duplicate
+		return false // a duplicate
 	case number > s.next:
 		s.stats.Lost += number - s.next
 		s.reset(precise.Partial, number)
@@ -153,15 +145,14 @@ func (s *stream) take(number uint64, payload []byte) {
 	if err := s.decoder.decode(payload, &s.batch); err != nil {
 		// Its content is lost for good.
 		s.stats.Malformed++
-		s.sink.Reset(precise.Partial)
-		return
+		s.know(precise.Partial)
+		return false
 	}
 	s.stats.Counts.add(s.batch.counts)
 	s.stats.Events += uint64(len(s.batch.events))
-	if unknown := s.sink.Apply(s.batch.events); unknown > 0 {
-		s.stats.Unknown += uint64(unknown)
-		s.vague = true
-	}
+	unknown := s.sink.Apply(s.batch.events)
+	s.stats.Unknown += uint64(unknown)
+	return unknown > 0
 }
 
 // message handles a message of the connection.
@@ -169,7 +160,7 @@ func (s *stream) message(number uint64, payload []byte) {
 	// Numbers fall only if the engine has restarted.
 	if number < s.live || s.live == 0 && !s.sure && s.begun && number < s.next {
 		s.stats.Restarts++
-		s.begun, s.next = false, 0
+		s.forget()
 		if number > 0 && s.replay != nil {
 			_ = s.fromStart() // counted; the number shows what is still missing
 		}
@@ -183,15 +174,13 @@ func (s *stream) message(number uint64, payload []byte) {
 		s.stats.Gaps++
 		_ = s.catchUp() // counted; what is missing costs the knowledge
 	}
-	s.vague = false
-	s.take(number, payload)
-	if s.vague && s.replay != nil && s.resync() {
+	if s.take(number, payload) && s.replay != nil && s.resync() {
 		s.stats.Resyncs++
 		_ = s.fromStart() // counted
 	}
 }
 
-func (s *stream) hash(payload []byte) uint64 { return maphash.Bytes(s.seed, payload) }
+func (s *stream) hash(payload []byte) uint64 { return maphash.Bytes(s.decoder.seed, payload) }
 
 // parseFrames finds number and payload in a message. They follow a topic, and in a
 // reply an empty delimiter before that; either may be missing.
@@ -199,9 +188,7 @@ func parseFrames(frames [][]byte) (number uint64, payload []byte, end, ok bool) 
 	if n := len(frames); n >= 2 {
 		payload, frames = frames[n-1], frames[:n-1]
 		if last := frames[len(frames)-1]; len(last) == 8 {
-			for _, b := range last {
-				number = number<<8 | uint64(b)
-			}
+			number = binary.BigEndian.Uint64(last)
 			end := number == 1<<64-1 // whatever the payload: ATOM reports there what it has kept
 			return number, payload, end, end || number < 1<<63
 		}

@@ -2,7 +2,6 @@ package kvevents
 
 import (
 	"errors"
-	"hash/maphash"
 	"maps"
 	"math/rand/v2"
 	"testing"
@@ -81,7 +80,7 @@ func (p *process) replay(from uint64, each func(uint64, []byte) bool) error {
 func newStream(p **process) (*stream, *blocksOf) {
 	sink := &blocksOf{has: map[precise.Hash]bool{}}
 	return &stream{
-		sink: sink, decoder: newDecoder(), seed: maphash.MakeSeed(),
+		sink: sink, decoder: newDecoder(),
 		replay: func(from uint64, each func(uint64, []byte) bool) error { return (*p).replay(from, each) },
 		resync: func() bool { return true },
 	}, sink

@@ -1,11 +1,11 @@
 package kvevents
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"net"
 	"sync"
 	"time"
@@ -68,9 +68,7 @@ func (c *Config) validate() error {
 	case c.MaxMessage < 0:
 		return bad("MaxMessage", "is negative")
 	}
-	if c.MaxMessage == 0 {
-		c.MaxMessage = 64 << 20
-	}
+	c.MaxMessage = cmp.Or(c.MaxMessage, 64<<20)
 	for _, d := range []struct {
 		name  string
 		value *time.Duration
@@ -82,9 +80,7 @@ func (c *Config) validate() error {
 		if *d.value < 0 {
 			return bad(d.name, "is negative")
 		}
-		if *d.value == 0 {
-			*d.value = d.usual
-		}
+		*d.value = cmp.Or(*d.value, d.usual)
 	}
 	if c.Dial == nil {
 		dialer := net.Dialer{Timeout: handshakeWithin, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
@@ -142,9 +138,7 @@ func (s *Subscriber) Stats() Stats {
 // Run reads events until the context ends, reconnecting as necessary, and returns the
 // context's error. At the end it resets the sink to Nothing. It must be called once.
 func (s *Subscriber) Run(ctx context.Context) error {
-	st := &stream{
-		sink: &informed{Sink: s.config.Sink}, decoder: newDecoder(), seed: maphash.MakeSeed(),
-	}
+	st := &stream{sink: s.config.Sink, decoder: newDecoder()}
 	if s.config.Replay != "" {
 		st.replay = func(from uint64, each func(uint64, []byte) bool) error {
 			s.note(st, Replaying, nil)
@@ -161,78 +155,57 @@ func (s *Subscriber) Run(ctx context.Context) error {
 		synced = time.Now()
 		return true
 	}
-	defer st.sink.Reset(precise.Nothing)
+	defer st.know(precise.Nothing)
 	pause := s.config.Reconnect
-	lost := time.Now()
+	var stale time.Time // when what is known will not count any more
+	next := time.Now()  // when to connect again
 	for {
-		read, err := s.session(ctx, st)
-		if ctx.Err() != nil {
+		if time.Until(next) <= 0 {
+			read, err := s.session(ctx, st)
+			if read {
+				pause, stale = s.config.Reconnect, time.Now().Add(s.config.StaleAfter)
+			}
+			s.note(st, Connecting, err)
+			next = time.Now().Add(pause)
+			pause = min(2*pause, 5*time.Second)
+		}
+		if st.begun && time.Until(stale) <= 0 {
+			st.forget()
+			st.know(precise.Nothing)
+			s.note(st, Connecting, st.stats.Err)
+		}
+		wait := time.Until(next)
+		if st.begun {
+			wait = min(wait, time.Until(stale))
+		}
+		select {
+		case <-ctx.Done():
 			return ctx.Err()
+		case <-time.After(wait):
 		}
-		if read {
-			pause, lost = s.config.Reconnect, time.Now()
-		}
-		s.note(st, Connecting, err)
-		for end := time.Now().Add(pause); ; {
-			wait := time.Until(end)
-			stale := time.Until(lost.Add(s.config.StaleAfter))
-			if stale <= 0 && st.begun {
-				st.begun, st.next = false, 0
-				st.sink.Reset(precise.Nothing)
-				s.note(st, Connecting, err)
-			}
-			if wait <= 0 {
-				break
-			}
-			if st.begun {
-				wait = min(wait, max(stale, time.Millisecond))
-			}
-			timer := time.NewTimer(wait)
-			select {
-			case <-ctx.Done():
-				timer.Stop()
-				return ctx.Err()
-			case <-timer.C:
-			}
-		}
-		pause = min(2*pause, 5*time.Second)
 	}
-}
-
-// informed is a sink that remembers the last Reset.
-type informed struct {
-	Sink
-	knows precise.Knowledge
-}
-
-func (i *informed) Reset(k precise.Knowledge) {
-	i.knows = k
-	i.Sink.Reset(k)
 }
 
 // note publishes the stream's counts.
 func (s *Subscriber) note(st *stream, state State, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	connections := s.stats.Connections
-	if s.stats.State == Connecting && state != Connecting {
-		connections++
-	}
+	st.stats.State, st.stats.Next, st.stats.Err = state, st.next, err
 	s.stats = st.stats
-	s.stats.State, s.stats.Err, s.stats.Connections = state, err, connections
-	s.stats.Next, s.stats.Knows = st.next, st.sink.(*informed).knows
 }
 
 // session is one connection. It reports whether anything was read.
 func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err error) {
-	z, done, err := s.connect(ctx, s.config.Events, zmq4.Sub)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	z, err := s.connect(ctx, s.config.Events, zmq4.Sub)
 	if err != nil {
 		return false, err
 	}
-	defer done()
 	if err := z.SendMsg(zmq4.NewMsg(append([]byte{1}, s.config.Topic...))); err != nil {
 		return false, err
 	}
+	st.stats.Connections++
 	s.note(st, Live, nil)
 	st.connected()
 	s.note(st, Live, nil)
@@ -261,23 +234,18 @@ func (s *Subscriber) dial(ctx context.Context, address string) (c net.Conn, err 
 	return s.config.Dial(ctx, "tcp", address)
 }
 
-// connect makes a connection that is closed when the context or done ends.
-func (s *Subscriber) connect(ctx context.Context, address string, own zmq4.SocketType) (*zmq4.Conn, func(), error) {
+// connect makes a connection that is closed when the context ends.
+func (s *Subscriber) connect(ctx context.Context, address string, own zmq4.SocketType) (*zmq4.Conn, error) {
 	c, err := s.dial(ctx, address)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	done := func() {
-		stop()
-		c.Close()
-	}
+	context.AfterFunc(ctx, func() { c.Close() })
 	z, err := open(c, own, s.config.MaxMessage)
 	if err != nil {
-		done()
-		return nil, nil, fmt.Errorf("kvevents: %s: %w", address, err)
+		return nil, fmt.Errorf("kvevents: %s: %w", address, err)
 	}
-	return z, done, nil
+	return z, nil
 }
 
 var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do not increase")
@@ -286,11 +254,10 @@ var errReplayOrder = errors.New("kvevents: the sequence numbers of a replay do n
 func (s *Subscriber) replay(ctx context.Context, from uint64, each func(uint64, []byte) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, s.config.ReplayWithin)
 	defer cancel()
-	z, done, err := s.connect(ctx, s.config.Replay, zmq4.Dealer)
+	z, err := s.connect(ctx, s.config.Replay, zmq4.Dealer)
 	if err != nil {
 		return err
 	}
-	defer done()
 	// A delimiter, as a REQ socket would send it, and the number.
 	if err := z.SendMsg(zmq4.NewMsgFrom(nil, binary.BigEndian.AppendUint64(nil, from))); err != nil {
 		return err

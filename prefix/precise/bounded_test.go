@@ -33,38 +33,34 @@ func TestTablesDoNotGrow(t *testing.T) {
 		now = now.Add(300 * time.Millisecond)
 	}
 	assert.Len(t, x.feeds, 1)
-	assert.LessOrEqual(t, len(x.store.chunks), 1)
-	assert.LessOrEqual(t, len(x.tails.all), 8)
-	assert.LessOrEqual(t, len(x.store.scopes.all), 4)
-	assert.LessOrEqual(t, len(x.store.sets.all), 64)
-	assert.LessOrEqual(t, len(x.routed.grace), 16)
-	assert.LessOrEqual(t, cap(x.routed.grace), 64)
-	assert.LessOrEqual(t, len(x.routed.spare), 64)
-	assert.Zero(t, x.routed.leases.Find(endpick.LeaseRef{}))
+	assert.LessOrEqual(t, len(x.store.free), 64)
+	assert.LessOrEqual(t, len(x.feeds[0].tails), 8)
+	assert.LessOrEqual(t, len(x.store.scopes), 4)
+	assert.LessOrEqual(t, len(x.grace), 16)
+	assert.LessOrEqual(t, cap(x.grace), 64)
+	assert.Zero(t, x.leases.Find(endpick.LeaseRef{}))
 }
 
-// When the stamps of matches wrap around, old marks don't count.
-func TestStampsComeRound(t *testing.T) {
-	s := &scratch{}
-	s.begin(4)
-	require.GreaterOrEqual(t, len(s.marks), 4)
-	for _, stamp := range []uint32{1, 2, 1 << 31, ^uint32(0)} {
-		s.stamp = stamp
-		for i := range s.marks {
-			s.marks[i] = mark{stamp: uint32(i + 1), saved: 1}
-		}
-		s.begin(4)
-		for i := range s.marks {
-			if stamp == ^uint32(0) || uint32(i+1) != s.stamp { // of the others nothing is asked
-				assert.NotEqual(t, s.stamp, s.marks[i].stamp, "%d after %d", i, stamp)
-			}
-		}
-		require.NotZero(t, s.stamp)
+// A block that many have held takes no more room than others when they have removed it.
+func TestHoldersThatAreGoneTakeNoRoom(t *testing.T) {
+	x, err := New(Config{})
+	require.NoError(t, err)
+	_, refs := fleetOf(t, x, 1, nil)
+	e := Event{Hashes: []Hash{1}, Tokens: make([]uint32, 16)}
+	var feeds []*Feed
+	for rank := range 100 {
+		feed, err := x.Feed(refs[0], FeedConfig{Rank: rank})
+		require.NoError(t, err)
+		feed.Apply([]Event{e})
+		feeds = append(feeds, feed)
 	}
-	s.stamp = 77
-	s.begin(100)
-	require.GreaterOrEqual(t, len(s.marks), 100)
-	for i := range s.marks {
-		assert.NotEqual(t, s.stamp, s.marks[i].stamp)
+	before := x.Stats().Bytes
+	for _, feed := range feeds[1:] {
+		feed.Apply([]Event{{Kind: Removed, Hashes: e.Hashes}})
+	}
+	require.Less(t, x.Stats().Bytes, before-99*(entryWeight+memberWeight)+8*memberWeight)
+	feeds[0].Close()
+	for _, n := range x.store.free {
+		require.LessOrEqual(t, cap(n.members), 8)
 	}
 }

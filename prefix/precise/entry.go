@@ -1,7 +1,6 @@
 package precise
 
 import (
-	"encoding/binary"
 	"math"
 
 	"github.com/endpick/endpick/prefix"
@@ -13,22 +12,19 @@ import (
 // for others as long as engines evict the end of a prompt before its beginning, as all
 // do.
 type entry struct {
-	node   uint32 // the last block of ours that ends in it or before it; 0: none
-	tail   uint32 // the tokens after that; 0: none
+	node   *node  // the last block of ours that ends in it or before it; nil: none
 	span   uint16 // how many blocks of ours end in it: node and those before
 	copies uint8  // in GPU memory; engines may have several and remove them one at a time
-	tiers  uint8  // a bit for each, and opaque
+	tiers  uint8  // a bit for each
 	group  uint8
+	tailed bool // it has a tail; with neither that nor a node, it is opaque
 }
-
-// opaque marks a block with content other than its tokens, or one that follows such a block.
-const opaque = 1 << Tiers
 
 // tail is the beginning of a block of ours, in an engine's block that ends within it.
 type tail struct {
-	scope  uint32
-	n      int
-	tokens [prefix.BlockTokens - 1]uint32
+	scope  *scope
+	tokens [prefix.BlockTokens]uint32
+	n      uint32
 }
 
 // entryKey is a feed's key for an engine's block. Engines use the same names in
@@ -37,27 +33,44 @@ func entryKey(h Hash, group uint32) uint64 { return uint64(h) + uint64(group)*0x
 
 // stored adds blocks that the engine now holds. It returns false if their parent is
 // not known.
-func (f *Feed) stored(e *Event) bool {
-	n := len(e.Hashes)
+func (f *Feed) stored(e *Event) (known bool) {
+	if len(e.Hashes) == 0 {
+		return true
+	}
 	number, ok := f.groupOf(e)
-	switch {
-	case n == 0:
-		return true
-	case !ok:
-		f.stats.Ignored++
-		return true
-	case len(e.Keys) > 0:
-		return f.storedKeys(e, number)
-	case len(e.Tokens) == 0:
+	if ok && len(e.Keys)+len(e.Tokens) == 0 {
 		f.storedAgain(e, number)
 		return true
 	}
-	size, skipped, ok := shape(e)
-	if !ok {
+	size, skipped, sound := shape(e)
+	if !ok || !sound {
 		f.stats.Ignored++
 		return true
 	}
-	return f.storedTokens(e, number, size, skipped)
+	c := cursor{store: &f.index.store}
+	defer c.end()
+	if !f.begin(&c, e, number) {
+		return false
+	}
+	f.describe(number, e, size)
+	for i := range skipped + len(e.Hashes) {
+		at := i - skipped
+		c.opaque = c.opaque || at >= 0 && at < len(e.Opaque) && e.Opaque[at]
+		c.ended = 0
+		switch {
+		case c.opaque:
+		case len(e.Keys) > 0:
+			c.step(e.Keys[i])
+		default:
+			for _, token := range e.Tokens[i*size:][:size] {
+				c.next(token)
+			}
+		}
+		if at >= 0 {
+			f.put(entryKey(e.Hashes[at], number), number, e.Tier, &c)
+		}
+	}
+	return true
 }
 
 // shape returns the block length of an event, and how many of the blocks that its
@@ -66,6 +79,9 @@ func (f *Feed) stored(e *Event) bool {
 // last blocks.
 func shape(e *Event) (size, skipped int, ok bool) {
 	n, tokens := len(e.Hashes), len(e.Tokens)
+	if len(e.Keys) > 0 {
+		return prefix.BlockTokens, 0, len(e.Keys) == n
+	}
 	size = e.BlockTokens
 	if size < 0 || size > math.MaxInt32 {
 		return 0, 0, false
@@ -73,10 +89,7 @@ func shape(e *Event) (size, skipped int, ok bool) {
 	if size > 0 && e.Spec != Full && size < tokens/n && tokens%size == 0 {
 		return size, tokens/size - n, true
 	}
-	if tokens%n != 0 || tokens/n > maxBlockTokens {
-		return 0, 0, false
-	}
-	return tokens / n, 0, true
+	return tokens / n, 0, tokens%n == 0 && tokens/n <= maxBlockTokens
 }
 
 // maxBlockTokens limits the blocks of ours that end in one engine block. Hybrid
@@ -85,45 +98,75 @@ const maxBlockTokens = 1 << 16
 
 // parent finds the block before those of an event, in any group: groups use the
 // same names, and a sliding window drops early what others still hold.
-func (f *Feed) parent(e *Event, number uint32) (entry, bool) {
-	if en, ok := f.entries[entryKey(e.Parent, number)]; ok {
-		return en, true
-	}
-	for i := range f.count {
-		if en, ok := f.entries[entryKey(e.Parent, i)]; ok {
-			return en, true
+func (f *Feed) parent(e *Event, number uint32) (key uint64, en entry, ok bool) {
+	for i := range f.count + 1 {
+		if i > 0 {
+			number = i - 1
+		}
+		key = entryKey(e.Parent, number)
+		if en, ok = f.entries[key]; ok {
+			break
 		}
 	}
-	return entry{}, false
+	return key, en, ok
 }
 
 // cursor walks along the blocks of a prompt.
 type cursor struct {
-	store *store
-	node  uint32 // holds a reference
-	chain blockhash.Chain
-	scope uint32
-	taken bool // holds a reference to scope
-	block [blockhash.Bytes]byte
-	n     int // tokens of the last, partial block
-	ended int // full blocks since the start of the engine's block
+	store  *store
+	node   *node  // holds a reference, as scope does
+	scope  *scope // nil: not known
+	chain  blockhash.Chain
+	block  [prefix.BlockTokens]uint32
+	n      uint32 // tokens of the last, partial block
+	ended  uint16 // full blocks since the start of the engine's block
+	opaque bool   // there is content other than tokens, and so there is for all that follows
+}
+
+// begin sets the cursor to the end of the parent. It returns false if that is unknown.
+func (f *Feed) begin(c *cursor, e *Event, number uint32) bool {
+	s := c.store
+	if !e.HasParent {
+		c.scope = s.takeScope(f.scope(e.Adapter, e.Salt))
+		c.chain = blockhash.Start(c.scope.secret, blockhash.OfTokens)
+		return true
+	}
+	key, p, ok := f.parent(e, number)
+	if !ok || len(e.Keys) > 0 && p.node == nil {
+		return false
+	}
+	c.opaque, c.node = p.node == nil && !p.tailed, p.node.hold()
+	var scope *scope
+	if c.node != nil {
+		scope = c.node.scope
+	}
+	if t := f.tails[key]; t != nil {
+		scope, c.block, c.n = t.scope, t.tokens, t.n
+	}
+	if scope == nil {
+		return c.opaque || len(e.Keys) > 0
+	}
+	// What the cursor refers to might otherwise be freed while blocks are replaced.
+	c.scope = scope.hold()
+	c.chain = blockhash.Start(scope.secret, blockhash.OfTokens)
+	if c.node != nil {
+		c.chain.A, c.chain.B = c.node.a, c.node.b
+	}
+	return true
 }
 
 // next adds a token.
 func (c *cursor) next(token uint32) {
-	binary.LittleEndian.PutUint32(c.block[4*c.n:], token)
+	c.block[c.n] = token
 	c.n++
 	if c.n < prefix.BlockTokens {
 		return
 	}
 	c.n = 0
-	c.ended++
 	var sum [1]uint64
-	c.step(c.chain.Append(sum[:0], c.block[:])[0])
-	n := c.store.at(c.node)
-	if n.scope == 0 {
-		n.a, n.b, n.scope = c.chain.A, c.chain.B, c.scope
-		c.store.scopes.all[c.scope].refs++
+	c.step(c.chain.AppendWords(sum[:0], c.block[:])[0])
+	if n := c.node; n.scope == nil {
+		n.a, n.b, n.scope = c.chain.A, c.chain.B, c.scope.hold()
 	}
 }
 
@@ -132,105 +175,12 @@ func (c *cursor) step(key uint64) {
 	next := c.store.take(key, c.node)
 	c.store.give(c.node)
 	c.node = next
+	c.ended++
 }
 
 func (c *cursor) end() {
 	c.store.give(c.node)
-	if c.taken {
-		c.store.scopes.give(c.scope)
-	}
-}
-
-// begin sets the cursor to the end of the parent. It returns false if that is unknown,
-// and strange if the parent is opaque.
-func (f *Feed) begin(c *cursor, e *Event, number uint32) (strange, ok bool) {
-	s := &f.index.store
-	c.store = s
-	if !e.HasParent {
-		c.scope, c.taken = s.scopes.take(f.scope(e.Adapter, e.Salt)), true
-		c.chain = blockhash.Start(s.scopes.all[c.scope].secret, blockhash.OfTokens)
-		return false, true
-	}
-	p, ok := f.parent(e, number)
-	if !ok {
-		return false, false
-	}
-	if p.tiers&opaque != 0 {
-		return true, true
-	}
-	if p.tail != 0 {
-		t := &f.index.tails.all[p.tail]
-		c.scope, c.n = t.scope, t.n
-		for i, token := range t.tokens[:t.n] {
-			binary.LittleEndian.PutUint32(c.block[4*i:], token)
-		}
-	}
-	if p.node != 0 {
-		n := s.at(p.node)
-		if n.scope == 0 {
-			return false, false
-		}
-		n.refs++
-		c.node, c.scope = p.node, n.scope
-		c.chain = blockhash.Chain{Secret: s.scopes.all[n.scope].secret, A: n.a, B: n.b}
-	} else {
-		c.chain = blockhash.Start(s.scopes.all[c.scope].secret, blockhash.OfTokens)
-	}
-	// What the cursor refers to might otherwise be freed while blocks are replaced.
-	s.scopes.all[c.scope].refs++
-	c.taken = true
-	return false, true
-}
-
-func (f *Feed) storedTokens(e *Event, number uint32, size, skipped int) bool {
-	var c cursor
-	strange, ok := f.begin(&c, e, number)
-	if !ok {
-		return false
-	}
-	defer func() { c.end() }()
-	f.describe(number, e, size)
-	tokens := e.Tokens
-	for i := range skipped + len(e.Hashes) {
-		at := i - skipped
-		strange = strange || at >= 0 && at < len(e.Opaque) && e.Opaque[at]
-		if !strange {
-			c.ended = 0
-			for _, t := range tokens[:size] {
-				c.next(t)
-			}
-		}
-		tokens = tokens[size:]
-		if at >= 0 {
-			f.put(e, number, at, &c, strange)
-		}
-	}
-	return true
-}
-
-// storedKeys adds blocks that the sender names as requests do.
-func (f *Feed) storedKeys(e *Event, number uint32) bool {
-	if len(e.Keys) != len(e.Hashes) {
-		f.stats.Ignored++
-		return true
-	}
-	c := cursor{store: &f.index.store}
-	if e.HasParent {
-		p, ok := f.parent(e, number)
-		if !ok || p.node == 0 {
-			return false
-		}
-		c.node = p.node
-		c.store.at(p.node).refs++
-	}
-	defer func() { c.end() }()
-	f.describe(number, e, prefix.BlockTokens)
-	for i, key := range e.Keys {
-		c.step(key)
-		c.ended = 1
-		f.put(e, number, i, &c, false)
-	}
-	return true
+	c.store.giveScope(c.scope)
 }
 
 // storedAgain adds known blocks to another tier.
@@ -242,49 +192,43 @@ func (f *Feed) storedAgain(e *Event, number uint32) {
 			f.stats.Missed++
 			continue
 		}
-		f.hold(&en, e.Tier)
-		f.entries[key] = en
+		f.hold(key, en, e.Tier)
 	}
 }
 
 // put records that the engine holds a block that ends at the cursor.
-func (f *Feed) put(e *Event, number uint32, at int, c *cursor, strange bool) {
-	x := f.index
-	key := entryKey(e.Hashes[at], number)
+func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
+	s := c.store
+	next := entry{group: uint8(number)}
+	if !c.opaque {
+		next.node, next.span, next.tailed = c.node, c.ended, c.n > 0
+	}
 	en, ok := f.entries[key]
-	if ok && (strange != (en.tiers&opaque != 0) || !strange && en.node != c.node) {
-		// The name now stands for another block.
-		f.drop(&en)
-		x.entries--
+	if ok && (en.node != next.node || en.tailed != next.tailed) {
+		f.drop(key, en) // the name now stands for another block
 		ok = false
 	}
 	if !ok {
-		en = entry{group: uint8(number)}
-		if strange {
-			en.tiers = opaque
-		} else {
-			en.node, en.span = c.node, uint16(c.ended)
-			if en.node != 0 {
-				x.store.at(en.node).refs++
-			}
-			if c.n > 0 {
-				en.tail = x.tails.take(c)
-			}
+		en = next
+		en.node.hold()
+		if en.tailed {
+			f.tails[key] = &tail{c.scope.hold(), c.block, c.n}
+			s.bytes += tailWeight
 		}
-		x.entries++
+		s.bytes += entryWeight
 		f.stats.Stored++
 	}
-	f.hold(&en, e.Tier)
-	f.entries[key] = en
+	f.hold(key, en, t)
 }
 
 // hold records that a block is in a tier.
-func (f *Feed) hold(en *entry, t Tier) {
+func (f *Feed) hold(key uint64, en entry, t Tier) {
 	if t == GPU {
 		en.copies = min(en.copies, math.MaxUint8-1) + 1
 	}
 	en.tiers |= 1 << t
-	f.mark(en, t, true)
+	f.mark(&en, t, true)
+	f.entries[key] = en
 }
 
 // mark sets or clears the bits of a tier for all blocks of ours that end in an engine's.
@@ -296,13 +240,10 @@ func (f *Feed) mark(en *entry, t Tier, there bool) {
 		}
 		bits = 1 << (tierShift + uint32(t))
 	}
-	s := &f.index.store
-	id := en.node
+	n := en.node
 	for range en.span {
-		n := s.at(id)
-		parent := n.parent
-		s.set(id, f.number, bits, there)
-		id = parent
+		f.index.store.set(n, f.number, bits, there)
+		n = n.parent
 	}
 }
 
@@ -330,19 +271,35 @@ func (f *Feed) remove(e *Event) {
 }
 
 // leave removes a block from a tier.
-func (f *Feed) leave(key uint64, en entry, t Tier) {
+func (f *Feed) leave(key uint64, en entry, t Tier) entry {
 	f.mark(&en, t, false)
 	en.tiers &^= 1 << t
 	if t == GPU {
 		en.copies = 0
 	}
-	if en.tiers&^opaque != 0 {
+	if en.tiers != 0 {
 		f.entries[key] = en
-		return
+		return en
 	}
-	f.letGo(&en)
+	s := &f.index.store
+	if en.tailed {
+		s.giveScope(f.tails[key].scope)
+		delete(f.tails, key)
+		s.bytes -= tailWeight
+	}
+	s.give(en.node)
 	delete(f.entries, key)
-	f.index.entries--
+	s.bytes -= entryWeight
+	return en
+}
+
+// drop removes a block from all tiers.
+func (f *Feed) drop(key uint64, en entry) {
+	for t := range Tier(Tiers) {
+		if en.tiers>>t&1 != 0 {
+			en = f.leave(key, en, t)
+		}
+	}
 }
 
 // clear empties a tier.
@@ -356,55 +313,3 @@ func (f *Feed) clear(t Tier) {
 		f.knows = Whole
 	}
 }
-
-// drop removes a block from all tiers.
-func (f *Feed) drop(en *entry) {
-	for t := range Tier(Tiers) {
-		if en.tiers>>t&1 != 0 {
-			f.mark(en, t, false)
-		}
-	}
-	f.letGo(en)
-}
-
-// letGo releases what an entry refers to.
-func (f *Feed) letGo(en *entry) {
-	f.index.store.give(en.node)
-	f.index.tails.give(en.tail, &f.index.store.scopes)
-	en.node, en.tail, en.span = 0, 0, 0
-}
-
-// tails are indexed by number, from 1.
-type tails struct {
-	all  []tail
-	free []uint32
-}
-
-func (t *tails) take(c *cursor) uint32 {
-	if len(t.all) == 0 {
-		t.all = make([]tail, 1)
-	}
-	number := uint32(len(t.all))
-	if n := len(t.free); n > 0 {
-		number, t.free = t.free[n-1], t.free[:n-1]
-	} else {
-		t.all = append(t.all, tail{})
-	}
-	e := &t.all[number]
-	e.scope, e.n = c.scope, c.n
-	c.store.scopes.all[c.scope].refs++
-	for i := range c.n {
-		e.tokens[i] = binary.LittleEndian.Uint32(c.block[4*i:])
-	}
-	return number
-}
-
-func (t *tails) give(number uint32, s *scopes) {
-	if number == 0 {
-		return
-	}
-	s.give(t.all[number].scope)
-	t.free = append(t.free, number)
-}
-
-func (t *tails) live() int { return max(len(t.all)-1, 0) - len(t.free) }

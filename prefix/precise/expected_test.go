@@ -50,32 +50,17 @@ func TestExpectedOfRanks(t *testing.T) {
 	}
 }
 
-// Blocks with the same holders share one set.
-func TestWhoHoldsIsNotedOnce(t *testing.T) {
+// Only the head of a prompt is expected whose blocks follow each other in events too.
+func TestExpectedUpToABlockOfAnotherPlace(t *testing.T) {
 	f := newFleet(t, precise.Config{})
-	a, b := f.feed("a", 0), f.feed("b", 0)
-	sets := func() int { return f.index.Stats().Sets }
-	all := long(1, 100)
-	require.Zero(t, a.Apply([]precise.Event{all}))
-	assert.Equal(t, 1, sets())
-	alone := f.index.Stats().Bytes
-	half := all
-	half.Hashes, half.Tokens = all.Hashes[:50], all.Tokens[:50*16]
-	require.Zero(t, b.Apply([]precise.Event{half}))
-	assert.Equal(t, 2, sets())
-	require.Zero(t, b.Apply([]precise.Event{all})) // the first half has two copies
-	assert.Equal(t, 1, sets())
-	require.Zero(t, b.Apply([]precise.Event{removed(all.Hashes[50:]...)}))
-	assert.Equal(t, 2, sets())
-	require.Zero(t, b.Apply([]precise.Event{removed(all.Hashes[:50]...), removed(all.Hashes[:50]...)}))
-	assert.Equal(t, 1, sets())
-	assert.Equal(t, alone, f.index.Stats().Bytes)
-	c := f.feed("c", 0)
-	require.Zero(t, c.Apply([]precise.Event{all}))
-	require.Zero(t, b.Apply([]precise.Event{all}))
-	require.Zero(t, a.Apply([]precise.Event{removed(all.Hashes...)}))
-	assert.Equal(t, 1, sets())
-	assert.Equal(t, map[string]int{"a": 0, "b": 1600, "c": 1600}, f.matched(request(append(ids(1<<20, 1600), 7))))
+	req := request(ids(0, 64))
+	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{{Hashes: hashes{1}, Keys: req.Blocks[1:2]}}))
+	before := f.index.Stats().Bytes
+	lease := f.to("a", req)
+	assert.Equal(t, 1, f.expected())
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Zero(t, f.expected())
+	assert.Equal(t, before, f.index.Stats().Bytes)
 }
 
 // Lookup returns the rank that saves most, and the tiers in which the blocks are.

@@ -17,8 +17,6 @@ type Holding struct {
 // Lookup returns what an endpoint holds of the blocks of a prompt, which were cut from
 // token ids: of its feeds, the one that saves most.
 func (x *Index) Lookup(blocks []uint64, ref endpick.EndpointRef) (h Holding) {
-	s := x.scratch.Get().(*scratch)
-	defer x.scratch.Put(s)
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	e := x.endpoints.Find(ref)
@@ -26,22 +24,17 @@ func (x *Index) Lookup(blocks []uint64, ref endpick.EndpointRef) (h Holding) {
 		return h
 	}
 	h.Knows = e.knows()
-	x.collect(s, blocks)
-	var most *Feed
-	for _, f := range e.feeds {
-		if m := s.marks[f.number]; m.stamp == s.stamp && m.saved > h.Saved {
-			h.Saved, most = m.saved, f
-		}
-	}
+	saved, most := x.most(e, x.store.walk(nil, blocks))
 	if most == nil {
 		return h
 	}
+	h.Saved = saved
 	for _, key := range blocks {
-		id, ok := x.store.keys[key]
-		if !ok {
+		n := x.store.nodes[key]
+		if n == nil {
 			break
 		}
-		mask := x.store.sets.mask(x.store.at(id).set, most.number)
+		_, mask := n.find(most.number)
 		switch {
 		case most.full != 0 && mask&most.full == most.full, most.windowed() && mask&(1<<maxGroups-1) != 0:
 			h.Blocks[GPU]++

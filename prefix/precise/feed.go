@@ -1,6 +1,8 @@
 package precise
 
 import (
+	"slices"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 )
@@ -20,15 +22,7 @@ const (
 
 // String returns the name in lower case.
 func (k Knowledge) String() string {
-	switch k {
-	case Nothing:
-		return "nothing"
-	case Partial:
-		return "partial"
-	case Whole:
-		return "whole"
-	}
-	return "unknown"
+	return [...]string{"nothing", "partial", "whole", "unknown"}[min(k, Whole+1)]
 }
 
 // FeedConfig says whose events come over a feed. The zero value fits an engine with
@@ -53,13 +47,15 @@ type Feed struct {
 	index  *Index
 	ref    endpick.EndpointRef
 	rank   int
-	number uint32 // in sets
+	number uint32 // in members
 	scope  func(adapter, salt string) prefix.Scope
 
 	// Guarded by Index.mu.
 	closed  bool
 	knows   Knowledge
 	entries map[uint64]entry // the engine's blocks, by entryKey
+	tails   map[uint64]*tail // of those that end within a block of ours
+	routed  map[*node]int    // promises, by block
 	groups  [maxGroups]group
 	count   uint32 // of groups
 	full    uint32 // bits of groups that need all blocks
@@ -92,31 +88,23 @@ func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) 
 	}
 	for _, f := range e.feeds {
 		if f.rank == config.Rank {
-			x.close(e, f)
-			break
+			e.close(f)
 		}
 	}
-	number, ok := x.freeNumber()
-	if !ok {
-		return nil, &endpick.ConfigError{Field: "precise.Index", Reason: "has a million feeds already"}
+	number := slices.Index(x.feeds, nil)
+	if number < 0 {
+		if number = len(x.feeds); number == maxFeeds {
+			return nil, &endpick.ConfigError{Field: "precise.Index", Reason: "has a million feeds already"}
+		}
+		x.feeds = append(x.feeds, nil)
 	}
-	f := &Feed{index: x, ref: ref, rank: config.Rank, number: number, scope: config.Scope, entries: map[uint64]entry{}, grain: prefix.BlockTokens}
+	f := &Feed{
+		index: x, ref: ref, rank: config.Rank, number: uint32(number), scope: config.Scope, grain: prefix.BlockTokens,
+		entries: map[uint64]entry{}, tails: map[uint64]*tail{}, routed: map[*node]int{},
+	}
 	x.feeds[number] = f
 	e.feeds = append(e.feeds, f)
 	return f, nil
-}
-
-func (x *Index) freeNumber() (uint32, bool) {
-	if n := len(x.freeFeeds); n > 0 {
-		number := x.freeFeeds[n-1]
-		x.freeFeeds = x.freeFeeds[:n-1]
-		return number, true
-	}
-	if len(x.feeds) == maxFeeds {
-		return 0, false
-	}
-	x.feeds = append(x.feeds, nil)
-	return uint32(len(x.feeds) - 1), true
 }
 
 // Apply applies events, which must be in the order in which the engine published them,
@@ -180,36 +168,29 @@ func (f *Feed) Close() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if e := x.endpoints.Find(f.ref); e != nil && !f.closed {
-		x.close(e, f)
+		e.close(f)
 	}
 }
 
 // close removes a feed from its endpoint.
-func (x *Index) close(e *endpoint, f *Feed) {
-	for i := range e.feeds {
-		if e.feeds[i] == f {
-			e.feeds = append(e.feeds[:i:i], e.feeds[i+1:]...)
-			break
-		}
-	}
-	x.end(f)
+func (e *endpoint) close(f *Feed) {
+	e.feeds = slices.DeleteFunc(slices.Clone(e.feeds), func(g *Feed) bool { return g == f })
+	f.end()
 }
 
-func (x *Index) end(f *Feed) {
+func (f *Feed) end() {
 	f.forgetAll()
-	f.regroup(0)
-	x.unrouteFeed(f.number)
-	f.closed, f.knows, f.entries = true, Nothing, nil
-	x.feeds[f.number] = nil
-	x.freeFeeds = append(x.freeFeeds, f.number)
+	for n := range f.routed {
+		f.unroute(n)
+	}
+	f.closed, f.knows = true, Nothing
+	f.index.feeds[f.number] = nil
 }
 
 // forgetAll forgets the engine's blocks.
 func (f *Feed) forgetAll() {
-	f.index.entries -= len(f.entries)
 	for key, en := range f.entries {
-		f.drop(&en)
-		delete(f.entries, key)
+		f.drop(key, en)
 	}
 }
 
@@ -255,20 +236,12 @@ func (f *Feed) describe(number uint32, e *Event, tokens int) {
 
 // regroup sets the number of groups and what follows from it.
 func (f *Feed) regroup(count uint32) {
-	if f.windowed() {
-		f.index.windowed--
-	}
-	f.count = count
-	f.full, f.grain = 0, prefix.BlockTokens
-	for i := range f.groups[:f.count] {
-		g := &f.groups[i]
+	f.count, f.full, f.grain = count, 0, prefix.BlockTokens
+	for i, g := range f.groups[:count] {
 		f.grain = max(f.grain, g.tokens)
 		if g.need == 0 {
 			f.full |= 1 << i
 		}
-	}
-	if f.windowed() {
-		f.index.windowed++
 	}
 }
 

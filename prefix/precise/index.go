@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -32,33 +33,21 @@ type Config struct {
 	Approximate *prefix.Index
 }
 
-const (
-	defaultMaxBytes = 512 << 20
-	leastMaxBytes   = 1 << 20
-	defaultGrace    = time.Second
-)
-
 func (c *Config) validate() error {
-	if c.MaxBytes == 0 {
-		c.MaxBytes = defaultMaxBytes
-	}
-	if c.MaxBytes < leastMaxBytes {
+	c.MaxBytes = cmp.Or(c.MaxBytes, 512<<20)
+	c.Grace = cmp.Or(c.Grace, time.Second)
+	if c.MaxBytes < 1<<20 {
 		return &endpick.ConfigError{Field: "precise.Config.MaxBytes", Reason: "is less than 1 MiB"}
 	}
 	if c.Grace < 0 {
 		return &endpick.ConfigError{Field: "precise.Config.Grace", Reason: "is negative"}
-	}
-	if c.Grace == 0 {
-		c.Grace = defaultGrace
 	}
 	for t, usual := range [Tiers]float64{CPU: 0.1, Disk: 0.5, External: 0.3} {
 		cost := &c.LoadCost[t]
 		if !(*cost >= 0) {
 			return &endpick.ConfigError{Field: "precise.Config.LoadCost", Reason: "is negative or not a number"}
 		}
-		if *cost == 0 {
-			*cost = usual
-		}
+		*cost = cmp.Or(*cost, usual)
 	}
 	return nil
 }
@@ -69,24 +58,23 @@ func (c *Config) validate() error {
 type Index struct {
 	endpick.Exclusive
 
-	config  Config
-	saved   [1 << Tiers]float64 // of a block, by the tiers that hold it: the share of computing it that is saved
-	approx  *prefix.Index
-	scratch sync.Pool // *scratch
+	config Config
+	saved  [1 << Tiers]float64 // of a block, by the tiers that hold it: the share of computing it that is saved
+	approx *prefix.Index
+	paths  sync.Pool // *[]stretch
 
 	mu        sync.Mutex // guards the fields below
 	store     store
-	tails     tails
-	entries   int // of all feeds
 	endpoints endpick.PerEndpoint[endpoint]
-	feeds     []*Feed // by number
-	freeFeeds []uint32
-	routed    routed
-	windowed  int // feeds none of whose layers need the whole prompt
+	feeds     []*Feed // by number; nil: none
+	leases    endpick.PerLease[promise]
+	grace     []graced // in the order of time
+	expected  int      // pairs of a promised block and a feed that should report it
 	overflows uint64
 }
 
-// endpoint is what is known about one endpoint.
+// endpoint is what is known about one endpoint. Its list of feeds is not changed, but
+// replaced.
 type endpoint struct{ feeds []*Feed }
 
 // knows is the least that is known about any of its engine's processes.
@@ -112,7 +100,7 @@ func New(config Config) (*Index, error) {
 			return nil, err
 		}
 	}
-	x := &Index{config: config, approx: config.Approximate}
+	x := &Index{config: config, approx: config.Approximate, store: store{nodes: map[uint64]*node{}, scopes: map[prefix.Scope]*scope{}}}
 	for tiers := range x.saved {
 		for t, cost := range config.LoadCost {
 			if tiers>>t&1 != 0 {
@@ -120,12 +108,11 @@ func New(config Config) (*Index, error) {
 			}
 		}
 	}
-	x.scratch.New = func() any { return new(scratch) }
-	x.store.init()
-	x.routed.init(x)
+	x.paths.New = func() any { return new([]stretch) }
+	x.leases.Forget = func(_ endpick.LeaseRef, p *promise) { x.drop(p) }
 	x.endpoints.Forget = func(_ endpick.EndpointRef, e *endpoint) {
 		for _, f := range e.feeds {
-			x.end(f)
+			f.end()
 		}
 	}
 	return x, nil
@@ -139,56 +126,52 @@ func (x *Index) Name() string { return "precise-index" }
 func (x *Index) Observer() any { return []any{observer{x}, x.approx} }
 
 // observer learns what is routed where.
-type observer struct{ x *Index }
+type observer struct{ index *Index }
+
+func (of observer) lock() *Index {
+	of.index.mu.Lock()
+	return of.index
+}
 
 // Routed implements [endpick.RoutedObserver].
-func (o observer) Routed(e *endpick.Event) {
-	x := o.x
-	x.mu.Lock()
+func (of observer) Routed(e *endpick.Event) {
+	x := of.lock()
 	defer x.mu.Unlock()
-	x.routed.expire(e.Now)
+	x.expire(e.Now)
 	if e.Request.Exact {
-		x.routed.begin(e)
+		x.promise(e)
 	}
 }
 
 // FirstToken implements [endpick.FirstTokenObserver].
-func (o observer) FirstToken(e *endpick.Event) {
-	x := o.x
-	x.mu.Lock()
+func (of observer) FirstToken(e *endpick.Event) {
+	x := of.lock()
 	defer x.mu.Unlock()
-	x.routed.computed(e.Lease, e.Now)
-	x.routed.expire(e.Now)
+	x.computed(e.Lease, e.Now)
+	x.expire(e.Now)
 }
 
 // Done implements [endpick.DoneObserver].
-func (o observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	x := o.x
-	x.mu.Lock()
+func (of observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
+	x := of.lock()
 	defer x.mu.Unlock()
 	if outcome.Status == endpick.Completed {
-		x.routed.computed(e.Lease, e.Now)
+		x.computed(e.Lease, e.Now)
 	}
-	x.routed.leases.Drop(e.Lease)
-	x.routed.expire(e.Now)
+	x.leases.Drop(e.Lease)
+	x.expire(e.Now)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
-func (o observer) EndpointRemoved(ref endpick.EndpointRef) {
-	x := o.x
-	x.mu.Lock()
+func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
+	x := of.lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)
 }
 
-// weight is the most memory that events may take now.
-func (x *Index) weight() int64 {
-	return x.store.weight() + int64(x.entries)*entryWeight + int64(x.tails.live())*tailWeight + int64(len(x.routed.counts))*pairWeight
-}
-
 // fit enforces the limit. What is forgotten is matched approximately again.
 func (x *Index) fit() {
-	for x.weight() > x.config.MaxBytes {
+	for x.store.bytes > x.config.MaxBytes {
 		var most *Feed
 		for _, f := range x.feeds {
 			if f != nil && (most == nil || len(f.entries) > len(most.entries)) {

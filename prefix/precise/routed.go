@@ -1,159 +1,123 @@
 package precise
 
 import (
+	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
 )
 
-// routed is what was sent to engines so recently that their events can't have
-// arrived: the blocks of a request count as held from when it is routed until Grace
-// after its first token. If it ends before, they count no more.
-type routed struct {
-	x      *Index
-	leases endpick.PerLease[lease]
-	// Requests after their first token, in the order of time.
-	grace  []waiting
-	first  int               // the first of grace that has not expired
-	counts map[uint64]uint32 // requests, by pair
-	spare  [][]uint64        // unused slices of pairs
-	most   int
+// promise is what was sent to an engine so recently that its events can't have arrived:
+// the last blocks of a prompt, which count as held from when the request is routed until
+// Grace after its first token. If it ends before, they count no more.
+type promise struct {
+	feeds  []*Feed // of the endpoint; those that have ended since need nothing any more
+	leaf   *node   // the last block, to which it refers
+	blocks int     // that one and those before it
 }
 
-// lease is a request before its first token.
-type lease struct{ pairs []uint64 }
-
-type waiting struct {
+// graced is a promise after the first token.
+type graced struct {
+	promise
 	until time.Time
-	pairs []uint64
 }
 
-// pairOf is a pair of a block and a feed that is expected to report it.
-func pairOf(id, feed uint32) uint64 { return uint64(id)<<32 | uint64(feed) }
-
-func (r *routed) init(x *Index) {
-	r.x = x
-	r.counts = map[uint64]uint32{}
-	r.most = int(x.config.MaxBytes / 8 / (pairWeight + nodeWeight + setWeight))
-	r.leases.Forget = func(_ endpick.LeaseRef, l *lease) { r.drop(l.pairs) }
-}
-
-// begin records the blocks of a request that its engine is not known to hold; if there
-// is no room for all, the first of them.
-func (r *routed) begin(e *endpick.Event) {
-	x := r.x
+// promise records the blocks of a request, except those at its head that all ranks of its
+// endpoint are known to hold; if there is no room for all, the first of them.
+func (x *Index) promise(e *endpick.Event) {
 	at := x.endpoints.Find(e.Candidate.Ref)
 	if at == nil || at.knows() == Nothing {
 		return
 	}
-	l := r.leases.At(e.Lease)
-	if l == nil {
+	p := x.leases.At(e.Lease)
+	if p == nil {
 		return
 	}
-	l.pairs = r.slice()
+	p.feeds = at.feeds
 	s := &x.store
-	last := uint32(0)
+	most := int(x.config.MaxBytes / 8 / (pairWeight + nodeWeight + 4*memberWeight))
 	for _, key := range e.Request.Blocks {
-		if len(r.counts)+len(at.feeds) > r.most {
+		if x.expected+len(p.feeds) > most {
 			break
 		}
-		id := s.take(key, last)
-		s.give(last)
-		last = id
-		for _, f := range at.feeds {
-			if f.full != 0 && f.count == 1 && s.sets.mask(s.at(id).set, f.number)&f.full == f.full {
-				continue // the engine holds it
-			}
-			pair := pairOf(id, f.number)
-			l.pairs = append(l.pairs, pair)
-			r.counts[pair]++
-			if r.counts[pair] == 1 {
-				s.at(id).refs++
-				s.set(id, f.number, routedBit, true)
-			}
+		n := s.take(key, p.leaf)
+		if n.parent != p.leaf { // an event has named it after another one
+			s.give(n)
+			break
+		}
+		s.give(p.leaf)
+		p.leaf = n
+		if p.blocks > 0 || !n.heldBy(p.feeds) {
+			p.blocks++
+			x.expect(p.feeds, n, 1)
 		}
 	}
-	s.give(last)
 	x.fit()
 }
 
+// heldBy reports whether all feeds hold a block in the only cache of their engine.
+func (n *node) heldBy(feeds []*Feed) bool {
+	for _, f := range feeds {
+		if _, mask := n.find(f.number); f.count != 1 || mask&f.full == 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// expect adds to the number of promises of a block.
+func (x *Index) expect(feeds []*Feed, n *node, by int) {
+	for _, f := range feeds {
+		if f.closed {
+			continue
+		}
+		before := f.routed[n]
+		f.routed[n] = before + by
+		if before == 0 {
+			x.store.set(n, f.number, routedBit, true)
+			x.count(1)
+		} else if before+by == 0 {
+			f.unroute(n)
+		}
+	}
+}
+
+// unroute forgets all promises of a block.
+func (f *Feed) unroute(n *node) {
+	delete(f.routed, n)
+	f.index.store.set(n, f.number, routedBit, false)
+	f.index.count(-1)
+}
+
+// count adds pairs of a block and a feed that should report it.
+func (x *Index) count(pairs int) {
+	x.expected += pairs
+	x.store.bytes += int64(pairs) * pairWeight
+}
+
 // computed records the first token.
-func (r *routed) computed(ref endpick.LeaseRef, now time.Time) {
-	l := r.leases.Find(ref)
-	if l == nil || l.pairs == nil {
-		return
-	}
-	r.grace = append(r.grace, waiting{now.Add(r.x.config.Grace), l.pairs})
-	l.pairs = nil
-}
-
-// expire ends the requests whose grace is over.
-func (r *routed) expire(now time.Time) {
-	for r.first < len(r.grace) && !now.Before(r.grace[r.first].until) {
-		r.drop(r.grace[r.first].pairs)
-		r.grace[r.first] = waiting{}
-		r.first++
-	}
-	if r.first > len(r.grace)/2 {
-		n := copy(r.grace, r.grace[r.first:])
-		clear(r.grace[n:])
-		r.grace, r.first = r.grace[:n], 0
+func (x *Index) computed(ref endpick.LeaseRef, now time.Time) {
+	if p := x.leases.Find(ref); p != nil && p.leaf != nil {
+		x.grace = append(x.grace, graced{*p, now.Add(x.config.Grace)})
+		*p = promise{}
 	}
 }
 
-func (r *routed) drop(pairs []uint64) {
-	if pairs == nil {
-		return
+// expire ends the promises whose grace is over.
+func (x *Index) expire(now time.Time) {
+	n := 0
+	for ; n < len(x.grace) && !now.Before(x.grace[n].until); n++ {
+		x.drop(&x.grace[n].promise)
 	}
-	for _, pair := range pairs {
-		if pair != gone {
-			r.dropPair(pair)
-		}
-	}
-	const mostSpare = 64
-	if len(r.spare) < mostSpare {
-		r.spare = append(r.spare, pairs[:0])
-	}
+	x.grace = slices.Delete(x.grace, 0, n)
 }
 
-func (r *routed) dropPair(pair uint64) {
-	n := r.counts[pair] - 1
-	if n > 0 {
-		r.counts[pair] = n
-		return
+// drop ends a promise.
+func (x *Index) drop(p *promise) {
+	for n := p.leaf; p.blocks > 0; p.blocks-- {
+		x.expect(p.feeds, n, -1)
+		n = n.parent
 	}
-	delete(r.counts, pair)
-	id, feed := uint32(pair>>32), uint32(pair)
-	r.x.store.set(id, feed, routedBit, false)
-	r.x.store.give(id)
-}
-
-func (r *routed) slice() []uint64 {
-	if n := len(r.spare); n > 0 {
-		s := r.spare[n-1]
-		r.spare = r.spare[:n-1]
-		return s
-	}
-	return make([]uint64, 0, 64)
-}
-
-// gone replaces pairs of a feed that has ended.
-const gone = 0
-
-// unrouteFeed forgets what was routed for a feed.
-func (x *Index) unrouteFeed(number uint32) {
-	forget := func(pairs []uint64) {
-		for i, pair := range pairs {
-			if pair != gone && uint32(pair) == number {
-				x.routed.dropPair(pair)
-				pairs[i] = gone
-			}
-		}
-	}
-	for _, l := range x.routed.leases.All() {
-		forget(l.pairs)
-	}
-	for i := range x.routed.grace[x.routed.first:] {
-		forget(x.routed.grace[x.routed.first+i].pairs)
-	}
+	x.store.give(p.leaf)
+	*p = promise{}
 }

@@ -8,7 +8,6 @@ import (
 // Stats is a snapshot of an [Index].
 type Stats struct {
 	Blocks    int    // distinct ones that engines hold or are about to compute
-	Sets      int    // distinct sets of feeds that hold a block
 	Expected  int    // pairs of a routed block and a feed that should report it
 	Bytes     int64  // the most memory that events may take
 	Overflows uint64 // feeds that were forgotten for lack of room
@@ -39,8 +38,8 @@ func (x *Index) Stats() Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := Stats{
-		Blocks: len(x.store.keys), Sets: x.store.sets.live, Expected: len(x.routed.counts),
-		Bytes: x.weight(), Overflows: x.overflows, Approximate: approx,
+		Blocks: len(x.store.nodes), Expected: x.expected,
+		Bytes: x.store.bytes, Overflows: x.overflows, Approximate: approx,
 	}
 	for _, f := range x.feeds {
 		if f == nil {

@@ -1,154 +1,171 @@
 package precise
 
 import (
+	"slices"
+
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
-// node is a block of a prompt, by its name in requests, and who holds it. Nodes are
-// kept as long as something refers to them: the next block, an engine's block, or a
-// request that was just routed.
-type node struct {
-	key    uint64
-	a, b   uint64 // the chain after the block, from which it continues; see scope
-	parent uint32 // the previous block; 0: none
-	set    uint32
-	scope  uint32 // of the chain; 0: not known, because no event has given the block's tokens
-	refs   uint32
-}
-
 // The most bytes that these take, with their places in maps: groups of eight
 // places are at least 7/16 full, with one more byte for each place.
 const (
-	nodeWeight  = 72
-	entryWeight = 64
-	setWeight   = 80
-	pairWeight  = 64
-	tailWeight  = 88
-	scopeWeight = 400
+	nodeWeight   = 120
+	entryWeight  = 58
+	memberWeight = 4
+	pairWeight   = 64
+	tailWeight   = 120
+	scopeWeight  = 400
 )
+
+// node is a block of a prompt, by its name in requests, and who holds it. Nodes stay as
+// long as something refers to them: the next block, an engine's block, or a promise.
+type node struct {
+	key     uint64
+	a, b    uint64 // the chain after the block, from which it continues
+	scope   *scope // of the chain; nil: not known, because no event has given the block's tokens
+	parent  *node  // the previous block
+	members []member
+	sum     uint64 // of the members' hashes: equal for blocks that the same feeds hold
+	refs    int32
+}
+
+// member says how one feed holds a block: the feed's number in the upper bits, and a
+// mask in the lower. In GPU memory each group of the feed has a bit of its own.
+type member uint32
+
+const (
+	maskBits  = 12
+	maxGroups = 8
+	tierShift = maxGroups - 1 // of CPU, the first tier after GPU
+	tiersMask = 7 << maxGroups
+	routedBit = 1 << (maxGroups + 3)
+	wholeMask = 1<<maskBits - 1
+
+	// maxFeeds is the most feed numbers that fit into a member.
+	maxFeeds = 1 << (32 - maskBits)
+)
+
+func (m member) feed() uint32 { return uint32(m) >> maskBits }
+func (m member) mask() uint32 { return uint32(m) & wholeMask }
+
+// find returns the place of a feed among the members, and its mask; 0: it is none of them.
+func (n *node) find(feed uint32) (at int, mask uint32) {
+	at, _ = slices.BinarySearch(n.members, member(feed<<maskBits))
+	if at < len(n.members) && n.members[at].feed() == feed {
+		return at, n.members[at].mask()
+	}
+	return at, 0
+}
 
 // store has the known blocks, whoever holds them.
 type store struct {
-	chunks [][]node
-	free   []uint32
-	keys   map[uint64]uint32
-	sets   sets
-	scopes scopes
-}
-
-const chunkLen = 512
-
-func (s *store) init() {
-	s.keys = map[uint64]uint32{}
-	s.chunks = [][]node{make([]node, chunkLen)}
-	for i := uint32(chunkLen - 1); i > 0; i-- {
-		s.free = append(s.free, i)
-	}
-	s.sets.init()
-	s.scopes.init()
-}
-
-func (s *store) at(id uint32) *node { return &s.chunks[id/chunkLen][id%chunkLen] }
-
-func (s *store) weight() int64 {
-	return int64(len(s.keys))*nodeWeight + int64(s.sets.live)*setWeight + int64(s.sets.total)*4 + int64(len(s.scopes.numbers))*scopeWeight
+	nodes  map[uint64]*node
+	free   []*node
+	scopes map[prefix.Scope]*scope
+	bytes  int64 // the most memory that events may take now
 }
 
 // take returns the node of a block, with one more reference to it.
-func (s *store) take(key uint64, parent uint32) uint32 {
-	id, ok := s.keys[key]
-	if !ok {
-		if len(s.free) == 0 {
-			first := uint32(len(s.chunks) * chunkLen)
-			s.chunks = append(s.chunks, make([]node, chunkLen))
-			for i := uint32(chunkLen); i > 0; i-- {
-				s.free = append(s.free, first+i-1)
-			}
+func (s *store) take(key uint64, parent *node) *node {
+	n := s.nodes[key]
+	if n == nil {
+		if last := len(s.free) - 1; last >= 0 {
+			n, s.free = s.free[last], s.free[:last]
+		} else {
+			n = new(node)
 		}
-		id = s.free[len(s.free)-1]
-		s.free = s.free[:len(s.free)-1]
-		*s.at(id) = node{key: key, parent: parent}
-		s.keys[key] = id
-		if parent != 0 {
-			s.at(parent).refs++
-		}
+		*n = node{key: key, parent: parent.hold(), members: n.members}
+		s.nodes[key] = n
+		s.bytes += nodeWeight + memberWeight*int64(cap(n.members))
 	}
-	s.at(id).refs++
-	return id
+	return n.hold()
+}
+
+// hold takes one more reference to a node, which may be nil.
+func (n *node) hold() *node {
+	if n != nil {
+		n.refs++
+	}
+	return n
 }
 
 // give returns a reference.
-func (s *store) give(id uint32) {
-	for id != 0 {
-		n := s.at(id)
+func (s *store) give(n *node) {
+	for n != nil {
 		if n.refs--; n.refs > 0 {
 			return
 		}
-		delete(s.keys, n.key)
-		s.sets.release(n.set)
-		s.scopes.give(n.scope)
-		s.free = append(s.free, id)
-		id, n.parent = n.parent, 0
+		delete(s.nodes, n.key)
+		s.bytes -= nodeWeight + memberWeight*int64(cap(n.members))
+		s.giveScope(n.scope)
+		parent := n.parent
+		*n = node{members: n.members}
+		s.free = append(s.free, n)
+		n = parent
 	}
 }
 
 // set sets or clears bits of one feed for a block.
-func (s *store) set(id, feed, bits uint32, there bool) {
-	n := s.at(id)
-	mask := s.sets.mask(n.set, feed)
+func (s *store) set(n *node, feed, bits uint32, there bool) {
+	at, old := n.find(feed)
+	mask := old &^ bits
 	if there {
 		mask |= bits
-	} else {
-		mask &^= bits
 	}
-	n.set = s.sets.change(n.set, feed, mask)
+	if mask == old {
+		return
+	}
+	before := cap(n.members)
+	if old != 0 {
+		n.sum -= blockhash.Mix(uint64(n.members[at]))
+	}
+	m := member(feed<<maskBits | mask)
+	switch {
+	case mask == 0:
+		if n.members = slices.Delete(n.members, at, at+1); before > 8 && len(n.members) <= before/4 {
+			n.members = slices.Clone(n.members)
+		}
+	case old == 0:
+		n.members = slices.Insert(n.members, at, m)
+	default:
+		n.members[at] = m
+	}
+	if mask != 0 {
+		n.sum += blockhash.Mix(uint64(m))
+	}
+	s.bytes += memberWeight * int64(cap(n.members)-before)
 }
 
-// scopes are the scopes of chains in use, numbered from 1.
-type scopes struct {
-	all     []scope
-	free    []uint32
-	numbers map[prefix.Scope]uint32
-}
-
+// scope is the scope of chains in use.
 type scope struct {
 	of     prefix.Scope
 	secret **blockhash.Secret
 	refs   int
 }
 
-func (s *scopes) init() {
-	s.all = make([]scope, 1)
-	s.numbers = map[prefix.Scope]uint32{}
+// takeScope returns a scope, with one more reference to it.
+func (s *store) takeScope(of prefix.Scope) *scope {
+	e := s.scopes[of]
+	if e == nil {
+		e = &scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
+		s.scopes[of] = e
+		s.bytes += scopeWeight
+	}
+	return e.hold()
 }
 
-// take returns the number of a scope, with one more reference to it.
-func (s *scopes) take(of prefix.Scope) uint32 {
-	number, ok := s.numbers[of]
-	if !ok {
-		number = uint32(len(s.all))
-		if n := len(s.free); n > 0 {
-			number, s.free = s.free[n-1], s.free[:n-1]
-		} else {
-			s.all = append(s.all, scope{})
-		}
-		s.all[number] = scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
-		s.numbers[of] = number
-	}
-	s.all[number].refs++
-	return number
+func (e *scope) hold() *scope {
+	e.refs++
+	return e
 }
 
-func (s *scopes) give(number uint32) {
-	if number == 0 {
+func (s *store) giveScope(e *scope) {
+	if e == nil {
 		return
 	}
-	e := &s.all[number]
-	if e.refs--; e.refs > 0 {
-		return
+	if e.refs--; e.refs == 0 {
+		delete(s.scopes, e.of)
+		s.bytes -= scopeWeight
 	}
-	delete(s.numbers, e.of)
-	*e = scope{}
-	s.free = append(s.free, number)
 }
