@@ -34,7 +34,7 @@ func TestArguments(t *testing.T) {
 		"-listen :0 -queue-timeout 1s":                   "-queue-timeout needs -queue",
 		"-listen :0 -grace -1s":                          "-grace -1s is negative",
 		"-listen :0 -grace soon":                         "invalid value",
-		"something":                                      `unexpected argument "something"`,
+		"something":                                      "an argument that belongs to no flag",
 		"-listen :0 -queue 1 -queue-timeout 0s":          "-queue-timeout 0s is not above zero",
 		"-listen :0 -backend http://a -endpoints 2":      "-endpoints and -kv-tokens are for embedded servers, without -backend",
 		"-listen :0 -backend-file f -kv-tokens 9999":     "-endpoints and -kv-tokens are for embedded servers, without -backend",
@@ -163,8 +163,8 @@ func TestServeCannotStart(t *testing.T) {
 	path, nowhere := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "none", "x")
 	const endpoints = "endpoints: [{url: \"http://a\"}]\n"
 	for text, want := range map[string]string{
-		"listen: " + at + "\n" + endpoints:                          ":1: listen: listen tcp " + at + ": bind: address already in use\n",
-		endpoints + "listen: 127.0.0.1:0\nadmin: " + at + "\n":      ":3: admin: listen tcp " + at + ": bind: address already in use\n",
+		"listen: " + at + "\n" + endpoints:                          ":1: listen: listen tcp …: bind: address already in use\n",
+		endpoints + "listen: 127.0.0.1:0\nadmin: " + at + "\n":      ":3: admin: listen tcp …: bind: address already in use\n",
 		endpoints + "listen: 127.0.0.1:0\nrecord: {file: none/x}\n": ":3: record: open " + nowhere + ": no such file or directory\n",
 		"listen: 127.0.0.1:0\ndiscover: {file: none/x}\n":           ":2: discover: " + nowhere + ": no such file or directory\n",
 	} {

@@ -229,7 +229,7 @@ func TestHalfAFileIsNotRead(t *testing.T) {
 	r.look(false)
 	require.Equal(t, "round-robin", r.now.Policy)
 	require.NotNil(t, g.keys.Load())
-	write(head)
+	write(head + "open: true\n")
 	r.look(true)
 	require.Nil(t, g.keys.Load(), "who asks for it knows that it is whole")
 	require.Equal(t, 2, strings.Count(logged.String(), "settings reloaded"))
