@@ -155,12 +155,6 @@ func TestPredictionsByHand(t *testing.T) {
 	assert.Zero(t, predict(true).Has)
 }
 
-func paced(e *endpoint, at int64) {
-	for range 50 {
-		e.pace.Add(at, 5, 0.1)
-	}
-}
-
 // Names of a batch are not retained after the request.
 func TestDecisionsForget(t *testing.T) {
 	m := newMarginal(t, Config{})

@@ -33,10 +33,6 @@ func paced(t testing.TB, name string, perSecond float64, requests int) Workload 
 	return w
 }
 
-func conversations(t testing.TB, name string) Conversations {
-	return scenario(t, name).Workload.(Conversations)
-}
-
 // hand is a workload of requests at given times.
 type hand []Request
 
