@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -309,6 +310,9 @@ func TestIndexMemoryPerBlock(t *testing.T) {
 }
 
 func TestIndexAllocates(t *testing.T) {
+	if rig.Race {
+		t.Skip("the race detector empties pools")
+	}
 	x := newIndex(t, prefix.IndexConfig{BlocksPerEndpoint: 10_000}) // full after the first rounds
 	candidates := fleet(20)
 	traffic := newTraffic(512, 1)
