@@ -84,7 +84,7 @@ func (e *Event) TTFT() (time.Duration, bool) {
 // measured it.
 func (e *Event) TPOT() (time.Duration, bool) {
 	a := e.adopted()
-	unknown := a != nil && a.Mirrored && !e.timed || e.shifted && !e.timed
+	unknown := !e.timed && (e.shifted || a != nil && a.Mirrored)
 	if e.FirstTokenAt.IsZero() || unknown || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
 		return 0, false
 	}

@@ -269,7 +269,7 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 				return
 			}
 			r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, owner))
-			if !owner.reads(r, g.longest) {
+			if r.ContentLength != 0 && !owner.reads(r, g.longest) {
 				refuseWith(w, r, http.StatusTooManyRequests, "too much is being sent at once", "rate_limit_exceeded", "Retry-After", "1")
 				return
 			}

@@ -154,7 +154,6 @@ func (s *Sketcher) piece(role string, end int) recording.Piece {
 // split splits the text into white space, words, values, and what is between them.
 func (s *Sketcher) split(p *recording.Piece, text string) {
 	words, template := s.wordsRead[:0], s.templateRead[:0]
-	defer func() { s.wordsRead, s.templateRead = words, template }()
 	var older, before uint64 // hashes of the two words before, by the key
 	for at := 0; at < len(text); {
 		word, digits := wordOf(text[at:])
@@ -186,6 +185,7 @@ func (s *Sketcher) split(p *recording.Piece, text string) {
 			older, before = before, h
 		}
 	}
+	s.wordsRead, s.templateRead = words, template
 }
 
 // shape adds a hash, of which the smallest stay, ascending and distinct.

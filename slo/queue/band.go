@@ -28,8 +28,9 @@ type band[T any] struct {
 	heaviest [bounds]*btree.BTreeG[*tenant[T]]
 }
 
-// endOfTime is the last virtual time. It takes years of the largest costs; from then on, deadlines
-// alone decide.
+// endOfTime is the last virtual time: with the default weight after some 10¹¹ of the longest
+// requests, with the highest after a few hundred thousand, unless the band was empty before. From
+// then on, deadlines alone decide.
 const endOfTime = math.MaxInt64 / 2
 
 type tenant[T any] struct {
