@@ -38,6 +38,7 @@ type Attempt struct {
 
 	stage   stage
 	filters bool // the meter may hold back or remove what it is fed
+	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
 	paid    bool // the next attempt is paid for, because this one was given up
 
@@ -62,8 +63,8 @@ type Attempt struct {
 //	astray    what is fed     –                              –
 //
 // If the client leaves while it is waiting or serving, it is over: canceled, or completed if the
-// response was whole. What fails while it is waiting may be repeated elsewhere; a response that is
-// held until it is whole would be a row before serving, one that goes on elsewhere a row after it.
+// response was whole. What fails while it is waiting may be repeated elsewhere: a Transport holds what
+// the client would not miss until then (hold.go).
 // An attempt that is astray is at an endpoint that takes no requests: its response is filtered, but
 // does not count.
 type stage uint8
@@ -184,18 +185,26 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	case status >= http.StatusBadRequest:
 		a.health.Heard()
 		return a.fail(resultOf(status), statusError(status))
-	case contentType(header) == dialect.EventStream && readable(header) && c.parsed.FirstFails(first):
+	case readable(header) && c.parsed.Fails(contentType(header), first):
 		a.health.Heard()
 		return a.fail(Erred, errFirstEvent)
 	}
-	a.health.Waited(stream, c.d.now().Sub(a.sent))
-	a.health.Heard()
+	a.arrives()
 	a.health.Ended(Served)
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
 	c.suspects.Served()
 	c.forget()
 	return nil
+}
+
+// arrives records that something has come of a response that may still be held.
+func (a *Attempt) arrives() {
+	if !a.arrived {
+		a.arrived, a.wait.patience, a.wait.giveUp = true, 0, 0
+		a.health.Waited(a.call.Request.Stream, a.call.d.now().Sub(a.sent))
+	}
+	a.health.Heard()
 }
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
@@ -269,31 +278,43 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 
 // End reports that the response has ended cleanly, and appends to dst what was held
 // back. If the stream was incomplete or empty, the error matches io.ErrUnexpectedEOF
-// and the endpoint has failed.
+// and the endpoint has failed; dst then ends in an error event of the API.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.unlock()
-	switch a.stage {
-	case astray:
-		return a.meter.End(dst)
-	case serving:
-		var cut error
+	var cut error
+	if a.stage == astray || a.stage == serving {
 		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
 			cut = io.ErrUnexpectedEOF // an empty stream is no response
 		}
-		if cut != nil {
-			return dst, a.fail(Broken, cut)
-		}
+	}
+	if cut != nil {
+		dst = a.meter.Break(dst, problemOf(cut))
+	}
+	switch {
+	case a.stage == astray:
+		return dst, cut
+	case cut != nil:
+		return dst, a.fail(Broken, cut)
 	}
 	a.end(endpick.Completed)
 	return dst, nil
 }
 
-// rest appends to dst what was held back of a response that has broken off.
-func (a *Attempt) rest(dst []byte) []byte {
+// broken appends to dst what was held back of a response that has broken off, and an error in the
+// form of its API, if it is a stream.
+func (a *Attempt) broken(dst []byte) []byte {
 	a.call.mu.Lock()
 	defer a.call.unlock()
-	return a.meter.Rest(dst)
+	return a.meter.Break(dst, problemOf(a.err))
+}
+
+// problemOf is what a client learns of a stream that has broken off.
+func problemOf(err error) dialect.Problem {
+	if errors.Is(err, ErrTimeout) {
+		return dialect.Problem{Status: http.StatusGatewayTimeout, Message: messages[http.StatusGatewayTimeout]}
+	}
+	return dialect.Problem{Status: http.StatusBadGateway, Message: "the model server failed before the end of its answer"}
 }
 
 // Fail reports that there was no response, or that it broke off, and returns err as a

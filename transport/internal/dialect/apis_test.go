@@ -364,7 +364,7 @@ func FuzzAPIEvents(f *testing.F) {
 		}
 		if d.event != nil {
 			r := response{api: d, most: 2}
-			if r.read(b); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
+			if r.read(b, false); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
 				t.Fatalf("%q: %+v", b, r)
 			}
 		}

@@ -169,25 +169,6 @@ func (c *Call) Model() string { return c.model }
 // Memory is how many bytes of the body the call holds.
 func (c *Call) Memory() int { return cap(c.body) }
 
-// FirstFails reports whether a stream begins with an error: some engines send
-// one as an event, with a status of 200.
-func (c *Call) FirstFails(first []byte) bool {
-	if c.api.event == nil { // a stream of unknown format
-		return false
-	}
-	data, _ := firstData(first)
-	r := response{api: c.api}
-	r.read(data)
-	return r.failed && !r.data.said
-}
-
-// FirstIsCut reports whether a stream begins with an incomplete event, about which
-// FirstFails can't decide yet.
-func (c *Call) FirstIsCut(first []byte) bool {
-	_, cut := firstData(first)
-	return cut && c.api.event != nil
-}
-
 // Meter returns the meter of a response to the call. Call Body before. The meter
 // does not refer to the body.
 func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
