@@ -30,6 +30,7 @@ type Attempt struct {
 	ctx  context.Context // of the client
 
 	lease  endpick.Lease
+	ref    endpick.EndpointRef
 	meter  *dialect.Meter
 	health health.Attempt
 	sent   time.Time   // to this endpoint
@@ -41,6 +42,11 @@ type Attempt struct {
 	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
 	paid    bool // the next attempt is paid for, because this one was given up
+
+	// Of asking for usage.
+	asking    asking // before this attempt
+	overasked bool   // it may be why the endpoint has refused the request
+	without   bool   // the same endpoint is asked without
 
 	// How it has ended, or what is known so far.
 	http   int // status; 0: no response
@@ -79,7 +85,9 @@ const (
 
 // begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
-	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives()}
+	candidate, _ := lease.Candidate()
+	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(), ref: candidate.Ref}
+	a.askForUsage(c.latest)
 	c.attempts++
 	c.latest = a
 	a.open(lease)
@@ -90,7 +98,7 @@ func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 func (a *Attempt) open(lease endpick.Lease) {
 	c, d := a.call, a.call.d
 	candidate, _ := lease.Candidate()
-	a.lease, a.sent, a.stage = lease, d.now(), waiting
+	a.lease, a.ref, a.sent, a.stage = lease, candidate.Ref, d.now(), waiting
 	a.meter = c.parsed.Meter(lease, d.now)
 	c.sentTo(a, lease.Endpoint(), candidate)
 	a.health = d.health.Sent(lease.Endpoint().ID, candidate.Ref)
@@ -115,7 +123,8 @@ func (a *Attempt) Lease() endpick.Lease {
 
 // SetHeader sets in the header of the request what the endpoint needs beside
 // the body: that the body has no coding any more, that a response which is metered must
-// come without one, and its data-parallel rank.
+// come without one, and its data-parallel rank. An upgrade to another version of HTTP is
+// dropped.
 func (a *Attempt) SetHeader(h http.Header) { a.call.setHeader(h, a.Endpoint()) }
 
 func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
@@ -124,6 +133,14 @@ func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
 	}
 	if c.metered {
 		h.Set("Accept-Encoding", "identity")
+	}
+	h.Del("Http2-Settings")
+	switch upgrade := upgradeOf(h); {
+	case upgrade != "":
+		h.Set("Upgrade", upgrade)
+	case h["Upgrade"] != nil:
+		h.Del("Upgrade")
+		h.Del("Connection")
 	}
 	if e.Ranked {
 		h.Set("X-Data-Parallel-Rank", strconv.Itoa(e.Rank))
@@ -184,12 +201,14 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	switch {
 	case status >= http.StatusBadRequest:
 		a.health.Heard()
+		a.overasked = a.overasks(status, first)
 		return a.fail(resultOf(status), statusError(status))
 	case readable(header) && c.parsed.Fails(contentType(header), first):
 		a.health.Heard()
 		return a.fail(Erred, errFirstEvent)
 	}
 	a.arrives()
+	a.asked()
 	a.health.Ended(Served)
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
@@ -201,7 +220,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 // arrives records that something has come of a response that may still be held.
 func (a *Attempt) arrives() {
 	if !a.arrived {
-		a.arrived, a.wait.patience, a.wait.giveUp = true, 0, 0
+		a.arrived = true
 		a.health.Waited(a.call.Request.Stream, a.call.d.now().Sub(a.sent))
 	}
 	a.health.Heard()
@@ -347,6 +366,9 @@ func (a *Attempt) fail(r Result, err error) error {
 		a.err = err
 		a.end(endpick.Failed)
 	default:
+		if r == Broken && !errors.Is(err, ErrTimeout) {
+			a.call.deaths++
+		}
 		a.result, a.err = r, err
 		a.end(leaseStatus(r))
 		a.stage = failed

@@ -44,7 +44,7 @@ var errUnaskedUpgrade = errors.New("the server has switched to a protocol that i
 func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
 	c := a.call
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		if !strings.EqualFold(response.Header.Get("Upgrade"), c.in.Header.Get("Upgrade")) {
+		if !strings.EqualFold(response.Header.Get("Upgrade"), upgradeOf(c.in.Header)) {
 			response.Body.Close()
 			err = errUnaskedUpgrade
 		}
@@ -88,9 +88,7 @@ func (b *held) fill() bool {
 		b.first, b.err = b.first[:len(b.first)+n], err
 		decided := n > 0
 		if n > 0 && b.opening != nil {
-			b.a.call.mu.Lock()
-			b.a.arrives()
-			b.a.call.unlock()
+			b.a.begins(b.opening)
 			now := time.Now()
 			if since.IsZero() {
 				since = now
@@ -104,6 +102,18 @@ func (b *held) fill() bool {
 			return true
 		}
 	}
+}
+
+// begins says that a piece of a response has come that is still held: its waits are as long as those
+// for what follows.
+func (a *Attempt) begins(o *dialect.Opening) {
+	c := a.call
+	c.mu.Lock()
+	defer c.unlock()
+	a.arrives()
+	a.wait.pause()
+	a.wait.resume()
+	a.limit(o.IsStream())
 }
 
 // grow makes room for more, unless that is too much to be held.

@@ -72,7 +72,7 @@ func (c *Call) prompt(ctx context.Context) error {
 			c.exclude = append(c.exclude, others...)
 		}
 	}
-	c.body, c.ready, c.metered = c.parsed.Body(), true, c.parsed.Metered()
+	c.body, c.ready, c.metered = c.parsed.Body(true), true, c.parsed.Metered()
 	return nil
 }
 

@@ -109,16 +109,21 @@ func (a *Attempt) pass(response *http.Response, open func(io.Reader) (io.Reader,
 		response.Body = &upgraded{conn, a}
 		return
 	}
-	if contentType(response.Header) == dialect.EventStream {
-		a.wait.set(max(config.StallTimeout, config.FirstByteTimeout), false)
-	} else {
-		a.wait.set(config.ResponseTimeout, true)
-	}
+	a.limit(contentType(response.Header) == dialect.EventStream)
 	b := &body{a: a, src: response.Body, from: response.Body, owns: true}
 	if open != nil {
 		b.src = &decoding{src: b.src, open: open}
 	}
 	response.Body = b
+}
+
+// limit sets how long to wait for what follows the first piece.
+func (a *Attempt) limit(stream bool) {
+	if config := &a.call.d.config; stream {
+		a.wait.set(max(config.StallTimeout, config.FirstByteTimeout), false)
+	} else {
+		a.wait.set(config.ResponseTimeout, true)
+	}
 }
 
 // upgraded is a connection after an upgrade, such as a WebSocket.

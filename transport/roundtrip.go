@@ -31,8 +31,8 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer c.giveUp()
-	payload := newPayload(c.body)
-	defer payload.release()
+	var payload *payload
+	defer func() { payload.release() }()
 	var best reply
 	defer func() {
 		if v := recover(); v != nil { // from Base, or from Route after a stage has overwritten what it must not
@@ -54,9 +54,11 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 				best.discard()
 			}
 		}
+		payload.release()
+		payload = newPayload(c.Body())
 		r := t.send(c, a, payload)
 		more := r.err != nil && a.Again()
-		if best.a != nil && best.a.result == Refused && r.err != nil && r.a.result != Refused {
+		if best.a != nil && best.a.result == Refused && !best.a.overasked && r.err != nil && r.a.result != Refused {
 			r.discard() // the client should see the first refusal
 		} else {
 			best.discard()

@@ -145,15 +145,18 @@ func (c *Call) Endpoint() string {
 }
 
 // Body returns the body to send to the engine, in pieces that refer to the
-// original: a stream whose client did not ask for usage asks for it.
-func (c *Call) Body() [][]byte {
-	if c.reader.config.DisableUsage {
+// original. With ask, a stream whose client did not ask for usage asks for it.
+func (c *Call) Body(ask bool) [][]byte {
+	if c.hide = false; !ask || c.reader.config.DisableUsage {
 		return [][]byte{c.body}
 	}
 	var pieces [][]byte
 	pieces, c.hide = c.askForUsage()
 	return pieces
 }
+
+// AsksUsage reports whether the last Body asks for usage that its client did not ask for.
+func (c *Call) AsksUsage() bool { return c.hide }
 
 // Metered reports whether the response will be read, so that it should come
 // uncompressed.

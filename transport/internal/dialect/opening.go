@@ -36,6 +36,9 @@ func (o *Opening) Feed(piece []byte) bool {
 	return o.decided
 }
 
+// IsStream reports whether the response is a stream.
+func (o *Opening) IsStream() bool { return !o.isJSON }
+
 // Idles reports whether there were only signs of life so far, for which the client may be waiting.
 func (o *Opening) Idles() bool { return !o.isJSON || o.finder.depth == 0 }
 
