@@ -435,7 +435,7 @@ func (a *Attempt) end(status endpick.Status) {
 var errInStream = errors.New("transport: the response ends in an error event")
 
 // errFirstEvent is the failure of an endpoint whose stream began with an error.
-var errFirstEvent = errors.New("answered with an error event")
+var errFirstEvent = errors.New("answered with an error")
 
 // statusError is the failure of an endpoint that answered with a status from 400 on.
 type statusError int

@@ -33,6 +33,7 @@ type held struct {
 	err   error // to be returned after them
 
 	opening *dialect.Opening // nil: nothing is held but the first piece
+	toEnd   bool             // its length was announced, and it is no stream
 	counted atomic.Int64     // bytes of first, in Transport.held
 }
 
@@ -53,7 +54,7 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 	b := &held{ReadCloser: response.Body, a: a, first: make([]byte, 0, firstHeld)}
 	kind := contentType(response.Header)
 	if c.repeatable() && response.StatusCode < http.StatusBadRequest && readable(response.Header) {
-		b.opening = c.parsed.Opening(kind)
+		b.opening, b.toEnd = c.parsed.Opening(kind), kind != dialect.EventStream && response.ContentLength >= 0
 	}
 	begun := b.fill()
 	n := len(b.first)
@@ -93,7 +94,7 @@ func (b *held) fill() bool {
 			if since.IsZero() {
 				since = now
 			}
-			decided = b.opening.Feed(piece) || now.Sub(since) > holdFor && b.opening.Idles()
+			decided = b.opening.Feed(piece) && !b.toEnd || now.Sub(since) > holdFor && b.opening.Idles()
 		}
 		switch {
 		case decided || err != nil:
