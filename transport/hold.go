@@ -119,12 +119,12 @@ func (a *Attempt) begins(o *dialect.Opening) {
 
 // grow makes room for more, unless that is too much to be held.
 func (b *held) grow() bool {
-	n := cap(b.first)
-	all := &b.a.call.t.held
-	if more := int64(n); 2*n > maxHeld || all.Add(more) > maxHeldInAll {
-		if 2*n <= maxHeld {
-			all.Add(-more)
-		}
+	n, all := cap(b.first), &b.a.call.t.held
+	if 2*n > maxHeld {
+		return false
+	}
+	if all.Add(int64(n)) > maxHeldInAll {
+		all.Add(int64(-n))
 		return false
 	}
 	b.counted.Add(int64(n))
