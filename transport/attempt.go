@@ -321,10 +321,13 @@ func (a *Attempt) End(dst []byte) ([]byte, error) {
 }
 
 // broken appends to dst what was held back of a response that has broken off, and an error in the
-// form of its API, if it is a stream.
+// form of its API, if it is a stream. Nothing of that is for a client that has left.
 func (a *Attempt) broken(dst []byte) []byte {
 	a.call.mu.Lock()
 	defer a.call.unlock()
+	if a.ctx.Err() != nil {
+		return dst
+	}
 	return a.meter.Break(dst, problemOf(a.err))
 }
 
@@ -435,7 +438,7 @@ func (a *Attempt) end(status endpick.Status) {
 var errInStream = errors.New("transport: the response ends in an error event")
 
 // errFirstEvent is the failure of an endpoint whose stream began with an error.
-var errFirstEvent = errors.New("answered with an error")
+var errFirstEvent = errors.New("answered with an error event or object")
 
 // statusError is the failure of an endpoint that answered with a status from 400 on.
 type statusError int
