@@ -620,7 +620,7 @@ func TestALongLastEventIsPassedOn(t *testing.T) {
 }
 
 func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
-	w := newWorld(t, transport.Config{DenyUnknown: true})
+	w := newWorld(t, transport.Config{Pass: []string{"/x"}})
 	for _, tc := range []struct {
 		path   string
 		status int
@@ -628,7 +628,6 @@ func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
 	}{
 		{"/v1/messages", 503, `{"type":"error","error":{"type":"overloaded_error","message":"no server is available for this model"}}`},
 		{"/v1/responses", 503, `{"error":{"message":"no server is available for this model","type":"api_error","param":null,"code":"503"}}`},
-		{"/sleep", 403, `{"error":{"message":"this path is reserved for administrators","type":"invalid_request_error","param":null,"code":"403"}}`},
 		{"/v1/batches", 404, `{"error":{"message":"there is nothing here","type":"invalid_request_error","param":null,"code":"not_found"}}`},
 	} {
 		in := post(t, tc.path, `{"model":"m","messages":[{}],"input":"x"}`)
