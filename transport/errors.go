@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -187,6 +188,9 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		p.Message = err.Error()
 	case status == http.StatusNotFound && errors.As(err, &none):
 		p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
+		if len(none.Others) > 0 {
+			p.Message += "; there are `" + strings.Join(none.Others, "`, `") + "`"
+		}
 	case status == http.StatusNotFound:
 		p.Code = "not_found"
 	case errors.Is(err, queue.ErrTimeout):

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
@@ -103,7 +104,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
-	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, DisableModels: true}); err != nil {
+	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking()}); err != nil {
 		return nil, err
 	}
 	if s.Discover != nil {
@@ -116,11 +117,13 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	}
 	g.longest = cmp.Or(int64(s.Limits.Body), 32<<20) // as the transport
 	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
-	stop, err := startPolling(g.router, g.health, g.inspector, g.log)
-	if err != nil {
+	if g.stop, err = g.startPolling(); err != nil {
 		return nil, err
 	}
-	g.stop = stop
+	// Until a server has said which models it has, it gets requests for any.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	g.inspector.Poll(ctx)
 	return g, nil
 }
 

@@ -33,6 +33,7 @@ var unread = [...]struct {
 	{http.MethodDelete, "/v1/responses/" + anyID, false},
 	{http.MethodGet, "/v1/responses/" + anyID + "/input_items", false},
 	{http.MethodPost, "/v1/responses/" + anyID + "/cancel", false},
+	{http.MethodGet, "/v1/responses", false}, // a WebSocket, like the next
 	{http.MethodGet, "/realtime", false},
 	{http.MethodConnect, "/realtime", false},
 }

@@ -19,7 +19,7 @@ func TestWhichRequestsPass(t *testing.T) {
 		"POST /v1/audio/speech", "POST /openai/deployments/start_here/images/generations", "POST /v1/moderations",
 		"GET /v1/models", "GET /v1/models/a", "GET /v1/models/a/b", "GET /v1/models/a%2Fb", "GET /v1/models/a%20b", "GET /base/v1/models",
 		"GET /v1/responses/resp_1", "DELETE /v1/responses/resp_1", "GET /v1/responses/resp_1/input_items", "POST /v1/responses/resp_1/cancel",
-		"GET /v1/realtime", "CONNECT /v1/realtime",
+		"GET /v1/responses", "GET /v1/realtime", "CONNECT /v1/realtime",
 		"OPTIONS /v1/chat/completions", "OPTIONS /v1/models", "OPTIONS /v1/models/a/b", "OPTIONS /v1/responses/resp_1",
 	} {
 		method, path := cutMethod(p)
