@@ -145,9 +145,9 @@ func meantOfRequests() []Meaning {
 		{
 			Name: "own list", What: "the gateway lists the models itself", Why: "the gateway answers for all servers", Ways: withTransport,
 			Scenarios: []string{"models"},
-			Changes: append(gone("request *"), becomes("requests", "0"), edited("response body", func(string) string {
-				return `{"data":[{"created":0,"created_at":"1970-01-01T00:00:00Z","display_name":"m","id":"m","object":"model","owned_by":"endpick","type":"model"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
-			})),
+			Changes: []Change{becomes("requests", "3"), becomes("request header User-Agent", "Go-http-client/1.1"), edited("response body", func(string) string {
+				return `{"data":[{"id":"m","object":"model","created":1700000000,"owned_by":"engine"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
+			})},
 		},
 	}
 }
