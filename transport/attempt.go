@@ -39,6 +39,7 @@ type Attempt struct {
 	stage   stage
 	filters bool // the meter may hold back or remove what it is fed
 	empty   bool // nothing has arrived of what should be a stream
+	queued  bool // requests waited at the endpoint when it was chosen
 	paid    bool // the next attempt is paid for, because this one was given up
 
 	// How it has ended, or what is known so far.
@@ -91,6 +92,7 @@ func (a *Attempt) open(lease endpick.Lease) {
 	candidate, _ := lease.Candidate()
 	a.lease, a.sent, a.stage = lease, d.now(), waiting
 	a.meter = c.parsed.Meter(lease, d.now)
+	a.queued = candidate.Reported&endpick.WaitingSignal != 0 && candidate.Waiting >= 1
 	c.sentTo(a, lease.Endpoint(), candidate)
 	a.health = d.health.Sent(lease.Endpoint().ID, candidate.Ref)
 	a.startWaiting()
@@ -182,11 +184,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	stream := c.Request.Stream
 	switch {
 	case status >= http.StatusBadRequest:
-		a.health.Heard()
-		return a.fail(resultOf(status), statusError(status))
+		return a.refused(status, header, first, resultOf(status), statusError(status))
 	case contentType(header) == dialect.EventStream && readable(header) && c.parsed.FirstFails(first):
-		a.health.Heard()
-		return a.fail(Erred, errFirstEvent)
+		return a.refused(status, header, first, Erred, errFirstEvent)
 	}
 	a.health.Waited(stream, c.d.now().Sub(a.sent))
 	a.health.Heard()
@@ -196,6 +196,18 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c.suspects.Served()
 	c.forget()
 	return nil
+}
+
+// refused ends the attempt because of what the endpoint has answered.
+func (a *Attempt) refused(status int, header http.Header, first []byte, r Result, err error) error {
+	a.health.Heard()
+	if isFull(status, first, a.queued) {
+		r = Full
+	}
+	if r == Full || r == Erred && header.Get("Retry-After") != "" {
+		a.full(header)
+	}
+	return a.fail(r, err)
 }
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
@@ -329,7 +341,7 @@ func (a *Attempt) fail(r Result, err error) error {
 		a.result, a.err = r, err
 		a.end(leaseStatus(r))
 		a.stage = failed
-		if r != Refused { // the client's fault, unless another endpoint takes the request
+		if r != Refused && r != Full { // the client's fault, unless another endpoint takes the request; nobody's
 			a.call.suspects.Add(a.health.Because(err), r)
 		}
 	}
@@ -401,11 +413,9 @@ func (e statusError) Error() string {
 	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
 }
 
-// resultOf classifies a status. What an endpoint will never do is a refusal.
+// resultOf classifies a status; see isFull. What an endpoint will never do is a refusal.
 func resultOf(status int) Result {
 	switch {
-	case status == http.StatusTooManyRequests:
-		return Full
 	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
 		return Refused
 	}

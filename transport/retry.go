@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"errors"
+	"net/http"
 	"slices"
 
 	"github.com/endpick/endpick"
@@ -37,7 +38,7 @@ func (a *Attempt) Again() bool {
 		return false
 	case a.result == Unreachable:
 		return true // no endpoint has worked on it, so it costs nothing
-	case a.result != Full && !c.repeatable():
+	case a.http != http.StatusTooManyRequests && !c.repeatable():
 		return false // it may have begun, before a 503 too: a proxy answers that if a connection breaks
 	case a.result == Refused:
 		return a.health.Ended(Refused)
@@ -88,8 +89,8 @@ func (a *Attempt) stuck() bool {
 	return a.paid
 }
 
-// hasOthers reports whether the request could go to another endpoint that is not
-// out. It examines all of them, so it is only for requests in trouble.
+// hasOthers reports whether the request could go to another endpoint that is neither out nor
+// silent itself. It examines all of them, so it is only for requests in trouble.
 func (c *Call) hasOthers(id string) bool {
 	name := cmp.Or(c.Request.Adapter, c.Request.Model)
 	for _, e := range c.d.config.Router.Endpoints() {
@@ -97,7 +98,7 @@ func (c *Call) hasOthers(id string) bool {
 		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||
 			slices.Contains(other.Models, name) || slices.Contains(other.Adapters, name)
 		if serves && !e.Draining && !e.Removed && other.ID != id &&
-			!slices.Contains(c.exclude, other.ID) && !c.d.health.IsOut(other.ID) {
+			!slices.Contains(c.exclude, other.ID) && c.d.health.Answers(e.Candidate.Ref) {
 			return true
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -97,8 +98,9 @@ func (m *Monitor) url(e *endpick.Endpoint) (u string) {
 // check checks one server, and records the result for its endpoints.
 func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candidate) {
 	checks := make([]health.Attempt, len(endpoints))
+	busy := slices.ContainsFunc(endpoints, func(c endpick.Candidate) bool { return c.InFlight.Requests > 0 })
 	for i, c := range endpoints {
-		checks[i] = m.core.Check(c.Endpoint.ID, c.Ref)
+		checks[i] = m.core.Check(c.Endpoint.ID, c.Ref, busy)
 	}
 	connected, err := m.ask(ctx, u)
 	if ctx.Err() != nil {

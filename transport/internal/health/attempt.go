@@ -1,6 +1,7 @@
 package health
 
 import (
+	"math"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -15,7 +16,7 @@ const (
 	NotSent   Result = "unreachable" // no connection could be made
 	Broken    Result = "broken"      // no answer, a late answer, or half of one
 	Erred     Result = "error"       // 5xx, or a stream that is an error
-	Full      Result = "full"        // 429
+	Full      Result = "full"        // 429, or a word that it is full
 	Refused   Result = "refused"     // any other status from 400 on, usually the client's fault
 	Canceled  Result = "canceled"    // the client went away
 	Undecided Result = "undecided"   // it has failed elsewhere, too
@@ -31,6 +32,7 @@ type Attempt struct {
 	heard uint64 // e.heard when it was sent
 	spell uint32 // e.spell then
 	trial bool
+	busy  bool  // of a check: requests were in flight
 	err   error // why it failed; nil: not known
 }
 
@@ -38,15 +40,14 @@ type Attempt struct {
 func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	a := h.attempt(id, ref)
-	if e := a.e; e.current().Out() {
-		if now := h.clock(); !ahead(now, e.nextTrial, maxBackoff) {
-			a.trial = true
-			if e.current() == Silent {
-				e.hung++
-			}
-			e.postpone(now)
-		}
+	a, now := h.attempt(id, ref), h.clock()
+	e := a.e
+	if e.asked != a.heard+1 {
+		e.asked, e.askedAt = a.heard+1, now
+	}
+	if e.current().Out() && !ahead(now, e.nextTrial, maxBackoff) {
+		a.trial = true
+		e.postpone(now)
 	}
 	return a
 }
@@ -88,6 +89,21 @@ func (h *Health) Patience(stream bool) time.Duration {
 	return max(minPatience, 2*time.Duration(h.slowest[kind(stream)].Load()))
 }
 
+// usual is how long an endpoint may well be silent while it has work: the longest recent wait, of
+// those kinds of requests of which it is known.
+func (h *Health) usual() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for k := range h.seen {
+		if h.seen[k].Load() >= minSeen {
+			least = min(least, time.Duration(h.slowest[k].Load()))
+		}
+	}
+	if least == math.MaxInt64 {
+		return minPatience
+	}
+	return max(minPatience, least)
+}
+
 // Waited teaches how long a request that was served has waited for its first byte. Call it before
 // Heard: a wait at a silent endpoint says nothing about normal ones.
 func (a Attempt) Waited(stream bool, d time.Duration) {
@@ -117,9 +133,13 @@ func (a Attempt) Overdue() {
 	if e.current().Out() || e.spell != a.spell || !a.Stuck() {
 		return
 	}
-	now := h.clock()
+	e.late(h.clock(), a.heard)
+}
+
+// late counts what the endpoint has not answered in time.
+func (e *endpoint) late(now time.Time, heard uint64) {
 	e.list(now)
-	if e.overdue.add(1, a.heard); e.overdue.n >= maxOverdue {
+	if e.overdue.add(1, heard); e.overdue.n >= maxOverdue && !e.current().Out() {
 		e.putOut(Silent, now, false)
 	}
 }
@@ -139,10 +159,6 @@ func (a Attempt) Ended(r Result) (ask bool) {
 		if e.listed {
 			a.served(now)
 		}
-	case Full:
-		e.list(now)
-		e.fullUntil = now.Add(fullFor)
-		a.tryAgain(now)
 	case Refused:
 		e.list(now)
 		e.refusals++
@@ -153,6 +169,20 @@ func (a Attempt) Ended(r Result) (ask bool) {
 		a.failed(r == NotSent, now)
 	}
 	return false
+}
+
+// Full records that the endpoint is full, or still loads, and has asked not to be asked again for so
+// long; 0: it has not said for how long.
+func (a Attempt) Full(wait time.Duration) {
+	e, h := a.e, a.e.h
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := h.clock()
+	e.list(now)
+	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) {
+		e.fullUntil = until
+	}
+	a.tryAgain(now)
 }
 
 func (a Attempt) served(now time.Time) {
@@ -243,10 +273,9 @@ type suspect struct {
 	result Result
 }
 
-// Add records that an attempt has failed. That no connection could be made, or that the endpoint
-// is full, is certain.
+// Add records that an attempt has failed. That no connection could be made is certain.
 func (s *Suspects) Add(a Attempt, r Result) {
-	if r == NotSent || r == Full {
+	if r == NotSent {
 		a.Ended(r)
 		return
 	}

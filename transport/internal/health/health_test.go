@@ -74,7 +74,7 @@ func (c *cluster) served(a Attempt, stream bool, waited time.Duration) {
 
 func (c *cluster) heard(a Attempt)        { a.Heard() }
 func (c *cluster) overdue(a Attempt)      { a.Overdue() }
-func (c *cluster) full(a Attempt)         { a.Ended(Full) }
+func (c *cluster) full(a Attempt)         { a.Full(0) }
 func (c *cluster) refused(a Attempt) bool { return a.Ended(Refused) }
 func (c *cluster) undecided(a Attempt)    { a.Ended(Undecided) }
 func (c *cluster) stuck(a Attempt) bool   { return a.Stuck() }

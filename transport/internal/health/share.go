@@ -3,6 +3,8 @@ package health
 import (
 	"slices"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // Avoid appends to dst the endpoints that the next request should avoid. It grants a
@@ -24,9 +26,10 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 			}
 			return true
 		}
-		full := ahead(now, e.fullUntil, fullFor)
+		full := ahead(now, e.fullUntil, maxFull)
 		avoided := full
 		switch s := e.current(); {
+		case s == Silent && all: // it may answer those that wait
 		case s.Out():
 			if !s.certain() && !e.unfit(now) {
 				if spare--; spare < 0 {
@@ -34,10 +37,10 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 				}
 			}
 			switch {
-			case e.unfit(now) && (e.hung >= hungTrials || !all), ahead(now, e.nextTrial, maxBackoff),
+			case e.unfit(now) && (e.hangs || !all), ahead(now, e.nextTrial, maxBackoff),
 				ahead(now, e.offeredAt.Add(offerFor), offerFor):
 				avoided = true
-				if e.hung >= hungTrials {
+				if e.hangs {
 					hanging = append(hanging, e.id)
 				}
 			case !full:
@@ -101,6 +104,15 @@ func (h *Health) Out(dst []string) []string {
 		}
 	}
 	return dst
+}
+
+// Answers reports whether an endpoint is not out, and has not been silent for longer than usual
+// although it has work.
+func (h *Health) Answers(ref endpick.EndpointRef) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.of.Find(ref)
+	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(h.clock()) < h.usual()
 }
 
 // IsOut reports whether an endpoint is out, even if a trial is due.
