@@ -394,6 +394,9 @@ func (a *Attempt) end(status endpick.Status) {
 	if c.t != nil && c.t.queue != nil {
 		c.t.queue.ended()
 	}
+	if a.result == Canceled || a.wait.late {
+		a.health.Ended(Canceled)
+	}
 	if a.result == Broken && begun {
 		a.health.Because(a.err).Ended(Broken)
 	}

@@ -18,7 +18,7 @@ const (
 	Erred     Result = "error"       // 5xx, or a stream that is an error
 	Full      Result = "full"        // 429, or a word that it is full
 	Refused   Result = "refused"     // any other status from 400 on, usually the client's fault
-	Canceled  Result = "canceled"    // the client went away
+	Canceled  Result = "canceled"    // the client went away, or time was up
 	Undecided Result = "undecided"   // it has failed elsewhere, too
 )
 
@@ -42,9 +42,7 @@ func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	defer h.mu.Unlock()
 	a, now := h.attempt(id, ref), h.clock()
 	e := a.e
-	if e.asked != a.heard+1 {
-		e.asked, e.askedAt = a.heard+1, now
-	}
+	e.work(now)
 	if e.current().Out() && !ahead(now, e.nextTrial, maxBackoff) {
 		a.trial = true
 		e.postpone(now)
@@ -163,6 +161,8 @@ func (a Attempt) Ended(r Result) (ask bool) {
 		e.list(now)
 		e.refusals++
 		return a.trial || e.refusals > 1 && e.opinions.Retry(now)
+	case Canceled:
+		e.work(now) // it may go on
 	case Undecided:
 		a.tryAgain(now)
 	default:

@@ -78,11 +78,12 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		busy bool
 		want State
 	}{
-		"nothing in flight":             {func(*cluster) {}, false, Unfit},
-		"served":                        {func(c *cluster) { c.heard(c.send("a")) }, false, Unfit},
-		"in flight, and sends":          {func(c *cluster) { c.heard(c.send("a")) }, true, Well},
-		"in flight":                     {func(c *cluster) { c.send("a") }, true, Silent},
-		"its client has left, or waits": {func(c *cluster) { c.send("a") }, false, Silent},
+		"nothing in flight":          {func(*cluster) {}, false, Unfit},
+		"served":                     {func(c *cluster) { c.heard(c.send("a")) }, false, Unfit},
+		"in flight, and sends":       {func(c *cluster) { c.heard(c.send("a")) }, true, Well},
+		"in flight":                  {func(c *cluster) { c.send("a") }, true, Silent},
+		"its client waits elsewhere": {func(c *cluster) { c.send("a") }, false, Silent},
+		"its client has left":        {func(c *cluster) { v := c.send("a"); c.heard(v); v.Ended(Canceled) }, false, Silent},
 	} {
 		c := newCluster("a", "b")
 		c.check("a", nil)

@@ -171,6 +171,13 @@ func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.postpone(now)
 }
 
+// work records that the endpoint has work.
+func (e *endpoint) work(now time.Time) {
+	if heard := e.heard.Load(); e.asked != heard+1 {
+		e.asked, e.askedAt = heard+1, now
+	}
+}
+
 // silence is how long the endpoint has sent nothing since it was given work; 0: it has none, or
 // has sent something since.
 func (e *endpoint) silence(now time.Time) time.Duration {
