@@ -327,6 +327,11 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks)[:min(n, len(strings.ReplaceAll(want, "c", "")))])
 		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
 		call.Close()
+
+		call, err := w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)})
+		require.NoError(t, err)
+		assert.Empty(t, w.route(t, call).Fallbacks, "the second might do it again")
+		call.Close()
 		w.idle(t)
 	}
 }

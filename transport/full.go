@@ -24,14 +24,11 @@ func isFull(status int, first []byte, queued bool) bool {
 // statusOverloaded is what Anthropic's API answers, and what imitates it.
 const statusOverloaded = 529
 
-// saysFull reports whether a failure has a word for being full, or loading, near its beginning, or,
-// with codes, a code for it: that of a 503 is in any.
+// saysFull reports whether a failure has a word for being full, or loading, or, with codes, a code for
+// it: that of a 503 is in any.
 func saysFull(text []byte, codes bool) bool {
-	const most = 1 << 10
 	before := ""
-	for word := range bytes.FieldsFuncSeq(bytes.ToLower(text[:min(len(text), most)]), func(r rune) bool {
-		return !unicode.IsLetter(r) && !unicode.IsDigit(r)
-	}) {
+	for word := range bytes.FieldsFuncSeq(bytes.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		switch w := string(word); w {
 		case "busy", "full", "overloaded", "overflow", "capacity", "exceeded", "exceeds", "loading":
 			return true
@@ -39,7 +36,6 @@ func saysFull(text []byte, codes bool) bool {
 			if codes && before == "code" {
 				return true
 			}
-			before = w
 		default:
 			before = w
 		}

@@ -93,7 +93,7 @@ const (
 	Well        = health.Well        // it gets its share
 	Returning   = health.Returning   // it gets a growing share
 	Failing     = health.Failing     // it fails requests that other endpoints serve
-	Silent      = health.Silent      // it has sent nothing to anybody for a long time
+	Silent      = health.Silent      // it has sent nothing to anybody for a long time, and may be busy
 	Unreachable = health.Unreachable // connections to it can't be made
 	Unfit       = health.Unfit       // it fails its checks
 )
@@ -101,7 +101,7 @@ const (
 // Status is the health of one endpoint. From the embedded struct it has: its State, and
 // the time Since then; the Share of its usual traffic that it gets (1: all);
 // Err of the last failed request; NextTrial (zero: it is not out); Alive, if it may be
-// able to serve a request; Full, if it has answered 429; and of active checks, when it
+// able to serve a request; Full, if it has said so; and of active checks, when it
 // was last Checked, CheckErr, and how many Failed in a row.
 type Status struct {
 	Endpoint string // its ID
