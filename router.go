@@ -233,10 +233,18 @@ func (r *Router) fill(candidates []Candidate, members []member, now time.Time) S
 
 // without moves the candidates whose ID is not in ids to the front, and returns them.
 func without(candidates []Candidate, ids []string) []Candidate {
-	if len(ids) == 0 {
+	const few = 16
+	switch {
+	case len(ids) == 0:
 		return candidates
+	case len(ids) <= few:
+		return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
 	}
-	return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
+	ids = slices.Sorted(slices.Values(ids))
+	return Keep(candidates, func(c *Candidate) bool {
+		_, found := slices.BinarySearch(ids, c.Endpoint.ID)
+		return !found
+	})
 }
 
 // LeaseTimeout is how long a lease may go without a call: Config.LeaseTimeout,

@@ -163,7 +163,8 @@ func TestAgain(t *testing.T) {
 		{name: "broken, which may not be repeated", kind: Broken, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
 		{name: "may not be repeated", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
 		{name: "the client has gone", kind: Unreachable, ctx: gone, left: 2},
-		{name: "the last attempt", kind: Unreachable, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
+		{name: "the last attempt", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
+		{name: "the last attempt, refused", kind: Unreachable, want: true, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
 		{name: "one before", kind: Erred, want: true, left: 1, change: func(_ *world, p *Call) { p.attempts = 2 }},
 		{name: "no budget", kind: Erred, turnedBy: 1, change: func(w *world, _ *Call) {
 			w.budget.Retry(w.at)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // retryRefill is the share of the retry burst that is refilled each second.
@@ -34,8 +35,10 @@ func (a *Attempt) Again() bool {
 		c.suspects.Add(a.health.Because(a.err), a.result)
 	}
 	switch {
-	case a.ctx.Err() != nil, c.attempts >= c.d.config.MaxAttempts:
+	case a.ctx.Err() != nil, c.single:
 		return false
+	case c.attempts >= c.d.config.MaxAttempts: // many may be dead, of whom nobody knows, beside one that lives
+		return a.result == Unreachable && !host.IsTimeout(a.err) && !a.health.WasOut()
 	case a.result == Unreachable:
 		return true // no endpoint has worked on it, so it costs nothing
 	case a.http != http.StatusTooManyRequests && !c.repeatable():

@@ -17,8 +17,8 @@ type Config struct {
 	// Client sends the checks. Nil: one with connections of its own, which follows
 	// no redirects.
 	Client *http.Client
-	// Interval is the time from one check of an endpoint to the next. Zero: two
-	// seconds.
+	// Interval is the time from one check of an endpoint to the next; where others live, and
+	// more than 20 can't be connected to, these are checked less often. Zero: two seconds.
 	Interval time.Duration
 	// Timeout is how long an endpoint may take to answer; it is not checked
 	// again before that. Zero: two seconds.
@@ -74,7 +74,9 @@ func (c *Config) validate() error {
 type Monitor struct {
 	config Config
 	core   *health.Health
-	asked  sync.Map // URLs with a check under way
+
+	mu    sync.Mutex
+	asked map[string]*server // by URL
 }
 
 // New returns a monitor, or an [endpick.ConfigError].
@@ -82,7 +84,7 @@ func New(config Config) (*Monitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures)}, nil
+	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures), asked: map[string]*server{}}, nil
 }
 
 // State is the state of an endpoint's health.

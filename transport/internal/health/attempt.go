@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Result is how an attempt has ended.
@@ -31,6 +32,7 @@ type Attempt struct {
 	e     *endpoint
 	heard uint64 // e.heard when it was sent
 	spell uint32 // e.spell then
+	out   bool   // the endpoint was out
 	trial bool
 	busy  bool  // of a check: requests were in flight
 	err   error // why it failed; nil: not known
@@ -43,7 +45,7 @@ func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	a, now := h.attempt(id, ref), h.clock()
 	e := a.e
 	e.work(now)
-	if e.current().Out() && !ahead(now, e.nextTrial, maxBackoff) {
+	if a.out = e.current().Out(); a.out && !ahead(now, e.nextTrial, maxBackoff) {
 		a.trial = true
 		e.postpone(now)
 	}
@@ -73,6 +75,9 @@ func (a Attempt) Heard() {
 		}
 	}
 }
+
+// WasOut reports whether the endpoint was known to be out when the request was sent there.
+func (a Attempt) WasOut() bool { return a.out }
 
 // Stuck reports whether the endpoint has sent nothing to anybody since the
 // request was sent there.
@@ -209,9 +214,11 @@ func (a Attempt) failed(certainly bool, now time.Time) {
 	e.bad++
 	share := e.failures()
 	switch {
+	case certainly && !host.IsTimeout(a.err): // so that the next request is not sent there in vain
+		e.putOut(Unreachable, now, false)
 	case e.bad < minFailures || share < outShare:
 	case certainly:
-		e.putOut(Unreachable, now, isTimeout(a.err))
+		e.putOut(Unreachable, now, true)
 	case share >= outRatio*e.others(now):
 		e.putOut(Failing, now, false)
 	}

@@ -1,6 +1,9 @@
 package health
 
-import "github.com/endpick/endpick"
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
+)
 
 // Check begins a check of an endpoint; busy says that requests are in flight there.
 func (h *Health) Check(id string, ref endpick.EndpointRef, busy bool) Attempt {
@@ -23,7 +26,7 @@ func (a Attempt) Checked(err error, connected bool) {
 	defer h.mu.Unlock()
 	now := h.clock()
 	e.checkedAt, e.checkErr = now, err
-	hangs := isTimeout(err)
+	hangs := host.IsTimeout(err)
 	switch {
 	case err == nil:
 		if e.current() == absent && e.heard.Load() == 0 {

@@ -3,7 +3,6 @@
 package health
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,8 +19,8 @@ import (
 //	well         it becomes known, or returning is over   its share            one of the next five begins
 //	failing      a quarter of its requests failed,        trials               a request is served: returning
 //	             and clearly fewer at the others
-//	unreachable  so many failed, the last one             trials               the same; a check that passes
-//	             without a connection                                          makes a trial due
+//	unreachable  a connection was refused, or so many     trials               the same; a check that passes
+//	             requests failed, the last for lack of one                     makes a trial due
 //	silent       three requests are overdue, or checks    trials; if all are   it sends anything: returning
 //	             while it may be busy, and it has sent    out, requests wait
 //	             nothing to anybody meanwhile             here
@@ -229,11 +228,6 @@ func (e *endpoint) share(now time.Time) float64 {
 func ahead(now, at time.Time, most time.Duration) bool {
 	left := at.Sub(now)
 	return left > 0 && left <= most
-}
-
-func isTimeout(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 const (

@@ -83,7 +83,7 @@ func (c *cluster) checked(a Attempt, err error, connected bool) { a.Checked(err,
 
 func (c *cluster) send(id string) Attempt { return c.Sent(id, c.ref(id)) }
 
-// play ends requests at an endpoint: f failed, u unreachable, s served; a point
+// play ends requests at an endpoint: f failed, u unreachable, t the same in time, s served; a point
 // waits a second.
 func (c *cluster) play(id, outcomes string) {
 	for _, o := range outcomes {
@@ -92,6 +92,8 @@ func (c *cluster) play(id, outcomes string) {
 			c.failed(c.send(id), false)
 		case 'u':
 			c.failed(c.send(id), true)
+		case 't':
+			c.failed(c.send(id).Because(timeout{}), true)
 		case 's':
 			c.served(c.send(id), true, time.Millisecond)
 		case '.':
@@ -112,7 +114,10 @@ func TestWhatPutsAnEndpointOut(t *testing.T) {
 		{name: "one failure", a: "f"},
 		{name: "two failures", a: "ff"},
 		{name: "three failures in a row", a: "fff", out: true},
-		{name: "three that could not be reached", a: "uuu", out: true},
+		{name: "one that could not be reached", a: "u", out: true},
+		{name: "one that could not be reached in time", a: "t"},
+		{name: "two such", a: "tt"},
+		{name: "three such", a: "ttt", out: true},
 		{name: "three of six", a: "fsfsfsf", out: true},
 		{name: "one of ten", a: many("f"+many("s", 9), 20)},
 		{name: "one of five", a: many("fssss", 20)},
@@ -425,9 +430,9 @@ func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	assert.Empty(t, c.known)
 	c.failed(late, true)
 	assert.Empty(t, c.Avoid(nil))
-	c.play("a", "uu")
+	c.play("a", "ff")
 	assert.Empty(t, c.Out(nil))
-	c.play("a", "u")
+	c.play("a", "f")
 	assert.True(t, c.waits("a"))
 
 	c = newCluster()
@@ -479,7 +484,9 @@ func TestHealthProperties(t *testing.T) {
 				sure := rapid.IntRange(0, 9).Draw(t, "sure") == 0
 				certain = certain || sure
 				c.failed(v, sure)
-				failures[id]++
+				if failures[id]++; sure {
+					failures[id] += 2 // one is enough
+				}
 			},
 			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); c.overdue(v); failures[id]++ },
 			"served":    func(t *rapid.T) { _, v := attemptOf(t); c.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
