@@ -247,6 +247,10 @@ func without(candidates []Candidate, ids []string) []Candidate {
 	})
 }
 
+// Now is the router's time: that of Config.Clock, but never back. What measures time beside the
+// router, such as transport, asks for it here.
+func (r *Router) Now() time.Time { return r.now() }
+
 // LeaseTimeout is how long a lease may go without a call: Config.LeaseTimeout,
 // or its default.
 func (r *Router) LeaseTimeout() time.Duration { return r.config.LeaseTimeout }

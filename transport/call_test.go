@@ -61,7 +61,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 		Endpoints: endpoints, Clock: func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
-	w.Dispatcher, err = NewDispatcher(Config{Router: router, RetryBurst: 10, Clock: func() time.Time { return w.at }})
+	w.Dispatcher, err = NewDispatcher(Config{Router: router, RetryBurst: 10})
 	require.NoError(t, err)
 	return w
 }

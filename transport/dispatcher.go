@@ -9,7 +9,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Dispatcher reads requests, chooses where to send them, and learns from the outcome, for
@@ -21,7 +20,7 @@ type Dispatcher struct {
 	reader *dialect.Reader
 	health *health.Health
 	budget *health.Budget
-	now    func() time.Time
+	now    func() time.Time // the router's
 
 	denied, panics atomic.Uint64 // retries without a budget; callbacks of the Config
 }
@@ -40,8 +39,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst)}
-	d.now = host.Clock(config.Clock, func(v any) { d.panicked(nil, "Config.Clock", v) })
+	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst), now: config.Router.Now}
 	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
 	if config.Tokens != nil {
 		tokens = d.tokens
@@ -58,7 +56,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if config.Health != nil {
 		d.health = config.Health.Core()
 	} else {
-		d.health = health.New(config.Router, d.now, 2)
+		d.health = health.New(config.Router, 2)
 	}
 	return d, nil
 }

@@ -98,9 +98,9 @@ func newDriven(t testing.TB, config transport.Config) *driven {
 		Clock:     func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
-	w.monitor, err = health.New(health.Config{Router: w.router, Clock: func() time.Time { return w.at }})
+	w.monitor, err = health.New(health.Config{Router: w.router})
 	require.NoError(t, err)
-	config.Router, config.Health, config.Clock = w.router, w.monitor, func() time.Time { return w.at }
+	config.Router, config.Health = w.router, w.monitor
 	w.Dispatcher, err = transport.NewDispatcher(config)
 	require.NoError(t, err)
 	return w

@@ -195,8 +195,8 @@ func TestHeldUntilTheFirstAttempt(t *testing.T) {
 		return true
 	})
 	b := startEngine(t, nil)
-	w, reported := watched(t, transport.Config{
-		Queue: one(queue.Config{}), Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
+	w, reported := watchedOf(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{
+		Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
 	}, a.URL, b.URL)
 	w.ok(t, post(t, chatPath, chatStream))
 	r := next(t, reported)

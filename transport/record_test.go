@@ -59,7 +59,7 @@ func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed, perCall, atDone atomic.Int64
 	now := func() time.Time { return start.Add(time.Duration(passed.Load())) }
-	w := newWorldOf(t, transport.Config{Clock: now}, endpick.Config{Clock: func() time.Time {
+	w := newWorldOf(t, transport.Config{}, endpick.Config{Clock: func() time.Time {
 		atDone.Store(passed.Load())
 		passed.Add(perCall.Load())
 		return now()
@@ -80,10 +80,9 @@ func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
 func TestWhatIsRecorded(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
-	w := newWorld(t, transport.Config{
-		Clock:    func() time.Time { return start.Add(time.Duration(passed.Load())) },
+	w := newWorldOf(t, transport.Config{
 		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Model, req.Tenant = "pool", "ann" },
-	}, startEngine(t, nil).URL)
+	}, endpick.Config{Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) }}, startEngine(t, nil).URL)
 	resp, err := w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25"))
 	require.NoError(t, err)
 	passed.Add(int64(2500 * time.Microsecond))

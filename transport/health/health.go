@@ -32,8 +32,6 @@ type Config struct {
 	// OnChange is called within Interval of a change of an endpoint's state. It is
 	// called from Run, one call at a time. Nil: changes are not reported.
 	OnChange func(Status)
-	// Clock returns the time. Nil, or if it panics: time.Now.
-	Clock func() time.Time
 }
 
 func (c *Config) validate() error {
@@ -65,7 +63,6 @@ func (c *Config) validate() error {
 	if c.URL == nil {
 		c.URL = func(e *endpick.Endpoint) string { return host.Page(e.Address, "/health") }
 	}
-	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }
 
@@ -84,7 +81,7 @@ func New(config Config) (*Monitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures), asked: map[string]*server{}}, nil
+	return &Monitor{config: config, core: health.New(config.Router, config.Failures), asked: map[string]*server{}}, nil
 }
 
 // State is the state of an endpoint's health.

@@ -42,10 +42,10 @@ type Attempt struct {
 func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	a, now := h.attempt(id, ref), h.clock()
+	a, now := h.attempt(id, ref), h.router.Now()
 	e := a.e
 	e.work(now)
-	if a.out = e.current().Out(); a.out && !ahead(now, e.nextTrial, maxBackoff) {
+	if a.out = e.current().Out(); a.out && !now.Before(e.nextTrial) {
 		a.trial = true
 		e.postpone(now)
 	}
@@ -71,7 +71,7 @@ func (a Attempt) Heard() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if a.e.current() == Silent {
-			a.e.comeBack(h.clock())
+			a.e.comeBack(h.router.Now())
 		}
 	}
 }
@@ -136,7 +136,7 @@ func (a Attempt) Overdue() {
 	if e.current().Out() || e.spell != a.spell || !a.Stuck() {
 		return
 	}
-	e.late(h.clock(), a.heard)
+	e.late(h.router.Now(), a.heard)
 }
 
 // late counts what the endpoint has not answered in time.
@@ -156,7 +156,7 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock()
+	now := h.router.Now()
 	switch r {
 	case Served:
 		if e.listed {
@@ -182,8 +182,9 @@ func (a Attempt) Full(wait time.Duration) {
 	e, h := a.e, a.e.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock()
+	now := h.router.Now()
 	e.list(now)
+	e.work(now)
 	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) {
 		e.fullUntil = until
 	}
@@ -238,7 +239,7 @@ func (e *endpoint) fade(now time.Time) {
 		e.good, e.bad = e.good/2, e.bad/2
 		e.fadedAt = e.fadedAt.Add(outcomesHalve)
 	}
-	if e.good+e.bad <= 1e-3 || now.Before(e.fadedAt) {
+	if e.good+e.bad <= 1e-3 {
 		e.fadedAt = now
 	}
 }

@@ -24,7 +24,7 @@ func (a Attempt) Checked(err error, connected bool) {
 	e, h := a.e, a.e.h
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock()
+	now := h.router.Now()
 	e.checkedAt, e.checkErr = now, err
 	hangs := host.IsTimeout(err)
 	switch {

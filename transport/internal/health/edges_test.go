@@ -83,6 +83,7 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		"in flight, and sends":       {func(c *cluster) { c.heard(c.send("a")) }, true, Well},
 		"in flight":                  {func(c *cluster) { c.send("a") }, true, Silent},
 		"its client waits elsewhere": {func(c *cluster) { c.send("a") }, false, Silent},
+		"full of others' work":       {func(c *cluster) { v := c.send("a"); c.heard(v); c.full(v) }, false, Silent},
 		"its client has left":        {func(c *cluster) { v := c.send("a"); c.heard(v); v.Ended(Canceled) }, false, Silent},
 	} {
 		c := newCluster("a", "b")
@@ -219,19 +220,6 @@ func TestOneFailureElsewhere(t *testing.T) {
 	assert.True(t, c.IsOut("a"))
 }
 
-// Failures fade with a clock that was set back as with any other.
-func TestFadingWhenTheClockIsSetBack(t *testing.T) {
-	c := newCluster("a", "b")
-	c.play("a", "ff")
-	c.at = c.at.Add(-time.Hour)
-	c.Avoid(nil)
-	c.at = c.at.Add(2 * outcomesHalve)
-	c.play("a", "ff")
-	assert.False(t, c.IsOut("a"))
-	c.play("a", "f")
-	assert.True(t, c.IsOut("a"))
-}
-
 // The effect of checks on endpoints that requests have judged, or that are busy.
 func TestChecksBesideRequests(t *testing.T) {
 	c := newCluster("a", "b")
@@ -263,7 +251,7 @@ func TestRemovedEndpointsAreNoOthers(t *testing.T) {
 		require.NoError(t, router.Remove(id))
 	}
 	require.Equal(t, 6, router.Stats().RemovedOpen)
-	h := New(router, time.Now, 2)
+	h := New(router, 2)
 	for range 20 {
 		for _, id := range all[:2] {
 			ref, _ := router.Ref(id)

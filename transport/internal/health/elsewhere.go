@@ -34,7 +34,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e, now := h.endpoint(id, ref), h.clock()
+	e, now := h.endpoint(id, ref), h.router.Now()
 	if e.current().Out() {
 		return
 	}
@@ -60,5 +60,5 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 
 // suspect reports whether other gateways have recently reported failures.
 func (e *endpoint) suspect(now time.Time) bool {
-	return e.elsewhere.n > 0 && ahead(now, e.reported.Add(reportsCount), reportsCount)
+	return e.elsewhere.n > 0 && now.Before(e.reported.Add(reportsCount))
 }

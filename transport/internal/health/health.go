@@ -59,7 +59,6 @@ import (
 // concurrent use.
 type Health struct {
 	router   *endpick.Router
-	clock    func() time.Time
 	failures int                                          // checks in a row that count
 	notify   atomic.Pointer[func(id string, failed bool)] // see Tell; nil: nobody
 
@@ -77,8 +76,8 @@ type Health struct {
 
 // New returns the health of a router's endpoints, which all start well. So many checks that fail in
 // a row count.
-func New(router *endpick.Router, clock func() time.Time, failures int) *Health {
-	return &Health{router: router, clock: clock, failures: failures}
+func New(router *endpick.Router, failures int) *Health {
+	return &Health{router: router, failures: failures}
 }
 
 // Router is the router of the endpoints.
@@ -209,7 +208,7 @@ func (e *endpoint) postpone(now time.Time) {
 // unfit reports whether checks keep the endpoint out, whatever has put it out. If they have stopped,
 // old ones say nothing.
 func (e *endpoint) unfit(now time.Time) bool {
-	return e.everPassed && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
+	return e.everPassed && e.failed >= e.h.failures && now.Before(e.checkedAt.Add(checksCount))
 }
 
 // share is the share of its traffic that the endpoint gets.
@@ -221,13 +220,6 @@ func (e *endpoint) share(now time.Time) float64 {
 		return rampFrom + float64(now.Sub(e.since))/float64(rampTime)
 	}
 	return 1
-}
-
-// ahead reports whether a time is in the future. One further ahead than
-// possible was set before the clock was set back.
-func ahead(now, at time.Time, most time.Duration) bool {
-	left := at.Sub(now)
-	return left > 0 && left <= most
 }
 
 const (

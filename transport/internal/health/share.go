@@ -14,7 +14,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	if h.listed.Load() == 0 {
 		return dst, hanging
 	}
-	now := h.clock()
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	spare, all := h.spare(now)
@@ -26,7 +26,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 			}
 			return true
 		}
-		full := ahead(now, e.fullUntil, maxFull)
+		full := now.Before(e.fullUntil)
 		avoided := full
 		switch s := e.current(); {
 		case s == Silent && all: // it may answer those that wait
@@ -37,8 +37,8 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 				}
 			}
 			switch {
-			case e.unfit(now) && (e.hangs || !all), ahead(now, e.nextTrial, maxBackoff),
-				ahead(now, e.offeredAt.Add(offerFor), offerFor):
+			case e.unfit(now) && (e.hangs || !all), now.Before(e.nextTrial),
+				now.Before(e.offeredAt.Add(offerFor)):
 				avoided = true
 				if e.hangs {
 					hanging = append(hanging, e.id)
@@ -65,7 +65,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 // holdBack reports whether the next request exceeds the share of a returning endpoint.
 func (e *endpoint) holdBack(now time.Time) bool {
 	share := e.share(now)
-	if share >= 1 || share < rampFrom { // it is back, or the clock was set back
+	if share >= 1 { // it is back
 		e.recover(now)
 		return false
 	}
@@ -95,11 +95,11 @@ func (h *Health) Out(dst []string) []string {
 	if h.listed.Load() == 0 {
 		return dst
 	}
-	now := h.clock()
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
-		if e.current().Out() && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
+		if e.current().Out() && (e.unfit(now) || now.Before(e.nextTrial)) {
 			dst = append(dst, e.id)
 		}
 	}
@@ -112,7 +112,7 @@ func (h *Health) Answers(ref endpick.EndpointRef) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
-	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(h.clock()) < h.usual()
+	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(h.router.Now()) < h.usual()
 }
 
 // IsOut reports whether an endpoint is out, even if a trial is due.
@@ -137,7 +137,7 @@ func (h *Health) Unhealthy() int {
 
 // count is the number of endpoints, cached for a short time; h.mu is held.
 func (h *Health) count(now time.Time) int {
-	if h.counted == 0 || !ahead(now, h.countedAt.Add(time.Second), time.Second) {
+	if h.counted == 0 || now.Sub(h.countedAt) >= time.Second {
 		h.counted, h.countedAt = h.router.Stats().Endpoints, now
 	}
 	return h.counted

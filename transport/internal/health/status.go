@@ -59,7 +59,7 @@ type Status struct {
 
 // Status returns the health of an endpoint.
 func (h *Health) Status(ref endpick.EndpointRef) Status {
-	now := h.clock()
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
@@ -68,8 +68,8 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 	}
 	e := *at
 	st := Status{
-		State: e.current(), Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
-		Full: ahead(now, e.fullUntil, maxFull), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
+		State: e.current(), Since: e.since, Share: min(e.share(now), 1), Err: e.lastErr,
+		Full: now.Before(e.fullUntil), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
 		Alive: e.failed < h.failures || e.heard.Load() > 0,
 	}
 	if st.State == absent {
@@ -77,7 +77,7 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 	}
 	if st.State.Out() {
 		st.NextTrial = e.nextTrial
-		st.Alive = st.State == Silent || e.checkErr == nil && !ahead(now, e.nextTrial, maxBackoff)
+		st.Alive = st.State == Silent || e.checkErr == nil && !now.Before(e.nextTrial)
 	}
 	return st
 }
