@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -40,7 +41,9 @@ type Attempt struct {
 	filters bool // the meter may hold back or remove what it is fed
 	empty   bool // nothing has arrived of what should be a stream
 	queued  bool // requests waited at the endpoint when it was chosen
-	paid    bool // the next attempt is paid for, because this one was given up
+	// lacksModel says that the endpoint has refused the request because it does not have the model.
+	lacksModel bool
+	paid       bool // the next attempt is paid for, because this one was given up
 
 	// How it has ended, or what is known so far.
 	http   int // status; 0: no response
@@ -201,6 +204,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 // refused ends the attempt because of what the endpoint has answered.
 func (a *Attempt) refused(status int, header http.Header, first []byte, r Result, err error) error {
 	a.health.Heard()
+	name := a.call.model()
+	a.lacksModel = status == http.StatusNotFound && name != "" &&
+		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))
 	if isFull(status, first, a.queued) {
 		r = Full
 	}

@@ -32,6 +32,9 @@ func (a *Attempt) Again() bool {
 	a.stage = over
 	c.single = c.d.config.MaxAttempts == 1
 	if a.result == Refused {
+		if a.lacksModel {
+			a.health = a.health.Lacking(c.model())
+		}
 		c.suspects.Add(a.health.Because(a.err), a.result)
 	}
 	switch {
@@ -70,8 +73,19 @@ func (c *Call) failLatest() {
 		_ = a.fail(Broken, errUnreported)
 		c.single = false
 		c.exclude = append(c.exclude, a.lease.Endpoint().ID)
+		if a.result == Refused { // so will the other ranks of the server
+			at := a.lease.Endpoint().Address
+			for _, e := range c.d.config.Router.Endpoints() {
+				if other := e.Candidate.Endpoint; at != "" && other.Address == at {
+					c.exclude = append(c.exclude, other.ID)
+				}
+			}
+		}
 	}
 }
+
+// model is what the endpoint must have: the adapter or the model.
+func (c *Call) model() string { return cmp.Or(c.Request.Adapter, c.Request.Model) }
 
 // giveUp reports to health who has failed the request, if nobody has served it. A single endpoint
 // is at fault if no other could be asked.
@@ -95,7 +109,7 @@ func (a *Attempt) stuck() bool {
 // hasOthers reports whether the request could go to another endpoint that is neither out nor
 // silent itself. It examines all of them, so it is only for requests in trouble.
 func (c *Call) hasOthers(id string) bool {
-	name := cmp.Or(c.Request.Adapter, c.Request.Model)
+	name := c.model()
 	for _, e := range c.d.config.Router.Endpoints() {
 		other := e.Candidate.Endpoint
 		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||

@@ -34,8 +34,9 @@ type Attempt struct {
 	spell uint32 // e.spell then
 	out   bool   // the endpoint was out
 	trial bool
-	busy  bool  // of a check: requests were in flight
-	err   error // why it failed; nil: not known
+	busy  bool   // of a check: requests were in flight
+	model string // that it does not have; empty: not known
+	err   error  // why it failed; nil: not known
 }
 
 // Sent records that a request goes to an endpoint.
@@ -165,7 +166,7 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	case Refused:
 		e.list(now)
 		e.refusals++
-		return a.trial || e.refusals > 1 && e.opinions.Retry(now)
+		return a.trial || a.knownToLack() || (a.model != "" || e.refusals > 1) && e.opinions.Retry(now)
 	case Canceled:
 		e.work(now) // it may go on
 	case Undecided:
@@ -290,10 +291,14 @@ func (s *Suspects) Add(a Attempt, r Result) {
 	*s = append(*s, suspect{a, r})
 }
 
-// Served records that an endpoint has served the request: the others are at fault.
+// Served records that an endpoint has served the request: the others are at fault, or lack its model.
 func (s *Suspects) Served() {
 	for _, f := range *s {
-		f.Ended(Broken)
+		if f.model != "" {
+			f.lacks()
+		} else {
+			f.Ended(Broken)
+		}
 	}
 	*s = nil
 }

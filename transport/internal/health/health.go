@@ -46,6 +46,7 @@ import (
 //     every engine refuses; see [Suspects].
 //   - A refusal (400, 404 and the like) goes to the client. When an endpoint has refused twice and
 //     served nothing in between, another is asked now and then.
+//   - One that does not have a model is asked for that less, if another has it; see AvoidFor.
 //
 // What holds for all of them:
 //
@@ -62,7 +63,7 @@ type Health struct {
 	failures int                                          // checks in a row that count
 	notify   atomic.Pointer[func(id string, failed bool)] // see Tell; nil: nobody
 
-	listed atomic.Int32 // len(known), read without the lock
+	listed, lacking atomic.Int32 // len(known), len(lacks), read without the lock
 	// The longest recent waits for first bytes, in nanoseconds, and how many have
 	// arrived: for whole responses, and for streams.
 	slowest, seen [2]atomic.Int64
@@ -70,6 +71,7 @@ type Health struct {
 	mu        sync.Mutex
 	of        endpick.PerEndpoint[*endpoint]
 	known     []*endpoint // those with any history
+	lacks     []lack      // oldest first
 	counted   int         // endpoints of the router, at countedAt
 	countedAt time.Time
 }
