@@ -347,7 +347,8 @@ func (a *Attempt) fail(r Result, err error) error {
 		a.result, a.err = r, err
 		a.end(leaseStatus(r))
 		a.stage = failed
-		if r != Refused && r != Full { // the client's fault, unless another endpoint takes the request; nobody's
+		// A refusal is the client's fault, unless another endpoint takes the request; being full is nobody's.
+		if r != Refused && r != Full {
 			a.call.suspects.Add(a.health.Because(err), r)
 		}
 	}

@@ -41,9 +41,10 @@ type Attempt struct {
 
 // Sent records that a request goes to an endpoint.
 func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	a, now := h.attempt(id, ref), h.router.Now()
+	a := h.attempt(id, ref)
 	e := a.e
 	e.work(now)
 	if a.out = e.current().Out(); a.out && !now.Before(e.nextTrial) {
@@ -69,10 +70,11 @@ func (a Attempt) Heard() {
 	a.e.heard.Add(1)
 	if a.e.current() == Silent {
 		h := a.e.h
+		now := h.router.Now()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if a.e.current() == Silent {
-			a.e.comeBack(h.router.Now())
+			a.e.comeBack(now)
 		}
 	}
 }
@@ -132,12 +134,13 @@ func kind(stream bool) int {
 // Overdue records that the request has waited for as long as Patience.
 func (a Attempt) Overdue() {
 	e, h := a.e, a.e.h
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.current().Out() || e.spell != a.spell || !a.Stuck() {
 		return
 	}
-	e.late(h.router.Now(), a.heard)
+	e.late(now, a.heard)
 }
 
 // late counts what the endpoint has not answered in time.
@@ -155,9 +158,9 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	if r == Served && h.listed.Load() == 0 {
 		return false
 	}
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.router.Now()
 	switch r {
 	case Served:
 		if e.listed {
@@ -181,9 +184,9 @@ func (a Attempt) Ended(r Result) (ask bool) {
 // long; 0: it has not said for how long.
 func (a Attempt) Full(wait time.Duration) {
 	e, h := a.e, a.e.h
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.router.Now()
 	e.list(now)
 	e.work(now)
 	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) {

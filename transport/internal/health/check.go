@@ -22,9 +22,9 @@ func (h *Health) Check(id string, ref endpick.EndpointRef, busy bool) Attempt {
 // it. One that fails requests is not well just because it passes checks.
 func (a Attempt) Checked(err error, connected bool) {
 	e, h := a.e, a.e.h
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.router.Now()
 	e.checkedAt, e.checkErr = now, err
 	hangs := host.IsTimeout(err)
 	switch {

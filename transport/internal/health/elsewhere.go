@@ -32,9 +32,10 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	if !ok || failed <= 0 || served >= outRatio*failed {
 		return
 	}
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e, now := h.endpoint(id, ref), h.router.Now()
+	e := h.endpoint(id, ref)
 	if e.current().Out() {
 		return
 	}

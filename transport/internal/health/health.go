@@ -56,8 +56,8 @@ import (
 //   - One that is out for another reason, and fails checks as well, gets no trials either.
 //   - What was sent before an endpoint was put out has no effect on it any more.
 //
-// It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It is safe for
-// concurrent use.
+// The router's clock is read without the lock, since it may call the host. Endpoints are known by
+// their Ref. Its memory is bounded by the number of endpoints. It is safe for concurrent use.
 type Health struct {
 	router   *endpick.Router
 	failures int                                          // checks in a row that count

@@ -29,13 +29,14 @@ func (a Attempt) Lacking(model string) Attempt {
 // lacks records that another endpoint has served the model.
 func (a Attempt) lacks() {
 	h := a.e.h
+	until := h.router.Now().Add(lacksFor)
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.lacks = slices.DeleteFunc(h.lacks, func(l lack) bool { return l.model == a.model && l.e == a.e })
 	if len(h.lacks) == maxLacks {
 		h.lacks = slices.Delete(h.lacks, 0, 1)
 	}
-	h.lacks = append(h.lacks, lack{a.model, a.e, h.router.Now().Add(lacksFor)})
+	h.lacks = append(h.lacks, lack{a.model, a.e, until})
 	h.lacking.Store(int32(len(h.lacks)))
 }
 

@@ -109,10 +109,11 @@ func (h *Health) Out(dst []string) []string {
 // Answers reports whether an endpoint is not out, and has not been silent for longer than usual
 // although it has work.
 func (h *Health) Answers(ref endpick.EndpointRef) bool {
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
-	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(h.router.Now()) < h.usual()
+	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(now) < h.usual()
 }
 
 // IsOut reports whether an endpoint is out, even if a trial is due.
