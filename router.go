@@ -233,11 +233,23 @@ func (r *Router) fill(candidates []Candidate, members []member, now time.Time) S
 
 // without moves the candidates whose ID is not in ids to the front, and returns them.
 func without(candidates []Candidate, ids []string) []Candidate {
-	if len(ids) == 0 {
+	const few = 16
+	switch {
+	case len(ids) == 0:
 		return candidates
+	case len(ids) <= few:
+		return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
 	}
-	return Keep(candidates, func(c *Candidate) bool { return !slices.Contains(ids, c.Endpoint.ID) })
+	ids = slices.Sorted(slices.Values(ids))
+	return Keep(candidates, func(c *Candidate) bool {
+		_, found := slices.BinarySearch(ids, c.Endpoint.ID)
+		return !found
+	})
 }
+
+// Now is the router's time: that of Config.Clock, but never back. What measures time beside the
+// router, such as transport, asks for it here.
+func (r *Router) Now() time.Time { return r.now() }
 
 // LeaseTimeout is how long a lease may go without a call: Config.LeaseTimeout,
 // or its default.

@@ -2,6 +2,8 @@ package endpick_test
 
 import (
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,4 +177,51 @@ func (f *firstTokens) Match(*endpick.Request, []endpick.Candidate) {}
 func (f *firstTokens) FirstToken(e *endpick.Event) {
 	ttft, _ := e.TTFT()
 	f.after = append(f.after, ttft)
+}
+
+// What measures time beside the router gets the same as it: never back, and whatever the host's clock does.
+func TestNow(t *testing.T) {
+	at := time.Unix(1e6, 0)
+	r, err := endpick.New(endpick.Config{Clock: func() time.Time {
+		if at.IsZero() {
+			panic("boom")
+		}
+		return at
+	}})
+	require.NoError(t, err)
+	assert.Equal(t, at, r.Now())
+	before := at
+	at = at.Add(-time.Hour)
+	assert.Equal(t, before, r.Now())
+	at = at.Add(time.Second)
+	assert.Equal(t, before.Add(time.Second), r.Now())
+	at = time.Time{}
+	assert.False(t, r.Now().Before(before))
+	assert.EqualValues(t, 1, r.Stats().Panics)
+}
+
+// Many endpoints that are excluded, or avoided, are left out as few are.
+func TestManyAreLeftOut(t *testing.T) {
+	config := endpick.Config{}
+	var ids []string
+	for i := range 100 {
+		id := fmt.Sprint(i)
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id})
+		ids = append(ids, id)
+	}
+	r, err := endpick.New(config)
+	require.NoError(t, err)
+	for _, n := range []int{16, 17, 99} {
+		out := slices.Clone(ids[:n])
+		slices.Reverse(out)
+		want := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(out, id) })
+		given := slices.Clone(out)
+		for range 50 {
+			lease, err := r.Route(endpick.Request{Exclude: out})
+			require.NoError(t, err)
+			assert.Contains(t, want, lease.Endpoint().ID)
+			lease.Done(endpick.Outcome{})
+		}
+		assert.Equal(t, given, out, "it is the caller's")
+	}
 }

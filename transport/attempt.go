@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,10 @@ type Attempt struct {
 	filters bool // the meter may hold back or remove what it is fed
 	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
-	paid    bool // the next attempt is paid for, because this one was given up
+	queued  bool // requests waited at the endpoint when it was chosen
+	// lacksModel says that the endpoint has refused the request because it does not have the model.
+	lacksModel bool
+	paid       bool // the next attempt is paid for, because this one was given up
 
 	// Of asking for usage.
 	asking    asking // before this attempt
@@ -100,6 +104,7 @@ func (a *Attempt) open(lease endpick.Lease) {
 	candidate, _ := lease.Candidate()
 	a.lease, a.ref, a.sent, a.stage = lease, candidate.Ref, d.now(), waiting
 	a.meter = c.parsed.Meter(lease, d.now)
+	a.queued = candidate.Reported&endpick.WaitingSignal != 0 && candidate.Waiting >= 1
 	c.sentTo(a, lease.Endpoint(), candidate)
 	a.health = d.health.Sent(lease.Endpoint().ID, candidate.Ref)
 	a.startWaiting()
@@ -200,12 +205,10 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	stream := c.Request.Stream
 	switch {
 	case status >= http.StatusBadRequest:
-		a.health.Heard()
 		a.overasked = a.overasks(status, first)
-		return a.fail(resultOf(status), statusError(status))
+		return a.refused(status, header, first, resultOf(status), statusError(status))
 	case readable(header) && c.parsed.Fails(contentType(header), first):
-		a.health.Heard()
-		return a.fail(Erred, errFirstEvent)
+		return a.refused(status, header, first, Erred, errFirstEvent)
 	}
 	a.arrives()
 	a.asked()
@@ -224,6 +227,21 @@ func (a *Attempt) arrives() {
 		a.health.Waited(a.call.Request.Stream, a.call.d.now().Sub(a.sent))
 	}
 	a.health.Heard()
+}
+
+// refused ends the attempt because of what the endpoint has answered.
+func (a *Attempt) refused(status int, header http.Header, first []byte, r Result, err error) error {
+	a.health.Heard()
+	name := a.call.model()
+	a.lacksModel = status == http.StatusNotFound && name != "" &&
+		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))
+	if isFull(status, first, a.queued) {
+		r = Full
+	}
+	if r == Full || r == Erred && header.Get("Retry-After") != "" {
+		a.full(header)
+	}
+	return a.fail(r, err)
 }
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
@@ -375,7 +393,8 @@ func (a *Attempt) fail(r Result, err error) error {
 		a.result, a.err = r, err
 		a.end(leaseStatus(r))
 		a.stage = failed
-		if r != Refused { // the client's fault, unless another endpoint takes the request
+		// A refusal is the client's fault, unless another endpoint takes the request; being full is nobody's.
+		if r != Refused && r != Full {
 			a.call.suspects.Add(a.health.Because(err), r)
 		}
 	}
@@ -428,6 +447,9 @@ func (a *Attempt) end(status endpick.Status) {
 	if c.t != nil && c.t.queue != nil {
 		c.t.queue.ended()
 	}
+	if a.result == Canceled || a.wait.late {
+		a.health.Ended(Canceled)
+	}
 	if a.result == Broken && begun {
 		a.health.Because(a.err).Ended(Broken)
 	}
@@ -447,11 +469,9 @@ func (e statusError) Error() string {
 	return fmt.Sprintf("answered %d %s", int(e), http.StatusText(int(e)))
 }
 
-// resultOf classifies a status. What an endpoint will never do is a refusal.
+// resultOf classifies a status; see isFull. What an endpoint will never do is a refusal.
 func resultOf(status int) Result {
 	switch {
-	case status == http.StatusTooManyRequests:
-		return Full
 	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
 		return Refused
 	}

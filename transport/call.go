@@ -139,6 +139,7 @@ func (c *Call) choose() (endpick.Lease, error) {
 		asked = c.d.now()
 	}
 	avoid, hanging := c.d.health.Avoid(nil, nil)
+	avoid = c.d.health.AvoidFor(avoid, c.model())
 	req := c.Request
 	req.Exclude, req.Avoid = c.exclude, avoid
 	if len(hanging) > 0 {

@@ -61,7 +61,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 		Endpoints: endpoints, Clock: func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
-	w.Dispatcher, err = NewDispatcher(Config{Router: router, RetryBurst: 10, Clock: func() time.Time { return w.at }})
+	w.Dispatcher, err = NewDispatcher(Config{Router: router, RetryBurst: 10})
 	require.NoError(t, err)
 	return w
 }
@@ -107,7 +107,6 @@ func (w *world) out(t testing.TB, id string, err error) {
 func TestResults(t *testing.T) {
 	for kind, statuses := range map[Result][]int{
 		Refused: {400, 401, 404, 408, 413, 428, 430, 451, 499, 501, 505},
-		Full:    {429},
 		Erred:   {500, 502, 503, 504, 506, 529, 599},
 	} {
 		for _, status := range statuses {
@@ -164,7 +163,8 @@ func TestAgain(t *testing.T) {
 		{name: "broken, which may not be repeated", kind: Broken, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
 		{name: "may not be repeated", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
 		{name: "the client has gone", kind: Unreachable, ctx: gone, left: 2},
-		{name: "the last attempt", kind: Unreachable, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
+		{name: "the last attempt", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
+		{name: "the last attempt, refused", kind: Unreachable, want: true, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
 		{name: "one before", kind: Erred, want: true, left: 1, change: func(_ *world, p *Call) { p.attempts = 2 }},
 		{name: "no budget", kind: Erred, turnedBy: 1, change: func(w *world, _ *Call) {
 			w.budget.Retry(w.at)
@@ -196,6 +196,9 @@ func TestAgain(t *testing.T) {
 				ctx = t.Context()
 			}
 			a := &Attempt{call: p, ctx: ctx, stage: failed, result: tc.kind, health: w.sent(t, "a"), paid: tc.paid}
+			if tc.kind == Full {
+				a.http = 429
+			}
 			assert.Equal(t, tc.want, a.Again())
 			assert.False(t, a.Again(), "it is asked once")
 			assert.Equal(t, tc.turnedBy, w.denied.Load())
@@ -247,8 +250,6 @@ func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 		{name: "nobody else could be asked", kinds: []Result{Erred}, change: func(p *Call) { p.harmless = false }, unhealthy: "a", why: health.Failing},
 		{name: "refused, which may not be repeated", kinds: []Result{Refused}, change: func(p *Call) { p.harmless = false }},
 		{name: "unreachable", kinds: []Result{Unreachable}, unhealthy: "a", why: health.Unreachable},
-		{name: "full", kinds: []Result{Full}, served: true},
-		{name: "full, alone", kinds: []Result{Full}, change: func(p *Call) { p.single = true }},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t)

@@ -133,12 +133,9 @@ type Config struct {
 	Observe func(*Observation)
 	// Warn is called for problems with requests that were served anyway, such as a
 	// malformed header, and for panics in these callbacks ([endpick.PanicError]; in is
-	// nil for Clock, Tokens and Saturation). A dispatcher returns the former as
+	// nil for Tokens and Saturation). A dispatcher returns the former as
 	// Call.Warnings. It is called concurrently. Nil: not called.
 	Warn func(in *http.Request, err error)
-	// Clock returns the time for records, health, the queue and the retry budget.
-	// Nil, or if it panics: time.Now.
-	Clock func() time.Time
 }
 
 func badConfig(field, reason string) error {

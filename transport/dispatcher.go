@@ -9,7 +9,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Dispatcher reads requests, chooses where to send them, and learns from the outcome, for
@@ -22,7 +21,7 @@ type Dispatcher struct {
 	health *health.Health
 	budget *health.Budget
 	usage  usageTable
-	now    func() time.Time
+	now    func() time.Time // the router's
 
 	denied, panics atomic.Uint64 // retries without a budget; callbacks of the Config
 }
@@ -41,8 +40,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst)}
-	d.now = host.Clock(config.Clock, func(v any) { d.panicked(nil, "Config.Clock", v) })
+	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst), now: config.Router.Now}
 	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
 	if config.Tokens != nil {
 		tokens = d.tokens
@@ -59,7 +57,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	if config.Health != nil {
 		d.health = config.Health.Core()
 	} else {
-		d.health = health.New(config.Router, d.now, 2)
+		d.health = health.New(config.Router, 2)
 	}
 	return d, nil
 }

@@ -98,12 +98,12 @@ func newDriven(t testing.TB, config transport.Config) *driven {
 		Clock:     func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
-	w.monitor, err = health.New(health.Config{Router: w.router, Clock: func() time.Time { return w.at }})
+	w.monitor, err = health.New(health.Config{Router: w.router})
 	require.NoError(t, err)
 	if config.Pass == nil {
 		config.Pass = []string{"/"}
 	}
-	config.Router, config.Health, config.Clock = w.router, w.monitor, func() time.Time { return w.at }
+	config.Router, config.Health = w.router, w.monitor
 	w.Dispatcher, err = transport.NewDispatcher(config)
 	require.NoError(t, err)
 	return w
@@ -329,6 +329,11 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		a = w.route(t, call)
 		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks)[:min(n, len(strings.ReplaceAll(want, "c", "")))])
 		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
+		call.Close()
+
+		call, err := w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)})
+		require.NoError(t, err)
+		assert.Empty(t, w.route(t, call).Fallbacks, "the second might do it again")
 		call.Close()
 		w.idle(t)
 	}

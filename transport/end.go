@@ -37,9 +37,9 @@ func (c *Call) observes() bool { return c.in != nil && c.d.config.Observe != nil
 func (c *Call) routed(asked time.Time) {
 	s := &c.story
 	if s.asked.IsZero() && !s.ready.IsZero() {
-		s.held = max(asked.Sub(s.ready), 0)
+		s.held = asked.Sub(s.ready)
 	}
-	s.asked, s.decision = asked, max(c.d.now().Sub(asked), 0)
+	s.asked, s.decision = asked, c.d.now().Sub(asked)
 }
 
 // sentTo records where the request goes.
@@ -136,7 +136,7 @@ func (c *Call) observation() *Observation {
 	s, req, a := &c.story, &c.Request, c.story.answer
 	o := &Observation{In: c.in, Tenant: req.Tenant, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
 	if a == nil && s.asked.IsZero() && !s.ready.IsZero() {
-		o.Held = max(c.d.now().Sub(s.ready), 0) // never routed
+		o.Held = c.d.now().Sub(s.ready) // never routed
 	}
 	for _, a := range s.attempts {
 		seen := *a.observed

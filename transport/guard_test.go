@@ -12,7 +12,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -38,15 +37,6 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 		{"Tokens", func(c *transport.Config) {
 			c.Tokens = func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { panic("boom") }
 		}, "transport.Config.Tokens", 200},
-		{"Clock", func(c *transport.Config) { c.Clock = func() time.Time { panic("boom") } }, "transport.Config.Clock", 200},
-		{"Clock and Warn", func(c *transport.Config) {
-			c.Clock = func() time.Time { panic("boom") }
-			c.Warn = func(*http.Request, error) { panic("boom") }
-		}, "", 200},
-		{"Clock while requests are held", func(c *transport.Config) {
-			c.Clock = func() time.Time { panic("boom") }
-			c.Queue = &transport.QueueConfig{Saturation: queue.Concurrency(0)}
-		}, "transport.Config.Clock", 200},
 		{"Record and Warn", func(c *transport.Config) {
 			c.Record = func(recording.Request) { panic("boom") }
 			c.Warn = func(*http.Request, error) { panic("boom") }

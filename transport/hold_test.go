@@ -43,7 +43,7 @@ func TestHeldUntilItSaysSomething(t *testing.T) {
 		{"half of an object", chatPath, chatAtOnce, breaksOff(json, `{"choices":[`), true},
 		{"an object that is an error", chatPath, chatAtOnce, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Content-Type", json)
-			io.WriteString(w, `{"error":{"message":"full"}}`)
+			io.WriteString(w, `{"error":{"message":"broken"}}`)
 			return true
 		}, true},
 		{"most of a long object", chatPath, chatAtOnce, breaksOff(json, `{"choices":[{"message":{"content":"`+strings.Repeat("x", 1<<19), `x`), true},
@@ -51,7 +51,7 @@ func TestHeldUntilItSaysSomething(t *testing.T) {
 		{"half of an unknown thing", chatPath, chatAtOnce, breaksOff("text/plain", `{"choices":[`), false},
 		{"what must not be sent twice", "/v1/responses", `{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`, breaksOff(json, `{"output":[`), false},
 		{"created", "/v1/responses", responses, breaksOff(stream, created, progress), true},
-		{"created, and failed", "/v1/responses", responses, breaksOff(stream, created, progress, "event: error\ndata: {\"type\":\"error\",\"message\":\"full\"}\n\n"), true},
+		{"created, and failed", "/v1/responses", responses, breaksOff(stream, created, progress, "event: error\ndata: {\"type\":\"error\",\"message\":\"broken\"}\n\n"), true},
 		{"a role", chatPath, chatStream, breaksOff(stream, role, ": ping\n\n"), true},
 		{"a role, and the end", chatPath, chatStream, sse(role), true},
 		{"an error beside a choice", chatPath, chatStream, sse("data: {\"id\":\"c-1\",\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\"},\"finish_reason\":\"error\"}],\"error\":{\"code\":502}}\n\n" + done), true},

@@ -58,7 +58,7 @@ const (
 	Unreachable = health.NotSent  // the endpoint has not seen the request
 	Broken      = health.Broken   // no answer, a late answer, or half of one
 	Erred       = health.Erred    // 5xx, or a stream that is an error
-	Full        = health.Full     // 429
+	Full        = health.Full     // 429, or 503 or an error event with a word for being full
 	Refused     = health.Refused  // any other status from 400 on, usually the client's fault
 	Canceled    = health.Canceled // the client went away
 )

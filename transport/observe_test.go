@@ -24,12 +24,16 @@ type nameKey struct{}
 
 // watched is a world that keeps the observed requests.
 func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *transport.Observation) {
+	return watchedOf(t, config, endpick.Config{}, addresses...)
+}
+
+func watchedOf(t *testing.T, config transport.Config, of endpick.Config, addresses ...string) (*world, chan *transport.Observation) {
 	reported := make(chan *transport.Observation, 100)
 	config.Observe = func(r *transport.Observation) { reported <- r }
 	if config.Describe == nil {
 		config.Describe = func(_ *http.Request, _ []byte, req *endpick.Request) { req.Tenant = "ann" }
 	}
-	return newWorld(t, config, addresses...), reported
+	return newWorldOf(t, config, of, addresses...), reported
 }
 
 func next(t *testing.T, reported chan *transport.Observation) *transport.Observation {
@@ -220,8 +224,8 @@ func TestObserveDecisionsAfterTheQueue(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
 	g := startGated(t)
-	w, reported := watched(t, transport.Config{
-		Queue: one(queue.Config{}), Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) },
+	w, reported := watchedOf(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{
+		Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) },
 	}, g.URL)
 	first := w.later(t, t.Context(), "first")
 	<-g.arrived
@@ -267,7 +271,7 @@ func TestObserveWhatIsRefused(t *testing.T) {
 func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 	e := startEngine(t, nil)
 	var looks atomic.Int64
-	w, reported := watched(t, transport.Config{Clock: func() time.Time {
+	w, reported := watchedOf(t, transport.Config{}, endpick.Config{Clock: func() time.Time {
 		return time.Unix(1e9, 0).Add(-time.Duration(looks.Add(1)) * time.Hour)
 	}}, e.URL)
 	w.ok(t, post(t, chatPath, chatStream))

@@ -91,7 +91,7 @@ type queued struct {
 func (w *queued) route(now time.Time) {
 	defer func() { w.panicked = recover() }()
 	if target := &w.c.Request.SLO.TTFT; *target > 0 {
-		*target = max(*target-max(now.Sub(w.since), 0), 1)
+		*target = max(*target-now.Sub(w.since), 1)
 	}
 	w.lease, w.err = w.c.choose()
 }

@@ -3,10 +3,12 @@ package transport
 import (
 	"cmp"
 	"errors"
+	"net/http"
 	"slices"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/health"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // maxDeaths is at how many servers a request may be that break off: a prompt that fells servers
@@ -37,14 +39,19 @@ func (a *Attempt) Again() bool {
 	}
 	c.single = c.d.config.MaxAttempts == 1
 	if a.result == Refused {
+		if a.lacksModel {
+			a.health = a.health.Lacking(c.model())
+		}
 		c.suspects.Add(a.health.Because(a.err), a.result)
 	}
 	switch {
-	case a.ctx.Err() != nil, c.attempts >= c.d.config.MaxAttempts, c.deaths >= maxDeaths:
+	case a.ctx.Err() != nil, c.single, c.deaths >= maxDeaths:
 		return false
+	case c.attempts >= c.d.config.MaxAttempts: // many may be dead, of whom nobody knows, beside one that lives
+		return a.result == Unreachable && !host.IsTimeout(a.err) && !a.health.WasOut()
 	case a.result == Unreachable:
 		return true // no endpoint has worked on it, so it costs nothing
-	case a.result != Full && !c.repeatable():
+	case a.http != http.StatusTooManyRequests && !c.repeatable():
 		return false // it may have begun, before a 503 too: a proxy answers that if a connection breaks
 	case a.result == Refused:
 		return a.health.Ended(Refused)
@@ -76,8 +83,19 @@ func (c *Call) failLatest() {
 		}
 		c.single = false
 		c.exclude = append(c.exclude, a.lease.Endpoint().ID)
+		if a.result == Refused { // so will the other ranks of the server
+			at := a.lease.Endpoint().Address
+			for _, e := range c.d.config.Router.Endpoints() {
+				if other := e.Candidate.Endpoint; at != "" && other.Address == at {
+					c.exclude = append(c.exclude, other.ID)
+				}
+			}
+		}
 	}
 }
+
+// model is what the endpoint must have: the adapter or the model.
+func (c *Call) model() string { return cmp.Or(c.Request.Adapter, c.Request.Model) }
 
 // giveUp reports to health who has failed the request, if nobody has served it. A single endpoint
 // is at fault if no other could be asked.
@@ -98,16 +116,16 @@ func (a *Attempt) stuck() bool {
 	return a.paid
 }
 
-// hasOthers reports whether the request could go to another endpoint that is not
-// out. It examines all of them, so it is only for requests in trouble.
+// hasOthers reports whether the request could go to another endpoint that is neither out nor
+// silent itself. It examines all of them, so it is only for requests in trouble.
 func (c *Call) hasOthers(id string) bool {
-	name := cmp.Or(c.Request.Adapter, c.Request.Model)
+	name := c.model()
 	for _, e := range c.d.config.Router.Endpoints() {
 		other := e.Candidate.Endpoint
 		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||
 			slices.Contains(other.Models, name) || slices.Contains(other.Adapters, name)
 		if serves && !e.Draining && !e.Removed && other.ID != id &&
-			!slices.Contains(c.exclude, other.ID) && !c.d.health.IsOut(other.ID) {
+			!slices.Contains(c.exclude, other.ID) && c.d.health.Answers(e.Candidate.Ref) {
 			return true
 		}
 	}

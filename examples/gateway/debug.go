@@ -315,7 +315,7 @@ func (g *gateway) addServers(p *debugPage) {
 				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&its)
 				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
 			} else if its.Full {
-				e.State, e.Class, e.Detail = "full", "soso", "it has answered 429"
+				e.State, e.Class, e.Detail = "full", "soso", "it has said that it is full"
 			} else if s.Candidate.Reported == 0 {
 				e.Detail = "does not report its load"
 			}

@@ -226,11 +226,15 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 		c.servedBy(served)
 		header, pseudo := headerOf(m.GetHeaders())
 		c.upgraded = c.endless && statusOf(pseudo) == http.StatusSwitchingProtocols
-		long := header.Get("Content-Length") != ""
+		long, again := header.Get("Content-Length") != "", header.Get("Retry-After")
 		// The proxy has made its retries: this response goes to the client.
 		_ = c.attempt.Header(statusOf(pseudo), header, nil)
 		if long && header.Get("Content-Length") == "" {
 			common.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: []string{"content-length"}}
+		}
+		if made := header.Get("Retry-After"); made != again { // by the attempt
+			common.HeaderMutation = &extprocv3.HeaderMutation{}
+			common.HeaderMutation.SetHeaders = append(common.HeaderMutation.SetHeaders, set("retry-after", made))
 		}
 		if c.responseMode == none {
 			c.attempt.Unread()

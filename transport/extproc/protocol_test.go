@@ -48,6 +48,26 @@ func TestProtocol(t *testing.T) {
 			header, _ := destination(first(c.request(chatBody)))
 			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000", header)
 		}},
+		{"no fallbacks for what must not be sent twice", extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
+			header, _ := destination(first(c.request(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`, ":path", "/v1/responses")))
+			assert.Equal(t, "10.0.0.1:8000", header)
+		}},
+		{"no fallbacks for an unknown API", extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
+			header, _ := destination(first(c.request(`{"model":"m"}`, ":path", "/v1/fine_tuning/jobs")))
+			assert.Equal(t, "10.0.0.1:8000", header)
+		}},
+		{"who is full says when to try again", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("429", false))
+			set := c.recv().GetResponseHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()
+			require.Len(t, set, 1)
+			assert.Equal(t, "retry-after 1", set[0].GetHeader().GetKey()+" "+string(set[0].GetHeader().GetRawValue()))
+		}},
+		{"or has said it", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			c.send(responseHeaders("429", false, "retry-after", "5"))
+			assert.Empty(t, c.recv().GetResponseHeaders().GetResponse().GetHeaderMutation().GetSetHeaders())
+		}},
 		{"what a client says of the destination is overwritten", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			header, _ := destination(first(c.request(chatBody, extproc.DestinationHeader, "10.6.6.6:1")))
 			assert.Equal(t, "10.0.0.1:8000", header)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,7 +28,7 @@ func (m *Monitor) Run(ctx context.Context) {
 	defer tick.Stop()
 	states := map[endpick.EndpointRef]State{}
 	for {
-		m.start(ctx, &round)
+		m.start(ctx, &round, false)
 		select {
 		case <-ctx.Done():
 			return
@@ -41,7 +42,7 @@ func (m *Monitor) Run(ctx context.Context) {
 // out. It leaves out those that are being checked.
 func (m *Monitor) Check(ctx context.Context) {
 	var round sync.WaitGroup
-	m.start(ctx, &round)
+	m.start(ctx, &round, true)
 	round.Wait()
 }
 
@@ -63,8 +64,16 @@ func (m *Monitor) reportChanges(states map[endpick.EndpointRef]State) {
 	maps.DeleteFunc(states, func(ref endpick.EndpointRef, _ State) bool { return !seen[ref] })
 }
 
-// start checks every server that has no check under way.
-func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup) {
+const (
+	// manyDead is how many servers that can't be connected to are checked in an Interval; if there
+	// are more, each is checked less often, but every mostPause.
+	manyDead  = 20
+	mostPause = 30 * time.Second
+)
+
+// start checks every server that has no check under way, and those that can't be connected to when
+// it is their time, or if no other is left, or with all set.
+func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup, all bool) {
 	servers := map[string][]endpick.Candidate{}
 	for _, s := range m.config.Router.Endpoints() {
 		if !s.Removed {
@@ -73,15 +82,41 @@ func (m *Monitor) start(ctx context.Context, round *sync.WaitGroup) {
 			}
 		}
 	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	maps.DeleteFunc(m.asked, func(u string, s *server) bool { return servers[u] == nil && !s.busy })
+	dead := 0
+	for _, s := range m.asked {
+		if s.dead {
+			dead++
+		}
+	}
+	now := time.Now()
+	pause := min(m.config.Interval*time.Duration(dead)/manyDead, mostPause)
 	for u, endpoints := range servers {
-		if _, busy := m.asked.LoadOrStore(u, true); busy {
+		s := m.asked[u]
+		if s == nil {
+			s = &server{}
+			m.asked[u] = s
+		}
+		if s.busy || s.dead && !all && dead < len(servers) && now.Sub(s.at) < pause {
 			continue
 		}
+		s.busy, s.at = true, now
 		round.Go(func() {
-			defer m.asked.Delete(u)
-			m.check(ctx, u, endpoints)
+			connected := m.check(ctx, u, endpoints)
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			s.busy, s.dead = false, !connected
 		})
 	}
+}
+
+// server is what is known of a server's checks; Monitor.mu guards it.
+type server struct {
+	busy bool      // one is under way
+	at   time.Time // of the last
+	dead bool      // which found no connection
 }
 
 // url is the address of an endpoint's page, or empty if Config.URL panics.
@@ -94,19 +129,22 @@ func (m *Monitor) url(e *endpick.Endpoint) (u string) {
 	return m.config.URL(e)
 }
 
-// check checks one server, and records the result for its endpoints.
-func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candidate) {
+// check checks one server, records the result for its endpoints, and says whether a connection could
+// be made.
+func (m *Monitor) check(ctx context.Context, u string, endpoints []endpick.Candidate) bool {
 	checks := make([]health.Attempt, len(endpoints))
+	busy := slices.ContainsFunc(endpoints, func(c endpick.Candidate) bool { return c.InFlight.Requests > 0 })
 	for i, c := range endpoints {
-		checks[i] = m.core.Check(c.Endpoint.ID, c.Ref)
+		checks[i] = m.core.Check(c.Endpoint.ID, c.Ref, busy)
 	}
 	connected, err := m.ask(ctx, u)
 	if ctx.Err() != nil {
-		return
+		return true
 	}
 	for _, a := range checks {
 		a.Checked(err, connected)
 	}
+	return connected
 }
 
 // ask requests a page, and says whether a connection could be made. It returns nil if the server is

@@ -19,14 +19,16 @@
 //     a single request as a trial, then a tenth of its traffic, and its full share 15
 //     seconds later.
 //   - A check that times out counts only if the endpoint has sent nothing to anybody
-//     meanwhile: a busy server may be late to answer.
+//     meanwhile: a busy server may be late to answer. While it has work, three of them, in a
+//     silence that is longer than usual, make it silent.
 //   - An endpoint that passes its checks but fails its requests is unhealthy all the same.
 //     A page that does not exist (404) or is not accessible (401, 403) says nothing.
 //   - An endpoint that has never passed a check is known by its requests alone, because
 //     the check may be what is wrong. But while it has never sent anything either, and no
 //     connection can be made to it, it is out as unreachable: it gets trials, and its
 //     full share as soon as it passes a check.
-//   - If all endpoints are out, those that answer are used anyway, so that clients see the
-//     engine's own error. Those that don't even answer a check are not: clients get an
+//   - If all endpoints are out, requests wait at those that are silent, which may be busy; if
+//     there are none, those that answer are used, so that clients see the engine's own error.
+//     Those that don't answer a check, with nothing to do, are not: clients get an
 //     [endpick.NoEndpointError], 503, at once.
 package health

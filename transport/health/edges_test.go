@@ -280,14 +280,12 @@ func TestOnChangeMayPanic(t *testing.T) {
 	})
 }
 
-// The monitor's clock is Config's, and events of other health sources pass through.
+// Events of other health sources pass through.
 func TestWhatOthersSay(t *testing.T) {
-	now := time.Unix(1e6, 0)
-	m, router := alone(t, health.Config{Clock: func() time.Time { return now }}, func(*http.Request) (*http.Response, error) {
+	m, router := alone(t, health.Config{}, func(*http.Request) (*http.Response, error) {
 		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 	})
 	m.Check(t.Context())
-	assert.Equal(t, now, m.Endpoints()[0].Checked)
 
 	var reported []string
 	m.Core().Tell(func(id string, failed bool) {
@@ -370,21 +368,6 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A clock that panics ends neither a check nor the process: time.Now is asked instead.
-func TestAClockThatPanicsIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		status := 200
-		m, _ := alone(t, health.Config{Clock: func() time.Time { panic("boom") }, Failures: 1}, func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: status, Body: http.NoBody}, nil
-		})
-		m.Check(t.Context())
-		assert.Equal(t, time.Now(), m.Endpoints()[0].Checked)
-		status = 500
-		m.Check(t.Context())
-		assert.True(t, m.Endpoints()[0].State.Out())
-	})
 }
 
 // A panic of what listens to outcomes costs neither the request nor what is learned from it, in

@@ -17,8 +17,8 @@ type Config struct {
 	// Client sends the checks. Nil: one with connections of its own, which follows
 	// no redirects.
 	Client *http.Client
-	// Interval is the time from one check of an endpoint to the next. Zero: two
-	// seconds.
+	// Interval is the time from one check of an endpoint to the next; where others live, and
+	// more than 20 can't be connected to, these are checked less often. Zero: two seconds.
 	Interval time.Duration
 	// Timeout is how long an endpoint may take to answer; it is not checked
 	// again before that. Zero: two seconds.
@@ -32,8 +32,6 @@ type Config struct {
 	// OnChange is called within Interval of a change of an endpoint's state. It is
 	// called from Run, one call at a time. Nil: changes are not reported.
 	OnChange func(Status)
-	// Clock returns the time. Nil, or if it panics: time.Now.
-	Clock func() time.Time
 }
 
 func (c *Config) validate() error {
@@ -65,7 +63,6 @@ func (c *Config) validate() error {
 	if c.URL == nil {
 		c.URL = func(e *endpick.Endpoint) string { return host.Page(e.Address, "/health") }
 	}
-	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }
 
@@ -74,7 +71,9 @@ func (c *Config) validate() error {
 type Monitor struct {
 	config Config
 	core   *health.Health
-	asked  sync.Map // URLs with a check under way
+
+	mu    sync.Mutex
+	asked map[string]*server // by URL
 }
 
 // New returns a monitor, or an [endpick.ConfigError].
@@ -82,7 +81,7 @@ func New(config Config) (*Monitor, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	return &Monitor{config: config, core: health.New(config.Router, config.Clock, config.Failures)}, nil
+	return &Monitor{config: config, core: health.New(config.Router, config.Failures), asked: map[string]*server{}}, nil
 }
 
 // State is the state of an endpoint's health.
@@ -93,7 +92,7 @@ const (
 	Well        = health.Well        // it gets its share
 	Returning   = health.Returning   // it gets a growing share
 	Failing     = health.Failing     // it fails requests that other endpoints serve
-	Silent      = health.Silent      // it has sent nothing to anybody for a long time
+	Silent      = health.Silent      // it has sent nothing to anybody for a long time, and may be busy
 	Unreachable = health.Unreachable // connections to it can't be made
 	Unfit       = health.Unfit       // it fails its checks
 )
@@ -101,7 +100,7 @@ const (
 // Status is the health of one endpoint. From the embedded struct it has: its State, and
 // the time Since then; the Share of its usual traffic that it gets (1: all);
 // Err of the last failed request; NextTrial (zero: it is not out); Alive, if it may be
-// able to serve a request; Full, if it has answered 429; and of active checks, when it
+// able to serve a request; Full, if it has said so; and of active checks, when it
 // was last Checked, CheckErr, and how many Failed in a row.
 type Status struct {
 	Endpoint string // its ID

@@ -46,13 +46,13 @@ func (r *Request) Avoid(req *endpick.Request) {
 func (r *Request) Sent(lease endpick.Lease, stream bool) {
 	c, _ := lease.Candidate()
 	r.attempt, r.stream = r.Monitor.core.Sent(lease.Endpoint().ID, c.Ref), stream
-	r.sent, r.served = r.Monitor.config.Clock(), false
+	r.sent, r.served = r.Monitor.config.Router.Now(), false
 }
 
 // Served reports that the first token of a stream has arrived, or the whole of another
 // response. Endpoints that have failed the request before are then at fault.
 func (r *Request) Served() {
-	r.attempt.Waited(r.stream, r.Monitor.config.Clock().Sub(r.sent))
+	r.attempt.Waited(r.stream, r.Monitor.config.Router.Now().Sub(r.sent))
 	r.attempt.Heard()
 	r.attempt.Ended(health.Served)
 	r.served = true

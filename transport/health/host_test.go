@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -42,8 +41,7 @@ func TestHostsReportTheirRequests(t *testing.T) {
 			}
 			router, err := endpick.New(config)
 			require.NoError(t, err)
-			now := time.Unix(1000, 0)
-			monitor, err := health.New(health.Config{Router: router, Clock: func() time.Time { return now }})
+			monitor, err := health.New(health.Config{Router: router})
 			require.NoError(t, err)
 			for range 4 {
 				r := health.Request{Monitor: monitor}

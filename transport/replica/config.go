@@ -7,7 +7,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/health"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Config configures a [Replica]. All fields except Key are optional.
@@ -31,8 +30,6 @@ type Config struct {
 	// MaxBlocks is how many blocks are known by their hash, so that they need not be sent
 	// again, at some 45 bytes each. Zero: 262,144.
 	MaxBlocks int
-	// Clock returns the time. Nil, or if it panics: time.Now.
-	Clock func() time.Time
 }
 
 // leastForget is four heartbeats.
@@ -58,6 +55,5 @@ func (c *Config) validate() error {
 	if c.MaxBlocks == 0 {
 		c.MaxBlocks = 1 << 18
 	}
-	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }

@@ -88,7 +88,9 @@ func BenchmarkTold(b *testing.B) {
 func TestInboxIsBounded(t *testing.T) {
 	r, err := New(Config{Key: prefix.NewKey()})
 	require.NoError(t, err)
-	s := &session{replica: r, inbox: make(chan []byte, maxInbox), node: protocol.New(protocol.Config{Instance: 1})}
+	router, err := endpick.New(endpick.Config{})
+	require.NoError(t, err)
+	s := &session{replica: r, router: router, inbox: make(chan []byte, maxInbox), node: protocol.New(protocol.Config{Instance: 1})}
 	s.counts.Instance = 1
 	fill := func(size, n int) (bytes int) {
 		for range n {

@@ -124,7 +124,7 @@ func (s *session) run(ctx context.Context, bus Bus) (again bool, err error) {
 			if s.tell() {
 				return true, nil
 			}
-			s.node.Tick(c.Clock())
+			s.node.Tick(s.router.Now())
 			s.pass()
 			s.keepAlive()
 			s.publish()

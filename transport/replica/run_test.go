@@ -215,25 +215,3 @@ func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 		b.stop()
 	})
 }
-
-// A clock that panics does not end Run: time.Now is asked instead.
-func TestAClockThatPanicsIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		bus := &tape{began: time.Now()}
-		r, err := replica.New(replica.Config{Key: key, Clock: func() time.Time { panic("boom") }})
-		require.NoError(t, err)
-		router, err := endpick.New(endpick.Config{Endpoints: endpoints(1), Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { assert.NoError(t, r.Run(ctx, router, bus)) })
-		time.Sleep(5 * time.Millisecond)
-		_, err = router.Route(endpick.Request{})
-		require.NoError(t, err)
-		time.Sleep(time.Second)
-		sent, _ := bus.reported()
-		assert.Equal(t, []string{"server-0 6ms"}, sent)
-		cancel()
-		run.Wait()
-	})
-}

@@ -34,7 +34,7 @@ func (s *session) takeIn(message []byte) {
 	s.waiting.Add(-int64(len(message)))
 	s.counts.Received++
 	s.counts.ReceivedBytes += uint64(len(message))
-	s.node.Receive(s.replica.config.Clock(), message)
+	s.node.Receive(s.router.Now(), message)
 	s.pass()
 }
 
@@ -74,7 +74,7 @@ func (s *session) tell() (lost bool) {
 		s.node.Outcomes(endpoint, n[0], n[1])
 	}
 	clear(s.outcomes)
-	s.node.Flush(s.replica.config.Clock())
+	s.node.Flush(s.router.Now())
 	s.pass()
 	return false
 }
@@ -131,8 +131,8 @@ func (s *session) do(e *protocol.Effect) {
 // keepAlive keeps the leases of others' requests alive: their replicas would report it
 // if they were lost.
 func (s *session) keepAlive() {
-	now := s.replica.config.Clock()
-	if since := now.Sub(s.keptAlive); since >= 0 && since < s.router.LeaseTimeout()/4 {
+	now := s.router.Now()
+	if now.Sub(s.keptAlive) < s.router.LeaseTimeout()/4 {
 		return
 	}
 	s.keptAlive = now
@@ -141,7 +141,7 @@ func (s *session) keepAlive() {
 
 // publish publishes the status.
 func (s *session) publish() {
-	c, now := s.node.Counts(), s.replica.config.Clock()
+	c, now := s.node.Counts(), s.router.Now()
 	st := s.counts
 	st.Running, st.Connected = true, s.line.Connected()
 	st.Missed = s.missed.Load()
@@ -151,7 +151,7 @@ func (s *session) publish() {
 	st.add(&s.before)
 	for _, p := range s.node.Peers() {
 		st.Peers = append(st.Peers, Peer{
-			Name: p.Name, Instance: p.Instance, Live: p.Live, Behind: p.Behind, Age: max(now.Sub(p.Heard), 0), InFlight: p.Open,
+			Name: p.Name, Instance: p.Instance, Live: p.Live, Behind: p.Behind, Age: now.Sub(p.Heard), InFlight: p.Open,
 		})
 	}
 	s.replica.mu.Lock()
@@ -175,7 +175,7 @@ func (st *Status) add(o *Status) {
 // leave ends the session: requests of others no longer count here.
 func (s *session) leave() {
 	s.node.Bye()
-	s.node.Flush(s.replica.config.Clock())
+	s.node.Flush(s.router.Now())
 	s.node.Forget()
 	s.pass()
 	s.publish()

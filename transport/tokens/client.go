@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Config configures a Client. Tokenizer is required; the zero value of everything else
@@ -35,8 +34,6 @@ type Config struct {
 	// for a while: RestFor at first (zero: 500 ms), doubling up to a minute. Zero: 5.
 	RestAfter int
 	RestFor   time.Duration
-	// Clock returns the time. Nil, or if it panics: time.Now.
-	Clock func() time.Time
 }
 
 func (c *Config) validate() error {
@@ -53,7 +50,6 @@ func (c *Config) validate() error {
 	setDefault(&c.MaxPrompt, 8<<20)
 	setDefault(&c.RestAfter, 5)
 	setDefault(&c.RestFor, 500*time.Millisecond)
-	c.Clock = host.Clock(c.Clock, nil)
 	return nil
 }
 
@@ -181,7 +177,7 @@ func (c *Client) decline() {
 // begin returns the call for a prompt: one that is done if it is cached, one
 // that is under way, or a new one; nil if there may be none.
 func (c *Client) begin(ctx context.Context, key uint64, path string, body []byte) *call {
-	now := c.config.Clock()
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if ids := c.memo.get(key); ids != nil {
@@ -229,7 +225,7 @@ func (c *Client) ask(ctx context.Context, path string, body []byte) (ids []uint3
 
 // end records the result of a call.
 func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
-	now := c.config.Clock()
+	now := time.Now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.calls, key)

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -143,40 +144,41 @@ func TestCallsAreShared(t *testing.T) {
 // A failing tokenizer is left alone for a while, longer each time; one that refuses a
 // client's prompt is not.
 func TestRests(t *testing.T) {
-	now := time.Unix(1000, 0)
-	l := &letters{err: errors.New("down")}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 3, RestFor: time.Second, Clock: func() time.Time { return now }})
-	n := 0
-	ask := func() {
-		n++
-		c.Tokens(t.Context(), path, chat(fmt.Sprint(n)))
-	}
-	for range 10 {
+	synctest.Test(t, func(t *testing.T) {
+		l := &letters{err: errors.New("down")}
+		c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 3, RestFor: time.Second})
+		n := 0
+		ask := func() {
+			n++
+			c.Tokens(t.Context(), path, chat(fmt.Sprint(n)))
+		}
+		for range 10 {
+			ask()
+		}
+		require.Equal(t, int64(3), l.asked.Load())
+		time.Sleep(time.Second)
 		ask()
-	}
-	require.Equal(t, int64(3), l.asked.Load())
-	now = now.Add(time.Second)
-	ask()
-	ask()
-	require.Equal(t, int64(4), l.asked.Load())
-	now = now.Add(time.Second)
-	ask()
-	require.Equal(t, int64(4), l.asked.Load(), "two seconds this time")
-	now = now.Add(time.Second)
-	l.err = nil
-	ask()
-	ask()
-	require.Equal(t, int64(6), l.asked.Load())
-	l.err = tokens.ErrNoPrompt
-	for range 10 {
 		ask()
-	}
-	require.Equal(t, int64(16), l.asked.Load())
-	l.err, l.wait = nil, func() { panic("a bug") }
-	for range 10 {
+		require.Equal(t, int64(4), l.asked.Load())
+		time.Sleep(time.Second)
 		ask()
-	}
-	require.Equal(t, int64(19), l.asked.Load(), "a panic is a failure")
+		require.Equal(t, int64(4), l.asked.Load(), "two seconds this time")
+		time.Sleep(time.Second)
+		l.err = nil
+		ask()
+		ask()
+		require.Equal(t, int64(6), l.asked.Load())
+		l.err = tokens.ErrNoPrompt
+		for range 10 {
+			ask()
+		}
+		require.Equal(t, int64(16), l.asked.Load())
+		l.err, l.wait = nil, func() { panic("a bug") }
+		for range 10 {
+			ask()
+		}
+		require.Equal(t, int64(19), l.asked.Load(), "a panic is a failure")
+	})
 }
 
 // engine answers as engines do.
@@ -255,18 +257,19 @@ func TestBodiesAreCopied(t *testing.T) {
 
 // After a success the next rest is short again.
 func TestRestsBeginAnew(t *testing.T) {
-	now := time.Unix(1000, 0)
-	l := &letters{err: errors.New("down")}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, RestFor: time.Second, Clock: func() time.Time { return now }})
-	ask := func(i int) { c.Tokens(t.Context(), path, chat(fmt.Sprint(i))) }
-	ask(1)
-	now = now.Add(time.Second)
-	ask(2)
-	require.Equal(t, now.Add(2*time.Second), c.Stats().RestUntil)
-	now = now.Add(2 * time.Second)
-	l.err = nil
-	ask(3)
-	l.err = errors.New("down")
-	ask(4)
-	require.Equal(t, now.Add(time.Second), c.Stats().RestUntil)
+	synctest.Test(t, func(t *testing.T) {
+		l := &letters{err: errors.New("down")}
+		c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, RestFor: time.Second})
+		ask := func(i int) { c.Tokens(t.Context(), path, chat(fmt.Sprint(i))) }
+		ask(1)
+		time.Sleep(time.Second)
+		ask(2)
+		require.Equal(t, time.Now().Add(2*time.Second), c.Stats().RestUntil)
+		time.Sleep(2 * time.Second)
+		l.err = nil
+		ask(3)
+		l.err = errors.New("down")
+		ask(4)
+		require.Equal(t, time.Now().Add(time.Second), c.Stats().RestUntil)
+	})
 }

@@ -338,15 +338,3 @@ func TestEnginesAreAskedWithoutProxy(t *testing.T) {
 	require.NoError(t, err, "%s", out)
 	assert.Empty(t, *asked)
 }
-
-// A clock that panics, also in the goroutine of a call, is replaced by time.Now.
-func TestAClockThatPanicsIsReplaced(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c := newClient(t, tokens.Config{
-			Tokenizer: &letters{err: errors.New("down")}, Within: time.Minute, RestAfter: 1, Clock: func() time.Time { panic("boom") },
-		})
-		ids, _ := c.Tokens(t.Context(), path, chat("x"))
-		assert.Empty(t, ids)
-		assert.Equal(t, 500*time.Millisecond, time.Until(c.Stats().RestUntil))
-	})
-}

@@ -1,9 +1,11 @@
 package health
 
 import (
+	"math"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Result is how an attempt has ended.
@@ -15,9 +17,9 @@ const (
 	NotSent   Result = "unreachable" // no connection could be made
 	Broken    Result = "broken"      // no answer, a late answer, or half of one
 	Erred     Result = "error"       // 5xx, or a stream that is an error
-	Full      Result = "full"        // 429
+	Full      Result = "full"        // 429, or a word that it is full
 	Refused   Result = "refused"     // any other status from 400 on, usually the client's fault
-	Canceled  Result = "canceled"    // the client went away
+	Canceled  Result = "canceled"    // the client went away, or time was up
 	Undecided Result = "undecided"   // it has failed elsewhere, too
 )
 
@@ -30,23 +32,24 @@ type Attempt struct {
 	e     *endpoint
 	heard uint64 // e.heard when it was sent
 	spell uint32 // e.spell then
+	out   bool   // the endpoint was out
 	trial bool
-	err   error // why it failed; nil: not known
+	busy  bool   // of a check: requests were in flight
+	model string // that it does not have; empty: not known
+	err   error  // why it failed; nil: not known
 }
 
 // Sent records that a request goes to an endpoint.
 func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.attempt(id, ref)
-	if e := a.e; e.current().Out() {
-		if now := h.clock(); !ahead(now, e.nextTrial, maxBackoff) {
-			a.trial = true
-			if e.current() == Silent {
-				e.hung++
-			}
-			e.postpone(now)
-		}
+	e := a.e
+	e.work(now)
+	if a.out = e.current().Out(); a.out && !now.Before(e.nextTrial) {
+		a.trial = true
+		e.postpone(now)
 	}
 	return a
 }
@@ -67,13 +70,17 @@ func (a Attempt) Heard() {
 	a.e.heard.Add(1)
 	if a.e.current() == Silent {
 		h := a.e.h
+		now := h.router.Now()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if a.e.current() == Silent {
-			a.e.comeBack(h.clock())
+			a.e.comeBack(now)
 		}
 	}
 }
+
+// WasOut reports whether the endpoint was known to be out when the request was sent there.
+func (a Attempt) WasOut() bool { return a.out }
 
 // Stuck reports whether the endpoint has sent nothing to anybody since the
 // request was sent there.
@@ -86,6 +93,21 @@ func (h *Health) Patience(stream bool) time.Duration {
 		return 0
 	}
 	return max(minPatience, 2*time.Duration(h.slowest[kind(stream)].Load()))
+}
+
+// usual is how long an endpoint may well be silent while it has work: the longest recent wait, of
+// those kinds of requests of which it is known.
+func (h *Health) usual() time.Duration {
+	least := time.Duration(math.MaxInt64)
+	for k := range h.seen {
+		if h.seen[k].Load() >= minSeen {
+			least = min(least, time.Duration(h.slowest[k].Load()))
+		}
+	}
+	if least == math.MaxInt64 {
+		return minPatience
+	}
+	return max(minPatience, least)
 }
 
 // Waited teaches how long a request that was served has waited for its first byte. Call it before
@@ -112,14 +134,19 @@ func kind(stream bool) int {
 // Overdue records that the request has waited for as long as Patience.
 func (a Attempt) Overdue() {
 	e, h := a.e, a.e.h
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if e.current().Out() || e.spell != a.spell || !a.Stuck() {
 		return
 	}
-	now := h.clock()
+	e.late(now, a.heard)
+}
+
+// late counts what the endpoint has not answered in time.
+func (e *endpoint) late(now time.Time, heard uint64) {
 	e.list(now)
-	if e.overdue.add(1, a.heard); e.overdue.n >= maxOverdue {
+	if e.overdue.add(1, heard); e.overdue.n >= maxOverdue && !e.current().Out() {
 		e.putOut(Silent, now, false)
 	}
 }
@@ -131,28 +158,41 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	if r == Served && h.listed.Load() == 0 {
 		return false
 	}
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock()
 	switch r {
 	case Served:
 		if e.listed {
 			a.served(now)
 		}
-	case Full:
-		e.list(now)
-		e.fullUntil = now.Add(fullFor)
-		a.tryAgain(now)
 	case Refused:
 		e.list(now)
 		e.refusals++
-		return a.trial || e.refusals > 1 && e.opinions.Retry(now)
+		return a.trial || a.knownToLack() || (a.model != "" || e.refusals > 1) && e.opinions.Retry(now)
+	case Canceled:
+		e.work(now) // it may go on
 	case Undecided:
 		a.tryAgain(now)
 	default:
 		a.failed(r == NotSent, now)
 	}
 	return false
+}
+
+// Full records that the endpoint is full, or still loads, and has asked not to be asked again for so
+// long; 0: it has not said for how long.
+func (a Attempt) Full(wait time.Duration) {
+	e, h := a.e, a.e.h
+	now := h.router.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e.list(now)
+	e.work(now)
+	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) {
+		e.fullUntil = until
+	}
+	a.tryAgain(now)
 }
 
 func (a Attempt) served(now time.Time) {
@@ -179,9 +219,11 @@ func (a Attempt) failed(certainly bool, now time.Time) {
 	e.bad++
 	share := e.failures()
 	switch {
+	case certainly && !host.IsTimeout(a.err): // so that the next request is not sent there in vain
+		e.putOut(Unreachable, now, false)
 	case e.bad < minFailures || share < outShare:
 	case certainly:
-		e.putOut(Unreachable, now, isTimeout(a.err))
+		e.putOut(Unreachable, now, true)
 	case share >= outRatio*e.others(now):
 		e.putOut(Failing, now, false)
 	}
@@ -201,7 +243,7 @@ func (e *endpoint) fade(now time.Time) {
 		e.good, e.bad = e.good/2, e.bad/2
 		e.fadedAt = e.fadedAt.Add(outcomesHalve)
 	}
-	if e.good+e.bad <= 1e-3 || now.Before(e.fadedAt) {
+	if e.good+e.bad <= 1e-3 {
 		e.fadedAt = now
 	}
 }
@@ -243,20 +285,23 @@ type suspect struct {
 	result Result
 }
 
-// Add records that an attempt has failed. That no connection could be made, or that the endpoint
-// is full, is certain.
+// Add records that an attempt has failed. That no connection could be made is certain.
 func (s *Suspects) Add(a Attempt, r Result) {
-	if r == NotSent || r == Full {
+	if r == NotSent {
 		a.Ended(r)
 		return
 	}
 	*s = append(*s, suspect{a, r})
 }
 
-// Served records that an endpoint has served the request: the others are at fault.
+// Served records that an endpoint has served the request: the others are at fault, or lack its model.
 func (s *Suspects) Served() {
 	for _, f := range *s {
-		f.Ended(Broken)
+		if f.model != "" {
+			f.lacks()
+		} else {
+			f.Ended(Broken)
+		}
 	}
 	*s = nil
 }

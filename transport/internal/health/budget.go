@@ -42,8 +42,7 @@ func (b *Budget) Retry(now time.Time) bool {
 	return true
 }
 
-// advance adds what has flowed in since the last call; a clock that is set back
-// adds nothing.
+// advance adds what has flowed in since the last call, unless another goroutine's was later.
 func (b *Budget) advance(now time.Time) {
 	if passed := now.Sub(b.at); passed > 0 {
 		b.tokens = min(b.most, b.tokens+b.refill*passed.Seconds()) // full at first

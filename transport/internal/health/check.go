@@ -1,26 +1,32 @@
 package health
 
-import "github.com/endpick/endpick"
+import (
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
+)
 
-// Check begins a check of an endpoint.
-func (h *Health) Check(id string, ref endpick.EndpointRef) Attempt {
+// Check begins a check of an endpoint; busy says that requests are in flight there.
+func (h *Health) Check(id string, ref endpick.EndpointRef, busy bool) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.attempt(id, ref)
+	a := h.attempt(id, ref)
+	a.busy = busy
+	return a
 }
 
 // Checked records the result of a check; nil: passed. A check without an answer counts only if the
-// endpoint has sent nothing to anybody meanwhile, because a busy server may be late. An endpoint
-// that has never passed one is known by its requests alone, since the check may be wrong, unless it
-// has never sent anything either and no connection could be made to it. One that fails requests is
-// not well just because it passes checks.
+// endpoint has sent nothing to anybody meanwhile, because a busy server may be late. While it has
+// work, it counts as a request that waits, and only once the endpoint has been silent for longer
+// than usual. An endpoint that has never passed a check is known by its requests alone, since the
+// check may be wrong, unless it has never sent anything either and no connection could be made to
+// it. One that fails requests is not well just because it passes checks.
 func (a Attempt) Checked(err error, connected bool) {
 	e, h := a.e, a.e.h
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	now := h.clock()
 	e.checkedAt, e.checkErr = now, err
-	hangs := isTimeout(err)
+	hangs := host.IsTimeout(err)
 	switch {
 	case err == nil:
 		if e.current() == absent && e.heard.Load() == 0 {
@@ -28,11 +34,15 @@ func (a Attempt) Checked(err error, connected bool) {
 		} else if e.current().certain() || e.unfit(now) {
 			e.nextTrial = now
 		}
-		e.setHung(false)
-		e.everPassed, e.failed = true, 0
+		e.hangs, e.everPassed, e.failed = false, true, 0
 		return
 	case hangs && !a.Stuck():
 		e.checkErr = nil
+		return
+	case hangs && connected && (a.busy || e.silence(now) > 0):
+		if e.everPassed && e.silence(now) >= h.usual() {
+			e.late(now, a.heard)
+		}
 		return
 	}
 	e.list(now)
@@ -43,7 +53,7 @@ func (a Attempt) Checked(err error, connected bool) {
 		if !e.current().Out() {
 			e.putOut(Unfit, now, hangs)
 		}
-		e.setHung(hangs)
+		e.hangs = hangs
 	case !connected && e.heard.Load() == 0 && !e.current().Out():
 		e.putOut(absent, now, hangs)
 	}

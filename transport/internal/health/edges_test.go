@@ -20,18 +20,29 @@ func (c *cluster) silence(id string) {
 	}
 }
 
-// A silent endpoint is no longer worth asking after two trials, not before.
-func TestSilenceInVain(t *testing.T) {
+// Who is silent may answer those that wait, so it is never excluded, and where all are out it is the
+// one to wait at: who can't be reached, or fails, would refuse at once.
+func TestWaitingWhereItMayHelp(t *testing.T) {
 	c := newCluster("a", "b", "c", "d")
 	c.silence("a")
-	for trials, want := range [][]string{nil, nil, {"a"}} {
+	c.play("b", "fff")
+	c.play("c", "uuu")
+	for range 5 {
 		avoid, hanging := c.Health.Avoid(nil, nil)
-		assert.Equal(t, []string{"a"}, avoid)
-		assert.Equal(t, want, hanging, "after %d trials", trials)
-		c.at = c.status("a").NextTrial
-		assert.Empty(t, c.hanging(), "a trial is due")
-		c.send("a")
+		assert.Equal(t, []string{"a", "b", "c"}, avoid, "d is well")
+		assert.Empty(t, hanging)
+		c.at = c.status("a").NextTrial.Add(-1)
+		assert.True(t, c.status("a").Alive)
 	}
+	c.play("d", "uuu")
+	for range 5 {
+		avoid, hanging := c.Health.Avoid(nil, nil)
+		assert.Equal(t, []string{"b", "c", "d"}, avoid)
+		assert.Empty(t, hanging)
+		require.False(t, c.send("a").trial)
+	}
+	c.full(c.send("a"))
+	assert.Len(t, c.Avoid(nil), 4)
 }
 
 // Requests that were waiting before the endpoint was put out say nothing of it once it is back.
@@ -54,6 +65,96 @@ func TestOpinions(t *testing.T) {
 	c.play("a", "s")
 	assert.False(t, c.refused(c.send("a")))
 	assert.True(t, c.refused(c.send("a")))
+}
+
+// A check that is late while requests are in flight, or none has been answered yet, says little: only
+// three in a silence that is longer than usual put an endpoint out, and then as silent.
+func TestLateChecksOfWhoIsBusy(t *testing.T) {
+	late := func(c *cluster, busy, connected bool) {
+		c.checked(c.Check("a", c.ref("a"), busy), timeout{}, connected)
+	}
+	for name, tc := range map[string]struct {
+		do   func(c *cluster) // between checks, once each
+		busy bool
+		want State
+	}{
+		"nothing in flight":          {func(*cluster) {}, false, Unfit},
+		"served":                     {func(c *cluster) { c.heard(c.send("a")) }, false, Unfit},
+		"in flight, and sends":       {func(c *cluster) { c.heard(c.send("a")) }, true, Well},
+		"in flight":                  {func(c *cluster) { c.send("a") }, true, Silent},
+		"its client waits elsewhere": {func(c *cluster) { c.send("a") }, false, Silent},
+		"full of others' work":       {func(c *cluster) { v := c.send("a"); c.heard(v); c.full(v) }, false, Silent},
+		"its client has left":        {func(c *cluster) { v := c.send("a"); c.heard(v); v.Ended(Canceled) }, false, Silent},
+	} {
+		c := newCluster("a", "b")
+		c.check("a", nil)
+		tc.do(c)
+		c.at = c.at.Add(minPatience)
+		for range maxOverdue - 1 {
+			late(c, tc.busy, true)
+			assert.False(t, c.state("a") == Silent, name)
+		}
+		late(c, tc.busy, true)
+		assert.Equal(t, tc.want, c.state("a"), name)
+		assert.Equal(t, tc.want == Unfit, len(c.hanging()) > 0, name)
+	}
+
+	c := newCluster("a", "b")
+	for range minSeen { // a prompt takes half a minute here
+		c.served(c.send("b"), false, 30*time.Second)
+	}
+	for _, stream := range []bool{false, true} {
+		c.check("a", nil)
+		c.send("a")
+		c.at = c.at.Add(c.usual() - 1)
+		for range 10 {
+			late(c, true, true)
+			assert.True(t, c.Answers(c.ref("a")))
+		}
+		c.at = c.at.Add(1)
+		assert.False(t, c.Answers(c.ref("a")))
+		c.heard(c.send("b"))
+		assert.True(t, c.Answers(c.ref("b")))
+		for range maxOverdue {
+			assert.Equal(t, Well, c.state("a"))
+			late(c, true, true)
+		}
+		assert.Equal(t, Silent, c.state("a"), stream)
+		c.heard(c.send("a"))
+		c.at = c.at.Add(time.Hour)
+		c.Avoid(nil)
+		for range minSeen { // but no stream waits for that long, and one was under way
+			c.served(c.send("b"), true, time.Second)
+		}
+		assert.Equal(t, minPatience, c.usual())
+	}
+
+	c = newCluster("a", "b")
+	c.send("a")
+	c.at = c.at.Add(time.Hour)
+	for range 5 {
+		late(c, true, true)
+	}
+	assert.Equal(t, Well, c.state("a"), "the page may be what is wrong")
+	c.check("a", nil)
+	late(c, true, false)
+	late(c, true, false)
+	assert.Equal(t, Unfit, c.state("a"), "it does not even connect")
+}
+
+// How long a full endpoint is avoided: for as long as it says, or a moment.
+func TestHowLongFullIsAvoided(t *testing.T) {
+	for said, want := range map[time.Duration]time.Duration{0: fullFor, time.Second: time.Second, time.Hour: maxFull} {
+		c := newCluster("a", "b")
+		c.full(c.send("a"))
+		c.send("a").Full(said)
+		c.full(c.send("a"))
+		c.at = c.at.Add(want - 1)
+		assert.Equal(t, []string{"a"}, c.Avoid(nil))
+		assert.Equal(t, Status{Share: 1, Alive: true, Full: true}, c.status("a"))
+		c.at = c.at.Add(1)
+		assert.Empty(t, c.Avoid(nil))
+	}
 }
 
 // A recovering endpoint that is full is spared, whatever its share.
@@ -119,30 +220,17 @@ func TestOneFailureElsewhere(t *testing.T) {
 	assert.True(t, c.IsOut("a"))
 }
 
-// Failures fade with a clock that was set back as with any other.
-func TestFadingWhenTheClockIsSetBack(t *testing.T) {
-	c := newCluster("a", "b")
-	c.play("a", "ff")
-	c.at = c.at.Add(-time.Hour)
-	c.Avoid(nil)
-	c.at = c.at.Add(2 * outcomesHalve)
-	c.play("a", "ff")
-	assert.False(t, c.IsOut("a"))
-	c.play("a", "f")
-	assert.True(t, c.IsOut("a"))
-}
-
 // The effect of checks on endpoints that requests have judged, or that are busy.
 func TestChecksBesideRequests(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu")
-	c.checked(c.Check("a", c.ref("a")), errors.New("503"), true)
+	c.checked(c.Check("a", c.ref("a"), false), errors.New("503"), true)
 	c.at = c.at.Add(time.Second)
 	assert.False(t, c.status("a").Alive, "a trial is due, but its check has failed")
-	c.checked(c.Check("a", c.ref("a")), nil, true)
+	c.checked(c.Check("a", c.ref("a"), false), nil, true)
 	assert.True(t, c.status("a").Alive)
 
-	check := c.Check("b", c.ref("b"))
+	check := c.Check("b", c.ref("b"), false)
 	c.heard(c.send("b"))
 	c.checked(check, timeout{}, true)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
@@ -163,7 +251,7 @@ func TestRemovedEndpointsAreNoOthers(t *testing.T) {
 		require.NoError(t, router.Remove(id))
 	}
 	require.Equal(t, 6, router.Stats().RemovedOpen)
-	h := New(router, time.Now, 2)
+	h := New(router, 2)
 	for range 20 {
 		for _, id := range all[:2] {
 			ref, _ := router.Ref(id)

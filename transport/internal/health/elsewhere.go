@@ -32,9 +32,10 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	if !ok || failed <= 0 || served >= outRatio*failed {
 		return
 	}
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	e, now := h.endpoint(id, ref), h.clock()
+	e := h.endpoint(id, ref)
 	if e.current().Out() {
 		return
 	}
@@ -60,5 +61,5 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 
 // suspect reports whether other gateways have recently reported failures.
 func (e *endpoint) suspect(now time.Time) bool {
-	return e.elsewhere.n > 0 && ahead(now, e.reported.Add(reportsCount), reportsCount)
+	return e.elsewhere.n > 0 && now.Before(e.reported.Add(reportsCount))
 }

@@ -3,7 +3,6 @@
 package health
 
 import (
-	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -20,10 +19,11 @@ import (
 //	well         it becomes known, or returning is over   its share            one of the next five begins
 //	failing      a quarter of its requests failed,        trials               a request is served: returning
 //	             and clearly fewer at the others
-//	unreachable  so many failed, the last one             trials               the same; a check that passes
-//	             without a connection                                          makes a trial due
-//	silent       three requests are overdue, and it has   trials               it sends anything: returning
-//	             sent nothing to anybody meanwhile
+//	unreachable  a connection was refused, or so many     trials               the same; a check that passes
+//	             requests failed, the last for lack of one                     makes a trial due
+//	silent       three requests are overdue, or checks    trials; if all are   it sends anything: returning
+//	             while it may be busy, and it has sent    out, requests wait
+//	             nothing to anybody meanwhile             here
 //	unfit        it fails checks in a row, and has        trials, when checks  a request is served: returning;
 //	             passed one before                        have stopped         a check that passes makes a trial due
 //	absent       it fails checks for lack of a            trials               a check passes: well;
@@ -31,33 +31,39 @@ import (
 //	returning    a request was served while it was out    a tenth, growing     15 seconds have passed: well;
 //	                                                                           or one of the five begins
 //
+//	full, beside it says so: it is full, or loads a       nothing, while       the time that it has asked for
+//	any other    model                                    others have room     is over, or a quarter of a second
+//
+// Who is silent may be busy with a long prompt, load a model, or hang: nobody can tell them apart.
+// So it is avoided, but where all are out, it is the one where waiting may help: health chooses
+// among endpoints, and never refuses a request that might be served.
+//
 // A trial is a single request, a second after the endpoint was put out, then after twice as long
 // each time, up to 15 s. These end an attempt without a change of state:
 //
 //   - An endpoint has failed a request if another has then served it. A request that fails
 //     everywhere counts against none: no client can make an endpoint look unhealthy with what
 //     every engine refuses; see [Suspects].
-//   - One that is full is avoided for a quarter of a second, nothing more. (Being full, busy or
-//     loading would be rows, once they last longer.)
 //   - A refusal (400, 404 and the like) goes to the client. When an endpoint has refused twice and
 //     served nothing in between, another is asked now and then.
+//   - One that does not have a model is asked for that less, if another has it; see AvoidFor.
 //
 // What holds for all of them:
 //
 //   - Of failing and silent endpoints, at most three quarters of all endpoints are avoided. If all
-//     are out, all are used, except those that are known to hang.
+//     are out, all are used, except those that can't be connected to in time, or have not answered
+//     checks although they have nothing to do.
 //   - One that is out for another reason, and fails checks as well, gets no trials either.
 //   - What was sent before an endpoint was put out has no effect on it any more.
 //
-// It knows endpoints by their Ref. Its memory is bounded by the number of endpoints. It is safe for
-// concurrent use.
+// The router's clock is read without the lock, since it may call the host. Endpoints are known by
+// their Ref. Its memory is bounded by the number of endpoints. It is safe for concurrent use.
 type Health struct {
 	router   *endpick.Router
-	clock    func() time.Time
 	failures int                                          // checks in a row that count
 	notify   atomic.Pointer[func(id string, failed bool)] // see Tell; nil: nobody
 
-	listed atomic.Int32 // len(known), read without the lock
+	listed, lacking atomic.Int32 // len(known), len(lacks), read without the lock
 	// The longest recent waits for first bytes, in nanoseconds, and how many have
 	// arrived: for whole responses, and for streams.
 	slowest, seen [2]atomic.Int64
@@ -65,14 +71,15 @@ type Health struct {
 	mu        sync.Mutex
 	of        endpick.PerEndpoint[*endpoint]
 	known     []*endpoint // those with any history
+	lacks     []lack      // oldest first
 	counted   int         // endpoints of the router, at countedAt
 	countedAt time.Time
 }
 
 // New returns the health of a router's endpoints, which all start well. So many checks that fail in
 // a row count.
-func New(router *endpick.Router, clock func() time.Time, failures int) *Health {
-	return &Health{router: router, clock: clock, failures: failures}
+func New(router *endpick.Router, failures int) *Health {
+	return &Health{router: router, failures: failures}
 }
 
 // Router is the router of the endpoints.
@@ -94,6 +101,8 @@ type endpoint struct {
 	good, bad float64
 	fadedAt   time.Time
 	heard     atomic.Uint64 // how often bytes have arrived from it
+	asked     uint64        // one more than heard was when it was last given work, at askedAt,
+	askedAt   time.Time     // the first since it was heard
 	overdue   tally         // requests that have waited for too long
 	elsewhere tally         // failures that other gateways have reported
 	reported  time.Time     // of the latest such report
@@ -102,11 +111,11 @@ type endpoint struct {
 	opinions  Budget // for asking another endpoint whether a refusal is right
 
 	// While it is out: when a request may be tried there, how long until the next one, when one
-	// was offered to a request, which may go elsewhere, and how many have hung.
+	// was offered to a request, which may go elsewhere, and whether requests would hang there.
 	nextTrial time.Time
 	backoff   time.Duration
 	offeredAt time.Time
-	hung      int
+	hangs     bool
 	credit    float64 // while it returns: the fraction of a request that it may have before its next one
 
 	checkedAt  time.Time // zero: never
@@ -157,19 +166,25 @@ func (e *endpoint) current() State { return State(e.state.Load()) }
 // putOut begins a state that is out. hangs says that requests would hang there.
 func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.state.Store(uint32(s))
-	e.since, e.hung = now, 0
-	e.setHung(hangs)
+	e.since, e.hangs = now, hangs
 	e.spell++
 	e.postpone(now)
 }
 
-// setHung records whether requests would hang at an endpoint that is out, which shows at a silent one.
-func (e *endpoint) setHung(hangs bool) {
-	if hangs {
-		e.hung = hungTrials
-	} else if e.current() != Silent {
-		e.hung = 0
+// work records that the endpoint has work.
+func (e *endpoint) work(now time.Time) {
+	if heard := e.heard.Load(); e.asked != heard+1 {
+		e.asked, e.askedAt = heard+1, now
 	}
+}
+
+// silence is how long the endpoint has sent nothing since it was given work; 0: it has none, or
+// has sent something since.
+func (e *endpoint) silence(now time.Time) time.Duration {
+	if e.asked != e.heard.Load()+1 {
+		return 0
+	}
+	return max(now.Sub(e.askedAt), 1)
 }
 
 // comeBack lets the endpoint return: what put it out no longer counts.
@@ -195,7 +210,7 @@ func (e *endpoint) postpone(now time.Time) {
 // unfit reports whether checks keep the endpoint out, whatever has put it out. If they have stopped,
 // old ones say nothing.
 func (e *endpoint) unfit(now time.Time) bool {
-	return e.everPassed && e.failed >= e.h.failures && ahead(now, e.checkedAt.Add(checksCount), checksCount)
+	return e.everPassed && e.failed >= e.h.failures && now.Before(e.checkedAt.Add(checksCount))
 }
 
 // share is the share of its traffic that the endpoint gets.
@@ -207,18 +222,6 @@ func (e *endpoint) share(now time.Time) float64 {
 		return rampFrom + float64(now.Sub(e.since))/float64(rampTime)
 	}
 	return 1
-}
-
-// ahead reports whether a time is in the future. One further ahead than
-// possible was set before the clock was set back.
-func ahead(now, at time.Time, most time.Duration) bool {
-	left := at.Sub(now)
-	return left > 0 && left <= most
-}
-
-func isTimeout(err error) bool {
-	var timeout interface{ Timeout() bool }
-	return errors.As(err, &timeout) && timeout.Timeout()
 }
 
 const (
@@ -252,9 +255,6 @@ const (
 	maxBackoff   = 15 * time.Second
 	// checksCount is how long a check counts.
 	checksCount = time.Minute
-	// hungTrials is the number of failed trials from which on a silent endpoint is
-	// not used even if there are no others.
-	hungTrials = 2
 	// offerFor is how long a trial is reserved for the request it was offered to.
 	offerFor = 20 * time.Millisecond
 	// rampTime is how long it takes from a successful trial to the full share,
@@ -262,8 +262,10 @@ const (
 	rampTime = 15 * time.Second
 	rampFrom = 0.1
 
-	// fullFor is how long an endpoint is avoided after it has answered 429.
+	// fullFor is how long an endpoint is avoided that is full and does not say for how
+	// long, maxFull the longest time that it may ask for.
 	fullFor = 250 * time.Millisecond
+	maxFull = 30 * time.Second
 	// How often per second a refusal is checked by asking another endpoint, and
 	// how often at once.
 	opinionRate  = 1

@@ -3,6 +3,8 @@ package health
 import (
 	"slices"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // Avoid appends to dst the endpoints that the next request should avoid. It grants a
@@ -12,7 +14,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	if h.listed.Load() == 0 {
 		return dst, hanging
 	}
-	now := h.clock()
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	spare, all := h.spare(now)
@@ -24,9 +26,10 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 			}
 			return true
 		}
-		full := ahead(now, e.fullUntil, fullFor)
+		full := now.Before(e.fullUntil)
 		avoided := full
 		switch s := e.current(); {
+		case s == Silent && all: // it may answer those that wait
 		case s.Out():
 			if !s.certain() && !e.unfit(now) {
 				if spare--; spare < 0 {
@@ -34,10 +37,10 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 				}
 			}
 			switch {
-			case e.unfit(now) && (e.hung >= hungTrials || !all), ahead(now, e.nextTrial, maxBackoff),
-				ahead(now, e.offeredAt.Add(offerFor), offerFor):
+			case e.unfit(now) && (e.hangs || !all), now.Before(e.nextTrial),
+				now.Before(e.offeredAt.Add(offerFor)):
 				avoided = true
-				if e.hung >= hungTrials {
+				if e.hangs {
 					hanging = append(hanging, e.id)
 				}
 			case !full:
@@ -62,7 +65,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 // holdBack reports whether the next request exceeds the share of a returning endpoint.
 func (e *endpoint) holdBack(now time.Time) bool {
 	share := e.share(now)
-	if share >= 1 || share < rampFrom { // it is back, or the clock was set back
+	if share >= 1 { // it is back
 		e.recover(now)
 		return false
 	}
@@ -92,15 +95,25 @@ func (h *Health) Out(dst []string) []string {
 	if h.listed.Load() == 0 {
 		return dst
 	}
-	now := h.clock()
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
-		if e.current().Out() && (e.unfit(now) || ahead(now, e.nextTrial, maxBackoff)) {
+		if e.current().Out() && (e.unfit(now) || now.Before(e.nextTrial)) {
 			dst = append(dst, e.id)
 		}
 	}
 	return dst
+}
+
+// Answers reports whether an endpoint is not out, and has not been silent for longer than usual
+// although it has work.
+func (h *Health) Answers(ref endpick.EndpointRef) bool {
+	now := h.router.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h.of.Find(ref)
+	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(now) < h.usual()
 }
 
 // IsOut reports whether an endpoint is out, even if a trial is due.
@@ -125,7 +138,7 @@ func (h *Health) Unhealthy() int {
 
 // count is the number of endpoints, cached for a short time; h.mu is held.
 func (h *Health) count(now time.Time) int {
-	if h.counted == 0 || !ahead(now, h.countedAt.Add(time.Second), time.Second) {
+	if h.counted == 0 || now.Sub(h.countedAt) >= time.Second {
 		h.counted, h.countedAt = h.router.Stats().Endpoints, now
 	}
 	return h.counted

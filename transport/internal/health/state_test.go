@@ -15,7 +15,7 @@ func (timeout) Error() string { return "timeout" }
 func (timeout) Timeout() bool { return true }
 
 // check is a check of an endpoint that fails with err.
-func (c *cluster) check(id string, err error) { c.checked(c.Check(id, c.ref(id)), err, true) }
+func (c *cluster) check(id string, err error) { c.checked(c.Check(id, c.ref(id), false), err, true) }
 
 func (c *cluster) status(id string) Status { return c.Health.Status(c.ref(id)) }
 
@@ -75,7 +75,7 @@ func TestChecksThatSayNothing(t *testing.T) {
 	assert.True(t, c.status("a").Alive)
 	c.check("a", nil)
 	for range 5 {
-		v := c.Check("a", c.ref("a"))
+		v := c.Check("a", c.ref("a"), false)
 		c.heard(c.send("a"))
 		c.checked(v, timeout{}, true)
 	}
@@ -91,7 +91,7 @@ func TestChecksThatSayNothing(t *testing.T) {
 // wrong; once reached it is like a new one.
 func TestChecksThatNeverGetAConnection(t *testing.T) {
 	refused := errors.New("refused")
-	apart := func(c *cluster, id string, err error) { c.checked(c.Check(id, c.ref(id)), err, false) }
+	apart := func(c *cluster, id string, err error) { c.checked(c.Check(id, c.ref(id), false), err, false) }
 	c := newCluster("a", "b", "c")
 	apart(c, "a", refused)
 	assert.Equal(t, Well, c.status("a").State, "once is none")
@@ -194,31 +194,9 @@ func TestChecksAndRequests(t *testing.T) {
 	assert.Equal(t, []string{"b"}, c.hanging())
 }
 
-// A silent endpoint is not worth asking after two trials, and one that could not be
-// connected to in time from the first.
+// An endpoint that could not be connected to in time is not worth asking.
 func TestWhoIsAskedInVain(t *testing.T) {
-	c := newCluster("a")
-	for range minSeen {
-		c.served(c.send("a"), true, time.Millisecond)
-	}
-	for range maxOverdue {
-		c.overdue(c.send("a"))
-	}
-	assert.Equal(t, Silent, c.status("a").State)
-	for trial := range hungTrials {
-		assert.Empty(t, c.hanging(), "after %d trials", trial)
-		c.at = c.at.Add(maxBackoff)
-		require.True(t, c.send("a").trial)
-	}
-	assert.Equal(t, []string{"a"}, c.hanging())
-	c.at = c.at.Add(maxBackoff)
-	assert.Empty(t, c.hanging(), "a trial is due")
-	v := c.send("a")
-	assert.Equal(t, []string{"a"}, c.hanging())
-	c.heard(v)
-	assert.Empty(t, c.hanging())
-
-	c = newCluster("a", "b")
+	c := newCluster("a", "b")
 	for range 3 {
 		c.failed(c.send("a").Because(timeout{}), true)
 		c.failed(c.send("b").Because(errors.New("refused")), true)

@@ -14,7 +14,7 @@ const (
 	Well        State = iota // it gets its share
 	Returning                // it gets a growing share
 	Failing                  // out: it fails requests that others serve
-	Silent                   // out: it has sent nothing to anybody for a long time
+	Silent                   // out: it has sent nothing to anybody for a long time; it may be busy
 	Unreachable              // out: connections to it can't be made
 	Unfit                    // out: it fails its checks
 	absent                   // shown as unreachable
@@ -43,11 +43,11 @@ type Status struct {
 	Err error
 	// NextTrial is when a request will be tried there. Zero: it is not out.
 	NextTrial time.Time
-	// Alive says that the endpoint may be able to serve a request: it is not out, or a
-	// trial is due and no check says otherwise; and it has sent something, or not
-	// failed its checks.
+	// Alive says that the endpoint may be able to serve a request: it is not out, or is
+	// silent, or a trial is due and no check says otherwise; and it has sent something, or
+	// not failed its checks.
 	Alive bool
-	// Full says that it is being avoided because it has answered 429.
+	// Full says that it is being avoided because it has said that it is full, or loads.
 	Full bool
 
 	// Checked is the time of the last check; zero: never. CheckErr is its error,
@@ -59,7 +59,7 @@ type Status struct {
 
 // Status returns the health of an endpoint.
 func (h *Health) Status(ref endpick.EndpointRef) Status {
-	now := h.clock()
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
@@ -68,8 +68,8 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 	}
 	e := *at
 	st := Status{
-		State: e.current(), Since: e.since, Share: min(max(e.share(now), 0), 1), Err: e.lastErr,
-		Full: ahead(now, e.fullUntil, fullFor), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
+		State: e.current(), Since: e.since, Share: min(e.share(now), 1), Err: e.lastErr,
+		Full: now.Before(e.fullUntil), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
 		Alive: e.failed < h.failures || e.heard.Load() > 0,
 	}
 	if st.State == absent {
@@ -77,7 +77,7 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 	}
 	if st.State.Out() {
 		st.NextTrial = e.nextTrial
-		st.Alive = e.checkErr == nil && !ahead(now, e.nextTrial, maxBackoff)
+		st.Alive = st.State == Silent || e.checkErr == nil && !now.Before(e.nextTrial)
 	}
 	return st
 }

@@ -12,7 +12,7 @@ import (
 // due in all of them.
 func TestTheTable(t *testing.T) {
 	bad := errors.New("bad")
-	unreached := func(c *cluster) { c.checked(c.Check("a", c.ref("a")), bad, false) }
+	unreached := func(c *cluster) { c.checked(c.Check("a", c.ref("a"), false), bad, false) }
 	begins := map[State]func(c *cluster){
 		Well:        func(*cluster) {},
 		Returning:   func(c *cluster) { c.play("a", "uuu.s") },
@@ -53,6 +53,14 @@ func TestTheTable(t *testing.T) {
 			in(Unfit, Unfit, Failing, Silent, Unreachable, Unfit, Unfit)},
 		{"checks find no connection", func(c *cluster) { unreached(c); unreached(c) },
 			in(absent, absent, Failing, Silent, Unreachable, Unfit, absent)},
+		{"checks are late while it may be busy", func(c *cluster) {
+			c.check("a", nil)
+			c.send("a")
+			c.at = c.at.Add(minPatience)
+			for range maxOverdue {
+				c.check("a", timeout{})
+			}
+		}, in(Silent, Silent, Failing, Silent, Unreachable, Unfit, Silent)},
 		{"other gateways report failures", func(c *cluster) { c.Elsewhere("a", 3, 0) },
 			in(Failing, Failing, Failing, Silent, Unreachable, Unfit, absent)},
 		{"the time of returning passes", func(c *cluster) { c.at = c.at.Add(rampTime*9/10 - firstBackoff); c.Avoid(nil) },

@@ -1,4 +1,4 @@
-// Package host deals with what hosts configure: the addresses of their servers, and clocks.
+// Package host deals with what hosts configure: the addresses of their servers.
 package host
 
 import (

@@ -85,7 +85,7 @@ func (n *Node) drain(now time.Time, p *peer) {
 
 // ask requests a snapshot, unless it has just done so.
 func (n *Node) ask(now time.Time, p *peer) {
-	if since := now.Sub(p.askedAt); since >= 0 && since < p.wait {
+	if now.Sub(p.askedAt) < p.wait {
 		return
 	}
 	p.question = n.draw() | 1

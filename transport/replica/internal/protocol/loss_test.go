@@ -89,17 +89,6 @@ func TestWhatIsLateIsNotAskedFor(t *testing.T) {
 	assert.Equal(t, 1, w.asks())
 }
 
-// A clock that is set back while something is missing delays no question.
-func TestQuestionsWhenTheClockIsSetBack(t *testing.T) {
-	w, _, b := gap(t)
-	w.tick(b, -time.Hour)
-	assert.Equal(t, 1, w.asks(), "when it began is not known any more")
-	w.tick(b, time.Second)
-	assert.Equal(t, 1, w.asks())
-	w.tick(b, -time.Hour)
-	assert.Equal(t, 1, w.asks(), "nor when it was last asked")
-}
-
 // A snapshot that answers no question changes nothing, even if it claims to answer none.
 func TestSnapshotsThatNobodyAskedFor(t *testing.T) {
 	e := newEvil(t)

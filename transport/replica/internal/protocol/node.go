@@ -95,21 +95,17 @@ func (n *Node) Flush(now time.Time) {
 // Tick must be called regularly, some ten times a second.
 func (n *Node) Tick(now time.Time) {
 	for _, p := range n.sorted() {
-		silent := now.Sub(p.heardAt)
-		if silent < 0 {
-			p.heardAt = now // the clock was set back
-		}
-		switch missed := now.Sub(p.missedAt); {
-		case silent > n.config.Forget:
+		switch {
+		case now.Sub(p.heardAt) > n.config.Forget:
 			n.forget(p)
 		case !p.live:
 			n.ask(now, p)
-		case !p.missedAt.IsZero() && (missed > gapPatience || missed < 0):
+		case !p.missedAt.IsZero() && now.Sub(p.missedAt) > gapPatience:
 			n.ask(now, p)
 		}
 		n.wantAgain(now, p)
 	}
-	if since := now.Sub(n.beatAt); since >= HeartbeatEvery || since < 0 || n.beatAt.IsZero() {
+	if now.Sub(n.beatAt) >= HeartbeatEvery || n.beatAt.IsZero() {
 		n.flush()
 		n.beatAt = now
 	}

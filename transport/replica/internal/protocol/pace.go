@@ -10,7 +10,7 @@ type pace struct {
 }
 
 func (p *pace) take(now time.Time) bool {
-	if passed := now.Sub(p.since); passed >= time.Second || passed < 0 {
+	if now.Sub(p.since) >= time.Second {
 		p.since, p.done = now, 0
 	}
 	p.done++

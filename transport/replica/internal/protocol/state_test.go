@@ -205,15 +205,6 @@ func TestSilence(t *testing.T) {
 	assert.Equal(t, 1, tick(1900*time.Millisecond))
 	assert.Equal(t, 1, tick(2*time.Second))
 	assert.Zero(t, tick(2*time.Second+1))
-
-	w, a, b = pair(t)
-	w.route(a, "a", "m", nil)
-	w.flush(a, false)
-	heard = w.now
-	assert.Equal(t, 1, tick(-time.Hour))
-	heard = w.now
-	assert.Equal(t, 1, tick(2*time.Second))
-	assert.Zero(t, tick(2*time.Second+1))
 }
 
 // Blocks that were asked for, and whose answer was lost, come with the next snapshot, even
@@ -524,7 +515,7 @@ func TestNumbersAtTheirEdges(t *testing.T) {
 	for _, step := range []struct {
 		ms   int
 		want bool
-	}{{0, true}, {999, true}, {999, false}, {1000, true}, {1999, true}, {1999, false}, {-5000, true}, {-5000, true}, {-4001, false}, {-4000, true}} {
+	}{{0, true}, {999, true}, {999, false}, {1000, true}, {1999, true}, {1999, false}} {
 		assert.Equal(t, step.want, p.take(now.Add(time.Duration(step.ms)*time.Millisecond)), "%+v", step)
 	}
 }

@@ -1,0 +1,292 @@
+package transport_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// busy is a server, in a synctest bubble, that accepts every connection and is busy in one of these ways.
+type busy struct {
+	mute    bool // it does not answer its health page while it computes
+	room    int  // how many it computes at once; 0: any number
+	queue   int  // how many may wait for that; below 0: any number
+	finish  bool // it computes on when the client has left
+	loads   time.Duration
+	loading time.Duration // after that, for so long; it answers nothing meanwhile but its page
+	start   time.Time
+
+	mu       sync.Mutex
+	at       []chan struct{} // of those that wait, in order
+	running  int
+	computed map[string]int // by request: how often it was begun
+	refused  map[string]int
+}
+
+const (
+	vllmFull  = `{"error":{"message":"The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.","type":"Service Unavailable","param":null,"code":503}}`
+	vllmEvent = "data: " + vllmFull + "\n\ndata: [DONE]\n\n"
+)
+
+func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
+	answer := func(status int, kind, body string) (*http.Response, error) {
+		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+	until := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		case <-r.Context().Done():
+			return false
+		}
+	}
+	if r.URL.Path == "/health" {
+		b.mu.Lock()
+		silent := b.mute && b.running > 0
+		b.mu.Unlock()
+		if silent {
+			until(nil)
+			return nil, r.Context().Err()
+		}
+		return answer(200, "", "")
+	}
+	said, _ := io.ReadAll(r.Body)
+	stream := strings.Contains(string(said), `"stream":true`)
+	var id string
+	var takes time.Duration
+	_, words, _ := strings.Cut(string(said), `"prompt":"`)
+	_, err := fmt.Sscan(words, &id, (*int64)(&takes))
+	if err != nil {
+		panic(err)
+	}
+	if since := time.Since(b.start); since >= b.loads && since < b.loads+b.loading {
+		takes += b.loads + b.loading - since
+	}
+	b.mu.Lock()
+	if b.room > 0 && b.running >= b.room {
+		if b.queue >= 0 && len(b.at) >= b.queue {
+			b.refused[id]++
+			b.mu.Unlock()
+			if stream {
+				return answer(200, "text/event-stream", vllmEvent)
+			}
+			return answer(503, "application/json", vllmFull)
+		}
+		mine := make(chan struct{})
+		b.at = append(b.at, mine)
+		b.mu.Unlock()
+		if !until(mine) {
+			go func() { <-mine; b.next() }()
+			return nil, r.Context().Err()
+		}
+		b.mu.Lock()
+	} else {
+		b.running++
+	}
+	b.computed[id]++
+	b.mu.Unlock()
+	done := make(chan struct{})
+	timer := time.AfterFunc(takes, func() { close(done); b.next() })
+	if !until(done) {
+		if !b.finish && timer.Stop() {
+			b.next()
+		}
+		return nil, r.Context().Err()
+	}
+	if stream {
+		return answer(200, "text/event-stream", delta(`"content":"word"`)+finish+theEnd)
+	}
+	return answer(200, "application/json", `{"choices":[{"index":0,"text":"word","finish_reason":"stop"}]}`)
+}
+
+// next lets another one begin, or leaves the room empty.
+func (b *busy) next() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.at) > 0 {
+		close(b.at[0])
+		b.at = b.at[1:]
+		return
+	}
+	b.running--
+}
+
+// theEnd is done, a name which RoundTrip has another use for.
+const theEnd = done
+
+// job is a request of a timeline.
+type job struct {
+	at, takes time.Duration
+	patience  time.Duration // of the client; 0: without end
+	stream    bool
+}
+
+// fate is what became of a job.
+type fate struct {
+	status  int
+	err     error
+	waited  time.Duration
+	header  http.Header
+	reading error
+}
+
+// timeline runs jobs against servers behind a transport with a monitor.
+func timeline(t *testing.T, servers []*busy, config transport.Config, jobs []job) []fate {
+	fates := make([]fate, len(jobs))
+	synctest.Test(t, func(t *testing.T) {
+		byHost := map[string]*busy{}
+		var endpoints []endpick.Endpoint
+		for i, b := range servers {
+			id := string(rune('a' + i))
+			b.start, b.computed, b.refused, byHost[id] = time.Now(), map[string]int{}, map[string]int{}, b
+			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
+		}
+		base := tripper(func(r *http.Request) (*http.Response, error) { return byHost[r.URL.Host].RoundTrip(r) })
+		router, err := endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1, Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}})
+		require.NoError(t, err)
+		monitor, err := health.New(health.Config{Router: router, Client: &http.Client{Transport: base}})
+		require.NoError(t, err)
+		config.Router, config.Base, config.Health = router, base, monitor
+		tr, err := transport.New(config)
+		require.NoError(t, err)
+		ctx, cancel := context.WithCancel(t.Context())
+		var all, run sync.WaitGroup
+		run.Go(func() { monitor.Run(ctx) })
+		for i, j := range jobs {
+			all.Go(func() {
+				time.Sleep(j.at)
+				f := &fates[i]
+				start := time.Now()
+				defer func() { f.waited = time.Since(start) }()
+				ctx := ctx
+				if j.patience > 0 {
+					var leave func()
+					ctx, leave = context.WithTimeout(ctx, j.patience)
+					defer leave()
+				}
+				in := post(t, "/v1/completions", fmt.Sprintf(`{"model":"m","stream":%v,"prompt":"%d %d "}`, j.stream, i, j.takes)).WithContext(ctx)
+				resp, err := tr.RoundTrip(in)
+				if f.err = err; err == nil {
+					f.status, f.header = resp.StatusCode, resp.Header
+					_, f.reading = io.Copy(io.Discard, resp.Body)
+					resp.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+		cancel()
+		run.Wait()
+		time.Sleep(time.Hour) // what the server computes for nobody
+		assert.Zero(t, router.Stats().OpenLeases)
+	})
+	return fates
+}
+
+// The two timelines that were reported: a server that computes one prompt at a time and does not
+// answer its page meanwhile, alone or one of two; and one that loads a model.
+func TestNobodyIsRefusedWhomABusyServerWouldServe(t *testing.T) {
+	jobs := func(n int, every, at, takes time.Duration, stream bool) (all []job) {
+		for i := range n {
+			all = append(all, job{at: at + time.Duration(i)*every, takes: takes, stream: stream})
+		}
+		return all
+	}
+	const s = time.Second
+	one := append(jobs(5, s/10, 0, s/20, false), job{at: s, takes: 30 * s}, job{at: 4 * s, takes: s / 10}, job{at: 12 * s, takes: s / 10}, job{at: 20 * s, takes: s / 10}, job{at: 24 * s, takes: s / 10})
+	for name, tc := range map[string]struct {
+		servers []*busy
+		jobs    []job
+	}{
+		"one prompt at a time":       {[]*busy{{mute: true, room: 1, queue: -1}}, one},
+		"two such servers":           {[]*busy{{mute: true, room: 1, queue: -1}, {mute: true, room: 1, queue: -1}}, append(jobs(10, 100*time.Millisecond, 0, s/20, false), jobs(12, 2*s, s, 25*s, false)...)},
+		"loading":                    {[]*busy{{loads: s, loading: 35 * s, queue: -1}}, append(jobs(40, 20*time.Millisecond, 0, s/100, true), jobs(10, 2*s, s, s/100, true)...)},
+		"clients that leave, and go": {[]*busy{{mute: true, room: 1, queue: -1, finish: true}}, append(jobs(9, s/10, 0, s/20, false), job{at: s, takes: 40 * s, patience: 2 * s}, job{at: 20 * s, takes: s}, job{at: 30 * s, takes: s})},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for i, f := range timeline(t, tc.servers, transport.Config{}, tc.jobs) {
+				if tc.jobs[i].patience == 0 {
+					require.NoError(t, f.err, "%d", i)
+					assert.Equal(t, 200, f.status)
+				}
+			}
+			for _, b := range tc.servers {
+				for id, n := range b.computed {
+					assert.Equal(t, 1, n, id)
+				}
+			}
+			if len(tc.servers) == 2 {
+				assert.Len(t, tc.servers[0].computed, len(tc.jobs)-len(tc.servers[1].computed), "none at both")
+			}
+		})
+	}
+}
+
+// Whatever the timeline of a server that is busy, in any way: a request is refused only by the server
+// itself, and then told when to try again, or given up by its client or its own limit. None is
+// computed twice.
+func TestBusyTimelines(t *testing.T) {
+	seconds := func(t *rapid.T, most float64, label string) time.Duration {
+		return time.Duration(rapid.Float64Range(0, most).Draw(t, label) * float64(time.Second))
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		for _, kind := range []string{"silent page", "loading", "long prompts", "full", "full, silent page"} {
+			for range 2 {
+				b := &busy{room: 1, queue: -1, finish: rapid.Bool().Draw(rt, "finish")}
+				long := 40.0
+				switch kind {
+				case "silent page":
+					b.mute = true
+				case "loading":
+					b.room, b.loads, b.loading, long = 0, seconds(rt, 30, "loads"), seconds(rt, 90, "loading"), 1
+				case "full", "full, silent page":
+					b.mute, b.queue = kind != "full", rapid.IntRange(0, 3).Draw(rt, "queue")
+					if !b.mute {
+						b.room = rapid.IntRange(1, 4).Draw(rt, "room")
+					}
+				}
+				var jobs []job
+				for range rapid.IntRange(0, 12).Draw(rt, "quick") { // so that it is known how long it takes
+					jobs = append(jobs, job{at: seconds(rt, 2, "at"), takes: seconds(rt, 0.1, "takes"), stream: rapid.Bool().Draw(rt, "stream")})
+				}
+				for range rapid.IntRange(1, 12).Draw(rt, "jobs") {
+					j := job{at: 2*time.Second + seconds(rt, 60, "at"), takes: seconds(rt, long, "takes"), stream: rapid.Bool().Draw(rt, "stream")}
+					if rapid.IntRange(0, 3).Draw(rt, "leaves") == 0 {
+						j.patience = seconds(rt, 20, "patience") + 1
+					}
+					jobs = append(jobs, j)
+				}
+				limit := 10*time.Second + seconds(rt, 110, "limit")
+				for i, f := range timeline(t, []*busy{b}, transport.Config{FirstByteTimeout: limit, ResponseTimeout: limit}, jobs) {
+					id := fmt.Sprint(i)
+					if b.computed[id] > 1 || b.refused[id] > 1 {
+						rt.Fatalf("%s: %d was computed %d times, refused %d times", kind, i, b.computed[id], b.refused[id])
+					}
+					switch {
+					case f.err == nil && f.status == 200 && f.reading == nil && b.refused[id] == 0:
+					case f.err == nil && b.refused[id] == 1 && f.header.Get("Retry-After") == "1":
+					case jobs[i].patience > 0 && f.waited >= jobs[i].patience:
+					case errors.Is(f.err, transport.ErrTimeout) && f.waited >= limit:
+					default:
+						rt.Fatalf("%s: %d (%+v) after %v of %v: %d %v, %v", kind, i, jobs[i], f.waited, limit, f.status, f.err, f.reading)
+					}
+				}
+			}
+		}
+	})
+}

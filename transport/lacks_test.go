@@ -1,0 +1,80 @@
+package transport_test
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// Servers whose models nobody has named: one that does not have a model is no worse for that, and
+// requests for it go where it is. No request asks two ranks of one server.
+func TestServersWithUnlikeModels(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := pinned
+		config.Endpoints = []endpick.Endpoint{
+			{ID: "a", Address: "a", Ranked: true}, {ID: "b", Address: "a", Ranked: true, Rank: 1}, {ID: "c", Address: "c"},
+		}
+		router, err := endpick.New(config)
+		require.NoError(t, err)
+		has := map[string]string{"a": "ours", "c": "theirs"}
+		sent := map[string]int{}
+		tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			body, _ := io.ReadAll(r.Body)
+			sent[r.URL.Host]++
+			status, said := 200, "{}"
+			if !strings.Contains(string(body), has[r.URL.Host]) {
+				_, name, _ := strings.Cut(string(body), `"model":"`)
+				name, _, _ = strings.Cut(name, `"`)
+				status, said = 404, fmt.Sprintf(`{"error":{"message":"The model %s does not exist.","code":404}}`, name)
+			}
+			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(said))}, nil
+		})})
+		require.NoError(t, err)
+		ask := func(model string) int {
+			resp, err := tr.RoundTrip(post(t, "/v1/completions", `{"model":"`+model+`","prompt":"x"}`))
+			require.NoError(t, err)
+			_, _ = io.Copy(io.Discard, resp.Body)
+			resp.Body.Close()
+			return resp.StatusCode
+		}
+		for range 20 {
+			assert.Equal(t, 200, ask("theirs"))
+		}
+		assert.Equal(t, map[string]int{"a": 2, "c": 20}, sent)
+		for range 20 {
+			assert.Equal(t, 200, ask("ours"))
+			assert.Equal(t, 200, ask("theirs"))
+		}
+		assert.Zero(t, tr.Stats().Unhealthy)
+		assert.Equal(t, map[string]int{"a": 22, "c": 40}, sent)
+		for range 20 { // again, later, and no client sees it
+			time.Sleep(30 * time.Second)
+			assert.Equal(t, 200, ask("theirs"))
+			assert.Equal(t, 200, ask("theirs"))
+		}
+		assert.Equal(t, map[string]int{"a": 22 + 40, "c": 80}, sent, "each rank once")
+		assert.Zero(t, tr.Stats().Unhealthy)
+
+		clear(sent)
+		for i := range 1000 { // which nobody has
+			assert.Equal(t, 404, ask(fmt.Sprint("invented", i)))
+		}
+		assert.InDelta(t, 1000, sent["a"], 8)
+		assert.LessOrEqual(t, sent["c"], 4+4)
+		assert.Zero(t, tr.Stats().Unhealthy)
+		has["a"] = "m"
+		time.Sleep(30 * time.Second)
+		assert.Equal(t, 200, ask("theirs"), "it has been loaded meanwhile, or not")
+		assert.Zero(t, router.Stats().OpenLeases)
+	})
+}
