@@ -7,7 +7,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -79,18 +78,6 @@ func TestIndexEvictsLeavesFirst(t *testing.T) {
 	assert.EqualValues(t, 3, s.Stats().Evicted)
 }
 
-// Blocks that were last used at about the same time still go in the order of their use.
-func TestIndexEvictsInOrderWithinAnEpoch(t *testing.T) {
-	s := newCache(t, 160) // 10 blocks an epoch
-	long, other := s.fresh(3), s.fresh(3)
-	s.serve(0, "", long...)
-	s.serve(0, "", other...)
-	s.serve(0, "", long[0])
-	s.serve(0, "", s.fresh(155)...)
-	assert.Equal(t, []int{16 * 2}, s.match(long...))
-	assert.Equal(t, []int{16 * 3}, s.match(other...))
-}
-
 func TestIndexBound(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -145,15 +132,6 @@ func TestIndexMatchIsAtMostThePrompt(t *testing.T) {
 	}
 }
 
-func TestIndexRepeatedBlocks(t *testing.T) {
-	s := newShelf(t, 2, prefix.IndexConfig{})
-	s.route(0, 5, 5, 5)
-	s.route(1, 5, 5, 7, 5)
-	assert.Equal(t, []int{48, 32}, s.match(5, 5, 5, 5))
-	assert.Equal(t, []int{32, 64}, s.match(5, 5, 7, 5))
-	assert.Equal(t, []int{16, 16}, s.match(5))
-}
-
 func TestIndexEndpointsAreIndependent(t *testing.T) {
 	s := newShelf(t, 3, prefix.IndexConfig{})
 	for slot := range 3 {
@@ -192,17 +170,6 @@ func TestIndexIgnoresWhatItDoesNotKnow(t *testing.T) {
 	s.route(1, 1, 2)
 	assert.Equal(t, []int{0, 0}, s.match(1, 2), "the zero Ref is nobody's")
 	assert.Zero(t, s.Stats().Pairs)
-}
-
-func TestIndexMatchesAnySubsetInAnyOrder(t *testing.T) {
-	s := newShelf(t, 5, prefix.IndexConfig{})
-	for slot := range 5 {
-		s.route(slot, []uint64{1, 2, 3, 4, 5}[:slot+1]...)
-	}
-	s.fleet = []endpick.Candidate{s.fleet[3], s.fleet[0], s.fleet[4]}
-	s.fleet[1].PrefixTokens = 77
-	assert.Equal(t, []int{64, 16, 80}, s.match(1, 2, 3, 4, 5))
-	assert.Equal(t, []int{0, 0, 0}, s.match(9))
 }
 
 // Endpoints that leave the path together need not be adjacent.
@@ -373,23 +340,4 @@ func TestIndexInRouter(t *testing.T) {
 	stats := x.Stats()
 	assert.Zero(t, stats.Pairs+stats.Blocks+stats.Runs)
 	assert.Empty(t, stats.Endpoints)
-}
-
-// What Route has remembered is there when it returns.
-func TestIndexIsSynchronous(t *testing.T) {
-	x := newIndex(t, prefix.IndexConfig{})
-	r, err := endpick.New(endpick.Config{
-		Policy:    endpick.Policy{Matcher: x},
-		Endpoints: []endpick.Endpoint{{ID: "a"}},
-		Clock:     func() time.Time { return time.Unix(0, 0) },
-	})
-	require.NoError(t, err)
-	req := endpick.Request{Blocks: []uint64{1, 2, 3}, InputTokens: 50}
-	for _, want := range []int{0, 48} {
-		lease, err := r.Route(req)
-		require.NoError(t, err)
-		c, ok := lease.Candidate()
-		require.True(t, ok)
-		assert.Equal(t, want, c.PrefixTokens)
-	}
 }
