@@ -12,30 +12,6 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// BenchmarkApply stores and removes blocks of 16 tokens, in a cache of 32,000.
-func BenchmarkApply(b *testing.B) {
-	for _, blocks := range []int{1, 64} {
-		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
-			f := newFleet(b, precise.Config{})
-			feed := f.feed("a", 0)
-			var events []precise.Event
-			for i := range 2 * 32_000 / blocks {
-				e := long(i, blocks)
-				events = append(events, e)
-			}
-			at := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				feed.Apply(events[at : at+1])
-				old := events[(at+len(events)/2)%len(events)]
-				feed.Apply([]precise.Event{{Kind: precise.Removed, Hashes: old.Hashes}})
-				at = (at + 1) % len(events)
-			}
-			b.ReportMetric(float64(b.N*blocks)/b.Elapsed().Seconds(), "blocks/s")
-		})
-	}
-}
-
 // BenchmarkMatch matches a prompt of which one endpoint in ten holds three quarters,
 // and all hold the first tenth.
 func BenchmarkMatch(b *testing.B) {
@@ -117,8 +93,7 @@ func FuzzEvents(f *testing.F) {
 				}
 			}
 			feed.Apply([]precise.Event{e})
-			held := fl.index.Lookup(request(tokens).Blocks, fl.ref("a"))
-			require.LessOrEqual(t, held.Saved, 15.0)
+			require.LessOrEqual(t, fl.matched(request(tokens))["a"], 15*16)
 		}
 		feed.Close()
 		s := fl.index.Stats()

@@ -139,7 +139,6 @@ func TestTiers(t *testing.T) {
 
 	a.Apply([]precise.Event{removed(2, 3)})
 	require.Equal(t, 28, f.matched(req)["a"], "16 + 3/4 of 16")
-	require.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{1, 1, 0, 0}, Saved: 1.75}, f.index.Lookup(req.Blocks, f.ref("a")))
 
 	a.Apply([]precise.Event{removed(1), {Tier: precise.Disk, Hashes: hashes{2}}})
 	require.Equal(t, 24, f.matched(req)["a"])
@@ -217,7 +216,6 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	require.NoError(t, err)
 	at := first.Endpoint().ID
 	require.Equal(t, 64, f.matched(next)[at])
-	require.Equal(t, precise.Holding{Knows: precise.Whole, Routed: 4, Saved: 4}, f.index.Lookup(req.Blocks, f.ref(at)))
 	f.now = f.now.Add(time.Hour) // it waits in a queue
 	require.Equal(t, 64, f.matched(next)[at])
 	first.FirstToken()
@@ -240,7 +238,7 @@ func TestGroupsThatBecomeOthers(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	req := request(ids(0, 64))
 	feed := f.feed("a", 0)
-	knows := func() precise.Knowledge { return f.index.Lookup(req.Blocks, f.ref("a")).Knows }
+	knows := func() precise.Knowledge { return f.index.Knows(f.ref("a")) }
 	feed.Apply([]precise.Event{stored(hashes{1, 2, 3, 4}, ids(0, 64))})
 	require.Equal(t, precise.Whole, knows())
 	again := stored(hashes{5}, ids(500, 16))
@@ -367,7 +365,7 @@ func TestRanks(t *testing.T) {
 	again.Apply([]precise.Event{after(1, stored(hashes{2, 3}, ids(16, 32)))})
 	require.Equal(t, 48, f.matched(request(ids(0, 60)))["a"])
 	one.Reset(9)
-	require.Equal(t, precise.Whole, f.index.Lookup(nil, f.ref("a")).Knows, "nobody knows more")
+	require.Equal(t, precise.Whole, f.index.Knows(f.ref("a")), "nobody knows more")
 }
 
 // Knowledge about an endpoint ends with it.
@@ -542,7 +540,7 @@ func TestTheLeastOfRanks(t *testing.T) {
 	for _, ranks := range [][2]*precise.Feed{{zero, one}, {one, zero}} {
 		ranks[0].Reset(precise.Whole)
 		ranks[1].Reset(precise.Partial)
-		require.Equal(t, precise.Partial, f.index.Lookup(nil, f.ref("a")).Knows)
+		require.Equal(t, precise.Partial, f.index.Knows(f.ref("a")))
 	}
 }
 
@@ -555,28 +553,6 @@ func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48)), chunk}))
 	require.Equal(t, 48, f.matched(request(ids(0, 50)))["a"])
 	require.Equal(t, 56, f.matched(request(ids(0, 80)))["a"])
-}
-
-// A block in several tiers is loaded from the cheapest.
-func TestTheFastestTierCounts(t *testing.T) {
-	for _, c := range []struct {
-		costs [precise.Tiers]float64
-		want  [precise.Tiers]int
-	}{
-		{[precise.Tiers]float64{precise.CPU: 0.1, precise.Disk: 0.5, precise.External: 0.9}, [precise.Tiers]int{0, 1, 0, 0}},
-		{[precise.Tiers]float64{precise.CPU: 0.9, precise.Disk: 0.5, precise.External: 0.1}, [precise.Tiers]int{0, 0, 0, 1}},
-		{[precise.Tiers]float64{precise.CPU: 0.9, precise.Disk: 0.1, precise.External: 0.5}, [precise.Tiers]int{0, 0, 1, 0}},
-	} {
-		f := newFleet(t, precise.Config{LoadCost: c.costs})
-		a := f.feed("a", 0)
-		a.Apply([]precise.Event{
-			stored(hashes{1}, ids(0, 16)), {Tier: precise.CPU, Hashes: hashes{1}}, {Tier: precise.Disk, Hashes: hashes{1}}, {Tier: precise.External, Hashes: hashes{1}},
-			removed(1),
-		})
-		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
-		require.Equal(t, c.want, held.Blocks)
-		require.InDelta(t, 0.9, held.Saved, 1e-9)
-	}
 }
 
 // A name stands for a block of its own group first.
