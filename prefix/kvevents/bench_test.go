@@ -7,9 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix/precise"
 )
 
 // prompts are batches as vLLM publishes them after a step, each with the blocks of one
@@ -40,41 +37,6 @@ func prompts(t testing.TB, n, blocks int) (batches [][]byte) {
 		batches = append(batches, payload)
 	}
 	return batches
-}
-
-func sinkOf(t testing.TB) *precise.Feed {
-	x, err := precise.New(precise.Config{})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: x}, Endpoints: []endpick.Endpoint{{ID: "e"}}})
-	require.NoError(t, err)
-	ref, _ := router.Ref("e")
-	feed, err := x.Feed(ref, precise.FeedConfig{})
-	require.NoError(t, err)
-	return feed
-}
-
-// BenchmarkDecode reads messages and applies them to an index with a cache of
-// 32,000 blocks.
-func BenchmarkDecode(b *testing.B) {
-	for _, apply := range []bool{false, true} {
-		b.Run(fmt.Sprintf("apply=%v", apply), func(b *testing.B) {
-			const blocks = 32
-			batches := prompts(b, 2000, blocks)
-			feed := sinkOf(b)
-			d := newDecoder()
-			var into batch
-			at := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				require.NoError(b, d.decode(batches[at%len(batches)], &into))
-				if apply {
-					feed.Apply(into.events)
-				}
-				at++
-			}
-			b.ReportMetric(float64(b.N*blocks)/b.Elapsed().Seconds(), "blocks/s")
-		})
-	}
 }
 
 // BenchmarkSubscriber is the whole path: from a PUB socket over TCP into the index. It

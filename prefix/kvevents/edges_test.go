@@ -244,6 +244,14 @@ func (r *resets) Reset(k precise.Knowledge) {
 	r.all = append(r.all, fmt.Sprint(k, " ", time.Since(r.start)))
 }
 
+// running lets a subscriber run until stop is called, which waits for its end.
+func running(t *testing.T, sub *Subscriber) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { _ = sub.Run(ctx) })
+	return func() { cancel(); run.Wait() }
+}
+
 // A replay that does not end is abandoned after ReplayWithin, whether it has begun or not, and
 // the batches that come meanwhile wait for it.
 func TestReplaysThatDoNotEnd(t *testing.T) {
@@ -271,11 +279,8 @@ func TestReplaysThatDoNotEnd(t *testing.T) {
 			}
 			sub, err := New(Config{Events: "events:1", Replay: "replay:1", Sink: &resets{start: start}, Dial: dial, ReplayWithin: 3 * time.Minute})
 			require.NoError(t, err)
-			ctx, cancel := context.WithCancel(t.Context())
-			var run sync.WaitGroup
-			run.Go(func() { _ = sub.Run(ctx) })
-			defer run.Wait()
-			defer cancel()
+			stop := running(t, sub)
+			defer stop()
 			time.Sleep(time.Hour)
 			require.Len(t, ended, 1)
 			require.Equal(t, 3*time.Minute, <-ended)
@@ -314,12 +319,9 @@ func TestPausesAndStaleness(t *testing.T) {
 		sink := &resets{start: start}
 		sub, err := New(Config{Events: "e:1", Sink: sink, Dial: dial})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { _ = sub.Run(ctx) })
+		stop := running(t, sub)
 		time.Sleep(lives + 3*time.Minute)
-		cancel()
-		run.Wait()
+		stop()
 		const ms = time.Millisecond
 		require.Equal(t, []time.Duration{0, 100 * ms, 300 * ms, 700 * ms}, attempts[:4])
 		ended := lives + 700*ms
@@ -364,13 +366,10 @@ func TestADialThatPanicsIsAnError(t *testing.T) {
 			panic("boom")
 		}})
 		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { _ = sub.Run(ctx) })
+		stop := running(t, sub)
 		time.Sleep(time.Second)
 		require.EqualValues(t, 4, attempts.Load(), "at 0, 100, 300 and 700 ms")
 		require.EqualError(t, sub.Stats().Err, "kvevents: Config.Dial panicked: boom")
-		cancel()
-		run.Wait()
+		stop()
 	})
 }

@@ -145,6 +145,14 @@ func TestAddressesOfRanks(t *testing.T) {
 	}
 }
 
+// decoded is a batch that engines would send.
+func decoded(t *testing.T, v any) (b batch) {
+	payload, err := msgpack.Marshal(v)
+	require.NoError(t, err)
+	require.NoError(t, newDecoder().decode(payload, &b), "%v", v)
+	return b
+}
+
 // Which of a block's extra keys are adapter and salt, and which make it opaque.
 func TestExtraKeys(t *testing.T) {
 	type keys []any
@@ -169,10 +177,7 @@ func TestExtraKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := store(c.parent, 0, 1, 2)
 			e["extra_keys"], e["lora_name"] = c.extra, c.adapter
-			payload, err := msgpack.Marshal([]any{1.5, []any{e}})
-			require.NoError(t, err)
-			var b batch
-			require.NoError(t, newDecoder().decode(payload, &b))
+			b := decoded(t, []any{1.5, []any{e}})
 			require.Len(t, b.events, 1)
 			require.Equal(t, c.salt, b.events[0].Salt)
 			require.Equal(t, c.opaque, b.events[0].Opaque)
@@ -193,10 +198,7 @@ func TestAdaptersByNumber(t *testing.T) {
 	}{{nil, nil, ""}, {0, nil, "lora_id 0"}, {3, nil, "lora_id 3"}, {3, "sql", "sql"}, {0, "sql", "sql"}, {nil, "sql", "sql"}} {
 		e := store(nil, 0, 1)
 		e["lora_id"], e["lora_name"] = c.id, c.name
-		payload, err := msgpack.Marshal([]any{1.5, []any{e}})
-		require.NoError(t, err)
-		var b batch
-		require.NoError(t, newDecoder().decode(payload, &b))
+		b := decoded(t, []any{1.5, []any{e}})
 		require.Len(t, b.events, 1)
 		require.Equal(t, c.want, b.events[0].Adapter)
 	}
@@ -213,10 +215,7 @@ func TestMalformedEvents(t *testing.T) {
 		for _, v := range values {
 			e := store(nil, 0, 1)
 			e[field] = v
-			payload, err := msgpack.Marshal([]any{1.5, []any{e, remove(7)}})
-			require.NoError(t, err)
-			var b batch
-			require.NoError(t, newDecoder().decode(payload, &b), "%s: %v", field, v)
+			b := decoded(t, []any{1.5, []any{e, remove(7)}})
 			require.Equal(t, uint64(1), b.counts.Malformed, "%s: %v", field, v)
 			require.Len(t, b.events, 1)
 			require.Equal(t, precise.Removed, b.events[0].Kind)
@@ -227,10 +226,7 @@ func TestMalformedEvents(t *testing.T) {
 // A batch may be a map. A rank is no field that we don't know, by either of its names.
 func TestBatchesThatAreMaps(t *testing.T) {
 	for field, unknown := range map[string]uint64{"data_parallel_rank": 0, "attn_dp_rank": 0, "another_rank": 1} {
-		payload, err := msgpack.Marshal(map[string]any{"ts": 1.5, "events": []any{remove(7)}, field: 3})
-		require.NoError(t, err)
-		var b batch
-		require.NoError(t, newDecoder().decode(payload, &b))
+		b := decoded(t, map[string]any{"ts": 1.5, "events": []any{remove(7)}, field: 3})
 		require.Len(t, b.events, 1)
 		require.Equal(t, unknown, b.counts.UnknownFields, field)
 	}

@@ -134,7 +134,7 @@ func TestSubscriber(t *testing.T) {
 			q.pub.Close()
 			r.until("no connection", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
 			require.Equal(t, 32, r.held(0, 8), "for some time it counts")
-			q.publishUnheard(store(102, 32, 103))
+			q.publish(true, store(102, 32, 103))
 			q.listenAgain()
 			e.is(q)
 			r.until("what was missed", func(s Stats) bool { return s.Next == next+1 && s.State == Live })

@@ -98,6 +98,14 @@ func newPoller(t testing.TB, config scrape.Config, endpoints ...endpick.Endpoint
 	return router, p, errs
 }
 
+// running lets a poller or an inspector run until stop is called, which waits for its end.
+func running(t testing.TB, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { run(ctx) })
+	return func() { cancel(); group.Wait() }
+}
+
 func candidates(r *endpick.Router) map[string]endpick.Candidate {
 	m := map[string]endpick.Candidate{}
 	for _, s := range r.Endpoints() {
