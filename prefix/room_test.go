@@ -31,6 +31,15 @@ func (s *shelf) serveAll(slot int, tenant string, n, blocks int) (prompts [][]ui
 	return prompts
 }
 
+// However much a tenant sends, what others hold within their shares remains.
+func TestTenantPushesOutItsOwn(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 1000})
+	mine := s.serveAll(0, "small", 20, 20)
+	s.serveAll(0, "flood", 500, 20)
+	assert.Equal(t, 20, s.found(0, mine))
+	assert.Equal(t, 1000, s.Stats().Endpoints[0].Held, "and what is free is anybody's")
+}
+
 // A tenant above its share gives way to others.
 func TestTenantGivesWay(t *testing.T) {
 	for share, want := range map[float64]int{0: 500, 0.25: 250, 1: 1000} {

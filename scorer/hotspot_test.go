@@ -524,23 +524,6 @@ func TestHotspotAllocatesNothing(t *testing.T) {
 	}))
 }
 
-func BenchmarkHotspot(b *testing.B) {
-	for _, n := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			s := newSpot(scorer.HotspotConfig{})
-			cs := candidates(make([]indicators, n)...)
-			cs[0].PrefixTokens = 992
-			req := s.prompt(1)
-			e := endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now}
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Filter.Filter(&req, cs)
-				s.observe(&e)
-			}
-		})
-	}
-}
-
 // By default 32 classes are tracked, those whose head some endpoint holds.
 func TestHotspotDefaultClasses(t *testing.T) {
 	s := newSpot(scorer.HotspotConfig{})

@@ -446,20 +446,3 @@ func TestScorersAllocateNothing(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }), name)
 	}
 }
-
-func BenchmarkScore(b *testing.B) {
-	for _, name := range []string{"lmetric", "queue-depth", "prefix-affinity", "no-hit-lru", "round-robin"} {
-		s := all()[name]
-		for _, n := range []int{10, 100, 1000} {
-			b.Run(fmt.Sprintf("scorer=%s/endpoints=%d", name, n), func(b *testing.B) {
-				cs := candidates(make([]indicators, n)...)
-				dst := make([]float64, n)
-				req := endpick.Request{InputTokens: 1000}
-				b.ReportAllocs()
-				for b.Loop() {
-					s.Score(&req, cs, dst)
-				}
-			})
-		}
-	}
-}

@@ -126,22 +126,6 @@ func TestQueueHoldsWhileTheEndpointsAreFull(t *testing.T) {
 	assert.Equal(t, "b", item.Value)
 }
 
-func TestQueueTimesOut(t *testing.T) {
-	q := newQueue(t, queue.Config{Timeout: 20 * time.Millisecond})
-	q.push(t, queue.Item[string]{Value: "usual"}, queue.Item[string]{Value: "hasty", Timeout: 5 * time.Millisecond})
-	next, ok := q.NextExpiry()
-	require.True(t, ok)
-	assert.Equal(t, at(5), next)
-	assert.Zero(t, q.expire(at(4)))
-	assert.Equal(t, 1, q.expire(at(5)))
-	_, ok = q.Pop(at(20), 0)
-	assert.False(t, ok, "a request is not dispatched when its time is up")
-	assert.Equal(t, []string{"hasty: queue: timed out after 5ms", "usual: queue: timed out after 20ms"}, q.dropped)
-	_, ok = q.NextExpiry()
-	assert.False(t, ok)
-	assert.Equal(t, queue.Stats{Pushed: 2, TimedOut: 2}, q.Stats())
-}
-
 // An owner with nothing to do until the next expiry makes no calls: that is not
 // a leap of its clock.
 func TestQueueLongWaitsCount(t *testing.T) {
@@ -202,26 +186,6 @@ func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	}
 	q.push(t, queue.Item[string]{Value: "far ahead", Tenant: "far ahead", Deadline: at(1)}, queue.Item[string]{Value: "new", Tenant: "new"})
 	assert.Equal(t, []string{"always there", "new", "far ahead"}, q.drain(epoch))
-}
-
-func TestQueueCancel(t *testing.T) {
-	q := newQueue(t, queue.Config{})
-	h, err := q.Push(epoch, queue.Item[string]{Value: "a"})
-	require.NoError(t, err)
-	_, ok := q.Cancel(queue.Handle{})
-	assert.False(t, ok, "the zero handle")
-	item, ok := q.Cancel(h)
-	assert.True(t, ok)
-	assert.Equal(t, "a", item.Value)
-	_, ok = q.Cancel(h)
-	assert.False(t, ok, "twice")
-	again, err := q.Push(epoch, queue.Item[string]{Value: "b"})
-	require.NoError(t, err)
-	_, ok = q.Cancel(h)
-	assert.False(t, ok, "the place is another's now")
-	_, ok = q.Cancel(again)
-	assert.True(t, ok)
-	assert.Equal(t, queue.Stats{Pushed: 2, Canceled: 2}, q.Stats())
 }
 
 // wide converts a number that a 32-bit int can't hold; tests of such numbers

@@ -192,19 +192,6 @@ func (f *removes) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.C
 	return cs
 }
 
-// A request that somebody else has already sent is charged, not refused.
-func TestRequestsUnderWay(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
-	for range 2 {
-		lease, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 150, Adopted: &endpick.Adopted{Endpoint: "a"}})
-		require.NoError(t, err)
-		defer lease.Done(endpick.Outcome{})
-	}
-	assert.Equal(t, -200.0, s.left("a"))
-	_, err := s.route("a", 1, 0)
-	assert.Equal(t, 2, refused(t, err).Requests)
-}
-
 // A failure before the first token costs nothing. One after it does, even if the
 // host has counted no tokens.
 func TestWhatFailedLateIsPaid(t *testing.T) {
@@ -252,41 +239,6 @@ func TestLimitsChange(t *testing.T) {
 	assert.Equal(t, 59.0, s.left("a"), "a minute's, full")
 	free.Done(endpick.Outcome{Status: endpick.Failed})
 	assert.Equal(t, 59.0, s.left("a"), "what was not charged is not given back")
-}
-
-// The table is bounded, and a tenant with something in flight is never forgotten.
-func TestTenantsAreForgotten(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 10, Requests: 1}), MaxTenants: 3})
-	hold, err := s.route("held", 10, 0)
-	require.NoError(t, err)
-	for i := range 100 {
-		lease, err := s.route(fmt.Sprint(i), 10, 0)
-		require.NoError(t, err)
-		lease.Done(endpick.Outcome{})
-		assert.LessOrEqual(t, len(s.quota.Tenants(s.now)), 3)
-	}
-	_, err = s.route("held", 1, 0)
-	assert.Equal(t, 1, refused(t, err).Requests)
-	for _, name := range []string{"98", "99"} {
-		_, err = s.route(name, 10, 0)
-		refused(t, err) // still known: the most recent tenant is forgotten last
-	}
-	_, err = s.route("97", 10, 0)
-	require.NoError(t, err, "forgotten: a full bucket")
-	hold.Done(endpick.Outcome{})
-	var leases []endpick.Lease
-	for i := range 50 {
-		lease, err := s.route(fmt.Sprint("more-", i), 10, 0)
-		require.NoError(t, err)
-		leases = append(leases, lease)
-	}
-	assert.Len(t, s.quota.Tenants(s.now), 51, "those with something in flight stay")
-	for _, l := range leases {
-		l.Done(endpick.Outcome{})
-	}
-	left := s.quota.Tenants(s.now)
-	require.Len(t, left, 3)
-	assert.Equal(t, quota.Usage{Tenant: "97", Requests: 1, Tokens: 0, Burst: 10}, left[0])
 }
 
 // After a clock leaps and is corrected, tokens keep flowing.
