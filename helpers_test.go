@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // clock is a clock that tests set. It deliberately starts at Unix 0, which is a
@@ -28,8 +29,7 @@ func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
 	if config.Seed == 0 {
 		config.Seed = 1
 	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(config))
 	return r, c
 }
 
@@ -65,9 +65,7 @@ func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
 // route routes a request, which must succeed.
 func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
 	t.Helper()
-	l, err := r.Route(req)
-	require.NoError(t, err)
-	return l
+	return rig.Must(r.Route(req))
 }
 
 // requireQuiet checks that nothing is in flight anywhere.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -19,23 +20,20 @@ func (s *shelf) answer(e *endpick.Event, status endpick.Status, blocks ...uint64
 // The next turn matches to the end of the last answer, through a router too,
 // and what the caller does to the blocks afterwards changes nothing.
 func TestResponsesAreMatched(t *testing.T) {
-	r, err := endpick.New(endpick.Config{
+	r := rig.Must(endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
 		Policy:    endpick.Policy{Matcher: newIndex(t, prefix.IndexConfig{})},
-	})
-	require.NoError(t, err)
+	}))
 	conversation := []uint64{1, 2, 3, 4, 5, 6}
-	l, err := r.Route(endpick.Request{Blocks: conversation[:2]})
-	require.NoError(t, err)
+	l := rig.Must(r.Route(endpick.Request{Blocks: conversation[:2]}))
 	l.Tokens(3)
 	require.True(t, l.Done(endpick.Outcome{Blocks: conversation[:5]}))
 	first := l.Endpoint().ID
 	conversation[3] = 99
 	require.False(t, l.Done(endpick.Outcome{Blocks: conversation}), "it has ended already")
-	next, err := r.Route(endpick.Request{
+	next := rig.Must(r.Route(endpick.Request{
 		Blocks: []uint64{1, 2, 3, 4, 5, 6, 7}, InputTokens: 7 * 16, Exclude: []string{map[string]string{"a": "b", "b": "a"}[first]},
-	})
-	require.NoError(t, err)
+	}))
 	c, ok := next.Candidate()
 	require.True(t, ok)
 	assert.Equal(t, 5*16, c.PrefixTokens)

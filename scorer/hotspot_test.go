@@ -349,8 +349,7 @@ func TestHotspotOverTheRouter(t *testing.T) {
 		for i := range 6 {
 			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 		}
-		r, err := endpick.New(config)
-		require.NoError(t, err)
+		r := rig.Must(endpick.New(config))
 		hot := map[string]int{}
 		var open []endpick.Lease
 		for i := range 300 {
@@ -359,8 +358,7 @@ func TestHotspotOverTheRouter(t *testing.T) {
 			if i%3 == 0 {
 				req.Blocks = blocks(uint64(1000 + i))
 			}
-			l, err := r.Route(req)
-			require.NoError(t, err)
+			l := rig.Must(r.Route(req))
 			if i%3 != 0 {
 				hot[l.Endpoint().ID]++
 			}

@@ -194,9 +194,7 @@ func router(t testing.TB, p endpick.Policy, endpoints int) *endpick.Router {
 	for i := range endpoints {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
 	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
-	return r
+	return rig.Must(endpick.New(config))
 }
 
 func only(s endpick.Scorer) endpick.Policy {
@@ -247,23 +245,20 @@ func TestRoundRobinRotates(t *testing.T) {
 	r := router(t, only(scorer.RoundRobin()), 4)
 	var first []string
 	for range 4 {
-		l, err := r.Route(endpick.Request{})
-		require.NoError(t, err)
+		l := rig.Must(r.Route(endpick.Request{}))
 		first = append(first, l.Endpoint().ID)
 	}
 	assert.ElementsMatch(t, []string{"server-0", "server-1", "server-2", "server-3"}, first)
 	for range 3 {
 		for _, want := range first {
-			l, err := r.Route(endpick.Request{})
-			require.NoError(t, err)
+			l := rig.Must(r.Route(endpick.Request{}))
 			assert.Equal(t, want, l.Endpoint().ID)
 		}
 	}
 	// A new endpoint is next, even in a reused slot.
 	require.NoError(t, r.Remove(first[0]))
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
-	l, err := r.Route(endpick.Request{})
-	require.NoError(t, err)
+	l := rig.Must(r.Route(endpick.Request{}))
 	assert.Equal(t, "new", l.Endpoint().ID)
 }
 
@@ -284,8 +279,7 @@ func TestNoHitLRU(t *testing.T) {
 	r := router(t, p, 3)
 	route := func(exclude ...string) (string, []float64) {
 		var receipt endpick.Receipt
-		l, err := r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt, Exclude: exclude})
-		require.NoError(t, err)
+		l := rig.Must(r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt, Exclude: exclude}))
 		var scores []float64
 		for _, v := range receipt.Verdicts {
 			scores = append(scores, v.Score)

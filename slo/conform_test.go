@@ -3,9 +3,8 @@ package slo_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo"
 )
@@ -16,9 +15,7 @@ func TestStagesConform(t *testing.T) {
 	} {
 		t.Run("best fit "+name, func(t *testing.T) {
 			scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer {
-				fit, err := slo.NewBestFit(config)
-				require.NoError(t, err)
-				return fit
+				return rig.Must(slo.NewBestFit(config))
 			})
 		})
 	}
@@ -28,9 +25,7 @@ func TestStagesConform(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter {
-				f, err := newFilter()
-				require.NoError(t, err)
-				return f
+				return rig.Must(newFilter())
 			})
 		})
 	}

@@ -13,9 +13,7 @@ import (
 )
 
 func newWarmup(t require.TestingT, config slo.WarmupConfig) endpick.Filter {
-	f, err := slo.NewWarmup(config)
-	require.NoError(t, err)
-	return f
+	return rig.Must(slo.NewWarmup(config))
 }
 
 // considered is the share of requests for which the candidate stays.

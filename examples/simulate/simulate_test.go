@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -37,8 +39,7 @@ func golden(t *testing.T, name, got string) {
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o666))
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
+	want := rig.Must(os.ReadFile(path))
 	assert.Equal(t, string(want), got, "run the test with -update and look at the difference")
 }
 
@@ -97,8 +98,7 @@ func TestOut(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o666))
 	args := with(small, "-format", "json")
 	assert.Empty(t, simulate(t, with(args, "-out", path)...))
-	written, err := os.ReadFile(path)
-	require.NoError(t, err)
+	written := rig.Must(os.ReadFile(path))
 	assert.Equal(t, simulate(t, args...), string(written))
 }
 
@@ -137,8 +137,7 @@ func TestTrace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	var lines strings.Builder
 	for i := range 40 {
-		line, err := json.Marshal(map[string]any{"timestamp": i * 500, "input_length": 1500, "output_length": 20, "hash_ids": []int{0, 1 + i%4, 10 + i}})
-		require.NoError(t, err)
+		line := rig.Must(json.Marshal(map[string]any{"timestamp": i * 500, "input_length": 1500, "output_length": 20, "hash_ids": []int{0, 1 + i%4, 10 + i}}))
 		lines.Write(append(line, '\n'))
 	}
 	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o666))
@@ -168,8 +167,7 @@ func TestCalibrate(t *testing.T) {
 	assert.Less(t, c.After.ITL.MAPE, 0.02)
 	assert.Less(t, c.After.E2E.MAPE, 0.02)
 	assert.Greater(t, c.After.E2E.Pearson, 0.999)
-	fitted, err := readProfile(out)
-	require.NoError(t, err)
+	fitted := rig.Must(readProfile(out))
 	assert.Equal(t, c.Profile, fitted)
 	assert.Contains(t, simulate(t, "calibrate", path), "Pearson r")
 }

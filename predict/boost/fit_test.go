@@ -10,9 +10,7 @@ import (
 )
 
 func fit(t require.TestingT, config Config, data Data) *Model {
-	m, err := Fit(config, data)
-	require.NoError(t, err)
-	return m
+	return rig.Must(Fit(config, data))
 }
 
 func predictOne(t require.TestingT, m *Model, row ...float64) float64 {
@@ -223,13 +221,11 @@ func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 		d := randomData(rapid.Uint64().Draw(t, "seed"), rows, k)
 		m := fit(t, c, d)
 		before := *m
-		same, err := m.Refit(d)
-		require.NoError(t, err)
+		same := rig.Must(m.Refit(d))
 		require.Equal(t, m, same)
 
 		other := randomData(rapid.Uint64().Draw(t, "another seed"), rapid.IntRange(1, 400).Draw(t, "other rows"), k)
-		moved, err := m.Refit(other)
-		require.NoError(t, err)
+		moved := rig.Must(m.Refit(other))
 		require.Equal(t, before, *m, "the receiver is as it was")
 		if m.Trees() == 0 || len(other.Y) < minTreeRows {
 			require.Equal(t, fit(t, c, other), moved, "nothing to keep, or nothing to fit it to")
@@ -253,8 +249,7 @@ func TestRefitLearnsNewLabels(t *testing.T) {
 		}
 	}
 	require.Greater(t, meanError(t, m, d), 0.3)
-	refitted, err := m.Refit(d)
-	require.NoError(t, err)
+	refitted := rig.Must(m.Refit(d))
 	require.Less(t, meanError(t, refitted, d), 2*meanError(t, fit(t, m.config, d), d)+0.01)
 }
 
@@ -284,8 +279,7 @@ func TestRefitIsOfItsData(t *testing.T) {
 		other.Y[i] *= 7
 	}
 	other.W = nil
-	again, err := m.Refit(other)
-	require.NoError(t, err)
+	again := rig.Must(m.Refit(other))
 	anew := fit(t, config, other)
 	require.Equal(t, anew.prior, again.prior)
 	require.Equal(t, anew.base, again.base)
@@ -295,8 +289,7 @@ func TestRefitIsOfItsData(t *testing.T) {
 		spoiled.X = append([]float64{1, 2, 3}, spoiled.X...)
 		spoiled.Y = append([]float64{bad}, spoiled.Y...)
 	}
-	same, err := m.Refit(spoiled)
-	require.NoError(t, err)
+	same := rig.Must(m.Refit(spoiled))
 	require.Equal(t, again, same)
 }
 
@@ -304,8 +297,7 @@ func TestRefitIsOfItsData(t *testing.T) {
 func TestUsableRows(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
 	rows := func(y, w float64) int {
-		out, err := usable(Data{X: []float64{1, 1}, Y: []float64{5, y}, W: []float64{1, w}}, 1)
-		require.NoError(t, err)
+		out := rig.Must(usable(Data{X: []float64{1, 1}, Y: []float64{5, y}, W: []float64{1, w}}, 1))
 		return len(out.Y)
 	}
 	for y, want := range map[float64]int{

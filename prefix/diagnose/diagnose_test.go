@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/diagnose"
 	"github.com/endpick/endpick/transport/recording"
@@ -85,9 +86,7 @@ func chat(messages ...prefix.Message) conversation {
 }
 
 func explain(t require.TestingT, requests ...*recording.Request) *diagnose.Report {
-	r, err := diagnose.Explain(requests, diagnose.Config{Price: 2, CachedMultiplier: 0.25})
-	require.NoError(t, err)
-	return r
+	return rig.Must(diagnose.Explain(requests, diagnose.Config{Price: 2, CachedMultiplier: 0.25}))
 }
 
 // brief summarizes a report: cause, place, requests and tokens.
@@ -292,13 +291,11 @@ func TestTheWorstComesFirst(t *testing.T) {
 func TestConfig(t *testing.T) {
 	few := []*recording.Request{asked(0, "a", 0, first), asked(2, "a", 192, goneOn)}
 	for tokens, want := range map[int]int{32: 1, 33: 0} {
-		r, err := diagnose.Explain(few, diagnose.Config{MinTokens: tokens})
-		require.NoError(t, err)
+		r := rig.Must(diagnose.Explain(few, diagnose.Config{MinTokens: tokens}))
 		assert.Len(t, r.Findings, want)
 		assert.Zero(t, r.Cost)
 	}
-	r, err := diagnose.Explain(few, diagnose.Config{Window: 900 * time.Millisecond})
-	require.NoError(t, err)
+	r := rig.Must(diagnose.Explain(few, diagnose.Config{Window: 900 * time.Millisecond}))
 	assert.Empty(t, r.Findings)
 	for _, c := range []diagnose.Config{{Price: -1}, {Price: math.Inf(1)}, {Price: math.NaN()}, {CachedMultiplier: 1.5}, {CachedMultiplier: -1}, {Window: -1}, {MinTokens: -1}} {
 		_, err := diagnose.Explain(nil, c)
@@ -346,8 +343,7 @@ func TestWithinABlock(t *testing.T) {
 func FuzzExplain(f *testing.F) {
 	var b bytes.Buffer
 	for _, r := range []*recording.Request{asked(0, "a", 0, first), asked(2, "b", 0, goneOn), asked(4, "b", 9, chat(system, question, second, answer))} {
-		line, err := json.Marshal(r)
-		require.NoError(f, err)
+		line := rig.Must(json.Marshal(r))
 		b.Write(append(line, '\n'))
 	}
 	f.Add(b.String())

@@ -17,6 +17,7 @@ import (
 	"github.com/vmihailenco/msgpack/v5"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix/precise"
 )
 
@@ -37,8 +38,7 @@ func TestStreamCounts(t *testing.T) {
 	require.Equal(t, precise.Whole, sink.knows)
 
 	odd := func() published {
-		payload, err := msgpack.Marshal([]any{1.5, []any{store(nil, 0, 1), map[string]any{"type": "Tomorrow"}, store(nil, 0, 2)}, 0})
-		require.NoError(t, err)
+		payload := rig.Must(msgpack.Marshal([]any{1.5, []any{store(nil, 0, 1), map[string]any{"type": "Tomorrow"}, store(nil, 0, 2)}, 0}))
 		b := published{p.next, payload}
 		p.next++
 		p.buffer = append(p.buffer, b)
@@ -277,8 +277,7 @@ func TestReplaysThatDoNotEnd(t *testing.T) {
 				}()
 				return here, nil
 			}
-			sub, err := New(Config{Events: "events:1", Replay: "replay:1", Sink: &resets{start: start}, Dial: dial, ReplayWithin: 3 * time.Minute})
-			require.NoError(t, err)
+			sub := rig.Must(New(Config{Events: "events:1", Replay: "replay:1", Sink: &resets{start: start}, Dial: dial, ReplayWithin: 3 * time.Minute}))
 			stop := running(t, sub)
 			defer stop()
 			time.Sleep(time.Hour)
@@ -317,8 +316,7 @@ func TestPausesAndStaleness(t *testing.T) {
 			return here, nil
 		}
 		sink := &resets{start: start}
-		sub, err := New(Config{Events: "e:1", Sink: sink, Dial: dial})
-		require.NoError(t, err)
+		sub := rig.Must(New(Config{Events: "e:1", Sink: sink, Dial: dial}))
 		stop := running(t, sub)
 		time.Sleep(lives + 3*time.Minute)
 		stop()

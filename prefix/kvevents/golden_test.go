@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix/precise"
 )
 
@@ -20,8 +21,7 @@ var update = flag.Bool("update", false, "write what messages are read as into te
 // capture is a message in testdata and its expected content.
 func capture(t testing.TB, file string) (head string, message []byte, read string) {
 	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile(file))
 	head, read, ok := strings.Cut(string(text), "=>\n")
 	require.True(t, ok, file)
 	for line := range strings.Lines(head) {
@@ -34,8 +34,7 @@ func capture(t testing.TB, file string) (head string, message []byte, read strin
 }
 
 func captures(t testing.TB) []string {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
+	files := rig.Must(filepath.Glob("testdata/*.txt"))
 	require.Greater(t, len(files), 10)
 	return files
 }
@@ -147,8 +146,7 @@ func TestAddressesOfRanks(t *testing.T) {
 
 // decoded is a batch that engines would send.
 func decoded(t *testing.T, v any) (b batch) {
-	payload, err := msgpack.Marshal(v)
-	require.NoError(t, err)
+	payload := rig.Must(msgpack.Marshal(v))
 	require.NoError(t, newDecoder().decode(payload, &b), "%v", v)
 	return b
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -25,20 +26,15 @@ type reading struct {
 
 func read(t testing.TB, e *engine, change func(*Config)) *reading {
 	r := &reading{t: t, engine: e}
-	var err error
-	r.index, err = precise.New(precise.Config{})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: r.index}, Endpoints: []endpick.Endpoint{{ID: "e"}}})
-	require.NoError(t, err)
+	r.index = rig.Must(precise.New(precise.Config{}))
+	router := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: r.index}, Endpoints: []endpick.Endpoint{{ID: "e"}}}))
 	r.ref, _ = router.Ref("e")
-	feed, err := r.index.Feed(r.ref, precise.FeedConfig{})
-	require.NoError(t, err)
+	feed := rig.Must(r.index.Feed(r.ref, precise.FeedConfig{}))
 	config := Config{Events: "tcp://events:1", Replay: "replay:1", Sink: feed, Dial: e.dial, Reconnect: time.Millisecond}
 	if change != nil {
 		change(&config)
 	}
-	r.sub, err = New(config)
-	require.NoError(t, err)
+	r.sub = rig.Must(New(config))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.sub.Run(ctx) }()

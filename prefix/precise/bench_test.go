@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -18,19 +19,16 @@ func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		for _, tokens := range []int{2 << 10, 16 << 10} {
 			b.Run(fmt.Sprintf("endpoints=%d/tokens=%d", n, tokens), func(b *testing.B) {
-				x, err := precise.New(precise.Config{})
-				require.NoError(b, err)
+				x := rig.Must(precise.New(precise.Config{}))
 				config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: func() time.Time { return time.Unix(1, 0) }, Seed: 1}
 				for i := range n {
 					config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 				}
-				router, err := endpick.New(config)
-				require.NoError(b, err)
+				router := rig.Must(endpick.New(config))
 				whole := long(1, tokens/prefix.BlockTokens)
 				for i := range n {
 					ref, _ := router.Ref(fmt.Sprint(i))
-					feed, err := x.Feed(ref, precise.FeedConfig{Scope: scope})
-					require.NoError(b, err)
+					feed := rig.Must(x.Feed(ref, precise.FeedConfig{Scope: scope}))
 					feed.Reset(precise.Whole)
 					part := len(whole.Hashes) / 10
 					if i%10 == 0 {

@@ -8,26 +8,23 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // However many feeds and requests come and go, tables are only as long as necessary.
 func TestTablesDoNotGrow(t *testing.T) {
 	now := time.Unix(1e9, 0)
-	x, err := New(Config{})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{
+	x := rig.Must(New(Config{}))
+	router := rig.Must(endpick.New(endpick.Config{
 		Policy: endpick.Policy{Matcher: x}, Endpoints: []endpick.Endpoint{{ID: "a"}}, Clock: func() time.Time { return now }, Seed: 1,
-	})
-	require.NoError(t, err)
+	}))
 	ref, _ := router.Ref("a")
 	for i := range 1000 {
-		feed, err := x.Feed(ref, FeedConfig{Scope: modelScope})
-		require.NoError(t, err)
+		feed := rig.Must(x.Feed(ref, FeedConfig{Scope: modelScope}))
 		tokens := make([]uint32, 24)
 		tokens[0] = uint32(i)
 		feed.Apply([]Event{{Hashes: []Hash{1, 2, 3}, Tokens: tokens}}) // blocks of eight tokens
-		lease, err := router.Route(endpick.Request{InputTokens: 100, Blocks: []uint64{uint64(i), uint64(i) + 1<<32}, Exact: true})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{InputTokens: 100, Blocks: []uint64{uint64(i), uint64(i) + 1<<32}, Exact: true}))
 		lease.FirstToken()
 		lease.Done(endpick.Outcome{})
 		now = now.Add(300 * time.Millisecond)
@@ -43,14 +40,12 @@ func TestTablesDoNotGrow(t *testing.T) {
 
 // A block that many have held takes no more room than others when they have removed it.
 func TestHoldersThatAreGoneTakeNoRoom(t *testing.T) {
-	x, err := New(Config{})
-	require.NoError(t, err)
+	x := rig.Must(New(Config{}))
 	_, refs := fleetOf(t, x, 1, nil)
 	e := Event{Hashes: []Hash{1}, Tokens: make([]uint32, 16)}
 	var feeds []*Feed
 	for rank := range 100 {
-		feed, err := x.Feed(refs[0], FeedConfig{Rank: rank})
-		require.NoError(t, err)
+		feed := rig.Must(x.Feed(refs[0], FeedConfig{Rank: rank}))
 		feed.Apply([]Event{e})
 		feeds = append(feeds, feed)
 	}

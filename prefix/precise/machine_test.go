@@ -172,8 +172,7 @@ func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Ro
 	for i := range n {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i)})
 	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 	refs := make([]endpick.EndpointRef, n)
 	for i := range refs {
 		ref, ok := router.Ref(fmt.Sprint("e", i))
@@ -212,16 +211,14 @@ func TestIndexIsItsTwin(t *testing.T) {
 		{1, []Event{{}}},
 	}
 	r := rand.New(rand.NewPCG(5, uint64(events)))
-	x, err := New(Config{})
-	require.NoError(t, err)
+	x := rig.Must(New(Config{}))
 	now := time.Unix(1000, 0)
 	router, refs := fleetOf(t, x, len(kinds), func() time.Time { return now })
 	two := newTwin(x.config.LoadCost, len(kinds))
 	var feeds []*Feed
 	var talkers []*talker
 	for i, k := range kinds {
-		f, err := x.Feed(refs[i], FeedConfig{Scope: modelScope})
-		require.NoError(t, err)
+		f := rig.Must(x.Feed(refs[i], FeedConfig{Scope: modelScope}))
 		feeds = append(feeds, f)
 		talkers = append(talkers, &talker{r: r, size: k.size, groups: k.groups, salt: r.Uint64()})
 	}
@@ -308,8 +305,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 		if r.IntN(2) == 0 && len(talkers[i].chains) > 0 {
 			c := talkers[i].chains[r.IntN(len(talkers[i].chains))]
 			blocks := prefix.AppendTokens(nil, modelScope("", "").Seed(), c.tokens)
-			lease, err := router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true})
-			require.NoError(t, err)
+			lease := rig.Must(router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true}))
 			at := slices.IndexFunc(refs, func(ref endpick.EndpointRef) bool {
 				mine, _ := router.Ref(lease.Endpoint().ID)
 				return ref == mine

@@ -25,15 +25,12 @@ type fleet struct {
 
 func newFleet(t testing.TB, config precise.Config) *fleet {
 	f := &fleet{t: t, now: time.Unix(1e9, 0)}
-	var err error
-	f.index, err = precise.New(config)
-	require.NoError(t, err)
-	f.router, err = endpick.New(endpick.Config{
+	f.index = rig.Must(precise.New(config))
+	f.router = rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Matcher: f.index},
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
 		Clock:     func() time.Time { return f.now }, Seed: 1,
-	})
-	require.NoError(t, err)
+	}))
 	return f
 }
 
@@ -44,8 +41,7 @@ func (f *fleet) ref(id string) endpick.EndpointRef {
 }
 
 func (f *fleet) feed(id string, rank int) *precise.Feed {
-	feed, err := f.index.Feed(f.ref(id), precise.FeedConfig{Rank: rank, Scope: scope})
-	require.NoError(f.t, err)
+	feed := rig.Must(f.index.Feed(f.ref(id), precise.FeedConfig{Rank: rank, Scope: scope}))
 	feed.Reset(precise.Whole)
 	return feed
 }
@@ -212,8 +208,7 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	}
 	req := request(ids(0, 64))
 	next := request(ids(0, 100))
-	first, err := f.router.Route(req)
-	require.NoError(t, err)
+	first := rig.Must(f.router.Route(req))
 	at := first.Endpoint().ID
 	require.Equal(t, 64, f.matched(next)[at])
 	f.now = f.now.Add(time.Hour) // it waits in a queue
@@ -224,8 +219,7 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	f.now = f.now.Add(time.Millisecond)
 	require.Zero(t, f.matched(next)[at], "its engine said nothing")
 
-	second, err := f.router.Route(req)
-	require.NoError(t, err)
+	second := rig.Must(f.router.Route(req))
 	second.Done(endpick.Outcome{Status: endpick.Failed})
 	require.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(next))
 	require.Zero(t, f.index.Stats().Expected)
@@ -260,8 +254,7 @@ func TestRoutedEndsWithTheFeed(t *testing.T) {
 			feeds = append(feeds, f.feed(id, 0))
 		}
 		req := request(ids(0, 64))
-		lease, err := f.router.Route(req)
-		require.NoError(t, err)
+		lease := rig.Must(f.router.Route(req))
 		at := lease.Endpoint().ID
 		if started {
 			lease.FirstToken()
@@ -282,8 +275,7 @@ func TestRoutedEndsWithTheFeed(t *testing.T) {
 func TestTheRestIsApproximate(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	req, next := request(ids(0, 64)), request(ids(0, 100))
-	lease, err := f.router.Route(req)
-	require.NoError(t, err)
+	lease := rig.Must(f.router.Route(req))
 	lease.FirstToken()
 	lease.Done(endpick.Outcome{})
 	at := lease.Endpoint().ID
@@ -315,11 +307,9 @@ func TestEvictedWherePartIsKnown(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	require.NoError(t, f.router.SetEndpoints([]endpick.Endpoint{{ID: "a", KVTokens: 80}}))
 	req := request(ids(0, 64))
-	lease, err := f.router.Route(req)
-	require.NoError(t, err)
+	lease := rig.Must(f.router.Route(req))
 	lease.Done(endpick.Outcome{})
-	other, err := f.router.Route(request(nil))
-	require.NoError(t, err)
+	other := rig.Must(f.router.Route(request(nil)))
 	other.Tokens(48)
 	cached := func(from int) (held, evicted int) {
 		candidates := f.router.AppendCandidates(nil)
@@ -424,8 +414,7 @@ func TestBytesAreBounded(t *testing.T) {
 
 	// Clients can't fill it with prompts that no engine computes.
 	for i := range 100 {
-		lease, err := f.router.Route(request(ids(1<<28+i<<16, 16*500)))
-		require.NoError(t, err)
+		lease := rig.Must(f.router.Route(request(ids(1<<28+i<<16, 16*500))))
 		defer lease.Done(endpick.Outcome{Status: endpick.Canceled})
 	}
 	require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
@@ -476,8 +465,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	f.feed("c", 0)
 	req := request(long(1, 100).Tokens)
 	route := func() {
-		lease, err := f.router.Route(req)
-		require.NoError(t, err)
+		lease := rig.Must(f.router.Route(req))
 		lease.FirstToken()
 		lease.Done(endpick.Outcome{})
 		f.now = f.now.Add(2 * time.Second)

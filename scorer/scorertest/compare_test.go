@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
@@ -22,8 +23,7 @@ import (
 // prompts, with about eight requests per second.
 func writeRecording(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "day.jsonl")
-	f, err := os.Create(path)
-	require.NoError(t, err)
+	f := rig.Must(os.Create(path))
 	defer f.Close()
 	write, end := recording.NewWriter(f)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -66,8 +66,7 @@ func TestCompareCustomScorer(t *testing.T) {
 		return float64(c.NewTokens(req)+c.InFlight.PrefillTokens) * (c.BatchSize() + 1)
 	}
 	hoarder := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -float64(c.PrefixTokens) }
-	reports, err := scorertest.Compare(w, all.LMetric(), custom("product", product), custom("hoarder", hoarder))
-	require.NoError(t, err)
+	reports := rig.Must(scorertest.Compare(w, all.LMetric(), custom("product", product), custom("hoarder", hoarder)))
 	require.Len(t, reports, 3)
 	lmetric, own, worst := reports[0], reports[1], reports[2]
 
@@ -89,8 +88,7 @@ func TestCompareCustomScorer(t *testing.T) {
 func TestCompareIsDeterministic(t *testing.T) {
 	w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 	once := func() scorertest.Report {
-		reports, err := scorertest.Compare(w, all.LMetric())
-		require.NoError(t, err)
+		reports := rig.Must(scorertest.Compare(w, all.LMetric()))
 		return reports[0]
 	}
 	first := once()
@@ -100,9 +98,7 @@ func TestCompareIsDeterministic(t *testing.T) {
 }
 
 func loadPrefix(t *testing.T) endpick.Config {
-	config, err := all.ByName("load-prefix")
-	require.NoError(t, err)
-	return config
+	return rig.Must(all.ByName("load-prefix"))
 }
 
 // Every field of a workload affects the result.
@@ -110,8 +106,7 @@ func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 		change(&w)
-		reports, err := scorertest.Compare(w, loadPrefix(t))
-		require.NoError(t, err)
+		reports := rig.Must(scorertest.Compare(w, loadPrefix(t)))
 		return reports[0]
 	}
 	plain := with(func(*scorertest.Workload) {})
@@ -155,8 +150,7 @@ func TestCompareErrors(t *testing.T) {
 
 	used := all.LMetric()
 	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 2}
-	reports, err := scorertest.Compare(w, used)
-	require.NoError(t, err)
+	reports := rig.Must(scorertest.Compare(w, used))
 	assert.Regexp(t, `^lmetric: 2 of 2 requests completed, TTFT \d+ ms \(p90 \d+, p99 \d+\), TPOT \d+\.\d ms, `, reports[0].String())
 	_, err = scorertest.Compare(w, used)
 	assert.ErrorAs(t, err, new(*endpick.ConfigError), "what it knows is of other endpoints")

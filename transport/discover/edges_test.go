@@ -14,14 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 )
 
 func watch(t *testing.T, source discover.Source, change *discover.Change) (*discover.Watcher, *endpick.Router) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
-	w, err := discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
+	w := rig.Must(discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }}))
 	return w, router
 }
 
@@ -35,8 +34,7 @@ func TestChange(t *testing.T) {
 	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"a", "b", "c"}}, change)
 	var leases []endpick.Lease
 	for range 30 { // one on each endpoint
-		lease, err := router.Route(endpick.Request{InputTokens: 1})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{InputTokens: 1}))
 		leases = append(leases, lease)
 	}
 	list.set("e", "b", "d")

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 )
 
@@ -62,8 +63,7 @@ func TestWhatAFileSays(t *testing.T) {
 		"variant": "v", "max_sequences": 5, "kv_tokens": 7}, {"address": "b:1"}]`), 0o600))
 	f := discover.File(path)
 	for range 2 {
-		list, err := f.Endpoints(t.Context())
-		require.NoError(t, err)
+		list := rig.Must(f.Endpoints(t.Context()))
 		assert.Equal(t, []endpick.Endpoint{
 			{Address: "a:1", Ranked: true},
 			{
@@ -85,8 +85,7 @@ func TestTheFirstListIsEmpty(t *testing.T) {
 			return []endpick.Endpoint{{Address: "x"}}, discover.ErrEmpty
 		}),
 	} {
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}})
-		require.NoError(t, err)
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}}))
 		var changes []discover.Change
 		w, err := discover.New(discover.Config{Router: router, Source: empty, AllowEmpty: true, OnChange: func(c discover.Change) { changes = append(changes, c) }})
 		require.NoError(t, err)
@@ -101,8 +100,7 @@ func TestTheFirstListIsEmpty(t *testing.T) {
 // A list may be exactly as long as the bound; an error is reported as it is, and again when
 // it returns after a good list. The source's context ends when it returns.
 func TestWhatIsWrongWithAList(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	var list []endpick.Endpoint
 	var asked context.Context
 	var reported []error
@@ -154,12 +152,10 @@ func TestTheProgramsResolver(t *testing.T) {
 	own := net.DefaultResolver
 	net.DefaultResolver = z.resolver()
 	defer func() { net.DefaultResolver = own }()
-	list, err := (&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context())
-	require.NoError(t, err)
+	list := rig.Must((&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context()))
 	require.Len(t, list, 1)
 	assert.Equal(t, "10.0.0.1:8000", list[0].ID)
-	list, err = (&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context())
-	require.NoError(t, err)
+	list = rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))
 	require.Len(t, list, 1)
 	assert.Equal(t, "a:1", list[0].ID)
 }
@@ -170,8 +166,7 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil)
 	d := &discover.DNS{Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}}}
 	for range 2 {
-		list, err := d.Endpoints(t.Context())
-		require.NoError(t, err)
+		list := rig.Must(d.Endpoints(t.Context()))
 		require.Len(t, list, 2)
 		for i, at := range []string{"10.0.0.1:8000", "10.0.0.2:8000"} {
 			assert.Equal(t, endpick.Endpoint{ID: at, Address: "https://" + at, Models: []string{"m"}, Labels: map[string]string{"z": "a"}}, list[i])
@@ -187,8 +182,7 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 
 // Each error is reported when it first appears, and again after a different one.
 func TestTroublesFollowEachOther(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	var fails error
 	var reported []string
 	w, err := discover.New(discover.Config{

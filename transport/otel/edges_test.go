@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/otel"
 )
 
@@ -36,8 +37,7 @@ func TestLongWordsAreCut(t *testing.T) {
 	r, provider := newReceiver(t)
 	tracer := otel.New(otel.Config{Provider: provider})
 	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
-	req, err := http.NewRequest(http.MethodPost, "http://gateway/v1/completions", nil)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway/v1/completions", nil))
 	req.URL.Path = "/" + strings.Repeat("é", 5000)
 	_, _ = tracer.RoundTripper(next).RoundTrip(req)
 	path := attributes(r.wait(t, 1)[0].Attributes)["url.path"].(string)
@@ -69,10 +69,8 @@ func TestTheTracerIsNotSeen(t *testing.T) {
 		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: in}, nil
 	})}
 	rt := tracer.RoundTripper(next)
-	req, err := http.NewRequestWithContext(context.Background(), http.MethodPost, "http://gateway/v1/completions", nil)
-	require.NoError(t, err)
-	resp, err := rt.RoundTrip(req)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(context.Background(), http.MethodPost, "http://gateway/v1/completions", nil))
+	resp := rig.Must(rt.RoundTrip(req))
 	assert.Same(t, req, resp.Request)
 	assert.NotSame(t, req, got)
 	assert.Empty(t, req.Header.Get("Traceparent"), "the client's header is the client's")

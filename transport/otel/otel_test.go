@@ -23,6 +23,7 @@ import (
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/otel"
 )
@@ -90,23 +91,20 @@ func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Cli
 	for i, a := range addresses {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
 	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{
+	router := rig.Must(endpick.New(config))
+	routed := rig.Must(transport.New(transport.Config{
 		Router: router, Observe: tracer.Observe,
 		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
 			req.Tenant = "ann"
 			tracer.Describe(in, body, req)
 		},
-	})
-	require.NoError(t, err)
+	}))
 	t.Cleanup(routed.CloseIdleConnections)
 	return &http.Client{Transport: tracer.RoundTripper(routed)}
 }
 
 func post(t *testing.T, ctx context.Context, c *http.Client, path, body string, headers ...string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+path, strings.NewReader(body))
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+path, strings.NewReader(body)))
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
@@ -304,20 +302,17 @@ func TestNotSampled(t *testing.T) {
 	e := startEngine(t, nil)
 	tracer := otel.New(otel.Config{Provider: provider})
 	asked := false
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}}))
+	routed := rig.Must(transport.New(transport.Config{
 		Router: router, Observe: tracer.Observe,
 		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
 			tracer.Describe(in, body, req)
 			asked = req.Receipt != nil
 			assert.True(t, trace.SpanContextFromContext(in.Context()).IsValid())
 		},
-	})
-	require.NoError(t, err)
+	}))
 	t.Cleanup(routed.CloseIdleConnections)
-	_, err = post(t, t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream)
-	require.NoError(t, err)
+	_ = rig.Must(post(t, t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream))
 	assert.False(t, asked)
 	assert.True(t, strings.HasSuffix(e.headers[0].Get("Traceparent"), "-00"))
 }
@@ -329,16 +324,14 @@ func TestEverySpanEnds(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[{"id":"m"}]}`) })
 	tracer := otel.New(otel.Config{Provider: provider, ProviderName: "vllm"})
 	c := newClient(t, tracer, e.URL)
-	resp, err := c.Get("http://gateway/v1/models")
-	require.NoError(t, err)
+	resp := rig.Must(c.Get("http://gateway/v1/models"))
 	require.NoError(t, resp.Body.Close())
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "request", s.Name)
 	assert.Equal(t, "vllm", attributes(s.Attributes)["gen_ai.provider.name"])
 
 	boom := tracer.RoundTripper(roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") }))
-	req, err := http.NewRequest(http.MethodGet, "http://gateway/", nil)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway/", nil))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = boom.RoundTrip(req) })
 	assert.Equal(t, spans.Status_STATUS_CODE_ERROR, r.wait(t, 2)[1].Status.GetCode())
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/scrape"
 )
@@ -96,12 +97,10 @@ func known() map[string]string {
 
 // newInspector is an inspector of a router with these endpoints, whose servers at plays.
 func newInspector(t testing.TB, config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *errorList) {
-	router, err := endpick.New(endpick.Config{Endpoints: endpoints})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
 	errs := &errorList{}
 	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
-	s, err := scrape.NewInspector(config)
-	require.NoError(t, err)
+	s := rig.Must(scrape.NewInspector(config))
 	return router, s, errs
 }
 
@@ -158,8 +157,7 @@ func TestInspectorAndTheHost(t *testing.T) {
 		now := func() endpick.Endpoint { return *router.Endpoints()[0].Candidate.Endpoint }
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}, KVTokens: 48000}, now())
-		lease, err := router.Route(endpick.Request{Model: "mine", InputTokens: 10})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{Model: "mine", InputTokens: 10}))
 
 		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000")) // the engine restarted
 		time.Sleep(time.Minute)
@@ -252,8 +250,7 @@ func TestInspectorBesideDiscovery(t *testing.T) {
 		router, s, _ := newInspector(t, scrape.InspectorConfig{DisableModels: true}, &site{pages: known()})
 		var list listed
 		list.addresses.Store(&[]string{"vllm", "llama"})
-		w, err := discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill})
-		require.NoError(t, err)
+		w := rig.Must(discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill}))
 		stop, stopWatching := running(t, s.Run), running(t, w.Run)
 		defer stopWatching()
 		time.Sleep(5 * time.Second)
@@ -284,8 +281,7 @@ func TestInspectorBesideDiscovery(t *testing.T) {
 }
 
 func TestInspectorConfig(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	for _, c := range []scrape.InspectorConfig{{}, {Router: router, Interval: -1}, {Router: router, Timeout: -1}, {Router: router, MaxBytes: -1}} {
 		_, err := scrape.NewInspector(c)
 		assert.ErrorAs(t, err, new(*endpick.ConfigError))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 const vllm = `# HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -101,10 +102,8 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, err := parse(strings.NewReader(tc.page), 1<<20)
-			require.NoError(t, err)
-			l, err := p.load(&tc.endpoint, &known)
-			require.NoError(t, err)
+			p := rig.Must(parse(strings.NewReader(tc.page), 1<<20))
+			l := rig.Must(p.load(&tc.endpoint, &known))
 			assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12)
 			l.KVUsage = tc.want.KVUsage
 			assert.Equal(t, tc.want, l)
@@ -170,8 +169,7 @@ func TestCopiesOfASeries(t *testing.T) {
 		"a{moe_ep_rank=\"0\"} 2\na{moe_ep_rank=\"1\"} 2\n":                     2,
 		"a{pp_rank=\"0\",tp_rank=\"0\"} 2\na{pp_rank=\"1\",tp_rank=\"1\"} 2\n": 2,
 	} {
-		p, err := parse(strings.NewReader(text), 1<<20)
-		require.NoError(t, err)
+		p := rig.Must(parse(strings.NewReader(text), 1<<20))
 		got, n := p.sum(series{family: "a"}, &endpick.Endpoint{})
 		assert.Equal(t, 1, n)
 		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), text)
@@ -221,10 +219,8 @@ func TestKindsOfSeries(t *testing.T) {
 		if want.Running > 0 {
 			want.Absent &^= endpick.RunningSignal
 		}
-		p, err := parse(strings.NewReader(text), 1<<20)
-		require.NoError(t, err)
-		l, err := p.load(&endpick.Endpoint{}, &known)
-		require.NoError(t, err)
+		p := rig.Must(parse(strings.NewReader(text), 1<<20))
+		l := rig.Must(p.load(&endpick.Endpoint{}, &known))
 		assert.Equal(t, want, l, text)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // fast is an engine with steps of 1 ms and 10 µs a prompt token.
@@ -32,10 +33,8 @@ func fast(blocks int) engine.Config {
 // start serves on a free port until the test ends.
 func start(t *testing.T, config Config) (*Server, string) {
 	t.Helper()
-	s, err := New(config)
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	s := rig.Must(New(config))
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -47,10 +46,8 @@ func start(t *testing.T, config Config) (*Server, string) {
 
 func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
 	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body)))
+	resp := rig.Must(http.DefaultClient.Do(req))
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -255,11 +252,9 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	t.Run("body over the limit", func(t *testing.T) {
-		s, err := New(Config{})
-		require.NoError(t, err)
+		s := rig.Must(New(Config{}))
 		defer s.Close()
-		r, err := http.NewRequest(http.MethodPost, "/v1/completions", io.LimitReader(zeros{}, MaxBodyBytes+1))
-		require.NoError(t, err)
+		r := rig.Must(http.NewRequest(http.MethodPost, "/v1/completions", io.LimitReader(zeros{}, MaxBodyBytes+1)))
 		w := &recorder{header: http.Header{}}
 		s.ServeHTTP(w, r)
 		require.Equal(t, http.StatusRequestEntityTooLarge, w.status)
@@ -386,8 +381,7 @@ func TestCloseBreaksStreams(t *testing.T) {
 		if path != "/health" {
 			method, body = http.MethodPost, chatBody(true, 1, "too late")
 		}
-		r, err := http.NewRequest(method, path, strings.NewReader(body))
-		require.NoError(t, err)
+		r := rig.Must(http.NewRequest(method, path, strings.NewReader(body)))
 		s.ServeHTTP(w, r)
 		require.Equal(t, http.StatusServiceUnavailable, w.status)
 	}
@@ -443,8 +437,7 @@ func TestEndOfTime(t *testing.T) {
 	s.driver.mu.Unlock()
 	s.driver.poke()
 	<-s.driver.ended
-	resp, err := tryPost(t.Context(), url, chatBody(false, 1, "hello"))
-	require.NoError(t, err)
+	resp := rig.Must(tryPost(t.Context(), url, chatBody(false, 1, "hello")))
 	defer resp.Body.Close()
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 }

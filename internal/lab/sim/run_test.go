@@ -10,27 +10,23 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 )
 
 func mustRun(t testing.TB, cfg Config) *Report {
-	rep, err := Run(cfg)
-	require.NoError(t, err)
+	rep := rig.Must(Run(cfg))
 	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected)
 	return rep
 }
 
 func scenario(t testing.TB, name string) Named {
-	n, err := Scenario(name)
-	require.NoError(t, err)
-	return n
+	return rig.Must(Scenario(name))
 }
 
 // paced is a scenario as a Poisson process with a number of requests.
 func paced(t testing.TB, name string, perSecond float64, requests int) Workload {
-	w, err := scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests})
-	require.NoError(t, err)
-	return w
+	return rig.Must(scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests}))
 }
 
 // hand is a workload of requests at given times.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 )
@@ -18,8 +19,7 @@ var midLoad = map[string]float64{"A": 20, "B": 8, "C": 6, "D": 2}
 
 func runScenario(t *testing.T, name string, router func() (endpick.Config, error)) *Report {
 	sparingly(t)
-	cfg, err := Experiment{Scenario: name, Rate: midLoad[name], Requests: 1200}.Config()
-	require.NoError(t, err)
+	cfg := rig.Must(Experiment{Scenario: name, Rate: midLoad[name], Requests: 1200}.Config())
 	cfg.Router = router
 	return mustRun(t, cfg)
 }
@@ -41,11 +41,9 @@ func TestPrefixAwareBeatsRoundRobin(t *testing.T) {
 // conversation is the start of Mooncake's conversation trace on ten servers
 // with a mixture of experts, judged as in LMetric.
 func conversation(t *testing.T, router func() (endpick.Config, error)) *Report {
-	trace, err := OpenTrace(sharedTrace(t, "mooncake_conversation_first_half.jsonl.gz"))
-	require.NoError(t, err)
+	trace := rig.Must(OpenTrace(sharedTrace(t, "mooncake_conversation_first_half.jsonl.gz")))
 	trace.Records = trace.Records[:2000]
-	profile, err := engine.ProfileByName("qwen3-30b-a3b-rtxpro6000-dp2")
-	require.NoError(t, err)
+	profile := rig.Must(engine.ProfileByName("qwen3-30b-a3b-rtxpro6000-dp2"))
 	return mustRun(t, Config{Router: router, Fleet: Fleet(10, engine.Config{Profile: profile}), Workload: trace})
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -74,12 +75,9 @@ func newGateway(t *testing.T, config transport.Config, routing endpick.Config, a
 	for i, a := range addresses {
 		routing.Endpoints = append(routing.Endpoints, endpick.Endpoint{ID: []string{"bad", "better"}[i], Address: a, Models: []string{"m"}})
 	}
-	var err error
-	g.router, err = endpick.New(routing)
-	require.NoError(t, err)
+	g.router = rig.Must(endpick.New(routing))
 	config.Router = g.router
-	rt, err := transport.New(config)
-	require.NoError(t, err)
+	rt := rig.Must(transport.New(config))
 	g.server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		Rewrite: func(*httputil.ProxyRequest) {}, Transport: rt, ErrorHandler: transport.ErrorHandler, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 	})
@@ -136,8 +134,7 @@ func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string 
 		}()
 	}
 	body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, stream, strings.Repeat("Tell me a story. ", 20))
-	in, err := http.NewRequestWithContext(ctx, http.MethodPost, g.server.URL+chatPath, strings.NewReader(body))
-	require.NoError(t, err)
+	in := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, g.server.URL+chatPath, strings.NewReader(body)))
 	in.Header.Set("Content-Type", "application/json")
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()

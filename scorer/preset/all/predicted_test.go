@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -21,8 +22,7 @@ const ms = time.Millisecond
 // second in 150 ms, at worst 180 ms, and has 2. The prefill delays each request by 0.1
 // s.
 func scores(t *testing.T, c all.PredictedLatencyConfig, target time.Duration) [2]float64 {
-	config, err := all.PredictedLatency(c)
-	require.NoError(t, err)
+	config := rig.Must(all.PredictedLatency(c))
 	const has = endpick.TTFT | endpick.TPOT
 	candidates := []endpick.Candidate{
 		{Endpoint: &endpick.Endpoint{ID: "a"}, Running: 20, Prediction: endpick.Prediction{Has: has, TTFT: 100 * ms, TTFTUpper: 300 * ms}},
@@ -46,8 +46,7 @@ func TestPredictedLatencyHoldsTheUpperBoundAgainstAnSLO(t *testing.T) {
 // Admission, tiers and scorer agree on what meets the target: the tier keeps the
 // second of the two, whose upper bound is below it, and removes the first.
 func TestPredictedLatencyMeasuresByOneHeadroom(t *testing.T) {
-	config, err := all.PredictedLatency(all.PredictedLatencyConfig{Tier: slo.TierConfig{DisableExploration: true}})
-	require.NoError(t, err)
+	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{Tier: slo.TierConfig{DisableExploration: true}}))
 	tier := config.Policy.Filters[2]
 	var measures []any
 	for _, stage := range []any{config.Policy.Admitters[0], tier, config.Policy.Scorers[0].Scorer} {
@@ -107,8 +106,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 func TestPredictedLatencyLimitsItsGate(t *testing.T) {
 	left := func(c all.PredictedLatencyConfig, behind time.Duration) int {
 		c.Affinity.DisableExploration = true
-		config, err := all.PredictedLatency(c)
-		require.NoError(t, err)
+		config := rig.Must(all.PredictedLatency(c))
 		candidates := []endpick.Candidate{
 			{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 860, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second + behind}},
 			{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}},

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // process is an examples/gateway with a settings file.
@@ -101,11 +103,9 @@ func (p *process) reload(t *testing.T, settings string) {
 
 func (p *process) page(t *testing.T, path string) string {
 	t.Helper()
-	resp, err := http.Get(p.admin + path)
-	require.NoError(t, err)
+	resp := rig.Must(http.Get(p.admin + path))
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	text := rig.Must(io.ReadAll(resp.Body))
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	return string(text)
 }
@@ -115,9 +115,7 @@ func (p *process) metric(t *testing.T, series string) float64 {
 	t.Helper()
 	for line := range strings.Lines(p.page(t, "/metrics")) {
 		if rest, ok := strings.CutPrefix(line, "endpick_"+series+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			require.NoError(t, err)
-			return v
+			return rig.Must(strconv.ParseFloat(strings.TrimSpace(rest), 64))
 		}
 	}
 	return -1
@@ -140,16 +138,12 @@ const (
 
 // ask sends a prompt and returns the status.
 func (p *process) ask(t *testing.T, key, prompt string) int {
-	body, err := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}})
-	require.NoError(t, err)
-	r, err := http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body))
-	require.NoError(t, err)
+	body := rig.Must(json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}}))
+	r := rig.Must(http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body)))
 	r.Header.Set("Authorization", "Bearer "+key)
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	resp := rig.Must(http.DefaultClient.Do(r))
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	require.NoError(t, err)
+	_ = rig.Must(io.Copy(io.Discard, resp.Body))
 	return resp.StatusCode
 }
 
