@@ -8,10 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
-	"github.com/stretchr/testify/require"
+	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 // Many concurrent requests through a real router, while endpoints come and go and models train in
@@ -128,4 +130,16 @@ func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
 	require.EqualValues(t, 60, h.TTFT.Labels)
 	require.EqualValues(t, 60, h.TPOT.Labels)
 	require.EqualValues(t, 60, h.E2E.Labels)
+}
+
+func TestStagesConform(t *testing.T) {
+	newLatency := func(t *testing.T) predict.Latency {
+		l, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8})
+		require.NoError(t, err)
+		return l
+	}
+	scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newLatency(t) })
+	t.Run("observer", func(t *testing.T) {
+		scorertest.RunObserver(t, func(t *testing.T) any { return newLatency(t) })
+	})
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,7 +15,9 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -273,4 +276,51 @@ func TestHelp(t *testing.T) {
 		assert.Zero(t, run(verb, &stdout, &stderr))
 		assert.Contains(t, stderr.String(), "Flags:")
 	}
+}
+
+// The docs' commands are valid. Those that replay a trace need it beside the repository.
+func TestDocs(t *testing.T) {
+	const command = "\n$ go run ./examples/simulate -"
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	commands := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, rest := range strings.Split(string(text), command)[1:] {
+			line, _, _ := strings.Cut(rest, "\n")
+			commands++
+			args := strings.Fields("-" + line)
+			for i, arg := range args {
+				if strings.HasPrefix(arg, "../shared/") {
+					args[i] = filepath.Join("..", "..", arg)
+				}
+			}
+			if _, err := readOptions(args, &bytes.Buffer{}); !os.IsNotExist(err) {
+				assert.NoError(t, err, "%s: -%s", page, line)
+			}
+		}
+	}
+	require.Positive(t, commands)
+}
+
+// recorded is what a server with this profile does with some requests, in the
+// format of LLMServingSim's recordings.
+func recorded(t *testing.T, profile string) string {
+	p, err := engine.ProfileByName(profile)
+	require.NoError(t, err)
+	var records []sim.Record
+	for i := range 80 {
+		records = append(records, sim.Record{
+			ArrivalMillis: float64(i*150 + i*i%7*40), InputTokens: 100 + i*i%13*180, OutputTokens: 20 + i*i%11*12,
+		})
+	}
+	done, err := sim.Replay(records, sim.Deployment{Engine: engine.Config{Profile: p}})
+	require.NoError(t, err)
+	var b strings.Builder
+	b.WriteString("input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n")
+	for _, r := range done {
+		fmt.Fprintf(&b, "%d,%d,%g,%g,%g,%g\n", r.InputTokens, r.OutputTokens, r.ArrivalMillis/1000, r.ArrivalMillis/1000, r.FirstTokenMillis/1000, r.LastTokenMillis/1000)
+	}
+	return b.String()
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 // fleet is a router with servers a, b and c, and the index of its policy.
@@ -552,4 +553,16 @@ func TestParentsAreOfTheirGroup(t *testing.T) {
 		in(1, stored(hashes{7}, ids(100, 16))), in(1, after(7, stored(hashes{8}, ids(116, 16)))),
 	}))
 	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
+}
+
+func TestStagesConform(t *testing.T) {
+	newIndex := func(t *testing.T) *precise.Index {
+		x, err := precise.New(precise.Config{})
+		require.NoError(t, err)
+		return x
+	}
+	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
+	t.Run("observer", func(t *testing.T) {
+		scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t).Observer().([]any)[0] })
+	})
 }
