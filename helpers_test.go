@@ -23,7 +23,6 @@ func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // newRouter returns a router with a clock of its own.
 func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
-	t.Helper()
 	c := new(clock)
 	config.Clock = c.Now
 	if config.Seed == 0 {
@@ -52,7 +51,6 @@ func numbered(n int) []endpick.Endpoint {
 
 // status returns the status of one endpoint that has not been removed.
 func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
-	t.Helper()
 	for _, s := range r.Endpoints() {
 		if !s.Removed && s.Candidate.Endpoint.ID == id {
 			return s
@@ -64,13 +62,11 @@ func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
 
 // route routes a request, which must succeed.
 func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
-	t.Helper()
 	return rig.Must(r.Route(req))
 }
 
 // requireQuiet checks that nothing is in flight anywhere.
 func requireQuiet(t testing.TB, r *endpick.Router) {
-	t.Helper()
 	stats := r.Stats()
 	require.Zero(t, stats.OpenLeases)
 	require.Zero(t, stats.RemovedOpen)

@@ -21,7 +21,6 @@ var update = flag.Bool("update", false, "write the golden files under testdata a
 
 // golden compares text with a file under testdata.
 func golden(t *testing.T, name, got string) {
-	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))

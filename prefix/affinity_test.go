@@ -20,7 +20,6 @@ type gate interface {
 }
 
 func newAffinity(tb testing.TB, config prefix.AffinityConfig) gate {
-	tb.Helper()
 	a := rig.Must(prefix.NewAffinity(config))
 	return a.(gate)
 }

@@ -1,11 +1,9 @@
 package prefix_test
 
 import (
-	"fmt"
 	"math"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -297,47 +295,4 @@ func TestIndexAllocates(t *testing.T) {
 		prefix.Listen(x).FirstToken(&e)
 		prefix.Listen(x).Done(&e, &endpick.Outcome{HasCachedTokens: true})
 	}))
-}
-
-// The index as a stage of a real router, under churn and from many goroutines.
-func TestIndexInRouter(t *testing.T) {
-	x := newIndex(t, prefix.IndexConfig{BlocksPerEndpoint: 64})
-	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: x}})
-	require.NoError(t, err)
-	const endpoints = 8
-	for i := range endpoints {
-		require.NoError(t, r.Add(endpick.Endpoint{ID: fmt.Sprint(i)}))
-	}
-	var group sync.WaitGroup
-	for g := range 4 {
-		group.Go(func() {
-			traffic := newTraffic(32, uint64(g))
-			for i := range 300 {
-				lease, err := r.Route(endpick.Request{Blocks: traffic.prompt(), InputTokens: 512, Stream: true})
-				if !assert.NoError(t, err) {
-					return
-				}
-				if i%3 > 0 {
-					lease.FirstToken()
-				}
-				lease.Done(endpick.Outcome{Status: endpick.Status(i % 4), HasCachedTokens: i%2 == 0, CachedTokens: i})
-				if i%10 == g {
-					id := fmt.Sprint((i + g) % endpoints)
-					if r.Remove(id) == nil {
-						assert.NoError(t, r.Add(endpick.Endpoint{ID: id}))
-					}
-				}
-			}
-		})
-	}
-	group.Wait()
-	for _, e := range x.Stats().Endpoints {
-		assert.LessOrEqual(t, e.Held, 64)
-	}
-	for i := range endpoints {
-		assert.NoError(t, r.Remove(fmt.Sprint(i)))
-	}
-	stats := x.Stats()
-	assert.Zero(t, stats.Pairs+stats.Blocks+stats.Runs)
-	assert.Empty(t, stats.Endpoints)
 }

@@ -1,8 +1,6 @@
 package slo_test
 
 import (
-	"fmt"
-	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -12,66 +10,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo"
-	"github.com/endpick/endpick/slo/queue"
 )
-
-// All stages share one Headroom in one policy, with concurrent requests, while
-// endpoints come and go. At the end no target is held.
-func TestStagesTogether(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
-	config := endpick.Config{Policy: endpick.Policy{
-		Predictor: queueing{},
-		Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(h), queue.RejectSheddable(queue.Concurrency(0)), queue.TokenBucket(1e12, 1)},
-		Filters:   []endpick.Filter{newWarmup(t, slo.WarmupConfig{}), newTier(t, slo.TierConfig{Headroom: h})},
-		Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h}), Weight: 1}},
-	}}
-	for i := range 5 {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
-	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
-
-	var wait sync.WaitGroup
-	for w := range 4 {
-		wait.Go(func() {
-			var open []endpick.Lease
-			for i := range 300 {
-				req := ask(float64(i%7*40), float64(i%3*8))
-				req.Priority = i%3 - 1
-				l, err := r.Route(req)
-				if err != nil {
-					assert.ErrorAs(t, err, new(*slo.UnattainableError))
-					continue
-				}
-				if open = append(open, l); len(open) > 5 {
-					open[0].FirstToken()
-					open[0].Done(endpick.Outcome{})
-					open = open[1:]
-				}
-				if w == 0 && i%50 == 0 {
-					assert.NoError(t, r.Remove("0"))
-					assert.NoError(t, r.Add(endpick.Endpoint{ID: "0"}))
-				}
-			}
-			for _, l := range open {
-				l.Done(endpick.Outcome{})
-			}
-		})
-	}
-	wait.Wait()
-	stats := r.Stats()
-	assert.Zero(t, stats.OpenLeases)
-	assert.Zero(t, stats.StageErrors)
-	assert.Equal(t, uint64(4*300), stats.Routed+stats.Rejected)
-	for _, e := range r.Endpoints() {
-		c := e.Candidate
-		c.Prediction = both(1, 1e6)
-		req := ask(1000, 0)
-		f := slo.FitOf(h, &req, &c)
-		assert.True(t, f.Meets(), "endpoint %s", c.Endpoint.ID)
-	}
-	assert.Zero(t, slo.RunningTargets(h))
-}
 
 // A Headroom belongs to one router, whichever of its stages is added first.
 func TestStagesBelongToOneRouter(t *testing.T) {

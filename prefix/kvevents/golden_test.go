@@ -20,7 +20,6 @@ var update = flag.Bool("update", false, "write what messages are read as into te
 
 // capture is a message in testdata and its expected content.
 func capture(t testing.TB, file string) (head string, message []byte, read string) {
-	t.Helper()
 	text := rig.Must(os.ReadFile(file))
 	head, read, ok := strings.Cut(string(text), "=>\n")
 	require.True(t, ok, file)

@@ -359,7 +359,6 @@ func TestIndexIsItsTwin(t *testing.T) {
 
 // requireEmpty checks that nothing is left behind.
 func requireEmpty(t testing.TB, x *Index) {
-	t.Helper()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	require.Empty(t, x.store.nodes)

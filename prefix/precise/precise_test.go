@@ -320,7 +320,6 @@ func TestEvictedWherePartIsKnown(t *testing.T) {
 		return candidates[0].PrefixTokens, candidates[0].EvictedTokens
 	}
 	check := func(held, evicted int) {
-		t.Helper()
 		h, e := cached(7)
 		require.Equal(t, []int{held, evicted}, []int{h, e})
 	}

@@ -16,7 +16,6 @@ import (
 // of one token each, are popped before the tenant's next. Between the two, do is called
 // with what was popped.
 func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*queue.Queue[string], queue.Item[string])) int {
-	t.Helper()
 	const most = 200
 	q := newQueue(t, config)
 	item.Tenant, item.Deadline, item.Value = "a", at(1), "a"

@@ -68,7 +68,6 @@ func (s *shop) left(tenant string) float64 {
 
 // refused returns the quota's error, which must be there.
 func refused(t testing.TB, err error) *quota.Error {
-	t.Helper()
 	var e *quota.Error
 	require.ErrorAs(t, err, &e)
 	require.ErrorAs(t, err, new(*endpick.RejectedError))

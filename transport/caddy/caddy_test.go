@@ -27,7 +27,6 @@ import (
 
 // server starts a simulated server on a free port until the test ends.
 func server(t *testing.T) string {
-	t.Helper()
 	s := rig.Must(modelserver.New(modelserver.Config{Speed: 20, Engine: engine.Config{
 		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 10}, Blocks: 10_000,
 	}}))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -139,19 +138,4 @@ func TestAFileThatIsTooLong(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 16<<20+1))
 	_, err = discover.File(path).Endpoints(t.Context())
 	require.EqualError(t, err, path+": is longer than 16777216 bytes")
-}
-
-// A mistake is reported with its line, however many lines precede it.
-func TestLinesOfMistakes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	many := "[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100)
-	for text, line := range map[string]int{
-		"[\n{\"address\":\n\"a\"\n\n!}]": 5, "a\n\n#\nb\na": 5,
-		many + "{\"address\": x}]": 102, many + "{\"address\" 1}]": 102, many + "{\"address\": \"a\",\n\n}]": 104,
-	} {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := discover.File(path).Endpoints(t.Context())
-		require.Error(t, err)
-		assert.True(t, strings.HasPrefix(err.Error(), fmt.Sprintf("%s:%d: ", path, line)), "%s: %v", text, err)
-	}
 }

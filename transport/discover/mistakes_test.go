@@ -3,7 +3,6 @@ package discover_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -24,10 +23,11 @@ import (
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// Each way in which a JSON list may be cut off or malformed is reported with its line and
+// Each way in which a list may be cut off, malformed or refused is reported with its line and
 // cause.
-func TestListsThatAreNoJSON(t *testing.T) {
+func TestMistakesHaveALine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
+	many := "[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100)
 	for text, want := range map[string]string{
 		"[":                                  ":1: the list ends too early",
 		"[\n\n":                              ":3: the list ends too early",
@@ -42,10 +42,27 @@ func TestListsThatAreNoJSON(t *testing.T) {
 		"[\n{\"address\": \"a\", \"id\": 7}": ":2: unexpected number for id",
 		"[7]":                                ":1: unexpected number for an endpoint",
 		"[{\"kv_tokens\": 1.5}]":             ":1: unexpected number 1.5 for kv_tokens",
+		// However many lines precede it.
+		"[\n{\"address\":\n\"a\"\n\n!}]":    ":5: invalid character '!' after object key:value pair",
+		many + "{\"address\": x}]":          ":102: invalid character 'x' looking for beginning of value",
+		many + "{\"address\" 1}]":           ":102: invalid character '1' after object key",
+		many + "{\"address\": \"a\",\n\n}]": ":104: invalid character '}' looking for beginning of object key string",
+		// What the router would refuse.
+		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"kv_tokens\": -1}]":                                              `:3: endpick: endpoint "a" KVTokens is negative`,
+		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"max_sequences\": -1}]":                                          `:3: endpick: endpoint "a" MaxSequences is negative`,
+		"[\n{\"address\": \"b\"},\n{\"id\": \"x\",\n\"address\": \"a\", \"rank\": -1}]":                                   `:3: endpick: endpoint "x" Rank is negative`,
+		"[\n{\"address\": \"b\"},\n\n\n{\"address\": \"a\", \"models\": [\"m\", \"\"]}\n]":                                `:5: endpick: endpoint "a" has an empty name at Models[1]`,
+		"[{\"id\": \"x\\u0000\", \"address\": \"b\"}]":                                                                    `:1: endpick: endpoint "x\x00" has an ID that is not printable UTF-8`,
+		"[\n{\"address\": \"c\"},\n{\"address\": \"a\"},\n{\"address\": \"b\"},\n{\"id\": \"a\",\n\"address\": \"d\"}\n]": `:5: endpick: endpoint "a" is listed twice`,
+		"a\nhttp://b\n\nhttp://user:secret@b\n":                                                                           `:4: endpick: endpoint "http://b" is listed twice`,
+		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := discover.File(path).Endpoints(t.Context())
 		assert.EqualError(t, err, path+want, text)
+		if strings.Contains(want, "endpick: ") {
+			assert.ErrorAs(t, err, new(*endpick.EndpointError), text)
+		}
 	}
 	_, err := discover.File(path + "?").Endpoints(t.Context())
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -243,40 +260,4 @@ func TestASourceIsAskedByOne(t *testing.T) {
 	}
 	all.Wait()
 	assert.Equal(t, 200, asked)
-}
-
-// What the router would refuse is reported with its line, too.
-func TestWhatTheRouterRefusesHasALine(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	for text, want := range map[string]string{
-		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"kv_tokens\": -1}]":                                              `:3: endpick: endpoint "a" KVTokens is negative`,
-		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"max_sequences\": -1}]":                                          `:3: endpick: endpoint "a" MaxSequences is negative`,
-		"[\n{\"address\": \"b\"},\n{\"id\": \"x\",\n\"address\": \"a\", \"rank\": -1}]":                                   `:3: endpick: endpoint "x" Rank is negative`,
-		"[\n{\"address\": \"b\"},\n\n\n{\"address\": \"a\", \"models\": [\"m\", \"\"]}\n]":                                `:5: endpick: endpoint "a" has an empty name at Models[1]`,
-		"[{\"id\": \"x\\u0000\", \"address\": \"b\"}]":                                                                    `:1: endpick: endpoint "x\x00" has an ID that is not printable UTF-8`,
-		"[\n{\"address\": \"c\"},\n{\"address\": \"a\"},\n{\"address\": \"b\"},\n{\"id\": \"a\",\n\"address\": \"d\"}\n]": `:5: endpick: endpoint "a" is listed twice`,
-		"a\nhttp://b\n\nhttp://user:secret@b\n":                                                                           `:4: endpick: endpoint "http://b" is listed twice`,
-		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
-	} {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := discover.File(path).Endpoints(t.Context())
-		require.EqualError(t, err, path+want, text)
-		var refused *endpick.EndpointError
-		require.ErrorAs(t, err, &refused)
-	}
-}
-
-// A long list is checked in time linear in its length, also if only its end is refused.
-func TestALongListIsCheckedQuickly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	var text strings.Builder
-	text.WriteString("[\n")
-	const n = 20_000
-	for i := range n {
-		fmt.Fprintf(&text, "{\"address\": \"10.0.0.1:%d\", \"id\": \"server-%d\"},\n", i, i)
-	}
-	text.WriteString("{\"address\": \"b\", \"id\": \"server-7\"}]\n")
-	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
-	_, err := discover.File(path).Endpoints(t.Context())
-	require.EqualError(t, err, fmt.Sprintf(`%s:%d: endpick: endpoint "server-7" is listed twice`, path, n+2))
 }

@@ -39,7 +39,6 @@ func (r *receiver) Export(_ context.Context, in *collector.ExportTraceServiceReq
 
 // wait returns the spans once there are n of them.
 func (r *receiver) wait(t *testing.T, n int) []*spans.Span {
-	t.Helper()
 	require.Eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.spans) >= n }, 30*time.Second, time.Millisecond)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -63,7 +63,6 @@ func newMetrics(t testing.TB) *prometheus.Metrics {
 }
 
 func gather(t testing.TB, c prom.Collector) []*dto.MetricFamily {
-	t.Helper()
 	registry := prom.NewPedanticRegistry()
 	require.NoError(t, registry.Register(c))
 	return rig.Must(registry.Gather())

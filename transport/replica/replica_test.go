@@ -117,7 +117,6 @@ func endpoints(n int) (all []endpick.Endpoint) {
 
 // start starts a gateway to the same servers as all others.
 func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.Config)) *gateway {
-	t.Helper()
 	g := &gateway{heard: &heard{ttft: map[int]time.Duration{}, took: map[int]time.Duration{}}}
 	g.index = rig.Must(prefix.NewIndex(prefix.IndexConfig{}))
 	g.quota = rig.Must(quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
@@ -144,13 +143,11 @@ func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.
 
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
 	require.Eventually(t, is, 30*time.Second, time.Millisecond, what)
 }
 
 // meet waits until all gateways know each other.
 func meet(t testing.TB, all ...*gateway) {
-	t.Helper()
 	for _, g := range all {
 		eventually(t, "replicas meet", func() bool {
 			s := g.replica.Status()

@@ -71,7 +71,6 @@ func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 				return []uint32{2, 3}, nil
 			})})
 			has := func(text string, want int) {
-				t.Helper()
 				ids, rest := c.Tokens(t.Context(), path, chat(text))
 				assert.Len(t, ids, want, text)
 				assert.Zero(t, rest)

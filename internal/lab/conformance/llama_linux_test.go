@@ -13,7 +13,6 @@ import (
 // llama is one llama.cpp server, warmed up so that the same requests, in the same
 // batches, get the same answers.
 func llama(t *testing.T) (f fleet, why string) {
-	t.Helper()
 	if err := rig.LlamaAvailable(); err != nil {
 		return f, err.Error()
 	}
@@ -26,7 +25,6 @@ func llama(t *testing.T) (f fleet, why string) {
 
 // forward passes bytes on, so that what a server sends is recorded.
 func forward(t *testing.T, address string) *target {
-	t.Helper()
 	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = l.Close() })
 	p := &target{url: "http://" + l.Addr().String(), wire: &recorder{Listener: l}}

@@ -29,7 +29,6 @@ import (
 
 // limited is a gateway that allows each tenant, by its key, one request in flight.
 func limited(t *testing.T) *target {
-	t.Helper()
 	c := all.LMetric()
 	limits := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }}))
 	c.Policy.Admitters = append(c.Policy.Admitters, limits)

@@ -29,7 +29,6 @@ var behindPicker = fleet{
 }
 
 func throughPicker(t *testing.T) *target {
-	t.Helper()
 	c := rig.Must(all.ByName("lmetric"))
 	var servers []*modelserver.Server
 	for range 3 {

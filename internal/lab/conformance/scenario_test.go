@@ -231,7 +231,6 @@ func (f *fleet) together(functions ...func()) {
 
 // compare judges the last two runs of a scenario.
 func (f *fleet) compare(t *testing.T, client, api string, s scenario, runs []run) outcome {
-	t.Helper()
 	direct, gateway := runs[len(runs)-2], runs[len(runs)-1]
 	if *told {
 		fmt.Printf("%s, %s, %s, %s:\n%s", f.name, client, api, s.name, direct.told)
@@ -246,7 +245,6 @@ func (f *fleet) compare(t *testing.T, client, api string, s scenario, runs []run
 
 // runGo runs a Go client.
 func (f *fleet) runGo(t *testing.T, client, api string, does map[string]do) (all []outcome) {
-	t.Helper()
 	for _, s := range scenarios {
 		act := does[s.name]
 		if act == nil || !f.has(s) {

@@ -34,7 +34,6 @@ type target struct {
 
 // expose listens for clients.
 func expose(t *testing.T, h http.Handler) *target {
-	t.Helper()
 	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	p := &target{url: "http://" + l.Addr().String(), wire: &recorder{Listener: l}}
 	p.server = &httptest.Server{Listener: p.wire, Config: &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}}
@@ -44,7 +43,6 @@ func expose(t *testing.T, h http.Handler) *target {
 }
 
 func newServer(t *testing.T) *modelserver.Server {
-	t.Helper()
 	s := rig.Must(modelserver.New(modelserver.Config{Engine: engine.Config{
 		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 1}, Blocks: 2000,
 	}}))
@@ -79,7 +77,6 @@ func throughGateway(t *testing.T) *target {
 
 // gatewayBefore is the simplest application of endpick.
 func gatewayBefore(t *testing.T, urls, models []string) *target {
-	t.Helper()
 	c := rig.Must(all.ByName("lmetric"))
 	for _, url := range urls {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: url, Models: models})
@@ -99,7 +96,6 @@ func gatewayBefore(t *testing.T, urls, models []string) *target {
 
 // settled waits until nothing is in flight and returns what was sent.
 func (p *target) settled(t *testing.T) []exchange {
-	t.Helper()
 	for _, s := range p.servers {
 		require.Eventually(t, func() bool {
 			l := s.Load()

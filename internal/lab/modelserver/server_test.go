@@ -32,7 +32,6 @@ func fast(blocks int) engine.Config {
 
 // start serves on a free port until the test ends.
 func start(t *testing.T, config Config) (*Server, string) {
-	t.Helper()
 	s := rig.Must(New(config))
 	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	served := make(chan error, 1)
@@ -45,7 +44,6 @@ func start(t *testing.T, config Config) (*Server, string) {
 }
 
 func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
-	t.Helper()
 	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body)))
 	resp := rig.Must(http.DefaultClient.Do(req))
 	t.Cleanup(func() { _ = resp.Body.Close() })
@@ -69,7 +67,6 @@ func chatBody(stream bool, maxTokens int, messages ...string) string {
 
 // events reads a stream to its [DONE].
 func events(t *testing.T, r io.Reader) []response {
-	t.Helper()
 	var all []response
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {

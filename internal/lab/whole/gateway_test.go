@@ -69,7 +69,6 @@ type gateway struct {
 
 // newGateway has endpoints at these addresses and prefers the first.
 func newGateway(t *testing.T, config transport.Config, routing endpick.Config, addresses ...string) *gateway {
-	t.Helper()
 	g := &gateway{ends: &ends{}}
 	routing.Policy = endpick.Policy{Scorers: []endpick.Weighted{{Scorer: g.ends, Weight: 1}}}
 	for i, a := range addresses {
@@ -116,7 +115,6 @@ func answerWell(w http.ResponseWriter, stream bool) {
 
 // ask sends a chat and returns what the client sees. The client leaves when leaves is closed.
 func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	gone := false
@@ -176,7 +174,6 @@ func view(status int, body string, err error) string {
 
 // leases waits until all are closed and describes how.
 func (g *gateway) leases(t *testing.T) (how string) {
-	t.Helper()
 	require.Eventually(t, func() bool {
 		s := g.router.Stats()
 		for _, e := range g.router.Endpoints() {

@@ -29,7 +29,6 @@ type member struct {
 var key = prefix.NewKey()
 
 func join(t *testing.T, b *broker, options ...nats.Option) *member {
-	t.Helper()
 	m := &member{}
 	index := rig.Must(prefix.NewIndex(prefix.IndexConfig{}))
 	m.replica = rig.Must(replica.New(replica.Config{Key: key}))
@@ -59,13 +58,11 @@ func newBroker(t *testing.T) *broker {
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
 	require.Eventually(t, is, 60*time.Second, 2*time.Millisecond, what)
 }
 
 // know waits until n others are known, all alive.
 func (m *member) know(t *testing.T, n int) {
-	t.Helper()
 	eventually(t, "replicas meet", func() bool {
 		peers := m.replica.Status().Peers
 		for _, p := range peers {
@@ -79,7 +76,6 @@ func (m *member) know(t *testing.T, n int) {
 
 // sees waits until a member sees exactly the same in flight as another does.
 func (m *member) sees(t *testing.T, other *member) {
-	t.Helper()
 	flying := func(m *member) (all []endpick.InFlight) {
 		for _, e := range m.Endpoints() {
 			all = append(all, e.Candidate.InFlight)
@@ -90,7 +86,6 @@ func (m *member) sees(t *testing.T, other *member) {
 }
 
 func (m *member) route(t *testing.T, n int) (all []endpick.Lease) {
-	t.Helper()
 	for i := range n {
 		l := rig.Must(m.Route(endpick.Request{InputTokens: 100 + i, Blocks: []uint64{uint64(i + 1), uint64(i + 1001)}, Stream: true}))
 		if i%2 == 0 {

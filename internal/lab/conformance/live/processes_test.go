@@ -64,7 +64,6 @@ func build(t *testing.T) (path string) {
 var routing = regexp.MustCompile(`msg=routing url=(\S+) .*decisions=(\S+)/debug/endpick `)
 
 func startProcess(t *testing.T, program, name, settings string) *process {
-	t.Helper()
 	p := &process{path: filepath.Join(t.TempDir(), name+".yaml"), stderr: &lines{}, ended: make(chan error, 1)}
 	require.NoError(t, os.WriteFile(p.path, []byte(settings), 0o600))
 	p.Cmd = exec.Command(program, "-config", p.path)
@@ -94,7 +93,6 @@ func startProcess(t *testing.T, program, name, settings string) *process {
 
 // reload gives it new settings.
 func (p *process) reload(t *testing.T, settings string) {
-	t.Helper()
 	before := strings.Count(p.stderr.String(), "settings reloaded")
 	require.NoError(t, os.WriteFile(p.path, []byte(settings), 0o600))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
@@ -102,7 +100,6 @@ func (p *process) reload(t *testing.T, settings string) {
 }
 
 func (p *process) page(t *testing.T, path string) string {
-	t.Helper()
 	resp := rig.Must(http.Get(p.admin + path))
 	defer resp.Body.Close()
 	text := rig.Must(io.ReadAll(resp.Body))
@@ -112,7 +109,6 @@ func (p *process) page(t *testing.T, path string) string {
 
 // metric is the value of a series, −1 if it does not exist.
 func (p *process) metric(t *testing.T, series string) float64 {
-	t.Helper()
 	for line := range strings.Lines(p.page(t, "/metrics")) {
 		if rest, ok := strings.CutPrefix(line, "endpick_"+series+" "); ok {
 			return rig.Must(strconv.ParseFloat(strings.TrimSpace(rest), 64))
@@ -122,12 +118,10 @@ func (p *process) metric(t *testing.T, series string) float64 {
 }
 
 func (p *process) reaches(t *testing.T, series string, value float64) {
-	t.Helper()
 	eventually(t, fmt.Sprint(series, " is ", value), func() bool { return p.metric(t, series) == value })
 }
 
 func (p *process) shows(t *testing.T, what string) {
-	t.Helper()
 	eventually(t, "it shows "+what, func() bool { return strings.Contains(p.page(t, "/debug/endpick"), what) })
 }
 
@@ -215,12 +209,10 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 		p.reaches(t, "replica_connected", 0)
 	}
 	together := func() {
-		t.Helper()
 		x.reaches(t, "replica_others", 1)
 		y.reaches(t, "replica_others", 1)
 	}
 	apart := func() {
-		t.Helper()
 		x.reaches(t, "replica_others", 0)
 		y.reaches(t, "replica_others", 0)
 	}
