@@ -19,7 +19,7 @@ import (
 func TestOracleReplaysExactly(t *testing.T) {
 	n := rig.Must(sim.Scenario("C"))
 	work := rig.Must(n.Workload.At(sim.Pace{Rate: 6, Requests: 200}))
-	o := &oracle{weight: 2}
+	o := &oracle{}
 	require.NoError(t, o.take(work, 1))
 	require.Len(t, o.requests, 200)
 	fleet := sim.Fleet(4, engine.Config{Blocks: 4000})

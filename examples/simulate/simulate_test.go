@@ -89,20 +89,11 @@ func TestJSON(t *testing.T) {
 }
 
 func TestSameCommandSameBytes(t *testing.T) {
-	command := with(small, "-format", "json", "-rate", "2,4", "-seed", "1,2", "-report-interval", "1s", "-slo", "tight:0.3:200:40,loose:0.7:2000:100")
+	command := with(small, "-format", "json", "-rate", "2,4", "-policies", "round-robin,lmetric+reports=1s", "-seed", "1,2", "-slo", "tight:0.3:200:40,loose:0.7:2000:100")
 	first := simulate(t, command...)
 	assert.Equal(t, first, simulate(t, command...))
-	command[len(command)-5] = "3,4" // -seed
+	command[len(command)-3] = "3,4" // -seed
 	assert.NotEqual(t, first, simulate(t, command...))
-}
-
-func TestOut(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "report.json")
-	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o666))
-	args := with(small, "-format", "json")
-	assert.Empty(t, simulate(t, with(args, "-out", path)...))
-	written := rig.Must(os.ReadFile(path))
-	assert.Equal(t, simulate(t, args...), string(written))
 }
 
 func TestPredictions(t *testing.T) {
@@ -246,7 +237,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -requests 10 -duration 1s", "-requests and -duration can't both be given"},
 		{"-workload A -requests -1", "-requests -1 is too small"},
 		{"-workload A -endpoints 0", "-endpoints 0 is too small"},
-		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
 		{"-workload A -seed -1", `"-1" is not a whole number`},
 		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json)`},
 		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
@@ -254,7 +244,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},
 		{"-workload A -slo tight:0.6:0:0", "class tight has no target"},
 		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, evaluate,`},
-		{"-workload A -out " + filepath.Join(dir, "no", "such"), "no such file or directory"},
 		{"-nonsense", "flag provided but not defined: -nonsense"},
 		{"calibrate", "needs one FILE"},
 		{"calibrate " + good, "has no time of the last token"},

@@ -90,8 +90,6 @@ func TestRefusedRequests(t *testing.T) {
 		{Request{ID: 1, PromptTokens: 1, OutputTokens: 1}, "engine: request 1: ID is already with the engine"},
 		{Request{ID: 2, OutputTokens: 1}, "engine: request 2: PromptTokens 0 is below 1"},
 		{Request{ID: 2, PromptTokens: 1}, "engine: request 2: OutputTokens 0 is below 1"},
-		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, SystemTokens: -1}, "engine: request 2: SystemTokens -1 is below 0"},
-		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, UserTokens: -1}, "engine: request 2: UserTokens -1 is below 0"},
 		{Request{ID: 2, PromptTokens: 100, OutputTokens: 62}, "engine: request 2: 161 tokens never fit a KV cache of 160"},
 	} {
 		require.EqualError(t, e.Submit(0, c.request), c.err)

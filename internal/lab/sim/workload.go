@@ -41,9 +41,8 @@ type Request struct {
 	// prompt and, where they are known, of the output after it: those are for the
 	// next turn to find. The simulator keeps the slice and does not write to it.
 	Blocks []uint64
-	// SystemTokens of the prompt are a system prompt, UserTokens after them belong to
-	// the user's conversation: evictions are counted by these kinds.
-	SystemTokens, UserTokens int
+	// SystemTokens of the prompt, at its head, are a system prompt.
+	SystemTokens int
 
 	Model           string
 	Tenant, Session string

@@ -119,7 +119,7 @@ func TestRefusedWorkloads(t *testing.T) {
 	_, err = Conversations{Groups: 1, UsersPerGroup: 1, Requests: 1}.Start(0)
 	require.ErrorContains(t, err, "have no Arrivals")
 	_, err = Scenario("E")
-	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, production-clipped-normal, sharegpt)`)
+	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, sharegpt)`)
 	for _, name := range ScenarioNames() {
 		_, err = paced(t, name, 1, 1).Start(0)
 		require.NoError(t, err)
