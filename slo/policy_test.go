@@ -61,3 +61,35 @@ func TestStagesConform(t *testing.T) {
 		})
 	})
 }
+
+func TestStagesAllocateNothing(t *testing.T) {
+	if rig.Race {
+		t.Skip("the race detector allocates")
+	}
+	cs := benchmarkFleet(100)
+	cs[7].Prediction = endpick.Prediction{}
+	dst := make([]float64, len(cs))
+	nothing := func(what string, f func()) { assert.Zero(t, testing.AllocsPerRun(20, f), what) }
+	for _, config := range []slo.BestFitConfig{{}, {PrefillRate: 8600}} {
+		h := newHeadroom(t, slo.HeadroomConfig{})
+		config.Headroom = h
+		fit, tier := newBestFit(t, config), newTier(t, slo.TierConfig{Headroom: h})
+		running := ask(0, 20)
+		e := event(0, &running, &cs[0])
+		slo.Routed(h, e)
+		for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
+			nothing("best fit", func() { fit.Score(&req, cs, dst) })
+			nothing("tier", func() { tier.Filter(&req, cs) })
+		}
+		nothing("running targets", func() {
+			slo.Done(h, e, nil)
+			e.Lease.Generation++
+			slo.Routed(h, e)
+		})
+		assert.Equal(t, 1, slo.RunningTargets(h))
+	}
+	warm, req := newWarmup(t, slo.WarmupConfig{}), ask(0, 0)
+	warm.Filter(&req, cs[1:])
+	req = req.At(at(1000), 1, 1)
+	nothing("warm-up", func() { warm.Filter(&req, cs) })
+}

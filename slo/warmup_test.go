@@ -82,14 +82,3 @@ func TestWarmupConfig(t *testing.T) {
 	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
 }
-
-func TestWarmupAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
-	f, cs := newWarmup(t, slo.WarmupConfig{}), benchmarkFleet(100)
-	req := ask(0, 0)
-	f.Filter(&req, cs[1:])
-	req = req.At(at(1000), 1, 1)
-	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
-}

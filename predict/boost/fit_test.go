@@ -145,24 +145,6 @@ func TestTreesLearnAStep(t *testing.T) {
 	require.InEpsilon(t, math.Pow(10, 1.75), predictOne(t, one, 99, 1), 1e-6)
 }
 
-func TestAbsentIsNotZero(t *testing.T) {
-	var d Data
-	for i := range 300 {
-		switch i % 3 {
-		case 0:
-			d.X, d.Y = append(d.X, 0), append(d.Y, 10)
-		case 1:
-			d.X, d.Y = append(d.X, math.NaN()), append(d.Y, 50)
-		case 2:
-			d.X, d.Y = append(d.X, 1), append(d.Y, 20)
-		}
-	}
-	m := fit(t, Config{Features: 1}, d)
-	require.InEpsilon(t, 10, predictOne(t, m, 0), 0.001)
-	require.InEpsilon(t, 50, predictOne(t, m, math.NaN()), 0.001)
-	require.InEpsilon(t, 20, predictOne(t, m, 1), 0.001)
-}
-
 func TestPriorIsLeastSquaresOnRelativeError(t *testing.T) {
 	// y = 5 + 2a + 0·b exactly: the relative error is zero there, so no other coefficients are
 	// better.
@@ -237,20 +219,6 @@ func TestRefitKeepsWhatTreesAsk(t *testing.T) {
 		row := other.X[:k]
 		require.Equal(t, naivePredict(moved, row), predictOne(t, moved, row...))
 	})
-}
-
-func TestRefitLearnsNewLabels(t *testing.T) {
-	d := randomData(3, 3000, 5)
-	m := fit(t, Config{Features: 5, Prior: []int{0, 1, 2}}, d)
-	for i := range d.Y {
-		d.Y[i] *= 1.5
-		if d.X[5*i+1] > 0.5 {
-			d.Y[i] *= 2 // no factor and no prior could follow this
-		}
-	}
-	require.Greater(t, meanError(t, m, d), 0.3)
-	refitted := rig.Must(m.Refit(d))
-	require.Less(t, meanError(t, refitted, d), 2*meanError(t, fit(t, m.config, d), d)+0.01)
 }
 
 func meanError(t require.TestingT, m *Model, d Data) float64 {

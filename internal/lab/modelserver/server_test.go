@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -252,24 +252,15 @@ func TestRefusals(t *testing.T) {
 		s := rig.Must(New(Config{}))
 		defer s.Close()
 		r := rig.Must(http.NewRequest(http.MethodPost, "/v1/completions", io.LimitReader(zeros{}, MaxBodyBytes+1)))
-		w := &recorder{header: http.Header{}}
+		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		require.Equal(t, http.StatusRequestEntityTooLarge, w.status)
+		require.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
 	})
 }
 
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-type recorder struct {
-	header http.Header
-	status int
-	bytes.Buffer
-}
-
-func (r *recorder) Header() http.Header    { return r.header }
-func (r *recorder) WriteHeader(status int) { r.status = status }
 
 func TestAbortFreesTheEngine(t *testing.T) {
 	s, url := start(t, Config{Engine: fast(1000)})
@@ -278,12 +269,7 @@ func TestAbortFreesTheEngine(t *testing.T) {
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions",
-				strings.NewReader(chatBody(stream, 10_000, "a question")))
-			if !assert.NoError(t, err) {
-				return
-			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, err := tryPost(ctx, url, chatBody(stream, 10_000, "a question"))
 			if err == nil {
 				_, err = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
@@ -372,15 +358,13 @@ func TestCloseBreaksStreams(t *testing.T) {
 	require.Error(t, <-waiting)
 	require.NoError(t, s.Close(), "twice is no harm")
 
-	w := &recorder{header: http.Header{}}
-	for _, path := range []string{"/health", "/v1/chat/completions"} {
-		method, body := http.MethodGet, ""
-		if path != "/health" {
-			method, body = http.MethodPost, chatBody(true, 1, "too late")
-		}
-		r := rig.Must(http.NewRequest(method, path, strings.NewReader(body)))
+	for _, r := range []*http.Request{
+		httptest.NewRequest(http.MethodGet, "/health", nil),
+		httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(chatBody(true, 1, "too late"))),
+	} {
+		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		require.Equal(t, http.StatusServiceUnavailable, w.status)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	}
 }
 
