@@ -238,28 +238,6 @@ func (o *oracle) outcome() (x outcome) {
 	return x
 }
 
-// fixed is a workload of given requests in an open loop.
-type fixed []sim.Request
-
-// Start implements [sim.Workload].
-func (f fixed) Start(uint64) (sim.Source, error) { return &f, nil }
-
-// Next, Take and Done implement [sim.Source].
-func (f *fixed) Next() (time.Duration, bool) {
-	if len(*f) == 0 {
-		return 0, false
-	}
-	return (*f)[0].Arrival, true
-}
-
-func (f *fixed) Take() sim.Request {
-	r := (*f)[0]
-	*f = (*f)[1:]
-	return r
-}
-
-func (*fixed) Done(*sim.Request, time.Duration) {}
-
 // routes is a filter that leaves out nothing, and records where requests go.
 type routes struct{ servers []int }
 
@@ -303,7 +281,7 @@ func runOracle(args []string, stdout, stderr io.Writer) error {
 			}
 		}
 		r := &routes{}
-		config.Workload = fixed(o.requests)
+		config.Workload = sim.Given(o.requests)
 		config.Router = func() (endpick.Config, error) {
 			c, err := newPolicy(p)
 			c.Policy.Filters = append([]endpick.Filter{r}, c.Policy.Filters...)

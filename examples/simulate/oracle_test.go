@@ -24,7 +24,7 @@ func TestOracleReplaysExactly(t *testing.T) {
 	require.Len(t, o.requests, 200)
 	fleet := sim.Fleet(4, engine.Config{Blocks: 4000})
 	r := &routes{}
-	report, err := sim.Run(sim.Config{Fleet: fleet, Workload: fixed(o.requests), Seed: 1, Router: func() (endpick.Config, error) {
+	report, err := sim.Run(sim.Config{Fleet: fleet, Workload: sim.Given(o.requests), Seed: 1, Router: func() (endpick.Config, error) {
 		c, err := newPolicy("lmetric")
 		c.Policy.Filters = append(c.Policy.Filters, r)
 		return c, err

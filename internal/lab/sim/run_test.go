@@ -30,26 +30,7 @@ func paced(t testing.TB, name string, perSecond float64, requests int) Workload 
 }
 
 // hand is a workload of requests at given times.
-type hand []Request
-
-func (h hand) Start(uint64) (Source, error) { return &handSource{todo: h}, nil }
-
-type handSource struct{ todo []Request }
-
-func (s *handSource) Next() (time.Duration, bool) {
-	if len(s.todo) == 0 {
-		return 0, false
-	}
-	return s.todo[0].Arrival, true
-}
-
-func (s *handSource) Take() Request {
-	r := s.todo[0]
-	s.todo = s.todo[1:]
-	return r
-}
-
-func (*handSource) Done(*Request, time.Duration) {}
+type hand = Given
 
 // plain takes 1 ms a step, whatever is in it.
 var plain = engine.Config{Profile: engine.Profile{Name: "plain", StepMicros: 1000}}

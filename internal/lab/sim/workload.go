@@ -71,5 +71,27 @@ func (r *Request) promptBlocks() []uint64 {
 	return r.Blocks[:min(len(r.Blocks), max(0, r.InputTokens)/BlockTokens)]
 }
 
+// Given is a workload of given requests, in order of arrival, in an open loop.
+type Given []Request
+
+// Start implements [Workload].
+func (g Given) Start(uint64) (Source, error) { return &g, nil }
+
+// Next, Take and Done implement [Source].
+func (g *Given) Next() (time.Duration, bool) {
+	if len(*g) == 0 {
+		return 0, false
+	}
+	return (*g)[0].Arrival, true
+}
+
+func (g *Given) Take() Request {
+	r := (*g)[0]
+	*g = (*g)[1:]
+	return r
+}
+
+func (*Given) Done(*Request, time.Duration) {}
+
 // chain extends a chain of block hashes by a block with this content.
 func chain(hash, content uint64) uint64 { return engine.Mix(hash ^ engine.Mix(content)) }
