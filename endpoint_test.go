@@ -303,7 +303,7 @@ func TestNoEndpoints(t *testing.T) {
 	assert.Empty(t, receipt.Verdicts)
 
 	_, err = r.Route(endpick.Request{Model: "m", Adapter: "sql"})
-	assert.EqualError(t, err, `endpick: no endpoint for model "sql": 0 of 3 serve it, 0 excluded, 0 draining`)
+	assert.EqualError(t, err, `endpick: no endpoint for model "sql": 0 of 3 serve it, 0 excluded, 0 draining; there are ["m"]`)
 	assert.Equal(t, uint64(3), r.Stats().NoEndpoint)
 
 	require.NoError(t, r.Resume("c"))

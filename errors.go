@@ -25,11 +25,18 @@ type NoEndpointError struct {
 	Serving   int    // those that serve the model
 	Excluded  int    // of those, how many the request excludes
 	Draining  int    // of those, how many are being drained
+	// Others are models and adapters that endpoints serve instead, if none serves
+	// Model: the first of them, in order.
+	Others []string
 }
 
 func (e *NoEndpointError) Error() string {
-	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining",
-		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining)
+	others := ""
+	if len(e.Others) > 0 {
+		others = fmt.Sprintf("; there are %q", e.Others)
+	}
+	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining%s",
+		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining, others)
 }
 
 // RejectedError carries the reason of the Admitter, and matches it.

@@ -39,7 +39,7 @@ func Example() {
 	// send to 10.0.0.1:8000
 	// open leases: 1
 	// open leases: 0
-	// true endpick: no endpoint for model "gemma": 0 of 2 serve it, 0 excluded, 0 draining
+	// true endpick: no endpoint for model "gemma": 0 of 2 serve it, 0 excluded, 0 draining; there are ["llama" "qwen"]
 }
 
 // Cheapest is a scorer of your own: it reads a label of the endpoint.

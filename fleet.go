@@ -212,9 +212,28 @@ func (f *fleet) explainEmpty(name string, excluded int) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	p := f.find(name)
-	return &NoEndpointError{
+	err := &NoEndpointError{
 		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: excluded, Draining: p.serving - len(p.load()),
 	}
+	if p.serving == 0 {
+		err.Others = f.names(16)
+	}
+	return err
+}
+
+// names returns the first of the names that endpoints serve, in order.
+func (f *fleet) names(most int) (names []string) {
+	for i := range f.shards {
+		if pools := f.shards[i].Load(); pools != nil {
+			for name, p := range *pools {
+				if p.serving > 0 {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	slices.Sort(names)
+	return names[:min(len(names), most)]
 }
 
 // member returns the endpoint that has this ID now, or an error.

@@ -103,12 +103,11 @@ type Config struct {
 	// DisableUsage stops the transport from asking for usage in streams whose clients
 	// did not. Lengths are then estimated from the content.
 	DisableUsage bool
-	// AllowAdministration passes on requests that administer an engine, such as
-	// /sleep or /load_lora_adapter, instead of refusing them with [ErrForbidden].
-	AllowAdministration bool
-	// DenyUnknown refuses paths of unknown APIs, with [ErrUnknownPath]. By default
-	// they are passed on.
-	DenyUnknown bool
+	// Pass are requests to pass on although they belong to none of the APIs of
+	// docs/apis.md, which alone reach endpoints by default: "GET /version", a path for any
+	// method, or one that ends in a slash with all that is below it. "/" passes on
+	// everything: clients then administer engines.
+	Pass []string
 
 	// EnableEndpointHeader names the endpoint in a response header. That reveals to
 	// clients where prompts are cached, including those of others: for tests, and for

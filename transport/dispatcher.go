@@ -49,7 +49,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	var err error
 	d.reader, err = dialect.NewReader(dialect.Config{
 		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, Tokens: tokens,
-		DisableUsage: config.DisableUsage, AllowAdministration: config.AllowAdministration, DenyUnknown: config.DenyUnknown,
+		DisableUsage: config.DisableUsage, Pass: config.Pass,
 		Sketch: config.Record != nil, SketchText: config.RecordText,
 	})
 	if err != nil {

@@ -161,11 +161,11 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 	w.idle(t)
 }
 
-func TestAdministrationIsPassedOnWhereAllowed(t *testing.T) {
+func TestWhatIsNamedIsPassedOn(t *testing.T) {
 	admin := transport.Incoming{Method: "POST", Path: "/v1/load_lora_adapter", Body: []byte(`{"lora_name":"x"}`)}
-	_, err := newDriven(t, transport.Config{}).Read(admin)
-	require.ErrorIs(t, err, transport.ErrForbidden)
-	call, err := newDriven(t, transport.Config{AllowAdministration: true}).Read(admin)
+	_, err := newDriven(t, transport.Config{Pass: []string{"/x"}}).Read(admin)
+	require.ErrorIs(t, err, transport.ErrUnknownPath)
+	call, err := newDriven(t, transport.Config{Pass: []string{"/v1/load_lora_adapter"}}).Read(admin)
 	require.NoError(t, err)
 	call.Close()
 }

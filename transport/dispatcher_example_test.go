@@ -159,7 +159,7 @@ func ExampleDispatcher() {
 	// client: 200 OK data: {"choices":[{"delta":{"content":"Hello!"}}]}
 	//
 	// data: [DONE]
-	// client: 404 Not Found {"error":{"message":"the model `gpt` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}
+	// client: 404 Not Found {"error":{"message":"the model `gpt` does not exist; there are `llama`","type":"invalid_request_error","param":"model","code":"model_not_found"}}
 	// in flight: 0
 }
 

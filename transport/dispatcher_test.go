@@ -100,6 +100,9 @@ func newDriven(t testing.TB, config transport.Config) *driven {
 	require.NoError(t, err)
 	w.monitor, err = health.New(health.Config{Router: w.router, Clock: func() time.Time { return w.at }})
 	require.NoError(t, err)
+	if config.Pass == nil {
+		config.Pass = []string{"/"}
+	}
 	config.Router, config.Health, config.Clock = w.router, w.monitor, func() time.Time { return w.at }
 	w.Dispatcher, err = transport.NewDispatcher(config)
 	require.NoError(t, err)
@@ -489,7 +492,7 @@ func TestWhatReadingDependsOn(t *testing.T) {
 }
 
 func TestWhatCannotBeRead(t *testing.T) {
-	w := newDriven(t, transport.Config{DenyUnknown: true})
+	w := newDriven(t, transport.Config{Pass: []string{"/x"}})
 	for _, tc := range []struct {
 		path, body string
 		status     int
@@ -497,7 +500,8 @@ func TestWhatCannotBeRead(t *testing.T) {
 	}{
 		{chatPath, `{"model":7}`, 400, "invalid_request_error"},
 		{"/v1/messages", `{"model":7}`, 400, `{"type":"error","error":{"type":"invalid_request_error"`},
-		{"/sleep", ``, 403, "reserved for administrators"},
+		{chatPath, `{"model":"m"`, 400, "is not a JSON object"},
+		{"/sleep", ``, 404, "nothing here"},
 		{"/v2/unheard-of", ``, 404, "nothing here"},
 	} {
 		_, err := w.Read(transport.Incoming{Method: "POST", Path: tc.path, Body: []byte(tc.body)})

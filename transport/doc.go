@@ -47,15 +47,15 @@
 //
 // Chat, completions, Anthropic's messages, responses, embeddings, reranking,
 // transcription and the engines' own APIs are read; docs/apis.md has the table.
-// All other requests are passed on unmetered, and routed by load, with a length
-// guessed from their size. If no model can be read from a request, it may go to any
-// endpoint. Paths that administer engines are refused ([ErrForbidden]).
+// All other requests are refused ([ErrUnknownPath]), unless Config.Pass has them: these are
+// passed on unmetered, and routed by load, with a length guessed from their size. If no model
+// can be read from a request, it may go to any endpoint.
 //
 // # Refused requests
 //
 // These get an [endpick.RequestError], status 400: a model that is not a string;
 // names of models, sessions, tenants and adapters that are longer than 256
-// bytes or not UTF-8; paths with a ".." segment; JSON that is nested deeper
+// bytes or not UTF-8; bodies that are no JSON object; JSON that is nested deeper
 // than 256 levels or has more parts than Config.MaxItems. Anything else that is
 // wrong with a request is left to the engine. A body that is longer than
 // Config.MaxBodyBytes, or compressed to less than a sixty-fourth, gets 413.

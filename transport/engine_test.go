@@ -204,6 +204,9 @@ func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addres
 	w.router, err = endpick.New(of)
 	require.NoError(t, err)
 	config.Router = w.router
+	if config.Pass == nil {
+		config.Pass = []string{"/"}
+	}
 	config.Record = func(r recording.Request) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -27,33 +28,13 @@ var (
 	// ErrTimeout: the endpoint took longer than Config.FirstByteTimeout,
 	// StallTimeout or ResponseTimeout.
 	ErrTimeout = errors.New("transport: the endpoint did not answer in time")
-	// ErrForbidden: the path administers an engine, and Config.AllowAdministration is
-	// not set. Such a path has a segment with one of these names:
-	//
-	//   vLLM    sleep, wake_up, is_sleeping, reset_prefix_cache, reset_mm_cache,
-	//           reset_encoder_cache, load_lora_adapter, unload_lora_adapter,
-	//           collective_rpc, start_profile, stop_profile, server_info,
-	//           scale_elastic_ep, is_scaling_elastic_ep, pause, resume, is_paused,
-	//           abort_requests, init_weight_transfer_engine, update_weights,
-	//           get_world_size, update_config
-	//   SGLang  flush_cache, update_weights_*, get_weights_by_name,
-	//           init_weights_*, destroy_weights_*, weights_checker,
-	//           release_memory_occupation, resume_memory_occupation,
-	//           pause_generation, continue_generation, abort_request,
-	//           start_profile, stop_profile, configure_logging, set_trace_level,
-	//           get_server_info, set_internal_state, get_internal_state,
-	//           clear_hicache_storage_backend, attach_hicache_storage_backend,
-	//           open_session, close_session, freeze_gc, dump_*, load_*, unload_*,
-	//           start_*, stop_*, slow_down, add_worker, remove_worker, workers
-	//   llama.cpp  slots, lora-adapters, cors-proxy, models/load, models/unload, and
-	//           models and props unless they are only read
-	//
-	// or one that begins like them. Behind a version only the first segment counts: in
-	// /v1/files/load_x it is the name of a file. TGI has none. /metrics and /health are not
-	// among them; Config.DenyUnknown refuses these too.
-	ErrForbidden = dialect.ErrForbidden
-	// ErrUnknownPath: the path belongs to no known API; see Config.DenyUnknown.
+	// ErrUnknownPath: the request belongs to none of the APIs of docs/apis.md, and
+	// Config.Pass does not have it; or its path has a part that not every server reads in the
+	// same way: a control character, an escaped slash, dot or percent, one of ;\?#, or an empty
+	// segment, "." or "..".
 	ErrUnknownPath = dialect.ErrUnknownPath
+	// ErrCoding: the body is in a Content-Encoding that is not read here.
+	ErrCoding = errors.New("transport: the request body has a content coding that is not supported")
 	// ErrAddress: the address of an endpoint is neither a host nor a URL.
 	ErrAddress = host.ErrAddress
 )
@@ -97,9 +78,8 @@ const clientClosedRequest = 499
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
 //	408  the body did not arrive within the host server's time limit
 //	400  the body broke off, or the request is not valid
-//	403  the path is one of engine administration (Config.AllowAdministration)
-//	404  no endpoint serves the model, though there are endpoints; or the path is
-//	     of no API, and others are denied (Config.DenyUnknown)
+//	404  no endpoint serves the model, though there are endpoints; or [ErrUnknownPath]
+//	415  [ErrCoding]
 //	429  an Admitter refused the request, or the queue is full
 //	503  all endpoints that serve the model are drained, excluded or down, there are
 //	     none at all, or the request has waited in the queue as long as it may
@@ -128,10 +108,10 @@ func StatusOf(err error) int {
 		return http.StatusGatewayTimeout
 	case errors.Is(err, context.Canceled):
 		return clientClosedRequest
-	case errors.Is(err, ErrForbidden):
-		return http.StatusForbidden
 	case errors.Is(err, ErrUnknownPath):
 		return http.StatusNotFound
+	case errors.Is(err, ErrCoding):
+		return http.StatusUnsupportedMediaType
 	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
@@ -178,11 +158,11 @@ func ErrorBody(path string, status int, code, message string) []byte {
 //
 //	status  OpenAI's type, and code              Anthropic's type
 //	400     invalid_request_error                invalid_request_error
-//	403     invalid_request_error                permission_error
 //	408     invalid_request_error                invalid_request_error
 //	404     invalid_request_error, model_not_found or not_found
 //	                                             not_found_error
 //	413     invalid_request_error                request_too_large
+//	415     invalid_request_error                invalid_request_error
 //	429     rate_limit_error                     rate_limit_error
 //	503     api_error                            overloaded_error
 //	504     api_error                            timeout_error
@@ -208,6 +188,9 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 		p.Message = err.Error()
 	case status == http.StatusNotFound && errors.As(err, &none):
 		p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
+		if len(none.Others) > 0 {
+			p.Message += "; there are `" + strings.Join(none.Others, "`, `") + "`"
+		}
 	case status == http.StatusNotFound:
 		p.Code = "not_found"
 	case errors.Is(err, queue.ErrTimeout):
@@ -226,13 +209,13 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 }
 
 var messages = map[int]string{
-	http.StatusRequestTimeout:     "the request body did not come in time",
-	http.StatusForbidden:          "this path is reserved for administrators",
-	http.StatusNotFound:           "there is nothing here",
-	http.StatusServiceUnavailable: "no server is available for this model",
-	http.StatusBadGateway:         "the model server failed before it answered",
-	http.StatusGatewayTimeout:     "the model server did not answer in time",
-	clientClosedRequest:           "the client closed the request",
+	http.StatusRequestTimeout:       "the request body did not come in time",
+	http.StatusNotFound:             "there is nothing here",
+	http.StatusUnsupportedMediaType: "the body has a content coding that is not supported: send it in gzip, or as it is",
+	http.StatusServiceUnavailable:   "no server is available for this model",
+	http.StatusBadGateway:           "the model server failed before it answered",
+	http.StatusGatewayTimeout:       "the model server did not answer in time",
+	clientClosedRequest:             "the client closed the request",
 }
 
 // untilCheck is when a server may be available again: the default of

@@ -66,7 +66,7 @@ func Example() {
 	//
 	// data: [DONE]
 	// 404 from ""
-	// {"error":{"message":"the model `gpt-2` does not exist","type":"invalid_request_error","param":"model","code":"model_not_found"}}
+	// {"error":{"message":"the model `gpt-2` does not exist; there are `llama`","type":"invalid_request_error","param":"model","code":"model_not_found"}}
 	// in flight: 0
 }
 

@@ -89,7 +89,7 @@ func modelsPath(in *http.Request) string {
 	return before + "/v1/models"
 }
 
-// union asks the engines that have to be asked, and joins the lists.
+// union asks the engines, and joins the lists.
 func (t *Transport) union(in *http.Request) (*models, error) {
 	if in.Body != nil {
 		in.Body.Close()
@@ -99,30 +99,16 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 	}
 	all := &models{seen: map[string]bool{}}
 	var ask []*endpick.Endpoint
-	var named *endpick.Endpoint // one that need not be asked
 	endpoints := slices.DeleteFunc(t.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool { return e.Removed })
 	for i := range endpoints {
 		e := endpoints[i].Candidate.Endpoint
-		switch {
-		case len(e.Models)+len(e.Adapters) > 0:
-			for _, name := range slices.Concat(e.Models, e.Adapters) {
-				all.add(name, nil)
-			}
-			if !t.d.health.IsOut(e.ID) {
-				named = e
-			}
-		case len(ask) < maxModelSources:
+		// One whose names are known tells more of them, if it can.
+		if len(ask) < maxModelSources && (len(namesOf(e)) == 0 || !t.d.health.IsOut(e.ID)) {
 			ask = append(ask, e)
 		}
 	}
 	ctx, cancel := context.WithTimeout(in.Context(), modelsTimeout)
 	defer cancel()
-	if len(ask) == 0 && named != nil && in.Header.Get("Origin") != "" {
-		// A browser needs the engine's word on who may read the answer.
-		if answer := t.modelsOf(ctx, in, named); answer.err == nil {
-			all.header = answer.header
-		}
-	}
 	answers := make([]listed, len(ask))
 	var asked sync.WaitGroup
 	for i, e := range ask {
@@ -140,17 +126,23 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 		if all.header == nil {
 			all.header = answer.header
 		}
+		names := namesOf(ask[i])
 		for _, m := range answer.models {
 			var named struct {
 				ID string `json:"id"`
 			}
-			if json.Unmarshal(m, &named) == nil && named.ID != "" {
+			if json.Unmarshal(m, &named) == nil && named.ID != "" && (len(names) == 0 || slices.Contains(names, named.ID)) {
 				all.add(named.ID, m)
 			}
 		}
 		// An engine's refusal tells the client more than that another one can't be reached.
-		if err := answer.err; err != nil && (all.missing == nil || refused == nil && errors.As(err, &refused)) {
+		if err := answer.err; err != nil && len(names) == 0 && (all.missing == nil || refused == nil && errors.As(err, &refused)) {
 			all.missing = &UpstreamError{Endpoint: ask[i].ID, Attempts: 1, Err: err}
+		}
+	}
+	for i := range endpoints {
+		for _, name := range namesOf(endpoints[i].Candidate.Endpoint) {
+			all.add(name, nil)
 		}
 	}
 	switch {
@@ -163,6 +155,9 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 	}
 	return all, nil
 }
+
+// namesOf are the names that an endpoint serves; none: it takes any.
+func namesOf(e *endpick.Endpoint) []string { return slices.Concat(e.Models, e.Adapters) }
 
 // listed is an engine's list of models.
 type listed struct {

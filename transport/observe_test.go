@@ -251,15 +251,15 @@ func TestObserveWhatIsRefused(t *testing.T) {
 	assert.ErrorAs(t, r.Err, new(*endpick.NoEndpointError))
 	assert.Equal(t, "m", r.Model)
 	_, _, err = w.do(t, post(t, "/../x", "{}"))
-	require.ErrorAs(t, err, new(*endpick.RequestError))
-	assert.ErrorAs(t, next(t, reported).Err, new(*endpick.RequestError))
+	require.ErrorIs(t, err, transport.ErrUnknownPath)
+	assert.ErrorIs(t, next(t, reported).Err, transport.ErrUnknownPath)
 	_, _, err = w.do(t, post(t, "/v1/models", ""))
 	require.Error(t, err)
 	assert.Len(t, reported, 1, "a POST there is a request like any other")
 
 	w, reported = watched(t, transport.Config{Queue: one(queue.Config{})})
 	_, _, err = w.do(t, post(t, "/../x", "{}"))
-	require.ErrorAs(t, err, new(*endpick.RequestError))
+	require.ErrorIs(t, err, transport.ErrUnknownPath)
 	assert.Zero(t, next(t, reported).Held, "it was not queued")
 }
 

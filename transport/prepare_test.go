@@ -84,16 +84,21 @@ func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
 	assert.True(t, w.observer.requests[0].Stream)
 	assert.Equal(t, "m", w.observer.requests[0].Model)
 
-	// A body with an unknown coding is passed on unchanged, as if it had no model.
-	w.ok(t, post(t, chatPath, packed.String(), "Content-Encoding", "br"))
+	// A body with an unknown coding is refused, unless it is not in it: engines ignore the header.
+	for coding, status := range map[string]int{"br": 415, "gzip, gzip": 415, "": 400} {
+		_, _, err = w.do(t, post(t, chatPath, packed.String(), "Content-Encoding", coding))
+		assert.Equal(t, status, transport.StatusOf(err), coding)
+	}
+	w.ok(t, post(t, "/v1/files", packed.String(), "Content-Encoding", "br"))
 	assert.Equal(t, packed.String(), e.lastBody())
 	assert.Equal(t, "br", e.last.Header.Get("Content-Encoding"))
-	assert.Empty(t, w.observer.requests[1].Model)
+	w.ok(t, post(t, chatPath, chatStream, "Content-Encoding", "br"))
+	assert.Equal(t, "m", w.observer.requests[2].Model)
 
 	form := "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--x--"
 	w.ok(t, post(t, "/v1/audio/transcriptions", form, "Content-Type", "multipart/form-data; boundary=x"))
 	assert.Equal(t, form, e.lastBody())
-	assert.Equal(t, "m", w.observer.requests[2].Model)
+	assert.Equal(t, "m", w.observer.requests[3].Model)
 	w.idle(t)
 }
 
@@ -111,7 +116,7 @@ func TestPreparingLooksAtItsClient(t *testing.T) {
 // A body is closed even if its request is refused: a client that writes to a pipe waits for
 // that.
 func TestBodiesAreClosedWhateverIsRefused(t *testing.T) {
-	w := newWorld(t, transport.Config{MaxBodyBytes: 1 << 10, DenyUnknown: true}, startEngine(t, nil).URL)
+	w := newWorld(t, transport.Config{MaxBodyBytes: 1 << 10, Pass: []string{"/v1/files"}}, startEngine(t, nil).URL)
 	for _, tc := range []struct{ name, method, path, body string }{
 		{"served", "POST", chatPath, chatAtOnce},
 		{"a path that climbs", "POST", "/v1/../x", "{}"},

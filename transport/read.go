@@ -12,12 +12,11 @@ import (
 	"strings"
 
 	"github.com/endpick/endpick/transport/internal/dialect"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Incoming is a request as it arrived.
 type Incoming struct {
-	Method, Path string
+	Method, Path string      // as in the request line, with its escapes, without a query
 	Query        string      // raw query of the URL; /v1/realtime?model= names the model there
 	Header       http.Header // keys in their canonical form
 	// Body is the whole body, decompressed if it was in gzip or deflate, because
@@ -27,8 +26,13 @@ type Incoming struct {
 }
 
 // Read reads a request, except for its prompt. The error is an [endpick.RequestError], a
-// [BodyError], or matches [ErrRead], [ErrForbidden] or [ErrUnknownPath].
+// [BodyError], or matches [ErrRead], [ErrCoding] or [ErrUnknownPath].
 func (d *Dispatcher) Read(in Incoming) (*Call, error) {
+	path, err := d.reader.Allow(in.Method, in.Path)
+	if err != nil {
+		return nil, err
+	}
+	in.Path = path
 	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
 		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}
 	}
@@ -48,6 +52,9 @@ func (d *Dispatcher) Read(in Incoming) (*Call, error) {
 // read reads all but the prompt.
 func (c *Call) read(in Incoming) error {
 	parsed, err := c.d.reader.Read(dialect.Incoming(in))
+	if err == dialect.ErrMalformed && !c.unpacked && in.Header.Get("Content-Encoding") != "" {
+		err = ErrCoding
+	}
 	c.method = in.Method
 	if parsed != nil {
 		c.parsed, c.Request, c.Warnings = parsed, parsed.Request, parsed.Warnings
@@ -89,20 +96,14 @@ func (c *Call) allBut(id string) (others []string, found bool) {
 }
 
 // read reads the request.
-func (t *Transport) read(c *Call) error {
+func (t *Transport) read(c *Call, path string) error {
 	in := c.in
-	if err := host.CheckPath(in.URL); err != nil {
-		if in.Body != nil {
-			in.Body.Close()
-		}
-		return err
-	}
 	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)
 	if err != nil {
 		return err
 	}
 	c.unpacked = unpacked
-	err = c.read(Incoming{Method: in.Method, Path: in.URL.Path, Query: in.URL.RawQuery, Header: in.Header, Body: body})
+	err = c.read(Incoming{Method: in.Method, Path: path, Query: in.URL.RawQuery, Header: in.Header, Body: body})
 	for _, w := range c.Warnings {
 		t.d.warn(in, w)
 	}

@@ -18,15 +18,21 @@ import (
 // endpoint breaks off later, reading the body ends in an UpstreamError.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
-	if dialect.IsModelList(in.Method, in.URL.Path) {
+	path, err := t.d.reader.Allow(in.Method, in.URL.EscapedPath())
+	if dialect.IsModelList(in.Method, path) {
 		return t.models(in, "")
 	}
-	if model, ok := dialect.ModelOf(in.Method, in.URL.Path); ok {
+	if model, ok := dialect.ModelOf(in.Method, path); ok {
 		return t.models(in, model)
 	}
 	c := &Call{d: t.d, t: t, in: in, single: t.config.MaxAttempts == 1, story: story{start: t.d.now()}}
 	t.d.budget.Request(c.story.start)
-	if err := t.read(c); err != nil {
+	if err == nil {
+		err = t.read(c, path)
+	} else if in.Body != nil {
+		in.Body.Close()
+	}
+	if err != nil {
 		c.fail(nil, err)
 		return nil, err
 	}

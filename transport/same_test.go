@@ -29,7 +29,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000"}}
 	router, err := endpick.New(config)
 	require.NoError(t, err)
-	rt, err := transport.New(transport.Config{Router: router, Base: tripper(func(in *http.Request) (*http.Response, error) {
+	rt, err := transport.New(transport.Config{Router: router, Pass: []string{"/"}, Base: tripper(func(in *http.Request) (*http.Response, error) {
 		b, err := io.ReadAll(in.Body)
 		asked, body = in, string(b)
 		return &http.Response{
@@ -67,7 +67,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 		header = http.Header{"Content-Type": {rapid.SampledFrom([]string{"application/json", "text/event-stream", "text/event-stream; charset=utf-8", "text/plain", ""}).Draw(t, "type")}, "X-Twice": {"1", "2"}, "Etag": {`W/"x"`}}
 		path := rapid.SampledFrom([]string{
 			"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/generate", "/completion", "/infill",
-			"/tokenize", "/v1/audio/transcriptions", "/v1/files", "//v1//chat/completions", "/v1/responses/x/cancel", "/", "/a%2Fb;c?d=%20&&e",
+			"/tokenize", "/v1/audio/transcriptions", "/v1/files", "//v1//chat/completions", "/v1/responses/x/cancel", "/", "/a%2Fb", "/a%20b?d=%20&&e;f",
 		}).Draw(t, "path")
 		in, err := http.NewRequest(rapid.SampledFrom([]string{"POST", "POST", "POST", "PUT", "DELETE"}).Draw(t, "method"), "http://gateway"+path, strings.NewReader(said))
 		require.NoError(t, err)
@@ -76,7 +76,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 		asked = nil
 		out, err := rt.RoundTrip(in)
 		if asked == nil { // such as a non-string model
-			require.ErrorAs(t, err, new(*endpick.RequestError))
+			require.Contains(t, []int{400, 404}, transport.StatusOf(err))
 			return
 		}
 		require.Equal(t, [3]string{in.Method, in.URL.RequestURI(), said}, [3]string{asked.Method, asked.URL.RequestURI(), body})

@@ -130,8 +130,7 @@ func TestPathsThatClimbAreRefused(t *testing.T) {
 	w := newWorld(t, transport.Config{}, e.URL+"/base", e.URL)
 	for _, path := range []string{"/v1/../../secret", "/v1/%2e%2e/%2e%2e/secret"} {
 		_, _, err := w.do(t, post(t, path, chatAtOnce))
-		assert.ErrorAs(t, err, new(*endpick.RequestError), path)
-		assert.Equal(t, 400, transport.StatusOf(err), path)
+		assert.ErrorIs(t, err, transport.ErrUnknownPath, path)
 	}
 	assert.Zero(t, e.requests.Load())
 	w.idle(t)
@@ -228,7 +227,7 @@ func TestRedirectsStayAtTheGateway(t *testing.T) {
 			location = from
 			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: engine.URL + base}}})
 			require.NoError(t, err)
-			tr, err := transport.New(transport.Config{Router: router})
+			tr, err := transport.New(transport.Config{Router: router, Pass: []string{"/v1/files"}})
 			require.NoError(t, err)
 			req, err := http.NewRequest(http.MethodGet, "http://gateway/v1/files", nil)
 			require.NoError(t, err)

@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/quota"
@@ -103,7 +104,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
-	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, DisableModels: true}); err != nil {
+	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking()}); err != nil {
 		return nil, err
 	}
 	if s.Discover != nil {
@@ -116,11 +117,13 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	}
 	g.longest = cmp.Or(int64(s.Limits.Body), 32<<20) // as the transport
 	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
-	stop, err := startPolling(g.router, g.health, g.inspector, g.log)
-	if err != nil {
+	if g.stop, err = g.startPolling(); err != nil {
 		return nil, err
 	}
-	g.stop = stop
+	// Until a server has said which models it has, it gets requests for any.
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	g.inspector.Poll(ctx)
 	return g, nil
 }
 
@@ -128,7 +131,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 func (g *gateway) transportConfig(s *settings) transport.Config {
 	return transport.Config{
 		Router: g.router, Health: g.health, Queue: s.hold(),
-		SharedCache: s.SharedCache, HashKey: s.hashKey, DenyUnknown: s.DenyUnknown, AllowAdministration: s.AllowAdministration,
+		SharedCache: s.SharedCache, HashKey: s.hashKey, Pass: s.Pass,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
 		ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,

@@ -3,9 +3,12 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
+	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -69,9 +72,47 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 
 func TestClientsSeeReadinessAlone(t *testing.T) {
 	g := gatewayOf(t, plain("random"), endpick.Endpoint{Address: "127.0.0.1:1"})
-	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 503, "/metrics": 503} { // passed on, but there is no server
+	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 404, "/metrics": 404, "/healthz": 404, "/": 404} {
 		w := httptest.NewRecorder()
 		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))
 		require.Equal(t, want, w.Code, path)
 	}
+}
+
+// Servers with unlike models need no configuration: each is asked, with the key of the engines, what
+// it has.
+func TestRequestsGoWhereTheirModelIs(t *testing.T) {
+	serve := func(names ...string) *httptest.Server {
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			var asked struct{ Model string }
+			_ = json.Unmarshal(body, &asked)
+			switch {
+			case r.URL.Path == "/metrics":
+				http.NotFound(w, r)
+			case r.Header.Get("Authorization") != "Bearer secret-of-engines":
+				w.WriteHeader(http.StatusUnauthorized)
+			case r.URL.Path == "/v1/models":
+				fmt.Fprintf(w, `{"data":[{"id":"%s","max_model_len":77}]}`, strings.Join(names, `"},{"id":"`))
+			case !slices.Contains(names, asked.Model) && !slices.Contains(names, asked.Model+":latest"):
+				http.NotFound(w, r)
+			}
+		}))
+		t.Cleanup(s.Close)
+		return s
+	}
+	a, b := serve("llama", "tiny:latest"), serve("qwen")
+	g := newTestGateway(t, `{engine_key: secret-of-engines, policy: random, endpoints: [{url: "`+a.URL+`"}, {url: "`+b.URL+`"}]}`)
+	for range 10 {
+		for model, want := range map[string]int{"llama": 200, "qwen": 200, "tiny": 200, "tiny:latest": 200, "gpt": 404} {
+			w := askFor(t, g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"Hello."}]}`)
+			require.Equal(t, want, w.Code, model)
+			if model == "gpt" {
+				require.Contains(t, w.Body.String(), "the model `gpt` does not exist; there are `llama`, `qwen`, `tiny`, `tiny:latest`")
+			}
+		}
+	}
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, httptest.NewRequest("GET", "/v1/models", nil))
+	require.Contains(t, w.Body.String(), `"id":"qwen","max_model_len":77`)
 }

@@ -38,9 +38,7 @@ type settings struct {
 	Origins      []string                  `yaml:"origins"` // of pages that may call from a browser
 	TrustHeaders bool                      `yaml:"trust_headers"`
 	SharedCache  bool                      `yaml:"shared_cache"`
-
-	DenyUnknown         bool `yaml:"deny_unknown"`
-	AllowAdministration bool `yaml:"allow_administration"`
+	Pass         []string                  `yaml:"pass"`
 
 	HashKey  string           `yaml:"hash_key"`
 	Seed     uint64           `yaml:"seed"`

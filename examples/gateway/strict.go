@@ -147,7 +147,9 @@ const tagged = "has a YAML tag, which is not supported (text that begins with ! 
 
 // removedFields are the ends of fields of earlier versions, and what replaces them.
 var removedFields = map[string]string{
-	".tokens.files": "engines and renderers know their token ids; give the URL of one in render or llama",
+	"allow_administration": "name the paths to pass on in pass",
+	"deny_unknown":         "only the known APIs are passed on, and what pass names",
+	".tokens.files":        "engines and renderers know their token ids; give the URL of one in render or llama",
 }
 
 func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {

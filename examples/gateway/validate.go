@@ -17,6 +17,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport"
 )
 
 // bad returns an error in a field.
@@ -199,6 +200,15 @@ func (s *settings) validateRest() error {
 	}
 	if s.Price.Cached > 1 {
 		return s.bad("price.cached", "%v is not within 0 and 1", s.Price.Cached)
+	}
+	for i, pattern := range s.Pass {
+		router, err := endpick.New(endpick.Config{})
+		if err == nil {
+			_, err = transport.NewDispatcher(transport.Config{Router: router, Pass: []string{pattern}})
+		}
+		if err != nil {
+			return s.bad(fmt.Sprintf("pass[%d]", i), "%q is neither a path nor a method and a path", pattern)
+		}
 	}
 	if s.Limits.Header > 1<<30 { // net/http adds to it
 		return s.bad("limits.header", "is more than 1 GiB")

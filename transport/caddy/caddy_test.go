@@ -158,7 +158,7 @@ func TestProxy(t *testing.T) {
 	assert.Contains(t, text, `{"type":"error"`, "as Anthropic's libraries expect it")
 	response, text, err = c.post("/sleep", `{}`)
 	require.NoError(t, err)
-	assert.Equal(t, http.StatusForbidden, response.StatusCode, text)
+	assert.Equal(t, http.StatusNotFound, response.StatusCode, text)
 }
 
 // Without servers the response is a 503 with a body, not Caddy's empty one.

@@ -37,8 +37,7 @@ import (
 //		seed      <number>
 //		shared_cache
 //		disable_usage
-//		allow_administration
-//		deny_unknown
+//		pass <METHOD path> ...
 //	}
 func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	d.Next()
@@ -88,10 +87,8 @@ func (t *Transport) setting(d *caddyfile.Dispenser) error {
 		return flag(d, &t.SharedCache)
 	case "disable_usage":
 		return flag(d, &t.DisableUsage)
-	case "allow_administration":
-		return flag(d, &t.AllowAdministration)
-	case "deny_unknown":
-		return flag(d, &t.DenyUnknown)
+	case "pass":
+		return texts(d, &t.Pass)
 	case "endpoint":
 		return t.endpoint(d)
 	case "queue":

@@ -44,8 +44,7 @@ func TestCaddyfile(t *testing.T) {
 		seed      7
 		shared_cache
 		disable_usage
-		allow_administration
-		deny_unknown
+		pass /version "GET /health"
 	}`)
 	var got Transport
 	require.NoError(t, got.UnmarshalCaddyfile(d))
@@ -55,7 +54,7 @@ func TestCaddyfile(t *testing.T) {
 		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":64},"tenant":"{http.auth.user.id}",
 		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,
 		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,"upgrade_timeout":7200000000000,
-		"hash_key":"{env.HASH_KEY}","seed":7,"shared_cache":true,"disable_usage":true,"allow_administration":true,"deny_unknown":true}`
+		"hash_key":"{env.HASH_KEY}","seed":7,"shared_cache":true,"disable_usage":true,"pass":["/version","GET /health"]}`
 	assert.JSONEq(t, want, string(caddyconfig.JSON(&got.Settings, nil)))
 }
 

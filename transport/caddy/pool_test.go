@@ -65,8 +65,7 @@ func TestSending(t *testing.T) {
 	}{
 		{func(s *Settings) { s.SharedCache = true }, transport.Config{SharedCache: true}},
 		{func(s *Settings) { s.DisableUsage = true }, transport.Config{DisableUsage: true}},
-		{func(s *Settings) { s.AllowAdministration = true }, transport.Config{AllowAdministration: true}},
-		{func(s *Settings) { s.DenyUnknown = true }, transport.Config{DenyUnknown: true}},
+		{func(s *Settings) { s.Pass = []string{"/version"} }, transport.Config{Pass: []string{"/version"}}},
 		{func(s *Settings) { s.Queue = &Queue{} }, transport.Config{Queue: &transport.QueueConfig{}}},
 	} {
 		var s Settings

@@ -77,7 +77,7 @@ func (t *Settings) routing() (endpick.Config, error) {
 func (t *Settings) sending() (transport.Config, error) {
 	config := transport.Config{
 		MaxAttempts: t.MaxAttempts, MaxBodyBytes: t.MaxBodyBytes, SharedCache: t.SharedCache, DisableUsage: t.DisableUsage,
-		AllowAdministration: t.AllowAdministration, DenyUnknown: t.DenyUnknown,
+		Pass:             t.Pass,
 		FirstByteTimeout: time.Duration(t.FirstByteTimeout), StallTimeout: time.Duration(t.StallTimeout), ResponseTimeout: time.Duration(t.ResponseTimeout), UpgradeTimeout: time.Duration(t.UpgradeTimeout),
 		EnableEndpointHeader: true, // removed from the response, and made a placeholder
 	}

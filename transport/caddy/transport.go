@@ -63,17 +63,16 @@ type Settings struct {
 	// The remaining fields are those of [transport.Config], with zero as the
 	// default. HashKey is 64 hexadecimal digits; {env.NAME} and {file.PATH} are
 	// replaced.
-	MaxAttempts         int            `json:"max_attempts,omitempty"`
-	MaxBodyBytes        int64          `json:"max_body_bytes,omitempty"`
-	FirstByteTimeout    caddy.Duration `json:"first_byte_timeout,omitempty"`
-	StallTimeout        caddy.Duration `json:"stall_timeout,omitempty"`
-	ResponseTimeout     caddy.Duration `json:"response_timeout,omitempty"`
-	UpgradeTimeout      caddy.Duration `json:"upgrade_timeout,omitempty"`
-	HashKey             string         `json:"hash_key,omitempty"`
-	SharedCache         bool           `json:"shared_cache,omitempty"`
-	DisableUsage        bool           `json:"disable_usage,omitempty"`
-	AllowAdministration bool           `json:"allow_administration,omitempty"`
-	DenyUnknown         bool           `json:"deny_unknown,omitempty"`
+	MaxAttempts      int            `json:"max_attempts,omitempty"`
+	MaxBodyBytes     int64          `json:"max_body_bytes,omitempty"`
+	FirstByteTimeout caddy.Duration `json:"first_byte_timeout,omitempty"`
+	StallTimeout     caddy.Duration `json:"stall_timeout,omitempty"`
+	ResponseTimeout  caddy.Duration `json:"response_timeout,omitempty"`
+	UpgradeTimeout   caddy.Duration `json:"upgrade_timeout,omitempty"`
+	HashKey          string         `json:"hash_key,omitempty"`
+	SharedCache      bool           `json:"shared_cache,omitempty"`
+	DisableUsage     bool           `json:"disable_usage,omitempty"`
+	Pass             []string       `json:"pass,omitempty"`
 }
 
 // CaddyModule implements [caddy.Module].

@@ -37,14 +37,12 @@ func (c *conversation) pick() (*choice, *extprocv3.ProcessingResponse) {
 	return to, nil
 }
 
-// path is the request's path as package net/url reads it, and its query; an
-// invalid one is left as it is.
+// path is the request's path with its escapes, and its query.
 func (c *conversation) path() (path, query string) {
-	raw := c.pseudo[":path"]
-	if u, err := url.ParseRequestURI(raw); err == nil {
-		return u.Path, u.RawQuery
+	if u, err := url.ParseRequestURI(c.pseudo[":path"]); err == nil {
+		return u.EscapedPath(), u.RawQuery
 	}
-	return raw, ""
+	return c.pseudo[":path"], ""
 }
 
 func (c *conversation) choose(path, query string) (*choice, error) {

@@ -102,6 +102,9 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 	})
 	require.NoError(t, err)
 	config.Dispatcher.Router = w.router
+	if config.Dispatcher.Pass == nil {
+		config.Dispatcher.Pass = []string{"/"}
+	}
 	config.Warn = func(err error) {
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -222,8 +222,8 @@ func TestFailures(t *testing.T) {
 		"5xx":           {answering(503), "/v1/chat/completions", stream, failed, "503", 503},
 		"the client's":  {answering(400), "/v1/chat/completions", stream, unset, "400", 400},
 		"cut":           {cut, "/v1/chat/completions", stream, failed, "broken", 200},
-		"invalid":       {cut, "/a/../b", "{}", unset, "400", 400},
-		"administrator": {cut, "/sleep", "", unset, "403", 403},
+		"invalid":       {cut, "/v1/messages", "x", unset, "400", 400},
+		"administrator": {cut, "/sleep", "", unset, "404", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, provider := newReceiver(t)

@@ -192,7 +192,6 @@ func TestReasons(t *testing.T) {
 		"no_endpoint":    &endpick.NoEndpointError{},
 		"unknown_model":  &endpick.NoEndpointError{Model: "m", Endpoints: 1},
 		"invalid":        &endpick.RequestError{},
-		"forbidden":      transport.ErrForbidden,
 		"unknown_path":   transport.ErrUnknownPath,
 		"client_left":    context.Canceled,
 		"other":          &endpick.PanicError{},

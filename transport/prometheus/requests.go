@@ -101,7 +101,7 @@ var causes = []struct {
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
 	{matches(transport.ErrRead), "invalid"},
-	{matches(transport.ErrForbidden), "forbidden"},
+	{matches(transport.ErrCoding), "invalid"},
 	{matches(transport.ErrUnknownPath), "unknown_path"},
 }
 

@@ -387,6 +387,14 @@ func TestQuotasAreShared(t *testing.T) {
 	eventually(t, "it has learned", func() bool { return d.held(l.Endpoint().ID, blocksOf(5, 18)) == 287 })
 	_, err = d.Route(endpick.Request{Tenant: "limited", InputTokens: 700})
 	require.NoError(t, err)
+	// Nor does it take caches for larger or smaller than others do.
+	sizes := map[int]bool{}
+	for _, g := range []*gateway{a, d} {
+		for _, e := range g.index.Stats().Endpoints {
+			sizes[e.Bound], sizes[e.Capacity] = true, true
+		}
+	}
+	assert.Len(t, sizes, 1)
 }
 
 // Endpoints that only some gateways know do no harm.

@@ -126,16 +126,29 @@ func sglangFacts(text []byte, e *endpick.Endpoint) (Facts, error) {
 	return f, nil
 }
 
+// latest is the tag of Ollama's models that clients may leave out.
+const latest = ":latest"
+
+type listedModel struct {
+	ID     string  `json:"id"`
+	Parent *string `json:"parent"`
+}
+
 // servedNames reads a list of models. Those with a parent are adapters.
 func servedNames(text []byte) (models, adapters []string, err error) {
 	var list struct {
-		Data []struct {
-			ID     string  `json:"id"`
-			Parent *string `json:"parent"`
-		} `json:"data"`
+		Data   []listedModel `json:"data"`
+		Models []struct {
+			Name string `json:"name"`
+		} `json:"models"` // of Ollama's /api/tags
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
 		return nil, nil, err
+	}
+	if len(list.Data) == 0 {
+		for _, m := range list.Models {
+			list.Data = append(list.Data, listedModel{ID: m.Name})
+		}
 	}
 	for _, m := range list.Data {
 		switch {
@@ -144,6 +157,9 @@ func servedNames(text []byte) (models, adapters []string, err error) {
 			adapters = append(adapters, m.ID)
 		default:
 			models = append(models, m.ID)
+			if short, ok := strings.CutSuffix(m.ID, latest); ok && short != "" {
+				models = append(models, short)
+			}
 		}
 	}
 	return models, adapters, nil

@@ -23,8 +23,9 @@ type Facts struct {
 	KVTokens     int    // tokens that its KV cache holds
 	BlockTokens  int    // tokens per block of it
 	MaxSequences int    // requests that it runs at once
-	// Models and Adapters are the names that it serves. Nil: it does not report
-	// them, or accepts any name, as llama.cpp does.
+	// Models and Adapters are the names that it serves, those of Ollama with and
+	// without the tag "latest". Nil: it does not report them, or accepts any name, as
+	// llama.cpp does with one model.
 	Models, Adapters []string
 }
 
@@ -283,7 +284,7 @@ func (s *Inspector) get(ctx context.Context, e *endpick.Endpoint, path string) (
 	return text, err
 }
 
-// ErrNoFacts: the server has no page with the capacities of a known engine.
+// ErrNoFacts: the server has no page with the capacities of a known engine, and lists no models.
 var ErrNoFacts = errors.New("scrape: no known engine")
 
 // read recognizes the engine, and reads what it reports.
@@ -327,25 +328,36 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		}
 		return f, err
 	}
-	return Facts{}, ErrNoFacts
+	// Others, and llama.cpp with several models, list these at least.
+	f := Facts{}
+	if err := s.readModels(ctx, e, &f); err != nil {
+		return f, err
+	}
+	if len(f.Models) == 0 {
+		return f, ErrNoFacts
+	}
+	return f, nil
 }
 
-// readModels adds the names that an engine serves. An engine that requires a key does
-// not tell.
+// readModels adds the names that an engine serves. An engine that requires a key, unless the
+// client adds it, does not tell.
 func (s *Inspector) readModels(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
 	if s.config.DisableModels {
 		return nil
 	}
-	text, err := s.get(ctx, e, "/v1/models")
-	var status StatusError
-	if errors.As(err, &status) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	if f.Models, f.Adapters, err = servedNames(text); err != nil {
-		return badPage("/v1/models", err)
+	for _, path := range []string{"/v1/models", "/api/tags"} { // the latter is Ollama's
+		text, err := s.get(ctx, e, path)
+		var status StatusError
+		if errors.As(err, &status) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if f.Models, f.Adapters, err = servedNames(text); err != nil {
+			return badPage(path, err)
+		}
+		break
 	}
 	return nil
 }

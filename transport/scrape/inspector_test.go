@@ -92,6 +92,10 @@ func known() map[string]string {
 		"liar/props":           `{"total_slots":1e300,"default_generation_settings":{"n_ctx":-5}}`,
 		"huge/get_server_info": `{"max_total_num_tokens":1e300,"page_size":-1,"max_running_requests":1e300}`,
 		"broken/props":         `{"total_slots":"four"}`,
+		"several/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b"},{"id":":latest"}]}`,
+		"ollama/api/tags":      `{"models":[{"name":"a:latest"},{"name":"b:7b"},{"name":""}]}`,
+		"both/v1/models":       `{"data":[{"id":"a"}],"models":[{"name":"b"}]}`, "both/api/tags": `{"models":[{"name":"c"}]}`,
+		"unlisted/v1/models": `<html>`,
 	}
 }
 
@@ -119,6 +123,10 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 		{"llama", -1, scrape.Facts{Engine: "llama.cpp", KVTokens: 32768, BlockTokens: 1, MaxSequences: 4}, nil},
 		{"bare", -1, scrape.Facts{Engine: "llama.cpp", KVTokens: 32768, BlockTokens: 1, MaxSequences: 4}, nil},
 		{"old", -1, scrape.Facts{Engine: "vllm", BlockTokens: 16}, nil},
+		{"several", -1, scrape.Facts{Models: []string{"a:latest", "a", "b", ":latest"}}, nil},
+		{"ollama", -1, scrape.Facts{Models: []string{"a:latest", "a", "b:7b"}}, nil},
+		{"both", -1, scrape.Facts{Models: []string{"a"}}, nil},
+		{"unlisted", -1, scrape.Facts{}, scrape.ErrFormat},
 		{"other", -1, scrape.Facts{}, scrape.ErrNoFacts},
 		{"nobody", -1, scrape.Facts{}, scrape.ErrNoFacts},
 		{"garbage", -1, scrape.Facts{}, scrape.ErrFormat},

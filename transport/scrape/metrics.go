@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +56,7 @@ var adapters = series{family: "vllm_lora_requests_info", label: "running_lora_ad
 var rankLabels = []string{"engine", "dp_rank"}
 
 // copyLabels distinguish processes that report the same requests.
-var copyLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank"}
+var copyLabels = []string{"tp_rank", "pp_rank", "moe_ep_rank", "pid"}
 
 // The errors of a metrics page, for errors.Is.
 var (
@@ -71,21 +72,91 @@ var (
 // page is a parsed metrics page.
 type page map[string]*dto.MetricFamily
 
+// parse reads a page in the Prometheus text format or in OpenMetrics, whatever was asked for. A
+// line that can't be read costs that line; a page without any that can is an error.
 func parse(r io.Reader, most int64) (page, error) {
-	limited := &io.LimitedReader{R: r, N: most + 1}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(limited)
-	if limited.N == 0 {
+	text, err := io.ReadAll(io.LimitReader(r, most+1))
+	switch {
+	case int64(len(text)) > most:
 		return nil, ErrTooLong
-	}
-	if err != nil {
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
-	p := make(page, len(families))
-	for name, f := range families {
-		p[strings.ReplaceAll(name, ":", "_")] = f
+	p := page{}
+	var good bytes.Buffer
+	foreign := false
+	for line := range bytes.Lines(text) {
+		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
+			continue
+		}
+		sample, ok := sampleOf(line)
+		foreign = foreign || !ok
+		good.Write(sample)
+	}
+	if p.read(good.Bytes()) != nil { // rare: labels that only the parser finds wrong
+		clear(p)
+		for line := range bytes.Lines(good.Bytes()) {
+			foreign = p.read(line) != nil || foreign
+		}
+	}
+	if foreign && len(p) == 0 {
+		return nil, ErrFormat
 	}
 	return p, nil
+}
+
+// read adds samples without types.
+func (p page) read(text []byte) error {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
+	if err != nil {
+		return err
+	}
+	for name, f := range families {
+		name = strings.ReplaceAll(name, ":", "_")
+		if had := p[name]; had != nil {
+			f.Metric = append(had.Metric, f.Metric...)
+		}
+		p[name] = f
+	}
+	return nil
+}
+
+// sampleOf returns a line without its time and its exemplar, which the formats write in several
+// ways, or nothing if it is a histogram's bucket; false if it is not a sample.
+func sampleOf(line []byte) (sample []byte, ok bool) {
+	end := bytes.IndexAny(line, "{ \t")
+	if end <= 0 {
+		return nil, false
+	}
+	name := line[:end]
+	if line[end] == '{' {
+		end += endOfLabels(line[end:])
+	}
+	value, _, _ := bytes.Cut(bytes.TrimLeft(line[end:], " \t"), []byte{' '})
+	if _, err := strconv.ParseFloat(string(bytes.TrimSpace(value)), 64); err != nil {
+		return nil, false
+	}
+	if bytes.HasSuffix(name, []byte("_bucket")) {
+		return nil, true
+	}
+	return fmt.Appendf(nil, "%s %s\n", line[:end], value), true
+}
+
+// endOfLabels returns the index after the brace that ends the labels; 0 if there is none.
+func endOfLabels(labels []byte) int {
+	quoted := false
+	for i := 0; i < len(labels); i++ {
+		switch c := labels[i]; {
+		case quoted && c == '\\':
+			i++
+		case c == '"':
+			quoted = !quoted
+		case c == '}' && !quoted:
+			return i + 1
+		}
+	}
+	return 0
 }
 
 // load reads the load of an endpoint: of its rank if it has one, otherwise of
@@ -132,10 +203,7 @@ func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
 		if labels["priority"] != "" || (e.Ranked && !ofRank(labels, e.Rank)) {
 			continue
 		}
-		v, ok := valueOf(m)
-		if !ok {
-			continue
-		}
+		v := m.GetUntyped().GetValue()
 		key := groupOf(m)
 		if old, seen := largest[key]; seen {
 			v = max(old, v) // NaN if either is
@@ -184,18 +252,6 @@ labels:
 	return b.String()
 }
 
-func valueOf(m *dto.Metric) (float64, bool) {
-	switch {
-	case m.Gauge != nil:
-		return m.Gauge.GetValue(), true
-	case m.Untyped != nil:
-		return m.Untyped.GetValue(), true
-	case m.Counter != nil:
-		return m.Counter.GetValue(), true
-	}
-	return 0, false
-}
-
 // adapters returns the newest list of loaded adapters; nil if the engine has none.
 func (p page) adapters() []string {
 	f := p[adapters.family]
@@ -204,7 +260,7 @@ func (p page) adapters() []string {
 	}
 	newest, at := "", -1.0
 	for _, m := range f.Metric {
-		if v, ok := valueOf(m); ok && v > at {
+		if v := m.GetUntyped().GetValue(); v > at {
 			newest, at = labelsOf(m)[adapters.label], v
 		}
 	}

@@ -99,6 +99,9 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"llama.cpp that tells its KV usage", "llamacpp:kv_cache_usage_ratio 0.5\nllamacpp:requests_processing 1\nllamacpp:requests_deferred 0\n",
 			endpick.Endpoint{}, endpick.Load{Running: 1, KVUsage: 0.5}},
 		{"Triton", triton, endpick.Endpoint{}, endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}},
+		{"processes of which one knows", "vllm:kv_cache_usage_perc{engine=\"0\",pid=\"1\"} 0\nvllm:kv_cache_usage_perc{engine=\"0\",pid=\"2\"} 0.6\nvllm:kv_cache_usage_perc{engine=\"1\",pid=\"3\"} 0.2\n",
+			endpick.Endpoint{}, endpick.Load{KVUsage: 0.4, Absent: endpick.WaitingSignal | endpick.RunningSignal}},
+		{"OpenMetrics", openMetrics, endpick.Endpoint{}, endpick.Load{Waiting: 4, Running: 7, KVUsage: 0.25}},
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -108,6 +111,42 @@ func TestLoadOfEachEngine(t *testing.T) {
 			l.KVUsage = tc.want.KVUsage
 			assert.Equal(t, tc.want, l)
 		})
+	}
+}
+
+// What the parser of the older format does not know: kinds, units, exemplars, times with a fraction,
+// and lines that no format has.
+const openMetrics = `# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{model_name="a} 9",engine="0"} 7 1789095808.837
+# TYPE vllm:num_requests_waiting unknown
+vllm:num_requests_waiting{model_name="a\"b"} 4
+vllm:kv_cache_usage_perc 0.25
+# TYPE vllm:cache_config info
+vllm:cache_config_info{block_size="16"} 1
+# UNIT vllm:ttft_seconds seconds
+vllm:ttft_seconds_bucket{le="0.5"} 12 # {trace_id="4b"} 0.43 1789095808.837
+vllm:ttft_seconds_bucket{le="0.5"
+vllm:num_requests_running
+vllm:num_requests_running{=} 5
+vllm:num_requests_running{a="b" 5
+<b> 5
+# EOF
+`
+
+// A line that can't be read costs that line, wherever it stands.
+func TestBrokenLines(t *testing.T) {
+	for _, broken := range []string{"x", "{} 1", "a{", "a{b=\"", "a{b=\"c\"}", "a{b=c} 1", "a b", "a 1e", "9a 1", "a{b=\"c\",b} 1", "\xff 1", "a{b=\"\xff\"} 1"} {
+		for _, page := range []string{broken + "\n" + vllm, vllm + broken, vllm + broken + "\n" + vllm} {
+			p, err := parse(strings.NewReader(page), 1<<20)
+			require.NoError(t, err, "%q", broken)
+			whole, err := parse(strings.NewReader(vllm), 1<<20)
+			require.NoError(t, err)
+			got, err := p.load(&endpick.Endpoint{}, &known)
+			require.NoError(t, err, "%q", broken)
+			want, err := whole.load(&endpick.Endpoint{}, &known)
+			require.NoError(t, err)
+			assert.Equal(t, want, got, "%q", broken)
+		}
 	}
 }
 

@@ -29,7 +29,7 @@ func wires() []Scenario {
 		{
 			Name: "body with a trailer", Request: Request{Body: question(""), Chunked: true, Trailer: []string{"X-Checksum: 1"}}, Replies: whole(answered),
 		},
-		{Name: "body that is no JSON", Request: Request{Body: `{"model":"m","messages":[`}, Replies: []Reply{{Status: 400, Parts: []string{failure(400)}}}},
+		{Name: "body that is no JSON", Request: Request{Path: "/v1/moderations", Body: `{"model":"m","messages":[`}, Replies: []Reply{{Status: 400, Parts: []string{failure(400)}}}},
 		{Name: "no body", Request: Request{}, Replies: []Reply{{Status: 400, Parts: []string{failure(400)}}}},
 		{
 			Name: "gzip, request", Request: Request{Header: []string{"Content-Encoding: gzip"}, Body: packed(question(""))}, Replies: whole(answered),

@@ -69,7 +69,7 @@ func OpenReverseProxy(config endpick.Config) (*Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, err := transport.New(transport.Config{Router: router})
+	t, err := transport.New(transport.Config{Router: router, Pass: []string{"/"}})
 	if err != nil {
 		return nil, err
 	}

@@ -35,11 +35,8 @@ type Call struct {
 }
 
 // Read reads what a request says about itself, except for its prompt. The error
-// is an [endpick.RequestError] or says that the path is refused.
+// is an [endpick.RequestError].
 func (r *Reader) Read(in Incoming) (*Call, error) {
-	if err := r.config.allows(in.Method, in.Path); err != nil {
-		return nil, err
-	}
 	parsed, err := parse(apiOf(in.Method, in.Path), in.Header, in.Body, r.config.MaxItems)
 	if err != nil {
 		return nil, err
@@ -96,7 +93,7 @@ func (c *Call) Prompt(ctx context.Context) error {
 		return err
 	}
 	req.Stream = c.stream
-	if config.Tokens != nil && !known && !req.Exact && c.api != other {
+	if config.Tokens != nil && !known && !req.Exact && !c.unread {
 		c.cutByTokens(ctx, scope.Seed())
 	}
 	return nil

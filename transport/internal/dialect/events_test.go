@@ -387,15 +387,53 @@ func TestMarksOfTheCacheAreNoContent(t *testing.T) {
 	assert.NotEqual(t, blocksOf(t, messages, block("")), blocksOf(t, messages, block(`,"other":{"type":"ephemeral"}`)))
 }
 
-// A partial body is passed on without being parsed.
-func TestHalfABody(t *testing.T) {
-	for kind, body := range map[*api]string{chat: `{"model":"m","messages":[{}]`, completion: `{"model":"m","prompt":"x"`, messages: `{"messages":[{}],"x":7`} {
-		for end, want := range map[string]*api{"": other, ",": other, "]": other, "}": kind} {
-			c, err := parse(kind, nil, []byte(body+end), manyItems)
+// The body of a known API is read or refused: what engines may read nevertheless would not be
+// counted. Others are passed on.
+func TestBodiesThatCannotBeRead(t *testing.T) {
+	utf16 := func(s string) (b string) {
+		for i := range s {
+			b += s[i:i+1] + "\x00"
+		}
+		return b
+	}
+	const valid = `{"model":"m","messages":[{}],"prompt":"x"}`
+	for _, kind := range []*api{chat, completion, messages, tokenization} {
+		for _, body := range []string{" ", "x", "7", "null", `"{}"`, "[" + valid + "]", valid[:len(valid)-1], valid[:20], `{"model":"m",]`, `{7:8}`, utf16(valid), "\xff\xfe" + utf16(valid), "\x00" + valid} {
+			_, err := parse(kind, nil, []byte(body), manyItems)
+			assert.Equal(t, ErrMalformed, err, "%q", body)
+			c, err := parse(other, nil, []byte(body), manyItems)
 			require.NoError(t, err)
-			assert.Equal(t, want, c.api, body+end)
+			assert.Equal(t, other, c.api)
+		}
+		c, err := parse(kind, nil, nil, manyItems)
+		require.NoError(t, err)
+		assert.Equal(t, kind, c.api, "nothing was sent, or the host does not see it")
+		for _, body := range []string{valid, " " + valid + "\n", "\xef\xbb\xbf" + valid, valid[:len(valid)-1] + `,"x":NaN,"y":[-Infinity]}`} {
+			form := http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
+			c, err := parse(kind, form, []byte(body), manyItems)
+			require.NoError(t, err, body)
+			_, err = c.readPrompt(t.Context(), new(endpick.Request), prefix.Scope{}, rates{})
+			require.NoError(t, err, body)
+			assert.Equal(t, kind, c.api)
+			assert.False(t, c.unread, body)
+			assert.Equal(t, "m", c.model)
 		}
 	}
+}
+
+// A prompt of unknown form is as long as the body, and its response is read like others.
+func TestUnknownPromptsAreCounted(t *testing.T) {
+	w := newTalk(t)
+	body := `{"prompt_embeds":"` + strings.Repeat("x", 4000) + `","max_tokens":7}`
+	c := w.ask("/v1/completions", body, nil)
+	assert.InDelta(t, len(body)/4, c.Request.InputTokens, 10)
+	assert.Empty(t, c.Request.Blocks)
+	m := c.Meter(endpick.Lease{}, time.Now)
+	m.Header(http.StatusOK, http.Header{"Content-Type": {"application/json"}})
+	m.Feed(nil, []byte(`{"choices":[{"text":"a"}],"usage":{"prompt_tokens":900,"completion_tokens":7}}`))
+	_, err := m.End(nil)
+	require.NoError(t, err)
+	assert.Equal(t, 7, m.Outcome(endpick.Completed).OutputTokens)
 }
 
 // A length set by the host replaces the estimate for any API's prompt.
@@ -418,7 +456,7 @@ func TestPriorities(t *testing.T) {
 	for value, want := range map[string]int{"3": 3, "-2": -2, "": 0, "x": 0, "99999999999999999999": 0, "-99999999999999999999": 0} {
 		r, err := NewReader(Config{})
 		require.NoError(t, err)
-		c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{PriorityHeader: {value}}})
+		c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{PriorityHeader: {value}}, Body: []byte("{}")})
 		require.NoError(t, err)
 		assert.Equal(t, want, c.Request.Priority, value)
 		assert.Equal(t, want == 0 && value != "", len(c.Warnings) == 1, value)

@@ -341,8 +341,13 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 		require.ErrorAs(t, err, new(*endpick.RequestError))
 		return
 	}
+	top, ok := object(body)
+	if !ok && kind != other {
+		require.Equal(t, ErrMalformed, err)
+		return
+	}
 	require.NoError(t, err)
-	if top, _ := object(body); kind == completion && n.api == other {
+	if kind == completion && n.api == other {
 		if _, _, _, ok := naivePrompts(top["prompt"]); ok {
 			return // a list of ids and texts; see checkNativePrompt
 		}

@@ -5,96 +5,119 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"regexp"
+	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/endpick/endpick"
 )
 
-// Why a path is refused, for errors.Is.
-var (
-	// ErrForbidden: the path administers an engine; see transport.ErrForbidden.
-	ErrForbidden = errors.New("transport: clients may not administer engines")
-	// ErrUnknownPath: the path belongs to no known API.
-	ErrUnknownPath = errors.New("transport: unknown path")
-)
+// ErrUnknownPath: the path belongs to no known API; see transport.ErrUnknownPath.
+var ErrUnknownPath = errors.New("transport: unknown path")
 
-// administration matches segments of paths.
-var administration = regexp.MustCompile("(?s)^(" + strings.Join([]string{
-	"abort_requests?", "add_worker", "attach_hicache_storage_backend", "begin_weight_update",
-	"clear_hicache_storage_backend", "close_session", "collective_rpc", "commit_weights_update",
-	"configure_logging", "continue_generation", "cors-proxy", "detach_hicache_storage_backend",
-	"flush_cache", "freeze_gc", "get_internal_state", "get_server_info", "get_weights_by_name",
-	"get_world_size", "hicache", "is_paused", "is_scaling_elastic_ep", "is_sleeping", "lora-adapters",
-	"open_session", "pause", "pause_generation", "release_memory_occupation", "remove_worker",
-	"reset_encoder_cache", "reset_mm_cache", "reset_prefix_cache", "resume",
-	"resume_memory_occupation", "scale_elastic_ep", "server_info", "set_internal_state",
-	"set_trace_level", "sleep", "slots", "slow_down", "update_config", "wake_up", "weights_checker",
-	"workers", "(update_weight|init_weight|destroy_weight|send_weight|dump_|load_|unload_|start_|stop_).*",
-}, "|") + ")$")
+// anyID stands for one segment of a path.
+const anyID = "*"
 
-// allows refuses requests that clients may not make.
-func (c *Config) allows(method, path string) error {
-	if strings.ContainsFunc(path, unicode.IsControl) { // some servers drop a line's end
-		return fmt.Errorf("%w: a path with a control character", ErrForbidden)
+// unread are the known requests whose bodies need not be read, by the ends of their paths,
+// and whether they do nothing but compute a response.
+var unread = [...]struct {
+	method, path string
+	inert        bool
+}{
+	{http.MethodPost, "/audio/speech", true},
+	{http.MethodPost, "/images/generations", true},
+	{http.MethodPost, "/images/edits", true},
+	{http.MethodPost, "/images/variations", true},
+	{http.MethodPost, "/moderations", true},
+	{http.MethodGet, "/v1/responses/" + anyID, false},
+	{http.MethodDelete, "/v1/responses/" + anyID, false},
+	{http.MethodGet, "/v1/responses/" + anyID + "/input_items", false},
+	{http.MethodPost, "/v1/responses/" + anyID + "/cancel", false},
+	{http.MethodGet, "/v1/responses", false}, // a WebSocket, like the next
+	{http.MethodGet, "/realtime", false},
+	{http.MethodConnect, "/realtime", false},
+}
+
+// unreadAs is the place of a request in unread; -1: it has none.
+func unreadAs(method, path string) int {
+	segments := strings.Split(path, "/")
+	for i, u := range unread {
+		ends := strings.Split(u.path[1:], "/")
+		at := len(segments) - len(ends)
+		if u.method == method && at > 0 && slices.EqualFunc(segments[at:], ends, func(is, end string) bool { return is == end || end == anyID && is != "" }) {
+			return i
+		}
 	}
-	sending, reading := method, method
-	if method == http.MethodOptions { // a browser asks before it sends a request
-		sending, reading = http.MethodPost, http.MethodGet
-	}
-	known := apiOf(sending, path) != other
-	if !known && !(sending == http.MethodPost && inert.MatchString(path)) && !c.AllowAdministration && administers(reading, path) {
-		return fmt.Errorf("%w: %s", ErrForbidden, path)
-	}
-	if c.DenyUnknown && !known && !reads(reading, path) {
-		return fmt.Errorf("%w: %s", ErrUnknownPath, path)
+	return -1
+}
+
+// Passes are the requests to pass on although they belong to no known API; see
+// transport.Config.Pass.
+type Passes []string
+
+// validate returns an [endpick.ConfigError] for a pattern that is none.
+func (p Passes) validate() error {
+	for _, pattern := range p {
+		method, path := splitPattern(pattern)
+		if strings.HasPrefix(pattern, " ") || !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, unicode.IsSpace) || strings.ToUpper(method) != method {
+			return &endpick.ConfigError{Field: "transport.Config.Pass", Reason: fmt.Sprintf("has %q, which is not a path, or a method and a path", pattern)}
+		}
 	}
 	return nil
 }
 
-func administers(method, path string) bool {
-	// As lenient servers read it.
-	path = strings.ToLower(strings.ReplaceAll(path, `\`, "/"))
-	reads := method == http.MethodGet || method == http.MethodHead
-	const start, version, collection = 0, 1, 2 // the preceding segment
-	before := start
+func (p Passes) has(method, path string) bool {
+	return slices.ContainsFunc(p, func(pattern string) bool {
+		m, of := splitPattern(pattern)
+		below := strings.HasSuffix(of, "/") && strings.HasPrefix(path, of)
+		return (m == "" || m == method) && (path == of || below)
+	})
+}
+
+// splitPattern returns the method, which may be missing, and the path of a pattern.
+func splitPattern(pattern string) (method, path string) {
+	method, path, found := strings.Cut(pattern, " ")
+	if !found {
+		return "", method
+	}
+	return method, path
+}
+
+// Allow returns the path of a request that may reach an endpoint, unescaped. The error is
+// [ErrUnknownPath]: it belongs to no known API and is not to be passed on, or servers could read
+// it in more than one way. They differ in escapes, empty segments, parameters and line ends, and
+// some then find routes that clients must not reach.
+func (r *Reader) Allow(method, escaped string) (path string, err error) {
+	path, err = url.PathUnescape(escaped)
+	if err != nil || !isPlain(method, path, strings.ToLower(escaped)) || !r.knows(method, path) {
+		return "", fmt.Errorf("%w: %.200q", ErrUnknownPath, escaped)
+	}
+	return path, nil
+}
+
+// isPlain reports whether all servers read a path in the same way.
+func isPlain(method, path, escaped string) bool {
+	_, isModel := ModelOf(method, path) // has slashes, which clients may escape
+	if !isModel && strings.Contains(escaped, "%2f") || strings.Contains(escaped, "%2e") ||
+		strings.ContainsFunc(path, func(r rune) bool { return unicode.IsControl(r) || strings.ContainsRune(`%;\?#`, r) }) {
+		return false
+	}
 	for segment := range strings.SplitSeq(path, "/") {
-		segment, _, _ = strings.Cut(segment, ";")
-		switch {
-		case segment == "", segment == ".":
-			continue
-		case segment == "..": // to servers that resolve it
-			before = start
-		case isVersion(segment):
-			before = version
-		case before == version:
-			before = collection
-		case before == collection:
-			// In /v1/files/load_x and /v1/fine_tuning/jobs/x/pause it names an object or
-			// an action on one: engines have their administration at the top level.
-			continue
-		}
-		if segment == "props" && !reads || administration.MatchString(segment) {
-			return true
+		if segment == "." || segment == ".." {
+			return false
 		}
 	}
-	// The administration of llama.cpp's router.
-	return !reads && (strings.HasSuffix(path, "/models") || strings.HasSuffix(path, "/models/load") ||
-		strings.HasSuffix(path, "/models/unload"))
+	return !strings.Contains(path, "//")
 }
 
-// isVersion reports whether a segment is that of an API's version, such as v1 or v1beta.
-func isVersion(segment string) bool {
-	return len(segment) >= 2 && segment[0] == 'v' && segment[1]-'0' < 10
-}
-
-// reads reports whether the path belongs to a known request without a prompt: the
-// list of models, and stored responses.
-func reads(method, path string) bool {
-	if IsModelList(method, path) {
-		return true
+// knows reports whether a request belongs to a known API, or is to be passed on.
+func (r *Reader) knows(method, path string) bool {
+	if method == http.MethodOptions { // a browser asks before it sends a request
+		return slices.ContainsFunc([]string{http.MethodPost, http.MethodGet, http.MethodDelete}, func(m string) bool { return r.knows(m, path) }) ||
+			r.config.Pass.has(method, path)
 	}
 	_, isModel := ModelOf(method, path)
-	return isModel || strings.Contains(path, "/v1/responses/")
+	return isModel || IsModelList(method, path) || apiOf(method, path) != other || unreadAs(method, path) >= 0 || r.config.Pass.has(method, path)
 }
 
 // IsModelList reports whether a request asks for the list of models.
@@ -122,30 +145,39 @@ func realtimeModel(method, path, query string) string {
 	return values.Get("model")
 }
 
-// inert matches paths of APIs that are not parsed but are known to do nothing but compute a
-// response; clientTools the kinds of tools that clients are known to run themselves, some of
-// which have a date. Any other kind, such as mcp or code_interpreter, runs in the engine.
+// clientTools are the kinds of tools that clients are known to run themselves, and datedTools
+// the beginnings of those that have a date. Any other kind, such as mcp or code_interpreter, runs
+// in the engine.
 var (
-	inert       = regexp.MustCompile("/(audio/speech|images/(generations|edits|variations)|moderations)$")
-	clientTools = regexp.MustCompile("^(|function|custom|local_shell|apply_patch|(?s:(bash|text_editor|computer|memory)_.*))$")
+	clientTools = [...]string{"", "function", "custom", "local_shell", "apply_patch"}
+	datedTools  = [...]string{"bash_", "text_editor_", "computer_", "memory_"}
 )
 
-// Inert reports whether the call is known to do nothing but compute a response, so that
-// it may be sent twice: its API does no more, and the engine runs no tools for it.
-// Prompt must have been called before.
-func (c *Call) Inert() bool {
-	switch kind := apiOf(c.method, c.path); {
-	case kind == other:
-		return c.method == http.MethodPost && inert.MatchString(c.path)
-	case kind != responses && kind != messages:
-		return true // clients run the tools of other APIs
-	case c.api == other:
-		return false // the tools can't be parsed
-	}
-	for e := elementsOf(c.parts[toolsPart]); e.element(); {
-		if !clientTools.MatchString(plain(field(e.value(), "type"))) {
-			return false
+// runByClient reports whether clients run all tools of a list. Whichever of several kinds an
+// engine takes a tool for, it is one of clients.
+func runByClient(tools []byte) bool {
+	for e := elementsOf(tools); e.element(); {
+		for m := membersOf(e.value()); m.member(); {
+			v := m.value()
+			if string(m.key) != "type" {
+				continue
+			}
+			kind := plain(v)
+			if !slices.Contains(clientTools[:], kind) && !slices.ContainsFunc(datedTools[:], func(begin string) bool { return strings.HasPrefix(kind, begin) }) {
+				return false
+			}
 		}
 	}
 	return true
+}
+
+// Inert reports whether the call is known to do nothing but compute a response, so that
+// it may be sent twice: its API does no more, and its body asks the engine neither to run tools
+// nor to keep anything. Prompt must have been called before.
+func (c *Call) Inert() bool {
+	if c.api == other {
+		i := unreadAs(c.method, c.path)
+		return i >= 0 && unread[i].inert
+	}
+	return !c.acts
 }

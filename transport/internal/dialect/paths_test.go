@@ -11,57 +11,109 @@ import (
 	"github.com/endpick/endpick"
 )
 
-func TestAdministrationIsForbidden(t *testing.T) {
+// Only requests of known APIs pass, whatever engines have besides, under any prefix.
+func TestWhichRequestsPass(t *testing.T) {
+	r := mustReader(t, Config{})
 	for _, p := range []string{
-		"POST /sleep", "POST /wake_up", "POST /reset_prefix_cache", "POST /v1/load_lora_adapter", "POST /v1/unload_lora_adapter", "POST /collective_rpc", "POST /start_profile", "GET /is_sleeping",
-		"POST /flush_cache", "GET /flush_cache", "POST /update_weights_from_disk", "POST /release_memory_occupation", "POST /abort_request", "GET /get_server_info", "POST /update_weights",
-		"GET /slots", "POST /slots/0", "POST /props", "GET /lora-adapters", "POST /models/load", "POST /models", "DELETE /models", "GET /cors-proxy", "OPTIONS /slots", "OPTIONS /sleep", "POST /base/sleep/", "POST //sleep", "POST /Sleep", "POST /x\\sleep", "POST /sleep;a=1",
-		"POST /v1//load_lora_adapter", "POST /v1/./load_lora_adapter", "POST /v1/.;x/load_lora_adapter", "POST /v1/files/..;/load_lora_adapter", "POST /v1/v1/load_lora_adapter",
-		"POST /base/v1/load_lora_adapter", "POST /engine/load_lora_adapter", "POST /v1/models/load", "POST /v1/models/unload", "POST /models/unload", "POST /v1beta/sleep", "GET /sleep/x",
-		"POST /hicache/storage-backend", "POST /send_weights_to_remote_instance",
+		"POST /v1/chat/completions", "POST /base/v1/messages", "POST /tokenize", "POST /generate", "POST /v1/responses", "POST /v1/embeddings",
+		"POST /v1/audio/speech", "POST /openai/deployments/start_here/images/generations", "POST /v1/moderations",
+		"GET /v1/models", "GET /v1/models/a", "GET /v1/models/a/b", "GET /v1/models/a%2Fb", "GET /v1/models/a%20b", "GET /base/v1/models",
+		"GET /v1/responses/resp_1", "DELETE /v1/responses/resp_1", "GET /v1/responses/resp_1/input_items", "POST /v1/responses/resp_1/cancel",
+		"GET /v1/responses", "GET /v1/realtime", "CONNECT /v1/realtime",
+		"OPTIONS /v1/chat/completions", "OPTIONS /v1/models", "OPTIONS /v1/models/a/b", "OPTIONS /v1/responses/resp_1",
 	} {
 		method, path := cutMethod(p)
-		err := (&Config{}).allows(method, path)
-		require.ErrorIs(t, err, ErrForbidden, p)
-		assert.ErrorContains(t, err, ": "+path)
-		assert.NoError(t, (&Config{AllowAdministration: true}).allows(method, path))
-		_, err = mustReader(t, Config{}).Read(Incoming{Method: method, Path: path, Header: http.Header{}})
-		assert.ErrorIs(t, err, ErrForbidden)
+		got, err := r.Allow(method, path)
+		require.NoError(t, err, p)
+		assert.Equal(t, strings.NewReplacer("%2F", "/", "%20", " ").Replace(path), got)
 	}
 	for _, p := range []string{
-		"GET /props", "GET /health", "GET /metrics", "GET /v1/models", "POST /v1/chat/completions", "GET /version", "POST /asleep", "POST /v1/batches", "GET /v1/responses/resp_sleep", "GET /models",
-		"GET /v1/files/load_x", "DELETE /v1/files/start_me/content", "GET /v1/files/sleep", "POST /v1/files/unload_x", "GET /v1/models/load_test", "GET /v1/models/load", "GET /v1/models/sleep/pause",
-		"POST /v1/fine_tuning/jobs/ft_1/pause", "POST /v1/fine_tuning/jobs/ft_1/resume", "POST /base/v1/vector_stores/workers/search", "POST /v1/responses/stop_1/cancel", "GET /v1beta/files/slots",
-		"POST /openai/deployments/start_here/images/generations", "OPTIONS /openai/deployments/start_here/audio/speech",
-		"OPTIONS /v1/models", "OPTIONS /props", "OPTIONS /v1/chat/completions", "OPTIONS /v1/x",
+		"POST /sleep", "POST /flush_cache", "GET /flush_cache", "POST /v1/load_lora_adapter", "POST /collective_rpc", "POST /hicache/storage-backend", "POST /invocations",
+		"POST /models/load", "POST /v1/models", "DELETE /v1/models/m", "GET /slots", "GET /props", "GET /metrics", "GET /health", "GET /version", "GET /", "POST /", "POST /v1/batches",
+		"GET /v1/chat/completions", "PUT /v1/chat/completions", "post /v1/chat/completions", "HEAD /v1/models", "OPTIONS /sleep", "OPTIONS /metrics", "OPTIONS *", "POST ",
+		"GET /v1/responses/", "GET /v1/responses/a/b", "POST /v1/responses/a", "GET /v1/responses/a/cancel", "POST /v1/responses/a/b/cancel", "PATCH /v1/responses/a", "GET /v1/realtime/x",
+		"POST /audio/speech/x", "GET /audio/speech", "POST /v1/chat/completions/", "POST /v1/xchat_completions", "GET /v1/models/",
 	} {
 		method, path := cutMethod(p)
-		assert.NoError(t, (&Config{}).allows(method, path), p)
+		_, err := r.Allow(method, path)
+		require.ErrorIs(t, err, ErrUnknownPath, p)
+		assert.ErrorContains(t, err, ": \""+path+"\"")
 	}
 }
 
-// Some servers find a route although a line's end follows it.
-func TestControlCharactersAreForbidden(t *testing.T) {
-	for _, path := range []string{"/flush_cache\n", "/flush_cache\r\n", "/v1/chat/completions\n", "/\x00", "/a\tb"} {
-		for _, c := range []Config{{}, {AllowAdministration: true}} {
-			assert.ErrorIs(t, c.allows(http.MethodPost, path), ErrForbidden, "%q", path)
+// Servers find routes in many ways of writing one; only one way passes, even where everything is
+// passed on.
+func TestPathsHaveOneForm(t *testing.T) {
+	everything := mustReader(t, Config{Pass: Passes{"/"}})
+	for _, path := range []string{
+		"/flush_cache%0A", "/flush_cache\n", "/v1/chat/completions%0D%0A", "/%00", "/a%09b", "/a%7F", "/a%C2%85",
+		"/sleep%2F", "/v1%2fmodels", "/%2e%2E/x", "/v1/%2E", "/a%252F", "/a%25", "/a%3Bb", "/a;b", "/a%5Cb", "/a\\b", "/a%3Fb", "/a%23b",
+		"//v1/chat/completions", "/v1//chat/completions", "/v1/./chat/completions", "/v1/../sleep", "/..", "/.", "/a%zz", "/v1/models/%2e%2e/x", "/v1/models/a%2F..%2Fb", "/v1/models/a;b",
+	} {
+		for _, method := range []string{http.MethodGet, http.MethodPost} {
+			_, err := everything.Allow(method, path)
+			assert.ErrorIs(t, err, ErrUnknownPath, "%s %s", method, path)
 		}
 	}
+	for _, path := range []string{"/", "/sleep", "/a/", "/...", "/.well-known/x", "/a%20b", "/%C3%A4", "/v1/models/a%2Fb"} {
+		_, err := everything.Allow(http.MethodGet, path)
+		assert.NoError(t, err, path)
+	}
 }
 
-func TestUnknownPathsAreDeniedIfAskedFor(t *testing.T) {
-	deny := &Config{DenyUnknown: true}
-	for _, p := range []string{"GET /metrics", "GET /props", "POST /v1/batches", "GET /", "DELETE /v1/models/m", "GET /v1/chat/completions", "OPTIONS /metrics", "OPTIONS /v1/batches"} {
-		method, path := cutMethod(p)
-		assert.ErrorIs(t, deny.allows(method, path), ErrUnknownPath, p)
-	}
-	for _, p := range []string{"POST /v1/messages", "POST /tokenize", "GET /v1/models", "GET /v1/models/a/b", "GET /v1/responses/resp_1", "POST /v1/responses/resp_1/cancel", "POST /v1/responses",
-		"OPTIONS /v1/messages", "OPTIONS /v1/models", "OPTIONS /v1/models/a/b", "OPTIONS /v1/responses/resp_1", "OPTIONS /v1/responses",
+func TestPasses(t *testing.T) {
+	r := mustReader(t, Config{Pass: Passes{"GET /version", "/v1/files/", "POST /v1/batches"}})
+	for p, want := range map[string]bool{
+		"GET /version": true, "POST /version": false, "GET /version/": false, "GET /version/x": false, "GET /versions": false, "GET /base/version": false, "OPTIONS /version": true,
+		"GET /v1/files/": true, "DELETE /v1/files/x/y": true, "GET /v1/files": false, "GET /v1/filesx": false, "OPTIONS /v1/files/x": true,
+		"POST /v1/batches": true, "GET /v1/batches": false, "POST /sleep": false,
 	} {
 		method, path := cutMethod(p)
-		assert.NoError(t, deny.allows(method, path), p)
+		_, err := r.Allow(method, path)
+		assert.Equal(t, want, err == nil, p)
 	}
-	assert.ErrorIs(t, deny.allows("POST", "/sleep"), ErrForbidden)
+	for _, bad := range []string{"", "version", "GET version", "GET", "GET ", "get /version", "GET  /version", "GET /a b", " /a", "/a\tb"} {
+		_, err := NewReader(Config{Pass: Passes{"/ok", bad}})
+		var config *endpick.ConfigError
+		require.ErrorAs(t, err, &config, "%q", bad)
+		assert.Equal(t, "transport.Config.Pass", config.Field)
+	}
+}
+
+// What the engine does besides computing a response must not be done twice; of several members
+// with a name, engines differ in which they take.
+func TestInert(t *testing.T) {
+	const (
+		chat      = `POST /v1/chat/completions {"messages":[{}]`
+		responses = `POST /v1/responses {"input":"x"`
+		messages  = `POST /v1/messages {"messages":[{}]`
+	)
+	w := newTalk(t)
+	for request, want := range map[string]bool{
+		chat + `}`: true, responses + `}`: true, messages + `}`: true, `POST /v1/completions {"prompt":7}`: true, `POST /tokenize {}`: true,
+		`POST /v1/images/edits {}`: true, `POST /v1/audio/speech x`: true, `POST /v1/moderations {}`: true, `POST /v1/images/other {}`: false,
+		`POST /v1/batches {}`: false, `GET /v1/responses/a `: false, `POST /v1/responses/a/cancel `: false, `GET /v1/realtime `: false,
+
+		responses + `,"tools":[{"type":"function"},{"type":"custom"},{},{"type":null}]}`: true, responses + `,"tools":[{"type":"function"},{"type":"mcp"}]}`: false,
+		responses + `,"tools":[{"type":"mcp","type":"function"}]}`: false, responses + `,"tools":[{"type":"function","type":"mcp"}]}`: false,
+		responses + `,"tools":[{"type":"mcp"}],"tools":[]}`: false, responses + `,"t\u006fols":[{"typ\u0065":"web_search"}]}`: false, responses + `,"tools":[{"type":"loc\u0061l_shell"}]}`: true,
+		messages + `,"tools":[{"name":"a"},{"type":"bash_20250124"},{"type":"computer_1"},{"type":"memory_1"},{"type":"text_editor_1"},{"type":"apply_patch"}]}`: true,
+		messages + `,"tools":[{"type":"web_search_20250305"}]}`: false, messages + `,"tools":[{"type":"bash"}]}`: false, chat + `,"tools":[{"type":"mcp"}]}`: false,
+		messages + `,"mcp_servers":[{}]}`: false, messages + `,"container":"c"}`: false, chat + `,"web_search_options":{}}`: false,
+
+		responses + `,"store":false}`: true, responses + `,"store":null}`: true, responses + `,"store":true}`: false, responses + `,"store":"yes"}`: false,
+		responses + `,"store":true,"store":false}`: false, chat + `,"store":true}`: false,
+		responses + `,"background":true}`: false, responses + `,"background":false}`: true, responses + `,"background":1}`: false,
+		responses + `,"conversation":"c"}`: false, responses + `,"conversation":{"id":"c"}}`: false, responses + `,"conversation":null}`: true,
+		responses + `,"metadata":{"store":true}}`: true,
+	} {
+		method, rest, _ := strings.Cut(request, " ")
+		path, body, _ := strings.Cut(rest, " ")
+		c, err := w.reader.Read(Incoming{Method: method, Path: path, Header: http.Header{}, Body: []byte(body)})
+		require.NoError(t, err, request)
+		require.NoError(t, c.Prompt(t.Context()))
+		assert.Equal(t, want, c.Inert(), request)
+	}
 }
 
 func TestModelsOfWebSockets(t *testing.T) {

@@ -17,14 +17,12 @@ const mediaTokens = 1024
 
 // readPrompt sets the length and the blocks of the prompt unless the host has. It
 // returns the bytes of text from which the length was estimated: 0 if it is
-// exact, or includes more than text. A body without a prompt becomes one of
-// another API. The error is that of ctx, or an [endpick.RequestError].
+// exact, or includes more than text. A prompt of unknown form has the length of the body. The
+// error is that of ctx, or an [endpick.RequestError].
 func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, request: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
 	c.limitItems(fewTexts + len(c.body)/textBytes)
-	if c.api != other && !c.api.prompt(&p) {
-		c.api, c.stream = other, false
-	}
+	c.unread = c.api == other || !c.api.prompt(&p)
 	c.done()
 	// Malformed prompts are read as far as possible; the engine will refuse them.
 	if err := c.refused(); err != nil {
@@ -33,7 +31,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
-	if !p.known && c.api.whole != nil && !p.rough && c.responses() == 1 {
+	if !c.unread && !p.known && c.api.whole != nil && !p.rough && c.responses() == 1 {
 		h := p.h.Fork() // a copy, because the reader refers to the body
 		c.hasher = &h
 	}
@@ -50,7 +48,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 	switch {
 	case p.known:
 		return 0, nil
-	case c.api == other:
+	case c.unread:
 		// Without blocks no endpoint looks nearer than another; a length keeps
 		// policies that weigh tokens from taking the request as free.
 		req.InputTokens = max(toTokens(len(c.body), perByte), 1)

@@ -27,9 +27,9 @@ type Config struct {
 	SharedCache bool
 	HashKey     prefix.Key // zero: one that this process has drawn at random
 	// DisableUsage does not ask for usage in streams whose clients did not.
-	DisableUsage                     bool
-	AllowAdministration, DenyUnknown bool
-	Tokens                           func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
+	DisableUsage bool
+	Pass         Passes
+	Tokens       func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// Sketch enables [Call.Sketch]; SketchText adds texts to it.
 	Sketch, SketchText bool
 }
@@ -52,6 +52,9 @@ func NewReader(config Config) (*Reader, error) {
 	if config.MaxItems == 0 {
 		config.MaxItems = 1 << 16
 	}
+	if err := config.Pass.validate(); err != nil {
+		return nil, err
+	}
 	r := &Reader{config: config}
 	r.SetHashKey(config.HashKey)
 	return r, nil
@@ -64,7 +67,7 @@ func (r *Reader) SetHashKey(key prefix.Key) { r.hashKey.Store(&key) }
 
 // Incoming is a request as it arrived.
 type Incoming struct {
-	Method, Path string
+	Method, Path string      // a path that Allow has returned
 	Query        string      // raw query of the URL, for APIs that name the model there
 	Header       http.Header // keys in their canonical form
 	// Body is complete and uncompressed. The [Call] refers to it, so it must not

@@ -14,7 +14,7 @@ import (
 
 // request is a request as its path, header and body describe it.
 type request struct {
-	api   *api // other if no prompt was found
+	api   *api
 	body  []byte
 	model string
 
@@ -29,6 +29,11 @@ type request struct {
 	// parts of the prompt, as they are in the body.
 	parts  [numParts][]byte
 	isForm bool
+	// unread says that the prompt has no form that is known.
+	unread bool
+	// acts says that the engine may do more than compute a response, by any member of a name,
+	// since engines differ in which of several they take.
+	acts bool
 
 	// before is the stored response that this continues; nil: none is known.
 	before *stored
@@ -43,6 +48,11 @@ type request struct {
 	limit, mostMembers int
 }
 
+// ErrMalformed: the body of a request to a known API is neither empty, as it is where a host does
+// not see bodies, nor an object of JSON in UTF-8. An engine might read it nevertheless, as UTF-16
+// for example, and nobody would have counted it.
+var ErrMalformed error = &endpick.RequestError{Field: "body", Reason: "is not a JSON object in UTF-8"}
+
 // parse reads what it can of a request; the rest is passed on as it is. The error
 // is an [endpick.RequestError]. The request refers to body, which must not change
 // afterwards.
@@ -53,7 +63,7 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 		c.members = min(c.members, fewMembers+len(body)/memberBytes)
 	}
 	c.mostMembers = c.members
-	if boundary := formBoundary(header); boundary != "" {
+	if boundary := formBoundary(header); boundary != "" && (kind == transcription || kind == other) {
 		c.isForm = true
 		c.model = formField(body, boundary, "model")
 		if kind == transcription {
@@ -67,15 +77,19 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 		at = len(byteOrderMark) // engines skip it
 	}
 	m := cursor{b: body, i: at, allowance: &c.allowance}
-	if !m.open('{') {
-		return c, nil
+	if m.open('{') {
+		c.top = m.i
+		c.readMembers(&m, kind)
+	} else {
+		c.failed = malformed
 	}
-	c.top = m.i
-	c.readMembers(&m, kind)
+	if c.failed == malformed {
+		if kind != other && len(body) > 0 {
+			return c, ErrMalformed
+		}
+		c.failed = noFault // nobody knows what else it may be
+	}
 	model := c.parts[modelPart]
-	if c.failed == malformed { // the engine will refuse it
-		c.failed, kind = noFault, other
-	}
 	if present(model) && !isString(model) {
 		return c, &endpick.RequestError{Field: "model", Reason: "is not a string"}
 	}
@@ -100,8 +114,14 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		if _, isCount := count(v); !ok || p == limitPart && !isCount {
 			continue // of several names of the limit, the last one with a number counts
 		}
-		if c.parts[p] = v; p == optionsPart {
+		c.parts[p] = v
+		switch p {
+		case optionsPart:
 			c.optionsEnd = m.i
+		case toolsPart:
+			c.acts = c.acts || !runByClient(v)
+		case storePart, actsPart:
+			c.acts = c.acts || present(v) && string(v) != "false"
 		}
 	}
 	number, limit := c.parts[numberPart], c.parts[limitPart]

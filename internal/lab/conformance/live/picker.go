@@ -19,7 +19,7 @@ func openPicker(config endpick.Config, buffered bool) (*suite.Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: suite.Fleet - 1}})
+	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: suite.Fleet - 1, Pass: []string{"/"}}})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,7 @@ func openSender(config endpick.Config) (*suite.Front, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := transport.NewDispatcher(transport.Config{Router: router})
+	s, err := transport.NewDispatcher(transport.Config{Router: router, Pass: []string{"/"}})
 	if err != nil {
 		return nil, err
 	}
