@@ -3,12 +3,14 @@ module github.com/endpick/endpick/examples
 go 1.26.0
 
 require (
+	github.com/andybalholm/brotli v1.3.0
 	github.com/endpick/endpick v0.0.0
 	github.com/endpick/endpick/transport/otel v0.0.0
 	github.com/endpick/endpick/transport/prometheus v0.0.0
 	github.com/endpick/endpick/transport/replica v0.0.0
 	github.com/endpick/endpick/transport/scrape v0.0.0
 	github.com/go-zeromq/zmq4 v0.17.0
+	github.com/klauspost/compress v1.20.4
 	github.com/nats-io/nats.go v1.55.0
 	github.com/nats-io/nkeys v0.4.16
 	github.com/prometheus/client_golang v1.25.0
@@ -26,7 +28,6 @@ require (
 require (
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-zeromq/goczmq/v4 v4.2.2 // indirect
-	github.com/klauspost/compress v1.20.1 // indirect
 	github.com/nats-io/nuid v1.0.1 // indirect
 	github.com/vmihailenco/tagparser/v2 v2.0.0 // indirect
 	golang.org/x/crypto v0.58.0 // indirect

@@ -30,6 +30,7 @@ type Attempt struct {
 	ctx  context.Context // of the client
 
 	lease  endpick.Lease
+	ref    endpick.EndpointRef
 	meter  *dialect.Meter
 	health health.Attempt
 	sent   time.Time   // to this endpoint
@@ -38,8 +39,14 @@ type Attempt struct {
 
 	stage   stage
 	filters bool // the meter may hold back or remove what it is fed
+	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
 	paid    bool // the next attempt is paid for, because this one was given up
+
+	// Of asking for usage.
+	asking    asking // before this attempt
+	overasked bool   // it may be why the endpoint has refused the request
+	without   bool   // the same endpoint is asked without
 
 	// How it has ended, or what is known so far.
 	http   int // status; 0: no response
@@ -62,8 +69,8 @@ type Attempt struct {
 //	astray    what is fed     –                              –
 //
 // If the client leaves while it is waiting or serving, it is over: canceled, or completed if the
-// response was whole. What fails while it is waiting may be repeated elsewhere; a response that is
-// held until it is whole would be a row before serving, one that goes on elsewhere a row after it.
+// response was whole. What fails while it is waiting may be repeated elsewhere: a Transport holds what
+// the client would not miss until then (hold.go).
 // An attempt that is astray is at an endpoint that takes no requests: its response is filtered, but
 // does not count.
 type stage uint8
@@ -78,7 +85,9 @@ const (
 
 // begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
-	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives()}
+	candidate, _ := lease.Candidate()
+	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(), ref: candidate.Ref}
+	a.askForUsage(c.latest)
 	c.attempts++
 	c.latest = a
 	a.open(lease)
@@ -89,7 +98,7 @@ func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 func (a *Attempt) open(lease endpick.Lease) {
 	c, d := a.call, a.call.d
 	candidate, _ := lease.Candidate()
-	a.lease, a.sent, a.stage = lease, d.now(), waiting
+	a.lease, a.ref, a.sent, a.stage = lease, candidate.Ref, d.now(), waiting
 	a.meter = c.parsed.Meter(lease, d.now)
 	c.sentTo(a, lease.Endpoint(), candidate)
 	a.health = d.health.Sent(lease.Endpoint().ID, candidate.Ref)
@@ -114,7 +123,8 @@ func (a *Attempt) Lease() endpick.Lease {
 
 // SetHeader sets in the header of the request what the endpoint needs beside
 // the body: that the body has no coding any more, that a response which is metered must
-// come without one, and its data-parallel rank.
+// come without one, and its data-parallel rank. An upgrade to another version of HTTP is
+// dropped.
 func (a *Attempt) SetHeader(h http.Header) { a.call.setHeader(h, a.Endpoint()) }
 
 func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
@@ -123,6 +133,14 @@ func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
 	}
 	if c.metered {
 		h.Set("Accept-Encoding", "identity")
+	}
+	h.Del("Http2-Settings")
+	switch upgrade := upgradeOf(h); {
+	case upgrade != "":
+		h.Set("Upgrade", upgrade)
+	case h["Upgrade"] != nil:
+		h.Del("Upgrade")
+		h.Del("Connection")
 	}
 	if e.Ranked {
 		h.Set("X-Data-Parallel-Rank", strconv.Itoa(e.Rank))
@@ -183,19 +201,29 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	switch {
 	case status >= http.StatusBadRequest:
 		a.health.Heard()
+		a.overasked = a.overasks(status, first)
 		return a.fail(resultOf(status), statusError(status))
-	case contentType(header) == dialect.EventStream && readable(header) && c.parsed.FirstFails(first):
+	case readable(header) && c.parsed.Fails(contentType(header), first):
 		a.health.Heard()
 		return a.fail(Erred, errFirstEvent)
 	}
-	a.health.Waited(stream, c.d.now().Sub(a.sent))
-	a.health.Heard()
+	a.arrives()
+	a.asked()
 	a.health.Ended(Served)
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
 	c.suspects.Served()
 	c.forget()
 	return nil
+}
+
+// arrives records that something has come of a response that may still be held.
+func (a *Attempt) arrives() {
+	if !a.arrived {
+		a.arrived = true
+		a.health.Waited(a.call.Request.Stream, a.call.d.now().Sub(a.sent))
+	}
+	a.health.Heard()
 }
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
@@ -269,31 +297,46 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 
 // End reports that the response has ended cleanly, and appends to dst what was held
 // back. If the stream was incomplete or empty, the error matches io.ErrUnexpectedEOF
-// and the endpoint has failed.
+// and the endpoint has failed; dst then ends in an error event of the API.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.unlock()
-	switch a.stage {
-	case astray:
-		return a.meter.End(dst)
-	case serving:
-		var cut error
+	var cut error
+	if a.stage == astray || a.stage == serving {
 		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
 			cut = io.ErrUnexpectedEOF // an empty stream is no response
 		}
-		if cut != nil {
-			return dst, a.fail(Broken, cut)
-		}
+	}
+	if cut != nil {
+		dst = a.meter.Break(dst, problemOf(cut))
+	}
+	switch {
+	case a.stage == astray:
+		return dst, cut
+	case cut != nil:
+		return dst, a.fail(Broken, cut)
 	}
 	a.end(endpick.Completed)
 	return dst, nil
 }
 
-// rest appends to dst what was held back of a response that has broken off.
-func (a *Attempt) rest(dst []byte) []byte {
+// broken appends to dst what was held back of a response that has broken off, and an error in the
+// form of its API, if it is a stream. Nothing of that is for a client that has left.
+func (a *Attempt) broken(dst []byte) []byte {
 	a.call.mu.Lock()
 	defer a.call.unlock()
-	return a.meter.Rest(dst)
+	if a.ctx.Err() != nil {
+		return dst
+	}
+	return a.meter.Break(dst, problemOf(a.err))
+}
+
+// problemOf is what a client learns of a stream that has broken off.
+func problemOf(err error) dialect.Problem {
+	if errors.Is(err, ErrTimeout) {
+		return dialect.Problem{Status: http.StatusGatewayTimeout, Message: messages[http.StatusGatewayTimeout]}
+	}
+	return dialect.Problem{Status: http.StatusBadGateway, Message: "the model server failed before the end of its answer"}
 }
 
 // Fail reports that there was no response, or that it broke off, and returns err as a
@@ -326,6 +369,9 @@ func (a *Attempt) fail(r Result, err error) error {
 		a.err = err
 		a.end(endpick.Failed)
 	default:
+		if r == Broken && !errors.Is(err, ErrTimeout) {
+			a.call.deaths++
+		}
 		a.result, a.err = r, err
 		a.end(leaseStatus(r))
 		a.stage = failed
@@ -392,7 +438,7 @@ func (a *Attempt) end(status endpick.Status) {
 var errInStream = errors.New("transport: the response ends in an error event")
 
 // errFirstEvent is the failure of an endpoint whose stream began with an error.
-var errFirstEvent = errors.New("answered with an error event")
+var errFirstEvent = errors.New("answered with an error event or object")
 
 // statusError is the failure of an endpoint that answered with a status from 400 on.
 type statusError int

@@ -81,6 +81,8 @@ type Call struct {
 	suspects health.Suspects
 	single   bool // the sender asks only one endpoint
 	gaveUp   bool // it gave up a stuck endpoint before the time limit
+	deaths   int  // endpoints that have broken off while they had it
+	unasking bool // usage is not asked for any more
 
 	// Of a Transport.
 	in      *http.Request // nil: it is a Dispatcher's
@@ -122,11 +124,16 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 
 var errAnswered = errors.New("transport: the request has been answered")
 
-// choose chooses an endpoint that has not failed the request yet. It avoids
+// choose chooses an endpoint that has not failed the request yet, or the same one to ask it for less. It avoids
 // unhealthy endpoints unless there are no others, and those that are known to hang
 // even then. The error is that of [endpick.Router.Route]; if endpoints hang, it says
 // how many.
 func (c *Call) choose() (endpick.Lease, error) {
+	if a := c.latest; a != nil && a.overasked {
+		if lease, err := c.adopt(a.lease.Endpoint().ID); err == nil {
+			return lease, nil
+		}
+	}
 	var asked time.Time
 	if c.observes() {
 		asked = c.d.now()

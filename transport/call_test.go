@@ -451,7 +451,7 @@ func TestWhatIsReferredTo(t *testing.T) {
 	lease, err := p.choose()
 	require.NoError(t, err)
 	require.Equal(t, "c", lease.Endpoint().ID)
-	_ = call.Body()
+	_ = call.Body(true)
 	meter := call.Meter(lease, w.now)
 	meter.Header(200, http.Header{"Content-Type": {"application/json"}})
 	meter.Feed(nil, []byte(`{"id":"resp_1","object":"response","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Hello!"}]}],"usage":{"input_tokens":3,"output_tokens":2}}`))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"time"
 
@@ -103,6 +104,11 @@ type Config struct {
 	// DisableUsage stops the transport from asking for usage in streams whose clients
 	// did not. Lengths are then estimated from the content.
 	DisableUsage bool
+	// Decoders read bodies in content codings other than gzip and deflate, by name:
+	// "zstd", "br". They are called concurrently, must limit the memory that a body can
+	// make them take, and need no Close. A body in a coding that is not known is refused
+	// with [ErrCoding].
+	Decoders map[string]func(io.Reader) (io.Reader, error)
 	// Pass are requests to pass on although they belong to none of the APIs of
 	// docs/apis.md, which alone reach endpoints by default: "GET /version", a path for any
 	// method, or one that ends in a slash with all that is below it. "/" passes on

@@ -21,6 +21,7 @@ type Dispatcher struct {
 	reader *dialect.Reader
 	health *health.Health
 	budget *health.Budget
+	usage  usageTable
 	now    func() time.Time
 
 	denied, panics atomic.Uint64 // retries without a budget; callbacks of the Config

@@ -24,8 +24,8 @@ func TestFailuresCountAttempts(t *testing.T) {
 	for n := 1; n <= 3; n++ {
 		a := w.route(t, call)
 		var failed *transport.UpstreamError
-		require.ErrorAs(t, a.Fail(errBroken), &failed)
-		assert.Equal(t, transport.UpstreamError{Endpoint: string("abc"[n-1]), Attempts: n, Err: errBroken}, *failed)
+		require.ErrorAs(t, a.Fail(transport.ErrTimeout), &failed)
+		assert.Equal(t, transport.UpstreamError{Endpoint: string("abc"[n-1]), Attempts: n, Err: transport.ErrTimeout}, *failed)
 		assert.Equal(t, n < 3, a.Again())
 	}
 }

@@ -599,8 +599,8 @@ func TestReader(t *testing.T) {
 		{"whole", func() io.Reader { return strings.NewReader(events) }, whole, nil, "a completed"},
 		{"a byte at a time", func() io.Reader { return iotest.OneByteReader(strings.NewReader(events)) }, whole, nil, "a completed"},
 		{"the end with the last bytes", func() io.Reader { return iotest.DataErrReader(strings.NewReader(events)) }, whole, nil, "a completed"},
-		{"cut", func() io.Reader { return strings.NewReader(events[:60]) }, events[:60], io.ErrUnexpectedEOF, "a failed"},
-		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(errBroken)) }, events[:60], errBroken, "a failed"},
+		{"cut", func() io.Reader { return strings.NewReader(events[:60]) }, events[:52] + brokenOff, io.ErrUnexpectedEOF, "a failed"},
+		{"broken off", func() io.Reader { return io.MultiReader(strings.NewReader(events[:60]), iotest.ErrReader(errBroken)) }, events[:52] + brokenOff, errBroken, "a failed"},
 	} {
 		for _, size := range []int{1, 7, 4096} {
 			w := newDriven(t, transport.Config{})

@@ -10,15 +10,21 @@
 // # Retries
 //
 // A request goes to another endpoint if one can't be reached, sends nothing in
-// time, breaks off before the first byte of the response body, answers 429 or
-// 5xx (except 501 and 505), or begins a stream with an error. A response is
-// therefore returned with its first byte, not before. Requests of the APIs in
+// time, breaks off before the client has seen anything, answers 429 or
+// 5xx (except 501 and 505), or answers or begins a stream with an error. A response is
+// therefore returned with its first byte, not before; JSON when it is whole, up to 1 MiB,
+// and a stream with the first event that says something instead of announcing it. Of all
+// responses together 64 MiB are held. Requests of the APIs in
 // docs/apis.md are retried even if an endpoint may have worked on them, because inference
 // has no side effects; so are requests for speech, images and moderation. If the engine is to run
 // tools for a request, such as those of an MCP server, or nothing is known of its path, it
 // is retried only if its method is safe or the endpoint has not begun: it can't be
 // reached, or answers 429.
-// A request whose client has disconnected is never retried.
+// A request whose client has disconnected is never retried, nor one that two endpoints
+// had when they broke off.
+//
+// A stream that breaks off later ends with an error event in the format of its API, and
+// its connection breaks.
 //
 // A refusal (400, 404 and the like) goes to the client. Only if it was that
 // endpoint's second in a row is another endpoint asked, now and then.
@@ -67,7 +73,9 @@
 //
 // In requests: target and Host; a body in gzip or deflate is sent uncompressed;
 // Accept-Encoding becomes identity if the response is metered; a stream whose client
-// did not ask for usage asks for it (stream_options.include_usage). In responses:
+// did not ask for usage asks for it (stream_options.include_usage), except at endpoints
+// that have refused that: these get the request again without; an upgrade to another
+// version of HTTP is dropped. In responses:
 // that usage is removed again, the rest is passed on byte for byte; a
 // response that is compressed in spite of Accept-Encoding is passed on in plain
 // text, so that it can be metered. Codings other than gzip and deflate are

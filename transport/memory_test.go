@@ -24,7 +24,7 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	more := make(chan struct{})
 	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
-		sse(role)(w, r, nil)
+		sse(role+delta(`"content":"a"`))(w, r, nil)
 		w.(http.Flusher).Flush()
 		<-more
 		io.WriteString(w, finish)

@@ -39,8 +39,11 @@ func (p *payload) open() (io.ReadCloser, error) {
 	return &payloadReader{left: slices.Clone(p.pieces)}, nil
 }
 
-// release says that the body won't be opened again.
+// release says that the body won't be opened again. Nil: there is none.
 func (p *payload) release() {
+	if p == nil {
+		return
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.pieces = nil

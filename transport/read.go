@@ -36,7 +36,7 @@ func (d *Dispatcher) Read(in Incoming) (*Call, error) {
 	if n := int64(len(in.Body)); n > d.config.MaxBodyBytes {
 		return nil, &BodyError{Limit: d.config.MaxBodyBytes, Length: n}
 	}
-	body, unpacked, err := unpack(context.Background(), in.Header, in.Body, d.config.MaxBodyBytes)
+	body, unpacked, err := d.unpack(context.Background(), in.Header, in.Body)
 	if err != nil {
 		return nil, err
 	}
@@ -79,7 +79,7 @@ func (c *Call) prompt(ctx context.Context) error {
 			c.exclude = append(c.exclude, others...)
 		}
 	}
-	c.body, c.ready, c.metered = c.parsed.Body(), true, c.parsed.Metered()
+	c.body, c.ready, c.metered = c.parsed.Body(true), true, c.parsed.Metered()
 	return nil
 }
 
@@ -98,7 +98,7 @@ func (c *Call) allBut(id string) (others []string, found bool) {
 // read reads the request.
 func (t *Transport) read(c *Call, path string) error {
 	in := c.in
-	body, unpacked, err := readBody(in, t.config.MaxBodyBytes)
+	body, unpacked, err := t.d.readBody(in)
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,8 @@ func (t *Transport) describe(c *Call, body []byte) (err error) {
 const firstRead = 1 << 20
 
 // readBody reads the body once, and closes it; see unpack.
-func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err error) {
+func (d *Dispatcher) readBody(req *http.Request) (body []byte, unpacked bool, err error) {
+	limit := d.config.MaxBodyBytes
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, false, nil
 	}
@@ -155,17 +156,23 @@ func readBody(req *http.Request, limit int64) (body []byte, unpacked bool, err e
 	if body, err = readAll(req.Context(), req.Body, req.ContentLength, limit); err != nil {
 		return nil, false, err
 	}
-	return unpack(req.Context(), req.Header, body, limit)
+	return d.unpack(req.Context(), req.Header, body)
 }
 
 // unpack returns a body uncompressed, because engines take no others, and whether it was
-// compressed, in gzip or deflate.
-func unpack(ctx context.Context, header http.Header, body []byte, limit int64) (plain []byte, unpacked bool, err error) {
-	open := decoder(strings.TrimSpace(strings.Join(header["Content-Encoding"], ",")))
+// compressed, in codings that are known.
+func (d *Dispatcher) unpack(ctx context.Context, header http.Header, body []byte) (plain []byte, unpacked bool, err error) {
+	most := unpackedLimit(len(body), d.config.MaxBodyBytes)
+	open := decoders(d.config.Decoders).all(strings.Join(header["Content-Encoding"], ","), most+1)
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
-	plain, err = readAll(ctx, &decoding{src: bytes.NewReader(body), open: open}, -1, unpackedLimit(len(body), limit))
+	defer func() {
+		if v := recover(); v != nil {
+			err = d.panicked(nil, "Config.Decoders", v)
+		}
+	}()
+	plain, err = readAll(ctx, &decoding{src: bytes.NewReader(body), open: open}, -1, most)
 	return plain, true, err
 }
 

@@ -16,6 +16,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 func request(t testing.TB, r io.Reader, length int64, coding string) *http.Request {
@@ -57,7 +59,7 @@ func TestReadBody(t *testing.T) {
 			for how, r := range map[string]io.Reader{
 				"at once": strings.NewReader(text), "with its end": iotest.DataErrReader(strings.NewReader(text)), "in halves": iotest.HalfReader(strings.NewReader(text)),
 			} {
-				body, unpacked, err := readBody(request(t, r, length, ""), limit)
+				body, unpacked, err := reading(limit).readBody(request(t, r, length, ""))
 				require.NoError(t, err)
 				assert.False(t, unpacked)
 				require.Equal(t, size, len(body), "%s, %s", name, how)
@@ -67,7 +69,7 @@ func TestReadBody(t *testing.T) {
 		}
 	}
 	for name, length := range map[string]int64{"announced": limit + 1, "unknown": -1, "lied about": 5} {
-		_, _, err := readBody(request(t, strings.NewReader(strings.Repeat("x", limit+1)), length, ""), limit)
+		_, _, err := reading(limit).readBody(request(t, strings.NewReader(strings.Repeat("x", limit+1)), length, ""))
 		var tooLarge *BodyError
 		require.ErrorAs(t, err, &tooLarge, name)
 		assert.EqualValues(t, limit, tooLarge.Limit)
@@ -81,7 +83,7 @@ func TestAnnouncedBodiesAreReadIntoPlace(t *testing.T) {
 		req := request(t, strings.NewReader(strings.Repeat("x", size)), int64(size), "")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, err := readBody(req, 32<<20)
+		_, _, err := reading(32 << 20).readBody(req)
 		runtime.ReadMemStats(&after)
 		require.NoError(t, err)
 		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 3*size)
@@ -95,7 +97,7 @@ func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
 		req := request(t, io.MultiReader(strings.NewReader(strings.Repeat("x", sent)), iotest.ErrReader(broke)), 32<<20, "")
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		_, _, err := readBody(req, 32<<20)
+		_, _, err := reading(32 << 20).readBody(req)
 		runtime.ReadMemStats(&after)
 		require.ErrorIs(t, err, broke)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*sent+2*firstRead), "%d bytes sent", sent)
@@ -111,7 +113,7 @@ func TestReadBodyLooksAtItsClient(t *testing.T) {
 		}
 		return copy(p, "more"), nil
 	})
-	_, _, err := readBody(request(t, r, -1, "").WithContext(ctx), 1<<30)
+	_, _, err := reading(1 << 30).readBody(request(t, r, -1, "").WithContext(ctx))
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 3, reads)
 }
@@ -120,14 +122,22 @@ type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
+// reading is a dispatcher whose bodies have at most so many bytes.
+func reading(most int64) *Dispatcher {
+	enlarge := func(io.Reader) (io.Reader, error) { return strings.NewReader("large"), nil }
+	return &Dispatcher{config: Config{MaxBodyBytes: most, Decoders: map[string]func(io.Reader) (io.Reader, error){
+		"x": enlarge, "mad": func(io.Reader) (io.Reader, error) { panic("mad") },
+	}}}
+}
+
 func TestCompressedBodies(t *testing.T) {
 	const text = `{"model":"m","prompt":"x"}`
 	for _, tc := range []struct{ coding, body, want string }{
 		{"gzip", pack(t, "gzip", text), text}, {"x-gzip", pack(t, "gzip", text), text}, {" GZIP ", pack(t, "gzip", text), text},
 		{"deflate", pack(t, "zlib", text), text}, {"deflate", pack(t, "flate", text), text},
-		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, gzip", text, ""}, {"", text, ""}, {"gzip", "", ""},
+		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, br", text, ""}, {"gzip, deflate", pack(t, "zlib", pack(t, "gzip", text)), text}, {"x, identity", "small", "large"}, {"", text, ""}, {"gzip", "", ""},
 	} {
-		body, unpacked, err := readBody(request(t, strings.NewReader(tc.body), -1, tc.coding), 1<<20)
+		body, unpacked, err := reading(1 << 20).readBody(request(t, strings.NewReader(tc.body), -1, tc.coding))
 		require.NoError(t, err, tc.coding)
 		assert.Equal(t, tc.want != "", unpacked, tc.coding)
 		if tc.want == "" {
@@ -135,9 +145,11 @@ func TestCompressedBodies(t *testing.T) {
 		}
 		assert.Equal(t, tc.want, string(body), tc.coding)
 	}
+	_, _, err := reading(1 << 20).readBody(request(t, strings.NewReader("x"), -1, "mad"))
+	require.ErrorAs(t, err, new(*endpick.PanicError))
 	whole := pack(t, "gzip", text)
 	for n := 1; n < len(whole); n++ {
-		_, _, err := readBody(request(t, strings.NewReader(whole[:n]), -1, "gzip"), 1<<20)
+		_, _, err := reading(1 << 20).readBody(request(t, strings.NewReader(whole[:n]), -1, "gzip"))
 		require.ErrorIs(t, err, ErrRead, "%d bytes", n)
 		require.Equal(t, 400, StatusOf(err))
 	}
@@ -151,7 +163,7 @@ func TestBombsAreRefused(t *testing.T) {
 		bomb := pack(t, "gzip", strings.Repeat("x", size))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		body, _, err := readBody(request(t, strings.NewReader(bomb), -1, "gzip"), 32<<20)
+		body, _, err := reading(32 << 20).readBody(request(t, strings.NewReader(bomb), -1, "gzip"))
 		runtime.ReadMemStats(&after)
 		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*(freeInflation+maxInflation*len(bomb))+(1<<20)))
 		if size == freeInflation {
@@ -162,8 +174,16 @@ func TestBombsAreRefused(t *testing.T) {
 		require.ErrorAs(t, err, new(*BodyError))
 		assert.Equal(t, 413, StatusOf(err))
 	}
+	// Nor does one in another that is almost nothing.
+	var nothing strings.Builder
+	for range 1 << 10 {
+		nothing.WriteString(pack(t, "gzip", ""))
+	}
+	nested := pack(t, "gzip", strings.Repeat(nothing.String(), 100))
+	_, _, err := reading(32 << 20).readBody(request(t, strings.NewReader(nested), -1, "gzip, gzip"))
+	require.ErrorIs(t, err, ErrRead, "it is cut off")
 	// The limit on bodies also applies after unpacking.
-	_, _, err := readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"), 1000)
+	_, _, err = reading(1000).readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"))
 	var tooLarge *BodyError
 	require.ErrorAs(t, err, &tooLarge)
 	assert.EqualValues(t, 1000, tooLarge.Limit)

@@ -1,11 +1,8 @@
 package transport
 
 import (
-	"errors"
 	"io"
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -54,16 +51,17 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// end ends the attempt, and appends to dst what was held back. The error is what to return.
+// end ends the attempt, and appends to dst what was held back, or that it has failed. The error is
+// what to return after that.
 func (b *body) end(dst []byte, err error) ([]byte, error) {
 	var failure error
 	if err == io.EOF {
 		dst, failure = b.a.End(dst)
 	} else {
-		dst = b.a.rest(dst)
 		if failure = b.a.Fail(err); b.owns && b.a.ctx.Err() != nil {
 			failure = err // the client has left
 		}
+		dst = b.a.broken(dst)
 	}
 	if b.owns {
 		b.a.release()
@@ -111,16 +109,21 @@ func (a *Attempt) pass(response *http.Response, open func(io.Reader) (io.Reader,
 		response.Body = &upgraded{conn, a}
 		return
 	}
-	if contentType(response.Header) == dialect.EventStream {
-		a.wait.set(max(config.StallTimeout, config.FirstByteTimeout), false)
-	} else {
-		a.wait.set(config.ResponseTimeout, true)
-	}
+	a.limit(contentType(response.Header) == dialect.EventStream)
 	b := &body{a: a, src: response.Body, from: response.Body, owns: true}
 	if open != nil {
 		b.src = &decoding{src: b.src, open: open}
 	}
 	response.Body = b
+}
+
+// limit sets how long to wait for what follows the first piece.
+func (a *Attempt) limit(stream bool) {
+	if config := &a.call.d.config; stream {
+		a.wait.set(max(config.StallTimeout, config.FirstByteTimeout), false)
+	} else {
+		a.wait.set(config.ResponseTimeout, true)
+	}
 }
 
 // upgraded is a connection after an upgrade, such as a WebSocket.
@@ -164,80 +167,4 @@ func (u *upgraded) Close() error {
 	err := u.ReadWriteCloser.Close()
 	u.a.release()
 	return err
-}
-
-var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
-
-// maxFirst bounds how much of a stream's first event is read to check it for an error.
-const maxFirst = 8 << 10
-
-// awaitBody waits for the first byte of the body and, if that begins an event, for the
-// event's first line of data, so that another endpoint can be tried if this one fails
-// before that. It returns what has arrived, which the body still has; whole: that is all. After an
-// upgrade there is no body.
-func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
-	c := a.call
-	if response.StatusCode == http.StatusSwitchingProtocols {
-		if !strings.EqualFold(response.Header.Get("Upgrade"), c.in.Header.Get("Upgrade")) {
-			response.Body.Close()
-			err = errUnaskedUpgrade
-		}
-		return nil, false, err
-	}
-	first = make([]byte, 512)
-	n := 0
-	for n == 0 && err == nil {
-		n, err = response.Body.Read(first)
-	}
-	events := contentType(response.Header) == dialect.EventStream && readable(response.Header)
-	cut := events && c.parsed.FirstIsCut(first[:n])
-	for cut && err == nil && n < maxFirst {
-		var k int
-		first = slices.Grow(first[:n], 512)
-		k, err = response.Body.Read(first[n:cap(first)])
-		n, first = n+k, first[:n+k]
-		cut = c.parsed.FirstIsCut(first)
-	}
-	if cut && err != nil && err != io.EOF {
-		n = 0 // a partial event is not a response
-	}
-	if err == io.EOF && n == 0 && c.Request.Stream && response.StatusCode == http.StatusOK {
-		err = io.ErrUnexpectedEOF // an empty stream is no response
-	}
-	if n == 0 && err != io.EOF {
-		response.Body.Close()
-		return nil, false, err
-	}
-	response.Body = &begun{ReadCloser: response.Body, a: a, first: first[:n], err: err}
-	return first[:n], n == 0, nil
-}
-
-// begun is a body whose first bytes have been read. Whoever reads on waits for the endpoint.
-type begun struct {
-	io.ReadCloser
-	a     *Attempt
-	first []byte
-	err   error // to be returned after them
-}
-
-func (b *begun) Read(p []byte) (int, error) {
-	if len(b.first) > 0 {
-		n := copy(p, b.first)
-		if b.first = b.first[n:]; len(b.first) > 0 {
-			return n, nil
-		}
-		return n, b.err // together, for readers that stop when they have what they need
-	}
-	if b.err != nil {
-		return 0, b.err
-	}
-	c := b.a.call
-	c.mu.Lock()
-	b.a.wait.resume()
-	c.unlock()
-	n, err := b.ReadCloser.Read(p)
-	c.mu.Lock()
-	b.a.wait.pause()
-	c.unlock()
-	return n, err
 }

@@ -9,6 +9,10 @@ import (
 	"github.com/endpick/endpick/transport/internal/health"
 )
 
+// maxDeaths is at how many servers a request may be that break off: a prompt that fells servers
+// must not fell them all.
+const maxDeaths = 2
+
 // retryRefill is the share of the retry burst that is refilled each second.
 const retryRefill = 0.1
 
@@ -28,12 +32,15 @@ func (a *Attempt) Again() bool {
 		return false
 	}
 	a.stage = over
+	if a.overasked {
+		return a.ctx.Err() == nil
+	}
 	c.single = c.d.config.MaxAttempts == 1
 	if a.result == Refused {
 		c.suspects.Add(a.health.Because(a.err), a.result)
 	}
 	switch {
-	case a.ctx.Err() != nil, c.attempts >= c.d.config.MaxAttempts:
+	case a.ctx.Err() != nil, c.attempts >= c.d.config.MaxAttempts, c.deaths >= maxDeaths:
 		return false
 	case a.result == Unreachable:
 		return true // no endpoint has worked on it, so it costs nothing
@@ -64,6 +71,9 @@ func (c *Call) repeatable() bool {
 func (c *Call) failLatest() {
 	if a := c.latest; a != nil {
 		_ = a.fail(Broken, errUnreported)
+		if a.overasked {
+			return
+		}
 		c.single = false
 		c.exclude = append(c.exclude, a.lease.Endpoint().ID)
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -37,8 +38,8 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	defer c.giveUp()
-	payload := newPayload(c.body)
-	defer payload.release()
+	var payload *payload
+	defer func() { payload.release() }()
 	var best reply
 	defer func() {
 		if v := recover(); v != nil { // from Base, or from Route after a stage has overwritten what it must not
@@ -60,9 +61,11 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 				best.discard()
 			}
 		}
+		payload.release()
+		payload = newPayload(c.Body())
 		r := t.send(c, a, payload)
 		more := r.err != nil && a.Again()
-		if best.a != nil && best.a.result == Refused && r.err != nil && r.a.result != Refused {
+		if best.a != nil && best.a.result == Refused && !best.a.overasked && r.err != nil && r.a.result != Refused {
 			r.discard() // the client should see the first refusal
 		} else {
 			best.discard()
@@ -127,7 +130,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	}
 	var open func(io.Reader) (io.Reader, error)
 	if h := response.Header; c.metered && response.StatusCode < http.StatusBadRequest && !readable(h) {
-		if open = decoder(h.Get("Content-Encoding")); open != nil { // otherwise its tokens are unknown
+		if open = decoders(nil).one(strings.ToLower(h.Get("Content-Encoding"))); open != nil { // otherwise its tokens are unknown
 			h.Del("Content-Encoding")
 			h.Del("Content-Length")
 			response.Uncompressed, first = true, nil

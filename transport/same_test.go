@@ -85,8 +85,8 @@ func TestNothingElseIsChanged(t *testing.T) {
 		got.Del("X-Idempotency-Key") // without a value it is not sent
 		require.Equal(t, sent, got)
 		require.Equal(t, sent, in.Header)
-		if answer == "" && status == 200 && errors.Is(err, io.ErrUnexpectedEOF) {
-			return // an empty stream
+		if errors.Is(err, io.ErrUnexpectedEOF) && (answer == "" && status == 200 || strings.Contains(header.Get("Content-Type"), "event-stream")) {
+			return // an empty stream, or one that says nothing
 		}
 		require.NoError(t, err)
 		var passed bytes.Buffer
@@ -95,7 +95,16 @@ func TestNothingElseIsChanged(t *testing.T) {
 			require.NoError(t, err)
 		}
 		require.NoError(t, out.Body.Close())
-		require.Equal(t, answer, passed.String())
+		if err == nil {
+			require.Equal(t, answer, passed.String())
+		} else { // instead of an event that has no end
+			end := bytes.LastIndex(passed.Bytes()[:passed.Len()-2], []byte("data: {"))
+			if at := bytes.LastIndex(passed.Bytes(), []byte("event: error\n")); at >= 0 {
+				end = at
+			}
+			require.Contains(t, passed.String()[end:], "the model server failed")
+			require.Equal(t, answer[:end], passed.String()[:end])
+		}
 		require.Equal(t, status, out.StatusCode)
 		require.Equal(t, header, out.Header)
 	}

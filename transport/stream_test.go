@@ -34,9 +34,10 @@ func sse(stream string) func(http.ResponseWriter, *http.Request, []byte) bool {
 }
 
 const (
-	role   = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"
-	finish = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
-	done   = "data: [DONE]\n\n"
+	role      = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"
+	finish    = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
+	brokenOff = `data: {"error":{"message":"the model server failed before the end of its answer","type":"api_error","param":null,"code":"502"}}` + "\n\n"
+	done      = "data: [DONE]\n\n"
 )
 
 func delta(fields string) string {
@@ -65,9 +66,9 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 			breaks                      error
 		}{
 			{chatStream, "text/event-stream", stream, role + delta(`"content":"Once"`) + finish + done, nil},
-			{chatStream, "text/event-stream", stream[:len(stream)-40], role + delta(`"content":"Once"`) + finish + stream[len(stream)-len(done)-len(finalUsage(7, 5)):len(stream)-40], io.ErrUnexpectedEOF},
+			{chatStream, "text/event-stream", stream[:len(stream)-40], role + delta(`"content":"Once"`) + finish + brokenOff, io.ErrUnexpectedEOF},
 			{chatAtOnce, "application/json", object, object, nil},
-			{chatAtOnce, "application/json", object[:len(object)-1], object[:len(object)-1], io.ErrUnexpectedEOF},
+			{chatAtOnce, "application/json", object[:len(object)-1], "", io.ErrUnexpectedEOF},
 		} {
 			t.Run(name, func(t *testing.T) {
 				body := io.Reader(strings.NewReader(tc.body))
@@ -85,7 +86,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 					assert.Equal(t, endpick.Outcome{InputTokens: 7, OutputTokens: 5}, out)
 				} else {
 					assert.Equal(t, endpick.Failed, out.Status)
-					assert.EqualError(t, err, `transport: endpoint "a" (attempt 1): unexpected EOF`)
+					assert.ErrorContains(t, err, `transport: endpoint "a" (attempt 1): unexpected EOF`)
 				}
 				w.idle(t)
 			})
@@ -127,7 +128,12 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 		resp, err := w.client.Do(post(t, chatPath, chatStream))
 		got <- result{resp, err}
 	}()
-	step <- role
+	step <- role // which says nothing
+	inFlight := func() endpick.InFlight { return w.router.Endpoints()[0].Candidate.InFlight }
+	assert.Equal(t, 1, inFlight().Prefilling)
+	assert.Positive(t, inFlight().PrefillTokens)
+	long := delta(`"content":"` + strings.Repeat("x", 400) + `"`)
+	step <- long
 	r := <-got
 	require.NoError(t, r.err)
 	defer r.resp.Body.Close()
@@ -137,13 +143,11 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, string(b))
 	}
-	inFlight := func() endpick.InFlight { return w.router.Endpoints()[0].Candidate.InFlight }
 	read(role)
-	assert.Equal(t, 1, inFlight().Prefilling)
-	assert.Positive(t, inFlight().PrefillTokens)
-	long := delta(`"content":"` + strings.Repeat("x", 400) + `"`)
 	for i := 1; i <= 3; i++ {
-		step <- long
+		if i > 1 {
+			step <- long
+		}
 		read(long)
 		assert.Equal(t, 100*i, inFlight().OutputTokens)
 		assert.Zero(t, inFlight().Prefilling)
@@ -398,7 +402,7 @@ func TestStreamsOverHTTP2(t *testing.T) {
 			answer(w, body, 0)
 			return
 		}
-		sse(role)(w, r, nil)
+		sse(role+delta(`"content":"a"`))(w, r, nil)
 		w.(http.Flusher).Flush()
 		<-r.Context().Done()
 		gone <- struct{}{}

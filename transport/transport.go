@@ -27,6 +27,7 @@ type Transport struct {
 	modelCalls chan struct{}
 
 	requests, retries atomic.Uint64
+	held              atomic.Int64 // bytes of responses that their clients do not see yet
 }
 
 // Stats counts what a transport has done.

@@ -177,7 +177,8 @@ func idOf(ctx context.Context) string {
 	return id
 }
 
-// numbered gives every request an id: its client's, or one of this process.
+// numbered gives every request an id, its client's or one of this process: in the log, at the
+// server and in the response.
 func numbered(next http.Handler) http.Handler {
 	var secret [4]byte
 	rand.Read(secret[:]) // never fails
@@ -188,7 +189,11 @@ func numbered(next http.Handler) http.Handler {
 		if id == "" {
 			id = process + "-" + strconv.FormatUint(last.Add(1), 10)
 		}
-		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), idKey{}, id)))
+		w.Header().Set(idHeader, id)
+		r = r.WithContext(context.WithValue(r.Context(), idKey{}, id))
+		r.Header = r.Header.Clone()
+		r.Header.Set(idHeader, id)
+		next.ServeHTTP(w, r)
 	})
 }
 

@@ -248,10 +248,11 @@ func forPages(origins []string, next http.Handler) http.Handler {
 	}).Handler(next)
 }
 
-// dropCORS removes what a server would allow pages: that is for the gateway to say.
+// dropCORS removes what a server would allow pages, and its id of the request: these are for the
+// gateway to say.
 func dropCORS(resp *http.Response) error {
 	for name := range resp.Header {
-		if strings.HasPrefix(name, "Access-Control-") {
+		if strings.HasPrefix(name, "Access-Control-") || name == idHeader {
 			resp.Header.Del(name)
 		}
 	}

@@ -246,7 +246,7 @@ func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) 
 func (c *conversation) rest() []byte {
 	c.out = c.out[:0]
 	if c.attempt != nil {
-		c.out, _ = c.attempt.End(c.out) // a stream that broke off goes to the client as it is
+		c.out, _ = c.attempt.End(c.out) // a stream that broke off ends with an error event
 	}
 	return c.out
 }

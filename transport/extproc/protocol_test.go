@@ -409,7 +409,8 @@ func TestProtocol(t *testing.T) {
 			c.request(chatBody)
 			c.send(responseHeaders("200", false))
 			c.recv()
-			assert.Equal(t, events[:60], c.response(events[:60]))
+			const broken = `data: {"error":{"message":"the model server failed before the end of its answer","type":"api_error","param":null,"code":"502"}}`
+			assert.Equal(t, events[:52]+broken+"\n\n", c.response(events[:60]))
 			c.ends()
 			w.idle(t)
 			assert.Equal(t, "a failed", w.heard.said())

@@ -145,15 +145,18 @@ func meantOfRequests() []Meaning {
 		{
 			Name: "own list", What: "the gateway lists the models itself", Why: "the gateway answers for all servers", Ways: withTransport,
 			Scenarios: []string{"models"},
-			Changes: append(gone("request *"), becomes("requests", "0"), edited("response body", func(string) string {
-				return `{"data":[{"created":0,"created_at":"1970-01-01T00:00:00Z","display_name":"m","id":"m","object":"model","owned_by":"endpick","type":"model"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
-			})),
+			Changes: []Change{becomes("requests", "3"), becomes("request header User-Agent", "Go-http-client/1.1"), edited("response body", func(string) string {
+				return `{"data":[{"id":"m","object":"model","created":1700000000,"owned_by":"engine"}],"first_id":"m","has_more":false,"last_id":"m","object":"list"}`
+			})},
 		},
 	}
 }
 
 func meantOfResponses() []Meaning {
 	failed := `{"error":{"message":"the model server failed before it answered","type":"api_error","param":null,"code":"502"}}`
+	broken := func(s string) string {
+		return s[:strings.LastIndex(s, "\n\n")+2] + "data: " + strings.Replace(failed, "before it answered", "before the end of its answer", 1) + "\n\n"
+	}
 	lost := []string{"response status", "response header *", "response framing", "response body"}
 	return []Meaning{
 		{
@@ -167,6 +170,7 @@ func meantOfResponses() []Meaning {
 			Scenarios: []string{
 				"error 429", "error 500", "error 502", "error 503", "error 429, stream", "error 503, stream", "error of plain text", "error 429, once", "error 503, once",
 				"error 503, once, stream", "error as the first event", "cut before the header", "cut before the header, each",
+				"cut in a whole response", "cut in chunks",
 			},
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},
@@ -179,9 +183,10 @@ func meantOfResponses() []Meaning {
 			Changes: []Change{{"requests", func(_, passed string) bool { return passed == "2" || passed == "3" }}},
 		},
 		{
-			Name: "502", What: "502, in the format of the API", Why: "no server has answered", Ways: withTransport, Scenarios: []string{"cut before the header, each"},
+			Name: "502", What: "502, in the format of the API", Why: "no server has answered", Ways: withTransport,
+			Scenarios: []string{"cut before the header, each", "cut in a whole response", "cut in chunks"},
 			Changes: []Change{
-				becomes("response status", "HTTP/1.1 502 Bad Gateway"), becomes("response body", failed), becomes("response framing", "length"), becomes("response end", "whole"),
+				gone("response header Content-Length")[0], becomes("response status", "HTTP/1.1 502 Bad Gateway"), becomes("response body", failed), becomes("response framing", "length"), becomes("response end", "whole"),
 				becomes("response header Content-Type", "application/json"), becomes("response header Date", "a date"),
 			},
 		},
@@ -193,12 +198,16 @@ func meantOfResponses() []Meaning {
 			},
 		},
 		{
-			Name: "not begun", What: "the connection breaks before a header", Why: "`httputil.ReverseProxy` writes responses that do not stream in pieces of 4 KB", Ways: []string{reverseProxy},
-			Scenarios: []string{"cut in a whole response"}, Changes: gone(lost...),
-		},
-		{
 			Name: "half an event", What: "the first half of an event that is cut is not passed on", Why: "only whole events are passed on", Ways: []string{picker},
 			Scenarios: []string{"cut in an event"}, Changes: []Change{edited("response body", func(s string) string { return s[:strings.LastIndex(s, "\n\n")+2] })},
+		},
+		{
+			Name: "an error", What: "an error event in the format of the API, after the last whole event", Why: "a client that only sees the connection end may take it for the answer's end", Ways: withTransport,
+			Scenarios: []string{"cut in a stream", "cut in an event", "end without its last event"}, Changes: []Change{edited("response body", broken)},
+		},
+		{
+			Name: "an error at the end", What: "the same", Why: "a stream without its last event is incomplete", Ways: pickers,
+			Scenarios: []string{"end without its last event"}, Changes: []Change{edited("response body", broken)},
 		},
 		{
 			Name: "cut", What: "the connection breaks, although the server has closed it properly", Why: "a stream without its last event is incomplete", Ways: withTransport,

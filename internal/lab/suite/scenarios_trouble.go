@@ -32,10 +32,10 @@ func troubles() []Scenario {
 	add("abort before the header", leaving, Reply{Silent: true, End: Hang})
 	leaving.Leave, leaving.Heard = MidResponse, "raining."
 	add("abort in a stream", leaving, ending(goodStream, 4, Hang))
-	// Longer than what proxies hold back of a response that does not stream.
-	long := answerOf(choice(0, strings.Repeat("It rains. ", 20_000)))
+	// Longer than what proxies, and the transport, hold back of a response that does not stream.
+	long := answerOf(choice(0, strings.Repeat("It rains. ", 150_000)))
 	leaving = Request{Leave: MidResponse, Heard: "It rains."}
-	add("abort in a whole response", leaving, Reply{Parts: []string{long[:150_000]}, End: Hang})
+	add("abort in a whole response", leaving, Reply{Parts: []string{long[:1_200_000]}, End: Hang})
 
 	for _, status := range []int{400, 401, 403, 404, 408, 409, 413, 422, 429, 500, 501, 502, 503} {
 		var header []string
@@ -58,7 +58,7 @@ func troubles() []Scenario {
 	add("cut before the header", Request{}, Reply{Silent: true, End: Cut}, good)
 	add("cut before the header, each", Request{}, Reply{Silent: true, End: Cut})
 	add("cut in a whole response", Request{}, Reply{Parts: []string{good.Parts[0][:140]}, End: Cut})
-	add("cut in a long response", Request{Heard: "It rains."}, Reply{Parts: []string{long[:150_000]}, End: Cut})
+	add("cut in a long response", Request{Heard: "It rains."}, Reply{Parts: []string{long[:1_200_000]}, End: Cut})
 	add("cut in chunks", Request{}, Reply{Parts: []string{good.Parts[0][:140]}, Chunked: true, End: Cut})
 	add("cut in a stream", streaming, ending(goodStream, 4, Cut))
 	broken := ending(goodStream, 4, Cut)

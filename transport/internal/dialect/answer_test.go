@@ -256,7 +256,7 @@ func continues(t *rapid.T, r *rand.Rand) {
 		c, err := reader.Read(Incoming{Method: http.MethodPost, Path: w.path, Header: http.Header{}, Body: []byte(body)})
 		require.NoError(t, err)
 		require.NoError(t, c.Prompt(t.Context()))
-		c.Body()
+		c.Body(true)
 		return c
 	}
 	call := read(body)

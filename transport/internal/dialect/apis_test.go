@@ -174,7 +174,7 @@ func TestTranscriptionIsReadFromItsForm(t *testing.T) {
 	assert.Equal(t, "whisper", c.Request.Model)
 	assert.True(t, c.Request.Stream)
 	assert.InDelta(t, 100, c.Request.InputTokens, 2)
-	assert.Equal(t, body, joined(c.Body()))
+	assert.Equal(t, body, joined(c.Body(true)))
 }
 
 // metered feeds a response to a meter.
@@ -184,7 +184,7 @@ func metered(t testing.TB, path, request, kind, response string) (Seen, endpick.
 	c, err := r.Read(Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(request)})
 	require.NoError(t, err)
 	require.NoError(t, c.Prompt(t.Context()))
-	c.Body()
+	c.Body(true)
 	m := c.Meter(endpick.Lease{}, func() time.Time { return time.Unix(1, 0) })
 	m.Header(200, http.Header{"Content-Type": {kind}})
 	var out []byte
@@ -364,7 +364,7 @@ func FuzzAPIEvents(f *testing.F) {
 		}
 		if d.event != nil {
 			r := response{api: d, most: 2}
-			if r.read(b); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
+			if r.read(b, false); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
 				t.Fatalf("%q: %+v", b, r)
 			}
 		}

@@ -35,7 +35,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 			call, err := reader.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: body})
 			require.NoError(t, err)
 			require.NoError(t, call.Prompt(t.Context()))
-			call.Body()
+			call.Body(true)
 			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
 			require.NoError(t, err)
 			lease, err := router.Route(call.Request)

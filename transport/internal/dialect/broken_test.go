@@ -13,14 +13,16 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// If a stream breaks off, at any point, everything received is passed on, once and in order,
-// including what was held back to see what follows.
+// If a stream breaks off, at any point, every event that has come whole is passed on, once and in
+// order, including one that was held back to see what follows. Then there is an error, unless
+// the stream had ended.
 func TestWhatHasComeIsPassedOn(t *testing.T) {
 	const whole = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n: still there\n\n" +
 		"data: {\"choices\":[{\"delta\":{\"content\":\"so\"}}]}\n\n" +
 		"event: x\ndata: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n" +
 		"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\",\"index\":1}]}\n\n" +
 		"data: [DONE]\n\n"
+	const failure = "data: {\"error\":{\"message\":\"it died\",\"type\":\"api_error\",\"param\":null,\"code\":\"502\"}}\n\n"
 	w := newTalk(t)
 	for _, ask := range []string{`{"stream":true,"messages":[{}]}`, `{"stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`} {
 		for _, lineEnd := range []string{"\n", "\r\n", "\r"} {
@@ -31,13 +33,54 @@ func TestWhatHasComeIsPassedOn(t *testing.T) {
 					m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
 					got := m.Feed(nil, []byte(stream[:first]))
 					require.True(t, strings.HasPrefix(stream, string(got)))
-					got = m.Rest(m.Feed(got, []byte(stream[first:end])))
-					require.Equal(t, stream[:end], string(got), "%q, broken off at %d", lineEnd, end)
-					require.Equal(t, string(got), string(m.Rest(got)), "and nothing twice")
+					got = m.Break(m.Feed(got, []byte(stream[first:end])), Problem{Status: 502, Message: "it died"})
+					passed, failed := strings.CutSuffix(string(got), failure)
+					require.True(t, strings.HasPrefix(stream[:end], passed), "%q, broken off at %d", got, end)
+					require.NotContains(t, strings.TrimPrefix(strings.TrimPrefix(stream[len(passed):end], "\n"), lineEnd), lineEnd+lineEnd)
+					require.Equal(t, !strings.Contains(passed, "[DONE]"), failed)
 				}
 			}
 		}
 	}
+}
+
+// A stream that breaks off ends with an error as its API has it.
+func TestBrokenStreamsEndAsTheirAPIHasIt(t *testing.T) {
+	const openAI = `data: {"error":{"message":"it died","type":"api_error","param":null,"code":"502"}}` + "\n\n"
+	const half = `{"x":"`
+	for _, tc := range []struct{ path, body, event, want string }{
+		{"/v1/chat/completions", `{"stream":true,"messages":[{}]}`, `{"choices":[{"delta":{"content":"a"}}]}`, openAI},
+		{"/v1/completions", `{"stream":true,"prompt":"x"}`, `{"choices":[{"text":"a"}]}`, openAI},
+		{"/generate", `{"stream":true,"text":"x"}`, `{"text":"a","meta_info":{}}`, openAI},
+		{"/v1/messages", `{"stream":true,"messages":[{}]}`, `{"type":"content_block_delta","delta":{"text":"a"}}`,
+			"event: error\n" + `data: {"type":"error","error":{"type":"api_error","message":"it died"}}` + "\n\n"},
+		{"/v1/responses", `{"stream":true,"input":"x"}`, `{"type":"response.output_text.delta","delta":"a","sequence_number":6}`,
+			"event: error\n" + `data: {"type":"error","code":"server_error","message":"it died","param":null,"sequence_number":7}` + "\n\n"},
+	} {
+		for _, closed := range []bool{false, true} {
+			m := newTalk(t).ask(tc.path, tc.body, nil).Meter(endpick.Lease{}, time.Now)
+			m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+			event := "data: " + tc.event + "\n\n"
+			got := m.Feed(nil, []byte(event+"data: "+half))
+			if closed {
+				var err error
+				got, err = m.End(got)
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			}
+			got = m.Break(got, Problem{Status: 502, Message: "it died"})
+			require.Equal(t, event+tc.want, string(got))
+			again := newTalk(t).ask(tc.path, tc.body, nil).Meter(endpick.Lease{}, time.Now)
+			again.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+			again.Feed(nil, got)
+			require.Equal(t, endpick.Failed, again.Outcome(endpick.Completed).Status, "a router before this one understands it")
+			require.Equal(t, string(got)+half, string(again.Break(again.Feed(got, []byte(half)), Problem{Status: 502})), "there is one error")
+		}
+	}
+	// An event that was too long to be held back has no end, and nothing can follow it.
+	m := newTalk(t).ask("/v1/chat/completions", `{"stream":true,"messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
+	m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+	long := "data: " + strings.Repeat("x", maxEvent)
+	require.Equal(t, long+"yz", string(m.Break(m.Feed(m.Feed(nil, []byte(long)), []byte("yz")), Problem{Status: 502})))
 }
 
 // An engine's error response is passed on unchanged: it is not parsed, held back or learned from,

@@ -142,15 +142,18 @@ func (c *Call) Endpoint() string {
 }
 
 // Body returns the body to send to the engine, in pieces that refer to the
-// original: a stream whose client did not ask for usage asks for it.
-func (c *Call) Body() [][]byte {
-	if c.reader.config.DisableUsage {
+// original. With ask, a stream whose client did not ask for usage asks for it.
+func (c *Call) Body(ask bool) [][]byte {
+	if c.hide = false; !ask || c.reader.config.DisableUsage {
 		return [][]byte{c.body}
 	}
 	var pieces [][]byte
 	pieces, c.hide = c.askForUsage()
 	return pieces
 }
+
+// AsksUsage reports whether the last Body asks for usage that its client did not ask for.
+func (c *Call) AsksUsage() bool { return c.hide }
 
 // Metered reports whether the response will be read, so that it should come
 // uncompressed.
@@ -165,25 +168,6 @@ func (c *Call) Model() string { return c.model }
 
 // Memory is how many bytes of the body the call holds.
 func (c *Call) Memory() int { return cap(c.body) }
-
-// FirstFails reports whether a stream begins with an error: some engines send
-// one as an event, with a status of 200.
-func (c *Call) FirstFails(first []byte) bool {
-	if c.api.event == nil { // a stream of unknown format
-		return false
-	}
-	data, _ := firstData(first)
-	r := response{api: c.api}
-	r.read(data)
-	return r.failed && !r.data.said
-}
-
-// FirstIsCut reports whether a stream begins with an incomplete event, about which
-// FirstFails can't decide yet.
-func (c *Call) FirstIsCut(first []byte) bool {
-	_, cut := firstData(first)
-	return cut && c.api.event != nil
-}
 
 // Meter returns the meter of a response to the call. Call Body before. The meter
 // does not refer to the body.

@@ -81,6 +81,11 @@ func readChunk(to *response, data []byte) {
 				to.on(event{kind: fails})
 			}
 			continue
+		case "object":
+			if string(m.value()) == `"error"` {
+				to.on(event{kind: fails})
+			}
+			continue
 		}
 		m.value()
 	}
@@ -90,14 +95,17 @@ func readChunk(to *response, data []byte) {
 }
 
 func readChoice(to *response, c *cursor) {
-	var index, delta, words, ids, reason []byte
-	c.pick(into{"index", &index}, into{"delta", &delta}, into{"text", &words}, into{"token_ids", &ids}, into{"finish_reason", &reason})
+	var index, delta, words, ids, reason, failure []byte
+	c.pick(into{"index", &index}, into{"delta", &delta}, into{"text", &words}, into{"token_ids", &ids}, into{"finish_reason", &reason}, into{"error", &failure})
 	choice, _ := count(index)
 	to.on(event{kind: begins, choice: choice})
 	if words != nil || ids != nil {
 		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
 	readDelta(to, choice, delta)
+	if present(failure) || string(reason) == `"error"` {
+		to.on(event{kind: fails})
+	}
 	if present(reason) {
 		to.on(event{kind: ends, choice: choice})
 	}

@@ -109,7 +109,7 @@ func FuzzUsage(f *testing.F) {
 		}
 		got, e := usageOf(&finder), unasked(b, false)
 		r := response{api: chat, most: 1}
-		if r.read(b); got.prompt < 0 || got.cached < 0 || r.data.bytes < 0 {
+		if r.read(b, false); got.prompt < 0 || got.cached < 0 || r.data.bytes < 0 {
 			t.Fatal("a negative count")
 		}
 		if !json.Valid(b) || !utf8.Valid(b) {

@@ -17,7 +17,7 @@ import (
 // tells describes in words what an event says to a response that has just been asked for.
 func tells(kind *api, data string) string {
 	r := response{api: kind, most: 1}
-	r.read([]byte(data))
+	r.read([]byte(data), false)
 	all := []string{[]string{"silent", "open", "ended", "whole"}[r.state]}
 	for _, f := range []struct {
 		name string
@@ -231,47 +231,124 @@ func TestWhenAResponseIsWhole(t *testing.T) {
 	assert.True(t, m.Whole())
 }
 
-// A stream whose first event is an error can be retried elsewhere; no other can.
-func TestFirstFails(t *testing.T) {
+// A stream that begins with an error can be retried elsewhere, in whatever form it says so, and
+// after whatever announces an answer; one that has said something can't.
+func TestFails(t *testing.T) {
+	const body = `{"model":"m","stream":true,"messages":[{"role":"user","content":"a"}],"prompt":"a","input":"a","query":"a","documents":["b"],"text":"a","content":"a","tokens":[1]}`
 	w := newTalk(t)
-	c := w.ask("/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, nil)
-	for first, want := range map[string]bool{
-		"data: {\"error\":{}}\n":                  true,
-		"data:{\"error\":{}}\n\ndata: {}\n\n":     true,
-		": hello\n\ndata: {\"error\":{}}\n\n":     true,
-		"event: error\ndata: {\"error\":{}}\n\n":  true,
-		"data: {\"error\":{}}":                    false, // the rest of it may say more
-		"data: {\"choices\":[{}],\"error\":{}}\n": false,
-		"data: {}\n\ndata: {\"error\":{}}\n\n":    false,
-		"data: [DONE]\n":                          false,
-		"":                                        false,
-		"data: {\"error\":{}}\r\r":                true,
-		"event: error\rdata: {\"error\":{}}\r":    true,
-		": a\r\n\r\ndata: {\"error\":{}}\r\n":     true,
+	for path, firsts := range map[string]map[string]bool{
+		"/v1/chat/completions": {
+			"data: {\"error\":{}}\n":                 true,
+			"data:{\"error\":{}}\n\ndata: {}\n\n":    true,
+			": hello\n\ndata: {\"error\":{}}\n\n":    true,
+			"event: error\ndata: {\"error\":{}}\n\n": true,
+			"event: error\ndata: {\"message\":1}\n":  true,
+			"event:error\ndata: busy\n\n":            true,
+			"event: errors\ndata: busy\n\n":          false,
+			"event: error\n\ndata: {}\n\n":           false, // it is of one event alone, which has no data
+			"data: {\"error\":":                      false, // the rest of it may be null
+			"data: {\"error\":null}\n\n":             false,
+			"data: {}\n\ndata: {\"error\":{}}\n\n":   false,
+			"data: [DONE]\n":                         false,
+			"":                                       false,
+			"data: {\"error\":{}}\r\r":               true,
+			"event: error\rdata: {\"error\":{}}\r":   true,
+			": a\r\n\r\ndata: {\"error\":{}}\r\n":    true,
+			`data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}],"error":{"code":502}}`:                                                                            true,
+			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`:                                                                                                             true,
+			`data: {"choices":[{"index":0,"delta":{},"error":{"code":502}}]}`:                                                                                                                true,
+			`data: {"object":"error","message":"no memory","code":500}`:                                                                                                                      true,
+			"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n: c\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}\n\ndata: {\"error\":\"full\"}\n\n": true,
+			"data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\ndata: {\"error\":{}}\n\n":                                                                                              false,
+			"data: {\"choices\":[{\"delta\":{\"audio\":{}}}]}\n\ndata: {\"error\":{}}\n\n":                                                                                                   false,
+			"data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\ndata: {\"error\":{}}\n\n":                                                                                    false,
+			"data: {\"choices\":[{\"delta\":{}}],\"prompt_progress\":{}}\n\ndata: {\"error\":{}}\n\n":                                                                                        false,
+			"data: " + strings.Repeat("x", maxEvent) + "\n\ndata: {\"error\":{}}\n\n":                                                                                                        false,
+		},
+		"/v1/responses": {
+			"event: response.created\ndata: {\"type\":\"response.created\",\"response\":{\"id\":\"r\",\"error\":null}}\n\n" +
+				"data: {\"type\":\"response.in_progress\",\"response\":{\"id\":\"r\"}}\n\n" +
+				"data: {\"type\":\"response.output_item.added\",\"item\":{\"type\":\"message\"}}\n\ndata: {\"type\":\"response.failed\",\"response\":{}}\n\n": true,
+			"data: {\"type\":\"response.output_item.added\",\"item\":{\"name\":\"f\"}}\n\ndata: {\"type\":\"error\"}\n\n": false,
+			"data: {\"type\":\"response.audio.delta\",\"delta\":\"a\"}\n\ndata: {\"type\":\"error\"}\n\n":                 false,
+		},
+		"/v1/messages": {
+			"data: {\"type\":\"message_start\",\"message\":{}}\n\ndata: {\"type\":\"ping\"}\n\ndata: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\nevent: error\ndata: {\"type\":\"error\"}\n\n": true,
+			"data: {\"type\":\"content_block_start\",\"content_block\":{\"type\":\"web_search\"}}\n\ndata: {\"type\":\"error\"}\n\n":                                                                                                         false,
+		},
+		"/generate": {
+			`data: {"text":"","meta_info":{"finish_reason":{"type":"abort","message":"The request queue is full.","status_code":503}}}`: true,
+			`data: {"text":"","meta_info":{"finish_reason":{"type":"length"}}}`:                                                         false,
+		},
+		"/v1/other": {"data: {\"error\":{}}\n": false}, // nothing is known of that API
 	} {
-		assert.Equal(t, want, c.FirstFails([]byte(first)), first)
+		for first, want := range firsts {
+			c := w.ask(path, body, nil)
+			assert.Equal(t, want, c.Fails(EventStream, []byte(first)), first[:min(len(first), 200)])
+			assert.False(t, c.Fails("", []byte(first)))
+			o := c.Opening(EventStream)
+			if o == nil {
+				continue
+			}
+			for i := range min(len(first), 1000) { // in pieces
+				o.Feed([]byte(first[i : i+1]))
+			}
+			if len(first) <= 1000 {
+				o.Ends()
+				assert.Equal(t, want, o.failed, first)
+			}
+		}
 	}
-	for first, want := range map[string]bool{
-		"": false, ":": false, ": pi": false, ": ping\n": false, ": ping\n\n": false, ": ping\r\n\r\n": false, "data: {}\n": false, "data: {}\r": false, "\n": false,
-		"d": true, "data": true, "data: {\"err": true, "event: er": true, "event: error\n": true, "event: error\r\n": true, "event: x\n: ping\n": true,
-		"event: x\r\n\r\n": false, "event: x\n\nid": true, ": ping\n\ndata: {": true, "id: 1\ndata: {}\n": false,
+	for whole, want := range map[string]bool{
+		`{"error":{"message":"no"}}`: true, `{"error":"no"}`: true, `{"error":null}`: false, `{"error":""}`: false, `{"choices":[],"error":{}}`: true, `{"choices":[]}`: false, ``: false,
 	} {
-		assert.Equal(t, want, c.FirstIsCut([]byte(first)), "%q", first)
+		assert.Equal(t, want, w.ask("/v1/chat/completions", body, nil).Fails("application/json", []byte(whole)), whole)
+		assert.False(t, w.ask("/v1/other", body, nil).Fails("application/json", []byte(whole)))
 	}
-	c = w.ask("/v1/other", `{}`, nil)
-	assert.False(t, c.FirstIsCut([]byte("data: {")))
-	assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n")), "nothing is known of that API")
-
 	// A server may stream where its API does not provide for it.
-	body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"a"}],"prompt":"a","input":"a","query":"a","documents":["b"],"text":"a","content":"a","tokens":[1]}`
 	for _, kind := range apis {
 		for _, path := range kind.paths {
 			if c := w.ask(path, body, nil); kind.event == nil {
 				assert.True(t, c.Metered(), path)
-				assert.False(t, c.FirstFails([]byte("data: {\"error\":{}}\n\n")), path)
+				assert.False(t, c.Fails(EventStream, []byte("data: {\"error\":{}}\n\n")), path)
 			}
 		}
 	}
+}
+
+// How much of a stream is read before the client may see it.
+func TestOpening(t *testing.T) {
+	c := newTalk(t).ask("/v1/chat/completions", `{"model":"m","stream":true,"messages":[{}]}`, nil)
+	const role = "data: {\"choices\":[{\"delta\":{\"role\":\"assistant\"}}]}\n\n"
+	for first, want := range map[string]struct{ decided, cut bool }{
+		"":                          {false, false},
+		": ping\n\n":                {false, false},
+		"event: error\n":            {false, false},
+		role:                        {false, true},
+		role + "data: {\"choices\"": {false, true},
+		role + ": ping\n\n" + "data: {\"choices\":[{\"delta\":{\"content\":\"a\"}}]}\n\n": {true, false},
+		role + "data: [DONE]\n\n":                  {true, false},
+		role + "data: {\"error\":{}}\n\n":          {true, false},
+		"data: {}\n\n":                             {true, false},
+		"data: {}\r\r":                             {true, false},
+		"data: no JSON\n\n":                        {true, false},
+		"data: {\"choices\":[{\"text\":\"a\"}]}\n": {false, false}, // it ends with the stream
+		"data: " + strings.Repeat("x", maxEvent):   {true, false},
+		strings.Repeat(": ping\n\n", maxEvent/8+9): {false, false},
+	} {
+		o := c.Opening(EventStream)
+		assert.Equal(t, want.decided, o.Feed([]byte(first)), "%.200q", first)
+		assert.Equal(t, want.cut, o.Ends(), "%.200q", first)
+	}
+	for text, want := range map[string]struct{ whole, cut, idle bool }{
+		``: {false, false, true}, "\n": {false, false, true}, ` {"a":[1]} x`: {true, false, true}, `x`: {false, false, true}, `{"a":[1]`: {false, true, false}, `["}]`: {false, true, false},
+	} {
+		o := c.Opening("application/json")
+		assert.Equal(t, want.whole, o.Feed([]byte(text)), text)
+		assert.Equal(t, want.idle, o.Idles(), text)
+		assert.Equal(t, want.cut, o.Ends(), text)
+	}
+	assert.Nil(t, c.Opening("text/plain"))
 }
 
 // A prompt's sketch has as many pieces as the prompt.

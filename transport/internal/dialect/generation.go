@@ -31,7 +31,11 @@ func readGenerationEvent(to *response, data []byte) {
 		to.on(event{kind: begins, choice: none})
 		to.on(event{kind: reports, value: meta, own: to.data.said})
 	}
-	if present(field(meta, "finish_reason")) || present(generated) {
+	reason := field(meta, "finish_reason")
+	if string(field(reason, "type")) == `"abort"` {
+		to.on(event{kind: fails})
+	}
+	if present(reason) || present(generated) {
 		to.on(event{kind: ends, choice: choice})
 	}
 }

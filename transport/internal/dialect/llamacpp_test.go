@@ -290,7 +290,7 @@ func FuzzNativeEvent(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
 		r := response{api: native, most: 1}
-		r.read(b)
+		r.read(b, false)
 		if r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
 			t.Fatalf("%q: %+v", b, r)
 		}

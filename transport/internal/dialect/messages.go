@@ -148,6 +148,8 @@ func readMessagesEvent(to *response, data []byte) {
 		to.on(event{kind: ends, choice: none, all: true})
 	case "error":
 		to.on(event{kind: fails})
+	case "ping":
+		to.on(event{})
 	default:
 		if present(failure) { // in the form of another API
 			to.on(event{kind: fails})

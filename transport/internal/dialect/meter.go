@@ -101,27 +101,34 @@ func (m *Meter) Feed(dst, piece []byte) []byte {
 
 // End says that the response has ended cleanly, and appends to dst what was held
 // back. The error is io.ErrUnexpectedEOF for an incomplete stream, because the
-// connection of a server that dies may look as if it had been closed.
+// connection of a server that dies may look as if it had been closed: an event without an
+// end is then dropped, and Break is still to be called.
 func (m *Meter) End(dst []byte) ([]byte, error) {
 	if m.events == nil {
 		return dst, nil
 	}
-	dst = m.events.end(dst)
+	dst, last := m.events.end(dst)
 	m.report()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.wasCut() && !m.events.skipped {
-		return dst, io.ErrUnexpectedEOF
+		return dst[:last], io.ErrUnexpectedEOF
 	}
 	return dst, nil
 }
 
-// Rest appends to dst what was held back of a stream that has broken off.
-func (m *Meter) Rest(dst []byte) []byte {
+// Break says that a stream has broken off. It appends to dst what was held back, and an event
+// with the problem instead of an incomplete one, unless the stream has said how it ends.
+func (m *Meter) Break(dst []byte, p Problem) []byte {
 	if m.events == nil {
 		return dst
 	}
-	return m.events.rest(dst)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.state == whole || m.failed || !m.events.cut() {
+		return m.events.rest(dst)
+	}
+	return p.event(m.events.rest(dst), m.api, m.sequence)
 }
 
 // report reports the tokens of all events that have arrived together to the lease.
@@ -141,7 +148,7 @@ func (m *Meter) event(data []byte) edit {
 		return edit{}
 	}
 	unnamed := m.answer.id == ""
-	m.read(data)
+	m.read(data, m.events.isError)
 	m.unreported += m.count(m.clock)
 	m.hasContent = m.hasContent || m.data.hasContent()
 	if m.stores && unnamed && m.answer.id != "" {

@@ -28,7 +28,7 @@ func startedMeterOf(t testing.TB, path, body string) *Meter {
 	})
 	require.NoError(t, err)
 	require.NoError(t, call.Prompt(t.Context()))
-	call.Body()
+	call.Body(true)
 	m := call.Meter(lease, time.Now)
 	require.True(t, m.Header(200, http.Header{"Content-Type": {EventStream}}))
 	return m

@@ -19,12 +19,36 @@ type Problem struct {
 // Body returns the problem as a JSON object in the format of the API at this
 // path: Anthropic's, or OpenAI's for all other APIs.
 func (p Problem) Body(path string) []byte {
-	shape := apiOf(http.MethodPost, path).errors
+	return p.body(apiOf(http.MethodPost, path))
+}
+
+func (p Problem) body(of *api) []byte {
+	shape := of.errors
 	if shape == nil {
 		shape = openAIErrors
 	}
 	b, _ := json.Marshal(shape(p))
 	return b
+}
+
+// event appends the event with which a stream of this API ends that has failed; sequence is the
+// number of the event, where they have one.
+func (p Problem) event(dst []byte, of *api, sequence int) []byte {
+	body := p.body(of)
+	switch of {
+	case responses:
+		body, _ = json.Marshal(struct {
+			Type     string  `json:"type"`
+			Code     string  `json:"code"`
+			Message  string  `json:"message"`
+			Param    *string `json:"param"`
+			Sequence int     `json:"sequence_number"`
+		}{"error", cmp.Or(p.Code, "server_error"), p.Message, nil, sequence})
+		fallthrough
+	case messages:
+		dst = append(dst, "event: error\n"...)
+	}
+	return append(append(append(dst, "data: "...), body...), "\n\n"...)
 }
 
 func openAIErrors(p Problem) any {

@@ -35,7 +35,7 @@ func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
 		host(&c.Request)
 	}
 	require.NoError(w.t, c.Prompt(w.t.Context()))
-	c.Body()
+	c.Body(true)
 	return c
 }
 

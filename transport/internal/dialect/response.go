@@ -74,6 +74,8 @@ type response struct {
 	api    *api
 	state  state
 	failed bool
+	// sequence is the number of the next event, where they have one.
+	sequence int
 
 	// Choices each have a beginning and an end. most is how many were requested; events of
 	// further ones count for the latest.
@@ -104,6 +106,8 @@ type choice struct {
 
 // step is what the events in the data of one server-sent event add up to.
 type step struct {
+	known         bool // it was understood
+	odd           bool // there is something that no text or call is made of, such as sound
 	said          bool // there is something of a choice
 	reports       bool // there is usage, or null for it
 	ended         bool
@@ -117,14 +121,18 @@ const maxChoices = 1 << 14
 // hasContent reports whether there is output of the model.
 func (s *step) hasContent() bool { return s.bytes > 0 || s.tokens > 0 }
 
-// read reads the data of a server-sent event.
-func (r *response) read(data []byte) {
+// read reads the data of a server-sent event, which may have the name of an error.
+func (r *response) read(data []byte, isError bool) {
 	r.data = step{}
 	r.api.event(r, data)
+	if isError {
+		r.on(event{kind: fails})
+	}
 }
 
 // on takes an event.
 func (r *response) on(e event) {
+	r.data.known, r.data.odd = true, r.data.odd || e.odd
 	switch e.kind {
 	case unknown:
 		return

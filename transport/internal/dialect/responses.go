@@ -130,8 +130,11 @@ var (
 // readResponsesEvent reads an event such as {"type":"response.output_text.delta","delta":"…"}. The
 // last one repeats everything.
 func readResponsesEvent(to *response, data []byte) {
-	var kind, delta, item, response, id, usage []byte
-	pick(data, into{"type", &kind}, into{"delta", &delta}, into{"item", &item}, into{"response", &response})
+	var kind, delta, item, response, id, usage, number, status, background []byte
+	pick(data, into{"type", &kind}, into{"delta", &delta}, into{"item", &item}, into{"response", &response}, into{"sequence_number", &number})
+	if n, ok := count(number); ok {
+		to.sequence = n + 1
+	}
 	kind = stringBytes(kind)
 	rest, ok := bytes.CutPrefix(kind, responseEvent)
 	switch {
@@ -142,7 +145,7 @@ func readResponsesEvent(to *response, data []byte) {
 		readChunk(to, data)
 		return
 	case response != nil:
-		pick(response, into{"id", &id}, into{"usage", &usage})
+		pick(response, into{"id", &id}, into{"usage", &usage}, into{"status", &status}, into{"background", &background})
 	}
 	switch string(rest) {
 	case "output_item.added":
@@ -156,9 +159,10 @@ func readResponsesEvent(to *response, data []byte) {
 		to.on(e)
 		to.on(event{kind: reports, value: usage})
 	case "audio.delta": // not text
-		to.on(event{kind: begins, choice: none})
+		to.on(event{kind: begins, choice: none, odd: true})
 	default:
-		e := event{kind: begins, choice: none, id: id}
+		// Whoever has the id of a background response can come back to it.
+		e := event{kind: begins, choice: none, id: id, odd: isTrue(background) || string(status) == `"queued"`}
 		if bytes.HasSuffix(rest, deltaEvent) {
 			e = event{kind: text, text: delta}
 		}

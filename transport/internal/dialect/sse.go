@@ -31,6 +31,7 @@ type eventFilter struct {
 	inspect func(data []byte) edit
 
 	dst  []byte // output of the current feed
+	last int    // where in it the latest event begins
 	held []byte // the previous event, which waits for the next
 	// buf[start:] is the incomplete event, whose current line begins at line.
 	buf         []byte
@@ -41,6 +42,7 @@ type eventFilter struct {
 	skipped bool // an event was too long
 	midLine bool // the current line began before buf[line]
 
+	isError bool // the event has this name
 	afterCR bool // a LF would belong to the previous line,
 	dropLF  bool // which was dropped
 }
@@ -67,16 +69,29 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 }
 
 // end says that the source has ended cleanly: an event without an empty line
-// after it counts.
-func (s *eventFilter) end(dst []byte) []byte {
-	s.dst = dst
+// after it counts. What it adds to the output is out[last:].
+func (s *eventFilter) end(dst []byte) (out []byte, last int) {
+	s.dst, s.last = dst, -1
 	if s.line < len(s.buf) {
 		s.endLine(len(s.buf), len(s.buf))
 	}
 	if s.start < len(s.buf) {
 		s.endEvent(len(s.buf))
 	}
-	return s.rest(s.dst)
+	last = s.last
+	if out = s.rest(s.dst); last < 0 {
+		last = len(out)
+	}
+	return out, last
+}
+
+// cut drops the incomplete event of a source that has broken off. It reports false if the client
+// has got some of it.
+func (s *eventFilter) cut() bool {
+	if !s.tooLong {
+		s.buf = s.buf[:s.start]
+	}
+	return !s.tooLong
 }
 
 // rest passes on what is left of a source that has broken off.
@@ -168,6 +183,7 @@ func (s *eventFilter) endEvent(end int) {
 	}
 	s.release(e.join)
 	passed := len(s.dst)
+	s.last = passed
 	switch {
 	case e.drop:
 	case e.cutEnd > e.cut:
@@ -186,12 +202,14 @@ func (s *eventFilter) endEvent(end int) {
 // findData finds the data of the event buf[start:end]: in one line, buf[from:to], or in several,
 // which it joins.
 func (s *eventFilter) findData(end int) (from, to, lines int) {
+	s.isError = false
 	for rest := s.buf[s.start:end]; len(rest) > 0; {
 		var line []byte
 		at := end - len(rest)
 		line, rest, _ = cutLine(rest)
 		data, ok := dataOf(line)
 		if !ok {
+			s.isError = s.isError || string(line) == "event: error" || string(line) == "event:error"
 			continue
 		}
 		if lines++; lines == 1 {
@@ -241,20 +259,3 @@ func (s *eventFilter) release(join []byte) {
 
 // pass passes on buf[from:to].
 func (s *eventFilter) pass(from, to int) { s.dst = append(s.dst, s.buf[from:to]...) }
-
-// firstData returns the first line of data in a stream's beginning, or nil, and whether an
-// event has begun that may still have one.
-func firstData(b []byte) (data []byte, cut bool) {
-	for len(b) > 0 {
-		line, rest, ok := cutLine(b)
-		if !ok {
-			return nil, cut || b[0] != ':'
-		}
-		if data, ok := dataOf(line); ok && len(data) > 0 {
-			return data, false
-		}
-		cut = len(line) > 0 && (cut || line[0] != ':')
-		b = rest
-	}
-	return nil, cut
-}

@@ -212,7 +212,7 @@ func (r *eventReader) Read(p []byte) (int, error) {
 		r.out = r.filter.feed(nil, in[:n])
 		r.err = err
 		if err == io.EOF {
-			r.out = r.filter.end(r.out)
+			r.out, _ = r.filter.end(r.out)
 			if cut := r.end(); cut != nil {
 				r.err = cut
 			}

@@ -130,22 +130,22 @@ func TestAnswersAreBounded(t *testing.T) {
 	r := response{api: messages, answer: answer{wanted: true}}
 	a := &r.answer
 	for i := range maxAnswer {
-		r.read([]byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)))
+		r.read([]byte(fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":{"type":"tool_use","id":"","name":""}}`, i)), false)
 		if a.lost {
 			break
 		}
 	}
 	assert.True(t, a.lost)
 	assert.Nil(t, a.pieces)
-	r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"x"}}`))
+	r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"x"}}`), false)
 	assert.Nil(t, a.pieces)
 
 	r = response{api: messages, answer: answer{wanted: true}}
 	for range maxAnswer/102 - 1 { // with its quotes
-		r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"` + strings.Repeat("x", 100) + `"}}`))
+		r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"`+strings.Repeat("x", 100)+`"}}`), false)
 	}
 	assert.False(t, a.lost)
-	r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"` + strings.Repeat("x", 100) + `"}}`))
+	r.read([]byte(`{"type":"content_block_delta","index":7,"delta":{"text":"`+strings.Repeat("x", 100)+`"}}`), false)
 	assert.True(t, a.lost)
 	assert.Nil(t, a.pieces)
 
@@ -177,8 +177,8 @@ func FuzzAnswers(f *testing.F) {
 		}
 		r := response{api: k, answer: answer{wanted: true, repeats: k.output != nil}}
 		var h prefix.Hasher
-		r.read(b)
-		r.read(b)
+		r.read(b, false)
+		r.read(b, false)
 		r.answer.writeTo(&h, k, 100)
 		r.answer = answer{wanted: true}
 		k.whole(&r, b)

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// A request has one id: in the log, at the server and in the response, also if the server has one of
+// its own, or can't be reached.
+func TestOneID(t *testing.T) {
+	var got []string
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodPost {
+			got = r.Header[idHeader]
+		}
+		w.Header().Set(idHeader, "the server's")
+		_, _ = io.WriteString(w, "{}")
+	}))
+	defer server.Close()
+	for _, address := range []string{server.URL, "http://127.0.0.1:1"} {
+		g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: address})
+		var lines lockedBuffer
+		g.requests.log, g.requests.which = newLogger(&lines, &logSettings{Level: "info"}), "all"
+		for _, own := range []string{"", "order-17", strings.Repeat("x", 200) + "\n"} {
+			req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"m","prompt":"hi"}`))
+			want := `^[0-9a-f]{8}-\d+$`
+			if own != "" {
+				req.Header[idHeader] = []string{own, "another"}
+				want = "^" + cleanID(own) + "$"
+			}
+			w := httptest.NewRecorder()
+			g.ServeHTTP(w, req)
+			require.Len(t, w.Header()[idHeader], 1)
+			id := w.Header().Get(idHeader)
+			assert.Regexp(t, want, id)
+			assert.Contains(t, lines.String(), " id="+id+" ")
+			if address == server.URL {
+				assert.Equal(t, []string{id}, got)
+			}
+		}
+	}
+}
