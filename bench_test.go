@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
@@ -42,9 +43,7 @@ func benchBlocks(endpoints int) int {
 // lmetric is the preset, with a large enough index.
 func lmetric(b *testing.B, endpoints int) endpick.Config {
 	config := all.LMetric()
-	var err error
-	config.Policy.Matcher, err = prefix.NewIndex(benchIndex(endpoints))
-	require.NoError(b, err)
+	config.Policy.Matcher = rig.Must(prefix.NewIndex(benchIndex(endpoints)))
 	return config
 }
 
@@ -80,9 +79,7 @@ func emptyFleet(b *testing.B, config endpick.Config, endpoints, tokens, holders 
 	config.ReportMaxAge = 24 * time.Hour
 	f := &fleet{blocks: benchBlocks(endpoints), tokens: tokens, holders: holders}
 	f.index, _ = config.Policy.Matcher.(*prefix.Index)
-	var err error
-	f.router, err = endpick.New(config)
-	require.NoError(b, err)
+	f.router = rig.Must(endpick.New(config))
 	for _, e := range config.Endpoints {
 		require.NoError(b, f.router.Report(e.ID, endpick.Load{Waiting: 1, Running: 8, KVUsage: 0.5}))
 	}
@@ -106,8 +103,7 @@ func (f *fleet) fill(b *testing.B, i int, id string) {
 	}
 	fresh := f.tokens / prefix.BlockTokens * 3 / 4
 	for n := 0; n < f.blocks; n += fresh {
-		l, err := p.route(endpick.Request{Model: id})
-		require.NoError(b, err)
+		l := rig.Must(p.route(endpick.Request{Model: id}))
 		l.Done(endpick.Outcome{})
 	}
 }
@@ -119,8 +115,7 @@ func (f *fleet) check(b *testing.B) {
 	}
 	var receipt endpick.Receipt
 	p := f.prompt()
-	l, err := p.route(endpick.Request{Model: "llama", Receipt: &receipt})
-	require.NoError(b, err)
+	l := rig.Must(p.route(endpick.Request{Model: "llama", Receipt: &receipt}))
 	l.Done(endpick.Outcome{})
 	holders := 0
 	for _, v := range receipt.Verdicts {
@@ -165,8 +160,7 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 func BenchmarkRoute(b *testing.B) {
 	for _, endpoints := range []int{10, 100, 1000, 10000} {
 		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
-			config, err := all.ByName("least-loaded")
-			require.NoError(b, err)
+			config := rig.Must(all.ByName("least-loaded"))
 			routeAlone(b, newFleet(b, config, endpoints, 0, 0))
 		})
 	}
@@ -228,10 +222,9 @@ func routeAll(b *testing.B, f *fleet) {
 // measured requests have no tokens, so that nothing is learned from them: only decisions are
 // measured.
 func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
-	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
+	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{
 		Index: benchIndex(endpoints), Latency: predict.LatencyConfig{Synchronous: true}, Warmup: slo.WarmupConfig{Ramp: 1},
-	})
-	require.NoError(b, err)
+	}))
 	train(b, config.Policy.Predictor.(predict.Latency))
 	f := emptyFleet(b, config, endpoints, tokens, endpoints/10)
 	chance := rand.New(rand.NewPCG(1, 2))
@@ -240,8 +233,7 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 	}
 	f.fillAll(b)
 	var receipt endpick.Receipt
-	l, err := f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt})
-	require.NoError(b, err)
+	l := rig.Must(f.prompt().route(endpick.Request{Model: "llama", Receipt: &receipt}))
 	l.Done(endpick.Outcome{})
 	for _, v := range receipt.Verdicts {
 		require.Equal(b, endpick.TTFT|endpick.TPOT, v.Candidate.Prediction.Has)
@@ -252,8 +244,7 @@ func newTrainedFleet(b *testing.B, endpoints, tokens int) *fleet {
 // newMarginalFleet routes by marginal delay, learned from 500 responses; each endpoint
 // has a load of its own, and a tenth of them hold the first quarter of the prompts.
 func newMarginalFleet(b *testing.B, endpoints, tokens int, load func(*rand.Rand) endpick.Load) *fleet {
-	config, err := preset.MarginalDelay(preset.MarginalDelayConfig{Index: benchIndex(endpoints)})
-	require.NoError(b, err)
+	config := rig.Must(preset.MarginalDelay(preset.MarginalDelayConfig{Index: benchIndex(endpoints)}))
 	// The clock stands still while decisions are measured: a request that takes no time
 	// teaches nothing.
 	now := time.Unix(1_000_000, 0)
@@ -265,8 +256,7 @@ func newMarginalFleet(b *testing.B, endpoints, tokens int, load func(*rand.Rand)
 	}
 	for range 500 {
 		require.NoError(b, f.router.Report(fmt.Sprintf("e%d", chance.IntN(endpoints)), load(chance)))
-		l, err := f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(2*tokens)})
-		require.NoError(b, err)
+		l := rig.Must(f.router.Route(endpick.Request{Model: "llama", Stream: true, InputTokens: 16 + chance.IntN(2*tokens)}))
 		c, _ := l.Candidate()
 		now = now.Add(time.Duration(5e6 + 5e4*float64(c.InFlight.PrefillTokens) + 5e7*c.Waiting + 5e7*c.KVUsage + 1e6*c.Running))
 		l.FirstToken()

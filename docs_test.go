@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // walk visits all files, but not those of git and of the tools that CI installs.
@@ -33,8 +35,7 @@ func walk(t *testing.T, visit func(path string)) {
 
 // functions returns the functions in a file, methods as Type.name.
 func functions(t *testing.T, file string) (names []string) {
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
+	f := rig.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))
 	for _, d := range f.Decls {
 		fn, ok := d.(*ast.FuncDecl)
 		if !ok {
@@ -61,8 +62,7 @@ func functions(t *testing.T, file string) (names []string) {
 // TestDesign compares docs/design.md with the code: the tests it names exist, and
 // the functions on a request's path are where it says.
 func TestDesign(t *testing.T) {
-	text, err := os.ReadFile("docs/design.md")
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile("docs/design.md"))
 	tests := map[string]bool{}
 	walk(t, func(path string) {
 		if strings.HasSuffix(path, "_test.go") {
@@ -86,8 +86,7 @@ func TestDesign(t *testing.T) {
 // TestLinks follows the links between documents, down to headings.
 func TestLinks(t *testing.T) {
 	for _, file := range documents(t) {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := rig.Must(os.ReadFile(file))
 		for _, m := range regexp.MustCompile(`\]\(([^)#]*)(#[^)]+)?\)`).FindAllSubmatch(text, -1) {
 			to, heading := string(m[1]), string(m[2])
 			if strings.Contains(to, "://") {
@@ -108,8 +107,7 @@ func TestLinks(t *testing.T) {
 
 // headings returns the anchors of a document's headings.
 func headings(t *testing.T, file string) (all []string) {
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile(file))
 	for _, m := range regexp.MustCompile(`(?m)^##* (.*)$`).FindAllSubmatch(text, -1) {
 		slug := regexp.MustCompile(`[^\p{L}\p{N} _-]`).ReplaceAllString(strings.ToLower(string(m[1])), "")
 		all = append(all, "#"+strings.ReplaceAll(slug, " ", "-"))
@@ -123,15 +121,13 @@ func TestGo(t *testing.T) {
 	var sources strings.Builder
 	walk(t, func(path string) {
 		if strings.HasSuffix(path, ".go") {
-			text, err := os.ReadFile(path)
-			require.NoError(t, err)
+			text := rig.Must(os.ReadFile(path))
 			sources.WriteString(flush(string(text)))
 		}
 	})
 	blocks := 0
 	for _, file := range documents(t) {
-		text, err := os.ReadFile(file)
-		require.NoError(t, err)
+		text := rig.Must(os.ReadFile(file))
 		for _, b := range regexp.MustCompile("(?s)```go\n(.*?)```").FindAllSubmatch(text, -1) {
 			blocks++
 			assert.True(t, strings.Contains(sources.String(), "\n"+flush(string(b[1]))), "in no Go file: %s has\n%s", file, b[1])
@@ -152,17 +148,14 @@ func flush(text string) string {
 
 // documents returns the top-level pages such as README, and those in docs.
 func documents(t *testing.T) []string {
-	pages, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	top, err := filepath.Glob("*.md")
-	require.NoError(t, err)
+	pages := rig.Must(filepath.Glob("docs/*.md"))
+	top := rig.Must(filepath.Glob("*.md"))
 	return append(pages, top...)
 }
 
 // TestLimits requires the settings that SECURITY.md names to exist.
 func TestLimits(t *testing.T) {
-	text, err := os.ReadFile("SECURITY.md")
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile("SECURITY.md"))
 	packages := map[string][]string{} // files, by the name of their directory
 	walk(t, func(path string) {
 		name := filepath.Base(filepath.Dir(path))
@@ -184,8 +177,7 @@ func TestLimits(t *testing.T) {
 
 // hasField reports whether a file has a struct with this field.
 func hasField(t *testing.T, file, name, field string) (found bool) {
-	f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
-	require.NoError(t, err)
+	f := rig.Must(parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution))
 	ast.Inspect(f, func(n ast.Node) bool {
 		spec, ok := n.(*ast.TypeSpec)
 		if !ok || spec.Name.Name != name {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // clock is a clock that tests set. It deliberately starts at Unix 0, which is a
@@ -22,14 +23,12 @@ func (c *clock) advance(d time.Duration) { c.nanos.Add(int64(d)) }
 
 // newRouter returns a router with a clock of its own.
 func newRouter(t testing.TB, config endpick.Config) (*endpick.Router, *clock) {
-	t.Helper()
 	c := new(clock)
 	config.Clock = c.Now
 	if config.Seed == 0 {
 		config.Seed = 1
 	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(config))
 	return r, c
 }
 
@@ -52,7 +51,6 @@ func numbered(n int) []endpick.Endpoint {
 
 // status returns the status of one endpoint that has not been removed.
 func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
-	t.Helper()
 	for _, s := range r.Endpoints() {
 		if !s.Removed && s.Candidate.Endpoint.ID == id {
 			return s
@@ -64,15 +62,11 @@ func status(t testing.TB, r *endpick.Router, id string) endpick.EndpointStatus {
 
 // route routes a request, which must succeed.
 func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
-	t.Helper()
-	l, err := r.Route(req)
-	require.NoError(t, err)
-	return l
+	return rig.Must(r.Route(req))
 }
 
 // requireQuiet checks that nothing is in flight anywhere.
 func requireQuiet(t testing.TB, r *endpick.Router) {
-	t.Helper()
 	stats := r.Stats()
 	require.Zero(t, stats.OpenLeases)
 	require.Zero(t, stats.RemovedOpen)

@@ -557,8 +557,7 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 		}},
 		"nothing but signs of life": {stream: true, end: func(l endpick.Lease) { l.Tokens(0); whole(l) }, want: []error{endpick.ErrNoFirstTokens}},
 		"empty ones after a token": {stream: true, end: whole, before: func(r *endpick.Router) {
-			l, err := r.Route(endpick.Request{Model: "m"})
-			require.NoError(t, err)
+			l := rig.Must(r.Route(endpick.Request{Model: "m"}))
 			l.Tokens(1)
 			whole(l)
 		}},
@@ -577,8 +576,7 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 			tc.before(r)
 		}
 		for i := range 40 {
-			l, err := r.Route(endpick.Request{Model: "m", Stream: tc.stream, Adopted: tc.mirror})
-			require.NoError(t, err)
+			l := rig.Must(r.Route(endpick.Request{Model: "m", Stream: tc.stream, Adopted: tc.mirror}))
 			current = l
 			if i == 15 {
 				assert.Empty(t, heard, "%s: too early", name)

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 var update = flag.Bool("update", false, "write the golden files under testdata anew")
 
 // golden compares text with a file under testdata.
 func golden(t *testing.T, name, got string) {
-	t.Helper()
 	path := filepath.Join("testdata", name)
 	if *update {
 		require.NoError(t, os.MkdirAll("testdata", 0o755))
@@ -305,14 +305,12 @@ func TestReasons(t *testing.T) {
 		{"a panic", weighted(telling{panics: true}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "was ab", "abc": "was abc"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r, err := endpick.New(endpick.Config{
+			r := rig.Must(endpick.New(endpick.Config{
 				Endpoints: []endpick.Endpoint{{ID: "x"}, {ID: "ab"}, {ID: "abc"}},
 				Policy:    endpick.Policy{Filters: []endpick.Filter{only{}}, Scorers: tc.scorers},
-			})
-			require.NoError(t, err)
+			}))
 			var receipt endpick.Receipt
-			_, err = r.Route(endpick.Request{Receipt: &receipt})
-			require.NoError(t, err)
+			_ = rig.Must(r.Route(endpick.Request{Receipt: &receipt}))
 			got := map[string]string{}
 			for _, v := range receipt.Verdicts {
 				got[v.Candidate.Endpoint.ID] = v.Why
@@ -322,8 +320,7 @@ func TestReasons(t *testing.T) {
 			if tc.want["ab"] != "" {
 				assert.Contains(t, receipt.String(), " ("+tc.want["ab"]+")\n")
 			}
-			_, err = r.Route(endpick.Request{})
-			require.NoError(t, err)
+			_ = rig.Must(r.Route(endpick.Request{}))
 			assert.Equal(t, tc.panics, r.Stats().Panics, "without a receipt nobody is asked")
 		})
 	}

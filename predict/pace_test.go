@@ -26,22 +26,24 @@ func (w *world) off(slot uint32) (ttft, tpot float64) {
 	return ttft, tpot
 }
 
+// rounds are n requests to each of four servers.
+func (w *world) rounds(n int) {
+	for range n {
+		for slot := range uint32(4) {
+			w.finish(w.request(), w.candidate("", slot))
+		}
+	}
+}
+
 // A server that becomes three times as slow as others of its kind is predicted to be, and
 // no other is; the models learn nothing of it, and it does not count as their error. After
 // half a minute without requests the server counts as ordinary again.
 func TestPaceOfAnEndpoint(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.pace = map[uint32]float64{}
-	rounds := func(n int) {
-		for range n {
-			for slot := range uint32(4) {
-				w.finish(w.request(), w.candidate("", slot))
-			}
-		}
-	}
-	rounds(150)
+	w.rounds(150)
 	w.pace[1] = 3
-	rounds(30)
+	w.rounds(30)
 	for round := range 2 { // before the next refits and after
 		for slot := range uint32(4) {
 			ttft, tpot := w.off(slot)
@@ -55,7 +57,7 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 		h := w.latency.Health()[0]
 		assert.Less(t, h.TTFT.MAPE, 0.2, "TTFT, round %d", round)
 		assert.Less(t, h.TPOT.MAPE, 0.2, "TPOT, round %d", round)
-		rounds(60)
+		w.rounds(60)
 	}
 	w.now = w.now.Add(time.Minute)
 	w.pace[1] = 1
@@ -64,7 +66,7 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 	assert.Less(t, tpot, 0.2)
 	// A new endpoint in the slot has no history.
 	w.pace[1] = 3
-	rounds(30)
+	w.rounds(30)
 	w.latency.EndpointRemoved(endpick.EndpointRef{Slot: 1, Generation: 1})
 	w.pace[1] = 1
 	req, c := w.request(), w.candidate("", 1)
@@ -77,27 +79,20 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 func TestPaceIsAgainstTheKind(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.pace = map[uint32]float64{}
-	rounds := func(n int) {
-		for range n {
-			for slot := range uint32(4) {
-				w.finish(w.request(), w.candidate("", slot))
-			}
-		}
-	}
-	rounds(150)
+	w.rounds(150)
 	for slot := range uint32(4) {
 		w.pace[slot] = 1.5
 	}
-	rounds(5)
+	w.rounds(5)
 	for slot := range uint32(4) {
 		s := w.latency.states.Find(endpick.EndpointRef{Slot: slot, Generation: 1})
 		assert.Equal(t, 1.0, s.pace.Factor(w.now.UnixNano()), "slot %d", slot)
 	}
 	// A refit corrects the model; a slow server is then three times as slow as predicted, and
 	// 3/3^(1/4) times as slow as usual.
-	rounds(200)
+	w.rounds(200)
 	w.pace[1] = 4.5
-	rounds(30)
+	w.rounds(30)
 	assert.InDelta(t, 2.4, w.latency.states.Find(endpick.EndpointRef{Slot: 1, Generation: 1}).pace.Factor(w.now.UnixNano()), 0.5)
 }
 

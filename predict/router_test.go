@@ -8,16 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/predict"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/predict"
+	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 // Many concurrent requests through a real router, while endpoints come and go and models train in
 // the background: every label arrives, and predictions are sound.
 func TestLearningBehindARouterWithChurn(t *testing.T) {
-	latency, err := predict.NewLatency(predict.LatencyConfig{Trees: 4, Share: 1})
-	require.NoError(t, err)
+	latency := rig.Must(predict.NewLatency(predict.LatencyConfig{Trees: 4, Share: 1}))
 	var clock atomic.Int64
 	config := endpick.Config{
 		Policy: endpick.Policy{Predictor: latency},
@@ -26,8 +28,7 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 	for i := range 4 {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Variant: fmt.Sprint(i % 2)})
 	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 
 	const workers, each = 4, 400
 	var streamed, whole atomic.Int64
@@ -85,19 +86,16 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 // Latencies are measured between the events on the lease, the first token and the last one counted,
 // not up to the end of the response, which may come long after.
 func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
-	latency, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true})
-	require.NoError(t, err)
+	latency := rig.Must(predict.NewLatency(predict.LatencyConfig{Synchronous: true}))
 	now := time.Unix(1000, 0)
-	router, err := endpick.New(endpick.Config{
+	router := rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Predictor: latency},
 		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:8000"}},
 		Clock:     func() time.Time { return now },
-	})
-	require.NoError(t, err)
+	}))
 	pass := func(ms int) { now = now.Add(time.Duration(ms) * time.Millisecond) }
 	route := func(stream bool) (endpick.Lease, endpick.Prediction) {
-		lease, err := router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 21, Stream: stream})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 21, Stream: stream}))
 		c, _ := lease.Candidate()
 		return lease, c.Prediction
 	}
@@ -132,4 +130,16 @@ func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
 	require.EqualValues(t, 60, h.TTFT.Labels)
 	require.EqualValues(t, 60, h.TPOT.Labels)
 	require.EqualValues(t, 60, h.E2E.Labels)
+}
+
+func TestStagesConform(t *testing.T) {
+	newLatency := func(t *testing.T) predict.Latency {
+		l, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8})
+		require.NoError(t, err)
+		return l
+	}
+	scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newLatency(t) })
+	t.Run("observer", func(t *testing.T) {
+		scorertest.RunObserver(t, func(t *testing.T) any { return newLatency(t) })
+	})
 }

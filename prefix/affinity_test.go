@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -19,9 +20,7 @@ type gate interface {
 }
 
 func newAffinity(tb testing.TB, config prefix.AffinityConfig) gate {
-	tb.Helper()
-	a, err := prefix.NewAffinity(config)
-	require.NoError(tb, err)
+	a := rig.Must(prefix.NewAffinity(config))
 	return a.(gate)
 }
 
@@ -160,15 +159,13 @@ func TestAffinityExplores(t *testing.T) {
 // where they are.
 func TestAffinityWithoutALength(t *testing.T) {
 	gate := newAffinity(t, prefix.AffinityConfig{DisableExploration: true})
-	r, err := endpick.New(endpick.Config{
+	r := rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Matcher: newIndex(t, prefix.IndexConfig{}), Filters: []endpick.Filter{gate}},
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
-	})
-	require.NoError(t, err)
+	}))
 	var first string
 	for i := range 10 {
-		lease, err := r.Route(endpick.Request{Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8}})
-		require.NoError(t, err)
+		lease := rig.Must(r.Route(endpick.Request{Blocks: []uint64{1, 2, 3, 4, 5, 6, 7, 8}}))
 		if i == 0 {
 			first = lease.Endpoint().ID
 		}

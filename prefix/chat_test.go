@@ -1,14 +1,11 @@
 package prefix_test
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
@@ -24,76 +21,6 @@ func sum(c prefix.Conversation) uint64 {
 	c.Messages = append(slices.Clone(c.Messages), text("filler", strings.Repeat("f", 256)))
 	blocks, _ := prefix.AppendChat(nil, seed(1), &c)
 	return blocks[len(blocks)-1]
-}
-
-func drawMessage(t *rapid.T) prefix.Message {
-	// Short strings of the bytes that borders consist of.
-	str := rapid.StringOfN(rapid.SampledFrom([]rune{'a', 'b', 0, 1, 2, '{', ' ', 'é'}), 0, 90, -1)
-	raw := rapid.Map(rapid.SliceOfN(rapid.SampledFrom([]byte{'a', 0, 1, 2, 5, 0xff}), 0, 6), func(b []byte) string { return string(b) })
-	any := rapid.OneOf(str, raw)
-	m := prefix.Message{Role: any.Draw(t, "role")}
-	if rapid.Bool().Draw(t, "named") {
-		m.Name = any.Draw(t, "name")
-	}
-	for range rapid.IntRange(0, 2).Draw(t, "parts") {
-		m.Parts = append(m.Parts, prefix.Part{
-			Type:    rapid.SampledFrom([]string{"", "text", "image_url", "file"}).Draw(t, "type"),
-			Content: any.Draw(t, "content"),
-		})
-	}
-	for range rapid.IntRange(0, 1).Draw(t, "calls") {
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: any.Draw(t, "id"), Name: any.Draw(t, "tool"), Arguments: any.Draw(t, "arguments")})
-	}
-	return m
-}
-
-func drawChat(t *rapid.T) prefix.Conversation {
-	return prefix.Conversation{
-		Tools:    rapid.SliceOfN(rapid.SampledFrom([]string{`{"a":1}`, `{"b":[2, 3]}`, "no json"}), 0, 2).Draw(t, "tools"),
-		Messages: rapid.SliceOfN(rapid.Custom(drawMessage), 0, 5).Draw(t, "messages"),
-	}
-}
-
-// A conversation shares all its full blocks with its next turn.
-func TestChatContinues(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		c := drawChat(t)
-		before, n := prefix.AppendChat(nil, seed(1), &c)
-		require.Len(t, before, n/prefix.BlockBytes)
-		next := prefix.Conversation{Tools: c.Tools, Messages: append(slices.Clone(c.Messages), drawMessage(t))}
-		after, _ := prefix.AppendChat(nil, seed(1), &next)
-		require.GreaterOrEqual(t, len(after), len(before))
-		require.True(t, slices.Equal(before, after[:len(before)]))
-	})
-}
-
-// So does one whose last text continues: a long document, followed by the question.
-func TestChatSharesHeadOfText(t *testing.T) {
-	document := strings.Repeat("All work and no play. ", 100)
-	a := prefix.Conversation{Messages: []prefix.Message{text("user", document+"Who?")}}
-	b := prefix.Conversation{Messages: []prefix.Message{text("user", document+"When?")}}
-	x, _ := prefix.AppendChat(nil, seed(1), &a)
-	y, _ := prefix.AppendChat(nil, seed(1), &b)
-	k := len(document) / prefix.BlockBytes
-	assert.Equal(t, x[:k], y[:k])
-}
-
-// What is hashed of two different conversations is never the same.
-func TestChatIsInjective(t *testing.T) {
-	normal := func(c prefix.Conversation) string {
-		for i := range c.Messages {
-			for j := range c.Messages[i].Parts {
-				if p := &c.Messages[i].Parts[j]; p.Type == "" {
-					p.Type = "text"
-				}
-			}
-		}
-		return fmt.Sprintf("%q", c)
-	}
-	rapid.Check(t, func(t *rapid.T) {
-		a, b := drawChat(t), drawChat(t)
-		require.Equal(t, normal(a) == normal(b), sum(a) == sum(b))
-	})
 }
 
 func TestChatBordersCannotBeForged(t *testing.T) {
@@ -154,16 +81,6 @@ func TestChatBordersCannotBeForged(t *testing.T) {
 	}
 }
 
-// Pictures count by their content, not by their size.
-func TestChatMedia(t *testing.T) {
-	picture := strings.Repeat("base64", 100_000)
-	a := prefix.Conversation{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: picture}}}}}
-	_, n := prefix.AppendChat(nil, seed(1), &a)
-	assert.Less(t, n, 64)
-	b := prefix.Conversation{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: picture + "!"}}}}}
-	assert.NotEqual(t, sum(a), sum(b))
-}
-
 func TestChatAllocates(t *testing.T) {
 	if rig.Race {
 		t.Skip("the race detector empties pools")
@@ -174,37 +91,4 @@ func TestChatAllocates(t *testing.T) {
 	dst := make([]uint64, 0, 100)
 	seed := seed(1)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { dst, _ = prefix.AppendChat(dst[:0], seed, &c) }))
-}
-
-func FuzzChatSplit(f *testing.F) {
-	f.Add("user", "hello", "a\xff\x05b", uint8(1))
-	f.Fuzz(func(t *testing.T, role, a, b string, cut uint8) {
-		c := prefix.Conversation{Messages: []prefix.Message{text(role, a), text(role, b)}}
-		joined := a + b
-		k := min(int(cut), len(joined))
-		d := prefix.Conversation{Messages: []prefix.Message{text(role, joined[:k]), text(role, joined[k:])}}
-		require.Equal(t, k == len(a), sum(c) == sum(d))
-	})
-}
-
-func BenchmarkChat(b *testing.B) {
-	tool := `{"type": "function", "function": {"name": "search", "description": "` + strings.Repeat("Looks things up. ", 20) +
-		`", "parameters": {"type": "object", "properties": {"query": {"type": "string"}, "limit": {"type": "integer", "minimum": 1}}, "required": ["query"]}}}`
-	c := prefix.Conversation{Messages: []prefix.Message{text("system", strings.Repeat("Be brief. ", 400))}}
-	for range 20 {
-		c.Messages = append(c.Messages, text("user", strings.Repeat("Why? ", 200)), text("assistant", strings.Repeat("Because. ", 200)))
-	}
-	for _, tools := range []int{0, 20} {
-		c.Tools = slices.Repeat([]string{tool}, tools)
-		b.Run(fmt.Sprintf("tools=%d", tools), func(b *testing.B) {
-			b.ReportAllocs()
-			var dst []uint64
-			seed := seed(1)
-			n := 0
-			for b.Loop() {
-				dst, n = prefix.AppendChat(dst[:0], seed, &c)
-			}
-			b.SetBytes(int64(n))
-		})
-	}
 }

@@ -3,9 +3,8 @@ package prefix_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
@@ -13,9 +12,7 @@ import (
 func TestStagesConform(t *testing.T) {
 	index := func(config prefix.IndexConfig) func(*testing.T) *prefix.Index {
 		return func(t *testing.T) *prefix.Index {
-			x, err := prefix.NewIndex(config)
-			require.NoError(t, err)
-			return x
+			return rig.Must(prefix.NewIndex(config))
 		}
 	}
 	for name, newIndex := range map[string]func(*testing.T) *prefix.Index{
@@ -33,9 +30,7 @@ func TestStagesConform(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter {
-				gate, err := prefix.NewAffinity(config)
-				require.NoError(t, err)
-				return gate
+				return rig.Must(prefix.NewAffinity(config))
 			})
 		})
 	}

@@ -69,26 +69,6 @@ func TestEvicted(t *testing.T) {
 	}
 }
 
-// While a request runs, its prompt stays in the engine's cache, even if it is the oldest
-// there; when it has ended, it may go.
-func TestWhatRunsIsNotEvicted(t *testing.T) {
-	s := newCache(t, 100)
-	old, other := s.fresh(40), s.fresh(40)
-	e := s.begin(0, "", old...)
-	s.FirstToken(e)
-	s.serve(0, "", other...)
-	s.fleet[0].InFlight.OutputTokens = 16 * 30
-	_, evicted := s.evicted(old)
-	assert.Zero(t, evicted)
-	_, evicted = s.evicted(other)
-	assert.Equal(t, 10, evicted)
-	s.end(e, endpick.Completed)
-	_, evicted = s.evicted(old)
-	assert.Equal(t, 10, evicted)
-	_, evicted = s.evicted(other)
-	assert.Zero(t, evicted)
-}
-
 // A prompt of which only the head is asked for, and one that goes on elsewhere: what is
 // evicted is counted within the match.
 func TestEvictedWithinTheMatch(t *testing.T) {
@@ -115,18 +95,6 @@ func TestEvictedWithinTheMatch(t *testing.T) {
 	assert.Equal(t, []int{30, 10}, []int{held, evicted})
 	held, evicted = s.evicted(long)
 	assert.Equal(t, []int{80, 5}, []int{held, evicted})
-}
-
-// What runs had to make room here: the engine, which keeps it, has as much less for others.
-func TestEvictedForWhatIsKept(t *testing.T) {
-	s := newCache(t, 100)
-	s.FirstToken(s.begin(0, "", s.fresh(40)...))
-	for i, want := range []int{0, 20, 40} { // of 60, 80 and 100 other blocks
-		other := s.fresh(60 + 20*i)
-		s.serve(0, "", other...)
-		held, evicted := s.evicted(other)
-		assert.Equal(t, []int{60 + 20*i, want}, []int{held, evicted})
-	}
 }
 
 // The first token of a request that knows the engine's cache to be smaller says so.
@@ -175,31 +143,6 @@ func TestEvictedIsBounded(t *testing.T) {
 	s.fleet[0].InFlight.OutputTokens = 16 * 30
 	s.Match(&req, s.fleet)
 	assert.Equal(t, []int{16*80 - 1, 16*10 - 1}, []int{s.fleet[0].PrefixTokens, s.fleet[0].EvictedTokens}, "70 blocks stay")
-}
-
-// When an engine's worth is kept, the one that has been running the longest gives way, or the
-// one that has been in prefill the longest.
-func TestWhoRunsLongestIsKeptNoMore(t *testing.T) {
-	for _, running := range []bool{true, false} {
-		s := newCache(t, 10)
-		open := func(n int) []uint64 {
-			prompt := s.fresh(n)
-			if running {
-				s.FirstToken(s.begin(0, "", prompt...))
-			} else {
-				s.serve(0, "", prompt...)
-				s.begin(0, "", prompt...) // again
-			}
-			return prompt
-		}
-		first, second := open(4), open(4)
-		s.serve(0, "", s.fresh(10)...) // 8 are kept
-		third := open(10)
-		s.serve(0, "", s.fresh(3)...) // and 3 more are to be
-		for want, p := range map[int][]uint64{0: first, 16 * 4: second, 16 * 10: third} {
-			assert.Equal(t, []int{want}, s.match(p...), running)
-		}
-	}
 }
 
 // Clients that read slowly keep their requests open, while others evict what these have

@@ -4,13 +4,14 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
-	"math/bits"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/cespare/xxhash/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -60,33 +61,6 @@ func TestHashGolden(t *testing.T) {
 	assert.Equal(t, 153, n)
 }
 
-// Texts that collided in all blocks when hashes were XXH64 with a seed that
-// anyone could compute.
-func TestHashKnownCollisions(t *testing.T) {
-	const tail = "What is the answer to the question that nobody has ever asked before, not even once?"
-	a := prefix.AppendText(nil, prefix.Scope{Model: "llama"}.Seed(), "You are a helpful assistant. Answer in one sentence, in English."+tail)
-	b := prefix.AppendText(nil, prefix.Scope{Model: "llama"}.Seed(), "00002350a helpful assistant. AnsDxJs. ~-ne sentence, in English."+tail)
-	for i := range a {
-		assert.NotEqual(t, a[i], b[i], "block %d", i)
-	}
-	picture := func(content string) prefix.Conversation {
-		return prefix.Conversation{Messages: []prefix.Message{{Role: "user", Parts: []prefix.Part{{Type: "image_url", Content: content}}}}}
-	}
-	assert.NotEqual(t,
-		sum(picture(`data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAAAA`)),
-		sum(picture(`00000946ge/png;base64,iVBORw0KGgtR&O\$6shEUgAAAAEAAAABCAYAAAAAAA`)))
-}
-
-func TestHashFullBlocksOnly(t *testing.T) {
-	tokens := ids(50, 1)
-	for _, tc := range []struct{ tokens, blocks int }{{0, 0}, {15, 0}, {16, 1}, {31, 1}, {32, 2}, {50, 3}} {
-		assert.Len(t, prefix.AppendTokens(nil, seed(1), tokens[:tc.tokens]), tc.blocks)
-		assert.Len(t, prefix.AppendText(nil, seed(1), strings.Repeat("abcd", tc.tokens)), tc.blocks)
-	}
-	dst := []uint64{7}
-	assert.Equal(t, uint64(7), prefix.AppendTokens(dst, seed(1), tokens)[0], "appends")
-}
-
 func TestHashScopesShareNothing(t *testing.T) {
 	scopes := []prefix.Scope{
 		{}, {Model: "m"}, {Adapter: "m"}, {Tenant: "m"}, {Salt: "m"},
@@ -114,33 +88,6 @@ func TestHashScopesShareNothing(t *testing.T) {
 	assert.Equal(t, prefix.AppendText(nil, prefix.Scope{}.Seed(), text), prefix.AppendText(nil, prefix.Seed{}, text))
 }
 
-// The same bytes as text and as tokens are different prompts.
-func TestHashTextIsNotTokens(t *testing.T) {
-	tokens := make([]uint32, 16)
-	text := strings.Repeat("\x00", 64)
-	assert.NotEqual(t, prefix.AppendTokens(nil, seed(1), tokens), prefix.AppendText(nil, seed(1), text))
-}
-
-func TestHashHead(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		tokens := rapid.SliceOfN(rapid.Uint32Range(0, 3), 0, 100).Draw(t, "tokens")
-		more := rapid.SliceOfN(rapid.Uint32Range(0, 3), 0, 50).Draw(t, "more")
-		short := prefix.AppendTokens(nil, seed(9), tokens)
-		long := prefix.AppendTokens(nil, seed(9), append(tokens[:len(tokens):len(tokens)], more...))
-		require.True(t, slices.Equal(short, long[:len(short)]), "a head is a head")
-		if len(short) == 0 {
-			return
-		}
-		at := rapid.IntRange(0, 16*len(short)-1).Draw(t, "at")
-		other := append([]uint32(nil), tokens...)
-		other[at] += 1 + rapid.Uint32Range(0, 1000).Draw(t, "by")
-		changed := prefix.AppendTokens(nil, seed(9), other)
-		for i := range changed {
-			require.Equal(t, i < at/16, changed[i] == short[i], "block %d after a change of token %d", i, at)
-		}
-	})
-}
-
 func TestHasherIsAppendText(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		pieces := rapid.SliceOf(rapid.StringN(0, -1, 300)).Draw(t, "pieces")
@@ -165,108 +112,6 @@ func TestHasherZeroValue(t *testing.T) {
 	text := strings.Repeat("ab", 100)
 	h.WriteString(text)
 	assert.Equal(t, prefix.AppendText(nil, prefix.Seed{}, text), h.Blocks())
-}
-
-// Prompts with small differences, as in real and hostile ones: counters in each
-// token, in two alternating tokens, in seeds; swapped words of a text; runs of
-// one byte. Of n numbers of 64 bits no two should be equal; of their lower and
-// upper halves, about n²/2^33 pairs are.
-func TestHashSpreads(t *testing.T) {
-	var seeds [7]prefix.Seed
-	for i := range seeds {
-		seeds[i] = seed(i)
-	}
-	families := map[string]func(dst []uint64, i int) []uint64{
-		"a counter": func(dst []uint64, i int) []uint64 {
-			tokens := make([]uint32, 16)
-			tokens[7] = uint32(i)
-			return prefix.AppendTokens(dst, seeds[0], tokens)
-		},
-		"counters in all places": func(dst []uint64, i int) []uint64 {
-			tokens := make([]uint32, 32)
-			tokens[i%16] = uint32(i)
-			tokens[16+(i+5)%16] = 1
-			return prefix.AppendTokens(dst, seeds[i%7], tokens)
-		},
-		"high bits": func(dst []uint64, i int) []uint64 {
-			tokens := make([]uint32, 16)
-			tokens[2*(i%8)+1] = uint32(i/8)<<18 | 1
-			return prefix.AppendTokens(dst, seeds[1], tokens)
-		},
-		"names": func(dst []uint64, i int) []uint64 {
-			return prefix.AppendText(dst, seeds[2], fmt.Sprintf("You help user %08d. %s%08d", i, strings.Repeat("Be brief. ", 9), i%10))
-		},
-		"places": func(dst []uint64, i int) []uint64 {
-			words := []string{"alpha   ", "beta    ", "gamma   ", "delta   ", "epsilon ", "zeta    ", "eta     ", "theta   ", "iota    ", "kappa   ", "lambda  "}
-			var text strings.Builder
-			for n := i; len(words) > 0; {
-				k := n % len(words)
-				n /= len(words)
-				text.WriteString(words[k])
-				words = slices.Delete(words, k, k+1)
-			}
-			return prefix.AppendText(dst, seeds[3], text.String())
-		},
-		"long": func(dst []uint64, i int) []uint64 {
-			text := strings.Repeat(string(rune('a'+i%26)), 64*500)
-			return prefix.AppendText(dst, prefix.Scope{Key: testKey, Salt: strconv.Itoa(i)}.Seed(), text)
-		},
-	}
-	for name, family := range families {
-		t.Run(name, func(t *testing.T) {
-			const n = 100_000
-			all := make([]uint64, 0, n)
-			for i := 0; len(all) < n; i++ {
-				all = family(all, i)
-			}
-			spread(t, all)
-		})
-	}
-}
-
-func spread(t *testing.T, all []uint64) {
-	whole := make(map[uint64]struct{}, len(all))
-	low, high := make(map[uint32]struct{}, len(all)), make(map[uint32]struct{}, len(all))
-	var ones [64]int
-	for _, h := range all {
-		whole[h] = struct{}{}
-		low[uint32(h)] = struct{}{}
-		high[uint32(h>>32)] = struct{}{}
-		for b := h; b != 0; b &= b - 1 {
-			ones[bits.TrailingZeros64(b)]++
-		}
-	}
-	n := float64(len(all))
-	assert.Equal(t, len(all), len(whole))
-	expected := n * n / (1 << 33)
-	assert.Less(t, n-float64(len(low)), 2*expected+20)
-	assert.Less(t, n-float64(len(high)), 2*expected+20)
-	for bit, k := range ones {
-		// Five standard deviations.
-		assert.InDelta(t, n/2, k, 2.5*math.Sqrt(n), "bit %d", bit)
-	}
-}
-
-// One bit of a token changes half of the bits of its block's hash and of the next.
-func TestHashAvalanche(t *testing.T) {
-	seed := seed(1)
-	tokens := ids(32, 5)
-	before := prefix.AppendTokens(nil, seed, tokens)
-	flips, trials := [2]int{}, 0
-	for i := range 16 {
-		for bit := range 32 {
-			tokens[i] ^= 1 << bit
-			after := prefix.AppendTokens(nil, seed, tokens)
-			tokens[i] ^= 1 << bit
-			for b := range flips {
-				flips[b] += bits.OnesCount64(before[b] ^ after[b])
-			}
-			trials++
-		}
-	}
-	for b, n := range flips {
-		assert.InDelta(t, 32, float64(n)/float64(trials), 1, "block %d", b)
-	}
 }
 
 func TestHashAllocates(t *testing.T) {
@@ -310,4 +155,134 @@ func TestForksGoOn(t *testing.T) {
 	for want, got := range map[string]*prefix.Hasher{"left": &a, "right": &b, "on": &h} {
 		assert.Equal(t, whole("user", want), got.Blocks(), want)
 	}
+}
+
+// The yardstick: one hash over as many bytes as 16,384 token ids have.
+func BenchmarkSum64(b *testing.B) {
+	data := make([]byte, 65536)
+	for i := range data {
+		data[i] = byte(i * 7)
+	}
+	b.Run("bytes=65536", func(b *testing.B) {
+		b.SetBytes(int64(len(data)))
+		var sum uint64
+		for b.Loop() {
+			sum += xxhash.Sum64(data)
+		}
+		_ = sum
+	})
+}
+
+func BenchmarkHash(b *testing.B) {
+	seed := seed(1)
+	for _, n := range []int{2048, 16384} {
+		tokens := make([]uint32, n)
+		for i := range tokens {
+			tokens[i] = uint32(i) * 2654435761 % 128000
+		}
+		var dst []uint64
+		b.Run(fmt.Sprintf("tokens=%d", n), func(b *testing.B) {
+			b.ReportAllocs()
+			b.SetBytes(int64(4 * n))
+			for b.Loop() {
+				dst = prefix.AppendTokens(dst[:0], seed, tokens)
+			}
+		})
+	}
+	text := strings.Repeat("a prefix is shared by many requests. ", 1800)[:65536]
+	var dst []uint64
+	b.Run("text=65536", func(b *testing.B) {
+		b.ReportAllocs()
+		b.SetBytes(int64(len(text)))
+		for b.Loop() {
+			dst = prefix.AppendText(dst[:0], seed, text)
+		}
+	})
+}
+
+// Of n heads of prompts that are as similar as possible, no two have the same hash, and
+// as many pairs agree in b bits as for n random numbers, n²/2^(b+1): 512 for the chosen
+// b, with a standard deviation of 23.
+//
+//	ENDPICK_BIRTHDAYS=100000000 go test ./prefix -run TestBirthdays -v -timeout 30m
+//
+// takes ten minutes and 1 GB; docs/performance.md has its result.
+func TestBirthdays(t *testing.T) {
+	n := 1 << 17
+	if v := os.Getenv("ENDPICK_BIRTHDAYS"); v != "" {
+		var err error
+		n, err = strconv.Atoi(v)
+		require.NoError(t, err)
+	}
+	hashes := make([]uint64, 0, n)
+	for i := 0; len(hashes) < n; i++ {
+		room := cap(hashes)
+		hashes = structured(hashes, i)
+		require.Equal(t, room, cap(hashes))
+	}
+	b := int(math.Round(2*math.Log2(float64(n)) - 10))
+	expected := float64(n) * float64(n) / math.Exp2(float64(b+1))
+	for _, shift := range []int{0, (64 - b) / 2, 64 - b} {
+		// Rotated, so that the bits compared are the highest: sorting brings equal ones together.
+		for i, h := range hashes {
+			hashes[i] = h<<(64-b-shift) | h>>(b+shift)
+		}
+		slices.Sort(hashes)
+		pairs, same, run := 0, 0, 0
+		for i := 1; i < len(hashes); i++ {
+			if hashes[i] == hashes[i-1] {
+				same++
+			}
+			if hashes[i]>>(64-b) == hashes[i-1]>>(64-b) {
+				run++
+				pairs += run
+			} else {
+				run = 0
+			}
+		}
+		for i, h := range hashes {
+			hashes[i] = h>>(64-b-shift) | h<<(b+shift)
+		}
+		t.Logf("%d blocks: %d equal; %d pairs agree in %d bits from bit %d, %.0f expected", n, same, pairs, b, shift, expected)
+		require.Zero(t, same)
+		require.InDelta(t, expected, pairs, 6*math.Sqrt(expected))
+	}
+}
+
+var birthdaySeeds = [3]prefix.Seed{
+	prefix.Scope{Key: testKey}.Seed(), prefix.Scope{Key: testKey, Tenant: "a"}.Seed(), prefix.Scope{Key: testKey, Tenant: "b"}.Seed(),
+}
+
+// structured appends the blocks of the i-th prompt of 128 tokens, as far as there is
+// room. No head occurs twice: its first block has a counter, and identifies the
+// family.
+func structured(dst []uint64, i int) []uint64 {
+	var tokens [128]uint32
+	n := uint32(i)
+	switch family := i % 5; family {
+	case 0: // a counter, and nothing else
+		tokens[i/5%16] = n
+	case 1: // alternating in two tokens
+		tokens[2], tokens[9] = n&0xfff, n>>12<<8
+		tokens[15] = 1
+	case 2: // one token repeated
+		for j := range tokens {
+			tokens[j] = n
+		}
+		tokens[1] = n + 1
+	case 3: // ascending
+		for j := range tokens {
+			tokens[j] = n + uint32(j)
+		}
+	default: // a template with a number in it, and one later bit set
+		for j := range tokens {
+			tokens[j] = 1000 + uint32(j)%7
+		}
+		tokens[5] = n
+		tokens[16+i/5%112] ^= 1 << (i / 5 % 32)
+	}
+	// The same prompts of two tenants are different heads as well.
+	seed := birthdaySeeds[i/5%3]
+	blocks := prefix.AppendTokens(make([]uint64, 0, 8), seed, tokens[:])
+	return append(dst, blocks[:min(len(blocks), cap(dst)-len(dst))]...)
 }

@@ -3,8 +3,6 @@ package prefix_test
 import (
 	"fmt"
 	"runtime"
-	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -67,99 +65,44 @@ func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key end
 	prefix.Listen(x).Done(&e, &endpick.Outcome{})
 }
 
-// One request of 16,384 tokens with three quarters of its blocks new, and a
-// full index: match, insert, evict, done.
-func BenchmarkIndex(b *testing.B) {
+// full calls run for indexes that are full, where all endpoints, or a tenth of them, hold
+// prompts of 16,384 tokens with a common quarter.
+func full(b *testing.B, run func(b *testing.B, x *prefix.Index, t *traffic, candidates, holders []endpick.Candidate)) {
 	for _, endpoints := range []int{10, 100, 1000} {
-		for _, held := range []string{"tenth", "all"} {
+		for held, n := range map[string]int{"tenth": endpoints / 10, "all": endpoints} {
 			b.Run(fmt.Sprintf("endpoints=%d/tokens=16384/held=%s", endpoints, held), func(b *testing.B) {
 				x := newIndex(b, prefix.IndexConfig{})
 				candidates := fleet(endpoints)
-				holders := candidates
-				if held == "tenth" {
-					holders = candidates[:endpoints/10]
-				}
 				t := newTraffic(1024, 1)
-				rounds(x, t, holders, 20*len(holders))
-				req := endpick.Request{InputTokens: 16384}
-				e := endpick.Event{Request: &req}
-				n := uint32(1 << 20)
+				rounds(x, t, candidates[:n], 20*n)
 				b.ReportAllocs()
-				for b.Loop() {
-					n++
-					req.Blocks = t.prompt()
-					x.Match(&req, candidates)
-					e.Lease.Generation = n
-					e.Candidate = &holders[int(n)%len(holders)]
-					prefix.Listen(x).Routed(&e)
-					prefix.Listen(x).Done(&e, &endpick.Outcome{})
-				}
+				run(b, x, t, candidates, candidates[:n])
 			})
 		}
 	}
 }
 
-func BenchmarkPrompt(b *testing.B) {
-	t := newTraffic(1024, 1)
-	for b.Loop() {
-		t.prompt()
-	}
+// One request with three quarters of its blocks new: match, insert, evict, done.
+func BenchmarkIndex(b *testing.B) {
+	full(b, func(b *testing.B, x *prefix.Index, t *traffic, candidates, holders []endpick.Candidate) {
+		req := endpick.Request{InputTokens: 16384}
+		n := uint32(1 << 20)
+		for b.Loop() {
+			n++
+			req.Blocks = t.prompt()
+			x.Match(&req, candidates)
+			routed(x, &req, &holders[int(n)%len(holders)], endpick.LeaseRef{Generation: n})
+		}
+	})
 }
 
 func BenchmarkMatch(b *testing.B) {
-	for _, endpoints := range []int{10, 100, 1000} {
-		for _, held := range []string{"tenth", "all"} {
-			b.Run(fmt.Sprintf("endpoints=%d/tokens=16384/held=%s", endpoints, held), func(b *testing.B) {
-				x := newIndex(b, prefix.IndexConfig{})
-				candidates := fleet(endpoints)
-				holders := candidates
-				if held == "tenth" {
-					holders = candidates[:endpoints/10]
-				}
-				t := newTraffic(1024, 1)
-				rounds(x, t, holders, 20*len(holders))
-				req := endpick.Request{InputTokens: 16384, Blocks: t.prompt()}
-				b.ReportAllocs()
-				for b.Loop() {
-					x.Match(&req, candidates)
-				}
-			})
+	full(b, func(b *testing.B, x *prefix.Index, t *traffic, candidates, _ []endpick.Candidate) {
+		req := endpick.Request{InputTokens: 16384, Blocks: t.prompt()}
+		for b.Loop() {
+			x.Match(&req, candidates)
 		}
-	}
-}
-
-// What Route does with a prompt of 16,384 tokens, from so many goroutines at
-// once: hash, match, insert, evict. Run it with -cpu 1,2,4,….
-func BenchmarkIndexParallel(b *testing.B) {
-	for _, endpoints := range []int{100, 1000} {
-		b.Run(fmt.Sprintf("endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
-			x := newIndex(b, prefix.IndexConfig{})
-			candidates := fleet(endpoints)
-			rounds(x, newTraffic(1024, 1), candidates, 15*endpoints)
-			var workers atomic.Uint64
-			b.ReportAllocs()
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				worker := workers.Add(1)
-				mine := slices.Clone(candidates)
-				tokens := ids(16384, 1)
-				seed := prefix.Scope{Model: "m"}.Seed()
-				var blocks []uint64
-				req := endpick.Request{InputTokens: 16384}
-				e := endpick.Event{Request: &req, Lease: endpick.LeaseRef{Slot: uint32(worker)}}
-				for pb.Next() {
-					e.Lease.Generation++
-					tokens[4096] = uint32(worker)<<24 + e.Lease.Generation // a quarter is shared
-					blocks = prefix.AppendTokens(blocks[:0], seed, tokens)
-					req.Blocks = blocks
-					x.Match(&req, mine)
-					e.Candidate = &mine[int(e.Lease.Generation)%len(mine)]
-					prefix.Listen(x).Routed(&e)
-					prefix.Listen(x).Done(&e, &endpick.Outcome{})
-				}
-			})
-		})
-	}
+	})
 }
 
 // Bytes per pair of an endpoint and a block it holds: 100 endpoints with 10,000

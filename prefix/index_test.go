@@ -1,13 +1,10 @@
 package prefix_test
 
 import (
-	"fmt"
 	"math"
 	"runtime"
 	"slices"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -79,18 +76,6 @@ func TestIndexEvictsLeavesFirst(t *testing.T) {
 	assert.EqualValues(t, 3, s.Stats().Evicted)
 }
 
-// Blocks that were last used at about the same time still go in the order of their use.
-func TestIndexEvictsInOrderWithinAnEpoch(t *testing.T) {
-	s := newCache(t, 160) // 10 blocks an epoch
-	long, other := s.fresh(3), s.fresh(3)
-	s.serve(0, "", long...)
-	s.serve(0, "", other...)
-	s.serve(0, "", long[0])
-	s.serve(0, "", s.fresh(155)...)
-	assert.Equal(t, []int{16 * 2}, s.match(long...))
-	assert.Equal(t, []int{16 * 3}, s.match(other...))
-}
-
 func TestIndexBound(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -145,15 +130,6 @@ func TestIndexMatchIsAtMostThePrompt(t *testing.T) {
 	}
 }
 
-func TestIndexRepeatedBlocks(t *testing.T) {
-	s := newShelf(t, 2, prefix.IndexConfig{})
-	s.route(0, 5, 5, 5)
-	s.route(1, 5, 5, 7, 5)
-	assert.Equal(t, []int{48, 32}, s.match(5, 5, 5, 5))
-	assert.Equal(t, []int{32, 64}, s.match(5, 5, 7, 5))
-	assert.Equal(t, []int{16, 16}, s.match(5))
-}
-
 func TestIndexEndpointsAreIndependent(t *testing.T) {
 	s := newShelf(t, 3, prefix.IndexConfig{})
 	for slot := range 3 {
@@ -192,17 +168,6 @@ func TestIndexIgnoresWhatItDoesNotKnow(t *testing.T) {
 	s.route(1, 1, 2)
 	assert.Equal(t, []int{0, 0}, s.match(1, 2), "the zero Ref is nobody's")
 	assert.Zero(t, s.Stats().Pairs)
-}
-
-func TestIndexMatchesAnySubsetInAnyOrder(t *testing.T) {
-	s := newShelf(t, 5, prefix.IndexConfig{})
-	for slot := range 5 {
-		s.route(slot, []uint64{1, 2, 3, 4, 5}[:slot+1]...)
-	}
-	s.fleet = []endpick.Candidate{s.fleet[3], s.fleet[0], s.fleet[4]}
-	s.fleet[1].PrefixTokens = 77
-	assert.Equal(t, []int{64, 16, 80}, s.match(1, 2, 3, 4, 5))
-	assert.Equal(t, []int{0, 0, 0}, s.match(9))
 }
 
 // Endpoints that leave the path together need not be adjacent.
@@ -330,66 +295,4 @@ func TestIndexAllocates(t *testing.T) {
 		prefix.Listen(x).FirstToken(&e)
 		prefix.Listen(x).Done(&e, &endpick.Outcome{HasCachedTokens: true})
 	}))
-}
-
-// The index as a stage of a real router, under churn and from many goroutines.
-func TestIndexInRouter(t *testing.T) {
-	x := newIndex(t, prefix.IndexConfig{BlocksPerEndpoint: 64})
-	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: x}})
-	require.NoError(t, err)
-	const endpoints = 8
-	for i := range endpoints {
-		require.NoError(t, r.Add(endpick.Endpoint{ID: fmt.Sprint(i)}))
-	}
-	var group sync.WaitGroup
-	for g := range 4 {
-		group.Go(func() {
-			traffic := newTraffic(32, uint64(g))
-			for i := range 300 {
-				lease, err := r.Route(endpick.Request{Blocks: traffic.prompt(), InputTokens: 512, Stream: true})
-				if !assert.NoError(t, err) {
-					return
-				}
-				if i%3 > 0 {
-					lease.FirstToken()
-				}
-				lease.Done(endpick.Outcome{Status: endpick.Status(i % 4), HasCachedTokens: i%2 == 0, CachedTokens: i})
-				if i%10 == g {
-					id := fmt.Sprint((i + g) % endpoints)
-					if r.Remove(id) == nil {
-						assert.NoError(t, r.Add(endpick.Endpoint{ID: id}))
-					}
-				}
-			}
-		})
-	}
-	group.Wait()
-	for _, e := range x.Stats().Endpoints {
-		assert.LessOrEqual(t, e.Held, 64)
-	}
-	for i := range endpoints {
-		assert.NoError(t, r.Remove(fmt.Sprint(i)))
-	}
-	stats := x.Stats()
-	assert.Zero(t, stats.Pairs+stats.Blocks+stats.Runs)
-	assert.Empty(t, stats.Endpoints)
-}
-
-// What Route has remembered is there when it returns.
-func TestIndexIsSynchronous(t *testing.T) {
-	x := newIndex(t, prefix.IndexConfig{})
-	r, err := endpick.New(endpick.Config{
-		Policy:    endpick.Policy{Matcher: x},
-		Endpoints: []endpick.Endpoint{{ID: "a"}},
-		Clock:     func() time.Time { return time.Unix(0, 0) },
-	})
-	require.NoError(t, err)
-	req := endpick.Request{Blocks: []uint64{1, 2, 3}, InputTokens: 50}
-	for _, want := range []int{0, 48} {
-		lease, err := r.Route(req)
-		require.NoError(t, err)
-		c, ok := lease.Candidate()
-		require.True(t, ok)
-		assert.Equal(t, want, c.PrefixTokens)
-	}
 }

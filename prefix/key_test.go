@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -21,24 +22,20 @@ func hashOf(k prefix.Key) uint64 {
 
 func TestKeyText(t *testing.T) {
 	text := "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f"
-	k, err := prefix.ParseKey(text)
-	require.NoError(t, err)
+	k := rig.Must(prefix.ParseKey(text))
 	assert.Equal(t, text, k.Reveal())
-	upper, err := prefix.ParseKey(strings.ToUpper(text))
-	require.NoError(t, err)
+	upper := rig.Must(prefix.ParseKey(strings.ToUpper(text)))
 	assert.Equal(t, hashOf(k), hashOf(upper))
 
 	drawn := prefix.NewKey()
-	shared, err := prefix.ParseKey(drawn.Reveal())
-	require.NoError(t, err)
+	shared := rig.Must(prefix.ParseKey(drawn.Reveal()))
 	assert.Equal(t, hashOf(drawn), hashOf(shared))
 	assert.Equal(t, drawn.String(), shared.String())
 
 	for i := range 32 { // every byte counts
 		b, _ := hex.DecodeString(text)
 		b[i] ^= 0x80
-		other, err := prefix.ParseKey(hex.EncodeToString(b))
-		require.NoError(t, err)
+		other := rig.Must(prefix.ParseKey(hex.EncodeToString(b)))
 		assert.NotEqual(t, hashOf(k), hashOf(other))
 		assert.NotEqual(t, k.String(), other.String())
 	}
@@ -60,11 +57,9 @@ func TestKeyRefused(t *testing.T) {
 func TestKeyOfTheProcess(t *testing.T) {
 	var zero prefix.Key
 	assert.Equal(t, hashOf(zero), hashOf(prefix.Key{}))
-	same, err := prefix.ParseKey(zero.Reveal())
-	require.NoError(t, err)
+	same := rig.Must(prefix.ParseKey(zero.Reveal()))
 	assert.Equal(t, hashOf(zero), hashOf(same))
-	nothing, err := prefix.ParseKey(strings.Repeat("0", 64))
-	require.NoError(t, err)
+	nothing := rig.Must(prefix.ParseKey(strings.Repeat("0", 64)))
 	all := []prefix.Key{zero, nothing, prefix.NewKey(), prefix.NewKey()}
 	for i := range all {
 		for j := range i {
@@ -97,8 +92,7 @@ func TestKeyIsNotPrintedByAccident(t *testing.T) {
 				require.NotContains(t, printed, look, "%s of %T", format, v)
 			}
 		}
-		text, err := json.Marshal(v)
-		require.NoError(t, err)
+		text := rig.Must(json.Marshal(v))
 		require.NotContains(t, string(text), key.Reveal()[:8])
 	}
 	assert.Regexp(t, "^key [0-9a-f]{8}$", key.String())

@@ -85,17 +85,6 @@ func TestRefusedPromptsEvictNobody(t *testing.T) {
 	}
 }
 
-// What was refused does not count as used either.
-func TestRefusedPromptsAreNotUsed(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 6})
-	s.serve(0, "", 1, 2, 3)
-	s.serve(0, "", 7, 8, 9)
-	s.end(s.begin(0, "", 1, 2, 3), endpick.Failed)
-	s.serve(0, "", 5)
-	assert.Equal(t, []int{32}, s.match(1, 2, 3), "the oldest gives way, though it was asked for")
-	assert.Equal(t, []int{48}, s.match(7, 8, 9))
-}
-
 // A burst with a common head finds it at once, where the first request went.
 func TestPendingPromptsAreMatched(t *testing.T) {
 	s := newShelf(t, 2, prefix.IndexConfig{})
@@ -110,20 +99,6 @@ func TestPendingPromptsAreMatched(t *testing.T) {
 	assert.Equal(t, []int{0, 64}, s.match(1, 2, 3, 9), "its first token shows that they were computed")
 	stats := s.Stats()
 	assert.Equal(t, []int{4, 4, 0}, []int{stats.Pairs, stats.Endpoints[1-len(stats.Endpoints)%2].Held, stats.Endpoints[1-len(stats.Endpoints)%2].Pending})
-}
-
-// A prompt in prefill remains matched until its end, even if others have
-// evicted it.
-func TestPendingPromptsKeepWhatTheyMatched(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 4})
-	s.serve(0, "", 1, 2, 3)
-	e := s.begin(0, "", 1, 2)
-	s.serve(0, "", 6, 7, 8, 9)
-	assert.Equal(t, []int{32}, s.match(1, 2, 3))
-	assert.Equal(t, []int{0, 2, 6}, []int{s.Stats().Endpoints[0].Pending, s.Stats().Endpoints[0].Kept, s.Stats().Pairs})
-	s.end(e, endpick.Failed)
-	assert.Equal(t, []int{0}, s.match(1, 2, 3))
-	assert.Equal(t, []int{64}, s.match(6, 7, 8, 9))
 }
 
 // A request that claims more blocks than its length allows only has as many
@@ -182,18 +157,4 @@ func TestPendingIsBounded(t *testing.T) {
 		s.begin(0, "b", other...)
 		assert.Equal(t, 80_000, s.match(other...)[0])
 	})
-}
-
-// Of a prompt that does not fit, only the head is remembered, once it is
-// computed.
-func TestPendingHeadIsConfirmed(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
-	first, second := s.fresh(60), s.fresh(70)
-	a := s.begin(0, "", first...)
-	b := s.begin(0, "", second...)
-	s.end(a, endpick.Completed)
-	s.end(b, endpick.Completed)
-	assert.Equal(t, []int{640}, s.match(second...))
-	assert.Equal(t, []int{960}, s.match(first...))
-	assert.Equal(t, 100, s.Stats().Pairs)
 }

@@ -1,13 +1,13 @@
 package prefix_test
 
 import (
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -20,23 +20,20 @@ func (s *shelf) answer(e *endpick.Event, status endpick.Status, blocks ...uint64
 // The next turn matches to the end of the last answer, through a router too,
 // and what the caller does to the blocks afterwards changes nothing.
 func TestResponsesAreMatched(t *testing.T) {
-	r, err := endpick.New(endpick.Config{
+	r := rig.Must(endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
 		Policy:    endpick.Policy{Matcher: newIndex(t, prefix.IndexConfig{})},
-	})
-	require.NoError(t, err)
+	}))
 	conversation := []uint64{1, 2, 3, 4, 5, 6}
-	l, err := r.Route(endpick.Request{Blocks: conversation[:2]})
-	require.NoError(t, err)
+	l := rig.Must(r.Route(endpick.Request{Blocks: conversation[:2]}))
 	l.Tokens(3)
 	require.True(t, l.Done(endpick.Outcome{Blocks: conversation[:5]}))
 	first := l.Endpoint().ID
 	conversation[3] = 99
 	require.False(t, l.Done(endpick.Outcome{Blocks: conversation}), "it has ended already")
-	next, err := r.Route(endpick.Request{
+	next := rig.Must(r.Route(endpick.Request{
 		Blocks: []uint64{1, 2, 3, 4, 5, 6, 7}, InputTokens: 7 * 16, Exclude: []string{map[string]string{"a": "b", "b": "a"}[first]},
-	})
-	require.NoError(t, err)
+	}))
 	c, ok := next.Candidate()
 	require.True(t, ok)
 	assert.Equal(t, 5*16, c.PrefixTokens)
@@ -78,30 +75,6 @@ func TestResponses(t *testing.T) {
 	}
 }
 
-// A stream that broke off after its first token leaves its prompt, and nothing
-// that the client will send back.
-func TestBrokenResponsesAreNotHeld(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{})
-	e := s.begin(0, "", 1, 2)
-	s.FirstToken(e)
-	e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
-	s.answer(e, endpick.Canceled, 1, 2, 3)
-	assert.Equal(t, []int{32}, s.match(1, 2, 3))
-}
-
-// What a response has appended is used like its prompt, and evicted before it.
-func TestResponsesAreForgottenFirst(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 8})
-	s.answer(s.begin(0, "", 1, 2), endpick.Completed, 1, 2, 3, 4)
-	s.serve(0, "", 5, 6)
-	s.serve(0, "", 7, 8, 9)
-	assert.Equal(t, []int{48}, s.match(1, 2, 3, 4))
-	s.answer(s.begin(0, "", 1, 2, 3), endpick.Completed, 1, 2, 3, 4, 5)
-	assert.Equal(t, []int{80}, s.match(1, 2, 3, 4, 5))
-	assert.Equal(t, []int{0}, s.match(5, 6), "now the oldest")
-	assert.Equal(t, []int{48}, s.match(7, 8, 9))
-}
-
 // A response evicts no more than a prompt of its tenant would, and takes no
 // more memory.
 func TestResponsesKeepToTheirShare(t *testing.T) {
@@ -133,38 +106,6 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 		assert.LessOrEqual(t, peak, int64(most))
 		assert.Equal(t, 16_000, s.match(mine...)[0])
 	})
-}
-
-// If a tenant's share of the memory is zero, nothing is remembered.
-func TestResponsesWithoutAShare(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, TenantShare: 0.0001})
-	s.answer(s.begin(0, "", 1, 2), endpick.Completed, 1, 2, 3)
-	assert.Equal(t, []int{0}, s.match(1, 2, 3))
-}
-
-// A response is remembered even if the room for pending prompts is full,
-// because it has been computed.
-func TestResponsesNeedNoPendingRoom(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
-	all := s.fresh(30)
-	e := s.begin(0, "mine", all[:10]...)
-	for _, tenant := range []string{"", "a", "b", "mine"} {
-		s.begin(0, tenant, s.fresh(100)...)
-	}
-	s.answer(e, endpick.Completed, all...)
-	assert.Equal(t, []int{480}, s.match(all...))
-}
-
-// The end of a request on a removed endpoint says nothing about the next endpoint in its slot.
-func TestResponsesOfRemovedEndpoints(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{})
-	e := s.begin(0, "", 1, 2)
-	s.EndpointRemoved(s.fleet[0].Ref)
-	s.fleet = slices.Clone(s.fleet)
-	s.fleet[0].Ref.Generation++
-	s.answer(e, endpick.Completed, 1, 2, 3)
-	assert.Equal(t, []int{0}, s.match(1, 2, 3))
-	assert.Zero(t, s.Stats().Pairs)
 }
 
 func TestResponsesAllocateNothing(t *testing.T) {

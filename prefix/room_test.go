@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -87,18 +86,6 @@ func TestTenantsInACacheThatIsKnown(t *testing.T) {
 			assert.Equal(t, tc.flood, s.found(0, flood))
 		})
 	}
-}
-
-// Among tenants within their shares, the least recently used blocks go,
-// whoever's they are.
-func TestTenantsWithinTheirShares(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 60})
-	a := s.serveAll(0, "a", 1, 20)
-	b := s.serveAll(0, "b", 1, 20)
-	c := s.serveAll(0, "c", 1, 20)
-	s.serve(0, "a", a[0]...)
-	s.serveAll(0, "d", 1, 20)
-	assert.Equal(t, []int{1, 0, 1}, []int{s.found(0, a), s.found(0, b), s.found(0, c)})
 }
 
 // A tenant above its share gives way to newcomers, before any other tenant
@@ -308,31 +295,4 @@ func TestIndexIsAsSmallAfterLongChurn(t *testing.T) {
 	early := play(20_000)
 	late := play(100_000)
 	assert.LessOrEqual(t, late, early+early/4)
-}
-
-// What an endpoint evicts for lack of its own room is its own, whatever others hold and whoever was
-// there: with enough memory for all, each behaves as if it were alone.
-func TestEndpointsForgetOnTheirOwn(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		config := prefix.IndexConfig{BlocksPerEndpoint: rapid.IntRange(1, 4).Draw(t, "room")}
-		const endpoints = 2
-		prompts := [][]uint64{{1}, {1, 2}, {3}, {3, 4, 5}, {6}, {7}, {7, 8}, {9}, {10}, {11}, {12}, {13}}
-		together := newShelf(t, endpoints, config)
-		var alone [endpoints]*shelf
-		for i := range alone {
-			alone[i] = newShelf(t, endpoints, config)
-		}
-		for range rapid.SampledFrom([]int{20, 100}).Draw(t, "requests") {
-			at := rapid.IntRange(0, endpoints-1).Draw(t, "endpoint")
-			tenant := rapid.SampledFrom([]string{"a", "b", "c", "d", "e", "f", "g"}).Draw(t, "tenant")
-			blocks := rapid.SampledFrom(prompts).Draw(t, "prompt")
-			together.serve(at, tenant, blocks...)
-			alone[at].serve(at, tenant, blocks...)
-			for _, p := range prompts {
-				for i, held := range together.match(p...) {
-					require.Equal(t, alone[i].match(p...)[i], held, "of %v at %d", p, i)
-				}
-			}
-		}
-	})
 }

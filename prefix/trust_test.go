@@ -500,7 +500,6 @@ func TestTrustScalesNothingWithoutAGuess(t *testing.T) {
 
 func TestTrustIgnores(t *testing.T) {
 	quiet := func(t *testing.T, d *fixture) {
-		t.Helper()
 		had, lacked := d.votes()
 		assert.Empty(t, had)
 		assert.Empty(t, lacked)

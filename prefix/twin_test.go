@@ -40,7 +40,7 @@ type twinLease struct {
 	matched  int
 	proven   int
 	doubtful bool
-	since    int // when it promised anything, by the twin's clock
+	since    int // when it promised this, by the twin's clock
 }
 
 const everybody = "everybody"
@@ -152,10 +152,8 @@ func (t *twin) promise(l *twinLease, heads []string, response bool) {
 			e.answer[h] = response
 		}
 	}
-	if !l.promised {
-		t.clock++
-		l.since = t.clock
-	}
+	t.clock++
+	l.since = t.clock
 	before := l.heads
 	l.heads, l.promised, l.computed = heads, true, false
 	t.release(l.ref, before)

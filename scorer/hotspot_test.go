@@ -349,8 +349,7 @@ func TestHotspotOverTheRouter(t *testing.T) {
 		for i := range 6 {
 			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 		}
-		r, err := endpick.New(config)
-		require.NoError(t, err)
+		r := rig.Must(endpick.New(config))
 		hot := map[string]int{}
 		var open []endpick.Lease
 		for i := range 300 {
@@ -359,8 +358,7 @@ func TestHotspotOverTheRouter(t *testing.T) {
 			if i%3 == 0 {
 				req.Blocks = blocks(uint64(1000 + i))
 			}
-			l, err := r.Route(req)
-			require.NoError(t, err)
+			l := rig.Must(r.Route(req))
 			if i%3 != 0 {
 				hot[l.Endpoint().ID]++
 			}
@@ -522,23 +520,6 @@ func TestHotspotAllocatesNothing(t *testing.T) {
 		s.Filter.Filter(&req, cs)
 		s.observe(&e)
 	}))
-}
-
-func BenchmarkHotspot(b *testing.B) {
-	for _, n := range []int{10, 100, 1000} {
-		b.Run(fmt.Sprintf("endpoints=%d", n), func(b *testing.B) {
-			s := newSpot(scorer.HotspotConfig{})
-			cs := candidates(make([]indicators, n)...)
-			cs[0].PrefixTokens = 992
-			req := s.prompt(1)
-			e := endpick.Event{Request: &req, Candidate: &cs[0], Candidates: cs, Now: s.now}
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Filter.Filter(&req, cs)
-				s.observe(&e)
-			}
-		})
-	}
 }
 
 // By default 32 classes are tracked, those whose head some endpoint holds.

@@ -14,6 +14,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 // indicators is a short form of a candidate.
@@ -194,9 +195,7 @@ func router(t testing.TB, p endpick.Policy, endpoints int) *endpick.Router {
 	for i := range endpoints {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
 	}
-	r, err := endpick.New(config)
-	require.NoError(t, err)
-	return r
+	return rig.Must(endpick.New(config))
 }
 
 func only(s endpick.Scorer) endpick.Policy {
@@ -247,23 +246,20 @@ func TestRoundRobinRotates(t *testing.T) {
 	r := router(t, only(scorer.RoundRobin()), 4)
 	var first []string
 	for range 4 {
-		l, err := r.Route(endpick.Request{})
-		require.NoError(t, err)
+		l := rig.Must(r.Route(endpick.Request{}))
 		first = append(first, l.Endpoint().ID)
 	}
 	assert.ElementsMatch(t, []string{"server-0", "server-1", "server-2", "server-3"}, first)
 	for range 3 {
 		for _, want := range first {
-			l, err := r.Route(endpick.Request{})
-			require.NoError(t, err)
+			l := rig.Must(r.Route(endpick.Request{}))
 			assert.Equal(t, want, l.Endpoint().ID)
 		}
 	}
 	// A new endpoint is next, even in a reused slot.
 	require.NoError(t, r.Remove(first[0]))
 	require.NoError(t, r.Add(endpick.Endpoint{ID: "new"}))
-	l, err := r.Route(endpick.Request{})
-	require.NoError(t, err)
+	l := rig.Must(r.Route(endpick.Request{}))
 	assert.Equal(t, "new", l.Endpoint().ID)
 }
 
@@ -284,8 +280,7 @@ func TestNoHitLRU(t *testing.T) {
 	r := router(t, p, 3)
 	route := func(exclude ...string) (string, []float64) {
 		var receipt endpick.Receipt
-		l, err := r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt, Exclude: exclude})
-		require.NoError(t, err)
+		l := rig.Must(r.Route(endpick.Request{InputTokens: 100, Receipt: &receipt, Exclude: exclude}))
 		var scores []float64
 		for _, v := range receipt.Verdicts {
 			scores = append(scores, v.Score)
@@ -447,19 +442,54 @@ func TestScorersAllocateNothing(t *testing.T) {
 	}
 }
 
-func BenchmarkScore(b *testing.B) {
-	for _, name := range []string{"lmetric", "queue-depth", "prefix-affinity", "no-hit-lru", "round-robin"} {
-		s := all()[name]
-		for _, n := range []int{10, 100, 1000} {
-			b.Run(fmt.Sprintf("scorer=%s/endpoints=%d", name, n), func(b *testing.B) {
-				cs := candidates(make([]indicators, n)...)
-				dst := make([]float64, n)
-				req := endpick.Request{InputTokens: 1000}
-				b.ReportAllocs()
-				for b.Loop() {
-					s.Score(&req, cs, dst)
-				}
-			})
-		}
+func TestScorersConform(t *testing.T) {
+	for _, newScorer := range []func() endpick.Scorer{
+		func() endpick.Scorer { return scorer.QueueDepth() },
+		func() endpick.Scorer { return scorer.KVUsage() },
+		func() endpick.Scorer { return scorer.LoadBalance() },
+		func() endpick.Scorer { return scorer.LeastLoaded() },
+		func() endpick.Scorer { return scorer.PrefixAffinity() },
+		func() endpick.Scorer { return scorer.LMetric() },
+		func() endpick.Scorer { return scorer.Linear(0) },
+		func() endpick.Scorer { return scorer.Dynamo(0) },
+		func() endpick.Scorer { return scorer.RoundRobin() },
+		func() endpick.Scorer { return scorer.NoHitLRU() },
+		func() endpick.Scorer { return scorer.SessionAffinity() },
+		func() endpick.Scorer { return scorer.AdapterAffinity() },
+		func() endpick.Scorer {
+			return scorer.Cost("cost", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.BatchSize() })
+		},
+	} {
+		name := newScorer().(interface{ Name() string }).Name()
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return newScorer() })
+		})
+	}
+}
+
+func TestFiltersConform(t *testing.T) {
+	for name, newFilter := range map[string]func() endpick.Filter{
+		"match gate": func() endpick.Filter { return scorer.MatchGate(scorer.MatchGateConfig{}) },
+		"balanced":   func() endpick.Filter { return scorer.MatchGate(scorer.MatchGateConfig{Range: 8}) },
+		"balanced by a half": func() endpick.Filter {
+			return scorer.MatchGate(scorer.MatchGateConfig{Share: 0.5, Range: 32, Ratio: 1.1})
+		},
+		"hotspot": func() endpick.Filter { return scorer.Hotspot(scorer.HotspotConfig{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return newFilter() })
+		})
+	}
+}
+
+func TestObserversConform(t *testing.T) {
+	for name, newObserver := range map[string]func() any{
+		"round robin": func() any { return scorer.RoundRobin() },
+		"no-hit LRU":  func() any { return scorer.NoHitLRU() },
+		"hotspot":     func() any { return scorer.Hotspot(scorer.HotspotConfig{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunObserver(t, func(*testing.T) any { return newObserver() })
+		})
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -325,29 +324,4 @@ func TestBestFitAgainstTheUpperBound(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
 	assert.Equal(t, "server-1", pick(newBestFit(t, slo.BestFitConfig{Headroom: h}), ask(200, 0), cs))
 	assert.Equal(t, []string{"server-1"}, ids(filter(newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true}), ask(200, 0), cs)))
-}
-
-func TestBestFitAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
-	cs := benchmarkFleet(100)
-	cs[7].Prediction = endpick.Prediction{}
-	dst := make([]float64, len(cs))
-	for _, config := range []slo.BestFitConfig{{}, {PrefillRate: 8600}} {
-		config.Headroom = newHeadroom(t, slo.HeadroomConfig{})
-		s := newBestFit(t, config)
-		running := ask(0, 20)
-		e := event(0, &running, &cs[0])
-		slo.Routed(config.Headroom, e)
-		for _, req := range []endpick.Request{ask(200, 50), ask(0, 0)} {
-			assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }))
-		}
-		assert.Zero(t, testing.AllocsPerRun(20, func() {
-			slo.Done(config.Headroom, e, nil)
-			e.Lease.Generation++
-			slo.Routed(config.Headroom, e)
-		}))
-		assert.Equal(t, 1, slo.RunningTargets(config.Headroom))
-	}
 }

@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -57,21 +58,15 @@ func ask(ttft, tpot float64) endpick.Request {
 }
 
 func newHeadroom(t require.TestingT, config slo.HeadroomConfig) *slo.Headroom {
-	h, err := slo.NewHeadroom(config)
-	require.NoError(t, err)
-	return h
+	return rig.Must(slo.NewHeadroom(config))
 }
 
 func newBestFit(t require.TestingT, config slo.BestFitConfig) endpick.Scorer {
-	s, err := slo.NewBestFit(config)
-	require.NoError(t, err)
-	return s
+	return rig.Must(slo.NewBestFit(config))
 }
 
 func newTier(t require.TestingT, config slo.TierConfig) endpick.Filter {
-	f, err := slo.NewTier(config)
-	require.NoError(t, err)
-	return f
+	return rig.Must(slo.NewTier(config))
 }
 
 func score(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) []float64 {

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -32,9 +33,7 @@ func sloRouter(t *testing.T, config slo.HeadroomConfig, endpoints int) *endpick.
 	for i := range endpoints {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: fmt.Sprintf("server-%d", i)})
 	}
-	r, err := endpick.New(c)
-	require.NoError(t, err)
-	return r
+	return rig.Must(endpick.New(c))
 }
 
 func streamed(tpot time.Duration) endpick.Request {
@@ -54,14 +53,12 @@ func TestImpossibleTargetBindsNobody(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := sloRouter(t, tc.config, 4)
-			strict, err := r.Route(streamed(tc.target))
-			require.NoError(t, err)
+			strict := rig.Must(r.Route(streamed(tc.target)))
 			chosen := map[string]int{}
 			for range 33 {
 				var open []endpick.Lease
 				for range 12 {
-					l, err := r.Route(streamed(0))
-					require.NoError(t, err)
+					l := rig.Must(r.Route(streamed(0)))
 					chosen[l.Endpoint().ID]++
 					open = append(open, l)
 				}
@@ -82,8 +79,7 @@ func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 		require.NoError(t, err)
 		beside := 0
 		for range 5 {
-			l, err := r.Route(streamed(0))
-			require.NoError(t, err)
+			l := rig.Must(r.Route(streamed(0)))
 			if l.Endpoint().ID == strict.Endpoint().ID {
 				beside++
 			}

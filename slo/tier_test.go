@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -60,15 +59,4 @@ func TestTierConfig(t *testing.T) {
 		_, err := slo.NewTier(slo.TierConfig{Exploration: e})
 		require.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
-}
-
-func TestTierAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
-	h := newHeadroom(t, slo.HeadroomConfig{})
-	f, cs, req := newTier(t, slo.TierConfig{Headroom: h}), benchmarkFleet(100), ask(100, 40)
-	running := ask(0, 20)
-	slo.Routed(h, event(0, &running, &cs[0]))
-	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
 }

@@ -13,9 +13,7 @@ import (
 )
 
 func newWarmup(t require.TestingT, config slo.WarmupConfig) endpick.Filter {
-	f, err := slo.NewWarmup(config)
-	require.NoError(t, err)
-	return f
+	return rig.Must(slo.NewWarmup(config))
 }
 
 // considered is the share of requests for which the candidate stays.
@@ -83,15 +81,4 @@ func TestWarmupClockLeaps(t *testing.T) {
 func TestWarmupConfig(t *testing.T) {
 	_, err := slo.NewWarmup(slo.WarmupConfig{Ramp: -1})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
-}
-
-func TestWarmupAllocatesNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector allocates")
-	}
-	f, cs := newWarmup(t, slo.WarmupConfig{}), benchmarkFleet(100)
-	req := ask(0, 0)
-	f.Filter(&req, cs[1:])
-	req = req.At(at(1000), 1, 1)
-	assert.Zero(t, testing.AllocsPerRun(20, func() { f.Filter(&req, cs) }))
 }

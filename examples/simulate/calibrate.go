@@ -3,10 +3,12 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -35,7 +37,6 @@ type calibration struct {
 func calibrate(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(calibrateUsage, flag.ContinueOnError)
 	start := flags.String("profile", engine.DefaultProfile, "`name` or .json file of the profile to begin with; its peaks bound the fit")
-	name := flags.String("name", "", "`name` of the fitted profile (default: that of FILE)")
 	endpoint := flags.String("endpoint", "", "`id` of the server to fit, where the recording has several")
 	ranks := flags.Int("ranks", 1, "`number` of data-parallel ranks of the server")
 	sequences := flags.Int("max-sequences", 256, "`sequences` that a rank runs together")
@@ -70,12 +71,7 @@ func calibrate(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if profile.Name = *name; *name == "" {
-		profile.Name, _, _ = strings.Cut(trace.Name, ".")
-	}
-	if err := writable(*path); err != nil {
-		return err
-	}
+	profile.Name, _, _ = strings.Cut(trace.Name, ".")
 	c, err := fit(records, *first, *second, *fitBlocks, sim.Deployment{
 		Ranks:  *ranks,
 		Engine: engine.Config{Profile: profile, MaxSequences: *sequences, MaxBatchedTokens: *batched, Blocks: *blocks},
@@ -85,10 +81,7 @@ func calibrate(args []string, stdout, stderr io.Writer) error {
 	}
 	if *path != "" {
 		var b bytes.Buffer
-		if err := indented(&b, c.Profile); err != nil {
-			return err
-		}
-		if err := write(*path, nil, &b); err != nil {
+		if err := errors.Join(indented(&b, c.Profile), os.WriteFile(*path, b.Bytes(), 0o666)); err != nil {
 			return err
 		}
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -20,23 +19,14 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	if err := writable(o.out); err != nil {
-		return err
-	}
 	results, err := o.run(stderr)
 	if err != nil {
 		return err
 	}
-	var text bytes.Buffer
 	if o.format == "json" {
-		err = writeJSON(&text, results)
-	} else {
-		err = writeTable(&text, results, o.overview())
+		return writeJSON(stdout, results)
 	}
-	if err != nil {
-		return err
-	}
-	return write(o.out, stdout, &text)
+	return writeTable(stdout, results, o.overview())
 }
 
 // cell is one run.
@@ -94,7 +84,6 @@ func (o *options) config(c cell) (sim.Config, error) {
 		}
 	}
 	cfg.Seed = c.seed
-	cfg.ReportInterval = o.interval
 	return cfg, configure(&cfg, c.policy)
 }
 
@@ -167,26 +156,4 @@ func (o *options) runCell(c cell) (*result, error) {
 	r := newResult(c, report)
 	seen.read(&r.row)
 	return r, nil
-}
-
-// writable finds out early whether a file can be written, so that a long run does not end with
-// one that can't. Its content remains until the new one is complete.
-func writable(path string) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o666)
-	if err != nil {
-		return err
-	}
-	return f.Close()
-}
-
-// write writes to a file, or to standard output if there is none.
-func write(path string, stdout io.Writer, b *bytes.Buffer) error {
-	if path != "" {
-		return os.WriteFile(path, b.Bytes(), 0o666)
-	}
-	_, err := b.WriteTo(stdout)
-	return err
 }

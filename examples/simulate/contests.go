@@ -19,11 +19,9 @@ var sets = []string{"tuned", "held", "foreign", "programs", "sealed"}
 
 // A contest is a workload and a fleet on which policies are compared.
 type contest struct {
-	name string
-	// about describes it.
-	about string
-	// set is one of sets.
-	set string
+	name  string
+	about string // what it is
+	set   string // one of sets
 	// config changes other parts of a run. Nil: nothing.
 	config func(*sim.Config)
 

@@ -17,19 +17,14 @@ type losses struct {
 	front       bool // no other policy is better in both
 }
 
-func (t *tournament) overall(scores []score) []losses {
+func (t *tournament) losses(scores []score) []losses {
 	rounds := t.rounds(scores)
 	all := make([]losses, len(t.policies))
 	for i, p := range t.policies {
 		s := &all[i]
 		*s = losses{policy: p, front: true}
-		for j := range rounds {
-			e2e, ttft := rounds[j].loss(t.policies, p, measures[0].value), rounds[j].loss(t.policies, p, measures[4].value)
-			s.e2e, s.ttft = s.e2e+math.Log(e2e), s.ttft+math.Log(ttft)
-			s.worst, s.late = max(s.worst, e2e), max(s.late, ttft)
-		}
-		n := float64(len(rounds))
-		s.e2e, s.ttft = math.Exp(s.e2e/n), math.Exp(s.ttft/n)
+		s.e2e, s.worst, _ = t.overall(rounds, p, measures[0].value)
+		s.ttft, s.late, _ = t.overall(rounds, p, measures[4].value)
 	}
 	for i := range all {
 		for j := range all {
@@ -44,7 +39,7 @@ func (t *tournament) overall(scores []score) []losses {
 // writeFront prints how policies trade the time of whole responses for that of first
 // tokens, and draws it.
 func (t *tournament) writeFront(w io.Writer, scores []score) error {
-	all := t.overall(scores)
+	all := t.losses(scores)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "policy\tE2E mean\tworst\tTTFT p95\tworst\tfront\t\n")
 	for _, s := range all {

@@ -50,18 +50,14 @@ func slowUnderRace(t *testing.T) {
 
 // twoKinds runs predicted-latency, or another policy, on three servers of each kind.
 func twoKinds(t *testing.T, policy string, s *sorter, args ...string) *sim.Report {
-	o, err := readOptions(append([]string{"-workload", "sharegpt", "-profile", fast + ":3," + slow + ":3"}, args...), nil)
-	require.NoError(t, err)
-	cfg, err := o.config(o.cells()[0])
-	require.NoError(t, err)
+	o := rig.Must(readOptions(append([]string{"-workload", "sharegpt", "-profile", fast + ":3," + slow + ":3"}, args...), nil))
+	cfg := rig.Must(o.config(o.cells()[0]))
 	cfg.Router = func() (endpick.Config, error) {
 		config, err := newPolicy(policy)
 		config.Policy.Filters = append(config.Policy.Filters, s)
 		return config, err
 	}
-	report, err := sim.Run(cfg)
-	require.NoError(t, err)
-	return report
+	return rig.Must(sim.Run(cfg))
 }
 
 func newSorter(skip int) *sorter {

@@ -56,6 +56,19 @@ func (r *round) loss(policies []string, policy string, value func(*score) float6
 	return r.mean(policy, value) / r.best(policies, value)
 }
 
+// overall is the geometric mean of a policy's losses over all cells, and the worst and its cell.
+func (t *tournament) overall(rounds []round, policy string, value func(*score) float64) (mean, worst float64, where string) {
+	for i := range rounds {
+		r := &rounds[i]
+		loss := r.loss(t.policies, policy, value)
+		mean += math.Log(loss) / float64(len(rounds))
+		if loss > worst {
+			worst, where = loss, fmt.Sprintf("%s %g", r.contest, r.load)
+		}
+	}
+	return math.Exp(mean), worst, where
+}
+
 // write prints each policy's losses: their geometric mean and the worst.
 func (t *tournament) write(w io.Writer, scores []score) error {
 	rounds := t.rounds(scores)
@@ -68,16 +81,8 @@ func (t *tournament) write(w io.Writer, scores []score) error {
 	for _, p := range t.policies {
 		fmt.Fprintf(tw, "%s\t", p)
 		for _, m := range measures {
-			log, worst, where := 0.0, 0.0, ""
-			for i := range rounds {
-				r := &rounds[i]
-				loss := r.loss(t.policies, p, m.value)
-				log += math.Log(loss)
-				if loss > worst {
-					worst, where = loss, fmt.Sprintf("%s %g", r.contest, r.load)
-				}
-			}
-			fmt.Fprintf(tw, "%.3f\t%.2f\t%s\t", math.Exp(log/float64(len(rounds))), worst, where)
+			mean, worst, where := t.overall(rounds, p, m.value)
+			fmt.Fprintf(tw, "%.3f\t%.2f\t%s\t", mean, worst, where)
 		}
 		fmt.Fprintln(tw)
 	}

@@ -22,14 +22,11 @@ type options struct {
 	policies   []string
 	sweeps     []sweep // one for each workload
 	seeds      []uint64
-	interval   time.Duration
 	format     string
-	out        string
 
 	// Of simulate oracle.
-	weight float64
-	limit  time.Duration
-	moves  int
+	limit time.Duration
+	moves int
 }
 
 // sweep is the rates of one workload.
@@ -71,14 +68,11 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.Var(scale, "rate-scale", "comma-separated `factors` by which a trace, or a scenario's own arrivals, is sped up")
 	flags.IntVar(&x.Requests, "requests", 0, "end after this many `requests` (default: 5000, or the whole trace)")
 	flags.DurationVar(&x.Duration, "duration", 0, "end at this simulated `time`, instead of -requests")
-	flags.DurationVar(&o.interval, "report-interval", 0, "`time` between two load reports of a server; 0: always fresh")
 	seeds := listOf(readSeed, uint64(1))
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
 	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), or json")
-	flags.StringVar(&o.out, "out", "", "write to this `file` (default: standard output)")
 
-	flags.Float64Var(&o.weight, "weight", 0, "oracle: what a millisecond of TTFT counts, of one of E2E")
 	flags.DurationVar(&o.limit, "time", 2*time.Minute, "oracle: `time` of the search")
 	flags.IntVar(&o.moves, "moves", 0, "oracle: `number` of moves of the search, instead of its time")
 
@@ -109,8 +103,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		bad  bool
 	}{
 		{"endpoints", x.Servers < 1}, {"requests", x.Requests < 1}, {"duration", x.Duration <= 0},
-		{"kv-blocks", x.Engine.Blocks < 1}, {"report-interval", o.interval < 0},
-		{"weight", !(o.weight >= 0)}, {"time", o.limit <= 0}, {"moves", o.moves < 1},
+		{"kv-blocks", x.Engine.Blocks < 1}, {"time", o.limit <= 0}, {"moves", o.moves < 1},
 	} {
 		if given[f.name] && f.bad {
 			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)

@@ -23,7 +23,6 @@ type oracle struct {
 	requests []sim.Request
 	session  []uint64 // by request: what identifies its conversation
 	lines    []line   // by server
-	weight   float64  // of TTFT; that of E2E is 1
 	e2e      []float64
 	ttft     []float64
 	gains    []gain
@@ -137,13 +136,10 @@ func (o *oracle) accept(server int, r *replayed) {
 	}
 }
 
-// change is by how much everybody's latencies change.
+// change is by how much everybody's E2E changes.
 func (o *oracle) change(r *replayed) (sum float64) {
 	for id, t := range r.times {
 		sum += t[0] - o.e2e[id]
-		if t[1] > 0 {
-			sum += o.weight * (t[1] - o.ttft[id])
-		}
 	}
 	return sum
 }
@@ -242,30 +238,6 @@ func (o *oracle) outcome() (x outcome) {
 	return x
 }
 
-// fixed is a workload of given requests in an open loop.
-type fixed []sim.Request
-
-// Start implements [sim.Workload].
-func (f fixed) Start(uint64) (sim.Source, error) { return &fixedSource{f}, nil }
-
-type fixedSource struct{ rest fixed }
-
-// Next, Take and Done implement [sim.Source].
-func (s *fixedSource) Next() (time.Duration, bool) {
-	if len(s.rest) == 0 {
-		return 0, false
-	}
-	return s.rest[0].Arrival, true
-}
-
-func (s *fixedSource) Take() sim.Request {
-	r := s.rest[0]
-	s.rest = s.rest[1:]
-	return r
-}
-
-func (*fixedSource) Done(*sim.Request, time.Duration) {}
-
 // routes is a filter that leaves out nothing, and records where requests go.
 type routes struct{ servers []int }
 
@@ -287,13 +259,13 @@ func runOracle(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	o := &oracle{weight: opts.weight}
+	o := &oracle{}
 	tw := tabwriter.NewWriter(stdout, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "assignment\tE2E mean\tTTFT mean\tp95\tcomputing prompts\tvariance of load\t\n\tms\tms\tms\t% of steps' time\trequests²\t\n")
 	write := func(name string) float64 {
 		x := o.outcome()
 		fmt.Fprintf(tw, "%s\t%.0f\t%.0f\t%.0f\t%.1f\t%.1f\t\n", name, x.e2e, x.ttft, x.late, 100*x.computing, x.variance)
-		return x.e2e + o.weight*x.ttft
+		return x.e2e
 	}
 	var best []int
 	var config sim.Config
@@ -309,7 +281,7 @@ func runOracle(args []string, stdout, stderr io.Writer) error {
 			}
 		}
 		r := &routes{}
-		config.Workload = fixed(o.requests)
+		config.Workload = sim.Given(o.requests)
 		config.Router = func() (endpick.Config, error) {
 			c, err := newPolicy(p)
 			c.Policy.Filters = append([]endpick.Filter{r}, c.Policy.Filters...)

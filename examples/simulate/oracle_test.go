@@ -10,22 +10,21 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // The search's evaluator gives the simulator's latencies, and what it replays after a move is
 // what a play from the beginning gives.
 func TestOracleReplaysExactly(t *testing.T) {
-	n, err := sim.Scenario("C")
-	require.NoError(t, err)
-	work, err := n.Workload.At(sim.Pace{Rate: 6, Requests: 200})
-	require.NoError(t, err)
-	o := &oracle{weight: 2}
+	n := rig.Must(sim.Scenario("C"))
+	work := rig.Must(n.Workload.At(sim.Pace{Rate: 6, Requests: 200}))
+	o := &oracle{}
 	require.NoError(t, o.take(work, 1))
 	require.Len(t, o.requests, 200)
 	fleet := sim.Fleet(4, engine.Config{Blocks: 4000})
 	r := &routes{}
-	report, err := sim.Run(sim.Config{Fleet: fleet, Workload: fixed(o.requests), Seed: 1, Router: func() (endpick.Config, error) {
+	report, err := sim.Run(sim.Config{Fleet: fleet, Workload: sim.Given(o.requests), Seed: 1, Router: func() (endpick.Config, error) {
 		c, err := newPolicy("lmetric")
 		c.Policy.Filters = append(c.Policy.Filters, r)
 		return c, err
@@ -39,8 +38,7 @@ func TestOracleReplaysExactly(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 1))
 	moved := 0
 	for range 300 {
-		ok, err := o.move(random, 1000)
-		require.NoError(t, err)
+		ok := rig.Must(o.move(random, 1000))
 		if ok {
 			moved++
 		}
@@ -71,8 +69,7 @@ func TestOracleFindsTheBest(t *testing.T) {
 	fleet := sim.Fleet(2, engine.Config{})
 	require.NoError(t, o.start(fleet, make([]int, 40)))
 	one := o.outcome()
-	flattened, err := o.search(1, time.Hour, 600)
-	require.NoError(t, err)
+	flattened := rig.Must(o.search(1, time.Hour, 600))
 	two := o.outcome()
 	assert.Contains(t, flattened, "after 600 moves")
 	assert.Less(t, two.e2e, 0.75*one.e2e)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"math"
 
 	"github.com/endpick/endpick/internal/lab/sim"
 )
@@ -39,21 +38,6 @@ func newResult(c cell, report *sim.Report) *result {
 		*s = sim.Summary{Count: s.Count, Mean: s.Mean, P50: s.P50, P90: s.P90, P95: s.P95, P99: s.P99}
 	}
 	return r
-}
-
-// deviation is the standard deviation as a share of the mean; 0 without values.
-func deviation(xs []float64) float64 {
-	var sum, squares float64
-	for _, x := range xs {
-		sum += x
-		squares += x * x
-	}
-	if sum == 0 {
-		return 0
-	}
-	n := float64(len(xs))
-	mean := sum / n
-	return math.Sqrt(max(0, squares/n-mean*mean)) / mean
 }
 
 func writeJSON(w io.Writer, results []*result) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"flag"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -13,6 +14,10 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -37,8 +42,7 @@ func golden(t *testing.T, name, got string) {
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o666))
 	}
-	want, err := os.ReadFile(path)
-	require.NoError(t, err)
+	want := rig.Must(os.ReadFile(path))
 	assert.Equal(t, string(want), got, "run the test with -update and look at the difference")
 }
 
@@ -85,21 +89,11 @@ func TestJSON(t *testing.T) {
 }
 
 func TestSameCommandSameBytes(t *testing.T) {
-	command := with(small, "-format", "json", "-rate", "2,4", "-seed", "1,2", "-report-interval", "1s", "-slo", "tight:0.3:200:40,loose:0.7:2000:100")
+	command := with(small, "-format", "json", "-rate", "2,4", "-policies", "round-robin,lmetric+reports=1s", "-seed", "1,2", "-slo", "tight:0.3:200:40,loose:0.7:2000:100")
 	first := simulate(t, command...)
 	assert.Equal(t, first, simulate(t, command...))
-	command[len(command)-5] = "3,4" // -seed
+	command[len(command)-3] = "3,4" // -seed
 	assert.NotEqual(t, first, simulate(t, command...))
-}
-
-func TestOut(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "report.json")
-	require.NoError(t, os.WriteFile(path, bytes.Repeat([]byte("x"), 1<<20), 0o666))
-	args := with(small, "-format", "json")
-	assert.Empty(t, simulate(t, with(args, "-out", path)...))
-	written, err := os.ReadFile(path)
-	require.NoError(t, err)
-	assert.Equal(t, simulate(t, args...), string(written))
 }
 
 func TestPredictions(t *testing.T) {
@@ -137,8 +131,7 @@ func TestTrace(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	var lines strings.Builder
 	for i := range 40 {
-		line, err := json.Marshal(map[string]any{"timestamp": i * 500, "input_length": 1500, "output_length": 20, "hash_ids": []int{0, 1 + i%4, 10 + i}})
-		require.NoError(t, err)
+		line := rig.Must(json.Marshal(map[string]any{"timestamp": i * 500, "input_length": 1500, "output_length": 20, "hash_ids": []int{0, 1 + i%4, 10 + i}}))
 		lines.Write(append(line, '\n'))
 	}
 	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o666))
@@ -168,8 +161,7 @@ func TestCalibrate(t *testing.T) {
 	assert.Less(t, c.After.ITL.MAPE, 0.02)
 	assert.Less(t, c.After.E2E.MAPE, 0.02)
 	assert.Greater(t, c.After.E2E.Pearson, 0.999)
-	fitted, err := readProfile(out)
-	require.NoError(t, err)
+	fitted := rig.Must(readProfile(out))
 	assert.Equal(t, c.Profile, fitted)
 	assert.Contains(t, simulate(t, "calibrate", path), "Pearson r")
 }
@@ -245,7 +237,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -requests 10 -duration 1s", "-requests and -duration can't both be given"},
 		{"-workload A -requests -1", "-requests -1 is too small"},
 		{"-workload A -endpoints 0", "-endpoints 0 is too small"},
-		{"-workload A -report-interval -1s", "-report-interval -1s is too small"},
 		{"-workload A -seed -1", `"-1" is not a whole number`},
 		{"-workload A -format xml", `-format "xml" is unknown (known: table, overview, json)`},
 		{"-workload A -slo tight:0.3", "is not name:share:ttft_ms:tpot_ms"},
@@ -253,7 +244,6 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -slo tight:0.6:1:1,loose:0.6:2:2", "the shares add up to 1.2"},
 		{"-workload A -slo tight:0.6:0:0", "class tight has no target"},
 		{"-workload A lmetric", `what is "lmetric"? There are flags, and the verbs calibrate, evaluate,`},
-		{"-workload A -out " + filepath.Join(dir, "no", "such"), "no such file or directory"},
 		{"-nonsense", "flag provided but not defined: -nonsense"},
 		{"calibrate", "needs one FILE"},
 		{"calibrate " + good, "has no time of the last token"},
@@ -275,4 +265,51 @@ func TestHelp(t *testing.T) {
 		assert.Zero(t, run(verb, &stdout, &stderr))
 		assert.Contains(t, stderr.String(), "Flags:")
 	}
+}
+
+// The docs' commands are valid. Those that replay a trace need it beside the repository.
+func TestDocs(t *testing.T) {
+	const command = "\n$ go run ./examples/simulate -"
+	pages, err := filepath.Glob("../../docs/*.md")
+	require.NoError(t, err)
+	commands := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		require.NoError(t, err)
+		for _, rest := range strings.Split(string(text), command)[1:] {
+			line, _, _ := strings.Cut(rest, "\n")
+			commands++
+			args := strings.Fields("-" + line)
+			for i, arg := range args {
+				if strings.HasPrefix(arg, "../shared/") {
+					args[i] = filepath.Join("..", "..", arg)
+				}
+			}
+			if _, err := readOptions(args, &bytes.Buffer{}); !os.IsNotExist(err) {
+				assert.NoError(t, err, "%s: -%s", page, line)
+			}
+		}
+	}
+	require.Positive(t, commands)
+}
+
+// recorded is what a server with this profile does with some requests, in the
+// format of LLMServingSim's recordings.
+func recorded(t *testing.T, profile string) string {
+	p, err := engine.ProfileByName(profile)
+	require.NoError(t, err)
+	var records []sim.Record
+	for i := range 80 {
+		records = append(records, sim.Record{
+			ArrivalMillis: float64(i*150 + i*i%7*40), InputTokens: 100 + i*i%13*180, OutputTokens: 20 + i*i%11*12,
+		})
+	}
+	done, err := sim.Replay(records, sim.Deployment{Engine: engine.Config{Profile: p}})
+	require.NoError(t, err)
+	var b strings.Builder
+	b.WriteString("input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n")
+	for _, r := range done {
+		fmt.Fprintf(&b, "%d,%d,%g,%g,%g,%g\n", r.InputTokens, r.OutputTokens, r.ArrivalMillis/1000, r.ArrivalMillis/1000, r.FirstTokenMillis/1000, r.LastTokenMillis/1000)
+	}
+	return b.String()
 }

@@ -48,11 +48,12 @@ func (g *group) mean(value func(*row) float64) float64 {
 
 // spread is the standard deviation over seeds as a share of the mean.
 func (g *group) spread(value func(*row) float64) float64 {
-	xs := make([]float64, len(g.runs))
-	for i, r := range g.runs {
-		xs[i] = value(&r.row)
+	mean := g.mean(value)
+	if mean == 0 {
+		return 0
 	}
-	return deviation(xs)
+	variance := g.mean(func(r *row) float64 { return (value(r) - mean) * (value(r) - mean) })
+	return math.Sqrt(variance) / mean
 }
 
 // column is one figure of the table.

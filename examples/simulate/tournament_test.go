@@ -98,7 +98,7 @@ func TestFront(t *testing.T) {
 		{Contest: "C", Load: 0.8, Policy: "b", E2EMean: 100, TTFT95: 20}, {Contest: "D", Load: 0.8, Policy: "b", E2EMean: 100, TTFT95: 20},
 		{Contest: "C", Load: 0.8, Policy: "c", E2EMean: 200, TTFT95: 40}, {Contest: "D", Load: 0.8, Policy: "c", E2EMean: 400, TTFT95: 90},
 	}
-	got := tour.overall(all)
+	got := tour.losses(all)
 	assert.Equal(t, []bool{true, true, false}, []bool{got[0].front, got[1].front, got[2].front})
 	assert.InDelta(t, math.Sqrt(1.5), got[0].e2e, 1e-9)
 	assert.InDelta(t, 1, got[0].ttft, 1e-9)

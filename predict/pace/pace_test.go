@@ -48,20 +48,6 @@ func TestPaceIsWhatIsCertain(t *testing.T) {
 	}
 }
 
-// Ten seconds without a label leave a third of the belief; a label that agrees restores it.
-func TestBeliefFades(t *testing.T) {
-	p, now := labelled(20, 10, 0.1)
-	fresh := p.Factor(now) - 1
-	assert.InEpsilon(t, fresh/math.E, p.Factor(now+10*second)-1, 1e-6)
-	assert.Less(t, p.Factor(now+30*second), 1.01)
-	assert.Equal(t, fresh, p.Factor(now-second)-1, "a clock that was set back")
-	now += 30 * second
-	p.Add(now, 10, 0.1)
-	assert.Greater(t, p.Factor(now), 5.0)
-	p.Add(now+second, 10, 0.1)
-	assert.Greater(t, p.Factor(now+second), 8.0)
-}
-
 // For a server that was left without requests, one label is enough to see that
 // it is ordinary again; otherwise it takes two.
 func TestRecovery(t *testing.T) {
@@ -75,15 +61,6 @@ func TestRecovery(t *testing.T) {
 	assert.Greater(t, p.Factor(now+1), 1.5, "it may have been chance")
 	p.Add(now+2, 1, 0.1)
 	assert.Equal(t, 1.0, p.Factor(now+2))
-}
-
-// A label that is inconclusive about its recovery leaves it open.
-func TestNoiseRestoresNothing(t *testing.T) {
-	p, now := labelled(100, 1.5, 0.1)
-	now += 20 * second
-	before := p.Factor(now)
-	p.Add(now, math.Sqrt(1.5), 2)
-	assert.InDelta(t, before, p.Factor(now), 0.02)
 }
 
 // A server that becomes slow is recognised after a few labels, however long it was not.
@@ -105,17 +82,6 @@ func TestDecline(t *testing.T) {
 		p.Add(now, ratio, 0.1)
 	}
 	assert.Less(t, p.Factor(now), 1.3)
-}
-
-// Mean is the reference for comparisons, not the believed value.
-func TestMean(t *testing.T) {
-	p, _ := labelled(3, 2, 0.1)
-	_, ok := p.Mean()
-	assert.False(t, ok)
-	p, _ = labelled(4, 2, 0.0)
-	ratio, ok := p.Mean()
-	assert.True(t, ok)
-	assert.InEpsilon(t, 2, ratio, 1e-6)
 }
 
 // Whatever is measured, the factor is finite and positive.

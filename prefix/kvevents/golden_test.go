@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix/precise"
 )
 
@@ -19,9 +20,7 @@ var update = flag.Bool("update", false, "write what messages are read as into te
 
 // capture is a message in testdata and its expected content.
 func capture(t testing.TB, file string) (head string, message []byte, read string) {
-	t.Helper()
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile(file))
 	head, read, ok := strings.Cut(string(text), "=>\n")
 	require.True(t, ok, file)
 	for line := range strings.Lines(head) {
@@ -34,8 +33,7 @@ func capture(t testing.TB, file string) (head string, message []byte, read strin
 }
 
 func captures(t testing.TB) []string {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
+	files := rig.Must(filepath.Glob("testdata/*.txt"))
 	require.Greater(t, len(files), 10)
 	return files
 }
@@ -145,6 +143,13 @@ func TestAddressesOfRanks(t *testing.T) {
 	}
 }
 
+// decoded is a batch that engines would send.
+func decoded(t *testing.T, v any) (b batch) {
+	payload := rig.Must(msgpack.Marshal(v))
+	require.NoError(t, newDecoder().decode(payload, &b), "%v", v)
+	return b
+}
+
 // Which of a block's extra keys are adapter and salt, and which make it opaque.
 func TestExtraKeys(t *testing.T) {
 	type keys []any
@@ -169,10 +174,7 @@ func TestExtraKeys(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := store(c.parent, 0, 1, 2)
 			e["extra_keys"], e["lora_name"] = c.extra, c.adapter
-			payload, err := msgpack.Marshal([]any{1.5, []any{e}})
-			require.NoError(t, err)
-			var b batch
-			require.NoError(t, newDecoder().decode(payload, &b))
+			b := decoded(t, []any{1.5, []any{e}})
 			require.Len(t, b.events, 1)
 			require.Equal(t, c.salt, b.events[0].Salt)
 			require.Equal(t, c.opaque, b.events[0].Opaque)
@@ -193,10 +195,7 @@ func TestAdaptersByNumber(t *testing.T) {
 	}{{nil, nil, ""}, {0, nil, "lora_id 0"}, {3, nil, "lora_id 3"}, {3, "sql", "sql"}, {0, "sql", "sql"}, {nil, "sql", "sql"}} {
 		e := store(nil, 0, 1)
 		e["lora_id"], e["lora_name"] = c.id, c.name
-		payload, err := msgpack.Marshal([]any{1.5, []any{e}})
-		require.NoError(t, err)
-		var b batch
-		require.NoError(t, newDecoder().decode(payload, &b))
+		b := decoded(t, []any{1.5, []any{e}})
 		require.Len(t, b.events, 1)
 		require.Equal(t, c.want, b.events[0].Adapter)
 	}
@@ -213,10 +212,7 @@ func TestMalformedEvents(t *testing.T) {
 		for _, v := range values {
 			e := store(nil, 0, 1)
 			e[field] = v
-			payload, err := msgpack.Marshal([]any{1.5, []any{e, remove(7)}})
-			require.NoError(t, err)
-			var b batch
-			require.NoError(t, newDecoder().decode(payload, &b), "%s: %v", field, v)
+			b := decoded(t, []any{1.5, []any{e, remove(7)}})
 			require.Equal(t, uint64(1), b.counts.Malformed, "%s: %v", field, v)
 			require.Len(t, b.events, 1)
 			require.Equal(t, precise.Removed, b.events[0].Kind)
@@ -227,10 +223,7 @@ func TestMalformedEvents(t *testing.T) {
 // A batch may be a map. A rank is no field that we don't know, by either of its names.
 func TestBatchesThatAreMaps(t *testing.T) {
 	for field, unknown := range map[string]uint64{"data_parallel_rank": 0, "attn_dp_rank": 0, "another_rank": 1} {
-		payload, err := msgpack.Marshal(map[string]any{"ts": 1.5, "events": []any{remove(7)}, field: 3})
-		require.NoError(t, err)
-		var b batch
-		require.NoError(t, newDecoder().decode(payload, &b))
+		b := decoded(t, map[string]any{"ts": 1.5, "events": []any{remove(7)}, field: 3})
 		require.Len(t, b.events, 1)
 		require.Equal(t, unknown, b.counts.UnknownFields, field)
 	}

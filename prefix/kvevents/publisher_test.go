@@ -156,9 +156,6 @@ func remove(hashes ...int) map[string]any {
 	return map[string]any{"type": "BlockRemoved", "block_hashes": hashes, "medium": "GPU", "group_idx": 0}
 }
 
-// publishUnheard publishes while there is no PUB socket.
-func (p *publisher) publishUnheard(events ...any) { p.publish(true, events...) }
-
 // listenAgain opens the PUB socket at another address; numbers continue.
 func (p *publisher) listenAgain() {
 	ctx, stop := context.WithCancel(context.Background())

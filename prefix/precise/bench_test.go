@@ -8,33 +8,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
-
-// BenchmarkApply stores and removes blocks of 16 tokens, in a cache of 32,000.
-func BenchmarkApply(b *testing.B) {
-	for _, blocks := range []int{1, 64} {
-		b.Run(fmt.Sprintf("blocks=%d", blocks), func(b *testing.B) {
-			f := newFleet(b, precise.Config{})
-			feed := f.feed("a", 0)
-			var events []precise.Event
-			for i := range 2 * 32_000 / blocks {
-				e := long(i, blocks)
-				events = append(events, e)
-			}
-			at := 0
-			b.ReportAllocs()
-			for b.Loop() {
-				feed.Apply(events[at : at+1])
-				old := events[(at+len(events)/2)%len(events)]
-				feed.Apply([]precise.Event{{Kind: precise.Removed, Hashes: old.Hashes}})
-				at = (at + 1) % len(events)
-			}
-			b.ReportMetric(float64(b.N*blocks)/b.Elapsed().Seconds(), "blocks/s")
-		})
-	}
-}
 
 // BenchmarkMatch matches a prompt of which one endpoint in ten holds three quarters,
 // and all hold the first tenth.
@@ -42,19 +19,16 @@ func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		for _, tokens := range []int{2 << 10, 16 << 10} {
 			b.Run(fmt.Sprintf("endpoints=%d/tokens=%d", n, tokens), func(b *testing.B) {
-				x, err := precise.New(precise.Config{})
-				require.NoError(b, err)
+				x := rig.Must(precise.New(precise.Config{}))
 				config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: func() time.Time { return time.Unix(1, 0) }, Seed: 1}
 				for i := range n {
 					config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 				}
-				router, err := endpick.New(config)
-				require.NoError(b, err)
+				router := rig.Must(endpick.New(config))
 				whole := long(1, tokens/prefix.BlockTokens)
 				for i := range n {
 					ref, _ := router.Ref(fmt.Sprint(i))
-					feed, err := x.Feed(ref, precise.FeedConfig{Scope: scope})
-					require.NoError(b, err)
+					feed := rig.Must(x.Feed(ref, precise.FeedConfig{Scope: scope}))
 					feed.Reset(precise.Whole)
 					part := len(whole.Hashes) / 10
 					if i%10 == 0 {
@@ -117,8 +91,7 @@ func FuzzEvents(f *testing.F) {
 				}
 			}
 			feed.Apply([]precise.Event{e})
-			held := fl.index.Lookup(request(tokens).Blocks, fl.ref("a"))
-			require.LessOrEqual(t, held.Saved, 15.0)
+			require.LessOrEqual(t, fl.matched(request(tokens))["a"], 15*16)
 		}
 		feed.Close()
 		s := fl.index.Stats()

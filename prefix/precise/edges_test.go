@@ -233,12 +233,7 @@ func TestWhatIsExpected(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0)
 	f.feed("a", 1)
-	route := func(req endpick.Request) endpick.Lease {
-		req.Exclude = []string{"b", "c"}
-		lease, err := f.router.Route(req)
-		require.NoError(t, err)
-		return lease
-	}
+	route := func(req endpick.Request) endpick.Lease { return f.to("a", req) }
 	matched := func() int { return f.matched(request(ids(0, 100)))["a"] }
 	first, second := route(request(ids(0, 64))), route(request(ids(0, 48)))
 	assert.Equal(t, 8, f.index.Stats().Expected, "of each rank")
@@ -267,12 +262,9 @@ func TestWhatIsExpected(t *testing.T) {
 		assert.Zero(t, f.index.Stats().Expected, "%d", i)
 	}
 	// An endpoint with unknown content has no expectations.
-	other := request(ids(0, 64))
-	other.Exclude = []string{"a", "c"}
-	l, err := f.router.Route(other)
-	require.NoError(t, err)
+	other := f.to("b", request(ids(0, 64)))
 	assert.Zero(t, f.index.Stats().Expected)
-	l.Done(endpick.Outcome{Status: endpick.Failed})
+	other.Done(endpick.Outcome{Status: endpick.Failed})
 }
 
 // What all ranks hold is not expected; of an engine with several caches everything is, since
@@ -281,10 +273,7 @@ func TestWhatNeedNotBeExpected(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
 	route := func() int {
-		req := request(ids(0, 64))
-		req.Exclude = []string{"b", "c"}
-		lease, err := f.router.Route(req)
-		require.NoError(t, err)
+		lease := f.to("a", request(ids(0, 64)))
 		expected := f.index.Stats().Expected
 		lease.Done(endpick.Outcome{Status: endpick.Failed})
 		assert.Zero(t, f.index.Stats().Expected)
@@ -313,7 +302,6 @@ func TestOnlyWindows(t *testing.T) {
 	assert.Equal(t, 96, f.matched(req)["a"])
 	require.Zero(t, a.Apply([]precise.Event{removed(1, 2, 3)}))
 	assert.Equal(t, 96, f.matched(req)["a"])
-	assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [4]int{3}, Saved: 6}, f.index.Lookup(req.Blocks[:6], f.ref("a")))
 	require.Zero(t, a.Apply([]precise.Event{removed(5)}))
 	assert.Zero(t, f.matched(req)["a"], "four alone and six alone are no window")
 	again := after(4, stored(hashes{5}, ids(64, 16)))
@@ -321,8 +309,6 @@ func TestOnlyWindows(t *testing.T) {
 	require.Zero(t, a.Apply([]precise.Event{again}))
 	assert.Equal(t, 96, f.matched(req)["a"])
 	assert.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(request(ids(7, 200))))
-	assert.Equal(t, precise.Holding{Knows: precise.Whole}, f.index.Lookup(nil, f.ref("a")))
-	assert.Equal(t, precise.Holding{}, f.index.Lookup(req.Blocks, endpick.EndpointRef{Slot: 99}))
 	a.Close()
 	assert.Zero(t, f.matched(req)["a"])
 }
@@ -347,7 +333,6 @@ func TestWorthLoading(t *testing.T) {
 			e.Tier = tier
 			require.Zero(t, a.Apply([]precise.Event{e}))
 		}
-		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
-		assert.InDelta(t, tc.want, held.Saved, 1e-12, "%d", i)
+		assert.Equal(t, int(16*tc.want), f.matched(request(ids(0, 20)))["a"], "%d", i)
 	}
 }

@@ -63,41 +63,6 @@ func TestExpectedUpToABlockOfAnotherPlace(t *testing.T) {
 	assert.Equal(t, before, f.index.Stats().Bytes)
 }
 
-// Lookup returns the rank that saves most, and the tiers in which the blocks are.
-func TestLookup(t *testing.T) {
-	for _, order := range [][]int{{0, 1, 2}, {2, 1, 0}, {1, 2, 0}} {
-		f := newFleet(t, precise.Config{})
-		feeds := map[int]*precise.Feed{}
-		for _, rank := range order {
-			feeds[rank] = f.feed("a", rank)
-		}
-		require.Zero(t, feeds[0].Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
-		require.Zero(t, feeds[1].Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
-		require.Zero(t, feeds[2].Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))}))
-		assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{3}, Saved: 3}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")))
-	}
-	in := func(tier precise.Tier, e precise.Event) precise.Event { e.Tier = tier; return e }
-	for _, tier := range []precise.Tier{precise.CPU, precise.Disk, precise.External} {
-		f := newFleet(t, precise.Config{})
-		a := f.feed("a", 0)
-		require.Zero(t, a.Apply([]precise.Event{in(tier, stored(hashes{1}, ids(0, 16)))}))
-		var want [precise.Tiers]int
-		want[tier] = 1
-		assert.Equal(t, want, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
-		// A second cache, which has only one block in GPU memory: it is loaded for both.
-		second := stored(hashes{1}, ids(0, 16))
-		second.Group = 1
-		require.Zero(t, a.Apply([]precise.Event{second}))
-		assert.Equal(t, want, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
-		require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
-		assert.Equal(t, [precise.Tiers]int{1}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")).Blocks)
-		// Expected blocks follow existing ones.
-		lease := f.to("a", request(ids(0, 48)))
-		assert.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{1}, Routed: 2, Saved: 3}, f.index.Lookup(request(ids(0, 100)).Blocks, f.ref("a")))
-		lease.Done(endpick.Outcome{Status: endpick.Failed})
-	}
-}
-
 // The approximate index is notified of everything.
 func TestTheApproximateIndexHears(t *testing.T) {
 	f := newFleet(t, precise.Config{})

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
@@ -172,8 +173,7 @@ func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Ro
 	for i := range n {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i)})
 	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 	refs := make([]endpick.EndpointRef, n)
 	for i := range refs {
 		ref, ok := router.Ref(fmt.Sprint("e", i))
@@ -181,6 +181,14 @@ func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Ro
 		refs[i] = ref
 	}
 	return router, refs
+}
+
+// lookup returns how many blocks of a prompt an endpoint saves.
+func (x *Index) lookup(blocks []uint64, ref endpick.EndpointRef) float64 {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	saved, _ := x.most(x.endpoints.Find(ref), x.store.walk(nil, blocks))
+	return saved
 }
 
 // Whatever engines publish, and whatever happens to it on the way, the index equals its twin.
@@ -204,16 +212,14 @@ func TestIndexIsItsTwin(t *testing.T) {
 		{1, []Event{{}}},
 	}
 	r := rand.New(rand.NewPCG(5, uint64(events)))
-	x, err := New(Config{})
-	require.NoError(t, err)
+	x := rig.Must(New(Config{}))
 	now := time.Unix(1000, 0)
 	router, refs := fleetOf(t, x, len(kinds), func() time.Time { return now })
 	two := newTwin(x.config.LoadCost, len(kinds))
 	var feeds []*Feed
 	var talkers []*talker
 	for i, k := range kinds {
-		f, err := x.Feed(refs[i], FeedConfig{Scope: modelScope})
-		require.NoError(t, err)
+		f := rig.Must(x.Feed(refs[i], FeedConfig{Scope: modelScope}))
 		feeds = append(feeds, f)
 		talkers = append(talkers, &talker{r: r, size: k.size, groups: k.groups, salt: r.Uint64()})
 	}
@@ -246,9 +252,8 @@ func TestIndexIsItsTwin(t *testing.T) {
 		blocks := prefix.AppendTokens(nil, scope.Seed(), tokens)
 		for i, f := range two.feeds {
 			want := two.saved(f, blocks)
-			got := x.Lookup(blocks, refs[i])
-			require.InDelta(t, want, got.Saved, 1e-9, "feed %d, %d blocks", i, len(blocks))
-			require.Equal(t, f.knows, got.Knows)
+			require.InDelta(t, want, x.lookup(blocks, refs[i]), 1e-9, "feed %d, %d blocks", i, len(blocks))
+			require.Equal(t, f.knows, x.Knows(refs[i]))
 			if want > 0 {
 				matched++
 			}
@@ -258,8 +263,8 @@ func TestIndexIsItsTwin(t *testing.T) {
 		req := endpick.Request{InputTokens: len(tokens) + 1, Blocks: blocks, Exact: true}.At(now, 1, 1)
 		x.Match(&req, candidates)
 		for _, c := range candidates {
-			if h := x.Lookup(blocks, c.Ref); h.Knows == Whole {
-				require.Equal(t, int(h.Saved*prefix.BlockTokens), c.PrefixTokens, "in any order")
+			if x.Knows(c.Ref) == Whole {
+				require.Equal(t, int(x.lookup(blocks, c.Ref)*prefix.BlockTokens), c.PrefixTokens, "in any order")
 			}
 		}
 	}
@@ -301,8 +306,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 		if r.IntN(2) == 0 && len(talkers[i].chains) > 0 {
 			c := talkers[i].chains[r.IntN(len(talkers[i].chains))]
 			blocks := prefix.AppendTokens(nil, modelScope("", "").Seed(), c.tokens)
-			lease, err := router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true})
-			require.NoError(t, err)
+			lease := rig.Must(router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true}))
 			at := slices.IndexFunc(refs, func(ref endpick.EndpointRef) bool {
 				mine, _ := router.Ref(lease.Endpoint().ID)
 				return ref == mine
@@ -355,11 +359,59 @@ func TestIndexIsItsTwin(t *testing.T) {
 
 // requireEmpty checks that nothing is left behind.
 func requireEmpty(t testing.TB, x *Index) {
-	t.Helper()
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	require.Empty(t, x.store.nodes)
 	require.Empty(t, x.store.scopes)
 	require.Zero(t, x.expected)
 	require.Zero(t, x.store.bytes)
+}
+
+// However many feeds and requests come and go, tables are only as long as necessary.
+func TestTablesDoNotGrow(t *testing.T) {
+	now := time.Unix(1e9, 0)
+	x := rig.Must(New(Config{}))
+	router := rig.Must(endpick.New(endpick.Config{
+		Policy: endpick.Policy{Matcher: x}, Endpoints: []endpick.Endpoint{{ID: "a"}}, Clock: func() time.Time { return now }, Seed: 1,
+	}))
+	ref, _ := router.Ref("a")
+	for i := range 1000 {
+		feed := rig.Must(x.Feed(ref, FeedConfig{Scope: modelScope}))
+		tokens := make([]uint32, 24)
+		tokens[0] = uint32(i)
+		feed.Apply([]Event{{Hashes: []Hash{1, 2, 3}, Tokens: tokens}}) // blocks of eight tokens
+		lease := rig.Must(router.Route(endpick.Request{InputTokens: 100, Blocks: []uint64{uint64(i), uint64(i) + 1<<32}, Exact: true}))
+		lease.FirstToken()
+		lease.Done(endpick.Outcome{})
+		now = now.Add(300 * time.Millisecond)
+	}
+	assert.Len(t, x.feeds, 1)
+	assert.LessOrEqual(t, len(x.store.free), 64)
+	assert.LessOrEqual(t, len(x.feeds[0].tails), 8)
+	assert.LessOrEqual(t, len(x.store.scopes), 4)
+	assert.LessOrEqual(t, len(x.grace), 16)
+	assert.LessOrEqual(t, cap(x.grace), 64)
+	assert.Zero(t, x.leases.Find(endpick.LeaseRef{}))
+}
+
+// A block that many have held takes no more room than others when they have removed it.
+func TestHoldersThatAreGoneTakeNoRoom(t *testing.T) {
+	x := rig.Must(New(Config{}))
+	_, refs := fleetOf(t, x, 1, nil)
+	e := Event{Hashes: []Hash{1}, Tokens: make([]uint32, 16)}
+	var feeds []*Feed
+	for rank := range 100 {
+		feed := rig.Must(x.Feed(refs[0], FeedConfig{Rank: rank}))
+		feed.Apply([]Event{e})
+		feeds = append(feeds, feed)
+	}
+	before := x.Stats().Bytes
+	for _, feed := range feeds[1:] {
+		feed.Apply([]Event{{Kind: Removed, Hashes: e.Hashes}})
+	}
+	require.Less(t, x.Stats().Bytes, before-99*(entryWeight+memberWeight)+8*memberWeight)
+	feeds[0].Close()
+	for _, n := range x.store.free {
+		require.LessOrEqual(t, cap(n.members), 8)
+	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/scorer/scorertest"
 )
 
 // fleet is a router with servers a, b and c, and the index of its policy.
@@ -25,15 +26,12 @@ type fleet struct {
 
 func newFleet(t testing.TB, config precise.Config) *fleet {
 	f := &fleet{t: t, now: time.Unix(1e9, 0)}
-	var err error
-	f.index, err = precise.New(config)
-	require.NoError(t, err)
-	f.router, err = endpick.New(endpick.Config{
+	f.index = rig.Must(precise.New(config))
+	f.router = rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Matcher: f.index},
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
 		Clock:     func() time.Time { return f.now }, Seed: 1,
-	})
-	require.NoError(t, err)
+	}))
 	return f
 }
 
@@ -44,8 +42,7 @@ func (f *fleet) ref(id string) endpick.EndpointRef {
 }
 
 func (f *fleet) feed(id string, rank int) *precise.Feed {
-	feed, err := f.index.Feed(f.ref(id), precise.FeedConfig{Rank: rank, Scope: scope})
-	require.NoError(f.t, err)
+	feed := rig.Must(f.index.Feed(f.ref(id), precise.FeedConfig{Rank: rank, Scope: scope}))
 	feed.Reset(precise.Whole)
 	return feed
 }
@@ -139,7 +136,6 @@ func TestTiers(t *testing.T) {
 
 	a.Apply([]precise.Event{removed(2, 3)})
 	require.Equal(t, 28, f.matched(req)["a"], "16 + 3/4 of 16")
-	require.Equal(t, precise.Holding{Knows: precise.Whole, Blocks: [precise.Tiers]int{1, 1, 0, 0}, Saved: 1.75}, f.index.Lookup(req.Blocks, f.ref("a")))
 
 	a.Apply([]precise.Event{removed(1), {Tier: precise.Disk, Hashes: hashes{2}}})
 	require.Equal(t, 24, f.matched(req)["a"])
@@ -213,11 +209,9 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	}
 	req := request(ids(0, 64))
 	next := request(ids(0, 100))
-	first, err := f.router.Route(req)
-	require.NoError(t, err)
+	first := rig.Must(f.router.Route(req))
 	at := first.Endpoint().ID
 	require.Equal(t, 64, f.matched(next)[at])
-	require.Equal(t, precise.Holding{Knows: precise.Whole, Routed: 4, Saved: 4}, f.index.Lookup(req.Blocks, f.ref(at)))
 	f.now = f.now.Add(time.Hour) // it waits in a queue
 	require.Equal(t, 64, f.matched(next)[at])
 	first.FirstToken()
@@ -226,8 +220,7 @@ func TestRoutedAMomentAgo(t *testing.T) {
 	f.now = f.now.Add(time.Millisecond)
 	require.Zero(t, f.matched(next)[at], "its engine said nothing")
 
-	second, err := f.router.Route(req)
-	require.NoError(t, err)
+	second := rig.Must(f.router.Route(req))
 	second.Done(endpick.Outcome{Status: endpick.Failed})
 	require.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(next))
 	require.Zero(t, f.index.Stats().Expected)
@@ -240,7 +233,7 @@ func TestGroupsThatBecomeOthers(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	req := request(ids(0, 64))
 	feed := f.feed("a", 0)
-	knows := func() precise.Knowledge { return f.index.Lookup(req.Blocks, f.ref("a")).Knows }
+	knows := func() precise.Knowledge { return f.index.Knows(f.ref("a")) }
 	feed.Apply([]precise.Event{stored(hashes{1, 2, 3, 4}, ids(0, 64))})
 	require.Equal(t, precise.Whole, knows())
 	again := stored(hashes{5}, ids(500, 16))
@@ -262,8 +255,7 @@ func TestRoutedEndsWithTheFeed(t *testing.T) {
 			feeds = append(feeds, f.feed(id, 0))
 		}
 		req := request(ids(0, 64))
-		lease, err := f.router.Route(req)
-		require.NoError(t, err)
+		lease := rig.Must(f.router.Route(req))
 		at := lease.Endpoint().ID
 		if started {
 			lease.FirstToken()
@@ -284,8 +276,7 @@ func TestRoutedEndsWithTheFeed(t *testing.T) {
 func TestTheRestIsApproximate(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	req, next := request(ids(0, 64)), request(ids(0, 100))
-	lease, err := f.router.Route(req)
-	require.NoError(t, err)
+	lease := rig.Must(f.router.Route(req))
 	lease.FirstToken()
 	lease.Done(endpick.Outcome{})
 	at := lease.Endpoint().ID
@@ -317,11 +308,9 @@ func TestEvictedWherePartIsKnown(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	require.NoError(t, f.router.SetEndpoints([]endpick.Endpoint{{ID: "a", KVTokens: 80}}))
 	req := request(ids(0, 64))
-	lease, err := f.router.Route(req)
-	require.NoError(t, err)
+	lease := rig.Must(f.router.Route(req))
 	lease.Done(endpick.Outcome{})
-	other, err := f.router.Route(request(nil))
-	require.NoError(t, err)
+	other := rig.Must(f.router.Route(request(nil)))
 	other.Tokens(48)
 	cached := func(from int) (held, evicted int) {
 		candidates := f.router.AppendCandidates(nil)
@@ -331,7 +320,6 @@ func TestEvictedWherePartIsKnown(t *testing.T) {
 		return candidates[0].PrefixTokens, candidates[0].EvictedTokens
 	}
 	check := func(held, evicted int) {
-		t.Helper()
 		h, e := cached(7)
 		require.Equal(t, []int{held, evicted}, []int{h, e})
 	}
@@ -367,7 +355,7 @@ func TestRanks(t *testing.T) {
 	again.Apply([]precise.Event{after(1, stored(hashes{2, 3}, ids(16, 32)))})
 	require.Equal(t, 48, f.matched(request(ids(0, 60)))["a"])
 	one.Reset(9)
-	require.Equal(t, precise.Whole, f.index.Lookup(nil, f.ref("a")).Knows, "nobody knows more")
+	require.Equal(t, precise.Whole, f.index.Knows(f.ref("a")), "nobody knows more")
 }
 
 // Knowledge about an endpoint ends with it.
@@ -426,8 +414,7 @@ func TestBytesAreBounded(t *testing.T) {
 
 	// Clients can't fill it with prompts that no engine computes.
 	for i := range 100 {
-		lease, err := f.router.Route(request(ids(1<<28+i<<16, 16*500)))
-		require.NoError(t, err)
+		lease := rig.Must(f.router.Route(request(ids(1<<28+i<<16, 16*500))))
 		defer lease.Done(endpick.Outcome{Status: endpick.Canceled})
 	}
 	require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
@@ -478,8 +465,7 @@ func TestMatchAllocatesNothing(t *testing.T) {
 	f.feed("c", 0)
 	req := request(long(1, 100).Tokens)
 	route := func() {
-		lease, err := f.router.Route(req)
-		require.NoError(t, err)
+		lease := rig.Must(f.router.Route(req))
 		lease.FirstToken()
 		lease.Done(endpick.Outcome{})
 		f.now = f.now.Add(2 * time.Second)
@@ -542,7 +528,7 @@ func TestTheLeastOfRanks(t *testing.T) {
 	for _, ranks := range [][2]*precise.Feed{{zero, one}, {one, zero}} {
 		ranks[0].Reset(precise.Whole)
 		ranks[1].Reset(precise.Partial)
-		require.Equal(t, precise.Partial, f.index.Lookup(nil, f.ref("a")).Knows)
+		require.Equal(t, precise.Partial, f.index.Knows(f.ref("a")))
 	}
 }
 
@@ -557,28 +543,6 @@ func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
 	require.Equal(t, 56, f.matched(request(ids(0, 80)))["a"])
 }
 
-// A block in several tiers is loaded from the cheapest.
-func TestTheFastestTierCounts(t *testing.T) {
-	for _, c := range []struct {
-		costs [precise.Tiers]float64
-		want  [precise.Tiers]int
-	}{
-		{[precise.Tiers]float64{precise.CPU: 0.1, precise.Disk: 0.5, precise.External: 0.9}, [precise.Tiers]int{0, 1, 0, 0}},
-		{[precise.Tiers]float64{precise.CPU: 0.9, precise.Disk: 0.5, precise.External: 0.1}, [precise.Tiers]int{0, 0, 0, 1}},
-		{[precise.Tiers]float64{precise.CPU: 0.9, precise.Disk: 0.1, precise.External: 0.5}, [precise.Tiers]int{0, 0, 1, 0}},
-	} {
-		f := newFleet(t, precise.Config{LoadCost: c.costs})
-		a := f.feed("a", 0)
-		a.Apply([]precise.Event{
-			stored(hashes{1}, ids(0, 16)), {Tier: precise.CPU, Hashes: hashes{1}}, {Tier: precise.Disk, Hashes: hashes{1}}, {Tier: precise.External, Hashes: hashes{1}},
-			removed(1),
-		})
-		held := f.index.Lookup(request(ids(0, 20)).Blocks, f.ref("a"))
-		require.Equal(t, c.want, held.Blocks)
-		require.InDelta(t, 0.9, held.Saved, 1e-9)
-	}
-}
-
 // A name stands for a block of its own group first.
 func TestParentsAreOfTheirGroup(t *testing.T) {
 	in := func(group int, e precise.Event) precise.Event { e.Group = group; return e }
@@ -588,4 +552,16 @@ func TestParentsAreOfTheirGroup(t *testing.T) {
 		in(1, stored(hashes{7}, ids(100, 16))), in(1, after(7, stored(hashes{8}, ids(116, 16)))),
 	}))
 	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
+}
+
+func TestStagesConform(t *testing.T) {
+	newIndex := func(t *testing.T) *precise.Index {
+		x, err := precise.New(precise.Config{})
+		require.NoError(t, err)
+		return x
+	}
+	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
+	t.Run("observer", func(t *testing.T) {
+		scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t).Observer().([]any)[0] })
+	})
 }

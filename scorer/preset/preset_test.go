@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/slo"
@@ -27,8 +28,7 @@ func TestMarginalDelayConfig(t *testing.T) {
 
 // Scorer and predictor are one stage, which is notified of each request once.
 func TestMarginalDelayIsOneStage(t *testing.T) {
-	c, err := preset.MarginalDelay(preset.MarginalDelayConfig{})
-	require.NoError(t, err)
+	c := rig.Must(preset.MarginalDelay(preset.MarginalDelayConfig{}))
 	assert.Same(t, c.Policy.Predictor, c.Policy.Scorers[0].Scorer)
 }
 
@@ -36,14 +36,12 @@ func TestMarginalDelayIsOneStage(t *testing.T) {
 // with a common head stay together while that costs less than computing it again,
 // and others are spread.
 func TestMarginalDelayFromTheFirstRequestOn(t *testing.T) {
-	c, err := preset.MarginalDelay(preset.MarginalDelayConfig{})
-	require.NoError(t, err)
+	c := rig.Must(preset.MarginalDelay(preset.MarginalDelayConfig{}))
 	c.Seed = 1
 	for _, id := range []string{"a", "b", "c", "d"} {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: id})
 	}
-	r, err := endpick.New(c)
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(c))
 	cold, copies := map[string]int{}, map[uint64]map[string]bool{}
 	for n := range uint64(200) {
 		blocks := make([]uint64, 100)
@@ -53,8 +51,7 @@ func TestMarginalDelayFromTheFirstRequestOn(t *testing.T) {
 				blocks[i] = group<<32 | 1<<62 | uint64(i)
 			}
 		}
-		l, err := r.Route(endpick.Request{InputTokens: 1600, Blocks: blocks, Stream: true})
-		require.NoError(t, err)
+		l := rig.Must(r.Route(endpick.Request{InputTokens: 1600, Blocks: blocks, Stream: true}))
 		id := l.Endpoint().ID
 		if n%2 == 0 {
 			if copies[n%20] == nil {
@@ -94,8 +91,7 @@ func Example() {
 // Of two servers that meet an SLO in expectation, the tier keeps the one that is likely to.
 func TestMarginalDelayHoldsUpperBounds(t *testing.T) {
 	const ms = time.Millisecond
-	config, err := preset.MarginalDelay(preset.MarginalDelayConfig{Tier: slo.TierConfig{DisableExploration: true}})
-	require.NoError(t, err)
+	config := rig.Must(preset.MarginalDelay(preset.MarginalDelayConfig{Tier: slo.TierConfig{DisableExploration: true}}))
 	candidates := []endpick.Candidate{
 		{Endpoint: &endpick.Endpoint{ID: "a"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms, TTFTUpper: 300 * ms}},
 		{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: 150 * ms, TTFTUpper: 180 * ms}},

@@ -1,6 +1,7 @@
 package scorertest_test
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
@@ -22,8 +24,7 @@ import (
 // prompts, with about eight requests per second.
 func writeRecording(t *testing.T) string {
 	path := filepath.Join(t.TempDir(), "day.jsonl")
-	f, err := os.Create(path)
-	require.NoError(t, err)
+	f := rig.Must(os.Create(path))
 	defer f.Close()
 	write, end := recording.NewWriter(f)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -66,8 +67,7 @@ func TestCompareCustomScorer(t *testing.T) {
 		return float64(c.NewTokens(req)+c.InFlight.PrefillTokens) * (c.BatchSize() + 1)
 	}
 	hoarder := func(_ *endpick.Request, c *endpick.Candidate) float64 { return -float64(c.PrefixTokens) }
-	reports, err := scorertest.Compare(w, all.LMetric(), custom("product", product), custom("hoarder", hoarder))
-	require.NoError(t, err)
+	reports := rig.Must(scorertest.Compare(w, all.LMetric(), custom("product", product), custom("hoarder", hoarder)))
 	require.Len(t, reports, 3)
 	lmetric, own, worst := reports[0], reports[1], reports[2]
 
@@ -89,8 +89,7 @@ func TestCompareCustomScorer(t *testing.T) {
 func TestCompareIsDeterministic(t *testing.T) {
 	w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 	once := func() scorertest.Report {
-		reports, err := scorertest.Compare(w, all.LMetric())
-		require.NoError(t, err)
+		reports := rig.Must(scorertest.Compare(w, all.LMetric()))
 		return reports[0]
 	}
 	first := once()
@@ -100,9 +99,7 @@ func TestCompareIsDeterministic(t *testing.T) {
 }
 
 func loadPrefix(t *testing.T) endpick.Config {
-	config, err := all.ByName("load-prefix")
-	require.NoError(t, err)
-	return config
+	return rig.Must(all.ByName("load-prefix"))
 }
 
 // Every field of a workload affects the result.
@@ -110,8 +107,7 @@ func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 		change(&w)
-		reports, err := scorertest.Compare(w, loadPrefix(t))
-		require.NoError(t, err)
+		reports := rig.Must(scorertest.Compare(w, loadPrefix(t)))
 		return reports[0]
 	}
 	plain := with(func(*scorertest.Workload) {})
@@ -155,8 +151,7 @@ func TestCompareErrors(t *testing.T) {
 
 	used := all.LMetric()
 	w := scorertest.Workload{Scenario: "A", Rate: 1, Requests: 2}
-	reports, err := scorertest.Compare(w, used)
-	require.NoError(t, err)
+	reports := rig.Must(scorertest.Compare(w, used))
 	assert.Regexp(t, `^lmetric: 2 of 2 requests completed, TTFT \d+ ms \(p90 \d+, p99 \d+\), TPOT \d+\.\d ms, `, reports[0].String())
 	_, err = scorertest.Compare(w, used)
 	assert.ErrorAs(t, err, new(*endpick.ConfigError), "what it knows is of other endpoints")
@@ -180,4 +175,31 @@ func TestCompareDescribesServers(t *testing.T) {
 	assert.Len(t, seen, 3)
 	assert.Equal(t, 20, seen["spot h100"])
 	assert.Equal(t, 20, seen["full a100"])
+}
+
+// A scorer of your own, compared with LMetric. With Workload.Recording, a
+// recording of your gateway replaces the scenario.
+func ExampleCompare() {
+	coldest := all.LMetric()
+	coldest.Policy.Name = "coldest"
+	coldest.Policy.Scorers = []endpick.Weighted{{
+		Scorer: scorer.Cost("coldest", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.KVUsage }),
+		Weight: 1,
+	}}
+	reports, err := scorertest.Compare(
+		scorertest.Workload{Scenario: "C", Rate: 8, Requests: 500},
+		all.LMetric(), coldest,
+	)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	lmetric, own := reports[0], reports[1]
+	fmt.Println("all served:", own.Completed == own.Requests)
+	fmt.Println("finds as much in caches:", own.PrefixHitRatio >= lmetric.PrefixHitRatio)
+	fmt.Println("first token as soon:", own.TTFT.P50 <= lmetric.TTFT.P50)
+	// Output:
+	// all served: true
+	// finds as much in caches: false
+	// first token as soon: false
 }

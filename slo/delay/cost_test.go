@@ -45,7 +45,6 @@ var (
 
 // alike checks that two costs have the same parts.
 func alike(t *testing.T, want, got cost, name string) {
-	t.Helper()
 	for i, pair := range [][2]float64{
 		{want.w, got.w}, {want.ttft, got.ttft}, {want.n, got.n}, {want.tpot, got.tpot}, {want.s, got.s}, {want.bs, got.bs}, {want.own, got.own},
 		{want.fk, got.fk}, {want.c, got.c}, {want.coming, got.coming}, {want.again, got.again}, {want.b, got.b},

@@ -17,7 +17,6 @@ import (
 )
 
 func newMarginal(tb testing.TB, config delay.Config) delay.Marginal {
-	tb.Helper()
 	m, err := delay.New(config)
 	require.NoError(tb, err)
 	return m

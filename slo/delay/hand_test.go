@@ -7,7 +7,6 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict/pace"
@@ -22,17 +21,6 @@ func TestSumsOverTime(t *testing.T) {
 	assert.Equal(t, []float64{10, 500}, []float64{e.decodingTime, e.sizeTime})
 	e.advance(8e6)
 	assert.Equal(t, []float64{16, 800}, []float64{e.decodingTime, e.sizeTime})
-}
-
-// Requests of other routers are assumed to be as large as this router's of the same kind.
-func TestSizesOfOthers(t *testing.T) {
-	d := newRig(t)
-	d.m.learned.common.size.add(500, 1)
-	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
-	d.route(1000, 20, true)
-	for _, l := range d.m.leases.All() {
-		assert.Equal(t, []float64{3, 1500}, []float64{l.external, l.externalSize})
-	}
 }
 
 // A first token counts once, and only a stream's is waited for.

@@ -126,7 +126,7 @@ func TestPredictionsByHand(t *testing.T) {
 		return cs[0].Prediction
 	}
 	ms := func(v float64) time.Duration { return time.Duration(v * 1e6) }
-	near := func(want, got time.Duration, what string) { t.Helper(); assert.InDelta(t, want, got, 1e3, what) }
+	near := func(want, got time.Duration, what string) { assert.InDelta(t, want, got, 1e3, what) }
 	const first = 100 + 2500 + 2000*2000/30_000. + 300 + 1.5*4*(0.5+2.05)
 	const each = 200 + 5*0.5 + 4*2.05 + 3.15
 	p := predict(true)

@@ -3,14 +3,17 @@ package queue_test
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"strconv"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/queue"
 )
 
@@ -126,22 +129,6 @@ func TestQueueHoldsWhileTheEndpointsAreFull(t *testing.T) {
 	assert.Equal(t, "b", item.Value)
 }
 
-func TestQueueTimesOut(t *testing.T) {
-	q := newQueue(t, queue.Config{Timeout: 20 * time.Millisecond})
-	q.push(t, queue.Item[string]{Value: "usual"}, queue.Item[string]{Value: "hasty", Timeout: 5 * time.Millisecond})
-	next, ok := q.NextExpiry()
-	require.True(t, ok)
-	assert.Equal(t, at(5), next)
-	assert.Zero(t, q.expire(at(4)))
-	assert.Equal(t, 1, q.expire(at(5)))
-	_, ok = q.Pop(at(20), 0)
-	assert.False(t, ok, "a request is not dispatched when its time is up")
-	assert.Equal(t, []string{"hasty: queue: timed out after 5ms", "usual: queue: timed out after 20ms"}, q.dropped)
-	_, ok = q.NextExpiry()
-	assert.False(t, ok)
-	assert.Equal(t, queue.Stats{Pushed: 2, TimedOut: 2}, q.Stats())
-}
-
 // An owner with nothing to do until the next expiry makes no calls: that is not
 // a leap of its clock.
 func TestQueueLongWaitsCount(t *testing.T) {
@@ -202,26 +189,6 @@ func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	}
 	q.push(t, queue.Item[string]{Value: "far ahead", Tenant: "far ahead", Deadline: at(1)}, queue.Item[string]{Value: "new", Tenant: "new"})
 	assert.Equal(t, []string{"always there", "new", "far ahead"}, q.drain(epoch))
-}
-
-func TestQueueCancel(t *testing.T) {
-	q := newQueue(t, queue.Config{})
-	h, err := q.Push(epoch, queue.Item[string]{Value: "a"})
-	require.NoError(t, err)
-	_, ok := q.Cancel(queue.Handle{})
-	assert.False(t, ok, "the zero handle")
-	item, ok := q.Cancel(h)
-	assert.True(t, ok)
-	assert.Equal(t, "a", item.Value)
-	_, ok = q.Cancel(h)
-	assert.False(t, ok, "twice")
-	again, err := q.Push(epoch, queue.Item[string]{Value: "b"})
-	require.NoError(t, err)
-	_, ok = q.Cancel(h)
-	assert.False(t, ok, "the place is another's now")
-	_, ok = q.Cancel(again)
-	assert.True(t, ok)
-	assert.Equal(t, queue.Stats{Pushed: 2, Canceled: 2}, q.Stats())
 }
 
 // wide converts a number that a 32-bit int can't hold; tests of such numbers
@@ -342,4 +309,324 @@ func TestNewItem(t *testing.T) {
 	assert.Equal(t, queue.Item[int]{Priority: 2, Tenant: "t", Tokens: 7, Deadline: at(1000), Value: 5}, queue.NewItem(epoch, &req, 5))
 	req.SLO = endpick.SLO{TPOT: time.Second}
 	assert.True(t, queue.NewItem(epoch, &req, 5).Deadline.IsZero())
+}
+
+func TestAdmittersConform(t *testing.T) {
+	for name, newAdmitter := range map[string]func() endpick.Admitter{
+		"reject all":    queue.RejectAll,
+		"by saturation": func() endpick.Admitter { return queue.RejectSheddable(nil) },
+		"token bucket":  func() endpick.Admitter { return queue.TokenBucket(1<<21, 1000) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunAdmitter(t, func(*testing.T) endpick.Admitter { return newAdmitter() })
+		})
+	}
+}
+
+// A push that tries to make room and is refused in the end changes nobody's order.
+func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
+	// Two tenants have been served 50 tokens each when one of them comes again.
+	q := newQueue(t, queue.Config{MaxTokens: 300})
+	for _, tenant := range []string{"a", "b", "a", "b"} {
+		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50, Deadline: at(1)})
+	}
+	for range 3 {
+		_, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err := q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
+	require.ErrorIs(t, err, queue.ErrFull)
+	for range 2 {
+		q.push(t, queue.Item[string]{Value: "c", Tenant: "c", Priority: -1})
+	}
+	assert.Equal(t, []string{"light", "b", "c", "c"}, q.drain(epoch))
+
+	// Each of many tenants has been served ten tokens.
+	const many = 3000
+	q = newQueue(t, queue.Config{MaxRequests: 2 * many, MaxTokens: 11 * many})
+	for _, tokens := range []int{10, 1} {
+		for i := range many {
+			q.push(t, queue.Item[string]{Value: "had", Tenant: fmt.Sprint(i), Priority: -1, Tokens: tokens, Deadline: at(tokens)})
+		}
+	}
+	for range many {
+		_, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+	}
+	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 11 * many})
+	require.ErrorIs(t, err, queue.ErrFull)
+	q.push(t, queue.Item[string]{Value: "new", Tenant: "new", Priority: -1})
+	assert.Equal(t, []string{"light", "new", "had"}, q.drain(epoch)[:3])
+}
+
+// A request is settled in the band in which it was dispatched: a band that has been
+// empty since starts anew and charges nothing for earlier requests.
+func TestQueueSettlesWithItsOwnBand(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Tenant: "a", Value: "before"})
+	before, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	q.push(t,
+		queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"},
+		queue.Item[string]{Tenant: "a", Value: "a2"}, queue.Item[string]{Tenant: "b", Value: "b2"})
+	q.Settle(before, 1000, 1000)
+	assert.Equal(t, []string{"a1", "b1", "a2", "b2"}, q.drain(epoch))
+
+	// A request dispatched in this band is charged.
+	q.push(t, queue.Item[string]{Tenant: "a", Value: "now"}, queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"})
+	now, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	q.push(t, queue.Item[string]{Tenant: "b", Value: "b2"}, queue.Item[string]{Tenant: "a", Value: "a2"})
+	q.Settle(now, 1000, 1000)
+	assert.Equal(t, []string{"b1", "b2", "a1", "a2"}, q.drain(epoch))
+}
+
+// Errors name the priority, the wait and the number of requests still held.
+func TestQueueErrors(t *testing.T) {
+	var dropped []*queue.Error
+	q, err := queue.New(queue.Config{MaxRequests: 2, MaxTokens: 100, Timeout: time.Second}, func(_ queue.Item[string], err error) {
+		var e *queue.Error
+		require.ErrorAs(t, err, &e)
+		dropped = append(dropped, e)
+	})
+	require.NoError(t, err)
+	push := func(ms int, i queue.Item[string]) error {
+		_, err := q.Push(at(ms), i)
+		return err
+	}
+	require.NoError(t, push(0, queue.Item[string]{Priority: 1, Tokens: 60}))
+	require.NoError(t, push(100, queue.Item[string]{Priority: -1, Tokens: 10}))
+	assert.Equal(t, &queue.Error{Reason: queue.ErrTooLarge, Priority: 3, Requests: 2}, push(200, queue.Item[string]{Priority: 3, Tokens: 101}))
+	assert.Equal(t, &queue.Error{Reason: queue.ErrFull, Priority: -2, Requests: 2}, push(200, queue.Item[string]{Priority: -2}))
+	assert.Empty(t, dropped)
+	require.NoError(t, push(300, queue.Item[string]{Priority: 2, Tokens: 5}))
+	assert.Equal(t, []*queue.Error{{Reason: queue.ErrShed, Priority: -1, Waited: 200 * time.Millisecond, Requests: 2}}, dropped)
+	q.Pop(at(1000), 1)
+	require.Len(t, dropped, 2)
+	assert.Equal(t, &queue.Error{Reason: queue.ErrTimeout, Priority: 1, Waited: time.Second, Requests: 1}, dropped[1])
+	assert.Equal(t, queue.Stats{Pushed: 3, Refused: 2, Shed: 1, TimedOut: 1, Requests: 1, Tokens: 5}, q.Stats())
+}
+
+// Slots are reused, also those of refused newcomers: a refused request takes no memory.
+func TestQueueRefusalsLeaveNothing(t *testing.T) {
+	q := newQueue(t, queue.Config{MaxRequests: 1})
+	q.push(t, queue.Item[string]{Priority: 1, Value: "stays"})
+	refuse := func() {
+		_, err := q.Push(epoch, queue.Item[string]{Tenant: "x"})
+		require.ErrorIs(t, err, queue.ErrFull)
+	}
+	for range 100 {
+		refuse()
+	}
+	assert.Equal(t, 2, queue.Places(q.Queue))
+	assert.Equal(t, 1, q.Stats().Requests)
+	assert.Equal(t, []string{"stays"}, q.drain(epoch))
+}
+
+// Deadlines are on the holder's clock and move with it: after a leap, requests are
+// ordered by the time each has left.
+func TestQueueDeadlinesAfterALeap(t *testing.T) {
+	for _, leap := range []int{3_600_000, -3_600_000} {
+		q := newQueue(t, queue.Config{})
+		q.push(t, queue.Item[string]{Value: "none"}, queue.Item[string]{Value: "in ten", Deadline: at(10_000)}, queue.Item[string]{Value: "in two", Deadline: at(2000)})
+		require.Zero(t, q.expire(at(leap)))
+		for value, ms := range map[string]int{"in twelve": 12_000, "in eight": 8000, "in one": 1000} {
+			_, err := q.Push(at(leap), queue.Item[string]{Value: value, Deadline: at(leap + ms)})
+			require.NoError(t, err)
+		}
+		assert.Equal(t, []string{"in one", "in two", "in eight", "in ten", "in twelve", "none"}, q.drain(at(leap)))
+	}
+}
+
+// A request that has left, in whatever way, is released: its value may hold a whole body.
+func TestQueueLetsGo(t *testing.T) {
+	q, err := queue.New(queue.Config{MaxRequests: 3, Timeout: time.Second}, func(queue.Item[*[1024]byte], error) {})
+	require.NoError(t, err)
+	left := map[string]weak.Pointer[[1024]byte]{}
+	push := func(name string, ms, priority int) queue.Handle {
+		value := new([1024]byte)
+		left[name] = weak.Make(value)
+		h, err := q.Push(at(ms), queue.Item[*[1024]byte]{Value: value, Priority: priority})
+		if name == "refused" {
+			require.ErrorIs(t, err, queue.ErrFull)
+		} else {
+			require.NoError(t, err)
+		}
+		return h
+	}
+	push("times out", 0, 0)
+	push("shed", 500, 0)
+	push("popped", 600, 7)
+	canceled := push("canceled", 1100, 1)
+	push("stays", 1100, 1)
+	push("refused", 1100, -1)
+	_, ok := q.Pop(at(1100), 0)
+	require.True(t, ok)
+	_, ok = q.Cancel(canceled)
+	require.True(t, ok)
+	require.Equal(t, queue.Stats{Pushed: 5, Dispatched: 1, TimedOut: 1, Shed: 1, Canceled: 1, Refused: 1, Requests: 1, Tokens: 1}, q.Stats())
+	for name, value := range left {
+		gone := func() bool { runtime.GC(); return value.Value() == nil }
+		if name == "stays" {
+			assert.False(t, gone())
+		} else {
+			assert.Eventually(t, gone, 30*time.Second, time.Millisecond, name)
+		}
+	}
+	assert.Equal(t, 1, q.Stats().Requests)
+}
+
+// Tenants in debt are remembered up to the bound, even if many that do not wait are
+// settled; besides them, as many more as there are waiting tenants.
+func TestQueueDebtorsAreBounded(t *testing.T) {
+	const many = 3000
+	tenants := func(waiting int) int {
+		q := newQueue(t, queue.Config{MaxRequests: 2 * many})
+		for i := range waiting {
+			q.push(t, queue.Item[string]{Tenant: fmt.Sprint("waits", i), Tokens: 1})
+		}
+		var popped []queue.Item[string]
+		for i := range many {
+			q.push(t, queue.Item[string]{Tenant: fmt.Sprint(i), Tokens: 10, Deadline: at(1)})
+			item, ok := q.Pop(epoch, 0)
+			require.True(t, ok)
+			popped = append(popped, item)
+		}
+		for _, item := range popped {
+			q.Settle(item, 1000, 1000)
+		}
+		return queue.RememberedTenants(q.Queue)
+	}
+	assert.Equal(t, 1+1024+1, tenants(1))
+	assert.Equal(t, 2500+many, tenants(2500))
+	assert.Equal(t, 1500+1024+1500, tenants(1500))
+}
+
+// A refund lets a tenant go earlier, and nobody else: who comes back after it is
+// not ahead of those that have waited.
+func TestARefundTurnsNoTimeBack(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	of := func(tenant, name string) queue.Item[string] {
+		return queue.Item[string]{Tenant: tenant, Tokens: 100, Value: name}
+	}
+	for i := range 4 {
+		q.push(t, of("a", fmt.Sprint("a", i)), of("b", fmt.Sprint("b", i)))
+	}
+	var popped []queue.Item[string]
+	pop := func() string {
+		item, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+		popped = append(popped, item)
+		return item.Value
+	}
+	require.Equal(t, []string{"a0", "b0", "a1", "b1"}, []string{pop(), pop(), pop(), pop()})
+	q.Settle(popped[0], 0, 0) // neither was served
+	q.Settle(popped[2], 0, 0)
+	require.Equal(t, "a2", pop(), "a has had nothing")
+	q.push(t, of("c", "c"))
+	assert.Equal(t, "a3", pop(), "c has not waited for what b has had")
+}
+
+// price is what a request costs its tenant, in prompt tokens: how many requests of others,
+// of one token each, are popped before the tenant's next. Between the two, do is called
+// with what was popped.
+func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*queue.Queue[string], queue.Item[string])) int {
+	const most = 200
+	q := newQueue(t, config)
+	item.Tenant, item.Deadline, item.Value = "a", at(1), "a"
+	q.push(t, item, queue.Item[string]{Tenant: "a", Deadline: at(1), Value: "next"})
+	for range most {
+		q.push(t, queue.Item[string]{Tenant: "b", Tokens: 1, Value: "other"})
+	}
+	popped, ok := q.Pop(epoch, 0)
+	require.True(t, ok)
+	require.Equal(t, "a", popped.Value)
+	if do != nil {
+		do(q.Queue, popped)
+	}
+	for n := range most {
+		next, ok := q.Pop(epoch, 0)
+		require.True(t, ok)
+		if next.Value == "next" {
+			return n
+		}
+	}
+	return most
+}
+
+// A request costs its estimate at dispatch, and what it really took in the end.
+func TestQueuePrices(t *testing.T) {
+	for _, tc := range []struct {
+		weight       float64
+		in, out      int // estimated
+		tookIn, took int
+		expected     int
+		settled      int
+	}{
+		{0, 10, 20, 10, 20, 50, 50}, // output has twice the weight, as in VTC
+		{2, 10, 20, 7, 30, 50, 67},
+		{0, 10, 0, 10, 20, 10, 50}, // the output was unknown
+		{0, 10, 20, 10, 0, 50, 10},
+		{0, 0, 0, 0, 0, 1, 0}, // an unknown length costs one token, a request that was not served nothing
+		{0, 0, 0, 30, 3, 1, 36},
+		{1, 10, 20, 20, 10, 30, 30},
+		{3, 10, 20, 20, 10, 70, 50},
+		{0.5, 4, 3, 4, 5, 6, 7}, // halves round up: 1.5 and 2.5
+		{0.4, 4, 3, 4, 4, 5, 6}, // 1.2 and 1.6
+		{0.01, 1, 20, 2, 1000, 1, 12},
+		{0, 10, 20, -5, -7, 50, 0}, // negative counts become 0
+	} {
+		name := fmt.Sprintf("%+v", tc)
+		config := queue.Config{OutputWeight: tc.weight}
+		item := queue.Item[string]{Tokens: tc.in, OutputTokens: tc.out}
+		assert.Equal(t, tc.expected, price(t, config, item, nil), name)
+		assert.Equal(t, tc.settled, price(t, config, item, func(q *queue.Queue[string], i queue.Item[string]) {
+			q.Settle(i, tc.tookIn, tc.took)
+		}), name)
+	}
+}
+
+// An engine's reported usage is bounded, so that no sum overflows and puts a tenant
+// first that should be last.
+func TestQueuePricesAreBounded(t *testing.T) {
+	for _, took := range [][2]int{{math.MaxInt, 0}, {0, math.MaxInt}, {math.MaxInt, math.MaxInt}} {
+		assert.Equal(t, 200, price(t, queue.Config{OutputWeight: 1e6}, queue.Item[string]{}, func(q *queue.Queue[string], i queue.Item[string]) {
+			for range 1000 {
+				q.Settle(i, took[0], took[1])
+			}
+		}))
+	}
+}
+
+func TestQueueOutputWeight(t *testing.T) {
+	drop := func(queue.Item[int], error) {}
+	for _, w := range []float64{-1, math.Nextafter(0, -1), math.Nextafter(1e6, 2e6), math.Inf(1), math.NaN()} {
+		_, err := queue.New(queue.Config{OutputWeight: w}, drop)
+		var bad *endpick.ConfigError
+		require.ErrorAs(t, err, &bad, "%v", w)
+		assert.Equal(t, "queue.Config.OutputWeight", bad.Field)
+		assert.Equal(t, fmt.Sprintf("is %v, not within 0 and 1e6", w), bad.Reason)
+	}
+	_, err := queue.New(queue.Config{OutputWeight: 1e6}, drop)
+	assert.NoError(t, err)
+}
+
+// A request's expected output travels with it and does not count towards the queue's
+// limits.
+func TestQueueOutputOfItems(t *testing.T) {
+	req := endpick.Request{InputTokens: 7, ExpectedOutputTokens: 9}
+	assert.Equal(t, queue.Item[int]{Tokens: 7, OutputTokens: 9, Value: 5}, queue.NewItem(epoch, &req, 5))
+	req.ExpectedOutputTokens = math.MaxInt
+	item := queue.NewItem(epoch, &req, "much")
+	assert.Equal(t, math.MaxInt32, item.OutputTokens, "a guess refuses nobody")
+
+	q := newQueue(t, queue.Config{MaxTokens: 10})
+	q.push(t, item)
+	assert.EqualValues(t, 7, q.Stats().Tokens)
+	_, err := q.Push(epoch, queue.Item[string]{OutputTokens: -1})
+	require.ErrorAs(t, err, new(*endpick.RequestError))
+	assert.ErrorContains(t, err, "queue.Item.OutputTokens is -1, outside 0 to 2147483647")
+	assert.Equal(t, queue.Stats{Pushed: 1, Refused: 1, Requests: 1, Tokens: 7}, q.Stats())
 }

@@ -22,17 +22,15 @@ import (
 
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // server starts a simulated server on a free port until the test ends.
 func server(t *testing.T) string {
-	t.Helper()
-	s, err := modelserver.New(modelserver.Config{Speed: 20, Engine: engine.Config{
+	s := rig.Must(modelserver.New(modelserver.Config{Speed: 20, Engine: engine.Config{
 		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 10}, Blocks: 10_000,
-	}})
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	}}))
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -165,8 +163,7 @@ func TestProxy(t *testing.T) {
 
 // Without servers the response is a 503 with a body, not Caddy's empty one.
 func TestNobodyIsThere(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	require.NoError(t, l.Close())
 	c := newRunning(t)
 	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
@@ -181,13 +178,10 @@ func TestTenant(t *testing.T) {
 	c := newRunning(t)
 	require.NoError(t, c.load("endpoint "+server(t)+"\ntenant {http.request.header.X-Team}", explained))
 	held := func(team string) string {
-		in, err := http.NewRequest(http.MethodPost, "http://caddy/v1/chat/completions", strings.NewReader(chat("one", 1, false)))
-		require.NoError(t, err)
+		in := rig.Must(http.NewRequest(http.MethodPost, "http://caddy/v1/chat/completions", strings.NewReader(chat("one", 1, false))))
 		in.Header.Set("X-Team", team)
-		response, err := c.client.Do(in)
-		require.NoError(t, err)
-		_, err = io.Copy(io.Discard, response.Body)
-		require.NoError(t, err)
+		response := rig.Must(c.client.Do(in))
+		_ = rig.Must(io.Copy(io.Discard, response.Body))
 		require.NoError(t, response.Body.Close())
 		return response.Header.Get("X-Held")
 	}
@@ -311,8 +305,7 @@ func TestReload(t *testing.T) {
 
 // A connection that is upgraded passes through.
 func TestUpgrade(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	echo := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		conn, buffered, err := http.NewResponseController(w).Hijack()
 		if err != nil {
@@ -327,17 +320,14 @@ func TestUpgrade(t *testing.T) {
 
 	c := newRunning(t)
 	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
-	conn, err := net.Dial("unix", c.socket)
-	require.NoError(t, err)
+	conn := rig.Must(net.Dial("unix", c.socket))
 	defer conn.Close()
 	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 	fmt.Fprint(conn, "GET /v1/realtime HTTP/1.1\r\nHost: caddy\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	head := make([]byte, 12)
-	_, err = io.ReadFull(conn, head)
-	require.NoError(t, err)
+	_ = rig.Must(io.ReadFull(conn, head))
 	assert.Equal(t, "HTTP/1.1 101", string(head))
 	fmt.Fprint(conn, "hello")
-	rest, err := io.ReadAll(conn)
-	require.NoError(t, err)
+	rest := rig.Must(io.ReadAll(conn))
 	assert.True(t, strings.HasSuffix(string(rest), "hello"), "%q", rest)
 }

@@ -21,6 +21,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
@@ -32,8 +33,7 @@ func TestRouting(t *testing.T) {
 		{Address: "10.0.0.1:8000"},
 		{ID: "b", Address: "http://10.0.0.2", Models: []string{"m"}, Adapters: []string{"a"}, Variant: "v", MaxSequences: 3, KVTokens: 4000, Labels: map[string]string{"zone": "z"}},
 	}}
-	c, err := s.routing()
-	require.NoError(t, err)
+	c := rig.Must(s.routing())
 	assert.EqualValues(t, 7, c.Seed)
 	assert.Equal(t, "linear:0.5", c.Policy.Name)
 	assert.Equal(t, []endpick.Endpoint{
@@ -108,9 +108,7 @@ func TestDefinitionsDifferInTheirParts(t *testing.T) {
 func configured(t *testing.T, p *pool, s Settings) (*Transport, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
 	tr := &Transport{Settings: s, pool: p, logger: zap.New(core)}
-	var err error
-	tr.number, err = p.want(s.definition(), tr)
-	require.NoError(t, err)
+	tr.number = rig.Must(p.want(s.definition(), tr))
 	return tr, logs
 }
 
@@ -227,8 +225,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 		response, err := tr.RoundTrip(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`)))
 		require.NoError(t, err)
 		require.Equal(t, http.StatusOK, response.StatusCode)
-		_, err = io.Copy(io.Discard, response.Body)
-		require.NoError(t, err)
+		_ = rig.Must(io.Copy(io.Discard, response.Body))
 		require.NoError(t, response.Body.Close())
 	}
 	ask()

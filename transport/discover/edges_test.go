@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,14 +13,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 )
 
 func watch(t *testing.T, source discover.Source, change *discover.Change) (*discover.Watcher, *endpick.Router) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
-	w, err := discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
+	w := rig.Must(discover.New(discover.Config{Router: router, Source: source, OnChange: func(c discover.Change) { *change = c }}))
 	return w, router
 }
 
@@ -35,8 +33,7 @@ func TestChange(t *testing.T) {
 	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"a", "b", "c"}}, change)
 	var leases []endpick.Lease
 	for range 30 { // one on each endpoint
-		lease, err := router.Route(endpick.Request{InputTokens: 1})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{InputTokens: 1}))
 		leases = append(leases, lease)
 	}
 	list.set("e", "b", "d")
@@ -141,19 +138,4 @@ func TestAFileThatIsTooLong(t *testing.T) {
 	require.NoError(t, os.Truncate(path, 16<<20+1))
 	_, err = discover.File(path).Endpoints(t.Context())
 	require.EqualError(t, err, path+": is longer than 16777216 bytes")
-}
-
-// A mistake is reported with its line, however many lines precede it.
-func TestLinesOfMistakes(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	many := "[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100)
-	for text, line := range map[string]int{
-		"[\n{\"address\":\n\"a\"\n\n!}]": 5, "a\n\n#\nb\na": 5,
-		many + "{\"address\": x}]": 102, many + "{\"address\" 1}]": 102, many + "{\"address\": \"a\",\n\n}]": 104,
-	} {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := discover.File(path).Endpoints(t.Context())
-		require.Error(t, err)
-		assert.True(t, strings.HasPrefix(err.Error(), fmt.Sprintf("%s:%d: ", path, line)), "%s: %v", text, err)
-	}
 }

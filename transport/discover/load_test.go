@@ -43,8 +43,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	}
 	id := func(i int) string { return fmt.Sprintf("10.0.%d.%d:8000", i>>8, i&255) }
 	path := filepath.Join(t.TempDir(), "servers")
-	router, err := endpick.New(all.LMetric())
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(all.LMetric()))
 	changes := make(chan discover.Change, times+1)
 	w, err := discover.New(discover.Config{
 		Router: router, Source: discover.File(path), Interval: time.Millisecond,
@@ -67,8 +66,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 		return <-changes
 	}
 	require.Len(t, next(0).Added, size)
-	tr, err := transport.New(transport.Config{Router: router, Base: everybody{}})
-	require.NoError(t, err)
+	tr := rig.Must(transport.New(transport.Config{Router: router, Base: everybody{}}))
 
 	others := func(id string) (all []string) {
 		for _, e := range router.Endpoints() {
@@ -82,12 +80,10 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	// long prompt in flight.
 	stays, goes := id(size-1), id(0)
 	blocks := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
-	warm, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Stream: true, Exclude: others(stays)})
-	require.NoError(t, err)
+	warm := rig.Must(router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Stream: true, Exclude: others(stays)}))
 	warm.FirstToken()
 	ref, _ := router.Ref(stays)
-	gone, err := router.Route(endpick.Request{InputTokens: 77, Exclude: others(goes)})
-	require.NoError(t, err)
+	gone := rig.Must(router.Route(endpick.Request{InputTokens: 77, Exclude: others(goes)}))
 
 	var load sync.WaitGroup
 	var over atomic.Bool
@@ -130,8 +126,7 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 		}
 	}
 	var r endpick.Receipt
-	lease, err := router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Receipt: &r, Exclude: others(stays)})
-	require.NoError(t, err)
+	lease := rig.Must(router.Route(endpick.Request{InputTokens: 130, Blocks: blocks, Receipt: &r, Exclude: others(stays)}))
 	lease.Done(endpick.Outcome{})
 	assert.Equal(t, 128, r.Verdicts[0].Candidate.PrefixTokens, "and what it holds is known")
 

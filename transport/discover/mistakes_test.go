@@ -3,7 +3,6 @@ package discover_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -20,13 +19,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 )
 
-// Each way in which a JSON list may be cut off or malformed is reported with its line and
+// Each way in which a list may be cut off, malformed or refused is reported with its line and
 // cause.
-func TestListsThatAreNoJSON(t *testing.T) {
+func TestMistakesHaveALine(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
+	many := "[\n" + strings.Repeat("{\"address\": \"a\"},\n", 100)
 	for text, want := range map[string]string{
 		"[":                                  ":1: the list ends too early",
 		"[\n\n":                              ":3: the list ends too early",
@@ -41,10 +42,27 @@ func TestListsThatAreNoJSON(t *testing.T) {
 		"[\n{\"address\": \"a\", \"id\": 7}": ":2: unexpected number for id",
 		"[7]":                                ":1: unexpected number for an endpoint",
 		"[{\"kv_tokens\": 1.5}]":             ":1: unexpected number 1.5 for kv_tokens",
+		// However many lines precede it.
+		"[\n{\"address\":\n\"a\"\n\n!}]":    ":5: invalid character '!' after object key:value pair",
+		many + "{\"address\": x}]":          ":102: invalid character 'x' looking for beginning of value",
+		many + "{\"address\" 1}]":           ":102: invalid character '1' after object key",
+		many + "{\"address\": \"a\",\n\n}]": ":104: invalid character '}' looking for beginning of object key string",
+		// What the router would refuse.
+		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"kv_tokens\": -1}]":                                              `:3: endpick: endpoint "a" KVTokens is negative`,
+		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"max_sequences\": -1}]":                                          `:3: endpick: endpoint "a" MaxSequences is negative`,
+		"[\n{\"address\": \"b\"},\n{\"id\": \"x\",\n\"address\": \"a\", \"rank\": -1}]":                                   `:3: endpick: endpoint "x" Rank is negative`,
+		"[\n{\"address\": \"b\"},\n\n\n{\"address\": \"a\", \"models\": [\"m\", \"\"]}\n]":                                `:5: endpick: endpoint "a" has an empty name at Models[1]`,
+		"[{\"id\": \"x\\u0000\", \"address\": \"b\"}]":                                                                    `:1: endpick: endpoint "x\x00" has an ID that is not printable UTF-8`,
+		"[\n{\"address\": \"c\"},\n{\"address\": \"a\"},\n{\"address\": \"b\"},\n{\"id\": \"a\",\n\"address\": \"d\"}\n]": `:5: endpick: endpoint "a" is listed twice`,
+		"a\nhttp://b\n\nhttp://user:secret@b\n":                                                                           `:4: endpick: endpoint "http://b" is listed twice`,
+		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
 	} {
 		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 		_, err := discover.File(path).Endpoints(t.Context())
 		assert.EqualError(t, err, path+want, text)
+		if strings.Contains(want, "endpick: ") {
+			assert.ErrorAs(t, err, new(*endpick.EndpointError), text)
+		}
 	}
 	_, err := discover.File(path + "?").Endpoints(t.Context())
 	require.ErrorIs(t, err, fs.ErrNotExist)
@@ -62,8 +80,7 @@ func TestWhatAFileSays(t *testing.T) {
 		"variant": "v", "max_sequences": 5, "kv_tokens": 7}, {"address": "b:1"}]`), 0o600))
 	f := discover.File(path)
 	for range 2 {
-		list, err := f.Endpoints(t.Context())
-		require.NoError(t, err)
+		list := rig.Must(f.Endpoints(t.Context()))
 		assert.Equal(t, []endpick.Endpoint{
 			{Address: "a:1", Ranked: true},
 			{
@@ -85,8 +102,7 @@ func TestTheFirstListIsEmpty(t *testing.T) {
 			return []endpick.Endpoint{{Address: "x"}}, discover.ErrEmpty
 		}),
 	} {
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}})
-		require.NoError(t, err)
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}}))
 		var changes []discover.Change
 		w, err := discover.New(discover.Config{Router: router, Source: empty, AllowEmpty: true, OnChange: func(c discover.Change) { changes = append(changes, c) }})
 		require.NoError(t, err)
@@ -101,8 +117,7 @@ func TestTheFirstListIsEmpty(t *testing.T) {
 // A list may be exactly as long as the bound; an error is reported as it is, and again when
 // it returns after a good list. The source's context ends when it returns.
 func TestWhatIsWrongWithAList(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	var list []endpick.Endpoint
 	var asked context.Context
 	var reported []error
@@ -154,12 +169,10 @@ func TestTheProgramsResolver(t *testing.T) {
 	own := net.DefaultResolver
 	net.DefaultResolver = z.resolver()
 	defer func() { net.DefaultResolver = own }()
-	list, err := (&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context())
-	require.NoError(t, err)
+	list := rig.Must((&discover.DNS{Name: "fleet.test.", Port: 8000}).Endpoints(t.Context()))
 	require.Len(t, list, 1)
 	assert.Equal(t, "10.0.0.1:8000", list[0].ID)
-	list, err = (&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context())
-	require.NoError(t, err)
+	list = rig.Must((&discover.DNS{SRV: true, Name: "fleet.test."}).Endpoints(t.Context()))
 	require.Len(t, list, 1)
 	assert.Equal(t, "a:1", list[0].ID)
 }
@@ -170,8 +183,7 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil)
 	d := &discover.DNS{Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}}}
 	for range 2 {
-		list, err := d.Endpoints(t.Context())
-		require.NoError(t, err)
+		list := rig.Must(d.Endpoints(t.Context()))
 		require.Len(t, list, 2)
 		for i, at := range []string{"10.0.0.1:8000", "10.0.0.2:8000"} {
 			assert.Equal(t, endpick.Endpoint{ID: at, Address: "https://" + at, Models: []string{"m"}, Labels: map[string]string{"z": "a"}}, list[i])
@@ -187,8 +199,7 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 
 // Each error is reported when it first appears, and again after a different one.
 func TestTroublesFollowEachOther(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	var fails error
 	var reported []string
 	w, err := discover.New(discover.Config{
@@ -249,40 +260,4 @@ func TestASourceIsAskedByOne(t *testing.T) {
 	}
 	all.Wait()
 	assert.Equal(t, 200, asked)
-}
-
-// What the router would refuse is reported with its line, too.
-func TestWhatTheRouterRefusesHasALine(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	for text, want := range map[string]string{
-		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"kv_tokens\": -1}]":                                              `:3: endpick: endpoint "a" KVTokens is negative`,
-		"[\n{\"address\": \"b\"},\n{\"address\": \"a\", \"max_sequences\": -1}]":                                          `:3: endpick: endpoint "a" MaxSequences is negative`,
-		"[\n{\"address\": \"b\"},\n{\"id\": \"x\",\n\"address\": \"a\", \"rank\": -1}]":                                   `:3: endpick: endpoint "x" Rank is negative`,
-		"[\n{\"address\": \"b\"},\n\n\n{\"address\": \"a\", \"models\": [\"m\", \"\"]}\n]":                                `:5: endpick: endpoint "a" has an empty name at Models[1]`,
-		"[{\"id\": \"x\\u0000\", \"address\": \"b\"}]":                                                                    `:1: endpick: endpoint "x\x00" has an ID that is not printable UTF-8`,
-		"[\n{\"address\": \"c\"},\n{\"address\": \"a\"},\n{\"address\": \"b\"},\n{\"id\": \"a\",\n\"address\": \"d\"}\n]": `:5: endpick: endpoint "a" is listed twice`,
-		"a\nhttp://b\n\nhttp://user:secret@b\n":                                                                           `:4: endpick: endpoint "http://b" is listed twice`,
-		"a\nb\u0085b\n":                                                                                                   ":2: endpick: endpoint \"b\\u0085b\" has an address with spaces or control characters, or not in UTF-8",
-	} {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-		_, err := discover.File(path).Endpoints(t.Context())
-		require.EqualError(t, err, path+want, text)
-		var refused *endpick.EndpointError
-		require.ErrorAs(t, err, &refused)
-	}
-}
-
-// A long list is checked in time linear in its length, also if only its end is refused.
-func TestALongListIsCheckedQuickly(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "servers")
-	var text strings.Builder
-	text.WriteString("[\n")
-	const n = 20_000
-	for i := range n {
-		fmt.Fprintf(&text, "{\"address\": \"10.0.0.1:%d\", \"id\": \"server-%d\"},\n", i, i)
-	}
-	text.WriteString("{\"address\": \"b\", \"id\": \"server-7\"}]\n")
-	require.NoError(t, os.WriteFile(path, []byte(text.String()), 0o600))
-	_, err := discover.File(path).Endpoints(t.Context())
-	require.EqualError(t, err, fmt.Sprintf(`%s:%d: endpick: endpoint "server-7" is listed twice`, path, n+2))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -16,13 +17,18 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	common "go.opentelemetry.io/proto/otlp/common/v1"
 	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/otel"
 )
@@ -90,23 +96,20 @@ func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Cli
 	for i, a := range addresses {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
 	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{
+	router := rig.Must(endpick.New(config))
+	routed := rig.Must(transport.New(transport.Config{
 		Router: router, Observe: tracer.Observe,
 		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
 			req.Tenant = "ann"
 			tracer.Describe(in, body, req)
 		},
-	})
-	require.NoError(t, err)
+	}))
 	t.Cleanup(routed.CloseIdleConnections)
 	return &http.Client{Transport: tracer.RoundTripper(routed)}
 }
 
 func post(t *testing.T, ctx context.Context, c *http.Client, path, body string, headers ...string) (int, error) {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+path, strings.NewReader(body))
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, "http://gateway"+path, strings.NewReader(body)))
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
@@ -304,20 +307,17 @@ func TestNotSampled(t *testing.T) {
 	e := startEngine(t, nil)
 	tracer := otel.New(otel.Config{Provider: provider})
 	asked := false
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}}))
+	routed := rig.Must(transport.New(transport.Config{
 		Router: router, Observe: tracer.Observe,
 		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
 			tracer.Describe(in, body, req)
 			asked = req.Receipt != nil
 			assert.True(t, trace.SpanContextFromContext(in.Context()).IsValid())
 		},
-	})
-	require.NoError(t, err)
+	}))
 	t.Cleanup(routed.CloseIdleConnections)
-	_, err = post(t, t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream)
-	require.NoError(t, err)
+	_ = rig.Must(post(t, t.Context(), &http.Client{Transport: tracer.RoundTripper(routed)}, "/v1/chat/completions", stream))
 	assert.False(t, asked)
 	assert.True(t, strings.HasSuffix(e.headers[0].Get("Traceparent"), "-00"))
 }
@@ -329,16 +329,14 @@ func TestEverySpanEnds(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[{"id":"m"}]}`) })
 	tracer := otel.New(otel.Config{Provider: provider, ProviderName: "vllm"})
 	c := newClient(t, tracer, e.URL)
-	resp, err := c.Get("http://gateway/v1/models")
-	require.NoError(t, err)
+	resp := rig.Must(c.Get("http://gateway/v1/models"))
 	require.NoError(t, resp.Body.Close())
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "request", s.Name)
 	assert.Equal(t, "vllm", attributes(s.Attributes)["gen_ai.provider.name"])
 
 	boom := tracer.RoundTripper(roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") }))
-	req, err := http.NewRequest(http.MethodGet, "http://gateway/", nil)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway/", nil))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = boom.RoundTrip(req) })
 	assert.Equal(t, spans.Status_STATUS_CODE_ERROR, r.wait(t, 2)[1].Status.GetCode())
 }
@@ -371,4 +369,144 @@ func TestParts(t *testing.T) {
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	assert.Equal(t, []string{"text_completion"}, []string{r.wait(t, 1)[0].Name})
 	assert.NotContains(t, maps.Clone(req.Header), "Traceparent", "the request that came is not touched")
+}
+
+// The operation is taken from the end of the path, with a slash or without.
+func TestOperations(t *testing.T) {
+	for path, want := range map[string]string{
+		"/v1/chat/completions/": "chat", "/api/v1/messages": "chat", "/v1/responses": "chat", "/v1/completions": "text_completion",
+		"/generate/": "text_completion", "/v1/embeddings": "embeddings", "/v1/rerank": "request", "/": "request", "/completions/x": "request",
+	} {
+		r, provider := newReceiver(t)
+		tracer := otel.New(otel.Config{Provider: provider})
+		next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
+		req, err := http.NewRequest(http.MethodPost, "http://gateway"+path, nil)
+		require.NoError(t, err)
+		_, err = tracer.RoundTripper(next).RoundTrip(req)
+		require.ErrorIs(t, err, http.ErrHandlerTimeout)
+		s := r.wait(t, 1)[0]
+		assert.Equal(t, want, s.Name, path)
+		assert.Equal(t, want, attributes(s.Attributes)["gen_ai.operation.name"])
+	}
+}
+
+// Strings from clients are truncated and made valid UTF-8.
+func TestLongWordsAreCut(t *testing.T) {
+	r, provider := newReceiver(t)
+	tracer := otel.New(otel.Config{Provider: provider})
+	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
+	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway/v1/completions", nil))
+	req.URL.Path = "/" + strings.Repeat("é", 5000)
+	_, _ = tracer.RoundTripper(next).RoundTrip(req)
+	path := attributes(r.wait(t, 1)[0].Attributes)["url.path"].(string)
+	assert.Less(t, len(path), 2000)
+	assert.True(t, strings.HasPrefix(path, "/éé"))
+	assert.Equal(t, path, strings.ToValidUTF8(path, "?"))
+
+	r, provider = newReceiver(t)
+	req.URL.Path = "/a\xffb"
+	_, _ = otel.New(otel.Config{Provider: provider}).RoundTripper(next).RoundTrip(req)
+	assert.Equal(t, "/a\uFFFDb", attributes(r.wait(t, 1)[0].Attributes)["url.path"])
+}
+
+type closes struct {
+	http.RoundTripper
+	closed int
+}
+
+func (c *closes) CloseIdleConnections() { c.closed++ }
+
+// The tracer is transparent: the response refers to the client's own request, and idle
+// connections are closed in the base transport.
+func TestTheTracerIsNotSeen(t *testing.T) {
+	_, provider := newReceiver(t)
+	tracer := otel.New(otel.Config{Provider: provider})
+	var got *http.Request
+	next := &closes{RoundTripper: roundTripper(func(in *http.Request) (*http.Response, error) {
+		got = in
+		return &http.Response{StatusCode: 200, Body: http.NoBody, Request: in}, nil
+	})}
+	rt := tracer.RoundTripper(next)
+	req := rig.Must(http.NewRequestWithContext(context.Background(), http.MethodPost, "http://gateway/v1/completions", nil))
+	resp := rig.Must(rt.RoundTrip(req))
+	assert.Same(t, req, resp.Request)
+	assert.NotSame(t, req, got)
+	assert.Empty(t, req.Header.Get("Traceparent"), "the client's header is the client's")
+	assert.NotEmpty(t, got.Header.Get("Traceparent"))
+	(&http.Client{Transport: rt}).CloseIdleConnections()
+	assert.Equal(t, 1, next.closed)
+}
+
+// receiver takes spans over OTLP, as a collector does.
+type receiver struct {
+	collector.UnimplementedTraceServiceServer
+	mu    sync.Mutex
+	spans []*spans.Span
+	scope string
+}
+
+func (r *receiver) Export(_ context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, resource := range in.ResourceSpans {
+		for _, scope := range resource.ScopeSpans {
+			r.scope = scope.Scope.GetName()
+			r.spans = append(r.spans, scope.Spans...)
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+// wait returns the spans once there are n of them.
+func (r *receiver) wait(t *testing.T, n int) []*spans.Span {
+	require.Eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.spans) >= n }, 30*time.Second, time.Millisecond)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	require.Len(t, r.spans, n)
+	return r.spans
+}
+
+// newReceiver starts one, with a provider that exports each span when it ends.
+func newReceiver(t *testing.T, options ...sdk.TracerProviderOption) (*receiver, *sdk.TracerProvider) {
+	r := &receiver{}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	server := grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, r)
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(server.Stop)
+	exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(l.Addr().String()))
+	require.NoError(t, err)
+	provider := sdk.NewTracerProvider(append(options, sdk.WithSyncer(exporter))...)
+	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
+	return r, provider
+}
+
+// attributes returns those of a span or an event as Go types.
+func attributes(all []*common.KeyValue) map[string]any {
+	got := map[string]any{}
+	for _, kv := range all {
+		got[kv.Key] = value(kv.Value)
+	}
+	return got
+}
+
+func value(v *common.AnyValue) any {
+	switch v := v.Value.(type) {
+	case *common.AnyValue_StringValue:
+		return v.StringValue
+	case *common.AnyValue_BoolValue:
+		return v.BoolValue
+	case *common.AnyValue_IntValue:
+		return v.IntValue
+	case *common.AnyValue_DoubleValue:
+		return v.DoubleValue
+	case *common.AnyValue_ArrayValue:
+		all := []any{}
+		for _, x := range v.ArrayValue.Values {
+			all = append(all, value(x))
+		}
+		return all
+	}
+	return fmt.Sprint(v)
 }

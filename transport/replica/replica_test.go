@@ -117,28 +117,22 @@ func endpoints(n int) (all []endpick.Endpoint) {
 
 // start starts a gateway to the same servers as all others.
 func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.Config)) *gateway {
-	t.Helper()
 	g := &gateway{heard: &heard{ttft: map[int]time.Duration{}, took: map[int]time.Duration{}}}
-	var err error
-	g.index, err = prefix.NewIndex(prefix.IndexConfig{})
-	require.NoError(t, err)
-	g.quota, err = quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
+	g.index = rig.Must(prefix.NewIndex(prefix.IndexConfig{}))
+	g.quota = rig.Must(quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
 		if tenant == "limited" {
 			return quota.Limits{Rate: 1, Burst: 1000}
 		}
 		return quota.Limits{}
-	}})
-	require.NoError(t, err)
+	}}))
 	config := replica.Config{Key: key}
 	rc := endpick.Config{Endpoints: endpoints(3)}
 	if change != nil {
 		change(&config, &rc)
 	}
-	g.replica, err = replica.New(config)
-	require.NoError(t, err)
+	g.replica = rig.Must(replica.New(config))
 	rc.Policy = endpick.Policy{Matcher: g.index, Admitters: []endpick.Admitter{g.quota, g.heard, g.replica}}
-	g.Router, err = endpick.New(rc)
-	require.NoError(t, err)
+	g.Router = rig.Must(endpick.New(rc))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- g.replica.Run(ctx, g.Router, bus) }()
@@ -149,13 +143,11 @@ func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.
 
 // eventually waits for a condition.
 func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
 	require.Eventually(t, is, 30*time.Second, time.Millisecond, what)
 }
 
 // meet waits until all gateways know each other.
 func meet(t testing.TB, all ...*gateway) {
-	t.Helper()
 	for _, g := range all {
 		eventually(t, "replicas meet", func() bool {
 			s := g.replica.Status()
@@ -208,8 +200,7 @@ func TestReplicas(t *testing.T) {
 	assert.Equal(t, "a", b.replica.Status().Peers[0].Name)
 
 	blocks := blocksOf(1, 20)
-	lease, err := a.Route(endpick.Request{Model: "m", Blocks: blocks, InputTokens: 325, ExpectedOutputTokens: 50, Stream: true})
-	require.NoError(t, err)
+	lease := rig.Must(a.Route(endpick.Request{Model: "m", Blocks: blocks, InputTokens: 325, ExpectedOutputTokens: 50, Stream: true}))
 	id := lease.Endpoint().ID
 	eventually(t, "the load is known", func() bool {
 		return b.inFlight(id) == endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: 325, ContextTokens: 325}
@@ -231,8 +222,7 @@ func TestReplicas(t *testing.T) {
 	// The next turn is routed by the other gateway and has 3 new blocks.
 	before := b.replica.Status().Blocks
 	turn := append(whole, blocksOf(3, 3)...)
-	lease, err = b.Route(endpick.Request{Model: "m", Blocks: turn, Exclude: others(id)})
-	require.NoError(t, err)
+	lease = rig.Must(b.Route(endpick.Request{Model: "m", Blocks: turn, Exclude: others(id)}))
 	eventually(t, "the next turn is known", func() bool { return a.inFlight(id).Requests == 1 })
 	assert.Equal(t, a.inFlight(id), b.inFlight(id))
 	assert.Equal(t, 447, a.held(id, turn))
@@ -258,19 +248,16 @@ func TestOutage(t *testing.T) {
 	bus := newHub()
 	a, b := start(t, bus, nil), start(t, bus, nil)
 	meet(t, a, b)
-	kept, err := a.Route(endpick.Request{InputTokens: 10})
-	require.NoError(t, err)
+	kept := rig.Must(a.Route(endpick.Request{InputTokens: 10}))
 	eventually(t, "load", func() bool { return b.open() == 1 })
 	bus.set(true)
 	eventually(t, "it is forgotten", func() bool {
 		s := b.replica.Status()
 		return b.open() == 0 && s.Alone() && !s.Connected
 	})
-	more, err := a.Route(endpick.Request{InputTokens: 80, Blocks: blocksOf(9, 4), Stream: true})
-	require.NoError(t, err)
+	more := rig.Must(a.Route(endpick.Request{InputTokens: 80, Blocks: blocksOf(9, 4), Stream: true}))
 	more.FirstToken()
-	gone, err := a.Route(endpick.Request{InputTokens: 70, Blocks: blocksOf(8, 4), Stream: true})
-	require.NoError(t, err)
+	gone := rig.Must(a.Route(endpick.Request{InputTokens: 70, Blocks: blocksOf(8, 4), Stream: true}))
 	gone.FirstToken()
 	gone.Done(endpick.Outcome{})
 	bus.set(false)
@@ -309,8 +296,7 @@ func TestJoin(t *testing.T) {
 	eventually(t, "it runs", func() bool { return a.replica.Status().Running })
 	var open []endpick.Lease
 	for i := range 50 {
-		l, err := a.Route(endpick.Request{InputTokens: 100 + i, Blocks: blocksOf(uint64(100+i), 6), Stream: true, Tenant: "t"})
-		require.NoError(t, err)
+		l := rig.Must(a.Route(endpick.Request{InputTokens: 100 + i, Blocks: blocksOf(uint64(100+i), 6), Stream: true, Tenant: "t"}))
 		if i%2 == 0 {
 			l.FirstToken()
 		}
@@ -357,10 +343,8 @@ func TestLoadAlone(t *testing.T) {
 	a := start(t, bus, nil)
 	b := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.DisableIndex = true })
 	meet(t, a, b)
-	la, err := a.Route(endpick.Request{Blocks: blocksOf(1, 4)})
-	require.NoError(t, err)
-	lb, err := b.Route(endpick.Request{Blocks: blocksOf(2, 4)})
-	require.NoError(t, err)
+	la := rig.Must(a.Route(endpick.Request{Blocks: blocksOf(1, 4)}))
+	lb := rig.Must(b.Route(endpick.Request{Blocks: blocksOf(2, 4)}))
 	eventually(t, "load", func() bool { return a.open() == 2 && b.open() == 2 })
 	assert.Zero(t, b.held(la.Endpoint().ID, blocksOf(1, 4)))
 	assert.Zero(t, a.held(lb.Endpoint().ID, blocksOf(2, 4)))
@@ -419,8 +403,7 @@ func TestDifferentFleets(t *testing.T) {
 	a := start(t, bus, func(_ *replica.Config, c *endpick.Config) { c.Endpoints = []endpick.Endpoint{{ID: "only-a"}} })
 	b := start(t, bus, nil)
 	meet(t, a, b)
-	l, err := a.Route(endpick.Request{InputTokens: 10, Stream: true})
-	require.NoError(t, err)
+	l := rig.Must(a.Route(endpick.Request{InputTokens: 10, Stream: true}))
 	l.FirstToken()
 	l.Done(endpick.Outcome{})
 	eventually(t, "it is counted", func() bool { return b.replica.Status().Unmirrored == 1 })
@@ -439,16 +422,12 @@ func TestHealthIsShared(t *testing.T) {
 	gate := func() (*transport.Transport, *health.Monitor, *replica.Replica) {
 		// The monitor needs the router, and the replica is part of it: the router is made first.
 		var policy endpick.Policy
-		router, err := endpick.New(endpick.Config{Endpoints: fleet})
-		require.NoError(t, err)
-		m, err := health.New(health.Config{Router: router})
-		require.NoError(t, err)
-		r, err := replica.New(replica.Config{Key: key, Health: m})
-		require.NoError(t, err)
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: fleet}))
+		m := rig.Must(health.New(health.Config{Router: router}))
+		r := rig.Must(replica.New(replica.Config{Key: key, Health: m}))
 		policy.Admitters = append(policy.Admitters, r)
 		require.NoError(t, router.SetPolicy(policy))
-		tr, err := transport.New(transport.Config{Router: router, Health: m, RetryBurst: 1000})
-		require.NoError(t, err)
+		tr := rig.Must(transport.New(transport.Config{Router: router, Health: m, RetryBurst: 1000}))
 		ctx, cancel := context.WithCancel(context.Background())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx, router, bus) }()
@@ -470,8 +449,7 @@ func TestHealthIsShared(t *testing.T) {
 	}
 	eventually(t, "it is out", func() bool {
 		req, _ := http.NewRequest("POST", "http://x/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"hi"}]}`))
-		resp, err := a.RoundTrip(req)
-		require.NoError(t, err)
+		resp := rig.Must(a.RoundTrip(req))
 		resp.Body.Close()
 		return out()
 	})
@@ -501,10 +479,8 @@ func TestAllocs(t *testing.T) {
 	if rig.Race {
 		t.Skip("sync.Pool forgets")
 	}
-	quiet, err := replica.New(replica.Config{Key: key})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{quiet}}})
-	require.NoError(t, err)
+	quiet := rig.Must(replica.New(replica.Config{Key: key}))
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{quiet}}}))
 	blocks := blocksOf(1, 64)
 	assert.Zero(t, testing.AllocsPerRun(1000, func() {
 		l, _ := router.Route(endpick.Request{Blocks: blocks, Stream: true})

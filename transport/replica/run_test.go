@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/replica"
 )
 
@@ -56,19 +57,15 @@ func (p *tape) reported() ([]string, time.Duration) {
 func TestWhenItIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &tape{began: time.Now()}
-		r, err := replica.New(replica.Config{Key: key})
-		require.NoError(t, err)
+		r := rig.Must(replica.New(replica.Config{Key: key}))
 		ctx, cancel := context.WithCancel(t.Context())
-		router, err := endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
-		require.NoError(t, err)
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}}))
 		var run sync.WaitGroup
 		run.Go(func() { assert.NoError(t, r.Run(ctx, router, bus)) })
 		synctest.Wait()
 		until := func(ms float64) { time.Sleep(time.Duration(ms*1e6) - time.Since(bus.began)) }
 		route := func(id string) endpick.Lease {
-			l, err := router.Route(endpick.Request{Exclude: others(id), Stream: true})
-			require.NoError(t, err)
-			return l
+			return rig.Must(router.Route(endpick.Request{Exclude: others(id), Stream: true}))
 		}
 		// Names are sent once, so each of these is seen once.
 		until(5)
@@ -92,8 +89,7 @@ func TestWhenItIsTold(t *testing.T) {
 		sent, _ = bus.reported()
 		assert.Equal(t, []string{"server-0 6ms", "server-1 111ms", "server-2 244ms"}, sent)
 		until(302)
-		l, err = router.Route(endpick.Request{Model: "the-model", Stream: true})
-		require.NoError(t, err)
+		l = rig.Must(router.Route(endpick.Request{Model: "the-model", Stream: true}))
 		synctest.Wait()
 		l.FirstToken() // delays nothing
 		until(349)
@@ -110,10 +106,8 @@ func TestAReplicaAlone(t *testing.T) {
 		bus := newHub()
 		own := &tape{}
 		for _, b := range []replica.Bus{bus, own} {
-			r, err := replica.New(replica.Config{Key: key})
-			require.NoError(t, err)
-			router, err := endpick.New(endpick.Config{})
-			require.NoError(t, err)
+			r := rig.Must(replica.New(replica.Config{Key: key}))
+			router := rig.Must(endpick.New(endpick.Config{}))
 			ctx, cancel := context.WithCancel(t.Context())
 			var run sync.WaitGroup
 			own.began = time.Now()
@@ -165,8 +159,7 @@ func TestALongRequestElsewhereIsKept(t *testing.T) {
 		short := func(_ *replica.Config, c *endpick.Config) { c.LeaseTimeout = time.Minute }
 		a, b := start(t, bus, nil), start(t, bus, short)
 		meet(t, a, b)
-		lease, err := a.Route(endpick.Request{})
-		require.NoError(t, err)
+		lease := rig.Must(a.Route(endpick.Request{}))
 		for range 50 {
 			time.Sleep(10 * time.Second)
 			b.Sweep(time.Now())
@@ -186,12 +179,10 @@ func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 		a, b := start(t, bus, nil), start(t, bus, nil)
 		meet(t, a, b)
 		was := a.replica.Status()
-		theirs, err := b.Route(endpick.Request{InputTokens: 7})
-		require.NoError(t, err)
+		theirs := rig.Must(b.Route(endpick.Request{InputTokens: 7}))
 		var leases []endpick.Lease
 		for range 20_000 { // no other goroutine runs meanwhile
-			l, err := a.Route(endpick.Request{})
-			require.NoError(t, err)
+			l := rig.Must(a.Route(endpick.Request{}))
 			leases = append(leases, l)
 		}
 		time.Sleep(3 * time.Second)
@@ -202,8 +193,7 @@ func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 		assert.GreaterOrEqual(t, now.Sent, was.Sent)
 		assert.Equal(t, 20_001, a.open(), "its own and the other's")
 		assert.Equal(t, 1, b.open(), "what was lost is known to nobody else")
-		more, err := a.Route(endpick.Request{})
-		require.NoError(t, err)
+		more := rig.Must(a.Route(endpick.Request{}))
 		time.Sleep(time.Second)
 		assert.Equal(t, 2, b.open())
 		for _, l := range append(leases, more, theirs) {
@@ -214,4 +204,23 @@ func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 		a.stop()
 		b.stop()
 	})
+}
+
+// A request that was already under way has no known duration, so none is sent.
+func TestWhatWasUnderWayHasNoTimes(t *testing.T) {
+	bus := newHub()
+	a, b := start(t, bus, nil), start(t, bus, nil)
+	meet(t, a, b)
+	for tokens, adopted := range map[int]*endpick.Adopted{11: {Endpoint: "server-1"}, 12: nil} {
+		lease, err := a.Route(endpick.Request{InputTokens: tokens, Stream: true, Adopted: adopted})
+		require.NoError(t, err)
+		eventually(t, "it is known", func() bool { return b.open() == 1 })
+		lease.FirstToken()
+		lease.Done(endpick.Outcome{OutputTokens: 3})
+		eventually(t, "and that it has ended", func() bool { return b.open() == 0 })
+	}
+	b.heard.mu.Lock()
+	defer b.heard.mu.Unlock()
+	assert.NotContains(t, b.heard.ttft, 11)
+	assert.Contains(t, b.heard.ttft, 12)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
@@ -50,13 +51,11 @@ func (l *talk) Close() error    { return l.closed }
 
 func newTalk(t *testing.T) *talk {
 	l := &talk{now: time.Unix(1000, 0), heard: &ledger{}}
-	r, err := New(Config{Key: prefix.NewKey()})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{
+	r := rig.Must(New(Config{Key: prefix.NewKey()}))
+	router := rig.Must(endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}}, Clock: func() time.Time { return l.now }, LeaseTimeout: time.Minute,
 		Policy: endpick.Policy{Admitters: []endpick.Admitter{l.heard}},
-	})
-	require.NoError(t, err)
+	}))
 	node := func(instance uint32) *protocol.Node {
 		drawn := uint64(0)
 		return protocol.New(protocol.Config{
@@ -240,25 +239,20 @@ func (s stuck) Close() error                            { return s.err }
 
 // Nothing is kept for others when Run has ended.
 func TestNothingIsQueuedAfterRun(t *testing.T) {
-	r, err := New(Config{Key: prefix.NewKey()})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
-	require.NoError(t, err)
+	r := rig.Must(New(Config{Key: prefix.NewKey()}))
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}, Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.NoError(t, r.Run(ctx, router, stuck{}))
-	_, err = router.Route(endpick.Request{})
-	require.NoError(t, err)
+	_ = rig.Must(router.Route(endpick.Request{}))
 	events, _, lost := r.queue.take(nil, nil)
 	assert.Empty(t, events)
 	assert.False(t, lost)
 }
 
 func TestRunTellsWhyABusCanNotBeLeft(t *testing.T) {
-	r, err := New(Config{Key: prefix.NewKey()})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	r := rig.Must(New(Config{Key: prefix.NewKey()}))
+	router := rig.Must(endpick.New(endpick.Config{}))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	broken := errors.New("broken")
@@ -280,14 +274,12 @@ func TestDial(t *testing.T) {
 	o := conn.Opts
 	assert.Equal(t, []any{true, true, true, -1, -1}, []any{o.NoEcho, o.RetryOnFailedConnect, o.IgnoreAuthErrorAbort, o.MaxReconnect, o.ReconnectBufSize})
 	assert.Equal(t, []time.Duration{5 * time.Second, 2 * time.Second, 250 * time.Millisecond}, []time.Duration{o.PingInterval, o.FlusherTimeout, o.ReconnectWait})
-	other, err := Dial("nats://127.0.0.1:1", nats.SetCustomDialer(unreachable{}), nats.PingInterval(time.Minute))
-	require.NoError(t, err)
+	other := rig.Must(Dial("nats://127.0.0.1:1", nats.SetCustomDialer(unreachable{}), nats.PingInterval(time.Minute)))
 	defer other.Close()
 	assert.Equal(t, time.Minute, other.Opts.PingInterval, "options of the caller come last")
 
 	// A message that can't be sent is dropped.
-	open, err := NATS(conn, "g").Open(7, func([]byte) {})
-	require.NoError(t, err)
+	open := rig.Must(NATS(conn, "g").Open(7, func([]byte) {}))
 	l := open.(*natsLine)
 	for range 100 {
 		require.NoError(t, l.Publish(0, []byte("message")))

@@ -32,12 +32,7 @@ func poll(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, pages
 
 func pollSite(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, at http.RoundTripper) (scrape.Facts, []error) {
 	e.ID, e.Address = "e", "h"
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{e}})
-	require.NoError(t, err)
-	errs := &errorList{}
-	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
-	s, err := scrape.NewInspector(config)
-	require.NoError(t, err)
+	_, s, errs := newInspector(t, config, at, e)
 	s.Poll(t.Context())
 	facts, _ := s.Facts(&e)
 	return facts, errs.take()
@@ -172,13 +167,8 @@ func TestNamesThatAreServed(t *testing.T) {
 // requests finish.
 func TestWhoIsAsked(t *testing.T) {
 	at := &site{pages: known()}
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
-		{ID: "0", Address: "vllm", Ranked: true}, {ID: "1", Address: "vllm", Ranked: true, Rank: 1}, {ID: "gone", Address: "llama"},
-	}})
-	require.NoError(t, err)
-	errs := &errorList{}
-	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}, OnError: errs.add})
-	require.NoError(t, err)
+	router, s, errs := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "0", Address: "vllm", Ranked: true},
+		endpick.Endpoint{ID: "1", Address: "vllm", Ranked: true, Rank: 1}, endpick.Endpoint{ID: "gone", Address: "llama"})
 	lease, err := router.Route(endpick.Request{Exclude: []string{"0", "1"}})
 	require.NoError(t, err)
 	require.NoError(t, router.Remove("gone"))
@@ -217,11 +207,7 @@ func TestASlowEngineIsAskedOnce(t *testing.T) {
 			<-release
 			return nil, errNet500
 		}}
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "slow", Address: "slow"}}})
-		require.NoError(t, err)
-		errs := &errorList{}
-		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: e.client(), Interval: 100 * time.Millisecond, Timeout: time.Hour, OnError: errs.add})
-		require.NoError(t, err)
+		router, s, errs := newInspector(t, scrape.InspectorConfig{Interval: 100 * time.Millisecond, Timeout: time.Hour}, e, endpick.Endpoint{ID: "slow", Address: "slow"})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() { s.Run(ctx); close(ended) }()
@@ -258,10 +244,7 @@ var errNet500 = errors.New("connection refused")
 // An engine that does not answer keeps its known facts.
 func TestWhatIsKnownStays(t *testing.T) {
 	at := &site{pages: known()}
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
-	require.NoError(t, err)
-	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
-	require.NoError(t, err)
+	_, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "a", Address: "llama"})
 	s.Poll(t.Context())
 	before, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
 	require.True(t, ok)
@@ -304,10 +287,9 @@ func TestAnswersAreClosed(t *testing.T) {
 	var all []*body
 	var questions []context.Context
 	var code int
+	var accepts string
 	at := engines{"h": func(r *http.Request) (*http.Response, error) {
-		if r.URL.Path == "/metrics" {
-			assert.True(t, strings.HasPrefix(r.Header.Get("Accept"), "text/plain") || r.Header.Get("Accept") == "", r.Header)
-		}
+		accepts = r.Header.Get("Accept")
 		b := &body{Reader: strings.NewReader(load(1, 2, 0.3)), closed: make(chan struct{})}
 		all, questions = append(all, b), append(questions, r.Context())
 		return &http.Response{StatusCode: code, Header: http.Header{}, Body: b, Request: r}, nil
@@ -315,6 +297,7 @@ func TestAnswersAreClosed(t *testing.T) {
 	for _, code = range []int{200, 503} {
 		_, p, _ := newPoller(t, scrape.Config{Client: at.client()}, endpick.Endpoint{ID: "a", Address: "h"})
 		p.Poll(t.Context())
+		assert.Equal(t, "text/plain;version=0.0.4", accepts)
 		pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, at)
 	}
 	require.GreaterOrEqual(t, len(all), 6)
@@ -323,17 +306,6 @@ func TestAnswersAreClosed(t *testing.T) {
 		assert.Equal(t, len(load(1, 2, 0.3)), b.read, "%d", i)
 		assert.Error(t, questions[i].Err(), "%d", i)
 	}
-}
-
-func TestAcceptedFormat(t *testing.T) {
-	at := engines{"h": func(r *http.Request) (*http.Response, error) {
-		assert.Equal(t, "text/plain;version=0.0.4", r.Header.Get("Accept"))
-		return answer(r, strings.NewReader(load(1, 2, 0.3))), nil
-	}}
-	router, p, errs := newPoller(t, scrape.Config{Client: at.client()}, endpick.Endpoint{ID: "a", Address: "h"})
-	p.Poll(t.Context())
-	assert.Empty(t, errs.take())
-	assert.Equal(t, allSignals, candidates(router)["a"].Reported)
 }
 
 // If there are more pages than may be read at once, they are read one after another,
@@ -499,12 +471,9 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 		_, p, _ := newPoller(t, scrape.Config{Client: e.client()},
 			endpick.Endpoint{ID: "works", Address: "works"}, endpick.Endpoint{ID: "long", Address: "long"},
 			endpick.Endpoint{ID: "refuses", Address: "refuses"}, endpick.Endpoint{ID: "back", Address: "back"})
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { p.Run(ctx) })
+		stop := running(t, p.Run)
 		time.Sleep(2*time.Minute + time.Millisecond)
-		cancel()
-		run.Wait()
+		stop()
 		assert.Equal(t, 121, asked["works"])
 		assert.Equal(t, 4+11, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten")
 		assert.Equal(t, 9+56, asked["back"], "found after 65 s")
@@ -532,16 +501,10 @@ func TestAnEngineHasFiveSeconds(t *testing.T) {
 func TestInspectorUnlessToldOtherwise(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "llama"}}})
-		require.NoError(t, err)
-		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { s.Run(ctx) })
+		_, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "a", Address: "llama"})
+		stop := running(t, s.Run)
 		time.Sleep(10*time.Minute + time.Second/2)
 		assert.Equal(t, 11, at.times("llama/props"))
-		cancel()
-		run.Wait()
+		stop()
 	})
 }

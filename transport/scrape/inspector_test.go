@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/scrape"
 )
@@ -98,6 +99,15 @@ func known() map[string]string {
 	}
 }
 
+// newInspector is an inspector of a router with these endpoints, whose servers at plays.
+func newInspector(t testing.TB, config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *errorList) {
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
+	errs := &errorList{}
+	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
+	s := rig.Must(scrape.NewInspector(config))
+	return router, s, errs
+}
+
 func TestInspectorReadsEachEngine(t *testing.T) {
 	for _, tc := range []struct {
 		host string
@@ -126,11 +136,7 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.host, tc.rank), func(t *testing.T) {
 			e := endpick.Endpoint{ID: "e", Address: tc.host, Ranked: tc.rank >= 0, Rank: max(tc.rank, 0)}
-			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{e}})
-			require.NoError(t, err)
-			errs := &errorList{}
-			s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, OnError: errs.add})
-			require.NoError(t, err)
+			router, s, errs := newInspector(t, scrape.InspectorConfig{}, &site{pages: known()}, e)
 			s.Poll(t.Context())
 			got, ok := s.Facts(&e)
 			reports := errs.take()
@@ -149,42 +155,17 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 	}
 }
 
-// A server and its ranks are told apart, including the first rank.
-func TestFactsOfRanks(t *testing.T) {
-	var all []endpick.Endpoint
-	for id, rank := range []int{-1, 0, 1} {
-		all = append(all, endpick.Endpoint{ID: fmt.Sprint(id), Address: "vllm", Ranked: rank >= 0, Rank: max(rank, 0)})
-	}
-	router, err := endpick.New(endpick.Config{Endpoints: all})
-	require.NoError(t, err)
-	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}})
-	require.NoError(t, err)
-	s.Poll(t.Context())
-	for i, want := range []int{48000, 16000, 32000} {
-		facts, ok := s.Facts(&all[i])
-		assert.True(t, ok)
-		assert.Equal(t, want, facts.KVTokens)
-		assert.Equal(t, want, router.Endpoints()[i].Candidate.Endpoint.KVTokens)
-	}
-}
-
 // Fields set by the host stay, even if the engine disagrees; unset ones follow the
 // engine; and a field that the host sets later is taken over.
 func TestInspectorAndTheHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}}}})
-		require.NoError(t, err)
-		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}, Interval: time.Minute})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { s.Run(ctx) })
+		router, s, _ := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}})
+		stop := running(t, s.Run)
 		now := func() endpick.Endpoint { return *router.Endpoints()[0].Candidate.Endpoint }
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}, KVTokens: 48000}, now())
-		lease, err := router.Route(endpick.Request{Model: "mine", InputTokens: 10})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{Model: "mine", InputTokens: 10}))
 
 		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000")) // the engine restarted
 		time.Sleep(time.Minute)
@@ -216,8 +197,7 @@ func TestInspectorAndTheHost(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		_, ok := s.Facts(&endpick.Endpoint{Address: "llama"})
 		assert.False(t, ok, "forgotten")
-		cancel()
-		run.Wait()
+		stop()
 	})
 }
 
@@ -225,10 +205,7 @@ func TestInspectorAndTheHost(t *testing.T) {
 // stays.
 func TestInspectorWhileTheHostChangesItsMind(t *testing.T) {
 	at := &site{pages: known()}
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "vllm"}}})
-	require.NoError(t, err)
-	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
-	require.NoError(t, err)
+	router, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "a", Address: "vllm"})
 	s.Poll(t.Context())
 	require.Equal(t, 48000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
 	at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000"))
@@ -251,10 +228,7 @@ func TestInspectorWhileTheHostChangesItsMind(t *testing.T) {
 // unset: they follow the engine.
 func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
 	at := &site{pages: known()}
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "vllm"}}})
-	require.NoError(t, err)
-	s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: at}})
-	require.NoError(t, err)
+	router, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{Address: "vllm"})
 	s.Poll(t.Context())
 	for i, variant := range []string{"", "h100", "h200"} {
 		e := endpick.Endpoint{Address: "vllm", Variant: variant, MaxSequences: 7}
@@ -281,18 +255,12 @@ func (l *listed) Endpoints(context.Context) (all []endpick.Endpoint, err error) 
 // Discovery with bare addresses removes nothing that engines have reported.
 func TestInspectorBesideDiscovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		router, err := endpick.New(endpick.Config{})
-		require.NoError(t, err)
-		s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: &http.Client{Transport: &site{pages: known()}}, DisableModels: true})
-		require.NoError(t, err)
+		router, s, _ := newInspector(t, scrape.InspectorConfig{DisableModels: true}, &site{pages: known()})
 		var list listed
 		list.addresses.Store(&[]string{"vllm", "llama"})
-		w, err := discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { s.Run(ctx) })
-		run.Go(func() { w.Run(ctx) })
+		w := rig.Must(discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill}))
+		stop, stopWatching := running(t, s.Run), running(t, w.Run)
+		defer stopWatching()
 		time.Sleep(5 * time.Second)
 		check := func() {
 			for _, e := range router.Endpoints() {
@@ -316,14 +284,12 @@ func TestInspectorBesideDiscovery(t *testing.T) {
 		}
 		require.Len(t, router.Endpoints(), 2)
 		check()
-		cancel()
-		run.Wait()
+		stop()
 	})
 }
 
 func TestInspectorConfig(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	for _, c := range []scrape.InspectorConfig{{}, {Router: router, Interval: -1}, {Router: router, Timeout: -1}, {Router: router, MaxBytes: -1}} {
 		_, err := scrape.NewInspector(c)
 		assert.ErrorAs(t, err, new(*endpick.ConfigError))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 const vllm = `# HELP vllm:num_requests_running Number of requests in model execution batches.
@@ -104,10 +105,8 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			p, err := parse(strings.NewReader(tc.page), 1<<20)
-			require.NoError(t, err)
-			l, err := p.load(&tc.endpoint, &known)
-			require.NoError(t, err)
+			p := rig.Must(parse(strings.NewReader(tc.page), 1<<20))
+			l := rig.Must(p.load(&tc.endpoint, &known))
 			assert.InDelta(t, tc.want.KVUsage, l.KVUsage, 1e-12)
 			l.KVUsage = tc.want.KVUsage
 			assert.Equal(t, tc.want, l)
@@ -209,8 +208,7 @@ func TestCopiesOfASeries(t *testing.T) {
 		"a{moe_ep_rank=\"0\"} 2\na{moe_ep_rank=\"1\"} 2\n":                     2,
 		"a{pp_rank=\"0\",tp_rank=\"0\"} 2\na{pp_rank=\"1\",tp_rank=\"1\"} 2\n": 2,
 	} {
-		p, err := parse(strings.NewReader(text), 1<<20)
-		require.NoError(t, err)
+		p := rig.Must(parse(strings.NewReader(text), 1<<20))
 		got, n := p.sum(series{family: "a"}, &endpick.Endpoint{})
 		assert.Equal(t, 1, n)
 		assert.Equal(t, fmt.Sprint(want), fmt.Sprint(got), text)
@@ -260,10 +258,49 @@ func TestKindsOfSeries(t *testing.T) {
 		if want.Running > 0 {
 			want.Absent &^= endpick.RunningSignal
 		}
-		p, err := parse(strings.NewReader(text), 1<<20)
-		require.NoError(t, err)
-		l, err := p.load(&endpick.Endpoint{}, &known)
-		require.NoError(t, err)
+		p := rig.Must(parse(strings.NewReader(text), 1<<20))
+		l := rig.Must(p.load(&endpick.Endpoint{}, &known))
 		assert.Equal(t, want, l, text)
 	}
+}
+
+// An engine's facts are either within bounds or ignored.
+func FuzzFacts(f *testing.F) {
+	for _, s := range []string{
+		`{"total_slots":4,"default_generation_settings":{"n_ctx":8192}}`, `{"total_slots":-1e300,"default_generation_settings":{"n_ctx":1e300}}`,
+		`{"max_total_num_tokens":1e9,"page_size":64,"max_running_requests":4096,"internal_states":[{"effective_max_running_requests_per_dp":7,"memory_usage":{"token_capacity":5}},{}]}`,
+		`{"data":[{"id":"m"},{"id":"lora","parent":"m"},{"id":"\xff"},{"id":""}]}`, `{"data":null}`, `[`, `{"total_slots":1e999}`,
+		vllm, "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e30\"} 1\n",
+	} {
+		f.Add([]byte(s), 1)
+	}
+	f.Fuzz(func(t *testing.T, text []byte, rank int) {
+		for _, e := range []endpick.Endpoint{{}, {Ranked: true, Rank: rank}} {
+			for _, read := range []func([]byte, *endpick.Endpoint) (Facts, error){llamaFacts, sglangFacts, func(b []byte, e *endpick.Endpoint) (Facts, error) {
+				p, err := parsePage(b)
+				if err != nil {
+					return Facts{}, err
+				}
+				return p.vllm(e), nil
+			}} {
+				facts, err := read(text, &e)
+				if err != nil {
+					require.Zero(t, facts)
+				}
+				if facts.KVTokens < 0 || facts.KVTokens > maxKVTokens || facts.MaxSequences < 0 || facts.MaxSequences > maxSequences || facts.BlockTokens < 0 || facts.BlockTokens > maxKVTokens {
+					t.Fatalf("%+v", facts)
+				}
+			}
+		}
+		models, adapters, err := servedNames(text)
+		if err != nil {
+			require.Empty(t, append(models, adapters...))
+		}
+		require.LessOrEqual(t, len(models)+len(adapters), maxNames)
+		for _, name := range append(models, adapters...) {
+			if name == "" || len(name) > maxName {
+				t.Fatalf("%q", name)
+			}
+		}
+	})
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/scrape"
 )
 
@@ -84,8 +85,7 @@ func (e *errorList) take() []error {
 }
 
 func newPoller(t testing.TB, config scrape.Config, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Poller, *errorList) {
-	router, err := endpick.New(endpick.Config{Endpoints: endpoints})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
 	errs := &errorList{}
 	config.Router, config.OnError = router, errs.add
 	if config.Client == nil {
@@ -93,9 +93,16 @@ func newPoller(t testing.TB, config scrape.Config, endpoints ...endpick.Endpoint
 		config.Client = &http.Client{Transport: tr}
 		t.Cleanup(tr.CloseIdleConnections)
 	}
-	p, err := scrape.New(config)
-	require.NoError(t, err)
+	p := rig.Must(scrape.New(config))
 	return router, p, errs
+}
+
+// running lets a poller or an inspector run until stop is called, which waits for its end.
+func running(t testing.TB, run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	group.Go(func() { run(ctx) })
+	return func() { cancel(); group.Wait() }
 }
 
 func candidates(r *endpick.Router) map[string]endpick.Candidate {
@@ -170,8 +177,7 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 		t.Run("the engine counts "+name, func(t *testing.T) {
 			s := servePage(t, load(0, running, 0.1))
 			router, p, errs := newPoller(t, scrape.Config{}, endpick.Endpoint{ID: "a", Address: s.URL})
-			before, err := router.Route(endpick.Request{})
-			require.NoError(t, err)
+			before := rig.Must(router.Route(endpick.Request{}))
 			var during endpick.Lease
 			s.before = func(*http.Request) { during, _ = router.Route(endpick.Request{}) }
 			p.Poll(context.Background())
@@ -339,8 +345,7 @@ func TestPollBesideABusyPoll(t *testing.T) {
 			router, p, _ := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Minute}, endpick.Endpoint{ID: "a", Address: "hangs"})
 			poll := p.Poll
 			if kind == "inspector" {
-				s, err := scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: e.client(), Timeout: time.Minute})
-				require.NoError(t, err)
+				s := rig.Must(scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: e.client(), Timeout: time.Minute}))
 				poll = s.Poll
 			}
 			begin := time.Now()
@@ -366,10 +371,9 @@ func TestPanicsCostAReport(t *testing.T) {
 		e["c"] = func(r *http.Request) (*http.Response, error) {
 			return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
 		}
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
 			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"},
-		}})
-		require.NoError(t, err)
+		}}))
 		var reports errorList
 		p, err := scrape.New(scrape.Config{
 			Router: router, Client: e.client(),
@@ -404,11 +408,9 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	victim := servePage(t, load(7, 3, 0.4))
 	s := servePage(t, "")
 	s.redirect = victim.URL
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: s.URL}}})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: s.URL}}}))
 	var errs errorList
-	p, err := scrape.New(scrape.Config{Router: router, OnError: errs.add})
-	require.NoError(t, err)
+	p := rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.add}))
 	p.Poll(t.Context())
 	assert.Zero(t, victim.asked.Load())
 	list := errs.take()
@@ -488,8 +490,7 @@ func TestRun(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 2.0, candidates(router)["a"].Waiting)
 		assert.Equal(t, 11.0, candidates(router)["b"].Waiting)
-		lease, err := router.Route(endpick.Request{Exclude: []string{"b", "slow"}})
-		require.NoError(t, err)
+		lease := rig.Must(router.Route(endpick.Request{Exclude: []string{"b", "slow"}}))
 		require.NoError(t, router.Remove("a"))
 		require.Len(t, router.Endpoints(), 3, "it is there until its request ends, and not asked")
 		time.Sleep(8 * time.Second)

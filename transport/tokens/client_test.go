@@ -63,84 +63,6 @@ func newClient(t *testing.T, config tokens.Config) *tokens.Client {
 	return c
 }
 
-func TestTokens(t *testing.T) {
-	c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute})
-	ids, rest := c.Tokens(t.Context(), path, chat("who are you?"))
-	require.Equal(t, []uint32{'w', 'h', 'o', ' ', 'a', 'r', 'e', ' ', 'y', 'o', 'u', '?'}, ids)
-	require.Zero(t, rest)
-	for _, body := range []string{"", "no JSON", `{"messages":[]}`, `{"prompt":""`, `{"messages":[{"content":[{"type":"image_url"}]}]}`, `{"messages":[7]}`} {
-		ids, _ := c.Tokens(t.Context(), path, []byte(body))
-		require.Empty(t, ids, body)
-	}
-}
-
-// The same prompt is tokenized once, whatever else is in the request; a different prompt anew.
-func TestPromptsAreRemembered(t *testing.T) {
-	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
-	ask := func(body []byte) {
-		ids, rest := c.Tokens(t.Context(), path, body)
-		require.NotEmpty(t, ids)
-		require.Zero(t, rest)
-	}
-	ask(chat("hello"))
-	ask(chat("hello"))
-	ask([]byte(strings.Replace(string(chat("hello")), `"temperature":0`, `"temperature":1,"max_tokens":5`, 1)))
-	require.Equal(t, int64(1), l.asked.Load())
-	for i, change := range []string{`"tools":[]`, `"chat_template":"x"`, `"model":"n"`, `"documents":[1]`, `"reasoning_effort":"low"`} {
-		ask([]byte(strings.Replace(string(chat("hello")), `"temperature":0`, change, 1)))
-		require.Equal(t, int64(2+i), l.asked.Load(), change)
-	}
-	ask(chat("hell", "o"))
-	require.Equal(t, int64(7), l.asked.Load())
-	require.Equal(t, uint64(2), c.Stats().Hits)
-}
-
-// A request that can't wait gets the known head of the conversation; a late answer is
-// remembered for the next turn.
-func TestLateAnswers(t *testing.T) {
-	release := make(chan struct{})
-	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Millisecond})
-	require.Eventually(t, func() bool { ids, _ := c.Tokens(t.Context(), path, chat("one")); return len(ids) == 3 }, 30*time.Second, time.Millisecond)
-	l.wait = func() { <-release }
-	body := chat("one", "two")
-	ids, rest := c.Tokens(t.Context(), path, body)
-	require.Equal(t, []uint32{'o', 'n', 'e'}, ids)
-	require.Equal(t, len(`{"role":"user","content":"two"}`), rest)
-
-	ids, _ = c.Tokens(t.Context(), path, chat("something else"))
-	require.Empty(t, ids)
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	ids, _ = c.Tokens(gone, path, chat("something else again"))
-	require.Empty(t, ids)
-	close(release)
-	require.Eventually(t, func() bool { ids, _ := c.Tokens(t.Context(), path, body); return len(ids) == 6 }, 30*time.Second, time.Millisecond)
-	s := c.Stats()
-	require.GreaterOrEqual(t, s.Late, uint64(3))
-	require.GreaterOrEqual(t, s.Heads, uint64(1))
-	require.Equal(t, uint64(4), s.Asked)
-}
-
-// Concurrent requests with one prompt share one call.
-func TestCallsAreShared(t *testing.T) {
-	release := make(chan struct{})
-	l := &letters{wait: func() { <-release }}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
-	var group sync.WaitGroup
-	for range 20 {
-		group.Go(func() {
-			ids, _ := c.Tokens(t.Context(), path, chat("same"))
-			assert.Len(t, ids, 4)
-		})
-	}
-	require.Eventually(t, func() bool { return c.Stats().Shared == 19 }, 30*time.Second, time.Millisecond)
-	close(release)
-	group.Wait()
-	require.Equal(t, int64(1), l.asked.Load())
-}
-
 // A failing tokenizer is left alone for a while, longer each time; one that refuses a
 // client's prompt is not.
 func TestRests(t *testing.T) {
@@ -188,6 +110,7 @@ func engine(t *testing.T, answers map[string]string) (string, *[]string) {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		assert.NoError(t, err)
+		assert.Equal(t, "application/json", r.Header.Get("Content-Type"))
 		mu.Lock()
 		asked = append(asked, r.Method+" "+r.URL.Path+" "+string(body))
 		mu.Unlock()
@@ -253,23 +176,4 @@ func TestBodiesAreCopied(t *testing.T) {
 	var ids []uint32
 	require.Eventually(t, func() bool { ids, _ = c.Tokens(t.Context(), path, chat("right")); return ids != nil }, 30*time.Second, time.Millisecond)
 	require.Equal(t, []uint32{'r', 'i', 'g', 'h', 't'}, ids)
-}
-
-// After a success the next rest is short again.
-func TestRestsBeginAnew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &letters{err: errors.New("down")}
-		c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, RestFor: time.Second})
-		ask := func(i int) { c.Tokens(t.Context(), path, chat(fmt.Sprint(i))) }
-		ask(1)
-		time.Sleep(time.Second)
-		ask(2)
-		require.Equal(t, time.Now().Add(2*time.Second), c.Stats().RestUntil)
-		time.Sleep(2 * time.Second)
-		l.err = nil
-		ask(3)
-		l.err = errors.New("down")
-		ask(4)
-		require.Equal(t, time.Now().Add(time.Second), c.Stats().RestUntil)
-	})
 }

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"os/exec"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -62,6 +60,10 @@ func TestDefaultTimes(t *testing.T) {
 		assert.Empty(t, ids)
 		assert.Equal(t, 5*time.Millisecond, time.Since(start))
 		assert.EqualValues(t, 1, c.Stats().Late)
+		ids, rest := c.Tokens(t.Context(), path, chat("in time", "late"))
+		assert.Len(t, ids, 1, "the head is known")
+		assert.Equal(t, len(`{"role":"user","content":"late"}`), rest)
+		assert.Equal(t, []uint64{2, 1}, []uint64{c.Stats().Late, c.Stats().Heads})
 		synctest.Wait()
 		time.Sleep(time.Second)
 		ids, _ = c.Tokens(t.Context(), path, chat("late"))
@@ -96,6 +98,13 @@ func TestRestsAreBounded(t *testing.T) {
 		}
 		assert.EqualValues(t, 13, c.Stats().Failed)
 		assert.EqualValues(t, 13, c.Stats().Asked)
+		l.err = nil
+		ask()
+		l.err = errors.New("down")
+		for range 5 {
+			ask()
+		}
+		assert.Equal(t, 500*time.Millisecond, time.Until(c.Stats().RestUntil), "after a success it begins anew")
 	})
 }
 
@@ -131,7 +140,7 @@ func TestWhatIsDeclined(t *testing.T) {
 	ids, _ := c.Tokens(t.Context(), path, chat("12345"))
 	assert.Len(t, ids, 5)
 	for i, body := range []string{
-		string(chat("123456")), "no JSON", `{"messages":[]}`, `{"messages":7,"prompt":"x"}`, `{"messages":[7]}`,
+		string(chat("123456")), "", "no JSON", `{"prompt":""`, `{"messages":[]}`, `{"messages":7,"prompt":"x"}`, `{"messages":[7]}`,
 		`{"messages":[{"content":[7]}]}`, `{"messages":[{"content":[{"type":"image_url"}]}]}`,
 	} {
 		ids, rest := c.Tokens(t.Context(), path, []byte(body))
@@ -196,8 +205,9 @@ func TestPromptsAreToldApart(t *testing.T) {
 			}
 		}
 	}
-	assert.EqualValues(t, 2*len(bodies), l.asked.Load())
-	assert.EqualValues(t, 2*len(bodies), c.Stats().Hits)
+	c.Tokens(t.Context(), path, []byte(`{"temperature":1,"prompt":"x","max_tokens":5}`))
+	assert.EqualValues(t, 2*len(bodies), l.asked.Load(), "what shapes only the answer does not count")
+	assert.EqualValues(t, 2*len(bodies)+1, c.Stats().Hits)
 }
 
 // Remembered bytes are counted exactly, and an entry larger than the whole memory
@@ -221,80 +231,6 @@ func TestBytesAreCounted(t *testing.T) {
 	n = 237 // 1,098 bytes
 	ask("alone")
 	assert.Equal(t, []any{int64(1098), 1}, []any{c.Stats().Bytes, c.Stats().Prompts})
-}
-
-// A server without /render is asked for /tokenize; if it has one, the answer of
-// /render counts.
-func TestRendering(t *testing.T) {
-	var connections atomic.Int32
-	var render, tokenize atomic.Int32
-	var asked atomic.Value
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-		assert.Equal(t, "application/json", in.Header.Get("Content-Type"))
-		asked.Store(in.URL.Path)
-		status := render.Load()
-		if in.URL.Path == "/tokenize" {
-			status = tokenize.Load()
-		}
-		w.WriteHeader(int(status))
-		if status == 200 {
-			_, _ = io.WriteString(w, " \n[{\"token_ids\":[7]}]")
-			return
-		}
-		_, _ = io.WriteString(w, strings.Repeat("sorry ", 5000))
-	}))
-	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
-		if s == http.StateNew {
-			connections.Add(1)
-		}
-	}
-	server.Start()
-	defer server.Close()
-	e := tokens.Rendering(server.URL, &http.Client{Transport: &http.Transport{}})
-	ask := func(r, z int32) (ids []uint32, at string, err error) {
-		render.Store(r)
-		tokenize.Store(z)
-		ids, err = e.Tokens(t.Context(), path, chat("x"))
-		return ids, asked.Load().(string), err
-	}
-	for _, broken := range []int32{500, 503, 400, 429} {
-		_, at, err := ask(broken, 200)
-		require.ErrorContains(t, err, fmt.Sprint(broken))
-		assert.Equal(t, path+"/render", at, "%d", broken)
-	}
-	for _, missing := range []int32{404, 405} {
-		_, at, err := ask(missing, 500)
-		require.ErrorContains(t, err, "500")
-		assert.Equal(t, "/tokenize", at, "%d", missing)
-	}
-	ids, at, err := ask(200, 200)
-	require.NoError(t, err)
-	assert.Equal(t, []uint32{7}, ids)
-	assert.Equal(t, path+"/render", at, "it has not been taken for an old one while nothing served")
-	assert.EqualValues(t, 1, connections.Load(), "also after refusals")
-
-	_, err = tokens.Rendering("http://[::1", nil).Tokens(t.Context(), path, chat("x"))
-	require.Error(t, err)
-	server.Close()
-	_, err = e.Tokens(t.Context(), path, chat("x"))
-	require.Error(t, err)
-}
-
-func TestLlama(t *testing.T) {
-	url, asked := engine(t, map[string]string{"/tokenize": `{"tokens":[1]}`})
-	e := tokens.Llama(url, nil)
-	_, err := e.Tokens(t.Context(), path, chat("x"))
-	require.ErrorContains(t, err, "404", "no template")
-	for _, p := range []string{"/v1/completions", "/completion", "/completions/"} {
-		ids, err := e.Tokens(t.Context(), p, []byte(`{"prompt":"x"}`))
-		require.NoError(t, err, p)
-		assert.Equal(t, []uint32{1}, ids)
-	}
-	assert.Equal(t, `POST /tokenize {"add_special":true,"content":"x","parse_special":true}`, (*asked)[1])
-	for _, body := range []string{`{"prompt":["x","y"]}`, `{"prompt":[1,2]}`, `x`} {
-		_, err := e.Tokens(t.Context(), "/completion", []byte(body))
-		require.ErrorIs(t, err, tokens.ErrNoPrompt, body)
-	}
 }
 
 // A tokenizer without a client of the host's asks its engine and nobody else: it follows no

@@ -22,8 +22,7 @@ func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
 	if err := rig.LlamaAvailable(); err != nil {
 		t.Skip(err)
 	}
-	server, err := rig.StartLlama()
-	require.NoError(t, err)
+	server := rig.Must(rig.StartLlama())
 	t.Cleanup(server.Kill)
 	tokenizer := tokens.Llama(server.URL(), nil)
 	for conversation := range 4 {
@@ -33,10 +32,8 @@ func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
 		turns, worst := 0, 0
 		for turn := range 6 {
 			messages = append(messages, map[string]any{"role": "user", "content": fmt.Sprintf("turn %d: %s \u00e4\u4f60 <|im_end|> </s> ?", turn, strings.Repeat("why so ", 3+turn*conversation))})
-			body, err := json.Marshal(map[string]any{"model": "any", "messages": messages, "max_tokens": 8, "temperature": 0, "cache_prompt": true})
-			require.NoError(t, err)
-			ids, err := tokenizer.Tokens(t.Context(), "/v1/chat/completions", body)
-			require.NoError(t, err)
+			body := rig.Must(json.Marshal(map[string]any{"model": "any", "messages": messages, "max_tokens": 8, "temperature": 0, "cache_prompt": true}))
+			ids := rig.Must(tokenizer.Tokens(t.Context(), "/v1/chat/completions", body))
 
 			var answer struct {
 				Choices []struct {
@@ -49,8 +46,7 @@ func TestLlamaTokensAreThoseOfTheEngine(t *testing.T) {
 					} `json:"prompt_tokens_details"`
 				}
 			}
-			resp, err := http.Post(server.URL()+"/v1/chat/completions", "application/json", bytes.NewReader(body))
-			require.NoError(t, err)
+			resp := rig.Must(http.Post(server.URL()+"/v1/chat/completions", "application/json", bytes.NewReader(body)))
 			require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
 			resp.Body.Close()
 			require.Equal(t, http.StatusOK, resp.StatusCode)

@@ -1,15 +1,14 @@
 package conformance
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 )
 
-func newAnthropic(url string, retries int) anthropic.Client {
-	return anthropic.NewClient(option.WithBaseURL(url), option.WithAPIKey("key"), option.WithMaxRetries(retries),
+func newAnthropic(s *session, retries int) anthropic.Client {
+	return anthropic.NewClient(option.WithBaseURL(s.url), option.WithAPIKey("key"), option.WithMaxRetries(retries),
 		option.WithHTTPClient(&http.Client{Transport: &http.Transport{}}))
 }
 
@@ -29,29 +28,20 @@ func messageTools() anthropic.MessageNewParams {
 	return p
 }
 
-func messageWhole(ctx context.Context, url string, told *lines, p anthropic.MessageNewParams, retries int) *anthropic.Message {
-	client := newAnthropic(url, retries)
-	r, err := client.Messages.New(ctx, p)
-	if err != nil {
-		told.add("error %T: %v", err, err)
-		return nil
-	}
-	told.add("%s", r.RawJSON())
-	return r
+func messageWhole(s *session, p anthropic.MessageNewParams, retries int) *anthropic.Message {
+	client := newAnthropic(s, retries)
+	r, err := client.Messages.New(s.ctx, p)
+	return whole(s, r, err)
 }
 
-func messageStream(ctx context.Context, url string, told *lines, p anthropic.MessageNewParams) *anthropic.Message {
-	client := newAnthropic(url, 0)
-	s := client.Messages.NewStreaming(ctx, p)
-	defer s.Close()
+func messageStream(s *session, p anthropic.MessageNewParams) *anthropic.Message {
+	client := newAnthropic(s, 0)
 	var all anthropic.Message
-	for s.Next() {
-		told.add("%s", s.Current().RawJSON())
-		if err := all.Accumulate(s.Current()); err != nil {
-			told.add("error: %v", err)
+	read(s, client.Messages.NewStreaming(s.ctx, p), func(e anthropic.MessageStreamEventUnion) {
+		if err := all.Accumulate(e); err != nil {
+			s.add("error: %v", err)
 		}
-	}
-	told.add("end: %v", s.Err())
+	})
 	return &all
 }
 
@@ -76,84 +66,49 @@ func thinkingParams() anthropic.MessageNewParams {
 	return p
 }
 
-var anthropicMessages = map[string]do{
-	"whole": func(ctx context.Context, url string, told *lines) {
-		messageWhole(ctx, url, told, messageParams(question), 0)
-	},
-	"stream": func(ctx context.Context, url string, told *lines) {
-		messageStream(ctx, url, told, messageParams(question))
-	},
-	"tools": func(ctx context.Context, url string, told *lines) {
-		p := messageTools()
-		if turn(&p, messageWhole(ctx, url, told, p, 0)) {
-			messageWhole(ctx, url, told, p, 0)
-		}
-	},
-	"tools, stream": func(ctx context.Context, url string, told *lines) {
-		p := messageTools()
-		p.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
-		if turn(&p, messageStream(ctx, url, told, p)) {
-			messageStream(ctx, url, told, p)
-		}
-	},
-	"thinking": func(ctx context.Context, url string, told *lines) {
-		messageWhole(ctx, url, told, thinkingParams(), 0)
-	},
-	"thinking, stream": func(ctx context.Context, url string, told *lines) {
-		messageStream(ctx, url, told, thinkingParams())
-	},
-	"two turns": func(ctx context.Context, url string, told *lines) {
-		p := messageParams(question)
-		if turn(&p, messageWhole(ctx, url, told, p, 0)) {
-			messageWhole(ctx, url, told, p, 0)
-		}
-	},
-	"count tokens": func(ctx context.Context, url string, told *lines) {
-		client := newAnthropic(url, 0)
-		r, err := client.Messages.CountTokens(ctx, anthropic.MessageCountTokensParams{
-			Model: model, Messages: messageParams(question).Messages,
-		})
-		if err != nil {
-			told.add("error: %v", err)
-			return
-		}
-		told.add("%s", r.RawJSON())
-	},
-	"abort": func(ctx context.Context, url string, told *lines) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		p := messageParams(question)
-		p.MaxTokens = longest
-		client := newAnthropic(url, 0)
-		s := client.Messages.NewStreaming(ctx, p)
-		defer s.Close()
-		for n := 0; n < heard && s.Next(); {
-			told.add("%s", s.Current().RawJSON())
-			if s.Current().Delta.Text != "" {
-				n++
+var anthropicMessages = withErrors(
+	func(s *session, q string, retries int) { messageWhole(s, messageParams(q), retries) },
+	func(s *session, q string) { messageStream(s, messageParams(q)) },
+	map[string]do{
+		"stream": func(s *session) { messageStream(s, messageParams(question)) },
+		"tools": func(s *session) {
+			p := messageTools()
+			if turn(&p, messageWhole(s, p, 0)) {
+				messageWhole(s, p, 0)
 			}
-		}
-		cancel()
-		for s.Next() {
-		}
-		told.add("end: %v", s.Err())
+		},
+		"tools, stream": func(s *session) {
+			p := messageTools()
+			p.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
+			if turn(&p, messageStream(s, p)) {
+				messageStream(s, p)
+			}
+		},
+		"thinking":         func(s *session) { messageWhole(s, thinkingParams(), 0) },
+		"thinking, stream": func(s *session) { messageStream(s, thinkingParams()) },
+		"two turns": func(s *session) {
+			p := messageParams(question)
+			if turn(&p, messageWhole(s, p, 0)) {
+				messageWhole(s, p, 0)
+			}
+		},
+		"count tokens": func(s *session) {
+			client := newAnthropic(s, 0)
+			r, err := client.Messages.CountTokens(s.ctx, anthropic.MessageCountTokensParams{
+				Model: model, Messages: messageParams(question).Messages,
+			})
+			whole(s, r, err)
+		},
+		"abort": func(s *session) {
+			p := messageParams(question)
+			p.MaxTokens = longest
+			client := newAnthropic(s, 0)
+			leave(s, client.Messages.NewStreaming(s.ctx, p), func(e anthropic.MessageStreamEventUnion) string { return e.Delta.Text })
+		},
+		"unknown model": func(s *session) {
+			p := messageParams(question)
+			p.Model = "nobody-has-it"
+			messageWhole(s, p, 0)
+		},
 	},
-	"errors": func(ctx context.Context, url string, told *lines) {
-		for _, status := range statuses {
-			messageWhole(ctx, url, told, messageParams(askForError(status)), 0)
-			messageStream(ctx, url, told, messageParams(askForError(status)))
-		}
-	},
-	"unknown model": func(ctx context.Context, url string, told *lines) {
-		p := messageParams(question)
-		p.Model = "nobody-has-it"
-		messageWhole(ctx, url, told, p, 0)
-	},
-	"retries": func(ctx context.Context, url string, told *lines) {
-		messageWhole(ctx, url, told, messageParams(askForRetry), 2)
-	},
-	"cut": func(ctx context.Context, url string, told *lines) {
-		messageStream(ctx, url, told, messageParams(askForCut))
-		messageWhole(ctx, url, told, messageParams(askForCut), 0)
-	},
-}
+)

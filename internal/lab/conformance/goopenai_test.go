@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -13,9 +12,9 @@ import (
 
 // The client of OpenAI's API that Go programs used before there was an official one.
 
-func newGoOpenAI(url string) *gopenai.Client {
+func newGoOpenAI(s *session) *gopenai.Client {
 	c := gopenai.DefaultConfig("key")
-	c.BaseURL, c.HTTPClient = url+"/v1", &http.Client{Transport: &http.Transport{}}
+	c.BaseURL, c.HTTPClient = s.url+"/v1", &http.Client{Transport: &http.Transport{}}
 	return gopenai.NewClientWithConfig(c)
 }
 
@@ -29,22 +28,22 @@ func goOpenAIRequest(q string) gopenai.ChatCompletionRequest {
 }
 
 // say adds a value as JSON, or an error with what the client knows of it.
-func (l *lines) say(v any, err error) {
+func (s *session) say(v any, err error) {
 	var refused *gopenai.APIError
 	switch {
 	case errors.As(err, &refused):
-		l.add("error %T: %d %s %v %s", err, refused.HTTPStatusCode, refused.Type, refused.Code, refused.Message)
+		s.add("error %T: %d %s %v %s", err, refused.HTTPStatusCode, refused.Type, refused.Code, refused.Message)
 	case err != nil:
-		l.add("error %T: %v", err, err)
+		s.add("error %T: %v", err, err)
 	default:
 		text, err := json.Marshal(v)
-		l.add("%s %v", text, err)
+		s.add("%s %v", text, err)
 	}
 }
 
-func goOpenAIWhole(ctx context.Context, url string, told *lines, r gopenai.ChatCompletionRequest) *gopenai.ChatCompletionMessage {
-	answer, err := newGoOpenAI(url).CreateChatCompletion(ctx, r)
-	told.say(answer, err)
+func goOpenAIWhole(s *session, r gopenai.ChatCompletionRequest) *gopenai.ChatCompletionMessage {
+	answer, err := newGoOpenAI(s).CreateChatCompletion(s.ctx, r)
+	s.say(answer, err)
 	if err != nil || len(answer.Choices) == 0 {
 		return nil
 	}
@@ -53,27 +52,27 @@ func goOpenAIWhole(ctx context.Context, url string, told *lines, r gopenai.ChatC
 
 // goOpenAIStream reads a stream to its end, or until n events with text have come, if
 // n is not zero.
-func goOpenAIStream(ctx context.Context, url string, told *lines, r gopenai.ChatCompletionRequest, most int) {
-	s, err := newGoOpenAI(url).CreateChatCompletionStream(ctx, r)
+func goOpenAIStream(s *session, r gopenai.ChatCompletionRequest, most int) {
+	in, err := newGoOpenAI(s).CreateChatCompletionStream(s.ctx, r)
 	if err != nil {
-		told.say(nil, err)
+		s.say(nil, err)
 		return
 	}
-	defer s.Close()
+	defer in.Close()
 	for n := 0; ; {
-		e, err := s.Recv()
+		e, err := in.Recv()
 		if err != nil {
 			if err == io.EOF {
-				told.add("end: <nil>")
+				s.add("end: <nil>")
 			} else {
-				told.add("end: %v", err)
+				s.add("end: %v", err)
 			}
 			return
 		}
-		told.say(e, nil)
+		s.say(e, nil)
 		if len(e.Choices) > 0 && e.Choices[0].Delta.Content != "" {
 			if n++; n == most {
-				told.add("left")
+				s.add("left")
 				return
 			}
 		}
@@ -81,51 +80,49 @@ func goOpenAIStream(ctx context.Context, url string, told *lines, r gopenai.Chat
 }
 
 var goOpenAIChat = map[string]do{
-	"whole": func(ctx context.Context, url string, told *lines) {
-		goOpenAIWhole(ctx, url, told, goOpenAIRequest(question))
-	},
-	"stream": func(ctx context.Context, url string, told *lines) {
+	"whole": func(s *session) { goOpenAIWhole(s, goOpenAIRequest(question)) },
+	"stream": func(s *session) {
 		r := goOpenAIRequest(question)
-		goOpenAIStream(ctx, url, told, r, 0)
+		goOpenAIStream(s, r, 0)
 		r.StreamOptions = &gopenai.StreamOptions{IncludeUsage: true}
-		goOpenAIStream(ctx, url, told, r, 0)
+		goOpenAIStream(s, r, 0)
 	},
-	"tools": func(ctx context.Context, url string, told *lines) {
+	"tools": func(s *session) {
 		r := goOpenAIRequest(askForCall)
 		r.MaxTokens = 0
 		r.Tools = []gopenai.Tool{{Type: gopenai.ToolTypeFunction, Function: &gopenai.FunctionDefinition{Name: "weather", Parameters: weatherSchema}}}
-		if m := goOpenAIWhole(ctx, url, told, r); m != nil && len(m.ToolCalls) > 0 {
+		if m := goOpenAIWhole(s, r); m != nil && len(m.ToolCalls) > 0 {
 			r.Messages = append(r.Messages, *m, gopenai.ChatCompletionMessage{
 				Role: gopenai.ChatMessageRoleTool, Content: result, ToolCallID: m.ToolCalls[0].ID,
 			})
-			goOpenAIWhole(ctx, url, told, r)
+			goOpenAIWhole(s, r)
 		}
 	},
-	"two turns": func(ctx context.Context, url string, told *lines) {
+	"two turns": func(s *session) {
 		r := goOpenAIRequest(question)
-		if m := goOpenAIWhole(ctx, url, told, r); m != nil {
+		if m := goOpenAIWhole(s, r); m != nil {
 			r.Messages = append(r.Messages, *m, gopenai.ChatCompletionMessage{Role: gopenai.ChatMessageRoleUser, Content: second})
-			goOpenAIWhole(ctx, url, told, r)
+			goOpenAIWhole(s, r)
 		}
 	},
-	"abort": func(ctx context.Context, url string, told *lines) {
+	"abort": func(s *session) {
 		r := goOpenAIRequest(question)
 		r.MaxTokens = longest
-		goOpenAIStream(ctx, url, told, r, heard)
+		goOpenAIStream(s, r, heard)
 	},
-	"errors": func(ctx context.Context, url string, told *lines) {
+	"errors": func(s *session) {
 		for _, status := range statuses {
-			goOpenAIWhole(ctx, url, told, goOpenAIRequest(askForError(status)))
-			goOpenAIStream(ctx, url, told, goOpenAIRequest(askForError(status)), 0)
+			goOpenAIWhole(s, goOpenAIRequest(askForError(status)))
+			goOpenAIStream(s, goOpenAIRequest(askForError(status)), 0)
 		}
 	},
-	"unknown model": func(ctx context.Context, url string, told *lines) {
+	"unknown model": func(s *session) {
 		r := goOpenAIRequest(question)
 		r.Model = "nobody-has-it"
-		goOpenAIWhole(ctx, url, told, r)
+		goOpenAIWhole(s, r)
 	},
-	"cut": func(ctx context.Context, url string, told *lines) {
-		goOpenAIStream(ctx, url, told, goOpenAIRequest(askForCut), 0)
-		goOpenAIWhole(ctx, url, told, goOpenAIRequest(askForCut))
+	"cut": func(s *session) {
+		goOpenAIStream(s, goOpenAIRequest(askForCut), 0)
+		goOpenAIWhole(s, goOpenAIRequest(askForCut))
 	},
 }

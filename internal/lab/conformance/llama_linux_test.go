@@ -7,20 +7,16 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // llama is one llama.cpp server, warmed up so that the same requests, in the same
 // batches, get the same answers.
 func llama(t *testing.T) (f fleet, why string) {
-	t.Helper()
 	if err := rig.LlamaAvailable(); err != nil {
 		return f, err.Error()
 	}
-	s, err := rig.StartLlama()
-	require.NoError(t, err)
+	s := rig.Must(rig.StartLlama())
 	t.Cleanup(s.Kill)
 	direct := func(t *testing.T) *target { return forward(t, strings.TrimPrefix(s.URL(), "http://")) }
 	gateway := func(t *testing.T) *target { return gatewayBefore(t, []string{s.URL()}, nil) }
@@ -29,9 +25,7 @@ func llama(t *testing.T) (f fleet, why string) {
 
 // forward passes bytes on, so that what a server sends is recorded.
 func forward(t *testing.T, address string) *target {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	t.Cleanup(func() { _ = l.Close() })
 	p := &target{url: "http://" + l.Addr().String(), wire: &recorder{Listener: l}}
 	go func() {

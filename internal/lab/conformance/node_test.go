@@ -29,7 +29,6 @@ var nodeClients = []struct {
 // nodeDir is a directory from which the scripts can be run, or the reason why
 // there is none.
 func nodeDir(t *testing.T) (dir, why string) {
-	t.Helper()
 	if _, err := exec.LookPath("node"); err != nil {
 		return "", "there is no node"
 	}
@@ -56,7 +55,6 @@ type nodeRun struct {
 // runNode runs all scenarios of a script on targets of one kind. Scenarios
 // unknown to the script are missing from its output.
 func (f *fleet) runNode(t *testing.T, dir, script string, list []nodeRun) map[nodeRun]string {
-	t.Helper()
 	var errorQuestions []string
 	for _, status := range statuses {
 		errorQuestions = append(errorQuestions, askForError(status))
@@ -87,7 +85,6 @@ func (f *fleet) runNode(t *testing.T, dir, script string, list []nodeRun) map[no
 
 // runNodeClient runs a script on all targets.
 func (f *fleet) runNodeClient(t *testing.T, dir, script, client string, apis []string) (all []outcome) {
-	t.Helper()
 	told := make([]map[nodeRun]string, len(f.targets))
 	targets := make([]map[nodeRun]*target, len(f.targets))
 	var processes []func()

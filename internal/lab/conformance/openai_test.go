@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"net/http"
 
 	"github.com/openai/openai-go/v3"
@@ -11,8 +10,8 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-func newOpenAI(url string, retries int) openai.Client {
-	return openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"), option.WithMaxRetries(retries),
+func newOpenAI(s *session, retries int) openai.Client {
+	return openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey("key"), option.WithMaxRetries(retries),
 		option.WithHTTPClient(&http.Client{Transport: &http.Transport{}}))
 }
 
@@ -35,27 +34,16 @@ func toolParams() openai.ChatCompletionNewParams {
 	return p
 }
 
-func chatWhole(ctx context.Context, url string, told *lines, p openai.ChatCompletionNewParams, retries int) *openai.ChatCompletion {
-	client := newOpenAI(url, retries)
-	r, err := client.Chat.Completions.New(ctx, p)
-	if err != nil {
-		told.add("error %T: %v", err, err)
-		return nil
-	}
-	told.add("%s", r.RawJSON())
-	return r
+func chatWhole(s *session, p openai.ChatCompletionNewParams, retries int) *openai.ChatCompletion {
+	client := newOpenAI(s, retries)
+	r, err := client.Chat.Completions.New(s.ctx, p)
+	return whole(s, r, err)
 }
 
-func chatStream(ctx context.Context, url string, told *lines, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
-	client := newOpenAI(url, 0)
-	s := client.Chat.Completions.NewStreaming(ctx, p)
-	defer s.Close()
+func chatStream(s *session, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
+	client := newOpenAI(s, 0)
 	var all openai.ChatCompletionAccumulator
-	for s.Next() {
-		told.add("%s", s.Current().RawJSON())
-		all.AddChunk(s.Current())
-	}
-	told.add("end: %v", s.Err())
+	read(s, client.Chat.Completions.NewStreaming(s.ctx, p), func(c openai.ChatCompletionChunk) { all.AddChunk(c) })
 	return &all.ChatCompletion
 }
 
@@ -69,94 +57,73 @@ func loop(p *openai.ChatCompletionNewParams, r *openai.ChatCompletion) bool {
 	return true
 }
 
-var openaiChat = map[string]do{
-	"whole": func(ctx context.Context, url string, told *lines) {
-		chatWhole(ctx, url, told, chatParams(question), 0)
-	},
-	"stream": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		chatStream(ctx, url, told, p)
-		p.StreamOptions.IncludeUsage = openai.Bool(true)
-		chatStream(ctx, url, told, p)
-	},
-	"n = 2": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		p.N = openai.Int(2)
-		chatWhole(ctx, url, told, p, 0)
-	},
-	"n = 2, stream": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		p.N = openai.Int(2)
-		chatStream(ctx, url, told, p)
-	},
-	"tools": func(ctx context.Context, url string, told *lines) {
-		p := toolParams()
-		if loop(&p, chatWhole(ctx, url, told, p, 0)) {
-			chatWhole(ctx, url, told, p, 0)
-		}
-	},
-	"tools, stream": func(ctx context.Context, url string, told *lines) {
-		p := toolParams()
-		if loop(&p, chatStream(ctx, url, told, p)) {
-			chatStream(ctx, url, told, p)
-		}
-	},
-	"thinking": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		p.ReasoningEffort = shared.ReasoningEffortLow
-		chatWhole(ctx, url, told, p, 0)
-	},
-	"thinking, stream": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		p.ReasoningEffort = shared.ReasoningEffortLow
-		chatStream(ctx, url, told, p)
-	},
-	"two turns": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		if r := chatWhole(ctx, url, told, p, 0); r != nil {
-			p.Messages = append(p.Messages, r.Choices[0].Message.ToParam(), openai.UserMessage(second))
-			chatWhole(ctx, url, told, p, 0)
-		}
-	},
-	"abort": func(ctx context.Context, url string, told *lines) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		p := chatParams(question)
-		p.MaxTokens = openai.Int(longest)
-		client := newOpenAI(url, 0)
-		s := client.Chat.Completions.NewStreaming(ctx, p)
-		defer s.Close()
-		for n := 0; n < heard && s.Next(); {
-			c := s.Current()
-			told.add("%s", c.RawJSON())
-			if len(c.Choices) > 0 && c.Choices[0].Delta.Content != "" {
-				n++
+var openaiChat = withErrors(
+	func(s *session, q string, retries int) { chatWhole(s, chatParams(q), retries) },
+	func(s *session, q string) { chatStream(s, chatParams(q)) },
+	map[string]do{
+		"stream": func(s *session) {
+			p := chatParams(question)
+			chatStream(s, p)
+			p.StreamOptions.IncludeUsage = openai.Bool(true)
+			chatStream(s, p)
+		},
+		"n = 2": func(s *session) {
+			p := chatParams(question)
+			p.N = openai.Int(2)
+			chatWhole(s, p, 0)
+		},
+		"n = 2, stream": func(s *session) {
+			p := chatParams(question)
+			p.N = openai.Int(2)
+			chatStream(s, p)
+		},
+		"tools": func(s *session) {
+			p := toolParams()
+			if loop(&p, chatWhole(s, p, 0)) {
+				chatWhole(s, p, 0)
 			}
-		}
-		cancel()
-		for s.Next() {
-		}
-		told.add("end: %v", s.Err())
+		},
+		"tools, stream": func(s *session) {
+			p := toolParams()
+			if loop(&p, chatStream(s, p)) {
+				chatStream(s, p)
+			}
+		},
+		"thinking": func(s *session) {
+			p := chatParams(question)
+			p.ReasoningEffort = shared.ReasoningEffortLow
+			chatWhole(s, p, 0)
+		},
+		"thinking, stream": func(s *session) {
+			p := chatParams(question)
+			p.ReasoningEffort = shared.ReasoningEffortLow
+			chatStream(s, p)
+		},
+		"two turns": func(s *session) {
+			p := chatParams(question)
+			if r := chatWhole(s, p, 0); r != nil {
+				p.Messages = append(p.Messages, r.Choices[0].Message.ToParam(), openai.UserMessage(second))
+				chatWhole(s, p, 0)
+			}
+		},
+		"abort": func(s *session) {
+			p := chatParams(question)
+			p.MaxTokens = openai.Int(longest)
+			client := newOpenAI(s, 0)
+			leave(s, client.Chat.Completions.NewStreaming(s.ctx, p), func(c openai.ChatCompletionChunk) string {
+				if len(c.Choices) == 0 {
+					return ""
+				}
+				return c.Choices[0].Delta.Content
+			})
+		},
+		"unknown model": func(s *session) {
+			p := chatParams(question)
+			p.Model = "nobody-has-it"
+			chatWhole(s, p, 0)
+		},
 	},
-	"errors": func(ctx context.Context, url string, told *lines) {
-		for _, status := range statuses {
-			chatWhole(ctx, url, told, chatParams(askForError(status)), 0)
-			chatStream(ctx, url, told, chatParams(askForError(status)))
-		}
-	},
-	"unknown model": func(ctx context.Context, url string, told *lines) {
-		p := chatParams(question)
-		p.Model = "nobody-has-it"
-		chatWhole(ctx, url, told, p, 0)
-	},
-	"retries": func(ctx context.Context, url string, told *lines) {
-		chatWhole(ctx, url, told, chatParams(askForRetry), 2)
-	},
-	"cut": func(ctx context.Context, url string, told *lines) {
-		chatStream(ctx, url, told, chatParams(askForCut))
-		chatWhole(ctx, url, told, chatParams(askForCut), 0)
-	},
-}
+)
 
 func responseParams(q string) responses.ResponseNewParams {
 	return responses.ResponseNewParams{
@@ -167,29 +134,19 @@ func responseParams(q string) responses.ResponseNewParams {
 	}
 }
 
-func responseWhole(ctx context.Context, url string, told *lines, p responses.ResponseNewParams, retries int) *responses.Response {
-	client := newOpenAI(url, retries)
-	r, err := client.Responses.New(ctx, p)
-	if err != nil {
-		told.add("error %T: %v", err, err)
-		return nil
-	}
-	told.add("%s", r.RawJSON())
-	return r
+func responseWhole(s *session, p responses.ResponseNewParams, retries int) *responses.Response {
+	client := newOpenAI(s, retries)
+	r, err := client.Responses.New(s.ctx, p)
+	return whole(s, r, err)
 }
 
-func responseStream(ctx context.Context, url string, told *lines, p responses.ResponseNewParams) (last *responses.Response) {
-	client := newOpenAI(url, 0)
-	s := client.Responses.NewStreaming(ctx, p)
-	defer s.Close()
-	for s.Next() {
-		told.add("%s", s.Current().RawJSON())
-		if s.Current().Response.Usage.TotalTokens > 0 {
-			r := s.Current().Response
-			last = &r
+func responseStream(s *session, p responses.ResponseNewParams) (last *responses.Response) {
+	client := newOpenAI(s, 0)
+	read(s, client.Responses.NewStreaming(s.ctx, p), func(e responses.ResponseStreamEventUnion) {
+		if e.Response.Usage.TotalTokens > 0 {
+			last = &e.Response
 		}
-	}
-	told.add("end: %v", s.Err())
+	})
 	return last
 }
 
@@ -216,104 +173,82 @@ func responseTools() responses.ResponseNewParams {
 	return p
 }
 
-var openaiResponses = map[string]do{
-	"whole": func(ctx context.Context, url string, told *lines) {
-		responseWhole(ctx, url, told, responseParams(question), 0)
-	},
-	"stream": func(ctx context.Context, url string, told *lines) {
-		responseStream(ctx, url, told, responseParams(question))
-	},
-	"tools": func(ctx context.Context, url string, told *lines) {
-		p := responseTools()
-		if call, output := returned(responseWhole(ctx, url, told, p, 0)); output != nil {
-			p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
-			responseWhole(ctx, url, told, p, 0)
-		}
-	},
-	"tools, stream": func(ctx context.Context, url string, told *lines) {
-		p := responseTools()
-		if call, output := returned(responseStream(ctx, url, told, p)); output != nil {
-			p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
-			responseStream(ctx, url, told, p)
-		}
-	},
-	"thinking": func(ctx context.Context, url string, told *lines) {
-		p := responseParams(question)
-		p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffortLow}
-		responseWhole(ctx, url, told, p, 0)
-	},
-	"thinking, stream": func(ctx context.Context, url string, told *lines) {
-		p := responseParams(question)
-		p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffortLow}
-		responseStream(ctx, url, told, p)
-	},
-	"previous response": func(ctx context.Context, url string, told *lines) {
-		p := responseTools()
-		for range 3 {
-			r := responseStream(ctx, url, told, p)
-			if r == nil {
+var openaiResponses = withErrors(
+	func(s *session, q string, retries int) { responseWhole(s, responseParams(q), retries) },
+	func(s *session, q string) { responseStream(s, responseParams(q)) },
+	map[string]do{
+		"stream": func(s *session) { responseStream(s, responseParams(question)) },
+		"tools": func(s *session) {
+			p := responseTools()
+			if call, output := returned(responseWhole(s, p, 0)); output != nil {
+				p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
+				responseWhole(s, p, 0)
+			}
+		},
+		"tools, stream": func(s *session) {
+			p := responseTools()
+			if call, output := returned(responseStream(s, p)); output != nil {
+				p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
+				responseStream(s, p)
+			}
+		},
+		"thinking": func(s *session) {
+			p := responseParams(question)
+			p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffortLow}
+			responseWhole(s, p, 0)
+		},
+		"thinking, stream": func(s *session) {
+			p := responseParams(question)
+			p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffortLow}
+			responseStream(s, p)
+		},
+		"previous response": func(s *session) {
+			p := responseTools()
+			for range 3 {
+				r := responseStream(s, p)
+				if r == nil {
+					return
+				}
+				p.PreviousResponseID = openai.String(r.ID)
+				p.Input.OfInputItemList = responses.ResponseInputParam{
+					responses.ResponseInputItemParamOfMessage(second, responses.EasyInputMessageRoleUser),
+				}
+				if _, output := returned(r); output != nil {
+					p.Input.OfInputItemList = output
+				}
+			}
+		},
+		"abort": func(s *session) {
+			p := responseParams(question)
+			p.MaxOutputTokens = openai.Int(longest)
+			client := newOpenAI(s, 0)
+			leave(s, client.Responses.NewStreaming(s.ctx, p), func(e responses.ResponseStreamEventUnion) string {
+				if e.Type != "response.output_text.delta" {
+					return ""
+				}
+				return e.Type
+			})
+		},
+		"unknown model": func(s *session) {
+			p := responseParams(question)
+			p.Model = "nobody-has-it"
+			responseWhole(s, p, 0)
+		},
+		"WebSocket": func(s *session) {
+			client := newOpenAI(s, 0)
+			c, err := client.Responses.Connect(s.ctx, responses.ResponseConnectionOptions{})
+			if err != nil {
+				s.add("error: %v", err)
 				return
 			}
-			p.PreviousResponseID = openai.String(r.ID)
-			p.Input.OfInputItemList = responses.ResponseInputParam{
-				responses.ResponseInputItemParamOfMessage(second, responses.EasyInputMessageRoleUser),
+			for _, text := range []string{`{"type":"response.create"}`, `{"n":2}`} {
+				if err := c.SendRaw(s.ctx, []byte(text)); err != nil {
+					s.add("error: %v", err)
+				}
+				data, err := c.RecvRaw(s.ctx)
+				s.add("%s %v", data, err)
 			}
-			if _, output := returned(r); output != nil {
-				p.Input.OfInputItemList = output
-			}
-		}
+			s.add("end: %v", c.Close())
+		},
 	},
-	"abort": func(ctx context.Context, url string, told *lines) {
-		ctx, cancel := context.WithCancel(ctx)
-		defer cancel()
-		p := responseParams(question)
-		p.MaxOutputTokens = openai.Int(longest)
-		client := newOpenAI(url, 0)
-		s := client.Responses.NewStreaming(ctx, p)
-		defer s.Close()
-		for n := 0; n < heard && s.Next(); {
-			told.add("%s", s.Current().RawJSON())
-			if s.Current().Type == "response.output_text.delta" {
-				n++
-			}
-		}
-		cancel()
-		for s.Next() {
-		}
-		told.add("end: %v", s.Err())
-	},
-	"errors": func(ctx context.Context, url string, told *lines) {
-		for _, status := range statuses {
-			responseWhole(ctx, url, told, responseParams(askForError(status)), 0)
-			responseStream(ctx, url, told, responseParams(askForError(status)))
-		}
-	},
-	"unknown model": func(ctx context.Context, url string, told *lines) {
-		p := responseParams(question)
-		p.Model = "nobody-has-it"
-		responseWhole(ctx, url, told, p, 0)
-	},
-	"retries": func(ctx context.Context, url string, told *lines) {
-		responseWhole(ctx, url, told, responseParams(askForRetry), 2)
-	},
-	"cut": func(ctx context.Context, url string, told *lines) {
-		responseStream(ctx, url, told, responseParams(askForCut))
-		responseWhole(ctx, url, told, responseParams(askForCut), 0)
-	},
-	"WebSocket": func(ctx context.Context, url string, told *lines) {
-		client := newOpenAI(url, 0)
-		c, err := client.Responses.Connect(ctx, responses.ResponseConnectionOptions{})
-		if err != nil {
-			told.add("error: %v", err)
-			return
-		}
-		for _, text := range []string{`{"type":"response.create"}`, `{"n":2}`} {
-			if err := c.SendRaw(ctx, []byte(text)); err != nil {
-				told.add("error: %v", err)
-			}
-			data, err := c.RecvRaw(ctx)
-			told.add("%s %v", data, err)
-		}
-		told.add("end: %v", c.Close())
-	},
-}
+)

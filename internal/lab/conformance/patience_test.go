@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
@@ -28,10 +29,8 @@ import (
 
 // limited is a gateway that allows each tenant, by its key, one request in flight.
 func limited(t *testing.T) *target {
-	t.Helper()
 	c := all.LMetric()
-	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }})
-	require.NoError(t, err)
+	limits := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }}))
 	c.Policy.Admitters = append(c.Policy.Admitters, limits)
 	server := newServer(t)
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -46,12 +45,10 @@ func limited(t *testing.T) *target {
 	}))
 	t.Cleanup(engine.Close)
 	c.Endpoints = []endpick.Endpoint{{Address: engine.URL}}
-	router, err := endpick.New(c)
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{Router: router, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+	router := rig.Must(endpick.New(c))
+	routed := rig.Must(transport.New(transport.Config{Router: router, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 		req.Tenant = in.Header.Get("Authorization") + in.Header.Get("X-Api-Key")
-	}})
-	require.NoError(t, err)
+	}}))
 	t.Cleanup(routed.CloseIdleConnections)
 	p := expose(t, &httputil.ReverseProxy{
 		Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler,

@@ -15,6 +15,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
@@ -28,9 +29,7 @@ var behindPicker = fleet{
 }
 
 func throughPicker(t *testing.T) *target {
-	t.Helper()
-	c, err := all.ByName("lmetric")
-	require.NoError(t, err)
+	c := rig.Must(all.ByName("lmetric"))
 	var servers []*modelserver.Server
 	for range 3 {
 		s := newServer(t)
@@ -41,10 +40,8 @@ func throughPicker(t *testing.T) *target {
 		servers = append(servers, s)
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: one.URL, Models: []string{model}})
 	}
-	router, err := endpick.New(c)
-	require.NoError(t, err)
-	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2, SharedCache: true}})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(c))
+	picker := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2, SharedCache: true}}))
 	conn, stop, err := extproctest.Start(picker)
 	require.NoError(t, err)
 	base := &http.Transport{DisableCompression: true}

@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -96,13 +97,82 @@ var models = documentation{
 	"the gateway has a list of its own",
 }
 
-// lines collects what a client receives.
-type lines struct{ strings.Builder }
+// session is a client in a scenario, and what it receives, as lines.
+type session struct {
+	ctx    context.Context
+	cancel func()
+	url    string
+	told   strings.Builder
+}
 
-func (l *lines) add(format string, args ...any) { fmt.Fprintf(l, format+"\n", args...) }
+func (s *session) add(format string, args ...any) { fmt.Fprintf(&s.told, format+"\n", args...) }
 
 // do is what a Go client does in a scenario.
-type do func(ctx context.Context, url string, told *lines)
+type do func(s *session)
+
+// withErrors adds the scenarios that every API has: a whole response, and servers that fail.
+func withErrors(whole func(s *session, q string, retries int), stream func(s *session, q string), others map[string]do) map[string]do {
+	all := maps.Clone(others)
+	all["whole"] = func(s *session) { whole(s, question, 0) }
+	all["retries"] = func(s *session) { whole(s, askForRetry, 2) }
+	all["cut"] = func(s *session) {
+		stream(s, askForCut)
+		whole(s, askForCut, 0)
+	}
+	all["errors"] = func(s *session) {
+		for _, status := range statuses {
+			whole(s, askForError(status), 0)
+			stream(s, askForError(status))
+		}
+	}
+	return all
+}
+
+// raw is a value of an SDK that remembers how it came.
+type raw interface{ RawJSON() string }
+
+// whole adds a response, or the error instead of it.
+func whole[T raw](s *session, r T, err error) (none T) {
+	if err != nil {
+		s.add("error %T: %v", err, err)
+		return none
+	}
+	s.add("%s", r.RawJSON())
+	return r
+}
+
+// stream is a response that comes in parts.
+type stream[T raw] interface {
+	Next() bool
+	Current() T
+	Err() error
+	Close() error
+}
+
+// read adds all parts of a stream, and does something with each.
+func read[T raw](s *session, in stream[T], do func(T)) {
+	defer in.Close()
+	for in.Next() {
+		s.add("%s", in.Current().RawJSON())
+		do(in.Current())
+	}
+	s.add("end: %v", in.Err())
+}
+
+// leave reads a stream until some parts with text have come.
+func leave[T raw](s *session, in stream[T], text func(T) string) {
+	defer in.Close()
+	for n := 0; n < heard && in.Next(); {
+		s.add("%s", in.Current().RawJSON())
+		if text(in.Current()) != "" {
+			n++
+		}
+	}
+	s.cancel()
+	for in.Next() {
+	}
+	s.add("end: %v", in.Err())
+}
 
 // outcome is a line of the table.
 type outcome struct {
@@ -165,7 +235,6 @@ func (f *fleet) together(functions ...func()) {
 
 // compare judges the last two runs of a scenario.
 func (f *fleet) compare(t *testing.T, client, api string, s scenario, runs []run) outcome {
-	t.Helper()
 	direct, gateway := runs[len(runs)-2], runs[len(runs)-1]
 	if *told {
 		fmt.Printf("%s, %s, %s, %s:\n%s", f.name, client, api, s.name, direct.told)
@@ -180,7 +249,6 @@ func (f *fleet) compare(t *testing.T, client, api string, s scenario, runs []run
 
 // runGo runs a Go client.
 func (f *fleet) runGo(t *testing.T, client, api string, does map[string]do) (all []outcome) {
-	t.Helper()
 	for _, s := range scenarios {
 		act := does[s.name]
 		if act == nil || !f.has(s) {
@@ -189,9 +257,11 @@ func (f *fleet) runGo(t *testing.T, client, api string, does map[string]do) (all
 		var runs []run
 		for _, fresh := range f.targets {
 			p := fresh(t)
-			var told lines
-			act(t.Context(), p.url, &told)
-			runs = append(runs, run{told.String(), p.settled(t)})
+			client := session{url: p.url}
+			client.ctx, client.cancel = context.WithCancel(t.Context())
+			act(&client)
+			runs = append(runs, run{client.told.String(), p.settled(t)})
+			client.cancel()
 		}
 		all = append(all, f.compare(t, client, api, s, runs))
 	}

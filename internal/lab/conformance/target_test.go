@@ -16,6 +16,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
@@ -33,9 +34,7 @@ type target struct {
 
 // expose listens for clients.
 func expose(t *testing.T, h http.Handler) *target {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	p := &target{url: "http://" + l.Addr().String(), wire: &recorder{Listener: l}}
 	p.server = &httptest.Server{Listener: p.wire, Config: &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}}
 	p.server.Start()
@@ -44,11 +43,9 @@ func expose(t *testing.T, h http.Handler) *target {
 }
 
 func newServer(t *testing.T) *modelserver.Server {
-	t.Helper()
-	s, err := modelserver.New(modelserver.Config{Engine: engine.Config{
+	s := rig.Must(modelserver.New(modelserver.Config{Engine: engine.Config{
 		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 1}, Blocks: 2000,
-	}})
-	require.NoError(t, err)
+	}}))
 	t.Cleanup(func() { _ = s.Close() })
 	return s
 }
@@ -80,16 +77,12 @@ func throughGateway(t *testing.T) *target {
 
 // gatewayBefore is the simplest application of endpick.
 func gatewayBefore(t *testing.T, urls, models []string) *target {
-	t.Helper()
-	c, err := all.ByName("lmetric")
-	require.NoError(t, err)
+	c := rig.Must(all.ByName("lmetric"))
 	for _, url := range urls {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: url, Models: models})
 	}
-	router, err := endpick.New(c)
-	require.NoError(t, err)
-	rt, err := transport.New(transport.Config{Router: router, SharedCache: true})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(c))
+	rt := rig.Must(transport.New(transport.Config{Router: router, SharedCache: true}))
 	t.Cleanup(rt.CloseIdleConnections)
 	p := expose(t, &httputil.ReverseProxy{
 		Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
@@ -103,7 +96,6 @@ func gatewayBefore(t *testing.T, urls, models []string) *target {
 
 // settled waits until nothing is in flight and returns what was sent.
 func (p *target) settled(t *testing.T) []exchange {
-	t.Helper()
 	for _, s := range p.servers {
 		require.Eventually(t, func() bool {
 			l := s.Load()

@@ -12,29 +12,20 @@ type cache struct {
 	idle    int64           // cached, referenced by no sequence: evictable
 	heads   map[uint64]*run // by the hash of a run's first block
 	ring    *run            // sentinel of the ring of idle runs; next is the least recently used
-	evicted [kinds]int64    // blocks by kind
+	evicted int64           // blocks, so far
 	log     cacheLog
 }
-
-// The kinds of blocks, as requests describe them.
-const (
-	kindSystem = iota
-	kindUser
-	kindOther
-	kinds
-)
 
 // run holds the blocks start, start+1, … of a prefix. Hashes are chained, so two
 // runs that agree on one block agree on all before it.
 type run struct {
-	hashes       []uint64 // part of some request's Blocks
-	key          uint64   // in heads: hashes[0], unless the caller's hashes are not chained
-	parent       *run     // the run that ends at start; nil at the head of a prompt
-	start        int
-	refs         int // sequences whose path goes through this run
-	children     int // runs whose parent this is
-	system, user int // blocks before these bounds are of these kinds
-	prev, next   *run
+	hashes     []uint64 // part of some request's Blocks
+	key        uint64   // in heads: hashes[0], unless the caller's hashes are not chained
+	parent     *run     // the run that ends at start; nil at the head of a prompt
+	start      int
+	refs       int // sequences whose path goes through this run
+	children   int // runs whose parent this is
+	prev, next *run
 }
 
 func newCache(blocks int64) cache {
@@ -54,7 +45,7 @@ func (c *cache) take(n int64) {
 		r := c.ring.next
 		n := min(int64(len(r.hashes)), -c.free)
 		keep := len(r.hashes) - int(n)
-		c.countEvicted(r, r.start+keep, r.start+len(r.hashes))
+		c.evicted += n
 		c.log.went(r.hashes[keep:])
 		c.free += n
 		c.idle -= n
@@ -65,14 +56,6 @@ func (c *cache) take(n int64) {
 		// Leaves are less recently used than their heads, so r has no children.
 		c.forget(r)
 	}
-}
-
-func (c *cache) countEvicted(r *run, from, to int) {
-	system := max(0, min(r.system, to)-from)
-	user := max(0, min(max(r.user, r.system), to)-from) - system
-	c.evicted[kindSystem] += int64(system)
-	c.evicted[kindUser] += int64(user)
-	c.evicted[kindOther] += int64(to - from - system - user)
 }
 
 func (c *cache) forget(r *run) {
@@ -173,7 +156,6 @@ func (c *cache) register(s *sequence, limit int) {
 	}
 	c.log.came(s.hashes, s.cached, limit)
 	leaf.hashes = s.hashes[leaf.start:limit]
-	leaf.system, leaf.user = s.system, s.user
 	s.cached = limit
 }
 
@@ -195,10 +177,7 @@ func (c *cache) release(s *sequence) {
 // in no ring and has to be referenced by the caller. r remains the end, with its
 // references and its place in the ring.
 func (c *cache) split(r *run, n int) *run {
-	head := &run{
-		hashes: r.hashes[:n], key: r.key, parent: r.parent, start: r.start,
-		refs: r.refs, children: 1, system: r.system, user: r.user,
-	}
+	head := &run{hashes: r.hashes[:n], key: r.key, parent: r.parent, start: r.start, refs: r.refs, children: 1}
 	r.hashes, r.key, r.parent, r.start = r.hashes[n:], r.hashes[n], head, r.start+n
 	c.heads[head.key] = head
 	c.heads[r.key] = r

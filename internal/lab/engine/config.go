@@ -87,10 +87,6 @@ type Request struct {
 	// conversation can hit. The engine keeps the slice and never writes to it;
 	// neither must the caller. Turns of a conversation can share one array.
 	Blocks []uint64
-	// SystemTokens is the length of the system prompt at the head, and UserTokens
-	// that of the conversation after it. They only classify evictions; blocks
-	// after both, and all blocks if both are 0, are of the kind "other".
-	SystemTokens, UserTokens int
 }
 
 // TooLongError says that a request can never fit the KV cache.
@@ -104,15 +100,11 @@ func (e *TooLongError) Error() string {
 }
 
 func (c *Config) check(r *Request) error {
-	for _, f := range []struct {
-		name         string
-		value, least int
-	}{
-		{"PromptTokens", r.PromptTokens, 1}, {"OutputTokens", r.OutputTokens, 1}, {"SystemTokens", r.SystemTokens, 0}, {"UserTokens", r.UserTokens, 0},
-	} {
-		if f.value < f.least {
-			return fmt.Errorf("engine: request %d: %s %d is below %d", r.ID, f.name, f.value, f.least)
-		}
+	switch {
+	case r.PromptTokens < 1:
+		return fmt.Errorf("engine: request %d: PromptTokens %d is below 1", r.ID, r.PromptTokens)
+	case r.OutputTokens < 1:
+		return fmt.Errorf("engine: request %d: OutputTokens %d is below 1", r.ID, r.OutputTokens)
 	}
 	// The last generated token is never fed back, so it takes no space.
 	tokens, limit := int64(r.PromptTokens)+int64(r.OutputTokens)-1, int64(c.Blocks)*int64(c.BlockTokens)

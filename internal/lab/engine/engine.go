@@ -104,9 +104,8 @@ func (e *Engine) Submit(now time.Duration, r Request) error {
 
 	s := &sequence{
 		id: r.ID, prompt: int64(r.PromptTokens), output: int64(r.OutputTokens), target: int64(r.PromptTokens),
-		hashes: r.Blocks, system: r.SystemTokens / e.cfg.BlockTokens,
+		hashes: r.Blocks,
 	}
-	s.user = s.system + r.UserTokens/e.cfg.BlockTokens
 	e.sequences[r.ID] = s
 	e.waiting = append(e.waiting, s)
 	if e.phase == idle {

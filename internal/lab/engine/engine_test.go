@@ -75,67 +75,9 @@ func TestSlownessByHand(t *testing.T) {
 	require.InDelta(t, prefill+2010100+20101010+2010102, at(Completed), 2)
 }
 
-func TestPrefixIsReused(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain})
-	hashes := chain(1, 12)
-	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 100, OutputTokens: 61, Blocks: hashes[:10]}))
-	drain(e)
-	// 160 tokens are in the cache, the last one generated is not.
-	require.Equal(t, 10, e.Load(time.Minute).CachedBlocks)
-
-	// The same prompt again: its 96 full tokens. A prompt of 160 tokens, all of them
-	// cached: all but the last block. The next turn: all of it.
-	for i, c := range []struct{ prompt, hit int }{{100, 96}, {160, 144}, {161, 160}, {192, 160}, {16, 0}, {17, 16}} {
-		id := uint64(i + 10)
-		require.NoError(t, e.Submit(time.Minute, Request{ID: id, PromptTokens: c.prompt, OutputTokens: 1, Blocks: hashes[:c.prompt/16]}))
-		events := drain(e)
-		require.Equal(t, c.hit, events[0].CachedTokens, "prompt of %d", c.prompt)
-	}
-	require.Equal(t, int64(96+144+160+160+16), e.Totals().PrefixHitTokens)
-}
-
-func TestEvictionTakesTheEndFirst(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain, Blocks: 10, BlockTokens: 16})
-	one, two := chain(1, 6), chain(2, 6)
-	submit := func(id uint64, blocks []uint64, tokens int) Event {
-		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: tokens, OutputTokens: 1, Blocks: blocks, SystemTokens: 32, UserTokens: 32}))
-		return drain(e)[0]
-	}
-	submit(1, one, 96)
-	submit(2, two, 96) // needs 6 of 10 blocks: the last two of the first are evicted
-	require.Equal(t, Totals{EvictedOther: 2}, evictions(e))
-	require.Equal(t, 64, submit(3, one, 65).CachedTokens) // one more block: the last of the second
-	require.Equal(t, Totals{EvictedOther: 3}, evictions(e))
-	submit(4, chain(3, 10), 160) // all of it: 4 of each by now, and one free block
-	require.Equal(t, Totals{EvictedSystem: 4, EvictedUser: 4, EvictedOther: 4}, evictions(e))
-}
-
-func evictions(e *Engine) Totals {
-	t := e.Totals()
-	return Totals{EvictedSystem: t.EvictedSystem, EvictedUser: t.EvictedUser, EvictedOther: t.EvictedOther}
-}
-
 type happening struct {
 	kind EventKind
 	id   uint64
-}
-
-func TestPreemptionByRecompute(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain, Blocks: 4, BlockTokens: 16})
-	for id := range uint64(2) {
-		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 31, OutputTokens: 30, Blocks: chain(id, 3)}))
-	}
-	events := drain(e)
-	var kinds []happening
-	for _, event := range events {
-		kinds = append(kinds, happening{event.Kind, event.ID})
-	}
-	// Two blocks each. The second token of each fills its second block (32 tokens), the third needs a
-	// third block: the later request is preempted and starts again when the first is done.
-	require.Equal(t, []happening{{FirstToken, 0}, {FirstToken, 1}, {Preempted, 1}, {Completed, 0}, {Completed, 1}}, kinds)
-	require.Equal(t, 2, events[2].OutputTokens)
-	require.Equal(t, int64(1), e.Totals().Preemptions)
-	require.Equal(t, int64(60), e.Totals().OutputTokens)
 }
 
 func TestRefusedRequests(t *testing.T) {
@@ -148,8 +90,6 @@ func TestRefusedRequests(t *testing.T) {
 		{Request{ID: 1, PromptTokens: 1, OutputTokens: 1}, "engine: request 1: ID is already with the engine"},
 		{Request{ID: 2, OutputTokens: 1}, "engine: request 2: PromptTokens 0 is below 1"},
 		{Request{ID: 2, PromptTokens: 1}, "engine: request 2: OutputTokens 0 is below 1"},
-		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, SystemTokens: -1}, "engine: request 2: SystemTokens -1 is below 0"},
-		{Request{ID: 2, PromptTokens: 1, OutputTokens: 1, UserTokens: -1}, "engine: request 2: UserTokens -1 is below 0"},
 		{Request{ID: 2, PromptTokens: 100, OutputTokens: 62}, "engine: request 2: 161 tokens never fit a KV cache of 160"},
 	} {
 		require.EqualError(t, e.Submit(0, c.request), c.err)

@@ -23,9 +23,7 @@ type Totals struct {
 	Steps             int64
 	Busy              time.Duration // time with a batch running
 	PrefillBusy       time.Duration // the additional time of batches due to their prompt chunks
-
-	// Evicted blocks by kind, as [Request] describes them.
-	EvictedSystem, EvictedUser, EvictedOther int64
+	Evicted           int64         // cached blocks that made room for others
 
 	busy, prefillBusy picos
 }
@@ -46,8 +44,6 @@ func (e *Engine) Totals() Totals {
 	t := e.totals
 	t.Busy, t.PrefillBusy = t.busy.up(), t.prefillBusy.up()
 	t.busy, t.prefillBusy = 0, 0
-	t.EvictedSystem = e.cache.evicted[kindSystem]
-	t.EvictedUser = e.cache.evicted[kindUser]
-	t.EvictedOther = e.cache.evicted[kindOther]
+	t.Evicted = e.cache.evicted
 	return t
 }

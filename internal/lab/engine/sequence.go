@@ -8,8 +8,6 @@ type sequence struct {
 	prompt int64
 	output int64
 	hashes []uint64
-	system int // bounds of the kinds, in blocks
-	user   int
 	seen   bool  // it was in a batch
 	hit    int64 // prompt tokens found in the cache the first time
 

@@ -19,10 +19,8 @@ type twin struct {
 	waiting  []*twinSequence
 	running  []*twinSequence
 	refs     map[uint64]int // cached blocks
-	kind     map[uint64]int
-	idle     []uint64 // cached blocks with no references, least recently used first
+	idle     []uint64       // cached blocks with no references, least recently used first
 	free     int
-	evicted  [kinds]int64
 	totals   Totals
 	events   []Event
 }
@@ -40,7 +38,7 @@ type twinSequence struct {
 }
 
 func newTwin(cfg Config) *twin {
-	return &twin{cfg: cfg, costs: newCosts(cfg.Profile), refs: map[uint64]int{}, kind: map[uint64]int{}, free: cfg.Blocks}
+	return &twin{cfg: cfg, costs: newCosts(cfg.Profile), refs: map[uint64]int{}, free: cfg.Blocks}
 }
 
 func (w *twin) submit(now time.Duration, r Request) {
@@ -174,7 +172,7 @@ func (w *twin) take() {
 	hash := w.idle[0]
 	w.idle = w.idle[1:]
 	delete(w.refs, hash)
-	w.evicted[w.kind[hash]]++
+	w.totals.Evicted++
 }
 
 func (w *twin) register(s *twinSequence, tokens int) {
@@ -184,14 +182,6 @@ func (w *twin) register(s *twinSequence, tokens int) {
 			w.free++
 		} else {
 			w.refs[hash] = 0
-			switch {
-			case s.shared < s.SystemTokens/w.cfg.BlockTokens:
-				w.kind[hash] = kindSystem
-			case s.shared < s.SystemTokens/w.cfg.BlockTokens+s.UserTokens/w.cfg.BlockTokens:
-				w.kind[hash] = kindUser
-			default:
-				w.kind[hash] = kindOther
-			}
 		}
 		w.reference(hash)
 		s.blocks[s.shared] = hash
@@ -360,10 +350,8 @@ func TestEngineMatchesTwin(t *testing.T) {
 			equalSlices(t, w.idle, idle)
 			require.Equal(t, int64(w.held()), e.private(), "private blocks")
 			require.Equal(t, int64(cfg.Blocks), e.cache.free+int64(len(refs))+e.private(), "blocks balance")
-			require.Equal(t, w.evicted, e.cache.evicted, "evicted by kind")
 			totals := e.Totals()
 			totals.Busy, totals.PrefillBusy = 0, 0
-			totals.EvictedSystem, totals.EvictedUser, totals.EvictedOther = 0, 0, 0
 			require.Equal(t, w.totals, totals)
 		}
 		t.Repeat(map[string]func(*rapid.T){
@@ -373,8 +361,6 @@ func TestEngineMatchesTwin(t *testing.T) {
 					ID:           id,
 					PromptTokens: rapid.IntRange(1, cfg.Blocks*size).Draw(t, "prompt"),
 					OutputTokens: rapid.IntRange(1, 40).Draw(t, "output"),
-					// The kind depends on position alone: a shared block is of the same kind for all.
-					SystemTokens: 2 * size, UserTokens: 3 * size,
 				}
 				full := (r.PromptTokens + r.OutputTokens) / size
 				r.Blocks = patterned(rapid.IntRange(0, 7).Draw(t, "pattern"), rapid.IntRange(0, full).Draw(t, "hashed"))

@@ -13,7 +13,6 @@ import (
 )
 
 func ask(t *testing.T, url, path, body string) (status int, answer map[string]any) {
-	t.Helper()
 	resp := post(t, t.Context(), url+path, body)
 	require.NoError(t, json.NewDecoder(resp.Body).Decode(&answer))
 	return resp.StatusCode, answer
@@ -21,7 +20,6 @@ func ask(t *testing.T, url, path, body string) (status int, answer map[string]an
 
 // at follows keys and indexes.
 func at(t *testing.T, v any, path ...any) any {
-	t.Helper()
 	for _, step := range path {
 		switch step := step.(type) {
 		case string:
@@ -102,7 +100,6 @@ func TestToolLoops(t *testing.T) {
 }
 
 func requireWarm(t *testing.T, answer any, before, cached float64) {
-	t.Helper()
 	require.InDelta(t, before, cached, 16, "%v", answer)
 }
 

@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // fast is an engine with steps of 1 ms and 10 µs a prompt token.
@@ -31,11 +32,8 @@ func fast(blocks int) engine.Config {
 
 // start serves on a free port until the test ends.
 func start(t *testing.T, config Config) (*Server, string) {
-	t.Helper()
-	s, err := New(config)
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	s := rig.Must(New(config))
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {
@@ -46,11 +44,8 @@ func start(t *testing.T, config Config) (*Server, string) {
 }
 
 func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
-	t.Helper()
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	require.NoError(t, err)
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body)))
+	resp := rig.Must(http.DefaultClient.Do(req))
 	t.Cleanup(func() { _ = resp.Body.Close() })
 	return resp
 }
@@ -72,7 +67,6 @@ func chatBody(stream bool, maxTokens int, messages ...string) string {
 
 // events reads a stream to its [DONE].
 func events(t *testing.T, r io.Reader) []response {
-	t.Helper()
 	var all []response
 	lines := bufio.NewScanner(r)
 	for lines.Scan() {
@@ -255,29 +249,18 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	t.Run("body over the limit", func(t *testing.T) {
-		s, err := New(Config{})
-		require.NoError(t, err)
+		s := rig.Must(New(Config{}))
 		defer s.Close()
-		r, err := http.NewRequest(http.MethodPost, "/v1/completions", io.LimitReader(zeros{}, MaxBodyBytes+1))
-		require.NoError(t, err)
-		w := &recorder{header: http.Header{}}
+		r := rig.Must(http.NewRequest(http.MethodPost, "/v1/completions", io.LimitReader(zeros{}, MaxBodyBytes+1)))
+		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		require.Equal(t, http.StatusRequestEntityTooLarge, w.status)
+		require.Equal(t, http.StatusRequestEntityTooLarge, w.Code)
 	})
 }
 
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
-
-type recorder struct {
-	header http.Header
-	status int
-	bytes.Buffer
-}
-
-func (r *recorder) Header() http.Header    { return r.header }
-func (r *recorder) WriteHeader(status int) { r.status = status }
 
 func TestAbortFreesTheEngine(t *testing.T) {
 	s, url := start(t, Config{Engine: fast(1000)})
@@ -286,12 +269,7 @@ func TestAbortFreesTheEngine(t *testing.T) {
 		gone := make(chan struct{})
 		go func() {
 			defer close(gone)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url+"/v1/chat/completions",
-				strings.NewReader(chatBody(stream, 10_000, "a question")))
-			if !assert.NoError(t, err) {
-				return
-			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, err := tryPost(ctx, url, chatBody(stream, 10_000, "a question"))
 			if err == nil {
 				_, err = io.Copy(io.Discard, resp.Body)
 				_ = resp.Body.Close()
@@ -380,16 +358,13 @@ func TestCloseBreaksStreams(t *testing.T) {
 	require.Error(t, <-waiting)
 	require.NoError(t, s.Close(), "twice is no harm")
 
-	w := &recorder{header: http.Header{}}
-	for _, path := range []string{"/health", "/v1/chat/completions"} {
-		method, body := http.MethodGet, ""
-		if path != "/health" {
-			method, body = http.MethodPost, chatBody(true, 1, "too late")
-		}
-		r, err := http.NewRequest(method, path, strings.NewReader(body))
-		require.NoError(t, err)
+	for _, r := range []*http.Request{
+		httptest.NewRequest(http.MethodGet, "/health", nil),
+		httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(chatBody(true, 1, "too late"))),
+	} {
+		w := httptest.NewRecorder()
 		s.ServeHTTP(w, r)
-		require.Equal(t, http.StatusServiceUnavailable, w.status)
+		require.Equal(t, http.StatusServiceUnavailable, w.Code)
 	}
 }
 
@@ -443,8 +418,7 @@ func TestEndOfTime(t *testing.T) {
 	s.driver.mu.Unlock()
 	s.driver.poke()
 	<-s.driver.ended
-	resp, err := tryPost(t.Context(), url, chatBody(false, 1, "hello"))
-	require.NoError(t, err)
+	resp := rig.Must(tryPost(t.Context(), url, chatBody(false, 1, "hello")))
 	defer resp.Body.Close()
 	require.Equal(t, http.StatusServiceUnavailable, resp.StatusCode)
 }

@@ -11,7 +11,6 @@ import (
 )
 
 func promptOf(t *testing.T, body string) tokens {
-	t.Helper()
 	q, err := parseChat(&Server{block: 4}, []byte(body))
 	require.Nil(t, err)
 	return q.prompt

@@ -15,7 +15,6 @@ import (
 )
 
 func command(t *testing.T, dir string, env []string, name string, args ...string) string {
-	t.Helper()
 	c := exec.CommandContext(t.Context(), name, args...)
 	c.Dir = dir
 	c.Env = append(os.Environ(), env...)
@@ -56,7 +55,6 @@ func tracked(t *testing.T) (dir string, files []string) {
 
 // publish lays the modules out like a module proxy.
 func publish(t *testing.T, dir string, files []string, modules []library, version, proxy string) {
-	t.Helper()
 	for _, m := range modules {
 		inside := func(f string) bool {
 			if m.dir != "." && !strings.HasPrefix(f, m.dir+"/") {

@@ -96,11 +96,9 @@ func (b *beside) EndpointRemoved(endpick.EndpointRef)   { b.s.calls["beside Endp
 // gate is an admitter that refuses the requests of one session.
 type gate struct{ session string }
 
-var errGate = errors.New("refused by the gate")
-
 func (g gate) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	if req.Session == g.session {
-		return errGate
+		return errors.New("refused by the gate")
 	}
 	return nil
 }

@@ -146,10 +146,9 @@ func (s *agentSource) request(a *agent) Request {
 	t, session := a.send(), a.session
 	input := max(1, s.scaled(t.prefix+t.appended))
 	total := max(input+1, s.scaled(a.tokens))
-	system := min(s.scaled(session.common), input)
 	return Request{
 		InputTokens: input, OutputTokens: total - input, Blocks: s.blocks(a),
-		SystemTokens: system, UserTokens: total - system,
+		SystemTokens:         min(s.scaled(session.common), input),
 		ExpectedOutputTokens: max(1, s.scaled(agentOutputMean)),
 		Tenant:               session.tenant, Session: session.name,
 		Handle: a.handle,

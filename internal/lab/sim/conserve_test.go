@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 )
 
@@ -59,8 +60,7 @@ func TestConservation(t *testing.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "servers")
 		var fleet []Server
 		for range n {
-			profile, err := engine.ProfileByName(rapid.SampledFrom(engine.ProfileNames()).Draw(t, "profile"))
-			require.NoError(t, err)
+			profile := rig.Must(engine.ProfileByName(rapid.SampledFrom(engine.ProfileNames()).Draw(t, "profile")))
 			fleet = append(fleet, Server{Engine: engine.Config{
 				Profile: profile, Blocks: rapid.IntRange(20, 300).Draw(t, "blocks"),
 				MaxSequences: rapid.IntRange(1, 16).Draw(t, "sequences"), MaxBatchedTokens: 256,
@@ -80,8 +80,7 @@ func TestConservation(t *testing.T) {
 			source = &watched{Source: s, t: t}
 			return source, err
 		})
-		r, err := newRun(cfg)
-		require.NoError(t, err)
+		r := rig.Must(newRun(cfg))
 		require.NoError(t, r.loop())
 		rep := r.finish()
 
@@ -99,14 +98,12 @@ func TestConservation(t *testing.T) {
 			require.Zero(t, l.KVUsage)
 		}
 
-		again, err := Run(cfg)
-		require.NoError(t, err)
+		again := rig.Must(Run(cfg))
 		require.Equal(t, toJSON(t, rep), toJSON(t, again), "the same config gives the same report")
 	})
 }
 
 func toJSON(t require.TestingT, v any) string {
-	b, err := json.Marshal(v)
-	require.NoError(t, err)
+	b := rig.Must(json.Marshal(v))
 	return string(b)
 }

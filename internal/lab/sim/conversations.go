@@ -160,7 +160,7 @@ func (s *conversationSource) ask(who int) Request {
 	u.blocks = extend(u.blocks, u.tokens/BlockTokens, content)
 	return Request{
 		InputTokens: input, OutputTokens: output, Blocks: u.blocks,
-		SystemTokens: s.SystemTokens, UserTokens: u.tokens,
+		SystemTokens:         s.SystemTokens,
 		ExpectedOutputTokens: int(s.Output.Mean),
 		Tenant:               s.tenants[group],
 		Session:              s.tenants[group] + "/" + strconv.Itoa(who),

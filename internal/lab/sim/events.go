@@ -28,43 +28,29 @@ type news struct {
 	batches   []uint64 // by server
 }
 
-// listener is a router with a precise index.
-type listener struct {
-	router *endpick.Router
-	index  *precise.Index
-	feeds  []*precise.Feed // by server; nil: none yet
-}
+// listener is a router with a precise index: its feeds, by server.
+type listener []*precise.Feed
 
 // subscribe adds a router, if it has a precise index and engines publish events.
-func (r *run) subscribe(router *endpick.Router, matcher endpick.Matcher) {
+func (r *run) subscribe(router *endpick.Router, matcher endpick.Matcher) error {
 	index, ok := matcher.(*precise.Index)
 	if !ok || r.cfg.Events == nil {
-		return
+		return nil
 	}
 	n := &r.news
 	n.lost, n.batches = make([]bool, len(r.servers)), make([]uint64, len(r.servers))
-	n.listeners = append(n.listeners, listener{router, index, make([]*precise.Feed, len(r.servers))})
+	var feeds listener
 	for i := range r.servers {
-		n.joined(r, i)
-	}
-}
-
-// joined says that an engine has started, with an empty cache.
-func (n *news) joined(r *run, server int) {
-	for _, l := range n.listeners {
-		ref, ok := l.router.Ref(r.servers[server].Endpoint.ID)
-		if !ok {
-			continue
-		}
-		feed, err := l.index.Feed(ref, precise.FeedConfig{})
+		ref, _ := router.Ref(r.servers[i].Endpoint.ID)
+		feed, err := index.Feed(ref, precise.FeedConfig{})
 		if err != nil {
-			r.err = err
-			return
+			return err
 		}
-		feed.Reset(precise.Whole)
-		l.feeds[server] = feed
-		n.lost[server] = false
+		feed.Reset(precise.Whole) // engines start with empty caches
+		feeds = append(feeds, feed)
 	}
+	n.listeners = append(n.listeners, feeds)
+	return nil
 }
 
 // listen delivers the events that have arrived by now.
@@ -111,14 +97,10 @@ func (n *news) batch(r *run, server int, events []engine.CacheEvent) {
 		n.precise = append(n.precise, p)
 	}
 	for _, l := range n.listeners {
-		f := l.feeds[server]
-		if f == nil {
-			continue
-		}
 		if n.lost[server] {
-			f.Reset(precise.Partial)
+			l[server].Reset(precise.Partial)
 		}
-		f.Apply(n.precise)
+		l[server].Apply(n.precise)
 	}
 	n.lost[server] = false
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -83,6 +84,7 @@ func minimize(f func([]float64) float64, x []float64, size float64, evaluations 
 		x []float64
 		f float64
 	}
+	byLoss := func(a, b vertex) int { return cmp.Compare(a.f, b.f) }
 	try := func(x []float64) vertex { evaluations--; return vertex{x, f(x)} }
 	simplex := []vertex{try(x)}
 	for i := range x {
@@ -99,15 +101,7 @@ func minimize(f func([]float64) float64, x []float64, size float64, evaluations 
 		return try(to)
 	}
 	for evaluations > 0 {
-		slices.SortStableFunc(simplex, func(a, b vertex) int {
-			switch {
-			case a.f < b.f:
-				return -1
-			case a.f > b.f:
-				return 1
-			}
-			return 0
-		})
+		slices.SortStableFunc(simplex, byLoss)
 		best, worst := simplex[0], simplex[n]
 		center := make([]float64, n)
 		for _, v := range simplex[:n] {
@@ -138,10 +132,5 @@ func minimize(f func([]float64) float64, x []float64, size float64, evaluations 
 			}
 		}
 	}
-	return slices.MinFunc(simplex, func(a, b vertex) int {
-		if a.f < b.f {
-			return -1
-		}
-		return 1
-	}).x
+	return slices.MinFunc(simplex, byLoss).x
 }

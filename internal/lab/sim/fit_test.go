@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // On the second halves of four real vLLM runs, the profile fitted to the first half
@@ -27,8 +28,7 @@ func TestFitRealRuns(t *testing.T) {
 	} {
 		t.Run(run.name, func(t *testing.T) {
 			sparingly(t)
-			trace, err := OpenTrace(sharedTrace(t, "calib_vllm_"+run.name+"_requests.csv.gz"))
-			require.NoError(t, err)
+			trace := rig.Must(OpenTrace(sharedTrace(t, "calib_vllm_"+run.name+"_requests.csv.gz")))
 			d := Deployment{Ranks: run.ranks, Engine: engine.Config{
 				MaxSequences: 128, MaxBatchedTokens: 2048, Blocks: run.blocks, // as recorded
 				Profile: engine.Profile{
@@ -37,12 +37,9 @@ func TestFitRealRuns(t *testing.T) {
 				},
 			}}
 			half := len(trace.Records) / 2
-			fitted, err := Fit(trace.Records, half, d, run.blocks > 0)
-			require.NoError(t, err)
-			simulated, err := Replay(trace.Records, fitted)
-			require.NoError(t, err)
-			f, err := Assess(trace.Records[half:], simulated[half:])
-			require.NoError(t, err)
+			fitted := rig.Must(Fit(trace.Records, half, d, run.blocks > 0))
+			simulated := rig.Must(Replay(trace.Records, fitted))
+			f := rig.Must(Assess(trace.Records[half:], simulated[half:]))
 			t.Logf("%+v, %d blocks", fitted.Engine.Profile, fitted.Engine.Blocks)
 			for _, m := range []struct {
 				name  string

@@ -27,22 +27,15 @@ type TraceError struct {
 }
 
 func (e *TraceError) Error() string {
-	var b strings.Builder
-	b.WriteString("sim: ")
-	b.WriteString(e.File)
+	text := "sim: " + e.File
 	if e.Line > 0 {
-		fmt.Fprintf(&b, ":%d", e.Line)
+		text += fmt.Sprintf(":%d", e.Line)
 	}
-	b.WriteString(": ")
-	if e.Field != "" {
-		b.WriteString(e.Field)
-		b.WriteString(" ")
-	}
-	b.WriteString(e.Reason)
+	text += ": " + strings.TrimSpace(e.Field+" "+e.Reason)
 	if e.Err != nil {
-		fmt.Fprintf(&b, ": %v", e.Err)
+		text += ": " + e.Err.Error()
 	}
-	return b.String()
+	return text
 }
 
 // Unwrap returns the cause.

@@ -11,12 +11,12 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 func read(t *testing.T, text string) *Trace {
-	trace, err := ReadTrace("x", strings.NewReader(text))
-	require.NoError(t, err)
-	return trace
+	return rig.Must(ReadTrace("x", strings.NewReader(text)))
 }
 
 func TestReadMooncake(t *testing.T) {
@@ -25,8 +25,7 @@ func TestReadMooncake(t *testing.T) {
 `)
 	require.Equal(t, MooncakeTick, trace.Spread)
 	require.Equal(t, Record{InputTokens: 1050, OutputTokens: 500, Blocks: []uint64{0, 1, 2}, BlockTokens: 512}, trace.Records[0])
-	source, err := trace.Start(1)
-	require.NoError(t, err)
+	source := rig.Must(trace.Start(1))
 	at, ok := source.Next()
 	require.True(t, ok)
 	require.Less(t, at, MooncakeTick)
@@ -60,8 +59,7 @@ func TestRateScale(t *testing.T) {
 		{InputTokens: 40, OutputTokens: 3},
 		{ArrivalMillis: 1.5, InputTokens: 1, OutputTokens: 1, TTFTTargetMillis: 100},
 	}}
-	source, err := trace.Start(0)
-	require.NoError(t, err)
+	source := rig.Must(trace.Start(0))
 	source.Take()
 	at, _ := source.Next()
 	require.Equal(t, 500*time.Microsecond, at)
@@ -129,8 +127,7 @@ func TestRealTraces(t *testing.T) {
 		{"mooncake_conversation_first_half.jsonl.gz", 5606, 12934, 346, MooncakeTick},
 		{"azure_2023_conv.csv.gz", 19366, 1155, 211, 0},
 	} {
-		trace, err := OpenTrace(sharedTrace(t, c.name))
-		require.NoError(t, err)
+		trace := rig.Must(OpenTrace(sharedTrace(t, c.name)))
 		require.Len(t, trace.Records, c.rows)
 		require.Equal(t, c.spread, trace.Spread)
 		var input, output moments
@@ -224,8 +221,7 @@ func FuzzReadTrace(f *testing.F) {
 		if work > 1<<20 {
 			return
 		}
-		source, err := trace.Start(1)
-		require.NoError(t, err)
+		source := rig.Must(trace.Start(1))
 		last, n := time.Duration(0), 0
 		for at, ok := source.Next(); ok; at, ok = source.Next() {
 			require.GreaterOrEqual(t, at, last, "out of order")

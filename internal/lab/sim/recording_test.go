@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -35,8 +36,7 @@ func TestReadRecording(t *testing.T) {
 		recording.Request{Time: start, E2EMillis: 50, Status: "completed", InputTokens: 10, OutputTokens: 1},
 		recording.Request{Time: start, E2EMillis: 3, Status: "failed", InputTokens: 10},
 	)
-	trace, err := ReadTrace("day.jsonl", strings.NewReader(text))
-	require.NoError(t, err)
+	trace := rig.Must(ReadTrace("day.jsonl", strings.NewReader(text)))
 	require.Len(t, trace.Records, 2, "what brought no token is left out")
 	r := trace.Records[0]
 	assert.Equal(t, 2000.0, r.ArrivalMillis, "times count from the earliest request")
@@ -60,8 +60,7 @@ func TestRecordingsOfModels(t *testing.T) {
 			Blocks: []recording.Hash{1, 2, 3, 4}, BlockTokens: blockTokens,
 		}
 	}
-	trace, err := ReadTrace("day.jsonl", strings.NewReader(recorded(t, of("a", 12), of("b", 64), of("a", 12), of("c", 16))))
-	require.NoError(t, err)
+	trace := rig.Must(ReadTrace("day.jsonl", strings.NewReader(recorded(t, of("a", 12), of("b", 64), of("a", 12), of("c", 16)))))
 	var blocks []int
 	for _, r := range trace.Records {
 		blocks = append(blocks, len(r.Blocks))
@@ -109,8 +108,7 @@ func TestAssessWithoutStreaming(t *testing.T) {
 		{ArrivalMillis: 0, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 150, LastTokenMillis: 320},
 		{ArrivalMillis: 1000, InputTokens: 10, OutputTokens: 11, FirstTokenMillis: 1100, LastTokenMillis: 1500},
 	}
-	f, err := Assess(observed, simulated)
-	require.NoError(t, err)
+	f := rig.Must(Assess(observed, simulated))
 	assert.InDelta(t, 0.5, f.TTFT.MAPE, 1e-9, "100 → 150 ms")
 	assert.InDelta(t, 0.15, f.ITL.MAPE, 1e-9, "20 → 17 ms")
 	assert.InDelta(t, (20.0/300+100.0/400)/2, f.E2E.MAPE, 1e-9)

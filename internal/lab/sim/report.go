@@ -39,7 +39,7 @@ type Report struct {
 	GoodputRPS    float64  `json:"goodput_rps"` // requests that met their SLO, or had none, over Seconds
 	Classes       []Class  `json:"classes,omitempty"`
 
-	Evictions Evictions      `json:"evictions"`
+	Evictions int64          `json:"evictions"` // blocks
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
 
@@ -60,13 +60,6 @@ type Class struct {
 	Met        int     `json:"met"`
 	Attainment float64 `json:"attainment"`
 	GoodputRPS float64 `json:"goodput_rps"`
-}
-
-// Evictions counts evicted blocks, by kind.
-type Evictions struct {
-	System int64 `json:"system"`
-	User   int64 `json:"user"`
-	Other  int64 `json:"other"`
 }
 
 // Realised has the means of the generated workload.
@@ -96,9 +89,10 @@ func (r *run) finish() *Report {
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
 		TooLong:  t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
-		Jain:     t.jain(),
-		Realised: t.realised(), Tenants: t.tenantReports(),
+		Jain: t.jain(), Tenants: t.tenantReports(),
 	}
+	rep.Realised.InputMean, rep.Realised.InputStd = t.input.meanStd()
+	rep.Realised.OutputMean, rep.Realised.OutputStd = t.output.meanStd()
 	if span := (t.lastArrival - t.firstArrival).Seconds(); span > 0 {
 		rep.OfferedRPS = float64(t.requests-1) / span
 	}
@@ -119,9 +113,7 @@ func (r *run) finish() *Report {
 		own := s.engine.Totals()
 		hit, asked = hit+own.PrefixHitTokens, asked+own.PrefixQueryTokens
 		rep.Preemptions += own.Preemptions
-		rep.Evictions.System += own.EvictedSystem
-		rep.Evictions.User += own.EvictedUser
-		rep.Evictions.Other += own.EvictedOther
+		rep.Evictions += own.Evicted
 		rep.Endpoints = append(rep.Endpoints, ServerReport{
 			ID: s.Endpoint.ID, Completed: s.requests, Preemptions: own.Preemptions,
 			PrefixHitRatio: ratio(own.PrefixHitTokens, own.PrefixQueryTokens),

@@ -171,7 +171,7 @@ func (r *run) dispatch(slot int) {
 		r.tellRouted(f, &request)
 		err = r.servers[f.server].engine.Submit(r.now, engine.Request{
 			ID: uint64(slot), PromptTokens: f.request.InputTokens, OutputTokens: f.request.OutputTokens,
-			Blocks: f.request.Blocks, SystemTokens: f.request.SystemTokens, UserTokens: f.request.UserTokens,
+			Blocks: f.request.Blocks,
 		})
 		if err == nil {
 			r.armEngine(f.server)

@@ -10,50 +10,27 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 )
 
 func mustRun(t testing.TB, cfg Config) *Report {
-	rep, err := Run(cfg)
-	require.NoError(t, err)
+	rep := rig.Must(Run(cfg))
 	require.Equal(t, rep.Requests, rep.Completed+rep.Rejected)
 	return rep
 }
 
 func scenario(t testing.TB, name string) Named {
-	n, err := Scenario(name)
-	require.NoError(t, err)
-	return n
+	return rig.Must(Scenario(name))
 }
 
 // paced is a scenario as a Poisson process with a number of requests.
 func paced(t testing.TB, name string, perSecond float64, requests int) Workload {
-	w, err := scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests})
-	require.NoError(t, err)
-	return w
+	return rig.Must(scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests}))
 }
 
 // hand is a workload of requests at given times.
-type hand []Request
-
-func (h hand) Start(uint64) (Source, error) { return &handSource{todo: h}, nil }
-
-type handSource struct{ todo []Request }
-
-func (s *handSource) Next() (time.Duration, bool) {
-	if len(s.todo) == 0 {
-		return 0, false
-	}
-	return s.todo[0].Arrival, true
-}
-
-func (s *handSource) Take() Request {
-	r := s.todo[0]
-	s.todo = s.todo[1:]
-	return r
-}
-
-func (*handSource) Done(*Request, time.Duration) {}
+type hand = Given
 
 // plain takes 1 ms a step, whatever is in it.
 var plain = engine.Config{Profile: engine.Profile{Name: "plain", StepMicros: 1000}}

@@ -91,8 +91,6 @@ func scenarios() []Named {
 		Output:   Length{Mean: 300, Std: 2_213, Shape: LogNormal, Max: 8_192},
 		Arrivals: Ladder(1, 5, 8, time.Minute),
 	}
-	clipped := production
-	clipped.Question.Shape, clipped.Output.Shape = Normal, Normal
 	return []Named{
 		{"A", shared(6, 1000, 1000, 30), 10, tp2, Loads{8, 20, 56}},
 		{"B", shared(6, 1000, 1000, 3000), 10, tp2, Loads{4, 8, 11}},
@@ -108,11 +106,8 @@ func scenarios() []Named {
 		// Half the published lengths: contexts of 85,000 tokens on average that grow by
 		// 900 per step, the longest almost as long as a server's cache.
 		{"agents", Agents{Scale: 2}, 16, tp2, Loads{1, 2, 2.4}},
-		// At High, TPOT with 3,2,2 is 28 ms on average, the paper's median, and in the
-		// clipped normal the 95th percentile of TTFT is the paper's, 17 s. Its median
-		// TTFT of 3.4 s is impossible with the lognormal, whose median question has 40
-		// tokens.
+		// At High, TPOT with 3,2,2 is 28 ms on average, the paper's median. Its median TTFT
+		// of 3.4 s is impossible with the lognormal, whose median question has 40 tokens.
 		{"production", production, 13, "moe-480b-h200-tp8", Loads{4, 8, 16}},
-		{"production-clipped-normal", clipped, 13, "moe-480b-h200-tp8", Loads{1, 2, 2.25}},
 	}
 }

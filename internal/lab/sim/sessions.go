@@ -137,7 +137,7 @@ func (s *sessionSource) Take() Request {
 	t.tokens = input + output
 	t.blocks = extend(t.blocks, t.tokens/BlockTokens, t.random.Uint64())
 	return Request{
-		InputTokens: input, OutputTokens: output, Blocks: t.blocks, SystemTokens: t.system, UserTokens: t.tokens,
+		InputTokens: input, OutputTokens: output, Blocks: t.blocks, SystemTokens: t.system,
 		ExpectedOutputTokens: int(s.Output.Mean), Tenant: t.name[:1], Session: t.name, Handle: handle,
 	}
 }

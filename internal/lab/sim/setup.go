@@ -12,7 +12,7 @@ func newRun(cfg Config) (*run, error) {
 		return nil, err
 	}
 	r := &run{cfg: cfg, timers: newTimers(onEngine + len(cfg.Fleet)), byID: map[string]int{}}
-	r.tally.init()
+	r.tally.tenants, r.tally.classes = map[string]*tenantTally{}, map[string]*Class{}
 	for i := range cfg.Fleet {
 		s := server{Server: cfg.Fleet[i]}
 		s.Engine.CacheEvents = s.Engine.CacheEvents || cfg.Events != nil
@@ -45,7 +45,9 @@ func newRun(cfg Config) (*run, error) {
 		}
 		r.tally.policy, r.tally.indexed = rc.Policy.Name, rc.Policy.Matcher != nil
 		r.routers = append(r.routers, router)
-		r.subscribe(router, rc.Policy.Matcher)
+		if err := r.subscribe(router, rc.Policy.Matcher); err != nil {
+			return nil, err
+		}
 	}
 	var err error
 	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {

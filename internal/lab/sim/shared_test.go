@@ -3,9 +3,12 @@ package sim
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // sparingly skips a long single-goroutine test under the race detector, where it
@@ -38,4 +41,13 @@ func sharedTrace(t testing.TB, name string) string {
 		t.Skipf("no ../shared/traces/%s beside the repository", name)
 	}
 	return path
+}
+
+// named returns the maker of a preset's router. Models are fitted synchronously: in the background,
+// decisions would depend on the machine.
+func named(policy string) func() (endpick.Config, error) {
+	if strings.HasPrefix(policy, "predicted-latency") && !strings.Contains(policy, ":synchronous") {
+		policy += ":synchronous"
+	}
+	return func() (endpick.Config, error) { return all.ByName(policy) }
 }

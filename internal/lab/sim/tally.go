@@ -70,10 +70,6 @@ func (m *moments) meanStd() (mean, std float64) {
 	return mean, math.Sqrt(max(0, m.squares/m.n-mean*mean))
 }
 
-func (t *tally) init() {
-	t.tenants, t.classes = map[string]*tenantTally{}, map[string]*Class{}
-}
-
 func (t *tally) arrived(r *Request) {
 	if t.requests == 0 {
 		t.firstArrival = r.Arrival
@@ -169,12 +165,6 @@ func (t *tally) imbalance(whole []float64) float64 {
 		return 0
 	}
 	return deviations / means
-}
-
-func (t *tally) realised() (r Realised) {
-	r.InputMean, r.InputStd = t.input.meanStd()
-	r.OutputMean, r.OutputStd = t.output.meanStd()
-	return r
 }
 
 // classReports sets attainment and goodput.

@@ -41,9 +41,8 @@ type Request struct {
 	// prompt and, where they are known, of the output after it: those are for the
 	// next turn to find. The simulator keeps the slice and does not write to it.
 	Blocks []uint64
-	// SystemTokens of the prompt are a system prompt, UserTokens after them belong to
-	// the user's conversation: evictions are counted by these kinds.
-	SystemTokens, UserTokens int
+	// SystemTokens of the prompt, at its head, are a system prompt.
+	SystemTokens int
 
 	Model           string
 	Tenant, Session string
@@ -71,6 +70,28 @@ func (r *Request) class() string {
 func (r *Request) promptBlocks() []uint64 {
 	return r.Blocks[:min(len(r.Blocks), max(0, r.InputTokens)/BlockTokens)]
 }
+
+// Given is a workload of given requests, in order of arrival, in an open loop.
+type Given []Request
+
+// Start implements [Workload].
+func (g Given) Start(uint64) (Source, error) { return &g, nil }
+
+// Next, Take and Done implement [Source].
+func (g *Given) Next() (time.Duration, bool) {
+	if len(*g) == 0 {
+		return 0, false
+	}
+	return (*g)[0].Arrival, true
+}
+
+func (g *Given) Take() Request {
+	r := (*g)[0]
+	*g = (*g)[1:]
+	return r
+}
+
+func (*Given) Done(*Request, time.Duration) {}
 
 // chain extends a chain of block hashes by a block with this content.
 func chain(hash, content uint64) uint64 { return engine.Mix(hash ^ engine.Mix(content)) }

@@ -18,13 +18,13 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // The standard library's proxy causes exactly the documented differences and leaves
 // nothing behind. The other ways are compared in internal/lab/conformance.
 func TestReverseProxy(t *testing.T) {
-	r, err := Compare(t.Context(), []Way{ReverseProxy()}, Scenarios(), io.Discard)
-	require.NoError(t, err)
+	r := rig.Must(Compare(t.Context(), []Way{ReverseProxy()}, Scenarios(), io.Discard))
 	require.NoError(t, r.Err())
 }
 
@@ -129,18 +129,15 @@ func TestFaultsAreNoticed(t *testing.T) {
 					s = one
 				}
 			}
-			direct, err := Play(t.Context(), Direct(), s)
-			require.NoError(t, err)
-			passed, err := Play(t.Context(), way, s)
-			require.NoError(t, err)
+			direct := rig.Must(Play(t.Context(), Direct(), s))
+			passed := rig.Must(Play(t.Context(), way, s))
 			differences := passed.Differences(direct)
 			i := slices.IndexFunc(differences, func(d Difference) bool { return d.What == f.want })
 			require.GreaterOrEqual(t, i, 0, "%v", differences)
 			if f.value != "" {
 				assert.Equal(t, f.value, differences[i].Passed)
 			}
-			r, err := Compare(t.Context(), []Way{way}, []Scenario{s}, io.Discard)
-			require.NoError(t, err)
+			r := rig.Must(Compare(t.Context(), []Way{way}, []Scenario{s}, io.Discard))
 			r.Unused = nil
 			assert.ErrorContains(t, r.Err(), f.want)
 			assert.Contains(t, r.Markdown(), "**differs**")
@@ -194,8 +191,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 		}
 		return open(servers)
 	}
-	r, err := Compare(t.Context(), []Way{way}, s, io.Discard)
-	require.NoError(t, err)
+	r := rig.Must(Compare(t.Context(), []Way{way}, s, io.Discard))
 	require.ErrorContains(t, r.Err(), "goroutines left")
 
 	way.Open = func(servers []string) (*Front, error) {
@@ -237,8 +233,7 @@ func TestRetriesAndStaleDocumentsAreNoticed(t *testing.T) {
 		}
 		return Serve(proxy, nil, func() error { base.CloseIdleConnections(); return nil })
 	}}
-	r, err := Compare(t.Context(), []Way{stubborn}, []Scenario{s}, io.Discard)
-	require.NoError(t, err)
+	r := rig.Must(Compare(t.Context(), []Way{stubborn}, []Scenario{s}, io.Discard))
 	require.ErrorContains(t, r.Err(), `requests: "2 to 1 servers"`)
 	require.ErrorContains(t, r.Err(), `nothing differs in the way that "usage asked for" documents`)
 }

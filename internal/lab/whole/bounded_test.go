@@ -70,21 +70,18 @@ func TestInvariantBoundedMemory(t *testing.T) {
 	if rig.Race {
 		t.Skip("it runs in one goroutine, and takes long")
 	}
-	limits, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e9, Burst: 1e12} }})
-	require.NoError(t, err)
-	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
+	limits := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e9, Burst: 1e12} }}))
+	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{
 		Index:   prefix.IndexConfig{MaxBytes: indexBytes},
 		Latency: predict.LatencyConfig{Synchronous: true, Trees: 1, Samples: 500, MaxModels: mostModels, RefitEvery: 1 << 20},
-	})
-	require.NoError(t, err)
+	}))
 	config.Policy.Admitters = append(config.Policy.Admitters, limits)
 	config.Policy.Filters = append(config.Policy.Filters, scorer.Hotspot(scorer.HotspotConfig{}))
 	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: scorer.NoHitLRU(), Weight: 1})
 	now := time.Unix(1_000_000, 0)
 	config.Seed, config.Clock = 1, func() time.Time { return now }
 	config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 
 	const requests = 10_000
 	number := 0
@@ -96,11 +93,10 @@ func TestInvariantBoundedMemory(t *testing.T) {
 			for i := range blocks {
 				blocks[i] = endpick.Salt(fmt.Sprint(number, " ", i))
 			}
-			lease, err := router.Route(endpick.Request{
+			lease := rig.Must(router.Route(endpick.Request{
 				Model: name("model"), Tenant: name("tenant"), Session: name("session"), Blocks: blocks, Stream: number%2 > 0,
 				SLO: endpick.SLO{TTFT: time.Duration(1+number%1000) * time.Millisecond},
-			})
-			require.NoError(t, err)
+			}))
 			now = now.Add(10 * time.Millisecond)
 			if number%3 > 0 {
 				lease.FirstToken()

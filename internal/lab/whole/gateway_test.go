@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -68,18 +69,14 @@ type gateway struct {
 
 // newGateway has endpoints at these addresses and prefers the first.
 func newGateway(t *testing.T, config transport.Config, routing endpick.Config, addresses ...string) *gateway {
-	t.Helper()
 	g := &gateway{ends: &ends{}}
 	routing.Policy = endpick.Policy{Scorers: []endpick.Weighted{{Scorer: g.ends, Weight: 1}}}
 	for i, a := range addresses {
 		routing.Endpoints = append(routing.Endpoints, endpick.Endpoint{ID: []string{"bad", "better"}[i], Address: a, Models: []string{"m"}})
 	}
-	var err error
-	g.router, err = endpick.New(routing)
-	require.NoError(t, err)
+	g.router = rig.Must(endpick.New(routing))
 	config.Router = g.router
-	rt, err := transport.New(config)
-	require.NoError(t, err)
+	rt := rig.Must(transport.New(config))
 	g.server = httptest.NewUnstartedServer(&httputil.ReverseProxy{
 		Rewrite: func(*httputil.ProxyRequest) {}, Transport: rt, ErrorHandler: transport.ErrorHandler, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 	})
@@ -118,7 +115,6 @@ func answerWell(w http.ResponseWriter, stream bool) {
 
 // ask sends a chat and returns what the client sees. The client leaves when leaves is closed.
 func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string {
-	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	gone := false
@@ -136,8 +132,7 @@ func (g *gateway) ask(t *testing.T, stream bool, leaves <-chan struct{}) string 
 		}()
 	}
 	body := fmt.Sprintf(`{"model":"m","stream":%v,"messages":[{"role":"user","content":"%s"}]}`, stream, strings.Repeat("Tell me a story. ", 20))
-	in, err := http.NewRequestWithContext(ctx, http.MethodPost, g.server.URL+chatPath, strings.NewReader(body))
-	require.NoError(t, err)
+	in := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, g.server.URL+chatPath, strings.NewReader(body)))
 	in.Header.Set("Content-Type", "application/json")
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	defer client.CloseIdleConnections()
@@ -179,7 +174,6 @@ func view(status int, body string, err error) string {
 
 // leases waits until all are closed and describes how.
 func (g *gateway) leases(t *testing.T) (how string) {
-	t.Helper()
 	require.Eventually(t, func() bool {
 		s := g.router.Stats()
 		for _, e := range g.router.Endpoints() {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
@@ -26,13 +27,6 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 )
 
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
-}
-
 func scored(s endpick.Scorer) endpick.Policy {
 	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}}
 }
@@ -42,16 +36,16 @@ func filtered(f endpick.Filter) endpick.Policy { return endpick.Policy{Filters: 
 // stateful returns policies with each stage that has state for endpoints or leases.
 func stateful() map[string]endpick.Policy {
 	return map[string]endpick.Policy{
-		"predict.predictor": {Predictor: must(predict.NewLatency(predict.LatencyConfig{}))},
-		"prefix.Index":      {Matcher: must(prefix.NewIndex(prefix.IndexConfig{}))},
-		"precise.Index":     {Matcher: must(precise.New(precise.Config{}))},
+		"predict.predictor": {Predictor: rig.Must(predict.NewLatency(predict.LatencyConfig{}))},
+		"prefix.Index":      {Matcher: rig.Must(prefix.NewIndex(prefix.IndexConfig{}))},
+		"precise.Index":     {Matcher: rig.Must(precise.New(precise.Config{}))},
 		"scorer.hotspot":    filtered(scorer.Hotspot(scorer.HotspotConfig{})),
 		"scorer.noHitLRU":   scored(scorer.NoHitLRU()),
 		"scorer.roundRobin": scored(scorer.RoundRobin()),
-		"slo.running":       {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(must(slo.NewHeadroom(slo.HeadroomConfig{})))}},
-		"slo.warmup":        filtered(must(slo.NewWarmup(slo.WarmupConfig{}))),
-		"delay.marginal":    scored(must(delay.New(delay.Config{}))),
-		"quota.quota":       {Admitters: []endpick.Admitter{must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{} }}))}},
+		"slo.running":       {Admitters: []endpick.Admitter{slo.NewLatencyAdmitter(rig.Must(slo.NewHeadroom(slo.HeadroomConfig{})))}},
+		"slo.warmup":        filtered(rig.Must(slo.NewWarmup(slo.WarmupConfig{}))),
+		"delay.marginal":    scored(rig.Must(delay.New(delay.Config{}))),
+		"quota.quota":       {Admitters: []endpick.Admitter{rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{} }}))}},
 	}
 }
 
@@ -61,14 +55,14 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 	policies := stateful()
 	assert.Equal(t, statefulTypes(t), slices.Sorted(maps.Keys(policies)), "the types that listen or have a table")
 	for _, name := range all.Names() {
-		config := must(all.ByName(name))
+		config := rig.Must(all.ByName(name))
 		if listens(config.Policy) {
 			policies["preset "+name] = config.Policy
 		}
 	}
 	require.Greater(t, len(policies), 17)
-	approximate := must(prefix.NewIndex(prefix.IndexConfig{}))
-	policies["an index within another"] = endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}
+	approximate := rig.Must(prefix.NewIndex(prefix.IndexConfig{}))
+	policies["an index within another"] = endpick.Policy{Matcher: rig.Must(precise.New(precise.Config{Approximate: approximate}))}
 
 	for name, policy := range policies {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +85,7 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 	}
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: approximate}})
 	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it listens to the router of the index that it is part of")
-	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: must(precise.New(precise.Config{Approximate: approximate}))}})
+	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: rig.Must(precise.New(precise.Config{Approximate: approximate}))}})
 	assert.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/boost"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -30,16 +31,14 @@ func TestNewWindowRefusesABadConfig(t *testing.T) {
 		_, err := NewWindow(c.config)
 		require.EqualError(t, err, c.want)
 	}
-	w, err := NewWindow(WindowConfig{Features: 2})
-	require.NoError(t, err)
+	w := rig.Must(NewWindow(WindowConfig{Features: 2}))
 	require.ErrorIs(t, w.Add([]float64{1}, 1, time.Time{}), boost.ErrShape)
 	require.Equal(t, 1, w.Buckets())
 	require.True(t, w.Newest().IsZero())
 }
 
 func TestWindowKeepsARareRegime(t *testing.T) {
-	w, err := NewWindow(WindowConfig{Features: 1, Samples: 100, Strata: []Stratum{{Edges: []float64{1}}}})
-	require.NoError(t, err)
+	w := rig.Must(NewWindow(WindowConfig{Features: 1, Samples: 100, Strata: []Stratum{{Edges: []float64{1}}}}))
 	for i := range 10 {
 		require.NoError(t, w.Add([]float64{5}, float64(i+1), time.Unix(int64(i), 0)))
 	}
@@ -58,8 +57,7 @@ func TestWindowKeepsARareRegime(t *testing.T) {
 }
 
 func TestWeightHalvesAndStopsAtTheFloor(t *testing.T) {
-	w, err := NewWindow(WindowConfig{Features: 1, HalfLife: 10, Floor: 0.1})
-	require.NoError(t, err)
+	w := rig.Must(NewWindow(WindowConfig{Features: 1, HalfLife: 10, Floor: 0.1}))
 	for i := range 100 {
 		require.NoError(t, w.Add([]float64{0}, float64(i+1), time.Time{}))
 	}
@@ -161,8 +159,7 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 			HalfLife: 7,
 			Floor:    0.2,
 		}
-		w, err := NewWindow(config)
-		require.NoError(t, err)
+		w := rig.Must(NewWindow(config))
 		require.Equal(t, 8, w.Buckets())
 		twin := &naiveWindow{config: config}
 		now := time.Unix(100, 0)
@@ -208,8 +205,7 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 }
 
 func TestAClockThatIsSetEmptiesNoWindow(t *testing.T) {
-	w, err := NewWindow(WindowConfig{Features: 1, MaxAge: time.Hour})
-	require.NoError(t, err)
+	w := rig.Must(NewWindow(WindowConfig{Features: 1, MaxAge: time.Hour}))
 	now := time.Unix(1e9, 0)
 	add := func(n int) {
 		for range n {

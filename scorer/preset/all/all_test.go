@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -38,8 +39,7 @@ func TestByName(t *testing.T) {
 
 // The list in the package's documentation is Usage.
 func TestNamesInTheDocumentation(t *testing.T) {
-	source, err := os.ReadFile("all.go")
-	require.NoError(t, err)
+	source := rig.Must(os.ReadFile("all.go"))
 	doc, _, _ := strings.Cut(string(source), "\npackage all\n")
 	words := strings.Fields(strings.ReplaceAll(doc, "//", ""))
 	assert.Contains(t, strings.Join(words, " "), " "+all.Usage()+" ")
@@ -47,8 +47,7 @@ func TestNamesInTheDocumentation(t *testing.T) {
 
 func TestParametersOfAName(t *testing.T) {
 	policy := func(name string) endpick.Policy {
-		c, err := all.ByName(name)
-		require.NoError(t, err)
+		c := rig.Must(all.ByName(name))
 		return c.Policy
 	}
 	assert.Equal(t, []endpick.Weighted{{Scorer: scorer.Linear(0), Weight: 1}}, policy("linear").Scorers)
@@ -107,8 +106,7 @@ func TestGates(t *testing.T) {
 	for name, want := range map[string]scorer.MatchGateConfig{
 		"aibrix": {Range: 8}, "preble": {Share: 0.5}, "sglang": {Share: 0.5, Range: 32, Ratio: 1.1},
 	} {
-		c, err := all.ByName(name)
-		require.NoError(t, err)
+		c := rig.Must(all.ByName(name))
 		assert.Equal(t, scorer.MatchGate(want), c.Policy.Filters[0], name)
 	}
 }
@@ -125,8 +123,7 @@ func TestPoliciesConform(t *testing.T) {
 	for _, name := range all.Names() {
 		t.Run(name, func(t *testing.T) {
 			scorertest.RunPolicy(t, func(t *testing.T) endpick.Policy {
-				config, err := byName(name)
-				require.NoError(t, err)
+				config := rig.Must(byName(name))
 				return config.Policy
 			})
 		})
@@ -152,29 +149,25 @@ func TestChoices(t *testing.T) {
 	}
 	for name, id := range want {
 		t.Run(name, func(t *testing.T) {
-			config, err := all.ByName(name)
-			require.NoError(t, err)
+			config := rig.Must(all.ByName(name))
 			now := time.Unix(1, 0)
 			config.Clock = func() time.Time { return now }
 			config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
-			r, err := endpick.New(config)
-			require.NoError(t, err)
+			r := rig.Must(endpick.New(config))
 
 			blocks := prefix.AppendTokens(nil, prefix.Seed{}, make([]uint32, 1008))
 			others := func(id string) []string {
 				return slices.DeleteFunc([]string{"a", "b", "c"}, func(e string) bool { return e == id })
 			}
 			remember := func(id string, tokens int) {
-				l, err := r.Route(endpick.Request{InputTokens: tokens, Blocks: blocks[:tokens/16], Exclude: others(id)})
-				require.NoError(t, err)
+				l := rig.Must(r.Route(endpick.Request{InputTokens: tokens, Blocks: blocks[:tokens/16], Exclude: others(id)}))
 				l.FirstToken()
 				l.Done(endpick.Outcome{})
 			}
 			remember("a", 608)
 			remember("c", 208)
 			// 9,000 tokens in prefill on a.
-			_, err = r.Route(endpick.Request{InputTokens: 9000, Exclude: others("a")})
-			require.NoError(t, err)
+			_ = rig.Must(r.Route(endpick.Request{InputTokens: 9000, Exclude: others("a")}))
 			report := func(id string, waiting, running float64) {
 				require.NoError(t, r.Report(id, endpick.Load{Waiting: waiting, Running: running, KVUsage: 0.5}))
 			}
@@ -183,8 +176,7 @@ func TestChoices(t *testing.T) {
 			report("c", 3, 4)
 
 			var receipt endpick.Receipt
-			l, err := r.Route(endpick.Request{InputTokens: 1008, Blocks: blocks, Receipt: &receipt})
-			require.NoError(t, err)
+			l := rig.Must(r.Route(endpick.Request{InputTokens: 1008, Blocks: blocks, Receipt: &receipt}))
 			assert.Equal(t, id, l.Endpoint().ID, "%v", &receipt)
 		})
 	}

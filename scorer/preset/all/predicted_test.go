@@ -1,6 +1,7 @@
 package all_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -21,8 +23,7 @@ const ms = time.Millisecond
 // second in 150 ms, at worst 180 ms, and has 2. The prefill delays each request by 0.1
 // s.
 func scores(t *testing.T, c all.PredictedLatencyConfig, target time.Duration) [2]float64 {
-	config, err := all.PredictedLatency(c)
-	require.NoError(t, err)
+	config := rig.Must(all.PredictedLatency(c))
 	const has = endpick.TTFT | endpick.TPOT
 	candidates := []endpick.Candidate{
 		{Endpoint: &endpick.Endpoint{ID: "a"}, Running: 20, Prediction: endpick.Prediction{Has: has, TTFT: 100 * ms, TTFTUpper: 300 * ms}},
@@ -46,8 +47,7 @@ func TestPredictedLatencyHoldsTheUpperBoundAgainstAnSLO(t *testing.T) {
 // Admission, tiers and scorer agree on what meets the target: the tier keeps the
 // second of the two, whose upper bound is below it, and removes the first.
 func TestPredictedLatencyMeasuresByOneHeadroom(t *testing.T) {
-	config, err := all.PredictedLatency(all.PredictedLatencyConfig{Tier: slo.TierConfig{DisableExploration: true}})
-	require.NoError(t, err)
+	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{Tier: slo.TierConfig{DisableExploration: true}}))
 	tier := config.Policy.Filters[2]
 	var measures []any
 	for _, stage := range []any{config.Policy.Admitters[0], tier, config.Policy.Scorers[0].Scorer} {
@@ -107,8 +107,7 @@ func TestPredictedLatencyConfig(t *testing.T) {
 func TestPredictedLatencyLimitsItsGate(t *testing.T) {
 	left := func(c all.PredictedLatencyConfig, behind time.Duration) int {
 		c.Affinity.DisableExploration = true
-		config, err := all.PredictedLatency(c)
-		require.NoError(t, err)
+		config := rig.Must(all.PredictedLatency(c))
 		candidates := []endpick.Candidate{
 			{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 860, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second + behind}},
 			{Endpoint: &endpick.Endpoint{ID: "b"}, Prediction: endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}},
@@ -122,4 +121,36 @@ func TestPredictedLatencyLimitsItsGate(t *testing.T) {
 	assert.Equal(t, 1, left(all.PredictedLatencyConfig{Paper: true}, 4999*ms))
 	assert.Equal(t, 2, left(all.PredictedLatencyConfig{Paper: true}, 5001*ms))
 	assert.Equal(t, 1, left(all.PredictedLatencyConfig{Affinity: prefix.AffinityConfig{DisableLoadGate: true}}, time.Hour))
+}
+
+func predicted(endpoints []endpick.Endpoint) (*endpick.Router, error) {
+	config, err := all.PredictedLatency(all.PredictedLatencyConfig{})
+	if err != nil {
+		return nil, err
+	}
+	config.Endpoints = endpoints
+	return endpick.New(config)
+}
+
+// A request with latency targets. Before anything is learned there is no prediction,
+// and load decides.
+func ExamplePredictedLatency() {
+	router, err := predicted([]endpick.Endpoint{{ID: "busy"}, {ID: "idle"}})
+	if err != nil {
+		panic(err)
+	}
+	for id, running := range map[string]float64{"busy": 20, "idle": 1} {
+		if err := router.Report(id, endpick.Load{Running: running, Waiting: running, KVUsage: running / 40}); err != nil {
+			panic(err)
+		}
+	}
+	lease, err := router.Route(endpick.Request{
+		InputTokens: 500, Stream: true, SLO: endpick.SLO{TTFT: time.Second, TPOT: 50 * time.Millisecond},
+	})
+	if err != nil {
+		panic(err)
+	}
+	defer lease.Done(endpick.Outcome{})
+	fmt.Println(lease.Endpoint().ID)
+	// Output: idle
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 )
 
@@ -24,15 +25,13 @@ var update = flag.Bool("update", false, "write what the commands of the stories 
 // between: a line that begins with "> ", followed by its output, up to an empty
 // line. -update rewrites the output; the prose stays.
 func TestStories(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txt")
-	require.NoError(t, err)
+	files := rig.Must(filepath.Glob("testdata/*.txt"))
 	var names []string
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".txt")
 		names = append(names, name)
 		t.Run(name, func(t *testing.T) {
-			text, err := os.ReadFile(file)
-			require.NoError(t, err)
+			text := rig.Must(os.ReadFile(file))
 			got := newStage(t, name).play(string(text))
 			if *update {
 				require.NoError(t, os.WriteFile(file, []byte(got), 0o644))
@@ -60,16 +59,14 @@ var servers = []string{"a", "b", "c"}
 
 func newStage(t *testing.T, name string) *stage {
 	s := &stage{t: t, now: time.Unix(1e9, 0)}
-	config, err := byName(name)
-	require.NoError(t, err)
+	config := rig.Must(byName(name))
 	config.Policy.Name = name
 	config.Seed = 1
 	config.Clock = func() time.Time { return s.now }
 	for _, id := range servers {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Variant: map[string]string{"a": "old"}[id]})
 	}
-	s.router, err = endpick.New(config)
-	require.NoError(t, err)
+	s.router = rig.Must(endpick.New(config))
 	for i := range 256 {
 		s.prompt = append(s.prompt, endpick.Salt(fmt.Sprint("prompt ", i)))
 	}
@@ -179,8 +176,7 @@ func (s *stage) only(server string, req endpick.Request) endpick.Request {
 func (s *stage) on(server string, req endpick.Request, ttft, tpot time.Duration) {
 	const output = 10
 	req.Stream = true
-	l, err := s.router.Route(s.only(server, req))
-	require.NoError(s.t, err)
+	l := rig.Must(s.router.Route(s.only(server, req)))
 	s.now = s.now.Add(ttft)
 	l.FirstToken()
 	for range output - 1 {
@@ -201,8 +197,7 @@ func (s *stage) unknown(tokens int) (blocks []uint64) {
 
 // TestConcepts compares the receipt in docs/concepts.md with a real decision.
 func TestConcepts(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/concepts.md")
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile("../../../docs/concepts.md"))
 	s := newStage(t, "lmetric")
 	got := s.play(`> holds a tokens=608
 > holds c tokens=208

@@ -63,17 +63,11 @@ func (t *trace) end(number int, whole bool) {
 
 // settle waits until nothing of the request is open; false: that takes too long.
 func (t *trace) settle(patience time.Duration) bool {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+	return within(patience, func() bool {
 		t.mu.Lock()
-		left := t.open + t.running
-		t.mu.Unlock()
-		if left == 0 {
-			return true
-		}
-		if time.Now().After(deadline) {
-			return false
-		}
-	}
+		defer t.mu.Unlock()
+		return t.open+t.running == 0
+	})
 }
 
 // witness is a stage without opinions that records where requests go.

@@ -99,14 +99,7 @@ func (a *reply) say(s string) {
 }
 
 func (a *reply) wait(d time.Duration) {
-	if d <= 0 || a.err != nil {
-		return
-	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-a.r.Context().Done():
+	if d > 0 && a.err == nil && !sleep(a.r.Context(), d) {
 		a.err = a.r.Context().Err()
 	}
 }

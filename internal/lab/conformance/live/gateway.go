@@ -41,7 +41,7 @@ const (
 // reportEvery is how often a gateway polls the servers' load.
 const reportEvery = time.Second
 
-func startGateway(name, policy string, fleet *traffic.Fleet, key prefix.Key, how sharing, b *broker, delay time.Duration) (g *gateway, err error) {
+func startGateway(name string, fleet *traffic.Fleet, key prefix.Key, how sharing, b *broker) (g *gateway, err error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var closers []func() error
 	g = &gateway{stop: func() error {
@@ -129,8 +129,9 @@ func poll(ctx context.Context, router *endpick.Router, fleet *traffic.Fleet) {
 
 // meet waits until all gateways know each other.
 func meet(gateways []*gateway) error {
-	for wait := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		known := 0
+	known, pairs := 0, len(gateways)*(len(gateways)-1)
+	if !within(patience, func() bool {
+		known = 0
 		for _, g := range gateways {
 			for _, p := range g.shared.Status().Peers {
 				if p.Live && !p.Behind {
@@ -138,13 +139,11 @@ func meet(gateways []*gateway) error {
 				}
 			}
 		}
-		if known == len(gateways)*(len(gateways)-1) {
-			return nil
-		}
-		if time.Now().After(wait) {
-			return fmt.Errorf("the gateways don't meet: %d of %d know each other", known, len(gateways)*(len(gateways)-1))
-		}
+		return known == pairs
+	}) {
+		return fmt.Errorf("the gateways don't meet: %d of %d know each other", known, pairs)
 	}
+	return nil
 }
 
 // inTurn sends requests to the gateways in turn, whatever host they name.

@@ -61,18 +61,12 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	var do verb
-	switch name {
-	case "ways":
-		do = waysFlags(flags)
-	case "soak":
-		do = soakFlags(flags)
-	case "replicas":
-		do = replicasFlags(flags)
-	default:
+	take, ok := map[string]func(*flag.FlagSet) verb{"ways": waysFlags, "soak": soakFlags, "replicas": replicasFlags}[name]
+	if !ok {
 		fmt.Fprintln(stderr, "live: want ways, soak or replicas")
 		return 2
 	}
+	do := take(flags)
 	status, err := 2, flags.Parse(args)
 	switch {
 	case errors.Is(err, flag.ErrHelp):

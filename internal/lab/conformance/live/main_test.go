@@ -11,7 +11,7 @@ func TestArguments(t *testing.T) {
 	for _, args := range []string{
 		"ways more", "ways -v=x",
 		"soak more", "soak -duration 0s", "soak -pace 1h", "soak -servers 4", "soak -leases -1", "soak -clients 0", "soak -seed x",
-		"replicas x", "replicas -gateways 1", "replicas -servers 0", "replicas -duration 1s", "replicas -delay -1s", "replicas -policy none", "replicas -rate 0",
+		"replicas x", "replicas -duration 1s", "replicas -rate 0",
 	} {
 		var out, failures strings.Builder
 		assert.Equal(t, 2, command(t.Context(), strings.Fields(args), &out, &failures), args)

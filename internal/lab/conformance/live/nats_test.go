@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/replica"
 )
@@ -28,21 +29,15 @@ type member struct {
 var key = prefix.NewKey()
 
 func join(t *testing.T, b *broker, options ...nats.Option) *member {
-	t.Helper()
 	m := &member{}
-	index, err := prefix.NewIndex(prefix.IndexConfig{})
-	require.NoError(t, err)
-	m.replica, err = replica.New(replica.Config{Key: key})
-	require.NoError(t, err)
-	m.Router, err = endpick.New(endpick.Config{
+	index := rig.Must(prefix.NewIndex(prefix.IndexConfig{}))
+	m.replica = rig.Must(replica.New(replica.Config{Key: key}))
+	m.Router = rig.Must(endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
 		Policy:    endpick.Policy{Matcher: index, Admitters: []endpick.Admitter{m.replica}},
-	})
-	require.NoError(t, err)
-	m.wire, err = b.wire(0)
-	require.NoError(t, err)
-	conn, err := replica.Dial(m.wire.url(), options...)
-	require.NoError(t, err)
+	}))
+	m.wire = rig.Must(b.wire(0))
+	conn := rig.Must(replica.Dial(m.wire.url(), options...))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- m.replica.Run(ctx, m.Router, replica.NATS(conn, t.Name())) }()
@@ -57,20 +52,17 @@ func join(t *testing.T, b *broker, options ...nats.Option) *member {
 }
 
 func newBroker(t *testing.T) *broker {
-	b, err := startBroker()
-	require.NoError(t, err)
+	b := rig.Must(startBroker())
 	t.Cleanup(b.close)
 	return b
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
 	require.Eventually(t, is, 60*time.Second, 2*time.Millisecond, what)
 }
 
 // know waits until n others are known, all alive.
 func (m *member) know(t *testing.T, n int) {
-	t.Helper()
 	eventually(t, "replicas meet", func() bool {
 		peers := m.replica.Status().Peers
 		for _, p := range peers {
@@ -84,7 +76,6 @@ func (m *member) know(t *testing.T, n int) {
 
 // sees waits until a member sees exactly the same in flight as another does.
 func (m *member) sees(t *testing.T, other *member) {
-	t.Helper()
 	flying := func(m *member) (all []endpick.InFlight) {
 		for _, e := range m.Endpoints() {
 			all = append(all, e.Candidate.InFlight)
@@ -95,10 +86,8 @@ func (m *member) sees(t *testing.T, other *member) {
 }
 
 func (m *member) route(t *testing.T, n int) (all []endpick.Lease) {
-	t.Helper()
 	for i := range n {
-		l, err := m.Route(endpick.Request{InputTokens: 100 + i, Blocks: []uint64{uint64(i + 1), uint64(i + 1001)}, Stream: true})
-		require.NoError(t, err)
+		l := rig.Must(m.Route(endpick.Request{InputTokens: 100 + i, Blocks: []uint64{uint64(i + 1), uint64(i + 1001)}, Stream: true}))
 		if i%2 == 0 {
 			l.FirstToken()
 		}
@@ -320,15 +309,11 @@ func TestNATSLetsNobodyIn(t *testing.T) {
 
 func TestBusIsClosed(t *testing.T) {
 	b := newBroker(t)
-	w, err := b.wire(0)
-	require.NoError(t, err)
-	conn, err := nats.Connect(w.url())
-	require.NoError(t, err)
+	w := rig.Must(b.wire(0))
+	conn := rig.Must(nats.Connect(w.url()))
 	conn.Close()
-	r, err := replica.New(replica.Config{Key: key})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}})
-	require.NoError(t, err)
+	r := rig.Must(replica.New(replica.Config{Key: key}))
+	router := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}}))
 	var bad *endpick.ConfigError
 	require.ErrorAs(t, r.Run(context.Background(), router, replica.NATS(conn, "x")), &bad)
 	assert.Equal(t, "replica.NATS", bad.Field)

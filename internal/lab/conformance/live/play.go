@@ -34,7 +34,7 @@ type result struct {
 // play starts servers, gateways and NATS, plays the conversations and shuts
 // everything down. Everything is new, so that runs can be compared.
 func (r *run) play(ctx context.Context, o *replicasOptions, conversations []traffic.Conversation) (res result, err error) {
-	config, err := traffic.ServerConfig(o.kvTokens)
+	config, err := traffic.ServerConfig(kvTokens)
 	if err != nil {
 		return res, err
 	}
@@ -56,7 +56,7 @@ func (r *run) play(ctx context.Context, o *replicasOptions, conversations []traf
 		}
 	}()
 	for i := range r.gateways {
-		g, err := startGateway(fmt.Sprintf("gateway-%d", i+1), o.policy, fleet, key, r.how, b, o.delay)
+		g, err := startGateway(fmt.Sprintf("gateway-%d", i+1), fleet, key, r.how, b)
 		if err != nil {
 			return res, err
 		}
@@ -104,17 +104,15 @@ func (r *run) check(gateways []*gateway, res *result) error {
 		return errors.New("nothing was measured")
 	}
 	// The last ends are sent a moment after the clients have received everything.
-	for wait := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		open := 0
+	open := 0
+	if !within(patience, func() bool {
+		open = 0
 		for _, g := range gateways {
 			open += g.router.Stats().OpenLeases
 		}
-		if open == 0 {
-			break
-		}
-		if time.Now().After(wait) {
-			return fmt.Errorf("%d leases are left open", open)
-		}
+		return open == 0
+	}) {
+		return fmt.Errorf("%d leases are left open", open)
 	}
 	if r.how == nobody {
 		return nil
@@ -157,6 +155,16 @@ func interrupt(ctx context.Context, d time.Duration, b *broker, gateways []*gate
 	noticed = time.Since(from)
 	sleep(ctx, d/3-noticed)
 	return noticed, errors.Join(b.start(), meet(gateways))
+}
+
+// within waits until something holds; false: it takes longer than patience.
+func within(patience time.Duration, holds func() bool) bool {
+	for deadline := time.Now().Add(patience); !holds(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			return false
+		}
+	}
+	return true
 }
 
 // sleep reports whether it slept to the end.

@@ -20,6 +20,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // process is an examples/gateway with a settings file.
@@ -62,7 +64,6 @@ func build(t *testing.T) (path string) {
 var routing = regexp.MustCompile(`msg=routing url=(\S+) .*decisions=(\S+)/debug/endpick `)
 
 func startProcess(t *testing.T, program, name, settings string) *process {
-	t.Helper()
 	p := &process{path: filepath.Join(t.TempDir(), name+".yaml"), stderr: &lines{}, ended: make(chan error, 1)}
 	require.NoError(t, os.WriteFile(p.path, []byte(settings), 0o600))
 	p.Cmd = exec.Command(program, "-config", p.path)
@@ -92,7 +93,6 @@ func startProcess(t *testing.T, program, name, settings string) *process {
 
 // reload gives it new settings.
 func (p *process) reload(t *testing.T, settings string) {
-	t.Helper()
 	before := strings.Count(p.stderr.String(), "settings reloaded")
 	require.NoError(t, os.WriteFile(p.path, []byte(settings), 0o600))
 	require.NoError(t, p.Process.Signal(syscall.SIGHUP))
@@ -100,36 +100,28 @@ func (p *process) reload(t *testing.T, settings string) {
 }
 
 func (p *process) page(t *testing.T, path string) string {
-	t.Helper()
-	resp, err := http.Get(p.admin + path)
-	require.NoError(t, err)
+	resp := rig.Must(http.Get(p.admin + path))
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	text := rig.Must(io.ReadAll(resp.Body))
 	require.Equal(t, http.StatusOK, resp.StatusCode)
 	return string(text)
 }
 
 // metric is the value of a series, −1 if it does not exist.
 func (p *process) metric(t *testing.T, series string) float64 {
-	t.Helper()
 	for line := range strings.Lines(p.page(t, "/metrics")) {
 		if rest, ok := strings.CutPrefix(line, "endpick_"+series+" "); ok {
-			v, err := strconv.ParseFloat(strings.TrimSpace(rest), 64)
-			require.NoError(t, err)
-			return v
+			return rig.Must(strconv.ParseFloat(strings.TrimSpace(rest), 64))
 		}
 	}
 	return -1
 }
 
 func (p *process) reaches(t *testing.T, series string, value float64) {
-	t.Helper()
 	eventually(t, fmt.Sprint(series, " is ", value), func() bool { return p.metric(t, series) == value })
 }
 
 func (p *process) shows(t *testing.T, what string) {
-	t.Helper()
 	eventually(t, "it shows "+what, func() bool { return strings.Contains(p.page(t, "/debug/endpick"), what) })
 }
 
@@ -140,16 +132,12 @@ const (
 
 // ask sends a prompt and returns the status.
 func (p *process) ask(t *testing.T, key, prompt string) int {
-	body, err := json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}})
-	require.NoError(t, err)
-	r, err := http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body))
-	require.NoError(t, err)
+	body := rig.Must(json.Marshal(map[string]any{"model": "m", "messages": []any{map[string]any{"role": "user", "content": prompt}}}))
+	r := rig.Must(http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(body)))
 	r.Header.Set("Authorization", "Bearer "+key)
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(t, err)
+	resp := rig.Must(http.DefaultClient.Do(r))
 	defer resp.Body.Close()
-	_, err = io.Copy(io.Discard, resp.Body)
-	require.NoError(t, err)
+	_ = rig.Must(io.Copy(io.Discard, resp.Body))
 	return resp.StatusCode
 }
 
@@ -221,12 +209,10 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 		p.reaches(t, "replica_connected", 0)
 	}
 	together := func() {
-		t.Helper()
 		x.reaches(t, "replica_others", 1)
 		y.reaches(t, "replica_others", 1)
 	}
 	apart := func() {
-		t.Helper()
 		x.reaches(t, "replica_others", 0)
 		y.reaches(t, "replica_others", 0)
 	}

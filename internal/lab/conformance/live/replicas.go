@@ -10,41 +10,33 @@ import (
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer/preset/all"
 )
 
-// replicasOptions are the flags of replicas.
+// replicasOptions are the flags of replicas: requests go to gateways in turn.
 type replicasOptions struct {
 	traffic.Workload
-	policy   string
-	gateways int
-	servers  int
-	kvTokens int // of each server
-	delay    time.Duration
+	servers int
 }
 
+const (
+	policy   = "marginal-delay"
+	kvTokens = 16384                   // of each server
+	delay    = 2500 * time.Microsecond // of the way between a gateway and NATS; a message takes two of them
+)
+
 func replicasFlags(f *flag.FlagSet) verb {
-	o := &replicasOptions{}
-	f.StringVar(&o.policy, "policy", "marginal-delay", "policy: "+all.Usage())
+	o := &replicasOptions{servers: 6}
 	f.DurationVar(&o.Duration, "duration", 18*time.Second, "how long conversations start, each time")
 	f.Float64Var(&o.Rate, "rate", 40, "mean `requests` per second")
-	f.IntVar(&o.gateways, "gateways", 3, "gateways, to which requests go in turn")
-	f.IntVar(&o.servers, "servers", 6, "modelled servers")
-	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each")
-	f.DurationVar(&o.delay, "delay", 2500*time.Microsecond, "of the way between a gateway and NATS; a message takes two of them")
 	o.Groups, o.SystemTokens, o.QuestionTokens, o.OutputTokens, o.Turns, o.Think, o.Seed = 24, 2000, 60, 32, 3, 400*time.Millisecond, 1
 	return o
 }
 
 func (o *replicasOptions) check() error {
-	switch {
-	case o.Duration < 6*time.Second || o.Rate <= 0:
+	if o.Duration < 6*time.Second || o.Rate <= 0 {
 		return errors.New("-rate is above 0, -duration at least 6s")
-	case o.gateways < 2 || o.gateways > 16 || o.servers < 1 || o.servers > 64 || o.delay < 0:
-		return errors.New("there are 2 to 16 -gateways, 1 to 64 -servers, and -delay is not negative")
 	}
-	_, err := all.ByName(o.policy)
-	return err
+	return nil
 }
 
 // run plays the same conversations with each number of gateways and prints the results.
@@ -52,10 +44,10 @@ func (o *replicasOptions) run(ctx context.Context, stdout, _ io.Writer) error {
 	conversations := o.Conversations()
 	runs := []run{
 		{name: "one gateway", gateways: 1},
-		{name: fmt.Sprintf("%d, nothing shared", o.gateways), gateways: o.gateways},
-		{name: fmt.Sprintf("%d, load shared", o.gateways), gateways: o.gateways, how: loads},
-		{name: fmt.Sprintf("%d, load and index", o.gateways), gateways: o.gateways, how: everything},
-		{name: fmt.Sprintf("%d, NATS killed", o.gateways), gateways: o.gateways, how: everything, kill: true},
+		{name: "3, nothing shared", gateways: 3},
+		{name: "3, load shared", gateways: 3, how: loads},
+		{name: "3, load and index", gateways: 3, how: everything},
+		{name: "3, NATS killed", gateways: 3, how: everything, kill: true},
 	}
 	var results []result
 	for _, r := range runs {

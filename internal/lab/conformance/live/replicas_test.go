@@ -15,7 +15,8 @@ import (
 func TestReplicas(t *testing.T) {
 	flags := flag.NewFlagSet("", flag.PanicOnError)
 	o := replicasFlags(flags).(*replicasOptions)
-	require.NoError(t, flags.Parse([]string{"-duration", "6s", "-rate", "12", "-servers", "3"}))
+	require.NoError(t, flags.Parse([]string{"-duration", "6s", "-rate", "12"}))
+	o.servers = 3
 	r := run{name: "killed", gateways: 2, how: everything, kill: true}
 	res, err := r.play(context.Background(), o, o.Conversations())
 	require.NoError(t, err)

@@ -105,17 +105,15 @@ func (w *setup) play(ctx context.Context, d time.Duration) error {
 // rest waits until nothing is open any more, and returns what the process holds then.
 // It gives goroutines beyond that number time to end.
 func (w *setup) rest(goroutines int) (held, error) {
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
-		open := 0
+	open := 0
+	if !within(patience, func() bool {
+		open = 0
 		for _, one := range w.ways {
 			open += one.router.Stats().OpenLeases
 		}
-		if open == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			return held{}, fmt.Errorf("%d leases are open %v after the last request has ended", open, patience)
-		}
+		return open == 0
+	}) {
+		return held{}, fmt.Errorf("%d leases are open %v after the last request has ended", open, patience)
 	}
 	return settled(goroutines, func() {
 		for _, one := range append(w.ways[:len(w.ways):len(w.ways)], w.direct) {

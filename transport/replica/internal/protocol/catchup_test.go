@@ -103,6 +103,22 @@ func testOldSnapshot(t *testing.T, more bool) {
 	w.converged()
 }
 
+// A snapshot includes the numbers of names that nothing else in it uses.
+func TestNamesAfterASnapshot(t *testing.T) {
+	w, a, b := pair(t)
+	for _, name := range []string{"x", "y", "z"} {
+		w.done(a, w.route(a, name, name, nil), endpick.Completed, nil)
+	}
+	w.flush(a, true)
+	w.calm(time.Second)
+	w.route(a, "z", "y", nil)
+	w.route(a, "x", "z", nil)
+	b.order = nil
+	w.flush(a, false)
+	assert.Equal(t, []string{"opened 4 z y []", "opened 5 x z []"}, b.order)
+	w.converged()
+}
+
 // Blocks with an unknown head are asked for until they arrive, or nobody knows them.
 func TestUnknownBlocks(t *testing.T) {
 	w, a, b := pair(t)
@@ -129,23 +145,6 @@ func TestUnknownBlocks(t *testing.T) {
 	assert.Empty(t, b.peers[1].wanted, "it is given up")
 	assert.Equal(t, uint64(1), a.Counts().Repairs)
 	w.converged()
-}
-
-// If the answer to a want is lost, the snapshot contains it.
-func TestLostRepair(t *testing.T) {
-	w, a, b := pair(t)
-	first := w.route(a, "a", "m", chain([]int{1, 1}))
-	w.first(a, first)
-	w.flush(a, false)
-	b.chains = newChains(0)
-	second := w.route(a, "b", "m", chain([]int{1, 1, 1}))
-	w.first(a, second)
-	w.flush(a, false) // the question is being sent back
-	w.done(a, second, endpick.Completed, nil)
-	w.flush(a, true)
-	w.calm(3 * time.Second)
-	assert.True(t, b.holds[at("b", 0x111)])
-	assert.Empty(t, b.peers[1].wanted)
 }
 
 func TestBye(t *testing.T) {

@@ -1,7 +1,6 @@
 package protocol
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -100,24 +99,6 @@ func TestSnapshotsThatNobodyAskedFor(t *testing.T) {
 	assert.Equal(t, before.Repeated+1, e.victim.Counts().Repeated)
 }
 
-// The answer to a question counts once.
-func TestAnswersThatComeTwice(t *testing.T) {
-	w, a, b := gap(t)
-	w.tick(b, 200*time.Millisecond)
-	w.only(a, kindAsk)
-	w.deliver(0, false)
-	w.only(b, kindPart)
-	answer := w.bus[0]
-	w.deliver(0, false)
-	before := b.Counts()
-	w.bus = []flying{answer}
-	w.deliver(0, false)
-	assert.Equal(t, before.Repeated+1, b.Counts().Repeated)
-	assert.Equal(t, before.Snapshots, b.Counts().Snapshots)
-	w.calm(time.Second)
-	w.converged()
-}
-
 // What a replica has not told yet is in none of its snapshots, so that it is not told twice.
 func TestSnapshotsEndWithABatch(t *testing.T) {
 	w, a, b := gap(t)
@@ -167,19 +148,6 @@ func TestASnapshotIsASign(t *testing.T) {
 	require.True(t, b.Peers()[0].Live)
 	w.tick(b, 200*time.Millisecond)
 	assert.Len(t, b.Peers(), 1)
-}
-
-// Figures beyond all limits are told as the limits, and are not malformed.
-func TestFiguresAreBounded(t *testing.T) {
-	l := newLine(2)
-	ref := endpick.LeaseRef{Slot: 1, Generation: 1}
-	l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 5}, 0, nil)
-	l.nodes[0].Done(ref, &Outcome{Outcome: endpick.Outcome{InputTokens: 1 << 40, OutputTokens: 1 << 40, CachedTokens: 1 << 40, HasCachedTokens: true}, Took: 1000 * time.Hour})
-	l.send()
-	reported := l.reported[1]
-	require.Len(t, reported, 2)
-	assert.Equal(t, Outcome{Outcome: endpick.Outcome{InputTokens: maxTokens, OutputTokens: maxTokens, CachedTokens: maxTokens, HasCachedTokens: true}, Took: maxDuration}, reported[1].Outcome)
-	assert.Zero(t, l.nodes[1].Counts().Malformed)
 }
 
 // Of several requests that have ended, the one that was asked for is repaired.
@@ -269,24 +237,4 @@ func TestChainsAreBounded(t *testing.T) {
 		longest = max(longest, c.len())
 	}
 	assert.Equal(t, most, longest)
-}
-
-// Blocks that were asked for the last time are awaited for another second.
-func TestTheLastWantIsAwaited(t *testing.T) {
-	w, a, b := pair(t)
-	w.route(a, "a", "m", chain([]int{1, 1}))
-	w.flush(a, false)
-	b.chains = newChains(0)
-	w.route(a, "b", "m", chain([]int{1, 1, 1}))
-	a.Flush(w.now)
-	w.take(a)
-	w.deliver(0, false)
-	var wanted []bool
-	for range 11 { // half a second apart; the fifth want is sent after four
-		wanted = append(wanted, len(b.peers[1].wanted) > 0)
-		b.peers[1].heardAt = w.now
-		w.tick(b, 500*time.Millisecond)
-		w.bus = nil
-	}
-	assert.Equal(t, 10, slices.Index(wanted, false))
 }

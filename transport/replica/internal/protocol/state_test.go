@@ -237,7 +237,7 @@ func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	assert.Empty(t, b.peers[1].wanted)
 }
 
-// A want is asked for once a second, five times.
+// A want is asked for once a second, five times, and awaited for a second after that.
 func TestWantsAreAskedInTime(t *testing.T) {
 	w, a, b := pair(t)
 	w.route(a, "a", "m", chain([]int{1, 1}))
@@ -247,22 +247,23 @@ func TestWantsAreAskedInTime(t *testing.T) {
 	a.Flush(w.now)
 	w.take(a)
 	w.deliver(0, false)
-	start := w.now
 	var asked []time.Duration
-	for range 200 {
+	awaited := time.Duration(0)
+	for at := time.Duration(0); at < 10*time.Second; at += 50 * time.Millisecond {
 		for _, f := range w.bus {
 			if f.payload[0] == kindWant {
-				asked = append(asked, w.now.Sub(start))
+				asked = append(asked, at)
 			}
 		}
 		w.bus = nil
-		w.now = w.now.Add(50 * time.Millisecond)
+		if len(b.peers[1].wanted) > 0 {
+			awaited = at
+		}
 		b.peers[1].heardAt = w.now // pretend it is present
-		b.Tick(w.now)
-		w.take(b)
+		w.tick(b, 50*time.Millisecond)
 	}
 	assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, asked)
-	assert.Empty(t, b.peers[1].wanted)
+	assert.Equal(t, 4950*time.Millisecond, awaited)
 }
 
 // Nothing used since the last half of the memory was filled is forgotten, and what is used
