@@ -634,3 +634,17 @@ func TestTenantsAreRemembered(t *testing.T) {
 	}
 	require.Len(t, s.quota.Tenants(s.now), most)
 }
+
+// The second time that a lease ends, it is no longer valid: nothing is given back twice.
+func TestALeaseEndsOnce(t *testing.T) {
+	q := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 2})}).quota
+	now := time.Unix(1000, 0)
+	req := endpick.Request{Tenant: "a", InputTokens: 60}.At(now, 1, 1)
+	e := &endpick.Event{Lease: endpick.LeaseRef{Slot: 1, Generation: 1}, Request: &req, Candidate: &endpick.Candidate{}, Now: now, RoutedAt: now}
+	require.NoError(t, q.Admit(&req, nil))
+	q.Routed(e)
+	for range 2 {
+		q.Done(e, &endpick.Outcome{})
+		assert.Zero(t, q.Tenants(now)[0].Requests)
+	}
+}
