@@ -133,6 +133,8 @@ func TestEngines(t *testing.T) {
 		url, asked := engine(t, map[string]string{
 			"/v1/chat/completions/render": `{"request_id":"chatcmpl-1","token_ids":[8948,198],"features":null,"sampling_params":{"temperature":0.7}}`,
 			"/v1/completions/render":      `[{"request_id":"cmpl-1","token_ids":[1,2,3]}]`,
+			"/v1/messages/render":         `{"request_id":"chatcmpl-2","token_ids":[0,3]}`,
+			"/v1/responses/render":        `{"request_id":"resp_3","token_ids":[0,4]}`,
 		})
 		e := tokens.Rendering(url, nil)
 		ids, err := e.Tokens(t.Context(), path, body)
@@ -142,8 +144,36 @@ func TestEngines(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []uint32{1, 2, 3}, ids)
 		require.Equal(t, []string{"POST /v1/chat/completions/render " + string(body), `POST /v1/completions/render {"prompt":"x"}`}, *asked)
+		for path, want := range map[string]uint32{"/v1/messages": 3, "/v1/responses": 4} {
+			ids, err = e.Tokens(t.Context(), path, body)
+			require.NoError(t, err)
+			require.Equal(t, []uint32{0, want}, ids)
+		}
 		_, err = e.Tokens(t.Context(), "/v1/embeddings", body)
 		require.ErrorIs(t, err, tokens.ErrNoPrompt)
+	})
+	t.Run("render is switched off", func(t *testing.T) { // vLLM 0.32 without --enable-scale-out
+		var asked []string
+		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Path)
+			if r.URL.Path != "/tokenize" {
+				w.WriteHeader(http.StatusForbidden)
+				return
+			}
+			_, _ = io.WriteString(w, `{"tokens":[5]}`)
+		}))
+		defer s.Close()
+		e := tokens.Rendering(s.URL, nil)
+		_, err := e.Tokens(t.Context(), "/v1/messages", body)
+		require.ErrorIs(t, err, tokens.ErrNoPrompt)
+		for range 2 {
+			ids, err := e.Tokens(t.Context(), path, body)
+			require.NoError(t, err)
+			require.Equal(t, []uint32{5}, ids)
+		}
+		_, err = e.Tokens(t.Context(), "/v1/responses", body)
+		require.ErrorIs(t, err, tokens.ErrNoPrompt)
+		require.Equal(t, []string{"/v1/messages/render", path + "/render", "/tokenize", "/tokenize"}, asked)
 	})
 	t.Run("tokenize", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/tokenize": `{"count":3,"max_model_len":4096,"tokens":[5,6,7]}`})

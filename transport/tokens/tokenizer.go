@@ -29,9 +29,10 @@ var ErrNoPrompt = errors.New("tokens: the request has no prompt")
 // maxAnswer limits the length of an engine's answer, beyond the ids of any context.
 const maxAnswer = 64 << 20
 
-// Rendering asks vLLM or SGLang at a URL such as http://10.0.0.7:8000. They render chats
-// and completions at the paths of these APIs followed by /render, or if that is missing,
-// which is detected, at /tokenize. The client sends the requests; nil: one that follows no
+// Rendering asks vLLM or SGLang at a URL such as http://10.0.0.7:8000. They render chats,
+// completions, messages and responses at the paths of these APIs followed by /render. Where
+// that is missing or switched off (vLLM's --enable-scale-out), which is detected, chats and
+// completions are rendered at /tokenize. The client sends the requests; nil: one that follows no
 // redirects and uses no proxy.
 func Rendering(url string, client *http.Client) Tokenizer {
 	return &rendering{url: url, client: client}
@@ -40,21 +41,25 @@ func Rendering(url string, client *http.Client) Tokenizer {
 type rendering struct {
 	url    string
 	client *http.Client
-	old    atomic.Bool // it has no /render
+	old    atomic.Bool // it has no /render, or not for clients
 }
 
 func (e *rendering) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
 	path = "/" + strings.Trim(path, "/")
-	if path != "/v1/chat/completions" && path != "/v1/completions" {
+	also := path == "/v1/chat/completions" || path == "/v1/completions" // at /tokenize
+	if !also && path != "/v1/messages" && path != "/v1/responses" {
 		return nil, ErrNoPrompt
 	}
 	if !e.old.Load() {
 		var answer rendered
 		err := ask(ctx, e.client, e.url+path+"/render", body, &answer)
 		var status statusError
-		if !errors.As(err, &status) || status != http.StatusNotFound && status != http.StatusMethodNotAllowed {
+		if !errors.As(err, &status) || status != http.StatusNotFound && status != http.StatusMethodNotAllowed && status != http.StatusForbidden {
 			return answer.ids, err
 		}
+	}
+	if !also {
+		return nil, ErrNoPrompt
 	}
 	var answer struct{ Tokens []uint32 }
 	if err := ask(ctx, e.client, e.url+"/tokenize", body, &answer); err != nil {

@@ -65,3 +65,28 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 		})
 	}
 }
+
+// A line that a coding agent puts before its instructions, different in each request, is no part
+// of the prompt: engines drop it.
+func TestAttributionIsNoPrompt(t *testing.T) {
+	long := strings.Repeat("Read files before you change them. ", 40)
+	for _, tc := range []struct {
+		kind       *api
+		with, sans string
+	}{
+		{messages, `{"system":[{"type":"text","text":"LINE"},{"type":"text","text":"` + long + `"}],"messages":[{"role":"user","content":"hey"}]}`,
+			`{"system":[{"type":"text","text":"` + long + `"}],"messages":[{"role":"user","content":"hey"}]}`},
+		{messages, `{"system":"LINE\n` + long + `","messages":[{"role":"user","content":"hey"}]}`, `{"system":"` + long + `","messages":[{"role":"user","content":"hey"}]}`},
+		{chat, `{"messages":[{"role":"system","content":"LINE\n` + long + `"},{"role":"user","content":"hey"}]}`, `{"messages":[{"role":"system","content":"` + long + `"},{"role":"user","content":"hey"}]}`},
+		{chat, `{"messages":[{"role":"developer","content":[{"type":"text","text":"LINE"},{"type":"text","text":"` + long + `"}]}]}`, `{"messages":[{"role":"developer","content":[{"type":"text","text":"` + long + `"}]}]}`},
+		{responses, `{"instructions":"LINE\n` + long + `","input":"hey"}`, `{"instructions":"` + long + `","input":"hey"}`},
+	} {
+		want := blocksOf(t, tc.kind, tc.sans)
+		for _, line := range []string{"x-anthropic-billing-header: cc_version=2.1; cch=36ee5;", "x-anthropic-billing-header: cch=1;"} {
+			assert.Equal(t, want, blocksOf(t, tc.kind, strings.Replace(tc.with, "LINE", line, 1)))
+		}
+		assert.NotEqual(t, want, blocksOf(t, tc.kind, strings.Replace(tc.with, "LINE", "x-another: 1", 1)))
+	}
+	const asked = `{"messages":[{"role":"user","content":"x-anthropic-billing-header: is a text like others here, and long enough for a block of it"}]}`
+	assert.NotEmpty(t, blocksOf(t, chat, asked))
+}

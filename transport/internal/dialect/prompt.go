@@ -135,8 +135,28 @@ func (p *promptReader) message(role string) *prefix.Message {
 	return &p.m
 }
 
+// attribution begins a line, different in each request, that a coding agent puts before its
+// instructions, and that engines drop.
+const attribution = "x-anthropic-billing-header:"
+
+// withoutAttribution removes that line from the texts of a message, which are as in JSON.
+func withoutAttribution(m *prefix.Message) {
+	for i := range m.Parts {
+		if p := &m.Parts[i]; strings.HasPrefix(p.Content, attribution) {
+			_, p.Content, _ = strings.Cut(p.Content, `\n`)
+			if p.Content == "" {
+				m.Parts = slices.Delete(m.Parts, i, i+1)
+			}
+			return
+		}
+	}
+}
+
 // write adds a message.
 func (p *promptReader) write(m *prefix.Message) {
+	if m.Role == "system" || m.Role == "developer" {
+		withoutAttribution(m)
+	}
 	if len(m.ToolCalls) > 0 && len(m.Parts) == 1 && m.Parts[0] == (prefix.Part{}) {
 		m.Parts = m.Parts[:0] // an empty text next to tool calls means the same as none
 	}
