@@ -39,7 +39,12 @@ func limited(t *testing.T) *target {
 			return
 		}
 		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, ": a response that goes on until its client leaves\n\n")
+		// A response that has begun, and goes on until its client leaves.
+		word := `{"choices":[{"index":0,"delta":{"content":"word"}}]}`
+		if strings.HasSuffix(r.URL.Path, "/messages") {
+			word = `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word"}}`
+		}
+		_, _ = io.WriteString(w, "data: "+word+"\n\n")
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
 	}))
