@@ -49,6 +49,7 @@ var (
 
 // NewAdapter returns an adapter, or an [endpick.ConfigError].
 func NewAdapter(c AdapterConfig) (*Adapter, error) {
+	c.Pass = append(slices.Clone(c.Pass), "/v1/other") // what wire does not read; Bifrost knows the API
 	s, err := transport.NewDispatcher(c.Config)
 	if err != nil {
 		return nil, err
