@@ -48,6 +48,7 @@ func TestWhoIsFull(t *testing.T) {
 		"503, no word, later": {status: "503", after: "3", avoided: 3 * time.Second, made: "3"},
 		"529, no word":        {status: "529"},
 		"500":                 {status: "500", body: `{"error":"busy, full, 503"}`, waits: true},
+		"too long, an event":  {status: "200", body: "data: {\"error\":{\"message\":\"your prompt contains at least 8193 input tokens, which exceeds this limit\",\"code\":400}}\n\n"},
 		"another event":       {status: "200", body: "data: {\"error\":{\"message\":\"503 is no memory\",\"code\":500}}\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
