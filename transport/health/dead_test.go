@@ -71,7 +71,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 			mu.Lock()
 			lives = "1"
 			mu.Unlock()
-			time.Sleep(2 * time.Second)
+			time.Sleep(2500 * time.Millisecond) // between two checks
 			alive, _ = m.Alive()
 			assert.Equal(t, 1, alive, "it is back, of %d", dead)
 			cancel()
