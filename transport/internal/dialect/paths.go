@@ -179,5 +179,8 @@ func (c *Call) Inert() bool {
 		i := unreadAs(c.method, c.path)
 		return i >= 0 && unread[i].inert
 	}
+	if len(c.body) == 0 && (c.api == responses || c.api == messages) {
+		return false // the host does not see it: there may be tools that the engine runs
+	}
 	return !c.acts
 }

@@ -92,6 +92,7 @@ func TestInert(t *testing.T) {
 	for request, want := range map[string]bool{
 		chat + `}`: true, responses + `}`: true, messages + `}`: true, `POST /v1/completions {"prompt":7}`: true, `POST /tokenize {}`: true,
 		`POST /v1/images/edits {}`: true, `POST /v1/audio/speech x`: true, `POST /v1/moderations {}`: true, `POST /v1/images/other {}`: false,
+		`POST /v1/responses `: false, `POST /v1/messages `: false, `POST /v1/chat/completions `: true,
 		`POST /v1/batches {}`: false, `GET /v1/responses/a `: false, `POST /v1/responses/a/cancel `: false, `GET /v1/realtime `: false,
 
 		responses + `,"tools":[{"type":"function"},{"type":"custom"},{},{"type":null}]}`: true, responses + `,"tools":[{"type":"function"},{"type":"mcp"}]}`: false,
