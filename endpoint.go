@@ -36,6 +36,10 @@ type Endpoint struct {
 	// variant separately. Empty is a variant like any other.
 	Variant string
 
+	// Engine is the software that runs there: "vllm", "sglang", "llama.cpp". Package
+	// transport resumes streams at engines that can continue a text. Empty: unknown.
+	Engine string
+
 	// MaxSequences is how many requests it runs at once. It is no limit: more are
 	// routed there, unless a gateway queue (slo/queue) holds them. Zero: unknown.
 	MaxSequences int

@@ -58,6 +58,7 @@ type Attempt struct {
 	err    error // what went wrong
 	status endpick.Status
 	// Of a Transport.
+	unended  bool             // the call goes on, perhaps at another endpoint
 	endedAt  time.Time        // zero: not yet
 	observed *ObservedAttempt // nil: nobody observes
 }
@@ -216,7 +217,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
 	c.suspects.Served()
-	c.forget()
+	if !a.keep() {
+		c.forget()
+	}
 	return nil
 }
 
@@ -317,6 +320,15 @@ func (a *Attempt) Feed(dst, piece []byte) []byte {
 // back. If the stream was incomplete or empty, the error matches io.ErrUnexpectedEOF
 // and the endpoint has failed; dst then ends in an error event of the API.
 func (a *Attempt) End(dst []byte) ([]byte, error) {
+	dst, err := a.ended(dst)
+	if err != nil {
+		dst = a.broken(dst)
+	}
+	return dst, err
+}
+
+// ended is End without the error event.
+func (a *Attempt) ended(dst []byte) ([]byte, error) {
 	a.call.mu.Lock()
 	defer a.call.unlock()
 	var cut error
@@ -324,9 +336,6 @@ func (a *Attempt) End(dst []byte) ([]byte, error) {
 		if dst, cut = a.meter.End(dst); cut == nil && a.empty {
 			cut = io.ErrUnexpectedEOF // an empty stream is no response
 		}
-	}
-	if cut != nil {
-		dst = a.meter.Break(dst, problemOf(cut))
 	}
 	switch {
 	case a.stage == astray:
@@ -383,13 +392,12 @@ func (a *Attempt) fail(r Result, err error) error {
 	case a.ctx.Err() != nil:
 		a.err = err
 		a.end(endpick.Canceled)
-	case a.stage == serving: // no other endpoint can be asked
+	case a.stage == serving: // no other endpoint can be asked, unless for the rest
+		a.died(r, err)
 		a.err = err
 		a.end(endpick.Failed)
 	default:
-		if r == Broken && !errors.Is(err, ErrTimeout) {
-			a.call.deaths++
-		}
+		a.died(r, err)
 		a.result, a.err = r, err
 		a.end(leaseStatus(r))
 		a.stage = failed
@@ -399,6 +407,13 @@ func (a *Attempt) fail(r Result, err error) error {
 		}
 	}
 	return &UpstreamError{Endpoint: a.lease.Endpoint().ID, Attempts: a.call.attempts, Err: err}
+}
+
+// died counts an endpoint that has broken off while it had the request.
+func (a *Attempt) died(r Result, err error) {
+	if r == Broken && !errors.Is(err, ErrTimeout) {
+		a.call.deaths++
+	}
 }
 
 // leave ends the attempt because nobody wants more of it: as canceled, unless the client may have
@@ -440,7 +455,8 @@ func (a *Attempt) end(status endpick.Status) {
 			a.err = errInStream
 		}
 	}
-	if answers := c.story.answer == a && c.in != nil; answers {
+	a.unended = begun && status == endpick.Failed && c.kept > 0
+	if answers := c.story.answer == a && c.in != nil; answers && !a.unended {
 		c.end(a, status, nil) // its tenant is charged before the next request is taken
 	}
 	a.lease.Done(o)

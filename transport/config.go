@@ -104,6 +104,10 @@ type Config struct {
 	// DisableUsage stops the transport from asking for usage in streams whose clients
 	// did not. Lengths are then estimated from the content.
 	DisableUsage bool
+	// DisableResume lets a stream that breaks off end there. By default, one whose endpoint
+	// has an Engine that continues a text goes on at another such endpoint: chats and
+	// completions with one response of text, without constraints on it.
+	DisableResume bool
 	// Decoders read bodies in content codings other than gzip and deflate, by name:
 	// "zstd", "br". They are called concurrently, must limit the memory that a body can
 	// make them take, and need no Close. A body in a coding that is not known is refused

@@ -33,6 +33,7 @@ func NewDispatcher(config Config) (*Dispatcher, error) {
 	if field := config.sending(); field != "" {
 		return nil, badConfig(field, "is for a Transport, which sends requests")
 	}
+	config.DisableResume = true
 	return newDispatcher(config)
 }
 
@@ -48,7 +49,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 	var err error
 	d.reader, err = dialect.NewReader(dialect.Config{
 		MaxItems: config.MaxItems, SharedCache: config.SharedCache, HashKey: config.HashKey, Tokens: tokens,
-		DisableUsage: config.DisableUsage, Pass: config.Pass,
+		DisableUsage: config.DisableUsage, Pass: config.Pass, Resume: !config.DisableResume,
 		Sketch: config.Record != nil, SketchText: config.RecordText,
 	})
 	if err != nil {

@@ -57,7 +57,9 @@ func (c *Call) sentTo(a *Attempt, e *endpick.Endpoint, candidate endpick.Candida
 func (c *Call) answer(a *Attempt) {
 	c.mu.Lock()
 	defer c.unlock()
-	c.forget()
+	if c.kept == 0 {
+		c.forget()
+	}
 	c.story.answer = a
 	if a.stage >= failed {
 		c.end(a, a.status, nil)
@@ -84,8 +86,9 @@ func (c *Call) end(a *Attempt, status endpick.Status, err error) {
 	s.answer, s.status, s.err, s.ended = a, status, err, true
 }
 
-// settle charges the tenant in the queue for what the request has really taken.
+// settle lets go of the request, and charges the tenant in the queue for what the request has really taken.
 func (c *Call) settle(a *Attempt, status endpick.Status) {
+	c.drop()
 	if c.charged == nil {
 		return
 	}

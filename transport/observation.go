@@ -45,6 +45,8 @@ type ObservedAttempt struct {
 	// HTTP is the status of the response. 0: there was none.
 	HTTP   int
 	Result Result
+	// Resumes says that it was asked for the rest of what an earlier attempt had begun.
+	Resumes bool
 	// Err says what went wrong, if anything did.
 	Err error
 }
@@ -82,10 +84,10 @@ func (o *Observation) Completed() bool {
 type Latency struct{ Predicted, Actual time.Duration }
 
 // Latencies returns those of the attempt that gave the response. A response
-// that does not stream has neither TTFT nor TPOT.
+// that does not stream has neither TTFT nor TPOT, one that was resumed none.
 func (o *Observation) Latencies() (ttft, tpot, e2e Latency) {
 	a := o.Last()
-	if a == nil {
+	if a == nil || a.Resumes {
 		return ttft, tpot, e2e
 	}
 	p := &a.Candidate.Prediction

@@ -16,6 +16,9 @@ type body struct {
 	// owns says that the call ends with the response, and the connection with the call.
 	owns bool
 
+	// closed says that nobody reads any more; Call.mu guards it, and a and from against Close.
+	closed bool
+
 	out []byte // what is passed on of a response that the meter filters
 	at  int    // in out
 	err error  // to be returned after it
@@ -51,41 +54,48 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// end ends the attempt, and appends to dst what was held back, or that it has failed. The error is
-// what to return after that.
+// end ends the attempt, and appends to dst what was held back, or that it has failed, unless the
+// response goes on. The error is what to return after that.
 func (b *body) end(dst []byte, err error) ([]byte, error) {
+	a := b.a
 	var failure error
 	if err == io.EOF {
-		dst, failure = b.a.End(dst)
-	} else {
-		if failure = b.a.Fail(err); b.owns && b.a.ctx.Err() != nil {
-			failure = err // the client has left
-		}
-		dst = b.a.broken(dst)
+		dst, failure = a.ended(dst)
+	} else if failure = a.Fail(err); b.owns && a.ctx.Err() != nil {
+		failure = err // the client has left
 	}
 	if b.owns {
-		b.a.release()
+		a.release()
+	}
+	if a.unended {
+		if b.resume() {
+			return dst, nil
+		}
+		a.call.answer(a)
 	}
 	if failure != nil {
-		err = failure
+		return a.broken(dst), failure
 	}
 	return dst, err
 }
 
 // Close ends the attempt as canceled, unless the response was complete.
 func (b *body) Close() error {
-	if b.owns {
-		b.a.close()
-		b.a.release()
+	if !b.owns {
+		return b.from.Close()
 	}
-	return b.from.Close()
-}
-
-// close ends the attempt because the client wants no more.
-func (a *Attempt) close() {
-	a.call.mu.Lock()
-	defer a.call.unlock()
+	c := b.a.call
+	c.mu.Lock()
+	b.closed = true
+	from, a := b.from, b.a
+	if a.unended {
+		a = c.latest // at the rest
+	}
 	a.leave()
+	a.wait.stop()
+	a.wait.cancel()
+	c.unlock()
+	return from.Close()
 }
 
 // release lets go of what a Transport has used for the attempt.

@@ -27,7 +27,9 @@ type Transport struct {
 	modelCalls chan struct{}
 
 	requests, retries atomic.Uint64
+	resumed           atomic.Uint64
 	held              atomic.Int64 // bytes of responses that their clients do not see yet
+	kept              atomic.Int64 // bytes of requests that may be resumed
 }
 
 // Stats counts what a transport has done.
@@ -35,6 +37,7 @@ type Stats struct {
 	Requests      uint64
 	Retries       uint64 // attempts after the first of a request
 	RetriesDenied uint64 // retries refused for lack of budget
+	Resumed       uint64 // streams that have broken off and gone on at another endpoint
 	Panics        uint64 // of callbacks in Config
 	// Unhealthy is the number of endpoints that currently get less than their share of the
 	// traffic, because they have recently failed.
@@ -69,7 +72,7 @@ func New(config Config) (*Transport, error) {
 // Stats returns the counts so far.
 func (t *Transport) Stats() Stats {
 	return Stats{
-		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.d.denied.Load(),
+		Requests: t.requests.Load(), Retries: t.retries.Load(), RetriesDenied: t.d.denied.Load(), Resumed: t.resumed.Load(),
 		Panics: t.d.panics.Load(), Unhealthy: t.d.health.Unhealthy(),
 	}
 }

@@ -183,11 +183,11 @@ func TestWhoIsAsked(t *testing.T) {
 	// Discovery asks for facts of endpoints that the router does not know yet.
 	e := endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3}
 	s.Fill(&e)
-	assert.Equal(t, endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3, KVTokens: 32000, Models: []string{"llama"}, Adapters: []string{"sql"}}, e)
+	assert.Equal(t, endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, Engine: "vllm", MaxSequences: 3, KVTokens: 32000, Models: []string{"llama"}, Adapters: []string{"sql"}}, e)
 	e.Models[0] = "mine"
 	again, _ := s.Facts(&e)
 	assert.Equal(t, []string{"llama"}, again.Models, "each has a list of its own")
-	for _, own := range []endpick.Endpoint{{Address: "nobody"}, {Address: "vllm", Ranked: true, Adapters: []string{"x"}, KVTokens: 1}, {Address: "vllm", Ranked: true, Models: []string{"y"}, Adapters: []string{"x"}, KVTokens: 1}} {
+	for _, own := range []endpick.Endpoint{{Address: "nobody"}, {Address: "vllm", Ranked: true, Engine: "mine", Adapters: []string{"x"}, KVTokens: 1}, {Address: "vllm", Ranked: true, Engine: "mine", Models: []string{"y"}, Adapters: []string{"x"}, KVTokens: 1}} {
 		e = own
 		s.Fill(&e)
 		assert.Equal(t, own, e)

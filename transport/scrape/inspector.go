@@ -52,7 +52,7 @@ type InspectorConfig struct {
 }
 
 // Inspector asks engines for their capacity and models, and completes the endpoints of
-// a router: KVTokens and MaxSequences if they are 0, Models and Adapters if both are
+// a router: Engine if it is empty, KVTokens and MaxSequences if they are 0, Models and Adapters if both are
 // empty. What the host has set is kept. Make one with [NewInspector]. It is safe for
 // concurrent use.
 type Inspector struct {
@@ -154,6 +154,9 @@ func (s *Inspector) Fill(e *endpick.Endpoint) {
 }
 
 func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
+	if e.Engine == "" {
+		e.Engine = f.Engine
+	}
 	if e.KVTokens == 0 {
 		e.KVTokens = f.KVTokens
 	}

@@ -149,7 +149,7 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			}
 			assert.Empty(t, reports)
 			assert.Equal(t, tc.want, got)
-			e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
+			e.Engine, e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.Engine, tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
 			assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
 		})
 	}
@@ -164,7 +164,7 @@ func TestInspectorAndTheHost(t *testing.T) {
 		stop := running(t, s.Run)
 		now := func() endpick.Endpoint { return *router.Endpoints()[0].Candidate.Endpoint }
 		time.Sleep(1500 * time.Millisecond)
-		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", MaxSequences: 7, Models: []string{"mine"}, KVTokens: 48000}, now())
+		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", Engine: "vllm", MaxSequences: 7, Models: []string{"mine"}, KVTokens: 48000}, now())
 		lease := rig.Must(router.Route(endpick.Request{Model: "mine", InputTokens: 10}))
 
 		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000")) // the engine restarted
@@ -173,7 +173,7 @@ func TestInspectorAndTheHost(t *testing.T) {
 		assert.InDelta(t, 2, at.times("vllm/metrics"), 0)
 		require.NoError(t, router.Update(endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100"}))
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000}, now())
+		assert.Equal(t, endpick.Endpoint{ID: "a", Address: "vllm", Engine: "vllm", Variant: "h100", Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000}, now())
 		require.NoError(t, router.Update(endpick.Endpoint{ID: "a", Address: "vllm", KVTokens: 5}))
 		time.Sleep(2 * time.Second)
 		assert.Equal(t, 5, now().KVTokens)
@@ -215,7 +215,7 @@ func TestInspectorWhileTheHostChangesItsMind(t *testing.T) {
 	}
 	for range 2 {
 		s.Poll(t.Context())
-		want := endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"mine"}, KVTokens: 64000}
+		want := endpick.Endpoint{ID: "a", Address: "vllm", Engine: "vllm", Variant: "h100", Models: []string{"mine"}, KVTokens: 64000}
 		assert.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
 	}
 	// Fields it had left unset still follow the engine.
@@ -237,7 +237,7 @@ func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
 		require.NoError(t, router.SetEndpoints([]endpick.Endpoint{e}))
 		at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", fmt.Sprint(3000+1000*i)))
 		s.Poll(t.Context())
-		want := endpick.Endpoint{ID: "vllm", Address: "vllm", Variant: variant, MaxSequences: 7, Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000 + 16000*i}
+		want := endpick.Endpoint{ID: "vllm", Address: "vllm", Engine: "vllm", Variant: variant, MaxSequences: 7, Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000 + 16000*i}
 		require.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
 	}
 }
@@ -265,8 +265,8 @@ func TestInspectorBesideDiscovery(t *testing.T) {
 		check := func() {
 			for _, e := range router.Endpoints() {
 				want := map[string]endpick.Endpoint{
-					"vllm": {ID: "vllm", Address: "vllm", KVTokens: 48000}, "llama": {ID: "llama", Address: "llama", KVTokens: 32768, MaxSequences: 4},
-					"bare": {ID: "bare", Address: "bare", KVTokens: 32768, MaxSequences: 4},
+					"vllm": {ID: "vllm", Address: "vllm", Engine: "vllm", KVTokens: 48000}, "llama": {ID: "llama", Address: "llama", Engine: "llama.cpp", KVTokens: 32768, MaxSequences: 4},
+					"bare": {ID: "bare", Address: "bare", Engine: "llama.cpp", KVTokens: 32768, MaxSequences: 4},
 				}[e.Candidate.Endpoint.ID]
 				assert.Equal(t, want, *e.Candidate.Endpoint)
 			}

@@ -32,6 +32,10 @@ type Call struct {
 	promptBytes int
 	hide        bool // remove usage from the stream
 	saltHash    recording.Hash
+	// Of a request for the rest of a stream; nil: it is for the whole.
+	first     *Call // as it was read
+	beginning *beginning
+	answered  answer // by what was said
 }
 
 // Read reads what a request says about itself, except for its prompt. The error
@@ -183,7 +187,11 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 		m.stores, m.origin.head = true, headOfResponse(&c.request)
 		m.origin.size = int(float64(c.Request.InputTokens) / c.rates.prompt())
 	}
+	m.resumable = c.Resumable()
 	m.answer.wanted, m.answer.repeats = m.hasher != nil || m.stores, c.api.output != nil
+	if c.beginning != nil {
+		m.before, m.answer, m.requested = c.beginning, c.answered, 0
+	}
 	return m
 }
 

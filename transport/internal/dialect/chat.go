@@ -9,6 +9,7 @@ var (
 		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart},
 		prompt:    readChat,
 		asksUsage: true,
+		resumes:   true,
 		event:     readChunk,
 		whole:     readChatBody,
 	}

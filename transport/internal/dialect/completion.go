@@ -12,6 +12,7 @@ var completion = &api{
 	parts:     map[string]part{"prompt": promptPart},
 	prompt:    readPrompts,
 	asksUsage: true,
+	resumes:   true,
 	event:     readChunk,
 }
 

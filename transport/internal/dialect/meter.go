@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"mime"
 	"net/http"
@@ -37,6 +38,13 @@ type Meter struct {
 	stores bool
 	origin stored
 
+	// Of a stream that may go on elsewhere: values that are the same in all chunks, and how many
+	// have content, each a token or what it says.
+	resumable   bool
+	id, created []byte
+	contents    int
+	before      *beginning // nil: this is its beginning
+
 	events     *eventFilter // of a stream
 	finder     *usageFinder // of a response that does not stream
 	fed        atomic.Int64 // bytes
@@ -64,7 +72,8 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 			return false
 		}
 		m.events = &eventFilter{inspect: m.event}
-		if m.hide {
+		m.answer.wanted = m.answer.wanted || m.resumable
+		if m.hide || m.resumable {
 			header.Del("Content-Length")
 		}
 		return true
@@ -107,11 +116,15 @@ func (m *Meter) End(dst []byte) ([]byte, error) {
 	if m.events == nil {
 		return dst, nil
 	}
+	contents := m.contents
 	dst, last := m.events.end(dst)
 	m.report()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.wasCut() && !m.events.skipped {
+		if m.contents != contents {
+			m.answer.lose() // the client does not get all that was read
+		}
 		return dst[:last], io.ErrUnexpectedEOF
 	}
 	return dst, nil
@@ -154,13 +167,31 @@ func (m *Meter) event(data []byte) edit {
 	if m.stores && unnamed && m.answer.id != "" {
 		m.store(nil) // a client may cancel or continue it before it has ended
 	}
+	if m.resumable {
+		if m.data.hasContent() {
+			m.contents += max(m.data.tokens, 1)
+		}
+		if m.id == nil {
+			m.id, m.created = bytes.Clone(field(data, "id")), bytes.Clone(field(data, "created"))
+		}
+	}
+	var e edit
+	if m.before != nil {
+		if data = m.rest(data); data == nil {
+			return edit{drop: true}
+		}
+	}
 	switch {
 	case !m.hide:
-		return edit{}
 	case !m.data.reports:
-		return edit{hold: m.data.ended}
+		e.hold = m.data.ended
+	default:
+		e = unasked(data, m.data.ended)
 	}
-	return unasked(data, m.data.ended)
+	if m.before != nil {
+		e.data = data
+	}
+	return e
 }
 
 // Whole reports whether the response has reached its end according to its
@@ -278,6 +309,10 @@ func (m *Meter) Seen() Seen {
 	}
 	if u.hasCached {
 		s.CachedTokens = &u.cached
+	}
+	if m.before != nil {
+		s.InputTokens, s.OutputTokens = max(s.InputTokens-m.before.tokens, 0), s.OutputTokens+m.before.tokens
+		s.FirstToken = cmp.Or(m.before.firstAt, s.FirstToken)
 	}
 	return s
 }

@@ -28,8 +28,10 @@ type Config struct {
 	HashKey     prefix.Key // zero: one that this process has drawn at random
 	// DisableUsage does not ask for usage in streams whose clients did not.
 	DisableUsage bool
-	Pass         Passes
-	Tokens       func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
+	// Resume allows [Call.Resume].
+	Resume bool
+	Pass   Passes
+	Tokens func(ctx context.Context, req *endpick.Request, path string, body []byte) (ids []uint32, rest int)
 	// Sketch enables [Call.Sketch]; SketchText adds texts to it.
 	Sketch, SketchText bool
 }

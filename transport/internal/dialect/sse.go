@@ -9,13 +9,14 @@ const (
 	maxEvent = 1 << 20
 )
 
-// edit says what to do with an event: pass it on whole, without the bytes
+// edit says what to do with an event: pass it on whole, with other data, without the bytes
 // [cut, cutEnd) of its data, or not at all.
 //
 // An event may be held back until the next one arrives, which may be dropped
 // and leave members to be added to the object in the held one.
 type edit struct {
 	drop        bool
+	data        []byte // instead of what was there; nil: that
 	cut, cutEnd int
 	hold        bool
 	join        []byte // an object whose members are added to that of the held event, if it lacks them
@@ -186,6 +187,10 @@ func (s *eventFilter) endEvent(end int) {
 	s.last = passed
 	switch {
 	case e.drop:
+	case e.data != nil && lines > 0:
+		s.dst = append(s.dst, "data: "...)
+		s.dst = append(append(s.dst, e.data[:e.cut]...), e.data[e.cutEnd:]...)
+		s.dst = append(s.dst, "\n\n"...)
 	case e.cutEnd > e.cut:
 		s.pass(s.start, from+e.cut)
 		s.pass(from+e.cutEnd, end)

@@ -1,0 +1,345 @@
+package transport_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
+)
+
+// tale are what a continuing engine says of any prompt; each is one token, and needs another escape.
+var tale = []string{"It", " was", " a", " \"dark\"\\", "\tnight.", "\n\n", "Then", " the", " \u00e9clair", " ", "\U0001f370", " was gone."}
+
+// continuing answers as vLLM does, one word a token, from where the request says that the text is.
+// It dies after as many words as left says, at the next answer that has as many; −1: never.
+type continuing struct {
+	left   atomic.Int64
+	half   bool // of an event is sent before it dies
+	mu     sync.Mutex
+	bodies []map[string]any
+}
+
+func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte) bool {
+	var request map[string]any
+	if json.Unmarshal(body, &request) != nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return true
+	}
+	e.mu.Lock()
+	e.bodies = append(e.bodies, request)
+	n := len(e.bodies)
+	e.mu.Unlock()
+	said, chat := "", r.URL.Path == chatPath
+	if request["continue_final_message"] == true {
+		all := request["messages"].([]any)
+		said = all[len(all)-1].(map[string]any)["content"].(string)
+	} else if !chat {
+		said = strings.TrimPrefix(request["prompt"].(string), "Tell: ")
+	}
+	whole := strings.Join(tale, "")
+	if !strings.HasPrefix(whole, said) {
+		w.WriteHeader(http.StatusBadRequest)
+		return true
+	}
+	at, start := len(strings.TrimRight(said, " \t\n")), 0
+	w.Header().Set("Content-Type", "text/event-stream")
+	send := func(v any) {
+		data, _ := json.Marshal(v)
+		fmt.Fprintf(w, "data: %s\n\n", data)
+		_ = http.NewResponseController(w).Flush()
+	}
+	type object = map[string]any
+	chunk := func(choice any) object {
+		c := object{"id": fmt.Sprintf("cmpl-%p-%d", e, n), "object": "chunk", "created": 1000 + n, "model": "m", "choices": []any{choice}}
+		if choice == nil {
+			c["choices"] = []any{}
+		}
+		return c
+	}
+	if chat {
+		send(chunk(object{"index": 0, "delta": object{"role": "assistant", "content": ""}, "logprobs": nil, "finish_reason": nil}))
+	}
+	limit := 1000.0
+	if m, ok := request["max_tokens"].(float64); ok {
+		limit = m
+	}
+	prompt, output, reason := 20, 0, "stop"
+	for _, word := range tale {
+		if start += len(word); start <= at {
+			prompt++
+			continue
+		}
+		if e.left.Load() == int64(output) {
+			if e.half {
+				io.WriteString(w, `data: {"id":"x","choices":[{"index":0,"delta":{"content":"half`)
+			}
+			panic(http.ErrAbortHandler)
+		}
+		if float64(output) == limit {
+			reason = "length"
+			break
+		}
+		if output == 0 && at > start-len(word) {
+			word = word[at-(start-len(word)):] // what templates have dropped
+		}
+		output++
+		if chat {
+			send(chunk(object{"index": 0, "delta": object{"content": word}, "logprobs": nil, "finish_reason": nil}))
+		} else {
+			send(chunk(object{"index": 0, "text": word, "logprobs": nil, "finish_reason": nil}))
+		}
+	}
+	send(chunk(object{"index": 0, "delta": object{}, "text": "", "finish_reason": reason}))
+	if options, ok := request["stream_options"].(map[string]any); ok && options["include_usage"] == true {
+		c := chunk(nil)
+		c["usage"] = object{"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+		send(c)
+	}
+	io.WriteString(w, done)
+	return true
+}
+
+// tellers starts engines of one kind.
+func tellers(t testing.TB, config transport.Config, engine string, all ...*continuing) *world {
+	var of endpick.Config
+	for i, e := range all {
+		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, e.handle).URL, Engine: engine})
+	}
+	return newWorldOf(t, config, of)
+}
+
+func dies(after int) *continuing {
+	e := new(continuing)
+	e.left.Store(int64(after))
+	return e
+}
+
+// oneStream is what a client makes of a stream.
+type oneStream struct {
+	text, reason  string
+	roles, events int
+	ids, created  map[any]bool
+	usage         map[string]any
+	done, failed  bool
+}
+
+func readStream(t testing.TB, body string) (s oneStream) {
+	s.ids, s.created = map[any]bool{}, map[any]bool{}
+	for event := range strings.SplitSeq(strings.TrimSuffix(body, "\n\n"), "\n\n") {
+		data, ok := strings.CutPrefix(event, "data: ")
+		require.True(t, ok, event)
+		require.False(t, s.done, "nothing follows the end")
+		if data == "[DONE]" {
+			s.done = true
+			continue
+		}
+		var c struct {
+			ID, Created any
+			Choices     []struct {
+				Index  int
+				Text   string
+				Delta  struct{ Role, Content string }
+				Reason string `json:"finish_reason"`
+			}
+			Usage map[string]any
+			Error any
+		}
+		require.NoError(t, json.Unmarshal([]byte(data), &c), data)
+		if c.Error != nil {
+			s.failed = true
+			continue
+		}
+		s.events++
+		s.ids[c.ID], s.created[c.Created] = true, true
+		for _, choice := range c.Choices {
+			s.text += choice.Text + choice.Delta.Content
+			s.reason += choice.Reason
+			if choice.Delta.Role != "" {
+				s.roles++
+			}
+		}
+		if c.Usage != nil {
+			s.usage = c.Usage
+		}
+	}
+	return s
+}
+
+// Wherever a stream breaks off, the client gets all of it, as one stream.
+func TestResume(t *testing.T) {
+	whole := strings.Join(tale, "")
+	for _, engine := range []string{"vllm", "sglang"} {
+		for _, request := range []struct{ path, body string }{
+			{chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`},
+			{chatPath, `{"model":"m","messages" : [ {"role":"user","content":"Tell"} ] ,"stream":true,"max_completion_tokens":100,"seed":null,"logprobs":false,"response_format":{"type":"text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto","stream_options":{"include_usage":true}}`},
+			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":100}`},
+		} {
+			for after := range len(tale) {
+				for _, half := range []bool{false, true} {
+					bad, good := dies(after), dies(-1)
+					bad.half = half
+					w := tellers(t, transport.Config{}, engine, bad, good)
+					_, body, err := w.do(t, post(t, request.path, request.body))
+					require.NoError(t, err, body)
+					s := readStream(t, body)
+					require.Equal(t, whole, s.text, "after %d words: %s", after, body)
+					assert.True(t, s.done)
+					assert.Equal(t, "stop", s.reason)
+					assert.Len(t, s.ids, 1, body)
+					assert.Len(t, s.created, 1, body)
+					if request.path == chatPath {
+						assert.Equal(t, 1, s.roles, body)
+					}
+					if strings.Contains(request.body, "include_usage") {
+						require.NotNil(t, s.usage, body)
+						assert.InDelta(t, len(tale), s.usage["completion_tokens"], 1, "white space at the end is said again")
+						assert.InDelta(t, 20+len(tale), s.usage["total_tokens"], 1)
+						assert.InDelta(t, 20, s.usage["prompt_tokens"], 1)
+					} else {
+						assert.Nil(t, s.usage, "nobody asked for it")
+					}
+					w.idle(t)
+					record := w.records[0]
+					assert.InDelta(t, len(tale), record.OutputTokens, 1)
+					assert.InDelta(t, 20, record.InputTokens, 1)
+					assert.Equal(t, 2, record.Attempts)
+					again := good.bodies[0]
+					if after == 0 { // it has announced at most, which the client has not seen
+						assert.Zero(t, w.t.Stats().Resumed)
+						continue
+					}
+					assert.EqualValues(t, 1, w.t.Stats().Resumed)
+					assert.Equal(t, endpick.Failed, w.observer.all()[0].Status)
+					for _, limit := range []string{"max_tokens", "max_completion_tokens"} {
+						if strings.Contains(request.body, limit) {
+							assert.EqualValues(t, 100-after, again[limit])
+						} else {
+							assert.NotContains(t, again, limit)
+						}
+					}
+					if request.path == chatPath {
+						assert.Equal(t, false, again["add_generation_prompt"])
+					}
+				}
+			}
+		}
+	}
+}
+
+// What another engine would not say as the first would have is not resumed: the client sees how its
+// stream breaks off, and nobody computes it again.
+func TestWhatIsNotResumed(t *testing.T) {
+	chat := func(fields string) string {
+		return `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]` + fields + `}`
+	}
+	for name, tc := range map[string]struct {
+		config             transport.Config
+		engine, path, body string
+	}{
+		"an engine of which nothing is known": {engine: ""},
+		"one that can't":                      {engine: "llama.cpp"},
+		"switched off":                        {config: transport.Config{DisableResume: true}},
+		"no retries":                          {config: transport.Config{MaxAttempts: 1}},
+		"a seed":                              {body: chat(`,"seed":7`)},
+		"a schema":                            {body: chat(`,"response_format":{"type":"json_object"}`)},
+		"a grammar":                           {body: chat(`,"guided_regex":"a*"`)},
+		"log probabilities":                   {body: chat(`,"logprobs":true`)},
+		"two responses":                       {body: chat(`,"n":2`)},
+		"a tool that must be called":          {body: chat(`,"tool_choice":"required"`)},
+		"something unheard of":                {body: chat(`,"min_tokens":9`)},
+		"a text that is continued already":    {body: chat(`,"continue_final_message":true`)},
+		"a limit that is reached":             {body: chat(`,"max_tokens":3`)},
+		"tools that the engine runs":          {body: chat(`,"tools":[{"type":"mcp"}]`)},
+		"a long request":                      {body: chat(`,"user":"` + strings.Repeat("x", 1<<20) + `"`)},
+		"an engine's own limit":               {path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":"Tell: "}`},
+		"token ids":                           {path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":[1,2,3],"max_tokens":10}`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.body == "" {
+				tc.body = chat("")
+			}
+			if tc.path == "" {
+				tc.path = chatPath
+			}
+			engine := tc.engine
+			if engine == "" && name != "an engine of which nothing is known" {
+				engine = "vllm"
+			}
+			bad, good := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It "`), delta(`"content":"was "`), delta(`"content":"a "`))), dies(-1)
+			w := newWorldOf(t, tc.config, endpick.Config{Endpoints: []endpick.Endpoint{
+				{ID: "bad", Address: bad.URL, Engine: engine}, {ID: "good", Address: startEngine(t, good.handle).URL, Engine: engine}}})
+			_, body, err := w.do(t, post(t, tc.path, tc.body))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			s := readStream(t, body)
+			assert.True(t, s.failed && !s.done)
+			assert.Empty(t, good.bodies)
+			w.idle(t)
+		})
+	}
+	for name, said := range map[string]string{
+		"a call of a tool": delta(`"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a"}}]`),
+		"reasoning":        delta(`"reasoning_content":"hm"`),
+		"an end":           `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n",
+		"a refusal":        delta(`"refusal":"no"`),
+	} {
+		t.Run(name, func(t *testing.T) {
+			bad, good := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It "`), said)), dies(-1)
+			w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
+				{ID: "bad", Address: bad.URL, Engine: "vllm"}, {ID: "good", Address: startEngine(t, good.handle).URL, Engine: "vllm"}}})
+			_, _, err := w.do(t, post(t, chatPath, chat("")))
+			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.Empty(t, good.bodies)
+			w.idle(t)
+		})
+	}
+}
+
+// Servers of all kinds and manners of dying: a stream is at two servers at most that die, only at such
+// as continue a text, and either comes whole or ends in an error.
+func TestResumeAmongMany(t *testing.T) {
+	for seed := range uint64(100) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			r := rand.New(rand.NewPCG(seed, 0))
+			var of endpick.Config
+			engines := make([]*continuing, 1+r.IntN(4))
+			for i := range engines {
+				engines[i] = dies([]int{-1, 0, 1, 5}[r.IntN(4)])
+				engines[i].half = r.IntN(2) == 0
+				of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, engines[i].handle).URL,
+					Engine: []string{"vllm", "sglang", ""}[r.IntN(3)]})
+			}
+			w := newWorldOf(t, transport.Config{}, of)
+			_, body, err := w.do(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+			asked := 0
+			for i, e := range engines {
+				for _, b := range e.bodies {
+					asked++
+					if b["continue_final_message"] == true {
+						assert.NotEmpty(t, of.Endpoints[i].Engine)
+					}
+				}
+			}
+			assert.LessOrEqual(t, asked, 2)
+			if err != nil {
+				assert.NotContains(t, body, "[DONE]")
+			} else {
+				s := readStream(t, body)
+				assert.Equal(t, strings.Join(tale, ""), s.text)
+				assert.Len(t, s.ids, 1)
+				assert.Equal(t, 1, s.roles)
+			}
+			w.idle(t)
+		})
+	}
+}
