@@ -23,8 +23,9 @@
 // A request whose client has disconnected is never retried, nor one that two endpoints
 // had when they broke off.
 //
-// A stream that breaks off later ends with an error event in the format of its API, and
-// its connection breaks.
+// A stream that breaks off later goes on at another endpoint if both have an Engine that
+// continues a text and the request asks for nothing but text; docs/apis.md has the conditions.
+// Otherwise it ends with an error event in the format of its API, and its connection breaks.
 //
 // A refusal (400, 404 and the like) goes to the client. Only if it was that
 // endpoint's second in a row is another endpoint asked, now and then.

@@ -199,7 +199,9 @@ func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addres
 	for i, a := range addresses {
 		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
 	}
-	of.Policy = endpick.Policy{Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}}
+	if of.Policy.Matcher = w.observer; of.Policy.Scorers == nil {
+		of.Policy.Scorers = []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}
+	}
 	var err error
 	w.router, err = endpick.New(of)
 	require.NoError(t, err)

@@ -110,6 +110,8 @@ func (t *Transport) endpoint(d *caddyfile.Dispenser) error {
 			err = text(d, &e.ID)
 		case "variant":
 			err = text(d, &e.Variant)
+		case "engine":
+			err = text(d, &e.Engine)
 		case "models":
 			err = texts(d, &e.Models)
 		case "adapters":

@@ -19,6 +19,7 @@ func TestCaddyfile(t *testing.T) {
 		endpoint  http://10.0.0.2:8000 {
 			id            second
 			variant       h100-tp2
+			engine        vllm
 			models        llama qwen
 			adapters      french
 			max_sequences 256
@@ -49,7 +50,7 @@ func TestCaddyfile(t *testing.T) {
 	var got Transport
 	require.NoError(t, got.UnmarshalCaddyfile(d))
 	want := `{"pool":"chat","policy":"load-prefix:3:2:2","endpoints":[{"address":"10.0.0.1:8000"},
-		{"id":"second","address":"http://10.0.0.2:8000","models":["llama","qwen"],"adapters":["french"],"variant":"h100-tp2",
+		{"id":"second","address":"http://10.0.0.2:8000","models":["llama","qwen"],"adapters":["french"],"variant":"h100-tp2","engine":"vllm",
 		"max_sequences":256,"kv_tokens":400000,"labels":{"price":"low","zone":"a"}}],
 		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":64},"tenant":"{http.auth.user.id}",
 		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,

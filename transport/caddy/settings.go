@@ -23,7 +23,9 @@ type Endpoint struct {
 	Models   []string `json:"models,omitempty"`
 	Adapters []string `json:"adapters,omitempty"`
 	// Variant names its kind of accelerator and runtime.
-	Variant      string            `json:"variant,omitempty"`
+	Variant string `json:"variant,omitempty"`
+	// Engine is what runs there: streams are resumed at "vllm" and "sglang".
+	Engine       string            `json:"engine,omitempty"`
 	MaxSequences int               `json:"max_sequences,omitempty"`
 	KVTokens     int               `json:"kv_tokens,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
@@ -63,7 +65,7 @@ func (t *Settings) routing() (endpick.Config, error) {
 	for _, e := range t.Endpoints {
 		at := endpick.Endpoint{
 			ID: e.ID, Address: e.Address, Models: e.Models, Adapters: e.Adapters, Labels: e.Labels,
-			Variant: e.Variant, MaxSequences: e.MaxSequences, KVTokens: e.KVTokens,
+			Variant: e.Variant, Engine: e.Engine, MaxSequences: e.MaxSequences, KVTokens: e.KVTokens,
 		}
 		if _, err := transport.Target(&at, new(url.URL)); err != nil {
 			return config, err
