@@ -16,7 +16,7 @@ type guard struct {
 	clock
 	warn func(error)
 
-	panics, broken atomic.Uint64
+	panics, broken, undecided atomic.Uint64
 }
 
 // call calls into a stage. If that panics, it returns what the host is to be told when no lock
@@ -255,6 +255,8 @@ type decision struct {
 	one    []float64 // of a single scorer
 	cuts   []int     // how many candidates each filter left
 	each   []float64 // scores by scorer, then candidate; for a receipt only
+	// undecided are the filters without an opinion, likewise.
+	undecided []string
 }
 
 // grow makes room for n candidates.
@@ -297,12 +299,16 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 		}
 	}
 
-	d.cuts = d.cuts[:0]
-	for _, f := range p.Filters {
+	d.cuts, d.undecided = d.cuts[:0], d.undecided[:0]
+	for i, f := range p.Filters {
 		var passed []Candidate
 		p.try(f, func() { passed = f.Filter(req, left) })
 		switch {
-		case len(passed) == 0: // no opinion
+		case len(passed) == 0:
+			p.undecided.Add(1)
+			if req.Receipt != nil {
+				d.undecided = append(d.undecided, p.filterNames[i])
+			}
 		case len(passed) > len(left) || &passed[0] != &left[0]:
 			p.breach(f, "returned another slice than the beginning of the one it was given; use endpick.Keep")
 		default:

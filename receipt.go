@@ -30,6 +30,9 @@ type Receipt struct {
 	// Excluded and Avoided count the endpoints that are not candidates because
 	// of Request.Exclude and Request.Avoid.
 	Excluded, Avoided int
+	// Undecided are the names of the filters that had no opinion, because no candidate met
+	// them: they have removed nothing.
+	Undecided []string
 	// Chosen and RunnerUp are indices into Verdicts; −1: none. The runner-up
 	// is the best of those that were scored and not chosen.
 	Chosen   int
@@ -64,7 +67,7 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 	if r == nil {
 		return
 	}
-	verdicts, scorers := r.Verdicts[:0], r.Scorers[:0]
+	verdicts, scorers, undecided := r.Verdicts[:0], r.Scorers[:0], r.Undecided[:0]
 	*r = Receipt{
 		Number:      d.req.number,
 		At:          d.req.now,
@@ -87,6 +90,7 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 	}
 	ref := d.candidates[chosen].Ref
 	if d.req.Adopted == nil {
+		r.Undecided = append(undecided, d.undecided...)
 		r.explain(d, p, chosen)
 	} else {
 		slices.SortFunc(r.Verdicts, byID)
@@ -192,6 +196,9 @@ func (r *Receipt) String() string {
 			}
 		}
 		b.WriteByte('\n')
+	}
+	for _, f := range r.Undecided {
+		fmt.Fprintf(&b, "no opinion: %s\n", f)
 	}
 	if r.Chosen >= 0 {
 		fmt.Fprintf(&b, "regret %.6g\n", r.Regret)

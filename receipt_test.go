@@ -190,6 +190,8 @@ func TestReceipt(t *testing.T) {
 	assert.InDelta(t, 0.3, receipt.Regret, 1e-12)
 	assert.Equal(t, []float64{0.1}, receipt.Verdicts[2].Scores)
 	assert.Equal(t, []string{"score"}, receipt.Scorers)
+	assert.Equal(t, []string{"filter"}, receipt.Undecided)
+	assert.EqualValues(t, 1, r.Stats().Undecided)
 	assert.Equal(t, "x", receipt.Model)
 	assert.Equal(t, uint64(1), receipt.Number)
 	assert.Equal(t, time.Unix(1, 0), receipt.At)

@@ -272,6 +272,7 @@ type Stats struct {
 	NoEndpoint  uint64 // requests without a candidate
 	BadRequest  uint64 // invalid requests
 	StageErrors uint64 // invalid results of stages, which were replaced
+	Undecided   uint64 // decisions of filters that no candidate met, and that were left out
 	Panics      uint64 // panics of stages and of Config.Clock; see PanicError
 	Seed        uint64 // the seed in use, even if Config.Seed was zero
 	OpenLeases  int
@@ -294,6 +295,7 @@ func (r *Router) Stats() Stats {
 		NoEndpoint:  r.noEndpoint.Load(),
 		BadRequest:  r.badRequest.Load(),
 		StageErrors: r.broken.Load(),
+		Undecided:   r.undecided.Load(),
 		Panics:      r.panics.Load(),
 		Seed:        r.config.Seed,
 		OpenLeases:  int(opened - closed),

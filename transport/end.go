@@ -173,6 +173,9 @@ func (c *Call) observation() *Observation {
 			r.TTFTMillis = &ttft
 		}
 	}
+	if r.HTTP >= http.StatusInternalServerError && s.status == endpick.Refused { // of a full server
+		r.Status = endpick.Failed.String()
+	}
 	r.E2EMillis = ms(end.Sub(s.start))
 	return o
 }

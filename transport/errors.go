@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -163,7 +164,8 @@ func ErrorBody(path string, status int, code, message string) []byte {
 //	                                             not_found_error
 //	413     invalid_request_error                request_too_large
 //	415     invalid_request_error                invalid_request_error
-//	429     rate_limit_error                     rate_limit_error
+//	429     rate_limit_error, rate_limit_exceeded
+//	                                             rate_limit_error
 //	503     api_error                            overloaded_error
 //	504     api_error                            timeout_error
 //	other   api_error                            api_error
@@ -184,8 +186,10 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	switch {
 	case status == http.StatusBadRequest && errors.As(err, &bad):
 		p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
-	case status == http.StatusRequestEntityTooLarge, status == http.StatusBadRequest, status == http.StatusTooManyRequests:
-		p.Message = err.Error()
+	case status == http.StatusTooManyRequests:
+		p.Message, p.Code = refusal(err), "rate_limit_exceeded"
+	case status == http.StatusRequestEntityTooLarge:
+		p.Message = tooLarge(err)
 	case status == http.StatusNotFound && errors.As(err, &none):
 		p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
 		if len(none.Others) > 0 {
@@ -208,7 +212,48 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	return status, header, body
 }
 
+// refusal says to a client why it gets 429. An Admitter of the host's says it in its own words.
+func refusal(err error) string {
+	var rejected *endpick.RejectedError
+	var limited *queue.RateLimitError
+	var over *quota.Error
+	switch {
+	case errors.As(err, &over) && over.Requests > 0:
+		return fmt.Sprintf("too many requests at once: %d are running, and more are not allowed", over.Requests)
+	case errors.As(err, &over):
+		return fmt.Sprintf("the rate limit is reached: try again in %v", over.RetryAfter.Round(time.Millisecond))
+	case errors.As(err, &limited) && limited.RetryAfter == 0:
+		return "the prompt is longer than the rate limit allows at any time"
+	case errors.As(err, &limited):
+		return fmt.Sprintf("the rate limit is reached: try again in %v", limited.RetryAfter.Round(time.Millisecond))
+	case errors.As(err, new(*slo.UnattainableError)):
+		return "no server can meet the latency targets of the request"
+	case errors.As(err, new(*queue.SaturatedError)):
+		return "all servers are busy, and the request's priority is too low to wait"
+	case errors.As(err, &rejected):
+		return rejected.Reason.Error()
+	}
+	return "all servers are busy, and too many requests wait already"
+}
+
+// tooLarge says to a client what is too long.
+func tooLarge(err error) string {
+	var limit int64
+	var body *BodyError
+	var read *http.MaxBytesError
+	switch {
+	case errors.As(err, &body):
+		limit = body.Limit
+	case errors.As(err, &read):
+		limit = read.Limit
+	default:
+		return "the prompt is too long for the queue"
+	}
+	return fmt.Sprintf("the request body is longer than %d bytes", limit)
+}
+
 var messages = map[int]string{
+	http.StatusBadRequest:           "the request body broke off",
 	http.StatusRequestTimeout:       "the request body did not come in time",
 	http.StatusNotFound:             "there is nothing here",
 	http.StatusUnsupportedMediaType: "the body has a content coding that is not supported: send it in gzip, or as it is",

@@ -448,5 +448,5 @@ func TestInventedNamesMakeNoSeries(t *testing.T) {
 	text := scrapeMetrics(t, g.admin)
 	assert.NotContains(t, text, "invented")
 	assert.Contains(t, text, `endpick_requests_total{code="404",model="other",status="refused"} 10001`)
-	assert.Contains(t, text, `endpick_tenant_refusals_total{tenant="other"} 10001`)
+	assert.Contains(t, text, `endpick_tenant_unsent_total{tenant="other"} 10001`)
 }

@@ -200,8 +200,8 @@ func TestReasons(t *testing.T) {
 			m := newMetrics(t)
 			r := refused("m", err)
 			m.Observe(r)
-			assert.Equal(t, []string{`endpick_refusals_total{reason="` + reason + `"} 1`},
-				regexp.MustCompile(`(?m)^endpick_refusals_total\S+ [^0].*$`).FindAllString(page(t, gather(t, m)), -1))
+			assert.Equal(t, []string{`endpick_unsent_total{reason="` + reason + `"} 1`},
+				regexp.MustCompile(`(?m)^endpick_unsent_total\S+ [^0].*$`).FindAllString(page(t, gather(t, m)), -1))
 		})
 	}
 }

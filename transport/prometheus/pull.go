@@ -179,6 +179,7 @@ var pull = []*pulled{
 	from(counter, ofRouter, "without_endpoint_total", "Times that no endpoint could take a request.", func(s *endpick.Stats) float64 { return float64(s.NoEndpoint) }),
 	from(counter, ofRouter, "leases_reaped_total", "Leases that nobody has closed.", func(s *endpick.Stats) float64 { return float64(s.Reaped) }),
 	from(counter, ofRouter, "bad_stage_results_total", "Results of stages that broke their contract and were not used.", func(s *endpick.Stats) float64 { return float64(s.StageErrors) }),
+	from(counter, ofRouter, "filters_undecided_total", "Times that a filter had no opinion, because no candidate met it.", func(s *endpick.Stats) float64 { return float64(s.Undecided) }),
 	from(counter, ofRouter, "stage_panics_total", "Panics of stages, each of which has cost a stage its say in one decision.", func(s *endpick.Stats) float64 { return float64(s.Panics) }),
 	from(gauge, ofRouter, "open_leases", "Requests in flight.", func(s *endpick.Stats) float64 { return float64(s.OpenLeases) }),
 

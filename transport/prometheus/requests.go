@@ -18,19 +18,19 @@ import (
 type families struct {
 	ttft, tpot *latencies
 
-	requests                  *prom.CounterVec // by model, code and status
-	refusals                  *prom.CounterVec // by reason
-	duration                  *prom.HistogramVec
-	decision, held            prom.Histogram
-	input, output             *prom.CounterVec // tokens by model
-	prompt, expected, cached  *prom.CounterVec // likewise
-	mistaken                  *prom.CounterVec // likewise
-	targeted, met             *prom.CounterVec // by model and latency
-	targets                   *prom.GaugeVec
-	tenantRequests, tenantIn  *prom.CounterVec
-	tenantOut, tenantRefusals *prom.CounterVec
-	attempts                  *prom.CounterVec // by endpoint and result
-	firstTokens               *prom.SummaryVec
+	requests                 *prom.CounterVec // by model, code and status
+	unsent                   *prom.CounterVec // by reason
+	duration                 *prom.HistogramVec
+	decision, held           prom.Histogram
+	input, output            *prom.CounterVec // tokens by model
+	prompt, expected, cached *prom.CounterVec // likewise
+	mistaken                 *prom.CounterVec // likewise
+	targeted, met            *prom.CounterVec // by model and latency
+	targets                  *prom.GaugeVec
+	tenantRequests, tenantIn *prom.CounterVec
+	tenantOut, tenantUnsent  *prom.CounterVec
+	attempts                 *prom.CounterVec // by endpoint and result
+	firstTokens              *prom.SummaryVec
 }
 
 func newFamilies() families {
@@ -43,8 +43,8 @@ func newFamilies() families {
 	f := families{
 		ttft:     newLatencies("ttft", "time to first token", ttftBuckets),
 		tpot:     newLatencies("tpot", "time per output token", tpotBuckets),
-		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got and by how that has ended: completed, failed or canceled.", "model", "code", "status"),
-		refusals: counter("refusals_total", "Requests that were sent to no endpoint, by the reason.", "reason"),
+		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got and by how that has ended: completed, refused (4xx), failed (5xx, or a response that broke off) or canceled.", "model", "code", "status"),
+		unsent:   counter("unsent_total", "Requests that were sent to no endpoint, by the reason.", "reason"),
 		duration: prom.NewHistogramVec(histogram("request_duration_seconds", "Time from the arrival of a request to the end of its response, of those that were served.", durationBuckets), []string{"model"}),
 		decision: prom.NewHistogram(histogram("decision_duration_seconds", "Time that the router took to choose an endpoint.", decisionBuckets)),
 		held:     prom.NewHistogram(histogram("held_duration_seconds", "Time that requests have waited in the gateway queue.", heldBuckets)),
@@ -61,7 +61,7 @@ func newFamilies() families {
 		targets:  prom.NewGaugeVec(prom.GaugeOpts{Name: "endpick_slo_target_seconds", Help: "The target for this latency that was asked for last."}, []string{"model", "latency"}),
 
 		tenantRequests: counter("tenant_requests_total", "Requests of a tenant that have ended.", "tenant"),
-		tenantRefusals: counter("tenant_refusals_total", "Requests of a tenant that were sent to no endpoint.", "tenant"),
+		tenantUnsent:   counter("tenant_unsent_total", "Requests of a tenant that were sent to no endpoint.", "tenant"),
 		tenantIn:       counter("tenant_input_tokens_total", "Tokens of a tenant's prompts that were served.", "tenant"),
 		tenantOut:      counter("tenant_output_tokens_total", "Tokens of a tenant's responses.", "tenant"),
 
@@ -71,15 +71,15 @@ func newFamilies() families {
 		}, []string{"endpoint"}),
 	}
 	for _, reason := range append(reasons(), other) {
-		f.refusals.WithLabelValues(reason)
+		f.unsent.WithLabelValues(reason)
 	}
 	return f
 }
 
 func (f *families) clean() []prom.Collector {
 	all := append(f.ttft.clean(), f.tpot.clean()...)
-	return append(all, f.requests, f.refusals, f.duration, f.decision, f.held, f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken,
-		f.targeted, f.met, f.targets, f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
+	return append(all, f.requests, f.unsent, f.duration, f.decision, f.held, f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken,
+		f.targeted, f.met, f.targets, f.tenantRequests, f.tenantUnsent, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
 }
 
 // causes why requests were sent nowhere: the first that the error matches.
@@ -190,7 +190,7 @@ func (m *Metrics) Observe(r *transport.Observation) {
 	m.observeAttempts(r)
 	m.observeCache(model, r)
 	if len(r.Attempts) == 0 {
-		f.refusals.WithLabelValues(reasonOf(r.Err, status)).Inc()
+		f.unsent.WithLabelValues(reasonOf(r.Err, status)).Inc()
 	}
 
 	ttft, tpot, _ := r.Latencies()
@@ -221,9 +221,9 @@ func (m *Metrics) observeTenant(r *transport.Observation) {
 	}
 	f, tenant := &m.series, m.tenants.of(r.Tenant)
 	f.tenantRequests.WithLabelValues(tenant).Inc()
-	refused := f.tenantRefusals.WithLabelValues(tenant)
+	unsent := f.tenantUnsent.WithLabelValues(tenant)
 	if len(r.Attempts) == 0 {
-		refused.Inc()
+		unsent.Inc()
 	}
 	if r.Completed() {
 		f.tenantIn.WithLabelValues(tenant).Add(float64(r.InputTokens))
@@ -318,7 +318,7 @@ func (m *Metrics) forgetModel(model string) {
 
 func (m *Metrics) forgetTenant(tenant string) {
 	f := &m.series
-	for _, c := range []*prom.CounterVec{f.tenantRequests, f.tenantRefusals, f.tenantIn, f.tenantOut} {
+	for _, c := range []*prom.CounterVec{f.tenantRequests, f.tenantUnsent, f.tenantIn, f.tenantOut} {
 		c.DeleteLabelValues(tenant)
 	}
 }
