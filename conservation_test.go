@@ -514,7 +514,7 @@ func (m *machine) check(t *rapid.T) {
 	require.Equal(t, wantOpen, open, "conservation")
 	require.Equal(t, endpick.Stats{
 		Routed: uint64(m.routed), Closed: uint64(closed), Reaped: uint64(m.reaped), Rejected: uint64(m.rejected),
-		NoEndpoint: m.router.Stats().NoEndpoint, OpenLeases: wantOpen,
+		NoEndpoint: m.router.Stats().NoEndpoint, Undecided: m.router.Stats().Undecided, OpenLeases: wantOpen,
 		Seed: 7, Endpoints: len(m.endpoints), RemovedOpen: wantDeparting, Mirrored: uint64(m.mirrored),
 	}, m.router.Stats())
 	for _, s := range m.spies {
