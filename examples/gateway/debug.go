@@ -6,22 +6,20 @@ import (
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"math"
 	"net/http"
-	"net/url"
+	"os"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/health"
 )
 
 //go:embed debug.html
@@ -40,55 +38,57 @@ var debugPolicy = func() string {
 }()
 
 var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
-	"css":    func() template.CSS { return template.CSS(debugCSS) },
-	"script": func() template.JS { return template.JS(debugJS) },
-	"number": func(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) },
-	"clock":  func(t time.Time) string { return t.Format("15:04:05") },
-	"last":   func(n int) int { return n - 1 },
-	// Unknown is not zero: it stays empty.
+	"css":     func() template.CSS { return template.CSS(debugCSS) },
+	"script":  func() template.JS { return template.JS(debugJS) },
+	"number":  number,
+	"clock":   func(t time.Time) string { return t.Format("15:04:05 MST") },
 	"brief":   brief,
 	"ago":     brieflyAgo,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
-	"said":    func(a transport.ObservedAttempt) string { return said(&a) },
 	"address": shownAddress,
+	"load":    loadOf,
+	"tokens":  tokensOf,
 }).Parse(debugHTML))
 
-// shownAddress is where a server is, without the credentials that are for it alone.
-func shownAddress(e *endpick.Endpoint) string {
-	to, err := transport.Target(e, &url.URL{})
-	switch {
-	case err != nil:
-		return "" // nobody is sent there
-	case to.User == nil:
-		return e.Address
-	}
-	to.User = nil
-	return to.String()
-}
+// unknown is what the page says instead of a number that nobody knows.
+const unknown = "–"
+
+func number(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
 func share(format string, v float64) string {
 	if math.IsNaN(v) {
-		return ""
+		return unknown
 	}
 	return fmt.Sprintf(format, 100*v)
 }
 
-const (
-	mostShownServers    = 100
-	mostShownCandidates = 12
-)
+// tokensOf is a length, which may be an estimate or unknown.
+func tokensOf(n int, estimated bool) string {
+	switch {
+	case n == 0:
+		return unknown
+	case estimated:
+		return "~" + strconv.Itoa(n)
+	}
+	return strconv.Itoa(n)
+}
 
 // debugPage is the content of the page.
 type debugPage struct {
 	Now       time.Time
-	Policy    string
+	Program   string // its version, where and for how long it runs, and its settings
+	Policy    string // and those of models
+	Asked     asked
 	Router    endpick.Stats
 	Transport transport.Stats
+	Minute    slot     // the last one
 	Unhealthy []string // sentences
 	Serving   int      // not drained or removed
+	Lacking   []string // models that no server takes requests for
 	Servers   []debugServer
-	Hidden    int // servers that are not shown
+	Idle      int // servers that are well, have nothing to do and are not shown
+	Hidden    int // servers that are not shown for want of room
 	Figures   []figure
 	Minutes   int                // covered by the plots of all servers
 	Index     *prefix.IndexStats // nil: the policy has none
@@ -115,35 +115,19 @@ type debugHealth struct {
 	predict.Health
 }
 
-// debugList is a list of requests, newest first.
-type debugList struct {
-	ID, Title, Note string
-	Stories         []debugStory
-}
-
-type debugStory struct {
-	Receipt *endpick.Receipt
-	Ending  *ending // nil: still running
-	Chosen  string
-	Held    int // tokens of the prompt that the chosen one holds
-	Why     []string
-	Hidden  int // verdicts that are not shown
-}
-
-// Verdicts are those to show, always including the chosen one.
-func (s *debugStory) Verdicts() []endpick.Verdict {
-	return s.Receipt.Verdicts[:len(s.Receipt.Verdicts)-s.Hidden]
-}
-
-// Predicted reports whether anything was predicted.
-func (s *debugStory) Predicted() bool {
-	return slices.ContainsFunc(s.Receipt.Verdicts, func(v endpick.Verdict) bool { return v.Candidate.Prediction.Has != 0 })
-}
+// keptRequests is how many requests of each kind the gateway remembers, shownRequests how many of
+// the latest the page shows, and mostFound of those that were asked for.
+const (
+	keptRequests  = 1000
+	shownRequests = 20
+	mostFound     = 100
+)
 
 // debug writes the page, which contains no text of requests.
-func (g *gateway) debug(w http.ResponseWriter, _ *http.Request) {
+func (g *gateway) debug(w http.ResponseWriter, r *http.Request) {
+	p := g.debugPage(askedBy(r.URL.Query()))
 	var b bytes.Buffer
-	if err := debugTemplate.Execute(&b, g.debugPage()); err != nil {
+	if err := debugTemplate.Execute(&b, &p); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
@@ -154,10 +138,71 @@ func (g *gateway) debug(w http.ResponseWriter, _ *http.Request) {
 	_, _ = b.WriteTo(w)
 }
 
-func (g *gateway) debugPage() debugPage {
+// policyNames names the policy, and those that models have instead.
+func policyNames(s *settings) string {
+	text := s.Policy
+	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
+		if own := s.Models[model].Policy; own != "" && own != s.Policy {
+			text += ", for " + model + " " + own
+		}
+	}
+	return text
+}
+
+// Verdict is the state of everything: its severity, and a sentence.
+func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
+	m := &p.Minute
+	ended := float64(max(m.served+m.failed+m.refused, 1))
+	failed, refused := float64(m.failed)/ended, float64(m.refused)/ended
+	healthy := "The only server is healthy"
+	if p.Serving > 1 {
+		healthy = fmt.Sprintf("All %d servers are healthy", p.Serving)
+	}
+	v.Class = "bad"
+	switch unhealthy := len(p.Unhealthy); {
+	case p.Serving == 0:
+		v.Text = "No server takes requests."
+	case unhealthy > 0:
+		v.Text = fmt.Sprintf("%d of %d servers %s unhealthy.", unhealthy, p.Serving, plural(unhealthy, "is", "are"))
+	case len(p.Lacking) > 0:
+		v.Text = fmt.Sprintf("%s, but %s %s none.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
+	case failed >= alarming:
+		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
+	case refused >= alarming:
+		v.Class, v.Text = "soso", fmt.Sprintf("%s, but %.0f %% of the requests are refused.", healthy, 100*refused)
+	default:
+		v.Class, v.Text = "good", healthy+"."
+	}
+	return v
+}
+
+// alarming is the share of requests that fail, or are refused, from which the page is not green. The
+// alerts' is the same.
+const alarming = 0.05
+
+// Rates are those of the last minute.
+func (p *debugPage) Rates() string {
+	m := &p.Minute
+	ended := m.served + m.failed + m.refused
+	if ended == 0 {
+		return "No request has ended in the last minute."
+	}
+	return fmt.Sprintf("In the last minute %s ended: %.1f %% failed (%d), %.1f %% were refused (%d).", count(ended, "request"),
+		100*float64(m.failed)/float64(ended), m.failed, 100*float64(m.refused)/float64(ended), m.refused)
+}
+
+func (g *gateway) debugPage(a asked) debugPage {
 	now := time.Now()
 	g.watch.sample(now)
-	p := debugPage{Now: now, Policy: *g.policy.Load(), Router: g.router.Stats(), Transport: g.transport.Stats()}
+	s := g.settings.Load()
+	p := debugPage{Now: now, Asked: a, Policy: policyNames(s), Router: g.router.Stats(), Transport: g.transport.Stats()}
+	host, _ := os.Hostname()
+	p.Program = fmt.Sprintf("endpick %s on %s, up %v, configured by ", version().Version, cmp.Or(host, "an unknown host"), now.Sub(g.began).Round(time.Second))
+	if s.document == nil {
+		p.Program += "flags"
+	} else {
+		p.Program += s.document.name
+	}
 	if q, ok := g.transport.Queue(); ok {
 		p.Queue = &q
 	}
@@ -173,50 +218,24 @@ func (g *gateway) debugPage() debugPage {
 		p.Index = &stats
 	}
 	p.Others = g.others()
-	g.addServers(&p)
 	g.watch.mu.Lock()
 	p.Attained = g.watch.attained
 	all := g.watch.history.all.last(now)
 	g.watch.mu.Unlock()
-	p.Figures = figures(all, p.Router.OpenLeases, p.Queue)
-	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
-	newest, failed := g.watch.stories.last()
-	p.Lists = []debugList{{"newest", "Why did it go there?", "The latest requests. Open one to see how its server was chosen; the list does not change while one is open.", shownStories(newest)}}
-	if len(failed) > 0 {
-		p.Lists = append(p.Lists, debugList{"failed", "What was not served?", "The latest requests that failed or were refused, except for mistakes of clients.", shownStories(failed)})
+	for _, s := range all[len(all)-perMinute:] {
+		if s != nil {
+			p.Minute.add(s)
+		}
 	}
+	g.addServers(&p, s)
+	p.Figures = figures(all, &p.Minute, p.Router.OpenLeases, p.Queue)
+	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
+	p.Lists = g.watch.stories.lists(a)
 	return p
 }
 
-func shownStories(all []*story) (shown []debugStory) {
-	for _, one := range all {
-		s := debugStory{Receipt: &one.receipt, Ending: one.end.Load()}
-		r := s.Receipt
-		var before []transport.ObservedAttempt
-		if s.Ending != nil {
-			before = s.Ending.Before()
-		}
-		if r.Number > 0 {
-			s.Why = why(r, before)
-			s.Hidden = max(len(r.Verdicts)-max(mostShownCandidates, r.Chosen+1), 0)
-		}
-		if r.Chosen >= 0 && r.Chosen < len(r.Verdicts) {
-			c := &r.Verdicts[r.Chosen].Candidate
-			s.Chosen, s.Held = c.Endpoint.ID, c.PrefixTokens
-		}
-		shown = append(shown, s)
-	}
-	return shown
-}
-
 // figures are the plots of all servers together.
-func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
-	var minute slot
-	for _, s := range all[len(all)-perMinute:] {
-		if s != nil {
-			minute.add(s)
-		}
-	}
+func figures(all []*slot, minute *slot, inFlight int, q *transport.QueueStatus) []figure {
 	all = shown(all)
 	perSecond := func(of func(*slot) int) []float64 {
 		return values(all, 0, func(s *slot) float64 { return float64(of(s)) / slotTime.Seconds() })
@@ -236,14 +255,11 @@ func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
 	requests := figure{
 		Title: "Requests", Value: rate(minute.served + minute.failed + minute.refused), Note: "in the last minute",
 		Plot: plot("requests a second over time", 0.2, line{"good", perSecond(func(s *slot) int { return s.served }), true},
-			line{"bad", seen(perSecond(func(s *slot) int { return s.failed + s.refused })), false}),
-		Keys: []key{{"good", "served"}, {"bad", "failed or refused"}},
-	}
-	if bad := minute.failed + minute.refused; bad > 0 {
-		requests.Note = fmt.Sprintf("%d failed and %d refused in the last minute", minute.failed, minute.refused)
+			line{"second", seen(perSecond(func(s *slot) int { return s.refused })), false}, line{"bad", seen(perSecond(func(s *slot) int { return s.failed })), false}),
+		Keys: []key{{"good", "served"}, {"second", "refused"}, {"bad", "failed"}},
 	}
 	first := figure{
-		Title: "Time to first token", Value: "–", Note: "median of the last minute, in steps of 40 %",
+		Title: "Time to first token", Value: unknown, Note: "median of the last minute, from the routing on",
 		Plot: plot("time to first token over time", 0.01, line{"second", quantile(0.95), false}, line{"main", quantile(0.5), false}),
 		Keys: []key{{"main", "median"}, {"second", "95 %"}},
 	}
@@ -251,7 +267,7 @@ func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
 		first.Value = brief(time.Duration(m * float64(time.Second)))
 	}
 	cache := figure{
-		Title: "Prompts from the cache", Value: "–", Note: "of the prompt tokens in the last minute",
+		Title: "Prompts from the cache", Value: unknown, Note: "of the prompt tokens in the last minute",
 		Plot: plot("share of prompt tokens from the cache over time", 1,
 			line{"second", of(func(s *slot) float64 { return s.expected }), false}, line{"main", of(func(s *slot) float64 { return s.cached }), false}),
 		Keys: []key{{"main", "by the engines"}, {"second", "expected"}},
@@ -270,138 +286,4 @@ func figures(all []*slot, inFlight int, q *transport.QueueStatus) []figure {
 		busy.Keys = append(busy.Keys, key{"second", "waiting in the gateway"})
 	}
 	return []figure{requests, first, cache, busy}
-}
-
-// debugServer is a server on the page.
-type debugServer struct {
-	endpick.EndpointStatus
-	State, Class string // in words, and its severity: good, soso, bad or off
-	Detail       string
-	// Index is what the prefix index knows about it, or nil.
-	Index *prefix.EndpointStats
-	// During the last minute.
-	Rate, Failures string
-	TTFT           time.Duration
-	Plot           template.HTML
-}
-
-func (g *gateway) addServers(p *debugPage) {
-	held := map[endpick.EndpointRef]*prefix.EndpointStats{}
-	if p.Index != nil {
-		for i := range p.Index.Endpoints {
-			held[p.Index.Endpoints[i].Ref] = &p.Index.Endpoints[i]
-		}
-	}
-	statuses := map[string]health.Status{}
-	for _, s := range g.health.Endpoints() {
-		statuses[s.Endpoint] = s
-	}
-	for _, s := range g.router.Endpoints() {
-		id := s.Candidate.Endpoint.ID
-		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good"}
-		its, known := statuses[id]
-		switch {
-		case s.Removed:
-			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
-		case known && its.State != health.Well:
-			e.State, e.Class, e.Detail = illness(&its, p.Now)
-			p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
-			p.Serving++
-		case s.Draining:
-			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
-		default:
-			p.Serving++
-			if known && !its.Alive {
-				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&its)
-				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
-			} else if its.Full {
-				e.State, e.Class, e.Detail = "full", "soso", "it has said that it is full"
-			} else if s.Candidate.Reported == 0 {
-				e.Detail = "does not report its load"
-			}
-		}
-		p.Servers = append(p.Servers, e)
-	}
-	order := map[string]int{"bad": 0, "soso": 1, "good": 2, "off": 3}
-	slices.SortStableFunc(p.Servers, func(a, b debugServer) int { return cmp.Compare(order[a.Class], order[b.Class]) })
-	if len(p.Servers) > mostShownServers {
-		p.Hidden = len(p.Servers) - mostShownServers
-		p.Servers = p.Servers[:mostShownServers]
-	}
-	g.watch.mu.Lock()
-	defer g.watch.mu.Unlock()
-	for i := range p.Servers {
-		p.Servers[i].remember(&g.watch.history, p.Now)
-	}
-}
-
-// remember adds the results of the server's requests.
-func (e *debugServer) remember(h *history, now time.Time) {
-	r := h.servers[e.Candidate.Endpoint.ID]
-	if r == nil || e.Removed {
-		return
-	}
-	all := r.last(now)
-	served, failed, first := 0, 0, 0
-	var ttft time.Duration
-	for _, s := range all[len(all)-perMinute:] {
-		if s != nil {
-			served, failed, first, ttft = served+s.served, failed+s.failed, first+s.first, ttft+s.ttft
-		}
-	}
-	e.Rate = fmt.Sprintf("%.2g/s", float64(served+failed)/time.Minute.Seconds())
-	if failed > 0 {
-		e.Failures = fmt.Sprintf("%d of %d failed", failed, served+failed)
-	}
-	if first > 0 {
-		e.TTFT = ttft / time.Duration(first)
-	}
-	e.Plot = plot("requests a second over time", 0.2,
-		line{"good", values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.served) / slotTime.Seconds() }), true},
-		line{"bad", seen(values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.failed) / slotTime.Seconds() })), false})
-}
-
-var reasons = map[health.State]string{
-	health.Unreachable: "it can't be reached",
-	health.Failing:     "it fails requests that others serve",
-	health.Silent:      "it has sent nothing to anybody for long",
-	health.Unfit:       "it fails its health checks",
-}
-
-// wrong is the last error of a check or a request.
-func wrong(s *health.Status) string {
-	err := cmp.Or(s.CheckErr, s.Err)
-	if err == nil {
-		return ""
-	}
-	if u := new(url.Error); errors.As(err, &u) {
-		err = u.Err // the URL is known
-	}
-	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "transport: "), "health: ")
-}
-
-// illness says why a server is unhealthy.
-func illness(s *health.Status, now time.Time) (state, class, detail string) {
-	state, class = "unhealthy", "bad"
-	var parts []string
-	due := s.State.Out() && s.Alive // for a trial: no check counts against it
-	if s.State == health.Returning {
-		state, class = "coming back", "soso"
-		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))
-	} else if due && s.State == health.Unfit {
-		state, class = "waiting for a trial", "soso"
-		parts = append(parts, "it passes its health checks again, and the next request tries it")
-	} else if reason := reasons[s.State]; reason != "" {
-		parts = append(parts, reason)
-	}
-	if what := wrong(s); what != "" {
-		parts = append(parts, what)
-	}
-	if !s.Since.IsZero() {
-		parts = append(parts, "for "+max(now.Sub(s.Since), 0).Round(time.Second).String())
-	}
-	if wait := s.NextTrial.Sub(now); s.State.Out() && !s.NextTrial.IsZero() && wait > 0 {
-		parts = append(parts, "tried again in "+wait.Round(time.Second).String())
-	}
-	return state, class, strings.Join(parts, ", ")
 }

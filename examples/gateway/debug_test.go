@@ -79,8 +79,8 @@ func TestDebugPage(t *testing.T) {
 	require.Equal(t, 4, chosen, "the fifth had no endpoint")
 	all := textIn(root)
 	for _, want := range []string{
-		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy.",
-		hostile, "no endpoint for model",
+		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy, but 20 % of the requests are refused.",
+		hostile, "None of 3 servers has the model.",
 	} {
 		require.Contains(t, all, want)
 	}
@@ -93,7 +93,7 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	require.NoError(t, g.router.Report("a", endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}))
 	require.NoError(t, g.router.Drain("a"))
 	require.NoError(t, g.router.Remove("b"))
-	kept := new(story)
+	kept := &story{id: "one"}
 	lease, err := g.router.Route(endpick.Request{Model: "m", Receipt: &kept.receipt})
 	require.NoError(t, err)
 	require.NoError(t, g.router.Remove("c"))
@@ -112,29 +112,33 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	lease.Done(endpick.Outcome{})
 }
 
+// Refused requests have a list of their own, and failed ones stay when others have pushed them out.
 func TestStoriesKeepTheNewest(t *testing.T) {
-	s := stories{most: 2, mostFailed: 1}
+	s := stories{most: 2}
 	s.add(&story{}) // no decision
-	for _, n := range []uint64{1, 3, 2} {
-		s.add(&story{receipt: endpick.Receipt{Number: n}})
-	}
-	newest, failed := s.last()
-	require.Len(t, newest, 2)
-	require.EqualValues(t, 3, newest[0].receipt.Number)
-	require.EqualValues(t, 2, newest[1].receipt.Number)
-	require.Empty(t, failed)
-	for n, status := range []int{500, 404, 429, 503, 200} {
-		one := &story{receipt: endpick.Receipt{Number: uint64(n)}}
+	for n, status := range []int{500, 404, 200, 502, 429, 503, 0, 400, 200} {
+		one := &story{id: fmt.Sprint(n), receipt: endpick.Receipt{Number: uint64(n + 1), Err: io.EOF}}
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
-		s.observe(&transport.Observation{
-			Request: recording.Request{Status: map[bool]string{true: "completed", false: "failed"}[status == 200], HTTP: status}, Serving: -1,
-			In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
-		})
-		require.Equal(t, status, one.end.Load().HTTP)
+		if status > 0 {
+			s.observe(&transport.Observation{
+				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0)}, Serving: -1,
+				In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
+			})
+		}
+		s.add(one)
 	}
-	_, failed = s.last()
-	require.Len(t, failed, 1)
-	require.Equal(t, 503, failed[0].end.Load().HTTP, "the last, and what a client got wrong is not among them")
+	newest, failed, refused := s.last()
+	ids := func(all []*story) (ids []string) {
+		for _, one := range all {
+			ids = append(ids, one.id)
+		}
+		return ids
+	}
+	require.Equal(t, []string{"8", "6"}, ids(newest))
+	require.Equal(t, []string{"5", "3"}, ids(failed))
+	require.Equal(t, []string{"7", "4"}, ids(refused))
+	require.Equal(t, "running", s.find(asked{ID: "6"}, 1)[0].Status)
+	require.Len(t, s.find(asked{}, 100), 6)
 	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
@@ -166,7 +170,7 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	require.Eventually(t, func() bool {
 		code, _ := post(t, c.url, true)
 		_, text = get(t, c.admin+"/debug/endpick")
-		return code >= 500 && strings.Contains(textIn(page(t, text)), "What was not served?")
+		return code >= 500 && strings.Contains(textIn(page(t, text)), "What failed?")
 	}, 30*time.Second, 10*time.Millisecond)
 }
 
@@ -279,7 +283,7 @@ func TestDebugPageOfManyServers(t *testing.T) {
 		g.watch.stories.add(one)
 	}
 	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick?idle", nil))
 	text := w.Body.String()
 	page(t, text)
 	require.Contains(t, text, "900 more are not shown.")

@@ -39,11 +39,12 @@ type gateway struct {
 
 	log      *slog.Logger
 	requests requestLog
-	// policies are those that the router has had; policy, keys, engineKey and certificate
+	began    time.Time
+	// policies are those that the router has had; settings, keys, engineKey and certificate
 	// change with a reload.
 	policies    policies
-	policy      atomic.Pointer[string]  // the name of the one for models without their own
-	keys        atomic.Pointer[keyring] // nil: no keys are required
+	settings    atomic.Pointer[settings] // those in force
+	keys        atomic.Pointer[keyring]  // nil: no keys are required
 	engineKey   atomic.Pointer[string]
 	certificate atomic.Pointer[tls.Certificate]
 	tokenizers  atomic.Pointer[tokenizers]
@@ -65,8 +66,8 @@ const tenantHeader = "OpenAI-Organization"
 // newGateway returns a gateway with valid settings. The endpoints are those of the settings, or
 // embedded servers.
 func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) (_ *gateway, err error) {
-	g := &gateway{via: "1.1 endpick-" + rand.Text(), log: logger, stop: func() {}, sharing: sharing{log: logger}}
-	g.policy.Store(&s.Policy)
+	g := &gateway{began: time.Now(), via: "1.1 endpick-" + rand.Text(), log: logger, stop: func() {}, sharing: sharing{log: logger}}
+	g.settings.Store(s)
 	g.requests.log, g.requests.which = logger, s.Log.Requests
 	defer func() {
 		if err != nil {
@@ -181,7 +182,7 @@ func (g *gateway) apply(s *settings) error {
 	if err := g.setPolicy(policy, s); err != nil {
 		return err
 	}
-	g.policy.Store(&s.Policy)
+	g.settings.Store(s)
 	g.transport.SetHashKey(s.hashKey)
 	return g.follow(s)
 }
@@ -249,6 +250,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 	admin := http.NewServeMux()
 	admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
 	admin.HandleFunc("GET /debug/endpick", g.debug)
+	admin.HandleFunc("GET /debug/endpick/requests", g.found)
 	admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
 	ours, gie := metricsPages(g.watch.metrics, &g.sharing)
 	admin.Handle("GET /metrics", ours)

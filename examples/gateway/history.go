@@ -26,12 +26,12 @@ type slot struct {
 	prompt, expected, cached float64
 }
 
-// histogram counts latencies in buckets, each 40 % wider than the one before.
-type histogram [34]int
+// histogram counts latencies in buckets, each 10 % wider than the one before.
+type histogram [122]int
 
 const (
 	firstBucket = 1e-3 // in seconds
-	bucketRatio = 1.4
+	bucketRatio = 1.1
 )
 
 func (h *histogram) add(d time.Duration) {
@@ -39,20 +39,19 @@ func (h *histogram) add(d time.Duration) {
 	h[min(i, len(h)-1)]++
 }
 
-// quantile returns an upper bound of the quantile, in seconds; NaN if the histogram is empty.
+// quantile returns the quantile in seconds, interpolated within its bucket; NaN if the histogram is
+// empty.
 func (h *histogram) quantile(q float64) float64 {
 	sum := 0
 	for _, n := range h {
 		sum += n
 	}
-	if sum == 0 {
-		return math.NaN()
-	}
-	rank := int(math.Ceil(q * float64(sum)))
+	rank := q * float64(sum)
 	for i, n := range h {
-		if rank -= n; rank <= 0 {
-			return firstBucket * math.Pow(bucketRatio, float64(i))
+		if n > 0 && rank <= float64(n) {
+			return firstBucket * math.Pow(bucketRatio, float64(i-1)+rank/float64(n))
 		}
+		rank -= float64(n)
 	}
 	return math.NaN()
 }
@@ -128,13 +127,12 @@ func (r *ring[S]) over(now time.Time) bool {
 func (h *history) observe(now time.Time, r *transport.Observation) {
 	h.forget(now)
 	s, _ := h.all.at(now)
-	switch {
-	case r.Completed():
+	switch r.Status {
+	case endpick.Completed.String():
 		s.served++
-	case r.Status == endpick.Canceled.String():
-	case len(r.Attempts) == 0:
+	case endpick.Refused.String():
 		s.refused++
-	default:
+	case endpick.Failed.String():
 		s.failed++
 	}
 	ttft, _, _ := r.Latencies()

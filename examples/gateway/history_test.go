@@ -41,7 +41,7 @@ func TestHistory(t *testing.T) {
 	h.observe(now.Add(4*time.Second), seenRequest("completed"))
 	h.observe(now.Add(5*time.Second), seenRequest("failed"))
 	h.observe(now.Add(5*time.Second), seenRequest("canceled"))
-	h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "failed"}, Serving: -1})
+	h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "refused"}, Serving: -1})
 	all := h.all.last(now.Add(5 * time.Second))
 	require.Len(t, all, slots)
 	require.NotNil(t, all[slots-2])
@@ -50,7 +50,7 @@ func TestHistory(t *testing.T) {
 	assert.Equal(t, []int{0, 1, 1}, []int{second.served, second.failed, second.refused})
 	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
 	assert.Nil(t, all[slots-3])
-	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.4)
+	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.05)
 
 	a := h.servers["a"].last(now.Add(5 * time.Second))[slots-2]
 	assert.Equal(t, serverSlot{served: 2, first: 2, ttft: 200 * time.Millisecond}, *a)
@@ -101,14 +101,12 @@ func TestHistogram(t *testing.T) {
 		h.add(time.Duration(i+1) * 10 * time.Millisecond)
 	}
 	for _, q := range []float64{0.01, 0.5, 0.95, 1} {
-		got := h.quantile(q)
-		assert.GreaterOrEqual(t, got, q, "an upper bound: %v", q)
-		assert.LessOrEqual(t, got, q*bucketRatio+1e-9)
+		assert.InEpsilon(t, q, h.quantile(q), 0.1)
 	}
 	h.add(0)
 	h.add(-time.Second)
 	h.add(time.Duration(math.MaxInt64))
-	assert.Equal(t, firstBucket, h.quantile(0.001))
+	assert.InEpsilon(t, firstBucket, h.quantile(0.001), 0.1)
 }
 
 func TestPlot(t *testing.T) {

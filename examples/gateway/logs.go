@@ -51,7 +51,7 @@ func (l *requestLog) ended(r *transport.Observation) {
 	} else if a := r.Last(); a != nil {
 		why = a.Err
 	}
-	failed := r.Status != endpick.Completed.String() || status >= 400
+	failed := r.Status != endpick.Completed.String()
 	if l.which == "none" || l.which == "failed" && !failed {
 		return
 	}

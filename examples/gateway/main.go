@@ -74,6 +74,13 @@ func parse(ctx context.Context, args []string, stdout, stderr io.Writer) (do fun
 		return func() error { return d.run(stdout) }, err
 	}
 	o, err := parseOptions(args, stderr)
+	if err == nil && o.asks {
+		return func() error {
+			b := version()
+			_, err := fmt.Fprintln(stdout, "endpick", b.Version, b.Revision, b.Go)
+			return err
+		}, nil
+	}
 	if err == nil && o.check {
 		return func() error { return check(o.config, stdout, stderr) }, nil
 	}

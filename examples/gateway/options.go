@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -15,6 +16,7 @@ import (
 type options struct {
 	config string // path of the settings; empty: flags only
 	check  bool   // only check the settings
+	asks   bool   // only for the version
 
 	listen, admin string
 	trust         bool
@@ -26,6 +28,8 @@ type options struct {
 	grace       time.Duration
 	seed        uint64
 
+	requests string // that are logged
+
 	queue        int
 	queueTimeout time.Duration
 
@@ -35,6 +39,7 @@ type options struct {
 const usage = `Usage:
   gateway -listen ADDR [-policy NAME] [-backend URL]… [flags]  serve
   gateway -config FILE [-check]                                serve, as docs/gateway.md explains
+  gateway -version
   gateway diagnose [flags] FILE…                               explain cache misses in recordings
 
 Policies: %s.
@@ -57,6 +62,8 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.Usage = func() {}
 	f.StringVar(&o.config, "config", "", "serve with the configuration in this `file`, and follow its changes; no other flags are needed, or allowed")
 	f.BoolVar(&o.check, "check", false, "only check the file of -config")
+	f.BoolVar(&o.asks, "version", false, "print the version")
+	f.StringVar(&o.requests, "log", "failed", "`which` requests are logged: all, failed (refused and abandoned ones among them) or none")
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal others' prompts")
 	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from request headers, which another gateway must have set or checked")
@@ -90,6 +97,9 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) validate(given map[string]bool) error {
+	if o.asks {
+		return nil
+	}
 	if o.config != "" {
 		for name := range given {
 			if name != "config" && name != "check" {
@@ -112,6 +122,8 @@ func (o *options) validate(given map[string]bool) error {
 		return errors.New("-check needs -config")
 	case o.listen == "":
 		return errors.New("give -listen or -config; policies are compared by examples/demo")
+	case !slices.Contains(loggedRequests, o.requests):
+		return fmt.Errorf("-log %q is none of %s", o.requests, strings.Join(loggedRequests, ", "))
 	case o.admin == "":
 		return errors.New("-admin is empty")
 	case len(o.backends) > 0 && o.backendFile != "":
@@ -145,7 +157,7 @@ func (o *options) settings() *settings {
 	s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
 	s.Timeouts.Grace, s.Timeouts.Body, s.Timeouts.Unread = o.grace, 0, 0
 	s.Limits.Connections = 0
-	s.Log.Requests = "none"
+	s.Log.Requests = o.requests
 	for _, url := range o.backends {
 		s.Endpoints = append(s.Endpoints, endpointSettings{URL: url})
 	}

@@ -35,6 +35,7 @@ func TestEveryFlagIsASetting(t *testing.T) {
 		"queue":         {"3", "queue.requests", "3"},
 		"queue-timeout": {"3ms -queue 1", "queue.timeout", "3000000"},
 		"seed":          {"3", "seed", "0x3"},
+		"log":           {"all", "log.requests", `"all"`},
 	}
 	before := values("")
 	for name, f := range flags {
@@ -50,7 +51,7 @@ func TestEveryFlagIsASetting(t *testing.T) {
 
 	var help bytes.Buffer
 	_, _ = parseOptions([]string{"-h"}, &help)
-	elsewhere := []string{"endpoints", "kv-tokens", "config", "check"}
+	elsewhere := []string{"endpoints", "kv-tokens", "config", "check", "version"}
 	for _, m := range regexp.MustCompile(`(?m)^  -(\S+)`).FindAllStringSubmatch(help.String()[strings.Index(help.String(), "\nFlags:"):], -1) {
 		require.Contains(t, slices.AppendSeq(elsewhere, maps.Keys(flags)), m[1])
 	}

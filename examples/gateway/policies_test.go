@@ -141,7 +141,7 @@ func TestRequestLines(t *testing.T) {
 	}
 	failed, refused, left, cut, nobody := one, one, one, one, one
 	failed.Status, failed.HTTP, failed.Err = "failed", 0, errors.New("connection refused")
-	refused.HTTP, left.Status = 429, "canceled"
+	refused.Status, refused.HTTP, left.Status = "refused", 429, "canceled"
 	cut.Status, cut.Attempts = "failed", []transport.ObservedAttempt{{HTTP: 200, Err: errors.New("it broke off")}}
 	nobody.Status, nobody.HTTP, nobody.Err, nobody.Attempts, nobody.Endpoint, nobody.Serving = "failed", 0, &endpick.NoEndpointError{Model: "m"}, nil, "", -1
 	const rest = " input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann"
@@ -153,7 +153,7 @@ func TestRequestLines(t *testing.T) {
 		{"all", one, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
 		{"failed", one, ""}, {"none", failed, ""},
 		{"failed", failed, "level=WARN msg=request status=failed http=502 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + ` error="connection refused"` + "\n"},
-		{"failed", refused, "level=WARN msg=request status=completed http=429 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"failed", refused, "level=WARN msg=request status=refused http=429 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
 		{"failed", left, "level=INFO msg=request status=canceled http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
 		{"failed", cut, "level=WARN msg=request status=failed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + ` error="it broke off"` + "\n"},
 		{"failed", nobody, `level=WARN msg=request status=failed http=503 method=POST path=/v1/chat id=7 model=m endpoint="" attempts=0` + rest + ` error="` + strings.ReplaceAll(nobody.Err.Error(), `"`, `\"`) + "\"\n"},

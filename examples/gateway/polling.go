@@ -7,6 +7,8 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,7 +38,7 @@ func (g *gateway) asking() *http.Client {
 // asks for their capacities and models until stop is called.
 func (g *gateway) startPolling() (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
-		Router: g.router, Client: g.asking(), Interval: pollInterval, OnError: (&pollErrors{log: g.log, last: map[string]time.Time{}}).report,
+		Router: g.router, Client: g.asking(), Interval: pollInterval, OnError: newPollErrors(g.log).report,
 	})
 	if err != nil {
 		return nil, err
@@ -52,12 +54,20 @@ func (g *gateway) startPolling() (stop func(), err error) {
 	}, nil
 }
 
-// pollErrors logs errors of polling, at most once a minute for each endpoint.
+// pollErrors logs errors of polling: in one line those of all servers within pollErrorsWait, and of
+// each server one a minute at most.
 type pollErrors struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	last map[string]time.Time // by endpoint, within the last minute
+	mu      sync.Mutex
+	last    map[string]time.Time // by endpoint, within the last minute
+	waiting map[string]error     // by endpoint, not logged yet
+}
+
+const pollErrorsWait = time.Second
+
+func newPollErrors(l *slog.Logger) *pollErrors {
+	return &pollErrors{log: l, last: map[string]time.Time{}, waiting: map[string]error{}}
 }
 
 func (p *pollErrors) report(err error) {
@@ -67,9 +77,22 @@ func (p *pollErrors) report(err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if now := time.Now(); now.Sub(p.last[id]) >= time.Minute {
-		maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return now.Sub(at) >= time.Minute })
-		p.last[id] = now
-		p.log.Warn("an engine does not report its load", "error", err)
+	now := time.Now()
+	if now.Sub(p.last[id]) < time.Minute {
+		return
 	}
+	maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return now.Sub(at) >= time.Minute })
+	if len(p.waiting) == 0 {
+		time.AfterFunc(pollErrorsWait, p.flush)
+	}
+	p.last[id], p.waiting[id] = now, err
+}
+
+func (p *pollErrors) flush() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	ids := slices.SortedFunc(maps.Keys(p.waiting), naturally)
+	p.log.Warn("engines do not report their load", "engines", len(ids), "ids", strings.Join(ids[:min(len(ids), 10)], " "), "error", p.waiting[ids[0]],
+		"hint", "vLLM reports by itself, SGLang with --enable-metrics, llama.cpp with --metrics; without reports the gateway counts its own requests")
+	clear(p.waiting)
 }

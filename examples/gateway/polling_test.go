@@ -45,7 +45,7 @@ func TestPollingReports(t *testing.T) {
 	}, 5*time.Second, time.Millisecond)
 	cancel()
 	require.ErrorIs(t, (<-done).Err, context.Canceled)
-	require.Eventually(t, func() bool { return strings.Contains(logged.String(), `\"server-2\"`) }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return strings.Contains(logged.String(), "ids=server-2 ") }, 30*time.Second, time.Millisecond)
 	require.Nil(t, g.router.Endpoints()[1].Candidate.Report, "a dead server reports nothing")
 	g.close()
 }
@@ -54,14 +54,14 @@ func TestPollingReports(t *testing.T) {
 func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged lockedBuffer
-		p := &pollErrors{log: newLogger(&logged, &logSettings{Level: "info"}), last: map[string]time.Time{}}
+		p := newPollErrors(newLogger(&logged, &logSettings{Level: "info"}))
 		for range 3 * time.Minute / pollInterval {
 			p.report(&scrape.Error{Endpoint: "server-1", Err: io.EOF})
 			p.report(&scrape.Error{Endpoint: "server-2", Err: io.EOF})
 			time.Sleep(pollInterval)
 		}
-		require.Equal(t, 3, strings.Count(logged.String(), `\"server-1\"`))
-		require.Equal(t, 3, strings.Count(logged.String(), `\"server-2\"`))
+		require.Equal(t, 3, strings.Count(logged.String(), ` engines=2 ids="server-1 server-2" error="scrape: endpoint \"server-1\"`))
+		require.Equal(t, 3, strings.Count(logged.String(), "\n"))
 		for i := range 1000 {
 			p.report(&scrape.Error{Endpoint: fmt.Sprint(i), Err: io.EOF})
 			time.Sleep(time.Second)

@@ -75,7 +75,7 @@ func TestPredictedLatency(t *testing.T) {
 	}
 	require.Eventually(t, func() bool {
 		_, text = get(t, c.admin+"/debug/endpick")
-		return rows(t, text, "slo")[1][1] == "67" && rows(t, text, "health")[1][7] != ""
+		return rows(t, text, "slo")[1][1] == "67" && rows(t, text, "health")[1][7] != unknown
 	}, 10*time.Second, 5*time.Millisecond)
 	require.Equal(t, []string{"TTFT", "67", "64", "95.5 %"}, rows(t, text, "slo")[1])
 	end := rows(t, text, "end-67")
@@ -160,9 +160,9 @@ func testShedding(t *testing.T, url string, f *traffic.Fleet) {
 		Error struct{ Message, Type, Code string }
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &reply))
-	require.Contains(t, reply.Error.Message, "endpick: request rejected: slo: SLO out of reach of 2 endpoints: TTFT 1ms, at best ")
+	require.Contains(t, reply.Error.Message, "no server can meet the latency targets of the request")
 	require.Equal(t, "rate_limit_error", reply.Error.Type)
-	require.Equal(t, "429", reply.Error.Code)
+	require.Equal(t, "rate_limit_exceeded", reply.Error.Code)
 	code, _ := post(t, url, true, append(target, "0")...)
 	require.Equal(t, 200, code)
 	code, _ = post(t, url, true, transport.PriorityHeader, "-1")
@@ -209,7 +209,7 @@ func TestQueue(t *testing.T) {
 	c, cancel, first, second := fill(t)
 	code, body := post(t, c.url, true)
 	require.Equal(t, http.StatusTooManyRequests, code)
-	require.Contains(t, body, "queue: full")
+	require.Contains(t, body, "too many requests wait already")
 
 	c.interrupt()
 	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "msg=stopping requests=2") }, 30*time.Second, time.Millisecond)

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"cmp"
 	"context"
+	"errors"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -16,8 +16,41 @@ import (
 // story is one request on the debug page: the decision, and its result. For a
 // request that was retried, the decision is the last.
 type story struct {
-	receipt endpick.Receipt
-	end     atomic.Pointer[ending] // nil: still running
+	id, tenant string
+	receipt    endpick.Receipt // the router's until it is settled
+	settled    sync.Once
+	why        []string
+	hidden     int                    // verdicts that were dropped
+	end        atomic.Pointer[ending] // nil: still running
+}
+
+// mostShownCandidates are those of each request that are kept.
+const mostShownCandidates = 12
+
+// settle explains the decision and drops what would take much memory: all but the best
+// candidates and the chosen one, and what refers to the request's body.
+func (s *story) settle() {
+	s.settled.Do(func() {
+		r := &s.receipt
+		s.why = why(r)
+		r.Model, r.Err = strings.Clone(r.Model), textOf(r.Err)
+		if s.hidden = max(len(r.Verdicts)-mostShownCandidates, 0); s.hidden > 0 && r.Chosen >= mostShownCandidates {
+			r.Verdicts[mostShownCandidates-1], r.Chosen = r.Verdicts[r.Chosen], mostShownCandidates-1
+		}
+		r.Verdicts = slices.Clone(r.Verdicts[:len(r.Verdicts)-s.hidden])
+		for i := range r.Verdicts {
+			r.Verdicts[i].Scores = slices.Clone(r.Verdicts[i].Scores)
+		}
+	})
+}
+
+// textOf is an error with the same text, and nothing else.
+func textOf(err error) error {
+	if err == nil {
+		return nil
+	}
+	text := err.Error()
+	return errors.New(strings.ToValidUTF8(strings.Clone(text[:min(len(text), 1<<10)]), ""))
 }
 
 // ending is the result of a request, without the client's data. HTTP is the status that the
@@ -30,45 +63,27 @@ type ending struct {
 func newEnding(r *transport.Observation) *ending {
 	ttft, tpot, e2e := r.Latencies()
 	e := &ending{*r, latency(ttft), latency(tpot), latency(e2e)}
-	e.In, e.Prompt = nil, nil
+	e.In, e.Prompt, e.Model = nil, nil, strings.Clone(r.Model)
 	if r.Err != nil {
 		e.HTTP = transport.StatusOf(r.Err)
+	}
+	e.Err, e.Attempts = textOf(r.Err), slices.Clone(r.Attempts)
+	for i := range e.Attempts {
+		e.Attempts[i].Err = textOf(e.Attempts[i].Err)
 	}
 	return e
 }
 
-// At is when it ended.
-func (e *ending) At() time.Time {
-	return e.Time.Add(time.Duration(e.E2EMillis * float64(time.Millisecond)))
-}
+// is reports whether a request has ended like that.
+func (e *ending) is(status endpick.Status) bool { return e != nil && e.Status == status.String() }
 
-// Failed reports whether the request was not served for a reason other than the
-// client's.
-func (e *ending) Failed() bool {
-	switch {
-	case e.Status == endpick.Canceled.String():
-		return false
-	case e.HTTP == http.StatusTooManyRequests || e.HTTP >= 500:
-		return true
-	}
-	return e.Status == endpick.Failed.String() && e.HTTP < 400
-}
-
-// Before are the failed attempts before the last.
-func (e *ending) Before() []transport.ObservedAttempt {
-	if e.Serving < 0 {
-		return e.Attempts
-	}
-	return e.Attempts[:min(e.Serving, len(e.Attempts))]
-}
-
-// stories keeps the latest requests, and the latest failures.
+// stories are the latest requests: those that were not refused, of these the ones that failed,
+// and the refused ones, which can't push out the others.
 type stories struct {
-	most, mostFailed int
+	most int // of each
 
-	mu     sync.Mutex
-	newest []*story // ordered by first byte
-	failed []*story // ordered by end
+	mu                      sync.Mutex
+	newest, failed, refused []*story // by first byte, by end
 }
 
 type storyKey struct{}
@@ -77,7 +92,7 @@ type storyKey struct{}
 // the story when the response begins.
 func (s *stories) keep(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(in *http.Request) (*http.Response, error) {
-		one := new(story)
+		one := &story{id: idOf(in.Context())}
 		defer s.add(one)
 		return next.RoundTrip(in.WithContext(context.WithValue(in.Context(), storyKey{}, one)))
 	})
@@ -95,17 +110,23 @@ func storyOf(ctx context.Context) *story {
 // describe requests the receipt.
 func (s *stories) describe(in *http.Request, req *endpick.Request) {
 	if one := storyOf(in.Context()); one != nil {
-		req.Receipt = &one.receipt
+		req.Receipt, one.tenant = &one.receipt, req.Tenant
 	}
 }
 
 func (s *stories) add(one *story) {
-	if one.receipt.Number == 0 {
-		return // no decision was made
+	end := one.end.Load()
+	if one.receipt.Number == 0 && end == nil {
+		return // a list of models, for which no decision is made
 	}
+	one.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.newest = appended(s.newest, one, s.most)
+	if end.is(endpick.Refused) {
+		s.refused = appended(s.refused, one, s.most)
+	} else {
+		s.newest = appended(s.newest, one, s.most)
+	}
 }
 
 // observe records how a request has ended.
@@ -114,12 +135,13 @@ func (s *stories) observe(r *transport.Observation) {
 	if one == nil {
 		return
 	}
+	one.settle()
 	end := newEnding(r)
 	one.end.Store(end)
-	if end.Failed() {
+	if end.is(endpick.Failed) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		s.failed = appended(s.failed, one, s.mostFailed)
+		s.failed = appended(s.failed, one, s.most)
 	}
 }
 
@@ -131,11 +153,12 @@ func appended(all []*story, one *story, most int) []*story {
 }
 
 // last returns the kept stories, newest first.
-func (s *stories) last() (newest, failed []*story) {
+func (s *stories) last() (newest, failed, refused []*story) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	newest, failed = slices.Clone(s.newest), slices.Clone(s.failed)
-	slices.SortFunc(newest, func(a, b *story) int { return cmp.Compare(b.receipt.Number, a.receipt.Number) })
-	slices.Reverse(failed)
-	return newest, failed
+	newest, failed, refused = slices.Clone(s.newest), slices.Clone(s.failed), slices.Clone(s.refused)
+	for _, all := range [][]*story{newest, failed, refused} {
+		slices.Reverse(all)
+	}
+	return newest, failed, refused
 }

@@ -222,11 +222,14 @@ func (s *settings) validateRest() error {
 	if s.Log.Format != "text" && s.Log.Format != "json" {
 		return s.bad("log.format", "%q is neither text nor json", s.Log.Format)
 	}
-	if !slices.Contains([]string{"all", "failed", "none"}, s.Log.Requests) {
-		return s.bad("log.requests", "%q is none of all, failed, none", s.Log.Requests)
+	if !slices.Contains(loggedRequests, s.Log.Requests) {
+		return s.bad("log.requests", "%q is none of %s", s.Log.Requests, strings.Join(loggedRequests, ", "))
 	}
 	return nil
 }
+
+// loggedRequests are the requests that may be asked for in the log.
+var loggedRequests = []string{"all", "failed", "none"}
 
 // keySum is the stored form of a client's key: its hash, or the hash given instead
 // as "sha256:" and 64 hexadecimal digits.

@@ -26,9 +26,6 @@ type watch struct {
 	history  history
 }
 
-// shownRequests is how many requests the debug page shows.
-const shownRequests = 20
-
 // newWatch returns a watch; see newTraces for trusted.
 func newWatch(trusted bool) (*watch, error) {
 	metrics, err := prometheus.New(prometheus.Config{})
@@ -39,7 +36,7 @@ func newWatch(trusted bool) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{metrics: metrics, traces: traces, stories: stories{most: shownRequests, mostFailed: shownRequests / 2}}
+	w := &watch{metrics: metrics, traces: traces, stories: stories{most: keptRequests}}
 	w.sources.Store(&prometheus.Sources{})
 	return w, nil
 }

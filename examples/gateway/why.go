@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -10,22 +11,20 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// why explains a receipt in words: why the request went where it went. before are
-// the failed attempts.
-func why(r *endpick.Receipt, before []transport.ObservedAttempt) (all []string) {
-	for i := range before {
-		a := &before[i]
-		when := "next"
-		if i == 0 {
-			when = "first"
-		}
-		all = append(all, fmt.Sprintf("%s was asked %s and %s.", a.Candidate.Endpoint.ID, when, said(a)))
-	}
+// why explains a receipt in words: why the request went where it went.
+func why(r *endpick.Receipt) (all []string) {
 	if r.Avoided > 0 {
 		all = append(all, "Passed over as unhealthy or full: "+count(r.Avoided, "server")+".")
 	}
 	if r.Chosen < 0 || r.Chosen >= len(r.Verdicts) {
-		if r.Err != nil {
+		var none *endpick.NoEndpointError
+		switch {
+		case errors.As(r.Err, &none) && none.Serving == 0:
+			all = append(all, fmt.Sprintf("None of %s has the model.", count(none.Endpoints, "server")))
+		case errors.As(r.Err, &none):
+			all = append(all, fmt.Sprintf("No server was left: of %d, %d have the model, of which %d had failed this request or could not be asked, and %d are draining.",
+				none.Endpoints, none.Serving, none.Excluded, none.Draining))
+		case r.Err != nil:
 			all = append(all, "No server was chosen: "+r.Err.Error()+".")
 		}
 		return all
@@ -48,6 +47,9 @@ func why(r *endpick.Receipt, before []transport.ObservedAttempt) (all []string) 
 		if i != r.Chosen && v.Score == chosen.Score {
 			tied++
 		}
+	}
+	for _, f := range r.Undecided {
+		all = append(all, f+" had no opinion: no server met it.")
 	}
 	for _, f := range filters {
 		all = append(all, fmt.Sprintf("%s set %s aside.", f, count(removed[f], "server")))
@@ -73,8 +75,14 @@ func why(r *endpick.Receipt, before []transport.ObservedAttempt) (all []string) 
 // said is the result of an attempt.
 func said(a *transport.ObservedAttempt) string {
 	switch {
+	case a.Result == transport.Served:
+		return "served it"
+	case a.Result == transport.Canceled:
+		return "was still busy with it when the client left"
 	case a.Result == transport.Full:
 		return "was full"
+	case a.Result == transport.Broken && a.HTTP > 0:
+		return "broke off its answer"
 	case a.HTTP > 0:
 		return fmt.Sprintf("answered %d", a.HTTP)
 	case a.Result == transport.Unreachable:
@@ -122,12 +130,12 @@ func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 	return []string{fmt.Sprintf("Compared with %s: %s.", b.Endpoint.ID, strings.Join(facts, "; "))}
 }
 
-// brief formats a duration for people; empty for zero: not known.
+// brief formats a duration for people. Zero is not known.
 func brief(d time.Duration) string {
 	ms := float64(d) / float64(time.Millisecond)
 	switch {
 	case d == 0:
-		return ""
+		return unknown
 	case ms < 10:
 		return fmt.Sprintf("%.1f ms", ms)
 	case ms < 1000:

@@ -25,6 +25,16 @@ func removed(id, by string) endpick.Verdict {
 	return v
 }
 
+func TestSaid(t *testing.T) {
+	for want, a := range map[string]transport.ObservedAttempt{
+		"served it": {Result: transport.Served, HTTP: 200}, "could not be reached": {Result: transport.Unreachable}, "answered 503": {Result: transport.Erred, HTTP: 503},
+		"was full": {Result: transport.Full, HTTP: 429}, "did not answer": {Result: transport.Broken}, "broke off its answer": {Result: transport.Broken, HTTP: 200},
+		"was still busy with it when the client left": {Result: transport.Canceled},
+	} {
+		assert.Equal(t, want, said(&a))
+	}
+}
+
 // The decision worked out in docs/concepts.md, and other cases.
 func TestWhy(t *testing.T) {
 	a := verdict("a", 4.06e-06, func(c *endpick.Candidate) {
@@ -32,34 +42,30 @@ func TestWhy(t *testing.T) {
 	})
 	b := verdict("b", 0.000165, func(c *endpick.Candidate) { c.Running = 2 })
 	c := verdict("c", 7.81e-05, func(c *endpick.Candidate) { c.Waiting, c.Running, c.PrefixTokens = 3, 4, 208 })
-	attempt := func(id string, result transport.Result, http int) transport.ObservedAttempt {
-		return transport.ObservedAttempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, HTTP: http}
-	}
 	for name, tc := range map[string]struct {
 		receipt endpick.Receipt
-		before  []transport.ObservedAttempt
 		want    []string
 	}{
 		"best": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 0, RunnerUp: 1}, nil,
+			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 0, RunnerUp: 1},
 			[]string{
 				"b had the best score, 0.000165, before c with 7.81e-05.",
 				"Compared with c: it holds 208 fewer tokens of the prompt; 3 fewer requests wait for it; 2 fewer run on it.",
 			},
 		},
 		"avoided": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: 2}, nil,
+			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: 2},
 			[]string{"Passed over as unhealthy or full: 2 servers.", "b was the only server that could take it."},
 		},
 		"by chance": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0}, nil,
+			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0},
 			[]string{
 				"a scored 4.06e-06, and b 0.000165: the policy leaves something to chance.",
 				"Compared with b: it holds 608 more tokens of the prompt; it has 9000 more tokens of others to read first; 10 more run on it.",
 			},
 		},
 		"equals": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0}, nil,
+			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0},
 			[]string{"y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
 		},
 		"predicted": {
@@ -70,7 +76,7 @@ func TestWhy(t *testing.T) {
 				verdict("y", 0.1, func(c *endpick.Candidate) {
 					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 1500 * time.Millisecond, TPOT: 12500 * time.Microsecond}
 				}),
-			}, RunnerUp: 1}, nil,
+			}, RunnerUp: 1},
 			[]string{
 				"x had the best score, 0.9, before y with 0.1.",
 				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each further one in 8.0 ms instead of 12 ms.",
@@ -84,29 +90,32 @@ func TestWhy(t *testing.T) {
 				verdict("y", 1, func(c *endpick.Candidate) {
 					c.PrefixTokens, c.Running, c.Prediction = 1, 1, endpick.Prediction{Has: endpick.TTFT, TTFT: 20_200 * time.Microsecond}
 				}),
-			}, RunnerUp: 1}, nil,
+			}, RunnerUp: 1},
 			[]string{"x had the best score, 2, before y with 1.", "Compared with y: it holds 1 fewer token of the prompt; 1 more request waits for it; 1 fewer runs on it."},
 		},
 		"alone": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, nil, []string{"a was the only server that could take it."},
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, []string{"a was the only server that could take it."},
 		},
 		"filtered": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{a, removed("y", "affinity gate"), removed("z", "affinity gate"), removed("w", "tier")}, RunnerUp: -1}, nil,
+			endpick.Receipt{Verdicts: []endpick.Verdict{a, removed("y", "affinity gate"), removed("z", "affinity gate"), removed("w", "tier")}, RunnerUp: -1},
 			[]string{"affinity gate set 2 servers aside.", "tier set 1 server aside.", "That left a."},
 		},
-		"after others": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1},
-			[]transport.ObservedAttempt{attempt("x", transport.Unreachable, 0), attempt("y", transport.Erred, 503), attempt("z", transport.Full, 429), attempt("w", transport.Broken, 0)},
-			[]string{
-				"x was asked first and could not be reached.", "y was asked next and answered 503.", "z was asked next and was full.",
-				"w was asked next and did not answer.", "a was the only server that could take it.",
-			},
+		"no opinion": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Undecided: []string{"tier"}},
+			[]string{"tier had no opinion: no server met it.", "a was the only server that could take it."},
 		},
 		"refused": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{a}, Chosen: -1, RunnerUp: -1, Err: errors.New("too late")}, nil,
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, Chosen: -1, RunnerUp: -1, Err: errors.New("too late")},
 			[]string{"No server was chosen: too late."},
 		},
+		"unknown": {
+			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 3}}, []string{"None of 3 servers has the model."},
+		},
+		"nobody left": {
+			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 3, Excluded: 2, Draining: 1}},
+			[]string{"No server was left: of 4, 3 have the model, of which 2 had failed this request or could not be asked, and 1 are draining."},
+		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, why(&tc.receipt, tc.before)) })
+		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, why(&tc.receipt)) })
 	}
 }

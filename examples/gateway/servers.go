@@ -1,0 +1,258 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
+)
+
+// shownAddress is where a server is, without the credentials that are for it alone.
+func shownAddress(e *endpick.Endpoint) string {
+	to, err := transport.Target(e, &url.URL{})
+	switch {
+	case err != nil:
+		return "" // nobody is sent there
+	case to.User == nil:
+		return e.Address
+	}
+	to.User = nil
+	return to.String()
+}
+
+// debugServer is a server on the page.
+type debugServer struct {
+	endpick.EndpointStatus
+	State, Class string // in words, and its severity: good, soso, bad or off
+	Detail       string
+	// Index is what the prefix index knows about it, or nil.
+	Index *prefix.EndpointStats
+	// During the last minute.
+	Rate, Failures string
+	ended          int // requests
+	TTFT           time.Duration
+	Plot           template.HTML
+}
+
+// mostShownServers are shown at most; fewer than fewServers are shown even if they are idle.
+const (
+	mostShownServers = 100
+	fewServers       = 12
+)
+
+func (g *gateway) addServers(p *debugPage, settings *settings) {
+	held := map[endpick.EndpointRef]*prefix.EndpointStats{}
+	if p.Index != nil {
+		for i := range p.Index.Endpoints {
+			held[p.Index.Endpoints[i].Ref] = &p.Index.Endpoints[i]
+		}
+	}
+	statuses := map[string]health.Status{}
+	for _, s := range g.health.Endpoints() {
+		statuses[s.Endpoint] = s
+	}
+	taken := map[string]bool{} // whether some server takes requests for the model
+	for model := range settings.Models {
+		taken[model] = false
+	}
+	any := false // model
+	for _, s := range g.router.Endpoints() {
+		id := s.Candidate.Endpoint.ID
+		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good", Rate: "0/s"}
+		its, known := statuses[id]
+		switch {
+		case s.Removed:
+			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
+		case known && its.State != health.Well:
+			e.State, e.Class, e.Detail = illness(&its, p.Now)
+			p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
+			p.Serving++
+		case s.Draining:
+			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
+		default:
+			p.Serving++
+			if known && !its.Alive {
+				e.State, e.Class, e.Detail = "not ready", "soso", "it has served nothing yet, and "+reasons[health.Unfit]+": "+wrong(&its)
+				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
+			} else if its.Full {
+				e.State, e.Class, e.Detail = "full", "soso", "it has said that it is full"
+			} else if s.Candidate.Reported == 0 {
+				e.Detail = "does not report its load"
+			}
+		}
+		takes := !s.Removed && !s.Draining && (!known || !its.State.Out() && its.Alive)
+		names := slices.Concat(s.Candidate.Endpoint.Models, s.Candidate.Endpoint.Adapters)
+		any = any || takes && len(names) == 0
+		for _, name := range names {
+			taken[name] = taken[name] || takes
+		}
+		if strings.Contains(id, p.Asked.Server) {
+			p.Servers = append(p.Servers, e)
+		}
+	}
+	if !any && p.Serving > 0 {
+		maps.DeleteFunc(taken, func(_ string, takes bool) bool { return takes })
+		p.Lacking = slices.Sorted(maps.Keys(taken))
+	}
+	g.watch.mu.Lock()
+	for i := range p.Servers {
+		p.Servers[i].remember(&g.watch.history, p.Now)
+	}
+	g.watch.mu.Unlock()
+	if len(p.Servers) > fewServers && p.Asked.Server == "" && !p.Asked.Idle {
+		n := len(p.Servers)
+		p.Servers = slices.DeleteFunc(p.Servers, func(e debugServer) bool {
+			return e.Class == "good" && e.ended == 0 && e.Candidate.InFlight.Requests == 0
+		})
+		p.Idle = n - len(p.Servers)
+	}
+	by := sorted[p.Asked.Sort]
+	slices.SortStableFunc(p.Servers, func(a, b debugServer) int {
+		first := cmp.Compare(severities[a.Class], severities[b.Class])
+		if by != nil {
+			first = cmp.Compare(by(&b), by(&a))
+		}
+		return cmp.Or(first, naturally(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID))
+	})
+	if len(p.Servers) > mostShownServers {
+		p.Hidden = len(p.Servers) - mostShownServers
+		p.Servers = p.Servers[:mostShownServers]
+	}
+}
+
+var severities = map[string]int{"bad": 0, "soso": 1, "good": 2, "off": 3}
+
+// sorted are the columns by which servers can be sorted, the greatest value first.
+var sorted = map[string]func(*debugServer) float64{
+	"name":     func(*debugServer) float64 { return 0 },
+	"requests": func(e *debugServer) float64 { return float64(e.ended) },
+	"ttft":     func(e *debugServer) float64 { return float64(e.TTFT) },
+	"flight":   func(e *debugServer) float64 { return float64(e.Candidate.InFlight.Requests) },
+	"W":        func(e *debugServer) float64 { return e.Candidate.Waiting },
+	"R":        func(e *debugServer) float64 { return e.Candidate.Running },
+	"K":        func(e *debugServer) float64 { return e.Candidate.KVUsage },
+	"Q":        func(e *debugServer) float64 { return float64(e.Candidate.InFlight.PrefillTokens) },
+}
+
+// naturally compares names so that server-2 comes before server-10.
+func naturally(a, b string) int {
+	for a != "" && b != "" {
+		x, y := digits(a), digits(b)
+		if x == "" || y == "" {
+			if a[0] != b[0] {
+				return cmp.Compare(a[0], b[0])
+			}
+			a, b = a[1:], b[1:]
+			continue
+		}
+		a, b = a[len(x):], b[len(y):]
+		m, n := strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
+		if order := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); order != 0 {
+			return order
+		}
+	}
+	return cmp.Compare(a, b)
+}
+
+// digits are those at the beginning.
+func digits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }
+
+// loadOf is a signal of a server's load: reported, assumed by the router, or unknown.
+func loadOf(c *endpick.Candidate, which string, assumed bool) string {
+	text, signal := number(c.Waiting), endpick.WaitingSignal
+	switch which {
+	case "R":
+		text, signal = number(c.Running), endpick.RunningSignal
+	case "K":
+		text, signal = share("%.1f %%", c.KVUsage), endpick.KVUsageSignal
+	}
+	switch {
+	case c.Reported&signal != 0:
+		return text
+	case assumed:
+		return "~" + text
+	}
+	return unknown
+}
+
+// remember adds the results of the server's requests.
+func (e *debugServer) remember(h *history, now time.Time) {
+	r := h.servers[e.Candidate.Endpoint.ID]
+	if r == nil || e.Removed {
+		return
+	}
+	all := r.last(now)
+	served, failed, first := 0, 0, 0
+	var ttft time.Duration
+	for _, s := range all[len(all)-perMinute:] {
+		if s != nil {
+			served, failed, first, ttft = served+s.served, failed+s.failed, first+s.first, ttft+s.ttft
+		}
+	}
+	e.ended = served + failed
+	e.Rate = fmt.Sprintf("%.2g/s", float64(e.ended)/time.Minute.Seconds())
+	if failed > 0 {
+		e.Failures = fmt.Sprintf("%d of %d failed", failed, e.ended)
+	}
+	if first > 0 {
+		e.TTFT = ttft / time.Duration(first)
+	}
+	e.Plot = plot("requests a second over time", 0.2,
+		line{"good", values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.served) / slotTime.Seconds() }), true},
+		line{"bad", seen(values(shown(all), 0, func(s *serverSlot) float64 { return float64(s.failed) / slotTime.Seconds() })), false})
+}
+
+var reasons = map[health.State]string{
+	health.Unreachable: "it can't be reached",
+	health.Failing:     "it fails requests that others serve",
+	health.Silent:      "it has sent nothing to anybody for long",
+	health.Unfit:       "it fails its health checks",
+}
+
+// wrong is the last error of a check or a request.
+func wrong(s *health.Status) string {
+	err := cmp.Or(s.CheckErr, s.Err)
+	if err == nil {
+		return ""
+	}
+	if u := new(url.Error); errors.As(err, &u) {
+		err = u.Err // the URL is known
+	}
+	return strings.TrimPrefix(strings.TrimPrefix(err.Error(), "transport: "), "health: ")
+}
+
+// illness says why a server is unhealthy.
+func illness(s *health.Status, now time.Time) (state, class, detail string) {
+	state, class = "unhealthy", "bad"
+	var parts []string
+	due := s.State.Out() && s.Alive // for a trial: no check counts against it
+	if s.State == health.Returning {
+		state, class = "coming back", "soso"
+		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))
+	} else if due && s.State == health.Unfit {
+		state, class = "waiting for a trial", "soso"
+		parts = append(parts, "it passes its health checks again, and the next request tries it")
+	} else if reason := reasons[s.State]; reason != "" {
+		parts = append(parts, reason)
+	}
+	if what := wrong(s); what != "" {
+		parts = append(parts, what)
+	}
+	if !s.Since.IsZero() {
+		parts = append(parts, "for "+max(now.Sub(s.Since), 0).Round(time.Second).String())
+	}
+	if wait := s.NextTrial.Sub(now); s.State.Out() && !s.NextTrial.IsZero() && wait > 0 {
+		parts = append(parts, "tried again in "+wait.Round(time.Second).String())
+	}
+	return state, class, strings.Join(parts, ", ")
+}
