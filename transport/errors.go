@@ -183,13 +183,14 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	p := dialect.Problem{Status: status, Message: cmp.Or(messages[status], http.StatusText(status))}
 	var bad *endpick.RequestError
 	var none *endpick.NoEndpointError
+	var long *BodyError
 	switch {
 	case status == http.StatusBadRequest && errors.As(err, &bad):
 		p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
 	case status == http.StatusTooManyRequests:
 		p.Message, p.Code = refusal(err), "rate_limit_exceeded"
-	case status == http.StatusRequestEntityTooLarge:
-		p.Message = tooLarge(err)
+	case errors.As(err, &long):
+		p.Message = fmt.Sprintf("the request body is longer than %d bytes", long.Limit)
 	case status == http.StatusNotFound && errors.As(err, &none):
 		p.Param, p.Message, p.Code = "model", "the model `"+none.Model+"` does not exist", "model_not_found"
 		if len(none.Others) > 0 {
@@ -215,52 +216,34 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 // refusal says to a client why it gets 429. An Admitter of the host's says it in its own words.
 func refusal(err error) string {
 	var rejected *endpick.RejectedError
-	var limited *queue.RateLimitError
 	var over *quota.Error
-	switch {
+	switch wait := retryAfter(err); {
 	case errors.As(err, &over) && over.Requests > 0:
 		return fmt.Sprintf("too many requests at once: %d are running, and more are not allowed", over.Requests)
-	case errors.As(err, &over):
-		return fmt.Sprintf("the rate limit is reached: try again in %v", over.RetryAfter.Round(time.Millisecond))
-	case errors.As(err, &limited) && limited.RetryAfter == 0:
+	case !errors.As(err, &rejected):
+		return "all servers are busy, and too many requests wait already"
+	case wait > 0:
+		return fmt.Sprintf("the rate limit is reached: try again in %v", wait.Round(time.Millisecond))
+	case errors.As(err, new(*queue.RateLimitError)):
 		return "the prompt is longer than the rate limit allows at any time"
-	case errors.As(err, &limited):
-		return fmt.Sprintf("the rate limit is reached: try again in %v", limited.RetryAfter.Round(time.Millisecond))
 	case errors.As(err, new(*slo.UnattainableError)):
 		return "no server can meet the latency targets of the request"
 	case errors.As(err, new(*queue.SaturatedError)):
 		return "all servers are busy, and the request's priority is too low to wait"
-	case errors.As(err, &rejected):
-		return rejected.Reason.Error()
 	}
-	return "all servers are busy, and too many requests wait already"
-}
-
-// tooLarge says to a client what is too long.
-func tooLarge(err error) string {
-	var limit int64
-	var body *BodyError
-	var read *http.MaxBytesError
-	switch {
-	case errors.As(err, &body):
-		limit = body.Limit
-	case errors.As(err, &read):
-		limit = read.Limit
-	default:
-		return "the prompt is too long for the queue"
-	}
-	return fmt.Sprintf("the request body is longer than %d bytes", limit)
+	return rejected.Reason.Error()
 }
 
 var messages = map[int]string{
-	http.StatusBadRequest:           "the request body broke off",
-	http.StatusRequestTimeout:       "the request body did not come in time",
-	http.StatusNotFound:             "there is nothing here",
-	http.StatusUnsupportedMediaType: "the body has a content coding that is not supported: send it in gzip, or as it is",
-	http.StatusServiceUnavailable:   "no server is available for this model",
-	http.StatusBadGateway:           "the model server failed before it answered",
-	http.StatusGatewayTimeout:       "the model server did not answer in time",
-	clientClosedRequest:             "the client closed the request",
+	http.StatusBadRequest:            "the request body broke off",
+	http.StatusRequestEntityTooLarge: "the request is too long",
+	http.StatusRequestTimeout:        "the request body did not come in time",
+	http.StatusNotFound:              "there is nothing here",
+	http.StatusUnsupportedMediaType:  "the body has a content coding that is not supported: send it in gzip, or as it is",
+	http.StatusServiceUnavailable:    "no server is available for this model",
+	http.StatusBadGateway:            "the model server failed before it answered",
+	http.StatusGatewayTimeout:        "the model server did not answer in time",
+	clientClosedRequest:              "the client closed the request",
 }
 
 // untilCheck is when a server may be available again: the default of

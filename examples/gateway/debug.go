@@ -47,8 +47,16 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
 	"address": shownAddress,
-	"load":    loadOf,
-	"tokens":  tokensOf,
+	"W": func(c endpick.Candidate, assumed bool) string {
+		return loadOf(&c, endpick.WaitingSignal, number(c.Waiting), assumed)
+	},
+	"R": func(c endpick.Candidate, assumed bool) string {
+		return loadOf(&c, endpick.RunningSignal, number(c.Running), assumed)
+	},
+	"K": func(c endpick.Candidate, assumed bool) string {
+		return loadOf(&c, endpick.KVUsageSignal, share("%.1f %%", c.KVUsage), assumed)
+	},
+	"tokens": tokensOf,
 }).Parse(debugHTML))
 
 // unknown is what the page says instead of a number that nobody knows.
@@ -96,7 +104,7 @@ type debugPage struct {
 	Queue    *transport.QueueStatus // nil: no queue
 	Health   []debugHealth          // of the predictor, if any
 	Attained attainment
-	Lists    []debugList
+	Lists    []*debugList
 	Others   *othersPage // nil: no replicas
 }
 
@@ -115,8 +123,8 @@ type debugHealth struct {
 	predict.Health
 }
 
-// keptRequests is how many requests of each kind the gateway remembers, shownRequests how many of
-// the latest the page shows, and mostFound of those that were asked for.
+// keptRequests is how many requests the gateway remembers in each list, shownRequests how many of
+// these the page shows, and mostFound if some were asked for.
 const (
 	keptRequests  = 1000
 	shownRequests = 20
@@ -125,7 +133,7 @@ const (
 
 // debug writes the page, which contains no text of requests.
 func (g *gateway) debug(w http.ResponseWriter, r *http.Request) {
-	p := g.debugPage(askedBy(r.URL.Query()))
+	p := g.debugPage(asked{r.URL.Query()})
 	var b bytes.Buffer
 	if err := debugTemplate.Execute(&b, &p); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
@@ -151,19 +159,15 @@ func policyNames(s *settings) string {
 
 // Verdict is the state of everything: its severity, and a sentence.
 func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
-	m := &p.Minute
-	ended := float64(max(m.served+m.failed+m.refused, 1))
-	failed, refused := float64(m.failed)/ended, float64(m.refused)/ended
-	healthy := "The only server is healthy"
-	if p.Serving > 1 {
-		healthy = fmt.Sprintf("All %d servers are healthy", p.Serving)
-	}
+	n, unhealthy := p.Serving, len(p.Unhealthy)
+	healthy := map[bool]string{true: "The only server is healthy", false: fmt.Sprintf("All %d servers are healthy", n)}[n == 1]
+	failed, refused := p.Minute.share(p.Minute.failed), p.Minute.share(p.Minute.refused)
 	v.Class = "bad"
-	switch unhealthy := len(p.Unhealthy); {
-	case p.Serving == 0:
+	switch {
+	case n == 0:
 		v.Text = "No server takes requests."
 	case unhealthy > 0:
-		v.Text = fmt.Sprintf("%d of %d servers %s unhealthy.", unhealthy, p.Serving, plural(unhealthy, "is", "are"))
+		v.Text = fmt.Sprintf("%d of %d servers %s unhealthy.", unhealthy, n, plural(unhealthy, "is", "are"))
 	case len(p.Lacking) > 0:
 		v.Text = fmt.Sprintf("%s, but %s %s none.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
 	case failed >= alarming:
@@ -180,24 +184,13 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 // alerts' is the same.
 const alarming = 0.05
 
-// Rates are those of the last minute.
-func (p *debugPage) Rates() string {
-	m := &p.Minute
-	ended := m.served + m.failed + m.refused
-	if ended == 0 {
-		return "No request has ended in the last minute."
-	}
-	return fmt.Sprintf("In the last minute %s ended: %.1f %% failed (%d), %.1f %% were refused (%d).", count(ended, "request"),
-		100*float64(m.failed)/float64(ended), m.failed, 100*float64(m.refused)/float64(ended), m.refused)
-}
-
 func (g *gateway) debugPage(a asked) debugPage {
 	now := time.Now()
 	g.watch.sample(now)
 	s := g.settings.Load()
 	p := debugPage{Now: now, Asked: a, Policy: policyNames(s), Router: g.router.Stats(), Transport: g.transport.Stats()}
 	host, _ := os.Hostname()
-	p.Program = fmt.Sprintf("endpick %s on %s, up %v, configured by ", version().Version, cmp.Or(host, "an unknown host"), now.Sub(g.began).Round(time.Second))
+	p.Program = fmt.Sprintf("endpick %s on %s, up %v, configured by ", version(), cmp.Or(host, "an unknown host"), now.Sub(g.began).Round(time.Second))
 	if s.document == nil {
 		p.Program += "flags"
 	} else {
@@ -230,7 +223,11 @@ func (g *gateway) debugPage(a asked) debugPage {
 	g.addServers(&p, s)
 	p.Figures = figures(all, &p.Minute, p.Router.OpenLeases, p.Queue)
 	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
-	p.Lists = g.watch.stories.lists(a)
+	if a.Any() {
+		p.Lists = g.watch.stories.lists(a, mostFound)
+	} else {
+		p.Lists = g.watch.stories.lists(a, shownRequests)
+	}
 	return p
 }
 

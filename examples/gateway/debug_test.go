@@ -4,10 +4,12 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/base64"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -28,7 +30,7 @@ func TestDebugPage(t *testing.T) {
 	ask := traffic.NewClient(c.url)
 	defer ask.Close()
 	_, empty := get(t, c.admin+"/debug/endpick")
-	require.Contains(t, textIn(page(t, empty)), "None yet.")
+	require.Contains(t, textIn(page(t, empty)), "of 0 requests – failed")
 
 	system := traffic.Message{Role: "system", Content: strings.Repeat("You are helpful. ", 40)}
 	for range 4 {
@@ -137,8 +139,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.Equal(t, []string{"8", "6"}, ids(newest))
 	require.Equal(t, []string{"5", "3"}, ids(failed))
 	require.Equal(t, []string{"7", "4"}, ids(refused))
-	require.Equal(t, "running", s.find(asked{ID: "6"}, 1)[0].Status)
-	require.Len(t, s.find(asked{}, 100), 6)
+	require.Equal(t, "running", s.lists(asked{url.Values{"id": {"6"}}}, 1)[2].Requests[0].Status)
 	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
@@ -290,4 +291,76 @@ func TestDebugPageOfManyServers(t *testing.T) {
 	require.Contains(t, text, "more candidates are not shown.")
 	require.Equal(t, 20, strings.Count(text, `<tr class="chosen">`), "the chosen one always is")
 	require.Less(t, len(text), 6<<20)
+}
+
+// What an operator is told of is found by its id, and says what every server did with it.
+func TestRequestsAreFound(t *testing.T) {
+	good := newBackend(t)
+	bad := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
+	defer bad.Close()
+	g := newTestGateway(t, "policy: round-robin\nendpoints: [{id: good, url: \""+good.URL+"\", models: [m]}, {id: bad, url: \""+bad.URL+"\", models: [m, n]}]\n"+
+		"models: {n: {policy: lmetric}, none: {policy: random}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+	ask := func(id, model string) int {
+		w := askFor(t, g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+annsKey, idHeader, id)
+		require.Equal(t, id, w.Header().Get(idHeader))
+		return w.Code
+	}
+	require.Equal(t, 502, ask("failed", "n"))
+	require.Equal(t, 404, ask("refused", "x"))
+	for i := range 2 { // one of which begins at the bad server
+		require.Equal(t, 200, ask(fmt.Sprint("served-", i), "m"))
+	}
+	see := func(address string) string {
+		w := httptest.NewRecorder()
+		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
+		require.Equal(t, http.StatusOK, w.Code)
+		return w.Body.String()
+	}
+	find := func(query string) (found []shownRequest) {
+		require.NoError(t, json.Unmarshal([]byte(see("/debug/endpick/requests?"+query)), &found))
+		return found
+	}
+	failed := find("id=failed")[0]
+	require.Equal(t, []any{"ann", "n", "failed", 502, "bad"}, []any{failed.Tenant, failed.Model, failed.Status, failed.HTTP, failed.Endpoint})
+	require.Equal(t, []shownAttempt{{Server: "bad", Result: transport.Broken, Error: "EOF"}}, failed.Attempts)
+	require.Contains(t, failed.Error, "EOF")
+	refused := find("id=refused")[0]
+	require.Equal(t, []any{"refused", 404, "", []string{"None of 2 servers has the model."}}, []any{refused.Status, refused.HTTP, refused.Endpoint, refused.Why})
+	retried := find("model=m&server=bad")
+	require.Len(t, retried, 1)
+	require.Equal(t, []any{"completed", "good", 2}, []any{retried[0].Status, retried[0].Endpoint, len(retried[0].Attempts)})
+	require.Contains(t, retried[0].Decision[1], "* good ")
+	require.Len(t, find("tenant=ann&server=good"), 2)
+	require.Len(t, find(""), 4)
+	require.Empty(t, find("tenant=an"))
+
+	text := textIn(page(t, see("/debug/endpick?id="+retried[0].ID)))
+	for _, want := range []string{"bad did not answer: EOF", "good served it", "policy round-robin, for n lmetric, for none random", "configured by test.yaml",
+		"of 4 requests 25.0 % failed and 25.0 % were refused.", "none has no server", "1.", "but 1 model has none."} {
+		require.Contains(t, text, want)
+	}
+	require.Equal(t, "?id=a+b&sort=ttft", asked{url.Values{"id": {"a b"}}}.By("ttft"))
+	require.Contains(t, scrapeMetrics(t, g.admin), `endpick_build_info{goversion="go1`)
+}
+
+func TestServersAreInOrder(t *testing.T) {
+	var endpoints []endpick.Endpoint
+	for i := range 20 {
+		endpoints = append(endpoints, endpick.Endpoint{ID: fmt.Sprint("s-", i), Address: "127.0.0.1:1"})
+	}
+	g := gatewayOf(t, plain("random"), endpoints...)
+	require.NoError(t, g.router.Report("s-3", endpick.Load{Waiting: 3}))
+	require.NoError(t, g.router.Report("s-12", endpick.Load{}))
+	ids := func(query string) (ids []string) {
+		q, err := url.ParseQuery(query)
+		require.NoError(t, err)
+		p := g.debugPage(asked{q})
+		for _, s := range p.Servers {
+			ids = append(ids, s.Candidate.Endpoint.ID)
+		}
+		return append(ids, fmt.Sprint(p.Idle))
+	}
+	require.Equal(t, []string{"20"}, ids(""))
+	require.Equal(t, []string{"s-1", "s-10", "s-11", "s-12", "s-13", "s-14", "s-15", "s-16", "s-17", "s-18", "s-19", "0"}, ids("server=s-1"))
+	require.Equal(t, []string{"s-3", "s-0"}, ids("sort=W&idle")[:2], "others are assumed to have the mean")
 }

@@ -45,7 +45,7 @@ type gateway struct {
 	policies    policies
 	settings    atomic.Pointer[settings] // those in force
 	keys        atomic.Pointer[keyring]  // nil: no keys are required
-	engineKey   atomic.Pointer[string]
+	engineKey   atomic.Pointer[secret]
 	certificate atomic.Pointer[tls.Certificate]
 	tokenizers  atomic.Pointer[tokenizers]
 	discovery   discovery
@@ -224,7 +224,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 				dropKeys(r.Out.Header)
 			}
 			if key := *g.engineKey.Load(); key != "" {
-				r.Out.Header.Set("Authorization", "Bearer "+key)
+				r.Out.Header.Set("Authorization", "Bearer "+string(key))
 			}
 		},
 		Transport:      g.watch.around(g.transport),

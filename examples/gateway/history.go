@@ -56,6 +56,14 @@ func (h *histogram) quantile(q float64) float64 {
 	return math.NaN()
 }
 
+// Ended counts requests, and share is a part of them; NaN if there were none.
+func (s *slot) Ended() int { return s.served + s.failed + s.refused }
+
+func (s *slot) share(n int) float64 { return float64(n) / float64(s.Ended()) }
+
+func (s *slot) Failed() string  { return share("%.1f %%", s.share(s.failed)) }
+func (s *slot) Refused() string { return share("%.1f %%", s.share(s.refused)) }
+
 func (s *slot) add(o *slot) {
 	s.served, s.failed, s.refused = s.served+o.served, s.failed+o.failed, s.refused+o.refused
 	s.inFlight, s.held = max(s.inFlight, o.inFlight), max(s.held, o.held)

@@ -43,6 +43,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"runtime"
 	"syscall"
 )
 
@@ -75,11 +76,8 @@ func parse(ctx context.Context, args []string, stdout, stderr io.Writer) (do fun
 	}
 	o, err := parseOptions(args, stderr)
 	if err == nil && o.asks {
-		return func() error {
-			b := version()
-			_, err := fmt.Fprintln(stdout, "endpick", b.Version, b.Revision, b.Go)
-			return err
-		}, nil
+		_, err := fmt.Fprintln(stdout, "endpick", version(), runtime.Version())
+		return func() error { return err }, nil
 	}
 	if err == nil && o.check {
 		return func() error { return check(o.config, stdout, stderr) }, nil

@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"runtime"
 	"runtime/debug"
 
 	prom "github.com/prometheus/client_golang/prometheus"
@@ -11,22 +12,12 @@ import (
 	"github.com/endpick/endpick/transport/prometheus"
 )
 
-// build is a version of this program, and what it was made from.
-type build struct{ Version, Revision, Go string }
-
-func version() build {
-	b := build{Version: "(unknown)"}
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return b
+// version is this program's, as Go knows it.
+func version() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		return info.Main.Version
 	}
-	b.Version, b.Go = info.Main.Version, info.GoVersion
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			b.Revision = s.Value
-		}
-	}
-	return b
+	return "(unknown)"
 }
 
 // metricsPages are /metrics, with the process's own metrics and those of replicas, and
@@ -37,9 +28,8 @@ func metricsPages(m *prometheus.Metrics, s *sharing) (ours, gie http.Handler) {
 		registry.MustRegister(all...)
 		return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 	}
-	b := version()
 	info := prom.NewGauge(prom.GaugeOpts{Name: "endpick_build_info", Help: "Always 1; the labels say which version runs.",
-		ConstLabels: prom.Labels{"version": b.Version, "revision": b.Revision, "goversion": b.Go}})
+		ConstLabels: prom.Labels{"version": version(), "goversion": runtime.Version()}})
 	info.Set(1)
 	return page(m, info, sharingMetrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), page(m.GIE())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -26,7 +27,7 @@ func (g *gateway) asking() *http.Client {
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if key := *g.engineKey.Load(); key != "" {
 				r = r.Clone(r.Context())
-				r.Header.Set("Authorization", "Bearer "+key)
+				r.Header.Set("Authorization", "Bearer "+string(key))
 			}
 			return base.RoundTrip(r)
 		}),
@@ -91,7 +92,7 @@ func (p *pollErrors) report(err error) {
 func (p *pollErrors) flush() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	ids := slices.SortedFunc(maps.Keys(p.waiting), naturally)
+	ids := slices.SortedFunc(maps.Keys(p.waiting), func(a, b string) int { return cmp.Compare(inOrder(a), inOrder(b)) })
 	p.log.Warn("engines do not report their load", "engines", len(ids), "ids", strings.Join(ids[:min(len(ids), 10)], " "), "error", p.waiting[ids[0]],
 		"hint", "vLLM reports by itself, SGLang with --enable-metrics, llama.cpp with --metrics; without reports the gateway counts its own requests")
 	clear(p.waiting)

@@ -51,10 +51,15 @@ func newReloader(path string, text []byte, now *settings, g *gateway, logger *sl
 	return &reloader{path: path, gateway: g, log: logger, first: now, now: now, text: text, stamps: now.stamps}
 }
 
-// stampsNow returns the stamps of the certificate and its key.
+// stampsNow returns the stamps of the certificate, its key and other secrets.
 func (s *settings) stampsNow() (all []stamp) {
 	if t := s.TLS; t != nil {
 		all = []stamp{stampOf(t.Cert), stampOf(t.Key)}
+	}
+	if s.document != nil {
+		for _, path := range s.document.files {
+			all = append(all, stampOf(path))
+		}
 	}
 	return all
 }

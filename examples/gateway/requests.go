@@ -3,72 +3,49 @@ package main
 import (
 	"cmp"
 	"encoding/json"
-	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 )
 
-// asked is what the address of the page asks for. Empty: everything.
-type asked struct {
-	ID, Tenant    string // exactly
-	Model, Server string // parts of names
-	Sort          string // of the servers, by a column
-	Idle          bool   // servers, too
-}
-
-func askedBy(q url.Values) asked {
-	return asked{q.Get("id"), q.Get("tenant"), q.Get("model"), q.Get("server"), q.Get("sort"), q.Has("idle")}
-}
+// asked is what the address of the page asks for: requests by id, tenant (exactly), model and
+// server (parts of names); servers in the order of a column (sort), and the idle ones.
+type asked struct{ url.Values }
 
 // Any reports whether certain requests are asked for.
-func (a asked) Any() bool { return a.ID+a.Tenant+a.Model+a.Server != "" }
+func (a asked) Any() bool { return a.Get("id")+a.Get("tenant")+a.Get("model")+a.Get("server") != "" }
 
 // By is the address of the page with its servers in another order.
 func (a asked) By(column string) string {
-	q := url.Values{"sort": {column}}
-	for name, v := range map[string]string{"id": a.ID, "tenant": a.Tenant, "model": a.Model, "server": a.Server} {
-		if v != "" {
-			q.Set(name, v)
-		}
-	}
+	q := url.Values{}
+	maps.Copy(q, a.Values)
+	q.Set("sort", column)
 	return "?" + q.Encode()
 }
 
 func (a asked) takes(r *shownRequest) bool {
-	return (a.ID == "" || a.ID == r.ID) && (a.Tenant == "" || a.Tenant == r.Tenant) && strings.Contains(r.Model, a.Model) &&
-		(strings.Contains(r.Server, a.Server) || slices.ContainsFunc(r.Attempts, func(t shownAttempt) bool { return strings.Contains(t.Server, a.Server) }))
+	id, tenant, server := a.Get("id"), a.Get("tenant"), a.Get("server")
+	return (id == "" || id == r.ID) && (tenant == "" || tenant == r.Tenant) && strings.Contains(r.Model, a.Get("model")) &&
+		(strings.Contains(r.Endpoint, server) || slices.ContainsFunc(r.Attempts, func(t shownAttempt) bool { return strings.Contains(t.Server, server) }))
 }
 
-// shownRequest is a request as the page and its JSON show it. What is not known is left out.
+// shownRequest is a request as the page and its JSON show it: a record, with the names that it has
+// not, and what the decision was. The endpoint is the last that was asked.
 type shownRequest struct {
-	ID     string    `json:"id"`
-	Time   time.Time `json:"time"`
-	Tenant string    `json:"tenant,omitempty"`
-	Model  string    `json:"model,omitempty"`
-	Status string    `json:"status"` // running, or how it has ended
-	HTTP   int       `json:"http,omitempty"`
-	Server string    `json:"server,omitempty"` // the last that was asked
-	Error  string    `json:"error,omitempty"`
-
-	InputTokens  int     `json:"input_tokens,omitempty"`
-	Estimated    bool    `json:"input_tokens_estimated,omitempty"`
-	CachedTokens *int    `json:"cached_tokens,omitempty"` // as the engine says
-	OutputTokens int     `json:"output_tokens,omitempty"`
-	HeldMillis   float64 `json:"held_ms,omitempty"`
-	TTFTMillis   float64 `json:"ttft_ms,omitempty"` // from the routing on
-	E2EMillis    float64 `json:"e2e_ms,omitempty"`
-
-	Attempts   []shownAttempt   `json:"attempts,omitempty"`
-	Policy     string           `json:"policy,omitempty"`
-	Why        []string         `json:"why,omitempty"`
-	Candidates []shownCandidate `json:"candidates,omitempty"`
-	Hidden     int              `json:"candidates_left_out,omitempty"`
+	recording.Request
+	ID       string         `json:"id"`
+	Tenant   string         `json:"tenant,omitempty"`
+	Error    string         `json:"error,omitempty"`
+	Attempts []shownAttempt `json:"attempts,omitempty"`
+	Why      []string       `json:"why,omitempty"`
+	Decision []string       `json:"decision,omitempty"` // the lines of the receipt
+	Hidden   int            `json:"candidates_left_out,omitempty"`
 
 	Receipt *endpick.Receipt `json:"-"`
 	Ending  *ending          `json:"-"` // nil: still running
@@ -84,51 +61,33 @@ type shownAttempt struct {
 	Said   string           `json:"-"`
 }
 
-type shownCandidate struct {
-	Server    string  `json:"server"`
-	Chosen    bool    `json:"chosen,omitempty"`
-	RemovedBy string  `json:"removed_by,omitempty"`
-	Score     float64 `json:"score"`
-	Why       string  `json:"why,omitempty"`
-}
-
 func (s *story) shown() *shownRequest {
 	r, e := &s.receipt, s.end.Load()
-	v := &shownRequest{
-		ID: s.id, Tenant: s.tenant, Time: r.At, Model: r.Model, Policy: r.Policy, Status: "running", InputTokens: r.InputTokens, Estimated: r.InputTokens > 0,
-		Why: s.why, Hidden: s.hidden, Receipt: r, Ending: e,
-	}
-	for i := range r.Verdicts {
-		c := &r.Verdicts[i]
-		v.Candidates = append(v.Candidates, shownCandidate{c.Candidate.Endpoint.ID, i == r.Chosen, c.RemovedBy, c.Score, c.Why})
-	}
+	v := &shownRequest{ID: s.id, Tenant: s.tenant, Why: s.why, Hidden: s.hidden, Receipt: r, Ending: e}
 	if e == nil {
+		v.Time, v.Model, v.Status, v.InputTokens, v.Estimated = r.At, r.Model, "running", r.InputTokens, true
 		if r.Chosen >= 0 && r.Chosen < len(r.Verdicts) {
-			v.Server = r.Verdicts[r.Chosen].Candidate.Endpoint.ID
+			v.Endpoint = r.Verdicts[r.Chosen].Candidate.Endpoint.ID
 		}
 		return v
 	}
-	v.Time, v.Model, v.Status, v.HTTP, v.Server = e.Time, e.Model, e.Status, e.HTTP, e.Endpoint
-	v.InputTokens, v.Estimated, v.CachedTokens, v.OutputTokens = e.InputTokens, e.Estimated, e.CachedTokens, e.OutputTokens
-	ms := func(d time.Duration) float64 { return tenths(float64(d) / float64(time.Millisecond)) }
-	v.HeldMillis, v.TTFTMillis, v.E2EMillis = ms(e.Held), ms(e.TTFT.Actual), tenths(e.E2EMillis)
+	v.Request, v.Error = e.Request, text(e.Err)
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
-		one := shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, "", said(a)}
-		if a.Err != nil {
-			one.Error = a.Err.Error()
-		}
-		v.Attempts = append(v.Attempts, one)
+		v.Attempts = append(v.Attempts, shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, text(a.Err), said(a)})
+		v.Endpoint = cmp.Or(e.Endpoint, a.Candidate.Endpoint.ID)
 	}
-	if e.Err != nil {
-		v.Error = e.Err.Error()
-	} else if a := e.Last(); a != nil && a.Err != nil {
-		v.Error = a.Err.Error()
-	}
-	if n := len(v.Attempts); n > 0 {
-		v.Server = cmp.Or(v.Server, v.Attempts[n-1].Server)
+	if a := e.Last(); a != nil {
+		v.Error = cmp.Or(v.Error, text(a.Err))
 	}
 	return v
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // Predicted reports whether anything was predicted.
@@ -149,61 +108,54 @@ func (r *shownRequest) Smooth() bool {
 	return len(r.Attempts) == 1 && r.Attempts[0].Result == transport.Served && r.Error == ""
 }
 
-// find returns the requests that are asked for, at most so many, newest first.
-func (s *stories) find(a asked, most int) []*shownRequest {
-	newest, failed, refused := s.last()
-	found, seen := []*shownRequest{}, map[*story]bool{}
-	for _, one := range slices.Concat(newest, failed, refused) {
-		if seen[one] {
-			continue
-		}
-		seen[one] = true
-		if r := one.shown(); a.takes(r) {
-			found = append(found, r)
-		}
-	}
-	slices.SortStableFunc(found, func(a, b *shownRequest) int { return b.Time.Compare(a.Time) })
-	return found[:min(len(found), most)]
-}
-
 // found writes the requests that are asked for as JSON.
 func (g *gateway) found(w http.ResponseWriter, r *http.Request) {
+	all := []*shownRequest{}
+	for _, l := range g.watch.stories.lists(asked{r.URL.Query()}, keptRequests) {
+		for _, one := range l.Requests {
+			if one.Receipt.Number > 0 {
+				one.Decision = strings.Split(strings.TrimSpace(one.Receipt.String()), "\n")
+			}
+			all = append(all, one)
+		}
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	_ = e.Encode(g.watch.stories.find(askedBy(r.URL.Query()), 3*keptRequests))
+	_ = e.Encode(all)
 }
 
 // debugList is a list of requests, newest first.
 type debugList struct {
 	ID, Title, Note string
+	kept            []*story
 	Requests        []*shownRequest
 }
 
-// lists are the lists of the page: what is asked for, or the latest.
-func (s *stories) lists(a asked) (all []debugList) {
-	if a.Any() {
-		found := s.find(a, mostFound)
-		for _, one := range found {
-			one.List, one.Open = "found", len(found) == 1
-		}
-		return []debugList{{"found", fmt.Sprintf("Found: %s", count(len(found), "request")), "Those that are kept: the latest 1,000 served, failed and refused ones. The list shows 100 of them at most, the JSON all.", found}}
-	}
+// lists are the lists of the page with the latest requests that are asked for, so many of each; every
+// request is in one.
+func (s *stories) lists(a asked, most int) []*debugList {
 	newest, failed, refused := s.last()
-	list := func(id, title, note string, most int, stories []*story) {
-		l := debugList{ID: id, Title: title, Note: note}
-		for _, one := range stories[:min(len(stories), most)] {
+	all := []*debugList{
+		{ID: "failed", Title: "What failed?", Note: "What got a status from 500 on, or a response that broke off.", kept: failed},
+		{ID: "refused", Title: "What was refused?", Note: "What got a status from 400 to 499, from the gateway or from a server.", kept: refused},
+		{ID: "newest", Title: "Why did it go there?", Note: "All others. Open one to see how its server was chosen; the list does not change while one is open.", kept: newest},
+	}
+	n := 0
+	for _, l := range all {
+		for _, one := range l.kept {
 			r := one.shown()
-			r.List = id
-			l.Requests = append(l.Requests, r)
+			if r.List = l.ID; len(l.Requests) < most && a.takes(r) && (l.ID == "failed" || !r.Ending.is(endpick.Failed)) {
+				l.Requests = append(l.Requests, r)
+			}
 		}
-		if len(stories) > 0 || id == "newest" {
-			all = append(all, l)
+		n += len(l.Requests)
+	}
+	for _, l := range all {
+		if n == 1 && a.Any() && len(l.Requests) == 1 {
+			l.Requests[0].Open = true
 		}
 	}
-	list("failed", "What failed?", "The latest that got a status from 500 on, or a response that broke off.", shownRequests/2, failed)
-	list("refused", "What was refused?", "The latest that got a status from 400 to 499, from the gateway or from a server.", shownRequests/2, refused)
-	list("newest", "Why did it go there?", "The latest requests. Open one to see how its server was chosen; the list does not change while one is open.", shownRequests, newest)
 	return all
 }

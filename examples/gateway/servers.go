@@ -7,6 +7,7 @@ import (
 	"html/template"
 	"maps"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -39,7 +40,8 @@ type debugServer struct {
 	Index *prefix.EndpointStats
 	// During the last minute.
 	Rate, Failures string
-	ended          int // requests
+	ended          int    // requests
+	order          string // its name in order
 	TTFT           time.Duration
 	Plot           template.HTML
 }
@@ -68,7 +70,7 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 	any := false // model
 	for _, s := range g.router.Endpoints() {
 		id := s.Candidate.Endpoint.ID
-		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good", Rate: "0/s"}
+		e := debugServer{EndpointStatus: s, Index: held[s.Candidate.Ref], State: "healthy", Class: "good", Rate: "0/s", order: inOrder(id)}
 		its, known := statuses[id]
 		switch {
 		case s.Removed:
@@ -96,7 +98,7 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 		for _, name := range names {
 			taken[name] = taken[name] || takes
 		}
-		if strings.Contains(id, p.Asked.Server) {
+		if strings.Contains(id, p.Asked.Get("server")) {
 			p.Servers = append(p.Servers, e)
 		}
 	}
@@ -109,20 +111,20 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 		p.Servers[i].remember(&g.watch.history, p.Now)
 	}
 	g.watch.mu.Unlock()
-	if len(p.Servers) > fewServers && p.Asked.Server == "" && !p.Asked.Idle {
+	if len(p.Servers) > fewServers && p.Asked.Get("server") == "" && !p.Asked.Has("idle") {
 		n := len(p.Servers)
 		p.Servers = slices.DeleteFunc(p.Servers, func(e debugServer) bool {
 			return e.Class == "good" && e.ended == 0 && e.Candidate.InFlight.Requests == 0
 		})
 		p.Idle = n - len(p.Servers)
 	}
-	by := sorted[p.Asked.Sort]
+	by := sorted[p.Asked.Get("sort")]
 	slices.SortStableFunc(p.Servers, func(a, b debugServer) int {
 		first := cmp.Compare(severities[a.Class], severities[b.Class])
 		if by != nil {
 			first = cmp.Compare(by(&b), by(&a))
 		}
-		return cmp.Or(first, naturally(a.Candidate.Endpoint.ID, b.Candidate.Endpoint.ID))
+		return cmp.Or(first, cmp.Compare(a.order, b.order))
 	})
 	if len(p.Servers) > mostShownServers {
 		p.Hidden = len(p.Servers) - mostShownServers
@@ -144,43 +146,20 @@ var sorted = map[string]func(*debugServer) float64{
 	"Q":        func(e *debugServer) float64 { return float64(e.Candidate.InFlight.PrefillTokens) },
 }
 
-// naturally compares names so that server-2 comes before server-10.
-func naturally(a, b string) int {
-	for a != "" && b != "" {
-		x, y := digits(a), digits(b)
-		if x == "" || y == "" {
-			if a[0] != b[0] {
-				return cmp.Compare(a[0], b[0])
-			}
-			a, b = a[1:], b[1:]
-			continue
-		}
-		a, b = a[len(x):], b[len(y):]
-		m, n := strings.TrimLeft(x, "0"), strings.TrimLeft(y, "0")
-		if order := cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n)); order != 0 {
-			return order
-		}
-	}
-	return cmp.Compare(a, b)
+var numbers = regexp.MustCompile(`[0-9]+`)
+
+// inOrder is a name that sorts as people count: server-2 before server-10.
+func inOrder(name string) string {
+	return numbers.ReplaceAllStringFunc(name, func(n string) string { return fmt.Sprintf("%020s", n) })
 }
 
-// digits are those at the beginning.
-func digits(s string) string { return s[:len(s)-len(strings.TrimLeft(s, "0123456789"))] }
-
 // loadOf is a signal of a server's load: reported, assumed by the router, or unknown.
-func loadOf(c *endpick.Candidate, which string, assumed bool) string {
-	text, signal := number(c.Waiting), endpick.WaitingSignal
-	switch which {
-	case "R":
-		text, signal = number(c.Running), endpick.RunningSignal
-	case "K":
-		text, signal = share("%.1f %%", c.KVUsage), endpick.KVUsageSignal
-	}
+func loadOf(c *endpick.Candidate, signal endpick.Signals, value string, assumed bool) string {
 	switch {
 	case c.Reported&signal != 0:
-		return text
+		return value
 	case assumed:
-		return "~" + text
+		return "~" + value
 	}
 	return unknown
 }

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"maps"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -28,7 +29,7 @@ type settings struct {
 
 	Endpoints []endpointSettings `yaml:"endpoints"`
 	Discover  *discoverSettings  `yaml:"discover"`
-	EngineKey string             `yaml:"engine_key"`
+	EngineKey secret             `yaml:"engine_key"`
 
 	Policy string                   `yaml:"policy"`
 	Models map[string]modelSettings `yaml:"models"`
@@ -40,7 +41,7 @@ type settings struct {
 	SharedCache  bool                      `yaml:"shared_cache"`
 	Pass         []string                  `yaml:"pass"`
 
-	HashKey  string           `yaml:"hash_key"`
+	HashKey  secret           `yaml:"hash_key"`
 	Seed     uint64           `yaml:"seed"`
 	Replicas *replicaSettings `yaml:"replicas"`
 
@@ -94,7 +95,7 @@ type modelSettings struct {
 }
 
 type tenantSettings struct {
-	Keys  []string      `yaml:"keys"`
+	Keys  []secret      `yaml:"keys"`
 	SLO   sloSettings   `yaml:"slo"`
 	Quota quotaSettings `yaml:"quota"`
 }
@@ -244,6 +245,9 @@ func (s *settings) warnings() (all []string) {
 			all = append(all, "tls.cert: expired on "+pair.Leaf.NotAfter.Format(time.DateTime))
 		}
 	}
+	if host, _, _ := net.SplitHostPort(s.Admin); host == "" || net.ParseIP(host).IsUnspecified() {
+		all = append(all, "admin: is open to every network of this machine, and its pages tell what clients have sent")
+	}
 	if s.Discover != nil {
 		return all // what the servers serve is not known yet
 	}
@@ -253,7 +257,7 @@ func (s *settings) warnings() (all []string) {
 		if to, err := transport.Target(&own, &url.URL{}); err == nil && strings.HasSuffix(to.Path, "/v1") {
 			all = append(all, fmt.Sprintf("endpoints[%d].url: ends with /v1, which paths of requests begin with: it would be there twice", i))
 		}
-		at := fmt.Sprint(strings.ToLower(strings.TrimSuffix(own.Address, "/")), own.Ranked, own.Rank)
+		at := fmt.Sprint(strings.Replace(strings.ToLower(strings.TrimSuffix(own.Address, "/")), "://localhost", "://127.0.0.1", 1), own.Ranked, own.Rank)
 		if other, twice := first[at]; twice {
 			all = append(all, fmt.Sprintf("endpoints[%d]: is the same server as endpoints[%d]", i, other))
 		} else {

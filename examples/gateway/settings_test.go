@@ -88,6 +88,23 @@ func TestExpiredCertificates(t *testing.T) {
 	assert.Equal(t, []string{"tls.cert: expired on 2021-03-04 05:06:07"}, s.warnings())
 }
 
+// Keys can be elsewhere; a change of their files is one of the settings.
+func TestSecretsElsewhere(t *testing.T) {
+	t.Setenv("ENDPICK_TEST_KEY", annsKey)
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "key"), []byte("sk-of-the-engines\n"), 0o600))
+	_, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(
+		"endpoints: [{url: http://a}]\nadmin: \":81\"\nengine_key: {file: key}\nhash_key: {file: "+filepath.Join(dir, "hash")+"}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n"))
+	require.ErrorContains(t, err, "gateway.yaml:4: hash_key: open")
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "hash"), []byte(keyOfFours), 0o600))
+	s, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(
+		"endpoints: [{url: http://127.0.0.1:1}, {url: http://localhost:1}]\nadmin: \":81\"\nengine_key: {file: key}\nhash_key: {file: "+filepath.Join(dir, "hash")+"}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n"))
+	require.NoError(t, err)
+	assert.Equal(t, []secret{"sk-of-the-engines", keyOfFours, annsKey}, []secret{s.EngineKey, s.HashKey, s.Tenants["ann"].Keys[0]})
+	assert.Len(t, s.stamps, 2)
+	assert.Len(t, s.warnings(), 2, "the pages are open, and a server has two names: %v", s.warnings())
+}
+
 // A policy for a model that no endpoint serves is a mistake, if the models are known.
 func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	const warning = "models.lama: no endpoint serves this model"
@@ -182,6 +199,14 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is an unknown field"},
+		{"nearly a field", "listen:", "engin_keys:", 2, "…", "is an unknown field: did you mean engine_key?"},
+		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},
+		{"one address for two", "listen:", "admin: 127.0.0.1:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
+		{"a key from nowhere", "listen:", "engine_key: {}\nlisten:", 2, "engine_key", "needs one of file and env"},
+		{"a key from two places", "listen:", "engine_key: {file: a, env: b}\nlisten:", 2, "engine_key", "needs one of file and env"},
+		{"a key of no file", "listen:", "engine_key: {file: none}\nlisten:", 2, "engine_key", "no such file"},
+		{"a key that is not there", "listen:", "engine_key: {env: ENDPICK_NONE}\nlisten:", 2, "engine_key", "is not in the environment"},
+		{"a key of nothing", "listen:", "engine_key: {file: /dev/null}\nlisten:", 2, "engine_key", "is empty"},
 		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is an unknown field"},
 		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", 3, "listen", "is given twice, first in line 2"},
 		{"wrong kind", "models: [m]", "models: m", 7, "endpoints[1].models", "is not a list"},

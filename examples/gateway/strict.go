@@ -7,6 +7,8 @@ import (
 	"io"
 	"maps"
 	"math"
+	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strconv"
@@ -22,6 +24,7 @@ import (
 type document struct {
 	name   string         // of the file
 	lines  map[string]int // by path, such as "endpoints[1].url"
+	files  []string       // that secrets were read from
 	hidden *strings.Replacer
 }
 
@@ -171,6 +174,9 @@ func (d *document) decode(n *yaml.Node, path string, into reflect.Value) error {
 		into.Set(reflect.New(into.Type().Elem()))
 		into = into.Elem()
 	}
+	if v, ok := into.Addr().Interface().(*secret); ok && n.Kind == yaml.MappingNode {
+		return d.decodeSecret(n, path, v)
+	}
 	switch into.Kind() {
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
@@ -228,7 +234,7 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 					return bad("is no field any more: %s", instead)
 				}
 			}
-			return bad("is an unknown field")
+			return bad("is an unknown field%s", nearest(key.Value, slices.Collect(maps.Keys(fields))))
 		}
 		seen[key.Value] = key.Line
 		if err := d.decode(value, field, v); err != nil {
@@ -240,6 +246,67 @@ func (d *document) decodeMapping(n *yaml.Node, path string, into reflect.Value) 
 		d.lines[field] = key.Line
 	}
 	return nil
+}
+
+// secret is a text of the file, or of another one ({file: NAME}) or the environment ({env: NAME}).
+type secret string
+
+func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
+	var from struct {
+		File string `yaml:"file"`
+		Env  string `yaml:"env"`
+	}
+	if err := d.decode(n, path, reflect.ValueOf(&from).Elem()); err != nil {
+		return err
+	}
+	text, found := os.LookupEnv(from.Env)
+	switch {
+	case (from.File == "") == (from.Env == ""):
+		return d.error(n.Line, path, "needs one of file and env")
+	case from.File != "":
+		if !filepath.IsAbs(from.File) {
+			from.File = filepath.Join(filepath.Dir(d.name), from.File)
+		}
+		b, err := os.ReadFile(from.File)
+		if err != nil {
+			return d.error(n.Line, path, err.Error())
+		}
+		d.files = append(d.files, from.File)
+		text = strings.TrimRight(string(b), "\r\n")
+	case !found:
+		return d.error(n.Line, path, "is not in the environment")
+	}
+	if *into = secret(text); text == "" {
+		return d.error(n.Line, path, "is empty")
+	}
+	return nil
+}
+
+// nearest suggests the name that differs in two letters at most.
+func nearest(name string, names []string) string {
+	best, least := "", 3
+	slices.Sort(names)
+	for _, known := range names {
+		row := make([]int, len(known)+1) // edits from the letters of name so far to those of known
+		for j := range row {
+			row[j] = j
+		}
+		for i := range len(name) {
+			before := row[0]
+			row[0] = i + 1
+			for j := range len(known) {
+				edit := before
+				if name[i] != known[j] {
+					edit++
+				}
+				before, row[j+1] = row[j+1], min(edit, row[j]+1, row[j+1]+1)
+			}
+		}
+		if n := row[len(known)]; n < least && n < len(known) {
+			best, least = ": did you mean "+known+"?", n
+		}
+	}
+	return best
 }
 
 // decodeScalar decodes text, a boolean, a number, a duration or a [byteSize].
@@ -262,6 +329,8 @@ func decodeScalar(n *yaml.Node, into reflect.Value) error {
 	}
 	err := n.Decode(into.Addr().Interface())
 	switch {
+	case into.Kind() == reflect.String && strings.Contains(n.Value, "${"):
+		return errors.New("has ${, which is not filled in: keys can be read from {env: NAME} or {file: NAME}")
 	case err != nil || n.Tag != tag || into.CanFloat() && !(math.Abs(into.Float()) <= math.MaxFloat64): // NaN isn't, either
 		return fmt.Errorf("%q is not %s", n.Value, kind)
 	case into.CanInt() && into.Int() < 0 || into.CanFloat() && into.Float() < 0:

@@ -116,7 +116,7 @@ func newKeyring(tenants map[string]tenantSettings) *keyring {
 		k.limits[name] = quota.Limits{Rate: t.Quota.Rate, Burst: t.Quota.Burst, Requests: t.Quota.Requests}
 		k.names[recording.NameHash(name)] = name
 		for _, key := range t.Keys {
-			sum, _ := keySum(key)
+			sum, _ := keySum(string(key))
 			k.owners[k.place(sum)] = keyOwner{sum, owner}
 		}
 	}

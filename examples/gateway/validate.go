@@ -64,6 +64,9 @@ func (s *settings) validateListeners() error {
 			return s.bad(l.field, "%v", err)
 		}
 	}
+	if _, port, _ := net.SplitHostPort(s.Listen); s.Listen == s.Admin && port != "0" {
+		return s.bad("admin", "is the address of listen")
+	}
 	if s.TLS == nil {
 		return nil
 	}
@@ -167,7 +170,7 @@ func (s *settings) validateTenants() error {
 			return s.bad(at+".keys", "is missing")
 		}
 		for i, key := range t.Keys {
-			sum, err := keySum(key)
+			sum, err := keySum(string(key))
 			if err != nil {
 				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "%v", err) // the error does not show the key
 			}
@@ -189,12 +192,12 @@ func (s *settings) validateTenants() error {
 }
 
 func (s *settings) validateRest() error {
-	if err := checkKey(s.EngineKey); err != nil {
+	if err := checkKey(string(s.EngineKey)); err != nil {
 		return s.bad("engine_key", "%v", err) // the error does not show the key
 	}
 	if key := s.HashKey; key != "" {
 		var err error
-		if s.hashKey, err = prefix.ParseKey(key); err != nil {
+		if s.hashKey, err = prefix.ParseKey(string(key)); err != nil {
 			return s.bad("hash_key", "is not 64 hexadecimal digits, as openssl rand -hex 32 makes them")
 		}
 	}
