@@ -75,6 +75,14 @@ func (o *Observation) Last() *ObservedAttempt {
 	return &o.Attempts[o.Serving]
 }
 
+// Code is the HTTP status that the client got, or would have got.
+func (o *Observation) Code() int {
+	if o.Err != nil {
+		return StatusOf(o.Err)
+	}
+	return o.HTTP
+}
+
 // Completed reports whether the client got the whole of a response that is not
 // an error.
 func (o *Observation) Completed() bool {

@@ -174,6 +174,7 @@ var everySetting = []settingRow{
 		w.ask("X-Api-Key", bobsKey)
 		return slices.Equal(w.records[0].Blocks, w.records[1].Blocks)
 	}, "true"},
+	{"endpoint_header: VALUE", "true", "false", transportOf("EnableEndpointHeader"), "true"},
 	{"pass: [VALUE]", "POST /version", "GET /version", func(w *setting) any { return askGateway(w.T, w.g, "/version").Code }, "200"},
 	{"hash_key: VALUE", keyOfFours, keyOfFives, func(w *setting) any { w.ask(); return w.records[0].Blocks }, ""},
 	{twoServers + "policy: random\nseed: VALUE", "3", "5", (*setting).sequence, ""},

@@ -45,10 +45,8 @@ type requestLog struct {
 
 // ended logs a request that has ended: what the client got, and why.
 func (l *requestLog) ended(r *transport.Observation) {
-	status, why := r.HTTP, r.Err
-	if why != nil {
-		status = transport.StatusOf(why)
-	} else if a := r.Last(); a != nil {
+	why := r.Err
+	if a := r.Last(); why == nil && a != nil {
 		why = a.Err
 	}
 	failed := r.Status != endpick.Completed.String()
@@ -59,7 +57,7 @@ func (l *requestLog) ended(r *transport.Observation) {
 	if failed && r.Status != endpick.Canceled.String() {
 		level = slog.LevelWarn
 	}
-	attributes := append([]any{"status", r.Status, "http", status}, nameOf(r.In)...)
+	attributes := append([]any{"status", r.Status, "http", r.Code()}, nameOf(r.In)...)
 	attributes = append(attributes,
 		"model", r.Model, "endpoint", r.Endpoint, "attempts", len(r.Attempts),
 		"input", r.InputTokens, "output", r.OutputTokens, "e2e_ms", tenths(r.E2EMillis),

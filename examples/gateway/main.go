@@ -44,6 +44,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"syscall"
 )
 
@@ -74,11 +75,11 @@ func parse(ctx context.Context, args []string, stdout, stderr io.Writer) (do fun
 		d, err := parseDiagnosis(args[1:], stderr)
 		return func() error { return d.run(stdout) }, err
 	}
-	o, err := parseOptions(args, stderr)
-	if err == nil && o.asks {
+	if slices.Equal(args, []string{"-version"}) {
 		_, err := fmt.Fprintln(stdout, "endpick", version(), runtime.Version())
-		return func() error { return err }, nil
+		return func() error { return nil }, err
 	}
+	o, err := parseOptions(args, stderr)
 	if err == nil && o.check {
 		return func() error { return check(o.config, stdout, stderr) }, nil
 	}

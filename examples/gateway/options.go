@@ -16,7 +16,6 @@ import (
 type options struct {
 	config string // path of the settings; empty: flags only
 	check  bool   // only check the settings
-	asks   bool   // only for the version
 
 	listen, admin string
 	trust         bool
@@ -62,7 +61,6 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.Usage = func() {}
 	f.StringVar(&o.config, "config", "", "serve with the configuration in this `file`, and follow its changes; no other flags are needed, or allowed")
 	f.BoolVar(&o.check, "check", false, "only check the file of -config")
-	f.BoolVar(&o.asks, "version", false, "print the version")
 	f.StringVar(&o.requests, "log", "failed", "`which` requests are logged: all, failed (refused and abandoned ones among them) or none")
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted")
 	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal others' prompts")
@@ -97,9 +95,6 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 }
 
 func (o *options) validate(given map[string]bool) error {
-	if o.asks {
-		return nil
-	}
 	if o.config != "" {
 		for name := range given {
 			if name != "config" && name != "check" {

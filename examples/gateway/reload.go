@@ -151,6 +151,7 @@ func restart(old, next *settings) (fields []string) {
 		{"trust_headers", old.TrustHeaders, next.TrustHeaders},
 		{"origins", old.Origins, next.Origins},
 		{"shared_cache", old.SharedCache, next.SharedCache},
+		{"endpoint_header", old.ServerHeader, next.ServerHeader},
 		{"pass", old.Pass, next.Pass},
 		{"seed", old.Seed, next.Seed},
 		{"queue", old.Queue, next.Queue},

@@ -142,19 +142,13 @@ func (s *stories) lists(a asked, most int) []*debugList {
 		{ID: "refused", Title: "What was refused?", Note: "What got a status from 400 to 499, from the gateway or from a server.", kept: refused},
 		{ID: "newest", Title: "Why did it go there?", Note: "All others. Open one to see how its server was chosen; the list does not change while one is open.", kept: newest},
 	}
-	n := 0
 	for _, l := range all {
 		for _, one := range l.kept {
 			r := one.shown()
-			if r.List = l.ID; len(l.Requests) < most && a.takes(r) && (l.ID == "failed" || !r.Ending.is(endpick.Failed)) {
+			r.List, r.Open = l.ID, a.Get("id") != ""
+			if len(l.Requests) < most && a.takes(r) && (l.ID == "failed" || !r.Ending.is(endpick.Failed)) {
 				l.Requests = append(l.Requests, r)
 			}
-		}
-		n += len(l.Requests)
-	}
-	for _, l := range all {
-		if n == 1 && a.Any() && len(l.Requests) == 1 {
-			l.Requests[0].Open = true
 		}
 	}
 	return all

@@ -88,7 +88,11 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	go func() { served <- serveOn(server, limited(l, s.Limits.Connections)) }()
 	go func() { served <- pages.Serve(admin) }()
 	pagesAt := "http://" + admin.Addr().String()
-	logger.Info("routing", "url", at.String(), "policy", s.Policy, "decisions", pagesAt+"/debug/endpick", "metrics", pagesAt+"/metrics")
+	clients := "anybody who reaches it"
+	if len(s.Tenants) > 0 {
+		clients = "the keys of " + count(len(s.Tenants), "tenant")
+	}
+	logger.Info("routing", "url", at.String(), "open_to", clients, "policy", s.Policy, "decisions", pagesAt+"/debug/endpick", "metrics", pagesAt+"/metrics")
 	select {
 	case err := <-served:
 		return err

@@ -39,6 +39,7 @@ type settings struct {
 	Origins      []string                  `yaml:"origins"` // of pages that may call from a browser
 	TrustHeaders bool                      `yaml:"trust_headers"`
 	SharedCache  bool                      `yaml:"shared_cache"`
+	ServerHeader bool                      `yaml:"endpoint_header"`
 	Pass         []string                  `yaml:"pass"`
 
 	HashKey  secret           `yaml:"hash_key"`

@@ -199,7 +199,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is an unknown field"},
-		{"nearly a field", "listen:", "engin_keys:", 2, "…", "is an unknown field: did you mean engine_key?"},
+		{"nearly a field", "listen:", "engin_key:", 2, "…", "is an unknown field: did you mean engine_key?"},
 		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},
 		{"one address for two", "listen:", "admin: 127.0.0.1:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
 		{"a key from nowhere", "listen:", "engine_key: {}\nlisten:", 2, "engine_key", "needs one of file and env"},

@@ -50,7 +50,7 @@ func textOf(err error) error {
 		return nil
 	}
 	text := err.Error()
-	return errors.New(strings.ToValidUTF8(strings.Clone(text[:min(len(text), 1<<10)]), ""))
+	return errors.New(text[:min(len(text), 1<<10)])
 }
 
 // ending is the result of a request, without the client's data. HTTP is the status that the
@@ -63,10 +63,7 @@ type ending struct {
 func newEnding(r *transport.Observation) *ending {
 	ttft, tpot, e2e := r.Latencies()
 	e := &ending{*r, latency(ttft), latency(tpot), latency(e2e)}
-	e.In, e.Prompt, e.Model = nil, nil, strings.Clone(r.Model)
-	if r.Err != nil {
-		e.HTTP = transport.StatusOf(r.Err)
-	}
+	e.In, e.Prompt, e.Model, e.HTTP = nil, nil, strings.Clone(r.Model), r.Code()
 	e.Err, e.Attempts = textOf(r.Err), slices.Clone(r.Attempts)
 	for i := range e.Attempts {
 		e.Attempts[i].Err = textOf(e.Attempts[i].Err)

@@ -282,31 +282,23 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 	return nil
 }
 
-// nearest suggests the name that differs in two letters at most.
-func nearest(name string, names []string) string {
-	best, least := "", 3
+// nearest suggests the name that begins and ends most like this one.
+func nearest(name string, names []string) (suggestion string) {
+	most := len(name) / 2
 	slices.Sort(names)
 	for _, known := range names {
-		row := make([]int, len(known)+1) // edits from the letters of name so far to those of known
-		for j := range row {
-			row[j] = j
+		n, rest := 0, 0
+		for n < min(len(name), len(known)) && name[n] == known[n] {
+			n++
 		}
-		for i := range len(name) {
-			before := row[0]
-			row[0] = i + 1
-			for j := range len(known) {
-				edit := before
-				if name[i] != known[j] {
-					edit++
-				}
-				before, row[j+1] = row[j+1], min(edit, row[j]+1, row[j+1]+1)
-			}
+		for rest < min(len(name), len(known))-n && name[len(name)-1-rest] == known[len(known)-1-rest] {
+			rest++
 		}
-		if n := row[len(known)]; n < least && n < len(known) {
-			best, least = ": did you mean "+known+"?", n
+		if n+rest > most {
+			most, suggestion = n+rest, ": did you mean "+known+"?"
 		}
 	}
-	return best
+	return suggestion
 }
 
 // decodeScalar decodes text, a boolean, a number, a duration or a [byteSize].

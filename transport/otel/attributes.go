@@ -1,7 +1,6 @@
 package otel
 
 import (
-	"errors"
 	"net/url"
 	"strconv"
 	"strings"
@@ -74,12 +73,8 @@ func seconds(key string, d time.Duration) attribute.KeyValue {
 
 // describe sets the attributes that are known at the end.
 func describe(span trace.Span, r *transport.Observation, receipt *endpick.Receipt) {
-	status := r.HTTP
-	if r.Err != nil {
-		status = transport.StatusOf(r.Err)
-	}
 	all := []attribute.KeyValue{
-		statusKey.Int(status), inputKey.Int(r.InputTokens), outputKey.Int(r.OutputTokens), streamKey.Bool(r.Stream),
+		statusKey.Int(r.Code()), inputKey.Int(r.InputTokens), outputKey.Int(r.OutputTokens), streamKey.Bool(r.Stream),
 		attribute.String("endpick.status", r.Status),
 		attribute.Int("endpick.attempts", len(r.Attempts)),
 		seconds("held", r.Held),
@@ -126,7 +121,7 @@ func describe(span trace.Span, r *transport.Observation, receipt *endpick.Receip
 	}
 	span.SetAttributes(append(all, decision(receipt)...)...)
 	attempts(span, r)
-	fail(span, r, status)
+	fail(span, r)
 }
 
 // server is where the request went, without the credentials in its address.
@@ -196,24 +191,22 @@ func attempts(span trace.Span, r *transport.Observation) {
 	}
 }
 
-// fail marks failed requests. A client that leaves is no failure.
-func fail(span trace.Span, r *transport.Observation, status int) {
+// fail marks failed and refused requests. Those that are refused, or whose client leaves, are no
+// failures of the service.
+func fail(span trace.Span, r *transport.Observation) {
+	kind, text := strconv.Itoa(r.Code()), "the endpoint has failed the request"
 	switch {
+	case r.Status == endpick.Completed.String():
+		return
 	case r.Status == endpick.Canceled.String():
-		span.SetAttributes(errorTypeKey.String("canceled"))
+		kind = "canceled"
 	case r.Err != nil:
-		span.SetAttributes(errorTypeKey.String(strconv.Itoa(status)))
-		var upstream *transport.UpstreamError
-		if errors.As(r.Err, &upstream) || status >= 500 {
-			span.SetStatus(codes.Error, short(r.Err.Error()))
-		}
-	case status >= 400:
-		span.SetAttributes(errorTypeKey.String(strconv.Itoa(status)))
-		if status >= 500 {
-			span.SetStatus(codes.Error, "the endpoint has failed the request")
-		}
-	case r.Status == endpick.Failed.String():
-		span.SetAttributes(errorTypeKey.String("broken"))
-		span.SetStatus(codes.Error, "the response broke off")
+		text = r.Err.Error()
+	case r.Code() < 400:
+		kind, text = "broken", "the response broke off"
+	}
+	span.SetAttributes(errorTypeKey.String(kind))
+	if r.Status == endpick.Failed.String() {
+		span.SetStatus(codes.Error, short(text))
 	}
 }

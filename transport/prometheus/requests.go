@@ -175,11 +175,7 @@ func (m *Metrics) Observe(r *transport.Observation) {
 	if m.timings != nil && m.timings[model] == nil {
 		m.time(model)
 	}
-	status := r.HTTP
-	if r.Err != nil {
-		status = transport.StatusOf(r.Err)
-	}
-	f.requests.WithLabelValues(model, code(status), r.Status).Inc()
+	f.requests.WithLabelValues(model, code(r.Code()), r.Status).Inc()
 	f.held.Observe(r.Held.Seconds())
 	if r.Completed() {
 		f.duration.WithLabelValues(model).Observe(r.E2EMillis / 1e3)
@@ -190,7 +186,7 @@ func (m *Metrics) Observe(r *transport.Observation) {
 	m.observeAttempts(r)
 	m.observeCache(model, r)
 	if len(r.Attempts) == 0 {
-		f.unsent.WithLabelValues(reasonOf(r.Err, status)).Inc()
+		f.unsent.WithLabelValues(reasonOf(r.Err, r.Code())).Inc()
 	}
 
 	ttft, tpot, _ := r.Latencies()
