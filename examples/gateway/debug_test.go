@@ -95,8 +95,8 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	require.NoError(t, g.router.Report("a", endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}))
 	require.NoError(t, g.router.Drain("a"))
 	require.NoError(t, g.router.Remove("b"))
-	kept := &story{id: "one"}
-	lease, err := g.router.Route(endpick.Request{Model: "m", Receipt: &kept.receipt})
+	kept := &story{id: "one", asked: new(endpick.Receipt)}
+	lease, err := g.router.Route(endpick.Request{Model: "m", Receipt: kept.asked})
 	require.NoError(t, err)
 	require.NoError(t, g.router.Remove("c"))
 	g.watch.stories.add(kept)
@@ -117,9 +117,9 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 // Refused requests have a list of their own, and failed ones stay when others have pushed them out.
 func TestStoriesKeepTheNewest(t *testing.T) {
 	s := stories{most: 2}
-	s.add(&story{}) // no decision
+	s.add(&story{asked: new(endpick.Receipt)}) // no decision
 	for n, status := range []int{500, 404, 200, 502, 429, 503, 0, 400, 200} {
-		one := &story{id: fmt.Sprint(n), receipt: endpick.Receipt{Number: uint64(n + 1), Err: io.EOF}}
+		one := &story{id: fmt.Sprint(n), asked: &endpick.Receipt{Number: uint64(n + 1), Err: io.EOF}}
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
 		if status > 0 {
 			s.observe(&transport.Observation{
@@ -277,8 +277,8 @@ func TestDebugPageOfManyServers(t *testing.T) {
 	}
 	g := gatewayOf(t, plain("random"), endpoints...)
 	for range 20 {
-		one := new(story)
-		lease, err := g.router.Route(endpick.Request{Receipt: &one.receipt})
+		one := &story{asked: new(endpick.Receipt)}
+		lease, err := g.router.Route(endpick.Request{Receipt: one.asked})
 		require.NoError(t, err)
 		lease.Done(endpick.Outcome{})
 		g.watch.stories.add(one)

@@ -236,11 +236,11 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {
 			const message = "the request has come back: an endpoint leads to this gateway"
 			g.requests.warn(r, errors.New(message))
-			refuseWith(w, r, http.StatusLoopDetected, message, "", "X-Should-Retry", "false")
+			g.refuse(w, r, http.StatusLoopDetected, message, "", "X-Should-Retry", "false")
 			return
 		}
 		if g.stopping.Load() {
-			refuseWith(w, r, http.StatusServiceUnavailable, "the gateway is stopping, try again", "", "Retry-After", "1")
+			g.refuse(w, r, http.StatusServiceUnavailable, "the gateway is stopping, try again", "", "Retry-After", "1")
 			return
 		}
 		g.inHand.Add(1)

@@ -17,8 +17,9 @@ import (
 // request that was retried, the decision is the last.
 type story struct {
 	id, tenant string
-	receipt    endpick.Receipt // the router's until it is settled
+	asked      *endpick.Receipt // for the router to fill, and for traces; nil once it is settled
 	settled    sync.Once
+	receipt    endpick.Receipt
 	why        []string
 	hidden     int                    // verdicts that were dropped
 	end        atomic.Pointer[ending] // nil: still running
@@ -32,12 +33,15 @@ const mostShownCandidates = 12
 func (s *story) settle() {
 	s.settled.Do(func() {
 		r := &s.receipt
+		*r, s.asked = *s.asked, nil
 		s.why = why(r)
 		r.Model, r.Err = strings.Clone(r.Model), textOf(r.Err)
-		if s.hidden = max(len(r.Verdicts)-mostShownCandidates, 0); s.hidden > 0 && r.Chosen >= mostShownCandidates {
-			r.Verdicts[mostShownCandidates-1], r.Chosen = r.Verdicts[r.Chosen], mostShownCandidates-1
+		s.hidden = max(len(r.Verdicts)-mostShownCandidates, 0)
+		all := r.Verdicts
+		r.Verdicts = slices.Clone(all[:len(all)-s.hidden])
+		if s.hidden > 0 && r.Chosen >= mostShownCandidates {
+			r.Verdicts[mostShownCandidates-1], r.Chosen = all[r.Chosen], mostShownCandidates-1
 		}
-		r.Verdicts = slices.Clone(r.Verdicts[:len(r.Verdicts)-s.hidden])
 		for i := range r.Verdicts {
 			r.Verdicts[i].Scores = slices.Clone(r.Verdicts[i].Scores)
 		}
@@ -89,7 +93,7 @@ type storyKey struct{}
 // the story when the response begins.
 func (s *stories) keep(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(in *http.Request) (*http.Response, error) {
-		one := &story{id: idOf(in.Context())}
+		one := &story{id: idOf(in.Context()), asked: new(endpick.Receipt)}
 		defer s.add(one)
 		return next.RoundTrip(in.WithContext(context.WithValue(in.Context(), storyKey{}, one)))
 	})
@@ -107,16 +111,16 @@ func storyOf(ctx context.Context) *story {
 // describe requests the receipt.
 func (s *stories) describe(in *http.Request, req *endpick.Request) {
 	if one := storyOf(in.Context()); one != nil {
-		req.Receipt, one.tenant = &one.receipt, req.Tenant
+		req.Receipt, one.tenant = one.asked, req.Tenant
 	}
 }
 
 func (s *stories) add(one *story) {
+	one.settle()
 	end := one.end.Load()
 	if one.receipt.Number == 0 && end == nil {
 		return // a list of models, for which no decision is made
 	}
-	one.settle()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if end.is(endpick.Refused) {

@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/rs/cors"
 
@@ -266,12 +267,12 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 			owner := keys.owner(keyOf(r.Header))
 			if owner == nil {
 				g.requests.stranger(r)
-				refuseWith(w, r, http.StatusUnauthorized, "this needs a valid API key", "invalid_api_key", "WWW-Authenticate", "Bearer")
+				g.refuse(w, r, http.StatusUnauthorized, "this needs a valid API key", "invalid_api_key", "WWW-Authenticate", "Bearer")
 				return
 			}
 			r = r.WithContext(context.WithValue(r.Context(), tenantKey{}, owner))
 			if r.ContentLength != 0 && !owner.reads(r, g.longest) {
-				refuseWith(w, r, http.StatusTooManyRequests, "too much is being sent at once", "rate_limit_exceeded", "Retry-After", "1")
+				g.refuse(w, r, http.StatusTooManyRequests, "too much is being sent at once", "rate_limit_exceeded", "Retry-After", "1")
 				return
 			}
 			defer r.Body.Close()
@@ -280,8 +281,9 @@ func (g *gateway) admit(next http.Handler) http.Handler {
 	})
 }
 
-// refuseWith answers with an error in the format of the API, and one more header.
-func refuseWith(w http.ResponseWriter, r *http.Request, status int, message, code, header, value string) {
+// refuse answers with an error in the format of the API, and one more header. It counts like any
+// other request.
+func (g *gateway) refuse(w http.ResponseWriter, r *http.Request, status int, message, code, header, value string) {
 	body := transport.ErrorBody(r.URL.Path, status, code, message)
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
@@ -289,4 +291,13 @@ func refuseWith(w http.ResponseWriter, r *http.Request, status int, message, cod
 	h.Set(header, value)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
+	o := &transport.Observation{Request: recording.Request{Time: time.Now(), Status: endpick.Refused.String(), HTTP: status}, In: r, Serving: -1}
+	if status >= http.StatusInternalServerError {
+		o.Status = endpick.Failed.String()
+	}
+	if t := tenantOf(r.Context()); t != nil {
+		o.Tenant = t.name
+		g.requests.ended(o)
+	}
+	g.watch.observe(o)
 }

@@ -75,6 +75,8 @@ func why(r *endpick.Receipt) (all []string) {
 // said is the result of an attempt.
 func said(a *transport.ObservedAttempt) string {
 	switch {
+	case a.Result == transport.Served && a.Resumes:
+		return "served the rest"
 	case a.Result == transport.Served:
 		return "served it"
 	case a.Result == transport.Canceled:

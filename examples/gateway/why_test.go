@@ -27,7 +27,8 @@ func removed(id, by string) endpick.Verdict {
 
 func TestSaid(t *testing.T) {
 	for want, a := range map[string]transport.ObservedAttempt{
-		"served it": {Result: transport.Served, HTTP: 200}, "could not be reached": {Result: transport.Unreachable}, "answered 503": {Result: transport.Erred, HTTP: 503},
+		"served it": {Result: transport.Served, HTTP: 200}, "served the rest": {Result: transport.Served, HTTP: 200, Resumes: true},
+		"could not be reached": {Result: transport.Unreachable}, "answered 503": {Result: transport.Erred, HTTP: 503},
 		"was full": {Result: transport.Full, HTTP: 429}, "did not answer": {Result: transport.Broken}, "broke off its answer": {Result: transport.Broken, HTTP: 200},
 		"was still busy with it when the client left": {Result: transport.Canceled},
 	} {
