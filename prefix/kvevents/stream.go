@@ -43,8 +43,8 @@ type stream struct {
 	batch   batch
 	stats   Stats
 
-	begun bool   // anything is known about the engine
-	next  uint64 // the next number expected
+	begun bool   // anything is known about the engine's cache
+	next  uint64 // the next number expected of the last engine
 	last  uint64 // a hash of the previous batch, by which the engine is recognized
 	live  uint64 // 1 + the last number received on this connection; 0: none
 	sure  bool   // the connection is known to be to the same engine
@@ -76,15 +76,17 @@ func (s *stream) catchUp() error {
 	err := s.ask(s.next-1, func(number uint64, payload []byte) bool {
 		if !asked {
 			asked, same = true, number == s.next-1 && s.hash(payload) == s.last
-			return same
+			return same && s.begun
 		}
 		s.take(number, payload)
 		return true
 	})
-	if err != nil || same {
+	if err != nil || same && s.begun {
 		return err
 	}
-	s.stats.Restarts++
+	if !same {
+		s.stats.Restarts++
+	}
 	return s.fromStart()
 }
 
@@ -110,6 +112,12 @@ func (s *stream) ask(from uint64, each func(uint64, []byte) bool) error {
 		s.stats.ReplaysFailed++
 	}
 	return err
+}
+
+// stale says that what is known does not count any more. The next engine may be the same.
+func (s *stream) stale() {
+	s.begun = false
+	s.know(precise.Nothing)
 }
 
 // forget says that the next batch is of another engine.
@@ -158,7 +166,7 @@ func (s *stream) take(number uint64, payload []byte) (vague bool) {
 // message handles a message of the connection.
 func (s *stream) message(number uint64, payload []byte) {
 	// Numbers fall only if the engine has restarted.
-	if number < s.live || s.live == 0 && !s.sure && s.begun && number < s.next {
+	if number < s.live || s.live == 0 && !s.sure && number < s.next {
 		s.stats.Restarts++
 		s.forget()
 		if number > 0 && s.replay != nil {

@@ -170,8 +170,7 @@ func (s *Subscriber) Run(ctx context.Context) error {
 			pause = min(2*pause, 5*time.Second)
 		}
 		if st.begun && time.Until(stale) <= 0 {
-			st.forget()
-			st.know(precise.Nothing)
+			st.stale()
 			s.note(st, Connecting, st.stats.Err)
 		}
 		wait := time.Until(next)
