@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/scrape"
 )
 
@@ -56,6 +58,9 @@ func TestPagesOfFactsAreBounded(t *testing.T) {
 		"/metrics": vllmInfo, "/v1/models": `{"data":[` + strings.Repeat(" ", 1000) + `]}`,
 	})
 	require.Len(t, errs, 1, "the list of models is a page too")
+	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
+	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: 1000}, map[string]string{"/metrics": vllmInfo, "/kv_event_sources": strings.Repeat(" ", 1001)})
+	require.Len(t, errs, 1, "and what publishes events")
 	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
 
 	breaks := func(page string) http.RoundTripper {
@@ -128,6 +133,53 @@ func TestFactsOfSGLang(t *testing.T) {
 		facts, errs = poll(t, endpick.Endpoint{Ranked: true, Rank: 1}, scrape.InspectorConfig{}, pages())
 		assert.Empty(t, errs)
 		assert.Equal(t, []int{tc.rankKV, tc.rankSeqOf}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
+	}
+}
+
+// What vLLM 0.32.0 says of itself: with events at ports of its own choice, whatever host it names.
+func TestFactsOfVLLM(t *testing.T) {
+	for _, tc := range []struct {
+		models, sources, events, replay string
+		adapters                        []string
+	}{
+		{"models", "kv_event_sources", "127.0.0.1:9201", "127.0.0.1:10201", nil},
+		{"models_lora", "scale_out/kv_event_sources", "127.0.0.1:9202", "127.0.0.1:10202", []string{"adapter"}},
+	} {
+		server := httptest.NewServer(rig.VLLM("metrics_idle", tc.models, tc.sources))
+		e := endpick.Endpoint{ID: "e", Address: server.URL}
+		_, s, errs := newInspector(t, scrape.InspectorConfig{}, http.DefaultTransport, e)
+		s.Poll(t.Context())
+		server.Close()
+		facts, _ := s.Facts(&e)
+		assert.Equal(t, scrape.Facts{
+			Engine: "vllm", KVTokens: 131072, BlockTokens: 128, Models: []string{"tiny"}, Adapters: tc.adapters, Events: tc.events, Replay: tc.replay,
+		}, facts)
+		assert.Empty(t, errs.take())
+	}
+}
+
+// Events are those of the endpoint's rank, at the server's own host, or none.
+func TestWhereEventsAre(t *testing.T) {
+	two := `{"0":{"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":null},"1":{"publisher":"zmq","endpoint":"tcp://10.0.0.9:5558","replay_endpoint":"tcp://*:6558"}}`
+	ranked := func(n int) endpick.Endpoint { return endpick.Endpoint{Ranked: true, Rank: n} }
+	one := func(members string) string { return `{"0":{"publisher":"zmq",` + members + `}}` }
+	for _, tc := range []struct {
+		page           string
+		e              endpick.Endpoint
+		events, replay string
+	}{
+		{two, ranked(0), "h:5557", ""}, {two, ranked(1), "h:5558", "h:6558"}, {two, ranked(2), "", ""}, {two, endpick.Endpoint{}, "", ""},
+		{`[{"data_parallel_rank":1,"endpoint":"tcp://10.0.0.1:5558","topic":""}]`, ranked(1), "h:5558", ""},
+		{one(`"endpoint":"tcp://*:0","replay_endpoint":"tcp://*:1"`), endpick.Endpoint{}, "", ""},
+		{one(`"endpoint":"tcp://*:65536"`), endpick.Endpoint{}, "", ""},
+		{one(`"endpoint":"inproc://cache:7"`), endpick.Endpoint{}, "", ""},
+		{one(`"endpoint":"tcp://*:1","replay_endpoint":"7"`), endpick.Endpoint{}, "h:1", ""},
+		{`{"0":{"publisher":"null","endpoint":"tcp://*:5557"}}`, endpick.Endpoint{}, "", ""},
+		{"{}", endpick.Endpoint{}, "", ""}, {"<html>", endpick.Endpoint{}, "", ""},
+	} {
+		facts, errs := poll(t, tc.e, scrape.InspectorConfig{}, map[string]string{"/metrics": vllmInfo, "/kv_event_sources": tc.page})
+		assert.Empty(t, errs)
+		assert.Equal(t, []string{"vllm", tc.events, tc.replay}, []string{facts.Engine, facts.Events, facts.Replay}, tc.page)
 	}
 }
 

@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"encoding/json"
 	"math"
+	"net"
 	"strconv"
 	"strings"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // What an engine reports about itself is capped at these, far beyond real values, so
@@ -60,6 +62,43 @@ func (p page) vllm(e *endpick.Endpoint) Facts {
 	}
 	f.KVTokens = atMost(tokens, maxKVTokens)
 	return f
+}
+
+// publisher is where a rank publishes events.
+type publisher struct {
+	Rank   int    `json:"data_parallel_rank"`
+	Kind   string `json:"publisher"`
+	Events string `json:"endpoint"`
+	Replay string `json:"replay_endpoint"`
+}
+
+// publishes reads vLLM's /kv_event_sources: publishers by rank, or a list of them. Of an endpoint
+// that stands for several ranks it takes none, since each has a cache of its own.
+func (f *Facts) publishes(text []byte, e *endpick.Endpoint) {
+	var ranks map[int]publisher
+	if json.Unmarshal(text, &ranks) != nil {
+		var list []publisher
+		_ = json.Unmarshal(text, &list) // there is none if it is neither
+		ranks = map[int]publisher{}
+		for _, p := range list {
+			ranks[p.Rank] = p
+		}
+	}
+	own := ranks[e.Rank]
+	server, err := host.Parse(e.Address)
+	if err != nil || own.Kind != "zmq" && own.Kind != "" || !e.Ranked && len(ranks) > 1 {
+		return
+	}
+	at := func(address string) string {
+		port, err := strconv.ParseUint(address[strings.LastIndexByte(address, ':')+1:], 10, 16)
+		if err != nil || port == 0 || !strings.HasPrefix(address, "tcp://") {
+			return ""
+		}
+		return net.JoinHostPort(server.Hostname(), strconv.FormatUint(port, 10))
+	}
+	if f.Events = at(own.Events); f.Events != "" {
+		f.Replay = at(own.Replay)
+	}
 }
 
 // llamaFacts reads llama.cpp's /props. Its slots share the context, and it reports

@@ -27,6 +27,9 @@ type Facts struct {
 	// without the tag "latest". Nil: it does not report them, or accepts any name, as
 	// llama.cpp does with one model.
 	Models, Adapters []string
+	// Events and Replay are the addresses at which it publishes KV-cache events, host:port, as
+	// package kvevents takes them: the host is the endpoint's, whatever the engine says.
+	Events, Replay string
 }
 
 // InspectorConfig configures an [Inspector]. All fields except Router are optional.
@@ -304,7 +307,9 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		}
 		if p.has("vllm_") {
 			f := p.vllm(e)
-			err = s.readModels(ctx, e, &f)
+			if err = s.readModels(ctx, e, &f); err == nil {
+				err = s.readEvents(ctx, e, &f)
+			}
 			return f, err
 		}
 	}
@@ -363,6 +368,17 @@ func (s *Inspector) readModels(ctx context.Context, e *endpick.Endpoint, f *Fact
 		break
 	}
 	return nil
+}
+
+// readEvents adds where a vLLM publishes events. Old releases have no such page.
+func (s *Inspector) readEvents(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
+	text, err := s.get(ctx, e, "/kv_event_sources")
+	var status StatusError
+	if errors.As(err, &status) {
+		return nil
+	}
+	f.publishes(text, e)
+	return err
 }
 
 // badPage is the error of an invalid page.

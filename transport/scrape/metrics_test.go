@@ -13,25 +13,17 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
-const vllm = `# HELP vllm:num_requests_running Number of requests in model execution batches.
-# TYPE vllm:num_requests_running gauge
-vllm:num_requests_running{engine="0",model_name="m"} 3.0
-# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
-# TYPE vllm:num_requests_waiting gauge
+// of is a page that vLLM 0.32.0 has served.
+func of(name string) string {
+	_, _, _, page := rig.Recorded(name)
+	return page
+}
+
+const vllm = `vllm:num_requests_running{engine="0",model_name="m"} 3.0
 vllm:num_requests_waiting{engine="0",model_name="m"} 7.0
-# TYPE vllm:num_requests_waiting_by_reason gauge
-vllm:num_requests_waiting_by_reason{engine="0",model_name="m",reason="capacity"} 7.0
-# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
-# TYPE vllm:kv_cache_usage_perc gauge
 vllm:kv_cache_usage_perc{engine="0",model_name="m"} 0.42
-# TYPE vllm:lora_requests_info gauge
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="old",waiting_lora_adapters=""} 1.788e+09
 vllm:lora_requests_info{max_lora="2",running_lora_adapters="sql, poem",waiting_lora_adapters="x"} 1.789e+09
-vllm:lora_requests_info{max_lora="2",running_lora_adapters="stale",waiting_lora_adapters=""} 1.787e+09
-# TYPE vllm:time_to_first_token_seconds histogram
-vllm:time_to_first_token_seconds_bucket{engine="0",le="+Inf",model_name="m"} 2
-vllm:time_to_first_token_seconds_sum{engine="0",model_name="m"} 1.5
-vllm:time_to_first_token_seconds_count{engine="0",model_name="m"} 2
 `
 
 const vllmRanks = `# TYPE vllm:num_requests_running gauge
@@ -81,6 +73,9 @@ func TestLoadOfEachEngine(t *testing.T) {
 		want       endpick.Load
 	}{
 		{"vLLM", vllm, endpick.Endpoint{}, endpick.Load{Waiting: 7, Running: 3, KVUsage: 0.42, Adapters: []string{"sql", "poem"}}},
+		{"vLLM 0.32 at work", of("metrics_busy"), endpick.Endpoint{}, endpick.Load{Running: 3, KVUsage: 0.04105571847507328}},
+		{"vLLM 0.32 with nothing to do", of("metrics_idle"), rank(0), endpick.Load{}},
+		{"vLLM 0.32 with an adapter that has run", of("metrics_lora"), endpick.Endpoint{}, endpick.Load{Adapters: []string{}, Absent: endpick.KVUsageSignal}},
 		{"vLLM before 0.10", "vllm:num_requests_waiting 1\nvllm:num_requests_running 2\nvllm:gpu_cache_usage_perc{model_name=\"m\"} 0.5\n",
 			endpick.Endpoint{}, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}},
 		{"vLLM, colons written as underscores", strings.ReplaceAll(vllmRanks, "vllm:", "vllm_"), rank(1), endpick.Load{Waiting: 4, Running: 5, KVUsage: 0.6}},

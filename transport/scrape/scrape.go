@@ -4,7 +4,7 @@
 // that the host names ([Names]).
 //
 // An [Inspector] asks engines what they hold and serve: the size of the KV cache, how many
-// requests run at once, models and adapters.
+// requests run at once, models and adapters, and where they publish KV-cache events.
 //
 // It is a module of its own because it brings a parser of the Prometheus text format
 // with it.

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/tokens"
 )
 
@@ -125,66 +126,51 @@ func engine(t *testing.T, answers map[string]string) (string, *[]string) {
 	return s.URL, &asked
 }
 
-// The answers are those of vLLM's GenerateRequest (vllm-project/vllm#39819), of its
-// /tokenize, and of llama.cpp.
+// vLLM 0.32.0 renders prompts of each API if it is started with --enable-scale-out; without it,
+// and before, chats and completions are tokenized elsewhere.
 func TestEngines(t *testing.T) {
 	body := chat("hello")
+	ids := func(e tokens.Tokenizer, path string) []uint32 {
+		all, err := e.Tokens(t.Context(), path, body)
+		require.NoError(t, err)
+		return all
+	}
 	t.Run("render", func(t *testing.T) {
-		url, asked := engine(t, map[string]string{
-			"/v1/chat/completions/render": `{"request_id":"chatcmpl-1","token_ids":[8948,198],"features":null,"sampling_params":{"temperature":0.7}}`,
-			"/v1/completions/render":      `[{"request_id":"cmpl-1","token_ids":[1,2,3]}]`,
-			"/v1/messages/render":         `{"request_id":"chatcmpl-2","token_ids":[0,3]}`,
-			"/v1/responses/render":        `{"request_id":"resp_3","token_ids":[0,4]}`,
-		})
-		e := tokens.Rendering(url, nil)
-		ids, err := e.Tokens(t.Context(), path, body)
-		require.NoError(t, err)
-		require.Equal(t, []uint32{8948, 198}, ids)
-		ids, err = e.Tokens(t.Context(), "/v1/completions/", []byte(`{"prompt":"x"}`))
-		require.NoError(t, err)
-		require.Equal(t, []uint32{1, 2, 3}, ids)
-		require.Equal(t, []string{"POST /v1/chat/completions/render " + string(body), `POST /v1/completions/render {"prompt":"x"}`}, *asked)
-		for path, want := range map[string]uint32{"/v1/messages": 3, "/v1/responses": 4} {
-			ids, err = e.Tokens(t.Context(), path, body)
-			require.NoError(t, err)
-			require.Equal(t, []uint32{0, want}, ids)
-		}
-		_, err = e.Tokens(t.Context(), "/v1/embeddings", body)
-		require.ErrorIs(t, err, tokens.ErrNoPrompt)
-	})
-	t.Run("render is switched off", func(t *testing.T) { // vLLM 0.32 without --enable-scale-out
-		var asked []string
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			asked = append(asked, r.URL.Path)
-			if r.URL.Path != "/tokenize" {
-				w.WriteHeader(http.StatusForbidden)
-				return
-			}
-			_, _ = io.WriteString(w, `{"tokens":[5]}`)
-		}))
+		s := httptest.NewServer(rig.VLLM("scale_out/render_chat", "scale_out/render_completions", "scale_out/render_messages", "scale_out/render_responses"))
 		defer s.Close()
 		e := tokens.Rendering(s.URL, nil)
-		_, err := e.Tokens(t.Context(), "/v1/messages", body)
+		require.Equal(t, []uint32{0, 2, 62, 270, 226, 779, 305, 468, 372, 19, 1, 3, 45, 337, 442, 1, 4}, ids(e, path))
+		require.Equal(t, []uint32{287, 302}, ids(e, "/v1/completions/"))
+		require.Equal(t, []uint32{0, 3, 45, 337, 442, 1, 4}, ids(e, "/v1/messages"))
+		require.Equal(t, []uint32{0, 3, 45, 337, 442, 1, 4}, ids(e, "/v1/responses"))
+		_, err := e.Tokens(t.Context(), "/v1/embeddings", body)
 		require.ErrorIs(t, err, tokens.ErrNoPrompt)
-		for range 2 {
-			ids, err := e.Tokens(t.Context(), path, body)
-			require.NoError(t, err)
-			require.Equal(t, []uint32{5}, ids)
-		}
-		_, err = e.Tokens(t.Context(), "/v1/responses", body)
-		require.ErrorIs(t, err, tokens.ErrNoPrompt)
-		require.Equal(t, []string{"/v1/messages/render", path + "/render", "/tokenize", "/tokenize"}, asked)
 	})
-	t.Run("tokenize", func(t *testing.T) {
-		url, asked := engine(t, map[string]string{"/tokenize": `{"count":3,"max_model_len":4096,"tokens":[5,6,7]}`})
-		e := tokens.Rendering(url, nil)
-		for range 2 {
-			ids, err := e.Tokens(t.Context(), path, body)
-			require.NoError(t, err)
-			require.Equal(t, []uint32{5, 6, 7}, ids)
-		}
-		require.Len(t, *asked, 3, "it is remembered that there is no render")
-	})
+	for name, pages := range map[string][]string{
+		"render is switched off": {"render_chat", "render_messages", "tokenize_chat"}, "there is no render": {"tokenize_chat"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			vllm := rig.VLLM(pages...)
+			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				sent, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				assert.Equal(t, body, sent)
+				asked = append(asked, r.URL.Path)
+				vllm.ServeHTTP(w, r)
+			}))
+			defer s.Close()
+			e := tokens.Rendering(s.URL, nil)
+			_, err := e.Tokens(t.Context(), "/v1/messages", body)
+			require.ErrorIs(t, err, tokens.ErrNoPrompt)
+			for range 2 {
+				require.Equal(t, []uint32{0, 2, 62, 270, 226, 779, 305, 468, 372, 19, 1, 3, 45, 337, 442, 1, 4}, ids(e, path))
+			}
+			_, err = e.Tokens(t.Context(), "/v1/responses", body)
+			require.ErrorIs(t, err, tokens.ErrNoPrompt)
+			require.Equal(t, []string{"/v1/messages/render", path + "/render", "/tokenize", "/tokenize"}, asked)
+		})
+	}
 	t.Run("llama.cpp", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/apply-template": `{"prompt":"<s>hello"}`, "/tokenize": `{"tokens":[1,15043]}`})
 		e := tokens.Llama(url, nil)

@@ -29,7 +29,7 @@ func TestWhichRequestsPass(t *testing.T) {
 	}
 	for _, p := range []string{
 		"POST /sleep", "POST /flush_cache", "GET /flush_cache", "POST /v1/load_lora_adapter", "POST /collective_rpc", "POST /hicache/storage-backend", "POST /invocations",
-		"POST /models/load", "POST /v1/models", "DELETE /v1/models/m", "GET /slots", "GET /props", "GET /metrics", "GET /health", "GET /version", "GET /", "POST /", "POST /v1/batches",
+		"POST /models/load", "POST /v1/models", "DELETE /v1/models/m", "GET /slots", "GET /props", "GET /metrics", "GET /health", "GET /kv_event_sources", "GET /version", "GET /", "POST /", "POST /v1/batches",
 		"GET /v1/chat/completions", "PUT /v1/chat/completions", "post /v1/chat/completions", "HEAD /v1/models", "OPTIONS /sleep", "OPTIONS /metrics", "OPTIONS *", "POST ",
 		"GET /v1/responses/", "GET /v1/responses/a/b", "POST /v1/responses/a", "GET /v1/responses/a/cancel", "POST /v1/responses/a/b/cancel", "PATCH /v1/responses/a", "GET /v1/realtime/x",
 		"POST /audio/speech/x", "GET /audio/speech", "POST /v1/chat/completions/", "POST /v1/xchat_completions", "GET /v1/models/",
