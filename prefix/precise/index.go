@@ -138,8 +138,14 @@ func (of observer) Routed(e *endpick.Event) {
 	x := of.lock()
 	defer x.mu.Unlock()
 	x.expire(e.Now)
-	if e.Request.Exact {
-		x.promise(e)
+	if at := x.endpoints.Find(e.Candidate.Ref); at == nil || at.knows() == Nothing {
+		return
+	} else if e.Request.Exact {
+		x.promise(e, at)
+	} else if len(e.Request.Blocks) > 0 {
+		for _, f := range at.feeds {
+			f.stats.Textual++
+		}
 	}
 }
 

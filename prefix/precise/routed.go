@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 // promise is what was sent to an engine so recently that its events can't have arrived:
@@ -24,11 +25,7 @@ type graced struct {
 
 // promise records the blocks of a request, except those at its head that all ranks of its
 // endpoint are known to hold; if there is no room for all, the first of them.
-func (x *Index) promise(e *endpick.Event) {
-	at := x.endpoints.Find(e.Candidate.Ref)
-	if at == nil || at.knows() == Nothing {
-		return
-	}
+func (x *Index) promise(e *endpick.Event, at *endpoint) {
 	p := x.leases.At(e.Lease)
 	if p == nil {
 		return
@@ -107,9 +104,30 @@ func (x *Index) computed(ref endpick.LeaseRef, now time.Time) {
 func (x *Index) expire(now time.Time) {
 	n := 0
 	for ; n < len(x.grace) && !now.Before(x.grace[n].until); n++ {
+		x.grace[n].confirm()
 		x.drop(&x.grace[n].promise)
 	}
 	x.grace = slices.Delete(x.grace, 0, n)
+}
+
+// confirm counts whether events have named a block of the prompt. One that fills no block of the
+// engine's is none's.
+func (p *promise) confirm() {
+	tokens := 0
+	for n := p.leaf; n != nil; n = n.parent {
+		tokens += prefix.BlockTokens
+		for _, f := range p.feeds {
+			if _, mask := n.find(f.number); mask&^routedBit != 0 {
+				f.stats.Confirmed++
+				return
+			}
+		}
+	}
+	for _, f := range p.feeds {
+		if tokens >= f.grain {
+			f.stats.Unconfirmed++
+		}
+	}
 }
 
 // drop ends a promise.

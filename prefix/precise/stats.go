@@ -29,6 +29,13 @@ type FeedStats struct {
 	Missed  uint64 // unknown blocks that were removed, or stored without tokens
 	Ignored uint64 // events that are invalid, or about a ninth group
 	Resets  uint64
+
+	// What became of the requests at the endpoint while anything was known of its cache.
+	// Confirmed are prompts of which events named a block, Unconfirmed those of which, Grace after
+	// their first token, they had named none. Textual came without token ids: no event matches them.
+	// If none is ever confirmed, the events are of no use: the ids are not the engine's, or its
+	// blocks are in another scope.
+	Confirmed, Unconfirmed, Textual uint64
 }
 
 // Stats returns a snapshot. It takes time in proportion to the number of endpoints and
