@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/kvevents"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/transport/scrape"
 	"github.com/endpick/endpick/transport/tokens"
 )
 
@@ -42,10 +44,17 @@ func (a eventSettings) scope(adapter, salt string) prefix.Scope {
 	return prefix.Scope{Key: a.key, Model: cmp.Or(adapter, a.model), Salt: salt}
 }
 
-// eventsOf is where an endpoint publishes; false if it does not.
-func (s *settings) eventsOf(e *endpointSettings) (eventSettings, bool) {
-	if e.Events == "" {
-		return eventSettings{}, false
+// eventsOf is where an endpoint publishes, as the settings say or, of a model with token ids, the
+// engine itself; false if it does not.
+func (s *settings) eventsOf(at *endpick.Endpoint, inspector *scrape.Inspector) (eventSettings, bool) {
+	e := s.entry(at)
+	if e == nil || e.Events == "" {
+		facts, _ := inspector.Facts(at)
+		ok := facts.Events != "" && len(at.Models) == 1 && s.Models[at.Models[0]].Tokens != nil && !s.keepsApart()
+		if !ok {
+			return eventSettings{}, false
+		}
+		return eventSettings{events: facts.Events, replay: facts.Replay, model: at.Models[0], key: s.hashKey}, true
 	}
 	own := eventSettings{events: e.Events, replay: e.Replay, model: e.Models[0], key: s.hashKey}
 	if e.Rank != nil {
@@ -57,8 +66,16 @@ func (s *settings) eventsOf(e *endpointSettings) (eventSettings, bool) {
 	return own, true
 }
 
-// hasEvents reports whether any endpoint publishes events.
+// keepsApart reports whether tenants share no cached prompts. Events tell nothing of tenants.
+func (s *settings) keepsApart() bool { return (len(s.Tenants) > 0 || s.TrustHeaders) && !s.SharedCache }
+
+// hasEvents reports whether any endpoint may publish events that can be used.
 func (s *settings) hasEvents() bool {
+	for _, m := range s.Models {
+		if m.Tokens != nil && !s.keepsApart() {
+			return true
+		}
+	}
 	return slices.ContainsFunc(s.Endpoints, func(e endpointSettings) bool { return e.Events != "" })
 }
 
@@ -88,7 +105,7 @@ func (s *settings) validateEvents() error {
 		if len(e.Models) != 1 {
 			return s.bad(at+".events", "needs models to be the one that the server has")
 		}
-		if (len(s.Tenants) > 0 || s.TrustHeaders) && !s.SharedCache {
+		if s.keepsApart() {
 			return s.bad(at+".events", "tell nothing of tenants, who are kept apart: set shared_cache if they may share")
 		}
 	}
@@ -115,9 +132,14 @@ func (s *settings) validateEvents() error {
 
 // hearing follows the engines' KV-cache events. It is safe for concurrent use.
 type hearing struct {
-	mu    sync.Mutex
-	feeds map[string]*heard // by endpoint
-	index *precise.Index    // receives the events; nil: none
+	log       *slog.Logger
+	router    *endpick.Router
+	inspector *scrape.Inspector
+
+	mu       sync.Mutex
+	feeds    map[string]*heard // by endpoint
+	settings *settings         // nil: none yet
+	index    *precise.Index    // receives the events; nil: none
 }
 
 // heard is the subscription to one endpoint.
@@ -126,28 +148,50 @@ type heard struct {
 	ref    endpick.EndpointRef
 	events *kvevents.Subscriber
 	stop   func()
+	warned bool // that its events match nothing
 }
 
-// follow subscribes to the endpoints of the settings that publish, and to no others.
-// Unchanged subscriptions continue.
-func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Index) error {
+// follow subscribes to the endpoints that publish, and to no others. Unchanged subscriptions
+// continue.
+func (h *hearing) follow(s *settings, index *precise.Index) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.index = index
+	h.settings, h.index = s, index
+	return h.look()
+}
+
+// run follows what engines say of where they publish, and warns of events that match nothing.
+func (h *hearing) run(ctx context.Context) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		h.mu.Lock()
+		if err := h.look(); err != nil {
+			h.log.Warn("events", "error", err)
+		}
+		h.warn()
+		h.mu.Unlock()
+	}
+}
+
+func (h *hearing) look() error {
 	wanted := map[string]eventSettings{}
-	if index != nil {
-		for _, there := range router.Endpoints() {
+	if h.index != nil {
+		for _, there := range h.router.Endpoints() {
 			at := there.Candidate.Endpoint
-			if e := s.entry(at); e != nil && !there.Removed {
-				if own, ok := s.eventsOf(e); ok {
-					wanted[at.ID] = own
-				}
+			if own, ok := h.settings.eventsOf(at, h.inspector); ok && !there.Removed {
+				wanted[at.ID] = own
 			}
 		}
 	}
 	for id, f := range h.feeds {
 		own, ok := wanted[id]
-		if ref, there := router.Ref(id); !ok || !there || ref != f.ref || !own.equal(f.eventSettings) {
+		if ref, there := h.router.Ref(id); !ok || !there || ref != f.ref || !own.equal(f.eventSettings) {
 			f.stop()
 			delete(h.feeds, id)
 		}
@@ -156,11 +200,11 @@ func (h *hearing) follow(s *settings, router *endpick.Router, index *precise.Ind
 		if h.feeds[id] != nil {
 			continue
 		}
-		ref, ok := router.Ref(id)
+		ref, ok := h.router.Ref(id)
 		if !ok {
 			continue // removed meanwhile
 		}
-		f, err := startHearing(ref, wanted[id], index)
+		f, err := startHearing(ref, wanted[id], h.index)
 		if err != nil {
 			return fmt.Errorf("events of endpoint %q: %w", id, err)
 		}
@@ -188,7 +232,7 @@ func startHearing(ref endpick.EndpointRef, own eventSettings, index *precise.Ind
 		defer close(ended)
 		_ = events.Run(ctx) // the only error is the context's
 	}()
-	return &heard{own, ref, events, func() {
+	return &heard{eventSettings: own, ref: ref, events: events, stop: func() {
 		cancel()
 		<-ended
 		feed.Close()
@@ -208,26 +252,59 @@ func (h *hearing) end() {
 // heardStatus is the state of one endpoint's events.
 type heardStatus struct {
 	Endpoint string
+	Model    string
 	kvevents.Stats
-	Blocks int // known blocks
+	Blocks int               // known blocks
+	Feed   precise.FeedStats // what they match
+}
+
+// enoughPrompts is how many prompts have to match nothing for it to be no accident.
+const enoughPrompts = 8
+
+// Hint says why events match nothing; empty: they do, or it is too early to tell.
+func (s *heardStatus) Hint() string {
+	f := &s.Feed
+	switch {
+	case f.Confirmed > 0 || f.Textual+f.Unconfirmed < enoughPrompts:
+		return ""
+	case f.Textual >= f.Unconfirmed:
+		return "requests come without token ids: see models." + s.Model + ".tokens, and whether that server answers"
+	case s.Events == 0:
+		return "none has come, though prompts have been computed"
+	}
+	return "prompts have other token ids than in the engine: see whether models." + s.Model + ".tokens has the same model and chat template"
 }
 
 // status returns the state of all subscriptions, by endpoint.
-func (h *hearing) status() (all []heardStatus) {
+func (h *hearing) status() []heardStatus {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	return h.statuses()
+}
+
+func (h *hearing) statuses() (all []heardStatus) {
 	if len(h.feeds) == 0 {
 		return nil
 	}
-	blocks := map[endpick.EndpointRef]int{}
+	feeds := map[endpick.EndpointRef]precise.FeedStats{}
 	for _, f := range h.index.Stats().Feeds {
-		blocks[f.Ref] += f.Blocks
+		feeds[f.Ref] = f
 	}
 	for _, id := range slices.Sorted(maps.Keys(h.feeds)) {
 		f := h.feeds[id]
-		all = append(all, heardStatus{id, f.events.Stats(), blocks[f.ref]})
+		all = append(all, heardStatus{id, f.model, f.events.Stats(), feeds[f.ref].Blocks, feeds[f.ref]})
 	}
 	return all
+}
+
+// warn logs once for each subscription that its events match nothing.
+func (h *hearing) warn() {
+	for _, s := range h.statuses() {
+		if f := h.feeds[s.Endpoint]; !f.warned && s.Hint() != "" {
+			f.warned = true
+			h.log.Warn("KV-cache events match no prompt", "endpoint", s.Endpoint, "hint", s.Hint())
+		}
+	}
 }
 
 // tokenizers are the clients for token ids, by model. It is immutable once in use.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,6 +29,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix/kvevents"
 	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/transport/scrape"
 )
 
 // publisher acts as an engine that publishes its cache: a PUB socket, and a ROUTER
@@ -186,7 +188,7 @@ func TestEngineEvents(t *testing.T) {
 		require.Equal(t, 200, status)
 		return strings.Contains(page, text)
 	}
-	known := func() bool { return caches("<td>two<td>live<td>whole<td>" + fmt.Sprint(blocks) + "<td>") }
+	known := func() bool { return caches("<td>two</td><td>live</td><td>whole</td><td>" + fmt.Sprint(blocks) + "</td>") }
 	events := fmt.Sprintf(", events: %q, replay: %q", p.pub.Addr(), "tcp://"+p.router.Addr().String())
 	write(1, "")
 	c = startConfig(t, path)
@@ -216,7 +218,7 @@ func TestEngineEvents(t *testing.T) {
 
 	write(3, "")
 	reload(4)
-	require.False(t, caches("<td>two<td>"), "nobody listens any more")
+	require.False(t, caches("<td>two</td>"), "nobody listens any more")
 	c.interrupt()
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
@@ -237,9 +239,11 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	require.NoError(t, err)
 	index, err := precise.New(precise.Config{})
 	require.NoError(t, err)
-	var h hearing
+	inspector, err := scrape.NewInspector(scrape.InspectorConfig{Router: router})
+	require.NoError(t, err)
+	h := hearing{router: router, inspector: inspector}
 	defer h.end()
-	require.NoError(t, h.follow(s, router, index))
+	require.NoError(t, h.follow(s, index))
 	second, ok := kvevents.RankAddress(at, 1)
 	require.True(t, ok)
 	of := map[string]string{}
@@ -253,13 +257,75 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	before := h.feeds["http://10.0.0.1:8000#1"]
 	s.Endpoints = s.Endpoints[1:]
 	require.NoError(t, router.Remove("http://10.0.0.1:8000#0"))
-	require.NoError(t, h.follow(s, router, index))
+	require.NoError(t, h.follow(s, index))
 	assert.Len(t, h.feeds, 2, "who is gone is heard no more")
 	assert.Same(t, before, h.feeds["http://10.0.0.1:8000#1"], "and the others as before")
 
 	require.NoError(t, router.Remove("http://10.0.0.1:8000#1"))
 	require.NoError(t, router.Add(s.endpoints()[0]))
-	require.NoError(t, h.follow(s, router, index))
+	require.NoError(t, h.follow(s, index))
 	ref, _ := router.Ref("http://10.0.0.1:8000#1")
 	assert.Equal(t, ref, h.feeds["http://10.0.0.1:8000#1"].ref, "who comes back has a cache of its own")
+}
+
+// A vLLM says itself where it publishes. If no prompt is ever what its events name, the page, the
+// metrics and one line in the log say so, and what is probably wrong.
+func TestEventsThatMatchNothing(t *testing.T) {
+	for want, tc := range map[string]struct {
+		rendered string
+		right    bool
+	}{
+		"prompts have other token ids than in the engine": {`{"token_ids":[` + strings.Repeat("7,", 40) + `7]}`, false},
+		"requests come without token ids":                 {`{}`, false},
+		"":                                                {`{"token_ids":[` + strings.Repeat("7,", 40) + `7]}`, true},
+	} {
+		t.Run(want, func(t *testing.T) {
+			p := startPublisher(t)
+			port := func(s zmq4.Socket) string { return fmt.Sprint(s.Addr().(*net.TCPAddr).Port) }
+			id := uint32(8)
+			if tc.right {
+				id = 7
+			}
+			p.publish(stored(1, slices.Repeat([]uint32{id}, 32), ""))
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				_, _ = io.WriteString(w, map[string]string{
+					"/metrics":                    "vllm:num_requests_running 0\n",
+					"/v1/models":                  `{"data":[{"id":"m"}]}`,
+					"/kv_event_sources":           `{"0":{"publisher":"zmq","endpoint":"tcp://*:` + port(p.pub) + `","replay_endpoint":"tcp://*:` + port(p.router) + `"}}`,
+					"/v1/chat/completions/render": tc.rendered,
+					"/v1/chat/completions":        `{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":41,"completion_tokens":1}}`,
+				}[r.URL.Path])
+			}))
+			defer server.Close()
+			var log lockedBuffer
+			g := loggingGateway(t, &log, parsed(t, fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)))
+			ask := func() {
+				require.Equal(t, 200, askFor(t, g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
+			}
+			require.Eventually(t, func() bool {
+				all := g.hearing.status()
+				return len(all) == 1 && all[0].State == kvevents.Live && all[0].Blocks == 2
+			}, 30*time.Second, 5*time.Millisecond)
+			for range enoughPrompts {
+				ask()
+			}
+			require.Eventually(t, func() bool {
+				ask()
+				f := g.hearing.status()[0].Feed
+				return f.Confirmed+f.Unconfirmed+f.Textual > enoughPrompts
+			}, 30*time.Second, 100*time.Millisecond)
+			if tc.right {
+				assert.NotContains(t, cachesOf(t, g), "match no prompt")
+				assert.Regexp(t, `endpick_kv_events_prompts_total\{endpoint="\S+",result="confirmed"\} [1-9]`, scrapeMetrics(t, g.admin))
+				return
+			}
+			require.Eventually(t, func() bool { return strings.Contains(log.String(), "KV-cache events match no prompt") }, 30*time.Second, 10*time.Millisecond)
+			time.Sleep(1100 * time.Millisecond)
+			assert.Equal(t, 1, strings.Count(log.String(), want), "once")
+			assert.Contains(t, cachesOf(t, g), "they match no prompt: "+want)
+			page := scrapeMetrics(t, g.admin)
+			assert.Contains(t, page, `result="confirmed"} 0`)
+			assert.Regexp(t, `endpick_kv_events_total\{endpoint="\S+"\} [1-9]`, page)
+		})
+	}
 }

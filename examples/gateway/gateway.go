@@ -108,6 +108,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking()}); err != nil {
 		return nil, err
 	}
+	g.hearing.log, g.hearing.router, g.hearing.inspector = logger, g.router, g.inspector
 	if s.Discover != nil {
 		if err := g.findEndpoints(s); err != nil {
 			return nil, err
@@ -194,7 +195,7 @@ func (g *gateway) follow(s *settings) error {
 	if err := g.tokenize(s); err != nil {
 		return err
 	}
-	if err := g.hearing.follow(s, g.router, g.policies.precise); err != nil {
+	if err := g.hearing.follow(s, g.policies.precise); err != nil {
 		return err
 	}
 	if t := s.TLS; t != nil {
@@ -252,7 +253,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 	admin.HandleFunc("GET /debug/endpick", g.debug)
 	admin.HandleFunc("GET /debug/endpick/requests", g.found)
 	admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
-	ours, gie := metricsPages(g.watch.metrics, &g.sharing)
+	ours, gie := metricsPages(g.watch.metrics, &g.sharing, &g.hearing)
 	admin.Handle("GET /metrics", ours)
 	admin.Handle("GET /metrics/gie", gie)
 	g.admin = admin

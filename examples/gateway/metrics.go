@@ -20,9 +20,9 @@ func version() string {
 	return "(unknown)"
 }
 
-// metricsPages are /metrics, with the process's own metrics and those of replicas, and
+// metricsPages are /metrics, with the process's own metrics and those of replicas and events, and
 // the page of GIE's names.
-func metricsPages(m *prometheus.Metrics, s *sharing) (ours, gie http.Handler) {
+func metricsPages(m *prometheus.Metrics, s *sharing, h *hearing) (ours, gie http.Handler) {
 	page := func(all ...prom.Collector) http.Handler {
 		registry := prom.NewRegistry()
 		registry.MustRegister(all...)
@@ -31,5 +31,30 @@ func metricsPages(m *prometheus.Metrics, s *sharing) (ours, gie http.Handler) {
 	info := prom.NewGauge(prom.GaugeOpts{Name: "endpick_build_info", Help: "Always 1; the labels say which version runs.",
 		ConstLabels: prom.Labels{"version": version(), "goversion": runtime.Version()}})
 	info.Set(1)
-	return page(m, info, sharingMetrics{s}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), page(m.GIE())
+	return page(m, info, sharingMetrics{s}, hearingMetrics{h}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), page(m.GIE())
+}
+
+// hearingMetrics are the states of the engines' events.
+type hearingMetrics struct{ of *hearing }
+
+var (
+	eventsReceived = prom.NewDesc("endpick_kv_events_total", "KV-cache events that an endpoint has published.", []string{"endpoint"}, nil)
+	eventsPrompts  = prom.NewDesc("endpick_kv_events_prompts_total",
+		"Prompts at an endpoint that publishes events: confirmed by one, unconfirmed, or without the token ids that one could match.", []string{"endpoint", "result"}, nil)
+)
+
+// Describe implements prom.Collector.
+func (m hearingMetrics) Describe(out chan<- *prom.Desc) {
+	out <- eventsReceived
+	out <- eventsPrompts
+}
+
+// Collect implements prom.Collector.
+func (m hearingMetrics) Collect(out chan<- prom.Metric) {
+	for _, s := range m.of.status() {
+		out <- prom.MustNewConstMetric(eventsReceived, prom.CounterValue, float64(s.Events), s.Endpoint)
+		for result, n := range map[string]uint64{"confirmed": s.Feed.Confirmed, "unconfirmed": s.Feed.Unconfirmed, "no token ids": s.Feed.Textual} {
+			out <- prom.MustNewConstMetric(eventsPrompts, prom.CounterValue, float64(n), s.Endpoint, result)
+		}
+	}
 }

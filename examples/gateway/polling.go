@@ -49,6 +49,7 @@ func (g *gateway) startPolling() (stop func(), err error) {
 	running.Go(func() { poller.Run(ctx) })
 	running.Go(func() { g.health.Run(ctx) })
 	running.Go(func() { g.inspector.Run(ctx) })
+	running.Go(func() { g.hearing.run(ctx) })
 	return func() {
 		cancel()
 		running.Wait()
