@@ -61,7 +61,7 @@ func withoutText(p *recording.Prompt) *recording.Prompt {
 }
 
 // explain diagnoses the kept requests, and returns the time of the first.
-func (c *recent) explain(price priceSettings) (*diagnose.Report, time.Time, error) {
+func (c *recent) explain(price priceSettings, blockTokens func(endpoint string) int) (*diagnose.Report, time.Time, error) {
 	c.explaining.Lock()
 	defer c.explaining.Unlock()
 	c.mu.Lock()
@@ -73,8 +73,18 @@ func (c *recent) explain(price priceSettings) (*diagnose.Report, time.Time, erro
 			since = r.Time
 		}
 	}
-	report, err := diagnose.Explain(all, diagnose.Config{Price: price.Prompt, CachedMultiplier: price.Cached})
+	report, err := diagnose.Explain(all, diagnose.Config{Price: price.Prompt, CachedMultiplier: price.Cached, BlockTokens: blockTokens})
 	return report, since, err
+}
+
+// blockTokens returns how many tokens a block of an endpoint's cache has; 0: not known.
+func (g *gateway) blockTokens() func(endpoint string) int {
+	of := map[string]int{}
+	for _, e := range g.router.Endpoints() {
+		facts, _ := g.inspector.Facts(e.Candidate.Endpoint)
+		of[e.Candidate.Endpoint.ID] = facts.BlockTokens
+	}
+	return func(endpoint string) int { return of[endpoint] }
 }
 
 // cachesPage is the content of the page.
@@ -95,7 +105,7 @@ func (g *gateway) caches(price priceSettings) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		p := cachesPage{Now: time.Now(), Money: price.Prompt > 0, Heard: g.hearing.status()}
 		var err error
-		if p.Report, p.Since, err = g.recent.explain(price); err != nil {
+		if p.Report, p.Since, err = g.recent.explain(price, g.blockTokens()); err != nil {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -67,18 +68,42 @@ func TestRecentRequests(t *testing.T) {
 	require.Zero(t, c.bytes)
 }
 
-// An invented name does no harm on the page.
-func TestCachesPageEscapes(t *testing.T) {
-	g := newTestGateway(t, `endpoints: [{url: "http://127.0.0.1:1"}]`)
-	ttft, cached := 1.0, 0
+// twice is a prompt of twelve blocks of ours that is asked twice.
+func twice(model, endpoint string, cached int) (all []recording.Request) {
+	ttft := 1.0
 	for i := range 2 {
 		r := recording.Request{
-			Time: time.Unix(int64(i), 0), Model: "<script>x", Endpoint: fmt.Sprint("<i>", i), HTTP: 200, Status: "completed", TTFTMillis: &ttft,
+			Time: time.Unix(int64(i), 0), Model: model, Endpoint: endpoint, HTTP: 200, Status: "completed", TTFTMillis: &ttft,
 			InputTokens: 200, CachedTokens: &cached, BlockTokens: 16,
 		}
 		for b := range 12 {
 			r.Blocks = append(r.Blocks, recording.Hash(b+1))
 		}
+		all = append(all, r)
+	}
+	return all
+}
+
+// What does not fill a block of the server's is not evicted: those of this vLLM have 128 tokens.
+func TestCachesPageKnowsTheBlocksOfServers(t *testing.T) {
+	server := httptest.NewServer(rig.VLLM("metrics_idle", "models"))
+	defer server.Close()
+	g := newTestGateway(t, "endpoints: [{id: a, url: "+server.URL+"}, {id: b, url: "+server.URL+"/b}]")
+	for _, r := range twice("tiny", "a", 128) {
+		g.recent.add(r)
+	}
+	assert.Contains(t, cachesOf(t, g), "Nothing has kept prompts from the caches.")
+	for _, r := range twice("tiny", "b", 128) {
+		g.recent.add(r)
+	}
+	assert.Contains(t, cachesOf(t, g), "evicted: 64 tokens", "b does not say")
+}
+
+// An invented name does no harm on the page.
+func TestCachesPageEscapes(t *testing.T) {
+	g := newTestGateway(t, `endpoints: [{url: "http://127.0.0.1:1"}]`)
+	for i, r := range twice("<script>x", "", 0) {
+		r.Endpoint = fmt.Sprint("<i>", i)
 		g.recent.add(r)
 	}
 	w := httptest.NewRecorder()

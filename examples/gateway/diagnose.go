@@ -35,6 +35,7 @@ func parseDiagnosis(args []string, stderr io.Writer) (*diagnosis, error) {
 	f.Float64Var(&d.Price, "price", 0, "of a million tokens of prompt")
 	f.Float64Var(&d.CachedMultiplier, "cached", 0.25, "`share` of the price that cached tokens cost")
 	f.DurationVar(&d.Window, "window", time.Hour, "how long after its last use a prompt could still be in a cache")
+	block := f.Int("block", 16, "tokens in a block of the servers' caches; vLLM's have 128 on CPUs")
 	f.IntVar(&d.MinTokens, "min-tokens", 32, "what a request has to lose to count")
 	f.Func("tenant", "only requests of this tenant: its `name`, or # and its hash", hashOfName(&d.tenant))
 	f.Func("session", "only requests of this session, likewise", hashOfName(&d.session))
@@ -51,7 +52,7 @@ func parseDiagnosis(args []string, stderr io.Writer) (*diagnosis, error) {
 	case d.Window == 0:
 		return nil, errors.New("diagnose: -window 0s is not above zero")
 	}
-	d.files = f.Args()
+	d.files, d.BlockTokens = f.Args(), func(string) int { return *block }
 	_, err := diagnose.Explain(nil, d.Config)
 	return d, err
 }

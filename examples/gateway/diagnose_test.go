@@ -327,13 +327,17 @@ func TestDiagnoseEviction(t *testing.T) {
 			*m = append(*m, traffic.Message{Role: "assistant", Content: p.say(*m, nil)})
 		}
 	}
-	planted := diagnosed(t, scene{kvTokens: 1 << 14}.play(t, talk))
+	file := scene{kvTokens: 1 << 14}.play(t, talk)
+	planted := diagnosed(t, file)
 	clean := diagnosed(t, scene{}.play(t, talk))
 	require.Empty(t, clean.Findings)
 	require.Len(t, planted.Findings, 1)
 	require.Equal(t, "evicted", planted.Findings[0].Cause)
 	require.InEpsilon(t, clean.CachedTokens-planted.CachedTokens, planted.LostTokens, 0.1)
 	require.Greater(t, planted.LostTokens, 20_000)
+	var stdout, stderr bytes.Buffer
+	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-block", "16384", file}, &stdout, &stderr), stderr.String())
+	require.Contains(t, stdout.String(), "Nothing has kept prompts from the caches.", "no prompt fills such a block")
 }
 
 // If the recording has text, a finding shows the difference; otherwise no word of it

@@ -188,7 +188,9 @@ func TestEngineEvents(t *testing.T) {
 		require.Equal(t, 200, status)
 		return strings.Contains(page, text)
 	}
-	known := func() bool { return caches("<td>two</td><td>live</td><td>whole</td><td>" + fmt.Sprint(blocks) + "</td>") }
+	known := func() bool {
+		return caches("<td>two</td><td>live</td><td>whole</td><td>" + fmt.Sprint(blocks) + "</td>")
+	}
 	events := fmt.Sprintf(", events: %q, replay: %q", p.pub.Addr(), "tcp://"+p.router.Addr().String())
 	write(1, "")
 	c = startConfig(t, path)

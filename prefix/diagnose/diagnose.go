@@ -22,6 +22,9 @@ type Config struct {
 	Window time.Duration
 	// MinTokens is how many tokens one request has to lose for it to count. Zero: 32.
 	MinTokens int
+	// BlockTokens returns how many tokens a block of an endpoint's cache has: engines find whole
+	// blocks only (vLLM's have 128 tokens on CPUs). Nil, or less than 16: 16.
+	BlockTokens func(endpoint string) int
 }
 
 func (c *Config) validate() error {
@@ -108,8 +111,8 @@ func Explain(requests []*recording.Request, config Config) (*Report, error) {
 	return &x.report, nil
 }
 
-// grain is the length of the blocks of engines' caches, in tokens.
-const grain = 16
+// blockTokens is the usual length of the blocks of engines' caches.
+const blockTokens = 16
 
 type explainer struct {
 	config  Config
@@ -122,6 +125,10 @@ type explainer struct {
 func (x *explainer) explain(p *prompt) {
 	x.report.Requests++
 	x.report.InputTokens += p.r.InputTokens
+	grain := blockTokens
+	if f := x.config.BlockTokens; f != nil {
+		grain = max(grain, f(p.r.Endpoint))
+	}
 	// An engine can find whole blocks of a prompt, without its last token.
 	whole := func(tokens float64) int { return max(min(int(tokens), p.r.InputTokens-1), 0) / grain * grain }
 	since := p.r.Time.Add(-x.config.Window)
@@ -134,8 +141,9 @@ func (x *explainer) explain(p *prompt) {
 	} else {
 		x.report.Silent++
 	}
-	// What should be cached is an estimate: less than an eighth of it missing says nothing.
-	if lost := whole(here.tokens) - had; lost >= max(x.config.MinTokens, whole(here.tokens)/8) {
+	// What should be cached is an estimate: less than an eighth of it missing says nothing, nor does
+	// one block.
+	if lost := whole(here.tokens) - had; lost >= max(x.config.MinTokens, whole(here.tokens)/8, grain+1) {
 		x.blame(p, here.by, elsewhere(Evicted), lost)
 	}
 	had = max(had, whole(here.tokens))

@@ -295,6 +295,17 @@ func TestConfig(t *testing.T) {
 		assert.Len(t, r.Findings, want)
 		assert.Zero(t, r.Cost)
 	}
+	// Of 224 tokens, whole blocks of 128 can be found; one that is missing says nothing.
+	for cached, want := range map[int]map[int]int{224: {0: 0, 16: 0, 128: 0}, 192: {0: 1, 15: 1, 128: 0}, 128: {16: 1, 128: 0}, 0: {64: 1, 128: 0}} {
+		for block, findings := range want {
+			few := []*recording.Request{asked(0, "a", 0, first), asked(2, "a", cached, goneOn)}
+			r := rig.Must(diagnose.Explain(few, diagnose.Config{BlockTokens: func(endpoint string) int {
+				assert.Equal(t, "a", endpoint)
+				return block
+			}}))
+			assert.Len(t, r.Findings, findings, "%d of blocks of %d", cached, block)
+		}
+	}
 	r := rig.Must(diagnose.Explain(few, diagnose.Config{Window: 900 * time.Millisecond}))
 	assert.Empty(t, r.Findings)
 	for _, c := range []diagnose.Config{{Price: -1}, {Price: math.Inf(1)}, {Price: math.NaN()}, {CachedMultiplier: 1.5}, {CachedMultiplier: -1}, {Window: -1}, {MinTokens: -1}} {
