@@ -82,6 +82,8 @@ func feedOf(see func(eventSettings) any) func(*setting) any {
 	return func(w *setting) any { return see(w.g.hearing.feeds["a"].eventSettings) }
 }
 
+func unaskedOne(w *setting) any { return w.g.unasked(w.g.router.Endpoints()[0].Candidate.Endpoint) }
+
 // natsOf sees what a connection to NATS is made with.
 func natsOf(see func(*setting, *nats.Options) any) func(*setting) any {
 	return func(w *setting) any {
@@ -125,6 +127,7 @@ var everySetting = []settingRow{
 	{"endpoints: [{url: ONE, id: a, models: [m], events: 127.0.0.1:1, replay: VALUE}]", "127.0.0.1:2", "127.0.0.1:3",
 		feedOf(func(e eventSettings) any { return e.replay }), "127.0.0.1:2"},
 	{"endpoints: [{url: ONE, drain: VALUE}]", "false", "true", statusOf("Draining"), "false"},
+	{"endpoints: [{url: ONE, unasked: VALUE}]", "false", "true", unaskedOne, "false"},
 
 	{"discover: {file: VALUE}", "one.list", "two.list", (*setting).servers, "1 and 0"},
 	{"discover: {dns: VALUE, port: 1}", "127.0.0.1", "127.0.0.2", endpointOf("Address"), "127.0.0.1:1"},
@@ -145,6 +148,8 @@ var everySetting = []settingRow{
 	{dns + "endpoint: {events: VALUE}}", "x", "''", (*setting).servers, ofOneServer},
 	{dns + "endpoint: {replay: VALUE}}", "x", "''", (*setting).servers, ofOneServer},
 	{dns + "endpoint: {drain: VALUE}}", "true", "false", (*setting).servers, ofOneServer},
+	{dns + "endpoint: {unasked: VALUE}}", "false", "true", unaskedOne, "false"},
+	{"poll: VALUE", "3s", "4m", settingsOf("Poll"), "3s"},
 	{"engine_key: VALUE", "a", "b", func(w *setting) any { w.ask(); return w.one.last()["Authorization"] }, "[Bearer a]"},
 
 	{twoServers + "policy: VALUE", "round-robin", "always-busiest", (*setting).spread, "2"},

@@ -48,6 +48,7 @@ type gateway struct {
 	engineKey   atomic.Pointer[secret]
 	certificate atomic.Pointer[tls.Certificate]
 	tokenizers  atomic.Pointer[tokenizers]
+	sleepers    atomic.Pointer[func(address string) bool]
 	discovery   discovery
 	hearing     hearing
 	sharing     sharing
@@ -95,7 +96,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	}); err != nil {
 		return nil, err
 	}
-	if g.health, err = health.New(health.Config{Router: g.router, OnChange: g.logHealth}); err != nil {
+	if g.health, err = health.New(health.Config{Router: g.router, URL: g.page("/health"), OnChange: g.logHealth}); err != nil {
 		return nil, err
 	}
 	if err := g.setPolicy(policy, s); err != nil {
@@ -105,7 +106,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
-	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking()}); err != nil {
+	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking(), Skip: g.unasked}); err != nil {
 		return nil, err
 	}
 	g.hearing.log, g.hearing.router, g.hearing.inspector = logger, g.router, g.inspector
@@ -119,7 +120,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	}
 	g.longest = cmp.Or(int64(s.Limits.Body), 32<<20) // as the transport
 	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
-	if g.stop, err = g.startPolling(); err != nil {
+	if g.stop, err = g.startPolling(s.Poll); err != nil {
 		return nil, err
 	}
 	// Until a server has said which models it has, it gets requests for any.
@@ -207,6 +208,8 @@ func (g *gateway) follow(s *settings) error {
 	}
 	g.keys.Store(newKeyring(s.Tenants))
 	g.engineKey.Store(&s.EngineKey)
+	sleepers := s.sleepers()
+	g.sleepers.Store(&sleepers)
 	g.watch.metrics.NameTenants(slices.Sorted(maps.Keys(s.Tenants))...)
 	return nil
 }

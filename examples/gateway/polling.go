@@ -8,16 +8,31 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/scrape"
 )
 
-// pollInterval is the time between two polls of a server.
-const pollInterval = 200 * time.Millisecond
+// minPoll is the least time between two polls of a server.
+const minPoll = 50 * time.Millisecond
+
+// unasked reports whether a server is to be asked nothing, because it would wake.
+func (g *gateway) unasked(e *endpick.Endpoint) bool { return (*g.sleepers.Load())(e.Address) }
+
+// sleepers returns which addresses are not to be asked.
+func (s *settings) sleepers() func(address string) bool {
+	of := map[string]bool{}
+	for _, e := range s.Endpoints {
+		of[e.URL] = of[e.URL] || e.Unasked
+	}
+	return func(address string) bool { return of[address] || s.Discover != nil && s.Discover.Endpoint.Unasked }
+}
 
 // asking is a client for questions to servers, with the key that engines require. It follows
 // no redirects.
@@ -37,9 +52,9 @@ func (g *gateway) asking() *http.Client {
 
 // startPolling polls the router's endpoints for their load, checks their health, and
 // asks for their capacities and models until stop is called.
-func (g *gateway) startPolling() (stop func(), err error) {
+func (g *gateway) startPolling(every time.Duration) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
-		Router: g.router, Client: g.asking(), Interval: pollInterval, OnError: newPollErrors(g.log).report,
+		Router: g.router, Client: g.asking(), Interval: every, URL: g.page("/metrics"), OnError: newPollErrors(g.log).report,
 	})
 	if err != nil {
 		return nil, err
@@ -54,6 +69,18 @@ func (g *gateway) startPolling() (stop func(), err error) {
 		cancel()
 		running.Wait()
 	}, nil
+}
+
+// page is the address of a page of each server that may be asked.
+func (g *gateway) page(path string) func(*endpick.Endpoint) string {
+	return func(e *endpick.Endpoint) string {
+		to, err := transport.Target(e, &url.URL{Path: path})
+		if err != nil || g.unasked(e) {
+			return ""
+		}
+		to.Scheme = strings.Replace(to.Scheme, "h2c", "http", 1)
+		return to.String()
+	}
 }
 
 // pollErrors logs errors of polling: in one line those of all servers within pollErrorsWait, and of

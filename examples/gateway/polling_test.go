@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -55,10 +56,10 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged lockedBuffer
 		p := newPollErrors(newLogger(&logged, &logSettings{Level: "info"}))
-		for range 3 * time.Minute / pollInterval {
+		for range 15 * 60 {
 			p.report(&scrape.Error{Endpoint: "server-1", Err: io.EOF})
 			p.report(&scrape.Error{Endpoint: "server-2", Err: io.EOF})
-			time.Sleep(pollInterval)
+			time.Sleep(200 * time.Millisecond)
 		}
 		require.Equal(t, 3, strings.Count(logged.String(), ` engines=2 ids="server-1 server-2" error="scrape: endpoint \"server-1\"`))
 		require.Equal(t, 3, strings.Count(logged.String(), "\n"))
@@ -115,4 +116,26 @@ func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 	w := httptest.NewRecorder()
 	g.ServeHTTP(w, httptest.NewRequest("GET", "/v1/models", nil))
 	require.Contains(t, w.Body.String(), `"id":"qwen","max_model_len":77`)
+}
+
+// A server that would wake is asked nothing, and the others as often as the file says.
+func TestWhoIsAsked(t *testing.T) {
+	asked := map[string]*atomic.Int64{}
+	text := "poll: 50ms\nendpoints:\n"
+	for _, unasked := range []string{"true", "false"} {
+		n := new(atomic.Int64)
+		asked[unasked] = n
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			n.Add(1)
+			_, _ = io.WriteString(w, map[string]string{"/metrics": "vllm:num_requests_running 0\n", "/v1/chat/completions": "{}"}[r.URL.Path])
+		}))
+		defer server.Close()
+		text += "  - {url: " + server.URL + ", id: " + unasked + ", unasked: " + unasked + "}\n"
+	}
+	g := newTestGateway(t, text)
+	require.Eventually(t, func() bool { return asked["false"].Load() > 20 }, 30*time.Second, time.Millisecond)
+	require.Zero(t, asked["true"].Load())
+	require.NoError(t, g.router.Remove("false"))
+	require.Equal(t, 200, askGateway(t, g, "/v1/chat/completions").Code)
+	require.Equal(t, int64(1), asked["true"].Load(), "but it is used")
 }

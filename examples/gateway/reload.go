@@ -159,6 +159,7 @@ func restart(old, next *settings) (fields []string) {
 		{"timeouts", old.Timeouts, next.Timeouts},
 		{"record", old.Record, next.Record},
 		{"log", old.Log, next.Log},
+		{"poll", old.Poll, next.Poll},
 		{"price", old.Price, next.Price},
 	} {
 		if !reflect.DeepEqual(f.old, f.new) {

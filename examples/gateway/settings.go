@@ -30,6 +30,7 @@ type settings struct {
 	Endpoints []endpointSettings `yaml:"endpoints"`
 	Discover  *discoverSettings  `yaml:"discover"`
 	EngineKey secret             `yaml:"engine_key"`
+	Poll      time.Duration      `yaml:"poll"`
 
 	Policy string                   `yaml:"policy"`
 	Models map[string]modelSettings `yaml:"models"`
@@ -76,6 +77,7 @@ type endpointSettings struct {
 	Events    string            `yaml:"events"`
 	Replay    string            `yaml:"replay"`
 	Drain     bool              `yaml:"drain"`
+	Unasked   bool              `yaml:"unasked"`
 }
 
 // discoverSettings say where the list of endpoints comes from: one of File, DNS and SRV.
@@ -160,7 +162,7 @@ type logSettings struct {
 // defaultSettings are the defaults of the file.
 func defaultSettings() *settings {
 	return &settings{
-		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "marginal-delay",
+		Listen: "127.0.0.1:8080", Admin: "127.0.0.1:0", Policy: "marginal-delay", Poll: 200 * time.Millisecond,
 		Limits:   limitSettings{Header: 64 << 10, Connections: 4096},
 		Timeouts: timeoutSettings{Header: 10 * time.Second, Body: time.Minute, Idle: 2 * time.Minute, Unread: 5 * time.Minute, Grace: 30 * time.Second},
 		Price:    priceSettings{Cached: 0.25},

@@ -201,6 +201,9 @@ func (s *settings) validateRest() error {
 			return s.bad("hash_key", "is not 64 hexadecimal digits, as openssl rand -hex 32 makes them")
 		}
 	}
+	if s.Poll < minPoll {
+		return s.bad("poll", "%v is less than %v", s.Poll, minPoll)
+	}
 	if s.Price.Cached > 1 {
 		return s.bad("price.cached", "%v is not within 0 and 1", s.Price.Cached)
 	}

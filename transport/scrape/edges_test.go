@@ -208,7 +208,15 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Len(t, models, 2048)
 	assert.Len(t, adapters, 2048)
 
-	at := &site{pages: map[string]string{"h/metrics": vllmInfo, "h/v1/models": list(model("a"))}}
+	at := &site{pages: known()}
+	router, inspector, panicked := newInspector(t, scrape.InspectorConfig{Skip: func(e *endpick.Endpoint) bool { return e.ID == "a" || e.Labels["p"][0] == 'p' }}, at,
+		endpick.Endpoint{ID: "a", Address: "vllm"}, endpick.Endpoint{ID: "b", Address: "bare"})
+	inspector.Poll(t.Context())
+	assert.Zero(t, at.times("vllm/metrics"), "it is skipped")
+	assert.Len(t, panicked.take(), 1, "and where that panics, the other is asked")
+	assert.Equal(t, 32768, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
+
+	at = &site{pages: map[string]string{"h/metrics": vllmInfo, "h/v1/models": list(model("a"))}}
 	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{DisableModels: true}, at)
 	assert.Empty(t, errs)
 	assert.Nil(t, facts.Models)

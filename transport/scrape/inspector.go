@@ -46,6 +46,8 @@ type InspectorConfig struct {
 	Timeout time.Duration
 	// MaxBytes limits the length of a page. Zero: 8 MiB.
 	MaxBytes int64
+	// Skip says which endpoints are not to be asked. Nil: all are.
+	Skip func(*endpick.Endpoint) bool
 	// DisableModels leaves the Models and Adapters of endpoints as they are: an
 	// endpoint without names then serves any model.
 	DisableModels bool
@@ -175,13 +177,23 @@ func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
 func (s *Inspector) start(ctx context.Context, all *sync.WaitGroup, now bool) {
 	there := s.complete()
 	for k, e := range there {
-		if s.due(k, now) {
+		if !s.skips(e) && s.due(k, now) {
 			all.Go(func() { s.ask(ctx, k, e) })
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.known, func(k string, v *inspected) bool { return there[k] == nil && !v.busy })
+}
+
+func (s *Inspector) skips(e *endpick.Endpoint) (skip bool) {
+	if s.config.Skip == nil {
+		return false
+	}
+	if err := s.asker.guard(func() { skip = s.config.Skip(e) }); err != nil {
+		s.asker.report(e, "", err)
+	}
+	return skip
 }
 
 // due reports whether an endpoint is due, and records that it is being asked.
