@@ -23,6 +23,9 @@ var update = flag.Bool("update", false, "rewrite what is read in testdata")
 func TestExchanges(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	require.NoError(t, err)
+	vllm, err := filepath.Glob("testdata/vllm-0.32.0/*.txt")
+	require.NoError(t, err)
+	files = append(files, vllm...)
 	require.NotEmpty(t, files)
 	read := map[*api]bool{}
 	for _, file := range files {
