@@ -30,12 +30,12 @@ import (
 
 // startLlamas starts n real servers, which end with the test. It skips the test
 // if there are none.
-func startLlamas(t *testing.T, n int) []*rig.Llama {
+func startLlamas(t *testing.T, n int) []*rig.Process {
 	t.Helper()
 	if err := rig.LlamaAvailable(); err != nil {
 		t.Skip(err)
 	}
-	servers := make([]*rig.Llama, n)
+	servers := make([]*rig.Process, n)
 	var group sync.WaitGroup
 	for i := range servers {
 		group.Go(func() {
@@ -57,7 +57,7 @@ func startLlamas(t *testing.T, n int) []*rig.Llama {
 }
 
 // beforeLlamas is a gateway for servers, and its address.
-func beforeLlamas(t *testing.T, servers []*rig.Llama) (*gateway, string) {
+func beforeLlamas(t *testing.T, servers []*rig.Process) (*gateway, string) {
 	t.Helper()
 	var endpoints []endpick.Endpoint
 	for _, s := range servers {
@@ -79,7 +79,7 @@ func llamaClient(t *testing.T, url, name string, atOnce bool) *traffic.Client {
 
 // noneOpen waits until nothing is in flight, neither in the router's accounts nor
 // in the servers.
-func noneOpen(t *testing.T, g *gateway, servers []*rig.Llama) {
+func noneOpen(t *testing.T, g *gateway, servers []*rig.Process) {
 	t.Helper()
 	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, time.Minute, time.Millisecond)
 	for _, e := range g.router.Endpoints() {

@@ -10,7 +10,7 @@ import (
 // weights, tiny.gguf.
 const llamaEnv = "ENDPICK_LLAMA"
 
-// LlamaAvailable returns an error that says what a [Llama] lacks here, or nil. Then tests skip.
+// LlamaAvailable returns an error that says what [StartLlama] lacks here, or nil. Then tests skip.
 func LlamaAvailable() error {
 	dir := os.Getenv(llamaEnv)
 	if dir == "" {

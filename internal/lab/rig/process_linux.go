@@ -22,23 +22,34 @@ const (
 )
 
 // loadWithin limits the time that a server may take to load its model.
-const loadWithin = time.Minute
+const loadWithin = 3 * time.Minute
 
-// Llama is llama.cpp's server with a model that produces nonsense: a real engine, as one
-// process on a loopback port, which it keeps over a restart. The kernel kills it when the
-// process that started it ends. Its methods, except URL, are not safe for concurrent use.
-type Llama struct {
-	port   int
-	cmd    *exec.Cmd // nil: not running
-	exited chan struct{}
+// Process is a real engine: one process on a loopback port, which it keeps over a restart. The
+// kernel kills it when the process that started it ends. Its methods, except URL, are not safe for
+// concurrent use.
+type Process struct {
+	port    int
+	command func(port int) *exec.Cmd
+	cmd     *exec.Cmd // nil: not running
+	exited  chan struct{}
 }
 
-// StartLlama starts a server and waits until it is ready.
-func StartLlama() (*Llama, error) {
-	s := &Llama{}
+// StartLlama starts llama.cpp's server with a model that produces nonsense.
+func StartLlama() (*Process, error) {
+	return Start(func(port int) *exec.Cmd {
+		dir := os.Getenv(llamaEnv)
+		return exec.Command(filepath.Join(dir, "llama-server"), "-m", filepath.Join(dir, "tiny.gguf"),
+			"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--metrics",
+			"-c", strconv.Itoa(LlamaContext), "-np", strconv.Itoa(LlamaSlots), "-t", "1")
+	})
+}
+
+// Start starts a server and waits until its health page says that it is ready.
+func Start(command func(port int) *exec.Cmd) (*Process, error) {
+	s := &Process{command: command}
 	var err error
 	for range 3 { // another process may take the port first
-		if s.port, err = freePort(); err != nil {
+		if s.port, err = FreePort(); err != nil {
 			return nil, err
 		}
 		if err = s.Restart(); err == nil {
@@ -48,7 +59,8 @@ func StartLlama() (*Llama, error) {
 	return nil, err
 }
 
-func freePort() (int, error) {
+// FreePort is a port that nobody listens on.
+func FreePort() (int, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return 0, err
@@ -57,20 +69,17 @@ func freePort() (int, error) {
 }
 
 // URL is the server's URL.
-func (s *Llama) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port) }
+func (s *Process) URL() string { return "http://127.0.0.1:" + strconv.Itoa(s.port) }
 
 // Restart starts the server again after a Kill, with an empty cache.
-func (s *Llama) Restart() error {
+func (s *Process) Restart() error {
 	s.Kill()
-	dir := os.Getenv(llamaEnv)
-	cmd := exec.Command(filepath.Join(dir, "llama-server"), "-m", filepath.Join(dir, "tiny.gguf"),
-		"--host", "127.0.0.1", "--port", strconv.Itoa(s.port), "--metrics",
-		"-c", strconv.Itoa(LlamaContext), "-np", strconv.Itoa(LlamaSlots), "-t", "1")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd := s.command(s.port)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	var log bytes.Buffer // read when the process has ended
 	cmd.Stdout, cmd.Stderr = io.Discard, &log
 	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("rig: llama.cpp: %w", err)
+		return fmt.Errorf("rig: %w", err)
 	}
 	exited := make(chan struct{})
 	go func() {
@@ -80,13 +89,13 @@ func (s *Llama) Restart() error {
 	s.cmd, s.exited = cmd, exited
 	if err := s.ready(); err != nil {
 		s.Kill()
-		return fmt.Errorf("rig: llama.cpp: %w; it said last:\n%s", err, log.String())
+		return fmt.Errorf("rig: %w; it said last:\n%s", err, log.String())
 	}
 	return nil
 }
 
 // ready waits until the model is loaded.
-func (s *Llama) ready() error {
+func (s *Process) ready() error {
 	ctx, cancel := context.WithTimeout(context.Background(), loadWithin)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -113,11 +122,11 @@ func (s *Llama) ready() error {
 }
 
 // Kill ends the process at once, like a crash: its connections break.
-func (s *Llama) Kill() {
+func (s *Process) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // it may have ended already
+	_ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) // with its children; it may have ended already
 	<-s.exited
 	s.cmd = nil
 }
