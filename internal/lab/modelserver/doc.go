@@ -15,7 +15,8 @@
 //	POST /v1/messages, POST /v1/responses             likewise
 //	POST /v1/messages/count_tokens
 //	GET  /v1/models, GET /v1/models/{model}           the one that it has
-//	GET  /health, GET /metrics                        the last with vLLM's names
+//	GET  /health, GET /metrics, GET /version          as vLLM
+//	POST /tokenize                                    and 403 at …/render, as vLLM
 //
 // The same requests in the same order give the same bytes, except for ids and times;
 // streams have an event for each token.

@@ -11,6 +11,7 @@ import (
 // step ends and then reports progress to the sequences.
 type driver struct {
 	speed float64
+	queue int // how many may wait; 0: any number
 	epoch time.Time
 	wake  chan struct{} // capacity one: there is new work for the goroutine
 	ended chan struct{} // closed when the goroutine has ended
@@ -20,7 +21,10 @@ type driver struct {
 	sequences map[uint64]*sequence
 	lastID    uint64
 	events    []engine.Event
-	stopped   bool
+	// What was there when the last step began, and the current one, whose end tells it from others.
+	last, begun engine.Load
+	stepEnd     time.Duration
+	stopped     bool
 }
 
 // generation is the work of one HTTP request: one or more sequences.
@@ -49,13 +53,14 @@ type progress struct {
 	lost     bool // done, but incomplete
 }
 
-func newDriver(config engine.Config, speed float64) (*driver, error) {
+func newDriver(config engine.Config, speed float64, queue int) (*driver, error) {
 	e, err := engine.New(config)
 	if err != nil {
 		return nil, err
 	}
 	d := &driver{
 		speed:     speed,
+		queue:     queue,
 		epoch:     time.Now(),
 		wake:      make(chan struct{}, 1),
 		ended:     make(chan struct{}),
@@ -125,6 +130,12 @@ func (d *driver) advance() (next time.Duration, busy, alive bool) {
 		}
 	})
 	end, busy := d.engine.StepEnd()
+	if end != d.stepEnd {
+		d.last, d.begun, d.stepEnd = d.begun, d.engine.Load(now), end
+	}
+	if !busy {
+		d.last = d.begun
+	}
 	return max(end-now, 0), busy, true
 }
 
@@ -142,6 +153,9 @@ func (d *driver) submit(g *generation) error {
 		return errStopped
 	}
 	now := d.now()
+	if d.queue > 0 && d.engine.Load(now).Waiting >= d.queue {
+		return errFull
+	}
 	for i, s := range g.sequences {
 		d.lastID++
 		s.id, s.owner = d.lastID, g
@@ -216,6 +230,24 @@ func (d *driver) load() engine.Load {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.engine.Load(d.now())
+}
+
+func (d *driver) lastLoad() engine.Load {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.last
+}
+
+// blocked is how long the current step still computes prompts.
+func (d *driver) blocked() time.Duration {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.now()
+	if d.engine.Load(now); !d.engine.Prefilling() {
+		return 0
+	}
+	end, _ := d.engine.StepEnd()
+	return time.Duration(float64(end-now)/d.speed) + time.Microsecond
 }
 
 func (d *driver) totals() engine.Totals {

@@ -1,79 +1,51 @@
 package modelserver
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 )
 
-// apiError is an error in the form of OpenAI's API.
+// apiError is an error as vLLM's.
 type apiError struct {
 	status     int
 	retryAfter string
 	Message    string  `json:"message"`
 	Type       string  `json:"type"`
 	Param      *string `json:"param"`
-	Code       *string `json:"code"`
+	Code       int     `json:"code"`
 }
 
 func (e *apiError) Error() string { return e.Message }
 
-// errorTypes are OpenAI's names for the errors of a status.
+// errorTypes are vLLM's names for the errors of a status, where they are not HTTP's.
 var errorTypes = map[int]string{
-	http.StatusBadRequest:            "invalid_request_error",
-	http.StatusUnauthorized:          "authentication_error",
-	http.StatusForbidden:             "permission_error",
-	http.StatusNotFound:              "invalid_request_error",
-	http.StatusRequestEntityTooLarge: "invalid_request_error",
-	http.StatusTooManyRequests:       "rate_limit_error",
-	http.StatusInternalServerError:   "server_error",
-	http.StatusServiceUnavailable:    "service_unavailable",
+	http.StatusBadRequest: "BadRequestError", http.StatusNotFound: "NotFoundError", http.StatusInternalServerError: "InternalServerError",
 }
 
-// messageErrorTypes are Anthropic's.
-var messageErrorTypes = map[int]string{
-	http.StatusBadRequest:            "invalid_request_error",
-	http.StatusUnauthorized:          "authentication_error",
-	http.StatusForbidden:             "permission_error",
-	http.StatusNotFound:              "not_found_error",
-	http.StatusRequestEntityTooLarge: "request_too_large",
-	http.StatusTooManyRequests:       "rate_limit_error",
-	529:                              "overloaded_error",
-}
-
-func invalid(param, format string, args ...any) *apiError {
-	e := &apiError{status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...), Type: "invalid_request_error"}
+func failure(status int, param, format string, args ...any) *apiError {
+	e := &apiError{status: status, Message: fmt.Sprintf(format, args...), Type: cmp.Or(errorTypes[status], http.StatusText(status)), Code: status}
 	if param != "" {
 		e.Param = &param
 	}
 	return e
 }
 
-func (e *apiError) withCode(code string) *apiError {
-	e.Code = &code
-	return e
-}
-
-func (e *apiError) withStatus(status int) *apiError {
-	e.status = status
-	return e
-}
-
-func (s *Server) tooLong(prompt, output int) *apiError {
-	return invalid("", "this model's maximum context length is %d tokens; the prompt has %d and %d were asked for",
-		s.limit, prompt, output).withCode("context_length_exceeded")
+func invalid(param, format string, args ...any) *apiError {
+	return failure(http.StatusBadRequest, param, format, args...)
 }
 
 // submitError is the answer to a request that the engine has refused.
 func submitError(err error) *apiError {
-	if errors.Is(err, errStopped) {
-		return &apiError{status: http.StatusServiceUnavailable, Message: err.Error(), Type: "service_unavailable"}
+	if errors.Is(err, errStopped) || errors.Is(err, errFull) {
+		return failure(http.StatusServiceUnavailable, "", "%v", err)
 	}
-	return &apiError{status: http.StatusInternalServerError, Message: err.Error(), Type: "server_error"}
+	return failure(http.StatusInternalServerError, "", "%v", err)
 }
 
-// writeError answers like OpenAI's API.
+// writeError answers in the form of OpenAI's APIs.
 func writeError(w http.ResponseWriter, e *apiError) {
 	if e.retryAfter != "" {
 		w.Header().Set("Retry-After", e.retryAfter)
@@ -86,13 +58,11 @@ func writeMessageError(w http.ResponseWriter, e *apiError) {
 	if e.retryAfter != "" {
 		w.Header().Set("Retry-After", e.retryAfter)
 	}
-	kind, ok := messageErrorTypes[e.status]
-	if !ok {
-		kind = "api_error"
-	}
-	writeJSON(w, e.status, map[string]any{
-		"type": "error", "error": map[string]string{"type": kind, "message": e.Message},
-	})
+	writeJSON(w, e.status, e.ofMessages(e.Type))
+}
+
+func (e *apiError) ofMessages(kind string) object {
+	return object{"type": "error", "error": object{"type": kind, "message": e.Message}}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"time"
 )
 
 // health answers 200 while the server accepts requests.
@@ -13,12 +14,29 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	}
 }
 
+// page answers once no prompt is being computed, if the server is Blocking.
+func (s *Server) page(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		for wait := s.driver.blocked(); s.config.Blocking && wait > 0; wait = s.driver.blocked() {
+			select {
+			case <-r.Context().Done():
+				return
+			case <-time.After(wait):
+			}
+		}
+		answer(w, r)
+	}
+}
+
 // labelValue escapes a value for the Prometheus text format.
 var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics writes the engine's state with vLLM's names.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	load, totals := s.driver.load(), s.driver.totals()
+	if s.config.Blocking {
+		load = s.driver.lastLoad()
+	}
 	model := labelValue.Replace(s.config.Model)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	write := func(kind, name, help string, value any) {

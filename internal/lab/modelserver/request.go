@@ -27,7 +27,7 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *apiError) {
 	var tooLarge *http.MaxBytesError
 	switch {
 	case errors.As(err, &tooLarge):
-		return nil, invalid("", "the body is larger than %d bytes", tooLarge.Limit).withStatus(http.StatusRequestEntityTooLarge)
+		return nil, failure(http.StatusRequestEntityTooLarge, "", "the body is larger than %d bytes", tooLarge.Limit)
 	case err != nil:
 		return nil, invalid("", "the body could not be read: %v", err)
 	}
@@ -62,7 +62,8 @@ func (s *Server) newGeneration(q *question) (*generation, *apiError) {
 		return nil, invalid("n", "n is %d, not within 1 to %d", choices, MaxSequences)
 	}
 	if int64(q.prompt.length)+int64(limit)-1 > int64(s.limit) {
-		return nil, s.tooLong(q.prompt.length, limit)
+		return nil, invalid("input_tokens", "This model's maximum context length is %d tokens. However, your prompt contains %d, and you asked for %d.",
+			s.limit, q.prompt.length, limit)
 	}
 	g := &generation{changed: make(chan struct{}, 1)}
 	for choice := range choices {
@@ -80,7 +81,7 @@ func (s *Server) knows(model string) *apiError {
 	if model == s.config.Model {
 		return nil
 	}
-	return invalid("model", "the model %q does not exist", model).withCode("model_not_found").withStatus(http.StatusNotFound)
+	return failure(http.StatusNotFound, "model", "The model `%s` does not exist.", model)
 }
 
 func newSequence(prompt *tokens, answer spoken, expected int) *sequence {

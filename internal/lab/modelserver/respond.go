@@ -2,6 +2,7 @@ package modelserver
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -58,7 +59,9 @@ func (s *Server) complete(
 			refuse(w, e)
 			return
 		}
-		if err := s.driver.submit(g); err != nil {
+		err := s.driver.submit(g)
+		late := errors.Is(err, errFull) && q.stream && s.refused.Add(1)%2 == 0
+		if err != nil && !late {
 			refuse(w, submitError(err))
 			return
 		}
@@ -69,7 +72,9 @@ func (s *Server) complete(
 		}
 		out.flush = http.NewResponseController(w).Flush
 		out.writer = q.writer(out)
-		if q.stream {
+		if late {
+			out.refuse(submitError(err))
+		} else if q.stream {
 			out.stream()
 		} else {
 			out.whole()
@@ -169,17 +174,36 @@ func (o *responder) breakOff() {
 	panic(http.ErrAbortHandler)
 }
 
-// stream writes an event for each token, however many have come at once, with
-// all choices in step. So the same request gives the same bytes, except for ids
-// and times, whatever the machine is doing.
-func (o *responder) stream() {
+// open begins a stream.
+func (o *responder) open() {
 	h := o.w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("Cache-Control", "no-cache")
 	// Like vLLM, send the status before the first token.
 	o.w.WriteHeader(http.StatusOK)
 	_ = o.flush() // not all writers can flush
+}
 
+// refuse ends a stream that has begun.
+func (o *responder) refuse(e *apiError) {
+	o.open()
+	switch w := o.writer.(type) {
+	case *responseWriter:
+		w.begin()
+		o.breakOff()
+	case *messageWriter:
+		o.event("error", e.ofMessages("internal_error"))
+	default:
+		o.event("", object{"error": e})
+		_, _ = o.w.Write([]byte("data: [DONE]\n\n"))
+	}
+}
+
+// stream writes an event for each token, however many have come at once, with
+// all choices in step. So the same request gives the same bytes, except for ids
+// and times, whatever the machine is doing.
+func (o *responder) stream() {
+	o.open()
 	for at := 0; o.more(at); {
 		if !o.wait() {
 			return
@@ -254,6 +278,27 @@ func encode(v any) []byte {
 // it comes back in the next one.
 func (o *responder) callID(prefix string, choice int) string {
 	return fmt.Sprintf("%s%016x", prefix, uint64(o.generation.sequences[choice].output))
+}
+
+// noRender is vLLM's answer unless it has been started with --enable-scale-out.
+func (s *Server) noRender(w http.ResponseWriter, _ *http.Request) {
+	writeError(w, failure(http.StatusForbidden, "", "Scale-out endpoints are disabled. Restart vllm serve with --enable-scale-out to enable them."))
+}
+
+// tokenize answers with the token ids of a chat or of a completion.
+func (s *Server) tokenize(w http.ResponseWriter, r *http.Request) {
+	body, e := readBody(w, r)
+	var q *question
+	if e == nil {
+		if q, e = parseChat(s, body); e != nil {
+			q, e = parseCompletion(s, body)
+		}
+	}
+	if e != nil {
+		writeError(w, e)
+		return
+	}
+	writeJSON(w, http.StatusOK, object{"count": q.prompt.length, "max_model_len": s.limit, "tokens": q.prompt.ids})
 }
 
 func (s *Server) models(w http.ResponseWriter, _ *http.Request) {

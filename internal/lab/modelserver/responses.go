@@ -96,8 +96,7 @@ func parseResponses(s *Server, body []byte) (*question, *apiError) {
 		before, ok := s.stored[id]
 		s.mu.Unlock()
 		if !ok {
-			return nil, invalid("previous_response_id", "previous response with id %q not found", id).
-				withCode("previous_response_not_found").withStatus(http.StatusNotFound)
+			return nil, failure(http.StatusNotFound, "response_id", "Response with id '%s' not found.", id)
 		}
 		turns = before
 	}

@@ -67,11 +67,9 @@ func (s *Server) fail(q script) *apiError {
 			return nil
 		}
 	}
-	kind, ok := errorTypes[q.status]
-	if !ok {
-		kind = "server_error"
-	}
-	return &apiError{status: q.status, Message: "as the prompt asks: " + http.StatusText(q.status), Type: kind, retryAfter: q.retryAfter}
+	e := failure(q.status, "", "as the prompt asks: %s", http.StatusText(q.status))
+	e.retryAfter = q.retryAfter
+	return e
 }
 
 // pieceKind is what a generated token belongs to.

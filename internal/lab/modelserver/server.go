@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/engine"
@@ -34,6 +35,12 @@ type Config struct {
 	Engine engine.Config
 	// Speed is how many seconds of the engine's time pass per second. Zero: 1.
 	Speed float64
+	// Blocking makes it as deaf as vLLM is on a CPU: no page is answered while prompts are computed, and
+	// /metrics has what the last step knew.
+	Blocking bool
+	// MaxQueued is how many requests may wait before more are refused with 503, or every other stream
+	// after a status of 200; vLLM's --max-num-queued-reqs. Zero: any number.
+	MaxQueued int
 }
 
 func (c *Config) validate() error {
@@ -45,8 +52,11 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// errStopped is the error for requests after Close.
-var errStopped = errors.New("modelserver: the server is stopped")
+// The errors of requests after Close, and beyond Config.MaxQueued.
+var (
+	errStopped = errors.New("modelserver: the server is stopped")
+	errFull    = errors.New("The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.") //nolint:staticcheck // vLLM's words
+)
 
 // Server is one model server. Make it with [New] and end it with
 // [Server.Close]; it runs a goroutine until then. It is safe for concurrent use.
@@ -60,6 +70,8 @@ type Server struct {
 	started time.Time
 	nonce   uint32 // distinguishes the ids of servers
 
+	refused atomic.Uint64 // streams
+
 	mu     sync.Mutex        // guards the fields below
 	failed map[string]int    // number of errors that scripts have caused, by key
 	stored map[string][]turn // the conversations of responses, by their ids
@@ -70,7 +82,7 @@ func New(config Config) (*Server, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	d, err := newDriver(config.Engine, config.Speed)
+	d, err := newDriver(config.Engine, config.Speed, config.MaxQueued)
 	if err != nil {
 		return nil, fmt.Errorf("modelserver: %w", err)
 	}
@@ -85,10 +97,16 @@ func New(config Config) (*Server, error) {
 	mux.HandleFunc("POST /v1/messages", s.complete(parseMessages, writeMessageError))
 	mux.HandleFunc("POST /v1/messages/count_tokens", s.countTokens)
 	mux.HandleFunc("POST /v1/responses", s.complete(parseResponses, writeError))
-	mux.HandleFunc("GET /v1/models", s.models)
-	mux.HandleFunc("GET /v1/models/{model}", s.model)
-	mux.HandleFunc("GET /health", s.health)
-	mux.HandleFunc("GET /metrics", s.metrics)
+	mux.HandleFunc("POST /v1/{api}/render", s.noRender)
+	mux.HandleFunc("POST /v1/chat/completions/render", s.noRender)
+	mux.HandleFunc("POST /tokenize", s.tokenize)
+	mux.HandleFunc("GET /v1/models", s.page(s.models))
+	mux.HandleFunc("GET /v1/models/{model}", s.page(s.model))
+	mux.HandleFunc("GET /health", s.page(s.health))
+	mux.HandleFunc("GET /metrics", s.page(s.metrics))
+	mux.HandleFunc("GET /version", s.page(func(w http.ResponseWriter, _ *http.Request) {
+		writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
+	}))
 	s.handler = mux
 	s.http.Handler = s
 	s.http.ReadHeaderTimeout = 10 * time.Second

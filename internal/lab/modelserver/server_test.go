@@ -215,22 +215,22 @@ func TestCompletions(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	_, url := start(t, Config{Engine: fast(4)}) // 64 tokens
 	for name, c := range map[string]struct {
-		path, body, code string
+		path, body, kind string
 		status           int
 	}{
-		"no JSON":             {"chat/completions", `{"model":`, "", 400},
-		"no messages":         {"chat/completions", `{"model":"demo-8b"}`, "", 400},
-		"content of a number": {"chat/completions", `{"model":"demo-8b","messages":[{"role":"user","content":3}]}`, "", 400},
-		"unknown part":        {"chat/completions", `{"model":"demo-8b","messages":[{"role":"user","content":[{"type":"video"}]}]}`, "", 400},
-		"other model":         {"chat/completions", `{"model":"gpt","messages":[{"role":"user","content":"hi"}]}`, "model_not_found", 404},
-		"too long a prompt":   {"completions", `{"model":"demo-8b","max_tokens":1,"prompt":"` + strings.Repeat("abcd", 65) + `"}`, "context_length_exceeded", 400},
-		"too long an output":  {"completions", `{"model":"demo-8b","prompt":"hi","max_tokens":2147483647}`, "context_length_exceeded", 400},
-		"no tokens":           {"completions", `{"model":"demo-8b","prompt":"hi","max_tokens":0}`, "", 400},
-		"no choice":           {"completions", `{"model":"demo-8b","prompt":"hi","n":0}`, "", 400},
-		"too many choices":    {"completions", `{"model":"demo-8b","prompt":"a","n":65}`, "", 400},
-		"no prompt":           {"completions", `{"model":"demo-8b"}`, "", 400},
-		"empty prompt":        {"completions", `{"model":"demo-8b","prompt":""}`, "", 400},
-		"a list of prompts":   {"completions", `{"model":"demo-8b","prompt":["a"]}`, "", 400},
+		"no JSON":             {"chat/completions", `{"model":`, "BadRequestError", 400},
+		"no messages":         {"chat/completions", `{"model":"demo-8b"}`, "BadRequestError", 400},
+		"content of a number": {"chat/completions", `{"model":"demo-8b","messages":[{"role":"user","content":3}]}`, "BadRequestError", 400},
+		"unknown part":        {"chat/completions", `{"model":"demo-8b","messages":[{"role":"user","content":[{"type":"video"}]}]}`, "BadRequestError", 400},
+		"other model":         {"chat/completions", `{"model":"gpt","messages":[{"role":"user","content":"hi"}]}`, "NotFoundError", 404},
+		"too long a prompt":   {"completions", `{"model":"demo-8b","max_tokens":1,"prompt":"` + strings.Repeat("abcd", 65) + `"}`, "BadRequestError", 400},
+		"too long an output":  {"completions", `{"model":"demo-8b","prompt":"hi","max_tokens":2147483647}`, "BadRequestError", 400},
+		"no tokens":           {"completions", `{"model":"demo-8b","prompt":"hi","max_tokens":0}`, "BadRequestError", 400},
+		"no choice":           {"completions", `{"model":"demo-8b","prompt":"hi","n":0}`, "BadRequestError", 400},
+		"too many choices":    {"completions", `{"model":"demo-8b","prompt":"a","n":65}`, "BadRequestError", 400},
+		"no prompt":           {"completions", `{"model":"demo-8b"}`, "BadRequestError", 400},
+		"empty prompt":        {"completions", `{"model":"demo-8b","prompt":""}`, "BadRequestError", 400},
+		"a list of prompts":   {"completions", `{"model":"demo-8b","prompt":["a"]}`, "BadRequestError", 400},
 	} {
 		t.Run(name, func(t *testing.T) {
 			resp := post(t, t.Context(), url+"/v1/"+c.path, c.body)
@@ -239,13 +239,13 @@ func TestRefusals(t *testing.T) {
 				Error struct {
 					Message string
 					Type    string
-					Code    string
+					Code    int
 				}
 			}
 			require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
 			require.NotEmpty(t, r.Error.Message)
-			require.Equal(t, "invalid_request_error", r.Error.Type)
-			require.Equal(t, c.code, r.Error.Code)
+			require.Equal(t, c.kind, r.Error.Type)
+			require.Equal(t, c.status, r.Error.Code)
 		})
 	}
 	t.Run("body over the limit", func(t *testing.T) {

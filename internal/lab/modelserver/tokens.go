@@ -26,13 +26,14 @@ const (
 
 const bytesPerToken = 4
 
-// tokens is a sequence of tokens, of which only the length and the chained
-// hashes of full blocks are kept. A copy can be continued independently.
+// tokens is a sequence of tokens: its length, the chained hashes of full blocks, and short names.
+// A copy can be continued independently.
 type tokens struct {
 	blockTokens int
 	length      int
 	hash        uint64
 	blocks      []uint64
+	ids         []uint32 // of which a copy that is continued has no use
 }
 
 // newTokens returns an empty sequence. Sequences with different salts share no
@@ -43,6 +44,7 @@ func newTokens(blockTokens int, salt string) tokens {
 
 func (t *tokens) add(one token) {
 	t.hash = engine.Mix(t.hash ^ uint64(one))
+	t.ids = append(t.ids, uint32(engine.Mix(uint64(one))))
 	t.length++
 	if t.length%t.blockTokens == 0 {
 		t.blocks = append(t.blocks, t.hash)
