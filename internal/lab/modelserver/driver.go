@@ -220,40 +220,18 @@ func (d *driver) halt(now time.Duration) {
 	}
 }
 
-func (d *driver) isStopped() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.stopped
+// state is what there is to say about the engine at a moment.
+type state struct {
+	engine.Totals
+	now, last engine.Load
+	blocked   bool // prompts are being computed
+	stopped   bool
 }
 
-func (d *driver) load() engine.Load {
+func (d *driver) state() state {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.engine.Load(d.now())
-}
-
-func (d *driver) lastLoad() engine.Load {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.last
-}
-
-// blocked is how long the current step still computes prompts.
-func (d *driver) blocked() time.Duration {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	now := d.now()
-	if d.engine.Load(now); !d.engine.Prefilling() {
-		return 0
-	}
-	end, _ := d.engine.StepEnd()
-	return time.Duration(float64(end-now)/d.speed) + time.Microsecond
-}
-
-func (d *driver) totals() engine.Totals {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.engine.Totals()
+	return state{now: d.engine.Load(d.now()), last: d.last, blocked: d.engine.Prefilling(), Totals: d.engine.Totals(), stopped: d.stopped}
 }
 
 func (d *driver) poke() { signal(d.wake) }

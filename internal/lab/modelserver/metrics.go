@@ -9,7 +9,7 @@ import (
 
 // health answers 200 while the server accepts requests.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
-	if s.driver.isStopped() {
+	if s.driver.state().stopped {
 		w.WriteHeader(http.StatusServiceUnavailable)
 	}
 }
@@ -17,12 +17,8 @@ func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 // page answers once no prompt is being computed, if the server is Blocking.
 func (s *Server) page(answer http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		for wait := s.driver.blocked(); s.config.Blocking && wait > 0; wait = s.driver.blocked() {
-			select {
-			case <-r.Context().Done():
-				return
-			case <-time.After(wait):
-			}
+		for s.config.Blocking && r.Context().Err() == nil && s.driver.state().blocked {
+			time.Sleep(time.Millisecond)
 		}
 		answer(w, r)
 	}
@@ -33,9 +29,10 @@ var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 
 // metrics writes the engine's state with vLLM's names.
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
-	load, totals := s.driver.load(), s.driver.totals()
+	totals := s.driver.state()
+	load := totals.now
 	if s.config.Blocking {
-		load = s.driver.lastLoad()
+		load = totals.last
 	}
 	model := labelValue.Replace(s.config.Model)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")

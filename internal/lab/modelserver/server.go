@@ -132,7 +132,7 @@ func (s *Server) Close() error {
 }
 
 // Load is the current state of the engine.
-func (s *Server) Load() engine.Load { return s.driver.load() }
+func (s *Server) Load() engine.Load { return s.driver.state().now }
 
 // Totals are the engine's counts since New.
-func (s *Server) Totals() engine.Totals { return s.driver.totals() }
+func (s *Server) Totals() engine.Totals { return s.driver.state().Totals }

@@ -15,6 +15,24 @@ import (
 	"time"
 )
 
+// llamaEnv names a directory with llama.cpp's server, llama-server, and a model with random
+// weights, tiny.gguf.
+const llamaEnv = "ENDPICK_LLAMA"
+
+// LlamaAvailable returns an error that says what [StartLlama] lacks here, or nil. Then tests skip.
+func LlamaAvailable() error {
+	dir := os.Getenv(llamaEnv)
+	if dir == "" {
+		return fmt.Errorf("%s is not set: no llama.cpp to test with", llamaEnv)
+	}
+	for _, name := range []string{"llama-server", "tiny.gguf"} {
+		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
+			return fmt.Errorf("%s: %w", llamaEnv, err)
+		}
+	}
+	return nil
+}
+
 // Slots and context of each llama.cpp server. The context is shared by the slots.
 const (
 	LlamaSlots   = 4
@@ -22,7 +40,7 @@ const (
 )
 
 // loadWithin limits the time that a server may take to load its model.
-const loadWithin = 3 * time.Minute
+const loadWithin = 10 * time.Minute
 
 // Process is a real engine: one process on a loopback port, which it keeps over a restart. The
 // kernel kills it when the process that started it ends. Its methods, except URL, are not safe for
