@@ -300,7 +300,20 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			}))
 			defer server.Close()
 			var log lockedBuffer
-			g := loggingGateway(t, &log, parsed(t, fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)))
+			text := fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)
+			g := loggingGateway(t, &log, parsed(t, text))
+			at := *g.router.Endpoints()[0].Candidate.Endpoint
+			for more, want := range map[string]bool{"": true, "trust_headers: true": false, "trust_headers: true\nshared_cache: true": true} {
+				other := parsed(t, text+more)
+				_, found := other.eventsOf(&at, g.inspector)
+				assert.Equal(t, []bool{want, want}, []bool{found, other.hasEvents()}, more)
+			}
+			other := parsed(t, "endpoints: [{url: "+server.URL+"}]")
+			_, found := other.eventsOf(&at, g.inspector)
+			assert.Equal(t, []bool{false, false}, []bool{found, other.hasEvents()}, "without token ids there is no use")
+			at.Models = []string{"m", "n"}
+			_, found = parsed(t, text).eventsOf(&at, g.inspector)
+			assert.False(t, found, "it does not say whose events they are")
 			ask := func() {
 				require.Equal(t, 200, askFor(t, g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
 			}
