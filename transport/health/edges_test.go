@@ -18,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
 
@@ -53,6 +55,25 @@ func TestTheMonitorsOwnClient(t *testing.T) {
 	assert.False(t, s.Checked.IsZero())
 	assert.Zero(t, followed.Load())
 	assert.EqualValues(t, 1, connections.Load())
+}
+
+// A vLLM with a full queue is fit, and avoided for a moment.
+func TestAFullVLLM(t *testing.T) {
+	server := httptest.NewServer(rig.VLLM("health", "full_completions"))
+	defer server.Close()
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}}}))
+	monitor := rig.Must(health.New(health.Config{Router: router}))
+	c := http.Client{Transport: rig.Must(transport.New(transport.Config{Router: router, Health: monitor}))}
+	for range 10 {
+		resp := rig.Must(c.Post("http://gateway/v1/completions", "application/json", strings.NewReader(`{"model":"tiny","prompt":"x"}`)))
+		resp.Body.Close()
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.NotEmpty(t, resp.Header.Get("Retry-After"))
+	}
+	monitor.Check(t.Context())
+	s := monitor.Endpoints()[0]
+	assert.Equal(t, []bool{true, false}, []bool{s.Full, s.State.Out()})
+	assert.NoError(t, s.CheckErr)
 }
 
 // pages answers every check with a function.

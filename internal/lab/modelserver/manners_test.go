@@ -82,9 +82,9 @@ func TestAFullQueue(t *testing.T) {
 	require.Eventually(t, func() bool { l := s.Load(); return l.Running == 1 && l.Waiting == 1 }, 10*time.Second, time.Millisecond)
 	for path, body := range streamBodies {
 		body = strings.Replace(body, "%s", "hi", 1)
-		_, _, _, want := rig.Recorded("error_model")
+		_, _, _, want := rig.Recorded("full_completions")
 		if path == "/v1/messages" {
-			_, _, _, want = rig.Recorded("error_model_messages")
+			_, _, _, want = rig.Recorded("full_messages")
 		}
 		for _, stream := range []string{"true", "false"} {
 			resp := post(t, t.Context(), url+path, strings.Replace(body, `"stream":true`, `"stream":`+stream, 1))
