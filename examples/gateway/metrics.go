@@ -44,10 +44,7 @@ var (
 )
 
 // Describe implements prom.Collector.
-func (m hearingMetrics) Describe(out chan<- *prom.Desc) {
-	out <- eventsReceived
-	out <- eventsPrompts
-}
+func (m hearingMetrics) Describe(out chan<- *prom.Desc) { prom.DescribeByCollect(m, out) }
 
 // Collect implements prom.Collector.
 func (m hearingMetrics) Collect(out chan<- prom.Metric) {

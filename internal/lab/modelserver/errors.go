@@ -39,8 +39,11 @@ func invalid(param, format string, args ...any) *apiError {
 
 // submitError is the answer to a request that the engine has refused.
 func submitError(err error) *apiError {
-	if errors.Is(err, errStopped) || errors.Is(err, errFull) {
+	switch {
+	case errors.Is(err, errStopped):
 		return failure(http.StatusServiceUnavailable, "", "%v", err)
+	case errors.Is(err, errFull):
+		return failure(http.StatusServiceUnavailable, "", "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.")
 	}
 	return failure(http.StatusInternalServerError, "", "%v", err)
 }

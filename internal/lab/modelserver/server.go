@@ -55,7 +55,7 @@ func (c *Config) validate() error {
 // The errors of requests after Close, and beyond Config.MaxQueued.
 var (
 	errStopped = errors.New("modelserver: the server is stopped")
-	errFull    = errors.New("The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.") //nolint:staticcheck // vLLM's words
+	errFull    = errors.New("modelserver: the queue is full")
 )
 
 // Server is one model server. Make it with [New] and end it with
