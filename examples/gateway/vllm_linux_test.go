@@ -41,7 +41,7 @@ func startVLLMs(t *testing.T, n int) []*rig.Process {
 			engine, err := rig.Start(func(port int) *exec.Cmd {
 				cmd := exec.Command(filepath.Join(dir, "venv/bin/vllm"), "serve", "./tiny", "--served-model-name", "tiny",
 					"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--max-model-len", "8192", "--enforce-eager", "--enable-prefix-caching",
-					"--enable-prompt-tokens-details", "--dtype", "bfloat16", "--max-num-seqs", "4", "--max-num-queued-reqs", "2", "--kv-events-config",
+					"--enable-prompt-tokens-details", "--dtype", "bfloat16", "--max-num-seqs", "4", "--max-num-queued-reqs", "8", "--kv-events-config",
 					fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, events, replay))
 				cmd.Dir = dir
 				cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1",
