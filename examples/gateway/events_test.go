@@ -302,6 +302,13 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			var log lockedBuffer
 			text := fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)
 			g := loggingGateway(t, &log, parsed(t, text))
+			ask := func() {
+				require.Equal(t, 200, askFor(t, g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
+			}
+			require.Eventually(t, func() bool {
+				all := g.hearing.status()
+				return len(all) == 1 && all[0].State == kvevents.Live && all[0].Blocks == 2
+			}, 30*time.Second, 5*time.Millisecond)
 			at := *g.router.Endpoints()[0].Candidate.Endpoint
 			for more, want := range map[string]bool{"": true, "trust_headers: true": false, "trust_headers: true\nshared_cache: true": true} {
 				other := parsed(t, text+more)
@@ -314,13 +321,6 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			at.Models = []string{"m", "n"}
 			_, found = parsed(t, text).eventsOf(&at, g.inspector)
 			assert.False(t, found, "it does not say whose events they are")
-			ask := func() {
-				require.Equal(t, 200, askFor(t, g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
-			}
-			require.Eventually(t, func() bool {
-				all := g.hearing.status()
-				return len(all) == 1 && all[0].State == kvevents.Live && all[0].Blocks == 2
-			}, 30*time.Second, 5*time.Millisecond)
 			for range enoughPrompts {
 				ask()
 			}
