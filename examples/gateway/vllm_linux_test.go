@@ -191,7 +191,10 @@ func TestVLLM(t *testing.T) {
 			})
 		}
 		require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 6 }, time.Minute, time.Millisecond)
-		time.Sleep(time.Second)
+		require.Eventually(t, func() bool { // or nobody could tell that it is another
+			all := g.hearing.status()
+			return len(all) == 3 && all[2].Batches > 0
+		}, 3*time.Minute, 10*time.Millisecond)
 		engines[2].Kill()
 		group.Wait()
 		t.Logf("%+v", g.transport.Stats())
