@@ -154,7 +154,8 @@ func (c *Call) setHeader(h http.Header, e *endpick.Endpoint) {
 }
 
 // ServedBy reports that a proxy has sent the request to another endpoint after this one
-// failed it. Call it before Header; it moves the attempt to the other endpoint. The
+// failed it. Call it before Header, or after one that has reported why the first has failed; it
+// moves the attempt to the other endpoint. The
 // error is an [endpick.NoEndpointError] if the endpoint is unknown or takes no
 // requests. Then the attempt has ended, but the response must still be fed, because it
 // may contain what the client has not asked for.
@@ -162,11 +163,13 @@ func (a *Attempt) ServedBy(id string) error {
 	c := a.call
 	c.mu.Lock()
 	defer c.unlock()
-	begun := a.stage != waiting
 	if id == a.lease.Endpoint().ID {
 		return nil
 	}
-	if _ = a.fail(Erred, errMoved); begun || a.stage != failed { // the client has left
+	if a.stage == waiting {
+		_ = a.fail(Erred, errMoved)
+	}
+	if a.stage != failed { // the client has left
 		return nil
 	}
 	lease, err := c.adopt(id)

@@ -15,6 +15,7 @@ const (
 	DestinationHeader = "x-gateway-destination-endpoint"
 
 	servedKey         = "x-gateway-destination-endpoint-served"
+	answersKey        = "endpick-answers" // no part of it: what examples/epp/envoy.yaml tells besides
 	subsetKey         = "x-gateway-destination-endpoint-subset"
 	balancerNamespace = "envoy.lb"
 	subsetNamespace   = "envoy.lb.subset_hint"

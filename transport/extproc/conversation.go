@@ -37,11 +37,12 @@ type conversation struct {
 	answered bool // the header of its response has arrived
 	upgraded bool // it has left HTTP: bodies are the data of both sides
 
-	call    *transport.Call    // nil: not read yet
-	attempt *transport.Attempt // nil: not picked yet
-	beat    *time.Timer        // keeps the lease alive
-	out     []byte             // what is passed on of a piece; reused
-	unsaid  *structpb.Struct   // names the servers, in the next answer
+	call    *transport.Call     // nil: not read yet
+	attempt *transport.Attempt  // nil: not picked yet
+	named   []*endpick.Endpoint // to the proxy, in order
+	beat    *time.Timer         // keeps the lease alive
+	out     []byte              // what is passed on of a piece; reused
+	unsaid  *structpb.Struct    // names the servers, in the next answer
 }
 
 const (
@@ -81,8 +82,10 @@ func (c *conversation) take(in *extprocv3.ProcessingRequest) (done bool, err err
 	case *extprocv3.ProcessingRequest_RequestTrailers:
 		return c.requestTrailers()
 	case *extprocv3.ProcessingRequest_ResponseHeaders:
-		served := metadataOf(in.GetMetadataContext(), balancerNamespace, servedKey)
-		return false, c.responseHeaders(m.ResponseHeaders, served.GetStringValue())
+		said := func(key string) string {
+			return metadataOf(in.GetMetadataContext(), balancerNamespace, key).GetStringValue()
+		}
+		return false, c.responseHeaders(m.ResponseHeaders, said(servedKey), said(answersKey))
 	case *extprocv3.ProcessingRequest_ResponseBody:
 		return false, c.responseBody(m.ResponseBody)
 	case *extprocv3.ProcessingRequest_ResponseTrailers:
@@ -216,14 +219,14 @@ func (c *conversation) sendPieces(d direction, b []byte, last bool) error {
 	return c.say(d.body(streamed(b, last)))
 }
 
-func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served string) error {
+func (c *conversation) responseHeaders(m *extprocv3.HttpHeaders, served, answers string) error {
 	if c.answered {
 		return status.Error(codes.InvalidArgument, "extproc: a second response on one stream")
 	}
 	c.answered = true
 	common := &extprocv3.CommonResponse{}
 	if c.attempt != nil {
-		c.servedBy(served)
+		c.servedBy(served, answers)
 		header, pseudo := headerOf(m.GetHeaders())
 		c.upgraded = c.endless && statusOf(pseudo) == http.StatusSwitchingProtocols
 		long, again := header.Get("Content-Length") != "", header.Get("Retry-After")

@@ -125,11 +125,12 @@ func (s *Server) endpoints() (all []*endpick.Endpoint) {
 func (c *conversation) tell(first string) *choice {
 	chosen := c.attempt.Endpoint()
 	servers := []string{first}
+	c.named = []*endpick.Endpoint{chosen}
 	for _, e := range c.attempt.Fallbacks {
 		// There is one header for the rank, whichever server gets the request.
 		at, err := hostPort(e)
 		if err == nil && e.Ranked == chosen.Ranked && e.Rank == chosen.Rank && !slices.Contains(servers, at) {
-			servers = append(servers, at)
+			servers, c.named = append(servers, at), append(c.named, e)
 		}
 	}
 	to := &choice{servers: strings.Join(servers, ","), body: c.call.Body()}
@@ -167,29 +168,41 @@ func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 	return m
 }
 
-// servedBy reports which server has served the request; empty: the proxy does not say.
-func (c *conversation) servedBy(address string) {
+// servedBy reports which server has served the request; empty: the proxy does not say. Those before it
+// in the list have failed the request, or were full if that is among their answers.
+func (c *conversation) servedBy(address, answers string) {
 	address = canonical(address)
-	if address == "" {
+	i := slices.IndexFunc(c.named, func(e *endpick.Endpoint) bool { at, _ := hostPort(e); return at == address })
+	switch {
+	case address == "":
 		return
-	}
-	own := c.attempt.Endpoint()
-	if at, _ := hostPort(own); at == address {
-		return
-	}
-	for _, e := range c.attempt.Fallbacks {
-		if at, _ := hostPort(e); at == address && e.Ranked == own.Ranked && e.Rank == own.Rank {
-			c.move(e.ID)
-			return
+	case i >= 0:
+		for _, next := range c.named[1 : i+1] {
+			c.passedOver(answers)
+			c.move(next.ID)
 		}
+		return
 	}
 	for _, e := range c.server.endpoints() {
 		if at, _ := hostPort(e); at == address {
+			c.passedOver(answers)
 			c.move(e.ID)
 			return
 		}
 	}
 	c.server.warn(&transport.UpstreamError{Endpoint: address, Err: endpick.ErrUnknownEndpoint})
+}
+
+// passedOver reports what the attempt's server has answered before the proxy went on to another.
+func (c *conversation) passedOver(answers string) {
+	at, _ := hostPort(c.attempt.Endpoint())
+	for answer := range strings.SplitSeq(answers, ",") {
+		part := append(strings.Split(answer, " "), "", "")
+		status, _ := strconv.Atoi(part[1])
+		if canonical(part[0]) == at && status >= http.StatusBadRequest {
+			_ = c.attempt.Header(status, http.Header{"Retry-After": {part[2]}}, nil)
+		}
+	}
 }
 
 func (c *conversation) move(id string) {
