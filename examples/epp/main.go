@@ -1,5 +1,5 @@
 // Command epp is an endpoint picker for Envoy and the gateways that speak its protocol, to be
-// copied; docs/extproc.md has the Envoy in front of it.
+// copied; envoy.yaml is the Envoy in front of it, and docs/extproc.md explains both.
 //
 //	go run ./examples/epp -listen :9002 -endpoints servers.txt
 package main
@@ -19,20 +19,25 @@ import (
 	"log"
 	"math/big"
 	"net"
+	"net/http"
 	"os"
 	"os/signal"
 	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
+	prom "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset/all"
-	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/health"
+	"github.com/endpick/endpick/transport/prometheus"
 )
 
 // options are the parsed flags.
@@ -41,6 +46,8 @@ type options struct {
 	listen    string
 	source    discover.Source
 	plaintext bool
+	metrics   string
+	picker    extproc.Config // without a router
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -53,6 +60,19 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&endpoints, "endpoints", "", "`file` with one ip:port per line, or a list in JSON; changes are followed")
 	f.StringVar(&dns, "dns", "", "`name:port` whose addresses are the endpoints; changes are followed")
 	f.BoolVar(&o.plaintext, "plaintext", false, "no TLS; otherwise the picker generates its own certificate, as gateways expect")
+	f.StringVar(&o.metrics, "metrics", "", "serve /metrics for Prometheus on this `address`, for the operator")
+	f.IntVar(&o.picker.Dispatcher.Fallbacks, "fallbacks", 2, "servers to name after the chosen one; 0 for gateways that take one address, such as an original_dst cluster")
+	f.BoolVar(&o.picker.Buffered, "buffered", false, "the gateway sends whole bodies without announcing it")
+	f.BoolVar(&o.picker.RequireModel, "require-model", false, "answer 400 if a body names no model")
+	f.Func("objective", "`name=priority` of an InferenceObjective, repeatable; clients' x-gateway-inference headers are then trusted", func(v string) error {
+		name, priority, _ := strings.Cut(v, "=")
+		n, err := strconv.Atoi(priority)
+		if o.picker.Objectives == nil {
+			o.picker.Objectives = map[string]int{}
+		}
+		o.picker.Objectives[name] = n
+		return err
+	})
 	if err := f.Parse(args); err != nil {
 		return nil, err
 	}
@@ -96,15 +116,45 @@ func run(ctx context.Context, args []string, stderr io.Writer) int {
 	return status
 }
 
-// newPicker returns a picker with a policy, and its router.
-func newPicker(config endpick.Config, warn func(error)) (*extproc.Server, *endpick.Router, error) {
-	config.Warn = warn
+// newPicker returns a picker with a policy, its router, and metrics of both.
+func newPicker(picker extproc.Config, config endpick.Config, warn func(error)) (*extproc.Server, *endpick.Router, *prometheus.Metrics, error) {
+	metrics, err := prometheus.New(prometheus.Config{})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	config.Warn, picker.Warn = warn, warn
+	config.Policy.Predictor = metrics.Predictor(config.Policy.Predictor)
 	router, err := endpick.New(config)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}, Warn: warn})
-	return server, router, err
+	monitor, err := health.New(health.Config{Router: router})
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	picker.Dispatcher.Router, picker.Dispatcher.Health = router, monitor
+	server, err := extproc.New(picker)
+	metrics.Watch(prometheus.Sources{Router: router, Health: monitor})
+	return server, router, metrics, err
+}
+
+// serveMetrics serves the page of metrics in the background, until stop.
+func serveMetrics(address string, metrics *prometheus.Metrics, logger *log.Logger) (stop func(), err error) {
+	if address == "" {
+		return func() {}, nil
+	}
+	registry := prom.NewRegistry()
+	registry.MustRegister(metrics)
+	mux := http.NewServeMux()
+	mux.Handle("/metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	logger.Printf("metrics on %v", l.Addr())
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(l) }()
+	return func() { _ = server.Close() }, nil
 }
 
 // serve is the picker as a server. listening is called with its address, for tests.
@@ -115,7 +165,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net
 	if err != nil {
 		return err
 	}
-	server, router, err := newPicker(config, warn)
+	server, router, metrics, err := newPicker(o.picker, config, warn)
 	if err != nil {
 		return err
 	}
@@ -142,6 +192,11 @@ func serve(ctx context.Context, o *options, stderr io.Writer, listening func(net
 	if err != nil {
 		return err
 	}
+	stopMetrics, err := serveMetrics(o.metrics, metrics, logger)
+	if err != nil {
+		return errors.Join(err, l.Close())
+	}
+	defer stopMetrics()
 	logger.Printf("listening on %v", l.Addr())
 	listening(l.Addr())
 	ctx, stop := context.WithCancel(ctx)

@@ -15,10 +15,13 @@ const (
 	DestinationHeader = "x-gateway-destination-endpoint"
 
 	servedKey         = "x-gateway-destination-endpoint-served"
-	answersKey        = "endpick-answers" // no part of it: what examples/epp/envoy.yaml tells besides
+	answersKey        = "endpick-answers" // is no part of it: see examples/epp/envoy.yaml
 	subsetKey         = "x-gateway-destination-endpoint-subset"
 	balancerNamespace = "envoy.lb"
 	subsetNamespace   = "envoy.lb.subset_hint"
+
+	objectiveHeader = "X-Gateway-Inference-Objective"
+	fairnessHeader  = "X-Gateway-Inference-Fairness-Id"
 )
 
 // Config configures a [Server]. All fields except Dispatcher.Router are optional.
@@ -32,6 +35,14 @@ type Config struct {
 	// Buffered says that a proxy that does not announce how it sends request
 	// bodies uses mode BUFFERED.
 	Buffered bool
+	// RequireModel refuses a POST whose body names no model, with 400, as the extension's own
+	// picker does. Forms are exempt. By default any server may get it.
+	RequireModel bool
+	// Objectives are the priorities of the extension's InferenceObjectives, by name. If it is
+	// not nil, the header x-gateway-inference-objective says which one is the request's, and
+	// x-gateway-inference-fairness-id its Tenant. Any client can write them unless the
+	// gateway sets or removes them. Nil: they are not read.
+	Objectives map[string]int
 	// Describe may set what the server can't know, such as the Tenant, and change
 	// what it read from the headers. It is called before the prompt is hashed, from
 	// many goroutines. It must not change header or body, nor keep req. Nil: there

@@ -3,13 +3,15 @@ package extproc_test
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"crypto/tls"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -19,88 +21,117 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/envoy"
-	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 )
 
-// secure is a certificate that nobody has signed, as gateways expect of a picker.
-func secure() grpc.ServerOption {
+// modes are edits of examples/epp/envoy.yaml: the ways in which gateways send bodies.
+var modes = map[string][]string{
+	"as documented": nil,
+	"full duplex":   {"request_body_mode: BUFFERED", "request_body_mode: FULL_DUPLEX_STREAMED"},
+	"buffered":      {"response_body_mode: FULL_DUPLEX_STREAMED", "response_body_mode: BUFFERED"},
+}
+
+// secured is what gateways expect of a picker: a certificate, whoever has signed it.
+func secured() grpc.ServerOption {
 	certified := httptest.NewUnstartedServer(nil)
 	certified.StartTLS()
 	defer certified.Close()
 	return grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates}))
 }
 
-// pickerAt serves a picker as Envoys expect it, and returns its address.
-func pickerAt(t testing.TB, server *extproc.Server) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+// listen serves a picker at an address until stop.
+func listen(t testing.TB, server *extproc.Server, address string) (at string, stop func()) {
+	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l, secure()) }()
-	t.Cleanup(func() { stop(); assert.NoError(t, <-ended) })
-	return l.Addr().String()
+	go func() { ended <- server.Serve(ctx, l, secured()) }()
+	return l.Addr().String(), sync.OnceFunc(func() { cancel(); assert.NoError(t, <-ended) })
 }
 
-// behind is a world behind the documented Envoy, with servers, and its URL.
-func behind(t testing.TB, config extproc.Config, engines []*httptest.Server, edits ...string) (*world, string) {
-	if config.Dispatcher.Fallbacks == 0 {
-		config.Dispatcher.Fallbacks = 2
+// envoyFor is the URL of an Envoy before a picker and the endpoints of its router.
+func envoyFor(t testing.TB, server *extproc.Server, router *endpick.Router, edits ...string) string {
+	at, stop := listen(t, server, "127.0.0.1:0")
+	t.Cleanup(stop)
+	return envoy.Start(t, "../../examples/epp/envoy.yaml", at, serversOf(router), edits...)
+}
+
+func serversOf(router *endpick.Router) (all []string) {
+	for _, e := range router.Endpoints() {
+		all = append(all, strings.TrimPrefix(e.Candidate.Endpoint.Address, "http://"))
 	}
-	all := endpoints(engines...)
-	w := newWorld(t, config, all...)
-	return w, envoy.Start(t, "../../examples/epp/envoy.yaml", pickerAt(t, w.server), addresses(all), edits...)
+	return all
 }
 
-func addresses(all []endpick.Endpoint) (at []string) {
-	for _, e := range all {
-		at = append(at, strings.TrimPrefix(e.Address, "http://"))
+// behind is a world behind an Envoy, and that Envoy's URL.
+func behind(t testing.TB, config extproc.Config, edits []string, servers ...*httptest.Server) (*world, string) {
+	config.Dispatcher.Fallbacks = 2
+	w := newWorld(t, config, endpoints(servers...)...)
+	return w, envoyFor(t, w.server, w.router, edits...)
+}
+
+// endpoints returns those of servers; for nil, one at which nothing listens.
+func endpoints(servers ...*httptest.Server) (all []endpick.Endpoint) {
+	for i, s := range servers {
+		e := endpick.Endpoint{ID: string(rune('a' + i)), Address: "127.0.0.1:1"}
+		if s != nil {
+			e.Address = s.URL
+		}
+		all = append(all, e)
 	}
-	return at
+	return all
 }
 
-// answering is an engine with one answer, and how often it was asked.
-func answering(t testing.TB, status int, body string) (*httptest.Server, *atomic.Int32) {
-	asked := new(atomic.Int32)
-	e := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-		io.Copy(io.Discard, in.Body)
-		asked.Add(1)
-		w.WriteHeader(status)
-		io.WriteString(w, body)
-	}))
-	t.Cleanup(e.Close)
-	return e, asked
+// engine answers with a hash of what it received, and with that, or a stream.
+func engine(t testing.TB) *httptest.Server {
+	return server(t, func(w http.ResponseWriter, in *http.Request) {
+		body, err := io.ReadAll(in.Body)
+		if err != nil {
+			return
+		}
+		w.Header().Set("X-Sum", fmt.Sprintf("%d %x", len(body), sha256.Sum256(body)))
+		if in.URL.Path == "/echo" {
+			w.Header().Set("Content-Type", "application/octet-stream")
+			w.Write(body)
+			return
+		}
+		w.Header().Set("Content-Type", "text/event-stream")
+		w.Header().Set("Trailer", "X-After")
+		io.WriteString(w, events+usage+done)
+		w.Header().Set("X-After", "1")
+	})
 }
 
-func post(t testing.TB, url string, body []byte, header ...string) (*http.Response, string) {
+func server(t testing.TB, handler http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(handler)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// h2 speaks HTTP/2 in the clear, so that there are trailers.
+func h2(t testing.TB) *http.Client {
+	p := new(http.Protocols)
+	p.SetUnencryptedHTTP2(true)
+	base := &http.Transport{Protocols: p}
+	t.Cleanup(base.CloseIdleConnections)
+	return &http.Client{Transport: base}
+}
+
+func do(t testing.TB, client *http.Client, method, url string, body []byte, header ...string) (*http.Response, string) {
 	t.Helper()
-	in, err := http.NewRequestWithContext(t.Context(), "POST", url, bytes.NewReader(body))
+	in, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
 	require.NoError(t, err)
 	for i := 0; i < len(header); i += 2 {
 		in.Header.Set(header[i], header[i+1])
 	}
-	response, err := http.DefaultClient.Do(in)
+	if header == nil && len(body) > 0 {
+		in.Trailer = http.Header{"X-Checksum": {"1"}}
+		in.ContentLength = -1
+	}
+	response, err := client.Do(in)
 	require.NoError(t, err)
 	defer response.Body.Close()
 	got, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	return response, string(got)
-}
-
-func TestEnvoyAsksTheNext(t *testing.T) {
-	for status, want := range map[int]string{429: "b", 502: "b", 503: "b", 500: "a"} {
-		first, one := answering(t, status, "a")
-		second, two := answering(t, 200, "b")
-		w, url := behind(t, extproc.Config{}, []*httptest.Server{first, second})
-		_, got := post(t, url+chatPath, []byte(chatBody))
-		assert.Equal(t, want, got, status)
-		assert.EqualValues(t, 1, one.Load())
-		_, got = post(t, url+"/v1/files", []byte("x"))
-		assert.Equal(t, "a", got)
-		assert.EqualValues(t, 2, one.Load(), status)
-		_ = two
-		w.idle(t)
-		t.Log(w.heard.said())
-	}
-	_ = transport.Config{}
 }

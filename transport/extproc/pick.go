@@ -76,9 +76,20 @@ func (c *conversation) choose(path, query string) (*choice, error) {
 	}
 }
 
-// describe calls Config.Describe.
+// describe sets what the extension's headers say, and calls Config.Describe.
 func (c *conversation) describe(req *endpick.Request) (err error) {
-	if c.server.config.Describe == nil {
+	config := &c.server.config
+	if config.Objectives != nil {
+		if name := c.header.Get(objectiveHeader); name != "" {
+			req.Priority = config.Objectives[name]
+		}
+		req.Tenant = c.header.Get(fairnessHeader)
+	}
+	if config.RequireModel && req.Model == "" && len(c.body) > 0 && c.pseudo[":method"] == http.MethodPost &&
+		!strings.HasPrefix(c.header.Get("Content-Type"), "multipart/") {
+		return &endpick.RequestError{Field: "model", Reason: "is missing"}
+	}
+	if config.Describe == nil {
 		return nil
 	}
 	defer func() {
@@ -86,7 +97,7 @@ func (c *conversation) describe(req *endpick.Request) (err error) {
 			err = c.server.panicked("Config.Describe", v)
 		}
 	}()
-	c.server.config.Describe(c.header, c.body, req)
+	config.Describe(c.header, c.body, req)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -113,6 +115,41 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"a request that can't be: 400", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			refused(t, first(c.request(`{"model":7}`)), 400, "invalid_request_error")
+		}},
+		{"no model is asked for: 400 for who wants that", extproc.Config{RequireModel: true}, func(t *testing.T, w *world, c *talk) {
+			refused(t, first(c.request(`{"messages":[]}`)), 400, "model is missing")
+			for _, taken := range []string{`{"model":"m"}`, "", "form"} {
+				c = w.talk(t, c.mode)
+				m := requestHeaders(false, ":path", "/v1/files")
+				if taken == "form" {
+					m.GetRequestHeaders().GetHeaders().Headers[2].RawValue = []byte("multipart/form-data; boundary=x")
+				}
+				c.send(m)
+				if c.mode == atOnce {
+					c.recv()
+				}
+				c.send(requestBody(taken, true))
+				header, _ := destination(c.recv())
+				assert.NotEmpty(t, header, taken)
+				c.cancel()
+			}
+		}},
+		{"objective and fairness, if wanted", extproc.Config{Objectives: map[string]int{"batch": -1}}, func(t *testing.T, w *world, c *talk) {
+			for name, want := range map[string]int{"batch": -1, "unheard-of": 0, "": 7} {
+				c = w.talk(t, c.mode)
+				c.request(chatBody, "x-endpick-priority", "7", "x-gateway-inference-objective", name, "x-gateway-inference-fairness-id", "blue")
+				c.ends()
+				require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+				assert.Equal(t, want, w.heard.request.Priority, name)
+				assert.Equal(t, "blue", w.heard.request.Tenant)
+			}
+		}},
+		{"but not otherwise", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody, "x-gateway-inference-objective", "batch", "x-gateway-inference-fairness-id", "blue")
+			c.ends()
+			w.idle(t)
+			assert.Zero(t, w.heard.request.Priority)
+			assert.Empty(t, w.heard.request.Tenant)
 		}},
 		{"errors have the shape of the API", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			refused(t, first(c.request(`{"model":7}`, ":path", "/v1/messages?beta=true")), 400, `{"type":"error","error":{"type":"invalid_request_error"`)
@@ -377,6 +414,21 @@ func TestProtocol(t *testing.T) {
 			w.idle(t)
 			assert.Equal(t, "a failed, b completed", w.heard.said())
 			assert.Empty(t, w.warnings())
+		}},
+		{"a server that was full before has not failed", extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			m := served(responseHeaders("200", false), "[fd00::3]:8000")
+			m.GetMetadataContext().GetFilterMetadata()["envoy.lb"].Fields["endpick-answers"] = structpb.NewStringValue("10.0.0.1:8000 429 9,10.0.0.9:80 429 ,nobody,10.0.0.2:8000 500 ,[fd00::3]:8000 200 ,")
+			c.send(m)
+			c.recv()
+			c.response(events + usage + done)
+			c.ends()
+			w.idle(t)
+			assert.Equal(t, "a refused, b failed, c completed", w.heard.said())
+			next := w.talk(t, c.mode)
+			header, _ := destination(first(next.request(chatBody)))
+			assert.Equal(t, "10.0.0.2:8000,[fd00::3]:8000", header, "it is avoided for a while")
+			next.cancel()
 		}},
 		{"the server that served was the chosen one", two, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)

@@ -1,0 +1,390 @@
+package extproc_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/envoy"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/extproc"
+)
+
+// Bodies of every size arrive once and unchanged, in both directions, and trailers with them; also
+// at the second server.
+func TestBodiesThroughEnvoy(t *testing.T) {
+	for mode, edits := range modes {
+		t.Run(mode, func(t *testing.T) {
+			edits = append(edits, "http_protocol_options: {}", "http_protocol_options: {enable_trailers: true}")
+			w, url := behind(t, extproc.Config{}, edits, nil, engine(t))
+			client := h2(t)
+			require.NoError(t, w.router.Remove("a")) // unreachable
+			for _, size := range []int{0, 1, 62_000, 62_001, 20 << 20} {
+				body := bytes.Repeat([]byte{'x', 0, 0xff, '\n'}, size/4+1)[:size]
+				response, got := do(t, client, "POST", url+"/echo", body)
+				assert.Equal(t, 200, response.StatusCode)
+				assert.Equal(t, fmt.Sprintf("%d %x", size, sha256.Sum256(body)), response.Header.Get("X-Sum"))
+				assert.Equal(t, size, len(got))
+				assert.True(t, string(body) == got)
+			}
+			w.idle(t)
+			assert.NotContains(t, w.heard.said(), "failed")
+			if mode == "full duplex" {
+				return // what is sent again has its body twice, if there are trailers
+			}
+			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "127.0.0.1:1", Models: []string{"m"}}))
+			long := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("all work and no play ", 1_000_000) + `"}]}`
+			response, got := do(t, client, "POST", url+chatPath, []byte(long))
+			want := `{"stream_options":{"include_usage":true},` + long[1:]
+			assert.Equal(t, fmt.Sprintf("%d %x", len(want), sha256.Sum256([]byte(want))), response.Header.Get("X-Sum"))
+			assert.Equal(t, events+done, got)
+			assert.Equal(t, "1", response.Trailer.Get("X-After"))
+			w.idle(t)
+			assert.Contains(t, w.heard.said(), "a failed, b completed")
+			assert.Empty(t, w.warnings())
+		})
+	}
+}
+
+func TestEnvoyAndBodiesThatAreTooLong(t *testing.T) {
+	for mode, edits := range modes {
+		t.Run(mode, func(t *testing.T) {
+			w, url := behind(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: 100_000}}, edits, engine(t))
+			response, got := do(t, h2(t), "POST", url+chatPath, make([]byte, 200_000))
+			assert.Equal(t, 413, response.StatusCode)
+			assert.Contains(t, got, "longer than 100000 bytes")
+			response, _ = do(t, h2(t), "POST", url+"/echo", make([]byte, 100_000))
+			assert.Equal(t, 200, response.StatusCode)
+			w.idle(t)
+		})
+	}
+}
+
+// What a server can't take goes to the next in the picker's list and to no other, if it may be sent
+// twice; and the last one's answer to the client.
+func TestEnvoyAsksTheNext(t *testing.T) {
+	for how, want := range map[string]struct {
+		status int    // of the last
+		said   string // of both, if the second serves
+	}{
+		"429": {429, "a refused, b completed"}, "502": {502, "a failed, b completed"}, "503": {503, "a failed, b completed"},
+		"529": {529, "a failed, b completed"}, "reset": {503, "a failed, b completed"}, "500": {500, "a failed"}, "404": {404, "a refused"},
+	} {
+		t.Run(how, func(t *testing.T) {
+			var asked [3]atomic.Int32
+			var wrong atomic.Bool
+			member := func(i int) *httptest.Server {
+				return server(t, func(w http.ResponseWriter, in *http.Request) {
+					io.Copy(io.Discard, in.Body)
+					asked[i].Add(1)
+					var status int
+					switch _, err := fmt.Sscan(how, &status); {
+					case i == 1 && !wrong.Load():
+						w.Header().Set("Content-Type", "text/event-stream")
+						io.WriteString(w, events+done)
+					case err != nil:
+						panic(http.ErrAbortHandler)
+					default:
+						w.WriteHeader(status)
+						fmt.Fprint(w, "sorry ", i)
+					}
+				})
+			}
+			w, url := behind(t, extproc.Config{}, nil, member(0), member(1), member(2))
+			require.NoError(t, w.router.Remove("c"))
+			counts := func() [3]int32 {
+				return [3]int32{asked[0].Swap(0), asked[1].Swap(0), asked[2].Swap(0)}
+			}
+			retried, retriedTo := strings.HasSuffix(want.said, "b completed"), 0
+			if retried {
+				retriedTo = 1
+			}
+			response, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
+			if retried {
+				assert.Equal(t, events+done, got)
+				assert.Equal(t, [3]int32{1, 1, 0}, counts())
+			} else {
+				assert.Equal(t, want.status, response.StatusCode)
+				assert.Equal(t, [3]int32{1, 0, 0}, counts())
+			}
+			w.idle(t)
+			assert.Equal(t, want.said, w.heard.said())
+
+			wrong.Store(true)
+			response, got = do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
+			assert.Equal(t, want.status, response.StatusCode)
+			n := counts()
+			assert.Equal(t, [2]int32{1, 0}, [2]int32{n[retriedTo], n[2]})
+			if how != "reset" {
+				assert.Contains(t, got, "sorry ")
+			}
+			for _, method := range []string{"POST", "DELETE"} {
+				do(t, http.DefaultClient, method, url+"/v1/files", []byte("x"), "Content-Type", "text/plain")
+				n = counts()
+				assert.EqualValues(t, 1, n[0]+n[1], method)
+			}
+			w.idle(t)
+		})
+	}
+}
+
+// Servers that close idle connections lose no request, whether there is another or not.
+func TestEnvoyAndIdleConnections(t *testing.T) {
+	e := engine(t)
+	w, url := behind(t, extproc.Config{}, []string{"idle_timeout: 3s", "idle_timeout: 0.1s"}, e)
+	e.Config.IdleTimeout = 150 * time.Millisecond
+	for i := range 20 {
+		response, _ := do(t, http.DefaultClient, "POST", url+"/echo", []byte("x"))
+		assert.Equal(t, 200, response.StatusCode)
+		time.Sleep(time.Duration(140+i) * time.Millisecond)
+	}
+	w.idle(t)
+}
+
+// More requests than Envoy would have open by default, and more retries.
+func TestManyThroughEnvoy(t *testing.T) {
+	const n = 1100
+	var open sync.WaitGroup
+	open.Add(n)
+	full := server(t, func(w http.ResponseWriter, in *http.Request) { w.WriteHeader(503) })
+	e := server(t, func(w http.ResponseWriter, in *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, events)
+		w.(http.Flusher).Flush()
+		open.Done()
+		open.Wait()
+		io.WriteString(w, usage+done)
+	})
+	w, url := behind(t, extproc.Config{}, nil, full, e)
+	client := h2(t)
+	var all sync.WaitGroup
+	var whole atomic.Int32
+	for range n {
+		all.Go(func() {
+			response, err := client.Post(url+chatPath, "application/json", strings.NewReader(chatBody))
+			if assert.NoError(t, err) {
+				defer response.Body.Close()
+				if got, err := io.ReadAll(response.Body); err == nil && string(got) == events+done {
+					whole.Add(1)
+				} else {
+					open.Done()
+					t.Log(response.StatusCode, string(got), err)
+				}
+			}
+		})
+	}
+	all.Wait()
+	assert.EqualValues(t, n, whole.Load())
+	w.idle(t)
+}
+
+func TestEnvoyAndSubsets(t *testing.T) {
+	const hint = `          - name: hint
+            typed_config:
+              "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
+              request_rules: [{header: x-subset, on_header_present: {metadata_namespace: envoy.lb.subset_hint, key: x-gateway-destination-endpoint-subset}}]
+`
+	var asked [3]atomic.Int32
+	var all []*httptest.Server
+	for i := range asked {
+		all = append(all, server(t, func(w http.ResponseWriter, in *http.Request) { asked[i].Add(1); w.WriteHeader(503) }))
+	}
+	const filters = "          http_filters:\n"
+	w, url := behind(t, extproc.Config{}, []string{filters, filters + hint}, all...)
+	at := serversOf(w.router)
+	for subset, want := range map[string][3]int32{at[1]: {0, 1, 0}, at[2] + ", " + at[1]: {0, 1, 1}, "10.9.9.9:1": {}} {
+		response, _ := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody), "X-Subset", subset)
+		assert.Equal(t, 503, response.StatusCode)
+		assert.Equal(t, want, [3]int32{asked[0].Swap(0), asked[1].Swap(0), asked[2].Swap(0)})
+	}
+}
+
+// hung is a picker that says nothing, or nothing any more.
+type hung struct {
+	extprocv3.UnimplementedExternalProcessorServer
+}
+
+func (hung) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
+	<-stream.Context().Done()
+	return nil
+}
+
+func TestEnvoyAndAHungPicker(t *testing.T) {
+	g := grpc.NewServer(secured())
+	extprocv3.RegisterExternalProcessorServer(g, hung{})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go g.Serve(l)
+	defer g.Stop()
+	url := envoy.Start(t, "../../examples/epp/envoy.yaml", l.Addr().String(), nil, "message_timeout: 5s", "message_timeout: 0.2s")
+	began := time.Now()
+	response, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
+	assert.Equal(t, 504, response.StatusCode, got)
+	assert.Less(t, time.Since(began), 2*time.Second)
+}
+
+// A picker that stops drains, and its successor takes over: nothing is lost. Without one, clients
+// are told to come again.
+func TestEnvoyAndAPickerThatRestarts(t *testing.T) {
+	e := engine(t)
+	w := newWorld(t, extproc.Config{}, endpoints(e)...)
+	at, stop := listen(t, w.server, "127.0.0.1:0")
+	url := envoy.Start(t, "../../examples/epp/envoy.yaml", at, serversOf(w.router))
+	ctx, cancel := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	var served, lost atomic.Int32
+	for range 4 {
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if response, _ := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody)); response.StatusCode == 200 {
+					served.Add(1)
+				} else {
+					lost.Add(1)
+				}
+			}
+		})
+	}
+	for range 3 {
+		require.Eventually(t, func() bool { return served.Load() > 50 }, 30*time.Second, time.Millisecond)
+		served.Store(0)
+		stop()
+		_, stop = listen(t, w.server, at)
+	}
+	cancel()
+	clients.Wait()
+	assert.Zero(t, lost.Load())
+	stop()
+	response, _ := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
+	assert.Equal(t, 503, response.StatusCode)
+}
+
+// An engine that is killed breaks off what it was answering, and gets nothing more; no lease stays.
+func TestEnvoyAndAKilledEngine(t *testing.T) {
+	var streams sync.WaitGroup
+	streams.Add(8)
+	doomed := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+		w.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(w, events[:52])
+		w.(http.Flusher).Flush()
+		<-in.Context().Done()
+	}))
+	w, url := behind(t, extproc.Config{}, nil, doomed, engine(t))
+	var clients sync.WaitGroup
+	for range 8 {
+		clients.Go(func() {
+			response, err := http.Post(url+chatPath, "application/json", strings.NewReader(chatBody))
+			if assert.NoError(t, err) {
+				_, err = io.ReadFull(response.Body, make([]byte, 52))
+				assert.NoError(t, err)
+				streams.Done()
+				got, err := io.ReadAll(response.Body)
+				assert.Error(t, err)
+				assert.NotContains(t, string(got), "[DONE]")
+				response.Body.Close()
+			}
+		})
+	}
+	streams.Wait() // until clients have seen the beginning
+	doomed.CloseClientConnections()
+	doomed.Close()
+	clients.Wait()
+	w.idle(t)
+	for range 20 {
+		_, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
+		assert.Equal(t, events+done, got)
+	}
+	w.idle(t)
+}
+
+// A gateway that takes one address, as in the tests of the Gateway API Inference Extension.
+func TestEnvoyThatTakesOneAddress(t *testing.T) {
+	w := newWorld(t, extproc.Config{}, endpoints(engine(t))...)
+	at, stop := listen(t, w.server, "127.0.0.1:0")
+	t.Cleanup(stop)
+	url := envoy.Start(t, "testdata/original_dst.yaml", at, nil)
+	_, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
+	assert.Equal(t, events+done, got)
+	w.idle(t)
+	assert.Equal(t, "a completed", w.heard.said())
+}
+
+func TestWebSocketsThroughEnvoy(t *testing.T) {
+	e := server(t, func(w http.ResponseWriter, in *http.Request) {
+		conn, both, err := w.(http.Hijacker).Hijack()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		fmt.Fprint(both, "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n")
+		both.Flush()
+		io.Copy(conn, both)
+	})
+	for mode, edits := range modes {
+		t.Run(mode, func(t *testing.T) {
+			w, url := behind(t, extproc.Config{}, edits, e)
+			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+			require.NoError(t, err)
+			fmt.Fprint(conn, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: models\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\nhello")
+			require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+			answers := bufio.NewReader(conn)
+			response, err := http.ReadResponse(answers, nil)
+			require.NoError(t, err)
+			assert.Equal(t, 101, response.StatusCode)
+			heard := make([]byte, 5)
+			_, err = io.ReadFull(answers, heard)
+			require.NoError(t, err)
+			assert.Equal(t, "hello", string(heard))
+			conn.Close()
+			w.idle(t)
+		})
+	}
+}
+
+// A thousand requests, of which most go wrong in some way, leave nothing behind.
+func TestAThousandRequestsThroughEnvoy(t *testing.T) {
+	before := runtime.NumGoroutine()
+	t.Run("requests", func(t *testing.T) {
+		w, url := behind(t, extproc.Config{}, nil, engine(t), nil)
+		base := &http.Transport{MaxConnsPerHost: 64}
+		defer base.CloseIdleConnections()
+		var all sync.WaitGroup
+		for i := range 1000 {
+			all.Go(func() {
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				in, _ := http.NewRequestWithContext(ctx, "POST", url+chatPath, strings.NewReader(chatBody))
+				if i%3 == 0 {
+					time.AfterFunc(time.Duration(i%50)*time.Millisecond, cancel)
+				}
+				if response, err := base.RoundTrip(in); err == nil {
+					if i%3 != 1 { // leaves without reading
+						io.Copy(io.Discard, response.Body)
+					}
+					response.Body.Close()
+				}
+			})
+		}
+		all.Wait()
+		w.idle(t)
+		assert.EqualValues(t, w.router.Stats().Routed, w.router.Stats().Closed)
+	})
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 30*time.Second, 10*time.Millisecond, "goroutines stay")
+}
