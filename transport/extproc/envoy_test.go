@@ -39,10 +39,15 @@ func secured() grpc.ServerOption {
 	return grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates}))
 }
 
-// listen serves a picker at an address until stop.
-func listen(t testing.TB, server *extproc.Server, address string) (at string, stop func()) {
+func listener(t testing.TB, address string) net.Listener {
 	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
+	return l
+}
+
+// listen serves a picker at an address until stop.
+func listen(t testing.TB, server *extproc.Server, address string) (at string, stop func()) {
+	l := listener(t, address)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx, l, secured()) }()

@@ -17,7 +17,7 @@ type fault struct {
 	early  bool // the script does not wait for the request
 	script func(*conn)
 	leaves bool // the client leaves once the engine has been asked
-	cut    bool // the engine breaks off after a good header
+	cut    bool // the engine breaks off within its answer
 	// ends are how the lease may end. Nil: as Failed.
 	ends []endpick.Status
 }
@@ -128,7 +128,7 @@ func statuses() (all []fault) {
 	return append(all,
 		fault{name: "answers 503 with Retry-After", script: raw("HTTP/1.1 503 Busy\r\nRetry-After: 1\r\nContent-Length: 0\r\n\r\n")},
 		fault{name: "answers 429 with an absurd Retry-After", script: raw("HTTP/1.1 429 Busy\r\nRetry-After: 99999999999999999999\r\nContent-Length: 0\r\n\r\n"), ends: refused},
-		fault{name: "answers 500 and closes in the middle of the body", script: raw("HTTP/1.1 500 Error\r\nContent-Length: 100\r\n\r\n{")},
+		fault{name: "answers 500 and closes in the middle of the body", cut: true, script: raw("HTTP/1.1 500 Error\r\nContent-Length: 100\r\n\r\n{")},
 		fault{name: "answers 500 with an HTML page", stream: true, script: raw("HTTP/1.1 500 Error\r\nContent-Type: text/html\r\nContent-Length: 13\r\n\r\n<html></html>")},
 		fault{name: "answers 599", script: raw("HTTP/1.1 599 Odd\r\nContent-Length: 0\r\n\r\n")},
 		fault{name: "redirects (307)", script: raw("HTTP/1.1 307 Elsewhere\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n"), ends: either},
