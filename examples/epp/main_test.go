@@ -4,17 +4,14 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
-	"errors"
 	"flag"
-	"fmt"
 	"io"
 	"log"
 	"net"
 	"net/http"
-	"net/http/httputil"
 	"os"
 	"path/filepath"
-	"sync/atomic"
+	"strings"
 	"testing"
 	"time"
 
@@ -24,91 +21,95 @@ import (
 	"google.golang.org/grpc/credentials"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/envoy"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset/all"
-	"github.com/endpick/endpick/transport/extproc/extproctest"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/extproc"
 )
 
 var duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestPicker, each time")
 
-// Behind a picker all requests are served, as many prompts are in the caches as with package
-// transport in its place, and no lease stays open. With the flag, go test -v prints a comparison
-// that takes a minute:
+// Behind an Envoy and a picker all requests are served, as many prompts are in the caches as with
+// package transport in their place, and no lease stays open. With the flag, go test -v prints a
+// comparison that takes a minute:
 //
 //	go test -v -run TestPicker ./examples/epp -duration 15s
 func TestPicker(t *testing.T) {
-	for _, buffered := range []bool{false, true} {
-		picker := func(policy string) traffic.Opener { return throughPicker(policy, buffered) }
-		_, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), []traffic.Way{
-			{Name: "picker, round-robin", Open: picker("round-robin")},
-			{Name: "picker, marginal-delay", Open: picker("marginal-delay")},
-			{Name: "transport, marginal-delay", Open: traffic.Direct("marginal-delay")},
-		}, picker(traffic.OneByOne), traffic.Direct(traffic.OneByOne))
-		require.NoError(t, err)
-		t.Logf("bodies buffered: %v\n%s", buffered, text)
-		assert.InDelta(t, hits[1], hits[0], 0.01)
+	picker := func(policy string) traffic.Opener {
+		return func(fleet *traffic.Fleet) (*traffic.Front, error) { return openEnvoy(t, fleet, policy), nil }
 	}
+	_, hits, text, err := traffic.Contest(t.Context(), traffic.ContestWorkload(*duration), []traffic.Way{
+		{Name: "picker, round-robin", Open: picker("round-robin")},
+		{Name: "picker, marginal-delay", Open: picker("marginal-delay")},
+		{Name: "transport, marginal-delay", Open: traffic.Direct("marginal-delay")},
+	}, picker(traffic.OneByOne), traffic.Direct(traffic.OneByOne))
+	require.NoError(t, err)
+	t.Log("\n" + text)
+	assert.InDelta(t, hits[1], hits[0], 0.01)
 }
 
-// throughPicker is a proxy that plays Envoy's side of a picker's protocol. If buffered, it sends
-// whole bodies.
-func throughPicker(policy string, buffered bool) traffic.Opener {
-	return func(fleet *traffic.Fleet) (*traffic.Front, error) {
-		config, err := all.ByName(policy)
-		if err != nil {
-			return nil, err
-		}
-		config.Endpoints, config.Seed = fleet.Endpoints(), 1
-		var warned atomic.Pointer[error]
-		picker, router, err := newPicker(config, func(err error) { warned.CompareAndSwap(nil, &err) })
-		if err != nil {
-			return nil, err
-		}
-		certificate, err := selfSigned()
-		if err != nil {
-			return nil, err
-		}
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			return nil, err
-		}
-		ctx, drain := context.WithCancel(context.Background())
-		served := make(chan error, 1)
-		go func() {
-			served <- picker.Serve(ctx, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}})))
-		}()
-		conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
-		if err != nil {
-			drain()
-			return nil, errors.Join(err, <-served)
-		}
-		base := &http.Transport{MaxIdleConnsPerHost: 512, DisableCompression: true}
-		proxy := &httputil.ReverseProxy{
-			Rewrite:   func(*httputil.ProxyRequest) {}, // the picker names the target
-			Transport: &extproctest.Proxy{Picker: conn, Buffered: buffered, Base: base}, FlushInterval: -1,
-			ErrorLog: log.New(io.Discard, "", 0), // a protocol violation fails its request
-		}
-		return traffic.Serve(proxy, router, func() error {
-			conn.Close()
-			base.CloseIdleConnections()
-			drain()
-			err := <-served
-			if w := warned.Load(); w != nil {
-				err = errors.Join(err, fmt.Errorf("the picker has warned: %w", *w))
-			}
-			return err
-		})
+// openEnvoy is an Envoy with a picker before a fleet.
+func openEnvoy(t *testing.T, fleet *traffic.Fleet, policy string) *traffic.Front {
+	config, err := all.ByName(policy)
+	require.NoError(t, err)
+	config.Endpoints, config.Seed = fleet.Endpoints(), 1
+	picker, router, _, err := newPicker(extproc.Config{}, config, func(err error) { t.Errorf("the picker has warned: %v", err) })
+	require.NoError(t, err)
+	certificate, err := selfSigned()
+	require.NoError(t, err)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var servers []string
+	for _, m := range fleet.Members {
+		servers = append(servers, m.Address)
+	}
+	url := envoy.Start(t, "envoy.yaml", l.Addr().String(), servers)
+	ctx, drain := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() {
+		served <- picker.Serve(ctx, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}})))
+	}()
+	return &traffic.Front{
+		Client: traffic.NewClient(url), Leases: func() int { return router.Stats().OpenLeases },
+		Stop: func() error { drain(); return <-served },
 	}
 }
 
 func TestArguments(t *testing.T) {
-	for _, args := range [][]string{{"x"}, {}, {"-dns", "a:1", "-endpoints", "f"}, {"-endpoints", "f", "-policy", "best"}, {"-dns", "models"}, {"-dns", "models:http"}} {
+	for _, args := range [][]string{{"x"}, {}, {"-dns", "a:1", "-endpoints", "f"}, {"-endpoints", "f", "-policy", "best"}, {"-dns", "models"}, {"-dns", "models:http"}, {"-endpoints", "f", "-objective", "batch"}} {
 		var stderr bytes.Buffer
 		assert.Equal(t, 2, run(t.Context(), args, &stderr), "%v", args)
 		assert.NotEmpty(t, stderr.String())
 	}
 	assert.Zero(t, run(t.Context(), []string{"-help"}, new(bytes.Buffer)))
 	assert.Equal(t, 1, run(t.Context(), []string{"-listen", "nowhere", "-endpoints", "f"}, new(bytes.Buffer)))
+}
+
+func TestOptions(t *testing.T) {
+	o, err := parse([]string{"-endpoints", "f"}, new(bytes.Buffer))
+	require.NoError(t, err)
+	assert.Equal(t, extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, o.picker)
+	o, err = parse([]string{"-endpoints", "f", "-fallbacks", "0", "-buffered", "-require-model", "-objective", "batch=-1", "-objective", "chat=5"}, new(bytes.Buffer))
+	require.NoError(t, err)
+	assert.Equal(t, extproc.Config{Buffered: true, RequireModel: true, Objectives: map[string]int{"batch": -1, "chat": 5}}, o.picker)
+}
+
+func TestMetrics(t *testing.T) {
+	_, _, metrics, err := newPicker(extproc.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:80"}}}, nil)
+	require.NoError(t, err)
+	var said bytes.Buffer
+	stop, err := serveMetrics("127.0.0.1:0", metrics, log.New(&said, "", 0))
+	require.NoError(t, err)
+	defer stop()
+	response, err := http.Get("http://" + strings.TrimSpace(strings.TrimPrefix(said.String(), "metrics on ")) + "/metrics")
+	require.NoError(t, err)
+	defer response.Body.Close()
+	page, err := io.ReadAll(response.Body)
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "endpick_routed_total 0")
+	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 1`)
 }
 
 // A running picker is asked for its health, over TLS: it is ready once it has read its file.

@@ -42,7 +42,7 @@ func TestThePickerConforms(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			all := &pickers{}
 			l := listener(t, "127.0.0.1:0")
-			g := grpc.NewServer(secured())
+			g := grpc.NewServer(secured(), grpc.MaxRecvMsgSize(64<<20))
 			extprocv3.RegisterExternalProcessorServer(g, all)
 			go g.Serve(l)
 			t.Cleanup(g.Stop)

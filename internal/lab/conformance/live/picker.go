@@ -7,10 +7,10 @@ import (
 	"net/http/httputil"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/conformance/extproctest"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
-	"github.com/endpick/endpick/transport/extproc/extproctest"
 )
 
 // openPicker opens a proxy that asks an endpoint picker, using Envoy's protocol.
