@@ -2,19 +2,15 @@ package extproc_test
 
 import (
 	"bytes"
-	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
@@ -39,25 +35,9 @@ func secured() grpc.ServerOption {
 	return grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates}))
 }
 
-func listener(t testing.TB, address string) net.Listener {
-	l, err := net.Listen("tcp", address)
-	require.NoError(t, err)
-	return l
-}
-
-// listen serves a picker at an address until stop.
-func listen(t testing.TB, server *extproc.Server, address string) (at string, stop func()) {
-	l := listener(t, address)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l, secured()) }()
-	return l.Addr().String(), sync.OnceFunc(func() { cancel(); assert.NoError(t, <-ended) })
-}
-
 // envoyFor is the URL of an Envoy before a picker and the endpoints of its router.
 func envoyFor(t testing.TB, server *extproc.Server, router *endpick.Router, edits ...string) string {
-	at, stop := listen(t, server, "127.0.0.1:0")
-	t.Cleanup(stop)
+	at, _, _ := listen(t, server, "127.0.0.1:0", secured())
 	return envoy.Start(t, "../../examples/epp/envoy.yaml", at, serversOf(router), edits...)
 }
 

@@ -3,9 +3,7 @@ package extproc_test
 import (
 	"context"
 	"crypto/tls"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -195,27 +193,17 @@ func TestPartialBodies(t *testing.T) {
 // A watcher of the server's health learns of draining before its connection ends.
 func TestDrainingIsTold(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, drain := context.WithCancel(context.Background())
-	defer drain()
-	ended := make(chan error, 1)
-	go func() { ended <- w.server.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
-	require.NoError(t, err)
-	defer conn.Close()
-	watching, stop := context.WithTimeout(t.Context(), time.Minute)
-	defer stop()
-	watch, err := healthv1.NewHealthClient(conn).Watch(watching, &healthv1.HealthCheckRequest{Service: "readiness"})
+	watching, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	watch, err := healthv1.NewHealthClient(w.conn).Watch(watching, &healthv1.HealthCheckRequest{Service: "readiness"})
 	require.NoError(t, err)
 	for _, want := range []healthv1.HealthCheckResponse_ServingStatus{healthv1.HealthCheckResponse_SERVING, healthv1.HealthCheckResponse_NOT_SERVING} {
 		m, err := watch.Recv()
 		require.NoError(t, err)
 		assert.Equal(t, want, m.GetStatus())
-		drain()
+		w.drain()
 	}
-	stop()
-	require.NoError(t, <-ended)
+	cancel()
 }
 
 // A lease is kept as long as its stream is open, however long the server is
@@ -231,8 +219,8 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 	require.NoError(t, err)
 	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
 	require.NoError(t, err)
-	conn := serve(t, server)
-	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
+	at, _, _ := listen(t, server, "127.0.0.1:0")
+	stream, err := extprocv3.NewExternalProcessorClient(connect(t, at, noTLS)).Process(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, stream.Send(requestHeaders(true)))
 	_, err = stream.Recv()
@@ -248,114 +236,50 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 	assert.Zero(t, router.Stats().Reaped)
 }
 
-func serve(t *testing.T, server *extproc.Server) *grpc.ClientConn {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
-	require.NoError(t, err)
-	t.Cleanup(func() { conn.Close(); stop(); assert.NoError(t, <-ended) })
-	return conn
-}
-
 // Streams that are open when draining starts go on; new ones are refused.
 func TestDraining(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
-	router, server := w.router, w.server
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, drain := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
-	require.NoError(t, err)
-	defer conn.Close()
-	w.conn.Close()
-	w.conn = conn
 	c := w.talk(t, inPieces)
 	c.request(chatBody)
-	drain()
+	ended := make(chan struct{})
+	go func() { w.stop(); close(ended) }()
 	require.Eventually(t, func() bool {
-		_, err := healthv1.NewHealthClient(conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		_, err := healthv1.NewHealthClient(w.conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
 		return err != nil
 	}, 30*time.Second, time.Millisecond, "nothing new is taken")
 	c.send(responseHeaders("200", false))
 	c.recv()
 	assert.Equal(t, events+done, c.response(events+usage+done))
 	select {
-	case err := <-ended:
-		t.Fatalf("ended before its streams: %v", err)
+	case <-ended:
+		t.Fatal("ended before its streams")
 	default:
 	}
 	c.ends()
-	require.NoError(t, <-ended)
+	<-ended
 	assert.Equal(t, "a completed", w.heard.said())
-	assert.Zero(t, router.Stats().OpenLeases)
+	assert.Zero(t, w.router.Stats().OpenLeases)
 }
 
 // A stream that never ends does not keep a server from stopping.
 func TestDrainingEnds(t *testing.T) {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
-	require.NoError(t, err)
-	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}, DrainTimeout: 50 * time.Millisecond})
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, drain := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- server.Serve(ctx, l) }()
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
-	require.NoError(t, err)
-	defer conn.Close()
-	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.Send(requestHeaders(true)))
-	_, err = stream.Recv()
-	require.NoError(t, err)
-	drain()
-	require.NoError(t, <-ended)
-	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+	w := newWorld(t, extproc.Config{DrainTimeout: 50 * time.Millisecond})
+	w.talk(t, inPieces).request(chatBody)
+	w.stop()
+	w.idle(t)
 
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	l, err = net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	assert.NoError(t, server.Serve(gone, l), "done before it began")
+	assert.NoError(t, w.server.Serve(gone, listener(t, "127.0.0.1:0")), "done before it began")
 }
 
 func TestTLSAndKeepAlive(t *testing.T) {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}})
-	require.NoError(t, err)
-	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
-	require.NoError(t, err)
-	certified := httptest.NewUnstartedServer(nil)
-	certified.StartTLS()
-	defer certified.Close()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- server.Serve(ctx, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates})))
-	}()
-	trusted := certified.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs
-	conn, err := grpc.NewClient(l.Addr().String(),
-		grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{RootCAs: trusted, ServerName: "example.com"})),
+	w := newWorld(t, extproc.Config{})
+	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
+	w.conn = connect(t, at, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
 		// The shortest interval that Envoy may be set to; a stricter server would close the
 		// connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, PermitWithoutStream: true}))
-	require.NoError(t, err)
-	defer conn.Close()
-	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(t.Context())
-	require.NoError(t, err)
-	require.NoError(t, stream.Send(requestHeaders(true)))
-	m, err := stream.Recv()
-	require.NoError(t, err)
-	header, _ := destination(m)
-	assert.Equal(t, "10.0.0.1:1", header)
-	require.NoError(t, stream.CloseSend())
-	stop()
-	require.NoError(t, <-ended)
+	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
+	assert.Equal(t, "10.0.0.1:8000", header)
 }

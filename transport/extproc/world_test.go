@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -82,6 +83,8 @@ type world struct {
 	server *extproc.Server
 	heard  *heard
 	conn   *grpc.ClientConn
+	drain  func()
+	stop   func() // waits
 	mu     sync.Mutex
 	warned []error
 }
@@ -112,19 +115,35 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 	}
 	w.server, err = extproc.New(config)
 	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- w.server.Serve(ctx, l) }()
-	w.conn, err = grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		w.conn.Close()
-		stop()
-		assert.NoError(t, <-ended)
-	})
+	var at string
+	at, w.drain, w.stop = listen(t, w.server, "127.0.0.1:0")
+	w.conn = connect(t, at, noTLS)
 	return w
+}
+
+func listener(t testing.TB, address string) net.Listener {
+	l, err := net.Listen("tcp", address)
+	require.NoError(t, err)
+	return l
+}
+
+// listen serves a picker at an address. stop drains it, and waits until it has ended.
+func listen(t testing.TB, server *extproc.Server, address string, options ...grpc.ServerOption) (at string, drain, stop func()) {
+	l := listener(t, address)
+	ctx, drain := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- server.Serve(ctx, l, options...) }()
+	stop = sync.OnceFunc(func() { drain(); assert.NoError(t, <-ended) })
+	t.Cleanup(stop)
+	return l.Addr().String(), drain, stop
+}
+
+func connect(t testing.TB, at string, secured credentials.TransportCredentials, options ...grpc.DialOption) *grpc.ClientConn {
+	options = append(options, grpc.WithTransportCredentials(secured), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
+	conn, err := grpc.NewClient(at, options...)
+	require.NoError(t, err)
+	t.Cleanup(func() { conn.Close() })
+	return conn
 }
 
 func (w *world) warnings() []error {
