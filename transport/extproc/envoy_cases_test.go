@@ -58,9 +58,11 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 			w.idle(t)
 			assert.Contains(t, w.heard.said(), "a failed, b completed")
 			assert.Empty(t, w.warnings())
-			response, got = do(t, client, "POST", url+"/echo", make([]byte, 33<<20))
-			assert.Equal(t, 413, response.StatusCode)
-			assert.Contains(t, got, "longer than 33554432 bytes")
+			for size, says := range map[int]string{32<<20 + 1: "longer than 33554432 bytes", 33<<20 - 1: "longer than", 36 << 20: "Payload Too Large"} {
+				response, got = do(t, client, "POST", url+"/echo", make([]byte, size))
+				assert.Equal(t, 413, response.StatusCode)
+				assert.Contains(t, got, says)
+			}
 		})
 	}
 }

@@ -85,7 +85,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 // ended, or after DrainTimeout. Options are added to its own, for example credentials
 // for TLS.
 func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.ServerOption) error {
-	const overhead = 1 << 20 // of a message, besides its body
+	const overhead = 2 << 20 // of a message, besides its body; more than an Envoy may buffer too much
 	g := grpc.NewServer(append([]grpc.ServerOption{
 		grpc.MaxRecvMsgSize(int(s.dispatcher.MaxBodyBytes()) + overhead),
 		// Detects proxies that have vanished, and answers the pings of proxies that
