@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -50,7 +51,6 @@ func TestHeadersAsText(t *testing.T) {
 	for !c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
 	}
 	c.ends()
-	w.idle(t)
 	assert.EqualValues(t, 250e6, w.heard.request.SLO.TTFT)
 }
 
@@ -101,12 +101,7 @@ func TestServedByTheSameRank(t *testing.T) {
 	} {
 		w := ranked(t)
 		c := w.talk(t, inPieces)
-		c.request(chatBody)
-		c.send(served(responseHeaders("200", false), by))
-		c.recv()
-		c.response(events)
-		c.ends()
-		w.idle(t)
+		c.exchange(served(responseHeaders("200", false), by), events)
 		assert.Equal(t, want, w.heard.said(), by)
 		if by == "10.9.9.9:80" {
 			require.Len(t, w.warnings(), 1)
@@ -216,11 +211,7 @@ func TestWhoComesAfterARemovedEndpoint(t *testing.T) {
 
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.1:8000"}))
 	c = w.talk(t, inPieces)
-	c.request(chatBody)
-	c.send(served(responseHeaders("200", false), "10.0.0.1:8000"))
-	c.recv()
-	c.response(events + usage + done)
-	c.ends()
+	c.exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+usage+done)
 	assert.Contains(t, w.heard.said(), "b failed, d completed")
 }
 
@@ -237,11 +228,7 @@ func TestOneServerTwice(t *testing.T) {
 
 	exclude = []string{"a"}
 	c := w.talk(t, inPieces)
-	c.request(chatBody)
-	c.send(served(responseHeaders("200", false), "10.0.0.1:8000"))
-	c.recv()
-	c.response(events + done)
-	c.ends()
+	c.exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+done)
 	require.Eventually(t, func() bool { return strings.Contains(w.heard.said(), "completed") }, 30*time.Second, time.Millisecond)
 	assert.Contains(t, w.heard.said(), "b completed")
 }
@@ -265,5 +252,43 @@ func TestConnect(t *testing.T) {
 	header, _ := destination(c.recv())
 	assert.Equal(t, "10.0.0.1:8000", header)
 	c.ends()
-	w.idle(t)
+}
+
+// A client or the proxy may disappear after any message.
+func TestVanishing(t *testing.T) {
+	script := []*extprocv3.ProcessingRequest{
+		requestHeaders(false), requestBody(chatBody[:10], false), requestBody(chatBody[10:], true),
+		responseHeaders("200", false), responseBody(events[:20], false), responseBody(events[20:], false), responseBody(usage, false), responseBody(done, true),
+	}
+	want := map[int]string{0: "", 1: "", 2: "", 3: "a canceled", 4: "a canceled", 5: "a canceled", 6: "a canceled", 7: "a canceled", 8: "a completed"}
+	for n := range len(script) + 1 {
+		for name, leave := range map[string]func(*talk){
+			"reset":       func(c *talk) { c.cancel() },
+			"half closed": func(c *talk) { c.stream.CloseSend() },
+			"unread":      func(c *talk) { c.stream.CloseSend(); c.cancel() },
+		} {
+			t.Run(fmt.Sprintf("after %d/%s", n, name), func(t *testing.T) {
+				w := newWorld(t, extproc.Config{})
+				c := w.talk(t, inPieces)
+				for _, m := range script[:n] {
+					c.send(m)
+				}
+				if n >= 3 { // a reset may overtake what was sent
+					for range min(n-1, 3) {
+						c.recv()
+					}
+				}
+				if n == len(script) {
+					for !c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
+					}
+				}
+				leave(c)
+				w.idle(t)
+				if n >= 3 {
+					require.Eventually(t, func() bool { return w.heard.said() != "" }, 30*time.Second, time.Millisecond)
+				}
+				assert.Equal(t, want[n], w.heard.said())
+			})
+		}
+	}
 }

@@ -223,7 +223,7 @@ func TestEnvoyAndAHungPicker(t *testing.T) {
 	require.NoError(t, err)
 	go g.Serve(l)
 	defer g.Stop()
-	url := envoy.Start(t, "../../examples/epp/envoy.yaml", l.Addr().String(), nil, "message_timeout: 5s", "message_timeout: 0.2s")
+	url := envoy.Start(t, documented, l.Addr().String(), nil, "message_timeout: 5s", "message_timeout: 0.2s")
 	began := time.Now()
 	response, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
 	assert.Equal(t, 504, response.StatusCode, got)
@@ -236,7 +236,7 @@ func TestEnvoyAndAPickerThatRestarts(t *testing.T) {
 	e := engine(t)
 	w := newWorld(t, extproc.Config{}, endpoints(e)...)
 	at, _, stop := listen(t, w.server, "127.0.0.1:0", secured())
-	url := envoy.Start(t, "../../examples/epp/envoy.yaml", at, serversOf(w.router))
+	url := envoy.Start(t, documented, at, serversOf(w.router))
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	var served, lost atomic.Int32

@@ -20,7 +20,9 @@ import (
 	"github.com/endpick/endpick/transport/extproc"
 )
 
-// modes are edits of examples/epp/envoy.yaml: the ways in which gateways send bodies.
+const documented = "../../examples/epp/envoy.yaml"
+
+// modes are edits of that: the ways in which gateways send bodies.
 var modes = map[string][]string{
 	"as documented": nil,
 	"full duplex":   {"request_body_mode: BUFFERED", "request_body_mode: FULL_DUPLEX_STREAMED"},
@@ -35,12 +37,6 @@ func secured() grpc.ServerOption {
 	return grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates}))
 }
 
-// envoyFor is the URL of an Envoy before a picker and the endpoints of its router.
-func envoyFor(t testing.TB, server *extproc.Server, router *endpick.Router, edits ...string) string {
-	at, _, _ := listen(t, server, "127.0.0.1:0", secured())
-	return envoy.Start(t, "../../examples/epp/envoy.yaml", at, serversOf(router), edits...)
-}
-
 func serversOf(router *endpick.Router) (all []string) {
 	for _, e := range router.Endpoints() {
 		all = append(all, strings.TrimPrefix(e.Candidate.Endpoint.Address, "http://"))
@@ -52,7 +48,8 @@ func serversOf(router *endpick.Router) (all []string) {
 func behind(t testing.TB, config extproc.Config, edits []string, servers ...*httptest.Server) (*world, string) {
 	config.Dispatcher.Fallbacks = 2
 	w := newWorld(t, config, endpoints(servers...)...)
-	return w, envoyFor(t, w.server, w.router, edits...)
+	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
+	return w, envoy.Start(t, documented, at, serversOf(w.router), edits...)
 }
 
 // endpoints returns those of servers; for nil, one at which nothing listens.

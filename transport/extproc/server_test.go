@@ -103,7 +103,6 @@ func TestDescribe(t *testing.T) {
 	c := w.talk(t, inPieces)
 	c.request(chatBody, "x-team", "blue", "x-slo-ttft-ms", "250", "x-endpick-priority", "high")
 	c.ends()
-	w.idle(t)
 	assert.Equal(t, "blue", w.heard.request.Tenant)
 	assert.Equal(t, 250*time.Millisecond, w.heard.request.SLO.TTFT)
 	assert.Len(t, w.warnings(), 1, "of the priority")
@@ -133,7 +132,6 @@ func TestModesWithoutBodies(t *testing.T) {
 				assert.Nil(t, c.recv().GetResponseBody().GetResponse().GetBodyMutation())
 			}
 			c.ends()
-			w.idle(t)
 			assert.Equal(t, "a completed", w.heard.said())
 		})
 	}
@@ -153,7 +151,6 @@ func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 	c.send(responseHeaders("200", false))
 	c.recv()
 	c.ends()
-	w.idle(t)
 	assert.Equal(t, "a completed", w.heard.said())
 }
 
