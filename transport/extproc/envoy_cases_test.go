@@ -31,7 +31,7 @@ import (
 func TestBodiesThroughEnvoy(t *testing.T) {
 	for mode, edits := range modes {
 		t.Run(mode, func(t *testing.T) {
-			edits = append(edits, "http_protocol_options: {}", "http_protocol_options: {enable_trailers: true}")
+			edits = append(edits, "http_protocol_options: {}", "http_protocol_options: {enable_trailers: true}", "message_timeout: 5s", "message_timeout: 60s")
 			w, url := behind(t, extproc.Config{}, edits, nil, engine(t))
 			client := h2(t)
 			require.NoError(t, w.router.Remove("a")) // unreachable
@@ -135,17 +135,21 @@ func TestEnvoyAsksTheNext(t *testing.T) {
 	}
 }
 
-// Servers that close idle connections lose no request, whether there is another or not.
+// Envoy closes idle connections before servers do, which would lose the next request there.
 func TestEnvoyAndIdleConnections(t *testing.T) {
-	e := engine(t)
-	w, url := behind(t, extproc.Config{}, []string{"idle_timeout: 3s", "idle_timeout: 0.1s"}, e)
-	e.Config.IdleTimeout = 150 * time.Millisecond
-	for i := range 20 {
-		response, _ := do(t, http.DefaultClient, "POST", url+"/echo", []byte("x"))
-		assert.Equal(t, 200, response.StatusCode)
-		time.Sleep(time.Duration(140+i) * time.Millisecond)
+	e, opened := httptest.NewUnstartedServer(engine(t).Config.Handler), new(atomic.Int32)
+	e.Config.ConnState = func(_ net.Conn, to http.ConnState) {
+		if to == http.StateNew {
+			opened.Add(1)
+		}
 	}
-	w.idle(t)
+	e.Start()
+	t.Cleanup(e.Close)
+	_, url := behind(t, extproc.Config{}, []string{"idle_timeout: 3s", "idle_timeout: 0.1s"}, e)
+	require.Eventually(t, func() bool {
+		do(t, http.DefaultClient, "POST", url+"/echo", []byte("x"))
+		return opened.Load() == 2
+	}, 30*time.Second, time.Second)
 }
 
 // More requests than Envoy would have open by default, and more retries.
@@ -227,7 +231,7 @@ func TestEnvoyAndAHungPicker(t *testing.T) {
 	began := time.Now()
 	response, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
 	assert.Equal(t, 504, response.StatusCode, got)
-	assert.Less(t, time.Since(began), 2*time.Second)
+	assert.Less(t, time.Since(began), 10*time.Second)
 }
 
 // A picker that stops drains, and its successor takes over: nothing is lost. Without one, clients

@@ -55,7 +55,7 @@ func Start(t testing.TB, file, picker string, servers []string, edits ...string)
 	if err := os.WriteFile(path, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	process := exec.Command(binary, "-c", path, "--admin-address-path", admin, "--disable-hot-restart", "--concurrency", "2", "-l", "warning") //nolint:gosec // named by whoever runs the test
+	process := exec.Command(binary, "-c", path, "--admin-address-path", admin, "--disable-hot-restart", "--concurrency", "2", "-l", "warning")
 	process.Stdout, process.Stderr = log, log
 	if err := process.Start(); err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func split(t testing.TB, address string) []any {
 }
 
 func get(url string) string {
-	response, err := http.Get(url) //nolint:gosec // Envoy's own address
+	response, err := http.Get(url)
 	if err != nil {
 		return ""
 	}
