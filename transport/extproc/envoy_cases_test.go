@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,7 +34,7 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 		t.Run(mode, func(t *testing.T) {
 			edits = append(edits, "http_protocol_options: {}", "http_protocol_options: {enable_trailers: true}", "message_timeout: 5s", "message_timeout: 60s")
 			w, url := behind(t, extproc.Config{}, edits, nil, engine(t))
-			client := h2(t)
+			client := http.DefaultClient
 			require.NoError(t, w.router.Remove("a")) // unreachable
 			for _, size := range []int{0, 1, 62_000, 62_001, 20 << 20} {
 				body := bytes.Repeat([]byte{'x', 0, 0xff, '\n'}, size/4+1)[:size]
@@ -45,7 +46,7 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 			}
 			w.idle(t)
 			assert.NotContains(t, w.heard.said(), "failed")
-			if mode == "full duplex" {
+			if client = h2(t); mode == "full duplex" {
 				return // what is sent again has its body twice, if there are trailers
 			}
 			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "127.0.0.1:1", Models: []string{"m"}}))
@@ -150,6 +151,14 @@ func TestEnvoyAndIdleConnections(t *testing.T) {
 		do(t, http.DefaultClient, "POST", url+"/echo", []byte("x"))
 		return opened.Load() == 2
 	}, 30*time.Second, time.Second)
+}
+
+// A prompt that takes longer than Envoy's five minutes is not played here.
+func TestEnvoyWaitsForLongPrompts(t *testing.T) {
+	text, err := os.ReadFile(documented)
+	require.NoError(t, err)
+	assert.Contains(t, string(text), " stream_idle_timeout: 0s")
+	assert.Equal(t, strings.Count(string(text), "cluster: models"), strings.Count(string(text), "timeout: 0s")-1)
 }
 
 // More requests than Envoy would have open by default, and more retries.
