@@ -29,6 +29,9 @@ var modes = map[string][]string{
 	"buffered":      {"response_body_mode: FULL_DUPLEX_STREAMED", "response_body_mode: BUFFERED"},
 }
 
+// patient is an edit for machines that are busy.
+var patient = []string{"message_timeout: 5s", "message_timeout: 60s"}
+
 // secured is what gateways expect of a picker: a certificate, whoever has signed it.
 func secured() grpc.ServerOption {
 	certified := httptest.NewUnstartedServer(nil)
@@ -49,7 +52,7 @@ func behind(t testing.TB, config extproc.Config, edits []string, servers ...*htt
 	config.Dispatcher.Fallbacks = 2
 	w := newWorld(t, config, endpoints(servers...)...)
 	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
-	return w, envoy.Start(t, documented, at, serversOf(w.router), edits...)
+	return w, envoy.Start(t, documented, at, serversOf(w.router), append(patient, edits...)...)
 }
 
 // endpoints returns those of servers; for nil, one at which nothing listens.

@@ -117,9 +117,9 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"no model is asked for: 400 for who wants that", extproc.Config{RequireModel: true}, func(t *testing.T, w *world, c *talk) {
 			refused(t, first(c.request(`{"messages":[]}`)), 400, "model is missing")
-			for _, taken := range []string{`{"model":"m"}`, "", "form"} {
+			for taken, pairs := range map[string][]string{`{"model":"m"}`: nil, "": nil, "form": nil, "{}": {":method", "GET"}} {
 				c = w.talk(t, c.mode)
-				m := requestHeaders(false, ":path", "/v1/files")
+				m := requestHeaders(false, append(pairs, ":path", "/v1/files")...)
 				if taken == "form" {
 					m.GetRequestHeaders().GetHeaders().Headers[2].RawValue = []byte("multipart/form-data; boundary=x")
 				}
