@@ -166,10 +166,7 @@ func (a *Attempt) ServedBy(id string) error {
 	if id == a.lease.Endpoint().ID {
 		return nil
 	}
-	if a.stage == waiting {
-		_ = a.fail(Erred, errMoved)
-	}
-	if a.stage != failed { // the client has left
+	if _ = a.fail(Erred, errMoved); a.stage != failed { // the client has left, or has seen a beginning
 		return nil
 	}
 	lease, err := c.adopt(id)
