@@ -209,6 +209,7 @@ func TestEnvoyAndSubsets(t *testing.T) {
 	const filters = "          http_filters:\n"
 	w, url := behind(t, extproc.Config{}, []string{filters, filters + hint}, all...)
 	at := serversOf(w.router)
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.9.9.9:1"})) // is no server of Envoy's
 	for subset, want := range map[string][3]int32{at[1]: {0, 1, 0}, at[2] + ", " + at[1]: {0, 1, 1}, "10.9.9.9:1": {}} {
 		response, _ := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody), "X-Subset", subset)
 		assert.Equal(t, 503, response.StatusCode)
@@ -241,7 +242,7 @@ func TestEnvoyAndAHungPicker(t *testing.T) {
 }
 
 // A picker that stops drains, and its successor takes over: nothing is lost. Without one, clients
-// are told to come again.
+// get 503.
 func TestEnvoyAndAPickerThatRestarts(t *testing.T) {
 	e := engine(t)
 	w := newWorld(t, extproc.Config{}, endpoints(e)...)

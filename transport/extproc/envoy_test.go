@@ -93,7 +93,7 @@ func server(t testing.TB, handler http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// h2 speaks HTTP/2 in the clear, so that there are trailers.
+// h2 is a client of HTTP/2 in the clear, which has trailers.
 func h2(t testing.TB) *http.Client {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)
