@@ -3,7 +3,6 @@ package extproc_test
 import (
 	"bytes"
 	"compress/gzip"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -21,20 +20,6 @@ import (
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 )
-
-// A refusal states its content type and leaves the length to the proxy.
-func TestRefusalsSayWhatTheyAre(t *testing.T) {
-	w := newWorld(t, extproc.Config{})
-	w.heard.refuse = errors.New("no room")
-	i := first(w.talk(t, inPieces).request(chatBody)).GetImmediateResponse()
-	require.NotNil(t, i)
-	var names []string
-	for _, h := range i.GetHeaders().GetSetHeaders() {
-		names = append(names, h.GetHeader().GetKey()+": "+string(h.GetHeader().GetRawValue()))
-	}
-	assert.Equal(t, []string{"Content-Type: application/json"}, names)
-	assert.NotEmpty(t, i.GetBody())
-}
 
 // Older proxies send header values as text, newer ones as raw bytes.
 func TestHeadersAsText(t *testing.T) {
