@@ -40,6 +40,12 @@ type Endpoint struct {
 	// transport resumes streams at engines that can continue a text. Empty: unknown.
 	Engine string
 
+	// Residents are the models that it has, of a server that keeps some in memory and loads
+	// others when they are asked for, such as Ollama, or llama.cpp with several models.
+	// Package transport/scrape asks for them. Nil: unknown, as for servers that always
+	// hold what they serve.
+	Residents []Resident
+
 	// MaxSequences is how many requests it runs at once. It is no limit: more are
 	// routed there, unless a gateway queue (slo/queue) holds them. Zero: unknown.
 	MaxSequences int
@@ -55,6 +61,7 @@ func (e *Endpoint) clone() Endpoint {
 	c.Models = slices.Clone(e.Models)
 	c.Adapters = slices.Clone(e.Adapters)
 	c.Labels = maps.Clone(e.Labels)
+	c.Residents = slices.Clone(e.Residents)
 	return c
 }
 
@@ -115,6 +122,11 @@ func (e *Endpoint) validate() error {
 	}
 	if i := slices.Index(e.Adapters, ""); i >= 0 {
 		return bad("has an empty name at Adapters[" + strconv.Itoa(i) + "]")
+	}
+	for i := range e.Residents {
+		if reason := e.Residents[i].validate(); reason != "" {
+			return bad(reason)
+		}
 	}
 	return nil
 }

@@ -17,7 +17,8 @@ type endpoint struct {
 	decodingTime, sizeTime  float64
 	computed, computedPairs float64 // so far
 
-	pace pace.Pace
+	pace      pace.Pace
+	residents residents
 }
 
 // advance brings the sums up to date.
@@ -63,10 +64,13 @@ type lease struct {
 	name     kindName
 	stream   bool
 	answered bool
-	counted  bool // among those that decode
-	apart    bool // its kind has no place yet, and there are others
-	crowded  bool // others were waiting at the engine, or memory was nearly full
-	unsure   bool // the engine may have evicted blocks that the index counts on
+	counted  bool   // among those that decode
+	apart    bool   // its kind has no place yet, and there are others
+	crowded  bool   // others were waiting at the engine, or memory was nearly full
+	resident string // its model, where that is loaded when it is asked for
+	loads    bool   // it is loaded for this request
+	waits    bool   // it was not in memory
+	unsure   bool   // the engine may have evicted blocks that the index counts on
 	tenant   string
 	vote     float64 // what it counts among all tenants; 0: not yet known
 	guess    float64
@@ -118,6 +122,19 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		}
 		l.block = blockAt(req, deepest)
 	}
+	m.routed(req.Number())
+	for i := range ev.Candidates {
+		if other := &ev.Candidates[i]; len(other.Endpoint.Residents) > 0 {
+			if e := m.endpoints.At(other.Ref); e != nil {
+				e.residents.hear(other.Endpoint)
+			}
+		}
+	}
+	if r := c.Endpoint.Resident(n.model); r != nil {
+		state := e.residents.sent(c.Endpoint, r, now, 0)
+		l.resident, l.waits, l.loads = r.Model, state != endpick.InMemory, state == endpick.OnDisk
+		m.learned.loads.ask(r.Model)
+	}
 	e.pairs += l.pairs
 	if !l.stream {
 		// Nobody says when it begins to decode. To those beside it, it is there from now on.
@@ -163,9 +180,14 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 			e.begins(l)
 		}
 		e.mark(l)
+		e.residents.answered(l.resident)
 	}
 	if ttft, ok := ev.TTFT(); ok {
-		m.learned.firstToken(e, l, milliseconds(ttft), now)
+		if l.waits {
+			m.learned.load(ev, l, milliseconds(ttft))
+		} else {
+			m.learned.firstToken(e, l, milliseconds(ttft), now)
+		}
 	}
 }
 
@@ -201,12 +223,22 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	if l.counted {
 		e.ends(l)
 	}
+	if l.resident != "" {
+		if completed {
+			e.residents.answered(l.resident)
+		}
+		e.residents.left(l.resident)
+	}
 	if completed || l.answered {
 		e.filled += float64(min(max(ev.OutputTokens, 0), mostTokens))
 	}
 	if !l.answered {
 		e.pairs = max(e.pairs-l.pairs, 0)
-		if completed && timed {
+		switch took, _ := ev.E2E(); {
+		case !completed || !timed:
+		case l.waits:
+			m.learned.load(ev, l, milliseconds(took))
+		default:
 			m.learned.wholeResponse(ev, o, l, e, known)
 		}
 		return

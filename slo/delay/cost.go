@@ -2,6 +2,7 @@ package delay
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/endpick/endpick"
 )
@@ -19,11 +20,14 @@ type cost struct {
 	coming  float64 // λ·k·F/2: requests that will wait for that, of those who come meanwhile
 	again   float64 // F·e·k̄: the time to compute again what has to leave the cache
 	b       float64 // requests beside whoever computes that again
+	load    float64 // until its model is in memory
+	back    float64 // loads of what has to go for it, as far as they are to be expected
+	loads   bool    // it is loaded for this request
 }
 
 // sum is the cost.
 func (x *cost) sum() float64 {
-	return x.w*x.ttft + x.n*x.tpot + x.n*x.s*x.bs + x.own*(x.fk*x.c*(x.bs+x.coming)+x.again*(x.c*x.b+x.w))
+	return x.w*(x.ttft+x.load+x.back) + x.n*x.tpot + x.n*x.s*x.bs + x.own*(x.fk*x.c*(x.bs+x.coming)+x.again*(x.c*x.b+x.w))
 }
 
 // cost writes the cost of a candidate.
@@ -36,6 +40,7 @@ func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
 	x.coming = d.rate * x.fk / 2
 	x.again = f * missing(c, d.endpoint, f+d.n) * d.again
+	x.load, x.back, x.loads = d.load(c, nil)
 }
 
 // predicted is the request's own latency on the current candidate: that of a Predictor, as
@@ -78,9 +83,16 @@ func (d *decision) unit() string {
 // text is the cost with all that it is made of:
 //
 //	costs 1.63e+04 ms = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + own 1 · (F·k 61.2 · c 1.1 · (BS + 0.3 coming) + again 0 · (c · B 12.4 + w))
-func (x *cost) text(unit string) string {
-	return fmt.Sprintf(
+func (x *cost) text(unit string, goes []string) string {
+	text := fmt.Sprintf(
 		"costs %.4g %s = w %.3g · TTFT %.3g + n %.3g · TPOT %.3g + n · s %.3g · BS %.3g + own %.3g · (F·k %.3g · c %.3g · (BS + %.3g coming) + again %.3g · (c · B %.3g + w))",
 		x.sum(), unit, x.w, x.ttft, x.n, x.tpot, x.s, x.bs, x.own, x.fk, x.c, x.coming, x.again, x.b,
 	)
+	if x.load > 0 {
+		text += fmt.Sprintf(" + w · load %.3g", x.load)
+	}
+	if len(goes) > 0 {
+		text += fmt.Sprintf(" + w · back %.3g for %s", x.back, strings.Join(goes, ", "))
+	}
+	return text
 }

@@ -57,7 +57,7 @@ func alike(t *testing.T, want, got cost, name string) {
 func TestTheFormulaByHand(t *testing.T) {
 	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, own: 0.25, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
 	assert.InDelta(t, 300+200+70+0.25*(40*2*7.5+60*(2*5+3)), x.sum(), 1e-9)
-	assert.Equal(t, "costs 915 ms = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + own 0.25 · (F·k 40 · c 2 · (BS + 0.5 coming) + again 60 · (c · B 5 + w))", x.text("ms"))
+	assert.Equal(t, "costs 915 ms = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + own 0.25 · (F·k 40 · c 2 · (BS + 0.5 coming) + again 60 · (c · B 5 + w))", x.text("ms", nil))
 }
 
 // Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
@@ -321,7 +321,7 @@ func TestCostTwin(t *testing.T) {
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)
-			require.Equal(t, x.text("ms"), why[i])
+			require.Equal(t, x.text("ms", nil), why[i])
 			sums = append(sums, x.sum())
 		}
 		for i, sum := range sums {

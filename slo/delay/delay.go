@@ -61,6 +61,8 @@ type marginal struct {
 	mu        sync.RWMutex // guards the fields below
 	learned   learned
 	leases    endpick.PerLease[lease]
+	pending   []pending
+	loading   uint64 // loads that were decided upon
 	endpoints endpick.PerEndpoint[endpoint]
 }
 
@@ -86,6 +88,20 @@ func (*marginal) Name() string { return "marginal-delay" }
 
 // Score implements [endpick.Scorer].
 func (m *marginal) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for {
+		loads, version := m.score(req, candidates, dst)
+		if !loads {
+			return
+		}
+		best := endpick.MaxScore{}.Pick(req, candidates, dst)
+		if m.reserve(req, &candidates[best], version) {
+			return
+		}
+	}
+}
+
+// score is Score, and reports whether the best candidate would have to load a model.
+func (m *marginal) score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) (loads bool, version uint64) {
 	d := m.decide(req, candidates)
 	defer d.end()
 	d.survey()
@@ -96,6 +112,7 @@ func (m *marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 		dst[i] = one.sum()
 		if dst[i] < least {
 			least = dst[i]
+			loads = one.loads
 		}
 	}
 	for i, sum := range dst {
@@ -108,6 +125,7 @@ func (m *marginal) Score(req *endpick.Request, candidates []endpick.Candidate, d
 			dst[i] = least / sum
 		}
 	}
+	return loads, m.loading
 }
 
 // Explain writes the parts of each candidate's cost, for receipts.
@@ -118,7 +136,9 @@ func (m *marginal) Explain(req *endpick.Request, candidates []endpick.Candidate,
 	var one cost
 	for i := range candidates {
 		d.cost(&candidates[i], &one)
-		dst[i] = one.text(d.unit())
+		var goes []string
+		d.load(&candidates[i], func(model string) { goes = append(goes, model) })
+		dst[i] = one.text(d.unit(), goes)
 	}
 }
 

@@ -14,6 +14,7 @@ type learned struct {
 	lengths   lengths
 	uses      uses // of prefixes
 	votes     votes
+	loads     loads
 	first     mean // time to first token of streams
 	firstClip clip
 

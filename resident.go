@@ -1,0 +1,73 @@
+package endpick
+
+import (
+	"strconv"
+	"time"
+)
+
+// Resident is one of the models that a server has on disk, and loads into memory when it is asked
+// for, where it may displace another one.
+type Resident struct {
+	// Model is its full name, as the server says it.
+	Model string
+	State Residency
+	// Bytes is how much memory it takes, or would take. Zero: unknown.
+	Bytes int64
+	// Context is the length of context, in tokens, with which it is loaded. Zero: unknown.
+	Context int
+	// Until is when the server unloads it, if nobody asks for it. Zero: unknown, or never.
+	Until time.Time
+}
+
+// Residency says where a model is.
+type Residency uint8
+
+// The states of a model, at a server that has it.
+const (
+	OnDisk   Residency = iota // to be loaded when a request for it comes
+	Loading                   // requests for it wait
+	InMemory                  // it answers at once
+)
+
+// String returns the state in words.
+func (r Residency) String() string {
+	switch r {
+	case OnDisk:
+		return "on disk"
+	case Loading:
+		return "loading"
+	case InMemory:
+		return "in memory"
+	}
+	return "unknown"
+}
+
+// Resident returns what is known about a model there; nil if nothing is, as at servers that always
+// hold what they serve. "a" is also "a:latest", as Ollama has it.
+func (e *Endpoint) Resident(model string) *Resident {
+	for i := range e.Residents {
+		if r := &e.Residents[i]; r.Is(model) {
+			return r
+		}
+	}
+	return nil
+}
+
+// Is reports whether a request for the model means this one.
+func (r *Resident) Is(model string) bool {
+	const tag = ":latest"
+	n := len(model)
+	return r.Model == model || len(r.Model) == n+len(tag) && r.Model[:n] == model && r.Model[n:] == tag
+}
+
+func (r *Resident) validate() string {
+	switch {
+	case r.Model == "" || !printable(r.Model):
+		return "has a resident without a name, or one that is not printable UTF-8"
+	case r.State > InMemory:
+		return "has resident " + strconv.Quote(r.Model) + " in an unknown state"
+	case r.Bytes < 0 || r.Context < 0:
+		return "has resident " + strconv.Quote(r.Model) + " of negative size"
+	}
+	return ""
+}

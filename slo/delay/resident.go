@@ -1,0 +1,403 @@
+package delay
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"github.com/endpick/endpick"
+)
+
+// Servers that keep some of their models in memory load another one when it is asked for: that is one
+// more delay, for the request and for those who wait with it. Where memory is full, the model that
+// was asked for least recently has to go, and whoever comes back for it waits for its load.
+
+// held is what the router knows of a model at a server, beside what the server has said last.
+type held struct {
+	model string
+	open  int   // requests for it that are there
+	used  int64 // when the last one was sent
+	since int64 // when a load began for a request that still waits; 0: none
+	// by is the request for which the load has been decided upon, until it is routed; 0: it is.
+	by uint64
+	// What has happened since the server has spoken.
+	loaded, displaced bool
+}
+
+// residents is what is known of a server's models.
+type residents struct {
+	told []endpick.Resident // what the server has said last
+	held []held
+	// The most that were in memory at a time, as the server has said; full: one had to go for another.
+	models, bytes float64
+	full          bool
+}
+
+// of returns what the router knows of a model; nil if it has sent nobody there for it.
+func (s *residents) of(r *endpick.Resident) *held {
+	for i := range s.held {
+		if s.held[i].model == r.Model {
+			return &s.held[i]
+		}
+	}
+	return nil
+}
+
+// state is where a model is now, to a request; since is when its load has begun, 0 if that is not known.
+func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) (state endpick.Residency, since int64) {
+	var h *held
+	if s != nil {
+		h = s.of(r)
+	}
+	current := h != nil && s.knows(e)
+	switch {
+	case h != nil && h.since > 0 && (h.by == 0 || h.by != request):
+		return endpick.Loading, h.since
+	case current && h.loaded:
+		return endpick.InMemory, 0
+	case current && h.displaced:
+		return endpick.OnDisk, 0
+	case r.State == endpick.InMemory && !r.Until.IsZero() && nanoseconds(r.Until) < now && (h == nil || h.open == 0):
+		return endpick.OnDisk, 0
+	}
+	return r.State, 0
+}
+
+// knows reports whether the endpoint has said nothing new.
+func (s *residents) knows(e *endpick.Endpoint) bool {
+	return len(s.told) > 0 && &s.told[0] == &e.Residents[0]
+}
+
+// hear takes notice of what a server says.
+func (s *residents) hear(e *endpick.Endpoint) {
+	if s.knows(e) {
+		return
+	}
+	models, bytes, came, gone := 0.0, 0.0, false, false
+	was := func(model string) bool {
+		return slices.ContainsFunc(s.told, func(r endpick.Resident) bool { return r.Model == model && r.State != endpick.OnDisk })
+	}
+	for i := range e.Residents {
+		r := &e.Residents[i]
+		if r.State == endpick.OnDisk {
+			gone = gone || was(r.Model)
+			continue
+		}
+		models++
+		bytes += float64(r.Bytes)
+		came = came || !was(r.Model)
+	}
+	s.full = s.full || came && gone
+	s.models, s.bytes, s.told = max(s.models, models), max(s.bytes, bytes), e.Residents
+	s.held = slices.DeleteFunc(s.held, func(h held) bool {
+		return h.open == 0 && !slices.ContainsFunc(e.Residents, func(r endpick.Resident) bool { return r.Model == h.model })
+	})
+	for i := range s.held {
+		s.held[i].loaded, s.held[i].displaced = false, false
+	}
+}
+
+// displaced calls yield with the models that have to go when another one is loaded by a server that
+// was full before: those that were asked for least recently, as long as there is more in memory than
+// there ever was. Those with requests under way go last.
+func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, yield func(u *endpick.Resident, busy bool)) {
+	if s == nil || !s.full {
+		return
+	}
+	models, bytes := 1.0, float64(r.Bytes)
+	type victim struct {
+		*endpick.Resident
+		busy bool
+		used int64
+	}
+	var room [16]victim
+	there := room[:0]
+	for i := range e.Residents {
+		u := &e.Residents[i]
+		if state, _ := s.state(e, u, now, request); state == endpick.OnDisk || u == r {
+			continue
+		}
+		v := victim{Resident: u}
+		if h := s.of(u); h != nil {
+			v.busy, v.used = h.open > 0, h.used
+		}
+		models++
+		bytes += float64(u.Bytes)
+		there = append(there, v)
+	}
+	slices.SortFunc(there, func(a, b victim) int {
+		switch {
+		case a.busy != b.busy && b.busy:
+			return -1
+		case a.busy != b.busy:
+			return 1
+		}
+		return cmp.Or(cmp.Compare(a.used, b.used), a.Until.Compare(b.Until), strings.Compare(a.Model, b.Model))
+	})
+	for _, v := range there {
+		if models <= s.models && bytes <= s.bytes {
+			return
+		}
+		models--
+		bytes -= float64(v.Bytes)
+		yield(v.Resident, v.busy)
+	}
+}
+
+// reserve records that a model is to be loaded for a request that will probably be sent there.
+func (s *residents) reserve(r *endpick.Resident, now int64, request uint64) {
+	h := s.know(r)
+	h.since, h.by = now, request
+}
+
+// release takes back a reservation.
+func (s *residents) release(model string, request uint64) {
+	for i := range s.held {
+		if h := &s.held[i]; h.model == model && h.by == request {
+			h.since, h.by = 0, 0
+		}
+	}
+}
+
+// sent records that a request goes to a server that has its model, and reports where that is, to it.
+func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) endpick.Residency {
+	state, _ := s.state(e, r, now, request)
+	if state == endpick.OnDisk {
+		s.displaced(e, r, now, request, func(u *endpick.Resident, _ bool) { s.know(u).displaced = true })
+	}
+	h := s.know(r)
+	h.open++
+	h.used = now
+	if state == endpick.OnDisk {
+		h.since, h.by, h.displaced = now, 0, false
+	}
+	return state
+}
+
+// know is of, for a model that is to be remembered.
+func (s *residents) know(r *endpick.Resident) *held {
+	if h := s.of(r); h != nil {
+		return h
+	}
+	s.held = append(s.held, held{model: r.Model})
+	return &s.held[len(s.held)-1]
+}
+
+// answered records that a model has answered a request.
+func (s *residents) answered(model string) {
+	for i := range s.held {
+		if h := &s.held[i]; h.model == model {
+			h.since, h.loaded, h.displaced = 0, true, false
+		}
+	}
+}
+
+// left records that a request has left. A load for which nobody waits any more may go on: the server
+// will say so.
+func (s *residents) left(model string) {
+	for i := range s.held {
+		if h := &s.held[i]; h.model == model {
+			if h.open = max(h.open-1, 0); h.open == 0 {
+				h.since = 0
+			}
+		}
+	}
+}
+
+// loads is what was learned of loading: how long it takes, and what is asked for.
+type loads struct {
+	took  map[kindName]*loadTime
+	rate  mean // milliseconds a byte
+	each  mean // of any model
+	asked map[string]*count
+	total uint64
+}
+
+type loadTime struct {
+	mean
+	clip
+}
+
+// Before anything was loaded, a gigabyte takes a second, and what has no size as long as ten.
+const msPerByte, unknownLoad = 1e-6, 10_000
+
+// maxLoads bounds the names of which something is remembered; they are those that servers have.
+const maxLoads = 1024
+
+// of is how long it takes to load a model, in milliseconds.
+func (l *loads) of(variant string, r *endpick.Resident) float64 {
+	if t := l.took[kindName{r.Model, variant}]; t != nil {
+		return t.or(0)
+	}
+	if r.Bytes > 0 {
+		return l.rate.or(msPerByte) * float64(r.Bytes)
+	}
+	return l.each.or(unknownLoad)
+}
+
+// label learns how long a load has taken.
+func (l *loads) label(variant string, r *endpick.Resident, ms float64) {
+	if !(ms > 0) || ms > maxLatency {
+		return
+	}
+	n := kindName{r.Model, variant}
+	t := l.took[n]
+	if t == nil {
+		if len(l.took) >= maxLoads {
+			return
+		}
+		if l.took == nil {
+			l.took = map[kindName]*loadTime{}
+		}
+		t = new(loadTime)
+		l.took[n] = t
+	}
+	ms = t.clip.of(ms)
+	t.fade(ms, 1, recentLoads)
+	l.each.fade(ms, 1, recentLoads)
+	if r.Bytes > 0 {
+		l.rate.fade(ms/float64(r.Bytes), 1, recentLoads)
+	}
+}
+
+// recentLoads is how many loads count: they are few, and disks get slower when they are busy.
+const recentLoads = 8
+
+// ask counts a request for a model.
+func (l *loads) ask(model string) {
+	l.total++
+	c := l.asked[model]
+	if c == nil {
+		if len(l.asked) >= maxLoads {
+			return
+		}
+		if l.asked == nil {
+			l.asked = map[string]*count{}
+		}
+		c = new(count)
+		l.asked[model] = c
+	}
+	c.add(l.total)
+}
+
+// share is how likely the next request for one of two models, of which the second is asked for now, is
+// for the first: of the last thousand requests.
+func (l *loads) share(u, model string) float64 {
+	of := func(name string) float64 {
+		if c := l.asked[name]; c != nil {
+			return c.faded(l.total)
+		}
+		return 0
+	}
+	back := of(u)
+	return back / (back + of(model) + 1)
+}
+
+// load is the delay of a model that is not in memory on a candidate: for the request itself, and for
+// those who come back for what has to go, which is passed to goes, unless that is nil.
+func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, back float64, loads bool) {
+	e := c.Endpoint
+	if len(e.Residents) == 0 {
+		return 0, 0, false
+	}
+	r := e.Resident(nameOf(d.req, "").model)
+	if r == nil {
+		return 0, 0, false
+	}
+	s, l, request := d.m.residents(c.Ref), &d.m.learned.loads, d.req.Number()
+	state, since := s.state(e, r, d.now, request)
+	switch took := l.of(e.Variant, r); {
+	case state == endpick.InMemory:
+		return 0, 0, false
+	case state == endpick.Loading && since == 0: // begun at any time
+		return took / 2, 0, false
+	case state == endpick.Loading:
+		return max(took-float64(d.now-since)/1e6, 0), 0, false
+	default:
+		wait = took
+	}
+	s.displaced(e, r, d.now, request, func(u *endpick.Resident, busy bool) {
+		if busy {
+			wait += d.kind.decoding.or(0) // it goes when its requests have ended
+		}
+		if goes != nil {
+			goes(u.Model)
+		}
+		if !d.elsewhere(c, u) {
+			back += l.share(u.Model, r.Model) * l.of(e.Variant, u)
+		}
+	})
+	return wait, back, true
+}
+
+// elsewhere reports whether another candidate has the model in memory.
+func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident) bool {
+	for i := range d.candidates {
+		other := &d.candidates[i]
+		if other.Ref == c.Ref {
+			continue
+		}
+		if r := other.Endpoint.Resident(u.Model); r != nil {
+			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, 0); state != endpick.OnDisk {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// residents is what is known of an endpoint's models; nil: nothing was sent there yet.
+func (m *marginal) residents(ref endpick.EndpointRef) *residents {
+	if e := m.endpoints.Find(ref); e != nil {
+		return &e.residents
+	}
+	return nil
+}
+
+// pending is a load that has been decided upon, for a request that is not routed yet.
+type pending struct {
+	request uint64
+	ref     endpick.EndpointRef
+	model   string
+}
+
+// reserve makes the load that a decision will cause known to others that are made at the same time, so
+// that they wait for it instead of causing a second one. It reports false if one of these was
+// faster: then the decision is to be made again.
+func (m *marginal) reserve(req *endpick.Request, c *endpick.Candidate, version uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.loading != version {
+		return false
+	}
+	r, e, now := c.Endpoint.Resident(nameOf(req, "").model), m.endpoints.At(c.Ref), nanoseconds(req.Now())
+	if r == nil || e == nil {
+		return true
+	}
+	if state, _ := e.residents.state(c.Endpoint, r, now, req.Number()); state != endpick.OnDisk {
+		return true
+	}
+	m.loading++
+	e.residents.reserve(r, now, req.Number())
+	if len(m.pending) >= maxPending { // it was never routed
+		m.routed(m.pending[0].request)
+	}
+	m.pending = append(m.pending, pending{req.Number(), c.Ref, r.Model})
+	return true
+}
+
+// maxPending is how many loads may be decided upon for requests that are being routed.
+const maxPending = 256
+
+// routed takes back what was reserved for a request.
+func (m *marginal) routed(request uint64) {
+	for i, p := range m.pending {
+		if p.request == request {
+			if s := m.residents(p.ref); s != nil {
+				s.release(p.model, request)
+			}
+			m.pending = slices.Delete(m.pending, i, i+1)
+			return
+		}
+	}
+}
