@@ -122,6 +122,9 @@ type Outcome struct {
 	// read if HasCachedTokens is set: null means absent, not zero.
 	CachedTokens    int
 	HasCachedTokens bool
+	// LoadTime is how long the engine says that it has loaded the model into memory for this
+	// request. Zero: not given, or the model was there.
+	LoadTime time.Duration
 	// Blocks are the chained hashes of prompt and response, from the beginning.
 	// They continue Request.Blocks, with blocks of the same length: what the
 	// client will send back in its next turn, as far as the engine has computed

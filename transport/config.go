@@ -62,6 +62,9 @@ type Config struct {
 	// for the prefill of other requests, and for preemption. Before the first token
 	// FirstByteTimeout applies instead, if it is longer. Zero: two minutes.
 	StallTimeout time.Duration
+	// LoadTimeout is FirstByteTimeout where the model has to be loaded into memory first, as
+	// Endpoint.Residents says. Zero: ten minutes.
+	LoadTimeout time.Duration
 	// ResponseTimeout bounds one attempt at a response that does not stream,
 	// from sending the request to the last byte. Zero: 10 minutes.
 	ResponseTimeout time.Duration
@@ -151,6 +154,7 @@ func (c *Config) sending() string {
 	for field, set := range map[string]bool{
 		"Base": c.Base != nil, "Wrap": c.Wrap != nil, "Queue": c.Queue != nil, "Describe": c.Describe != nil,
 		"FirstByteTimeout": c.FirstByteTimeout != 0, "StallTimeout": c.StallTimeout != 0,
+		"LoadTimeout":     c.LoadTimeout != 0,
 		"ResponseTimeout": c.ResponseTimeout != 0, "UpgradeTimeout": c.UpgradeTimeout != 0,
 		"EnableEndpointHeader": c.EnableEndpointHeader, "Record": c.Record != nil, "RecordText": c.RecordText,
 		"Observe": c.Observe != nil,
@@ -180,6 +184,7 @@ func (c *Config) validate() error {
 		orDefault("RetryBurst", &c.RetryBurst, 100), orDefault("MaxItems", &c.MaxItems, 0), orDefault("Fallbacks", &c.Fallbacks, 0),
 		orDefault("FirstByteTimeout", &c.FirstByteTimeout, 2*time.Minute),
 		orDefault("StallTimeout", &c.StallTimeout, 2*time.Minute),
+		orDefault("LoadTimeout", &c.LoadTimeout, 10*time.Minute),
 		orDefault("ResponseTimeout", &c.ResponseTimeout, 10*time.Minute),
 		orDefault("UpgradeTimeout", &c.UpgradeTimeout, time.Hour),
 	)

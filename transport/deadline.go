@@ -53,6 +53,9 @@ func (a *Attempt) startWaiting() {
 		if stream {
 			w.limit = c.FirstByteTimeout
 		}
+		if a.loads() { // which is neither silent nor stuck
+			w.patience, w.limit = 0, max(w.limit, c.LoadTimeout)
+		}
 		if w.patience > 0 {
 			w.giveUp = max(2*w.patience, minStuck)
 		}
@@ -60,6 +63,12 @@ func (a *Attempt) startWaiting() {
 	if next := w.next(0); next < math.MaxInt64 {
 		w.timer = time.AfterFunc(next, a.look)
 	}
+}
+
+// loads reports whether the model is not in the endpoint's memory, as far as is known.
+func (a *Attempt) loads() bool {
+	r := a.lease.Endpoint().Resident(a.call.model())
+	return r != nil && r.State != endpick.InMemory
 }
 
 // left is what is left of the current wait.

@@ -54,7 +54,7 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 	b := &held{ReadCloser: response.Body, a: a, first: make([]byte, 0, firstHeld)}
 	kind := contentType(response.Header)
 	if c.repeatable() && response.StatusCode < http.StatusBadRequest && readable(response.Header) {
-		b.opening, b.toEnd = c.parsed.Opening(kind), kind != dialect.EventStream && response.ContentLength >= 0
+		b.opening, b.toEnd = c.parsed.Opening(kind), !dialect.IsStream(kind) && response.ContentLength >= 0
 	}
 	begun := b.fill()
 	n := len(b.first)
@@ -64,7 +64,7 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 			err = b.err
 		}
 	case n == 0 && c.Request.Stream && response.StatusCode == http.StatusOK, // an empty stream is no response
-		b.opening != nil && (kind == dialect.EventStream || closes(response)) && b.opening.Ends():
+		b.opening != nil && (dialect.IsStream(kind) || closes(response)) && b.opening.Ends():
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {

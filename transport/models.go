@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
 const (
@@ -40,8 +41,8 @@ var passedOn = [...]string{"Authorization", "X-Api-Key", "Api-Key", "X-Goog-Api-
 // the router knows its endpoints to serve, and those reported by engines that serve any. Engines
 // are asked with the client's authorization, as for any request. If no models are found, an
 // engine's refusal is the answer.
-func (t *Transport) models(in *http.Request, name string) (*http.Response, error) {
-	all, err := t.union(in)
+func (t *Transport) models(in *http.Request, list dialect.List, name string) (*http.Response, error) {
+	all, err := t.union(in, list)
 	if err == nil {
 		i := slices.Index(all.names, name)
 		switch {
@@ -82,22 +83,22 @@ func respond(in *http.Request, status int, header http.Header, body []byte) *htt
 	}
 }
 
-// modelsPath is the path for an engine's models, after any prefix that a gateway has
+// modelsPath is the path for an engine's list, after any prefix that a gateway has
 // added.
-func modelsPath(in *http.Request) string {
-	before, _, _ := strings.Cut(in.URL.Path, "/v1/models")
-	return before + "/v1/models"
+func modelsPath(in *http.Request, list dialect.List) string {
+	before, _, _ := strings.Cut(in.URL.Path, list.Path)
+	return before + list.Path
 }
 
 // union asks the engines, and joins the lists.
-func (t *Transport) union(in *http.Request) (*models, error) {
+func (t *Transport) union(in *http.Request, list dialect.List) (*models, error) {
 	if in.Body != nil {
 		in.Body.Close()
 	}
 	if err := in.Context().Err(); err != nil {
 		return nil, err
 	}
-	all := &models{seen: map[string]bool{}}
+	all := &models{of: list, seen: map[string]bool{}}
 	var ask []*endpick.Endpoint
 	endpoints := slices.DeleteFunc(t.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool { return e.Removed })
 	for i := range endpoints {
@@ -114,7 +115,7 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 	for i, e := range ask {
 		asked.Go(func() {
 			defer t.d.guard(in, "Config.Base")
-			answers[i] = t.modelsOf(ctx, in, e)
+			answers[i] = t.modelsOf(ctx, in, list, e)
 		})
 	}
 	asked.Wait()
@@ -128,11 +129,8 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 		}
 		names := namesOf(ask[i])
 		for _, m := range answer.models {
-			var named struct {
-				ID string `json:"id"`
-			}
-			if json.Unmarshal(m, &named) == nil && named.ID != "" && (len(names) == 0 || slices.Contains(names, named.ID)) {
-				all.add(named.ID, m)
+			if id := nameIn(m, list.ID); id != "" && (len(names) == 0 || slices.Contains(names, id)) {
+				all.add(id, m)
 			}
 		}
 		// An engine's refusal tells the client more than that another one can't be reached.
@@ -142,11 +140,13 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 	}
 	for i := range endpoints {
 		for _, name := range namesOf(endpoints[i].Candidate.Endpoint) {
-			all.add(name, nil)
+			if list.Others() && !all.seen[name+":latest"] { // which is the same model
+				all.add(name, nil)
+			}
 		}
 	}
 	switch {
-	case len(all.list) > 0:
+	case len(all.list) > 0, !list.Others():
 		return all, nil
 	case all.missing != nil:
 		return nil, all.missing
@@ -154,6 +154,15 @@ func (t *Transport) union(in *http.Request) (*models, error) {
 		return nil, &endpick.NoEndpointError{}
 	}
 	return all, nil
+}
+
+// nameIn is the name of a model in a list; empty if it has none.
+func nameIn(m json.RawMessage, id string) (name string) {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(m, &members) == nil {
+		_ = json.Unmarshal(members[id], &name)
+	}
+	return name
 }
 
 // namesOf are the names that an endpoint serves; none: it takes any.
@@ -167,7 +176,7 @@ type listed struct {
 }
 
 // modelsOf asks an engine, when one of modelCalls is free.
-func (t *Transport) modelsOf(ctx context.Context, in *http.Request, e *endpick.Endpoint) (all listed) {
+func (t *Transport) modelsOf(ctx context.Context, in *http.Request, list dialect.List, e *endpick.Endpoint) (all listed) {
 	select {
 	case t.modelCalls <- struct{}{}:
 		defer func() { <-t.modelCalls }()
@@ -176,7 +185,7 @@ func (t *Transport) modelsOf(ctx context.Context, in *http.Request, e *endpick.E
 	}
 	ask := in.Clone(ctx)
 	ask.Method, ask.Body = http.MethodGet, nil
-	ask.URL = &url.URL{Path: modelsPath(in)}
+	ask.URL = &url.URL{Path: modelsPath(in, list)}
 	ask.Header = http.Header{"Accept-Encoding": {"identity"}}
 	for _, name := range passedOn {
 		if v, ok := in.Header[name]; ok {
@@ -196,13 +205,16 @@ func (t *Transport) modelsOf(ctx context.Context, in *http.Request, e *endpick.E
 	if response.StatusCode != http.StatusOK {
 		return listed{err: &refusedModels{statusError(response.StatusCode), response.Header, body}}
 	}
-	var list struct {
-		Data []json.RawMessage `json:"data"`
-	}
-	if err = cmp.Or(err, json.Unmarshal(body, &list)); err != nil {
+	var answer map[string]json.RawMessage
+	if err = cmp.Or(err, json.Unmarshal(body, &answer)); err != nil {
 		return listed{err: err}
 	}
-	all = listed{models: list.Data, header: http.Header{}}
+	all.header = http.Header{}
+	if v := answer[list.Key]; v != nil {
+		if err = json.Unmarshal(v, &all.models); err != nil {
+			return listed{err: err}
+		}
+	}
 	for name, v := range response.Header {
 		if strings.HasPrefix(name, "Access-Control-") || name == "Vary" {
 			all.header[name] = v
@@ -213,6 +225,7 @@ func (t *Transport) modelsOf(ctx context.Context, in *http.Request, e *endpick.E
 
 // models is the union, each model once, in the order in which they were found.
 type models struct {
+	of    dialect.List
 	list  []json.RawMessage
 	names []string
 	seen  map[string]bool
@@ -229,23 +242,22 @@ func (m *models) add(name string, as json.RawMessage) {
 	}
 	m.seen[name] = true
 	if as == nil {
-		// What OpenAI's clients expect, and what Anthropic's do.
-		as, _ = json.Marshal(map[string]any{
-			"id": name, "object": "model", "created": 0, "owned_by": "endpick",
-			"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z",
-		})
+		as, _ = json.Marshal(m.of.Entry(name))
 	}
 	m.list = append(m.list, as)
 	m.names = append(m.names, name)
 }
 
 func (m *models) body() []byte {
-	type object map[string]any
-	o := object{"object": "list", "data": m.list, "has_more": false, "first_id": nil, "last_id": nil}
-	if n := len(m.list); n > 0 {
-		o["first_id"], o["last_id"] = m.names[0], m.names[n-1]
-	} else {
-		o["data"] = []string{}
+	o := map[string]any{m.of.Key: m.list}
+	if len(m.list) == 0 {
+		o[m.of.Key] = []string{}
+	}
+	if m.of.Key == "data" {
+		o["object"], o["has_more"], o["first_id"], o["last_id"] = "list", false, nil, nil
+		if n := len(m.list); n > 0 {
+			o["first_id"], o["last_id"] = m.names[0], m.names[n-1]
+		}
 	}
 	b, _ := json.Marshal(o)
 	return b

@@ -119,7 +119,7 @@ func (a *Attempt) pass(response *http.Response, open func(io.Reader) (io.Reader,
 		response.Body = &upgraded{conn, a}
 		return
 	}
-	a.limit(contentType(response.Header) == dialect.EventStream)
+	a.limit(dialect.IsStream(contentType(response.Header)))
 	b := &body{a: a, src: response.Body, from: response.Body, owns: true}
 	if open != nil {
 		b.src = &decoding{src: b.src, open: open}

@@ -20,11 +20,12 @@ import (
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	path, err := t.d.reader.Allow(in.Method, in.URL.EscapedPath())
-	if dialect.IsModelList(in.Method, path) {
-		return t.models(in, "")
+	if list, ok := dialect.ListOf(in.Method, path); ok {
+		return t.models(in, list, "")
 	}
 	if model, ok := dialect.ModelOf(in.Method, path); ok {
-		return t.models(in, model)
+		list, _ := dialect.ListOf(in.Method, "/v1/models")
+		return t.models(in, list, model)
 	}
 	c := &Call{d: t.d, t: t, in: in, single: t.config.MaxAttempts == 1, story: story{start: t.d.now()}}
 	t.d.budget.Request(c.story.start)

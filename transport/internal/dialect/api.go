@@ -36,6 +36,10 @@ type api struct {
 	// stream. By default, it is OpenAI's, in "usage".
 	usage   func(u *usage, v []byte)
 	usageIn string
+	// usageOf are the members that make it up, if there is no such object.
+	usageOf []string
+	// lines says that streams are lines of JSON, and the default.
+	lines bool
 	// endsEach says that each of several responses ends the stream with usage of its own.
 	endsEach bool
 	// hasBlocks says that messages consist of content blocks: clients send back reasoning
@@ -92,6 +96,7 @@ var other = new(api)
 var apis = [...]*api{
 	chat, chatCount, completion, messages, messageCount, responses, responseCount, embedding, ranking,
 	transcription, generation, tokenization, native, infill,
+	ollamaChat, ollamaGenerate, ollamaEmbed,
 }
 
 // apiOf returns the API of a method and path.

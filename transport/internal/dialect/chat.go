@@ -122,7 +122,7 @@ func readDelta(to *response, choice int, delta []byte) {
 		e := event{kind: text, choice: choice, text: v}
 		switch string(m.key) {
 		case "content":
-		case "reasoning_content", "reasoning":
+		case "reasoning_content", "reasoning", "thinking":
 			e.thought = true
 		case "refusal":
 			e.odd = true
@@ -149,6 +149,7 @@ func readCall(to *response, e event, c *cursor) {
 	e.kind, e.text = tool, nil
 	c.pick(into{"index", &index}, into{"id", &e.id}, into{"function", &function})
 	pick(function, into{"name", &e.name}, into{"arguments", &e.text})
+	e.raw = isObject(e.text)
 	if at, ok := count(index); ok {
 		e.part = at
 	}

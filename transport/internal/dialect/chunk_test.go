@@ -54,7 +54,7 @@ func TestHiddenUsage(t *testing.T) {
 
 func TestUsageFinder(t *testing.T) {
 	const u = `{"prompt_tokens":12,"completion_tokens":34,"prompt_tokens_details":{"cached_tokens":8}}`
-	want := usage{12, 34, 8, true, true, true}
+	want := usage{prompt: 12, completion: 34, cached: 8, hasPrompt: true, hasCompletion: true, hasCached: true}
 	for name, tc := range map[string]struct {
 		in   string
 		want usage

@@ -55,8 +55,13 @@ type Meter struct {
 	response            // what it has said so far
 }
 
-// EventStream is the content type of server-sent events.
-const EventStream = "text/event-stream"
+// EventStream is the content type of server-sent events, lineStream that of lines of JSON.
+const EventStream, lineStream = "text/event-stream", "application/x-ndjson"
+
+// IsStream reports whether a response of this type is a stream.
+func IsStream(contentType string) bool {
+	return contentType == EventStream || contentType == lineStream
+}
 
 // Header reads the header of the response, whose body must not be compressed. It
 // removes the length from the header if the meter may change it, and reports
@@ -67,11 +72,11 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 		return false
 	}
 	switch kind, _, _ := mime.ParseMediaType(header.Get("Content-Type")); kind {
-	case EventStream:
-		if m.api.event == nil {
+	case EventStream, lineStream:
+		if m.api.event == nil || m.api.lines != (kind == lineStream) {
 			return false
 		}
-		m.events = &eventFilter{inspect: m.event}
+		m.events = &eventFilter{inspect: m.event, lines: m.api.lines}
 		m.answer.wanted = m.answer.wanted || m.resumable
 		if m.hide || m.resumable {
 			header.Del("Content-Length")
@@ -80,7 +85,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	case "application/json":
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.finder = &usageFinder{key: m.api.usageIn}
+		m.finder = &usageFinder{key: m.api.usageIn, members: m.api.usageOf}
 	}
 	return false
 }
@@ -235,6 +240,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		})
 	}
 	o.InputTokens, o.OutputTokens = m.usage.prompt, m.usage.completion
+	o.LoadTime = m.usage.load
 	o.CachedTokens, o.HasCachedTokens = m.usage.cached, m.usage.hasCached
 	return o
 }

@@ -18,8 +18,8 @@ type Opening struct {
 // Opening returns a reader of the beginning of a response; nil if nothing is known of its format.
 func (c *Call) Opening(contentType string) *Opening {
 	o := &Opening{response: response{api: c.api}, isJSON: contentType == "application/json"}
-	o.filter.inspect = o.event
-	if !(o.isJSON && c.api != other || contentType == EventStream && c.api.event != nil) {
+	o.filter.inspect, o.filter.lines = o.event, c.api.lines
+	if !(o.isJSON && c.api != other || IsStream(contentType) && c.api.lines == (contentType == lineStream) && c.api.event != nil) {
 		return nil
 	}
 	return o
@@ -69,7 +69,7 @@ func (o *Opening) event(data []byte) edit {
 // engines, and routers before them, say so in an event or in an object.
 func (c *Call) Fails(contentType string, first []byte) bool {
 	switch contentType {
-	case EventStream:
+	case EventStream, lineStream:
 		o := c.Opening(contentType)
 		if o == nil {
 			return false

@@ -29,6 +29,8 @@ var unread = [...]struct {
 	{http.MethodPost, "/images/edits", true},
 	{http.MethodPost, "/images/variations", true},
 	{http.MethodPost, "/moderations", true},
+	{http.MethodPost, "/api/show", true}, // Ollama's
+	{http.MethodGet, "/api/version", true},
 	{http.MethodGet, "/v1/responses/" + anyID, false},
 	{http.MethodDelete, "/v1/responses/" + anyID, false},
 	{http.MethodGet, "/v1/responses/" + anyID + "/input_items", false},
@@ -117,12 +119,40 @@ func (r *Reader) knows(method, path string) bool {
 			r.config.Pass.has(method, path)
 	}
 	_, isModel := ModelOf(method, path)
-	return isModel || IsModelList(method, path) || apiOf(method, path) != other || unreadAs(method, path) >= 0 || r.config.Pass.has(method, path)
+	_, isList := ListOf(method, path)
+	return isModel || isList || apiOf(method, path) != other || unreadAs(method, path) >= 0 || r.config.Pass.has(method, path)
 }
 
-// IsModelList reports whether a request asks for the list of models.
-func IsModelList(method, path string) bool {
-	return method == http.MethodGet && strings.HasSuffix(path, "/v1/models")
+// List is a list of models, and how it looks: an object with a list under Key, in which each model
+// has an ID.
+type List struct{ Path, Key, ID string }
+
+// lists are OpenAI's list, and those of what Ollama has on disk and in memory.
+var lists = [...]List{{"/v1/models", "data", "id"}, {"/api/tags", "models", "name"}, {"/api/ps", "models", "name"}}
+
+// ListOf is the list that a request asks for; false if it asks for something else.
+func ListOf(method, path string) (List, bool) {
+	for _, l := range lists {
+		if method == http.MethodGet && strings.HasSuffix(path, l.Path) {
+			return l, true
+		}
+	}
+	return List{}, false
+}
+
+// Others reports whether models that no engine has listed belong there too: those that are known to be
+// served, if only their names are.
+func (l List) Others() bool { return l.Path != "/api/ps" }
+
+// Entry describes a model of which only the name is known.
+func (l List) Entry(name string) any {
+	if l.ID == "name" {
+		return map[string]any{"name": name, "model": name, "modified_at": "1970-01-01T00:00:00Z", "size": 0, "digest": "", "details": struct{}{}}
+	}
+	return map[string]any{ // what OpenAI's clients expect, and what Anthropic's do
+		"id": name, "object": "model", "created": 0, "owned_by": "endpick",
+		"type": "model", "display_name": name, "created_at": "1970-01-01T00:00:00Z",
+	}
 }
 
 // ModelOf is the model that a request asks about, as in GET /v1/models/{model};

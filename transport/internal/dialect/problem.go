@@ -17,7 +17,7 @@ type Problem struct {
 }
 
 // Body returns the problem as a JSON object in the format of the API at this
-// path: Anthropic's, or OpenAI's for all other APIs.
+// path: Anthropic's, Ollama's, or OpenAI's for all other APIs.
 func (p Problem) Body(path string) []byte {
 	return p.body(apiOf(http.MethodPost, path))
 }
@@ -35,6 +35,9 @@ func (p Problem) body(of *api) []byte {
 // number of the event, where they have one.
 func (p Problem) event(dst []byte, of *api, sequence int) []byte {
 	body := p.body(of)
+	if of.lines {
+		return append(append(dst, body...), '\n')
+	}
 	switch of {
 	case responses:
 		body, _ = json.Marshal(struct {

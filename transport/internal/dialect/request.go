@@ -125,8 +125,8 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		}
 	}
 	number, limit := c.parts[numberPart], c.parts[limitPart]
-	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit})
-	c.stream = isTrue(c.parts[streamPart])
+	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit})
+	c.stream = isTrue(c.parts[streamPart]) || kind.lines && !present(c.parts[streamPart])
 	c.n, _ = count(number)
 	c.maxTokens, _ = count(limit)
 }

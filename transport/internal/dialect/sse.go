@@ -30,6 +30,7 @@ type edit struct {
 // Lines end in LF, CR LF or CR, as the HTML standard has it (section 9.2.6).
 type eventFilter struct {
 	inspect func(data []byte) edit
+	lines   bool // each line is an event, with nothing but data
 
 	dst  []byte // output of the current feed
 	last int    // where in it the latest event begins
@@ -162,7 +163,7 @@ func (s *eventFilter) split(searched int) {
 func (s *eventFilter) endLine(end, next int) {
 	isEmpty := end == s.line && !s.midLine
 	s.line, s.midLine = next, false
-	if isEmpty {
+	if isEmpty != s.lines {
 		s.endEvent(next)
 	}
 }
@@ -207,7 +208,9 @@ func (s *eventFilter) endEvent(end int) {
 // findData finds the data of the event buf[start:end]: in one line, buf[from:to], or in several,
 // which it joins.
 func (s *eventFilter) findData(end int) (from, to, lines int) {
-	s.isError = false
+	if s.isError = false; s.lines {
+		return s.start, s.start + len(bytes.TrimRight(s.buf[s.start:end], "\r\n")), 1
+	}
 	for rest := s.buf[s.start:end]; len(rest) > 0; {
 		var line []byte
 		at := end - len(rest)

@@ -1,11 +1,16 @@
 package dialect
 
-import "cmp"
+import (
+	"cmp"
+	"slices"
+	"time"
+)
 
 // usage is what an engine reports about a request's tokens.
 type usage struct {
 	prompt, completion, cached          int
 	hasPrompt, hasCompletion, hasCached bool
+	load                                time.Duration // of the model, into memory; 0: not reported
 }
 
 // readUsage reads a usage object of the API.
@@ -40,8 +45,9 @@ const maxUsage = 4 << 10
 
 // usageFinder finds the usage of a JSON response as it passes, in constant memory.
 type usageFinder struct {
-	key               string // of the usage; empty: "usage"
-	whole             bool   // the object or array has ended
+	key               string   // of the usage; empty: "usage"
+	members           []string // that make it up; nil: it is an object
+	whole             bool     // the object or array has ended
 	depth             int
 	inString, escaped bool
 	member            []byte // the current member of the response, as an object without its end
@@ -79,7 +85,20 @@ func (f *usageFinder) write(b []byte) {
 }
 
 func (f *usageFinder) endMember() {
-	if len(f.member) < maxUsage {
+	switch {
+	case len(f.member) >= maxUsage:
+	case f.members != nil:
+		m := membersOf(append(f.member, '}'))
+		if !m.member() || !slices.Contains(f.members, string(m.key)) {
+			break
+		}
+		if m.value(); len(f.value) > 0 {
+			f.value = append(f.value[:len(f.value)-1], ',')
+		} else {
+			f.value = append(f.value, '{')
+		}
+		f.value = append(append(f.value, m.b[m.start:m.i]...), '}')
+	default:
 		if v := field(append(f.member, '}'), cmp.Or(f.key, "usage")); v != nil {
 			f.value = append(f.value[:0], v...)
 		}

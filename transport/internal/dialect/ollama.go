@@ -1,0 +1,120 @@
+package dialect
+
+import (
+	"time"
+
+	"github.com/endpick/endpick/prefix"
+)
+
+// Ollama's own API. Streams, which are the default, are lines of JSON.
+var (
+	ollamaChat = &api{
+		paths:   []string{"/api/chat"},
+		parts:   map[string]part{"messages": messagesPart, "tools": toolsPart, "options": paramsPart},
+		prompt:  readOllamaChat,
+		event:   readOllama,
+		whole:   readOllama,
+		usage:   (*usage).readOllama,
+		usageOf: ollamaUsage,
+		lines:   true,
+		errors:  ollamaErrors,
+	}
+	ollamaGenerate = &api{
+		paths:   []string{"/api/generate"},
+		parts:   map[string]part{"prompt": promptPart, "system": systemPart, "options": paramsPart},
+		prompt:  readOllamaPrompt,
+		event:   readOllama,
+		usage:   (*usage).readOllama,
+		usageOf: ollamaUsage,
+		lines:   true,
+		errors:  ollamaErrors,
+	}
+	ollamaEmbed = &api{
+		paths:  []string{"/api/embed", "/api/embeddings"},
+		parts:  map[string]part{"input": promptPart, "prompt": promptPart},
+		prompt: readPrompts,
+		errors: ollamaErrors,
+	}
+)
+
+func readOllamaChat(p *promptReader) bool {
+	list := p.parts[messagesPart]
+	return p.conversation(hasElements(list), func() {
+		for c := p.elementsOf(list); c.element() && !p.canceled(); {
+			p.forget()
+			p.ollamaMessage(&c)
+		}
+	})
+}
+
+// ollamaMessage reads {"role":"user","content":"…","images":["…"]}, and adds it.
+func (p *promptReader) ollamaMessage(c *cursor) {
+	var role, name, content, images, calls []byte
+	c.pick(into{"role", &role}, into{"tool_name", &name}, into{"content", &content}, into{"images", &images}, into{"tool_calls", &calls})
+	m := p.message(p.content(role))
+	m.Name = p.content(name)
+	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
+	for c := p.elementsOf(images); c.element(); {
+		m.Parts = append(m.Parts, prefix.Part{Type: "image", Content: identity(c.value())})
+	}
+	for c := p.elementsOf(calls); c.element(); {
+		var name, arguments []byte
+		p.pick(p.field(c.value(), "function"), into{"name", &name}, into{"arguments", &arguments})
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{Name: p.content(name), Arguments: viewString(arguments)})
+	}
+	p.write(m)
+}
+
+// readOllamaPrompt reads a prompt with its instructions. Without a prompt, a model is loaded or
+// unloaded.
+func readOllamaPrompt(p *promptReader) bool {
+	return p.conversation(isString(p.parts[promptPart]), func() {
+		for role, v := range [...][]byte{p.parts[systemPart], p.parts[promptPart]} {
+			if isString(v) {
+				m := p.message([...]string{"system", "user"}[role])
+				m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(v)})
+				p.write(m)
+			}
+		}
+	})
+}
+
+// readOllama reads a line of a stream, or a response that is one: {"message":{"content":"…"}} or
+// {"response":"…"}, and the totals if it is done.
+func readOllama(to *response, data []byte) {
+	var message, words, thought, done, failure []byte
+	pick(data, into{"message", &message}, into{"response", &words}, into{"thinking", &thought}, into{"done", &done}, into{"error", &failure})
+	if present(failure) {
+		to.on(event{kind: fails})
+	}
+	if message != nil || words != nil {
+		to.on(event{kind: begins})
+	}
+	readDelta(to, 0, message)
+	if stringLen(thought) > 0 {
+		to.on(event{kind: text, text: thought, thought: true})
+	}
+	if stringLen(words) > 0 {
+		to.on(event{kind: text, text: words})
+	}
+	if isTrue(done) {
+		to.on(event{kind: ends, all: true})
+		to.on(event{kind: reports, value: data})
+	}
+}
+
+// ollamaUsage are the members of a response with what it has taken.
+var ollamaUsage = []string{"prompt_eval_count", "eval_count", "load_duration"}
+
+// readOllama reads them; durations are in nanoseconds.
+func (u *usage) readOllama(v []byte) {
+	var prompt, output, load []byte
+	pick(v, into{ollamaUsage[0], &prompt}, into{ollamaUsage[1], &output}, into{ollamaUsage[2], &load})
+	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, prompt)
+	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, output)
+	if d, err := time.ParseDuration(viewString(load) + "ns"); err == nil && d > 0 {
+		u.load = d
+	}
+}
+
+func ollamaErrors(p Problem) any { return map[string]string{"error": p.Message} }

@@ -1,0 +1,90 @@
+package dialect
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// The answers are those of Ollama 0.17.4, shortened.
+const (
+	ollamaPiece = `{"model":"a","created_at":"2026-11-24T06:30:00Z","message":{"role":"assistant","content":" so"},"done":false}` + "\n"
+	ollamaLast  = `{"model":"a","created_at":"2026-11-24T06:30:01Z","message":{"role":"assistant","content":""},"done":true,"done_reason":"stop",` +
+		`"total_duration":4648000000,"load_duration":3000000000,"prompt_eval_count":26,"prompt_eval_duration":130000000,"eval_count":2,"eval_duration":43000000}` + "\n"
+	generatePiece = `{"model":"a","response":" so","done":false}` + "\n"
+	generateLast  = `{"model":"a","response":"","done":true,"done_reason":"length","load_duration":3000000000,"prompt_eval_count":26,"eval_count":2}` + "\n"
+)
+
+func TestOllamaIsMetered(t *testing.T) {
+	want := endpick.Outcome{InputTokens: 26, OutputTokens: 2, LoadTime: 3 * time.Second}
+	for name, tc := range map[string]struct{ path, request, kind, response string }{
+		"chat":              {"/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, lineStream, ollamaPiece + ollamaPiece + ollamaLast},
+		"generate":          {"/api/generate", `{"model":"a","prompt":"hi","stream":true}`, lineStream, generatePiece + generatePiece + generateLast},
+		"thinking":          {"/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, lineStream, strings.Replace(ollamaPiece, "content", "thinking", 1) + ollamaPiece + ollamaLast},
+		"a tool":            {"/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, lineStream, strings.Replace(ollamaPiece, `"content":" so"`, `"content":"","tool_calls":[{"function":{"name":"f","arguments":{"x":1}}}]`, 1) + ollamaLast},
+		"CRLF":              {"/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, lineStream, strings.ReplaceAll(ollamaPiece+"\n"+ollamaLast, "\n", "\r\n")},
+		"no line end":       {"/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, lineStream, ollamaPiece + strings.TrimSpace(ollamaLast)},
+		"chat, whole":       {"/api/chat", `{"model":"a","stream":false,"messages":[{"role":"user","content":"hi"}]}`, "application/json", strings.Replace(ollamaLast, `"content":""`, `"content":" so so"`, 1)},
+		"generate, whole":   {"/api/generate", `{"model":"a","stream":false,"prompt":"hi"}`, "application/json", generateLast},
+		"whole, indented":   {"/api/generate", `{"model":"a","stream":false,"prompt":"hi"}`, "application/json", strings.ReplaceAll(generateLast, ",", " ,\n  ")},
+		"with usage inside": {"/api/generate", `{"model":"a","stream":false,"prompt":"hi"}`, "application/json", strings.Replace(generateLast, `"response":""`, `"response":"{\"eval_count\":7}","context":[{"eval_count":7}]`, 1)},
+	} {
+		seen, outcome, err := metered(t, tc.path, tc.request, tc.kind, tc.response)
+		require.NoError(t, err, name)
+		outcome.Blocks = nil
+		assert.Equal(t, want, outcome, name)
+		assert.Equal(t, tc.kind == lineStream, !seen.FirstToken.IsZero(), name)
+	}
+	_, _, err := metered(t, "/api/chat", `{"messages":[{"role":"user","content":"hi"}]}`, lineStream, ollamaPiece)
+	assert.Error(t, err, "it was cut")
+	_, outcome, err := metered(t, "/api/chat", `{"messages":[{"role":"user","content":"hi"}]}`, lineStream, ollamaPiece+`{"error":"it died"}`+"\n")
+	require.NoError(t, err)
+	assert.Equal(t, endpick.Failed, outcome.Status)
+}
+
+// Lines pass as they are, each when it is whole; a stream that breaks off ends with an error of its API.
+func TestOllamaPassesLines(t *testing.T) {
+	whole := ollamaPiece + ollamaPiece + ollamaLast
+	for end := range len(whole) {
+		m := newTalk(t).ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, nil).Meter(endpick.Lease{}, time.Now)
+		assert.True(t, m.Header(http.StatusOK, http.Header{"Content-Type": {lineStream}}))
+		got := m.Feed(nil, []byte(whole[:end]))
+		lines := strings.LastIndexByte(whole[:end], '\n') + 1
+		require.Equal(t, whole[:lines], string(got))
+		rest := m.Break(nil, Problem{Status: 502, Message: "it died"})
+		require.Equal(t, `{"error":"it died"}`+"\n", string(rest))
+	}
+	assert.Equal(t, `{"error":"x"}`, string(Problem{Status: 404, Message: "x"}.Body("/api/chat")))
+}
+
+// Chats have blocks as in other APIs, a turn continues the one before, and options limit the answer.
+func TestOllamaPrompts(t *testing.T) {
+	w := newTalk(t)
+	long := strings.Repeat("word ", 100)
+	first := w.ask("/api/chat", `{"model":"a","options":{"num_predict":9},"messages":[{"role":"user","content":"`+long+`"}]}`, nil)
+	assert.True(t, first.Request.Stream, "it is the default")
+	assert.Equal(t, 9, first.MaxTokens())
+	m := first.Meter(endpick.Lease{}, time.Now)
+	m.Header(http.StatusOK, http.Header{"Content-Type": {lineStream}})
+	m.Feed(nil, []byte(strings.Replace(ollamaPiece, " so", long, 1)+ollamaLast))
+	said := m.Outcome(endpick.Completed).Blocks
+	second := w.ask("/api/chat", `{"model":"a","stream":false,"messages":[{"role":"user","content":"`+long+`"},{"role":"assistant","content":"`+long+`"},{"role":"user","content":"`+long+`"}]}`, nil)
+	require.Greater(t, len(said), len(first.Request.Blocks))
+	assert.Equal(t, said, second.Request.Blocks[:len(said)])
+	assert.False(t, second.Request.Stream)
+	picture := w.ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"x","images":["aGk="]}]}`, nil)
+	assert.Greater(t, picture.Request.InputTokens, 1000)
+	for path, body := range map[string]string{
+		"/api/generate": `{"model":"a","system":"` + long + `","prompt":"` + long + `"}`, "/api/embed": `{"model":"a","input":["` + long + `","x"]}`, "/api/embeddings": `{"model":"a","prompt":"` + long + `"}`,
+	} {
+		c := w.ask(path, body, nil)
+		assert.Greater(t, c.Request.InputTokens, 50, path)
+		assert.NotEmpty(t, c.Request.Blocks, path)
+	}
+}
