@@ -171,10 +171,13 @@ const latest = ":latest"
 type listedModel struct {
 	ID     string  `json:"id"`
 	Parent *string `json:"parent"`
+	Status struct {
+		Value string `json:"value"`
+	} `json:"status"` // of llama.cpp with several models, and of llama-swap
 }
 
-// servedNames reads a list of models. Those with a parent are adapters.
-func servedNames(text []byte) (models, adapters []string, err error) {
+// serves reads a list of models. Those with a parent are adapters.
+func (f *Facts) serves(text []byte) error {
 	var list struct {
 		Data   []listedModel `json:"data"`
 		Models []struct {
@@ -182,7 +185,7 @@ func servedNames(text []byte) (models, adapters []string, err error) {
 		} `json:"models"` // of Ollama's /api/tags
 	}
 	if err := json.Unmarshal(text, &list); err != nil {
-		return nil, nil, err
+		return err
 	}
 	if len(list.Data) == 0 {
 		for _, m := range list.Models {
@@ -191,15 +194,19 @@ func servedNames(text []byte) (models, adapters []string, err error) {
 	}
 	for _, m := range list.Data {
 		switch {
-		case m.ID == "" || len(m.ID) > maxName || len(models)+len(adapters) >= maxNames:
+		case m.ID == "" || len(m.ID) > maxName || len(f.Models)+len(f.Adapters) >= maxNames:
+			continue
 		case m.Parent != nil && *m.Parent != "":
-			adapters = append(adapters, m.ID)
-		default:
-			models = append(models, m.ID)
-			if short, ok := strings.CutSuffix(m.ID, latest); ok && short != "" {
-				models = append(models, short)
-			}
+			f.Adapters = append(f.Adapters, m.ID)
+			continue
+		}
+		f.Models = append(f.Models, m.ID)
+		if short, ok := strings.CutSuffix(m.ID, latest); ok && short != "" {
+			f.Models = append(f.Models, short)
+		}
+		if state, known := states[m.Status.Value]; known {
+			f.resident(m.ID).State = state
 		}
 	}
-	return models, adapters, nil
+	return nil
 }

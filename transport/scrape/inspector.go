@@ -30,6 +30,9 @@ type Facts struct {
 	// Events and Replay are the addresses at which it publishes KV-cache events, host:port, as
 	// package kvevents takes them: the host is the endpoint's, whatever the engine says.
 	Events, Replay string
+	// Residents are its models and where they are, of Ollama, llama.cpp with several models,
+	// llama-swap and LM Studio.
+	Residents []endpick.Resident
 }
 
 // InspectorConfig configures an [Inspector]. All fields except Router are optional.
@@ -40,7 +43,8 @@ type InspectorConfig struct {
 	Client *http.Client
 	// Interval is the time after which an engine that has answered is asked again,
 	// because it may have been restarted or have loaded an adapter. An engine that
-	// has not answered is asked again after a tenth of it. Zero: one minute.
+	// has not answered, or loads models when they are asked for, is asked again after a tenth
+	// of it. Zero: one minute.
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
 	Timeout time.Duration
@@ -57,8 +61,8 @@ type InspectorConfig struct {
 }
 
 // Inspector asks engines for their capacity and models, and completes the endpoints of
-// a router: Engine if it is empty, KVTokens and MaxSequences if they are 0, Models and Adapters if both are
-// empty. What the host has set is kept. Make one with [NewInspector]. It is safe for
+// a router: Engine, Residents, KVTokens and MaxSequences if they are unknown, Models and Adapters if both
+// are empty. What the host has set is kept. Make one with [NewInspector]. It is safe for
 // concurrent use.
 type Inspector struct {
 	config InspectorConfig
@@ -171,6 +175,9 @@ func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
 	if len(e.Models)+len(e.Adapters) == 0 {
 		e.Models, e.Adapters = slices.Clone(f.Models), slices.Clone(f.Adapters)
 	}
+	if e.Residents == nil {
+		e.Residents = slices.Clone(f.Residents)
+	}
 }
 
 // start asks the endpoints that are due, and completes all from what is known.
@@ -206,7 +213,7 @@ func (s *Inspector) due(at string, now bool) bool {
 		s.known[at] = k
 	}
 	wait := s.config.Interval
-	if !k.good {
+	if !k.good || k.facts.Residents != nil {
 		wait /= 10
 	}
 	if k.busy || !now && time.Since(k.asked) < wait {
@@ -353,6 +360,9 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 	if err := s.readModels(ctx, e, &f); err != nil {
 		return f, err
 	}
+	if err := s.readMemory(ctx, e, &f); err != nil {
+		return f, err
+	}
 	if len(f.Models) == 0 {
 		return f, ErrNoFacts
 	}
@@ -374,7 +384,7 @@ func (s *Inspector) readModels(ctx context.Context, e *endpick.Endpoint, f *Fact
 		if err != nil {
 			return err
 		}
-		if f.Models, f.Adapters, err = servedNames(text); err != nil {
+		if err = f.serves(text); err != nil {
 			return badPage(path, err)
 		}
 		break

@@ -94,6 +94,14 @@ func known() map[string]string {
 		"broken/props":         `{"total_slots":"four"}`,
 		"several/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b"},{"id":":latest"}]}`,
 		"ollama/api/tags":      `{"models":[{"name":"a:latest"},{"name":"b:7b"},{"name":""}]}`,
+		"ollama2/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b:7b"}]}`,
+		"ollama2/api/ps":       `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2026-11-24T06:30:00Z","context_length":4096}]}`,
+		"ollama2/api/tags":     `{"models":[{"name":"a:latest","size":2000000000},{"name":"b:7b","size":3000000000}]}`,
+		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"}}]}`,
+		"swap/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}},{"id":"b","status":{"value":"loaded"}},{"id":"c","status":{"value":"unloaded"}}]}`,
+		"swap/running":         `{"running":[{"model":"a","state":"ready"},{"model":"b","state":"starting"}]}`,
+		"studio/v1/models":     `{"data":[{"id":"a"},{"id":"b"}]}`,
+		"studio/api/v1/models": `{"models":[{"type":"llm","key":"a","size_bytes":5000000000,"loaded_instances":[]},{"key":"b","loaded_instances":[{"id":"b","config":{"context_length":8192}}]}]}`,
 		"both/v1/models":       `{"data":[{"id":"a"}],"models":[{"name":"b"}]}`, "both/api/tags": `{"models":[{"name":"c"}]}`,
 		"unlisted/v1/models": `<html>`,
 	}
@@ -125,6 +133,14 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 		{"old", -1, scrape.Facts{Engine: "vllm", BlockTokens: 16}, nil},
 		{"several", -1, scrape.Facts{Models: []string{"a:latest", "a", "b", ":latest"}}, nil},
 		{"ollama", -1, scrape.Facts{Models: []string{"a:latest", "a", "b:7b"}}, nil},
+		{"ollama2", -1, scrape.Facts{Engine: "ollama", Models: []string{"a:latest", "a", "b:7b"}, Residents: []endpick.Resident{
+			{Model: "a:latest", Bytes: 2e9}, {Model: "b:7b", State: endpick.InMemory, Bytes: 3.65e9, Context: 4096, Until: time.Date(2026, 11, 24, 6, 30, 0, 0, time.UTC)}}}, nil},
+		{"router", -1, scrape.Facts{Models: []string{"a", "b", "c", "d"}, Residents: []endpick.Resident{
+			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}, {Model: "d"}}}, nil},
+		{"swap", -1, scrape.Facts{Engine: "llama-swap", Models: []string{"a", "b", "c"}, Residents: []endpick.Resident{
+			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}}}, nil},
+		{"studio", -1, scrape.Facts{Engine: "lm-studio", Models: []string{"a", "b"}, Residents: []endpick.Resident{
+			{Model: "a", Bytes: 5e9}, {Model: "b", State: endpick.InMemory, Context: 8192}}}, nil},
 		{"both", -1, scrape.Facts{Models: []string{"a"}}, nil},
 		{"unlisted", -1, scrape.Facts{}, scrape.ErrFormat},
 		{"other", -1, scrape.Facts{}, scrape.ErrNoFacts},
@@ -149,7 +165,7 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			}
 			assert.Empty(t, reports)
 			assert.Equal(t, tc.want, got)
-			e.Engine, e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.Engine, tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
+			e.Engine, e.KVTokens, e.MaxSequences, e.Models, e.Adapters, e.Residents = tc.want.Engine, tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters, tc.want.Residents
 			assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
 		})
 	}

@@ -287,12 +287,16 @@ func FuzzFacts(f *testing.F) {
 				}
 			}
 		}
-		models, adapters, err := servedNames(text)
-		if err != nil {
-			require.Empty(t, append(models, adapters...))
+		var f Facts
+		for _, read := range []func(*Facts, []byte) error{(*Facts).serves, (*Facts).ollama, (*Facts).lmStudio, (*Facts).llamaSwap} {
+			_ = read(&f, text)
 		}
-		require.LessOrEqual(t, len(models)+len(adapters), maxNames)
-		for _, name := range append(models, adapters...) {
+		require.LessOrEqual(t, max(len(f.Models)/2+len(f.Adapters), len(f.Residents)), maxNames)
+		for _, r := range f.Residents {
+			f.Models = append(f.Models, r.Model)
+			require.True(t, r.Bytes >= 0 && r.Context >= 0)
+		}
+		for _, name := range append(f.Models, f.Adapters...) {
 			if name == "" || len(name) > maxName {
 				t.Fatalf("%q", name)
 			}

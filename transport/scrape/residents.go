@@ -1,0 +1,177 @@
+package scrape
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Servers that load models when they are asked for say which are in memory: Ollama, llama.cpp with
+// several models, llama-swap, LM Studio.
+
+// memory are the pages that say it, besides the states in /v1/models, and the engines that have them.
+var memory = [...]struct {
+	engine, path string
+	read         func(f *Facts, text []byte) error
+}{
+	{"ollama", "/api/ps", (*Facts).ollama},
+	{"lm-studio", "/api/v1/models", (*Facts).lmStudio},
+	{"llama-swap", "/running", (*Facts).llamaSwap},
+}
+
+// readMemory adds what an engine has in memory, if it says so.
+func (s *Inspector) readMemory(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
+	for _, page := range memory {
+		if page.engine == "llama-swap" && f.Residents == nil {
+			continue // its list of models has states
+		}
+		text, err := s.get(ctx, e, page.path)
+		var status StatusError
+		switch {
+		case errors.As(err, &status):
+			continue
+		case err != nil:
+			return err
+		}
+		before := f.Residents
+		if err := page.read(f, text); errors.Is(err, ErrNoFacts) {
+			f.Residents = before
+			continue
+		} else if err != nil {
+			return badPage(page.path, err)
+		}
+		f.Engine = page.engine
+		if page.engine == "ollama" {
+			return s.readSizes(ctx, e, f)
+		}
+		return nil
+	}
+	return nil
+}
+
+// resident returns what is known of a model, which is added if it is new and has a name.
+func (f *Facts) resident(name string) *endpick.Resident {
+	for i := range f.Residents {
+		if f.Residents[i].Model == name {
+			return &f.Residents[i]
+		}
+	}
+	if name == "" || len(name) > maxName || len(f.Residents) >= maxNames {
+		return new(endpick.Resident)
+	}
+	f.Residents = append(f.Residents, endpick.Resident{Model: name})
+	return &f.Residents[len(f.Residents)-1]
+}
+
+// ollama reads /api/ps: what is in memory, or being loaded.
+func (f *Facts) ollama(text []byte) error {
+	var page struct {
+		Models *[]struct {
+			Name    string    `json:"name"`
+			Size    float64   `json:"size"`
+			Context float64   `json:"context_length"`
+			Expires time.Time `json:"expires_at"`
+		} `json:"models"`
+	}
+	if err := json.Unmarshal(text, &page); err != nil {
+		return err
+	}
+	if page.Models == nil {
+		return ErrNoFacts
+	}
+	for _, name := range f.Models {
+		if len(f.Residents) == 0 || f.Residents[len(f.Residents)-1].Model != name+latest { // one of two names
+			f.resident(name)
+		}
+	}
+	for _, m := range *page.Models {
+		r := f.resident(m.Name)
+		r.State, r.Bytes, r.Context, r.Until = endpick.InMemory, int64(atMost(m.Size, maxBytes)), atMost(m.Context, maxKVTokens), m.Expires
+	}
+	return nil
+}
+
+// maxBytes is far more than a model has.
+const maxBytes = 1 << 46
+
+// readSizes adds from Ollama's /api/tags how large the models on disk are, which they are about in
+// memory, too.
+func (s *Inspector) readSizes(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
+	text, err := s.get(ctx, e, "/api/tags")
+	var page struct {
+		Models []struct {
+			Name string  `json:"name"`
+			Size float64 `json:"size"`
+		} `json:"models"`
+	}
+	if err == nil {
+		err = json.Unmarshal(text, &page)
+	}
+	for _, m := range page.Models {
+		if r := f.resident(m.Name); r.Bytes == 0 {
+			r.Bytes = int64(atMost(m.Size, maxBytes))
+		}
+	}
+	return err
+}
+
+// lmStudio reads LM Studio's own list of models.
+func (f *Facts) lmStudio(text []byte) error {
+	var page struct {
+		Models *[]struct {
+			Key    string  `json:"key"`
+			Size   float64 `json:"size_bytes"`
+			Loaded []struct {
+				Config struct {
+					Context float64 `json:"context_length"`
+				} `json:"config"`
+			} `json:"loaded_instances"`
+		} `json:"models"`
+	}
+	if err := json.Unmarshal(text, &page); err != nil {
+		return err
+	}
+	if page.Models == nil {
+		return ErrNoFacts
+	}
+	for _, m := range *page.Models {
+		r := f.resident(m.Key)
+		r.Bytes = int64(atMost(m.Size, maxBytes))
+		if len(m.Loaded) > 0 {
+			r.State, r.Context = endpick.InMemory, atMost(m.Loaded[0].Config.Context, maxKVTokens)
+		}
+	}
+	return nil
+}
+
+// llamaSwap reads /running, which tells those that are started from those that are being started.
+func (f *Facts) llamaSwap(text []byte) error {
+	var page struct {
+		Running *[]struct {
+			Model string `json:"model"`
+			State string `json:"state"`
+		} `json:"running"`
+	}
+	if err := json.Unmarshal(text, &page); err != nil {
+		return err
+	}
+	if page.Running == nil {
+		return ErrNoFacts
+	}
+	for i := range f.Residents {
+		f.Residents[i].State = endpick.OnDisk
+	}
+	for _, m := range *page.Running {
+		f.resident(m.Model).State = map[string]endpick.Residency{"ready": endpick.InMemory, "starting": endpick.Loading}[m.State]
+	}
+	return nil
+}
+
+// states are the words of llama.cpp and llama-swap for where a model is.
+var states = map[string]endpick.Residency{
+	"loaded": endpick.InMemory, "loading": endpick.Loading, "downloading": endpick.Loading,
+	"unloaded": endpick.OnDisk, "sleeping": endpick.OnDisk,
+}
