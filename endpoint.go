@@ -46,6 +46,10 @@ type Endpoint struct {
 	// hold what they serve.
 	Residents []Resident
 
+	// MaxResidents is how many of them it holds in memory at a time. Zero: unknown; slo/delay
+	// learns it.
+	MaxResidents int
+
 	// MaxSequences is how many requests it runs at once. It is no limit: more are
 	// routed there, unless a gateway queue (slo/queue) holds them. Zero: unknown.
 	MaxSequences int
@@ -111,6 +115,8 @@ func (e *Endpoint) validate() error {
 		return bad("Rank is negative")
 	case e.Rank != 0 && !e.Ranked:
 		return bad("has Rank " + strconv.Itoa(e.Rank) + ", but is not Ranked")
+	case e.MaxResidents < 0:
+		return bad("MaxResidents is negative")
 	case e.MaxSequences < 0:
 		return bad("MaxSequences is negative")
 	case e.KVTokens < 0:

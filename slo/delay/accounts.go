@@ -202,6 +202,9 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	defer m.leases.Drop(ev.Lease)
 	completed := o.Status == endpick.Completed
+	if o.LoadTime > 0 && l.resident != "" {
+		m.loaded(ev, l, o.LoadTime)
+	}
 	// Steps of several responses can't be distinguished, and of a mirrored request only its
 	// router knows how long it took.
 	a := ev.Request.Adopted

@@ -2,8 +2,10 @@ package delay
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -35,9 +37,11 @@ type residents struct {
 
 // of returns what the router knows of a model; nil if it has sent nobody there for it.
 func (s *residents) of(r *endpick.Resident) *held {
-	for i := range s.held {
-		if s.held[i].model == r.Model {
-			return &s.held[i]
+	if s != nil {
+		for i := range s.held {
+			if s.held[i].model == r.Model {
+				return &s.held[i]
+			}
 		}
 	}
 	return nil
@@ -45,10 +49,7 @@ func (s *residents) of(r *endpick.Resident) *held {
 
 // state is where a model is now, to a request; since is when its load has begun, 0 if that is not known.
 func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) (state endpick.Residency, since int64) {
-	var h *held
-	if s != nil {
-		h = s.of(r)
-	}
+	h := s.of(r)
 	current := h != nil && s.knows(e)
 	switch {
 	case h != nil && h.since > 0 && (h.by == 0 || h.by != request):
@@ -101,8 +102,14 @@ func (s *residents) hear(e *endpick.Endpoint) {
 // was full before: those that were asked for least recently, as long as there is more in memory than
 // there ever was. Those with requests under way go last.
 func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, yield func(u *endpick.Resident, busy bool)) {
-	if s == nil || !s.full {
-		return
+	most, mostBytes := math.Inf(1), math.Inf(1)
+	switch {
+	case e.MaxResidents > 0:
+		most = float64(e.MaxResidents)
+	case s != nil && s.full:
+		most, mostBytes = s.models, s.bytes
+	default:
+		return // there may be room
 	}
 	models, bytes := 1.0, float64(r.Bytes)
 	type victim struct {
@@ -135,7 +142,7 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 		return cmp.Or(cmp.Compare(a.used, b.used), a.Until.Compare(b.Until), strings.Compare(a.Model, b.Model))
 	})
 	for _, v := range there {
-		if models <= s.models && bytes <= s.bytes {
+		if models <= most && bytes <= mostBytes {
 			return
 		}
 		models--
@@ -190,6 +197,18 @@ func (s *residents) answered(model string) {
 			h.since, h.loaded, h.displaced = 0, true, false
 		}
 	}
+}
+
+// missed records that a model had to be loaded although it was thought to be in memory: there is less
+// room than that.
+func (s *residents) missed(e *endpick.Endpoint, r *endpick.Resident, now int64) {
+	models := 0.0
+	for i := range e.Residents {
+		if state, _ := s.state(e, &e.Residents[i], now, 0); state != endpick.OnDisk {
+			models++
+		}
+	}
+	s.full, s.models = true, max(models-1, 1)
 }
 
 // left records that a request has left. A load for which nobody waits any more may go on: the server
@@ -399,5 +418,22 @@ func (m *marginal) routed(request uint64) {
 			m.pending = slices.Delete(m.pending, i, i+1)
 			return
 		}
+	}
+}
+
+// loaded learns from how long an engine says that it has loaded a model for a request. What it says of
+// one that was there is nearly nothing.
+func (m *marginal) loaded(ev *endpick.Event, l *lease, took time.Duration) {
+	e := ev.Candidate.Endpoint
+	r, s := e.Resident(l.resident), m.residents(l.ref)
+	if r == nil || s == nil {
+		return
+	}
+	ms, known := milliseconds(took), &m.learned.loads
+	switch usual := known.of(e.Variant, r); {
+	case l.loads:
+		known.label(e.Variant, r, ms)
+	case !l.waits && ms > usual/2:
+		s.missed(e, r, nanoseconds(ev.Now))
 	}
 }

@@ -105,8 +105,9 @@ func (f *Facts) publishes(text []byte, e *endpick.Endpoint) {
 // the share of one.
 func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
 	var props struct {
-		Slots    *float64 `json:"total_slots"`
-		Settings struct {
+		Slots     *float64 `json:"total_slots"`
+		Instances float64  `json:"max_instances"` // of a server with several models
+		Settings  struct {
 			Context float64 `json:"n_ctx"`
 		} `json:"default_generation_settings"`
 	}
@@ -114,7 +115,7 @@ func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
 		return Facts{}, err
 	}
 	if props.Slots == nil {
-		return Facts{}, ErrNoFacts
+		return Facts{MaxResidents: atMost(props.Instances, maxNames)}, ErrNoFacts
 	}
 	return Facts{
 		Engine: "llama.cpp", BlockTokens: 1,

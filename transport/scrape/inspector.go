@@ -33,6 +33,8 @@ type Facts struct {
 	// Residents are its models and where they are, of Ollama, llama.cpp with several models,
 	// llama-swap and LM Studio.
 	Residents []endpick.Resident
+	// MaxResidents is how many of them fit into memory at a time.
+	MaxResidents int
 }
 
 // InspectorConfig configures an [Inspector]. All fields except Router are optional.
@@ -43,8 +45,8 @@ type InspectorConfig struct {
 	Client *http.Client
 	// Interval is the time after which an engine that has answered is asked again,
 	// because it may have been restarted or have loaded an adapter. An engine that
-	// has not answered, or loads models when they are asked for, is asked again after a tenth
-	// of it. Zero: one minute.
+	// has not answered is asked again after a tenth of it, one that loads models when they are
+	// asked for after a thirtieth. Zero: one minute.
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
 	Timeout time.Duration
@@ -178,6 +180,9 @@ func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
 	if e.Residents == nil {
 		e.Residents = slices.Clone(f.Residents)
 	}
+	if e.MaxResidents == 0 {
+		e.MaxResidents = f.MaxResidents
+	}
 }
 
 // start asks the endpoints that are due, and completes all from what is known.
@@ -213,8 +218,11 @@ func (s *Inspector) due(at string, now bool) bool {
 		s.known[at] = k
 	}
 	wait := s.config.Interval
-	if !k.good || k.facts.Residents != nil {
+	switch {
+	case !k.good:
 		wait /= 10
+	case k.facts.Residents != nil:
+		wait /= 30
 	}
 	if k.busy || !now && time.Since(k.asked) < wait {
 		return false
@@ -226,9 +234,19 @@ func (s *Inspector) due(at string, now bool) bool {
 // ask asks one engine. The facts are applied when endpoints are next completed, because
 // the host may have changed this one's description meanwhile.
 func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
-	var facts Facts
+	s.mu.Lock()
+	facts := s.known[at].facts
+	s.mu.Unlock()
 	var err error
-	if bad := s.asker.guard(func() { facts, err = s.read(ctx, e) }); bad != nil {
+	if bad := s.asker.guard(func() {
+		if facts.Residents != nil { // what it is does not change as fast
+			facts.Models, facts.Adapters, facts.Residents = nil, nil, nil
+			if err = s.readSeveral(ctx, e, &facts); err == nil && facts.Residents != nil {
+				return
+			}
+		}
+		facts, err = s.read(ctx, e)
+	}); bad != nil {
 		err = bad
 	}
 	s.mu.Lock()
@@ -332,6 +350,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 			return f, err
 		}
 	}
+	var f Facts
 	// SGLang and llama.cpp may have no metrics.
 	for _, page := range []struct {
 		path string
@@ -344,7 +363,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		if err != nil {
 			return Facts{}, err
 		}
-		f, err := page.read(text, e)
+		f, err = page.read(text, e)
 		switch {
 		case errors.Is(err, ErrNoFacts):
 			continue
@@ -356,17 +375,19 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		return f, err
 	}
 	// Others, and llama.cpp with several models, list these at least.
-	f := Facts{}
-	if err := s.readModels(ctx, e, &f); err != nil {
-		return f, err
+	return f, s.readSeveral(ctx, e, &f)
+}
+
+// readSeveral adds the models of an engine, and which of them are in memory.
+func (s *Inspector) readSeveral(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
+	err := s.readModels(ctx, e, f)
+	if err == nil {
+		err = s.readMemory(ctx, e, f)
 	}
-	if err := s.readMemory(ctx, e, &f); err != nil {
-		return f, err
+	if err == nil && len(f.Models) == 0 {
+		err = ErrNoFacts
 	}
-	if len(f.Models) == 0 {
-		return f, ErrNoFacts
-	}
-	return f, nil
+	return err
 }
 
 // readModels adds the names that an engine serves. An engine that requires a key, unless the
