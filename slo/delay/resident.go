@@ -22,8 +22,8 @@ type held struct {
 	since int64 // when a load began for a request that still waits; 0: none
 	// by is the request for which the load has been decided upon, until it is routed; 0: it is.
 	by uint64
-	// What has happened since the server has spoken.
-	loaded, displaced bool
+	// moved says that it has come into memory (here) or had to go since the server has spoken.
+	moved, here bool
 }
 
 // residents is what is known of a server's models.
@@ -54,9 +54,9 @@ func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, r
 	switch {
 	case h != nil && h.since > 0 && (h.by == 0 || h.by != request):
 		return endpick.Loading, h.since
-	case current && h.loaded:
+	case current && h.moved && h.here:
 		return endpick.InMemory, 0
-	case current && h.displaced:
+	case current && h.moved:
 		return endpick.OnDisk, 0
 	case r.State == endpick.InMemory && !r.Until.IsZero() && nanoseconds(r.Until) < now && (h == nil || h.open == 0):
 		return endpick.OnDisk, 0
@@ -94,7 +94,7 @@ func (s *residents) hear(e *endpick.Endpoint) {
 		return h.open == 0 && !slices.ContainsFunc(e.Residents, func(r endpick.Resident) bool { return r.Model == h.model })
 	})
 	for i := range s.held {
-		s.held[i].loaded, s.held[i].displaced = false, false
+		s.held[i].moved = false
 	}
 }
 
@@ -170,13 +170,16 @@ func (s *residents) release(model string, request uint64) {
 func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) endpick.Residency {
 	state, _ := s.state(e, r, now, request)
 	if state == endpick.OnDisk {
-		s.displaced(e, r, now, request, func(u *endpick.Resident, _ bool) { s.know(u).displaced = true })
+		s.displaced(e, r, now, request, func(u *endpick.Resident, _ bool) {
+			v := s.know(u)
+			v.moved, v.here = true, false
+		})
 	}
 	h := s.know(r)
 	h.open++
 	h.used = now
 	if state == endpick.OnDisk {
-		h.since, h.by, h.displaced = now, 0, false
+		h.since, h.by, h.moved = now, 0, false
 	}
 	return state
 }
@@ -190,11 +193,11 @@ func (s *residents) know(r *endpick.Resident) *held {
 	return &s.held[len(s.held)-1]
 }
 
-// answered records that a model has answered a request.
+// answered records that a model has answered a request. One that has to go answers those that it has.
 func (s *residents) answered(model string) {
 	for i := range s.held {
-		if h := &s.held[i]; h.model == model {
-			h.since, h.loaded, h.displaced = 0, true, false
+		if h := &s.held[i]; h.model == model && (h.since > 0 || !h.moved) {
+			h.since, h.moved, h.here = 0, true, true
 		}
 	}
 }
