@@ -45,6 +45,9 @@ type Endpoint struct {
 	// Package transport/scrape asks for them. Nil: unknown, as for servers that always
 	// hold what they serve.
 	Residents []Resident
+	// ResidentsAt is when the server was asked for them: what the router has seen itself since
+	// then counts more. Zero: when the endpoint was updated.
+	ResidentsAt time.Time
 
 	// MaxResidents is how many of them it holds in memory at a time. Zero: unknown; slo/delay
 	// learns it.

@@ -180,7 +180,7 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 			e.begins(l)
 		}
 		e.mark(l)
-		e.residents.answered(l.resident)
+		e.residents.answered(l.resident, now)
 	}
 	if ttft, ok := ev.TTFT(); ok {
 		if l.waits {
@@ -228,7 +228,7 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	if l.resident != "" {
 		if completed {
-			e.residents.answered(l.resident)
+			e.residents.answered(l.resident, now)
 		}
 		e.residents.left(l.resident)
 	}

@@ -24,6 +24,7 @@ type held struct {
 	by uint64
 	// moved says that it has come into memory (here) or had to go since the server has spoken.
 	moved, here bool
+	movedAt     int64
 }
 
 // residents is what is known of a server's models.
@@ -50,13 +51,13 @@ func (s *residents) of(r *endpick.Resident) *held {
 // state is where a model is now, to a request; since is when its load has begun, 0 if that is not known.
 func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) (state endpick.Residency, since int64) {
 	h := s.of(r)
-	current := h != nil && s.knows(e)
+	moved := h != nil && h.moved && (s.knows(e) || !e.ResidentsAt.IsZero() && h.movedAt > nanoseconds(e.ResidentsAt))
 	switch {
 	case h != nil && h.since > 0 && (h.by == 0 || h.by != request):
 		return endpick.Loading, h.since
-	case current && h.moved && h.here:
+	case moved && h.here:
 		return endpick.InMemory, 0
-	case current && h.moved:
+	case moved:
 		return endpick.OnDisk, 0
 	case r.State == endpick.InMemory && !r.Until.IsZero() && nanoseconds(r.Until) < now && (h == nil || h.open == 0):
 		return endpick.OnDisk, 0
@@ -94,7 +95,9 @@ func (s *residents) hear(e *endpick.Endpoint) {
 		return h.open == 0 && !slices.ContainsFunc(e.Residents, func(r endpick.Resident) bool { return r.Model == h.model })
 	})
 	for i := range s.held {
-		s.held[i].moved = false
+		if h := &s.held[i]; e.ResidentsAt.IsZero() || h.movedAt <= nanoseconds(e.ResidentsAt) {
+			h.moved = false
+		}
 	}
 }
 
@@ -172,7 +175,7 @@ func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, re
 	if state == endpick.OnDisk {
 		s.displaced(e, r, now, request, func(u *endpick.Resident, _ bool) {
 			v := s.know(u)
-			v.moved, v.here = true, false
+			v.moved, v.here, v.movedAt = true, false, now
 		})
 	}
 	h := s.know(r)
@@ -194,10 +197,10 @@ func (s *residents) know(r *endpick.Resident) *held {
 }
 
 // answered records that a model has answered a request. One that has to go answers those that it has.
-func (s *residents) answered(model string) {
+func (s *residents) answered(model string, now int64) {
 	for i := range s.held {
 		if h := &s.held[i]; h.model == model && (h.since > 0 || !h.moved) {
-			h.since, h.moved, h.here = 0, true, true
+			h.since, h.moved, h.here, h.movedAt = 0, true, true, now
 		}
 	}
 }

@@ -80,6 +80,7 @@ type Inspector struct {
 type inspected struct {
 	facts Facts
 	good  bool      // facts are known
+	since time.Time // when it was asked for them, on the router's clock
 	asked time.Time // when it was last asked, or is being asked
 	busy  bool
 	base  endpick.Endpoint // as the host describes it
@@ -159,12 +160,13 @@ func (s *Inspector) Fill(e *endpick.Endpoint) {
 	defer s.mu.Unlock()
 	if k := s.known[key(e)]; k != nil && k.good {
 		k.given = *e
-		s.fill(e, &k.facts)
+		s.fill(e, k)
 		k.filled = *e
 	}
 }
 
-func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
+func (s *Inspector) fill(e *endpick.Endpoint, k *inspected) {
+	f := &k.facts
 	if e.Engine == "" {
 		e.Engine = f.Engine
 	}
@@ -177,8 +179,8 @@ func (s *Inspector) fill(e *endpick.Endpoint, f *Facts) {
 	if len(e.Models)+len(e.Adapters) == 0 {
 		e.Models, e.Adapters = slices.Clone(f.Models), slices.Clone(f.Adapters)
 	}
-	if e.Residents == nil {
-		e.Residents = slices.Clone(f.Residents)
+	if e.Residents == nil && f.Residents != nil {
+		e.Residents, e.ResidentsAt = slices.Clone(f.Residents), k.since
 	}
 	if e.MaxResidents == 0 {
 		e.MaxResidents = f.MaxResidents
@@ -237,6 +239,7 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	s.mu.Lock()
 	facts := s.known[at].facts
 	s.mu.Unlock()
+	since := s.config.Router.Now()
 	var err error
 	if bad := s.asker.guard(func() {
 		if facts.Residents != nil { // what it is does not change as fast
@@ -253,7 +256,7 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	k := s.known[at]
 	k.busy = false
 	if err == nil {
-		k.facts, k.good = facts, true
+		k.facts, k.good, k.since = facts, true, since
 	}
 	s.mu.Unlock()
 	if err != nil && ctx.Err() == nil {
@@ -292,7 +295,7 @@ func (s *Inspector) completeOne(at string, e *endpick.Endpoint) {
 		}
 	}
 	next := k.base
-	s.fill(&next, &k.facts)
+	s.fill(&next, k)
 	k.set = next
 	s.mu.Unlock()
 	if !reflect.DeepEqual(next, *e) {
