@@ -131,6 +131,8 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		}
 	}
 	if r := c.Endpoint.Resident(n.model); r != nil {
+		queued := e.residents.of(r)
+		l.crowded = l.crowded || queued != nil && float64(queued.open) >= m.learned.loads.places(n.variant, r.Model)
 		state := e.residents.sent(c.Endpoint, r, now, 0)
 		l.resident, l.waits, l.loads = r.Model, state != endpick.InMemory, state == endpick.OnDisk
 		m.learned.loads.ask(r.Model)
@@ -180,7 +182,10 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 			e.begins(l)
 		}
 		e.mark(l)
-		e.residents.answered(l.resident, now)
+		if l.resident != "" {
+			e.residents.answered(l.resident, now)
+			m.learned.loads.answers(l.name.variant, l.resident, e.residents.begun(l.resident))
+		}
 	}
 	if ttft, ok := ev.TTFT(); ok {
 		if l.waits {
@@ -227,10 +232,10 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		e.ends(l)
 	}
 	if l.resident != "" {
-		if completed {
+		if completed && !l.answered {
 			e.residents.answered(l.resident, now)
 		}
-		e.residents.left(l.resident)
+		e.residents.left(l.resident, completed || l.answered)
 	}
 	if completed || l.answered {
 		e.filled += float64(min(max(ev.OutputTokens, 0), mostTokens))

@@ -17,7 +17,8 @@ import (
 // held is what the router knows of a model at a server, beside what the server has said last.
 type held struct {
 	model string
-	open  int   // requests for it that are there
+	open  int   // requests for it that are there,
+	begun int   // and how many of them it answers
 	used  int64 // when the last one was sent
 	since int64 // when a load began for a request that still waits; 0: none
 	// by is the request for which the load has been decided upon, until it is routed; 0: it is.
@@ -199,6 +200,9 @@ func (s *residents) know(r *endpick.Resident) *held {
 // answered records that a model has answered a request. One that has to go answers those that it has.
 func (s *residents) answered(model string, now int64) {
 	for i := range s.held {
+		if s.held[i].model == model {
+			s.held[i].begun++
+		}
 		if h := &s.held[i]; h.model == model && (h.since > 0 || !h.moved) {
 			h.since, h.moved, h.here, h.movedAt = 0, true, true, now
 		}
@@ -219,9 +223,12 @@ func (s *residents) missed(e *endpick.Endpoint, r *endpick.Resident, now int64) 
 
 // left records that a request has left. A load for which nobody waits any more may go on: the server
 // will say so.
-func (s *residents) left(model string) {
+func (s *residents) left(model string, begun bool) {
 	for i := range s.held {
 		if h := &s.held[i]; h.model == model {
+			if begun {
+				h.begun = max(h.begun-1, 0)
+			}
 			if h.open = max(h.open-1, 0); h.open == 0 {
 				h.since = 0
 			}
@@ -229,18 +236,20 @@ func (s *residents) left(model string) {
 	}
 }
 
-// loads is what was learned of loading: how long it takes, and what is asked for.
+// loads is what was learned of servers that load models: how long that takes, how many requests a model
+// answers at a time, and what is asked for.
 type loads struct {
-	took  map[kindName]*loadTime
+	of    map[kindName]*loaded
 	rate  mean // milliseconds a byte
 	each  mean // of any model
 	asked map[string]*count
 	total uint64
 }
 
-type loadTime struct {
-	mean
-	clip
+type loaded struct {
+	took   mean
+	clip   clip
+	atOnce float64 // the most requests that were answered at a time
 }
 
 // Before anything was loaded, a gigabyte takes a second, and what has no size as long as ten.
@@ -249,10 +258,10 @@ const msPerByte, unknownLoad = 1e-6, 10_000
 // maxLoads bounds the names of which something is remembered; they are those that servers have.
 const maxLoads = 1024
 
-// of is how long it takes to load a model, in milliseconds.
-func (l *loads) of(variant string, r *endpick.Resident) float64 {
-	if t := l.took[kindName{r.Model, variant}]; t != nil {
-		return t.or(0)
+// time is how long it takes to load a model, in milliseconds.
+func (l *loads) time(variant string, r *endpick.Resident) float64 {
+	if t := l.of[kindName{r.Model, variant}]; t != nil && t.took.weight > 0 {
+		return t.took.or(0)
 	}
 	if r.Bytes > 0 {
 		return l.rate.or(msPerByte) * float64(r.Bytes)
@@ -260,28 +269,45 @@ func (l *loads) of(variant string, r *endpick.Resident) float64 {
 	return l.each.or(unknownLoad)
 }
 
+// at returns what is known of a model; nil if there are too many.
+func (l *loads) at(n kindName) *loaded {
+	t := l.of[n]
+	if t == nil && len(l.of) < maxLoads {
+		if l.of == nil {
+			l.of = map[kindName]*loaded{}
+		}
+		t = new(loaded)
+		l.of[n] = t
+	}
+	return t
+}
+
 // label learns how long a load has taken.
 func (l *loads) label(variant string, r *endpick.Resident, ms float64) {
-	if !(ms > 0) || ms > maxLatency {
+	t := l.at(kindName{r.Model, variant})
+	if !(ms > 0) || ms > maxLatency || t == nil {
 		return
 	}
-	n := kindName{r.Model, variant}
-	t := l.took[n]
-	if t == nil {
-		if len(l.took) >= maxLoads {
-			return
-		}
-		if l.took == nil {
-			l.took = map[kindName]*loadTime{}
-		}
-		t = new(loadTime)
-		l.took[n] = t
-	}
 	ms = t.clip.of(ms)
-	t.fade(ms, 1, recentLoads)
+	t.took.fade(ms, 1, recentLoads)
 	l.each.fade(ms, 1, recentLoads)
 	if r.Bytes > 0 {
 		l.rate.fade(ms/float64(r.Bytes), 1, recentLoads)
+	}
+}
+
+// places is how many requests a model answers at a time, as far as was seen.
+func (l *loads) places(variant, model string) float64 {
+	if t := l.of[kindName{model, variant}]; t != nil {
+		return max(t.atOnce, 1)
+	}
+	return 1
+}
+
+// answers learns that.
+func (l *loads) answers(variant, model string, begun int) {
+	if t := l.at(kindName{model, variant}); t != nil {
+		t.atOnce = max(t.atOnce, float64(begun))
 	}
 }
 
@@ -319,7 +345,8 @@ func (l *loads) share(u, model string) float64 {
 }
 
 // load is the delay of a model that is not in memory on a candidate: for the request itself, and for
-// those who come back for what has to go, which is passed to goes, unless that is nil.
+// those who come back for what has to go, which is passed to goes, unless that is nil. Requests
+// before it, of which a model answers few at a time, are in its way, too.
 func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, back float64, loads bool) {
 	e := c.Endpoint
 	if len(e.Residents) == 0 {
@@ -330,16 +357,20 @@ func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, ba
 		return 0, 0, false
 	}
 	s, l, request := d.m.residents(c.Ref), &d.m.learned.loads, d.req.Number()
+	if h := s.of(r); h != nil {
+		places := l.places(e.Variant, r.Model)
+		wait = max(float64(h.open)+1-places, 0) / places * d.kind.decoding.or(0)
+	}
 	state, since := s.state(e, r, d.now, request)
-	switch took := l.of(e.Variant, r); {
+	switch took := l.time(e.Variant, r); {
 	case state == endpick.InMemory:
-		return 0, 0, false
+		return wait, 0, false
 	case state == endpick.Loading && since == 0: // begun at any time
-		return took / 2, 0, false
+		return wait + took/2, 0, false
 	case state == endpick.Loading:
-		return max(took-float64(d.now-since)/1e6, 0), 0, false
+		return wait + max(took-float64(d.now-since)/1e6, 0), 0, false
 	default:
-		wait = took
+		wait += took
 	}
 	s.displaced(e, r, d.now, request, func(u *endpick.Resident, busy bool) {
 		if busy {
@@ -349,7 +380,7 @@ func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, ba
 			goes(u.Model)
 		}
 		if !d.elsewhere(c, u) {
-			back += l.share(u.Model, r.Model) * l.of(e.Variant, u)
+			back += l.share(u.Model, r.Model) * l.time(e.Variant, u)
 		}
 	})
 	return wait, back, true
@@ -436,10 +467,20 @@ func (m *marginal) loaded(ev *endpick.Event, l *lease, took time.Duration) {
 		return
 	}
 	ms, known := milliseconds(took), &m.learned.loads
-	switch usual := known.of(e.Variant, r); {
+	switch usual := known.time(e.Variant, r); {
 	case l.loads:
 		known.label(e.Variant, r, ms)
 	case !l.waits && ms > usual/2:
 		s.missed(e, r, nanoseconds(ev.Now))
 	}
+}
+
+// begun is how many requests for a model are being answered.
+func (s *residents) begun(model string) int {
+	for i := range s.held {
+		if s.held[i].model == model {
+			return s.held[i].begun
+		}
+	}
+	return 0
 }
