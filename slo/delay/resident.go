@@ -371,6 +371,9 @@ func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, ba
 		return wait + max(took-float64(d.now-since)/1e6, 0), 0, false
 	default:
 		wait += took
+		if d.elsewhere(c, r, endpick.Loading) {
+			back = took // which is soon ready there: a second load is for nobody's good
+		}
 	}
 	s.displaced(e, r, d.now, request, func(u *endpick.Resident, busy bool) {
 		if busy {
@@ -379,22 +382,22 @@ func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, ba
 		if goes != nil {
 			goes(u.Model)
 		}
-		if !d.elsewhere(c, u) {
+		if !d.elsewhere(c, u, endpick.Loading, endpick.InMemory) {
 			back += l.share(u.Model, r.Model) * l.time(e.Variant, u)
 		}
 	})
 	return wait, back, true
 }
 
-// elsewhere reports whether another candidate has the model in memory.
-func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident) bool {
+// elsewhere reports whether another candidate has the model in one of these states.
+func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states ...endpick.Residency) bool {
 	for i := range d.candidates {
 		other := &d.candidates[i]
 		if other.Ref == c.Ref {
 			continue
 		}
 		if r := other.Endpoint.Resident(u.Model); r != nil {
-			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, 0); state != endpick.OnDisk {
+			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, d.req.Number()); slices.Contains(states, state) {
 				return true
 			}
 		}
