@@ -9,7 +9,11 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -394,6 +398,85 @@ func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 				return // the engine interprets it as it likes
 			}
 			require.Equal(t, text, got)
+		})
+	}
+}
+
+// Three servers have six models each, and hold two in memory: hardly more loads than models, and no
+// failure, also if one dies in the middle.
+func TestLlamasLoadModels(t *testing.T) {
+	names := []string{"a", "b", "c", "d", "e", "f"}
+	for name, kill := range map[string]bool{"all live": false, "one dies": true} {
+		t.Run(name, func(t *testing.T) {
+			if err := rig.LlamaAvailable(); err != nil {
+				t.Skip(err)
+			}
+			engine, dir := os.Getenv("ENDPICK_LLAMA"), t.TempDir()
+			for _, model := range names {
+				require.NoError(t, os.Symlink(filepath.Join(engine, "tiny.gguf"), filepath.Join(dir, model+".gguf")))
+			}
+			var servers []*rig.Process
+			var endpoints []endpick.Endpoint
+			for i := range 3 {
+				s, err := rig.Start(func(port int) *exec.Cmd {
+					return exec.Command(filepath.Join(engine, "llama-server"), "--models-dir", dir, "--models-max", "2",
+						"--port", strconv.Itoa(port), "-c", "4096", "-np", "2", "-t", "1", "--log-file", filepath.Join(dir, fmt.Sprint(i, ".log")))
+				})
+				require.NoError(t, err)
+				t.Cleanup(s.Kill)
+				servers = append(servers, s)
+				endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
+			}
+			g := gatewayOf(t, plain("marginal-delay"), endpoints...)
+			url := httptest.NewServer(g)
+			t.Cleanup(url.Close)
+			g.inspector.Poll(t.Context())
+			ctx, stop := context.WithCancel(t.Context())
+			var polls sync.WaitGroup
+			polls.Go(func() { g.inspector.Run(ctx) })
+			defer polls.Wait()
+			defer stop()
+			r := rand.New(rand.NewPCG(1, 2))
+			jobs := make(chan string, 120)
+			for range cap(jobs) {
+				i := 0
+				for ; i < 5 && r.Float64() > 0.42; i++ { // about Zipf's
+				}
+				jobs <- names[i]
+			}
+			close(jobs)
+			var clients sync.WaitGroup
+			for range 3 {
+				clients.Go(func() {
+					for model := range jobs {
+						if kill && len(jobs) == 60 {
+							servers[0].Kill()
+						}
+						body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hello"}],"max_tokens":16,"stream":true}`, model)
+						resp, err := http.Post(url.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+						if !assert.NoError(t, err) {
+							return
+						}
+						text, err := io.ReadAll(resp.Body)
+						resp.Body.Close()
+						assert.NoError(t, err)
+						assert.Contains(t, string(text), "[DONE]")
+					}
+				})
+			}
+			clients.Wait()
+			loads := 0
+			for i := range servers {
+				log, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i, ".log")))
+				require.NoError(t, err)
+				loads += bytes.Count(log, []byte("spawning server instance with name="))
+			}
+			t.Log(loads, "loads")
+			assert.LessOrEqual(t, loads, map[bool]int{false: 12, true: 40}[kill], "two servers have less room than there are models")
+			resp, err := http.Post(url.URL+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"seventh","messages":[{"role":"user","content":"hello"}]}`))
+			require.NoError(t, err)
+			resp.Body.Close()
+			assert.Equal(t, http.StatusNotFound, resp.StatusCode)
 		})
 	}
 }
