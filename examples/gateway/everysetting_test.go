@@ -118,6 +118,7 @@ var everySetting = []settingRow{
 	{"endpoints: [{url: ONE, models: VALUE}]", "[m]", "[n]", endpointOf("Models"), "[m]"},
 	{"endpoints: [{url: ONE, models: [base], adapters: VALUE}]", "[m]", "[n]", endpointOf("Adapters"), "[m]"},
 	{"endpoints: [{url: ONE, variant: VALUE}]", "a", "b", endpointOf("Variant"), "a"},
+	{"endpoints: [{url: ONE, engine: VALUE}]", "a", "b", endpointOf("Engine"), "a"},
 	{"endpoints: [{url: ONE, kv_tokens: VALUE}]", "3", "5", endpointOf("KVTokens"), "3"},
 	{"endpoints: [{url: ONE, max_sequences: VALUE}]", "3", "5", endpointOf("MaxSequences"), "3"},
 	{"endpoints: [{url: ONE, rank: VALUE}]", "3", "5", endpointOf("Rank"), "3"},
@@ -139,6 +140,7 @@ var everySetting = []settingRow{
 	{dns + "endpoint: {models: VALUE}}", "[m]", "[n]", endpointOf("Models"), "[m]"},
 	{dns + "endpoint: {models: [base], adapters: VALUE}}", "[m]", "[n]", endpointOf("Adapters"), "[m]"},
 	{dns + "endpoint: {variant: VALUE}}", "a", "b", endpointOf("Variant"), "a"},
+	{dns + "endpoint: {engine: VALUE}}", "a", "b", endpointOf("Engine"), "a"},
 	{dns + "endpoint: {kv_tokens: VALUE}}", "3", "5", endpointOf("KVTokens"), "3"},
 	{dns + "endpoint: {max_sequences: VALUE}}", "3", "5", endpointOf("MaxSequences"), "3"},
 	{dns + "endpoint: {labels: VALUE}}", "{x: y}", "{z: y}", endpointOf("Labels"), "map[x:y]"},
@@ -180,6 +182,7 @@ var everySetting = []settingRow{
 		return slices.Equal(w.records[0].Blocks, w.records[1].Blocks)
 	}, "true"},
 	{"endpoint_header: VALUE", "true", "false", transportOf("EnableEndpointHeader"), "true"},
+	{"disable_resume: VALUE", "true", "false", transportOf("DisableResume"), "true"},
 	{"pass: [VALUE]", "POST /version", "GET /version", func(w *setting) any { return askGateway(w.T, w.g, "/version").Code }, "200"},
 	{"hash_key: VALUE", keyOfFours, keyOfFives, func(w *setting) any { w.ask(); return w.records[0].Blocks }, ""},
 	{twoServers + "policy: random\nseed: VALUE", "3", "5", (*setting).sequence, ""},

@@ -134,7 +134,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 func (g *gateway) transportConfig(s *settings) transport.Config {
 	return transport.Config{
 		Router: g.router, Health: g.health, Queue: s.hold(),
-		SharedCache: s.SharedCache, HashKey: s.hashKey, Pass: s.Pass, Decoders: codings, EnableEndpointHeader: s.ServerHeader,
+		SharedCache: s.SharedCache, HashKey: s.hashKey, Pass: s.Pass, Decoders: codings, EnableEndpointHeader: s.ServerHeader, DisableResume: s.NoResume,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
 		ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,

@@ -152,6 +152,7 @@ func restart(old, next *settings) (fields []string) {
 		{"origins", old.Origins, next.Origins},
 		{"shared_cache", old.SharedCache, next.SharedCache},
 		{"endpoint_header", old.ServerHeader, next.ServerHeader},
+		{"disable_resume", old.NoResume, next.NoResume},
 		{"pass", old.Pass, next.Pass},
 		{"seed", old.Seed, next.Seed},
 		{"queue", old.Queue, next.Queue},

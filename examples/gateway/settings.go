@@ -41,6 +41,7 @@ type settings struct {
 	TrustHeaders bool                      `yaml:"trust_headers"`
 	SharedCache  bool                      `yaml:"shared_cache"`
 	ServerHeader bool                      `yaml:"endpoint_header"`
+	NoResume     bool                      `yaml:"disable_resume"`
 	Pass         []string                  `yaml:"pass"`
 
 	HashKey  secret           `yaml:"hash_key"`
@@ -70,6 +71,7 @@ type endpointSettings struct {
 	Models    []string          `yaml:"models"`
 	Adapters  []string          `yaml:"adapters"`
 	Variant   string            `yaml:"variant"`
+	Engine    string            `yaml:"engine"`
 	KVTokens  int               `yaml:"kv_tokens"`
 	Sequences int               `yaml:"max_sequences"`
 	Rank      *int              `yaml:"rank"`
@@ -224,7 +226,7 @@ func (s *settings) paths() (all []*string) {
 
 func (e *endpointSettings) endpoint() endpick.Endpoint {
 	own := endpick.Endpoint{
-		ID: e.ID, Address: e.URL, Models: e.Models, Adapters: e.Adapters, Variant: e.Variant,
+		ID: e.ID, Address: e.URL, Models: e.Models, Adapters: e.Adapters, Variant: e.Variant, Engine: e.Engine,
 		KVTokens: e.KVTokens, MaxSequences: e.Sequences, Labels: e.Labels,
 	}
 	if e.Rank != nil {
