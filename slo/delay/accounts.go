@@ -131,7 +131,7 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		}
 	}
 	if r := c.Endpoint.Resident(n.model); r != nil {
-		queued := e.residents.of(r)
+		queued := e.residents.of(r.Model)
 		l.crowded = l.crowded || queued != nil && float64(queued.open) >= m.learned.loads.places(n.variant, r.Model)
 		state := e.residents.sent(c.Endpoint, r, now, 0)
 		l.resident, l.waits, l.loads = r.Model, state != endpick.InMemory, state == endpick.OnDisk
@@ -183,8 +183,7 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 		}
 		e.mark(l)
 		if l.resident != "" {
-			e.residents.answered(l.resident, now)
-			m.learned.loads.answers(l.name.variant, l.resident, e.residents.begun(l.resident))
+			m.learned.loads.answers(l.name.variant, l.resident, e.residents.answered(l.resident, now))
 		}
 	}
 	if ttft, ok := ev.TTFT(); ok {

@@ -91,8 +91,8 @@ func (x *cost) text(unit string, goes []string) string {
 	if x.load > 0 {
 		text += fmt.Sprintf(" + w · load %.3g", x.load)
 	}
-	if len(goes) > 0 {
-		text += fmt.Sprintf(" + w · back %.3g for %s", x.back, strings.Join(goes, ", "))
+	if x.back > 0 || len(goes) > 0 {
+		text += fmt.Sprintf(" + w · back %.3g for [%s]", x.back, strings.Join(goes, " "))
 	}
 	return text
 }

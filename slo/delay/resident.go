@@ -38,10 +38,10 @@ type residents struct {
 }
 
 // of returns what the router knows of a model; nil if it has sent nobody there for it.
-func (s *residents) of(r *endpick.Resident) *held {
+func (s *residents) of(model string) *held {
 	if s != nil {
 		for i := range s.held {
-			if s.held[i].model == r.Model {
+			if s.held[i].model == model {
 				return &s.held[i]
 			}
 		}
@@ -51,7 +51,7 @@ func (s *residents) of(r *endpick.Resident) *held {
 
 // state is where a model is now, to a request; since is when its load has begun, 0 if that is not known.
 func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) (state endpick.Residency, since int64) {
-	h := s.of(r)
+	h := s.of(r.Model)
 	moved := h != nil && h.moved && (s.knows(e) || !e.ResidentsAt.IsZero() && h.movedAt > nanoseconds(e.ResidentsAt))
 	switch {
 	case h != nil && h.since > 0 && (h.by == 0 || h.by != request):
@@ -129,7 +129,7 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 			continue
 		}
 		v := victim{Resident: u}
-		if h := s.of(u); h != nil {
+		if h := s.of(u.Model); h != nil {
 			v.busy, v.used = h.open > 0, h.used
 		}
 		models++
@@ -155,21 +155,6 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 	}
 }
 
-// reserve records that a model is to be loaded for a request that will probably be sent there.
-func (s *residents) reserve(r *endpick.Resident, now int64, request uint64) {
-	h := s.know(r)
-	h.since, h.by = now, request
-}
-
-// release takes back a reservation.
-func (s *residents) release(model string, request uint64) {
-	for i := range s.held {
-		if h := &s.held[i]; h.model == model && h.by == request {
-			h.since, h.by = 0, 0
-		}
-	}
-}
-
 // sent records that a request goes to a server that has its model, and reports where that is, to it.
 func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) endpick.Residency {
 	state, _ := s.state(e, r, now, request)
@@ -190,23 +175,24 @@ func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, re
 
 // know is of, for a model that is to be remembered.
 func (s *residents) know(r *endpick.Resident) *held {
-	if h := s.of(r); h != nil {
+	if h := s.of(r.Model); h != nil {
 		return h
 	}
 	s.held = append(s.held, held{model: r.Model})
 	return &s.held[len(s.held)-1]
 }
 
-// answered records that a model has answered a request. One that has to go answers those that it has.
-func (s *residents) answered(model string, now int64) {
-	for i := range s.held {
-		if s.held[i].model == model {
-			s.held[i].begun++
-		}
-		if h := &s.held[i]; h.model == model && (h.since > 0 || !h.moved) {
-			h.since, h.moved, h.here, h.movedAt = 0, true, true, now
-		}
+// answered records that a model has answered a request, and returns how many it answers now. One that
+// has to go answers those that it has.
+func (s *residents) answered(model string, now int64) (begun int) {
+	h := s.of(model)
+	if h == nil {
+		return 0
 	}
+	if h.begun++; h.since > 0 || !h.moved {
+		h.since, h.moved, h.here, h.movedAt = 0, true, true, now
+	}
+	return h.begun
 }
 
 // missed records that a model had to be loaded although it was thought to be in memory: there is less
@@ -224,15 +210,15 @@ func (s *residents) missed(e *endpick.Endpoint, r *endpick.Resident, now int64) 
 // left records that a request has left. A load for which nobody waits any more may go on: the server
 // will say so.
 func (s *residents) left(model string, begun bool) {
-	for i := range s.held {
-		if h := &s.held[i]; h.model == model {
-			if begun {
-				h.begun = max(h.begun-1, 0)
-			}
-			if h.open = max(h.open-1, 0); h.open == 0 {
-				h.since = 0
-			}
-		}
+	h := s.of(model)
+	if h == nil {
+		return
+	}
+	if begun {
+		h.begun = max(h.begun-1, 0)
+	}
+	if h.open = max(h.open-1, 0); h.open == 0 {
+		h.since = 0
 	}
 }
 
@@ -357,7 +343,7 @@ func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, ba
 		return 0, 0, false
 	}
 	s, l, request := d.m.residents(c.Ref), &d.m.learned.loads, d.req.Number()
-	if h := s.of(r); h != nil {
+	if h := s.of(r.Model); h != nil {
 		places := l.places(e.Variant, r.Model)
 		wait = max(float64(h.open)+1-places, 0) / places * d.kind.decoding.or(0)
 	}
@@ -437,7 +423,8 @@ func (m *marginal) reserve(req *endpick.Request, c *endpick.Candidate, version u
 		return true
 	}
 	m.loading++
-	e.residents.reserve(r, now, req.Number())
+	h := e.residents.know(r)
+	h.since, h.by = now, req.Number()
 	if len(m.pending) >= maxPending { // it was never routed
 		m.routed(m.pending[0].request)
 	}
@@ -452,8 +439,8 @@ const maxPending = 256
 func (m *marginal) routed(request uint64) {
 	for i, p := range m.pending {
 		if p.request == request {
-			if s := m.residents(p.ref); s != nil {
-				s.release(p.model, request)
+			if h := m.residents(p.ref).of(p.model); h != nil && h.by == request {
+				h.since, h.by = 0, 0
 			}
 			m.pending = slices.Delete(m.pending, i, i+1)
 			return
@@ -476,14 +463,4 @@ func (m *marginal) loaded(ev *endpick.Event, l *lease, took time.Duration) {
 	case !l.waits && ms > usual/2:
 		s.missed(e, r, nanoseconds(ev.Now))
 	}
-}
-
-// begun is how many requests for a model are being answered.
-func (s *residents) begun(model string) int {
-	for i := range s.held {
-		if s.held[i].model == model {
-			return s.held[i].begun
-		}
-	}
-	return 0
 }
