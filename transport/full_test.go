@@ -121,3 +121,15 @@ func TestWhoIsFull(t *testing.T) {
 		})
 	}
 }
+
+// Where all are full, a client is told so in the way that makes it ask again, also if engines say it in
+// an event.
+func TestAllAreFull(t *testing.T) {
+	full := sse("data: {\"error\":{\"message\":\"busy\",\"code\":503}}\n\n" + done)
+	w := newWorld(t, transport.Config{}, startEngine(t, full).URL, startEngine(t, full).URL)
+	resp, body, err := w.do(t, post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	assert.Equal(t, []any{503, "application/json", "1"}, []any{resp.StatusCode, resp.Header.Get("Content-Type"), resp.Header.Get("Retry-After")})
+	assert.Contains(t, body, `"message":"all model servers are full"`)
+	w.idle(t)
+}
