@@ -46,7 +46,7 @@ func TestWhatWasLost(t *testing.T) {
 	b.order = nil
 	w.calm(time.Second)
 	assert.Equal(t, []string{
-		"ended 2 {{lost 0 0 0 false []} 0s 0s}",
+		"ended 2 {{lost 0 0 0 false 0s []} 0s 0s}",
 		"holds b[1 17 275]",
 		"answered 1",
 		"opened 3 c n [2]",
@@ -58,8 +58,8 @@ func TestWhatWasLost(t *testing.T) {
 	b.order = nil
 	w.flush(a, false)
 	assert.Equal(t, []string{
-		"ended 1 {{completed 0 3 0 false []} 100µs 100µs}",
-		"ended 3 {{completed 0 3 0 false []} 0s 0s}", // reported late, so without times
+		"ended 1 {{completed 0 3 0 false 0s []} 100µs 100µs}",
+		"ended 3 {{completed 0 3 0 false 0s []} 0s 0s}", // reported late, so without times
 		"opened 4 c n [2 34]",                        // in the numbers that names had before
 	}, b.order)
 	w.done(a, again, endpick.Failed, nil)

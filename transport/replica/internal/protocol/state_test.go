@@ -329,7 +329,7 @@ func TestLoadAlone(t *testing.T) {
 	w.flush(a, false)
 	w.done(a, ref, endpick.Completed, chain([]int{1, 2, 3}))
 	w.flush(a, false)
-	assert.Equal(t, []string{"opened 1 a m []", "answered 1", "ended 1 {{completed 0 3 0 false []} 100µs 100µs}"}, b.order)
+	assert.Equal(t, []string{"opened 1 a m []", "answered 1", "ended 1 {{completed 0 3 0 false 0s []} 100µs 100µs}"}, b.order)
 	assert.Zero(t, a.Counts().Blocks)
 	assert.Zero(t, a.chains.len())
 }
