@@ -64,13 +64,14 @@ type lease struct {
 	name     kindName
 	stream   bool
 	answered bool
-	counted  bool   // among those that decode
-	apart    bool   // its kind has no place yet, and there are others
-	crowded  bool   // others were waiting at the engine, or memory was nearly full
-	resident string // its model, where that is loaded when it is asked for
-	loads    bool   // it is loaded for this request
-	waits    bool   // it was not in memory
-	unsure   bool   // the engine may have evicted blocks that the index counts on
+	counted  bool    // among those that decode
+	apart    bool    // its kind has no place yet, and there are others
+	crowded  bool    // others were waiting at the engine, or memory was nearly full
+	resident string  // its model, where that is loaded when it is asked for
+	loads    bool    // it is loaded for this request
+	waits    bool    // it was not in memory
+	took     float64 // how much longer its first token took for that; 0: not known yet
+	unsure   bool    // the engine may have evicted blocks that the index counts on
 	tenant   string
 	vote     float64 // what it counts among all tenants; 0: not yet known
 	guess    float64
@@ -188,7 +189,7 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 	}
 	if ttft, ok := ev.TTFT(); ok {
 		if l.waits {
-			m.learned.load(ev, l, milliseconds(ttft))
+			l.took = milliseconds(ttft) - m.learned.find(l.name).of(&l.x)
 		} else {
 			m.learned.firstToken(e, l, milliseconds(ttft), now)
 		}
@@ -205,10 +206,8 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	defer m.leases.Drop(ev.Lease)
+	defer m.loaded(ev, l, o)
 	completed := o.Status == endpick.Completed
-	if o.LoadTime > 0 && l.resident != "" {
-		m.loaded(ev, l, o.LoadTime)
-	}
 	// Steps of several responses can't be distinguished, and of a mirrored request only its
 	// router knows how long it took.
 	a := ev.Request.Adopted
@@ -244,7 +243,9 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		switch took, _ := ev.E2E(); {
 		case !completed || !timed:
 		case l.waits:
-			m.learned.load(ev, l, milliseconds(took))
+			x := l.x
+			x[steps] += float64(min(ev.OutputTokens, mostTokens))
+			l.took = milliseconds(took) - m.learned.find(l.name).of(&x)
 		default:
 			m.learned.wholeResponse(ev, o, l, e, known)
 		}

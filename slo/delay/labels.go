@@ -143,17 +143,3 @@ func mayHaveTokens(req *endpick.Request, o *endpick.Outcome) bool {
 	}
 	return o.InputTokens == 0
 }
-
-// load learns how long a model took to be loaded, from a request that was answered after so many
-// milliseconds: what remains when it had to wait for nothing else. What such a request has waited says
-// nothing of anything else.
-func (l *learned) load(ev *endpick.Event, r *lease, ms float64) {
-	e := ev.Candidate.Endpoint
-	x := r.x
-	if !r.stream {
-		x[steps] += float64(min(ev.OutputTokens, mostTokens))
-	}
-	if m := e.Resident(r.resident); m != nil && r.loads {
-		l.loads.label(e.Variant, m, ms-l.find(r.name).of(&x))
-	}
-}

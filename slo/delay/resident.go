@@ -5,7 +5,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -448,19 +447,17 @@ func (m *marginal) routed(request uint64) {
 	}
 }
 
-// loaded learns from how long an engine says that it has loaded a model for a request. What it says of
-// one that was there is nearly nothing.
-func (m *marginal) loaded(ev *endpick.Event, l *lease, took time.Duration) {
+// loaded learns how long a load has taken for a request that has ended: as the engine says, or by how much
+// longer its first token took. What an engine says of a model that was there is nearly nothing.
+func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
 	e := ev.Candidate.Endpoint
-	r, s := e.Resident(l.resident), m.residents(l.ref)
-	if r == nil || s == nil {
-		return
-	}
-	ms, known := milliseconds(took), &m.learned.loads
-	switch usual := known.time(e.Variant, r); {
+	r, s, known := e.Resident(l.resident), m.residents(l.ref), &m.learned.loads
+	took := cmp.Or(milliseconds(o.LoadTime), l.took)
+	switch {
+	case r == nil || s == nil:
 	case l.loads:
-		known.label(e.Variant, r, ms)
-	case !l.waits && ms > usual/2:
+		known.label(e.Variant, r, took)
+	case !l.waits && o.LoadTime > 0 && took > known.time(e.Variant, r)/2:
 		s.missed(e, r, nanoseconds(ev.Now))
 	}
 }

@@ -60,7 +60,7 @@ func TestWhatWasLost(t *testing.T) {
 	assert.Equal(t, []string{
 		"ended 1 {{completed 0 3 0 false 0s []} 100µs 100µs}",
 		"ended 3 {{completed 0 3 0 false 0s []} 0s 0s}", // reported late, so without times
-		"opened 4 c n [2 34]",                        // in the numbers that names had before
+		"opened 4 c n [2 34]",                           // in the numbers that names had before
 	}, b.order)
 	w.done(a, again, endpick.Failed, nil)
 }
