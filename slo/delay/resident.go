@@ -105,7 +105,8 @@ func (s *residents) hear(e *endpick.Endpoint) {
 // was full before: those that were asked for least recently, as long as there is more in memory than
 // there ever was. Those with requests under way go last.
 func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, yield func(u *endpick.Resident, busy bool)) {
-	most, mostBytes := math.Inf(1), math.Inf(1)
+	var most float64
+	mostBytes := math.Inf(1)
 	switch {
 	case e.MaxResidents > 0:
 		most = float64(e.MaxResidents)
