@@ -217,7 +217,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
 	c.suspects.Served()
-	if !a.keep() {
+	if !a.save() {
 		c.forget()
 	}
 	return nil
@@ -455,7 +455,7 @@ func (a *Attempt) end(status endpick.Status) {
 			a.err = errInStream
 		}
 	}
-	a.unended = begun && status == endpick.Failed && c.kept > 0
+	a.unended = begun && status == endpick.Failed && c.saved > 0
 	if answers := c.story.answer == a && c.in != nil; answers && !a.unended {
 		c.end(a, status, nil) // its tenant is charged before the next request is taken
 	}

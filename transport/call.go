@@ -87,7 +87,7 @@ type Call struct {
 	// Of a Transport.
 	in      *http.Request // nil: it is a Dispatcher's
 	t       *Transport
-	kept    int64   // bytes of the request, which are kept because it may be resumed; 0: it is not
+	saved   int64   // bytes of the request, which stay because it may be resumed; 0: it is not
 	charged *queued // as it left the queue: its tenant has been charged, for the expected cost; nil: not
 	story   story
 }

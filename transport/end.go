@@ -57,7 +57,7 @@ func (c *Call) sentTo(a *Attempt, e *endpick.Endpoint, candidate endpick.Candida
 func (c *Call) answer(a *Attempt) {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.kept == 0 {
+	if c.saved == 0 {
 		c.forget()
 	}
 	c.story.answer = a

@@ -11,32 +11,32 @@ import (
 // continues reports whether an endpoint can go on with what another one has begun.
 func continues(e *endpick.Endpoint) bool { return e.Engine == "vllm" || e.Engine == "sglang" }
 
-// keep reports whether the request is kept while its response is passed on. As much is kept as is held.
-func (a *Attempt) keep() bool {
+// save reports whether the request is saved while its response is passed on. As much is saved as is held.
+func (a *Attempt) save() bool {
 	c := a.call
 	if c.t == nil || !c.parsed.Resumable() || !c.repeatable() || c.d.config.MaxAttempts == 1 || !continues(a.lease.Endpoint()) {
 		return false
 	}
-	if c.kept > 0 {
+	if c.saved > 0 {
 		return true // as an earlier attempt has found
 	}
 	n := int64(c.memory())
 	if n > maxHeld {
 		return false
 	}
-	if c.t.kept.Add(n) > maxHeldInAll {
-		c.t.kept.Add(-n)
+	if c.t.saved.Add(n) > maxHeldInAll {
+		c.t.saved.Add(-n)
 		return false
 	}
-	c.kept = n
+	c.saved = n
 	return true
 }
 
-// drop lets go of what was kept.
+// drop lets go of what was saved.
 func (c *Call) drop() {
-	if c.kept > 0 {
-		c.t.kept.Add(-c.kept)
-		c.kept = 0
+	if c.saved > 0 {
+		c.t.saved.Add(-c.saved)
+		c.saved = 0
 		c.forget()
 	}
 }
@@ -64,7 +64,7 @@ func (b *body) resume() bool {
 		p := newPayload(c.Body())
 		r := t.send(c, next, p)
 		p.release()
-		if r.err == nil && b.goOn(next, r) {
+		if r.err == nil && b.readOn(next, r) {
 			return true
 		}
 		r.discard()
@@ -78,7 +78,7 @@ func (b *body) resume() bool {
 func (c *Call) askForRest(a *Attempt) bool {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.kept == 0 || c.deaths >= maxDeaths || c.attempts >= c.d.config.MaxAttempts {
+	if c.saved == 0 || c.deaths >= maxDeaths || c.attempts >= c.d.config.MaxAttempts {
 		return false
 	}
 	parsed := c.parsed.Resume(a.meter)
@@ -104,8 +104,8 @@ func (a *Attempt) resumes() {
 	}
 }
 
-// goOn reads from another attempt's response from now on, unless that is no stream, or nobody reads any more.
-func (b *body) goOn(next *Attempt, r reply) bool {
+// readOn reads from another attempt's response from now on, unless that is no stream, or nobody reads any more.
+func (b *body) readOn(next *Attempt, r reply) bool {
 	rest, ok := r.response.Body.(*body)
 	if !ok || contentType(r.response.Header) != dialect.EventStream {
 		return false

@@ -29,7 +29,7 @@ type Transport struct {
 	requests, retries atomic.Uint64
 	resumed           atomic.Uint64
 	held              atomic.Int64 // bytes of responses that their clients do not see yet
-	kept              atomic.Int64 // bytes of requests that may be resumed
+	saved             atomic.Int64 // bytes of requests that may be resumed
 }
 
 // Stats counts what a transport has done.

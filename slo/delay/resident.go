@@ -29,8 +29,8 @@ type held struct {
 
 // residents is what is known of a server's models.
 type residents struct {
-	told []endpick.Resident // what the server has said last
-	held []held
+	listed []endpick.Resident // what the server has said last
+	held   []held
 	// The most that were in memory at a time, as the server has said; full: one had to go for another.
 	models, bytes float64
 	full          bool
@@ -67,7 +67,7 @@ func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, r
 
 // knows reports whether the endpoint has said nothing new.
 func (s *residents) knows(e *endpick.Endpoint) bool {
-	return len(s.told) > 0 && &s.told[0] == &e.Residents[0]
+	return len(s.listed) > 0 && &s.listed[0] == &e.Residents[0]
 }
 
 // hear takes notice of what a server says.
@@ -77,7 +77,7 @@ func (s *residents) hear(e *endpick.Endpoint) {
 	}
 	models, bytes, came, gone := 0.0, 0.0, false, false
 	was := func(model string) bool {
-		return slices.ContainsFunc(s.told, func(r endpick.Resident) bool { return r.Model == model && r.State != endpick.OnDisk })
+		return slices.ContainsFunc(s.listed, func(r endpick.Resident) bool { return r.Model == model && r.State != endpick.OnDisk })
 	}
 	for i := range e.Residents {
 		r := &e.Residents[i]
@@ -90,7 +90,7 @@ func (s *residents) hear(e *endpick.Endpoint) {
 		came = came || !was(r.Model)
 	}
 	s.full = s.full || came && gone
-	s.models, s.bytes, s.told = max(s.models, models), max(s.bytes, bytes), e.Residents
+	s.models, s.bytes, s.listed = max(s.models, models), max(s.bytes, bytes), e.Residents
 	s.held = slices.DeleteFunc(s.held, func(h held) bool {
 		return h.open == 0 && !slices.ContainsFunc(e.Residents, func(r endpick.Resident) bool { return r.Model == h.model })
 	})
