@@ -395,3 +395,20 @@ func TestKillsUnderLoad(t *testing.T) {
 	assert.NotZero(t, w.t.Stats().Resumed)
 	w.idle(t)
 }
+
+// Whoever observes a resumed stream learns which attempt was for the rest; its times are of the whole.
+func TestAResumedStreamIsObserved(t *testing.T) {
+	var seen atomic.Pointer[transport.Observation]
+	w := tellers(t, transport.Config{Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3), dies(-1))
+	w.ok(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+	w.idle(t)
+	o := seen.Load()
+	require.NotNil(t, o)
+	require.Len(t, o.Attempts, 2)
+	assert.Equal(t, []any{transport.Broken, false, transport.Served, true}, []any{o.Attempts[0].Result, o.Attempts[0].Resumes, o.Attempts[1].Result, o.Attempts[1].Resumes})
+	assert.Equal(t, 1, o.Serving)
+	assert.True(t, o.Completed())
+	assert.NotNil(t, o.TTFTMillis)
+	ttft, tpot, e2e := o.Latencies()
+	assert.Zero(t, ttft.Actual+tpot.Actual+e2e.Actual)
+}
