@@ -46,15 +46,15 @@ func (r Residency) String() string {
 // hold what they serve. "a" is also "a:latest", as Ollama has it.
 func (e *Endpoint) Resident(model string) *Resident {
 	for i := range e.Residents {
-		if r := &e.Residents[i]; r.Is(model) {
+		if r := &e.Residents[i]; r.is(model) {
 			return r
 		}
 	}
 	return nil
 }
 
-// Is reports whether a request for the model means this one.
-func (r *Resident) Is(model string) bool {
+// is reports whether a request for the model means this one.
+func (r *Resident) is(model string) bool {
 	const tag = ":latest"
 	n := len(model)
 	return r.Model == model || len(r.Model) == n+len(tag) && r.Model[:n] == model && r.Model[n:] == tag

@@ -416,7 +416,7 @@ func (m *marginal) reserve(req *endpick.Request, c *endpick.Candidate, version u
 		return false
 	}
 	r, e, now := c.Endpoint.Resident(nameOf(req, "").model), m.endpoints.At(c.Ref), nanoseconds(req.Now())
-	if r == nil || e == nil {
+	if r == nil || e == nil || req.Number() == 0 { // the last: no router will route it
 		return true
 	}
 	if state, _ := e.residents.state(c.Endpoint, r, now, req.Number()); state != endpick.OnDisk {

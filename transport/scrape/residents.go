@@ -59,7 +59,7 @@ func (f *Facts) resident(name string) *endpick.Resident {
 			return &f.Residents[i]
 		}
 	}
-	if name == "" || len(name) > maxName || len(f.Residents) >= maxNames {
+	if name == "" || len(name) > maxName || len(f.Residents) >= maxResidents {
 		return new(endpick.Resident)
 	}
 	f.Residents = append(f.Residents, endpick.Resident{Model: name})
@@ -93,6 +93,9 @@ func (f *Facts) ollama(text []byte) error {
 	}
 	return nil
 }
+
+// maxResidents bounds what policies have to look through in each decision.
+const maxResidents = 256
 
 // maxBytes is far more than a model has.
 const maxBytes = 1 << 46
