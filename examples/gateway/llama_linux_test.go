@@ -39,12 +39,18 @@ func startLlamas(t *testing.T, n int) []*rig.Process {
 	if err := rig.LlamaAvailable(); err != nil {
 		t.Skip(err)
 	}
+	return startAll(t, n, func(int) (*rig.Process, error) { return rig.StartLlama() })
+}
+
+// startAll starts n servers at the same time, which end with the test.
+func startAll(t *testing.T, n int, start func(i int) (*rig.Process, error)) []*rig.Process {
+	t.Helper()
 	servers := make([]*rig.Process, n)
 	var group sync.WaitGroup
 	for i := range servers {
 		group.Go(func() {
 			var err error
-			servers[i], err = rig.StartLlama()
+			servers[i], err = start(i)
 			assert.NoError(t, err)
 		})
 	}
@@ -415,16 +421,14 @@ func TestLlamasLoadModels(t *testing.T) {
 			for _, model := range names {
 				require.NoError(t, os.Symlink(filepath.Join(engine, "tiny.gguf"), filepath.Join(dir, model+".gguf")))
 			}
-			var servers []*rig.Process
-			var endpoints []endpick.Endpoint
-			for i := range 3 {
-				s, err := rig.Start(func(port int) *exec.Cmd {
+			servers := startAll(t, 3, func(i int) (*rig.Process, error) {
+				return rig.Start(func(port int) *exec.Cmd {
 					return exec.Command(filepath.Join(engine, "llama-server"), "--models-dir", dir, "--models-max", "2",
 						"--port", strconv.Itoa(port), "-c", "4096", "-np", "2", "-t", "1", "--log-file", filepath.Join(dir, fmt.Sprint(i, ".log")))
 				})
-				require.NoError(t, err)
-				t.Cleanup(s.Kill)
-				servers = append(servers, s)
+			})
+			var endpoints []endpick.Endpoint
+			for _, s := range servers {
 				endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
 			}
 			g := gatewayOf(t, plain("marginal-delay"), endpoints...)

@@ -33,35 +33,19 @@ func startVLLMs(t *testing.T, n int) []*rig.Process {
 	if dir == "" {
 		t.Skip("ENDPICK_VLLM is not set: no vLLM to test with")
 	}
-	engines := make([]*rig.Process, n)
-	var starting sync.WaitGroup
-	for i := range engines {
+	return startAll(t, n, func(int) (*rig.Process, error) {
 		events, replay := rig.Must(rig.FreePort()), rig.Must(rig.FreePort())
-		starting.Go(func() {
-			engine, err := rig.Start(func(port int) *exec.Cmd {
-				cmd := exec.Command(filepath.Join(dir, "venv/bin/vllm"), "serve", "./tiny", "--served-model-name", "tiny",
-					"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--max-model-len", "8192", "--enforce-eager", "--enable-prefix-caching",
-					"--enable-prompt-tokens-details", "--dtype", "bfloat16", "--max-num-seqs", "4", "--max-num-queued-reqs", "8", "--kv-events-config",
-					fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, events, replay))
-				cmd.Dir = dir
-				cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1",
-					"MKL_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "TOKENIZERS_PARALLELISM=false", "VLLM_HOST_IP=127.0.0.1", "VLLM_LOOPBACK_IP=127.0.0.1")
-				return cmd
-			})
-			assert.NoError(t, err)
-			engines[i] = engine
+		return rig.Start(func(port int) *exec.Cmd {
+			cmd := exec.Command(filepath.Join(dir, "venv/bin/vllm"), "serve", "./tiny", "--served-model-name", "tiny",
+				"--host", "127.0.0.1", "--port", strconv.Itoa(port), "--max-model-len", "8192", "--enforce-eager", "--enable-prefix-caching",
+				"--enable-prompt-tokens-details", "--dtype", "bfloat16", "--max-num-seqs", "4", "--max-num-queued-reqs", "8", "--kv-events-config",
+				fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d"}`, events, replay))
+			cmd.Dir = dir
+			cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "VLLM_CPU_KVCACHE_SPACE=1", "OMP_NUM_THREADS=1",
+				"MKL_NUM_THREADS=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "TOKENIZERS_PARALLELISM=false", "VLLM_HOST_IP=127.0.0.1", "VLLM_LOOPBACK_IP=127.0.0.1")
+			return cmd
 		})
-	}
-	starting.Wait()
-	t.Cleanup(func() {
-		for _, e := range engines {
-			if e != nil {
-				e.Kill()
-			}
-		}
 	})
-	require.False(t, t.Failed())
-	return engines
 }
 
 // Three vLLMs behind a gateway that is only told where they are, and who tokenizes.
