@@ -107,6 +107,9 @@ func TestInvariantBoundedMemory(t *testing.T) {
 				lease.Done(endpick.Outcome{Status: endpick.Status(number % 3), OutputTokens: 2, HasCachedTokens: true})
 			default: // never closed
 			}
+			if number%500 == 0 {
+				now = now.Add(time.Duration(number/500%3-1) * time.Hour) // set back, or a leap ahead
+			}
 			if number%50 == 0 {
 				e := endpick.Endpoint{ID: name("endpoint"), Models: []string{name("model")}, Variant: name("variant")}
 				require.NoError(t, router.Add(e))

@@ -30,7 +30,7 @@ type step struct {
 // kinds of steps; likelier ones occur more than once.
 var kinds = []string{
 	"route", "route", "route", "route", "done", "done", "first token", "first token", "tokens", "keep-alive", "retry", "lose",
-	"mark", "report", "report", "pass", "pass", "jump", "sweep", "add", "set", "update", "drain", "resume", "remove", "swap",
+	"mark", "report", "report", "pass", "jump", "jump", "sweep", "add", "set", "update", "drain", "resume", "remove", "swap",
 }
 
 var requests = rapid.Custom(func(t *rapid.T) endpick.Request {
@@ -162,8 +162,7 @@ func (w *world) apply(s step) *decision {
 		if l != nil {
 			w.did("first token on %s", l.Endpoint().ID)
 			l.FirstToken()
-			w.hear(l)
-			l.prefilling = false
+			l.used = w.router.Now()
 		}
 	case "tokens", "keep-alive":
 		if l == nil {
@@ -174,11 +173,7 @@ func (w *world) apply(s step) *decision {
 		}
 		w.did("%d tokens on %s", s.tokens, l.Endpoint().ID)
 		l.Tokens(s.tokens)
-		w.hear(l)
-		if s.tokens > 0 && !l.closed {
-			l.prefilling = false
-			l.output += s.tokens
-		}
+		l.used = w.router.Now()
 	case "lose": // left for the clock to find
 	case "mark":
 		w.marks[id] = w.router.Snapshot(id)
@@ -193,7 +188,7 @@ func (w *world) apply(s step) *decision {
 		}
 	case "pass", "jump":
 		w.did("the clock moves by %v", s.pass)
-		w.pass(s.pass)
+		w.now = w.now.Add(s.pass)
 	case "sweep":
 		w.did("sweep")
 		if n, noticed := w.router.Sweep(w.now), w.notice(); w.unlisted == 0 && n != noticed {
@@ -209,7 +204,6 @@ func (w *world) apply(s step) *decision {
 		w.change(s, id)
 	}
 	w.notice()
-	w.expire()
 	return nil
 }
 

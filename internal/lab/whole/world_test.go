@@ -30,7 +30,6 @@ type world struct {
 	latency  predict.Latency
 	policies [2]endpick.Policy
 	now      time.Time
-	spy      *spy
 	leases   []*lease
 	present  map[string]endpick.Endpoint
 	draining map[string]bool
@@ -42,15 +41,10 @@ type world struct {
 // lease is what a lease should be.
 type lease struct {
 	endpick.Lease
-	ref        endpick.EndpointRef // of its endpoint
-	input      int
-	fresh      int // Q
-	output     int
-	stream     bool
-	prefilling bool
-	prefillEnd time.Time // zero: unknown
-	lowest     time.Time // of all times since the last call on it
-	closed     bool
+	ref    endpick.EndpointRef // of its endpoint
+	stream bool
+	used   time.Time // the last call on it, by the router's clock
+	closed bool
 }
 
 // options are the differences between the worlds of one test.
@@ -64,7 +58,7 @@ type options struct {
 func newWorld(rt *rapid.T, o options) *world {
 	w := &world{
 		rt: rt, now: time.Unix(1_000_000, 0), present: map[string]endpick.Endpoint{}, draining: map[string]bool{},
-		marks: map[string]endpick.Snapshot{}, spy: &spy{heard: map[endpick.LeaseRef]*heard{}},
+		marks: map[string]endpick.Snapshot{},
 	}
 	must := func(err error) {
 		if err != nil {
@@ -86,7 +80,7 @@ func newWorld(rt *rapid.T, o options) *world {
 	}
 	poisoned := &poison{healthy: o.healthy}
 	for i, p := range []endpick.Policy{p, other} {
-		p.Filters = slices.Concat([]endpick.Filter{poisoned}, p.Filters, []endpick.Filter{w.spy})
+		p.Filters = slices.Concat([]endpick.Filter{poisoned}, p.Filters)
 		if o.policy != nil {
 			o.policy(&p)
 		}
@@ -146,7 +140,6 @@ func (w *world) warm() {
 	if w.latency.Health()[0].TTFT.Refits == 0 {
 		w.rt.Fatal("nothing is predicted")
 	}
-	clear(w.spy.heard)
 }
 
 func (w *world) failf(format string, args ...any) {
@@ -213,25 +206,9 @@ func (w *world) route(req endpick.Request) *decision {
 	if !ok {
 		w.failf("a lease that was just opened is closed")
 	}
-	input := d.receipt.InputTokens
-	d.lease = &lease{
-		Lease: l, ref: c.Ref, input: input, fresh: max(input-c.PrefixTokens, 0), stream: req.Stream, prefilling: true, lowest: w.now,
-	}
-	if !req.Stream && c.Prediction.Has&endpick.TTFT != 0 {
-		d.lease.prefillEnd = w.now.Add(min(c.Prediction.TTFT, leaseTimeout))
-	}
+	d.lease = &lease{Lease: l, ref: c.Ref, stream: req.Stream, used: w.router.Now()}
 	w.leases = append(w.leases, d.lease)
-	w.expire()
 	return d
-}
-
-// expire ends prefills that the account assumes to be over.
-func (w *world) expire() {
-	for _, l := range w.leases {
-		if !l.closed && !l.prefillEnd.IsZero() && !w.now.Before(l.prefillEnd) {
-			l.prefilling = false
-		}
-	}
 }
 
 // notice closes leases that were reaped, after checking that reaping them was right.
@@ -240,31 +217,16 @@ func (w *world) notice() (reaped int) {
 		if l.closed {
 			continue
 		}
-		if w.now.Before(l.lowest) {
-			l.lowest = w.now
-		}
 		if _, open := l.Candidate(); open {
 			continue
 		}
-		if w.now.Sub(l.lowest) <= leaseTimeout {
-			w.failf("a lease was reaped that was heard of %v ago", w.now.Sub(l.lowest))
+		if unused := w.router.Now().Sub(l.used); unused <= leaseTimeout {
+			w.failf("a lease was reaped that was heard of %v ago", unused)
 		}
 		l.closed = true
 		reaped++
 	}
 	return reaped
-}
-
-func (w *world) hear(l *lease) { l.lowest = w.now }
-
-// pass moves the clock.
-func (w *world) pass(d time.Duration) {
-	w.now = w.now.Add(d)
-	for _, l := range w.leases {
-		if w.now.Before(l.lowest) {
-			l.lowest = w.now
-		}
-	}
 }
 
 // closeAll ends everything and checks that nothing is left of it.
