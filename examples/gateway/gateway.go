@@ -256,9 +256,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 	admin.HandleFunc("GET /debug/endpick", g.debug)
 	admin.HandleFunc("GET /debug/endpick/requests", g.found)
 	admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
-	ours, gie := metricsPages(g.watch.metrics, &g.sharing, &g.hearing)
-	admin.Handle("GET /metrics", ours)
-	admin.Handle("GET /metrics/gie", gie)
+	admin.Handle("GET /metrics", metricsPage(g.watch, &g.sharing, &g.hearing))
 	g.admin = admin
 	// No ServeMux: it redirects paths such as //v1/models, which belong to the servers.
 	g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -8,8 +8,6 @@ import (
 	prom "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
-
-	"github.com/endpick/endpick/transport/prometheus"
 )
 
 // version is this program's, as Go knows it.
@@ -20,18 +18,15 @@ func version() string {
 	return "(unknown)"
 }
 
-// metricsPages are /metrics, with the process's own metrics and those of replicas and events, and
-// the page of GIE's names.
-func metricsPages(m *prometheus.Metrics, s *sharing, h *hearing) (ours, gie http.Handler) {
-	page := func(all ...prom.Collector) http.Handler {
-		registry := prom.NewRegistry()
-		registry.MustRegister(all...)
-		return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
-	}
-	info := prom.NewGauge(prom.GaugeOpts{Name: "endpick_build_info", Help: "Always 1; the labels say which version runs.",
+// metricsPage is /metrics, with the process's own metrics and those of decisions, replicas and
+// events.
+func metricsPage(w *watch, s *sharing, h *hearing) http.Handler {
+	info := prom.NewGauge(prom.GaugeOpts{Name: "endpick_build_info", Help: "Always 1, with labels that say which version runs.",
 		ConstLabels: prom.Labels{"version": version(), "goversion": runtime.Version()}})
 	info.Set(1)
-	return page(m, info, sharingMetrics{s}, hearingMetrics{h}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{})), page(m.GIE())
+	registry := prom.NewRegistry()
+	registry.MustRegister(w.metrics, w.decisions, info, sharingMetrics{s}, hearingMetrics{h}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 
 // hearingMetrics are the states of the engines' events.

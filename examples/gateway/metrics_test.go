@@ -37,8 +37,8 @@ func scrapeMetrics(t *testing.T, h http.Handler) string {
 // labelsOn returns the models in a family on a page of metrics.
 func labelsOn(page, family string) (all []string) {
 	for line := range strings.Lines(page) {
-		if rest, ok := strings.CutPrefix(line, "inference_objective_request_"+family+`{model_name="`); ok {
-			name, _, _ := strings.Cut(rest, `",target`)
+		if rest, ok := strings.CutPrefix(line, "endpick_"+family+`{model="`); ok {
+			name, _, _ := strings.Cut(rest, `"}`)
 			all = append(all, name)
 		}
 	}

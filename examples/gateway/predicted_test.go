@@ -22,7 +22,6 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport"
 )
@@ -99,40 +98,26 @@ func TestPredictedLatency(t *testing.T) {
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 30*time.Second, 10*time.Millisecond)
 }
 
-// The names are those of GIE, "Monitoring".
 func testMetrics(t *testing.T, url string, streams int) {
-	status, text := get(t, url+"/metrics/gie")
-	require.Equal(t, http.StatusOK, status)
-	_, ours := get(t, url+"/metrics")
+	_, text := get(t, url+"/metrics")
 	for _, want := range []string{
 		`endpick_slo_requests_total{latency="ttft",model="demo-8b"} 67`, `endpick_slo_met_total{latency="ttft",model="demo-8b"} 64`,
-		`endpick_prediction_error_ratio{latency="ttft",model="demo-8b"} `, "endpick_decision_duration_seconds_count 67", "process_cpu_seconds_total",
+		`endpick_prediction_error_ratio{latency="ttft",model="demo-8b"} `, "endpick_decision_duration_seconds_count 67",
+		"endpick_prediction_duration_seconds_count 67", `endpick_decisions_total{by="`, "process_cpu_seconds_total",
 	} {
-		require.Contains(t, ours, want)
+		require.Contains(t, text, want)
 	}
-	value := func(name, labels string) float64 {
-		m := regexp.MustCompile(`(?m)^inference_objective_request_` + name + `\{model_name="` + modelserver.DefaultModel +
-			`",target_model_name="` + modelserver.DefaultModel + `"` + labels + `\} (\S+)$`).FindStringSubmatch(text)
+	value := func(name string) float64 {
+		m := regexp.MustCompile(`(?m)^endpick_` + name + `{model="demo-8b"} (\S+)$`).FindStringSubmatch(text)
 		require.NotNil(t, m, "%s in\n%s", name, text)
 		v, err := strconv.ParseFloat(m[1], 64)
 		require.NoError(t, err)
 		return v
 	}
 	for _, target := range []string{"ttft", "tpot"} {
-		require.EqualValues(t, streams, value(target+"_seconds_count", ""), "streams")
-		require.EqualValues(t, streams, value(target+"_seconds_bucket", `,le="\+Inf"`))
-		require.Positive(t, value(target+"_seconds_gauge", ""))
-		require.GreaterOrEqual(t, value("predicted_"+target+"_seconds_count", ""), 3.0)
-		require.Positive(t, value("predicted_"+target+"_seconds_gauge", ""))
-		known := value(target+"_prediction_duration_seconds_count", "") // as for a model with successful requests
-		require.GreaterOrEqual(t, known, 59.0, "all but the first of each client")
-		require.LessOrEqual(t, known, float64(16+streams))
-		require.Positive(t, value(target+"_prediction_duration_seconds_gauge", ""))
-		require.LessOrEqual(t, value(target+"_slo_violation", ""), 1.0)
-		require.LessOrEqual(t, value(target+"_slo_violation_total", ""), 3.0, "tokens that come in one piece keep any target")
+		require.EqualValues(t, streams, value(target+"_seconds_count"), "streams")
+		require.GreaterOrEqual(t, value("predicted_"+target+"_seconds_count"), 3.0)
 	}
-	require.EqualValues(t, 1, value("ttft_slo_violation", ""), "the newest did")
-	require.EqualValues(t, 3, value("ttft_slo_violation_total", ""))
 }
 
 // Both servers are busy with others' requests and warm: a sheddable request with

@@ -130,11 +130,11 @@ func (s *stories) add(one *story) {
 	}
 }
 
-// observe records how a request has ended.
-func (s *stories) observe(r *transport.Observation) {
+// observe records how a request has ended, and returns its story; nil: it has none.
+func (s *stories) observe(r *transport.Observation) *story {
 	one := storyOf(r.In.Context())
 	if one == nil {
-		return
+		return nil
 	}
 	one.settle()
 	end := newEnding(r)
@@ -144,6 +144,7 @@ func (s *stories) observe(r *transport.Observation) {
 		defer s.mu.Unlock()
 		s.failed = appended(s.failed, one, s.most)
 	}
+	return one
 }
 
 func appended(all []*story, one *story, most int) []*story {

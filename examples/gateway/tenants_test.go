@@ -267,8 +267,8 @@ func TestMetricsNameTenants(t *testing.T) {
 		require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", bobsKey).Code)
 	}
 	metrics := scrapeMetrics(t, g.admin)
-	require.Contains(t, metrics, `endpick_tenant_unsent_total{tenant="ann"} 1`)
-	require.Contains(t, metrics, `endpick_tenant_unsent_total{tenant="bob"} 2`)
+	require.Contains(t, metrics, `endpick_tenant_requests_total{status="refused",tenant="ann"} 1`)
+	require.Contains(t, metrics, `endpick_tenant_requests_total{status="refused",tenant="bob"} 2`)
 }
 
 // Each of a tenant's limits is that of the settings, and other tenants have none.

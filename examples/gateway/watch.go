@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	prom "github.com/prometheus/client_golang/prometheus"
+
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/prometheus"
@@ -15,9 +17,10 @@ import (
 // watch collects the results of requests and predictions, for the metrics and the
 // debug page. It is safe for concurrent use.
 type watch struct {
-	metrics *prometheus.Metrics
-	stories stories
-	traces  *traces // nil: no traces
+	metrics   *prometheus.Metrics
+	decisions *prom.CounterVec
+	stories   stories
+	traces    *traces // nil: no traces
 	// sources are those of the metrics and the page; they change with a reload.
 	sources atomic.Pointer[prometheus.Sources]
 
@@ -36,7 +39,9 @@ func newWatch(trusted bool) (*watch, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &watch{metrics: metrics, traces: traces, stories: stories{most: keptRequests}}
+	w := &watch{metrics: metrics, traces: traces, stories: stories{most: keptRequests}, decisions: prom.NewCounterVec(prom.CounterOpts{
+		Name: "endpick_decisions_total", Help: "Requests that were sent to a server, by what set it apart from the next best: queue, only, health, room, prefix, load or chance.",
+	}, []string{"by"})}
 	w.sources.Store(&prometheus.Sources{})
 	return w, nil
 }
@@ -102,7 +107,9 @@ func (t *targets) count(asked, met bool) {
 // observe records how a request has ended.
 func (w *watch) observe(r *transport.Observation) {
 	w.metrics.Observe(r)
-	w.stories.observe(r)
+	if one := w.stories.observe(r); one != nil && len(r.Attempts) > 0 {
+		w.decisions.WithLabelValues(decidedBy(&one.receipt, r.Held)).Inc()
+	}
 	if w.traces != nil {
 		w.traces.Observe(r)
 	}

@@ -72,6 +72,35 @@ func why(r *endpick.Receipt) (all []string) {
 	return append(all, differences(chosen, r)...)
 }
 
+// decidedBy says in a word what set the chosen server apart from the next best: that the request had
+// to wait for room (queue); that there was no other (only), or none that was well (health) or that
+// filters had left (room); that it held more of the prompt (prefix); that its score was better for
+// other reasons (load); or nothing (chance).
+func decidedBy(r *endpick.Receipt, held time.Duration) string {
+	const waited = 10 * time.Millisecond // the queue holds others for as long as a busy machine takes
+	switch {
+	case held >= waited:
+		return "queue"
+	case r.Chosen < 0, len(r.Verdicts) == 1 && r.Avoided+r.Excluded > 0:
+		return "health"
+	case len(r.Verdicts) == 1:
+		return "only"
+	}
+	chosen, next := &r.Verdicts[r.Chosen], &r.Verdicts[1]
+	if r.RunnerUp >= 0 {
+		next = &r.Verdicts[r.RunnerUp]
+	}
+	switch {
+	case r.RunnerUp >= 0 && chosen.Score <= next.Score:
+		return "chance"
+	case chosen.Candidate.PrefixTokens > next.Candidate.PrefixTokens:
+		return "prefix"
+	case r.RunnerUp < 0:
+		return "room"
+	}
+	return "load"
+}
+
 // said is the result of an attempt.
 func said(a *transport.ObservedAttempt) string {
 	switch {

@@ -45,29 +45,30 @@ func TestWhy(t *testing.T) {
 	c := verdict("c", 7.81e-05, func(c *endpick.Candidate) { c.Waiting, c.Running, c.PrefixTokens = 3, 4, 208 })
 	for name, tc := range map[string]struct {
 		receipt endpick.Receipt
+		by      string
 		want    []string
 	}{
 		"best": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 0, RunnerUp: 1},
-			[]string{
+			"load", []string{
 				"b had the best score, 0.000165, before c with 7.81e-05.",
 				"Compared with c: it holds 208 fewer tokens of the prompt; 3 fewer requests wait for it; 2 fewer run on it.",
 			},
 		},
 		"avoided": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: 2},
-			[]string{"Passed over as unhealthy or full: 2 servers.", "b was the only server that could take it."},
+			"health", []string{"Passed over as unhealthy or full: 2 servers.", "b was the only server that could take it."},
 		},
 		"by chance": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0},
-			[]string{
+			"chance", []string{
 				"a scored 4.06e-06, and b 0.000165: the policy leaves something to chance.",
 				"Compared with b: it holds 608 more tokens of the prompt; it has 9000 more tokens of others to read first; 10 more run on it.",
 			},
 		},
 		"equals": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0},
-			[]string{"y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
+			"chance", []string{"y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
 		},
 		"predicted": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{
@@ -78,7 +79,7 @@ func TestWhy(t *testing.T) {
 					c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 1500 * time.Millisecond, TPOT: 12500 * time.Microsecond}
 				}),
 			}, RunnerUp: 1},
-			[]string{
+			"load", []string{
 				"x had the best score, 0.9, before y with 0.1.",
 				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each further one in 8.0 ms instead of 12 ms.",
 			},
@@ -92,31 +93,42 @@ func TestWhy(t *testing.T) {
 					c.PrefixTokens, c.Running, c.Prediction = 1, 1, endpick.Prediction{Has: endpick.TTFT, TTFT: 20_200 * time.Microsecond}
 				}),
 			}, RunnerUp: 1},
-			[]string{"x had the best score, 2, before y with 1.", "Compared with y: it holds 1 fewer token of the prompt; 1 more request waits for it; 1 fewer runs on it."},
+			"load", []string{"x had the best score, 2, before y with 1.", "Compared with y: it holds 1 fewer token of the prompt; 1 more request waits for it; 1 fewer runs on it."},
 		},
 		"alone": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, []string{"a was the only server that could take it."},
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, "only", []string{"a was the only server that could take it."},
 		},
 		"filtered": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a, removed("y", "affinity gate"), removed("z", "affinity gate"), removed("w", "tier")}, RunnerUp: -1},
-			[]string{"affinity gate set 2 servers aside.", "tier set 1 server aside.", "That left a."},
+			"prefix", []string{"affinity gate set 2 servers aside.", "tier set 1 server aside.", "That left a."},
+		},
+		"filtered otherwise": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{b, removed("y", "tier")}, RunnerUp: -1}, "room", []string{"tier set 1 server aside.", "That left b."},
+		},
+		"cached": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a, verdict("y", 1e-7, func(c *endpick.Candidate) { c.Running, c.InFlight.PrefillTokens, c.PrefixTokens = 12, 9000, 600 })}, RunnerUp: 1}, "prefix",
+			[]string{"a had the best score, 4.06e-06, before y with 1e-07.", "Compared with y: it holds 8 more tokens of the prompt."},
 		},
 		"no opinion": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Undecided: []string{"tier"}},
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Undecided: []string{"tier"}}, "only",
 			[]string{"tier had no opinion: no server met it.", "a was the only server that could take it."},
 		},
 		"refused": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, Chosen: -1, RunnerUp: -1, Err: errors.New("too late")},
-			[]string{"No server was chosen: too late."},
+			"health", []string{"No server was chosen: too late."},
 		},
 		"unknown": {
-			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 3}}, []string{"None of 3 servers has the model."},
+			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 3}}, "health", []string{"None of 3 servers has the model."},
 		},
 		"nobody left": {
 			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 3, Excluded: 2, Draining: 1}},
-			[]string{"No server was left: of 4, 3 have the model, of which 2 had failed this request or could not be asked, and 1 are draining."},
+			"health", []string{"No server was left: of 4, 3 have the model, of which 2 had failed this request or could not be asked, and 1 are draining."},
 		},
 	} {
-		t.Run(name, func(t *testing.T) { assert.Equal(t, tc.want, why(&tc.receipt)) })
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, why(&tc.receipt))
+			assert.Equal(t, tc.by, decidedBy(&tc.receipt, 9*time.Millisecond))
+			assert.Equal(t, "queue", decidedBy(&tc.receipt, 10*time.Millisecond))
+		})
 	}
 }

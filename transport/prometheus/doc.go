@@ -11,11 +11,8 @@
 //	metrics.Watch(prometheus.Sources{Router: router, Transport: routed})
 //	registry.MustRegister(metrics)
 //
-// docs/watching.md lists the metrics and what to do about them. Latencies, their
-// predictions and missed targets have the names of the Gateway API inference extension
-// (GIE, "Monitoring"); all others have names of our own, which begin with endpick_. Six of
-// GIE's names end in _gauge, which promlint rejects: these are only in Metrics.GIE,
-// together with the others of that list.
+// docs/watching.md lists the metrics and what to do about them. All names begin with endpick_, and
+// a model is always the label model.
 //
 // # Labels
 //
@@ -28,6 +25,5 @@
 // # Cost
 //
 // Most of the work is done when a request has ended, and the rest when Prometheus scrapes.
-// A decision only pays for timing predictions, if there are any: two calls of the clock
-// and one map lookup.
+// A decision only pays for timing predictions, if there are any: two calls of the clock.
 package prometheus

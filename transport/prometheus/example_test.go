@@ -66,6 +66,6 @@ func Example() {
 		}
 	}
 	// Output:
-	// endpick_requests_total{code="200",model="llama",status="completed"} 1
+	// endpick_requests_total{code="200",model="llama",reason="",status="completed"} 1
 	// endpick_routed_total 1
 }

@@ -1,31 +1,10 @@
 package prometheus
 
 import (
-	"time"
-
 	prom "github.com/prometheus/client_golang/prometheus"
 
 	"github.com/endpick/endpick/transport"
 )
-
-// latencies are GIE's metrics of TTFT or of TPOT. Requests are sent to the model that
-// they name, so model and target model are the same.
-type latencies struct {
-	actual, predicted, duration series
-	violated                    *prom.GaugeVec
-	violations                  *prom.CounterVec
-}
-
-// series is a distribution and its latest value, in seconds.
-type series struct {
-	all    *prom.HistogramVec
-	newest *prom.GaugeVec
-}
-
-func (s series) observe(model string, d time.Duration) {
-	s.all.WithLabelValues(model, model).Observe(d.Seconds())
-	s.newest.WithLabelValues(model, model).Set(d.Seconds())
-}
 
 var (
 	ttftBuckets     = prom.ExponentialBuckets(0.005, 2, 14) // to 41 s
@@ -35,66 +14,48 @@ var (
 	heldBuckets     = prom.ExponentialBuckets(0.001, 4, 9)  // to 66 s
 )
 
-func newLatencies(name, what string, buckets []float64) *latencies {
-	const prefix = "inference_objective_request_"
-	labels := []string{"model_name", "target_model_name"}
-	gauge := func(name, help string) *prom.GaugeVec {
-		return prom.NewGaugeVec(prom.GaugeOpts{Name: prefix + name, Help: help}, labels)
+func histogram(name, help string, buckets []float64) prom.HistogramOpts {
+	return prom.HistogramOpts{Name: "endpick_" + name, Help: help, Buckets: buckets}
+}
+
+// latencies are the metrics of TTFT or of TPOT, in seconds. Models and endpoints have series of
+// their own: one for each pair would be many.
+type latencies struct{ actual, predicted, perEndpoint *prom.HistogramVec }
+
+func newLatencies(name, what string, buckets []float64) latencies {
+	vector := func(name, help, label string) *prom.HistogramVec {
+		return prom.NewHistogramVec(histogram(name+"_seconds", help, buckets), []string{label})
 	}
-	both := func(name, help string, buckets []float64) series {
-		return series{
-			all:    prom.NewHistogramVec(prom.HistogramOpts{Name: prefix + name, Help: help + ".", Buckets: buckets}, labels),
-			newest: gauge(name+"_gauge", help+", the newest."),
-		}
-	}
-	return &latencies{
-		actual:    both(name+"_seconds", "Measured "+what+" of streamed responses, from their routing", buckets),
-		predicted: both("predicted_"+name+"_seconds", "Predicted "+what+" of streamed responses", buckets),
-		duration:  both(name+"_prediction_duration_seconds", "Duration of a prediction for all endpoints; one call predicts all latencies", decisionBuckets),
-		violated:  gauge(name+"_slo_violation", "Whether the newest "+what+" for which there was a target has missed it (1) or not (0)."),
-		violations: prom.NewCounterVec(prom.CounterOpts{
-			Name: prefix + name + "_slo_violation_total", Help: "Requests that have missed their target for the " + what + ", counted from their arrival.",
-		}, labels),
+	return latencies{
+		actual:      vector(name, what+" of streamed responses, measured from their routing.", "model"),
+		predicted:   vector("predicted_"+name, what+" of streamed responses, as it was predicted.", "model"),
+		perEndpoint: vector("endpoint_"+name, what+" of streamed responses of an endpoint, measured from their routing.", "endpoint"),
 	}
 }
 
-// clean are the metrics that promlint accepts.
-func (l *latencies) clean() []prom.Collector {
-	return []prom.Collector{l.actual.all, l.predicted.all, l.duration.all, l.violated, l.violations}
-}
-
-// newest are the others.
-func (l *latencies) newest() []prom.Collector {
-	return []prom.Collector{l.actual.newest, l.predicted.newest, l.duration.newest}
+func (l *latencies) all() []prom.Collector {
+	return []prom.Collector{l.actual, l.predicted, l.perEndpoint}
 }
 
 func (l *latencies) forget(model string) {
-	for _, s := range []series{l.actual, l.predicted, l.duration} {
-		s.all.DeleteLabelValues(model, model)
-		s.newest.DeleteLabelValues(model, model)
-	}
-	l.violated.DeleteLabelValues(model, model)
-	l.violations.DeleteLabelValues(model, model)
+	l.actual.DeleteLabelValues(model)
+	l.predicted.DeleteLabelValues(model)
 }
 
-// measured records a measured latency and its prediction, as far as known.
-func (l *latencies) measured(model string, seen transport.Latency) {
+// observe records a measured latency and its prediction, as far as known.
+func (l *latencies) observe(model string, seen transport.Latency) {
 	if seen.Actual == 0 {
 		return
 	}
-	l.actual.observe(model, seen.Actual)
+	l.actual.WithLabelValues(model).Observe(seen.Actual.Seconds())
 	if seen.Predicted > 0 {
-		l.predicted.observe(model, seen.Predicted)
+		l.predicted.WithLabelValues(model).Observe(seen.Predicted.Seconds())
 	}
 }
 
-// compared records whether a target was met.
-func (l *latencies) compared(model string, met bool) {
-	violations := l.violations.WithLabelValues(model, model) // creates the series, because 0 is information, too
-	if met {
-		l.violated.WithLabelValues(model, model).Set(0)
-		return
+// at records a latency at an endpoint.
+func (l *latencies) at(endpoint string, seen transport.Latency) {
+	if seen.Actual > 0 {
+		l.perEndpoint.WithLabelValues(endpoint).Observe(seen.Actual.Seconds())
 	}
-	l.violated.WithLabelValues(model, model).Set(1)
-	violations.Inc()
 }

@@ -64,9 +64,7 @@ type Metrics struct {
 	mu        sync.Mutex
 	models    names
 	tenants   names
-	endpoints map[string]bool                    // those with series
-	timings   map[string]*timing                 // nil: predictions are not timed
-	timed     atomic.Pointer[map[string]*timing] // timings, for reading without the lock
+	endpoints map[string]bool // those with series
 	series    families
 }
 
@@ -104,7 +102,7 @@ func (m *Metrics) NameTenants(all ...string) {
 
 // Describe implements prometheus.Collector.
 func (m *Metrics) Describe(to chan<- *prom.Desc) {
-	for _, c := range m.series.clean() {
+	for _, c := range m.series.all() {
 		c.Describe(to)
 	}
 	for _, p := range pull {
@@ -117,36 +115,11 @@ func (m *Metrics) Collect(to chan<- prom.Metric) {
 	s := m.sources.Load()
 	v := s.view()
 	m.prune(v)
-	for _, c := range m.series.clean() {
+	for _, c := range m.series.all() {
 		c.Collect(to)
 	}
 	v.to = to
 	for _, p := range pull {
 		p.collect(v, p.desc)
-	}
-}
-
-// GIE returns only the metrics of GIE's list, for a page of their own. Ten of
-// them are also in m, so it needs another registry.
-func (m *Metrics) GIE() prom.Collector { return gie{m} }
-
-type gie struct{ m *Metrics }
-
-func (g gie) all() (all []prom.Collector) {
-	for _, l := range []*latencies{g.m.series.ttft, g.m.series.tpot} {
-		all = append(append(all, l.clean()...), l.newest()...)
-	}
-	return all
-}
-
-func (g gie) Describe(to chan<- *prom.Desc) {
-	for _, c := range g.all() {
-		c.Describe(to)
-	}
-}
-
-func (g gie) Collect(to chan<- prom.Metric) {
-	for _, c := range g.all() {
-		c.Collect(to)
 	}
 }

@@ -174,9 +174,7 @@ func is(b bool) float64 {
 // are left out.
 var pull = []*pulled{
 	from(counter, ofRouter, "routed_total", "Leases opened: attempts that were given an endpoint.", func(s *endpick.Stats) float64 { return float64(s.Routed) }),
-	from(counter, ofRouter, "mirrored_total", "Of the leases opened, those for requests that other routers have sent.", func(s *endpick.Stats) float64 { return float64(s.Mirrored) }),
-	from(counter, ofRouter, "rejected_total", "Requests that an admitter has refused.", func(s *endpick.Stats) float64 { return float64(s.Rejected) }),
-	from(counter, ofRouter, "without_endpoint_total", "Times that no endpoint could take a request.", func(s *endpick.Stats) float64 { return float64(s.NoEndpoint) }),
+	from(counter, ofRouter, "mirrored_total", "Leases opened for requests that other routers have sent.", func(s *endpick.Stats) float64 { return float64(s.Mirrored) }),
 	from(counter, ofRouter, "leases_reaped_total", "Leases that nobody has closed.", func(s *endpick.Stats) float64 { return float64(s.Reaped) }),
 	from(counter, ofRouter, "bad_stage_results_total", "Results of stages that broke their contract and were not used.", func(s *endpick.Stats) float64 { return float64(s.StageErrors) }),
 	from(counter, ofRouter, "filters_undecided_total", "Times that a filter had no opinion, because no candidate met it.", func(s *endpick.Stats) float64 { return float64(s.Undecided) }),
@@ -204,8 +202,8 @@ var pull = []*pulled{
 	from(counter, ofTransport, "callback_panics_total", "Panics of the host's callbacks.", func(s *transport.Stats) float64 { return float64(s.Panics) }),
 
 	from(gauge, ofQueue, "queue_requests", "Requests held in the gateway queue.", func(s *transport.QueueStatus) float64 { return float64(s.Requests) }),
-	from(gauge, ofQueue, "queue_tokens", "Tokens of their prompts.", func(s *transport.QueueStatus) float64 { return float64(s.Tokens) }),
-	from(gauge, ofQueue, "queue_bytes", "Memory that they hold.", func(s *transport.QueueStatus) float64 { return float64(s.Bytes) }),
+	from(gauge, ofQueue, "queue_tokens", "Prompt tokens of the requests held in the gateway queue.", func(s *transport.QueueStatus) float64 { return float64(s.Tokens) }),
+	from(gauge, ofQueue, "queue_bytes", "Memory that the requests held in the gateway queue take.", func(s *transport.QueueStatus) float64 { return float64(s.Bytes) }),
 	from(gauge, ofQueue, "saturation_ratio", "How full the endpoints are; from 1 on requests are held.", func(s *transport.QueueStatus) float64 { return s.Saturation }),
 
 	perEndpoint("serving", "Whether the endpoint takes requests (1) or is drained (0).", func(s *endpick.EndpointStatus) (float64, bool) {
@@ -223,31 +221,31 @@ var pull = []*pulled{
 			}
 		}
 	}),
-	perEndpoint("in_flight_requests", "Requests in flight, by the router's own account.", inFlight(func(f *endpick.InFlight) int { return f.Requests })),
-	perEndpoint("prefill_tokens", "Prompt tokens that were routed there and are not prefilled yet (Q).", inFlight(func(f *endpick.InFlight) int { return f.PrefillTokens })),
-	perEndpoint("context_tokens", "Prompt tokens of the requests in flight.", inFlight(func(f *endpick.InFlight) int { return f.ContextTokens })),
+	perEndpoint("in_flight_requests", "Requests in flight at the endpoint, by the router's own account.", inFlight(func(f *endpick.InFlight) int { return f.Requests })),
+	perEndpoint("prefill_tokens", "Prompt tokens that were routed to the endpoint and are not prefilled yet (Q).", inFlight(func(f *endpick.InFlight) int { return f.PrefillTokens })),
+	perEndpoint("context_tokens", "Prompt tokens of the requests in flight at the endpoint.", inFlight(func(f *endpick.InFlight) int { return f.ContextTokens })),
 	perEndpoint("waiting_requests", "Requests in the engine's queue, as reported and corrected (W).",
 		reported(endpick.WaitingSignal, func(c *endpick.Candidate) float64 { return c.Waiting })),
-	perEndpoint("running_requests", "Requests in the engine's batch, likewise (R).",
+	perEndpoint("running_requests", "Requests in the engine's batch, as reported and corrected (R).",
 		reported(endpick.RunningSignal, func(c *endpick.Candidate) float64 { return c.Running })),
-	perEndpoint("kv_usage_ratio", "Share of the KV cache that is in use, as reported (K).",
+	perEndpoint("kv_usage_ratio", "Share of the engine's KV cache that is in use, as reported (K).",
 		reported(endpick.KVUsageSignal, func(c *endpick.Candidate) float64 { return c.KVUsage })),
 	perEndpoint("reporting", "Whether there is a current report of the engine.", func(s *endpick.EndpointStatus) (float64, bool) {
 		return is(s.Candidate.Reported != 0), true
 	}),
 
 	from(gauge, ofIndex, "index_blocks", "Different blocks in the prefix index.", func(s *prefix.IndexStats) float64 { return float64(s.Blocks) }),
-	from(gauge, ofIndex, "index_pairs", "Pairs of an endpoint and a block that it holds or is about to compute.", func(s *prefix.IndexStats) float64 { return float64(s.Pairs) }),
-	from(gauge, ofIndex, "index_bytes", "Memory that the index takes.", func(s *prefix.IndexStats) float64 { return float64(s.Bytes) }),
-	from(counter, ofIndex, "index_evicted_total", "Pairs forgotten for lack of room.", func(s *prefix.IndexStats) float64 { return float64(s.Evicted) }),
+	from(gauge, ofIndex, "index_pairs", "Pairs of an endpoint and a block that the endpoint holds or is about to compute.", func(s *prefix.IndexStats) float64 { return float64(s.Pairs) }),
+	from(gauge, ofIndex, "index_bytes", "Memory that the prefix index takes.", func(s *prefix.IndexStats) float64 { return float64(s.Bytes) }),
+	from(counter, ofIndex, "index_evicted_total", "Pairs of an endpoint and a block that the index has forgotten for lack of room.", func(s *prefix.IndexStats) float64 { return float64(s.Evicted) }),
 	from(counter, ofIndex, "index_strays_total", "Responses that did not continue the prompt as it was routed.", func(s *prefix.IndexStats) float64 { return float64(s.Strays) }),
 	perIndexed("index_blocks", "Blocks that the engine is believed to hold.", func(s *prefix.EndpointStats) int { return s.Held + s.Kept }),
-	perIndexed("index_capacity_blocks", "Blocks that it is trusted to hold.", func(s *prefix.EndpointStats) int { return s.Capacity }),
+	perIndexed("index_capacity_blocks", "Blocks that the engine is trusted to hold.", func(s *prefix.EndpointStats) int { return s.Capacity }),
 
 	perModel(gauge, "error_ratio", "Mean absolute percentage error of the last 1,000 predictions (MAPE).", func(h *predict.Health) float64 { return h.MAPE }),
-	perModel(gauge, "error_p90_ratio", "Error that nine in ten predictions stay below.", func(h *predict.Health) float64 { return h.P90 }),
+	perModel(gauge, "error_p90_ratio", "Relative error that nine in ten predictions stay below.", func(h *predict.Health) float64 { return h.P90 }),
 	perModel(gauge, "coverage_ratio", "Share of the predictions whose upper bound held; nine in ten should.", func(h *predict.Health) float64 { return h.Coverage }),
-	perModel(gauge, "drift_ratio", "Newest errors over those of the long run.", func(h *predict.Health) float64 { return h.Drift }),
+	perModel(gauge, "drift_ratio", "Newest prediction errors over those of the long run.", func(h *predict.Health) float64 { return h.Drift }),
 	perModel(gauge, "samples", "Samples in the window that the model is fitted to.", func(h *predict.Health) float64 { return float64(h.Samples) }),
 	perModel(counter, "labels_total", "Measured latencies taken in.", func(h *predict.Health) float64 { return float64(h.Labels) }),
 	perModel(counter, "labels_dropped_total", "Measured latencies that came too fast to be kept.", func(h *predict.Health) float64 { return float64(h.Dropped) }),

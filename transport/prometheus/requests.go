@@ -16,70 +16,59 @@ import (
 
 // families are the metrics that are counted when requests end.
 type families struct {
-	ttft, tpot *latencies
+	ttft, tpot latencies
 
-	requests                 *prom.CounterVec // by model, code and status
-	unsent                   *prom.CounterVec // by reason
+	requests                 *prom.CounterVec // by model, code, status and reason
 	duration                 *prom.HistogramVec
-	decision, held           prom.Histogram
+	decision, predicting     prom.Histogram
+	held                     prom.Histogram
 	input, output            *prom.CounterVec // tokens by model
 	prompt, expected, cached *prom.CounterVec // likewise
 	mistaken                 *prom.CounterVec // likewise
 	targeted, met            *prom.CounterVec // by model and latency
-	targets                  *prom.GaugeVec
-	tenantRequests, tenantIn *prom.CounterVec
-	tenantOut, tenantUnsent  *prom.CounterVec
+	targets                  *prom.GaugeVec   // likewise
+	tenantRequests           *prom.CounterVec // by tenant and status
+	tenantIn, tenantOut      *prom.CounterVec
 	attempts                 *prom.CounterVec // by endpoint and result
-	firstTokens              *prom.SummaryVec
 }
 
 func newFamilies() families {
 	counter := func(name, help string, labels ...string) *prom.CounterVec {
 		return prom.NewCounterVec(prom.CounterOpts{Name: "endpick_" + name, Help: help}, labels)
 	}
-	histogram := func(name, help string, buckets []float64) prom.HistogramOpts {
-		return prom.HistogramOpts{Name: "endpick_" + name, Help: help, Buckets: buckets}
-	}
-	f := families{
-		ttft:     newLatencies("ttft", "time to first token", ttftBuckets),
-		tpot:     newLatencies("tpot", "time per output token", tpotBuckets),
-		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got and by how that has ended: completed, refused (4xx), failed (5xx, or a response that broke off) or canceled.", "model", "code", "status"),
-		unsent:   counter("unsent_total", "Requests that were sent to no endpoint, by the reason.", "reason"),
-		duration: prom.NewHistogramVec(histogram("request_duration_seconds", "Time from the arrival of a request to the end of its response, of those that were served.", durationBuckets), []string{"model"}),
-		decision: prom.NewHistogram(histogram("decision_duration_seconds", "Time that the router took to choose an endpoint.", decisionBuckets)),
-		held:     prom.NewHistogram(histogram("held_duration_seconds", "Time that requests have waited in the gateway queue.", heldBuckets)),
-		input:    counter("input_tokens_total", "Tokens of prompts that were served.", "model"),
-		output:   counter("output_tokens_total", "Tokens of responses, the cut ones among them.", "model"),
+	return families{
+		ttft: newLatencies("ttft", "Time to first token", ttftBuckets),
+		tpot: newLatencies("tpot", "Time per output token after the first", tpotBuckets),
+		requests: counter("requests_total", "Requests that have ended, by the HTTP status that the client got, by how that has ended (completed, refused with 4xx, failed with 5xx or in the middle of a response, or canceled), and by the reason unless they are completed.",
+			"model", "code", "status", "reason"),
+		duration:   prom.NewHistogramVec(histogram("request_duration_seconds", "Time from the arrival of a request to the end of its response, for requests that were served.", durationBuckets), []string{"model"}),
+		decision:   prom.NewHistogram(histogram("decision_duration_seconds", "Time that the router took to choose an endpoint.", decisionBuckets)),
+		predicting: prom.NewHistogram(histogram("prediction_duration_seconds", "Time that the predictor took to predict the latencies at all endpoints.", decisionBuckets)),
+		held:       prom.NewHistogram(histogram("held_duration_seconds", "Time that requests have waited in the gateway queue.", heldBuckets)),
+		input:      counter("input_tokens_total", "Prompt tokens of requests that were served.", "model"),
+		output:     counter("output_tokens_total", "Tokens of responses, including those that were cut off.", "model"),
 
-		prompt:   counter("prefix_prompt_tokens_total", "Tokens of the prompts of which the engine has said how much was in its cache.", "model"),
-		expected: counter("prefix_expected_tokens_total", "Tokens of those that the index expected to be in the cache.", "model"),
-		cached:   counter("prefix_cached_tokens_total", "Tokens of those that were.", "model"),
-		mistaken: counter("prefix_mistaken_tokens_total", "Tokens by which the index was wrong, too many and too few added up.", "model"),
+		prompt:   counter("prefix_prompt_tokens_total", "Tokens of prompts for which the engine has reported how much was cached.", "model"),
+		expected: counter("prefix_expected_tokens_total", "Tokens of prompts with such a report that the index expected to be cached.", "model"),
+		cached:   counter("prefix_cached_tokens_total", "Tokens of prompts with such a report that were cached.", "model"),
+		mistaken: counter("prefix_mistaken_tokens_total", "Tokens by which the index was wrong about prompts with such a report, too many and too few added up.", "model"),
 
 		targeted: counter("slo_requests_total", "Requests with a target for this latency.", "model", "latency"),
 		met:      counter("slo_met_total", "Requests that have met their target for this latency, counted from their arrival.", "model", "latency"),
-		targets:  prom.NewGaugeVec(prom.GaugeOpts{Name: "endpick_slo_target_seconds", Help: "The target for this latency that was asked for last."}, []string{"model", "latency"}),
+		targets:  prom.NewGaugeVec(prom.GaugeOpts{Name: "endpick_slo_target_seconds", Help: "The newest target for this latency."}, []string{"model", "latency"}),
 
-		tenantRequests: counter("tenant_requests_total", "Requests of a tenant that have ended.", "tenant"),
-		tenantUnsent:   counter("tenant_unsent_total", "Requests of a tenant that were sent to no endpoint.", "tenant"),
-		tenantIn:       counter("tenant_input_tokens_total", "Tokens of a tenant's prompts that were served.", "tenant"),
+		tenantRequests: counter("tenant_requests_total", "Requests of a tenant that have ended, by how.", "tenant", "status"),
+		tenantIn:       counter("tenant_input_tokens_total", "Prompt tokens of a tenant's requests that were served.", "tenant"),
 		tenantOut:      counter("tenant_output_tokens_total", "Tokens of a tenant's responses.", "tenant"),
 
 		attempts: counter("endpoint_attempts_total", "Requests that were sent to an endpoint, by how that has ended.", "endpoint", "result"),
-		firstTokens: prom.NewSummaryVec(prom.SummaryOpts{
-			Name: "endpick_endpoint_ttft_seconds", Help: "Measured time to first token of streamed responses, from their routing.",
-		}, []string{"endpoint"}),
 	}
-	for _, reason := range append(reasons(), other) {
-		f.unsent.WithLabelValues(reason)
-	}
-	return f
 }
 
-func (f *families) clean() []prom.Collector {
-	all := append(f.ttft.clean(), f.tpot.clean()...)
-	return append(all, f.requests, f.unsent, f.duration, f.decision, f.held, f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken,
-		f.targeted, f.met, f.targets, f.tenantRequests, f.tenantUnsent, f.tenantIn, f.tenantOut, f.attempts, f.firstTokens)
+func (f *families) all() []prom.Collector {
+	return append(append(f.ttft.all(), f.tpot.all()...), f.requests, f.duration, f.decision, f.predicting, f.held,
+		f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken,
+		f.targeted, f.met, f.targets, f.tenantRequests, f.tenantIn, f.tenantOut, f.attempts)
 }
 
 // causes why requests were sent nowhere: the first that the error matches.
@@ -125,23 +114,21 @@ const (
 	left         = "client_left"
 )
 
-func reasons() []string {
-	all := []string{unknownModel, left}
-	for _, c := range causes {
-		all = append(all, c.reason)
-	}
-	return all
-}
-
-func reasonOf(err error, status int) string {
-	if status == clientClosedRequest {
+// reasonOf says why a request was not completed: what the last server has done with it, or why it
+// was sent to none.
+func reasonOf(r *transport.Observation) string {
+	switch a := r.Last(); {
+	case r.Completed():
+		return ""
+	case r.Code() == clientClosedRequest, r.Status == endpick.Canceled.String():
 		return left
-	}
-	if as[*endpick.NoEndpointError](err) && status == http.StatusNotFound {
+	case a != nil:
+		return "server_" + string(a.Result)
+	case as[*endpick.NoEndpointError](r.Err) && r.Code() == http.StatusNotFound:
 		return unknownModel
 	}
 	for _, c := range causes {
-		if c.is(err) {
+		if c.is(r.Err) {
 			return c.reason
 		}
 	}
@@ -172,10 +159,7 @@ func (m *Metrics) Observe(r *transport.Observation) {
 		}
 	}
 	f, model := &m.series, m.models.of(r.Model)
-	if m.timings != nil && m.timings[model] == nil {
-		m.time(model)
-	}
-	f.requests.WithLabelValues(model, code(r.Code()), r.Status).Inc()
+	f.requests.WithLabelValues(model, code(r.Code()), r.Status, reasonOf(r)).Inc()
 	f.held.Observe(r.Held.Seconds())
 	if r.Completed() {
 		f.duration.WithLabelValues(model).Observe(r.E2EMillis / 1e3)
@@ -185,18 +169,14 @@ func (m *Metrics) Observe(r *transport.Observation) {
 	m.observeTenant(r)
 	m.observeAttempts(r)
 	m.observeCache(model, r)
-	if len(r.Attempts) == 0 {
-		f.unsent.WithLabelValues(reasonOf(r.Err, r.Code())).Inc()
-	}
-
 	ttft, tpot, _ := r.Latencies()
-	f.ttft.measured(model, ttft)
-	f.tpot.measured(model, tpot)
-	m.compare(f.ttft, model, "ttft", r.SLOTTFTMillis, r, endpick.TTFT)
-	m.compare(f.tpot, model, "tpot", r.SLOTPOTMillis, r, endpick.TPOT)
+	f.ttft.observe(model, ttft)
+	f.tpot.observe(model, tpot)
+	m.compare(model, "ttft", r.SLOTTFTMillis, r, endpick.TTFT)
+	m.compare(model, "tpot", r.SLOTPOTMillis, r, endpick.TPOT)
 }
 
-func (m *Metrics) compare(l *latencies, model, name string, millis float64, r *transport.Observation, which endpick.Latencies) {
+func (m *Metrics) compare(model, name string, millis float64, r *transport.Observation, which endpick.Latencies) {
 	asked, met := r.Target(which)
 	if !asked {
 		return
@@ -204,11 +184,9 @@ func (m *Metrics) compare(l *latencies, model, name string, millis float64, r *t
 	f := &m.series
 	f.targets.WithLabelValues(model, name).Set(millis / 1e3)
 	f.targeted.WithLabelValues(model, name).Inc()
-	counter := f.met.WithLabelValues(model, name)
-	if met {
+	if counter := f.met.WithLabelValues(model, name); met { // creates the series, because 0 is information, too
 		counter.Inc()
 	}
-	l.compared(model, met)
 }
 
 func (m *Metrics) observeTenant(r *transport.Observation) {
@@ -216,11 +194,7 @@ func (m *Metrics) observeTenant(r *transport.Observation) {
 		return
 	}
 	f, tenant := &m.series, m.tenants.of(r.Tenant)
-	f.tenantRequests.WithLabelValues(tenant).Inc()
-	unsent := f.tenantUnsent.WithLabelValues(tenant)
-	if len(r.Attempts) == 0 {
-		unsent.Inc()
-	}
+	f.tenantRequests.WithLabelValues(tenant, r.Status).Inc()
 	if r.Completed() {
 		f.tenantIn.WithLabelValues(tenant).Add(float64(r.InputTokens))
 	}
@@ -262,9 +236,9 @@ func (m *Metrics) observeAttempts(r *transport.Observation) {
 		}
 		m.series.attempts.WithLabelValues(id, string(a.Result)).Inc()
 		if i == r.Serving {
-			if ttft, _, _ := r.Latencies(); ttft.Actual > 0 {
-				m.series.firstTokens.WithLabelValues(id).Observe(ttft.Actual.Seconds())
-			}
+			ttft, tpot, _ := r.Latencies()
+			m.series.ttft.at(id, ttft)
+			m.series.tpot.at(id, tpot)
 		}
 	}
 }
@@ -286,7 +260,8 @@ func (m *Metrics) prune(v *view) {
 			for _, result := range results {
 				m.series.attempts.DeleteLabelValues(id, string(result))
 			}
-			m.series.firstTokens.DeleteLabelValues(id)
+			m.series.ttft.perEndpoint.DeleteLabelValues(id)
+			m.series.tpot.perEndpoint.DeleteLabelValues(id)
 		}
 	}
 }
@@ -305,16 +280,11 @@ func (m *Metrics) forgetModel(model string) {
 		f.met.DeleteLabelValues(model, name)
 		f.targets.DeleteLabelValues(model, name)
 	}
-	if t := m.timings[model]; t != nil {
-		t.gone = true
-		delete(m.timings, model)
-		m.publish()
-	}
 }
 
 func (m *Metrics) forgetTenant(tenant string) {
 	f := &m.series
-	for _, c := range []*prom.CounterVec{f.tenantRequests, f.tenantUnsent, f.tenantIn, f.tenantOut} {
-		c.DeleteLabelValues(tenant)
+	for _, c := range []*prom.CounterVec{f.tenantRequests, f.tenantIn, f.tenantOut} {
+		c.DeletePartialMatch(prom.Labels{"tenant": tenant})
 	}
 }
