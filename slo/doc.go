@@ -17,5 +17,5 @@
 // Package slo/delay is a scorer for requests with and without targets, and a
 // predictor of what these stages measure. Package slo/queue decides what happens
 // when there is not enough room for all requests. The formulas are those of
-// Predicted Latency and GIE (docs/papers.md).
+// Predicted Latency and GIE (docs/results.md).
 package slo

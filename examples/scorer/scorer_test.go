@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
@@ -14,13 +14,12 @@ func TestCheapConforms(t *testing.T) {
 	scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheap{} })
 }
 
-// A policy of several scorers gets one more, with a weight beside theirs.
+// The default policy gets one more scorer. Its own score is 1 where the delay is least, and the ratio
+// of delays elsewhere, so that a weight of 0.5 lets Cheap's choice take 1/(1 − 0.5 · (1 − 0.5)) =
+// 1.33 times as long, while no server has a queue.
 func Example() {
-	config, err := all.ByName("load-prefix")
-	if err != nil {
-		log.Fatal(err)
-	}
-	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: Cheap{}, Weight: 2})
+	config := preset.Default()
+	config.Policy.Scorers = append(config.Policy.Scorers, endpick.Weighted{Scorer: Cheap{}, Weight: 0.5})
 	config.Endpoints = []endpick.Endpoint{
 		{ID: "dear", Address: "10.0.0.1:8000"},
 		{ID: "cheap", Address: "10.0.0.2:8000", Labels: map[string]string{"price": "low"}},
@@ -29,11 +28,12 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 100})
-	if err != nil {
-		log.Fatal(err)
+	for range 6 {
+		lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 100, Stream: true})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Print(lease.Endpoint().ID, " ") // and the response stays open
 	}
-	fmt.Println(lease.Endpoint().ID)
-	lease.Done(endpick.Outcome{})
-	// Output: cheap
+	// Output: cheap cheap cheap cheap dear dear
 }

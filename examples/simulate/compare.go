@@ -23,10 +23,34 @@ func compare(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if o.plot != "" {
+		if err := os.WriteFile(o.plot, []byte(overRates(results).svg()), 0o666); err != nil {
+			return err
+		}
+	}
 	if o.format == "json" {
 		return writeJSON(stdout, results)
 	}
 	return writeTable(stdout, results, o.overview())
+}
+
+// overRates draws what users notice first, and why.
+func overRates(results []*result) chart {
+	rate := axis{label: "requests per second"}
+	ttft, hits := panel{x: rate, y: axis{label: "TTFT p95 in seconds", log: true}}, panel{x: rate, y: axis{label: "prefix hits in %"}}
+	add := func(p *panel, g *group, y float64) {
+		if n := len(p.series); n == 0 || p.series[n-1].name != g.policy {
+			p.series = append(p.series, series{name: g.policy, color: n})
+		}
+		if at := &p.series[len(p.series)-1]; y > 0 || !p.y.log {
+			at.points = append(at.points, [2]float64{g.mean(func(r *row) float64 { return r.Rate }), y})
+		}
+	}
+	for _, g := range groupsOf(results) {
+		add(&ttft, &g, g.mean(func(r *row) float64 { return r.TTFT.P95 / 1000 }))
+		add(&hits, &g, 100*g.mean(func(r *row) float64 { return r.PrefixHitRatio }))
+	}
+	return chart{ttft, hits}
 }
 
 // cell is one run.

@@ -1,13 +1,14 @@
 package main
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"io"
 	"strings"
 )
 
-const evaluateUsage = `simulate evaluate -csv FILE [flags]: how well latencies are predicted, on recorded requests
+const evaluateUsage = `simulate evaluate [flags]: how well latencies are predicted, on recorded requests
 
 The file is read in the order of arrival: the predictor trains on what has been labelled
 by then, refits every 1,000 rows and predicts the next 1,000. The first 1,000 only train.`
@@ -15,7 +16,7 @@ by then, refits every 1,000 rows and predicts the next 1,000. The first 1,000 on
 // evaluate is the verb of that name.
 func evaluate(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(evaluateUsage, flag.ContinueOnError)
-	path := flags.String("csv", "", "the `file` of finished requests, gzip or not")
+	path := flags.String("csv", "", "the `file` of finished requests, gzip or not (default: 4,500 synthetic ones)")
 	format := flags.String("format", "table", "table or json")
 	forget := flags.String("forget", "", "the `regime` whose first 2,000 rows show what has been forgotten")
 	delay := flags.Bool("delay", false, "labels become known at the first token and at the end of the response, not at once")
@@ -23,8 +24,6 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	switch {
-	case *path == "":
-		return usage("-csv is missing")
 	case *format != "table" && *format != "json":
 		return usage("-format is %q, want table or json", *format)
 	case flags.NArg() > 0:
@@ -36,7 +35,7 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 	}
 	report, err := assess(samples, *forget, *delay)
 	if err != nil {
-		return fmt.Errorf("%s: %w", *path, err)
+		return fmt.Errorf("%s: %w", cmp.Or(*path, "the samples"), err)
 	}
 	if *format == "json" {
 		return indented(stdout, report)

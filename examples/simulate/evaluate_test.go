@@ -4,75 +4,46 @@ import (
 	"bytes"
 	"compress/gzip"
 	"encoding/json"
-	"fmt"
-	"math"
-	"math/rand/v2"
+	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
-// writeSamples writes a file of made-up requests in two regimes.
-func writeSamples(t *testing.T, rows int, zip bool) string {
-	rng := rand.New(rand.NewPCG(1, 1))
-	var b bytes.Buffer
-	b.WriteString("t_s,kv_usage_pct,input_tokens,queue_depth,running_requests,prefix_match_pct,inflight_prefill_tokens,ttft_ms,tpot_ms,regime\n")
-	for i := range rows {
-		name, load := "calm", 0.2
-		if i/1500%2 == 1 {
-			name, load = "busy", 0.8
-		}
-		kv := math.Floor(100 * (load + 0.2*rng.Float64()))
-		input, ahead := 100+rng.IntN(2000), int(load*5000*rng.Float64())
-		waiting, running := int(load*5*rng.Float64()), 10+rng.IntN(100)
-		share := float64(rng.IntN(100))
-		work := float64(input)*(1-share/100) + float64(ahead)
-		noise := 1 + 0.04*(rng.Float64()-0.5)
-		ttft := (20 + 0.05*work + 15*float64(waiting)) * noise
-		tpot := (8 + 0.1*float64(running) + 0.1*kv) * noise
-		fmt.Fprintf(&b, "%.1f,%v,%d,%d,%d,%v,%d,%.3f,%.3f,%s\n", float64(i)/10, kv, input, waiting, running, share, ahead, ttft, tpot, name)
-	}
-	path := filepath.Join(t.TempDir(), "samples.csv")
-	content := b.Bytes()
-	if zip {
-		var z bytes.Buffer
-		w := gzip.NewWriter(&z)
-		_, err := w.Write(content)
-		require.NoError(t, err)
-		require.NoError(t, w.Close())
-		content = z.Bytes()
-	}
-	require.NoError(t, os.WriteFile(path, content, 0o600))
-	return path
-}
-
+// The samples that are shipped are predicted as docs/results.md says.
 func TestEvaluate(t *testing.T) {
-	path := writeSamples(t, 4500, true)
 	for name, args := range map[string][]string{
-		"table.txt":   {"-forget", "busy"},
-		"report.json": {"-forget", "busy", "-format", "json"},
+		"table.txt":   nil,
+		"report.json": {"-forget", "rag_high_kv", "-format", "json"},
 		"delay.json":  {"-delay", "-format", "json"},
 	} {
-		golden(t, filepath.Join("evaluate", name), simulate(t, with([]string{"evaluate", "-csv", path}, args...)...))
+		golden(t, filepath.Join("evaluate", name), simulate(t, with([]string{"evaluate"}, args...)...))
 	}
+	page := string(rig.Must(os.ReadFile("../../docs/results.md")))
+	assert.Contains(t, page, "$ go run ./examples/simulate evaluate\n"+string(rig.Must(os.ReadFile("testdata/evaluate/table.txt")))+"```\n")
+	assert.Contains(t, simulate(t, "evaluate", "-forget", "rag_high_kv"), "\nforgetting: MAPE ")
 }
 
 func TestEvaluateMistakes(t *testing.T) {
-	path, short := writeSamples(t, 1100, false), writeSamples(t, 900, false)
+	z := rig.Must(gzip.NewReader(bytes.NewReader(shipped)))
+	lines := strings.SplitAfter(string(rig.Must(io.ReadAll(z))), "\n")
+	short := filepath.Join(t.TempDir(), "short.csv")
+	require.NoError(t, os.WriteFile(short, []byte(strings.Join(lines[:901], "")), 0o600))
 	for _, c := range []struct {
 		args []string
 		want string
 	}{
-		{nil, "-csv is missing"},
-		{[]string{"-csv", path, "-format", "xml"}, `-format is "xml", want table or json`},
-		{[]string{"-csv", path, "more"}, `"more" is one argument too many`},
+		{[]string{"-format", "xml"}, `-format is "xml", want table or json`},
+		{[]string{"more"}, `"more" is one argument too many`},
 		{[]string{"-csv", short}, short + ": 900 rows are too few, the first 1000 only train"},
-		{[]string{"-csv", path, "-forget", "nowhere"}, path + `: no row has the regime "nowhere"`},
-		{[]string{"-csv", path + "x"}, "no such file"},
+		{[]string{"-forget", "nowhere"}, `the samples: no row has the regime "nowhere"`},
+		{[]string{"-csv", short + "x"}, "no such file"},
 	} {
 		var stderr bytes.Buffer
 		require.Equal(t, 2, run(with([]string{"evaluate"}, c.args...), &bytes.Buffer{}, &stderr))

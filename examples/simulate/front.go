@@ -3,9 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"os"
-	"strings"
 	"text/tabwriter"
 )
 
@@ -53,37 +51,16 @@ func (t *tournament) writeFront(w io.Writer, scores []score) error {
 		return err
 	}
 	fmt.Fprintf(w, "\n%s *: no other policy is better in both.\n", t.notes(len(t.contests)*len(t.loads)))
-	if t.picture == "" {
+	if t.plot == "" {
 		return nil
 	}
-	return os.WriteFile(t.picture, []byte(frontSVG(all)), 0o666)
-}
-
-// frontSVG shows the losses, by their logarithms: the best is at the lower left.
-func frontSVG(all []losses) string {
-	const left, right, top, bottom = 60, 620, 20, 360
-	mostX, mostY := 1.01, 1.01
+	drawn := panel{x: axis{label: "E2E mean, times the best of each cell", from: 1}, y: axis{label: "TTFT p95, likewise", from: 1}}
 	for _, s := range all {
-		mostX, mostY = max(mostX, s.e2e), max(mostY, s.ttft)
-	}
-	x := func(v float64) float64 { return left + (right-left)*math.Log(v)/math.Log(mostX) }
-	y := func(v float64) float64 { return bottom - (bottom-top)*math.Log(v)/math.Log(mostY) }
-	var b strings.Builder
-	b.WriteString(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 800 410" font-family="sans-serif" font-size="11" fill="#222"><rect width="800" height="410" fill="#fff"/>`)
-	for i := range 5 {
-		vx, vy := math.Pow(mostX, float64(i)/4), math.Pow(mostY, float64(i)/4)
-		fmt.Fprintf(&b, `<path d="M%.1f %dV%dM%d %.1fH%d" stroke="#e4e4e4"/>`, x(vx), top, bottom, left, y(vy), right)
-		fmt.Fprintf(&b, `<text x="%.1f" y="%d" text-anchor="middle">%.3g</text><text x="%d" y="%.1f" text-anchor="end">%.3g</text>`, x(vx), bottom+15, vx, left-5, y(vy)+4, vy)
-	}
-	fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="middle">E2E mean, times the best of each cell</text><text transform="translate(15 %d) rotate(-90)" text-anchor="middle">TTFT p95</text>`,
-		(left+right)/2, bottom+35, (top+bottom)/2)
-	for _, s := range all {
-		color := "#8c8c8c"
+		color := 0
 		if s.front {
-			color = "#0072b2"
+			color = 4
 		}
-		fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="4" fill="%s"/><text x="%.1f" y="%.1f">%s</text>`, x(s.e2e), y(s.ttft), color, x(s.e2e)+7, y(s.ttft)+4, s.policy)
+		drawn.series = append(drawn.series, series{s.policy, color, [][2]float64{{s.e2e, s.ttft}}})
 	}
-	b.WriteString("</svg>\n")
-	return b.String()
+	return os.WriteFile(t.plot, []byte(chart{drawn}.svg()), 0o666)
 }

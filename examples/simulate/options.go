@@ -23,6 +23,7 @@ type options struct {
 	sweeps     []sweep // one for each workload
 	seeds      []uint64
 	format     string
+	plot       string // file for a chart
 
 	// Of simulate oracle.
 	limit time.Duration
@@ -72,6 +73,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	slo := flags.String("slo", "", "comma-separated `classes`, each name:share:ttft_ms:tpot_ms, like tight:0.3:200:40,loose:0.7:2000:100; target 0: none")
 	flags.StringVar(&o.format, "format", "table", "table, overview (fewer columns, policies below each other; the default for several workloads), or json")
+	flags.StringVar(&o.plot, "plot", "", "`file` for a chart of TTFT and prefix hits over the rate, in SVG")
 
 	flags.DurationVar(&o.limit, "time", 2*time.Minute, "oracle: `time` of the search")
 	flags.IntVar(&o.moves, "moves", 0, "oracle: `number` of moves of the search, instead of its time")
@@ -95,6 +97,8 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, usage("-rate and -rate-scale are for one workload: several have their own rates, use -load")
 	case given["requests"] && given["duration"]:
 		return nil, usage("-requests and -duration can't both be given")
+	case o.plot != "" && len(workloads.values) > 1:
+		return nil, usage("-plot is for one workload")
 	case !slices.Contains([]string{"table", "overview", "json"}, o.format):
 		return nil, usage("-format %q is unknown (known: table, overview, json)", o.format)
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"compress/gzip"
+	_ "embed"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -50,14 +52,26 @@ func tokens(v float64) int {
 	return int(math.Round(v))
 }
 
-// readSamples reads a CSV file, gzipped or not. Errors name the file, line and column.
+// shipped are 4,500 synthetic requests to eight servers, in the middle of which the traffic changes
+// from chats to long prompts. Labels are those of a formula for an engine, with lognormal noise of
+// 4.5 % and 3 %.
+//
+//go:embed samples.csv.gz
+var shipped []byte
+
+// readSamples reads a CSV file, gzipped or not, or without a path what is shipped. Errors name the
+// file, line and column.
 func readSamples(path string) ([]sample, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
+	var file io.Reader = bytes.NewReader(shipped)
+	if path != "" {
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, err
+		}
+		defer f.Close()
+		file = f
 	}
-	defer f.Close()
-	var r io.Reader = bufio.NewReaderSize(f, 1<<16)
+	var r io.Reader = bufio.NewReaderSize(file, 1<<16)
 	if magic, _ := r.(*bufio.Reader).Peek(2); len(magic) == 2 && magic[0] == 0x1f && magic[1] == 0x8b {
 		z, err := gzip.NewReader(r)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,6 +49,20 @@ func golden(t *testing.T, name, got string) {
 
 func TestTable(t *testing.T) {
 	golden(t, "table.txt", simulate(t, with(small, "-rate", "1,3", "-slo", "tight:0.5:400:30")...))
+}
+
+// README's picture is what its command draws.
+func TestPicture(t *testing.T) {
+	if testing.Short() || rig.Race {
+		t.Skip("takes ten seconds on two cores")
+	}
+	const picture = "docs/policies.svg"
+	readme := string(rig.Must(os.ReadFile("../../README.md")))
+	command := regexp.MustCompile(`go run ./examples/simulate (.*-plot) ` + picture).FindStringSubmatch(readme)
+	require.NotNil(t, command)
+	drawn := filepath.Join(t.TempDir(), "drawn.svg")
+	simulate(t, append(strings.Fields(command[1]), drawn)...)
+	golden(t, filepath.Join("../../..", picture), string(rig.Must(os.ReadFile(drawn))))
 }
 
 // Several workloads, or loads by name, make one table with the policies one below
@@ -215,6 +230,7 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -trace " + good, "and not both"},
 		{"-workload E", `for flag -workload: sim: Scenario "E" is unknown (known: A, B, C, D,`},
 		{"-workload A,B -rate 3", "several have their own rates, use -load"},
+		{"-workload A,B -plot p.svg", "-plot is for one workload"},
 		{"-workload A -load full", `"full" is not a load (known: low, middle, high)`},
 		{"-workload A -load low -rate 3", "-load is for -workload, without -rate"},
 		{"-workload A -policies predicted-latency:fast", `has "fast", which is not a variant; there are most, paper, synchronous`},

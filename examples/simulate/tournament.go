@@ -26,7 +26,7 @@ type tournament struct {
 	seeds    []uint64
 	requests int
 	format   string
-	picture  string // file for the front
+	plot     string // file for a chart of the front
 }
 
 // score is one run.
@@ -82,7 +82,7 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
 	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), front (which policies trade E2E for TTFT), or json")
-	flags.StringVar(&t.picture, "picture", "", "`file` for an SVG of the front")
+	flags.StringVar(&t.plot, "plot", "", "`file` for a chart of the front, in SVG")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
 		return err
@@ -92,8 +92,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
 	case !slices.Contains([]string{"table", "cells", "front", "json"}, t.format):
 		return usage("-format %q is unknown (known: table, cells, front, json)", t.format)
-	case t.picture != "" && t.format != "front":
-		return usage("-picture is for -format front")
+	case t.plot != "" && t.format != "front":
+		return usage("-plot is for -format front")
 	case t.requests < 100:
 		return usage("-requests %d is too small", t.requests)
 	}

@@ -14,5 +14,5 @@
 // through admitters: RejectSheddable rejects sheddable requests while the endpoints
 // are full, TokenBucket what exceeds a rate, and RejectAll everything.
 //
-// Queue and admission follow BLIS (docs/papers.md).
+// Queue and admission follow BLIS (docs/results.md).
 package queue

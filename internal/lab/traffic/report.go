@@ -23,8 +23,8 @@ func WriteTable(w io.Writer, results []Result) error {
 	if asked {
 		above, head = "SLO\t", "met\t"
 	}
-	fmt.Fprintln(t, "\t\t\tTTFT ms\t\t\tTPOT ms\t\t\tE2E ms\t\t\tprefix hits\t\t"+above)
-	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp99\tp50\tp95\tp99\tp50\tp95\tp99\tall\tlater turns\t"+head)
+	fmt.Fprintln(t, "\t\t\tTTFT ms\t\tTPOT ms\t\tE2E ms\t\tprefix hits\t\t"+above)
+	fmt.Fprintln(t, "policy\trequests\tfailed\tp50\tp95\tp50\tp95\tp50\tp95\tall\tlater turns\t"+head)
 	for _, r := range results {
 		met := ""
 		if asked {
@@ -38,9 +38,9 @@ func WriteTable(w io.Writer, results []Result) error {
 
 func cells(p *Percentiles) string {
 	if p == nil {
-		return "-\t-\t-\t"
+		return "-\t-\t"
 	}
-	return fmt.Sprintf("%.1f\t%.1f\t%.1f\t", p.P50, p.P95, p.P99)
+	return fmt.Sprintf("%.1f\t%.1f\t", p.P50, p.P95)
 }
 
 func ratio(v *float64) string {

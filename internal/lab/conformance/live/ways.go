@@ -27,7 +27,7 @@ func waysFlags(f *flag.FlagSet) verb {
 
 func (*waysOptions) check() error { return nil }
 
-// comparedWays are those of which docs/adapters.md tells.
+// comparedWays are those of which docs/clients.md tells.
 func comparedWays() []suite.Way {
 	const endless = "an Envoy that buffers a body waits for its end, which an upgraded connection does not have: " +
 		"set the body modes of such routes to `NONE`"

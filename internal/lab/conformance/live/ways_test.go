@@ -13,15 +13,15 @@ import (
 	"github.com/endpick/endpick/internal/lab/suite"
 )
 
-var update = flag.Bool("update", false, "write the tables of docs/adapters.md")
+var update = flag.Bool("update", false, "write the tables of docs/clients.md")
 
 // page contains the tables, after this line.
 const (
-	page = "../../../../docs/adapters.md"
+	page = "../../../../docs/clients.md"
 	mark = " -run Ways ./live -update -->\n"
 )
 
-// All ways differ exactly as docs/adapters.md says, and leave nothing behind.
+// All ways differ exactly as docs/clients.md says, and leave nothing behind.
 func TestWays(t *testing.T) {
 	r, err := suite.Compare(t.Context(), comparedWays(), suite.Scenarios(), io.Discard)
 	require.NoError(t, err)
