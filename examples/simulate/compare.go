@@ -36,13 +36,13 @@ func compare(args []string, stdout, stderr io.Writer) error {
 
 // overRates draws what users notice first, and why.
 func overRates(results []*result) chart {
-	rate := axis{label: "requests per second"}
-	ttft, hits := panel{x: rate, y: axis{label: "TTFT p95 in seconds", log: true}}, panel{x: rate, y: axis{label: "prefix hits in %"}}
+	const rate = "requests per second"
+	ttft, hits := panel{x: rate, y: "TTFT p95 in seconds", log: true}, panel{x: rate, y: "prefix hits in %"}
 	add := func(p *panel, g *group, y float64) {
 		if n := len(p.series); n == 0 || p.series[n-1].name != g.policy {
 			p.series = append(p.series, series{name: g.policy, color: n})
 		}
-		if at := &p.series[len(p.series)-1]; y > 0 || !p.y.log {
+		if at := &p.series[len(p.series)-1]; y > 0 || !p.log {
 			at.points = append(at.points, [2]float64{g.mean(func(r *row) float64 { return r.Rate }), y})
 		}
 	}
@@ -167,10 +167,10 @@ func (o *options) runCell(c cell) (*result, error) {
 	if err != nil {
 		return nil, err
 	}
-	var seen probe
+	var meter *predictionMeter
 	cfg.Router = func() (endpick.Config, error) {
 		config, err := newPolicy(c.policy)
-		seen = watch(&config)
+		meter = watch(&config)
 		return config, err
 	}
 	report, err := sim.Run(cfg)
@@ -178,6 +178,6 @@ func (o *options) runCell(c cell) (*result, error) {
 		return nil, err
 	}
 	r := newResult(c, report)
-	seen.read(&r.row)
+	r.row.Predictions = meter.report()
 	return r, nil
 }

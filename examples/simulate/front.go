@@ -54,7 +54,7 @@ func (t *tournament) writeFront(w io.Writer, scores []score) error {
 	if t.plot == "" {
 		return nil
 	}
-	drawn := panel{x: axis{label: "E2E mean, times the best of each cell", from: 1}, y: axis{label: "TTFT p95, likewise", from: 1}}
+	drawn := panel{x: "E2E mean, times the best of each cell", y: "TTFT p95, likewise", from: 1}
 	for _, s := range all {
 		color := 0
 		if s.front {

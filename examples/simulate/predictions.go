@@ -4,7 +4,6 @@ import (
 	"math"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 )
 
 // predictions compares a policy's predictions for the chosen endpoints with the
@@ -75,44 +74,17 @@ func (s *errorSums) report() *prediction {
 }
 
 func (m *predictionMeter) report() *predictions {
+	if m == nil {
+		return nil
+	}
 	return &predictions{Requests: m.requests, TTFT: m.ttft.report(), TPOT: m.tpot.report()}
 }
 
-// gateCounts are the counts of a policy's affinity gate.
-type gateCounts struct {
-	Exploited uint64 `json:"exploited"` // held to the endpoints with the prefix
-	Explored  uint64 `json:"explored"`  // not held to them, at random
-	Broken    uint64 `json:"broken"`    // not held to them: they were too busy
-	Cold      uint64 `json:"cold"`      // no endpoint held enough of the prompt
-}
-
-// probe is what to examine in a policy after a run.
-type probe struct {
-	meter *predictionMeter
-	gate  interface{ Stats() prefix.AffinityStats }
-}
-
-// watch adds a meter to a policy that predicts, and finds its affinity gate.
-func watch(config *endpick.Config) (p probe) {
-	for _, f := range config.Policy.Filters {
-		if gate, ok := f.(interface{ Stats() prefix.AffinityStats }); ok {
-			p.gate = gate
-		}
-	}
+// watch adds a meter to a policy that predicts; others get none.
+func watch(config *endpick.Config) (m *predictionMeter) {
 	if config.Policy.Predictor != nil {
-		p.meter = &predictionMeter{}
-		config.Policy.Filters = append(config.Policy.Filters[:len(config.Policy.Filters):len(config.Policy.Filters)], p.meter)
+		m = &predictionMeter{}
+		config.Policy.Filters = append(config.Policy.Filters[:len(config.Policy.Filters):len(config.Policy.Filters)], m)
 	}
-	return p
-}
-
-// read copies the probe's results to the row.
-func (p probe) read(r *row) {
-	if p.meter != nil {
-		r.Predictions = p.meter.report()
-	}
-	if p.gate != nil {
-		s := p.gate.Stats()
-		r.Gate = &gateCounts{Exploited: s.Exploited, Explored: s.Explored, Broken: s.Overloaded, Cold: s.Cold}
-	}
+	return m
 }

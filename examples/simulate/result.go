@@ -19,7 +19,6 @@ type row struct {
 	Seed      uint64  `json:"seed"`
 	*sim.Report
 	Predictions *predictions `json:"predictions,omitempty"` // of a policy that predicts
-	Gate        *gateCounts  `json:"affinity_gate,omitempty"`
 }
 
 // result is a run without its samples.

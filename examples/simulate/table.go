@@ -265,21 +265,6 @@ func notes(results []*result) []string {
 	all := []string{fmt.Sprintf("%d requests, as generated (seed %d): input mean %.0f, standard deviation %.0f; output mean %.0f, standard deviation %.0f tokens.",
 		r.Requests, r.Seed, r.Realised.InputMean, r.Realised.InputStd, r.Realised.OutputMean, r.Realised.OutputStd)}
 	all = append(all, seedNotes(len(groupsOf(results)[0].runs))...)
-	for _, g := range groupsOf(results) {
-		var sum gateCounts
-		for _, r := range g.runs {
-			if c := r.row.Gate; c != nil {
-				sum.Exploited += c.Exploited
-				sum.Explored += c.Explored
-				sum.Broken += c.Broken
-				sum.Cold += c.Cold
-			}
-		}
-		if sum != (gateCounts{}) {
-			all = append(all, fmt.Sprintf("%s at %.4g req/s: the affinity gate held %d requests, explored with %d, was broken by load for %d; %d found no prefix.",
-				g.policy, g.mean(func(r *row) float64 { return r.Rate }), sum.Exploited, sum.Explored, sum.Broken, sum.Cold))
-		}
-	}
 	if anyUnseen(results) {
 		all = append(all, "Cold yet warm: prompts that the router's index took for cold and the chosen server had, at least four fifths of each.")
 	}
