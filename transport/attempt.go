@@ -96,6 +96,9 @@ func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 	c.attempts++
 	c.latest = a
 	a.open(lease)
+	if c.attempts == 1 && c.chosen != nil {
+		close(c.chosen)
+	}
 	return a
 }
 

@@ -87,8 +87,9 @@ type Call struct {
 	// Of a Transport.
 	in      *http.Request // nil: it is a Dispatcher's
 	t       *Transport
-	saved   int64   // bytes of the request, which stay because it may be resumed; 0: it is not
-	charged *queued // as it left the queue: its tenant has been charged, for the expected cost; nil: not
+	chosen  chan struct{} // closed when the first endpoint was chosen; nil: nobody waits for that
+	saved   int64         // bytes of the request, which stay because it may be resumed; 0: it is not
+	charged *queued       // as it left the queue: its tenant has been charged, for the expected cost; nil: not
 	story   story
 }
 

@@ -69,6 +69,14 @@ type Config struct {
 	// from sending the request to the last byte. Zero: 10 minutes.
 	ResponseTimeout time.Duration
 
+	// KeepAlive is how long a stream may be silent before its client gets a comment, for
+	// proxies that cut connections on which nothing comes, as during a long prefill or load. The
+	// first comment may come before anything of an endpoint, after the status 200: other endpoints
+	// may still be asked, but the receipt is that of the first decision, no header of the endpoint
+	// is passed on, and an error comes as an event. Requests in the queue, Ollama's API and
+	// responses that do not stream get no comments. Zero: never.
+	KeepAlive time.Duration
+
 	// UpgradeTimeout bounds the silence, in both directions, of a connection that has left
 	// HTTP, such as a WebSocket; it is then closed. Zero: an hour.
 	UpgradeTimeout time.Duration
@@ -155,7 +163,7 @@ func (c *Config) sending() string {
 		"Base": c.Base != nil, "Wrap": c.Wrap != nil, "Queue": c.Queue != nil, "Describe": c.Describe != nil,
 		"FirstByteTimeout": c.FirstByteTimeout != 0, "StallTimeout": c.StallTimeout != 0,
 		"LoadTimeout":     c.LoadTimeout != 0,
-		"ResponseTimeout": c.ResponseTimeout != 0, "UpgradeTimeout": c.UpgradeTimeout != 0,
+		"ResponseTimeout": c.ResponseTimeout != 0, "KeepAlive": c.KeepAlive != 0, "UpgradeTimeout": c.UpgradeTimeout != 0,
 		"EnableEndpointHeader": c.EnableEndpointHeader, "Record": c.Record != nil, "RecordText": c.RecordText,
 		"Observe": c.Observe != nil,
 	} {
@@ -186,6 +194,7 @@ func (c *Config) validate() error {
 		orDefault("StallTimeout", &c.StallTimeout, 2*time.Minute),
 		orDefault("LoadTimeout", &c.LoadTimeout, 10*time.Minute),
 		orDefault("ResponseTimeout", &c.ResponseTimeout, 10*time.Minute),
+		orDefault("KeepAlive", &c.KeepAlive, 0),
 		orDefault("UpgradeTimeout", &c.UpgradeTimeout, time.Hour),
 	)
 }

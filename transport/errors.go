@@ -179,7 +179,22 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // is two seconds, the usual time between two health checks: SDKs try again sooner
 // if nothing is said, and give up after one or two seconds.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
-	status = StatusOf(err)
+	p := problemFor(err)
+	status, body = p.Status, p.Body(path)
+	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
+	wait := retryAfter(err)
+	if wait == 0 && status == http.StatusServiceUnavailable {
+		wait = untilCheck
+	}
+	if wait > 0 {
+		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
+	}
+	return status, header, body
+}
+
+// problemFor is what a client learns of an error.
+func problemFor(err error) dialect.Problem {
+	status := StatusOf(err)
 	p := dialect.Problem{Status: status, Message: cmp.Or(messages[status], http.StatusText(status))}
 	var bad *endpick.RequestError
 	var none *endpick.NoEndpointError
@@ -201,16 +216,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	case errors.Is(err, queue.ErrTimeout):
 		p.Message = "no server had room for the request in time"
 	}
-	body = p.Body(path)
-	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
-	wait := retryAfter(err)
-	if wait == 0 && status == http.StatusServiceUnavailable {
-		wait = untilCheck
-	}
-	if wait > 0 {
-		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
-	}
-	return status, header, body
+	return p
 }
 
 // refusal says to a client why it gets 429. An Admitter of the host's says it in its own words.

@@ -34,10 +34,19 @@ func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	} else if in.Body != nil {
 		in.Body.Close()
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		c.fail(nil, err)
 		return nil, err
+	case t.config.KeepAlive > 0 && c.parsed.HasEvents() && upgradeOf(in.Header) == "":
+		return t.askMeanwhile(c)
 	}
+	return t.ask(c)
+}
+
+// ask sends a request that was read to endpoints, until one has answered it or no other is to be
+// asked.
+func (t *Transport) ask(c *Call) (*http.Response, error) {
 	defer c.giveUp()
 	var payload *payload
 	defer func() { payload.release() }()
@@ -94,21 +103,22 @@ func (r reply) discard() {
 
 // route is Call.Route, but the first time the request waits in the queue.
 func (t *Transport) route(c *Call) (*Attempt, error) {
-	c.mu.Lock()
-	c.failLatest()
-	c.unlock()
-	var lease endpick.Lease
-	var err error
 	if t.queue != nil && c.latest == nil {
-		lease, err = t.queue.route(c)
-	} else {
-		lease, err = c.choose()
-	}
-	if err != nil {
-		return nil, err
+		lease, err := t.queue.route(c)
+		if err != nil {
+			return nil, err
+		}
+		c.mu.Lock()
+		defer c.unlock()
+		return c.begin(c.in.Context(), lease), nil
 	}
 	c.mu.Lock()
 	defer c.unlock()
+	c.failLatest()
+	lease, err := c.choose()
+	if err != nil {
+		return nil, err
+	}
 	return c.begin(c.in.Context(), lease), nil
 }
 

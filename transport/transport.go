@@ -16,7 +16,7 @@ const (
 )
 
 // Transport is an http.RoundTripper over a router. Make one with [New]. It is safe
-// for concurrent use and starts no goroutine of its own; it uses a timer for each
+// for concurrent use and starts no goroutine of its own without Config.KeepAlive; it uses a timer for each
 // request that is sent, and one more while requests are queued.
 type Transport struct {
 	d      *Dispatcher

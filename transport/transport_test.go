@@ -34,6 +34,7 @@ func TestConfig(t *testing.T) {
 		"RetryShare":       {Router: router, RetryShare: 2},
 		"RetryBurst":       {Router: router, RetryBurst: -1},
 		"UpgradeTimeout":   {Router: router, UpgradeTimeout: -1},
+		"KeepAlive":        {Router: router, KeepAlive: -1},
 		"FirstByteTimeout": {Router: router, FirstByteTimeout: -1},
 		"StallTimeout":     {Router: router, StallTimeout: -1},
 		"ResponseTimeout":  {Router: router, ResponseTimeout: -1},

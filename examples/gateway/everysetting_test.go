@@ -225,6 +225,7 @@ var everySetting = []settingRow{
 	{"timeouts: {stall: VALUE}", "3s", "4m", transportOf("StallTimeout"), "3s"},
 	{"timeouts: {response: VALUE}", "3s", "4m", transportOf("ResponseTimeout"), "3s"},
 	{"timeouts: {upgrade: VALUE}", "3s", "4m", transportOf("UpgradeTimeout"), "3s"},
+	{"timeouts: {keep_alive: VALUE}", "3s", "4m", transportOf("KeepAlive"), "3s"},
 
 	{"record: {file: VALUE}", "one.jsonl", "two.jsonl", (*setting).recordings, "one.jsonl"},
 	{"record: {file: r.jsonl, max_bytes: VALUE}", "1 KiB", "1 MiB", (*setting).rotated, "true"},

@@ -137,7 +137,7 @@ func (g *gateway) transportConfig(s *settings) transport.Config {
 		SharedCache: s.SharedCache, HashKey: s.hashKey, Pass: s.Pass, Decoders: codings, EnableEndpointHeader: s.ServerHeader, DisableResume: s.NoResume,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
-		ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade,
+		ResponseTimeout: s.Timeouts.Response, UpgradeTimeout: s.Timeouts.Upgrade, KeepAlive: s.Timeouts.KeepAlive,
 		Describe: g.describe(s.TrustHeaders), Tokens: g.tokens,
 		Record: g.record, RecordText: s.Record != nil && s.Record.Text, Observe: g.observe, Warn: g.requests.warn,
 	}

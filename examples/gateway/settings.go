@@ -144,6 +144,7 @@ type timeoutSettings struct {
 	Stall     time.Duration `yaml:"stall"`
 	Response  time.Duration `yaml:"response"`
 	Upgrade   time.Duration `yaml:"upgrade"`
+	KeepAlive time.Duration `yaml:"keep_alive"`
 	Unread    time.Duration `yaml:"unread"`
 	Grace     time.Duration `yaml:"grace"`
 }

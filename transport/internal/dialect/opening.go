@@ -25,6 +25,9 @@ func (c *Call) Opening(contentType string) *Opening {
 	return o
 }
 
+// HasEvents reports whether the response is to be a stream of server-sent events.
+func (c *Call) HasEvents() bool { return c.stream && c.api.event != nil && !c.api.lines }
+
 // Feed reads the next piece, and reports whether the client should see all this now.
 func (o *Opening) Feed(piece []byte) bool {
 	if o.isJSON {

@@ -31,6 +31,27 @@ func (p Problem) body(of *api) []byte {
 	return b
 }
 
+// ProblemOf reads what a server has answered with a status from 400 on, in any form that has a
+// message.
+func ProblemOf(status int, body []byte) Problem {
+	p := Problem{Status: status, Message: cmp.Or(http.StatusText(status), "the request has failed")}
+	var form struct {
+		Error           json.RawMessage
+		Message, Detail string
+	}
+	_ = json.Unmarshal(body, &form)
+	var object struct{ Message string }
+	var message string
+	_ = json.Unmarshal(form.Error, &object)
+	_ = json.Unmarshal(form.Error, &message)
+	p.Message = cmp.Or(object.Message, message, form.Message, form.Detail, p.Message)
+	return p
+}
+
+// Event returns the event with which a stream of the API at this path ends that has failed before
+// it had any other.
+func (p Problem) Event(path string) []byte { return p.event(nil, apiOf(http.MethodPost, path), 0) }
+
 // event appends the event with which a stream of this API ends that has failed; sequence is the
 // number of the event, where they have one.
 func (p Problem) event(dst []byte, of *api, sequence int) []byte {

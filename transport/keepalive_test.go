@@ -1,0 +1,185 @@
+package transport_test
+
+import (
+	"io"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
+)
+
+const (
+	aComment   = ": keep-alive\n\n"
+	silence    = 10 * time.Millisecond
+	pause      = 8 * silence
+	responding = `{"model":"m","stream":true,"input":"Hello."}`
+)
+
+// inPieces answers with pieces, each after a pause; one of "" is the header, and "†" the server's death.
+func inPieces(status int, kind string, pieces ...string) func(http.ResponseWriter, *http.Request, []byte) bool {
+	return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		for i, piece := range pieces {
+			time.Sleep(pause)
+			if piece == "†" {
+				panic(http.ErrAbortHandler)
+			}
+			if i == 0 {
+				w.Header().Set("Content-Type", kind)
+				w.WriteHeader(status)
+			}
+			io.WriteString(w, piece)
+			w.(http.Flusher).Flush()
+		}
+		return true
+	}
+}
+
+// A stream that is silent has comments between its events, and nowhere else. After one, other
+// endpoints may still be asked, and an error has the form of the API's streams.
+func TestKeepAlive(t *testing.T) {
+	once := delta(`"content":"Once"`)
+	whole := role + once + finish + done
+	events := "text/event-stream"
+	failed := func(code, kind, message string) string {
+		return `data: {"error":{"message":"` + message + `","type":"` + kind + `","param":null,"code":"` + code + `"}}` + "\n\n"
+	}
+	tooLong := `{"error":{"message":"too long"}}`
+	for name, tc := range map[string]struct {
+		first, second func(http.ResponseWriter, *http.Request, []byte) bool
+		path, request string
+		comments      int // as many at least
+		want          string
+	}{
+		"a long prefill":         {inPieces(200, events, whole), nil, chatPath, chatStream, 2, whole},
+		"only announced":         {inPieces(200, events, "", role, once+finish+done), nil, chatPath, chatStream, 4, whole},
+		"between events":         {inPieces(200, events, role+once, finish+done), nil, chatPath, chatStream, 4, whole},
+		"in an event":            {inPieces(200, events, role+once+finish[:9], finish[9:]+done), nil, chatPath, chatStream, 2, whole},
+		"lines of two bytes":     {inPieces(200, events, strings.ReplaceAll(role+once, "\n", "\r\n"), finish+done), nil, chatPath, chatStream, 4, strings.ReplaceAll(role+once, "\n", "\r\n") + finish + done},
+		"of one":                 {inPieces(200, events, strings.ReplaceAll(role+once, "\n", "\r"), finish+done), nil, chatPath, chatStream, 4, strings.ReplaceAll(role+once, "\n", "\r") + finish + done},
+		"elsewhere":              {inPieces(200, events, "†"), inPieces(200, events, whole), chatPath, chatStream, 4, whole},
+		"dead":                   {inPieces(200, events, "†"), inPieces(200, events, "†"), chatPath, chatStream, 4, failed("502", "api_error", "the model server failed before it answered")},
+		"broken off":             {inPieces(200, events, role+once, "†"), nil, chatPath, chatStream, 4, role + once + brokenOff},
+		"refused":                {inPieces(400, "application/json", tooLong), nil, chatPath, chatStream, 2, failed("400", "invalid_request_error", "too long")},
+		"refused in a word":      {inPieces(404, "application/json", `{"error":"no"}`), nil, chatPath, chatStream, 2, failed("404", "invalid_request_error", "no")},
+		"refused by FastAPI":     {inPieces(403, "application/json", `{"detail":"no"}`), nil, chatPath, chatStream, 2, failed("403", "invalid_request_error", "no")},
+		"refused by vLLM":        {inPieces(403, "application/json", `{"object":"error","message":"no"}`), nil, chatPath, chatStream, 2, failed("403", "invalid_request_error", "no")},
+		"refused without a word": {inPieces(404, "text/html", "<html>"), nil, chatPath, chatStream, 2, failed("404", "invalid_request_error", "Not Found")},
+		"no stream":              {inPieces(200, "application/json", `{"choices":[]}`), nil, chatPath, chatStream, 2, failed("502", "api_error", "the model server has not answered with a stream")},
+		"messages": {inPieces(400, "application/json", tooLong), nil, "/v1/messages", strings.Replace(chatStream, "{", `{"max_tokens":5,`, 1), 2,
+			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"too long\"}}\n\n"},
+		"responses": {inPieces(400, "application/json", tooLong), nil, "/v1/responses", responding, 2,
+			"event: error\ndata: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"too long\",\"param\":null,\"sequence_number\":0}\n\n"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			urls := []string{startEngine(t, tc.first).URL}
+			if tc.second != nil {
+				urls = append(urls, startEngine(t, tc.second).URL)
+			}
+			receipt := &endpick.Receipt{}
+			w := newWorld(t, transport.Config{KeepAlive: silence, MaxAttempts: 2, Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Receipt = receipt }}, urls...)
+			resp, err := w.client.Do(post(t, tc.path, tc.request))
+			require.NoError(t, err)
+			assert.Equal(t, []any{200, int64(-1), "text/event-stream"}, []any{resp.StatusCode, resp.ContentLength, resp.Header.Get("Content-Type")})
+			assert.Equal(t, "a", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID)
+			text, err := io.ReadAll(resp.Body)
+			assert.Equal(t, name == "broken off", err != nil, err)
+			require.NoError(t, resp.Body.Close())
+			parts := strings.Split(string(text), aComment)
+			assert.Equal(t, tc.want, strings.Join(parts, ""))
+			assert.Greater(t, len(parts), tc.comments)
+			for _, part := range parts {
+				assert.Regexp(t, `^$|\n\n$|\r\r$|\n\r\n$`, part)
+			}
+			assert.Equal(t, len(urls), w.record(t).Attempts)
+			w.idle(t)
+		})
+	}
+}
+
+// Where nothing is silent, where no comments can be, and where nobody may be asked, all is as it is
+// without.
+func TestNoKeepAlive(t *testing.T) {
+	full := &transport.QueueConfig{Bounds: queue.Config{Timeout: pause}, Saturation: room(func() bool { return false })}
+	for name, tc := range map[string]struct {
+		engine        func(http.ResponseWriter, *http.Request, []byte) bool
+		path, request string
+		config        transport.Config
+		status        int
+	}{
+		"at once":  {nil, chatPath, chatStream, transport.Config{KeepAlive: time.Hour}, 200},
+		"refused":  {status(404), chatPath, chatStream, transport.Config{KeepAlive: time.Hour}, 404},
+		"no such":  {nil, chatPath, strings.Replace(chatStream, `"m"`, `"n"`, 1), transport.Config{KeepAlive: time.Hour}, 404},
+		"queued":   {nil, chatPath, chatStream, transport.Config{KeepAlive: silence, Queue: full}, 503},
+		"never":    {inPieces(200, "text/event-stream", role+finish+done), chatPath, chatStream, transport.Config{}, 200},
+		"no reply": {inPieces(200, "application/json", `{"choices":[]}`), chatPath, chatAtOnce, transport.Config{KeepAlive: silence}, 200},
+		"lines":    {inPieces(200, "application/x-ndjson", `{"done":true}`+"\n"), "/api/chat", `{"model":"m","messages":[]}`, transport.Config{KeepAlive: silence}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tc.config.EnableEndpointHeader = true
+			w := newWorldOf(t, tc.config, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: startEngine(t, tc.engine).URL, Models: []string{"m"}}}})
+			resp, text, err := w.do(t, post(t, tc.path, tc.request))
+			if err != nil {
+				assert.Equal(t, tc.status, transport.StatusOf(err))
+				return
+			}
+			assert.Equal(t, tc.status, resp.StatusCode)
+			assert.Equal(t, "a", resp.Header.Get(transport.EndpointHeader))
+			assert.NotContains(t, text, aComment)
+			w.idle(t)
+		})
+	}
+}
+
+// A client that leaves during the comments leaves nothing behind.
+func TestLeavingKeepAlive(t *testing.T) {
+	before := runtime.NumGoroutine()
+	left := make(chan bool, 1)
+	e := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		<-r.Context().Done()
+		left <- true
+		return true
+	})
+	w := newWorld(t, transport.Config{KeepAlive: silence}, e.URL)
+	resp, err := w.client.Do(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	_, err = io.ReadFull(resp.Body, make([]byte, 2*len(aComment)))
+	require.NoError(t, err)
+	time.Sleep(pause) // one comment waits for a reader, and no more
+	require.NoError(t, resp.Body.Close())
+	<-left
+	assert.Equal(t, "canceled", w.record(t).Status)
+	w.idle(t)
+	w.t.CloseIdleConnections()
+	e.Close()
+	settled(t, before)
+}
+
+// Panics of the goroutine that asks cost their own request alone.
+func TestPanicsBesideKeepAlive(t *testing.T) {
+	for _, after := range []time.Duration{0, pause} {
+		w := newWorld(t, transport.Config{KeepAlive: silence, Base: tripper(func(*http.Request) (*http.Response, error) {
+			time.Sleep(after)
+			panic("boom")
+		})}, "x:1")
+		resp, text, err := w.do(t, post(t, chatPath, chatStream))
+		if after == 0 {
+			assert.Equal(t, 500, transport.StatusOf(err))
+		} else {
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.Contains(t, text, `"code":"500"`)
+		}
+		require.Len(t, w.warnings, 1)
+		assert.ErrorContains(t, w.warnings[0], "boom")
+		w.idle(t)
+	}
+}
