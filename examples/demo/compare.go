@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -106,6 +107,22 @@ func measure(ctx context.Context, o *options, policy string, conversations []tra
 	defer client.Close()
 	client.SLO, client.API, client.Model, client.Exact = o.slo, traffic.APIs[o.api], o.model, false
 	return client.Play(ctx, conversations, step), ctx.Err()
+}
+
+// serve simulates an engine until it is interrupted.
+func serve(ctx context.Context, o *options, stdout, _ io.Writer) error {
+	config, err := traffic.ServerConfig(o.kvTokens)
+	if err != nil {
+		return err
+	}
+	config.Model, config.Speed = o.model, o.speed
+	server := traffic.Member{Address: o.serve}
+	if err := server.Start(config); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "http://%s has %s\n", server.Address, cmp.Or(o.model, "demo-8b"))
+	<-ctx.Done()
+	return server.Kill()
 }
 
 // newBar shows progress: a bar on a terminal, otherwise a line at the start. step is called

@@ -14,6 +14,10 @@
 // is changed: what is in their caches stays, and each policy gets conversations of its own,
 // which no server has seen. With -single the conversations are also played against one more
 // server, to see what one cache of the same size would have held.
+//
+//	demo -serve ADDR
+//
+// simulates one engine, to try a gateway with.
 package main
 
 import (
@@ -49,7 +53,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	o, err := parse(args, stderr)
 	status := 2
 	if err == nil {
-		status, err = 1, compare(ctx, o, stdout, stderr)
+		do := compare
+		if o.serve != "" {
+			do = serve
+		}
+		status, err = 1, do(ctx, o, stdout, stderr)
 	}
 	if err == nil || errors.Is(err, flag.ErrHelp) {
 		return 0
@@ -73,6 +81,9 @@ type options struct {
 	model    string   // of backends
 	single   string   // URL of a single server for comparison; empty: none
 	repeat   int
+
+	serve string  // address of a simulated engine, instead of a comparison
+	speed float64 // of it
 }
 
 func parse(args []string, stderr io.Writer) (*options, error) {
@@ -106,6 +117,8 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.model, "model", "", "`name` of the model to ask for (default: the first one that the first -backend lists)")
 	f.StringVar(&o.single, "single", "", "`URL` of one server with as many slots as all of -backend together, which serves the same conversations without a gateway")
 	f.IntVar(&o.repeat, "repeat", 1, "how many times each policy is played, with new conversations each time")
+	f.StringVar(&o.serve, "serve", "", "only simulate an engine at this `address`, with -kv-tokens, -model and -speed, until interrupted")
+	f.Float64Var(&o.speed, "speed", 1, "of -serve: how many times as fast as an A100 with an 8B model")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		f.SetOutput(stderr)
@@ -131,13 +144,15 @@ func checkURL(s string) error {
 }
 
 func (o *options) validate(given map[string]bool) error {
-	own := len(o.backends) == 0
+	own := len(o.backends) == 0 && o.serve == ""
 	switch {
 	case own && given["model"]:
 		return errors.New("-model needs -backend")
 	case own && given["single"]:
 		return errors.New("-single needs -backend")
-	case !own && (given["endpoints"] || given["kv-tokens"]):
+	case o.serve != "" && len(o.backends) > 0:
+		return errors.New("-serve and -backend can't both be given")
+	case !own && o.serve == "" && (given["endpoints"] || given["kv-tokens"]):
 		return errors.New("-endpoints and -kv-tokens are for embedded servers, without -backend")
 	case o.single != "" && checkURL(o.single) != nil:
 		return fmt.Errorf("-single: %w", checkURL(o.single))

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -116,6 +117,27 @@ func TestFailures(t *testing.T) {
 	require.Contains(t, stderr.String(), "demo: round-robin: context deadline exceeded")
 }
 
+// A simulated engine, for a gateway to ask, until the interrupt.
+func TestServe(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	r, w := io.Pipe()
+	status := make(chan int)
+	go func() {
+		status <- run(ctx, []string{"-serve", "127.0.0.1:0", "-model", "m", "-speed", "2"}, w, io.Discard)
+	}()
+	line, err := bufio.NewReader(r).ReadString('\n')
+	require.NoError(t, err)
+	url, model, _ := strings.Cut(strings.TrimSpace(line), " has ")
+	require.Equal(t, "m", model)
+	listed, err := traffic.ModelOf(ctx, url)
+	require.NoError(t, err)
+	require.Equal(t, "m", listed)
+	interrupt()
+	require.Zero(t, <-status)
+	_, err = traffic.ModelOf(t.Context(), url)
+	require.Error(t, err)
+}
+
 func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{
 		"-model m":                            "-model needs -backend",
@@ -125,6 +147,7 @@ func TestArguments(t *testing.T) {
 		"-backend a:80":                       "want http://HOST",
 		"-backend http://a -backend http://a": "given twice",
 		"-repeat 0":                           "-repeat 0 is below 1",
+		"-serve :1 -backend http://a":         "-serve and -backend can't both be given",
 		"-api best":                           `-api "best" is none of chat, completions, messages, responses`,
 		"-policies lmetric,,":                 `unknown policy ""`,
 		"-policies lmetric,lmetric":           `policy "lmetric" is given twice`,

@@ -31,23 +31,12 @@ func built(name string) verb {
 		if _, missing := os.Stat(dir); err != nil || missing != nil {
 			return usage("simulate %s is built from the repository: run it there", name)
 		}
-		bin, err := os.MkdirTemp("", "endpick")
-		if err != nil {
-			return err
-		}
-		defer os.RemoveAll(bin)
-		build := exec.Command("go", "build", "-o", bin, "./"+live)
-		build.Dir, build.Stderr = dir, stderr
-		build.Env = append(os.Environ(), "GOWORK=off")
-		if err := build.Run(); err != nil {
-			return fmt.Errorf("building %s: %w", live, err)
-		}
 		// An interrupt is for the program, which ends in its own way.
 		interrupts := make(chan os.Signal, 1)
 		signal.Notify(interrupts, os.Interrupt)
 		defer signal.Stop(interrupts)
-		program := exec.Command(filepath.Join(bin, live), append([]string{name}, args...)...)
-		program.Stdout, program.Stderr = stdout, stderr
+		program := exec.Command("go", append([]string{"run", "-C", dir, "./" + live, name}, args...)...)
+		program.Stdout, program.Stderr, program.Env = stdout, stderr, append(os.Environ(), "GOWORK=off")
 		err = program.Run()
 		var exit *exec.ExitError
 		if errors.As(err, &exit) && exit.Exited() {

@@ -15,14 +15,13 @@ type losses struct {
 	front       bool // no other policy is better in both
 }
 
-func (t *tournament) losses(scores []score) []losses {
-	rounds := t.rounds(scores)
+func (t *tournament) losses(rounds []round) []losses {
 	all := make([]losses, len(t.policies))
 	for i, p := range t.policies {
 		s := &all[i]
 		*s = losses{policy: p, front: true}
-		s.e2e, s.worst, _ = t.overall(rounds, p, measures[0].value)
-		s.ttft, s.late, _ = t.overall(rounds, p, measures[4].value)
+		s.e2e, s.worst = t.overall(rounds, p, measures[0].value)
+		s.ttft, s.late = t.overall(rounds, p, measures[3].value)
 	}
 	for i := range all {
 		for j := range all {
@@ -34,10 +33,11 @@ func (t *tournament) losses(scores []score) []losses {
 	return all
 }
 
-// writeFront prints how policies trade the time of whole responses for that of first
-// tokens, and draws it.
-func (t *tournament) writeFront(w io.Writer, scores []score) error {
-	all := t.losses(scores)
+// write prints how policies trade the time of whole responses for that of first tokens, and
+// draws it.
+func (t *tournament) write(w io.Writer, scores []score) error {
+	rounds := t.rounds(scores)
+	all := t.losses(rounds)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(tw, "policy\tE2E mean\tworst\tTTFT p95\tworst\tfront\t\n")
 	for _, s := range all {
@@ -50,7 +50,13 @@ func (t *tournament) writeFront(w io.Writer, scores []score) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	fmt.Fprintf(w, "\n%s *: no other policy is better in both.\n", t.notes(len(t.contests)*len(t.loads)))
+	if t.format == "cells" {
+		if err := t.writeCells(w, rounds); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(w, "\n%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell. *: no other policy is better in both.\n",
+		len(rounds), len(t.contests), loads(t.loads), t.requests, len(t.seeds))
 	if t.plot == "" {
 		return nil
 	}

@@ -56,71 +56,40 @@ func (r *round) loss(policies []string, policy string, value func(*score) float6
 	return r.mean(policy, value) / r.best(policies, value)
 }
 
-// overall is the geometric mean of a policy's losses over all cells, and the worst and its cell.
-func (t *tournament) overall(rounds []round, policy string, value func(*score) float64) (mean, worst float64, where string) {
+// overall is the geometric mean of a policy's losses over all cells, and the worst.
+func (t *tournament) overall(rounds []round, policy string, value func(*score) float64) (mean, worst float64) {
 	for i := range rounds {
 		r := &rounds[i]
 		loss := r.loss(t.policies, policy, value)
 		mean += math.Log(loss) / float64(len(rounds))
-		if loss > worst {
-			worst, where = loss, fmt.Sprintf("%s %g", r.contest, r.load)
-		}
+		worst = max(worst, loss)
 	}
-	return math.Exp(mean), worst, where
+	return math.Exp(mean), worst
 }
 
-// write prints each policy's losses: their geometric mean and the worst.
-func (t *tournament) write(w io.Writer, scores []score) error {
-	rounds := t.rounds(scores)
+// writeCells prints every policy's loss in every cell.
+func (t *tournament) writeCells(w io.Writer, rounds []round) error {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(tw, "policy\t")
 	for _, m := range measures {
-		fmt.Fprintf(tw, "%s\tworst\tin\t", m.name)
-	}
-	fmt.Fprintln(tw)
-	for _, p := range t.policies {
-		fmt.Fprintf(tw, "%s\t", p)
-		for _, m := range measures {
-			mean, worst, where := t.overall(rounds, p, m.value)
-			fmt.Fprintf(tw, "%.3f\t%.2f\t%s\t", mean, worst, where)
+		fmt.Fprintf(w, "\n%s: the best, and the loss of each\n\n", m.name)
+		fmt.Fprint(tw, "contest\tload\treq/s\tbest, ms\t")
+		for _, p := range t.policies {
+			fmt.Fprintf(tw, "%s\t", p)
 		}
 		fmt.Fprintln(tw)
-	}
-	if err := tw.Flush(); err != nil {
-		return err
-	}
-	if t.format == "cells" {
-		for _, m := range measures {
-			if m.name == "TPOT p95" || m.name == "TTFT p50" {
-				continue
-			}
-			fmt.Fprintf(w, "\n%s: the best, and the loss of each\n\n", m.name)
-			fmt.Fprint(tw, "contest\tload\treq/s\tbest, ms\t")
+		for i := range rounds {
+			r := &rounds[i]
+			fmt.Fprintf(tw, "%s\t%g\t%.2f\t%.0f\t", r.contest, r.load, r.rate, r.best(t.policies, m.value))
 			for _, p := range t.policies {
-				fmt.Fprintf(tw, "%s\t", p)
+				fmt.Fprintf(tw, "%.3f\t", r.loss(t.policies, p, m.value))
 			}
 			fmt.Fprintln(tw)
-			for i := range rounds {
-				r := &rounds[i]
-				fmt.Fprintf(tw, "%s\t%g\t%.2f\t%.0f\t", r.contest, r.load, r.rate, r.best(t.policies, m.value))
-				for _, p := range t.policies {
-					fmt.Fprintf(tw, "%.3f\t", r.loss(t.policies, p, m.value))
-				}
-				fmt.Fprintln(tw)
-			}
-			if err := tw.Flush(); err != nil {
-				return err
-			}
+		}
+		if err := tw.Flush(); err != nil {
+			return err
 		}
 	}
-	fmt.Fprintf(w, "\n%s\n", t.notes(len(rounds)))
 	return nil
-}
-
-// notes describes what was played.
-func (t *tournament) notes(rounds int) string {
-	return fmt.Sprintf("%d cells: %d workloads at %s of saturation, %d requests, means over %d seeds. A loss is the ratio to the best policy of the cell.",
-		rounds, len(t.contests), loads(t.loads), t.requests, len(t.seeds))
 }
 
 func loads(shares []float64) string {

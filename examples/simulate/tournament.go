@@ -26,7 +26,7 @@ type tournament struct {
 	seeds    []uint64
 	requests int
 	format   string
-	plot     string // file for a chart of the front
+	plot     string // file for a chart
 }
 
 // score is one run.
@@ -57,9 +57,7 @@ var measures = []struct {
 	{"E2E mean", func(s *score) float64 { return s.E2EMean }},
 	{"E2E p95", func(s *score) float64 { return s.E2E95 }},
 	{"TTFT mean", func(s *score) float64 { return s.TTFTMean }},
-	{"TTFT p50", func(s *score) float64 { return s.TTFT50 }},
 	{"TTFT p95", func(s *score) float64 { return s.TTFT95 }},
-	{"TPOT p95", func(s *score) float64 { return s.TPOT95 }},
 }
 
 func playTournament(args []string, stdout, stderr io.Writer) error {
@@ -81,8 +79,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	flags.Var(seeds, "seed", "comma-separated `seeds`")
 	flags.IntVar(&t.requests, "requests", defaultRequests, "`number` of requests in a run")
 	quick := flags.Bool("quick", false, "4,000 requests, three seeds, no policy that is known to be far behind")
-	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), front (which policies trade E2E for TTFT), or json")
-	flags.StringVar(&t.plot, "plot", "", "`file` for a chart of the front, in SVG")
+	flags.StringVar(&t.format, "format", "table", "table, cells (a table of losses by cell too), or json")
+	flags.StringVar(&t.plot, "plot", "", "`file` for a chart of the table, in SVG")
 	given, err := parse(flags, args, stderr)
 	if err != nil {
 		return err
@@ -90,10 +88,10 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	switch {
 	case flags.NArg() > 0:
 		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
-	case !slices.Contains([]string{"table", "cells", "front", "json"}, t.format):
-		return usage("-format %q is unknown (known: table, cells, front, json)", t.format)
-	case t.plot != "" && t.format != "front":
-		return usage("-plot is for -format front")
+	case !slices.Contains([]string{"table", "cells", "json"}, t.format):
+		return usage("-format %q is unknown (known: table, cells, json)", t.format)
+	case t.plot != "" && t.format == "json":
+		return usage("-plot is not for -format json")
 	case t.requests < 100:
 		return usage("-requests %d is too small", t.requests)
 	}
@@ -119,11 +117,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	switch t.format {
-	case "json":
+	if t.format == "json" {
 		return indented(stdout, scores)
-	case "front":
-		return t.writeFront(stdout, scores)
 	}
 	return t.write(stdout, scores)
 }

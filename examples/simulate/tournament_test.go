@@ -75,14 +75,14 @@ func TestLoss(t *testing.T) {
 
 func TestTournamentMistakes(t *testing.T) {
 	for command, want := range map[string]string{
-		"-contests E":       `"E" is not a contest (known: tuned, held, foreign, programs, sealed, A-qwe,`,
-		"-policies best":    "unknown policy",
-		"-load 0":           "is not a number above 0",
-		"-requests 3":       "-requests 3 is too small",
-		"-format xml":       `-format "xml" is unknown (known: table, cells, front, json)`,
-		"-plot front.svg":   "-plot is for -format front",
-		"more":              `what is "more"?`,
-		"-contests A-qwe,A": `"A" is not a contest`,
+		"-contests E":                  `"E" is not a contest (known: tuned, held, foreign, programs, sealed, A-qwe,`,
+		"-policies best":               "unknown policy",
+		"-load 0":                      "is not a number above 0",
+		"-requests 3":                  "-requests 3 is too small",
+		"-format xml":                  `-format "xml" is unknown (known: table, cells, json)`,
+		"-plot front.svg -format json": "-plot is not for -format json",
+		"more":                         `what is "more"?`,
+		"-contests A-qwe,A":            `"A" is not a contest`,
 	} {
 		var stderr bytes.Buffer
 		assert.Equal(t, 2, run(append([]string{"tournament"}, strings.Fields(command)...), &bytes.Buffer{}, &stderr))
@@ -98,7 +98,7 @@ func TestFront(t *testing.T) {
 		{Contest: "C", Load: 0.8, Policy: "b", E2EMean: 100, TTFT95: 20}, {Contest: "D", Load: 0.8, Policy: "b", E2EMean: 100, TTFT95: 20},
 		{Contest: "C", Load: 0.8, Policy: "c", E2EMean: 200, TTFT95: 40}, {Contest: "D", Load: 0.8, Policy: "c", E2EMean: 400, TTFT95: 90},
 	}
-	got := tour.losses(all)
+	got := tour.losses(tour.rounds(all))
 	assert.Equal(t, []bool{true, true, false}, []bool{got[0].front, got[1].front, got[2].front})
 	assert.InDelta(t, math.Sqrt(1.5), got[0].e2e, 1e-9)
 	assert.InDelta(t, 1, got[0].ttft, 1e-9)
@@ -108,7 +108,7 @@ func TestFront(t *testing.T) {
 	assert.Equal(t, []float64{4, 9}, []float64{got[2].worst, got[2].late})
 
 	var text bytes.Buffer
-	require.NoError(t, tour.writeFront(&text, all))
+	require.NoError(t, tour.write(&text, all))
 	assert.Contains(t, text.String(), "b     1.000   1.00     2.000   2.00      *")
 	svg, err := os.ReadFile(tour.plot)
 	require.NoError(t, err)
