@@ -122,6 +122,9 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		f.SetOutput(stderr)
+		fmt.Fprint(stderr, "demo [flags]                 compares policies on simulated engines\n",
+			"demo -backend URL… [flags]   compares them on your servers\n",
+			"demo -serve ADDR [flags]     simulates one engine\n\nFlags:\n")
 		f.PrintDefaults()
 		return nil, err
 	case err != nil:
