@@ -412,3 +412,24 @@ func TestAResumedStreamIsObserved(t *testing.T) {
 	ttft, tpot, e2e := o.Latencies()
 	assert.Zero(t, ttft.Actual+tpot.Actual+e2e.Actual)
 }
+
+// A client that leaves while another engine is asked for the rest leaves that one.
+func TestLeavingBeforeTheRest(t *testing.T) {
+	asked, gone := make(chan struct{}), make(chan struct{})
+	bad := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It"`)))
+	silent := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+		close(asked)
+		<-r.Context().Done()
+		close(gone)
+		return true
+	})
+	w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
+		{ID: "bad", Address: bad.URL, Engine: "vllm"}, {ID: "silent", Address: silent.URL, Engine: "vllm"}}})
+	response, err := w.client.Do(post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+	require.NoError(t, err)
+	go func() { _, _ = io.Copy(io.Discard, response.Body) }()
+	<-asked
+	require.NoError(t, response.Body.Close())
+	<-gone
+	w.idle(t)
+}
