@@ -23,7 +23,11 @@ func (g *gateway) others() *othersPage {
 	if now == nil {
 		return nil
 	}
-	p := &othersPage{Status: now.replica.Status(), Fleet: now.Fleet, Class: "good"}
+	return viewOfOthers(now.replica.Status(), now.Fleet)
+}
+
+func viewOfOthers(s replica.Status, fleet string) *othersPage {
+	p := &othersPage{Status: s, Fleet: fleet, Class: "good"}
 	slices.SortFunc(p.Peers, func(a, b replica.Peer) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Instance, b.Instance))
 	})
