@@ -108,12 +108,8 @@ func (p *Pace) belief(now int64) float64 {
 	return p.believed * math.Exp(-(t * t))
 }
 
-func (p *Pace) mean() float64 {
-	if p.weight == 0 {
-		return 0
-	}
-	return p.sum / p.weight
-}
+// mean is NaN before the first label: no comparison with it holds.
+func (p *Pace) mean() float64 { return p.sum / p.weight }
 
 // excess is the ratio of the variance of this server's labels to their stated
 // variance; it is below 1 if the servers of its kind differ.

@@ -293,7 +293,7 @@ func (t *tenant) flow(now time.Time) {
 }
 
 // find returns the account of a tenant, creating it if necessary, and takes it
-// out of the ring; q.mu is held.
+// out of the ring, until rest; q.mu is held.
 func (q *quota) find(name string) *tenant {
 	if t := q.tenants[name]; t != nil {
 		t.leaveRing()
@@ -316,7 +316,6 @@ func (t *tenant) leaveRing() {
 // held.
 func (q *quota) rest(t *tenant) {
 	if t.open == 0 {
-		t.leaveRing()
 		last := q.idle.prev
 		t.prev, t.next = last, &q.idle
 		last.next, q.idle.prev = t, t

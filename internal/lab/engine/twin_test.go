@@ -354,9 +354,11 @@ func TestEngineMatchesTwin(t *testing.T) {
 			totals.Busy, totals.PrefillBusy = 0, 0
 			require.Equal(t, w.totals, totals)
 		}
+		pass := func(t *rapid.T) { now += time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "ns")) }
 		t.Repeat(map[string]func(*rapid.T){
 			"submit": func(t *rapid.T) {
 				size := cfg.BlockTokens
+				pass(t)
 				r := Request{
 					ID:           id,
 					PromptTokens: rapid.IntRange(1, cfg.Blocks*size).Draw(t, "prompt"),
@@ -375,7 +377,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 				id++
 			},
 			"wait": func(t *rapid.T) {
-				now += time.Duration(rapid.Int64Range(0, 100_000).Draw(t, "ns"))
+				pass(t)
 				check()
 			},
 			"advance": func(t *rapid.T) {
@@ -411,6 +413,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 			},
 			"abort": func(t *rapid.T) {
 				who := rapid.Uint64Range(0, id).Draw(t, "who")
+				pass(t)
 				if e.Abort(now, who) {
 					w.abort(now, who)
 				}

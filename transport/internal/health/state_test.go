@@ -41,10 +41,13 @@ func TestChecks(t *testing.T) {
 		State: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
 	}, c.status("a"))
 	assert.Empty(t, c.hanging(), "it answers")
+	c.check("a", timeout{})
+	assert.Equal(t, []string{"a"}, c.hanging(), "no longer")
 	for range 3 {
 		c.at = c.at.Add(maxBackoff)
 		c.check("a", bad)
 		assert.Equal(t, []string{"a"}, c.Avoid(nil), "no trial")
+		assert.Empty(t, c.hanging(), "it answers again")
 		assert.Equal(t, []string{"a"}, c.Out(nil))
 	}
 	c.check("a", nil)
