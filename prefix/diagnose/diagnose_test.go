@@ -200,6 +200,11 @@ func TestExplain(t *testing.T) {
 		{"put in", []*recording.Request{
 			asked(0, "a", 0, asks("10:30")), asked(2, "a", 208, chat(system, text("user", filler(6, 8)), asks("10:30").Messages[1], answer, second)),
 		}, []string{"inserted at 1:0: 101 in 1"}}, // the question of about a hundred
+		{"put in at two places", []*recording.Request{
+			asked(0, "a", 0, asks("10:30")), asked(2, "a", 208, chat(system, text("user", filler(6, 8)), asks("10:30").Messages[1], answer, second)),
+			asked(4, "a", 0, chat(text("system", filler(11, 200)), text("assistant", filler(12, 20)), text("user", filler(13, 101)))),
+			asked(6, "a", 224, chat(text("system", filler(11, 200)), text("assistant", filler(12, 20)), text("user", filler(14, 8)), text("user", filler(13, 101)), answer, second)),
+		}, []string{"inserted at 1:0: 218 in 2"}},
 		{"dropped", []*recording.Request{
 			asked(0, "a", 0, chat(append(slices.Clone(first.Messages), answer, asks("10:30").Messages[1])...)),
 			asked(2, "a", 208, chat(system, asks("10:30").Messages[1], text("assistant", filler(7, 16)), text("user", filler(8, 40)))),
