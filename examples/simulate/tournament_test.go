@@ -4,20 +4,27 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"math"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/sim"
 )
 
-// Every contest can be held: its fleet and its work exist, at any rate.
+// Every contest can be held: its fleet and its work exist, at any rate. They are those of earlier
+// figures: testdata has sums of them.
 func TestContests(t *testing.T) {
 	names := map[string]bool{}
 	held := 0
+	text := ""
 	t.Chdir("../..")
 	for _, c := range contests() {
 		require.False(t, names[c.name], "%s is given twice", c.name)
@@ -29,24 +36,41 @@ func TestContests(t *testing.T) {
 		require.NoError(t, err, c.name)
 		assert.GreaterOrEqual(t, len(fleet), 4, c.name)
 		assert.True(t, (c.guess > 0) != (c.saturation > 0), c.name)
-		work, err := c.work(2, 100)
+		work, err := c.work(2, 200)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // a trace that is not next to the repository
 		}
 		require.NoError(t, err, c.name)
 		source, err := work.Start(1)
 		require.NoError(t, err, c.name)
-		n := 0
-		for range 20 {
-			if _, ok := source.Next(); ok {
-				r := source.Take()
-				source.Done(&r, r.Arrival)
-				n++
+		sum := fnv.New32a()
+		var under []sim.Request // each is answered after three seconds
+		for n := 0; n < 100 || len(under) > 0; {
+			at, more := source.Next()
+			if len(under) > 0 && (!more || n == 100 || under[0].Arrival+3*time.Second <= at) {
+				source.Done(&under[0], under[0].Arrival+3*time.Second)
+				under = under[1:]
+				continue
 			}
+			require.True(t, more, c.name)
+			r := source.Take()
+			r.Arrival = at
+			under = append(under, r)
+			n++
+			fmt.Fprint(sum, len(r.Blocks))
+			r.Blocks = r.Blocks[max(len(r.Blocks)-1, 0):] // which depends on those before
+			fmt.Fprintf(sum, "%+v\n", r)
 		}
-		assert.Equal(t, 20, n, c.name)
+		servers := fnv.New32a()
+		fmt.Fprintf(servers, "%+v", fleet)
+		if _, isTrace := work.(*sim.Trace); isTrace {
+			continue
+		}
+		text += fmt.Sprintf("%s %s: rate %v or %v, %d servers %08x, work %08x\n", c.set, c.name, c.saturation, c.guess, len(fleet), servers.Sum32(), sum.Sum32())
 	}
 	assert.GreaterOrEqual(t, held, len(names)/3, "held back from tuning")
+	t.Chdir("examples/simulate")
+	golden(t, "contests.txt", text)
 }
 
 func TestTournament(t *testing.T) {
