@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/traffic"
 )
 
@@ -120,7 +121,7 @@ func serve(ctx context.Context, o *options, stdout, _ io.Writer) error {
 	if err := server.Start(config); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "http://%s has %s\n", server.Address, cmp.Or(o.model, "demo-8b"))
+	fmt.Fprintf(stdout, "http://%s has %s\n", server.Address, cmp.Or(o.model, modelserver.DefaultModel))
 	<-ctx.Done()
 	return server.Kill()
 }

@@ -65,6 +65,19 @@ func TestPicture(t *testing.T) {
 	golden(t, filepath.Join("../../..", picture), string(rig.Must(os.ReadFile(drawn))))
 }
 
+// A rate at which no request got a token has no place on an axis of logarithms.
+func TestPictureWithoutTokens(t *testing.T) {
+	var results []*result
+	for rate, ttft := range []float64{0, 50, 200} {
+		of := cell{sweep: new(sweep), policy: "p", rate: float64(rate)}
+		results = append(results, &result{of, row{Rate: float64(rate), Report: &sim.Report{TTFT: sim.Summary{P95: ttft}}}})
+	}
+	drawn := overRates(results)
+	assert.Equal(t, [][2]float64{{1, 0.05}, {2, 0.2}}, drawn[0].series[0].points)
+	assert.Len(t, drawn[1].series[0].points, 3)
+	assert.NotContains(t, drawn.svg(), "NaN")
+}
+
 // Several workloads, or loads by name, make one table with the policies one below
 // the other.
 func TestOverview(t *testing.T) {
