@@ -39,7 +39,7 @@ func TestDocumentedSettings(t *testing.T) {
 	quick, err := parseSettings(path, first[1])
 	require.NoError(t, err)
 	assert.Empty(t, quick.warnings())
-	assert.Len(t, quick.Endpoints, 2)
+	assert.Len(t, quick.Endpoints, 3)
 	assert.Equal(t, quotaSettings{Rate: 50, Burst: 3000, Requests: 4}, quick.Tenants["support"].Quota)
 
 	// The defaults it gives are the defaults.
