@@ -89,6 +89,9 @@ func parse(ctx context.Context, args []string, stdout, stderr io.Writer) (do fun
 // check reads a settings file and prints a summary.
 func check(path string, stdout, stderr io.Writer) error {
 	s, _, err := readSettings(path)
+	if err == nil {
+		err = s.validateFiles()
+	}
 	if err != nil {
 		return err
 	}

@@ -172,7 +172,18 @@ func TestServeCannotStart(t *testing.T) {
 		var stderr bytes.Buffer
 		require.Equal(t, 1, run(t.Context(), []string{"-config", path}, io.Discard, &stderr))
 		assert.Contains(t, stderr.String(), "gateway: "+path+want)
+		if err := check(path, io.Discard, io.Discard); strings.Contains(text, "none") {
+			assert.ErrorContains(t, err, want[:len(":3: record")])
+		} else {
+			assert.NoError(t, err, "the gateway that has the address may be running")
+		}
 	}
+	list := filepath.Join(dir, "list")
+	require.NoError(t, os.WriteFile(path, []byte("discover: {file: list}\nrecord: {file: list}\n"), 0o600))
+	require.NoError(t, os.WriteFile(list, []byte("http://a\n"), 0o600))
+	require.NoError(t, check(path, io.Discard, io.Discard))
+	require.NoError(t, os.WriteFile(list, []byte("http://a\nftp://b\n"), 0o600))
+	require.ErrorContains(t, check(path, io.Discard, io.Discard), ":1: discover: ")
 	for args, want := range map[string]string{
 		"-endpoints 1 -listen " + at:                          "-listen: listen tcp " + at + ": bind: address already in use\n",
 		"-endpoints 1 -listen 127.0.0.1:0 -admin " + at:       "-admin: listen tcp " + at + ": bind: address already in use\n",

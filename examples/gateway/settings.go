@@ -251,8 +251,11 @@ func (s *settings) warnings() (all []string) {
 			all = append(all, "tls.cert: expired on "+pair.Leaf.NotAfter.Format(time.DateTime))
 		}
 	}
-	if host, _, _ := net.SplitHostPort(s.Admin); host == "" || net.ParseIP(host).IsUnspecified() {
+	if host, _, _ := net.SplitHostPort(s.Admin); everywhere(host) {
 		all = append(all, "admin: is open to every network of this machine, and its pages tell what clients have sent")
+	}
+	if host, _, _ := net.SplitHostPort(s.Listen); everywhere(host) && s.document != nil && s.Tenants == nil && !s.Open && !s.TrustHeaders {
+		all = append(all, "listen: is open to every network of this machine, and nobody needs a key; say open: true if that is meant")
 	}
 	if s.Discover != nil {
 		return all // what the servers serve is not known yet

@@ -132,6 +132,15 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		s := parsed(t, "endpoints: "+endpoints+"\n")
 		assert.Equal(t, want, s.warnings(), endpoints)
 	}
+	const one = "endpoints: [{url: http://a}]\nlisten: "
+	for text, want := range map[string]int{
+		one + "':80'": 1, one + "'[::]:80'": 1, one + "0.0.0.0:80": 1, one + "10.0.0.1:80": 0,
+		one + "':80'\nopen: true": 0, one + "':80'\ntrust_headers: true": 0, one + "':80'\ntenants: {ann: {keys: [" + annsKey + "]}}": 0,
+	} {
+		assert.Len(t, parsed(t, text+"\n").warnings(), want, text)
+	}
+	flags := options{listen: ":80", admin: "127.0.0.1:0"}
+	assert.Empty(t, flags.settings().warnings(), "the log says to whom it is open")
 	b := newBackend(t)
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\", models: [llama]}]\nmodels: {lama: {policy: lmetric}}\n"))
 	c.logs(t, `level=WARN msg=settings warning="`+warning+`"`, 1)
@@ -202,6 +211,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"nearly a field", "listen:", "engin_key:", 2, "…", "is an unknown field: did you mean engine_key?"},
 		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},
 		{"one address for two", "listen:", "admin: 127.0.0.1:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
+		{"one port of all addresses", "listen:", "admin: localhost:http\nlisten: :80 #", 2, "admin", "is the address of listen"},
+		{"one port of all of IPv6", "listen:", "admin: '[::]:80'\nlisten: 10.0.0.1:80 #", 2, "admin", "is the address of listen"},
 		{"a key from nowhere", "listen:", "engine_key: {}\nlisten:", 2, "engine_key", "needs one of file and env"},
 		{"a key from two places", "listen:", "engine_key: {file: a, env: b}\nlisten:", 2, "engine_key", "needs one of file and env"},
 		{"a key of no file", "listen:", "engine_key: {file: none}\nlisten:", 2, "engine_key", "no such file"},
@@ -212,7 +223,20 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"wrong kind", "models: [m]", "models: m", 7, "endpoints[1].models", "is not a list"},
 		{"no mapping", "  - url: http://10.0.0.1:8000", "  - http://10.0.0.1:8000", 4, "endpoints[0]", "is not a mapping"},
 		{"empty", "id: b", "id:", 6, "endpoints[1].id", "is empty"},
-		{"broken", "endpoints:", "endpoints: [", 0, "", ""},
+		{"an open list", "endpoints:", "endpoints: [", 3, "", "did not find expected"},
+		{"an open list at the end", "[m]", "[m", 7, "", "did not find expected ',' or ']'"},
+		{"an open mapping", "tenants:", "limits: {\ntenants:", 8, "", "did not find expected"},
+		{"an open quote", "id: b", "id: 'b", 6, "", "found unexpected end of stream"},
+		{"a colon too many", "id: b", "id: b: c", 6, "", "mapping values are not allowed"},
+		{"no colon", "id: b", "id b", 6, "", "could not find expected ':'"},
+		{"a tab", "    id: b", "\tid: b", 6, "", "found"},
+		{"too far left", "    id: b", "   id: b", 6, "", "did not find expected"},
+		{"a list that ends in another's way", "[m]", "[m}", 7, "", "did not find expected"},
+		{"a brace too many", "[m]", "[m]}", 7, "", "did not find expected"},
+		{"an unknown alias", "[m]", "[*m]", 7, "", "unknown anchor"},
+		{"an unknown alias that is a key", "[m]", "[*sk-0123456789abcdef]", 7, "", "unknown anchor '…' referenced"},
+		{"no escape", "id: b", `id: "\q"`, 6, "", "found unknown escape character"},
+		{"a percent sign", "id: b", "id: %b", 6, "", "found character that cannot start any token"},
 		{"an alias", "id: b", "id: &b b", 6, "endpoints[1].id", "is or has an alias, which is not supported"},
 		{"a tag", "id: b", "id: !env B", 6, "endpoints[1].id", tagged},
 		{"a standard tag", "id: b", "id: !!str b", 6, "endpoints[1].id", tagged},
@@ -263,6 +287,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"more", "", "limits:\n  body: 99999999999 GiB\n", end + 1, "limits.body", "is not a number of bytes, such as 65536"},
 		{"more", "", "queue: {timeout: -1s}\n", end, "queue.timeout", "is negative"},
 		{"more", "", "queue: {timeout: 1ns}\n", end, "queue.timeout", "is 1ns, less than 1ms"},
+		{"more", "", "record: {file: none/x}\n", end, "record", "no such file or directory"},
+		{"more", "", "record: {file: .}\n", end, "record", "is a directory"},
 		{"more", "", "record: {files: 1}\n", end, "record.file", "is missing"},
 		{"more", "", "log: {level: loud}\n", end, "log.level", `"loud" is none of`},
 		{"more", "", "log: {format: xml}\n", end, "log.format", "is neither text nor json"},
@@ -281,14 +307,12 @@ func TestSettingsWithAMistake(t *testing.T) {
 			if tc.old != "" {
 				text = strings.Replace(goodSettings, tc.old, tc.new, 1)
 			}
-			_, err := parseSettings(path, []byte(text))
+			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			err := check(path, io.Discard, io.Discard)
 			var bad *fileError
 			require.ErrorAs(t, err, &bad)
 			assert.Equal(t, path, bad.File)
-			if tc.line > 0 {
-				assert.Equal(t, tc.line, bad.Line, err)
-			}
-			assert.Positive(t, bad.Line, err)
+			assert.Equal(t, tc.line, bad.Line, err)
 			assert.Equal(t, tc.field, bad.Field)
 			assert.Contains(t, bad.Reason, tc.reason)
 			assert.NotContains(t, err.Error(), "0123456789abcdef", "a key is not shown")

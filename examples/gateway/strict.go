@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -122,8 +124,13 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 		if n, _ := fmt.Sscanf(reason, "line %d:", &line); n == 1 {
 			_, reason, _ = strings.Cut(reason, ": ")
 		}
-		reason, _, _ = strings.Cut(reason, " '") // what it quotes may be a secret
-		return &fileError{name, line, "", reason}
+		reason = quoted.ReplaceAllStringFunc(reason, func(text string) string {
+			if len(text) > len("':'") {
+				return "'…'"
+			}
+			return text
+		})
+		return &fileError{name, cmp.Or(brokenLine(text), line), "", reason}
 	}
 	if !utf8.Valid(text) {
 		return nil, &fileError{File: name, Reason: "is not UTF-8"}
@@ -143,6 +150,28 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 	}
 	d := &document{name: name, lines: map[string]int{}, hidden: hide(&root, fieldsOf(reflect.TypeOf(into), map[string]bool{}))}
 	return d, d.decode(root.Content[0], "", reflect.ValueOf(into).Elem())
+}
+
+// quoted is what the parser quotes: a character that it expects, or a text that may be a secret.
+var quoted = regexp.MustCompile("'[^']*'")
+
+// brokenLine is the line from which on a text is no YAML: the parser names the one where it was last
+// sure, or where it gave up. 0: it would take too long to find.
+func brokenLine(text []byte) int {
+	lines := bytes.SplitAfter(text, []byte("\n"))
+	for budget := 16 << 20; len(lines) > 0 && budget > 0; budget -= len(text) {
+		n := len(lines)
+		lines = lines[:n-1]
+		text = bytes.Join(lines, nil)
+		documents, err := yaml.NewDecoder(bytes.NewReader(text)), error(nil)
+		for err == nil {
+			err = documents.Decode(new(yaml.Node))
+		}
+		if err == io.EOF {
+			return n
+		}
+	}
+	return 0
 }
 
 // tagged does not show the tag, because a key that begins with ! is taken for one.

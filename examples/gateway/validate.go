@@ -1,12 +1,16 @@
 package main
 
 import (
+	"context"
 	"crypto/tls"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"sort"
 	"strings"
@@ -64,7 +68,7 @@ func (s *settings) validateListeners() error {
 			return s.bad(l.field, "%v", err)
 		}
 	}
-	if _, port, _ := net.SplitHostPort(s.Listen); s.Listen == s.Admin && port != "0" {
+	if sameListener(s.Listen, s.Admin) {
 		return s.bad("admin", "is the address of listen")
 	}
 	if s.TLS == nil {
@@ -80,6 +84,48 @@ func (s *settings) validateListeners() error {
 	}
 	if _, err := tls.LoadX509KeyPair(s.TLS.Cert, s.TLS.Key); err != nil {
 		return s.bad("tls", "%v", err)
+	}
+	return nil
+}
+
+// sameListener reports whether only one of two addresses can be listened on.
+func sameListener(a, b string) bool {
+	split := func(address string) (host string, port int) {
+		host, name, _ := net.SplitHostPort(strings.Replace(address, "localhost", "127.0.0.1", 1))
+		port, _ = net.LookupPort("tcp", name)
+		return host, port
+	}
+	host, port := split(a)
+	other, itsPort := split(b)
+	return port == itsPort && port != 0 && (host == other || everywhere(host) || everywhere(other))
+}
+
+// everywhere reports whether a host is all addresses of this machine.
+func everywhere(host string) bool { return host == "" || net.ParseIP(host).IsUnspecified() }
+
+// validateFiles checks the files that a gateway needs when it starts.
+func (s *settings) validateFiles() error {
+	if s.Discover != nil && s.Discover.File != "" {
+		list, err := s.source().Endpoints(context.Background())
+		if err == nil {
+			_, err = endpick.New(endpick.Config{Endpoints: list})
+		}
+		if err != nil {
+			return s.failed("discover", err)
+		}
+	}
+	if s.Record == nil {
+		return nil
+	}
+	f, err := os.OpenFile(s.Record.File, os.O_APPEND|os.O_WRONLY, 0)
+	if err == nil {
+		return f.Close()
+	}
+	if errors.Is(err, fs.ErrNotExist) { // it will be made
+		_, err = os.ReadDir(filepath.Dir(s.Record.File))
+	}
+	if err != nil {
+		return s.failed("record", err)
 	}
 	return nil
 }
