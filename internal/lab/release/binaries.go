@@ -29,7 +29,7 @@ var programs = []program{
 	{"bifrost", "examples/bifrost", "."},
 }
 
-var platforms = []string{"linux/amd64", "linux/arm64", "darwin/arm64", "windows/amd64"}
+var platforms = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
 // binaries builds programs for platforms from the repository in dir into out, each with
 // its bill of materials, and writes SHA256SUMS there.
