@@ -23,6 +23,7 @@ func TestEvaluate(t *testing.T) {
 			samples[i].TPOT = 15_000 // the response takes 1,500 s
 		}
 	}
+	samples[0].TPOT = 1e9 // nobody waits for the first
 	for delay, first := range map[bool]int{false: 1000, true: 2000} {
 		got, err := Evaluate(samples, delay)
 		require.NoError(t, err)

@@ -329,3 +329,24 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	w.leave(e, endpick.Failed)
 	require.Zero(t, s.waiting, "each is counted out once")
 }
+
+// The pace of an endpoint is that of when it was asked: when the first of those came that wait, or
+// one of them was answered last.
+func TestSinceWhenAnEndpointIsAsked(t *testing.T) {
+	var s endpointState
+	assert.EqualValues(t, 5, s.asked(5))
+	s.wait(10)
+	s.wait(20)
+	assert.EqualValues(t, 10, s.asked(30))
+	s.wait(30)
+	s.leave(40, true)
+	assert.EqualValues(t, 40, s.asked(60))
+	s.leave(50, false)
+	assert.EqualValues(t, 40, s.asked(60))
+	assert.EqualValues(t, 35, s.asked(35), "an earlier call is late")
+	s.leave(60, false)
+	s.leave(60, false)
+	assert.EqualValues(t, 70, s.asked(70))
+	s.wait(80)
+	assert.EqualValues(t, 80, s.asked(90))
+}

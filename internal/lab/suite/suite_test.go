@@ -182,6 +182,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 	way.Open = leaking
 	_, err := Play(t.Context(), way, s[0])
 	require.ErrorContains(t, err, "leases open: 1")
+	require.ErrorIs(t, (&Report{Results: []Result{{Err: err}}}).Err(), err)
 
 	stop := make(chan struct{})
 	defer close(stop)
