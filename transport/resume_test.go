@@ -400,7 +400,8 @@ func TestKillsUnderLoad(t *testing.T) {
 func TestAResumedStreamIsObserved(t *testing.T) {
 	var seen atomic.Pointer[transport.Observation]
 	w := tellers(t, transport.Config{Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3), dies(-1))
-	w.ok(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+	const request = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`
+	w.ok(t, post(t, chatPath, request))
 	w.idle(t)
 	o := seen.Load()
 	require.NotNil(t, o)
@@ -411,6 +412,8 @@ func TestAResumedStreamIsObserved(t *testing.T) {
 	assert.NotNil(t, o.TTFTMillis)
 	ttft, tpot, e2e := o.Latencies()
 	assert.Zero(t, ttft.Actual+tpot.Actual+e2e.Actual)
+	w.ok(t, post(t, chatPath, request))
+	assert.Equal(t, w.observer.requests[0].ExpectedOutputTokens, w.observer.requests[2].ExpectedOutputTokens, "a rest is no response to learn from")
 }
 
 // A client that leaves while another engine is asked for the rest leaves that one.
