@@ -2,12 +2,9 @@ package dialect
 
 import "bytes"
 
-const (
-	firstBuffer = 1 << 10
-	// maxEvent is the longest event that is held back. Longer ones are passed on
-	// as they arrive, and not metered.
-	maxEvent = 1 << 20
-)
+// maxEvent is the longest event that is held back. Longer ones are passed on
+// as they arrive, and not metered.
+const maxEvent = 1 << 20
 
 // edit says what to do with an event: pass it on whole, with other data, without the bytes
 // [cut, cutEnd) of its data, or not at all.
@@ -52,9 +49,6 @@ type eventFilter struct {
 // feed reads the next piece and appends to dst what is to be passed on.
 func (s *eventFilter) feed(dst, piece []byte) []byte {
 	s.dst = dst
-	if s.buf == nil {
-		s.buf = make([]byte, 0, firstBuffer)
-	}
 	for len(piece) > 0 {
 		n := min(len(piece), maxEvent-len(s.buf))
 		searched := len(s.buf)
