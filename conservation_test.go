@@ -85,6 +85,12 @@ func (m *machine) endpoint(t *rapid.T) endpick.Endpoint {
 	case 3:
 		e.Models, e.Adapters = []string{"qwen"}, []string{"qwen"}
 	}
+	if rapid.Bool().Draw(t, "limited") {
+		e.MaxInFlight = rapid.IntRange(0, 2).Draw(t, "most")
+		e.MaxContext = rapid.SampledFrom([]int{0, 1000, 2000}).Draw(t, "context")
+		e.Tier = rapid.IntRange(0, 2).Draw(t, "tier")
+		e.Weight = rapid.SampledFrom([]float64{0, 0.5, 3}).Draw(t, "weight")
+	}
 	return e
 }
 
@@ -256,8 +262,13 @@ func (m *machine) route(t *rapid.T) {
 
 	lease, err := m.router.Route(req)
 	m.notice(t) // Route reaps before it looks
-	expected := m.view(m.candidates(req.Model, req.Exclude, req.Avoid), true)
+	candidates, full, longest := m.candidates(&req)
+	expected := m.view(candidates, true)
 	require.Equal(t, err, receipt.Err)
+	if longest > 0 {
+		require.Equal(t, &endpick.ContextError{Model: req.Model, InputTokens: req.InputTokens, MaxContext: longest}, err)
+		return
+	}
 	if len(expected) == 0 {
 		var none *endpick.NoEndpointError
 		require.ErrorAs(t, err, &none)
@@ -274,7 +285,7 @@ func (m *machine) route(t *rapid.T) {
 				excluded++
 			}
 		}
-		want := endpick.NoEndpointError{Model: req.Model, Endpoints: len(m.endpoints), Serving: serving, Excluded: excluded, Draining: draining}
+		want := endpick.NoEndpointError{Model: req.Model, Endpoints: len(m.endpoints), Serving: serving, Excluded: excluded, Draining: draining, Full: full}
 		if serving == 0 {
 			for _, e := range m.endpoints {
 				want.Others = append(want.Others, slices.Concat(e.Models, e.Adapters)...)

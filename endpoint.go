@@ -53,6 +53,23 @@ type Endpoint struct {
 	// learns it.
 	MaxResidents int
 
+	// MaxInFlight is how many leases it has at most: the router opens no other one there, but for
+	// adopted requests. Where all are full, requests wait in package transport. Zero: any number.
+	MaxInFlight int
+	// MaxContext is the longest prompt that it takes, in tokens. A longer one goes where it fits;
+	// see [ContextError]. Zero: unknown, and nothing is too long.
+	MaxContext int
+	// Tier: it is a candidate only while all that serve the model in lower tiers are excluded,
+	// avoided, full or too small. The first tier is 1. Zero: 1.
+	Tier int
+	// Weight multiplies its scores, or divides those below zero, such as costs: with 2 it is
+	// chosen until it costs twice as much as others. Zero: 1.
+	Weight float64
+
+	// WakeTime is how long it takes from transport.Config.Wake until it serves, when it sleeps. Zero:
+	// it can't be woken.
+	WakeTime time.Duration
+
 	// MaxSequences is how many requests it runs at once. It is no limit: more are
 	// routed there, unless a gateway queue (slo/queue) holds them. Zero: unknown.
 	MaxSequences int
@@ -120,6 +137,16 @@ func (e *Endpoint) validate() error {
 		return bad("has Rank " + strconv.Itoa(e.Rank) + ", but is not Ranked")
 	case e.MaxResidents < 0:
 		return bad("MaxResidents is negative")
+	case e.MaxInFlight < 0:
+		return bad("MaxInFlight is negative")
+	case e.MaxContext < 0:
+		return bad("MaxContext is negative")
+	case e.WakeTime < 0:
+		return bad("WakeTime is negative")
+	case e.Tier < 0:
+		return bad("Tier is negative")
+	case !(e.Weight >= 0) || math.IsInf(e.Weight, 1):
+		return bad("Weight is negative or not finite")
 	case e.MaxSequences < 0:
 		return bad("MaxSequences is negative")
 	case e.KVTokens < 0:

@@ -1,6 +1,7 @@
 package endpick_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -209,6 +210,12 @@ func TestEndpointValidation(t *testing.T) {
 		{endpick.Endpoint{ID: "a", Adapters: strings.Split("", ",")}, `endpick: endpoint "a" has an empty name at Adapters[0]`},
 		{endpick.Endpoint{ID: "a", MaxSequences: -1}, `endpick: endpoint "a" MaxSequences is negative`},
 		{endpick.Endpoint{ID: "a", KVTokens: -1}, `endpick: endpoint "a" KVTokens is negative`},
+		{endpick.Endpoint{ID: "a", MaxInFlight: -1}, `endpick: endpoint "a" MaxInFlight is negative`},
+		{endpick.Endpoint{ID: "a", MaxContext: -1}, `endpick: endpoint "a" MaxContext is negative`},
+		{endpick.Endpoint{ID: "a", Tier: -1}, `endpick: endpoint "a" Tier is negative`},
+		{endpick.Endpoint{ID: "a", WakeTime: -1}, `endpick: endpoint "a" WakeTime is negative`},
+		{endpick.Endpoint{ID: "a", Weight: math.NaN()}, `endpick: endpoint "a" Weight is negative or not finite`},
+		{endpick.Endpoint{ID: "a", Weight: math.Inf(1)}, `endpick: endpoint "a" Weight is negative or not finite`},
 	} {
 		r, _ := newRouter(t, endpick.Config{})
 		err := r.Add(c.endpoint)

@@ -93,6 +93,9 @@ func (r *Router) Update(e Endpoint) error {
 	}
 	next := member{old.state, own}
 	f.byID[own.ID] = next
+	if own.limited() {
+		f.limited.Store(true)
+	}
 	// The endpoint stays in every pool that both descriptions belong to, so that
 	// no request finds such a pool empty in between.
 	stays := map[*pool]bool{}

@@ -25,6 +25,7 @@ type NoEndpointError struct {
 	Serving   int    // those that serve the model
 	Excluded  int    // of those, how many the request excludes
 	Draining  int    // of those, how many are being drained
+	Full      int    // of those, how many have as many leases as they may; see Endpoint.MaxInFlight
 	// Others are models and adapters that endpoints serve instead, if none serves
 	// Model: the first of them, in order.
 	Others []string
@@ -35,8 +36,12 @@ func (e *NoEndpointError) Error() string {
 	if len(e.Others) > 0 {
 		others = fmt.Sprintf("; there are %q", e.Others)
 	}
-	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining%s",
-		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining, others)
+	full := ""
+	if e.Full > 0 {
+		full = fmt.Sprintf(", %d full", e.Full)
+	}
+	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining%s%s",
+		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining, full, others)
 }
 
 // RejectedError carries the reason of the Admitter, and matches it.

@@ -31,6 +31,8 @@ type fleet struct {
 	slots     []uint32 // current generation of each slot
 	freeSlots []uint32
 	leaving   map[*endpointState]*Endpoint // removed, with open leases
+
+	limited atomic.Bool // operators have set something, at least for one that was there; see limits.go
 }
 
 // pool is a set of endpoints to choose from, without those that are drained.
@@ -153,6 +155,9 @@ func (f *fleet) prune(names []string) {
 
 // show counts an endpoint and puts it into its pools, unless it is drained.
 func (f *fleet) show(m member) {
+	if m.endpoint.limited() {
+		f.limited.Store(true)
+	}
 	f.pools(m.endpoint, func(p *pool) {
 		p.serving++
 		if !m.state.is(draining) {
@@ -202,18 +207,23 @@ func (f *fleet) rebuild() {
 	f.all.store(next.all.load())
 	f.every.store(next.every.load())
 	f.all.serving, f.every.serving = next.all.serving, next.every.serving
+	f.limited.Store(next.limited.Load())
 	for i := range f.shards {
 		f.shards[i].Store(next.shards[i].Load())
 	}
 }
 
-// explainEmpty says why no endpoint that serves the name can be chosen.
-func (f *fleet) explainEmpty(name string, excluded int) error {
+// explainEmpty says why no endpoint that serves the model can be chosen.
+func (f *fleet) explainEmpty(d *decision) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	name := d.req.serving()
 	p := f.find(name)
 	err := &NoEndpointError{
-		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: excluded, Draining: p.serving - len(p.load()),
+		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: d.excluded, Draining: p.serving - len(p.load()), Full: d.full,
+	}
+	if d.short > 0 && err.Excluded+err.Draining+err.Full == 0 {
+		return &ContextError{Model: name, InputTokens: d.req.InputTokens, MaxContext: d.longest}
 	}
 	if p.serving == 0 {
 		err.Others = f.names(16)
@@ -251,9 +261,21 @@ func unknownEndpoint(id string) error {
 	return &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
 }
 
-// enter counts a request on an endpoint, unless the endpoint has been removed.
-func (f *fleet) enter(s *endpointState) bool {
-	s.requests.Add(1)
+// enter counts a request on an endpoint, unless the endpoint has been removed, or has so many.
+// 0: it may have any number.
+func (f *fleet) enter(s *endpointState, most int) bool {
+	if most == 0 {
+		s.requests.Add(1)
+	}
+	for most > 0 {
+		n := s.requests.Load()
+		if int(n) >= most {
+			return false
+		}
+		if s.requests.CompareAndSwap(n, n+1) {
+			break
+		}
+	}
 	if !s.is(removed) {
 		return true
 	}

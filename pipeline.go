@@ -250,6 +250,10 @@ type decision struct {
 	adopted    int         // the index of the one that has the request already, if it is adopted
 	excluded   int         // members of the pool excluded by the request
 	avoided    int         // members of the pool avoided by the request
+	limited    bool        // operators have set something
+	// Members of the pool that are full, whose context is too short, and of later tiers.
+	full, short, later int
+	longest            int // context of those, if the prompt fits none
 
 	scores []float64 // of the candidates that filters leave
 	one    []float64 // of a single scorer
@@ -270,7 +274,7 @@ func (d *decision) grow(n int) {
 // forget drops what the caller owns, and what belongs to this request alone.
 func (d *decision) forget() {
 	d.req, d.pool = Request{}, nil
-	d.excluded, d.avoided = 0, 0
+	d.excluded, d.avoided, d.full, d.short, d.later = 0, 0, 0, 0, 0
 }
 
 // choose passes the decision through its stages and returns the index of the chosen
@@ -319,6 +323,9 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 
 	scores := d.scores[:len(left)]
 	p.score(d, left, scores)
+	if d.limited {
+		weigh(left, scores)
+	}
 
 	ok := p.try(p.Picker, func() { chosen = p.Picker.Pick(req, left, scores) })
 	if ok && (chosen < 0 || chosen >= len(left)) {

@@ -30,6 +30,9 @@ type Receipt struct {
 	// Excluded and Avoided count the endpoints that are not candidates because
 	// of Request.Exclude and Request.Avoid.
 	Excluded, Avoided int
+	// Full, TooShort and Later count those that are not because of MaxInFlight, because the
+	// prompt is longer than their MaxContext, and because of their Tier.
+	Full, TooShort, Later int
 	// Undecided are the names of the filters that had no opinion, because no candidate met
 	// them: they have removed nothing.
 	Undecided []string
@@ -76,6 +79,9 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 		InputTokens: d.req.InputTokens,
 		Excluded:    d.excluded,
 		Avoided:     d.avoided,
+		Full:        d.full,
+		TooShort:    d.short,
+		Later:       d.later,
 		Scorers:     append(scorers, p.scorerNames...),
 		Chosen:      -1,
 		RunnerUp:    -1,
@@ -158,11 +164,13 @@ func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
 func (r *Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "request %d, policy %s, model %q, %d tokens", r.Number, cmp.Or(r.Policy, "(unnamed)"), r.Model, r.InputTokens)
-	if r.Excluded > 0 {
-		fmt.Fprintf(&b, ", %d excluded", r.Excluded)
-	}
-	if r.Avoided > 0 {
-		fmt.Fprintf(&b, ", %d avoided", r.Avoided)
+	for _, out := range []struct {
+		n   int
+		why string
+	}{{r.Excluded, "excluded"}, {r.Avoided, "avoided"}, {r.TooShort, "of too short a context"}, {r.Full, "full"}, {r.Later, "of later tiers"}} {
+		if out.n > 0 {
+			fmt.Fprintf(&b, ", %d %s", out.n, out.why)
+		}
 	}
 	if r.Err != nil {
 		fmt.Fprintf(&b, ": %v", r.Err)

@@ -169,7 +169,11 @@ func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 		}
 		at, _ := search(d.pool, d.candidates[chosen].Ref.Slot)
 		m := d.pool[at]
-		if !r.fleet.enter(m.state) { // removed since gather: choose again among the others
+		most := m.endpoint.MaxInFlight
+		if d.req.Adopted != nil {
+			most = 0
+		}
+		if !r.fleet.enter(m.state, most) { // removed or full since gather: choose again among the others
 			if d.req.Adopted == nil {
 				p.withdraw(p.Admitters, &d.req)
 			}
@@ -206,12 +210,21 @@ func (r *Router) gather(d *decision) error {
 
 	d.candidates = without(d.candidates, req.Exclude)
 	d.excluded, d.avoided = len(d.pool)-len(d.candidates), 0
+	d.full, d.short, d.later = 0, 0, 0
+	d.limited = req.Adopted == nil && r.fleet.limited.Load()
+	if d.limited {
+		d.fit()
+	}
 	if best := without(d.candidates, req.Avoid); len(best) > 0 {
 		d.avoided = len(d.candidates) - len(best)
 		d.candidates = best
 	}
+	if d.limited {
+		d.room()
+		d.lowest()
+	}
 	if len(d.candidates) == 0 {
-		return r.fleet.explainEmpty(req.serving(), d.excluded)
+		return r.fleet.explainEmpty(d)
 	}
 	if reported != allSignals {
 		fillAbsent(d.candidates)

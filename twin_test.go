@@ -2,6 +2,7 @@ package endpick_test
 
 import (
 	"hash/fnv"
+	"maps"
 	"math"
 	"slices"
 	"time"
@@ -105,21 +106,51 @@ func (e *twinEndpoint) serves(model string) bool {
 	return model == "" || len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
 }
 
-// candidates are the endpoints that a request may go to.
-func (w *twin) candidates(model string, exclude, avoid []string) map[string]*twinEndpoint {
-	found, better := map[string]*twinEndpoint{}, map[string]*twinEndpoint{}
+// candidates are the endpoints that a request may go to, and how many could if they were not full; or
+// the longest context, if the prompt fits none that would serve it.
+func (w *twin) candidates(req *endpick.Request) (found map[string]*twinEndpoint, full, longest int) {
+	found = map[string]*twinEndpoint{}
+	barred := false // one is drained or excluded
 	for id, e := range w.endpoints {
-		if e.serves(model) && !e.draining && !slices.Contains(exclude, id) {
+		if !e.serves(req.Model) {
+			continue
+		}
+		if e.draining || slices.Contains(req.Exclude, id) {
+			barred = true
+		} else {
 			found[id] = e
-			if !slices.Contains(avoid, id) {
-				better[id] = e
-			}
 		}
 	}
-	if len(better) > 0 {
-		return better
+	keep := func(is func(e *twinEndpoint) bool) bool {
+		left := maps.Clone(found)
+		maps.DeleteFunc(left, func(_ string, e *twinEndpoint) bool { return !is(e) })
+		if len(left) > 0 {
+			found = left
+		}
+		return len(left) > 0
 	}
-	return found
+	for _, e := range found {
+		longest = max(longest, e.MaxContext)
+	}
+	switch {
+	case len(found) == 0 || keep(func(e *twinEndpoint) bool { return e.MaxContext == 0 || req.InputTokens <= e.MaxContext }):
+	case 4*req.InputTokens <= 5*longest:
+		keep(func(e *twinEndpoint) bool { return e.MaxContext == longest })
+	case barred:
+		return nil, 0, 0
+	default:
+		return nil, 0, longest
+	}
+	keep(func(e *twinEndpoint) bool { return !slices.Contains(req.Avoid, e.ID) })
+	for id, e := range found {
+		if e.MaxInFlight > 0 && sum(e.requests) >= e.MaxInFlight {
+			delete(found, id)
+			full++
+		}
+	}
+	for tier := 1; tier <= 2 && !keep(func(e *twinEndpoint) bool { return e.Tier <= tier }); tier++ {
+	}
+	return found, full, 0
 }
 
 func (l *twinLease) endPrefill() {

@@ -204,6 +204,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 		return a.fail(Broken, ErrTimeout)
 	}
 	a.http = status
+	c.d.answered(a.lease.Endpoint(), true)
 	a.wait.pause()
 	a.ownLocation(header)
 	stream := c.Request.Stream
@@ -402,6 +403,7 @@ func (a *Attempt) fail(r Result, err error) error {
 	default:
 		a.died(r, err)
 		a.result, a.err = r, err
+		a.call.d.answered(a.lease.Endpoint(), r != Unreachable)
 		a.end(leaseStatus(r))
 		a.stage = failed
 		// A refusal is the client's fault, unless another endpoint takes the request; being full is nobody's.
@@ -463,7 +465,7 @@ func (a *Attempt) end(status endpick.Status) {
 		c.end(a, status, nil) // its tenant is charged before the next request is taken
 	}
 	a.lease.Done(o)
-	if c.t != nil && c.t.queue != nil {
+	if c.t != nil {
 		c.t.queue.ended()
 	}
 	if a.result == Canceled || a.wait.late {

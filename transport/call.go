@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -73,11 +74,14 @@ type Call struct {
 	// and streams last.
 	parsed *dialect.Call
 	body   [][]byte
-	ready  bool // the prompt has been read
+	alias  *alias // the client has asked for a name; nil: for a model
+	query  string // with the model behind the name
+	ready  bool   // the prompt has been read
 
 	latest   *Attempt
 	attempts int
-	exclude  []string // endpoints that have failed the request, or can't serve it
+	failed   []string // endpoints that have failed the request
+	exclude  []string // these, and those that can't serve it or must not
 	suspects health.Suspects
 	single   bool // the sender asks only one endpoint
 	gaveUp   bool // it gave up a stuck endpoint before the time limit
@@ -89,6 +93,7 @@ type Call struct {
 	t       *Transport
 	chosen  chan struct{} // closed when the first endpoint was chosen; nil: nobody waits for that
 	saved   int64         // bytes of the request, which stay because it may be resumed; 0: it is not
+	reading atomic.Bool   // the host may be reading the receipt of the first decision
 	charged *queued       // as it left the queue: its tenant has been charged, for the expected cost; nil: not
 	story   story
 }
@@ -117,7 +122,7 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	if c.d.config.Fallbacks > 0 && c.Request.Receipt == nil {
 		c.Request.Receipt = new(endpick.Receipt)
 	}
-	lease, err := c.choose()
+	lease, err := c.choose(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -126,35 +131,77 @@ func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 
 var errAnswered = errors.New("transport: the request has been answered")
 
-// choose chooses an endpoint that has not failed the request yet, or the same one to ask it for less. It avoids
-// unhealthy endpoints unless there are no others, and those that are known to hang
-// even then. The error is that of [endpick.Router.Route]; if endpoints hang, it says
-// how many.
-func (c *Call) choose() (endpick.Lease, error) {
+// choose chooses an endpoint that has not failed the request yet, or the same one to ask it for less. The error
+// is that of [endpick.Router.Route]; if endpoints hang, it says how many.
+func (c *Call) choose(ctx context.Context) (endpick.Lease, error) {
 	if a := c.latest; a != nil && a.overasked {
-		if lease, err := c.adopt(a.lease.Endpoint().ID); err == nil {
-			return lease, nil
+		if others, found := c.allBut(a.lease.Endpoint().ID); found {
+			req := c.Request
+			req.Receipt, req.Exclude = nil, others
+			if lease, err := c.d.config.Router.Route(req); err == nil {
+				return lease, nil
+			}
 		}
 	}
+	if c.alias != nil {
+		return c.chooseAmong(ctx)
+	}
+	return c.chooseFor(false)
+}
+
+// chooseFor chooses an endpoint for the model that the call is for now. Unhealthy ones are avoided, or with strict
+// excluded; those that are known to hang, or to sleep, are excluded in any case.
+func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	var asked time.Time
 	if c.observes() {
 		asked = c.d.now()
 	}
-	avoid, hanging := c.d.health.Avoid(nil, nil)
+	avoid, out := c.d.health.Avoid(nil, nil)
+	hanging := len(out)
 	avoid = c.d.health.AvoidFor(avoid, c.model())
+	asleep := c.d.asleep(c.d.now())
+	out = append(out, asleep...)
+	if strict {
+		out = append(out, avoid...)
+	}
 	req := c.Request
 	req.Exclude, req.Avoid = c.exclude, avoid
-	if len(hanging) > 0 {
-		req.Exclude = slices.Concat(c.exclude, hanging)
+	if c.reading.Load() {
+		req.Receipt = nil
+	}
+	if len(out) > 0 {
+		req.Exclude = slices.Concat(c.exclude, out)
 	}
 	lease, err := c.d.config.Router.Route(req)
 	if c.observes() {
 		c.routed(asked)
 	}
-	if err != nil && len(hanging) > 0 && errors.As(err, new(*endpick.NoEndpointError)) {
-		err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, len(hanging))
+	if c.d.config.Wake != nil {
+		expected := time.Duration(-1)
+		if err == nil {
+			c.d.sent(lease.Endpoint())
+			candidate, _ := lease.Candidate()
+			expected = candidate.Prediction.TTFT // 0: unknown
+		}
+		c.wake(append(out, avoid...), expected)
+	}
+	if err != nil && errors.As(err, new(*endpick.NoEndpointError)) {
+		if hanging > 0 {
+			err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, hanging)
+		}
+		if c.anyServes(asleep) {
+			err = &wakingError{err}
+		}
 	}
 	return lease, err
+}
+
+// anyServes reports whether one of the endpoints serves the model, and has not failed the request.
+func (c *Call) anyServes(ids []string) bool {
+	return len(ids) > 0 && slices.ContainsFunc(c.d.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool {
+		to := e.Candidate.Endpoint
+		return slices.Contains(ids, to.ID) && !slices.Contains(c.exclude, to.ID) && !e.Removed && !e.Draining && serves(to, c.model())
+	})
 }
 
 // adopt opens a lease for a request that is under way at an endpoint that somebody
@@ -174,11 +221,17 @@ func (c *Call) Body() [][]byte {
 }
 
 // memory is how much the request holds while it waits: the body and the blocks.
-func (c *Call) memory() int { return c.parsed.Memory() + 8*cap(c.Request.Blocks) }
+func (c *Call) memory() int {
+	n := c.parsed.Memory() + 8*cap(c.Request.Blocks)
+	if c.alias != nil {
+		n *= 1 + len(c.alias.models)
+	}
+	return n
+}
 
 // forget drops what only another attempt would need.
 func (c *Call) forget() {
-	c.parsed, c.body = nil, nil
+	c.parsed, c.body, c.alias = nil, nil, nil
 	if c.d.config.Record == nil {
 		c.Request.Blocks = nil
 	}

@@ -88,7 +88,7 @@ func (w *world) remove(t testing.TB, id string) {
 
 // asked is where a p goes now: an ID, or an error.
 func (w *world) asked(p *Call) string {
-	lease, err := p.choose()
+	lease, err := p.choose(context.Background())
 	if err != nil {
 		return err.Error()
 	}
@@ -315,7 +315,7 @@ func TestRoute(t *testing.T) {
 	assert.Equal(t, "b", w.asked(p), "but asked where there is nobody else")
 	p.exclude = append(p.exclude, "b")
 	var none *endpick.NoEndpointError
-	_, err := p.choose()
+	_, err := p.choose(context.Background())
 	require.ErrorAs(t, err, &none)
 	assert.Equal(t, 3, none.Excluded)
 }
@@ -327,7 +327,7 @@ func TestRouteInVain(t *testing.T) {
 	w.out(t, "a", timeout{errors.New("no route")})
 	p := w.call()
 	p.exclude = append(p.exclude, "b", "c")
-	_, err := p.choose()
+	_, err := p.choose(context.Background())
 	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	assert.ErrorContains(t, err, "3 excluded, 0 draining; endpoints that are unhealthy and do not answer: 1")
 	w.at = w.at.Add(time.Second)
@@ -449,7 +449,7 @@ func TestWhatIsReferredTo(t *testing.T) {
 	p, call, err := w.prompt(t, "/v1/responses", `{"model":"m","input":"Hi!"}`, nil)
 	require.NoError(t, err)
 	p.exclude = append(p.exclude, "a", "b")
-	lease, err := p.choose()
+	lease, err := p.choose(context.Background())
 	require.NoError(t, err)
 	require.Equal(t, "c", lease.Endpoint().ID)
 	_ = call.Body(true)

@@ -82,7 +82,7 @@ type Config struct {
 	UpgradeTimeout time.Duration
 
 	// Queue holds requests while the endpoints are full. Nil: each is routed when it
-	// arrives.
+	// arrives, unless all endpoints for it have as many as their MaxInFlight.
 	Queue *QueueConfig
 
 	// Describe may set what the transport can't know, such as the Tenant and the
@@ -124,6 +124,15 @@ type Config struct {
 	// make them take, and need no Close. A body in a coding that is not known is refused
 	// with [ErrCoding].
 	Decoders map[string]func(io.Reader) (io.Reader, error)
+	// Names are what clients may ask for instead of models, by name; see also
+	// [Transport.SetNames]. Nil: none.
+	Names map[string]Name
+	// Wake is called, in a goroutine of its own, for an endpoint with a WakeTime that does not answer
+	// when a request has no other one, or is expected to wait longer for its first token than
+	// that; not again for an endpoint within twice that time and half a minute. It may switch a machine on, or
+	// start a server. Requests without another endpoint wait for it, up to LoadTimeout.
+	// Nil: nothing is woken.
+	Wake func(*endpick.Endpoint)
 	// Pass are requests to pass on although they belong to none of the APIs of
 	// docs/apis.md, which alone reach endpoints by default: "GET /version", a path for any
 	// method, or one that ends in a slash with all that is below it. "/" passes on

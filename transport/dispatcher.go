@@ -22,6 +22,10 @@ type Dispatcher struct {
 	budget *health.Budget
 	usage  usageTable
 	now    func() time.Time // the router's
+	names  atomic.Pointer[map[string]Name]
+	// What lasts beyond calls.
+	conversations conversations
+	sleepers      sleepers
 
 	denied, panics atomic.Uint64 // retries without a budget; callbacks of the Config
 }
@@ -42,6 +46,10 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst), now: config.Router.Now}
+	d.sleepers.asleep, d.sleepers.called = map[string]time.Time{}, map[string]time.Time{}
+	if err := d.SetNames(config.Names); err != nil {
+		return nil, err
+	}
 	var tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)
 	if config.Tokens != nil {
 		tokens = d.tokens

@@ -13,12 +13,12 @@ import (
 // (Config.Record), and an [Observation] (Config.Observe). The queue learns what it has cost.
 type story struct {
 	start     time.Time
-	ready     time.Time // when the request could first be routed; zero: there is no queue
 	asked     time.Time // when the router was last asked; zero: never
 	decision  time.Duration
 	held      time.Duration
-	slo       endpick.SLO // as the client asked; Request.SLO is what is left after waiting
-	model     string
+	slo       endpick.SLO       // as the client asked; Request.SLO is what is left after waiting
+	model     string            // that was asked for or, if that is a name, that has been chosen
+	named     string            // the name; empty: none
 	maxTokens int               // the client's limit
 	sketch    *recording.Prompt // nil: none
 	salt      recording.Hash
@@ -36,9 +36,6 @@ func (c *Call) observes() bool { return c.in != nil && c.d.config.Observe != nil
 // routed records when the router was asked, and that it has answered by now.
 func (c *Call) routed(asked time.Time) {
 	s := &c.story
-	if s.asked.IsZero() && !s.ready.IsZero() {
-		s.held = asked.Sub(s.ready)
-	}
 	s.asked, s.decision = asked, c.d.now().Sub(asked)
 }
 
@@ -137,10 +134,7 @@ func (c *Call) unlock() {
 // observation is what the host learns.
 func (c *Call) observation() *Observation {
 	s, req, a := &c.story, &c.Request, c.story.answer
-	o := &Observation{In: c.in, Tenant: req.Tenant, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
-	if a == nil && s.asked.IsZero() && !s.ready.IsZero() {
-		o.Held = c.d.now().Sub(s.ready) // never routed
-	}
+	o := &Observation{In: c.in, Tenant: req.Tenant, Named: s.named, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
 	for _, a := range s.attempts {
 		seen := *a.observed
 		seen.HTTP, seen.Result, seen.Err = a.http, a.result, a.err

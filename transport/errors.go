@@ -78,7 +78,7 @@ const clientClosedRequest = 499
 //
 //	413  the body is longer than Config.MaxBodyBytes, or the prompt than the queue
 //	408  the body did not arrive within the host server's time limit
-//	400  the body broke off, or the request is not valid
+//	400  the body broke off, or the request is not valid, or its prompt too long for any endpoint
 //	404  no endpoint serves the model, though there are endpoints; or [ErrUnknownPath]
 //	415  [ErrCoding]
 //	429  an Admitter refused the request, or the queue is full
@@ -113,7 +113,7 @@ func StatusOf(err error) int {
 		return http.StatusNotFound
 	case errors.Is(err, ErrCoding):
 		return http.StatusUnsupportedMediaType
-	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)):
+	case errors.Is(err, ErrRead), errors.As(err, new(*endpick.RequestError)), errors.As(err, new(*endpick.ContextError)):
 		return http.StatusBadRequest
 	case errors.As(err, &panicked):
 		return http.StatusInternalServerError
@@ -158,7 +158,8 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // log err for that.
 //
 //	status  OpenAI's type, and code              Anthropic's type
-//	400     invalid_request_error                invalid_request_error
+//	400     invalid_request_error, context_length_exceeded
+//	                                             invalid_request_error
 //	408     invalid_request_error                invalid_request_error
 //	404     invalid_request_error, model_not_found or not_found
 //	                                             not_found_error
@@ -199,7 +200,11 @@ func problemFor(err error) dialect.Problem {
 	var bad *endpick.RequestError
 	var none *endpick.NoEndpointError
 	var long *BodyError
+	var short *endpick.ContextError
 	switch {
+	case errors.As(err, &short):
+		p.Code = "context_length_exceeded"
+		p.Message = fmt.Sprintf("the prompt has about %d tokens, and the longest context of a server for this model is %d", short.InputTokens, short.MaxContext)
 	case status == http.StatusBadRequest && errors.As(err, &bad):
 		p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
 	case status == http.StatusTooManyRequests:
@@ -213,6 +218,8 @@ func problemFor(err error) dialect.Problem {
 		}
 	case status == http.StatusNotFound:
 		p.Code = "not_found"
+	case waits(err):
+		p.Message = "all servers for this model are busy"
 	case errors.Is(err, queue.ErrTimeout):
 		p.Message = "no server had room for the request in time"
 	}

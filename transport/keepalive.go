@@ -49,9 +49,7 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 		select {
 		case r = <-came:
 		case <-timer.C:
-			c.mu.Lock()
-			c.Request.Receipt = nil // the host may read that of the first decision from now on
-			c.mu.Unlock()
+			c.reading.Store(true)
 			k.start(0)
 			close(early)
 			response := respond(in, http.StatusOK, nil, nil)

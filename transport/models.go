@@ -145,6 +145,11 @@ func (t *Transport) union(in *http.Request, list dialect.List) (*models, error) 
 			}
 		}
 	}
+	if names := t.d.names.Load(); list.Others() && (len(all.list) > 0 || all.missing == nil && len(endpoints) > 0) {
+		for _, name := range slices.Sorted(maps.Keys(*names)) {
+			all.add(name, nil)
+		}
+	}
 	switch {
 	case len(all.list) > 0, !list.Others():
 		return all, nil

@@ -23,6 +23,9 @@ type Observation struct {
 	In *http.Request
 	// Tenant is the tenant, as Config.Describe has set it. Empty: none.
 	Tenant string
+	// Named is the name of Config.Names that the client has asked for; Model is then the model that
+	// was chosen, or if there was none, the name. Empty: it has asked for a model.
+	Named string
 	// Err is the error of RoundTrip. Nil: there was a response, whatever its
 	// status.
 	Err error

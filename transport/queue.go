@@ -1,9 +1,11 @@
 package transport
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -21,7 +23,9 @@ const recheck = 10 * time.Millisecond
 // on what is known then. The zero value is the paper's queue with the default
 // bounds.
 //
-// Each request waits at most once: retries do not wait. Whether the fleet is
+// Each request waits at most once, except for room under the MaxInFlight of all endpoints that it
+// could go to: for that it waits, in the same order, also before a retry, and also without a
+// QueueConfig, while others pass that have room. Whether the fleet is
 // full depends on all endpoints that are healthy and not drained, whichever
 // model they serve; give models that do not share endpoints a transport each.
 // If there are no endpoints, nothing is held, so that the client gets an error
@@ -47,29 +51,30 @@ type QueueStatus struct {
 	Saturation float64
 }
 
-// Queue returns the state of the gateway queue; false if there is none.
+// Queue returns the state of the gateway queue; false if there is none and no request has waited.
 func (t *Transport) Queue() (QueueStatus, bool) {
 	q := t.queue
-	if q == nil {
-		return QueueStatus{}, false
-	}
 	q.mu.Lock()
 	defer q.unlock()
-	return QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}, true
+	s := QueueStatus{Stats: q.queue.Stats(), Saturation: q.saturation()}
+	return s, q.full != nil || s.Pushed > 0
 }
 
 // gatewayQueue drives the gateway queue in real time. It has no goroutine: arriving
 // requests advance the queue, and so does a timer, which only runs while
 // requests wait.
 type gatewayQueue struct {
-	t    *Transport
-	full queue.Saturation
+	t       *Transport
+	full    queue.Saturation // nil: requests wait for MaxInFlight alone
+	waiting atomic.Int32     // requests in the queue
 
 	mu    sync.Mutex // guards the fields below; held while a request is routed
 	queue *queue.Queue[*queued]
 	timer *time.Timer
 	view  []endpick.Candidate
 	out   []string
+	// tried has, by model or name, the shortest prompt for which there was no room a moment ago.
+	tried map[string]int
 	// broken is a panic of full, to be reported without the lock.
 	broken *endpick.PanicError
 }
@@ -80,6 +85,7 @@ type gatewayQueue struct {
 type queued struct {
 	c        *Call
 	since    time.Time
+	target   time.Duration       // for TTFT, when it came
 	item     queue.Item[*queued] // as it left
 	lease    endpick.Lease
 	err      error
@@ -87,19 +93,25 @@ type queued struct {
 	left     chan struct{} // closed when it has left
 }
 
-// route gives the request its lease or its error.
-func (w *queued) route(now time.Time) {
+// route gives the request its lease or its error, and reports whether that is the end of its wait.
+func (w *queued) route(now time.Time) (leaves bool) {
+	leaves = true
 	defer func() { w.panicked = recover() }()
-	if target := &w.c.Request.SLO.TTFT; *target > 0 {
-		*target = max(*target-now.Sub(w.since), 1)
+	if w.target > 0 {
+		w.c.Request.SLO.TTFT = max(w.target-now.Sub(w.since), 1)
 	}
-	w.lease, w.err = w.c.choose()
+	w.lease, w.err = w.c.choose(w.c.in.Context())
+	return !waits(w.err)
 }
 
-func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
-	q := &gatewayQueue{t: t, full: config.Saturation}
-	if q.full == nil {
-		q.full = queue.Utilization(0, 0)
+func newGatewayQueue(t *Transport, of *QueueConfig) (*gatewayQueue, error) {
+	q := &gatewayQueue{t: t, tried: map[string]int{}}
+	var config QueueConfig
+	if of != nil {
+		config, q.full = *of, of.Saturation
+		if q.full == nil {
+			q.full = queue.Utilization(0, 0)
+		}
 	}
 	var err error
 	q.queue, err = queue.New(config.Bounds, func(item queue.Item[*queued], why error) {
@@ -111,13 +123,35 @@ func newGatewayQueue(t *Transport, config QueueConfig) (*gatewayQueue, error) {
 	return q, err
 }
 
-// route waits until there is room for the request, and routes it. The error is that of
-// [endpick.Router.Route], a [queue.Error] or that of the request's context.
-func (q *gatewayQueue) route(c *Call) (endpick.Lease, error) {
+// lease routes the request, when there is room for it and nobody waits who comes before. The error
+// is that of [endpick.Router.Route], a [queue.Error] or that of the request's context.
+func (q *gatewayQueue) lease(c *Call) (endpick.Lease, error) {
+	if again := c.latest != nil; again || q.full == nil && q.waiting.Load() == 0 {
+		lease, err := c.choose(c.in.Context())
+		if !waits(err) {
+			return lease, err
+		}
+	}
+	return q.wait(c)
+}
+
+// wait waits until there is room for the request, and routes it.
+func (q *gatewayQueue) wait(c *Call) (endpick.Lease, error) {
 	ctx := c.in.Context()
-	w := &queued{c: c, since: q.t.d.now(), left: make(chan struct{})}
+	if err := c.readAll(ctx); err != nil {
+		return endpick.Lease{}, err
+	}
+	w := &queued{c: c, since: q.t.d.now(), target: c.Request.SLO.TTFT, left: make(chan struct{})}
+	defer func() { c.story.held += q.t.d.now().Sub(w.since) }()
 	item := queue.NewItem(w.since, &c.Request, w)
 	item.Bytes = c.memory()
+	if c.anyServes(q.t.d.asleep(w.since)) {
+		item.Timeout = q.t.config.LoadTimeout
+	}
+	if c.latest != nil {
+		item.Deadline = c.story.start // it has had its turn before
+		c.repay()
+	}
 
 	handle, err := q.push(item)
 	if err != nil {
@@ -140,6 +174,16 @@ func (q *gatewayQueue) route(c *Call) (endpick.Lease, error) {
 	return w.lease, w.err
 }
 
+// repay gives the tenant back what the request was expected to cost, before it is charged again.
+func (c *Call) repay() {
+	c.mu.Lock()
+	defer c.unlock()
+	if w := c.charged; w != nil {
+		c.charged = nil
+		c.t.queue.settle(w.item, 0, 0)
+	}
+}
+
 func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle, error) {
 	q.mu.Lock()
 	defer q.unlock()
@@ -160,6 +204,9 @@ func (q *gatewayQueue) advance() {
 // ended is called when a request has ended, so that there may be room. It does
 // not make its caller wait for others to be routed.
 func (q *gatewayQueue) ended() {
+	if q.waiting.Load() == 0 {
+		return // who comes now tries first
+	}
 	q.mu.Lock()
 	defer q.unlock()
 	if q.queue.Stats().Requests > 0 {
@@ -177,14 +224,14 @@ func (q *gatewayQueue) settle(item queue.Item[*queued], input, output int) {
 // dispatch routes requests while the endpoints have room. Each is in flight
 // before the next one is considered. q.mu is held.
 func (q *gatewayQueue) dispatch() {
+	clear(q.tried)
 	for q.queue.Stats().Requests > 0 {
 		now := q.t.d.now()
-		item, ok := q.queue.Pop(now, q.saturation())
+		item, ok := q.queue.PopIf(now, q.saturation(), func(item queue.Item[*queued]) bool { return q.leaves(item.Value, now) })
 		if !ok {
 			break
 		}
 		w := item.Value
-		w.route(now)
 		if w.lease != (endpick.Lease{}) {
 			w.item, w.c.charged = item, w
 		} else {
@@ -200,9 +247,29 @@ func (q *gatewayQueue) dispatch() {
 	q.timer.Reset(min(recheck, max(next.Sub(q.t.d.now()), 0)))
 }
 
+// leaves routes a request, unless there is no room for it: not for any prompt for the model that is as
+// long as one for which there was none.
+func (q *gatewayQueue) leaves(w *queued, now time.Time) bool {
+	c := w.c
+	name, alike := cmp.Or(c.story.named, c.model()), c.latest == nil && len(c.exclude) == 0
+	if n, ok := q.tried[name]; ok && alike && c.Request.InputTokens >= n {
+		return false
+	}
+	if w.route(now) {
+		return true
+	}
+	if n, ok := q.tried[name]; alike && (!ok || c.Request.InputTokens < n) {
+		q.tried[name] = c.Request.InputTokens
+	}
+	return false
+}
+
 // saturation is the saturation of the endpoints that can take requests; q.mu is
 // held.
 func (q *gatewayQueue) saturation() (full float64) {
+	if q.full == nil {
+		return 0
+	}
 	defer func() {
 		if v := recover(); v != nil {
 			q.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v}
@@ -229,6 +296,7 @@ func (q *gatewayQueue) saturation() (full float64) {
 func (q *gatewayQueue) unlock() {
 	broken := q.broken
 	q.broken = nil
+	q.waiting.Store(int32(q.queue.Stats().Requests))
 	q.mu.Unlock()
 	if broken != nil {
 		q.t.d.panics.Add(1)

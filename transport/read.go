@@ -59,6 +59,7 @@ func (c *Call) read(in Incoming) error {
 	if parsed != nil {
 		c.parsed, c.Request, c.Warnings = parsed, parsed.Request, parsed.Warnings
 		c.metered = parsed.Metered()
+		c.named(in)
 	}
 	return err
 }
@@ -66,21 +67,37 @@ func (c *Call) read(in Incoming) error {
 // prompt reads the prompt; the host has set what it knows. The error is that of
 // [dialect.Call.Prompt].
 func (c *Call) prompt(ctx context.Context) error {
+	if c.alias != nil {
+		return c.resolve(ctx)
+	}
+	return c.readPrompt(ctx)
+}
+
+func (c *Call) readPrompt(ctx context.Context) error {
 	c.parsed.Request = c.Request
 	err := c.parsed.Prompt(ctx)
-	c.harmless, c.Request = c.parsed.Inert(), c.parsed.Request
 	if err != nil {
+		c.harmless, c.Request = c.parsed.Inert(), c.parsed.Request
 		return err
 	}
-	c.parsed.Request.Blocks = nil // c has its own, which are dropped when the response arrives
+	c.take()
+	return nil
+}
+
+// take takes over what the parsed call says.
+func (c *Call) take() {
+	c.harmless, c.Request = c.parsed.Inert(), c.parsed.Request
+	if c.alias == nil {
+		c.parsed.Request.Blocks = nil // c has its own, which are dropped when the response arrives
+	}
 	c.exclude = slices.Clone(c.Request.Exclude)
 	if id := c.parsed.Endpoint(); id != "" {
 		if others, found := c.allBut(id); found { // if it is gone, any endpoint can answer that there is no such thing
 			c.exclude = append(c.exclude, others...)
 		}
 	}
+	c.exclude = append(c.exclude, c.failed...)
 	c.body, c.ready, c.metered = c.parsed.Body(true), true, c.parsed.Metered()
-	return nil
 }
 
 // allBut returns all endpoints but one, and whether that one exists.
@@ -119,9 +136,6 @@ func (t *Transport) read(c *Call, path string) error {
 		return err
 	}
 	s.sketch, s.salt = c.parsed.Sketch()
-	if c.observes() && t.queue != nil {
-		s.ready = t.d.now()
-	}
 	return nil
 }
 

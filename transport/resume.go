@@ -85,8 +85,8 @@ func (c *Call) askForRest(a *Attempt) bool {
 	if parsed == nil || !c.d.budget.Retry(c.d.now()) {
 		return false
 	}
-	c.parsed = parsed
-	c.Request.Receipt = nil // the host may be reading that of the first decision
+	c.parsed, c.alias = parsed, nil // the rest is the same model's
+	c.Request.Receipt = nil         // the host may be reading that of the first decision
 	for _, e := range c.d.config.Router.Endpoints() {
 		if other := e.Candidate.Endpoint; !continues(other) {
 			c.exclude = append(c.exclude, other.ID)

@@ -47,6 +47,8 @@ func (a *Attempt) Again() bool {
 	switch {
 	case a.ctx.Err() != nil, c.single, c.deaths >= maxDeaths:
 		return false
+	case a.result == Unreachable && c.d.sleeps(a.lease.Endpoint()):
+		return true // as long as it may wait
 	case c.attempts >= c.d.config.MaxAttempts: // many may be dead, of whom nobody knows, beside one that lives
 		return a.result == Unreachable && !host.IsTimeout(a.err) && !a.health.WasOut()
 	case a.result == Unreachable:
@@ -82,15 +84,20 @@ func (c *Call) failLatest() {
 			return
 		}
 		c.single = false
-		c.exclude = append(c.exclude, a.lease.Endpoint().ID)
+		if a.result == Unreachable && c.d.sleeps(a.lease.Endpoint()) {
+			return // it may be asked again when it is awake
+		}
+		before := len(c.failed)
+		c.failed = append(c.failed, a.lease.Endpoint().ID)
 		if a.result == Refused { // so will the other ranks of the server
 			at := a.lease.Endpoint().Address
 			for _, e := range c.d.config.Router.Endpoints() {
 				if other := e.Candidate.Endpoint; at != "" && other.Address == at {
-					c.exclude = append(c.exclude, other.ID)
+					c.failed = append(c.failed, other.ID)
 				}
 			}
 		}
+		c.exclude = append(c.exclude, c.failed[before:]...)
 	}
 }
 
@@ -122,14 +129,18 @@ func (c *Call) hasOthers(id string) bool {
 	name := c.model()
 	for _, e := range c.d.config.Router.Endpoints() {
 		other := e.Candidate.Endpoint
-		serves := name == "" || len(other.Models)+len(other.Adapters) == 0 ||
-			slices.Contains(other.Models, name) || slices.Contains(other.Adapters, name)
-		if serves && !e.Draining && !e.Removed && other.ID != id &&
+		room := other.MaxInFlight == 0 || e.Candidate.InFlight.Requests < other.MaxInFlight
+		if serves(other, name) && room && !e.Draining && !e.Removed && other.ID != id &&
 			!slices.Contains(c.exclude, other.ID) && c.d.health.Answers(e.Candidate.Ref) {
 			return true
 		}
 	}
 	return false
+}
+
+// serves reports whether an endpoint takes requests for a model, or for any if it is empty.
+func serves(e *endpick.Endpoint, model string) bool {
+	return model == "" || len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
 }
 
 // alternatives are the other candidates of the last decision, best first, followed by

@@ -101,24 +101,17 @@ func (r reply) discard() {
 	}
 }
 
-// route is Call.Route, but the first time the request waits in the queue.
+// route is Call.Route, but the request may wait in the queue.
 func (t *Transport) route(c *Call) (*Attempt, error) {
-	if t.queue != nil && c.latest == nil {
-		lease, err := t.queue.route(c)
-		if err != nil {
-			return nil, err
-		}
-		c.mu.Lock()
-		defer c.unlock()
-		return c.begin(c.in.Context(), lease), nil
-	}
 	c.mu.Lock()
-	defer c.unlock()
 	c.failLatest()
-	lease, err := c.choose()
+	c.unlock()
+	lease, err := t.queue.lease(c)
 	if err != nil {
 		return nil, err
 	}
+	c.mu.Lock()
+	defer c.unlock()
 	return c.begin(c.in.Context(), lease), nil
 }
 
@@ -197,7 +190,12 @@ func (t *Transport) exchange(c *Call, a *Attempt, p *payload) (*http.Response, e
 
 // outgoing builds the request for an endpoint.
 func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, p *payload) (*http.Request, error) {
-	to, err := Target(e, c.in.URL)
+	from := c.in.URL
+	if c.query != "" {
+		own := *from
+		from, own.RawQuery = &own, c.query
+	}
+	to, err := Target(e, from)
 	if err != nil {
 		return nil, err
 	}

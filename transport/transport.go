@@ -22,7 +22,7 @@ type Transport struct {
 	d      *Dispatcher
 	config *Config           // the dispatcher's
 	wire   http.RoundTripper // Config.Base, wrapped
-	queue  *gatewayQueue     // nil: none
+	queue  *gatewayQueue
 	// modelCalls has one element for each engine that is being asked for its models.
 	modelCalls chan struct{}
 
@@ -61,10 +61,8 @@ func New(config Config) (*Transport, error) {
 	if t.wire == nil {
 		return nil, badConfig("Wrap", "has returned nil")
 	}
-	if c.Queue != nil {
-		if t.queue, err = newGatewayQueue(t, *c.Queue); err != nil {
-			return nil, err
-		}
+	if t.queue, err = newGatewayQueue(t, c.Queue); err != nil {
+		return nil, err
 	}
 	return t, nil
 }

@@ -76,7 +76,8 @@ func (s *settings) validateDiscover() error {
 		return s.bad("discover.scheme", "%q is none of http, https, h2c", d.Scheme)
 	case d.File != "" && !reflect.ValueOf(d.Endpoint).IsZero():
 		return s.bad("discover.endpoint", "is for dns and srv; the file says what each endpoint is")
-	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain || d.Endpoint.Events != "" || d.Endpoint.Replay != "":
+	case d.Endpoint.URL != "" || d.Endpoint.ID != "" || d.Endpoint.Rank != nil || d.Endpoint.Drain || d.Endpoint.Events != "" || d.Endpoint.Replay != "" ||
+		d.Endpoint.Wake.given():
 		return s.bad("discover.endpoint", "has what belongs to one endpoint alone")
 	case d.Interval > 0 && d.Interval < 100*time.Millisecond:
 		return s.bad("discover.interval", "is %v, less than 100ms", d.Interval)

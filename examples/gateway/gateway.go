@@ -120,20 +120,20 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	}
 	g.longest = cmp.Or(int64(s.Limits.Body), 32<<20) // as the transport
 	g.serveClients(s.TrustHeaders, s.Origins, s.Price)
-	if g.stop, err = g.startPolling(s.Poll); err != nil {
-		return nil, err
-	}
 	// Until a server has said which models it has, it gets requests for any.
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	g.inspector.Poll(ctx)
+	if g.stop, err = g.startPolling(s.Poll); err != nil {
+		return nil, err
+	}
 	return g, nil
 }
 
 // transportConfig is what the settings say of requests and responses.
 func (g *gateway) transportConfig(s *settings) transport.Config {
 	return transport.Config{
-		Router: g.router, Health: g.health, Queue: s.hold(),
+		Router: g.router, Health: g.health, Queue: s.hold(), Names: s.names(), Wake: g.wake(s),
 		SharedCache: s.SharedCache, HashKey: s.hashKey, Pass: s.Pass, Decoders: codings, EnableEndpointHeader: s.ServerHeader, DisableResume: s.NoResume,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
@@ -186,6 +186,9 @@ func (g *gateway) apply(s *settings) error {
 	}
 	g.settings.Store(s)
 	g.transport.SetHashKey(s.hashKey)
+	if err := g.transport.SetNames(s.names()); err != nil {
+		return err
+	}
 	return g.follow(s)
 }
 

@@ -68,6 +68,9 @@ func (l *requestLog) ended(r *transport.Observation) {
 	if r.TTFTMillis != nil {
 		attributes = append(attributes, "ttft_ms", tenths(*r.TTFTMillis))
 	}
+	if r.Named != "" {
+		attributes = append(attributes, "asked", r.Named)
+	}
 	if r.Tenant != "" {
 		attributes = append(attributes, "tenant", r.Tenant)
 	}

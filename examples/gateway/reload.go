@@ -161,6 +161,7 @@ func restart(old, next *settings) (fields []string) {
 		{"record", old.Record, next.Record},
 		{"log", old.Log, next.Log},
 		{"poll", old.Poll, next.Poll},
+		{"endpoints.wake", old.wakes(), next.wakes()},
 		{"price", old.Price, next.Price},
 	} {
 		if !reflect.DeepEqual(f.old, f.new) {

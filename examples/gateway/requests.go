@@ -72,6 +72,9 @@ func (s *story) shown() *shownRequest {
 		return v
 	}
 	v.Request, v.Error = e.Request, text(e.Err)
+	if e.Named != "" {
+		v.Model = e.Named + " → " + e.Model
+	}
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
 		v.Attempts = append(v.Attempts, shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, text(a.Err), said(a)})

@@ -34,6 +34,7 @@ type settings struct {
 
 	Policy string                   `yaml:"policy"`
 	Models map[string]modelSettings `yaml:"models"`
+	Names  map[string]nameSettings  `yaml:"names"`
 
 	Tenants      map[string]tenantSettings `yaml:"tenants"`
 	Open         bool                      `yaml:"open"`    // nobody needs a key
@@ -74,6 +75,11 @@ type endpointSettings struct {
 	Engine    string            `yaml:"engine"`
 	KVTokens  int               `yaml:"kv_tokens"`
 	Sequences int               `yaml:"max_sequences"`
+	InFlight  int               `yaml:"max_in_flight"`
+	Context   int               `yaml:"max_context"`
+	Tier      int               `yaml:"tier"`
+	Weight    float64           `yaml:"weight"`
+	Wake      wakeSettings      `yaml:"wake"`
 	Rank      *int              `yaml:"rank"`
 	Labels    map[string]string `yaml:"labels"`
 	Events    string            `yaml:"events"`
@@ -229,6 +235,7 @@ func (e *endpointSettings) endpoint() endpick.Endpoint {
 	own := endpick.Endpoint{
 		ID: e.ID, Address: e.URL, Models: e.Models, Adapters: e.Adapters, Variant: e.Variant, Engine: e.Engine,
 		KVTokens: e.KVTokens, MaxSequences: e.Sequences, Labels: e.Labels,
+		MaxInFlight: e.InFlight, MaxContext: e.Context, Tier: e.Tier, Weight: e.Weight, WakeTime: e.Wake.Takes,
 	}
 	if e.Rank != nil {
 		own.Ranked, own.Rank = true, *e.Rank

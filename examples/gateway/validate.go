@@ -43,7 +43,7 @@ func (s *settings) failed(field string, err error) error {
 // validate checks what the types of the fields don't, and resolves secrets.
 func (s *settings) validate() error {
 	for _, check := range []func() error{
-		s.validateListeners, s.validateEndpoints, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateRest, s.validateReplicas,
+		s.validateListeners, s.validateEndpoints, s.validateTiers, s.validateNames, s.validatePolicies, s.validateTenants, s.validateEvents, s.validateRest, s.validateReplicas,
 	} {
 		if err := check(); err != nil {
 			return err

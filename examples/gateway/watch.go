@@ -40,8 +40,8 @@ func newWatch(trusted bool) (*watch, error) {
 		return nil, err
 	}
 	w := &watch{metrics: metrics, traces: traces, stories: stories{most: keptRequests}, decisions: prom.NewCounterVec(prom.CounterOpts{
-		Name: "endpick_decisions_total", Help: "Requests that were sent to a server, by what set it apart from the next best: queue, only, health, room, prefix, load or chance.",
-	}, []string{"by"})}
+		Name: "endpick_decisions_total", Help: "Requests that were sent to a server, by what set it apart from the next best: queue, only, limit, context, health, tier, room, prefix, load or chance; and by the name for a model that was asked for, if it was one.",
+	}, []string{"by", "name"})}
 	w.sources.Store(&prometheus.Sources{})
 	return w, nil
 }
@@ -108,7 +108,7 @@ func (t *targets) count(asked, met bool) {
 func (w *watch) observe(r *transport.Observation) {
 	w.metrics.Observe(r)
 	if one := w.stories.observe(r); one != nil && len(r.Attempts) > 0 {
-		w.decisions.WithLabelValues(decidedBy(&one.receipt, r.Held)).Inc()
+		w.decisions.WithLabelValues(decidedBy(&one.receipt, r.Held), r.Named).Inc()
 	}
 	if w.traces != nil {
 		w.traces.Observe(r)

@@ -16,6 +16,14 @@ func why(r *endpick.Receipt) (all []string) {
 	if r.Avoided > 0 {
 		all = append(all, "Passed over as unhealthy or full: "+count(r.Avoided, "server")+".")
 	}
+	for _, out := range []struct {
+		n   int
+		why string
+	}{{r.TooShort, "has too short a context (max_context)"}, {r.Full, "has as many requests as it may (max_in_flight)"}, {r.Later, "is of a later tier"}} {
+		if out.n > 0 {
+			all = append(all, fmt.Sprintf("Not asked, because it %s: %s.", out.why, count(out.n, "server")))
+		}
+	}
 	if r.Chosen < 0 || r.Chosen >= len(r.Verdicts) {
 		var none *endpick.NoEndpointError
 		switch {
@@ -73,7 +81,8 @@ func why(r *endpick.Receipt) (all []string) {
 }
 
 // decidedBy says in a word what set the chosen server apart from the next best: that the request had
-// to wait for room (queue); that there was no other (only), or none that was well (health) or that
+// to wait for room (queue); that there was no other (only), or none that had room under its limit
+// (limit), whose context was long enough (context), that was well (health), of its tier (tier) or that
 // filters had left (room); that it held more of the prompt (prefix); that its score was better for
 // other reasons (load); or nothing (chance).
 func decidedBy(r *endpick.Receipt, held time.Duration) string {
@@ -81,8 +90,16 @@ func decidedBy(r *endpick.Receipt, held time.Duration) string {
 	switch {
 	case held >= waited:
 		return "queue"
-	case r.Chosen < 0, len(r.Verdicts) == 1 && r.Avoided+r.Excluded > 0:
+	case r.Chosen < 0:
 		return "health"
+	case len(r.Verdicts) == 1 && r.Full > 0:
+		return "limit"
+	case len(r.Verdicts) == 1 && r.TooShort > 0:
+		return "context"
+	case len(r.Verdicts) == 1 && r.Avoided+r.Excluded > 0:
+		return "health"
+	case len(r.Verdicts) == 1 && r.Later > 0:
+		return "tier"
 	case len(r.Verdicts) == 1:
 		return "only"
 	}

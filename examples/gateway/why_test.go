@@ -98,6 +98,21 @@ func TestWhy(t *testing.T) {
 		"alone": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, "only", []string{"a was the only server that could take it."},
 		},
+		"limited": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Full: 2, TooShort: 1, Later: 1}, "limit", []string{
+				"Not asked, because it has too short a context (max_context): 1 server.",
+				"Not asked, because it has as many requests as it may (max_in_flight): 2 servers.",
+				"Not asked, because it is of a later tier: 1 server.", "a was the only server that could take it.",
+			},
+		},
+		"too short": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, TooShort: 1, Later: 1}, "context",
+			[]string{"Not asked, because it has too short a context (max_context): 1 server.", "Not asked, because it is of a later tier: 1 server.", "a was the only server that could take it."},
+		},
+		"first tier": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Later: 1}, "tier",
+			[]string{"Not asked, because it is of a later tier: 1 server.", "a was the only server that could take it."},
+		},
 		"filtered": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a, removed("y", "affinity gate"), removed("z", "affinity gate"), removed("w", "tier")}, RunnerUp: -1},
 			"prefix", []string{"affinity gate set 2 servers aside.", "tier set 1 server aside.", "That left a."},

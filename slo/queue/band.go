@@ -158,17 +158,13 @@ func (b *band[T]) change(t *tenant[T], do func()) {
 	}
 }
 
-// next returns the request that goes next, which the caller must take out, and
-// charges its tenant.
-func (b *band[T]) next(config *Config) *entry[T] {
-	t, _ := b.waiting.Min()
-	e := t.first
+// dispatch charges the tenant of a request that goes now, and which the caller must take out.
+func (b *band[T]) dispatch(e *entry[T], config *Config) {
 	e.item.epoch = b.epoch
-	b.change(t, func() {
-		b.now = max(b.now, t.tag)
-		t.tag = min(t.tag+costOf(config, &e.item), endOfTime)
+	b.change(e.tenant, func() {
+		b.now = max(b.now, e.tenant.tag)
+		e.tenant.tag = min(e.tenant.tag+costOf(config, &e.item), endOfTime)
 	})
-	return e
 }
 
 // worst returns the request of a band that makes room first if a bound is

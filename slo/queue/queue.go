@@ -97,7 +97,7 @@ type Stats struct {
 // latest deadline. If that would be the new request itself, it is refused and
 // no other is dropped.
 //
-// Every request that was accepted leaves exactly once: by [Queue.Pop], by
+// Every request that was accepted leaves exactly once: by [Queue.Pop] or PopIf, by
 // [Queue.Cancel], or through the function given to [New].
 //
 // Each request that comes or goes costs time logarithmic in the length of the
@@ -270,14 +270,35 @@ func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 // measured at this moment, is below 1. It returns false if they have not, or
 // nobody waits.
 func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
+	return q.PopIf(now, saturation, func(Item[T]) bool { return true })
+}
+
+// PopIf is Pop for the first request, in order, for which room returns true, such as one for a model
+// that has a free server. The others stay where they are. room must not call the queue.
+func (q *Queue[T]) PopIf(now time.Time, saturation float64, room func(Item[T]) bool) (Item[T], bool) {
 	q.expire(now)
-	b, ok := q.bands.Min()
-	if !ok || !(saturation < 1) {
+	if !(saturation < 1) {
 		return Item[T]{}, false
 	}
-	e := b.next(&q.config)
+	var next *entry[T]
+	q.bands.Ascend(func(b *band[T]) bool {
+		b.waiting.Ascend(func(t *tenant[T]) bool {
+			t.requests.Ascend(func(e *entry[T]) bool {
+				if room(e.item) {
+					next = e
+				}
+				return next == nil
+			})
+			return next == nil
+		})
+		return next == nil
+	})
+	if next == nil {
+		return Item[T]{}, false
+	}
+	next.band.dispatch(next, &q.config)
 	q.stats.Dispatched++
-	return q.release(e), true
+	return q.release(next), true
 }
 
 // Settle says what a popped request really took, once it has ended: its prompt

@@ -19,6 +19,10 @@ import (
 //			models        <name>...
 //			adapters      <name>...
 //			max_sequences <number>
+//			max_in_flight <number>
+//			max_context <number>
+//			tier <number>
+//			weight <number>
 //			kv_tokens     <number>
 //			label         <name> <value>
 //		}
@@ -120,6 +124,19 @@ func (t *Transport) endpoint(d *caddyfile.Dispenser) error {
 			err = number(d, &e.MaxSequences)
 		case "kv_tokens":
 			err = number(d, &e.KVTokens)
+		case "max_in_flight":
+			err = number(d, &e.MaxInFlight)
+		case "max_context":
+			err = number(d, &e.MaxContext)
+		case "tier":
+			err = number(d, &e.Tier)
+		case "weight":
+			var weight string
+			if err = text(d, &weight); err == nil {
+				if e.Weight, err = strconv.ParseFloat(weight, 64); err != nil {
+					err = d.Errf("weight: %q is not a number", weight)
+				}
+			}
 		case "label":
 			err = e.label(d)
 		default:

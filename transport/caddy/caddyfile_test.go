@@ -23,6 +23,10 @@ func TestCaddyfile(t *testing.T) {
 			models        llama qwen
 			adapters      french
 			max_sequences 256
+			max_in_flight 8
+			max_context   8192
+			tier          2
+			weight        1.5
 			kv_tokens     400000
 			label         price low
 			label         zone a
@@ -51,7 +55,7 @@ func TestCaddyfile(t *testing.T) {
 	require.NoError(t, got.UnmarshalCaddyfile(d))
 	want := `{"pool":"chat","policy":"load-prefix:3:2:2","endpoints":[{"address":"10.0.0.1:8000"},
 		{"id":"second","address":"http://10.0.0.2:8000","models":["llama","qwen"],"adapters":["french"],"variant":"h100-tp2","engine":"vllm",
-		"max_sequences":256,"kv_tokens":400000,"labels":{"price":"low","zone":"a"}}],
+		"max_sequences":256,"kv_tokens":400000,"max_in_flight":8,"max_context":8192,"tier":2,"weight":1.5,"labels":{"price":"low","zone":"a"}}],
 		"scrape":500000000,"queue":{"requests":200,"timeout":20000000000,"sequences":64},"tenant":"{http.auth.user.id}",
 		"ttft":2000000000,"tpot":50000000,"max_attempts":2,"max_body_bytes":67108864,
 		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,"upgrade_timeout":7200000000000,
@@ -67,7 +71,8 @@ func TestCaddyfileMistakes(t *testing.T) {
 		"\npolicy a b":                           "wrong argument count",
 		"\npolicy a\npolicy b":                   "policy is given twice, at Testfile:3",
 		"\nendpoint":                             "wrong argument count",
-		"\nendpoint a {\nweight 3\n}":            `unknown setting "weight" of an endpoint, at Testfile:3`,
+		"\nendpoint a {\nmass 3\n}":              `unknown setting "mass" of an endpoint, at Testfile:3`,
+		"\nendpoint a {\nweight x\n}":            `weight: "x" is not a number, at Testfile:3`,
 		"\nendpoint a {\nlabel zone\n}":          "wrong argument count",
 		"\nendpoint a {\nmodels\n}":              "wrong argument count",
 		"\nendpoint a {\nkv_tokens many\n}":      `kv_tokens: "many" is not a whole number above zero`,

@@ -28,6 +28,10 @@ type Endpoint struct {
 	Engine       string            `json:"engine,omitempty"`
 	MaxSequences int               `json:"max_sequences,omitempty"`
 	KVTokens     int               `json:"kv_tokens,omitempty"`
+	MaxInFlight  int               `json:"max_in_flight,omitempty"`
+	MaxContext   int               `json:"max_context,omitempty"`
+	Tier         int               `json:"tier,omitempty"`
+	Weight       float64           `json:"weight,omitempty"`
 	Labels       map[string]string `json:"labels,omitempty"`
 }
 
@@ -66,6 +70,7 @@ func (t *Settings) routing() (endpick.Config, error) {
 		at := endpick.Endpoint{
 			ID: e.ID, Address: e.Address, Models: e.Models, Adapters: e.Adapters, Labels: e.Labels,
 			Variant: e.Variant, Engine: e.Engine, MaxSequences: e.MaxSequences, KVTokens: e.KVTokens,
+			MaxInFlight: e.MaxInFlight, MaxContext: e.MaxContext, Tier: e.Tier, Weight: e.Weight,
 		}
 		if _, err := transport.Target(&at, new(url.URL)); err != nil {
 			return config, err

@@ -186,12 +186,17 @@ type described struct {
 	Variant      string            `json:"variant"`
 	MaxSequences int               `json:"max_sequences"`
 	KVTokens     int               `json:"kv_tokens"`
+	MaxInFlight  int               `json:"max_in_flight"`
+	MaxContext   int               `json:"max_context"`
+	Tier         int               `json:"tier"`
+	Weight       float64           `json:"weight"`
 }
 
 func (d *described) endpoint() endpick.Endpoint {
 	e := endpick.Endpoint{
 		ID: d.ID, Address: d.Address, Models: d.Models, Adapters: d.Adapters, Labels: d.Labels, Variant: d.Variant,
 		MaxSequences: d.MaxSequences, KVTokens: d.KVTokens,
+		MaxInFlight: d.MaxInFlight, MaxContext: d.MaxContext, Tier: d.Tier, Weight: d.Weight,
 	}
 	if d.Rank != nil {
 		e.Ranked, e.Rank = true, *d.Rank

@@ -77,7 +77,7 @@ func TestWhatAFileSays(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	require.NoError(t, os.WriteFile(path, []byte(`[
 		{"address": "a:1", "rank": 0}, {"address": "a:1", "id": "i", "rank": 3, "models": ["m"], "adapters": ["l"], "labels": {"z": "a"},
-		"variant": "v", "max_sequences": 5, "kv_tokens": 7}, {"address": "b:1"}]`), 0o600))
+		"variant": "v", "max_sequences": 5, "kv_tokens": 7, "max_in_flight": 2, "max_context": 9, "tier": 3, "weight": 0.5}, {"address": "b:1"}]`), 0o600))
 	f := discover.File(path)
 	for range 2 {
 		list := rig.Must(f.Endpoints(t.Context()))
@@ -85,7 +85,7 @@ func TestWhatAFileSays(t *testing.T) {
 			{Address: "a:1", Ranked: true},
 			{
 				ID: "i", Address: "a:1", Ranked: true, Rank: 3, Models: []string{"m"}, Adapters: []string{"l"}, Labels: map[string]string{"z": "a"},
-				Variant: "v", MaxSequences: 5, KVTokens: 7,
+				Variant: "v", MaxSequences: 5, KVTokens: 7, MaxInFlight: 2, MaxContext: 9, Tier: 3, Weight: 0.5,
 			},
 			{Address: "b:1"},
 		}, list)

@@ -19,8 +19,8 @@ type request struct {
 	model string
 
 	stream bool
-	// top is where members start, optionsEnd where stream_options ends.
-	optionsEnd, top int
+	// top is where members start, optionsEnd where stream_options ends, modelEnd the model.
+	optionsEnd, modelEnd, top int
 
 	n         int // responses for each prompt
 	maxTokens int // 0: no limit
@@ -118,6 +118,8 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		switch p {
 		case optionsPart:
 			c.optionsEnd = m.i
+		case modelPart:
+			c.modelEnd = m.i
 		case toolsPart:
 			c.acts = c.acts || !runByClient(v)
 		case storePart, actsPart:

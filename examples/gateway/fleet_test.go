@@ -1,0 +1,122 @@
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// fleetFile is the configuration of docs/small-fleets.md before these servers. What wakes the second is a file.
+func fleetFile(t *testing.T, wakes string, servers ...*backend) string {
+	doc, err := os.ReadFile("../../docs/small-fleets.md")
+	require.NoError(t, err)
+	block := string(regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(doc)[1])
+	for i, url := range []string{"http://10.0.0.1:8000", "http://10.0.0.2:11434", "https://models.example"} {
+		require.Contains(t, block, url)
+		block = strings.Replace(block, url, fmt.Sprintf("%s\n    id: %c", servers[i].URL, 'a'+i), 1)
+	}
+	return strings.Replace(block, `[wakeonlan, "00:11:22:33:44:55"]`, "[touch, "+wakes+"]", 1)
+}
+
+// The page's configuration does what it says: requests at once, contexts, tiers, names, and what wakes.
+func TestSmallFleet(t *testing.T) {
+	var servers []*backend
+	var now, most [3]atomic.Int32
+	for i := range 3 {
+		b := newBackend(t)
+		handler := b.Config.Handler
+		b.Config.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost {
+				n := now[i].Add(1)
+				most[i].Store(max(most[i].Load(), n))
+				time.Sleep(20 * time.Millisecond)
+				now[i].Add(-1)
+			}
+			handler.ServeHTTP(w, r)
+		})
+		servers = append(servers, b)
+	}
+	woken := filepath.Join(t.TempDir(), "woken")
+	g := gatewayOf(t, parsed(t, fleetFile(t, woken, servers...)))
+	get := func(h http.Handler, path string) string {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
+		return w.Body.String()
+	}
+	ask := func(body string) (status int, text string) {
+		w := askFor(t, g, "/v1/chat/completions", body)
+		return w.Code, w.Body.String()
+	}
+	burst := func(n int) {
+		var all sync.WaitGroup
+		for range n {
+			all.Go(func() {
+				status, _ := ask(chatWith("hi"))
+				assert.Equal(t, http.StatusOK, status)
+			})
+		}
+		all.Wait()
+	}
+	burst(5)
+	assert.Zero(t, most[2].Load(), "the first tier has room")
+	burst(30)
+	assert.LessOrEqual(t, most[0].Load(), int32(4))
+	assert.LessOrEqual(t, most[1].Load(), int32(1))
+	assert.Positive(t, most[2].Load(), "the first tier is full")
+
+	long := chatWith(strings.Repeat("word ", 40_000))
+	status, _ := ask(long)
+	assert.Equal(t, http.StatusOK, status, "the other two take it")
+	assert.Contains(t, get(g.admin, "/debug/endpick"), "has too short a context (max_context): 1 server")
+
+	_, text := ask(strings.Replace(chatWith("hi"), `"m"`, `"fast"`, 1))
+	assert.Contains(t, text, "usage")
+	page := get(g.admin, "/debug/endpick")
+	assert.Contains(t, page, "fast → qwen3:4b")
+	assert.Contains(t, page, "is of a later tier")
+	assert.Contains(t, get(g, "/v1/models"), `"id":"best"`)
+
+	servers[0].Close()
+	servers[1].Close()
+	for range 6 {
+		status, _ = ask(chatWith("hi"))
+		assert.Equal(t, http.StatusOK, status, "the cloud is left")
+	}
+	assert.NoFileExists(t, woken, "nobody waits")
+	servers[2].Close()
+	go ask(chatWith("hi"))
+	assert.Eventually(t, func() bool {
+		_, err := os.Stat(woken)
+		return err == nil
+	}, 10*time.Second, 10*time.Millisecond)
+}
+
+// What can't be meant is refused with the line and the name, in the file and on a reload.
+func TestBadFleets(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"endpoints: [{url: http://a, tier: 3}, {url: http://b}]", "1: endpoints[0].tier: is 3, and no endpoint has tier 2"},
+		{"endpoints: [{url: http://a, tier: 2}]", "1: endpoints[0].tier: is 2, and no endpoint has tier 1"},
+		{"endpoints: [{url: http://a, max_context: 0}]", "1: endpoints[0].max_context: is 0; leave it out if there is nothing to set"},
+		{"endpoints:\n- url: http://a\n  max_in_flight: 0", "3: endpoints[0].max_in_flight: is 0; leave it out if there is nothing to set"},
+		{"endpoints: [{url: http://a, weight: 0}]", "1: endpoints[0].weight: is 0; leave it out if there is nothing to set"},
+		{"endpoints: [{url: http://a, wake: {run: [x]}}]", "1: endpoints[0].wake.takes: is missing"},
+		{"endpoints: [{url: http://a, wake: {takes: 3s}}]", "1: endpoints[0].wake.run: names no command"},
+		{"endpoints: [{url: http://a}]\nnames:\n  a: {models: [b]}\n  b: {models: [a]}", `3: names.a: has "b", which is such a name itself`},
+		{"endpoints: [{url: http://a}]\nnames: {a: {models: [x, y], weights: [0, 0]}}", "2: names.a: has weights that sum to 0"},
+		{"endpoints: [{url: http://a}]\nnames: {a: {models: [x], weights: [1, 2]}}", "2: names.a: has 2 weights for 1 models"},
+	} {
+		_, err := parseSettings("f.yaml", []byte(c.text))
+		assert.EqualError(t, err, "f.yaml:"+c.want)
+	}
+}

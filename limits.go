@@ -1,0 +1,80 @@
+package endpick
+
+import (
+	"fmt"
+	"math"
+)
+
+// What operators set for an endpoint by hand: MaxInFlight, MaxContext, Tier and Weight. Where no
+// endpoint has any of it, a decision does not look.
+
+// limited reports whether the operator has set a limit, a tier or a weight.
+func (e *Endpoint) limited() bool {
+	return e.MaxInFlight > 0 || e.MaxContext > 0 || e.Tier > 1 || e.weight() != 1
+}
+
+func (e *Endpoint) weight() float64 {
+	if e.Weight == 0 {
+		return 1
+	}
+	return e.Weight
+}
+
+// ContextError says that a prompt fits no endpoint that serves the model. A length that is
+// estimated may be too high: up to a quarter beyond the longest context, the endpoints that have
+// this context are candidates, and refuse what they can't take.
+type ContextError struct {
+	Model       string
+	InputTokens int // of the request
+	MaxContext  int // the longest that there is
+}
+
+func (e *ContextError) Error() string {
+	return fmt.Sprintf("endpick: a prompt of %d tokens fits no endpoint for model %q: the longest context is %d",
+		e.InputTokens, e.Model, e.MaxContext)
+}
+
+// fit leaves the candidates whose context the prompt fits.
+func (d *decision) fit() {
+	need, longest := d.req.InputTokens, 0
+	fits := Keep(d.candidates, func(c *Candidate) bool {
+		longest = max(longest, c.Endpoint.MaxContext)
+		return c.Endpoint.MaxContext == 0 || need <= c.Endpoint.MaxContext
+	})
+	if len(fits) == 0 && float64(need) <= 1.25*float64(longest) {
+		fits = Keep(d.candidates, func(c *Candidate) bool { return c.Endpoint.MaxContext == longest })
+	}
+	d.short, d.longest = len(d.candidates)-len(fits), longest
+	d.candidates = fits
+}
+
+// room leaves the candidates that may have another lease.
+func (d *decision) room() {
+	free := Keep(d.candidates, func(c *Candidate) bool {
+		return c.Endpoint.MaxInFlight == 0 || c.InFlight.Requests < c.Endpoint.MaxInFlight
+	})
+	d.full = len(d.candidates) - len(free)
+	d.candidates = free
+}
+
+// lowest leaves the candidates of the lowest tier.
+func (d *decision) lowest() {
+	tier := math.MaxInt
+	for i := range d.candidates {
+		tier = min(tier, max(d.candidates[i].Endpoint.Tier, 1))
+	}
+	first := Keep(d.candidates, func(c *Candidate) bool { return c.Endpoint.Tier <= tier })
+	d.later = len(d.candidates) - len(first)
+	d.candidates = first
+}
+
+// weigh multiplies scores by the endpoints' weights, and divides those below zero.
+func weigh(candidates []Candidate, scores []float64) {
+	for i := range candidates {
+		if w := candidates[i].Endpoint.weight(); scores[i] < 0 {
+			scores[i] /= w
+		} else {
+			scores[i] *= w
+		}
+	}
+}

@@ -1,0 +1,130 @@
+package endpick_test
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// costs scores endpoints by their ID.
+type costs map[string]float64
+
+func (s costs) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	for i := range candidates {
+		dst[i] = s[candidates[i].Endpoint.ID]
+	}
+}
+
+func costRouter(t *testing.T, by costs, endpoints ...endpick.Endpoint) *endpick.Router {
+	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: by, Weight: 1}}}, Endpoints: endpoints})
+	require.NoError(t, err)
+	return r
+}
+
+// Many at once: no endpoint ever has more than its two, each is used, and who finds no room is told
+// so.
+func TestMaxInFlight(t *testing.T) {
+	r := costRouter(t, costs{"a": 1}, endpick.Endpoint{ID: "a", MaxInFlight: 2}, endpick.Endpoint{ID: "b", MaxInFlight: 2})
+	var inFlight [2]atomic.Int32
+	var served, full atomic.Int32
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			for range 500 {
+				lease, err := r.Route(endpick.Request{})
+				if err != nil {
+					var none *endpick.NoEndpointError
+					assert.True(t, errors.As(err, &none) && none.Full == 2 && none.Serving == 2, "%v", err)
+					full.Add(1)
+					continue
+				}
+				n := &inFlight[lease.Endpoint().ID[0]-'a']
+				assert.LessOrEqual(t, n.Add(1), int32(2))
+				served.Add(1)
+				n.Add(-1)
+				lease.Done(endpick.Outcome{Status: endpick.Completed})
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, int32(4000), served.Load()+full.Load())
+
+	var open []endpick.Lease
+	for _, want := range []string{"a", "a", "b", "b"} {
+		var receipt endpick.Receipt
+		lease, err := r.Route(endpick.Request{Receipt: &receipt})
+		require.NoError(t, err)
+		assert.Equal(t, want, lease.Endpoint().ID)
+		assert.Equal(t, len(open)/2, receipt.Full)
+		open = append(open, lease)
+	}
+	_, err := r.Route(endpick.Request{Model: "m"})
+	assert.EqualError(t, err, `endpick: no endpoint for model "m": 2 of 2 serve it, 0 excluded, 0 draining, 2 full`)
+	lease, err := r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
+	require.NoError(t, err, "what an endpoint has already counts beyond the limit")
+	assert.Equal(t, 3, r.Endpoints()[0].Candidate.InFlight.Requests)
+	for _, l := range append(open, lease) {
+		l.Done(endpick.Outcome{})
+	}
+}
+
+// What operators set decides before scores do, which prefer the others here.
+func TestOperatorsDecideFirst(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		endpoints []endpick.Endpoint // costs 3, 2, 1
+		request   endpick.Request
+		want      string
+		receipt   string
+	}{
+		{"the lower tier", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}, {ID: "c", Tier: 3}}, endpick.Request{}, "a", "2 of later tiers"},
+		{"avoided", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}, {ID: "c", Tier: 3}}, endpick.Request{Avoid: []string{"a"}}, "b", "1 avoided, 1 of later tiers"},
+		{"all avoided", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}}, endpick.Request{Avoid: []string{"a", "b"}}, "a", "1 of later tiers"},
+		{"excluded", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}}, endpick.Request{Exclude: []string{"a"}}, "b", "1 excluded"},
+		{"none is the first", []endpick.Endpoint{{ID: "a", Tier: 1}, {ID: "b"}, {ID: "c", Tier: 3}}, endpick.Request{}, "b", "1 of later tiers"},
+		{"another model", []endpick.Endpoint{{ID: "a", Models: []string{"x"}}, {ID: "b", Tier: 2}}, endpick.Request{Model: "y"}, "b", ""},
+		{"fits", []endpick.Endpoint{{ID: "a", MaxContext: 1000}, {ID: "c", MaxContext: 999}}, endpick.Request{InputTokens: 1000}, "a", "1 of too short a context"},
+		{"unknown context", []endpick.Endpoint{{ID: "a"}, {ID: "c", MaxContext: 999}}, endpick.Request{InputTokens: 1000}, "a", "1 of too short a context"},
+		{"fits in a later tier", []endpick.Endpoint{{ID: "a", Tier: 2}, {ID: "c", MaxContext: 999}}, endpick.Request{InputTokens: 1000}, "a", "1 of too short a context"},
+		{"a little longer", []endpick.Endpoint{{ID: "a", MaxContext: 800}, {ID: "c", MaxContext: 799}}, endpick.Request{InputTokens: 1000}, "a", "1 of too short a context"},
+		{"twice as costly", []endpick.Endpoint{{ID: "a", Weight: 3.1}, {ID: "c"}}, endpick.Request{}, "a", ""},
+		{"thrice as costly", []endpick.Endpoint{{ID: "a", Weight: 2.9}, {ID: "c"}}, endpick.Request{}, "c", ""},
+	} {
+		r := costRouter(t, costs{"a": -3, "b": -2, "c": -1}, c.endpoints...)
+		c.request.Receipt = new(endpick.Receipt)
+		lease, err := r.Route(c.request)
+		if assert.NoError(t, err, c.name) {
+			assert.Equal(t, c.want, lease.Endpoint().ID, c.name)
+			assert.Contains(t, c.request.Receipt.String(), "tokens"+map[bool]string{true: ", "}[c.receipt != ""]+c.receipt+"\n", c.name)
+		}
+	}
+	r := costRouter(t, costs{}, endpick.Endpoint{ID: "a", MaxContext: 800}, endpick.Endpoint{ID: "b", MaxContext: 500})
+	_, err := r.Route(endpick.Request{Model: "m", InputTokens: 1001})
+	assert.Equal(t, &endpick.ContextError{Model: "m", InputTokens: 1001, MaxContext: 800}, err)
+	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 1001, Exclude: []string{"b"}})
+	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "it might have fitted there")
+}
+
+// A weight multiplies scores above zero, so that a picker that goes by them gives shares: 3 to 1.
+func TestWeight(t *testing.T) {
+	r, err := endpick.New(endpick.Config{
+		Seed: 1, Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: costs{"a": 0.5, "b": 0.5}, Weight: 1}}, Picker: endpick.WeightedRandom{}},
+		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
+	})
+	require.NoError(t, err)
+	require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Weight: 3}))
+	count := map[string]float64{}
+	for range 4000 {
+		lease, err := r.Route(endpick.Request{})
+		require.NoError(t, err)
+		count[lease.Endpoint().ID]++
+		lease.Done(endpick.Outcome{})
+	}
+	assert.InDelta(t, 3, count["b"]/count["a"], 0.3)
+}

@@ -1,0 +1,117 @@
+package transport
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/endpick/endpick"
+)
+
+// Servers with a WakeTime may sleep. One is known to be asleep when a request does not reach it:
+// from then on one request in wakeTrial tries it, until one is answered, and the others wait in the queue,
+// if there is no other server for them.
+
+const (
+	wakeTrial = time.Second
+	// wakeAgain is the least time between two calls of Config.Wake for one endpoint.
+	wakeAgain = 30 * time.Second
+)
+
+// sleepers are the endpoints that are asleep. It is safe for concurrent use.
+type sleepers struct {
+	mu     sync.Mutex
+	asleep map[string]time.Time // until when each is not asked, by ID
+	called map[string]time.Time // when Config.Wake was last called for it
+}
+
+// wakingError says that there is no endpoint but such as are being woken.
+type wakingError struct{ error }
+
+func (e *wakingError) Unwrap() error { return e.error }
+
+// sleeps reports whether an endpoint may sleep.
+func (d *Dispatcher) sleeps(e *endpick.Endpoint) bool { return d.config.Wake != nil && e.WakeTime > 0 }
+
+// asleep are the IDs of endpoints not to be asked now.
+func (d *Dispatcher) asleep(now time.Time) (ids []string) {
+	if d.config.Wake == nil {
+		return nil
+	}
+	d.sleepers.mu.Lock()
+	defer d.sleepers.mu.Unlock()
+	for id, until := range d.sleepers.asleep {
+		if now.Before(until) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// sent notes that an endpoint is asked: if it is asleep, by this request alone.
+func (d *Dispatcher) sent(e *endpick.Endpoint) {
+	if !d.sleeps(e) {
+		return
+	}
+	d.sleepers.mu.Lock()
+	defer d.sleepers.mu.Unlock()
+	if _, ok := d.sleepers.asleep[e.ID]; ok {
+		d.sleepers.asleep[e.ID] = d.now().Add(wakeTrial)
+	}
+}
+
+// answered notes that a request has reached an endpoint, or has not.
+func (d *Dispatcher) answered(e *endpick.Endpoint, reached bool) {
+	if !d.sleeps(e) {
+		return
+	}
+	d.sleepers.mu.Lock()
+	if reached {
+		delete(d.sleepers.asleep, e.ID)
+	} else {
+		d.sleepers.asleep[e.ID] = d.now().Add(wakeTrial)
+	}
+	d.sleepers.mu.Unlock()
+}
+
+// wake calls Config.Wake for the sleeping endpoint that serves the model soonest, if that is sooner than
+// expected where the request goes; negative: it goes nowhere.
+func (c *Call) wake(out []string, expected time.Duration) {
+	if len(out) == 0 {
+		return
+	}
+	d := c.d
+	var first *endpick.Endpoint
+	for _, e := range d.config.Router.Endpoints() {
+		to := e.Candidate.Endpoint
+		if d.sleeps(to) && !e.Draining && !e.Removed && slices.Contains(out, to.ID) && serves(to, c.model()) &&
+			(expected < 0 || to.WakeTime < expected) && (first == nil || to.WakeTime < first.WakeTime) {
+			first = to
+		}
+	}
+	if first == nil {
+		return
+	}
+	now := d.now()
+	d.sleepers.mu.Lock()
+	last, called := d.sleepers.called[first.ID]
+	again := called && now.Sub(last) < max(2*first.WakeTime, wakeAgain)
+	if !again {
+		d.sleepers.called[first.ID] = now
+	}
+	d.sleepers.mu.Unlock()
+	if !again {
+		go func() {
+			defer d.guard(c.in, "Config.Wake")
+			d.config.Wake(first)
+		}()
+	}
+}
+
+// waits reports whether err means that there will be an endpoint for the request: it is full, or
+// asleep.
+func waits(err error) bool {
+	var none *endpick.NoEndpointError
+	return errors.As(err, &none) && none.Full > 0 || errors.As(err, new(*wakingError))
+}
