@@ -77,7 +77,14 @@ func (s *story) shown() *shownRequest {
 	}
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
-		v.Attempts = append(v.Attempts, shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, text(a.Err), said(a)})
+		t := shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, text(a.Err), said(a)}
+		switch {
+		case strings.HasPrefix(t.Error, t.Said):
+			t.Said = t.Error
+		case t.Error != "":
+			t.Said += ": " + t.Error
+		}
+		v.Attempts = append(v.Attempts, t)
 		v.Endpoint = cmp.Or(e.Endpoint, a.Candidate.Endpoint.ID)
 	}
 	if a := e.Last(); a != nil {

@@ -30,8 +30,11 @@ func why(r *endpick.Receipt) (all []string) {
 		case errors.As(r.Err, &none) && none.Serving == 0:
 			all = append(all, fmt.Sprintf("None of %s has the model.", count(none.Endpoints, "server")))
 		case errors.As(r.Err, &none):
-			all = append(all, fmt.Sprintf("No server was left: of %d, %d have the model, of which %d had failed this request or could not be asked, and %d are draining.",
-				none.Endpoints, none.Serving, none.Excluded, none.Draining))
+			left := fmt.Sprintf("No server was left: of %d, %d %s the model, of which %d had failed this request or could not be asked", none.Endpoints, none.Serving, plural(none.Serving, "has", "have"), none.Excluded)
+			if none.Draining > 0 {
+				left += fmt.Sprintf(", and %d %s draining", none.Draining, plural(none.Draining, "is", "are"))
+			}
+			all = append(all, left+".")
 		case r.Err != nil:
 			all = append(all, "No server was chosen: "+r.Err.Error()+".")
 		}
