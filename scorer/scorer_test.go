@@ -48,6 +48,15 @@ func candidates(of ...indicators) []endpick.Candidate {
 	return cs
 }
 
+// residents are candidates that have one model each.
+func residents(of ...any) (cs []endpick.Candidate) {
+	for i := 0; i < len(of); i += 2 {
+		r := endpick.Resident{Model: of[i].(string), State: of[i+1].(endpick.Residency)}
+		cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Residents: []endpick.Resident{r}}})
+	}
+	return cs
+}
+
 func score(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) []float64 {
 	req = req.At(time.Unix(0, 0), 1, 1)
 	dst := make([]float64, len(cs))
@@ -105,6 +114,9 @@ func TestScores(t *testing.T) {
 			candidates(indicators{}, indicators{adapters: []string{}}, indicators{adapters: []string{"law", "sql"}}), []float64{0.5, 0, 1}},
 		{"a report without adapters", scorer.AdapterAffinity(), endpick.Request{Adapter: "sql"},
 			[]endpick.Candidate{{Endpoint: &endpick.Endpoint{}, Report: &endpick.Load{}}}, []float64{0.5}},
+		{"resident", scorer.Resident(), endpick.Request{Model: "m"},
+			residents("n", endpick.InMemory, "m", endpick.OnDisk, "m", endpick.Loading, "m", endpick.InMemory), []float64{1, 0, 0.5, 1}},
+		{"a resident adapter", scorer.Resident(), endpick.Request{Adapter: "m"}, residents("m", endpick.OnDisk), []float64{0}},
 		{"no adapter asked for", scorer.AdapterAffinity(), prompt,
 			candidates(indicators{}, indicators{adapters: []string{"law"}}), []float64{0.5, 0.5}},
 		{"no session", scorer.SessionAffinity(), prompt,
@@ -456,6 +468,7 @@ func TestScorersConform(t *testing.T) {
 		func() endpick.Scorer { return scorer.NoHitLRU() },
 		func() endpick.Scorer { return scorer.SessionAffinity() },
 		func() endpick.Scorer { return scorer.AdapterAffinity() },
+		func() endpick.Scorer { return scorer.Resident() },
 		func() endpick.Scorer {
 			return scorer.Cost("cost", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.BatchSize() })
 		},

@@ -102,7 +102,10 @@ func known() map[string]string {
 		"swap/running":         `{"running":[{"model":"a","state":"ready"},{"model":"b","state":"starting"}]}`,
 		"studio/v1/models":     `{"data":[{"id":"a"},{"id":"b"}]}`,
 		"studio/api/v1/models": `{"models":[{"type":"llm","key":"a","size_bytes":5000000000,"loaded_instances":[]},{"key":"b","loaded_instances":[{"id":"b","config":{"context_length":8192}}]}]}`,
-		"both/v1/models":       `{"data":[{"id":"a"}],"models":[{"name":"b"}]}`, "both/api/tags": `{"models":[{"name":"c"}]}`,
+		"idle/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}}]}`, "idle/running": `{"error":"no such page"}`, "idle/api/v1/models": `{}`,
+		"bad/v1/models": `{"data":[{"id":"a"}]}`, "bad/api/ps": `<html>`,
+		"unsized/v1/models": `{"data":[{"id":"a"}]}`, "unsized/api/ps": `{"models":[{"name":"` + strings.Repeat("x", 1<<10) + `"}]}`, "unsized/api/tags": `<html>`,
+		"both/v1/models": `{"data":[{"id":"a"}],"models":[{"name":"b"}]}`, "both/api/tags": `{"models":[{"name":"c"}]}`,
 		"unlisted/v1/models": `<html>`,
 	}
 }
@@ -141,6 +144,9 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}}}, nil},
 		{"studio", -1, scrape.Facts{Engine: "lm-studio", Models: []string{"a", "b"}, Residents: []endpick.Resident{
 			{Model: "a", Bytes: 5e9}, {Model: "b", State: endpick.InMemory, Context: 8192}}}, nil},
+		{"idle", -1, scrape.Facts{Models: []string{"a"}, Residents: []endpick.Resident{{Model: "a", State: endpick.InMemory}}}, nil},
+		{"bad", -1, scrape.Facts{}, scrape.ErrFormat},
+		{"unsized", -1, scrape.Facts{}, scrape.ErrFormat},
 		{"both", -1, scrape.Facts{Models: []string{"a"}}, nil},
 		{"unlisted", -1, scrape.Facts{}, scrape.ErrFormat},
 		{"other", -1, scrape.Facts{}, scrape.ErrNoFacts},
@@ -172,6 +178,39 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			assert.Equal(t, e, now)
 		})
 	}
+}
+
+// What is in memory is asked for thirty times as often as what a server is, until it says so no longer.
+func TestInspectorFollowsTheMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &site{pages: known()}
+		router, s, errs := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
+		in := func() (all []string) {
+			for _, r := range router.Endpoints()[0].Candidate.Endpoint.Residents {
+				if r.State == endpick.InMemory {
+					all = append(all, r.Model)
+				}
+			}
+			return all
+		}
+		stop := running(t, s.Run)
+		defer stop()
+		time.Sleep(1500 * time.Millisecond)
+		assert.Equal(t, []string{"b:7b"}, in())
+		at.set("ollama2/api/ps", `{"models":[{"name":"a:latest"}]}`)
+		time.Sleep(4 * time.Second)
+		assert.Equal(t, []string{"a:latest"}, in())
+		assert.Equal(t, 1, at.times("ollama2/metrics"))
+		at.mu.Lock()
+		delete(at.pages, "ollama2/api/ps")
+		at.mu.Unlock()
+		time.Sleep(4 * time.Second)
+		assert.Empty(t, in())
+		assert.Equal(t, 2, at.times("ollama2/metrics"))
+		time.Sleep(30 * time.Second)
+		assert.Equal(t, 2, at.times("ollama2/metrics"))
+		assert.Empty(t, errs.take())
+	})
 }
 
 // Fields set by the host stay, even if the engine disagrees; unset ones follow the

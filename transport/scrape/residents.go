@@ -111,7 +111,9 @@ func (s *Inspector) readSizes(ctx context.Context, e *endpick.Endpoint, f *Facts
 		} `json:"models"`
 	}
 	if err == nil {
-		err = json.Unmarshal(text, &page)
+		if err = json.Unmarshal(text, &page); err != nil {
+			err = badPage("/api/tags", err)
+		}
 	}
 	for _, m := range page.Models {
 		if r := f.resident(m.Name); r.Bytes == 0 {
