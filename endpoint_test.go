@@ -190,6 +190,7 @@ func TestBrokenSignals(t *testing.T) {
 	var bad *endpick.LoadError
 	require.ErrorAs(t, r.Report("a", endpick.Load{KVUsage: nan}), &bad)
 	assert.Equal(t, "KV usage", bad.Signal)
+	assert.EqualError(t, bad, `endpick: load of endpoint "a": KV usage is NaN`)
 	assert.Equal(t, 0.5, status(t, r, "a").Candidate.KVUsage)
 	route(t, r, endpick.Request{})
 	require.NoError(t, r.Remove("a"))
@@ -199,6 +200,9 @@ func TestBrokenSignals(t *testing.T) {
 }
 
 func TestEndpointValidation(t *testing.T) {
+	with := func(r endpick.Resident) endpick.Endpoint {
+		return endpick.Endpoint{ID: "a", Residents: []endpick.Resident{{Model: "first"}, r}}
+	}
 	for _, c := range []struct {
 		endpoint endpick.Endpoint
 		text     string
@@ -216,6 +220,12 @@ func TestEndpointValidation(t *testing.T) {
 		{endpick.Endpoint{ID: "a", WakeTime: -1}, `endpick: endpoint "a" WakeTime is negative`},
 		{endpick.Endpoint{ID: "a", Weight: math.NaN()}, `endpick: endpoint "a" Weight is negative or not finite`},
 		{endpick.Endpoint{ID: "a", Weight: math.Inf(1)}, `endpick: endpoint "a" Weight is negative or not finite`},
+		{endpick.Endpoint{ID: "a", MaxResidents: -1}, `endpick: endpoint "a" MaxResidents is negative`},
+		{with(endpick.Resident{}), `endpick: endpoint "a" has a resident without a name, or one that is not printable UTF-8`},
+		{with(endpick.Resident{Model: "\n"}), `endpick: endpoint "a" has a resident without a name, or one that is not printable UTF-8`},
+		{with(endpick.Resident{Model: "m", State: endpick.InMemory + 1}), `endpick: endpoint "a" has resident "m" in an unknown state`},
+		{with(endpick.Resident{Model: "m", Bytes: -1}), `endpick: endpoint "a" has resident "m" of negative size`},
+		{with(endpick.Resident{Model: "m", Context: -1}), `endpick: endpoint "a" has resident "m" of negative size`},
 	} {
 		r, _ := newRouter(t, endpick.Config{})
 		err := r.Add(c.endpoint)

@@ -41,6 +41,7 @@ func TestFromHeader(t *testing.T) {
 		{name: "negative", tpot: []string{"-5"}, malformed: []string{slo.TPOTHeader}},
 		{name: "empty", ttft: []string{""}, malformed: []string{slo.TTFTHeader}},
 		{name: "a word", ttft: []string{"fast"}, malformed: []string{slo.TTFTHeader}},
+		{name: "half a number", ttft: []string{"2e"}, malformed: []string{slo.TTFTHeader}},
 		{name: "a unit", ttft: []string{"200ms"}, malformed: []string{slo.TTFTHeader}},
 		{name: "NaN", ttft: []string{"NaN"}, malformed: []string{slo.TTFTHeader}},
 		{name: "infinity", ttft: []string{"+Inf"}, malformed: []string{slo.TTFTHeader}},

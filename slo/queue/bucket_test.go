@@ -28,6 +28,7 @@ func TestTokenBucket(t *testing.T) {
 	var limit *queue.RateLimitError
 	require.ErrorAs(t, err, &limit)
 	assert.Equal(t, queue.RateLimitError{Need: 250, Have: 200, RetryAfter: 500 * time.Millisecond}, *limit)
+	assert.EqualError(t, err, "queue: rate limited: 200 of 250 tokens, try again in 500ms")
 	require.NoError(t, admit(1500, 250))
 	require.Error(t, admit(0, 1), "time that goes back refills nothing")
 	require.NoError(t, admit(1510, 0), "an unknown length costs one token")

@@ -403,6 +403,7 @@ func TestQueueErrors(t *testing.T) {
 	assert.Empty(t, dropped)
 	require.NoError(t, push(300, queue.Item[string]{Priority: 2, Tokens: 5}))
 	assert.Equal(t, []*queue.Error{{Reason: queue.ErrShed, Priority: -1, Waited: 200 * time.Millisecond, Requests: 2}}, dropped)
+	assert.EqualError(t, dropped[0], "queue: shed to make room: priority -1, waited 200ms, 2 requests held")
 	q.Pop(at(1000), 1)
 	require.Len(t, dropped, 2)
 	assert.Equal(t, &queue.Error{Reason: queue.ErrTimeout, Priority: 1, Waited: time.Second, Requests: 1}, dropped[1])
