@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -112,4 +113,32 @@ func TestAssessWithoutStreaming(t *testing.T) {
 	assert.InDelta(t, 0.5, f.TTFT.MAPE, 1e-9, "100 → 150 ms")
 	assert.InDelta(t, 0.15, f.ITL.MAPE, 1e-9, "20 → 17 ms")
 	assert.InDelta(t, (20.0/300+100.0/400)/2, f.E2E.MAPE, 1e-9)
+}
+
+// Requests go to the ranks in turn, and each rank serves its own.
+func TestReplayOnRanks(t *testing.T) {
+	records := make([]Record, 6)
+	for i := range records {
+		records[i] = Record{InputTokens: 100, OutputTokens: 5}
+	}
+	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
+	for ranks := range 4 { // 0 is one
+		got := rig.Must(Replay(records, Deployment{Ranks: ranks, Engine: engine.Config{Profile: profile, MaxSequences: 1}}))
+		ranks = max(ranks, 1)
+		for i, r := range got {
+			switch {
+			case i < ranks:
+				assert.Equal(t, got[0].FirstTokenMillis, r.FirstTokenMillis)
+			default:
+				assert.GreaterOrEqual(t, r.FirstTokenMillis, got[i-ranks].LastTokenMillis, "%d of %d", i, ranks)
+				assert.Equal(t, got[i/ranks*ranks].LastTokenMillis, r.LastTokenMillis)
+			}
+			assert.Less(t, r.FirstTokenMillis, r.LastTokenMillis)
+			assert.Zero(t, *r.CachedTokens)
+		}
+	}
+	_, err := Replay(records, Deployment{Ranks: -1})
+	assert.EqualError(t, err, "sim: Deployment.Ranks -1 is negative")
+	_, err = Replay(nil, Deployment{})
+	assert.EqualError(t, err, "sim: Replay has no records")
 }
