@@ -57,12 +57,13 @@ func TestContests(t *testing.T) {
 			r.Arrival = at
 			under = append(under, r)
 			n++
-			fmt.Fprint(sum, len(r.Blocks))
-			r.Blocks = r.Blocks[max(len(r.Blocks)-1, 0):] // which depends on those before
-			fmt.Fprintf(sum, "%+v\n", r)
+			last := append([]uint64{0}, r.Blocks...)[len(r.Blocks)] // which depends on those before
+			fmt.Fprintln(sum, at, r.InputTokens, r.OutputTokens, len(r.Blocks), last, r.Tenant, r.Session, r.SLO.TTFT, r.SLO.TPOT)
 		}
 		servers := fnv.New32a()
-		fmt.Fprintf(servers, "%+v", fleet)
+		for _, s := range fleet {
+			fmt.Fprintf(servers, "%t %s %s %v %v %+v\n", s.Undescribed, s.Endpoint.ID, s.Endpoint.Variant, s.Endpoint.KVTokens, s.Endpoint.MaxSequences, s.Engine)
+		}
 		if _, isTrace := work.(*sim.Trace); isTrace {
 			continue
 		}
