@@ -26,7 +26,7 @@ const (
 	// maxRead is how much of a prompt's text is split into words, from its head; what follows is
 	// compared as a whole. Splitting takes fifty times as long as hashing, and what changes from
 	// request to request nearly always stands in the head.
-	maxRead = 64 << 10
+	maxRead = 16 << 10
 )
 
 // Sketcher reduces a prompt to what a recording has of it: for each tool and message its
@@ -40,7 +40,9 @@ type Sketcher struct {
 	key        [sha256.Size]byte
 	text, read int // bytes of text that may still be recorded, and be split into words
 
-	content []byte // of the current piece
+	// The text of the current piece: the first part alone, which is not copied, or several, joined.
+	first  string
+	joined []byte
 	// What is hashed of it: all; its text without white space; and without values.
 	all, words, template xxhash.Digest
 	// What split has found for the latter two.
@@ -50,7 +52,7 @@ type Sketcher struct {
 // NewSketcher returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
 func NewSketcher(key prefix.Key, text bool) *Sketcher {
-	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 4\n" + key.Reveal())), read: maxRead}
+	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 5\n" + key.Reveal())), read: maxRead}
 	if text {
 		s.text = maxText
 	}
@@ -79,7 +81,7 @@ func (s *Sketcher) sumOf(d *xxhash.Digest) recording.Hash { return s.hashOf(stri
 // blocks: [prefix.Hasher.Len].
 func (s *Sketcher) Tool(definition string, end int) {
 	if s.begin("tool") {
-		s.content = append(s.content, definition...)
+		s.append(definition)
 		s.Prompt.Tools = append(s.Prompt.Tools, s.piece("", end))
 	}
 }
@@ -92,17 +94,30 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 	}
 	for _, p := range m.Parts {
 		if p.Type == "" || p.Type == "text" {
-			s.content = append(s.content, p.Content...)
-			s.number(len(s.content))
+			s.append(p.Content)
+			s.number(max(len(s.first), len(s.joined)))
 			continue
 		}
 		s.add(p.Type, p.Content)
 	}
 	for _, c := range m.ToolCalls {
 		s.add(c.ID)
-		s.content = append(append(s.content, c.Name...), c.Arguments...)
+		s.append(c.Name)
+		s.append(c.Arguments)
 	}
 	s.Prompt.Messages = append(s.Prompt.Messages, s.piece(m.Role, end))
+}
+
+// append adds to the text of the current piece.
+func (s *Sketcher) append(text string) {
+	switch {
+	case s.first == "":
+		s.first = text
+	case len(s.joined) == 0:
+		s.joined = append(append(s.joined, s.first...), text...)
+	default:
+		s.joined = append(s.joined, text...)
+	}
 }
 
 // begin begins a piece, unless there are too many.
@@ -111,7 +126,7 @@ func (s *Sketcher) begin(fields ...string) bool {
 		s.Prompt.Partial = true
 		return false
 	}
-	s.content = s.content[:0]
+	s.first, s.joined = "", s.joined[:0]
 	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
 		d.Reset()
 	}
@@ -131,22 +146,27 @@ func (s *Sketcher) number(n int) {
 }
 
 func (s *Sketcher) piece(role string, end int) recording.Piece {
-	text := string(s.content)
+	text := s.first
+	if len(s.joined) > 0 {
+		text = string(s.joined)
+	}
 	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(text), End: end}
-	_, _ = s.all.WriteString("\xff")
-	_, _ = s.all.WriteString(text)
 	head := text[:min(len(text), s.read)]
 	s.read -= len(head)
 	s.split(&p, head)
+	rest := binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(text[len(head):]))
+	_, _ = s.all.WriteString("\xff") // never fails
+	_, _ = s.all.WriteString(head)
 	_, _ = s.words.Write(s.wordsRead)
 	_, _ = s.template.Write(s.templateRead)
-	_, _ = s.words.WriteString(text[len(head):])
-	_, _ = s.template.WriteString(text[len(head):])
+	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
+		_, _ = d.Write(rest)
+	}
 	p.Hash, p.Words, p.Template = s.sumOf(&s.all), s.sumOf(&s.words), s.sumOf(&s.template)
 	if s.text > 0 {
 		head := text[:min(len(text), s.text)]
 		s.text -= len(head)
-		p.Text = strings.ToValidUTF8(head, "\uFFFD")
+		p.Text = strings.Clone(strings.ToValidUTF8(head, "\uFFFD"))
 	}
 	return p
 }
