@@ -209,7 +209,7 @@ func (a *allowance) content(v []byte) string {
 // is valid as long as that of content.
 func (a *allowance) shortest(v []byte) string {
 	s := inQuotes(v)
-	if !hasEscape(s, 'u') && !hasEscape(s, '/') {
+	if !hasEscape(s, "u/") {
 		return viewString(s)
 	}
 	return a.rewritten(appendShortest, s)

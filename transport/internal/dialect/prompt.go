@@ -200,7 +200,7 @@ func headOf(h prefix.Hasher) uint64 {
 // withoutCacheControl removes the mark with which clients of some APIs say what to
 // cache, which moves from turn to turn.
 func withoutCacheControl(v []byte) []byte {
-	if !bytes.Contains(v, cacheControl) && !hasEscape(v, 'u') {
+	if !bytes.Contains(v, cacheControl) && !hasEscape(v, "u") {
 		return v
 	}
 	var out []byte

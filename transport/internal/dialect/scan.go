@@ -96,16 +96,17 @@ func isEscaped(b []byte, i int) bool {
 	return (i-n)%2 != 0
 }
 
-// hasEscape reports whether the content of a string has an escape of this kind.
-func hasEscape(s []byte, kind byte) bool {
-	for i := 0; ; i++ {
-		n := bytes.IndexByte(s[i:], kind)
-		if n < 0 {
+// hasEscape reports whether the content of a string, or a value, has an escape of these kinds.
+func hasEscape(s []byte, kinds string) bool {
+	for {
+		i := bytes.IndexByte(s, '\\')
+		if i < 0 || i+1 >= len(s) {
 			return false
 		}
-		if i += n; isEscaped(s, i) {
+		if strings.IndexByte(kinds, s[i+1]) >= 0 {
 			return true
 		}
+		s = s[i+2:]
 	}
 }
 
