@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/endpick/endpick/prefix/diagnose/sketch"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -198,7 +199,7 @@ func alike(x, y []uint32) bool {
 func quote(text string, f *Finding) string {
 	from, to := max(0, f.Offset-12), f.Offset+20
 	if f.Cause <= Number {
-		word, _ := wordOf(text[min(f.Offset, len(text)):])
+		word, _ := sketch.Word(text[min(f.Offset, len(text)):])
 		from, to = f.Offset, f.Offset+min(len(word), 64)
 	}
 	return strings.ToValidUTF8(text[min(from, len(text)):min(to, len(text))], "")

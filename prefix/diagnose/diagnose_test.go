@@ -18,6 +18,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/diagnose"
+	"github.com/endpick/endpick/prefix/diagnose/sketch"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -51,7 +52,7 @@ func asked(second int, endpoint string, cached int, c conversation, change ...fu
 		f(r)
 	}
 	r.InputTokens = 5
-	s := diagnose.NewSketcher(key, false)
+	s := sketch.New(key, false)
 	var h prefix.Hasher
 	h.Reset(prefix.Scope{Key: key, Model: r.Model, Adapter: r.Adapter, Tenant: fmt.Sprint(r.Tenant), Salt: fmt.Sprint(r.Salt)}.Seed(), nil)
 	for _, tool := range c.Tools {
@@ -478,7 +479,7 @@ func TestKindsOfValues(t *testing.T) {
 // said is asked with the text recorded.
 func said(second int, cached int, c conversation) *recording.Request {
 	r := asked(second, "a", cached, c)
-	s := diagnose.NewSketcher(key, true)
+	s := sketch.New(key, true)
 	var h prefix.Hasher
 	h.Reset(prefix.Scope{Key: key, Model: r.Model, Tenant: fmt.Sprint(r.Tenant), Salt: fmt.Sprint(r.Salt)}.Seed(), nil)
 	for i := range c.Messages {

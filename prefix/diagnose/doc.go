@@ -2,7 +2,7 @@
 //
 // [Explain] goes through the requests that a gateway has recorded. For each, it finds
 // the earlier one whose cache entry it could have used, and names what prevented that: the
-// place where the prompts diverge, or what happened to the cache. [Sketcher] writes into a
+// place where the prompts diverge, or what happened to the cache. Package sketch writes into a
 // recording what this needs to know of a prompt, without the text.
 //
 // Lost tokens are those that an engine computed although it, or another engine, had

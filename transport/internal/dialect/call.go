@@ -8,7 +8,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/prefix/diagnose"
+	"github.com/endpick/endpick/prefix/diagnose/sketch"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -83,7 +83,7 @@ func (c *Call) Prompt(ctx context.Context) error {
 	}
 	c.rates = c.reader.learned.rates(c.model)
 	if config.Sketch {
-		c.sketcher = diagnose.NewSketcher(scope.Key, config.SketchText)
+		c.sketcher = sketch.New(scope.Key, config.SketchText)
 		c.saltHash = c.sketcher.Name(c.salt)
 	}
 	if id := c.refersTo(); id != "" {

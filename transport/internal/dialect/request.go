@@ -9,7 +9,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/prefix/diagnose"
+	"github.com/endpick/endpick/prefix/diagnose/sketch"
 )
 
 // request is a request as its path, header and body describe it.
@@ -40,7 +40,7 @@ type request struct {
 	// hasher continues the prompt's hashes; nil: these are not exact.
 	hasher *prefix.Hasher
 	// sketcher describes the prompt; nil: not wanted.
-	sketcher *diagnose.Sketcher
+	sketcher *sketch.Sketcher
 
 	allowance
 	maxItems int

@@ -1,4 +1,4 @@
-package diagnose
+package sketch
 
 import (
 	"strings"
@@ -49,9 +49,9 @@ func classify(r rune) class {
 	return other
 }
 
-// wordOf returns the word that a text begins with, without the colons and dots at its end, and
+// Word returns the word that a text begins with, without the colons and dots at its end, and
 // whether it has digits; empty: the text begins with something else.
-func wordOf(text string) (word string, digits bool) {
+func Word(text string) (word string, digits bool) {
 	end := 0
 	for end < len(text) {
 		r, n := rune(text[end]), 1

@@ -1,4 +1,4 @@
-package diagnose_test
+package sketch_test
 
 import (
 	"encoding/json"
@@ -11,13 +11,15 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/prefix/diagnose"
+	"github.com/endpick/endpick/prefix/diagnose/sketch"
 	"github.com/endpick/endpick/transport/recording"
 )
 
+var key = prefix.NewKey()
+
 // plain sketches a prompt of plain text.
 func plain(key prefix.Key, content string) recording.Piece {
-	s := diagnose.NewSketcher(key, false)
+	s := sketch.New(key, false)
 	s.Message(&prefix.Message{Parts: []prefix.Part{{Content: content}}}, len(content))
 	return s.Prompt.Messages[0]
 }
@@ -25,7 +27,7 @@ func plain(key prefix.Key, content string) recording.Piece {
 func sketched(content string) recording.Piece { return plain(key, content) }
 
 func TestPieces(t *testing.T) {
-	s := diagnose.NewSketcher(key, false)
+	s := sketch.New(key, false)
 	s.Tool(`{"name":"a"}`, 14)
 	s.Message(&prefix.Message{Role: "system", Parts: []prefix.Part{{Content: "It is 10:30."}}}, 40)
 	s.Message(&prefix.Message{Role: strings.Repeat("r", 40), Parts: []prefix.Part{{Type: "image_url", Content: "data:"}, {Type: "text", Content: "b"}}}, 80)
@@ -47,7 +49,7 @@ func TestPieces(t *testing.T) {
 // messages together.
 func TestLongPromptsAreSplitAtTheirHead(t *testing.T) {
 	ask := func(texts ...string) []recording.Piece {
-		s := diagnose.NewSketcher(key, false)
+		s := sketch.New(key, false)
 		for _, text := range texts {
 			s.Message(&prefix.Message{Parts: []prefix.Part{{Content: text}}}, 0)
 		}
@@ -77,7 +79,7 @@ func TestLongPromptsAreSplitAtTheirHead(t *testing.T) {
 // What is not text, and where a field ends, affects only the hash of the whole.
 func TestFieldsAreNotText(t *testing.T) {
 	one := func(m prefix.Message) recording.Piece {
-		s := diagnose.NewSketcher(key, false)
+		s := sketch.New(key, false)
 		s.Message(&m, 0)
 		return s.Prompt.Messages[0]
 	}
@@ -172,14 +174,14 @@ func TestShapes(t *testing.T) {
 
 // Text is recorded only on request, however it is cut, and then up to the limit.
 func TestText(t *testing.T) {
-	s := diagnose.NewSketcher(key, false)
+	s := sketch.New(key, false)
 	s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: "the secret ingredient is cardamom 20417"}}}, 10)
 	b, err := json.Marshal(s.Prompt)
 	require.NoError(t, err)
 	for _, word := range []string{"secret", "cardamom", "20417"} {
 		assert.NotContains(t, string(b), word)
 	}
-	s = diagnose.NewSketcher(key, true)
+	s = sketch.New(key, true)
 	const most = 1 << 20
 	for _, content := range []string{strings.Repeat("a", most-1), "bcd", "e"} {
 		s.Message(&prefix.Message{Parts: []prefix.Part{{Content: content}}}, 0)
@@ -191,7 +193,7 @@ func TestText(t *testing.T) {
 }
 
 func TestManyPieces(t *testing.T) {
-	s := diagnose.NewSketcher(key, false)
+	s := sketch.New(key, false)
 	s.Tool("{}", 2)
 	for i := range 4096 {
 		require.False(t, s.Prompt.Partial)
@@ -228,7 +230,7 @@ func BenchmarkSketch(b *testing.B) {
 	text := strings.Repeat("The quick brown fox jumps over the lazy dog at 10:30, request 6ba7b810-9dad-11d1.\n", 1<<20/82)
 	b.SetBytes(int64(len(text)))
 	for b.Loop() {
-		s := diagnose.NewSketcher(prefix.Key{}, false)
+		s := sketch.New(prefix.Key{}, false)
 		s.Message(&prefix.Message{Role: "user", Parts: []prefix.Part{{Content: text}}}, 0)
 	}
 }

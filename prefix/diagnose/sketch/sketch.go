@@ -1,4 +1,6 @@
-package diagnose
+// Package sketch reduces prompts to what a recording has of them, from which package diagnose finds
+// why they were not in a cache.
+package sketch
 
 import (
 	"crypto/sha256"
@@ -30,8 +32,8 @@ const (
 )
 
 // Sketcher reduces a prompt to what a recording has of it: for each tool and message its
-// length and a few hashes, from which [Explain] finds where two prompts diverge and why.
-// Make it with [NewSketcher]; then call Tool for each tool and Message for each message,
+// length and a few hashes, from which package diagnose finds where two prompts diverge and why.
+// Make it with [New]; then call Tool for each tool and Message for each message,
 // in order. It takes time linear in the text, and is not safe for concurrent use.
 type Sketcher struct {
 	// Prompt is the sketch so far, to which more may be added. It outlives the sketcher.
@@ -49,9 +51,9 @@ type Sketcher struct {
 	wordsRead, templateRead []byte
 }
 
-// NewSketcher returns a sketcher whose hashes depend on the key. With text, the prompt's
+// New returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
-func NewSketcher(key prefix.Key, text bool) *Sketcher {
+func New(key prefix.Key, text bool) *Sketcher {
 	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 5\n" + key.Reveal())), read: maxRead}
 	if text {
 		s.text = maxText
@@ -176,7 +178,7 @@ func (s *Sketcher) split(p *recording.Piece, text string) {
 	words, template := s.wordsRead[:0], s.templateRead[:0]
 	var older, before uint64 // hashes of the two words before, by the key
 	for at := 0; at < len(text); {
-		word, digits := wordOf(text[at:])
+		word, digits := Word(text[at:])
 		if word == "" {
 			r, size := rune(text[at]), 1
 			if r >= utf8.RuneSelf {
