@@ -170,6 +170,7 @@ func TestReasons(t *testing.T) {
 		"slo":            rejected(&slo.UnattainableError{}),
 		"rejected":       rejected(errors.New("for a reason of the host's")),
 		"no_endpoint":    &endpick.NoEndpointError{},
+		"too_long":       &endpick.ContextError{},
 		"unknown_model":  &endpick.NoEndpointError{Model: "m", Endpoints: 1},
 		"invalid":        &endpick.RequestError{},
 		"unknown_path":   transport.ErrUnknownPath,

@@ -87,6 +87,8 @@ var causes = []struct {
 	{as[*queue.SaturatedError], "saturated"},
 	{as[*slo.UnattainableError], "slo"},
 	{as[*endpick.RejectedError], "rejected"},
+	{as[*endpick.ContextError], "too_long"},
+	{as[*endpick.ContextError], "too_long"},
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
 	{matches(transport.ErrRead), "invalid"},
