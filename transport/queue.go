@@ -90,6 +90,7 @@ type queued struct {
 	lease    endpick.Lease
 	err      error
 	panicked any
+	routed   time.Time     // zero: not yet
 	left     chan struct{} // closed when it has left
 }
 
@@ -101,7 +102,11 @@ func (w *queued) route(now time.Time) (leaves bool) {
 		w.c.Request.SLO.TTFT = max(w.target-now.Sub(w.since), 1)
 	}
 	w.lease, w.err = w.c.choose(w.c.in.Context())
-	return !waits(w.err)
+	if waits(w.err) {
+		return false
+	}
+	w.routed = now
+	return true
 }
 
 func newGatewayQueue(t *Transport, of *QueueConfig) (*gatewayQueue, error) {
@@ -142,7 +147,12 @@ func (q *gatewayQueue) wait(c *Call) (endpick.Lease, error) {
 		return endpick.Lease{}, err
 	}
 	w := &queued{c: c, since: q.t.d.now(), target: c.Request.SLO.TTFT, left: make(chan struct{})}
-	defer func() { c.story.held += q.t.d.now().Sub(w.since) }()
+	defer func() {
+		if w.routed.IsZero() {
+			w.routed = q.t.d.now()
+		}
+		c.story.held += w.routed.Sub(w.since)
+	}()
 	item := queue.NewItem(w.since, &c.Request, w)
 	item.Bytes = c.memory()
 	if c.anyServes(q.t.d.asleep(w.since)) {
