@@ -1,0 +1,253 @@
+package delay
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/endpick/endpick"
+)
+
+// Servers that keep some of their models in memory load another one when it is asked for: that is one
+// more delay, for the request and for those who wait with it. Where memory is full, the model that
+// was asked for least recently has to go, and whoever comes back for it waits for its load.
+
+// loads is what was learned of servers that load models: how long that takes, how many requests a model
+// answers at a time, and what is asked for.
+type loads struct {
+	of    map[kindName]*loaded
+	rate  mean // milliseconds a byte
+	each  mean // of any model
+	asked map[string]*count
+	total uint64
+}
+
+type loaded struct {
+	took   mean
+	clip   clip
+	atOnce float64 // the most requests that were answered at a time
+}
+
+// Before anything was loaded, a gigabyte takes a second, and what has no size as long as ten.
+const msPerByte, unknownLoad = 1e-6, 10_000
+
+// maxLoads bounds the names of which something is remembered; they are those that servers have.
+const maxLoads = 1024
+
+// time is how long it takes to load a model, in milliseconds.
+func (l *loads) time(variant string, r *endpick.Resident) float64 {
+	if t := l.of[kindName{r.Model, variant}]; t != nil && t.took.weight > 0 {
+		return t.took.or(0)
+	}
+	if r.Bytes > 0 {
+		return l.rate.or(msPerByte) * float64(r.Bytes)
+	}
+	return l.each.or(unknownLoad)
+}
+
+// at returns what is known of a model; nil if there are too many.
+func (l *loads) at(n kindName) *loaded {
+	t := l.of[n]
+	if t == nil && len(l.of) < maxLoads {
+		if l.of == nil {
+			l.of = map[kindName]*loaded{}
+		}
+		t = new(loaded)
+		l.of[n] = t
+	}
+	return t
+}
+
+// label learns how long a load has taken.
+func (l *loads) label(variant string, r *endpick.Resident, ms float64) {
+	t := l.at(kindName{r.Model, variant})
+	if !(ms > 0) || ms > maxLatency || t == nil {
+		return
+	}
+	ms = t.clip.of(ms)
+	t.took.fade(ms, 1, recentLoads)
+	l.each.fade(ms, 1, recentLoads)
+	if r.Bytes > 0 {
+		l.rate.fade(ms/float64(r.Bytes), 1, recentLoads)
+	}
+}
+
+// places is how many requests a model answers at a time, as far as was seen.
+func (l *loads) places(variant, model string) float64 {
+	if t := l.of[kindName{model, variant}]; t != nil {
+		return max(t.atOnce, 1)
+	}
+	return 1
+}
+
+// answers learns that.
+func (l *loads) answers(variant, model string, begun int) {
+	if t := l.at(kindName{model, variant}); t != nil {
+		t.atOnce = max(t.atOnce, float64(begun))
+	}
+}
+
+// recentLoads is how many loads count: they are few, and disks get slower when they are busy.
+const recentLoads = 8
+
+// ask counts a request for a model.
+func (l *loads) ask(model string) {
+	l.total++
+	c := l.asked[model]
+	if c == nil {
+		if len(l.asked) >= maxLoads {
+			return
+		}
+		if l.asked == nil {
+			l.asked = map[string]*count{}
+		}
+		c = new(count)
+		l.asked[model] = c
+	}
+	c.add(l.total)
+}
+
+// share is how likely the next request for one of two models, of which the second is asked for now, is
+// for the first: of the last thousand requests.
+func (l *loads) share(u, model string) float64 {
+	of := func(name string) float64 {
+		if c := l.asked[name]; c != nil {
+			return c.faded(l.total)
+		}
+		return 0
+	}
+	back := of(u)
+	return back / (back + of(model) + 1)
+}
+
+// load is the delay of a model that is not in memory on a candidate: for the request itself, and for
+// those who come back for what has to go, which is passed to goes, unless that is nil. Requests
+// before it, of which a model answers few at a time, are in its way, too.
+func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, back float64, loads bool) {
+	e := c.Endpoint
+	if len(e.Residents) == 0 {
+		return 0, 0, false
+	}
+	r := e.Resident(nameOf(d.req, "").model)
+	if r == nil {
+		return 0, 0, false
+	}
+	s, l, request := d.m.residents(c.Ref), &d.m.learned.loads, d.req.Number()
+	if h := s.of(r.Model); h != nil {
+		places := l.places(e.Variant, r.Model)
+		wait = max(float64(h.open)+1-places, 0) / places * d.kind.decoding.or(0)
+	}
+	state, since := s.state(e, r, d.now, request)
+	switch took := l.time(e.Variant, r); {
+	case state == endpick.InMemory:
+		return wait, 0, false
+	case state == endpick.Loading && since == 0: // begun at any time
+		return wait + took/2, 0, false
+	case state == endpick.Loading:
+		return wait + max(took-float64(d.now-since)/1e6, 0), 0, false
+	default:
+		wait += took
+		if d.elsewhere(c, r, endpick.Loading) {
+			back = took // which is soon ready there: a second load is for nobody's good
+		}
+	}
+	s.displaced(e, r, d.now, request, func(u *endpick.Resident, busy bool) {
+		if busy {
+			wait += d.kind.decoding.or(0) // it goes when its requests have ended
+		}
+		if goes != nil {
+			goes(u.Model)
+		}
+		if !d.elsewhere(c, u, endpick.Loading, endpick.InMemory) {
+			back += l.share(u.Model, r.Model) * l.time(e.Variant, u)
+		}
+	})
+	return wait, back, true
+}
+
+// elsewhere reports whether another candidate has the model in one of these states.
+func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states ...endpick.Residency) bool {
+	for i := range d.candidates {
+		other := &d.candidates[i]
+		if other.Ref == c.Ref {
+			continue
+		}
+		if r := other.Endpoint.Resident(u.Model); r != nil {
+			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, d.req.Number()); slices.Contains(states, state) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// residents is what is known of an endpoint's models; nil: nothing was sent there yet.
+func (m *marginal) residents(ref endpick.EndpointRef) *residents {
+	if e := m.endpoints.Find(ref); e != nil {
+		return &e.residents
+	}
+	return nil
+}
+
+// pending is a load that has been decided upon, for a request that is not routed yet.
+type pending struct {
+	request uint64
+	ref     endpick.EndpointRef
+	model   string
+}
+
+// reserve makes the load that a decision will cause known to others that are made at the same time, so
+// that they wait for it instead of causing a second one. It reports false if one of these was
+// faster: then the decision is to be made again.
+func (m *marginal) reserve(req *endpick.Request, c *endpick.Candidate, version uint64) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.loading != version {
+		return false
+	}
+	r, e, now := c.Endpoint.Resident(nameOf(req, "").model), m.endpoints.At(c.Ref), nanoseconds(req.Now())
+	if r == nil || e == nil || req.Number() == 0 { // the last: no router will route it
+		return true
+	}
+	if state, _ := e.residents.state(c.Endpoint, r, now, req.Number()); state != endpick.OnDisk {
+		return true
+	}
+	m.loading++
+	h := e.residents.know(r)
+	h.since, h.by = now, req.Number()
+	if len(m.pending) >= maxPending { // it was never routed
+		m.routed(m.pending[0].request)
+	}
+	m.pending = append(m.pending, pending{req.Number(), c.Ref, r.Model})
+	return true
+}
+
+// maxPending is how many loads may be decided upon for requests that are being routed.
+const maxPending = 256
+
+// routed takes back what was reserved for a request.
+func (m *marginal) routed(request uint64) {
+	for i, p := range m.pending {
+		if p.request == request {
+			if h := m.residents(p.ref).of(p.model); h != nil && h.by == request {
+				h.since, h.by = 0, 0
+			}
+			m.pending = slices.Delete(m.pending, i, i+1)
+			return
+		}
+	}
+}
+
+// loaded learns how long a load has taken for a request that has ended: as the engine says, or by how much
+// longer its first token took. What an engine says of a model that was there is nearly nothing.
+func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
+	e := ev.Candidate.Endpoint
+	r, s, known := e.Resident(l.resident), m.residents(l.ref), &m.learned.loads
+	took := cmp.Or(milliseconds(o.LoadTime), l.took)
+	switch {
+	case r == nil || s == nil:
+	case l.loads:
+		known.label(e.Variant, r, took)
+	case !l.waits && o.LoadTime > 0 && took > known.time(e.Variant, r)/2:
+		s.missed(e, r, nanoseconds(ev.Now))
+	}
+}
