@@ -189,3 +189,34 @@ func TestShortTimesWeighLittle(t *testing.T) {
 	l.label(&amounts{tokens: 10}, 0.001, &prior)
 	assert.Equal(t, 100.0, l.products[tokens][tokens])
 }
+
+// Who has to go when z is loaded, by hand: as many as there is no room for, those with requests last,
+// of the others those that were asked for least recently.
+func TestWhoIsDisplaced(t *testing.T) {
+	in := func(model string, bytes int64) endpick.Resident {
+		return endpick.Resident{Model: model, State: endpick.InMemory, Bytes: bytes}
+	}
+	here := []endpick.Resident{{Model: "disk", Bytes: 1}, in("a", 5), in("b", 6), in("c", 7), {Model: "z", Bytes: 4}, in("d", 8)}
+	known := []held{{model: "a", used: 3}, {model: "b", used: 1, open: 1}, {model: "c", used: 2}, {model: "d", used: 4}}
+	for _, x := range []struct {
+		most    int
+		learned residents
+		want    string
+	}{
+		{most: 0, want: ""}, // there may be room
+		{most: 5, want: ""}, {most: 4, want: "c"}, {most: 3, want: "c a"}, {most: 1, want: "c a d b (busy)"},
+		{learned: residents{models: 9, bytes: 30}, want: ""}, {learned: residents{full: true, models: 9, bytes: 30}, want: ""},
+		{learned: residents{full: true, models: 9, bytes: 29}, want: "c"}, {learned: residents{full: true, models: 9, bytes: 22}, want: "c a"},
+		{learned: residents{full: true, models: 4, bytes: 99}, want: "c"}, {most: 5, learned: residents{full: true, models: 1, bytes: 1}, want: ""},
+	} {
+		var got []string
+		x.learned.held = known
+		e := &endpick.Endpoint{MaxResidents: x.most, Residents: here}
+		x.learned.displaced(e, &here[4], 0, 1, func(u *endpick.Resident, busy bool) {
+			if got = append(got, u.Model); busy {
+				got = append(got, "(busy)")
+			}
+		})
+		assert.Equal(t, x.want, strings.Join(got, " "), "%+v", x)
+	}
+}
