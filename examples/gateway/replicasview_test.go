@@ -14,13 +14,9 @@ import (
 func TestViewOfOthers(t *testing.T) {
 	a := replica.Peer{Name: "a", Live: true, InFlight: 3, Age: 2 * time.Second}
 	b := replica.Peer{Name: "b", InFlight: 4, Age: time.Second}
-	second := b
-	second.Instance, second.Live = 1, true
-	running := replica.Status{Running: true, Connected: true}
+	second := replica.Peer{Name: "b", Instance: 1, Live: true}
 	with := func(peers ...replica.Peer) replica.Status {
-		s := running
-		s.Peers = peers
-		return s
+		return replica.Status{Running: true, Connected: true, Peers: peers}
 	}
 	for _, x := range []struct {
 		status         replica.Status
@@ -28,7 +24,7 @@ func TestViewOfOthers(t *testing.T) {
 	}{
 		{replica.Status{}, "soso", "What they do is not known yet."},
 		{replica.Status{Running: true}, "bad", "NATS can't be reached. This gateway knows its own requests alone."},
-		{running, "bad", "There is no other gateway. This one knows its own requests alone."},
+		{with(), "bad", "There is no other gateway. This one knows its own requests alone."},
 		{with(b), "bad", "There is no other gateway. This one knows its own requests alone."},
 		{with(b, a), "soso", "1 of 2 other gateways are known."},
 		{with(a), "good", "What 1 other gateway does counts here."},
