@@ -166,6 +166,11 @@ func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
 	answer, ok := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetMutation().(*extprocv3.BodyMutation_Body)
 	require.True(t, ok, "responses come in one message too")
 	assert.Equal(t, events+done, string(answer.Body))
+
+	c = newWorld(t, extproc.Config{}).talk(t, inPieces) // unless the picker is told otherwise
+	c.first = false
+	_, body = c.request(chatBody)
+	assert.Equal(t, asked, body)
 }
 
 // A body in mode BUFFERED_PARTIAL is all there will be, whatever its end-of-stream
