@@ -68,7 +68,7 @@ func startEngine(t *testing.T, handle http.HandlerFunc) *engine {
 	return e
 }
 
-// stages are a policy with scores to report: endpoint a is the best.
+// stages are a policy with scores to report: endpoint a is the best, and c is left out.
 type stages struct{}
 
 func (stages) Name() string { return "order" }
@@ -82,6 +82,9 @@ func (stages) Predict(_ *endpick.Request, cs []endpick.Candidate) {
 		cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: 250 * time.Millisecond, TPOT: 20 * time.Millisecond}
 	}
 }
+func (stages) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+	return endpick.Keep(cs, func(c *endpick.Candidate) bool { return c.Endpoint.ID != "c" })
+}
 func (stages) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	for i := range cs {
 		dst[i] = 1 / float64(1+cs[i].Endpoint.ID[0]-'a')
@@ -91,7 +94,7 @@ func (stages) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 // newClient is a traced transport with engines a, b and so on.
 func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Client {
 	config := endpick.Config{Policy: endpick.Policy{
-		Name: "test", Matcher: stages{}, Predictor: stages{}, Scorers: []endpick.Weighted{{Scorer: stages{}, Weight: 1}},
+		Name: "test", Matcher: stages{}, Predictor: stages{}, Filters: []endpick.Filter{stages{}}, Scorers: []endpick.Weighted{{Scorer: stages{}, Weight: 1}},
 	}}
 	for i, a := range addresses {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
@@ -131,7 +134,7 @@ func TestSpan(t *testing.T) {
 	r, provider := newReceiver(t)
 	e := startEngine(t, nil)
 	spare := startEngine(t, nil)
-	c := newClient(t, otel.New(otel.Config{Provider: provider}), strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL)
+	c := newClient(t, otel.New(otel.Config{Provider: provider}), strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL, spare.URL)
 	_, err := post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000")
 	require.NoError(t, err)
 	s := r.wait(t, 1)[0]
@@ -151,7 +154,7 @@ func TestSpan(t *testing.T) {
 		"gen_ai.usage.cache_read.input_tokens": int64(64),
 		"server.address":                       "127.0.0.1", "server.port": port, "http.response.status_code": int64(200), "url.path": "/v1/chat/completions",
 		"endpick.endpoint": "a", "endpick.status": "completed", "endpick.attempts": int64(1), "endpick.tenant": "ann", "endpick.policy": "test",
-		"endpick.decision.number": int64(1), "endpick.decision.candidates": int64(2), "endpick.decision.removed": int64(0),
+		"endpick.decision.number": int64(1), "endpick.decision.candidates": int64(3), "endpick.decision.removed": int64(1),
 		"endpick.decision.score": 1.0, "endpick.decision.regret": 0.0, "endpick.decision.scorers": []any{"order"}, "endpick.decision.scores": []any{1.0},
 		"endpick.decision.runner_up": "b", "endpick.decision.runner_up.score": 0.5,
 		"endpick.prefix.matched_tokens": int64(48), "endpick.predicted.ttft": 0.25, "endpick.predicted.tpot": 0.02,
