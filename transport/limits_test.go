@@ -137,6 +137,38 @@ func TestRoomIsGivenInOrder(t *testing.T) {
 	}
 }
 
+// Whoever chooses the lengths of prompts does not choose how often requests are routed in vain; what fits more
+// servers is not held up, not even what may fit.
+func TestLengthsDoNotMakeWork(t *testing.T) {
+	small, large := startGated(t), startGated(t)
+	w := newWorld(t, transport.Config{Names: map[string]transport.Name{"any": {Models: []string{"s", "l"}}}})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "s", Address: small.URL, Models: []string{"s"}, MaxInFlight: 1, MaxContext: 500}))
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "l", Address: large.URL, Models: []string{"l"}, MaxInFlight: 1, MaxContext: 5000}))
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	send := func(name string, words int) {
+		req := post(t, chatPath, fmt.Sprintf(`{"model":"any","messages":[{"role":"user","content":%q}]}`, strings.Repeat("word ", words)), "X-Name", name)
+		all.Go(func() { _, _, _ = w.do(t, req.WithContext(ctx)) })
+	}
+	send("first", 1)
+	require.Equal(t, "first", <-small.arrived)
+	send("long", 1000)
+	require.Equal(t, "long", <-large.arrived)
+	start := time.Now()
+	for i := range 100 {
+		send("waits", 2000-10*i)
+		w.held(t, i+1)
+	}
+	dispatches := 100 + int(time.Since(start)/(10*time.Millisecond))
+	assert.Less(t, int(w.router.Stats().NoEndpoint), 10*dispatches)
+	send("may fit", 470)
+	w.held(t, 101)
+	small.release <- struct{}{}
+	assert.Equal(t, "may fit", <-small.arrived)
+	leave()
+	all.Wait()
+}
+
 // A prompt that is too long for all servers is refused with the numbers, in the form of its API.
 func TestTooLongForAll(t *testing.T) {
 	e := startEngine(t, nil)
@@ -233,6 +265,17 @@ func TestWake(t *testing.T) {
 	ready.Wait()
 	assert.EqualValues(t, 1, woken.Load())
 	assert.EqualValues(t, 5, e.requests.Load())
+}
+
+// A server that does not wake up is waited for no longer than that may take, however often it is tried.
+func TestAsleepForGood(t *testing.T) {
+	w := newWorld(t, transport.Config{LoadTimeout: 1100 * time.Millisecond, Wake: func(*endpick.Endpoint) {}}, "127.0.0.1:1")
+	w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = time.Second })
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, _, err := w.do(t, post(t, chatPath, chatAtOnce).WithContext(ctx))
+	assert.Equal(t, http.StatusServiceUnavailable, transport.StatusOf(err), err)
+	assert.Equal(t, 2, w.record(t).Attempts)
 }
 
 // A server that sleeps is left alone while another one is expected to answer sooner than it would wake.

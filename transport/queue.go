@@ -73,7 +73,7 @@ type gatewayQueue struct {
 	timer *time.Timer
 	view  []endpick.Candidate
 	out   []string
-	// tried has, by model or name, the shortest prompt for which there was no room a moment ago.
+	// tried has the models and names for which there was no room a moment ago for prompts that are longer than this.
 	tried map[string]int
 	// broken is a panic of full, to be reported without the lock.
 	broken *endpick.PanicError
@@ -156,7 +156,7 @@ func (q *gatewayQueue) wait(c *Call) (endpick.Lease, error) {
 	item := queue.NewItem(w.since, &c.Request, w)
 	item.Bytes = c.memory()
 	if c.anyServes(q.t.d.asleep(w.since)) {
-		item.Timeout = q.t.config.LoadTimeout
+		item.Timeout = max(q.t.config.LoadTimeout-w.since.Sub(c.story.start), 1) // it may have tried in vain
 	}
 	if c.latest != nil {
 		item.Deadline = c.story.start // it has had its turn before
@@ -257,21 +257,35 @@ func (q *gatewayQueue) dispatch() {
 	q.timer.Reset(min(recheck, max(next.Sub(q.t.d.now()), 0)))
 }
 
-// leaves routes a request, unless there is no room for it: not for any prompt for the model that is as
-// long as one for which there was none.
+// leaves routes a request, unless there is no room for it: not for any prompt for the model that fits
+// no endpoint but where one was tried. Clients choose the lengths of prompts.
 func (q *gatewayQueue) leaves(w *queued, now time.Time) bool {
 	c := w.c
 	name, alike := cmp.Or(c.story.named, c.model()), c.latest == nil && len(c.exclude) == 0
-	if n, ok := q.tried[name]; ok && alike && c.Request.InputTokens >= n {
+	if n, ok := q.tried[name]; ok && alike && c.Request.InputTokens > n {
 		return false
 	}
 	if w.route(now) {
 		return true
 	}
-	if n, ok := q.tried[name]; alike && (!ok || c.Request.InputTokens < n) {
-		q.tried[name] = c.Request.InputTokens
+	if alike {
+		q.tried[name] = q.shorter(c.Request.InputTokens)
 	}
 	return false
+}
+
+// shorter is the longest prompt that may fit more endpoints than one of n tokens does; see [endpick.ContextError].
+func (q *gatewayQueue) shorter(n int) (longest int) {
+	q.view = q.t.config.Router.AppendCandidates(q.view[:0])
+	for i := range q.view {
+		most := q.view[i].Endpoint.MaxContext
+		for _, fits := range [...]int{most, most + most/4} {
+			if fits < n {
+				longest = max(longest, fits)
+			}
+		}
+	}
+	return longest
 }
 
 // saturation is the saturation of the endpoints that can take requests; q.mu is
