@@ -221,6 +221,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.readHeader(status, header)
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
 	c.suspects.Served()
+	c.alias.begun(&c.d.conversations, c.story.model)
 	if !a.save() {
 		c.forget()
 	}

@@ -2,6 +2,7 @@ package transport
 
 import (
 	"context"
+	"hash/maphash"
 	"net/http"
 	"sync/atomic"
 	"time"
@@ -46,6 +47,7 @@ func newDispatcher(config Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	d := &Dispatcher{config: config, budget: newBudget(config.RetryShare, config.RetryBurst), now: config.Router.Now}
+	d.conversations.seed = maphash.MakeSeed()
 	d.sleepers.asleep, d.sleepers.called = map[string]time.Time{}, map[string]time.Time{}
 	if err := d.SetNames(config.Names); err != nil {
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"maps"
 	"math"
 	"slices"
@@ -12,8 +13,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"unicode/utf8"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -91,6 +90,7 @@ func (t *Transport) SetNames(names map[string]Name) error { return t.d.SetNames(
 // conversations remembers with which model conversations have begun that have asked for a name. It is
 // safe for concurrent use. Of the latest twice most it knows at least half.
 type conversations struct {
+	seed  maphash.Seed  // clients choose the names of sessions
 	turns atomic.Uint64 // requests that weights were asked for
 
 	mu          sync.Mutex
@@ -149,7 +149,7 @@ func (c *Call) resolve(ctx context.Context) error {
 			return err
 		}
 		if s := c.Request.Session; s != "" {
-			a.key = max(xxhash.Sum64String(a.name+"\x00"+c.Request.Tenant+"\x00"+s), 1)
+			a.key = max(maphash.Comparable(c.d.conversations.seed, [...]string{a.name, c.Request.Tenant, s}), 1)
 		}
 		first := -1
 		if a.key != 0 {
@@ -216,6 +216,13 @@ func (c *Call) become(ctx context.Context, i int) error {
 	return nil
 }
 
+// begun notes which model has answered in the conversation.
+func (a *alias) begun(p *conversations, model string) {
+	if a != nil && a.key != 0 {
+		p.put(a.key, model)
+	}
+}
+
 // readAll reads the call for all models behind its name: what chooses under a lock shall not read.
 func (c *Call) readAll(ctx context.Context) error {
 	if c.alias == nil {
@@ -244,9 +251,6 @@ func (c *Call) chooseAmong(ctx context.Context) (endpick.Lease, error) {
 			switch {
 			case err == nil:
 				c.story.model = a.models[i]
-				if a.key != 0 {
-					c.d.conversations.put(a.key, a.models[i])
-				}
 				return lease, nil
 			case !errors.As(err, &none) && !errors.As(err, new(*endpick.ContextError)):
 				return lease, err

@@ -159,6 +159,26 @@ func TestConversationsStayWithTheirModel(t *testing.T) {
 	for c := range first {
 		assert.Equal(t, "old", turn(c, more, "red"), "it has moved, and stays")
 	}
+
+	// Another tenant can't move one, with the name of a session made for that, nor does a refusal count.
+	require.NoError(t, w.t.SetNames(map[string]transport.Name{"try": {Models: []string{"new", "old"}}}))
+	session := func(name, team string) string {
+		_, _, err := w.do(t, post(t, chatPath, `{"model":"try","messages":[{"role":"user","content":"x"}]}`, "X-Team", team, "Session-Id", name))
+		require.NoError(t, err)
+		return w.records[len(w.records)-1].Model
+	}
+	assert.Equal(t, "new", session("order-17", "red"))
+	require.NoError(t, w.router.Drain("at new"))
+	assert.Equal(t, "old", session("0004194668UuzD-(", "bad"), "it has the hash of the other, but for a secret")
+	engines["old"].handle = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		w.WriteHeader(http.StatusBadRequest)
+		return true
+	}
+	assert.Equal(t, "old", session("refused", "bad"))
+	require.NoError(t, w.router.Resume("at new"))
+	engines["old"].handle = nil
+	assert.Equal(t, "new", session("order-17", "red"))
+	assert.Equal(t, "new", session("refused", "bad"))
 	require.NoError(t, w.t.SetNames(map[string]transport.Name{"try": {Models: []string{"spare"}}}))
 	assert.Equal(t, "spare", turn("conversation 0", more, "red"))
 	require.NoError(t, w.t.SetNames(nil))
