@@ -143,16 +143,11 @@ func storyEndpoints() []endpick.Endpoint {
 	return endpoints
 }
 
-// A changed decision is a visible diff.
+// The same config, seed and calls give the same bytes: a changed decision is a visible diff.
 func TestReceiptTranscript(t *testing.T) {
-	golden(t, "receipts.txt", tell(t, 1, storyEndpoints()))
-}
-
-// The same config, seed and calls give the same bytes.
-func TestDeterminism(t *testing.T) {
-	first := tell(t, 5, storyEndpoints())
-	require.Equal(t, first, tell(t, 5, storyEndpoints()))
-	require.NotEqual(t, first, tell(t, 6, storyEndpoints()), "replicas differ by seed")
+	first := tell(t, 1, storyEndpoints())
+	golden(t, "receipts.txt", first)
+	require.NotEqual(t, first, tell(t, 2, storyEndpoints()), "replicas differ by seed")
 }
 
 func TestReceipt(t *testing.T) {

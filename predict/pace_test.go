@@ -334,7 +334,6 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 // one of them was answered last.
 func TestSinceWhenAnEndpointIsAsked(t *testing.T) {
 	var s endpointState
-	assert.EqualValues(t, 5, s.asked(5))
 	s.wait(10)
 	s.wait(20)
 	assert.EqualValues(t, 10, s.asked(30))
@@ -347,6 +346,4 @@ func TestSinceWhenAnEndpointIsAsked(t *testing.T) {
 	s.leave(60, false)
 	s.leave(60, false)
 	assert.EqualValues(t, 70, s.asked(70))
-	s.wait(80)
-	assert.EqualValues(t, 80, s.asked(90))
 }

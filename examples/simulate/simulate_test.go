@@ -116,14 +116,6 @@ func TestJSON(t *testing.T) {
 	}
 }
 
-func TestSameCommandSameBytes(t *testing.T) {
-	command := with(small, "-format", "json", "-rate", "2,4", "-policies", "round-robin,lmetric+reports=1s", "-seed", "1,2", "-slo", "tight:0.3:200:40,loose:0.7:2000:100")
-	first := simulate(t, command...)
-	assert.Equal(t, first, simulate(t, command...))
-	command[len(command)-3] = "3,4" // -seed
-	assert.NotEqual(t, first, simulate(t, command...))
-}
-
 func TestPredictions(t *testing.T) {
 	command := []string{"-workload", "B", "-policies", "lmetric,predicted-latency", "-requests", "200", "-format", "json"}
 	text := simulate(t, command...)
