@@ -141,7 +141,7 @@ func (k *comments) silent() {
 		return
 	}
 	var err error
-	if k.last == [3]byte{} || bytes.HasSuffix(k.last[:], []byte("\n\n")) || bytes.HasSuffix(k.last[:], []byte("\r\r")) || string(k.last[:]) == "\n\r\n" {
+	if k.last == [3]byte{} || bytes.HasSuffix(k.last[:], []byte("\n\n")) || string(k.last[:]) == "\n\r\n" {
 		_, err = k.to.Write(keepAlive)
 	}
 	if err == nil {

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -42,40 +43,46 @@ func inPieces(status int, kind string, pieces ...string) func(http.ResponseWrite
 	}
 }
 
+var oneToken = delta(`"content":"Once"`)
+
 // A stream that is silent has comments between its events, and nowhere else. After one, other
 // endpoints may still be asked, and an error has the form of the API's streams.
 func TestKeepAlive(t *testing.T) {
-	once := delta(`"content":"Once"`)
-	whole := role + once + finish + done
+	whole := role + oneToken + finish + done
 	events := "text/event-stream"
 	failed := func(code, kind, message string) string {
 		return `data: {"error":{"message":"` + message + `","type":"` + kind + `","param":null,"code":"` + code + `"}}` + "\n\n"
+	}
+	coded := func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Encoding", "br")
+		return inPieces(200, "text/event-stream", "", "x")(w, r, nil)
 	}
 	tooLong := `{"error":{"message":"too long"}}`
 	for name, tc := range map[string]struct {
 		first, second func(http.ResponseWriter, *http.Request, []byte) bool
 		path, request string
 		comments      int // as many at least
+		pieces        int // of the stream, with comments between
 		want          string
 	}{
-		"a long prefill":         {inPieces(200, events, whole), nil, chatPath, chatStream, 2, whole},
-		"only announced":         {inPieces(200, events, "", role, once+finish+done), nil, chatPath, chatStream, 4, whole},
-		"between events":         {inPieces(200, events, role+once, finish+done), nil, chatPath, chatStream, 4, whole},
-		"in an event":            {inPieces(200, events, role+once+finish[:9], finish[9:]+done), nil, chatPath, chatStream, 2, whole},
-		"lines of two bytes":     {inPieces(200, events, strings.ReplaceAll(role+once, "\n", "\r\n"), finish+done), nil, chatPath, chatStream, 4, strings.ReplaceAll(role+once, "\n", "\r\n") + finish + done},
-		"of one":                 {inPieces(200, events, strings.ReplaceAll(role+once, "\n", "\r"), finish+done), nil, chatPath, chatStream, 4, strings.ReplaceAll(role+once, "\n", "\r") + finish + done},
-		"elsewhere":              {inPieces(200, events, "†"), inPieces(200, events, whole), chatPath, chatStream, 4, whole},
-		"dead":                   {inPieces(200, events, "†"), inPieces(200, events, "†"), chatPath, chatStream, 4, failed("502", "api_error", "the model server failed before it answered")},
-		"broken off":             {inPieces(200, events, role+once, "†"), nil, chatPath, chatStream, 4, role + once + brokenOff},
-		"refused":                {inPieces(400, "application/json", tooLong), nil, chatPath, chatStream, 2, failed("400", "invalid_request_error", "too long")},
-		"refused in a word":      {inPieces(404, "application/json", `{"error":"no"}`), nil, chatPath, chatStream, 2, failed("404", "invalid_request_error", "no")},
-		"refused by FastAPI":     {inPieces(403, "application/json", `{"detail":"no"}`), nil, chatPath, chatStream, 2, failed("403", "invalid_request_error", "no")},
-		"refused by vLLM":        {inPieces(403, "application/json", `{"object":"error","message":"no"}`), nil, chatPath, chatStream, 2, failed("403", "invalid_request_error", "no")},
-		"refused without a word": {inPieces(404, "text/html", "<html>"), nil, chatPath, chatStream, 2, failed("404", "invalid_request_error", "Not Found")},
-		"no stream":              {inPieces(200, "application/json", `{"choices":[]}`), nil, chatPath, chatStream, 2, failed("502", "api_error", "the model server has not answered with a stream")},
-		"messages": {inPieces(400, "application/json", tooLong), nil, "/v1/messages", strings.Replace(chatStream, "{", `{"max_tokens":5,`, 1), 2,
+		"a long prefill":         {inPieces(200, events, whole), nil, chatPath, chatStream, 2, 1, whole},
+		"only announced":         {inPieces(200, events, "", role, oneToken+finish+done), nil, chatPath, chatStream, 4, 1, whole},
+		"between events":         {inPieces(200, events, role+oneToken, finish+done), nil, chatPath, chatStream, 4, 2, whole},
+		"in an event":            {inPieces(200, events, role+oneToken+finish[:9], finish[9:]+done), nil, chatPath, chatStream, 2, 2, whole},
+		"lines of two bytes":     {inPieces(200, events, strings.ReplaceAll(role+oneToken, "\n", "\r\n"), finish+done), nil, chatPath, chatStream, 4, 2, strings.ReplaceAll(role+oneToken, "\n", "\r\n") + finish + done},
+		"elsewhere":              {inPieces(200, events, "†"), inPieces(200, events, whole), chatPath, chatStream, 4, 1, whole},
+		"dead":                   {inPieces(200, events, "†"), inPieces(200, events, "†"), chatPath, chatStream, 4, 1, failed("502", "api_error", "the model server failed before it answered")},
+		"broken off":             {inPieces(200, events, role+oneToken, "†"), nil, chatPath, chatStream, 4, 2, role + oneToken + brokenOff},
+		"refused":                {inPieces(400, "application/json", tooLong), nil, chatPath, chatStream, 2, 1, failed("400", "invalid_request_error", "too long")},
+		"refused in a word":      {inPieces(404, "application/json", `{"error":"no"}`), nil, chatPath, chatStream, 2, 1, failed("404", "invalid_request_error", "no")},
+		"refused by FastAPI":     {inPieces(403, "application/json", `{"detail":"no"}`), nil, chatPath, chatStream, 2, 1, failed("403", "invalid_request_error", "no")},
+		"refused by vLLM":        {inPieces(403, "application/json", `{"object":"error","message":"no"}`), nil, chatPath, chatStream, 2, 1, failed("403", "invalid_request_error", "no")},
+		"refused without a word": {inPieces(404, "text/html", "<html>"), nil, chatPath, chatStream, 2, 1, failed("404", "invalid_request_error", "Not Found")},
+		"no stream":              {inPieces(200, "application/json", `{"choices":[]}`), nil, chatPath, chatStream, 2, 1, failed("502", "api_error", "the model server has not answered with a stream")},
+		"in a coding":            {coded, nil, chatPath, chatStream, 2, 1, failed("502", "api_error", "the model server has not answered with a stream")},
+		"messages": {inPieces(400, "application/json", tooLong), nil, "/v1/messages", strings.Replace(chatStream, "{", `{"max_tokens":5,`, 1), 2, 1,
 			"event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"invalid_request_error\",\"message\":\"too long\"}}\n\n"},
-		"responses": {inPieces(400, "application/json", tooLong), nil, "/v1/responses", responding, 2,
+		"responses": {inPieces(400, "application/json", tooLong), nil, "/v1/responses", responding, 2, 1,
 			"event: error\ndata: {\"type\":\"error\",\"code\":\"server_error\",\"message\":\"too long\",\"param\":null,\"sequence_number\":0}\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -86,7 +93,8 @@ func TestKeepAlive(t *testing.T) {
 			}
 			receipt := &endpick.Receipt{}
 			w := newWorld(t, transport.Config{KeepAlive: silence, MaxAttempts: 2, Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Receipt = receipt }}, urls...)
-			resp, err := w.client.Do(post(t, tc.path, tc.request))
+			post := post(t, tc.path, tc.request)
+			resp, err := w.t.RoundTrip(post)
 			require.NoError(t, err)
 			assert.Equal(t, []any{200, int64(-1), "text/event-stream"}, []any{resp.StatusCode, resp.ContentLength, resp.Header.Get("Content-Type")})
 			assert.Equal(t, "a", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID)
@@ -96,9 +104,9 @@ func TestKeepAlive(t *testing.T) {
 			parts := strings.Split(string(text), aComment)
 			assert.Equal(t, tc.want, strings.Join(parts, ""))
 			assert.Greater(t, len(parts), tc.comments)
-			for _, part := range parts {
-				assert.Regexp(t, `^$|\n\n$|\r\r$|\n\r\n$`, part)
-			}
+			pieces := slices.DeleteFunc(parts, func(part string) bool { return part == "" })
+			assert.Len(t, pieces, tc.pieces)
+			assert.Same(t, post, resp.Request)
 			assert.Equal(t, len(urls), w.record(t).Attempts)
 			w.idle(t)
 		})
@@ -119,6 +127,7 @@ func TestNoKeepAlive(t *testing.T) {
 		"refused":  {status(404), chatPath, chatStream, transport.Config{KeepAlive: time.Hour}, 404},
 		"no such":  {nil, chatPath, strings.Replace(chatStream, `"m"`, `"n"`, 1), transport.Config{KeepAlive: time.Hour}, 404},
 		"queued":   {nil, chatPath, chatStream, transport.Config{KeepAlive: silence, Queue: full}, 503},
+		"steady":   {inPieces(200, "text/event-stream", role, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, finish+done), chatPath, chatStream, transport.Config{KeepAlive: 8 * pause}, 200},
 		"never":    {inPieces(200, "text/event-stream", role+finish+done), chatPath, chatStream, transport.Config{}, 200},
 		"no reply": {inPieces(200, "application/json", `{"choices":[]}`), chatPath, chatAtOnce, transport.Config{KeepAlive: silence}, 200},
 		"lines":    {inPieces(200, "application/x-ndjson", `{"done":true}`+"\n"), "/api/chat", `{"model":"m","messages":[]}`, transport.Config{KeepAlive: silence}, 200},
@@ -137,6 +146,32 @@ func TestNoKeepAlive(t *testing.T) {
 			assert.NotContains(t, text, aComment)
 			w.idle(t)
 		})
+	}
+}
+
+// What a client that reads slowly has of an event is followed by the rest of it.
+func TestKeepAliveBetweenEvents(t *testing.T) {
+	long := delta(`"content":"` + strings.Repeat("Once", 50_000) + `"`)
+	for _, event := range []string{long, strings.ReplaceAll(long, "\n", "\r\n")} {
+		w := newWorld(t, transport.Config{KeepAlive: time.Millisecond}, startEngine(t, inPieces(200, "text/event-stream", role+event, finish+done)).URL)
+		resp, err := w.client.Do(post(t, chatPath, chatStream))
+		require.NoError(t, err)
+		var text strings.Builder
+		piece := make([]byte, 4<<10)
+		for err == nil {
+			var n int
+			n, err = resp.Body.Read(piece)
+			text.Write(piece[:n])
+			time.Sleep(2 * time.Millisecond)
+		}
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, resp.Body.Close())
+		pieces := slices.DeleteFunc(strings.Split(text.String(), aComment), func(part string) bool { return part == "" })
+		require.Equal(t, role+event+finish+done, strings.Join(pieces, ""))
+		for _, piece := range pieces {
+			assert.True(t, strings.HasSuffix(piece, "\n\n") || strings.HasSuffix(piece, "\n\r\n"), "%d bytes of an event", len(piece))
+		}
+		assert.Greater(t, len(pieces), 1)
 	}
 }
 
