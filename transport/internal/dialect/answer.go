@@ -39,10 +39,11 @@ type answer struct {
 
 // piece is a text, or a call of a tool.
 type piece struct {
-	part     int // as in the events
-	call     bool
-	id, name string
-	text     []byte // or the arguments
+	part int // as in the events
+	call bool
+	id   string
+	name []byte
+	text []byte // or the arguments
 }
 
 // on takes an event.
@@ -75,7 +76,7 @@ func (a *answer) add(e *event) {
 		if isString(e.id) {
 			p.id = string(stringBytes(e.id))
 		}
-		p.name += string(stringBytes(e.name))
+		p.name = append(p.name, stringBytes(e.name)...)
 		if e.raw {
 			p.text = append(p.text, e.text...)
 		} else {
@@ -147,7 +148,7 @@ func (a *answer) writeTo(h *prefix.Hasher, api *api, maxItems int) bool {
 		case api.hasBlocks && len(p.text) == 0:
 			p.text = []byte("{}") // clients send an object
 		}
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.id, Name: p.name, Arguments: viewString(p.text)})
+		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.id, Name: viewString(p.name), Arguments: viewString(p.text)})
 	}
 	if len(m.Parts)+len(m.ToolCalls) == 0 || a.thought && !(api.hasBlocks && len(m.ToolCalls) > 0) {
 		return false

@@ -64,6 +64,35 @@ func TestTimeIsLinearInTheBody(t *testing.T) {
 	}
 }
 
+// No stream takes much longer than another of its size.
+func TestTimeIsLinearInTheStream(t *testing.T) {
+	if rig.Race {
+		t.Skip("the race detector slows down some code more than other")
+	}
+	const n = 100_000
+	filter := func(stream string) func() {
+		return func() {
+			s := eventFilter{inspect: func([]byte) edit { return edit{} }}
+			s.feed(nil, []byte(stream))
+		}
+	}
+	said := func(e event) func() {
+		return func() {
+			for a, i := (answer{wanted: true}), 0; i < n; i++ {
+				a.on(&e)
+			}
+		}
+	}
+	for name, c := range map[string]struct{ flat, odd func() }{
+		"CR":             {filter(strings.Repeat("data: x\n\n", n)), filter(strings.Repeat("data: x\r\r", n))},
+		"CR in an event": {filter(strings.Repeat("data: x\n", n)), filter(strings.Repeat("data: x\r", n) + "\r")},
+		"names":          {said(event{kind: text, text: []byte(`"xy"`)}), said(event{kind: tool, name: []byte(`"xy"`)})},
+	} {
+		longest := 30 * max(rig.LeastTime(5, 0, c.flat), 3*time.Millisecond)
+		assert.Less(t, rig.LeastTime(5, longest, c.odd), longest, name)
+	}
+}
+
 func measure(kind *api, body []byte) time.Duration {
 	start := time.Now()
 	_, _ = prepareBody(context.Background(), kind, body)

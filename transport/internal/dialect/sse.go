@@ -137,18 +137,12 @@ func (s *eventFilter) split(searched int) {
 			}
 		}
 		from := max(s.line, searched)
-		end := bytes.IndexByte(s.buf[from:], '\n')
+		end := lineEnd(s.buf[from:])
 		if end < 0 {
-			end = len(s.buf) - from
-		}
-		next := from + end + 1
-		if cr := bytes.IndexByte(s.buf[from:from+end], '\r'); cr >= 0 {
-			end = cr
-			next = from + cr + 1
-			s.afterCR = true
-		} else if from+end == len(s.buf) {
 			return
 		}
+		next := from + end + 1
+		s.afterCR = s.buf[next-1] == '\r'
 		s.endLine(from+end, next)
 	}
 }
@@ -208,7 +202,7 @@ func (s *eventFilter) findData(end int) (from, to, lines int) {
 	for rest := s.buf[s.start:end]; len(rest) > 0; {
 		var line []byte
 		at := end - len(rest)
-		line, rest, _ = cutLine(rest)
+		line, rest = cutLine(rest)
 		data, ok := dataOf(line)
 		if !ok {
 			s.isError = s.isError || string(line) == "event: error" || string(line) == "event:error"
@@ -240,15 +234,34 @@ func dataOf(line []byte) (data []byte, ok bool) {
 	return bytes.TrimPrefix(data[1:], []byte{' '}), true
 }
 
-// cutLine returns the first line of b, and what follows its end, if it has one.
-func cutLine(b []byte) (line, rest []byte, ok bool) {
-	line, rest, ok = bytes.Cut(b, []byte{'\n'})
-	if cr := bytes.IndexByte(line, '\r'); cr >= 0 && (cr < len(line)-1 || !ok) {
-		return line[:cr], b[cr+1:], true
-	} else if cr >= 0 {
-		line = line[:cr]
+// cutLine returns the first line of b, and what follows its end.
+func cutLine(b []byte) (line, rest []byte) {
+	end := lineEnd(b)
+	if end < 0 {
+		return b, nil
 	}
-	return line, rest, ok
+	line, rest = b[:end], b[end+1:]
+	if b[end] == '\r' {
+		rest = bytes.TrimPrefix(rest, []byte{'\n'})
+	}
+	return line, rest
+}
+
+// lineEnd is where the first line of b ends, or -1. It looks at no more than a few times the line.
+func lineEnd(b []byte) int {
+	for n := 256; ; n *= 2 {
+		head := b[:min(n, len(b))]
+		lf := bytes.IndexByte(head, '\n')
+		if lf >= 0 {
+			head = head[:lf]
+		}
+		if cr := bytes.IndexByte(head, '\r'); cr >= 0 {
+			return cr
+		}
+		if lf >= 0 || n >= len(b) {
+			return lf
+		}
+	}
 }
 
 // release passes on the held event, with the members of another object.
