@@ -201,7 +201,7 @@ func (t *Transport) modelsOf(ctx context.Context, in *http.Request, list dialect
 	if err != nil {
 		return listed{err: err}
 	}
-	response, err := t.wire.RoundTrip(out)
+	response, err := t.over(out)
 	if err != nil {
 		return listed{err: err}
 	}

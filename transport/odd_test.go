@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -73,6 +74,7 @@ func TestOddServers(t *testing.T) {
 		{name: "a length that is none", answer: ok + "Content-Length: x\r\n\r\n{}", outcome: endpick.Failed},
 		{name: "a chunk that is none", answer: ok + "Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\nx\r\n", status: 200, body: "{}", breaks: true, outcome: endpick.Failed},
 		{name: "an empty stream", request: chatStream, answer: "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nContent-Length: 0\r\n\r\n", outcome: endpick.Failed},
+		{name: "a status that is none", answer: "HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n", outcome: endpick.Failed},
 		{name: "no HTTP", answer: "hello\r\n\r\n", outcome: endpick.Failed},
 		{name: "a header without end", answer: ok + strings.Repeat("X-Header: "+strings.Repeat("x", 1000)+"\r\n", 4000), outcome: endpick.Failed},
 		{name: "a refusal before the body is read", request: `{"model":"m","prompt":"` + strings.Repeat("x", 1<<20) + `"}`,
@@ -102,6 +104,13 @@ func TestOddServers(t *testing.T) {
 			w.idle(t)
 		})
 	}
+}
+
+// Nor does a list of models have a status that is none.
+func TestModelsOfAnOddServer(t *testing.T) {
+	w := newWorld(t, transport.Config{}, startRaw(t, "HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n"))
+	_, _, err := w.do(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/models", nil)))
+	assert.Equal(t, http.StatusBadGateway, transport.StatusOf(err))
 }
 
 func TestInformationAndTrailersPass(t *testing.T) {

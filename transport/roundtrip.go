@@ -180,13 +180,26 @@ func (t *Transport) exchange(c *Call, a *Attempt, p *payload) (*http.Response, e
 			return nil, err
 		}
 		out.Close = own && out.Header.Get("Upgrade") == ""
-		response, err := t.wire.RoundTrip(out)
+		response, err := t.over(out)
 		if err == nil || again == 0 || a.wait.ctx.Err() != nil || !conn.stale(err) || !(c.repeatable() || closedIdle(err)) {
 			return response, err
 		}
 		own = true
 	}
 }
+
+// over sends a request over the wire. Clients read any three digits as a status, and servers panic when
+// they are to write less than 100.
+func (t *Transport) over(out *http.Request) (*http.Response, error) {
+	response, err := t.wire.RoundTrip(out)
+	if err == nil && response.StatusCode < http.StatusContinue {
+		response.Body.Close()
+		return nil, errNoStatus
+	}
+	return response, err
+}
+
+var errNoStatus = errors.New("the server has answered with a status below 100")
 
 // outgoing builds the request for an endpoint.
 func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, p *payload) (*http.Request, error) {
