@@ -102,7 +102,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.DurationVar(&o.Think, "think", 400*time.Millisecond, "mean pause before the next question of a conversation")
 	f.Uint64Var(&o.Seed, "seed", 1, "seed of the conversations and of the router")
 	f.DurationVar(&o.slo.TTFT, "slo-ttft", 0, "target for the time to first token; the report says how often it was met; 0: no target")
-	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "target for the time per output token, likewise")
+	f.DurationVar(&o.slo.TPOT, "slo-tpot", 0, "target for the time per output token, like -slo-ttft")
 	f.StringVar(&o.format, "format", "table", "table or json")
 	f.StringVar(&o.api, "api", "chat", "API that clients use: "+traffic.APINames())
 	f.IntVar(&o.endpoints, "endpoints", 4, "embedded servers of each policy")

@@ -24,7 +24,7 @@ func TestArguments(t *testing.T) {
 		"-policies lmetric":                              "flag provided but not defined: -policies (gateway -h lists the flags; policies are compared by examples/demo)",
 		"-policy lmetric":                                "give -listen or -config",
 		"-check":                                         "-check needs -config",
-		"-config f -seed 1":                              "-seed: the file of -config says all",
+		"-config f -seed 1":                              "-seed: with -config, settings come from the file alone",
 		"-listen :0 -endpoints 0":                        "-endpoints 0 is below 1",
 		"-listen :0 -kv-tokens 10":                       "-kv-tokens 10 is below 1024",
 		"-listen :0 -admin=":                             "-admin is empty",

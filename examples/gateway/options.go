@@ -98,7 +98,7 @@ func (o *options) validate(given map[string]bool) error {
 	if o.config != "" {
 		for name := range given {
 			if name != "config" && name != "check" {
-				return fmt.Errorf("-%s: the file of -config says all", name)
+				return fmt.Errorf("-%s: with -config, settings come from the file alone", name)
 			}
 		}
 		return nil

@@ -209,6 +209,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is an unknown field"},
 		{"nearly a field", "listen:", "engin_key:", 2, "…", "is an unknown field: did you mean engine_key?"},
+		{"nearly two fields", "listen:", "endpoint:", 2, "endpoint", "is an unknown field: did you mean endpoints?"},
 		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},
 		{"one address for two", "listen:", "admin: 127.0.0.1:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
 		{"one port of all addresses", "listen:", "admin: localhost:http\nlisten: :80 #", 2, "admin", "is the address of listen"},

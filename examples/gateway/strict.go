@@ -311,10 +311,10 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 	return nil
 }
 
-// nearest suggests the name that begins and ends most like this one.
+// nearest suggests the name that begins and ends most like this one, of several the shortest.
 func nearest(name string, names []string) (suggestion string) {
 	most := len(name) / 2
-	slices.Sort(names)
+	slices.SortFunc(names, func(a, b string) int { return cmp.Or(len(a)-len(b), strings.Compare(a, b)) })
 	for _, known := range names {
 		n, rest := 0, 0
 		for n < min(len(name), len(known)) && name[n] == known[n] {
