@@ -209,6 +209,12 @@ tenants:
 		}
 		require.Zero(t, reading.Load())
 	}
+	unread := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(body))
+	ann := g.keys.Load().owner(annsKey)
+	require.True(t, ann.reads(unread, 1024))
+	require.EqualValues(t, len(body), ann.reading.Load())
+	require.NoError(t, unread.Body.Close())
+	require.Zero(t, ann.reading.Load(), "nobody reads it")
 }
 
 func slos(r recording.Request) endpick.SLO {
