@@ -222,7 +222,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
 	c.suspects.Served()
 	c.alias.begun(&c.d.conversations, c.story.model)
-	if !a.save() {
+	if a.save() {
+		a.meter.HoldFaults()
+	} else {
 		c.forget()
 	}
 	return nil

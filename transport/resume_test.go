@@ -27,7 +27,7 @@ var tale = []string{"It", " was", " a", " \"dark\"\\", "\tnight.", "\n\n", "Then
 // It dies after as many words as left says, at the next answer that has as many; −1: never.
 type continuing struct {
 	left   atomic.Int64
-	half   bool          // of an event is sent before it dies
+	how    string        // it dies: in the middle of an "event", or with an "error"; empty: after an event
 	pause  time.Duration // for each token
 	mu     sync.Mutex
 	bodies []map[string]any
@@ -90,8 +90,12 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 			continue
 		}
 		if e.left.Load() == int64(output) {
-			if e.half {
+			switch e.how {
+			case "event":
 				io.WriteString(w, `data: {"id":"x","choices":[{"index":0,"delta":{"content":"half`)
+			case "error":
+				io.WriteString(w, coreDied+done)
+				return true
 			}
 			panic(http.ErrAbortHandler)
 		}
@@ -119,6 +123,9 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 	io.WriteString(w, done)
 	return true
 }
+
+// coreDied is what vLLM says in a stream when the process that computes has died.
+const coreDied = `data: {"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}` + "\n\n"
 
 // tellers starts engines of one kind.
 func tellers(t testing.TB, config transport.Config, engine string, all ...*continuing) *world {
@@ -196,9 +203,9 @@ func TestResume(t *testing.T) {
 			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":100}`},
 		} {
 			for after := range len(tale) {
-				for _, half := range []bool{false, true} {
+				for _, how := range []string{"", "event", "error"} {
 					bad, good := dies(after), dies(-1)
-					bad.half = half
+					bad.how = how
 					w := tellers(t, transport.Config{}, engine, bad, good)
 					_, body, err := w.do(t, post(t, request.path, request.body))
 					require.NoError(t, err, body)
@@ -325,14 +332,17 @@ func TestResumeAmongMany(t *testing.T) {
 			engines := make([]*continuing, 1+r.IntN(4))
 			for i := range engines {
 				engines[i] = dies([]int{-1, 0, 1, 5}[r.IntN(4)])
-				engines[i].half = r.IntN(2) == 0
+				engines[i].how = []string{"", "event", "error"}[r.IntN(3)]
 				of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, engines[i].handle).URL,
 					Engine: []string{"vllm", "sglang", ""}[r.IntN(3)]})
 			}
 			w := newWorldOf(t, transport.Config{}, of)
 			_, body, err := w.do(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
-			asked := 0
+			asked, most := 0, 2
 			for i, e := range engines {
+				if e.how == "error" {
+					most = 3 // a server that says an error lives
+				}
 				for _, b := range e.bodies {
 					asked++
 					if b["continue_final_message"] == true {
@@ -340,10 +350,11 @@ func TestResumeAmongMany(t *testing.T) {
 					}
 				}
 			}
-			assert.LessOrEqual(t, asked, 2)
-			if err != nil {
+			assert.LessOrEqual(t, asked, most)
+			switch {
+			case err != nil:
 				assert.NotContains(t, body, "[DONE]")
-			} else {
+			case !strings.Contains(body, coreDied):
 				s := readStream(t, body)
 				assert.Equal(t, strings.Join(tale, ""), s.text)
 				assert.Len(t, s.ids, 1)
@@ -436,3 +447,41 @@ func TestLeavingBeforeTheRest(t *testing.T) {
 	<-gone
 	w.idle(t)
 }
+
+// An engine's error that nobody can mend is passed on as it came: where there is no other engine, or where
+// it is the client's fault.
+func TestErrorsThatAreNotResumed(t *testing.T) {
+	for _, others := range []bool{true, false} {
+		mine := dies(3)
+		mine.how = "error"
+		all := []*continuing{mine}
+		of := coreDied
+		if others {
+			all = append(all, dies(-1))
+			of = strings.Replace(coreDied, "500", "400", 1)
+		}
+		w := tellers(t, transport.Config{}, "vllm", all...)
+		w.router.Update(endpick.Endpoint{ID: "0", Engine: "vllm", Address: startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			return mine.handle(&replacing{w, of}, r, body)
+		}).URL})
+		_, body, _ := w.do(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+		assert.Equal(t, 1, strings.Count(body, of), body)
+		assert.NotContains(t, body, "night")
+		assert.Zero(t, w.t.Stats().Resumed)
+		w.idle(t)
+		assert.Equal(t, "failed", w.records[0].Status)
+	}
+}
+
+// replacing writes another error.
+type replacing struct {
+	http.ResponseWriter
+	of string
+}
+
+func (r *replacing) Write(b []byte) (int, error) {
+	_, err := io.WriteString(r.ResponseWriter, strings.Replace(string(b), coreDied, r.of, 1))
+	return len(b), err
+}
+
+func (r *replacing) Unwrap() http.ResponseWriter { return r.ResponseWriter }

@@ -41,6 +41,8 @@ type Meter struct {
 	// Of a stream that may go on elsewhere: values that are the same in all chunks, and how many
 	// have content, each a token or what it says.
 	resumable   bool
+	holds       bool   // an error that is the engine's own fault; see HoldFaults
+	fault       []byte // such an error; nil: none has come
 	id, created []byte
 	contents    int
 	before      *beginning // nil: this is its beginning
@@ -143,6 +145,9 @@ func (m *Meter) Break(dst []byte, p Problem) []byte {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.fault != nil {
+		return append(append(append(append(dst, m.events.held...), "data: "...), m.fault...), "\n\n"...)
+	}
 	if m.state == whole || m.failed || !m.events.cut() {
 		return m.events.rest(dst)
 	}
@@ -161,12 +166,19 @@ func (m *Meter) report() {
 func (m *Meter) event(data []byte) edit {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.fault != nil {
+		return edit{drop: true}
+	}
 	if string(bytes.TrimSpace(data)) == "[DONE]" {
 		m.state = whole
 		return edit{}
 	}
-	unnamed := m.answer.id == ""
+	unnamed, failed := m.answer.id == "", m.failed
 	m.read(data, m.events.isError)
+	if m.holds && m.failed && !failed && m.state != whole && serversFault(data) {
+		m.failed, m.fault = false, bytes.Clone(data)
+		return edit{drop: true}
+	}
 	m.unreported += m.count(m.clock)
 	m.hasContent = m.hasContent || m.data.hasContent()
 	if m.stores && unnamed && m.answer.id != "" {

@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"cmp"
+	"net/http"
 	"strconv"
 	"time"
 )
@@ -77,6 +78,30 @@ func (c *Call) Resume(m *Meter) *Call {
 	next.request, next.hasher, next.first, next.beginning, next.promptBytes = parsed, first.hasher, first, s, 0
 	next.answered = answered
 	return &next
+}
+
+// HoldFaults makes the meter hold back an event with which an engine breaks off a stream by its own fault,
+// and all after it: the stream may go on elsewhere. If it does not, Break passes the event on.
+func (m *Meter) HoldFaults() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holds = true
+}
+
+// Faulty reports whether the engine has broken off the stream like that.
+func (m *Meter) Faulty() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fault != nil
+}
+
+// serversFault reports whether an error in a stream has a code from 500 on.
+func serversFault(data []byte) bool {
+	if e := field(data, "error"); isObject(e) {
+		data = e
+	}
+	code, ok := count(bytes.Trim(field(data, "code"), `"`))
+	return ok && code >= http.StatusInternalServerError
 }
 
 // tokens is how many tokens the stream has so far: as the engine counts them, or one for each event.
