@@ -20,7 +20,7 @@ import (
 const (
 	aComment   = ": keep-alive\n\n"
 	silence    = 10 * time.Millisecond
-	pause      = 8 * silence
+	pause      = 40 * silence // long beside what a busy machine loses
 	responding = `{"model":"m","stream":true,"input":"Hello."}`
 )
 
@@ -127,7 +127,7 @@ func TestNoKeepAlive(t *testing.T) {
 		"refused":  {status(404), chatPath, chatStream, transport.Config{KeepAlive: time.Hour}, 404},
 		"no such":  {nil, chatPath, strings.Replace(chatStream, `"m"`, `"n"`, 1), transport.Config{KeepAlive: time.Hour}, 404},
 		"queued":   {nil, chatPath, chatStream, transport.Config{KeepAlive: silence, Queue: full}, 503},
-		"steady":   {inPieces(200, "text/event-stream", role, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, finish+done), chatPath, chatStream, transport.Config{KeepAlive: 8 * pause}, 200},
+		"steady":   {inPieces(200, "text/event-stream", role, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, oneToken, finish+done), chatPath, chatStream, transport.Config{KeepAlive: 4 * pause}, 200},
 		"never":    {inPieces(200, "text/event-stream", role+finish+done), chatPath, chatStream, transport.Config{}, 200},
 		"no reply": {inPieces(200, "application/json", `{"choices":[]}`), chatPath, chatAtOnce, transport.Config{KeepAlive: silence}, 200},
 		"lines":    {inPieces(200, "application/x-ndjson", `{"done":true}`+"\n"), "/api/chat", `{"model":"m","messages":[]}`, transport.Config{KeepAlive: silence}, 200},
