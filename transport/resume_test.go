@@ -21,7 +21,7 @@ import (
 )
 
 // tale are what a continuing engine says of any prompt; each is one token, and needs another escape.
-var tale = []string{"It", " was", " a", " \"dark\"\\", "\tnight.", "\n\n", "Then", " the", " \u00e9clair", " ", "\U0001f370", " was gone."}
+var tale = []string{"It", " was", " a", " \"dark\"\\", "\tnight.", "\n\n", "\x1b[1mThen", " the", " \u00e9clair", " ", "\U0001f370", " was gone."}
 
 // continuing answers as vLLM does, one word a token, from where the request says that the text is.
 // It dies after as many words as left says, at the next answer that has as many; −1: never.

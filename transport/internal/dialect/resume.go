@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"net/http"
 	"strconv"
 	"time"
@@ -119,6 +120,7 @@ func (m *Meter) tokens() (n int) {
 // is none.
 func (c *request) continued(text []byte, tokens int) []byte {
 	limited, bad := false, false
+	text = appendControls(nil, text)
 	body := rewritten(nil, c.body[c.top-1:], func(key string, v []byte) []byte {
 		switch {
 		case !present(v), string(v) == "false", len(text) == 0 && tokens == 0:
@@ -150,6 +152,18 @@ func (c *request) continued(text []byte, tokens int) []byte {
 		return append([]byte(`{"add_generation_prompt":false,"continue_final_message":true,`), body[1:]...)
 	}
 	return body
+}
+
+// appendControls appends a text with escapes for the control characters that [appendShortest] leaves bare.
+func appendControls(dst, text []byte) []byte {
+	for _, c := range text {
+		if c < ' ' {
+			dst = fmt.Appendf(dst, `\u%04x`, c)
+		} else {
+			dst = append(dst, c)
+		}
+	}
+	return dst
 }
 
 // trimSpace returns the content of a JSON string without the white space at its end, and that.
