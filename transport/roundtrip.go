@@ -194,12 +194,10 @@ func (t *Transport) over(out *http.Request) (*http.Response, error) {
 	response, err := t.wire.RoundTrip(out)
 	if err == nil && response.StatusCode < http.StatusContinue {
 		response.Body.Close()
-		return nil, errNoStatus
+		return nil, errors.New("the server has answered with a status below 100")
 	}
 	return response, err
 }
-
-var errNoStatus = errors.New("the server has answered with a status below 100")
 
 // outgoing builds the request for an endpoint.
 func (t *Transport) outgoing(ctx context.Context, c *Call, e *endpick.Endpoint, p *payload) (*http.Request, error) {
