@@ -18,6 +18,7 @@ type Receipt struct {
 	At          time.Time // when it was routed
 	Policy      string
 	Model       string // the model or adapter asked for
+	Named       string // Request.Named
 	InputTokens int
 	// Scorers are the names of the policy's scorers, in the order of
 	// Verdict.Scores.
@@ -76,6 +77,7 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 		At:          d.req.now,
 		Policy:      p.Name,
 		Model:       d.req.serving(),
+		Named:       d.req.Named,
 		InputTokens: d.req.InputTokens,
 		Excluded:    d.excluded,
 		Avoided:     d.avoided,
@@ -164,6 +166,9 @@ func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
 func (r *Receipt) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "request %d, policy %s, model %q, %d tokens", r.Number, cmp.Or(r.Policy, "(unnamed)"), r.Model, r.InputTokens)
+	if r.Named != "" {
+		fmt.Fprintf(&b, ", asked for as %q", r.Named)
+	}
 	for _, out := range []struct {
 		n   int
 		why string

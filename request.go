@@ -24,6 +24,10 @@ type Request struct {
 	// endpoint must serve instead of Model.
 	Adapter string
 
+	// Named is the name that the caller was asked for, if that stands for Model among others; see
+	// transport.Name. Receipts show it, and nothing else reads it.
+	Named string
+
 	// InputTokens is the length of the prompt, L, below 2^31. Zero: the length of
 	// its blocks; unknown if there are none.
 	InputTokens int

@@ -203,7 +203,7 @@ func (c *Call) become(ctx context.Context, i int) error {
 		}
 		c.parsed, c.query = parsed, in.Query
 		c.Request = a.request
-		c.Request.Model = a.models[i]
+		c.Request.Model, c.Request.Named = a.models[i], a.name
 		if err := c.readPrompt(ctx); err != nil {
 			return err
 		}

@@ -217,6 +217,8 @@ func TestADispatcherKnowsNames(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "e", a.Endpoint().ID)
 	assert.Equal(t, `{"model":"b","messages":[]}`, string(bytes.Join(call.Body(), nil)))
+	assert.Contains(t, call.Request.Receipt.String(), `model "b", `)
+	assert.Contains(t, call.Request.Receipt.String(), `, asked for as "x"`)
 }
 
 func TestBadNames(t *testing.T) {

@@ -17,6 +17,8 @@ const (
 	wakeTrial = time.Second
 	// wakeAgain is the least time between two calls of Config.Wake for one endpoint.
 	wakeAgain = 30 * time.Second
+
+	maxSleepers = 1024
 )
 
 // sleepers are the endpoints that are asleep. It is safe for concurrent use.
@@ -70,9 +72,17 @@ func (d *Dispatcher) answered(e *endpick.Endpoint, reached bool) {
 	if reached {
 		delete(d.sleepers.asleep, e.ID)
 	} else {
-		d.sleepers.asleep[e.ID] = d.now().Add(wakeTrial)
+		remember(d.sleepers.asleep, e.ID, d.now().Add(wakeTrial))
 	}
 	d.sleepers.mu.Unlock()
+}
+
+// remember forgets all others before there are too many: endpoints come and go.
+func remember(of map[string]time.Time, id string, at time.Time) {
+	if len(of) >= maxSleepers {
+		clear(of)
+	}
+	of[id] = at
 }
 
 // wake calls Config.Wake for the sleeping endpoint that serves the model soonest, if that is sooner than
@@ -98,7 +108,7 @@ func (c *Call) wake(out []string, expected time.Duration) {
 	last, called := d.sleepers.called[first.ID]
 	again := called && now.Sub(last) < max(2*first.WakeTime, wakeAgain)
 	if !again {
-		d.sleepers.called[first.ID] = now
+		remember(d.sleepers.called, first.ID, now)
 	}
 	d.sleepers.mu.Unlock()
 	if !again {

@@ -68,6 +68,9 @@ func (l *requestLog) ended(r *transport.Observation) {
 	if r.TTFTMillis != nil {
 		attributes = append(attributes, "ttft_ms", tenths(*r.TTFTMillis))
 	}
+	if r.Held >= time.Millisecond {
+		attributes = append(attributes, "held_ms", tenths(float64(r.Held)/float64(time.Millisecond)))
+	}
 	if r.Named != "" {
 		attributes = append(attributes, "asked", r.Named)
 	}

@@ -139,7 +139,8 @@ func TestRequestLines(t *testing.T) {
 		},
 		Tenant: "ann", Attempts: []transport.ObservedAttempt{{HTTP: 200}},
 	}
-	failed, refused, left, cut, nobody := one, one, one, one, one
+	failed, refused, left, cut, nobody, named := one, one, one, one, one, one
+	named.Named, named.Held = "best", 1250*time.Microsecond
 	failed.Status, failed.HTTP, failed.Err = "failed", 0, errors.New("connection refused")
 	refused.Status, refused.HTTP, left.Status = "refused", 429, "canceled"
 	cut.Status, cut.Attempts = "failed", []transport.ObservedAttempt{{HTTP: 200, Err: errors.New("it broke off")}}
@@ -151,6 +152,7 @@ func TestRequestLines(t *testing.T) {
 		want  string
 	}{
 		{"all", one, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
+		{"all", named, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + strings.Replace(rest, " tenant", " held_ms=1.3 asked=best tenant", 1) + "\n"},
 		{"failed", one, ""}, {"none", failed, ""},
 		{"failed", failed, "level=WARN msg=request status=failed http=502 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + ` error="connection refused"` + "\n"},
 		{"failed", refused, "level=WARN msg=request status=refused http=429 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},

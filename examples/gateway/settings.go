@@ -294,6 +294,13 @@ func (s *settings) warnings() (all []string) {
 			all = append(all, fmt.Sprintf("models.%s: no endpoint serves this model", model))
 		}
 	}
+	for _, name := range slices.Sorted(maps.Keys(s.Names)) {
+		for _, model := range s.Names[name].Models {
+			if !served[model] {
+				all = append(all, fmt.Sprintf("names.%s: no endpoint serves the model %s", name, model))
+			}
+		}
+	}
 	return all
 }
 

@@ -109,12 +109,12 @@ func TestSecretsElsewhere(t *testing.T) {
 func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	const warning = "models.lama: no endpoint serves this model"
 	for endpoints, want := range map[string][]string{
-		"[{url: http://a, models: [llama]}]":                              {warning},
+		"[{url: http://a, models: [llama]}]":                              {warning, "names.n: no endpoint serves the model lama"},
 		"[{url: http://a, models: [llama]}, {url: http://b}]":             nil,
 		"[{url: http://a, models: [llama], adapters: [lama]}]":            nil,
 		"[{url: http://a, models: [x]}, {url: http://b, models: [lama]}]": nil,
 	} {
-		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\n")
+		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\nnames: {n: {models: [lama]}}\n")
 		s, _, err := readSettings(path)
 		require.NoError(t, err)
 		assert.Equal(t, want, s.warnings(), endpoints)

@@ -17,7 +17,7 @@ type step struct {
 	kind      string
 	endpoint  int
 	endpoints []int
-	of        int // the endpoint's kind
+	of        int // the endpoint's kind; from 4 on, it has limits
 	lease     int
 	request   endpick.Request
 	load      endpick.Load
@@ -100,10 +100,10 @@ var steps = rapid.Custom(func(t *rapid.T) step {
 		s.pass = rapid.SampledFrom([]time.Duration{-time.Second, -time.Hour, time.Hour, 11 * time.Minute, 30 * 24 * time.Hour}).Draw(t, "jump")
 	case "add", "update", "drain", "resume", "remove":
 		s.endpoint = rapid.IntRange(0, len(ids)-1).Draw(t, "endpoint")
-		s.of = rapid.IntRange(0, 3).Draw(t, "kind of endpoint")
+		s.of = rapid.IntRange(0, 7).Draw(t, "kind of endpoint")
 	case "set":
 		s.endpoints = rapid.SliceOfNDistinct(rapid.IntRange(0, len(ids)-1), 1, len(ids), rapid.ID).Draw(t, "endpoints")
-		s.of = rapid.IntRange(0, 3).Draw(t, "kind of endpoint")
+		s.of = rapid.IntRange(0, 7).Draw(t, "kind of endpoint")
 	}
 	return s
 })

@@ -115,6 +115,9 @@ func endpointOf(i, kind int) endpick.Endpoint {
 	case 3:
 		e.MaxSequences, e.KVTokens = 4, math.MaxInt32
 	}
+	if kind >= 4 {
+		e.MaxInFlight, e.MaxContext, e.Tier, e.Weight = 1+i%3, []int{0, 100, 700}[(i+kind)%3], 1+kind%2, []float64{0, 0.5, 3}[i%3]
+	}
 	return e
 }
 
@@ -247,16 +250,6 @@ func (w *world) closeAll() {
 	}
 }
 
-// canServe reports whether some endpoint must take a request.
-func (w *world) canServe(req *endpick.Request) bool {
-	for id, e := range w.present {
-		if !w.draining[id] && serves(&e, req.Model) && !slices.Contains(req.Exclude, id) {
-			return true
-		}
-	}
-	return false
-}
-
 // checkRefusal fails if a request was dropped by anything but an admitter.
 func (w *world) checkRefusal(req *endpick.Request, err error) {
 	var bad *endpick.RequestError
@@ -266,7 +259,7 @@ func (w *world) checkRefusal(req *endpick.Request, err error) {
 		if req.InputTokens >= 0 && req.ExpectedOutputTokens >= 0 && req.BlockTokens >= 0 {
 			w.failf("a valid request is refused: %v", err)
 		}
-	case errors.As(err, new(*endpick.NoEndpointError)) && req.Adopted == nil && !w.canServe(req):
+	case (errors.As(err, new(*endpick.NoEndpointError)) || errors.As(err, new(*endpick.ContextError))) && req.Adopted == nil && !w.hasRoom(req):
 	case errors.Is(err, endpick.ErrUnknownEndpoint) && req.Adopted != nil:
 		if _, present := w.present[req.Adopted.Endpoint]; present {
 			w.failf("%v, and it is there", err)
@@ -274,4 +267,31 @@ func (w *world) checkRefusal(req *endpick.Request, err error) {
 	default:
 		w.failf("%v, and there are endpoints that serve %q", err, req.Model)
 	}
+}
+
+// hasRoom reports whether an endpoint takes the request, as operators have set it.
+func (w *world) hasRoom(req *endpick.Request) bool {
+	tokens := float64(req.InputTokens)
+	if tokens == 0 {
+		tokens = math.Ceil(float64(len(req.Blocks)) * req.TokensPerBlock())
+	}
+	inFlight := map[string]int{}
+	for _, s := range w.router.Endpoints() {
+		if !s.Removed {
+			inFlight[s.Candidate.Endpoint.ID] = s.Candidate.InFlight.Requests
+		}
+	}
+	room, others := [2]bool{}, false // of those to avoid, and of others, if there are any
+	for id, e := range w.present {
+		if w.draining[id] || !serves(&e, req.Model) || slices.Contains(req.Exclude, id) || e.MaxContext > 0 && tokens > float64(e.MaxContext) {
+			continue
+		}
+		free := e.MaxInFlight == 0 || inFlight[id] < e.MaxInFlight
+		if slices.Contains(req.Avoid, id) {
+			room[0] = room[0] || free
+		} else {
+			room[1], others = room[1] || free, true
+		}
+	}
+	return room[1] || room[0] && !others
 }
