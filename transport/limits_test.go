@@ -292,7 +292,9 @@ func TestWakeIfItIsSooner(t *testing.T) {
 		for range 5 {
 			w.ok(t, post(t, chatPath, chatStream))
 		}
-		assert.Eventually(t, func() bool { return woken.Load() == c.calls }, time.Second, time.Millisecond, "%v", c.expected)
+		assert.Eventually(t, func() bool { return woken.Load() >= c.calls }, 10*time.Second, time.Millisecond, "%v", c.expected)
+		time.Sleep(10 * time.Millisecond) // for a call too many
+		assert.Equal(t, c.calls, woken.Load(), "%v", c.expected)
 	}
 }
 

@@ -17,7 +17,7 @@ const (
 	wakeTrial = time.Second
 	// wakeAgain is the least time between two calls of Config.Wake for one endpoint.
 	wakeAgain = 30 * time.Second
-
+	// maxSleepers bounds the endpoints of which something is remembered.
 	maxSleepers = 1024
 )
 
