@@ -77,8 +77,12 @@ func why(r *endpick.Receipt) (all []string) {
 		all = append(all, fmt.Sprintf("%s scored %.4g, as did %s: chance decided.", id, chosen.Score, count(tied, "other")))
 		return append(all, differences(chosen, r)...)
 	default:
-		all = append(all, fmt.Sprintf("%s had the best score, %.4g, before %s with %.4g.", id, chosen.Score,
-			r.Verdicts[r.RunnerUp].Candidate.Endpoint.ID, r.Verdicts[r.RunnerUp].Score))
+		next := &r.Verdicts[r.RunnerUp]
+		all = append(all, fmt.Sprintf("%s had the best score, %.4g, before %s with %.4g.", id, chosen.Score, next.Candidate.Endpoint.ID, next.Score))
+		if next.Why != "" { // without the formula that the score is of
+			text, _, _ := strings.Cut(next.Why, " = ")
+			all = append(all, next.Candidate.Endpoint.ID+" "+text+".")
+		}
 	}
 	return append(all, differences(chosen, r)...)
 }

@@ -43,6 +43,8 @@ func TestWhy(t *testing.T) {
 	})
 	b := verdict("b", 0.000165, func(c *endpick.Candidate) { c.Running = 2 })
 	c := verdict("c", 7.81e-05, func(c *endpick.Candidate) { c.Waiting, c.Running, c.PrefixTokens = 3, 4, 208 })
+	dear := verdict("y", 0.5, nil)
+	dear.Why = "costs 20 ms, 10 above the least, most for its first token: its first token 18, its other tokens 2 = w 1 · TTFT 18 + …"
 	for name, tc := range map[string]struct {
 		receipt endpick.Receipt
 		by      string
@@ -82,6 +84,13 @@ func TestWhy(t *testing.T) {
 			"load", []string{
 				"x had the best score, 0.9, before y with 0.1.",
 				"Compared with y: its first token was expected after 21 ms instead of 1.50 s; each further one in 8.0 ms instead of 12 ms.",
+			},
+		},
+		"explained": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), dear}, RunnerUp: 1}, "load", []string{
+				"x had the best score, 1, before y with 0.5.",
+				"y costs 20 ms, 10 above the least, most for its first token: its first token 18, its other tokens 2.",
+				"Their load and cached tokens are the same.",
 			},
 		},
 		"one": {

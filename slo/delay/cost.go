@@ -25,9 +25,18 @@ type cost struct {
 	loads   bool    // it is loaded for this request
 }
 
+// parts are what the cost adds up, by what they are for.
+func (x *cost) parts() [len(partNames)]float64 {
+	work := x.own * x.fk * x.c
+	return [...]float64{x.w * (x.ttft + x.load), x.n * x.tpot, (x.n*x.s + work) * x.bs, work * x.coming, x.own*x.again*(x.c*x.b+x.w) + x.w*x.back}
+}
+
+var partNames = [...]string{"its first token", "its other tokens", "the requests there", "those to come", "what has to go"}
+
 // sum is the cost.
 func (x *cost) sum() float64 {
-	return x.w*(x.ttft+x.load+x.back) + x.n*x.tpot + x.n*x.s*x.bs + x.own*(x.fk*x.c*(x.bs+x.coming)+x.again*(x.c*x.b+x.w))
+	p := x.parts()
+	return p[0] + p[1] + p[2] + p[3] + p[4]
 }
 
 // cost writes the cost of a candidate.
@@ -80,13 +89,28 @@ func (d *decision) unit() string {
 	return "ms"
 }
 
-// text is the cost with all that it is made of:
+// text is the cost, what makes it higher than the least one, and all that it is made of:
 //
-//	costs 1.63e+04 ms = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + own 1 · (F·k 61.2 · c 1.1 · (BS + 0.3 coming) + again 0 · (c · B 12.4 + w))
-func (x *cost) text(unit string, goes []string) string {
-	text := fmt.Sprintf(
-		"costs %.4g %s = w %.3g · TTFT %.3g + n %.3g · TPOT %.3g + n · s %.3g · BS %.3g + own %.3g · (F·k %.3g · c %.3g · (BS + %.3g coming) + again %.3g · (c · B %.3g + w))",
-		x.sum(), unit, x.w, x.ttft, x.n, x.tpot, x.s, x.bs, x.own, x.fk, x.c, x.coming, x.again, x.b,
+//	costs 1.73e+04 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 1.31e+04,
+//	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + (1−σ) 1 · (F·k 61.2 · c 1.1 ·
+//	(BS + λ·k·F/2 0.3) + F·e·k̄ 0 · (c · B 12.4 + w))
+func (x *cost) text(unit string, goes []string, least *cost) string {
+	text := fmt.Sprintf("costs %.4g %s", x.sum(), unit)
+	parts, others, most := x.parts(), least.parts(), 0
+	for i := range parts {
+		if parts[i]-others[i] > parts[most]-others[most] {
+			most = i
+		}
+	}
+	if more := x.sum() - least.sum(); more > 0 {
+		text += fmt.Sprintf(", %.4g above the least, most for %s", more, partNames[most])
+	}
+	for i, part := range parts {
+		text += fmt.Sprintf("%c %s %.4g", ":,,,,"[i], partNames[i], part)
+	}
+	text += fmt.Sprintf(
+		" = w %.3g · TTFT %.3g + n %.3g · TPOT %.3g + n · s %.3g · BS %.3g + (1−σ) %.3g · (F·k %.3g · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %.3g · (c · B %.3g + w))",
+		x.w, x.ttft, x.n, x.tpot, x.s, x.bs, x.own, x.fk, x.c, x.coming, x.again, x.b,
 	)
 	if x.load > 0 {
 		text += fmt.Sprintf(" + w · load %.3g", x.load)

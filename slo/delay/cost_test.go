@@ -57,7 +57,11 @@ func alike(t *testing.T, want, got cost, name string) {
 func TestTheFormulaByHand(t *testing.T) {
 	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, own: 0.25, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
 	assert.InDelta(t, 300+200+70+0.25*(40*2*7.5+60*(2*5+3)), x.sum(), 1e-9)
-	assert.Equal(t, "costs 915 ms = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + own 0.25 · (F·k 40 · c 2 · (BS + 0.5 coming) + again 60 · (c · B 5 + w))", x.text("ms", nil))
+	parts := "its first token 300, its other tokens 200, the requests there 210, those to come 10, what has to go 195 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + (1−σ) 0.25 · (F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w))"
+	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &x))
+	least := x
+	least.bs, least.n = 0, 25
+	assert.Equal(t, "costs 915 ms, 160 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
 }
 
 // Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
@@ -298,6 +302,7 @@ func TestCostTwin(t *testing.T) {
 		}
 		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)
+		var least cost
 		scores, why, sums := make([]float64, len(cs)), make([]string, len(cs)), []float64(nil)
 		m.Score(&at, cs, scores)
 		m.Explain(&at, cs, why)
@@ -321,10 +326,14 @@ func TestCostTwin(t *testing.T) {
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)
-			require.Equal(t, x.text("ms", nil), why[i])
-			sums = append(sums, x.sum())
+			if sums = append(sums, x.sum()); i == 0 || x.sum() < least.sum() {
+				least = x
+			}
 		}
 		for i, sum := range sums {
+			var x cost
+			d.cost(&cs[i], &x)
+			require.Equal(t, x.text("ms", nil, &least), why[i])
 			require.InEpsilon(t, slices.Min(sums)/sum, scores[i], 1e-9)
 		}
 	})

@@ -133,12 +133,17 @@ func (m *marginal) Explain(req *endpick.Request, candidates []endpick.Candidate,
 	d := m.decide(req, candidates)
 	defer d.end()
 	d.survey()
-	var one cost
+	var one, least cost
+	for i := range candidates {
+		if d.cost(&candidates[i], &one); i == 0 || one.sum() < least.sum() {
+			least = one
+		}
+	}
 	for i := range candidates {
 		d.cost(&candidates[i], &one)
 		var goes []string
 		d.load(&candidates[i], func(model string) { goes = append(goes, model) })
-		dst[i] = one.text(d.unit(), goes)
+		dst[i] = one.text(d.unit(), goes, &least)
 	}
 }
 
