@@ -46,7 +46,7 @@ func TestThePickerConforms(t *testing.T) {
 			extprocv3.RegisterExternalProcessorServer(g, all)
 			go g.Serve(l)
 			t.Cleanup(g.Stop)
-			at := envoy.Start(t, "testdata/original_dst.yaml", l.Addr().String(), nil, inPieces, mode,
+			at := envoy.Start(t, "../../internal/lab/envoy/original_dst.yaml", l.Addr().String(), nil, inPieces, mode,
 				"    filter_chains:", "    per_connection_buffer_limit_bytes: 41943040\n    filter_chains:",
 				"timeout: 10s", `timeout: 3600s, initial_metadata: [{key: x-client-host, value: "%REQ(:authority)%"}]`)
 			base := &http.Transport{DisableCompression: true}

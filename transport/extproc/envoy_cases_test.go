@@ -317,7 +317,7 @@ func TestEnvoyAndAKilledEngine(t *testing.T) {
 func TestEnvoyThatTakesOneAddress(t *testing.T) {
 	w := newWorld(t, extproc.Config{}, endpoints(engine(t))...)
 	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
-	url := envoy.Start(t, "testdata/original_dst.yaml", at, nil)
+	url := envoy.Start(t, "../../internal/lab/envoy/original_dst.yaml", at, nil)
 	_, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
 	assert.Equal(t, events+done, got)
 	w.idle(t)

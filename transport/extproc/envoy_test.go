@@ -3,7 +3,6 @@ package extproc_test
 import (
 	"bytes"
 	"crypto/sha256"
-	"crypto/tls"
 	"fmt"
 	"io"
 	"net/http"
@@ -32,13 +31,7 @@ var modes = map[string][]string{
 // patient is an edit for machines that are busy.
 var patient = []string{"message_timeout: 5s", "message_timeout: 60s"}
 
-// secured is what gateways expect of a picker: a certificate, whoever has signed it.
-func secured() grpc.ServerOption {
-	certified := httptest.NewUnstartedServer(nil)
-	certified.StartTLS()
-	defer certified.Close()
-	return grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: certified.TLS.Certificates}))
-}
+func secured() grpc.ServerOption { return grpc.Creds(credentials.NewTLS(envoy.TLS())) }
 
 func serversOf(router *endpick.Router) (all []string) {
 	for _, e := range router.Endpoints() {

@@ -30,11 +30,10 @@ type client struct {
 	read  *bufio.Reader
 	stage *stage
 	s     *Scenario
-	late  bool // leave when the server has sent everything, because nothing arrives before the end
 }
 
 // talk makes the exchange at an address. The error says that it could not be made at all.
-func talk(ctx context.Context, network, address string, s *Scenario, stage *stage, buffers bool) ([]*Answer, error) {
+func talk(ctx context.Context, network, address string, s *Scenario, stage *stage) ([]*Answer, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, network, address)
 	if err != nil {
 		return nil, err
@@ -46,7 +45,7 @@ func talk(ctx context.Context, network, address string, s *Scenario, stage *stag
 	if s.Slow {
 		size = 512
 	}
-	c := &client{conn: conn, read: bufio.NewReaderSize(conn, size), stage: stage, s: s, late: buffers}
+	c := &client{conn: conn, read: bufio.NewReaderSize(conn, size), stage: stage, s: s}
 	var all []*Answer
 	for range max(s.Times, 1) {
 		a, err := c.exchange()
@@ -95,7 +94,7 @@ func (c *client) exchange() (*Answer, error) {
 	} else if err := c.send(c.s.head() + body); err != nil {
 		return nil, err
 	}
-	if c.s.Leave == BeforeHeader || c.late && c.s.Leave == MidResponse {
+	if c.s.Leave == BeforeHeader {
 		c.stage.wait("a server has the request", nil, func() bool { return c.stage.spoken })
 		a.End = "left"
 		return a, nil

@@ -18,12 +18,6 @@ const Fleet = 3
 type Way struct {
 	Name  string
 	About string // for the table
-	// Buffers says that clients get nothing of a response before it is complete, by
-	// design. Then servers don't wait for clients, and a client that would leave in
-	// the middle leaves before the header.
-	Buffers bool
-	// Without has the scenarios that the way is not made for, and why.
-	Without map[string]string
 	// Patience is the time limit for anything that has to happen. Zero: half a
 	// minute.
 	Patience time.Duration
@@ -59,7 +53,7 @@ func Direct() Way {
 // is left.
 func Play(ctx context.Context, w Way, s Scenario) (t *Transcript, err error) {
 	stage := newStage(w.patience())
-	fleet, err := startServers(Fleet, stage, s.Replies, w.Buffers)
+	fleet, err := startServers(Fleet, stage, s.Replies)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +63,7 @@ func Play(ctx context.Context, w Way, s Scenario) (t *Transcript, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, front.Close()) }()
-	answers, err := talk(ctx, front.Network, front.Address, &s, stage, w.Buffers)
+	answers, err := talk(ctx, front.Network, front.Address, &s, stage)
 	if err != nil {
 		return nil, err
 	}

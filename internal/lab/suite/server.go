@@ -30,13 +30,12 @@ type Attempt struct {
 type servers struct {
 	stage   *stage
 	replies []Reply
-	rushed  bool // don't wait for the client between parts
 	http    http.Server
 	listens []net.Listener
 }
 
-func startServers(n int, stage *stage, replies []Reply, rushed bool) (*servers, error) {
-	s := &servers{stage: stage, replies: replies, rushed: rushed}
+func startServers(n int, stage *stage, replies []Reply) (*servers, error) {
+	s := &servers{stage: stage, replies: replies}
 	s.http.ErrorLog = log.New(io.Discard, "", 0)
 	s.http.Handler = s
 	for range n {
@@ -152,7 +151,7 @@ func (s *servers) answer(w http.ResponseWriter, in *http.Request, a *Attempt, re
 			continue // the end of a stream may come with its usage, or not at all
 		}
 		said = said || !announces.MatchString(part)
-		if reply.steps() && !s.rushed && said {
+		if reply.steps() && said {
 			s.stage.wait("the client gets a part of a stream", in.Context().Done(), func() bool {
 				return strings.Contains(s.stage.heard.String(), part)
 			})
@@ -164,7 +163,7 @@ func (s *servers) answer(w http.ResponseWriter, in *http.Request, a *Attempt, re
 	}
 	switch reply.End {
 	case Cut:
-		if !s.rushed && len(parts) > 0 && reply.steps() {
+		if len(parts) > 0 && reply.steps() {
 			s.stage.wait("the client gets the last part", in.Context().Done(), func() bool {
 				return strings.Contains(s.stage.heard.String(), parts[len(parts)-1])
 			})

@@ -42,17 +42,6 @@ func (r *Report) Markdown() string {
 		}
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", name, m.What, m.Why)
 	}
-	for _, w := range r.Ways {
-		why := map[string][]string{}
-		for _, s := range r.Scenarios {
-			if reason := w.Without[s.Name]; reason != "" {
-				why[reason] = append(why[reason], s.Name)
-			}
-		}
-		for reason, names := range why {
-			fmt.Fprintf(&b, "| – | not tried: %s | %s |\n", strings.Join(names, "; "), reason)
-		}
-	}
 	return b.String()
 }
 
@@ -60,8 +49,6 @@ func (r *Report) Markdown() string {
 func (one *Result) cell(ofWay map[string]bool) string {
 	names := slices.DeleteFunc(slices.Clone(one.Meant), func(name string) bool { return ofWay[name] })
 	switch {
-	case one.Without != "":
-		return "–"
 	case one.Err != nil:
 		return "**fails**"
 	case one.Unexplained != nil:

@@ -7,9 +7,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/envoy"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -45,17 +47,20 @@ func directly(servers []*server) *way {
 
 // openWays opens all that contains endpick.
 func openWays(b *book, endpoints []endpick.Endpoint) (ways []*way, err error) {
-	config := all.LMetric
-	for _, one := range []struct {
+	type opened struct {
 		name string
 		open func(endpick.Config) (*suite.Front, error)
-	}{
+	}
+	fronts := []opened{
 		{"ReverseProxy", suite.OpenReverseProxy},
 		{"Caddy", func(c endpick.Config) (*suite.Front, error) { return openCaddy(c.Endpoints) }},
-		{"picker", func(c endpick.Config) (*suite.Front, error) { return openPicker(c, false) }},
 		{"dispatcher", openSender},
-	} {
-		c := config()
+	}
+	if os.Getenv(envoy.Program) != "" {
+		fronts = append(fronts, opened{"Envoy", openPicker})
+	}
+	for _, one := range fronts {
+		c := all.LMetric()
 		c.Endpoints = endpoints
 		front, err := one.open(c)
 		if err != nil {

@@ -6,17 +6,17 @@
 //	simulate ways -run abort   scenarios with this in their names
 //
 // plays a list of exchanges with model servers, from a chat to an upgrade, directly and through
-// everything that contains endpick: httputil.ReverseProxy, Caddy, and an endpoint picker in both
-// modes. It fails if a difference is not documented, or an exchange leaves a lease or a goroutine
-// behind.
+// httputil.ReverseProxy and Caddy. It fails if a difference is not documented, or an exchange leaves
+// a lease or a goroutine behind.
 //
 //	simulate soak                a minute, after ten million leases in the process
 //	simulate soak -duration 8m
 //
-// sends real HTTP as fast as the machine allows through all of these, and a gateway on a
-// transport.Dispatcher. Servers fail, are killed and come back, clients leave or are malicious,
-// endpoints and policies come and go, and thousands of streams run slowly. It prints what became
-// of the requests, and how much memory and how many goroutines are left. It fails if a promise is
+// sends real HTTP as fast as the machine allows through both, a gateway on a transport.Dispatcher,
+// and an Envoy with an endpoint picker, if ENDPICK_ENVOY names one. Servers fail, are killed and
+// come back, clients leave or are malicious, endpoints and policies come and go, and thousands of
+// streams run slowly. It prints what became of the requests, and how much memory and how many
+// goroutines are left. It fails if a promise is
 // broken: a request is lost although not each of its attempts has failed, a response is incomplete
 // although no server broke it off, a lease is open, a count is not zero, memory has grown by more
 // than a tenth, or there is one goroutine more than before.

@@ -1,41 +1,52 @@
 package main
 
 import (
-	"io"
-	"log"
-	"net/http"
-	"net/http/httputil"
+	"errors"
+	"net"
+	"os"
+
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/conformance/extproctest"
+	"github.com/endpick/endpick/internal/lab/envoy"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 )
 
-// openPicker opens a proxy that asks an endpoint picker, using Envoy's protocol.
-func openPicker(config endpick.Config, buffered bool) (*suite.Front, error) {
+// openPicker opens an Envoy that asks an endpoint picker.
+func openPicker(config endpick.Config) (*suite.Front, error) {
 	router, err := endpick.New(config)
 	if err != nil {
 		return nil, err
 	}
-	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: suite.Fleet - 1, Pass: []string{"/"}}})
+	picker, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Pass: []string{"/"}}})
 	if err != nil {
 		return nil, err
 	}
-	conn, stop, err := extproctest.Start(picker)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, err
 	}
-	base := &http.Transport{MaxIdleConnsPerHost: 4096, DisableCompression: true}
-	proxy := &httputil.ReverseProxy{
-		Rewrite:       func(*httputil.ProxyRequest) {}, // the picker names the target
-		Transport:     &extproctest.Proxy{Picker: conn, Buffered: buffered, RetryOn: []int{502, 503}, Base: base},
-		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0),
+	g, ended := grpc.NewServer(grpc.Creds(credentials.NewTLS(envoy.TLS()))), make(chan error, 1)
+	extprocv3.RegisterExternalProcessorServer(g, picker)
+	go func() { ended <- g.Serve(l) }()
+	dir, err := os.MkdirTemp("", "envoy")
+	if err != nil {
+		return nil, err
 	}
-	return suite.Serve(proxy, router, func() error {
-		base.CloseIdleConnections()
-		return stop()
-	})
+	at, stop, err := envoy.Run(dir, envoy.OneAddress, l.Addr().String(), nil, "timeout: 10s", "timeout: 3600s")
+	closed := func() error {
+		if stop != nil {
+			stop()
+		}
+		g.Stop()
+		return errors.Join(<-ended, os.RemoveAll(dir))
+	}
+	if err != nil {
+		return nil, errors.Join(err, closed())
+	}
+	return &suite.Front{Network: "tcp", Address: at, Router: func() *endpick.Router { return router }, Close: closed}, nil
 }

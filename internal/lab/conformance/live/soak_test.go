@@ -19,8 +19,8 @@ func TestSoak(t *testing.T) {
 	args := strings.Fields("soak -duration 3s -leases 100000 -streams 40 -clients 2 -pace 100ms")
 	require.Zero(t, command(t.Context(), args, &out, &failures), "%s\n%s", &out, &failures)
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	assert.Regexp(t, `^ok: 100000 leases in .* requests on 4 ways in .*, 0 lost, `, lines[len(lines)-1])
-	for _, row := range []string{"ReverseProxy", "Caddy", "picker", "dispatcher", "directly", "answers 503", "breaks off"} {
+	assert.Regexp(t, `^ok: 100000 leases in .* requests on [34] ways in .*, 0 lost, `, lines[len(lines)-1])
+	for _, row := range []string{"ReverseProxy", "Caddy", "dispatcher", "directly", "answers 503", "breaks off"} {
 		assert.Contains(t, out.String(), "\n| "+row+" |")
 	}
 }

@@ -29,8 +29,6 @@ func (*waysOptions) check() error { return nil }
 
 // comparedWays are those of which docs/clients.md tells.
 func comparedWays() []suite.Way {
-	const endless = "an Envoy that buffers a body waits for its end, which an upgraded connection does not have: " +
-		"set the body modes of such routes to `NONE`"
 	return []suite.Way{
 		suite.ReverseProxy(),
 		{
@@ -38,15 +36,6 @@ func comparedWays() []suite.Way {
 			Open: func(servers []string) (*suite.Front, error) {
 				return openCaddy(suite.Router(servers).Endpoints)
 			},
-		},
-		{
-			Name: "picker", About: "the endpoint picker, `FULL_DUPLEX_STREAMED`",
-			Open: func(servers []string) (*suite.Front, error) { return openPicker(suite.Router(servers), false) },
-		},
-		{
-			Name: "picker, buffered", About: "the endpoint picker, `BUFFERED`", Buffers: true,
-			Without: map[string]string{"upgrade": endless, "upgrade, refused": endless},
-			Open:    func(servers []string) (*suite.Front, error) { return openPicker(suite.Router(servers), true) },
 		},
 	}
 }
