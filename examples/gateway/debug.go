@@ -19,6 +19,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -46,6 +47,7 @@ var debugTemplate = template.Must(template.New("debug").Funcs(template.FuncMap{
 	"ago":     brieflyAgo,
 	"percent": func(v float64) string { return share("%.1f %%", v) },
 	"error":   func(v float64) string { return share("%+.0f %%", v) },
+	"hourly":  func(n int, hours float64) string { return number(float64(n) / hours) },
 	"address": shownAddress,
 	"W": func(c endpick.Candidate, assumed bool) string {
 		return loadOf(&c, endpick.WaitingSignal, number(c.Waiting), assumed)
@@ -85,8 +87,9 @@ func tokensOf(n int, estimated bool) string {
 // debugPage is the content of the page.
 type debugPage struct {
 	Now       time.Time
-	Program   string // its version, where and for how long it runs, and its settings
-	Policy    string // and those of models
+	Hours     float64 // for which it runs, at least one
+	Program   string  // its version, where and for how long it runs, and its settings
+	Policy    string  // and those of models
 	Asked     asked
 	Router    endpick.Stats
 	Transport transport.Stats
@@ -95,8 +98,9 @@ type debugPage struct {
 	Serving   int      // not drained or removed
 	Lacking   []string // models that no server takes requests for
 	Servers   []debugServer
-	Idle      int // servers that are well, have nothing to do and are not shown
-	Hidden    int // servers that are not shown for want of room
+	Models    []*debugModel // of servers that load them
+	Idle      int           // servers that are well, have nothing to do and are not shown
+	Hidden    int           // servers that are not shown for want of room
 	Figures   []figure
 	Minutes   int                // covered by the plots of all servers
 	Index     *prefix.IndexStats // nil: the policy has none
@@ -188,7 +192,7 @@ func (g *gateway) debugPage(a asked) debugPage {
 	now := time.Now()
 	g.watch.sample(now)
 	s := g.settings.Load()
-	p := debugPage{Now: now, Asked: a, Policy: policyNames(s), Router: g.router.Stats(), Transport: g.transport.Stats()}
+	p := debugPage{Now: now, Hours: max(now.Sub(g.began).Hours(), 1), Asked: a, Policy: policyNames(s), Router: g.router.Stats(), Transport: g.transport.Stats()}
 	host, _ := os.Hostname()
 	p.Program = fmt.Sprintf("endpick %s on %s, up %v, configured by ", version(), cmp.Or(host, "an unknown host"), now.Sub(g.began).Round(time.Second))
 	if s.document == nil {
@@ -221,6 +225,11 @@ func (g *gateway) debugPage(a asked) debugPage {
 		}
 	}
 	g.addServers(&p, s)
+	var loads []delay.Loads
+	if sources.Delay != nil {
+		loads = sources.Delay.Loads()
+	}
+	p.addModels(sources.Router.Endpoints(), loads)
 	p.Figures = figures(all, &p.Minute, p.Router.OpenLeases, p.Queue)
 	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
 	if a.Any() {

@@ -195,7 +195,7 @@ func (g *gateway) apply(s *settings) error {
 // follow brings what depends on the settings, the policy and the endpoints up to date.
 func (g *gateway) follow(s *settings) error {
 	g.drain(s)
-	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies()})
+	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies(), Delay: g.policies.delay(s.Policy)})
 	if err := g.tokenize(s); err != nil {
 		return err
 	}

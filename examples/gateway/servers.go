@@ -88,7 +88,7 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 				p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
 			} else if its.Full {
 				e.State, e.Class, e.Detail = "full", "soso", "it has said that it is full"
-			} else if e.Detail = inMemory(s.Candidate.Endpoint); e.Detail == "" && s.Candidate.Reported == 0 {
+			} else if s.Candidate.Reported == 0 && len(s.Candidate.Endpoint.Residents) == 0 {
 				e.Detail = "does not report its load"
 			}
 		}
@@ -234,21 +234,4 @@ func illness(s *health.Status, now time.Time) (state, class, detail string) {
 		parts = append(parts, "tried again in "+wait.Round(time.Second).String())
 	}
 	return state, class, strings.Join(parts, ", ")
-}
-
-// inMemory says which models a server has in memory, of one that loads them when they are asked for.
-func inMemory(e *endpick.Endpoint) string {
-	if len(e.Residents) == 0 {
-		return ""
-	}
-	var there []string
-	for _, r := range e.Residents {
-		switch r.State {
-		case endpick.InMemory:
-			there = append(there, r.Model)
-		case endpick.Loading:
-			there = append(there, r.Model+" (loading)")
-		}
-	}
-	return fmt.Sprintf("in memory, of %d: %s", len(e.Residents), cmp.Or(strings.Join(there, ", "), "none"))
 }

@@ -69,6 +69,7 @@ type lease struct {
 	crowded  bool    // others were waiting at the engine, or memory was nearly full
 	resident string  // its model, where that is loaded when it is asked for
 	loads    bool    // it is loaded for this request
+	spreads  bool    // although another server has it
 	waits    bool    // it was not in memory
 	took     float64 // how much longer its first token took for that; 0: not known yet
 	unsure   bool    // the engine may have evicted blocks that the index counts on
@@ -137,6 +138,8 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		state := e.residents.sent(c.Endpoint, r, now, 0)
 		l.resident, l.waits, l.loads = r.Model, state != endpick.InMemory, state == endpick.OnDisk
 		m.learned.loads.ask(r.Model)
+		d := decision{m: m, req: req, candidates: ev.Candidates, now: now}
+		l.spreads = l.loads && d.elsewhere(c, r, endpick.Loading, endpick.InMemory)
 	}
 	e.pairs += l.pairs
 	if !l.stream {

@@ -51,6 +51,9 @@ func (c *Config) validate() error {
 type Marginal interface {
 	endpick.Predictor
 	endpick.Scorer
+	// Loads are what servers that load models have loaded for requests, by model: of those that servers
+	// have, the first 1,024 that were asked for.
+	Loads() []Loads
 }
 
 type marginal struct {

@@ -3,6 +3,8 @@ package delay
 import (
 	"cmp"
 	"slices"
+	"strings"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -17,9 +19,30 @@ type loads struct {
 	of    map[kindName]*loaded
 	rate  mean // milliseconds a byte
 	each  mean // of any model
-	asked map[string]*count
+	asked map[string]*demand
 	total uint64
 }
+
+// demand is how often a model was asked for, and what was loaded of it.
+type demand struct {
+	count
+	Loads
+}
+
+// Loads are the loads of a model since the start.
+type Loads struct {
+	Model string
+	// Why it was loaded: no server had it in memory, or to wait for those was not worth it; or the
+	// server itself says that it was loaded, although it was thought to be there: somebody else has
+	// displaced it.
+	Nowhere, Busy, Unexpected int
+	// Took is how long they took together.
+	Took time.Duration
+}
+
+// All is how often it was loaded, and Mean how long that took.
+func (l Loads) All() int            { return l.Nowhere + l.Busy + l.Unexpected }
+func (l Loads) Mean() time.Duration { return l.Took / time.Duration(max(l.All(), 1)) }
 
 type loaded struct {
 	took   mean
@@ -92,18 +115,18 @@ const recentLoads = 8
 // ask counts a request for a model.
 func (l *loads) ask(model string) {
 	l.total++
-	c := l.asked[model]
-	if c == nil {
+	a := l.asked[model]
+	if a == nil {
 		if len(l.asked) >= maxLoads {
 			return
 		}
 		if l.asked == nil {
-			l.asked = map[string]*count{}
+			l.asked = map[string]*demand{}
 		}
-		c = new(count)
-		l.asked[model] = c
+		a = &demand{Loads: Loads{Model: model}}
+		l.asked[model] = a
 	}
-	c.add(l.total)
+	a.add(l.total)
 }
 
 // share is how likely the next request for one of two models, of which the second is asked for now, is
@@ -243,11 +266,42 @@ func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
 	e := ev.Candidate.Endpoint
 	r, s, known := e.Resident(l.resident), m.residents(l.ref), &m.learned.loads
 	took := cmp.Or(milliseconds(o.LoadTime), l.took)
-	switch {
-	case r == nil || s == nil:
-	case l.loads:
-		known.label(e.Variant, r, took)
-	case !l.waits && o.LoadTime > 0 && took > known.time(e.Variant, r)/2:
+	if r == nil || s == nil {
+		return
+	}
+	half := took > known.time(e.Variant, r)/2
+	missed := half && !l.waits && o.LoadTime > 0
+	seen := missed || l.loads && (half || took > m.learned.find(l.name).of(&l.x)) // it had been there otherwise
+	if missed {
 		s.missed(e, r, nanoseconds(ev.Now))
 	}
+	if l.loads && seen {
+		known.label(e.Variant, r, took)
+	}
+	a := known.asked[r.Model]
+	if a == nil || !seen {
+		return
+	}
+	a.Took += duration(took)
+	switch {
+	case missed:
+		a.Unexpected++
+	case l.spreads:
+		a.Busy++
+	default:
+		a.Nowhere++
+	}
+}
+
+// Loads returns what was loaded, by the models' names.
+func (m *marginal) Loads() (all []Loads) {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	for _, a := range m.learned.loads.asked {
+		if a.Took > 0 {
+			all = append(all, a.Loads)
+		}
+	}
+	slices.SortFunc(all, func(a, b Loads) int { return strings.Compare(a.Model, b.Model) })
+	return all
 }

@@ -315,15 +315,16 @@ func TestSmallFleets(t *testing.T) {
 }
 
 // Three servers that hold two of six models: whoever asks for what, there are hardly more loads than
-// models, although nobody says how many fit.
+// models, although nobody says how many fit. They are counted.
 func TestFewLoads(t *testing.T) {
 	for name, tc := range map[string]struct {
 		load    map[string]time.Duration
 		service time.Duration
 	}{"long loads": {loadsOf(6, 1, 6, 11, 16, 21, 26), time.Second}, "short loads": {loadsOf(6, 0.15), 60 * time.Millisecond}} {
-		loads := 0
+		loads, want, took := 0, time.Duration(0), time.Duration(0)
 		for seed := range uint64(5) {
-			s, r := newSmall(t, 3, 2, tc.load, ours(t)), rand.New(rand.NewPCG(seed, 3))
+			m := newMarginal(t, delay.Config{})
+			s, r := newSmall(t, 3, 2, tc.load, endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}), rand.New(rand.NewPCG(seed, 3))
 			asked, done := 0, 0
 			var next func()
 			next = func() {
@@ -336,8 +337,14 @@ func TestFewLoads(t *testing.T) {
 			}
 			s.run(func() bool { return done == 120 })
 			loads += s.loads
+			for _, l := range m.Loads() {
+				s.loads -= l.Nowhere + l.Busy + l.Unexpected
+				want, took = want+tc.load[l.Model]*time.Duration(l.Nowhere+l.Busy), took+l.Took
+			}
+			assert.True(t, s.loads >= 0 && (name == "short loads" || s.loads < 3), "of short ones some are not seen")
 		}
 		t.Log(name, loads)
+		assert.InEpsilon(t, want, took, 0.2)
 		assert.LessOrEqual(t, loads, 5*16, name)
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -49,6 +50,8 @@ type Sources struct {
 	Index  *prefix.Index // the policy's
 	// Latencies are the policy's. If several learn a model, the first one counts.
 	Latencies []predict.Latency
+	// Delay is the policy's. Nil: no metrics of models that were loaded.
+	Delay delay.Marginal
 }
 
 // Metrics holds the metrics of one transport and its router. If there are several

@@ -28,6 +28,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
@@ -341,6 +342,12 @@ func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...
 	return router, func() { open[0].Done(endpick.Outcome{}) }
 }
 
+type loads []delay.Loads
+
+func (loads) Predict(*endpick.Request, []endpick.Candidate)          {}
+func (loads) Score(*endpick.Request, []endpick.Candidate, []float64) {}
+func (l loads) Loads() []delay.Loads                                 { return l }
+
 func TestSources(t *testing.T) {
 	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{}))
 	m := newMetrics(t)
@@ -380,8 +387,16 @@ func TestSources(t *testing.T) {
 	end()
 	assert.Contains(t, page(t, gather(t, m)), "endpick_open_leases 0\n")
 
-	m.Watch(prometheus.Sources{})
-	assert.NotContains(t, page(t, gather(t, m)), "endpick_routed_total")
+	m.Watch(prometheus.Sources{Delay: loads{{Model: "a", Nowhere: 3, Busy: 1, Unexpected: 2, Took: 90 * time.Second}}})
+	text = page(t, gather(t, m))
+	for _, want := range []string{
+		`endpick_model_loads_total{model="a",reason="nowhere"} 3`, `{model="a",reason="busy"} 1`, `{model="a",reason="unexpected"} 2`,
+		`endpick_model_load_seconds_sum{model="a"} 90`, `endpick_model_load_seconds_count{model="a"} 6`,
+	} {
+		assert.Contains(t, text, want+"\n")
+	}
+	assert.Empty(t, rig.Must(promlint.NewWithMetricFamilies(gather(t, m)).Lint()))
+	assert.NotContains(t, text, "endpick_routed_total")
 }
 
 // Which endpoints are out, why, and what share of the traffic the others get.

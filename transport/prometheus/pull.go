@@ -8,6 +8,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -23,6 +24,7 @@ type view struct {
 	queue     *transport.QueueStatus // nil: no queue
 	index     *prefix.IndexStats
 	health    []predict.ModelHealth
+	loads     []delay.Loads
 	stands    []health.Status
 }
 
@@ -50,6 +52,9 @@ func (s *Sources) view() *view {
 	}
 	if s.Health != nil {
 		v.stands = s.Health.Endpoints()
+	}
+	if s.Delay != nil {
+		v.loads = s.Delay.Loads()
 	}
 	learned := map[string]bool{}
 	for _, l := range s.Latencies {
@@ -241,6 +246,19 @@ var pull = []*pulled{
 	from(counter, ofIndex, "index_strays_total", "Responses that did not continue the prompt as it was routed.", func(s *prefix.IndexStats) float64 { return float64(s.Strays) }),
 	perIndexed("index_blocks", "Blocks that the engine is believed to hold.", func(s *prefix.EndpointStats) int { return s.Held + s.Kept }),
 	perIndexed("index_capacity_blocks", "Blocks that the engine is trusted to hold.", func(s *prefix.EndpointStats) int { return s.Capacity }),
+
+	newPulled("model_loads_total", "Times that a server has loaded a model for a request: it was nowhere in memory, the servers that had it were busy, or it was gone unexpectedly.", []string{"model", "reason"}, func(v *view, d *prom.Desc) {
+		for _, l := range v.loads {
+			v.send(d, counter, float64(l.Nowhere), l.Model, "nowhere")
+			v.send(d, counter, float64(l.Busy), l.Model, "busy")
+			v.send(d, counter, float64(l.Unexpected), l.Model, "unexpected")
+		}
+	}),
+	newPulled("model_load_seconds", "How long these loads took.", []string{"model"}, func(v *view, d *prom.Desc) {
+		for _, l := range v.loads {
+			v.to <- prom.MustNewConstSummary(d, uint64(l.All()), l.Took.Seconds(), nil, l.Model)
+		}
+	}),
 
 	perModel(gauge, "error_ratio", "Mean absolute percentage error of the last 1,000 predictions (MAPE).", func(h *predict.Health) float64 { return h.MAPE }),
 	perModel(gauge, "error_p90_ratio", "Relative error that nine in ten predictions stay below.", func(h *predict.Health) float64 { return h.P90 }),

@@ -88,7 +88,6 @@ var causes = []struct {
 	{as[*slo.UnattainableError], "slo"},
 	{as[*endpick.RejectedError], "rejected"},
 	{as[*endpick.ContextError], "too_long"},
-	{as[*endpick.ContextError], "too_long"},
 	{as[*endpick.NoEndpointError], "no_endpoint"},
 	{as[*endpick.RequestError], "invalid"},
 	{matches(transport.ErrRead), "invalid"},

@@ -1,0 +1,38 @@
+package main
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// The page and the metrics say where models are in memory, what was loaded, and why.
+func TestModelsOnThePage(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/api/generate" {
+			http.NotFound(w, r)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"model":"m","response":" so","done":true,"load_duration":6000000000,"prompt_eval_count":2,"eval_count":1}`))
+	}))
+	defer server.Close()
+	g := gatewayOf(t, plain("marginal-delay"),
+		endpick.Endpoint{ID: "a", Address: server.URL, Residents: []endpick.Resident{{Model: "m"}, {Model: "n", State: endpick.InMemory}}},
+		endpick.Endpoint{ID: "b", Address: "http://127.0.0.1:1", Residents: []endpick.Resident{{Model: "n", State: endpick.Loading}}, Models: []string{"n"}})
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/generate", strings.NewReader(`{"model":"m","prompt":"x","stream":false}`)))
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	w = httptest.NewRecorder()
+	g.debug(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	shown := strings.Join(strings.Fields(textIn(page(t, w.Body.String()))), " ")
+	require.Contains(t, shown, "m–1111, 0, 06.00 s na, b (loading)0000, 0, 0–")
+	w = httptest.NewRecorder()
+	metricsPage(g.watch, &g.sharing, &g.hearing).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	require.Contains(t, w.Body.String(), `endpick_model_loads_total{model="m",reason="nowhere"} 1`)
+}
