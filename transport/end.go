@@ -124,8 +124,9 @@ func (c *Call) unlock() {
 	if c.d.config.Record != nil {
 		defer c.d.guard(c.in, "Config.Record")
 		r := o.Request
-		for _, b := range c.Request.Blocks {
-			r.Blocks = append(r.Blocks, recording.Hash(b))
+		r.Blocks = make([]recording.Hash, len(c.Request.Blocks))
+		for i, b := range c.Request.Blocks {
+			r.Blocks[i] = recording.Hash(b)
 		}
 		c.d.config.Record(r)
 	}

@@ -154,8 +154,8 @@ func (t *Transport) describe(c *Call, body []byte) (err error) {
 }
 
 // firstRead is how much is allocated, trusting the announced length, before any
-// of the body has arrived.
-const firstRead = 1 << 20
+// of the body has arrived. Most bodies are not longer, and need not be moved.
+const firstRead = 2 << 20
 
 // readBody reads the body once, and closes it; see unpack.
 func (d *Dispatcher) readBody(req *http.Request) (body []byte, unpacked bool, err error) {
