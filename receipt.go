@@ -12,7 +12,8 @@ import (
 // Receipt explains one decision. Put a pointer to one into [Request.Receipt];
 // Route overwrites it and reuses its slices. It belongs to the caller and must
 // not be shared between requests in flight. With package transport, set it in
-// Config.Describe; for a request that is retried it shows the last decision.
+// Config.Describe, and find it in the Observation; for a request that is retried it
+// shows the last decision.
 type Receipt struct {
 	Number      uint64    // of the request, in the router's sequence
 	At          time.Time // when it was routed

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -185,7 +186,11 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 		}
 		c.wake(append(out, avoid...), expected)
 	}
-	if err != nil && errors.As(err, new(*endpick.NoEndpointError)) {
+	var none *endpick.NoEndpointError
+	if errors.As(err, &none) {
+		if c.alias == nil && none.Serving == 0 {
+			none.Others = append(slices.Sorted(maps.Keys(*c.d.names.Load())), none.Others...)
+		}
 		if hanging > 0 {
 			err = fmt.Errorf("%w; endpoints that are unhealthy and do not answer: %d", err, hanging)
 		}

@@ -89,8 +89,8 @@ type Config struct {
 	// endpoints to Exclude, and change what it read from the headers. It is called
 	// before the prompt is hashed, with the model, the SLO, the priority and the
 	// session filled in. A host with a tokenizer sets InputTokens, Blocks and BlockTokens
-	// itself. It may set Receipt to one that is used for this request only, and read it
-	// when RoundTrip has returned.
+	// itself. It may set Receipt to one that is used for this request only; the Observation
+	// has it, and it may be read when RoundTrip has returned.
 	// It must not change body, nor keep body or req: their memory is reused. Nil: all
 	// requests are of one tenant.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)

@@ -19,6 +19,7 @@ type story struct {
 	slo       endpick.SLO       // as the client asked; Request.SLO is what is left after waiting
 	model     string            // that was asked for or, if that is a name, that has been chosen
 	named     string            // the name; empty: none
+	passed    []error           // why models before it had no server
 	maxTokens int               // the client's limit
 	sketch    *recording.Prompt // nil: none
 	salt      recording.Hash
@@ -135,7 +136,7 @@ func (c *Call) unlock() {
 // observation is what the host learns.
 func (c *Call) observation() *Observation {
 	s, req, a := &c.story, &c.Request, c.story.answer
-	o := &Observation{In: c.in, Tenant: req.Tenant, Named: s.named, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
+	o := &Observation{In: c.in, Tenant: req.Tenant, Named: s.named, Passed: s.passed, Receipt: req.Receipt, Err: s.err, Held: s.held, Serving: slices.Index(s.attempts, a)}
 	for _, a := range s.attempts {
 		seen := *a.observed
 		seen.HTTP, seen.Result, seen.Err = a.http, a.result, a.err

@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -71,7 +70,7 @@ func Example() {
 }
 
 // The host names the tenant and asks for a receipt: the candidates, their
-// scores, and the choice. It is complete when RoundTrip returns.
+// scores, and the choice. Observe finds it when the response has ended.
 func ExampleConfig() {
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -90,22 +89,20 @@ func ExampleConfig() {
 	if err := router.Report("gpu-1", endpick.Load{Running: 2, KVUsage: 0.3}); err != nil {
 		panic(err)
 	}
-	type receiptKey struct{}
 	t, err := transport.New(transport.Config{
 		Router: router,
-		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant = "team-a" // as authenticated by the host
-			req.Receipt, _ = in.Context().Value(receiptKey{}).(*endpick.Receipt)
+			req.Receipt = new(endpick.Receipt)
 		},
+		Observe: func(o *transport.Observation) { fmt.Print(o.Receipt) },
 	})
 	if err != nil {
 		panic(err)
 	}
 	defer t.CloseIdleConnections()
 
-	var receipt endpick.Receipt
-	ctx := context.WithValue(context.Background(), receiptKey{}, &receipt)
-	in, err := http.NewRequestWithContext(ctx, "POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
+	in, err := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"llama","prompt":"Hi!"}`))
 	if err != nil {
 		panic(err)
 	}
@@ -113,8 +110,8 @@ func ExampleConfig() {
 	if err != nil {
 		panic(err)
 	}
+	_, _ = io.ReadAll(resp.Body)
 	resp.Body.Close()
-	fmt.Print(receipt.String())
 
 	// Output:
 	// request 1, policy lmetric, model "llama", 1 tokens

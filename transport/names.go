@@ -242,6 +242,7 @@ func (c *Call) chooseAmong(ctx context.Context) (endpick.Lease, error) {
 	a := c.alias
 	var worst error // of the models, that which says most
 	for _, strict := range [...]bool{true, false} {
+		var passed []error
 		for i := range a.models {
 			if err := c.become(ctx, i); err != nil {
 				return endpick.Lease{}, err
@@ -250,13 +251,14 @@ func (c *Call) chooseAmong(ctx context.Context) (endpick.Lease, error) {
 			var none *endpick.NoEndpointError
 			switch {
 			case err == nil:
-				c.story.model = a.models[i]
+				c.story.model, c.story.passed = a.models[i], passed
 				return lease, nil
 			case !errors.As(err, &none) && !errors.As(err, new(*endpick.ContextError)):
 				return lease, err
 			case worst == nil || waits(err) && !waits(worst):
 				worst = err
 			}
+			passed = append(passed, err)
 		}
 		if waits(worst) {
 			break // it waits

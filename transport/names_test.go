@@ -82,7 +82,10 @@ func TestANameInTheQuery(t *testing.T) {
 // Models are tried in order: the next one where the first has no server, is full, is out, or is too
 // small; and if none has a server in good health, the first one's is asked.
 func TestNamesFallBack(t *testing.T) {
-	w, engines := namedWorld(t, transport.Config{MaxAttempts: 3, Names: map[string]transport.Name{"best": {Models: []string{"a", "b", "c"}}}}, "a", "b", "c")
+	var passed []error
+	w, engines := namedWorld(t, transport.Config{
+		MaxAttempts: 3, Names: map[string]transport.Name{"best": {Models: []string{"a", "b", "c"}}}, Observe: func(o *transport.Observation) { passed = o.Passed },
+	}, "a", "b", "c")
 	ask := func() (model string) {
 		w.ok(t, post(t, chatPath, fmt.Sprintf(`{"model":"best","messages":[{"role":"user","content":"%d"}]}`, len(w.records))))
 		return w.records[len(w.records)-1].Model
@@ -92,6 +95,7 @@ func TestNamesFallBack(t *testing.T) {
 		require.NoError(t, w.router.Update(e))
 	}
 	assert.Equal(t, "a", ask())
+	assert.Empty(t, passed)
 	require.NoError(t, w.router.Drain("at a"))
 	assert.Equal(t, "b", ask())
 	require.NoError(t, w.router.Resume("at a"))
@@ -100,6 +104,9 @@ func TestNamesFallBack(t *testing.T) {
 	lease, err := w.router.Route(endpick.Request{Model: "b"})
 	require.NoError(t, err)
 	assert.Equal(t, "c", ask())
+	assert.Len(t, passed, 2)
+	assert.ErrorAs(t, passed[0], new(*endpick.ContextError))
+	assert.ErrorContains(t, passed[1], `model "b": 1 of 3 serve it, 0 excluded, 0 draining, 1 full`)
 	assert.Contains(t, engines["c"].lastBody(), `"model":"c"`)
 	lease.Done(endpick.Outcome{})
 	assert.Equal(t, "b", ask())
@@ -116,6 +123,8 @@ func TestNamesFallBack(t *testing.T) {
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "127.0.0.1:1", Models: []string{"d"}}))
 	_, _, err = w.do(t, post(t, chatPath, `{"model":"best","messages":[]}`))
 	assert.Equal(t, http.StatusNotFound, transport.StatusOf(err))
+	_, _, err = w.do(t, post(t, chatPath, `{"model":"a","messages":[]}`))
+	assert.ErrorContains(t, err, `there are ["best" "d"]`)
 }
 
 // A split gives each model its share; conversations stay, whatever has become of the first choice,

@@ -26,6 +26,10 @@ type Observation struct {
 	// Named is the name of Config.Names that the client has asked for; Model is then the model that
 	// was chosen, or if there was none, the name. Empty: it has asked for a model.
 	Named string
+	// Passed says of the models before it behind that name why they were passed over, if they were.
+	Passed []error
+	// Receipt is what Config.Describe has set as Request.Receipt, with the last decision. Nil: nothing.
+	Receipt *endpick.Receipt
 	// Err is the error of RoundTrip. Nil: there was a response, whatever its
 	// status.
 	Err error

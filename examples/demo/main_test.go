@@ -149,7 +149,7 @@ func TestArguments(t *testing.T) {
 		"-repeat 0":                           "-repeat 0 is below 1",
 		"-serve :1 -backend http://a":         "-serve and -backend can't both be given",
 		"-api best":                           `-api "best" is none of chat, completions, messages, responses`,
-		"-policies lmetric,,":                 `unknown policy ""`,
+		"-policies lmetric,,":                 `policy "" is unknown`,
 		"-policies lmetric,lmetric":           `policy "lmetric" is given twice`,
 		"-duration 0s":                        "-duration 0s is not above zero",
 		"-rate NaN":                           "-rate NaN is not above zero",

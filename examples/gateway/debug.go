@@ -165,7 +165,7 @@ func policyNames(s *settings) string {
 func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	n, unhealthy := p.Serving, len(p.Unhealthy)
 	healthy := map[bool]string{true: "The only server is healthy", false: fmt.Sprintf("All %d servers are healthy", n)}[n == 1]
-	failed, refused := p.Minute.share(p.Minute.failed), p.Minute.share(p.Minute.refused)
+	failed, limited := p.Minute.share(p.Minute.failed), p.Minute.share(p.Minute.limited)
 	v.Class = "bad"
 	switch {
 	case n == 0:
@@ -176,15 +176,15 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 		v.Text = fmt.Sprintf("%s, but %s %s none.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
 	case failed >= alarming:
 		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
-	case refused >= alarming:
-		v.Class, v.Text = "soso", fmt.Sprintf("%s, but %.0f %% of the requests are refused.", healthy, 100*refused)
+	case limited >= alarming:
+		v.Class, v.Text = "soso", fmt.Sprintf("%s, but %.0f %% of the requests get 429: there are too many.", healthy, 100*limited)
 	default:
 		v.Class, v.Text = "good", healthy+"."
 	}
 	return v
 }
 
-// alarming is the share of requests that fail, or are refused, from which the page is not green. The
+// alarming is the share of requests that fail, or are too many, from which the page is not green. The
 // alerts' is the same.
 const alarming = 0.05
 

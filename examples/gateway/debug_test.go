@@ -81,7 +81,7 @@ func TestDebugPage(t *testing.T) {
 	require.Equal(t, 4, chosen, "the fifth had no endpoint")
 	all := textIn(root)
 	for _, want := range []string{
-		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy, but 20 % of the requests are refused.",
+		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy. In the last minute",
 		hostile, "None of 3 servers has the model.",
 	} {
 		require.Contains(t, all, want)
@@ -123,7 +123,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
 		if status > 0 {
 			s.observe(&transport.Observation{
-				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0)}, Serving: -1,
+				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0)}, Serving: -1, Held: time.Duration(n) * time.Millisecond,
 				In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
 			})
 		}
@@ -139,6 +139,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.Equal(t, []string{"8", "6"}, ids(newest))
 	require.Equal(t, []string{"5", "3"}, ids(failed))
 	require.Equal(t, []string{"7", "4"}, ids(refused))
+	require.Equal(t, 7.0, refused[0].shown().Waited)
 	require.Equal(t, "running", s.lists(asked{url.Values{"id": {"6"}}}, 1)[2].Requests[0].Status)
 	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
@@ -299,7 +300,7 @@ func TestRequestsAreFound(t *testing.T) {
 	bad := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer bad.Close()
 	g := newTestGateway(t, "policy: round-robin\nendpoints: [{id: good, url: \""+good.URL+"\", models: [m]}, {id: bad, url: \""+bad.URL+"\", models: [m, n]}]\n"+
-		"models: {n: {policy: lmetric}, none: {policy: random}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+		"models: {n: {policy: lmetric}, none: {policy: random}}\nnames: {best: {models: [none, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	ask := func(id, model string) int {
 		w := askFor(t, g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+annsKey, idHeader, id)
 		require.Equal(t, id, w.Header().Get(idHeader))
@@ -340,6 +341,8 @@ func TestRequestsAreFound(t *testing.T) {
 		require.Contains(t, text, want)
 	}
 	require.Equal(t, "?id=a+b&sort=ttft", asked{url.Values{"id": {"a b"}}}.By("ttft"))
+	require.Equal(t, 200, ask("named", "best"))
+	require.Equal(t, "none was passed over: of 2, 0 have the model.", find("id=named")[0].Why[0])
 	require.Contains(t, scrapeMetrics(t, g.admin), `endpick_build_info{goversion="go1`)
 }
 

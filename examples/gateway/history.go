@@ -3,6 +3,7 @@ package main
 import (
 	"maps"
 	"math"
+	"net/http"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -19,6 +20,7 @@ const (
 // slot is what happened during slotTime. The zero slot is empty.
 type slot struct {
 	served, failed, refused int
+	limited                 int // of the refused ones, those with 429; others are mistakes of their clients
 	inFlight, held          int // maxima
 	ttft                    histogram
 	// Tokens of prompts for which the engine reported cached tokens: their length,
@@ -66,6 +68,7 @@ func (s *slot) Refused() string { return share("%.1f %%", s.share(s.refused)) }
 
 func (s *slot) add(o *slot) {
 	s.served, s.failed, s.refused = s.served+o.served, s.failed+o.failed, s.refused+o.refused
+	s.limited += o.limited
 	s.inFlight, s.held = max(s.inFlight, o.inFlight), max(s.held, o.held)
 	s.prompt, s.expected, s.cached = s.prompt+o.prompt, s.expected+o.expected, s.cached+o.cached
 	for i, n := range o.ttft {
@@ -140,6 +143,9 @@ func (h *history) observe(now time.Time, r *transport.Observation) {
 		s.served++
 	case endpick.Refused.String():
 		s.refused++
+		if r.Code() == http.StatusTooManyRequests {
+			s.limited++
+		}
 	case endpick.Failed.String():
 		s.failed++
 	}

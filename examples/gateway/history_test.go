@@ -41,13 +41,17 @@ func TestHistory(t *testing.T) {
 	h.observe(now.Add(4*time.Second), seenRequest("completed"))
 	h.observe(now.Add(5*time.Second), seenRequest("failed"))
 	h.observe(now.Add(5*time.Second), seenRequest("canceled"))
-	h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "refused"}, Serving: -1})
+	for _, status := range []int{404, 429} {
+		h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "refused", HTTP: status}, Serving: -1})
+	}
 	all := h.all.last(now.Add(5 * time.Second))
 	require.Len(t, all, slots)
 	require.NotNil(t, all[slots-2])
 	first, second := *all[slots-2], *all[slots-1]
 	assert.Equal(t, []int{2, 0, 0}, []int{first.served, first.failed, first.refused})
-	assert.Equal(t, []int{0, 1, 1}, []int{second.served, second.failed, second.refused})
+	assert.Equal(t, []int{0, 1, 2, 1}, []int{second.served, second.failed, second.refused, second.limited})
+	second.failed = 0
+	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: there are too many.", (&debugPage{Serving: 3, Minute: second}).Verdict().Text)
 	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
 	assert.Nil(t, all[slots-3])
 	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.05)

@@ -68,8 +68,8 @@ func (l *requestLog) ended(r *transport.Observation) {
 	if r.TTFTMillis != nil {
 		attributes = append(attributes, "ttft_ms", tenths(*r.TTFTMillis))
 	}
-	if r.Held >= time.Millisecond {
-		attributes = append(attributes, "held_ms", tenths(float64(r.Held)/float64(time.Millisecond)))
+	if held := heldMillis(r); held > 0 {
+		attributes = append(attributes, "held_ms", held)
 	}
 	if r.Named != "" {
 		attributes = append(attributes, "asked", r.Named)
@@ -84,6 +84,14 @@ func (l *requestLog) ended(r *transport.Observation) {
 		attributes = append(attributes, "error", why)
 	}
 	l.log.Log(context.Background(), level, "request", attributes...)
+}
+
+// heldMillis is how long the request waited in the gateway; 0: less than a millisecond.
+func heldMillis(r *transport.Observation) float64 {
+	if r.Held < time.Millisecond {
+		return 0
+	}
+	return tenths(float64(r.Held) / float64(time.Millisecond))
 }
 
 // earlier names the endpoints that were tried before the last one and their errors;

@@ -95,7 +95,7 @@ func check(path string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	for _, w := range s.warnings() {
+	for _, w := range append(s.warnings(), s.unserved(s.endpoints())...) {
 		fmt.Fprintf(stderr, "gateway: %s: warning: %s\n", path, w)
 	}
 	_, err = fmt.Fprintf(stdout, "%s is valid: %s\n", path, s.summary())

@@ -29,7 +29,7 @@ func TestArguments(t *testing.T) {
 		"-listen :0 -kv-tokens 10":                       "-kv-tokens 10 is below 1024",
 		"-listen :0 -admin=":                             "-admin is empty",
 		"-listen :0 -backend a:80":                       "want http://HOST",
-		"-listen :0 -policy best":                        `unknown policy "best"; there are aibrix, always-busiest,`,
+		"-listen :0 -policy best":                        `policy "best" is unknown; there are aibrix, always-busiest,`,
 		"-listen :0 -queue -1":                           "-queue -1 is negative",
 		"-listen :0 -queue-timeout 1s":                   "-queue-timeout needs -queue",
 		"-listen :0 -grace -1s":                          "-grace -1s is negative",

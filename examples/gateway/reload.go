@@ -9,6 +9,8 @@ import (
 	"os"
 	"reflect"
 	"time"
+
+	"github.com/endpick/endpick"
 )
 
 // reloadInterval is how often the settings file, and the files that it names,
@@ -126,15 +128,19 @@ func (r *reloader) look(asked bool) {
 	for _, field := range restart(r.first, next) {
 		r.log.Warn("this change needs a restart", "field", field)
 	}
-	warnOf(next, r.log)
+	r.gateway.warnOf(next)
 	r.now, r.stamps = next, next.stamps
 	r.log.Info("settings reloaded", "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
 }
 
 // warnOf logs settings that are probably mistakes.
-func warnOf(s *settings, logger *slog.Logger) {
-	for _, w := range s.warnings() {
-		logger.Warn("settings", "warning", w)
+func (g *gateway) warnOf(s *settings) {
+	var endpoints []endpick.Endpoint
+	for _, there := range g.router.Endpoints() {
+		endpoints = append(endpoints, *there.Candidate.Endpoint)
+	}
+	for _, w := range append(s.warnings(), s.unserved(endpoints)...) {
+		g.log.Warn("settings", "warning", w)
 	}
 }
 

@@ -41,6 +41,7 @@ type shownRequest struct {
 	recording.Request
 	ID       string         `json:"id"`
 	Tenant   string         `json:"tenant,omitempty"`
+	Waited   float64        `json:"held_ms,omitempty"` // in the gateway queue
 	Error    string         `json:"error,omitempty"`
 	Attempts []shownAttempt `json:"attempts,omitempty"`
 	Why      []string       `json:"why,omitempty"`
@@ -71,10 +72,15 @@ func (s *story) shown() *shownRequest {
 		}
 		return v
 	}
-	v.Request, v.Error = e.Request, text(e.Err)
+	v.Request, v.Error, v.Waited = e.Request, text(e.Err), heldMillis(&e.Observation)
 	if e.Named != "" {
 		v.Model = e.Named + " → " + e.Model
 	}
+	v.Why = nil
+	for _, err := range e.Passed {
+		v.Why = append(v.Why, passed(err))
+	}
+	v.Why = append(v.Why, s.why...)
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
 		t := shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, text(a.Err), said(a)}

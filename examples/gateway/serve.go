@@ -34,7 +34,6 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		}
 	}
 	logger := newLogger(stderr, &s.Log)
-	warnOf(s, logger)
 	endpoints, stop, err := backends(s, o)
 	if err != nil {
 		return err
@@ -45,6 +44,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, g.close()) }()
+	g.warnOf(s)
 	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return s.failed("listen", err)

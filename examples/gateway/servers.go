@@ -67,6 +67,11 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 	for model := range settings.Models {
 		taken[model] = false
 	}
+	for _, name := range settings.Names {
+		for _, model := range name.Models {
+			taken[model] = false
+		}
+	}
 	any := false // model
 	for _, s := range g.router.Endpoints() {
 		id := s.Candidate.Endpoint.ID

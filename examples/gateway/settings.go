@@ -264,9 +264,6 @@ func (s *settings) warnings() (all []string) {
 	if host, _, _ := net.SplitHostPort(s.Listen); everywhere(host) && s.document != nil && s.Tenants == nil && !s.Open && !s.TrustHeaders {
 		all = append(all, "listen: is open to every network of this machine, and nobody needs a key; say open: true if that is meant")
 	}
-	if s.Discover != nil {
-		return all // what the servers serve is not known yet
-	}
 	first := map[string]int{}
 	for i := range s.Endpoints {
 		own := s.Endpoints[i].endpoint()
@@ -280,10 +277,18 @@ func (s *settings) warnings() (all []string) {
 			first[at] = i
 		}
 	}
+	return all
+}
+
+// unserved warns of models that none of the endpoints serves, as far as is known.
+func (s *settings) unserved(endpoints []endpick.Endpoint) (all []string) {
+	if len(endpoints) == 0 {
+		return nil
+	}
 	served := map[string]bool{}
-	for _, e := range s.Endpoints {
+	for _, e := range endpoints {
 		if len(e.Models)+len(e.Adapters) == 0 {
-			return all // it serves any model
+			return nil // it serves any model, or has not said which
 		}
 		for _, name := range slices.Concat(e.Models, e.Adapters) {
 			served[name] = true

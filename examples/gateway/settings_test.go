@@ -117,7 +117,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		path := writeSettings(t, "endpoints: "+endpoints+"\nmodels: {lama: {policy: lmetric}}\nnames: {n: {models: [lama]}}\n")
 		s, _, err := readSettings(path)
 		require.NoError(t, err)
-		assert.Equal(t, want, s.warnings(), endpoints)
+		assert.Equal(t, want, s.unserved(s.endpoints()), endpoints)
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr))
 		assert.Contains(t, stdout.String(), "is valid")
@@ -208,7 +208,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"replicas with no authority", "listen:", "replicas: {nats: \"nats://a\", fleet: x, ca: a.pem}\n" + aHashKey + "listen:", 2, "replicas.ca", "nats: error loading or parsing rootCA file: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"replicas with no certificate", "listen:", "replicas: {nats: \"nats://a\", fleet: x, cert: a.pem, key: b.pem}\n" + aHashKey + "listen:", 2, "replicas.cert", "nats: error loading client certificate: open " + filepath.Join(dir, "a.pem") + ": no such file or directory"},
 		{"unknown field", "listen:", "listens:", 2, "listens", "is an unknown field"},
-		{"nearly a field", "listen:", "engin_key:", 2, "…", "is an unknown field: did you mean engine_key?"},
+		{"nearly a field", "listen:", "engin_key:", 2, "engin_key", "is an unknown field: did you mean engine_key?"},
 		{"nearly two fields", "listen:", "endpoint:", 2, "endpoint", "is an unknown field: did you mean endpoints?"},
 		{"a variable", "id: b", "id: ${NAME}", 6, "endpoints[1].id", "has ${, which is not filled in"},
 		{"one address for two", "listen:", "admin: 127.0.0.1:81\nlisten: 127.0.0.1:81 #", 2, "admin", "is the address of listen"},
@@ -273,8 +273,8 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"no keys", "    keys: [sk-0123456789abcdef]", "    slo: {ttft: 1s}", 9, "tenants.ann.keys", "is missing"},
 		{"an impossible first token", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {ttft: 2h}", 11, "tenants.ann.slo.ttft", "2h0m0s is not within"},
 		{"impossible tokens", "    keys: [sk-0123456789abcdef]", "    keys: [sk-0123456789abcdef]\n    slo: {tpot: 2h}", 11, "tenants.ann.slo.tpot", "2h0m0s is not within"},
-		{"one key for two", "tenants:", "tenants:\n  bob: {keys: [sk-0123456789abcdef]}", 9, "tenants.bob.keys[0]", "is a key of tenant ann already"},
-		{"more", "", "policy: best\n", end, "policy", `unknown policy "best"`},
+		{"one key for two", "tenants:", "tenants:\n  bob: {keys: [sk-0123456789abcdef]}", 9, "tenants.bob.keys[0]", "is a key of the tenant in line 10 already"},
+		{"more", "", "policy: lmetrics\n", end, "policy", `"lmetrics" is unknown; there are aibrix`},
 		{"more", "", "models:\n  m:\n    policy: linear:7\n", end + 2, "models.m.policy", "not a weight in (0, 1]"},
 		{"more", "", "models:\n  m: {}\n", end + 1, "models.m.policy", "is missing"},
 		{"more", "", "hash_key: abc\n", end, "hash_key", "is not 64 hexadecimal digits"},

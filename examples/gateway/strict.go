@@ -20,6 +20,8 @@ import (
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // document is a YAML file that was read into a struct, with the lines of its fields.
@@ -60,12 +62,12 @@ func (d *document) error(line int, field, reason string) error {
 const shortestSecret = 8
 
 // hide makes a replacer of all texts in a node, and of their parts if they are URLs or files, but
-// not of the names of fields.
-func hide(n *yaml.Node, fields map[string]bool) *strings.Replacer {
+// not of what is, or might be meant as, one of these words.
+func hide(n *yaml.Node, words []string) *strings.Replacer {
 	texts := map[string]bool{}
 	var walk func(n *yaml.Node)
 	walk = func(n *yaml.Node) {
-		if n.Kind == yaml.ScalarNode && !fields[n.Value] {
+		if n.Kind == yaml.ScalarNode && nearest(n.Value, words) == "" {
 			quoted := strconv.Quote(n.Value)
 			for _, text := range append(strings.FieldsFunc(n.Value, separates), n.Value, quoted[1:len(quoted)-1]) {
 				texts[text] = len(text) >= shortestSecret
@@ -148,7 +150,7 @@ func readStrict(name string, text []byte, into any) (*document, error) {
 	} else if err != io.EOF {
 		return nil, broken(err)
 	}
-	d := &document{name: name, lines: map[string]int{}, hidden: hide(&root, fieldsOf(reflect.TypeOf(into), map[string]bool{}))}
+	d := &document{name: name, lines: map[string]int{}, hidden: hide(&root, append(slices.Collect(maps.Keys(fieldsOf(reflect.TypeOf(into), map[string]bool{}))), all.Names()...))}
 	return d, d.decode(root.Content[0], "", reflect.ValueOf(into).Elem())
 }
 

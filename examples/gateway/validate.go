@@ -175,8 +175,15 @@ func (s *settings) validateEndpoint(at string, e *endpointSettings) error {
 }
 
 func (s *settings) validatePolicies() error {
-	if _, err := all.ByName(s.Policy); err != nil {
-		return s.bad("policy", "%v", err)
+	check := func(at, name string) error {
+		var bad *endpick.ConfigError
+		if _, err := all.ByName(name); errors.As(err, &bad) {
+			return s.bad(at, "%q %s", name, bad.Reason)
+		}
+		return nil
+	}
+	if err := check("policy", s.Policy); err != nil {
+		return err
 	}
 	for _, model := range slices.Sorted(maps.Keys(s.Models)) {
 		at := "models." + model + ".policy"
@@ -186,8 +193,8 @@ func (s *settings) validatePolicies() error {
 			}
 			continue
 		}
-		if _, err := all.ByName(s.Models[model].Policy); err != nil {
-			return s.bad(at, "%v", err)
+		if err := check(at, s.Models[model].Policy); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -221,7 +228,7 @@ func (s *settings) validateTenants() error {
 				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "%v", err) // the error does not show the key
 			}
 			if owner, taken := owners[sum]; taken {
-				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "is a key of tenant %s already", owner)
+				return s.bad(fmt.Sprintf("%s.keys[%d]", at, i), "is a key of the tenant in line %d already", s.document.lines["tenants."+owner])
 			}
 			owners[sum] = name
 		}

@@ -30,11 +30,7 @@ func why(r *endpick.Receipt) (all []string) {
 		case errors.As(r.Err, &none) && none.Serving == 0:
 			all = append(all, fmt.Sprintf("None of %s has the model.", count(none.Endpoints, "server")))
 		case errors.As(r.Err, &none):
-			left := fmt.Sprintf("No server was left: of %d, %d %s the model, of which %d had failed this request or could not be asked", none.Endpoints, none.Serving, plural(none.Serving, "has", "have"), none.Excluded)
-			if none.Draining > 0 {
-				left += fmt.Sprintf(", and %d %s draining", none.Draining, plural(none.Draining, "is", "are"))
-			}
-			all = append(all, left+".")
+			all = append(all, "No server was left: "+left(none))
 		case r.Err != nil:
 			all = append(all, "No server was chosen: "+r.Err.Error()+".")
 		}
@@ -85,6 +81,29 @@ func why(r *endpick.Receipt) (all []string) {
 		}
 	}
 	return append(all, differences(chosen, r)...)
+}
+
+// left says why none of the servers was left.
+func left(none *endpick.NoEndpointError) string {
+	text := fmt.Sprintf("of %d, %d %s the model", none.Endpoints, none.Serving, plural(none.Serving, "has", "have"))
+	for _, out := range []struct {
+		n   int
+		why string
+	}{{none.Excluded, "had failed this request or could not be asked"}, {none.Full, "had as many requests as they may"}, {none.Draining, "being drained"}} {
+		if out.n > 0 {
+			text += fmt.Sprintf("; %d %s", out.n, out.why)
+		}
+	}
+	return text + "."
+}
+
+// passed says why a model behind the name that was asked for was passed over.
+func passed(err error) string {
+	var none *endpick.NoEndpointError
+	if errors.As(err, &none) {
+		return none.Model + " was passed over: " + left(none)
+	}
+	return "Passed over: " + strings.TrimPrefix(err.Error(), "endpick: ") + "."
 }
 
 // decidedBy says in a word what set the chosen server apart from the next best: that the request had

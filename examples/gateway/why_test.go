@@ -146,11 +146,11 @@ func TestWhy(t *testing.T) {
 		},
 		"nobody left": {
 			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 3, Excluded: 2, Draining: 1}},
-			"health", []string{"No server was left: of 4, 3 have the model, of which 2 had failed this request or could not be asked, and 1 is draining."},
+			"health", []string{"No server was left: of 4, 3 have the model; 2 had failed this request or could not be asked; 1 being drained."},
 		},
 		"nobody asked": {
 			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 1, Excluded: 1}}, "health",
-			[]string{"No server was left: of 4, 1 has the model, of which 1 had failed this request or could not be asked."},
+			[]string{"No server was left: of 4, 1 has the model; 1 had failed this request or could not be asked."},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -237,7 +237,7 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -load low -rate 3", "-load is for -workload, without -rate"},
 		{"-workload A -policies predicted-latency:fast", `has "fast", which is not a variant; there are most, paper, synchronous`},
 		{"-workload A -policies predicted-latency:most:most", `has "most" twice`},
-		{"-workload A -policies best", `unknown policy "best"; there are aibrix,`},
+		{"-workload A -policies best", `policy "best" is unknown; there are aibrix,`},
 		{"-workload A -policies linear:2", `policy "linear:2" has parameter "2", which is not a weight in (0, 1]`},
 		{"-workload A -policies lmetric,lmetric", "lmetric is given twice"},
 		{"-workload A -profile abacus", `-profile: engine: unknown profile "abacus" (known: `},

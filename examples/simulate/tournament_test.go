@@ -101,7 +101,7 @@ func TestLoss(t *testing.T) {
 func TestTournamentMistakes(t *testing.T) {
 	for command, want := range map[string]string{
 		"-contests E":                  `"E" is not a contest (known: tuned, held, foreign, programs, sealed, A-qwe,`,
-		"-policies best":               "unknown policy",
+		"-policies best":               "is unknown",
 		"-load 0":                      "is not a number above 0",
 		"-requests 3":                  "-requests 3 is too small",
 		"-format xml":                  `-format "xml" is unknown (known: table, cells, json)`,

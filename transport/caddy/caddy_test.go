@@ -200,7 +200,7 @@ func TestBadConfigurations(t *testing.T) {
 	require.NoError(t, err)
 	for settings, want := range map[string]string{
 		"":                                   "no endpoint is configured",
-		"endpoint " + address + "\npolicy x": `unknown policy "x"`,
+		"endpoint " + address + "\npolicy x": `policy "x" is unknown`,
 		"endpoint " + address + "\nendpoint " + address:                    "endpick: ",
 		"endpoint ftp://host":                                              "neither host:port nor",
 		"endpoint " + address + "\nhash_key 12":                            "hash_key",

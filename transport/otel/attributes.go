@@ -72,7 +72,7 @@ func seconds(key string, d time.Duration) attribute.KeyValue {
 }
 
 // describe sets the attributes that are known at the end.
-func describe(span trace.Span, r *transport.Observation, receipt *endpick.Receipt) {
+func describe(span trace.Span, r *transport.Observation) {
 	all := []attribute.KeyValue{
 		statusKey.Int(r.Code()), inputKey.Int(r.InputTokens), outputKey.Int(r.OutputTokens), streamKey.Bool(r.Stream),
 		attribute.String("endpick.status", r.Status),
@@ -119,7 +119,7 @@ func describe(span trace.Span, r *transport.Observation, receipt *endpick.Receip
 		all = append(all, server(a.Candidate.Endpoint)...)
 		all = append(all, attribute.Int("endpick.prefix.matched_tokens", a.Candidate.PrefixTokens), seconds("decision.duration", a.Decision))
 	}
-	span.SetAttributes(append(all, decision(receipt)...)...)
+	span.SetAttributes(append(all, decision(r.Receipt)...)...)
 	attempts(span, r)
 	fail(span, r)
 }

@@ -56,7 +56,6 @@ func New(config Config) *Tracer {
 type flight struct {
 	tracer    *Tracer
 	span      trace.Span
-	receipt   atomic.Pointer[endpick.Receipt]
 	described atomic.Bool // Observe will be called
 }
 
@@ -137,13 +136,9 @@ func (t *Tracer) Describe(in *http.Request, _ []byte, req *endpick.Request) {
 		return
 	}
 	f.described.Store(true)
-	if !f.span.IsRecording() {
-		return
-	}
-	if req.Receipt == nil {
+	if f.span.IsRecording() && req.Receipt == nil {
 		req.Receipt = new(endpick.Receipt)
 	}
-	f.receipt.Store(req.Receipt)
 }
 
 // Observe ends the span of a request; use it for transport.Config.Observe.
@@ -159,5 +154,5 @@ func (t *Tracer) Observe(r *transport.Observation) {
 	if r.Model != "" {
 		f.span.SetName(operationOf(r.In.URL.Path) + " " + short(r.Model))
 	}
-	describe(f.span, r, f.receipt.Load())
+	describe(f.span, r)
 }

@@ -83,8 +83,7 @@ func ByName(name string) (endpick.Config, error) {
 		return endpick.Config{Policy: p}, nil
 	}
 	return endpick.Config{}, &endpick.ConfigError{
-		Field:  "all.ByName",
-		Reason: fmt.Sprintf("got an unknown policy %q; there are %s", name, strings.Join(Names(), ", ")),
+		Field: fmt.Sprintf("policy %q", name), Reason: "is unknown; there are " + strings.Join(Names(), ", "),
 	}
 }
 

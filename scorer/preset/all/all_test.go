@@ -30,7 +30,7 @@ func TestByName(t *testing.T) {
 		assert.Contains(t, all.Usage(), strings.Split(name, ":")[0])
 	}
 	_, err := all.ByName("lametric")
-	assert.ErrorContains(t, err, `unknown policy "lametric"; there are aibrix, always-busiest, dynamo,`)
+	assert.ErrorContains(t, err, `policy "lametric" is unknown; there are aibrix, always-busiest, dynamo,`)
 	for _, name := range []string{"lametric", "", "random:1", "linear:2"} {
 		_, err := all.ByName(name)
 		assert.ErrorAs(t, err, new(*endpick.ConfigError), name)
