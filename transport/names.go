@@ -123,7 +123,13 @@ type alias struct {
 	request endpick.Request // likewise, and as the host has described it
 	key     uint64          // of the conversation; 0: none
 	models  []string        // in the order for this call
-	read    []*dialect.Call // the call as one for each of them; nil: not read yet
+	read    []version       // the call as one for each of them
+}
+
+// version is a call as one for a model behind the name; zero: not read yet.
+type version struct {
+	parsed *dialect.Call
+	query  string
 }
 
 // named notes that the request asks for a name.
@@ -143,7 +149,7 @@ func (c *Call) resolve(ctx context.Context) error {
 	a := c.alias
 	a.request = c.Request
 	a.models = slices.Clone(a.behind.Models)
-	a.read = make([]*dialect.Call, len(a.models))
+	a.read = make([]version, len(a.models))
 	if len(a.models) > 1 {
 		if err := c.readPrompt(ctx); err != nil { // to know the conversation
 			return err
@@ -190,9 +196,8 @@ func byTurns(weights []float64, turn uint64) int {
 // become makes the call one for a model behind the name, as if the client had asked for that.
 func (c *Call) become(ctx context.Context, i int) error {
 	a, now := c.alias, c.Request
-	known := a.read[i]
-	switch {
-	case known == nil:
+	switch known := a.read[i]; {
+	case known.parsed == nil:
 		in := a.in
 		if in.Body, in.Query = a.parsed.WithModel(a.models[i], in.Query); in.Body == nil && len(a.in.Body) > 0 {
 			return &endpick.RequestError{Field: "model", Reason: "can't be replaced where it stands"}
@@ -207,9 +212,9 @@ func (c *Call) become(ctx context.Context, i int) error {
 		if err := c.readPrompt(ctx); err != nil {
 			return err
 		}
-		a.read[i] = parsed
-	case known != c.parsed:
-		c.parsed = known
+		a.read[i] = version{parsed, in.Query}
+	case known.parsed != c.parsed:
+		c.parsed, c.query = known.parsed, known.query
 		c.take()
 	}
 	c.Request.SLO, c.Request.Receipt = now.SLO, now.Receipt

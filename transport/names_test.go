@@ -68,19 +68,29 @@ func TestANameStandsForAModel(t *testing.T) {
 	assert.Contains(t, one, `"id":"fast"`)
 }
 
-// A WebSocket names its model in the query.
+// A WebSocket names its model in the query: the one that it goes to, after it has waited for room at
+// either.
 func TestANameInTheQuery(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		fmt.Fprint(w, r.URL.RawQuery)
 		return true
 	})
-	w := newWorld(t, transport.Config{Names: map[string]transport.Name{"fast": {Models: []string{"big"}}}}, e.URL)
-	_, body := w.ok(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/realtime?intent=x&model=fast", nil)))
-	assert.Equal(t, "intent=x&model=big", body)
+	w := newWorld(t, transport.Config{Names: map[string]transport.Name{"fast": {Models: []string{"a", "b"}}}})
+	var leases []endpick.Lease
+	for _, model := range []string{"a", "b"} {
+		require.NoError(t, w.router.Add(endpick.Endpoint{ID: model, Address: e.URL, Models: []string{model}, MaxInFlight: 1}))
+		leases = append(leases, rig.Must(w.router.Route(endpick.Request{Model: model})))
+	}
+	got := make(chan string)
+	go func() {
+		_, body := w.ok(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/realtime?intent=x&model=fast", nil)))
+		got <- body
+	}()
+	w.held(t, 1)
+	leases[0].Done(endpick.Outcome{})
+	assert.Equal(t, "intent=x&model=a", <-got)
 }
 
-// Models are tried in order: the next one where the first has no server, is full, is out, or is too
-// small; and if none has a server in good health, the first one's is asked.
 func TestNamesFallBack(t *testing.T) {
 	var passed []error
 	w, engines := namedWorld(t, transport.Config{
