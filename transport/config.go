@@ -124,8 +124,8 @@ type Config struct {
 	// make them take, and need no Close. A body in a coding that is not known is refused
 	// with [ErrCoding].
 	Decoders map[string]func(io.Reader) (io.Reader, error)
-	// Names are what clients may ask for instead of models, by name; see also
-	// [Transport.SetNames]. Nil: none.
+	// Names are what clients may ask for instead of models, by name, in bodies and, of a
+	// Transport, in queries; see also [Transport.SetNames]. Nil: none.
 	Names map[string]Name
 	// Wake is called, in a goroutine of its own, for an endpoint with a WakeTime that does not answer
 	// when a request has no other one, or is expected to wait longer for its first token than

@@ -135,7 +135,8 @@ type version struct {
 // named notes that the request asks for a name.
 func (c *Call) named(in Incoming) {
 	names := c.d.names.Load()
-	if len(*names) == 0 || len(in.Body) == 0 && !strings.Contains(in.Query, "model=") {
+	inQuery := c.t != nil && strings.Contains(in.Query, "model=") // a Dispatcher's caller sends that itself
+	if len(*names) == 0 || len(in.Body) == 0 && !inQuery {
 		return
 	}
 	if behind, ok := (*names)[c.Request.Model]; ok {

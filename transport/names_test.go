@@ -238,6 +238,12 @@ func TestADispatcherKnowsNames(t *testing.T) {
 	assert.Equal(t, `{"model":"b","messages":[]}`, string(bytes.Join(call.Body(), nil)))
 	assert.Contains(t, call.Request.Receipt.String(), `model "b", `)
 	assert.Contains(t, call.Request.Receipt.String(), `, asked for as "x"`)
+
+	inQuery, err := d.Read(transport.Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=x", Header: http.Header{}})
+	require.NoError(t, err)
+	defer inQuery.Close()
+	_, err = inQuery.Route(t.Context())
+	assert.ErrorContains(t, err, `model "x"`, "it would be sent as it is")
 }
 
 func TestBadNames(t *testing.T) {
