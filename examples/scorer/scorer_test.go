@@ -11,7 +11,7 @@ import (
 )
 
 func TestCheapConforms(t *testing.T) {
-	scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheap{} })
+	scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheap{} }, map[string]string{"price": "low"})
 }
 
 // The default policy gets one more scorer. Its own score is 1 where the delay is least, and the ratio

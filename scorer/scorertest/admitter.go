@@ -17,9 +17,9 @@ import (
 // requests that have been adopted, for which Admit is not called, and
 // admits no more because of them. It may be called concurrently. newAdmitter returns an
 // admitter without history; it is called many times.
-func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter) {
+func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter, labels ...map[string]string) {
 	t.Helper()
-	checkAdmitter(suiteOf(t), newAdmitter)
+	checkAdmitter(suiteOf(t, labels...), newAdmitter)
 }
 
 // admission is an admitter's answer, and its reason.
@@ -29,7 +29,7 @@ func (a admission) String() string { return answer(a.err) }
 
 func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 	r := role{
-		kind: "admitter", method: "Admit", says: "Admit says", draw: drawTrial,
+		kind: "admitter", method: "Admit", says: "Admit says", draw: s.trial,
 		fresh: func(t *testing.T) answering { return admits(newAdmitter(t)) },
 	}
 	ask := func(c *trial, stage answering) admission { return c.ask(r, stage).(admission) }
@@ -58,7 +58,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 		}
 	})
 	s.property("given up", func(t *testing.T, rt *rapid.T) { givenUp(t, rt, newAdmitter) })
-	s.property("withdrawn", func(t *testing.T, rt *rapid.T) { withdrawn(drawTrial(rt), newAdmitter(t)) })
+	s.property("withdrawn", func(t *testing.T, rt *rapid.T) { withdrawn(s.trial(rt), newAdmitter(t)) })
 	s.property("under way", func(t *testing.T, rt *rapid.T) { adopted(rt, newAdmitter(t)) })
 	s.property("not asked", func(t *testing.T, rt *rapid.T) {
 		notAsked(t, rt, func(t *testing.T) endpick.Policy {

@@ -31,6 +31,12 @@ var broken = []struct {
 		}
 	})},
 	{"a scorer whose scores are requests", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.Waiting }))},
+	{"a scorer whose scores are labels", func(s suite) {
+		s.labels = []map[string]string{{"zone": "a"}, {"price": "low"}}
+		scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 {
+			return float64(len(c.Endpoint.Labels["price"]))
+		}))(s)
+	}},
 	{"a scorer that goes by place", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 		for i := range cs {
 			dst[i] = 1 / float64(1+i)

@@ -16,6 +16,10 @@
 //	an observer        RunObserver
 //	a policy           RunPolicy, which drives real routers with it
 //
+// Whoever reads labels of endpoints gives the first five those that count, or takes one branch alone:
+//
+//	scorertest.RunWeighted(t, newCheap, map[string]string{"price": "low"})
+//
 // A stage that is two of these, such as a matcher that observes, is given to both.
 // Package transport/transporttest does the same for a host: what a program with a
 // connection of its own does with leases.
@@ -34,8 +38,7 @@
 // What several goroutines may do to a stage is seen if the tests run with -race.
 //
 // [Requests] and [Candidates] generate input for properties of your own, and become
-// small in them. Generated endpoints have no Labels: for a stage that reads
-// labels, set them on the candidates in such a property. A rule for whole policies, such
+// small in them, without labels. A rule for whole policies, such
 // as "this tenant never reaches that server", is a property over a router: route and
 // close Requests in the actions of rapid's T.Repeat. Set Config.Seed and Config.Clock, or
 // rapid can't repeat what has failed.

@@ -16,16 +16,16 @@ import (
 // whatever their order. It retains nothing of its input and reads no clock. It
 // may be called concurrently. newFilter returns a filter without history; it is
 // called many times.
-func RunFilter(t *testing.T, newFilter func(*testing.T) endpick.Filter) {
+func RunFilter(t *testing.T, newFilter func(*testing.T) endpick.Filter, labels ...map[string]string) {
 	t.Helper()
-	checkFilter(suiteOf(t), newFilter)
+	checkFilter(suiteOf(t, labels...), newFilter)
 }
 
 const useKeep = "a filter moves what it keeps to the front of its argument, in the same order, and returns that part; endpick.Keep does so"
 
 func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 	r := role{
-		kind: "filter", method: "Filter", says: "Filter keeps", draw: drawTrial,
+		kind: "filter", method: "Filter", says: "Filter keeps", draw: s.trial,
 		fresh: func(t *testing.T) answering {
 			f := newFilter(t)
 			return func(req *endpick.Request, candidates []endpick.Candidate, _ []float64) any {
@@ -35,7 +35,7 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 			}
 		},
 	}
-	s.property("partition", func(t *testing.T, rt *rapid.T) { partitions(drawTrial(rt), newFilter(t)) })
+	s.property("partition", func(t *testing.T, rt *rapid.T) { partitions(s.trial(rt), newFilter(t)) })
 	r.inAnyOrder(s)
 	r.repeats(s, "Request.Chance")
 	r.keepsNothing(s)

@@ -16,9 +16,9 @@ import (
 // request, candidates nor scores, keeps nothing of them and reads no clock. It may be
 // called concurrently. newPicker returns a picker without history; it is called many
 // times.
-func RunPicker(t *testing.T, newPicker func(*testing.T) endpick.Picker) {
+func RunPicker(t *testing.T, newPicker func(*testing.T) endpick.Picker, labels ...map[string]string) {
 	t.Helper()
-	checkPicker(suiteOf(t), newPicker)
+	checkPicker(suiteOf(t, labels...), newPicker)
 }
 
 // drawnScores generates n scores as pickers get them: finite, of any sign and
@@ -35,7 +35,7 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 	r := role{
 		kind: "picker", method: "Pick", says: "Pick takes",
 		draw: func(rt *rapid.T) trial {
-			c := drawTrial(rt)
+			c := s.trial(rt)
 			c.scores = drawnScores(len(c.candidates)).Draw(rt, "scores")
 			return c
 		},

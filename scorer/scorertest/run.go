@@ -14,22 +14,22 @@ import (
 // the same one for the same input, and a candidate's score does not depend on
 // its position. It changes neither request nor candidates, keeps nothing of them
 // and reads no clock. It may be called concurrently. newScorer returns a scorer
-// without history; it is called many times.
-func Run(t *testing.T, newScorer func(*testing.T) endpick.Scorer) {
+// without history; it is called many times. Endpoints have no labels, or one of these sets.
+func Run(t *testing.T, newScorer func(*testing.T) endpick.Scorer, labels ...map[string]string) {
 	t.Helper()
-	checkScorer(suiteOf(t), newScorer, math.Inf(-1), math.Inf(1))
+	checkScorer(suiteOf(t, labels...), newScorer, math.Inf(-1), math.Inf(1))
 }
 
 // RunWeighted checks all that [Run] does, and that scores are within [0, 1],
 // so that they can be combined with those of other scorers.
-func RunWeighted(t *testing.T, newScorer func(*testing.T) endpick.Scorer) {
+func RunWeighted(t *testing.T, newScorer func(*testing.T) endpick.Scorer, labels ...map[string]string) {
 	t.Helper()
-	checkScorer(suiteOf(t), newScorer, 0, 1)
+	checkScorer(suiteOf(t, labels...), newScorer, 0, 1)
 }
 
 func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most float64) {
 	r := role{
-		kind: "scorer", method: "Score", says: "Score gives", draw: drawTrial,
+		kind: "scorer", method: "Score", says: "Score gives", draw: s.trial,
 		fresh: func(t *testing.T) answering { return scores(newScorer(t)) },
 	}
 	ask := func(c *trial, stage answering) []float64 { return c.ask(r, stage).([]float64) }

@@ -49,6 +49,7 @@ func showRequest(r *endpick.Request) string {
 func showCandidate(c *endpick.Candidate) string {
 	w := words{fmt.Sprintf("%s: W %v, R %v, K %v", c.Endpoint.ID, c.Waiting, c.Running, c.KVUsage)}
 	w.add(c.Endpoint.Variant != "", "variant %q", c.Endpoint.Variant)
+	w.add(c.Endpoint.Labels != nil, "labels %v", c.Endpoint.Labels)
 	w.add(c.Report == nil, "no report")
 	w.add(c.Report != nil && c.Report.Adapters != nil, "adapters reported %v", adaptersOf(c))
 	w.add(c.InFlight != endpick.InFlight{}, "in flight %d (%d in prefill, Q %d, context %d, output %d)", c.InFlight.Requests,

@@ -22,10 +22,13 @@ type suite struct {
 	property func(name string, check func(t *testing.T, rt *rapid.T))
 	// once checks a single time, and returns what is wrong, if anything.
 	once func(name string, check func(t *testing.T) string)
+	// labels are what endpoints may have instead of none.
+	labels []map[string]string
 }
 
-func suiteOf(t *testing.T) suite {
+func suiteOf(t *testing.T, labels ...map[string]string) suite {
 	return suite{
+		labels: labels,
 		property: func(name string, check func(*testing.T, *rapid.T)) {
 			t.Run(name, func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) { check(t, rt) })
@@ -51,7 +54,19 @@ type trial struct {
 
 const mostCandidates = 16
 
-func drawTrial(rt *rapid.T) trial { return draw(rt, mostCandidates) }
+// trial draws a case.
+func (s suite) trial(rt *rapid.T) trial {
+	c := draw(rt, mostCandidates)
+	if len(s.labels) == 0 {
+		return c
+	}
+	for i := range c.candidates {
+		if n := rapid.IntRange(0, len(s.labels)).Draw(rt, "labels"); n > 0 {
+			c.candidates[i].Endpoint.Labels = s.labels[n-1]
+		}
+	}
+	return c
+}
 
 func draw(rt *rapid.T, most int) trial {
 	c := trial{rt: rt, req: drawRequest(rt, "request")}
