@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -109,15 +108,6 @@ func (g *gateway) caches(price priceSettings) http.HandlerFunc {
 			http.Error(w, err.Error(), http.StatusInternalServerError)
 			return
 		}
-		var b bytes.Buffer
-		if err := page.Execute(&b, p); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-			return
-		}
-		h := w.Header()
-		h.Set("Content-Type", "text/html; charset=utf-8")
-		h.Set("Cache-Control", "no-store")
-		h.Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-		_, _ = b.WriteTo(w)
+		writePage(w, page, p, "default-src 'none'; style-src 'unsafe-inline'")
 	}
 }

@@ -138,15 +138,20 @@ const (
 // debug writes the page, which contains no text of requests.
 func (g *gateway) debug(w http.ResponseWriter, r *http.Request) {
 	p := g.debugPage(asked{r.URL.Query()})
+	writePage(w, debugTemplate, &p, debugPolicy)
+}
+
+// writePage writes a page, in which the policy alone says what runs.
+func writePage(w http.ResponseWriter, page *template.Template, content any, policy string) {
 	var b bytes.Buffer
-	if err := debugTemplate.Execute(&b, &p); err != nil {
+	if err := page.Execute(&b, content); err != nil {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Cache-Control", "no-store")
-	h.Set("Content-Security-Policy", debugPolicy)
+	h.Set("Content-Security-Policy", policy)
 	_, _ = b.WriteTo(w)
 }
 

@@ -108,13 +108,6 @@ func storyOf(ctx context.Context) *story {
 	return one
 }
 
-// describe requests the receipt.
-func (s *stories) describe(in *http.Request, req *endpick.Request) {
-	if one := storyOf(in.Context()); one != nil {
-		req.Receipt, one.tenant = one.asked, req.Tenant
-	}
-}
-
 func (s *stories) add(one *story) {
 	one.settle()
 	end := one.end.Load()

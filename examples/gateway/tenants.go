@@ -159,7 +159,8 @@ func (k *keyring) owner(key string) *tenant {
 
 // keyOf returns the key in a request, as the clients of the APIs send it: empty if
 // there is none, or if there are two different ones.
-func keyOf(h http.Header) (key string) {
+func keyOf(h http.Header) string {
+	var keys []string
 	for _, name := range credentials {
 		for _, v := range h[name] {
 			if name == "Authorization" {
@@ -169,21 +170,19 @@ func keyOf(h http.Header) (key string) {
 				}
 				v = strings.TrimSpace(rest)
 			}
-			if key != "" && key != v {
-				return ""
-			}
-			key = v
+			keys = append(keys, v)
 		}
 	}
 	for _, p := range protocols(h) {
 		if v, ok := strings.CutPrefix(p, keyProtocol); ok {
-			if key != "" && key != v {
-				return ""
-			}
-			key = v
+			keys = append(keys, v)
 		}
 	}
-	return key
+	keys = slices.Compact(slices.DeleteFunc(keys, func(key string) bool { return key == "" }))
+	if len(keys) != 1 {
+		return ""
+	}
+	return keys[0]
 }
 
 // credentials are the headers in which clients send keys. With tenants these are

@@ -53,6 +53,7 @@ tenants:
 		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", annsKey}, "ann"},
 		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", bobsKey}, ""},
 		{[]string{"Authorization", "Bearer " + annsKey, "Authorization", "Bearer " + bobsKey}, ""},
+		{[]string{"Authorization", "Bearer ", "X-Api-Key", bobsKey, "Authorization", "Bearer " + bobsKey}, "bob"},
 		{[]string{"Authorization", annsKey}, ""},
 		{[]string{"Authorization", "Basic " + annsKey}, ""},
 		{[]string{"Authorization", "Bearer " + annsKey + "x"}, ""},

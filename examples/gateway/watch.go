@@ -56,7 +56,9 @@ func (w *watch) around(t *transport.Transport) http.RoundTripper {
 
 // describe requests receipts.
 func (w *watch) describe(in *http.Request, body []byte, req *endpick.Request) {
-	w.stories.describe(in, req)
+	if one := storyOf(in.Context()); one != nil {
+		req.Receipt, one.tenant = one.asked, req.Tenant
+	}
 	if w.traces != nil {
 		w.traces.Describe(in, body, req)
 	}
