@@ -133,8 +133,12 @@ func TestNamesFallBack(t *testing.T) {
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "127.0.0.1:1", Models: []string{"d"}}))
 	_, _, err = w.do(t, post(t, chatPath, `{"model":"best","messages":[]}`))
 	assert.Equal(t, http.StatusNotFound, transport.StatusOf(err))
+	assert.ErrorContains(t, err, `there are ["d"]`)
 	_, _, err = w.do(t, post(t, chatPath, `{"model":"a","messages":[]}`))
 	assert.ErrorContains(t, err, `there are ["best" "d"]`)
+	require.NoError(t, w.router.Drain("d"))
+	_, _, err = w.do(t, post(t, chatPath, `{"model":"d","messages":[]}`))
+	assert.NotContains(t, err.Error(), "best")
 }
 
 // A split gives each model its share; conversations stay, whatever has become of the first choice,

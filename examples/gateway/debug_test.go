@@ -300,7 +300,7 @@ func TestRequestsAreFound(t *testing.T) {
 	bad := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	defer bad.Close()
 	g := newTestGateway(t, "policy: round-robin\nendpoints: [{id: good, url: \""+good.URL+"\", models: [m]}, {id: bad, url: \""+bad.URL+"\", models: [m, n]}]\n"+
-		"models: {n: {policy: lmetric}, none: {policy: random}}\nnames: {best: {models: [none, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+		"models: {n: {policy: lmetric}, none: {policy: random}}\nnames: {best: {models: [gone, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	ask := func(id, model string) int {
 		w := askFor(t, g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+annsKey, idHeader, id)
 		require.Equal(t, id, w.Header().Get(idHeader))
@@ -337,12 +337,12 @@ func TestRequestsAreFound(t *testing.T) {
 
 	text := textIn(page(t, see("/debug/endpick?id="+retried[0].ID)))
 	for _, want := range []string{"bad did not answer: EOF", "good served it", "policy round-robin, for n lmetric, for none random", "configured by test.yaml",
-		"of 4 requests 25.0 % failed and 25.0 % were refused.", "none has no server", "1.", "but 1 model has none."} {
+		"of 4 requests 25.0 % failed and 25.0 % were refused.", "gone has no server", "none has no server", "1.", "but 2 models have none."} {
 		require.Contains(t, text, want)
 	}
 	require.Equal(t, "?id=a+b&sort=ttft", asked{url.Values{"id": {"a b"}}}.By("ttft"))
 	require.Equal(t, 200, ask("named", "best"))
-	require.Equal(t, "none was passed over: of 2, 0 have the model.", find("id=named")[0].Why[0])
+	require.Equal(t, "gone was passed over: of 2, 0 have the model.", find("id=named")[0].Why[0])
 	require.Contains(t, scrapeMetrics(t, g.admin), `endpick_build_info{goversion="go1`)
 }
 

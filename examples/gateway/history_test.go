@@ -51,7 +51,9 @@ func TestHistory(t *testing.T) {
 	assert.Equal(t, []int{2, 0, 0}, []int{first.served, first.failed, first.refused})
 	assert.Equal(t, []int{0, 1, 2, 1}, []int{second.served, second.failed, second.refused, second.limited})
 	second.failed = 0
-	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: there are too many.", (&debugPage{Serving: 3, Minute: second}).Verdict().Text)
+	var sum slot
+	sum.add(&second)
+	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: there are too many.", (&debugPage{Serving: 3, Minute: sum}).Verdict().Text)
 	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
 	assert.Nil(t, all[slots-3])
 	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.05)

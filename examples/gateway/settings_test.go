@@ -118,6 +118,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		s, _, err := readSettings(path)
 		require.NoError(t, err)
 		assert.Equal(t, want, s.unserved(s.endpoints()), endpoints)
+		assert.Empty(t, s.unserved(nil), "not known yet")
 		var stdout, stderr bytes.Buffer
 		require.Equal(t, 0, run(t.Context(), []string{"-config", path, "-check"}, &stdout, &stderr))
 		assert.Contains(t, stdout.String(), "is valid")

@@ -34,6 +34,7 @@ func TestSaid(t *testing.T) {
 	} {
 		assert.Equal(t, want, said(&a))
 	}
+	assert.Equal(t, `Passed over: a prompt of 9 tokens fits no endpoint for model "m": the longest context is 8.`, passed(&endpick.ContextError{Model: "m", InputTokens: 9, MaxContext: 8}))
 }
 
 // The decision worked out in docs/concepts.md, and other cases.
@@ -145,8 +146,8 @@ func TestWhy(t *testing.T) {
 			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 3}}, "health", []string{"None of 3 servers has the model."},
 		},
 		"nobody left": {
-			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 3, Excluded: 2, Draining: 1}},
-			"health", []string{"No server was left: of 4, 3 have the model; 2 had failed this request or could not be asked; 1 being drained."},
+			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 4, Excluded: 2, Full: 1, Draining: 1}},
+			"health", []string{"No server was left: of 4, 4 have the model; 2 had failed this request or could not be asked; 1 had as many requests as they may; 1 being drained."},
 		},
 		"nobody asked": {
 			endpick.Receipt{Chosen: -1, Err: &endpick.NoEndpointError{Endpoints: 4, Serving: 1, Excluded: 1}}, "health",
