@@ -28,6 +28,11 @@ type Request struct {
 	// transport.Name. Receipts show it, and nothing else reads it.
 	Named string
 
+	// Context is the length of context, in tokens, with which the model has to be loaded, as a client of
+	// Ollama may set it (num_ctx): a server that has it in memory with another one loads it anew.
+	// Zero: any.
+	Context int
+
 	// InputTokens is the length of the prompt, L, below 2^31. Zero: the length of
 	// its blocks; unknown if there are none.
 	InputTokens int

@@ -68,7 +68,8 @@ func (a *Attempt) startWaiting() {
 // loads reports whether the model is not in the endpoint's memory, as far as is known.
 func (a *Attempt) loads() bool {
 	r := a.lease.Endpoint().Resident(a.call.model())
-	return r != nil && r.State != endpick.InMemory
+	asked := a.call.Request.Context
+	return r != nil && (r.State != endpick.InMemory || asked > 0 && r.Context > 0 && asked != r.Context)
 }
 
 // left is what is left of the current wait.

@@ -19,7 +19,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -230,11 +229,7 @@ func (g *gateway) debugPage(a asked) debugPage {
 		}
 	}
 	g.addServers(&p, s)
-	var loads []delay.Loads
-	if sources.Delay != nil {
-		loads = sources.Delay.Loads()
-	}
-	p.addModels(sources.Router.Endpoints(), loads)
+	p.addModels(sources.Router.Endpoints(), sources.Delay)
 	p.Figures = figures(all, &p.Minute, p.Router.OpenLeases, p.Queue)
 	p.Minutes = int(math.Round((time.Duration(len(shown(all))) * slotTime).Minutes()))
 	if a.Any() {

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
@@ -195,7 +196,8 @@ func (g *gateway) apply(s *settings) error {
 // follow brings what depends on the settings, the policy and the endpoints up to date.
 func (g *gateway) follow(s *settings) error {
 	g.drain(s)
-	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies(), Delay: g.policies.delay(s.Policy)})
+	delays, _ := g.policies.built[s.Policy].Predictor.(delay.Marginal)
+	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies(), Delay: delays})
 	if err := g.tokenize(s); err != nil {
 		return err
 	}

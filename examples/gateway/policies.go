@@ -11,7 +11,6 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset/all"
-	"github.com/endpick/endpick/slo/delay"
 )
 
 // policies are the policies of a gateway by name. Each is made once, so
@@ -262,10 +261,4 @@ func (ps *policies) latencies() (all []predict.Latency) {
 		}
 	}
 	return all
-}
-
-// delay returns the account of delays of a policy that has one; nil otherwise.
-func (ps *policies) delay(name string) delay.Marginal {
-	m, _ := ps.built[name].Predictor.(delay.Marginal)
-	return m
 }

@@ -17,7 +17,7 @@ type debugModel struct {
 }
 
 // addModels fills in where each model is, by name.
-func (p *debugPage) addModels(servers []endpick.EndpointStatus, loads []delay.Loads) {
+func (p *debugPage) addModels(servers []endpick.EndpointStatus, counts delay.Marginal) {
 	rows := map[string]*debugModel{}
 	for _, s := range servers {
 		e := s.Candidate.Endpoint
@@ -38,9 +38,11 @@ func (p *debugPage) addModels(servers []endpick.EndpointStatus, loads []delay.Lo
 			}
 		}
 	}
-	for _, l := range loads {
-		if m := rows[l.Model]; m != nil {
-			m.Loads = l
+	if counts != nil {
+		for _, l := range counts.Loads() {
+			if m := rows[l.Model]; m != nil {
+				m.Loads = l
+			}
 		}
 	}
 	for _, m := range rows {

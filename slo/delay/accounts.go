@@ -135,11 +135,11 @@ func (m *marginal) Routed(ev *endpick.Event) {
 	if r := c.Endpoint.Resident(n.model); r != nil {
 		queued := e.residents.of(r.Model)
 		l.crowded = l.crowded || queued != nil && float64(queued.open) >= m.learned.loads.places(n.variant, r.Model)
-		state := e.residents.sent(c.Endpoint, r, now, 0)
+		state := e.residents.sent(c.Endpoint, r, now, req)
 		l.resident, l.waits, l.loads = r.Model, state != endpick.InMemory, state == endpick.OnDisk
 		m.learned.loads.ask(r.Model)
 		d := decision{m: m, req: req, candidates: ev.Candidates, now: now}
-		l.spreads = l.loads && d.elsewhere(c, r, endpick.Loading, endpick.InMemory)
+		l.spreads = l.loads && d.elsewhere(c, r, endpick.Loading, endpick.InMemory) > 0
 	}
 	e.pairs += l.pairs
 	if !l.stream {

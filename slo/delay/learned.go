@@ -31,6 +31,7 @@ func (l *learned) start(maxKinds int) {
 	l.kinds = kinds{most: maxKinds, known: map[kindName]*kind{}}
 	l.common.each = scaled(1)
 	l.lengths.start()
+	l.loads.of, l.loads.asked = map[kindName]*loaded{}, map[string]*demand{}
 }
 
 // find returns the kind of that name, or the common one if there is none.

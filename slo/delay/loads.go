@@ -71,9 +71,6 @@ func (l *loads) time(variant string, r *endpick.Resident) float64 {
 func (l *loads) at(n kindName) *loaded {
 	t := l.of[n]
 	if t == nil && len(l.of) < maxLoads {
-		if l.of == nil {
-			l.of = map[kindName]*loaded{}
-		}
 		t = new(loaded)
 		l.of[n] = t
 	}
@@ -120,9 +117,6 @@ func (l *loads) ask(model string) {
 		if len(l.asked) >= maxLoads {
 			return
 		}
-		if l.asked == nil {
-			l.asked = map[string]*demand{}
-		}
 		a = &demand{Loads: Loads{Model: model}}
 		l.asked[model] = a
 	}
@@ -143,9 +137,9 @@ func (l *loads) share(u, model string) float64 {
 }
 
 // load is the delay of a model that is not in memory on a candidate: for the request itself, and for
-// those who come back for what has to go, which is passed to goes, unless that is nil. Requests
+// those who come back for what has to go, which is passed to yield, unless that is nil. Requests
 // before it, of which a model answers few at a time, are in its way, too.
-func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, back float64, loads bool) {
+func (d *decision) load(c *endpick.Candidate, yield func(model string)) (wait, back float64, loads bool) {
 	e := c.Endpoint
 	if len(e.Residents) == 0 {
 		return 0, 0, false
@@ -160,47 +154,62 @@ func (d *decision) load(c *endpick.Candidate, goes func(model string)) (wait, ba
 		wait = max(float64(h.open)+1-places, 0) / places * d.kind.decoding.or(0)
 	}
 	state, since := s.state(e, r, d.now, request)
-	switch took := l.time(e.Variant, r); {
-	case state == endpick.InMemory:
+	again := state == endpick.InMemory && s.reloads(r, d.req)
+	switch {
+	case state == endpick.InMemory && !again:
 		return wait, 0, false
-	case state == endpick.Loading && since == 0: // begun at any time
-		return wait + took/2, 0, false
 	case state == endpick.Loading:
-		return wait + max(took-float64(d.now-since)/1e6, 0), 0, false
-	default:
-		wait += took
-		if d.elsewhere(c, r, endpick.Loading) {
-			back = took // which is soon ready there: a second load is for nobody's good
-		}
+		return wait + l.left(e.Variant, r, since, d.now), 0, false
 	}
-	s.displaced(e, r, d.now, request, func(u *endpick.Resident, busy bool) {
-		if busy {
-			wait += d.kind.decoding.or(0) // it goes when its requests have ended
-		}
-		if goes != nil {
-			goes(u.Model)
-		}
-		if !d.elsewhere(c, u, endpick.Loading, endpick.InMemory) {
-			back += l.share(u.Model, r.Model) * l.time(e.Variant, u)
-		}
-	})
-	return wait, back, true
-}
-
-// elsewhere reports whether another candidate has the model in one of these states.
-func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states ...endpick.Residency) bool {
-	for i := range d.candidates {
-		other := &d.candidates[i]
-		if other.Ref == c.Ref {
-			continue
-		}
-		if r := other.Endpoint.Resident(u.Model); r != nil {
-			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, d.req.Number()); slices.Contains(states, state) {
-				return true
+	took := l.time(e.Variant, r)
+	wait += took
+	for i := range e.Residents { // one load comes after another
+		if u := &e.Residents[i]; u != r {
+			if state, since := s.state(e, u, d.now, request); state == endpick.Loading {
+				wait += l.left(e.Variant, u, since, d.now)
 			}
 		}
 	}
-	return false
+	if d.elsewhere(c, r, endpick.Loading) > 0 {
+		back = took // which is soon ready there: a second load is for nobody's good
+	}
+	goes := func(u *endpick.Resident, busy bool) {
+		if busy {
+			wait += d.kind.decoding.or(0) // it goes when its requests have ended
+		}
+		if yield != nil {
+			yield(u.Model)
+		}
+		// Of those who come back for it, each server that has it in memory gets its part.
+		back += l.share(u.Model, r.Model) * l.time(e.Variant, u) / (1 + d.elsewhere(c, u, endpick.Loading, endpick.InMemory))
+	}
+	if again { // with what it was loaded
+		goes(r, false)
+	}
+	s.displaced(e, r, d.now, request, goes)
+	return wait, back, true
+}
+
+// left is how long a load under way still takes; since is 0 if it has begun at any time.
+func (l *loads) left(variant string, r *endpick.Resident, since, now int64) float64 {
+	took := l.time(variant, r)
+	if since == 0 {
+		return took / 2
+	}
+	return max(took-float64(now-since)/1e6, 0)
+}
+
+// elsewhere is how many other candidates have the model in one of these states.
+func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states ...endpick.Residency) (n float64) {
+	for i := range d.candidates {
+		other := &d.candidates[i]
+		if r := other.Endpoint.Resident(u.Model); r != nil && other.Ref != c.Ref {
+			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, d.req.Number()); slices.Contains(states, state) {
+				n++
+			}
+		}
+	}
+	return n
 }
 
 // residents is what is known of an endpoint's models; nil: nothing was sent there yet.
@@ -231,7 +240,7 @@ func (m *marginal) reserve(req *endpick.Request, c *endpick.Candidate, version u
 	if r == nil || e == nil || req.Number() == 0 { // the last: no router will route it
 		return true
 	}
-	if state, _ := e.residents.state(c.Endpoint, r, now, req.Number()); state != endpick.OnDisk {
+	if state, _ := e.residents.state(c.Endpoint, r, now, req.Number()); state == endpick.Loading || state == endpick.InMemory && !e.residents.reloads(r, req) {
 		return true
 	}
 	m.loading++

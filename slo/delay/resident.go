@@ -15,10 +15,12 @@ import (
 // held is what the router knows of a model at a server, beside what the server has said last.
 type held struct {
 	model string
-	open  int   // requests for it that are there,
-	begun int   // and how many of them it answers
-	used  int64 // when the last one was sent
-	since int64 // when a load began for a request that still waits; 0: none
+	open  int // requests for it that are there,
+	begun int // and how many of them it answers
+	// context is what the last one that was sent has asked for; 0: any.
+	context int
+	used    int64 // when the last one was sent
+	since   int64 // when a load began for a request that still waits; 0: none
 	// by is the request for which the load has been decided upon, until it is routed; 0: it is.
 	by uint64
 	// moved says that it has come into memory (here) or had to go since the server has spoken.
@@ -62,6 +64,15 @@ func (s *residents) state(e *endpick.Endpoint, r *endpick.Resident, now int64, r
 		return endpick.OnDisk, 0
 	}
 	return r.State, 0
+}
+
+// reloads reports whether a model that is in memory is loaded anew for a request.
+func (s *residents) reloads(r *endpick.Resident, req *endpick.Request) bool {
+	known := r.Context
+	if h := s.of(r.Model); h != nil && h.context > 0 {
+		known = h.context
+	}
+	return req.Context > 0 && known > 0 && req.Context != known
 }
 
 // knows reports whether the endpoint has said nothing new.
@@ -155,17 +166,20 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 }
 
 // sent records that a request goes to a server that has its model, and reports where that is, to it.
-func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64) endpick.Residency {
-	state, _ := s.state(e, r, now, request)
+func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, req *endpick.Request) endpick.Residency {
+	state, _ := s.state(e, r, now, 0)
+	if state == endpick.InMemory && s.reloads(r, req) {
+		state = endpick.OnDisk
+	}
 	if state == endpick.OnDisk {
-		s.displaced(e, r, now, request, func(u *endpick.Resident, _ bool) {
+		s.displaced(e, r, now, 0, func(u *endpick.Resident, _ bool) {
 			v := s.know(u)
 			v.moved, v.here, v.movedAt = true, false, now
 		})
 	}
 	h := s.know(r)
 	h.open++
-	h.used = now
+	h.used, h.context = now, req.Context
 	if state == endpick.OnDisk {
 		h.since, h.by, h.moved = now, 0, false
 	}

@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"encoding/json"
 	"fmt"
 	"math"
 	"strings"
@@ -288,8 +289,10 @@ func FuzzFacts(f *testing.F) {
 			}
 		}
 		var f Facts
-		for _, read := range []func(*Facts, []byte) error{(*Facts).serves, (*Facts).ollama, (*Facts).lmStudio, (*Facts).llamaSwap} {
-			_ = read(&f, text)
+		var p memoryPage
+		_, _ = f.serves(text), json.Unmarshal(text, &p)
+		for _, page := range memory {
+			page.read(&f, &p)
 		}
 		require.LessOrEqual(t, max(len(f.Models)/2+len(f.Adapters), len(f.Residents)), maxNames)
 		for _, r := range f.Residents {

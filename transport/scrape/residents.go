@@ -15,11 +15,33 @@ import (
 // memory are the pages that say it, besides the states in /v1/models, and the engines that have them.
 var memory = [...]struct {
 	engine, path string
-	read         func(f *Facts, text []byte) error
+	read         func(f *Facts, p *memoryPage) bool
 }{
 	{"ollama", "/api/ps", (*Facts).ollama},
 	{"lm-studio", "/api/v1/models", (*Facts).lmStudio},
 	{"llama-swap", "/running", (*Facts).llamaSwap},
+}
+
+// memoryPage has the lists of all of them.
+type memoryPage struct {
+	Models []struct {
+		Name    string    `json:"name"`
+		Size    float64   `json:"size"`
+		Context float64   `json:"context_length"`
+		Expires time.Time `json:"expires_at"`
+
+		Key    string  `json:"key"` // from here on LM Studio's
+		Bytes  float64 `json:"size_bytes"`
+		Loaded []struct {
+			Config struct {
+				Context float64 `json:"context_length"`
+			} `json:"config"`
+		} `json:"loaded_instances"`
+	} `json:"models"`
+	Running []struct {
+		Model string `json:"model"`
+		State string `json:"state"`
+	} `json:"running"`
 }
 
 // readMemory adds what an engine has in memory, if it says so.
@@ -36,12 +58,12 @@ func (s *Inspector) readMemory(ctx context.Context, e *endpick.Endpoint, f *Fact
 		case err != nil:
 			return err
 		}
-		before := f.Residents
-		if err := page.read(f, text); errors.Is(err, ErrNoFacts) {
-			f.Residents = before
-			continue
-		} else if err != nil {
+		var p memoryPage
+		if err := json.Unmarshal(text, &p); err != nil {
 			return badPage(page.path, err)
+		}
+		if !page.read(f, &p) {
+			continue
 		}
 		f.Engine = page.engine
 		if page.engine == "ollama" {
@@ -67,31 +89,20 @@ func (f *Facts) resident(name string) *endpick.Resident {
 }
 
 // ollama reads /api/ps: what is in memory, or being loaded.
-func (f *Facts) ollama(text []byte) error {
-	var page struct {
-		Models *[]struct {
-			Name    string    `json:"name"`
-			Size    float64   `json:"size"`
-			Context float64   `json:"context_length"`
-			Expires time.Time `json:"expires_at"`
-		} `json:"models"`
-	}
-	if err := json.Unmarshal(text, &page); err != nil {
-		return err
-	}
-	if page.Models == nil {
-		return ErrNoFacts
+func (f *Facts) ollama(p *memoryPage) bool {
+	if p.Models == nil {
+		return false
 	}
 	for _, name := range f.Models {
 		if len(f.Residents) == 0 || f.Residents[len(f.Residents)-1].Model != name+latest { // one of two names
 			f.resident(name)
 		}
 	}
-	for _, m := range *page.Models {
+	for _, m := range p.Models {
 		r := f.resident(m.Name)
 		r.State, r.Bytes, r.Context, r.Until = endpick.InMemory, int64(atMost(m.Size, maxBytes)), atMost(m.Context, maxKVTokens), m.Expires
 	}
-	return nil
+	return true
 }
 
 // maxResidents bounds what policies have to look through in each decision.
@@ -104,12 +115,7 @@ const maxBytes = 1 << 46
 // memory, too.
 func (s *Inspector) readSizes(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
 	text, err := s.get(ctx, e, "/api/tags")
-	var page struct {
-		Models []struct {
-			Name string  `json:"name"`
-			Size float64 `json:"size"`
-		} `json:"models"`
-	}
+	var page memoryPage
 	if err == nil {
 		if err = json.Unmarshal(text, &page); err != nil {
 			err = badPage("/api/tags", err)
@@ -124,59 +130,36 @@ func (s *Inspector) readSizes(ctx context.Context, e *endpick.Endpoint, f *Facts
 }
 
 // lmStudio reads LM Studio's own list of models.
-func (f *Facts) lmStudio(text []byte) error {
-	var page struct {
-		Models *[]struct {
-			Key    string  `json:"key"`
-			Size   float64 `json:"size_bytes"`
-			Loaded []struct {
-				Config struct {
-					Context float64 `json:"context_length"`
-				} `json:"config"`
-			} `json:"loaded_instances"`
-		} `json:"models"`
+func (f *Facts) lmStudio(p *memoryPage) bool {
+	if p.Models == nil {
+		return false
 	}
-	if err := json.Unmarshal(text, &page); err != nil {
-		return err
-	}
-	if page.Models == nil {
-		return ErrNoFacts
-	}
-	for _, m := range *page.Models {
+	for _, m := range p.Models {
 		r := f.resident(m.Key)
-		r.Bytes = int64(atMost(m.Size, maxBytes))
+		r.Bytes = int64(atMost(m.Bytes, maxBytes))
 		if len(m.Loaded) > 0 {
 			r.State, r.Context = endpick.InMemory, atMost(m.Loaded[0].Config.Context, maxKVTokens)
 		}
 	}
-	return nil
+	return true
 }
 
 // llamaSwap reads /running, which tells those that are started from those that are being started.
-func (f *Facts) llamaSwap(text []byte) error {
-	var page struct {
-		Running *[]struct {
-			Model string `json:"model"`
-			State string `json:"state"`
-		} `json:"running"`
-	}
-	if err := json.Unmarshal(text, &page); err != nil {
-		return err
-	}
-	if page.Running == nil {
-		return ErrNoFacts
+func (f *Facts) llamaSwap(p *memoryPage) bool {
+	if p.Running == nil {
+		return false
 	}
 	for i := range f.Residents {
 		f.Residents[i].State = endpick.OnDisk
 	}
-	for _, m := range *page.Running {
-		f.resident(m.Model).State = map[string]endpick.Residency{"ready": endpick.InMemory, "starting": endpick.Loading}[m.State]
+	for _, m := range p.Running {
+		f.resident(m.Model).State = states[m.State]
 	}
-	return nil
+	return true
 }
 
 // states are the words of llama.cpp and llama-swap for where a model is.
 var states = map[string]endpick.Residency{
 	"loaded": endpick.InMemory, "loading": endpick.Loading, "downloading": endpick.Loading,
-	"unloaded": endpick.OnDisk, "sleeping": endpick.OnDisk,
+	"unloaded": endpick.OnDisk, "sleeping": endpick.OnDisk, "ready": endpick.InMemory, "starting": endpick.Loading,
 }

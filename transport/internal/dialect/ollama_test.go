@@ -67,9 +67,9 @@ func TestOllamaPassesLines(t *testing.T) {
 func TestOllamaPrompts(t *testing.T) {
 	w := newTalk(t)
 	long := strings.Repeat("word ", 100)
-	first := w.ask("/api/chat", `{"model":"a","options":{"num_predict":9},"messages":[{"role":"user","content":"`+long+`"}]}`, nil)
+	first := w.ask("/api/chat", `{"model":"a","options":{"num_predict":9,"num_ctx":8192},"messages":[{"role":"user","content":"`+long+`"}]}`, nil)
 	assert.True(t, first.Request.Stream, "it is the default")
-	assert.Equal(t, 9, first.MaxTokens())
+	assert.Equal(t, []int{9, 8192}, []int{first.MaxTokens(), first.Request.Context})
 	m := first.Meter(endpick.Lease{}, time.Now)
 	m.Header(http.StatusOK, http.Header{"Content-Type": {lineStream}})
 	m.Feed(nil, []byte(strings.Replace(ollamaPiece, " so", long, 1)+ollamaLast))

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"math"
 	"slices"
@@ -41,6 +42,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 	if req.Session == "" && p.head != 0 {
 		req.Session = headSession(p.head)
 	}
+	req.Context = cmp.Or(req.Context, c.context)
 	if req.ExpectedOutputTokens == 0 {
 		req.ExpectedOutputTokens = c.expectedOutput(learned)
 	}

@@ -24,6 +24,7 @@ type request struct {
 
 	n         int // responses for each prompt
 	maxTokens int // 0: no limit
+	context   int // 0: any
 	salt      string
 	prompts   int // of a completion; 1 for a chat
 	// parts of the prompt, as they are in the body.
@@ -126,11 +127,12 @@ func (c *request) readMembers(m *cursor, kind *api) {
 			c.acts = c.acts || present(v) && string(v) != "false"
 		}
 	}
-	number, limit := c.parts[numberPart], c.parts[limitPart]
-	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit})
+	number, limit, context := c.parts[numberPart], c.parts[limitPart], []byte(nil)
+	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit}, into{"num_ctx", &context})
 	c.stream = isTrue(c.parts[streamPart]) || kind.lines && !present(c.parts[streamPart])
 	c.n, _ = count(number)
 	c.maxTokens, _ = count(limit)
+	c.context, _ = count(context)
 }
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
