@@ -10,6 +10,7 @@
 //	simulate tournament   every policy on many workloads, at several loads
 //	simulate calibrate    a profile from a recording of a real server
 //	simulate evaluate     how good latency predictions are, on recorded requests
+//	simulate against      endpick's gateway beside other routers, over real HTTP
 //	simulate soak         real HTTP through all adapters while everything fails
 //	simulate replicas     gateways that share their state over NATS
 //	simulate ways         what differs on the wire behind each adapter
@@ -36,7 +37,7 @@ type verb func(args []string, stdout, stderr io.Writer) error
 
 func verbs() map[string]verb {
 	return map[string]verb{
-		"calibrate": calibrate, "oracle": runOracle, "tournament": playTournament, "evaluate": evaluate,
+		"against": against, "calibrate": calibrate, "oracle": runOracle, "tournament": playTournament, "evaluate": evaluate,
 		"soak": built("soak"), "replicas": built("replicas"), "ways": built("ways"),
 	}
 }
