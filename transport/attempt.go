@@ -43,9 +43,10 @@ type Attempt struct {
 	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
 	queued  bool // requests waited at the endpoint when it was chosen
-	// lacksModel says that the endpoint has refused the request because it does not have the model.
-	lacksModel bool
-	paid       bool // the next attempt is paid for, because this one was given up
+	// lacks is what the endpoint has refused the request for lack of: its model, or the path of its API;
+	// empty: neither.
+	lacks string
+	paid  bool // the next attempt is paid for, because this one was given up
 
 	// Of asking for usage.
 	asking    asking // before this attempt
@@ -209,6 +210,8 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.ownLocation(header)
 	stream := c.Request.Stream
 	switch {
+	case status/100 == 3 && header.Get("Location") == c.parsed.Path(): // it takes requests in another way only, as with TLS
+		return a.refused(status, header, first, Erred, statusError(status))
 	case status >= http.StatusBadRequest:
 		a.overasked = a.overasks(status, first)
 		return a.refused(status, header, first, resultOf(status), statusError(status))
@@ -243,8 +246,13 @@ func (a *Attempt) arrives() {
 func (a *Attempt) refused(status int, header http.Header, first []byte, r Result, err error) error {
 	a.health.Heard()
 	name := a.call.model()
-	a.lacksModel = status == http.StatusNotFound && name != "" &&
-		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model"))
+	switch {
+	case status == http.StatusNotFound && name != "" &&
+		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
+		a.lacks = name
+	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
+		a.lacks = a.call.parsed.Path()
+	}
 	if isFull(status, first, a.queued) {
 		r = Full
 	}

@@ -68,7 +68,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 
 // call returns a request that may be sent twice.
 func (w *world) call() *Call {
-	return &Call{d: w.Dispatcher, method: "POST", harmless: true, Request: endpick.Request{Model: "m"}}
+	return &Call{d: w.Dispatcher, parsed: new(dialect.Call), method: "POST", harmless: true, Request: endpick.Request{Model: "m"}}
 }
 
 // sent sends a request to an endpoint.

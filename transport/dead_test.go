@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -38,7 +39,7 @@ func TestOneLivesBesideManyDead(t *testing.T) {
 				dials++
 				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 			}
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: http.NoBody}, nil
+			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 		})
 		tr, err := transport.New(transport.Config{Router: router, Base: base})
 		require.NoError(t, err)

@@ -144,7 +144,7 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 		call := w.read(t, chatBody)
 		a := w.route(t, call)
 		if a.Endpoint().ID == "a" {
-			require.Error(t, a.Header(404, http.Header{}, nil))
+			require.Error(t, a.Header(400, http.Header{}, nil))
 			again = append(again, a.Again())
 			if again[len(again)-1] {
 				a = w.route(t, call)

@@ -206,7 +206,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 		{"begins with an error", "route first again route 200 feed end", "a failed, b completed"},
 		{"all fail", "route 503 again route 503 again route 503 no close", "a failed, b failed, c failed"},
 		{"nothing said of the first", "route route 200 feed end", "a failed, b completed"},
-		{"404 is the client's", "route 404 no end close", "a refused"},
+		{"400 is the client's", "route 400 no end close", "a refused"},
 		{"another asked of a failure", "route 500 again no", "a failed"},
 		{"end twice", "route 200 feed end end break", "a completed"},
 		{"header twice", "route 200 503 feed end", "a completed"},
@@ -246,8 +246,8 @@ func TestAttemptsEndOnce(t *testing.T) {
 					require.NoError(t, a.Header(200, streamHeader.Clone(), []byte(events)))
 				case "first":
 					require.Error(t, a.Header(200, streamHeader.Clone(), []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
-				case "404", "429", "500", "503":
-					status := map[string]int{"404": 404, "429": 429, "500": 500, "503": 503}[step]
+				case "400", "429", "500", "503":
+					status := map[string]int{"400": 400, "429": 429, "500": 500, "503": 503}[step]
 					err = a.Header(status, http.Header{}, nil)
 					if tc.name == "header twice" {
 						require.NoError(t, err)

@@ -63,7 +63,7 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 		if !begun {
 			err = b.err
 		}
-	case n == 0 && c.Request.Stream && response.StatusCode == http.StatusOK, // an empty stream is no response
+	case n == 0 && (c.Request.Stream || b.opening != nil) && response.StatusCode == http.StatusOK, // nothing is no response
 		b.opening != nil && (dialect.IsStream(kind) || closes(response)) && b.opening.Ends():
 		err = io.ErrUnexpectedEOF
 	}

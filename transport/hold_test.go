@@ -46,6 +46,14 @@ func TestHeldUntilItSaysSomething(t *testing.T) {
 			io.WriteString(w, `{"error":{"message":"broken"}}`)
 			return true
 		}, true},
+		{"nothing", chatPath, chatAtOnce, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+			w.Header().Set("Content-Type", json)
+			return true
+		}, true},
+		{"the way to itself", chatPath, chatAtOnce, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+			http.Redirect(w, r, "https://"+r.Host+r.URL.Path, http.StatusPermanentRedirect)
+			return true
+		}, true},
 		{"most of a long object", chatPath, chatAtOnce, breaksOff(json, `{"choices":[{"message":{"content":"`+strings.Repeat("x", 1<<19), `x`), true},
 		{"half of a very long object", chatPath, chatAtOnce, breaksOff(json, `{"choices":[{"message":{"content":"`+strings.Repeat("x", 1<<20), `x`), false},
 		{"half of an unknown thing", chatPath, chatAtOnce, breaksOff("text/plain", `{"choices":[`), false},

@@ -78,3 +78,24 @@ func TestServersWithUnlikeModels(t *testing.T) {
 		assert.Zero(t, router.Stats().OpenLeases)
 	})
 }
+
+// A server that has not got an API is no worse for others, and after a first request for it, which no client
+// sees, such requests go elsewhere.
+func TestServersWithUnlikeAPIs(t *testing.T) {
+	for _, lacking := range []int{404, 405, 501} {
+		refuses := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			return r.URL.Path != chatPath && status(lacking)(w, r, body)
+		})
+		w := newWorld(t, transport.Config{}, refuses.URL, startEngine(t, nil).URL)
+		for range 5 {
+			for _, path := range []string{"/v1/messages", chatPath} {
+				resp, _, err := w.do(t, post(t, path, `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode, "%s: %d", path, lacking)
+			}
+		}
+		assert.EqualValues(t, 1+5, refuses.requests.Load())
+		assert.Zero(t, w.t.Stats().Unhealthy)
+		w.idle(t)
+	}
+}

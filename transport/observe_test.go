@@ -152,18 +152,18 @@ func TestObserveTheWay(t *testing.T) {
 // When an endpoint refuses repeatedly, another one is asked; if that gives no
 // answer either, the client gets the first refusal.
 func TestObserveTheRefusalThatCounts(t *testing.T) {
-	w, reported := watched(t, transport.Config{}, startEngine(t, failing(404)).URL, startEngine(t, failing(500)).URL)
+	w, reported := watched(t, transport.Config{}, startEngine(t, failing(403)).URL, startEngine(t, failing(500)).URL)
 	for range 2 {
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
 		require.NoError(t, err)
 	}
 	r := next(t, reported)
-	assert.Equal(t, []string{"a refused 404"}, way(r))
+	assert.Equal(t, []string{"a refused 403"}, way(r))
 	assert.Zero(t, r.Held, "there is no queue")
 	r = next(t, reported)
-	require.Equal(t, []string{"a refused 404", "b error 500"}, way(r))
+	require.Equal(t, []string{"a refused 403", "b error 500"}, way(r))
 	assert.Equal(t, 0, r.Serving)
-	assert.Equal(t, 404, r.HTTP)
+	assert.Equal(t, 403, r.HTTP)
 }
 
 func TestObserveClientsThatLeave(t *testing.T) {

@@ -27,7 +27,7 @@ var tale = []string{"It", " was", " a", " \"dark\"\\", "\tnight.", "\n\n", "\x1b
 // It dies after as many words as left says, at the next answer that has as many; −1: never.
 type continuing struct {
 	left   atomic.Int64
-	how    string        // it dies: in the middle of an "event", or with an "error"; empty: after an event
+	how    string        // it dies: in the middle of an "event", with an "error", or says "abort"; empty: after an event
 	pause  time.Duration // for each token
 	mu     sync.Mutex
 	bodies []map[string]any
@@ -95,6 +95,10 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 				io.WriteString(w, `data: {"id":"x","choices":[{"index":0,"delta":{"content":"half`)
 			case "error":
 				io.WriteString(w, coreDied+done)
+				return true
+			case "abort":
+				send(chunk(object{"index": 0, "delta": object{}, "text": "", "finish_reason": "abort"}))
+				io.WriteString(w, done)
 				return true
 			}
 			panic(http.ErrAbortHandler)
@@ -203,7 +207,7 @@ func TestResume(t *testing.T) {
 			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":100}`},
 		} {
 			for after := range len(tale) {
-				for _, how := range []string{"", "event", "error"} {
+				for _, how := range []string{"", "event", "error", "abort"} {
 					bad, good := dies(after), dies(-1)
 					bad.how = how
 					w := tellers(t, transport.Config{}, engine, bad, good)

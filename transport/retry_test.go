@@ -113,8 +113,8 @@ func (c *closing) Close() error {
 // After an endpoint has refused two requests in a row, another one is asked.
 // The client gets the better response: an answer, or the first refusal.
 func TestARefusalIsCheckedElsewhere(t *testing.T) {
-	bad := startEngine(t, status(404))
-	const refused = `{"error":{"code":404}}`
+	bad := startEngine(t, status(403))
+	const refused = `{"error":{"code":403}}`
 	for _, tc := range []struct {
 		name, other string
 		second      int    // status of the second response
@@ -124,10 +124,10 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 	}{
 		{"it serves", startEngine(t, nil).URL, 200, "", "b", 2},
 		{"it refuses too", startEngine(t, status(400)).URL, 400, `{"error":{"code":400}}`, "b", 2},
-		{"it fails", startEngine(t, status(503)).URL, 404, refused, "a", 2},
-		{"it is full", startEngine(t, status(429)).URL, 404, refused, "a", 2},
-		{"it can't be reached", nobody(t), 404, refused, "a", 2},
-		{"there is none", "", 404, refused, "a", 1},
+		{"it fails", startEngine(t, status(503)).URL, 403, refused, "a", 2},
+		{"it is full", startEngine(t, status(429)).URL, 403, refused, "a", 2},
+		{"it can't be reached", nobody(t), 403, refused, "a", 2},
+		{"there is none", "", 403, refused, "a", 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			addresses := []string{bad.URL}
@@ -151,7 +151,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 				require.NoError(t, err)
 				assert.Zero(t, open.Load(), "responses that nobody closes")
 				if n == 0 {
-					assert.Equal(t, 404, resp.StatusCode)
+					assert.Equal(t, 403, resp.StatusCode)
 					assert.Equal(t, refused, body)
 					continue
 				}
@@ -181,7 +181,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 		for range 5 {
 			resp, _, err := w.do(t, post(t, "/v1/some_order", `{"lora_name":"x"}`))
 			require.NoError(t, err)
-			assert.Equal(t, 404, resp.StatusCode)
+			assert.Equal(t, 403, resp.StatusCode)
 		}
 		assert.Zero(t, good.requests.Load())
 	})

@@ -135,6 +135,9 @@ func (c *Call) refersTo() string {
 	return storedID(c.path)
 }
 
+// Path is that of the request.
+func (c *Call) Path() string { return c.path }
+
 // Endpoint is the ID of the only endpoint that can serve the request, because it
 // holds what that refers to, such as the previous response, if this is known after
 // Prompt. Empty: any may.

@@ -104,12 +104,21 @@ func readChoice(to *response, c *cursor) {
 		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
 	readDelta(to, choice, delta)
-	if present(failure) || string(reason) == `"error"` {
+	switch {
+	case stoppedByEngine(reason):
+		to.on(event{kind: fails, stopped: true})
+	case present(failure):
 		to.on(event{kind: fails})
 	}
-	if present(reason) {
+	if present(reason) && !to.data.stopped {
 		to.on(event{kind: ends, choice: choice})
 	}
+}
+
+// stoppedByEngine reports whether a choice ends because of the engine, not of the model or the request: vLLM
+// says that it aborts what it runs when it shuts down, sleeps or shrinks.
+func stoppedByEngine(reason []byte) bool {
+	return string(reason) == `"error"` || string(reason) == `"abort"`
 }
 
 // readDelta reads what a choice adds to its message, or a message that is whole.

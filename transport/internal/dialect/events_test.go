@@ -256,6 +256,7 @@ func TestFails(t *testing.T) {
 			": a\r\n\r\ndata: {\"error\":{}}\r\n":    true,
 			`data: {"choices":[{"index":0,"delta":{"content":""},"finish_reason":"error"}],"error":{"code":502}}`:                                                                            true,
 			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"error"}]}`:                                                                                                             true,
+			`data: {"choices":[{"index":0,"delta":{},"finish_reason":"abort"}]}`:                                                                                                             true,
 			`data: {"choices":[{"index":0,"delta":{},"error":{"code":502}}]}`:                                                                                                                true,
 			`data: {"object":"error","message":"no memory","code":500}`:                                                                                                                      true,
 			"data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n: c\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}\n\ndata: {\"error\":\"full\"}\n\n": true,
@@ -301,9 +302,11 @@ func TestFails(t *testing.T) {
 	}
 	for whole, want := range map[string]bool{
 		`{"error":{"message":"no"}}`: true, `{"error":"no"}`: true, `{"error":null}`: false, `{"error":""}`: false, `{"choices":[],"error":{}}`: true, `{"choices":[]}`: false, ``: false,
+		`{"object":"error","message":"no"}`: true, `{"choices":[{"finish_reason":"abort"}],"object":"chat.completion"}`: true, `{"choices":[{"finish_reason":"stop"}]}`: false,
 	} {
 		assert.Equal(t, want, w.ask("/v1/chat/completions", body, nil).Fails("application/json", []byte(whole)), whole)
 		assert.False(t, w.ask("/v1/other", body, nil).Fails("application/json", []byte(whole)))
+		assert.True(t, w.ask("/v1/chat/completions", body, nil).Fails("text/html", []byte(whole)))
 	}
 	// A server may stream where its API does not provide for it.
 	for _, kind := range apis {

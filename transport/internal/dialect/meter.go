@@ -175,7 +175,7 @@ func (m *Meter) event(data []byte) edit {
 	}
 	unnamed, failed := m.answer.id == "", m.failed
 	m.read(data, m.events.isError)
-	if m.holds && m.failed && !failed && m.state != whole && serversFault(data) {
+	if m.holds && m.failed && !failed && m.state != whole && (serversFault(data) || m.data.stopped && !m.data.hasContent()) {
 		m.failed, m.fault = false, bytes.Clone(data)
 		return edit{drop: true}
 	}

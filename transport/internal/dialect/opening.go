@@ -82,8 +82,31 @@ func (c *Call) Fails(contentType string, first []byte) bool {
 		}
 		return o.failed
 	case "application/json":
-		failure := field(first, "error")
-		return c.api != other && (isObject(failure) || stringLen(failure) > 0)
+		return c.api != other && isFailure(first)
+	case "text/html": // a page of a proxy
+		return c.api != other
+	}
+	return false
+}
+
+// isFailure reports whether an object, of a response that does not stream, is or contains an error.
+func isFailure(object []byte) bool {
+	for m := membersOf(object); m.member(); {
+		v := m.value()
+		switch string(m.key) {
+		case "error":
+			if isObject(v) || stringLen(v) > 0 {
+				return true
+			}
+		case "object":
+			if string(v) == `"error"` {
+				return true
+			}
+		case "choices":
+			if all := elementsOf(v); all.element() && stoppedByEngine(field(all.value(), "finish_reason")) {
+				return true
+			}
+		}
 	}
 	return false
 }

@@ -26,6 +26,8 @@ type event struct {
 	own, opening bool
 	// all says that the stream ends, not only a choice.
 	all bool
+	// stopped says that the engine has stopped the choice.
+	stopped bool
 }
 
 // kind is what an event is about.
@@ -111,6 +113,7 @@ type step struct {
 	said          bool // there is something of a choice
 	reports       bool // there is usage, or null for it
 	ended         bool
+	stopped       bool  // by the engine
 	bytes, tokens int   // of content
 	usage         event // its value is nil if there is none
 }
@@ -143,7 +146,7 @@ func (r *response) on(e event) {
 		}
 		return
 	case fails:
-		r.failed = true
+		r.failed, r.data.stopped = true, r.data.stopped || e.stopped
 		return
 	}
 	if e.choice != none {

@@ -6,13 +6,13 @@ import (
 )
 
 const (
-	// lacksFor is how long an endpoint is not asked again for a model that it has not got.
+	// lacksFor is how long an endpoint is not asked again for a model, or an API, that it has not got.
 	lacksFor = 30 * time.Second
-	// maxLacks is how many pairs of a model and an endpoint are remembered.
+	// maxLacks is how many pairs of a model, or an API, and an endpoint are remembered.
 	maxLacks = 256
 )
 
-// lack is an endpoint that has refused a model, which another has then served: so no client can
+// lack is an endpoint that has refused a model, or the path of an API, which another has then served: so no client can
 // invent its name.
 type lack struct {
 	model string
