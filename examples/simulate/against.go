@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -22,7 +23,8 @@ import (
 const againstUsage = `simulate against [flags]: the same conversations through endpick's gateway and other routers
 
 Each run is in real time and has four new model servers. A router that is not in the PATH
-is skipped. The others are compared with the first, seed by seed.`
+is skipped. The others are compared with the first, seed by seed. An interrupt ends after the
+last seed that is whole.`
 
 // againstWork is a workload, and the tokens that a server has room for.
 type againstWork struct {
@@ -86,7 +88,7 @@ func against(args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 
 	var here []*peer
@@ -117,6 +119,12 @@ func against(args []string, stdout, stderr io.Writer) error {
 			return front, err
 		}
 		samples, err := traffic.PlayBehind(ctx, 4, w.kvTokens, open, w.Conversations(), func() {})
+		if ctx.Err() != nil && i >= len(rows) { // interrupted: what is whole counts
+			for _, r := range rows {
+				r.Seeds = r.Seeds[:i/len(rows)]
+			}
+			break
+		}
 		if err != nil {
 			return fmt.Errorf("%s: %w", row.Router, err)
 		}
@@ -133,7 +141,7 @@ func against(args []string, stdout, stderr io.Writer) error {
 		e.SetIndent("", "  ")
 		return e.Encode(rows)
 	}
-	return writeAgainst(stdout, rows, seeds.String())
+	return writeAgainst(stdout, rows)
 }
 
 // killOne kills a server while the conversations of a workload begin, and starts it again.
@@ -175,7 +183,7 @@ func (r *againstRow) means() (all [4]float64) {
 
 // writeAgainst prints a row for each router and workload: geometric means over the seeds, and the least and the most
 // of E2E's ratio to the first router's among the seeds.
-func writeAgainst(w io.Writer, rows []*againstRow, seeds string) error {
+func writeAgainst(w io.Writer, rows []*againstRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "workload\trouter\tversion\trequests\tfailed\tTTFT p50\tp95\tE2E p50\tp95\thits\tp50 ratio\tp95 ratio\t")
 	var first *againstRow
@@ -207,7 +215,7 @@ func writeAgainst(w io.Writer, rows []*againstRow, seeds string) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nMilliseconds, geometric means over the seeds %s; ratios are of E2E to %s's, from the least of a seed to the most.\n", seeds, first.Router)
+	_, err := fmt.Fprintf(w, "\nMilliseconds, geometric means over %d seeds; ratios are of E2E to %s's, from the least of a seed to the most.\n", len(first.Seeds), first.Router)
 	return err
 }
 

@@ -35,6 +35,6 @@ func TestAgainst(t *testing.T) {
 	assert.Contains(t, string(drawn), ">round-robin</text>")
 
 	var table strings.Builder
-	require.NoError(t, writeAgainst(&table, rows, "1"))
+	require.NoError(t, writeAgainst(&table, rows))
 	assert.Regexp(t, `(?m)^ +chat +endpick +\d+ +\d( +[\d.]+){5} +1.00–1.00 +1.00–1.00$`, table.String())
 }

@@ -139,7 +139,7 @@ func meantOfResponses() []Meaning {
 		{
 			Name: "tried again", What: "another server is asked, and the client gets the last one's response", Why: "the client has seen nothing yet, and inference has no side effects",
 			Scenarios: []string{
-				"error 429", "error 500", "error 502", "error 503", "error 429, stream", "error 503, stream", "error of plain text", "error 429, once", "error 503, once",
+				"error 404", "error 429", "error 500", "error 501", "error 502", "error 503", "error 429, stream", "error 503, stream", "error of plain text", "error 429, once", "error 503, once",
 				"error 503, once, stream", "error as the first event", "cut before the header", "cut before the header, each",
 				"cut in a whole response", "cut in chunks",
 			},
