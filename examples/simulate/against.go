@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -26,16 +25,17 @@ Each run is in real time and has four new model servers. A router that is not in
 is skipped. The others are compared with the first, seed by seed. An interrupt ends after the
 last seed that is whole.`
 
-// againstWork is a workload, and the tokens that a server has room for.
-type againstWork struct {
-	traffic.Workload
-	kvTokens int
-}
-
-// againstWorks are chats, agents, and agents whose contexts do not fit.
-func againstWorks() map[string]againstWork {
+// againstWork is a workload, and the tokens that a server has room for: chats, agents, and agents whose contexts do
+// not fit.
+func againstWork(name string) (w traffic.Workload, kvTokens int) {
 	agents := traffic.Workload{Rate: 16, Groups: 4, SystemTokens: 2000, QuestionTokens: 500, OutputTokens: 48, Turns: 10, Think: 300 * time.Millisecond}
-	return map[string]againstWork{"chat": {traffic.ContestWorkload(0), 16384}, "agents": {agents, 65536}, "tight": {agents, 16384}}
+	switch name {
+	case "chat":
+		return traffic.ContestWorkload(0), 16384
+	case "agents":
+		return agents, 65536
+	}
+	return agents, 16384
 }
 
 // againstRow is what was measured behind a router.
@@ -50,7 +50,7 @@ type againstRow struct {
 // against is the verb.
 func against(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(againstUsage, flag.ContinueOnError)
-	all, works := peers(), againstWorks()
+	all := peers()
 	var known []string
 	for _, p := range all {
 		known = append(known, p.name)
@@ -77,7 +77,7 @@ func against(args []string, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case flags.NArg() > 0:
-		return usage("what is %q? simulate against takes flags only", flags.Arg(0))
+		return usage("what is %q?", flags.Arg(0))
 	case *format != "table" && *format != "json":
 		return usage("-format %q is unknown (known: table, json)", *format)
 	case *duration <= 0:
@@ -100,6 +100,9 @@ func against(args []string, stdout, stderr io.Writer) error {
 		}
 		here = append(here, p)
 	}
+	if len(here) == 0 {
+		return usage("none of the routers is there")
+	}
 	var rows []*againstRow
 	for _, w := range workloads.values {
 		for _, p := range here {
@@ -109,16 +112,16 @@ func against(args []string, stdout, stderr io.Writer) error {
 	runs := len(rows) * len(seeds.values)
 	for i := range runs { // the runs of a seed follow each other
 		seed, row := seeds.values[i/len(rows)], rows[i%len(rows)]
-		w := works[row.Workload]
+		w, kvTokens := againstWork(row.Workload)
 		w.Duration, w.Seed = *duration, seed
 		open := func(f *traffic.Fleet) (*traffic.Front, error) {
 			front, err := row.peer.open(dir, f)
 			if err == nil && *kill {
-				err = killOne(front, f, w)
+				err = killOne(front, f, *duration, kvTokens)
 			}
 			return front, err
 		}
-		samples, err := traffic.PlayBehind(ctx, 4, w.kvTokens, open, w.Conversations(), func() {})
+		samples, err := traffic.PlayBehind(ctx, 4, kvTokens, open, w.Conversations(), func() {})
 		if ctx.Err() != nil && i >= len(rows) { // interrupted: what is whole counts
 			for _, r := range rows {
 				r.Seeds = r.Seeds[:i/len(rows)]
@@ -137,24 +140,22 @@ func against(args []string, stdout, stderr io.Writer) error {
 		}
 	}
 	if *format == "json" {
-		e := json.NewEncoder(stdout)
-		e.SetIndent("", "  ")
-		return e.Encode(rows)
+		return indented(stdout, rows)
 	}
 	return writeAgainst(stdout, rows)
 }
 
 // killOne kills a server while the conversations of a workload begin, and starts it again.
-func killOne(front *traffic.Front, fleet *traffic.Fleet, w againstWork) error {
-	config, err := traffic.ServerConfig(w.kvTokens)
+func killOne(front *traffic.Front, fleet *traffic.Fleet, duration time.Duration, kvTokens int) error {
+	config, err := traffic.ServerConfig(kvTokens)
 	if err != nil {
 		return err
 	}
 	ended, stop := make(chan error, 1), front.Stop
 	go func() {
-		time.Sleep(w.Duration * 2 / 5)
+		time.Sleep(duration * 2 / 5)
 		err := fleet.Members[0].Kill()
-		time.Sleep(w.Duration * 3 / 10)
+		time.Sleep(duration * 3 / 10)
 		ended <- errors.Join(err, fleet.Members[0].Start(config))
 	}()
 	front.Stop = func() error { return errors.Join(stop(), <-ended) }

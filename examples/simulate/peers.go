@@ -83,7 +83,7 @@ func (p *peer) open(dir string, fleet *traffic.Fleet) (*traffic.Front, error) {
 	for _, m := range fleet.Members {
 		ports = append(ports, strings.TrimPrefix(m.Address, "127.0.0.1:"))
 	}
-	port, config := strings.TrimPrefix(l.Addr().String(), "127.0.0.1:"), filepath.Join(dir, "config")
+	port, config := strings.TrimPrefix(l.Addr().String(), "127.0.0.1:"), filepath.Join(dir, p.file)
 	set := map[string]any{"Port": port, "Ports": ports, "Model": modelserver.DefaultModel, "Dir": dir, "File": config}
 	var args, file strings.Builder
 	err = errors.Join(l.Close(), template.Must(template.New("").Parse(p.args)).Execute(&args, set))
