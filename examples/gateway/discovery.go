@@ -185,16 +185,7 @@ func startDiscovery(s *discoverSettings, watcher *discover.Watcher) discovery {
 	if s == nil {
 		return discovery{}
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		watcher.Run(ctx)
-	}()
-	return discovery{s, watcher, func() {
-		cancel()
-		<-ended
-	}}
+	return discovery{s, watcher, background(watcher.Run)}
 }
 
 func (d *discovery) end() {

@@ -226,15 +226,9 @@ func startHearing(ref endpick.EndpointRef, own eventSettings, index *precise.Ind
 		feed.Close()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		_ = events.Run(ctx) // the only error is the context's
-	}()
+	stop := background(func(ctx context.Context) { _ = events.Run(ctx) }) // the only error is the context's
 	return &heard{eventSettings: own, ref: ref, events: events, stop: func() {
-		cancel()
-		<-ended
+		stop()
 		feed.Close()
 	}}, nil
 }

@@ -59,16 +59,20 @@ func (g *gateway) startPolling(every time.Duration) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
+	return background(poller.Run, g.health.Run, g.inspector.Run, g.hearing.run), nil
+}
+
+// background runs functions, each in a goroutine, until stop is called, which waits for them.
+func background(all ...func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { poller.Run(ctx) })
-	running.Go(func() { g.health.Run(ctx) })
-	running.Go(func() { g.inspector.Run(ctx) })
-	running.Go(func() { g.hearing.run(ctx) })
+	for _, run := range all {
+		running.Go(func() { run(ctx) })
+	}
 	return func() {
 		cancel()
 		running.Wait()
-	}, nil
+	}
 }
 
 // page is the address of a page of each server that may be asked.

@@ -12,7 +12,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -173,14 +172,10 @@ func (h *sharing) take(next *shared, router *endpick.Router) {
 		now.stop()
 	}
 	if next != nil {
-		ctx, cancel := context.WithCancel(context.Background())
-		var running sync.WaitGroup
-		running.Go(func() { next.run(ctx, router, h.log) })
-		running.Go(func() { next.watch(ctx, h.log) })
-		next.stop = func() {
-			cancel()
-			running.Wait()
-		}
+		next.stop = background(
+			func(ctx context.Context) { next.run(ctx, router, h.log) },
+			func(ctx context.Context) { next.watch(ctx, h.log) },
+		)
 	}
 	h.shared.Store(next)
 }
