@@ -181,7 +181,7 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	case failed >= alarming:
 		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
 	case limited >= alarming:
-		v.Class, v.Text = "soso", fmt.Sprintf("%s, but %.0f %% of the requests get 429: there are too many.", healthy, 100*limited)
+		v.Class, v.Text = "soso", fmt.Sprintf("%s, but %.0f %% of the requests get 429: too many at once, or over a quota.", healthy, 100*limited)
 	default:
 		v.Class, v.Text = "good", healthy+"."
 	}

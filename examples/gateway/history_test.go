@@ -53,7 +53,7 @@ func TestHistory(t *testing.T) {
 	second.failed = 0
 	var sum slot
 	sum.add(&second)
-	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: there are too many.", (&debugPage{Serving: 3, Minute: sum}).Verdict().Text)
+	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: too many at once, or over a quota.", (&debugPage{Serving: 3, Minute: sum}).Verdict().Text)
 	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
 	assert.Nil(t, all[slots-3])
 	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.05)

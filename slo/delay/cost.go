@@ -21,7 +21,7 @@ type cost struct {
 	again   float64 // F·e·k̄: the time to compute again what has to leave the cache
 	b       float64 // requests beside whoever computes that again
 	load    float64 // until its model is in memory
-	back    float64 // loads of what has to go for it, as far as they are to be expected
+	back    float64 // loads of what it evicts for it, as far as they are to be expected
 	loads   bool    // it is loaded for this request
 }
 
@@ -31,7 +31,7 @@ func (x *cost) parts() [len(partNames)]float64 {
 	return [...]float64{x.w * (x.ttft + x.load), x.n * x.tpot, (x.n*x.s + work) * x.bs, work * x.coming, x.own*x.again*(x.c*x.b+x.w) + x.w*x.back}
 }
 
-var partNames = [...]string{"its first token", "its other tokens", "the requests there", "those to come", "what has to go"}
+var partNames = [...]string{"its first token", "its other tokens", "the requests there", "those to come", "what it evicts"}
 
 // sum is the cost.
 func (x *cost) sum() float64 {

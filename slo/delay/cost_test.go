@@ -57,7 +57,7 @@ func alike(t *testing.T, want, got cost, name string) {
 func TestTheFormulaByHand(t *testing.T) {
 	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, own: 0.25, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
 	assert.InDelta(t, 300+200+70+0.25*(40*2*7.5+60*(2*5+3)), x.sum(), 1e-9)
-	parts := "its first token 300, its other tokens 200, the requests there 210, those to come 10, what has to go 195 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + (1−σ) 0.25 · (F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w))"
+	parts := "its first token 300, its other tokens 200, the requests there 210, those to come 10, what it evicts 195 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + (1−σ) 0.25 · (F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w))"
 	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &x))
 	least := x
 	least.bs, least.n = 0, 25
