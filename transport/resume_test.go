@@ -313,6 +313,7 @@ func TestWhatIsNotResumed(t *testing.T) {
 		"reasoning":        delta(`"reasoning_content":"hm"`),
 		"an end":           `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n",
 		"a refusal":        delta(`"refusal":"no"`),
+		"a last word":      `data: {"choices":[{"index":0,"delta":{"content":"was"},"finish_reason":"abort"}]}` + "\n\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, good := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It "`), said)), dies(-1)

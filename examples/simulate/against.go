@@ -162,61 +162,50 @@ func killOne(front *traffic.Front, fleet *traffic.Fleet, duration time.Duration,
 	return nil
 }
 
-// times are p50 and p95 of TTFT and E2E in a seed; NaN if nothing was served.
-func (r *againstRow) times(seed int) [4]float64 {
-	s := r.Seeds[seed]
-	if s.E2E == nil {
-		return [4]float64{math.NaN(), math.NaN(), math.NaN(), math.NaN()}
-	}
-	return [4]float64{s.TTFT.P50, s.TTFT.P95, s.E2E.P50, s.E2E.P95}
-}
-
-// means are their geometric means.
-func (r *againstRow) means() (all [4]float64) {
-	for i := range all {
-		for seed := range r.Seeds {
-			all[i] += math.Log(r.times(seed)[i]) / float64(len(r.Seeds))
+// times are the geometric means over the seeds of E2E's p50 and p95; NaN if nothing was served in one.
+func (r *againstRow) times() (p50, p95 float64) {
+	for _, s := range r.Seeds {
+		if s.E2E == nil {
+			return math.NaN(), math.NaN()
 		}
-		all[i] = math.Exp(all[i])
+		p50, p95 = p50+math.Log(s.E2E.P50), p95+math.Log(s.E2E.P95)
 	}
-	return all
+	n := float64(len(r.Seeds))
+	return math.Exp(p50 / n), math.Exp(p95 / n)
 }
 
-// writeAgainst prints a row for each router and workload: geometric means over the seeds, and the least and the most
-// of E2E's ratio to the first router's among the seeds.
+// writeAgainst prints a row for each router. The rows of a workload follow each other.
 func writeAgainst(w io.Writer, rows []*againstRow) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "workload\trouter\tversion\trequests\tfailed\tTTFT p50\tp95\tE2E p50\tp95\thits\tp50 ratio\tp95 ratio\t")
-	var first *againstRow
-	for _, r := range rows {
-		if first == nil || first.Workload != r.Workload {
-			first = r
+	head, routers := "router\tversion\t", 0
+	for i, r := range rows {
+		if r.Workload == rows[0].Workload {
+			routers = i + 1
 		}
-		requests, failed, hits := 0, 0, 0.0
-		for _, s := range r.Seeds {
-			requests, failed = requests+s.Requests, failed+s.Failed
-			if s.PrefixHitRatio != nil {
-				hits += *s.PrefixHitRatio / float64(len(r.Seeds))
+		if i%routers == 0 {
+			head += r.Workload + "\tp95\thits\tfailed\t"
+		}
+	}
+	fmt.Fprintln(t, head)
+	for i, router := range rows[:routers] {
+		fmt.Fprintf(t, "%s\t%s\t", router.Router, router.Version)
+		for ; i < len(rows); i += routers {
+			failed, hits := 0, 0.0
+			for _, s := range rows[i].Seeds {
+				failed += s.Failed
+				if s.PrefixHitRatio != nil {
+					hits += *s.PrefixHitRatio / float64(len(rows[i].Seeds))
+				}
 			}
-		}
-		fmt.Fprintf(t, "%s\t%s\t%s\t%d\t%d\t", r.Workload, r.Router, r.Version, requests, failed)
-		for _, ms := range r.means() {
-			fmt.Fprintf(t, "%.0f\t", ms)
-		}
-		fmt.Fprintf(t, "%.2f\t", hits)
-		for i := 2; i < 4; i++ {
-			var ratios []float64
-			for seed := range r.Seeds {
-				ratios = append(ratios, r.times(seed)[i]/first.times(seed)[i])
-			}
-			fmt.Fprintf(t, "%.2f–%.2f\t", slices.Min(ratios), slices.Max(ratios))
+			p50, p95 := rows[i].times()
+			fmt.Fprintf(t, "%.0f\t%.0f\t%.2f\t%d\t", p50, p95, hits, failed)
 		}
 		fmt.Fprintln(t)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nMilliseconds, geometric means over %d seeds; ratios are of E2E to %s's, from the least of a seed to the most.\n", len(first.Seeds), first.Router)
+	_, err := fmt.Fprintf(w, "\nE2E in ms, p50 and p95: geometric means over %d seeds.\n", len(rows[0].Seeds))
 	return err
 }
 
@@ -227,8 +216,9 @@ func againstChart(rows []*againstRow) (c chart) {
 		if n := len(c); n == 0 || c[n-1].x != axis {
 			c, color = append(c, panel{x: axis, y: "E2E p95 in ms", log: true}), 4
 		}
-		p, at := &c[len(c)-1], r.means()
-		p.series = append(p.series, series{r.Router, color, [][2]float64{{at[2], at[3]}}})
+		p := &c[len(c)-1]
+		p50, p95 := r.times()
+		p.series = append(p.series, series{r.Router, color, [][2]float64{{p50, p95}}})
 	}
 	return c
 }

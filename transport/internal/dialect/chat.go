@@ -78,7 +78,7 @@ func readChunk(to *response, data []byte) {
 			usage = m.value()
 			continue
 		case "error":
-			if present(m.value()) {
+			if v := m.value(); present(v) && string(v) != `""` {
 				to.on(event{kind: fails})
 			}
 			continue

@@ -82,31 +82,11 @@ func (c *Call) Fails(contentType string, first []byte) bool {
 		}
 		return o.failed
 	case "application/json":
-		return c.api != other && isFailure(first)
+		var r response
+		readChunk(&r, first) // errors are alike in all APIs, and ends of choices in whole responses
+		return c.api != other && r.failed
 	case "text/html": // a page of a proxy
 		return c.api != other
-	}
-	return false
-}
-
-// isFailure reports whether an object, of a response that does not stream, is or contains an error.
-func isFailure(object []byte) bool {
-	for m := membersOf(object); m.member(); {
-		v := m.value()
-		switch string(m.key) {
-		case "error":
-			if isObject(v) || stringLen(v) > 0 {
-				return true
-			}
-		case "object":
-			if string(v) == `"error"` {
-				return true
-			}
-		case "choices":
-			if all := elementsOf(v); all.element() && stoppedByEngine(field(all.value(), "finish_reason")) {
-				return true
-			}
-		}
 	}
 	return false
 }
