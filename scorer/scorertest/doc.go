@@ -16,7 +16,8 @@
 //	an observer        RunObserver
 //	a policy           RunPolicy, which drives real routers with it
 //
-// Whoever reads labels of endpoints gives the first five those that count, or takes one branch alone:
+// [Run], [RunWeighted], [RunFilter], [RunPicker] and [RunAdmitter] take the labels that a stage reads, so that
+// some servers have them:
 //
 //	scorertest.RunWeighted(t, newCheap, map[string]string{"price": "low"})
 //
