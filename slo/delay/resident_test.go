@@ -1,7 +1,7 @@
 package delay_test
 
 import (
-	"container/heap"
+	"cmp"
 	"fmt"
 	"hash/fnv"
 	"math"
@@ -27,26 +27,13 @@ type event struct {
 	do func()
 }
 
-type events []event
-
-func (q events) Len() int           { return len(q) }
-func (q events) Less(i, j int) bool { return q[i].at < q[j].at }
-func (q events) Swap(i, j int)      { q[i], q[j] = q[j], q[i] }
-func (q *events) Push(x any)        { *q = append(*q, x.(event)) }
-func (q *events) Pop() any {
-	last := len(*q) - 1
-	e := (*q)[last]
-	*q = (*q)[:last]
-	return e
-}
-
 // small is a fleet of servers that hold some of their models in memory, as Ollama does: the least
 // recently used idle one goes when another one is asked for, one load at a time; each model answers
 // one request at a time.
 type small struct {
 	router *endpick.Router
 	now    time.Duration
-	queue  events
+	queue  []event // in order
 	loads  int
 	most   int
 	every  time.Duration // it is asked what is in memory
@@ -58,7 +45,8 @@ type small struct {
 type smallServer struct {
 	id      string
 	memory  map[string]*smallModel
-	waiting []string // models that are to be loaded
+	waiting []string // models that are to be loaded, for these requests
+	asked   map[string][]func()
 	loading bool
 }
 
@@ -69,12 +57,15 @@ type smallModel struct {
 	queue []func() // begin to answer
 }
 
-func (s *small) after(d time.Duration, do func()) { heap.Push(&s.queue, event{s.now + d, do}) }
+func (s *small) after(d time.Duration, do func()) {
+	i, _ := slices.BinarySearchFunc(s.queue, s.now+d, func(e event, at time.Duration) int { return cmp.Or(cmp.Compare(e.at, at), -1) })
+	s.queue = slices.Insert(s.queue, i, event{s.now + d, do})
+}
 
 func (s *small) run(until func() bool) {
 	for !until() && len(s.queue) > 0 {
-		e := heap.Pop(&s.queue).(event)
-		s.now = e.at
+		e := s.queue[0]
+		s.queue, s.now = s.queue[1:], e.at
 		e.do()
 	}
 }
@@ -89,7 +80,7 @@ func newSmall(t testing.TB, servers, most int, load map[string]time.Duration, po
 	s.router, err = endpick.New(endpick.Config{Seed: 1, Policy: policy, Clock: func() time.Time { return time.Unix(1000, 0).Add(s.now) }})
 	require.NoError(t, err)
 	for i := range servers {
-		v := &smallServer{id: fmt.Sprint(i), memory: map[string]*smallModel{}}
+		v := &smallServer{id: fmt.Sprint(i), memory: map[string]*smallModel{}, asked: map[string][]func(){}}
 		s.fleet = append(s.fleet, v)
 		require.NoError(t, s.router.Add(endpick.Endpoint{ID: v.id, Models: s.names}))
 	}
@@ -129,11 +120,7 @@ func (s *small) ask(t testing.TB, model string, service time.Duration, done func
 			lease.Done(endpick.Outcome{InputTokens: 500, OutputTokens: 50})
 			m := v.memory[model]
 			m.used, m.busy = s.now, false
-			if len(m.queue) > 0 {
-				next := m.queue[0]
-				m.queue, m.busy = m.queue[1:], true
-				next()
-			}
+			m.serve()
 			s.next(v)
 			done(s.now - start)
 		})
@@ -142,36 +129,26 @@ func (s *small) ask(t testing.TB, model string, service time.Duration, done func
 
 func (s *small) enter(v *smallServer, model string, begin func()) {
 	m := v.memory[model]
-	if m == nil || !m.ready {
-		if m == nil && !slices.Contains(v.waiting, model) {
+	if m == nil {
+		if v.asked[model] == nil {
 			v.waiting = append(v.waiting, model)
 		}
-		if m != nil {
-			m.queue = append(m.queue, begin)
-			return
-		}
-		s.waitFor(v, model, begin)
+		v.asked[model] = append(v.asked[model], begin)
 		s.next(v)
 		return
 	}
 	m.used = s.now
-	if m.busy {
-		m.queue = append(m.queue, begin)
-		return
-	}
-	m.busy = true
-	begin()
+	m.queue = append(m.queue, begin)
+	m.serve()
 }
 
-// waitFor begins when the model is there.
-func (s *small) waitFor(v *smallServer, model string, begin func()) {
-	s.after(50*time.Millisecond, func() {
-		if m := v.memory[model]; m == nil {
-			s.waitFor(v, model, begin)
-		} else {
-			s.enter(v, model, begin)
-		}
-	})
+// serve begins the next request, if it can.
+func (m *smallModel) serve() {
+	if m.ready && !m.busy && len(m.queue) > 0 {
+		next := m.queue[0]
+		m.queue, m.busy = m.queue[1:], true
+		next()
+	}
 }
 
 // next loads the next model, if there is room.
@@ -181,8 +158,8 @@ func (s *small) next(v *smallServer) {
 	}
 	if len(v.memory) >= s.most {
 		oldest := ""
-		for name, m := range v.memory {
-			if m.ready && !m.busy && len(m.queue) == 0 && (oldest == "" || m.used < v.memory[oldest].used) {
+		for _, name := range s.names {
+			if m := v.memory[name]; m != nil && m.ready && !m.busy && len(m.queue) == 0 && (oldest == "" || m.used < v.memory[oldest].used) {
 				oldest = name
 			}
 		}
@@ -193,16 +170,13 @@ func (s *small) next(v *smallServer) {
 	}
 	model := v.waiting[0]
 	v.waiting, v.loading = v.waiting[1:], true
-	m := &smallModel{used: s.now}
+	m := &smallModel{used: s.now, queue: v.asked[model]}
 	v.memory[model] = m
+	delete(v.asked, model)
 	s.loads++
 	s.after(s.load[model], func() {
 		v.loading, m.ready, m.used = false, true, s.now
-		if len(m.queue) > 0 {
-			next := m.queue[0]
-			m.queue, m.busy = m.queue[1:], true
-			next()
-		}
+		m.serve()
 		s.next(v)
 	})
 }
@@ -270,7 +244,7 @@ func TestSmallFleets(t *testing.T) {
 	others := []func() endpick.Scorer{scorer.RoundRobin, scorer.LeastLoaded, func() endpick.Scorer { return points{} }, func() endpick.Scorer { return sticky{} }}
 	run := func(load map[string]time.Duration, skew, at float64, policy func() endpick.Policy) (mean, slow float64) {
 		var all []float64
-		for seed := range uint64(3) {
+		for seed := range uint64(8) {
 			s, r := newSmall(t, 4, 2, load, policy()), rand.New(rand.NewPCG(seed, 3))
 			// Eight places, of which skewed requests can't use all, and four seconds for each request.
 			when, rate, done := time.Duration(0), at*8/4/1.6, 0
@@ -297,7 +271,7 @@ func TestSmallFleets(t *testing.T) {
 		better   float64 // than the best of the others, in the mean
 	}{
 		{loadsOf(6, 2, 12, 40), 1, 0.6, 0.8},
-		{loadsOf(6, 2, 12, 40), 0, 0.6, 1.02},
+		{loadsOf(6, 2, 12, 40), 0, 0.9, 0.9},
 		{loadsOf(6, 2), 1, 0.3, 0.9},
 		{loadsOf(6, 10), 2, 0.9, 0.7},
 		{loadsOf(6, 40), 1, 0.9, 0.7},
@@ -312,7 +286,7 @@ func TestSmallFleets(t *testing.T) {
 		}
 		t.Logf("Zipf %v, %v: %.1f s, p95 %.0f; best of the others %.1f, %.0f", tc.skew, tc.at, mean, slow, best, bestSlow)
 		assert.Less(t, mean, tc.better*best)
-		assert.LessOrEqual(t, slow, 1.03*bestSlow)
+		assert.LessOrEqual(t, slow, 1.02*bestSlow)
 	}
 }
 
@@ -343,7 +317,7 @@ func TestFewLoads(t *testing.T) {
 				s.loads -= l.Nowhere + l.Busy + l.Unexpected
 				want, took = want+tc.load[l.Model]*time.Duration(l.Nowhere+l.Busy), took+l.Took
 			}
-			assert.True(t, s.loads >= 0 && (name == "short loads" || s.loads < 3), "of short ones some are not seen")
+			assert.True(t, s.loads >= 0 && (name == "short loads" || s.loads < 5), "of short ones more are not seen")
 		}
 		t.Log(name, loads)
 		assert.InEpsilon(t, want, took, 0.2)
@@ -404,32 +378,24 @@ func TestContextsThatReload(t *testing.T) {
 // Where every model is in memory, or nothing is said of it, nothing is different.
 func TestResidentsThatAreThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var routers [2]*endpick.Router
-		for i := range routers {
-			var residents []endpick.Resident
-			if i == 1 {
-				residents = []endpick.Resident{{Model: "m", State: endpick.InMemory}, {Model: "other"}}
-			}
+		tokens := rapid.SliceOfN(rapid.IntRange(1, 4000), 1, 20).Draw(t, "tokens")
+		went := func(residents ...endpick.Resident) (ids []string) {
 			m, err := delay.New(delay.Config{})
 			require.NoError(t, err)
-			now := time.Unix(1000, 0)
-			routers[i], err = endpick.New(endpick.Config{Seed: 1, Clock: func() time.Time { return now }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
-				Endpoints: []endpick.Endpoint{{ID: "a", Residents: residents}, {ID: "b", Residents: residents}}})
+			router, err := endpick.New(endpick.Config{
+				Seed: 1, Clock: func() time.Time { return time.Unix(1000, 0) }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+				Endpoints: []endpick.Endpoint{{ID: "a", Residents: residents}, {ID: "b", Residents: residents}},
+			})
 			require.NoError(t, err)
-		}
-		for range rapid.IntRange(1, 20).Draw(t, "requests") {
-			n := rapid.IntRange(1, 4000).Draw(t, "tokens")
-			var leases [2]endpick.Lease
-			for i, r := range routers {
-				var err error
-				leases[i], err = r.Route(endpick.Request{Model: "m", InputTokens: n, Stream: true})
+			for _, n := range tokens {
+				lease, err := router.Route(endpick.Request{Model: "m", InputTokens: n, Stream: true})
 				require.NoError(t, err)
+				ids = append(ids, lease.Endpoint().ID)
+				lease.FirstToken()
+				lease.Done(endpick.Outcome{OutputTokens: 10})
 			}
-			require.Equal(t, leases[0].Endpoint().ID, leases[1].Endpoint().ID)
-			for i := range leases {
-				leases[i].FirstToken()
-				leases[i].Done(endpick.Outcome{OutputTokens: 10})
-			}
+			return ids
 		}
+		require.Equal(t, went(), went(endpick.Resident{Model: "m", State: endpick.InMemory}, endpick.Resident{Model: "other"}))
 	})
 }

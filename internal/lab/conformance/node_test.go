@@ -24,6 +24,7 @@ var nodeClients = []struct {
 	{"anthropic.mjs", "@anthropic-ai/sdk", []string{"messages", "models"}},
 	{"ai.mjs", "ai", []string{"chat", "responses", "messages"}},
 	{"agents.mjs", "@openai/agents", []string{"chat", "responses"}},
+	{"ollama.mjs", "ollama", []string{"Ollama", "models"}},
 }
 
 // nodeDir is a directory from which the scripts can be run, or the reason why

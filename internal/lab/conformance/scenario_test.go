@@ -35,6 +35,9 @@ var scenarios = []scenario{
 	{name: "n = 2, stream"},
 	{name: "tools", modelled: true},
 	{name: "tools, stream", modelled: true},
+	{name: "generate", modelled: true},
+	{name: "images", modelled: true},
+	{name: "embeddings", modelled: true},
 	{name: "thinking", modelled: true},
 	{name: "thinking, stream", modelled: true},
 	{name: "two turns"},
@@ -80,7 +83,7 @@ type documentation struct {
 // documented are the intended differences, by scenario.
 var documented = map[string]documentation{
 	"unknown model": {
-		[]string{"body", "what the client is told"},
+		[]string{"body", "what the client is told", "header Content-Type"},
 		"the text of the error",
 	},
 	"cut": {

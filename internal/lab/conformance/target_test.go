@@ -110,11 +110,12 @@ func (p *target) settled(t *testing.T) []exchange {
 	return p.wire.exchanges()
 }
 
-// withWebSocket adds the WebSocket of /v1/responses: each message comes back as an
+// withWebSocket adds Ollama's API, and the WebSocket of /v1/responses: each message comes back as an
 // event.
 func withWebSocket(h http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", h)
+	mux.HandleFunc("/api/", ollama)
 	mux.HandleFunc("GET /v1/responses", func(w http.ResponseWriter, r *http.Request) {
 		c, err := websocket.Accept(w, r, &websocket.AcceptOptions{CompressionMode: websocket.CompressionDisabled})
 		if err != nil {
