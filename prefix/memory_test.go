@@ -10,11 +10,11 @@ import (
 
 // A pool gives back what it was given, empty, and keeps few.
 func TestPool(t *testing.T) {
-	var p pool[[2]int]
-	var taken []*[2]int
+	var p pool[[2]int64]
+	var taken []*[2]int64
 	for i := range 100 {
 		v := p.take()
-		v[1] = i + 1
+		v[1] = int64(i + 1)
 		taken = append(taken, v)
 	}
 	assert.Equal(t, 100, p.live)
@@ -34,9 +34,9 @@ func TestPool(t *testing.T) {
 
 // A map has what was put into it, and takes no more than a few times what it needs.
 func TestShrinking(t *testing.T) {
-	var m shrinking[uint64, int]
+	var m shrinking[uint64, int64]
 	for i := range 10_000 {
-		m.put(uint64(i), i)
+		m.put(uint64(i), int64(i))
 	}
 	assert.EqualValues(t, 10_000*17*3/2, m.bytes())
 	for i := range 9_990 {
@@ -45,12 +45,12 @@ func TestShrinking(t *testing.T) {
 	}
 	assert.Len(t, m.entries, 10)
 	for i := 9_990; i < 10_000; i++ {
-		assert.Equal(t, i, m.entries[uint64(i)])
+		assert.EqualValues(t, i, m.entries[uint64(i)])
 	}
 	assert.LessOrEqual(t, m.bytes(), int64(64*17*3/2))
 	m.remove(5)
 	m.put(5, 5)
-	assert.Equal(t, 5, m.entries[5])
+	assert.EqualValues(t, 5, m.entries[5])
 }
 
 // A run that was given back is lent again where it is at most a quarter too long.

@@ -45,7 +45,7 @@ func TestBranchesDisplaceNobody(t *testing.T) {
 		s.serve(slot, "", long...)
 	}
 	mine := s.serveAll(0, "small", 40, 50)
-	for range 5 {
+	for range 8 {
 		for i, b := range s.branches(long) {
 			s.serve(i%10, "attacker", b...)
 		}

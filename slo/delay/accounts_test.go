@@ -2,6 +2,7 @@ package delay
 
 import (
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -142,7 +143,7 @@ func TestWhatFillsMemory(t *testing.T) {
 		"a whole response":  {false, false, endpick.Outcome{OutputTokens: 11}, 1011},
 		"its client left":   {true, true, endpick.Outcome{Status: endpick.Canceled, OutputTokens: 5}, 1005},
 		"nothing was begun": {true, false, endpick.Outcome{Status: endpick.Failed, OutputTokens: 5}, 0},
-		"absurd":            {true, true, endpick.Outcome{OutputTokens: 1 << 31}, 1000 + 1<<24},
+		"absurd":            {true, true, endpick.Outcome{OutputTokens: math.MaxInt32}, 1000 + 1<<24},
 	} {
 		d := newRig(t)
 		l := d.route(1000, 20, x.stream)
