@@ -88,19 +88,24 @@ func (g *gateway) page(path string) func(*endpick.Endpoint) string {
 }
 
 // pollErrors logs errors of polling: in one line those of all servers within pollErrorsWait, and of
-// each server one a minute at most.
+// each server one an hour, or another one after a minute.
 type pollErrors struct {
 	log *slog.Logger
 
 	mu      sync.Mutex
-	last    map[string]time.Time // by endpoint, within the last minute
+	last    map[string]pollError // by endpoint, within the last hour
 	waiting map[string]error     // by endpoint, not logged yet
+}
+
+type pollError struct {
+	at   time.Time
+	text string
 }
 
 const pollErrorsWait = time.Second
 
 func newPollErrors(l *slog.Logger) *pollErrors {
-	return &pollErrors{log: l, last: map[string]time.Time{}, waiting: map[string]error{}}
+	return &pollErrors{log: l, last: map[string]pollError{}, waiting: map[string]error{}}
 }
 
 func (p *pollErrors) report(err error) {
@@ -110,15 +115,15 @@ func (p *pollErrors) report(err error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	now := time.Now()
-	if now.Sub(p.last[id]) < time.Minute {
+	e, last := pollError{time.Now(), err.Error()}, p.last[id]
+	if since := e.at.Sub(last.at); since < time.Minute || since < time.Hour && e.text == last.text {
 		return
 	}
-	maps.DeleteFunc(p.last, func(_ string, at time.Time) bool { return now.Sub(at) >= time.Minute })
+	maps.DeleteFunc(p.last, func(_ string, last pollError) bool { return e.at.Sub(last.at) >= time.Hour })
 	if len(p.waiting) == 0 {
 		time.AfterFunc(pollErrorsWait, p.flush)
 	}
-	p.last[id], p.waiting[id] = now, err
+	p.last[id], p.waiting[id] = e, err
 }
 
 func (p *pollErrors) flush() {

@@ -51,23 +51,30 @@ func TestPollingReports(t *testing.T) {
 	g.close()
 }
 
-// A dead server causes one log line a minute, not one per poll.
+// A dead server causes one log line an hour, not one per poll, and another one if it has another error.
 func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var logged lockedBuffer
 		p := newPollErrors(newLogger(&logged, &logSettings{Level: "info"}))
-		for range 15 * 60 {
-			p.report(&scrape.Error{Endpoint: "server-1", Err: io.EOF})
-			p.report(&scrape.Error{Endpoint: "server-2", Err: io.EOF})
-			time.Sleep(200 * time.Millisecond)
+		fail := func(so time.Duration, err error) {
+			for began := time.Now(); time.Since(began) < so; time.Sleep(time.Second) {
+				p.report(&scrape.Error{Endpoint: "server-1", Err: err})
+				p.report(&scrape.Error{Endpoint: "server-2", Err: err})
+			}
 		}
-		require.Equal(t, 3, strings.Count(logged.String(), ` engines=2 ids="server-1 server-2" error="scrape: endpoint \"server-1\"`))
-		require.Equal(t, 3, strings.Count(logged.String(), "\n"))
-		for i := range 1000 {
+		for i, err := range []error{io.EOF, io.EOF, io.ErrClosedPipe, io.ErrClosedPipe} {
+			fail(40*time.Minute, err)
+			require.Equal(t, i+1, strings.Count(logged.String(), ` engines=2 ids="server-1 server-2" error="scrape: endpoint \"server-1\"`), logged.String())
+			require.Equal(t, i+1, strings.Count(logged.String(), "\n"))
+		}
+		fail(2*time.Second, io.EOF)
+		fail(50*time.Second, io.ErrClosedPipe)
+		require.Equal(t, 5, strings.Count(logged.String(), "\n"), "one a minute at most")
+		for i := range 4000 {
 			p.report(&scrape.Error{Endpoint: fmt.Sprint(i), Err: io.EOF})
 			time.Sleep(time.Second)
 		}
-		require.Equal(t, 60, len(p.last), "those that are gone are forgotten")
+		require.Equal(t, 3600, len(p.last), "those that are gone are forgotten")
 	})
 }
 

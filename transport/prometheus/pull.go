@@ -201,7 +201,7 @@ var pull = []*pulled{
 		v.send(d, gauge, float64(v.departing), "departing")
 	}),
 	from(gauge, ofTransport, "unhealthy_endpoints", "Endpoints that get less than their share, because they have failed of late.", func(s *transport.Stats) float64 { return float64(s.Unhealthy) }),
-	from(counter, ofTransport, "retries_total", "Attempts after the first of a request.", func(s *transport.Stats) float64 { return float64(s.Retries) }),
+	from(counter, ofTransport, "retries_total", "Attempts after the first of a request, but for those at the rest of a stream.", func(s *transport.Stats) float64 { return float64(s.Retries) }),
 	from(counter, ofTransport, "resumed_total", "Streams that broke off and went on at another server.", func(s *transport.Stats) float64 { return float64(s.Resumed) }),
 	from(counter, ofTransport, "retries_denied_total", "Retries that there was no budget for.", func(s *transport.Stats) float64 { return float64(s.RetriesDenied) }),
 	from(counter, ofTransport, "callback_panics_total", "Panics of the host's callbacks.", func(s *transport.Stats) float64 { return float64(s.Panics) }),

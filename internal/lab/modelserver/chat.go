@@ -23,6 +23,7 @@ type chatRequest struct {
 	Messages        []message       `json:"messages"`
 	Tools           json.RawMessage `json:"tools"`
 	ReasoningEffort string          `json:"reasoning_effort"`
+	Continue        bool            `json:"continue_final_message"`
 }
 
 type message struct {
@@ -68,7 +69,7 @@ func parseChat(s *Server, body []byte) (*question, *apiError) {
 	if len(req.Messages) == 0 {
 		return nil, invalid("messages", "messages is missing or empty")
 	}
-	c := conversation{salt: req.CacheSalt, tools: req.Tools}
+	c := conversation{salt: req.CacheSalt, tools: req.Tools, continues: req.Continue}
 	for i, m := range req.Messages {
 		parts, err := readContent(m.Content)
 		if err != nil {

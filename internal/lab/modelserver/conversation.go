@@ -11,6 +11,8 @@ type conversation struct {
 	salt  string
 	tools json.RawMessage // as given; empty: none
 	turns []turn
+	// continues says that the answer is the rest of the last turn.
+	continues bool
 }
 
 // turn is a message.
@@ -80,6 +82,9 @@ func (c *conversation) render(blockTokens int) tokens {
 			if p.kind != thinkingPart || i > spoken {
 				t.addPart(p)
 			}
+		}
+		if c.continues && i == len(c.turns)-1 {
+			return t
 		}
 		t.add(endOfMessage)
 	}

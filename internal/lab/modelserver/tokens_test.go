@@ -34,6 +34,7 @@ func TestChatTokens(t *testing.T) {
 		"tool call":  {`{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[{}]}]}`, user + 2 + assistant + 2 + 1 + assistant},
 		"tools":      {`{"tools":[1],"messages":[{"role":"user","content":"a"}]}`, 3 + user + 2 + assistant},
 		"tools null": {`{"tools":null,"messages":[{"role":"user","content":"a"}]}`, user + 2 + assistant},
+		"continued":  {`{"continue_final_message":true,"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"bbbbcccc"}]}`, user + 2 + assistant + 2},
 		"not ASCII":  {`{"messages":[{"role":"user","content":"ééé"}]}`, user + 2 + 1 + assistant},
 	} {
 		t.Run(name, func(t *testing.T) {
