@@ -230,7 +230,7 @@ func TestAStageBelongsToOneRouter(t *testing.T) {
 
 	_, err = endpick.New(endpick.Config{Policy: policy})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
-	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is already in another router")
+	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is already in another router: make a policy for each")
 	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[:1]}})
 	assert.NoError(t, err, "a refusal takes nothing")
 }

@@ -118,7 +118,7 @@ func (r *Router) SetPolicy(policy Policy) error {
 			for _, s := range mine {
 				disown(s, r.self)
 			}
-			return &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is already in another router", stageName(s))}
+			return &ConfigError{Field: "Policy", Reason: fmt.Sprintf("has stage %s, which is already in another router: make a policy for each", stageName(s))}
 		}
 		if first {
 			mine = append(mine, s)
