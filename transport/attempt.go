@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -215,7 +214,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	case status >= http.StatusBadRequest:
 		a.overasked = a.overasks(status, first)
 		return a.refused(status, header, first, resultOf(status), statusError(status))
-	case readable(header) && c.parsed.Fails(contentType(header), first):
+	case readable(header) && c.parsed.Fails(dialect.ContentType(header), first):
 		return a.refused(status, header, first, Erred, errFirstEvent)
 	}
 	a.arrives()
@@ -295,11 +294,6 @@ func (a *Attempt) readHeader(status int, header http.Header) {
 func readable(header http.Header) bool {
 	coding := header.Get("Content-Encoding")
 	return coding == "" || strings.EqualFold(coding, "identity")
-}
-
-func contentType(header http.Header) string {
-	kind, _, _ := mime.ParseMediaType(header.Get("Content-Type"))
-	return kind
 }
 
 // Unread reports that the body of the response will not be fed, so that End considers

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"bufio"
 	"errors"
 	"io"
 	"net/http"
@@ -51,8 +52,9 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 		}
 		return nil, false, err
 	}
+	c.findEvents(response)
 	b := &held{ReadCloser: response.Body, a: a, first: make([]byte, 0, firstHeld)}
-	kind := contentType(response.Header)
+	kind := dialect.ContentType(response.Header)
 	if c.repeatable() && response.StatusCode < http.StatusBadRequest && readable(response.Header) {
 		b.opening, b.toEnd = c.parsed.Opening(kind), !dialect.IsStream(kind) && response.ContentLength >= 0
 	}
@@ -73,6 +75,27 @@ func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, 
 	}
 	response.Body = b
 	return b.first, n == 0, nil
+}
+
+// findEvents waits for the beginning of a response that should be a stream and is said to be something
+// else, as by proxies that give all responses one type, and mends that. Otherwise the client would see
+// usage that it has not asked for.
+func (c *Call) findEvents(response *http.Response) {
+	if !c.parsed.HasEvents() || response.StatusCode != http.StatusOK || !readable(response.Header) || dialect.IsStream(dialect.ContentType(response.Header)) {
+		return
+	}
+	r := bufio.NewReaderSize(response.Body, firstHeld)
+	start, _ := r.Peek(1)
+	if c := string(start); c == "d" || c == "e" { // an object may stop after its first byte for long
+		start, _ = r.Peek(len("data:"))
+	}
+	if string(start) == "data:" || string(start) == "event" {
+		response.Header.Set("Content-Type", dialect.EventStream)
+	}
+	response.Body = struct {
+		io.Reader
+		io.Closer
+	}{r, response.Body}
 }
 
 // closes reports whether a body ends with its connection, as it does when its server dies.

@@ -76,7 +76,7 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 // streams reports whether there may be comments in the response.
 func (r *reached) streams() bool {
 	return r.err == nil && r.response.StatusCode < http.StatusBadRequest &&
-		contentType(r.response.Header) == dialect.EventStream && readable(r.response.Header)
+		dialect.ContentType(r.response.Header) == dialect.EventStream && readable(r.response.Header)
 }
 
 // problem says what has come instead of a stream.

@@ -122,7 +122,7 @@ func (a *Attempt) pass(response *http.Response, open func(io.Reader) (io.Reader,
 		response.Body = &upgraded{conn, a}
 		return
 	}
-	a.limit(dialect.IsStream(contentType(response.Header)))
+	a.limit(dialect.IsStream(dialect.ContentType(response.Header)))
 	b := &body{a: a, src: response.Body, from: response.Body, owns: true}
 	if open != nil {
 		b.src = &decoding{src: b.src, open: open}

@@ -107,7 +107,7 @@ func (a *Attempt) resumes() {
 // readOn reads from another attempt's response from now on, unless that is no stream, or nobody reads any more.
 func (b *body) readOn(next *Attempt, r reply) bool {
 	rest, ok := r.response.Body.(*body)
-	if !ok || contentType(r.response.Header) != dialect.EventStream {
+	if !ok || dialect.ContentType(r.response.Header) != dialect.EventStream {
 		return false
 	}
 	c := next.call

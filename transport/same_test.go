@@ -18,7 +18,7 @@ import (
 )
 
 // Everything that client and server send reaches the other unchanged, except for the
-// accepted codings of responses and empty streams. Usage is requested by the client here,
+// accepted codings of responses, empty streams, and streams that are said to be something else. Usage is requested by the client here,
 // so it is not added.
 func TestNothingElseIsChanged(t *testing.T) {
 	var asked *http.Request
@@ -85,13 +85,14 @@ func TestNothingElseIsChanged(t *testing.T) {
 		got.Del("X-Idempotency-Key") // without a value it is not sent
 		require.Equal(t, sent, got)
 		require.Equal(t, sent, in.Header)
-		if errors.Is(err, io.ErrUnexpectedEOF) && (answer == "" && status == 200 || strings.Contains(header.Get("Content-Type"), "event-stream")) {
+		events := strings.Contains(header.Get("Content-Type"), "event-stream") || strings.HasPrefix(answer, "data:") || strings.HasPrefix(answer, "event:")
+		if errors.Is(err, io.ErrUnexpectedEOF) && (answer == "" && status == 200 || events) {
 			return // an empty stream, or one that says nothing
 		}
 		require.NoError(t, err)
 		var passed bytes.Buffer
 		_, err = passed.ReadFrom(out.Body)
-		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(header.Get("Content-Type"), "event-stream") { // an unfinished body
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !events { // an unfinished body
 			require.NoError(t, err)
 		}
 		require.NoError(t, out.Body.Close())
@@ -108,6 +109,9 @@ func TestNothingElseIsChanged(t *testing.T) {
 		require.Equal(t, status, out.StatusCode)
 		if status == 429 {
 			header.Set("Retry-After", "1") // made, since the server gives none
+		}
+		if events && out.Header.Get("Content-Type") == "text/event-stream" {
+			header.Set("Content-Type", "text/event-stream")
 		}
 		require.Equal(t, header, out.Header)
 	}

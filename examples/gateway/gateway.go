@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/http"
+	"net/http/httptrace"
 	"net/http/httputil"
 	"slices"
 	"strings"
@@ -225,6 +226,9 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", g.via)
+			if allows(origins, r.In.Header.Get("Origin")) {
+				r.Out.Header.Del("Origin") // some servers refuse those that they don't know themselves
+			}
 			if !trustHeaders {
 				r.Out.Header.Del(transport.PriorityHeader)
 				r.Out.Header.Del(transport.SessionHeader)
@@ -236,7 +240,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 				r.Out.Header.Set("Authorization", "Bearer "+string(key))
 			}
 		},
-		Transport:      g.watch.around(g.transport),
+		Transport:      final{g.watch.around(g.transport)},
 		ModifyResponse: dropCORS,
 		ErrorHandler:   transport.ErrorHandler,
 		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
@@ -276,6 +280,17 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 		}
 		clients.ServeHTTP(w, r)
 	})
+}
+
+// final keeps back what servers say before they answer (1xx): another one may answer then, and
+// [httputil.ReverseProxy] would forget the headers that the client's response has already.
+type final struct{ http.RoundTripper }
+
+func (t final) RoundTrip(r *http.Request) (*http.Response, error) {
+	if trace := httptrace.ContextClientTrace(r.Context()); trace != nil {
+		trace.Got1xxResponse = nil
+	}
+	return t.RoundTripper.RoundTrip(r)
 }
 
 // observe passes on how a request has ended.

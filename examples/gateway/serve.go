@@ -144,21 +144,30 @@ func limited(l net.Listener, most int) net.Listener {
 // body is read before an endpoint is chosen. Zero: no limit. What follows has
 // limits of its own.
 func limitBody(next http.Handler, within time.Duration) http.Handler {
-	if within == 0 {
-		return next
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
 			next.ServeHTTP(w, r)
 			return
 		}
 		control := http.NewResponseController(w)
-		_ = control.SetReadDeadline(time.Now().Add(within)) // works for HTTP/2 streams, too
-		defer lift(r, control.SetReadDeadline)
-		r.Body = &timedBody{ReadCloser: r.Body, control: control}
-		next.ServeHTTP(w, r)
+		if within > 0 {
+			_ = control.SetReadDeadline(time.Now().Add(within)) // works for HTTP/2 streams, too
+			defer lift(r, control.SetReadDeadline)
+		}
+		b := &timedBody{ReadCloser: r.Body, control: control}
+		in := r.WithContext(r.Context()) // a server that does not see its own body there reads it before it sends a refusal
+		in.Body = b
+		next.ServeHTTP(w, in)
+		if !b.over && r.ProtoMajor == 1 && r.Header.Get("Expect") == "" { // who expects an answer sends nothing more
+			_ = control.Flush()
+			_, _ = io.CopyN(io.Discard, b, maxDropped)
+		}
 	})
 }
+
+// maxDropped is how much is read of a body whose request was refused before. A client that is still
+// sending would get a reset connection instead of the response, and try again.
+const maxDropped = 64 << 20
 
 // lift removes the deadline of a stream of HTTP/2 that was closed early: it may have been set after
 // that, and its timer would keep the stream in memory.
@@ -173,15 +182,19 @@ func lift(r *http.Request, set func(time.Time) error) {
 type timedBody struct {
 	io.ReadCloser
 	control *http.ResponseController
+	over    bool // nothing more comes
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err == io.EOF {
+	if b.over = b.over || err != nil; err == io.EOF {
 		_ = b.control.SetReadDeadline(time.Time{})
 	}
 	return n, err
 }
+
+// Close leaves the rest to be dropped, or to the server.
+func (b *timedBody) Close() error { return nil }
 
 // limitUnread bounds how long a client may read nothing of its response, which would
 // otherwise hold a connection, and a place at a server, forever. Zero: no bound.

@@ -157,16 +157,29 @@ func (k *keyring) owner(key string) *tenant {
 	return found.tenant
 }
 
-// keyOf returns the key in a request, as the clients of the APIs send it: empty if
-// there is none, or if there are two different ones.
-func keyOf(h http.Header) string {
-	var keys []string
+// ownerOf returns the tenant of the keys in a request; nil if none of them is anybody's, or two are of
+// different tenants. Agents send one for the gateway beside one that was meant for somebody else.
+func (k *keyring) ownerOf(h http.Header) (owner *tenant) {
+	for _, key := range keysIn(h) {
+		switch found := k.owner(key); {
+		case key == "" || found == nil:
+		case owner != nil && owner != found:
+			return nil
+		default:
+			owner = found
+		}
+	}
+	return owner
+}
+
+// keysIn are the keys in a request, as the clients of the APIs send them.
+func keysIn(h http.Header) (keys []string) {
 	for _, name := range credentials {
 		for _, v := range h[name] {
 			if name == "Authorization" {
 				scheme, rest, _ := strings.Cut(v, " ")
 				if !strings.EqualFold(scheme, "Bearer") {
-					return ""
+					continue
 				}
 				v = strings.TrimSpace(rest)
 			}
@@ -178,11 +191,7 @@ func keyOf(h http.Header) string {
 			keys = append(keys, v)
 		}
 	}
-	keys = slices.Compact(slices.DeleteFunc(keys, func(key string) bool { return key == "" }))
-	if len(keys) != 1 {
-		return ""
-	}
-	return keys[0]
+	return keys
 }
 
 // credentials are the headers in which clients send keys. With tenants these are
@@ -238,11 +247,16 @@ func tenantOf(ctx context.Context) *tenant {
 	return t
 }
 
+// allows reports whether pages of an origin may call.
+func allows(origins []string, origin string) bool {
+	return slices.Contains(origins, origin) || slices.Contains(origins, "*")
+}
+
 // forPages lets pages of these origins call the gateway from a browser, and answers browsers'
 // preflights, which never have a key: no server sees one.
 func forPages(origins []string, next http.Handler) http.Handler {
 	return cors.New(cors.Options{
-		AllowOriginFunc: func(origin string) bool { return slices.Contains(origins, origin) || slices.Contains(origins, "*") },
+		AllowOriginFunc: func(origin string) bool { return allows(origins, origin) },
 		AllowedMethods:  []string{http.MethodGet, http.MethodPost, http.MethodDelete}, AllowedHeaders: []string{"*"},
 		ExposedHeaders: []string{"Retry-After", "X-Should-Retry", idHeader}, MaxAge: 600,
 	}).Handler(next)
@@ -263,7 +277,7 @@ func dropCORS(resp *http.Response) error {
 func (g *gateway) admit(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if keys := g.keys.Load(); keys != nil {
-			owner := keys.owner(keyOf(r.Header))
+			owner := keys.ownerOf(r.Header)
 			if owner == nil {
 				g.requests.stranger(r)
 				g.refuse(w, r, http.StatusUnauthorized, "this needs a valid API key", "invalid_api_key", "WWW-Authenticate", "Bearer")

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -51,6 +52,8 @@ tenants:
 		{[]string{"Sec-WebSocket-Protocol", "openai-insecure-api-key." + annsKey + ", openai-insecure-api-key." + bobsKey}, ""},
 		{[]string{"Sec-WebSocket-Protocol", "realtime, " + annsKey}, ""},
 		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", annsKey}, "ann"},
+		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", "sk-of-somebody-else"}, "ann"},
+		{[]string{"Authorization", "Basic dTpw", "X-Api-Key", bobsKey}, "bob"},
 		{[]string{"Authorization", "Bearer " + annsKey, "X-Api-Key", bobsKey}, ""},
 		{[]string{"Authorization", "Bearer " + annsKey, "Authorization", "Bearer " + bobsKey}, ""},
 		{[]string{"Authorization", "Bearer ", "X-Api-Key", bobsKey, "Authorization", "Bearer " + bobsKey}, "bob"},
@@ -113,8 +116,11 @@ func TestSubprotocolsWithoutTheKey(t *testing.T) {
 // A browser's preflight comes without a key, and gets the gateway's answer: no server sees it,
 // whatever else it asks for. Only pages of the origins that were named may call.
 func TestBrowsersAskWithoutAKey(t *testing.T) {
+	var page string // as the server sees it
 	b := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		assert.NotEqual(t, http.MethodOptions, r.Method)
+		page = r.Header.Get("Origin")
+		w.WriteHeader(http.StatusEarlyHints)
 		w.Header().Set("Access-Control-Allow-Origin", "http://whom-the-engine-likes")
 		w.Header().Set("Access-Control-Allow-Credentials", "true")
 	}))
@@ -154,7 +160,29 @@ tenants:
 			}
 			require.Equal(t, want, w.Header()["Access-Control-Allow-Origin"], "%s, %s", tc.name, origins)
 			require.Empty(t, w.Header().Get("Access-Control-Allow-Credentials"))
+			if w.Code == http.StatusOK {
+				require.Equal(t, want == nil, page == tc.origin, "%s: a server doesn't know the pages that are allowed here", tc.name)
+			}
 		}
+	}
+}
+
+// A client that sends its whole body before it reads sees why it was refused, and not a reset connection;
+// one that asks before it sends any is not kept waiting.
+func TestARefusalReachesWhoIsStillSending(t *testing.T) {
+	g := newTestGateway(t, "endpoints: [{url: \"http://localhost:1\"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+	s := httptest.NewServer(limitBody(g, time.Minute))
+	defer s.Close()
+	for _, rest := range []string{"\r\n" + strings.Repeat(" ", 32<<20), "Expect: 100-continue\r\n\r\n"} {
+		conn, err := net.Dial("tcp", s.Listener.Addr().String())
+		require.NoError(t, err)
+		defer conn.Close()
+		require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+		_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n%s", 32<<20, rest)
+		require.NoError(t, err)
+		answer, err := io.ReadAll(conn) // until the gateway closes it
+		require.NoError(t, err)
+		require.Contains(t, string(answer), "401 Unauthorized")
 	}
 }
 

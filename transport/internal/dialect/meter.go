@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"io"
-	"mime"
 	"net/http"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -65,6 +65,16 @@ func IsStream(contentType string) bool {
 	return contentType == EventStream || contentType == lineStream
 }
 
+// ContentType is the type of a response without its parameters. It is read leniently, as clients do:
+// proxies repeat it, or a parameter.
+func ContentType(header http.Header) string {
+	kind := header.Get("Content-Type")
+	if end := strings.IndexAny(kind, ";,"); end >= 0 {
+		kind = kind[:end]
+	}
+	return strings.ToLower(strings.TrimSpace(kind))
+}
+
 // Header reads the header of the response, whose body must not be compressed. It
 // removes the length from the header if the meter may change it, and reports
 // whether Feed may hold bytes back or remove some; otherwise, Feed returns each
@@ -73,7 +83,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	if m.api == other || status >= http.StatusBadRequest {
 		return false
 	}
-	switch kind, _, _ := mime.ParseMediaType(header.Get("Content-Type")); kind {
+	switch kind := ContentType(header); kind {
 	case EventStream, lineStream:
 		if m.api.event == nil || m.api.lines != (kind == lineStream) {
 			return false
