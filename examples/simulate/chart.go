@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -63,6 +64,7 @@ func (c chart) svg() string {
 		}
 		text((from+to)/2, bottom+34, "middle", p.x)
 		text(from, top-12, "start", p.y)
+		var names []float64 // of dots: their heights
 		for k, s := range p.series {
 			look := palette[s.color%len(palette)]
 			if len(s.points) == 1 {
@@ -71,7 +73,12 @@ func (c chart) svg() string {
 					beside, anchor = -9, "end"
 				}
 				fmt.Fprintf(&b, `<circle cx="%.1f" cy="%.1f" r="3" %s/>`, at, y(s.points[0][1]), look)
-				text(at+beside, y(s.points[0][1])+4, anchor, s.name)
+				name := y(s.points[0][1]) + 4
+				for slices.ContainsFunc(names, func(other float64) bool { return math.Abs(other-name) < 11 }) {
+					name++ // below the other
+				}
+				names = append(names, name)
+				text(at+beside, name, anchor, s.name)
 				continue
 			}
 			line, name := "M", left+k*(840-left)/len(p.series)
