@@ -275,6 +275,18 @@ func TestDrainingEnds(t *testing.T) {
 	assert.NoError(t, w.server.Serve(gone, listener(t, "127.0.0.1:0")), "done before it began")
 }
 
+// A listener that fails ends the streams, too.
+func TestServingEndsWithItsListener(t *testing.T) {
+	w := newWorld(t, extproc.Config{})
+	l, ended := listener(t, "127.0.0.1:0"), make(chan error, 1)
+	go func() { ended <- w.server.Serve(t.Context(), l) }()
+	w.conn = connect(t, l.Addr().String(), noTLS)
+	w.talk(t, inPieces).request(chatBody)
+	require.NoError(t, l.Close())
+	assert.ErrorContains(t, <-ended, "closed")
+	w.idle(t)
+}
+
 func TestTLSAndKeepAlive(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
