@@ -11,7 +11,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// The page and the metrics say where models are in memory, what was loaded, and why.
+// The page says where models are in memory, what was loaded, and why.
 func TestModelsOnThePage(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/api/generate" {
@@ -32,7 +32,4 @@ func TestModelsOnThePage(t *testing.T) {
 	g.debug(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
 	shown := strings.Join(strings.Fields(textIn(page(t, w.Body.String()))), " ")
 	require.Contains(t, shown, "m–1111, 0, 06.00 s na, b (loading)0000, 0, 0–")
-	w = httptest.NewRecorder()
-	metricsPage(g.watch, &g.sharing, &g.hearing).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	require.Contains(t, w.Body.String(), `endpick_model_loads_total{model="m",reason="nowhere"} 1`)
 }

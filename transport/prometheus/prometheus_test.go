@@ -342,11 +342,11 @@ func watched(t *testing.T, m *prometheus.Metrics, config endpick.Config, ids ...
 	return router, func() { open[0].Done(endpick.Outcome{}) }
 }
 
-type loads []delay.Loads
+type counted struct{ delay.Marginal }
 
-func (loads) Predict(*endpick.Request, []endpick.Candidate)          {}
-func (loads) Score(*endpick.Request, []endpick.Candidate, []float64) {}
-func (l loads) Loads() []delay.Loads                                 { return l }
+func (counted) Loads() []delay.Loads {
+	return []delay.Loads{{Model: "a", Nowhere: 3, Busy: 1, Unexpected: 2, Took: 90 * time.Second}}
+}
 
 func TestSources(t *testing.T) {
 	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{}))
@@ -387,7 +387,7 @@ func TestSources(t *testing.T) {
 	end()
 	assert.Contains(t, page(t, gather(t, m)), "endpick_open_leases 0\n")
 
-	m.Watch(prometheus.Sources{Delay: loads{{Model: "a", Nowhere: 3, Busy: 1, Unexpected: 2, Took: 90 * time.Second}}})
+	m.Watch(prometheus.Sources{Delay: counted{}})
 	text = page(t, gather(t, m))
 	for _, want := range []string{
 		`endpick_model_loads_total{model="a",reason="nowhere"} 3`, `{model="a",reason="busy"} 1`, `{model="a",reason="unexpected"} 2`,
