@@ -160,14 +160,18 @@ func limitBody(next http.Handler, within time.Duration) http.Handler {
 		next.ServeHTTP(w, in)
 		if !b.over && r.ProtoMajor == 1 && r.Header.Get("Expect") == "" { // who expects an answer sends nothing more
 			_ = control.Flush()
+			_ = control.SetReadDeadline(time.Now().Add(dropFor))
 			_, _ = io.CopyN(io.Discard, b, maxDropped)
 		}
 	})
 }
 
-// maxDropped is how much is read of a body whose request was refused before. A client that is still
+// How much is read of a body whose request was refused before, and for how long. A client that is still
 // sending would get a reset connection instead of the response, and try again.
-const maxDropped = 64 << 20
+const (
+	maxDropped = 64 << 20
+	dropFor    = 10 * time.Second
+)
 
 // lift removes the deadline of a stream of HTTP/2 that was closed early: it may have been set after
 // that, and its timer would keep the stream in memory.
