@@ -84,7 +84,8 @@ func TestOperatorsDecideFirst(t *testing.T) {
 		receipt   string
 	}{
 		{"the lower tier", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}, {ID: "c", Tier: 3}}, endpick.Request{}, "a", "2 of later tiers"},
-		{"avoided", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}, {ID: "c", Tier: 3}}, endpick.Request{Avoid: []string{"a"}}, "b", "1 avoided, 1 of later tiers"},
+		{"avoided", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}, {ID: "c", Tier: 3}}, endpick.Request{Avoid: []string{"a"}}, "b", "1 avoided (a), 1 of later tiers"},
+		{"two avoided", []endpick.Endpoint{{ID: "b"}, {ID: "a"}, {ID: "c"}}, endpick.Request{Avoid: []string{"b", "a"}}, "c", "2 avoided (a b)"},
 		{"all avoided", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}}, endpick.Request{Avoid: []string{"a", "b"}}, "a", "1 of later tiers"},
 		{"excluded", []endpick.Endpoint{{ID: "a"}, {ID: "b", Tier: 2}}, endpick.Request{Exclude: []string{"a"}}, "b", "1 excluded"},
 		{"none is the first", []endpick.Endpoint{{ID: "a", Tier: 1}, {ID: "b"}, {ID: "c", Tier: 3}}, endpick.Request{}, "b", "1 of later tiers"},

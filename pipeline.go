@@ -249,7 +249,7 @@ type decision struct {
 	candidates []Candidate // of all that the request could go to
 	adopted    int         // the index of the one that has the request already, if it is adopted
 	excluded   int         // members of the pool excluded by the request
-	avoided    int         // members of the pool avoided by the request
+	avoided    []Candidate // of the pool, avoided by the request
 	limited    bool        // operators have set something
 	// Members of the pool that are full, whose context is too short, and of later tiers.
 	full, short, later int
@@ -273,8 +273,8 @@ func (d *decision) grow(n int) {
 
 // forget drops what the caller owns, and what belongs to this request alone.
 func (d *decision) forget() {
-	d.req, d.pool = Request{}, nil
-	d.excluded, d.avoided, d.full, d.short, d.later = 0, 0, 0, 0, 0
+	d.req, d.pool, d.avoided = Request{}, nil, nil
+	d.excluded, d.full, d.short, d.later = 0, 0, 0, 0
 }
 
 // choose passes the decision through its stages and returns the index of the chosen

@@ -29,9 +29,10 @@ type Receipt struct {
 	// do not serve the model, are draining or are in Request.Exclude are not
 	// candidates, nor are those in Request.Avoid if there are others.
 	Verdicts []Verdict
-	// Excluded and Avoided count the endpoints that are not candidates because
-	// of Request.Exclude and Request.Avoid.
-	Excluded, Avoided int
+	// Excluded counts the endpoints that are not candidates because of Request.Exclude,
+	// and Avoided has the IDs of those that are not because of Request.Avoid.
+	Excluded int
+	Avoided  []string
 	// Full, TooShort and Later count those that are not because of MaxInFlight, because the
 	// prompt is longer than their MaxContext, and because of their Tier.
 	Full, TooShort, Later int
@@ -72,7 +73,11 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 	if r == nil {
 		return
 	}
-	verdicts, scorers, undecided := r.Verdicts[:0], r.Scorers[:0], r.Undecided[:0]
+	verdicts, scorers, undecided, avoided := r.Verdicts[:0], r.Scorers[:0], r.Undecided[:0], r.Avoided[:0]
+	for i := range d.avoided {
+		avoided = append(avoided, d.avoided[i].Endpoint.ID)
+	}
+	slices.Sort(avoided)
 	*r = Receipt{
 		Number:      d.req.number,
 		At:          d.req.now,
@@ -81,7 +86,7 @@ func (r *Receipt) write(d *decision, p *pipeline, chosen int, err error) {
 		Named:       d.req.Named,
 		InputTokens: d.req.InputTokens,
 		Excluded:    d.excluded,
-		Avoided:     d.avoided,
+		Avoided:     avoided,
 		Full:        d.full,
 		TooShort:    d.short,
 		Later:       d.later,
@@ -173,7 +178,7 @@ func (r *Receipt) String() string {
 	for _, out := range []struct {
 		n   int
 		why string
-	}{{r.Excluded, "excluded"}, {r.Avoided, "avoided"}, {r.TooShort, "of too short a context"}, {r.Full, "full"}, {r.Later, "of later tiers"}} {
+	}{{r.Excluded, "excluded"}, {len(r.Avoided), "avoided (" + strings.Join(r.Avoided, " ") + ")"}, {r.TooShort, "of too short a context"}, {r.Full, "full"}, {r.Later, "of later tiers"}} {
 		if out.n > 0 {
 			fmt.Fprintf(&b, ", %d %s", out.n, out.why)
 		}

@@ -210,10 +210,10 @@ func TestReceipt(t *testing.T) {
 	assert.Equal(t, []float64{0.1}, kept)
 
 	predicted := endpick.Prediction{Has: endpick.TTFT | endpick.E2E, TTFT: 250 * time.Millisecond, TPOT: 1, E2E: 3 * time.Second}
-	text := (&endpick.Receipt{Number: 7, Excluded: 2, Avoided: 3, Chosen: -1, Verdicts: []endpick.Verdict{
+	text := (&endpick.Receipt{Number: 7, Excluded: 2, Avoided: []string{"b", "c"}, Chosen: -1, Verdicts: []endpick.Verdict{
 		{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, EvictedTokens: 5, Prediction: predicted}},
 	}}).String()
-	assert.Equal(t, `request 7, policy (unnamed), model "", 0 tokens, 2 excluded, 3 avoided
+	assert.Equal(t, `request 7, policy (unnamed), model "", 0 tokens, 2 excluded, 2 avoided (b c)
   a                W ~0   R ~0   K ~0    Q 0       H 0       (5 evicted) TTFT 250ms E2E 3000ms
 `, text)
 }
@@ -246,7 +246,7 @@ func TestReceiptsTellOfNobodyElse(t *testing.T) {
 			{endpick.Request{Model: "m", InputTokens: 10, Exclude: []string{"a"}}, true, 1},
 		} {
 			refuse = tc.refuse
-			receipt := &endpick.Receipt{Verdicts: make([]endpick.Verdict, 5), Scorers: []string{"old", "older"}, Avoided: 3, Excluded: 4}
+			receipt := &endpick.Receipt{Verdicts: make([]endpick.Verdict, 5), Scorers: []string{"old", "older"}, Avoided: []string{"old"}, Excluded: 4}
 			tc.req.Receipt = receipt
 			_, err := r.Route(tc.req)
 			require.Error(t, err)
@@ -254,7 +254,7 @@ func TestReceiptsTellOfNobodyElse(t *testing.T) {
 			require.Len(t, receipt.Verdicts, tc.of, "%v, round %d", err, i)
 			require.Equal(t, []int{-1, -1}, []int{receipt.Chosen, receipt.RunnerUp})
 			require.Len(t, receipt.Scorers, 1)
-			require.Zero(t, receipt.Avoided)
+			require.Empty(t, receipt.Avoided)
 			require.NotEqual(t, 4, receipt.Excluded)
 		}
 		refuse = false

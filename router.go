@@ -209,15 +209,14 @@ func (r *Router) gather(d *decision) error {
 	reported := r.fill(d.candidates, d.pool, req.now)
 
 	d.candidates = without(d.candidates, req.Exclude)
-	d.excluded, d.avoided = len(d.pool)-len(d.candidates), 0
+	d.excluded, d.avoided = len(d.pool)-len(d.candidates), nil
 	d.full, d.short, d.later = 0, 0, 0
 	d.limited = req.Adopted == nil && r.fleet.limited.Load()
 	if d.limited {
 		d.fit()
 	}
 	if best := without(d.candidates, req.Avoid); len(best) > 0 {
-		d.avoided = len(d.candidates) - len(best)
-		d.candidates = best
+		d.candidates, d.avoided = best, d.candidates[len(best):]
 	}
 	if d.limited {
 		d.room()

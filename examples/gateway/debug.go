@@ -136,7 +136,11 @@ const (
 
 // debug writes the page, which contains no text of requests.
 func (g *gateway) debug(w http.ResponseWriter, r *http.Request) {
-	p := g.debugPage(asked{r.URL.Query()})
+	a, ok := askedIn(w, r)
+	if !ok {
+		return
+	}
+	p := g.debugPage(a)
 	writePage(w, debugTemplate, &p, debugPolicy)
 }
 

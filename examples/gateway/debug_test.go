@@ -331,9 +331,15 @@ func TestRequestsAreFound(t *testing.T) {
 	require.Len(t, retried, 1)
 	require.Equal(t, []any{"completed", "good", 2}, []any{retried[0].Status, retried[0].Endpoint, len(retried[0].Attempts)})
 	require.Contains(t, retried[0].Decision[1], "* good ")
+	require.Equal(t, []string{"First bad did not answer.", "good was the only one left."}, retried[0].Why)
 	require.Len(t, find("tenant=ann&server=good"), 2)
 	require.Len(t, find(""), 4)
 	require.Empty(t, find("tenant=an"))
+	for _, page := range []string{"", "/requests"} {
+		w := httptest.NewRecorder()
+		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick"+page+"?status=x&id=failed", nil))
+		require.Equal(t, []any{400, "unknown filter \"status\"; known are id, model, tenant, server, sort, idle\n"}, []any{w.Code, w.Body.String()})
+	}
 
 	text := textIn(page(t, see("/debug/endpick?id="+retried[0].ID)))
 	for _, want := range []string{"bad did not answer: EOF", "good served it", "policy round-robin, for n lmetric, for none random", "configured by test.yaml",

@@ -63,7 +63,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.check, "check", false, "only check the file of -config")
 	f.StringVar(&o.requests, "log", "failed", "`which` requests are logged: all, failed (refused and abandoned ones among them) or none")
 	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted")
-	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal others' prompts")
+	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal what is cached where, though no text of prompts")
 	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from request headers, which another gateway must have set or checked")
 	f.StringVar(&o.record, "record", "", "record requests in this `file`: lengths, hashes and times")
 	f.Func("backend", "`URL` of a model server; repeat for each (default: embedded servers)", func(s string) error {

@@ -3,7 +3,9 @@ package main
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/url"
 	"slices"
@@ -17,6 +19,20 @@ import (
 // asked is what the address of the page asks for: requests by id, tenant (exactly), model and
 // server (parts of names); servers in the order of a column (sort), and the idle ones.
 type asked struct{ url.Values }
+
+// askedIn is what a request asks for; it is answered if that is unknown, so that nobody takes
+// everything for what was found.
+func askedIn(w http.ResponseWriter, r *http.Request) (a asked, ok bool) {
+	known := []string{"id", "model", "tenant", "server", "sort", "idle"}
+	a = asked{r.URL.Query()}
+	for name := range a.Values {
+		if !slices.Contains(known, name) {
+			http.Error(w, fmt.Sprintf("unknown filter %q; known are %s", name, strings.Join(known, ", ")), http.StatusBadRequest)
+			return a, false
+		}
+	}
+	return a, true
+}
 
 // Any reports whether certain requests are asked for.
 func (a asked) Any() bool { return a.Get("id")+a.Get("tenant")+a.Get("model")+a.Get("server") != "" }
@@ -80,7 +96,8 @@ func (s *story) shown() *shownRequest {
 	for _, err := range e.Passed {
 		v.Why = append(v.Why, passed(err))
 	}
-	v.Why = append(v.Why, s.why...)
+	v.Why = append(v.Why, explained(s.why, r.Chosen >= 0, e.Attempts)...)
+	v.BlockTokens = math.Round(100*v.BlockTokens) / 100
 	for i := range e.Attempts {
 		a := &e.Attempts[i]
 		t := shownAttempt{a.Candidate.Endpoint.ID, a.Result, a.HTTP, text(a.Err), said(a)}
@@ -111,10 +128,11 @@ func (r *shownRequest) Predicted() bool {
 	return slices.ContainsFunc(r.Receipt.Verdicts, func(v endpick.Verdict) bool { return v.Candidate.Prediction.Has != 0 })
 }
 
-// Held is how much of the prompt the chosen server was believed to hold.
+// Held is how much of the prompt the chosen server was believed to hold. Its length may have been
+// overestimated then.
 func (r *shownRequest) Held() int {
 	if c := r.Receipt; c.Chosen >= 0 && c.Chosen < len(c.Verdicts) {
-		return c.Verdicts[c.Chosen].Candidate.PrefixTokens
+		return min(c.Verdicts[c.Chosen].Candidate.PrefixTokens, cmp.Or(max(r.InputTokens-1, 0), math.MaxInt))
 	}
 	return 0
 }
@@ -126,8 +144,12 @@ func (r *shownRequest) Smooth() bool {
 
 // found writes the requests that are asked for as JSON.
 func (g *gateway) found(w http.ResponseWriter, r *http.Request) {
+	a, ok := askedIn(w, r)
+	if !ok {
+		return
+	}
 	all := []*shownRequest{}
-	for _, l := range g.watch.stories.lists(asked{r.URL.Query()}, keptRequests) {
+	for _, l := range g.watch.stories.lists(a, keptRequests) {
 		for _, one := range l.Requests {
 			if one.Receipt.Number > 0 {
 				one.Decision = strings.Split(strings.TrimSpace(one.Receipt.String()), "\n")

@@ -186,7 +186,7 @@ func (e *debugServer) remember(h *history, now time.Time) {
 	e.ended = served + failed
 	e.Rate = fmt.Sprintf("%.2g/s", float64(e.ended)/time.Minute.Seconds())
 	if failed > 0 {
-		e.Failures = fmt.Sprintf("%d of %d failed", failed, e.ended)
+		e.Failures = fmt.Sprintf("%d of %d attempts failed", failed, e.ended)
 	}
 	if first > 0 {
 		e.TTFT = ttft / time.Duration(first)

@@ -13,8 +13,8 @@ import (
 
 // why explains a receipt in words: why the request went where it went.
 func why(r *endpick.Receipt) (all []string) {
-	if r.Avoided > 0 {
-		all = append(all, "Passed over as unhealthy or full: "+count(r.Avoided, "server")+".")
+	if len(r.Avoided) > 0 {
+		all = append(all, "Passed over, as unhealthy, full or without the model: "+strings.Join(r.Avoided, ", ")+".")
 	}
 	for _, out := range []struct {
 		n   int
@@ -51,7 +51,7 @@ func why(r *endpick.Receipt) (all []string) {
 		if v.Score > best.Score {
 			best = v
 		}
-		if i != r.Chosen && v.Score == chosen.Score {
+		if i != r.Chosen && same(v, chosen) {
 			tied++
 		}
 	}
@@ -63,11 +63,13 @@ func why(r *endpick.Receipt) (all []string) {
 	}
 	id := chosen.Candidate.Endpoint.ID
 	switch {
+	case scored == 1 && len(filters) == 0 && r.Excluded > 0:
+		return append(all, id+" was the only one left.")
 	case scored == 1 && len(filters) == 0:
 		return append(all, id+" was the only server that could take it.")
 	case scored == 1:
 		return append(all, "That left "+id+".")
-	case best.Score > chosen.Score:
+	case best.Score > chosen.Score && !same(best, chosen):
 		all = append(all, fmt.Sprintf("%s scored %.4g, and %s %.4g: the policy leaves something to chance.", id, chosen.Score, best.Candidate.Endpoint.ID, best.Score))
 	case tied > 0:
 		all = append(all, fmt.Sprintf("%s scored %.4g, as did %s: chance decided.", id, chosen.Score, count(tied, "other")))
@@ -81,6 +83,34 @@ func why(r *endpick.Receipt) (all []string) {
 		}
 	}
 	return append(all, differences(chosen, r)...)
+}
+
+// same reports whether people see the same score.
+func same(a, b *endpick.Verdict) bool { return number(a.Score) == number(b.Score) }
+
+// explained is why a request went where it went, with what came before the decision and, for a stream
+// that broke off, after it. If the decision chose nobody, all attempts came before.
+func explained(why []string, chosen bool, attempts []transport.ObservedAttempt) (all []string) {
+	rest := len(attempts)
+	for rest > 1 && attempts[rest-1].Resumes {
+		rest--
+	}
+	before := rest
+	if chosen {
+		before = max(rest-1, 0)
+	}
+	text := func(i int) string { return attempts[i].Candidate.Endpoint.ID + " " + said(&attempts[i]) }
+	for i := range before {
+		all = append(all, text(i))
+	}
+	if before > 0 {
+		all = []string{"First " + strings.Join(all, ", then ") + "."}
+	}
+	all = append(all, why...)
+	for i := rest; i < len(attempts); i++ {
+		all = append(all, fmt.Sprintf("Then, because %s, %s was asked for the rest.", text(i-1), attempts[i].Candidate.Endpoint.ID))
+	}
+	return all
 }
 
 // left says why none of the servers was left.
@@ -122,7 +152,7 @@ func decidedBy(r *endpick.Receipt, held time.Duration) string {
 		return "limit"
 	case len(r.Verdicts) == 1 && r.TooShort > 0:
 		return "context"
-	case len(r.Verdicts) == 1 && r.Avoided+r.Excluded > 0:
+	case len(r.Verdicts) == 1 && len(r.Avoided)+r.Excluded > 0:
 		return "health"
 	case len(r.Verdicts) == 1 && r.Later > 0:
 		return "tier"
@@ -134,7 +164,7 @@ func decidedBy(r *endpick.Receipt, held time.Duration) string {
 		next = &r.Verdicts[r.RunnerUp]
 	}
 	switch {
-	case r.RunnerUp >= 0 && chosen.Score <= next.Score:
+	case r.RunnerUp >= 0 && (chosen.Score < next.Score || same(chosen, next)):
 		return "chance"
 	case chosen.Candidate.PrefixTokens > next.Candidate.PrefixTokens:
 		return "prefix"
@@ -188,7 +218,7 @@ func differences(chosen *endpick.Verdict, r *endpick.Receipt) []string {
 			facts = append(facts, fmt.Sprintf(format, math.Abs(x-y), map[bool]string{true: "more", false: "fewer"}[x > y]))
 		}
 	}
-	compare("it holds %.6g %s token of the prompt", "it holds %.6g %s tokens of the prompt", float64(a.PrefixTokens), float64(b.PrefixTokens))
+	compare("it holds ~%.6g %s token of the prompt", "it holds ~%.6g %s tokens of the prompt", float64(a.PrefixTokens), float64(b.PrefixTokens))
 	compare("it has %.6g %s token of others to read first", "it has %.6g %s tokens of others to read first", float64(a.InFlight.PrefillTokens), float64(b.InFlight.PrefillTokens))
 	compare("%.4g %s request waits for it", "%.4g %s requests wait for it", a.Waiting, b.Waiting)
 	compare("%.4g %s runs on it", "%.4g %s run on it", a.Running, b.Running)

@@ -34,6 +34,18 @@ func TestSaid(t *testing.T) {
 	} {
 		assert.Equal(t, want, said(&a))
 	}
+	of := func(id string, a transport.ObservedAttempt) transport.ObservedAttempt {
+		a.Candidate.Endpoint = &endpick.Endpoint{ID: id}
+		return a
+	}
+	refused, broken := of("a", transport.ObservedAttempt{Result: transport.Refused, HTTP: 404}), of("b", transport.ObservedAttempt{Result: transport.Broken, HTTP: 200})
+	resumed := of("c", transport.ObservedAttempt{Result: transport.Broken, HTTP: 200, Resumes: true})
+	all := []transport.ObservedAttempt{refused, broken, resumed, resumed}
+	then := []string{"First a answered 404.", "why b.", "Then, because b broke off its answer, c was asked for the rest.", "Then, because c broke off its answer, c was asked for the rest."}
+	assert.Equal(t, then, explained([]string{"why b."}, true, all))
+	assert.Equal(t, then[1:3], explained([]string{"why b."}, true, all[1:3]))
+	assert.Equal(t, []string{"First a answered 404, then b broke off its answer.", "nobody."}, explained([]string{"nobody."}, false, all[:2]))
+	assert.Empty(t, explained(nil, true, nil))
 	assert.Equal(t, `Passed over: a prompt of 9 tokens fits no endpoint for model "m": the longest context is 8.`, passed(&endpick.ContextError{Model: "m", InputTokens: 9, MaxContext: 8}))
 }
 
@@ -55,22 +67,22 @@ func TestWhy(t *testing.T) {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 0, RunnerUp: 1},
 			"load", []string{
 				"b had the best score, 0.000165, before c with 7.81e-05.",
-				"Compared with c: it holds 208 fewer tokens of the prompt; 3 fewer requests wait for it; 2 fewer run on it.",
+				"Compared with c: it holds ~208 fewer tokens of the prompt; 3 fewer requests wait for it; 2 fewer run on it.",
 			},
 		},
 		"avoided": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: 2},
-			"health", []string{"Passed over as unhealthy or full: 2 servers.", "b was the only server that could take it."},
+			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: []string{"a", "c"}},
+			"health", []string{"Passed over, as unhealthy, full or without the model: a, c.", "b was the only server that could take it."},
 		},
 		"by chance": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0},
 			"chance", []string{
 				"a scored 4.06e-06, and b 0.000165: the policy leaves something to chance.",
-				"Compared with b: it holds 608 more tokens of the prompt; it has 9000 more tokens of others to read first; 10 more run on it.",
+				"Compared with b: it holds ~608 more tokens of the prompt; it has 9000 more tokens of others to read first; 10 more run on it.",
 			},
 		},
-		"equals": {
-			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0},
+		"equals": { // as far as anybody sees
+			endpick.Receipt{Verdicts: []endpick.Verdict{verdict("x", 1.00001, nil), verdict("y", 1, nil), verdict("z", 1, nil)}, Chosen: 1, RunnerUp: 0},
 			"chance", []string{"y scored 1, as did 2 others: chance decided.", "Their load and cached tokens are the same."},
 		},
 		"predicted": {
@@ -103,10 +115,13 @@ func TestWhy(t *testing.T) {
 					c.PrefixTokens, c.Running, c.Prediction = 1, 1, endpick.Prediction{Has: endpick.TTFT, TTFT: 20_200 * time.Microsecond}
 				}),
 			}, RunnerUp: 1},
-			"load", []string{"x had the best score, 2, before y with 1.", "Compared with y: it holds 1 fewer token of the prompt; 1 more request waits for it; 1 fewer runs on it."},
+			"load", []string{"x had the best score, 2, before y with 1.", "Compared with y: it holds ~1 fewer token of the prompt; 1 more request waits for it; 1 fewer runs on it."},
 		},
 		"alone": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1}, "only", []string{"a was the only server that could take it."},
+		},
+		"left": {
+			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Excluded: 1}, "health", []string{"a was the only one left."},
 		},
 		"limited": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Full: 2, TooShort: 1, Later: 1}, "limit", []string{
@@ -132,7 +147,7 @@ func TestWhy(t *testing.T) {
 		},
 		"cached": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a, verdict("y", 1e-7, func(c *endpick.Candidate) { c.Running, c.InFlight.PrefillTokens, c.PrefixTokens = 12, 9000, 600 })}, RunnerUp: 1}, "prefix",
-			[]string{"a had the best score, 4.06e-06, before y with 1e-07.", "Compared with y: it holds 8 more tokens of the prompt."},
+			[]string{"a had the best score, 4.06e-06, before y with 1e-07.", "Compared with y: it holds ~8 more tokens of the prompt."},
 		},
 		"no opinion": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{a}, RunnerUp: -1, Undecided: []string{"tier"}}, "only",

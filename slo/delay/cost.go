@@ -2,6 +2,8 @@ package delay
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 
 	"github.com/endpick/endpick"
@@ -84,29 +86,35 @@ func (d *decision) predicted(c *endpick.Candidate) (first, each float64) {
 // unit is what costs are in.
 func (d *decision) unit() string {
 	if d.m.learned.common.labels == 0 {
-		return "tokens"
+		return "tokens (nothing is measured yet)"
 	}
 	return "ms"
 }
 
+// digits are the first four of a number, and none behind its thousandths.
+func digits(v float64) string {
+	v, _ = strconv.ParseFloat(strconv.FormatFloat(math.Round(1000*v)/1000, 'g', 4, 64), 64)
+	return strconv.FormatFloat(v, 'f', -1, 64)
+}
+
 // text is the cost, what makes it higher than the least one, and all that it is made of:
 //
-//	costs 1.73e+04 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 1.31e+04,
+//	costs 17300 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 13110,
 //	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + (1−σ) 1 · (F·k 61.2 · c 1.1 ·
 //	(BS + λ·k·F/2 0.3) + F·e·k̄ 0 · (c · B 12.4 + w))
 func (x *cost) text(unit string, goes []string, least *cost) string {
-	text := fmt.Sprintf("costs %.4g %s", x.sum(), unit)
+	text := fmt.Sprintf("costs %s %s", digits(x.sum()), unit)
 	parts, others, most := x.parts(), least.parts(), 0
 	for i := range parts {
 		if parts[i]-others[i] > parts[most]-others[most] {
 			most = i
 		}
 	}
-	if more := x.sum() - least.sum(); more > 0 {
-		text += fmt.Sprintf(", %.4g above the least, most for %s", more, partNames[most])
+	if more := x.sum() - least.sum(); digits(x.sum()) != digits(least.sum()) {
+		text += fmt.Sprintf(", %s above the least, most for %s", digits(more), partNames[most])
 	}
 	for i, part := range parts {
-		text += fmt.Sprintf("%c %s %.4g", ":,,,,"[i], partNames[i], part)
+		text += fmt.Sprintf("%c %s %s", ":,,,,"[i], partNames[i], digits(part))
 	}
 	text += fmt.Sprintf(
 		" = w %.3g · TTFT %.3g + n %.3g · TPOT %.3g + n · s %.3g · BS %.3g + (1−σ) %.3g · (F·k %.3g · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %.3g · (c · B %.3g + w))",

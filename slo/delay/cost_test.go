@@ -60,6 +60,10 @@ func TestTheFormulaByHand(t *testing.T) {
 	parts := "its first token 300, its other tokens 200, the requests there 210, those to come 10, what it evicts 195 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + (1−σ) 0.25 · (F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w))"
 	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &x))
 	least := x
+	least.ttft -= 1e-4
+	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &least), "not by what nobody sees")
+	assert.Equal(t, []string{"60600", "0.123", "17.06", "0"}, []string{digits(60_597), digits(0.12345), digits(17.056), digits(8.9e-6)})
+	least.ttft = x.ttft
 	least.bs, least.n = 0, 25
 	assert.Equal(t, "costs 915 ms, 160 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
 }

@@ -125,7 +125,7 @@ func TestPressureByHand(t *testing.T) {
 // Costs are in prompt tokens until the first label gives them a time.
 func TestUnitsOfExplanations(t *testing.T) {
 	m := newMarginal(t, Config{})
-	assert.Equal(t, "tokens", (&decision{m: m}).unit())
+	assert.Equal(t, "tokens (nothing is measured yet)", (&decision{m: m}).unit())
 	m.learned.common.labels = 1
 	assert.Equal(t, "ms", (&decision{m: m}).unit())
 }
