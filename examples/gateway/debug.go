@@ -136,11 +136,7 @@ const (
 
 // debug writes the page, which contains no text of requests.
 func (g *gateway) debug(w http.ResponseWriter, r *http.Request) {
-	a, ok := askedIn(w, r)
-	if !ok {
-		return
-	}
-	p := g.debugPage(a)
+	p := g.debugPage(asked{r.URL.Query()})
 	writePage(w, debugTemplate, &p, debugPolicy)
 }
 

@@ -262,8 +262,8 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 	}))))
 	admin := http.NewServeMux()
 	admin.Handle("GET /{$}", http.RedirectHandler("/debug/endpick", http.StatusFound))
-	admin.HandleFunc("GET /debug/endpick", g.debug)
-	admin.HandleFunc("GET /debug/endpick/requests", g.found)
+	admin.HandleFunc("GET /debug/endpick", filtered(g.debug))
+	admin.HandleFunc("GET /debug/endpick/requests", filtered(g.found))
 	admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
 	admin.Handle("GET /metrics", metricsPage(g.watch, &g.sharing, &g.hearing))
 	g.admin = admin

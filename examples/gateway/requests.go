@@ -20,18 +20,18 @@ import (
 // server (parts of names); servers in the order of a column (sort), and the idle ones.
 type asked struct{ url.Values }
 
-// askedIn is what a request asks for; it is answered if that is unknown, so that nobody takes
-// everything for what was found.
-func askedIn(w http.ResponseWriter, r *http.Request) (a asked, ok bool) {
+// filtered refuses what asked does not know, so that nobody takes everything for what was found.
+func filtered(next http.HandlerFunc) http.HandlerFunc {
 	known := []string{"id", "model", "tenant", "server", "sort", "idle"}
-	a = asked{r.URL.Query()}
-	for name := range a.Values {
-		if !slices.Contains(known, name) {
-			http.Error(w, fmt.Sprintf("unknown filter %q; known are %s", name, strings.Join(known, ", ")), http.StatusBadRequest)
-			return a, false
+	return func(w http.ResponseWriter, r *http.Request) {
+		for name := range r.URL.Query() {
+			if !slices.Contains(known, name) {
+				http.Error(w, fmt.Sprintf("unknown filter %q; known are %s", name, strings.Join(known, ", ")), http.StatusBadRequest)
+				return
+			}
 		}
+		next(w, r)
 	}
-	return a, true
 }
 
 // Any reports whether certain requests are asked for.
@@ -144,12 +144,8 @@ func (r *shownRequest) Smooth() bool {
 
 // found writes the requests that are asked for as JSON.
 func (g *gateway) found(w http.ResponseWriter, r *http.Request) {
-	a, ok := askedIn(w, r)
-	if !ok {
-		return
-	}
 	all := []*shownRequest{}
-	for _, l := range g.watch.stories.lists(a, keptRequests) {
+	for _, l := range g.watch.stories.lists(asked{r.URL.Query()}, keptRequests) {
 		for _, one := range l.Requests {
 			if one.Receipt.Number > 0 {
 				one.Decision = strings.Split(strings.TrimSpace(one.Receipt.String()), "\n")

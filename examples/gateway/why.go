@@ -63,10 +63,8 @@ func why(r *endpick.Receipt) (all []string) {
 	}
 	id := chosen.Candidate.Endpoint.ID
 	switch {
-	case scored == 1 && len(filters) == 0 && r.Excluded > 0:
-		return append(all, id+" was the only one left.")
 	case scored == 1 && len(filters) == 0:
-		return append(all, id+" was the only server that could take it.")
+		return append(all, id+map[bool]string{true: " was the only one left.", false: " was the only server that could take it."}[r.Excluded > 0])
 	case scored == 1:
 		return append(all, "That left "+id+".")
 	case best.Score > chosen.Score && !same(best, chosen):
