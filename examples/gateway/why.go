@@ -14,7 +14,7 @@ import (
 // why explains a receipt in words: why the request went where it went.
 func why(r *endpick.Receipt) (all []string) {
 	if len(r.Avoided) > 0 {
-		all = append(all, "Passed over, as unhealthy, full or without the model: "+strings.Join(r.Avoided, ", ")+".")
+		all = append(all, "Passed over, as unhealthy, coming back, full or without the model: "+strings.Join(r.Avoided, ", ")+".")
 	}
 	for _, out := range []struct {
 		n   int

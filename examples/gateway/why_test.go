@@ -72,7 +72,7 @@ func TestWhy(t *testing.T) {
 		},
 		"avoided": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: []string{"a", "c"}},
-			"health", []string{"Passed over, as unhealthy, full or without the model: a, c.", "b was the only server that could take it."},
+			"health", []string{"Passed over, as unhealthy, coming back, full or without the model: a, c.", "b was the only server that could take it."},
 		},
 		"by chance": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0},
