@@ -123,7 +123,7 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 		in := httptest.NewRequest(http.MethodPost, "/", nil)
 		if status > 0 {
 			s.observe(&transport.Observation{
-				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0)}, Serving: -1, Held: time.Duration(n) * time.Millisecond,
+				Request: recording.Request{Status: map[int]string{2: "completed", 4: "refused", 5: "failed"}[status/100], HTTP: status, Time: time.Unix(int64(n), 0), BlockTokens: 16.1234}, Serving: -1, Held: time.Duration(n) * time.Millisecond,
 				In: in.WithContext(context.WithValue(t.Context(), storyKey{}, one)),
 			})
 		}
@@ -139,7 +139,12 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	require.Equal(t, []string{"8", "6"}, ids(newest))
 	require.Equal(t, []string{"5", "3"}, ids(failed))
 	require.Equal(t, []string{"7", "4"}, ids(refused))
-	require.Equal(t, 7.0, refused[0].shown().Waited)
+	shown := refused[0].shown()
+	require.Equal(t, []float64{7, 16.12}, []float64{shown.Waited, shown.BlockTokens})
+	shown.Receipt, shown.InputTokens = &endpick.Receipt{Verdicts: []endpick.Verdict{{Candidate: endpick.Candidate{PrefixTokens: 12}}}}, 12
+	require.Equal(t, 11, shown.Held(), "less than the prompt turned out to have")
+	shown.InputTokens = 0
+	require.Equal(t, 12, shown.Held())
 	require.Equal(t, "running", s.lists(asked{url.Values{"id": {"6"}}}, 1)[2].Requests[0].Status)
 	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
