@@ -397,7 +397,7 @@ func TestChecks(t *testing.T) {
 		"MaxBodyBytes":                     func(s *Settings) { s.MaxBodyBytes = -1 },
 		"is listed twice":                  func(s *Settings) { s.Endpoints = append(s.Endpoints, s.Endpoints[0]) },
 		"no endpoint is configured":        func(s *Settings) { s.Endpoints = nil },
-		"unknown policy":                   func(s *Settings) { s.Policy = "x" },
+		`policy "x" is unknown`:            func(s *Settings) { s.Policy = "x" },
 	} {
 		s := good
 		s.Endpoints = append([]Endpoint(nil), good.Endpoints...)
