@@ -50,8 +50,9 @@ type loaded struct {
 	atOnce float64 // the most requests that were answered at a time
 }
 
-// Before anything was loaded, a gigabyte takes a second, and what has no size as long as ten.
-const msPerByte, unknownLoad = 1e-6, 10_000
+// Before anything was loaded, a gigabyte takes a second, a small model what it takes to start a
+// process, and what has no size as long as ten gigabytes.
+const msPerByte, leastLoad, unknownLoad = 1e-6, 100, 10_000
 
 // maxLoads bounds the names of which something is remembered; they are those that servers have.
 const maxLoads = 1024
@@ -62,7 +63,7 @@ func (l *loads) time(variant string, r *endpick.Resident) float64 {
 		return t.took.or(0)
 	}
 	if r.Bytes > 0 {
-		return l.rate.or(msPerByte) * float64(r.Bytes)
+		return max(l.rate.or(msPerByte)*float64(r.Bytes), leastLoad)
 	}
 	return l.each.or(unknownLoad)
 }
@@ -279,7 +280,8 @@ func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
 		return
 	}
 	half := took > known.time(e.Variant, r)/2
-	missed := half && !l.waits && o.LoadTime > 0
+	// Else it has waited for a load that was under way.
+	missed := half && !l.waits && o.LoadTime > 0 && s.loadedAt < nanoseconds(ev.RoutedAt)
 	seen := missed || l.loads && (half || took > m.learned.find(l.name).of(&l.x)) // it had been there otherwise
 	if missed {
 		s.missed(e, r, nanoseconds(ev.Now))

@@ -35,6 +35,7 @@ type residents struct {
 	// The most that were in memory at a time, as the server has said; full: one had to go for another.
 	models, bytes float64
 	full          bool
+	loadedAt      int64 // when a load was seen to end
 }
 
 // of returns what the router knows of a model; nil if it has sent nobody there for it.
@@ -202,6 +203,9 @@ func (s *residents) answered(model string, now int64) (begun int) {
 	if h == nil {
 		return 0
 	}
+	if h.since > 0 {
+		s.loadedAt = now
+	}
 	if h.begun++; h.since > 0 || !h.moved {
 		h.since, h.moved, h.here, h.movedAt = 0, true, true, now
 	}
@@ -217,7 +221,7 @@ func (s *residents) missed(e *endpick.Endpoint, r *endpick.Resident, now int64) 
 			models++
 		}
 	}
-	s.full, s.models = true, max(models-1, 1)
+	s.full, s.models, s.loadedAt = true, max(models-1, 1), now
 }
 
 // left records that a request has left. A load for which nobody waits any more may go on: the server

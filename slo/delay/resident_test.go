@@ -395,6 +395,36 @@ func TestContextsThatReload(t *testing.T) {
 	assert.Equal(t, []delay.Loads{{Model: "m", Nowhere: 1, Unexpected: 1, Took: 20 * time.Second}}, m.Loads())
 }
 
+// What waits for another model's load, or takes no longer than an engine needs to look, was in memory;
+// the engine's own word that it has loaded it stands for the rest.
+func TestLoadsThatNobodyExpected(t *testing.T) {
+	m := newMarginal(t, delay.Config{})
+	now := time.Unix(1000, 0)
+	router, err := endpick.New(endpick.Config{
+		Clock: func() time.Time { return now }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{{ID: "a", Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Bytes: 1e6}, {Model: "n", Bytes: 1e6}}}},
+	})
+	require.NoError(t, err)
+	route := func(model string) endpick.Lease {
+		lease, err := router.Route(endpick.Request{Model: model, InputTokens: 10})
+		require.NoError(t, err)
+		now = now.Add(100 * time.Millisecond)
+		return lease
+	}
+	done := func(lease endpick.Lease, took time.Duration) {
+		lease.Done(endpick.Outcome{OutputTokens: 1, LoadTime: took * time.Millisecond})
+	}
+	loads, behind := route("n"), route("m")
+	done(loads, 400)
+	done(behind, 300)
+	done(route("m"), 40)
+	assert.Equal(t, []delay.Loads{{Model: "n", Nowhere: 1, Took: 400 * time.Millisecond}}, m.Loads())
+	first, second := route("m"), route("m")
+	done(first, 400)
+	done(second, 390)
+	assert.Equal(t, delay.Loads{Model: "m", Unexpected: 1, Took: 400 * time.Millisecond}, m.Loads()[0])
+}
+
 // Where every model is in memory, or nothing is said of it, nothing is different.
 func TestResidentsThatAreThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

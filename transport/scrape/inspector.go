@@ -46,7 +46,8 @@ type InspectorConfig struct {
 	// Interval is the time after which an engine that has answered is asked again,
 	// because it may have been restarted or have loaded an adapter. An engine that
 	// has not answered is asked again after a tenth of it, one that loads models when they are
-	// asked for after a thirtieth. Zero: one minute.
+	// asked for after a thirtieth, and after a quarter of a second once these have come or gone.
+	// Zero: one minute.
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
 	Timeout time.Duration
@@ -68,7 +69,8 @@ type InspectorConfig struct {
 // concurrent use.
 type Inspector struct {
 	config InspectorConfig
-	asker  *Poller // its client, limits and guards are used
+	asker  *Poller       // its client, limits and guards are used
+	moved  chan struct{} // holds one while models that have come or gone are not in the router yet
 
 	round sync.Mutex // held while endpoints are completed
 
@@ -83,6 +85,7 @@ type inspected struct {
 	since time.Time // when it was asked for them, on the router's clock
 	asked time.Time // when it was last asked, or is being asked
 	busy  bool
+	pause time.Duration    // how long one that loads models is left alone
 	base  endpick.Endpoint // as the host describes it
 	set   endpick.Endpoint // as completed
 	// given and filled are what Fill last got and returned.
@@ -103,7 +106,7 @@ func NewInspector(config InspectorConfig) (*Inspector, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Inspector{config: config, asker: asker, known: map[string]*inspected{}}, nil
+	return &Inspector{config: config, asker: asker, moved: make(chan struct{}, 1), known: map[string]*inspected{}}, nil
 }
 
 // key identifies a server, or a rank of one.
@@ -120,16 +123,32 @@ func key(e *endpick.Endpoint) string {
 func (s *Inspector) Run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
-	tick := time.NewTicker(min(time.Second, s.config.Interval))
-	defer tick.Stop()
 	for {
 		s.start(ctx, &all, false)
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-s.moved:
+		case <-time.After(s.pause()):
 		}
 	}
+}
+
+// soon is how long a server is left alone whose models have come or gone: which had to go is not known
+// until it says so.
+const soon = time.Second / 4
+
+// pause is how long nothing is to be done.
+func (s *Inspector) pause() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pause := time.Second
+	for _, k := range s.known {
+		if k.facts.Residents != nil {
+			pause = min(pause, k.pause)
+		}
+	}
+	return min(pause, s.config.Interval)
 }
 
 // Poll asks every endpoint once and returns when all have answered. It leaves out those that
@@ -224,7 +243,7 @@ func (s *Inspector) due(at string, now bool) bool {
 	case !k.good:
 		wait /= 10
 	case k.facts.Residents != nil:
-		wait /= 30
+		wait = k.pause
 	}
 	if k.busy || !now && time.Since(k.asked) < wait {
 		return false
@@ -255,10 +274,21 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	s.mu.Lock()
 	k := s.known[at]
 	k.busy = false
+	moved := err == nil && !slices.EqualFunc(k.facts.Residents, facts.Residents, sameState)
 	if err == nil {
+		if k.pause *= 2; moved {
+			k.pause = soon
+		}
+		k.pause = min(k.pause, max(s.config.Interval/30, soon))
 		k.facts, k.good, k.since = facts, true, since
 	}
 	s.mu.Unlock()
+	if moved {
+		select {
+		case s.moved <- struct{}{}:
+		default:
+		}
+	}
 	if err != nil && ctx.Err() == nil {
 		s.asker.report(e, pageURL(e, ""), err)
 	}

@@ -180,8 +180,10 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 	}
 }
 
-// What is in memory is asked for thirty times as often as what a server is, until it says so no longer.
+// What is in memory is asked for thirty times as often as what a server is, and more often while it
+// changes, until it says so no longer.
 func TestInspectorFollowsTheMemory(t *testing.T) {
+	const soon = time.Second / 4
 	synctest.Test(t, func(t *testing.T) {
 		at := &site{pages: known()}
 		router, s, errs := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
@@ -197,9 +199,16 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		defer stop()
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, []string{"b:7b"}, in())
+		time.Sleep(28 * time.Second)
+		assert.InDelta(t, 17, at.times("ollama2/api/ps"), 2)
 		at.set("ollama2/api/ps", `{"models":[{"name":"a:latest"}]}`)
-		time.Sleep(4 * time.Second)
-		assert.Equal(t, []string{"a:latest"}, in())
+		for waited := time.Duration(0); in()[0] != "a:latest"; waited += soon {
+			require.Less(t, waited, 4*time.Second)
+			time.Sleep(soon)
+		}
+		at.set("ollama2/api/ps", `{"models":[{"name":"b:7b"}]}`)
+		time.Sleep(2 * soon)
+		assert.Equal(t, []string{"b:7b"}, in())
 		assert.Equal(t, 1, at.times("ollama2/metrics"))
 		at.mu.Lock()
 		delete(at.pages, "ollama2/api/ps")

@@ -74,6 +74,8 @@ func (s *Inspector) readMemory(ctx context.Context, e *endpick.Endpoint, f *Fact
 	return nil
 }
 
+func sameState(a, b endpick.Resident) bool { return a.Model == b.Model && a.State == b.State }
+
 // resident returns what is known of a model, which is added if it is new and has a name.
 func (f *Facts) resident(name string) *endpick.Resident {
 	for i := range f.Residents {
