@@ -16,8 +16,8 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// conformance is the module of the verbs that take minutes to compile, with Caddy, an
-// Envoy's protocol and a NATS server; live is their program. It is in the repository alone.
+// conformance is the module of the verbs that take minutes to compile, with Caddy and
+// an Envoy's protocol; live is their program. It is in the repository alone.
 const (
 	conformance = "internal/lab/conformance"
 	live        = "live"

@@ -12,10 +12,9 @@
 //	simulate evaluate     how good latency predictions are, on recorded requests
 //	simulate against      endpick's gateway beside other routers, over real HTTP
 //	simulate soak         real HTTP through all adapters while everything fails
-//	simulate replicas     gateways that share their state over NATS
 //	simulate ways         what differs on the wire behind each adapter
 //
-// See simulate -h, and the same of each verb: simulate tournament -h. The last three run
+// See simulate -h, and the same of each verb: simulate tournament -h. The last two run
 // real servers, and are built when they are asked for, which takes minutes the first time.
 package main
 
@@ -38,7 +37,7 @@ type verb func(args []string, stdout, stderr io.Writer) error
 func verbs() map[string]verb {
 	return map[string]verb{
 		"against": against, "calibrate": calibrate, "oracle": runOracle, "tournament": playTournament, "evaluate": evaluate,
-		"soak": built("soak"), "replicas": built("replicas"), "ways": built("ways"),
+		"soak": built("soak"), "ways": built("ways"),
 	}
 }
 

@@ -1,4 +1,4 @@
-// Live runs real servers in one process, in one of three ways; examples/simulate builds it and
+// Live runs real servers in one process, in one of two ways; examples/simulate builds it and
 // has the same verbs.
 //
 //	simulate ways              a table of what differs on the wire, in half a minute
@@ -20,12 +20,6 @@
 // broken: a request is lost although not each of its attempts has failed, a response is incomplete
 // although no server broke it off, a lease is open, a count is not zero, memory has grown by more
 // than a tenth, or there is one goroutine more than before.
-//
-//	simulate replicas
-//
-// runs three gateways in front of one fleet, without and with what transport/replica shares
-// between them, over a NATS server in this process. It takes two minutes; docs/replicas.md
-// explains its output.
 package main
 
 import (
@@ -61,9 +55,9 @@ func command(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	}
 	flags := flag.NewFlagSet(name, flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	take, ok := map[string]func(*flag.FlagSet) verb{"ways": waysFlags, "soak": soakFlags, "replicas": replicasFlags}[name]
+	take, ok := map[string]func(*flag.FlagSet) verb{"ways": waysFlags, "soak": soakFlags}[name]
 	if !ok {
-		fmt.Fprintln(stderr, "live: want ways, soak or replicas")
+		fmt.Fprintln(stderr, "live: want ways or soak")
 		return 2
 	}
 	do := take(flags)

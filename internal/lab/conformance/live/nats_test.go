@@ -36,7 +36,7 @@ func join(t *testing.T, b *broker, options ...nats.Option) *member {
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
 		Policy:    endpick.Policy{Matcher: index, Admitters: []endpick.Admitter{m.replica}},
 	}))
-	m.wire = rig.Must(b.wire(0))
+	m.wire = b.wire()
 	conn := rig.Must(replica.Dial(m.wire.url(), options...))
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -49,12 +49,6 @@ func join(t *testing.T, b *broker, options ...nats.Option) *member {
 	})
 	t.Cleanup(m.stop)
 	return m
-}
-
-func newBroker(t *testing.T) *broker {
-	b := rig.Must(startBroker())
-	t.Cleanup(b.close)
-	return b
 }
 
 func eventually(t *testing.T, what string, is func() bool) {
@@ -145,7 +139,7 @@ func TestNATSIsKilled(t *testing.T) {
 	assert.Equal(t, 0, y.Stats().OpenLeases, "what it was told is forgotten")
 	during := x.route(t, 10)
 	end(before[:5])
-	require.NoError(t, b.start())
+	b.start(t)
 	x.know(t, 1)
 	y.know(t, 1)
 	y.sees(t, x)
@@ -161,7 +155,7 @@ func TestPartition(t *testing.T) {
 		m.know(t, 2)
 	}
 	open := x.route(t, 12)
-	z.wire.sever(true)
+	z.wire.lead("")
 	z.know(t, 0)
 	y.know(t, 1)
 	other := y.route(t, 8)
@@ -169,7 +163,7 @@ func TestPartition(t *testing.T) {
 	y.sees(t, x)
 	assert.Equal(t, 20, x.Stats().OpenLeases)
 	assert.Equal(t, 4, z.Stats().OpenLeases)
-	z.wire.sever(false)
+	z.wire.lead(b.server.Addr().String())
 	for _, m := range []*member{x, y, z} {
 		m.know(t, 2)
 	}
@@ -239,7 +233,7 @@ func TestNATSComesLater(t *testing.T) {
 		s := x.replica.Status()
 		return s.Running && !s.Connected && s.Alone()
 	})
-	require.NoError(t, b.start())
+	b.start(t)
 	x.know(t, 1)
 	y.know(t, 1)
 	eventually(t, "what was routed since it runs is known", func() bool {
@@ -289,7 +283,7 @@ func TestNATSLetsNobodyIn(t *testing.T) {
 	b := newBroker(t)
 	b.kill()
 	b.password = "another"
-	require.NoError(t, b.start())
+	b.start(t)
 	as := func(refused *atomic.Int64) []nats.Option {
 		return []nats.Option{nats.UserInfo("gateway", "secret"), nats.CustomReconnectDelay(func(int) time.Duration {
 			refused.Add(1)
@@ -302,14 +296,14 @@ func TestNATSLetsNobodyIn(t *testing.T) {
 	assert.False(t, x.replica.Status().Connected)
 	b.kill()
 	b.password = "secret"
-	require.NoError(t, b.start())
+	b.start(t)
 	x.know(t, 1)
 	y.know(t, 1)
 }
 
 func TestBusIsClosed(t *testing.T) {
 	b := newBroker(t)
-	w := rig.Must(b.wire(0))
+	w := b.wire()
 	conn := rig.Must(nats.Connect(w.url()))
 	conn.Close()
 	r := rig.Must(replica.New(replica.Config{Key: key}))

@@ -195,10 +195,8 @@ timeouts: {grace: 1h}
 replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 `, key, one.URL, two.URL, freely, bounded, strings.TrimPrefix(w.url(), "nats://"), fleet, name)
 	}
-	for range 2 {
-		_, err := b.wire(0)
-		require.NoError(t, err)
-	}
+	b.wire()
+	b.wire()
 	program := build(t)
 	x, y := startProcess(t, program, "x", settings("x", 1, "f")), startProcess(t, program, "y", settings("y", 1, "f"))
 
@@ -216,7 +214,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 		x.reaches(t, "replica_others", 0)
 		y.reaches(t, "replica_others", 0)
 	}
-	require.NoError(t, b.start())
+	b.start(t)
 	together()
 	x.shows(t, "<td>gateway-y<small>")
 	y.shows(t, "What 1 other gateway does counts here.")
@@ -260,7 +258,7 @@ replicas: {nats: "nats://gateway:secret@%s", fleet: %s, name: gateway-%s}
 	b.kill()
 	apart()
 	y.reaches(t, "open_leases", 0)
-	require.NoError(t, b.start())
+	b.start(t)
 	together()
 
 	// A request of y's does not delay x: it stops once its own have ended.
