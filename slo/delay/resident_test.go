@@ -87,6 +87,9 @@ func newSmall(t testing.TB, servers, most int, load map[string]time.Duration, po
 // poll tells the router what is in memory, every few seconds.
 func (s *small) poll(t testing.TB) {
 	for _, v := range s.fleet {
+		maps.DeleteFunc(v.memory, func(_ string, m *smallModel) bool {
+			return m.ready && !m.busy && len(m.queue) == 0 && s.now-m.used > 5*time.Minute
+		})
 		e := endpick.Endpoint{ID: v.id, Models: s.names, ResidentsAt: s.router.Now()}
 		for _, name := range s.names {
 			r := endpick.Resident{Model: name}
@@ -234,53 +237,98 @@ func ours(t testing.TB) endpick.Policy {
 	return endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}
 }
 
+// pattern is who asks when: as one likes, with favorites that change after a hundred requests, agents that
+// ask two models in turn, or hardly anybody for half an hour before all come back.
+type pattern uint8
+
+const (
+	steady pattern = iota
+	drift
+	agents
+	morning
+)
+
+// asks sends n requests, at a rate, for models of which some are asked for more.
+func (s *small) asks(t testing.TB, p pattern, seed uint64, n int, rate, skew float64, took func(time.Duration)) {
+	r, done, when := rand.New(rand.NewPCG(seed, 3)), 0, time.Duration(0)
+	service := func() time.Duration { return time.Duration((1 + 3*r.ExpFloat64()) * 1e9) }
+	ended := func(d time.Duration) { done++; took(d) }
+	const turns = 10
+	for i := 0; i < n; i++ {
+		wait := r.ExpFloat64() / rate
+		switch {
+		case p == morning && i == n/3:
+			wait = 1800
+		case p == agents:
+			wait *= turns
+		}
+		when += time.Duration(wait * 1e9)
+		names := s.names
+		if p == drift {
+			names = slices.Concat(names[i/100%len(names):], names[:i/100%len(names)])
+		}
+		model := zipf(r, names, skew)
+		if p != agents {
+			took := service()
+			s.after(when, func() { s.ask(t, model, took, ended) })
+			continue
+		}
+		pair := [2]string{model, zipf(r, names, skew)}
+		var turn func(k int)
+		turn = func(k int) {
+			s.ask(t, pair[k%2], service(), func(d time.Duration) {
+				if ended(d); k+1 < turns {
+					s.after(time.Second, func() { turn(k + 1) })
+				}
+			})
+		}
+		s.after(when, func() { turn(0) })
+		i += turns - 1
+	}
+	s.run(func() bool { return done == n })
+	require.Equal(t, n, done)
+}
+
 // Four servers hold two of six models each: ours is ahead of those that know what is in memory, and of
 // those that do not, in the mean and for the slowest.
 func TestSmallFleets(t *testing.T) {
 	others := []func() endpick.Scorer{scorer.RoundRobin, scorer.LeastLoaded, func() endpick.Scorer { return points{} }, func() endpick.Scorer { return sticky{} }}
-	run := func(load map[string]time.Duration, skew, at float64, policy func() endpick.Policy) (mean, slow float64) {
-		var all []float64
-		for seed := range uint64(8) {
-			s, r := newSmall(t, 4, 2, load, policy()), rand.New(rand.NewPCG(seed, 3))
-			// Eight places, of which skewed requests can't use all, and four seconds for each request.
-			when, rate, done := time.Duration(0), at*8/4/1.6, 0
-			const n = 600
-			for range n {
-				when += time.Duration(r.ExpFloat64() / rate * 1e9)
-				model, service := zipf(r, s.names, skew), time.Duration((1+3*r.ExpFloat64())*1e9)
-				s.after(when, func() {
-					s.ask(t, model, service, func(took time.Duration) { done++; all = append(all, took.Seconds()) })
-				})
-			}
-			s.run(func() bool { return done == n })
-			require.Equal(t, n, done)
-		}
-		slices.Sort(all)
-		for _, v := range all {
-			mean += v / float64(len(all))
-		}
-		return mean, all[len(all)*95/100]
-	}
 	for _, tc := range []struct {
 		load     map[string]time.Duration
+		pattern  pattern
 		skew, at float64
 		better   float64 // than the best of the others, in the mean
 	}{
-		{loadsOf(6, 2, 12, 40), 1, 0.6, 0.8},
-		{loadsOf(6, 2, 12, 40), 0, 0.9, 0.9},
-		{loadsOf(6, 2), 1, 0.3, 0.9},
-		{loadsOf(6, 10), 2, 0.9, 0.7},
-		{loadsOf(6, 40), 1, 0.9, 0.7},
+		{loadsOf(6, 2, 12, 40), steady, 1, 0.6, 0.8},
+		{loadsOf(6, 2, 12, 40), steady, 0, 0.9, 0.9},
+		{loadsOf(6, 2), steady, 1, 0.3, 0.9},
+		{loadsOf(6, 10), steady, 2, 0.9, 0.7},
+		{loadsOf(6, 40), steady, 1, 0.9, 0.7},
+		{loadsOf(6, 2, 12, 40), drift, 1, 0.6, 0.8},
+		{loadsOf(6, 2, 12, 40), agents, 1, 0.6, 0.6},
+		{loadsOf(6, 2, 12, 40), morning, 1, 0.6, 0.75},
 	} {
-		mean, slow := run(tc.load, tc.skew, tc.at, func() endpick.Policy { return ours(t) })
+		run := func(policy func() endpick.Policy) (mean, slow float64) {
+			var all []float64
+			for seed := range uint64(8) {
+				// Eight places, of which skewed requests can't use all, and four seconds for each request.
+				newSmall(t, 4, 2, tc.load, policy()).asks(t, tc.pattern, seed, 600, tc.at*8/4/1.6, tc.skew, func(took time.Duration) { all = append(all, took.Seconds()) })
+			}
+			slices.Sort(all)
+			for _, v := range all {
+				mean += v / float64(len(all))
+			}
+			return mean, all[len(all)*95/100]
+		}
+		mean, slow := run(func() endpick.Policy { return ours(t) })
 		best, bestSlow := math.Inf(1), math.Inf(1)
 		for _, other := range others {
-			m, s := run(tc.load, tc.skew, tc.at, func() endpick.Policy {
+			m, s := run(func() endpick.Policy {
 				return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: other(), Weight: 1}}}
 			})
 			best, bestSlow = min(best, m), min(bestSlow, s)
 		}
-		t.Logf("Zipf %v, %v: %.1f s, p95 %.0f; best of the others %.1f, %.0f", tc.skew, tc.at, mean, slow, best, bestSlow)
+		t.Logf("%d, Zipf %v, %v: %.1f s, p95 %.0f; best of the others %.1f, %.0f", tc.pattern, tc.skew, tc.at, mean, slow, best, bestSlow)
 		assert.Less(t, mean, tc.better*best)
 		assert.LessOrEqual(t, slow, 1.02*bestSlow)
 	}
