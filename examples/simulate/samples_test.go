@@ -36,19 +36,3 @@ func TestColumnsAreFoundByName(t *testing.T) {
 	require.Equal(t, 600, s[0].Candidate.InFlight.PrefillTokens)
 	require.EqualValues(t, 1.5e9, s[0].At.UnixNano())
 }
-
-// For numbers spread evenly over [0, 1) the standard errors are known: the square roots of 1/12
-// and of 0.09, divided by that of n.
-func TestStandardErrors(t *testing.T) {
-	const n = 10_000
-	even := make([]float64, n)
-	for i := range even {
-		even[i] = float64(i) / n
-	}
-	ofMean, ofP90 := standardErrors(even, 0.5)
-	require.InDelta(t, math.Sqrt(1.0/12/n), ofMean, 1e-6)
-	require.InDelta(t, math.Sqrt(0.09/n), ofP90, 1e-6)
-	ofMean, ofP90 = standardErrors([]float64{0.25}, 0.25)
-	require.Zero(t, ofMean)
-	require.Zero(t, ofP90)
-}

@@ -89,15 +89,6 @@ func TestTournament(t *testing.T) {
 	}
 }
 
-// Losses, worked out by hand: a takes 100 and 300 ms in two seeds, b 100 and 100: b is
-// the best, and a takes twice as long.
-func TestLoss(t *testing.T) {
-	r := round{scores: map[string][]score{"a": {{E2EMean: 100}, {E2EMean: 300}}, "b": {{E2EMean: 100}, {E2EMean: 100}}}}
-	policies := []string{"a", "b"}
-	assert.Equal(t, 2.0, r.loss(policies, "a", measures[0].value))
-	assert.Equal(t, 1.0, r.loss(policies, "b", measures[0].value))
-}
-
 func TestTournamentMistakes(t *testing.T) {
 	for command, want := range map[string]string{
 		"-contests E":                  `"E" is not a contest (known: tuned, held, foreign, programs, sealed, A-qwe,`,

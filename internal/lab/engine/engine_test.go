@@ -75,11 +75,6 @@ func TestSlownessByHand(t *testing.T) {
 	require.InDelta(t, prefill+2010100+20101010+2010102, at(Completed), 2)
 }
 
-type happening struct {
-	kind EventKind
-	id   uint64
-}
-
 func TestRefusedRequests(t *testing.T) {
 	e := mustNew(t, Config{Profile: plain, Blocks: 10})
 	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 100, OutputTokens: 61}))
@@ -154,34 +149,4 @@ func TestAdvanceDoesNotAllocate(t *testing.T) {
 		e.Load(now)
 	}))
 	require.Equal(t, 100, e.Load(now).Running)
-}
-
-// While the second request's prompt is computed, in two chunks, the first request waits:
-// its third token comes two steps later than otherwise, and no step has both.
-func TestPromptsFirstByHand(t *testing.T) {
-	for _, c := range []struct {
-		first       bool
-		firstToken  time.Duration // of the second request
-		lastOfFirst time.Duration
-		steps       int64
-	}{
-		// Steps of 1 ms: the first request's prompt, its second token, and then the others.
-		{first: false, firstToken: 4 * time.Millisecond, lastOfFirst: 4 * time.Millisecond, steps: 5},
-		{first: true, firstToken: 4 * time.Millisecond, lastOfFirst: 6 * time.Millisecond, steps: 6},
-	} {
-		e := mustNew(t, Config{
-			Profile: Profile{Name: "1 ms a step", StepMicros: 1000}, MaxSequences: 2, MaxBatchedTokens: 50, PrefillFirst: c.first,
-		})
-		require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 40, OutputTokens: 4}))
-		require.NoError(t, e.Submit(1500*time.Microsecond, Request{ID: 2, PromptTokens: 90, OutputTokens: 2}))
-		at := map[happening]time.Duration{}
-		for _, event := range drain(e) {
-			at[happening{event.Kind, event.ID}] = event.At
-		}
-		require.Equal(t, time.Millisecond, at[happening{FirstToken, 1}])
-		require.Equal(t, c.firstToken, at[happening{FirstToken, 2}])
-		require.Equal(t, c.lastOfFirst, at[happening{Completed, 1}])
-		require.Equal(t, c.steps, e.Totals().Steps)
-		require.Equal(t, int64(6), e.Totals().OutputTokens)
-	}
 }

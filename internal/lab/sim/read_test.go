@@ -116,32 +116,6 @@ func TestBrokenTraces(t *testing.T) {
 	require.ErrorContains(t, err, "sim: open no such file")
 }
 
-// The figures from the traces' own description.
-func TestRealTraces(t *testing.T) {
-	for _, c := range []struct {
-		name          string
-		rows          int
-		input, output float64
-		spread        time.Duration
-	}{
-		{"mooncake_conversation_first_half.jsonl.gz", 5606, 12934, 346, MooncakeTick},
-		{"azure_2023_conv.csv.gz", 19366, 1155, 211, 0},
-	} {
-		trace := rig.Must(OpenTrace(sharedTrace(t, c.name)))
-		require.Len(t, trace.Records, c.rows)
-		require.Equal(t, c.spread, trace.Spread)
-		var input, output moments
-		for i := range trace.Records {
-			input.add(float64(trace.Records[i].InputTokens))
-			output.add(float64(trace.Records[i].OutputTokens))
-		}
-		mean, _ := input.meanStd()
-		require.InDelta(t, c.input, mean, 1)
-		mean, _ = output.meanStd()
-		require.InDelta(t, c.output, mean, 1)
-	}
-}
-
 // A read error is reported, not taken for the end of a shorter trace, whatever
 // the file contains, in whatever way the reader returns it, and even if the
 // reader later forgets it.

@@ -67,17 +67,6 @@ func TestSessionsContinue(t *testing.T) {
 	}
 }
 
-// An editor's steps replace the end of what was there.
-func TestSessionsEdit(t *testing.T) {
-	is := func(n float64) Length { return Length{Mean: n} }
-	all := inASecond(t, Sessions{Groups: 1, System: is(1600), Own: is(1600), Edits: is(800), Adds: is(160), Output: is(160), Turns: is(4), Pause: is(10), Rate: 1, Requests: 60})
-	for _, s := range bySession(all) {
-		for i := 1; i < len(s); i++ {
-			assert.Equal(t, (s[i-1].InputTokens+160-800)/BlockTokens, sharedBlocks(s[i-1], s[i]))
-		}
-	}
-}
-
 // Branches begin with the context and end before the next step, which does not have what they did.
 func TestSessionsBranch(t *testing.T) {
 	is := func(n float64) Length { return Length{Mean: n} }

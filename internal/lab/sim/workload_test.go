@@ -5,10 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 func TestLengths(t *testing.T) {
@@ -128,42 +125,6 @@ func TestRefusedWorkloads(t *testing.T) {
 	require.EqualError(t, err, "sim: x:1: OutputTokens 0 is not within [1, 16777216]")
 }
 
-func TestMerge(t *testing.T) {
-	one := Conversations{
-		Groups: 1, UsersPerGroup: 3, SystemTokens: 10, Question: Length{Mean: 30}, Output: Length{Mean: 50},
-		Arrivals: ConstantRate(10), Requests: 50,
-	}
-	other := one
-	other.SystemTokens, other.Requests = 1000, 70
-	s, err := Merge{one, other}.Start(1)
-	require.NoError(t, err)
-	var open []Request
-	short, long, last := 0, 0, time.Duration(0)
-	for {
-		at, ok := s.Next()
-		if !ok {
-			if len(open) == 0 {
-				break
-			}
-			// A user whose answer is complete can ask again: each answer goes back to its own workload.
-			s.Done(&open[0], last)
-			open = open[1:]
-			continue
-		}
-		last = max(last, at)
-		r := s.Take()
-		if r.SystemTokens == 1000 {
-			long++
-		} else {
-			short++
-		}
-		open = append(open, r)
-	}
-	require.Equal(t, []int{50, 70}, []int{short, long})
-	_, err = Merge{one, Conversations{}}.Start(0)
-	require.Error(t, err)
-}
-
 func drain(t *testing.T, w Workload, seed uint64) (all []Request) {
 	source, err := w.Start(seed)
 	require.NoError(t, err)
@@ -173,31 +134,4 @@ func drain(t *testing.T, w Workload, seed uint64) (all []Request) {
 		source.Done(&r, r.Arrival)
 	}
 	return all
-}
-
-func TestMix(t *testing.T) {
-	tight := endpick.SLO{TTFT: 200 * time.Millisecond, TPOT: 40 * time.Millisecond}
-	m := Mix{paced(t, "B", 10, 4000), []MixClass{
-		{Name: "tight", Share: 3, SLO: tight},
-		{Name: "loose", Share: 5, SLO: endpick.SLO{TTFT: time.Second}},
-		{Share: 2},
-	}}
-	mixed, plain := drain(t, m, 1), drain(t, m.Workload, 1)
-	require.Len(t, mixed, 4000)
-	count := map[string]int{}
-	for i, r := range mixed {
-		count[r.class()]++
-		if r.Class == "tight" {
-			require.Equal(t, tight, r.SLO)
-		}
-		r.Class, r.SLO = "", endpick.SLO{}
-		require.Equal(t, plain[i], r, "the rest of the request is as it was")
-	}
-	// Three standard deviations of a share of 4,000.
-	assert.InDelta(t, 1200, count["tight"], 90)
-	assert.InDelta(t, 2000, count["loose"], 95)
-	assert.InDelta(t, 800, count[""], 80)
-	assert.Equal(t, mixed, drain(t, m, 1))
-	assert.NotEqual(t, mixed, drain(t, m, 2))
-	assert.Equal(t, plain, drain(t, Mix{Workload: m.Workload}, 1), "no classes change nothing")
 }
