@@ -65,64 +65,6 @@ func routed(x *prefix.Index, req *endpick.Request, c *endpick.Candidate, key end
 	prefix.Listen(x).Done(&e, &endpick.Outcome{})
 }
 
-// full calls run for indexes that are full, where all endpoints, or a tenth of them, hold
-// prompts of 16,384 tokens with a common quarter.
-func full(b *testing.B, run func(b *testing.B, x *prefix.Index, t *traffic, candidates, holders []endpick.Candidate)) {
-	for _, endpoints := range []int{10, 100, 1000} {
-		for held, n := range map[string]int{"tenth": endpoints / 10, "all": endpoints} {
-			b.Run(fmt.Sprintf("endpoints=%d/tokens=16384/held=%s", endpoints, held), func(b *testing.B) {
-				x := newIndex(b, prefix.IndexConfig{})
-				candidates := fleet(endpoints)
-				t := newTraffic(1024, 1)
-				rounds(x, t, candidates[:n], 20*n)
-				b.ReportAllocs()
-				run(b, x, t, candidates, candidates[:n])
-			})
-		}
-	}
-}
-
-// One request with three quarters of its blocks new: match, insert, evict, done.
-func BenchmarkIndex(b *testing.B) {
-	full(b, func(b *testing.B, x *prefix.Index, t *traffic, candidates, holders []endpick.Candidate) {
-		req := endpick.Request{InputTokens: 16384}
-		n := uint32(1 << 20)
-		for b.Loop() {
-			n++
-			req.Blocks = t.prompt()
-			x.Match(&req, candidates)
-			routed(x, &req, &holders[int(n)%len(holders)], endpick.LeaseRef{Generation: n})
-		}
-	})
-}
-
-func BenchmarkMatch(b *testing.B) {
-	full(b, func(b *testing.B, x *prefix.Index, t *traffic, candidates, _ []endpick.Candidate) {
-		req := endpick.Request{InputTokens: 16384, Blocks: t.prompt()}
-		for b.Loop() {
-			x.Match(&req, candidates)
-		}
-	})
-}
-
-// Bytes per pair of an endpoint and a block it holds: 100 endpoints with 10,000
-// blocks each, half of them shared by all.
-func BenchmarkIndexMemory(b *testing.B) {
-	for _, length := range []int{1, 4, 16, 64, 512} {
-		b.Run(fmt.Sprintf("blocks=%d", length), func(b *testing.B) {
-			for b.Loop() {
-				before := heap()
-				x := fill(b, 100, 5000, 5000, length)
-				grown := heap() - before
-				stats := x.Stats()
-				b.ReportMetric(float64(grown)/float64(stats.Pairs), "B/block")
-				b.ReportMetric(float64(stats.Bytes)/float64(stats.Pairs), "counted-B/block")
-				runtime.KeepAlive(x)
-			}
-		})
-	}
-}
-
 // fill routes prompts of so many blocks to every endpoint: shared ones, which
 // are the same for all, and own ones.
 func fill(tb testing.TB, endpoints, shared, own, length int) *prefix.Index {

@@ -263,8 +263,7 @@ func TestRefusedModelsAreRefused(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, transport.Config{}, tc.engines...)
 			for _, path := range []string{"/v1/models", "/v1/models/m"} {
-				req, err := http.NewRequest("GET", "http://gateway"+path, nil)
-				require.NoError(t, err)
+				req := getting(t, path)
 				req.Header.Set("Api-Key", "x")
 				resp, body, err := w.do(t, req)
 				if tc.status == 503 {
@@ -301,8 +300,7 @@ func TestModelsForBrowsers(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, status(404)).URL, e.URL)
 	for _, path := range []string{"/v1/models", "/v1/models/m"} {
 		for _, origin := range []string{"http://page", "http://other"} {
-			req, err := http.NewRequest("GET", "http://gateway"+path, nil)
-			require.NoError(t, err)
+			req := getting(t, path)
 			req.Header.Set("Origin", origin)
 			resp, _, err := w.do(t, req)
 			require.NoError(t, err)
@@ -323,8 +321,7 @@ func TestModelsForBrowsers(t *testing.T) {
 		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: address, Models: []string{"n"}}))
 		for _, origin := range []string{"", "http://page"} {
 			asked.Store(0)
-			req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
-			require.NoError(t, err)
+			req := getting(t, "/v1/models")
 			if origin != "" {
 				req.Header.Set("Origin", origin)
 			}
@@ -358,8 +355,7 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 	w := newWorld(t, transport.Config{}, lists("m", "n").URL, lists("n", "o").URL, startEngine(t, status(500)).URL)
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p", "m"}, Adapters: []string{"q"}}))
 	get := func(authorization string) (*http.Response, []string, error) {
-		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
-		require.NoError(t, err)
+		req := getting(t, "/v1/models")
 		req.Header.Set("Authorization", authorization)
 		resp, body, err := w.do(t, req)
 		if err != nil {
@@ -405,8 +401,7 @@ func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	lease, err := w.router.Route(endpick.Request{Model: "p", Exclude: []string{"a"}})
 	require.NoError(t, err)
 	require.NoError(t, w.router.Remove("d"))
-	req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
-	require.NoError(t, err)
+	req := getting(t, "/v1/models")
 	_, body := w.ok(t, req)
 	assert.Contains(t, body, `"id":"m"`)
 	assert.NotContains(t, body, `"id":"p"`)
@@ -423,8 +418,7 @@ func TestAnswersAboutModelsShareNothing(t *testing.T) {
 		w := newWorld(t, transport.Config{}, address)
 		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: "nowhere:1", Models: []string{"p"}}))
 		for range 2 {
-			req, err := http.NewRequest("GET", "http://gateway"+path, nil)
-			require.NoError(t, err)
+			req := getting(t, path)
 			resp, _, err := w.do(t, req)
 			require.NoError(t, err)
 			assert.Empty(t, resp.Header.Get("X-Mine"), path)
@@ -456,8 +450,7 @@ func TestListsOfModelsDoNotTakeForever(t *testing.T) {
 		})})
 		require.NoError(t, err)
 		start := time.Now()
-		req, err := http.NewRequest("GET", "http://gateway/v1/models", nil)
-		require.NoError(t, err)
+		req := getting(t, "/v1/models")
 		_, err = tr.RoundTrip(req)
 		assert.Equal(t, 504, transport.StatusOf(err))
 		assert.Equal(t, 5*time.Second, time.Since(start))
@@ -483,9 +476,8 @@ func TestAClientThatLeavesSpoilsNoList(t *testing.T) {
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: "nowhere:1", Models: []string{"p"}}))
-	req, err := http.NewRequest("GET", "http://gateway/v1/models?x=1", nil)
-	require.NoError(t, err)
-	_, _, err = w.do(t, req.WithContext(ctx))
+	req := getting(t, "/v1/models?x=1")
+	_, _, err := w.do(t, req.WithContext(ctx))
 	require.ErrorIs(t, err, context.Canceled)
 	_, body := w.ok(t, req)
 	assert.Contains(t, body, `"id":"m"`)
@@ -505,8 +497,7 @@ func TestAListOfModelsIsForItsPath(t *testing.T) {
 		"/ann/v1/models":     {"Authorization": {"b", "c"}},
 		"/bob/v1/models?x=1": {"X-Goog-Api-Key": {"e"}},
 	} {
-		req, err := http.NewRequest("GET", "http://gateway"+path, nil)
-		require.NoError(t, err)
+		req := getting(t, path)
 		req.Header = header
 		_, body := w.ok(t, req)
 		path, _, _ = strings.Cut(path, "?")
@@ -556,8 +547,7 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	w := newWorld(t, transport.Config{}, list("m"), list("org/n"))
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p"}}))
 	get := func(path string) (string, error) {
-		req, err := http.NewRequest("GET", "http://gateway"+path, nil)
-		require.NoError(t, err)
+		req := getting(t, path)
 		_, body, err := w.do(t, req)
 		return body, err
 	}
@@ -584,8 +574,7 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 	w = newWorld(t, transport.Config{}, list("m"), startEngine(t, status(500)).URL)
 	_, err := get("/v1/models/m")
 	require.NoError(t, err)
-	req, err := http.NewRequest("GET", "http://gateway/v1/models/n", nil)
-	require.NoError(t, err)
+	req := getting(t, "/v1/models/n")
 	resp, _, err := w.do(t, req)
 	require.NoError(t, err)
 	assert.Equal(t, 500, resp.StatusCode)

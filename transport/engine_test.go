@@ -129,8 +129,7 @@ func echo(c *bufio.ReadWriter) {
 
 // upgrade is a request to switch to another protocol.
 func upgrade(t testing.TB, model string) *http.Request {
-	req, err := http.NewRequest(http.MethodGet, "http://gateway/v1/realtime?model="+model, nil)
-	require.NoError(t, err)
+	req := getting(t, "/v1/realtime?model="+model)
 	req.Header.Set("Connection", "Upgrade")
 	req.Header.Set("Upgrade", "echo")
 	return req
@@ -232,6 +231,12 @@ func post(t testing.TB, path, body string, headers ...string) *http.Request {
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
 	}
+	return req
+}
+
+func getting(t testing.TB, path string) *http.Request {
+	req, err := http.NewRequest(http.MethodGet, "http://gateway"+path, nil)
+	require.NoError(t, err)
 	return req
 }
 

@@ -62,9 +62,9 @@ func TestANameStandsForAModel(t *testing.T) {
 	_, _, err := w.do(t, post(t, "/v1/audio/transcriptions", strings.Replace(odd, "fast\r\n\r\n", "fast\r\n", 1)+`name="model"`, "Content-Type", f.FormDataContentType()))
 	assert.Equal(t, http.StatusBadRequest, transport.StatusOf(err))
 
-	_, list := w.ok(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/models", nil)))
+	_, list := w.ok(t, getting(t, "/v1/models"))
 	assert.Contains(t, list, `"id":"fast"`)
-	_, one := w.ok(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/models/fast", nil)))
+	_, one := w.ok(t, getting(t, "/v1/models/fast"))
 	assert.Contains(t, one, `"id":"fast"`)
 }
 
@@ -83,7 +83,7 @@ func TestANameInTheQuery(t *testing.T) {
 	}
 	got := make(chan string)
 	go func() {
-		_, body := w.ok(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/realtime?intent=x&model=fast", nil)))
+		_, body := w.ok(t, getting(t, "/v1/realtime?intent=x&model=fast"))
 		got <- body
 	}()
 	w.held(t, 1)

@@ -17,7 +17,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -109,7 +108,7 @@ func TestOddServers(t *testing.T) {
 // Nor does a list of models have a status that is none.
 func TestModelsOfAnOddServer(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startRaw(t, "HTTP/1.1 099 x\r\nContent-Length: 0\r\n\r\n"))
-	_, _, err := w.do(t, rig.Must(http.NewRequest(http.MethodGet, "http://gateway/v1/models", nil)))
+	_, _, err := w.do(t, getting(t, "/v1/models"))
 	assert.Equal(t, http.StatusBadGateway, transport.StatusOf(err))
 }
 

@@ -36,8 +36,7 @@ func TestListsOfOllama(t *testing.T) {
 		"/api/tags": `[{"name":"a:latest","size":7} {"name":"b:7b"} {"name":"c"} {"details":{},"digest":"","model":"vllm","modified_at":"1970-01-01T00:00:00Z","name":"vllm","size":0}]`,
 		"/api/ps":   `[{"name":"a:latest","size_vram":5}]`,
 	} {
-		req, err := http.NewRequest("GET", "http://gateway"+path, nil)
-		require.NoError(t, err)
+		req := getting(t, path)
 		_, body := w.ok(t, req)
 		var list struct{ Models []json.RawMessage }
 		require.NoError(t, json.Unmarshal([]byte(body), &list))

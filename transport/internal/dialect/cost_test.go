@@ -8,7 +8,6 @@ import (
 	"math"
 	"net/http"
 	"runtime"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -97,28 +96,6 @@ func measure(kind *api, body []byte) time.Duration {
 	start := time.Now()
 	_, _ = prepareBody(context.Background(), kind, body)
 	return time.Since(start)
-}
-
-// BenchmarkHostileBodies reports how many times longer each hostile body takes
-// than a flat one of its size, by the fastest of many measurements of both.
-func BenchmarkHostileBodies(b *testing.B) {
-	for _, size := range []int{64 << 10, 256 << 10, 4 << 20} {
-		flat := rig.Flat.Bytes(size)
-		for _, name := range slices.Sorted(maps.Keys(shapes)) {
-			s := shapes[name]
-			body := s.Bytes(size)
-			b.Run(fmt.Sprintf("%dKiB/%s", size>>10, strings.ReplaceAll(name, " ", "-")), func(b *testing.B) {
-				least, leastFlat := time.Duration(math.MaxInt64), time.Duration(math.MaxInt64)
-				for b.Loop() {
-					least = min(least, measure(apiOfShape(s), body))
-					leastFlat = min(leastFlat, measure(chat, flat))
-				}
-				b.ReportMetric(float64(least)/float64(leastFlat), "x-flat")
-				b.ReportMetric(float64(least)/float64(size), "ns/B")
-				b.ReportMetric(float64(leastFlat)/float64(size), "flat-ns/B")
-			})
-		}
-	}
 }
 
 // A waiting request keeps its body plus an eighth, or what it reports to the

@@ -42,15 +42,3 @@ func TestMeteringAChunkAllocatesNothing(t *testing.T) {
 	assert.Equal(t, string(oneChunk), string(out))
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { out = m.Feed(out[:0], oneChunk) }))
 }
-
-// BenchmarkMeterChunk measures one chunk of a stream on its way through:
-// splitting, reading, counting, the lease.
-func BenchmarkMeterChunk(b *testing.B) {
-	m := startedMeter(b)
-	out := m.Feed(nil, oneChunk)
-	b.ReportAllocs()
-	b.SetBytes(int64(len(contentChunk)))
-	for b.Loop() {
-		out = m.Feed(out[:0], oneChunk)
-	}
-}

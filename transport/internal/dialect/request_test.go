@@ -236,18 +236,3 @@ func TestAskForUsage(t *testing.T) {
 		})
 	}
 }
-
-func BenchmarkParse(b *testing.B) {
-	for name, size := range map[string]int{"4KB": 4 << 10, "1MB": 1 << 20} {
-		body := []byte(`{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("All work and no play.\\n", size/23) + `"}]}`)
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			b.SetBytes(int64(len(body)))
-			for b.Loop() {
-				c, _ := parse(chat, nil, body, manyItems)
-				var req endpick.Request
-				_, _ = c.readPrompt(b.Context(), &req, prefix.Scope{}, rates{})
-			}
-		})
-	}
-}
