@@ -121,23 +121,6 @@ func TestResults(t *testing.T) {
 	assert.False(t, host.IsDial(nil))
 }
 
-func TestHeadersForEndpoints(t *testing.T) {
-	for _, tc := range []struct {
-		metered bool
-		e       endpick.Endpoint
-		want    http.Header
-	}{
-		{false, endpick.Endpoint{Rank: 2}, http.Header{"Accept-Encoding": {"br"}}},
-		{true, endpick.Endpoint{}, http.Header{"Accept-Encoding": {"identity"}}},
-		{false, endpick.Endpoint{Ranked: true}, http.Header{"Accept-Encoding": {"br"}, "X-Data-Parallel-Rank": {"0"}}},
-		{true, endpick.Endpoint{Ranked: true, Rank: 12}, http.Header{"Accept-Encoding": {"identity"}, "X-Data-Parallel-Rank": {"12"}}},
-	} {
-		h := http.Header{"Accept-Encoding": {"br"}}
-		(&Call{metered: tc.metered}).setHeader(h, &tc.e)
-		assert.Equal(t, tc.want, h)
-	}
-}
-
 // Which endpoint is next after a failure of each kind, and what that costs.
 func TestAgain(t *testing.T) {
 	gone, cancel := context.WithCancel(t.Context())
@@ -302,24 +285,6 @@ func TestATrialOfWhatEverybodyFails(t *testing.T) {
 	}
 }
 
-func TestRoute(t *testing.T) {
-	w := newWorld(t)
-	p := w.call()
-	assert.Equal(t, "a", w.asked(p))
-	p.exclude = append(p.exclude, "a")
-	assert.Equal(t, "b", w.asked(p))
-	w.out(t, "b", nil)
-	assert.Equal(t, "c", w.asked(p), "who is out is avoided")
-	assert.Equal(t, "a", w.asked(w.call()))
-	p.exclude = append(p.exclude, "c")
-	assert.Equal(t, "b", w.asked(p), "but asked where there is nobody else")
-	p.exclude = append(p.exclude, "b")
-	var none *endpick.NoEndpointError
-	_, err := p.choose(context.Background())
-	require.ErrorAs(t, err, &none)
-	assert.Equal(t, 3, none.Excluded)
-}
-
 // An endpoint that takes long to fail is not asked even if it is the only one, as
 // long as it stays that way.
 func TestRouteInVain(t *testing.T) {
@@ -440,42 +405,4 @@ func TestPrompt(t *testing.T) {
 		func(r *endpick.Request) { r.Tenant = strings.Repeat("x", 300) })
 	require.ErrorAs(t, err, new(*endpick.RequestError))
 	assert.Equal(t, 300, len(p.Request.Tenant), "what was read so far is there to be told of")
-}
-
-// A request goes to the endpoint that holds what it refers to, as long as that endpoint is
-// there.
-func TestWhatIsReferredTo(t *testing.T) {
-	w := newWorld(t)
-	p, call, err := w.prompt(t, "/v1/responses", `{"model":"m","input":"Hi!"}`, nil)
-	require.NoError(t, err)
-	p.exclude = append(p.exclude, "a", "b")
-	lease, err := p.choose(context.Background())
-	require.NoError(t, err)
-	require.Equal(t, "c", lease.Endpoint().ID)
-	_ = call.Body(true)
-	meter := call.Meter(lease, w.now)
-	meter.Header(200, http.Header{"Content-Type": {"application/json"}})
-	meter.Feed(nil, []byte(`{"id":"resp_1","object":"response","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"Hello!"}]}],"usage":{"input_tokens":3,"output_tokens":2}}`))
-	lease.Done(meter.Outcome(endpick.Completed))
-
-	next := `{"model":"m","previous_response_id":"resp_1","input":"And?"}`
-	p, _, err = w.prompt(t, "/v1/responses", next, func(r *endpick.Request) { r.Exclude = []string{"b"} })
-	require.NoError(t, err)
-	assert.Equal(t, "c", w.asked(p))
-	assert.False(t, p.hasOthers("c"))
-	other, _, err := w.prompt(t, "/v1/responses", strings.Replace(next, "resp_1", "resp_2", 1), nil)
-	require.NoError(t, err)
-	assert.Equal(t, "a", w.asked(other), "nobody is known to have that one")
-
-	w.remove(t, "c")
-	p, _, err = w.prompt(t, "/v1/responses", next, func(r *endpick.Request) { r.Exclude = []string{"a"} })
-	require.NoError(t, err)
-	assert.Equal(t, "b", w.asked(p), "any can say that it has no such thing")
-
-	// It comes back, in the place of another, while a request to it is still open.
-	require.NoError(t, w.config.Router.Remove("a"))
-	require.NoError(t, w.config.Router.Add(endpick.Endpoint{ID: "c"}))
-	p, _, err = w.prompt(t, "/v1/responses", next, nil)
-	require.NoError(t, err)
-	assert.Equal(t, "c", w.asked(p))
 }

@@ -1,12 +1,9 @@
 package transport_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -65,35 +62,6 @@ func TestWarnings(t *testing.T) {
 	assert.ErrorContains(t, call.Warnings[0], "soon")
 }
 
-// A body may be as long as the limit, packed and unpacked; the error says which
-// limit was exceeded, and by how much where that is known.
-func TestLimitsOfBodies(t *testing.T) {
-	const most = 4 << 10
-	w := newDriven(t, transport.Config{MaxBodyBytes: most})
-	assert.EqualValues(t, most, w.MaxBodyBytes())
-	long := func(n int) []byte { return []byte(chatBody + strings.Repeat(" ", n-len(chatBody))) }
-	pack := func(b []byte) []byte {
-		var packed bytes.Buffer
-		z := gzip.NewWriter(&packed)
-		_, err := z.Write(b)
-		require.NoError(t, err)
-		require.NoError(t, z.Close())
-		return packed.Bytes()
-	}
-	read := func(coding string, body []byte) error {
-		call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {coding}}, Body: body})
-		if err == nil {
-			call.Close()
-		}
-		return err
-	}
-	require.NoError(t, read("", long(most)))
-	assert.Equal(t, &transport.BodyError{Limit: most, Length: most + 1}, read("", long(most+1)))
-
-	require.NoError(t, read("gzip", pack(long(most))))
-	assert.Equal(t, &transport.BodyError{Limit: most, Length: -1}, read("gzip", pack(long(most+1))))
-}
-
 // An empty body has no coding, whatever its header says; the coding of a body that
 // was not unpacked is left to the engine.
 func TestCodingsThatAreLeftAlone(t *testing.T) {
@@ -106,16 +74,6 @@ func TestCodingsThatAreLeftAlone(t *testing.T) {
 	out := http.Header{"Content-Encoding": {"x-own"}}
 	w.route(t, call).SetHeader(out)
 	assert.Equal(t, "x-own", out.Get("Content-Encoding"))
-}
-
-// Only the beginning of a stream is checked for an error: any other response is
-// judged by its status.
-func TestOnlyStreamsBeginWithErrors(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
-	a := w.route(t, call)
-	require.NoError(t, a.Header(200, http.Header{}, []byte(`data: {"error":{"message":"no"}}`+"\n\n")))
-	call.Close()
 }
 
 // A prompt is read and cut into blocks once, however many endpoints are asked.

@@ -362,69 +362,6 @@ func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
 	w.idle(t)
 }
 
-// An endpoint that fails requests which others then serve is avoided, whoever sends them.
-func TestHealth(t *testing.T) {
-	for name, fail := range map[string]func(*transport.Call, *transport.Attempt) *transport.Attempt{
-		"retried by the host": func(c *transport.Call, a *transport.Attempt) *transport.Attempt {
-			if a.Header(503, http.Header{}, nil); !a.Again() {
-				panic("the budget allows it")
-			}
-			a, err := c.Route(context.Background())
-			if err != nil {
-				panic(err)
-			}
-			return a
-		},
-		"retried by somebody else": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
-			if err := a.ServedBy("b"); err != nil {
-				panic(err)
-			}
-			return a
-		},
-		"never retried": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
-			a.Header(503, http.Header{}, nil)
-			return nil
-		},
-		"cut in the middle": func(_ *transport.Call, a *transport.Attempt) *transport.Attempt {
-			a.Header(200, streamHeader.Clone(), nil)
-			a.Feed(nil, []byte(events[:60]))
-			a.End(nil)
-			return nil
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newDriven(t, transport.Config{})
-			to := ""
-			for range 6 {
-				call := w.read(t, chatBody)
-				a := w.route(t, call)
-				to += a.Endpoint().ID
-				if a.Endpoint().ID == "a" {
-					a = fail(call, a)
-				}
-				if a != nil {
-					a.Header(200, streamHeader.Clone(), nil)
-					a.Feed(nil, []byte(events))
-					a.End(nil)
-				}
-				call.Close()
-			}
-			assert.Equal(t, "aaabbb", to)
-			assert.Equal(t, 1, w.unhealthy())
-			w.idle(t)
-		})
-	}
-	t.Run("what is the client's fault", func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
-		for range 20 {
-			call := w.read(t, chatBody)
-			w.route(t, call).Header(400, http.Header{}, nil)
-			call.Close()
-		}
-		assert.Zero(t, w.unhealthy())
-	})
-}
-
 // A host that routes again without sending, because the first endpoint fails, does not
 // make it look as if no endpoint could have served the request: that is still open
 // when the client leaves.
@@ -633,34 +570,6 @@ func TestReader(t *testing.T) {
 			call.Close()
 			w.idle(t)
 		}
-	}
-}
-
-// A coded response is passed on unchanged.
-func TestCodedResponses(t *testing.T) {
-	for _, coding := range []string{"br", "gzip", "deflate", "GZIP", "identity, gzip"} {
-		w := newDriven(t, transport.Config{})
-		call := w.read(t, chatBody)
-		a := w.route(t, call)
-		h := streamHeader.Clone()
-		h.Set("Content-Encoding", coding)
-		require.NoError(t, a.Header(200, h, nil))
-		assert.Equal(t, "\x1b\x02", string(a.Feed(nil, []byte("\x1b\x02"))), "%s: nothing is held back, since there are no lines", coding)
-		_, err := a.End(nil)
-		require.NoError(t, err)
-		assert.Equal(t, "a completed", w.heard.said())
-		assert.Zero(t, w.heard.last.OutputTokens)
-	}
-	for _, coding := range []string{"", "identity", "Identity"} {
-		w := newDriven(t, transport.Config{})
-		a := w.route(t, w.read(t, chatBody))
-		h := streamHeader.Clone()
-		h.Set("Content-Encoding", coding)
-		require.NoError(t, a.Header(200, h, nil))
-		a.Feed(nil, []byte(events))
-		_, err := a.End(nil)
-		require.NoError(t, err)
-		assert.Equal(t, 2, w.heard.last.OutputTokens, coding)
 	}
 }
 

@@ -50,8 +50,6 @@ func drive(t require.TestingT, g Agents, seed uint64, answer func(n int) time.Du
 	}
 }
 
-func constant(d time.Duration) func(int) time.Duration { return func(int) time.Duration { return d } }
-
 // With random rates, scales and response times: no more requests than asked for; an
 // agent's steps follow one another, its sub-agents' come between two of them; prompts
 // continue the previous answer until the context is cut, and then keep at least what a
