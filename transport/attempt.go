@@ -42,9 +42,8 @@ type Attempt struct {
 	arrived bool // some of the response has
 	empty   bool // nothing has arrived of what should be a stream
 	queued  bool // requests waited at the endpoint when it was chosen
-	// lacks is what the endpoint has refused the request for lack of: its model, or the path of its API;
-	// empty: neither.
-	lacks string
+	// lacks is what the endpoint has refused the request for lack of; nil: of nothing.
+	lacks *health.Lack
 	paid  bool // the next attempt is paid for, because this one was given up
 
 	// Of asking for usage.
@@ -248,9 +247,12 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	switch {
 	case status == http.StatusNotFound && name != "" &&
 		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
-		a.lacks = name
+		a.lacks = &health.Lack{Model: name}
 	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
-		a.lacks = a.call.parsed.Path()
+		a.lacks = new(health.Lack)
+		if path := a.call.parsed.Path(); a.call.parsed.OwnPath() {
+			*a.lacks = health.Lack{Model: name, Path: path}
+		}
 	}
 	if isFull(status, first, a.queued) {
 		r = Full

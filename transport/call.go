@@ -159,7 +159,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	}
 	avoid, out := c.d.health.Avoid(nil, nil)
 	hanging := len(out)
-	avoid = c.d.health.AvoidFor(c.d.health.AvoidFor(avoid, c.model()), c.parsed.Path())
+	avoid = c.d.health.AvoidFor(avoid, c.model(), c.parsed.Path())
 	asleep := c.d.asleep(c.d.now())
 	out = append(out, asleep...)
 	if strict {

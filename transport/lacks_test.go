@@ -95,7 +95,39 @@ func TestServersWithUnlikeAPIs(t *testing.T) {
 			}
 		}
 		assert.EqualValues(t, 1+5, refuses.requests.Load())
+		for range 2 { // with a prefix that a client may have invented, it is not remembered
+			resp, _, err := w.do(t, post(t, "/x/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
+		}
+		assert.EqualValues(t, 1+5+2, refuses.requests.Load())
 		assert.Zero(t, w.t.Stats().Unhealthy)
+		w.idle(t)
+	}
+}
+
+// A name that a server does not repeat as it was sent, or that looks like an API, changes nothing for other models.
+func TestOddNamesLackNoAPI(t *testing.T) {
+	for _, name := range []string{`caf\u00e9`, "/v1/messages", chatPath} {
+		served := 0
+		picky := startEngine(t, func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
+			if !strings.Contains(string(body), name) {
+				served++
+				return false
+			}
+			w.WriteHeader(404)
+			fmt.Fprintf(w, `{"message":"no model %s"}`, name)
+			return true
+		})
+		w := newWorld(t, transport.Config{}, picky.URL, startEngine(t, nil).URL)
+		for _, path := range []string{chatPath, chatPath, "/v1/messages"} {
+			for _, model := range []string{name, "m"} {
+				resp, _, err := w.do(t, post(t, path, `{"model":"`+model+`","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+			}
+		}
+		assert.Equal(t, 3, served, name)
 		w.idle(t)
 	}
 }

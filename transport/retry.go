@@ -39,8 +39,8 @@ func (a *Attempt) Again() bool {
 	}
 	c.single = c.d.config.MaxAttempts == 1
 	if a.result == Refused {
-		if a.lacks != "" {
-			a.health = a.health.Lacking(a.lacks)
+		if a.lacks != nil {
+			a.health = a.health.Lacking(*a.lacks)
 		}
 		c.suspects.Add(a.health.Because(a.err), a.result)
 	}

@@ -2,7 +2,9 @@ package dialect
 
 import (
 	"context"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -137,6 +139,15 @@ func (c *Call) refersTo() string {
 
 // Path is that of the request.
 func (c *Call) Path() string { return c.path }
+
+// OwnPath reports whether that is its API's own, without a prefix, which clients could invent.
+func (c *Call) OwnPath() bool {
+	ends := c.api.paths
+	if i := unreadAs(c.method, c.path); i >= 0 && c.api == other {
+		ends = []string{unread[i].path}
+	}
+	return slices.Contains(ends, c.path) || slices.Contains(ends, strings.TrimPrefix(c.path, "/v1"))
+}
 
 // Endpoint is the ID of the only endpoint that can serve the request, because it
 // holds what that refers to, such as the previous response, if this is known after

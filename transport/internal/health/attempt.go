@@ -34,9 +34,11 @@ type Attempt struct {
 	spell uint32 // e.spell then
 	out   bool   // the endpoint was out
 	trial bool
-	busy  bool   // of a check: requests were in flight
-	model string // that it does not have; empty: not known
-	err   error  // why it failed; nil: not known
+	busy  bool  // of a check: requests were in flight
+	err   error // why it failed; nil: not known
+
+	lacking bool // it was refused for that
+	lack    Lack
 }
 
 // Sent records that a request goes to an endpoint.
@@ -169,7 +171,7 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	case Refused:
 		e.list(now)
 		e.refusals++
-		return a.trial || a.knownToLack() || (a.model != "" || e.refusals > 1) && e.opinions.Retry(now)
+		return a.trial || a.knownToLack() || (a.lacking || e.refusals > 1) && e.opinions.Retry(now)
 	case Canceled:
 		e.work(now) // it may go on
 	case Undecided:
@@ -294,10 +296,10 @@ func (s *Suspects) Add(a Attempt, r Result) {
 	*s = append(*s, suspect{a, r})
 }
 
-// Served records that an endpoint has served the request: the others are at fault, or lack its model.
+// Served records that an endpoint has served the request: the others are at fault, or lack something.
 func (s *Suspects) Served() {
 	for _, f := range *s {
-		if f.model != "" {
+		if f.lacking {
 			f.lacks()
 		} else {
 			f.Ended(Broken)
