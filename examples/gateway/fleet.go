@@ -105,11 +105,22 @@ func (g *gateway) wake(s *settings) func(*endpick.Endpoint) {
 				g.log.Info("waking a server", "endpoint", to.ID, "command", w.Run[0])
 				ctx, cancel := context.WithTimeout(context.Background(), w.Takes)
 				defer cancel()
-				if out, err := exec.CommandContext(ctx, w.Run[0], w.Run[1:]...).CombinedOutput(); err != nil {
+				var out beginningOf
+				command := exec.CommandContext(ctx, w.Run[0], w.Run[1:]...)
+				command.Stdout, command.Stderr = &out, &out
+				if err := command.Run(); err != nil {
 					g.log.Warn("waking a server has failed", "endpoint", to.ID, "error", err, "output", cut(string(out)))
 				}
 				return
 			}
 		}
 	}
+}
+
+// beginningOf is what is logged of a command's output, which may last as long as a server that it has started.
+type beginningOf []byte
+
+func (b *beginningOf) Write(p []byte) (int, error) {
+	*b = append(*b, p[:min(len(p), maxLogged-len(*b))]...)
+	return len(p), nil
 }

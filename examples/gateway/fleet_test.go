@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -119,4 +120,15 @@ func TestBadFleets(t *testing.T) {
 		_, err := parseSettings("f.yaml", []byte(c.text))
 		assert.EqualError(t, err, "f.yaml:"+c.want)
 	}
+}
+
+// Of what a command says that should wake a server, the beginning is logged, and no more is remembered.
+func TestWakingSaysMuch(t *testing.T) {
+	b := newBackend(t)
+	g := gatewayOf(t, parsed(t, "endpoints: [{url: "+b.URL+`, wake: {run: ["yes"], takes: 300ms}}]`))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	g.wake(g.settings.Load())(g.router.Endpoints()[0].Candidate.Endpoint)
+	runtime.ReadMemStats(&after)
+	assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
 }
