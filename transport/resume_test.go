@@ -125,7 +125,7 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 	send(chunk(object{"index": 0, "delta": object{}, "text": "", "finish_reason": reason}))
 	if options, ok := request["stream_options"].(map[string]any); ok && options["include_usage"] == true {
 		c := chunk(nil)
-		c["usage"] = object{"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output}
+		c["usage"] = object{"prompt_tokens": prompt, "completion_tokens": output, "total_tokens": prompt + output, "prompt_tokens_details": object{"cached_tokens": prompt - 1}}
 		send(c)
 	}
 	io.WriteString(w, done)
@@ -235,6 +235,7 @@ func TestResume(t *testing.T) {
 						assert.InDelta(t, len(tale), s.usage["completion_tokens"], 1, "white space at the end is said again")
 						assert.InDelta(t, 20+len(tale), s.usage["total_tokens"], 1)
 						assert.InDelta(t, 20, s.usage["prompt_tokens"], 1)
+						assert.LessOrEqual(t, s.usage["prompt_tokens_details"].(map[string]any)["cached_tokens"], s.usage["prompt_tokens"], "what was said is no prompt")
 					} else {
 						assert.Nil(t, s.usage, "nobody asked for it")
 					}
@@ -242,6 +243,7 @@ func TestResume(t *testing.T) {
 					record := w.records[0]
 					assert.InDelta(t, len(tale), record.OutputTokens, 1)
 					assert.InDelta(t, 20, record.InputTokens, 1)
+					assert.LessOrEqual(t, *record.CachedTokens, record.InputTokens)
 					assert.Equal(t, 2, record.Attempts)
 					again := good.bodies[0]
 					if after == 0 { // it has announced at most, which the client has not seen

@@ -341,6 +341,7 @@ func (m *Meter) Seen() Seen {
 	if m.before != nil {
 		s.InputTokens, s.OutputTokens = max(s.InputTokens-m.before.tokens, 0), s.OutputTokens+m.before.tokens
 		s.FirstToken = cmp.Or(m.before.firstAt, s.FirstToken)
+		u.cached = min(u.cached, s.InputTokens)
 	}
 	return s
 }

@@ -230,10 +230,14 @@ func (m *Meter) choice(key string, v []byte) []byte {
 func (m *Meter) sum(key string, v []byte) []byte {
 	n, ok := count(v)
 	switch {
+	case key == "prompt_tokens_details" && isObject(v):
+		return rewritten(nil, v, m.sum)
 	case !ok:
 		return v
 	case key == "prompt_tokens":
 		n = max(n-m.before.tokens, 0)
+	case key == "cached_tokens":
+		n = min(n, max(m.usage.prompt-m.before.tokens, 0))
 	case key == "completion_tokens":
 		n += m.before.tokens
 	default:
