@@ -248,10 +248,13 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	case status == http.StatusNotFound && name != "" &&
 		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
 		a.lacks = &health.Lack{Model: name}
+		if a.call.parsed.Invents(name) {
+			a.lacks = new(health.Lack)
+		}
 	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
-		a.lacks = new(health.Lack)
-		if path := a.call.parsed.Path(); a.call.parsed.OwnPath() {
-			*a.lacks = health.Lack{Model: name, Path: path}
+		a.lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
+		if a.call.parsed.Invents("") {
+			a.lacks = new(health.Lack)
 		}
 	}
 	if isFull(status, first, a.queued) {

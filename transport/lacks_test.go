@@ -106,28 +106,35 @@ func TestServersWithUnlikeAPIs(t *testing.T) {
 	}
 }
 
-// A name that a server does not repeat as it was sent, or that looks like an API, changes nothing for other models.
-func TestOddNamesLackNoAPI(t *testing.T) {
-	for _, name := range []string{`caf\u00e9`, "/v1/messages", chatPath} {
-		served := 0
-		picky := startEngine(t, func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
-			if !strings.Contains(string(body), name) {
-				served++
-				return false
+// What a client invents changes nothing for others, whatever a server repeats of it when it refuses that.
+func TestWhatClientsInventIsNotLacking(t *testing.T) {
+	for _, odd := range []struct{ path, body, says string }{
+		{chatPath, `{"model":"caf\u00e9"}`, `no model caf\u00e9`},
+		{"/v1/messages", `{"model":"/v1/messages"}`, "no model /v1/messages"},
+		{chatPath, `{"model":"/v1/messages"}`, "no model /v1/messages"},
+		{"/v1/responses", `{"model":"m","store":false,"previous_response_id":"resp_model m"}`, "Response with id 'resp_model m' not found."},
+		{"/model m/v1/messages", `{"model":"m"}`, "Cannot POST /model m/v1/messages"},
+	} {
+		picky := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			refuses := string(body) == odd.body && r.URL.Path == odd.path
+			if refuses {
+				w.WriteHeader(404)
+				fmt.Fprintf(w, `{"message":"%s"}`, odd.says)
 			}
-			w.WriteHeader(404)
-			fmt.Fprintf(w, `{"message":"no model %s"}`, name)
-			return true
+			return refuses
 		})
-		w := newWorld(t, transport.Config{}, picky.URL, startEngine(t, nil).URL)
-		for _, path := range []string{chatPath, chatPath, "/v1/messages"} {
-			for _, model := range []string{name, "m"} {
-				resp, _, err := w.do(t, post(t, path, `{"model":"`+model+`","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode)
-			}
+		other := startEngine(t, nil)
+		w := newWorld(t, transport.Config{}, picky.URL, other.URL)
+		ask := func(path, body string) {
+			resp, _, err := w.do(t, post(t, strings.ReplaceAll(path, " ", "%20"), body))
+			require.NoError(t, err)
+			assert.Equal(t, 200, resp.StatusCode)
 		}
-		assert.Equal(t, 3, served, name)
+		ask(odd.path, odd.body)
+		for _, path := range []string{chatPath, "/v1/messages", "/v1/responses"} {
+			ask(path, `{"model":"m","max_tokens":5,"store":false,"input":"hi","messages":[{"role":"user","content":"hi"}]}`)
+		}
+		assert.EqualValues(t, 1, other.requests.Load(), odd.says)
 		w.idle(t)
 	}
 }

@@ -140,13 +140,15 @@ func (c *Call) refersTo() string {
 // Path is that of the request.
 func (c *Call) Path() string { return c.path }
 
-// OwnPath reports whether that is its API's own, without a prefix, which clients could invent.
-func (c *Call) OwnPath() bool {
+// Invents reports whether a refusal may be for something that clients can invent: a stored response, or a prefix of
+// the path, which may contain the name of a model.
+func (c *Call) Invents(name string) bool {
 	ends := c.api.paths
 	if i := unreadAs(c.method, c.path); i >= 0 && c.api == other {
 		ends = []string{unread[i].path}
 	}
-	return slices.Contains(ends, c.path) || slices.Contains(ends, strings.TrimPrefix(c.path, "/v1"))
+	own := slices.Contains(ends, c.path) || slices.Contains(ends, strings.TrimPrefix(c.path, "/v1"))
+	return c.refersTo() != "" || !own && strings.Contains(c.path, name)
 }
 
 // Endpoint is the ID of the only endpoint that can serve the request, because it
