@@ -220,6 +220,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"a key of no file", "listen:", "engine_key: {file: none}\nlisten:", 2, "engine_key", "no such file"},
 		{"a key that is not there", "listen:", "engine_key: {env: ENDPICK_NONE}\nlisten:", 2, "engine_key", "is not in the environment"},
 		{"a key of nothing", "listen:", "engine_key: {file: /dev/null}\nlisten:", 2, "engine_key", "is empty"},
+		{"a key without end", "listen:", "engine_key: {file: /dev/zero}\nlisten:", 2, "engine_key", "is longer than 65536 bytes"},
 		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is an unknown field"},
 		{"twice", "listen: 127.0.0.1:0", "listen: a\nlisten: b", 3, "listen", "is given twice, first in line 2"},
 		{"wrong kind", "models: [m]", "models: m", 7, "endpoints[1].models", "is not a list"},

@@ -298,7 +298,7 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 		if !filepath.IsAbs(from.File) {
 			from.File = filepath.Join(filepath.Dir(d.name), from.File)
 		}
-		b, err := os.ReadFile(from.File)
+		b, err := readKey(from.File)
 		if err != nil {
 			return d.error(n.Line, path, err.Error())
 		}
@@ -312,6 +312,22 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 	}
 	return nil
 }
+
+// readKey reads a file with a key, which has another one's name by mistake if it is long.
+func readKey(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, maxKey+1))
+	if err == nil && len(b) > maxKey {
+		err = fmt.Errorf("is longer than %d bytes", maxKey)
+	}
+	return b, err
+}
+
+const maxKey = 64 << 10
 
 // nearest suggests the name that begins and ends most like this one, of several the shortest.
 func nearest(name string, names []string) (suggestion string) {
