@@ -139,66 +139,6 @@ func TestAbsentIsNotZero(t *testing.T) {
 	assert.Zero(t, silent().Prediction.Has)
 }
 
-func TestReportOrder(t *testing.T) {
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a")})
-	early := r.Snapshot("a")
-	c.advance(time.Second)
-	late := r.Snapshot("a")
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Snapshot: late}))
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, Snapshot: early}), "late, and no fault of anybody")
-	assert.Equal(t, 2.0, status(t, r, "a").Candidate.Waiting)
-
-	c.advance(-time.Hour) // the clock is corrected
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 3}))
-	assert.Equal(t, 3.0, status(t, r, "a").Candidate.Waiting)
-
-	// State of a removed endpoint does not count.
-	mark := r.Snapshot("a")
-	require.NoError(t, r.Remove("a"))
-	between := r.Snapshot("a")
-	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
-	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 4, Snapshot: mark}), endpick.ErrUnknownEndpoint)
-	require.ErrorIs(t, r.Report("a", endpick.Load{Waiting: 5, Snapshot: between}), endpick.ErrUnknownEndpoint)
-	require.NoError(t, r.Add(endpick.Endpoint{ID: "b"}))
-	require.EqualError(t, r.Report("a", endpick.Load{Waiting: 6, Snapshot: r.Snapshot("b")}),
-		`endpick: endpoint "a" is not the one that the Snapshot was taken of`)
-	assert.Zero(t, status(t, r, "a").Candidate.Reported)
-}
-
-func TestBrokenSignals(t *testing.T) {
-	for _, c := range []struct {
-		signal string
-		load   endpick.Load
-		value  float64
-		left   endpick.Signals
-	}{
-		{"waiting", endpick.Load{Waiting: -1}, -1, endpick.RunningSignal | endpick.KVUsageSignal},
-		{"waiting", endpick.Load{Waiting: 1 << 40}, 1 << 40, endpick.RunningSignal | endpick.KVUsageSignal},
-		{"running", endpick.Load{Running: inf}, inf, endpick.WaitingSignal | endpick.KVUsageSignal},
-		{"KV usage", endpick.Load{KVUsage: 1.5}, 1.5, endpick.WaitingSignal | endpick.RunningSignal},
-		{"waiting", endpick.Load{Waiting: -2, KVUsage: 2}, -2, endpick.RunningSignal},
-	} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
-		err := r.Report("a", c.load)
-		var bad *endpick.LoadError
-		require.ErrorAs(t, err, &bad)
-		assert.Equal(t, endpick.LoadError{ID: "a", Signal: c.signal, Value: c.value}, *bad)
-		assert.ErrorAs(t, err, new(*endpick.LoadError))
-		assert.Equal(t, c.left, status(t, r, "a").Candidate.Reported)
-	}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
-	var bad *endpick.LoadError
-	require.ErrorAs(t, r.Report("a", endpick.Load{KVUsage: nan}), &bad)
-	assert.Equal(t, "KV usage", bad.Signal)
-	assert.EqualError(t, bad, `endpick: load of endpoint "a": KV usage is NaN`)
-	assert.Equal(t, 0.5, status(t, r, "a").Candidate.KVUsage)
-	route(t, r, endpick.Request{})
-	require.NoError(t, r.Remove("a"))
-	gone := r.Endpoints()[0]
-	assert.True(t, gone.Removed)
-	assert.Zero(t, gone.Candidate.KVUsage, "with nobody to compare it with")
-}
-
 func TestEndpointValidation(t *testing.T) {
 	with := func(r endpick.Resident) endpick.Endpoint {
 		return endpick.Endpoint{ID: "a", Residents: []endpick.Resident{{Model: "first"}, r}}
@@ -269,38 +209,6 @@ func TestIDsShowNoCredentials(t *testing.T) {
 	}
 }
 
-func TestCandidatesServeTheModel(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{
-		{ID: "any"},
-		{ID: "llama", Models: []string{"llama"}},
-		{ID: "lora", Models: []string{"llama"}, Adapters: []string{"sql"}},
-		{ID: "twice", Models: []string{"qwen", "qwen"}, Adapters: []string{"qwen"}},
-		{ID: "drained", Models: []string{"old"}},
-	}})
-	require.NoError(t, r.Drain("drained"))
-	for _, c := range []struct {
-		model, adapter string
-		ids            []string
-	}{
-		{"llama", "", []string{"any", "llama", "lora"}},
-		{"llama", "sql", []string{"any", "lora"}},
-		{"sql", "", []string{"any", "lora"}},
-		{"qwen", "", []string{"any", "twice"}},
-		{"old", "", []string{"any"}},
-		{"unheard of", "", []string{"any"}},
-		{"", "", []string{"any", "llama", "lora", "twice"}},
-	} {
-		var receipt endpick.Receipt
-		l := route(t, r, endpick.Request{Model: c.model, Adapter: c.adapter, Receipt: &receipt})
-		var ids []string
-		for _, v := range receipt.Verdicts {
-			ids = append(ids, v.Candidate.Endpoint.ID)
-		}
-		assert.ElementsMatch(t, c.ids, ids, "%s/%s", c.model, c.adapter)
-		l.Done(endpick.Outcome{})
-	}
-}
-
 func TestNoEndpoints(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{})
 	_, err := r.Route(endpick.Request{Model: "m"})
@@ -325,44 +233,4 @@ func TestNoEndpoints(t *testing.T) {
 
 	require.NoError(t, r.Resume("c"))
 	assert.Equal(t, "c", route(t, r, endpick.Request{Model: "m", Exclude: []string{"b", "a"}}).Endpoint().ID)
-}
-
-// A request that was matched with a description is sent according to that description.
-func TestUpdate(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "old:1"}}})
-	l := route(t, r, endpick.Request{InputTokens: 10})
-	require.NoError(t, r.Report("a", endpick.Load{Waiting: 1, KVUsage: 0.75}))
-	ref := status(t, r, "a").Candidate.Ref
-	require.NoError(t, r.Update(endpick.Endpoint{ID: "a", Address: "new:1", Models: []string{"m"}}))
-
-	assert.Equal(t, "old:1", l.Endpoint().Address)
-	got := status(t, r, "a").Candidate
-	assert.Equal(t, "new:1", got.Endpoint.Address)
-	assert.Equal(t, ref, got.Ref, "the same endpoint still")
-	assert.Equal(t, 0.75, got.KVUsage)
-	assert.Equal(t, 10, got.InFlight.ContextTokens)
-	_, err := r.Route(endpick.Request{Model: "other"})
-	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
-	assert.Equal(t, "new:1", route(t, r, endpick.Request{Model: "m"}).Endpoint().Address)
-	assert.EqualError(t, r.Update(endpick.Endpoint{ID: "b"}), `endpick: endpoint "b" is unknown`)
-}
-
-func TestSlotsAreUsedAgain(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b")})
-	l := route(t, r, endpick.Request{Exclude: []string{"b"}})
-	old := status(t, r, "a").Candidate.Ref
-	require.NoError(t, r.Remove("a"))
-	assert.Equal(t, 1, r.Stats().RemovedOpen)
-	require.Len(t, r.Endpoints(), 2, "it has an open lease")
-
-	require.NoError(t, r.Add(endpick.Endpoint{ID: "a"}))
-	second := status(t, r, "a").Candidate
-	assert.NotEqual(t, old.Slot, second.Ref.Slot, "the slot is still in use")
-	assert.Zero(t, second.InFlight, "a new life")
-
-	assert.True(t, l.Done(endpick.Outcome{}))
-	assert.Zero(t, r.Stats().RemovedOpen)
-	require.NoError(t, r.Add(endpick.Endpoint{ID: "c"}))
-	assert.Equal(t, endpick.EndpointRef{Slot: old.Slot, Generation: old.Generation + 1}, status(t, r, "c").Candidate.Ref)
-	assert.Len(t, r.Endpoints(), 3)
 }

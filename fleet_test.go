@@ -172,26 +172,6 @@ func TestReportCopies(t *testing.T) {
 	assert.Equal(t, []string{"l"}, status(t, r, "a").Candidate.Report.Adapters)
 }
 
-// An endpoint that a new list describes as before is the same endpoint, down to
-// the pointer that leases hold.
-func TestSetEndpointsKeepsWhatStays(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c")})
-	require.NoError(t, r.Drain("b"))
-	before := status(t, r, "a").Candidate
-	l := route(t, r, endpick.Request{Exclude: []string{"c"}})
-	require.NoError(t, r.SetEndpoints([]endpick.Endpoint{{ID: "d"}, {ID: "b", Variant: "new"}, {ID: "a"}}))
-	after := status(t, r, "a").Candidate
-	assert.Same(t, before.Endpoint, after.Endpoint)
-	assert.Equal(t, before.Ref, after.Ref)
-	assert.Equal(t, 1, after.InFlight.Requests)
-	assert.True(t, status(t, r, "b").Draining)
-	assert.Equal(t, "new", status(t, r, "b").Candidate.Endpoint.Variant)
-	assert.ErrorIs(t, r.Remove("c"), endpick.ErrUnknownEndpoint)
-	assert.Equal(t, 3, r.Stats().Endpoints)
-	l.Done(endpick.Outcome{})
-	requireQuiet(t, r)
-}
-
 func TestAppendCandidates(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c")})
 	require.NoError(t, r.Drain("b"))

@@ -61,32 +61,6 @@ func TestEvictedTokensArePrefilled(t *testing.T) {
 	}
 }
 
-// The last token so far is that of this request, and not of one that had the lease's slot before.
-func TestLastTokens(t *testing.T) {
-	var last []time.Time
-	heard := func(e *endpick.Event) { last = append(last, e.LastTokenAt) }
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{lastTokens(heard)}}})
-	for range 2 {
-		c.advance(time.Second)
-		last = nil
-		l := route(t, r, endpick.Request{Stream: true})
-		c.advance(time.Second)
-		l.FirstToken()
-		first := c.Now()
-		c.advance(time.Second)
-		l.Done(endpick.Outcome{})
-		assert.Equal(t, []time.Time{{}, first, first}, last)
-	}
-}
-
-// lastTokens is an admitter that hears every event.
-type lastTokens func(*endpick.Event)
-
-func (lastTokens) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
-func (f lastTokens) Routed(e *endpick.Event)                         { f(e) }
-func (f lastTokens) FirstToken(e *endpick.Event)                     { f(e) }
-func (f lastTokens) Done(e *endpick.Event, _ *endpick.Outcome)       { f(e) }
-
 // Whoever looks sees that prefills have ended, although nothing has been routed since.
 func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 	for name, look := range map[string]func(r *endpick.Router) float64{

@@ -76,25 +76,6 @@ func TestCombinedScore(t *testing.T) {
 	}
 }
 
-// A picker is a stage like the others: it is validated, and hears what it observes.
-func TestPickersAreStages(t *testing.T) {
-	p := &busyPicker{}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Picker: p}})
-	route(t, r, endpick.Request{})
-	assert.Equal(t, 1, p.routed)
-	p.err = assert.AnError
-	require.ErrorIs(t, r.SetPolicy(endpick.Policy{Picker: p}), assert.AnError)
-}
-
-type busyPicker struct {
-	endpick.MaxScore
-	routed int
-	err    error
-}
-
-func (p *busyPicker) Routed(*endpick.Event) { p.routed++ }
-func (p *busyPicker) Validate() error       { return p.err }
-
 // What a scorer does not write is 0, and not what another has written or was written for
 // another request.
 func TestScoresThatAreNotWritten(t *testing.T) {
@@ -278,27 +259,6 @@ type sharer struct{ observer any }
 func (*sharer) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 func (s *sharer) Observer() any                                        { return s.observer }
 
-// A shared observer is notified of each event once, even if it is a stage itself.
-func TestSharedObserversHearOnce(t *testing.T) {
-	s := new(spy)
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{
-		{Scorer: &sharer{s}, Weight: 1}, {Scorer: &sharer{s}, Weight: 1}, {Scorer: &sharer{}, Weight: 1},
-	}}})
-	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
-	require.Empty(t, s.faults)
-	require.Len(t, s.take(), 1)
-	require.NoError(t, r.SetPolicy(endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}, {Scorer: &sharer{s}, Weight: 1}}}))
-	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
-	require.Empty(t, s.faults)
-	require.Len(t, s.take(), 1)
-
-	owned := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{new(endpick.Exclusive)}, Weight: 1}}}
-	require.NoError(t, r.SetPolicy(owned))
-	require.NoError(t, r.SetPolicy(owned))
-	_, err := endpick.New(endpick.Config{Policy: owned})
-	require.ErrorAs(t, err, new(*endpick.ConfigError))
-}
-
 // itself listens for itself, and can't be told from others.
 type itself struct{ _ []string }
 
@@ -325,42 +285,6 @@ func TestObserversOfObservers(t *testing.T) {
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
 }
 
-// Stages get the caller's values, which remain the caller's.
-func TestObserversSeeTheRequest(t *testing.T) {
-	blocks := []uint64{1, 2, 3}
-	w := &watcher{t: t}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
-		Scorers: []endpick.Weighted{{Scorer: w, Weight: 1}},
-	}})
-	l := route(t, r, endpick.Request{Model: "m", Blocks: blocks, Exclude: []string{"a"}, Receipt: new(endpick.Receipt)})
-	assert.Equal(t, blocks, w.routed.Blocks)
-	assert.Equal(t, []string{"b"}, w.ids, "all that it could have gone to")
-	l.Done(endpick.Outcome{})
-	assert.Equal(t, "m", w.done.Model)
-	assert.Nil(t, w.done.Blocks)
-	assert.Nil(t, w.done.Exclude)
-	assert.Nil(t, w.done.Receipt)
-	assert.Equal(t, uint64(1), w.done.Number())
-}
-
-type watcher struct {
-	t            *testing.T
-	routed, done endpick.Request
-	ids          []string
-}
-
-func (*watcher) Score(*endpick.Request, []endpick.Candidate, []float64) {}
-func (w *watcher) Routed(e *endpick.Event) {
-	w.routed = *e.Request
-	for _, c := range e.Candidates {
-		w.ids = append(w.ids, c.Endpoint.ID)
-	}
-}
-func (w *watcher) Done(e *endpick.Event, _ *endpick.Outcome) {
-	w.done = *e.Request
-	assert.Nil(w.t, e.Candidates)
-}
-
 // A scorer that fails for one endpoint neither prefers it nor puts it below the
 // worst of the others.
 func TestScoresThatAreNoNumbers(t *testing.T) {
@@ -384,18 +308,6 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 		assert.Equal(t, c.want, got, "%v", c.scores)
 		assert.Equal(t, uint64(1), r.Stats().StageErrors)
 	}
-}
-
-// A receipt belongs to its caller: writing to it does not change later ones.
-func TestAReceiptIsTheCallers(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: by(leastLoaded)})
-	var first, second endpick.Receipt
-	route(t, r, endpick.Request{Receipt: &first}).Done(endpick.Outcome{})
-	first.Scorers[0] = "mine"
-	first.Verdicts[0].Scores[0] = 7
-	route(t, r, endpick.Request{Receipt: &second}).Done(endpick.Outcome{})
-	assert.Equal(t, []string{"score"}, second.Scorers)
-	assert.Equal(t, []float64{1}, second.Verdicts[0].Scores)
 }
 
 // A host that knows the blocks of a prompt, but not its length, gets affinity
