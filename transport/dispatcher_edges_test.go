@@ -13,20 +13,6 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// A failure reports how many endpoints were asked.
-func TestFailuresCountAttempts(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call := w.read(t, chatBody)
-	defer call.Close()
-	for n := 1; n <= 3; n++ {
-		a := w.route(t, call)
-		var failed *transport.UpstreamError
-		require.ErrorAs(t, a.Fail(transport.ErrTimeout), &failed)
-		assert.Equal(t, transport.UpstreamError{Endpoint: string("abc"[n-1]), Attempts: n, Err: transport.ErrTimeout}, *failed)
-		assert.Equal(t, n < 3, a.Again())
-	}
-}
-
 // A request without a model is repeated only if its method makes that safe.
 func TestMethodsThatMayBeRepeated(t *testing.T) {
 	for method, again := range map[string]bool{

@@ -184,17 +184,3 @@ func TestMovedRequestsTeachNoPatience(t *testing.T) {
 		}
 	})
 }
-
-// A stream that contains an engine's error has failed, even if it ends properly.
-func TestErrorsWithinStreamsAreFailures(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	for range 3 {
-		a := w.route(t, w.read(t, chatBody))
-		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-		a.Feed(nil, []byte("data: {\"choices\":[{\"delta\":{\"content\":\"word\"}}]}\n\ndata: {\"error\":{\"message\":\"out of memory\"}}\n\ndata: [DONE]\n\n"))
-		_, err := a.End(nil)
-		require.NoError(t, err)
-	}
-	assert.Equal(t, 1, w.unhealthy())
-	w.idle(t)
-}

@@ -292,20 +292,6 @@ func TestAttemptsEndOnce(t *testing.T) {
 	}
 }
 
-// The TTFT of a request that was already under way is unknown.
-func TestAdoptedRequestsTellNoTTFT(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call := w.read(t, chatBody)
-	a := w.route(t, call)
-	require.NoError(t, a.ServedBy("c"))
-	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-	a.Feed(nil, []byte(events))
-	_, err := a.End(nil)
-	require.NoError(t, err)
-	assert.Zero(t, w.heard.ttfts)
-	assert.Equal(t, "a failed, c completed", w.heard.said())
-}
-
 func TestFallbacksAreInOrder(t *testing.T) {
 	ids := func(endpoints []*endpick.Endpoint) (all string) {
 		for _, e := range endpoints {
@@ -602,6 +588,9 @@ func TestPackedBodies(t *testing.T) {
 		got, _, _ := transport.ErrorResponse(chatPath, err)
 		assert.Equal(t, status, got, "%v", err)
 	}
+	full, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody + strings.Repeat(" ", 1<<20-len(chatBody)))})
+	require.NoError(t, err, "as long as the limit")
+	full.Close()
 	_, err = read(make([]byte, 1<<20+1))
 	var tooLarge *transport.BodyError
 	require.ErrorAs(t, err, &tooLarge)

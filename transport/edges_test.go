@@ -1,19 +1,13 @@
 package transport_test
 
 import (
-	"bytes"
-	"compress/gzip"
-	"context"
-	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -22,7 +16,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
-	monitor "github.com/endpick/endpick/transport/health"
 )
 
 // A refusal that was checked at a second endpoint reaches the client whole, however long it is.
@@ -66,60 +59,6 @@ func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
 	assert.Equal(t, 1, w.t.Stats().Unhealthy)
 }
 
-// A client that leaves says nothing about the endpoint that has yet to answer.
-func TestWhoLeavesSpeaksAgainstNobody(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	defer cancel()
-	asked := 0
-	w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
-		asked++
-		leave, _ := r.Context().Value(leaveKey{}).(context.CancelFunc)
-		leave()
-		<-r.Context().Done()
-		return nil, &net.OpError{Op: "dial", Err: r.Context().Err()}
-	})}, "http://a.test", "http://b.test")
-	for n := range 10 {
-		ctx, leave := context.WithCancel(ctx)
-		_, err := w.t.RoundTrip(post(t, chatPath, chatStream).WithContext(context.WithValue(ctx, leaveKey{}, leave)))
-		require.ErrorIs(t, err, context.Canceled)
-		require.Equal(t, n+1, asked)
-	}
-	assert.Zero(t, w.t.Stats().Unhealthy)
-	for _, o := range w.observer.all() {
-		assert.Equal(t, endpick.Canceled, o.Status)
-	}
-	w.idle(t)
-}
-
-type leaveKey struct{}
-
-// A response that breaks off before its first byte is closed, and health shows its
-// error.
-func TestWhatBreaksOffIsClosedAndTold(t *testing.T) {
-	broken := errors.New("the wire is cut")
-	var open atomic.Int32
-	config := transport.Config{MaxAttempts: 1, Base: tripper(func(r *http.Request) (*http.Response, error) {
-		open.Add(1)
-		return &http.Response{
-			StatusCode: 200, Header: http.Header{}, Request: r,
-			Body: &closing{ReadCloser: io.NopCloser(iotest.ErrReader(broken)), open: &open},
-		}, nil
-	})}
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "http://a.test"}}})
-	require.NoError(t, err)
-	config.Router = router
-	config.Health, err = monitor.New(monitor.Config{Router: router})
-	require.NoError(t, err)
-	tr, err := transport.New(config)
-	require.NoError(t, err)
-	_, err = tr.RoundTrip(post(t, chatPath, chatStream))
-	require.ErrorIs(t, err, broken)
-	assert.Zero(t, open.Load())
-	endpoints := config.Health.Endpoints()
-	require.Len(t, endpoints, 1)
-	assert.ErrorIs(t, endpoints[0].Err, broken)
-}
-
 // Long headers pass, up to a limit.
 func TestHeadersOfResponsesAreBounded(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
@@ -160,30 +99,6 @@ func TestErrorsHaveNoCoding(t *testing.T) {
 	assert.Equal(t, http.StatusGatewayTimeout, w.Code)
 	assert.NotContains(t, w.Header(), "Content-Encoding")
 	assert.Contains(t, w.Body.String(), `"error"`)
-}
-
-// A compressed refusal is passed to the client unchanged.
-func TestPackedRefusalsPass(t *testing.T) {
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, _ = z.Write([]byte(`{"error":{"message":"no"}}`))
-	require.NoError(t, z.Close())
-	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", "application/json")
-		w.Header().Set("Content-Encoding", "gzip")
-		w.WriteHeader(http.StatusBadRequest)
-		_, _ = w.Write(packed.Bytes())
-		return true
-	})
-	w := newWorld(t, transport.Config{}, e.URL)
-	resp, err := w.t.RoundTrip(post(t, chatPath, chatStream))
-	require.NoError(t, err)
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	assert.Equal(t, packed.Bytes(), body)
-	assert.Equal(t, "gzip", resp.Header.Get("Content-Encoding"))
-	assert.EqualValues(t, packed.Len(), resp.ContentLength)
 }
 
 // The time a request was held ends when it is first routed, not when it is last routed.

@@ -17,7 +17,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/recording"
 )
 
 type nameKey struct{}
@@ -278,26 +277,6 @@ func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 	r := next(t, reported)
 	assert.Zero(t, r.Held)
 	assert.Zero(t, r.Last().Decision)
-}
-
-// Observe works without Record, and a transport without both.
-func TestObserveAlone(t *testing.T) {
-	e := startEngine(t, nil)
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: e.URL}}})
-	require.NoError(t, err)
-	reported := make(chan *transport.Observation, 1)
-	tr, err := transport.New(transport.Config{Router: router, Observe: func(r *transport.Observation) { reported <- r }})
-	require.NoError(t, err)
-	t.Cleanup(tr.CloseIdleConnections)
-	resp, err := tr.RoundTrip(post(t, chatPath, chatAtOnce))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	r := next(t, reported)
-	assert.Equal(t, recording.Request{
-		Version: recording.Version, Time: r.Time, E2EMillis: r.E2EMillis, Model: "m", Endpoint: r.Endpoint, Status: r.Status, HTTP: 200, Attempts: 1,
-		InputTokens: r.InputTokens, OutputTokens: r.OutputTokens, CachedTokens: r.CachedTokens, Estimated: r.Estimated, BlockTokens: r.BlockTokens,
-		MaxTokens: r.MaxTokens, Session: r.Session,
-	}, r.Request, "no blocks")
 }
 
 // When a response breaks off after its client has received part of it, the attempt has the

@@ -326,38 +326,3 @@ func TestAllAreUnhealthy(t *testing.T) {
 		})
 	}
 }
-
-// A full server is retried soon and is not unhealthy.
-func TestAFullServerIsSpared(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		f := newFleet()
-		tr, _ := fleetWith(t, f, pinned)
-		f.falls("a", "429")
-		assert.Zero(t, load(t, tr, chatStream, 50, 10*time.Second).Load())
-		assert.InDelta(t, 40, f.took()["a"], 4, "four times a second")
-		assert.Zero(t, tr.Stats().Unhealthy)
-		f.falls("a", "")
-		time.Sleep(time.Second)
-		assert.Zero(t, load(t, tr, chatStream, 50, time.Second).Load())
-		time.Sleep(time.Minute)
-		assert.Equal(t, map[string]int{"a": 50}, f.took(), "at once")
-	})
-}
-
-// Without retries, an endpoint can only be compared with the others' answers.
-func TestWithoutRetriesOutcomesAreCompared(t *testing.T) {
-	for _, illness := range []string{"500", "404"} {
-		synctest.Test(t, func(t *testing.T) {
-			f := newFleet()
-			_, router := fleetOf(t, f, "least-loaded")
-			tr, err := transport.New(transport.Config{Router: router, Base: f, MaxAttempts: 1})
-			require.NoError(t, err)
-			f.falls("b", illness)
-			load(t, tr, chatStream, 20, 10*time.Second)
-			f.took()
-			assert.LessOrEqual(t, load(t, tr, chatStream, 20, time.Minute).Load(), int64(10))
-			assert.LessOrEqual(t, f.took()["b"], 10)
-			time.Sleep(time.Minute)
-		})
-	}
-}

@@ -45,14 +45,6 @@ func TestRefusedRequestsAreRecorded(t *testing.T) {
 	assert.Equal(t, [3]any{5, 0, "refused"}, [3]any{w.records[0].Priority, w.records[0].Attempts, w.records[0].Status}, "with what was read of it")
 }
 
-func TestRejectedRequestsAreRecorded(t *testing.T) {
-	w := newWorld(t, transport.Config{})
-	_, _, err := w.do(t, post(t, chatPath, chatStream))
-	assert.ErrorAs(t, err, new(*endpick.NoEndpointError))
-	r := w.record(t)
-	assert.Equal(t, []any{"failed", 0, 0, ""}, []any{r.Status, r.Attempts, r.HTTP, r.Endpoint})
-}
-
 // A request lasts until its response has ended, however long the host's calls take:
 // here each look at the clock takes an hour, and that of Done is the last.
 func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
@@ -95,23 +87,4 @@ func TestWhatIsRecorded(t *testing.T) {
 	assert.Equal(t, recording.NameHash("s1"), r.Session)
 	require.NotNil(t, r.TTFTMillis)
 	assert.Equal(t, []float64{2.5, 2.5, 1.5, 2.25}, []float64{*r.TTFTMillis, r.E2EMillis, r.SLOTTFTMillis, r.SLOTPOTMillis})
-}
-
-// The client's token limit is recorded even if every endpoint fails.
-func TestTheLimitIsRecorded(t *testing.T) {
-	good, bad := startEngine(t, nil).URL, startEngine(t, status(500)).URL
-	for _, tc := range []struct {
-		address, body string
-		want          int
-	}{
-		{good, `{"model":"m","prompt":"x","max_tokens":7}`, 7},
-		{good, `{"model":"m","prompt":"x","stream":true,"max_tokens":8}`, 8},
-		{good, `{"model":"m","prompt":"x"}`, 0},
-		{bad, `{"model":"m","prompt":"x","max_tokens":9}`, 9},
-		{nobody(t), `{"model":"m","prompt":"x","max_tokens":10}`, 10},
-	} {
-		w := newWorld(t, transport.Config{}, tc.address)
-		_, _, _ = w.do(t, post(t, completions, tc.body))
-		assert.Equal(t, tc.want, w.record(t).MaxTokens, tc.body)
-	}
 }

@@ -162,38 +162,6 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 	w.idle(t)
 }
 
-func TestClientThatGoesAway(t *testing.T) {
-	gone := make(chan struct{})
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		sse(role+delta(`"content":"Once"`))(w, r, nil)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
-		gone <- struct{}{}
-		return true
-	})
-	for name, leave := range map[string]func(cancel func(), body io.Closer){
-		"cancels":            func(cancel func(), _ io.Closer) { cancel() },
-		"closes":             func(_ func(), body io.Closer) { body.Close() },
-		"closes and cancels": func(cancel func(), body io.Closer) { body.Close(); cancel(); body.Close() },
-	} {
-		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, transport.Config{}, e.URL, e.URL)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			resp, err := w.client.Do(post(t, chatPath, chatStream).WithContext(ctx))
-			require.NoError(t, err)
-			_, err = resp.Body.Read(make([]byte, 10))
-			require.NoError(t, err)
-			leave(cancel, resp.Body)
-			<-gone
-			assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
-			assert.Equal(t, "canceled", w.record(t).Status)
-			w.idle(t)
-			resp.Body.Close()
-		})
-	}
-}
-
 // A client has a response without a body as soon as it has the header, and may be gone
 // before its gateway reads further: so the response completes before it is handed
 // over.
@@ -231,41 +199,6 @@ func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
 				resp.Body.Close()
 			})
 		}
-	}
-}
-
-// A response that was read to its end is complete, however the client leaves.
-func TestClientThatCancelsAtTheEndHasAll(t *testing.T) {
-	const whole = `{"object":"chat.completion","choices":[]}`
-	for name, body := range map[string]string{"stream": role + done, "at once": whole} {
-		t.Run(name, func(t *testing.T) {
-			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-				if body == whole {
-					w.Header().Set("Content-Type", "application/json")
-					io.WriteString(w, whole)
-				} else {
-					sse(body)(w, r, nil)
-				}
-				w.(http.Flusher).Flush()
-				<-r.Context().Done() // keeps the connection open
-				return true
-			})
-			w := newWorld(t, transport.Config{}, e.URL)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			request := chatAtOnce
-			if name == "stream" {
-				request = chatStream
-			}
-			resp, err := w.client.Do(post(t, chatPath, request).WithContext(ctx))
-			require.NoError(t, err)
-			_, err = io.ReadFull(resp.Body, make([]byte, len(body)))
-			require.NoError(t, err)
-			cancel()
-			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
-			w.idle(t)
-			resp.Body.Close()
-		})
 	}
 }
 

@@ -91,32 +91,6 @@ func TestStream(t *testing.T) {
 		[]any{r.Model, r.Endpoint, r.HTTP, r.Attempts, r.Stream, r.InputTokens, r.OutputTokens, r.Estimated})
 }
 
-func TestUsageIsNotAskedForWhenDisabled(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{DisableUsage: true}, e.URL)
-	resp, _ := w.ok(t, post(t, chatPath, chatStream))
-	assert.Equal(t, chatStream, e.lastBody())
-	assert.Empty(t, resp.Header.Get(transport.EndpointHeader))
-	assert.Equal(t, endpick.Outcome{}, w.outcome(t))
-	// 4 + 5 + 2 + 5 bytes at 1/4 token each.
-	assert.Equal(t, 4, w.observer.events[0].OutputTokens)
-	r := w.record(t)
-	assert.True(t, r.Estimated)
-	assert.Equal(t, 4, r.OutputTokens)
-}
-
-func TestAtOnce(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
-	resp, body := w.ok(t, post(t, chatPath, chatAtOnce))
-	assert.Equal(t, chatAtOnce, e.lastBody(), "only streams are asked for usage")
-	assert.Contains(t, body, usageJSON)
-	assert.EqualValues(t, len(body), resp.ContentLength)
-	assert.Equal(t, endpick.Outcome{InputTokens: 100, OutputTokens: 4, CachedTokens: 64, HasCachedTokens: true}, w.outcome(t))
-	assert.Nil(t, w.record(t).TTFTMillis, "no stream, no first token")
-	w.idle(t)
-}
-
 func TestHeadersAndDescription(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{
@@ -209,29 +183,6 @@ var errBroke = errors.New("broke")
 type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, errBroke }
-
-type refuse struct{}
-
-func (refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
-	if req.Priority < 0 {
-		return errBroke
-	}
-	return nil
-}
-
-func TestRejectedRequestsAreNotSent(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{refuse{}}}))
-	_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "-1"))
-	assert.ErrorAs(t, err, new(*endpick.RejectedError))
-	assert.ErrorIs(t, err, errBroke)
-	assert.Equal(t, 429, transport.StatusOf(err))
-	assert.Zero(t, e.requests.Load())
-	assert.Zero(t, w.record(t).Attempts)
-	w.ok(t, post(t, chatPath, chatStream, transport.PriorityHeader, "1"))
-	w.idle(t)
-}
 
 func TestStatusOf(t *testing.T) {
 	for want, err := range map[int]error{
