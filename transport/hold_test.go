@@ -146,3 +146,22 @@ func TestHoldingHasLimits(t *testing.T) {
 	assert.Empty(t, answers, "nothing of those that have left counts any more")
 	leave()
 }
+
+// A request that was at two servers when they died goes to no third, whether it streams or not.
+func TestNoRequestFellsMoreThanTwoServers(t *testing.T) {
+	for _, request := range []string{chatStream, chatAtOnce} {
+		for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
+			"before the header": func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
+			"after a role":      breaksOff("text/event-stream", role),
+			"in an object":      breaksOff("application/json", `{"choices":`),
+		} {
+			dead, other := startEngine(t, handle), startEngine(t, nil)
+			w := newWorld(t, transport.Config{MaxAttempts: 5}, nobody(t), dead.URL, startEngine(t, status(503)).URL, dead.URL, other.URL)
+			_, _, err := w.do(t, post(t, chatPath, request))
+			assert.Equal(t, 502, transport.StatusOf(err), name)
+			assert.EqualValues(t, 2, dead.requests.Load(), name)
+			assert.Zero(t, other.requests.Load(), "who can't be reached, or says that it can't, is not dead")
+			w.idle(t)
+		}
+	}
+}
