@@ -13,8 +13,8 @@ import (
 // RunAdmitter checks what every admitter must do. A refusal has a reason in words. The same
 // request gets the same answer, whatever the order of candidates. Request and candidates
 // are not changed, and nothing of them is kept. No clock is read. An admitter that counts
-// what it admits takes back requests that are withdrawn, canceled or lost; it counts
-// requests that have been adopted, for which Admit is not called, and
+// what it admits gives it back, at once or in time, however requests end, and if they are
+// withdrawn; it counts requests that have been adopted, for which Admit is not called, and
 // admits no more because of them. It may be called concurrently. newAdmitter returns an
 // admitter without history; it is called many times.
 func RunAdmitter(t *testing.T, newAdmitter func(*testing.T) endpick.Admitter, labels ...map[string]string) {
@@ -57,7 +57,7 @@ func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 			c.failf("Admit says %v the second time, and %v after the memory of the first call was used again: a stage keeps nothing that it was given", a, b)
 		}
 	})
-	s.property("given up", func(t *testing.T, rt *rapid.T) { givenUp(t, rt, newAdmitter) })
+	s.property("given back", func(t *testing.T, rt *rapid.T) { givenBack(t, rt, newAdmitter) })
 	s.property("withdrawn", func(t *testing.T, rt *rapid.T) { withdrawn(s.trial(rt), newAdmitter(t)) })
 	s.property("under way", func(t *testing.T, rt *rapid.T) { adopted(rt, newAdmitter(t)) })
 	s.property("not asked", func(t *testing.T, rt *rapid.T) {
@@ -135,50 +135,45 @@ func adopted(rt *rapid.T, stage endpick.Admitter) {
 	}
 }
 
-// givenUp sends the same requests to two routers, each with a stage of its own. On one
-// they are answered; on the other, clients give them up or nothing more is heard of
-// them, which can't cost more.
-func givenUp(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Admitter) {
+// gate is an admitter that refuses while it is shut.
+type gate struct{ shut bool }
+
+func (g *gate) Admit(*endpick.Request, []endpick.Candidate) error {
+	if g.shut {
+		return errors.New("it is shut")
+	}
+	return nil
+}
+
+// givenBack sends requests that end in one way, and long after them one more, which is to be let
+// in as it would have been before them.
+func givenBack(t *testing.T, rt *rapid.T, newAdmitter func(*testing.T) endpick.Admitter) {
 	req := drawRequest(rt, "request")
 	req.Adapter = ""
-	n, lost := rapid.IntRange(1, 40).Draw(rt, "requests"), rapid.Bool().Draw(rt, "lost")
-	ask := func(answered bool) (taken int, err error) {
-		now := time.Unix(1e6, 0)
-		r := routerWith(rt, endpick.Config{
-			Policy: endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t)}}, Clock: func() time.Time { return now },
+	ends := rapid.SampledFrom([]string{"were answered", "clients gave up", "nothing was heard any more of", "another admitter refused"}).Draw(rt, "end")
+	now, another := time.Unix(1e6, 0), &gate{shut: ends == "another admitter refused"}
+	fresh := func() *endpick.Router {
+		return routerWith(rt, endpick.Config{
+			Policy: endpick.Policy{Admitters: []endpick.Admitter{newAdmitter(t), another}}, Clock: func() time.Time { return now },
 		}, "server-0")
-		for range n {
-			lease, err := r.Route(req)
-			if err != nil {
-				break
-			}
-			taken++
-			switch {
-			case answered:
-				lease.Tokens(10)
-				lease.Done(endpick.Outcome{OutputTokens: 10})
-			case !lost:
-				lease.Done(endpick.Outcome{Status: endpick.Canceled})
-			}
-		}
-		if now = now.Add(time.Second); lost {
-			now = now.Add(time.Hour)
-		}
-		r.Sweep(now)
-		lease, err := r.Route(req)
-		lease.Done(endpick.Outcome{})
-		return taken, err
 	}
-	answered, one := ask(true)
-	left, other := ask(false)
-	// If more requests were admitted, or fewer, more tokens were used, or some have not ended.
-	if left == answered && one == nil && other != nil {
-		how := "clients gave up"
-		if lost {
-			how = "nothing was heard any more of"
+	r, n := fresh(), rapid.IntRange(1, 200).Draw(rt, "requests")
+	for range n {
+		lease, err := r.Route(req)
+		switch {
+		case err == nil && ends == "were answered":
+			lease.Tokens(10)
+			lease.Done(endpick.Outcome{OutputTokens: 10})
+		case err == nil && ends == "clients gave up":
+			lease.Done(endpick.Outcome{Status: endpick.Canceled})
 		}
-		rt.Fatalf("Admit says yes after %d requests that were answered, and after %d that %s %v: what was taken for them is never given back (see endpick.DoneObserver)\nThe smallest case:\n  %s",
-			answered, left, how, answer(other), showRequest(&req))
+	}
+	now, another.shut = now.AddDate(10, 0, 0), false
+	r.Sweep(now)
+	_, err := r.Route(req)
+	if _, never := fresh().Route(req); never == nil && err != nil {
+		rt.Fatalf("Admit says yes to the first request, and ten years after %d that %s %s: what was taken for them is never given back (see endpick.Admitter)\nThe smallest case:\n  %s",
+			n, ends, answer(err), showRequest(&req))
 	}
 }
 

@@ -226,7 +226,7 @@ var broken = []struct {
 			return nil
 		})
 	})},
-	{"an admitter that does not take back what is withdrawn", admitting(func() endpick.Admitter { return &bucket{left: 100} })},
+	{"an admitter that does not take back what is withdrawn", admitting(func() endpick.Admitter { return new(bucket) })},
 	{"an admitter that trusts that it was asked", admitting(func() endpick.Admitter { return &asked{admitted: map[uint64]int{}} })},
 	{"an admitter that reads a clock", admitting(func() endpick.Admitter {
 		return admitFunc(func(*endpick.Request, []endpick.Candidate) error {
@@ -237,6 +237,22 @@ var broken = []struct {
 		})
 	})},
 	{"an admitter that keeps the candidates", admitting(func() endpick.Admitter { return new(keepsLoad) })},
+	{"an admitter that is not told what others refuse", admitting(func() endpick.Admitter {
+		s := &seats{left: 10}
+		return struct {
+			admitFunc
+			doneFunc
+		}{s.Admit, func(*endpick.Event, *endpick.Outcome) { s.Withdrawn(nil) }}
+	})},
+	{"an admitter that hears of no end", admitting(func() endpick.Admitter {
+		n := 0
+		return admitFunc(func(*endpick.Request, []endpick.Candidate) error {
+			if n++; n > 100 {
+				return errors.New("a hundred at once")
+			}
+			return nil
+		})
+	})},
 	{"an admitter that lets in what completes", admitting(func() endpick.Admitter { return &seats{left: 10} })},
 	{"an observer with a wrong signature", observing(func() any { return struct{ Routed func() }{} })},
 	{"an observer that keeps events", observing(func() any { return &keepsEvents{} })},

@@ -139,9 +139,15 @@ func (m *keepsBlocks) Routed(e *endpick.Event) {
 }
 
 // bucket admits so many requests.
-type bucket struct{ left int }
+type bucket struct {
+	left   int
+	filled time.Time
+}
 
-func (b *bucket) Admit(*endpick.Request, []endpick.Candidate) error {
+func (b *bucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
+	if b.filled != req.Now() {
+		b.left, b.filled = 100, req.Now()
+	}
 	if b.left == 0 {
 		return errors.New("empty")
 	}

@@ -19,7 +19,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	defer h.mu.Unlock()
 	spare, all := h.spare(now)
 	h.known = slices.DeleteFunc(h.known, func(e *endpoint) bool {
-		if current, ok := h.router.Ref(e.id); !ok || current != e.ref {
+		if h.gone(e) {
 			e.listed = false
 			if at := h.of.Find(e.ref); at != nil {
 				*at = nil
@@ -120,7 +120,13 @@ func (h *Health) Answers(ref endpick.EndpointRef) bool {
 func (h *Health) IsOut(id string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.current().Out() })
+	return slices.ContainsFunc(h.known, func(e *endpoint) bool { return e.id == id && e.current().Out() && !h.gone(e) })
+}
+
+// gone reports whether an endpoint has been removed, which Avoid has not noticed yet.
+func (h *Health) gone(e *endpoint) bool {
+	current, ok := h.router.Ref(e.id)
+	return !ok || current != e.ref
 }
 
 // Unhealthy is the number of endpoints that get less than their share.
@@ -129,7 +135,7 @@ func (h *Health) Unhealthy() int {
 	defer h.mu.Unlock()
 	n := 0
 	for _, e := range h.known {
-		if e.current() != Well {
+		if e.current() != Well && !h.gone(e) {
 			n++
 		}
 	}
