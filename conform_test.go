@@ -20,14 +20,14 @@ func TestPickersConform(t *testing.T) {
 // The stages that the examples show keep the promises they are examples of.
 func TestStagesOfExamplesConform(t *testing.T) {
 	t.Run("scorer", func(t *testing.T) {
-		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheapest{} })
+		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return Cheapest{} }, map[string]string{"price": "spot"})
 	})
 	t.Run("scorer with state", func(t *testing.T) {
 		scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return &Flaky{} })
 		scorertest.RunObserver(t, func(*testing.T) any { return &Flaky{} })
 	})
 	t.Run("filter", func(t *testing.T) {
-		scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return SameZone("north") })
+		scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return SameZone("north") }, map[string]string{"zone": "north"})
 	})
 	t.Run("picker", func(t *testing.T) {
 		scorertest.RunPicker(t, func(*testing.T) endpick.Picker { return NearBest(0.1) })

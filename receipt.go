@@ -238,6 +238,10 @@ func (c *Candidate) signal(which Signals, v float64, digits int) string {
 // writeLatency writes a latency, if it has been predicted.
 func writeLatency(b *strings.Builder, name string, which, has Latencies, d time.Duration) {
 	if has&which != 0 {
-		fmt.Fprintf(b, " %s %.4gms", name, float64(d)/float64(time.Millisecond))
+		ms, format := float64(d)/float64(time.Millisecond), " %s %.4gms"
+		if ms >= 1000 {
+			format = " %s %.0fms" // not 1.234e+04
+		}
+		fmt.Fprintf(b, format, name, ms)
 	}
 }

@@ -583,9 +583,9 @@ func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
 		status int
 		body   string
 	}{
-		{"/v1/messages", 503, `{"type":"error","error":{"type":"overloaded_error","message":"no server is available for this model"}}`},
-		{"/v1/responses", 503, `{"error":{"message":"no server is available for this model","type":"api_error","param":null,"code":"503"}}`},
-		{"/v1/batches", 404, `{"error":{"message":"there is nothing here","type":"invalid_request_error","param":null,"code":"not_found"}}`},
+		{"/v1/messages", 503, `{"type":"error","error":{"type":"overloaded_error","message":"no server is available"}}`},
+		{"/v1/responses", 503, `{"error":{"message":"no server is available","type":"api_error","param":null,"code":"503"}}`},
+		{"/v1/batches", 404, `{"error":{"message":"there is nothing here, or not for this method","type":"invalid_request_error","param":null,"code":"not_found"}}`},
 	} {
 		in := post(t, tc.path, `{"model":"m","messages":[{}],"input":"x"}`)
 		_, _, err := w.do(t, in)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"time"
 
@@ -107,7 +108,12 @@ func (g *gateway) findEndpoints(s *settings) error {
 			g.inspector.Fill(&all[i]) // otherwise forgotten until they are asked again
 		}
 		g.discovery.end()
-		return g.router.SetEndpoints(all)
+		before := g.ids()
+		err := g.router.SetEndpoints(all)
+		if now := g.ids(); len(before) > 0 && !slices.Equal(before, now) { // those of the start are logged with their addresses
+			g.log.Info("endpoints", "number", len(now), "added", without(now, before), "removed", without(before, now))
+		}
+		return err
 	}
 	if reflect.DeepEqual(s.Discover, g.discovery.settings) {
 		return nil
@@ -132,6 +138,21 @@ func (g *gateway) findEndpoints(s *settings) error {
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)
 	return nil
+}
+
+// ids are those of the endpoints that may get requests, sorted.
+func (g *gateway) ids() (all []string) {
+	for _, e := range g.router.Endpoints() {
+		if !e.Removed {
+			all = append(all, e.Candidate.Endpoint.ID)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func without(all, others []string) []string {
+	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(others, id) })
 }
 
 // watching is how the source of the settings is watched.

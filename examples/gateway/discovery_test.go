@@ -17,12 +17,9 @@ import (
 
 // ids returns the endpoints that take requests.
 func ids(g *gateway) (all []string) {
-	for _, e := range g.router.Endpoints() {
-		if !e.Removed {
-			all = append(all, strings.TrimPrefix(e.Candidate.Endpoint.ID, "http://"))
-		}
+	for _, id := range g.ids() {
+		all = append(all, strings.TrimPrefix(id, "http://"))
 	}
-	slices.Sort(all)
 	return all
 }
 

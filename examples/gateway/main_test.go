@@ -20,8 +20,8 @@ import (
 
 func TestArguments(t *testing.T) {
 	for args, want := range map[string]string{
-		"":                                               "give -listen or -config; policies are compared by examples/demo",
-		"-policies lmetric":                              "flag provided but not defined: -policies (gateway -h lists the flags; policies are compared by examples/demo)",
+		"":                                               "give -listen or -config (gateway -h lists the flags)",
+		"-policies lmetric":                              "flag provided but not defined: -policies (gateway -h lists the flags)",
 		"-policy lmetric":                                "give -listen or -config",
 		"-check":                                         "-check needs -config",
 		"-config f -seed 1":                              "-seed: with -config, settings come from the file alone",

@@ -43,7 +43,7 @@ const usage = `Usage:
 
 Policies: %s.
 
-The gateway takes OpenAI-style requests, with these headers:
+The gateway takes requests to the APIs of docs/apis.md, with these headers:
   x-slo-ttft-ms, x-slo-tpot-ms  latency targets, in milliseconds
 and with -trust-headers also:
   x-endpick-priority            higher goes first; below 0 may be answered with 429
@@ -85,7 +85,7 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 		f.PrintDefaults()
 		return nil, err
 	case err != nil:
-		return nil, fmt.Errorf("%w (gateway -h lists the flags; policies are compared by examples/demo)", err)
+		return nil, fmt.Errorf("%w (gateway -h lists the flags)", err)
 	case f.NArg() > 0:
 		return nil, errors.New("there is an argument that belongs to no flag; a configuration file is given with -config")
 	}
@@ -116,7 +116,7 @@ func (o *options) validate(given map[string]bool) error {
 	case o.check:
 		return errors.New("-check needs -config")
 	case o.listen == "":
-		return errors.New("give -listen or -config; policies are compared by examples/demo")
+		return errors.New("give -listen or -config (gateway -h lists the flags)")
 	case !slices.Contains(loggedRequests, o.requests):
 		return fmt.Errorf("-log %q is none of %s", o.requests, strings.Join(loggedRequests, ", "))
 	case o.admin == "":

@@ -131,6 +131,6 @@ func (p *pollErrors) flush() {
 	defer p.mu.Unlock()
 	ids := slices.SortedFunc(maps.Keys(p.waiting), func(a, b string) int { return cmp.Compare(inOrder(a), inOrder(b)) })
 	p.log.Warn("engines do not report their load", "engines", len(ids), "ids", strings.Join(ids[:min(len(ids), 10)], " "), "error", p.waiting[ids[0]],
-		"hint", "vLLM reports by itself, SGLang with --enable-metrics, llama.cpp with --metrics; without reports the gateway counts its own requests")
+		"hint", "vLLM reports by itself, SGLang with --enable-metrics, llama.cpp with --metrics; of others, such as Ollama, the gateway counts its own requests")
 	clear(p.waiting)
 }

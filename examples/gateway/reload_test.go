@@ -57,6 +57,7 @@ func TestReload(t *testing.T) {
 	write(two.URL, "tenants: {ann: {keys: ["+annsKey+"]}}\nengine_key: sesame\nseed: 7\n")
 	c.logs(t, "settings reloaded", 1)
 	c.logs(t, `msg="this change needs a restart" field=seed`, 1)
+	c.logs(t, "msg=endpoints number=1 added=["+two.URL+"] removed=["+one.URL+"]", 1)
 	require.Equal(t, 401, ask(c, ""))
 	require.Equal(t, 200, ask(c, annsKey))
 	require.Equal(t, []int{1, 1}, []int{served(one), served(two)})

@@ -305,7 +305,7 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 		d.files = append(d.files, from.File)
 		text = strings.TrimRight(string(b), "\r\n")
 	case !found:
-		return d.error(n.Line, path, "is not in the environment")
+		return d.error(n.Line, path, "names a variable that is not in the environment")
 	}
 	if *into = secret(text); text == "" {
 		return d.error(n.Line, path, "is empty")

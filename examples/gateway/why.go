@@ -32,7 +32,7 @@ func why(r *endpick.Receipt) (all []string) {
 		case errors.As(r.Err, &none):
 			all = append(all, "No server was left: "+left(none))
 		case r.Err != nil:
-			all = append(all, "No server was chosen: "+r.Err.Error()+".")
+			all = append(all, "No server was chosen: "+strings.TrimPrefix(r.Err.Error(), "endpick: request rejected: ")+".")
 		}
 		return all
 	}

@@ -99,6 +99,14 @@ func policyOf(newPolicy func() endpick.Policy) func(suite) {
 	return func(s suite) { checkPolicy(s, func(*testing.T) endpick.Policy { return newPolicy() }) }
 }
 
+// labelled runs a kit with labels.
+func labelled(kit func(suite)) func(suite) {
+	return func(s suite) {
+		s.labels = []map[string]string{{"kind": "old"}}
+		kit(s)
+	}
+}
+
 // each calls f for every slot.
 func each(f func(req *endpick.Request, c *endpick.Candidate) float64) scoreFunc {
 	return func(req *endpick.Request, cs []endpick.Candidate, dst []float64) {

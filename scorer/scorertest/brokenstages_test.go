@@ -110,6 +110,9 @@ var broken = []struct {
 		_ = append(cs, cs[0])
 		return cs
 	})},
+	{"a filter that reads a label nobody has", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+		return endpick.Keep(cs, func(c *endpick.Candidate) bool { return c.Endpoint.Labels["zone"] == "north" })
+	})},
 	{"a picker that counts from one", picking(func(_ *endpick.Request, _ []endpick.Candidate, scores []float64) int {
 		return slices.Index(scores, slices.Max(scores)) + 1
 	})},
@@ -169,6 +172,18 @@ var broken = []struct {
 	{"a matcher that forgets by a clock", matching(func() endpick.Matcher {
 		return &headSet{held: map[string]bool{}, byRef: true, until: time.Now().Add(time.Hour)}
 	})},
+	{"a matcher that trusts a label", labelled(matching(func() endpick.Matcher {
+		return matchFunc(func(_ *endpick.Request, cs []endpick.Candidate) {
+			for i := range cs {
+				cs[i].PrefixTokens = len(cs[i].Endpoint.Labels)
+			}
+		})
+	}))},
+	{"a predictor that knows a labelled one by its bound", labelled(predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			cs[i].Prediction.TTFTUpper = time.Duration(len(cs[i].Endpoint.Labels))
+		}
+	}))},
 	{"a predictor with a bound below the expected value", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
 		for i := range cs {
 			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second, TTFTUpper: time.Second / 2}

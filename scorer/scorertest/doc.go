@@ -16,8 +16,7 @@
 //	an observer        RunObserver
 //	a policy           RunPolicy, which drives real routers with it
 //
-// [Run], [RunWeighted], [RunFilter], [RunPicker] and [RunAdmitter] take the labels that a stage reads, so that
-// some servers have them:
+// Those for a single method take the labels that a stage reads, so that some servers have them:
 //
 //	scorertest.RunWeighted(t, newCheap, map[string]string{"price": "low"})
 //

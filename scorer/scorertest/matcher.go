@@ -26,10 +26,11 @@ import (
 //   - It changes nothing but PrefixTokens and EvictedTokens, keeps nothing that the caller
 //     owns, reads no clock, and may be called concurrently.
 //
-// newMatcher returns a matcher without history; it is called many times.
-func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher) {
+// newMatcher returns a matcher without history; it is called many times. The labels are those of
+// some of the endpoints.
+func RunMatcher(t *testing.T, newMatcher func(*testing.T) endpick.Matcher, labels ...map[string]string) {
 	t.Helper()
-	checkMatcher(suiteOf(t), newMatcher)
+	checkMatcher(suiteOf(t, labels...), newMatcher)
 }
 
 func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
@@ -38,14 +39,14 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		check func(*rapid.T, *library)
 	}{{"heads", matchesHeads}, {"bounds", matchesWithinBounds}, {"empty", matchesNothingOfNothing}, {"unseen", matchesWhatWasSent}, {"come back", matchesNothingAfterwards}} {
 		s.property(c.name, func(t *testing.T, rt *rapid.T) {
-			l := newLibrary(rt, newMatcher(t))
+			l := s.library(rt, newMatcher(t))
 			l.live(rt)
 			c.check(rt, l)
 		})
 	}
 	s.property("kept", func(t *testing.T, rt *rapid.T) {
 		// Both see the same, but the memory of one's caller is reused.
-		one, other := newLibrary(rt, newMatcher(t)), newLibrary(rt, newMatcher(t))
+		one, other := s.library(rt, newMatcher(t)), s.library(rt, newMatcher(t))
 		other.scribbles = true
 		for _, p := range rapid.SliceOfN(prompts, 1, 30).Draw(rt, "requests") {
 			one.serve(rt, p)
@@ -59,7 +60,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 	})
 	s.once("clock", func(t *testing.T) string {
 		return inBubble(t, "Match", func(t *testing.T) string {
-			l := newLibrary(t, newMatcher(t))
+			l := s.library(t, newMatcher(t))
 			for n := range 30 {
 				l.serve(t, promptOf{blocks: prompt(uint64(n%families), 1+n%20), status: endpick.Completed, first: true})
 			}
@@ -78,7 +79,7 @@ func checkMatcher(s suite, newMatcher func(*testing.T) endpick.Matcher) {
 		})
 	})
 	s.once("concurrency", func(t *testing.T) string {
-		return concurrentRequests(newLibrary(t, newMatcher(t)).router, "", endpick.Endpoint{ID: "server-1"})
+		return concurrentRequests(s.library(t, newMatcher(t)).router, "", endpick.Endpoint{ID: "server-1"})
 	})
 }
 
@@ -223,12 +224,17 @@ type library struct {
 	scribbles bool
 }
 
-func newLibrary(t rapid.TB, m endpick.Matcher) *library {
+// library returns one whose endpoints have the labels in turn, and none.
+func (s suite) library(t rapid.TB, m endpick.Matcher) *library {
 	l := &library{matcher: m, now: time.Unix(0, 0), block: endpick.DefaultBlockTokens}
-	l.router = routerWith(t, endpick.Config{
+	config := endpick.Config{
 		Policy: endpick.Policy{Matcher: m}, Clock: func() time.Time { return l.now },
 		Warn: func(err error) { l.did("PANIC: %v", err) },
-	}, libraryIDs...)
+	}
+	for i, id := range libraryIDs {
+		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Labels: append(s.labels[:len(s.labels):len(s.labels)], nil)[i%(len(s.labels)+1)]})
+	}
+	l.router = routerWith(t, config)
 	return l
 }
 

@@ -19,9 +19,9 @@ import (
 // It may be called concurrently. newPredictor returns a predictor without history; if it
 // learns, it must do so within the router's calls (see
 // predict.LatencyConfig.Synchronous). It is called many times.
-func RunPredictor(t *testing.T, newPredictor func(*testing.T) endpick.Predictor) {
+func RunPredictor(t *testing.T, newPredictor func(*testing.T) endpick.Predictor, labels ...map[string]string) {
 	t.Helper()
-	checkPredictor(suiteOf(t), newPredictor)
+	checkPredictor(suiteOf(t, labels...), newPredictor)
 }
 
 func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
@@ -30,7 +30,7 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 	}
 	s.property("predictions", func(t *testing.T, rt *rapid.T) {
 		p := stage(t, rt)
-		c := drawUnpredicted(rt)
+		c := s.unpredicted(rt)
 		_, candidates := c.predicted(p)
 		for i := range candidates {
 			if fault := wrongPrediction(&candidates[i].Prediction); fault != "" {
@@ -40,7 +40,7 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 	})
 	s.property("alone", func(t *testing.T, rt *rapid.T) {
 		p := stage(t, rt)
-		c := drawUnpredicted(rt)
+		c := s.unpredicted(rt)
 		_, all := c.predicted(p)
 		for i := range all {
 			one := c
@@ -61,7 +61,7 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 	})
 	s.property("input", func(t *testing.T, rt *rapid.T) {
 		p := stage(t, rt)
-		c := drawUnpredicted(rt)
+		c := s.unpredicted(rt)
 		req, candidates := c.predicted(p)
 		for i := range candidates {
 			candidates[i].Prediction = c.candidates[i].Prediction
@@ -70,7 +70,7 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 	})
 	s.property("kept", func(t *testing.T, rt *rapid.T) {
 		both := taught(t, rt, newPredictor, 2)
-		c := drawUnpredicted(rt)
+		c := s.unpredicted(rt)
 		_, want := c.predicted(both[0])
 		c.scribbled("Predict", predictions(both[1]))
 		if _, got := c.predicted(both[1]); !reflect.DeepEqual(want, got) {
@@ -117,9 +117,9 @@ func taught(t *testing.T, rt *rapid.T, newPredictor func(*testing.T) endpick.Pre
 	return all
 }
 
-// drawUnpredicted draws the input of a predictor.
-func drawUnpredicted(rt *rapid.T) trial {
-	c := draw(rt, 6)
+// unpredicted draws the input of a predictor.
+func (s suite) unpredicted(rt *rapid.T) trial {
+	c := s.of(rt, 6)
 	for i := range c.candidates {
 		c.candidates[i].Prediction = endpick.Prediction{}
 	}

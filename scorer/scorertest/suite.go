@@ -55,8 +55,11 @@ type trial struct {
 const mostCandidates = 16
 
 // trial draws a case.
-func (s suite) trial(rt *rapid.T) trial {
-	c := draw(rt, mostCandidates)
+func (s suite) trial(rt *rapid.T) trial { return s.of(rt, mostCandidates) }
+
+// of draws a case with so many candidates at most.
+func (s suite) of(rt *rapid.T, most int) trial {
+	c := draw(rt, most)
 	if len(s.labels) == 0 {
 		return c
 	}

@@ -97,6 +97,14 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'f', -1, 64)
 }
 
+// three is a number with three digits, or all of those before its point.
+func three(v float64) string {
+	if v >= 1000 {
+		return strconv.FormatFloat(v, 'f', 0, 64)
+	}
+	return strconv.FormatFloat(v, 'g', 3, 64)
+}
+
 // text is the cost, what makes it higher than the least one, and all that it is made of:
 //
 //	costs 17300 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 13110,
@@ -117,14 +125,14 @@ func (x *cost) text(unit string, goes []string, least *cost) string {
 		text += fmt.Sprintf("%c %s %s", ":,,,,"[i], partNames[i], digits(part))
 	}
 	text += fmt.Sprintf(
-		" = w %.3g · TTFT %.3g + n %.3g · TPOT %.3g + n · s %.3g · BS %.3g + (1−σ) %.3g · (F·k %.3g · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %.3g · (c · B %.3g + w))",
-		x.w, x.ttft, x.n, x.tpot, x.s, x.bs, x.own, x.fk, x.c, x.coming, x.again, x.b,
+		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + (1−σ) %.3g · (F·k %s · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %s · (c · B %.3g + w))",
+		x.w, three(x.ttft), x.n, three(x.tpot), x.s, x.bs, x.own, three(x.fk), x.c, x.coming, three(x.again), x.b,
 	)
 	if x.load > 0 {
-		text += fmt.Sprintf(" + w · load %.3g", x.load)
+		text += fmt.Sprintf(" + w · load %s", three(x.load))
 	}
 	if x.back > 0 || len(goes) > 0 {
-		text += fmt.Sprintf(" + w · back %.3g for [%s]", x.back, strings.Join(goes, " "))
+		text += fmt.Sprintf(" + w · back %s for [%s]", three(x.back), strings.Join(goes, " "))
 	}
 	return text
 }

@@ -63,6 +63,7 @@ func TestTheFormulaByHand(t *testing.T) {
 	least.ttft -= 1e-4
 	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &least), "not by what nobody sees")
 	assert.Equal(t, []string{"60600", "0.123", "17.06", "0"}, []string{digits(60_597), digits(0.12345), digits(17.056), digits(8.9e-6)})
+	assert.Equal(t, []string{"60597", "0.123"}, []string{three(60_597.2), three(0.12345)})
 	least.ttft = x.ttft
 	least.bs, least.n = 0, 25
 	assert.Equal(t, "costs 915 ms, 160 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))

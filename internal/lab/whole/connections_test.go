@@ -215,7 +215,7 @@ type chance struct {
 
 const (
 	failed502 = "502 “the model server failed before it answered”"
-	nobody503 = "503 “no server is available for this model”"
+	nobody503 = "503 “no server is available”"
 	cutOff    = "200, cut off"
 	toItsEnd  = "200, complete"
 	breaks    = "a connection that breaks"

@@ -85,7 +85,7 @@ var shorter = []struct {
 }{
 	{regexp.MustCompile(`more than \d+ (.*) in \d+ bytes`), "more than n $1 in so many bytes"},
 	{regexp.MustCompile(`502 “the model server failed before it answered”`), "502"},
-	{regexp.MustCompile(`503 “no server is available for this model”`), "503"},
+	{regexp.MustCompile(`503 “no server is available”`), "503"},
 	{regexp.MustCompile(`504 “the model server did not answer in time”`), "504"},
 }
 
