@@ -16,7 +16,7 @@ by then, refits every 1,000 rows and predicts the next 1,000. The first 1,000 on
 // evaluate is the verb of that name.
 func evaluate(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet(evaluateUsage, flag.ContinueOnError)
-	path := flags.String("csv", "", "the `file` of finished requests, gzip or not (default: 4,500 synthetic ones)")
+	path := flags.String("csv", "", "the CSV `file` of finished requests, with the columns in samples.go, gzip or not (default: 4,500 synthetic ones)")
 	format := flags.String("format", "table", "table or json")
 	forget := flags.String("forget", "", "the `regime` whose first 2,000 rows show what has been forgotten")
 	delay := flags.Bool("delay", false, "labels become known at the first token and at the end of the response, not at once")

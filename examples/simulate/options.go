@@ -51,14 +51,14 @@ servers. The same command gives the same JSON bytes.`
 
 func readOptions(args []string, stderr io.Writer) (*options, error) {
 	o := &options{}
-	flags := flag.NewFlagSet(compareUsage, flag.ContinueOnError)
+	flags := flag.NewFlagSet(compareUsage+"\n\nOther verbs, each with a -h of its own: "+verbNames(), flag.ContinueOnError)
 	x := &o.experiment
 	trace := flags.String("trace", "", "replay this `file`: mooncake, azure, vllm or recorder format, .gz or not")
 	workloads := listOf(readScenario)
 	flags.Var(workloads, "workload", "generate these comma-separated `scenarios`, each by itself: "+strings.Join(sim.ScenarioNames(), ", "))
 	loads := listOf(readLoad)
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
-	policies := listOf(readPolicy, "round-robin", "load-prefix", "lmetric")
+	policies := listOf(readPolicy, "round-robin", "lmetric", "marginal-delay")
 	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5, and after them conditions: "+conditionsUsage+"; "+all.Usage())
 	flags.IntVar(&x.Servers, "endpoints", 0, "`number` of model servers (default: the scenario's, 8 for a trace)")
 	profile := flags.String("profile", "", "`name` of the servers' profile, a .json file of calibrate, or a mixed fleet as name:servers,name:servers (default: the scenario's, "+engine.DefaultProfile+" for a trace): "+strings.Join(engine.ProfileNames(), ", "))
