@@ -490,7 +490,7 @@ func TestFiltersConform(t *testing.T) {
 		"hotspot": func() endpick.Filter { return scorer.Hotspot(scorer.HotspotConfig{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return newFilter() })
+			scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return newFilter() }, map[string]string{})
 		})
 	}
 }

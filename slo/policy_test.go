@@ -49,7 +49,7 @@ func TestStagesConform(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter {
 				return rig.Must(newFilter())
-			})
+			}, map[string]string{})
 		})
 	}
 	t.Run("latency admitter", func(t *testing.T) {

@@ -21,7 +21,7 @@ func Requests() *rapid.Generator[endpick.Request] {
 			InputTokens:          rapid.OneOf(rapid.Just(0), rapid.IntRange(1, 64), rapid.IntRange(1, 1<<20)).Draw(t, "input tokens"),
 			ExpectedOutputTokens: rapid.IntRange(0, 4096).Draw(t, "output tokens"),
 			Stream:               rapid.Bool().Draw(t, "stream"),
-			Priority:             rapid.IntRange(-2, 2).Draw(t, "priority"),
+			Priority:             priority.Draw(t, "priority"),
 			Tenant:               rapid.SampledFrom([]string{"", "tenant-1", "tenant-2"}).Draw(t, "tenant"),
 			Session:              rapid.SampledFrom([]string{"", "session-1", "session-2"}).Draw(t, "session"),
 		}
@@ -35,6 +35,9 @@ func Requests() *rapid.Generator[endpick.Request] {
 		return req.At(now, rapid.Uint64().Draw(t, "seed"), rapid.Uint64Range(1, 1<<40).Draw(t, "number"))
 	})
 }
+
+// priority is one of -32, -1, 0, 1 and 32.
+var priority = rapid.Map(rapid.IntRange(-2, 2), func(n int) int { return n * n * n * n * n })
 
 // Candidates generates between one and most candidates for the request, each with
 // an endpoint of its own: idle and overloaded ones, with and without report,
