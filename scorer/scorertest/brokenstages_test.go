@@ -252,13 +252,6 @@ var broken = []struct {
 		})
 	})},
 	{"an admitter that keeps the candidates", admitting(func() endpick.Admitter { return new(keepsLoad) })},
-	{"an admitter that is not told what others refuse", admitting(func() endpick.Admitter {
-		s := &seats{left: 10}
-		return struct {
-			admitFunc
-			doneFunc
-		}{s.Admit, func(*endpick.Event, *endpick.Outcome) { s.Withdrawn(nil) }}
-	})},
 	{"an admitter that hears of no end", admitting(func() endpick.Admitter {
 		n := 0
 		return admitFunc(func(*endpick.Request, []endpick.Candidate) error {
