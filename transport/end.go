@@ -60,6 +60,9 @@ func (c *Call) answer(a *Attempt) {
 	}
 	c.story.answer = a
 	if a.stage >= failed {
+		if a.unended {
+			a.endedAt = c.d.now() // the client has waited for a rest in vain
+		}
 		c.end(a, a.status, nil)
 	}
 }

@@ -458,9 +458,11 @@ func TestLeavingBeforeTheRest(t *testing.T) {
 	require.NoError(t, err)
 	go func() { _, _ = io.Copy(io.Discard, response.Body) }()
 	<-asked
+	time.Sleep(30 * time.Millisecond)
 	require.NoError(t, response.Body.Close())
 	<-gone
 	w.idle(t)
+	assert.GreaterOrEqual(t, w.record(t).E2EMillis, 30.0)
 }
 
 // An engine's error that nobody can mend is passed on as it came: where there is no other engine, or where
