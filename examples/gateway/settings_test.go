@@ -191,6 +191,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"events of tenants", "models: [m]", "models: [m]\n    events: tcp://10.0.0.2:5557", 8, "endpoints[1].events", "tell nothing of tenants, who are kept apart: set shared_cache if they may share"},
 		{"a rank beyond all ports", "models: [m]", "models: [m]\n    rank: 60000\n    events: tcp://10.0.0.2:5557", 9, "endpoints[1].events", "has no port for rank 60000"},
 		{"replays of nothing", "models: [m]", "models: [m]\n    replay: 10.0.0.2:6557", 8, "endpoints[1].replay", "needs events"},
+		{"an origin with a path", "listen:", "origins: [\"https://a.example\", \"https://b.example/\"]\nlisten:", 2, "origins[1]", "is no origin, such as https://chat.example, with nothing after the host and port"},
 		{"token ids of nobody", "listen:", "models: {m: {tokens: {within: 5ms}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
 		{"token ids of two", "listen:", "models: {m: {tokens: {render: http://a, llama: http://b}}}\nlisten:", 2, "models.m.tokens", "needs one of render and llama"},
 		{"token ids from files", "listen:", "models: {m: {tokens: {files: a}}}\nlisten:", 2, "models.m.tokens.files", "is no field any more: engines and renderers know their token ids"},

@@ -269,6 +269,11 @@ func (s *settings) validateRest() error {
 			return s.bad(fmt.Sprintf("pass[%d]", i), "%q is neither a path nor a method and a path", pattern)
 		}
 	}
+	for i, o := range s.Origins {
+		if o != "*" && o != "null" && strings.Count(o, "/") != 2 { // no page would match it
+			return s.bad(fmt.Sprintf("origins[%d]", i), "is no origin, such as https://chat.example, with nothing after the host and port")
+		}
+	}
 	if s.Limits.Header > 1<<30 { // net/http adds to it
 		return s.bad("limits.header", "is more than 1 GiB")
 	}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"html"
 	"math"
 	"slices"
 	"strings"
@@ -48,7 +49,7 @@ func (c chart) svg() string {
 	width, height := 840/len(c), bottom+44
 	var b strings.Builder
 	text := func(x, y float64, anchor, s string) {
-		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, s)
+		fmt.Fprintf(&b, `<text x="%.1f" y="%.1f" text-anchor="%s">%s</text>`+"\n", x, y, anchor, html.EscapeString(s))
 	}
 	for i, p := range c {
 		from, to := float64(i*width+left), float64((i+1)*width-right)
