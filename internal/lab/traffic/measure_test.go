@@ -15,7 +15,7 @@ func TestSummarise(t *testing.T) {
 	ms := time.Millisecond
 	r := Summarise("p", []Sample{
 		{TTFT: 10 * ms, E2E: 50 * ms, SinceFirst: 40 * ms, PromptTokens: 100, CachedTokens: 48, OutputTokens: 5},
-		{TTFT: 20 * ms, E2E: 20 * ms, PromptTokens: 100, OutputTokens: 1, Turn: 1}, // no TPOT
+		{TTFT: 20 * ms, E2E: 20 * ms, PromptTokens: 100, OutputTokens: 1, Turn: 1},             // no TPOT
 		{TTFT: 15 * ms, E2E: 66 * ms, SinceFirst: 51 * ms, PromptTokens: 200, OutputTokens: 6}, // a TPOT of 10.2 ms
 		{Err: errors.New("first"), PromptTokens: 1000},
 		{Err: errors.New("second")},
