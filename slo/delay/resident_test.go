@@ -389,15 +389,16 @@ func TestOneLoadForAll(t *testing.T) {
 }
 
 // What a load costs, by hand: its time and that of a load under way; of what has to go, if that is as
-// likely to be asked for first, half of its load, and of this a half if another server has it.
+// likely to be asked for first, half of its load (what was asked for before counts a little less), and of
+// this a half if another server has it.
 func TestPriceOfALoad(t *testing.T) {
 	x := endpick.Resident{Model: "x", State: endpick.InMemory}
 	for want, lists := range map[string][][]endpick.Resident{
-		"w · load 1e+04":                            {{{Model: "m"}}},
-		"w · load 5e+03":                            {{{Model: "m", State: endpick.Loading}}},
-		"w · load 1.5e+04":                          {{{Model: "m"}, {Model: "y", State: endpick.Loading}}},
-		"w · load 1e+04 + w · back 5e+03 for [x]":   {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}},
-		"w · load 1e+04 + w · back 2.5e+03 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}, {{Model: "m"}, x}},
+		"w · load 10000": {{{Model: "m"}}},
+		"w · load 5000":  {{{Model: "m", State: endpick.Loading}}},
+		"w · load 15000": {{{Model: "m"}, {Model: "y", State: endpick.Loading}}},
+		"w · load 10000 + w · back 4995 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}},
+		"w · load 10000 + w · back 2499 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}, {{Model: "m"}, x}},
 	} {
 		router, err := endpick.New(endpick.Config{Seed: 1, Policy: ours(t)})
 		require.NoError(t, err)
@@ -435,7 +436,7 @@ func TestContextsThatReload(t *testing.T) {
 		assert.Equal(t, "b ", ask(8192, 0))
 	}
 	require.NoError(t, router.Drain("b"))
-	assert.Equal(t, "a w · load 1e+04 + w · back 4.61e+03 for [m]", ask(8192, 10*time.Second))
+	assert.Equal(t, "a w · load 10000 + w · back 4614 for [m]", ask(8192, 10*time.Second))
 	assert.Equal(t, "a ", ask(8192, 0))
 	assert.Equal(t, "a ", ask(0, 0))
 	ask(4096, 10*time.Second)
