@@ -151,8 +151,9 @@ func (g *gateway) ids() (all []string) {
 	return all
 }
 
+// without returns those of all that are not among others, which are sorted.
 func without(all, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { return slices.Contains(others, id) })
+	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { _, found := slices.BinarySearch(others, id); return found })
 }
 
 // watching is how the source of the settings is watched.

@@ -138,14 +138,14 @@ func (s *Inspector) Run(ctx context.Context) {
 // until it says so.
 const soon = time.Second / 4
 
-// pause is how long nothing is to be done.
+// pause is after how long somebody may be due.
 func (s *Inspector) pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	pause := time.Second
 	for _, k := range s.known {
-		if k.facts.Residents != nil {
-			pause = min(pause, k.pause)
+		if k.facts.Residents != nil && k.pause < pause {
+			pause = soon
 		}
 	}
 	return min(pause, s.config.Interval)
@@ -275,11 +275,11 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 	k := s.known[at]
 	k.busy = false
 	moved := err == nil && !slices.EqualFunc(k.facts.Residents, facts.Residents, sameState)
+	if k.pause *= 2; moved {
+		k.pause = soon
+	}
+	k.pause = min(k.pause, max(s.config.Interval/30, soon)) // also for one that has died
 	if err == nil {
-		if k.pause *= 2; moved {
-			k.pause = soon
-		}
-		k.pause = min(k.pause, max(s.config.Interval/30, soon))
 		k.facts, k.good, k.since = facts, true, since
 	}
 	s.mu.Unlock()

@@ -207,7 +207,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 			time.Sleep(soon)
 		}
 		at.set("ollama2/api/ps", `{"models":[{"name":"b:7b"}]}`)
-		time.Sleep(2 * soon)
+		time.Sleep(3 * soon) // it may have been asked once more before, in vain
 		assert.Equal(t, []string{"b:7b"}, in())
 		assert.Equal(t, 1, at.times("ollama2/metrics"))
 		at.mu.Lock()
@@ -219,6 +219,21 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		time.Sleep(30 * time.Second)
 		assert.Equal(t, 2, at.times("ollama2/metrics"))
 		assert.Empty(t, errs.take())
+	})
+}
+
+// A server that dies when its models have just changed is asked less often again.
+func TestInspectorLeavesTheDeadAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &site{pages: known()}
+		_, s, _ := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
+		defer running(t, s.Run)()
+		time.Sleep(100 * time.Millisecond)
+		at.mu.Lock()
+		at.down = errors.New("it has died")
+		at.mu.Unlock()
+		time.Sleep(30 * time.Second)
+		assert.InDelta(t, 17, at.times("ollama2/v1/models"), 2)
 	})
 }
 
