@@ -51,7 +51,7 @@ func candidates(of ...indicators) []endpick.Candidate {
 // residents are candidates that have one model each.
 func residents(of ...any) (cs []endpick.Candidate) {
 	for i := 0; i < len(of); i += 2 {
-		r := endpick.Resident{Model: of[i].(string), State: of[i+1].(endpick.Residency)}
+		r := endpick.Resident{Model: of[i].(string), State: of[i+1].(endpick.Residency), Context: 4096}
 		cs = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{Residents: []endpick.Resident{r}}})
 	}
 	return cs
@@ -116,6 +116,8 @@ func TestScores(t *testing.T) {
 			[]endpick.Candidate{{Endpoint: &endpick.Endpoint{}, Report: &endpick.Load{}}}, []float64{0.5}},
 		{"resident", scorer.Resident(), endpick.Request{Model: "m"},
 			residents("n", endpick.InMemory, "m", endpick.OnDisk, "m", endpick.Loading, "m", endpick.InMemory), []float64{1, 0, 0.5, 1}},
+		{"resident with this context", scorer.Resident(), endpick.Request{Model: "m", Context: 4096}, residents("m", endpick.InMemory), []float64{1}},
+		{"resident with a shorter context", scorer.Resident(), endpick.Request{Model: "m", Context: 8192}, residents("m", endpick.InMemory), []float64{0}},
 		{"a resident adapter", scorer.Resident(), endpick.Request{Adapter: "m"}, residents("m", endpick.OnDisk), []float64{0}},
 		{"no adapter asked for", scorer.AdapterAffinity(), prompt,
 			candidates(indicators{}, indicators{adapters: []string{"law"}}), []float64{0.5, 0.5}},
