@@ -45,18 +45,18 @@ func (p page) has(prefix string) bool {
 // cache: that of the endpoint's rank, or the sum of all ranks.
 func (p page) vllm(e *endpick.Endpoint) Facts {
 	f := Facts{Engine: "vllm"}
-	info := p["vllm_cache_config_info"]
-	if info == nil {
-		return f
-	}
 	tokens := 0.0
-	for _, m := range info.Metric {
-		labels := labelsOf(m)
-		if e.Ranked && !ofRank(labels, e.Rank) {
+	info := p["vllm_cache_config_info"]
+	for i := range info {
+		if e.Ranked && !info[i].ofRank(e.Rank) {
 			continue
 		}
-		block, _ := strconv.ParseFloat(labels["block_size"], 64)
-		blocks, _ := strconv.ParseFloat(labels["num_gpu_blocks"], 64) // "None" until it is known
+		number := func(label string) float64 {
+			text, _ := info[i].label(label)
+			n, _ := strconv.ParseFloat(text, 64) // "None" until it is known
+			return n
+		}
+		block, blocks := number("block_size"), number("num_gpu_blocks")
 		f.BlockTokens = atMost(block, maxKVTokens)
 		tokens += max(block*blocks, 0)
 	}

@@ -1,16 +1,13 @@
 package scrape
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
-
-	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
+	"unicode/utf8"
 
 	"github.com/endpick/endpick"
 )
@@ -69,11 +66,29 @@ var (
 	ErrTooLong = errors.New("scrape: page too long")
 )
 
-// page is a parsed metrics page.
-type page map[string]*dto.MetricFamily
+// page has the samples of a metrics page, by their names.
+type page map[string][]sample
 
-// parse reads a page in the Prometheus text format or in OpenMetrics, whatever was asked for. A
-// line that can't be read costs that line; a page without any that can is an error.
+type sample struct {
+	labels []label // sorted
+	value  float64
+}
+
+type label struct{ name, value string }
+
+// label returns the value of a label; false if there is none.
+func (s *sample) label(name string) (value string, ok bool) {
+	for i := range s.labels {
+		if s.labels[i].name == name {
+			return s.labels[i].value, true
+		}
+	}
+	return "", false
+}
+
+// parse reads a page in the Prometheus text format or in OpenMetrics, whatever was asked for, in time
+// linear in its length, whatever it says. A line that can't be read costs that line; a page without any
+// that can is an error.
 func parse(r io.Reader, most int64) (page, error) {
 	text, err := io.ReadAll(io.LimitReader(r, most+1))
 	switch {
@@ -83,20 +98,10 @@ func parse(r io.Reader, most int64) (page, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	p := page{}
-	var good bytes.Buffer
 	foreign := false
-	for line := range bytes.Lines(text) {
-		if line = bytes.TrimSpace(line); len(line) == 0 || line[0] == '#' {
-			continue
-		}
-		sample, ok := sampleOf(line)
-		foreign = foreign || !ok
-		good.Write(sample)
-	}
-	if p.read(good.Bytes()) != nil { // rare: labels that only the parser finds wrong
-		clear(p)
-		for line := range bytes.Lines(good.Bytes()) {
-			foreign = p.read(line) != nil || foreign
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
+			foreign = !p.add(line) || foreign
 		}
 	}
 	if foreign && len(p) == 0 {
@@ -105,58 +110,91 @@ func parse(r io.Reader, most int64) (page, error) {
 	return p, nil
 }
 
-// read adds samples without types.
-func (p page) read(text []byte) error {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
-	if err != nil {
-		return err
+// add adds the sample of a line, unless it is a histogram's bucket; false if it is none. What follows
+// the value is a time and an exemplar, which the formats write in several ways.
+func (p page) add(line string) bool {
+	name := nameOf(line)
+	rest := line[len(name):]
+	if name == "" || rest == "" || !utf8.ValidString(line) {
+		return false
 	}
-	for name, f := range families {
-		name = strings.ReplaceAll(name, ":", "_")
-		if had := p[name]; had != nil {
-			f.Metric = append(had.Metric, f.Metric...)
+	var s sample
+	if rest[0] == '{' {
+		var ok bool
+		if s.labels, rest, ok = labelsOf(rest[1:]); !ok {
+			return false
 		}
-		p[name] = f
+	} else if rest[0] != ' ' && rest[0] != '\t' {
+		return false
 	}
-	return nil
+	rest = strings.TrimLeft(rest, blank)
+	if end := strings.IndexAny(rest, blank); end >= 0 {
+		rest = rest[:end]
+	}
+	var err error
+	if s.value, err = strconv.ParseFloat(rest, 64); err != nil {
+		return false
+	}
+	if name = strings.ReplaceAll(name, ":", "_"); !strings.HasSuffix(name, "_bucket") {
+		p[name] = append(p[name], s)
+	}
+	return true
 }
 
-// sampleOf returns a line without its time and its exemplar, which the formats write in several
-// ways, or nothing if it is a histogram's bucket; false if it is not a sample.
-func sampleOf(line []byte) (sample []byte, ok bool) {
-	end := bytes.IndexAny(line, "{ \t")
-	if end <= 0 {
-		return nil, false
+const blank = " \t"
+
+// nameOf returns the name with which a text begins, or nothing.
+func nameOf(text string) string {
+	for i, c := range []byte(text) {
+		switch {
+		case 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', c == '_', c == ':', i > 0 && ('0' <= c && c <= '9' || c == '.'):
+		default:
+			return text[:i]
+		}
 	}
-	name := line[:end]
-	if line[end] == '{' {
-		end += endOfLabels(line[end:])
-	}
-	value, _, _ := bytes.Cut(bytes.TrimLeft(line[end:], " \t"), []byte{' '})
-	if _, err := strconv.ParseFloat(string(bytes.TrimSpace(value)), 64); err != nil {
-		return nil, false
-	}
-	if bytes.HasSuffix(name, []byte("_bucket")) {
-		return nil, true
-	}
-	return fmt.Appendf(nil, "%s %s\n", line[:end], value), true
+	return text
 }
 
-// endOfLabels returns the index after the brace that ends the labels; 0 if there is none.
-func endOfLabels(labels []byte) int {
-	quoted := false
-	for i := 0; i < len(labels); i++ {
-		switch c := labels[i]; {
-		case quoted && c == '\\':
+// labelsOf reads labels, and returns what follows the brace that ends them; false if they are not well
+// formed.
+func labelsOf(text string) (labels []label, rest string, ok bool) {
+	for {
+		text = strings.TrimLeft(text, blank)
+		if rest, ok = strings.CutPrefix(text, "}"); ok {
+			break
+		}
+		l := label{name: nameOf(text)}
+		text = strings.TrimLeft(text[len(l.name):], blank)
+		if text, ok = strings.CutPrefix(text, "="); !ok || l.name == "" {
+			return nil, "", false
+		}
+		if l.value, text, ok = quoted(strings.TrimLeft(text, blank)); !ok {
+			return nil, "", false
+		}
+		labels = append(labels, l)
+		text = strings.TrimLeft(text, blank)
+		if text, ok = strings.CutPrefix(text, ","); !ok && !strings.HasPrefix(text, "}") {
+			return nil, "", false
+		}
+	}
+	slices.SortFunc(labels, func(a, b label) int { return strings.Compare(a.name, b.name) })
+	n := len(labels)
+	return labels, rest, len(slices.CompactFunc(labels, func(a, b label) bool { return a.name == b.name })) == n
+}
+
+var escapes = strings.NewReplacer(`\\`, `\`, `\"`, `"`, `\n`, "\n")
+
+// quoted reads a text in quotes, and returns what follows it.
+func quoted(text string) (value, rest string, ok bool) {
+	for i := 1; i < len(text) && text[0] == '"'; i++ {
+		switch text[i] {
+		case '\\':
 			i++
-		case c == '"':
-			quoted = !quoted
-		case c == '}' && !quoted:
-			return i + 1
+		case '"':
+			return escapes.Replace(text[1:i]), text[i+1:], true
 		}
 	}
-	return 0
+	return "", "", false
 }
 
 // load reads the load of an endpoint: of its rank if it has one, otherwise of
@@ -188,23 +226,18 @@ func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 // sum adds up the series that a selector finds for an endpoint: one for each
 // rank and model, of copies the largest. It also returns their number.
 func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
-	f := p[s.family]
-	if f == nil {
-		return 0, 0
-	}
 	largest := map[string]float64{}
-	for _, m := range f.Metric {
-		labels := labelsOf(m)
-		if s.label != "" && labels[s.label] != s.value {
+	for i := range p[s.family] {
+		m := &p[s.family][i]
+		if value, _ := m.label(s.label); s.label != "" && value != s.value {
 			continue
 		}
 		// SGLang repeats its gauges for each priority, with the total under an empty
 		// one.
-		if labels["priority"] != "" || (e.Ranked && !ofRank(labels, e.Rank)) {
+		if priority, _ := m.label("priority"); priority != "" || e.Ranked && !m.ofRank(e.Rank) {
 			continue
 		}
-		v := m.GetUntyped().GetValue()
-		key := groupOf(m)
+		v, key := m.value, m.group()
 		if old, seen := largest[key]; seen {
 			v = max(old, v) // NaN if either is
 		}
@@ -217,51 +250,40 @@ func (p page) sum(s series, e *endpick.Endpoint) (float64, int) {
 	return total, len(largest)
 }
 
-func labelsOf(m *dto.Metric) map[string]string {
-	labels := make(map[string]string, len(m.Label))
-	for _, l := range m.Label {
-		labels[l.GetName()] = l.GetValue()
-	}
-	return labels
-}
-
 // ofRank reports whether series belong to a rank. A server with one rank does
 // not name it.
-func ofRank(labels map[string]string, rank int) bool {
+func (s *sample) ofRank(rank int) bool {
 	for _, name := range rankLabels {
-		if v, ok := labels[name]; ok {
+		if v, ok := s.label(name); ok {
 			return v == strconv.Itoa(rank)
 		}
 	}
 	return rank == 0
 }
 
-// groupOf identifies the copies of one series.
-func groupOf(m *dto.Metric) string {
+// group identifies the copies of one series.
+func (s *sample) group() string {
 	var b strings.Builder
-labels:
-	for _, l := range m.Label { // sorted by the parser
-		for _, name := range copyLabels {
-			if l.GetName() == name {
-				continue labels
-			}
+	for _, l := range s.labels {
+		if !slices.Contains(copyLabels, l.name) {
+			b.WriteString(strconv.Quote(l.name))
+			b.WriteString(strconv.Quote(l.value))
 		}
-		b.WriteString(strconv.Quote(l.GetName()))
-		b.WriteString(strconv.Quote(l.GetValue()))
 	}
 	return b.String()
 }
 
 // adapters returns the newest list of loaded adapters; nil if the engine has none.
 func (p page) adapters() []string {
-	f := p[adapters.family]
-	if f == nil {
+	lists := p[adapters.family]
+	if lists == nil {
 		return nil
 	}
 	newest, at := "", -1.0
-	for _, m := range f.Metric {
-		if v := m.GetUntyped().GetValue(); v > at {
-			newest, at = labelsOf(m)[adapters.label], v
+	for i := range lists {
+		if v := lists[i].value; v > at {
+			newest, _ = lists[i].label(adapters.label)
+			at = v
 		}
 	}
 	loaded := []string{}

@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -220,6 +221,21 @@ func TestAPageMayBeAsLongAsTheBound(t *testing.T) {
 	assert.Equal(t, 3.0, l.Running)
 	_, err = parse(strings.NewReader(text), int64(len(text)-1))
 	assert.ErrorIs(t, err, ErrTooLong)
+}
+
+// Reading a page takes time linear in its length: these are seconds if it is not.
+func TestALineOfManyLabels(t *testing.T) {
+	var page strings.Builder
+	for i := range 200_000 {
+		fmt.Fprintf(&page, ",a%d=\"\\\\\\n\\\"\"", i)
+	}
+	start := time.Now()
+	p, err := parse(strings.NewReader("a{"+page.String()[1:]+"} 1"), 8<<20)
+	require.NoError(t, err)
+	require.Less(t, time.Since(start), time.Minute)
+	require.Len(t, p["a"][0].labels, 200_000)
+	value, _ := p["a"][0].label("a7")
+	require.Equal(t, "\\\n\"", value)
 }
 
 func FuzzPage(f *testing.F) {

@@ -42,8 +42,8 @@ type server struct {
 const (
 	// maxPause is the longest pause after failures; a server that is back is found after it.
 	maxPause = 10 * time.Second
-	// perByte is the pause for each byte of a page: it takes some 25 ns to read one, which makes one
-	// percent of a core for the page of one server. That of a vLLM has 60 to 100 KB.
+	// perByte is the pause for each byte of a page: it takes some 10 ns to read one, and 120 ns in the worst
+	// of pages, which then take five percent of a core. That of a vLLM has 60 to 100 KB.
 	perByte = 2500 * time.Nanosecond
 )
 

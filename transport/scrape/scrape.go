@@ -5,9 +5,6 @@
 //
 // An [Inspector] asks engines what they hold and serve: the size of the KV cache, how many
 // requests run at once, models and adapters, and where they publish KV-cache events.
-//
-// It is a module of its own because it brings a parser of the Prometheus text format
-// with it.
 package scrape
 
 import (
