@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"hash/maphash"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -247,32 +249,23 @@ func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
 	close(w.done)
 }
 
-// shaping are the members of a request, besides its messages, that may affect its
-// prompt.
-type shaping struct {
-	Model                json.RawMessage   `json:"model"`
-	Messages             []json.RawMessage `json:"messages"`
-	Prompt               json.RawMessage   `json:"prompt"`
-	Tools                json.RawMessage   `json:"tools"`
-	ToolChoice           json.RawMessage   `json:"tool_choice"`
-	Functions            json.RawMessage   `json:"functions"`
-	Documents            json.RawMessage   `json:"documents"`
-	Template             json.RawMessage   `json:"chat_template"`
-	TemplateArguments    json.RawMessage   `json:"chat_template_kwargs"`
-	AddGenerationPrompt  json.RawMessage   `json:"add_generation_prompt"`
-	ContinueFinalMessage json.RawMessage   `json:"continue_final_message"`
-	AddSpecialTokens     json.RawMessage   `json:"add_special_tokens"`
-	ReasoningEffort      json.RawMessage   `json:"reasoning_effort"`
-	ResponseFormat       json.RawMessage   `json:"response_format"`
-	Truncate             json.RawMessage   `json:"truncate_prompt_tokens"`
+// answering are members of a request that shape only its answer. Any other one may affect the prompt, among
+// them those that no engine knows: `"Prompt"`, which some of Go's decoders take for "prompt".
+var answering = map[string]bool{
+	"stream": true, "stream_options": true, "max_tokens": true, "max_completion_tokens": true, "min_tokens": true, "n": true, "seed": true,
+	"stop": true, "stop_sequences": true, "stop_token_ids": true, "ignore_eos": true, "temperature": true, "top_p": true, "top_k": true,
+	"min_p": true, "frequency_penalty": true, "presence_penalty": true, "repetition_penalty": true, "logit_bias": true, "logprobs": true,
+	"top_logprobs": true, "user": true, "metadata": true, "store": true, "service_tier": true, "safety_identifier": true,
+	"prompt_cache_key": true, "cache_salt": true, "cache_prompt": true, "priority": true, "request_id": true, "rid": true, "kv_transfer_params": true,
 }
 
 // keys names a prompt and, if it is a conversation, its heads, the whole one last;
 // lengths are the bytes of messages up to there. The names depend on a secret, so that
 // nobody can make two prompts with the same name.
 func (c *Client) keys(path string, body []byte) (keys []uint64, lengths []int, ok bool) {
-	var s shaping
-	if json.Unmarshal(body, &s) != nil {
+	var members map[string]json.RawMessage // by their exact names, as in engines
+	var messages []json.RawMessage
+	if json.Unmarshal(body, &members) != nil || members["messages"] != nil && json.Unmarshal(members["messages"], &messages) != nil {
 		return nil, nil, false
 	}
 	var h maphash.Hash
@@ -284,17 +277,17 @@ func (c *Client) keys(path string, body []byte) (keys []uint64, lengths []int, o
 		h.Write(b)
 	}
 	add([]byte(path))
-	for _, m := range []json.RawMessage{
-		s.Model, s.Tools, s.ToolChoice, s.Functions, s.Documents, s.Template, s.TemplateArguments,
-		s.AddGenerationPrompt, s.ContinueFinalMessage, s.AddSpecialTokens, s.ReasoningEffort, s.ResponseFormat, s.Truncate, s.Prompt,
-	} {
-		add(m)
+	for _, name := range slices.Sorted(maps.Keys(members)) {
+		if name != "messages" && !answering[name] {
+			add([]byte(name))
+			add(members[name])
+		}
 	}
-	if len(s.Messages) == 0 {
-		return []uint64{h.Sum64()}, []int{len(s.Prompt)}, len(s.Prompt) > 0
+	if prompt := members["prompt"]; len(messages) == 0 {
+		return []uint64{h.Sum64()}, []int{len(prompt)}, len(prompt) > 0
 	}
 	length := 0
-	for _, m := range s.Messages {
+	for _, m := range messages {
 		if !textOnly(m) {
 			return nil, nil, false
 		}

@@ -183,10 +183,14 @@ func TestPromptsAreToldApart(t *testing.T) {
 		l.asked.Add(1)
 		return []uint32{uint32(l.asked.Load())}, nil
 	}), Within: time.Minute})
-	bodies := []string{`{"prompt":"x"}`, `{"messages":[{"content":"x"}]}`, `{"messages":[{"content":"x"},{"content":"x"}]}`}
+	bodies := []string{
+		`{"prompt":"x"}`, `{"messages":[{"content":"x"}]}`, `{"messages":[{"content":"x"},{"content":"x"}]}`,
+		`{"prompt":"evil","Prompt":"x"}`, `{"messages":[{"content":"evil"}],"Messages":[{"content":"x"}]}`,
+	}
 	for _, member := range []string{
 		"model", "tools", "tool_choice", "functions", "documents", "chat_template", "chat_template_kwargs", "add_generation_prompt",
 		"continue_final_message", "add_special_tokens", "reasoning_effort", "response_format", "truncate_prompt_tokens",
+		"system", "whatever comes",
 	} {
 		bodies = append(bodies, fmt.Sprintf(`{%q:"x","prompt":"x"}`, member), fmt.Sprintf(`{%q:"x","messages":[{"content":"x"}]}`, member))
 	}
