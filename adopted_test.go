@@ -133,7 +133,7 @@ func TestTimesOfTheAdopted(t *testing.T) {
 // The other router's match is used as far as it is possible.
 func TestWhatAnotherRouterExpects(t *testing.T) {
 	for _, x := range []struct{ input, expected, prefill int }{{100, 30, 70}, {100, 99, 1}, {100, 100, 1}, {100, 1 << 30, 1}, {100, -5, 100}, {0, 30, 0}} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: evictor(10)}})
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: holds(10)}})
 		a := &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: x.expected}
 		lease := route(t, r, endpick.Request{Adopted: a, InputTokens: x.input, Stream: true})
 		assert.Equal(t, x.prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens, "%v", x)

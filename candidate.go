@@ -17,11 +17,6 @@ type Candidate struct {
 	// prompt, without gaps, that the endpoint is expected to hold: at most
 	// InputTokens − 1, because engines compute the last token again.
 	PrefixTokens int
-	// EvictedTokens is how many of these, at the end, the engine has probably had to
-	// evict meanwhile, because requests under way need the room. The request takes longer
-	// there, but does not belong elsewhere: on another endpoint it would displace what
-	// others have cached.
-	EvictedTokens int
 
 	// Waiting and Running, W and R, are the engine's report, corrected for what
 	// this router has routed there since the engine was asked. An endpoint without
@@ -50,12 +45,6 @@ func (c *Candidate) BatchSize() float64 { return c.Waiting + c.Running }
 // NewTokens is F = L − H, the prompt tokens that would have to be prefilled.
 func (c *Candidate) NewTokens(req *Request) int {
 	return max(req.InputTokens-max(c.PrefixTokens, 0), 0)
-}
-
-// ExpectedCached is how many prompt tokens the engine will probably find in its cache,
-// PrefixTokens − EvictedTokens. The other ones it will have to prefill.
-func (c *Candidate) ExpectedCached() int {
-	return max(c.PrefixTokens-max(c.EvictedTokens, 0), 0)
 }
 
 // MatchShare is H/L in [0, 1]; 0 for an empty prompt. It is 1 for a prompt

@@ -323,7 +323,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
 	s.outputTokens, s.timed = 0, false
 	s.prefilling = true
-	s.prefillTokens = max(s.request.InputTokens-c.ExpectedCached(), 0)
+	s.prefillTokens = c.NewTokens(&s.request)
 
 	state.prefilling.Add(1)
 	state.prefillTokens.Add(int64(s.prefillTokens))

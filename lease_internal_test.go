@@ -118,7 +118,7 @@ func TestCandidatesAreMadeAnew(t *testing.T) {
 		for i, id := range []string{"a", "b", "c"} {
 			require.Equal(t, id, seen[i].Endpoint.ID)
 			require.Equal(t, n*(i/2), seen[i].InFlight.Requests)
-			require.Zero(t, seen[i].PrefixTokens+seen[i].EvictedTokens)
+			require.Zero(t, seen[i].PrefixTokens)
 			require.Equal(t, Prediction{}, seen[i].Prediction)
 		}
 	}
@@ -130,7 +130,7 @@ type spoiler struct{ seen *[]Candidate }
 func (s spoiler) Match(_ *Request, candidates []Candidate) {
 	*s.seen = slices.Clone(candidates)
 	for i := range candidates {
-		candidates[i].PrefixTokens, candidates[i].EvictedTokens = 5, 2
+		candidates[i].PrefixTokens = 5
 	}
 }
 

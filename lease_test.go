@@ -1,9 +1,7 @@
 package endpick_test
 
 import (
-	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -27,36 +25,25 @@ func TestZeroLease(t *testing.T) {
 	assert.False(t, l.Done(endpick.Outcome{}))
 }
 
-// evictor is a matcher: every endpoint holds 400 tokens and has evicted so many.
-type evictor int
+// holds is a matcher: every endpoint holds so many tokens.
+type holds int
 
-func (evictor) Name() string { return "evictor" }
+func (holds) Name() string { return "holds" }
 
-func (e evictor) Match(_ *endpick.Request, candidates []endpick.Candidate) {
+func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 	for i := range candidates {
-		candidates[i].PrefixTokens, candidates[i].EvictedTokens = 400, int(e)
+		candidates[i].PrefixTokens = int(h)
 	}
 }
 
-// What was evicted has to be prefilled; matchers of others may say anything.
-func TestEvictedTokensArePrefilled(t *testing.T) {
-	for evicted, prefill := range map[evictor]int{0: 600, 1: 601, 400: 1000, 401: 1000, math.MaxInt: 1000, -1: 600} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: evicted}})
-		var receipt endpick.Receipt
-		l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true, Receipt: &receipt})
-		c, ok := l.Candidate()
-		require.True(t, ok)
-		assert.Equal(t, 1000-prefill, c.ExpectedCached())
-		assert.Equal(t, 600, c.NewTokens(&endpick.Request{InputTokens: 1000}))
+// What is not held has to be prefilled; matchers of others may say anything.
+func TestWhatIsNotHeldIsPrefilled(t *testing.T) {
+	for held, prefill := range map[holds]int{0: 1000, 400: 600, 1001: 0, math.MaxInt: 0, -1: 1000, math.MinInt: 1000} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: held}})
+		l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true})
 		assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
-		assert.Equal(t, evicted > 0, strings.Contains(receipt.String(), fmt.Sprintf("H 400     (%d evicted)", evicted)), receipt.String())
 		l.Done(endpick.Outcome{})
-		assert.Zero(t, status(t, r, "a").Candidate.EvictedTokens, "nobody has asked")
-		mirrored := route(t, r, endpick.Request{
-			Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: 300}, InputTokens: 1000, Stream: true,
-		})
-		assert.Equal(t, 700, status(t, r, "a").Candidate.InFlight.PrefillTokens, "the other router knows what is left")
-		mirrored.Done(endpick.Outcome{})
+		assert.Zero(t, status(t, r, "a").Candidate.PrefixTokens, "nobody has asked")
 		requireQuiet(t, r)
 	}
 }

@@ -286,7 +286,7 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 	}
 	if a := req.Adopted; a != nil && a.Mirrored {
 		c := &left[d.adopted]
-		c.PrefixTokens, c.EvictedTokens = min(max(a.ExpectedCached, 0), max(req.InputTokens-1, 0)), 0
+		c.PrefixTokens = min(max(a.ExpectedCached, 0), max(req.InputTokens-1, 0))
 	}
 	if p.Predictor != nil {
 		p.try(p.Predictor, func() { p.Predictor.Predict(req, left) })

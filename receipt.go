@@ -196,9 +196,6 @@ func (r *Receipt) String() string {
 		fmt.Fprintf(&b, "%c %-16s W %-4s R %-4s K %-5s Q %-7d H %-7d", mark, c.Endpoint.ID,
 			c.signal(WaitingSignal, c.Waiting, 4), c.signal(RunningSignal, c.Running, 4), c.signal(KVUsageSignal, c.KVUsage, 3),
 			c.InFlight.PrefillTokens, c.PrefixTokens)
-		if c.EvictedTokens > 0 {
-			fmt.Fprintf(&b, " (%d evicted)", c.EvictedTokens)
-		}
 		writeLatency(&b, "TTFT", TTFT, c.Prediction.Has, c.Prediction.TTFT)
 		writeLatency(&b, "TPOT", TPOT, c.Prediction.Has, c.Prediction.TPOT)
 		writeLatency(&b, "E2E", E2E, c.Prediction.Has, c.Prediction.E2E)

@@ -211,10 +211,10 @@ func TestReceipt(t *testing.T) {
 
 	predicted := endpick.Prediction{Has: endpick.TTFT | endpick.E2E, TTFT: 250 * time.Millisecond, TPOT: 1, E2E: 12_345_678 * time.Microsecond}
 	text := (&endpick.Receipt{Number: 7, Excluded: 2, Avoided: []string{"b", "c"}, Chosen: -1, Verdicts: []endpick.Verdict{
-		{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, EvictedTokens: 5, Prediction: predicted}},
+		{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, Prediction: predicted}},
 	}}).String()
 	assert.Equal(t, `request 7, policy (unnamed), model "", 0 tokens, 2 excluded, 2 avoided (b c)
-  a                W ~0   R ~0   K ~0    Q 0       H 0       (5 evicted) TTFT 250ms E2E 12346ms
+  a                W ~0   R ~0   K ~0    Q 0       H 0       TTFT 250ms E2E 12346ms
 `, text)
 }
 

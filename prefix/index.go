@@ -85,11 +85,8 @@ func (c *IndexConfig) size(e *endpick.Endpoint, blockTokens float64) size {
 // tenant. Blocks that tenants have in common are nobody's.
 //
 // Engines keep what requests under way need, however old it is. So such blocks are retained
-// when they have to make room; and where the size of the cache is known, Match tells how much
-// of what it found had to make room for pending and retained blocks and for responses
-// (Candidate.EvictedTokens). That is not forgotten: the engine will compute it again for
-// whoever comes back. The cached tokens that engines report correct the number of blocks that
-// an endpoint is trusted to hold. A removed endpoint takes all that it had with it.
+// when they have to make room. The cached tokens that engines report correct the number of
+// blocks that an endpoint is trusted to hold. A removed endpoint takes all that it had with it.
 type Index struct {
 	endpick.Exclusive
 
@@ -100,7 +97,7 @@ type Index struct {
 	mu         sync.RWMutex // guards the fields below; Match only reads
 	tree       tree
 	caches     endpick.PerEndpoint[*cache]
-	slots      []slot // Match reads them for every endpoint that holds anything
+	slots      []*cache // of the endpoints that hold or have held anything
 	leases     endpick.PerLease[lease]
 	leaseSlots int64
 	byName     shrinking[uint64, *tenant]
@@ -199,7 +196,6 @@ func (of observer) Routed(e *endpick.Event) {
 	}
 	x.promise(c, l, blocks)
 	x.fit(a, 0)
-	x.publish(c)
 }
 
 // inspect records what the endpoint has of the path.
@@ -247,7 +243,6 @@ func (x *Index) computed(l *lease) {
 	}
 	x.compute(c, l)
 	x.evict(l.use.account, l.length)
-	x.publish(c)
 }
 
 // Done implements [endpick.DoneObserver].
@@ -259,7 +254,6 @@ func (of observer) Done(e *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	if c := l.use.account.cache; !c.gone {
-		defer x.publish(c)
 		completed := o.Status == endpick.Completed
 		if completed || !e.FirstTokenAt.IsZero() {
 			x.computed(l)
@@ -338,8 +332,8 @@ func (x *Index) cacheOf(ref endpick.EndpointRef) *cache {
 	}
 	if *at == nil {
 		*at = &cache{ref: ref}
-		x.slots = append(x.slots, make([]slot, max(0, int(ref.Slot)+1-len(x.slots)))...)
-		x.slots[ref.Slot].generation = ref.Generation
+		x.slots = append(x.slots, make([]*cache, max(0, int(ref.Slot)+1-len(x.slots)))...)
+		x.slots[ref.Slot] = *at
 	}
 	return *at
 }

@@ -2,7 +2,6 @@ package prefix
 
 import (
 	"hash/maphash"
-	"math"
 	"slices"
 	"testing"
 
@@ -205,7 +204,7 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 	req := &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
 	candidates := make([]endpick.Candidate, 0, 2*twinEndpoints)
 	for _, ref := range m.refs {
-		candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99, EvictedTokens: 98, InFlight: endpick.InFlight{OutputTokens: 8 * len(blocks)}})
+		candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
 		if ref.Generation > 1 {
 			ref.Generation--
 			candidates = append(candidates, endpick.Candidate{Ref: ref, PrefixTokens: 99})
@@ -215,7 +214,6 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 	m.x.Match(req, candidates)
 	for _, c := range candidates {
 		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)
-		require.Equal(t, 16*m.x.evictedNaively(c.Ref, blocks[:c.PrefixTokens/16], c.InFlight.OutputTokens), c.EvictedTokens, "%v of %v", blocks, c.Ref)
 	}
 	for ref, at := range m.x.caches.All() {
 		c, e := *at, m.twin.endpoints[ref.Slot]
@@ -232,67 +230,6 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 
 func (x *Index) findAccount(c *cache, tenant string) *account {
 	return x.byTenant.entries[accountName{c, x.byName.entries[maphash.String(x.seed, tenant)]}]
-}
-
-// evictedNaively looks at each block that an endpoint has, and counts how many of the
-// matched ones it has to evict for what is under way there.
-func (x *Index) evictedNaively(ref endpick.EndpointRef, matched []uint64, generated int) (evicted int) {
-	c := x.cacheAt(ref)
-	if c == nil || !c.size.whole && c.trust.learned == 0 {
-		return 0
-	}
-	room := c.capacity() - generated/16
-	type block struct {
-		*piece
-		depth uint32
-	}
-	var all, path []block
-	for _, n := range x.tree.edges.entries {
-		h := n.hold(ref.Slot)
-		for p := range h.until(math.MaxUint32) {
-			for d := p.start; d < h.end(p); d++ {
-				all = append(all, block{p, d})
-			}
-			if p.state != computed {
-				room -= int(h.end(p) - p.start)
-			}
-		}
-	}
-	for _, s := range x.tree.walk(nil, matched) {
-		h := s.hold(ref.Slot)
-		for p := range h.until(s.to) {
-			for d := p.start; d < h.end(p); d++ { // even what follows the match in the same piece
-				path = append(path, block{p, d})
-			}
-		}
-	}
-	if c.held <= room {
-		return 0
-	}
-	kept := len(matched)
-	for i, first := range path {
-		if first.state != computed || first.users > 0 {
-			continue
-		}
-		stay := 0 // blocks that are evicted later than the last one of this epoch, with it
-		for _, b := range all {
-			if b.state == computed && (b.users > 0 || c.ages.at(b.use.epoch) == c.ages.at(first.use.epoch) || b.use.epoch >= first.use.epoch) {
-				stay++
-			}
-		}
-		if stay <= room {
-			continue
-		}
-		end := first.depth
-		for _, b := range path[i:] {
-			if b.use.epoch == first.use.epoch {
-				end = b.depth + 1
-			}
-		}
-		kept = min(kept, max(int(first.depth), int(end)-(stay-room)))
-		break
-	}
-	return len(matched) - kept
 }
 
 func TestIndexIsItsTwin(t *testing.T) { rapid.Check(t, checkIndex) }

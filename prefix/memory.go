@@ -110,7 +110,7 @@ func (x *Index) bytes() (all int64) {
 	all += x.byName.bytes() + int64(len(x.byName.entries))*int64(unsafe.Sizeof(tenant{}))
 	all += x.byTenant.bytes() + int64(len(x.byTenant.entries))*int64(unsafe.Sizeof(account{}))
 	// A little more, for the generation that a table keeps of each endpoint.
-	all += int64(cap(x.slots)) * (int64(unsafe.Sizeof(slot{})+unsafe.Sizeof(cache{})) + 16)
+	all += int64(cap(x.slots)) * (int64(8+unsafe.Sizeof(cache{})) + 16)
 	all += int64(cap(x.path)) * int64(unsafe.Sizeof(step{}))
 	return all
 }

@@ -158,3 +158,49 @@ func TestPendingIsBounded(t *testing.T) {
 		assert.Equal(t, 80_000, s.match(other...)[0])
 	})
 }
+
+// Clients that read slowly keep their requests open, while others evict what these have
+// sent. What is kept because of them has a bound.
+func TestOpenRequestsKeepLittle(t *testing.T) {
+	const most = 1 << 20
+	s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most})
+	mine := s.fresh(1000)
+	s.serve(0, "other", mine...)
+	for i := range 20_000 {
+		e := s.begin(i%10, string(rune('a'+i/10%20)), s.fresh(1+i%3*20)...)
+		s.FirstToken(e) // and no end
+		if i%100 == 0 {
+			require.LessOrEqual(t, s.Stats().Bytes-200*int64(i), int64(most), "besides what each open request takes")
+		}
+	}
+	kept := 0
+	for _, e := range s.Stats().Endpoints {
+		assert.Zero(t, e.Pending)
+		assert.Positive(t, e.Held)
+		kept += e.Kept
+	}
+	assert.InDelta(t, most/8/10*21/61, kept, 500, "an eighth of the memory, 10 bytes for each block, and for a prompt of 21 on average as for 40 more")
+	s.serve(0, "other", mine...)
+	assert.Equal(t, 16_000, s.match(mine...)[0], "and others find room")
+}
+
+// The same of requests that stay in prefill: they repeat what others then evict.
+func TestOpenPrefillsKeepLittle(t *testing.T) {
+	const most = 1 << 20
+	s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most, BlocksPerEndpoint: 100})
+	mine := s.fresh(50)
+	s.serve(9, "other", mine...)
+	for i := range 4000 {
+		prompt := s.fresh(90)
+		s.serve(i%9, "", prompt...)
+		s.begin(i%9, "", prompt...) // and neither a first token nor an end
+		if i%100 == 0 {
+			require.LessOrEqual(t, s.Stats().Bytes-200*int64(i), int64(most), "besides what each open request takes")
+		}
+	}
+	for _, e := range s.Stats().Endpoints {
+		assert.LessOrEqual(t, e.Kept, 100, "what its engine may hold")
+		assert.Positive(t, e.Held)
+	}
+	assert.Equal(t, 800, s.match(mine...)[9])
+}

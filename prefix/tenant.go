@@ -2,8 +2,6 @@ package prefix
 
 import (
 	"hash/maphash"
-
-	"github.com/endpick/endpick"
 )
 
 // tenant is a tenant of which the index holds anything. It is known by a hash of its name,
@@ -87,14 +85,14 @@ func (x *Index) aboveShare(t *tenant) bool { return t != nil && t.weight > x.sha
 func (x *Index) elsewhere(here *cache, t *tenant) *use {
 	for range x.slots {
 		x.hand = (x.hand + 1) % len(x.slots)
-		at := x.caches.Find(endpick.EndpointRef{Slot: uint32(x.hand), Generation: x.slots[x.hand].generation})
-		if at == nil || *at == here {
+		c := x.slots[x.hand]
+		if c == nil || c == here {
 			continue
 		}
-		if t == nil && (*at).order.oldest != nil {
-			return (*at).order.oldest
+		if t == nil && c.order.oldest != nil {
+			return c.order.oldest
 		}
-		if a := x.byTenant.entries[accountName{*at, t}]; a != nil && a.order.oldest != nil {
+		if a := x.byTenant.entries[accountName{c, t}]; a != nil && a.order.oldest != nil {
 			return a.order.oldest
 		}
 	}

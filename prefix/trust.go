@@ -2,6 +2,7 @@ package prefix
 
 import (
 	"cmp"
+	"math"
 
 	"github.com/endpick/endpick"
 )
@@ -72,6 +73,11 @@ func (c *cache) capacity() int {
 		return min(c.trust.learned, c.size.blocks)
 	}
 	return c.size.blocks
+}
+
+// besides is how many blocks an engine needs that do not count as held.
+func (c *cache) besides(at *endpick.Candidate, block float64) int {
+	return c.pending + c.retained + int(min(float64(max(at.InFlight.OutputTokens, 0))/block, math.MaxInt32/4))
 }
 
 // vote counts the vote of a request that the engine has computed, if it has one.

@@ -416,23 +416,6 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 	assert.Equal(t, map[int]int{4800: 1}, lacked)
 }
 
-// Once it is known from an engine's reports how much it holds, what it has evicted for requests
-// under way is known without Endpoint.KVTokens. Of 80 blocks, responses need the last 30.
-func TestEvictedFromALearnedCache(t *testing.T) {
-	d := newFixture(t, 1600)
-	p := prompt(0, 80)
-	d.done(d.routed(p), 0)
-	c := []endpick.Candidate{{Ref: endpick.EndpointRef{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * 50}}}
-	match := func() int {
-		d.x.Match(&endpick.Request{Blocks: p, InputTokens: 16*80 + 1}, c)
-		return c[0].EvictedTokens / 16
-	}
-	assert.Zero(t, match(), "1,600 blocks are only as many as may be remembered")
-	d.cache().trust.learned = 100
-	d.done(d.routed(nil), 0)
-	assert.Equal(t, 30, match())
-}
-
 // Cached tokens beyond the remembered head were not expected.
 func TestTrustOfAPromptThatWasCut(t *testing.T) {
 	d := newFixture(t, 1600)

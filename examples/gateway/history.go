@@ -155,7 +155,7 @@ func (h *history) observe(now time.Time, r *transport.Observation) {
 	}
 	if a := r.Last(); a != nil && r.CachedTokens != nil && r.Completed() {
 		s.prompt += float64(r.InputTokens)
-		s.expected += float64(a.Candidate.ExpectedCached())
+		s.expected += float64(a.Candidate.PrefixTokens)
 		s.cached += float64(*r.CachedTokens)
 	}
 	for i := range r.Attempts {

@@ -60,11 +60,9 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 		saved, _ := x.most(e, *path)
 		tokens := int(min(saved*prefix.BlockTokens, float64(most)))
 		if knows == Partial {
-			c.PrefixTokens = max(tokens, c.PrefixTokens)
-			c.EvictedTokens = min(c.EvictedTokens, c.PrefixTokens-tokens)
-			continue
+			tokens = max(tokens, c.PrefixTokens)
 		}
-		c.PrefixTokens, c.EvictedTokens = tokens, 0
+		c.PrefixTokens = tokens
 	}
 }
 

@@ -302,41 +302,6 @@ func TestTheRestIsApproximate(t *testing.T) {
 	require.Equal(t, 64, f.matched(next)[at])
 }
 
-// Where an engine tells what it has, nothing else is taken for evicted: of 64 tokens in a
-// cache of 80, responses of 48 need the last 32.
-func TestEvictedWherePartIsKnown(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	require.NoError(t, f.router.SetEndpoints([]endpick.Endpoint{{ID: "a", KVTokens: 80}}))
-	req := request(ids(0, 64))
-	lease := rig.Must(f.router.Route(req))
-	lease.Done(endpick.Outcome{})
-	other := rig.Must(f.router.Route(request(nil)))
-	other.Tokens(48)
-	cached := func(from int) (held, evicted int) {
-		candidates := f.router.AppendCandidates(nil)
-		candidates[0].EvictedTokens = from
-		asked := req.At(f.now, 1, 1)
-		f.index.Match(&asked, candidates)
-		return candidates[0].PrefixTokens, candidates[0].EvictedTokens
-	}
-	check := func(held, evicted int) {
-		h, e := cached(7)
-		require.Equal(t, []int{held, evicted}, []int{h, e})
-	}
-	check(63, 31)
-	feed := f.feed("a", 0)
-	check(0, 0)
-	feed.Reset(precise.Partial)
-	check(63, 31)
-	feed.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
-	check(63, 31)
-	feed.Apply([]precise.Event{stored(hashes{2, 3}, ids(0, 48))})
-	check(63, 15)
-	feed.Reset(precise.Whole)
-	feed.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
-	check(32, 0)
-}
-
 func TestRanks(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	zero, one := f.feed("a", 0), f.feed("a", 1)

@@ -147,13 +147,6 @@ var broken = []struct {
 	{"a matcher that holds the last token too", matching(func() endpick.Matcher {
 		return &headSet{held: map[string]bool{}, byRef: true, toTheEnd: true}
 	})},
-	{"a matcher that has evicted more than it holds", matching(func() endpick.Matcher {
-		return matchFunc(func(_ *endpick.Request, cs []endpick.Candidate) {
-			for i := range cs {
-				cs[i].PrefixTokens, cs[i].EvictedTokens = 0, 1
-			}
-		})
-	})},
 	{"a matcher that knows endpoints by name", matching(func() endpick.Matcher { return &headSet{held: map[string]bool{}} })},
 	{"a matcher that keeps the caller's blocks", matching(func() endpick.Matcher { return &keepsBlocks{} })},
 	{"a matcher that takes a block for granted", matching(func() endpick.Matcher {

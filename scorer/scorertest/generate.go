@@ -81,9 +81,6 @@ func candidate(t *rapid.T, req *endpick.Request) endpick.Candidate {
 	}
 	if req.InputTokens > 1 && rapid.Bool().Draw(t, "holds a prefix") {
 		c.PrefixTokens = rapid.IntRange(1, req.InputTokens-1).Draw(t, "prefix tokens")
-		if rapid.Bool().Draw(t, "has evicted some") {
-			c.EvictedTokens = rapid.IntRange(1, c.PrefixTokens).Draw(t, "evicted tokens")
-		}
 	}
 	c.Prediction = prediction(t)
 	return c

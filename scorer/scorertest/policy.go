@@ -272,7 +272,7 @@ func (p *pair) route() {
 // candidates.
 func facts(c *endpick.Candidate) endpick.Candidate {
 	f := *c
-	f.PrefixTokens, f.EvictedTokens, f.Prediction = 0, 0, endpick.Prediction{}
+	f.PrefixTokens, f.Prediction = 0, endpick.Prediction{}
 	for _, s := range []struct {
 		signal endpick.Signals
 		value  *float64
@@ -333,8 +333,6 @@ func (p *pair) examine(req *endpick.Request, receipt *endpick.Receipt) {
 		id := v.Candidate.Endpoint.ID
 		if h := v.Candidate.PrefixTokens; h < 0 || h > max(req.InputTokens-1, 0) {
 			p.failf("%s is said to hold %d of %d tokens: at most one less, since engines compute the last one again", id, h, req.InputTokens)
-		} else if gone := v.Candidate.EvictedTokens; gone < 0 || gone > h {
-			p.failf("%s is said to have evicted %d of %d tokens: no more than it holds", id, gone, h)
 		}
 		if fault := wrongPrediction(&v.Candidate.Prediction); fault != "" {
 			p.failf("what is predicted of %s: %s", id, fault)

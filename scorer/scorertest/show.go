@@ -55,7 +55,6 @@ func showCandidate(c *endpick.Candidate) string {
 	w.add(c.InFlight != endpick.InFlight{}, "in flight %d (%d in prefill, Q %d, context %d, output %d)", c.InFlight.Requests,
 		c.InFlight.Prefilling, c.InFlight.PrefillTokens, c.InFlight.ContextTokens, c.InFlight.OutputTokens)
 	w.add(c.PrefixTokens != 0, "H %d", c.PrefixTokens)
-	w.add(c.EvictedTokens != 0, "%d of them evicted", c.EvictedTokens)
 	p := &c.Prediction
 	for _, l := range []struct {
 		has             endpick.Latencies

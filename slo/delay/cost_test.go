@@ -104,13 +104,6 @@ func TestCostsByHand(t *testing.T) {
 	onBusy.w = 1
 	alike(t, onBusy, costOf(t, m, whole, busy), "whole")
 
-	// What was evicted has to be computed again, 500 tokens. That counts for the request
-	// itself: elsewhere it would delay others as much.
-	evicted, longer := busy, onBusy
-	evicted.EvictedTokens = 500
-	longer.ttft += 500 + 2500*(500+2500/2)/30_000. - attention
-	alike(t, longer, costOf(t, m, whole, evicted), "evicted")
-
 	// A prompt that is fully cached computes its last token only.
 	held := idle
 	held.PrefixTokens = 3000

@@ -114,9 +114,7 @@ func (d *decision) latency(c *endpick.Candidate) (first, each float64) {
 	return d.kind.of(&v.first) * d.pace, d.kind.of(&v.step) * d.pace
 }
 
-// view is what a request would find on a candidate. What was evicted there is computed
-// again. That is part of the request's own wait, but not of what a choice costs others:
-// wherever it is computed, it takes their time and their place in a cache.
+// view is what a request would find on a candidate.
 type view struct {
 	fresh, pairs float64 // to be computed for it
 	size         float64 // its tokens in memory, halfway through the response
@@ -145,7 +143,7 @@ func size(req *endpick.Request, output float64) float64 {
 // nothing was routed there yet.
 func (v *view) look(req *endpick.Request, c *endpick.Candidate, e *endpoint, k *kind, output float64) {
 	*v = view{size: size(req, output), external: max(c.BatchSize()-float64(c.InFlight.Requests), 0)}
-	v.fresh, v.pairs = compute(req, c.ExpectedCached())
+	v.fresh, v.pairs = compute(req, c.PrefixTokens)
 	// Requests that wait for a place don't decode.
 	there, held := min(c.BatchSize(), places(c)), sizeOn(c, k)
 	// Requests that wait at the engine and came from elsewhere: like the others on average.

@@ -210,7 +210,7 @@ func (m *Metrics) observeCache(model string, r *transport.Observation) {
 		return
 	}
 	f := &m.series
-	expected, cached := a.Candidate.ExpectedCached(), min(max(*r.CachedTokens, 0), r.InputTokens)
+	expected, cached := max(a.Candidate.PrefixTokens, 0), min(max(*r.CachedTokens, 0), r.InputTokens)
 	f.prompt.WithLabelValues(model).Add(float64(r.InputTokens))
 	f.expected.WithLabelValues(model).Add(float64(expected))
 	f.cached.WithLabelValues(model).Add(float64(cached))

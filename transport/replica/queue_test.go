@@ -109,7 +109,7 @@ func TestWhatIsTold(t *testing.T) {
 		}
 		at := time.Unix(100, 0)
 		e := &endpick.Event{
-			Request: &req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 42, EvictedTokens: 10},
+			Request: &req, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "a"}, PrefixTokens: 42},
 			Lease: endpick.LeaseRef{Slot: 3, Generation: 4}, Now: at, RoutedAt: at, OutputTokens: 9,
 		}
 		r.Routed(e)
@@ -140,7 +140,7 @@ func TestWhatIsTold(t *testing.T) {
 		want := req
 		want.Blocks, want.Session, want.Exclude = nil, "", nil
 		events[0].from, events[0].end = 0, 0
-		assert.Equal(t, event{kind: routed, lease: e.Lease, endpoint: "a", prefix: 32, request: want}, events[0])
+		assert.Equal(t, event{kind: routed, lease: e.Lease, endpoint: "a", prefix: 42, request: want}, events[0])
 
 		r.FirstToken(e)
 		events, _ = take()

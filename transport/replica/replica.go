@@ -53,7 +53,7 @@ func (r *Replica) Routed(e *endpick.Event) {
 		blocks = nil
 	}
 	r.queue.put(&event{
-		kind: routed, lease: e.Lease, endpoint: e.Candidate.Endpoint.ID, prefix: e.Candidate.ExpectedCached(),
+		kind: routed, lease: e.Lease, endpoint: e.Candidate.Endpoint.ID, prefix: max(e.Candidate.PrefixTokens, 0),
 		request: endpick.Request{
 			Model: req.Model, Adapter: req.Adapter, Tenant: req.Tenant, SLO: req.SLO, Stream: req.Stream, Exact: req.Exact,
 			InputTokens: req.InputTokens, ExpectedOutputTokens: req.ExpectedOutputTokens, BlockTokens: req.BlockTokens,

@@ -51,7 +51,7 @@ func (r *run) tellRouted(f *flight, req *endpick.Request) {
 	mirror.Exclude, mirror.Receipt = nil, nil
 	mirror.Adopted = &endpick.Adopted{Endpoint: f.lease.Endpoint().ID, Mirrored: true}
 	if c, ok := f.lease.Candidate(); ok {
-		mirror.Adopted.ExpectedCached = c.ExpectedCached()
+		mirror.Adopted.ExpectedCached = c.PrefixTokens
 	}
 	f.shadow.adopted = mirror.Adopted
 	if r.cfg.Sharing.LoadOnly {
