@@ -113,7 +113,7 @@ func TestAFullQueue(t *testing.T) {
 
 // While a prompt is computed, nothing is answered, and gauges are those of the last step.
 func TestABlockingServer(t *testing.T) {
-	slow := engine.Config{Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 1000}, Blocks: 1000, MaxSequences: 1}
+	slow := engine.Config{Profile: engine.Profile{Name: "test", StepMicros: 400_000, TokenMicros: 100}, Blocks: 1000, MaxSequences: 1}
 	for _, blocking := range []bool{true, false} {
 		s, url := start(t, Config{Blocking: blocking, Engine: slow})
 		gauges := func() string {
@@ -124,7 +124,7 @@ func TestABlockingServer(t *testing.T) {
 		shows := func(name string, n int) bool {
 			return strings.Contains(gauges(), fmt.Sprintf("\nvllm:num_requests_%s{engine=\"0\",model_name=\"demo-8b\"} %d\n", name, n))
 		}
-		prompt := `{"model":"demo-8b","stream":true,"max_tokens":20,"prompt":"` + strings.Repeat("abcd", 500) + `"}`
+		prompt := `{"model":"demo-8b","stream":true,"max_tokens":2,"prompt":"` + strings.Repeat("abcd", 500) + `"}`
 		first := post(t, t.Context(), url+"/v1/completions", prompt)
 		require.Eventually(t, func() bool { return s.Load().Running == 1 }, 10*time.Second, time.Millisecond)
 		second := post(t, t.Context(), url+"/v1/completions", prompt)
