@@ -34,8 +34,8 @@ func (e *ContextError) Error() string {
 		e.InputTokens, e.Model, e.MaxContext)
 }
 
-// fit leaves the candidates whose context the prompt fits.
-func (d *decision) fit() {
+// keepFitting leaves the candidates whose context the prompt fits.
+func (d *decision) keepFitting() {
 	need, longest := d.req.InputTokens, 0
 	fits := Keep(d.candidates, func(c *Candidate) bool {
 		longest = max(longest, c.Endpoint.MaxContext)
@@ -48,8 +48,8 @@ func (d *decision) fit() {
 	d.candidates = fits
 }
 
-// room leaves the candidates that may have another lease.
-func (d *decision) room() {
+// keepFree leaves the candidates that may have another lease.
+func (d *decision) keepFree() {
 	free := Keep(d.candidates, func(c *Candidate) bool {
 		return c.Endpoint.MaxInFlight == 0 || c.InFlight.Requests < c.Endpoint.MaxInFlight
 	})
@@ -57,8 +57,8 @@ func (d *decision) room() {
 	d.candidates = free
 }
 
-// lowest leaves the candidates of the lowest tier.
-func (d *decision) lowest() {
+// keepLowestTier leaves the candidates of the lowest tier.
+func (d *decision) keepLowestTier() {
 	tier := math.MaxInt
 	for i := range d.candidates {
 		tier = min(tier, max(d.candidates[i].Endpoint.Tier, 1))

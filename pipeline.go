@@ -204,7 +204,7 @@ func (e *stageError) Unwrap() []error { return []error{e.ConfigError, e.err} }
 // collect lists the policy's stages and those that they return from Observer, each once,
 // however often the policy has it, and which of them observe.
 func (p *pipeline) collect(stages []any) {
-	own := len(stages)
+	direct := len(stages)
 	var seen []any
 	for i := 0; i < len(stages); i++ { // stages grows meanwhile
 		s := stages[i]
@@ -224,8 +224,8 @@ func (p *pipeline) collect(stages []any) {
 		}
 		p.stages = append(p.stages, s)
 		// A value that can't be compared might return itself forever.
-		if shares, ok := s.(interface{ Observer() any }); ok && (i < own || comparable) {
-			stages = append(stages, shares.Observer())
+		if part, ok := s.(interface{ Observer() any }); ok && (i < direct || comparable) {
+			stages = append(stages, part.Observer())
 		}
 		if o, ok := s.(RoutedObserver); ok {
 			p.routed = append(p.routed, o)

@@ -66,7 +66,7 @@ func (c *Config) validate() error {
 // flight. Make one with [New]. It is safe for concurrent use and starts no
 // goroutine.
 type Router struct {
-	*guard
+	*guard // the clock, and what recovers panics
 	config Config
 	self   *owner // of its stages
 
@@ -136,8 +136,8 @@ func (r *Router) SetPolicy(policy Policy) error {
 // zero.
 func (r *Router) Route(req Request) (Lease, error) {
 	now := r.now()
-	r.leases.expire(now)
-	r.leases.reap(now, 2)
+	r.leases.expire(now)  // prefills that should have ended
+	r.leases.reap(now, 2) // of lost leases, those in the next two slots
 
 	d := r.work.Get().(*decision)
 	d.req = req
@@ -153,7 +153,8 @@ func (r *Router) Route(req Request) (Lease, error) {
 	return lease, err
 }
 
-// decide chooses an endpoint and opens a lease on it.
+// decide chooses an endpoint and opens a lease on it. An adopted request has been sent already: it goes
+// through matcher and predictor, so that the accounts are right, and nothing chooses.
 func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 	d.candidates = d.candidates[:0]
 	if err := d.req.complete(); err != nil {
@@ -188,7 +189,8 @@ func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 }
 
 // gather makes the candidates of a request: the endpoints that serve its model, without
-// those that it excludes, and without those that it avoids unless there are no others.
+// those that it excludes, and without those that it avoids unless there are no others. Those where it
+// can't go at all come first: what is left may all be avoided.
 func (r *Router) gather(d *decision) error {
 	req := &d.req
 	d.pool = r.fleet.find(req.serving()).load()
@@ -213,14 +215,14 @@ func (r *Router) gather(d *decision) error {
 	d.full, d.short, d.later = 0, 0, 0
 	d.limited = req.Adopted == nil && r.fleet.limited.Load()
 	if d.limited {
-		d.fit()
+		d.keepFitting()
 	}
 	if best := without(d.candidates, req.Avoid); len(best) > 0 {
 		d.candidates, d.avoided = best, d.candidates[len(best):]
 	}
 	if d.limited {
-		d.room()
-		d.lowest()
+		d.keepFree()
+		d.keepLowestTier()
 	}
 	if len(d.candidates) == 0 {
 		return r.fleet.explainEmpty(d)

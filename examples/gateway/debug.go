@@ -95,6 +95,7 @@ type debugPage struct {
 	Minute    slot     // the last one
 	Unhealthy []string // sentences
 	Serving   int      // not drained or removed
+	Drained   int
 	Lacking   []string // models that no server takes requests for
 	Servers   []debugServer
 	Models    []*debugModel // of servers that load them
@@ -169,6 +170,9 @@ func policyNames(s *settings) string {
 func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	n, unhealthy := p.Serving, len(p.Unhealthy)
 	healthy := map[bool]string{true: "The only server is healthy", false: fmt.Sprintf("All %d servers are healthy", n)}[n == 1]
+	if p.Drained > 0 {
+		healthy = fmt.Sprintf("%s %s healthy, and %d drained", count(n, "server"), plural(n, "is", "are"), p.Drained)
+	}
 	failed, limited := p.Minute.share(p.Minute.failed), p.Minute.share(p.Minute.limited)
 	v.Class = "bad"
 	switch {
@@ -177,7 +181,7 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	case unhealthy > 0:
 		v.Text = fmt.Sprintf("%d of %d servers %s unhealthy.", unhealthy, n, plural(unhealthy, "is", "are"))
 	case len(p.Lacking) > 0:
-		v.Text = fmt.Sprintf("%s, but %s %s none.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
+		v.Text = fmt.Sprintf("%s, but %s %s no server.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
 	case failed >= alarming:
 		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
 	case limited >= alarming:

@@ -177,6 +177,10 @@ var everySetting = []settingRow{
 	{"endpoints: [{url: TWO}]\nmodels: {m: {tokens: {render: ONE, within: VALUE}}}", "5ms", "1h", (*setting).withoutTokens, "200"},
 
 	{"tenants: {ann: {keys: [VALUE]}}", annsKey, bobsKey, func(w *setting) any { return w.ask("X-Api-Key", annsKey).Code }, "200"},
+	{ofAnn + "priority: VALUE}}", "7", "-7", func(w *setting) any {
+		w.ask("X-Api-Key", annsKey)
+		return w.records[0].Priority
+	}, "7"},
 	{ofAnn + "slo: {ttft: VALUE}}}", "1500ms", "2s", (*setting).targets, "1500 and 0"},
 	{ofAnn + "slo: {tpot: VALUE}}}", "1500ms", "2s", (*setting).targets, "0 and 1500"},
 	{ofAnn + "quota: {tokens_per_second: VALUE}}}", "3", "5", limitsOf("Rate"), "3"},

@@ -101,6 +101,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 	if g.health, err = health.New(health.Config{Router: g.router, URL: g.page("/health"), OnChange: g.logHealth}); err != nil {
 		return nil, err
 	}
+	g.watch.stories.health = g.unwell
 	if err := g.setPolicy(policy, s); err != nil {
 		return nil, err
 	}
@@ -314,7 +315,7 @@ func (g *gateway) record(r recording.Request) {
 func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpick.Request) {
 	return func(in *http.Request, body []byte, req *endpick.Request) {
 		if t := tenantOf(in.Context()); t != nil {
-			req.Tenant = t.name
+			req.Tenant, req.Priority = t.name, t.priority
 			if req.SLO == (endpick.SLO{}) {
 				req.SLO = t.slo
 			}
@@ -336,6 +337,20 @@ func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
 		return
 	}
 	_, _ = w.Write([]byte("ready\n"))
+}
+
+// unwell says why an endpoint is avoided now; empty: not for its health.
+func (g *gateway) unwell(id string) string {
+	ref, _ := g.router.Ref(id)
+	switch s := g.health.Core().Status(ref); {
+	case s.State.Out():
+		return s.State.String()
+	case s.Full:
+		return "full"
+	case s.State == health.Returning:
+		return "coming back"
+	}
+	return ""
 }
 
 // logHealth logs that an endpoint has become unhealthy, with the reason, or has recovered.

@@ -54,6 +54,7 @@ func TestHistory(t *testing.T) {
 	var sum slot
 	sum.add(&second)
 	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: too many at once, or over a quota.", (&debugPage{Serving: 3, Minute: sum}).Verdict().Text)
+	assert.Equal(t, "2 servers are healthy, and 1 drained, but 1 model has no server.", (&debugPage{Serving: 2, Drained: 1, Lacking: []string{"m"}}).Verdict().Text)
 	assert.Equal(t, []float64{2000, 1280, 1024}, []float64{first.prompt, first.expected, first.cached})
 	assert.Nil(t, all[slots-3])
 	assert.InEpsilon(t, 0.1, first.ttft.quantile(0.5), 0.05)

@@ -163,8 +163,8 @@ func TestServeCannotStart(t *testing.T) {
 	path, nowhere := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "none", "x")
 	const endpoints = "endpoints: [{url: \"http://a\"}]\n"
 	for text, want := range map[string]string{
-		"listen: " + at + "\n" + endpoints:                          ":1: listen: listen tcp …: bind: address already in use\n",
-		endpoints + "listen: 127.0.0.1:0\nadmin: " + at + "\n":      ":3: admin: listen tcp …: bind: address already in use\n",
+		"listen: " + at + "\n" + endpoints:                          ":1: listen: listen tcp " + at + ": bind: address already in use\n",
+		endpoints + "listen: 127.0.0.1:0\nadmin: " + at + "\n":      ":3: admin: listen tcp " + at + ": bind: address already in use\n",
 		endpoints + "listen: 127.0.0.1:0\nrecord: {file: none/x}\n": ":3: record: open " + nowhere + ": no such file or directory\n",
 		"listen: 127.0.0.1:0\ndiscover: {file: none/x}\n":           ":2: discover: " + nowhere + ": no such file or directory\n",
 	} {

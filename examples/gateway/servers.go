@@ -86,6 +86,7 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 			p.Serving++
 		case s.Draining:
 			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
+			p.Drained++
 		default:
 			p.Serving++
 			if known && !its.Alive {

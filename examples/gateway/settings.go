@@ -106,9 +106,10 @@ type modelSettings struct {
 }
 
 type tenantSettings struct {
-	Keys  []secret      `yaml:"keys"`
-	SLO   sloSettings   `yaml:"slo"`
-	Quota quotaSettings `yaml:"quota"`
+	Keys     []secret      `yaml:"keys"`
+	Priority signed        `yaml:"priority"`
+	SLO      sloSettings   `yaml:"slo"`
+	Quota    quotaSettings `yaml:"quota"`
 }
 
 type quotaSettings struct {

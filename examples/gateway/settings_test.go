@@ -219,7 +219,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"a key from nowhere", "listen:", "engine_key: {}\nlisten:", 2, "engine_key", "needs one of file and env"},
 		{"a key from two places", "listen:", "engine_key: {file: a, env: b}\nlisten:", 2, "engine_key", "needs one of file and env"},
 		{"a key of no file", "listen:", "engine_key: {file: none}\nlisten:", 2, "engine_key", "no such file"},
-		{"a key that is not there", "listen:", "engine_key: {env: ENDPICK_NONE}\nlisten:", 2, "engine_key", "names a variable that is not in the environment"},
+		{"a key that is not there", "listen:", "engine_key: {env: ENDPICK_NONE}\nlisten:", 2, "engine_key", "names a variable that is not in the environment: ENDPICK_NONE"},
 		{"a key of nothing", "listen:", "engine_key: {file: /dev/null}\nlisten:", 2, "engine_key", "is empty"},
 		{"a key without end", "listen:", "engine_key: {file: /dev/zero}\nlisten:", 2, "engine_key", "is longer than 65536 bytes"},
 		{"unknown field deep down", "id: b", "ids: b", 6, "endpoints[1].ids", "is an unknown field"},

@@ -30,11 +30,11 @@ const mostShownCandidates = 12
 
 // settle explains the decision and drops what would take much memory: all but the best
 // candidates and the chosen one, and what refers to the request's body.
-func (s *story) settle() {
+func (s *story) settle(health func(endpoint string) string) {
 	s.settled.Do(func() {
 		r := &s.receipt
 		*r, s.asked = *s.asked, nil
-		s.why = why(r)
+		s.why = why(r, health)
 		r.Model, r.Err = strings.Clone(r.Model), textOf(r.Err)
 		s.hidden = max(len(r.Verdicts)-mostShownCandidates, 0)
 		all := r.Verdicts
@@ -81,7 +81,8 @@ func (e *ending) is(status endpick.Status) bool { return e != nil && e.Status ==
 // stories are the latest requests: those that were not refused, of these the ones that failed,
 // and the refused ones, which can't push out the others.
 type stories struct {
-	most int // of each
+	most   int                          // of each
+	health func(endpoint string) string // why it is avoided; empty: it is not, for its health
 
 	mu                      sync.Mutex
 	newest, failed, refused []*story // by first byte, by end
@@ -109,7 +110,7 @@ func storyOf(ctx context.Context) *story {
 }
 
 func (s *stories) add(one *story) {
-	one.settle()
+	one.settle(s.health)
 	end := one.end.Load()
 	if one.receipt.Number == 0 && end == nil {
 		return // a list of models, for which no decision is made
@@ -129,7 +130,7 @@ func (s *stories) observe(r *transport.Observation) *story {
 	if one == nil {
 		return nil
 	}
-	one.settle()
+	one.settle(s.health)
 	end := newEnding(r)
 	one.end.Store(end)
 	if end.is(endpick.Failed) {

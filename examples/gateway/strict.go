@@ -62,12 +62,12 @@ func (d *document) error(line int, field, reason string) error {
 const shortestSecret = 8
 
 // hide makes a replacer of all texts in a node, and of their parts if they are URLs or files, but
-// not of what is, or might be meant as, one of these words.
+// not of what is public, or is, or might be meant as, one of these words.
 func hide(n *yaml.Node, words []string) *strings.Replacer {
 	texts := map[string]bool{}
 	var walk func(n *yaml.Node)
 	walk = func(n *yaml.Node) {
-		if n.Kind == yaml.ScalarNode && nearest(n.Value, words) == "" {
+		if n.Kind == yaml.ScalarNode && nearest(n.Value, words) == "" && !public.MatchString(n.Value) {
 			quoted := strconv.Quote(n.Value)
 			for _, text := range append(strings.FieldsFunc(n.Value, separates), n.Value, quoted[1:len(quoted)-1]) {
 				texts[text] = len(text) >= shortestSecret
@@ -85,6 +85,9 @@ func hide(n *yaml.Node, words []string) *strings.Replacer {
 	}
 	return strings.NewReplacer(pairs...)
 }
+
+// public is what is no secret: an IP address with its port, or a variable of the environment.
+var public = regexp.MustCompile(`^(\[[0-9a-f:]+\]|[0-9.]+)?:[0-9]+$|^[A-Z]+(_[A-Z]+)+$`)
 
 func separates(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("/:@", r) }
 
@@ -305,7 +308,7 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 		d.files = append(d.files, from.File)
 		text = strings.TrimRight(string(b), "\r\n")
 	case !found:
-		return d.error(n.Line, path, "names a variable that is not in the environment")
+		return d.error(n.Line, path, "names a variable that is not in the environment: "+from.Env)
 	}
 	if *into = secret(text); text == "" {
 		return d.error(n.Line, path, "is empty")
@@ -358,7 +361,7 @@ func decodeScalar(n *yaml.Node, into reflect.Value) error {
 		kind = "a number of bytes, such as 65536 or 64 MiB"
 	case bool:
 		kind, tag = "true or false", "!!bool"
-	case int, uint64:
+	case int, uint64, signed:
 		kind, tag = "a whole number", "!!int"
 	case float64:
 		kind = "a number"
@@ -372,7 +375,7 @@ func decodeScalar(n *yaml.Node, into reflect.Value) error {
 		return errors.New("has ${, which is not filled in: keys can be read from {env: NAME} or {file: NAME}")
 	case err != nil || n.Tag != tag || into.CanFloat() && !(math.Abs(into.Float()) <= math.MaxFloat64): // NaN isn't, either
 		return fmt.Errorf("%q is not %s", n.Value, kind)
-	case into.CanInt() && into.Int() < 0 || into.CanFloat() && into.Float() < 0:
+	case into.CanInt() && into.Int() < 0 && into.Type() != reflect.TypeFor[signed]() || into.CanFloat() && into.Float() < 0:
 		return fmt.Errorf("%s is negative", n.Value)
 	}
 	if t, ok := into.Interface().(time.Duration); ok && t > 0 && t < time.Millisecond {
@@ -380,6 +383,9 @@ func decodeScalar(n *yaml.Node, into reflect.Value) error {
 	}
 	return nil
 }
+
+// signed is a whole number that may be negative.
+type signed int
 
 // byteSize is a number of bytes: 1048576, "512 KiB", "64MiB", "2 GiB".
 type byteSize int64

@@ -24,8 +24,9 @@ import (
 
 // tenant is a tenant of the settings.
 type tenant struct {
-	name string
-	slo  endpick.SLO // of requests without targets
+	name     string
+	priority int         // of its requests
+	slo      endpick.SLO // of those without targets
 	// reading is how many bytes of bodies are being read: those that its quota would refuse are
 	// read first.
 	reading atomic.Int64
@@ -113,7 +114,7 @@ func newKeyring(tenants map[string]tenantSettings) *keyring {
 	k := &keyring{owners: map[[32]byte]keyOwner{}, names: map[recording.Hash]string{}, limits: map[string]quota.Limits{}}
 	rand.Read(k.secret[:]) // never fails
 	for name, t := range tenants {
-		owner := &tenant{name: name, slo: endpick.SLO{TTFT: t.SLO.TTFT, TPOT: t.SLO.TPOT}}
+		owner := &tenant{name: name, priority: int(t.Priority), slo: endpick.SLO{TTFT: t.SLO.TTFT, TPOT: t.SLO.TPOT}}
 		k.limits[name] = quota.Limits{Rate: t.Quota.Rate, Burst: t.Quota.Burst, Requests: t.Quota.Requests}
 		k.names[recording.NameHash(name)] = name
 		for _, key := range t.Keys {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -11,10 +12,15 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// why explains a receipt in words: why the request went where it went.
-func why(r *endpick.Receipt) (all []string) {
+// why explains a receipt in words: why the request went where it went. Health says why an endpoint is
+// avoided.
+func why(r *endpick.Receipt, health func(endpoint string) string) (all []string) {
 	if len(r.Avoided) > 0 {
-		all = append(all, "Passed over, as unhealthy, coming back, full or without the model: "+strings.Join(r.Avoided, ", ")+".")
+		var out []string
+		for _, id := range r.Avoided {
+			out = append(out, fmt.Sprintf("%s (%s)", id, cmp.Or(health(id), "without the model or API, or well since")))
+		}
+		all = append(all, "Passed over: "+strings.Join(out, ", ")+".")
 	}
 	for _, out := range []struct {
 		n   int

@@ -72,7 +72,7 @@ func TestWhy(t *testing.T) {
 		},
 		"avoided": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b}, RunnerUp: -1, Avoided: []string{"a", "c"}},
-			"health", []string{"Passed over, as unhealthy, coming back, full or without the model: a, c.", "b was the only server that could take it."},
+			"health", []string{"Passed over: a (failing), c (without the model or API, or well since).", "b was the only server that could take it."},
 		},
 		"by chance": {
 			endpick.Receipt{Verdicts: []endpick.Verdict{b, c, a}, Chosen: 2, RunnerUp: 0},
@@ -170,7 +170,7 @@ func TestWhy(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, tc.want, why(&tc.receipt))
+			assert.Equal(t, tc.want, why(&tc.receipt, func(id string) string { return map[string]string{"a": "failing"}[id] }))
 			assert.Equal(t, tc.by, decidedBy(&tc.receipt, 9*time.Millisecond))
 			assert.Equal(t, "queue", decidedBy(&tc.receipt, 10*time.Millisecond))
 		})

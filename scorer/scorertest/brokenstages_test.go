@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer"
 )
 
 // broken are stages that each violate one requirement.
@@ -79,6 +80,9 @@ var broken = []struct {
 	}},
 	{"a scorer that writes to an earlier answer", func(s suite) {
 		checkScorer(s, func(*testing.T) endpick.Scorer { return new(keepsAnswers) }, 0, 1)
+	}},
+	{"a scorer that can't explain", func(s suite) {
+		checkScorer(s, func(*testing.T) endpick.Scorer { return explainsTwo{scorer.QueueDepth()} }, 0, 1)
 	}},
 	{"a filter that uses slices.DeleteFunc", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
 		return slices.DeleteFunc(cs, func(c endpick.Candidate) bool { return c.Waiting > 8 })
@@ -331,4 +335,10 @@ var broken = []struct {
 			return nil
 		})}}
 	})},
+}
+
+type explainsTwo struct{ endpick.Scorer }
+
+func (explainsTwo) Explain(_ *endpick.Request, _ []endpick.Candidate, dst []string) {
+	dst[1] = "the second"
 }

@@ -46,8 +46,8 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 		if !passed || narrowed || slices.ContainsFunc(s.labels, func(set map[string]string) bool { return len(set) == 0 }) {
 			return ""
 		}
-		return "Filter has kept all candidates or none in every case, so that little was checked: give RunFilter the labels that it reads, " +
-			"or if it goes by something else, an empty set"
+		return "Filter has kept all candidates or none in every case, so that little was checked: give RunFilter the labels that it reads " +
+			"(tenants are tenant-1 and tenant-2), or if it goes by something else, an empty set"
 	})
 	r.inAnyOrder(s)
 	r.repeats(s, "Request.Chance")

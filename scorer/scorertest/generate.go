@@ -12,7 +12,8 @@ import (
 )
 
 // Requests generates requests as a router hands them to its stages: timed,
-// numbered and seeded, with and without targets, sessions and adapters.
+// numbered and seeded, for "model", with and without targets; of tenant-1, tenant-2 or nobody, and
+// the same with sessions and adapters.
 func Requests() *rapid.Generator[endpick.Request] {
 	return rapid.Custom(func(t *rapid.T) endpick.Request {
 		req := endpick.Request{

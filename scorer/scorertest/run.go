@@ -35,7 +35,8 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 	ask := func(c *trial, stage answering) []float64 { return c.ask(r, stage).([]float64) }
 	s.property("scores", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
-		for i, v := range ask(&c, r.fresh(t)) {
+		scorer := newScorer(t)
+		for i, v := range ask(&c, scores(scorer)) {
 			id := c.candidates[i].Endpoint.ID
 			switch {
 			case math.IsNaN(v):
@@ -45,6 +46,12 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 			case v < least || v > most:
 				c.failf("Score gives %s %v: scores that are combined by weight are within [%v, %v]", id, v, least, most)
 			}
+		}
+		if x, ok := scorer.(interface {
+			Explain(req *endpick.Request, candidates []endpick.Candidate, dst []string)
+		}); ok {
+			req, candidates := c.copied()
+			c.call("Explain", func() { x.Explain(&req, candidates, make([]string, len(candidates))) })
 		}
 	})
 	s.property("order", func(t *testing.T, rt *rapid.T) {

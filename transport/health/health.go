@@ -84,7 +84,7 @@ func New(config Config) (*Monitor, error) {
 	return &Monitor{config: config, core: health.New(config.Router, config.Failures), asked: map[string]*server{}}, nil
 }
 
-// State is the state of an endpoint's health.
+// State is the state of an endpoint's health: Well, Returning, Failing, Silent, Unreachable or Unfit.
 type State = health.State
 
 // The states of an endpoint. From Failing on it is out: it is avoided.

@@ -186,12 +186,15 @@ func TestReasons(t *testing.T) {
 		})
 	}
 	m := newMetrics(t)
+	key := refused("m", nil)
+	key.HTTP = http.StatusUnauthorized
+	m.Observe(key)
 	m.Observe(streamed("m", ""))
 	m.Observe(failed("m", ""))
 	away := streamed("m", "")
 	away.Status = "canceled"
 	m.Observe(away)
-	assert.Equal(t, []string{"", "client_left", "server_broken"}, labels(gather(t, m), "reason"))
+	assert.Equal(t, []string{"", "client_left", "server_broken", "unknown_key"}, labels(gather(t, m), "reason"))
 }
 
 // An engine can't have cached more than the prompt, nor less than nothing, whatever it says.

@@ -112,6 +112,7 @@ func overRequests(err error) bool {
 
 const (
 	unknownModel = "unknown_model"
+	unknownKey   = "unknown_key"
 	left         = "client_left"
 )
 
@@ -127,6 +128,8 @@ func reasonOf(r *transport.Observation) string {
 		return "server_" + string(a.Result)
 	case as[*endpick.NoEndpointError](r.Err) && r.Code() == http.StatusNotFound:
 		return unknownModel
+	case r.Code() == http.StatusUnauthorized:
+		return unknownKey
 	}
 	for _, c := range causes {
 		if c.is(r.Err) {
