@@ -1,6 +1,9 @@
 package precise_test
 
 import (
+	"runtime"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -64,7 +67,7 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 	for i, e := range []precise.Event{
 		{Tier: precise.Tiers, Hashes: hashes{1}}, {Kind: precise.Cleared + 1}, {Kind: precise.Cleared, Tier: precise.Tiers},
 		size(-1, stored(hashes{7}, ids(0, 16))), stored(hashes{7, 8}, ids(0, 33)), stored(hashes{7, 8, 9}, ids(0, 2)),
-		stored(hashes{7}, ids(0, 1<<16+1)), group(99, removed(1)),
+		stored(hashes{7}, ids(0, 1<<16+1)), group(99, removed(1)), stored(make(hashes, 32), ids(0, 1<<20+32)),
 	} {
 		ignored := f.stats("a").Ignored
 		require.Zero(t, a.Apply([]precise.Event{e}))
@@ -335,4 +338,50 @@ func TestWorthLoading(t *testing.T) {
 		}
 		assert.Equal(t, int(16*tc.want), f.matched(request(ids(0, 20)))["a"], "%d", i)
 	}
+}
+
+// What engines and their clients can invent takes neither memory beyond the bound nor time beyond what
+// they have stored.
+func TestEventsOfAHostileEngine(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	heap := func() int64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range 64 {
+		e := stored(hashes{precise.Hash(i)}, ids(0, 16))
+		e.Salt = strings.Repeat("x", 1<<20) + strconv.Itoa(i)
+		require.Zero(t, a.Apply([]precise.Event{e}))
+	}
+	assert.Less(t, heap()-before, int64(8<<20), "long salts")
+	assert.Equal(t, 64, f.stats("a").Blocks)
+
+	const many = 1 << 16
+	fill := func(id string, to *precise.Feed) {
+		for i := 0; i < many; i += 1 << 12 {
+			names := make(hashes, 1<<12)
+			for j := range names {
+				names[j] = precise.Hash(i + j)
+			}
+			require.Zero(t, to.Apply([]precise.Event{stored(names, ids(16*i, 1<<16))}))
+		}
+		require.Equal(t, many, f.stats(id).Blocks)
+	}
+	fill("a", a)
+	a.Reset(precise.Whole)
+	before = heap()
+	b := f.feed("b", 0)
+	fill("b", b)
+	b.Reset(precise.Whole)
+	assert.Less(t, heap()-before, int64(1<<20), "the tables of what is forgotten")
+	fill("a", a)
+	for i := 0; f.stats("a").Blocks > 0; i++ {
+		require.Less(t, i, 1000)
+		require.Zero(t, a.Apply([]precise.Event{{Kind: precise.Cleared, Tier: precise.CPU}}))
+	}
+	assert.Equal(t, precise.Partial, f.stats("a").Knows)
 }

@@ -43,7 +43,7 @@ func (f *Feed) stored(e *Event) (known bool) {
 		return true
 	}
 	size, skipped, sound := shape(e)
-	if !ok || !sound {
+	if !ok || !sound || max(len(e.Tokens), len(e.Keys)*prefix.BlockTokens) > maxTokens {
 		f.stats.Ignored++
 		return true
 	}
@@ -95,6 +95,9 @@ func shape(e *Event) (size, skipped int, ok bool) {
 // maxBlockTokens limits the blocks of ours that end in one engine block. Hybrid
 // models are known to have blocks of 1,056 tokens.
 const maxBlockTokens = 1 << 16
+
+// maxTokens limits those of one event, because requests wait while it is taken in: for some 70 ms.
+const maxTokens = 1 << 20
 
 // parent finds the block before those of an event, in any group: groups use the
 // same names, and a sliding window drops early what others still hold.
@@ -302,12 +305,21 @@ func (f *Feed) drop(key uint64, en entry) {
 	}
 }
 
-// clear empties a tier.
+// clear empties a tier. All blocks are looked at: an engine that does so all the time, of whatever little
+// it has in that tier, is forgotten, so that it costs no more than the blocks that it stores.
 func (f *Feed) clear(t Tier) {
+	if f.cleared += uint64(len(f.entries)); f.cleared > 1<<20+64*f.stats.Stored {
+		f.forgetAll()
+		f.knows = min(f.knows, Partial)
+		return
+	}
 	for key, en := range f.entries {
 		if en.tiers>>t&1 != 0 {
 			f.leave(key, en, t)
 		}
+	}
+	if len(f.entries) == 0 {
+		f.forgetAll()
 	}
 	if t == GPU {
 		f.knows = Whole

@@ -61,6 +61,7 @@ type Feed struct {
 	full    uint32 // bits of groups that need all blocks
 	grain   int    // longest block of any group, in tokens
 	stats   FeedStats
+	cleared uint64 // blocks that were looked at to clear tiers
 }
 
 // group is one of an engine's caches.
@@ -187,11 +188,12 @@ func (f *Feed) end() {
 	f.index.feeds[f.number] = nil
 }
 
-// forgetAll forgets the engine's blocks.
+// forgetAll forgets the engine's blocks, and gives the memory of their tables back, which Go keeps.
 func (f *Feed) forgetAll() {
 	for key, en := range f.entries {
 		f.drop(key, en)
 	}
+	f.entries, f.tails = map[uint64]entry{}, map[uint64]*tail{}
 }
 
 // groupOf returns the number of an event's group, assigning the next one to a new

@@ -2,6 +2,7 @@ package precise
 
 import (
 	"cmp"
+	"hash/maphash"
 	"sync"
 	"time"
 
@@ -100,7 +101,7 @@ func New(config Config) (*Index, error) {
 			return nil, err
 		}
 	}
-	x := &Index{config: config, approx: config.Approximate, store: store{nodes: map[uint64]*node{}, scopes: map[prefix.Scope]*scope{}}}
+	x := &Index{config: config, approx: config.Approximate, store: store{nodes: map[uint64]*node{}, scopes: map[uint64]*scope{}, seed: maphash.MakeSeed()}}
 	for tiers := range x.saved {
 		for t, cost := range config.LoadCost {
 			if tiers>>t&1 != 0 {

@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"hash/maphash"
 	"slices"
 
 	"github.com/endpick/endpick/prefix"
@@ -62,7 +63,8 @@ func (n *node) find(feed uint32) (at int, mask uint32) {
 type store struct {
 	nodes  map[uint64]*node
 	free   []*node
-	scopes map[prefix.Scope]*scope
+	scopes map[uint64]*scope // by a hash of what they are, since a client's salt may be long
+	seed   maphash.Seed
 	bytes  int64 // the most memory that events may take now
 }
 
@@ -139,17 +141,18 @@ func (s *store) set(n *node, feed, bits uint32, there bool) {
 
 // scope is the scope of chains in use.
 type scope struct {
-	of     prefix.Scope
+	name   uint64
 	secret **blockhash.Secret
 	refs   int
 }
 
 // takeScope returns a scope, with one more reference to it.
 func (s *store) takeScope(of prefix.Scope) *scope {
-	e := s.scopes[of]
+	name := maphash.Comparable(s.seed, of)
+	e := s.scopes[name]
 	if e == nil {
-		e = &scope{of: of, secret: blockhash.SecretOf(of.Seed().Seed)}
-		s.scopes[of] = e
+		e = &scope{name: name, secret: blockhash.SecretOf(of.Seed().Seed)}
+		s.scopes[name] = e
 		s.bytes += scopeWeight
 	}
 	return e.hold()
@@ -165,7 +168,7 @@ func (s *store) giveScope(e *scope) {
 		return
 	}
 	if e.refs--; e.refs == 0 {
-		delete(s.scopes, e.of)
+		delete(s.scopes, e.name)
 		s.bytes -= scopeWeight
 	}
 }
