@@ -74,4 +74,22 @@ func (c *chains) head(dst []uint64, leaf uint64, depth int) ([]uint64, bool) {
 	return dst, true
 }
 
+// tail returns the blocks that end with a hash at a depth, from the last one on that is in a set, with all
+// before it, and how many are in it; false if one is not known.
+func (c *chains) tail(leaf uint64, depth int, set map[uint64]bool) (blocks []uint64, known int, ok bool) {
+	for known = depth; known > 0; known-- {
+		l, ok := c.find(leaf)
+		if !ok || int(l.depth) != known {
+			return nil, 0, false
+		}
+		blocks = append(blocks, leaf)
+		if set[leaf] {
+			break
+		}
+		leaf = l.parent
+	}
+	slices.Reverse(blocks)
+	return blocks, known, true
+}
+
 func (c *chains) len() int { return len(c.young) + len(c.old) }

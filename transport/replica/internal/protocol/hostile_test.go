@@ -138,6 +138,7 @@ func TestMalformedSnapshots(t *testing.T) {
 	for name, make := range map[string]func(w *writer){
 		"a request twice":       func(w *writer) { open(w, 1); open(w, 1) },
 		"one that is to come":   func(w *writer) { open(w, 5) },
+		"numbers start over":    func(w *writer) { w.b = append([]byte{255, 255, 255, 255, 255, 255, 255, 255, 255, 1}, w.b[1:]...) },
 		"a log's operation":     func(w *writer) { routed(w, 0) },
 		"the end is missing":    func(w *writer) { w.byte(opOpen) },
 		"a head without a tail": func(w *writer) { w.byte(opHolds | hasBlocks); w.b = append(w.b, 0, 0, 1, 1, 1, 0, 200) },
@@ -264,6 +265,46 @@ func TestEverythingIsBounded(t *testing.T) {
 		}
 		assert.Equal(t, uint64(maxSnapshots), e.victim.Counts().Answered)
 	})
+	t.Run("heads", func(t *testing.T) {
+		e := newEvil(t)
+		w, blocks := names(), make([]uint64, maxChain)
+		for i := range blocks {
+			blocks[i] = uint64(i + 1)
+		}
+		routed(&w, hasBlocks)
+		w.hashes(blocks)
+		for range 2 * maxWhole / maxChain {
+			routed(&w, hasBlocks|hasParent)
+			w.hash(maxChain)
+			w.hashes(nil)
+		}
+		e.victim.Receive(e.now, e.sealer.seal(e.batch(w.b)))
+		_, effects := e.victim.Drain()
+		require.Len(t, effects, 1+2*maxWhole/maxChain, "all count as load")
+		require.Equal(t, maxWhole+maxChain, wholeOf(effects))
+	})
+	t.Run("heads of its own", func(t *testing.T) {
+		w := newWorld(t)
+		a, b := w.join(1, true), w.join(2, true)
+		blocks := make([]uint64, maxWhole/maxRecent*2)
+		for i := range blocks {
+			blocks[i] = uint64(i + 1)
+		}
+		for i := range maxRecent {
+			ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
+			blocks[len(blocks)-1] = uint64(i) << 32
+			a.Routed(ref, "a", &endpick.Request{InputTokens: 10}, 0, blocks)
+			a.Done(ref, &Outcome{Outcome: endpick.Outcome{Status: endpick.Completed}})
+		}
+		a.log.pending.b = nil
+		s, ok := b.readState(a.snapshot())
+		require.True(t, ok)
+		require.Len(t, s.holds, maxRecent/2, "the newest")
+		for i, h := range s.holds {
+			require.EqualValues(t, maxRecent/2+i, h.number)
+			require.Equal(t, h.number<<32, h.effect.Request.Blocks[len(blocks)-1])
+		}
+	})
 	t.Run("its own", func(t *testing.T) {
 		w := newWorld(t)
 		a := w.join(1, true)
@@ -313,6 +354,13 @@ func TestEverythingIsBounded(t *testing.T) {
 		assert.Len(t, b.opened, 5, "it is found out, and asked for")
 		assert.Equal(t, 5, b.mirrored)
 	})
+}
+
+func wholeOf(effects []Effect) (blocks int) {
+	for i := range effects {
+		blocks += len(effects[i].Request.Blocks)
+	}
+	return blocks
 }
 
 // Messages with another key or none, cut off or changed, are rejected, and replaying a

@@ -12,6 +12,7 @@ const (
 	maxMirrored  = 65_536    // of all others together
 	maxPeers     = 64        // replicas
 	maxRecent    = 4096      // ended requests whose blocks a snapshot may hold
+	maxWhole     = 1 << 21   // blocks of the requests in a message or a snapshot, with those that they share
 	maxPending   = 256 << 10 // bytes of a batch
 	maxHeld      = 1 << 20   // bytes of early batches of one replica
 	maxHeldCount = 1024

@@ -29,7 +29,7 @@ type opening struct {
 func (n *Node) readState(b []byte) (s *state, ok bool) {
 	r := &reader{b: b}
 	s = &state{}
-	s.next = r.uint()
+	s.next = r.within(1 << 62) // it will not start over
 	last, any := uint64(0), false
 	for r.more() {
 		op := r.byte()

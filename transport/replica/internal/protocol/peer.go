@@ -114,7 +114,8 @@ func (n *Node) mirror(now time.Time, p *peer, l *Lease, blocks []uint64, known b
 	}
 }
 
-// readChain reads the blocks of a prompt; false if what precedes them is not known.
+// readChain reads the blocks of a prompt; false if what precedes them is not known. Beyond maxWhole it
+// reads none: a few bytes stand for a long head.
 func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
 	if op&hasBlocks == 0 {
 		return nil, true
@@ -123,15 +124,17 @@ func (n *Node) readChain(r *reader, op byte) (blocks []uint64, known bool) {
 	if op&hasParent != 0 {
 		parent := r.hash()
 		l, ok := n.chains.find(parent)
-		if known = ok || !n.log.shareBlocks; ok {
-			blocks, known = n.chains.head(nil, parent, int(l.depth))
+		if r.whole += int(l.depth); r.whole <= maxWhole {
+			if known = ok || !n.log.shareBlocks; ok {
+				blocks, known = n.chains.head(nil, parent, int(l.depth))
+			}
 		}
 	}
 	blocks = r.hashes(blocks)
 	if !known || r.bad || len(blocks) > maxChain {
 		return nil, known
 	}
-	if !n.log.shareBlocks {
+	if !n.log.shareBlocks || r.whole > maxWhole {
 		return nil, true
 	}
 	n.chains.add(blocks)

@@ -56,27 +56,24 @@ func (n *Node) snapshot() []byte {
 
 // writeOne writes a request for a reader who knows only what precedes it in the snapshot.
 func (n *Node) writeOne(w *writer, names *log, op byte, f *facts, number, leaf uint64, depth int, written map[uint64]bool) {
-	blocks, _ := n.chains.head(nil, leaf, depth) // room has checked that they are known
-	known := 0
-	for i, hash := range blocks {
-		if written[hash] && known == i {
-			known++
-		}
+	blocks, known, _ := n.chains.tail(leaf, depth, written) // room has checked that they are known
+	for _, hash := range blocks {
 		written[hash] = true
 	}
 	names.writeFacts(w, op, f, depth, known)
 	w.uint(number)
-	writeChain(w, blocks, known)
+	writeChain(w, blocks, min(known, 1))
 }
 
 // room limits the blocks of a snapshot.
 type room struct {
 	chains *chains
 	within map[uint64]bool
-	left   int
+	left   int // bytes
+	whole  int // blocks of all requests, with those that they share
 }
 
-func newRoom(c *chains) *room { return &room{c, map[uint64]bool{}, blockBudget} }
+func newRoom(c *chains) *room { return &room{c, map[uint64]bool{}, blockBudget, maxWhole} }
 
 // take reserves room for the blocks that end with a leaf, if they are known and
 // fit.
@@ -84,20 +81,13 @@ func (r *room) take(leaf uint64, depth int) bool {
 	if depth == 0 {
 		return true
 	}
-	blocks, ok := r.chains.head(nil, leaf, depth)
-	if !ok {
-		return false
-	}
-	cost := 0
-	for _, hash := range blocks {
-		if !r.within[hash] {
-			cost += 8
-		}
-	}
-	if cost > r.left {
+	blocks, known, ok := r.chains.tail(leaf, depth, r.within)
+	cost := 8 * (depth - known)
+	if !ok || cost > r.left || depth > r.whole {
 		return false
 	}
 	r.left -= cost
+	r.whole -= depth
 	for _, hash := range blocks {
 		r.within[hash] = true
 	}

@@ -22,8 +22,9 @@ func (w *writer) hashes(h []uint64) {
 // reader parses a message. Missing values are zero and set bad, which callers check
 // once, at the end of an operation.
 type reader struct {
-	b   []byte
-	bad bool
+	b     []byte
+	bad   bool
+	whole int // blocks of requests that stand for more than was read
 }
 
 func (r *reader) more() bool { return len(r.b) > 0 && !r.bad }
