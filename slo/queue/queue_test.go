@@ -115,20 +115,6 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
-func TestQueueHoldsWhileTheEndpointsAreFull(t *testing.T) {
-	q := newQueue(t, queue.Config{})
-	q.push(t, queue.Item[string]{Value: "a"})
-	for _, full := range []float64{1, 1.5, nan} {
-		_, ok := q.Pop(epoch, full)
-		assert.False(t, ok, "saturation %v", full)
-	}
-	// Late binding: a more important request that arrived meanwhile goes first.
-	q.push(t, queue.Item[string]{Value: "b", Priority: 1})
-	item, ok := q.Pop(at(10), 0.99)
-	require.True(t, ok)
-	assert.Equal(t, "b", item.Value)
-}
-
 // An owner with nothing to do until the next expiry makes no calls: that is not
 // a leap of its clock.
 func TestQueueLongWaitsCount(t *testing.T) {
@@ -359,28 +345,6 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrFull)
 	q.push(t, queue.Item[string]{Value: "new", Tenant: "new", Priority: -1})
 	assert.Equal(t, []string{"light", "new", "had"}, q.drain(epoch)[:3])
-}
-
-// A request is settled in the band in which it was dispatched: a band that has been
-// empty since starts anew and charges nothing for earlier requests.
-func TestQueueSettlesWithItsOwnBand(t *testing.T) {
-	q := newQueue(t, queue.Config{})
-	q.push(t, queue.Item[string]{Tenant: "a", Value: "before"})
-	before, ok := q.Pop(epoch, 0)
-	require.True(t, ok)
-	q.push(t,
-		queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"},
-		queue.Item[string]{Tenant: "a", Value: "a2"}, queue.Item[string]{Tenant: "b", Value: "b2"})
-	q.Settle(before, 1000, 1000)
-	assert.Equal(t, []string{"a1", "b1", "a2", "b2"}, q.drain(epoch))
-
-	// A request dispatched in this band is charged.
-	q.push(t, queue.Item[string]{Tenant: "a", Value: "now"}, queue.Item[string]{Tenant: "a", Value: "a1"}, queue.Item[string]{Tenant: "b", Value: "b1"})
-	now, ok := q.Pop(epoch, 0)
-	require.True(t, ok)
-	q.push(t, queue.Item[string]{Tenant: "b", Value: "b2"}, queue.Item[string]{Tenant: "a", Value: "a2"})
-	q.Settle(now, 1000, 1000)
-	assert.Equal(t, []string{"b1", "b2", "a1", "a2"}, q.drain(epoch))
 }
 
 // Errors name the priority, the wait and the number of requests still held.

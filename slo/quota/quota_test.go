@@ -144,50 +144,6 @@ func TestRequestsAtOnce(t *testing.T) {
 	}
 }
 
-// A request costs nothing if another admitter refuses it, or its endpoint is removed
-// at that moment.
-func TestWhatIsNotRoutedCostsNothing(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100, Requests: 1})})
-	s.no.refuse = true
-	for range 10 {
-		_, err := s.route("a", 60, 0)
-		require.ErrorIs(t, err, errLater)
-	}
-	s.no.refuse = false
-	assert.Equal(t, 100.0, s.left("a"))
-	lease, err := s.route("a", 60, 0)
-	require.NoError(t, err)
-	assert.Equal(t, 40.0, s.left("a"))
-	lease.Done(endpick.Outcome{})
-
-	// A filter that removes an endpoint that it keeps.
-	removing := &removes{router: s.Router}
-	require.NoError(t, s.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{s.quota}, Filters: []endpick.Filter{removing}}))
-	s.now = s.now.Add(time.Hour)
-	_, err = s.route("a", 60, 0)
-	require.NoError(t, err, "the other endpoint")
-	assert.Equal(t, 2, removing.calls)
-	assert.Equal(t, 40.0, s.left("a"), "charged once")
-	_, err = s.route("b", 60, 0)
-	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
-}
-
-// removes removes the first endpoint it sees, before it is chosen.
-type removes struct {
-	router *endpick.Router
-	calls  int
-}
-
-func (f *removes) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
-	f.calls++
-	if f.calls == 1 {
-		_ = f.router.Remove(cs[0].Endpoint.ID)
-		return cs[:1]
-	}
-	_ = f.router.Drain(cs[0].Endpoint.ID)
-	return cs
-}
-
 // A failure before the first token costs nothing. One after it does, even if the
 // host has counted no tokens.
 func TestWhatFailedLateIsPaid(t *testing.T) {
@@ -234,24 +190,6 @@ func TestLimitsChange(t *testing.T) {
 	assert.Equal(t, 59.0, s.left("a"), "a minute's, full")
 	free.Done(endpick.Outcome{Status: endpick.Failed})
 	assert.Equal(t, 59.0, s.left("a"), "what was not charged is not given back")
-}
-
-// After a clock leaps and is corrected, tokens keep flowing.
-func TestClockLeaps(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100})})
-	use := func(tokens int) error {
-		lease, err := s.route("a", tokens, 0)
-		lease.Done(endpick.Outcome{})
-		return err
-	}
-	s.now = s.now.Add(24 * time.Hour)
-	require.NoError(t, use(100))
-	s.now = s.now.Add(-24 * time.Hour)
-	require.Error(t, use(1))
-	s.now = s.now.Add(time.Second)
-	require.NoError(t, use(10))
-	s.now = s.now.Add(-time.Second)
-	require.Error(t, use(1), "a call that comes late adds nothing")
 }
 
 func TestConfig(t *testing.T) {
