@@ -46,8 +46,8 @@ type InspectorConfig struct {
 	// Interval is the time after which an engine that has answered is asked again,
 	// because it may have been restarted or have loaded an adapter. An engine that
 	// has not answered is asked again after a tenth of it, one that loads models when they are
-	// asked for after a thirtieth, and after a quarter of a second once these have come or gone.
-	// Zero: one minute.
+	// asked for after a thirtieth, and after a quarter of a second once these have come or gone; one whose
+	// pages are long, 2.5 seconds later for each megabyte of them. Zero: one minute.
 	Interval time.Duration
 	// Timeout is how long each page may take. Zero: five seconds.
 	Timeout time.Duration
@@ -85,6 +85,7 @@ type inspected struct {
 	since time.Time // when it was asked for them, on the router's clock
 	asked time.Time // when it was last asked, or is being asked
 	busy  bool
+	size  int              // bytes of its pages since then
 	pause time.Duration    // how long one that loads models is left alone
 	base  endpick.Endpoint // as the host describes it
 	set   endpick.Endpoint // as completed
@@ -245,10 +246,11 @@ func (s *Inspector) due(at string, now bool) bool {
 	case k.facts.Residents != nil:
 		wait = k.pause
 	}
+	wait = max(wait, time.Duration(k.size)*perByte)
 	if k.busy || !now && time.Since(k.asked) < wait {
 		return false
 	}
-	k.busy, k.asked = true, time.Now()
+	k.busy, k.asked, k.size = true, time.Now(), 0
 	return true
 }
 
@@ -357,6 +359,9 @@ func (s *Inspector) get(ctx context.Context, e *endpick.Endpoint, path string) (
 	if err == nil && int64(len(text)) > most {
 		err = ErrTooLong
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.known[key(e)].size += len(text)
 	return text, err
 }
 

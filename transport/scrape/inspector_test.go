@@ -237,6 +237,21 @@ func TestInspectorLeavesTheDeadAlone(t *testing.T) {
 	})
 }
 
+// A server whose models come and go each time it is asked is asked no more often than its pages are short.
+func TestInspectorOfLongPages(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := &site{pages: known()}
+		at.before = func() {
+			at.pages["ollama2/api/ps"] = fmt.Sprintf(`{"models":[{"name":"%d"}]%2000000s}`, at.asked["ollama2/api/ps"]%2, "")
+		}
+		_, s, errs := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
+		defer running(t, s.Run)()
+		time.Sleep(time.Minute)
+		assert.InDelta(t, 12, at.times("ollama2/api/ps"), 2)
+		assert.Empty(t, errs.take())
+	})
+}
+
 // Fields set by the host stay, even if the engine disagrees; unset ones follow the
 // engine; and a field that the host sets later is taken over.
 func TestInspectorAndTheHost(t *testing.T) {
