@@ -15,7 +15,12 @@ var errMalformed = errors.New("kvevents: malformed batch")
 type batch struct {
 	events []precise.Event // in order, and valid until the next message is decoded
 	counts Counts
+	// pass takes the events so far, before there are more than manyEvents. Nil: all are in events.
+	pass func([]precise.Event)
 }
+
+// manyEvents are more than a step of an engine has.
+const manyEvents = 1024
 
 // Counts counts oddities in messages. None is fatal: engines add to their events from
 // release to release.
@@ -46,11 +51,15 @@ type decoder struct {
 
 func newDecoder() *decoder { return &decoder{seed: maphash.MakeSeed()} }
 
-// decode reads a message into a batch, whose memory it reuses. The error matches
-// errMalformed. A message makes it allocate at most sixteen times its length.
+// decode reads a message into a batch, whose memory it reuses unless that is much. The error matches
+// errMalformed, and what was passed on before is of no use then. If a batch passes events on, what they
+// take at a time is at most sixteen times the length of the message.
 func (d *decoder) decode(message []byte, b *batch) error {
-	*b = batch{events: b.events[:0]}
-	d.hashes, d.tokens, d.others = d.hashes[:0], d.tokens[:0], d.others[:0]
+	*b = batch{events: b.events[:0], pass: b.pass}
+	if max(cap(d.hashes), cap(d.tokens), cap(d.others)) > 1<<20 {
+		d.hashes, d.tokens, d.others = nil, nil, nil
+	}
+	d.reuse()
 	d.reset(message)
 	found := false
 	field := func(name string) {
@@ -80,11 +89,21 @@ func (d *decoder) decode(message []byte, b *batch) error {
 	return nil
 }
 
+// reuse is called when the events so far have been passed on.
+func (d *decoder) reuse() {
+	d.hashes, d.tokens, d.others = d.hashes[:0], d.tokens[:0], d.others[:0]
+}
+
 func (d *decoder) events(b *batch) {
 	if d.null() {
 		return
 	}
 	for range d.array() {
+		if len(b.events) >= manyEvents && b.pass != nil {
+			b.pass(b.events)
+			b.events = b.events[:0]
+			d.reuse()
+		}
 		start := d.at()
 		if d.event(b); d.bad {
 			b.counts.Malformed++

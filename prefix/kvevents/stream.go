@@ -150,6 +150,11 @@ func (s *stream) take(number uint64, payload []byte) (vague bool) {
 	}
 	s.next, s.last = number+1, s.hash(payload)
 	s.stats.Batches++
+	unknown := 0
+	s.batch.pass = func(events []precise.Event) {
+		s.stats.Events += uint64(len(events))
+		unknown += s.sink.Apply(events)
+	}
 	if err := s.decoder.decode(payload, &s.batch); err != nil {
 		// Its content is lost for good.
 		s.stats.Malformed++
@@ -157,8 +162,7 @@ func (s *stream) take(number uint64, payload []byte) (vague bool) {
 		return false
 	}
 	s.stats.Counts.add(s.batch.counts)
-	s.stats.Events += uint64(len(s.batch.events))
-	unknown := s.sink.Apply(s.batch.events)
+	s.batch.pass(s.batch.events)
 	s.stats.Unknown += uint64(unknown)
 	return unknown > 0
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix/precise"
 )
 
@@ -231,6 +232,34 @@ func TestStreamBadMessages(t *testing.T) {
 	s.message(b.number, b.payload)
 	require.Equal(t, uint64(1), s.stats.Resyncs)
 	require.Equal(t, uint64(2), s.stats.Unknown)
+}
+
+// A message of very many events is taken in part by part, and memory for more than an engine sends is not
+// kept.
+func TestStreamOfMuch(t *testing.T) {
+	p := newProcess(0)
+	s, sink := newStream(&p)
+	s.replay = nil
+	events, want := make([]any, 100_000), map[precise.Hash]bool{}
+	for i := range events {
+		name := i % 5000
+		if events[i] = store(nil, 0, name); i%3 == 0 {
+			events[i] = remove(name)
+		}
+		if want[precise.Hash(name)] = true; i%3 == 0 {
+			delete(want, precise.Hash(name))
+		}
+	}
+	s.message(0, rig.Must(msgpack.Marshal([]any{1.0, events, 0})))
+	require.EqualValues(t, len(events), s.stats.Events)
+	require.Equal(t, want, sink.has)
+	require.Less(t, cap(s.batch.events), 2*manyEvents)
+	require.Less(t, cap(s.decoder.hashes), 2*manyEvents)
+	s.message(1, rig.Must(msgpack.Marshal([]any{1.0, []any{remove(make([]int, 1<<20+1)...)}, 0})))
+	require.Greater(t, cap(s.decoder.hashes), 1<<20)
+	s.message(2, rig.Must(msgpack.Marshal([]any{1.0, []any{store(nil, 0, 7)}, 0})))
+	require.Less(t, cap(s.decoder.hashes), manyEvents)
+	require.True(t, sink.has[7])
 }
 
 func TestFrames(t *testing.T) {
