@@ -103,22 +103,6 @@ func testOldSnapshot(t *testing.T, more bool) {
 	w.converged()
 }
 
-// A snapshot includes the numbers of names that nothing else in it uses.
-func TestNamesAfterASnapshot(t *testing.T) {
-	w, a, b := pair(t)
-	for _, name := range []string{"x", "y", "z"} {
-		w.done(a, w.route(a, name, name, nil), endpick.Completed, nil)
-	}
-	w.flush(a, true)
-	w.calm(time.Second)
-	w.route(a, "z", "y", nil)
-	w.route(a, "x", "z", nil)
-	b.order = nil
-	w.flush(a, false)
-	assert.Equal(t, []string{"opened 4 z y []", "opened 5 x z []"}, b.order)
-	w.converged()
-}
-
 // Blocks with an unknown head are asked for until they arrive, or nobody knows them.
 func TestUnknownBlocks(t *testing.T) {
 	w, a, b := pair(t)
@@ -156,15 +140,6 @@ func TestBye(t *testing.T) {
 	w.flush(a, false)
 	assert.Empty(t, b.Peers())
 	assert.Empty(t, b.view)
-}
-
-// Blocks that do not continue the prompt are not reported.
-func TestStrays(t *testing.T) {
-	w, a, _ := pair(t)
-	ref := w.route(a, "a", "m", chain([]int{1, 1}))
-	before := a.Counts().Blocks
-	w.done(a, ref, endpick.Completed, chain([]int{2, 2, 2}))
-	assert.Equal(t, before, a.Counts().Blocks)
 }
 
 func TestNumbers(t *testing.T) {

@@ -134,22 +134,6 @@ func TestFirstTokensAreToldOnce(t *testing.T) {
 	assert.Equal(t, map[int]int{3: 1}, e.victim.answered)
 }
 
-// A replica is there as soon as its snapshot is, however long that took.
-func TestASnapshotIsASign(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.join(1, true), w.join(2, true)
-	w.tick(a, 0)
-	w.deliver(0, false)
-	w.only(a, kindAsk)
-	w.now = w.now.Add(1900 * time.Millisecond)
-	w.deliver(0, false)
-	w.only(b, kindPart)
-	w.deliver(0, false)
-	require.True(t, b.Peers()[0].Live)
-	w.tick(b, 200*time.Millisecond)
-	assert.Len(t, b.Peers(), 1)
-}
-
 // Of several requests that have ended, the one that was asked for is repaired.
 func TestRepairsAreOfWhatWasAskedFor(t *testing.T) {
 	w, a, b := pair(t)
@@ -198,29 +182,6 @@ func TestLoadAloneWantsNothing(t *testing.T) {
 	require.Len(t, b.view, 2)
 	assert.Zero(t, b.Counts().Wanted)
 	assert.Zero(t, b.chains.len())
-}
-
-// A snapshot has the blocks of the newest requests in flight, as many as fit.
-func TestTheNewestInFlightAreTold(t *testing.T) {
-	l := newLine(2)
-	for i := range 5 {
-		var blocks []uint64
-		for j := range maxChain {
-			blocks = append(blocks, uint64(i+1)<<32|uint64(j+1))
-		}
-		l.nodes[0].Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, "a", &endpick.Request{InputTokens: 1 + i}, 0, blocks)
-		l.send()
-	}
-	l.join()
-	l.pass(time.Second)
-	var lengths []int
-	for _, e := range l.reported[2] {
-		require.Equal(t, Opened, e.Kind)
-		lengths = append(lengths, len(e.Request.Blocks))
-	}
-	const fit = blockBudget / 8 / maxChain
-	require.Equal(t, 4, fit)
-	assert.Equal(t, []int{0, maxChain, maxChain, maxChain, maxChain}, lengths)
 }
 
 // As many blocks are known as the configuration says.

@@ -2,7 +2,6 @@ package protocol
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -41,41 +40,6 @@ func askForMuch(t *testing.T) (w *world, a, b *replica, question flying) {
 	w.only(a, kindAsk)
 	require.Len(t, w.bus, 1)
 	return w, a, b, w.bus[0]
-}
-
-// A snapshot in many parts is complete once all parts have arrived, in whatever order,
-// and however often each.
-func TestSnapshotsOfManyParts(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	for range 5 {
-		w, _, b, question := askForMuch(t)
-		w.bus = []flying{question}
-		w.deliver(0, false)
-		w.only(b, kindPart)
-		parts := w.bus
-		require.Greater(t, len(parts), 2)
-		w.bus = nil
-		last := rng.IntN(len(parts))
-		for range 5 * len(parts) {
-			if i := rng.IntN(len(parts)); i != last {
-				w.bus = append(w.bus, parts[i])
-			}
-		}
-		for i := range parts {
-			if i != last {
-				w.bus = append(w.bus, parts[i])
-			}
-		}
-		before := b.Counts()
-		w.deliverAll()
-		require.Equal(t, before.Snapshots, b.Counts().Snapshots)
-		w.bus = append(w.bus, parts[last])
-		w.deliver(0, false)
-		require.Equal(t, before.Snapshots+1, b.Counts().Snapshots)
-		require.Equal(t, before.Malformed, b.Counts().Malformed)
-		w.calm(time.Second)
-		w.converged()
-	}
 }
 
 // Only the answer to the latest question counts: parts of two answers are never combined.
@@ -150,42 +114,6 @@ func TestAnswersToOneQuestionAskedTwice(t *testing.T) {
 	require.Equal(t, before.Snapshots+1, b.Counts().Snapshots)
 	w.calm(time.Second)
 	w.converged()
-}
-
-// A replica that is heard is present, even if messages from it are missing; one that
-// was never known does not become present by a replay.
-func TestWhoIsHeardIsThere(t *testing.T) {
-	w, a, b := pair(t)
-	w.route(a, "a", "m", nil)
-	w.flush(a, false)
-	w.route(a, "a", "m", nil)
-	w.flush(a, true)
-	for range 60 { // six seconds in which no question gets through
-		w.now = w.now.Add(100 * time.Millisecond)
-		a.Tick(w.now)
-		b.Tick(w.now)
-		w.take(a)
-		w.take(b)
-		w.only(b, kindBatch)
-		w.deliverAll()
-		require.Equal(t, 1, b.mirrored)
-	}
-	require.True(t, b.Peers()[0].Behind)
-	w.calm(6 * time.Second)
-	w.converged()
-
-	e := newEvil(t)
-	e.instance, e.batches = 777, 5
-	e.say(e.batch(nil))
-	came := e.now
-	for range 20 {
-		e.now = e.now.Add(100 * time.Millisecond)
-		e.say(e.batch(nil))
-		require.Equal(t, came, e.victim.peers[777].heardAt)
-	}
-	e.now = e.now.Add(time.Millisecond)
-	e.victim.Tick(e.now)
-	require.NotContains(t, e.victim.peers, uint32(777))
 }
 
 // A silent replica is forgotten after its time, not before; the time by which a clock was
@@ -264,39 +192,6 @@ func TestWantsAreAskedInTime(t *testing.T) {
 	}
 	assert.Equal(t, []time.Duration{0, time.Second, 2 * time.Second, 3 * time.Second, 4 * time.Second}, asked)
 	assert.Equal(t, 4950*time.Millisecond, awaited)
-}
-
-// Nothing used since the last half of the memory was filled is forgotten, and what is used
-// again stays.
-func TestChainsOfTwoGenerations(t *testing.T) {
-	c := newChains(0)
-	block := func(i, j int) uint64 { return uint64(i+1)<<32 | uint64(j+1) }
-	prompt := func(i int) (blocks []uint64) {
-		for j := range 64 {
-			blocks = append(blocks, block(i, j))
-		}
-		return blocks
-	}
-	known := func(i int) int {
-		n := 0
-		for _, b := range prompt(i) {
-			if _, ok := c.find(b); ok {
-				n++
-			}
-		}
-		return n
-	}
-	each := c.most / 64 // prompts in a generation
-	c.add(prompt(0))
-	for i := range 10 * each {
-		c.add(prompt(i))
-		require.Equal(t, 64, c.add(prompt(0)), "it is used again and again")
-		if i >= each-2 {
-			require.Equal(t, 64, known(i-each+2), "%d", i)
-		}
-		require.LessOrEqual(t, len(c.young), c.most)
-	}
-	assert.Zero(t, known(each))
 }
 
 // The next turn continues where the last response ended, and all replicas know the response's
