@@ -41,27 +41,6 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	assert.Equal(t, c.at, c.status("a").Since)
 }
 
-// An endpoint that was once unreachable is not considered gone at its next failure: of
-// five that fail, three are spared.
-func TestWhoWasGoneIsNotGoneForEver(t *testing.T) {
-	c := newCluster("a", "b", "c", "d", "e")
-	c.play("a", "uuu.s")
-	c.at = c.at.Add(time.Hour)
-	c.Avoid(nil)
-	require.Equal(t, Well, c.status("a").State)
-	for _, id := range []string{"a", "b", "c", "d"} {
-		c.play(id, "fff")
-		require.True(t, c.IsOut(id))
-	}
-	assert.Len(t, c.Avoid(nil), 3)
-	c.play("e", "s")
-	c = newCluster("a", "b", "c", "d", "e")
-	for _, id := range []string{"a", "b", "c", "d"} {
-		c.play(id, "uuu")
-	}
-	assert.Len(t, c.Avoid(nil), 4, "nobody can be sent where nobody is")
-}
-
 // An endpoint that was not worth asking is worth it again once it passes a check.
 func TestAPassedCheckIsNotInVain(t *testing.T) {
 	c := newCluster("a", "b")
@@ -87,37 +66,6 @@ func TestChecksThatFailWithWords(t *testing.T) {
 		c.checked(v, err, true)
 	}
 	assert.True(t, c.IsOut("a"))
-}
-
-// What is shown of an endpoint that is full, or due for a trial.
-func TestWhatIsShown(t *testing.T) {
-	c := newCluster("a", "b")
-	c.full(c.send("a"))
-	assert.True(t, c.status("a").Full)
-	assert.True(t, c.status("a").Alive)
-	c.at = c.at.Add(fullFor)
-	assert.False(t, c.status("a").Full)
-	c.play("a", "uuu")
-	assert.False(t, c.status("a").Alive)
-	c.at = c.at.Add(firstBackoff)
-	assert.True(t, c.status("a").Alive, "a request may go there")
-	c.check("a", errors.New("bad"))
-	assert.False(t, c.status("a").Alive, "of which a check says that it will fail")
-}
-
-// A trial that waits long does not make an unhealthy endpoint unhealthy again.
-func TestOverdueTrials(t *testing.T) {
-	c := newCluster("a", "b")
-	c.play("a", "fff.")
-	next := c.status("a").NextTrial
-	attempts := []Attempt{c.send("a"), c.send("a"), c.send("a")}
-	require.True(t, c.status("a").NextTrial.After(next))
-	next = c.status("a").NextTrial
-	for _, v := range attempts {
-		c.overdue(v)
-	}
-	assert.Equal(t, Failing, c.status("a").State)
-	assert.Equal(t, next, c.status("a").NextTrial)
 }
 
 // The others' failures fade while they get no requests.
@@ -180,22 +128,6 @@ func TestSharesThatAreShown(t *testing.T) {
 	}
 }
 
-// An endpoint that has sent something, but served nothing, is not new when a check reaches it for
-// the first time: it is tried.
-func TestAFirstCheckOfWhoHasFailed(t *testing.T) {
-	c := newCluster("a", "b", "c")
-	for range 2 {
-		c.checked(c.Check("a", c.ref("a"), false), errors.New("refused"), false)
-	}
-	require.True(t, c.IsOut("a"))
-	v := c.send("a")
-	c.heard(v)
-	c.failed(v, false)
-	c.check("a", nil)
-	assert.True(t, c.status("a").State.Out())
-	assert.Equal(t, c.at, c.status("a").NextTrial)
-}
-
 // Nothing is shown of an endpoint that is gone.
 func TestNothingIsShownOfWhoIsGone(t *testing.T) {
 	c := newCluster("a", "b", "c")
@@ -205,18 +137,4 @@ func TestNothingIsShownOfWhoIsGone(t *testing.T) {
 	c.remove("a")
 	c.Avoid(nil)
 	assert.Equal(t, Status{Share: 1, Alive: true}, c.Health.Status(ref))
-}
-
-// An endpoint whose checks hang is not asked, even if a trial would be due.
-func TestChecksThatHangAreInVain(t *testing.T) {
-	c := newCluster("a", "b")
-	c.check("a", nil)
-	for range 2 {
-		c.check("a", timeout{})
-	}
-	require.Equal(t, Unfit, c.status("a").State)
-	c.at = c.at.Add(maxBackoff)
-	assert.Equal(t, []string{"a"}, c.hanging())
-	c.at = c.at.Add(checksCount)
-	assert.Empty(t, c.hanging(), "there are no checks any more")
 }

@@ -8,8 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // silence puts an endpoint out for being silent.
@@ -235,29 +233,4 @@ func TestChecksBesideRequests(t *testing.T) {
 	c.checked(check, timeout{}, true)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)
-}
-
-// Endpoints that were removed, and still have requests, are not among the others that fail less.
-func TestRemovedEndpointsAreNoOthers(t *testing.T) {
-	all := []string{"a", "b", "c", "d", "e", "f", "g", "h"}
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
-	for _, id := range all {
-		require.NoError(t, router.Add(endpick.Endpoint{ID: id}))
-		_, err := router.Route(endpick.Request{Exclude: all[:slices.Index(all, id)]})
-		require.NoError(t, err)
-	}
-	for _, id := range all[2:] {
-		require.NoError(t, router.Remove(id))
-	}
-	require.Equal(t, 6, router.Stats().RemovedOpen)
-	h := New(router, 2)
-	for range 20 {
-		for _, id := range all[:2] {
-			ref, _ := router.Ref(id)
-			h.Sent(id, ref).Ended(Erred)
-			h.Sent(id, ref).Ended(Served)
-		}
-	}
-	assert.Zero(t, h.Unhealthy(), "both fail alike")
 }

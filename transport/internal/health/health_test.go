@@ -2,7 +2,6 @@ package health
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -237,61 +236,6 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	assert.False(t, avoided(), "the first wait is short again")
 }
 
-// A request sent before an endpoint was put out has no effect on it any more.
-func TestLateNewsIsNoNews(t *testing.T) {
-	c := newCluster("a", "b")
-	before := c.send("a")
-	c.play("a", "fff")
-	c.served(before, true, 0)
-	assert.True(t, c.waits("a"))
-	c.at = c.at.Add(firstBackoff)
-	c.served(c.send("a"), true, 0)
-	for range 9 {
-		c.failed(before, false)
-	}
-	assert.False(t, c.waits("a"))
-	c.play("a", "sfff")
-	assert.True(t, c.waits("a"))
-	c.play("a", "s")
-	assert.False(t, c.waits("a"), "sent because nobody else was there, and served")
-}
-
-// The patience for a stream's first byte and for a whole response differ, each learned from its
-// own kind.
-func TestPatienceIsOfAKind(t *testing.T) {
-	for _, stream := range []bool{true, false} {
-		c := newCluster("a")
-		for range minSeen {
-			c.served(c.send("a"), stream, time.Minute)
-		}
-		assert.Equal(t, 2*time.Minute, c.Patience(stream))
-		assert.Zero(t, c.Patience(!stream))
-		for range minSeen {
-			c.served(c.send("a"), !stream, 5*time.Second)
-		}
-		assert.Equal(t, 10*time.Second, c.Patience(!stream))
-		assert.Greater(t, c.Patience(stream), 119*time.Second)
-	}
-}
-
-// The error shown is that of the latest failure, even if the endpoint is out already, and
-// remains once it is healthy.
-func TestTheNewestErrorIsTold(t *testing.T) {
-	c := newCluster("a", "b")
-	fails := func(err error) {
-		c.failed(c.send("a").Because(err), false)
-		assert.Equal(t, err, c.status("a").Err)
-	}
-	for i := range 5 {
-		fails(fmt.Errorf("failure %d", i))
-	}
-	assert.True(t, c.status("a").State.Out())
-	assert.NoError(t, c.status("b").Err)
-	c.at = c.at.Add(maxBackoff)
-	c.served(c.send("a"), true, 0)
-	assert.EqualError(t, c.status("a").Err, "failure 4")
-}
-
 func TestSilence(t *testing.T) {
 	c := newCluster("a", "b")
 	for range minSeen {
@@ -372,30 +316,6 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	assert.True(t, c.refused(c.send("a")), "a trial is always checked")
 }
 
-// A request at an endpoint that is out, because there is no other, is not a trial and leaves the
-// time of the next one unchanged. A refused trial is always retried elsewhere: whose fault it was
-// is unknown, and the client that made the trial must not pay for it. No second opinion is spent on
-// that.
-func TestATrialThatIsRefusedIsNoAnswer(t *testing.T) {
-	c := newCluster("a", "b")
-	c.play("a", "fff")
-	for range 3 * opinionBurst {
-		c.at = c.at.Add(maxBackoff)
-		trial := c.send("a")
-		assert.True(t, c.refused(trial))
-		assert.False(t, c.refused(c.send("b")), "its first")
-		c.served(c.send("b"), true, 0)
-	}
-	another := c.send("a")
-	asked := 0
-	for range 3 * opinionBurst {
-		if c.refused(another) {
-			asked++
-		}
-	}
-	assert.Equal(t, opinionBurst, asked, "who goes there because nobody else was left is another matter")
-}
-
 func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "fff")
@@ -407,18 +327,6 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	assert.True(t, c.waits("a"))
 	c.at = c.at.Add(1)
 	assert.False(t, c.waits("a"))
-}
-
-func TestFullIsNotUnhealthy(t *testing.T) {
-	c := newCluster("a", "b")
-	for range 100 {
-		c.full(c.send("a"))
-	}
-	assert.Empty(t, c.Out(nil))
-	assert.Equal(t, []string{"a"}, c.Avoid(nil))
-	c.at = c.at.Add(fullFor)
-	assert.Empty(t, c.Avoid(nil))
-	assert.Zero(t, c.listed.Load())
 }
 
 func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
