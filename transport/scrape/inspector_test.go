@@ -1,14 +1,12 @@
 package scrape_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +16,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/scrape"
 )
 
@@ -298,29 +295,6 @@ func TestInspectorAndTheHost(t *testing.T) {
 	})
 }
 
-// If the host changes an endpoint while its engine is being asked, the host's description
-// stays.
-func TestInspectorWhileTheHostChangesItsMind(t *testing.T) {
-	at := &site{pages: known()}
-	router, s, _ := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "a", Address: "vllm"})
-	s.Poll(t.Context())
-	require.Equal(t, 48000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
-	at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "3000"))
-	at.before = func() {
-		assert.NoError(t, router.Update(endpick.Endpoint{ID: "a", Address: "vllm", Variant: "h100", Models: []string{"mine"}}))
-		at.before = nil
-	}
-	for range 2 {
-		s.Poll(t.Context())
-		want := endpick.Endpoint{ID: "a", Address: "vllm", Engine: "vllm", Variant: "h100", Models: []string{"mine"}, KVTokens: 64000}
-		assert.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
-	}
-	// Fields it had left unset still follow the engine.
-	at.set("vllm/metrics", strings.ReplaceAll(vllmInfo, "2000", "4000"))
-	s.Poll(t.Context())
-	assert.Equal(t, 80000, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
-}
-
 // A host that fills in what is known and applies its own list has still left those fields
 // unset: they follow the engine.
 func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
@@ -337,52 +311,6 @@ func TestInspectorFollowsWhatFillHasFilled(t *testing.T) {
 		want := endpick.Endpoint{ID: "vllm", Address: "vllm", Engine: "vllm", Variant: variant, MaxSequences: 7, Models: []string{"llama"}, Adapters: []string{"sql"}, KVTokens: 64000 + 16000*i}
 		require.Equal(t, want, *router.Endpoints()[0].Candidate.Endpoint)
 	}
-}
-
-// listed is a source that lists the addresses last stored.
-type listed struct{ addresses atomic.Pointer[[]string] }
-
-func (l *listed) Endpoints(context.Context) (all []endpick.Endpoint, err error) {
-	for _, address := range *l.addresses.Load() {
-		all = append(all, endpick.Endpoint{Address: address})
-	}
-	return all, nil
-}
-
-// Discovery with bare addresses removes nothing that engines have reported.
-func TestInspectorBesideDiscovery(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		router, s, _ := newInspector(t, scrape.InspectorConfig{DisableModels: true}, &site{pages: known()})
-		var list listed
-		list.addresses.Store(&[]string{"vllm", "llama"})
-		w := rig.Must(discover.New(discover.Config{Router: router, Source: &list, Fill: s.Fill}))
-		stop, stopWatching := running(t, s.Run), running(t, w.Run)
-		defer stopWatching()
-		time.Sleep(5 * time.Second)
-		check := func() {
-			for _, e := range router.Endpoints() {
-				want := map[string]endpick.Endpoint{
-					"vllm": {ID: "vllm", Address: "vllm", Engine: "vllm", KVTokens: 48000}, "llama": {ID: "llama", Address: "llama", Engine: "llama.cpp", KVTokens: 32768, MaxSequences: 4},
-					"bare": {ID: "bare", Address: "bare", Engine: "llama.cpp", KVTokens: 32768, MaxSequences: 4},
-				}[e.Candidate.Endpoint.ID]
-				assert.Equal(t, want, *e.Candidate.Endpoint)
-			}
-		}
-		check()
-		synctest.Wait()
-		list.addresses.Store(&[]string{"bare", "vllm"})
-		for range 40 { // known facts never disappear
-			time.Sleep(100 * time.Millisecond)
-			for _, e := range router.Endpoints() {
-				if e.Candidate.Endpoint.ID == "vllm" {
-					assert.Equal(t, 48000, e.Candidate.Endpoint.KVTokens)
-				}
-			}
-		}
-		require.Len(t, router.Endpoints(), 2)
-		check()
-		stop()
-	})
 }
 
 func TestInspectorConfig(t *testing.T) {

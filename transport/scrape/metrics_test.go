@@ -169,29 +169,6 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
 }
 
-// A server with one rank does not name it: a series without a rank belongs to
-// the first one only.
-func TestSeriesWithoutARank(t *testing.T) {
-	const unnamed = "vllm:num_requests_running 2\nvllm:num_requests_waiting 1\nvllm:kv_cache_usage_perc 0.5\n"
-	const mixed = unnamed + "sglang:num_running_reqs{dp_rank=\"1\"} 7\nvllm:kv_cache_usage_perc{engine=\"1\"} 0.25\n"
-	of := func(text string, rank int) (endpick.Load, error) {
-		p, err := parse(strings.NewReader(text), 1<<20)
-		require.NoError(t, err)
-		return p.load(&endpick.Endpoint{Ranked: true, Rank: rank}, &known)
-	}
-	first, err := of(unnamed, 0)
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}, first)
-	_, err = of(unnamed, 1)
-	assert.ErrorIs(t, err, ErrNoSignal)
-	first, err = of(mixed, 0)
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Load{Waiting: 1, Running: 2, KVUsage: 0.5}, first)
-	second, err := of(mixed, 1)
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Load{Running: 7, KVUsage: 0.25, Absent: endpick.WaitingSignal}, second)
-}
-
 // Of duplicate series the largest counts, but NaN is not hidden by another
 // value, in whatever order they come.
 func TestCopiesOfASeries(t *testing.T) {

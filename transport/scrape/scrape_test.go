@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -144,30 +143,6 @@ func TestPollReports(t *testing.T) {
 	assert.Equal(t, []float64{7, 3, 0.4}, []float64{c["a"].Waiting, c["a"].Running, c["a"].KVUsage})
 	assert.Equal(t, []float64{0, 1, 0.1}, []float64{c["b"].Waiting, c["b"].Running, c["b"].KVUsage})
 	assert.Equal(t, allSignals, c["a"].Reported)
-}
-
-func TestRanksOfAServerAreAskedTogether(t *testing.T) {
-	s := servePage(t, "vllm:num_requests_running{engine=\"0\"} 3\nvllm:num_requests_running{engine=\"1\"} 5\n")
-	router, p, errs := newPoller(t, scrape.Config{},
-		endpick.Endpoint{ID: "0", Address: s.URL, Ranked: true}, endpick.Endpoint{ID: "1", Address: s.URL, Ranked: true, Rank: 1},
-		endpick.Endpoint{ID: "2", Address: s.URL, Ranked: true, Rank: 2})
-	p.Poll(context.Background())
-	assert.EqualValues(t, 1, s.asked.Load())
-	c := candidates(router)
-	assert.Equal(t, 3.0, c["0"].Running)
-	assert.Equal(t, 5.0, c["1"].Running)
-	assert.Equal(t, endpick.RunningSignal, c["0"].Reported)
-	list := errs.take()
-	require.Len(t, list, 1)
-	assert.ErrorIs(t, list[0], scrape.ErrNoSignal)
-	assert.ErrorContains(t, list[0], `"2"`)
-
-	s.set("vllm:num_requests_running{engine=\"0\"} 3\nvllm:num_requests_running{engine=\"2\"} 7\n", 200)
-	p.Poll(context.Background())
-	c = candidates(router)
-	assert.Equal(t, []endpick.Signals{endpick.RunningSignal, 0, endpick.RunningSignal}, []endpick.Signals{c["0"].Reported, c["1"].Reported, c["2"].Reported},
-		"a rank that is missing voids what was known of it, and of no other")
-	assert.Equal(t, []float64{3, 7}, []float64{c["0"].Running, c["2"].Running})
 }
 
 // The Snapshot is taken when the question is sent: a request that is routed while
@@ -452,60 +427,4 @@ func ExamplePoller() {
 	c := router.Endpoints()[0].Candidate
 	fmt.Println(c.Waiting, "wait,", c.Running, "run, KV cache", c.KVUsage)
 	// Output: 7 wait, 3 run, KV cache 0.42
-}
-
-// Endpoints come, hang and go while the poller runs; the bubble would not end if a
-// goroutine were left when it stops.
-func TestRun(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		asked := map[string]int{}
-		var mu sync.Mutex
-		e := engines{}
-		for i, id := range []string{"a", "b", "slow"} {
-			e[id] = func(r *http.Request) (*http.Response, error) {
-				mu.Lock()
-				asked[id]++
-				n := asked[id]
-				mu.Unlock()
-				if id == "slow" {
-					return silent(r)
-				}
-				return says(load(10*i+n, 1, 0.1))(r)
-			}
-		}
-		counts := func() map[string]int {
-			mu.Lock()
-			defer mu.Unlock()
-			return maps.Clone(asked)
-		}
-		router, p, errs := newPoller(t, scrape.Config{Client: e.client(), Interval: time.Second, Timeout: 10 * time.Second},
-			endpick.Endpoint{ID: "a", Address: "http://a"}, endpick.Endpoint{ID: "slow", Address: "http://slow"})
-		ctx, cancel := context.WithCancel(t.Context())
-		stopped := make(chan struct{})
-		go func() { p.Run(ctx); close(stopped) }()
-		synctest.Wait()
-		assert.Equal(t, 1.0, candidates(router)["a"].Waiting, "asked at once")
-		require.NoError(t, router.Add(endpick.Endpoint{ID: "b", Address: "http://b"}))
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Equal(t, 2.0, candidates(router)["a"].Waiting)
-		assert.Equal(t, 11.0, candidates(router)["b"].Waiting)
-		lease := rig.Must(router.Route(endpick.Request{Exclude: []string{"b", "slow"}}))
-		require.NoError(t, router.Remove("a"))
-		require.Len(t, router.Endpoints(), 3, "it is there until its request ends, and not asked")
-		time.Sleep(8 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, map[string]int{"a": 2, "b": 9, "slow": 1}, counts(), "who has not answered is not asked again")
-		require.Empty(t, errs.take())
-		time.Sleep(time.Second)
-		synctest.Wait()
-		require.Len(t, errs.take(), 1, "no answer in ten seconds")
-		time.Sleep(time.Second)
-		synctest.Wait()
-		assert.Equal(t, 2, counts()["slow"])
-		lease.Done(endpick.Outcome{})
-		cancel()
-		<-stopped
-		assert.Empty(t, errs.take(), "a poller that is stopped has nothing to complain of")
-	})
 }
