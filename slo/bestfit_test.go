@@ -108,21 +108,6 @@ func TestBestFitFallsBackOnLoadAndMatch(t *testing.T) {
 	assert.Less(t, got[1], 1.0, "not even as the only other one")
 }
 
-// An endpoint that is never chosen would never be learned about.
-func TestBestFitExploresTheUnpredicted(t *testing.T) {
-	cs := fleet(whole(1), endpick.Prediction{}, whole(2))
-	s := newBestFit(t, slo.BestFitConfig{Exploration: 0.2})
-	n := 0
-	for i := range 2000 {
-		got := score(s, ask(0, 0).At(epoch, 1, uint64(i)), cs)
-		assert.Equal(t, 2.0, got[0]/got[2], "the order of the others stays")
-		if slices.Max(got) == got[1] {
-			n++
-		}
-	}
-	assert.InDelta(t, 400, n, 60)
-}
-
 func TestBestFitConfig(t *testing.T) {
 	for _, c := range []slo.BestFitConfig{{Exploration: -1}, {Exploration: 1}} {
 		_, err := slo.NewBestFit(c)
@@ -169,26 +154,6 @@ func TestBestFitOrder(t *testing.T) {
 					t.Fatalf("idle ranks behind busy: %v, %v", a, b)
 				case (cs[i].BatchSize() == 0) == (cs[j].BatchSize() == 0) && a.Deficit < b.Deficit:
 					t.Fatalf("deficit %v ranks behind %v", a, b)
-				}
-			}
-		}
-	})
-}
-
-func TestBestFitWithoutSLOIsTheLowestLatency(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		s := newBestFit(t, drawConfig(t))
-		req := ask(0, 0)
-		cs := fleet(make([]endpick.Prediction, rapid.IntRange(1, 10).Draw(t, "candidates"))...)
-		for i := range cs {
-			cs[i].Prediction = both(float64(rapid.IntRange(1, 1e6).Draw(t, "ttft")), float64(rapid.IntRange(1, 1e4).Draw(t, "tpot")))
-		}
-		latency := func(c *endpick.Candidate) time.Duration { return c.Prediction.TTFT + 100*c.Prediction.TPOT }
-		scores := score(s, req, cs)
-		for i := range cs {
-			for j := range cs {
-				if (latency(&cs[i]) < latency(&cs[j])) != (scores[i] > scores[j]) {
-					t.Fatalf("%v scores %v, %v scores %v", latency(&cs[i]), scores[i], latency(&cs[j]), scores[j])
 				}
 			}
 		}

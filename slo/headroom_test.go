@@ -73,34 +73,6 @@ func TestHeadroom(t *testing.T) {
 	}
 }
 
-// A response that does not stream has one latency, that of the whole.
-func TestHeadroomWithoutStreaming(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{OutputTokens: 50})
-	of := func(req endpick.Request, p endpick.Prediction) slo.Fit {
-		req.Stream = false
-		cs := fleet(p)
-		return slo.FitOf(h, &req, &cs[0])
-	}
-	f := of(ask(2000, 50), whole(1000))
-	assert.Equal(t, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}, f, "TPOT takes no part")
-	// 500 + 100·10 = 1500.
-	f = of(ask(2000, 0), both(500, 10))
-	assert.Equal(t, 0.25, f.TTFT)
-	upper := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
-	at := ask(2000, 0)
-	at.Stream = false
-	cs := fleet(endpick.Prediction{Has: endpick.E2E, E2E: 1000 * ms}) // without an upper bound
-	assert.Equal(t, 0.5, slo.FitOf(upper, &at, &cs[0]).TTFT)
-	req := ask(2000, 0)
-	req.ExpectedOutputTokens = 0
-	f = of(req, both(500, 10)) // 500 + 50·10
-	assert.Equal(t, 0.5, f.TTFT, "an unknown length is not zero")
-	f = of(ask(2000, 0), endpick.Prediction{Has: endpick.TTFT, TTFT: 5 * ms})
-	assert.False(t, f.Known, "the first token says nothing of the whole")
-	f = of(ask(0, 50), whole(1000))
-	assert.Zero(t, f.Asked)
-}
-
 func TestHeadroomConfig(t *testing.T) {
 	for _, c := range []slo.HeadroomConfig{{TTFTWeight: -0.1}, {TTFTWeight: 1}, {TTFTWeight: nan}, {OutputTokens: -1}} {
 		_, err := slo.NewHeadroom(c)
@@ -257,29 +229,6 @@ func TestTheLengthOfOneResponse(t *testing.T) {
 	}
 }
 
-// The error names the best endpoint, whatever its position and whichever endpoint
-// has the better other latency.
-func TestUnattainableNamesTheBest(t *testing.T) {
-	predicted := []endpick.Prediction{both(300, 90), both(500, 60), both(400, 80)}
-	for _, order := range [][3]int{{0, 1, 2}, {1, 0, 2}, {2, 1, 0}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}} {
-		cs := fleet(predicted[order[0]], predicted[order[1]], predicted[order[2]])
-		for _, x := range []struct {
-			req        endpick.Request
-			ttft, tpot time.Duration
-		}{
-			{ask(200, 50), 300 * ms, 60 * ms},
-			{ask(200, 0), 300 * ms, 0},
-			{ask(0, 50), 0, 60 * ms},
-		} {
-			x.req.Priority = -1
-			var e *slo.UnattainableError
-			require.ErrorAs(t, slo.NewLatencyAdmitter(nil).Admit(&x.req, cs), &e)
-			assert.InDelta(t, x.ttft, e.TTFT, 1e3, "%v %+v", order, x.req.SLO)
-			assert.InDelta(t, x.tpot, e.TPOT, 1e3, "%v %+v", order, x.req.SLO)
-		}
-	}
-}
-
 // An impossible latency loses only its own share; the others count.
 func TestOneImpossibleLatency(t *testing.T) {
 	h := newHeadroom(t, slo.HeadroomConfig{})
@@ -317,15 +266,6 @@ func TestUpperBoundOfTheWhole(t *testing.T) {
 	assert.InDelta(t, -0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
 	p.E2EUpper = 0
 	assert.InDelta(t, 0.2, slo.FitOf(h, &req, &fleet(p)[0]).TTFT, 1e-9)
-}
-
-// Where the whole latency is predicted, it counts, and not the sum of its parts.
-func TestTheWholeIsAsPredicted(t *testing.T) {
-	req := ask(2000, 0)
-	req.Stream = false
-	p := both(100, 10) // 1100 ms for 100 tokens
-	p.Has, p.E2E = p.Has|endpick.E2E, 1500*ms
-	assert.InDelta(t, 0.25, slo.FitOf(newHeadroom(t, slo.HeadroomConfig{}), &req, &fleet(p)[0]).TTFT, 1e-9)
 }
 
 // If nothing but the time to first token is predicted, candidates are compared by that.

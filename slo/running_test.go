@@ -128,22 +128,6 @@ func reportBusy(r *endpick.Router) error {
 	return nil
 }
 
-// A target on an endpoint that is gone, with another in its slot, ends with its request.
-func TestTargetsOnAnEndpointWhoseSlotIsReused(t *testing.T) {
-	h := newHeadroom(t, slo.HeadroomConfig{})
-	req := ask(0, 20)
-	old, young := fleet(both(1, 10))[0], fleet(both(1, 10))[0]
-	young.Ref.Generation++
-	before, after := event(1, &req, &old), event(2, &req, &young)
-	slo.Routed(h, before)
-	slo.Routed(h, after)
-	assert.Equal(t, 2, slo.RunningTargets(h))
-	slo.Done(h, before, &endpick.Outcome{})
-	assert.Equal(t, 1, slo.RunningTargets(h))
-	slo.Done(h, after, &endpick.Outcome{})
-	assert.Zero(t, slo.RunningTargets(h))
-}
-
 // The request was routed without a prediction: its target binds nobody, even
 // once predictions exist.
 func TestUnpredictedTargetBindsNobody(t *testing.T) {

@@ -37,23 +37,6 @@ func TestTier(t *testing.T) {
 	}
 }
 
-func TestTierExplores(t *testing.T) {
-	f := newTier(t, slo.TierConfig{})
-	cs := fleet(both(300, 50), both(100, 50), endpick.Prediction{}, both(400, 50))
-	const n = 20_000
-	explored := 0
-	for i := range n {
-		got := ids(filter(f, ask(200, 0).At(epoch, 9, uint64(i)), cs))
-		if slices.Contains(got, "server-1") {
-			require.Equal(t, []string{"server-1", "server-2"}, got)
-			continue
-		}
-		require.Equal(t, []string{"server-0", "server-2", "server-3"}, got)
-		explored++
-	}
-	assert.InDelta(t, n/100, explored, n/100*0.25)
-}
-
 func TestTierConfig(t *testing.T) {
 	for _, e := range []float64{-0.1, 1, nan} {
 		_, err := slo.NewTier(slo.TierConfig{Exploration: e})

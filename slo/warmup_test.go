@@ -57,18 +57,6 @@ func TestWarmupRamps(t *testing.T) {
 	assert.Len(t, filter(f, ask(0, 0).At(later.Add(-time.Hour), 5, 1), cs[1:2]), 1, "one alone, and time that goes back")
 }
 
-// Of several new endpoints each is brought in by its own age.
-func TestWarmupByTheirOwnAge(t *testing.T) {
-	f := newWarmup(t, slo.WarmupConfig{})
-	cs := fleet(make([]endpick.Prediction, 5)...)
-	joined := epoch.Add(time.Hour)
-	filter(f, ask(0, 0), cs[:3])
-	filter(f, ask(0, 0).At(joined.Add(-30*time.Second), 5, 1), cs[:4])
-	assert.InDelta(t, 0.2, considered(f, joined, cs, "server-4"), 0.02, "new")
-	assert.InDelta(t, 0.6, considered(f, joined, cs, "server-3"), 0.03, "half of the ramp is over")
-	assert.Equal(t, 1.0, considered(f, joined, cs, "server-2"))
-}
-
 // An endpoint that joined while the clock was a day ahead is not new for a day.
 func TestWarmupClockLeaps(t *testing.T) {
 	f := newWarmup(t, slo.WarmupConfig{})
