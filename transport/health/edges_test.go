@@ -181,22 +181,6 @@ func TestDefaults(t *testing.T) {
 	})
 }
 
-func TestFailuresInARow(t *testing.T) {
-	for _, failures := range []int{1, 3} {
-		code := 200
-		m, _ := alone(t, health.Config{Failures: failures}, func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
-		})
-		m.Check(t.Context())
-		code = 503
-		for n := 1; n <= failures; n++ {
-			assert.Equal(t, health.Well, m.Endpoints()[0].State)
-			m.Check(t.Context())
-		}
-		assert.True(t, m.Endpoints()[0].State.Out(), "%d failures", failures)
-	}
-}
-
 // Run and Check return only after the last check has.
 func TestNothingIsLeftBehind(t *testing.T) {
 	for name, run := range map[string]func(*health.Monitor, context.Context){"Run": (*health.Monitor).Run, "Check": (*health.Monitor).Check} {
@@ -244,36 +228,6 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 	})
 }
 
-// The host hears nothing more of an endpoint that it has removed, although a request goes on there.
-func TestNothingIsToldOfWhatIsRemoved(t *testing.T) {
-	open(t, health.Config{}, func(t *testing.T, c *cluster) {
-		lease, err := c.router.Route(endpick.Request{InputTokens: 1, Exclude: []string{"a", "c"}})
-		require.NoError(t, err)
-		c.set("refuse", "b")
-		time.Sleep(10 * time.Second)
-		require.Equal(t, []string{"b unfit"}, c.news())
-		require.NoError(t, c.router.Remove("b"))
-		c.monitor.Core().Avoid(nil, nil) // forgets it
-		time.Sleep(10 * time.Second)
-		assert.Empty(t, c.news())
-		lease.Done(endpick.Outcome{})
-	})
-}
-
-func TestWhoHasNoPageIsNeverChecked(t *testing.T) {
-	m, _ := alone(t, health.Config{URL: func(e *endpick.Endpoint) string {
-		if e.ID == "a" {
-			return ""
-		}
-		return "http://b/"
-	}}, func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-	})
-	m.Check(t.Context())
-	assert.True(t, m.Endpoints()[0].Checked.IsZero())
-	assert.False(t, m.Endpoints()[1].Checked.IsZero())
-}
-
 // After a panic in OnChange, the host gets the next change all the same, and checks go on.
 func TestOnChangeMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -299,34 +253,6 @@ func TestOnChangeMayPanic(t *testing.T) {
 		run.Wait()
 		assert.ElementsMatch(t, []string{"a", "b"}, reported)
 	})
-}
-
-// Events of other health sources pass through.
-func TestWhatOthersSay(t *testing.T) {
-	m, router := alone(t, health.Config{}, func(*http.Request) (*http.Response, error) {
-		return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
-	})
-	m.Check(t.Context())
-
-	var reported []string
-	m.Core().Tell(func(id string, failed bool) {
-		assert.True(t, failed)
-		reported = append(reported, id)
-	})
-	b := m.Endpoints()[1]
-	require.Equal(t, "b", b.Endpoint)
-	ref, ok := router.Ref("b")
-	require.True(t, ok)
-	m.Core().Sent("b", ref).Ended("error")
-	assert.Equal(t, []string{"b"}, reported)
-
-	for range 3 {
-		m.Core().Elsewhere("a", 1, 0)
-	}
-	assert.True(t, m.Endpoints()[0].State.Out())
-	m.Core().Elsewhere("b", 0, 3)
-	assert.Equal(t, health.Well, m.Endpoints()[1].State)
-	assert.Same(t, router, m.Core().Router())
 }
 
 // An error before there is a connection concerns the path to the server, one after it

@@ -372,31 +372,6 @@ func TestWhoIsAsked(t *testing.T) {
 	})
 }
 
-// One health page covers all ranks of a server.
-func TestRanksAreAskedTogether(t *testing.T) {
-	var all []endpick.Endpoint
-	for rank := range 3 {
-		all = append(all, endpick.Endpoint{ID: fmt.Sprint(rank), Address: "a:1", Ranked: true, Rank: rank})
-	}
-	router, err := endpick.New(endpick.Config{Endpoints: all})
-	require.NoError(t, err)
-	asked, status := 0, 200
-	m, err := health.New(health.Config{Router: router, Failures: 2, Client: &http.Client{Transport: pages(func(in *http.Request) (*http.Response, error) {
-		asked++
-		return &http.Response{StatusCode: status, Body: http.NoBody, Request: in}, nil
-	})}})
-	require.NoError(t, err)
-	m.Check(t.Context())
-	status = 503
-	m.Check(t.Context())
-	m.Check(t.Context())
-	assert.Equal(t, 3, asked)
-	for _, s := range m.Endpoints() {
-		assert.True(t, s.State.Out(), s.Endpoint)
-		assert.Equal(t, 2, s.Failed)
-	}
-}
-
 // A server that takes longer to answer than the interval is asked by one check at a
 // time.
 func TestAServerThatHangsIsAskedOnce(t *testing.T) {
