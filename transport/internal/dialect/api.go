@@ -85,7 +85,7 @@ const (
 var commonParts = map[string]part{
 	"model": modelPart, "stream": streamPart, "stream_options": optionsPart, "n": numberPart, "n_cmpl": numberPart, "max_tokens": limitPart,
 	"max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart, "cache_salt": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
-	"previous_response_id": previousPart, "store": storePart,
+	"store":      storePart,
 	"background": actsPart, "conversation": actsPart, "container": actsPart, "mcp_servers": actsPart, "web_search_options": actsPart,
 }
 

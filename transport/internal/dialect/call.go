@@ -131,10 +131,10 @@ func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
 
 // refersTo is the id of the stored response that the request names, or empty.
 func (c *Call) refersTo() string {
-	if c.api == responses || c.api == responseCount {
-		return plain(c.parts[previousPart])
+	if c.api == other {
+		return storedID(c.path)
 	}
-	return storedID(c.path)
+	return plain(c.parts[previousPart])
 }
 
 // Path is that of the request.

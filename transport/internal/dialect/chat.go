@@ -1,13 +1,11 @@
 package dialect
 
-import "github.com/endpick/endpick/prefix"
-
 // OpenAI's chat completions.
 var (
 	chat = &api{
 		paths:     []string{"/chat/completions"},
 		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart},
-		prompt:    readChat,
+		prompt:    readConversation,
 		asksUsage: true,
 		resumes:   true,
 		event:     readChunk,
@@ -15,50 +13,6 @@ var (
 	}
 	chatCount = counting(chat, "/chat/completions/input_tokens")
 )
-
-func readChat(p *promptReader) bool {
-	list := p.parts[messagesPart]
-	return p.conversation(hasElements(list), func() {
-		for c := p.elementsOf(list); c.element() && !p.canceled(); {
-			p.forget()
-			p.chatMessage(&c)
-		}
-	})
-}
-
-// chatMessage reads {"role":"user","content":"…"}, and adds it.
-func (p *promptReader) chatMessage(c *cursor) {
-	var role, name, answers, content, calls []byte
-	c.pick(into{"role", &role}, into{"name", &name}, into{"tool_call_id", &answers}, into{"content", &content}, into{"tool_calls", &calls})
-	m := p.message(p.content(role))
-	m.Name, m.ToolCallID = p.content(name), p.content(answers)
-	m.Parts = p.readParts(m.Parts, content, chatParts)
-	for c := p.elementsOf(calls); c.element(); {
-		var id, function, name, arguments []byte
-		c.pick(into{"id", &id}, into{"function", &function})
-		c.allowance.pick(function, into{"name", &name}, into{"arguments", &arguments})
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: p.content(arguments)})
-	}
-	p.write(m)
-}
-
-// readPart reads {"type":"text","text":"…"} or another part, such as
-// {"type":"image_url","image_url":{"url":"…"}}, whose content is the member with
-// the name of the type.
-func readPart(c *cursor) prefix.Part {
-	var kind, words []byte
-	part := c.pick(into{"type", &kind}, into{"text", &words})
-	switch name := c.content(kind); name {
-	case "", "text":
-		return prefix.Part{Content: c.shortest(words)}
-	default:
-		content := field(part, name)
-		if url := field(content, "url"); isString(url) {
-			content = url
-		}
-		return prefix.Part{Type: name, Content: identity(content)}
-	}
-}
 
 // readChunk reads a chunk of a stream: {"choices":[{"index":0,"delta":{"content":"…"}}]} or
 // {"choices":[],"usage":{…}}. Engines report errors like this in streams of any API.

@@ -9,6 +9,6 @@ var embedding = &api{
 		if present(p.parts[promptPart]) {
 			return readPrompts(p)
 		}
-		return readChat(p)
+		return readConversation(p)
 	},
 }

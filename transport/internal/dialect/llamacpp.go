@@ -30,23 +30,15 @@ var (
 // gap and the text after it. The engine may leave out parts of each.
 func readInfill(p *promptReader) bool {
 	before, after := p.parts[systemPart], p.parts[othersPart]
-	return p.conversation(present(before) && present(after), func() {
-		for c := p.elementsOf(p.parts[messagesPart]); c.element() && !p.canceled(); {
-			p.forget()
-			p.file(&c)
-		}
+	isPrompt := present(before) && present(after)
+	if isPrompt && !p.known {
+		p.begin()
+		p.readMessages(p.parts[messagesPart])
 		p.code("prefix", before, p.parts[promptPart])
 		p.code("suffix", after)
-	})
-}
-
-func (p *promptReader) file(c *cursor) {
-	var name, words []byte
-	if whole := c.pick(into{"filename", &name}, into{"text", &words}); isObject(whole) {
-		m := p.message("file")
-		m.Name, m.Parts = p.content(name), append(m.Parts, prefix.Part{Content: p.shortest(words)})
-		p.write(m)
+		p.end()
 	}
+	return isPrompt
 }
 
 func (p *promptReader) code(role string, pieces ...[]byte) {

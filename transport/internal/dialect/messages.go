@@ -1,13 +1,11 @@
 package dialect
 
-import "github.com/endpick/endpick/prefix"
-
 // Anthropic's messages.
 var (
 	messages = &api{
 		paths:     []string{"/v1/messages"},
 		parts:     map[string]part{"system": systemPart, "messages": messagesPart, "tools": toolsPart},
-		prompt:    readMessages,
+		prompt:    readConversation,
 		event:     readMessagesEvent,
 		whole:     readMessagesBody,
 		usage:     (*usage).readMessages,
@@ -17,98 +15,6 @@ var (
 	}
 	messageCount = counting(messages, "/v1/messages/count_tokens")
 )
-
-func readMessages(p *promptReader) bool {
-	list, system := p.parts[messagesPart], p.parts[systemPart]
-	return p.conversation(hasElements(list), func() {
-		if present(system) {
-			p.blockMessage("system", system)
-		}
-		for c := p.elementsOf(list); c.element() && !p.canceled(); {
-			p.forget()
-			var role, content []byte
-			c.pick(into{"role", &role}, into{"content", &content})
-			p.blockMessage(p.content(role), content)
-		}
-	})
-}
-
-// blockMessage adds a message that consists of content blocks. Results of tools become
-// messages of their own, as in templates; thinking is skipped, because templates
-// drop it from earlier turns.
-func (p *promptReader) blockMessage(role string, content []byte) {
-	m := p.message(role)
-	c := p.elementsOf(content)
-	if c.b == nil {
-		m.Parts = p.readParts(m.Parts, content, blockParts)
-		p.write(m)
-		return
-	}
-	written := false
-	for c.element() && !p.canceled() {
-		switch b := readBlock(&c); b.kind {
-		case "thinking", "redacted_thinking":
-		case "tool_use", "server_tool_use":
-			m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{ID: p.content(b.id), Name: p.content(b.name), Arguments: viewString(b.input)})
-		case "tool_result":
-			if len(m.Parts)+len(m.ToolCalls) > 0 {
-				p.write(m)
-				m.Parts, m.ToolCalls = m.Parts[:0], m.ToolCalls[:0]
-			}
-			r := prefix.Message{Role: "tool", ToolCallID: p.content(b.answers), Parts: p.readParts(p.results[:0], b.content, blockParts)}
-			p.results = r.Parts[:0]
-			p.write(&r)
-			written = true
-		default:
-			m.Parts = append(m.Parts, b.part(&c))
-		}
-	}
-	if !written || len(m.Parts)+len(m.ToolCalls) > 0 {
-		p.write(m)
-	}
-}
-
-// contentBlock is a block of a message, as it is in the text.
-type contentBlock struct {
-	kind                                            string
-	id, name, answers, text, input, content, source []byte
-	mark                                            []byte // cache_control
-	whole                                           []byte
-}
-
-// readBlock reads a block, which may be just a text without members.
-func readBlock(c *cursor) (b contentBlock) {
-	var kind []byte
-	b.whole = c.pick(into{"type", &kind}, into{"id", &b.id}, into{"name", &b.name}, into{"tool_use_id", &b.answers}, into{"text", &b.text},
-		into{"input", &b.input}, into{"content", &b.content}, into{"source", &b.source}, into{"cache_control", &b.mark})
-	if isString(b.whole) {
-		b.text = b.whole
-	}
-	b.kind = c.content(kind)
-	return b
-}
-
-// part returns a block that is not a tool's: a text, a picture, a document.
-// Its content is its data or location, or else the whole block.
-func (b *contentBlock) part(c *cursor) prefix.Part {
-	if b.kind == "" || b.kind == "text" {
-		return prefix.Part{Content: c.shortest(b.text)}
-	}
-	var data, url, file []byte
-	pick(b.source, into{"data", &data}, into{"url", &url}, into{"file_id", &file})
-	for _, v := range [...][]byte{data, url, file} {
-		if isString(v) {
-			return prefix.Part{Type: b.kind, Content: identity(v)}
-		}
-	}
-	switch {
-	case b.source != nil:
-		return prefix.Part{Type: b.kind, Content: viewString(b.source)}
-	case b.mark != nil:
-		return prefix.Part{Content: viewString(withoutCacheControl(b.whole))}
-	}
-	return prefix.Part{Content: viewString(b.whole)}
-}
 
 // readMessagesEvent reads an event such as
 // {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"…"}}.

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -41,39 +42,25 @@ func naively(kind *api, body []byte) (n naive) {
 		}
 	}
 	switch kind {
-	case chat:
-		messages, _ := array(top["messages"])
-		for _, m := range messages {
+	case chat, messages, responses:
+		list := top["messages"]
+		system := top["system"]
+		if kind == responses {
+			list, system = top["input"], top["instructions"]
+		}
+		n.tools(top["tools"])
+		if present(system) && kind != chat {
+			n.content(prefix.Message{Role: "system"}, system)
+		}
+		_, isText := str(list)
+		if isText {
+			n.content(prefix.Message{Role: "user"}, list)
+		}
+		all, _ := array(list)
+		for _, m := range all {
 			n.message(m)
 		}
-		n.tools(top["tools"])
-		ok = len(messages) > 0
-	case messages:
-		list, _ := array(top["messages"])
-		n.tools(top["tools"])
-		if present(top["system"]) {
-			n.blocks("system", top["system"])
-		}
-		for _, m := range list {
-			f, _ := object(m)
-			role, _ := str(f["role"])
-			n.blocks(role, f["content"])
-		}
-		ok = len(list) > 0
-	case responses:
-		n.tools(top["tools"])
-		if s, ok := str(top["instructions"]); ok {
-			n.add(prefix.Message{Role: "system", Parts: []prefix.Part{{Content: written(s)}}})
-		}
-		s, isText := str(top["input"])
-		if isText {
-			n.add(prefix.Message{Role: "user", Parts: []prefix.Part{{Content: written(s)}}})
-		}
-		list, _ := array(top["input"])
-		for _, v := range list {
-			n.item(v)
-		}
-		ok = isText || len(list) > 0
+		ok = isText || len(all) > 0
 	case completion:
 		ok = n.prompt(top["prompt"])
 	}
@@ -84,47 +71,121 @@ func naively(kind *api, body []byte) (n naive) {
 	return n
 }
 
+// message reads a message, or an item.
 func (n *naive) message(v json.RawMessage) {
-	fields, _ := object(v)
-	var m prefix.Message
-	m.Role, _ = str(fields["role"])
-	m.Name, _ = str(fields["name"])
-	m.ToolCallID, _ = str(fields["tool_call_id"])
-	if s, ok := str(fields["content"]); ok {
-		m.Parts = []prefix.Part{{Content: written(s)}}
+	f, ok := object(v)
+	if !ok {
+		return
 	}
-	parts, _ := array(fields["content"])
-	for _, p := range parts {
-		part, _ := object(p)
-		kind, _ := str(part["type"])
-		if kind == "" || kind == "text" {
-			s, _ := str(part["text"])
-			m.Parts = append(m.Parts, prefix.Part{Content: written(s)})
-			continue
+	id, _ := str(f["call_id"])
+	switch kind, _ := str(f["type"]); kind {
+	case "", "message":
+		var m prefix.Message
+		m.Role, _ = str(f["role"])
+		m.Name, _ = str(f["name"])
+		m.ToolCallID, _ = str(f["tool_call_id"])
+		m.ToolCallID = cmp.Or(m.ToolCallID, id)
+		calls, _ := array(f["tool_calls"])
+		for _, c := range calls {
+			call, _ := object(c)
+			function, _ := object(call["function"])
+			m.ToolCalls = append(m.ToolCalls, toolCall(call["id"], function["name"], function["arguments"]))
 		}
-		content := part[kind]
-		if inner, ok := object(content); ok {
-			if _, ok := str(inner["url"]); ok {
-				content = inner["url"]
-			}
-		}
-		s, ok := str(content)
+		content, ok := f["content"]
 		if !ok {
-			s = string(content)
+			content = f["text"]
 		}
-		m.Parts = append(m.Parts, prefix.Part{Type: kind, Content: s})
+		n.content(m, content)
+	case "function_call":
+		n.add(prefix.Message{Role: "assistant", ToolCalls: []prefix.ToolCall{toolCall(f["call_id"], f["name"], f["arguments"])}})
+	case "function_call_output":
+		n.add(prefix.Message{Role: "tool", ToolCallID: id, Parts: parts(f["output"])})
+	case "reasoning":
+	default:
+		n.add(prefix.Message{Role: kind, Parts: []prefix.Part{{Content: string(v)}}})
 	}
-	calls, _ := array(fields["tool_calls"])
-	for _, c := range calls {
-		call, _ := object(c)
-		function, _ := object(call["function"])
-		var t prefix.ToolCall
-		t.ID, _ = str(call["id"])
-		t.Name, _ = str(function["name"])
-		t.Arguments, _ = str(function["arguments"])
-		m.ToolCalls = append(m.ToolCalls, t)
+}
+
+func toolCall(id, name, arguments json.RawMessage) (t prefix.ToolCall) {
+	t.ID, _ = str(id)
+	t.Name, _ = str(name)
+	var ok bool
+	if t.Arguments, ok = str(arguments); !ok {
+		t.Arguments = string(arguments)
 	}
-	n.add(m)
+	return t
+}
+
+// content adds a message with this content, in which there may be calls of tools, and results.
+func (n *naive) content(m prefix.Message, content json.RawMessage) {
+	m.Parts = nil
+	list, isList := array(content)
+	if !isList {
+		m.Parts = parts(content)
+	}
+	results := false
+	for _, v := range list {
+		b, _ := object(v)
+		switch kind, _ := str(b["type"]); kind {
+		case "tool_use":
+			m.ToolCalls = append(m.ToolCalls, toolCall(b["id"], b["name"], b["input"]))
+		case "tool_result":
+			if len(m.Parts)+len(m.ToolCalls) > 0 {
+				n.add(m)
+				m.Parts, m.ToolCalls = nil, nil
+			}
+			answer := prefix.Message{Role: "tool", Parts: parts(b["content"])}
+			answer.ToolCallID, _ = str(b["tool_use_id"])
+			n.add(answer)
+			results = true
+		case "thinking":
+		default:
+			m.Parts = append(m.Parts, onePart(v))
+		}
+	}
+	if !results || len(m.Parts)+len(m.ToolCalls) > 0 {
+		n.add(m)
+	}
+}
+
+func parts(v json.RawMessage) (all []prefix.Part) {
+	if s, ok := str(v); ok {
+		return []prefix.Part{{Content: written(s)}}
+	}
+	list, _ := array(v)
+	for _, v := range list {
+		all = append(all, onePart(v))
+	}
+	return all
+}
+
+func onePart(v json.RawMessage) prefix.Part {
+	if s, ok := str(v); ok {
+		return prefix.Part{Content: written(s)}
+	}
+	b, _ := object(v)
+	kind, _ := str(b["type"])
+	s, _ := str(b["text"])
+	data := b["source"]
+	if url := b["image_url"]; present(url) {
+		data = url
+	}
+	if _, isText := b["text"]; kind == "" || kind == "text" || isText && !present(data) {
+		return prefix.Part{Content: written(s)}
+	}
+	if !present(data) {
+		data = b[kind]
+	}
+	if !present(data) {
+		return prefix.Part{Content: string(withoutMark(v))}
+	}
+	fields, _ := object(data)
+	for _, v := range []json.RawMessage{fields["data"], fields["url"], fields["file_id"], data} {
+		if s, ok := str(v); ok {
+			return prefix.Part{Type: kind, Content: s}
+		}
+	}
+	return prefix.Part{Type: kind, Content: string(data)}
 }
 
 func (n *naive) add(m prefix.Message) {
@@ -151,127 +212,6 @@ func (n *naive) tools(v json.RawMessage) {
 		}
 		n.conversation.Tools = append(n.conversation.Tools, s)
 	}
-}
-
-// blocks reads a message of Anthropic's API.
-func (n *naive) blocks(role string, content json.RawMessage) {
-	var m prefix.Message
-	reset := func() { m = prefix.Message{Role: role} }
-	reset()
-	if s, ok := str(content); ok {
-		m.Parts = []prefix.Part{{Content: written(s)}}
-	}
-	list, _ := array(content)
-	results := false
-	for _, v := range list {
-		b, _ := object(v)
-		kind, _ := str(b["type"])
-		switch kind {
-		case "tool_use":
-			var t prefix.ToolCall
-			t.ID, _ = str(b["id"])
-			t.Name, _ = str(b["name"])
-			t.Arguments = string(b["input"])
-			m.ToolCalls = append(m.ToolCalls, t)
-		case "tool_result":
-			if len(m.Parts)+len(m.ToolCalls) > 0 {
-				n.add(m)
-				reset()
-			}
-			answer := prefix.Message{Role: "tool"}
-			answer.ToolCallID, _ = str(b["tool_use_id"])
-			if s, ok := str(b["content"]); ok {
-				answer.Parts = []prefix.Part{{Content: written(s)}}
-			}
-			inner, _ := array(b["content"])
-			for _, v := range inner {
-				answer.Parts = append(answer.Parts, block(v))
-			}
-			n.add(answer)
-			results = true
-		case "thinking":
-		default:
-			m.Parts = append(m.Parts, block(v))
-		}
-	}
-	if !results || len(m.Parts)+len(m.ToolCalls) > 0 {
-		n.add(m)
-	}
-}
-
-func block(v json.RawMessage) prefix.Part {
-	if s, ok := str(v); ok {
-		return prefix.Part{Content: written(s)}
-	}
-	b, _ := object(v)
-	kind, _ := str(b["type"])
-	if kind == "" || kind == "text" {
-		s, _ := str(b["text"])
-		return prefix.Part{Content: written(s)}
-	}
-	source, ok := b["source"]
-	if !ok {
-		return prefix.Part{Content: string(v)}
-	}
-	fields, _ := object(source)
-	for _, key := range []string{"data", "url", "file_id"} {
-		if s, ok := str(fields[key]); ok {
-			return prefix.Part{Type: kind, Content: s}
-		}
-	}
-	return prefix.Part{Type: kind, Content: string(source)}
-}
-
-// item reads an item of a response's input.
-func (n *naive) item(v json.RawMessage) {
-	f, ok := object(v)
-	if !ok {
-		return
-	}
-	kind, _ := str(f["type"])
-	id, _ := str(f["call_id"])
-	var m prefix.Message
-	switch kind {
-	case "", "message":
-		m.Role, _ = str(f["role"])
-		m.Parts = itemParts(f["content"])
-	case "function_call":
-		name, _ := str(f["name"])
-		arguments, _ := str(f["arguments"])
-		m = prefix.Message{Role: "assistant", ToolCalls: []prefix.ToolCall{{ID: id, Name: name, Arguments: arguments}}}
-	case "function_call_output":
-		m = prefix.Message{Role: "tool", ToolCallID: id, Parts: itemParts(f["output"])}
-	case "reasoning":
-		return
-	default:
-		m = prefix.Message{Role: kind, Parts: []prefix.Part{{Content: string(v)}}}
-	}
-	n.add(m)
-}
-
-func itemParts(v json.RawMessage) (parts []prefix.Part) {
-	if s, ok := str(v); ok {
-		return []prefix.Part{{Content: written(s)}}
-	}
-	list, _ := array(v)
-	for _, v := range list {
-		f, _ := object(v)
-		kind, _ := str(f["type"])
-		s, _ := str(f["text"])
-		_, isText := f["text"]
-		var ok bool
-		p := prefix.Part{Content: written(s)}
-		if !isText && kind != "" {
-			p = prefix.Part{Type: kind, Content: string(v)}
-			if url := f["image_url"]; present(url) {
-				if p.Content, ok = str(url); !ok {
-					p.Content = string(url)
-				}
-			}
-		}
-		parts = append(parts, p)
-	}
-	return parts
 }
 
 func (n *naive) prompt(v json.RawMessage) bool {
@@ -386,8 +326,8 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 		want.BlockTokens = 16
 		require.Equal(t, len(n.tokens), u.prompts)
 	}
-	require.Equal(t, append([]uint64{}, want.Blocks...), append([]uint64{}, u.req.Blocks...))
-	require.Equal(t, []any{want.InputTokens, want.BlockTokens, learn}, []any{u.req.InputTokens, u.req.BlockTokens, u.learn})
+	require.Equal(t, append([]uint64{}, want.Blocks...), append([]uint64{}, u.req.Blocks...), "%s", body)
+	require.Equal(t, []any{want.InputTokens, want.BlockTokens, learn}, []any{u.req.InputTokens, u.req.BlockTokens, u.learn}, "%s", body)
 }
 
 // filler is a last message that fills blocks of its own: only full blocks are

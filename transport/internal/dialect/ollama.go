@@ -1,17 +1,13 @@
 package dialect
 
-import (
-	"time"
-
-	"github.com/endpick/endpick/prefix"
-)
+import "time"
 
 // Ollama's own API. Streams, which are the default, are lines of JSON.
 var (
 	ollamaChat = &api{
 		paths:   []string{"/api/chat"},
 		parts:   map[string]part{"messages": messagesPart, "tools": toolsPart, "options": paramsPart},
-		prompt:  readOllamaChat,
+		prompt:  readConversation,
 		event:   readOllama,
 		whole:   readOllama,
 		usage:   (*usage).readOllama,
@@ -21,8 +17,8 @@ var (
 	}
 	ollamaGenerate = &api{
 		paths:   []string{"/api/generate"},
-		parts:   map[string]part{"prompt": promptPart, "system": systemPart, "options": paramsPart},
-		prompt:  readOllamaPrompt,
+		parts:   map[string]part{"prompt": messagesPart, "system": systemPart, "options": paramsPart},
+		prompt:  readConversation,
 		event:   readOllama,
 		usage:   (*usage).readOllama,
 		usageOf: ollamaUsage,
@@ -36,48 +32,6 @@ var (
 		errors: ollamaErrors,
 	}
 )
-
-func readOllamaChat(p *promptReader) bool {
-	list := p.parts[messagesPart]
-	return p.conversation(hasElements(list), func() {
-		for c := p.elementsOf(list); c.element() && !p.canceled(); {
-			p.forget()
-			p.ollamaMessage(&c)
-		}
-	})
-}
-
-// ollamaMessage reads {"role":"user","content":"…","images":["…"]}, and adds it.
-func (p *promptReader) ollamaMessage(c *cursor) {
-	var role, name, content, images, calls []byte
-	c.pick(into{"role", &role}, into{"tool_name", &name}, into{"content", &content}, into{"images", &images}, into{"tool_calls", &calls})
-	m := p.message(p.content(role))
-	m.Name = p.content(name)
-	m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
-	for c := p.elementsOf(images); c.element(); {
-		m.Parts = append(m.Parts, prefix.Part{Type: "image", Content: identity(c.value())})
-	}
-	for c := p.elementsOf(calls); c.element(); {
-		var name, arguments []byte
-		p.pick(p.field(c.value(), "function"), into{"name", &name}, into{"arguments", &arguments})
-		m.ToolCalls = append(m.ToolCalls, prefix.ToolCall{Name: p.content(name), Arguments: viewString(arguments)})
-	}
-	p.write(m)
-}
-
-// readOllamaPrompt reads a prompt with its instructions. Without a prompt, a model is loaded or
-// unloaded.
-func readOllamaPrompt(p *promptReader) bool {
-	return p.conversation(isString(p.parts[promptPart]), func() {
-		for role, v := range [...][]byte{p.parts[systemPart], p.parts[promptPart]} {
-			if isString(v) {
-				m := p.message([...]string{"system", "user"}[role])
-				m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(v)})
-				p.write(m)
-			}
-		}
-	})
-}
 
 // readOllama reads a line of a stream, or a response that is one: {"message":{"content":"…"}} or
 // {"response":"…"}, and the totals if it is done.

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"math"
@@ -109,9 +108,12 @@ func (p *promptReader) begin() {
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.parts[messagesPart])/prefix.BlockBytes+1, room)))
 	for c := p.elementsOf(p.parts[toolsPart]); c.element() && !p.canceled(); {
 		v := c.value()
-		definition := c.content(v)
-		if !isString(v) {
-			definition = viewString(withoutCacheControl(v))
+		definition := viewString(v)
+		switch {
+		case isString(v):
+			definition = c.content(v)
+		case isObject(v) && (strings.Contains(definition, cacheControl) || hasEscape(v, "u")):
+			definition = viewString(withoutMark(v))
 		}
 		p.h.WriteTool(definition)
 		if p.sketcher != nil {
@@ -119,16 +121,6 @@ func (p *promptReader) begin() {
 		}
 		p.forget()
 	}
-}
-
-// conversation reads a conversation, unless its prompt is known.
-func (p *promptReader) conversation(isPrompt bool, read func()) bool {
-	if isPrompt && !p.known {
-		p.begin()
-		read()
-		p.end()
-	}
-	return isPrompt
 }
 
 // message is a new message, in memory that is reused.
@@ -199,63 +191,15 @@ func headOf(h prefix.Hasher) uint64 {
 	return b[len(b)-1]
 }
 
-// withoutCacheControl removes the mark with which clients of some APIs say what to
-// cache, which moves from turn to turn.
-func withoutCacheControl(v []byte) []byte {
-	if !bytes.Contains(v, cacheControl) && !hasEscape(v, "u") {
-		return v
-	}
-	var out []byte
-	from := 0
-	for m := membersOf(v); m.member(); {
-		if m.value(); string(m.key) != string(cacheControl) {
-			continue
+// withoutMark removes the mark with which clients of some APIs say what to cache, which moves from
+// turn to turn.
+func withoutMark(v []byte) []byte {
+	return rewritten(nil, v, func(key string, v []byte) []byte {
+		if key == cacheControl {
+			return nil
 		}
-		at, end := withComma(v, m.start, m.i)
-		out = append(out, v[from:max(at, from)]...)
-		from = end
-	}
-	if from == 0 {
 		return v
-	}
-	return append(out, v[from:]...)
+	})
 }
 
-var cacheControl = []byte("cache_control")
-
-// partForm is the API that defines what parts look like. (A function instead would make
-// every cursor escape to the heap.)
-type partForm uint8
-
-const (
-	chatParts  partForm = iota
-	inputParts          // of responses
-	blockParts          // of a tool's result, in Anthropic's messages
-)
-
-// readParts reads content: a text, or a list of parts.
-func (p *promptReader) readParts(parts []prefix.Part, content []byte, form partForm) []prefix.Part {
-	if isString(content) {
-		parts = append(parts, prefix.Part{Content: p.shortest(content)})
-	}
-	for c := p.elementsOf(content); c.element(); {
-		switch form {
-		case chatParts:
-			parts = append(parts, readPart(&c))
-		case inputParts:
-			parts = append(parts, readItemPart(&c))
-		case blockParts:
-			b := readBlock(&c)
-			parts = append(parts, b.part(&c))
-		}
-	}
-	return parts
-}
-
-// identity is the content of a part that is not text: its data or its address.
-func identity(v []byte) string {
-	if isString(v) {
-		v = stringBytes(v)
-	}
-	return viewString(v)
-}
+const cacheControl = "cache_control"

@@ -1,0 +1,251 @@
+package dialect
+
+import "github.com/endpick/endpick/prefix"
+
+// Conversations are alike in all APIs, and the members that differ have names of their own. So one
+// reader makes the same messages of all.
+
+// readConversation reads instructions and a conversation: messages, or a text of a user.
+func readConversation(p *promptReader) bool {
+	list, system, before := p.parts[messagesPart], p.parts[systemPart], p.before
+	if isPrompt := isString(list) || hasElements(list); p.known || !isPrompt {
+		return isPrompt
+	}
+	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
+		p.limitConversation()
+		p.h = before.h.Fork()
+		p.cut()
+	} else {
+		p.begin()
+		if present(system) {
+			p.say("system", system)
+		}
+		if before != nil {
+			p.size = before.size
+		}
+		// What is between is not known.
+		if p.rough = isString(p.parts[previousPart]); p.rough {
+			p.cut()
+		}
+	}
+	if isString(list) {
+		p.say("user", list)
+	}
+	p.readMessages(list)
+	p.end()
+	if p.rough {
+		p.blocks = nil
+	}
+	return true
+}
+
+// cut says that the sketch does not have the whole prompt.
+func (p *promptReader) cut() {
+	if p.sketcher != nil {
+		p.sketcher.Prompt.Partial = true
+	}
+}
+
+// readMessages adds messages, or the items of an input or of an output that will become one.
+func (p *promptReader) readMessages(list []byte) {
+	for c := p.elementsOf(list); c.element() && !p.canceled(); {
+		p.forget()
+		p.readMessage(&c)
+	}
+}
+
+// readMessage adds a message, an item or a file of code. Reasoning is skipped, because templates drop
+// it from earlier turns.
+func (p *promptReader) readMessage(c *cursor) {
+	c.peek()
+	start := c.i
+	if !c.open('{') {
+		c.value()
+		return
+	}
+	var kind, role, name, id, content, words, images, calls, input, output []byte
+	for c.member() {
+		v := c.value()
+		switch string(c.key) {
+		case "type":
+			kind = v
+		case "role":
+			role = v
+		case "name", "tool_name", "filename":
+			name = v
+		case "tool_call_id", "call_id":
+			id = v
+		case "content":
+			content = v
+		case "text":
+			words = v
+		case "images":
+			images = v
+		case "tool_calls":
+			calls = v
+		case "arguments", "input":
+			input = v
+		case "output":
+			output = v
+		}
+	}
+	whole := c.b[start:c.i]
+	if content == nil {
+		content = words
+	}
+	switch kind := p.content(kind); kind {
+	case "", "message":
+		m := p.message(p.content(role))
+		m.Name, m.ToolCallID = p.content(name), p.content(id)
+		for c := p.elementsOf(calls); c.element(); {
+			var id, function, name, arguments []byte
+			c.pick(into{"id", &id}, into{"function", &function})
+			p.pick(function, into{"name", &name}, into{"arguments", &arguments})
+			m.ToolCalls = append(m.ToolCalls, p.toolCall(id, name, arguments))
+		}
+		p.writeContent(m, content, images)
+	case "function_call", "custom_tool_call":
+		m := p.message("assistant")
+		m.ToolCalls = append(m.ToolCalls, p.toolCall(id, name, input))
+		p.write(m)
+	case "function_call_output", "custom_tool_call_output":
+		p.writeResult(id, output)
+	case "reasoning":
+	default:
+		m := p.message(kind)
+		m.Parts = append(m.Parts, prefix.Part{Content: viewString(whole)})
+		p.write(m)
+	}
+}
+
+// toolCall has arguments as a text with JSON, or as they are.
+func (p *promptReader) toolCall(id, name, arguments []byte) prefix.ToolCall {
+	c := prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: viewString(arguments)}
+	if isString(arguments) {
+		c.Arguments = p.content(arguments)
+	}
+	return c
+}
+
+// say adds a message that has only content.
+func (p *promptReader) say(role string, content []byte) {
+	p.writeContent(p.message(role), content, nil)
+}
+
+// writeContent adds a message with this content: a text, or a list of parts, with pictures besides.
+// Results of tools become messages of their own, as in templates.
+func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
+	if isString(content) {
+		m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
+	}
+	written := false
+	for c := p.elementsOf(content); c.element() && !p.canceled(); {
+		switch b := readBlock(&c); b.kind {
+		case "thinking", "redacted_thinking":
+		case "tool_use", "server_tool_use":
+			m.ToolCalls = append(m.ToolCalls, p.toolCall(b.id, b.name, b.input))
+		case "tool_result":
+			if len(m.Parts)+len(m.ToolCalls) > 0 {
+				p.write(m)
+				m.Parts, m.ToolCalls = m.Parts[:0], m.ToolCalls[:0]
+			}
+			p.writeResult(b.answers, b.content)
+			written = true
+		default:
+			m.Parts = append(m.Parts, b.part(&c))
+		}
+	}
+	for c := p.elementsOf(images); c.element(); {
+		m.Parts = append(m.Parts, prefix.Part{Type: "image", Content: identity(c.value())})
+	}
+	if !written || len(m.Parts)+len(m.ToolCalls) > 0 {
+		p.write(m)
+	}
+}
+
+// writeResult adds the result of a tool.
+func (p *promptReader) writeResult(id, content []byte) {
+	m := prefix.Message{Role: "tool", ToolCallID: p.content(id), Parts: p.results[:0]}
+	if isString(content) {
+		m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
+	}
+	for c := p.elementsOf(content); c.element(); {
+		b := readBlock(&c)
+		m.Parts = append(m.Parts, b.part(&c))
+	}
+	p.results = m.Parts[:0]
+	p.write(&m)
+}
+
+// block is a part of a message, as it is in the text.
+type block struct {
+	kind                                    string
+	id, name, answers, text, input, content []byte
+	data                                    []byte // of a picture, a sound or a file, or where it is
+	whole                                   []byte
+}
+
+// readBlock reads a part of any API, such as {"type":"text","text":"…"}, {"type":"image_url","image_url":{"url":"…"}}
+// or {"type":"image","source":{"data":"…"}}. It may be just a text without members.
+func readBlock(c *cursor) (b block) {
+	c.peek()
+	start := c.i
+	if !c.open('{') {
+		b.text = c.value()
+		return b
+	}
+	var kind []byte
+	for c.member() {
+		v := c.value()
+		switch string(c.key) {
+		case "type":
+			kind = v
+		case "text", "refusal":
+			b.text = v
+		case "id":
+			b.id = v
+		case "name":
+			b.name = v
+		case "tool_use_id":
+			b.answers = v
+		case "input":
+			b.input = v
+		case "content":
+			b.content = v
+		case "source", "image_url", "file_data", "file_id", "file_url", "input_audio":
+			if present(v) {
+				b.data = v
+			}
+		}
+	}
+	b.whole, b.kind = c.b[start:c.i], c.content(kind)
+	return b
+}
+
+// part returns a block that is not a tool's: a text, or something that counts by its content or by
+// its address, which may also be in a member with the name of the type. What is of no known form
+// counts as the text that it is.
+func (b *block) part(c *cursor) prefix.Part {
+	if b.kind == "" || b.kind == "text" || b.text != nil && b.data == nil {
+		return prefix.Part{Content: c.shortest(b.text)}
+	}
+	if b.data == nil {
+		b.data = field(b.whole, b.kind)
+	}
+	if present(b.data) {
+		return prefix.Part{Type: b.kind, Content: identity(b.data)}
+	}
+	return prefix.Part{Content: viewString(withoutMark(b.whole))}
+}
+
+// identity is the content of a part that is not text: its data or its address.
+func identity(v []byte) string {
+	var data, url, file []byte
+	pick(v, into{"data", &data}, into{"url", &url}, into{"file_id", &file})
+	for _, of := range [...][]byte{data, url, file, v} {
+		if isString(of) {
+			return plain(of)
+		}
+	}
+	return viewString(v)
+}
