@@ -32,12 +32,6 @@ type api struct {
 	// whole turns a response that did not stream into the events that matter to the
 	// conversation. Nil: responses are not part of one.
 	whole func(to *response, body []byte)
-	// usage reads a usage object, which is the member usageIn of a response that does not
-	// stream. By default, it is OpenAI's, in "usage".
-	usage   func(u *usage, v []byte)
-	usageIn string
-	// usageOf are the members that make it up, if there is no such object.
-	usageOf []string
 	// lines says that streams are lines of JSON, and the default.
 	lines bool
 	// endsEach says that each of several responses ends the stream with usage of its own.

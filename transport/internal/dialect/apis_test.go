@@ -357,7 +357,7 @@ func FuzzAPIEvents(f *testing.F) {
 		d := apis[int(kind)%len(apis)]
 		{
 			var u usage
-			d.readUsage(&u, b)
+			u.read(b)
 			if u.prompt < 0 || u.cached < 0 || u.completion < 0 {
 				t.Fatalf("%q: %+v", b, u)
 			}

@@ -394,34 +394,37 @@ func TestSketchOfACompletion(t *testing.T) {
 // The figures of each API's usage, under each of their names. Absent is not zero.
 func TestWhatUsageSays(t *testing.T) {
 	all := usage{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
-	for kind, table := range map[*api]map[string]usage{
-		chat: {
-			`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"audio_tokens":3,"cached_tokens":2}}`: all,
-			`{"prompt_tokens":5,"completion_tokens":0}`:                                                              {prompt: 5, hasPrompt: true, hasCompletion: true},
-			`{"prompt_tokens_details":{"cached_tokens":0}}`:                                                          {hasCached: true},
-			`{"prompt_tokens_details":{"cached_tokens":null}}`:                                                       {},
-			`{"prompt_tokens":null,"prompt_tokens_details":null}`:                                                    {},
-			`{"prompt_tokens":-5,"completion_tokens":"9","cached_tokens":5}`:                                         {},
-			`{"prompt_tokens":1e99,"prompt_tokens_details":{"cached_tokens":-1}}`:                                    {},
-		},
-		responses:     {`{"input_tokens":5,"output_tokens":4,"input_tokens_details":{"cached_tokens":2}}`: all},
-		transcription: {`{"input_tokens":5,"output_tokens":4}`: {prompt: 5, completion: 4, hasPrompt: true, hasCompletion: true}, `{"prompt_tokens":5}`: {prompt: 5, hasPrompt: true}},
-		messages: {
-			`{"input_tokens":2,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,"output_tokens":4}`: all,
-			`{"input_tokens":5}`:            {prompt: 5, hasPrompt: true},
-			`{"cache_read_input_tokens":2}`: {cached: 2, hasCached: true},
-		},
-		generation: {`{"prompt_tokens":5,"completion_tokens":4,"cached_tokens":2}`: all},
-		ranking:    {`{"total_tokens":7}`: {prompt: 7, hasPrompt: true}, `{"total_tokens":7,"prompt_tokens":5}`: {prompt: 5, hasPrompt: true}},
+	for text, want := range map[string]usage{
+		`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"audio_tokens":3,"cached_tokens":2}}`: all,
+		`{"prompt_tokens":5,"completion_tokens":0}`:                                                              {prompt: 5, hasPrompt: true, hasCompletion: true},
+		`{"prompt_tokens_details":{"cached_tokens":0}}`:                                                          {hasCached: true},
+		`{"prompt_tokens_details":{"cached_tokens":null}}`:                                                       {},
+		`{"prompt_tokens":null,"prompt_tokens_details":null}`:                                                    {},
+		`{"prompt_tokens":-5,"completion_tokens":"9"}`:                                                           {},
+		`{"prompt_tokens":1e99,"prompt_tokens_details":{"cached_tokens":-1}}`:                                    {},
+		`{"input_tokens":5,"output_tokens":4,"input_tokens_details":{"cached_tokens":2},"total_tokens":9}`:       all,
+		`{"input_tokens":2,"cache_read_input_tokens":2,"cache_creation_input_tokens":1,"output_tokens":4}`:       all,
+		`{"input_tokens":5}`:                                                               {prompt: 5, hasPrompt: true},
+		`{"cache_read_input_tokens":2}`:                                                    {cached: 2, hasCached: true},
+		`{"prompt_tokens":5,"completion_tokens":4,"cached_tokens":2}`:                      all, // SGLang's
+		`{"total_tokens":7}`:                                                               {prompt: 7, hasPrompt: true},
+		`{"total_tokens":7,"prompt_tokens":5}`:                                             {prompt: 5, hasPrompt: true},
+		`{"total_tokens":7,"completion_tokens":4}`:                                         {completion: 4, hasCompletion: true},
+		`{"cache_n":2,"prompt_n":3,"predicted_n":4}`:                                       all, // llama.cpp's
+		`{"tokens_evaluated":5,"tokens_predicted":4,"timings":{"prompt_n":3}}`:             all,
+		`{"tokens_evaluated":9,"tokens_cached":12}`:                                        {prompt: 9, hasPrompt: true},
+		`{"tokens_evaluated":9,"timings":{"prompt_n":10}}`:                                 {prompt: 9, hasPrompt: true},
+		`{"tokens_evaluated":9,"timings":{"cache_n":0,"prompt_n":7}}`:                      {prompt: 9, hasPrompt: true, hasCached: true},
+		`{"timings":7,"tokens_predicted":-1}`:                                              {},
+		`{"timings":{"cache_n":null,"prompt_n":3},"tokens_evaluated":4,"tokens_cached":1}`: {prompt: 4, cached: 1, hasPrompt: true, hasCached: true},
+		`{"usage":{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}},"n":{"prompt_tokens":1}}`: all,
 	} {
-		for text, want := range table {
-			var u usage
-			kind.readUsage(&u, []byte(text))
-			assert.Equal(t, want, u, text)
-		}
+		var u usage
+		u.read([]byte(text))
+		assert.Equal(t, want, u, text)
 	}
 	u := all
-	(&u).readMessages([]byte(`{"input_tokens":1,"output_tokens":9}`))
+	u.read([]byte(`{"input_tokens":1,"output_tokens":9}`))
 	assert.Equal(t, 5, u.prompt, "later figures without the cache's say less")
 	assert.Equal(t, 9, u.completion)
 }

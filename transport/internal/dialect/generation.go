@@ -8,10 +8,8 @@ var generation = &api{
 		"text": promptPart, "input_ids": promptPart, "prompt": promptPart, "inputs": promptPart, "token_ids": promptPart,
 		"sampling_params": paramsPart, "parameters": paramsPart,
 	},
-	prompt:  readPrompts,
-	event:   readGenerationEvent,
-	usage:   (*usage).readMetaInfo,
-	usageIn: "meta_info",
+	prompt: readPrompts,
+	event:  readGenerationEvent,
 }
 
 // readGenerationEvent reads SGLang's events, which repeat the text from its
@@ -38,10 +36,4 @@ func readGenerationEvent(to *response, data []byte) {
 	if present(reason) || present(generated) {
 		to.on(event{kind: ends, choice: choice})
 	}
-}
-
-// readMetaInfo reads SGLang's meta_info, or vLLM's usage.
-func (u *usage) readMetaInfo(v []byte) {
-	u.read(v)
-	u.cached, u.hasCached = merge(u.cached, u.hasCached, field(v, "cached_tokens"))
 }

@@ -9,8 +9,6 @@ var (
 		parts:    map[string]part{"prompt": promptPart},
 		prompt:   readPrompts,
 		event:    readNativeEvent,
-		usage:    (*usage).readNative,
-		usageIn:  "timings",
 		endsEach: true,
 	}
 	infill = &api{
@@ -20,8 +18,6 @@ var (
 		},
 		prompt:   readInfill,
 		event:    readNativeEvent,
-		usage:    (*usage).readNative,
-		usageIn:  "timings",
 		endsEach: true,
 	}
 )
@@ -77,31 +73,4 @@ func readNativeEvent(to *response, data []byte) {
 		to.on(event{kind: ends, choice: choice, all: true})
 		to.on(event{kind: reports, value: data, own: true})
 	}
-}
-
-// readNative reads a last event, or the timings of a response that did not stream.
-// The prompt's tokens are the computed and the cached ones, cache_n.
-// (tokens_cached is the content of the slot at the end, including the response.)
-// Engines without cache_n report the prompt's tokens next to the timings, or not
-// at all.
-func (u *usage) readNative(v []byte) {
-	timings := v
-	var evaluated, predicted, inTimings, computed, cached []byte
-	pick(v, into{"timings", &timings}, into{"tokens_evaluated", &evaluated}, into{"tokens_predicted", &predicted})
-	pick(timings, into{"prompt_n", &computed}, into{"cache_n", &cached}, into{"predicted_n", &inTimings})
-	fresh, hasFresh := count(computed)
-	old, hasOld := count(cached)
-	all, hasAll := count(evaluated)
-	switch {
-	case hasOld && hasFresh:
-		u.prompt, u.hasPrompt = fresh+old, true
-		u.cached, u.hasCached = old, true
-	case hasAll:
-		u.prompt, u.hasPrompt = all, true
-		if hasFresh && fresh <= all {
-			u.cached, u.hasCached = all-fresh, true
-		}
-	}
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, inTimings)
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, predicted)
 }

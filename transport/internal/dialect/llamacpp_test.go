@@ -65,23 +65,6 @@ func TestNativeStreamsAreMetered(t *testing.T) {
 	assert.Equal(t, endpick.Outcome{}, outcome)
 }
 
-func TestNativeUsage(t *testing.T) {
-	for body, want := range map[string]usage{
-		`{"cache_n":2,"prompt_n":3,"predicted_n":4}`:                                       {prompt: 5, cached: 2, completion: 4, hasPrompt: true, hasCached: true, hasCompletion: true},
-		`{"prompt_n":3,"predicted_n":4}`:                                                   {completion: 4, hasCompletion: true},
-		`{"tokens_evaluated":9,"tokens_predicted":4,"timings":{"prompt_n":3}}`:             {prompt: 9, cached: 6, completion: 4, hasPrompt: true, hasCached: true, hasCompletion: true},
-		`{"tokens_evaluated":9,"tokens_cached":12}`:                                        {prompt: 9, hasPrompt: true},
-		`{"tokens_evaluated":9,"timings":{"prompt_n":10}}`:                                 {prompt: 9, hasPrompt: true},
-		`{"tokens_evaluated":9,"timings":{"cache_n":0,"prompt_n":7}}`:                      {prompt: 7, hasPrompt: true, hasCached: true},
-		`{"timings":7,"tokens_predicted":-1}`:                                              {},
-		`{"timings":{"cache_n":null,"prompt_n":3},"tokens_evaluated":4,"tokens_cached":1}`: {prompt: 4, cached: 1, hasPrompt: true, hasCached: true},
-	} {
-		var u usage
-		u.readNative([]byte(body))
-		assert.Equal(t, want, u, body)
-	}
-}
-
 func TestNativePromptsAreRead(t *testing.T) {
 	text128 := strings.Repeat("abcdefgh", 16)
 	ids := strings.Repeat("7,", 31) + "7"

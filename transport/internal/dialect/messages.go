@@ -8,7 +8,6 @@ var (
 		prompt:    readConversation,
 		event:     readMessagesEvent,
 		whole:     readMessagesBody,
-		usage:     (*usage).readMessages,
 		hasBlocks: true,
 		single:    true,
 		errors:    anthropicErrors,
@@ -87,19 +86,4 @@ func readMessagesBody(to *response, body []byte) {
 	for c := elementsOf(field(body, "content")); c.element(); at++ {
 		readContentBlock(to, at, &c, true)
 	}
-}
-
-// readMessages reads Anthropic's usage, in which input_tokens are those neither
-// read from the cache nor written to it.
-func (u *usage) readMessages(v []byte) {
-	var input, read, created, output []byte
-	pick(v, into{"input_tokens", &input}, into{"cache_read_input_tokens", &read}, into{"cache_creation_input_tokens", &created}, into{"output_tokens", &output})
-	fresh, ok := count(input)
-	cached, hasCached := count(read)
-	more, _ := count(created)
-	if ok && (hasCached || !u.hasCached) {
-		u.prompt, u.hasPrompt = fresh+cached+more, true
-	}
-	u.cached, u.hasCached = merge(u.cached, u.hasCached, read)
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, output)
 }

@@ -97,7 +97,7 @@ func (m *Meter) Header(status int, header http.Header) (filters bool) {
 	case "application/json":
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		m.finder = &usageFinder{key: m.api.usageIn, members: m.api.usageOf}
+		m.finder = new(usageFinder)
 	}
 	return false
 }
@@ -248,8 +248,8 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		if m.api.idle {
 			return endpick.Outcome{Status: endpick.Canceled} // nothing was computed and nothing is cached
 		}
-		if m.finder != nil && m.finder.value != nil { // if there are several responses in a list, none is found
-			m.api.readUsage(&m.usage, m.finder.value)
+		if m.finder != nil { // if there are several responses in a list, none is found
+			m.usage = m.finder.usage
 		}
 		if u := &m.usage; u.completion > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
 			u.completion, u.hasCompletion = 0, false

@@ -1,29 +1,23 @@
 package dialect
 
-import "time"
-
 // Ollama's own API. Streams, which are the default, are lines of JSON.
 var (
 	ollamaChat = &api{
-		paths:   []string{"/api/chat"},
-		parts:   map[string]part{"messages": messagesPart, "tools": toolsPart, "options": paramsPart},
-		prompt:  readConversation,
-		event:   readOllama,
-		whole:   readOllama,
-		usage:   (*usage).readOllama,
-		usageOf: ollamaUsage,
-		lines:   true,
-		errors:  ollamaErrors,
+		paths:  []string{"/api/chat"},
+		parts:  map[string]part{"messages": messagesPart, "tools": toolsPart, "options": paramsPart},
+		prompt: readConversation,
+		event:  readOllama,
+		whole:  readOllama,
+		lines:  true,
+		errors: ollamaErrors,
 	}
 	ollamaGenerate = &api{
-		paths:   []string{"/api/generate"},
-		parts:   map[string]part{"prompt": messagesPart, "system": systemPart, "options": paramsPart},
-		prompt:  readConversation,
-		event:   readOllama,
-		usage:   (*usage).readOllama,
-		usageOf: ollamaUsage,
-		lines:   true,
-		errors:  ollamaErrors,
+		paths:  []string{"/api/generate"},
+		parts:  map[string]part{"prompt": messagesPart, "system": systemPart, "options": paramsPart},
+		prompt: readConversation,
+		event:  readOllama,
+		lines:  true,
+		errors: ollamaErrors,
 	}
 	ollamaEmbed = &api{
 		paths:  []string{"/api/embed", "/api/embeddings"},
@@ -54,20 +48,6 @@ func readOllama(to *response, data []byte) {
 	if isTrue(done) {
 		to.on(event{kind: ends, all: true})
 		to.on(event{kind: reports, value: data})
-	}
-}
-
-// ollamaUsage are the members of a response with what it has taken.
-var ollamaUsage = []string{"prompt_eval_count", "eval_count", "load_duration"}
-
-// readOllama reads them; durations are in nanoseconds.
-func (u *usage) readOllama(v []byte) {
-	var prompt, output, load []byte
-	pick(v, into{ollamaUsage[0], &prompt}, into{ollamaUsage[1], &output}, into{ollamaUsage[2], &load})
-	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, prompt)
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, output)
-	if d, err := time.ParseDuration(viewString(load) + "ns"); err == nil && d > 0 {
-		u.load = d
 	}
 }
 

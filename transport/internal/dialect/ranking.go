@@ -9,7 +9,6 @@ var ranking = &api{
 		"documents": othersPart, "texts": othersPart, "items": othersPart, "text_2": othersPart, "data_2": othersPart,
 	},
 	prompt: readRanking,
-	usage:  (*usage).readRanking,
 }
 
 // readRanking reads the texts of both sides. The engine reads each document
@@ -58,10 +57,4 @@ func (p *promptReader) oneText(v []byte, hash bool) int {
 		p.readText(v, true)
 	}
 	return stringLen(v)
-}
-
-// readRanking reads the single figure that most engines report.
-func (u *usage) readRanking(v []byte) {
-	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, field(v, "total_tokens"))
-	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, field(v, "prompt_tokens"))
 }

@@ -214,10 +214,10 @@ func (r *response) count(now func() time.Time) (n int) {
 	reported, counted := usage{}, 0
 	switch {
 	case u.own && r.most > 1:
-		r.api.readUsage(&c.usage, u.value)
+		c.usage.read(u.value)
 		reported, counted = c.usage, c.counted
 	case u.value != nil:
-		r.api.readUsage(&r.usage, u.value)
+		r.usage.read(u.value)
 		if u.opening {
 			r.usage.completion, r.usage.hasCompletion = 0, false
 		}

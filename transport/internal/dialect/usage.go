@@ -1,10 +1,6 @@
 package dialect
 
-import (
-	"cmp"
-	"slices"
-	"time"
-)
+import "time"
 
 // usage is what an engine reports about a request's tokens.
 type usage struct {
@@ -13,31 +9,73 @@ type usage struct {
 	load                                time.Duration // of the model, into memory; 0: not reported
 }
 
-// readUsage reads a usage object of the API.
-func (a *api) readUsage(u *usage, v []byte) {
-	if a.usage == nil {
-		u.read(v)
-	} else {
-		a.usage(u, v)
-	}
+// figure is what a number that an engine reports is about.
+type figure uint8
+
+const (
+	promptFigure   figure = iota // tokens of the whole prompt
+	totalFigure                  // of prompt and output
+	outputFigure                 // of the output
+	cachedFigure                 // of the prompt's tokens, those in the cache
+	computedFigure               // those computed, and perhaps those in the cache
+	readFigure                   // those in the cache, which the computed ones are besides
+	createdFigure                // those written to the cache, likewise
+	numFigures
+	loadFigure // the time that loading the model has taken, in nanoseconds
+	within     // there are figures in this object
+)
+
+// figures are their names in all APIs. (llama.cpp's tokens_cached is something else: the content of
+// the slot at the end, including the response.)
+var figures = map[string]figure{
+	"prompt_tokens": promptFigure, "prompt_eval_count": promptFigure, "tokens_evaluated": promptFigure, "total_tokens": totalFigure,
+	"completion_tokens": outputFigure, "output_tokens": outputFigure, "eval_count": outputFigure, "predicted_n": outputFigure, "tokens_predicted": outputFigure,
+	"cached_tokens": cachedFigure, "input_tokens": computedFigure, "prompt_n": computedFigure,
+	"cache_read_input_tokens": readFigure, "cache_n": readFigure, "cache_creation_input_tokens": createdFigure, "load_duration": loadFigure,
+	"usage": within, "prompt_tokens_details": within, "input_tokens_details": within, "meta_info": within, "timings": within,
 }
 
-// read reads a usage object of OpenAI's older or newer APIs. Figures that are absent, null or
-// not a count are unknown; an earlier figure remains.
+// read reads an object with figures, or one that it is in. Figures that are absent, null or not a count are
+// unknown; an earlier figure remains.
 func (u *usage) read(v []byte) {
-	var prompt, completion, details []byte
-	pick(v, into{"prompt_tokens", &prompt}, into{"input_tokens", &prompt}, into{"completion_tokens", &completion}, into{"output_tokens", &completion},
-		into{"prompt_tokens_details", &details}, into{"input_tokens_details", &details})
-	u.prompt, u.hasPrompt = merge(u.prompt, u.hasPrompt, prompt)
-	u.completion, u.hasCompletion = merge(u.completion, u.hasCompletion, completion)
-	u.cached, u.hasCached = merge(u.cached, u.hasCached, field(details, "cached_tokens"))
+	var is [numFigures]int
+	var has [numFigures]bool
+	u.find(v, 3, &is, &has)
+	set := func(to *int, known *bool, n int, ok bool) {
+		if ok {
+			*to, *known = n, true
+		}
+	}
+	if has[computedFigure] && (has[readFigure] || !u.hasCached) {
+		set(&u.prompt, &u.hasPrompt, is[computedFigure]+is[readFigure]+is[createdFigure], true)
+	}
+	set(&u.prompt, &u.hasPrompt, is[totalFigure], has[totalFigure] && !u.hasPrompt && !has[outputFigure])
+	set(&u.prompt, &u.hasPrompt, is[promptFigure], has[promptFigure])
+	set(&u.completion, &u.hasCompletion, is[outputFigure], has[outputFigure])
+	set(&u.cached, &u.hasCached, is[promptFigure]-is[computedFigure], has[promptFigure] && has[computedFigure] && is[computedFigure] <= is[promptFigure])
+	set(&u.cached, &u.hasCached, is[readFigure], has[readFigure])
+	set(&u.cached, &u.hasCached, is[cachedFigure], has[cachedFigure])
 }
 
-func merge(old int, had bool, v []byte) (int, bool) {
-	if n, ok := count(v); ok {
-		return n, true
+// find finds the figures of an object, and those that are so many objects deeper.
+func (u *usage) find(v []byte, depth int, is *[numFigures]int, has *[numFigures]bool) {
+	for m := membersOf(v); m.member(); {
+		v := m.value()
+		f, ok := figures[string(m.key)]
+		switch n, isCount := count(v); {
+		case !ok:
+		case f == within:
+			if depth > 1 {
+				u.find(v, depth-1, is, has)
+			}
+		case f == loadFigure:
+			if d, err := time.ParseDuration(viewString(v) + "ns"); err == nil && d > 0 {
+				u.load = d
+			}
+		case isCount:
+			is[f], has[f] = n, true
+		}
 	}
-	return old, had
 }
 
 // maxUsage is the most bytes of the member with the usage. Engines send some hundred.
@@ -45,13 +83,11 @@ const maxUsage = 4 << 10
 
 // usageFinder finds the usage of a JSON response as it passes, in constant memory.
 type usageFinder struct {
-	key               string   // of the usage; empty: "usage"
-	members           []string // that make it up; nil: it is an object
-	whole             bool     // the object or array has ended
+	whole             bool // the object or array has ended
 	depth             int
 	inString, escaped bool
 	member            []byte // the current member of the response, as an object without its end
-	value             []byte // the usage
+	usage             usage
 }
 
 // write reads the next bytes of the response.
@@ -85,23 +121,8 @@ func (f *usageFinder) write(b []byte) {
 }
 
 func (f *usageFinder) endMember() {
-	switch {
-	case len(f.member) >= maxUsage:
-	case f.members != nil:
-		m := membersOf(append(f.member, '}'))
-		if !m.member() || !slices.Contains(f.members, string(m.key)) {
-			break
-		}
-		if m.value(); len(f.value) > 0 {
-			f.value = append(f.value[:len(f.value)-1], ',')
-		} else {
-			f.value = append(f.value, '{')
-		}
-		f.value = append(append(f.value, m.b[m.start:m.i]...), '}')
-	default:
-		if v := field(append(f.member, '}'), cmp.Or(f.key, "usage")); v != nil {
-			f.value = append(f.value[:0], v...)
-		}
+	if len(f.member) < maxUsage {
+		f.usage.read(append(f.member, '}'))
 	}
 	f.member = append(f.member[:0], '{')
 }
