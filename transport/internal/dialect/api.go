@@ -45,8 +45,8 @@ type api struct {
 	// stores says that the engine stores responses under an id.
 	stores bool
 
-	// errors is the format of errors; nil: that of OpenAI's API.
-	errors func(Problem) any
+	// errors is the form of errors; empty: that of OpenAI's API.
+	errors string
 }
 
 // part is a part of a request that is remembered as it is in the body.

@@ -50,5 +50,3 @@ func readOllama(to *response, data []byte) {
 		to.on(event{kind: reports, value: data})
 	}
 }
-
-func ollamaErrors(p Problem) any { return map[string]string{"error": p.Message} }

@@ -3,6 +3,7 @@ package dialect
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"strconv"
 )
@@ -11,9 +12,8 @@ import (
 type Problem struct {
 	Status  int
 	Message string
-	// Kind is OpenAI's type of error, Code its finer code, and Param the member of
-	// the request to blame. Empty: derived from the status, or none.
-	Kind, Code, Param string
+	// Code is a finer code than the status, and Param the member of the request to blame. Empty: none.
+	Code, Param string
 }
 
 // Body returns the problem as a JSON object in the format of the API at this
@@ -22,13 +22,29 @@ func (p Problem) Body(path string) []byte {
 	return p.body(apiOf(http.MethodPost, path))
 }
 
-func (p Problem) body(of *api) []byte {
-	shape := of.errors
-	if shape == nil {
-		shape = openAIErrors
+func (p Problem) body(of *api) []byte { return p.append(nil, cmp.Or(of.errors, openAIErrors), 0) }
+
+// The forms of errors, of a message, a type, a member of the request, a code and the number of an event.
+const (
+	openAIErrors    = `{"error":{"message":%[1]s,"type":%[2]s,"param":%[3]s,"code":%[4]s}}`
+	anthropicErrors = `{"type":"error","error":{"type":%[2]s,"message":%[1]s}}`
+	ollamaErrors    = `{"error":%[1]s}`
+	responsesEvent  = "event: error\ndata: " + `{"type":"error","code":%[4]s,"message":%[1]s,"param":null,"sequence_number":%[5]d}` + "\n\n"
+)
+
+// append appends the problem in one of these forms.
+func (p Problem) append(dst []byte, form string, sequence int) []byte {
+	var in [4][]byte
+	for i, s := range [...]string{p.Message, openAIKind(p.Status), p.Param, cmp.Or(p.Code, strconv.Itoa(p.Status))} {
+		in[i], _ = json.Marshal(s)
 	}
-	b, _ := json.Marshal(shape(p))
-	return b
+	if kind := anthropicKinds[p.Status]; kind != "" && form == anthropicErrors {
+		in[1] = strconv.AppendQuote(nil, kind)
+	}
+	if p.Param == "" {
+		in[2] = []byte("null")
+	}
+	return fmt.Appendf(dst, form, in[0], in[1], in[2], in[3], sequence)
 }
 
 // ProblemOf reads what a server has answered with a status from 400 on, in any form that has a
@@ -55,38 +71,16 @@ func (p Problem) Event(path string) []byte { return p.event(nil, apiOf(http.Meth
 // event appends the event with which a stream of this API ends that has failed; sequence is the
 // number of the event, where they have one.
 func (p Problem) event(dst []byte, of *api, sequence int) []byte {
-	body := p.body(of)
-	if of.lines {
-		return append(append(dst, body...), '\n')
-	}
-	switch of {
-	case responses:
-		body, _ = json.Marshal(struct {
-			Type     string  `json:"type"`
-			Code     string  `json:"code"`
-			Message  string  `json:"message"`
-			Param    *string `json:"param"`
-			Sequence int     `json:"sequence_number"`
-		}{"error", cmp.Or(p.Code, "server_error"), p.Message, nil, sequence})
-		fallthrough
-	case messages:
+	switch {
+	case of.lines:
+		return append(append(dst, p.body(of)...), '\n')
+	case of == responses:
+		p.Code = cmp.Or(p.Code, "server_error")
+		return p.append(dst, responsesEvent, sequence)
+	case of == messages:
 		dst = append(dst, "event: error\n"...)
 	}
-	return append(append(append(dst, "data: "...), body...), "\n\n"...)
-}
-
-func openAIErrors(p Problem) any {
-	type object struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
-	}
-	o := object{Message: p.Message, Type: cmp.Or(p.Kind, openAIKind(p.Status)), Code: cmp.Or(p.Code, strconv.Itoa(p.Status))}
-	if p.Param != "" {
-		o.Param = &p.Param
-	}
-	return map[string]object{"error": o}
+	return append(append(append(dst, "data: "...), p.body(of)...), "\n\n"...)
 }
 
 func openAIKind(status int) string {
@@ -111,15 +105,4 @@ var anthropicKinds = map[int]string{
 	http.StatusServiceUnavailable:    "overloaded_error",
 	529:                              "overloaded_error",
 	http.StatusGatewayTimeout:        "timeout_error",
-}
-
-func anthropicErrors(p Problem) any {
-	type object struct {
-		Type    string `json:"type"`
-		Message string `json:"message"`
-	}
-	return struct {
-		Type  string `json:"type"`
-		Error object `json:"error"`
-	}{"error", object{cmp.Or(anthropicKinds[p.Status], openAIKind(p.Status)), p.Message}}
 }
