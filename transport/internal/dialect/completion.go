@@ -6,15 +6,51 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
-// OpenAI's completions.
-var completion = &api{
-	paths:     []string{"/completions"},
-	parts:     map[string]part{"prompt": promptPart},
-	prompt:    readPrompts,
-	asksUsage: true,
-	resumes:   true,
-	event:     readChunk,
-}
+var (
+	// OpenAI's completions.
+	completion = &api{
+		paths:     []string{"/completions"},
+		parts:     map[string]part{"prompt": promptPart},
+		prompt:    readPrompts,
+		asksUsage: true,
+		resumes:   true,
+		event:     readChunk,
+	}
+	// APIs that read a prompt and answer with numbers: embeddings, pooling, classification. vLLM also
+	// accepts a conversation.
+	embedding = &api{
+		paths: []string{"/embeddings", "/embedding", "/pooling", "/classify"},
+		parts: map[string]part{"input": promptPart, "content": promptPart, "messages": messagesPart},
+		prompt: func(p *promptReader) bool {
+			if present(p.parts[promptPart]) {
+				return readPrompts(p)
+			}
+			return readConversation(p)
+		},
+	}
+	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores.
+	ranking = &api{
+		paths: []string{"/rerank", "/reranking", "/score"},
+		parts: map[string]part{
+			"query": promptPart, "queries": promptPart, "text_1": promptPart, "data_1": promptPart,
+			"documents": othersPart, "texts": othersPart, "items": othersPart, "text_2": othersPart, "data_2": othersPart,
+		},
+		prompt: readRanking,
+	}
+	// What an engine does without its model: tokens of a text, the text of tokens, or the text of a
+	// conversation.
+	tokenization = &api{
+		paths: []string{"/tokenize", "/detokenize", "/apply-template"},
+		parts: map[string]part{
+			"prompt": promptPart, "content": promptPart, "tokens": promptPart, "text": promptPart, "messages": messagesPart,
+		},
+		prompt: func(p *promptReader) bool {
+			p.tokens = 1 // almost no cost
+			return present(p.parts[promptPart]) || hasElements(p.parts[messagesPart])
+		},
+		idle: true,
+	}
+)
 
 // readPrompts reads one prompt or several, as any engine accepts them: a text, a list
 // of token ids or of ids and texts, an object with a text and media, or a list of
@@ -28,95 +64,119 @@ func readPrompts(p *promptReader) bool {
 	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
 		v := c.value()
 		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
-			p.prompts, p.size, p.media, p.blocks = 1, 0, 0, nil
-			return p.mixedPrompt(all)
+			p.prompts, p.size, p.media, p.tokens, p.blocks = 1, 0, 0, 0, nil
+			return p.onePrompt(all, true)
 		}
 		if !p.onePrompt(v, p.prompts == 0) {
 			return false
 		}
 	}
-	if p.size > 0 && p.tokens > 0 {
-		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
-	}
+	p.addTokens(p.size > 0)
 	return p.failed == noFault
 }
 
 func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
 
-// onePrompt adds one of several prompts.
-func (p *promptReader) onePrompt(v []byte, first bool) bool {
-	switch {
-	case isString(v):
-		p.readText(v, first)
-		return true
-	case isObject(v):
-		words, media := p.field(v, "prompt_string"), p.field(v, "multimodal_data")
-		if !isString(words) {
-			return false
-		}
-		for c := p.elementsOf(media); c.element(); c.value() {
-			p.media++
-		}
-		p.readText(words, first)
-		return true
-	}
-	return p.readTokens(v, first) || p.mixedPrompt(v)
-}
-
 // tokenBytes is how much text a token id next to text counts as.
 const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
 
-// mixedPrompt reads a list of token ids and texts, of which only the length counts.
-func (p *promptReader) mixedPrompt(v []byte) bool {
-	p.rough = true
-	for c := p.elementsOf(v); c.element() && !p.canceled(); {
-		x := c.value()
-		if _, isID := count(x); isID {
-			p.size += tokenBytes
-		} else if p.size += stringLen(x); !isString(x) {
-			return false
-		}
+// addTokens counts token ids as text, if there is text, too.
+func (p *promptReader) addTokens(isMixed bool) {
+	if isMixed && p.tokens > 0 {
+		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
 	}
-	return hasElements(v)
 }
 
-func (p *promptReader) readText(v []byte, first bool) {
-	s := p.shortest(v)
+// onePrompt adds one of several prompts, if it is one.
+func (p *promptReader) onePrompt(v []byte, first bool) bool {
+	words := v
+	if isObject(v) {
+		var text, media []byte
+		if p.pick(v, into{"prompt_string", &words}, into{"text", &text}, into{"multimodal_data", &media}); text != nil {
+			words = text // to be ranked
+		}
+		p.media += length(media)
+	}
+	if !isString(words) {
+		return p.readTokens(v, first)
+	}
+	s := p.shortest(words)
 	p.size += len(s)
 	if !p.known && first {
 		p.blocks = prefix.AppendText(nil, p.seed, s)
 		if p.sketcher != nil {
-			p.sketcher.Message(&prefix.Message{Parts: []prefix.Part{{Content: plain(v)}}}, len(s))
+			p.sketcher.Message(&prefix.Message{Parts: []prefix.Part{{Content: plain(words)}}}, len(s))
 		}
 	}
 	p.forget()
-}
-
-func (p *promptReader) readTokens(v []byte, first bool) bool {
-	ids, n, ok := tokenIDs(v, first && !p.known)
-	p.blocks = prefix.AppendTokens(p.blocks, p.seed, ids)
-	p.tokens += n
-	return ok
+	return true
 }
 
 // maxHashedTokens is the length of the longest head of a prompt that is hashed,
 // longer than any context.
 const maxHashedTokens = 1 << 22
 
-// tokenIDs reads an array of token ids, up to maxHashedTokens of them, or only
-// counts them. There must be at least one.
-func tokenIDs(v []byte, keep bool) (ids []uint32, n int, ok bool) {
-	if keep {
+// readTokens adds a list of token ids, of which there must be at least one; of a list with texts only
+// the length counts.
+func (p *promptReader) readTokens(v []byte, first bool) bool {
+	var ids []uint32
+	if first = first && !p.known; first {
 		ids = make([]uint32, 0, min(bytes.Count(v, []byte{','})+1, len(v)/2, maxHashedTokens))
 	}
-	for c := elementsOf(v); c.element(); n++ {
-		id, ok := count(c.value())
-		if !ok {
-			return nil, 0, false
-		}
-		if keep && n < maxHashedTokens {
+	n, texts, size := 0, 0, 0
+	for c := elementsOf(v); c.element(); {
+		x := c.value()
+		id, isID := count(x)
+		switch {
+		case !isID && !isString(x):
+			return false
+		case !isID:
+			texts, size = texts+1, size+stringLen(x)
+			continue
+		case first && n < maxHashedTokens:
 			ids = append(ids, uint32(id))
 		}
+		n++
 	}
-	return ids, n, n > 0
+	p.tokens += n
+	if texts == 0 {
+		p.blocks = prefix.AppendTokens(p.blocks, p.seed, ids)
+		return n > 0
+	}
+	p.size, p.rough = p.size+size, true
+	p.addTokens(true)
+	return true
+}
+
+// readRanking reads the texts of both sides. The engine reads each document
+// together with the query; the blocks are those of the first text, with which
+// prompts begin.
+func readRanking(p *promptReader) bool {
+	first := p.texts(p.parts[promptPart], true)
+	queries := p.size
+	others := p.texts(p.parts[othersPart], false)
+	if first == 1 {
+		p.size += queries * (others - 1) // once with each document
+	}
+	p.rough = true
+	p.addTokens(true)
+	return first > 0 && others > 0
+}
+
+// texts adds a text, an object with a text, or a list of these, and returns their number.
+func (p *promptReader) texts(v []byte, first bool) (n int) {
+	add := func(v []byte) {
+		if !p.onePrompt(v, first && n == 0) {
+			p.size += len(v) // of another type
+		}
+		n++
+	}
+	c := p.elementsOf(v)
+	if c.b == nil && present(v) {
+		add(v)
+	}
+	for c.element() && !p.canceled() {
+		add(c.value())
+	}
+	return n
 }

@@ -179,10 +179,8 @@ func (p *promptReader) writeResult(id, content []byte) {
 
 // block is a part of a message, as it is in the text.
 type block struct {
-	kind                                    string
-	id, name, answers, text, input, content []byte
-	data                                    []byte // of a picture, a sound or a file, or where it is
-	whole                                   []byte
+	kind                                           string
+	id, name, answers, text, input, content, whole []byte
 }
 
 // readBlock reads a part of any API, such as {"type":"text","text":"…"}, {"type":"image_url","image_url":{"url":"…"}}
@@ -212,10 +210,6 @@ func readBlock(c *cursor) (b block) {
 			b.input = v
 		case "content":
 			b.content = v
-		case "source", "image_url", "file_data", "file_id", "file_url", "input_audio":
-			if present(v) {
-				b.data = v
-			}
 		}
 	}
 	b.whole, b.kind = c.b[start:c.i], c.content(kind)
@@ -226,14 +220,15 @@ func readBlock(c *cursor) (b block) {
 // its address, which may also be in a member with the name of the type. What is of no known form
 // counts as the text that it is.
 func (b *block) part(c *cursor) prefix.Part {
-	if b.kind == "" || b.kind == "text" || b.text != nil && b.data == nil {
+	if b.kind == "" || b.kind == "text" || b.text != nil {
 		return prefix.Part{Content: c.shortest(b.text)}
 	}
-	if b.data == nil {
-		b.data = field(b.whole, b.kind)
-	}
-	if present(b.data) {
-		return prefix.Part{Type: b.kind, Content: identity(b.data)}
+	var named, source, image, data, id, url []byte
+	pick(b.whole, into{b.kind, &named}, into{"source", &source}, into{"image_url", &image}, into{"file_data", &data}, into{"file_id", &id}, into{"file_url", &url})
+	for _, v := range [...][]byte{named, source, image, data, id, url} {
+		if present(v) {
+			return prefix.Part{Type: b.kind, Content: identity(v)}
+		}
 	}
 	return prefix.Part{Content: viewString(withoutMark(b.whole))}
 }

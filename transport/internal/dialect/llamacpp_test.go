@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 )
 
 // The answers are llama.cpp's, shortened.
@@ -159,74 +158,10 @@ func TestCountsHaveThePromptsBlocks(t *testing.T) {
 	assert.Equal(t, endpick.Canceled, outcome.Status)
 }
 
-// naivePrompts reads llama.cpp's prompt by building all of it: the text or token
-// ids of the first, and how many there are.
-func naivePrompts(v json.RawMessage) (text []byte, ids []uint32, prompts int, ok bool) {
-	list, _ := array(v)
-	for _, e := range list {
-		if isNumber(e[0]) {
-			list = nil // it is a single prompt
-		}
-	}
-	if len(list) == 0 {
-		text, ids, ok = naivePrompt(v)
-		return text, ids, 1, ok
-	}
-	for i, e := range list {
-		t, n, ok := naivePrompt(e)
-		if !ok {
-			return nil, nil, 0, false
-		}
-		if i == 0 {
-			text, ids = t, n
-		}
-	}
-	return text, ids, len(list), true
-}
-
-func naivePrompt(v json.RawMessage) (text []byte, ids []uint32, ok bool) {
-	if s, ok := str(v); ok {
-		return []byte(written(s)), nil, true
-	}
-	if o, ok := object(v); ok {
-		s, ok := str(o["prompt_string"])
-		return []byte(written(s)), nil, ok
-	}
-	list, _ := array(v)
-	pure := true
-	for _, e := range list {
-		if n, ok := count(e); ok {
-			ids = append(ids, uint32(n))
-			continue
-		}
-		if _, ok := str(e); !ok {
-			return nil, nil, false
-		}
-		pure = false
-	}
-	if pure {
-		return nil, ids, len(list) > 0
-	}
-	return nil, nil, true // only the length counts
-}
-
 func checkNativePrompt(t require.TestingT, v []byte) {
 	body := append(append([]byte(`{"prompt":`), v...), '}')
 	u, err := tryToUnderstand(native, body, manyItems)
-	require.NoError(t, err)
-	text, ids, prompts, ok := naivePrompts(v)
-	if !ok {
-		require.Equal(t, other, u.api, "%s", body)
-		return
-	}
-	require.Equal(t, native, u.api, "%s", body)
-	require.Equal(t, prompts, u.prompts, "%s", body)
-	seed := prefix.Scope{Model: "m", Salt: "salt"}.Seed()
-	want := prefix.AppendText(nil, seed, string(text))
-	if ids != nil {
-		want = prefix.AppendTokens(nil, seed, ids)
-	}
-	require.Equal(t, append([]uint64{}, want...), append([]uint64{}, u.req.Blocks...), "%s", body)
+	agree(t, native, body, u, err)
 }
 
 func TestNativePromptsAreTheirTwins(t *testing.T) {

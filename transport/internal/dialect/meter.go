@@ -249,7 +249,7 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 			return endpick.Outcome{Status: endpick.Canceled} // nothing was computed and nothing is cached
 		}
 		if m.finder != nil { // if there are several responses in a list, none is found
-			m.usage = m.finder.usage
+			m.usage.take(&m.finder.found)
 		}
 		if u := &m.usage; u.completion > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
 			u.completion, u.hasCompletion = 0, false

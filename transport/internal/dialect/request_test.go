@@ -77,33 +77,10 @@ func TestPromptLengths(t *testing.T) {
 	}
 }
 
-func TestTokenIDs(t *testing.T) {
-	for in, want := range map[string][]uint32{
-		"[1]": {1}, "[1,2]": {1, 2}, "[ 1 , 2 ]": {1, 2}, "[0,2147483647]": {0, 1<<31 - 1}, "[1.0,2]": {1, 2},
-		"[123456789,1234567890]": {123456789, 1234567890}, "[0000000000001]": {1}, "[007]": {7},
-		"": nil, "[]": nil, "[ ]": nil, "1": nil, "[1,-2]": nil, "[2147483648]": nil, "[1.5]": nil, `["1"]`: nil, "[1,null]": nil, "[1,[2]]": nil, "[1e3]": nil,
-		"[12345678901234567890]": nil, "[1x]": nil,
-	} {
-		ids, n, ok := tokenIDs([]byte(in), true)
-		assert.Equal(t, want != nil, ok, in)
-		assert.Equal(t, len(want), len(ids), in)
-		if ok {
-			assert.Equal(t, want, ids, in)
-		}
-		none, m, counted := tokenIDs([]byte(in), false)
-		assert.Nil(t, none)
-		assert.Equal(t, []any{n, ok}, []any{m, counted}, in)
-		assert.Equal(t, len(want), n, in)
-	}
-}
-
 func TestOnlyTheHeadOfEndlessTokensIsHashed(t *testing.T) {
-	v := []byte("[" + strings.Repeat("7,", maxHashedTokens) + "7]")
-	ids, n, ok := tokenIDs(v, true)
-	assert.True(t, ok)
-	assert.Equal(t, maxHashedTokens+1, n)
-	assert.Len(t, ids, maxHashedTokens)
-	assert.Equal(t, maxHashedTokens, cap(ids))
+	u := understand(t, completion, "{\"prompt\":["+strings.Repeat("7,", maxHashedTokens+prefix.BlockTokens)+"7]}")
+	assert.Equal(t, maxHashedTokens+prefix.BlockTokens+1, u.req.InputTokens)
+	assert.Len(t, u.req.Blocks, maxHashedTokens/prefix.BlockTokens)
 }
 
 func TestTheHostsOwnTokensStay(t *testing.T) {

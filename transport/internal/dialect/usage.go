@@ -1,6 +1,9 @@
 package dialect
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // usage is what an engine reports about a request's tokens.
 type usage struct {
@@ -35,47 +38,58 @@ var figures = map[string]figure{
 	"usage": within, "prompt_tokens_details": within, "input_tokens_details": within, "meta_info": within, "timings": within,
 }
 
-// read reads an object with figures, or one that it is in. Figures that are absent, null or not a count are
-// unknown; an earlier figure remains.
+// found are figures that were found in a response. Figures that are absent, null or not a count are unknown.
+type found struct {
+	is   [numFigures]int
+	has  [numFigures]bool
+	load time.Duration
+}
+
+// read finds the figures of an object, and those that are so many objects deeper.
+func (f *found) read(v []byte, depth int) {
+	for m := membersOf(v); m.member(); {
+		v := m.value()
+		is, ok := figures[string(m.key)]
+		switch n, isCount := count(v); {
+		case !ok:
+		case is == within:
+			if depth > 0 {
+				f.read(v, depth-1)
+			}
+		case is == loadFigure:
+			if d, err := time.ParseDuration(viewString(v) + "ns"); err == nil && d > 0 {
+				f.load = d
+			}
+		case isCount:
+			f.is[is], f.has[is] = n, true
+		}
+	}
+}
+
+// read reads an object with figures, or one that it is in.
 func (u *usage) read(v []byte) {
-	var is [numFigures]int
-	var has [numFigures]bool
-	u.find(v, 3, &is, &has)
+	var f found
+	f.read(v, 2)
+	u.take(&f)
+}
+
+// take adds what was found. An earlier figure remains if there is no other.
+func (u *usage) take(f *found) {
 	set := func(to *int, known *bool, n int, ok bool) {
 		if ok {
 			*to, *known = n, true
 		}
 	}
-	if has[computedFigure] && (has[readFigure] || !u.hasCached) {
-		set(&u.prompt, &u.hasPrompt, is[computedFigure]+is[readFigure]+is[createdFigure], true)
-	}
+	is, has := &f.is, &f.has
+	all := is[computedFigure] + is[readFigure] + is[createdFigure]
+	set(&u.prompt, &u.hasPrompt, all, has[computedFigure] && (has[readFigure] || !u.hasCached))
 	set(&u.prompt, &u.hasPrompt, is[totalFigure], has[totalFigure] && !u.hasPrompt && !has[outputFigure])
 	set(&u.prompt, &u.hasPrompt, is[promptFigure], has[promptFigure])
 	set(&u.completion, &u.hasCompletion, is[outputFigure], has[outputFigure])
 	set(&u.cached, &u.hasCached, is[promptFigure]-is[computedFigure], has[promptFigure] && has[computedFigure] && is[computedFigure] <= is[promptFigure])
 	set(&u.cached, &u.hasCached, is[readFigure], has[readFigure])
 	set(&u.cached, &u.hasCached, is[cachedFigure], has[cachedFigure])
-}
-
-// find finds the figures of an object, and those that are so many objects deeper.
-func (u *usage) find(v []byte, depth int, is *[numFigures]int, has *[numFigures]bool) {
-	for m := membersOf(v); m.member(); {
-		v := m.value()
-		f, ok := figures[string(m.key)]
-		switch n, isCount := count(v); {
-		case !ok:
-		case f == within:
-			if depth > 1 {
-				u.find(v, depth-1, is, has)
-			}
-		case f == loadFigure:
-			if d, err := time.ParseDuration(viewString(v) + "ns"); err == nil && d > 0 {
-				u.load = d
-			}
-		case isCount:
-			is[f], has[f] = n, true
-		}
-	}
+	u.load = cmp.Or(f.load, u.load)
 }
 
 // maxUsage is the most bytes of the member with the usage. Engines send some hundred.
@@ -87,7 +101,7 @@ type usageFinder struct {
 	depth             int
 	inString, escaped bool
 	member            []byte // the current member of the response, as an object without its end
-	usage             usage
+	found             found
 }
 
 // write reads the next bytes of the response.
@@ -122,7 +136,7 @@ func (f *usageFinder) write(b []byte) {
 
 func (f *usageFinder) endMember() {
 	if len(f.member) < maxUsage {
-		f.usage.read(append(f.member, '}'))
+		f.found.read(append(f.member, '}'), 2)
 	}
 	f.member = append(f.member[:0], '{')
 }
