@@ -224,7 +224,8 @@ func (b *block) part(c *cursor) prefix.Part {
 		return prefix.Part{Content: c.shortest(b.text)}
 	}
 	var named, source, image, data, id, url []byte
-	pick(b.whole, into{b.kind, &named}, into{"source", &source}, into{"image_url", &image}, into{"file_data", &data}, into{"file_id", &id}, into{"file_url", &url})
+	pick(b.whole, into{b.kind, &named}, into{"source", &source}, into{"image_url", &image},
+		into{"file_data", &data}, into{"file_id", &id}, into{"file_url", &url})
 	for _, v := range [...][]byte{named, source, image, data, id, url} {
 		if present(v) {
 			return prefix.Part{Type: b.kind, Content: identity(v)}

@@ -32,7 +32,8 @@ const (
 // the slot at the end, including the response.)
 var figures = map[string]figure{
 	"prompt_tokens": promptFigure, "prompt_eval_count": promptFigure, "tokens_evaluated": promptFigure, "total_tokens": totalFigure,
-	"completion_tokens": outputFigure, "output_tokens": outputFigure, "eval_count": outputFigure, "predicted_n": outputFigure, "tokens_predicted": outputFigure,
+	"completion_tokens": outputFigure, "output_tokens": outputFigure,
+	"eval_count": outputFigure, "predicted_n": outputFigure, "tokens_predicted": outputFigure,
 	"cached_tokens": cachedFigure, "input_tokens": computedFigure, "prompt_n": computedFigure,
 	"cache_read_input_tokens": readFigure, "cache_n": readFigure, "cache_creation_input_tokens": createdFigure, "load_duration": loadFigure,
 	"usage": within, "prompt_tokens_details": within, "input_tokens_details": within, "meta_info": within, "timings": within,
