@@ -385,3 +385,37 @@ func TestEventsOfAHostileEngine(t *testing.T) {
 	}
 	assert.Equal(t, precise.Partial, f.stats("a").Knows)
 }
+
+// A large cache is forgotten in steps, between which requests are matched, as if nothing was known, and
+// the endpoint may go.
+func TestForgettingMuch(t *testing.T) {
+	f := newFleet(t, precise.Config{})
+	a := f.feed("a", 0)
+	names := make(hashes, 1<<14)
+	for i := range names {
+		names[i] = precise.Hash(i)
+	}
+	fill := func() { require.Zero(t, a.Apply([]precise.Event{stored(names, ids(0, 16*len(names)))})) }
+	fill()
+	left, steps := len(names), 0
+	for more := true; more; steps++ {
+		more = a.Forget()
+		now := f.stats("a").Blocks
+		require.LessOrEqual(t, left-now, 1024)
+		require.Equal(t, more, now > 0)
+		require.Equal(t, precise.Nothing, f.index.Knows(f.ref("a")))
+		require.Zero(t, f.matched(request(ids(0, 100)))["a"])
+		left = now
+	}
+	require.Greater(t, steps, 16)
+	fill()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		a.Reset(precise.Whole)
+	}()
+	require.NoError(t, f.router.SetEndpoints(nil))
+	<-done
+	require.False(t, a.Forget())
+	require.Zero(t, f.index.Stats().Bytes)
+}

@@ -8,3 +8,6 @@ func (x *Index) Knows(ref endpick.EndpointRef) Knowledge {
 	defer x.mu.Unlock()
 	return x.endpoints.Find(ref).knows()
 }
+
+// Forget is one step of Reset.
+func (f *Feed) Forget() (more bool) { return f.forget() }

@@ -151,6 +151,8 @@ func (f *Feed) apply(e *Event) (unknown int) {
 // restart of the engine, whose cache is empty; Partial if events have been lost;
 // Nothing if no more are coming.
 func (f *Feed) Reset(knows Knowledge) {
+	for f.forget() {
+	}
 	x := f.index
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -163,8 +165,31 @@ func (f *Feed) Reset(knows Knowledge) {
 	f.stats.Resets++
 }
 
+// forget forgets some blocks, which takes about a millisecond, and reports whether there are more. Requests
+// get in between two calls; until all are forgotten, their endpoint is matched approximately.
+func (f *Feed) forget() (more bool) {
+	x := f.index
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if f.closed {
+		return false
+	}
+	f.knows = Nothing
+	left := len(f.entries)
+	left -= min(left, left/16+1, 1024) // the last ones free all those before them in their prompts
+	for key, en := range f.entries {
+		if len(f.entries) <= left {
+			break
+		}
+		f.drop(key, en)
+	}
+	return left > 0
+}
+
 // Close ends the feed. Without another one, its endpoint is matched approximately.
 func (f *Feed) Close() {
+	for f.forget() {
+	}
 	x := f.index
 	x.mu.Lock()
 	defer x.mu.Unlock()

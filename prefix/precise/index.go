@@ -172,6 +172,16 @@ func (of observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
 	x := of.lock()
+	var feeds []*Feed
+	if e := x.endpoints.Find(ref); e != nil {
+		feeds = e.feeds
+	}
+	x.mu.Unlock()
+	for _, f := range feeds {
+		for f.forget() {
+		}
+	}
+	of.lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)
 }
