@@ -201,28 +201,6 @@ func TestSourcesThatFail(t *testing.T) {
 	})
 }
 
-// A change in what Fill adds is picked up later.
-func TestFill(t *testing.T) {
-	var known atomic.Bool
-	config := discover.Config{Source: &listed{[]endpick.Endpoint{{Address: "a:1", Variant: "h100"}}}, Fill: func(e *endpick.Endpoint) {
-		if known.Load() {
-			e.KVTokens = 1000
-		}
-	}}
-	follow(t, config, func(f *following) {
-		lease, err := f.router.Route(endpick.Request{InputTokens: 10})
-		require.NoError(t, err)
-		assert.Zero(t, lease.Endpoint().KVTokens)
-		known.Store(true)
-		time.Sleep(3 * time.Second)
-		e := f.router.Endpoints()[0].Candidate
-		assert.Equal(t, endpick.Endpoint{ID: "a:1", Address: "a:1", Variant: "h100", KVTokens: 1000}, *e.Endpoint)
-		assert.Equal(t, 1, e.InFlight.Requests, "the same endpoint")
-		assert.EqualValues(t, 2, f.count.Load())
-		lease.Done(endpick.Outcome{})
-	})
-}
-
 func TestConfig(t *testing.T) {
 	router, err := endpick.New(endpick.Config{})
 	require.NoError(t, err)

@@ -23,33 +23,6 @@ func watch(t *testing.T, source discover.Source, change *discover.Change) (*disc
 	return w, router
 }
 
-// A change names the endpoints added and removed, in order; a draining endpoint counts
-// as removed.
-func TestChange(t *testing.T) {
-	var change discover.Change
-	list := new(listed).set("c", "a", "b")
-	w, router := watch(t, list, &change)
-	require.NoError(t, w.Poll(t.Context()))
-	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"a", "b", "c"}}, change)
-	var leases []endpick.Lease
-	for range 30 { // one on each endpoint
-		lease := rig.Must(router.Route(endpick.Request{InputTokens: 1}))
-		leases = append(leases, lease)
-	}
-	list.set("e", "b", "d")
-	require.NoError(t, w.Poll(t.Context()))
-	assert.Equal(t, discover.Change{Endpoints: 3, Added: []string{"d", "e"}, Removed: []string{"a", "c"}}, change)
-	list.set("a")
-	require.NoError(t, w.Poll(t.Context()))
-	assert.Equal(t, discover.Change{Endpoints: 1, Added: []string{"a"}, Removed: []string{"b", "d", "e"}}, change)
-	change = discover.Change{}
-	require.NoError(t, w.Poll(t.Context()))
-	assert.Zero(t, change, "nothing has changed")
-	for _, l := range leases {
-		l.Done(endpick.Outcome{})
-	}
-}
-
 // A source may reuse its list: changes in place are noticed.
 func TestASourceThatKeepsItsList(t *testing.T) {
 	var change discover.Change

@@ -2,7 +2,6 @@ package discover_test
 
 import (
 	"context"
-	"errors"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -195,25 +194,6 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 	_, err := d.Endpoints(t.Context())
 	var dns *net.DNSError
 	require.ErrorAs(t, err, &dns)
-}
-
-// Each error is reported when it first appears, and again after a different one.
-func TestTroublesFollowEachOther(t *testing.T) {
-	router := rig.Must(endpick.New(endpick.Config{}))
-	var fails error
-	var reported []string
-	w, err := discover.New(discover.Config{
-		Router: router, OnError: func(err error) { reported = append(reported, errors.Unwrap(err).Error()) }, AllowEmpty: true,
-		Source: source(func(context.Context) ([]endpick.Endpoint, error) { return []endpick.Endpoint{{Address: "a"}}, fails }),
-	})
-	require.NoError(t, err)
-	require.NoError(t, w.Poll(t.Context()))
-	for _, text := range []string{"one", "one", "two", "two", "one", "three"} {
-		fails = errors.New(text)
-		require.ErrorIs(t, w.Poll(t.Context()), fails)
-		assert.Len(t, router.Endpoints(), 1, "who fails does not say that there are none")
-	}
-	assert.Equal(t, []string{"one", "two", "one", "three"}, reported)
 }
 
 // A silent name server is waited for no longer than the caller's context allows.
