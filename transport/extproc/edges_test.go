@@ -159,47 +159,6 @@ func TestAnnouncedLengths(t *testing.T) {
 	}
 }
 
-// A host may exclude servers in addition to the proxy's subset.
-func TestSubsetsAndExclusions(t *testing.T) {
-	w := newWorld(t, extproc.Config{Describe: func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = []string{"b"} }})
-	c := w.talk(t, inPieces)
-	c.send(subset(requestHeaders(true), "10.0.0.2:8000, [fd00::3]:8000"))
-	header, _ := destination(c.recv())
-	assert.Equal(t, "[fd00::3]:8000", header)
-}
-
-// An endpoint whose address can't be in a subset is not tried.
-func TestSubsetsAndBadAddresses(t *testing.T) {
-	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
-	c := w.talk(t, inPieces)
-	c.send(subset(requestHeaders(true), "10.0.0.2:8000"))
-	header, _ := destination(c.recv())
-	assert.Equal(t, "10.0.0.2:8000", header)
-	assert.Empty(t, w.warnings())
-}
-
-// Beside an endpoint that is removed, and has a request yet, there may be another with its ID, or
-// at its address.
-func TestWhoComesAfterARemovedEndpoint(t *testing.T) {
-	w := newWorld(t, extproc.Config{})
-	w.heard.order = "bdac" // of their scores
-	lease, err := w.router.Route(endpick.Request{Exclude: []string{"b", "c"}})
-	require.NoError(t, err)
-	defer lease.Done(endpick.Outcome{})
-	require.NoError(t, w.router.Remove("a"))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "10.0.0.9:8000"}))
-	c := w.talk(t, inPieces)
-	c.send(subset(requestHeaders(true), "10.0.0.9:8000"))
-	header, _ := destination(c.recv())
-	assert.Equal(t, "10.0.0.9:8000", header)
-
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.1:8000"}))
-	c = w.talk(t, inPieces)
-	c.exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+usage+done)
-	assert.Contains(t, w.heard.said(), "b failed, d completed")
-}
-
 // Two endpoints may be one server. It is named once, and what it serves counts for
 // the chosen endpoint.
 func TestOneServerTwice(t *testing.T) {

@@ -103,26 +103,6 @@ func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 	}
 }
 
-// The longest known head counts, whichever was used last.
-func TestTheLongestHeadCounts(t *testing.T) {
-	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute})
-	turns := []string{"a", "bc", "def", "ghij"}
-	message := func(text string) int { return len(`{"role":"user","content":"` + text + `"}`) }
-	for _, n := range []int{3, 1, 2} {
-		ids, _ := c.Tokens(t.Context(), path, chat(turns[:n]...))
-		require.Len(t, ids, len(strings.Join(turns[:n], "")))
-	}
-	l.err = errors.New("down")
-	ids, rest := c.Tokens(t.Context(), path, chat(turns...))
-	assert.Equal(t, []uint32{'a', 'b', 'c', 'd', 'e', 'f'}, ids)
-	assert.Equal(t, message("ghij"), rest)
-	ids, rest = c.Tokens(t.Context(), path, chat("a", "bc", "x", "ghij", "y"))
-	assert.Equal(t, []uint32{'a', 'b', 'c'}, ids)
-	assert.Equal(t, message("x")+message("ghij")+message("y"), rest)
-	assert.EqualValues(t, 2, c.Stats().Heads)
-}
-
 // A call that ends, in whatever way, makes room for another, and failures
 // between successes cause no rest.
 func TestCallsMakeRoom(t *testing.T) {

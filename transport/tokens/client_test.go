@@ -2,7 +2,6 @@ package tokens_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -11,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -62,46 +60,6 @@ func newClient(t *testing.T, config tokens.Config) *tokens.Client {
 	c, err := tokens.New(config)
 	require.NoError(t, err)
 	return c
-}
-
-// A failing tokenizer is left alone for a while, longer each time; one that refuses a
-// client's prompt is not.
-func TestRests(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		l := &letters{err: errors.New("down")}
-		c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 3, RestFor: time.Second})
-		n := 0
-		ask := func() {
-			n++
-			c.Tokens(t.Context(), path, chat(fmt.Sprint(n)))
-		}
-		for range 10 {
-			ask()
-		}
-		require.Equal(t, int64(3), l.asked.Load())
-		time.Sleep(time.Second)
-		ask()
-		ask()
-		require.Equal(t, int64(4), l.asked.Load())
-		time.Sleep(time.Second)
-		ask()
-		require.Equal(t, int64(4), l.asked.Load(), "two seconds this time")
-		time.Sleep(time.Second)
-		l.err = nil
-		ask()
-		ask()
-		require.Equal(t, int64(6), l.asked.Load())
-		l.err = tokens.ErrNoPrompt
-		for range 10 {
-			ask()
-		}
-		require.Equal(t, int64(16), l.asked.Load())
-		l.err, l.wait = nil, func() { panic("a bug") }
-		for range 10 {
-			ask()
-		}
-		require.Equal(t, int64(19), l.asked.Load(), "a panic is a failure")
-	})
 }
 
 // engine answers as engines do.
