@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
@@ -98,31 +97,6 @@ type silent struct{}
 
 func (silent) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 
-func TestKeep(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		n := rapid.IntRange(0, 20).Draw(t, "n")
-		all := candidates(n)
-		keep := map[string]bool{}
-		var want []string
-		for _, c := range all {
-			if keep[c.Endpoint.ID] = rapid.Bool().Draw(t, "keep"); keep[c.Endpoint.ID] {
-				want = append(want, c.Endpoint.ID)
-			}
-		}
-		kept := endpick.Keep(all, func(c *endpick.Candidate) bool { return keep[c.Endpoint.ID] })
-		var got []string
-		for _, c := range kept {
-			got = append(got, c.Endpoint.ID)
-		}
-		require.Equal(t, want, got, "in their order")
-		seen := map[string]bool{}
-		for _, c := range all {
-			seen[c.Endpoint.ID] = true
-		}
-		require.Len(t, seen, n, "nobody is lost")
-	})
-}
-
 // A stage that breaks its contract is counted, and the request goes on.
 func TestBadStages(t *testing.T) {
 	one := func(p endpick.Policy, f endpick.Filter) endpick.Policy {
@@ -189,33 +163,6 @@ func TestBadStages(t *testing.T) {
 			requireQuiet(t, r)
 		})
 	}
-}
-
-func TestRejected(t *testing.T) {
-	reason := errors.New("too much")
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
-		Admitters: []endpick.Admitter{
-			admitFunc(func(*endpick.Request, []endpick.Candidate) error { return nil }),
-			admitFunc(func(req *endpick.Request, c []endpick.Candidate) error {
-				if req.Priority < 0 && len(c) == 1 {
-					return reason
-				}
-				return nil
-			}),
-		},
-	}})
-	var receipt endpick.Receipt
-	_, err := r.Route(endpick.Request{Priority: -1, Receipt: &receipt})
-	assert.EqualError(t, err, "endpick: request rejected: too much")
-	assert.ErrorAs(t, err, new(*endpick.RejectedError))
-	assert.ErrorIs(t, err, reason)
-	var rejected *endpick.RejectedError
-	assert.ErrorAs(t, err, &rejected)
-	assert.Equal(t, err, receipt.Err)
-	assert.Len(t, receipt.Verdicts, 1, "who it could have been")
-	assert.Equal(t, uint64(1), r.Stats().Rejected)
-	requireQuiet(t, r)
-	route(t, r, endpick.Request{})
 }
 
 // listener is every kind of stage at once, of a type that is not comparable.

@@ -60,41 +60,6 @@ func TestDefaultClock(t *testing.T) {
 	assert.False(t, l.Done(endpick.Outcome{}))
 }
 
-// An endpoint that is removed while a request is being routed to it gets no
-// lease: the router chooses again.
-func TestRemovalWhileRouting(t *testing.T) {
-	var r *endpick.Router
-	rounds := 0
-	policy := by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
-		if c.Endpoint.ID != "favourite" {
-			return 0
-		}
-		rounds++
-		require.NoError(t, r.Remove("favourite"))
-		if rounds == 1 { // and is back at once, in the same slot
-			require.NoError(t, r.Add(endpick.Endpoint{ID: "favourite"}))
-		}
-		return 1
-	})
-	r, _ = newRouter(t, endpick.Config{Endpoints: named("other", "favourite"), Policy: policy})
-	var receipt endpick.Receipt
-	l := route(t, r, endpick.Request{InputTokens: 5, Receipt: &receipt})
-	assert.Equal(t, "other", l.Endpoint().ID)
-	assert.Equal(t, 2, rounds)
-	assert.Len(t, receipt.Verdicts, 1, "of the decision that counts")
-	assert.Equal(t, 1, status(t, r, "other").Candidate.InFlight.Requests)
-	l.Done(endpick.Outcome{})
-	requireQuiet(t, r)
-
-	require.NoError(t, r.SetPolicy(by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
-		require.NoError(t, r.Remove(c.Endpoint.ID))
-		return 1
-	})))
-	_, err := r.Route(endpick.Request{})
-	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "the last one is gone")
-	requireQuiet(t, r)
-}
-
 // outOfRange is a scorer with a mistake.
 type outOfRange struct{}
 
