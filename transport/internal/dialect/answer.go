@@ -131,7 +131,7 @@ func (a *answer) writeTo(h *prefix.Hasher, api *api, maxItems int) bool {
 	}
 	if api.output != nil {
 		p := promptReader{ctx: context.Background(), request: &request{maxItems: maxItems, allowance: newAllowance(maxItems)}, h: *h}
-		known := api.output(&p, a.body) && p.failed == noFault
+		known := api.output(&p, a.body) && p.failed == nil
 		p.done()
 		if known {
 			*h = p.h

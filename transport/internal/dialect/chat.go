@@ -57,7 +57,7 @@ func readChoice(to *response, c *cursor) {
 	if words != nil || ids != nil {
 		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
-	readDelta(to, choice, delta)
+	readDelta(to, choice, 0, delta)
 	switch {
 	case stoppedByEngine(reason):
 		to.on(event{kind: fails, stopped: true})
@@ -76,19 +76,21 @@ func stoppedByEngine(reason []byte) bool {
 }
 
 // readDelta reads what a choice adds to its message, or a message that is whole.
-func readDelta(to *response, choice int, delta []byte) {
+func readDelta(to *response, choice, part int, delta []byte) {
 	for m := membersOf(delta); m.member(); {
 		v := m.value()
 		if !present(v) || string(v) == `""` {
 			continue
 		}
-		e := event{kind: text, choice: choice, text: v}
+		e := event{kind: text, choice: choice, part: part, text: v}
 		switch string(m.key) {
-		case "content":
+		case "content", "text":
 		case "reasoning_content", "reasoning", "thinking":
 			e.thought = true
 		case "refusal":
 			e.odd = true
+		case "partial_json":
+			e.kind = tool
 		case "audio":
 			e.text, e.odd = nil, true
 		case "function_call":
@@ -121,6 +123,6 @@ func readCall(to *response, e event, c *cursor) {
 
 func readChatBody(to *response, body []byte) {
 	if choices := elementsOf(field(body, "choices")); choices.element() {
-		readDelta(to, 0, field(choices.value(), "message"))
+		readDelta(to, 0, 0, field(choices.value(), "message"))
 	}
 }

@@ -72,7 +72,7 @@ func readPrompts(p *promptReader) bool {
 		}
 	}
 	p.addTokens(p.size > 0)
-	return p.failed == noFault
+	return p.failed == nil
 }
 
 func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }

@@ -2,7 +2,10 @@ package dialect
 
 import (
 	"bytes"
+	"strconv"
 	"sync"
+
+	"github.com/endpick/endpick"
 )
 
 // cursor walks through JSON: a value is either entered (open, then element or member until
@@ -19,23 +22,24 @@ type cursor struct {
 
 // allowance is what all walks of one request share.
 type allowance struct {
-	items   int // elements of arrays that may still be read
-	members int // members of objects that may still be read
-	failed  fault
-	texts   *[]byte // nil: no text has had escapes yet
-	key     []byte  // memory for an unescaped key
+	items   int                   // elements of arrays that may still be read
+	members int                   // members of objects that may still be read
+	failed  *endpick.RequestError // nil: it has not
+	texts   *[]byte               // nil: no text has had escapes yet
+	key     []byte                // memory for an unescaped key
 }
 
-// fault is why a walk has ended before the text; the first one counts.
-type fault uint8
-
-const (
-	noFault fault = iota
-	malformed
-	tooDeep
-	tooManyItems
-	tooManyMembers
+// Why a walk has ended before the text; the first one counts.
+var (
+	malformed      = refusal("is not a JSON object in UTF-8")
+	tooDeep        = refusal("is nested deeper than " + strconv.Itoa(maxDepth) + " levels")
+	tooManyItems   = refusal("has too many messages, parts, tools, tool calls or prompts for its length")
+	tooManyMembers = refusal("has too many members of objects for its length")
 )
+
+func refusal(reason string) *endpick.RequestError {
+	return &endpick.RequestError{Field: "body", Reason: reason}
+}
 
 // membersOf walks over the members of the object in b, elementsOf over the elements of the
 // array. There are none if b is something else.
@@ -52,15 +56,15 @@ func (a *allowance) enter(b []byte, kind byte) cursor {
 }
 
 // fail ends the walk, and all others of the request.
-func (c *cursor) fail(f fault) bool {
+func (c *cursor) fail(f *endpick.RequestError) bool {
 	c.i = len(c.b)
-	if c.allowance != nil && c.failed == noFault {
+	if c.allowance != nil && c.failed == nil {
 		c.failed = f
 	}
 	return false
 }
 
-func (a *allowance) hasFailed() bool { return a != nil && a.failed != noFault }
+func (a *allowance) hasFailed() bool { return a != nil && a.failed != nil }
 
 // peek returns the next byte after space, or 0 at the end.
 func (c *cursor) peek() byte {
@@ -152,7 +156,7 @@ func (c *cursor) value() []byte {
 	}
 	start := skipSpace(c.b, c.i)
 	end, f := skipValue(c.b, start)
-	if f != noFault {
+	if f != nil {
 		c.fail(f)
 		return nil
 	}

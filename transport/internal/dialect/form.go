@@ -2,11 +2,48 @@ package dialect
 
 import (
 	"bytes"
+	"encoding/json"
 	"io"
 	"mime"
 	"mime/multipart"
 	"net/http"
+	"net/url"
+	"slices"
 )
+
+// OpenAI's transcriptions and translations of speech, which arrive in forms.
+var transcription = &api{
+	paths:  []string{"/audio/transcriptions", "/audio/translations"},
+	prompt: readSpeech,
+	event:  readTranscriptEvent,
+}
+
+// speechBytes is roughly how much sound, at 128 kbit/s, becomes a token, at fifty
+// tokens per second.
+const speechBytes = 320
+
+func readSpeech(p *promptReader) bool {
+	if !p.isForm {
+		return false
+	}
+	p.tokens = max(len(p.body)/speechBytes, 1)
+	return true
+}
+
+// readTranscriptEvent reads OpenAI's events, and the chunks that vLLM sends.
+func readTranscriptEvent(to *response, data []byte) {
+	switch string(stringBytes(field(data, "type"))) {
+	case "transcript.text.delta":
+		to.on(event{kind: text, text: field(data, "delta")})
+	case "transcript.text.done":
+		to.on(event{kind: ends, all: true})
+		to.on(event{kind: reports, value: field(data, "usage")})
+	case "error":
+		to.on(event{kind: fails})
+	default:
+		readChunk(to, data)
+	}
+}
 
 // maxFormParts is how many parts of a form are examined.
 const maxFormParts = 256
@@ -40,4 +77,32 @@ func formField(body []byte, boundary, name string) (content string) {
 		content = string(value)
 	}
 	return content
+}
+
+// WithModel returns the body and the query of the same request to another model; a nil body if the
+// model can't be replaced, because the body is a form that not everybody reads in the same way.
+func (c *Call) WithModel(model, query string) (body []byte, newQuery string) {
+	switch v := c.parts[modelPart]; {
+	case c.isForm:
+		return c.formWithModel(model), query
+	case v != nil:
+		quoted, _ := json.Marshal(model)
+		return slices.Concat(c.body[:c.modelEnd-len(v)], quoted, c.body[c.modelEnd:]), query
+	}
+	values, _ := url.ParseQuery(query)
+	values.Set("model", model)
+	return c.body, values.Encode()
+}
+
+// formWithModel replaces the last field of a form, if it stands there as clients send it.
+func (c *Call) formWithModel(model string) []byte {
+	at := bytes.LastIndex(c.body, []byte(`name="model"`))
+	if at < 0 {
+		return nil
+	}
+	_, rest, _ := bytes.Cut(c.body[at:], []byte("\r\n\r\n"))
+	if !bytes.HasPrefix(rest, []byte(c.model+"\r\n--")) {
+		return nil
+	}
+	return slices.Concat(c.body[:len(c.body)-len(rest)], []byte(model), rest[len(c.model):])
 }

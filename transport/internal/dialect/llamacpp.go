@@ -8,7 +8,7 @@ var (
 		paths:    []string{"/completion"},
 		parts:    map[string]part{"prompt": promptPart},
 		prompt:   readPrompts,
-		event:    readNativeEvent,
+		event:    readOwn,
 		endsEach: true,
 	}
 	infill = &api{
@@ -17,7 +17,7 @@ var (
 			"input_extra": messagesPart, "input_prefix": systemPart, "prompt": promptPart, "input_suffix": othersPart,
 		},
 		prompt:   readInfill,
-		event:    readNativeEvent,
+		event:    readOwn,
 		endsEach: true,
 	}
 )
@@ -49,28 +49,4 @@ func (p *promptReader) code(role string, pieces ...[]byte) {
 		}
 	}
 	p.write(m)
-}
-
-// readNativeEvent reads an event of llama.cpp's own streams: a piece of text and
-// its tokens. The last one of each response repeats the prompt and has the
-// totals; if the prompt is long, it is too long to be read.
-func readNativeEvent(to *response, data []byte) {
-	var index, words, ids, end, total, failure []byte
-	pick(data, into{"index", &index}, into{"content", &words}, into{"tokens", &ids}, into{"stop", &end}, into{"tokens_predicted", &total}, into{"error", &failure})
-	choice, _ := count(index)
-	predicted, _ := count(total)
-	stop := isTrue(end)
-	if present(failure) {
-		to.on(event{kind: fails})
-	}
-	if stop || predicted == 0 { // there are totals, or the progress of the prompt
-		ids = nil
-	}
-	if words != nil {
-		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
-	}
-	if stop {
-		to.on(event{kind: ends, choice: choice, all: true})
-		to.on(event{kind: reports, value: data, own: true})
-	}
 }

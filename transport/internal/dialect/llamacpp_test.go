@@ -200,31 +200,3 @@ func FuzzNativePrompt(f *testing.F) {
 }
 
 func depthOf(b []byte) int { return strings.Count(string(b), "[") + strings.Count(string(b), "{") }
-
-// The reader finds in every event what encoding/json finds.
-func FuzzNativeEvent(f *testing.F) {
-	for _, s := range []string{nativeLast, nativeProgress, nativePiece(" a"), `{"error":{}}`, `{"content":7,"tokens":{},"stop":"true","tokens_predicted":1.0}`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		r := response{api: native, most: 1}
-		r.read(b, false)
-		if r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
-			t.Fatalf("%q: %+v", b, r)
-		}
-		top, ok := object(b)
-		if !json.Valid(b) || !utf8.Valid(b) || !ok {
-			return
-		}
-		content, _ := str(top["content"])
-		require.Equal(t, len(content), r.data.bytes)
-		stop := string(top["stop"]) == "true"
-		require.Equal(t, stop, r.data.ended)
-		ids, _ := array(top["tokens"])
-		if n, _ := count(top["tokens_predicted"]); n == 0 || stop || top["content"] == nil {
-			ids = nil
-		}
-		require.Equal(t, len(ids), r.data.tokens)
-		require.Equal(t, present(top["error"]), r.failed)
-	})
-}

@@ -31,17 +31,7 @@ func readMessagesEvent(to *response, data []byte) {
 		readContentBlock(to, at, &c, false)
 	case "content_block_delta":
 		to.on(event{kind: begins})
-		for d := membersOf(delta); d.member(); {
-			v := d.value()
-			switch string(d.key) {
-			case "text":
-				to.on(event{kind: text, part: at, text: v})
-			case "thinking":
-				to.on(event{kind: text, part: at, text: v, thought: true})
-			case "partial_json":
-				to.on(event{kind: tool, part: at, text: v})
-			}
-		}
+		readDelta(to, 0, at, delta)
 	case "message_delta":
 		e := event{kind: begins, choice: none}
 		if present(field(delta, "stop_reason")) {

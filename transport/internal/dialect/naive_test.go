@@ -632,7 +632,7 @@ func FuzzRequest(f *testing.F) {
 		} else if u.req.InputTokens < 1 || u.learn < 0 || u.req.ExpectedOutputTokens < 0 || len(u.req.Blocks) > len(b) {
 			t.Fatalf("%q: %+v", b, u.req)
 		}
-		if !json.Valid(b) || !utf8.Valid(b) || u.failed != noFault {
+		if !json.Valid(b) || !utf8.Valid(b) || u.failed != nil {
 			return
 		}
 		agree(t, kind, b, u, err)

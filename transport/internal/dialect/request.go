@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"fmt"
 	"math"
 	"net/http"
 	"strings"
@@ -45,25 +44,22 @@ type request struct {
 
 	allowance
 	maxItems int
-	// limit is how many items there may be, mostMembers how many members.
-	limit, mostMembers int
 }
 
 // ErrMalformed: the body of a request to a known API is neither empty, as it is where a host does
 // not see bodies, nor an object of JSON in UTF-8. An engine might read it nevertheless, as UTF-16
 // for example, and nobody would have counted it.
-var ErrMalformed error = &endpick.RequestError{Field: "body", Reason: "is not a JSON object in UTF-8"}
+var ErrMalformed error = malformed
 
 // parse reads what it can of a request; the rest is passed on as it is. The error
 // is an [endpick.RequestError]. The request refers to body, which must not change
 // afterwards.
 func parse(kind *api, header http.Header, body []byte, maxItems int) (request, error) {
-	c := request{api: other, body: body, n: 1, prompts: 1, maxItems: maxItems, limit: maxItems}
+	c := request{api: other, body: body, n: 1, prompts: 1, maxItems: maxItems}
 	c.allowance = newAllowance(maxItems)
 	if kind != other {
 		c.members = min(c.members, fewMembers+len(body)/memberBytes)
 	}
-	c.mostMembers = c.members
 	if boundary := formBoundary(header); boundary != "" && (kind == transcription || kind == other) {
 		c.isForm = true
 		c.model = formField(body, boundary, "model")
@@ -88,7 +84,7 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 		if kind != other && len(body) > 0 {
 			return c, ErrMalformed
 		}
-		c.failed = noFault // nobody knows what else it may be
+		c.failed = nil // nobody knows what else it may be
 	}
 	model := c.parts[modelPart]
 	if present(model) && !isString(model) {
@@ -156,27 +152,16 @@ func newAllowance(maxItems int) allowance {
 }
 
 // limitItems lowers the number of items allowed, before any has been counted.
-func (c *request) limitItems(items int) {
-	c.limit = min(c.limit, items)
-	c.items = min(c.items, items)
-}
+func (c *request) limitItems(items int) { c.items = min(c.items, items) }
 
 func (c *request) limitConversation() { c.limitItems(fewItems + len(c.body)/itemBytes) }
 
-// refused is the error of a request that has too many items.
+// refused is why a request is not read further. If its prompt is malformed, that is for the engine to say.
 func (c *request) refused() error {
-	bad := func(format string, args ...any) error {
-		return &endpick.RequestError{Field: "body", Reason: fmt.Sprintf(format, args...)}
+	if c.failed == nil || c.failed == malformed {
+		return nil
 	}
-	switch c.failed {
-	case tooDeep:
-		return bad("is nested deeper than %d levels", maxDepth)
-	case tooManyItems:
-		return bad("has more than %d messages, parts, tools, tool calls or prompts in %d bytes", c.limit, len(c.body))
-	case tooManyMembers:
-		return bad("has more than %d members of objects in %d bytes", c.mostMembers, len(c.body))
-	}
-	return nil
+	return c.failed
 }
 
 // responses is how many responses the client asks for.

@@ -9,6 +9,8 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
+
+	"github.com/endpick/endpick"
 )
 
 // skipSpace returns the index of the first byte of b from i on that is not white space.
@@ -25,7 +27,7 @@ const maxDepth = 256
 
 // skipValue returns the index after the value that starts at b[i]. It is malformed if there is
 // none or it does not end, and tooDeep if it is nested deeper than maxDepth.
-func skipValue(b []byte, i int) (end int, f fault) {
+func skipValue(b []byte, i int) (end int, f *endpick.RequestError) {
 	if i >= len(b) {
 		return 0, malformed
 	}
@@ -42,10 +44,10 @@ func skipValue(b []byte, i int) (end int, f fault) {
 	if end <= i {
 		return 0, malformed
 	}
-	return end, noFault
+	return end, nil
 }
 
-func skipContainer(b []byte, i int) (end int, f fault) {
+func skipContainer(b []byte, i int) (end int, f *endpick.RequestError) {
 	for depth := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
@@ -58,7 +60,7 @@ func skipContainer(b []byte, i int) (end int, f fault) {
 			}
 		case '}', ']':
 			if depth--; depth == 0 {
-				return i + 1, noFault
+				return i + 1, nil
 			}
 		}
 	}

@@ -35,7 +35,7 @@ func TestFieldTakesTheLastOfTwins(t *testing.T) {
 // endOf is where the value at an index ends; -1: it doesn't.
 func endOf(text string, i int) int {
 	end, f := skipValue([]byte(text), i)
-	if f != noFault {
+	if f != nil {
 		return -1
 	}
 	return end
