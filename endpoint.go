@@ -36,7 +36,7 @@ type Endpoint struct {
 	// variant separately. Empty is a variant like any other.
 	Variant string
 
-	// Engine is the software that runs there: "vllm", "sglang", "llama.cpp". Package
+	// Engine is the software that runs there: "vllm", "sglang", "llama.cpp", "ollama". Package
 	// transport resumes streams at engines that can continue a text. Empty: unknown.
 	Engine string
 

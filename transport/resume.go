@@ -1,20 +1,21 @@
 package transport
 
 import (
-	"github.com/endpick/endpick"
+	"bufio"
+	"errors"
+	"io"
+	"net/url"
+
 	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
 // A stream that breaks off goes on at another endpoint whose engine continues a text: that is one
 // more attempt of the call, at the rest of the response. The client sees one stream.
 
-// continues reports whether an endpoint can go on with what another one has begun.
-func continues(e *endpick.Endpoint) bool { return e.Engine == "vllm" || e.Engine == "sglang" }
-
 // save reports whether the request is saved while its response is passed on. As much is saved as is held.
 func (a *Attempt) save() bool {
 	c := a.call
-	if c.t == nil || !c.parsed.Resumable() || !c.repeatable() || c.d.config.MaxAttempts == 1 || !continues(a.lease.Endpoint()) {
+	if c.t == nil || !c.parsed.Resumable() || !c.repeatable() || c.d.config.MaxAttempts == 1 || !c.parsed.ContinuedBy(a.lease.Endpoint().Engine) {
 		return false
 	}
 	if c.saved > 0 {
@@ -61,9 +62,12 @@ func (b *body) resume() bool {
 			return false
 		}
 		next.resumes()
-		p := newPayload(c.Body())
-		r := t.send(c, next, p)
-		p.release()
+		r := reply{a: next, err: t.leavesOpen(c, next)}
+		if r.err == nil {
+			p := newPayload(c.Body())
+			r = t.send(c, next, p)
+			p.release()
+		}
 		if r.err == nil && b.readOn(next, r) {
 			return true
 		}
@@ -72,6 +76,57 @@ func (b *body) resume() bool {
 			return false
 		}
 	}
+}
+
+// errEnds is the failure of an endpoint that would begin another response instead of continuing one.
+var errEnds = errors.New("the model's template ends what was said")
+
+// leavesOpen asks an endpoint whether it continues what was said, if it may not. If it doesn't, the attempt has failed.
+func (t *Transport) leavesOpen(c *Call, a *Attempt) error {
+	c.mu.Lock()
+	question := c.parsed.Rendering(a.lease.Endpoint().Engine)
+	c.unlock()
+	if question == nil {
+		return nil
+	}
+	answer, err := t.render(c, a, question)
+	switch {
+	case err != nil:
+		err = a.Fail(err)
+	case !dialect.LeavesOpen(answer):
+		c.mu.Lock()
+		err = a.fail(Refused, errEnds)
+		c.unlock()
+	default:
+		return nil
+	}
+	a.release()
+	return err
+}
+
+// render returns the first line of Ollama's answer, which is all of it, or of a stream.
+func (t *Transport) render(c *Call, a *Attempt, question []byte) ([]byte, error) {
+	p := newPayload([][]byte{question})
+	defer p.release()
+	out, err := t.outgoing(a.wait.ctx, c, a.lease.Endpoint(), p)
+	if err != nil {
+		return nil, err
+	}
+	to, err := Target(a.lease.Endpoint(), &url.URL{Path: "/api/chat"})
+	if err != nil {
+		return nil, err
+	}
+	out.URL.Path, out.URL.RawPath, out.URL.RawQuery = to.Path, to.RawPath, ""
+	response, err := t.over(out)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	line, err := bufio.NewReader(io.LimitReader(response.Body, maxHeld)).ReadBytes('\n')
+	if err == io.EOF {
+		err = nil
+	}
+	return line, err
 }
 
 // askForRest makes the call one for the rest of what a has begun, if that can be had.
@@ -88,7 +143,7 @@ func (c *Call) askForRest(a *Attempt) bool {
 	c.parsed, c.alias = parsed, nil // the rest is the same model's
 	c.Request.Receipt = nil         // the host may be reading that of the first decision
 	for _, e := range c.d.config.Router.Endpoints() {
-		if other := e.Candidate.Endpoint; !continues(other) {
+		if other := e.Candidate.Endpoint; !parsed.ContinuedBy(other.Engine) {
 			c.exclude = append(c.exclude, other.ID)
 		}
 	}
@@ -107,7 +162,7 @@ func (a *Attempt) resumes() {
 // readOn reads from another attempt's response from now on, unless that is no stream, or nobody reads any more.
 func (b *body) readOn(next *Attempt, r reply) bool {
 	rest, ok := r.response.Body.(*body)
-	if !ok || dialect.ContentType(r.response.Header) != dialect.EventStream {
+	if !ok || !next.filters {
 		return false
 	}
 	c := next.call

@@ -44,6 +44,11 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 	e.bodies = append(e.bodies, request)
 	n := len(e.bodies)
 	e.mu.Unlock()
+	if request["_debug_render_only"] == true { // as Ollama, which is asked whether it continues a message
+		io.WriteString(w, `{"_debug_info":{"rendered_template":"?It was"}}`)
+		e.bodies = e.bodies[:n-1]
+		return true
+	}
 	said, chat := "", r.URL.Path == chatPath
 	if request["continue_final_message"] == true {
 		all := request["messages"].([]any)
@@ -204,12 +209,15 @@ func readStream(t testing.TB, body string) (s oneStream) {
 // Wherever a stream breaks off, the client gets all of it, as one stream.
 func TestResume(t *testing.T) {
 	whole := strings.Join(tale, "")
-	for _, engine := range []string{"vllm", "sglang"} {
+	for _, engine := range []string{"vllm", "sglang", "llama.cpp", "ollama"} {
 		for _, request := range []struct{ path, body string }{
 			{chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`},
 			{chatPath, `{"model":"m","messages" : [ {"role":"user","content":"Tell"} ] ,"stream":true,"max_completion_tokens":100,"seed":null,"logprobs":false,"response_format":{"type":"text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto","stream_options":{"include_usage":true}}`},
 			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":100}`},
 		} {
+			if engine == "ollama" && request.path != chatPath {
+				continue
+			}
 			for after := range len(tale) {
 				for _, how := range []string{"", "event", "error", "abort"} {
 					bad, good := dies(after), dies(-1)
@@ -279,7 +287,9 @@ func TestWhatIsNotResumed(t *testing.T) {
 		engine, path, body string
 	}{
 		"an engine of which nothing is known": {engine: ""},
-		"one that can't":                      {engine: "llama.cpp"},
+		"one that can't":                      {engine: "llama-swap"},
+		"one that takes prompts for messages": {engine: "ollama", path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":9}`},
+		"a beginning by the client":           {engine: "llama.cpp", body: `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"},{"role":"assistant","content":"It"}]}`},
 		"switched off":                        {config: transport.Config{DisableResume: true}},
 		"no retries":                          {config: transport.Config{MaxAttempts: 1}},
 		"a seed":                              {body: chat(`,"seed":7`)},
@@ -319,11 +329,12 @@ func TestWhatIsNotResumed(t *testing.T) {
 		})
 	}
 	for name, said := range map[string]string{
-		"a call of a tool": delta(`"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a"}}]`),
-		"reasoning":        delta(`"reasoning_content":"hm"`),
-		"an end":           `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n",
-		"a refusal":        delta(`"refusal":"no"`),
-		"a last word":      `data: {"choices":[{"index":0,"delta":{"content":"was"},"finish_reason":"abort"}]}` + "\n\n",
+		"a call of a tool":  delta(`"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a"}}]`),
+		"reasoning as text": delta(`"content":"<think>hm"`),
+		"reasoning":         delta(`"reasoning_content":"hm"`),
+		"an end":            `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n",
+		"a refusal":         delta(`"refusal":"no"`),
+		"a last word":       `data: {"choices":[{"index":0,"delta":{"content":"was"},"finish_reason":"abort"}]}` + "\n\n",
 	} {
 		t.Run(name, func(t *testing.T) {
 			bad, good := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It "`), said)), dies(-1)
@@ -332,6 +343,73 @@ func TestWhatIsNotResumed(t *testing.T) {
 			_, _, err := w.do(t, post(t, chatPath, chat("")))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			assert.Empty(t, good.bodies)
+			w.idle(t)
+		})
+	}
+}
+
+// Ollama is asked whether the model's template continues a message: many end it, and begin another answer.
+func TestResumeAtOllama(t *testing.T) {
+	line := func(word string) string {
+		return `{"model":"m","message":{"role":"assistant","content":"` + word + `"},"done":false}` + "\n"
+	}
+	const last = `{"model":"m","message":{"role":"assistant","content":""},"done":true,"done_reason":"length","total_duration":3000000000,"prompt_eval_count":22,"eval_count":1,"eval_duration":5}` + "\n"
+	const open, ends = `{"_debug_info":{"rendered_template":"?It was"}}`, `{"_debug_info":{"rendered_template":"?It was\u003c/s\u003eassistant: "}}`
+	const crashed = `{"error":"an error was encountered while running the model: unexpected EOF"}` + "\n"
+	for name, tc := range map[string]struct {
+		more, how, answer string
+		resumed           bool
+	}{
+		"a message is continued":   {`,"options":{"num_predict":3,"top_k":5,"num_ctx":4096},"keep_alive":-1,"think":false`, "", open, true},
+		"no limit":                 {`,"options":{"num_predict":-1}`, "", open, true},
+		"the model has crashed":    {"", crashed, open, true},
+		"a message is ended":       {"", "", ends, false},
+		"not, after a crash":       {"", crashed, ends, false},
+		"an older version answers": {"", "", line("a") + last, false},
+		"no answer":                {"", "", "", false},
+		"a schema":                 {`,"format":"json"`, "", open, false},
+		"a seed":                   {`,"options":{"seed":1}`, "", open, false},
+		"thinking":                 {`,"think":true`, "", open, false},
+		"a limit that is reached":  {`,"options":{"num_predict":2}`, "", open, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var asked []string
+			bad := startEngine(t, breaksOff("application/x-ndjson", line("It"), line(" was"), tc.how))
+			good := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+				asked = append(asked, r.URL.Path+" "+string(body))
+				switch {
+				case strings.Contains(string(body), "_debug_render_only"):
+					io.WriteString(w, tc.answer)
+				default:
+					w.Header().Set("Content-Type", "application/x-ndjson")
+					io.WriteString(w, line(" dark")+last)
+				}
+				return true
+			})
+			w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
+				{ID: "bad", Address: bad.URL, Engine: "ollama"}, {ID: "good", Address: good.URL, Engine: "ollama"}}})
+			_, body, err := w.do(t, post(t, "/api/chat", `{"model":"m","messages":[{"role":"user","content":"Tell"}]`+tc.more+`}`))
+			rest, begun := strings.CutPrefix(body, line("It")+line(" was"))
+			require.True(t, begun, body)
+			if !tc.resumed {
+				require.True(t, err != nil || tc.how == crashed, err)
+				assert.Contains(t, rest, `{"error":"`)
+				assert.NotContains(t, strings.Join(asked, ""), `" was`)
+				w.idle(t)
+				return
+			}
+			require.NoError(t, err)
+			var end map[string]any
+			require.True(t, strings.HasPrefix(rest, line(" dark")), rest)
+			require.NoError(t, json.Unmarshal([]byte(rest[len(line(" dark")):]), &end))
+			assert.Equal(t, []any{3.0, 20.0}, []any{end["eval_count"], end["prompt_eval_count"]})
+			assert.Greater(t, end["total_duration"], 3e9)
+			require.Len(t, asked, 2)
+			assert.Contains(t, asked[0], "/api/chat")
+			if strings.Contains(tc.more, "num_ctx") {
+				assert.Contains(t, asked[0], `"num_ctx":4096`, "with another, the model would be loaded again")
+				assert.Contains(t, asked[1], `{"role":"user","content":"Tell"},{"role":"assistant","content":"It was"}],"options":{"num_predict":1,"top_k":5,"num_ctx":4096}`)
+			}
 			w.idle(t)
 		})
 	}
@@ -349,7 +427,7 @@ func TestResumeAmongMany(t *testing.T) {
 				engines[i] = dies([]int{-1, 0, 1, 5}[r.IntN(4)])
 				engines[i].how = []string{"", "event", "error"}[r.IntN(3)]
 				of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, engines[i].handle).URL,
-					Engine: []string{"vllm", "sglang", ""}[r.IntN(3)]})
+					Engine: []string{"vllm", "llama.cpp", ""}[r.IntN(3)]})
 			}
 			w := newWorldOf(t, transport.Config{}, of)
 			_, body, err := w.do(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))

@@ -24,7 +24,7 @@ type Endpoint struct {
 	Adapters []string `json:"adapters,omitempty"`
 	// Variant names its kind of accelerator and runtime.
 	Variant string `json:"variant,omitempty"`
-	// Engine is what runs there: streams are resumed at "vllm" and "sglang".
+	// Engine is what runs there: streams are resumed at those that can continue a text.
 	Engine       string            `json:"engine,omitempty"`
 	MaxSequences int               `json:"max_sequences,omitempty"`
 	KVTokens     int               `json:"kv_tokens,omitempty"`

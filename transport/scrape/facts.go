@@ -115,7 +115,11 @@ func llamaFacts(text []byte, _ *endpick.Endpoint) (Facts, error) {
 		return Facts{}, err
 	}
 	if props.Slots == nil {
-		return Facts{MaxResidents: atMost(props.Instances, maxNames)}, ErrNoFacts
+		f := Facts{MaxResidents: atMost(props.Instances, maxNames)}
+		if f.MaxResidents > 0 {
+			f.Engine = "llama.cpp"
+		}
+		return f, ErrNoFacts
 	}
 	return Facts{
 		Engine: "llama.cpp", BlockTokens: 1,

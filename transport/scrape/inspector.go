@@ -19,7 +19,7 @@ import (
 // Facts are what an engine reports about itself. What it does not report is
 // zero.
 type Facts struct {
-	Engine       string // "vllm", "sglang" or "llama.cpp"; empty: unknown
+	Engine       string // such as "vllm"; empty: unknown
 	KVTokens     int    // tokens that its KV cache holds
 	BlockTokens  int    // tokens per block of it
 	MaxSequences int    // requests that it runs at once

@@ -21,8 +21,8 @@ type api struct {
 	idle bool
 	// asksUsage says that stream_options asks for usage in a stream.
 	asksUsage bool
-	// resumes says that engines may continue a stream that has broken off; see resume.go.
-	resumes bool
+	// resumes are the engines that can continue a stream that has broken off; see resume.go.
+	resumes []string
 	// single says that there is one response, whatever the request's n.
 	single bool
 

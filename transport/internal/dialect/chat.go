@@ -7,7 +7,7 @@ var (
 		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart},
 		prompt:    readConversation,
 		asksUsage: true,
-		resumes:   true,
+		resumes:   []string{"vllm", "sglang", "llama.cpp", "ollama"},
 		event:     readChunk,
 		whole:     readChatBody,
 	}

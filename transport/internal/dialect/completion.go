@@ -13,7 +13,7 @@ var (
 		parts:     map[string]part{"prompt": promptPart},
 		prompt:    readPrompts,
 		asksUsage: true,
-		resumes:   true,
+		resumes:   []string{"vllm", "sglang", "llama.cpp"}, // Ollama takes a prompt for a message
 		event:     readChunk,
 	}
 	// APIs that read a prompt and answer with numbers: embeddings, pooling, classification. vLLM also

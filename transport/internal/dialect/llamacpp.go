@@ -8,6 +8,7 @@ var (
 		paths:    []string{"/completion"},
 		parts:    map[string]part{"prompt": promptPart},
 		prompt:   readPrompts,
+		resumes:  []string{"llama.cpp"},
 		event:    readOwn,
 		endsEach: true,
 	}

@@ -156,7 +156,7 @@ func (m *Meter) Break(dst []byte, p Problem) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fault != nil {
-		return append(append(append(append(dst, m.events.held...), "data: "...), m.fault...), "\n\n"...)
+		return m.events.write(append(dst, m.events.held...), m.fault)
 	}
 	if m.state == whole || m.failed || !m.events.cut() {
 		return m.events.rest(dst)
@@ -185,7 +185,7 @@ func (m *Meter) event(data []byte) edit {
 	}
 	unnamed, failed := m.answer.id == "", m.failed
 	m.read(data, m.events.isError)
-	if m.holds && m.failed && !failed && m.state != whole && (serversFault(data) || m.data.stopped && !m.data.hasContent()) {
+	if m.holds && m.failed && !failed && m.state != whole && (m.api.serversFault(data) || m.data.stopped && !m.data.hasContent()) {
 		m.failed, m.fault = false, bytes.Clone(data)
 		return edit{drop: true}
 	}

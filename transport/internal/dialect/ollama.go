@@ -3,13 +3,14 @@ package dialect
 // Ollama's own API. Streams, which are the default, are lines of JSON.
 var (
 	ollamaChat = &api{
-		paths:  []string{"/api/chat"},
-		parts:  map[string]part{"messages": messagesPart, "tools": toolsPart, "options": paramsPart},
-		prompt: readConversation,
-		event:  readOwn,
-		whole:  readOwn,
-		lines:  true,
-		errors: ollamaErrors,
+		paths:   []string{"/api/chat"},
+		parts:   map[string]part{"messages": messagesPart, "tools": toolsPart, "options": paramsPart},
+		prompt:  readConversation,
+		resumes: []string{"ollama"},
+		event:   readOwn,
+		whole:   readOwn,
+		lines:   true,
+		errors:  ollamaErrors,
 	}
 	ollamaGenerate = &api{
 		paths:  []string{"/api/generate"},

@@ -5,22 +5,27 @@ import (
 	"cmp"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
 // A stream that has broken off can go on at an engine that continues a text: that gets the request
-// with what was said so far, and its stream is made the rest of the first one. OpenAI's chats and
-// completions have what is needed, in the dialect of vLLM and SGLang.
+// with what was said so far, and its stream is made the rest of the first one. A chat is continued by a
+// last message of the assistant, which vLLM and SGLang take for a beginning when they are told so, llama.cpp
+// and Ollama in any case; a completion by its prompt.
 
 // beginning is what earlier attempts at a stream have said.
 type beginning struct {
 	id, created []byte // values in each chunk of the first
+	text        []byte // without the space; nil as soon as more has come
 	tokens      int
 	// space is white space at the end of the text that was not sent again, because templates drop
 	// it: the engine is about to repeat it, for all that is known.
 	space   []byte
 	firstAt time.Time
+	spent   time.Duration // since then
 }
 
 // free are the members of a request whose engine may say any text, so that the rest of one that was
@@ -34,13 +39,26 @@ var free = map[string]bool{
 	"skip_special_tokens": true, "spaces_between_special_tokens": true, "chat_template_kwargs": true,
 	"reasoning_effort": true, "cache_salt": true, "priority": true, "request_id": true, "user": true, "metadata": true,
 	"prompt_cache_key": true, "safety_identifier": true, "service_tier": true,
+
+	// llama.cpp's
+	"cache_prompt": true, "return_tokens": true, "timings_per_token": true, "return_progress": true, "samplers": true,
+	"typical_p": true, "repeat_penalty": true, "repeat_last_n": true, "dynatemp_range": true, "dynatemp_exponent": true,
+	"xtc_probability": true, "xtc_threshold": true, "dry_multiplier": true, "dry_base": true, "dry_allowed_length": true,
+	"dry_penalty_last_n": true,
+
+	// Ollama's, and those in its options
+	"keep_alive": true, "truncate": true, "shift": true, "num_ctx": true, "num_keep": true, "num_batch": true, "num_gpu": true,
+	"main_gpu": true, "num_thread": true, "use_mmap": true,
 }
 
 // Resumable reports whether a stream may go on elsewhere if it breaks off, as far as is known before
 // it has begun.
 func (c *Call) Resumable() bool {
-	return c.api.resumes && c.stream && c.reader.config.Resume && c.responses() == 1
+	return len(c.api.resumes) > 0 && c.stream && c.reader.config.Resume && c.responses() == 1
 }
+
+// ContinuedBy reports whether an engine can go on with what another one has begun.
+func (c *Call) ContinuedBy(engine string) bool { return slices.Contains(c.api.resumes, engine) }
 
 // Resume returns the request for the rest of a stream that m has metered; nil if it can't be had. It is
 // a call as if it had been read and its prompt too.
@@ -56,6 +74,7 @@ func (c *Call) Resume(m *Meter) *Call {
 		return nil
 	}
 	s := &beginning{id: m.id, created: m.created, tokens: m.tokens(), firstAt: m.firstAt}
+	defer func() { s.spent = m.clock().Sub(s.firstAt) }()
 	if m.before != nil {
 		s.id, s.created, s.firstAt = m.before.id, m.before.created, cmp.Or(m.before.firstAt, m.firstAt)
 	} else if m.state == silent {
@@ -64,8 +83,11 @@ func (c *Call) Resume(m *Meter) *Call {
 	var text []byte
 	answered := answer{wanted: true}
 	if len(a.pieces) == 1 {
-		text, s.space = trimSpace(a.pieces[0].text)
-		answered.size, answered.pieces = a.size, []piece{{text: bytes.Clone(text)}}
+		if text, s.space = trimSpace(a.pieces[0].text); bytes.Contains(text, []byte("think>")) {
+			return nil // reasoning that the engine has not told apart, as templates would
+		}
+		s.text = bytes.Clone(text)
+		answered.size, answered.pieces = a.size, []piece{{text: slices.Clip(s.text)}}
 	}
 	body := first.continued(text, s.tokens)
 	if body == nil {
@@ -96,13 +118,13 @@ func (m *Meter) Faulty() bool {
 	return m.fault != nil
 }
 
-// serversFault reports whether an error in a stream has a code from 500 on.
-func serversFault(data []byte) bool {
+// serversFault reports whether an error in a stream has a code from 500 on, or as in Ollama's API no code at all.
+func (a *api) serversFault(data []byte) bool {
 	if e := field(data, "error"); isObject(e) {
 		data = e
 	}
 	code, ok := count(bytes.Trim(field(data, "code"), `"`))
-	return ok && code >= http.StatusInternalServerError
+	return ok && code >= http.StatusInternalServerError || a.lines
 }
 
 // tokens is how many tokens the stream has so far: as the engine counts them, or one for each event.
@@ -121,18 +143,27 @@ func (m *Meter) tokens() (n int) {
 func (c *request) continued(text []byte, tokens int) []byte {
 	limited, bad := false, false
 	text = appendControls(nil, text)
-	body := rewritten(nil, c.body[c.top-1:], func(key string, v []byte) []byte {
+	var change func(key string, v []byte) []byte
+	change = func(key string, v []byte) []byte {
 		switch {
 		case !present(v), string(v) == "false", len(text) == 0 && tokens == 0:
-		case key == "max_tokens" || key == "max_completion_tokens":
+		case limits[key] && v[0] == '-': // none, for llama.cpp and Ollama
+		case limits[key]:
 			limit, _ := count(v)
 			limited, bad = true, bad || limit <= tokens
 			return strconv.AppendInt(nil, int64(limit-tokens), 10)
+		case key == "options" && isObject(v):
+			return rewritten(nil, v, change)
 		case key == "messages":
+			var last []byte
+			for e := elementsOf(v); e.element(); {
+				last = e.value()
+			}
 			end := bytes.LastIndexByte(v, ']')
-			bad = bad || end < 0 || !hasElements(v)
-			v = append(append(append([]byte{}, v[:max(end, 0)]...), `,{"role":"assistant","content":"`...), text...)
-			return append(v, `"}]`...)
+			if bad = bad || end < 0 || last == nil || plain(field(last, "role")) == "assistant"; bad || len(text) == 0 {
+				return v // there is a beginning already, or nothing of which one could be made
+			}
+			return fmt.Appendf(nil, `%s,{"role":"assistant","content":"%s"}]`, v[:end], text)
 		case key == "prompt":
 			bad = bad || !isString(v)
 			return append(append(append([]byte{}, v[:max(len(v)-1, 0)]...), text...), '"')
@@ -144,7 +175,8 @@ func (c *request) continued(text []byte, tokens int) []byte {
 			bad = bad || !free[key]
 		}
 		return v
-	})
+	}
+	body := rewritten(nil, c.body[c.top-1:], change)
 	switch {
 	case bad, c.api == completion && !limited: // an engine's own limit is for the whole
 		return nil
@@ -152,6 +184,25 @@ func (c *request) continued(text []byte, tokens int) []byte {
 		return append([]byte(`{"add_generation_prompt":false,"continue_final_message":true,`), body[1:]...)
 	}
 	return body
+}
+
+// limits are the names of the most tokens that there may be.
+var limits = map[string]bool{"max_tokens": true, "max_completion_tokens": true, "n_predict": true, "num_predict": true}
+
+// Rendering is the body of a request to Ollama's /api/chat that shows the prompt of a chat whose last message is the
+// assistant's; nil if the engine is not asked to continue such a one. Many templates, among them those that Ollama
+// brings, end it and begin another answer.
+func (c *Call) Rendering(engine string) []byte {
+	if engine != "ollama" || c.beginning == nil || len(c.beginning.text) == 0 {
+		return nil
+	}
+	return fmt.Appendf(nil, `{"model":%s,"options":%s,"messages":[{"role":"user","content":"?"},{"role":"assistant","content":"It was"}],"_debug_render_only":true}`,
+		c.parts[modelPart], cmp.Or(string(c.parts[paramsPart]), "null"))
+}
+
+// LeavesOpen reports whether the answer to that says that the message is continued. Older versions don't say it.
+func LeavesOpen(answer []byte) bool {
+	return strings.HasSuffix(plain(field(field(answer, "_debug_info"), "rendered_template")), "It was")
 }
 
 // appendControls appends a text with escapes for the control characters that [appendShortest] leaves bare.
@@ -191,64 +242,67 @@ func (m *Meter) rest(data []byte) []byte {
 	if d.known && !d.hasContent() && !d.odd && !d.ended && !present(d.usage.value) && !m.failed {
 		return nil
 	}
-	return rewritten(nil, data, func(key string, v []byte) []byte {
-		switch {
-		case key == "id" && m.before.id != nil:
-			return m.before.id
-		case key == "created" && m.before.created != nil:
-			return m.before.created
-		case key == "usage" && isObject(v):
-			return rewritten(nil, v, m.sum)
-		case key == "choices" && hasElements(v):
-			choices := []byte("[")
-			for c := elementsOf(v); c.element(); {
-				if len(choices) > 1 {
-					choices = append(choices, ',')
-				}
-				choices = rewritten(choices, c.value(), m.choice)
-			}
-			return append(choices, ']')
-		}
-		return v
-	})
+	return rewritten(nil, data, m.asFirst)
 }
 
-// choice changes a member of a choice, or of what it adds to its message.
-func (m *Meter) choice(key string, v []byte) []byte {
-	switch {
-	case key == "delta" && isObject(v):
-		return rewritten(nil, v, m.choice)
-	case key == "role":
+// partsOfChunk are objects whose members are changed, too.
+var partsOfChunk = map[string]bool{"delta": true, "message": true, "usage": true, "prompt_tokens_details": true}
+
+// asFirst changes a member of a chunk, or of its parts, to what the first engine would have said: what was said
+// before is output, and no prompt.
+func (m *Meter) asFirst(key string, v []byte) []byte {
+	n, counts := count(v)
+	switch before := m.before; {
+	case key == "id" && before.id != nil:
+		return before.id
+	case key == "created" && before.created != nil:
+		return before.created
+	case key == "role" && !m.api.lines, // Ollama's have one in each
+		key == "prompt" && m.api == native: // has what was said
 		return nil
 	case (key == "content" || key == "text") && isString(v):
 		return m.unrepeated(v)
-	}
-	return v
-}
-
-// sum changes a member of usage: what was said before is output, and no prompt.
-func (m *Meter) sum(key string, v []byte) []byte {
-	n, ok := count(v)
-	switch {
-	case key == "prompt_tokens_details" && isObject(v):
-		return rewritten(nil, v, m.sum)
-	case !ok:
+	case partsOfChunk[key] && isObject(v):
+		return rewritten(nil, v, m.asFirst)
+	case key == "choices" && hasElements(v):
+		choices := []byte("[")
+		for c := elementsOf(v); c.element(); {
+			if len(choices) > 1 {
+				choices = append(choices, ',')
+			}
+			choices = rewritten(choices, c.value(), m.asFirst)
+		}
+		return append(choices, ']')
+	case key == "total_duration" || key == "eval_duration":
+		if d, err := strconv.ParseInt(viewString(v), 10, 64); err == nil && d >= 0 {
+			return strconv.AppendInt(nil, d+int64(before.spent), 10)
+		}
 		return v
-	case key == "prompt_tokens":
-		n = max(n-m.before.tokens, 0)
+	case !counts:
+		return v
+	case key == "prompt_tokens" || key == "tokens_evaluated" || key == "prompt_eval_count":
+		n = max(n-before.tokens, 0)
 	case key == "cached_tokens":
-		n = min(n, max(m.usage.prompt-m.before.tokens, 0))
-	case key == "completion_tokens":
-		n += m.before.tokens
+		n = min(n, max(m.usage.prompt-before.tokens, 0))
+	case key == "completion_tokens" || key == "tokens_predicted" || key == "eval_count":
+		n += before.tokens
 	default:
 		return v
 	}
 	return strconv.AppendInt(nil, int64(n), 10)
 }
 
-// unrepeated drops from the string v the white space that the client has got already.
+// unrepeated drops from the string v what the client has got already: white space, and in the first chunk all of the
+// text, which some versions of llama.cpp begin with.
 func (m *Meter) unrepeated(v []byte) []byte {
 	text, s := inQuotes(v), m.before
+	if len(text) > 0 && s.text != nil {
+		if more, found := bytes.CutPrefix(appendShortest(nil, text), s.text); found && s.tokens > 1 {
+			text = appendControls(nil, more)
+			m.answer.pieces[0].text = append(slices.Clip(s.text), more...)
+		}
+		s.text = nil
+	}
 	for len(text) > 0 && len(s.space) > 0 {
 		r, size := rune(text[0]), 1
 		if text[0] == '\\' {

@@ -1,6 +1,9 @@
 package dialect
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+)
 
 // maxEvent is the longest event that is held back. Longer ones are passed on
 // as they arrive, and not metered.
@@ -177,9 +180,7 @@ func (s *eventFilter) endEvent(end int) {
 	switch {
 	case e.drop:
 	case e.data != nil && lines > 0:
-		s.dst = append(s.dst, "data: "...)
-		s.dst = append(append(s.dst, e.data[:e.cut]...), e.data[e.cutEnd:]...)
-		s.dst = append(s.dst, "\n\n"...)
+		s.dst = s.write(s.dst, slices.Delete(e.data, e.cut, e.cutEnd))
 	case e.cutEnd > e.cut:
 		s.pass(s.start, from+e.cut)
 		s.pass(from+e.cutEnd, end)
@@ -270,6 +271,14 @@ func (s *eventFilter) release(join []byte) {
 		s.dst = withMembers(s.dst, s.held, join)
 		s.held = s.held[:0]
 	}
+}
+
+// write appends an event with nothing but data.
+func (s *eventFilter) write(dst, data []byte) []byte {
+	if s.lines {
+		return append(append(dst, data...), '\n')
+	}
+	return append(append(append(dst, "data: "...), data...), "\n\n"...)
 }
 
 // pass passes on buf[from:to].

@@ -1,0 +1,71 @@
+package dialect
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+)
+
+// Streams of real engines that broke off after three words, what was asked for then, the rest as engines said
+// it, and what the client got.
+func TestResumedStreamsOfEngines(t *testing.T) {
+	files, err := filepath.Glob("testdata/resumed/*.txt")
+	require.NoError(t, err)
+	require.Len(t, files, 6)
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			b, err := os.ReadFile(file)
+			require.NoError(t, err)
+			sections := strings.SplitN(string(b), "=>\n", 5)
+			head, body, _ := strings.Cut(sections[0], "\n\n")
+			_, path := cutMethod(head)
+			for _, size := range []int{1, 100, 1 << 20} {
+				w := newTalk(t)
+				w.reader, err = NewReader(Config{Resume: true})
+				require.NoError(t, err)
+				now := time.Unix(1795740157, 0)
+				clock := func() time.Time { now = now.Add(time.Second); return now }
+				first := w.ask(path, strings.TrimSuffix(body, "\n"), nil)
+				begun := first.Meter(endpick.Lease{}, clock)
+				got := feed(begun, strings.TrimSuffix(sections[1], "\n"), size) // without the end of a line
+				rest := first.Resume(begun)
+				require.NotNil(t, rest)
+				require.NoError(t, rest.Prompt(t.Context()))
+				m := rest.Meter(endpick.Lease{}, clock)
+				got = append(got, feed(m, sections[3], size)...)
+				got, err = m.End(got)
+				require.NoError(t, err)
+				asked := string(rest.body) + "\n"
+				if *update {
+					b := strings.Join([]string{sections[0], sections[1], asked, sections[3], string(got)}, "=>\n")
+					require.NoError(t, os.WriteFile(file, []byte(b), 0o644))
+					continue
+				}
+				assert.Equal(t, sections[2], asked)
+				assert.Equal(t, sections[4], string(got), "in pieces of %d", size)
+				assert.Equal(t, 6, m.Seen().OutputTokens)
+				assert.Len(t, m.answer.pieces[0].text, 6*len(" w123"), "nothing twice, and no gap: %s", m.answer.pieces[0].text)
+			}
+		})
+	}
+}
+
+// feed passes a recorded response to a meter, in pieces, and returns what the client gets.
+func feed(m *Meter, recorded string, size int) (got []byte) {
+	header, body, _ := strings.Cut(recorded, "\n\n")
+	m.Header(http.StatusOK, http.Header{"Content-Type": {strings.TrimPrefix(header, "content-type: ")}})
+	for body != "" {
+		n := min(size, len(body))
+		got = m.Feed(got, []byte(body[:n]))
+		body = body[n:]
+	}
+	return got
+}
