@@ -37,6 +37,7 @@ type pool struct {
 	by             any
 	number, newest uint64
 	stop           context.CancelFunc // stops the polling
+	gone           bool               // nothing uses it but requests that were late
 	polled         sync.WaitGroup
 }
 
@@ -48,6 +49,7 @@ func (p *pool) Destruct() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.stopPolling()
+	p.gone = true
 	if p.sender != nil {
 		p.sender.CloseIdleConnections()
 	}
@@ -150,7 +152,7 @@ func (p *pool) route(t *Transport, next definition) error {
 // poll starts or stops polling the servers for their load.
 func (p *pool) poll(t *Transport) error {
 	p.stopPolling()
-	if t.Scrape == 0 {
+	if t.Scrape == 0 || p.gone {
 		return nil
 	}
 	poller, err := scrape.New(scrape.Config{

@@ -291,6 +291,11 @@ func TestPoolPolls(t *testing.T) {
 	before = asked.Load()
 	p.polled.Wait()
 	assert.Equal(t, before, asked.Load(), "a pool that is gone asks nobody")
+	slower.Scrape = caddy.Duration(time.Minute)
+	late, _ := configured(t, p, slower)
+	_, err = p.apply(late)
+	require.NoError(t, err)
+	assert.Nil(t, p.stop, "not even for a configuration whose first request was late")
 }
 
 // Caddy supplies what only the host knows about a request.
