@@ -288,8 +288,8 @@ func (p page) adapters() []string {
 	}
 	loaded := []string{}
 	for name := range strings.SplitSeq(newest, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			loaded = append(loaded, name)
+		if name = strings.TrimSpace(name); name != "" && len(loaded) < maxNames {
+			loaded = append(loaded, strings.Clone(name)) // not the whole page
 		}
 	}
 	return loaded

@@ -213,6 +213,8 @@ func TestALineOfManyLabels(t *testing.T) {
 	require.Len(t, p["a"][0].labels, 200_000)
 	value, _ := p["a"][0].label("a7")
 	require.Equal(t, "\\\n\"", value)
+	p = rig.Must(parse(strings.NewReader("vllm:lora_requests_info{running_lora_adapters=\""+strings.Repeat("a,", 10_000)+"\"} 1"), 8<<20))
+	require.Len(t, p.adapters(), maxNames)
 }
 
 func FuzzPage(f *testing.F) {
