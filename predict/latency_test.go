@@ -15,7 +15,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/internal/learn"
-	"github.com/endpick/endpick/predict/pace"
 )
 
 // world makes random requests and candidates, and knows how long requests take.
@@ -574,22 +573,4 @@ func TestARemovedEndpointIsForgotten(t *testing.T) {
 	w.latency.EndpointRemoved(a)
 	require.Nil(t, w.latency.states.Find(a))
 	require.NotNil(t, w.latency.states.Find(b))
-}
-
-// The pace of an endpoint is relative to earlier labels of others of its kind.
-func TestTheOffsetIsThatOfOthers(t *testing.T) {
-	l := newPredictor(t, synchronous())
-	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
-	s := l.states.At(ref)
-	o := openRequest{ref: ref, pace: 1}
-	var off offset
-	for range 4 {
-		l.paceOf(&off, 1, &o, 100, 100, 150, 1e18)
-	}
-	require.Zero(t, s.pace, "until there is enough to compare with")
-	l.paceOf(&off, 1, &o, 200, 100, 150, 1e18)
-	require.NotZero(t, s.pace)
-	var want pace.Pace
-	want.Add(1e18, 2, math.Log(1.5)/deviations)
-	require.Equal(t, want, s.pace)
 }

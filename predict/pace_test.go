@@ -160,28 +160,6 @@ func TestPaceBehindTheUnknown(t *testing.T) {
 	assert.Equal(t, alone[0].Prediction, both[1].Prediction)
 }
 
-// An endpoint's pace is part of what is measured and what is predicted there; the model is
-// rated and trained without it.
-func TestPaceIsNoPartOfLabels(t *testing.T) {
-	l := newPredictor(t, synchronous())
-	m, v := l.admitModel("m"), l.admitVariant("")
-	at := time.Unix(1e9, 0)
-	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
-	s := l.states.At(ref)
-	for range 50 {
-		s.pace.Add(at.UnixNano(), 3, 0.1)
-	}
-	o := openRequest{ref: ref, pace: s.pace.Factor(at.UnixNano())}
-	o.predicted[ttft], o.upper[ttft] = 300, 450
-	for range 3 { // more of them would become the usual
-		l.label(m, ttft, v, &o, 300*time.Millisecond, at)
-	}
-	h := m.learners[ttft].Health()
-	assert.Less(t, h.MAPE, 0.01)
-	assert.Equal(t, 1.0, h.Coverage)
-	assert.InDelta(t, 3, s.pace.Factor(at.UnixNano()), 0.3, "what was predicted with it agrees with it")
-}
-
 // A model's offset is forgotten together with the model.
 func TestOffsetsEndWithTheirModel(t *testing.T) {
 	l := newPredictor(t, synchronous())
