@@ -419,3 +419,32 @@ func TestForgettingMuch(t *testing.T) {
 	require.False(t, a.Forget())
 	require.Zero(t, f.index.Stats().Bytes)
 }
+
+// An engine whose few blocks are long, or skip many, is forgotten before those that have more.
+func TestFewLongBlocks(t *testing.T) {
+	for name, e := range map[string]precise.Event{
+		"long":    stored(hashes{0}, ids(0, 1<<16)),
+		"skipped": {Hashes: hashes{0}, Tokens: ids(0, 1<<16), BlockTokens: 16, Spec: precise.State},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFleet(t, precise.Config{MaxBytes: 1 << 20})
+			a, b := f.feed("a", 0), f.feed("b", 0)
+			for i := range 64 {
+				require.Zero(t, b.Apply([]precise.Event{stored(hashes{precise.Hash(i)}, ids(-16*i-16, 16))}))
+			}
+			for i := range 4 {
+				e.Hashes[0] = precise.Hash(i)
+				e.Tokens[0] = uint32(1<<20 + i)
+				require.Zero(t, a.Apply([]precise.Event{e}))
+			}
+			assert.Positive(t, f.index.Stats().Overflows)
+			assert.Equal(t, 64, f.stats("b").Blocks)
+			a.Reset(precise.Whole)
+			before := f.index.Stats().Overflows
+			for i := 64; f.index.Stats().Overflows == before; i++ {
+				require.Less(t, i, 1<<14, "what has been forgotten is the largest no more")
+				require.Zero(t, b.Apply([]precise.Event{stored(hashes{precise.Hash(i)}, ids(-16*i-16, 16))}))
+			}
+		})
+	}
+}

@@ -14,6 +14,7 @@ import (
 type entry struct {
 	node   *node  // the last block of ours that ends in it or before it; nil: none
 	span   uint16 // how many blocks of ours end in it: node and those before
+	walked uint16 // how many are known because of it: these, and those that its event has skipped
 	copies uint8  // in GPU memory; engines may have several and remove them one at a time
 	tiers  uint8  // a bit for each
 	group  uint8
@@ -123,6 +124,7 @@ type cursor struct {
 	block  [prefix.BlockTokens]uint32
 	n      uint32 // tokens of the last, partial block
 	ended  uint16 // full blocks since the start of the engine's block
+	walked uint16 // and since the last one that was put
 	opaque bool   // there is content other than tokens, and so there is for all that follows
 }
 
@@ -179,6 +181,7 @@ func (c *cursor) step(key uint64) {
 	c.store.give(c.node)
 	c.node = next
 	c.ended++
+	c.walked = min(c.walked, math.MaxUint16-1) + 1
 }
 
 func (c *cursor) end() {
@@ -202,7 +205,8 @@ func (f *Feed) storedAgain(e *Event, number uint32) {
 // put records that the engine holds a block that ends at the cursor.
 func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
 	s := c.store
-	next := entry{group: uint8(number)}
+	next := entry{group: uint8(number), walked: c.walked}
+	c.walked = 0
 	if !c.opaque {
 		next.node, next.span, next.tailed = c.node, c.ended, c.n > 0
 	}
@@ -219,6 +223,7 @@ func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
 			s.bytes += tailWeight
 		}
 		s.bytes += entryWeight
+		f.walked += int(en.walked)
 		f.stats.Stored++
 	}
 	f.hold(key, en, t)
@@ -293,6 +298,7 @@ func (f *Feed) leave(key uint64, en entry, t Tier) entry {
 	s.give(en.node)
 	delete(f.entries, key)
 	s.bytes -= entryWeight
+	f.walked -= int(en.walked)
 	return en
 }
 

@@ -55,6 +55,7 @@ type Feed struct {
 	knows   Knowledge
 	entries map[uint64]entry // the engine's blocks, by entryKey
 	tails   map[uint64]*tail // of those that end within a block of ours
+	walked  int              // blocks of ours because of entries, which may be long
 	routed  map[*node]int    // promises, by block
 	groups  [maxGroups]group
 	count   uint32 // of groups

@@ -191,7 +191,7 @@ func (x *Index) fit() {
 	for x.store.bytes > x.config.MaxBytes {
 		var most *Feed
 		for _, f := range x.feeds {
-			if f != nil && (most == nil || len(f.entries) > len(most.entries)) {
+			if f != nil && (most == nil || len(f.entries)+f.walked > len(most.entries)+most.walked) {
 				most = f
 			}
 		}
