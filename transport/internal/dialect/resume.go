@@ -15,6 +15,10 @@ import (
 // with what was said so far, and its stream is made the rest of the first one. A chat is continued by a
 // last message of the assistant, which vLLM and SGLang take for a beginning when they are told so, llama.cpp
 // and Ollama in any case; a completion by its prompt.
+//
+// Token ids (return_token_ids) don't continue a completion, though they would not be tokenized anew: those of a
+// chunk may be ahead of its text, of which engines hold back half a character, or what may become a stop sequence.
+// Neither would come again.
 
 // beginning is what earlier attempts at a stream have said.
 type beginning struct {
