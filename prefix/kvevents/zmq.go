@@ -15,6 +15,8 @@ import (
 const (
 	greetingBytes = 64
 	maxFrames     = 16
+	// maxHandshake limits a message of the handshake, which the library reads at a megabyte per second.
+	maxHandshake = 4 << 10
 	// handshakeWithin limits the time of the handshake.
 	handshakeWithin = 10 * time.Second
 )
@@ -87,9 +89,11 @@ func open(c net.Conn, own zmq4.SocketType, most int) (z *zmq4.Conn, err error) {
 	if err := c.SetDeadline(time.Now().Add(handshakeWithin)); err != nil {
 		return nil, err
 	}
-	if z, err = zmq4.Open(newBounded(c, most), null.Security(), own, nil, false, nil); err != nil {
+	b := newBounded(c, min(most, maxHandshake))
+	if z, err = zmq4.Open(b, null.Security(), own, nil, false, nil); err != nil {
 		return nil, err
 	}
+	b.most = uint64(most)
 	return z, c.SetDeadline(time.Time{})
 }
 

@@ -73,6 +73,11 @@ func shake(t *testing.T, says string, most int) (*noted, *zmq4.Conn, error) {
 // A peer has ten seconds for the handshake, and any time after that. What it says wrong is an error.
 func TestHandshakes(t *testing.T) {
 	ready := func(body string) string { return helloText + zeros48 + command(4, "\x05READY"+body) }
+	much := func(n int) string {
+		const head = "\x05READY\x0bSocket-Type\x00\x00\x00\x03PUB\x01a"
+		rest := n - len(head) - 4
+		return helloText + zeros48 + "\x06" + numbered(uint64(n)) + head + string(binary.BigEndian.AppendUint32(nil, uint32(rest))) + strings.Repeat("x", rest)
+	}
 	for name, tc := range map[string]struct {
 		says string
 		ok   bool
@@ -90,8 +95,10 @@ func TestHandshakes(t *testing.T) {
 		"more than there is":     {ready("\x0bSocket-Type\x00\x00\x00\x04PUB"), false},
 		"a name without a size":  {ready("\x0bSocket-Type\x00\x00\x00"), false},
 		"a name that is cut":     {ready("\xffS"), false},
+		"much":                   {much(maxHandshake), true},
+		"too much":               {much(maxHandshake + 1), false},
 	} {
-		n, z, err := shake(t, tc.says, 1000)
+		n, z, err := shake(t, tc.says, 64<<20)
 		left := time.Until(n.deadlines[0])
 		require.True(t, left > 0 && left <= 10*time.Second, name)
 		if !tc.ok {
