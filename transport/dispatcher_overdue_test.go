@@ -156,31 +156,3 @@ func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
 		}
 	})
 }
-
-// A request that was moved has waited for its new endpoint only since the move: that is the
-// wait to learn from.
-func TestMovedRequestsTeachNoPatience(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
-		w.warm(t)
-		call := w.read(t, chatBody)
-		a := w.route(t, call)
-		w.at = w.at.Add(20 * time.Second)
-		require.NoError(t, a.ServedBy("b"))
-		w.at = w.at.Add(time.Second)
-		require.NoError(t, a.Header(200, streamHeader.Clone(), []byte(events)))
-		call.Close()
-		before := w.unhealthy()
-		var calls []*transport.Call
-		for range 3 {
-			calls = append(calls, w.read(t, chatBody))
-			w.route(t, calls[len(calls)-1])
-		}
-		time.Sleep(4 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, before+1, w.unhealthy())
-		for _, c := range calls {
-			c.Close()
-		}
-	})
-}

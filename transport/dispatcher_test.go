@@ -459,45 +459,6 @@ func TestWhatCannotBeRead(t *testing.T) {
 	w.idle(t)
 }
 
-// The end of a request's context ends its attempt if no caller is left to do it.
-func TestAnAttemptEndsWithItsContext(t *testing.T) {
-	for _, tc := range []struct {
-		name string
-		said func(a *transport.Attempt)
-		want string
-	}{
-		{"nothing said", func(*transport.Attempt) {}, "a canceled"},
-		{"in the middle", func(a *transport.Attempt) {
-			_ = a.Header(200, streamHeader.Clone(), nil)
-			a.Feed(nil, []byte(events[:70]))
-		}, "a canceled"},
-		{"all has come", func(a *transport.Attempt) {
-			_ = a.Header(200, streamHeader.Clone(), nil)
-			a.Feed(nil, []byte(events))
-		}, "a completed"},
-		{"it has failed", func(a *transport.Attempt) { _ = a.Fail(errBroken) }, "a failed"},
-		{"it has gone to another", func(a *transport.Attempt) { _ = a.ServedBy("c") }, "a failed, c canceled"},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				w := newDriven(t, transport.Config{})
-				ctx, cancel := context.WithCancel(t.Context())
-				call := w.read(t, chatBody)
-				a, err := call.Route(ctx)
-				require.NoError(t, err)
-				tc.said(a)
-				cancel()
-				synctest.Wait()
-				assert.Equal(t, tc.want, w.heard.said())
-				w.idle(t)
-				assert.False(t, a.Again())
-				call.Close()
-				assert.Equal(t, tc.want, w.heard.said())
-			})
-		})
-	}
-}
-
 func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	w := newDriven(t, transport.Config{})
 	call := w.read(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))

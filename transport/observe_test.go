@@ -6,7 +6,6 @@ import (
 	"io"
 	"log"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -18,8 +17,6 @@ import (
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
-
-type nameKey struct{}
 
 // watched is a world that keeps the observed requests.
 func watched(t *testing.T, config transport.Config, addresses ...string) (*world, chan *transport.Observation) {
@@ -59,92 +56,6 @@ func failing(status int) func(http.ResponseWriter, *http.Request, []byte) bool {
 	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		w.WriteHeader(status)
 		return true
-	}
-}
-
-func TestObserveStream(t *testing.T) {
-	e := startEngine(t, nil)
-	w, reported := watched(t, transport.Config{}, e.URL)
-	req := post(t, chatPath, chatStream)
-	w.ok(t, req.WithContext(context.WithValue(t.Context(), nameKey{}, "mine")))
-	r := next(t, reported)
-	recorded := w.record(t)
-	recorded.Blocks = nil
-	assert.Equal(t, recorded, r.Request)
-	assert.Equal(t, "mine", r.In.Context().Value(nameKey{}))
-	assert.Equal(t, "ann", r.Tenant)
-	assert.NoError(t, r.Err)
-	assert.True(t, r.Completed())
-	require.Equal(t, []string{"a served 200"}, way(r))
-	a := r.Last()
-	assert.Same(t, &r.Attempts[0], a)
-	assert.NoError(t, a.Err)
-	assert.False(t, a.At.Before(r.Time))
-	assert.GreaterOrEqual(t, a.Decision, time.Duration(0))
-	assert.NotZero(t, a.Candidate.Ref)
-	ttft, tpot, e2e := r.Latencies()
-	assert.Zero(t, ttft.Predicted+tpot.Predicted+e2e.Predicted)
-	assert.Positive(t, ttft.Actual)
-	assert.Positive(t, tpot.Actual)
-	assert.GreaterOrEqual(t, e2e.Actual, ttft.Actual)
-	assert.Empty(t, reported)
-}
-
-func TestObserveTheWay(t *testing.T) {
-	dead := httptest.NewServer(nil)
-	dead.Close()
-	good := startEngine(t, nil)
-	status := func(code int) string { return startEngine(t, failing(code)).URL }
-	silent := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { panic(http.ErrAbortHandler) })
-	half := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", "text/event-stream")
-		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"half\"}}]}\n\n")
-		w.(http.Flusher).Flush()
-		panic(http.ErrAbortHandler)
-	})
-	for name, tc := range map[string]struct {
-		addresses []string
-		want      []string
-		serving   int
-		status    int  // as seen by the client
-		failed    bool // RoundTrip returns an error
-		recorded  string
-	}{
-		"elsewhere":       {[]string{dead.URL, good.URL}, []string{"a unreachable 0", "b served 200"}, 1, 200, false, "completed"},
-		"twice elsewhere": {[]string{status(500), status(429), good.URL}, []string{"a error 500", "b full 429", "c served 200"}, 2, 200, false, "completed"},
-		"no answer":       {[]string{silent.URL, good.URL}, []string{"a broken 0", "b served 200"}, 1, 200, false, "completed"},
-		"nobody":          {[]string{status(500), status(503)}, []string{"a error 500", "b error 503"}, 1, 503, false, "failed"},
-		"nobody there":    {[]string{dead.URL}, []string{"a unreachable 0"}, 0, 0, true, "failed"},
-		"the client's":    {[]string{status(400), good.URL}, []string{"a refused 400"}, 0, 400, false, "refused"},
-		"half":            {[]string{half.URL, good.URL}, []string{"a broken 200"}, 0, 200, false, "failed"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			w, reported := watched(t, transport.Config{}, tc.addresses...)
-			resp, _, err := w.do(t, post(t, chatPath, chatStream))
-			r := next(t, reported)
-			assert.Equal(t, tc.want, way(r))
-			assert.Equal(t, tc.serving, r.Serving)
-			assert.Equal(t, tc.recorded, r.Status)
-			assert.Equal(t, tc.status, r.HTTP)
-			assert.Equal(t, tc.status == 200 && tc.recorded == "completed", r.Completed())
-			if tc.failed {
-				require.Error(t, err)
-				assert.ErrorIs(t, err, r.Err)
-				assert.Equal(t, 503, transport.StatusOf(r.Err))
-			} else {
-				assert.NoError(t, r.Err)
-				if resp != nil {
-					assert.Equal(t, tc.status, resp.StatusCode)
-				}
-			}
-			for i, a := range r.Attempts {
-				if i != r.Serving {
-					assert.Error(t, a.Err)
-				}
-			}
-			assert.Empty(t, reported, "once")
-		})
 	}
 }
 
@@ -216,34 +127,6 @@ func TestObserveTheQueue(t *testing.T) {
 	}
 	assert.Less(t, one.Held, other.Held, "the second has waited for the first")
 	assert.GreaterOrEqual(t, other.Last().At.Sub(other.Time), other.Held)
-}
-
-// The time in the queue is not part of the decision time.
-func TestObserveDecisionsAfterTheQueue(t *testing.T) {
-	start := time.Unix(1e9, 0)
-	var passed atomic.Int64
-	g := startGated(t)
-	w, reported := watchedOf(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{
-		Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) },
-	}, g.URL)
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
-	second := w.later(t, t.Context(), "second")
-	w.held(t, 1)
-	passed.Add(int64(time.Second))
-	g.release <- struct{}{}
-	require.NoError(t, (<-first).err)
-	<-g.arrived
-	g.release <- struct{}{}
-	require.NoError(t, (<-second).err)
-	held := map[time.Duration]bool{}
-	for range 2 {
-		r := next(t, reported)
-		held[r.Held] = true
-		assert.Zero(t, r.Last().Decision)
-		assert.Equal(t, r.Held, r.Last().At.Sub(start))
-	}
-	assert.Equal(t, map[time.Duration]bool{0: true, time.Second: true}, held)
 }
 
 func TestObserveWhatIsRefused(t *testing.T) {

@@ -77,55 +77,6 @@ func (w *world) held(t *testing.T, n int) transport.QueueStatus {
 	return q
 }
 
-// With room for one request at a time, held requests go by priority, and within
-// a priority tenants take turns: red's second waits for blue's first.
-func TestHeldRequestsGoInOrder(t *testing.T) {
-	g := startGated(t)
-	w := newWorld(t, transport.Config{
-		Queue: one(queue.Config{}),
-		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
-			req.Tenant = in.Header.Get("X-Team")
-		},
-	}, g.URL)
-	var all []chan reply
-	send := func(held int, name, priority, team string) {
-		all = append(all, w.later(t, t.Context(), name, transport.PriorityHeader, priority, "X-Team", team))
-		w.held(t, held)
-	}
-	send(0, "first", "0", "red")
-	require.Equal(t, "first", <-g.arrived)
-	send(1, "low", "-1", "red")
-	send(2, "red 1", "0", "red")
-	send(3, "red 2", "0", "red")
-	send(4, "blue 1", "0", "blue")
-	send(5, "high", "3", "red")
-	q, _ := w.t.Queue()
-	assert.Equal(t, 1.0, q.Saturation)
-	assert.Positive(t, q.Tokens)
-	assert.Greater(t, q.Bytes, int64(5*len(chatStream)))
-
-	var order []string
-	for range 5 {
-		g.release <- struct{}{}
-		order = append(order, <-g.arrived)
-	}
-	g.release <- struct{}{}
-	assert.Equal(t, "high", order[0])
-	assert.Equal(t, "low", order[4])
-	assert.Equal(t, "blue 1", order[2], "%v", order)
-	for _, c := range all {
-		r := <-c
-		require.NoError(t, r.err)
-		assert.Equal(t, 200, r.resp.StatusCode)
-	}
-	q, _ = w.t.Queue()
-	assert.EqualValues(t, 6, q.Pushed)
-	assert.EqualValues(t, 6, q.Dispatched)
-	assert.Zero(t, q.Tokens)
-	assert.Zero(t, q.Bytes)
-	w.idle(t)
-}
-
 // endings is a stage that is slow to handle the end of a request and records the
 // targets of routed ones.
 type endings struct {
@@ -279,47 +230,6 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		require.NoError(t, (<-r).err)
 	}
 	w.idle(t)
-}
-
-// When there is room for all, all go at once.
-func TestRoomForAllIsUsedAtOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var open atomic.Bool
-		var mu sync.Mutex
-		var arrived []time.Duration
-		start := time.Now()
-		_, router := fleetWith(t, newFleet(), pinned)
-		tr, err := transport.New(transport.Config{
-			Router: router,
-			Queue:  &transport.QueueConfig{Saturation: room(func() bool { return open.Load() })},
-			Base: tripper(func(*http.Request) (*http.Response, error) {
-				mu.Lock()
-				arrived = append(arrived, time.Since(start))
-				mu.Unlock()
-				time.Sleep(time.Second) // none makes room for another
-				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-			}),
-		})
-		require.NoError(t, err)
-		var all sync.WaitGroup
-		for range 5 {
-			all.Go(func() {
-				resp, err := tr.RoundTrip(post(t, chatPath, chatAtOnce))
-				if assert.NoError(t, err) {
-					_, _ = io.Copy(io.Discard, resp.Body)
-				}
-			})
-		}
-		time.Sleep(time.Second)
-		assert.Empty(t, arrived)
-		open.Store(true)
-		all.Wait()
-		require.Len(t, arrived, 5)
-		for _, at := range arrived {
-			assert.Equal(t, arrived[0], at)
-			assert.LessOrEqual(t, at, time.Second+10*time.Millisecond)
-		}
-	})
 }
 
 // room says whether there is any.
@@ -492,50 +402,6 @@ func TestWhatPanicsIsNotCharged(t *testing.T) {
 		require.NoError(t, (<-r).err)
 	}
 	w.idle(t)
-}
-
-// A request that waited for one server goes to another that becomes free.
-func TestHeldRequestIsRoutedLate(t *testing.T) {
-	a, b := startGated(t), startGated(t)
-	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, a.URL, b.URL)
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: idle{}, Weight: 1}},
-	}))
-	one, two := w.later(t, t.Context(), "x"), w.later(t, t.Context(), "y")
-	<-a.arrived
-	<-b.arrived
-	three := w.later(t, t.Context(), "z", slo.TTFTHeader, "60000")
-	w.held(t, 1)
-	time.Sleep(20 * time.Millisecond) // uses up part of the target
-	b.release <- struct{}{}
-	require.Equal(t, "z", <-b.arrived)
-	b.release <- struct{}{}
-	require.NoError(t, (<-three).err)
-	a.release <- struct{}{}
-	require.NoError(t, (<-one).err)
-	require.NoError(t, (<-two).err)
-	w.idle(t)
-
-	asked := w.observer.requests[2].SLO.TTFT
-	assert.Less(t, asked, time.Minute-20*time.Millisecond, "what is left of it")
-	assert.Positive(t, asked)
-	for _, r := range w.records {
-		if r.SLOTTFTMillis != 0 {
-			assert.EqualValues(t, 60000, r.SLOTTFTMillis, "what was asked for")
-			assert.GreaterOrEqual(t, *r.TTFTMillis, 20.0, "the wait is part of it")
-			return
-		}
-	}
-	t.Fatal("no record of the request")
-}
-
-// idle prefers the endpoint with the fewest requests.
-type idle struct{}
-
-func (idle) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
-	for i := range cs {
-		dst[i] = 1 / float64(1+cs[i].InFlight.Requests)
-	}
 }
 
 // A target that expired while its request waited still counts as set.
