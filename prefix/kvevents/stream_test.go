@@ -235,7 +235,7 @@ func TestStreamBadMessages(t *testing.T) {
 }
 
 // A message of very many events is taken in part by part, and memory for more than an engine sends is not
-// kept.
+// held on to.
 func TestStreamOfMuch(t *testing.T) {
 	p := newProcess(0)
 	s, sink := newStream(&p)

@@ -98,13 +98,13 @@ func parse(r io.Reader, most int64) (page, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
 	}
 	p := page{}
-	foreign := false
+	unread := false
 	for line := range strings.Lines(string(text)) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-			foreign = !p.add(line) || foreign
+			unread = !p.add(line) || unread
 		}
 	}
-	if foreign && len(p) == 0 {
+	if unread && len(p) == 0 {
 		return nil, ErrFormat
 	}
 	return p, nil
