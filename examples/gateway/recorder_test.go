@@ -167,27 +167,3 @@ func TestRotationOfManyFiles(t *testing.T) {
 		require.Equal(t, want, string(got), name)
 	}
 }
-
-// The newest records are kept in order, as many as fit the files.
-func TestRotationKeepsTheNewest(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "r")
-	const files = 4
-	r := &recorder{path: path, bytes: 1, files: files, log: slog.New(slog.DiscardHandler)}
-	for n := range 9 {
-		require.NoError(t, r.append([]byte(fmt.Sprintf("%d\n", n))))
-		for i := range files + 2 {
-			name := path
-			if i > 0 {
-				name += fmt.Sprintf(".%d", i)
-			}
-			got, err := os.ReadFile(name)
-			if i > n || i > files {
-				require.ErrorIs(t, err, os.ErrNotExist, name)
-				continue
-			}
-			require.NoError(t, err)
-			require.Equal(t, fmt.Sprintf("%d\n", n-i), string(got), "file %d after record %d", i, n)
-		}
-	}
-	require.NoError(t, r.file.Close())
-}

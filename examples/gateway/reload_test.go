@@ -22,7 +22,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
 )
 
@@ -514,38 +513,6 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 	answer, err := io.ReadAll(r)
 	require.NoError(t, err)
 	require.Equal(t, `you have said "hello"`, string(answer))
-}
-
-// Each model is routed by its own policy, with the same servers and accounts.
-func TestPoliciesPerModel(t *testing.T) {
-	g := newTestGateway(t, `
-endpoints: [{url: "http://127.0.0.1:1", id: a}, {url: "http://127.0.0.1:2", id: b}, {url: "http://127.0.0.1:3", id: c}]
-policy: round-robin
-models: {busy: {policy: always-busiest}, loaded: {policy: least-loaded}, mixed: {policy: load-prefix}}
-`)
-	route := func(model string) string {
-		lease, err := g.router.Route(endpick.Request{Model: model, InputTokens: 100})
-		require.NoError(t, err)
-		return lease.Endpoint().ID
-	}
-	seen := map[string]int{}
-	for range 6 {
-		seen[route("any")]++
-	}
-	require.Equal(t, map[string]int{"a": 2, "b": 2, "c": 2}, seen)
-	first := route("busy")
-	for range 5 {
-		require.Equal(t, first, route("busy"))
-	}
-	for range 12 {
-		seen[route("loaded")]++
-	}
-	require.Equal(t, map[string]int{"a": 8, "b": 8, "c": 8}, func() map[string]int {
-		seen[first] += 6
-		return seen
-	}(), "what another policy has sent there counts")
-	require.Contains(t, []string{"a", "b", "c"}, route("mixed"))
-	require.Zero(t, g.router.Stats().StageErrors)
 }
 
 // A server drained in the file gets no new requests, and is remembered when it returns.
