@@ -27,7 +27,7 @@ type said struct {
 type madeCall struct{ id, name, arguments string }
 
 func someSaid(r *rand.Rand) (s said) {
-	texts := []string{"a", " so \"it\" is\n", strings.Repeat("é€ ", 30), strings.Repeat("word ", 60)}
+	texts := []string{"a", " so \"it\" is <b>\n", strings.Repeat("é€ ", 30), strings.Repeat("word ", 60)}
 	arguments := []string{"{}", `{"b":1,"a":[2,"x"]}`, `{"text":"` + strings.Repeat("long ", 40) + `"}`}
 	s.thought, s.odd = r.IntN(2) == 0, r.IntN(6) == 0
 	for range r.IntN(4) {

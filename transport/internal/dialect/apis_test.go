@@ -21,6 +21,8 @@ func TestEveryAPIIsFound(t *testing.T) {
 		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking,
 		"/v1/audio/transcriptions": transcription, "/v1/audio/translations": transcription,
 		"/generate": generation, "/inference/v1/generate": generation, "/generate_stream": generation, "/tokenize": tokenization, "/detokenize": tokenization,
+		"/completion": native, "/x/completion": native, "/completions": completion, "/v1/completions": completion, "/infill": infill, "/embedding": embedding, "/embeddings": embedding,
+		"/apply-template": tokenization, "/reranking": ranking, "/v1/chat/completions/input_tokens": chatCount, "/v1/responses/input_tokens": responseCount,
 		"/v1/messages/batches": other, "/v1/responses/resp_1": other, "/v1/responses/resp_1/cancel": other, "/messages": other,
 	} {
 		assert.Equal(t, want, apiOf("POST", path), path)
@@ -55,38 +57,6 @@ func (c *conversation) hasher(seed prefix.Seed) *prefix.Hasher {
 		h.WriteMessage(&c.Messages[i])
 	}
 	return h
-}
-
-func canonical(c conversation) []uint64 {
-	return c.hasher(prefix.Scope{Model: "m", Salt: "salt"}.Seed()).Blocks()
-}
-
-func TestMessagesAreHashedInTheirCanonicalForm(t *testing.T) {
-	body := `{"model":"m","max_tokens":300,"system":[{"type":"text","text":"Be brief.","cache_control":{"type":"ephemeral"}}],
-		"tools":[{"name":"get_weather","input_schema":{"type":"object"},"cache_control":{"type":"ephemeral"}}],
-		"messages":[
-		{"role":"user","content":[{"type":"text","text":"What is this?"},{"type":"image","source":{"type":"base64","media_type":"image/png","data":"aGk="}}]},
-		{"role":"assistant","content":[{"type":"thinking","thinking":"hm","signature":"x"},{"type":"text","text":"Let me look."},{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{"b": 1, "a":2}}]},
-		{"content":[{"type":"tool_result","tool_use_id":"toolu_1","content":[{"type":"text","text":"12 degrees"}]},{"type":"text","text":"` + words("and") + `"}],"role":"user"}]}`
-	want := conversation{
-		Tools: []string{`{"name":"get_weather","input_schema":{"type":"object"}}`},
-		Messages: []prefix.Message{
-			{Role: "system", Parts: []prefix.Part{{Content: "Be brief."}}},
-			{Role: "user", Parts: []prefix.Part{{Content: "What is this?"}, {Type: "image", Content: "aGk="}}},
-			{Role: "assistant", Parts: []prefix.Part{{Content: "Let me look."}}, ToolCalls: []prefix.ToolCall{{ID: "toolu_1", Name: "get_weather", Arguments: `{"b":1,"a":2}`}}},
-			{Role: "tool", ToolCallID: "toolu_1", Parts: []prefix.Part{{Content: "12 degrees"}}},
-			{Role: "user", Parts: []prefix.Part{{Content: words("and")}}},
-		},
-	}
-	u := understand(t, messages, body)
-	assert.Equal(t, canonical(want), u.req.Blocks)
-	assert.Equal(t, 300, u.req.ExpectedOutputTokens)
-	assert.Greater(t, u.req.InputTokens, mediaTokens)
-	assert.Equal(t, u.req.Blocks, blocksOf(t, messageCount, body), "counting goes where the prompt goes")
-	// The position of cache marks does not matter.
-	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.ReplaceAll(body, `,"cache_control":{"type":"ephemeral"}`, "")))
-	// Nor does the form of a text.
-	assert.Equal(t, u.req.Blocks, blocksOf(t, messages, strings.Replace(body, `[{"type":"text","text":"12 degrees"}]`, `"12 degrees"`, 1)))
 }
 
 // The next turn of a conversation shares all full blocks with the turn before.
@@ -146,6 +116,20 @@ func TestOtherPromptsAreRead(t *testing.T) {
 		"tokens of a text":          {tokenization, `{"prompt":"` + text128 + `"}`, 1, 0, 1, 0},
 		"tokens of a conversation":  {tokenization, `{"messages":[{}]}`, 1, 0, 1, 0},
 		"the text of tokens":        {tokenization, `{"tokens":[1,2]}`, 1, 0, 1, 0},
+		"llama.cpp, text":           {native, `{"prompt":"` + text128 + `","n_predict":7,"stream":true}`, 32, 2, 7, 128},
+		"without an end":            {native, `{"prompt":"` + text128 + `","n_predict":-1}`, 32, 2, 0, 128},
+		"several responses":         {native, `{"prompt":"` + text128 + `","n_predict":7,"n_cmpl":3}`, 32, 2, 21, 128},
+		"a picture":                 {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc"]}}`, 1056, 2, 0, 0},
+		"two pictures":              {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc","def"]}}`, 2080, 2, 0, 0},
+		"a picture each":            {native, `{"prompt":[{"prompt_string":"` + text128 + `","multimodal_data":["abc"]},{"prompt_string":"x234","multimodal_data":["def"]}]}`, 2081, 2, 0, 0},
+		"another object":            {native, `{"prompt":{"a":1}}`, -1, 0, 0, 0},
+		"code":                      {infill, `{"input_prefix":"` + text128 + `","input_suffix":"x","n_predict":7}`, 37, 2, 7, 149},
+		"code without a suffix":     {infill, `{"input_prefix":"x"}`, -1, 0, 0, 0},
+		"code in tokens":            {infill, `{"input_prefix":[1,2,3],"input_suffix":"x","prompt":"y"}`, 8, 0, 0, 0},
+		"content":                   {embedding, `{"content":"` + text128 + `"}`, 32, 2, 1, 128},
+		"contents":                  {embedding, `{"content":["` + text128 + `",[1,2]]}`, 34, 2, 1, 0},
+		"a template":                {tokenization, `{"messages":[{}]}`, 1, 0, 1, 0},
+		"texts to rank":             {ranking, `{"query":"` + text128 + `","texts":["a123"]}`, 33, 2, 1, 0},
 		"an embedding of an object": {embedding, `{"input":{"a":1},"messages":[{}]}`, -1, 0, 0, 0},
 		"ranking without documents": {ranking, `{"query":"a","documents":[]}`, -1, 0, 0, 0},
 	} {
@@ -156,7 +140,7 @@ func TestOtherPromptsAreRead(t *testing.T) {
 		}
 		require.Equal(t, tc.kind, u.api, name)
 		assert.Equal(t, []int{tc.tokens, tc.blocks, tc.output, tc.learn}, []int{u.req.InputTokens, len(u.req.Blocks), u.req.ExpectedOutputTokens, u.learn}, name)
-		assert.Equal(t, tc.kind == generation && strings.Contains(tc.body, "stream"), u.stream, name)
+		assert.Equal(t, tc.kind.event != nil && strings.Contains(tc.body, `"stream":true`), u.stream, name)
 		pieces, hide := u.askForUsage()
 		assert.False(t, hide)
 		assert.Equal(t, tc.body, joined(pieces), name)
@@ -347,6 +331,8 @@ func FuzzAPIEvents(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`, `{"type":"content_block_delta","delta":{"text":"a"}}`, `{"type":"message_delta","delta":{"stop_reason":"x"},"usage":{}}`,
 		`{"type":"response.completed","response":{"usage":{"input_tokens_details":{"cached_tokens":1}}}}`, `{"type":"response.output_text.delta","delta":"x"}`, `{"type":"error","error":{}}`,
+		`{"choices":[{"message":{"content":"a","tool_calls":[{"function":{"name":"f"}}]}}]}`, `{"content":[{"type":"text","text":"a"},{"type":"tool_use","input":{}}]}`,
+		`{"output":[{"type":"message","content":[{"text":"a"}]},{"type":"function_call"}]}`, `{"type":"response.completed","response":{"id":"r","output":[{}]}}`,
 		`{"text":"a","meta_info":{"completion_tokens":1}}`, `{"choices":[{"token_ids":[1]}]}`, `{"type":"transcript.text.done","usage":{}}`,
 	} {
 		for kind := range apis {
@@ -363,10 +349,16 @@ func FuzzAPIEvents(f *testing.F) {
 			}
 		}
 		if d.event != nil {
-			r := response{api: d, most: 2}
+			r := response{api: d, most: 2, answer: answer{wanted: true, repeats: d.output != nil}}
 			if r.read(b, false); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
 				t.Fatalf("%q: %+v", b, r)
 			}
+			r.answer.writeTo(new(prefix.Hasher), d, 100)
+		}
+		if d.whole != nil {
+			r := response{api: d, answer: answer{wanted: true}}
+			d.whole(&r, b)
+			r.answer.writeTo(new(prefix.Hasher), d, 100)
 		}
 	})
 }

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"io"
 	"mime/multipart"
 	"net/http"
 	"strings"
@@ -98,46 +97,4 @@ func TestFormsOfMostlyBordersAreReadOnce(t *testing.T) {
 		const longest = 5 * time.Second
 		assert.Less(t, rig.LeastTime(10, longest, func() { formField(body, "x", "model") }), longest, "%q", unit)
 	}
-}
-
-// A form that mime/multipart can read is read the same way; any other must merely
-// return.
-func FuzzForm(f *testing.F) {
-	body, _ := form(f, [][2]string{{"model", "a"}}, [][2]string{{"model", "b"}}, "x")
-	f.Add(body, "x")
-	f.Add([]byte("--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--x--"), "x")
-	f.Add([]byte("a\r\n--x \r\n\r\n\r\n--x--"), "x")
-	f.Fuzz(func(t *testing.T, body []byte, boundary string) {
-		got := formField(body, boundary, "model")
-		if len(got) > maxName+1 {
-			t.Fatal(len(got))
-		}
-	})
-}
-
-// Forms written by the standard library are read as its reader does.
-func FuzzFormTwin(f *testing.F) {
-	f.Add("model", "a", "model", "b", "file")
-	f.Add("model", "\r\n--", "x", "b", "\r\n--x--")
-	f.Fuzz(func(t *testing.T, name1, value1, name2, value2, file string) {
-		body, header := form(t, [][2]string{{name1, value1}}, [][2]string{{name2, value2}}, file)
-		r := multipart.NewReader(bytes.NewReader(body), formBoundary(header))
-		want := ""
-		for {
-			p, err := r.NextRawPart()
-			if err == io.EOF {
-				break
-			}
-			if err != nil {
-				return // the library is stricter
-			}
-			var b bytes.Buffer
-			_, err = b.ReadFrom(p)
-			require.NoError(t, err)
-			if p.FormName() == "model" {
-				want = b.String()
-			}
-		}
-		require.Equal(t, want[:min(len(want), maxName+1)], formField(body, formBoundary(header), "model"))
-	})
 }

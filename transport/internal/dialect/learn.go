@@ -117,11 +117,6 @@ func (l *learner) learn(model string, s sample) {
 	}
 	l.uses++
 	m.rates, m.used = r, l.uses
-	l.put(model, m)
-}
-
-// put gives a model a place.
-func (l *learner) put(model string, m *knownModel) {
 	if l.models == nil {
 		l.models = map[string]*knownModel{}
 	}

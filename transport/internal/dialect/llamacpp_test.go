@@ -1,10 +1,8 @@
 package dialect
 
 import (
-	"encoding/json"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -62,60 +60,6 @@ func TestNativeStreamsAreMetered(t *testing.T) {
 	_, outcome, err = metered(t, "/completion", `{"prompt":"a","n_cmpl":2}`, "application/json", "["+nativeLast+","+nativeLast+"]")
 	require.NoError(t, err)
 	assert.Equal(t, endpick.Outcome{}, outcome)
-}
-
-func TestNativePromptsAreRead(t *testing.T) {
-	text128 := strings.Repeat("abcdefgh", 16)
-	ids := strings.Repeat("7,", 31) + "7"
-	for name, tc := range map[string]struct {
-		kind                            *api
-		body                            string
-		tokens, blocks, output, prompts int
-		learn                           int
-	}{
-		"a text":                 {native, `{"prompt":"` + text128 + `","n_predict":7,"stream":true}`, 32, 2, 7, 1, 128},
-		"without an end":         {native, `{"prompt":"` + text128 + `","n_predict":-1}`, 32, 2, 0, 1, 128},
-		"texts":                  {native, `{"prompt":["` + text128 + `","x234"],"n_predict":7}`, 33, 2, 14, 2, 132},
-		"several responses":      {native, `{"prompt":"` + text128 + `","n_predict":7,"n_cmpl":3}`, 32, 2, 21, 1, 128},
-		"token ids":              {native, `{"prompt":[` + ids + `]}`, 32, 2, 0, 1, 0},
-		"lists of token ids":     {native, `{"prompt":[[` + ids + `],[1,2]]}`, 34, 2, 0, 2, 0},
-		"ids and texts":          {native, `{"prompt":[` + ids + `,"` + text128 + `",7]}`, 65, 0, 0, 1, 0},
-		"texts and ids":          {native, `{"prompt":["` + text128 + `",1]}`, 33, 0, 0, 1, 0},
-		"a mixed one and a text": {native, `{"prompt":[["` + text128 + `",1],"x234"]}`, 34, 0, 0, 2, 0},
-		"a text and ids":         {native, `{"prompt":["` + text128 + `",[1,2]]}`, 34, 2, 0, 2, 0},
-		"a picture":              {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc"]}}`, 1056, 2, 0, 1, 0},
-		"two pictures":           {native, `{"prompt":{"prompt_string":"` + text128 + `","multimodal_data":["abc","def"]}}`, 2080, 2, 0, 1, 0},
-		"a picture each":         {native, `{"prompt":[{"prompt_string":"` + text128 + `","multimodal_data":["abc"]},{"prompt_string":"x234","multimodal_data":["def"]}]}`, 2081, 2, 0, 2, 0},
-		"a text in an object":    {native, `{"prompt":[{"prompt_string":"` + text128 + `"}]}`, 32, 2, 0, 1, 128},
-		"nothing":                {native, `{"prompt":[]}`, -1, 0, 0, 0, 0},
-		"another object":         {native, `{"prompt":{"a":1}}`, -1, 0, 0, 0, 0},
-		"another list":           {native, `{"prompt":[null]}`, -1, 0, 0, 0, 0},
-		"no id":                  {native, `{"prompt":[1.5]}`, -1, 0, 0, 0, 0},
-		"code":                   {infill, `{"input_prefix":"` + text128 + `","input_suffix":"x","n_predict":7}`, 37, 2, 7, 1, 149},
-		"code without a suffix":  {infill, `{"input_prefix":"x"}`, -1, 0, 0, 0, 0},
-		"code in tokens":         {infill, `{"input_prefix":[1,2,3],"input_suffix":"x","prompt":"y"}`, 8, 0, 0, 1, 0},
-		"content":                {embedding, `{"content":"` + text128 + `"}`, 32, 2, 1, 1, 128},
-		"contents":               {embedding, `{"content":["` + text128 + `",[1,2]]}`, 34, 2, 1, 2, 0},
-		"a template":             {tokenization, `{"messages":[{}]}`, 1, 0, 1, 1, 0},
-		"texts to rank":          {ranking, `{"query":"` + text128 + `","texts":["a123"]}`, 33, 2, 1, 1, 0},
-	} {
-		u := understand(t, tc.kind, tc.body)
-		if tc.tokens < 0 {
-			assert.Equal(t, other, u.api, name)
-			continue
-		}
-		require.Equal(t, tc.kind, u.api, name)
-		assert.Equal(t, []int{tc.tokens, tc.blocks, tc.output, tc.prompts, tc.learn}, []int{u.req.InputTokens, len(u.req.Blocks), u.req.ExpectedOutputTokens, u.prompts, u.learn}, name)
-		pieces, hide := u.askForUsage()
-		assert.False(t, hide)
-		assert.Equal(t, tc.body, joined(pieces), name)
-	}
-	for path, want := range map[string]*api{
-		"/completion": native, "/x/completion": native, "/completions": completion, "/v1/completions": completion, "/infill": infill, "/embedding": embedding, "/embeddings": embedding,
-		"/apply-template": tokenization, "/reranking": ranking, "/v1/chat/completions/input_tokens": chatCount, "/v1/responses/input_tokens": responseCount,
-	} {
-		assert.Equal(t, want, apiOf("POST", path), path)
-	}
 }
 
 // The blocks follow the engine's order: other files first, then the text before the
@@ -185,18 +129,3 @@ func TestNativePromptsAreTheirTwins(t *testing.T) {
 		checkNativePrompt(t, []byte(d.b.String()))
 	})
 }
-
-func FuzzNativePrompt(f *testing.F) {
-	for _, s := range []string{`"a"`, `[1,2]`, `[1,"a"]`, `["a",1]`, `[["a",1],"b"]`, `{"prompt_string":"a"}`, `[{"prompt_string":"a","multimodal_data":["x"]}]`, `[]`, `[[]]`, `null`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, b []byte) {
-		if json.Valid(b) && utf8.Valid(b) && len(b) < 4096 {
-			if depthOf(b) < 50 {
-				checkNativePrompt(t, b)
-			}
-		}
-	})
-}
-
-func depthOf(b []byte) int { return strings.Count(string(b), "[") + strings.Count(string(b), "{") }

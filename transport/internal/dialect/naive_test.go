@@ -559,50 +559,6 @@ func TestReaderReadsAsOthersDo(t *testing.T) {
 	}
 }
 
-// If a name occurs twice the last one counts, as in engines.
-func TestTheLastOfTwinsCounts(t *testing.T) {
-	for _, body := range []string{
-		`{"messages":[{}],"messages":[{"role":"user"},{}]}`,
-		`{"messages":[{"role":"a","role":"b","name":"a","name":"b","tool_call_id":"a","tool_call_id":"b"}]}`,
-		`{"messages":[{"content":"a","content":"b"}]}`, `{"messages":[{"content":[{},{}],"content":[{"text":"b"}]}]}`,
-		`{"messages":[{"content":[{"type":"image_url"}],"content":"b"}]}`, `{"messages":[{"content":"a","content":null}]}`,
-		`{"messages":[{"content":[{"type":"a","a":"1","b":"2","type":"b"}]}]}`, `{"messages":[{"content":[{"type":"a","a":"1","type":"b"}]}]}`,
-		`{"messages":[{"content":[{"type":"a","a":"1","a":"2"}]}]}`, `{"messages":[{"content":[{"a":"1","a":"2","type":"a"}]}]}`,
-		`{"messages":[{"content":[{"text":"1","text":"2","type":"a","type":"text"}]}]}`,
-		`{"messages":[{"content":[{"type":"a","a":{"url":"1","url":"2"}}]}]}`, `{"messages":[{"content":[{"type":"a","a":{"url":"1","url":2}}]}]}`,
-		`{"messages":[{"tool_calls":[{},{}],"tool_calls":[{"id":"1"}]}]}`, `{"messages":[{"tool_calls":[{"id":"1","id":"2"}]}]}`,
-		`{"messages":[{"tool_calls":[{"function":{"name":"1","arguments":"1"},"function":{"name":"2"}}]}]}`,
-		`{"messages":[{"tool_calls":[{"function":{"name":"1"},"function":null}]}]}`,
-		`{"tools":["a"],"tools":["b"],"messages":[{}]}`, `{"stream":true,"stream":false,"messages":[{}]}`,
-	} {
-		body = body[:len(body)-2] + "," + filler + "]}"
-		u, err := tryToUnderstand(chat, []byte(body), manyItems)
-		agree(t, chat, []byte(body), u, err)
-	}
-	for _, message := range []string{
-		`{"role":"a","content":[{"text":"1"}],"content":[{"text":"2"}],"role":"b"}`, `{"content":[{"text":"1"}],"role":"a"}`,
-		`{"role":"a","content":[{"type":"tool_result","content":[{"text":"1"}],"content":"2"}]}`,
-		`{"role":"a","content":[{"type":"tool_result","content":[{"type":"tool_result","content":[{"text":"1"}]},{"text":"2"}]}]}`,
-		`{"role":"a","content":[{"type":"image","source":{"url":"1"},"source":{"data":"2"}}]}`, `{"role":"a","content":[{"type":"image","source":{"url":"1"},"source":7}]}`,
-	} {
-		body := `{"messages":[` + message + "," + filler + "]}"
-		u, err := tryToUnderstand(messages, []byte(body), manyItems)
-		agree(t, messages, []byte(body), u, err)
-	}
-	for _, item := range []string{
-		`{"type":"reasoning","content":[{"text":"1"}],"type":"message"}`, `{"role":"a","content":"1","content":[{"text":"2"}]}`,
-		`{"type":"function_call_output","output":"1","content":[{"text":"2"}]}`, `{"type":"x","content":[{"text":"2"}],"output":[{"text":"3"}]}`,
-	} {
-		body := `{"input":[` + item + "," + item + "," + filler + "]}"
-		u, err := tryToUnderstand(responses, []byte(body), manyItems)
-		agree(t, responses, []byte(body), u, err)
-	}
-	for _, body := range []string{`{"prompt":"a","prompt":["b","c"]}`, `{"prompt":[1],"prompt":"b"}`, `{"prompt":"a","prompt":null}`, `{"model":"a","model":"b","prompt":""}`} {
-		u, err := tryToUnderstand(completion, []byte(body), manyItems)
-		agree(t, completion, []byte(body), u, err)
-	}
-}
-
 func FuzzReaderReadsAsOthersDo(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
 		readsAsOthersDo(rapid.SampledFrom(readKinds).Draw(t, "kind"))(t)
@@ -616,7 +572,7 @@ func FuzzRequest(f *testing.F) {
 		`{"model":"m","prompt":"x","stream":true}`, `{"model":"m","messages":[{"role":"user","content":"hi"}],"stream":true,"stream_options":{"include_usage":false,"x":1}}`,
 		`{"prompt":[1,2,3],"n":2,"max_tokens":7}`, `{"prompt":[[1],[2]]}`, `{"prompt":["a","b"]}`, `{"messages":[{"content":[{"type":"image_url","image_url":{"url":"u"}}]}]}`,
 		`{"mod\u0065l":"\ud83d\ude00","prompt":""}`, `{"model":"a","model":"b"`, `[]`, ``, `{"messages":[{"tool_calls":[{"function":{}}],"role":7}],"tools":[{}]}`,
-		`{"messages":[{"content":[{"b":1,"type":"b"},{"type":"a","a":1,"type":"b","b":"x"}]}]}`, `{"prompt":["",""]}`, `{"prompt":[[],[1]]}`, `{"model":7}`,
+		`{"messages":[{"content":[{"b":1,"type":"b"},{"type":"a","a":1,"type":"b","b":"x"}]}]}`, `{"prompt":["",""]}`, `{"prompt":[1,"a"]}`, `{"prompt":[["a",1],"b"]}`, `{"prompt":[{"prompt_string":"a","multimodal_data":["x"]}]}`, `{"prompt":[[],[1]]}`, `{"model":7}`,
 	} {
 		f.Add(true, []byte(s))
 		f.Add(false, []byte(s))

@@ -18,9 +18,7 @@ type Problem struct {
 
 // Body returns the problem as a JSON object in the format of the API at this
 // path: Anthropic's, Ollama's, or OpenAI's for all other APIs.
-func (p Problem) Body(path string) []byte {
-	return p.body(apiOf(http.MethodPost, path))
-}
+func (p Problem) Body(path string) []byte { return p.body(apiOf(http.MethodPost, path)) }
 
 func (p Problem) body(of *api) []byte { return p.append(nil, cmp.Or(of.errors, openAIErrors), 0) }
 

@@ -150,16 +150,6 @@ func TestTheLengthOfAStoredResponse(t *testing.T) {
 	assert.Empty(t, c.Request.Blocks, "what stands between is not known")
 }
 
-// Tools and instructions are distinguished.
-func TestHeadOfResponse(t *testing.T) {
-	heads := map[uint64]string{}
-	for _, x := range []struct{ tools, system string }{{"", ""}, {"a", ""}, {"", "a"}, {"a", "b"}, {"b", "a"}, {"a", "a"}, {"b", "b"}} {
-		h := headOfResponse(&request{parts: [numParts][]byte{toolsPart: []byte(x.tools), systemPart: []byte(x.system)}})
-		assert.Empty(t, heads[h], "%v", x)
-		heads[h] = x.tools + "/" + x.system
-	}
-}
-
 // Blocks and learned lengths belong to the model in the body, whatever model the host
 // routes by.
 func TestTheModelOfTheBodyDecides(t *testing.T) {

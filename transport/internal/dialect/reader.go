@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync/atomic"
@@ -51,9 +52,7 @@ func NewReader(config Config) (*Reader, error) {
 	if config.MaxItems < 0 {
 		return nil, &endpick.ConfigError{Field: "transport.Config.MaxItems", Reason: "is negative"}
 	}
-	if config.MaxItems == 0 {
-		config.MaxItems = 1 << 16
-	}
+	config.MaxItems = cmp.Or(config.MaxItems, 1<<16)
 	if err := config.Pass.validate(); err != nil {
 		return nil, err
 	}

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 )
 
 func TestCount(t *testing.T) {
@@ -30,39 +29,6 @@ func TestFieldTakesTheLastOfTwins(t *testing.T) {
 	assert.Equal(t, "1", string(field([]byte(`{"\u0061":1}`), "a")), "an escaped key is the same key")
 	assert.Nil(t, field([]byte(`{"a":1}`), "b"))
 	assert.Nil(t, field([]byte(`[1]`), "a"))
-}
-
-// endOf is where the value at an index ends; -1: it doesn't.
-func endOf(text string, i int) int {
-	end, f := skipValue([]byte(text), i)
-	if f != nil {
-		return -1
-	}
-	return end
-}
-
-// Strings end at the right place, whatever runs of bytes and escapes they consist
-// of: short runs are scanned differently from long ones.
-func TestSkipString(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var b strings.Builder
-		b.WriteByte('"')
-		for range rapid.IntRange(0, 6).Draw(t, "runs") {
-			n := rapid.SampledFrom([]int{1, 2, 7, 8, 9, 50, 70, 200}).Draw(t, "length")
-			b.WriteString(strings.Repeat(rapid.SampledFrom([]string{"x", `\"`, `\\`, `\n`, "[", `\u00e9`}).Draw(t, "of"), n))
-		}
-		b.WriteByte('"')
-		whole := b.String()
-		text := whole + rapid.SampledFrom([]string{"", `"`, `,"x"`, `\"`}).Draw(t, "rest")
-		require.Equal(t, len(whole), skipString([]byte(text), 0))
-		require.Equal(t, len(whole)+1, endOf("["+text, 1))
-		require.Equal(t, len(whole)+2, endOf("["+whole+"]", 0))
-		require.Equal(t, -1, skipString([]byte(whole[:len(whole)-1]), 0), "one without end")
-		var want string
-		require.NoError(t, json.Unmarshal([]byte(whole), &want))
-		require.Equal(t, want, string(stringBytes([]byte(whole))))
-		require.Equal(t, len(want), stringLen([]byte(whole)))
-	})
 }
 
 // For every valid text the scanner finds what encoding/json finds; for any

@@ -137,5 +137,5 @@ func storedID(path string) string {
 
 // headOfResponse is a hash of what later turns repeat besides their input.
 func headOfResponse(c *request) uint64 {
-	return xxhash.Sum64(c.parts[toolsPart]) ^ 3*xxhash.Sum64(c.parts[systemPart])
+	return xxhash.Sum64(c.parts[toolsPart]) ^ xxhash.Sum64(c.parts[systemPart])
 }

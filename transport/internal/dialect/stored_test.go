@@ -158,30 +158,3 @@ func TestAnswersAreBounded(t *testing.T) {
 	var h prefix.Hasher
 	assert.False(t, a.writeTo(&h, responses, manyItems))
 }
-
-// Whatever engines answer, nothing panics.
-func FuzzAnswers(f *testing.F) {
-	for _, s := range []string{
-		`{"choices":[{"message":{"content":"a","tool_calls":[{"function":{"name":"f"}}]}}]}`, `{"choices":[{"delta":{"content":"a","tool_calls":[{"index":1,"function":{"arguments":"{}"}}]}}]}`,
-		`{"content":[{"type":"text","text":"a"},{"type":"tool_use","input":{}}]}`, `{"type":"content_block_delta","index":1,"delta":{"partial_json":"{"}}`,
-		`{"output":[{"type":"message","content":[{"text":"a"}]},{"type":"function_call"}]}`, `{"type":"response.completed","response":{"id":"r","output":[{}]}}`,
-	} {
-		for kind := range apis {
-			f.Add(uint8(kind), []byte(s))
-		}
-	}
-	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		k := apis[int(kind)%len(apis)]
-		if k.whole == nil {
-			return
-		}
-		r := response{api: k, answer: answer{wanted: true, repeats: k.output != nil}}
-		var h prefix.Hasher
-		r.read(b, false)
-		r.read(b, false)
-		r.answer.writeTo(&h, k, 100)
-		r.answer = answer{wanted: true}
-		k.whole(&r, b)
-		r.answer.writeTo(&h, k, 100)
-	})
-}
