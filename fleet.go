@@ -261,8 +261,8 @@ func unknownEndpoint(id string) error {
 	return &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
 }
 
-// enter counts a request on an endpoint, unless the endpoint has been removed, or has so many.
-// 0: it may have any number.
+// enter counts a request on an endpoint, unless the endpoint has been removed, or has as many as it may
+// have at most; 0: any number.
 func (f *fleet) enter(s *endpointState, most int) bool {
 	if most == 0 {
 		s.requests.Add(1)

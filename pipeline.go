@@ -278,7 +278,8 @@ func (d *decision) forget() {
 }
 
 // choose passes the decision through its stages and returns the index of the chosen
-// candidate, or the reason of an Admitter.
+// candidate, or the reason of an Admitter. Filters leave the beginning of the candidates, so that an
+// index among what is left is one among all.
 func (p *pipeline) choose(d *decision) (chosen int, err error) {
 	req, left := &d.req, d.candidates
 	if p.Matcher != nil {

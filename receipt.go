@@ -144,7 +144,7 @@ func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
 		scored[j].Scores, scored[j].Score = own, scores[j]
 	}
 	why := make([]string, end)
-	for _, w := range p.Scorers {
+	for i, w := range p.Scorers {
 		x, ok := w.Scorer.(interface {
 			Explain(req *Request, candidates []Candidate, dst []string)
 		})
@@ -154,6 +154,9 @@ func (r *Receipt) explain(d *decision, p *pipeline, chosen int) {
 		clear(why)
 		p.try(w.Scorer, func() { x.Explain(&d.req, d.candidates[:end], why) })
 		for j, text := range why {
+			if len(p.Scorers) > 1 && text != "" {
+				text = p.scorerNames[i] + " " + text
+			}
 			if scored[j].Why != "" && text != "" {
 				text = "; " + text
 			}

@@ -306,8 +306,8 @@ func TestReasons(t *testing.T) {
 	}{
 		{"none", nil, map[string]string{"x": "", "ab": "", "abc": ""}, 0},
 		{"one", weighted(telling{prefix: "is "}), map[string]string{"x": "", "ab": "is ab", "abc": "is abc"}, 0},
-		{"two", weighted(telling{prefix: "is "}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "is ab; was ab", "abc": "is abc; was abc"}, 0},
-		{"a panic", weighted(telling{panics: true}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "was ab", "abc": "was abc"}, 1},
+		{"two", weighted(telling{prefix: "is "}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling is ab; endpick_test.telling was ab", "abc": "endpick_test.telling is abc; endpick_test.telling was abc"}, 0},
+		{"a panic", weighted(telling{panics: true}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling was ab", "abc": "endpick_test.telling was abc"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := rig.Must(endpick.New(endpick.Config{

@@ -66,7 +66,7 @@ func (c *Config) validate() error {
 // flight. Make one with [New]. It is safe for concurrent use and starts no
 // goroutine.
 type Router struct {
-	*guard // the clock, and what recovers panics
+	*guard // the clock, what recovers panics, and their counts
 	config Config
 	self   *owner // of its stages
 
@@ -154,7 +154,8 @@ func (r *Router) Route(req Request) (Lease, error) {
 }
 
 // decide chooses an endpoint and opens a lease on it. An adopted request has been sent already: it goes
-// through matcher and predictor, so that the accounts are right, and nothing chooses.
+// through matcher and predictor, so that the accounts are right, and nothing chooses. A mirrored one is another
+// gateway's, which measures it.
 func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 	d.candidates = d.candidates[:0]
 	if err := d.req.complete(); err != nil {
@@ -189,8 +190,8 @@ func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 }
 
 // gather makes the candidates of a request: the endpoints that serve its model, without
-// those that it excludes, and without those that it avoids unless there are no others. Those where it
-// can't go at all come first: what is left may all be avoided.
+// those that it excludes, and without those that it avoids unless there are no others. Contexts
+// count before that: an avoided endpoint where the prompt fits is better than none.
 func (r *Router) gather(d *decision) error {
 	req := &d.req
 	d.pool = r.fleet.find(req.serving()).load()

@@ -125,12 +125,14 @@ func (r *reloader) look(asked bool) {
 		r.log.Error("the new settings have a mistake; keeping the old ones", "error", err)
 		return
 	}
+	done := "settings reloaded"
 	for _, field := range restart(r.first, next) {
 		r.log.Warn("this change needs a restart", "field", field)
+		done = "all other settings reloaded"
 	}
 	r.gateway.warnOf(next)
 	r.now, r.stamps = next, next.stamps
-	r.log.Info("settings reloaded", "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
+	r.log.Info(done, "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
 }
 
 // warnOf logs settings that are probably mistakes.

@@ -107,7 +107,7 @@ func explained(why []string, chosen bool, attempts []transport.ObservedAttempt) 
 	for i := range before {
 		all = append(all, text(i))
 	}
-	if before > 0 {
+	if before > 1 || before > 0 && chosen { // otherwise the only attempt says it
 		all = []string{"First " + strings.Join(all, ", then ") + "."}
 	}
 	all = append(all, why...)
