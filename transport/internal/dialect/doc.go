@@ -17,8 +17,8 @@
 //	out, err = meter.End(out)
 //	lease.Done(meter.Outcome(endpick.Completed))
 //
-// An API is a file and a line in the table of apis: its paths, which members of a request are
-// which part of its prompt, and what its responses say, in events of a handful of kinds:
+// An API is a line in the table of apis: its paths, which members of a request are which part of its
+// prompt, and who reads what its responses say, in events of a handful of kinds:
 //
 //	begins, text, tool, reports (usage), fails, ends
 //
