@@ -254,22 +254,3 @@ func TestWhatNATSDoesNotTake(t *testing.T) {
 		assert.Contains(t, bad.Reason, "has the subject group")
 	}
 }
-
-// All counts continue when a replica starts anew.
-func TestCountsGoOn(t *testing.T) {
-	one := Status{
-		Shared: 1, Blocks: 2, Unshared: 3, Sent: 4, SentBytes: 5, SnapshotBytes: 6, Restarts: 7, Mirrored: 8, Unmirrored: 9, Received: 10,
-		ReceivedBytes: 11, Missed: 12, Snapshots: 13, UnknownBlocks: 14, Refused: 15, Malformed: 16, TooMany: 17, Instance: 18, Running: true,
-	}
-	st := Status{Instance: 5, Missed: 100}
-	st.add(&one)
-	st.add(&Status{TooMany: 1})
-	want := one
-	want.Instance, want.Running, want.Missed, want.TooMany = 5, false, 112, 18
-	assert.Equal(t, want, st)
-	assert.True(t, st.Alone())
-	st.Peers = []Peer{{}, {Behind: true}}
-	assert.True(t, st.Alone(), "none of them is known yet")
-	st.Peers = append(st.Peers, Peer{Live: true})
-	assert.False(t, st.Alone())
-}

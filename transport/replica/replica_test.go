@@ -338,26 +338,6 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-func TestLoadAlone(t *testing.T) {
-	bus := newHub()
-	a := start(t, bus, nil)
-	b := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.DisableIndex = true })
-	meet(t, a, b)
-	la := rig.Must(a.Route(endpick.Request{Blocks: blocksOf(1, 4)}))
-	lb := rig.Must(b.Route(endpick.Request{Blocks: blocksOf(2, 4)}))
-	eventually(t, "load", func() bool { return a.open() == 2 && b.open() == 2 })
-	assert.Zero(t, b.held(la.Endpoint().ID, blocksOf(1, 4)))
-	assert.Zero(t, a.held(lb.Endpoint().ID, blocksOf(2, 4)))
-	for _, g := range []*gateway{a, b} {
-		sum := 0
-		for _, e := range endpoints(3) {
-			sum += g.inFlight(e.ID).PrefillTokens
-		}
-		assert.Equal(t, 128, sum)
-	}
-	assert.Zero(t, b.replica.Status().Blocks)
-}
-
 // A tenant that has used up its tokens at one gateway has used them up at all.
 func TestQuotasAreShared(t *testing.T) {
 	bus := newHub()
