@@ -208,22 +208,28 @@ func readStream(t testing.TB, body string) (s oneStream) {
 
 // Wherever a stream breaks off, the client gets all of it, as one stream.
 func TestResume(t *testing.T) {
-	whole := strings.Join(tale, "")
+	all := tale
 	for _, engine := range []string{"vllm", "sglang", "llama.cpp", "ollama"} {
 		for _, request := range []struct{ path, body string }{
 			{chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`},
 			{chatPath, `{"model":"m","messages" : [ {"role":"user","content":"Tell"} ] ,"stream":true,"max_completion_tokens":100,"seed":null,"logprobs":false,"response_format":{"type":"text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto","stream_options":{"include_usage":true}}`},
 			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":100}`},
+			{chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}],"max_tokens":4,"stream_options":{"include_usage":true}}`},
+			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":4,"stream_options":{"include_usage":true}}`},
 		} {
+			limit, tale, reason := 100, tale, "stop"
+			if strings.Contains(request.body, `"max_tokens":4`) {
+				limit, tale, reason = 4, tale[:4], "length"
+			}
 			if engine == "ollama" && request.path != chatPath {
 				continue
 			}
-			for after := range len(tale) {
+			for after := range min(len(tale)+1, len(all)) {
 				for _, how := range []string{"", "event", "error", "abort"} {
 					bad, good := dies(after), dies(-1)
 					bad.how, good.goesOn = how, how == "error"
-					whole := whole
-					if good.goesOn && strings.TrimSpace(tale[after]) == "" {
+					whole := strings.Join(tale, "")
+					if good.goesOn && after < len(tale) && strings.TrimSpace(tale[after]) == "" {
 						whole = strings.Join(tale[:after], "") + strings.Join(tale[after+1:], "")
 					}
 					w := tellers(t, transport.Config{}, engine, bad, good)
@@ -232,7 +238,7 @@ func TestResume(t *testing.T) {
 					s := readStream(t, body)
 					require.Equal(t, whole, s.text, "after %d words: %s", after, body)
 					assert.True(t, s.done)
-					assert.Equal(t, "stop", s.reason)
+					assert.Equal(t, reason, s.reason)
 					assert.Len(t, s.ids, 1, body)
 					assert.Len(t, s.created, 1, body)
 					if request.path == chatPath {
@@ -260,11 +266,11 @@ func TestResume(t *testing.T) {
 					}
 					assert.EqualValues(t, 1, w.t.Stats().Resumed)
 					assert.Equal(t, endpick.Failed, w.observer.all()[0].Status)
-					for _, limit := range []string{"max_tokens", "max_completion_tokens"} {
-						if strings.Contains(request.body, limit) {
-							assert.EqualValues(t, 100-after, again[limit])
+					for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+						if strings.Contains(request.body, name) {
+							assert.EqualValues(t, max(limit-after, 1), again[name], "one more if there are all, for an end")
 						} else {
-							assert.NotContains(t, again, limit)
+							assert.NotContains(t, again, name)
 						}
 					}
 					if request.path == chatPath {
@@ -300,7 +306,6 @@ func TestWhatIsNotResumed(t *testing.T) {
 		"a tool that must be called":          {body: chat(`,"tool_choice":"required"`)},
 		"something unheard of":                {body: chat(`,"min_tokens":9`)},
 		"a text that is continued already":    {body: chat(`,"continue_final_message":true`)},
-		"a limit that is reached":             {body: chat(`,"max_tokens":3`)},
 		"tools that the engine runs":          {body: chat(`,"tools":[{"type":"mcp"}]`)},
 		"a long request":                      {body: chat(`,"user":"` + strings.Repeat("x", 1<<20) + `"`)},
 		"an engine's own limit":               {path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":"Tell: "}`},
@@ -370,7 +375,7 @@ func TestResumeAtOllama(t *testing.T) {
 		"a schema":                 {`,"format":"json"`, "", open, false},
 		"a seed":                   {`,"options":{"seed":1}`, "", open, false},
 		"thinking":                 {`,"think":true`, "", open, false},
-		"a limit that is reached":  {`,"options":{"num_predict":2}`, "", open, false},
+		"a limit that is reached":  {`,"options":{"num_predict":2}`, "", open, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
@@ -400,9 +405,13 @@ func TestResumeAtOllama(t *testing.T) {
 			}
 			require.NoError(t, err)
 			var end map[string]any
-			require.True(t, strings.HasPrefix(rest, line(" dark")), rest)
-			require.NoError(t, json.Unmarshal([]byte(rest[len(line(" dark")):]), &end))
-			assert.Equal(t, []any{3.0, 20.0}, []any{end["eval_count"], end["prompt_eval_count"]})
+			more, tokens := line(" dark"), 3.0
+			if strings.Contains(name, "reached") {
+				more, tokens = line(""), 2.0
+			}
+			require.True(t, strings.HasPrefix(rest, more), rest)
+			require.NoError(t, json.Unmarshal([]byte(rest[len(more):]), &end))
+			assert.Equal(t, []any{tokens, 20.0}, []any{end["eval_count"], end["prompt_eval_count"]})
 			assert.Greater(t, end["total_duration"], 3e9)
 			require.Len(t, asked, 2)
 			assert.Contains(t, asked[0], "/api/chat")

@@ -174,7 +174,9 @@ var ways = []way{
 			end := []string{"completed", "incomplete"}[r.IntN(2)] // cut off by the length limit
 			return events(append(all, `{"type":"response.`+end+`","response":{"id":"resp_1","output":`+inBrackets(items(s))+`}}`)...)
 		},
-		func(s said) string { return strings.Join(items(s), ",") },
+		func(s said) string { // many clients send back what they know
+			return strings.ReplaceAll(strings.Join(items(s), ","), `"status":"completed",`, "")
+		},
 	},
 }
 
@@ -195,7 +197,7 @@ func chatBack(s said) string {
 
 func messageBlocks(s said) (all []string) {
 	if s.thought {
-		all = append(all, `{"type":"thinking","thinking":"h","signature":"x"}`)
+		all = append(all, `{"type":"thinking","thinking":"h","signature":"x"}`, `{"type":"redacted_thinking","data":"x"}`)
 	}
 	for _, text := range s.texts {
 		all = append(all, `{"type":"text","text":`+quoted(text)+`}`)
@@ -216,8 +218,12 @@ func items(s said) (all []string) {
 	for _, text := range s.texts {
 		all = append(all, `{"type":"message","role":"assistant","content":[{"type":"output_text","text":`+quoted(text)+`}]}`)
 	}
-	for _, c := range s.calls {
-		all = append(all, fmt.Sprintf(`{"type":"function_call","call_id":%q,"name":%q,"arguments":%s}`, c.id, c.name, quoted(c.arguments)))
+	for i, c := range s.calls {
+		if i%2 == 1 {
+			all = append(all, fmt.Sprintf(`{"type":"custom_tool_call","status":"completed","call_id":%q,"name":%q,"input":%s}`, c.id, c.name, quoted(c.arguments)))
+			continue
+		}
+		all = append(all, fmt.Sprintf(`{"type":"function_call","status":"completed","call_id":%q,"name":%q,"arguments":%s}`, c.id, c.name, quoted(c.arguments)))
 	}
 	return all
 }

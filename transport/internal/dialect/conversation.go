@@ -142,7 +142,7 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 	for c := p.elementsOf(content); c.element() && !p.canceled(); {
 		switch b := readBlock(&c); b.kind {
 		case "thinking", "redacted_thinking":
-		case "tool_use", "server_tool_use":
+		case "tool_use":
 			m.ToolCalls = append(m.ToolCalls, p.toolCall(b.id, b.name, b.input))
 		case "tool_result":
 			if len(m.Parts)+len(m.ToolCalls) > 0 {

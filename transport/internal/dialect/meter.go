@@ -339,7 +339,7 @@ func (m *Meter) Seen() Seen {
 		s.CachedTokens = &u.cached
 	}
 	if m.before != nil {
-		s.InputTokens, s.OutputTokens = max(s.InputTokens-m.before.tokens, 0), s.OutputTokens+m.before.tokens
+		s.InputTokens, s.OutputTokens = max(s.InputTokens-m.before.tokens, 0), s.OutputTokens+m.before.tokens-m.before.surplus
 		s.FirstToken = cmp.Or(m.before.firstAt, s.FirstToken)
 		u.cached = min(u.cached, s.InputTokens)
 	}

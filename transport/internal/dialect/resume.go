@@ -25,6 +25,9 @@ type beginning struct {
 	id, created []byte // values in each chunk of the first
 	text        []byte // without the space; nil as soon as more has come
 	tokens      int
+	// surplus is 1 if those are all that the client wants: the one that is asked for, for an end of the stream,
+	// is not passed on.
+	surplus int
 	// space is white space at the end of the text that was not sent again, because templates drop
 	// it: the engine is about to repeat it, for all that is known.
 	space   []byte
@@ -93,9 +96,12 @@ func (c *Call) Resume(m *Meter) *Call {
 		s.text = bytes.Clone(text)
 		answered.size, answered.pieces = a.size, []piece{{text: slices.Clip(s.text)}}
 	}
-	body := first.continued(text, s.tokens)
+	body, all := first.continued(text, s.tokens)
 	if body == nil {
 		return nil
+	}
+	if all {
+		s.surplus, answered.lost = 1, true
 	}
 	parsed, err := parse(first.api, nil, body, first.maxItems)
 	if err != nil {
@@ -143,8 +149,8 @@ func (m *Meter) tokens() (n int) {
 }
 
 // continued is the body that asks for what follows text, the content of a JSON string; nil if there
-// is none.
-func (c *request) continued(text []byte, tokens int) []byte {
+// is none. It asks for one token if there are as many as the client wants, which all reports.
+func (c *request) continued(text []byte, tokens int) (body []byte, all bool) {
 	limited, bad := false, false
 	text = appendControls(nil, text)
 	var change func(key string, v []byte) []byte
@@ -154,8 +160,8 @@ func (c *request) continued(text []byte, tokens int) []byte {
 		case limits[key] && v[0] == '-': // none, for llama.cpp and Ollama
 		case limits[key]:
 			limit, _ := count(v)
-			limited, bad = true, bad || limit <= tokens
-			return strconv.AppendInt(nil, int64(limit-tokens), 10)
+			limited, all, bad = true, all || limit <= tokens, bad || limit == 0
+			return strconv.AppendInt(nil, int64(max(limit-tokens, 1)), 10)
 		case key == "options" && isObject(v):
 			return rewritten(nil, v, change)
 		case key == "messages":
@@ -180,14 +186,14 @@ func (c *request) continued(text []byte, tokens int) []byte {
 		}
 		return v
 	}
-	body := rewritten(nil, c.body[c.top-1:], change)
+	body = rewritten(nil, c.body[c.top-1:], change)
 	switch {
 	case bad, c.api == completion && !limited: // an engine's own limit is for the whole
-		return nil
+		return nil, false
 	case c.api == chat && len(text) > 0:
-		return append([]byte(`{"add_generation_prompt":false,"continue_final_message":true,`), body[1:]...)
+		body = append([]byte(`{"add_generation_prompt":false,"continue_final_message":true,`), body[1:]...)
 	}
-	return body
+	return body, all
 }
 
 // limits are the names of the most tokens that there may be.
@@ -264,6 +270,10 @@ func (m *Meter) asFirst(key string, v []byte) []byte {
 	case key == "role" && !m.api.lines, // Ollama's have one in each
 		key == "prompt" && m.api == native: // has what was said
 		return nil
+	case before.surplus > 0 && key == "tool_calls":
+		return nil
+	case before.surplus > 0 && (key == "content" || key == "text") && isString(v):
+		return []byte(`""`)
 	case (key == "content" || key == "text") && isString(v):
 		return m.unrepeated(v)
 	case partsOfChunk[key] && isObject(v):
@@ -289,7 +299,7 @@ func (m *Meter) asFirst(key string, v []byte) []byte {
 	case key == "cached_tokens":
 		n = min(n, max(m.usage.prompt-before.tokens, 0))
 	case key == "completion_tokens" || key == "tokens_predicted" || key == "eval_count":
-		n += before.tokens
+		n += before.tokens - before.surplus
 	default:
 		return v
 	}
@@ -301,7 +311,8 @@ func (m *Meter) asFirst(key string, v []byte) []byte {
 func (m *Meter) unrepeated(v []byte) []byte {
 	text, s := inQuotes(v), m.before
 	if len(text) > 0 && s.text != nil {
-		if more, found := bytes.CutPrefix(appendShortest(nil, text), s.text); found && s.tokens > 1 {
+		more, found := bytes.CutPrefix(appendShortest(nil, text), s.text)
+		if e := m.lease.Endpoint(); found && e != nil && e.Engine == "llama.cpp" {
 			text = appendControls(nil, more)
 			m.answer.pieces[0].text = append(slices.Clip(s.text), more...)
 		}

@@ -27,6 +27,15 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 			sections := strings.SplitN(string(b), "=>\n", 5)
 			head, body, _ := strings.Cut(sections[0], "\n\n")
 			_, path := cutMethod(head)
+			engine := "ollama"
+			if strings.HasPrefix(filepath.Base(file), "llamacpp") {
+				engine = "llama.cpp"
+			}
+			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Engine: engine}}})
+			require.NoError(t, err)
+			lease, err := router.Route(endpick.Request{})
+			require.NoError(t, err)
+			defer lease.Done(endpick.Outcome{})
 			for _, size := range []int{1, 100, 1 << 20} {
 				w := newTalk(t)
 				w.reader, err = NewReader(Config{Resume: true})
@@ -39,7 +48,7 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 				rest := first.Resume(begun)
 				require.NotNil(t, rest)
 				require.NoError(t, rest.Prompt(t.Context()))
-				m := rest.Meter(endpick.Lease{}, clock)
+				m := rest.Meter(lease, clock)
 				got = append(got, feed(m, sections[3], size)...)
 				got, err = m.End(got)
 				require.NoError(t, err)
