@@ -135,7 +135,7 @@ func bursts(cv float64, shares []float64, parts ...sim.Conversations) func(float
 // flash is a crowd at time zero: a fifth of all requests in a twentieth of the time.
 func flash(c sim.Conversations) func(float64, int) (sim.Workload, error) {
 	return func(rate float64, requests int) (sim.Workload, error) {
-		length := span(rate, requests)
+		c, length := c, span(rate, requests) // runs are at the same time
 		c.Arrivals.Stages = []sim.Stage{
 			{Duration: length / 20, Rate: 4 * rate}, {Duration: length - length/20, Rate: rate * 0.8 / 0.95},
 		}
