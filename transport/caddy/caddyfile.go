@@ -48,106 +48,29 @@ func (t *Transport) UnmarshalCaddyfile(d *caddyfile.Dispenser) error {
 	if d.NextArg() {
 		return d.ArgErr()
 	}
-	for d.NextBlock(0) {
-		if err := t.setting(d); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// setting parses a line and the block after it.
-func (t *Transport) setting(d *caddyfile.Dispenser) error {
-	switch name := d.Val(); name {
-	case "pool":
-		return text(d, &t.Pool)
-	case "policy":
-		return text(d, &t.Policy)
-	case "tenant":
-		return text(d, &t.Tenant)
-	case "hash_key":
-		return text(d, &t.HashKey)
-	case "scrape":
-		return duration(d, &t.Scrape)
-	case "ttft":
-		return duration(d, &t.TTFT)
-	case "tpot":
-		return duration(d, &t.TPOT)
-	case "first_byte_timeout":
-		return duration(d, &t.FirstByteTimeout)
-	case "stall_timeout":
-		return duration(d, &t.StallTimeout)
-	case "response_timeout":
-		return duration(d, &t.ResponseTimeout)
-	case "upgrade_timeout":
-		return duration(d, &t.UpgradeTimeout)
-	case "max_attempts":
-		return number(d, &t.MaxAttempts)
-	case "seed":
-		return number(d, &t.Seed)
-	case "max_body":
-		return size(d, &t.MaxBodyBytes)
-	case "shared_cache":
-		return flag(d, &t.SharedCache)
-	case "disable_usage":
-		return flag(d, &t.DisableUsage)
-	case "pass":
-		return texts(d, &t.Pass)
-	case "endpoint":
-		return t.endpoint(d)
-	case "queue":
-		return t.queue(d)
-	default:
-		return d.Errf("unknown setting %q", name)
-	}
+	return block(d, "", map[string]any{
+		"pool": &t.Pool, "policy": &t.Policy, "tenant": &t.Tenant, "hash_key": &t.HashKey,
+		"scrape": &t.Scrape, "ttft": &t.TTFT, "tpot": &t.TPOT,
+		"first_byte_timeout": &t.FirstByteTimeout, "stall_timeout": &t.StallTimeout,
+		"response_timeout": &t.ResponseTimeout, "upgrade_timeout": &t.UpgradeTimeout,
+		"max_attempts": &t.MaxAttempts, "seed": &t.Seed, "max_body": &t.MaxBodyBytes,
+		"shared_cache": &t.SharedCache, "disable_usage": &t.DisableUsage, "pass": &t.Pass,
+		"endpoint": t.endpoint, "queue": t.queue,
+	})
 }
 
 func (t *Transport) endpoint(d *caddyfile.Dispenser) error {
 	var e Endpoint
-	if err := text(d, &e.Address); err != nil {
+	if err := setting(d, &e.Address); err != nil {
 		return err
 	}
-	for level := d.Nesting(); d.NextBlock(level); {
-		var err error
-		switch name := d.Val(); name {
-		case "id":
-			err = text(d, &e.ID)
-		case "variant":
-			err = text(d, &e.Variant)
-		case "engine":
-			err = text(d, &e.Engine)
-		case "models":
-			err = texts(d, &e.Models)
-		case "adapters":
-			err = texts(d, &e.Adapters)
-		case "max_sequences":
-			err = number(d, &e.MaxSequences)
-		case "kv_tokens":
-			err = number(d, &e.KVTokens)
-		case "max_in_flight":
-			err = number(d, &e.MaxInFlight)
-		case "max_context":
-			err = number(d, &e.MaxContext)
-		case "tier":
-			err = number(d, &e.Tier)
-		case "weight":
-			var weight string
-			if err = text(d, &weight); err == nil {
-				if e.Weight, err = strconv.ParseFloat(weight, 64); err != nil {
-					err = d.Errf("weight: %q is not a number", weight)
-				}
-			}
-		case "label":
-			err = e.label(d)
-		default:
-			err = d.Errf("unknown setting %q of an endpoint", name)
-		}
-		if err != nil {
-			return err
-		}
-	}
+	err := block(d, " of an endpoint", map[string]any{
+		"id": &e.ID, "variant": &e.Variant, "engine": &e.Engine, "models": &e.Models, "adapters": &e.Adapters,
+		"max_sequences": &e.MaxSequences, "kv_tokens": &e.KVTokens, "max_in_flight": &e.MaxInFlight, "max_context": &e.MaxContext,
+		"tier": &e.Tier, "weight": &e.Weight, "label": e.label,
+	})
 	t.Endpoints = append(t.Endpoints, e)
-	return nil
+	return err
 }
 
 func (e *Endpoint) label(d *caddyfile.Dispenser) error {
@@ -166,107 +89,88 @@ func (t *Transport) queue(d *caddyfile.Dispenser) error {
 	if t.Queue != nil {
 		return d.Err("queue is given twice")
 	}
-	var q Queue
+	q := new(Queue)
+	t.Queue = q
 	if d.NextArg() {
 		var err error
 		if q.Requests, err = strconv.Atoi(d.Val()); err != nil || q.Requests <= 0 || d.NextArg() {
 			return d.Errf("queue: %q is not a number of requests", d.Val())
 		}
 	}
+	return block(d, " of queue", map[string]any{"timeout": &q.Timeout, "sequences": &q.Sequences})
+}
+
+// block parses a block into the variables that its settings, by name, are for, or with their functions.
+func block(d *caddyfile.Dispenser, of string, settings map[string]any) error {
 	for level := d.Nesting(); d.NextBlock(level); {
-		var err error
-		switch name := d.Val(); name {
-		case "timeout":
-			err = duration(d, &q.Timeout)
-		case "sequences":
-			err = number(d, &q.Sequences)
-		default:
-			err = d.Errf("unknown setting %q of queue", name)
+		to, known := settings[d.Val()]
+		if !known {
+			return d.Errf("unknown setting %q%s", d.Val(), of)
 		}
-		if err != nil {
+		if err := setting(d, to); err != nil {
 			return err
 		}
 	}
-	t.Queue = &q
 	return nil
 }
 
-// one parses the only argument of a setting.
-func one(d *caddyfile.Dispenser) (name, value string, err error) {
-	name = d.Val()
-	if !d.Args(&value) || d.NextArg() {
-		return name, "", d.ArgErr()
+func setting(d *caddyfile.Dispenser, to any) error {
+	if own, ok := to.(func(*caddyfile.Dispenser) error); ok {
+		return own(d)
 	}
-	return name, value, nil
+	name, all := d.Val(), d.RemainingArgs()
+	switch to := to.(type) {
+	case *bool:
+		*to = true
+		if len(all) == 0 {
+			return nil
+		}
+	case *[]string:
+		*to = append(*to, all...)
+		if len(all) > 0 {
+			return nil
+		}
+	default:
+		if len(all) != 1 {
+			break
+		}
+		if text, ok := to.(*string); ok && *text != "" {
+			return d.Errf("%s is given twice", name)
+		}
+		if want := read(all[0], to); want != "" {
+			return d.Errf("%s: %q is not %s", name, all[0], want)
+		}
+		return nil
+	}
+	return d.ArgErr()
 }
 
-func text(d *caddyfile.Dispenser, to *string) error {
-	name, value, err := one(d)
-	if err == nil && *to != "" {
-		err = d.Errf("%s is given twice", name)
-	}
-	if err == nil {
+// read reads a value, or says what it should have been. Zero would mean the default.
+func read(value string, to any) (want string) {
+	var err error
+	switch to := to.(type) {
+	case *string:
 		*to = value
+	case *int:
+		if *to, err = strconv.Atoi(value); err != nil || *to <= 0 {
+			return "a whole number above zero"
+		}
+	case *float64:
+		if *to, err = strconv.ParseFloat(value, 64); err != nil {
+			return "a number"
+		}
+	case *int64:
+		n, err := humanize.ParseBytes(value)
+		if *to = int64(n); err != nil || n == 0 || n > 1<<40 {
+			return "a size such as 64MiB"
+		}
+	case *caddy.Duration:
+		v, err := caddy.ParseDuration(value)
+		if *to = caddy.Duration(v); err != nil || v <= 0 {
+			return "a duration above zero such as 500ms"
+		}
 	}
-	return err
-}
-
-func texts(d *caddyfile.Dispenser, to *[]string) error {
-	all := d.RemainingArgs()
-	if len(all) == 0 {
-		return d.ArgErr()
-	}
-	*to = append(*to, all...)
-	return nil
-}
-
-// duration parses a duration above zero, which would mean the default.
-func duration(d *caddyfile.Dispenser, to *caddy.Duration) error {
-	name, value, err := one(d)
-	if err != nil {
-		return err
-	}
-	parsed, err := caddy.ParseDuration(value)
-	if err != nil || parsed <= 0 {
-		return d.Errf("%s: %q is not a duration above zero such as 500ms", name, value)
-	}
-	*to = caddy.Duration(parsed)
-	return nil
-}
-
-func number(d *caddyfile.Dispenser, to *int) error {
-	name, value, err := one(d)
-	if err != nil {
-		return err
-	}
-	n, err := strconv.Atoi(value)
-	if err != nil || n <= 0 {
-		return d.Errf("%s: %q is not a whole number above zero", name, value)
-	}
-	*to = n
-	return nil
-}
-
-// size parses a number of bytes, such as 64MiB.
-func size(d *caddyfile.Dispenser, to *int64) error {
-	name, value, err := one(d)
-	if err != nil {
-		return err
-	}
-	n, err := humanize.ParseBytes(value)
-	if err != nil || n == 0 || n > 1<<40 {
-		return d.Errf("%s: %q is not a size such as 64MiB", name, value)
-	}
-	*to = int64(n)
-	return nil
-}
-
-func flag(d *caddyfile.Dispenser, to *bool) error {
-	if d.NextArg() {
-		return d.ArgErr()
-	}
-	*to = true
-	return nil
+	return ""
 }
 
 // The interfaces that Caddy looks for.
