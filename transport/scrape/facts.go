@@ -1,7 +1,7 @@
 package scrape
 
 import (
-	"bytes"
+	"cmp"
 	"encoding/json"
 	"math"
 	"net"
@@ -28,8 +28,6 @@ func atMost(v float64, most int) int {
 	}
 	return int(math.Min(v, float64(most)))
 }
-
-func parsePage(text []byte) (page, error) { return parse(bytes.NewReader(text), int64(len(text))) }
 
 // has reports whether the page has a family with this prefix.
 func (p page) has(prefix string) bool {
@@ -154,10 +152,7 @@ func sglangFacts(text []byte, e *endpick.Endpoint) (Facts, error) {
 		if e.Ranked && rank != e.Rank {
 			continue
 		}
-		if s.Memory.Tokens == 0 {
-			s.Memory.Tokens = info.Tokens
-		}
-		tokens += s.Memory.Tokens
+		tokens += cmp.Or(s.Memory.Tokens, info.Tokens)
 		most += s.Most
 	}
 	if len(info.States) == 0 {

@@ -1,10 +1,10 @@
 package scrape
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"reflect"
@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // Facts are what an engine reports about itself. What it does not report is
@@ -98,9 +99,7 @@ func NewInspector(config InspectorConfig) (*Inspector, error) {
 	if config.Interval < 0 {
 		return nil, &endpick.ConfigError{Field: "scrape.InspectorConfig.Interval", Reason: "is negative"}
 	}
-	if config.Interval == 0 {
-		config.Interval = time.Minute
-	}
+	config.Interval = cmp.Or(config.Interval, time.Minute)
 	asker, err := New(Config{
 		Router: config.Router, Client: config.Client, Timeout: config.Timeout, MaxBytes: config.MaxBytes, OnError: config.OnError,
 	})
@@ -187,23 +186,13 @@ func (s *Inspector) Fill(e *endpick.Endpoint) {
 
 func (s *Inspector) fill(e *endpick.Endpoint, k *inspected) {
 	f := &k.facts
-	if e.Engine == "" {
-		e.Engine = f.Engine
-	}
-	if e.KVTokens == 0 {
-		e.KVTokens = f.KVTokens
-	}
-	if e.MaxSequences == 0 {
-		e.MaxSequences = f.MaxSequences
-	}
+	e.Engine, e.KVTokens, e.MaxSequences = cmp.Or(e.Engine, f.Engine), cmp.Or(e.KVTokens, f.KVTokens), cmp.Or(e.MaxSequences, f.MaxSequences)
+	e.MaxResidents = cmp.Or(e.MaxResidents, f.MaxResidents)
 	if len(e.Models)+len(e.Adapters) == 0 {
 		e.Models, e.Adapters = slices.Clone(f.Models), slices.Clone(f.Adapters)
 	}
 	if e.Residents == nil && f.Residents != nil {
 		e.Residents, e.ResidentsAt = slices.Clone(f.Residents), k.since
-	}
-	if e.MaxResidents == 0 {
-		e.MaxResidents = f.MaxResidents
 	}
 }
 
@@ -292,7 +281,7 @@ func (s *Inspector) ask(ctx context.Context, at string, e *endpick.Endpoint) {
 		}
 	}
 	if err != nil && ctx.Err() == nil {
-		s.asker.report(e, pageURL(e, ""), err)
+		s.asker.report(e, host.Page(e.Address, ""), err)
 	}
 }
 
@@ -332,33 +321,14 @@ func (s *Inspector) completeOne(at string, e *endpick.Endpoint) {
 	s.mu.Unlock()
 	if !reflect.DeepEqual(next, *e) {
 		if err := s.config.Router.Update(next); err != nil && !errors.Is(err, endpick.ErrUnknownEndpoint) { // the endpoint was removed meanwhile
-			s.asker.report(e, pageURL(e, ""), err)
+			s.asker.report(e, host.Page(e.Address, ""), err)
 		}
 	}
 }
 
-// get reads a page of an engine. A status other than 200 is a StatusError.
+// get reads a page of an engine.
 func (s *Inspector) get(ctx context.Context, e *endpick.Endpoint, path string) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.asker.config.Timeout)
-	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, pageURL(e, path), nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := s.asker.config.Client.Do(req)
-	if err != nil {
-		return nil, err
-	}
-	defer resp.Body.Close()
-	most := s.asker.config.MaxBytes
-	if resp.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10)
-		return nil, StatusError(resp.StatusCode)
-	}
-	text, err := io.ReadAll(io.LimitReader(resp.Body, most+1))
-	if err == nil && int64(len(text)) > most {
-		err = ErrTooLong
-	}
+	text, _, err := s.asker.get(ctx, host.Page(e.Address, path))
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.known[key(e)].size += len(text)
@@ -376,7 +346,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		return Facts{}, err
 	}
 	if err == nil {
-		p, err := parsePage(text)
+		p, err := parse(string(text))
 		if err != nil {
 			return Facts{}, err
 		}

@@ -2,8 +2,6 @@ package scrape
 
 import (
 	"errors"
-	"fmt"
-	"io"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,17 +87,10 @@ func (s *sample) label(name string) (value string, ok bool) {
 // parse reads a page in the Prometheus text format or in OpenMetrics, whatever was asked for, in time
 // linear in its length, whatever it says. A line that can't be read costs that line; a page without any
 // that can is an error.
-func parse(r io.Reader, most int64) (page, error) {
-	text, err := io.ReadAll(io.LimitReader(r, most+1))
-	switch {
-	case int64(len(text)) > most:
-		return nil, ErrTooLong
-	case err != nil:
-		return nil, fmt.Errorf("%w: %w", ErrFormat, err)
-	}
+func parse(text string) (page, error) {
 	p := page{}
 	unread := false
-	for line := range strings.Lines(string(text)) {
+	for line := range strings.Lines(text) {
 		if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
 			unread = !p.add(line) || unread
 		}

@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -172,14 +173,20 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 	for i, e := range endpoints {
 		snapshots[i] = p.config.Router.Snapshot(e.ID)
 	}
-	page, size, answered, err := p.fetch(ctx, u)
-	if ctx.Err() != nil {
+	text, answered, err := p.get(ctx, u, "text/plain;version=0.0.4")
+	if size = int64(len(text)); ctx.Err() != nil {
 		return size, false
+	}
+	var read page
+	if err == nil {
+		if bad := p.guard(func() { read, err = parse(string(text)) }); bad != nil {
+			err = bad
+		}
 	}
 	for i, e := range endpoints {
 		load, bad := endpick.Load{}, err
 		if bad == nil {
-			load, bad = page.load(e, &p.names)
+			load, bad = read.load(e, &p.names)
 		}
 		if bad != nil {
 			p.report(e, u, bad)
@@ -197,49 +204,37 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 	return size, err != nil
 }
 
-// fetch gets a page and its size; answered reports whether the server did.
-func (p *Poller) fetch(ctx context.Context, u string) (_ page, size int64, answered bool, _ error) {
+// get reads a page; answered reports whether the server did. A status other than 200 is a StatusError.
+func (p *Poller) get(ctx context.Context, u string, accept ...string) (text []byte, answered bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, p.config.Timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u, nil)
 	if err != nil {
-		return nil, 0, false, err
+		return nil, false, err
 	}
-	req.Header.Set("Accept", "text/plain;version=0.0.4")
-	var resp *http.Response
-	if bad := p.guard(func() { resp, err = p.config.Client.Do(req) }); bad != nil {
-		return nil, 0, false, bad
-	}
-	if err != nil {
-		return nil, 0, false, err
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
-		return nil, 0, true, StatusError(resp.StatusCode)
-	}
-	select {
-	case p.slots <- struct{}{}:
-		defer func() { <-p.slots }()
-	case <-ctx.Done():
-		return nil, 0, false, ctx.Err()
-	}
-	var read page
-	body := counted{Reader: resp.Body}
-	if bad := p.guard(func() { read, err = parse(&body, p.config.MaxBytes) }); bad != nil {
-		return nil, body.size, true, bad
-	}
-	return read, body.size, ctx.Err() == nil, err
-}
-
-// counted counts what is read.
-type counted struct {
-	io.Reader
-	size int64
-}
-
-func (c *counted) Read(p []byte) (int, error) {
-	n, err := c.Reader.Read(p)
-	c.size += int64(n)
-	return n, err
+	req.Header["Accept"] = accept
+	bad := p.guard(func() {
+		var resp *http.Response
+		if resp, err = p.config.Client.Do(req); err != nil {
+			return
+		}
+		defer resp.Body.Close()
+		if answered = true; resp.StatusCode != http.StatusOK {
+			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
+			err = StatusError(resp.StatusCode)
+			return
+		}
+		select {
+		case p.slots <- struct{}{}:
+			defer func() { <-p.slots }()
+		case <-ctx.Done():
+			answered, err = false, ctx.Err()
+			return
+		}
+		text, err = io.ReadAll(io.LimitReader(resp.Body, p.config.MaxBytes+1))
+		if answered = ctx.Err() == nil; int64(len(text)) > p.config.MaxBytes {
+			err = ErrTooLong
+		}
+	})
+	return text, answered, cmp.Or(bad, err)
 }

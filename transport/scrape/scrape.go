@@ -8,13 +8,12 @@
 package scrape
 
 import (
+	"cmp"
 	"fmt"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/internal/host"
 )
 
@@ -80,37 +79,15 @@ func (c *Config) validate() error {
 	case c.MaxBytes < 0:
 		return &endpick.ConfigError{Field: "scrape.Config.MaxBytes", Reason: "is negative"}
 	}
-	if c.Interval == 0 {
-		c.Interval = time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
+	c.Interval, c.Timeout, c.MaxBytes = cmp.Or(c.Interval, time.Second), cmp.Or(c.Timeout, 5*time.Second), cmp.Or(c.MaxBytes, 8<<20)
 	if c.Client == nil {
 		c.Client = host.Client(c.Timeout, 1)
 	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 8 << 20
-	}
 	if c.URL == nil {
-		c.URL = metricsURL
+		c.URL = func(e *endpick.Endpoint) string { return host.Page(e.Address, "/metrics") }
 	}
 	if c.OnError == nil {
 		c.OnError = func(error) {}
 	}
 	return nil
-}
-
-func metricsURL(e *endpick.Endpoint) string { return pageURL(e, "/metrics") }
-
-// pageURL is the address of a page of an endpoint's server.
-func pageURL(e *endpick.Endpoint, path string) string {
-	to, err := transport.Target(e, &url.URL{Path: path})
-	if err != nil {
-		return ""
-	}
-	if to.Scheme == "h2c" {
-		to.Scheme = "http"
-	}
-	return to.String()
 }
