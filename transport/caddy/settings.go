@@ -1,6 +1,7 @@
 package caddy
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -49,12 +50,7 @@ type Queue struct {
 }
 
 // policy is the preset's name, as given or by default.
-func (t *Settings) policy() string {
-	if t.Policy == "" {
-		return "marginal-delay"
-	}
-	return t.Policy
-}
+func (t *Settings) policy() string { return cmp.Or(t.Policy, "marginal-delay") }
 
 // routing is the router's configuration, with state of its own.
 func (t *Settings) routing() (endpick.Config, error) {

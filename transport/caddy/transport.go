@@ -2,6 +2,7 @@ package caddy
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -90,9 +91,7 @@ func (t *Transport) Provision(ctx caddy.Context) error {
 			return errors.New("endpick: hash_key: is empty when its placeholders are replaced")
 		}
 	}
-	if t.Pool == "" {
-		t.Pool = "default"
-	}
+	t.Pool = cmp.Or(t.Pool, "default")
 	if err := t.check(); err != nil {
 		return err
 	}

@@ -25,11 +25,10 @@ func hostPort(e *endpick.Endpoint) (string, error) {
 			address += ":" + port
 		}
 	}
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
+	if _, err := netip.ParseAddrPort(address); err != nil {
 		return "", transport.ErrAddress
 	}
-	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()).String(), nil
+	return canonical(address), nil
 }
 
 // canonical is an address from the proxy in the form of hostPort; anything else is

@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,7 @@ func New(config Config) (*Server, error) {
 	if config.DrainTimeout < 0 {
 		return nil, &endpick.ConfigError{Field: "extproc.Config.DrainTimeout", Reason: "is negative"}
 	}
-	if config.DrainTimeout == 0 {
-		config.DrainTimeout = 30 * time.Second
-	}
+	config.DrainTimeout = cmp.Or(config.DrainTimeout, 30*time.Second)
 	dispatcher, err := transport.NewDispatcher(config.Dispatcher)
 	if err != nil {
 		return nil, err

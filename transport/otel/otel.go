@@ -1,6 +1,7 @@
 package otel
 
 import (
+	"cmp"
 	"context"
 	"net/http"
 	"sync/atomic"
@@ -46,9 +47,7 @@ func New(config Config) *Tracer {
 	if config.Propagator == nil {
 		config.Propagator = propagation.TraceContext{}
 	}
-	if config.ProviderName == "" {
-		config.ProviderName = "endpick"
-	}
+	config.ProviderName = cmp.Or(config.ProviderName, "endpick")
 	return &Tracer{config: config, tracer: config.Provider.Tracer(scope)}
 }
 

@@ -1,6 +1,7 @@
 package prometheus
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -32,9 +33,7 @@ func (c *Config) validate() error {
 		if *f.value < 0 {
 			return &endpick.ConfigError{Field: "prometheus.Config." + f.name, Reason: fmt.Sprintf("is %d, below 0", *f.value)}
 		}
-		if *f.value == 0 {
-			*f.value = f.zero
-		}
+		*f.value = cmp.Or(*f.value, f.zero)
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -49,11 +50,6 @@ func (c *Config) validate() error {
 	case c.MaxBlocks < 0:
 		return bad("MaxBlocks", "is negative")
 	}
-	if c.Forget == 0 {
-		c.Forget = 2 * time.Second
-	}
-	if c.MaxBlocks == 0 {
-		c.MaxBlocks = 1 << 18
-	}
+	c.Forget, c.MaxBlocks = cmp.Or(c.Forget, 2*time.Second), cmp.Or(c.MaxBlocks, 1<<18)
 	return nil
 }

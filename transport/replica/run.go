@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -73,12 +74,8 @@ func draw() uint64 {
 func (s *session) run(ctx context.Context, bus Bus) (again bool, err error) {
 	c := &s.replica.config
 	instance := uint32(draw()) | 1
-	name := c.Name
-	if name == "" {
-		name = fmt.Sprintf("%08x", instance)
-	}
 	s.node = protocol.New(protocol.Config{
-		Instance: instance, Name: name, Secret: c.Key.Reveal(), ShareBlocks: !c.DisableIndex,
+		Instance: instance, Name: cmp.Or(c.Name, fmt.Sprintf("%08x", instance)), Secret: c.Key.Reveal(), ShareBlocks: !c.DisableIndex,
 		Blocks: c.MaxBlocks, Forget: c.Forget, Draw: draw,
 	})
 	s.outcomes = map[string]*[2]int{}

@@ -2,6 +2,7 @@ package replica
 
 import (
 	"bytes"
+	"reflect"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/replica/internal/protocol"
@@ -161,14 +162,11 @@ func (s *session) publish() {
 
 // add adds the counts of earlier sessions.
 func (st *Status) add(o *Status) {
-	for _, n := range []struct{ to, from *uint64 }{
-		{&st.Shared, &o.Shared}, {&st.Blocks, &o.Blocks}, {&st.Unshared, &o.Unshared}, {&st.Sent, &o.Sent},
-		{&st.SentBytes, &o.SentBytes}, {&st.SnapshotBytes, &o.SnapshotBytes}, {&st.Restarts, &o.Restarts},
-		{&st.Mirrored, &o.Mirrored}, {&st.Unmirrored, &o.Unmirrored}, {&st.Received, &o.Received},
-		{&st.ReceivedBytes, &o.ReceivedBytes}, {&st.Missed, &o.Missed}, {&st.Snapshots, &o.Snapshots},
-		{&st.UnknownBlocks, &o.UnknownBlocks}, {&st.Refused, &o.Refused}, {&st.Malformed, &o.Malformed}, {&st.TooMany, &o.TooMany},
-	} {
-		*n.to += *n.from
+	to, from := reflect.ValueOf(st).Elem(), reflect.ValueOf(o).Elem()
+	for i := range to.NumField() {
+		if n := to.Field(i); n.Kind() == reflect.Uint64 {
+			n.SetUint(n.Uint() + from.Field(i).Uint())
+		}
 	}
 }
 

@@ -1,6 +1,9 @@
 package replica
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Status describes a replica's exchange with the others.
 type Status struct {
@@ -54,12 +57,7 @@ type Peer struct {
 
 // Alone reports whether the router knows only its own requests.
 func (s *Status) Alone() bool {
-	for _, p := range s.Peers {
-		if p.Live {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(s.Peers, func(p Peer) bool { return p.Live })
 }
 
 // Status returns the current status. It is cheap and may be called often.
@@ -67,6 +65,6 @@ func (r *Replica) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.status
-	s.Peers = append([]Peer(nil), s.Peers...)
+	s.Peers = slices.Clone(s.Peers)
 	return s
 }

@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/endpick/endpick"
@@ -55,13 +56,7 @@ const (
 )
 
 func faults() []fault {
-	var all []fault
-	all = append(all, connections()...)
-	all = append(all, statuses()...)
-	all = append(all, headers()...)
-	all = append(all, bodies()...)
-	all = append(all, streams()...)
-	return append(all, departures()...)
+	return slices.Concat(connections(), statuses(), headers(), bodies(), streams(), departures())
 }
 
 // raw is a script that sends bytes and closes the connection.
