@@ -16,7 +16,6 @@
 //   - [Engine.Advance], [Event], [Engine.NextEvent], [Engine.StepEnd]: time passes
 //   - [Engine.Load], [Engine.Totals]: what a /metrics page would say
 //   - [Engine.CacheEvents]: what KV-cache events would say
-//   - [Engine.Reset]: a crash
 //
 // # The model
 //

@@ -12,7 +12,7 @@ type Load struct {
 	CachedBlocks int // idle cached blocks
 }
 
-// Totals are counts since the engine was made. Resets do not clear them.
+// Totals are counts since the engine was made.
 type Totals struct {
 	Completed         int64
 	PrefixQueryTokens int64 // prompt tokens of requests that were in a batch

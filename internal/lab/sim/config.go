@@ -35,8 +35,6 @@ type Config struct {
 	// request's first and last one. 0 is two seconds.
 	MeterInterval time.Duration
 
-	// Slowdowns are servers that change their speed, in order of time.
-	Slowdowns []Slowdown
 	// PromptsOnly hides from the routers what responses append to prompts, which engines
 	// cache anyway.
 	PromptsOnly bool
@@ -67,13 +65,6 @@ func Fleet(n int, cfg engine.Config) []Server {
 		fleet[i].Engine = cfg
 	}
 	return fleet
-}
-
-// Slowdown multiplies the time of everything that a server does from then on.
-type Slowdown struct {
-	At       time.Duration
-	Endpoint string // its ID
-	Factor   float64
 }
 
 // ConfigError says which part of a Config or of a generated workload is invalid.

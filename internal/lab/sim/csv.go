@@ -53,17 +53,17 @@ func readCSV(name string, text []byte, format csvFormat) ([]Record, error) {
 			return records, nil
 		}
 		if err != nil {
-			e := &TraceError{File: name, Reason: "is not a row", Err: err}
+			line := 0
 			if parse, ok := err.(*csv.ParseError); ok {
-				e.Line, e.Err = parse.Line, parse.Err
+				line, err = parse.Line, parse.Err
 			}
-			return nil, e
+			return nil, &TraceError{name, line, fmt.Errorf("is not a row: %w", err)}
 		}
 		line, _ := reader.FieldPos(0) // a row that was read has fields
 		if header {
 			for i, c := range format.columns {
 				if strings.TrimSpace(row[i]) != c {
-					return nil, &TraceError{File: name, Line: line, Field: c, Reason: fmt.Sprintf("is missing, there is %q", row[i])}
+					return nil, &TraceError{name, line, fmt.Errorf("%s is missing, there is %q", c, row[i])}
 				}
 			}
 			continue
@@ -75,7 +75,7 @@ func readCSV(name string, text []byte, format csvFormat) ([]Record, error) {
 			err = record.check()
 		}
 		if err != nil {
-			return nil, traceError(name, line, err)
+			return nil, &TraceError{name, line, err}
 		}
 		records = append(records, record)
 	}
@@ -90,7 +90,7 @@ type fields struct {
 
 func (f *fields) wrong(i int, what string) {
 	if f.err == nil {
-		f.err = &fieldError{f.columns[i], fmt.Sprintf("%q is no %s", f.row[i], what)}
+		f.err = fmt.Errorf("%s %q is no %s", f.columns[i], f.row[i], what)
 	}
 }
 

@@ -3,7 +3,7 @@
 //
 // Every server is an [engine.Engine]; the router, its prefix index, predictor and leases are those
 // of production, on a virtual clock. A run is a pure function of its [Config] and seed:
-// simultaneous events are handled in a fixed order (slowdowns, notices, arrivals, reports, engines
+// simultaneous events are handled in a fixed order (notices, arrivals, reports, engines
 // by index), and nothing reads the wall clock. Runs share nothing, so run as many at once as there
 // are cores.
 //

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/engine"
 )
 
 func (r *run) load(s *server) endpick.Load {
@@ -62,24 +61,6 @@ func (r *run) window() {
 	mean, deviation := meanAndDeviation(seconds)
 	r.tally.windows = append(r.tally.windows, window{r.now, mean, deviation})
 	r.timers.set(onWindow, r.now+imbalanceWindow, true)
-}
-
-func (r *run) armSlowdown() {
-	at := engine.MaxTime
-	if len(r.cfg.Slowdowns) > 0 {
-		at = r.cfg.Slowdowns[0].At
-	}
-	r.timers.set(onSlowdown, at, len(r.cfg.Slowdowns) > 0)
-}
-
-// slow makes the next slowdown.
-func (r *run) slow() {
-	slow := r.cfg.Slowdowns[0]
-	r.cfg.Slowdowns = r.cfg.Slowdowns[1:]
-	i := r.byID[slow.Endpoint]
-	r.servers[i].engine.SetSlowness(r.now, slow.Factor)
-	r.armEngine(i)
-	r.armSlowdown()
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }

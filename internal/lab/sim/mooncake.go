@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 )
 
 // mooncakeLine is one line of a Mooncake trace.
@@ -24,7 +25,7 @@ func readMooncake(name string, text []byte) ([]Record, error) {
 		}
 		record, err := parseMooncake(line)
 		if err != nil {
-			return nil, traceError(name, n, err)
+			return nil, &TraceError{name, n, err}
 		}
 		records = append(records, record)
 	}
@@ -36,17 +37,17 @@ func parseMooncake(line []byte) (Record, error) {
 	if err := json.Unmarshal(line, &m); err != nil {
 		var wrong *json.UnmarshalTypeError
 		if errors.As(err, &wrong) && wrong.Field != "" {
-			return Record{}, &fieldError{wrong.Field, "is a " + wrong.Value}
+			return Record{}, fmt.Errorf("%s is a %s", wrong.Field, wrong.Value)
 		}
-		return Record{}, err
+		return Record{}, fmt.Errorf("can't be read: %w", err)
 	}
 	switch {
 	case m.Timestamp == nil:
-		return Record{}, &fieldError{"timestamp", "is missing"}
+		return Record{}, errors.New("timestamp is missing")
 	case m.InputLength == nil:
-		return Record{}, &fieldError{"input_length", "is missing"}
+		return Record{}, errors.New("input_length is missing")
 	case m.OutputLength == nil:
-		return Record{}, &fieldError{"output_length", "is missing"}
+		return Record{}, errors.New("output_length is missing")
 	}
 	r := Record{
 		ArrivalMillis: *m.Timestamp, InputTokens: *m.InputLength, OutputTokens: *m.OutputLength,

@@ -16,46 +16,23 @@ import (
 // MooncakeTick is the resolution of the times in Mooncake's conversation trace.
 const MooncakeTick = 3 * time.Second
 
-// TraceError says what is wrong with a trace. It matches its cause, if there is
-// one.
+// TraceError says what is wrong with a trace, and where. It matches its cause.
 type TraceError struct {
-	File   string
-	Line   int    // from 1; 0: the file as a whole
-	Field  string // empty: the line as a whole
-	Reason string
-	Err    error // nil: see Reason
+	File string
+	Line int // from 1; 0: the file as a whole
+	Err  error
 }
 
 func (e *TraceError) Error() string {
-	text := "sim: " + e.File
+	where := e.File
 	if e.Line > 0 {
-		text += fmt.Sprintf(":%d", e.Line)
+		where += fmt.Sprintf(":%d", e.Line)
 	}
-	text += ": " + strings.TrimSpace(e.Field+" "+e.Reason)
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	return text
+	return "sim: " + where + ": " + e.Err.Error()
 }
 
 // Unwrap returns the cause.
 func (e *TraceError) Unwrap() error { return e.Err }
-
-// fieldError is an error in a line whose number its reader knows. Field is that of
-// a [Record], or the file's own name for it.
-type fieldError struct{ field, reason string }
-
-func (e *fieldError) Error() string { return strings.TrimSpace(e.field + " " + e.reason) }
-
-// traceError adds the line to err.
-func traceError(file string, line int, err error) *TraceError {
-	e := &TraceError{File: file, Line: line, Reason: "can't be read", Err: err}
-	var field *fieldError
-	if errors.As(err, &field) {
-		e.Field, e.Reason, e.Err = field.field, field.reason, nil
-	}
-	return e
-}
 
 // OpenTrace reads a trace file, which may be gzipped: JSON lines of Mooncake's (timestamp
 // in ms, input_length, output_length, and hash_ids of 512 tokens each) or a gateway's
@@ -77,7 +54,7 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 	if err == nil && bytes.HasPrefix(text, []byte{0x1f, 0x8b}) {
 		unzipped, bad := gzip.NewReader(bytes.NewReader(text))
 		if bad != nil {
-			return nil, &TraceError{File: name, Reason: "can't be unpacked", Err: bad}
+			return nil, &TraceError{name, 0, fmt.Errorf("can't be unpacked: %w", bad)}
 		}
 		text, err = whole(name, unzipped)
 	}
@@ -99,13 +76,13 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 	case object && strings.Contains(head, `"e2e_ms"`):
 		t.Records, err = readRecording(name, bytes.NewReader(text))
 	default:
-		err = &TraceError{File: name, Line: 1, Reason: "is in no known format (mooncake, azure, recording, vllm)"}
+		err = &TraceError{name, 1, errors.New("is in no known format (mooncake, azure, recording, vllm)")}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if len(t.Records) == 0 {
-		return nil, &TraceError{File: name, Reason: "has no requests"}
+		return nil, &TraceError{name, 0, errors.New("has no requests")}
 	}
 	return t, nil
 }
@@ -114,7 +91,7 @@ func ReadTrace(name string, r io.Reader) (*Trace, error) {
 func whole(name string, r io.Reader) ([]byte, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
-		return nil, &TraceError{File: name, Line: bytes.Count(text, []byte{'\n'}) + 1, Reason: "breaks off", Err: err}
+		return nil, &TraceError{name, bytes.Count(text, []byte{'\n'}) + 1, fmt.Errorf("breaks off: %w", err)}
 	}
 	return text, nil
 }

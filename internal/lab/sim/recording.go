@@ -34,7 +34,7 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 		}
 		if len(q.Blocks) > 0 {
 			if !(q.BlockTokens >= 1 && q.BlockTokens <= maxTraceTokens) {
-				return traceError(name, line, &fieldError{"block_tokens", fmt.Sprintf("%v is out of range", q.BlockTokens)})
+				return &TraceError{name, line, fmt.Errorf("block_tokens %v is out of range", q.BlockTokens)}
 			}
 			m := ratio[q.Model]
 			if m == nil {
@@ -49,9 +49,9 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 	var bad *recording.LineError
 	switch {
 	case errors.As(err, &bad) && bad.Field != "":
-		return nil, traceError(name, bad.Line, &fieldError{bad.Field, bad.Err.Error()})
+		return nil, &TraceError{name, bad.Line, fmt.Errorf("%s %w", bad.Field, bad.Err)}
 	case bad != nil:
-		return nil, traceError(name, bad.Line, bad.Err)
+		return nil, &TraceError{name, bad.Line, fmt.Errorf("can't be read: %w", bad.Err)}
 	case err != nil:
 		return nil, err
 	}
@@ -76,7 +76,7 @@ func readRecording(name string, r io.Reader) ([]Record, error) {
 			record.Blocks = recut(q.Blocks, mean, q.InputTokens/BlockTokens)
 		}
 		if err := record.check(); err != nil {
-			return nil, traceError(name, q.line, err)
+			return nil, &TraceError{name, q.line, err}
 		}
 		records[i] = record
 	}

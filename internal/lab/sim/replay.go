@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -113,7 +114,7 @@ func Assess(observed, simulated []Record) (Fidelity, error) {
 	for i := range observed {
 		a, b := &observed[i], &simulated[i]
 		if a.LastTokenMillis == 0 || b.LastTokenMillis == 0 {
-			return Fidelity{}, &TraceError{File: "recording", Line: i + 1, Reason: "has no time of the last token"}
+			return Fidelity{}, &TraceError{"recording", i + 1, errors.New("has no time of the last token")}
 		}
 		for m, latency := range latencies {
 			if latency(a) > 0 {

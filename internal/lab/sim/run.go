@@ -15,8 +15,7 @@ var epoch = time.Unix(1_700_000_000, 0).UTC()
 // The owners of timers, in the order in which simultaneous ones fire. The
 // engines follow, by index.
 const (
-	onSlowdown = iota
-	onNotice
+	onNotice = iota
 	onArrival
 	onWindow
 	onReport
@@ -97,8 +96,6 @@ func (r *run) loop() error {
 		}
 		r.now = max(r.now, at)
 		switch owner {
-		case onSlowdown:
-			r.slow()
 		case onNotice:
 			r.hear()
 		case onArrival:

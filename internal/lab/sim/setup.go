@@ -53,7 +53,6 @@ func newRun(cfg Config) (*run, error) {
 	if r.source, err = cfg.Workload.Start(cfg.Seed); err != nil {
 		return nil, err
 	}
-	r.armSlowdown()
 	r.armArrival()
 	r.timers.set(onWindow, imbalanceWindow, true)
 	r.timers.set(onMeter, cfg.MeterInterval, true)

@@ -52,12 +52,8 @@ func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64)
 	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
 	require.NoError(t, err)
 	w := &witness{epoch, map[string][]time.Duration{}}
-	mustRun(t, Config{
+	r := rig.Must(newRun(Config{
 		Fleet: Fleet(4, engine.Config{Profile: profile}), Workload: work, Seed: seed,
-		Slowdowns: []Slowdown{
-			{At: time.Minute, Endpoint: "server-001", Factor: 10},
-			{At: 3 * time.Minute, Endpoint: "server-001", Factor: 1},
-		},
 		Router: func() (endpick.Config, error) {
 			c, err := all.ByName(policy)
 			if policy == "predicted-latency" { // without its goroutine
@@ -66,8 +62,26 @@ func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64)
 			c.Policy.Filters = append(c.Policy.Filters, w)
 			return c, err
 		},
-	})
+	}))
+	r.source = &slowing{r.source, r}
+	require.NoError(t, r.loop())
 	return w
+}
+
+// slowing is the work of a run, during which a server is slow.
+type slowing struct {
+	Source
+	run *run
+}
+
+func (s *slowing) Take() Request {
+	factor := 1.0
+	if now := s.run.now; now >= time.Minute && now < 3*time.Minute {
+		factor = 10
+	}
+	s.run.servers[1].engine.SetSlowness(s.run.now, factor)
+	s.run.armEngine(1)
+	return s.Source.Take()
 }
 
 // While it is slow it gets a tenth of the requests at most, after ten seconds, and a

@@ -2,6 +2,7 @@ package sim
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -40,7 +41,7 @@ type Record struct {
 	Endpoint         string
 }
 
-// check returns nil, or a *fieldError.
+// check returns what is wrong, if anything is.
 func (r *Record) check() error {
 	for _, f := range []struct {
 		name  string
@@ -50,7 +51,7 @@ func (r *Record) check() error {
 		{"FirstTokenMillis", r.FirstTokenMillis}, {"LastTokenMillis", r.LastTokenMillis},
 	} {
 		if !(f.value >= 0 && f.value <= maxTraceMillis) {
-			return &fieldError{f.name, fmt.Sprintf("%v is not within [0, %v]", f.value, float64(maxTraceMillis))}
+			return fmt.Errorf("%s %v is not within [0, %v]", f.name, f.value, float64(maxTraceMillis))
 		}
 	}
 	for _, f := range []struct {
@@ -58,19 +59,19 @@ func (r *Record) check() error {
 		value int
 	}{{"InputTokens", r.InputTokens}, {"OutputTokens", r.OutputTokens}} {
 		if f.value < 1 || f.value > maxTraceTokens {
-			return &fieldError{f.name, fmt.Sprintf("%d is not within [1, %d]", f.value, maxTraceTokens)}
+			return fmt.Errorf("%s %d is not within [1, %d]", f.name, f.value, maxTraceTokens)
 		}
 	}
 	size := r.blockTokens()
 	switch {
 	case size < BlockTokens || size%BlockTokens != 0 || size > maxTraceTokens:
-		return &fieldError{"BlockTokens", fmt.Sprintf("%d is no multiple of %d", size, BlockTokens)}
+		return fmt.Errorf("BlockTokens %d is no multiple of %d", size, BlockTokens)
 	case len(r.Blocks) > (r.InputTokens+size-1)/size:
-		return &fieldError{"Blocks", fmt.Sprintf("has %d blocks of %d tokens for a prompt of %d", len(r.Blocks), size, r.InputTokens)}
+		return fmt.Errorf("Blocks has %d blocks of %d tokens for a prompt of %d", len(r.Blocks), size, r.InputTokens)
 	case r.CachedTokens != nil && (*r.CachedTokens < 0 || *r.CachedTokens > r.InputTokens):
-		return &fieldError{"CachedTokens", fmt.Sprintf("%d is not within [0, %d]", *r.CachedTokens, r.InputTokens)}
+		return fmt.Errorf("CachedTokens %d is not within [0, %d]", *r.CachedTokens, r.InputTokens)
 	case r.LastTokenMillis > 0 && r.LastTokenMillis < r.FirstTokenMillis:
-		return &fieldError{"LastTokenMillis", "is before the first token"}
+		return errors.New("LastTokenMillis is before the first token")
 	}
 	return nil
 }
@@ -80,12 +81,7 @@ const (
 	maxTraceTokens = 1 << 24
 )
 
-func (r *Record) blockTokens() int {
-	if r.BlockTokens == 0 {
-		return BlockTokens
-	}
-	return r.BlockTokens
-}
+func (r *Record) blockTokens() int { return cmp.Or(r.BlockTokens, BlockTokens) }
 
 // request returns the record's request, with blocks cut to the package's size. A
 // partial block gives its full pieces.
@@ -128,7 +124,7 @@ func (t *Trace) Start(seed uint64) (Source, error) {
 	s := &traceSource{records: t.Records, order: make([]arrivalOf, len(t.Records))}
 	for i := range t.Records {
 		if err := t.Records[i].check(); err != nil {
-			return nil, traceError(t.Name, i+1, err)
+			return nil, &TraceError{t.Name, i + 1, err}
 		}
 		at := t.Records[i].ArrivalMillis
 		if t.Spread > 0 {
