@@ -192,7 +192,7 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 	}
 	if ttft, ok := ev.TTFT(); ok {
 		if l.waits {
-			l.took = milliseconds(ttft) - m.learned.find(l.name).of(&l.x)
+			l.took = m.learned.beyond(l.name, &l.x, milliseconds(ttft))
 		} else {
 			m.learned.firstToken(e, l, milliseconds(ttft), now)
 		}
@@ -248,7 +248,7 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 		case l.waits:
 			x := l.x
 			x[steps] += float64(min(ev.OutputTokens, mostTokens))
-			l.took = milliseconds(took) - m.learned.find(l.name).of(&x)
+			l.took = m.learned.beyond(l.name, &x, milliseconds(took))
 		default:
 			m.learned.wholeResponse(ev, o, l, e, known)
 		}

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -200,21 +201,26 @@ func TestWhoIsDisplaced(t *testing.T) {
 	known := []held{{model: "a", used: 3}, {model: "b", used: 1, open: 1}, {model: "c", used: 2}, {model: "d", used: 4}}
 	for _, x := range []struct {
 		most    int
+		ever    int
 		learned residents
 		want    string
 	}{
-		{most: 0, want: ""}, // there may be room
+		{ever: 5, want: ""}, // there is room, as there is in others of its kind
+		{ever: 4, want: "c 1/5"}, {want: "c 1/5"},
 		{most: 5, want: ""}, {most: 4, want: "c"}, {most: 3, want: "c a"}, {most: 1, want: "c a d b (busy)"},
-		{learned: residents{models: 9, bytes: 30}, want: ""}, {learned: residents{full: true, models: 9, bytes: 30}, want: ""},
+		{learned: residents{models: 9, bytes: 30}, ever: 9, want: ""}, {learned: residents{full: true, models: 9, bytes: 30}, want: ""},
 		{learned: residents{full: true, models: 9, bytes: 29}, want: "c"}, {learned: residents{full: true, models: 9, bytes: 22}, want: "c a"},
 		{learned: residents{full: true, models: 4, bytes: 99}, want: "c"}, {most: 5, learned: residents{full: true, models: 1, bytes: 1}, want: ""},
 	} {
 		var got []string
 		x.learned.held = known
 		e := &endpick.Endpoint{MaxResidents: x.most, Residents: here}
-		x.learned.displaced(e, &here[4], 0, 1, func(u *endpick.Resident, busy bool) {
+		x.learned.displaced(e, &here[4], 0, 1, x.ever, func(u *endpick.Resident, busy bool, likely float64) {
 			if got = append(got, u.Model); busy {
 				got = append(got, "(busy)")
+			}
+			if likely < 1 {
+				got = append(got, fmt.Sprintf("1/%v", 1/likely))
 			}
 		})
 		assert.Equal(t, x.want, strings.Join(got, " "), "%+v", x)

@@ -42,6 +42,14 @@ func (l *learned) find(n kindName) *kind {
 	return &l.common
 }
 
+// beyond is how much longer a time is than expected: all of it, as long as nothing is known.
+func (l *learned) beyond(n kindName, x *amounts, ms float64) float64 {
+	if l.common.labels == 0 {
+		return ms
+	}
+	return ms - l.find(n).of(x)
+}
+
 // each calls f with the common kind and that of the name.
 func (l *learned) each(n kindName, f func(*kind)) {
 	f(&l.common)

@@ -174,20 +174,20 @@ func (d *decision) load(c *endpick.Candidate, yield func(model string)) (wait, b
 	if d.elsewhere(c, r, endpick.Loading) > 0 {
 		back = took // which is soon ready there: a second load is for nobody's good
 	}
-	goes := func(u *endpick.Resident, busy bool) {
+	goes := func(u *endpick.Resident, busy bool, likely float64) {
 		if busy {
-			wait += d.kind.decoding.or(0) // it goes when its requests have ended
+			wait += likely * d.kind.decoding.or(0) // it goes when its requests have ended
 		}
 		if yield != nil {
 			yield(u.Model)
 		}
 		// Of those who come back for it, each server that has it in memory gets its part.
-		back += l.share(u.Model, r.Model) * l.time(e.Variant, u) / (1 + d.elsewhere(c, u, endpick.Loading, endpick.InMemory))
+		back += likely * l.share(u.Model, r.Model) * l.time(e.Variant, u) / (1 + d.elsewhere(c, u, endpick.Loading, endpick.InMemory))
 	}
 	if again { // with what it was loaded
-		goes(r, false)
+		goes(r, false, 1)
 	}
-	s.displaced(e, r, d.now, request, goes)
+	s.displaced(e, r, d.now, request, d.ever(), goes)
 	return wait, back, true
 }
 
@@ -211,6 +211,30 @@ func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states .
 		}
 	}
 	return n
+}
+
+// ever is the most models that a server of the current variant had in memory.
+func (d *decision) ever() int {
+	if d.residents > 0 {
+		return d.residents
+	}
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		if c.Endpoint.Variant != d.variant {
+			continue
+		}
+		s, n := d.m.residents(c.Ref), 0
+		for j := range c.Endpoint.Residents {
+			if state, _ := s.state(c.Endpoint, &c.Endpoint.Residents[j], d.now, d.req.Number()); state != endpick.OnDisk {
+				n++
+			}
+		}
+		if s != nil {
+			n = max(n, int(s.models))
+		}
+		d.residents = max(d.residents, n)
+	}
+	return d.residents
 }
 
 // residents is what is known of an endpoint's models; nil: nothing was sent there yet.
@@ -282,7 +306,7 @@ func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
 	half := took > known.time(e.Variant, r)/2
 	// Else it has waited for a load that was under way.
 	missed := half && !l.waits && o.LoadTime > 0 && s.loadedAt < nanoseconds(ev.RoutedAt)
-	seen := missed || l.loads && (half || took > m.learned.find(l.name).of(&l.x)) // it had been there otherwise
+	seen := missed || l.loads && (half || m.learned.beyond(l.name, &l.x, took) > 0) // it had been there otherwise
 	if missed {
 		s.missed(e, r, nanoseconds(ev.Now))
 	}

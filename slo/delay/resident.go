@@ -112,20 +112,11 @@ func (s *residents) hear(e *endpick.Endpoint) {
 	}
 }
 
-// displaced calls yield with the models that have to go when another one is loaded by a server that
-// was full before: those that were asked for least recently, as long as there is more in memory than
-// there ever was. Those with requests under way go last.
-func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, yield func(u *endpick.Resident, busy bool)) {
-	var most float64
-	mostBytes := math.Inf(1)
-	switch {
-	case e.MaxResidents > 0:
-		most = float64(e.MaxResidents)
-	case s != nil && s.full:
-		most, mostBytes = s.models, s.bytes
-	default:
-		return // there may be room
-	}
+// displaced calls yield with the models that have to go when another one is loaded, and how likely that is:
+// those that were asked for least recently, as long as there is more in memory than fits. Those with requests
+// under way go last. A server that was never full has room if others of its kind, which had ever this many,
+// have more in memory now; if not, of servers with n models one in n + 1 has no room for one more.
+func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int64, request uint64, ever int, yield func(u *endpick.Resident, busy bool, likely float64)) {
 	models, bytes := 1.0, float64(r.Bytes)
 	type victim struct {
 		*endpick.Resident
@@ -147,6 +138,17 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 		bytes += float64(u.Bytes)
 		there = append(there, v)
 	}
+	most, mostBytes, likely := 0.0, math.Inf(1), 1.0
+	switch {
+	case e.MaxResidents > 0:
+		most = float64(e.MaxResidents)
+	case s != nil && s.full:
+		most, mostBytes = s.models, s.bytes
+	case len(there) < max(ever, 1):
+		return
+	default:
+		most, likely = models-1, 1/models
+	}
 	slices.SortFunc(there, func(a, b victim) int {
 		switch {
 		case a.busy != b.busy && b.busy:
@@ -162,7 +164,7 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 		}
 		models--
 		bytes -= float64(v.Bytes)
-		yield(v.Resident, v.busy)
+		yield(v.Resident, v.busy, likely)
 	}
 }
 
@@ -173,7 +175,7 @@ func (s *residents) sent(e *endpick.Endpoint, r *endpick.Resident, now int64, re
 		state = endpick.OnDisk
 	}
 	if state == endpick.OnDisk {
-		s.displaced(e, r, now, 0, func(u *endpick.Resident, _ bool) {
+		s.displaced(e, r, now, 0, math.MaxInt, func(u *endpick.Resident, _ bool, _ float64) {
 			v := s.know(u)
 			v.moved, v.here, v.movedAt = true, false, now
 		})
