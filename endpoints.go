@@ -52,7 +52,7 @@ func (f *fleet) replace(next []*Endpoint, wanted map[string]bool) (gone []member
 			f.byID[e.ID] = m
 		}
 	}
-	f.rebuild()
+	f.changed()
 	for _, m := range gone {
 		f.retire(m)
 	}
@@ -72,7 +72,8 @@ func (r *Router) Add(e Endpoint) error {
 	if _, ok := r.fleet.byID[own.ID]; ok {
 		return &EndpointError{ID: own.ID, Reason: "already exists", err: ErrDuplicateEndpoint}
 	}
-	r.fleet.show(r.fleet.join(own))
+	r.fleet.join(own)
+	r.fleet.changed()
 	return nil
 }
 
@@ -91,59 +92,27 @@ func (r *Router) Update(e Endpoint) error {
 	if !ok {
 		return unknownEndpoint(own.ID)
 	}
-	next := member{old.state, own}
-	f.byID[own.ID] = next
-	if own.limited() {
-		f.limited.Store(true)
-	}
-	// The endpoint stays in every pool that both descriptions belong to, so that
-	// no request finds such a pool empty in between.
-	stays := map[*pool]bool{}
-	f.pools(own, func(p *pool) {
-		stays[p] = true
-		if !next.state.is(draining) {
-			p.put(next)
-		}
-	})
-	f.pools(old.endpoint, func(p *pool) {
-		if !stays[p] {
-			p.take(old)
-			p.serving--
-		}
-		delete(stays, p)
-	})
-	for p := range stays {
-		p.serving++
-	}
-	f.prune(old.endpoint.names())
+	f.byID[own.ID] = member{old.state, own}
+	f.changed()
 	return nil
 }
 
 // Drain keeps new requests away from an endpoint; its open leases go on. The
 // error matches ErrUnknownEndpoint.
-func (r *Router) Drain(id string) error {
-	return r.setDraining(id, true)
-}
+func (r *Router) Drain(id string) error { return r.fleet.flag(id, draining) }
 
 // Resume undoes Drain. The error matches ErrUnknownEndpoint.
-func (r *Router) Resume(id string) error {
-	return r.setDraining(id, false)
-}
+func (r *Router) Resume(id string) error { return r.fleet.flag(id, 0) }
 
-func (r *Router) setDraining(id string, drained bool) error {
-	r.fleet.mu.Lock()
-	defer r.fleet.mu.Unlock()
-	m, ok := r.fleet.byID[id]
+func (f *fleet) flag(id string, flags uint32) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m, ok := f.byID[id]
 	if !ok {
 		return unknownEndpoint(id)
 	}
-	if drained {
-		m.state.flags.Store(draining)
-		r.fleet.pools(m.endpoint, func(p *pool) { p.take(m) })
-	} else {
-		m.state.flags.Store(0)
-		r.fleet.pools(m.endpoint, func(p *pool) { p.put(m) })
-	}
+	m.state.flags.Store(flags)
+	f.changed()
 	return nil
 }
 
@@ -165,7 +134,7 @@ func (f *fleet) remove(id string) (member, error) {
 		return member{}, unknownEndpoint(id)
 	}
 	delete(f.byID, id)
-	f.hide(m)
+	f.changed()
 	f.retire(m)
 	return m, nil
 }
@@ -272,7 +241,7 @@ func (r *Router) Endpoints() []EndpointStatus {
 func (r *Router) AppendCandidates(dst []Candidate) []Candidate {
 	now := r.now()
 	r.leases.expire(now)
-	members := r.fleet.all.load()
+	members := r.fleet.pools().all.members
 	start := len(dst)
 	dst = slices.Grow(dst, len(members))[:start+len(members)]
 	r.fill(dst[start:], members, now)

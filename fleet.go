@@ -6,8 +6,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-
-	"github.com/cespare/xxhash/v2"
 )
 
 // member is an endpoint of the fleet: its description, which Router.Update
@@ -20,37 +18,86 @@ type member struct {
 func bySlot(a, b member) int { return cmp.Compare(a.state.ref.Slot, b.state.ref.Slot) }
 
 // fleet holds a router's endpoints, and the pools that requests choose from. mu guards
-// changes; find and pool.load take no lock.
+// changes; a request takes no lock, unless it is the first after a change.
 type fleet struct {
 	mu     sync.Mutex
 	byID   map[string]member
-	all    pool // every endpoint: for requests that name no model
-	every  pool // those that list no names: for models that nobody lists
-	shards [64]atomic.Pointer[map[string]*pool]
+	latest atomic.Pointer[pools] // nil: not made since the last change
 
 	slots     []uint32 // current generation of each slot
 	freeSlots []uint32
 	leaving   map[*endpointState]*Endpoint // removed, with open leases
-
-	limited atomic.Bool // operators have set something, at least for one that was there; see limits.go
 }
 
-// pool is a set of endpoints to choose from, without those that are drained.
+// pools are the endpoints by what they serve. They never change, but are made anew after each
+// change of the fleet, so that no request finds one half changed.
+type pools struct {
+	all     pool             // every endpoint: for requests that name no model
+	every   pool             // those that list no names: for models that nobody lists
+	named   map[string]*pool // those that list the name, or none
+	limited bool             // operators have set something; see limits.go
+}
+
+// pool is a set of endpoints to choose from, ordered by slot.
 type pool struct {
-	// members are ordered by slot. A published slice never changes, but a longer
-	// one may share its array.
-	members atomic.Pointer[[]member]
-	serving int // endpoints in the pool, plus those that are drained
+	members []member // without those that are drained
+	serving int      // with them
 }
 
-func (p *pool) load() []member {
-	if m := p.members.Load(); m != nil {
-		return *m
+// changed says that the pools are to be made anew; mu is held.
+func (f *fleet) changed() { f.latest.Store(nil) }
+
+// pools are those of the endpoints that there are now.
+func (f *fleet) pools() *pools {
+	if p := f.latest.Load(); p != nil {
+		return p
 	}
-	return nil
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	next := f.latest.Load()
+	if next != nil {
+		return next // another request has made them
+	}
+	next = &pools{named: map[string]*pool{}}
+	for _, m := range slices.SortedFunc(maps.Values(f.byID), bySlot) {
+		next.limited = next.limited || m.endpoint.limited()
+		next.all.add(m)
+		if m.endpoint.servesAll() {
+			next.every.add(m)
+			for _, p := range next.named {
+				p.add(m)
+			}
+		}
+		for _, name := range m.endpoint.names() {
+			p := next.named[name]
+			if p == nil {
+				p = &pool{slices.Clone(next.every.members), next.every.serving}
+				next.named[name] = p
+			}
+			p.add(m)
+		}
+	}
+	f.latest.Store(next)
+	return next
 }
 
-func (p *pool) store(members []member) { p.members.Store(&members) }
+func (p *pool) add(m member) {
+	p.serving++
+	if !m.state.is(draining) {
+		p.members = append(p.members, m)
+	}
+}
+
+// find returns the pool of a model or adapter; the empty name is the pool of all endpoints.
+func (p *pools) find(name string) *pool {
+	if name == "" {
+		return &p.all
+	}
+	if of := p.named[name]; of != nil {
+		return of
+	}
+	return &p.every
+}
 
 // search returns where in members, which are ordered by slot, a slot is or belongs.
 func search(members []member, slot uint32) (int, bool) {
@@ -59,127 +106,9 @@ func search(members []member, slot uint32) (int, bool) {
 	})
 }
 
-// put inserts an endpoint, or replaces the one in its slot.
-func (p *pool) put(m member) {
-	members := p.load()
-	at, found := search(p.load(), m.state.ref.Slot)
-	switch {
-	case found:
-		members = slices.Clone(members)
-		members[at] = m
-	case at == len(members):
-		members = append(members, m)
-	default:
-		members = slices.Insert(slices.Clip(members), at, m)
-	}
-	p.store(members)
-}
-
-// take removes an endpoint.
-func (p *pool) take(m member) {
-	if at, found := search(p.load(), m.state.ref.Slot); found {
-		members := p.load()
-		p.store(slices.Concat(members[:at], members[at+1:]))
-	}
-}
-
-// find returns the pool of a model or adapter; the empty name is the pool of all endpoints.
-func (f *fleet) find(name string) *pool {
-	if name == "" {
-		return &f.all
-	}
-	if p := f.named(name); p != nil {
-		return p
-	}
-	return &f.every
-}
-
-func (f *fleet) shard(name string) *atomic.Pointer[map[string]*pool] {
-	return &f.shards[xxhash.Sum64String(name)%uint64(len(f.shards))]
-}
-
-// named returns the pool of a name that some endpoint lists, or nil.
-func (f *fleet) named(name string) *pool {
-	if pools := f.shard(name).Load(); pools != nil {
-		return (*pools)[name]
-	}
-	return nil
-}
-
-// pools calls yield once with every pool that an endpoint belongs to. It
-// creates pools of names as needed; they start with the endpoints that serve
-// every model.
-func (f *fleet) pools(e *Endpoint, yield func(*pool)) {
-	yield(&f.all)
-	if e.servesAll() {
-		yield(&f.every)
-		for i := range f.shards {
-			if pools := f.shards[i].Load(); pools != nil {
-				for _, p := range *pools {
-					yield(p)
-				}
-			}
-		}
-		return
-	}
-	for _, name := range e.names() {
-		p := f.named(name)
-		if p == nil {
-			p = &pool{serving: f.every.serving}
-			p.store(slices.Clone(f.every.load()))
-			shard := f.shard(name)
-			var pools map[string]*pool
-			if old := shard.Load(); old != nil {
-				pools = maps.Clone(*old)
-			} else {
-				pools = map[string]*pool{}
-			}
-			pools[name] = p
-			shard.Store(&pools)
-		}
-		yield(p)
-	}
-}
-
-// prune drops the pools whose name no endpoint lists any more.
-func (f *fleet) prune(names []string) {
-	for _, name := range names {
-		if p := f.named(name); p != nil && p.serving == f.every.serving {
-			shard := f.shard(name)
-			pools := maps.Clone(*shard.Load())
-			delete(pools, name)
-			shard.Store(&pools)
-		}
-	}
-}
-
-// show counts an endpoint and puts it into its pools, unless it is drained.
-func (f *fleet) show(m member) {
-	if m.endpoint.limited() {
-		f.limited.Store(true)
-	}
-	f.pools(m.endpoint, func(p *pool) {
-		p.serving++
-		if !m.state.is(draining) {
-			p.put(m)
-		}
-	})
-}
-
-// hide is the reverse of show.
-func (f *fleet) hide(m member) {
-	f.pools(m.endpoint, func(p *pool) {
-		p.serving--
-		p.take(m)
-	})
-	f.prune(m.endpoint.names())
-}
-
-// join gives a validated, cloned endpoint a slot, but puts it into no pool.
-func (f *fleet) join(e *Endpoint) member {
-	m := member{&endpointState{ref: f.takeSlot(), idHash: Salt(e.ID)}, e}
-	f.byID[e.ID] = m
-	return m
+// join gives a validated, cloned endpoint a slot; mu is held.
+func (f *fleet) join(e *Endpoint) {
+	f.byID[e.ID] = member{&endpointState{ref: f.takeSlot(), idHash: Salt(e.ID)}, e}
 }
 
 // takeSlot returns a free slot with a new generation.
@@ -197,53 +126,21 @@ func (f *fleet) takeSlot() EndpointRef {
 	return EndpointRef{Slot: slot, Generation: f.slots[slot]}
 }
 
-// rebuild makes all pools anew.
-func (f *fleet) rebuild() {
-	members := slices.SortedFunc(maps.Values(f.byID), bySlot)
-	var next fleet
-	for _, m := range members {
-		next.show(m)
-	}
-	f.all.store(next.all.load())
-	f.every.store(next.every.load())
-	f.all.serving, f.every.serving = next.all.serving, next.every.serving
-	f.limited.Store(next.limited.Load())
-	for i := range f.shards {
-		f.shards[i].Store(next.shards[i].Load())
-	}
-}
-
 // explainEmpty says why no endpoint that serves the model can be chosen.
-func (f *fleet) explainEmpty(d *decision) error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+func (p *pools) explainEmpty(d *decision) error {
 	name := d.req.serving()
-	p := f.find(name)
+	of := p.find(name)
 	err := &NoEndpointError{
-		Model: name, Endpoints: f.all.serving, Serving: p.serving, Excluded: d.excluded, Draining: p.serving - len(p.load()), Full: d.full,
+		Model: name, Endpoints: p.all.serving, Serving: of.serving, Excluded: d.excluded, Draining: of.serving - len(of.members), Full: d.full,
 	}
 	if d.short > 0 && err.Excluded+err.Draining+err.Full == 0 {
 		return &ContextError{Model: name, InputTokens: d.req.InputTokens, MaxContext: d.longest}
 	}
-	if p.serving == 0 {
-		err.Others = f.names(16)
+	if of.serving == 0 {
+		others := slices.Sorted(maps.Keys(p.named))
+		err.Others = others[:min(len(others), 16)]
 	}
 	return err
-}
-
-// names returns the first of the names that endpoints serve, in order.
-func (f *fleet) names(most int) (names []string) {
-	for i := range f.shards {
-		if pools := f.shards[i].Load(); pools != nil {
-			for name, p := range *pools {
-				if p.serving > 0 {
-					names = append(names, name)
-				}
-			}
-		}
-	}
-	slices.Sort(names)
-	return names[:min(len(names), most)]
 }
 
 // member returns the endpoint that has this ID now, or an error.

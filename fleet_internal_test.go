@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever changes, every pool contains what it would after a rebuild, no pool
+// Whatever changes, every pool contains who serves its name and is not drained, no pool
 // is left for a name that no endpoint lists, and slices that requests hold
 // don't change.
 func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
@@ -24,15 +24,6 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 		require.NoError(t, err)
 		f := &r.fleet
 		var seen []snapshot
-		pools := func() map[string]*pool {
-			all := map[string]*pool{}
-			for i := range f.shards {
-				if p := f.shards[i].Load(); p != nil {
-					maps.Copy(all, *p)
-				}
-			}
-			return all
-		}
 		draw := func(t *rapid.T) Endpoint {
 			return Endpoint{ID: fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "id")), Models: someNames.Draw(t, "models"), Adapters: someNames.Draw(t, "adapters")}
 		}
@@ -49,9 +40,9 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 						names[name] = true
 					}
 				}
-				all := pools()
+				all := maps.Clone(f.pools().named)
 				require.ElementsMatch(t, slices.Collect(maps.Keys(names)), slices.Collect(maps.Keys(all)))
-				all["\x00all"], all["\x00every"] = &f.all, &f.every
+				all["\x00all"], all["\x00every"] = &f.pools().all, &f.pools().every
 				for name, p := range all {
 					var want []member
 					serving := 0
@@ -64,12 +55,12 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 						}
 					}
 					require.Equal(t, serving, p.serving, name)
-					require.Equal(t, len(want), len(p.load()), name)
-					for i, m := range p.load() {
+					require.Equal(t, len(want), len(p.members), name)
+					for i, m := range p.members {
 						require.Same(t, want[i].state, m.state, name)
 						require.Same(t, want[i].endpoint, m.endpoint, name)
 					}
-					seen = append(seen, snapshot{p.load(), slices.Clone(p.load())})
+					seen = append(seen, snapshot{p.members, slices.Clone(p.members)})
 				}
 				for _, s := range seen {
 					require.True(t, slices.Equal(s.copied, s.held))

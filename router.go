@@ -194,7 +194,8 @@ func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 // count before that: an avoided endpoint where the prompt fits is better than none.
 func (r *Router) gather(d *decision) error {
 	req := &d.req
-	d.pool = r.fleet.find(req.serving()).load()
+	pools := r.fleet.pools()
+	d.pool = pools.find(req.serving()).members
 	if a := req.Adopted; a != nil {
 		req.Exclude, req.Avoid = nil, nil
 		m, err := r.fleet.member(a.Endpoint)
@@ -214,7 +215,7 @@ func (r *Router) gather(d *decision) error {
 	d.candidates = without(d.candidates, req.Exclude)
 	d.excluded, d.avoided = len(d.pool)-len(d.candidates), nil
 	d.full, d.short, d.later = 0, 0, 0
-	d.limited = req.Adopted == nil && r.fleet.limited.Load()
+	d.limited = req.Adopted == nil && pools.limited
 	if d.limited {
 		d.keepFitting()
 	}
@@ -226,7 +227,7 @@ func (r *Router) gather(d *decision) error {
 		d.keepLowestTier()
 	}
 	if len(d.candidates) == 0 {
-		return r.fleet.explainEmpty(d)
+		return pools.explainEmpty(d)
 	}
 	if reported != allSignals {
 		fillAbsent(d.candidates)
