@@ -127,31 +127,4 @@
 // that leaves no candidate is skipped, a picker's index that is out of range
 // becomes that of the best score, and the result of a stage that panics is
 // ignored. [Stats] counts all of these, and Config.Warn receives them.
-//
-// # Index
-//
-//	Router, Config, New        the router; Route, SetEndpoints, Add, Update, Drain,
-//	                           Resume, Remove, Snapshot, Report, SetPolicy, Sweep, Stats,
-//	                           Endpoints, AppendCandidates
-//	Request, SLO               one request, and its latency targets
-//	Endpoint                   one inference server
-//	Load, Signals, Snapshot    what an engine reports, and as of when
-//	Candidate, InFlight        an endpoint as one request sees it
-//	Prediction, Latencies      latencies that are expected
-//	Policy, Weighted           the stages: Matcher, Predictor, Admitter, Filter, Scorer, Picker
-//	MaxScore, WeightedRandom, PowerOfTwo
-//	                           the pickers
-//	Keep, Salt                 helpers for stages
-//	Lease, Outcome, Status     the account of one request
-//	RoutedObserver, FirstTokenObserver, DoneObserver, EndpointObserver, Event
-//	                           what stages are told
-//	EndpointRef, LeaseRef      dense handles of endpoints and leases
-//	Table, PerEndpoint, PerLease
-//	                           state that a stage keeps for them; Exclusive
-//	Receipt, Verdict           why an endpoint was chosen
-//	NoEndpointError, RejectedError, RequestError, LoadError, ConfigError,
-//	ErrUnknownEndpoint, ErrDuplicateEndpoint, ErrBadEndpoint, ErrNoFirstTokens,
-//	PanicError, StageError
-//	                           kinds of error; all but ErrNoFirstTokens have a type
-//	                           that says more
 package endpick

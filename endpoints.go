@@ -88,9 +88,9 @@ func (r *Router) Update(e Endpoint) error {
 	f := &r.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	old, ok := f.byID[own.ID]
-	if !ok {
-		return unknownEndpoint(own.ID)
+	old, err := f.get(own.ID)
+	if err != nil {
+		return err
 	}
 	f.byID[own.ID] = member{old.state, own}
 	f.changed()
@@ -107,9 +107,9 @@ func (r *Router) Resume(id string) error { return r.fleet.flag(id, 0) }
 func (f *fleet) flag(id string, flags uint32) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m, ok := f.byID[id]
-	if !ok {
-		return unknownEndpoint(id)
+	m, err := f.get(id)
+	if err != nil {
+		return err
 	}
 	m.state.flags.Store(flags)
 	f.changed()
@@ -129,9 +129,9 @@ func (r *Router) Remove(id string) error {
 func (f *fleet) remove(id string) (member, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m, ok := f.byID[id]
-	if !ok {
-		return member{}, unknownEndpoint(id)
+	m, err := f.get(id)
+	if err != nil {
+		return m, err
 	}
 	delete(f.byID, id)
 	f.changed()

@@ -147,15 +147,16 @@ func (p *pools) explainEmpty(d *decision) error {
 func (f *fleet) member(id string) (member, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	m, ok := f.byID[id]
-	if !ok {
-		return member{}, unknownEndpoint(id)
-	}
-	return m, nil
+	return f.get(id)
 }
 
-func unknownEndpoint(id string) error {
-	return &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
+// get is member while mu is held.
+func (f *fleet) get(id string) (member, error) {
+	m, ok := f.byID[id]
+	if !ok {
+		return member{}, &EndpointError{ID: id, Reason: "is unknown", err: ErrUnknownEndpoint}
+	}
+	return m, nil
 }
 
 // enter counts a request on an endpoint, unless the endpoint has been removed, or has as many as it may

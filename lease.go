@@ -1,10 +1,13 @@
 package endpick
 
 import (
+	"cmp"
 	"math"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/google/btree"
 )
 
 // Lease is the permission to send one request to one endpoint, and the record
@@ -262,14 +265,14 @@ type leaseTable struct {
 
 	opened, closed, reaped atomic.Uint64 // leases so far
 
-	expiry expiryHeap
+	expiry expiry
 	tokens tokenCheck
 }
 
 func newLeaseTable(g *guard, f *fleet, timeout time.Duration) *leaseTable {
 	t := &leaseTable{guard: g, fleet: f, timeout: timeout}
 	t.chunks.Store(new([]*[leaseChunk]leaseSlot))
-	t.expiry.earliest.Store(math.MaxInt64)
+	t.expiry.start()
 	return t
 }
 
@@ -403,61 +406,50 @@ type expiring struct {
 	generation uint32
 }
 
-// expiryHeap is a binary min-heap of prefills, ordered by time.
-type expiryHeap struct {
-	// earliest is the time of the first item, math.MaxInt64 if there is none.
+func (e expiring) before(o expiring) bool {
+	return cmp.Or(cmp.Compare(e.at, o.at), cmp.Compare(e.slot.index, o.slot.index), cmp.Compare(e.generation, o.generation)) < 0
+}
+
+// expiry holds the prefills that end at a known time, the next one first.
+type expiry struct {
+	// earliest is the time of the first, math.MaxInt64 if there is none.
 	// It is read without the lock.
 	earliest atomic.Int64
 	mu       sync.Mutex
-	items    []expiring
+	all      *btree.BTreeG[expiring]
 }
 
-func (h *expiryHeap) push(x expiring) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.items = append(h.items, x)
-	i := len(h.items) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if h.items[i].at >= h.items[parent].at {
-			break
-		}
-		h.items[i], h.items[parent] = h.items[parent], h.items[i]
-		i = parent
-	}
-	h.earliest.Store(h.items[0].at)
+func (x *expiry) start() {
+	x.all = btree.NewG(32, expiring.before)
+	x.note()
 }
 
-// pop removes and returns the earliest item if it is due.
-func (h *expiryHeap) pop(now int64) (expiring, bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if len(h.items) == 0 || h.items[0].at > now {
+func (x *expiry) push(e expiring) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.all.ReplaceOrInsert(e)
+	x.note()
+}
+
+// pop removes and returns the first if it is due.
+func (x *expiry) pop(now int64) (expiring, bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	e, ok := x.all.Min()
+	if !ok || e.at > now {
 		return expiring{}, false
 	}
-	x := h.items[0]
-	last := len(h.items) - 1
-	h.items[0] = h.items[last]
-	h.items[last] = expiring{}
-	h.items = h.items[:last]
-	for i := 0; ; {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < last; child++ {
-			if h.items[child].at < h.items[least].at {
-				least = child
-			}
-		}
-		if least == i {
-			break
-		}
-		h.items[i], h.items[least] = h.items[least], h.items[i]
-		i = least
+	x.all.DeleteMin()
+	x.note()
+	return e, true
+}
+
+// note sets earliest; x.mu is held.
+func (x *expiry) note() {
+	x.earliest.Store(math.MaxInt64)
+	if e, ok := x.all.Min(); ok {
+		x.earliest.Store(e.at)
 	}
-	h.earliest.Store(math.MaxInt64)
-	if last > 0 {
-		h.earliest.Store(h.items[0].at)
-	}
-	return x, true
 }
 
 // tokenCheck notices a host that sets Request.Stream and never says that a token has arrived: its

@@ -10,17 +10,19 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The heap returns what was added, ordered by time, and never too early.
-func TestExpiryHeap(t *testing.T) {
+// Prefills end in the order of their time, and never too early.
+func TestExpiry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		var h expiryHeap
-		h.earliest.Store(math.MaxInt64)
+		var h expiry
+		h.start()
+		slot, generation := new(leaseSlot), uint32(0)
 		var waiting []int64
 		now := int64(-100)
 		t.Repeat(map[string]func(*rapid.T){
 			"push": func(t *rapid.T) {
 				at := rapid.Int64Range(-200, 200).Draw(t, "at")
-				h.push(expiring{at: at})
+				generation++
+				h.push(expiring{at, slot, generation})
 				waiting = append(waiting, at)
 				slices.Sort(waiting)
 			},
