@@ -327,15 +327,3 @@ func TestUnpredictedBesideOthers(t *testing.T) {
 	cautious := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
 	assert.InDeltaSlice(t, []float64{1, 1. / 6, 1. / 3}, score(cautious, ask(0, 0), cs), 1e-5)
 }
-
-// An endpoint that joined before the clock was set back stays new, even beside one
-// that joined later by the old time.
-func TestWarmupOfTwoBesideAClockThatWasSetBack(t *testing.T) {
-	f := newWarmup(t, slo.WarmupConfig{})
-	cs := fleet(make([]endpick.Prediction, 3)...)
-	filter(f, ask(0, 0).At(epoch.Add(-time.Hour), 5, 1), cs[:1])
-	filter(f, ask(0, 0).At(at(30_000), 5, 1), cs[:2])
-	filter(f, ask(0, 0).At(epoch, 5, 1), cs)
-	assert.InDelta(t, 1./3+2./3*0.5, considered(f, at(60_000), cs, "server-1"), 0.03)
-	assert.Equal(t, 1.0, considered(f, at(90_000), cs, "server-1"))
-}

@@ -1,7 +1,6 @@
 package slo
 
 import (
-	"math"
 	"sync"
 	"time"
 
@@ -77,14 +76,13 @@ func (w *warmup) Filter(req *endpick.Request, candidates []endpick.Candidate) []
 	})
 }
 
-// age is the endpoint's age as a share of the ramp, in [0, 1]; w.mu is held. If
-// the clock was set back by more than a ramp, the endpoint counts as old.
+// age is the endpoint's age as a share of the ramp, at most 1; w.mu is held.
 func (w *warmup) age(ref endpick.EndpointRef, now time.Time) float64 {
 	at := w.since.Find(ref)
 	if at == nil {
 		return 0
 	}
-	return min(math.Abs(float64(now.Sub(*at)))/float64(w.ramp), 1)
+	return min(float64(now.Sub(*at))/float64(w.ramp), 1)
 }
 
 // meet records endpoints that are seen for the first time.

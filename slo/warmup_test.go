@@ -54,16 +54,6 @@ func TestWarmupRamps(t *testing.T) {
 	cs[1].Ref.Generation++
 	later := joined.Add(time.Hour)
 	assert.InDelta(t, 0.2, considered(f, later, cs, "server-1"), 0.02, "another endpoint in the place of an old one")
-	assert.Len(t, filter(f, ask(0, 0).At(later.Add(-time.Hour), 5, 1), cs[1:2]), 1, "one alone, and time that goes back")
-}
-
-// An endpoint that joined while the clock was a day ahead is not new for a day.
-func TestWarmupClockLeaps(t *testing.T) {
-	f := newWarmup(t, slo.WarmupConfig{})
-	cs := fleet(make([]endpick.Prediction, 5)...)
-	filter(f, ask(0, 0), cs[:4])
-	filter(f, ask(0, 0).At(epoch.Add(24*time.Hour), 5, 1), cs)
-	assert.Equal(t, 1.0, considered(f, at(120_000), cs, "server-4"))
 }
 
 func TestWarmupConfig(t *testing.T) {

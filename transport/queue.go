@@ -194,7 +194,7 @@ func (c *Call) repay() {
 	}
 }
 
-func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle, error) {
+func (q *gatewayQueue) push(item queue.Item[*queued]) (queue.Handle[*queued], error) {
 	q.mu.Lock()
 	defer q.unlock()
 	handle, err := q.queue.Push(item.Value.since, item)

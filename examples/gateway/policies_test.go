@@ -19,7 +19,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -195,7 +195,8 @@ func TestPerModelHidesNothing(t *testing.T) {
 
 // A request that one of the model's admitters refuses is withdrawn from those that admitted it.
 func TestPerModelWithdraws(t *testing.T) {
-	bucket := queue.TokenBucket(100, 1e-9)
+	bucket, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e-9, Burst: 100} }})
+	require.NoError(t, err)
 	no := refuse{"m"}
 	ps := policies{built: map[string]endpick.Policy{"bucket": {Admitters: []endpick.Admitter{bucket, &no}}}}
 	p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false)

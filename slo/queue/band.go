@@ -87,8 +87,8 @@ func (q *Queue[T]) bandOf(priority int) *band[T] {
 	return b
 }
 
-func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
-	t := b.tenantOf(e.item.Tenant, nodes)
+func (b *band[T]) insert(e *entry[T]) {
+	t := b.tenantOf(e.item.Tenant)
 	e.tenant = t
 	b.change(t, func() {
 		if t.first == nil {
@@ -100,10 +100,10 @@ func (b *band[T]) insert(e *entry[T], nodes *btree.FreeListG[*entry[T]]) {
 }
 
 // tenantOf returns the tenant of a name, creating it if necessary.
-func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tenant[T] {
+func (b *band[T]) tenantOf(name string) *tenant[T] {
 	t := b.tenants[name]
 	if t == nil {
-		t = &tenant[T]{name: name, requests: btree.NewWithFreeListG(treeDegree, earlier[T], nodes)}
+		t = &tenant[T]{name: name, requests: btree.NewG(treeDegree, earlier[T])}
 		b.tenants[t.name] = t
 	}
 	return t
@@ -111,8 +111,8 @@ func (b *band[T]) tenantOf(name string, nodes *btree.FreeListG[*entry[T]]) *tena
 
 // charge raises a tenant's tag, or lowers it by an overpayment. A tenant
 // that neither waits nor owes anything is not remembered for it.
-func (b *band[T]) charge(name string, cost int64, nodes *btree.FreeListG[*entry[T]]) {
-	t := b.tenantOf(name, nodes)
+func (b *band[T]) charge(name string, cost int64) {
+	t := b.tenantOf(name)
 	b.change(t, func() {
 		if t.first == nil {
 			t.tag = min(max(t.tag, b.now)+cost, endOfTime)

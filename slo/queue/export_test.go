@@ -8,6 +8,3 @@ func RememberedTenants[T any](q *Queue[T]) (n int) {
 	})
 	return n
 }
-
-// Places is the number of allocated slots for requests.
-func Places[T any](q *Queue[T]) int { return len(q.slots) }

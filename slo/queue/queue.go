@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"fmt"
 	"time"
 
@@ -64,7 +65,7 @@ func (c *Config) bounds() amounts {
 }
 
 // Handle names a request in a queue. The zero Handle names none.
-type Handle struct{ slot, generation uint32 }
+type Handle[T any] struct{ entry *entry[T] }
 
 // Stats counts what a queue has done and what it holds. Pushed is the sum of
 // Dispatched, TimedOut, Shed, Canceled and Requests.
@@ -81,8 +82,7 @@ type Stats struct {
 // so that they are routed late, based on fresh state, and in order of
 // importance (BLIS, "Gateway Queue"). It is a state machine: time and
 // saturation are arguments, it starts no goroutine, and it is not safe for
-// concurrent use. A jump of the clock by minutes does not count as waiting
-// time.
+// concurrent use. The time must not go back; [endpick.Router.Now] does not.
 //
 // Order: the highest priority goes first. Within a priority, tenants take turns, starting
 // with the one that has had the fewest tokens (output tokens are weighted). So a tenant
@@ -106,41 +106,32 @@ type Queue[T any] struct {
 	config Config
 	drop   func(Item[T], error)
 
-	slots []*entry[T]
-	free  []uint32
 	bands *btree.BTreeG[*band[T]] // those with requests, highest priority first
 	times *btree.BTreeG[*entry[T]]
-	nodes *btree.FreeListG[*entry[T]]
 
 	sequence uint64
 	epochs   uint64 // number of bands so far
 	held     amounts
-	clock    clock
 	stats    Stats
-	victims  []*entry[T]
 	dropped  []drop[T] // to be reported
 }
 
-// entry is the slot of one request. Slots are reused.
+// entry is one request.
 type entry[T any] struct {
-	item       Item[T]
-	slot       uint32
-	generation uint32
-	queued     bool
-	sequence   uint64 // order of arrival
-	arrived    time.Time
-	expires    time.Time
-	due        time.Time // by which the tenant's requests are ordered
-	band       *band[T]
-	tenant     *tenant[T]
+	item     Item[T]
+	queued   bool
+	sequence uint64 // order of arrival
+	arrived  time.Time
+	expires  time.Time
+	due      time.Time // by which the tenant's requests are ordered
+	band     *band[T]
+	tenant   *tenant[T]
 }
 
 type drop[T any] struct {
 	item Item[T]
 	err  error
 }
-
-func (e *entry[T]) handle() Handle { return Handle{slot: e.slot, generation: e.generation} }
 
 // earlier orders the requests of a tenant.
 func earlier[T any](a, b *entry[T]) bool {
@@ -175,7 +166,6 @@ func New[T any](config Config, dropped func(Item[T], error)) (*Queue[T], error) 
 		drop:   dropped,
 		bands:  btree.NewG(treeDegree, func(a, b *band[T]) bool { return a.priority > b.priority }),
 		times:  btree.NewG(treeDegree, expiresFirst[T]),
-		nodes:  btree.NewFreeListG[*entry[T]](btree.DefaultFreeListSize),
 	}, nil
 }
 
@@ -189,38 +179,33 @@ func (q *Queue[T]) Stats() Stats {
 // Push puts a request into the queue. If there is no room it drops others, as
 // the Queue's comment says, or returns an [Error]; or an [endpick.RequestError]
 // if a field is out of range.
-func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle, error) {
+func (q *Queue[T]) Push(now time.Time, item Item[T]) (Handle[T], error) {
 	q.expire(now)
 	if err := item.validate(); err != nil {
 		q.stats.Refused++
-		return Handle{}, err
+		return Handle[T]{}, err
 	}
-	now = q.at(now)
 	if _, never := q.over(item.amounts()); never {
 		q.stats.Refused++
-		return Handle{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.times.Len()}
+		return Handle[T]{}, &Error{Reason: ErrTooLarge, Priority: item.Priority, Requests: q.times.Len()}
 	}
-	e := q.take()
-	timeout := item.Timeout
-	if timeout == 0 {
-		timeout = q.config.Timeout
+	e := &entry[T]{
+		item: item, arrived: now, expires: now.Add(cmp.Or(item.Timeout, q.config.Timeout)), sequence: q.sequence,
+		band: q.bandOf(item.Priority),
 	}
-	e.item, e.arrived, e.expires, e.sequence = item, now, now.Add(timeout), q.sequence
 	e.due = e.expires
-	if d := item.Deadline; !d.IsZero() {
-		e.due = earliest(e.due, d.Add(q.clock.shift))
+	if d := item.Deadline; !d.IsZero() && d.Before(e.due) {
+		e.due = d
 	}
 	q.sequence++
-	e.band = q.bandOf(item.Priority)
 	q.insert(e)
 	if !q.makeRoom(now, e) {
 		q.stats.Refused++
-		return Handle{}, &Error{Reason: ErrFull, Priority: item.Priority, Requests: q.times.Len()}
+		return Handle[T]{}, &Error{Reason: ErrFull, Priority: item.Priority, Requests: q.times.Len()}
 	}
 	q.stats.Pushed++
-	handle := e.handle()
 	q.report()
-	return handle, nil
+	return Handle[T]{e}, nil
 }
 
 // over returns the first bound that the amounts exceed; false if there is none.
@@ -237,11 +222,7 @@ func (q *Queue[T]) over(held amounts) (bound, bool) {
 // would be among them, it removes the newcomer alone and returns false. Until
 // that is known, nothing is dropped for good.
 func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
-	victims := q.victims[:0]
-	defer func() {
-		clear(victims)
-		q.victims = victims[:0]
-	}()
+	var victims []*entry[T]
 	for {
 		short, over := q.over(q.held)
 		if !over {
@@ -254,7 +235,7 @@ func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 			for _, v := range victims {
 				q.insert(v)
 			}
-			q.put(newcomer)
+			newcomer.forget()
 			return false
 		}
 		victims = append(victims, v)
@@ -311,26 +292,21 @@ func (q *Queue[T]) Settle(item Item[T], input, output int) {
 	b, ok := q.bands.Get(&band[T]{priority: item.Priority})
 	ok = ok && b.epoch == item.epoch
 	if more := q.config.cost(input, output) - costOf(&q.config, &item); ok && more != 0 {
-		b.charge(item.Tenant, more, q.nodes)
+		b.charge(item.Tenant, more)
 	}
 }
 
 // Cancel takes out the request of the handle; false if it has left already.
-func (q *Queue[T]) Cancel(h Handle) (Item[T], bool) {
-	if int(h.slot) >= len(q.slots) {
-		return Item[T]{}, false
-	}
-	e := q.slots[h.slot]
-	if !e.queued || e.generation != h.generation {
+func (q *Queue[T]) Cancel(h Handle[T]) (Item[T], bool) {
+	if h.entry == nil || !h.entry.queued {
 		return Item[T]{}, false
 	}
 	q.stats.Canceled++
-	return q.release(e), true
+	return q.release(h.entry), true
 }
 
 // expire drops the requests whose time is up.
 func (q *Queue[T]) expire(now time.Time) {
-	now = q.at(now)
 	for {
 		e, ok := q.times.Min()
 		if !ok || e.expires.After(now) {
@@ -350,7 +326,7 @@ func (q *Queue[T]) NextExpiry() (time.Time, bool) {
 	if !ok {
 		return time.Time{}, false
 	}
-	return e.expires.Add(-q.clock.shift), true
+	return e.expires, true
 }
 
 // insert puts an entry into its band.
@@ -359,13 +335,13 @@ func (q *Queue[T]) insert(e *entry[T]) {
 		q.bands.ReplaceOrInsert(e.band)
 	}
 	e.queued = true
-	e.band.insert(e, q.nodes)
+	e.band.insert(e)
 	q.times.ReplaceOrInsert(e)
 	q.held.add(e.item.amounts(), 1)
 }
 
-// detach takes an entry out again. The entry keeps its band until it is freed:
-// if the band is empty now, it is no longer part of the queue.
+// detach takes an entry out again. If its band is empty now, that is no longer part of the
+// queue, but still the entry's.
 func (q *Queue[T]) detach(e *entry[T]) {
 	e.queued = false
 	e.band.detach(e)
@@ -376,12 +352,12 @@ func (q *Queue[T]) detach(e *entry[T]) {
 	q.held.add(e.item.amounts(), -1)
 }
 
-// leave frees the slot of a detached request, to be reported.
+// leave lets go of a detached request, to be reported.
 func (q *Queue[T]) leave(e *entry[T], now time.Time, reason error) {
 	q.dropped = append(q.dropped, drop[T]{e.item, &Error{
 		Reason: reason, Waited: max(now.Sub(e.arrived), 0), Priority: e.item.Priority, Requests: q.times.Len(),
 	}})
-	q.put(e)
+	e.forget()
 }
 
 // report passes on what was dropped, when the queue is consistent again.
@@ -397,26 +373,12 @@ func (q *Queue[T]) report() {
 func (q *Queue[T]) release(e *entry[T]) Item[T] {
 	item := e.item
 	q.detach(e)
-	q.put(e)
+	e.forget()
 	return item
 }
 
-// take returns a free slot, with a generation that no handle has.
-func (q *Queue[T]) take() *entry[T] {
-	if n := len(q.free); n > 0 {
-		e := q.slots[q.free[n-1]]
-		q.free = q.free[:n-1]
-		e.generation++
-		return e
-	}
-	e := &entry[T]{slot: uint32(len(q.slots)), generation: 1}
-	q.slots = append(q.slots, e)
-	return e
-}
-
-// put frees the slot of an entry that has left for good.
-func (q *Queue[T]) put(e *entry[T]) {
+// forget drops what a request held that has left for good: its handle may be kept.
+func (e *entry[T]) forget() {
 	e.band.forget()
 	e.item, e.band, e.tenant = Item[T]{}, nil, nil
-	q.free = append(q.free, e.slot)
 }

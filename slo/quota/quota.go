@@ -276,18 +276,10 @@ func (t *tenant) refill(now time.Time, l *Limits) {
 }
 
 // flow adds what has flowed in since the last call. Routers call concurrently, so
-// an earlier time adds nothing. A time that is earlier by more than the bucket
-// takes to fill means that the clock has been set back: the bucket continues from
-// there, or nothing would flow in until the clock has caught up.
+// an earlier time adds nothing.
 func (t *tenant) flow(now time.Time) {
-	if !(t.rate > 0) {
-		return
-	}
-	switch passed := now.Sub(t.at).Seconds(); {
-	case passed > 0:
+	if passed := now.Sub(t.at).Seconds(); passed > 0 && t.rate > 0 {
 		t.tokens = min(t.tokens+passed*t.rate, t.burst)
-		t.at = now
-	case passed < -max(t.burst/t.rate, 1):
 		t.at = now
 	}
 }
