@@ -108,9 +108,6 @@ const border = 0xff
 func (h *Hasher) writeField(kind fieldKind, text string) {
 	// Kinds are above zero, so a border and a kind differ from a border in the
 	// text, which is escaped as border, zero.
-	if h.writeShort(kind, text) {
-		return
-	}
 	h.WriteString(borders[kind])
 	h.writeText(bytesOf(text))
 }
@@ -156,27 +153,6 @@ func spaced(p []byte) bool {
 const maxCompact = 256 << 10
 
 var compactBuffers = sync.Pool{New: func() any { return new(bytes.Buffer) }}
-
-// writeShort writes a field that fits into the current block and contains no
-// border, such as most roles, names and numbers.
-func (h *Hasher) writeShort(kind fieldKind, text string) bool {
-	const most = 32
-	end := h.n + 2 + len(text)
-	if len(text) > most || end >= BlockBytes || h.chain.Secret == nil {
-		return false
-	}
-	to := h.partial[h.n:end]
-	for i := range len(text) {
-		if text[i] == border {
-			return false
-		}
-		to[2+i] = text[i]
-	}
-	to[0], to[1] = border, byte(kind)
-	h.n = end
-	h.written += len(to)
-	return true
-}
 
 // writeText writes text, adding a zero after each border byte.
 func (h *Hasher) writeText(p []byte) {
