@@ -1,6 +1,7 @@
 package slo
 
 import (
+	"slices"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -61,40 +62,9 @@ func (s *scratch) median(scores []float64) float64 {
 			set = append(set, v)
 		}
 	}
-	m := nth(set, (len(set)-1)/2)
+	slices.Sort(set)
+	m := set[(len(set)-1)/2]
 	*work = set
 	s.pool.Put(work)
 	return m
-}
-
-// nth returns the value that would be at index k if v were sorted. It reorders
-// v (Hoare, Algorithm 65: find, 1961).
-func nth(v []float64, k int) float64 {
-	low, high := 0, len(v)-1
-	for low < high {
-		pivot := v[low+(high-low)/2]
-		i, j := low, high
-		for i <= j {
-			for v[i] < pivot {
-				i++
-			}
-			for v[j] > pivot {
-				j--
-			}
-			if i <= j {
-				v[i], v[j] = v[j], v[i]
-				i++
-				j--
-			}
-		}
-		switch {
-		case k <= j:
-			high = j
-		case k >= i:
-			low = i
-		default:
-			return v[k]
-		}
-	}
-	return v[k]
 }

@@ -6,15 +6,15 @@ import (
 	"compress/gzip"
 	"compress/zlib"
 	"io"
-	"slices"
 	"strings"
 )
 
 // decoders are those of codings that the standard library lacks.
 type decoders map[string]func(io.Reader) (io.Reader, error)
 
-// one returns the decoder of a content coding; nil if there is none.
-func (d decoders) one(coding string) func(io.Reader) (io.Reader, error) {
+// of returns the decoder of what a header says; nil if there is none.
+func (d decoders) of(header string) func(io.Reader) (io.Reader, error) {
+	coding := strings.ToLower(strings.TrimSpace(header))
 	switch coding {
 	case "gzip", "x-gzip":
 		return func(r io.Reader) (io.Reader, error) { return gzip.NewReader(r) }
@@ -29,37 +29,6 @@ func (d decoders) one(coding string) func(io.Reader) (io.Reader, error) {
 		}
 	}
 	return d[coding]
-}
-
-// maxCodings is how many codings one body may be in, one around another.
-const maxCodings = 3
-
-// all returns the decoder of what a header says, the last coding being the outermost; nil if
-// there are none, too many, or unknown ones. No stage may expand to more than most bytes.
-func (d decoders) all(header string, most int64) func(io.Reader) (io.Reader, error) {
-	var stages []func(io.Reader) (io.Reader, error)
-	for coding := range strings.SplitSeq(strings.ToLower(header), ",") {
-		if coding = strings.TrimSpace(coding); coding == "" || coding == "identity" {
-			continue
-		}
-		open := d.one(coding)
-		if open == nil || len(stages) == maxCodings {
-			return nil
-		}
-		stages = append(stages, open)
-	}
-	switch len(stages) {
-	case 0:
-		return nil
-	case 1:
-		return stages[0]
-	}
-	return func(r io.Reader) (io.Reader, error) {
-		for _, open := range slices.Backward(stages) {
-			r = &decoding{src: io.LimitReader(r, most), open: open}
-		}
-		return r, nil
-	}
 }
 
 // decoding opens a decoder when it is first read: opening reads.

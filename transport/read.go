@@ -177,7 +177,7 @@ func (d *Dispatcher) readBody(req *http.Request) (body []byte, unpacked bool, er
 // compressed, in codings that are known.
 func (d *Dispatcher) unpack(ctx context.Context, header http.Header, body []byte) (plain []byte, unpacked bool, err error) {
 	most := unpackedLimit(len(body), d.config.MaxBodyBytes)
-	open := decoders(d.config.Decoders).all(strings.Join(header["Content-Encoding"], ","), most+1)
+	open := decoders(d.config.Decoders).of(strings.Join(header["Content-Encoding"], ","))
 	if open == nil || len(body) == 0 {
 		return body, false, nil
 	}
@@ -194,26 +194,20 @@ func (d *Dispatcher) unpack(ctx context.Context, header http.Header, body []byte
 // it is kept while the request waits. length is the announced one; negative:
 // unknown.
 func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, error) {
-	b := make([]byte, 0, min(max(length, 512), firstRead))
-	var more [1]byte // reads beyond the announced length without growing
+	b := make([]byte, 0, min(max(length+1, 512), firstRead)) // one more, to see the end
 	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		room := b[len(b):cap(b)]
-		if len(room) == 0 {
-			room = more[:]
-		}
-		n, err := r.Read(room)
-		if len(b) < cap(b) {
-			b = b[:len(b)+n]
-		} else if n > 0 {
+		if len(b) == cap(b) {
 			most := limit + 1
-			if length > int64(len(b)) {
-				most = length // trust the announced length, since much of it has arrived
+			if length >= int64(len(b)) {
+				most = length + 1 // trust the announced length, since much of it has arrived
 			}
-			b = append(moved(b, int(min(2*int64(len(b)), max(most, int64(len(b))+1)))), more[0])
+			b = moved(b, int(min(2*int64(len(b)), most)))
 		}
+		n, err := r.Read(b[len(b):cap(b)])
+		b = b[:len(b)+n]
 		switch {
 		case int64(len(b)) > limit:
 			return nil, &BodyError{Limit: limit, Length: -1}

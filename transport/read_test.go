@@ -135,7 +135,7 @@ func TestCompressedBodies(t *testing.T) {
 	for _, tc := range []struct{ coding, body, want string }{
 		{"gzip", pack(t, "gzip", text), text}, {"x-gzip", pack(t, "gzip", text), text}, {" GZIP ", pack(t, "gzip", text), text},
 		{"deflate", pack(t, "zlib", text), text}, {"deflate", pack(t, "flate", text), text},
-		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, br", text, ""}, {"gzip, deflate", pack(t, "zlib", pack(t, "gzip", text)), text}, {"x, identity", "small", "large"}, {"", text, ""}, {"gzip", "", ""},
+		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, br", text, ""}, {"gzip, gzip", text, ""}, {"X", "small", "large"}, {"", text, ""}, {"gzip", "", ""},
 	} {
 		body, unpacked, err := reading(1 << 20).readBody(request(t, strings.NewReader(tc.body), -1, tc.coding))
 		require.NoError(t, err, tc.coding)
@@ -174,16 +174,8 @@ func TestBombsAreRefused(t *testing.T) {
 		require.ErrorAs(t, err, new(*BodyError))
 		assert.Equal(t, 413, StatusOf(err))
 	}
-	// Nor does one in another that is almost nothing.
-	var nothing strings.Builder
-	for range 1 << 10 {
-		nothing.WriteString(pack(t, "gzip", ""))
-	}
-	nested := pack(t, "gzip", strings.Repeat(nothing.String(), 100))
-	_, _, err := reading(32 << 20).readBody(request(t, strings.NewReader(nested), -1, "gzip, gzip"))
-	require.ErrorIs(t, err, ErrRead, "it is cut off")
 	// The limit on bodies also applies after unpacking.
-	_, _, err = reading(1000).readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"))
+	_, _, err := reading(1000).readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"))
 	var tooLarge *BodyError
 	require.ErrorAs(t, err, &tooLarge)
 	assert.EqualValues(t, 1000, tooLarge.Limit)

@@ -6,7 +6,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
-	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -134,7 +133,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	}
 	var open func(io.Reader) (io.Reader, error)
 	if h := response.Header; c.metered && response.StatusCode < http.StatusBadRequest && !readable(h) {
-		if open = decoders(nil).one(strings.ToLower(h.Get("Content-Encoding"))); open != nil { // otherwise its tokens are unknown
+		if open = decoders(nil).of(h.Get("Content-Encoding")); open != nil { // otherwise its tokens are unknown
 			h.Del("Content-Encoding")
 			h.Del("Content-Length")
 			response.Uncompressed, first = true, nil
