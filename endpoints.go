@@ -47,12 +47,14 @@ func (f *fleet) replace(next []*Endpoint, wanted map[string]bool) (gone []member
 		switch {
 		case !known:
 			f.join(e)
+			f.changed()
 		case !reflect.DeepEqual(m.endpoint, e):
-			m.endpoint = e
-			f.byID[e.ID] = m
+			f.describe(m, e)
 		}
 	}
-	f.changed()
+	if len(gone) > 0 {
+		f.changed()
+	}
 	for _, m := range gone {
 		f.retire(m)
 	}
@@ -92,8 +94,7 @@ func (r *Router) Update(e Endpoint) error {
 	if err != nil {
 		return err
 	}
-	f.byID[own.ID] = member{old.state, own}
-	f.changed()
+	f.describe(old, own)
 	return nil
 }
 

@@ -81,6 +81,35 @@ func (f *fleet) pools() *pools {
 	return next
 }
 
+// describe replaces the description of an endpoint; mu is held. Engines say often what they have in memory, which
+// changes no pool.
+func (f *fleet) describe(m member, e *Endpoint) {
+	old, next := m.endpoint, f.latest.Load()
+	m.endpoint = e
+	f.byID[e.ID] = m
+	if next == nil || old.limited() != e.limited() || !slices.Equal(old.names(), e.names()) {
+		f.changed()
+		return
+	}
+	replaced := func(p pool) pool {
+		if at, ok := search(p.members, m.state.ref.Slot); ok {
+			p.members = slices.Clone(p.members)
+			p.members[at] = m
+		}
+		return p
+	}
+	next = &pools{all: replaced(next.all), every: replaced(next.every), named: maps.Clone(next.named), limited: next.limited}
+	names := e.names()
+	if e.servesAll() {
+		names = slices.Collect(maps.Keys(next.named))
+	}
+	for _, name := range names {
+		p := replaced(*next.named[name])
+		next.named[name] = &p
+	}
+	f.latest.Store(next)
+}
+
 func (p *pool) add(m member) {
 	p.serving++
 	if !m.state.is(draining) {
