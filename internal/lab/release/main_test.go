@@ -130,7 +130,7 @@ func TestRelease(t *testing.T) {
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(outside, "go.mod"), []byte(mod+")\n"), 0o644))
 	program := "package main\n\nimport (\n\t\"" + root + "/scorer/preset\"\n\t\"" + root + "/transport\"\n" +
-		"\t_ \"" + root + "/transport/scrape\"\n\t_ \"" + root + "/transport/prometheus\"\n)\n\nfunc main() { _, _ = transport.New(transport.Config{}); _ = preset.LMetric() }\n"
+		"\t_ \"" + root + "/transport/scrape\"\n\t_ \"" + root + "/transport/prometheus\"\n)\n\nfunc main() { _, _ = transport.New(transport.Config{}); _ = preset.Default() }\n"
 	for name, text := range map[string]string{"program/main.go": program, "all/main.go": main + ")\n\nfunc main() {}\n"} {
 		require.NoError(t, os.MkdirAll(filepath.Join(outside, filepath.Dir(name)), 0o755))
 		require.NoError(t, os.WriteFile(filepath.Join(outside, name), []byte(text), 0o644))
