@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"net/url"
 	"reflect"
-	"slices"
 	"strconv"
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 )
 
@@ -36,12 +34,17 @@ func checkBackend(s string) error {
 // discoverTimeout is how long to wait for the first list.
 const discoverTimeout = 10 * time.Second
 
-// source is where the list of endpoints comes from; nil: from the settings.
+// listed are the endpoints of the settings, as a source.
+type listed []endpick.Endpoint
+
+func (l listed) Endpoints(context.Context) ([]endpick.Endpoint, error) { return l, nil }
+
+// source is where the list of endpoints comes from.
 func (s *settings) source() discover.Source {
 	d := s.Discover
 	switch {
 	case d == nil:
-		return nil
+		return listed(s.endpoints())
 	case d.File != "":
 		return discover.File(d.File)
 	case d.SRV != "":
@@ -99,23 +102,7 @@ type sourceError struct{ error }
 // findEndpoints applies the endpoints that the settings list, or their source. On an
 // error, a sourceError if the source is the reason, nothing has changed.
 func (g *gateway) findEndpoints(s *settings) error {
-	if s.Discover == nil {
-		all := s.endpoints()
-		for i := range all {
-			if _, err := transport.Target(&all[i], new(url.URL)); err != nil {
-				return fmt.Errorf("endpoint %q: %w", all[i].ID, err)
-			}
-			g.inspector.Fill(&all[i]) // otherwise forgotten until they are asked again
-		}
-		g.discovery.end()
-		before := g.ids()
-		err := g.router.SetEndpoints(all)
-		if now := g.ids(); len(before) > 0 && !slices.Equal(before, now) { // those of the start are logged with their addresses
-			g.log.Info("endpoints", "number", len(now), "added", without(now, before), "removed", without(before, now))
-		}
-		return err
-	}
-	if reflect.DeepEqual(s.Discover, g.discovery.settings) {
+	if s.Discover != nil && reflect.DeepEqual(s.Discover, g.discovery.settings) {
 		return nil
 	}
 	config := g.watching(s)
@@ -140,31 +127,21 @@ func (g *gateway) findEndpoints(s *settings) error {
 	return nil
 }
 
-// ids are those of the endpoints that may get requests, sorted.
-func (g *gateway) ids() (all []string) {
-	for _, e := range g.router.Endpoints() {
-		if !e.Removed {
-			all = append(all, e.Candidate.Endpoint.ID)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// without returns those of all that are not among others, which are sorted.
-func without(all, others []string) []string {
-	return slices.DeleteFunc(slices.Clone(all), func(id string) bool { _, found := slices.BinarySearch(others, id); return found })
-}
-
 // watching is how the source of the settings is watched.
 func (g *gateway) watching(s *settings) discover.Config {
-	return discover.Config{
-		Router: g.router, Source: s.source(), Interval: s.Discover.Interval, Fill: g.inspector.Fill,
+	c := discover.Config{
+		Router: g.router, Source: s.source(), Fill: g.inspector.Fill, // what engines have said would be forgotten until they are asked again
 		OnChange: func(c discover.Change) {
-			g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
+			if len(c.Added)+len(c.Removed) > 0 {
+				g.log.Info("endpoints", "number", c.Endpoints, "added", c.Added, "removed", c.Removed)
+			}
 		},
 		OnError: func(err error) { g.log.Error("endpoints stay as they are", "error", err) },
 	}
+	if s.Discover != nil {
+		c.Interval = s.Discover.Interval
+	}
+	return c
 }
 
 // drain drains the endpoints that the settings say, and resumes all others. What is known

@@ -17,9 +17,12 @@ import (
 
 // ids returns the endpoints that take requests.
 func ids(g *gateway) (all []string) {
-	for _, id := range g.ids() {
-		all = append(all, strings.TrimPrefix(id, "http://"))
+	for _, e := range g.router.Endpoints() {
+		if !e.Removed {
+			all = append(all, strings.TrimPrefix(e.Candidate.Endpoint.ID, "http://"))
+		}
 	}
+	slices.Sort(all)
 	return all
 }
 

@@ -17,22 +17,9 @@ type options struct {
 	config string // path of the settings; empty: flags only
 	check  bool   // only check the settings
 
-	listen, admin string
-	trust         bool
-	record        string
-	backends      []string
-	// backendFile names the model servers, and is followed. Empty: only backends.
-	backendFile string
-	policy      string
-	grace       time.Duration
-	seed        uint64
+	settings *settings // that the flags stand for
 
-	requests string // that are logged
-
-	queue        int
-	queueTimeout time.Duration
-
-	endpoints, kvTokens int // of embedded servers
+	servers, kvTokens int // embedded servers
 }
 
 const usage = `Usage:
@@ -55,29 +42,32 @@ Flags:
 `
 
 func parseOptions(args []string, stderr io.Writer) (*options, error) {
-	o := &options{}
+	s := defaultSettings()
+	s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
+	s.Timeouts.Body, s.Timeouts.Unread, s.Limits.Connections = 0, 0, 0
+	o, queue, discover, record := &options{settings: s}, &queueSettings{}, &discoverSettings{Interval: time.Second}, &recordSettings{}
 	f := flag.NewFlagSet("gateway", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // an error is one line, and the usage is for -h
 	f.Usage = func() {}
 	f.StringVar(&o.config, "config", "", "serve with the configuration in this `file`, and follow its changes; no other flags are needed, or allowed")
 	f.BoolVar(&o.check, "check", false, "only check the file of -config")
-	f.StringVar(&o.requests, "log", "failed", "`which` requests are logged: all, failed (refused and abandoned ones among them) or none")
-	f.StringVar(&o.listen, "listen", "", "serve on this `address` until interrupted")
-	f.StringVar(&o.admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal what is cached where, though no text of prompts")
-	f.BoolVar(&o.trust, "trust-headers", false, "take priority, session and tenant from request headers, which another gateway must have set or checked")
-	f.StringVar(&o.record, "record", "", "record requests in this `file`: lengths, hashes and times")
-	f.Func("backend", "`URL` of a model server; repeat for each (default: embedded servers)", func(s string) error {
-		o.backends = append(o.backends, s)
+	f.StringVar(&s.Log.Requests, "log", "failed", "`which` requests are logged: all, failed (refused and abandoned ones among them) or none")
+	f.StringVar(&s.Listen, "listen", "", "serve on this `address` until interrupted")
+	f.StringVar(&s.Admin, "admin", "127.0.0.1:0", "serve metrics and the debug page on this `address`; not for clients, because they reveal what is cached where, though no text of prompts")
+	f.BoolVar(&s.TrustHeaders, "trust-headers", false, "take priority, session and tenant from request headers, which another gateway must have set or checked")
+	f.StringVar(&record.File, "record", "", "record requests in this `file`: lengths, hashes and times")
+	f.Func("backend", "`URL` of a model server; repeat for each (default: embedded servers)", func(url string) error {
+		s.Endpoints = append(s.Endpoints, endpointSettings{URL: url})
 		return nil // an error would be shown with the URL, which may have a password
 	})
-	f.StringVar(&o.backendFile, "backend-file", "", "`file` with the URL of a model server on each line, read every second; servers come and go with their lines")
-	f.StringVar(&o.policy, "policy", "marginal-delay", "policy to serve with")
-	f.DurationVar(&o.grace, "grace", 30*time.Second, "how long streams may continue after an interrupt")
-	f.IntVar(&o.queue, "queue", 0, "hold up to this many `requests` while the servers are full; 0: hold none")
-	f.DurationVar(&o.queueTimeout, "queue-timeout", 30*time.Second, "how long a request may be held")
-	f.IntVar(&o.endpoints, "endpoints", 4, "embedded model servers")
+	f.StringVar(&discover.File, "backend-file", "", "`file` with the URL of a model server on each line, read every second; servers come and go with their lines")
+	f.StringVar(&s.Policy, "policy", "marginal-delay", "policy to serve with")
+	f.DurationVar(&s.Timeouts.Grace, "grace", 30*time.Second, "how long streams may continue after an interrupt")
+	f.IntVar(&queue.Requests, "queue", 0, "hold up to this many `requests` while the servers are full; 0: hold none")
+	f.DurationVar(&queue.Timeout, "queue-timeout", 30*time.Second, "how long a request may be held")
+	f.IntVar(&o.servers, "endpoints", 4, "embedded model servers")
 	f.IntVar(&o.kvTokens, "kv-tokens", 16384, "tokens in the KV cache of each embedded server")
-	f.Uint64Var(&o.seed, "seed", 0, "seed of the router (default random: replicas should differ)")
+	f.Uint64Var(&s.Seed, "seed", 0, "seed of the router (default random: replicas should differ)")
 	switch err := f.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		fmt.Fprintf(stderr, usage, all.Usage())
@@ -91,10 +81,19 @@ func parseOptions(args []string, stderr io.Writer) (*options, error) {
 	}
 	given := map[string]bool{}
 	f.Visit(func(x *flag.Flag) { given[x.Name] = true })
-	return o, o.validate(given)
+	if discover.File != "" {
+		s.Discover = discover
+	}
+	if record.File != "" {
+		s.Record = record
+	}
+	if queue.Requests != 0 {
+		s.Queue = queue
+	}
+	return o, o.validate(given, queue)
 }
 
-func (o *options) validate(given map[string]bool) error {
+func (o *options) validate(given map[string]bool, queue *queueSettings) error {
 	if o.config != "" {
 		for name := range given {
 			if name != "config" && name != "check" {
@@ -103,64 +102,42 @@ func (o *options) validate(given map[string]bool) error {
 		}
 		return nil
 	}
-	for i, url := range o.backends {
-		if err := checkBackend(url); err != nil {
+	s := o.settings
+	for i, e := range s.Endpoints {
+		if err := checkBackend(e.URL); err != nil {
 			return fmt.Errorf("-backend %d: %w", i+1, err)
 		}
-		if slices.Contains(o.backends[:i], url) {
+		if slices.ContainsFunc(s.Endpoints[:i], func(b endpointSettings) bool { return b.URL == e.URL }) {
 			return fmt.Errorf("-backend %d: given twice", i+1)
 		}
 	}
-	own := len(o.backends) == 0 && o.backendFile == ""
+	own := len(s.Endpoints) == 0 && s.Discover == nil
 	switch {
 	case o.check:
 		return errors.New("-check needs -config")
-	case o.listen == "":
+	case s.Listen == "":
 		return errors.New("give -listen or -config (gateway -h lists the flags)")
-	case !slices.Contains(loggedRequests, o.requests):
-		return fmt.Errorf("-log %q is none of %s", o.requests, strings.Join(loggedRequests, ", "))
-	case o.admin == "":
+	case !slices.Contains(loggedRequests, s.Log.Requests):
+		return fmt.Errorf("-log %q is none of %s", s.Log.Requests, strings.Join(loggedRequests, ", "))
+	case s.Admin == "":
 		return errors.New("-admin is empty")
-	case len(o.backends) > 0 && o.backendFile != "":
+	case len(s.Endpoints) > 0 && s.Discover != nil:
 		return errors.New("-backend and -backend-file can't both be given")
 	case !own && (given["endpoints"] || given["kv-tokens"]):
 		return errors.New("-endpoints and -kv-tokens are for embedded servers, without -backend")
-	case given["queue-timeout"] && o.queue == 0:
+	case given["queue-timeout"] && queue.Requests == 0:
 		return errors.New("-queue-timeout needs -queue")
-	case o.queue < 0:
-		return fmt.Errorf("-queue %d is negative", o.queue)
-	case o.queueTimeout <= 0:
-		return fmt.Errorf("-queue-timeout %v is not above zero", o.queueTimeout)
-	case o.endpoints < 1:
-		return fmt.Errorf("-endpoints %d is below 1", o.endpoints)
+	case queue.Requests < 0:
+		return fmt.Errorf("-queue %d is negative", queue.Requests)
+	case queue.Timeout <= 0:
+		return fmt.Errorf("-queue-timeout %v is not above zero", queue.Timeout)
+	case o.servers < 1:
+		return fmt.Errorf("-endpoints %d is below 1", o.servers)
 	case o.kvTokens < 1024:
 		return fmt.Errorf("-kv-tokens %d is below 1024", o.kvTokens)
-	case o.grace < 0:
-		return fmt.Errorf("-grace %v is negative", o.grace)
+	case s.Timeouts.Grace < 0:
+		return fmt.Errorf("-grace %v is negative", s.Timeouts.Grace)
 	}
-	_, err := all.ByName(o.policy)
+	_, err := all.ByName(s.Policy)
 	return err
-}
-
-// settings converts the flags.
-func (o *options) settings() *settings {
-	s := defaultSettings()
-	s.Listen, s.Admin, s.Policy, s.Seed, s.TrustHeaders = o.listen, o.admin, o.policy, o.seed, o.trust
-	if o.backendFile != "" {
-		s.Discover = &discoverSettings{File: o.backendFile, Interval: time.Second}
-	}
-	s.SharedCache = true // tenants take turns in the queue, but share the servers' caches
-	s.Timeouts.Grace, s.Timeouts.Body, s.Timeouts.Unread = o.grace, 0, 0
-	s.Limits.Connections = 0
-	s.Log.Requests = o.requests
-	for _, url := range o.backends {
-		s.Endpoints = append(s.Endpoints, endpointSettings{URL: url})
-	}
-	if o.queue > 0 {
-		s.Queue = &queueSettings{Requests: o.queue, Timeout: o.queueTimeout}
-	}
-	if o.record != "" {
-		s.Record = &recordSettings{File: o.record}
-	}
-	return s
 }

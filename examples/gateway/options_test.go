@@ -20,7 +20,7 @@ func TestEveryFlagIsASetting(t *testing.T) {
 		o, err := parseOptions(strings.Fields(serving+args), nil)
 		require.NoError(t, err, args)
 		all := map[string]string{}
-		valuesIn(reflect.ValueOf(o.settings()).Elem(), "", all)
+		valuesIn(reflect.ValueOf(o.settings).Elem(), "", all)
 		return all
 	}
 	flags := map[string]struct{ value, setting, want string }{

@@ -27,7 +27,7 @@ import (
 // serve is a gateway until the context ends. Then it accepts no more requests,
 // and waits for those in flight, for the grace period at most.
 func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
-	s, text := o.settings(), []byte(nil)
+	s, text := o.settings, []byte(nil)
 	if o.config != "" {
 		if s, text, err = readSettings(o.config); err != nil {
 			return err
@@ -48,6 +48,9 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	l, err := net.Listen("tcp", s.Listen)
 	if err != nil {
 		return s.failed("listen", err)
+	}
+	if n := s.Limits.Connections; n > 0 {
+		l = netutil.LimitListener(l, n) // others wait to be accepted
 	}
 	defer l.Close()
 	admin, err := net.Listen("tcp", s.Admin)
@@ -85,7 +88,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		at.Scheme = "https"
 	}
 	served := make(chan error, 2)
-	go func() { served <- serveOn(server, limited(l, s.Limits.Connections)) }()
+	go func() { served <- serveOn(server, l) }()
 	go func() { served <- pages.Serve(admin) }()
 	pagesAt := "http://" + admin.Addr().String()
 	clients := "anybody who reaches it"
@@ -129,15 +132,6 @@ func serveOn(server *http.Server, l net.Listener) error {
 		return server.ServeTLS(l, "", "")
 	}
 	return server.Serve(l)
-}
-
-// limited limits the open connections of a listener; others wait to be accepted.
-// Zero: no limit.
-func limited(l net.Listener, most int) net.Listener {
-	if most == 0 {
-		return l
-	}
-	return netutil.LimitListener(l, most)
 }
 
 // limitBody limits the time in which a client has to send its request, because the
@@ -314,7 +308,7 @@ func backends(s *settings, o *options) (endpoints []endpick.Endpoint, stop func(
 	if err != nil {
 		return nil, nil, err
 	}
-	f, err := traffic.StartFleet(o.endpoints, config)
+	f, err := traffic.StartFleet(o.servers, config)
 	if err != nil {
 		return nil, nil, err
 	}

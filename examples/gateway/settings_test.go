@@ -140,8 +140,9 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	} {
 		assert.Len(t, parsed(t, text+"\n").warnings(), want, text)
 	}
-	flags := options{listen: ":80", admin: "127.0.0.1:0"}
-	assert.Empty(t, flags.settings().warnings(), "the log says to whom it is open")
+	flags := defaultSettings()
+	flags.Listen = ":80"
+	assert.Empty(t, flags.warnings(), "the log says to whom it is open")
 	b := newBackend(t)
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\", models: [llama]}]\nmodels: {lama: {policy: lmetric}}\n"))
 	c.logs(t, `level=WARN msg=settings warning="`+warning+`"`, 1)
