@@ -6,8 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"sync"
+	"sync/atomic"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
@@ -37,7 +37,9 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 		rounds[i] = w.Conversations()
 		total += len(rounds[i]) * o.Turns * len(contenders)
 	}
-	step, end := newBar(stderr, fmt.Sprintf("%d policies", len(o.policies)), total)
+	fmt.Fprintf(stderr, "%d policies, %d requests\n", len(o.policies), total)
+	var done atomic.Int64
+	step := func() { traffic.Progress(stderr, int(done.Add(1)), total, "requests") }
 	samples, failed := make([][]traffic.Sample, len(contenders)), make([]error, len(contenders))
 	for _, conversations := range rounds {
 		var playing sync.WaitGroup
@@ -62,7 +64,7 @@ func compare(ctx context.Context, o *options, stdout, stderr io.Writer) (err err
 			return err
 		}
 	}
-	end()
+	traffic.Progress(stderr, total, total, "")
 	var results []traffic.Result
 	var failures []error
 	for i, name := range contenders {
@@ -124,24 +126,4 @@ func serve(ctx context.Context, o *options, stdout, _ io.Writer) error {
 	fmt.Fprintf(stdout, "http://%s has %s\n", server.Address, cmp.Or(o.model, modelserver.DefaultModel))
 	<-ctx.Done()
 	return server.Kill()
-}
-
-// newBar shows progress: a bar on a terminal, otherwise a line at the start. step is called
-// after each request, from any goroutine.
-func newBar(w io.Writer, what string, requests int) (step, end func()) {
-	fmt.Fprintf(w, "%s, %d requests\n", what, requests)
-	f, _ := w.(*os.File)
-	if about, err := f.Stat(); err != nil || about.Mode()&os.ModeCharDevice == 0 {
-		return func() {}, func() {}
-	}
-	const width = 40
-	var mu sync.Mutex
-	done, drawn := 0, 0
-	return func() {
-		mu.Lock()
-		defer mu.Unlock()
-		for done++; drawn < width*done/requests; drawn++ {
-			fmt.Fprint(w, "▇")
-		}
-	}, func() { fmt.Fprintln(w) }
 }

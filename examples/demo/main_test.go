@@ -56,7 +56,7 @@ func TestCompareTable(t *testing.T) {
 	require.Regexp(t, `(?m)^ +policy +requests +failed +p50.* all +later turns +met$`, stdout.String())
 	require.Regexp(t, `(?m)^ *least-loaded +\d+ +0( +[\d.]+){8} +0.00$`, stdout.String())
 	require.Regexp(t, `(?m)^ *predicted-latency +\d+ +0( +[\d.]+){8} +0.00$`, stdout.String())
-	require.Regexp(t, `^2 policies, \d+ requests\n$`, stderr.String(), "no bar where there is no terminal")
+	require.Regexp(t, `^2 policies, \d+ requests\n$`, stderr.String(), "no progress where there is no terminal")
 }
 
 // With existing servers, a second round finds nothing of the first in the caches, and one

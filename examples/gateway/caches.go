@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"html/template"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +51,7 @@ func (c *recent) add(r recording.Request) {
 
 func withoutText(p *recording.Prompt) *recording.Prompt {
 	strip := func(pieces []recording.Piece) []recording.Piece {
-		own := append([]recording.Piece(nil), pieces...)
+		own := slices.Clone(pieces)
 		for i := range own {
 			own[i].Text = ""
 		}
@@ -64,13 +65,11 @@ func (c *recent) explain(price priceSettings, blockTokens func(endpoint string) 
 	c.explaining.Lock()
 	defer c.explaining.Unlock()
 	c.mu.Lock()
-	all := append([]*recording.Request(nil), c.all...)
+	all := slices.Clone(c.all)
 	c.mu.Unlock()
 	var since time.Time
-	for _, r := range all {
-		if since.IsZero() || r.Time.Before(since) {
-			since = r.Time
-		}
+	if len(all) > 0 {
+		since = slices.MinFunc(all, func(a, b *recording.Request) int { return a.Time.Compare(b.Time) }).Time
 	}
 	report, err := diagnose.Explain(all, diagnose.Config{Price: price.Prompt, CachedMultiplier: price.Cached, BlockTokens: blockTokens})
 	return report, since, err

@@ -124,13 +124,6 @@ func where(f *diagnose.Finding) string {
 	return place
 }
 
-func hashText(h recording.Hash) string {
-	if h == 0 {
-		return ""
-	}
-	return fmt.Sprintf("#%x", uint64(h))
-}
-
 func printReport(w io.Writer, r *diagnose.Report, money bool) {
 	fmt.Fprintf(w, "%d requests, %d tokens of prompts, %d of them cached", r.Requests, r.InputTokens, r.CachedTokens)
 	if r.Silent > 0 {
@@ -159,10 +152,10 @@ func printReport(w io.Writer, r *diagnose.Report, money bool) {
 		}
 		fmt.Fprintf(w, "\n  who     model %q", f.Model)
 		if f.Tenant != 0 {
-			fmt.Fprintf(w, ", tenant %s", hashText(f.Tenant))
+			fmt.Fprintf(w, ", tenant #%x", uint64(f.Tenant))
 		}
 		if f.After.Session != 0 {
-			fmt.Fprintf(w, ", session %s", hashText(f.After.Session))
+			fmt.Fprintf(w, ", session #%x", uint64(f.After.Session))
 		}
 		fmt.Fprintf(w, "\n  first   %s on %q, after %s on %q", f.After.Time.Format(time.RFC3339Nano), f.After.Endpoint, f.Before.Time.Format(time.RFC3339Nano), f.Before.Endpoint)
 		fmt.Fprintf(w, "\n  advice  %s\n", f.Cause.Advice())

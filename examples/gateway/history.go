@@ -4,6 +4,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -125,13 +126,7 @@ func (r *ring[S]) last(now time.Time) (all []*S) {
 
 // over reports whether all that it holds is older than the slots up to now.
 func (r *ring[S]) over(now time.Time) bool {
-	n := slotNumber(now)
-	for i := n; i > n-slots; i-- {
-		if r[i%slots].number == i {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(r.last(now), func(s *S) bool { return s != nil })
 }
 
 // observe adds a request that has ended.

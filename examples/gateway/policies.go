@@ -181,11 +181,7 @@ func withdraw(admitted []endpick.Admitter, req *endpick.Request) {
 
 // Filter implements [endpick.Filter].
 func (c *perModel) Filter(req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	return narrow(c.of(req).Filters, req, candidates)
-}
-
-func narrow(filters []endpick.Filter, req *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	for _, f := range filters {
+	for _, f := range c.of(req).Filters {
 		if left := f.Filter(req, candidates); len(left) > 0 {
 			candidates = left
 		}

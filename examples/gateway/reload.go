@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -146,35 +147,26 @@ func (g *gateway) warnOf(s *settings) {
 	}
 }
 
+// restarted are the fields that can't be changed without a restart, besides tls itself and endpoints.wake.
+var restarted = []string{
+	"listen", "admin", "h2c", "trust_headers", "origins", "shared_cache", "endpoint_header", "disable_resume", "pass", "seed",
+	"queue", "limits", "timeouts", "record", "log", "poll", "price",
+}
+
 // restart lists the fields that differ and can't be changed without a restart.
 func restart(old, next *settings) (fields []string) {
-	for _, f := range []struct {
-		name     string
-		old, new any
-	}{
-		{"listen", old.Listen, next.Listen},
-		{"admin", old.Admin, next.Admin},
-		{"tls", old.TLS != nil, next.TLS != nil},
-		{"h2c", old.H2C, next.H2C},
-		{"trust_headers", old.TrustHeaders, next.TrustHeaders},
-		{"origins", old.Origins, next.Origins},
-		{"shared_cache", old.SharedCache, next.SharedCache},
-		{"endpoint_header", old.ServerHeader, next.ServerHeader},
-		{"disable_resume", old.NoResume, next.NoResume},
-		{"pass", old.Pass, next.Pass},
-		{"seed", old.Seed, next.Seed},
-		{"queue", old.Queue, next.Queue},
-		{"limits", old.Limits, next.Limits},
-		{"timeouts", old.Timeouts, next.Timeouts},
-		{"record", old.Record, next.Record},
-		{"log", old.Log, next.Log},
-		{"poll", old.Poll, next.Poll},
-		{"endpoints.wake", old.wakes(), next.wakes()},
-		{"price", old.Price, next.Price},
-	} {
-		if !reflect.DeepEqual(f.old, f.new) {
-			fields = append(fields, f.name)
+	a, b := reflect.ValueOf(old).Elem(), reflect.ValueOf(next).Elem()
+	for i := range a.NumField() {
+		name := a.Type().Field(i).Tag.Get("yaml")
+		if slices.Contains(restarted, name) && !reflect.DeepEqual(a.Field(i).Interface(), b.Field(i).Interface()) {
+			fields = append(fields, name)
 		}
+	}
+	if (old.TLS != nil) != (next.TLS != nil) {
+		fields = append(fields, "tls")
+	}
+	if old.wakes() != next.wakes() {
+		fields = append(fields, "endpoints.wake")
 	}
 	return fields
 }

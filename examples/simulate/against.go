@@ -132,7 +132,7 @@ func against(args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("%s: %w", row.Router, err)
 		}
 		row.Seeds = append(row.Seeds, traffic.Summarise(row.Router, samples, endpick.SLO{}))
-		progress(stderr, i+1, runs)
+		traffic.Progress(stderr, i+1, runs, "runs")
 	}
 	if *plot != "" {
 		if err := os.WriteFile(*plot, []byte(againstChart(rows).svg()), 0o666); err != nil {

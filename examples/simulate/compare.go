@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"os"
 	"runtime"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/sim"
+	"github.com/endpick/endpick/internal/lab/traffic"
 )
 
 // compare is the program without a verb: policies side by side.
@@ -134,7 +134,7 @@ func inParallel(n int, terminal io.Writer, f func(i int) error) error {
 				if errs[i] = f(i); errs[i] != nil {
 					failed.Store(true)
 				}
-				progress(terminal, int(done.Add(1)), n)
+				traffic.Progress(terminal, int(done.Add(1)), n, "runs")
 			}
 		})
 	}
@@ -144,22 +144,6 @@ func inParallel(n int, terminal io.Writer, f func(i int) error) error {
 		return nil
 	}
 	return errs[i]
-}
-
-// progress shows on a terminal how many runs are done, and nothing once all are.
-func progress(w io.Writer, done, of int) {
-	f, ok := w.(*os.File)
-	if !ok {
-		return
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return
-	}
-	line := "\x1b[2K\r"
-	if done < of {
-		line += fmt.Sprintf("%d of %d runs", done, of)
-	}
-	_, _ = io.WriteString(f, line)
 }
 
 func (o *options) runCell(c cell) (*result, error) {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"text/tabwriter"
 )
@@ -48,4 +49,17 @@ func ratio(v *float64) string {
 		return "-"
 	}
 	return fmt.Sprintf("%.2f", *v)
+}
+
+// Progress shows on a terminal how many are done, and nothing once all are.
+func Progress(w io.Writer, done, of int, what string) {
+	f, _ := w.(*os.File)
+	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+		return
+	}
+	line := "\x1b[2K\r"
+	if done < of {
+		line += fmt.Sprintf("%d of %d %s", done, of, what)
+	}
+	_, _ = io.WriteString(f, line)
 }
