@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -214,9 +215,7 @@ func contests() []contest {
 		{name: "agents-8", set: "held", about: "coding agents, shorter, on 8 servers", fleet: profileFleet(8, h100), saturation: 6, work: agents},
 	}
 	for i := range all {
-		if all[i].set == "" {
-			all[i].set = "tuned"
-		}
+		all[i].set = cmp.Or(all[i].set, "tuned")
 	}
 	return slices.Concat(all, otherEngines(chat, document, group), programs())
 }

@@ -90,12 +90,7 @@ func columns(results []*result) []column {
 		{"imbalance", "", func(r *row) float64 { return r.Imbalance }, 2},
 	}
 	seen := func(value func(*row) float64) bool {
-		for _, r := range results {
-			if x := value(&r.row); x != 0 && !math.IsNaN(x) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(results, func(r *result) bool { x := value(&r.row); return x != 0 && !math.IsNaN(x) })
 	}
 	if anyUnseen(results) {
 		all = append(all, unseen)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // conversation is the content of a prompt, independent of the API.
@@ -93,12 +94,7 @@ func (c *conversation) render(blockTokens int) tokens {
 }
 
 func (t turn) isResult() bool {
-	for _, p := range t.parts {
-		if p.kind == resultPart {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(t.parts, func(p part) bool { return p.kind == resultPart })
 }
 
 func (t *tokens) addHeader(role string) {

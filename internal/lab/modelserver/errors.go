@@ -50,18 +50,19 @@ func submitError(err error) *apiError {
 
 // writeError answers in the form of OpenAI's APIs.
 func writeError(w http.ResponseWriter, e *apiError) {
-	if e.retryAfter != "" {
-		w.Header().Set("Retry-After", e.retryAfter)
-	}
-	writeJSON(w, e.status, map[string]*apiError{"error": e})
+	e.write(w, object{"error": e})
 }
 
 // writeMessageError answers like Anthropic's API.
 func writeMessageError(w http.ResponseWriter, e *apiError) {
+	e.write(w, e.ofMessages(e.Type))
+}
+
+func (e *apiError) write(w http.ResponseWriter, body object) {
 	if e.retryAfter != "" {
 		w.Header().Set("Retry-After", e.retryAfter)
 	}
-	writeJSON(w, e.status, e.ofMessages(e.Type))
+	writeJSON(w, e.status, body)
 }
 
 func (e *apiError) ofMessages(kind string) object {

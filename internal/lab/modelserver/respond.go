@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -105,21 +106,14 @@ func (o *responder) wait() bool {
 	case <-o.generation.changed:
 	}
 	o.now = o.server.driver.read(o.generation, o.now[:0])
-	for _, p := range o.now {
-		if p.lost {
-			panic(http.ErrAbortHandler)
-		}
+	if slices.ContainsFunc(o.now, func(p progress) bool { return p.lost }) {
+		panic(http.ErrAbortHandler)
 	}
 	return true
 }
 
 func (o *responder) done() bool {
-	for _, p := range o.now {
-		if !p.done {
-			return false
-		}
-	}
-	return true
+	return !slices.ContainsFunc(o.now, func(p progress) bool { return !p.done })
 }
 
 // finish says why a choice ends: "call", "stop" or "length".
@@ -238,12 +232,7 @@ func (o *responder) stream() {
 
 // more reports whether some choice has a token number at.
 func (o *responder) more(at int) bool {
-	for _, s := range o.generation.sequences {
-		if at < s.expected {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(o.generation.sequences, func(s *sequence) bool { return at < s.expected })
 }
 
 // reached reports whether every choice has got that far.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/endpick/endpick"
@@ -32,9 +33,7 @@ func newRun(cfg Config) (*run, error) {
 		}
 		rc.Clock = r.clock
 		rc.Seed = max(engine.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
-		if rc.LeaseTimeout == 0 {
-			rc.LeaseTimeout = engine.MaxTime // nothing is lost here, however long it waits
-		}
+		setDefault(&rc.LeaseTimeout, engine.MaxTime)     // nothing is lost here, however long it waits
 		rc.Endpoints = nil
 		for i := range r.servers {
 			rc.Endpoints = append(rc.Endpoints, r.servers[i].Endpoint)
@@ -68,7 +67,5 @@ func (s *server) describe() {
 	cfg := s.engine.Config()
 	setDefault(&s.Endpoint.MaxSequences, cfg.MaxSequences)
 	setDefault(&s.Endpoint.KVTokens, cfg.Blocks*cfg.BlockTokens)
-	if s.Endpoint.Variant == "" {
-		s.Endpoint.Variant = cfg.Profile.Name
-	}
+	s.Endpoint.Variant = cmp.Or(s.Endpoint.Variant, cfg.Profile.Name)
 }

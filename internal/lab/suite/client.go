@@ -2,6 +2,7 @@ package suite
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -187,21 +188,12 @@ func (c *client) send(text string) error {
 // request is the request to which a response belongs.
 func (c *client) request() *http.Request { return &http.Request{Method: c.s.method()} }
 
-func (r *Request) method() string {
-	if r.Method == "" {
-		return http.MethodPost
-	}
-	return r.Method
-}
+func (r *Request) method() string { return cmp.Or(r.Method, http.MethodPost) }
 
 // head is the request up to its body.
 func (r *Request) head() string {
-	path := r.Path
-	if path == "" {
-		path = chatPath
-	}
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: gateway.example\r\n", r.method(), path)
+	fmt.Fprintf(&b, "%s %s HTTP/1.1\r\nHost: gateway.example\r\n", r.method(), cmp.Or(r.Path, chatPath))
 	lines := r.Header
 	if r.Body != "" && !strings.Contains(strings.Join(lines, "\n"), "Content-Type: ") {
 		lines = append(lines[:len(lines):len(lines)], "Content-Type: application/json")

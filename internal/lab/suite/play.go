@@ -16,8 +16,7 @@ const Fleet = 3
 
 // Way is a way from clients to servers.
 type Way struct {
-	Name  string
-	About string // for the table
+	Name string
 	// Patience is the time limit for anything that has to happen. Zero: half a
 	// minute.
 	Patience time.Duration

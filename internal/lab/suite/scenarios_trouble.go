@@ -1,6 +1,7 @@
 package suite
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -9,9 +10,7 @@ import (
 func troubles() []Scenario {
 	var all []Scenario
 	add := func(name string, request Request, replies ...Reply) {
-		if request.Body == "" {
-			request.Body = question("")
-		}
+		request.Body = cmp.Or(request.Body, question(""))
 		all = append(all, Scenario{Name: name, Request: request, Replies: replies})
 	}
 	streaming := Request{Body: question(withUsage)}

@@ -1,12 +1,14 @@
 package suite
 
 import (
+	"cmp"
 	"errors"
 	"io"
 	"log"
 	"net"
 	"net/http"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -132,11 +134,7 @@ func (s *servers) answer(w http.ResponseWriter, in *http.Request, a *Attempt, re
 			}
 			w.Header().Set("Content-Length", strconv.Itoa(n))
 		}
-		status := reply.Status
-		if status == 0 {
-			status = http.StatusOK
-		}
-		w.WriteHeader(status)
+		w.WriteHeader(cmp.Or(reply.Status, http.StatusOK))
 	}
 	flush := http.NewResponseController(w)
 	said := false
@@ -182,14 +180,7 @@ var announces = regexp.MustCompile(`"role":"assistant","content":""|"type":"(res
 // open reports whether the length is not announced.
 func (r *Reply) open() bool { return r.Chunked || len(r.Trailer) > 0 || r.stream() }
 
-func (r *Reply) stream() bool {
-	for _, line := range r.Header {
-		if line == eventStream {
-			return true
-		}
-	}
-	return false
-}
+func (r *Reply) stream() bool { return slices.Contains(r.Header, eventStream) }
 
 // steps reports whether parts wait for each other.
 func (r *Reply) steps() bool { return r.stream() && !r.Loose }

@@ -58,7 +58,7 @@ func Serve(h http.Handler, router *endpick.Router, stop func() error) (*Front, e
 // ReverseProxy is the standard library's reverse proxy with endpick's transport.
 func ReverseProxy() Way {
 	return Way{
-		Name: "ReverseProxy", About: "`httputil.ReverseProxy` with `transport`",
+		Name: "ReverseProxy",
 		Open: func(servers []string) (*Front, error) { return OpenReverseProxy(Router(servers)) },
 	}
 }

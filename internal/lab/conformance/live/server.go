@@ -7,6 +7,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -111,12 +112,7 @@ func (e *server) changed(c net.Conn, state http.ConnState) {
 func (e *server) downSince(t time.Time) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, s := range e.downs {
-		if s.to.IsZero() || s.to.After(t) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(e.downs, func(s span) bool { return s.to.IsZero() || s.to.After(t) })
 }
 
 func (e *server) endpoint() endpick.Endpoint {

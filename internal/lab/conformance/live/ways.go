@@ -32,7 +32,7 @@ func comparedWays() []suite.Way {
 	return []suite.Way{
 		suite.ReverseProxy(),
 		{
-			Name: "Caddy", About: "`reverse_proxy` with `transport endpick`",
+			Name: "Caddy",
 			Open: func(servers []string) (*suite.Front, error) {
 				return openCaddy(suite.Router(servers).Endpoints)
 			},
