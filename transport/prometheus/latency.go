@@ -37,11 +37,6 @@ func (l *latencies) all() []prom.Collector {
 	return []prom.Collector{l.actual, l.predicted, l.perEndpoint}
 }
 
-func (l *latencies) forget(model string) {
-	l.actual.DeleteLabelValues(model)
-	l.predicted.DeleteLabelValues(model)
-}
-
 // observe records a measured latency and its prediction, as far as known.
 func (l *latencies) observe(model string, seen transport.Latency) {
 	if seen.Actual == 0 {

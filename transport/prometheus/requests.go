@@ -271,17 +271,11 @@ func (m *Metrics) prune(v *view) {
 
 func (m *Metrics) forgetModel(model string) {
 	f := &m.series
-	f.ttft.forget(model)
-	f.tpot.forget(model)
-	f.requests.DeletePartialMatch(prom.Labels{"model": model})
-	f.duration.DeleteLabelValues(model)
-	for _, c := range []*prom.CounterVec{f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken} {
-		c.DeleteLabelValues(model)
-	}
-	for _, name := range []string{"ttft", "tpot"} {
-		f.targeted.DeleteLabelValues(model, name)
-		f.met.DeleteLabelValues(model, name)
-		f.targets.DeleteLabelValues(model, name)
+	for _, v := range []interface{ DeletePartialMatch(prom.Labels) int }{
+		f.ttft.actual, f.ttft.predicted, f.tpot.actual, f.tpot.predicted, f.requests, f.duration,
+		f.input, f.output, f.prompt, f.expected, f.cached, f.mistaken, f.targeted, f.met, f.targets,
+	} {
+		v.DeletePartialMatch(prom.Labels{"model": model})
 	}
 }
 

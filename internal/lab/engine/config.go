@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -44,15 +45,10 @@ func (c *Config) validate() error {
 	if c.Profile == (Profile{}) {
 		c.Profile, _ = ProfileByName(DefaultProfile)
 	}
-	setDefault := func(field *int, value int) {
-		if *field == 0 {
-			*field = value
-		}
-	}
-	setDefault(&c.BlockTokens, DefaultBlockTokens)
-	setDefault(&c.Blocks, DefaultBlocks)
-	setDefault(&c.MaxSequences, DefaultMaxSequences)
-	setDefault(&c.MaxBatchedTokens, max(DefaultMaxBatchedTokens, c.MaxSequences))
+	c.BlockTokens = cmp.Or(c.BlockTokens, DefaultBlockTokens)
+	c.Blocks = cmp.Or(c.Blocks, DefaultBlocks)
+	c.MaxSequences = cmp.Or(c.MaxSequences, DefaultMaxSequences)
+	c.MaxBatchedTokens = cmp.Or(c.MaxBatchedTokens, max(DefaultMaxBatchedTokens, c.MaxSequences))
 
 	const limit = 1 << 24 // keeps all products of counts and picoseconds within 64 bits
 	for _, f := range []struct {

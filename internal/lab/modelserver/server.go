@@ -65,7 +65,6 @@ type Server struct {
 	limit   int // size of the KV cache in tokens
 	block   int // tokens per block
 	driver  *driver
-	handler http.Handler
 	http    http.Server
 	started time.Time
 	nonce   uint32 // distinguishes the ids of servers
@@ -107,14 +106,13 @@ func New(config Config) (*Server, error) {
 	mux.HandleFunc("GET /version", s.page(func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
 	}))
-	s.handler = mux
-	s.http.Handler = s
+	s.http.Handler = mux
 	s.http.ReadHeaderTimeout = 10 * time.Second
 	return s, nil
 }
 
 // ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.handler.ServeHTTP(w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.http.Handler.ServeHTTP(w, r) }
 
 // Serve answers the requests of a listener until Close, and closes it. It then returns nil.
 func (s *Server) Serve(l net.Listener) error {

@@ -52,7 +52,7 @@ func (g Agents) Start(seed uint64) (Source, error) {
 		return nil, &ConfigError{"Agents", "does not end: Requests or Duration is needed"}
 	}
 	g.Scale = cmp.Or(g.Scale, 1)
-	setDefault(&g.developers, max(1, int(g.sessions()*24*3600/10)))
+	g.developers = cmp.Or(g.developers, max(1, int(g.sessions()*24*3600/10)))
 	s := &agentSource{
 		Agents: g, seed: engine.Mix(seed), timers: newTimers(0),
 		clock: newClock(ConstantRate(g.sessions()), rand.New(rand.NewPCG(seed, 8))),

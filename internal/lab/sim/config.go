@@ -84,13 +84,7 @@ func (c *Config) validate() error {
 		e := &c.Fleet[i].Endpoint
 		e.ID = cmp.Or(e.ID, e.Address, fmt.Sprintf("server-%03d", i))
 	}
-	setDefault(&c.Routers, 1)
-	setDefault(&c.MeterInterval, 2*time.Second)
+	c.Routers = cmp.Or(c.Routers, 1)
+	c.MeterInterval = cmp.Or(c.MeterInterval, 2*time.Second)
 	return nil
-}
-
-func setDefault[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
 }

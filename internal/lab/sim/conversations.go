@@ -37,7 +37,7 @@ type Conversations struct {
 
 // Start implements [Workload].
 func (c Conversations) Start(seed uint64) (Source, error) {
-	setDefault(&c.Turns, 5)
+	c.Turns = cmp.Or(c.Turns, 5)
 	stages := c.Arrivals.Stages
 	if len(stages) == 0 || stages[0].Duration == 0 && c.Requests == 0 && c.Duration == 0 {
 		return nil, &ConfigError{"Conversations", "have no Arrivals or do not end: Requests, Duration or stages with a Duration are needed"}

@@ -63,7 +63,7 @@ func (x Experiment) Config() (Config, error) {
 	var err error
 	if x.Trace != nil {
 		cfg.Workload, err = x.replay()
-		setDefault(&x.Servers, defaultServers)
+		x.Servers = cmp.Or(x.Servers, defaultServers)
 	} else {
 		cfg.Workload, err = x.generate()
 	}
@@ -88,7 +88,7 @@ func (x *Experiment) generate() (Workload, error) {
 			return nil, err
 		}
 	}
-	setDefault(&x.Servers, n.Servers)
+	x.Servers = cmp.Or(x.Servers, n.Servers)
 	return n.Workload.At(Pace{Rate: x.Rate, RateScale: x.RateScale, Requests: x.Requests, Duration: x.Duration})
 }
 

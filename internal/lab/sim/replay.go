@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -31,7 +32,7 @@ func Replay(records []Record, d Deployment) ([]Record, error) {
 	if err != nil {
 		return nil, err
 	}
-	setDefault(&d.Ranks, 1)
+	d.Ranks = cmp.Or(d.Ranks, 1)
 	if d.Ranks < 0 {
 		return nil, &ConfigError{"Deployment.Ranks", fmt.Sprintf("%d is negative", d.Ranks)}
 	}

@@ -32,8 +32,8 @@ func newRun(cfg Config) (*run, error) {
 			return nil, err
 		}
 		rc.Clock = r.clock
-		rc.Seed = max(engine.Mix(cfg.Seed)^uint64(i), 1) // zero would be a random one
-		setDefault(&rc.LeaseTimeout, engine.MaxTime)     // nothing is lost here, however long it waits
+		rc.Seed = max(engine.Mix(cfg.Seed)^uint64(i), 1)          // zero would be a random one
+		rc.LeaseTimeout = cmp.Or(rc.LeaseTimeout, engine.MaxTime) // nothing is lost here, however long it waits
 		rc.Endpoints = nil
 		for i := range r.servers {
 			rc.Endpoints = append(rc.Endpoints, r.servers[i].Endpoint)
@@ -65,7 +65,6 @@ func (s *server) describe() {
 		return
 	}
 	cfg := s.engine.Config()
-	setDefault(&s.Endpoint.MaxSequences, cfg.MaxSequences)
-	setDefault(&s.Endpoint.KVTokens, cfg.Blocks*cfg.BlockTokens)
-	s.Endpoint.Variant = cmp.Or(s.Endpoint.Variant, cfg.Profile.Name)
+	e := &s.Endpoint
+	e.MaxSequences, e.KVTokens, e.Variant = cmp.Or(e.MaxSequences, cfg.MaxSequences), cmp.Or(e.KVTokens, cfg.Blocks*cfg.BlockTokens), cmp.Or(e.Variant, cfg.Profile.Name)
 }

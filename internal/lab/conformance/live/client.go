@@ -49,6 +49,13 @@ type tally struct {
 	wrong []string // violations
 }
 
+func (t *tally) requests() (n int64) {
+	for f := range t.fates {
+		n += t.fates[f].Load()
+	}
+	return n
+}
+
 func (t *tally) wrongly(format string, args ...any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -73,9 +73,7 @@ func (r *report) write(w io.Writer) {
 	var requests, hopeless, gone, streams int64
 	for _, one := range r.ways {
 		t := &one.tally
-		for f := range t.fates {
-			requests += t.fates[f].Load()
-		}
+		requests += t.requests()
 		hopeless += t.fates[failed].Load()
 		gone += t.fates[lost].Load()
 		streams += t.most.Load()
@@ -97,11 +95,7 @@ func (r *report) tables(w io.Writer) {
 	fmt.Fprintln(w, "---|---|")
 	for i, one := range append(r.ways[:len(r.ways):len(r.ways)], r.direct) {
 		t := &one.tally
-		var all int64
-		for f := range t.fates {
-			all += t.fates[f].Load()
-		}
-		fmt.Fprintf(w, "| %s | %.0f |", one.name, float64(all)/r.took.Seconds())
+		fmt.Fprintf(w, "| %s | %.0f |", one.name, float64(t.requests())/r.took.Seconds())
 		for f := range t.fates {
 			fmt.Fprintf(w, " %d |", t.fates[f].Load())
 		}
