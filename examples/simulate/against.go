@@ -77,11 +77,11 @@ func against(args []string, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case flags.NArg() > 0:
-		return usage("what is %q?", flags.Arg(0))
+		return fmt.Errorf("what is %q?", flags.Arg(0))
 	case *format != "table" && *format != "json":
-		return usage("-format %q is unknown (known: table, json)", *format)
+		return fmt.Errorf("-format %q is unknown (known: table, json)", *format)
 	case *duration <= 0:
-		return usage("-duration %v is not above zero", *duration)
+		return fmt.Errorf("-duration %v is not above zero", *duration)
 	}
 	dir, err := os.MkdirTemp("", "against")
 	if err != nil {
@@ -101,7 +101,7 @@ func against(args []string, stdout, stderr io.Writer) error {
 		here = append(here, p)
 	}
 	if len(here) == 0 {
-		return usage("none of the routers is there")
+		return fmt.Errorf("none of the routers is there")
 	}
 	var rows []*againstRow
 	for _, w := range workloads.values {

@@ -29,7 +29,7 @@ func built(name string) verb {
 		root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/endpick/endpick").Output()
 		dir := filepath.Join(strings.TrimSpace(string(root)), filepath.FromSlash(conformance))
 		if _, missing := os.Stat(dir); err != nil || missing != nil {
-			return usage("simulate %s is built from the repository: run it there", name)
+			return fmt.Errorf("simulate %s is built from the repository: run it there", name)
 		}
 		// An interrupt is for the program, which ends in its own way.
 		interrupts := make(chan os.Signal, 1)

@@ -52,15 +52,15 @@ func calibrate(args []string, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case flags.NArg() != 1:
-		return usage("calibrate needs one FILE, after its flags")
+		return fmt.Errorf("calibrate needs one FILE, after its flags")
 	case *second && !*first:
-		return usage("-judge-second needs -first-half: the fit would have seen what it is judged by")
+		return fmt.Errorf("-judge-second needs -first-half: the fit would have seen what it is judged by")
 	case *format != "table" && *format != "json":
-		return usage("-format %q is unknown (known: table, json)", *format)
+		return fmt.Errorf("-format %q is unknown (known: table, json)", *format)
 	}
 	profile, err := readProfile(*start)
 	if err != nil {
-		return usage("-profile: %v", err)
+		return fmt.Errorf("-profile: %v", err)
 	}
 	file := flags.Arg(0)
 	trace, err := sim.OpenTrace(file)
@@ -104,9 +104,9 @@ func recordsOf(trace *sim.Trace, endpoint string) ([]sim.Record, error) {
 	known := strings.Join(slices.Sorted(maps.Keys(ids)), ", ")
 	switch {
 	case endpoint == "" && len(ids) > 1:
-		return nil, usage("%s has several servers, name one with -endpoint (known: %s)", trace.Name, known)
+		return nil, fmt.Errorf("%s has several servers, name one with -endpoint (known: %s)", trace.Name, known)
 	case len(own) == 0:
-		return nil, usage("-endpoint %q is not in %s (known: %s)", endpoint, trace.Name, known)
+		return nil, fmt.Errorf("-endpoint %q is not in %s (known: %s)", endpoint, trace.Name, known)
 	}
 	return own, nil
 }

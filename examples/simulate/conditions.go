@@ -59,15 +59,15 @@ func conditionsOf(name string) (string, conditions, error) {
 			rest, err = append(rest, part), nil
 		}
 		if err != nil {
-			return "", c, usage("%s: +%s=%s: %v (want a number, or a duration for reports, delay and late)", parts[0], key, value, err)
+			return "", c, fmt.Errorf("%s: +%s=%s: %v (want a number, or a duration for reports, delay and late)", parts[0], key, value, err)
 		}
 	}
 	plain := strings.Join(rest, "+")
 	if (c.late > 0 || c.lost > 0) && !strings.HasSuffix(plain, listening) {
-		return "", c, usage("%s: +late and +lost are for policies with +events", parts[0])
+		return "", c, fmt.Errorf("%s: +late and +lost are for policies with +events", parts[0])
 	}
 	if c.delay != shareDelay && c.share == "" {
-		return "", c, usage("%s: +delay is for policies with +share", parts[0])
+		return "", c, fmt.Errorf("%s: +delay is for policies with +share", parts[0])
 	}
 	return plain, c, nil
 }

@@ -25,9 +25,9 @@ func evaluate(args []string, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case *format != "table" && *format != "json":
-		return usage("-format is %q, want table or json", *format)
+		return fmt.Errorf("-format is %q, want table or json", *format)
 	case flags.NArg() > 0:
-		return usage("%q is one argument too many", flags.Arg(0))
+		return fmt.Errorf("%q is one argument too many", flags.Arg(0))
 	}
 	samples, err := readSamples(*path)
 	if err != nil {

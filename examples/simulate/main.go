@@ -65,13 +65,6 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 2
 }
 
-// usageError is a mistake in the command line.
-type usageError struct{ reason string }
-
-func (e *usageError) Error() string { return e.reason }
-
-func usage(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
-
 // parse parses flags, printing nothing except requested help. It returns the
 // names of the flags that were given.
 func parse(flags *flag.FlagSet, args []string, stderr io.Writer) (map[string]bool, error) {

@@ -84,25 +84,25 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	}
 	switch {
 	case flags.Arg(0) == "replicas":
-		return nil, usage("replicas is gone: several routers are conditions of a policy, as in -policies lmetric+routers=3+share=index")
+		return nil, fmt.Errorf("replicas is gone: several routers are conditions of a policy, as in -policies lmetric+routers=3+share=index")
 	case flags.NArg() > 0:
-		return nil, usage("what is %q? There are flags, and the verbs %s", flags.Arg(0), verbNames())
+		return nil, fmt.Errorf("what is %q? There are flags, and the verbs %s", flags.Arg(0), verbNames())
 	case (len(workloads.values) == 0) == (*trace == ""):
-		return nil, usage("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
+		return nil, fmt.Errorf("one of -workload and -trace is needed, and not both (workloads: %s)", strings.Join(sim.ScenarioNames(), ", "))
 	case given["rate"] && given["rate-scale"]:
-		return nil, usage("-rate and -rate-scale can't both be given")
+		return nil, fmt.Errorf("-rate and -rate-scale can't both be given")
 	case given["rate"] && *trace != "":
-		return nil, usage("-rate is for -workload: a trace has its own times, use -rate-scale")
+		return nil, fmt.Errorf("-rate is for -workload: a trace has its own times, use -rate-scale")
 	case given["load"] && (given["rate"] || given["rate-scale"] || *trace != ""):
-		return nil, usage("-load is for -workload, without -rate and -rate-scale")
+		return nil, fmt.Errorf("-load is for -workload, without -rate and -rate-scale")
 	case len(workloads.values) > 1 && (given["rate"] || given["rate-scale"]):
-		return nil, usage("-rate and -rate-scale are for one workload: several have their own rates, use -load")
+		return nil, fmt.Errorf("-rate and -rate-scale are for one workload: several have their own rates, use -load")
 	case given["requests"] && given["duration"]:
-		return nil, usage("-requests and -duration can't both be given")
+		return nil, fmt.Errorf("-requests and -duration can't both be given")
 	case o.plot != "" && len(workloads.values) > 1:
-		return nil, usage("-plot is for one workload")
+		return nil, fmt.Errorf("-plot is for one workload")
 	case !slices.Contains([]string{"table", "overview", "json"}, o.format):
-		return nil, usage("-format %q is unknown (known: table, overview, json)", o.format)
+		return nil, fmt.Errorf("-format %q is unknown (known: table, overview, json)", o.format)
 	}
 	for _, f := range []struct {
 		name string
@@ -112,24 +112,24 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		{"kv-blocks", x.Engine.Blocks < 1}, {"time", o.limit <= 0}, {"moves", o.moves < 1},
 	} {
 		if given[f.name] && f.bad {
-			return nil, usage("-%s %s is too small", f.name, flags.Lookup(f.name).Value)
+			return nil, fmt.Errorf("-%s %s is too small", f.name, flags.Lookup(f.name).Value)
 		}
 	}
 	o.policies, o.seeds = policies.values, seeds.values
 	if *slo != "" {
 		if x.Classes, err = readClasses(*slo); err != nil {
-			return nil, usage("-slo: %v", err)
+			return nil, fmt.Errorf("-slo: %v", err)
 		}
 	}
 	if *profile != "" {
 		parts, err := readFleet(*profile)
 		if err != nil {
-			return nil, usage("-profile: %v", err)
+			return nil, fmt.Errorf("-profile: %v", err)
 		}
 		if parts[0].servers == 0 {
 			x.Engine.Profile = parts[0].profile
 		} else if o.mixed = parts; given["endpoints"] {
-			return nil, usage("-endpoints and the numbers of servers in -profile can't both be given")
+			return nil, fmt.Errorf("-endpoints and the numbers of servers in -profile can't both be given")
 		}
 	}
 	if *trace != "" {
@@ -158,7 +158,7 @@ func newSweep(scenario string, loads []string, rates, scales []float64) (sweep, 
 	own := n.Workload.HasArrivals()
 	switch {
 	case len(scales) > 0 && !own:
-		return s, usage("-rate-scale: scenario %s has no arrivals of its own to scale, use -rate", scenario)
+		return s, fmt.Errorf("-rate-scale: scenario %s has no arrivals of its own to scale, use -rate", scenario)
 	case len(loads) > 0:
 		s.scaled = own
 		for _, name := range loads {

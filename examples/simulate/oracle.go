@@ -291,7 +291,7 @@ func runOracle(args []string, stdout, stderr io.Writer) error {
 			return err
 		}
 		if len(r.servers) != len(o.requests) {
-			return usage("%s: some requests were tried twice or refused; the search is for those that fit everywhere", p)
+			return fmt.Errorf("%s: some requests were tried twice or refused; the search is for those that fit everywhere", p)
 		}
 		if err := o.start(config.Fleet, r.servers); err != nil {
 			return err
@@ -340,7 +340,7 @@ func (o *oracle) take(w sim.Workload, seed uint64) error {
 		o.requests, o.session = append(o.requests, r), append(o.session, id)
 	}
 	if len(o.requests) < 2 {
-		return usage("there is no more than a request")
+		return fmt.Errorf("there is no more than a request")
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/endpick/endpick"
@@ -54,7 +55,7 @@ func newListener(name string) (endpick.Config, error) {
 	}
 	approximate, ok := config.Policy.Matcher.(*prefix.Index)
 	if !ok {
-		return config, usage("%s has no index that could hear of events", name)
+		return config, fmt.Errorf("%s has no index that could hear of events", name)
 	}
 	config.Policy.Matcher, err = precise.New(precise.Config{Approximate: approximate})
 	config.Policy.Name = name + listening

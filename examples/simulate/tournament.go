@@ -87,13 +87,13 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	}
 	switch {
 	case flags.NArg() > 0:
-		return usage("what is %q? simulate tournament takes flags only", flags.Arg(0))
+		return fmt.Errorf("what is %q? simulate tournament takes flags only", flags.Arg(0))
 	case !slices.Contains([]string{"table", "cells", "json"}, t.format):
-		return usage("-format %q is unknown (known: table, cells, json)", t.format)
+		return fmt.Errorf("-format %q is unknown (known: table, cells, json)", t.format)
 	case t.plot != "" && t.format == "json":
-		return usage("-plot is not for -format json")
+		return fmt.Errorf("-plot is not for -format json")
 	case t.requests < 100:
-		return usage("-requests %d is too small", t.requests)
+		return fmt.Errorf("-requests %d is too small", t.requests)
 	}
 	if *quick {
 		if !given["requests"] {

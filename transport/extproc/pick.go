@@ -182,26 +182,27 @@ func (c *conversation) mutation(to *choice) *extprocv3.HeaderMutation {
 // servedBy reports which server has served the request; empty: the proxy does not say. Those before it
 // in the list have failed the request, or were full if that is among their answers.
 func (c *conversation) servedBy(address, answers string) {
-	address = canonical(address)
-	i := slices.IndexFunc(c.named, func(e *endpick.Endpoint) bool { at, _ := hostPort(e); return at == address })
-	switch {
-	case address == "":
-		return
-	case i >= 0:
-		for _, next := range c.named[1 : i+1] {
-			c.passedOver(answers)
-			c.move(next.ID)
-		}
+	if address = canonical(address); address == "" {
 		return
 	}
-	for _, e := range c.server.endpoints() {
-		if at, _ := hostPort(e); at == address {
-			c.passedOver(answers)
-			c.move(e.ID)
-			return
+	there := func(e *endpick.Endpoint) bool { at, _ := hostPort(e); return at == address }
+	all, from := c.named, 1
+	i := slices.IndexFunc(all, there)
+	if i < 0 {
+		all = c.server.endpoints()
+		i = slices.IndexFunc(all, there)
+		from = i
+	}
+	if i < 0 {
+		c.server.warn(&transport.UpstreamError{Endpoint: address, Err: endpick.ErrUnknownEndpoint})
+		return
+	}
+	for _, e := range all[from : i+1] {
+		c.passedOver(answers)
+		if err := c.attempt.ServedBy(e.ID); err != nil {
+			c.server.warn(err)
 		}
 	}
-	c.server.warn(&transport.UpstreamError{Endpoint: address, Err: endpick.ErrUnknownEndpoint})
 }
 
 // passedOver reports what the attempt's server has answered before the proxy went on to another.
@@ -213,12 +214,6 @@ func (c *conversation) passedOver(answers string) {
 		if canonical(part[0]) == at && status >= http.StatusBadRequest {
 			_ = c.attempt.Header(status, http.Header{"Retry-After": {part[2]}}, nil)
 		}
-	}
-}
-
-func (c *conversation) move(id string) {
-	if err := c.attempt.ServedBy(id); err != nil {
-		c.server.warn(err)
 	}
 }
 

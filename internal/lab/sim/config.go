@@ -67,18 +67,8 @@ func Fleet(n int, cfg engine.Config) []Server {
 	return fleet
 }
 
-// ConfigError says which part of a Config or of a generated workload is invalid.
-type ConfigError struct {
-	Field, Reason string
-}
-
-func (e *ConfigError) Error() string { return "sim: " + e.Field + " " + e.Reason }
-
-// validate checks what hosts and commands set, and sets defaults.
-func (c *Config) validate() error {
-	if c.ReportInterval < 0 || c.ReportInterval > engine.MaxTime {
-		return &ConfigError{"ReportInterval", fmt.Sprintf("%v is not within [0, %v]", c.ReportInterval, engine.MaxTime)}
-	}
+// setDefaults sets what is zero.
+func (c *Config) setDefaults() {
 	c.Fleet = slices.Clone(c.Fleet)
 	for i := range c.Fleet {
 		e := &c.Fleet[i].Endpoint
@@ -86,5 +76,4 @@ func (c *Config) validate() error {
 	}
 	c.Routers = cmp.Or(c.Routers, 1)
 	c.MeterInterval = cmp.Or(c.MeterInterval, 2*time.Second)
-	return nil
 }

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,7 @@ type Named struct {
 // Paced is a generated workload whose pace is set later.
 type Paced interface {
 	Workload
-	// At returns the workload at a pace. The error is a [*ConfigError].
+	// At returns the workload at a pace.
 	At(Pace) (Workload, error)
 	// HasArrivals reports whether it has arrivals of its own, which the pace may
 	// scale.
@@ -41,9 +42,9 @@ type Pace struct {
 func (p Pace) check(arrivals bool) error {
 	switch {
 	case p.Rate > 0 && p.RateScale > 0:
-		return &ConfigError{"Pace", "has both a Rate and a RateScale"}
+		return errors.New("sim: Pace has both a Rate and a RateScale")
 	case p.Rate == 0 && !arrivals:
-		return &ConfigError{"Pace.Rate", "is needed: the workload has no arrivals of its own"}
+		return errors.New("sim: Pace.Rate is needed: the workload has no arrivals of its own")
 	}
 	return nil
 }
@@ -61,7 +62,7 @@ func Scenario(name string) (Named, error) {
 			return n, nil
 		}
 	}
-	return Named{}, &ConfigError{"Scenario", fmt.Sprintf("%q is unknown (known: %s)", name, strings.Join(ScenarioNames(), ", "))}
+	return Named{}, fmt.Errorf("sim: Scenario %q is unknown (known: %s)", name, strings.Join(ScenarioNames(), ", "))
 }
 
 // ScenarioNames returns the names that [Scenario] knows, sorted.

@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -48,7 +49,7 @@ func (w *Sessions) perSession() float64 {
 // Start implements [Workload].
 func (w Sessions) Start(seed uint64) (Source, error) {
 	if w.Groups < 1 || w.Rate <= 0 || w.Requests < 1 {
-		return nil, &ConfigError{"Sessions", "have no Groups, no Rate or no Requests"}
+		return nil, errors.New("sim: Sessions have no Groups, no Rate or no Requests")
 	}
 	s := &sessionSource{
 		Sessions: w, seed: engine.Mix(seed), timers: newTimers(1), threads: []*thread{nil},

@@ -9,9 +9,7 @@ import (
 )
 
 func newRun(cfg Config) (*run, error) {
-	if err := cfg.validate(); err != nil {
-		return nil, err
-	}
+	cfg.setDefaults()
 	r := &run{cfg: cfg, timers: newTimers(onEngine + len(cfg.Fleet)), byID: map[string]int{}}
 	r.tally.tenants, r.tally.classes = map[string]*tenantTally{}, map[string]*Class{}
 	for i := range cfg.Fleet {
