@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"math/rand/v2"
 	"slices"
 	"time"
@@ -50,7 +49,7 @@ func (g *Agents) sessions() float64 { return g.Rate / agentSessionSteps }
 // Start implements [Workload].
 func (g Agents) Start(seed uint64) (Source, error) {
 	if g.Requests == 0 && g.Duration == 0 {
-		return nil, errors.New("sim: Agents does not end: Requests or Duration is needed")
+		return nil, &ConfigError{"Agents", "does not end: Requests or Duration is needed"}
 	}
 	g.Scale = cmp.Or(g.Scale, 1)
 	g.developers = cmp.Or(g.developers, max(1, int(g.sessions()*24*3600/10)))

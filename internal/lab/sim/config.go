@@ -67,6 +67,13 @@ func Fleet(n int, cfg engine.Config) []Server {
 	return fleet
 }
 
+// ConfigError says which part of a Config or of a generated workload is invalid.
+type ConfigError struct {
+	Field, Reason string
+}
+
+func (e *ConfigError) Error() string { return "sim: " + e.Field + " " + e.Reason }
+
 // setDefaults sets what is zero.
 func (c *Config) setDefaults() {
 	c.Fleet = slices.Clone(c.Fleet)

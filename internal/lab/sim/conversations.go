@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"math/rand/v2"
 	"strconv"
 	"time"
@@ -41,7 +40,7 @@ func (c Conversations) Start(seed uint64) (Source, error) {
 	c.Turns = cmp.Or(c.Turns, 5)
 	stages := c.Arrivals.Stages
 	if len(stages) == 0 || stages[0].Duration == 0 && c.Requests == 0 && c.Duration == 0 {
-		return nil, errors.New("sim: Conversations have no Arrivals or do not end: Requests, Duration or stages with a Duration are needed")
+		return nil, &ConfigError{"Conversations", "have no Arrivals or do not end: Requests, Duration or stages with a Duration are needed"}
 	}
 	s := &conversationSource{
 		Conversations: c,

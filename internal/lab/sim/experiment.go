@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -46,7 +45,7 @@ const defaultServers = 8
 // Config returns the fleet and the workload as a Config without a Router.
 func (x Experiment) Config() (Config, error) {
 	if (x.Scenario == "") == (x.Trace == nil) {
-		return Config{}, errors.New("sim: Experiment needs a scenario or a trace, and not both")
+		return Config{}, &ConfigError{"Experiment", "needs a scenario or a trace, and not both"}
 	}
 	for _, f := range []struct {
 		name  string
@@ -57,7 +56,7 @@ func (x Experiment) Config() (Config, error) {
 		{"Duration", x.Duration.Seconds(), engine.MaxTime.Seconds()}, {"Servers", float64(x.Servers), 1 << 16},
 	} {
 		if !(f.value >= 0 && f.value <= f.most) {
-			return Config{}, fmt.Errorf("sim: Experiment.%s %v is not within [0, %v]", f.name, f.value, f.most)
+			return Config{}, &ConfigError{"Experiment." + f.name, fmt.Sprintf("%v is not within [0, %v]", f.value, f.most)}
 		}
 	}
 	var cfg Config
@@ -96,7 +95,7 @@ func (x *Experiment) generate() (Workload, error) {
 // replay returns the requested part of the trace.
 func (x *Experiment) replay() (Workload, error) {
 	if x.Rate > 0 {
-		return nil, errors.New("sim: Experiment.Rate is for scenarios: a trace takes a RateScale")
+		return nil, &ConfigError{"Experiment.Rate", "is for scenarios: a trace takes a RateScale"}
 	}
 	t := *x.Trace
 	t.RateScale = x.RateScale
@@ -114,7 +113,7 @@ func (x *Experiment) replay() (Workload, error) {
 			return cmp.Compare(r.ArrivalMillis, at)
 		})
 		if t.Records = t.Records[:end]; end == 0 {
-			return nil, fmt.Errorf("sim: Experiment.Duration %v is over before the first request of %s", x.Duration, t.Name)
+			return nil, &ConfigError{"Experiment.Duration", fmt.Sprintf("%v is over before the first request of %s", x.Duration, t.Name)}
 		}
 	}
 	return &t, nil

@@ -2,7 +2,6 @@ package sim
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"slices"
 
@@ -20,7 +19,7 @@ import (
 // (The Computer Journal, 1965), with a few hundred replays and no randomness.
 func Fit(records []Record, known int, d Deployment, blocks bool) (Deployment, error) {
 	if known < 1 || known > len(records) {
-		return d, errors.New("sim: Fit needs some of the records to be known")
+		return d, &ConfigError{"Fit", "needs some of the records to be known"}
 	}
 	probe, err := engine.New(d.Engine) // sets defaults, and validates
 	if err != nil {

@@ -26,7 +26,7 @@ type Deployment struct {
 // last tokens.
 func Replay(records []Record, d Deployment) ([]Record, error) {
 	if len(records) == 0 {
-		return nil, errors.New("sim: Replay has no records")
+		return nil, &ConfigError{"Replay", "has no records"}
 	}
 	source, err := (&Trace{Name: "recording", Records: records}).Start(0)
 	if err != nil {
@@ -34,7 +34,7 @@ func Replay(records []Record, d Deployment) ([]Record, error) {
 	}
 	d.Ranks = cmp.Or(d.Ranks, 1)
 	if d.Ranks < 0 {
-		return nil, fmt.Errorf("sim: Deployment.Ranks %d is negative", d.Ranks)
+		return nil, &ConfigError{"Deployment.Ranks", fmt.Sprintf("%d is negative", d.Ranks)}
 	}
 	ranks := make([]*engine.Engine, d.Ranks)
 	for i := range ranks {
@@ -109,7 +109,7 @@ type Agreement struct {
 // The error names the first record without times.
 func Assess(observed, simulated []Record) (Fidelity, error) {
 	if len(observed) != len(simulated) || len(observed) == 0 {
-		return Fidelity{}, fmt.Errorf("sim: Assess has %d records observed and %d simulated", len(observed), len(simulated))
+		return Fidelity{}, &ConfigError{"Assess", fmt.Sprintf("has %d records observed and %d simulated", len(observed), len(simulated))}
 	}
 	var seen, made [3][]float64
 	for i := range observed {

@@ -67,8 +67,8 @@ type flight struct {
 	shadow   *shadow // nil: other routers don't know it
 }
 
-// Run simulates one policy on one workload. The error is that of a constructor of the
-// router or the engine, or of the workload.
+// Run simulates one policy on one workload. The error is a [*ConfigError], or
+// that of a constructor of the router or the engine, or of the workload.
 func Run(cfg Config) (*Report, error) {
 	r, err := newRun(cfg)
 	if err != nil {

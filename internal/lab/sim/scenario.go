@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -20,7 +19,7 @@ type Named struct {
 // Paced is a generated workload whose pace is set later.
 type Paced interface {
 	Workload
-	// At returns the workload at a pace.
+	// At returns the workload at a pace. The error is a [*ConfigError].
 	At(Pace) (Workload, error)
 	// HasArrivals reports whether it has arrivals of its own, which the pace may
 	// scale.
@@ -42,9 +41,9 @@ type Pace struct {
 func (p Pace) check(arrivals bool) error {
 	switch {
 	case p.Rate > 0 && p.RateScale > 0:
-		return errors.New("sim: Pace has both a Rate and a RateScale")
+		return &ConfigError{"Pace", "has both a Rate and a RateScale"}
 	case p.Rate == 0 && !arrivals:
-		return errors.New("sim: Pace.Rate is needed: the workload has no arrivals of its own")
+		return &ConfigError{"Pace.Rate", "is needed: the workload has no arrivals of its own"}
 	}
 	return nil
 }
@@ -62,7 +61,7 @@ func Scenario(name string) (Named, error) {
 			return n, nil
 		}
 	}
-	return Named{}, fmt.Errorf("sim: Scenario %q is unknown (known: %s)", name, strings.Join(ScenarioNames(), ", "))
+	return Named{}, &ConfigError{"Scenario", fmt.Sprintf("%q is unknown (known: %s)", name, strings.Join(ScenarioNames(), ", "))}
 }
 
 // ScenarioNames returns the names that [Scenario] knows, sorted.

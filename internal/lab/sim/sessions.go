@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"math"
 	"math/rand/v2"
 	"strconv"
@@ -49,7 +48,7 @@ func (w *Sessions) perSession() float64 {
 // Start implements [Workload].
 func (w Sessions) Start(seed uint64) (Source, error) {
 	if w.Groups < 1 || w.Rate <= 0 || w.Requests < 1 {
-		return nil, errors.New("sim: Sessions have no Groups, no Rate or no Requests")
+		return nil, &ConfigError{"Sessions", "have no Groups, no Rate or no Requests"}
 	}
 	s := &sessionSource{
 		Sessions: w, seed: engine.Mix(seed), timers: newTimers(1), threads: []*thread{nil},
