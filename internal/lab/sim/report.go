@@ -42,15 +42,6 @@ type Report struct {
 	Evictions int64          `json:"evictions"` // blocks
 	Realised  Realised       `json:"realised"`
 	Endpoints []ServerReport `json:"endpoints"`
-
-	Tenants map[string]TenantReport `json:"-"` // by name
-}
-
-// TenantReport has the figures of one tenant.
-type TenantReport struct {
-	Requests int
-	Rejected int // for any reason
-	TTFT     Summary
 }
 
 // Class has the figures of one SLO class.
@@ -89,7 +80,7 @@ func (r *run) finish() *Report {
 		Rejected: t.outcomes[rejected] + t.outcomes[tooLong] + t.outcomes[noEndpoint],
 		TooLong:  t.outcomes[tooLong], Retried: t.retried,
 		TTFT: summarize(t.ttft), TPOT: summarize(t.tpot), E2E: summarize(t.e2e),
-		Jain: t.jain(), Tenants: t.tenantReports(),
+		Jain: t.jain(),
 	}
 	rep.Realised.InputMean, rep.Realised.InputStd = t.input.meanStd()
 	rep.Realised.OutputMean, rep.Realised.OutputStd = t.output.meanStd()

@@ -239,9 +239,6 @@ func (r *run) advance(i int) {
 func (r *run) end(slot int, how outcome) {
 	f := &r.flights[slot]
 	r.tally.outcomes[how]++
-	if how != completed {
-		r.tally.tenant(f.request.Tenant).rejected++
-	}
 	request := f.request
 	*f = flight{excluded: f.excluded[:0]}
 	r.free = append(r.free, slot)

@@ -11,7 +11,7 @@ import (
 func newRun(cfg Config) (*run, error) {
 	cfg.setDefaults()
 	r := &run{cfg: cfg, timers: newTimers(onEngine + len(cfg.Fleet)), byID: map[string]int{}}
-	r.tally.tenants, r.tally.classes = map[string]*tenantTally{}, map[string]*Class{}
+	r.tally.tenants, r.tally.classes = map[string]float64{}, map[string]*Class{}
 	for i := range cfg.Fleet {
 		s := server{Server: cfg.Fleet[i]}
 		s.Engine.CacheEvents = s.Engine.CacheEvents || cfg.Events != nil

@@ -137,10 +137,12 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 	}
 	quiet := tenant("quiet", share)
 	loud := tenant("loud", 10*share)
-	run := func(limits *quota.Limits, work ...Workload) *Report {
-		return mustRun(t, Config{
+	run := func(limits *quota.Limits, work ...Workload) map[string][]float64 {
+		got := &byTenant{map[string][]float64{}}
+		mustRun(t, Config{
 			Router: func() (endpick.Config, error) {
 				c := all.LMetric()
+				c.Policy.Filters = append(c.Policy.Filters, got)
 				if limits == nil {
 					return c, nil
 				}
@@ -150,21 +152,31 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 			},
 			Fleet: Fleet(8, engine.Config{Profile: profile}), Workload: Merge(work), Seed: 1,
 		})
+		return got.ttft
 	}
 	// A request has a prompt of 2,000 tokens and 200 of output, which count twice;
 	// a fifth more leaves room for chance.
 	limits := &quota.Limits{Rate: 1.2 * share * (2000 + 2*200), Burst: 20 * share * (2000 + 2*200)}
-	alone := run(limits, quiet).Tenants["quiet"]
-	both := run(limits, quiet, loud)
-	open := run(nil, quiet, loud).Tenants["quiet"]
-	held := both.Tenants["quiet"]
-	t.Logf("quiet's TTFT p95: alone %.0f ms, beside loud %.0f ms, without a quota %.0f ms", alone.TTFT.P95, held.TTFT.P95, open.TTFT.P95)
-	t.Logf("loud: %d of %d refused", both.Tenants["loud"].Rejected, both.Tenants["loud"].Requests)
-	assert.LessOrEqual(t, held.TTFT.P95, 1.2*alone.TTFT.P95)
-	assert.Greater(t, open.TTFT.P95, 2*alone.TTFT.P95)
-	assert.Zero(t, alone.Rejected)
-	assert.Zero(t, held.Rejected)
-	got := both.Tenants["loud"].Requests - both.Tenants["loud"].Rejected
+	alone, both, without := run(limits, quiet), run(limits, quiet, loud), run(nil, quiet, loud)
+	p95 := func(of map[string][]float64) float64 { return summarize(of["quiet"]).P95 }
+	t.Logf("quiet's TTFT p95: alone %.0f ms, beside loud %.0f ms, without a quota %.0f ms", p95(alone), p95(both), p95(without))
+	assert.LessOrEqual(t, p95(both), 1.2*p95(alone))
+	assert.Greater(t, p95(without), 2*p95(alone))
+	assert.Len(t, both["quiet"], len(without["quiet"]), "none is refused")
+	got := len(both["loud"])
 	assert.Greater(t, got, share*120, "it gets its share, and no less for asking for more")
 	assert.Less(t, got, 2*share*120)
+}
+
+// byTenant records the TTFTs of completed requests, in milliseconds.
+type byTenant struct{ ttft map[string][]float64 }
+
+func (*byTenant) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
+	return candidates
+}
+
+func (b *byTenant) Done(e *endpick.Event, o *endpick.Outcome) {
+	if ttft, ok := e.TTFT(); ok && o.Status == endpick.Completed {
+		b.ttft[e.Request.Tenant] = append(b.ttft[e.Request.Tenant], millis(ttft))
+	}
 }

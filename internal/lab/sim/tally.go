@@ -29,7 +29,7 @@ type tally struct {
 
 	firstArrival, lastArrival, lastCompletion time.Duration
 
-	tenants map[string]*tenantTally
+	tenants map[string]float64 // output tokens of completed requests
 	classes map[string]*Class
 
 	input, output moments
@@ -39,22 +39,6 @@ type tally struct {
 type window struct {
 	end             time.Duration
 	mean, deviation float64
-}
-
-// tenantTally counts one tenant's requests.
-type tenantTally struct {
-	requests, rejected int
-	output             float64   // tokens of completed requests
-	ttft               []float64 // milliseconds, by completion
-}
-
-func (t *tally) tenant(name string) *tenantTally {
-	own := t.tenants[name]
-	if own == nil {
-		own = &tenantTally{}
-		t.tenants[name] = own
-	}
-	return own
 }
 
 // moments are running sums for a mean and a standard deviation.
@@ -78,7 +62,7 @@ func (t *tally) arrived(r *Request) {
 	t.lastArrival = r.Arrival
 	t.input.add(float64(r.InputTokens))
 	t.output.add(float64(r.OutputTokens))
-	t.tenant(r.Tenant).requests++
+	t.tenants[r.Tenant] += 0 // who gets nothing counts, too
 	if name := r.class(); name != "" {
 		c := t.classes[name]
 		if c == nil {
@@ -119,9 +103,7 @@ func (t *tally) completed(f *flight, now time.Duration) {
 	}
 	t.outputTokens += int64(r.OutputTokens)
 	t.lastCompletion = now
-	own := t.tenant(r.Tenant)
-	own.output += float64(r.OutputTokens)
-	own.ttft = append(own.ttft, millis(ttft))
+	t.tenants[r.Tenant] += float64(r.OutputTokens)
 	if (r.SLO.TTFT > 0 && ttft > r.SLO.TTFT) || (r.SLO.TPOT > 0 && tpot > r.SLO.TPOT) {
 		return
 	}
@@ -134,17 +116,9 @@ func (t *tally) completed(f *flight, now time.Duration) {
 func (t *tally) jain() float64 {
 	var got []float64
 	for _, name := range slices.Sorted(maps.Keys(t.tenants)) { // in a fixed order, because float sums depend on it
-		got = append(got, t.tenants[name].output)
+		got = append(got, t.tenants[name])
 	}
 	return jain(got)
-}
-
-func (t *tally) tenantReports() map[string]TenantReport {
-	all := make(map[string]TenantReport, len(t.tenants))
-	for name, own := range t.tenants {
-		all[name] = TenantReport{Requests: own.requests, Rejected: own.rejected, TTFT: summarize(own.ttft)}
-	}
-	return all
 }
 
 // imbalance uses the whole run, of which the prefill seconds by server are given,
