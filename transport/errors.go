@@ -175,8 +175,8 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // Anthropic's use OpenAI's format.
 //
 // If the queue has dropped the request, Retry-After is the time that it has
-// waited, from a second to a minute; if a quota has refused it, the time
-// until its bucket holds enough. If no server is available, it
+// waited, from a second to a minute; if a queue.TokenBucket or a quota has
+// refused it, the time until the bucket holds enough. If no server is available, it
 // is two seconds, the usual time between two health checks: SDKs try again sooner
 // if nothing is said, and give up after one or two seconds.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
@@ -237,6 +237,8 @@ func refusal(err error) string {
 		return "all servers are busy, and too many requests wait already"
 	case wait > 0:
 		return fmt.Sprintf("the rate limit is reached: try again in %v", wait.Round(time.Millisecond))
+	case errors.As(err, new(*queue.RateLimitError)):
+		return "the prompt is longer than the rate limit allows at any time"
 	case errors.As(err, new(*slo.UnattainableError)):
 		return "no server can meet the latency targets of the request"
 	case errors.As(err, new(*queue.SaturatedError)):
@@ -264,10 +266,13 @@ const untilCheck = 2 * time.Second
 // retryAfter is when to try again; 0: not known, or never.
 func retryAfter(err error) time.Duration {
 	var dropped *queue.Error
+	var limited *queue.RateLimitError
 	var over *quota.Error
 	switch {
 	case errors.As(err, &over):
 		return over.RetryAfter
+	case errors.As(err, &limited):
+		return limited.RetryAfter
 	case errors.Is(err, queue.ErrTooLarge) || !errors.As(err, &dropped):
 		return 0
 	}

@@ -21,7 +21,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
-	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -516,16 +515,17 @@ func (vandal) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64)
 
 func TestRetryAfter(t *testing.T) {
 	for err, want := range map[error]string{
-		&queue.Error{Reason: queue.ErrFull}:                                                               "1",
-		&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}:                              "2",
-		&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}:                                         "60",
-		&queue.Error{Reason: queue.ErrTooLarge}:                                                           "",
-		&endpick.RejectedError{Reason: &quota.Error{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
-		&endpick.RejectedError{Reason: &slo.UnattainableError{}}:                                          "",
-		&endpick.NoEndpointError{}:                                                                        "2",
-		&endpick.NoEndpointError{Model: "m", Endpoints: 1}:                                                "",
-		&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}:                            "2",
-		&transport.UpstreamError{Err: errBroke}:                                                           "",
+		&queue.Error{Reason: queue.ErrFull}:                                                                        "1",
+		&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}:                                       "2",
+		&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}:                                                  "60",
+		&queue.Error{Reason: queue.ErrTooLarge}:                                                                    "",
+		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
+		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}:                                    "",
+		&endpick.RejectedError{Reason: &slo.UnattainableError{}}:                                                   "",
+		&endpick.NoEndpointError{}:                                                                                 "2",
+		&endpick.NoEndpointError{Model: "m", Endpoints: 1}:                                                         "",
+		&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}:                                     "2",
+		&transport.UpstreamError{Err: errBroke}:                                                                    "",
 	} {
 		w := httptest.NewRecorder()
 		transport.ErrorHandler(w, nil, err)

@@ -10,8 +10,9 @@
 // Utilization and Concurrency measure saturation, from the engines' reports
 // and from the router's own counts.
 //
-// Without a queue, or in addition to one, the admitter RejectSheddable rejects sheddable requests
-// while the endpoints are full.
+// Without a queue, or in addition to one, a policy can reject requests
+// through admitters: RejectSheddable rejects sheddable requests while the endpoints
+// are full, TokenBucket what exceeds a rate, and RejectAll everything.
 //
 // Queue and admission follow BLIS (docs/results.md).
 package queue

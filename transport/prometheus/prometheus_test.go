@@ -164,6 +164,7 @@ func TestReasons(t *testing.T) {
 		"queue_timeout":  &queue.Error{Reason: queue.ErrTimeout},
 		"shed":           &queue.Error{Reason: queue.ErrShed},
 		"too_large":      &transport.BodyError{},
+		"rate_limited":   rejected(&queue.RateLimitError{}),
 		"saturated":      rejected(&queue.SaturatedError{}),
 		"quota_tokens":   rejected(&quota.Error{}),
 		"quota_requests": rejected(&quota.Error{Requests: 1}),

@@ -81,6 +81,7 @@ var causes = []struct {
 	{matches(queue.ErrShed), "shed"},
 	{matches(queue.ErrTooLarge), "too_large"},
 	{as[*transport.BodyError], "too_large"},
+	{as[*queue.RateLimitError], "rate_limited"},
 	{overRequests, "quota_requests"},
 	{as[*quota.Error], "quota_tokens"},
 	{as[*queue.SaturatedError], "saturated"},
