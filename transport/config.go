@@ -95,8 +95,7 @@ type Config struct {
 	// requests are of one tenant.
 	Describe func(in *http.Request, body []byte, req *endpick.Request)
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a request
-	// may have, counted together; the objects that are parsed may have sixteen times
-	// as many members. Zero: 65,536. Short bodies may have fewer: see SECURITY.md.
+	// may have, counted together. Zero: 65,536. Short bodies may have fewer: see SECURITY.md.
 	MaxItems int
 	// SharedCache says that the engines share their prefix caches between
 	// tenants. By default the blocks of two tenants are never the same. A

@@ -130,7 +130,7 @@ func (a *answer) writeTo(h *prefix.Hasher, api *api, maxItems int) bool {
 		return false
 	}
 	if api.output != nil {
-		p := promptReader{ctx: context.Background(), request: &request{maxItems: maxItems, allowance: newAllowance(maxItems)}, h: *h}
+		p := promptReader{ctx: context.Background(), request: &request{items: maxItems}, h: *h}
 		known := api.output(&p, a.body) && p.failed == nil
 		p.done()
 		if known {

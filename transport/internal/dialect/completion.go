@@ -57,11 +57,11 @@ var (
 // these. Blocks are those of the first.
 func readPrompts(p *promptReader) bool {
 	all := p.parts[promptPart]
-	c := p.elementsOf(all)
+	c := elementsOf(all)
 	if !hasElements(all) || isNumber(c.peek()) {
 		return p.onePrompt(all, true)
 	}
-	for p.prompts = 0; c.element() && !p.canceled(); p.prompts++ {
+	for p.prompts = 0; p.next(&c); p.prompts++ {
 		v := c.value()
 		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
 			p.prompts, p.size, p.media, p.tokens, p.blocks = 1, 0, 0, 0, nil
@@ -92,7 +92,7 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 	words := v
 	if isObject(v) {
 		var text, media []byte
-		if p.pick(v, into{"prompt_string", &words}, into{"text", &text}, into{"multimodal_data", &media}); text != nil {
+		if pick(v, into{"prompt_string", &words}, into{"text", &text}, into{"multimodal_data", &media}); text != nil {
 			words = text // to be ranked
 		}
 		p.media += length(media)
@@ -171,11 +171,11 @@ func (p *promptReader) texts(v []byte, first bool) (n int) {
 		}
 		n++
 	}
-	c := p.elementsOf(v)
+	c := elementsOf(v)
 	if c.b == nil && present(v) {
 		add(v)
 	}
-	for c.element() && !p.canceled() {
+	for p.next(&c) {
 		add(c.value())
 	}
 	return n

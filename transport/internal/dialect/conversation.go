@@ -12,7 +12,6 @@ func readConversation(p *promptReader) bool {
 		return isPrompt
 	}
 	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
-		p.limitConversation()
 		p.h = before.h.Fork()
 		p.cut()
 	} else {
@@ -48,7 +47,7 @@ func (p *promptReader) cut() {
 
 // readMessages adds messages, or the items of an input or of an output that will become one.
 func (p *promptReader) readMessages(list []byte) {
-	for c := p.elementsOf(list); c.element() && !p.canceled(); {
+	for c := elementsOf(list); p.next(&c); {
 		p.forget()
 		p.readMessage(&c)
 	}
@@ -57,50 +56,24 @@ func (p *promptReader) readMessages(list []byte) {
 // readMessage adds a message, an item or a file of code. Reasoning is skipped, because templates drop
 // it from earlier turns.
 func (p *promptReader) readMessage(c *cursor) {
-	c.peek()
-	start := c.i
-	if !c.open('{') {
-		c.value()
+	var kind, role, name, id, content, words, images, calls, input, output []byte
+	whole := c.pick(into{"type", &kind}, into{"role", &role}, into{"name", &name}, into{"tool_name", &name}, into{"filename", &name},
+		into{"tool_call_id", &id}, into{"call_id", &id}, into{"content", &content}, into{"text", &words}, into{"images", &images},
+		into{"tool_calls", &calls}, into{"arguments", &input}, into{"input", &input}, into{"output", &output})
+	if !isObject(whole) {
 		return
 	}
-	var kind, role, name, id, content, words, images, calls, input, output []byte
-	for c.member() {
-		v := c.value()
-		switch string(c.key) {
-		case "type":
-			kind = v
-		case "role":
-			role = v
-		case "name", "tool_name", "filename":
-			name = v
-		case "tool_call_id", "call_id":
-			id = v
-		case "content":
-			content = v
-		case "text":
-			words = v
-		case "images":
-			images = v
-		case "tool_calls":
-			calls = v
-		case "arguments", "input":
-			input = v
-		case "output":
-			output = v
-		}
-	}
-	whole := c.b[start:c.i]
 	if content == nil {
 		content = words
 	}
-	switch kind := p.content(kind); kind {
+	switch kind := plain(kind); kind {
 	case "", "message":
 		m := p.message(p.content(role))
 		m.Name, m.ToolCallID = p.content(name), p.content(id)
-		for c := p.elementsOf(calls); c.element(); {
+		for c := elementsOf(calls); p.next(&c); {
 			var id, function, name, arguments []byte
 			c.pick(into{"id", &id}, into{"function", &function})
-			p.pick(function, into{"name", &name}, into{"arguments", &arguments})
+			pick(function, into{"name", &name}, into{"arguments", &arguments})
 			m.ToolCalls = append(m.ToolCalls, p.toolCall(id, name, arguments))
 		}
 		p.writeContent(m, content, images)
@@ -139,7 +112,7 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 		m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
 	}
 	written := false
-	for c := p.elementsOf(content); c.element() && !p.canceled(); {
+	for c := elementsOf(content); p.next(&c); {
 		switch b := readBlock(&c); b.kind {
 		case "thinking", "redacted_thinking":
 		case "tool_use":
@@ -152,10 +125,10 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 			p.writeResult(b.answers, b.content)
 			written = true
 		default:
-			m.Parts = append(m.Parts, b.part(&c))
+			m.Parts = append(m.Parts, p.part(&b))
 		}
 	}
-	for c := p.elementsOf(images); c.element(); {
+	for c := elementsOf(images); p.next(&c); {
 		m.Parts = append(m.Parts, prefix.Part{Type: "image", Content: identity(c.value())})
 	}
 	if !written || len(m.Parts)+len(m.ToolCalls) > 0 {
@@ -169,9 +142,9 @@ func (p *promptReader) writeResult(id, content []byte) {
 	if isString(content) {
 		m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
 	}
-	for c := p.elementsOf(content); c.element(); {
+	for c := elementsOf(content); p.next(&c); {
 		b := readBlock(&c)
-		m.Parts = append(m.Parts, b.part(&c))
+		m.Parts = append(m.Parts, p.part(&b))
 	}
 	p.results = m.Parts[:0]
 	p.write(&m)
@@ -186,42 +159,21 @@ type block struct {
 // readBlock reads a part of any API, such as {"type":"text","text":"…"}, {"type":"image_url","image_url":{"url":"…"}}
 // or {"type":"image","source":{"data":"…"}}. It may be just a text without members.
 func readBlock(c *cursor) (b block) {
-	c.peek()
-	start := c.i
-	if !c.open('{') {
-		b.text = c.value()
-		return b
-	}
 	var kind []byte
-	for c.member() {
-		v := c.value()
-		switch string(c.key) {
-		case "type":
-			kind = v
-		case "text", "refusal":
-			b.text = v
-		case "id":
-			b.id = v
-		case "name":
-			b.name = v
-		case "tool_use_id":
-			b.answers = v
-		case "input":
-			b.input = v
-		case "content":
-			b.content = v
-		}
+	b.whole = c.pick(into{"type", &kind}, into{"text", &b.text}, into{"refusal", &b.text}, into{"id", &b.id}, into{"name", &b.name},
+		into{"tool_use_id", &b.answers}, into{"input", &b.input}, into{"content", &b.content})
+	if b.kind = plain(kind); !isObject(b.whole) {
+		b.text = b.whole
 	}
-	b.whole, b.kind = c.b[start:c.i], c.content(kind)
 	return b
 }
 
 // part returns a block that is not a tool's: a text, or something that counts by its content or by
 // its address, which may also be in a member with the name of the type. What is of no known form
 // counts as the text that it is.
-func (b *block) part(c *cursor) prefix.Part {
+func (p *promptReader) part(b *block) prefix.Part {
 	if b.kind == "" || b.kind == "text" || b.text != nil {
-		return prefix.Part{Content: c.shortest(b.text)}
+		return prefix.Part{Content: p.shortest(b.text)}
 	}
 	var named, source, image, data, id, url []byte
 	pick(b.whole, into{b.kind, &named}, into{"source", &source}, into{"image_url", &image},

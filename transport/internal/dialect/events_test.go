@@ -74,6 +74,7 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`:                         `open, opening, {"input_tokens":1}`,
 			`{"type":"message_start","message":{"usage":null}}`:                                       `open`,
 			`{"type":"content_block_start","content_block":{"type":"text","text":"ab"}}`:              `open, said, 2 bytes`,
+			`{"type":"content_block_start","content_block":{"type":"te\u0078t","text":"ab"}}`:         `open, said, 2 bytes`,
 			`{"type":"content_block_start","content_block":{"type":"thinking","thinking":"abc"}}`:     `open, said, 3 bytes`,
 			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","name":"f"}}`: `open, said, 1 bytes`,
 			`{"type":"content_block_delta","index":2,"delta":{"type":"text_delta","text":"abc"}}`:     `open, said, 3 bytes`,

@@ -21,7 +21,6 @@ const mediaTokens = 1024
 // error is that of ctx, or an [endpick.RequestError].
 func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, request: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
-	c.limitItems(fewTexts + len(c.body)/textBytes)
 	c.unread = c.api == other || !c.api.prompt(&p)
 	c.done()
 	// Malformed prompts are read as far as possible; the engine will refuse them.
@@ -84,7 +83,6 @@ type promptReader struct {
 
 	m       prefix.Message // reused memory
 	results []prefix.Part  // likewise
-	checks  uint           // number of calls of canceled
 
 	blocks []uint64
 	size   int // bytes of text
@@ -94,24 +92,27 @@ type promptReader struct {
 	rough bool
 }
 
-// canceled reports whether the context forbids reading on. It checks on the first
-// call, and then occasionally.
-func (p *promptReader) canceled() bool {
-	p.checks++
-	return p.checks%64 == 1 && p.ctx.Err() != nil
+// next goes to the next element of a list, unless there were too many or the client has left.
+func (p *promptReader) next(c *cursor) bool {
+	if p.failed != nil || !c.element() || p.ctx.Err() != nil {
+		return false
+	}
+	if p.items--; p.items < 0 {
+		p.failed = tooManyItems
+	}
+	return p.failed == nil
 }
 
 // begin starts a conversation with its tools.
 func (p *promptReader) begin() {
-	p.limitConversation()
 	const room = 1 << 14 // not for a picture of megabytes, which is one block
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.parts[messagesPart])/prefix.BlockBytes+1, room)))
-	for c := p.elementsOf(p.parts[toolsPart]); c.element() && !p.canceled(); {
+	for c := elementsOf(p.parts[toolsPart]); p.next(&c); {
 		v := c.value()
 		definition := viewString(v)
 		switch {
 		case isString(v):
-			definition = c.content(v)
+			definition = p.content(v)
 		case isObject(v) && (strings.Contains(definition, cacheControl) || hasEscape(v, "u")):
 			definition = viewString(withoutMark(v))
 		}

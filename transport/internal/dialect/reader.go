@@ -20,10 +20,8 @@ const (
 // transport.Config.
 type Config struct {
 	// MaxItems is how many messages, parts, tools, tool calls and prompts a
-	// request may have, all counted together; the objects that are read may have
-	// sixteen times as many members. Zero: 65,536. Short bodies may have fewer:
-	// 1,024 and one for each 32 bytes, 2,048 texts and one for each 8 bytes, 1,024
-	// members and one for each 8 bytes.
+	// request may have, all counted together. Zero: 65,536. Short bodies may have
+	// fewer: 2,048 and one for each 8 bytes.
 	MaxItems    int
 	SharedCache bool
 	HashKey     prefix.Key // zero: one that this process has drawn at random

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -42,8 +43,10 @@ type request struct {
 	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
-	allowance
 	maxItems int
+	items    int                   // that may still be read
+	texts    *[]byte               // memory for texts with escapes; nil: there was none yet
+	failed   *endpick.RequestError // why it is not read to its end
 }
 
 // ErrMalformed: the body of a request to a known API is neither empty, as it is where a host does
@@ -55,11 +58,7 @@ var ErrMalformed error = malformed
 // is an [endpick.RequestError]. The request refers to body, which must not change
 // afterwards.
 func parse(kind *api, header http.Header, body []byte, maxItems int) (request, error) {
-	c := request{api: other, body: body, n: 1, prompts: 1, maxItems: maxItems}
-	c.allowance = newAllowance(maxItems)
-	if kind != other {
-		c.members = min(c.members, fewMembers+len(body)/memberBytes)
-	}
+	c := request{api: other, body: body, n: 1, prompts: 1, maxItems: maxItems, items: min(maxItems, fewItems+len(body)/itemBytes)}
 	if boundary := formBoundary(header); boundary != "" && (kind == transcription || kind == other) {
 		c.isForm = true
 		c.model = formField(body, boundary, "model")
@@ -73,14 +72,14 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	if bytes.HasPrefix(body, byteOrderMark) {
 		at = len(byteOrderMark) // engines skip it
 	}
-	m := cursor{b: body, i: at, allowance: &c.allowance}
+	m := cursor{b: body, i: at}
 	if m.open('{') {
 		c.top = m.i
 		c.readMembers(&m, kind)
 	} else {
-		c.failed = malformed
+		m.fail(malformed)
 	}
-	if c.failed == malformed {
+	if c.failed = m.failed; c.failed == malformed {
 		if kind != other && len(body) > 0 {
 			return c, ErrMalformed
 		}
@@ -124,7 +123,7 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		}
 	}
 	number, limit, context := c.parts[numberPart], c.parts[limitPart], []byte(nil)
-	c.pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit}, into{"num_ctx", &context})
+	pick(c.parts[paramsPart], into{"n", &number}, into{"max_tokens", &limit}, into{"max_new_tokens", &limit}, into{"num_predict", &limit}, into{"num_ctx", &context})
 	c.stream = isTrue(c.parts[streamPart]) || kind.lines && !present(c.parts[streamPart])
 	c.n, _ = count(number)
 	c.maxTokens, _ = count(limit)
@@ -133,28 +132,9 @@ func (c *request) readMembers(m *cursor, kind *api) {
 
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
-// membersPerItem is how many members all objects that are read may have together,
-// for each item allowed. A message has up to five, a part two or three.
-const membersPerItem = 16
-
-// Small things cost more to read than to send. To keep the cost of a body
-// proportional to its length, it may contain no more of them than these numbers per
-// byte, plus a few: more than real requests have. A message takes thirty bytes
-// besides its text, a part of one twenty-five, a member of either eight or more.
-const (
-	itemBytes, fewItems     = 32, 1024 // of conversations
-	textBytes, fewTexts     = 8, 2048  // of lists of texts, such as for embeddings
-	memberBytes, fewMembers = 8, 1024
-)
-
-func newAllowance(maxItems int) allowance {
-	return allowance{items: maxItems, members: membersPerItem * min(maxItems, math.MaxInt/membersPerItem)}
-}
-
-// limitItems lowers the number of items allowed, before any has been counted.
-func (c *request) limitItems(items int) { c.items = min(c.items, items) }
-
-func (c *request) limitConversation() { c.limitItems(fewItems + len(c.body)/itemBytes) }
+// Small things cost more to read than to send. To keep the cost of a body proportional to its
+// length, it may contain no more of them than one for so many bytes, plus a few.
+const itemBytes, fewItems = 8, 2048
 
 // refused is why a request is not read further. If its prompt is malformed, that is for the engine to say.
 func (c *request) refused() error {
@@ -190,3 +170,56 @@ func (c *request) expectedOutput(learned rates) int {
 	}
 	return int(min(math.Round(each*float64(c.responses())), math.MaxInt32))
 }
+
+// content is the content of a string value, or an empty string. It shares memory with
+// the value, or is valid until forget is called.
+func (c *request) content(v []byte) string {
+	s := inQuotes(v)
+	if bytes.IndexByte(s, '\\') < 0 {
+		return viewString(s)
+	}
+	return c.unescaped(appendUnquoted, s)
+}
+
+// shortest is the content of a string value in its shortest JSON encoding, which nearly all
+// bodies use. Texts are hashed in this form, because decoding would cost more than hashing. It
+// is valid as long as that of content.
+func (c *request) shortest(v []byte) string {
+	s := inQuotes(v)
+	if !hasEscape(s, "u/") {
+		return viewString(s)
+	}
+	return c.unescaped(appendShortest, s)
+}
+
+func (c *request) unescaped(by func(dst, s []byte) []byte, s []byte) string {
+	if c.texts == nil {
+		c.texts = textMemory.Get().(*[]byte)
+	}
+	n := len(*c.texts)
+	*c.texts = by(*c.texts, s)
+	return viewString((*c.texts)[n:])
+}
+
+// forget says that no result of content is in use any more.
+func (c *request) forget() {
+	if c.texts != nil {
+		*c.texts = (*c.texts)[:0]
+	}
+}
+
+// done releases the memory of content.
+func (c *request) done() {
+	if c.texts != nil && cap(*c.texts) <= mostTexts {
+		c.forget()
+		textMemory.Put(c.texts)
+	}
+	c.texts = nil
+}
+
+// textMemory is memory for texts with escapes, which most long ones have. It is
+// reused from message to message, and from request to request.
+var textMemory = sync.Pool{New: func() any { return new([]byte) }}
+
+// mostTexts is the most memory that is reused.
+const mostTexts = 8 << 20

@@ -73,10 +73,10 @@ func readResponsesBody(to *response, body []byte) {
 
 // readOutput adds the output of a response.
 func readOutput(p *promptReader, response []byte) bool {
-	output := p.field(response, "output")
+	output := field(response, "output")
 	thought, calls := false, false
-	for c := p.elementsOf(output); c.element(); {
-		switch string(stringBytes(p.field(c.value(), "type"))) {
+	for c := elementsOf(output); c.element(); {
+		switch string(stringBytes(field(c.value(), "type"))) {
 		case "reasoning":
 			thought = true
 		case "function_call", "custom_tool_call":
