@@ -33,37 +33,13 @@ func (c *request) askForUsage() (pieces [][]byte, hide bool) {
 	return [][]byte{c.body[:c.optionsEnd-len(v)], append(options, '}'), c.body[c.optionsEnd:]}, true
 }
 
-// unasked says what to change in a chunk so that the client gets what it would have got if
-// usage had not been asked for. ended says that the chunk ends a choice. It has usage, or null.
-//
-// The chunk that was asked for has usage and no choices: it is dropped. What else it has, such
-// as vLLM's system_fingerprint and llama.cpp's timings, would be in the chunk that ends the last
-// choice, if that does not have it anyway. In the chunks before, usage may be null, which is
-// removed: figures would be there unasked.
-func unasked(data []byte, ended bool) edit {
-	e := edit{hold: ended}
-	figures, empty, more := false, false, false
-	for m := membersOf(data); m.member(); {
-		start, v := m.start, m.value()
-		switch string(m.key) {
-		case "usage":
-			e.cut, e.cutEnd, figures = 0, 0, isObject(v)
-			if isNull(v) {
-				e.cut, e.cutEnd = withComma(data, start, m.i)
-			}
-		case "choices":
-			empty = !hasElements(v)
-			more = more || !empty
-		case "error":
-			empty, more = empty && isNull(v), more || !isNull(v)
-		default:
-			more = more || !inAll[string(m.key)] && !isNull(v)
-		}
-	}
-	if figures && (empty || !more) {
-		return edit{drop: true, join: data}
-	}
-	return e
+// isUsage reports whether a chunk is the one that was asked for, with usage and without choices. What
+// else it has, such as vLLM's system_fingerprint and llama.cpp's timings, would be in the chunk that
+// ends the last choice.
+func isUsage(chunk []byte) bool {
+	var usage, choices, failure []byte
+	pick(chunk, into{"usage", &usage}, into{"choices", &choices}, into{"error", &failure})
+	return isObject(usage) && !hasElements(choices) && !present(failure)
 }
 
 // inAll are members that each chunk has, with values of its own.
@@ -83,19 +59,4 @@ func withMembers(dst, event, from []byte) []byte {
 		}
 	}
 	return append(dst, event[end:]...)
-}
-
-// withComma extends the bounds of a member by one adjacent comma.
-func withComma(data []byte, at, end int) (int, int) {
-	if i := skipSpace(data, end); i < len(data) && data[i] == ',' {
-		return at, i + 1
-	}
-	i := at - 1
-	for i > 0 && skipSpace(data[i:i+1], 0) == 1 {
-		i--
-	}
-	if i > 0 && data[i] == ',' {
-		return i, end
-	}
-	return at, end
 }

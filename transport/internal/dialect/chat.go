@@ -44,7 +44,7 @@ func readChunk(to *response, data []byte) {
 		}
 		m.value()
 	}
-	if isObject(usage) || isNull(usage) {
+	if isObject(usage) {
 		to.on(event{kind: reports, value: usage, own: to.data.said})
 	}
 }

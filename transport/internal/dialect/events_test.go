@@ -334,7 +334,7 @@ func TestOpening(t *testing.T) {
 		role + "data: [DONE]\n\n":                  {true, false},
 		role + "data: {\"error\":{}}\n\n":          {true, false},
 		"data: {}\n\n":                             {true, false},
-		"data: {}\r\r":                             {true, false},
+		"data: {}\r\r":                             {false, false}, // a LF may follow
 		"data: no JSON\n\n":                        {true, false},
 		"data: {\"choices\":[{\"text\":\"a\"}]}\n": {false, false}, // it ends with the stream
 		"data: " + strings.Repeat("x", maxEvent):   {true, false},

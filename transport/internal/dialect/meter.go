@@ -202,21 +202,15 @@ func (m *Meter) event(data []byte) edit {
 			m.id, m.created = bytes.Clone(field(data, "id")), bytes.Clone(field(data, "created"))
 		}
 	}
-	var e edit
+	e := edit{hold: m.hide && m.data.ended}
 	if m.before != nil {
-		if data = m.rest(data); data == nil {
+		if e.data = m.rest(data); e.data == nil {
 			return edit{drop: true}
 		}
+		data = e.data
 	}
-	switch {
-	case !m.hide:
-	case !m.data.reports:
-		e.hold = m.data.ended
-	default:
-		e = unasked(data, m.data.ended)
-	}
-	if m.before != nil {
-		e.data = data
+	if m.hide && m.data.usage.value != nil && isUsage(data) {
+		return edit{drop: true, join: data}
 	}
 	return e
 }

@@ -111,7 +111,6 @@ type step struct {
 	known         bool // it was understood
 	odd           bool // there is something that no text or call is made of, such as sound
 	said          bool // there is something of a choice
-	reports       bool // there is usage, or null for it
 	ended         bool
 	stopped       bool  // by the engine
 	bytes, tokens int   // of content
@@ -140,7 +139,6 @@ func (r *response) on(e event) {
 	case unknown:
 		return
 	case reports:
-		r.data.reports = true
 		if present(e.value) {
 			r.data.usage = e
 		}

@@ -1,25 +1,20 @@
 package dialect
 
-import (
-	"bytes"
-	"slices"
-)
+import "bytes"
 
 // maxEvent is the longest event that is held back. Longer ones are passed on
 // as they arrive, and not metered.
 const maxEvent = 1 << 20
 
-// edit says what to do with an event: pass it on whole, with other data, without the bytes
-// [cut, cutEnd) of its data, or not at all.
+// edit says what to do with an event: pass it on whole, with other data, or not at all.
 //
 // An event may be held back until the next one arrives, which may be dropped
 // and leave members to be added to the object in the held one.
 type edit struct {
-	drop        bool
-	data        []byte // instead of what was there; nil: that
-	cut, cutEnd int
-	hold        bool
-	join        []byte // an object whose members are added to that of the held event, if it lacks them
+	drop bool
+	data []byte // instead of what was there; nil: that
+	hold bool
+	join []byte // an object whose members are added to that of the held event, if it lacks them
 }
 
 // eventFilter passes on a stream of server-sent events, whole events at a time. Before, it
@@ -45,8 +40,6 @@ type eventFilter struct {
 	midLine bool // the current line began before buf[line]
 
 	isError bool // the event has this name
-	afterCR bool // a LF would belong to the previous line,
-	dropLF  bool // which was dropped
 }
 
 // feed reads the next piece and appends to dst what is to be passed on.
@@ -72,7 +65,7 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 func (s *eventFilter) end(dst []byte) (out []byte, last int) {
 	s.dst, s.last = dst, -1
 	if s.line < len(s.buf) {
-		s.endLine(len(s.buf), len(s.buf))
+		s.endLine(s.line+len(bytes.TrimSuffix(s.buf[s.line:], []byte{'\r'})), len(s.buf))
 	}
 	if s.start < len(s.buf) {
 		s.endEvent(len(s.buf))
@@ -116,36 +109,22 @@ func (s *eventFilter) passUnread() {
 	s.pass(0, len(s.buf))
 	s.midLine = s.midLine || s.line < len(s.buf)
 	s.buf, s.line = s.buf[:0], 0
-	s.tooLong, s.skipped, s.dropLF = true, true, false
+	s.tooLong, s.skipped = true, true
 }
 
 // split processes all complete lines; the bytes of the current line before
-// searched contain no line end.
+// searched contain no line end, except perhaps for the last.
 func (s *eventFilter) split(searched int) {
 	for {
-		if s.afterCR && s.line < len(s.buf) {
-			s.afterCR = false
-			if s.buf[s.line] == '\n' {
-				s.line++
-				if s.start == s.line-1 { // the previous event ended with CR
-					switch {
-					case s.dropLF:
-					case len(s.held) > 0:
-						s.held = append(s.held, '\n')
-					default:
-						s.pass(s.start, s.line)
-					}
-					s.start = s.line
-				}
-			}
-		}
-		from := max(s.line, searched)
+		from := max(s.line, searched-1)
 		end := lineEnd(s.buf[from:])
-		if end < 0 {
+		next := from + end + 1
+		if end < 0 || s.buf[next-1] == '\r' && next == len(s.buf) { // a LF may follow
 			return
 		}
-		next := from + end + 1
-		s.afterCR = s.buf[next-1] == '\r'
+		if s.buf[next-1] == '\r' && s.buf[next] == '\n' {
+			next++
+		}
 		s.endLine(from+end, next)
 	}
 }
@@ -172,7 +151,6 @@ func (s *eventFilter) endEvent(end int) {
 		e = s.inspect(s.buf[from:to])
 	default:
 		e = s.inspect(s.joined)
-		e.cut, e.cutEnd = 0, 0 // they are in several places
 	}
 	s.release(e.join)
 	passed := len(s.dst)
@@ -180,10 +158,7 @@ func (s *eventFilter) endEvent(end int) {
 	switch {
 	case e.drop:
 	case e.data != nil && lines > 0:
-		s.dst = s.write(s.dst, slices.Delete(e.data, e.cut, e.cutEnd))
-	case e.cutEnd > e.cut:
-		s.pass(s.start, from+e.cut)
-		s.pass(from+e.cutEnd, end)
+		s.dst = s.write(s.dst, e.data)
 	default:
 		s.pass(s.start, end)
 	}
@@ -191,7 +166,7 @@ func (s *eventFilter) endEvent(end int) {
 		s.held = append(s.held, s.dst[passed:]...)
 		s.dst = s.dst[:passed]
 	}
-	s.dropLF, s.tooLong, s.start = e.drop, false, end
+	s.tooLong, s.start = false, end
 }
 
 // findData finds the data of the event buf[start:end]: in one line, buf[from:to], or in several,

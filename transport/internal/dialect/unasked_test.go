@@ -22,7 +22,7 @@ func TestUsageThatWasNotAskedFor(t *testing.T) {
 		},
 		"null before it": {
 			[]string{`{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"usage":null,"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[],` + usage + `}`},
-			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`},
+			[]string{`{"choices":[{"delta":{"content":"a"}}],"usage":null}`, `{"usage":null,"choices":[{"delta":{},"finish_reason":"stop"}]}`},
 		},
 		"llama.cpp's timings, which are in the last event": {
 			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"finish_reason":"stop","delta":{}}],"id":"x"}`, `{"choices":[],` + usage + `,` + timings + `}`},
@@ -37,8 +37,8 @@ func TestUsageThatWasNotAskedFor(t *testing.T) {
 			[]string{`{"x":1,"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"system_fingerprint":"f"}`},
 		},
 		"something else in an event after the end": {
-			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"trace":1,` + usage + `}`, `{"choices":[],` + usage + `,"x":1}`},
-			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"trace":1,` + usage + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"trace":1}`, `{"choices":[],` + usage + `,"x":1}`},
+			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"trace":1}`},
 		},
 		"continuous figures": {
 			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],` + usage + `}`, `{"choices":[],` + usage + `,"x":1}`},
