@@ -343,8 +343,8 @@ func FuzzAPIEvents(f *testing.F) {
 		d := apis[int(kind)%len(apis)]
 		{
 			var u usage
-			u.read(b)
-			if u.prompt < 0 || u.cached < 0 || u.completion < 0 {
+			u.read(b, depthOfUsage)
+			if s := saidOf(u); s.prompt < 0 || s.cached < 0 || s.completion < 0 {
 				t.Fatalf("%q: %+v", b, u)
 			}
 		}

@@ -36,24 +36,24 @@ func TestHiddenUsage(t *testing.T) {
 
 func TestUsageFinder(t *testing.T) {
 	const u = `{"prompt_tokens":12,"completion_tokens":34,"prompt_tokens_details":{"cached_tokens":8}}`
-	want := usage{prompt: 12, completion: 34, cached: 8, hasPrompt: true, hasCompletion: true, hasCached: true}
+	want := figuresSaid{prompt: 12, completion: 34, cached: 8, hasPrompt: true, hasCompletion: true, hasCached: true}
 	for name, tc := range map[string]struct {
 		in   string
-		want usage
+		want figuresSaid
 	}{
 		"last":                  {`{"id":"x","choices":[{"message":{"content":"a \"usage\": {} \\"}}],"usage":` + u + `}`, want},
 		"first, with spaces":    {` { "usage" : ` + u + ` , "choices" : [ ] }`, want},
 		"twice":                 {`{"usage":{"prompt_tokens":1},"usage":` + u + `}`, want},
-		"deeper is not it":      {`{"a":{"usage":` + u + `}}`, usage{}},
-		"a value is not it":     {`{"a":"usage","b":["usage",` + u + `]}`, usage{}},
-		"null":                  {`{"usage":null}`, usage{}},
-		"cut":                   {`{"usage":{"prompt_tokens":12,"compl`, usage{}},
-		"an array":              {`[{"usage":` + u + `}]`, usage{}},
-		"not JSON":              {`usage: 12`, usage{}},
-		"too long":              {`{"usage":{"x":"` + strings.Repeat("y", 2*maxUsage) + `","prompt_tokens":1}}`, usage{}},
-		"a key that starts so":  {`{"usages":` + u + `}`, usage{}},
-		"a key with an escape":  {`{"usag\e":` + u + `}`, usage{}},
-		"an escape beside it":   {`{"us\nage":` + u + `}`, usage{}},
+		"deeper is not it":      {`{"a":{"usage":` + u + `}}`, figuresSaid{}},
+		"a value is not it":     {`{"a":"usage","b":["usage",` + u + `]}`, figuresSaid{}},
+		"null":                  {`{"usage":null}`, figuresSaid{}},
+		"cut":                   {`{"usage":{"prompt_tokens":12,"compl`, figuresSaid{}},
+		"an array":              {`[{"usage":` + u + `}]`, figuresSaid{}},
+		"not JSON":              {`usage: 12`, figuresSaid{}},
+		"too long":              {`{"usage":{"x":"` + strings.Repeat("y", 2*maxUsage) + `","prompt_tokens":1}}`, figuresSaid{}},
+		"a key that starts so":  {`{"usages":` + u + `}`, figuresSaid{}},
+		"a key with an escape":  {`{"usag\e":` + u + `}`, figuresSaid{}},
+		"an escape beside it":   {`{"us\nage":` + u + `}`, figuresSaid{}},
 		"an escaped quote":      {`{"a\"":"\"","usage":` + u + `}`, want},
 		"a brace behind one":    {`{"a":"\"}","usage":` + u + `}`, want},
 		"an escape over chunks": {`{"a":"\\\\\\","usage":` + u + `}`, want},
@@ -66,9 +66,7 @@ func TestUsageFinder(t *testing.T) {
 					f.write([]byte(in[:n]))
 					in = in[n:]
 				}
-				var got usage
-				got.take(&f.found)
-				assert.Equal(t, tc.want, got, "in pieces of %d", size)
+				assert.Equal(t, tc.want, saidOf(f.found), "in pieces of %d", size)
 				assert.LessOrEqual(t, cap(f.member), 2*maxUsage)
 			}
 		})
@@ -87,8 +85,7 @@ func FuzzUsage(f *testing.F) {
 			finder.write(b[i:min(i+size, len(b))])
 		}
 		hidden := isUsage(b)
-		var got usage
-		got.take(&finder.found)
+		got := saidOf(finder.found)
 		r := response{api: chat, most: 1}
 		if r.read(b, false); got.prompt < 0 || got.cached < 0 || r.data.bytes < 0 {
 			t.Fatal("a negative count")
@@ -101,8 +98,8 @@ func FuzzUsage(f *testing.F) {
 			return
 		}
 		var want usage
-		want.read(b)
-		require.Equal(t, want, got)
+		want.read(b, depthOfUsage)
+		require.Equal(t, saidOf(want), got)
 		var text []struct{ Text, Finish_reason any }
 		if json.Unmarshal(twin["choices"], &text) == nil {
 			require.Equal(t, len(text) > 0, r.data.said)

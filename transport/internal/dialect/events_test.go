@@ -394,8 +394,8 @@ func TestSketchOfACompletion(t *testing.T) {
 
 // The figures of each API's usage, under each of their names. Absent is not zero.
 func TestWhatUsageSays(t *testing.T) {
-	all := usage{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
-	for text, want := range map[string]usage{
+	all := figuresSaid{prompt: 5, completion: 4, cached: 2, hasPrompt: true, hasCompletion: true, hasCached: true}
+	for text, want := range map[string]figuresSaid{
 		`{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"audio_tokens":3,"cached_tokens":2}}`: all,
 		`{"prompt_tokens":5,"completion_tokens":0}`:                                                              {prompt: 5, hasPrompt: true, hasCompletion: true},
 		`{"prompt_tokens_details":{"cached_tokens":0}}`:                                                          {hasCached: true},
@@ -421,13 +421,25 @@ func TestWhatUsageSays(t *testing.T) {
 		`{"usage":{"prompt_tokens":5,"completion_tokens":4,"prompt_tokens_details":{"cached_tokens":2}},"n":{"prompt_tokens":1}}`: all,
 	} {
 		var u usage
-		u.read([]byte(text))
-		assert.Equal(t, want, u, text)
+		u.read([]byte(text), depthOfUsage)
+		assert.Equal(t, want, saidOf(u), text)
 	}
-	u := all
-	u.read([]byte(`{"input_tokens":1,"output_tokens":9}`))
-	assert.Equal(t, 5, u.prompt, "later figures without the cache's say less")
-	assert.Equal(t, 9, u.completion)
+	var u usage
+	u.read([]byte(`{"input_tokens":2,"cache_read_input_tokens":2,"output_tokens":4}`), depthOfUsage)
+	u.read([]byte(`{"input_tokens":3,"output_tokens":9}`), depthOfUsage)
+	assert.Equal(t, figuresSaid{5, 9, 2, true, true, true}, saidOf(u), "an earlier figure remains if there is no other")
+}
+
+type figuresSaid struct {
+	prompt, completion, cached          int
+	hasPrompt, hasCompletion, hasCached bool
+}
+
+func saidOf(u usage) (s figuresSaid) {
+	s.prompt, s.hasPrompt = u.prompt()
+	s.completion, s.hasCompletion = u.output()
+	s.cached, s.hasCached = u.cached()
+	return s
 }
 
 // Usage of several choices in one stream covers all of them.

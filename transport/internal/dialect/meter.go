@@ -243,21 +243,20 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 			return endpick.Outcome{Status: endpick.Canceled} // nothing was computed and nothing is cached
 		}
 		if m.finder != nil { // if there are several responses in a list, none is found
-			m.usage.take(&m.finder.found)
+			m.usage = m.finder.found
 		}
-		if u := &m.usage; u.completion > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
-			u.completion, u.hasCompletion = 0, false
+		if n, _ := m.usage.output(); n > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
+			m.usage.dropOutput()
 		}
 		o.Blocks = m.conversation()
-		m.reader.learned.learn(m.model, sample{
-			promptTokens: m.usage.prompt, promptBytes: m.promptBytes,
-			outputTokens: m.usage.completion, outputBytes: m.bytes,
-			responses: m.requested,
-		})
 	}
-	o.InputTokens, o.OutputTokens = m.usage.prompt, m.usage.completion
+	o.InputTokens, _ = m.usage.prompt()
+	o.OutputTokens, _ = m.usage.output()
+	o.CachedTokens, o.HasCachedTokens = m.usage.cached()
 	o.LoadTime = m.usage.load
-	o.CachedTokens, o.HasCachedTokens = m.usage.cached, m.usage.hasCached
+	if status == endpick.Completed {
+		m.reader.learned.learn(m.model, sample{o.InputTokens, m.promptBytes, o.OutputTokens, m.bytes, m.requested})
+	}
 	return o
 }
 
@@ -324,18 +323,19 @@ type Seen struct {
 func (m *Meter) Seen() Seen {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u := m.usage
 	s := Seen{OutputTokens: m.counted, FirstToken: m.firstAt}
-	if u.hasPrompt && u.hasCompletion {
-		s.InputTokens, s.OutputTokens, s.Reported = u.prompt, u.completion, true
+	prompt, ok := m.usage.prompt()
+	if output, has := m.usage.output(); ok && has {
+		s.InputTokens, s.OutputTokens, s.Reported = prompt, output, true
 	}
-	if u.hasCached {
-		s.CachedTokens = &u.cached
+	cached, ok := m.usage.cached()
+	if ok {
+		s.CachedTokens = &cached
 	}
 	if m.before != nil {
 		s.InputTokens, s.OutputTokens = max(s.InputTokens-m.before.tokens, 0), s.OutputTokens+m.before.tokens-m.before.surplus
 		s.FirstToken = cmp.Or(m.before.firstAt, s.FirstToken)
-		u.cached = min(u.cached, s.InputTokens)
+		cached = min(cached, s.InputTokens)
 	}
 	return s
 }

@@ -209,26 +209,22 @@ func (r *response) current() *choice {
 func (r *response) count(now func() time.Time) (n int) {
 	c, d, u := r.current(), &r.data, &r.data.usage
 	// Usage replaces that of the whole response, unless it is that of one among several.
-	reported, counted := usage{}, 0
-	switch {
-	case u.own && r.most > 1:
-		c.usage.read(u.value)
-		reported, counted = c.usage, c.counted
-	case u.value != nil:
-		r.usage.read(u.value)
-		if u.opening {
-			r.usage.completion, r.usage.hasCompletion = 0, false
-		}
-		reported, counted = r.usage, r.counted
+	all, counted := &r.usage, r.counted
+	if u.own && r.most > 1 {
+		all, counted = &c.usage, c.counted
+	}
+	all.read(u.value, depthOfUsage)
+	if u.opening {
+		all.dropOutput()
 	}
 	if !d.hasContent() {
 		return 0
 	}
 	r.bytes += d.bytes
 	r.estimate += float64(d.bytes) * r.rates.content()
-	switch {
-	case reported.hasCompletion: // the engine reports the count as it goes
-		n = max(reported.completion-counted, 0)
+	switch reported, ok := all.output(); {
+	case ok && u.value != nil: // the engine reports the count as it goes
+		n = max(reported-counted, 0)
 		r.estimate = 0
 	case d.tokens > 0:
 		n = d.tokens

@@ -138,9 +138,10 @@ func (a *api) serversFault(data []byte) bool {
 }
 
 // tokens is how many tokens the stream has so far: as the engine counts them, or one for each event.
-func (m *Meter) tokens() (n int) {
-	if n = m.contents; m.usage.hasCompletion {
-		n = m.usage.completion
+func (m *Meter) tokens() int {
+	n, ok := m.usage.output()
+	if !ok {
+		n = m.contents
 	}
 	if m.before != nil {
 		n += m.before.tokens
@@ -297,7 +298,8 @@ func (m *Meter) asFirst(key string, v []byte) []byte {
 	case key == "prompt_tokens" || key == "tokens_evaluated" || key == "prompt_eval_count":
 		n = max(n-before.tokens, 0)
 	case key == "cached_tokens":
-		n = min(n, max(m.usage.prompt-before.tokens, 0))
+		prompt, _ := m.usage.prompt()
+		n = min(n, max(prompt-before.tokens, 0))
 	case key == "completion_tokens" || key == "tokens_predicted" || key == "eval_count":
 		n += before.tokens - before.surplus
 	default:

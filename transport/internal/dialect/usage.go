@@ -1,16 +1,6 @@
 package dialect
 
-import (
-	"cmp"
-	"time"
-)
-
-// usage is what an engine reports about a request's tokens.
-type usage struct {
-	prompt, completion, cached          int
-	hasPrompt, hasCompletion, hasCached bool
-	load                                time.Duration // of the model, into memory; 0: not reported
-}
+import "time"
 
 // figure is what a number that an engine reports is about.
 type figure uint8
@@ -39,15 +29,16 @@ var figures = map[string]figure{
 	"usage": within, "prompt_tokens_details": within, "input_tokens_details": within, "meta_info": within, "timings": within,
 }
 
-// found are figures that were found in a response. Figures that are absent, null or not a count are unknown.
-type found struct {
+// usage is what an engine has reported so far about a request's tokens, the latest of each figure.
+// Figures that are absent, null or not a count are unknown.
+type usage struct {
 	is   [numFigures]int
 	has  [numFigures]bool
-	load time.Duration
+	load time.Duration // of the model, into memory; 0: not reported
 }
 
-// read finds the figures of an object, and those that are so many objects deeper.
-func (f *found) read(v []byte, depth int) {
+// read reads an object with figures, or one that it is in, but not deeper than so many objects.
+func (u *usage) read(v []byte, depth int) {
 	for m := membersOf(v); m.member(); {
 		v := m.value()
 		is, ok := figures[string(m.key)]
@@ -55,46 +46,51 @@ func (f *found) read(v []byte, depth int) {
 		case !ok:
 		case is == within:
 			if depth > 0 {
-				f.read(v, depth-1)
+				u.read(v, depth-1)
 			}
 		case is == loadFigure:
 			if d, err := time.ParseDuration(viewString(v) + "ns"); err == nil && d > 0 {
-				f.load = d
+				u.load = d
 			}
 		case isCount:
-			f.is[is], f.has[is] = n, true
+			u.is[is], u.has[is] = n, true
 		}
 	}
 }
 
-// read reads an object with figures, or one that it is in.
-func (u *usage) read(v []byte) {
-	var f found
-	f.read(v, 2)
-	u.take(&f)
+// prompt is the length of the prompt, output that of the response and cached the part of the prompt
+// that was in the cache; false if it is not known.
+func (u *usage) prompt() (int, bool) {
+	switch {
+	case u.has[promptFigure]:
+		return u.is[promptFigure], true
+	case u.has[computedFigure]:
+		return u.is[computedFigure] + u.is[readFigure] + u.is[createdFigure], true
+	case u.has[totalFigure] && !u.has[outputFigure]:
+		return u.is[totalFigure], true
+	}
+	return 0, false
 }
 
-// take adds what was found. An earlier figure remains if there is no other.
-func (u *usage) take(f *found) {
-	set := func(to *int, known *bool, n int, ok bool) {
-		if ok {
-			*to, *known = n, true
+func (u *usage) output() (int, bool) { return u.is[outputFigure], u.has[outputFigure] }
+func (u *usage) dropOutput()         { u.is[outputFigure], u.has[outputFigure] = 0, false }
+
+func (u *usage) cached() (int, bool) {
+	for _, f := range [...]figure{cachedFigure, readFigure} {
+		if u.has[f] {
+			return u.is[f], true
 		}
 	}
-	is, has := &f.is, &f.has
-	all := is[computedFigure] + is[readFigure] + is[createdFigure]
-	set(&u.prompt, &u.hasPrompt, all, has[computedFigure] && (has[readFigure] || !u.hasCached))
-	set(&u.prompt, &u.hasPrompt, is[totalFigure], has[totalFigure] && !u.hasPrompt && !has[outputFigure])
-	set(&u.prompt, &u.hasPrompt, is[promptFigure], has[promptFigure])
-	set(&u.completion, &u.hasCompletion, is[outputFigure], has[outputFigure])
-	set(&u.cached, &u.hasCached, is[promptFigure]-is[computedFigure], has[promptFigure] && has[computedFigure] && is[computedFigure] <= is[promptFigure])
-	set(&u.cached, &u.hasCached, is[readFigure], has[readFigure])
-	set(&u.cached, &u.hasCached, is[cachedFigure], has[cachedFigure])
-	u.load = cmp.Or(f.load, u.load)
+	n := u.is[promptFigure] - u.is[computedFigure]
+	if !u.has[promptFigure] || !u.has[computedFigure] || n < 0 {
+		return 0, false
+	}
+	return n, true
 }
 
-// maxUsage is the most bytes of the member with the usage. Engines send some hundred.
-const maxUsage = 4 << 10
+// maxUsage is the most bytes of the member with the usage, of which engines send some hundred;
+// depthOfUsage is how deep figures may be in it.
+const maxUsage, depthOfUsage = 4 << 10, 2
 
 // usageFinder finds the usage of a JSON response as it passes, in constant memory.
 type usageFinder struct {
@@ -102,7 +98,7 @@ type usageFinder struct {
 	depth             int
 	inString, escaped bool
 	member            []byte // the current member of the response, as an object without its end
-	found             found
+	found             usage
 }
 
 // write reads the next bytes of the response.
@@ -137,7 +133,7 @@ func (f *usageFinder) write(b []byte) {
 
 func (f *usageFinder) endMember() {
 	if len(f.member) < maxUsage {
-		f.found.read(append(f.member, '}'), 2)
+		f.found.read(append(f.member, '}'), depthOfUsage)
 	}
 	f.member = append(f.member[:0], '{')
 }
