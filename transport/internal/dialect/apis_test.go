@@ -127,7 +127,7 @@ func TestOtherPromptsAreRead(t *testing.T) {
 		"code without a suffix":     {infill, `{"input_prefix":"x"}`, -1, 0, 0, 0},
 		"code in tokens":            {infill, `{"input_prefix":[1,2,3],"input_suffix":"x","prompt":"y"}`, 8, 0, 0, 0},
 		"content":                   {embedding, `{"content":"` + text128 + `"}`, 32, 2, 1, 128},
-		"contents":                  {embedding, `{"content":["` + text128 + `",[1,2]]}`, 34, 2, 1, 0},
+		"contents of two kinds":     {embedding, `{"content":["` + text128 + `",[1,2]]}`, -1, 0, 0, 0},
 		"a template":                {tokenization, `{"messages":[{}]}`, 1, 0, 1, 0},
 		"texts to rank":             {ranking, `{"query":"` + text128 + `","texts":["a123"]}`, 33, 2, 1, 0},
 		"an embedding of an object": {embedding, `{"input":{"a":1},"messages":[{}]}`, -1, 0, 0, 0},

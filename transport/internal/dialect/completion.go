@@ -52,9 +52,9 @@ var (
 	}
 )
 
-// readPrompts reads one prompt or several, as any engine accepts them: a text, a list
-// of token ids or of ids and texts, an object with a text and media, or a list of
-// these. Blocks are those of the first.
+// readPrompts reads one prompt or several, as most engines accept them: a text, a list of token ids,
+// an object with a text and media, or a list of these. Blocks are those of the first. What mixes texts
+// and ids, as for llama.cpp, is not read: its length is that of the body.
 func readPrompts(p *promptReader) bool {
 	all := p.parts[promptPart]
 	c := elementsOf(all)
@@ -62,30 +62,14 @@ func readPrompts(p *promptReader) bool {
 		return p.onePrompt(all, true)
 	}
 	for p.prompts = 0; p.next(&c); p.prompts++ {
-		v := c.value()
-		if len(v) > 0 && isNumber(v[0]) { // a single prompt, not several
-			p.prompts, p.size, p.media, p.tokens, p.blocks = 1, 0, 0, 0, nil
-			return p.onePrompt(all, true)
-		}
-		if !p.onePrompt(v, p.prompts == 0) {
+		if !p.onePrompt(c.value(), p.prompts == 0) {
 			return false
 		}
 	}
-	p.addTokens(p.size > 0)
-	return p.failed == nil
+	return p.failed == nil && (p.size == 0 || p.tokens == 0)
 }
 
 func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
-
-// tokenBytes is how much text a token id next to text counts as.
-const tokenBytes = prefix.BlockBytes / prefix.BlockTokens
-
-// addTokens counts token ids as text, if there is text, too.
-func (p *promptReader) addTokens(isMixed bool) {
-	if isMixed && p.tokens > 0 {
-		p.size, p.tokens, p.rough = p.size+tokenBytes*p.tokens, 0, true
-	}
-}
 
 // onePrompt adds one of several prompts, if it is one.
 func (p *promptReader) onePrompt(v []byte, first bool) bool {
@@ -116,36 +100,25 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 // longer than any context.
 const maxHashedTokens = 1 << 22
 
-// readTokens adds a list of token ids, of which there must be at least one; of a list with texts only
-// the length counts.
+// readTokens adds a list of token ids, of which there must be at least one.
 func (p *promptReader) readTokens(v []byte, first bool) bool {
 	var ids []uint32
 	if first = first && !p.known; first {
 		ids = make([]uint32, 0, min(bytes.Count(v, []byte{','})+1, len(v)/2, maxHashedTokens))
 	}
-	n, texts, size := 0, 0, 0
-	for c := elementsOf(v); c.element(); {
-		x := c.value()
-		id, isID := count(x)
+	n := 0
+	for c := elementsOf(v); c.element(); n++ {
+		id, isID := count(c.value())
 		switch {
-		case !isID && !isString(x):
-			return false
 		case !isID:
-			texts, size = texts+1, size+stringLen(x)
-			continue
+			return false
 		case first && n < maxHashedTokens:
 			ids = append(ids, uint32(id))
 		}
-		n++
 	}
 	p.tokens += n
-	if texts == 0 {
-		p.blocks = prefix.AppendTokens(p.blocks, p.seed, ids)
-		return n > 0
-	}
-	p.size, p.rough = p.size+size, true
-	p.addTokens(true)
-	return true
+	p.blocks = prefix.AppendTokens(p.blocks, p.seed, ids)
+	return n > 0
 }
 
 // readRanking reads the texts of both sides. The engine reads each document
@@ -158,8 +131,7 @@ func readRanking(p *promptReader) bool {
 	if first == 1 {
 		p.size += queries * (others - 1) // once with each document
 	}
-	p.rough = true
-	p.addTokens(true)
+	p.rough, p.tokens = true, 0
 	return first > 0 && others > 0
 }
 
@@ -167,7 +139,7 @@ func readRanking(p *promptReader) bool {
 func (p *promptReader) texts(v []byte, first bool) (n int) {
 	add := func(v []byte) {
 		if !p.onePrompt(v, first && n == 0) {
-			p.size += len(v) // of another type
+			p.size += len(v) // of another kind
 		}
 		n++
 	}

@@ -183,7 +183,7 @@ func (p *promptReader) part(b *block) prefix.Part {
 			return prefix.Part{Type: b.kind, Content: identity(v)}
 		}
 	}
-	return prefix.Part{Content: viewString(withoutMark(b.whole))}
+	return prefix.Part{Content: viewString(b.whole)}
 }
 
 // identity is the content of a part that is not text: its data or its address.

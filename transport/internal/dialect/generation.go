@@ -31,10 +31,10 @@ func readOwn(to *response, data []byte) {
 	if whole || predicted == 0 { // there are totals, or the progress of the prompt
 		ids = nil
 	}
-	if message != nil || stringLen(thought) > 0 {
+	if message != nil || len(thought) > len(`""`) {
 		to.on(event{kind: begins})
 		readDelta(to, 0, 0, message)
-		to.on(event{kind: text, text: thought, thought: stringLen(thought) > 0})
+		to.on(event{kind: text, text: thought, thought: len(thought) > len(`""`)})
 	}
 	e := event{kind: text, choice: choice, tokens: length(ids)}
 	for _, e.text = range [...][]byte{content, answer, field(token, "text")} {

@@ -24,17 +24,15 @@ type naive struct {
 	refused bool
 
 	conversation conversation
-	marked       bool // a tool has a cache mark, which is removed
 	media        int
 	prompts      []naivePrompt
 }
 
-// naivePrompt is a text, or a list of token ids and perhaps texts.
+// naivePrompt is a text, or a list of token ids.
 type naivePrompt struct {
-	text            string
-	ids             []uint32
-	size            int // of all texts
-	isText, isMixed bool
+	text   string
+	ids    []uint32
+	isText bool
 }
 
 func naively(kind *api, body []byte) (n naive) {
@@ -178,7 +176,7 @@ func onePart(v json.RawMessage) prefix.Part {
 	}
 	i := slices.IndexFunc([]string{kind, "source", "image_url"}, func(key string) bool { return present(b[key]) })
 	if i < 0 {
-		return prefix.Part{Content: string(withoutMark(v))}
+		return prefix.Part{Content: string(v)}
 	}
 	data := b[[]string{kind, "source", "image_url"}[i]]
 	fields, _ := object(data)
@@ -205,23 +203,23 @@ func (n *naive) add(m prefix.Message) {
 func (n *naive) tools(v json.RawMessage) {
 	tools, _ := array(v)
 	for _, tool := range tools {
-		s, ok := str(tool)
-		if !ok {
-			s = string(tool)
-		}
-		if fields, ok := object(tool); ok && fields["cache_control"] != nil {
-			n.marked = true
-		}
-		n.conversation.Tools = append(n.conversation.Tools, s)
+		n.conversation.Tools = append(n.conversation.Tools, string(tool))
 	}
 }
 
 func (n *naive) prompt(v json.RawMessage) bool {
 	list, _ := array(v)
-	if len(list) == 0 || slices.ContainsFunc(list, func(e json.RawMessage) bool { return isNumber(e[0]) }) {
+	if len(list) == 0 || isNumber(list[0][0]) {
 		list = []json.RawMessage{v}
 	}
-	return !slices.ContainsFunc(list, func(v json.RawMessage) bool { return !n.onePrompt(v) })
+	if slices.ContainsFunc(list, func(v json.RawMessage) bool { return !n.onePrompt(v) }) {
+		return false
+	}
+	texts, ids := 0, 0
+	for _, p := range n.prompts {
+		texts, ids = texts+len(p.text), ids+len(p.ids)
+	}
+	return texts == 0 || ids == 0
 }
 
 func (n *naive) onePrompt(v json.RawMessage) (ok bool) {
@@ -236,17 +234,14 @@ func (n *naive) onePrompt(v json.RawMessage) (ok bool) {
 	}
 	if p.text, p.isText = str(text); p.isText {
 		p.text = written(p.text)
-		p.size = len(p.text)
 	} else {
 		elements, _ := array(v)
 		for _, e := range elements {
-			if id, ok := count(e); ok {
-				p.ids = append(p.ids, uint32(id))
-			} else if s, ok := str(e); ok {
-				p.size, p.isMixed = p.size+len(s), true
-			} else {
+			id, ok := count(e)
+			if !ok {
 				return false
 			}
+			p.ids = append(p.ids, uint32(id))
 		}
 		if len(elements) == 0 {
 			return false
@@ -289,9 +284,6 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 	}
 	require.NoError(t, err)
 	require.Equal(t, []any{n.api, n.model, n.stream}, []any{u.api, u.model, u.stream})
-	if n.marked {
-		return
-	}
 	seed := prefix.Scope{Model: "m", Salt: "salt"}.Seed()
 	var want endpick.Request
 	learn := 0
@@ -304,24 +296,18 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 		want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
 		want.BlockTokens = 16
 	default:
-		ids, rough := 0, false
+		ids := 0
 		for _, p := range n.prompts {
-			learn, ids, rough = learn+p.size, ids+len(p.ids), rough || p.isMixed
+			learn, ids = learn+len(p.text), ids+len(p.ids)
 		}
 		want.InputTokens, want.BlockTokens = ids, 16
-		if rough || learn > 0 {
-			learn, rough = learn+4*ids, rough || ids > 0
-		}
-		if learn > 0 || ids == 0 || rough {
+		if ids == 0 {
 			want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
 		}
 		if first := n.prompts[0]; first.isText {
 			want.Blocks = prefix.AppendText(nil, seed, first.text)
-		} else if !first.isMixed {
+		} else {
 			want.Blocks = prefix.AppendTokens(nil, seed, first.ids)
-		}
-		if rough {
-			learn = 0
 		}
 		require.Equal(t, len(n.prompts), u.prompts)
 	}

@@ -108,19 +108,11 @@ func (p *promptReader) begin() {
 	const room = 1 << 14 // not for a picture of megabytes, which is one block
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.parts[messagesPart])/prefix.BlockBytes+1, room)))
 	for c := elementsOf(p.parts[toolsPart]); p.next(&c); {
-		v := c.value()
-		definition := viewString(v)
-		switch {
-		case isString(v):
-			definition = p.content(v)
-		case isObject(v) && (strings.Contains(definition, cacheControl) || hasEscape(v, "u")):
-			definition = viewString(withoutMark(v))
-		}
+		definition := viewString(c.value())
 		p.h.WriteTool(definition)
 		if p.sketcher != nil {
 			p.sketcher.Tool(definition, p.h.Len())
 		}
-		p.forget()
 	}
 }
 
@@ -191,16 +183,3 @@ func headOf(h prefix.Hasher) uint64 {
 	b := h.Blocks()
 	return b[len(b)-1]
 }
-
-// withoutMark removes the mark with which clients of some APIs say what to cache, which moves from
-// turn to turn.
-func withoutMark(v []byte) []byte {
-	return rewritten(nil, v, func(key string, v []byte) []byte {
-		if key == cacheControl {
-			return nil
-		}
-		return v
-	})
-}
-
-const cacheControl = "cache_control"

@@ -89,10 +89,11 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	if present(model) && !isString(model) {
 		return c, &endpick.RequestError{Field: "model", Reason: "is not a string"}
 	}
-	if n := stringLen(model); n > maxName {
+	name := plain(model)
+	if len(name) > maxName {
 		return c, tooLong("model") // not to be copied
 	}
-	c.model = strings.Clone(plain(model)) // must outlive the body
+	c.model = strings.Clone(name) // must outlive the body
 	c.salt = plain(c.parts[saltPart])
 	c.api = kind
 	c.stream = c.stream && kind.event != nil // else nothing is known about the response

@@ -154,7 +154,7 @@ func (r *response) on(e event) {
 	c := r.current()
 	switch e.kind {
 	case text, tool:
-		n := stringLen(e.text) + stringLen(e.name)
+		n := len(inQuotes(e.text)) + len(inQuotes(e.name))
 		if e.repeated {
 			n = max(n-c.bytes, 0)
 		}

@@ -171,21 +171,6 @@ func plain(v []byte) string { return viewString(stringBytes(v)) }
 // viewString converts b to a string without copying. b must not change afterwards.
 func viewString(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// stringLen is the length in bytes of the content of the string value v,
-// without decoding it; 0 if it is not a string.
-func stringLen(v []byte) (n int) {
-	s := inQuotes(v)
-	for {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 {
-			return n + len(s)
-		}
-		r, size := unescape(s[i:])
-		n += i + utf8.RuneLen(r)
-		s = s[i+size:]
-	}
-}
-
 // appendUnquoted appends the content of a string, given without its quotes.
 func appendUnquoted(dst, s []byte) []byte { return appendText(dst, s, false) }
 
