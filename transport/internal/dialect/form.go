@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"bytes"
-	"encoding/json"
 	"io"
 	"mime"
 	"mime/multipart"
@@ -86,8 +85,7 @@ func (c *Call) WithModel(model, query string) (body []byte, newQuery string) {
 	case c.isForm:
 		return c.formWithModel(model), query
 	case v != nil:
-		quoted, _ := json.Marshal(model)
-		return slices.Concat(c.body[:c.modelEnd-len(v)], quoted, c.body[c.modelEnd:]), query
+		return slices.Concat(c.body[:c.modelEnd-len(v)], quote(model), c.body[c.modelEnd:]), query
 	}
 	values, _ := url.ParseQuery(query)
 	values.Set("model", model)

@@ -3,6 +3,7 @@ package dialect
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -23,14 +24,14 @@ import (
 // beginning is what earlier attempts at a stream have said.
 type beginning struct {
 	id, created []byte // values in each chunk of the first
-	text        []byte // without the space; nil as soon as more has come
+	text        string // without the space; empty as soon as more has come
 	tokens      int
 	// surplus is 1 if those are all that the client wants: the one that is asked for, for an end of the stream,
 	// is not passed on.
 	surplus int
 	// space is white space at the end of the text that was not sent again, because templates drop
 	// it: the engine is about to repeat it, for all that is known.
-	space   []byte
+	space   string
 	firstAt time.Time
 	spent   time.Duration // since then
 }
@@ -87,16 +88,16 @@ func (c *Call) Resume(m *Meter) *Call {
 	} else if m.state == silent {
 		return first // the client has nothing of it
 	}
-	var text []byte
 	answered := answer{wanted: true}
 	if len(a.pieces) == 1 {
-		if text, s.space = trimSpace(a.pieces[0].text); bytes.Contains(text, []byte("think>")) {
+		said := string(appendUnquoted(nil, a.pieces[0].text))
+		if s.text = strings.TrimRight(said, " \n\r\t"); strings.Contains(s.text, "think>") {
 			return nil // reasoning that the engine has not told apart, as templates would
 		}
-		s.text = bytes.Clone(text)
-		answered.size, answered.pieces = a.size, []piece{{text: slices.Clip(s.text)}}
+		s.space = said[len(s.text):]
+		answered.size, answered.pieces = a.size, []piece{{text: pieceOf(s.text)}}
 	}
-	body, all := first.continued(text, s.tokens)
+	body, all := first.continued(inQuotes(quote(s.text)), s.tokens)
 	if body == nil {
 		return nil
 	}
@@ -153,7 +154,6 @@ func (m *Meter) tokens() int {
 // is none. It asks for one token if there are as many as the client wants, which all reports.
 func (c *request) continued(text []byte, tokens int) (body []byte, all bool) {
 	limited, bad := false, false
-	text = appendControls(nil, text)
 	var change func(key string, v []byte) []byte
 	change = func(key string, v []byte) []byte {
 		switch {
@@ -216,36 +216,13 @@ func LeavesOpen(answer []byte) bool {
 	return strings.HasSuffix(plain(field(field(answer, "_debug_info"), "rendered_template")), "It was")
 }
 
-// appendControls appends a text with escapes for the control characters that [appendShortest] leaves bare.
-func appendControls(dst, text []byte) []byte {
-	for _, c := range text {
-		if c < ' ' {
-			dst = fmt.Appendf(dst, `\u%04x`, c)
-		} else {
-			dst = append(dst, c)
-		}
-	}
-	return dst
+// quote is a text in JSON, pieceOf as the piece of an answer.
+func quote(text string) []byte {
+	quoted, _ := json.Marshal(text)
+	return quoted
 }
 
-// trimSpace returns the content of a JSON string without the white space at its end, and that.
-func trimSpace(text []byte) (before, space []byte) {
-	for {
-		n := len(text)
-		switch {
-		case n > 0 && text[n-1] == ' ':
-			text, space = text[:n-1], append(space, ' ')
-		case n > 1 && bytes.IndexByte([]byte("nrt"), text[n-1]) >= 0 && isEscaped(text, n-1):
-			r, _ := unescape(text[n-2:])
-			text, space = text[:n-2], append(space, byte(r))
-		default:
-			for i, j := 0, len(space)-1; i < j; i, j = i+1, j-1 {
-				space[i], space[j] = space[j], space[i]
-			}
-			return text, space
-		}
-	}
-}
+func pieceOf(text string) []byte { return appendShortest(nil, inQuotes(quote(text))) }
 
 // rest returns a chunk of a resumed stream as one of the first; nil if it only announces.
 func (m *Meter) rest(data []byte) []byte {
@@ -311,27 +288,26 @@ func (m *Meter) asFirst(key string, v []byte) []byte {
 // unrepeated drops from the string v what the client has got already: white space, and in the first chunk all of the
 // text, which some versions of llama.cpp begin with.
 func (m *Meter) unrepeated(v []byte) []byte {
-	text, s := inQuotes(v), m.before
-	if len(text) > 0 && s.text != nil {
-		more, found := bytes.CutPrefix(appendShortest(nil, text), s.text)
+	said, s := plain(v), m.before
+	text := said
+	if text != "" && s.text != "" {
+		more, found := strings.CutPrefix(text, s.text)
 		if e := m.lease.Endpoint(); found && e != nil && e.Engine == "llama.cpp" {
-			text = appendControls(nil, more)
-			m.answer.pieces[0].text = append(slices.Clip(s.text), more...)
+			text = more
+			m.answer.pieces[0].text = pieceOf(said)
 		}
-		s.text = nil
+		s.text = ""
 	}
-	for len(text) > 0 && len(s.space) > 0 {
-		r, size := rune(text[0]), 1
-		if text[0] == '\\' {
-			r, size = unescape(text)
-		}
-		if r != rune(s.space[0]) {
-			s.space = nil
-			break
-		}
-		text, s.space = text[size:], s.space[1:]
+	for text != "" && s.space != "" && text[0] == s.space[0] {
+		text, s.space = text[1:], s.space[1:]
 	}
-	return append(append([]byte{'"'}, text...), '"')
+	if text != "" {
+		s.space = ""
+	}
+	if len(text) == len(said) {
+		return v
+	}
+	return quote(text)
 }
 
 // rewritten appends an object to dst, with what change returns in place of each value; nil: the
