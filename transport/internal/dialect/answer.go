@@ -10,9 +10,6 @@ const (
 	// maxAnswer is the most bytes of a response that are remembered until it ends. Longer
 	// ones are not indexed.
 	maxAnswer = 256 << 10
-	// pieceOverhead is roughly the memory of a piece besides its text, so that
-	// endless empty ones count.
-	pieceOverhead = 64
 	// maxPieces limits the pieces, since they are searched linearly.
 	maxPieces = 256
 )
@@ -69,7 +66,10 @@ func (a *answer) on(e *event) {
 // add adds a text or a part of a call.
 func (a *answer) add(e *event) {
 	p := a.piece(e.part, e.kind == tool)
-	if p == nil || !a.hasRoom(len(e.text)+len(e.id)+len(e.name)) {
+	if a.size += len(e.text) + len(e.id) + len(e.name); a.size > maxAnswer {
+		a.lose()
+	}
+	if p == nil || a.lost {
 		return
 	}
 	if p.call {
@@ -87,14 +87,6 @@ func (a *answer) add(e *event) {
 	}
 }
 
-// hasRoom counts n more bytes, and reports whether they may be remembered.
-func (a *answer) hasRoom(n int) bool {
-	if a.size += n; a.size > maxAnswer {
-		a.lose()
-	}
-	return !a.lost
-}
-
 func (a *answer) lose() { a.lost, a.pieces = true, nil }
 
 // piece returns the piece with this index, creating it if necessary; nil if the
@@ -108,7 +100,7 @@ func (a *answer) piece(part int, call bool) *piece {
 	if len(a.pieces) >= maxPieces {
 		a.lose()
 	}
-	if a.lost || !a.hasRoom(pieceOverhead) {
+	if a.lost {
 		return nil
 	}
 	a.pieces = append(a.pieces, piece{part: part, call: call})
@@ -125,12 +117,12 @@ func (a *answer) capture(b []byte) {
 
 // writeTo continues the conversation, and reports whether the result is what
 // the client will send back, and what the engine has computed.
-func (a *answer) writeTo(h *prefix.Hasher, api *api, maxItems int) bool {
+func (a *answer) writeTo(h *prefix.Hasher, api *api) bool {
 	if a.lost {
 		return false
 	}
 	if api.output != nil {
-		p := promptReader{ctx: context.Background(), request: &request{items: maxItems}, h: *h}
+		p := promptReader{ctx: context.Background(), request: &request{items: maxAnswer}, h: *h}
 		known := api.output(&p, a.body) && p.failed == nil
 		p.done()
 		if known {

@@ -14,7 +14,7 @@ type api struct {
 
 	// A request: parts says which members of its object hold which part of the prompt, and
 	// prompt reads these, or returns false if there is none: such a request is passed on
-	// uninterpreted.
+	// uninterpreted, as all are if it is nil.
 	parts  map[string]part
 	prompt func(p *promptReader) bool
 	// idle says that the engine computes no prompt.
@@ -57,7 +57,7 @@ const (
 	systemPart               // instructions, or what else precedes the conversation
 	messagesPart             // the conversation
 	promptPart               // a text, token ids, or several of them
-	othersPart               // texts to compare the prompt with, or that follow after a gap
+	suffixPart               // a text that follows after a gap
 	paramsPart               // an object with parameters of sampling
 
 	modelPart // of any API

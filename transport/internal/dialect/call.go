@@ -116,7 +116,7 @@ func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 		return
 	}
 	req.Blocks = prefix.AppendTokens(make([]uint64, 0, len(ids)/prefix.BlockTokens), seed, ids)
-	req.InputTokens = len(ids) + toTokens(max(rest, 0), c.rates.prompt())
+	req.InputTokens = len(ids) + toTokens(max(rest, 0), c.rates.prompts.perByte())
 	req.BlockTokens, req.Exact = prefix.BlockTokens, true
 	c.hasher = nil // the answer is text, which does not continue these
 }
@@ -196,7 +196,7 @@ func (c *Call) Memory() int { return cap(c.body) }
 // does not refer to the body.
 func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 	m := &Meter{
-		reader: c.reader, lease: lease, clock: clock, maxItems: c.maxItems,
+		reader: c.reader, lease: lease, clock: clock,
 		model: c.model, hide: c.hide, requested: c.responses(), promptBytes: c.promptBytes,
 		hasher:   c.hasher,
 		response: response{api: c.api, rates: c.rates, most: min(c.responses(), maxChoices)},
@@ -204,7 +204,7 @@ func (c *Call) Meter(lease endpick.Lease, clock func() time.Time) *Meter {
 	}
 	if c.api.stores && string(c.parts[storePart]) != "false" {
 		m.stores, m.origin.head = true, headOfResponse(&c.request)
-		m.origin.size = int(float64(c.Request.InputTokens) / c.rates.prompt())
+		m.origin.size = int(float64(c.Request.InputTokens) / c.rates.prompts.perByte())
 	}
 	m.resumable = c.Resumable()
 	m.answer.wanted, m.answer.repeats = m.hasher != nil || m.stores, c.api.output != nil

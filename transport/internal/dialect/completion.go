@@ -28,15 +28,9 @@ var (
 			return readConversation(p)
 		},
 	}
-	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores.
-	ranking = &api{
-		paths: []string{"/rerank", "/reranking", "/score"},
-		parts: map[string]part{
-			"query": promptPart, "queries": promptPart, "text_1": promptPart, "data_1": promptPart,
-			"documents": othersPart, "texts": othersPart, "items": othersPart, "text_2": othersPart, "data_2": othersPart,
-		},
-		prompt: readRanking,
-	}
+	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores. Each text
+	// is read once, with little before it, so that where they were read before does not matter.
+	ranking = &api{paths: []string{"/rerank", "/reranking", "/score"}}
 	// What an engine does without its model: tokens of a text, the text of tokens, or the text of a
 	// conversation.
 	tokenization = &api{
@@ -119,36 +113,4 @@ func (p *promptReader) readTokens(v []byte, first bool) bool {
 	p.tokens += n
 	p.blocks = prefix.AppendTokens(p.blocks, p.seed, ids)
 	return n > 0
-}
-
-// readRanking reads the texts of both sides. The engine reads each document
-// together with the query; the blocks are those of the first text, with which
-// prompts begin.
-func readRanking(p *promptReader) bool {
-	first := p.texts(p.parts[promptPart], true)
-	queries := p.size
-	others := p.texts(p.parts[othersPart], false)
-	if first == 1 {
-		p.size += queries * (others - 1) // once with each document
-	}
-	p.rough, p.tokens = true, 0
-	return first > 0 && others > 0
-}
-
-// texts adds a text, an object with a text, or a list of these, and returns their number.
-func (p *promptReader) texts(v []byte, first bool) (n int) {
-	add := func(v []byte) {
-		if !p.onePrompt(v, first && n == 0) {
-			p.size += len(v) // of another kind
-		}
-		n++
-	}
-	c := elementsOf(v)
-	if c.b == nil && present(v) {
-		add(v)
-	}
-	for p.next(&c) {
-		add(c.value())
-	}
-	return n
 }

@@ -11,9 +11,9 @@ func readConversation(p *promptReader) bool {
 	if isPrompt := isString(list) || hasElements(list); p.known || !isPrompt {
 		return isPrompt
 	}
+	partial := false // the sketch does not have the whole prompt
 	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
-		p.h = before.h.Fork()
-		p.cut()
+		p.h, partial = before.h.Fork(), true
 	} else {
 		p.begin()
 		if present(system) {
@@ -23,9 +23,11 @@ func readConversation(p *promptReader) bool {
 			p.size = before.size
 		}
 		// What is between is not known.
-		if p.rough = isString(p.parts[previousPart]); p.rough {
-			p.cut()
-		}
+		p.rough = isString(p.parts[previousPart])
+		partial = p.rough
+	}
+	if partial && p.sketcher != nil {
+		p.sketcher.Prompt.Partial = true
 	}
 	if isString(list) {
 		p.say("user", list)
@@ -36,13 +38,6 @@ func readConversation(p *promptReader) bool {
 		p.blocks = nil
 	}
 	return true
-}
-
-// cut says that the sketch does not have the whole prompt.
-func (p *promptReader) cut() {
-	if p.sketcher != nil {
-		p.sketcher.Prompt.Partial = true
-	}
 }
 
 // readMessages adds messages, or the items of an input or of an output that will become one.

@@ -20,8 +20,9 @@ const (
 
 // rates is what has been learned about one model. The zero value knows nothing.
 type rates struct {
-	prompts, contents ratio
+	prompts, contents ratio   // prompts have the overhead of chat templates
 	output, outputs   float64 // tokens of a response, summed over requests, and their number
+	used              uint64  // when, by the learner's clock
 }
 
 // ratio is of tokens to bytes.
@@ -47,11 +48,6 @@ func plausible(tokens, bytes int) bool {
 	return tokens > 0 && bytes > 0 && tokens <= 2*bytes+1024 && tokens >= bytes/256
 }
 
-// prompt is the number of tokens per byte of prompt, including the overhead of
-// chat templates; content is that of responses.
-func (r rates) prompt() float64  { return r.prompts.perByte() }
-func (r rates) content() float64 { return r.contents.perByte() }
-
 // meanOutput is the mean length of a response in tokens; 0 if unknown.
 func (r rates) meanOutput() float64 {
 	if r.outputs == 0 {
@@ -74,35 +70,31 @@ type sample struct {
 type learner struct {
 	mu     sync.Mutex
 	uses   uint64 // number of uses, as a clock
-	models map[string]*knownModel
-}
-
-type knownModel struct {
-	rates rates
-	used  uint64
+	models map[string]rates
 }
 
 func (l *learner) rates(model string) rates {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := l.models[model]
-	if m == nil {
-		return rates{}
+	r, ok := l.models[model]
+	if ok {
+		l.use(model, &r)
 	}
+	return r
+}
+
+func (l *learner) use(model string, r *rates) {
 	l.uses++
-	m.used = l.uses
-	return m.rates
+	r.used = l.uses
+	l.models[model] = *r
 }
 
 // learn learns from the response to a successful request.
 func (l *learner) learn(model string, s sample) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	m := l.models[model]
-	if m == nil {
-		m = new(knownModel)
-	}
-	r := m.rates
+	before := l.models[model]
+	r := before
 	r.prompts.learn(s.promptTokens, s.promptBytes)
 	r.contents.learn(s.outputTokens, s.outputBytes)
 	if n := float64(s.responses); n > 0 && s.outputTokens > 0 {
@@ -112,15 +104,13 @@ func (l *learner) learn(model string, s sample) {
 		}
 		r.output, r.outputs = r.output*keep+each, r.outputs*keep+1
 	}
-	if r == m.rates {
+	if r == before {
 		return // it has said nothing
 	}
-	l.uses++
-	m.rates, m.used = r, l.uses
 	if l.models == nil {
-		l.models = map[string]*knownModel{}
+		l.models = map[string]rates{}
 	}
-	l.models[model] = m
+	l.use(model, &r)
 	if len(l.models) > maxModels {
 		oldest := model
 		for name, other := range l.models {

@@ -15,7 +15,7 @@ var (
 	infill = &api{
 		paths: []string{"/infill"},
 		parts: map[string]part{
-			"input_extra": messagesPart, "input_prefix": systemPart, "prompt": promptPart, "input_suffix": othersPart,
+			"input_extra": messagesPart, "input_prefix": systemPart, "prompt": promptPart, "input_suffix": suffixPart,
 		},
 		prompt:   readInfill,
 		event:    readOwn,
@@ -26,8 +26,8 @@ var (
 // readInfill reads the files first, as the engine does, then the text before the
 // gap and the text after it. The engine may leave out parts of each.
 func readInfill(p *promptReader) bool {
-	before, after := p.parts[systemPart], p.parts[othersPart]
-	isPrompt := present(before) && present(after)
+	before, after := p.parts[systemPart], p.parts[suffixPart]
+	isPrompt := isString(before) && isString(after)
 	if isPrompt && !p.known {
 		p.begin()
 		p.readMessages(p.parts[messagesPart])
@@ -41,12 +41,8 @@ func readInfill(p *promptReader) bool {
 func (p *promptReader) code(role string, pieces ...[]byte) {
 	m := p.message(role)
 	for _, piece := range pieces {
-		switch {
-		case isString(piece):
+		if isString(piece) {
 			m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(piece)})
-		case present(piece): // tokens
-			m.Parts = append(m.Parts, prefix.Part{Content: viewString(piece)})
-			p.rough = true
 		}
 	}
 	p.write(m)

@@ -31,7 +31,6 @@ type Meter struct {
 	hide        bool
 	requested   int // responses
 	promptBytes int
-	maxItems    int
 	// hasher continues the prompt's hashes; nil: the response is not indexed.
 	hasher *prefix.Hasher
 	// origin is what is known of a response before it comes, if the engine stores it.
@@ -280,7 +279,7 @@ func (m *Meter) conversation() (blocks []uint64) {
 	if m.hasher != nil {
 		continued := m.hasher.Fork()
 		before := len(continued.Blocks())
-		if a.writeTo(&continued, m.api, m.maxItems) {
+		if a.writeTo(&continued, m.api) {
 			h = &continued
 			if len(h.Blocks()) > before {
 				blocks = h.Blocks()

@@ -183,19 +183,12 @@ var (
 	datedTools  = [...]string{"bash_", "text_editor_", "computer_", "memory_"}
 )
 
-// runByClient reports whether clients run all tools of a list. Whichever of several kinds an
-// engine takes a tool for, it is one of clients.
+// runByClient reports whether clients run all tools of a list.
 func runByClient(tools []byte) bool {
 	for e := elementsOf(tools); e.element(); {
-		for m := membersOf(e.value()); m.member(); {
-			v := m.value()
-			if string(m.key) != "type" {
-				continue
-			}
-			kind := plain(v)
-			if !slices.Contains(clientTools[:], kind) && !slices.ContainsFunc(datedTools[:], func(begin string) bool { return strings.HasPrefix(kind, begin) }) {
-				return false
-			}
+		kind := plain(field(e.value(), "type"))
+		if !slices.Contains(clientTools[:], kind) && !slices.ContainsFunc(datedTools[:], func(begin string) bool { return strings.HasPrefix(kind, begin) }) {
+			return false
 		}
 	}
 	return true

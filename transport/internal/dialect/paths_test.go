@@ -81,7 +81,7 @@ func TestPasses(t *testing.T) {
 }
 
 // What the engine does besides computing a response must not be done twice; of several members
-// with a name, engines differ in which they take.
+// of the body with a name, engines differ in which they take.
 func TestInert(t *testing.T) {
 	const (
 		chat      = `POST /v1/chat/completions {"messages":[{}]`
@@ -96,7 +96,7 @@ func TestInert(t *testing.T) {
 		`POST /v1/batches {}`: false, `GET /v1/responses/a `: false, `POST /v1/responses/a/cancel `: false, `GET /v1/realtime `: false,
 
 		responses + `,"tools":[{"type":"function"},{"type":"custom"},{},{"type":null}]}`: true, responses + `,"tools":[{"type":"function"},{"type":"mcp"}]}`: false,
-		responses + `,"tools":[{"type":"mcp","type":"function"}]}`: false, responses + `,"tools":[{"type":"function","type":"mcp"}]}`: false,
+		responses + `,"tools":[{"type":"mcp","type":"function"}]}`: true, responses + `,"tools":[{"type":"function","type":"mcp"}]}`: false,
 		responses + `,"tools":[{"type":"mcp"}],"tools":[]}`: false, responses + `,"t\u006fols":[{"typ\u0065":"web_search"}]}`: false, responses + `,"tools":[{"type":"loc\u0061l_shell"}]}`: true,
 		messages + `,"tools":[{"name":"a"},{"type":"bash_20250124"},{"type":"computer_1"},{"type":"memory_1"},{"type":"text_editor_1"},{"type":"apply_patch"}]}`: true,
 		messages + `,"tools":[{"type":"web_search_20250305"}]}`: false, messages + `,"tools":[{"type":"bash"}]}`: false, chat + `,"tools":[{"type":"mcp"}]}`: false,

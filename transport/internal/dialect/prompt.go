@@ -21,7 +21,7 @@ const mediaTokens = 1024
 // error is that of ctx, or an [endpick.RequestError].
 func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, request: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
-	c.unread = c.api == other || !c.api.prompt(&p)
+	c.unread = c.api.prompt == nil || !c.api.prompt(&p)
 	c.done()
 	// Malformed prompts are read as far as possible; the engine will refuse them.
 	if err := c.refused(); err != nil {
@@ -44,7 +44,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 	if req.ExpectedOutputTokens == 0 {
 		req.ExpectedOutputTokens = c.expectedOutput(learned)
 	}
-	perByte := learned.prompt()
+	perByte := learned.prompts.perByte()
 	switch {
 	case p.known:
 		return 0, nil

@@ -43,10 +43,9 @@ type request struct {
 	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
-	maxItems int
-	items    int                   // that may still be read
-	texts    *[]byte               // memory for texts with escapes; nil: there was none yet
-	failed   *endpick.RequestError // why it is not read to its end
+	items  int                   // that may still be read
+	texts  *[]byte               // memory for texts with escapes; nil: there was none yet
+	failed *endpick.RequestError // why it is not read to its end
 }
 
 // ErrMalformed: the body of a request to a known API is neither empty, as it is where a host does
@@ -58,7 +57,7 @@ var ErrMalformed error = malformed
 // is an [endpick.RequestError]. The request refers to body, which must not change
 // afterwards.
 func parse(kind *api, header http.Header, body []byte, maxItems int) (request, error) {
-	c := request{api: other, body: body, n: 1, prompts: 1, maxItems: maxItems, items: min(maxItems, fewItems+len(body)/itemBytes)}
+	c := request{api: other, body: body, n: 1, prompts: 1, items: min(maxItems, fewItems+len(body)/itemBytes)}
 	if boundary := formBoundary(header); boundary != "" && (kind == transcription || kind == other) {
 		c.isForm = true
 		c.model = formField(body, boundary, "model")

@@ -221,7 +221,7 @@ func (r *response) count(now func() time.Time) (n int) {
 		return 0
 	}
 	r.bytes += d.bytes
-	r.estimate += float64(d.bytes) * r.rates.content()
+	r.estimate += float64(d.bytes) * r.rates.contents.perByte()
 	switch reported, ok := all.output(); {
 	case ok && u.value != nil: // the engine reports the count as it goes
 		n = max(reported-counted, 0)

@@ -104,7 +104,7 @@ func (c *Call) Resume(m *Meter) *Call {
 	if all {
 		s.surplus, answered.lost = 1, true
 	}
-	parsed, err := parse(first.api, nil, body, first.maxItems)
+	parsed, err := parse(first.api, nil, body, first.reader.config.MaxItems)
 	if err != nil {
 		return nil
 	}

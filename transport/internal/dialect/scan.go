@@ -134,14 +134,10 @@ func length(v []byte) (n int) {
 	return n
 }
 
-// count reads a count: an integer from 0 to 2^31 − 1, which may be written as a
-// float.
+// count reads a count: an integer from 0 to 2^31 − 1.
 func count(v []byte) (int, bool) {
 	if len(v) == 0 || len(v) > 20 || v[0]-'0' > 9 { // errors take memory
 		return 0, false
-	}
-	if point := bytes.IndexByte(v, '.'); point > 0 && point+1 < len(v) && len(bytes.Trim(v[point+1:], "0")) == 0 {
-		v = v[:point]
 	}
 	n, err := strconv.ParseUint(viewString(v), 10, 31)
 	return int(n), err == nil

@@ -13,12 +13,12 @@ import (
 )
 
 func TestCount(t *testing.T) {
-	for in, want := range map[string]int{"0": 0, "17": 17, "2147483647": 1<<31 - 1, "17.0": 17, "3.00": 3} {
+	for in, want := range map[string]int{"0": 0, "17": 17, "2147483647": 1<<31 - 1} {
 		n, ok := count([]byte(in))
 		assert.True(t, ok, in)
 		assert.Equal(t, want, n, in)
 	}
-	for _, in := range []string{"", "-1", "1.5", "1e3", "2147483648", "99999999999999999999999", "null", `"5"`, ".0", "1."} {
+	for _, in := range []string{"", "-1", "1.5", "17.0", "1e3", "2147483648", "99999999999999999999999", "null", `"5"`, ".0", "1."} {
 		_, ok := count([]byte(in))
 		assert.False(t, ok, in)
 	}
