@@ -19,14 +19,9 @@ var (
 	// APIs that read a prompt and answer with numbers: embeddings, pooling, classification. vLLM also
 	// accepts a conversation.
 	embedding = &api{
-		paths: []string{"/embeddings", "/embedding", "/pooling", "/classify"},
-		parts: map[string]part{"input": promptPart, "content": promptPart, "messages": messagesPart},
-		prompt: func(p *promptReader) bool {
-			if present(p.parts[promptPart]) {
-				return readPrompts(p)
-			}
-			return readConversation(p)
-		},
+		paths:  []string{"/embeddings", "/embedding", "/pooling", "/classify"},
+		parts:  map[string]part{"input": promptPart, "content": promptPart, "messages": messagesPart},
+		prompt: readPrompts,
 	}
 	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores. Each text
 	// is read once, with little before it, so that where they were read before does not matter.
@@ -35,22 +30,22 @@ var (
 	// conversation.
 	tokenization = &api{
 		paths: []string{"/tokenize", "/detokenize", "/apply-template"},
-		parts: map[string]part{
-			"prompt": promptPart, "content": promptPart, "tokens": promptPart, "text": promptPart, "messages": messagesPart,
-		},
 		prompt: func(p *promptReader) bool {
 			p.tokens = 1 // almost no cost
-			return present(p.parts[promptPart]) || hasElements(p.parts[messagesPart])
+			return true
 		},
 		idle: true,
 	}
 )
 
 // readPrompts reads one prompt or several, as most engines accept them: a text, a list of token ids,
-// an object with a text and media, or a list of these. Blocks are those of the first. What mixes texts
-// and ids, as for llama.cpp, is not read: its length is that of the body.
+// an object with a text and media, or a list of these, or else a conversation. Blocks are those of the
+// first. What mixes texts and ids, as for llama.cpp, is not read: its length is that of the body.
 func readPrompts(p *promptReader) bool {
 	all := p.parts[promptPart]
+	if !present(all) {
+		return readConversation(p)
+	}
 	c := elementsOf(all)
 	if !hasElements(all) || isNumber(c.peek()) {
 		return p.onePrompt(all, true)

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"strconv"
 
 	"github.com/endpick/endpick"
@@ -13,18 +14,21 @@ import (
 type cursor struct {
 	b      []byte
 	i      int
-	start  int                   // of the current member
-	key    []byte                // of the current member, unescaped
-	failed *endpick.RequestError // why the walk has ended before the text
+	start  int    // of the current member
+	key    []byte // of the current member, unescaped
+	failed error  // why the walk has ended before the text
 }
 
+// ErrMalformed: the body of a request to a known API is neither empty, as it is where a host does
+// not see bodies, nor an object of JSON in UTF-8. An engine might read it nevertheless, as UTF-16
+// for example, and nobody would have counted it.
 var (
-	malformed    = refusal("is not a JSON object in UTF-8")
+	ErrMalformed = refusal("is not a JSON object in UTF-8")
 	tooDeep      = refusal("is nested deeper than " + strconv.Itoa(maxDepth) + " levels")
 	tooManyItems = refusal("has too many messages, parts, tools, tool calls or prompts for its length")
 )
 
-func refusal(reason string) *endpick.RequestError {
+func refusal(reason string) error {
 	return &endpick.RequestError{Field: "body", Reason: reason}
 }
 
@@ -41,11 +45,8 @@ func enter(b []byte, kind byte) cursor {
 	return c
 }
 
-func (c *cursor) fail(f *endpick.RequestError) bool {
-	c.i = len(c.b)
-	if c.failed == nil {
-		c.failed = f
-	}
+func (c *cursor) fail(err error) bool {
+	c.i, c.failed = len(c.b), cmp.Or(c.failed, err)
 	return false
 }
 
@@ -73,7 +74,7 @@ func (c *cursor) more(closing byte) bool {
 	}
 	switch c.peek() {
 	case 0:
-		return c.fail(malformed)
+		return c.fail(ErrMalformed)
 	case closing:
 		c.i++
 		return false
@@ -91,15 +92,15 @@ func (c *cursor) member() bool {
 	}
 	c.start = c.i
 	if c.b[c.i] != '"' {
-		return c.fail(malformed)
+		return c.fail(ErrMalformed)
 	}
 	end := skipString(c.b, c.i)
 	if end < 0 {
-		return c.fail(malformed)
+		return c.fail(ErrMalformed)
 	}
 	c.key, c.i = stringBytes(c.b[c.start:end]), end
 	if c.peek() != ':' {
-		return c.fail(malformed)
+		return c.fail(ErrMalformed)
 	}
 	c.i++
 	return true
@@ -108,9 +109,9 @@ func (c *cursor) member() bool {
 // value returns the value as it is in the text; nil if there is none.
 func (c *cursor) value() []byte {
 	start := skipSpace(c.b, c.i)
-	end, f := skipValue(c.b, start)
-	if f != nil {
-		c.fail(f)
+	end, err := skipValue(c.b, start)
+	if err != nil {
+		c.fail(err)
 		return nil
 	}
 	c.i = end

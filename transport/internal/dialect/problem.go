@@ -33,11 +33,12 @@ const (
 // append appends the problem in one of these forms.
 func (p Problem) append(dst []byte, form string, sequence int) []byte {
 	var in [4][]byte
-	for i, s := range [...]string{p.Message, openAIKind(p.Status), p.Param, cmp.Or(p.Code, strconv.Itoa(p.Status))} {
-		in[i], _ = json.Marshal(s)
+	kind := openAIKind(p.Status)
+	if form == anthropicErrors {
+		kind = cmp.Or(anthropicKinds[p.Status], kind)
 	}
-	if kind := anthropicKinds[p.Status]; kind != "" && form == anthropicErrors {
-		in[1] = strconv.AppendQuote(nil, kind)
+	for i, s := range [...]string{p.Message, kind, p.Param, cmp.Or(p.Code, strconv.Itoa(p.Status))} {
+		in[i] = quote(s)
 	}
 	if p.Param == "" {
 		in[2] = []byte("null")

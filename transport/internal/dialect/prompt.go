@@ -24,10 +24,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 	c.unread = c.api.prompt == nil || !c.api.prompt(&p)
 	c.done()
 	// Malformed prompts are read as far as possible; the engine will refuse them.
-	if err := c.refused(); err != nil {
-		return 0, err
-	}
-	if err := ctx.Err(); err != nil {
+	if err := cmp.Or(c.failed, ctx.Err()); err != nil {
 		return 0, err
 	}
 	if !c.unread && !p.known && c.api.whole != nil && !p.rough && c.responses() == 1 {

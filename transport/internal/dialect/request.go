@@ -43,15 +43,10 @@ type request struct {
 	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
-	items  int                   // that may still be read
-	texts  *[]byte               // memory for texts with escapes; nil: there was none yet
-	failed *endpick.RequestError // why it is not read to its end
+	items  int     // that may still be read
+	texts  *[]byte // memory for texts with escapes; nil: there was none yet
+	failed error   // why it is not read to its end
 }
-
-// ErrMalformed: the body of a request to a known API is neither empty, as it is where a host does
-// not see bodies, nor an object of JSON in UTF-8. An engine might read it nevertheless, as UTF-16
-// for example, and nobody would have counted it.
-var ErrMalformed error = malformed
 
 // parse reads what it can of a request; the rest is passed on as it is. The error
 // is an [endpick.RequestError]. The request refers to body, which must not change
@@ -67,22 +62,14 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 		}
 		return c, nil
 	}
-	at := 0
-	if bytes.HasPrefix(body, byteOrderMark) {
-		at = len(byteOrderMark) // engines skip it
+	m := cursor{b: body, i: len(body) - len(bytes.TrimPrefix(body, byteOrderMark))} // engines skip it
+	if !m.open('{') {
+		m.fail(ErrMalformed)
 	}
-	m := cursor{b: body, i: at}
-	if m.open('{') {
-		c.top = m.i
-		c.readMembers(&m, kind)
-	} else {
-		m.fail(malformed)
-	}
-	if c.failed = m.failed; c.failed == malformed {
-		if kind != other && len(body) > 0 {
-			return c, ErrMalformed
-		}
-		c.failed = nil // nobody knows what else it may be
+	c.top = m.i
+	c.readMembers(&m, kind)
+	if m.failed != nil && (m.failed != ErrMalformed || kind != other && len(body) > 0) {
+		return c, m.failed // else nobody knows what it may be
 	}
 	model := c.parts[modelPart]
 	if present(model) && !isString(model) {
@@ -96,7 +83,7 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	c.salt = plain(c.parts[saltPart])
 	c.api = kind
 	c.stream = c.stream && kind.event != nil // else nothing is known about the response
-	return c, c.refused()
+	return c, nil
 }
 
 // readMembers reads the members of the request's object, and the parameters in one of them.
@@ -135,14 +122,6 @@ var byteOrderMark = []byte("\xef\xbb\xbf")
 // Small things cost more to read than to send. To keep the cost of a body proportional to its
 // length, it may contain no more of them than one for so many bytes, plus a few.
 const itemBytes, fewItems = 8, 2048
-
-// refused is why a request is not read further. If its prompt is malformed, that is for the engine to say.
-func (c *request) refused() error {
-	if c.failed == nil || c.failed == malformed {
-		return nil
-	}
-	return c.failed
-}
 
 // responses is how many responses the client asks for.
 func (c *request) responses() int {

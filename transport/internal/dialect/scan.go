@@ -9,8 +9,6 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 	"unsafe"
-
-	"github.com/endpick/endpick"
 )
 
 // skipSpace returns the index of the first byte of b from i on that is not white space.
@@ -25,11 +23,11 @@ func skipSpace(b []byte, i int) int {
 // up at 200 (pydantic) to 1,000.
 const maxDepth = 256
 
-// skipValue returns the index after the value that starts at b[i]. It is malformed if there is
+// skipValue returns the index after the value that starts at b[i]. It is ErrMalformed if there is
 // none or it does not end, and tooDeep if it is nested deeper than maxDepth.
-func skipValue(b []byte, i int) (end int, f *endpick.RequestError) {
+func skipValue(b []byte, i int) (end int, err error) {
 	if i >= len(b) {
-		return 0, malformed
+		return 0, ErrMalformed
 	}
 	switch b[i] {
 	case '{', '[':
@@ -37,22 +35,22 @@ func skipValue(b []byte, i int) (end int, f *endpick.RequestError) {
 	case '"':
 		end = skipString(b, i)
 	default:
-		for end = i; end < len(b) && !isDelimiter(b[end]); {
+		for end = i; end < len(b) && !delimiters[b[end]]; {
 			end++
 		}
 	}
 	if end <= i {
-		return 0, malformed
+		return 0, ErrMalformed
 	}
 	return end, nil
 }
 
-func skipContainer(b []byte, i int) (end int, f *endpick.RequestError) {
+func skipContainer(b []byte, i int) (end int, err error) {
 	for depth := 0; i < len(b); i++ {
 		switch b[i] {
 		case '"':
 			if i = skipString(b, i) - 1; i < 0 {
-				return 0, malformed
+				return 0, ErrMalformed
 			}
 		case '{', '[':
 			if depth++; depth > maxDepth {
@@ -64,16 +62,11 @@ func skipContainer(b []byte, i int) (end int, f *endpick.RequestError) {
 			}
 		}
 	}
-	return 0, malformed
+	return 0, ErrMalformed
 }
 
-func isDelimiter(c byte) bool {
-	switch c {
-	case ',', ':', '}', ']', '{', '[', '"', ' ', '\n', '\r', '\t':
-		return true
-	}
-	return false
-}
+// delimiters end what is no string.
+var delimiters = [256]bool{',': true, ':': true, '}': true, ']': true, '{': true, '[': true, '"': true, ' ': true, '\n': true, '\r': true, '\t': true}
 
 // skipString returns the index after the string that starts at b[i], or -1 if it
 // does not end.
