@@ -64,10 +64,8 @@ func isNumber(c byte) bool { return c-'0' < 10 || c == '-' }
 func (p *promptReader) onePrompt(v []byte, first bool) bool {
 	words := v
 	if isObject(v) {
-		var text, media []byte
-		if pick(v, into{"prompt_string", &words}, into{"text", &text}, into{"multimodal_data", &media}); text != nil {
-			words = text // to be ranked
-		}
+		var media []byte
+		pick(v, into{"prompt_string", &words}, into{"multimodal_data", &media})
 		p.media += length(media)
 	}
 	if !isString(words) {

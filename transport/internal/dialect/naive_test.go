@@ -228,9 +228,7 @@ func (n *naive) onePrompt(v json.RawMessage) (ok bool) {
 	if o, ok := object(v); ok {
 		media, _ := array(o["multimodal_data"])
 		n.media += len(media)
-		if text, ok = o["text"]; !ok {
-			text = o["prompt_string"]
-		}
+		text = o["prompt_string"]
 	}
 	if p.text, p.isText = str(text); p.isText {
 		p.text = written(p.text)
