@@ -40,48 +40,54 @@ func readConversation(p *promptReader) bool {
 	return true
 }
 
+// item is a message, an item of an input or output, or a file of code, as it is in the text.
+type item struct {
+	kind, role, name, id, content, words, images, calls, input, output, whole []byte
+}
+
 // readMessages adds messages, or the items of an input or of an output that will become one.
 func (p *promptReader) readMessages(list []byte) {
+	var i item
+	fields := [...]into{
+		{"type", &i.kind}, {"role", &i.role}, {"content", &i.content}, {"call_id", &i.id}, {"output", &i.output}, {"name", &i.name},
+		{"arguments", &i.input}, {"tool_calls", &i.calls}, {"tool_call_id", &i.id}, {"input", &i.input}, {"text", &i.words},
+		{"images", &i.images}, {"tool_name", &i.name}, {"filename", &i.name},
+	}
 	for c := elementsOf(list); p.next(&c); {
 		p.forget()
-		p.readMessage(&c)
+		i = item{}
+		if i.whole = c.pick(fields[:]...); isObject(i.whole) {
+			p.readItem(&i)
+		}
 	}
 }
 
-// readMessage adds a message, an item or a file of code. Reasoning is skipped, because templates drop
-// it from earlier turns.
-func (p *promptReader) readMessage(c *cursor) {
-	var kind, role, name, id, content, words, images, calls, input, output []byte
-	whole := c.pick(into{"type", &kind}, into{"role", &role}, into{"name", &name}, into{"tool_name", &name}, into{"filename", &name},
-		into{"tool_call_id", &id}, into{"call_id", &id}, into{"content", &content}, into{"text", &words}, into{"images", &images},
-		into{"tool_calls", &calls}, into{"arguments", &input}, into{"input", &input}, into{"output", &output})
-	if !isObject(whole) {
-		return
+// readItem adds an item. Reasoning is skipped, because templates drop it from earlier turns.
+func (p *promptReader) readItem(i *item) {
+	if i.content == nil {
+		i.content = i.words
 	}
-	if content == nil {
-		content = words
-	}
-	switch kind := plain(kind); kind {
+	switch kind := plain(i.kind); kind {
 	case "", "message":
-		m := p.message(p.content(role))
-		m.Name, m.ToolCallID = p.content(name), p.content(id)
-		for c := elementsOf(calls); p.next(&c); {
+		m := p.message(p.content(i.role))
+		m.Name, m.ToolCallID = p.content(i.name), p.content(i.id)
+		for c := elementsOf(i.calls); p.next(&c); {
 			var id, function, name, arguments []byte
 			c.pick(into{"id", &id}, into{"function", &function})
 			pick(function, into{"name", &name}, into{"arguments", &arguments})
 			m.ToolCalls = append(m.ToolCalls, p.toolCall(id, name, arguments))
 		}
-		p.writeContent(m, content, images)
+		p.writeContent(m, i.content, i.images)
 	case "function_call", "custom_tool_call":
 		m := p.message("assistant")
-		m.ToolCalls = append(m.ToolCalls, p.toolCall(id, name, input))
+		m.ToolCalls = append(m.ToolCalls, p.toolCall(i.id, i.name, i.input))
 		p.write(m)
 	case "function_call_output", "custom_tool_call_output":
-		p.writeResult(id, output)
+		p.writeResult(i.id, i.output)
 	case "reasoning":
 	default:
 		m := p.message(kind)
-		m.Parts = append(m.Parts, prefix.Part{Content: viewString(whole)})
+		m.Parts = append(m.Parts, prefix.Part{Content: viewString(i.whole)})
 		p.write(m)
 	}
 }

@@ -226,6 +226,6 @@ func TestReadingLooksAtItsClient(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.readPrompt(ctx, &endpick.Request{}, prefix.Scope{}, rates{})
 		require.ErrorIs(t, err, context.Canceled, name)
-		assert.GreaterOrEqual(t, c.items, fewItems+len(c.body)/itemBytes-2, "%s: no more than the first was looked at", name)
+		assert.GreaterOrEqual(t, c.items, fewItems+len(c.body)/itemBytes-64, "%s: no more than a few were looked at", name)
 	}
 }

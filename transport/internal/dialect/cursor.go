@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"bytes"
 	"cmp"
 	"strconv"
 
@@ -98,7 +99,9 @@ func (c *cursor) member() bool {
 	if end < 0 {
 		return c.fail(ErrMalformed)
 	}
-	c.key, c.i = stringBytes(c.b[c.start:end]), end
+	if c.key, c.i = c.b[c.start+1:end-1], end; bytes.IndexByte(c.key, '\\') >= 0 {
+		c.key = appendUnquoted(nil, c.key)
+	}
 	if c.peek() != ':' {
 		return c.fail(ErrMalformed)
 	}
@@ -138,6 +141,7 @@ func (c *cursor) pick(fields ...into) (whole []byte) {
 		for i := range fields {
 			if f := &fields[i]; string(c.key) == f.key {
 				*f.value = v
+				break
 			}
 		}
 	}

@@ -91,11 +91,14 @@ type promptReader struct {
 
 // next goes to the next element of a list, unless there were too many or the client has left.
 func (p *promptReader) next(c *cursor) bool {
-	if p.failed != nil || !c.element() || p.ctx.Err() != nil {
+	if p.failed != nil || !c.element() {
 		return false
 	}
-	if p.items--; p.items < 0 {
+	switch p.items--; {
+	case p.items < 0:
 		p.failed = tooManyItems
+	case p.items%64 == 0:
+		p.failed = p.ctx.Err()
 	}
 	return p.failed == nil
 }
