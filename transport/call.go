@@ -160,6 +160,9 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	avoid, out := c.d.health.Avoid(nil, nil)
 	hanging := len(out)
 	avoid = c.d.health.AvoidFor(avoid, c.model(), c.parsed.Path())
+	if c.attempts == 0 && c.repeatable() {
+		avoid = append(avoid, c.d.health.Only(c.model())...)
+	}
 	asleep := c.d.asleep(c.d.now())
 	out = append(out, asleep...)
 	if strict {
@@ -205,7 +208,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 func (c *Call) anyServes(ids []string) bool {
 	return len(ids) > 0 && slices.ContainsFunc(c.d.config.Router.Endpoints(), func(e endpick.EndpointStatus) bool {
 		to := e.Candidate.Endpoint
-		return slices.Contains(ids, to.ID) && !slices.Contains(c.exclude, to.ID) && !e.Removed && !e.Draining && serves(to, c.model())
+		return slices.Contains(ids, to.ID) && !slices.Contains(c.exclude, to.ID) && !e.Removed && !e.Draining && health.Serves(to, c.model())
 	})
 }
 

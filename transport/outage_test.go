@@ -203,6 +203,32 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 // pinned sends everything to a, as a shared prefix or a session does.
 var pinned = endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}}}
 
+// A server that is well again gets requests even if others are always preferred, and none before it has been
+// left alone for long.
+func TestATrialForWhomNobodyChooses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet()
+		f.falls("b", "500")
+		tr, router := fleetOf(t, f, "round-robin")
+		assert.Zero(t, load(t, tr, chatStream, 5, 3*time.Second).Load())
+		require.Equal(t, 1, tr.Stats().Unhealthy)
+		require.NoError(t, router.SetPolicy(pinned.Policy))
+		f.took()
+		assert.Zero(t, load(t, tr, chatStream, 5, 15*time.Second).Load())
+		assert.Zero(t, f.took()["b"])
+		assert.Zero(t, load(t, tr, chatStream, 5, 45*time.Second).Load())
+		took := f.took()["b"]
+		assert.True(t, 1 <= took && took <= 3, took)
+		require.Equal(t, 1, tr.Stats().Unhealthy)
+		f.falls("b", "")
+		assert.Zero(t, load(t, tr, chatStream, 5, time.Minute).Load())
+		assert.Equal(t, 1, f.took()["b"], "it is well, and not preferred")
+		assert.Zero(t, tr.Stats().Unhealthy)
+		synctest.Wait()
+		time.Sleep(time.Minute)
+	})
+}
+
 // A request that every engine fails or refuses counts against no endpoint,
 // however many of them a client sends, and wherever.
 func TestAClientMakesNobodyLookUnhealthy(t *testing.T) {

@@ -130,17 +130,12 @@ func (c *Call) hasOthers(id string) bool {
 	for _, e := range c.d.config.Router.Endpoints() {
 		other := e.Candidate.Endpoint
 		room := other.MaxInFlight == 0 || e.Candidate.InFlight.Requests < other.MaxInFlight
-		if serves(other, name) && room && !e.Draining && !e.Removed && other.ID != id &&
+		if health.Serves(other, name) && room && !e.Draining && !e.Removed && other.ID != id &&
 			!slices.Contains(c.exclude, other.ID) && c.d.health.Answers(e.Candidate.Ref) {
 			return true
 		}
 	}
 	return false
-}
-
-// serves reports whether an endpoint takes requests for a model, or for any if it is empty.
-func serves(e *endpick.Endpoint, model string) bool {
-	return model == "" || len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
 }
 
 // alternatives are the other candidates of the last decision, best first, followed by

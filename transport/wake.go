@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/health"
 )
 
 // Servers with a WakeTime may sleep. One is known to be asleep when a request does not reach it:
@@ -95,7 +96,7 @@ func (c *Call) wake(out []string, expected time.Duration) {
 	var first *endpick.Endpoint
 	for _, e := range d.config.Router.Endpoints() {
 		to := e.Candidate.Endpoint
-		if d.sleeps(to) && !e.Draining && !e.Removed && slices.Contains(out, to.ID) && serves(to, c.model()) &&
+		if d.sleeps(to) && !e.Draining && !e.Removed && slices.Contains(out, to.ID) && health.Serves(to, c.model()) &&
 			(expected < 0 || to.WakeTime < expected) && (first == nil || to.WakeTime < first.WakeTime) {
 			first = to
 		}

@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -36,7 +37,7 @@ type Request struct {
 // [endpick.Router.Route] fails.
 func (r *Request) Avoid(req *endpick.Request) {
 	avoid, hanging := r.Monitor.core.Avoid(nil, nil)
-	req.Avoid = avoid
+	req.Avoid = append(avoid, r.Monitor.core.Only(cmp.Or(req.Adapter, req.Model))...)
 	if len(hanging) > 0 {
 		req.Exclude = slices.Concat(req.Exclude, hanging)
 	}

@@ -39,7 +39,7 @@ import (
 // among endpoints, and never refuses a request that might be served.
 //
 // A trial is a single request, a second after the endpoint was put out, then after twice as long
-// each time, up to 15 s. These end an attempt without a change of state:
+// each time, up to 15 s; if none chooses the endpoint, one is sent there 15 s later. These end an attempt without a change of state:
 //
 //   - An endpoint has failed a request if another has then served it. A request that fails
 //     everywhere counts against none: no client can make an endpoint look unhealthy with what
@@ -115,6 +115,7 @@ type endpoint struct {
 	nextTrial time.Time
 	backoff   time.Duration
 	offeredAt time.Time
+	namedAt   time.Time // by neglected
 	hangs     bool
 	credit    float64 // while it returns: the fraction of a request that it may have before its next one
 
@@ -255,6 +256,8 @@ const (
 	maxBackoff   = 15 * time.Second
 	// checksCount is how long a check counts.
 	checksCount = time.Minute
+	// neglect is how long a trial may be due before a request is sent there that would go elsewhere.
+	neglect = 15 * time.Second
 	// offerFor is how long a trial is reserved for the request it was offered to.
 	offerFor = 20 * time.Millisecond
 	// rampTime is how long it takes from a successful trial to the full share,

@@ -444,3 +444,37 @@ func TestHealthProperties(t *testing.T) {
 		})
 	})
 }
+
+// Nobody is asked for like that before its trial has been due for long, for another model, where requests would
+// hang, or again within a second.
+func TestOnly(t *testing.T) {
+	for name, x := range map[string]struct {
+		how   func(c *cluster)
+		model string
+		want  []string
+	}{
+		"failing":                {func(c *cluster) {}, "m", []string{"b", "c"}},
+		"for any model":          {func(c *cluster) {}, "", []string{"b", "c"}},
+		"for a model it lacks":   {func(c *cluster) {}, "n", nil},
+		"just due":               {func(c *cluster) { c.at = c.at.Add(-time.Second) }, "m", nil},
+		"drained":                {func(c *cluster) { _ = c.router.Drain("a") }, "m", nil},
+		"gone":                   {func(c *cluster) { c.remove("a") }, "m", nil},
+		"full":                   {func(c *cluster) { c.attempt("a", c.ref("a")).e.fullUntil = c.at.Add(1) }, "m", nil},
+		"silent":                 {func(c *cluster) { c.attempt("a", c.ref("a")).e.state.Store(uint32(Silent)) }, "m", nil},
+		"it hangs":               {func(c *cluster) { c.attempt("a", c.ref("a")).e.hangs = true }, "m", nil},
+		"within the last second": {func(c *cluster) { c.Only("m") }, "m", nil},
+		"returning":              {func(c *cluster) { c.attempt("a", c.ref("a")).e.comeBack(c.at) }, "m", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster("b", "c")
+			require.NoError(t, c.router.Add(endpick.Endpoint{ID: "a", Models: []string{"m"}}))
+			require.Nil(t, c.Only("m"))
+			e := c.attempt("a", c.ref("a")).e
+			e.list(c.at)
+			e.putOut(Failing, c.at, false)
+			c.at = c.at.Add(firstBackoff + neglect)
+			x.how(c)
+			require.Equal(t, x.want, c.Only(x.model))
+		})
+	}
+}

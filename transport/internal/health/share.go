@@ -62,6 +62,51 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	return dst, hanging
 }
 
+// Only returns what a request for a model should avoid besides, so that it goes to an endpoint whose trial has
+// been due for long: others were preferred all the while, for their caches or speed. Nil: there is no such
+// endpoint. None is asked for like that where requests would hang.
+func (h *Health) Only(model string) (others []string) {
+	id := h.neglected()
+	if id == "" {
+		return nil
+	}
+	found := false
+	for _, s := range h.router.Endpoints() {
+		if e := s.Candidate.Endpoint; e.ID != id {
+			others = append(others, e.ID)
+		} else {
+			found = Serves(e, model) && !s.Draining && !s.Removed
+		}
+	}
+	if !found {
+		return nil
+	}
+	return others
+}
+
+// neglected looks for such an endpoint. It names each at most once a second, since a request may not be for it.
+func (h *Health) neglected() string {
+	if h.listed.Load() == 0 {
+		return ""
+	}
+	now := h.router.Now()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, e := range h.known {
+		if s := e.current(); s.Out() && s != Silent && !e.hangs && !e.unfit(now) && !now.Before(e.fullUntil) &&
+			now.Sub(e.nextTrial) >= neglect && now.Sub(e.namedAt) >= time.Second {
+			e.namedAt = now
+			return e.id
+		}
+	}
+	return ""
+}
+
+// Serves reports whether an endpoint takes requests for a model, or for any if it is empty.
+func Serves(e *endpick.Endpoint, model string) bool {
+	return model == "" || len(e.Models)+len(e.Adapters) == 0 || slices.Contains(e.Models, model) || slices.Contains(e.Adapters, model)
+}
+
 // holdBack reports whether the next request exceeds the share of a returning endpoint.
 func (e *endpoint) holdBack(now time.Time) bool {
 	share := e.share(now)
@@ -131,11 +176,12 @@ func (h *Health) gone(e *endpoint) bool {
 
 // Unhealthy is the number of endpoints that get less than their share.
 func (h *Health) Unhealthy() int {
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
 	for _, e := range h.known {
-		if e.current() != Well && !h.gone(e) {
+		if e.share(now) < 1 && !h.gone(e) {
 			n++
 		}
 	}
