@@ -232,13 +232,13 @@ func TestIllness(t *testing.T) {
 		{"unhealthy", "bad", "it fails its health checks, EOF, for 1m0s", func(s *health.Status) {
 			s.State, s.CheckErr = health.Unfit, io.EOF
 		}},
-		{"waiting for a trial", "soso", "it passes its health checks again, and the next request tries it, for 1m0s", func(s *health.Status) {
-			s.State, s.Alive = health.Unfit, true
+		{"waiting for a trial", "soso", "it passes its health checks again, for 1m0s, tried by the next request that chooses it, or another one soon", func(s *health.Status) {
+			s.State, s.Alive, s.NextTrial = health.Unfit, true, now
 		}},
 		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s, tried again in 3s", func(s *health.Status) {
 			s.State, s.Err, s.NextTrial = health.Unreachable, io.EOF, now.Add(3*time.Second)
 		}},
-		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s", func(s *health.Status) { // a trial is due
+		{"unhealthy", "bad", "it can't be reached, EOF, for 1m0s, tried by the next request that chooses it, or another one soon", func(s *health.Status) {
 			s.State, s.Err, s.Alive, s.NextTrial = health.Unreachable, io.EOF, true, now
 		}},
 		{"coming back", "soso", "it gets 40 % of its share, for 1m0s", func(s *health.Status) { s.State, s.Share = health.Returning, 0.4 }},

@@ -80,13 +80,13 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 		switch {
 		case s.Removed:
 			e.State, e.Class, e.Detail = "removed", "off", "its last requests are ending"
+		case s.Draining:
+			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
+			p.Drained++
 		case known && its.State != health.Well:
 			e.State, e.Class, e.Detail = illness(&its, p.Now)
 			p.Unhealthy = append(p.Unhealthy, id+" is "+e.State+": "+e.Detail)
 			p.Serving++
-		case s.Draining:
-			e.State, e.Class, e.Detail = "draining", "off", "it gets no new requests"
-			p.Drained++
 		default:
 			p.Serving++
 			if known && !its.Alive {
@@ -226,7 +226,7 @@ func illness(s *health.Status, now time.Time) (state, class, detail string) {
 		parts = append(parts, fmt.Sprintf("it gets %.0f %% of its share", 100*s.Share))
 	} else if due && s.State == health.Unfit {
 		state, class = "waiting for a trial", "soso"
-		parts = append(parts, "it passes its health checks again, and the next request tries it")
+		parts = append(parts, "it passes its health checks again")
 	} else if reason := reasons[s.State]; reason != "" {
 		parts = append(parts, reason)
 	}
@@ -236,8 +236,12 @@ func illness(s *health.Status, now time.Time) (state, class, detail string) {
 	if !s.Since.IsZero() {
 		parts = append(parts, "for "+max(now.Sub(s.Since), 0).Round(time.Second).String())
 	}
-	if wait := s.NextTrial.Sub(now); s.State.Out() && !s.NextTrial.IsZero() && wait > 0 {
+	switch wait := s.NextTrial.Sub(now); {
+	case s.NextTrial.IsZero():
+	case wait > 0:
 		parts = append(parts, "tried again in "+wait.Round(time.Second).String())
+	case due:
+		parts = append(parts, "tried by the next request that chooses it, or another one soon")
 	}
 	return state, class, strings.Join(parts, ", ")
 }

@@ -59,7 +59,7 @@ func TestAlerts(t *testing.T) {
 	docs, err := os.ReadFile("../../docs/watching.md")
 	require.NoError(t, err)
 	for _, name := range alertsIn(string(rules)) {
-		assert.Equal(t, 3, strings.Count(string(tests), ": "+name), "%s: silent, too early, and fired", name)
+		assert.LessOrEqual(t, 3, strings.Count(string(tests), ": "+name), "%s: silent, too early, and fired", name)
 		assert.Contains(t, string(docs), "\n| `"+name+"` |")
 	}
 	assert.Equal(t, len(alertsIn(string(rules))), strings.Count(string(rules), "runbook_url: https://github.com/endpick/endpick/blob/main/docs/watching.md#alerts\n"))
