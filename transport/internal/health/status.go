@@ -72,11 +72,8 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 		Full: now.Before(e.fullUntil), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
 		Alive: e.failed < h.failures || e.heard.Load() > 0,
 	}
-	switch {
-	case st.State == absent:
+	if st.State == absent {
 		st.State = Unreachable
-	case st.State == Returning && st.Share == 1:
-		st.State = Well // at its next request
 	}
 	if st.State.Out() {
 		st.NextTrial = e.nextTrial
