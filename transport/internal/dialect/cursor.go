@@ -131,12 +131,11 @@ type into struct {
 // parsers do that build a map. It returns the whole object as it is in the text; anything else
 // is only skipped.
 func (c *cursor) pick(fields ...into) (whole []byte) {
-	c.peek()
-	start := c.i
-	if !c.open('{') {
+	if c.peek() != '{' {
 		return c.value()
 	}
-	for c.member() {
+	start := c.i
+	for c.i++; c.member(); {
 		v := c.value()
 		for i := range fields {
 			if f := &fields[i]; string(c.key) == f.key {

@@ -213,7 +213,9 @@ func (r *response) count(now func() time.Time) (n int) {
 	if u.own && r.most > 1 {
 		all, counted = &c.usage, c.counted
 	}
-	all.read(u.value, depthOfUsage)
+	if u.value != nil {
+		all.read(u.value, depthOfUsage)
+	}
 	if u.opening {
 		all.dropOutput()
 	}

@@ -179,9 +179,10 @@ func (s *eventFilter) findData(end int) (from, to, lines int) {
 		var line []byte
 		at := end - len(rest)
 		line, rest = cutLine(rest)
-		data, ok := dataOf(line)
-		if !ok {
-			s.isError = s.isError || string(line) == "event: error" || string(line) == "event:error"
+		name, data, _ := bytes.Cut(line, []byte{':'})
+		data = bytes.TrimPrefix(data, []byte{' '})
+		if string(name) != "data" {
+			s.isError = s.isError || string(name) == "event" && string(data) == "error"
 			continue
 		}
 		if lines++; lines == 1 {
@@ -195,19 +196,6 @@ func (s *eventFilter) findData(end int) (from, to, lines int) {
 		s.joined = append(append(s.joined, '\n'), data...)
 	}
 	return from, to, lines
-}
-
-var dataField = []byte("data")
-
-// dataOf returns the value of a line that is a field with data.
-func dataOf(line []byte) (data []byte, ok bool) {
-	if data, ok = bytes.CutPrefix(line, dataField); !ok || len(data) == 0 {
-		return data, ok
-	}
-	if data[0] != ':' {
-		return nil, false // another field, such as "database"
-	}
-	return bytes.TrimPrefix(data[1:], []byte{' '}), true
 }
 
 // cutLine returns the first line of b, and what follows its end.
