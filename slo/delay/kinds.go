@@ -35,7 +35,7 @@ type kind struct {
 	late      bound // of TTFT
 	slow      bound // of the rest
 	arrivals  fading
-	uses      count
+	uses      fading // by kinds.total
 }
 
 // took records the time from the first token to the last.
@@ -52,34 +52,22 @@ func (k *kind) note(x *amounts, n float64) {
 	k.meanSteps = k.meanSteps*keep + n
 }
 
-// count counts how often a kind was used, of the last thousand times that any was.
-type count struct {
-	n  float64
-	at uint64 // kinds.total then
-}
-
-func (c *count) faded(total uint64) float64 {
-	return c.n * math.Exp(-float64(total-c.at)/memory)
-}
-
-func (c *count) add(total uint64) { c.n, c.at = c.faded(total)+1, total }
-
 // kinds are the known ones: those used most. A new one has to be used more than the least used
 // one before it displaces that: where one more than fits are used alike, all but one have a place.
 type kinds struct {
 	most  int
 	known map[kindName]*kind
-	total uint64
+	total int64 // uses of all, as a time; see oneUse
 	// The one that wants a place, if there is none: the most frequent of those, if one is.
 	next     kindName
-	nextUses count
+	nextUses fading
 }
 
 // admit counts a use of a kind, and gives it a place: when a request for it has been completed,
 // or, in a fleet of several kinds, answered. Until then it is like all others, and slow servers
 // would be filled like fast ones for as long as a response takes.
 func (s *kinds) admit(n kindName, common *kind) {
-	s.total++
+	s.total += oneUse
 	if k := s.known[n]; k != nil {
 		k.uses.add(s.total)
 		return
@@ -87,22 +75,22 @@ func (s *kinds) admit(n kindName, common *kind) {
 	if len(n.model) > maxName || len(n.variant) > maxName {
 		return
 	}
-	uses := count{1, s.total}
+	uses := fading{1, s.total}
 	if len(s.known) >= s.most {
 		if n != s.next {
-			if s.nextUses.n = s.nextUses.faded(s.total) - 1; s.nextUses.n > 0 {
-				s.nextUses.at = s.total
+			if s.nextUses.count = s.nextUses.at(s.total) - 1; s.nextUses.count > 0 {
+				s.nextUses.last = s.total
 				return
 			}
-			s.next, s.nextUses = kindName{strings.Clone(n.model), strings.Clone(n.variant)}, count{}
+			s.next, s.nextUses = kindName{strings.Clone(n.model), strings.Clone(n.variant)}, fading{}
 		}
 		s.nextUses.add(s.total)
 		least := s.leastUsed()
-		if s.nextUses.n <= s.known[least].uses.faded(s.total)+1 {
+		if s.nextUses.count <= s.known[least].uses.at(s.total)+1 {
 			return
 		}
 		delete(s.known, least)
-		uses, s.nextUses = s.nextUses, count{}
+		uses, s.nextUses = s.nextUses, fading{}
 	}
 	k := new(kind)
 	*k = *common
@@ -114,7 +102,7 @@ func (s *kinds) admit(n kindName, common *kind) {
 func (s *kinds) leastUsed() (least kindName) {
 	fewest := math.Inf(1)
 	for n, k := range s.known {
-		uses := k.uses.faded(s.total)
+		uses := k.uses.at(s.total)
 		if uses < fewest || uses == fewest && (n.model < least.model || n.model == least.model && n.variant < least.variant) {
 			least, fewest = n, uses
 		}

@@ -20,12 +20,12 @@ type loads struct {
 	rate  mean // milliseconds a byte
 	each  mean // of any model
 	asked map[string]*demand
-	total uint64
+	total int64
 }
 
 // demand is how often a model was asked for, and what was loaded of it.
 type demand struct {
-	count
+	fading // by loads.total
 	Loads
 }
 
@@ -112,7 +112,7 @@ const recentLoads = 8
 
 // ask counts a request for a model.
 func (l *loads) ask(model string) {
-	l.total++
+	l.total += oneUse
 	a := l.asked[model]
 	if a == nil {
 		if len(l.asked) >= maxLoads {
@@ -129,7 +129,7 @@ func (l *loads) ask(model string) {
 func (l *loads) share(u, model string) float64 {
 	of := func(name string) float64 {
 		if c := l.asked[name]; c != nil {
-			return c.faded(l.total)
+			return c.at(l.total)
 		}
 		return 0
 	}

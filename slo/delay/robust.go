@@ -33,8 +33,9 @@ type fading struct {
 	last  int64
 }
 
-// recently is in nanoseconds.
-const recently = 10e9
+// recently is in nanoseconds. How often kinds and models are used fades with the uses of all
+// instead: each is so much time that the last thousand count.
+const recently, oneUse = 10e9, recently / memory
 
 func (f *fading) at(now int64) float64 {
 	if f.count == 0 {

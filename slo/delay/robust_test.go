@@ -203,7 +203,7 @@ func TestKindsGiveWay(t *testing.T) {
 	assert.NotContains(t, s.known, kindName{model: "c"}, "twice is no more often")
 	use("c")
 	assert.NotContains(t, s.known, kindName{model: "b"})
-	assert.InDelta(t, 3, s.known[kindName{model: "c"}].uses.n, 0.01)
+	assert.InDelta(t, 3, s.known[kindName{model: "c"}].uses.count, 0.01)
 	use("b", "d", "b", "d", "b", "d", "b", "d") // each takes from the other
 	assert.Len(t, s.known, 2)
 	assert.Contains(t, s.known, kindName{model: "a"})
@@ -215,10 +215,10 @@ func TestTheLeastUsedKindIsTheSame(t *testing.T) {
 	for range 20 {
 		s := kinds{most: 4, known: map[kindName]*kind{}, total: 9}
 		for _, n := range []kindName{{"b", "x"}, {"a", "y"}, {"a", "x"}, {"c", ""}} {
-			s.known[n] = &kind{uses: count{1, 9}}
+			s.known[n] = &kind{uses: fading{1, 9}}
 		}
 		require.Equal(t, kindName{"a", "x"}, s.leastUsed())
-		s.known[kindName{"c", ""}].uses = count{1, 8}
+		s.known[kindName{"c", ""}].uses = fading{1, 8}
 		require.Equal(t, kindName{"c", ""}, s.leastUsed(), "it was used earlier")
 	}
 }
