@@ -54,15 +54,7 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 		c := r.draw(rt)
 		c.ask(r, r.fresh(t))
 	})
-	s.property("order", func(t *testing.T, rt *rapid.T) {
-		c := r.draw(rt)
-		other := c.shuffled()
-		stage := r.fresh(t)
-		if one, two := c.ask(r, stage), other.ask(r, stage); one != two {
-			c.failf("Pick takes %s of candidates in this order and %s in the order %v, with scores %v: "+
-				"the choice must not depend on the order of candidates; break ties with Request.ChanceOf", one, two, names(other.candidates), c.scores)
-		}
-	})
+	r.inAnyOrder(s)
 	r.repeats(s, "Request.ChanceOf")
 	r.changesNothing(s, "a picker answers and no more")
 	r.keepsNothing(s)

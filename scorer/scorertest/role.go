@@ -41,8 +41,8 @@ func (r role) inAnyOrder(s suite) {
 		c := r.draw(rt)
 		other := c.shuffled()
 		if one, two := c.ask(r, r.fresh(t)), other.ask(r, r.fresh(t)); !alike(one, two) {
-			c.failf("%s %v of candidates in this order and %v in the order %v: it must not depend on the order of candidates",
-				r.says, one, two, names(other.candidates))
+			c.failf("%s %v of candidates in this order and %v in the order %v%s: it must not depend on the order of candidates",
+				r.says, one, two, names(other.candidates), c.withScores())
 		}
 	})
 }
@@ -129,14 +129,11 @@ func (r role) runsConcurrently(s suite) {
 	})
 }
 
-// same is equality, except that NaN equals NaN.
-func same(a, b float64) bool { return a == b || a != a && b != b }
-
 // alike reports whether two answers are the same.
 func alike(a, b any) bool {
 	switch x := a.(type) {
-	case []float64:
-		return slices.EqualFunc(x, b.([]float64), same)
+	case scored:
+		return x.String() == b.(scored).String() // NaN is NaN
 	case admission:
 		return (x.err == nil) == (b.(admission).err == nil)
 	}

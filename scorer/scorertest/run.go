@@ -3,6 +3,7 @@ package scorertest
 import (
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
@@ -32,11 +33,10 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 		kind: "scorer", method: "Score", says: "Score gives", draw: s.trial,
 		fresh: func(t *testing.T) answering { return scores(newScorer(t)) },
 	}
-	ask := func(c *trial, stage answering) []float64 { return c.ask(r, stage).([]float64) }
 	s.property("scores", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
 		scorer := newScorer(t)
-		for i, v := range ask(&c, scores(scorer)) {
+		for i, v := range c.ask(r, scores(scorer)).(scored).dst {
 			id := c.candidates[i].Endpoint.ID
 			switch {
 			case math.IsNaN(v):
@@ -54,46 +54,33 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 			c.call("Explain", func() { x.Explain(&req, candidates, make([]string, len(candidates))) })
 		}
 	})
-	s.property("order", func(t *testing.T, rt *rapid.T) {
-		c := r.draw(rt)
-		other := c.shuffled()
-		stage := r.fresh(t)
-		scores, again := ask(&c, stage), ask(&other, stage)
-		if !alike(scores, ask(&c, stage)) {
-			return // the order is not the cause; "repeated" reports it
-		}
-		for i, v := range again {
-			id := other.candidates[i].Endpoint.ID
-			if want := scores[slices.Index(names(c.candidates), id)]; !same(v, want) {
-				c.failf("Score gives %s %v in this order and %v in the order %v: it must not depend on the order of candidates", id, want, v, names(other.candidates))
-			}
-		}
-	})
-	s.property("repeated", func(t *testing.T, rt *rapid.T) {
-		c := r.draw(rt)
-		stage := r.fresh(t)
-		first, again, twin := ask(&c, stage), ask(&c, stage), ask(&c, r.fresh(t))
-		for i, v := range first {
-			if !same(again[i], v) || !same(twin[i], v) {
-				c.failf("Score gives %s %v, then %v, and another scorer without history %v: the same input has the same scores, "+
-					"with chance from Request.Chance, and what is learned is learned by observers", c.candidates[i].Endpoint.ID, v, again[i], twin[i])
-			}
-		}
-	})
+	r.repeats(s, "Request.Chance")
+	r.inAnyOrder(s)
 	r.changesNothing(s, "a scorer writes to dst alone")
 	r.keepsNothing(s)
 	r.needsNoClock(s)
 	r.runsConcurrently(s)
 }
 
-// scores answers with the scores, NaN for slots that were not written.
+// scored are the scores of candidates, NaN for slots that were not written.
+type scored struct {
+	ids []string
+	dst []float64 // as the scorer has it, which may write to it later
+}
+
+func (s scored) String() string {
+	var w words
+	for i, id := range s.ids {
+		w.add(true, "%s %v", id, s.dst[i])
+	}
+	slices.Sort(w)
+	return strings.Join(w, ", ")
+}
+
 func scores(s endpick.Scorer) answering {
 	return func(req *endpick.Request, candidates []endpick.Candidate, _ []float64) any {
-		dst := make([]float64, len(candidates))
-		for i := range dst {
-			dst[i] = math.NaN()
-		}
+		dst := slices.Repeat([]float64{math.NaN()}, len(candidates))
 		s.Score(req, candidates, dst)
-		return dst
+		return scored{names(candidates), dst}
 	}
 }
