@@ -204,51 +204,28 @@ func (d *described) endpoint() endpick.Endpoint {
 	return e
 }
 
-var errNoEnd = errors.New("the list ends too early")
-
-// cutOff is how a Decoder calls a text that ends too early from Go 1.27 on.
-var cutOff = json.Unmarshal([]byte("["), new(json.RawMessage)).Error()
-
-func endsTooEarly(err error) bool {
-	return err == io.EOF || err == io.ErrUnexpectedEOF || err != nil && err.Error() == cutOff
-}
-
 // parseJSON returns a list and where in the text each endpoint is.
 func parseJSON(text []byte) (list []endpick.Endpoint, at []int64, line int, err error) {
+	var syntax *json.SyntaxError
+	if err := json.Unmarshal(text, new([]json.RawMessage)); errors.As(err, &syntax) {
+		return nil, nil, lineOf(text, syntax.Offset-1), err
+	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	_, _ = decoder.Token() // the bracket
 	for decoder.More() {
 		from := decoder.InputOffset()
 		var d described
-		if err := decoder.Decode(&d); err != nil {
-			var syntax *json.SyntaxError
-			var mismatch *json.UnmarshalTypeError
-			switch {
-			case endsTooEarly(err):
-				return nil, nil, lineOf(text, from), errNoEnd
-			case errors.As(err, &syntax):
-				// The decoder's offset leaves out brackets and commas; this finds the first mistake.
-				errors.As(json.Unmarshal(text, new(json.RawMessage)), &syntax)
-				return nil, nil, lineOf(text, syntax.Offset-1), err
-			case errors.As(err, &mismatch):
-				err = fmt.Errorf("unexpected %s for %s", mismatch.Value, cmp.Or(mismatch.Field, "an endpoint"))
-			}
-			return nil, nil, lineOf(text, from), err
+		err := decoder.Decode(&d)
+		var mismatch *json.UnmarshalTypeError
+		if errors.As(err, &mismatch) {
+			err = fmt.Errorf("unexpected %s for %s", mismatch.Value, cmp.Or(mismatch.Field, "an endpoint"))
 		}
 		e := d.endpoint()
-		if err := check(&e); err != nil {
+		if err = cmp.Or(err, check(&e)); err != nil {
 			return nil, nil, lineOf(text, from), err
 		}
 		list, at = append(list, e), append(at, from)
-	}
-	if _, err := decoder.Token(); endsTooEarly(err) {
-		return nil, nil, lineOf(text, decoder.InputOffset()), errNoEnd
-	} else if err != nil { // not the closing bracket
-		return nil, nil, lineOf(text, decoder.InputOffset()), err
-	}
-	if _, err := decoder.Token(); err != io.EOF {
-		return nil, nil, lineOf(text, decoder.InputOffset()), errors.New("there is more after the list")
 	}
 	return list, at, 0, nil
 }
