@@ -1,9 +1,8 @@
 // Package scorer holds the published load- and cache-aware policies as parts
 // for an [endpick.Policy].
 //
-// Scorers for a weighted sum, each within [0, 1]: [QueueDepth], [KVUsage],
-// [LoadBalance], [PrefixAffinity], [NoHitLRU], [SessionAffinity],
-// [AdapterAffinity].
+// Scorers for a weighted sum, each within [0, 1]: [QueueDepth], [KVUsage], [PrefixAffinity],
+// [NoHitLRU], [SessionAffinity], [AdapterAffinity], [Resident].
 //
 // Scorers that decide alone: [LMetric], [LeastLoaded], [Linear], [Dynamo],
 // [RoundRobin], and any [Cost], a few lines of arithmetic over a candidate's

@@ -51,14 +51,6 @@ func ExampleKVUsage() {
 	// b 0.1
 }
 
-func ExampleLoadBalance() {
-	show(scorer.LoadBalance(), endpick.Request{}, server("a", 0), server("b", 1), server("c", 3))
-	// Output:
-	// a 1
-	// b 0.5
-	// c 0.25
-}
-
 // Each runs as many requests, but one has prompts to prefill.
 func ExampleLeastLoaded() {
 	a, b, c := server("a", 3), server("b", 3), server("c", 4)

@@ -51,19 +51,6 @@ func (kvUsage) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []f
 	}
 }
 
-// LoadBalance scores 1/(1 + BS).
-func LoadBalance() endpick.Scorer { return loadBalance{} }
-
-type loadBalance struct{}
-
-func (loadBalance) Name() string { return "load-balance" }
-
-func (loadBalance) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		dst[i] = 1 / (1 + candidates[i].BatchSize())
-	}
-}
-
 // LeastLoaded prefers the smallest batch size BS, and among equal ones the
 // fewest prompt tokens waiting for prefill.
 func LeastLoaded() endpick.Scorer { return leastLoaded{} }

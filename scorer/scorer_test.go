@@ -82,8 +82,6 @@ func TestScores(t *testing.T) {
 			candidates(indicators{w: 3}, indicators{r: 3}), []float64{1, 1}},
 		{"KV usage", scorer.KVUsage(), prompt,
 			candidates(indicators{k: 0}, indicators{k: 0.25}, indicators{k: 1}), []float64{1, 0.75, 0}},
-		{"load balance", scorer.LoadBalance(), prompt,
-			candidates(indicators{}, indicators{w: 1}, indicators{w: 1, r: 2}), []float64{1, 0.5, 0.25}},
 		{"prefix affinity", scorer.PrefixAffinity(), prompt,
 			candidates(indicators{}, indicators{h: 500}, indicators{h: 999}), []float64{0, 0.5, 1}},
 		{"prefix affinity of an empty prompt", scorer.PrefixAffinity(), endpick.Request{},
@@ -376,7 +374,7 @@ func anyCandidates(t *rapid.T) []endpick.Candidate {
 func all() map[string]endpick.Scorer {
 	m := map[string]endpick.Scorer{}
 	for _, s := range []endpick.Scorer{
-		scorer.QueueDepth(), scorer.KVUsage(), scorer.LoadBalance(), scorer.LeastLoaded(),
+		scorer.QueueDepth(), scorer.KVUsage(), scorer.LeastLoaded(),
 		scorer.PrefixAffinity(), scorer.LMetric(), scorer.Linear(0), scorer.Dynamo(0), scorer.RoundRobin(), scorer.NoHitLRU(),
 		scorer.SessionAffinity(), scorer.AdapterAffinity(),
 		scorer.Cost("prefill", func(req *endpick.Request, c *endpick.Candidate) float64 { return float64(c.NewTokens(req)) }),
@@ -422,7 +420,7 @@ func TestMonotone(t *testing.T) {
 		s     endpick.Scorer
 		worse func(*endpick.Candidate)
 	}{
-		{"queue", scorer.QueueDepth(), more}, {"kv", scorer.KVUsage(), more}, {"load", scorer.LoadBalance(), more},
+		{"queue", scorer.QueueDepth(), more}, {"kv", scorer.KVUsage(), more},
 		{"least", scorer.LeastLoaded(), more}, {"lmetric load", scorer.LMetric(), more},
 		{"linear load", scorer.Linear(0), more}, {"dynamo load", scorer.Dynamo(0), more},
 		{"prefix", scorer.PrefixAffinity(), shorter}, {"lmetric match", scorer.LMetric(), shorter},
@@ -460,7 +458,6 @@ func TestScorersConform(t *testing.T) {
 	for _, newScorer := range []func() endpick.Scorer{
 		func() endpick.Scorer { return scorer.QueueDepth() },
 		func() endpick.Scorer { return scorer.KVUsage() },
-		func() endpick.Scorer { return scorer.LoadBalance() },
 		func() endpick.Scorer { return scorer.LeastLoaded() },
 		func() endpick.Scorer { return scorer.PrefixAffinity() },
 		func() endpick.Scorer { return scorer.LMetric() },

@@ -478,7 +478,7 @@ func TestKillsUnderLoad(t *testing.T) {
 		servers[i] = startEngine(t, e.handle)
 		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: servers[i].URL, Engine: "vllm"})
 	}
-	of.Policy = endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LoadBalance(), Weight: 1}}}
+	of.Policy = endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}
 	w := newWorldOf(t, transport.Config{}, of)
 	var lost, next, served atomic.Int64
 	var clients sync.WaitGroup

@@ -112,7 +112,7 @@ func same(w *world, a, b *decision, where string) {
 // match. And without targets, no candidate ranks behind another of its weight with an
 // equal or longer predicted latency.
 func TestInvariantMonotone(t *testing.T) {
-	byLoad := []endpick.Scorer{scorer.QueueDepth(), scorer.KVUsage(), scorer.LoadBalance(), scorer.LeastLoaded(), scorer.LMetric(), scorer.Linear(0)}
+	byLoad := []endpick.Scorer{scorer.QueueDepth(), scorer.KVUsage(), scorer.LeastLoaded(), scorer.LMetric(), scorer.Linear(0)}
 	byMatch := []endpick.Scorer{scorer.PrefixAffinity(), scorer.LMetric(), scorer.Linear(0), scorer.Dynamo(0)}
 	// pair returns two worlds with one history, in which this scorer alone decides.
 	pair := func(rt *rapid.T, s endpick.Scorer) (one, other *world) {
