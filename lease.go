@@ -125,7 +125,6 @@ type leaseSlot struct {
 	firstTokenAt time.Time
 	lastTokenAt  time.Time
 	heardAt      time.Time
-	clockShift   int64 // of the clock at routedAt
 
 	prefilling    bool // counted in the endpoint's prefilling and prefillTokens
 	prefillTokens int
@@ -245,7 +244,6 @@ func (s *leaseSlot) fillEvent(now time.Time) *Event {
 		LastTokenAt:  s.lastTokenAt,
 		OutputTokens: s.outputTokens,
 		timed:        s.timed,
-		shifted:      s.clockShift != s.table.guard.shift.Load(),
 	}
 	return &s.event
 }
@@ -322,7 +320,6 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 	s.request, s.candidate = d.req, *c
 	s.request.Receipt, s.request.Exclude, s.request.Avoid = nil, nil, nil
 	s.routedAt, s.heardAt = now, now
-	s.clockShift = t.guard.shift.Load()
 	s.firstTokenAt, s.lastTokenAt = time.Time{}, time.Time{}
 	s.outputTokens, s.timed = 0, false
 	s.prefilling = true

@@ -239,12 +239,6 @@ func TestMeasuredLatencies(t *testing.T) {
 			c.advance(400 * ms)
 			l.Tokens(21)
 		}, 0, 100 * ms, 20 * ms, 21},
-		{"the clock was set back", true, func(l endpick.Lease, c *clock) {
-			c.advance(-time.Hour)
-			l.Tokens(2)
-			c.advance(-time.Hour)
-			l.Tokens(2)
-		}, 0, -1, -1, 4},
 		{"a first token at once", true, func(l endpick.Lease, c *clock) {
 			l.Tokens(1)
 			c.advance(8 * ms)

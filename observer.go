@@ -66,12 +66,11 @@ type Event struct {
 	// it gave one.
 	OutputTokens int
 
-	timed   bool // a mirrored request whose router has said how long it took
-	shifted bool // the clock has been set back since it was routed
+	timed bool // a mirrored request whose router has said how long it took
 }
 
 // TTFT is the measured time to first token; false if there was none, or if nobody has measured
-// it: the request is adopted, or the clock has been set back since.
+// it, because the request is adopted.
 func (e *Event) TTFT() (time.Duration, bool) {
 	if e.FirstTokenAt.IsZero() || !e.measured() {
 		return 0, false
@@ -84,7 +83,7 @@ func (e *Event) TTFT() (time.Duration, bool) {
 // measured it.
 func (e *Event) TPOT() (time.Duration, bool) {
 	a := e.adopted()
-	unknown := !e.timed && (e.shifted || a != nil && a.Mirrored)
+	unknown := !e.timed && a != nil && a.Mirrored
 	if e.FirstTokenAt.IsZero() || unknown || e.OutputTokens < 2 || e.Request != nil && e.Request.Responses > 1 {
 		return 0, false
 	}
@@ -94,8 +93,8 @@ func (e *Event) TPOT() (time.Duration, bool) {
 // E2E is the measured time of the whole request, in Done; false if nobody has measured it.
 func (e *Event) E2E() (time.Duration, bool) { return e.Now.Sub(e.RoutedAt), e.measured() }
 
-// measured reports whether it is known when the request was sent, and how long ago that was.
-func (e *Event) measured() bool { return e.timed || e.adopted() == nil && !e.shifted }
+// measured reports whether it is known when the request was sent.
+func (e *Event) measured() bool { return e.timed || e.adopted() == nil }
 
 func (e *Event) adopted() *Adopted {
 	if e.Request == nil {
