@@ -46,11 +46,6 @@ func (q *quantiser) cell(x float64) int {
 
 func (q *quantiser) bin(x float64) uint8 { return q.bins[q.cell(x)] }
 
-// border returns the smallest x − low that lies in the cell.
-func (q *quantiser) border(cell int) float64 {
-	return math.Float64frombits(uint64(q.base+int64(cell)) << q.shift)
-}
-
 // setCuts fills the table from ascending cells; bin i starts at cuts[i-2], bin 1 at the bottom.
 func (q *quantiser) setCuts(cuts []uint16) {
 	q.cuts = cuts

@@ -27,6 +27,11 @@ func naivePredict(m *Model, row []float64) float64 {
 	return exp(m.base+float64(sum)) * m.prior.at(row)
 }
 
+// border returns the smallest x − low that lies in the cell.
+func (q *quantiser) border(cell int) float64 {
+	return math.Float64frombits(uint64(q.base+int64(cell)) << q.shift)
+}
+
 // naiveTest reports whether a value's bin is at or above a threshold.
 func naiveTest(q *quantiser, bin int, x float64) bool {
 	switch {

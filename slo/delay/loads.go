@@ -308,7 +308,7 @@ func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
 	missed := half && !l.waits && o.LoadTime > 0 && s.loadedAt < nanoseconds(ev.RoutedAt)
 	seen := missed || l.loads && (half || m.learned.beyond(l.name, &l.x, took) > 0) // it had been there otherwise
 	if missed {
-		s.missed(e, r, nanoseconds(ev.Now))
+		s.missed(e, nanoseconds(ev.Now))
 	}
 	if l.loads && seen {
 		known.label(e.Variant, r, took)

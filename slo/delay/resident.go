@@ -216,7 +216,7 @@ func (s *residents) answered(model string, now int64) (begun int) {
 
 // missed records that a model had to be loaded although it was thought to be in memory: there is less
 // room than that.
-func (s *residents) missed(e *endpick.Endpoint, r *endpick.Resident, now int64) {
+func (s *residents) missed(e *endpick.Endpoint, now int64) {
 	models := 0.0
 	for i := range e.Residents {
 		if state, _ := s.state(e, &e.Residents[i], now, 0); state != endpick.OnDisk {
