@@ -72,17 +72,13 @@ type lease struct {
 	spreads  bool    // although another server has it
 	waits    bool    // it was not in memory
 	took     float64 // how much longer its first token took for that; 0: not known yet
-	unsure   bool    // the engine may have evicted blocks that the index counts on
 	tenant   string
 	vote     float64 // what it counts among all tenants; 0: not yet known
 	guess    float64
-	block    uint64 // the last one that any candidate held
 
-	input        float64 // prompt tokens
 	fresh, pairs float64 // to be computed for it, by the index
 	size         float64 // tokens in memory halfway through its response
 	x            amounts // amounts of its time to first token
-	first        float64 // that time, until it can be learned from; 0: none
 	external     float64 // requests there from other routers
 	externalSize float64
 
@@ -113,16 +109,9 @@ func (m *marginal) Routed(ev *endpick.Event) {
 	*l = lease{
 		ref: c.Ref, name: n, stream: req.Stream, tenant: req.Tenant, guess: req.ExpectedPerResponse(),
 		apart: m.learned.kinds.known[n] == nil && several(ev.Candidates, c.Endpoint.Variant),
-		input: float64(max(req.InputTokens, 1)), fresh: v.fresh, pairs: v.pairs, size: v.size, x: v.first,
-		crowded: c.Waiting > 0 || pressed(c, k), unsure: c.PrefixTokens > 0 && c.KVUsage > mostIdle,
+		fresh: v.fresh, pairs: v.pairs, size: v.size, x: v.first,
+		crowded:  c.Waiting > 0 || pressed(c, k),
 		external: v.external, externalSize: v.external * k.size.or(v.size),
-	}
-	if len(req.Blocks) > 0 {
-		deepest := 0
-		for i := range ev.Candidates {
-			deepest = max(deepest, ev.Candidates[i].PrefixTokens)
-		}
-		l.block = blockAt(req, deepest)
 	}
 	m.routed(req.Number())
 	for i := range ev.Candidates {
@@ -159,10 +148,6 @@ func several(candidates []endpick.Candidate, variant string) bool {
 	}
 	return false
 }
-
-// mostIdle is the memory usage beyond which idle blocks have less room than running
-// requests, and the engine may have evicted blocks that the index counts on.
-const mostIdle = 0.5
 
 // FirstToken implements [endpick.FirstTokenObserver].
 func (m *marginal) FirstToken(ev *endpick.Event) {
@@ -217,7 +202,6 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	timed := ev.Request.Responses <= 1 && (a == nil || !a.Mirrored || a.Took > 0)
 	if completed {
 		m.learned.kinds.admit(l.name, &m.learned.common)
-		m.learned.firstAtLast(l, o)
 		if !l.answered {
 			m.learned.answered(l, now)
 		}

@@ -16,7 +16,6 @@ type cost struct {
 	n, tpot float64 // tokens of its response, and the time of each
 	s       float64 // how much longer a step takes with this request
 	bs      float64 // requests that are there
-	own     float64 // 1 − σ: the share of its new tokens that is not for others, too
 	fk      float64 // F·k: the time to compute its new tokens
 	c       float64 // by how much delays multiply
 	coming  float64 // λ·k·F/2: requests that will wait for that, of those who come meanwhile
@@ -29,8 +28,8 @@ type cost struct {
 
 // parts are what the cost adds up, by what they are for.
 func (x *cost) parts() [len(partNames)]float64 {
-	work := x.own * x.fk * x.c
-	return [...]float64{x.w * (x.ttft + x.load), x.n * x.tpot, (x.n*x.s + work) * x.bs, work * x.coming, x.own*x.again*(x.c*x.b+x.w) + x.w*x.back}
+	work := x.fk * x.c
+	return [...]float64{x.w * (x.ttft + x.load), x.n * x.tpot, (x.n*x.s + work) * x.bs, work * x.coming, x.again*(x.c*x.b+x.w) + x.w*x.back}
 }
 
 var partNames = [...]string{"its first token", "its other tokens", "the requests there", "those to come", "what it evicts"}
@@ -45,7 +44,7 @@ func (x *cost) sum() float64 {
 func (d *decision) cost(c *endpick.Candidate, x *cost) {
 	d.at(c)
 	f, pairs := compute(d.req, c.PrefixTokens)
-	*x = cost{w: d.w, n: d.n, bs: c.BatchSize(), own: 1 - d.shared(c, f), c: d.c, b: d.b}
+	*x = cost{w: d.w, n: d.n, bs: c.BatchSize(), c: d.c, b: d.b}
 	x.ttft, x.tpot = d.predicted(c)
 	x.s = d.step * d.pace
 	x.fk = (d.kind.each[tokens]*f + d.kind.each[attention]*pairs) * d.pace
@@ -108,8 +107,8 @@ func three(v float64) string {
 // text is the cost, what makes it higher than the least one, and all that it is made of:
 //
 //	costs 17300 ms, 1204 above the least, most for the requests there: its first token 918, its other tokens 13110,
-//	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + (1−σ) 1 · (F·k 61.2 · c 1.1 ·
-//	(BS + λ·k·F/2 0.3) + F·e·k̄ 0 · (c · B 12.4 + w))
+//	the requests there 2480, … = w 8.2 · TTFT 112 + n 300 · TPOT 43.7 + n · s 0.21 · BS 19 + F·k 61.2 · c 1.1 · (BS + λ·k·F/2 0.3) +
+//	F·e·k̄ 0 · (c · B 12.4 + w)
 func (x *cost) text(unit string, goes []string, least *cost) string {
 	text := fmt.Sprintf("costs %s %s", digits(x.sum()), unit)
 	parts, others, most := x.parts(), least.parts(), 0
@@ -125,8 +124,8 @@ func (x *cost) text(unit string, goes []string, least *cost) string {
 		text += fmt.Sprintf("%c %s %s", ":,,,,"[i], partNames[i], digits(part))
 	}
 	text += fmt.Sprintf(
-		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + (1−σ) %.3g · (F·k %s · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %s · (c · B %.3g + w))",
-		x.w, three(x.ttft), x.n, three(x.tpot), x.s, x.bs, x.own, three(x.fk), x.c, x.coming, three(x.again), x.b,
+		" = w %.3g · TTFT %s + n %.3g · TPOT %s + n · s %.3g · BS %.3g + F·k %s · c %.3g · (BS + λ·k·F/2 %.3g) + F·e·k̄ %s · (c · B %.3g + w)",
+		x.w, three(x.ttft), x.n, three(x.tpot), x.s, x.bs, three(x.fk), x.c, x.coming, three(x.again), x.b,
 	)
 	if x.load > 0 {
 		text += fmt.Sprintf(" + w · load %s", three(x.load))

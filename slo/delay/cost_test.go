@@ -46,7 +46,7 @@ var (
 // alike checks that two costs have the same parts.
 func alike(t *testing.T, want, got cost, name string) {
 	for i, pair := range [][2]float64{
-		{want.w, got.w}, {want.ttft, got.ttft}, {want.n, got.n}, {want.tpot, got.tpot}, {want.s, got.s}, {want.bs, got.bs}, {want.own, got.own},
+		{want.w, got.w}, {want.ttft, got.ttft}, {want.n, got.n}, {want.tpot, got.tpot}, {want.s, got.s}, {want.bs, got.bs},
 		{want.fk, got.fk}, {want.c, got.c}, {want.coming, got.coming}, {want.again, got.again}, {want.b, got.b},
 	} {
 		assert.InDelta(t, pair[0], pair[1], 1e-6*max(1, math.Abs(pair[0])), "%s: part %d", name, i)
@@ -55,18 +55,18 @@ func alike(t *testing.T, want, got cost, name string) {
 
 // The formula, with a number that no other combination of its parts has.
 func TestTheFormulaByHand(t *testing.T) {
-	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, own: 0.25, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
-	assert.InDelta(t, 300+200+70+0.25*(40*2*7.5+60*(2*5+3)), x.sum(), 1e-9)
-	parts := "its first token 300, its other tokens 200, the requests there 210, those to come 10, what it evicts 195 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + (1−σ) 0.25 · (F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w))"
-	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &x))
+	x := cost{w: 3, ttft: 100, n: 20, tpot: 10, s: 0.5, bs: 7, fk: 40, c: 2, coming: 0.5, again: 60, b: 5}
+	assert.InDelta(t, 300+200+70+40*2*7.5+60*(2*5+3), x.sum(), 1e-9)
+	parts := "its first token 300, its other tokens 200, the requests there 630, those to come 40, what it evicts 780 = w 3 · TTFT 100 + n 20 · TPOT 10 + n · s 0.5 · BS 7 + F·k 40 · c 2 · (BS + λ·k·F/2 0.5) + F·e·k̄ 60 · (c · B 5 + w)"
+	assert.Equal(t, "costs 1950 ms: "+parts, x.text("ms", nil, &x))
 	least := x
 	least.ttft -= 1e-4
-	assert.Equal(t, "costs 915 ms: "+parts, x.text("ms", nil, &least), "not by what nobody sees")
+	assert.Equal(t, "costs 1950 ms: "+parts, x.text("ms", nil, &least), "not by what nobody sees")
 	assert.Equal(t, []string{"60600", "0.123", "17.06", "0"}, []string{digits(60_597), digits(0.12345), digits(17.056), digits(8.9e-6)})
 	assert.Equal(t, []string{"60597", "0.123"}, []string{three(60_597.2), three(0.12345)})
 	least.ttft = x.ttft
 	least.bs, least.n = 0, 25
-	assert.Equal(t, "costs 915 ms, 160 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
+	assert.Equal(t, "costs 1950 ms, 580 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
 }
 
 // Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
@@ -75,7 +75,7 @@ func TestCostsByHand(t *testing.T) {
 	const attention = 2000 * (1000 + 2000/2) / 30_000.
 	const s = 0.5 + 3.15
 	m := newMarginal(t, Config{})
-	first := cost{w: 5, ttft: 100 + 2000 + attention + 300, n: 300, tpot: 200 + s, s: s, own: 1, fk: 2000 + attention, c: 1, again: 2000}
+	first := cost{w: 5, ttft: 100 + 2000 + attention + 300, n: 300, tpot: 200 + s, s: s, fk: 2000 + attention, c: 1, again: 2000}
 	alike(t, first, costOf(t, m, asked, idle), "idle")
 	// Beside an idle server, the mean of √4 and 0 is 1.
 	onBusy := first
@@ -108,7 +108,7 @@ func TestCostsByHand(t *testing.T) {
 	held := idle
 	held.PrefixTokens = 3000
 	m = newMarginal(t, Config{})
-	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, own: 1, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(t, m, asked, held), "held")
+	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(t, m, asked, held), "held")
 }
 
 // What is multiplied with all that: pace, crowding, arrivals, the price of computing again.
@@ -222,35 +222,6 @@ func TestWhatDoesNotFitByHand(t *testing.T) {
 	assert.InDelta(t, 2000*0.5, costOf(t, newMarginal(t, Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
 }
 
-// A candidate that lacks all of a popular beginning computes for others, too; one that holds it
-// pays for its own part alone.
-func TestCostOfACopyByHand(t *testing.T) {
-	m := newMarginal(t, Config{})
-	req := prompt(3000)
-	m.learned.uses[125] = use{125, fading{4, nanoseconds(start)}} // of the first 2,000 tokens, two are expected
-	usage := 0.5
-	costs := func(idle, this int) cost {
-		cs := matched(idle, this)
-		cs[1].KVUsage = usage
-		at := req.At(start, 1, 1)
-		d := m.decide(&at, cs)
-		defer d.end()
-		d.survey()
-		var x cost
-		d.cost(&cs[1], &x)
-		return x
-	}
-	// One holds it, this would be another: one use for each, so that half of 2,000 tokens is paid for.
-	assert.InDelta(t, 1-2000/3000.*0.5, costs(2000, 0).own, 1e-9)
-	assert.InDelta(t, 1-1000/2000.*0.5, costs(2000, 1000).own, 1e-9)
-	assert.Equal(t, 1.0, costs(2000, 2000).own, "both hold it: 2/3 are expected, but there is nothing to copy")
-	assert.Equal(t, 1.0, costs(1000, 2000).own)
-	assert.Equal(t, 1.0, costs(0, 0).own)
-	assert.Equal(t, 1.0, costs(1008, 0).own, "nobody else asked for that")
-	usage = 0.51
-	assert.Equal(t, 1.0, costs(2000, 0).own, "a copy would not stay")
-}
-
 // The naive twin works out the formula from the page, with nothing but the candidates.
 func TestCostTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -272,31 +243,17 @@ func TestCostTwin(t *testing.T) {
 		for range arrivals {
 			l.common.arrivals.add(now)
 		}
-		req := prompt(16 * rapid.IntRange(1, 100).Draw(t, "blocks"))
+		req := endpick.Request{Model: "m", InputTokens: 16 * rapid.IntRange(1, 100).Draw(t, "blocks"), Stream: true}
 		var cs []endpick.Candidate
-		roots, deepest, holders := 0.0, 0, 0
+		roots := 0.0
 		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
 			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
 			c.Running = float64(rapid.IntRange(0, 50).Draw(t, "running"))
-			c.KVUsage = rapid.Float64Range(0, 1).Draw(t, "usage")
 			c.PrefixTokens = min(16*rapid.IntRange(0, 4).Draw(t, "held"), req.InputTokens-1)
 			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Millisecond}
 			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
 			roots += math.Sqrt(c.Running)
-			if c.PrefixTokens > deepest {
-				deepest, holders = c.PrefixTokens, 0
-			}
-			if c.PrefixTokens == deepest {
-				holders++
-			}
 			cs = append(cs, c)
-		}
-		uses := positive("uses", 20)
-		block := uint64(math.Ceil(float64(deepest) / 16))
-		l.uses[block] = use{block, fading{uses, now}}
-		sigma := 0.0
-		if m := max(uses-math.Sqrt(uses), 0) / float64(holders+1); block > 0 {
-			sigma = m / (1 + m)
 		}
 		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
 		at := req.At(start, 1, 1)
@@ -315,12 +272,8 @@ func TestCostTwin(t *testing.T) {
 			free := max(float64(cs[i].Endpoint.KVTokens)-m.endpoints.Find(cs[i].Ref).filled, 0)
 			e := 1 - min(free/(f+300), 1)
 			lambda := float64(arrivals) / 10_000 / float64(len(cs))
-			mine := 1 - min((float64(deepest)-held)/f, 1)*sigma
-			if cs[i].KVUsage > 0.5 {
-				mine = 1
-			}
 			bs := cs[i].Running
-			want := w*1000 + 300*1 + 300*s*bs + mine*f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))
+			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))
 			var x cost
 			d.cost(&cs[i], &x)
 			require.InEpsilon(t, want, x.sum(), 1e-3)

@@ -8,7 +8,7 @@
 //
 // The cost of a candidate, in milliseconds, is
 //
-//	w·TTFT + n·TPOT + n·s·BS + (1−σ)·F·[ k·c·(BS + λ·k·F/2) + e·k̄·(c·B + w) ]
+//	w·TTFT + n·TPOT + n·s·BS + F·[ k·c·(BS + λ·k·F/2) + e·k̄·(c·B + w) ]
 //
 // The first two are the request's own latency. BS requests are there: each waits
 // s longer for each of the n tokens, and for the F new tokens to be computed, as

@@ -226,3 +226,13 @@ func TestWhoIsDisplaced(t *testing.T) {
 		assert.Equal(t, x.want, strings.Join(got, " "), "%+v", x)
 	}
 }
+
+// matched are candidates that hold so many tokens of a prompt.
+func matched(depths ...int) (cs []endpick.Candidate) {
+	for i, h := range depths {
+		cs = append(cs, endpick.Candidate{
+			Endpoint: &endpick.Endpoint{ID: string(rune('a' + i))}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}, PrefixTokens: h,
+		})
+	}
+	return cs
+}

@@ -12,7 +12,6 @@ import (
 func (l *learned) answered(r *lease, now int64) {
 	r.vote = l.votes.of(xxhash.Sum64String(r.tenant))
 	l.find(r.name).arrivals.add(now)
-	l.uses.add(r.block, now)
 }
 
 // firstToken learns from a time to first token. e may be nil.
@@ -27,11 +26,7 @@ func (l *learned) firstToken(e *endpoint, r *lease, ms float64, now int64) {
 	if r.crowded {
 		return
 	}
-	if r.unsure {
-		r.first = ms
-	} else {
-		l.label(r.name, &r.x, ms)
-	}
+	l.label(r.name, &r.x, ms)
 	l.compareTo(e, r, now, &r.x, ms, func(k *kind) *bound { return &k.late })
 	l.each(r.name, func(k *kind) { k.fresh.add(r.fresh, 1) })
 }
@@ -42,25 +37,6 @@ func (l *learned) compareTo(e *endpoint, r *lease, now int64, x *amounts, ms flo
 		e.pace.Add(now, ms/max(k.of(x), 1e-3), of(k).deviation())
 	}
 	l.each(r.name, func(k *kind) { of(k).add(ms / max(k.of(x), 1e-3)) })
-}
-
-// firstAtLast learns from a time to first token, once the engine has reported how much
-// of the prompt was cached.
-func (l *learned) firstAtLast(r *lease, o *endpick.Outcome) {
-	if r.first == 0 {
-		return
-	}
-	if o.HasCachedTokens {
-		found := float64(o.CachedTokens)
-		if o.InputTokens > 0 { // in the engine's tokens
-			found *= r.input / float64(o.InputTokens)
-		}
-		found = min(found, r.input-1)
-		fresh := r.input - found
-		r.x[tokens] = max(r.x[tokens]+fresh-r.fresh, fresh)
-		r.x[attention] = max(r.x[attention]+fresh*(found+fresh/2)-r.pairs, 0)
-	}
-	l.label(r.name, &r.x, r.first)
 }
 
 // mostTokens is an upper bound of the length of a response.

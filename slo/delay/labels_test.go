@@ -365,69 +365,6 @@ func TestNamesOfKinds(t *testing.T) {
 	}
 }
 
-// If an engine is more than half full it may have evicted what the index believes is
-// cached, so a prompt teaches only once the engine has reported its cached tokens.
-func TestFirstTokensWaitForUsage(t *testing.T) {
-	for name, c := range map[string]struct {
-		usage   float64
-		o       endpick.Outcome
-		waits   bool
-		want    amounts // of the label
-		nothing bool
-	}{
-		"room for all": {usage: 0.5, want: amounts{requests: 1, tokens: 400, attention: 400 * (600 + 200), steps: 1.5}},
-		"all was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 600},
-			want: amounts{requests: 1, tokens: 400, attention: 400 * (600 + 200), steps: 1.5}},
-		"some was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 200},
-			want: amounts{requests: 1, tokens: 800, attention: 800 * (200 + 400), steps: 1.5}},
-		"nothing was there": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true},
-			want: amounts{requests: 1, tokens: 1000, attention: 1000 * 500, steps: 1.5}},
-		"more than all": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 9000},
-			want: amounts{requests: 1, tokens: 1, attention: 999.5, steps: 1.5}},
-		"in the engine's tokens": {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1, InputTokens: 2000, HasCachedTokens: true, CachedTokens: 400},
-			want: amounts{requests: 1, tokens: 800, attention: 800 * (200 + 400), steps: 1.5}},
-		"it does not say":  {usage: 0.6, waits: true, o: endpick.Outcome{OutputTokens: 1}, want: amounts{requests: 1, tokens: 400, attention: 400 * (600 + 200), steps: 1.5}},
-		"the client left":  {usage: 0.6, waits: true, o: endpick.Outcome{Status: endpick.Canceled, OutputTokens: 1, HasCachedTokens: true}, nothing: true},
-		"the engine broke": {usage: 0.6, waits: true, o: endpick.Outcome{Status: endpick.Failed, OutputTokens: 1}, nothing: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newRig(t)
-			require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
-			require.NoError(t, d.router.Report("a", endpick.Load{KVUsage: c.usage}))
-			l := d.route(1000, 10, true)
-			d.at(1)
-			x := d.label(requests, 1, l.FirstToken)
-			if c.waits {
-				require.Zero(t, x)
-				d.now = d.now.Add(time.Second)
-				x = d.label(requests, 1, func() { l.Done(c.o) })
-			}
-			if c.nothing {
-				assert.Zero(t, x)
-				return
-			}
-			d.check("label", c.want, x)
-		})
-	}
-}
-
-// What was computed before it remains part of a first token's time when the engine has
-// reported how much of its own prompt was cached.
-func TestFirstTokensBehindOthersWaitForUsage(t *testing.T) {
-	d := newRig(t)
-	require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
-	d.route(1000, 10, true)
-	require.NoError(t, d.router.Report("a", endpick.Load{Running: 1, KVUsage: 0.6})) // being computed, it does not wait
-	l := d.route(1000, 10, true)
-	d.at(1)
-	require.Zero(t, d.label(requests, 1, l.FirstToken))
-	d.at(2)
-	x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 1, HasCachedTokens: true, CachedTokens: 200}) })
-	d.check("label", amounts{
-		requests: 1, tokens: 400 + 800, attention: 400*(600+200) + 800*(200+400), steps: 1.5, batches: 1.5, contexts: 1.5 * 1000,
-	}, x)
-}
-
 // holds is a matcher: each server holds this many tokens of a prompt.
 type holds int
 

@@ -12,7 +12,6 @@ type learned struct {
 	common    kind // of all kinds together, for new ones
 	token     mean // time of a prompt token, by the proportions
 	lengths   lengths
-	uses      uses // of prefixes
 	votes     votes
 	loads     loads
 	first     mean // time to first token of streams

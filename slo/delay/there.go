@@ -17,7 +17,6 @@ type decision struct {
 	w, c       float64
 	again      float64 // k̄
 	b          float64 // typical batch size
-	copies     copies
 
 	variants      []variantState // seen so far
 	*variantState                // of the current candidate; nil at first
@@ -62,15 +61,12 @@ func (d *decision) end() {
 // mean, it would look no worse to stay there.
 func (d *decision) survey() {
 	var roots int64
-	d.copies = copies{}
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		roots += int64(math.Sqrt(min(c.BatchSize(), 1<<30)) * 1024)
-		d.copies.add(c.PrefixTokens)
 	}
 	mean := float64(roots) / (1024 * float64(max(len(d.candidates), 1)))
 	d.b = mean * mean
-	d.copies.expect(&d.m.learned.uses, d.req, d.now)
 }
 
 // use makes a variant the current one.
