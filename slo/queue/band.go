@@ -1,10 +1,6 @@
 package queue
 
-import (
-	"math"
-
-	"github.com/google/btree"
-)
+import "github.com/google/btree"
 
 // band holds the requests of one priority. Tenants take turns by start-time fair
 // queueing (Goyal, Vin and Cheng, 1996): each has a virtual time, which advances by
@@ -27,11 +23,6 @@ type band[T any] struct {
 	// Tenants with requests, the heaviest user of each bound first; nil: no bound.
 	heaviest [bounds]*btree.BTreeG[*tenant[T]]
 }
-
-// endOfTime is the last virtual time: with the default weight after some 10¹¹ of the longest
-// requests, with the highest after a few hundred thousand, unless the band was empty before. From
-// then on, deadlines alone decide.
-const endOfTime = math.MaxInt64 / 2
 
 type tenant[T any] struct {
 	name     string
@@ -115,9 +106,9 @@ func (b *band[T]) charge(name string, cost int64) {
 	t := b.tenantOf(name)
 	b.change(t, func() {
 		if t.first == nil {
-			t.tag = min(max(t.tag, b.now)+cost, endOfTime)
+			t.tag = max(t.tag, b.now) + cost
 		} else {
-			t.tag = min(max(t.tag+cost, t.start), endOfTime)
+			t.tag = max(t.tag+cost, t.start)
 		}
 	})
 	b.forget()
@@ -163,7 +154,7 @@ func (b *band[T]) dispatch(e *entry[T], config *Config) {
 	e.item.epoch = b.epoch
 	b.change(e.tenant, func() {
 		b.now = max(b.now, e.tenant.tag)
-		e.tenant.tag = min(e.tenant.tag+costOf(config, &e.item), endOfTime)
+		e.tenant.tag += costOf(config, &e.item)
 	})
 }
 

@@ -41,8 +41,8 @@ func (c *Config) validate() error {
 			return &endpick.ConfigError{Field: "queue.Config." + f.name, Reason: "is negative"}
 		}
 	}
-	if !(c.OutputWeight >= 0 && c.OutputWeight <= 1e6) {
-		return &endpick.ConfigError{Field: "queue.Config.OutputWeight", Reason: fmt.Sprintf("is %v, not within 0 and 1e6", c.OutputWeight)}
+	if !(c.OutputWeight >= 0 && c.OutputWeight <= 1000) {
+		return &endpick.ConfigError{Field: "queue.Config.OutputWeight", Reason: fmt.Sprintf("is %v, not within 0 and 1000", c.OutputWeight)}
 	}
 	if c.OutputWeight == 0 {
 		c.OutputWeight = 2

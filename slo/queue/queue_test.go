@@ -246,29 +246,6 @@ func TestQueueExtremes(t *testing.T) {
 	assert.Zero(t, q.Stats().Bytes)
 }
 
-// However much a tenant has had, if it claims nothing but the longest responses, another one that
-// comes is next but one.
-func TestVirtualTimeDoesNotOverflow(t *testing.T) {
-	q := newQueue(t, queue.Config{OutputWeight: 1e6})
-	huge := queue.Item[string]{Tenant: "a", Value: "huge", OutputTokens: math.MaxInt32}
-	q.push(t, huge)
-	for i := range 280_000 {
-		if i%5000 == 4999 {
-			q.push(t, queue.Item[string]{Tenant: "b", Value: "small"})
-			var next []string
-			for range 2 {
-				item, _ := q.Pop(epoch, 0)
-				next = append(next, item.Value)
-			}
-			require.Contains(t, next, "small", "after %d requests", i)
-			q.push(t, huge)
-			continue
-		}
-		_, _ = q.Pop(epoch, 0)
-		_, _ = q.Push(epoch, huge)
-	}
-}
-
 func TestQueueDefaults(t *testing.T) {
 	q := newQueue(t, queue.Config{})
 	_, err := q.Push(epoch, queue.Item[string]{Bytes: 1<<30 + 1})
@@ -526,7 +503,7 @@ func TestQueuePrices(t *testing.T) {
 // first that should be last.
 func TestQueuePricesAreBounded(t *testing.T) {
 	for _, took := range [][2]int{{math.MaxInt, 0}, {0, math.MaxInt}, {math.MaxInt, math.MaxInt}} {
-		assert.Equal(t, 200, price(t, queue.Config{OutputWeight: 1e6}, queue.Item[string]{}, func(q *queue.Queue[string], i queue.Item[string]) {
+		assert.Equal(t, 200, price(t, queue.Config{OutputWeight: 1000}, queue.Item[string]{}, func(q *queue.Queue[string], i queue.Item[string]) {
 			for range 1000 {
 				q.Settle(i, took[0], took[1])
 			}
@@ -536,14 +513,14 @@ func TestQueuePricesAreBounded(t *testing.T) {
 
 func TestQueueOutputWeight(t *testing.T) {
 	drop := func(queue.Item[int], error) {}
-	for _, w := range []float64{-1, math.Nextafter(0, -1), math.Nextafter(1e6, 2e6), math.Inf(1), math.NaN()} {
+	for _, w := range []float64{-1, math.Nextafter(0, -1), math.Nextafter(1000, 2000), math.Inf(1), math.NaN()} {
 		_, err := queue.New(queue.Config{OutputWeight: w}, drop)
 		var bad *endpick.ConfigError
 		require.ErrorAs(t, err, &bad, "%v", w)
 		assert.Equal(t, "queue.Config.OutputWeight", bad.Field)
-		assert.Equal(t, fmt.Sprintf("is %v, not within 0 and 1e6", w), bad.Reason)
+		assert.Equal(t, fmt.Sprintf("is %v, not within 0 and 1000", w), bad.Reason)
 	}
-	_, err := queue.New(queue.Config{OutputWeight: 1e6}, drop)
+	_, err := queue.New(queue.Config{OutputWeight: 1000}, drop)
 	assert.NoError(t, err)
 }
 
