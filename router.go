@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -53,12 +54,8 @@ func (c *Config) validate() error {
 	for c.Seed == 0 {
 		c.Seed = rand.Uint64()
 	}
-	if c.LeaseTimeout == 0 {
-		c.LeaseTimeout = 10 * time.Minute
-	}
-	if c.ReportMaxAge == 0 {
-		c.ReportMaxAge = time.Minute
-	}
+	c.LeaseTimeout = cmp.Or(c.LeaseTimeout, 10*time.Minute)
+	c.ReportMaxAge = cmp.Or(c.ReportMaxAge, time.Minute)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package predict
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -124,9 +125,7 @@ func (c *LatencyConfig) validate() error {
 	case c.MaxModels < 0:
 		return badConfig("MaxModels", "is %d, want 0 or more", c.MaxModels)
 	}
-	if c.MaxModels == 0 {
-		c.MaxModels = defaultMaxModels
-	}
+	c.MaxModels = cmp.Or(c.MaxModels, defaultMaxModels)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 	"time"
@@ -54,15 +55,9 @@ func (c *AffinityConfig) validate() error {
 	if !(c.PrefillRate >= 0) || math.IsInf(c.PrefillRate, 1) {
 		return bad("PrefillRate", "is not a finite rate")
 	}
-	if c.Threshold == 0 {
-		c.Threshold = 0.80
-	}
-	if c.MaxPenalty == 0 {
-		c.MaxPenalty = 5 * time.Second
-	}
-	if c.PrefillRate == 0 {
-		c.PrefillRate = 8600
-	}
+	c.Threshold = cmp.Or(c.Threshold, 0.80)
+	c.MaxPenalty = cmp.Or(c.MaxPenalty, 5*time.Second)
+	c.PrefillRate = cmp.Or(c.PrefillRate, 8600)
 	return nil
 }
 

@@ -27,18 +27,14 @@ type HeadroomConfig struct {
 }
 
 func (c *HeadroomConfig) validate() error {
-	if c.TTFTWeight == 0 {
-		c.TTFTWeight = 0.8
-	}
+	c.TTFTWeight = cmp.Or(c.TTFTWeight, 0.8)
 	if !(c.TTFTWeight > 0 && c.TTFTWeight < 1) {
 		return &endpick.ConfigError{Field: "slo.HeadroomConfig.TTFTWeight", Reason: fmt.Sprintf("is %v, outside (0, 1)", c.TTFTWeight)}
 	}
 	if c.OutputTokens < 0 {
 		return &endpick.ConfigError{Field: "slo.HeadroomConfig.OutputTokens", Reason: "is negative"}
 	}
-	if c.OutputTokens == 0 {
-		c.OutputTokens = 300
-	}
+	c.OutputTokens = cmp.Or(c.OutputTokens, 300)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package slo
 
 import (
+	"cmp"
 	"sync"
 	"time"
 
@@ -31,9 +32,7 @@ func NewWarmup(config WarmupConfig) (endpick.Filter, error) {
 	if config.Ramp < 0 {
 		return nil, &endpick.ConfigError{Field: "slo.WarmupConfig.Ramp", Reason: "is negative"}
 	}
-	if config.Ramp == 0 {
-		config.Ramp = time.Minute
-	}
+	config.Ramp = cmp.Or(config.Ramp, time.Minute)
 	return &warmup{ramp: config.Ramp}, nil
 }
 

@@ -192,9 +192,7 @@ func (c *Config) validate() error {
 	case !(c.RetryShare >= 0 && c.RetryShare <= 1):
 		return badConfig("RetryShare", "is not within 0 and 1")
 	}
-	if c.RetryShare == 0 {
-		c.RetryShare = 0.2
-	}
+	c.RetryShare = cmp.Or(c.RetryShare, 0.2)
 	return cmp.Or(
 		orDefault("MaxBodyBytes", &c.MaxBodyBytes, 32<<20), orDefault("MaxAttempts", &c.MaxAttempts, 3),
 		orDefault("RetryBurst", &c.RetryBurst, 100), orDefault("MaxItems", &c.MaxItems, 0), orDefault("Fallbacks", &c.Fallbacks, 0),

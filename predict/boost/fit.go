@@ -1,6 +1,7 @@
 package boost
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -56,15 +57,9 @@ func (c *Config) validate() error {
 			return badConfig("Prior", "names column %d of %d", f, c.Features)
 		}
 	}
-	if c.Trees == 0 {
-		c.Trees = defaultTrees
-	}
-	if c.LearningRate == 0 {
-		c.LearningRate = defaultLearningRate
-	}
-	if c.Shrinkage == 0 {
-		c.Shrinkage = defaultShrinkage
-	}
+	c.Trees = cmp.Or(c.Trees, defaultTrees)
+	c.LearningRate = cmp.Or(c.LearningRate, defaultLearningRate)
+	c.Shrinkage = cmp.Or(c.Shrinkage, defaultShrinkage)
 	return nil
 }
 

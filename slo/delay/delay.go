@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"math"
 	"sync"
 	"time"
@@ -32,9 +33,7 @@ func (c *Config) validate() error {
 	if !(c.FirstTokenWeight >= 0) || math.IsInf(c.FirstTokenWeight, 1) {
 		return &endpick.ConfigError{Field: "delay.Config.FirstTokenWeight", Reason: "is negative or not finite"}
 	}
-	if c.MaxKinds == 0 {
-		c.MaxKinds = defaultMaxKinds
-	}
+	c.MaxKinds = cmp.Or(c.MaxKinds, defaultMaxKinds)
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"math"
 	"strings"
 
@@ -16,9 +17,7 @@ const maxName = 256
 // nameOf is the kind of a request on a variant. Adapters count as their model.
 func nameOf(req *endpick.Request, variant string) kindName {
 	n := kindName{req.Model, variant}
-	if n.model == "" {
-		n.model = req.Adapter
-	}
+	n.model = cmp.Or(n.model, req.Adapter)
 	return n
 }
 

@@ -44,18 +44,10 @@ func (c *Config) validate() error {
 	if !(c.OutputWeight >= 0 && c.OutputWeight <= 1000) {
 		return &endpick.ConfigError{Field: "queue.Config.OutputWeight", Reason: fmt.Sprintf("is %v, not within 0 and 1000", c.OutputWeight)}
 	}
-	if c.OutputWeight == 0 {
-		c.OutputWeight = 2
-	}
-	if c.MaxRequests == 0 {
-		c.MaxRequests = 1000
-	}
-	if c.MaxBytes == 0 {
-		c.MaxBytes = 1 << 30
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 30 * time.Second
-	}
+	c.OutputWeight = cmp.Or(c.OutputWeight, 2)
+	c.MaxRequests = cmp.Or(c.MaxRequests, 1000)
+	c.MaxBytes = cmp.Or(c.MaxBytes, 1<<30)
+	c.Timeout = cmp.Or(c.Timeout, 30*time.Second)
 	return nil
 }
 

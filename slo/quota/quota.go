@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -66,12 +67,8 @@ func (c *Config) validate() error {
 	case c.MaxTenants < 0:
 		return bad("MaxTenants", "is negative")
 	}
-	if c.OutputWeight == 0 {
-		c.OutputWeight = 2
-	}
-	if c.MaxTenants == 0 {
-		c.MaxTenants = 16_384
-	}
+	c.OutputWeight = cmp.Or(c.OutputWeight, 2)
+	c.MaxTenants = cmp.Or(c.MaxTenants, 16_384)
 	return nil
 }
 

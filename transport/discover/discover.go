@@ -76,12 +76,8 @@ func (c *Config) validate() error {
 	if err := validate(c.Source); err != nil {
 		return err
 	}
-	if c.Interval == 0 {
-		c.Interval = 2 * time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 5 * time.Second
-	}
+	c.Interval = cmp.Or(c.Interval, 2*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 5*time.Second)
 	return nil
 }
 

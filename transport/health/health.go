@@ -1,6 +1,7 @@
 package health
 
 import (
+	"cmp"
 	"net/http"
 	"sync"
 	"time"
@@ -48,18 +49,12 @@ func (c *Config) validate() error {
 	case c.Failures < 0:
 		return bad("Failures", "is negative")
 	}
-	if c.Interval == 0 {
-		c.Interval = 2 * time.Second
-	}
-	if c.Timeout == 0 {
-		c.Timeout = 2 * time.Second
-	}
+	c.Interval = cmp.Or(c.Interval, 2*time.Second)
+	c.Timeout = cmp.Or(c.Timeout, 2*time.Second)
 	if c.Client == nil {
 		c.Client = host.Client(c.Timeout, 1)
 	}
-	if c.Failures == 0 {
-		c.Failures = 2
-	}
+	c.Failures = cmp.Or(c.Failures, 2)
 	if c.URL == nil {
 		c.URL = func(e *endpick.Endpoint) string { return host.Page(e.Address, "/health") }
 	}

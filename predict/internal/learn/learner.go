@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -47,9 +48,7 @@ func (c *Config) validate() error {
 	case c.RefitEvery < 0:
 		return badConfig("Config.RefitEvery", "is %d, want 0 or more", c.RefitEvery)
 	}
-	if c.RefitEvery == 0 {
-		c.RefitEvery = defaultRefitEvery
-	}
+	c.RefitEvery = cmp.Or(c.RefitEvery, defaultRefitEvery)
 	return nil
 }
 

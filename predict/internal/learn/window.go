@@ -84,15 +84,9 @@ func (c *WindowConfig) validate() (buckets int, err error) {
 			return 0, badConfig("WindowConfig.Strata", "make more than %d buckets", maxBuckets)
 		}
 	}
-	if c.Samples == 0 {
-		c.Samples = defaultWindowSamples
-	}
-	if c.HalfLife == 0 {
-		c.HalfLife = defaultHalfLife
-	}
-	if c.Floor == 0 {
-		c.Floor = defaultFloor
-	}
+	c.Samples = cmp.Or(c.Samples, defaultWindowSamples)
+	c.HalfLife = cmp.Or(c.HalfLife, defaultHalfLife)
+	c.Floor = cmp.Or(c.Floor, defaultFloor)
 	return buckets, nil
 }
 

@@ -1,6 +1,7 @@
 package all
 
 import (
+	"cmp"
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
@@ -74,9 +75,7 @@ func PredictedLatency(c PredictedLatencyConfig) (endpick.Config, error) {
 	} else {
 		c.Headroom.UpperBound = true
 		c.Affinity.LimitToSaved = !c.Affinity.DisableLoadGate
-		if c.BestFit.PrefillRate == 0 {
-			c.BestFit.PrefillRate = prefillRate
-		}
+		c.BestFit.PrefillRate = cmp.Or(c.BestFit.PrefillRate, prefillRate)
 	}
 	held, err := prefix.NewIndex(c.Index)
 	if err != nil {
