@@ -162,21 +162,14 @@ func (h *hearing) follow(s *settings, index *precise.Index) error {
 
 // run follows what engines say of where they publish, and warns of events that match nothing.
 func (h *hearing) run(ctx context.Context) {
-	tick := time.NewTicker(time.Second)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, time.Second, func() {
 		h.mu.Lock()
+		defer h.mu.Unlock()
 		if err := h.look(); err != nil {
 			h.log.Warn("events", "error", err)
 		}
 		h.warn()
-		h.mu.Unlock()
-	}
+	})
 }
 
 func (h *hearing) look() error {

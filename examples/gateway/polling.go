@@ -75,6 +75,20 @@ func background(all ...func(context.Context)) (stop func()) {
 	}
 }
 
+// every calls do again and again until the context ends.
+func every(ctx context.Context, pause time.Duration, do func()) {
+	tick := time.NewTicker(pause)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			do()
+		}
+	}
+}
+
 // page is the address of a page of each server that may be asked.
 func (g *gateway) page(path string) func(*endpick.Endpoint) string {
 	return func(e *endpick.Endpoint) string {

@@ -106,14 +106,10 @@ func (r *recorder) run() {
 		case request := <-r.queue:
 			r.write(request)
 		case <-r.quit:
-			for {
-				select {
-				case request := <-r.queue:
-					r.write(request)
-				default:
-					return
-				}
+			for len(r.queue) > 0 {
+				r.write(<-r.queue)
 			}
+			return
 		}
 	}
 }

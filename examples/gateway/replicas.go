@@ -232,18 +232,11 @@ func (s *shared) connect(ctx context.Context, router *endpick.Router) error {
 
 // watch logs when gateways join or leave.
 func (s *shared) watch(ctx context.Context, log *slog.Logger) {
-	tick := time.NewTicker(250 * time.Millisecond)
-	defer tick.Stop()
 	was := ""
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	every(ctx, 250*time.Millisecond, func() {
 		st := s.replica.Status()
 		if !st.Running {
-			continue
+			return
 		}
 		level, others := slog.LevelInfo, live(&st)
 		if !st.Connected || others == 0 {
@@ -253,7 +246,7 @@ func (s *shared) watch(ctx context.Context, log *slog.Logger) {
 			was = is
 			log.Log(ctx, level, "replicas", "connected", st.Connected, "others", others)
 		}
-	}
+	})
 }
 
 // live is how many others are known completely.

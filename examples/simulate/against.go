@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"slices"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -55,15 +54,8 @@ func against(args []string, stdout, stderr io.Writer) error {
 	for _, p := range all {
 		known = append(known, p.name)
 	}
-	oneOf := func(what string, known []string) *list[string] {
-		return listOf(func(s string) (string, error) {
-			if !slices.Contains(known, s) {
-				return "", fmt.Errorf("%q is not a %s (known: %s)", s, what, strings.Join(known, ", "))
-			}
-			return s, nil
-		}, known...)
-	}
-	routers, workloads := oneOf("router", known), oneOf("workload", []string{"chat", "agents", "tight"})
+	works := []string{"chat", "agents", "tight"}
+	routers, workloads := listOf(oneOf("router", known...), known...), listOf(oneOf("workload", works...), works...)
 	flags.Var(routers, "routers", "comma-separated `names`")
 	flags.Var(workloads, "workload", "comma-separated `names`")
 	seeds := listOf(readSeed, 1, 2, 3)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,16 @@ type list[T comparable] struct {
 
 func listOf[T comparable](read func(string) (T, error), values ...T) *list[T] {
 	return &list[T]{values, read}
+}
+
+// oneOf reads one of these names.
+func oneOf(what string, known ...string) func(string) (string, error) {
+	return func(s string) (string, error) {
+		if !slices.Contains(known, s) {
+			return "", fmt.Errorf("%q is not a %s (known: %s)", s, what, strings.Join(known, ", "))
+		}
+		return s, nil
+	}
 }
 
 // Set implements [flag.Value].

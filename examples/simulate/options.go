@@ -56,7 +56,7 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 	trace := flags.String("trace", "", "replay this `file`: mooncake, azure, vllm or recorder format, .gz or not")
 	workloads := listOf(readScenario)
 	flags.Var(workloads, "workload", "generate these comma-separated `scenarios`, each by itself: "+strings.Join(sim.ScenarioNames(), ", "))
-	loads := listOf(readLoad)
+	loads := listOf(oneOf("load", "low", "middle", "high"))
 	flags.Var(loads, "load", "comma-separated `loads` instead of rates: low, middle, high, of each scenario")
 	policies := listOf(readPolicy, "round-robin", "lmetric", "marginal-delay")
 	flags.Var(policies, "policies", "comma-separated `names`, with parameters such as linear:0.5, and after them conditions: "+conditionsUsage+"; "+all.Usage())
@@ -187,13 +187,6 @@ const defaultRequests = 5000
 func readScenario(s string) (string, error) {
 	_, err := sim.Scenario(s)
 	return s, err
-}
-
-func readLoad(s string) (string, error) {
-	if !slices.Contains([]string{"low", "middle", "high"}, s) {
-		return "", fmt.Errorf("%q is not a load (known: low, middle, high)", s)
-	}
-	return s, nil
 }
 
 func positive(s string) (float64, error) {

@@ -64,13 +64,8 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	var t tournament
 	flags := flag.NewFlagSet(tournamentUsage, flag.ContinueOnError)
 	all := contests()
-	names := listOf(func(s string) (string, error) {
-		if slices.ContainsFunc(all, func(c contest) bool { return c.name == s }) || slices.Contains(sets, s) {
-			return s, nil
-		}
-		return "", fmt.Errorf("%q is not a contest (known: %s, %s)", s, strings.Join(sets, ", "), contestNames(all))
-	})
-	flags.Var(names, "contests", "comma-separated `names`; tuned are those by which the library was tuned, held and foreign others, the latter on engines that work in another way (default: all): "+contestNames(all))
+	names := listOf(oneOf("contest", slices.Concat(sets, contestNames(all))...))
+	flags.Var(names, "contests", "comma-separated `names`; tuned are those by which the library was tuned, held and foreign others, the latter on engines that work in another way (default: all): "+strings.Join(contestNames(all), ", "))
 	policies := listOf(readPolicy, tournamentPolicies()...)
 	flags.Var(policies, "policies", "comma-separated `names`, each with conditions if wanted: "+conditionsUsage)
 	loads := listOf(positive, 0.5, 0.8, 1.05)
@@ -123,12 +118,11 @@ func playTournament(args []string, stdout, stderr io.Writer) error {
 	return t.write(stdout, scores)
 }
 
-func contestNames(all []contest) string {
-	var names []string
+func contestNames(all []contest) (names []string) {
 	for _, c := range all {
 		names = append(names, c.name)
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // tournamentPolicies are all presets except the one meant to be the worst.

@@ -103,7 +103,7 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 		return nil, &endpick.ConfigError{Field: "scorertest.Workload", Reason: "needs a Scenario or a Recording, and not both"}
 	}
 	x := sim.Experiment{
-		Scenario: w.Scenario, Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests, Servers: w.Endpoints,
+		Scenario: w.Scenario, Pace: sim.Pace{Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests}, Servers: w.Endpoints,
 	}
 	if w.Profile != "" {
 		profile, err := engine.ProfileByName(w.Profile)

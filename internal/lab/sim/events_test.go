@@ -15,7 +15,7 @@ import (
 
 // listeners runs routers with or without cache events, on caches that are too small.
 func listeners(t *testing.T, routers int, events *Events) *Report {
-	x := Experiment{Scenario: "C", Rate: 3, Requests: 200, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
+	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 200}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
 	cfg, err := x.Config()
 	require.NoError(t, err)
 	cfg.Routers, cfg.Events = routers, events

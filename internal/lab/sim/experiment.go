@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/endpick/endpick/internal/lab/engine"
 )
@@ -18,17 +17,8 @@ type Experiment struct {
 	// Trace is a recording. It is not changed.
 	Trace *Trace
 
-	// Rate replaces a scenario's arrivals by a Poisson process with so many requests
-	// per second. A scenario without arrivals of its own requires it. A trace has its
-	// own times, and takes a RateScale instead.
-	Rate float64
-	// RateScale multiplies the rates of a trace, or of a scenario with arrivals of its
-	// own. 0 is 1.
-	RateScale float64
-	// Requests ends the work after so many requests, Duration at that simulated time,
-	// whichever comes first. 0: at the end of the scenario's arrivals or the trace.
-	Requests int
-	Duration time.Duration
+	// Pace is that of the scenario, or of the trace, which has its own arrivals and takes no Rate.
+	Pace
 	// Classes are the SLO classes of requests. None: as in the trace.
 	Classes []MixClass
 
@@ -89,7 +79,7 @@ func (x *Experiment) generate() (Workload, error) {
 		}
 	}
 	x.Servers = cmp.Or(x.Servers, n.Servers)
-	return n.Workload.At(Pace{Rate: x.Rate, RateScale: x.RateScale, Requests: x.Requests, Duration: x.Duration})
+	return n.Workload.At(x.Pace)
 }
 
 // replay returns the requested part of the trace.

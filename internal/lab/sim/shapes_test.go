@@ -21,7 +21,7 @@ var midLoad = map[string]float64{"A": 20, "B": 8, "C": 6, "D": 2}
 
 func runScenario(t *testing.T, name string, router func() (endpick.Config, error)) *Report {
 	sparingly(t)
-	cfg := rig.Must(Experiment{Scenario: name, Rate: midLoad[name], Requests: 1200}.Config())
+	cfg := rig.Must(Experiment{Scenario: name, Pace: Pace{Rate: midLoad[name], Requests: 1200}}.Config())
 	cfg.Router = router
 	return mustRun(t, cfg)
 }

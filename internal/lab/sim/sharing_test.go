@@ -14,7 +14,7 @@ import (
 // sharers runs routers that share their requests, on caches that are too small, and
 // checks that nothing is left behind in any of them.
 func sharers(t *testing.T, routers int, s *Sharing) *Report {
-	x := Experiment{Scenario: "C", Rate: 3, Requests: 300, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
+	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 300}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
 	cfg, err := x.Config()
 	require.NoError(t, err)
 	cfg.Routers, cfg.Sharing = routers, s

@@ -67,7 +67,7 @@ func (r *Record) check() error {
 	case size < BlockTokens || size%BlockTokens != 0 || size > maxTraceTokens:
 		return fmt.Errorf("BlockTokens %d is no multiple of %d", size, BlockTokens)
 	case len(r.Blocks) > (r.InputTokens+size-1)/size:
-		return fmt.Errorf("Blocks has %d blocks of %d tokens for a prompt of %d", len(r.Blocks), size, r.InputTokens)
+		return fmt.Errorf("%s has %d blocks of %d tokens for a prompt of %d", "Blocks", len(r.Blocks), size, r.InputTokens)
 	case r.CachedTokens != nil && (*r.CachedTokens < 0 || *r.CachedTokens > r.InputTokens):
 		return fmt.Errorf("CachedTokens %d is not within [0, %d]", *r.CachedTokens, r.InputTokens)
 	case r.LastTokenMillis > 0 && r.LastTokenMillis < r.FirstTokenMillis:
