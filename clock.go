@@ -52,7 +52,7 @@ func (g *guard) now() time.Time {
 	return at
 }
 
-// time is the router's time, and what the host is to be told. Its clock panics in whatever
+// time is the router's time, and what the host is to hear. Its clock panics in whatever
 // goroutine asks, even where nothing would recover it, such as a poller's. What is read instead is
 // not ahead of a simulated clock, which runs faster: a leap ahead would end all leases.
 func (g *guard) time() (at time.Time, failure error) {

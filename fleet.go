@@ -221,13 +221,13 @@ func (f *fleet) leave(s *endpointState) {
 }
 
 // retire ends an endpoint that has been taken out of all pools; mu is held. Its slot is
-// freed when the policy has been told, by the last request to leave.
+// freed when the policy knows, by the last request to leave.
 func (f *fleet) retire(m member) {
 	f.leaving[m.state] = m.endpoint
 	m.state.flags.Store(removed)
 }
 
-// forget says that the policy has been told that an endpoint was removed.
+// forget says that the policy knows that an endpoint was removed.
 func (f *fleet) forget(s *endpointState) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

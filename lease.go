@@ -148,7 +148,7 @@ func (s *leaseSlot) unlock() {
 	}
 }
 
-// warn remembers what the host is to be told, if anything; s.mu is held.
+// warn remembers what the host is to hear, if anything; s.mu is held.
 func (s *leaseSlot) warn(err error) {
 	if err != nil {
 		s.warnings = append(s.warnings, err)

@@ -26,7 +26,7 @@ type endpointState struct {
 const (
 	draining  uint32 = 1 << iota
 	removed          // set before the last check of requests
-	forgotten        // by the policy, which has been told
+	forgotten        // by the policy, which has been notified
 )
 
 func (s *endpointState) is(flag uint32) bool { return s.flags.Load()&flag != 0 }

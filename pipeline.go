@@ -19,7 +19,7 @@ type guard struct {
 	panics, broken, undecided atomic.Uint64
 }
 
-// call calls into a stage. If that panics, it returns what the host is to be told when no lock
+// call calls into a stage. If that panics, it returns what the host is to hear when no lock
 // is held.
 func (g *guard) call(stage any, call func()) (failure error) {
 	defer func() {

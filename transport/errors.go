@@ -154,7 +154,7 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // ErrorResponse returns what to answer to a client after an error of
 // [Transport.RoundTrip]: the status of [StatusOf], and an error object in the
 // format of the API at the path of the request. It is for hosts that write
-// responses themselves. The client is not told what went wrong inside the fleet;
+// responses themselves. The client does not learn what went wrong inside the fleet;
 // log err for that.
 //
 //	status  OpenAI's type, and code              Anthropic's type

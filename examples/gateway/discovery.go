@@ -120,7 +120,7 @@ func (g *gateway) findEndpoints(s *settings) error {
 	g.discovery.end() // otherwise it might restore its own list
 	if err := watcher.Poll(ctx); err != nil {
 		g.discovery = startDiscovery(before.settings, before.watcher)
-		// Without Poll's own words: it speaks of endpoints that stay, and there may be none yet.
+		// Without Poll's own words: it says that endpoints stay, and there may be none yet.
 		return &sourceError{s.failed("discover", cmp.Or(errors.Unwrap(err), err))}
 	}
 	g.discovery = startDiscovery(s.Discover, watcher)

@@ -260,7 +260,7 @@ func (s *settings) warnings() (all []string) {
 		}
 	}
 	if host, _, _ := net.SplitHostPort(s.Admin); everywhere(host) {
-		all = append(all, "admin: is open to every network of this machine, and its pages tell what clients have sent")
+		all = append(all, "admin: is open to every network of this machine, and its pages tell who asks for what")
 	}
 	if host, _, _ := net.SplitHostPort(s.Listen); everywhere(host) && s.document != nil && s.Tenants == nil && !s.Open && !s.TrustHeaders {
 		all = append(all, "listen: is open to every network of this machine, and nobody needs a key; say open: true if that is meant")

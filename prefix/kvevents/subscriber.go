@@ -92,7 +92,7 @@ func (c *Config) validate() error {
 // Stats is a snapshot of a [Subscriber].
 type Stats struct {
 	State       State
-	Knows       precise.Knowledge // what the sink was last told
+	Knows       precise.Knowledge // what the sink knows
 	Next        uint64            // number of the next batch
 	Connections uint64            // connections made so far
 	Batches     uint64            // batches received, including replayed ones

@@ -34,7 +34,7 @@ type FeedConfig struct {
 	// Scope returns the scope in which the host hashes prompts that the engine keeps
 	// under this adapter and salt. It is called with the index locked, and must be a
 	// pure function. Nil: Scope{Adapter: adapter, Salt: salt}; a host that has models
-	// must name the model. Where tenants are told apart in the engine by salts, this is
+	// must name the model. Where the engine separates tenants by salts, this is
 	// the place to go back from a salt to its tenant.
 	Scope func(adapter, salt string) prefix.Scope
 }

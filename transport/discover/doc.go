@@ -1,5 +1,5 @@
 // Package discover keeps the endpoints of a router equal to what a source lists: a file
-// ([File]), names ([DNS]), or a [Source] of your own. A program that is told of changes
+// ([File]), names ([DNS]), or a [Source] of your own. A program that hears of changes
 // needs no watcher: it calls [endpick.Router.SetEndpoints].
 //
 //	watcher, err := discover.New(discover.Config{

@@ -28,7 +28,7 @@ const patience = 30 * time.Second
 // whose Address is "host:port".
 //
 // After each request, whether it was answered, broke off or was abandoned by its
-// client, Run checks that the client got an answer or an end, and was not told that a
+// client, Run checks that the client got an answer or an end, and did not hear that a
 // response is complete if the engine broke it off; that every lease was closed, once
 // and not by time, so that nothing is in flight; that leases ended as failed,
 // completed or canceled according to what happened; and that the host has also left

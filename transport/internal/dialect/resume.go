@@ -14,7 +14,7 @@ import (
 
 // A stream that has broken off can go on at an engine that continues a text: that gets the request
 // with what was said so far, and its stream is made the rest of the first one. A chat is continued by a
-// last message of the assistant, which vLLM and SGLang take for a beginning when they are told so, llama.cpp
+// last message of the assistant, which vLLM and SGLang take for a beginning if the request says so, llama.cpp
 // and Ollama in any case; a completion by its prompt.
 //
 // Token ids (return_token_ids) don't continue a completion, though they would not be tokenized anew: those of a
@@ -92,7 +92,7 @@ func (c *Call) Resume(m *Meter) *Call {
 	if len(a.pieces) == 1 {
 		said := string(appendUnquoted(nil, a.pieces[0].text))
 		if s.text = strings.TrimRight(said, " \n\r\t"); strings.Contains(s.text, "think>") {
-			return nil // reasoning that the engine has not told apart, as templates would
+			return nil // reasoning that the engine has not separated, as templates would
 		}
 		s.space = said[len(s.text):]
 		answered.size, answered.pieces = a.size, []piece{{text: pieceOf(s.text)}}

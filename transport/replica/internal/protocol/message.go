@@ -14,7 +14,7 @@ type Message struct {
 	Payload []byte
 }
 
-// Instance is the sender that a message claims, or 0 if it is malformed.
+// Instance is the sender that a message names, or 0 if it is malformed.
 func Instance(payload []byte) uint32 {
 	r := reader{b: payload}
 	if k := r.byte(); k < kindBatch || k > kindWant {
