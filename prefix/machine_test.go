@@ -215,6 +215,14 @@ func (m *machine) agree(t require.TestingT, blocks []uint64, order func([]endpic
 	for _, c := range candidates {
 		require.Equal(t, 16*m.twin.match(c.Ref, blocks), c.PrefixTokens, "%v of %v", blocks, c.Ref)
 	}
+	m.x.MatchUnderWay(req, candidates, func(ref endpick.EndpointRef) bool { return ref.Slot == 0 })
+	for _, c := range candidates {
+		want := m.twin.match(c.Ref, blocks)
+		if c.Ref.Slot == 0 {
+			want = len(slices.DeleteFunc(heads(blocks)[:want], func(h string) bool { return !m.twin.needed(c.Ref, h) }))
+		}
+		require.Equal(t, 16*want, c.PrefixTokens, "%v of %v, under way", blocks, c.Ref)
+	}
 	for ref, at := range m.x.caches.All() {
 		c, e := *at, m.twin.endpoints[ref.Slot]
 		require.Equal(t, []int{len(e.order), m.twin.pending(ref, "", true), len(e.retained)}, []int{c.held, c.pending, c.retained}, "%v", ref)

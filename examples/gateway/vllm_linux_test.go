@@ -141,7 +141,7 @@ func TestVLLM(t *testing.T) {
 					assert.Positive(t, a.CachedTokens)
 				}
 				said[i] = append(said[i], traffic.Message{Role: "assistant", Content: a.Text})
-				time.Sleep(1200 * time.Millisecond) // longer than the index's grace
+				time.Sleep(1200 * time.Millisecond) // longer than events take
 			}
 		}
 		t.Logf("%d of %d as expected", exact, asked)

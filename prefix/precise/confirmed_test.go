@@ -2,7 +2,6 @@ package precise_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 
@@ -24,8 +23,6 @@ func TestEventsThatMatchNothing(t *testing.T) {
 		lease := f.to("a", req)
 		a.Apply([]precise.Event{event})
 		lease.Done(endpick.Outcome{Status: status})
-		f.now = f.now.Add(time.Second)
-		f.matched(request(ids(9000, 16))) // what is over, is over
 	}
 	none := precise.Event{Kind: precise.Removed}
 	big := func(name precise.Hash, first int) precise.Event { return stored(hashes{name}, ids(first, 64)) }
@@ -61,8 +58,6 @@ func TestEventsThatMatchNothing(t *testing.T) {
 	lease := f.to("a", request(ids(0, 64)))
 	one.Apply([]precise.Event{big(1, 0)})
 	lease.Done(endpick.Outcome{})
-	f.now = f.now.Add(time.Second)
-	f.matched(request(ids(9000, 16)))
 	feeds := f.index.Stats().Feeds
 	assert.Equal(t, []uint64{0, 0, 1, 0}, []uint64{feeds[0].Confirmed, feeds[0].Unconfirmed, feeds[1].Confirmed, feeds[1].Unconfirmed})
 }

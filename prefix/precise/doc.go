@@ -30,7 +30,6 @@
 // kinds of layers, the match ends where all kinds can continue: sliding windows need the window
 // before that point, recurrent layers the state at it.
 //
-// What has been routed to an endpoint counts at once, until its events must have arrived: until
-// Config.Grace after the first token. So the second of two requests with the same beginning
-// follows the first.
+// What requests under way need counts from when they are routed until they end, as the approximate
+// index knows it. So the second of two requests with the same beginning follows the first.
 package precise

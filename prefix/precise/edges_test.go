@@ -5,7 +5,6 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -222,74 +221,12 @@ func TestNothingIsLeft(t *testing.T) {
 			end(f, a)
 			b.Reset(precise.Whole)
 			s := f.index.Stats()
-			assert.Equal(t, []int64{0, 0, 0}, []int64{int64(s.Blocks), int64(s.Expected), s.Bytes}, name)
+			assert.Equal(t, []int64{0, 0}, []int64{int64(s.Blocks), s.Bytes}, name)
 			if name == "closed" || name == "followed" || name == "gone" {
 				break
 			}
 		}
 	}
-}
-
-// A block that two requests wait for is expected as long as one of them does; guessed
-// prompts are not expected, and what failed after its first token was computed.
-func TestWhatIsExpected(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	f.feed("a", 0)
-	f.feed("a", 1)
-	route := func(req endpick.Request) endpick.Lease { return f.to("a", req) }
-	matched := func() int { return f.matched(request(ids(0, 100)))["a"] }
-	first, second := route(request(ids(0, 64))), route(request(ids(0, 48)))
-	assert.Equal(t, 8, f.index.Stats().Expected, "of each rank")
-	first.Done(endpick.Outcome{Status: endpick.Canceled})
-	assert.Equal(t, []int{6, 48}, []int{f.index.Stats().Expected, matched()})
-	second.Done(endpick.Outcome{Status: endpick.Lost})
-	assert.Equal(t, []int{0, 0}, []int{f.index.Stats().Expected, matched()})
-
-	text := request(ids(0, 64))
-	text.Exact = false
-	route(text).Done(endpick.Outcome{Status: endpick.Failed})
-	lease := route(text)
-	assert.Zero(t, f.index.Stats().Expected)
-	lease.Done(endpick.Outcome{Status: endpick.Failed})
-
-	for i, end := range []func(endpick.Lease){
-		func(l endpick.Lease) { l.Done(endpick.Outcome{}) }, // it did not stream
-		func(l endpick.Lease) { l.FirstToken(); l.Done(endpick.Outcome{Status: endpick.Failed}) },
-		func(l endpick.Lease) { l.FirstToken(); l.FirstToken(); l.Done(endpick.Outcome{}) },
-	} {
-		end(route(request(ids(0, 64))))
-		f.now = f.now.Add(time.Second - 1)
-		assert.Equal(t, 64, matched(), "%d", i)
-		f.now = f.now.Add(1)
-		assert.Zero(t, matched(), "%d", i)
-		assert.Zero(t, f.index.Stats().Expected, "%d", i)
-	}
-	// An endpoint with unknown content has no expectations.
-	other := f.to("b", request(ids(0, 64)))
-	assert.Zero(t, f.index.Stats().Expected)
-	other.Done(endpick.Outcome{Status: endpick.Failed})
-}
-
-// What all ranks hold is not expected; of an engine with several caches everything is, since
-// the events of one say nothing about the others.
-func TestWhatNeedNotBeExpected(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
-	route := func() int {
-		lease := f.to("a", request(ids(0, 64)))
-		expected := f.index.Stats().Expected
-		lease.Done(endpick.Outcome{Status: endpick.Failed})
-		assert.Zero(t, f.index.Stats().Expected)
-		return expected
-	}
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
-	assert.Equal(t, 1, route())
-	f.feed("a", 1)
-	assert.Equal(t, 4+4, route())
-	second := stored(hashes{1, 2, 3}, ids(0, 48))
-	second.Group = 1
-	require.Zero(t, a.Apply([]precise.Event{second}))
-	assert.Equal(t, 4+4, route())
 }
 
 // Engines without layers that need the whole prompt have what their windows need, wherever it

@@ -6,7 +6,7 @@ import "github.com/endpick/endpick"
 func (x *Index) Knows(ref endpick.EndpointRef) Knowledge {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.endpoints.Find(ref).knows()
+	return x.knows(ref)
 }
 
 // Forget is one step of Reset.

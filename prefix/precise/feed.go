@@ -56,7 +56,6 @@ type Feed struct {
 	entries map[uint64]entry // the engine's blocks, by entryKey
 	tails   map[uint64]*tail // of those that end within a block of ours
 	walked  int              // blocks of ours because of entries, which may be long
-	routed  map[*node]int    // promises, by block
 	groups  [maxGroups]group
 	count   uint32 // of groups
 	full    uint32 // bits of groups that need all blocks
@@ -96,13 +95,13 @@ func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) 
 	number := slices.Index(x.feeds, nil)
 	if number < 0 {
 		if number = len(x.feeds); number == maxFeeds {
-			return nil, &endpick.ConfigError{Field: "precise.Index", Reason: "has a million feeds already"}
+			return nil, &endpick.ConfigError{Field: "precise.Index", Reason: "has two million feeds already"}
 		}
 		x.feeds = append(x.feeds, nil)
 	}
 	f := &Feed{
 		index: x, ref: ref, rank: config.Rank, number: uint32(number), scope: config.Scope, grain: prefix.BlockTokens,
-		entries: map[uint64]entry{}, tails: map[uint64]*tail{}, routed: map[*node]int{},
+		entries: map[uint64]entry{}, tails: map[uint64]*tail{},
 	}
 	x.feeds[number] = f
 	e.feeds = append(e.feeds, f)
@@ -207,9 +206,6 @@ func (e *endpoint) close(f *Feed) {
 
 func (f *Feed) end() {
 	f.forgetAll()
-	for n := range f.routed {
-		f.unroute(n)
-	}
 	f.closed, f.knows = true, Nothing
 	f.index.feeds[f.number] = nil
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"hash/maphash"
 	"sync"
-	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -12,10 +11,10 @@ import (
 
 // Config configures an Index. The zero value is valid.
 type Config struct {
-	// MaxBytes is the most memory for events, at least 1 MiB; an eighth of it is for what
-	// has just been routed. When it is full, the feed with the most blocks is forgotten,
-	// and its knowledge is Partial from then on. A block that one engine holds takes at
-	// most 220 bytes, and each further engine that holds it at most 70. Zero: 512 MiB.
+	// MaxBytes is the most memory for events, at least 1 MiB. When it is full, the feed with
+	// the most blocks is forgotten, and its knowledge is Partial from then on. A block that one
+	// engine holds takes at most 220 bytes, and each further engine that holds it at most 70.
+	// Zero: 512 MiB.
 	MaxBytes int64
 	// LoadCost is the cost of loading a block into GPU memory from each tier, as a share of
 	// the time to compute it. A block that costs 1 or more is not worth loading and does not
@@ -25,23 +24,16 @@ type Config struct {
 	// prefill per token: 25 GB/s over PCIe take 5 µs, an SSD's 5 GB/s take 26 µs, and a
 	// network's 10 GB/s take 13 µs.
 	LoadCost [Tiers]float64
-	// Grace is how long after the first token a routed request still counts without
-	// its events. Zero: one second.
-	Grace time.Duration
-	// Approximate is the index for endpoints without events. This index passes
-	// requests on to it, so it must not be in a policy itself. Its memory is
+	// Approximate is the index for endpoints without events, and for requests under way. This
+	// index passes requests on to it, so it must not be in a policy itself. Its memory is
 	// additional. Nil: a new one of default size.
 	Approximate *prefix.Index
 }
 
 func (c *Config) validate() error {
 	c.MaxBytes = cmp.Or(c.MaxBytes, 512<<20)
-	c.Grace = cmp.Or(c.Grace, time.Second)
 	if c.MaxBytes < 1<<20 {
 		return &endpick.ConfigError{Field: "precise.Config.MaxBytes", Reason: "is less than 1 MiB"}
-	}
-	if c.Grace < 0 {
-		return &endpick.ConfigError{Field: "precise.Config.Grace", Reason: "is negative"}
 	}
 	for t, usual := range [Tiers]float64{CPU: 0.1, Disk: 0.5, External: 0.3} {
 		cost := &c.LoadCost[t]
@@ -64,13 +56,11 @@ type Index struct {
 	approx *prefix.Index
 	paths  sync.Pool // *[]stretch
 
-	mu        sync.Mutex // guards the fields below
+	mu        sync.RWMutex // guards the fields below; Match only reads
 	store     store
 	endpoints endpick.PerEndpoint[endpoint]
 	feeds     []*Feed // by number; nil: none
-	leases    endpick.PerLease[promise]
-	grace     []graced // in the order of time
-	expected  int      // pairs of a promised block and a feed that should report it
+	prompts   endpick.PerLease[prompt]
 	overflows uint64
 }
 
@@ -79,8 +69,9 @@ type Index struct {
 type endpoint struct{ feeds []*Feed }
 
 // knows is the least that is known about any of its engine's processes.
-func (e *endpoint) knows() Knowledge {
-	if len(e.feeds) == 0 {
+func (x *Index) knows(ref endpick.EndpointRef) Knowledge {
+	e := x.endpoints.Find(ref)
+	if e == nil || len(e.feeds) == 0 {
 		return Nothing
 	}
 	least := Whole
@@ -110,7 +101,6 @@ func New(config Config) (*Index, error) {
 		}
 	}
 	x.paths.New = func() any { return new([]stretch) }
-	x.leases.Forget = func(_ endpick.LeaseRef, p *promise) { x.drop(p) }
 	x.endpoints.Forget = func(_ endpick.EndpointRef, e *endpoint) {
 		for _, f := range e.feeds {
 			f.end()
@@ -123,7 +113,7 @@ func New(config Config) (*Index, error) {
 func (x *Index) Name() string { return "precise-index" }
 
 // Observer is for the router: what listens for the index, and the index for endpoints
-// without events.
+// without events and requests under way.
 func (x *Index) Observer() any { return []any{observer{x}, x.approx} }
 
 // observer learns what is routed where.
@@ -132,41 +122,6 @@ type observer struct{ index *Index }
 func (of observer) lock() *Index {
 	of.index.mu.Lock()
 	return of.index
-}
-
-// Routed implements [endpick.RoutedObserver].
-func (of observer) Routed(e *endpick.Event) {
-	x := of.lock()
-	defer x.mu.Unlock()
-	x.expire(e.Now)
-	if at := x.endpoints.Find(e.Candidate.Ref); at == nil || at.knows() == Nothing {
-		return
-	} else if e.Request.Exact {
-		x.promise(e, at)
-	} else if len(e.Request.Blocks) > 0 {
-		for _, f := range at.feeds {
-			f.stats.Textual++
-		}
-	}
-}
-
-// FirstToken implements [endpick.FirstTokenObserver].
-func (of observer) FirstToken(e *endpick.Event) {
-	x := of.lock()
-	defer x.mu.Unlock()
-	x.computed(e.Lease, e.Now)
-	x.expire(e.Now)
-}
-
-// Done implements [endpick.DoneObserver].
-func (of observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	x := of.lock()
-	defer x.mu.Unlock()
-	if outcome.Status == endpick.Completed {
-		x.computed(e.Lease, e.Now)
-	}
-	x.leases.Drop(e.Lease)
-	x.expire(e.Now)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].
@@ -196,7 +151,7 @@ func (x *Index) fit() {
 			}
 		}
 		if most == nil || len(most.entries) == 0 {
-			return // the rest is routed requests, which have a limit of their own
+			return
 		}
 		most.forgetAll()
 		most.knows = min(most.knows, Partial)

@@ -168,8 +168,8 @@ func lossy(r *rand.Rand, events []Event) []Event {
 }
 
 // fleetOf adds endpoints to a router whose policy has the index.
-func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Router, []endpick.EndpointRef) {
-	config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: clock, Seed: 1}
+func fleetOf(t testing.TB, x *Index, n int) (*endpick.Router, []endpick.EndpointRef) {
+	config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Seed: 1}
 	for i := range n {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i)})
 	}
@@ -187,8 +187,7 @@ func fleetOf(t testing.TB, x *Index, n int, clock func() time.Time) (*endpick.Ro
 func (x *Index) lookup(blocks []uint64, ref endpick.EndpointRef) float64 {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	saved, _ := x.most(x.endpoints.Find(ref), x.store.walk(nil, blocks))
-	return saved
+	return x.most(x.endpoints.Find(ref), x.store.walk(nil, blocks))
 }
 
 // Whatever engines publish, and whatever happens to it on the way, the index equals its twin.
@@ -213,8 +212,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(5, uint64(events)))
 	x := rig.Must(New(Config{}))
-	now := time.Unix(1000, 0)
-	router, refs := fleetOf(t, x, len(kinds), func() time.Time { return now })
+	router, refs := fleetOf(t, x, len(kinds))
 	two := newTwin(x.config.LoadCost, len(kinds))
 	var feeds []*Feed
 	var talkers []*talker
@@ -222,19 +220,6 @@ func TestIndexIsItsTwin(t *testing.T) {
 		f := rig.Must(x.Feed(refs[i], FeedConfig{Scope: modelScope}))
 		feeds = append(feeds, f)
 		talkers = append(talkers, &talker{r: r, size: k.size, groups: k.groups, salt: r.Uint64()})
-	}
-	type open struct {
-		lease endpick.Lease
-		keys  []uint64
-		feed  *twinFeed
-		since time.Time
-		first bool
-	}
-	var leases []open
-	unroute := func(o open) {
-		for _, k := range o.keys {
-			o.feed.routed[k]--
-		}
 	}
 	matched := 0
 	check := func() {
@@ -260,7 +245,7 @@ func TestIndexIsItsTwin(t *testing.T) {
 		}
 		candidates := router.AppendCandidates(nil)
 		r.Shuffle(len(candidates), func(i, j int) { candidates[i], candidates[j] = candidates[j], candidates[i] })
-		req := endpick.Request{InputTokens: len(tokens) + 1, Blocks: blocks, Exact: true}.At(now, 1, 1)
+		req := endpick.Request{InputTokens: len(tokens) + 1, Blocks: blocks, Exact: true}.At(time.Unix(1000, 0), 1, 1)
 		x.Match(&req, candidates)
 		for _, c := range candidates {
 			if x.Knows(c.Ref) == Whole {
@@ -288,63 +273,10 @@ func TestIndexIsItsTwin(t *testing.T) {
 			talkers[i].salt, talkers[i].chains = r.Uint64(), nil
 		}
 		check()
-
-		// Requests arrive, get their first token, and end in some way.
-		now = now.Add(time.Duration(r.IntN(300)) * time.Millisecond)
-		x.mu.Lock()
-		x.expire(now)
-		x.mu.Unlock()
-		var left []open
-		for _, o := range leases {
-			if o.first && now.Sub(o.since) >= time.Second {
-				unroute(o)
-				continue
-			}
-			left = append(left, o)
-		}
-		leases = left
-		if r.IntN(2) == 0 && len(talkers[i].chains) > 0 {
-			c := talkers[i].chains[r.IntN(len(talkers[i].chains))]
-			blocks := prefix.AppendTokens(nil, modelScope("", "").Seed(), c.tokens)
-			lease := rig.Must(router.Route(endpick.Request{InputTokens: len(c.tokens), Blocks: blocks, Exact: true}))
-			at := slices.IndexFunc(refs, func(ref endpick.EndpointRef) bool {
-				mine, _ := router.Ref(lease.Endpoint().ID)
-				return ref == mine
-			})
-			f := two.feeds[at]
-			o := open{lease: lease, feed: f}
-			for _, k := range blocks {
-				if f.knows != Nothing && (len(o.keys) > 0 || !(len(f.groups) == 1 && f.groups[0].need == 0 && f.has[k][0])) {
-					o.keys = append(o.keys, k)
-					f.routed[k]++
-				}
-			}
-			leases = append(leases, o)
-		}
-		for j := 0; j < len(leases); j++ {
-			o := &leases[j]
-			switch roll := r.IntN(30); {
-			case o.first:
-			case roll < 10:
-				o.lease.FirstToken()
-				o.first, o.since = true, now
-			case roll < 12:
-				o.lease.Done(endpick.Outcome{Status: endpick.Completed})
-				o.first, o.since = true, now
-			case roll < 14:
-				o.lease.Done(endpick.Outcome{Status: endpick.Failed})
-				unroute(*o)
-				leases = slices.Delete(leases, j, j+1)
-				j--
-			}
-		}
 	}
 	t.Logf("%d of the matches were not empty; %+v", matched, x.Stats())
 	require.Greater(t, matched, events/10)
 
-	for _, o := range leases {
-		o.lease.Done(endpick.Outcome{Status: endpick.Canceled})
-	}
 	for i := range feeds {
 		if i%2 == 0 {
 			feeds[i].Close()
@@ -352,8 +284,6 @@ func TestIndexIsItsTwin(t *testing.T) {
 			router.Remove(fmt.Sprint("e", i))
 		}
 	}
-	now = now.Add(time.Hour)
-	x.expire(now)
 	requireEmpty(t, x)
 }
 
@@ -363,41 +293,32 @@ func requireEmpty(t testing.TB, x *Index) {
 	defer x.mu.Unlock()
 	require.Empty(t, x.store.nodes)
 	require.Empty(t, x.store.scopes)
-	require.Zero(t, x.expected)
 	require.Zero(t, x.store.bytes)
 }
 
 // However many feeds and requests come and go, tables are only as long as necessary.
 func TestTablesDoNotGrow(t *testing.T) {
-	now := time.Unix(1e9, 0)
 	x := rig.Must(New(Config{}))
-	router := rig.Must(endpick.New(endpick.Config{
-		Policy: endpick.Policy{Matcher: x}, Endpoints: []endpick.Endpoint{{ID: "a"}}, Clock: func() time.Time { return now }, Seed: 1,
-	}))
-	ref, _ := router.Ref("a")
+	router, refs := fleetOf(t, x, 1)
 	for i := range 1000 {
-		feed := rig.Must(x.Feed(ref, FeedConfig{Scope: modelScope}))
+		feed := rig.Must(x.Feed(refs[0], FeedConfig{Scope: modelScope}))
 		tokens := make([]uint32, 24)
 		tokens[0] = uint32(i)
 		feed.Apply([]Event{{Hashes: []Hash{1, 2, 3}, Tokens: tokens}}) // blocks of eight tokens
 		lease := rig.Must(router.Route(endpick.Request{InputTokens: 100, Blocks: []uint64{uint64(i), uint64(i) + 1<<32}, Exact: true}))
 		lease.FirstToken()
 		lease.Done(endpick.Outcome{})
-		now = now.Add(300 * time.Millisecond)
 	}
 	assert.Len(t, x.feeds, 1)
 	assert.LessOrEqual(t, len(x.store.free), 64)
 	assert.LessOrEqual(t, len(x.feeds[0].tails), 8)
 	assert.LessOrEqual(t, len(x.store.scopes), 4)
-	assert.LessOrEqual(t, len(x.grace), 16)
-	assert.LessOrEqual(t, cap(x.grace), 64)
-	assert.Zero(t, x.leases.Find(endpick.LeaseRef{}))
 }
 
 // A block that many have held takes no more room than others when they have removed it.
 func TestHoldersThatAreGoneTakeNoRoom(t *testing.T) {
 	x := rig.Must(New(Config{}))
-	_, refs := fleetOf(t, x, 1, nil)
+	_, refs := fleetOf(t, x, 1)
 	e := Event{Hashes: []Hash{1}, Tokens: make([]uint32, 16)}
 	var feeds []*Feed
 	for rank := range 100 {

@@ -30,10 +30,10 @@ func (s *stretch) mask(feed uint32) (mask uint32) {
 // Match implements [endpick.Matcher]: it sets PrefixTokens of every candidate to what
 // its engine would not have to compute. For endpoints whose engines report nothing,
 // and for prompts of which only the text is known, it uses the approximate index; for
-// partial knowledge, the better of the two.
+// partial knowledge, the better of the two. What requests under way need counts in any case.
 func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
-	x.approx.Match(req, candidates)
 	if !req.Exact || req.TokensPerBlock() != prefix.BlockTokens {
+		x.approx.Match(req, candidates)
 		return
 	}
 	most := req.InputTokens
@@ -43,26 +43,15 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	most = max(most-1, 0)
 	path := x.paths.Get().(*[]stretch)
 	defer x.paths.Put(path)
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.expire(req.Now())
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	x.approx.MatchUnderWay(req, candidates, func(ref endpick.EndpointRef) bool { return x.knows(ref) == Whole })
 	*path = x.store.walk((*path)[:0], req.Blocks)
 	for i := range candidates {
-		c := &candidates[i]
-		e := x.endpoints.Find(c.Ref)
-		if e == nil {
-			continue
+		if c := &candidates[i]; x.knows(c.Ref) != Nothing {
+			saved := min(x.most(x.endpoints.Find(c.Ref), *path)*prefix.BlockTokens, float64(most))
+			c.PrefixTokens = max(c.PrefixTokens, int(saved))
 		}
-		knows := e.knows()
-		if knows == Nothing {
-			continue
-		}
-		saved, _ := x.most(e, *path)
-		tokens := int(min(saved*prefix.BlockTokens, float64(most)))
-		if knows == Partial {
-			tokens = max(tokens, c.PrefixTokens)
-		}
-		c.PrefixTokens = tokens
 	}
 }
 
@@ -81,14 +70,12 @@ func (s *store) walk(path []stretch, blocks []uint64) []stretch {
 	return path
 }
 
-// most returns what an endpoint saves, and the feed that saves it; nil: none.
-func (x *Index) most(e *endpoint, path []stretch) (saved float64, best *Feed) {
+// most is how many blocks of a prompt an endpoint saves.
+func (x *Index) most(e *endpoint, path []stretch) (saved float64) {
 	for _, f := range e.feeds {
-		if n := x.saves(f, path); n > saved {
-			saved, best = n, f
-		}
+		saved = max(saved, x.saves(f, path))
 	}
-	return saved, best
+	return saved
 }
 
 // saves returns how many blocks of a prompt a feed's engine need not compute. Places are
@@ -113,7 +100,7 @@ func (x *Index) saves(f *Feed, path []stretch) (best float64) {
 		open := end >= from && end > 0
 		for i := range f.groups[:f.count] {
 			gap := gaps[i]
-			if mask>>i&1 == 0 && mask&(routedBit|tiersMask) == 0 { // nor can it be loaded
+			if mask>>i&1 == 0 && mask&tiersMask == 0 { // nor can it be loaded
 				gaps[i] = s.to
 				if end > from {
 					gap = end
@@ -133,7 +120,7 @@ func (x *Index) saves(f *Feed, path []stretch) (best float64) {
 
 // value is the share of a block's computation that a feed saves; 0: it does not hold the block.
 func (x *Index) value(f *Feed, mask uint32) float64 {
-	if mask&routedBit != 0 || f.windowed() || f.full != 0 && mask&f.full == f.full {
+	if f.windowed() || f.full != 0 && mask&f.full == f.full {
 		return 1 // if there are only windows, they say what is needed
 	}
 	return x.saved[mask&tiersMask>>maxGroups<<1]

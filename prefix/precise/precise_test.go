@@ -200,32 +200,6 @@ func TestIsolation(t *testing.T) {
 	require.Zero(t, of(prefix.Scope{Model: "other"}))
 }
 
-// Recently routed requests count before their events arrive, until these must have
-// arrived or the request has failed.
-func TestRoutedAMomentAgo(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	for _, id := range []string{"a", "b", "c"} {
-		f.feed(id, 0)
-	}
-	req := request(ids(0, 64))
-	next := request(ids(0, 100))
-	first := rig.Must(f.router.Route(req))
-	at := first.Endpoint().ID
-	require.Equal(t, 64, f.matched(next)[at])
-	f.now = f.now.Add(time.Hour) // it waits in a queue
-	require.Equal(t, 64, f.matched(next)[at])
-	first.FirstToken()
-	f.now = f.now.Add(999 * time.Millisecond)
-	require.Equal(t, 64, f.matched(next)[at])
-	f.now = f.now.Add(time.Millisecond)
-	require.Zero(t, f.matched(next)[at], "its engine said nothing")
-
-	second := rig.Must(f.router.Route(req))
-	second.Done(endpick.Outcome{Status: endpick.Failed})
-	require.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(next))
-	require.Zero(t, f.index.Stats().Expected)
-}
-
 // Records of layers with a window mean something else than those of layers that need
 // everything. If a group turns out to be of the other kind, what it holds is no longer
 // known, so it may hold anything.
@@ -243,32 +217,6 @@ func TestGroupsThatBecomeOthers(t *testing.T) {
 	feed.Apply([]precise.Event{again})
 	require.Equal(t, precise.Partial, knows())
 	require.Zero(t, f.matched(req)["a"])
-}
-
-// What was routed for a feed ends with it, even after its first token: the next feed
-// has what its own engine publishes.
-func TestRoutedEndsWithTheFeed(t *testing.T) {
-	for _, started := range []bool{false, true} {
-		f := newFleet(t, precise.Config{})
-		var feeds []*precise.Feed
-		for _, id := range []string{"a", "b", "c"} {
-			feeds = append(feeds, f.feed(id, 0))
-		}
-		req := request(ids(0, 64))
-		lease := rig.Must(f.router.Route(req))
-		at := lease.Endpoint().ID
-		if started {
-			lease.FirstToken()
-		}
-		require.Equal(t, 63, f.matched(req)[at])
-		feeds[at[0]-'a'].Close()
-		require.Zero(t, f.index.Stats().Expected)
-		other := string('a' + (at[0]-'a'+1)%3)
-		f.feed(other, 1) // replaces the closed one
-		require.Zero(t, f.matched(req)[other])
-		lease.Done(endpick.Outcome{})
-		require.Zero(t, f.matched(req)[other])
-	}
 }
 
 // Endpoints without events, and prompts of which only the text is known, are matched
@@ -340,7 +288,6 @@ func TestEndpointsComeBackWithNothing(t *testing.T) {
 func TestConfig(t *testing.T) {
 	for field, c := range map[string]precise.Config{
 		"MaxBytes": {MaxBytes: 1},
-		"Grace":    {Grace: -1},
 		"LoadCost": {LoadCost: [precise.Tiers]float64{precise.Disk: -1}},
 	} {
 		_, err := precise.New(c)
@@ -376,15 +323,6 @@ func TestBytesAreBounded(t *testing.T) {
 	require.Equal(t, precise.Partial, s.Feeds[0].Knows)
 	require.Equal(t, precise.Whole, s.Feeds[1].Knows)
 	require.Equal(t, 16, f.matched(request(ids(5, 20)))["b"])
-
-	// Clients can't fill it with prompts that no engine computes.
-	for i := range 100 {
-		lease := rig.Must(f.router.Route(request(ids(1<<28+i<<16, 16*500))))
-		defer lease.Done(endpick.Outcome{Status: endpick.Canceled})
-	}
-	require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
-	require.LessOrEqual(t, f.index.Stats().Expected, 1<<20/8/200)
-	require.Positive(t, f.index.Stats().Expected)
 }
 
 // A block takes no more memory than Config.MaxBytes says, and Stats.Bytes is no less
@@ -433,7 +371,6 @@ func TestMatchAllocatesNothing(t *testing.T) {
 		lease := rig.Must(f.router.Route(req))
 		lease.FirstToken()
 		lease.Done(endpick.Outcome{})
-		f.now = f.now.Add(2 * time.Second)
 	}
 	for range 100 {
 		route()

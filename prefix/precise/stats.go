@@ -7,12 +7,11 @@ import (
 
 // Stats is a snapshot of an [Index].
 type Stats struct {
-	Blocks    int    // distinct ones that engines hold or are about to compute
-	Expected  int    // pairs of a routed block and a feed that should report it
+	Blocks    int    // distinct ones that engines hold
 	Bytes     int64  // the most memory that events may take
 	Overflows uint64 // feeds that were forgotten for lack of room
 	Feeds     []FeedStats
-	// Approximate is the index for endpoints without events.
+	// Approximate is the index for endpoints without events, and for requests under way.
 	Approximate prefix.IndexStats
 }
 
@@ -31,8 +30,8 @@ type FeedStats struct {
 	Resets  uint64
 
 	// What became of the requests at the endpoint while anything was known of its cache.
-	// Confirmed are prompts of which events named a block, Unconfirmed those of which, Grace after
-	// their first token, they had named none. Textual came without token ids: no event matches them.
+	// Confirmed are prompts of which events had named the first or the last block when the response
+	// ended, Unconfirmed the others. Textual came without token ids: no event matches them.
 	// If none is ever confirmed, the events are of no use: the ids are not the engine's, or its
 	// blocks are in another scope.
 	Confirmed, Unconfirmed, Textual uint64
@@ -45,8 +44,7 @@ func (x *Index) Stats() Stats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	s := Stats{
-		Blocks: len(x.store.nodes), Expected: x.expected,
-		Bytes: x.store.bytes, Overflows: x.overflows, Approximate: approx,
+		Blocks: len(x.store.nodes), Bytes: x.store.bytes, Overflows: x.overflows, Approximate: approx,
 	}
 	for _, f := range x.feeds {
 		if f == nil {

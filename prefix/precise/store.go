@@ -14,13 +14,12 @@ const (
 	nodeWeight   = 120
 	entryWeight  = 58
 	memberWeight = 4
-	pairWeight   = 64
 	tailWeight   = 120
 	scopeWeight  = 400
 )
 
 // node is a block of a prompt, by its name in requests, and who holds it. Nodes stay as
-// long as something refers to them: the next block, an engine's block, or a promise.
+// long as something refers to them: the next block, or an engine's block.
 type node struct {
 	key     uint64
 	a, b    uint64 // the chain after the block, from which it continues
@@ -36,11 +35,10 @@ type node struct {
 type member uint32
 
 const (
-	maskBits  = 12
 	maxGroups = 8
 	tierShift = maxGroups - 1 // of CPU, the first tier after GPU
 	tiersMask = 7 << maxGroups
-	routedBit = 1 << (maxGroups + 3)
+	maskBits  = maxGroups + Tiers - 1
 	wholeMask = 1<<maskBits - 1
 
 	// maxFeeds is the most feed numbers that fit into a member.

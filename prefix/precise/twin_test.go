@@ -18,7 +18,6 @@ type twinFeed struct {
 	groups []group
 	blocks map[twinName]*twinBlock
 	has    map[uint64]map[int]bool // bits of member, by key
-	routed map[uint64]int
 }
 
 type twinName struct {
@@ -39,7 +38,7 @@ type twinBlock struct {
 func newTwin(c [Tiers]float64, feeds int) *twin {
 	t := &twin{shares: [Tiers]float64{1, 1 - c[CPU], 1 - c[Disk], 1 - c[External]}}
 	for range feeds {
-		f := &twinFeed{routed: map[uint64]int{}}
+		f := &twinFeed{}
 		f.forget()
 		t.feeds = append(t.feeds, f)
 	}
@@ -233,7 +232,7 @@ func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
 				whole = whole && f.has[k][g]
 			}
 		}
-		if f.routed[k] > 0 || full && whole || !full && len(f.groups) > 0 {
+		if full && whole || !full && len(f.groups) > 0 {
 			return 1
 		}
 		best := 0.0
@@ -259,7 +258,7 @@ func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
 			need := f.groups[g].need
 			for i := max(n-need, 0); i < n && need > 0; i++ {
 				k := blocks[i]
-				loaded := f.routed[k] > 0
+				loaded := false
 				for tier := CPU; tier < Tiers; tier++ {
 					loaded = loaded || f.has[k][maxGroups+int(tier)-1]
 				}

@@ -23,44 +23,38 @@ func (f *fleet) to(id string, req endpick.Request) endpick.Lease {
 	return lease
 }
 
-func (f *fleet) expected() int { return f.index.Stats().Expected }
-
-// What is expected of one rank does not end with another's report, and ends only once; a feed
-// without knowledge has no expectations.
-func TestExpectedOfRanks(t *testing.T) {
-	for _, started := range []bool{false, true} {
-		f := newFleet(t, precise.Config{})
-		zero, one := f.feed("a", 0), f.feed("a", 1)
-		lease := f.to("a", request(ids(0, 64)))
-		if started {
-			lease.FirstToken()
-		}
-		assert.Equal(t, 8, f.expected())
-		zero.Close()
-		assert.Equal(t, 4, f.expected())
-		assert.Equal(t, 64, f.matched(request(ids(0, 100)))["a"])
-		lease.Done(endpick.Outcome{Status: endpick.Failed})
-		f.now = f.now.Add(time.Second)
-		assert.Zero(t, f.matched(request(ids(0, 100)))["a"])
-		assert.Zero(t, f.expected())
-		one.Reset(precise.Nothing)
-		lease = f.to("a", request(ids(0, 64)))
-		assert.Zero(t, f.expected())
-		lease.Done(endpick.Outcome{Status: endpick.Failed})
-	}
-}
-
-// Only the head of a prompt is expected whose blocks follow each other in events too.
-func TestExpectedUpToABlockOfAnotherPlace(t *testing.T) {
+// Requests under way count for the engine that has them, by themselves or beyond what it has reported,
+// until they end: then only its events do.
+func TestRequestsUnderWay(t *testing.T) {
 	f := newFleet(t, precise.Config{})
-	req := request(ids(0, 64))
-	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{{Hashes: hashes{1}, Keys: req.Blocks[1:2]}}))
-	before := f.index.Stats().Bytes
-	lease := f.to("a", req)
-	assert.Equal(t, 1, f.expected())
-	lease.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Zero(t, f.expected())
-	assert.Equal(t, before, f.index.Stats().Bytes)
+	a := f.feed("a", 0)
+	f.feed("b", 0)
+	next := request(ids(0, 100))
+	is := func(want int) {
+		t.Helper()
+		assert.Equal(t, map[string]int{"a": want, "b": 0, "c": 0}, f.matched(next))
+	}
+	first, second := f.to("a", request(ids(0, 64))), f.to("a", request(ids(0, 48)))
+	is(64)
+	f.now = f.now.Add(time.Hour) // it waits in a queue
+	is(64)
+	second.FirstToken()
+	first.Done(endpick.Outcome{Status: endpick.Failed})
+	is(48)
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))}))
+	is(48)
+	second.Done(endpick.Outcome{})
+	is(32)
+	third := f.to("a", next)
+	is(96)
+	a.Reset(precise.Whole)
+	is(96)
+	third.Done(endpick.Outcome{})
+	is(0)
+
+	text := next
+	text.Exact = false
+	assert.Equal(t, 96, f.matched(text)["a"], "events say nothing of what is guessed")
 }
 
 // The approximate index is notified of everything.
@@ -89,25 +83,6 @@ func TestTheApproximateIndexHears(t *testing.T) {
 	is(8, 0)
 	require.NoError(t, f.router.Remove("a"))
 	is(0, 0)
-}
-
-// Blocks whose grace is over end with the next event.
-func TestGraceEnds(t *testing.T) {
-	for i, hear := range []func(*fleet, endpick.Lease){
-		func(f *fleet, _ endpick.Lease) { f.to("b", request(ids(9, 8))).Done(endpick.Outcome{}) },
-		func(_ *fleet, l endpick.Lease) { l.FirstToken() },
-		func(_ *fleet, l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Failed}) },
-		func(f *fleet, _ endpick.Lease) { f.matched(request(ids(9, 8))) },
-	} {
-		f := newFleet(t, precise.Config{})
-		f.feed("a", 0)
-		under := f.to("c", request(ids(700, 8)))
-		f.to("a", request(ids(0, 64))).Done(endpick.Outcome{})
-		f.now = f.now.Add(time.Second)
-		assert.Equal(t, 4, f.expected())
-		hear(f, under)
-		assert.Zero(t, f.expected(), "%d", i)
-	}
 }
 
 // A prompt of unknown length is as long as its blocks.
