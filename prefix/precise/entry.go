@@ -212,7 +212,7 @@ func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
 	}
 	en, ok := f.entries[key]
 	if ok && (en.node != next.node || en.tailed != next.tailed) {
-		f.drop(key, en) // the name now stands for another block
+		f.drop(key, en, allTiers) // the name now stands for another block
 		ok = false
 	}
 	if !ok {
@@ -302,10 +302,10 @@ func (f *Feed) leave(key uint64, en entry, t Tier) entry {
 	return en
 }
 
-// drop removes a block from all tiers.
-func (f *Feed) drop(key uint64, en entry) {
+// drop removes a block from these tiers.
+func (f *Feed) drop(key uint64, en entry, tiers uint8) {
 	for t := range Tier(Tiers) {
-		if en.tiers>>t&1 != 0 {
+		if en.tiers&tiers>>t&1 != 0 {
 			en = f.leave(key, en, t)
 		}
 	}
@@ -315,19 +315,9 @@ func (f *Feed) drop(key uint64, en entry) {
 // it has in that tier, is forgotten, so that it costs no more than the blocks that it stores.
 func (f *Feed) clear(t Tier) {
 	if f.cleared += uint64(len(f.entries)); f.cleared > 1<<20+64*f.stats.Stored {
-		f.forgetAll()
+		f.forget(allTiers, math.MaxInt)
 		f.knows = min(f.knows, Partial)
-		return
-	}
-	for key, en := range f.entries {
-		if en.tiers>>t&1 != 0 {
-			f.leave(key, en, t)
-		}
-	}
-	if len(f.entries) == 0 {
-		f.forgetAll()
-	}
-	if t == GPU {
+	} else if f.forget(1<<t, math.MaxInt); t == GPU {
 		f.knows = Whole
 	}
 }

@@ -10,4 +10,8 @@ func (x *Index) Knows(ref endpick.EndpointRef) Knowledge {
 }
 
 // Forget is one step of Reset.
-func (f *Feed) Forget() (more bool) { return f.forget() }
+func (f *Feed) Forget() (more bool) {
+	f.index.mu.Lock()
+	defer f.index.mu.Unlock()
+	return f.step()
+}

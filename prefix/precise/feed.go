@@ -1,6 +1,7 @@
 package precise
 
 import (
+	"math"
 	"slices"
 
 	"github.com/endpick/endpick"
@@ -151,47 +152,19 @@ func (f *Feed) apply(e *Event) (unknown int) {
 // restart of the engine, whose cache is empty; Partial if events have been lost;
 // Nothing if no more are coming.
 func (f *Feed) Reset(knows Knowledge) {
-	for f.forget() {
-	}
-	x := f.index
-	x.mu.Lock()
+	x := f.lock()
 	defer x.mu.Unlock()
 	if f.closed {
 		return
 	}
-	f.forgetAll()
 	f.regroup(0)
 	f.knows = min(knows, Whole)
 	f.stats.Resets++
 }
 
-// forget forgets some blocks, which takes about a millisecond, and reports whether there are more. Requests
-// get in between two calls; until all are forgotten, their endpoint is matched approximately.
-func (f *Feed) forget() (more bool) {
-	x := f.index
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if f.closed {
-		return false
-	}
-	f.knows = Nothing
-	left := len(f.entries)
-	left -= min(left, left/16+1, 1024) // the last ones free all those before them in their prompts
-	for key, en := range f.entries {
-		if len(f.entries) <= left {
-			break
-		}
-		f.drop(key, en)
-	}
-	return left > 0
-}
-
 // Close ends the feed. Without another one, its endpoint is matched approximately.
 func (f *Feed) Close() {
-	for f.forget() {
-	}
-	x := f.index
-	x.mu.Lock()
+	x := f.lock()
 	defer x.mu.Unlock()
 	if e := x.endpoints.Find(f.ref); e != nil && !f.closed {
 		e.close(f)
@@ -205,17 +178,44 @@ func (e *endpoint) close(f *Feed) {
 }
 
 func (f *Feed) end() {
-	f.forgetAll()
+	f.forget(allTiers, math.MaxInt)
 	f.closed, f.knows = true, Nothing
 	f.index.feeds[f.number] = nil
 }
 
-// forgetAll forgets the engine's blocks, and gives the memory of their tables back, which Go keeps.
-func (f *Feed) forgetAll() {
-	for key, en := range f.entries {
-		f.drop(key, en)
+// lock locks the index when the feed's blocks are forgotten, in steps of about a millisecond. Requests get
+// in between them; until all are forgotten, the endpoint is matched approximately.
+func (f *Feed) lock() *Index {
+	for f.index.mu.Lock(); f.step(); f.index.mu.Lock() {
+		f.index.mu.Unlock()
 	}
-	f.entries, f.tails = map[uint64]entry{}, map[uint64]*tail{}
+	return f.index
+}
+
+// step forgets some blocks, and reports whether there are more.
+func (f *Feed) step() (more bool) {
+	if f.closed {
+		return false
+	}
+	f.knows = Nothing
+	return f.forget(allTiers, min(len(f.entries)/16+1, 1024)) // the last ones free all those before them in their prompts
+}
+
+const allTiers = 1<<Tiers - 1
+
+// forget removes up to so many blocks from these tiers, and reports whether there may be more. It gives
+// the memory of tables that are empty back, which Go keeps.
+func (f *Feed) forget(tiers uint8, most int) (more bool) {
+	for key, en := range f.entries {
+		if most--; most < 0 {
+			return true
+		}
+		f.drop(key, en, tiers)
+	}
+	if len(f.entries) == 0 {
+		f.entries, f.tails = map[uint64]entry{}, map[uint64]*tail{}
+	}
+	return false
 }
 
 // groupOf returns the number of an event's group, assigning the next one to a new
@@ -251,7 +251,7 @@ func (f *Feed) describe(number uint32, e *Event, tokens int) {
 		return
 	}
 	if !fresh && (g.need == 0) != (next.need == 0) {
-		f.forgetAll() // what was recorded means something else now
+		f.forget(allTiers, math.MaxInt) // what was recorded means something else now
 		f.knows = Partial
 	}
 	*g = next

@@ -3,6 +3,7 @@ package precise
 import (
 	"cmp"
 	"hash/maphash"
+	"math"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -133,8 +134,7 @@ func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
 	}
 	x.mu.Unlock()
 	for _, f := range feeds {
-		for f.forget() {
-		}
+		f.Close()
 	}
 	of.lock()
 	defer x.mu.Unlock()
@@ -153,7 +153,7 @@ func (x *Index) fit() {
 		if most == nil || len(most.entries) == 0 {
 			return
 		}
-		most.forgetAll()
+		most.forget(allTiers, math.MaxInt)
 		most.knows = min(most.knows, Partial)
 		x.overflows++
 	}
