@@ -60,7 +60,6 @@ func (n *node) find(feed uint32) (at int, mask uint32) {
 // store has the known blocks, whoever holds them.
 type store struct {
 	nodes  map[uint64]*node
-	free   []*node
 	scopes map[uint64]*scope // by a hash of what they are, since a client's salt may be long
 	seed   maphash.Seed
 	bytes  int64 // the most memory that events may take now
@@ -70,14 +69,9 @@ type store struct {
 func (s *store) take(key uint64, parent *node) *node {
 	n := s.nodes[key]
 	if n == nil {
-		if last := len(s.free) - 1; last >= 0 {
-			n, s.free = s.free[last], s.free[:last]
-		} else {
-			n = new(node)
-		}
-		*n = node{key: key, parent: parent.hold(), members: n.members}
+		n = &node{key: key, parent: parent.hold()}
 		s.nodes[key] = n
-		s.bytes += nodeWeight + memberWeight*int64(cap(n.members))
+		s.bytes += nodeWeight
 	}
 	return n.hold()
 }
@@ -99,10 +93,7 @@ func (s *store) give(n *node) {
 		delete(s.nodes, n.key)
 		s.bytes -= nodeWeight + memberWeight*int64(cap(n.members))
 		s.giveScope(n.scope)
-		parent := n.parent
-		*n = node{members: n.members}
-		s.free = append(s.free, n)
-		n = parent
+		n = n.parent
 	}
 }
 
