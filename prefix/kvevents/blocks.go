@@ -12,11 +12,11 @@ import (
 func (d *decoder) names(at int) []precise.Hash {
 	d.bad = d.bad || at == 0
 	d.seek(at)
-	from := len(d.hashes)
+	d.hashes = d.hashes[:0]
 	for range d.array() {
 		d.hashes = append(d.hashes, d.hash())
 	}
-	return d.hashes[from:len(d.hashes):len(d.hashes)]
+	return d.hashes
 }
 
 // hash reads one name: a number or bytes, depending on the engine.
@@ -34,7 +34,7 @@ func (d *decoder) ids(at int) []uint32 {
 		return nil
 	}
 	d.seek(at)
-	from := len(d.tokens)
+	d.tokens = d.tokens[:0]
 	for range d.array() {
 		others := 0
 		if d.kind() == kindArray {
@@ -46,7 +46,7 @@ func (d *decoder) ids(at int) []uint32 {
 			d.skip()
 		}
 	}
-	return d.tokens[from:len(d.tokens):len(d.tokens)]
+	return d.tokens
 }
 
 // extra reads the content of blocks other than tokens: a list or nothing for each. Of
@@ -57,7 +57,7 @@ func (d *decoder) extra(w *wire) {
 		return
 	}
 	d.seek(w.extra)
-	from := len(d.others)
+	d.others = d.others[:0]
 	any := false
 	for block := range d.array() {
 		other := false
@@ -70,7 +70,7 @@ func (d *decoder) extra(w *wire) {
 		d.others = append(d.others, other)
 	}
 	if any {
-		w.Opaque = d.others[from:len(d.others):len(d.others)]
+		w.Opaque = d.others
 	}
 }
 

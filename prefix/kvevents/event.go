@@ -16,16 +16,14 @@ type wire struct {
 	loraID                            string
 }
 
-// event reads the next event of a batch, from an array by position or from a map by name.
-func (d *decoder) event(b *batch) {
+// next reads the next event of a batch, from an array by position or from a map by name. It returns
+// false if the event is bad or unknown.
+func (d *decoder) next() bool {
 	var w wire
 	if d.kind() == kindMap {
-		d.mapEvent(&w, b)
+		d.mapEvent(&w)
 	} else {
-		d.arrayEvent(&w, b)
-	}
-	if d.bad {
-		return
+		d.arrayEvent(&w)
 	}
 	end := d.at()
 	e := precise.Event{Group: w.Group}
@@ -38,29 +36,31 @@ func (d *decoder) event(b *batch) {
 	case "AllBlocksCleared":
 		e.Kind = precise.Cleared
 	default:
-		b.counts.UnknownEvents++
-		return
+		if !d.bad {
+			d.counts.UnknownEvents++
+		}
+		return false
 	}
 	if d.bad {
-		return
+		return false
 	}
 	d.seek(end)
 	var ok bool
 	if e.Tier, ok = tierOf(w.medium, w.locality); !ok {
-		b.counts.UnknownMedia++
-		return
+		d.counts.UnknownMedia++
 	}
-	b.events = append(b.events, e)
+	d.event[0] = e
+	return ok
 }
 
-func (d *decoder) mapEvent(w *wire, b *batch) {
+func (d *decoder) mapEvent(w *wire) {
 	for range d.mapping() {
-		d.field(string(d.text()), w, b)
+		d.field(string(d.text()), w)
 	}
 }
 
 // field reads one field.
-func (d *decoder) field(name string, w *wire, b *batch) {
+func (d *decoder) field(name string, w *wire) {
 	if d.null() {
 		return // as if it were absent
 	}
@@ -97,7 +97,7 @@ func (d *decoder) field(name string, w *wire, b *batch) {
 	case "ownership", "session_id", "event_version", "remaining_copy_counts", "snapshot_version":
 		d.skip() // known, but not used
 	default:
-		b.counts.UnknownFields++
+		d.counts.UnknownFields++
 		d.skip()
 	}
 }
@@ -109,7 +109,7 @@ func (d *decoder) field(name string, w *wire, b *batch) {
 //	SGLang 0.5.18:  a map of metadata
 //	Dynamo:         lora_name, extra_keys, block_mm_infos, group_idx, ...
 //	ATOM:           as vLLM, and the position of the first token
-func (d *decoder) arrayEvent(w *wire, b *batch) {
+func (d *decoder) arrayEvent(w *wire) {
 	n := d.array()
 	w.tag = d.text()
 	var fields []string
@@ -124,7 +124,7 @@ func (d *decoder) arrayEvent(w *wire, b *batch) {
 		name := ""
 		switch k := d.kind(); {
 		case i == 7 && len(fields) > i && k == kindMap:
-			d.mapEvent(w, b)
+			d.mapEvent(w)
 			continue
 		case i < len(fields):
 			name = fields[i]
@@ -140,7 +140,7 @@ func (d *decoder) arrayEvent(w *wire, b *batch) {
 		case k == kindNumber && group > 0 && i == group+2:
 			name = "kv_cache_spec_sliding_window"
 		}
-		d.field(name, w, b)
+		d.field(name, w)
 	}
 }
 

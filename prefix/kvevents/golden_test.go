@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -36,6 +37,23 @@ func captures(t testing.TB) []string {
 	files := rig.Must(filepath.Glob("testdata/*.txt"))
 	require.Greater(t, len(files), 10)
 	return files
+}
+
+// batch is what a message says.
+type batch struct {
+	events []precise.Event
+	counts Counts
+}
+
+func (d *decoder) batch(message []byte) (b batch, err error) {
+	d.counts = Counts{}
+	err = d.decode(message, func(events []precise.Event) {
+		e := events[0]
+		e.Hashes, e.Tokens, e.Opaque = slices.Clone(e.Hashes), slices.Clone(e.Tokens), slices.Clone(e.Opaque)
+		b.events = append(b.events, e)
+	})
+	b.counts = d.counts
+	return b, err
 }
 
 // dump formats a batch for people. Long names of blocks are numbered in order.
@@ -90,20 +108,22 @@ func TestCaptures(t *testing.T) {
 			head, message, want := capture(t, file)
 			var any any
 			require.NoError(t, msgpack.Unmarshal(message, &any), "it is MessagePack to others too")
-			var b batch
 			d := newDecoder()
-			require.NoError(t, d.decode(message, &b))
+			b, err := d.batch(message)
+			require.NoError(t, err)
 			got := dump(&b)
 			if *update {
 				require.NoError(t, os.WriteFile(file, []byte(head+"=>\n"+got), 0o666))
 				return
 			}
 			require.Equal(t, want, got)
-			require.NoError(t, d.decode(message, &b), "memory is used again")
+			b, err = d.batch(message)
+			require.NoError(t, err, "memory is used again")
 			require.Equal(t, want, dump(&b))
 			// A truncated message is rejected.
 			for n := range message {
-				require.ErrorIs(t, d.decode(message[:n], &b), errMalformed, "%d bytes", n)
+				_, err := d.batch(message[:n])
+				require.ErrorIs(t, err, errMalformed, "%d bytes", n)
 			}
 		})
 	}
@@ -116,8 +136,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, message []byte) {
 		d := newDecoder()
-		var b batch
-		err := d.decode(message, &b)
+		b, err := d.batch(message)
 		if err != nil {
 			require.ErrorIs(t, err, errMalformed)
 			return
@@ -127,7 +146,8 @@ func FuzzDecode(f *testing.F) {
 			require.Less(t, e.Tier, precise.Tier(precise.Tiers))
 		}
 		require.LessOrEqual(t, len(b.events), len(message))
-		require.NoError(t, d.decode(append([]byte(nil), message...), &b))
+		_, err = d.batch(slices.Clone(message))
+		require.NoError(t, err)
 	})
 }
 
@@ -145,8 +165,8 @@ func TestAddressesOfRanks(t *testing.T) {
 
 // decoded is a batch that engines would send.
 func decoded(t *testing.T, v any) (b batch) {
-	payload := rig.Must(msgpack.Marshal(v))
-	require.NoError(t, newDecoder().decode(payload, &b), "%v", v)
+	b, err := newDecoder().batch(rig.Must(msgpack.Marshal(v)))
+	require.NoError(t, err, "%v", v)
 	return b
 }
 

@@ -40,7 +40,6 @@ type Sink interface {
 type stream struct {
 	sink    Sink
 	decoder *decoder
-	batch   batch
 	stats   Stats
 
 	begun bool   // anything is known about the engine's cache
@@ -151,18 +150,17 @@ func (s *stream) take(number uint64, payload []byte) (vague bool) {
 	s.next, s.last = number+1, s.hash(payload)
 	s.stats.Batches++
 	unknown := 0
-	s.batch.pass = func(events []precise.Event) {
-		s.stats.Events += uint64(len(events))
+	err := s.decoder.decode(payload, func(events []precise.Event) {
+		s.stats.Events++
 		unknown += s.sink.Apply(events)
-	}
-	if err := s.decoder.decode(payload, &s.batch); err != nil {
+	})
+	s.stats.Counts = s.decoder.counts
+	if err != nil {
 		// Its content is lost for good.
 		s.stats.Malformed++
 		s.know(precise.Partial)
 		return false
 	}
-	s.stats.Counts.add(s.batch.counts)
-	s.batch.pass(s.batch.events)
 	s.stats.Unknown += uint64(unknown)
 	return unknown > 0
 }

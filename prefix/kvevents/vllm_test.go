@@ -55,9 +55,11 @@ func TestEventsOfVLLM(t *testing.T) {
 		s.message(number, payload)
 		require.Equal(t, precise.Whole, s.stats.Knows)
 		require.Zero(t, s.stats.Counts, "nothing is unknown")
-		for _, e := range s.batch.events {
+		b, err := s.decoder.batch(payload)
+		require.NoError(t, err)
+		for _, e := range b.events {
 			if e.Kind == precise.Stored {
-				return slices.Clone(e.Tokens)
+				return e.Tokens
 			}
 		}
 		return nil
