@@ -171,9 +171,6 @@ func (s *stream) message(number uint64, payload []byte) {
 	if number < s.live || s.live == 0 && !s.sure && number < s.next {
 		s.stats.Restarts++
 		s.forget()
-		if number > 0 && s.replay != nil {
-			_ = s.fromStart() // counted; the number shows what is still missing
-		}
 	}
 	s.live = number + 1
 	switch {
