@@ -23,7 +23,7 @@ type entry struct {
 
 // tail is the beginning of a block of ours, in an engine's block that ends within it.
 type tail struct {
-	scope  *scope
+	chain  blockhash.Chain // before it
 	tokens [prefix.BlockTokens]uint32
 	n      uint32
 }
@@ -49,7 +49,7 @@ func (f *Feed) stored(e *Event) (known bool) {
 		return true
 	}
 	c := cursor{store: &f.index.store}
-	defer c.end()
+	defer func() { c.store.give(c.node) }()
 	if !f.begin(&c, e, number) {
 		return false
 	}
@@ -118,9 +118,8 @@ func (f *Feed) parent(e *Event, number uint32) (key uint64, en entry, ok bool) {
 // cursor walks along the blocks of a prompt.
 type cursor struct {
 	store  *store
-	node   *node  // holds a reference, as scope does
-	scope  *scope // nil: not known
-	chain  blockhash.Chain
+	node   *node           // holds a reference
+	chain  blockhash.Chain // without a secret: not known
 	block  [prefix.BlockTokens]uint32
 	n      uint32 // tokens of the last, partial block
 	ended  uint16 // full blocks since the start of the engine's block
@@ -130,10 +129,9 @@ type cursor struct {
 
 // begin sets the cursor to the end of the parent. It returns false if that is unknown.
 func (f *Feed) begin(c *cursor, e *Event, number uint32) bool {
-	s := c.store
 	if !e.HasParent {
-		c.scope = s.takeScope(f.scope(e.Adapter, e.Salt))
-		c.chain = blockhash.Start(c.scope.secret, blockhash.OfTokens)
+		seed := f.scope(e.Adapter, e.Salt).Seed()
+		c.chain = blockhash.Start(blockhash.SecretOf(seed.Seed), blockhash.OfTokens)
 		return true
 	}
 	key, p, ok := f.parent(e, number)
@@ -141,23 +139,13 @@ func (f *Feed) begin(c *cursor, e *Event, number uint32) bool {
 		return false
 	}
 	c.opaque, c.node = p.node == nil && !p.tailed, p.node.hold()
-	var scope *scope
 	if c.node != nil {
-		scope = c.node.scope
+		c.chain = c.node.chain
 	}
 	if t := f.tails[key]; t != nil {
-		scope, c.block, c.n = t.scope, t.tokens, t.n
+		c.chain, c.block, c.n = t.chain, t.tokens, t.n
 	}
-	if scope == nil {
-		return c.opaque || len(e.Keys) > 0
-	}
-	// What the cursor refers to might otherwise be freed while blocks are replaced.
-	c.scope = scope.hold()
-	c.chain = blockhash.Start(scope.secret, blockhash.OfTokens)
-	if c.node != nil {
-		c.chain.A, c.chain.B = c.node.a, c.node.b
-	}
-	return true
+	return c.chain.Secret != nil || c.opaque || len(e.Keys) > 0
 }
 
 // next adds a token.
@@ -170,8 +158,8 @@ func (c *cursor) next(token uint32) {
 	c.n = 0
 	var sum [1]uint64
 	c.step(c.chain.AppendWords(sum[:0], c.block[:])[0])
-	if n := c.node; n.scope == nil {
-		n.a, n.b, n.scope = c.chain.A, c.chain.B, c.scope.hold()
+	if c.node.chain.Secret == nil {
+		c.node.chain = c.chain
 	}
 }
 
@@ -182,11 +170,6 @@ func (c *cursor) step(key uint64) {
 	c.node = next
 	c.ended++
 	c.walked = min(c.walked, math.MaxUint16-1) + 1
-}
-
-func (c *cursor) end() {
-	c.store.give(c.node)
-	c.store.giveScope(c.scope)
 }
 
 // storedAgain adds known blocks to another tier.
@@ -219,7 +202,7 @@ func (f *Feed) put(key uint64, number uint32, t Tier, c *cursor) {
 		en = next
 		en.node.hold()
 		if en.tailed {
-			f.tails[key] = &tail{c.scope.hold(), c.block, c.n}
+			f.tails[key] = &tail{c.chain, c.block, c.n}
 			s.bytes += tailWeight
 		}
 		s.bytes += entryWeight
@@ -291,7 +274,6 @@ func (f *Feed) leave(key uint64, en entry, t Tier) entry {
 	}
 	s := &f.index.store
 	if en.tailed {
-		s.giveScope(f.tails[key].scope)
 		delete(f.tails, key)
 		s.bytes -= tailWeight
 	}

@@ -2,7 +2,6 @@ package precise
 
 import (
 	"cmp"
-	"hash/maphash"
 	"math"
 	"sync"
 
@@ -14,8 +13,8 @@ import (
 type Config struct {
 	// MaxBytes is the most memory for events, at least 1 MiB. When it is full, the feed with
 	// the most blocks is forgotten, and its knowledge is Partial from then on. A block that one
-	// engine holds takes at most 220 bytes, and each further engine that holds it at most 70.
-	// Zero: 512 MiB.
+	// engine holds takes at most 220 bytes (the first of a prompt 340), and each further engine
+	// that holds it at most 70. Zero: 512 MiB.
 	MaxBytes int64
 	// LoadCost is the cost of loading a block into GPU memory from each tier, as a share of
 	// the time to compute it. A block that costs 1 or more is not worth loading and does not
@@ -93,7 +92,7 @@ func New(config Config) (*Index, error) {
 			return nil, err
 		}
 	}
-	x := &Index{config: config, approx: config.Approximate, store: store{nodes: map[uint64]*node{}, scopes: map[uint64]*scope{}, seed: maphash.MakeSeed()}}
+	x := &Index{config: config, approx: config.Approximate, store: store{nodes: map[uint64]*node{}}}
 	for tiers := range x.saved {
 		for t, cost := range config.LoadCost {
 			if tiers>>t&1 != 0 {

@@ -292,7 +292,6 @@ func requireEmpty(t testing.TB, x *Index) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	require.Empty(t, x.store.nodes)
-	require.Empty(t, x.store.scopes)
 	require.Zero(t, x.store.bytes)
 }
 
@@ -311,7 +310,6 @@ func TestTablesDoNotGrow(t *testing.T) {
 	}
 	assert.Len(t, x.feeds, 1)
 	assert.LessOrEqual(t, len(x.feeds[0].tails), 8)
-	assert.LessOrEqual(t, len(x.store.scopes), 4)
 }
 
 // A block that many have held takes no more room than others when they have removed it.

@@ -1,10 +1,8 @@
 package precise
 
 import (
-	"hash/maphash"
 	"slices"
 
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/internal/blockhash"
 )
 
@@ -14,17 +12,16 @@ const (
 	nodeWeight   = 120
 	entryWeight  = 58
 	memberWeight = 4
-	tailWeight   = 120
-	scopeWeight  = 400
+	secretWeight = 120 // of a chain's scope, in the first block of each prompt
+	tailWeight   = 136 + secretWeight
 )
 
 // node is a block of a prompt, by its name in requests, and who holds it. Nodes stay as
 // long as something refers to them: the next block, or an engine's block.
 type node struct {
 	key     uint64
-	a, b    uint64 // the chain after the block, from which it continues
-	scope   *scope // of the chain; nil: not known, because no event has given the block's tokens
-	parent  *node  // the previous block
+	chain   blockhash.Chain // after the block; without a secret if no event has given the block's tokens
+	parent  *node           // the previous block
 	members []member
 	sum     uint64 // of the members' hashes: equal for blocks that the same feeds hold
 	refs    int32
@@ -59,10 +56,8 @@ func (n *node) find(feed uint32) (at int, mask uint32) {
 
 // store has the known blocks, whoever holds them.
 type store struct {
-	nodes  map[uint64]*node
-	scopes map[uint64]*scope // by a hash of what they are, since a client's salt may be long
-	seed   maphash.Seed
-	bytes  int64 // the most memory that events may take now
+	nodes map[uint64]*node
+	bytes int64 // the most memory that events may take now
 }
 
 // take returns the node of a block, with one more reference to it.
@@ -71,9 +66,17 @@ func (s *store) take(key uint64, parent *node) *node {
 	if n == nil {
 		n = &node{key: key, parent: parent.hold()}
 		s.nodes[key] = n
-		s.bytes += nodeWeight
+		s.bytes += n.weight()
 	}
 	return n.hold()
+}
+
+func (n *node) weight() int64 {
+	w := nodeWeight + memberWeight*int64(cap(n.members))
+	if n.parent == nil {
+		w += secretWeight
+	}
+	return w
 }
 
 // hold takes one more reference to a node, which may be nil.
@@ -91,8 +94,7 @@ func (s *store) give(n *node) {
 			return
 		}
 		delete(s.nodes, n.key)
-		s.bytes -= nodeWeight + memberWeight*int64(cap(n.members))
-		s.giveScope(n.scope)
+		s.bytes -= n.weight()
 		n = n.parent
 	}
 }
@@ -126,38 +128,4 @@ func (s *store) set(n *node, feed, bits uint32, there bool) {
 		n.sum += blockhash.Mix(uint64(m))
 	}
 	s.bytes += memberWeight * int64(cap(n.members)-before)
-}
-
-// scope is the scope of chains in use.
-type scope struct {
-	name   uint64
-	secret **blockhash.Secret
-	refs   int
-}
-
-// takeScope returns a scope, with one more reference to it.
-func (s *store) takeScope(of prefix.Scope) *scope {
-	name := maphash.Comparable(s.seed, of)
-	e := s.scopes[name]
-	if e == nil {
-		e = &scope{name: name, secret: blockhash.SecretOf(of.Seed().Seed)}
-		s.scopes[name] = e
-		s.bytes += scopeWeight
-	}
-	return e.hold()
-}
-
-func (e *scope) hold() *scope {
-	e.refs++
-	return e
-}
-
-func (s *store) giveScope(e *scope) {
-	if e == nil {
-		return
-	}
-	if e.refs--; e.refs == 0 {
-		delete(s.scopes, e.name)
-		s.bytes -= scopeWeight
-	}
 }
