@@ -95,9 +95,7 @@ func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) 
 	}
 	number := slices.Index(x.feeds, nil)
 	if number < 0 {
-		if number = len(x.feeds); number == maxFeeds {
-			return nil, &endpick.ConfigError{Field: "precise.Index", Reason: "has two million feeds already"}
-		}
+		number = len(x.feeds)
 		x.feeds = append(x.feeds, nil)
 	}
 	f := &Feed{
@@ -218,6 +216,14 @@ func (f *Feed) forget(tiers uint8, most int) (more bool) {
 	return false
 }
 
+// size is how many blocks, the engine's and ours, there are because of a feed; nil: it has ended.
+func (f *Feed) size() int {
+	if f == nil {
+		return 0
+	}
+	return len(f.entries) + f.walked
+}
+
 // groupOf returns the number of an event's group, assigning the next one to a new
 // group; false if there are too many.
 func (f *Feed) groupOf(e *Event) (uint32, bool) {
@@ -268,6 +274,3 @@ func (f *Feed) regroup(count uint32) {
 		}
 	}
 }
-
-// windowed reports whether no layer of the engine needs the whole prompt.
-func (f *Feed) windowed() bool { return f.full == 0 && f.count > 0 }

@@ -3,6 +3,7 @@ package precise
 import (
 	"cmp"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/endpick/endpick"
@@ -143,15 +144,7 @@ func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
 // fit enforces the limit. What is forgotten is matched approximately again.
 func (x *Index) fit() {
 	for x.store.bytes > x.config.MaxBytes {
-		var most *Feed
-		for _, f := range x.feeds {
-			if f != nil && (most == nil || len(f.entries)+f.walked > len(most.entries)+most.walked) {
-				most = f
-			}
-		}
-		if most == nil || len(most.entries) == 0 {
-			return
-		}
+		most := slices.MaxFunc(x.feeds, func(a, b *Feed) int { return a.size() - b.size() })
 		most.forget(allTiers, math.MaxInt)
 		most.knows = min(most.knows, Partial)
 		x.overflows++

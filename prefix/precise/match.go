@@ -120,8 +120,8 @@ func (x *Index) saves(f *Feed, path []stretch) (best float64) {
 
 // value is the share of a block's computation that a feed saves; 0: it does not hold the block.
 func (x *Index) value(f *Feed, mask uint32) float64 {
-	if f.windowed() || f.full != 0 && mask&f.full == f.full {
-		return 1 // if there are only windows, they say what is needed
+	if mask&f.full == f.full && f.count > 0 {
+		return 1 // if there are only windows, full is zero, and they say what is needed
 	}
 	return x.saved[mask&tiersMask>>maxGroups<<1]
 }

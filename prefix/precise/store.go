@@ -37,9 +37,6 @@ const (
 	tiersMask = 7 << maxGroups
 	maskBits  = maxGroups + Tiers - 1
 	wholeMask = 1<<maskBits - 1
-
-	// maxFeeds is the most feed numbers that fit into a member.
-	maxFeeds = 1 << (32 - maskBits)
 )
 
 func (m member) feed() uint32 { return uint32(m) >> maskBits }
