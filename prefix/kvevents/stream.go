@@ -149,10 +149,10 @@ func (s *stream) take(number uint64, payload []byte) (vague bool) {
 	}
 	s.next, s.last = number+1, s.hash(payload)
 	s.stats.Batches++
-	unknown := 0
+	before := s.stats.Unknown
 	err := s.decoder.decode(payload, func(events []precise.Event) {
 		s.stats.Events++
-		unknown += s.sink.Apply(events)
+		s.stats.Unknown += uint64(s.sink.Apply(events))
 	})
 	s.stats.Counts = s.decoder.counts
 	if err != nil {
@@ -161,8 +161,7 @@ func (s *stream) take(number uint64, payload []byte) (vague bool) {
 		s.know(precise.Partial)
 		return false
 	}
-	s.stats.Unknown += uint64(unknown)
-	return unknown > 0
+	return s.stats.Unknown > before
 }
 
 // message handles a message of the connection.

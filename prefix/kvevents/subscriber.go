@@ -158,25 +158,19 @@ func (s *Subscriber) Run(ctx context.Context) error {
 	defer st.know(precise.Nothing)
 	pause := s.config.Reconnect
 	var stale time.Time // when what is known will not count any more
-	next := time.Now()  // when to connect again
 	for {
-		if time.Until(next) <= 0 {
-			read, err := s.session(ctx, st)
-			if read {
-				pause, stale = s.config.Reconnect, time.Now().Add(s.config.StaleAfter)
-			}
-			s.note(st, Connecting, err)
-			next = time.Now().Add(pause)
-			pause = min(2*pause, 5*time.Second)
+		read, err := s.session(ctx, st)
+		if read {
+			pause, stale = s.config.Reconnect, time.Now().Add(s.config.StaleAfter)
 		}
-		if st.begun && time.Until(stale) <= 0 {
+		wait := pause
+		if left := time.Until(stale); st.begun && left <= 0 {
 			st.stale()
-			s.note(st, Connecting, st.stats.Err)
+		} else if st.begun {
+			wait = min(wait, left)
 		}
-		wait := time.Until(next)
-		if st.begun {
-			wait = min(wait, time.Until(stale))
-		}
+		pause = min(2*pause, 5*time.Second)
+		s.note(st, Connecting, err)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -205,7 +199,6 @@ func (s *Subscriber) session(ctx context.Context, st *stream) (read bool, err er
 		return false, err
 	}
 	st.stats.Connections++
-	s.note(st, Live, nil)
 	st.connected()
 	s.note(st, Live, nil)
 	for {

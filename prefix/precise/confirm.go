@@ -13,7 +13,8 @@ type prompt struct {
 
 // Routed implements [endpick.RoutedObserver].
 func (of observer) Routed(e *endpick.Event) {
-	x := of.lock()
+	x := of.index
+	x.mu.Lock()
 	defer x.mu.Unlock()
 	blocks := e.Request.Blocks
 	if len(blocks) == 0 || x.knows(e.Candidate.Ref) == Nothing {
@@ -30,7 +31,8 @@ func (of observer) Routed(e *endpick.Event) {
 
 // Done implements [endpick.DoneObserver].
 func (of observer) Done(e *endpick.Event, outcome *endpick.Outcome) {
-	x := of.lock()
+	x := of.index
+	x.mu.Lock()
 	defer x.mu.Unlock()
 	at, p := x.endpoints.Find(e.Candidate.Ref), x.prompts.Find(e.Lease)
 	if at != nil && p != nil && (outcome.Status == endpick.Completed || !e.FirstTokenAt.IsZero()) {

@@ -90,7 +90,7 @@ func (x *Index) Feed(ref endpick.EndpointRef, config FeedConfig) (*Feed, error) 
 	}
 	for _, f := range e.feeds {
 		if f.rank == config.Rank {
-			e.close(f)
+			f.end()
 		}
 	}
 	number := slices.Index(x.feeds, nil)
@@ -164,20 +164,17 @@ func (f *Feed) Reset(knows Knowledge) {
 func (f *Feed) Close() {
 	x := f.lock()
 	defer x.mu.Unlock()
-	if e := x.endpoints.Find(f.ref); e != nil && !f.closed {
-		e.close(f)
+	if !f.closed {
+		f.end()
 	}
 }
 
-// close removes a feed from its endpoint.
-func (e *endpoint) close(f *Feed) {
-	e.feeds = slices.DeleteFunc(slices.Clone(e.feeds), func(g *Feed) bool { return g == f })
-	f.end()
-}
-
+// end removes a feed from its endpoint.
 func (f *Feed) end() {
 	f.forget(allTiers, math.MaxInt)
 	f.closed, f.knows = true, Nothing
+	e := f.index.endpoints.Find(f.ref)
+	e.feeds = slices.DeleteFunc(slices.Clone(e.feeds), func(g *Feed) bool { return g == f })
 	f.index.feeds[f.number] = nil
 }
 
@@ -252,9 +249,6 @@ func (f *Feed) describe(number uint32, e *Event, tokens int) {
 		next.need = max((blocks*tokens+prefix.BlockTokens-1)/prefix.BlockTokens, 1)
 	case State:
 		next.need = 1
-	}
-	if !fresh && *g == next {
-		return
 	}
 	if !fresh && (g.need == 0) != (next.need == 0) {
 		f.forget(allTiers, math.MaxInt) // what was recorded means something else now

@@ -120,23 +120,19 @@ func (x *Index) Observer() any { return []any{observer{x}, x.approx} }
 // observer learns what is routed where.
 type observer struct{ index *Index }
 
-func (of observer) lock() *Index {
-	of.index.mu.Lock()
-	return of.index
-}
-
 // EndpointRemoved implements [endpick.EndpointObserver].
 func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
-	x := of.lock()
+	x := of.index
+	x.mu.RLock()
 	var feeds []*Feed
 	if e := x.endpoints.Find(ref); e != nil {
 		feeds = e.feeds
 	}
-	x.mu.Unlock()
+	x.mu.RUnlock()
 	for _, f := range feeds {
 		f.Close()
 	}
-	of.lock()
+	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.endpoints.Drop(ref)
 }

@@ -1,7 +1,7 @@
 package precise
 
 import (
-	"math"
+	"cmp"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -36,11 +36,7 @@ func (x *Index) Match(req *endpick.Request, candidates []endpick.Candidate) {
 		x.approx.Match(req, candidates)
 		return
 	}
-	most := req.InputTokens
-	if most <= 0 {
-		most = int(min(int64(len(req.Blocks))*prefix.BlockTokens, math.MaxInt32))
-	}
-	most = max(most-1, 0)
+	most := max(cmp.Or(max(req.InputTokens, 0), len(req.Blocks)*prefix.BlockTokens)-1, 0)
 	path := x.paths.Get().(*[]stretch)
 	defer x.paths.Put(path)
 	x.mu.RLock()

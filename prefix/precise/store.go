@@ -27,7 +27,7 @@ type node struct {
 	refs    int32
 }
 
-// member says how one feed holds a block: the feed's number in the upper bits, and a
+// member says how one feed holds a block: the feed's number in the upper 21 bits, and a
 // mask in the lower. In GPU memory each group of the feed has a bit of its own.
 type member uint32
 
