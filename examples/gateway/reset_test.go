@@ -54,5 +54,6 @@ func TestResetStreamsLeaveNothing(t *testing.T) {
 	}
 	all.Wait()
 	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= quiet+10 }, time.Minute, 50*time.Millisecond)
-	assert.Less(t, heap()-before, int64(8<<20), "a thousand of them are remembered")
+	// Pools let go of what they have within some collections.
+	assert.Eventually(t, func() bool { return heap()-before < 8<<20 }, time.Minute, 50*time.Millisecond, "a thousand of them are remembered")
 }
