@@ -85,8 +85,11 @@ func (w *deadline) left(now time.Duration) time.Duration {
 func (w *deadline) next(now time.Duration) time.Duration {
 	next := time.Duration(math.MaxInt64)
 	if w.limit > 0 {
-		if next = min(w.beat, w.limit); w.since != idle {
+		switch next = min(w.beat, w.limit); {
+		case w.since != idle:
 			next = min(next, w.left(now))
+		case w.whole: // something comes at this moment, and the last wait is about to begin
+			next = min(next, max(w.limit-w.spent, time.Second))
 		}
 	}
 	for _, at := range [...]time.Duration{w.patience, w.giveUp} {

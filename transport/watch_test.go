@@ -123,7 +123,7 @@ func TestSilenceIsBounded(t *testing.T) {
 		{"no answer", transport.Config{}, chatAtOnce, object, []time.Duration{never}, []string{"header"}, 10 * m, true},
 		{"a header and no answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, never}, []string{"header", "{}"}, 10 * m, true},
 		{"half an answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, s, never}, []string{"header", "{", "}"}, 10 * m, true},
-		{"drops of an answer", short, chatAtOnce, object, times(100, 4*s), times(100, " "), 5 * m, true},
+		{"drops of an answer", short, chatAtOnce, object, times(100, 7*s), times(100, " "), 5 * m, true},
 		{"an answer in the last second", transport.Config{}, chatAtOnce, object, []time.Duration{s, 598 * s}, []string{"header", "{}"}, 599 * s, false},
 		{"an answer to a stream that is none", short, chatStream, object, []time.Duration{29 * s, 200 * s}, []string{"{", "}"}, 229 * s, false},
 	} {
