@@ -237,7 +237,7 @@ func (r *Router) Endpoints() []EndpointStatus {
 
 // AppendCandidates appends to dst every endpoint that takes requests, as a
 // request would see it now, ordered by slot, without match and prediction. It
-// allocates only if dst is too small and takes no lock, for callers that look
+// allocates and takes a lock only if dst is too small or the fleet has just changed, for callers that look
 // at the fleet often.
 func (r *Router) AppendCandidates(dst []Candidate) []Candidate {
 	now := r.now()

@@ -213,11 +213,12 @@ func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states .
 	return n
 }
 
-// ever is the most models that a server of the current variant had in memory.
+// ever is the most models that a server of the current variant had in memory, or one.
 func (d *decision) ever() int {
 	if d.residents > 0 {
 		return d.residents
 	}
+	d.residents = 1
 	for i := range d.candidates {
 		c := &d.candidates[i]
 		if c.Endpoint.Variant != d.variant {

@@ -144,7 +144,7 @@ func (s *residents) displaced(e *endpick.Endpoint, r *endpick.Resident, now int6
 		most = float64(e.MaxResidents)
 	case s != nil && s.full:
 		most, mostBytes = s.models, s.bytes
-	case len(there) < max(ever, 1):
+	case len(there) < ever:
 		return
 	default:
 		most, likely = models-1, 1/models

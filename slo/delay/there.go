@@ -32,7 +32,7 @@ type variantState struct {
 	step       float64 // s: how much longer a step takes with one more request of this size
 	rate       float64 // λ: requests for each server, per millisecond
 	late, slow float64 // upper bounds of TTFT and of the rest, relative to their expected values
-	residents  int     // the most models that any of them had in memory; 0: not counted yet
+	residents  int     // see ever; 0: not counted yet
 }
 
 // decide begins a decision.
