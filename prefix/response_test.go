@@ -109,6 +109,9 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 }
 
 func TestResponsesAllocateNothing(t *testing.T) {
+	if rig.Race {
+		t.Skip("the race detector makes sync.Pool forget")
+	}
 	s := newShelf(t, 2, prefix.IndexConfig{BlocksPerEndpoint: 2000})
 	traffic := newTraffic(200, 1)
 	turn := func() {
