@@ -1,7 +1,6 @@
 package delay
 
 import (
-	"cmp"
 	"slices"
 	"strings"
 	"time"
@@ -296,11 +295,12 @@ func (m *marginal) routed(request uint64) {
 }
 
 // loaded learns how long a load has taken for a request that has ended: as the engine says, or by how much
-// longer its first token took. What an engine says of a model that was there is nearly nothing.
+// longer its first token took, if that is more: the first prompt after a load is slow, too, because it
+// reads the weights. What an engine says of a model that was there is nearly nothing.
 func (m *marginal) loaded(ev *endpick.Event, l *lease, o *endpick.Outcome) {
 	e := ev.Candidate.Endpoint
 	r, s, known := e.Resident(l.resident), m.residents(l.ref), &m.learned.loads
-	took := cmp.Or(milliseconds(o.LoadTime), l.took)
+	took := max(milliseconds(o.LoadTime), l.took)
 	if r == nil || s == nil {
 		return
 	}

@@ -474,6 +474,33 @@ func TestLoadsThatNobodyExpected(t *testing.T) {
 	assert.Equal(t, delay.Loads{Model: "m", Unexpected: 1, Took: 400 * time.Millisecond}, m.Loads()[0])
 }
 
+// An engine counts a load until the model is there; the first prompt then reads the weights, which takes
+// as long again. What the next request is expected to wait is both.
+func TestTheFirstPromptBelongsToTheLoad(t *testing.T) {
+	m := newMarginal(t, delay.Config{})
+	now := time.Unix(1000, 0)
+	router, err := endpick.New(endpick.Config{
+		Clock: func() time.Time { return now }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
+		Endpoints: []endpick.Endpoint{{ID: "a", MaxResidents: 1, Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Bytes: 1e6}, {Model: "n", Bytes: 1e6}}}},
+	})
+	require.NoError(t, err)
+	ask := func(model string, first, load time.Duration) {
+		lease, err := router.Route(endpick.Request{Model: model, InputTokens: 10, Stream: true})
+		require.NoError(t, err)
+		now = now.Add(first * time.Millisecond)
+		lease.FirstToken()
+		now = now.Add(10 * time.Millisecond)
+		lease.Done(endpick.Outcome{OutputTokens: 2, LoadTime: load * time.Millisecond})
+	}
+	for range 20 {
+		ask("m", 100, 0)
+	}
+	ask("n", 700, 290)
+	loads := m.Loads()
+	require.Len(t, loads, 1)
+	assert.InDelta(t, 600, loads[0].Mean().Milliseconds(), 5)
+}
+
 // Where every model is in memory, or nothing is said of it, nothing is different.
 func TestResidentsThatAreThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
