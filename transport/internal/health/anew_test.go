@@ -124,6 +124,7 @@ func TestSharesThatAreShown(t *testing.T) {
 	c.play("a", "s")
 	for _, want := range []float64{rampFrom, 0.5 + rampFrom, 1} {
 		assert.InDelta(t, want, c.status("a").Share, 1e-9)
+		assert.Equal(t, want == 1, c.status("a").State == Well)
 		c.at = c.at.Add(rampTime / 2)
 	}
 }

@@ -72,8 +72,11 @@ func (h *Health) Status(ref endpick.EndpointRef) Status {
 		Full: now.Before(e.fullUntil), Checked: e.checkedAt, CheckErr: e.checkErr, Failed: e.failed,
 		Alive: e.failed < h.failures || e.heard.Load() > 0,
 	}
-	if st.State == absent {
+	switch {
+	case st.State == absent:
 		st.State = Unreachable
+	case st.State == Returning && st.Share == 1: // though no request has come since
+		st.State = Well
 	}
 	if st.State.Out() {
 		st.NextTrial = e.nextTrial
