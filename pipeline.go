@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -261,6 +262,7 @@ type decision struct {
 	each   []float64 // scores by scorer, then candidate; for a receipt only
 	// undecided are the filters without an opinion, likewise.
 	undecided []string
+	broken    []int // the filters that are left out because they broke the candidates
 }
 
 // grow makes room for n candidates.
@@ -273,15 +275,39 @@ func (d *decision) grow(n int) {
 
 // forget drops what the caller owns, and what belongs to this request alone.
 func (d *decision) forget() {
-	d.req, d.pool, d.avoided = Request{}, nil, nil
+	d.req, d.pool, d.avoided, d.broken = Request{}, nil, nil, d.broken[:0]
 	d.excluded, d.full, d.short, d.later = 0, 0, 0, 0
+}
+
+// errBroken says that a filter has broken the candidates: to be gathered and chosen from again, without it.
+var errBroken = errors.New("a filter has broken the candidates")
+
+// sum is the same for the same candidates in any order.
+func sum(candidates []Candidate) (n uint64) {
+	for i := range candidates {
+		if c := &candidates[i]; c.Endpoint != nil {
+			n += mix(uint64(c.Ref.Slot) + 1)
+		}
+	}
+	return n
+}
+
+// distinct reports whether these are candidates, each there once.
+func distinct(candidates []Candidate) bool {
+	for i := range candidates {
+		c := &candidates[i]
+		if c.Endpoint == nil || slices.ContainsFunc(candidates[:i], func(o Candidate) bool { return o.Ref == c.Ref }) {
+			return false
+		}
+	}
+	return true
 }
 
 // choose passes the decision through its stages and returns the index of the chosen
 // candidate, or the reason of an Admitter. Filters leave the beginning of the candidates, so that an
 // index among what is left is one among all.
 func (p *pipeline) choose(d *decision) (chosen int, err error) {
-	req, left := &d.req, d.candidates
+	req, left := &d.req, slices.Clip(d.candidates) // what a stage appends goes elsewhere
 	if p.Matcher != nil {
 		p.try(p.Matcher, func() { p.Matcher.Match(req, left) })
 	}
@@ -305,9 +331,30 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 	}
 
 	d.cuts, d.undecided = d.cuts[:0], d.undecided[:0]
+	all := uint64(0)
+	if len(p.Filters) > 0 {
+		all = sum(left)
+	}
 	for i, f := range p.Filters {
 		var passed []Candidate
-		p.try(f, func() { passed = f.Filter(req, left) })
+		if !slices.Contains(d.broken, i) {
+			p.try(f, func() { passed = f.Filter(req, left) })
+		}
+		n := min(len(passed), len(left))
+		stay := sum(left[:n])
+		if lost := len(left) - n; stay+sum(left[n:]) != all {
+			if n == 0 || n < len(passed) || &passed[0] != &left[0] || !distinct(passed) {
+				p.breach(f, "repeated or cleared candidates, and returned them or none; use endpick.Keep")
+				p.withdraw(p.Admitters, req)
+				d.broken = append(d.broken, i)
+				return -1, errBroken
+			}
+			p.breach(f, "lost candidates that it removes, as slices.DeleteFunc does, so that receipts lack them; use endpick.Keep")
+			d.candidates = slices.Delete(d.candidates, n, len(left))
+			for j := range d.cuts {
+				d.cuts[j] -= lost
+			}
+		}
 		switch {
 		case len(passed) == 0:
 			p.undecided.Add(1)
@@ -317,7 +364,7 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 		case len(passed) > len(left) || &passed[0] != &left[0]:
 			p.breach(f, "returned another slice than the beginning of the one it was given; use endpick.Keep")
 		default:
-			left = passed
+			left, all = slices.Clip(passed), stay
 		}
 		d.cuts = append(d.cuts, len(left))
 	}

@@ -109,6 +109,8 @@ func TestBadStages(t *testing.T) {
 		return p
 	}
 	others := "filter returned another slice than the beginning of the one it was given; use endpick.Keep"
+	lost := "filter lost candidates that it removes, as slices.DeleteFunc does, so that receipts lack them; use endpick.Keep"
+	broken := "filter repeated or cleared candidates, and returned them or none; use endpick.Keep"
 	// c has one request and is not the least loaded; b is no stage's favourite.
 	for _, c := range []struct {
 		name   string
@@ -127,7 +129,25 @@ func TestBadStages(t *testing.T) {
 		})), "", others},
 		{"filter: what slices.DeleteFunc leaves", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
 			return slices.DeleteFunc(c, func(c endpick.Candidate) bool { return c.Endpoint.ID != "c" })
-		})), "c", ""},
+		})), "c", lost},
+		{"filter: appends in place", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return append(c[:0], c[2])
+		})), "c", lost},
+		{"filter: appends behind", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			_ = append(c, endpick.Candidate{})
+			return c
+		})), "", ""},
+		{"filter: one twice", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return append(c[:2], c[0])
+		})), "", broken},
+		{"filter: cleared", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			clear(c)
+			return c
+		})), "", broken},
+		{"filter: cleared, and nothing", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			clear(c[1:])
+			return nil
+		})), "", broken},
 		{"picker: below", pick(-1), "", "endpick_test.pickFunc picked index -1 of 3 candidates"},
 		{"picker: above", pick(3), "", "endpick_test.pickFunc picked index 3 of 3 candidates"},
 		{"picker: last", pick(2), "c", ""},
@@ -145,7 +165,9 @@ func TestBadStages(t *testing.T) {
 			r, _ := newRouter(t, endpick.Config{
 				Endpoints: named("a", "b", "c"), Policy: c.policy, Warn: func(err error) { said = append(said, err) },
 			})
-			l := route(t, r, endpick.Request{})
+			var receipt endpick.Receipt
+			l := route(t, r, endpick.Request{Receipt: &receipt})
+			assert.NotContains(t, receipt.String(), "PANIC")
 			if c.want != "" {
 				assert.Equal(t, c.want, l.Endpoint().ID)
 			}
@@ -164,6 +186,43 @@ func TestBadStages(t *testing.T) {
 		})
 	}
 }
+
+// Without the filter that has broken the candidates, the others decide; whoever was admitted is withdrawn, and
+// admitted again.
+func TestFiltersBesideABrokenOne(t *testing.T) {
+	admitted := 0
+	keep := func(ids ...string) endpick.Filter {
+		return filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			return endpick.Keep(c, func(c *endpick.Candidate) bool { return slices.Contains(ids, c.Endpoint.ID) })
+		})
+	}
+	p := by(leastLoaded)
+	p.Admitters = []endpick.Admitter{counting{&admitted}}
+	p.Filters = []endpick.Filter{
+		keep("b", "c", "d"),
+		filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { clear(c); return c[:1] }),
+		filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return append(c[:0], c[1:]...) }),
+		keep("d"),
+	}
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c", "d"), Policy: p, Warn: func(error) {}})
+	var receipt endpick.Receipt
+	l := route(t, r, endpick.Request{Receipt: &receipt})
+	assert.Equal(t, "d", l.Endpoint().ID)
+	assert.Equal(t, 1, admitted)
+	assert.EqualValues(t, 2, r.Stats().StageErrors)
+	removed := map[string]string{}
+	for _, v := range receipt.Verdicts {
+		removed[v.Candidate.Endpoint.ID] = v.RemovedBy
+	}
+	assert.Equal(t, map[string]string{"d": "", "c": "filter", "a": "filter"}, removed, "b was lost")
+	l.Done(endpick.Outcome{})
+	requireQuiet(t, r)
+}
+
+type counting struct{ admitted *int }
+
+func (c counting) Admit(*endpick.Request, []endpick.Candidate) error { *c.admitted++; return nil }
+func (c counting) Withdrawn(*endpick.Request)                        { *c.admitted-- }
 
 // listener is every kind of stage at once, of a type that is not comparable.
 type listener struct {

@@ -163,6 +163,9 @@ func (r *Router) decide(d *decision, p *pipeline) (Lease, error) {
 			return Lease{}, err
 		}
 		chosen, err := p.choose(d)
+		if err == errBroken {
+			continue
+		}
 		if err != nil {
 			return Lease{}, err
 		}
