@@ -244,7 +244,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 		Transport:      final{g.watch.around(g.transport)},
 		ModifyResponse: dropCORS,
 		ErrorHandler:   transport.ErrorHandler,
-		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelWarn),
+		ErrorLog:       slog.NewLogLogger(g.log.Handler(), slog.LevelDebug), // the request's own line says it with its id
 	}
 	clients := numbered(forPages(origins, g.admit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if slices.ContainsFunc(r.Header["Via"], func(v string) bool { return strings.Contains(v, g.via) }) {

@@ -62,6 +62,9 @@ func (l *requestLog) ended(r *transport.Observation) {
 		"model", r.Model, "endpoint", r.Endpoint, "attempts", len(r.Attempts),
 		"input", r.InputTokens, "output", r.OutputTokens, "e2e_ms", tenths(r.E2EMillis),
 	)
+	if r.Estimated {
+		attributes = append(attributes, "estimated", true)
+	}
 	if r.CachedTokens != nil {
 		attributes = append(attributes, "cached", *r.CachedTokens)
 	}

@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -90,6 +93,22 @@ func TestEarlierAttemptsAreLogged(t *testing.T) {
 	l.ended(r)
 	assert.Contains(t, lines.String(), `attempts=1 `)
 	assert.NotContains(t, lines.String(), "earlier")
+	assert.NotContains(t, lines.String(), "estimated")
+	r.Estimated = true
+	l.ended(r)
+	assert.Contains(t, lines.String(), " estimated=true")
+}
+
+// Whoever can't be reached is not told which flag to set.
+func TestHintsForEnginesThatAnswer(t *testing.T) {
+	for hint, err := range map[bool]error{true: errors.New("404"), false: &url.Error{Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}} {
+		var lines lockedBuffer
+		p := newPollErrors(newLogger(&lines, &logSettings{Level: "info"}))
+		p.waiting["a"] = err
+		p.flush()
+		assert.Contains(t, lines.String(), "engines=1 ids=a")
+		assert.Equal(t, hint, strings.Contains(lines.String(), "hint="))
+	}
 }
 
 // An unauthorized client can't fill the log.

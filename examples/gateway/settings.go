@@ -269,7 +269,7 @@ func (s *settings) warnings() (all []string) {
 	for i := range s.Endpoints {
 		own := s.Endpoints[i].endpoint()
 		if to, err := transport.Target(&own, &url.URL{}); err == nil && strings.HasSuffix(to.Path, "/v1") {
-			all = append(all, fmt.Sprintf("endpoints[%d].url: ends with /v1, which paths of requests begin with: it would be there twice", i))
+			all = append(all, fmt.Sprintf("endpoints[%d].url: ends with /v1, with which the paths of requests begin: leave it out", i))
 		}
 		at := fmt.Sprint(strings.Replace(strings.ToLower(strings.TrimSuffix(own.Address, "/")), "://localhost", "://127.0.0.1", 1), own.Ranked, own.Rank)
 		if other, twice := first[at]; twice {

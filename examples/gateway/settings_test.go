@@ -126,7 +126,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	}
 	for endpoints, want := range map[string][]string{
 		"[{url: http://a}, {url: http://b/base}]": nil,
-		"[{url: http://a/v1}]":                    {"endpoints[0].url: ends with /v1, which paths of requests begin with: it would be there twice"},
+		"[{url: http://a/v1}]":                    {"endpoints[0].url: ends with /v1, with which the paths of requests begin: leave it out"},
 		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]": {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
 		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                         nil,
 	} {

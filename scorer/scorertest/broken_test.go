@@ -159,6 +159,13 @@ func TestKitsSayWhatIsBroken(t *testing.T) {
 	}
 }
 
+// A stage that rarely answers differently is known by being asked often.
+func TestStagesByChance(t *testing.T) {
+	n := 0
+	assert.True(t, role{}.byChance(func() any { n++; return n%1000 == 0 }))
+	assert.False(t, role{}.byChance(func() any { return 1 }))
+}
+
 // recorder is a rapid.TB that records the messages of a failing check.
 type recorder struct {
 	name   string

@@ -49,6 +49,12 @@ var broken = []struct {
 	{"a scorer that reads a clock", scoring(each(func(*endpick.Request, *endpick.Candidate) float64 {
 		return float64(time.Now().YearDay() % 2)
 	}))},
+	{"a scorer of night prices", scoring(each(func(*endpick.Request, *endpick.Candidate) float64 {
+		if time.Now().Hour() < 6 {
+			return 1
+		}
+		return 0
+	}))},
 	{"a scorer that sorts its candidates", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 		slices.SortFunc(cs, func(a, b endpick.Candidate) int { return int(a.Waiting - b.Waiting) })
 		clear(dst)
@@ -325,6 +331,21 @@ var broken = []struct {
 				cs[i].InFlight.Requests = 0
 			}
 			return cs
+		})}}
+	})},
+	{"a policy whose filter panics at a label", labelled(policyOf(func() endpick.Policy {
+		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+			return endpick.Keep(cs, func(c *endpick.Candidate) bool {
+				if c.Endpoint.Labels["kind"] == "old" {
+					panic("too old")
+				}
+				return true
+			})
+		})}}
+	}))},
+	{"a policy whose filter clears what it removes", policyOf(func() endpick.Policy {
+		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+			return slices.DeleteFunc(cs, func(c endpick.Candidate) bool { return c.Endpoint.ID == "server-0" })
 		})}}
 	})},
 	{"a policy whose admitter gives no reason", policyOf(func() endpick.Policy {

@@ -16,7 +16,8 @@ import (
 // whatever their order. It retains nothing of its input and reads no clock. It
 // may be called concurrently. It keeps some candidates and not others at least
 // once, unless an empty set is among the labels. newFilter returns a filter without history; it is
-// called many times. Endpoints have no labels, or one of these sets.
+// called many times. Endpoints have no labels, or one of these sets; requests are as [Requests] draws
+// them, of tenant-1, tenant-2 or none.
 func RunFilter(t *testing.T, newFilter func(*testing.T) endpick.Filter, labels ...map[string]string) {
 	t.Helper()
 	checkFilter(suiteOf(t, labels...), newFilter)

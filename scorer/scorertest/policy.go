@@ -30,19 +30,20 @@ import (
 // Leases are closed twice, late and never, endpoints come and go, reports are broken and
 // clocks are set back. newPolicy returns a policy without history; if its predictor learns,
 // it must do so within the router's calls (see predict.LatencyConfig.Synchronous). It is
-// called many times.
-func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy) {
+// called many times. Some endpoints have one of these sets of labels: give those that a stage reads, or
+// it is checked without.
+func RunPolicy(t *testing.T, newPolicy func(*testing.T) endpick.Policy, labels ...map[string]string) {
 	t.Helper()
-	checkPolicy(suiteOf(t), newPolicy)
+	checkPolicy(suiteOf(t, labels...), newPolicy)
 }
 
 func checkPolicy(s suite, newPolicy func(*testing.T) endpick.Policy) {
 	s.property("invariants", func(t *testing.T, rt *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(rt, "endpoints")
-		p := &pair{rt: rt, present: map[string]bool{}}
+		p := &pair{suite: s, rt: rt, present: map[string]bool{}}
 		var endpoints []endpick.Endpoint
 		for i := range n {
-			endpoints = append(endpoints, pairEndpoint(i))
+			endpoints = append(endpoints, s.server(i))
 			p.present[endpoints[i].ID] = true
 		}
 		seed := rapid.Uint64Min(1).Draw(rt, "seed")
@@ -67,17 +68,23 @@ func checkPolicy(s suite, newPolicy func(*testing.T) endpick.Policy) {
 	})
 	s.property("not asked", func(t *testing.T, rt *rapid.T) { notAsked(t, rt, newPolicy) })
 	s.once("concurrency", func(t *testing.T) string {
-		h := newHost(t, newPolicy(t), []endpick.Endpoint{pairEndpoint(0), pairEndpoint(2)}, 1)
-		return concurrentRequests(h.router, "model-0", pairEndpoint(2))
+		h := newHost(t, newPolicy(t), []endpick.Endpoint{s.server(0), s.server(2)}, 1)
+		return concurrentRequests(h.router, "model-0", s.server(2))
 	})
 }
 
-func pairEndpoint(i int) endpick.Endpoint {
-	return endpick.Endpoint{ID: fmt.Sprintf("server-%d", i), Models: []string{fmt.Sprintf("model-%d", i%2)}}
+// server is one of those of [RunPolicy]: two at a time have the same labels and different models.
+func (s suite) server(i int) endpick.Endpoint {
+	e := endpick.Endpoint{ID: fmt.Sprintf("server-%d", i), Models: []string{fmt.Sprintf("model-%d", i%2)}}
+	if set := (i/2 + 1) % (len(s.labels) + 1); set > 0 {
+		e.Labels = s.labels[set-1]
+	}
+	return e
 }
 
 // pair is two routers with the same policy, to which the same things happen.
 type pair struct {
+	suite
 	story
 	rt         *rapid.T
 	one, other *host
@@ -164,7 +171,7 @@ func (p *pair) churn() {
 		delete(p.present, id)
 	case 1, 2:
 		p.did("%s is added", id)
-		if p.both("Add", func(h *host) error { return h.router.Add(pairEndpoint(int(id[len(id)-1] - '0'))) }) == nil {
+		if p.both("Add", func(h *host) error { return h.router.Add(p.server(int(id[len(id)-1] - '0'))) }) == nil {
 			p.present[id] = true
 		}
 	case 3:
@@ -320,7 +327,7 @@ func (p *pair) refused(req *endpick.Request, err error) {
 		return
 	}
 	for id, takes := range p.present {
-		if takes && pairEndpoint(int(id[len(id)-1] - '0')).Models[0] == req.Model && !slices.Contains(req.Exclude, id) {
+		if takes && p.server(int(id[len(id)-1] - '0')).Models[0] == req.Model && !slices.Contains(req.Exclude, id) {
 			p.failf("%v, and %s serves %s", err, id, req.Model)
 		}
 	}

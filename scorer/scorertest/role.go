@@ -60,6 +60,19 @@ func (r role) repeats(s suite, chance string) {
 	})
 }
 
+const whoseChance = ": chance comes from Request.Chance"
+
+// byChance reports whether a stage, asked often enough, answers the same differently.
+func (r role) byChance(ask func() any) bool {
+	first := ask()
+	for range 2000 {
+		if !alike(first, ask()) {
+			return true
+		}
+	}
+	return false
+}
+
 // changesNothing checks that the stage only answers.
 func (r role) changesNothing(s suite, why string) {
 	s.property("input", func(t *testing.T, rt *rapid.T) {
@@ -83,6 +96,9 @@ func (r role) keepsNothing(s suite) {
 		want := c.ask(r, r.fresh(t))
 		c.scribbled(r.method, stage)
 		if got := c.ask(r, stage); !alike(want, got) {
+			if r.byChance(func() any { return c.ask(r, r.fresh(t)) }) {
+				c.failf("%s now %v and now %v%s", r.says, want, got, whoseChance)
+			}
 			c.failf("%s %v, and %v after the memory of an earlier call was used again: a stage keeps nothing that it was given", r.says, want, got)
 		}
 	})
@@ -99,14 +115,17 @@ func (r role) dayLater(t *testing.T, examples int) string {
 	return inBubble(t, r.method, func(t *testing.T) string {
 		for i := range examples {
 			req, candidates := example(i)
-			ask := func(stage answering) string {
+			ask := func(stage answering) any {
 				return fmt.Sprint(stage(&req, slices.Clone(candidates), make([]float64, len(candidates))))
 			}
 			one, other := r.fresh(t), r.fresh(t)
 			first := ask(one)
-			time.Sleep(24 * time.Hour)
+			time.Sleep(31*time.Hour + 13*time.Minute) // the hour is another one, too
 			for _, stage := range []answering{other, r.fresh(t)} {
 				if again := ask(stage); first != again {
+					if r.byChance(func() any { return ask(r.fresh(t)) }) {
+						return fmt.Sprintf("%s gives now %v and now %v%s", r.method, first, again, whoseChance)
+					}
 					return later(r.method, first, again)
 				}
 			}

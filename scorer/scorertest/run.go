@@ -15,7 +15,9 @@ import (
 // the same one for the same input, and a candidate's score does not depend on
 // its position. It changes neither request nor candidates, keeps nothing of them
 // and reads no clock. It may be called concurrently. newScorer returns a scorer
-// without history; it is called many times. Endpoints have no labels, or one of these sets.
+// without history; it is called many times. Endpoints have no labels, or one of these sets: a scorer that
+// reads others is checked without. That it treats those without report or prediction as average ones is
+// not checked.
 func Run(t *testing.T, newScorer func(*testing.T) endpick.Scorer, labels ...map[string]string) {
 	t.Helper()
 	checkScorer(suiteOf(t, labels...), newScorer, math.Inf(-1), math.Inf(1))

@@ -184,7 +184,8 @@ func concurrently(f func(i int)) (fault string) {
 		wg.Go(func() {
 			defer func() {
 				if v := recover(); v != nil {
-					once.Do(func() { fault = fmt.Sprintf("the stage panicked when it was called concurrently: %v%s", v, origin()) })
+					where := origin()
+					once.Do(func() { fault = fmt.Sprintf("the stage panicked when it was called concurrently: %v%s", v, where) })
 				}
 			}()
 			f(i)
