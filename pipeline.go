@@ -292,11 +292,10 @@ func sum(candidates []Candidate) (n uint64) {
 	return n
 }
 
-// distinct reports whether these are candidates, each there once.
-func distinct(candidates []Candidate) bool {
+// ordered reports whether these are candidates in the order in which they were gathered, each there once.
+func ordered(candidates []Candidate) bool {
 	for i := range candidates {
-		c := &candidates[i]
-		if c.Endpoint == nil || slices.ContainsFunc(candidates[:i], func(o Candidate) bool { return o.Ref == c.Ref }) {
+		if candidates[i].Endpoint == nil || i > 0 && candidates[i].Ref.Slot <= candidates[i-1].Ref.Slot {
 			return false
 		}
 	}
@@ -343,7 +342,7 @@ func (p *pipeline) choose(d *decision) (chosen int, err error) {
 		n := min(len(passed), len(left))
 		stay := sum(left[:n])
 		if lost := len(left) - n; stay+sum(left[n:]) != all {
-			if n == 0 || n < len(passed) || &passed[0] != &left[0] || !distinct(passed) {
+			if n == 0 || n < len(passed) || &passed[0] != &left[0] || !ordered(passed) {
 				p.breach(f, "repeated or cleared candidates, and returned them or none; use endpick.Keep")
 				p.withdraw(p.Admitters, req)
 				d.broken = append(d.broken, i)
