@@ -67,6 +67,8 @@ func TestTheFormulaByHand(t *testing.T) {
 	least.ttft = x.ttft
 	least.bs, least.n = 0, 25
 	assert.Equal(t, "costs 1950 ms, 580 above the least, most for the requests there: "+parts, x.text("ms", nil, &least))
+	least.bs, least.n = 5, x.n
+	assert.Equal(t, "costs 1950 ms, 180 above the least, most for the requests there: "+parts, x.text("ms", nil, &least), "the part that differs most, not the largest")
 }
 
 // Before the first label, costs are in prompt tokens: 1 a token, 1/30,000 a pair, 100 a
