@@ -132,8 +132,18 @@ func (r *reloader) look(asked bool) {
 		done = "all other settings reloaded"
 	}
 	r.gateway.warnOf(next)
+	attributes := []any{"endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants)}
+	var gone []string // whose keys are refused from now on
+	for name := range r.now.Tenants {
+		if _, there := next.Tenants[name]; !there {
+			gone = append(gone, name)
+		}
+	}
+	if slices.Sort(gone); len(gone) > 0 {
+		attributes = append(attributes, "tenants_removed", gone)
+	}
 	r.now, r.stamps = next, next.stamps
-	r.log.Info(done, "endpoints", len(next.Endpoints), "models", len(next.Models), "tenants", len(next.Tenants))
+	r.log.Info(done, attributes...)
 }
 
 // warnOf logs settings that are probably mistakes.

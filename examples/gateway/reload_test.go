@@ -82,6 +82,7 @@ func TestReload(t *testing.T) {
 
 	write(one.URL, "seed: 7\nopen: true\n")
 	c.logs(t, "settings reloaded", 2)
+	c.logs(t, "tenants=0 tenants_removed=[ann]", 1)
 	require.Equal(t, 200, ask(c, ""))
 	require.Equal(t, 2, served(one))
 	require.NotContains(t, sentWith(one), "sesame")
