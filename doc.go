@@ -123,10 +123,10 @@
 //	                                  wraps; stages may share one, which is called once
 //
 // If a stage breaks its contract, its result is replaced and the request goes
-// on: a score that is not finite becomes the lowest of the others, a filter
-// that leaves none, or what is no candidate, is skipped, a picker's index that is
-// out of range becomes that of the best score, and the result of a stage that
-// panics is ignored. [Stats] counts all of these, and Config.Warn receives
-// them. What is not looked for is a stage that changes what is in a candidate,
-// or their order: scorertest finds it.
+// on: a score that is not finite becomes the lowest of the others, a filter that
+// leaves none, or returns what it was not given, is skipped, one that loses what
+// it removes keeps its choice, a picker's index that is out of range becomes that
+// of the best score, and the result of a stage that panics is ignored. [Stats]
+// counts all of these, and Config.Warn receives them. What is not looked for is a
+// stage that changes what is in a candidate, or their order: scorertest finds it.
 package endpick

@@ -29,7 +29,7 @@ func (a admission) String() string { return answer(a.err) }
 
 func checkAdmitter(s suite, newAdmitter func(*testing.T) endpick.Admitter) {
 	r := role{
-		kind: "admitter", method: "Admit", says: "Admit says", draw: s.trial,
+		kind: "admitter", method: "Admit", says: "Admit says", chance: "Request.Chance", draw: s.trial,
 		fresh: func(t *testing.T) answering { return admits(newAdmitter(t)) },
 	}
 	ask := func(c *trial, stage answering) admission { return c.ask(r, stage).(admission) }

@@ -27,7 +27,7 @@ const useKeep = "a filter moves what it keeps to the front of its argument, in t
 
 func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 	r := role{
-		kind: "filter", method: "Filter", says: "Filter keeps", draw: s.trial,
+		kind: "filter", method: "Filter", says: "Filter keeps", chance: "Request.Chance", draw: s.trial,
 		fresh: func(t *testing.T) answering {
 			f := newFilter(t)
 			return func(req *endpick.Request, candidates []endpick.Candidate, _ []float64) any {
@@ -51,7 +51,7 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 			"(tenants are tenant-1 and tenant-2), or if it goes by something else, an empty set"
 	})
 	r.inAnyOrder(s)
-	r.repeats(s, "Request.Chance")
+	r.repeats(s)
 	r.keepsNothing(s)
 	r.needsNoClock(s)
 	r.runsConcurrently(s)

@@ -33,7 +33,7 @@ type outside int
 
 func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 	r := role{
-		kind: "picker", method: "Pick", says: "Pick takes",
+		kind: "picker", method: "Pick", says: "Pick takes", chance: "Request.ChanceOf",
 		draw: func(rt *rapid.T) trial {
 			c := s.trial(rt)
 			c.scores = drawnScores(len(c.candidates)).Draw(rt, "scores")
@@ -55,7 +55,7 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 		c.ask(r, r.fresh(t))
 	})
 	r.inAnyOrder(s)
-	r.repeats(s, "Request.ChanceOf")
+	r.repeats(s)
 	r.changesNothing(s, "a picker answers and no more")
 	r.keepsNothing(s)
 	s.property("higher", func(t *testing.T, rt *rapid.T) {

@@ -78,9 +78,9 @@ func checkPredictor(s suite, newPredictor func(*testing.T) endpick.Predictor) {
 				"and what is learned is learned by observers")
 		}
 	})
-	r := role{method: "Predict", fresh: func(t *testing.T) answering { return predictions(newPredictor(t)) }}
+	r := role{method: "Predict", chance: "Request.Chance", fresh: func(t *testing.T) answering { return predictions(newPredictor(t)) }}
 	s.once("clock", func(t *testing.T) string {
-		learned := role{method: "Predict", fresh: func(t *testing.T) answering {
+		learned := role{method: "Predict", chance: "Request.Chance", fresh: func(t *testing.T) answering {
 			p := newPredictor(t)
 			teach(t, endpick.Policy{Predictor: p}, 60)
 			return predictions(p)

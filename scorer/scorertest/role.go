@@ -23,6 +23,7 @@ type role struct {
 	says         string                     // begins a sentence with the answer: "Score gives"
 	fresh        func(*testing.T) answering // of a stage without history
 	draw         func(*rapid.T) trial       // its input
+	chance       string                     // where it comes from
 }
 
 // ask returns the answer to the case, which a picker must have.
@@ -48,19 +49,17 @@ func (r role) inAnyOrder(s suite) {
 }
 
 // repeats checks that the answer is always the same.
-func (r role) repeats(s suite, chance string) {
+func (r role) repeats(s suite) {
 	s.property("repeated", func(t *testing.T, rt *rapid.T) {
 		c := r.draw(rt)
 		stage := r.fresh(t)
 		first, again, twin := c.ask(r, stage), c.ask(r, stage), c.ask(r, r.fresh(t))
 		if !alike(first, again) || !alike(first, twin) {
 			c.failf("%s %v, then %v, and another %s without history %v%s: the same input has the same answer, "+
-				"with chance from %s, and what is learned is learned by observers", r.says, first, again, r.kind, twin, c.withScores(), chance)
+				"with chance from %s, and what is learned is learned by observers", r.says, first, again, r.kind, twin, c.withScores(), r.chance)
 		}
 	})
 }
-
-const whoseChance = ": chance comes from Request.Chance"
 
 // byChance reports whether a stage, asked often enough, answers the same differently.
 func (r role) byChance(ask func() any) bool {
@@ -97,7 +96,7 @@ func (r role) keepsNothing(s suite) {
 		c.scribbled(r.method, stage)
 		if got := c.ask(r, stage); !alike(want, got) {
 			if r.byChance(func() any { return c.ask(r, r.fresh(t)) }) {
-				c.failf("%s now %v and now %v%s", r.says, want, got, whoseChance)
+				c.failf("%s now %v and now %v: chance comes from %s", r.says, want, got, r.chance)
 			}
 			c.failf("%s %v, and %v after the memory of an earlier call was used again: a stage keeps nothing that it was given", r.says, want, got)
 		}
@@ -124,7 +123,7 @@ func (r role) dayLater(t *testing.T, examples int) string {
 			for _, stage := range []answering{other, r.fresh(t)} {
 				if again := ask(stage); first != again {
 					if r.byChance(func() any { return ask(r.fresh(t)) }) {
-						return fmt.Sprintf("%s gives now %v and now %v%s", r.method, first, again, whoseChance)
+						return fmt.Sprintf("%s gives now %v and now %v: chance comes from %s", r.method, first, again, r.chance)
 					}
 					return later(r.method, first, again)
 				}

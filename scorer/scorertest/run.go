@@ -32,7 +32,7 @@ func RunWeighted(t *testing.T, newScorer func(*testing.T) endpick.Scorer, labels
 
 func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most float64) {
 	r := role{
-		kind: "scorer", method: "Score", says: "Score gives", draw: s.trial,
+		kind: "scorer", method: "Score", says: "Score gives", chance: "Request.Chance", draw: s.trial,
 		fresh: func(t *testing.T) answering { return scores(newScorer(t)) },
 	}
 	s.property("scores", func(t *testing.T, rt *rapid.T) {
@@ -56,7 +56,7 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 			c.call("Explain", func() { x.Explain(&req, candidates, make([]string, len(candidates))) })
 		}
 	})
-	r.repeats(s, "Request.Chance")
+	r.repeats(s)
 	r.inAnyOrder(s)
 	r.changesNothing(s, "a scorer writes to dst alone")
 	r.keepsNothing(s)
