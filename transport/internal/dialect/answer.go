@@ -124,7 +124,6 @@ func (a *answer) writeTo(h *prefix.Hasher, api *api) bool {
 	if api.output != nil {
 		p := promptReader{ctx: context.Background(), request: &request{items: maxAnswer}, h: *h}
 		known := api.output(&p, a.body) && p.failed == nil
-		p.done()
 		if known {
 			*h = p.h
 		}

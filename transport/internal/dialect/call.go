@@ -225,16 +225,12 @@ func checkNames(req *endpick.Request) error {
 	} {
 		switch {
 		case len(f.name) > maxName:
-			return tooLong(f.field)
+			return &endpick.RequestError{Field: f.field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
 		case !utf8.ValidString(f.name):
 			return &endpick.RequestError{Field: f.field, Reason: "is not valid UTF-8"}
 		}
 	}
 	return nil
-}
-
-func tooLong(field string) error {
-	return &endpick.RequestError{Field: field, Reason: "is longer than " + strconv.Itoa(maxName) + " bytes"}
 }
 
 // Sessions are recognized from what clients send anyway. None of it is to be

@@ -71,6 +71,7 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 	if !isString(words) {
 		return p.readTokens(v, first)
 	}
+	p.texts = p.texts[:0]
 	s := p.shortest(words)
 	p.size += len(s)
 	if !p.known && first {
@@ -79,7 +80,6 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 			p.sketcher.Message(&prefix.Message{Parts: []prefix.Part{{Content: plain(words)}}}, len(s))
 		}
 	}
-	p.forget()
 	return true
 }
 

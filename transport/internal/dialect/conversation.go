@@ -54,8 +54,7 @@ func (p *promptReader) readMessages(list []byte) {
 		{"images", &i.images}, {"tool_name", &i.name}, {"filename", &i.name},
 	}
 	for c := elementsOf(list); p.next(&c); {
-		p.forget()
-		i = item{}
+		i, p.texts = item{}, p.texts[:0]
 		if i.whole = c.pick(fields[:]...); isObject(i.whole) {
 			p.readItem(&i)
 		}
@@ -69,8 +68,8 @@ func (p *promptReader) readItem(i *item) {
 	}
 	switch kind := plain(i.kind); kind {
 	case "", "message":
-		m := p.message(p.content(i.role))
-		m.Name, m.ToolCallID = p.content(i.name), p.content(i.id)
+		m := p.message(plain(i.role))
+		m.Name, m.ToolCallID = plain(i.name), plain(i.id)
 		for c := elementsOf(i.calls); p.next(&c); {
 			var id, function, name, arguments []byte
 			c.pick(into{"id", &id}, into{"function", &function})
@@ -94,9 +93,9 @@ func (p *promptReader) readItem(i *item) {
 
 // toolCall has arguments as a text with JSON, or as they are.
 func (p *promptReader) toolCall(id, name, arguments []byte) prefix.ToolCall {
-	c := prefix.ToolCall{ID: p.content(id), Name: p.content(name), Arguments: viewString(arguments)}
+	c := prefix.ToolCall{ID: plain(id), Name: plain(name), Arguments: viewString(arguments)}
 	if isString(arguments) {
-		c.Arguments = p.content(arguments)
+		c.Arguments = plain(arguments)
 	}
 	return c
 }
@@ -139,16 +138,9 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 
 // writeResult adds the result of a tool.
 func (p *promptReader) writeResult(id, content []byte) {
-	m := prefix.Message{Role: "tool", ToolCallID: p.content(id), Parts: p.results[:0]}
-	if isString(content) {
-		m.Parts = append(m.Parts, prefix.Part{Content: p.shortest(content)})
-	}
-	for c := elementsOf(content); p.next(&c); {
-		b := readBlock(&c)
-		m.Parts = append(m.Parts, p.part(&b))
-	}
+	m := prefix.Message{Role: "tool", ToolCallID: plain(id), Parts: p.results[:0]}
+	p.writeContent(&m, content, nil)
 	p.results = m.Parts[:0]
-	p.write(&m)
 }
 
 // block is a part of a message, as it is in the text.

@@ -53,8 +53,10 @@ func (c *cursor) fail(err error) bool {
 
 // peek returns the next byte after space, or 0 at the end.
 func (c *cursor) peek() byte {
-	if c.i = skipSpace(c.b, c.i); c.i < len(c.b) {
-		return c.b[c.i]
+	for ; c.i < len(c.b); c.i++ {
+		if b := c.b[c.i]; b != ' ' && b != '\n' && b != '\r' && b != '\t' {
+			return b
+		}
 	}
 	return 0
 }
@@ -92,10 +94,10 @@ func (c *cursor) member() bool {
 		return false
 	}
 	c.start = c.i
-	if c.b[c.i] != '"' {
-		return c.fail(ErrMalformed)
+	end := -1
+	if c.b[c.i] == '"' {
+		end = skipString(c.b, c.i)
 	}
-	end := skipString(c.b, c.i)
 	if end < 0 {
 		return c.fail(ErrMalformed)
 	}
@@ -111,7 +113,8 @@ func (c *cursor) member() bool {
 
 // value returns the value as it is in the text; nil if there is none.
 func (c *cursor) value() []byte {
-	start := skipSpace(c.b, c.i)
+	c.peek()
+	start := c.i
 	end, err := skipValue(c.b, start)
 	if err != nil {
 		c.fail(err)
@@ -148,9 +151,8 @@ func (c *cursor) pick(fields ...into) (whole []byte) {
 }
 
 func pick(v []byte, fields ...into) {
-	if c := (cursor{b: v}); c.peek() == '{' {
-		c.pick(fields...)
-	}
+	c := cursor{b: v}
+	c.pick(fields...)
 }
 
 // field returns the member of the object v with this key; nil if there is none.

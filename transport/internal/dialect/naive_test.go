@@ -104,7 +104,7 @@ func (n *naive) message(v json.RawMessage) {
 	case "function_call":
 		n.add(prefix.Message{Role: "assistant", ToolCalls: []prefix.ToolCall{toolCall(f["call_id"], f["name"], f["arguments"])}})
 	case "function_call_output":
-		n.add(prefix.Message{Role: "tool", ToolCallID: id, Parts: parts(f["output"])})
+		n.content(prefix.Message{Role: "tool", ToolCallID: id}, f["output"])
 	case "reasoning":
 	default:
 		n.add(prefix.Message{Role: kind, Parts: []prefix.Part{{Content: string(v)}}})
@@ -123,11 +123,10 @@ func toolCall(id, name, arguments json.RawMessage) (t prefix.ToolCall) {
 
 // content adds a message with this content, in which there may be calls of tools, and results.
 func (n *naive) content(m prefix.Message, content json.RawMessage) {
-	m.Parts = nil
-	list, isList := array(content)
-	if !isList {
-		m.Parts = parts(content)
+	if s, ok := str(content); ok {
+		m.Parts = []prefix.Part{{Content: written(s)}}
 	}
+	list, _ := array(content)
 	results := false
 	for _, v := range list {
 		b, _ := object(v)
@@ -139,9 +138,8 @@ func (n *naive) content(m prefix.Message, content json.RawMessage) {
 				n.add(m)
 				m.Parts, m.ToolCalls = nil, nil
 			}
-			answer := prefix.Message{Role: "tool", Parts: parts(b["content"])}
-			answer.ToolCallID, _ = str(b["tool_use_id"])
-			n.add(answer)
+			id, _ := str(b["tool_use_id"])
+			n.content(prefix.Message{Role: "tool", ToolCallID: id}, b["content"])
 			results = true
 		case "thinking":
 		default:
@@ -151,17 +149,6 @@ func (n *naive) content(m prefix.Message, content json.RawMessage) {
 	if !results || len(m.Parts)+len(m.ToolCalls) > 0 {
 		n.add(m)
 	}
-}
-
-func parts(v json.RawMessage) (all []prefix.Part) {
-	if s, ok := str(v); ok {
-		return []prefix.Part{{Content: written(s)}}
-	}
-	list, _ := array(v)
-	for _, v := range list {
-		all = append(all, onePart(v))
-	}
-	return all
 }
 
 func onePart(v json.RawMessage) prefix.Part {

@@ -7,7 +7,6 @@ package dialect
 type Opening struct {
 	response
 	filter  eventFilter
-	passed  []byte
 	decided bool
 	over    bool // the stream has ended
 
@@ -34,7 +33,7 @@ func (o *Opening) Feed(piece []byte) bool {
 		o.finder.write(piece)
 		return o.finder.whole
 	}
-	o.passed = o.filter.feed(o.passed[:0], piece)
+	o.filter.feed(nil, piece)
 	o.decided = o.decided || o.filter.skipped
 	return o.decided
 }

@@ -22,7 +22,6 @@ const mediaTokens = 1024
 func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope prefix.Scope, learned rates) (int, error) {
 	p := promptReader{ctx: ctx, request: c, known: req.InputTokens > 0 || len(req.Blocks) > 0, seed: scope.Seed()}
 	c.unread = c.api.prompt == nil || !c.api.prompt(&p)
-	c.done()
 	// Malformed prompts are read as far as possible; the engine will refuse them.
 	if err := cmp.Or(c.failed, ctx.Err()); err != nil {
 		return 0, err
@@ -80,6 +79,7 @@ type promptReader struct {
 
 	m       prefix.Message // reused memory
 	results []prefix.Part  // likewise
+	texts   []byte         // of a message, where they are not in the body
 
 	blocks []uint64
 	size   int // bytes of text
@@ -87,6 +87,19 @@ type promptReader struct {
 	// rough says that the length is a guess not based on bytes of text, from which
 	// nothing can be learned.
 	rough bool
+}
+
+// shortest is the content of a string value in its shortest JSON encoding, which nearly all
+// bodies use. Texts are hashed in this form, because decoding would cost more than hashing. It
+// shares memory with the value, or with texts.
+func (p *promptReader) shortest(v []byte) string {
+	s := inQuotes(v)
+	if !hasEscape(s, "u/") {
+		return viewString(s)
+	}
+	n := len(p.texts)
+	p.texts = appendShortest(p.texts, s)
+	return viewString(p.texts[n:])
 }
 
 // next goes to the next element of a list, unless there were too many or the client has left.

@@ -5,7 +5,6 @@ import (
 	"math"
 	"net/http"
 	"strings"
-	"sync"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -43,9 +42,8 @@ type request struct {
 	// sketcher describes the prompt; nil: not wanted.
 	sketcher *sketch.Sketcher
 
-	items  int     // that may still be read
-	texts  *[]byte // memory for texts with escapes; nil: there was none yet
-	failed error   // why it is not read to its end
+	items  int   // that may still be read
+	failed error // why it is not read to its end
 }
 
 // parse reads what it can of a request; the rest is passed on as it is. The error
@@ -75,11 +73,7 @@ func parse(kind *api, header http.Header, body []byte, maxItems int) (request, e
 	if present(model) && !isString(model) {
 		return c, &endpick.RequestError{Field: "model", Reason: "is not a string"}
 	}
-	name := plain(model)
-	if len(name) > maxName {
-		return c, tooLong("model") // not to be copied
-	}
-	c.model = strings.Clone(name) // must outlive the body
+	c.model = strings.Clone(plain(model)) // must outlive the body
 	c.salt = plain(c.parts[saltPart])
 	c.api = kind
 	c.stream = c.stream && kind.event != nil // else nothing is known about the response
@@ -149,56 +143,3 @@ func (c *request) expectedOutput(learned rates) int {
 	}
 	return int(min(math.Round(each*float64(c.responses())), math.MaxInt32))
 }
-
-// content is the content of a string value, or an empty string. It shares memory with
-// the value, or is valid until forget is called.
-func (c *request) content(v []byte) string {
-	s := inQuotes(v)
-	if bytes.IndexByte(s, '\\') < 0 {
-		return viewString(s)
-	}
-	return c.unescaped(appendUnquoted, s)
-}
-
-// shortest is the content of a string value in its shortest JSON encoding, which nearly all
-// bodies use. Texts are hashed in this form, because decoding would cost more than hashing. It
-// is valid as long as that of content.
-func (c *request) shortest(v []byte) string {
-	s := inQuotes(v)
-	if !hasEscape(s, "u/") {
-		return viewString(s)
-	}
-	return c.unescaped(appendShortest, s)
-}
-
-func (c *request) unescaped(by func(dst, s []byte) []byte, s []byte) string {
-	if c.texts == nil {
-		c.texts = textMemory.Get().(*[]byte)
-	}
-	n := len(*c.texts)
-	*c.texts = by(*c.texts, s)
-	return viewString((*c.texts)[n:])
-}
-
-// forget says that no result of content is in use any more.
-func (c *request) forget() {
-	if c.texts != nil {
-		*c.texts = (*c.texts)[:0]
-	}
-}
-
-// done releases the memory of content.
-func (c *request) done() {
-	if c.texts != nil && cap(*c.texts) <= mostTexts {
-		c.forget()
-		textMemory.Put(c.texts)
-	}
-	c.texts = nil
-}
-
-// textMemory is memory for texts with escapes, which most long ones have. It is
-// reused from message to message, and from request to request.
-var textMemory = sync.Pool{New: func() any { return new([]byte) }}
-
-// mostTexts is the most memory that is reused.
-const mostTexts = 8 << 20

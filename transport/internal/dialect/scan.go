@@ -11,14 +11,6 @@ import (
 	"unsafe"
 )
 
-// skipSpace returns the index of the first byte of b from i on that is not white space.
-func skipSpace(b []byte, i int) int {
-	for i < len(b) && (b[i] == ' ' || b[i] == '\n' || b[i] == '\r' || b[i] == '\t') {
-		i++
-	}
-	return i
-}
-
 // maxDepth is how deep objects and arrays may be nested. Engines' parsers give
 // up at 200 (pydantic) to 1,000.
 const maxDepth = 256
