@@ -51,7 +51,8 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 		s.buf = append(s.buf, piece[:n]...)
 		piece = piece[n:]
 		s.split(searched)
-		s.forget()
+		s.buf = s.buf[:copy(s.buf, s.buf[s.start:])]
+		s.start, s.line = 0, s.line-s.start
 		if len(s.buf) >= maxEvent {
 			s.passUnread()
 		}
@@ -64,9 +65,6 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 // after it counts. What it adds to the output is out[last:].
 func (s *eventFilter) end(dst []byte) (out []byte, last int) {
 	s.dst, s.last = dst, -1
-	if s.line < len(s.buf) {
-		s.endLine(s.line+len(bytes.TrimSuffix(s.buf[s.line:], []byte{'\r'})), len(s.buf))
-	}
 	if s.start < len(s.buf) {
 		s.endEvent(len(s.buf))
 	}
@@ -95,14 +93,6 @@ func (s *eventFilter) rest(dst []byte) []byte {
 	return dst
 }
 
-// forget removes processed events from the buffer.
-func (s *eventFilter) forget() {
-	if n := s.start; n > 0 {
-		s.buf = s.buf[:copy(s.buf, s.buf[n:])]
-		s.start, s.line = 0, s.line-n
-	}
-}
-
 // passUnread passes on the incomplete event because it is too long.
 func (s *eventFilter) passUnread() {
 	s.release(nil)
@@ -117,113 +107,95 @@ func (s *eventFilter) passUnread() {
 func (s *eventFilter) split(searched int) {
 	for {
 		from := max(s.line, searched-1)
-		end := lineEnd(s.buf[from:])
-		next := from + end + 1
-		if end < 0 || s.buf[next-1] == '\r' && next == len(s.buf) { // a LF may follow
+		end, next := lineEnd(s.buf[from:])
+		end, next = from+end, from+next
+		if end == next || s.buf[next-1] == '\r' && next == len(s.buf) { // a LF may follow
 			return
 		}
-		if s.buf[next-1] == '\r' && s.buf[next] == '\n' {
-			next++
+		isEmpty := end == s.line && !s.midLine
+		s.line, s.midLine = next, false
+		if isEmpty != s.lines {
+			s.endEvent(next)
 		}
-		s.endLine(from+end, next)
-	}
-}
-
-// endLine processes the line buf[line:end]; the next one begins at next.
-func (s *eventFilter) endLine(end, next int) {
-	isEmpty := end == s.line && !s.midLine
-	s.line, s.midLine = next, false
-	if isEmpty != s.lines {
-		s.endEvent(next)
 	}
 }
 
 // endEvent inspects the event buf[start:end], and passes it on.
 func (s *eventFilter) endEvent(end int) {
 	var e edit
-	from, to, lines := 0, 0, 0
+	data, lines, isLast := []byte(nil), 0, false
 	if !s.tooLong {
-		from, to, lines = s.findData(end)
+		data, lines, isLast = s.findData(s.buf[s.start:end])
 	}
-	switch lines {
-	case 0:
-	case 1:
-		e = s.inspect(s.buf[from:to])
-	default:
-		e = s.inspect(s.joined)
+	if lines > 0 {
+		e = s.inspect(data)
 	}
 	s.release(e.join)
 	passed := len(s.dst)
 	s.last = passed
 	switch {
 	case e.drop:
-	case e.data != nil && lines > 0:
+	case e.data != nil:
 		s.dst = s.write(s.dst, e.data)
 	default:
 		s.pass(s.start, end)
 	}
-	if e.hold && lines == 1 && len(bytes.Trim(s.buf[to:end], "\r\n")) == 0 {
+	if e.hold && isLast {
 		s.held = append(s.held, s.dst[passed:]...)
 		s.dst = s.dst[:passed]
 	}
 	s.tooLong, s.start = false, end
 }
 
-// findData finds the data of the event buf[start:end]: in one line, buf[from:to], or in several,
-// which it joins.
-func (s *eventFilter) findData(end int) (from, to, lines int) {
+// findData finds the data of an event, and joins what is in several lines. isLast: it is in one line,
+// and no other one follows.
+func (s *eventFilter) findData(event []byte) (data []byte, lines int, isLast bool) {
 	if s.isError = false; s.lines {
-		return s.start, s.start + len(bytes.TrimRight(s.buf[s.start:end], "\r\n")), 1
+		return bytes.TrimRight(event, "\r\n"), 1, true
 	}
-	for rest := s.buf[s.start:end]; len(rest) > 0; {
-		var line []byte
-		at := end - len(rest)
-		line, rest = cutLine(rest)
-		name, data, _ := bytes.Cut(line, []byte{':'})
-		data = bytes.TrimPrefix(data, []byte{' '})
+	for len(event) > 0 {
+		end, next := lineEnd(event)
+		name, value, _ := bytes.Cut(event[:end], []byte{':'})
+		value = bytes.TrimPrefix(value, []byte{' '})
+		event = event[next:]
 		if string(name) != "data" {
-			s.isError = s.isError || string(name) == "event" && string(data) == "error"
+			s.isError = s.isError || string(name) == "event" && string(value) == "error"
+			isLast = isLast && end == 0
 			continue
 		}
-		if lines++; lines == 1 {
-			to = at + len(line)
-			from = to - len(data)
-			continue
+		switch lines++; lines {
+		case 1:
+			data = value
+		case 2:
+			s.joined = append(s.joined[:0], data...)
+			fallthrough
+		default:
+			s.joined = append(append(s.joined, '\n'), value...)
+			data = s.joined
 		}
-		if lines == 2 {
-			s.joined = append(s.joined[:0], s.buf[from:to]...)
-		}
-		s.joined = append(append(s.joined, '\n'), data...)
+		isLast = lines == 1
 	}
-	return from, to, lines
+	return data, lines, isLast
 }
 
-// cutLine returns the first line of b, and what follows its end.
-func cutLine(b []byte) (line, rest []byte) {
-	end := lineEnd(b)
-	if end < 0 {
-		return b, nil
-	}
-	line, rest = b[:end], b[end+1:]
-	if b[end] == '\r' {
-		rest = bytes.TrimPrefix(rest, []byte{'\n'})
-	}
-	return line, rest
-}
-
-// lineEnd is where the first line of b ends, or -1. It looks at no more than a few times the line.
-func lineEnd(b []byte) int {
+// lineEnd is where the first line of b ends and the next one begins: both at the end of b if there is none.
+// It looks at no more than a few times the line.
+func lineEnd(b []byte) (end, next int) {
 	for n := 256; ; n *= 2 {
 		head := b[:min(n, len(b))]
 		lf := bytes.IndexByte(head, '\n')
 		if lf >= 0 {
 			head = head[:lf]
 		}
-		if cr := bytes.IndexByte(head, '\r'); cr >= 0 {
-			return cr
-		}
-		if lf >= 0 || n >= len(b) {
-			return lf
+		switch cr := bytes.IndexByte(head, '\r'); {
+		case cr >= 0 && bytes.HasPrefix(b[cr+1:], []byte{'\n'}):
+			return cr, cr + 2
+		case cr >= 0:
+			return cr, cr + 1
+		case lf >= 0:
+			return lf, lf + 1
+		case n >= len(b):
+			return len(b), len(b)
 		}
 	}
 }
