@@ -79,7 +79,7 @@ type promptReader struct {
 
 	m       prefix.Message // reused memory
 	results []prefix.Part  // likewise
-	texts   []byte         // of a message, where they are not in the body
+	texts   []byte         // likewise, of texts that are not in the body as they are to be hashed
 
 	blocks []uint64
 	size   int // bytes of text

@@ -82,9 +82,8 @@ type response struct {
 	// Choices each have a beginning and an end. most is how many were requested; events of
 	// further ones count for the latest.
 	most    int
-	only    choice
-	choices map[int]*choice // nil if there can be only one
-	last    *choice         // of the latest event
+	choices map[int]*choice
+	last    *choice // of the latest event that is about one
 	ended   int
 
 	usage    usage
@@ -151,7 +150,7 @@ func (r *response) on(e event) {
 		r.data.said = r.data.said || e.kind != ends
 		r.choose(e.choice)
 	}
-	c := r.current()
+	c := r.last
 	switch e.kind {
 	case text, tool:
 		n := len(inQuotes(e.text)) + len(inQuotes(e.name))
@@ -181,11 +180,11 @@ func (r *response) on(e event) {
 
 // choose makes a choice the current one.
 func (r *response) choose(index int) {
-	if r.most <= 1 {
+	if r.last != nil && r.most <= 1 {
 		return
 	}
 	c := r.choices[index]
-	if c == nil && len(r.choices) < r.most {
+	if c == nil && len(r.choices) < max(r.most, 1) {
 		if r.choices == nil {
 			r.choices = map[int]*choice{}
 		}
@@ -197,17 +196,10 @@ func (r *response) choose(index int) {
 	}
 }
 
-func (r *response) current() *choice {
-	if r.last == nil {
-		return &r.only
-	}
-	return r.last
-}
-
 // count counts the tokens of what was read: by the engine's own count if it has one, else by
 // the length. The first data with content has at least one, however short it is.
 func (r *response) count(now func() time.Time) (n int) {
-	c, d, u := r.current(), &r.data, &r.data.usage
+	c, d, u := r.last, &r.data, &r.data.usage
 	// Usage replaces that of the whole response, unless it is that of one among several.
 	all, counted := &r.usage, r.counted
 	if u.own && r.most > 1 {
