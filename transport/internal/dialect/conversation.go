@@ -40,22 +40,33 @@ func readConversation(p *promptReader) bool {
 	return true
 }
 
-// item is a message, an item of an input or output, or a file of code, as it is in the text.
+// item is a message, a part of one, an item of an input or output, or a file of code, as it is in the text.
 type item struct {
-	kind, role, name, id, content, words, images, calls, input, output, whole []byte
+	kind string
+	// call is the id of the call of a tool that this belongs to.
+	role, name, id, call, content, text, images, calls, input, output, whole []byte
+}
+
+// nextItem reads an item of any API, such as {"role":"user","content":"…"}, {"type":"text","text":"…"},
+// {"type":"image_url","image_url":{"url":"…"}} or {"type":"image","source":{"data":"…"}}. It may be
+// just a text without members.
+func nextItem(c *cursor) (i item) {
+	var kind []byte
+	i.whole = c.pick(into{"type", &kind}, into{"role", &i.role}, into{"content", &i.content}, into{"text", &i.text}, into{"refusal", &i.text},
+		into{"id", &i.id}, into{"call_id", &i.call}, into{"tool_call_id", &i.call}, into{"tool_use_id", &i.call},
+		into{"name", &i.name}, into{"tool_name", &i.name}, into{"filename", &i.name}, into{"input", &i.input}, into{"arguments", &i.input},
+		into{"output", &i.output}, into{"tool_calls", &i.calls}, into{"images", &i.images})
+	if i.kind = plain(kind); !isObject(i.whole) {
+		i.text = i.whole
+	}
+	return i
 }
 
 // readMessages adds messages, or the items of an input or of an output that will become one.
 func (p *promptReader) readMessages(list []byte) {
-	var i item
-	fields := [...]into{
-		{"type", &i.kind}, {"role", &i.role}, {"content", &i.content}, {"call_id", &i.id}, {"output", &i.output}, {"name", &i.name},
-		{"arguments", &i.input}, {"tool_calls", &i.calls}, {"tool_call_id", &i.id}, {"input", &i.input}, {"text", &i.words},
-		{"images", &i.images}, {"tool_name", &i.name}, {"filename", &i.name},
-	}
 	for c := elementsOf(list); p.next(&c); {
-		i, p.texts = item{}, p.texts[:0]
-		if i.whole = c.pick(fields[:]...); isObject(i.whole) {
+		p.texts = p.texts[:0]
+		if i := nextItem(&c); isObject(i.whole) {
 			p.readItem(&i)
 		}
 	}
@@ -63,29 +74,29 @@ func (p *promptReader) readMessages(list []byte) {
 
 // readItem adds an item. Reasoning is skipped, because templates drop it from earlier turns.
 func (p *promptReader) readItem(i *item) {
-	if i.content == nil {
-		i.content = i.words
-	}
-	switch kind := plain(i.kind); kind {
+	switch i.kind {
 	case "", "message":
 		m := p.message(plain(i.role))
-		m.Name, m.ToolCallID = plain(i.name), plain(i.id)
+		m.Name, m.ToolCallID = plain(i.name), plain(i.call)
 		for c := elementsOf(i.calls); p.next(&c); {
 			var id, function, name, arguments []byte
 			c.pick(into{"id", &id}, into{"function", &function})
 			pick(function, into{"name", &name}, into{"arguments", &arguments})
 			m.ToolCalls = append(m.ToolCalls, p.toolCall(id, name, arguments))
 		}
+		if i.content == nil {
+			i.content = i.text
+		}
 		p.writeContent(m, i.content, i.images)
 	case "function_call", "custom_tool_call":
 		m := p.message("assistant")
-		m.ToolCalls = append(m.ToolCalls, p.toolCall(i.id, i.name, i.input))
+		m.ToolCalls = append(m.ToolCalls, p.toolCall(i.call, i.name, i.input))
 		p.write(m)
 	case "function_call_output", "custom_tool_call_output":
-		p.writeResult(i.id, i.output)
+		p.writeResult(i.call, i.output)
 	case "reasoning":
 	default:
-		m := p.message(kind)
+		m := p.message(i.kind)
 		m.Parts = append(m.Parts, prefix.Part{Content: viewString(i.whole)})
 		p.write(m)
 	}
@@ -113,7 +124,7 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 	}
 	written := false
 	for c := elementsOf(content); p.next(&c); {
-		switch b := readBlock(&c); b.kind {
+		switch b := nextItem(&c); b.kind {
 		case "thinking", "redacted_thinking":
 		case "tool_use":
 			m.ToolCalls = append(m.ToolCalls, p.toolCall(b.id, b.name, b.input))
@@ -122,7 +133,7 @@ func (p *promptReader) writeContent(m *prefix.Message, content, images []byte) {
 				p.write(m)
 				m.Parts, m.ToolCalls = m.Parts[:0], m.ToolCalls[:0]
 			}
-			p.writeResult(b.answers, b.content)
+			p.writeResult(b.call, b.content)
 			written = true
 		default:
 			m.Parts = append(m.Parts, p.part(&b))
@@ -143,28 +154,10 @@ func (p *promptReader) writeResult(id, content []byte) {
 	p.results = m.Parts[:0]
 }
 
-// block is a part of a message, as it is in the text.
-type block struct {
-	kind                                           string
-	id, name, answers, text, input, content, whole []byte
-}
-
-// readBlock reads a part of any API, such as {"type":"text","text":"…"}, {"type":"image_url","image_url":{"url":"…"}}
-// or {"type":"image","source":{"data":"…"}}. It may be just a text without members.
-func readBlock(c *cursor) (b block) {
-	var kind []byte
-	b.whole = c.pick(into{"type", &kind}, into{"text", &b.text}, into{"refusal", &b.text}, into{"id", &b.id}, into{"name", &b.name},
-		into{"tool_use_id", &b.answers}, into{"input", &b.input}, into{"content", &b.content})
-	if b.kind = plain(kind); !isObject(b.whole) {
-		b.text = b.whole
-	}
-	return b
-}
-
 // part returns a block that is not a tool's: a text, or something that counts by its content or by
 // its address, which may also be in a member with the name of the type. What is of no known form
 // counts as the text that it is.
-func (p *promptReader) part(b *block) prefix.Part {
+func (p *promptReader) part(b *item) prefix.Part {
 	if b.kind == "" || b.kind == "text" || b.text != nil {
 		return prefix.Part{Content: p.shortest(b.text)}
 	}

@@ -54,7 +54,7 @@ func readMessagesEvent(to *response, data []byte) {
 
 // readContentBlock reads the beginning of a block, or one that is whole.
 func readContentBlock(to *response, at int, c *cursor, whole bool) {
-	b := readBlock(c)
+	b := nextItem(c)
 	e := event{kind: text, part: at, text: b.text, name: b.name}
 	switch b.kind {
 	case "text":
