@@ -70,22 +70,14 @@ func (o *Opening) event(data []byte) edit {
 // Fails reports whether a response with the status 200 begins with an error, or is one: some
 // engines, and routers before them, say so in an event or in an object.
 func (c *Call) Fails(contentType string, first []byte) bool {
-	switch contentType {
-	case EventStream, lineStream:
-		o := c.Opening(contentType)
-		if o == nil {
-			return false
-		}
-		if !o.Feed(first) {
-			o.Ends()
-		}
-		return o.failed
-	case "application/json":
-		var r response
-		readChunk(&r, first) // errors are alike in all APIs, and ends of choices in whole responses
-		return c.api != other && r.failed
-	case "text/html": // a page of a proxy
-		return c.api != other
+	o := c.Opening(contentType)
+	switch {
+	case o == nil:
+		return c.api != other && contentType == "text/html" // a page of a proxy
+	case o.isJSON:
+		readChunk(&o.response, first) // errors are alike in all APIs, and ends of choices in whole responses
+	case !o.Feed(first):
+		o.Ends()
 	}
-	return false
+	return o.failed
 }

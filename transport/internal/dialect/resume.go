@@ -37,27 +37,19 @@ type beginning struct {
 }
 
 // free are the members of a request whose engine may say any text, so that the rest of one that was
-// begun is as good as any. Beside them, only what is null or false may be there.
-var free = map[string]bool{
-	"model": true, "messages": true, "prompt": true, "stream": true, "stream_options": true, "n": true,
-	"max_tokens": true, "max_completion_tokens": true, "tools": true, "parallel_tool_calls": true,
-	"temperature": true, "top_p": true, "top_k": true, "min_p": true, "logit_bias": true,
-	"presence_penalty": true, "frequency_penalty": true, "repetition_penalty": true,
-	"stop": true, "stop_token_ids": true, "include_stop_str_in_output": true, "ignore_eos": true,
-	"skip_special_tokens": true, "spaces_between_special_tokens": true, "chat_template_kwargs": true,
-	"reasoning_effort": true, "cache_salt": true, "priority": true, "request_id": true, "user": true, "metadata": true,
-	"prompt_cache_key": true, "safety_identifier": true, "service_tier": true,
+// begun is as good as any. Beside them, only what is null or false may be there. llama.cpp's and Ollama's
+// stand at the end.
+var free = strings.Fields(`model messages prompt stream stream_options n max_tokens max_completion_tokens
+	tools parallel_tool_calls temperature top_p top_k min_p logit_bias presence_penalty frequency_penalty
+	repetition_penalty stop stop_token_ids include_stop_str_in_output ignore_eos skip_special_tokens
+	spaces_between_special_tokens chat_template_kwargs reasoning_effort cache_salt priority request_id
+	user metadata prompt_cache_key safety_identifier service_tier
 
-	// llama.cpp's
-	"cache_prompt": true, "return_tokens": true, "timings_per_token": true, "return_progress": true, "samplers": true,
-	"typical_p": true, "repeat_penalty": true, "repeat_last_n": true, "dynatemp_range": true, "dynatemp_exponent": true,
-	"xtc_probability": true, "xtc_threshold": true, "dry_multiplier": true, "dry_base": true, "dry_allowed_length": true,
-	"dry_penalty_last_n": true,
+	cache_prompt return_tokens timings_per_token return_progress samplers typical_p repeat_penalty repeat_last_n
+	dynatemp_range dynatemp_exponent xtc_probability xtc_threshold
+	dry_multiplier dry_base dry_allowed_length dry_penalty_last_n
 
-	// Ollama's, and those in its options
-	"keep_alive": true, "truncate": true, "shift": true, "num_ctx": true, "num_keep": true, "num_batch": true, "num_gpu": true,
-	"main_gpu": true, "num_thread": true, "use_mmap": true,
-}
+	keep_alive truncate shift num_ctx num_keep num_batch num_gpu main_gpu num_thread use_mmap`)
 
 // Resumable reports whether a stream may go on elsewhere if it breaks off, as far as is known before
 // it has begun.
@@ -183,7 +175,7 @@ func (c *request) continued(text []byte, tokens int) (body []byte, all bool) {
 		case key == "tool_choice":
 			bad = bad || string(v) != `"auto"` && string(v) != `"none"`
 		default:
-			bad = bad || !free[key]
+			bad = bad || !slices.Contains(free, key)
 		}
 		return v
 	}
