@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // machine drives a router and its twin side by side.
@@ -542,9 +543,7 @@ func TestConservation(t *testing.T) {
 			twin:  twin{now: c.Now(), maxAge: time.Minute, timeout: 10 * time.Minute, endpoints: map[string]*twinEndpoint{}},
 			clock: c, spies: []*spy{{}, {}, {}}, ttft: -1,
 		}
-		var err error
-		m.router, err = endpick.New(endpick.Config{Clock: c.Now, Policy: m.policy(0), Seed: 7})
-		require.NoError(t, err)
+		m.router = rig.Must(endpick.New(endpick.Config{Clock: c.Now, Policy: m.policy(0), Seed: 7}))
 		actions := map[string]func(*rapid.T){
 			"add": m.add, "set": m.set, "update": m.update, "drain": m.drain, "resume": m.resume, "remove": m.remove,
 			"mark": m.mark, "report": m.report, "report again": m.report,

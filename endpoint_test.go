@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // Events at one endpoint, in order:
@@ -199,8 +200,7 @@ func TestIDsShowNoCredentials(t *testing.T) {
 		"host:8000":                       "host:8000",
 		"http://host/ann:s3cret@x":        "http://host/ann:s3cret@x",
 	} {
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: address}, {Address: address, Ranked: true, Rank: 2}}})
-		require.NoError(t, err)
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: address}, {Address: address, Ranked: true, Rank: 2}}}))
 		var ids []string
 		for _, e := range router.Endpoints() {
 			ids = append(ids, e.Candidate.Endpoint.ID)

@@ -519,14 +519,13 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 	} {
 		var heard []error
 		var current endpick.Lease
-		r, err := endpick.New(endpick.Config{
+		r := rig.Must(endpick.New(endpick.Config{
 			Endpoints: []endpick.Endpoint{{Address: "a:80"}},
 			Warn: func(err error) {
 				heard = append(heard, err)
 				current.Done(endpick.Outcome{}) // no lock is held
 			},
-		})
-		require.NoError(t, err)
+		}))
 		if tc.before != nil {
 			tc.before(r)
 		}

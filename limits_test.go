@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // costs scores endpoints by their ID.
@@ -22,8 +23,7 @@ func (s costs) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []f
 }
 
 func costRouter(t *testing.T, by costs, endpoints ...endpick.Endpoint) *endpick.Router {
-	r, err := endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: by, Weight: 1}}}, Endpoints: endpoints})
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: by, Weight: 1}}}, Endpoints: endpoints}))
 	return r
 }
 
@@ -58,8 +58,7 @@ func TestMaxInFlight(t *testing.T) {
 	var open []endpick.Lease
 	for _, want := range []string{"a", "a", "b", "b"} {
 		var receipt endpick.Receipt
-		lease, err := r.Route(endpick.Request{Receipt: &receipt})
-		require.NoError(t, err)
+		lease := rig.Must(r.Route(endpick.Request{Receipt: &receipt}))
 		assert.Equal(t, want, lease.Endpoint().ID)
 		assert.Equal(t, len(open)/2, receipt.Full)
 		open = append(open, lease)
@@ -122,8 +121,7 @@ func TestWeight(t *testing.T) {
 	require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Weight: 3}))
 	count := map[string]float64{}
 	for range 4000 {
-		lease, err := r.Route(endpick.Request{})
-		require.NoError(t, err)
+		lease := rig.Must(r.Route(endpick.Request{}))
 		count[lease.Endpoint().ID]++
 		lease.Done(endpick.Outcome{})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 func TestConfigValidation(t *testing.T) {
@@ -49,8 +50,7 @@ func TestConfigValidation(t *testing.T) {
 
 // The defaults are as documented, with the host's clock.
 func TestDefaultClock(t *testing.T) {
-	r, err := endpick.New(endpick.Config{Endpoints: named("a")})
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(endpick.Config{Endpoints: named("a")}))
 	before := time.Now()
 	var receipt endpick.Receipt
 	l := route(t, r, endpick.Request{Receipt: &receipt})
@@ -147,13 +147,12 @@ func (f *firstTokens) FirstToken(e *endpick.Event) {
 // What measures time beside the router gets the same as it: never back, and whatever the host's clock does.
 func TestNow(t *testing.T) {
 	at := time.Unix(1e6, 0)
-	r, err := endpick.New(endpick.Config{Clock: func() time.Time {
+	r := rig.Must(endpick.New(endpick.Config{Clock: func() time.Time {
 		if at.IsZero() {
 			panic("boom")
 		}
 		return at
-	}})
-	require.NoError(t, err)
+	}}))
 	assert.Equal(t, at, r.Now())
 	before := at
 	at = at.Add(-time.Hour)
@@ -182,8 +181,7 @@ func TestManyAreLeftOut(t *testing.T) {
 		want := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return slices.Contains(out, id) })
 		given := slices.Clone(out)
 		for range 50 {
-			lease, err := r.Route(endpick.Request{Exclude: out})
-			require.NoError(t, err)
+			lease := rig.Must(r.Route(endpick.Request{Exclude: out}))
 			assert.Contains(t, want, lease.Endpoint().ID)
 			lease.Done(endpick.Outcome{})
 		}

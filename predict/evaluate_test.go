@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // Every thousand samples a model is fitted to the labels that are known by then: all of the
@@ -25,8 +26,7 @@ func TestEvaluate(t *testing.T) {
 	}
 	samples[0].TPOT = 1e9 // nobody waits for the first
 	for delay, first := range map[bool]int{false: 1000, true: 2000} {
-		got, err := Evaluate(samples, delay)
-		require.NoError(t, err)
+		got := rig.Must(Evaluate(samples, delay))
 		for i, p := range got {
 			require.Equal(t, i >= 1000, p.Has&endpick.TTFT != 0, "TTFT of %d", i)
 			require.Equal(t, i >= first, p.Has&endpick.TPOT != 0, "TPOT of %d", i)
@@ -34,7 +34,6 @@ func TestEvaluate(t *testing.T) {
 		require.InEpsilon(t, 0.1, got[1000].TTFT.Seconds(), 1e-6)
 		require.GreaterOrEqual(t, got[2099].TTFTUpper, got[2099].TTFT)
 	}
-	got, err := Evaluate(samples[:1000], false)
-	require.NoError(t, err)
+	got := rig.Must(Evaluate(samples[:1000], false))
 	require.Equal(t, make([]endpick.Prediction, 1000), got, "too few")
 }

@@ -30,8 +30,7 @@ type world struct {
 }
 
 func newPredictor(t require.TestingT, config LatencyConfig) *predictor {
-	l, err := NewLatency(config)
-	require.NoError(t, err)
+	l := rig.Must(NewLatency(config))
 	return l.(*predictor)
 }
 

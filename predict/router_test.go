@@ -134,8 +134,7 @@ func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
 
 func TestStagesConform(t *testing.T) {
 	newLatency := func(t *testing.T) predict.Latency {
-		l, err := predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8})
-		require.NoError(t, err)
+		l := rig.Must(predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8}))
 		return l
 	}
 	scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newLatency(t) })

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/slo"
@@ -56,25 +55,4 @@ func TestLatencyAdmitter(t *testing.T) {
 	req := ask(350, 0)
 	req.Priority = -1
 	require.NoError(t, slo.NewLatencyAdmitter(newHeadroom(t, slo.HeadroomConfig{UpperBound: true})).Admit(&req, full()))
-}
-
-// It rejects a request only if it is sheddable, has an SLO, and every endpoint
-// is known, busy, warm and too slow.
-func TestLatencyAdmitterRejectsOnPurposeOnly(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		h := newHeadroom(t, slo.HeadroomConfig{})
-		req, cs := drawRequest(t), drawFleet(t, 4)
-		req.Priority = rapid.IntRange(-1, 1).Draw(t, "priority")
-		for i := range cs {
-			cs[i].Running++
-		}
-		reject := req.Priority < 0 && slo.FitOf(h, &req, &cs[0]).Asked != 0
-		for i := range cs {
-			f := slo.FitOf(h, &req, &cs[i])
-			reject = reject && f.Known && !f.Meets() && cs[i].KVUsage >= 0.02
-		}
-		if err := slo.NewLatencyAdmitter(h).Admit(&req, cs); (err != nil) != reject {
-			t.Fatalf("%v, want a rejection: %v", err, reject)
-		}
-	})
 }

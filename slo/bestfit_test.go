@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -118,90 +119,6 @@ func TestBestFitConfig(t *testing.T) {
 	assert.Equal(t, "latency-most", name(newBestFit(t, slo.BestFitConfig{MostHeadroom: true})))
 }
 
-func drawConfig(t *rapid.T) slo.BestFitConfig {
-	return slo.BestFitConfig{
-		Headroom:     newHeadroom(t, slo.HeadroomConfig{UpperBound: rapid.Bool().Draw(t, "upper bound")}),
-		MostHeadroom: rapid.Bool().Draw(t, "most headroom"),
-	}
-}
-
-// Among candidates that meet their targets, more headroom never ranks lower
-// under most, and a tighter fit never under least. A candidate that misses a
-// target never ranks before one that does not; a smaller deficit never ranks
-// lower among equals.
-func TestBestFitOrder(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		config := drawConfig(t)
-		config.DisableExploration = true
-		s := newBestFit(t, config)
-		cs, req := drawFleet(t, 8), drawRequest(t)
-		scores := score(s, req, cs)
-		for i := range cs {
-			for j := range cs {
-				a, b := slo.FitOf(config.Headroom, &req, &cs[i]), slo.FitOf(config.Headroom, &req, &cs[j])
-				if a.Asked == 0 || !a.Known || !b.Known || scores[i] >= scores[j] {
-					continue
-				}
-				// i ranks behind j.
-				switch {
-				case a.Meets() && !b.Meets():
-					t.Fatalf("%v meets and ranks behind %v", a, b)
-				case a.Meets() && b.Meets() && config.MostHeadroom && a.Combined > b.Combined,
-					a.Meets() && b.Meets() && !config.MostHeadroom && a.Combined < b.Combined:
-					t.Fatalf("%v ranks behind %v", a, b)
-				case a.Meets() || b.Meets():
-				case cs[i].BatchSize() == 0 && cs[j].BatchSize() > 0:
-					t.Fatalf("idle ranks behind busy: %v, %v", a, b)
-				case (cs[i].BatchSize() == 0) == (cs[j].BatchSize() == 0) && a.Deficit < b.Deficit:
-					t.Fatalf("deficit %v ranks behind %v", a, b)
-				}
-			}
-		}
-	})
-}
-
-// Removing a candidate that is worse than the chosen one in every respect changes
-// nothing, as it would if headroom were normalised over the candidates.
-func TestBestFitChoiceDoesNotDependOnADominatedCandidate(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		config := drawConfig(t)
-		s := newBestFit(t, config)
-		req := drawRequest(t)
-		cs := drawFleet(t, 8)
-		for i := range cs { // all predicted, with valid numbers
-			cs[i].Prediction.Has = endpick.TTFT | endpick.TPOT | endpick.E2E
-			p := &cs[i].Prediction
-			p.TTFT, p.TPOT, p.E2E = max(p.TTFT, 0), max(p.TPOT, 0), max(p.E2E, 0)
-			p.TTFTUpper, p.TPOTUpper, p.E2EUpper = max(p.TTFT, p.TTFTUpper), max(p.TPOT, p.TPOTUpper), max(p.E2E, p.E2EUpper)
-		}
-		chosen := pick(s, req, cs)
-		best := cs[slices.Index(ids(cs), chosen)]
-		worse := best
-		worse.Endpoint, worse.ChanceKey, worse.Ref = &endpick.Endpoint{ID: "worse"}, endpick.Salt("worse"), endpick.EndpointRef{Slot: 99, Generation: 1}
-		p := &worse.Prediction
-		for _, d := range []*time.Duration{&p.TTFT, &p.TPOT, &p.E2E, &p.TTFTUpper, &p.TPOTUpper, &p.E2EUpper} {
-			*d += time.Duration(1+rapid.IntRange(0, 1000).Draw(t, "worse")) * ms
-		}
-		worse.Running += 1
-		f := slo.FitOf(config.Headroom, &req, &worse)
-		if !config.MostHeadroom && f.Asked != 0 && f.Meets() {
-			t.Skip("best fit wants the tighter one: it is not worse")
-		}
-		with := slices.Insert(slices.Clone(cs), rapid.IntRange(0, len(cs)).Draw(t, "place"), worse)
-		if got := pick(s, req, with); got != chosen {
-			t.Fatalf("chose %s, and %s when a worse one was there", chosen, got)
-		}
-	})
-
-	// TTFT shares 0.5 and 0.45, TPOT shares 0.2 and 0.36 make 0.44 and 0.432: the
-	// second fits best. The third has the most headroom and the worst fit.
-	req := ask(200, 50)
-	two := fleet(both(100, 40), both(110, 32))
-	three := append(slices.Clone(two), fleet(both(0, 0), both(0, 0), both(10, 31))[2])
-	s := newBestFit(t, slo.BestFitConfig{})
-	assert.Equal(t, pick(s, req, two), pick(s, req, three))
-}
-
 // The median rule, checked against a sorted slice.
 func TestBestFitUnpredictedStayBelowTheMedian(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -263,8 +180,7 @@ func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
 		}
 		for range 6 {
 			tight := ask(60, 0)
-			l, err := r.Route(tight)
-			require.NoError(t, err)
+			l := rig.Must(r.Route(tight))
 			c, _ := l.Candidate()
 			if f := slo.FitOf(h, &tight, &c); f.Meets() {
 				met++

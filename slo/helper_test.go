@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
@@ -93,38 +92,6 @@ func ids(cs []endpick.Candidate) (all []string) {
 // event is an observer's event of a request on a candidate.
 func event(lease uint32, req *endpick.Request, c *endpick.Candidate) *endpick.Event {
 	return &endpick.Event{Lease: endpick.LeaseRef{Slot: lease, Generation: 1}, Request: req, Candidate: c}
-}
-
-// drawFleet draws candidates of every kind: predicted fully, partly, badly or
-// not at all, idle and busy.
-func drawFleet(t *rapid.T, most int) []endpick.Candidate {
-	cs := fleet(make([]endpick.Prediction, rapid.IntRange(1, most).Draw(t, "candidates"))...)
-	latency := rapid.OneOf(rapid.IntRange(0, 40), rapid.IntRange(-1, math.MaxInt32))
-	for i := range cs {
-		c := &cs[i]
-		c.Prediction = endpick.Prediction{
-			Has:  endpick.Latencies(rapid.SampledFrom([]int{0, 1, 3, 3, 3, 3, 4, 7}).Draw(t, "has")),
-			TTFT: time.Duration(latency.Draw(t, "ttft")) * ms,
-			TPOT: time.Duration(latency.Draw(t, "tpot")) * ms,
-			E2E:  time.Duration(latency.Draw(t, "e2e")) * ms,
-		}
-		c.Prediction.TTFTUpper = c.Prediction.TTFT + time.Duration(latency.Draw(t, "spread"))*ms
-		c.Prediction.TPOTUpper = c.Prediction.TPOT + time.Duration(latency.Draw(t, "spread"))*ms
-		c.Prediction.E2EUpper = c.Prediction.E2E + time.Duration(latency.Draw(t, "spread"))*ms
-		c.Running = float64(rapid.IntRange(0, 2).Draw(t, "running"))
-		c.Waiting = float64(rapid.IntRange(0, 2).Draw(t, "waiting"))
-		c.KVUsage = rapid.Float64Range(0, 1).Draw(t, "kv")
-		c.PrefixTokens = rapid.IntRange(0, 999).Draw(t, "match")
-	}
-	return cs
-}
-
-func drawRequest(t *rapid.T) endpick.Request {
-	target := rapid.OneOf(rapid.IntRange(0, 40), rapid.SampledFrom([]int{-1, math.MaxInt32}))
-	req := ask(float64(target.Draw(t, "ttft slo")), float64(target.Draw(t, "tpot slo")))
-	req.Stream = rapid.Bool().Draw(t, "stream")
-	req.ExpectedOutputTokens = rapid.IntRange(0, 1000).Draw(t, "output")
-	return req.At(epoch, 1, uint64(rapid.IntRange(0, 1<<30).Draw(t, "number")))
 }
 
 func benchmarkFleet(n int) []endpick.Candidate {

@@ -40,37 +40,6 @@ func streamed(tpot time.Duration) endpick.Request {
 	return endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 100, Stream: true, SLO: endpick.SLO{TPOT: tpot}}
 }
 
-// A client with an impossible target does not get a server to itself.
-func TestImpossibleTargetBindsNobody(t *testing.T) {
-	for _, tc := range []struct {
-		name   string
-		config slo.HeadroomConfig
-		target time.Duration
-	}{
-		{"a nanosecond", slo.HeadroomConfig{}, 1},
-		{"a tenth below what an idle server does", slo.HeadroomConfig{}, 9 * ms},
-		{"by the upper bound", slo.HeadroomConfig{UpperBound: true}, 9 * ms},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			r := sloRouter(t, tc.config, 4)
-			strict := rig.Must(r.Route(streamed(tc.target)))
-			chosen := map[string]int{}
-			for range 33 {
-				var open []endpick.Lease
-				for range 12 {
-					l := rig.Must(r.Route(streamed(0)))
-					chosen[l.Endpoint().ID]++
-					open = append(open, l)
-				}
-				for _, l := range open {
-					l.Done(endpick.Outcome{})
-				}
-			}
-			assert.Greater(t, chosen[strict.Endpoint().ID], 50, "of 396 others: %v", chosen)
-		})
-	}
-}
-
 // The target of a running request keeps others away, unless that is disabled.
 func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 	for _, disabled := range []bool{false, true} {

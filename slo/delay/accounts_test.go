@@ -1,105 +1,40 @@
 package delay
 
 import (
-	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
 
-// random is a router with some endpoints and pseudo-random events, the same in each run.
-type random struct {
-	t      *testing.T
-	m      *marginal
-	router *endpick.Router
-	now    time.Time
-	chance *rand.Rand
-	ids    []string
-	open   []endpick.Lease
-}
-
-// newRandom has the given number of endpoints, of two kinds, some of which report their
-// capacity.
-func newRandom(t *testing.T, seed uint64, endpoints int) *random {
-	w := &random{t: t, m: newMarginal(t, Config{}), now: time.Unix(1e9, 0), chance: rand.New(rand.NewPCG(seed, 1))}
-	var err error
-	w.router, err = endpick.New(endpick.Config{
-		Seed: seed + 1, Clock: func() time.Time { return w.now },
-		Policy: endpick.Policy{Predictor: w.m, Picker: endpick.PowerOfTwo{}, Scorers: []endpick.Weighted{{Scorer: w.m, Weight: 1}}},
-	})
-	require.NoError(t, err)
-	for i := range endpoints {
-		w.add(fmt.Sprintf("e%d", i))
-	}
-	return w
-}
-
-func (w *random) add(id string) {
-	e := endpick.Endpoint{ID: id, Variant: []string{"", "fast"}[w.chance.IntN(2)]}
-	e.MaxSequences, e.KVTokens = w.chance.IntN(2)*4, w.chance.IntN(2)*30_000
-	require.NoError(w.t, w.router.Add(e))
-	w.ids = append(w.ids, id)
-}
-
-func (w *random) request() endpick.Request {
-	n := 1 + w.chance.IntN(4000)
-	return endpick.Request{
-		Model: "m", InputTokens: n, Blocks: make([]uint64, n/16), Stream: w.chance.IntN(4) > 0, ExpectedOutputTokens: w.chance.IntN(2) * w.chance.IntN(600),
-	}
-}
-
-// step makes one random event happen.
-func (w *random) step() {
-	w.now = w.now.Add(time.Duration(w.chance.IntN(400)) * time.Millisecond)
-	lease := func() (int, endpick.Lease) { i := w.chance.IntN(len(w.open)); return i, w.open[i] }
-	id := w.ids[w.chance.IntN(len(w.ids))]
-	switch n := w.chance.IntN(100); {
-	case n < 35 || len(w.open) == 0:
-		l, err := w.router.Route(w.request())
-		require.NoError(w.t, err)
-		w.open = append(w.open, l)
-	case n < 55:
-		_, l := lease()
-		l.FirstToken()
-	case n < 70:
-		_, l := lease()
-		l.Tokens(1 + w.chance.IntN(40))
-	case n < 90:
-		i, l := lease()
-		w.open = append(w.open[:i], w.open[i+1:]...)
-		l.Done(endpick.Outcome{
-			Status: []endpick.Status{endpick.Completed, endpick.Completed, endpick.Completed, endpick.Canceled, endpick.Failed, endpick.Lost}[w.chance.IntN(6)],
-		})
-	case n < 97:
-		require.NoError(w.t, w.router.Report(id, endpick.Load{
-			Waiting: float64(w.chance.IntN(3) * w.chance.IntN(6)), Running: float64(w.chance.IntN(12)), KVUsage: w.chance.Float64(),
-			Absent: endpick.Signals(w.chance.IntN(2) * w.chance.IntN(8)),
-		}))
-	case n < 98:
-		w.now = w.now.Add(time.Duration(w.chance.IntN(30)) * time.Second)
-	default:
-		require.NoError(w.t, w.router.Remove(id))
-		require.NoError(w.t, w.router.Add(endpick.Endpoint{ID: id, Variant: "fast", MaxSequences: 2}))
-	}
-}
-
 // An endpoint's account is the sum over its open requests, whatever has happened: once all
 // have ended, nothing is left of them.
 func TestAccountsAreTheSums(t *testing.T) {
-	type sums struct {
-		pairs, decoding, resident float64
-	}
-	for seed := range uint64(10) {
-		w := newRandom(t, seed, 3)
-		check := func() {
+	type sums struct{ pairs, decoding, resident float64 }
+	rapid.Check(t, func(t *rapid.T) {
+		d := newLone(t)
+		require.NoError(t, d.router.Add(endpick.Endpoint{ID: "b", Variant: "fast", MaxSequences: 2}))
+		var leases []endpick.Lease
+		lease := func(t *rapid.T) endpick.Lease {
+			if len(leases) == 0 {
+				t.Skip("nothing was routed yet")
+			}
+			// The newest are most likely to be open.
+			return leases[len(leases)-1-rapid.IntRange(0, len(leases)-1).Draw(t, "lease")]
+		}
+		someID := rapid.SampledFrom([]string{"a", "b"})
+		route := func(t *rapid.T) {
+			stream := rapid.IntRange(0, 3).Draw(t, "stream") > 0
+			leases = append(leases, d.route(rapid.IntRange(1, 4000).Draw(t, "input"), rapid.IntRange(0, 600).Draw(t, "output"), stream))
+		}
+		check := func(t *rapid.T) {
 			want := map[endpick.EndpointRef]sums{}
-			for _, l := range w.m.leases.All() {
+			for _, l := range d.m.leases.All() {
 				s := want[l.ref]
 				if l.answered || !l.stream {
 					s.decoding++
@@ -110,25 +45,43 @@ func TestAccountsAreTheSums(t *testing.T) {
 				}
 				want[l.ref] = s
 			}
-			for ref, e := range w.m.endpoints.All() {
+			for ref, e := range d.m.endpoints.All() {
 				s := want[ref]
 				require.InDelta(t, s.pairs, e.pairs, 1e-3)
 				require.Equal(t, s.decoding, e.decoding)
 				require.InDelta(t, s.resident, e.resident, 1e-6)
 			}
 		}
-		for range 300 {
-			w.step()
-			check()
-		}
-		for _, l := range w.open {
+		t.Repeat(map[string]func(*rapid.T){
+			"route": route, "route again": route,
+			"first token": func(t *rapid.T) { lease(t).FirstToken() },
+			"tokens":      func(t *rapid.T) { lease(t).Tokens(rapid.IntRange(1, 40).Draw(t, "tokens")) },
+			"done": func(t *rapid.T) {
+				lease(t).Done(endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 3).Draw(t, "status"))})
+			},
+			"report": func(t *rapid.T) {
+				load := endpick.Load{Waiting: float64(rapid.IntRange(0, 9).Draw(t, "waiting")), KVUsage: rapid.Float64Range(0, 1).Draw(t, "KV usage")}
+				require.NoError(t, d.router.Report(someID.Draw(t, "id"), load))
+			},
+			"replace": func(t *rapid.T) {
+				id := someID.Draw(t, "id")
+				require.NoError(t, d.router.Remove(id))
+				require.NoError(t, d.router.Add(endpick.Endpoint{ID: id, KVTokens: 30_000}))
+			},
+			"pass": func(t *rapid.T) {
+				d.now = d.now.Add(time.Duration(rapid.IntRange(0, 2000).Draw(t, "ms")) * time.Millisecond)
+			},
+			"": check,
+		})
+		for _, l := range leases {
 			l.Done(endpick.Outcome{})
 		}
-		for _, l := range w.m.leases.All() {
+		for _, l := range d.m.leases.All() {
 			require.Zero(t, *l)
 		}
-		check()
-	}
+		check(t)
+		require.Zero(t, d.router.Stats().Panics)
+	})
 }
 
 // What has come into an endpoint's memory: the new tokens of prompts that were computed, and the
@@ -145,7 +98,7 @@ func TestWhatFillsMemory(t *testing.T) {
 		"nothing was begun": {true, false, endpick.Outcome{Status: endpick.Failed, OutputTokens: 5}, 0},
 		"absurd":            {true, true, endpick.Outcome{OutputTokens: math.MaxInt32}, 1000 + 1<<24},
 	} {
-		d := newRig(t)
+		d := newLone(t)
 		l := d.route(1000, 20, x.stream)
 		d.at(1)
 		if x.answered {
@@ -160,7 +113,7 @@ func TestWhatFillsMemory(t *testing.T) {
 
 // What takes no time teaches nothing.
 func TestNoTimeTeachesNothing(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	l := d.route(600, 30, false)
 	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) }))
 	l = d.route(600, 30, true)

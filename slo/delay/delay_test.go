@@ -16,9 +16,8 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-func newMarginal(tb testing.TB, config delay.Config) delay.Marginal {
-	m, err := delay.New(config)
-	require.NoError(tb, err)
+func newMarginal(tb require.TestingT, config delay.Config) delay.Marginal {
+	m := rig.Must(delay.New(config))
 	return m
 }
 
@@ -54,7 +53,7 @@ type server struct {
 	token, step, slot time.Duration
 }
 
-// world is a router with such servers, on a clock of its own.
+// world is a router, perhaps with such servers, on a clock of its own.
 type world struct {
 	t       require.TestingT
 	router  *endpick.Router
@@ -67,19 +66,24 @@ type world struct {
 	number int
 }
 
+// routing is a router of these endpoints, on a clock that stands still by itself.
+func routing(t require.TestingT, endpoints ...endpick.Endpoint) *world {
+	w := &world{t: t, m: newMarginal(t, delay.Config{MaxKinds: 2}), now: time.Unix(1e9, 0), stream: true}
+	w.router = rig.Must(endpick.New(endpick.Config{
+		Seed: 1, Endpoints: endpoints, Clock: func() time.Time { return w.now },
+		Policy: endpick.Policy{Predictor: w.m, Scorers: []endpick.Weighted{{Scorer: w.m, Weight: 1}}},
+	}))
+	return w
+}
+
 func newWorld(t require.TestingT, servers map[string]server, variants map[string]string) *world {
-	m, err := delay.New(delay.Config{MaxKinds: 2})
-	require.NoError(t, err)
-	w := &world{t: t, m: m, now: time.Unix(1e9, 0), servers: servers, stream: true}
-	c := endpick.Config{Seed: 1, Clock: func() time.Time { return w.now }, Policy: endpick.Policy{
-		Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}},
-	}}
+	var endpoints []endpick.Endpoint
 	for i := range len(servers) {
 		id := string(rune('a' + i))
-		c.Endpoints = append(c.Endpoints, endpick.Endpoint{ID: id, Variant: variants[id]})
+		endpoints = append(endpoints, endpick.Endpoint{ID: id, Variant: variants[id]})
 	}
-	w.router, err = endpick.New(c)
-	require.NoError(t, err)
+	w := routing(t, endpoints...)
+	w.servers = servers
 	return w
 }
 
@@ -95,8 +99,7 @@ func (w *world) serve(id string, input, output, beside int) {
 	var held []endpick.Lease
 	s := w.servers[id]
 	for n := range beside {
-		l, err := w.router.Route(endpick.Request{Model: "m", InputTokens: 1, Stream: true, Exclude: exclude})
-		require.NoError(w.t, err)
+		l := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: 1, Stream: true, Exclude: exclude}))
 		w.now = w.now.Add(s.token + (s.step+time.Duration(n+1)*s.slot)*3/2)
 		l.FirstToken()
 		held = append(held, l)
@@ -105,8 +108,7 @@ func (w *world) serve(id string, input, output, beside int) {
 	late := func(d time.Duration) time.Duration {
 		return d + d*time.Duration(w.number%3*w.jitter)/1000
 	}
-	lease, err := w.router.Route(endpick.Request{Model: "m", InputTokens: input, Stream: w.stream, Exclude: exclude})
-	require.NoError(w.t, err)
+	lease := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: input, Stream: w.stream, Exclude: exclude}))
 	each := s.step + time.Duration(beside+1)*s.slot
 	w.now = w.now.Add(late(time.Duration(input)*s.token + each*3/2))
 	if w.stream {
@@ -127,8 +129,7 @@ func (w *world) serve(id string, input, output, beside int) {
 func (w *world) predictions(req endpick.Request) map[string]endpick.Prediction {
 	req.Receipt = new(endpick.Receipt)
 	req.Model = "m"
-	l, err := w.router.Route(req)
-	require.NoError(w.t, err)
+	l := rig.Must(w.router.Route(req))
 	l.Done(endpick.Outcome{Status: endpick.Canceled})
 	out := map[string]endpick.Prediction{}
 	for _, v := range req.Receipt.Verdicts {
@@ -176,9 +177,29 @@ func TestKinds(t *testing.T) {
 	assert.Greater(t, got["c"].TPOT, got["a"].TPOT)
 	assert.Less(t, got["c"].TPOT, got["b"].TPOT)
 	req := endpick.Request{InputTokens: 1000, Stream: true, Model: "m"}
-	l, err := w.router.Route(req)
-	require.NoError(t, err)
+	l := rig.Must(w.router.Route(req))
 	assert.Equal(t, "a", l.Endpoint().ID)
+}
+
+// The value of a place in a cache follows from the time per token on the servers that
+// prompts went to, each kind of server by itself.
+func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
+	fast, slow := plain, plain
+	slow.token = 4 * plain.token
+	for _, c := range []struct {
+		slow int // of four prompts
+		want float64
+	}{{0, 1}, {2, 2.5}, {4, 4}} {
+		w := newWorld(t, map[string]server{"a": fast, "b": slow}, map[string]string{"a": "fast", "b": "slow"})
+		for i := range 800 {
+			id := "a"
+			if i%4 < c.slow {
+				id = "b"
+			}
+			w.serve(id, 500+i*37%3000, 20+i%30, i%3)
+		}
+		assert.InEpsilon(t, c.want*plain.token.Seconds()*1e3, delay.Recomputing(w.m), 0.1, "%d of 4", c.slow)
+	}
 }
 
 // learned returns a Marginal trained on a busy fleet.
@@ -239,11 +260,10 @@ func TestBadLabels(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, map[string]server{"a": plain, "b": plain}, nil)
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
-			l, err := w.router.Route(endpick.Request{
+			l := rig.Must(w.router.Route(endpick.Request{
 				Model: fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "model")), InputTokens: rapid.SampledFrom([]int{0, 1, 1000, math.MaxInt32}).Draw(rt, "input"),
 				Stream: rapid.Bool().Draw(rt, "stream"), ExpectedOutputTokens: rapid.SampledFrom([]int{0, 1, math.MaxInt32}).Draw(rt, "guess"),
-			})
-			require.NoError(rt, err)
+			}))
 			step := func() {
 				w.now = w.now.Add(time.Duration(rapid.SampledFrom([]int64{0, 1, 1e9, -1e9, 1e15, -1e15, 1e18}).Draw(rt, "step")))
 			}
@@ -261,8 +281,7 @@ func TestBadLabels(t *testing.T) {
 			rt.Fatalf("%+v", stats)
 		}
 		receipt := new(endpick.Receipt)
-		l, err := w.router.Route(endpick.Request{Model: "0", InputTokens: 100, Stream: true, Receipt: receipt})
-		require.NoError(rt, err)
+		l := rig.Must(w.router.Route(endpick.Request{Model: "0", InputTokens: 100, Stream: true, Receipt: receipt}))
 		l.Done(endpick.Outcome{})
 		for _, v := range receipt.Verdicts {
 			if !(v.Score >= 0 && v.Score <= 1) {

@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,7 +53,7 @@ func TestFirstTokensCountOnce(t *testing.T) {
 // A server is compared with its kind's updated estimate, in units of the spread of
 // first tokens.
 func TestPaceOfAFirstToken(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	d.route(100, 1, false).Done(endpick.Outcome{}) // gives the kind its place
 	k := d.m.learned.kinds.known[kindName{model: "m"}]
 	k.late.log, k.slow.log = 1, 0.1
@@ -70,26 +71,6 @@ func TestPaceOfAFirstToken(t *testing.T) {
 	want.Add(nanoseconds(d.now), 2000/k.of(&x), 1/1.28)
 	assert.Equal(t, want, d.m.endpoints.Find(ref).pace)
 	assert.NotEqual(t, 1.0, k.late.log)
-}
-
-// Only responses of known length teach a length, and the time of a response's tokens
-// ends with the last one.
-func TestWhatAnEndTells(t *testing.T) {
-	d := newRig(t)
-	l := d.route(1000, 0, true)
-	d.at(1)
-	l.FirstToken()
-	d.at(4)
-	l.Tokens(10)
-	d.at(5)
-	l.Done(endpick.Outcome{})
-	assert.InDelta(t, 3000, d.m.learned.common.decoding.or(0), 1e-6)
-	once := d.m.learned.lengths
-	assert.NotEqual(t, newMarginal(t, Config{}).learned.lengths, once)
-	whole := d.route(1000, 0, false)
-	d.at(6)
-	whole.Done(endpick.Outcome{})
-	assert.Equal(t, once, d.m.learned.lengths, "nobody knows how long it was")
 }
 
 // The name of a kind does not alias a request.
@@ -167,6 +148,12 @@ func TestWhatIsThereByHand(t *testing.T) {
 	k.note(&amounts{tokens: 50, attention: 7}, 1)
 	v.look(&asked, &c, nil, k, 300)
 	assert.InDeltaSlice(t, []float64{50, 7, 2}, []float64{v.step[tokens], v.step[attention], v.external}, 1e-9, "two such steps are the same")
+	// Of the five that are there, those that wait for a place don't decode, nor does one in whose place it will be.
+	for places, decode := range map[int]float64{0: 5, 9: 5, 5: 5, 3: 3} {
+		c.Endpoint.MaxSequences = places
+		v.look(&asked, &c, nil, k, 300)
+		assert.Equal(t, []float64{1.5 * decode, min(decode+1, float64(cmp.Or(places, 9)))}, []float64{v.first[batches], v.step[batches]}, "%d places", places)
+	}
 }
 
 // Nothing is predicted for a prompt of unknown length, or before anything is known.

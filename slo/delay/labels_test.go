@@ -6,42 +6,41 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
-// rig is a router with one endpoint whose labels a test inspects.
-type rig struct {
-	t      *testing.T
+// lone is a router with one endpoint whose labels a test inspects.
+type lone struct {
+	t      rapid.TB
 	m      *marginal
 	router *endpick.Router
 	now    time.Time
 }
 
-func newRig(t *testing.T) *rig {
-	d := &rig{t: t, m: newMarginal(t, Config{}), now: time.Unix(1e9, 0)}
-	var err error
-	d.router, err = endpick.New(endpick.Config{
+func newLone(t rapid.TB) *lone {
+	d := &lone{t: t, m: newMarginal(t, Config{}), now: time.Unix(1e9, 0)}
+	d.router = rig.Must(endpick.New(endpick.Config{
 		Seed: 1, Clock: func() time.Time { return d.now }, Endpoints: []endpick.Endpoint{{ID: "a"}},
 		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}},
-	})
-	require.NoError(t, err)
+	}))
 	return d
 }
 
-func (d *rig) at(seconds float64) {
+func (d *lone) at(seconds float64) {
 	d.now = time.Unix(1e9, 0).Add(time.Duration(seconds * float64(time.Second)))
 }
 
-func (d *rig) route(input, expected int, stream bool) endpick.Lease {
-	l, err := d.router.Route(endpick.Request{Model: "m", InputTokens: input, ExpectedOutputTokens: expected, Stream: stream})
-	require.NoError(d.t, err)
+func (d *lone) route(input, expected int, stream bool) endpick.Lease {
+	l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: input, ExpectedOutputTokens: expected, Stream: stream}))
 	return l
 }
 
 // label returns the amounts of the one label that do produces, given one amount whose
 // value is known; zero if do produces none.
-func (d *rig) label(one int, amount float64, do func()) amounts {
+func (d *lone) label(one int, amount float64, do func()) amounts {
 	d.t.Helper()
 	before := d.m.learned.common.linear
 	do()
@@ -59,7 +58,7 @@ func (d *rig) label(one int, amount float64, do func()) amounts {
 	return x
 }
 
-func (d *rig) check(name string, want, got amounts) {
+func (d *lone) check(name string, want, got amounts) {
 	d.t.Helper()
 	for i := range want {
 		assert.InDelta(d.t, want[i], got[i], 1e-6*max(want[i], 1), "%s: %d", name, i)
@@ -70,7 +69,7 @@ func (d *rig) check(name string, want, got amounts) {
 // and decodes from the first second to the fifth; B has 500, arrives in the second and
 // decodes from the third to the sixth.
 func TestLabelsOfStreams(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	a := d.route(1000, 20, true) // 1,010 tokens on average
 	d.at(1)
 	x := d.label(requests, 1, a.FirstToken)
@@ -123,7 +122,7 @@ func TestLabelsOfStreams(t *testing.T) {
 
 // Requests of other routers, known from a report, decode too.
 func TestLabelsBesideOthers(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	l := d.route(1000, 20, true) // the three are assumed to have its size
 	d.at(1)
@@ -135,9 +134,9 @@ func TestLabelsBesideOthers(t *testing.T) {
 }
 
 // Who decodes beside a response is averaged over the time until it is reported done, which may
-// be later than its last token.
-func TestLabelsOfStreamsThatEndLate(t *testing.T) {
-	d := newRig(t)
+// be later than its last token; the time of its tokens ends with that. Only a known length teaches one.
+func TestWhatAnEndTells(t *testing.T) {
+	d := newLone(t)
 	l := d.route(1000, 20, true)
 	d.at(1)
 	l.FirstToken()
@@ -146,6 +145,13 @@ func TestLabelsOfStreamsThatEndLate(t *testing.T) {
 	d.at(5)
 	x := d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
 	d.check("alone", amounts{steps: 10, batches: 10, contexts: 10 * 1010}, x)
+	assert.InDelta(t, 3000, d.m.learned.common.decoding.or(0), 1e-6)
+	once := d.m.learned.lengths
+	assert.NotEqual(t, newMarginal(t, Config{}).learned.lengths, once)
+	whole := d.route(1000, 0, false)
+	d.at(6)
+	whole.Done(endpick.Outcome{})
+	assert.Equal(t, once, d.m.learned.lengths, "nobody knows how long it was")
 }
 
 // A response is compared with an idle server's if all of it was timed and the server's times
@@ -163,11 +169,10 @@ func TestIdleTimes(t *testing.T) {
 		"begun by its caller": {before: stream, req: underWay},
 		"nothing is known":    {req: stream, load: endpick.Load{Waiting: 9}},
 	} {
-		d := newRig(t)
+		d := newLone(t)
 		require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
 		serve := func(req endpick.Request) {
-			l, err := d.router.Route(req)
-			require.NoError(t, err)
+			l := rig.Must(d.router.Route(req))
 			d.now = d.now.Add(time.Second)
 			l.FirstToken()
 			d.now = d.now.Add(time.Second)
@@ -193,7 +198,7 @@ func TestIdleTimes(t *testing.T) {
 // If nobody reports the first token of a stream, it is taken to have decoded beside those that were there
 // when it was routed.
 func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	require.NoError(t, d.router.Report("a", endpick.Load{Running: 3}))
 	d.m.learned.common.size.add(500, 1) // of those who run there
 	l := d.route(600, 30, true)
@@ -207,11 +212,10 @@ func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
 // How long a request of another router took is known from its outcome alone.
 func TestLabelsOfMirroredResponses(t *testing.T) {
 	for took, teaches := range map[time.Duration]bool{0: false, 4 * time.Second: true} {
-		d := newRig(t)
-		l, err := d.router.Route(endpick.Request{
+		d := newLone(t)
+		l := rig.Must(d.router.Route(endpick.Request{
 			Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, Took: took},
-		})
-		require.NoError(t, err)
+		}))
 		d.at(9)
 		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 		assert.Equal(t, teaches, x != amounts{}, "%v", took)
@@ -221,7 +225,7 @@ func TestLabelsOfMirroredResponses(t *testing.T) {
 
 // A response that does not stream is one label as a whole.
 func TestLabelsOfWholeResponses(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	a := d.route(1000, 20, true)
 	d.at(1)
 	a.FirstToken()
@@ -267,7 +271,7 @@ func TestLabelsOfWholeResponses(t *testing.T) {
 // out by hand: A and B begin together and A streams; C comes in the third second; A ends in
 // the fifth, B in the ninth and C in the eleventh.
 func TestWhoDoesNotStreamIsThere(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	a := d.route(1000, 20, true) // 1,010 tokens in the middle
 	b := d.route(600, 30, false) // 615
 	d.at(1)
@@ -298,10 +302,9 @@ func TestWhoDoesNotStreamIsThere(t *testing.T) {
 // Estimates have a common part, for all kinds, and a part per kind: a new kind starts from
 // the common part alone.
 func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
-	d := newRig(t)
+	d := newLone(t)
 	serve := func(model string, seconds float64) {
-		l, err := d.router.Route(endpick.Request{Model: model, InputTokens: 1000, Stream: true})
-		require.NoError(t, err)
+		l := rig.Must(d.router.Route(endpick.Request{Model: model, InputTokens: 1000, Stream: true}))
 		d.now = d.now.Add(time.Duration(seconds * float64(time.Second)))
 		l.FirstToken()
 		d.now = d.now.Add(time.Second)
@@ -311,8 +314,7 @@ func TestKindsBeginWithWhatAllHaveInCommon(t *testing.T) {
 		serve("m", 2)
 	}
 	common := d.m.learned.common
-	l, err := d.router.Route(endpick.Request{Model: "other", InputTokens: 1000, Stream: true})
-	require.NoError(t, err)
+	l := rig.Must(d.router.Route(endpick.Request{Model: "other", InputTokens: 1000, Stream: true}))
 	l.Done(endpick.Outcome{}) // completed, with nothing observed
 	k := d.m.learned.kinds.known[kindName{"other", ""}]
 	require.NotNil(t, k)
@@ -334,7 +336,7 @@ func TestKindsThatDifferAreToldApartEarly(t *testing.T) {
 		other         string
 		stream, early bool
 	}{{"slow", true, true}, {"fast", true, false}, {"slow", false, false}} {
-		d := newRig(t)
+		d := newLone(t)
 		require.NoError(t, d.router.SetEndpoints([]endpick.Endpoint{{ID: "a", Variant: "fast"}, {ID: "b", Variant: c.other}}))
 		l := d.route(1000, 20, c.stream)
 		name := kindName{"m", l.Endpoint().Variant}
@@ -379,11 +381,10 @@ func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
 func TestSeveralResponses(t *testing.T) {
 	for _, stream := range []bool{true, false} {
 		after := func(responses int) (labels float64, expected float64) {
-			d := newRig(t)
-			l, err := d.router.Route(endpick.Request{
+			d := newLone(t)
+			l := rig.Must(d.router.Route(endpick.Request{
 				Model: "m", InputTokens: 100, ExpectedOutputTokens: 400 * max(responses, 1), Stream: stream, Responses: responses,
-			})
-			require.NoError(t, err)
+			}))
 			d.at(1)
 			if stream {
 				l.FirstToken()
@@ -406,37 +407,57 @@ func TestSeveralResponses(t *testing.T) {
 	}
 }
 
-// While others wait at the engine, times depend on these, and teach nothing.
+// While others wait at the engine, times depend on these. A server whose memory is nearly full is slow
+// because requests wait and its cache is evicted, not because it computes slowly: if that were learned
+// as speed, a token would seem cheap just when it costs others most. But an engine can't have evicted
+// what the index did not count on: as long as nobody knows how large requests are, all of them teach.
 func TestCrowdedServersTeachNothing(t *testing.T) {
-	for waiting, teaches := range map[float64]bool{0: true, 2: false} {
-		d := newRig(t)
-		require.NoError(t, d.router.Report("a", endpick.Load{Waiting: waiting, Running: 3}))
+	for _, x := range []struct {
+		load    endpick.Load
+		size    float64 // of requests there; 0: not known
+		teaches bool
+	}{
+		{endpick.Load{Running: 3}, 0, true}, {endpick.Load{Waiting: 2, Running: 3}, 0, false},
+		{endpick.Load{KVUsage: 0.5}, 1000, true}, {endpick.Load{KVUsage: 0.95}, 1000, false}, {endpick.Load{KVUsage: 0.95}, 0, true},
+	} {
+		d := newLone(t)
+		require.NoError(t, d.router.Update(endpick.Endpoint{ID: "a", KVTokens: 100_000}))
+		require.NoError(t, d.router.Report("a", x.load))
+		if x.size > 0 {
+			d.m.learned.common.size.add(x.size, 1)
+		}
 		l := d.route(1000, 20, true)
 		d.at(1)
-		x := d.label(requests, 1, l.FirstToken)
-		assert.Equal(t, teaches, x != amounts{}, "%v wait", waiting)
+		first := d.label(requests, 1, l.FirstToken)
 		d.at(2)
-		x = d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
-		assert.Equal(t, teaches, x != amounts{}, "%v wait", waiting)
+		rest := d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+		assert.Equal(t, []bool{x.teaches, x.teaches}, []bool{first != amounts{}, rest != amounts{}}, "%+v", x)
 	}
 }
 
-// An engine can't have evicted what the index did not count on, so that a prompt of which
-// nothing is matched teaches at once, however full the engine is.
-func TestNewPromptsTeachAtOnce(t *testing.T) {
-	d := newRig(t)
-	require.NoError(t, d.router.Report("a", endpick.Load{KVUsage: 0.9}))
-	l := d.route(1000, 20, true)
-	d.at(1)
-	x := d.label(requests, 1, l.FirstToken)
-	d.check("label", amounts{requests: 1, tokens: 1000, attention: 1000 * 500, steps: 1.5}, x)
+// What else a removed server did is unknown: a response that ends after the removal teaches nothing of
+// steps.
+func TestWhoIsRemovedTeachesNothingOfSteps(t *testing.T) {
+	for _, removed := range []bool{false, true} {
+		d := newLone(t)
+		l := d.route(1000, 20, true)
+		d.at(1)
+		l.FirstToken()
+		if removed {
+			require.NoError(t, d.router.Remove("a"))
+			require.NoError(t, d.router.Add(endpick.Endpoint{ID: "a"}))
+		}
+		d.at(2)
+		x := d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+		assert.Equal(t, removed, x == amounts{})
+	}
 }
 
 // What took longer than a day was the clock's doing.
 func TestDaysTeachNothing(t *testing.T) {
 	for _, days := range []float64{1, 1.1} {
 		teaches := days == 1
-		d := newRig(t)
+		d := newLone(t)
 		l := d.route(1000, 20, true)
 		first := days * 24 * 3600
 		d.at(first)

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo/delay"
 )
@@ -37,24 +38,28 @@ type small struct {
 	queue  []event // in order
 	loads  int
 	most   int
-	load   map[string]time.Duration
 	names  []string
 	fleet  []*smallServer
 }
 
 type smallServer struct {
 	id      string
-	memory  map[string]*smallModel
-	waiting []string // models that are to be loaded, for these requests
-	asked   map[string][]func()
+	models  map[string]*smallModel
+	waiting []*smallModel // that are to be loaded
 	loading bool
 }
 
 type smallModel struct {
-	ready bool
+	state endpick.Residency
+	load  time.Duration // how long that takes
 	used  time.Duration
 	busy  bool
 	queue []func() // begin to answer
+}
+
+// idle reports whether it may go.
+func (m *smallModel) idle() bool {
+	return m.state == endpick.InMemory && !m.busy && len(m.queue) == 0
 }
 
 func (s *small) after(d time.Duration, do func()) {
@@ -71,12 +76,13 @@ func (s *small) run(until func() bool) {
 }
 
 func newSmall(t testing.TB, servers, most int, load map[string]time.Duration, policy endpick.Policy) *small {
-	s := &small{most: most, load: load, names: slices.Sorted(maps.Keys(load))}
-	var err error
-	s.router, err = endpick.New(endpick.Config{Seed: 1, Policy: policy, Clock: func() time.Time { return time.Unix(1000, 0).Add(s.now) }})
-	require.NoError(t, err)
+	s := &small{most: most, names: slices.Sorted(maps.Keys(load))}
+	s.router = rig.Must(endpick.New(endpick.Config{Seed: 1, Policy: policy, Clock: func() time.Time { return time.Unix(1000, 0).Add(s.now) }}))
 	for i := range servers {
-		v := &smallServer{id: fmt.Sprint(i), memory: map[string]*smallModel{}, asked: map[string][]func(){}}
+		v := &smallServer{id: fmt.Sprint(i), models: map[string]*smallModel{}}
+		for name, takes := range load {
+			v.models[name] = &smallModel{load: takes}
+		}
 		s.fleet = append(s.fleet, v)
 		require.NoError(t, s.router.Add(endpick.Endpoint{ID: v.id, Models: s.names}))
 	}
@@ -87,19 +93,13 @@ func newSmall(t testing.TB, servers, most int, load map[string]time.Duration, po
 // poll tells the router what is in memory, every few seconds.
 func (s *small) poll(t testing.TB) {
 	for _, v := range s.fleet {
-		maps.DeleteFunc(v.memory, func(_ string, m *smallModel) bool {
-			return m.ready && !m.busy && len(m.queue) == 0 && s.now-m.used > 5*time.Minute
-		})
 		e := endpick.Endpoint{ID: v.id, Models: s.names, ResidentsAt: s.router.Now()}
 		for _, name := range s.names {
-			r := endpick.Resident{Model: name}
-			if m := v.memory[name]; m != nil {
-				r.State = endpick.Loading
-				if m.ready {
-					r.State = endpick.InMemory
-				}
+			m := v.models[name]
+			if m.idle() && s.now-m.used > 5*time.Minute {
+				m.state = endpick.OnDisk
 			}
-			e.Residents = append(e.Residents, r)
+			e.Residents = append(e.Residents, endpick.Resident{Model: name, State: m.state})
 		}
 		require.NoError(t, s.router.Update(e))
 	}
@@ -109,41 +109,30 @@ func (s *small) poll(t testing.TB) {
 // ask sends a request, and calls done when it has been answered.
 func (s *small) ask(t testing.TB, model string, service time.Duration, done func(took time.Duration)) {
 	start := s.now
-	lease, err := s.router.Route(endpick.Request{Model: model, InputTokens: 500, Stream: true})
-	require.NoError(t, err)
+	lease := rig.Must(s.router.Route(endpick.Request{Model: model, InputTokens: 500, Stream: true}))
 	v := s.fleet[slices.IndexFunc(s.fleet, func(v *smallServer) bool { return v.id == lease.Endpoint().ID })]
-	s.enter(v, model, func() {
+	m := v.models[model]
+	m.used = s.now
+	m.queue = append(m.queue, func() {
 		s.after(service/4, lease.FirstToken)
 		s.after(service, func() {
 			lease.Tokens(50)
 			lease.Done(endpick.Outcome{InputTokens: 500, OutputTokens: 50})
-			m := v.memory[model]
 			m.used, m.busy = s.now, false
 			m.serve()
 			s.next(v)
 			done(s.now - start)
 		})
 	})
-}
-
-func (s *small) enter(v *smallServer, model string, begin func()) {
-	m := v.memory[model]
-	if m == nil {
-		if v.asked[model] == nil {
-			v.waiting = append(v.waiting, model)
-		}
-		v.asked[model] = append(v.asked[model], begin)
+	if m.serve(); m.state == endpick.OnDisk && len(m.queue) == 1 {
+		v.waiting = append(v.waiting, m)
 		s.next(v)
-		return
 	}
-	m.used = s.now
-	m.queue = append(m.queue, begin)
-	m.serve()
 }
 
 // serve begins the next request, if it can.
 func (m *smallModel) serve() {
-	if m.ready && !m.busy && len(m.queue) > 0 {
+	if m.state == endpick.InMemory && !m.busy && len(m.queue) > 0 {
 		next := m.queue[0]
 		m.queue, m.busy = m.queue[1:], true
 		next()
@@ -155,26 +144,29 @@ func (s *small) next(v *smallServer) {
 	if v.loading || len(v.waiting) == 0 {
 		return
 	}
-	if len(v.memory) >= s.most {
-		oldest := ""
-		for _, name := range s.names {
-			if m := v.memory[name]; m != nil && m.ready && !m.busy && len(m.queue) == 0 && (oldest == "" || m.used < v.memory[oldest].used) {
-				oldest = name
-			}
+	var oldest *smallModel
+	there := 0
+	for _, name := range s.names {
+		m := v.models[name]
+		if m.state != endpick.OnDisk {
+			there++
 		}
-		if oldest == "" {
+		if m.idle() && (oldest == nil || m.used < oldest.used) {
+			oldest = m
+		}
+	}
+	if there >= s.most {
+		if oldest == nil {
 			return
 		}
-		delete(v.memory, oldest)
+		oldest.state = endpick.OnDisk
 	}
-	model := v.waiting[0]
+	m := v.waiting[0]
 	v.waiting, v.loading = v.waiting[1:], true
-	m := &smallModel{used: s.now, queue: v.asked[model]}
-	v.memory[model] = m
-	delete(v.asked, model)
+	m.state, m.used = endpick.Loading, s.now
 	s.loads++
-	s.after(s.load[model], func() {
-		v.loading, m.ready, m.used = false, true, s.now
+	s.after(m.load, func() {
+		v.loading, m.state, m.used = false, endpick.InMemory, s.now
 		m.serve()
 		s.next(v)
 	})
@@ -195,32 +187,24 @@ func zipf(r *rand.Rand, names []string, s float64) string {
 	return names[len(names)-1]
 }
 
-// points is what small fleets set by hand: fifty for who has the model in memory, three off for each
+// points are what small fleets set by hand: fifty for who has the model in memory, three off for each
 // request that is there, as Ollama Herd does.
-type points struct{}
-
-func (points) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		c := &candidates[i]
-		dst[i] = -3 * c.BatchSize()
-		if r := c.Endpoint.Resident(req.Model); r != nil && r.State != endpick.OnDisk {
-			dst[i] += 50
-		}
+func points(req *endpick.Request, c *endpick.Candidate) float64 {
+	cost := 3 * c.BatchSize()
+	if r := c.Endpoint.Resident(req.Model); r != nil && r.State != endpick.OnDisk {
+		cost -= 50
 	}
+	return cost
 }
 
-// sticky sends each model to one server.
-type sticky struct{}
-
-func (sticky) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+// sticky sends each model to one of four servers.
+func sticky(req *endpick.Request, c *endpick.Candidate) float64 {
 	h := fnv.New32()
 	h.Write([]byte(req.Model))
-	for i := range candidates {
-		dst[i] = 0
-		if candidates[i].Endpoint.ID == fmt.Sprint(h.Sum32()%uint32(len(candidates))) {
-			dst[i] = 1
-		}
+	if c.Endpoint.ID == fmt.Sprint(h.Sum32()%4) {
+		return 0
 	}
+	return 1
 }
 
 // loadsOf are models that take that many seconds to be loaded, in turn.
@@ -292,7 +276,10 @@ func (s *small) asks(t testing.TB, p pattern, seed uint64, n int, rate, skew flo
 // Four servers hold two of six models each: ours is ahead of those that know what is in memory, and of
 // those that do not, in the mean and for the slowest.
 func TestSmallFleets(t *testing.T) {
-	others := []func() endpick.Scorer{scorer.RoundRobin, scorer.LeastLoaded, func() endpick.Scorer { return points{} }, func() endpick.Scorer { return sticky{} }}
+	others := []func() endpick.Scorer{
+		scorer.RoundRobin, scorer.LeastLoaded,
+		func() endpick.Scorer { return scorer.Cost("points", points) }, func() endpick.Scorer { return scorer.Cost("sticky", sticky) },
+	}
 	for _, tc := range []struct {
 		load     map[string]time.Duration
 		pattern  pattern
@@ -370,13 +357,12 @@ func TestOneLoadForAll(t *testing.T) {
 		if i%2 == 0 {
 			r = []endpick.Resident{{Model: "m"}}
 		}
-		router, err := endpick.New(endpick.Config{Policy: ours(t), Endpoints: []endpick.Endpoint{{ID: "a", Residents: r}, {ID: "b", Residents: r}, {ID: "c", Residents: r}}})
-		require.NoError(t, err)
+		w := routing(t, endpick.Endpoint{ID: "a", Residents: r}, endpick.Endpoint{ID: "b", Residents: r}, endpick.Endpoint{ID: "c", Residents: r})
 		var all sync.WaitGroup
 		var chosen sync.Map
 		for range 8 {
 			all.Go(func() {
-				lease, err := router.Route(endpick.Request{Model: "m", Context: 8192, InputTokens: 100, Stream: true})
+				lease, err := w.router.Route(endpick.Request{Model: "m", Context: 8192, InputTokens: 100, Stream: true})
 				assert.NoError(t, err)
 				chosen.Store(lease.Endpoint().ID, true)
 			})
@@ -387,6 +373,9 @@ func TestOneLoadForAll(t *testing.T) {
 		require.Equal(t, 1, n)
 	}
 }
+
+// loads is what a receipt says of them, at the end.
+var loads = regexp.MustCompile(`(w · load .*)?$`)
 
 // What a load costs, by hand: its time and that of a load under way; of what has to go, if that is as
 // likely to be asked for first, half of its load (what was asked for before counts a little less), and of
@@ -400,64 +389,60 @@ func TestPriceOfALoad(t *testing.T) {
 		"w · load 10000 + w · back 4995 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}},
 		"w · load 10000 + w · back 2499 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}, {{Model: "m"}, x}},
 	} {
-		router, err := endpick.New(endpick.Config{Seed: 1, Policy: ours(t)})
-		require.NoError(t, err)
+		w := routing(t)
 		for i, residents := range lists {
-			require.NoError(t, router.Add(endpick.Endpoint{ID: fmt.Sprint(i), Residents: residents, MaxResidents: 2}))
+			require.NoError(t, w.router.Add(endpick.Endpoint{ID: fmt.Sprint(i), Residents: residents, MaxResidents: 2}))
 		}
 		var receipt endpick.Receipt
 		for _, model := range []string{"x", "z", "z", "m"} {
-			_, err := router.Route(endpick.Request{Model: model, InputTokens: 10, Receipt: &receipt})
-			require.NoError(t, err)
+			rig.Must(w.router.Route(endpick.Request{Model: model, InputTokens: 10, Receipt: &receipt}))
 		}
 		i := slices.IndexFunc(receipt.Verdicts, func(v endpick.Verdict) bool { return v.Candidate.Endpoint.ID == "0" })
-		assert.Equal(t, want, regexp.MustCompile(`(w · load .*)?$`).FindString(receipt.Verdicts[i].Why))
+		assert.Equal(t, want, loads.FindString(receipt.Verdicts[i].Why))
 	}
 }
 
 // A request for another context than the model was loaded with goes where it has that, or else causes a
 // load; so does whoever comes back for the old one. Who asks for none, takes any.
 func TestContextsThatReload(t *testing.T) {
-	m := newMarginal(t, delay.Config{})
 	in := func(id string, context int) endpick.Endpoint {
 		return endpick.Endpoint{ID: id, Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Context: context}}}
 	}
-	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}, Endpoints: []endpick.Endpoint{in("a", 4096), in("b", 8192)}})
-	require.NoError(t, err)
+	w := routing(t, in("a", 4096), in("b", 8192))
 	ask := func(context int, took time.Duration) string {
 		var receipt endpick.Receipt
-		lease, err := router.Route(endpick.Request{Model: "m", InputTokens: 10, Context: context, Receipt: &receipt})
-		require.NoError(t, err)
+		lease := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: 10, Context: context, Receipt: &receipt}))
 		lease.Done(endpick.Outcome{OutputTokens: 1, LoadTime: took})
-		return lease.Endpoint().ID + " " + regexp.MustCompile(`(w · load .*)?$`).FindString(receipt.Verdicts[receipt.Chosen].Why)
+		w.now = w.now.Add(time.Second)
+		return lease.Endpoint().ID + " " + loads.FindString(receipt.Verdicts[receipt.Chosen].Why)
 	}
 	for range 3 {
 		assert.Equal(t, "a ", ask(4096, 0))
 		assert.Equal(t, "b ", ask(8192, 0))
 	}
-	require.NoError(t, router.Drain("b"))
+	require.NoError(t, w.router.Drain("b"))
 	assert.Equal(t, "a w · load 10000 + w · back 4614 for [m]", ask(8192, 10*time.Second))
 	assert.Equal(t, "a ", ask(8192, 0))
 	assert.Equal(t, "a ", ask(0, 0))
 	ask(4096, 10*time.Second)
 	ask(8192, 0) // which is not loaded, after all
-	assert.Equal(t, []delay.Loads{{Model: "m", Nowhere: 1, Unexpected: 1, Took: 20 * time.Second}}, m.Loads())
+	assert.Equal(t, []delay.Loads{{Model: "m", Nowhere: 1, Unexpected: 1, Took: 20 * time.Second}}, w.m.Loads())
 }
+
+// mAndN has m in memory, and n on disk.
+var mAndN = endpick.Endpoint{ID: "a", MaxResidents: 1, Residents: []endpick.Resident{
+	{Model: "m", State: endpick.InMemory, Bytes: 1e6}, {Model: "n", Bytes: 1e6},
+}}
 
 // What waits for another model's load, or takes no longer than an engine needs to look, was in memory;
 // the engine's own word that it has loaded it stands for the rest.
 func TestLoadsThatNobodyExpected(t *testing.T) {
-	m := newMarginal(t, delay.Config{})
-	now := time.Unix(1000, 0)
-	router, err := endpick.New(endpick.Config{
-		Clock: func() time.Time { return now }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
-		Endpoints: []endpick.Endpoint{{ID: "a", Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Bytes: 1e6}, {Model: "n", Bytes: 1e6}}}},
-	})
-	require.NoError(t, err)
+	beside := mAndN
+	beside.MaxResidents = 0
+	w := routing(t, beside)
 	route := func(model string) endpick.Lease {
-		lease, err := router.Route(endpick.Request{Model: model, InputTokens: 10})
-		require.NoError(t, err)
-		now = now.Add(100 * time.Millisecond)
+		lease := rig.Must(w.router.Route(endpick.Request{Model: model, InputTokens: 10}))
+		w.now = w.now.Add(100 * time.Millisecond)
 		return lease
 	}
 	done := func(lease endpick.Lease, took time.Duration) {
@@ -467,36 +452,29 @@ func TestLoadsThatNobodyExpected(t *testing.T) {
 	done(loads, 400)
 	done(behind, 300)
 	done(route("m"), 40)
-	assert.Equal(t, []delay.Loads{{Model: "n", Nowhere: 1, Took: 400 * time.Millisecond}}, m.Loads())
+	assert.Equal(t, []delay.Loads{{Model: "n", Nowhere: 1, Took: 400 * time.Millisecond}}, w.m.Loads())
 	first, second := route("m"), route("m")
 	done(first, 400)
 	done(second, 390)
-	assert.Equal(t, delay.Loads{Model: "m", Unexpected: 1, Took: 400 * time.Millisecond}, m.Loads()[0])
+	assert.Equal(t, delay.Loads{Model: "m", Unexpected: 1, Took: 400 * time.Millisecond}, w.m.Loads()[0])
 }
 
 // An engine counts a load until the model is there; the first prompt then reads the weights, which takes
 // as long again. What the next request is expected to wait is both.
 func TestTheFirstPromptBelongsToTheLoad(t *testing.T) {
-	m := newMarginal(t, delay.Config{})
-	now := time.Unix(1000, 0)
-	router, err := endpick.New(endpick.Config{
-		Clock: func() time.Time { return now }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
-		Endpoints: []endpick.Endpoint{{ID: "a", MaxResidents: 1, Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Bytes: 1e6}, {Model: "n", Bytes: 1e6}}}},
-	})
-	require.NoError(t, err)
+	w := routing(t, mAndN)
 	ask := func(model string, first, load time.Duration) {
-		lease, err := router.Route(endpick.Request{Model: model, InputTokens: 10, Stream: true})
-		require.NoError(t, err)
-		now = now.Add(first * time.Millisecond)
+		lease := rig.Must(w.router.Route(endpick.Request{Model: model, InputTokens: 10, Stream: true}))
+		w.now = w.now.Add(first * time.Millisecond)
 		lease.FirstToken()
-		now = now.Add(10 * time.Millisecond)
+		w.now = w.now.Add(10 * time.Millisecond)
 		lease.Done(endpick.Outcome{OutputTokens: 2, LoadTime: load * time.Millisecond})
 	}
 	for range 20 {
 		ask("m", 100, 0)
 	}
 	ask("n", 700, 290)
-	loads := m.Loads()
+	loads := w.m.Loads()
 	require.Len(t, loads, 1)
 	assert.InDelta(t, 600, loads[0].Mean().Milliseconds(), 5)
 }
@@ -506,16 +484,9 @@ func TestResidentsThatAreThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tokens := rapid.SliceOfN(rapid.IntRange(1, 4000), 1, 20).Draw(t, "tokens")
 		went := func(residents ...endpick.Resident) (ids []string) {
-			m, err := delay.New(delay.Config{})
-			require.NoError(t, err)
-			router, err := endpick.New(endpick.Config{
-				Seed: 1, Clock: func() time.Time { return time.Unix(1000, 0) }, Policy: endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}},
-				Endpoints: []endpick.Endpoint{{ID: "a", Residents: residents}, {ID: "b", Residents: residents}},
-			})
-			require.NoError(t, err)
+			w := routing(t, endpick.Endpoint{ID: "a", Residents: residents}, endpick.Endpoint{ID: "b", Residents: residents})
 			for _, n := range tokens {
-				lease, err := router.Route(endpick.Request{Model: "m", InputTokens: n, Stream: true})
-				require.NoError(t, err)
+				lease := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: n, Stream: true}))
 				ids = append(ids, lease.Endpoint().ID)
 				lease.FirstToken()
 				lease.Done(endpick.Outcome{OutputTokens: 10})

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // The bounds are three times what came first, and move by e^0.25 for a value outside, back by a
@@ -48,10 +49,10 @@ func TestVotesByHand(t *testing.T) {
 }
 
 // crowd is a router with a fleet that serves many ordinary requests.
-type crowd struct{ *rig }
+type crowd struct{ *lone }
 
 func newCrowd(t *testing.T) *crowd {
-	c := &crowd{newRig(t)}
+	c := &crowd{newLone(t)}
 	c.serve("", 400, 0)
 	return c
 }
@@ -68,8 +69,7 @@ func (c *crowd) serve(tenant string, times int, first float64) {
 
 func (c *crowd) one(req endpick.Request, first, rest float64, o endpick.Outcome) {
 	req.Model = "m"
-	l, err := c.router.Route(req)
-	require.NoError(c.t, err)
+	l := rig.Must(c.router.Route(req))
 	wait := func(s float64) { c.now = c.now.Add(time.Duration(s * 1e9)) }
 	if first > 0 {
 		wait(first)

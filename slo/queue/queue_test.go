@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/scorertest"
 	"github.com/endpick/endpick/slo/queue"
 )
@@ -31,12 +32,11 @@ type held struct {
 
 func newQueue(t require.TestingT, config queue.Config) *held {
 	h := &held{}
-	q, err := queue.New(config, func(i queue.Item[string], err error) {
+	q := rig.Must(queue.New(config, func(i queue.Item[string], err error) {
 		var qe *queue.Error
 		require.ErrorAs(t, err, &qe)
 		h.dropped = append(h.dropped, fmt.Sprintf("%s: %v after %v", i.Value, qe.Reason, qe.Waited))
-	})
-	require.NoError(t, err)
+	}))
 	h.Queue = q
 	return h
 }
@@ -141,8 +141,7 @@ func TestQueueForgetsTenants(t *testing.T) {
 
 	q = newQueue(t, queue.Config{})
 	q.push(t, queue.Item[string]{Value: "a", Tenant: "a"}, queue.Item[string]{Value: "z", Tenant: "z"})
-	handle, err := q.Push(epoch, queue.Item[string]{Value: "gone", Tenant: "gone"})
-	require.NoError(t, err)
+	handle := rig.Must(q.Push(epoch, queue.Item[string]{Value: "gone", Tenant: "gone"}))
 	_, ok := q.Cancel(handle)
 	require.True(t, ok)
 	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one of whom nothing was dispatched")

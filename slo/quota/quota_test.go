@@ -295,10 +295,9 @@ func Example() {
 
 func TestStagesConform(t *testing.T) {
 	newQuota := func(t *testing.T) endpick.Admitter {
-		q, err := quota.New(quota.Config{Limits: func(string) quota.Limits {
+		q := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits {
 			return quota.Limits{Rate: 1000, Burst: 1 << 22, Requests: 2}
-		}})
-		require.NoError(t, err)
+		}}))
 		return q
 	}
 	scorertest.RunAdmitter(t, newQuota)
@@ -344,11 +343,9 @@ func TestLimitsThatPanic(t *testing.T) {
 		}
 		return quota.Limits{Rate: 1, Burst: 100, Requests: 1}
 	}})
-	first, err := s.route("a", 10, 0)
-	require.NoError(t, err)
+	first := rig.Must(s.route("a", 10, 0))
 	broken = true
-	second, err := s.route("a", 20, 0)
-	require.NoError(t, err)
+	second := rig.Must(s.route("a", 20, 0))
 	third, err := s.Route(endpick.Request{Tenant: "a", InputTokens: 5, Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err)
 	assert.EqualValues(t, 2, s.Stats().Panics)
@@ -371,8 +368,7 @@ func TestLimitsThatPanic(t *testing.T) {
 // that are lost and do not pay for it afterwards.
 func TestTheDebtComesAfterTheFlow(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100}), OutputWeight: 1})
-	lease, err := s.route("a", 10, 0)
-	require.NoError(t, err)
+	lease := rig.Must(s.route("a", 10, 0))
 	s.now = s.now.Add(10 * time.Second) // full for the last nine seconds
 	lease.Done(endpick.Outcome{InputTokens: 10, OutputTokens: 50})
 	assert.Equal(t, 50.0, s.left("a"))
@@ -380,8 +376,7 @@ func TestTheDebtComesAfterTheFlow(t *testing.T) {
 
 func TestWhatIsBelievedIsBounded(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100})})
-	lease, err := s.route("a", 10, 0)
-	require.NoError(t, err)
+	lease := rig.Must(s.route("a", 10, 0))
 	lease.Done(endpick.Outcome{InputTokens: math.MaxInt32})
 	assert.Equal(t, 100.0-1<<24, s.left("a"))
 }
@@ -545,8 +540,7 @@ func TestTenantsAreRemembered(t *testing.T) {
 	require.Equal(t, "someone", remembered)
 	require.NotSame(t, unsafe.StringData(name), unsafe.StringData(remembered))
 	for i := range most + 10 {
-		lease, err := s.route(fmt.Sprint(i), 1, 0)
-		require.NoError(t, err)
+		lease := rig.Must(s.route(fmt.Sprint(i), 1, 0))
 		lease.Done(endpick.Outcome{})
 	}
 	require.Len(t, s.quota.Tenants(s.now), most)

@@ -81,8 +81,7 @@ type course struct {
 }
 
 func newCourse(t require.TestingT, target Target, trainer *Trainer) *course {
-	l, err := New(trainer, Latency(target))
-	require.NoError(t, err)
+	l := rig.Must(New(trainer, Latency(target)))
 	return &course{t: t, learner: l, engine: newEngine(5), tpot: target == TPOT}
 }
 
@@ -326,8 +325,7 @@ func TestMeanAndP90(t *testing.T) {
 // manual is a learner of one feature that is fitted on demand.
 func manual(t *testing.T, window WindowConfig) *Learner {
 	window.Features = 1
-	l, err := New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window})
-	require.NoError(t, err)
+	l := rig.Must(New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}))
 	return l
 }
 

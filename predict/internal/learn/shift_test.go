@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // When all labels change by one factor, exactly the earlier ones are corrected.
@@ -43,8 +45,7 @@ func TestAShiftCorrectsWhatCameBeforeAndNothingElse(t *testing.T) {
 }
 
 func TestRescaledLabelsStayWhatCanBeSaved(t *testing.T) {
-	w, err := NewWindow(WindowConfig{Features: 1})
-	require.NoError(t, err)
+	w := rig.Must(NewWindow(WindowConfig{Features: 1}))
 	for _, y := range []float64{1 / maxLabel, 1, maxLabel} {
 		require.NoError(t, w.Add([]float64{0}, y, newEngine(1).at))
 	}

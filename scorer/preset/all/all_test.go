@@ -187,8 +187,7 @@ func TestReuse(t *testing.T) {
 	learned, err := all.ByName("predicted-latency")
 	require.NoError(t, err)
 	for _, name := range []string{"predicted-latency", "predicted-latency:paper", "predicted-latency:synchronous"} {
-		c, err := all.Reuse(name, learned.Policy)
-		require.NoError(t, err)
+		c := rig.Must(all.Reuse(name, learned.Policy))
 		assert.Equal(t, name, c.Policy.Name)
 		assert.Same(t, learned.Policy.Predictor, c.Policy.Predictor, name)
 		assert.Same(t, learned.Policy.Matcher, c.Policy.Matcher, name)

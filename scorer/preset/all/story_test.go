@@ -105,16 +105,14 @@ func (s *stage) do(words []string) string {
 		return ""
 	}
 	number := func(key string) float64 {
-		v, err := strconv.ParseFloat("0"+value(key), 64)
-		require.NoError(s.t, err)
+		v := rig.Must(strconv.ParseFloat("0"+value(key), 64))
 		return v
 	}
 	duration := func(key string) time.Duration {
 		if value(key) == "" {
 			return 0
 		}
-		d, err := time.ParseDuration(value(key))
-		require.NoError(s.t, err)
+		d := rig.Must(time.ParseDuration(value(key)))
 		return d
 	}
 	tokens := int(number("tokens"))
@@ -132,8 +130,7 @@ func (s *stage) do(words []string) string {
 		}
 	case "repeat": // times=N tokens=N: requests for the story's prompt that are routed and ended, one after another
 		for range int(number("times")) {
-			l, err := s.router.Route(endpick.Request{InputTokens: tokens, Blocks: s.prompt[:tokens/16]})
-			require.NoError(s.t, err)
+			l := rig.Must(s.router.Route(endpick.Request{InputTokens: tokens, Blocks: s.prompt[:tokens/16]}))
 			l.Done(endpick.Outcome{Status: endpick.Canceled})
 		}
 	case "route": // tokens=N [cold] [sheddable] [ttft=D] [tpot=D]
