@@ -184,7 +184,7 @@ func TestCallsInAllInterleavings(t *testing.T) {
 		heard := &hears{}
 		r, err := endpick.New(endpick.Config{
 			Seed: 1, Clock: func() time.Time { return now }, LeaseTimeout: time.Minute, Endpoints: []endpick.Endpoint{{ID: "a"}},
-			Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: heard, Weight: 1}}},
+			Policy: scoredBy(heard),
 		})
 		require.NoError(t, err)
 		var leases [2]endpick.Lease

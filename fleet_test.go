@@ -200,7 +200,7 @@ type keeper struct {
 
 func TestAStageBelongsToOneRouter(t *testing.T) {
 	k, other := new(keeper), new(keeper)
-	policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: other, Weight: 1}, {Scorer: k, Weight: 1}}}
+	policy := scoredBy(other, k)
 	_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: named("a", "a")})
 	require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 

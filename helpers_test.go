@@ -120,9 +120,17 @@ func (f pickFunc) Pick(req *endpick.Request, c []endpick.Candidate, s []float64)
 	return f(req, c, s)
 }
 
+// scoredBy is the policy with these scorers, of equal weight.
+func scoredBy(scorers ...endpick.Scorer) (p endpick.Policy) {
+	for _, s := range scorers {
+		p.Scorers = append(p.Scorers, endpick.Weighted{Scorer: s, Weight: 1})
+	}
+	return p
+}
+
 // by is the policy with this scorer.
 func by(score func(*endpick.Request, *endpick.Candidate) float64) endpick.Policy {
-	return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scoreFunc(score), Weight: 1}}}
+	return scoredBy(scoreFunc(score))
 }
 
 // leastLoaded prefers the smallest batch.

@@ -130,10 +130,7 @@ func TestPrefillEndsWhenPredicted(t *testing.T) {
 
 func TestReapingIsByInactivity(t *testing.T) {
 	s := new(spy)
-	r, c := newRouter(t, endpick.Config{
-		Endpoints: named("a"), LeaseTimeout: time.Minute,
-		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
-	})
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
 	lost := route(t, r, endpick.Request{InputTokens: 7, Stream: true})
 	slow := route(t, r, endpick.Request{InputTokens: 7, Stream: true})
 	for range 10 { // ten minutes, one token each
@@ -247,9 +244,7 @@ func TestMeasuredLatencies(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := new(spy)
-			r, clock := newRouter(t, endpick.Config{
-				Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
-			})
+			r, clock := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)})
 			l := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream})
 			c.drive(l, clock)
 			l.Done(endpick.Outcome{OutputTokens: c.usage})
@@ -292,9 +287,7 @@ func TestSeveralResponsesHaveNoTPOT(t *testing.T) {
 // Impossible values from an engine are not passed on.
 func TestOutcomeIsCleaned(t *testing.T) {
 	s := new(spy)
-	r, _ := newRouter(t, endpick.Config{
-		Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
-	})
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)})
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{
 		Status: endpick.Failed, InputTokens: -1, OutputTokens: -2, CachedTokens: -3, HasCachedTokens: true,
 	})
@@ -312,10 +305,7 @@ func TestOutcomeIsCleaned(t *testing.T) {
 // notified of one end.
 func TestExactlyOnce(t *testing.T) {
 	s := new(spy)
-	r, c := newRouter(t, endpick.Config{
-		Endpoints: named("a", "b"), LeaseTimeout: time.Minute,
-		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: s, Weight: 1}}},
-	})
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
 	rounds := 300
 	if testing.Short() {
 		rounds = 50

@@ -23,7 +23,7 @@ func (s costs) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []f
 }
 
 func costRouter(t *testing.T, by costs, endpoints ...endpick.Endpoint) *endpick.Router {
-	r := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: by, Weight: 1}}}, Endpoints: endpoints}))
+	r := rig.Must(endpick.New(endpick.Config{Policy: scoredBy(by), Endpoints: endpoints}))
 	return r
 }
 

@@ -158,7 +158,7 @@ func TestBadStages(t *testing.T) {
 			return map[string]float64{"a": inf, "b": -inf, "c": -6}[c.Endpoint.ID]
 		}), "", `score gave endpoint "a" the score +Inf`},
 		{"scorer: nothing but NaN", by(func(*endpick.Request, *endpick.Candidate) float64 { return nan }), "", `score gave endpoint "a" the score NaN`},
-		{"scorer: writes nothing", endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &panicker{}, Weight: 1}}}, "", ""},
+		{"scorer: writes nothing", scoredBy(&panicker{}), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var said []error
@@ -285,7 +285,7 @@ func TestObserversOfObservers(t *testing.T) {
 		require.Empty(t, s.faults)
 		require.Len(t, s.take(), 1)
 	}
-	taken := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &sharer{[]any{&sharer{new(endpick.Exclusive)}}}, Weight: 1}}}
+	taken := scoredBy(&sharer{[]any{&sharer{new(endpick.Exclusive)}}})
 	require.NoError(t, r.SetPolicy(taken))
 	_, err := endpick.New(endpick.Config{Policy: taken})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
@@ -388,7 +388,7 @@ func TestWhatValidateSaysNamesTheStage(t *testing.T) {
 		{own, "endpick: config: Policy has stage halves, which is not valid: Half must be positive", "Policy"},
 		{&endpick.ConfigError{Field: "Half", Reason: "must be positive"}, "endpick: config: Half must be positive (stage halves)", "Half"},
 	} {
-		policy := endpick.Policy{Scorers: []endpick.Weighted{{Scorer: halves{tc.said}, Weight: 1}}}
+		policy := scoredBy(halves{tc.said})
 		_, err := endpick.New(endpick.Config{Policy: policy})
 		assert.EqualError(t, err, tc.text)
 		assert.ErrorAs(t, err, new(*endpick.ConfigError))

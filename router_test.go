@@ -79,7 +79,7 @@ func TestWarnSeesWhereAStagePanicked(t *testing.T) {
 	var stack string
 	r, _ := newRouter(t, endpick.Config{
 		Endpoints: named("a"),
-		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: outOfRange{}, Weight: 1}}},
+		Policy:    scoredBy(outOfRange{}),
 		Warn:      func(err error) { stack = string(err.(*endpick.PanicError).Stack) },
 	})
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{})

@@ -110,13 +110,3 @@ func TestWhatFillsMemory(t *testing.T) {
 		assert.Equal(t, x.filled, d.m.endpoints.Find(ref).filled, name)
 	}
 }
-
-// What takes no time teaches nothing.
-func TestNoTimeTeachesNothing(t *testing.T) {
-	d := newLone(t)
-	l := d.route(600, 30, false)
-	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) }))
-	l = d.route(600, 30, true)
-	assert.Zero(t, d.label(requests, 1, l.FirstToken))
-	assert.Zero(t, d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) }))
-}

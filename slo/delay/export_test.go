@@ -2,13 +2,13 @@ package delay
 
 import (
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // newMarginal is what New returns.
 func newMarginal(t require.TestingT, config Config) *marginal {
-	m, err := New(config)
-	require.NoError(t, err)
-	return m.(*marginal)
+	return rig.Must(New(config)).(*marginal)
 }
 
 // Kinds is the number of known kinds of server.

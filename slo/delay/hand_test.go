@@ -156,21 +156,6 @@ func TestWhatIsThereByHand(t *testing.T) {
 	}
 }
 
-// Nothing is predicted for a prompt of unknown length, or before anything is known.
-func TestUnknownLengthsAreNotPredicted(t *testing.T) {
-	m := newMarginal(t, Config{})
-	predict := func(input int) endpick.Latencies {
-		cs := matched(0)
-		req := endpick.Request{InputTokens: input, Stream: true}.At(start, 1, 1)
-		m.Predict(&req, cs)
-		return cs[0].Prediction.Has
-	}
-	assert.Zero(t, predict(1))
-	m.learned.common.labels = 1
-	assert.Equal(t, endpick.TTFT|endpick.TPOT, predict(1))
-	assert.Zero(t, predict(0))
-}
-
 // Times of less than a millisecond weigh no more than one of a millisecond.
 func TestShortTimesWeighLittle(t *testing.T) {
 	prior := scaled(1e-4)

@@ -453,10 +453,9 @@ func TestWhoIsRemovedTeachesNothingOfSteps(t *testing.T) {
 	}
 }
 
-// What took longer than a day was the clock's doing.
-func TestDaysTeachNothing(t *testing.T) {
-	for _, days := range []float64{1, 1.1} {
-		teaches := days == 1
+// What took no time, or longer than a day, was the clock's doing.
+func TestImpossibleTimesTeachNothing(t *testing.T) {
+	for days, teaches := range map[float64]bool{0: false, 1: true, 1.1: false} {
 		d := newLone(t)
 		l := d.route(1000, 20, true)
 		first := days * 24 * 3600

@@ -116,11 +116,12 @@ func TestPredictionsByHand(t *testing.T) {
 	m := newMarginal(t, Config{})
 	m.learned.common.labels = 1
 	m.learned.common.late.log, m.learned.common.slow.log = math.Log(1.5), math.Log(1.25)
+	length := asked.InputTokens
 	predict := func(stream bool) endpick.Prediction {
 		cs := []endpick.Candidate{busy}
 		cs[0].Endpoint, cs[0].Ref = &endpick.Endpoint{ID: "a"}, endpick.EndpointRef{Generation: 1}
 		req := asked
-		req.Stream = stream
+		req.Stream, req.InputTokens = stream, length
 		req = req.At(time.Unix(1e9, 0), 1, 1)
 		m.Predict(&req, cs)
 		return cs[0].Prediction
@@ -149,10 +150,14 @@ func TestPredictionsByHand(t *testing.T) {
 	}
 	assert.Equal(t, 24*time.Hour, predict(true).TTFT)
 	assert.Equal(t, 24*time.Hour, predict(false).E2EUpper)
+	length = 0
+	assert.Zero(t, predict(true).Has, "the prompt's length is not known")
+	length = 1
+	assert.NotZero(t, predict(true).Has)
 	m.learned.common.each[tokens] = math.Inf(1)
 	assert.Zero(t, predict(true).Has)
-	m.learned.common.labels = 0
-	assert.Zero(t, predict(true).Has)
+	m.learned.common.each[tokens], m.learned.common.labels = 1, 0
+	assert.Zero(t, predict(true).Has, "nothing is measured")
 }
 
 // Names of a batch are not retained after the request.

@@ -118,6 +118,8 @@ func TestTokensAreChargedAndCorrected(t *testing.T) {
 	assert.Equal(t, 1000.0-100-21, s.left("a"), "one that breaks off, what came of it")
 	_ = rig.Must(s.route("c", 0, 0))
 	assert.Equal(t, 999.0, s.left("c"), "an unknown length costs one")
+	rig.Must(s.route("d", 10, 0)).Done(endpick.Outcome{InputTokens: math.MaxInt32})
+	assert.Equal(t, 1000.0-1<<24, s.left("d"), "usage is believed up to the same bound")
 }
 
 func TestRequestsAtOnce(t *testing.T) {
@@ -204,6 +206,10 @@ func TestConfig(t *testing.T) {
 	}
 	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: -1})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
+	_, err = quota.New(quota.Config{Limits: ok, OutputWeight: 1e6})
+	require.NoError(t, err)
+	_, err = quota.New(quota.Config{Limits: ok, OutputWeight: 1e6 + 1})
+	assert.EqualError(t, err, "endpick: config: quota.Config.OutputWeight is 1.000001e+06, not within 0 and 1e6")
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: math.NaN(), Burst: -1, Requests: -1})})
 	for range 10 {
 		_, err = s.route("a", 1<<20, 0)
@@ -254,45 +260,6 @@ func TestAllocs(t *testing.T) {
 	}))
 }
 
-// Two tenants: one has used its tokens, the other has not.
-func Example() {
-	limits, err := quota.New(quota.Config{Limits: func(tenant string) quota.Limits {
-		return quota.Limits{Rate: 1000, Burst: 5000, Requests: 8}
-	}})
-	if err != nil {
-		panic(err)
-	}
-	now := time.Unix(0, 0)
-	router, err := endpick.New(endpick.Config{
-		Endpoints: []endpick.Endpoint{{ID: "gpu-0"}},
-		Policy:    endpick.Policy{Admitters: []endpick.Admitter{limits}},
-		Clock:     func() time.Time { return now },
-	})
-	if err != nil {
-		panic(err)
-	}
-	ask := func(tenant string) {
-		lease, err := router.Route(endpick.Request{Tenant: tenant, InputTokens: 2000, ExpectedOutputTokens: 500})
-		var over *quota.Error
-		if errors.As(err, &over) {
-			fmt.Println(tenant, "waits", over.RetryAfter)
-			return
-		}
-		lease.Done(endpick.Outcome{OutputTokens: 1000})
-		fmt.Println(tenant, "is served")
-	}
-	ask("search")
-	ask("search")
-	ask("chat")
-	now = now.Add(2 * time.Second)
-	ask("search")
-	// Output:
-	// search is served
-	// search waits 2s
-	// chat is served
-	// search is served
-}
-
 func TestStagesConform(t *testing.T) {
 	newQuota := func(t *testing.T) endpick.Admitter {
 		q := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits {
@@ -304,14 +271,6 @@ func TestStagesConform(t *testing.T) {
 	t.Run("observer", func(t *testing.T) {
 		scorertest.RunObserver(t, func(t *testing.T) any { return newQuota(t) })
 	})
-}
-
-func TestConfigBounds(t *testing.T) {
-	ok := all(quota.Limits{})
-	_, err := quota.New(quota.Config{Limits: ok, OutputWeight: 1e6})
-	require.NoError(t, err)
-	_, err = quota.New(quota.Config{Limits: ok, OutputWeight: 1e6 + 1})
-	assert.EqualError(t, err, "endpick: config: quota.Config.OutputWeight is 1.000001e+06, not within 0 and 1e6")
 }
 
 // Requests that are never refused (mirrors, adopted ones) are charged and counted too.
@@ -372,13 +331,6 @@ func TestTheDebtComesAfterTheFlow(t *testing.T) {
 	s.now = s.now.Add(10 * time.Second) // full for the last nine seconds
 	lease.Done(endpick.Outcome{InputTokens: 10, OutputTokens: 50})
 	assert.Equal(t, 50.0, s.left("a"))
-}
-
-func TestWhatIsBelievedIsBounded(t *testing.T) {
-	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 1, Burst: 100})})
-	lease := rig.Must(s.route("a", 10, 0))
-	lease.Done(endpick.Outcome{InputTokens: math.MaxInt32})
-	assert.Equal(t, 100.0-1<<24, s.left("a"))
 }
 
 // However large the bucket and however slowly it fills, RetryAfter is positive and
