@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"reflect"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -16,9 +17,15 @@ import (
 
 // checkBackend returns an error if an address can't be a model server's.
 func checkBackend(s string) error {
-	u, err := url.Parse(s)
-	if err != nil || u.Hostname() == "" || (u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c") {
-		return errors.New("want http://HOST[:PORT], https://… or h2c://…")
+	const want = "want http://HOST[:PORT], https://… or h2c://…"
+	u, err := url.Parse(s) // whose error may show a password
+	switch {
+	case !strings.Contains(s, "://"):
+		return errors.New("has no scheme: " + want)
+	case err != nil || u.Hostname() == "":
+		return errors.New("has no valid host or port: " + want)
+	case u.Scheme != "http" && u.Scheme != "https" && u.Scheme != "h2c":
+		return fmt.Errorf("has the scheme %q: %s", u.Scheme, want)
 	}
 	if u.RawQuery != "" || u.Fragment != "" {
 		return errors.New("has a query or a fragment, which would not be sent")

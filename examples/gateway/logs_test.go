@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -99,15 +100,22 @@ func TestEarlierAttemptsAreLogged(t *testing.T) {
 	assert.Contains(t, lines.String(), " estimated=true")
 }
 
-// Whoever can't be reached is not told which flag to set.
+// Whoever can't be reached is not told which flag to set, but others are.
 func TestHintsForEnginesThatAnswer(t *testing.T) {
-	for hint, err := range map[bool]error{true: errors.New("404"), false: &url.Error{Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}} {
-		var lines lockedBuffer
-		p := newPollErrors(newLogger(&lines, &logSettings{Level: "info"}))
-		p.waiting["a"] = err
-		p.flush()
-		assert.Contains(t, lines.String(), "engines=1 ids=a")
-		assert.Equal(t, hint, strings.Contains(lines.String(), "hint="))
+	dead, answers := &url.Error{Err: &net.OpError{Op: "dial", Err: errors.New("refused")}}, errors.New("404")
+	for hint, batches := range map[bool][]map[string]error{
+		true:  {{"a": answers}, {"a": answers, "b": dead}, {"a": dead, "b": answers}},
+		false: {{"a": dead}, {"a": dead, "b": dead}},
+	} {
+		for _, batch := range batches {
+			var lines lockedBuffer
+			p := newPollErrors(newLogger(&lines, &logSettings{Level: "info"}))
+			p.waiting = batch
+			want := fmt.Sprintf("engines=%d ids=", len(batch))
+			p.flush()
+			assert.Contains(t, lines.String(), want)
+			assert.Equal(t, hint, strings.Contains(lines.String(), "hint="), lines.String())
+		}
 	}
 }
 

@@ -145,7 +145,8 @@ func (p *pollErrors) flush() {
 	defer p.mu.Unlock()
 	ids := slices.SortedFunc(maps.Keys(p.waiting), func(a, b string) int { return cmp.Compare(inOrder(a), inOrder(b)) })
 	attributes := []any{"engines", len(ids), "ids", strings.Join(ids[:min(len(ids), 10)], " "), "error", p.waiting[ids[0]]}
-	if !errors.As(p.waiting[ids[0]], new(*net.OpError)) { // which are dead
+	dead := func(id string) bool { return errors.As(p.waiting[id], new(*net.OpError)) }
+	if slices.ContainsFunc(ids, func(id string) bool { return !dead(id) }) {
 		attributes = append(attributes, "hint", "vLLM reports by itself, SGLang with --enable-metrics, llama.cpp with --metrics; of others, such as Ollama, the gateway counts its own requests")
 	}
 	p.log.Warn("engines do not report their load", attributes...)

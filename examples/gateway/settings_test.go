@@ -236,7 +236,9 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"a tag of a name", "listen:", "!foo listen:", 2, "listen", tagged},
 		{"a key that is a tag", "[sk-0123456789abcdef]", "[!0123456789abcdef ]", 10, "tenants.ann.keys[0]", tagged},
 		{"two documents", "tenants:", "---\ntenants:", 8, "", "is a second document; there is to be one"},
-		{"no host", "http://10.0.0.1:8000", "http://:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
+		{"no host", "http://10.0.0.1:8000", "http://:8000", 4, "endpoints[0].url", "has no valid host or port: want http://HOST[:PORT], https://… or h2c://…"},
+		{"no number of a port", "http://10.0.0.1:8000", "http://10.0.0.1:http", 4, "endpoints[0].url", "has no valid host or port: want http://HOST"},
+		{"another scheme", "http://10.0.0.1:8000", "ftp://10.0.0.1:8000", 4, "endpoints[0].url", `has the scheme "ftp": want http://HOST`},
 		{"no port", "http://10.0.0.1:8000", "http://10.0.0.1:80000", 4, "endpoints[0].url", "80000 is not a port"},
 		{"a query", "http://10.0.0.1:8000", "http://10.0.0.1:8000?x=1", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
 		{"a fragment", "http://10.0.0.1:8000", "http://10.0.0.1:8000#x", 4, "endpoints[0].url", "has a query or a fragment, which would not be sent"},
@@ -249,7 +251,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 		{"tenants that are none", goodSettings[strings.Index(goodSettings, "tenants:"):], "tenants: {}\n", 8, "tenants", "names nobody: say open: true instead if no key is to be needed"},
 		{"tenants of an open house", "listen:", "open: true\nlisten:", 2, "open", "needs no key, and tenants have some: there can be one of the two"},
 		{"headers without end", "listen:", "limits: {header: 2 GiB}\nlisten:", 2, "limits.header", "is more than 1 GiB"},
-		{"bad URL", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "want http://HOST[:PORT], https://… or h2c://…"},
+		{"no scheme", "http://10.0.0.1:8000", "10.0.0.1:8000", 4, "endpoints[0].url", "has no scheme: want http://HOST"},
 		{"same endpoint", "http://10.0.0.2:8000\n    id: b", "http://10.0.0.1:8000\n    kv_tokens: 0", 5, "endpoints[1]", "is listed twice"},
 		{"same endpoint before others", "  - url: http://10.0.0.2:8000", "  - url: http://10.0.0.1:8000\n    labels: {x: y}\n  - url: http://10.0.0.3:8000\n  - url: http://10.0.0.4:8000\n  - url: http://10.0.0.2:8000", 5, "endpoints[1]", "is listed twice"},
 		{"a model without a name", "models: [m]", "models: [m, '']", 7, "endpoints[1].models[1]", "is empty"},
@@ -302,6 +304,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 			assert.Equal(t, tc.line, bad.Line, err)
 			assert.Equal(t, tc.field, bad.Field)
 			assert.Contains(t, bad.Reason, tc.reason)
+			assert.NotContains(t, bad.Reason, "endpick: ")
 			assert.NotContains(t, err.Error(), "0123456789abcdef", "a key is not shown")
 		})
 	}

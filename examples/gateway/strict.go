@@ -115,7 +115,7 @@ func (d *document) at(field, format string, args ...any) error {
 		line = d.lines[around]
 		around = around[:max(strings.LastIndexAny(around, ".["), 0)]
 	}
-	return d.error(line, field, fmt.Sprintf(format, args...))
+	return d.error(line, field, strings.TrimPrefix(fmt.Sprintf(format, args...), "endpick: "))
 }
 
 // readStrict reads YAML into a struct: fields go by their yaml tags, and an absent field keeps
