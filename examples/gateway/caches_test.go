@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http/httptest"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,8 +14,7 @@ import (
 )
 
 func cachesOf(t *testing.T, g *gateway) string {
-	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest("GET", "/debug/endpick/caches", nil))
+	w := send(g.admin, "GET", "/debug/endpick/caches", "")
 	require.Equal(t, 200, w.Code, w.Body)
 	require.Equal(t, "default-src 'none'; style-src 'unsafe-inline'", w.Header().Get("Content-Security-Policy"))
 	return textIn(page(t, w.Body.String()))
@@ -106,9 +104,8 @@ func TestCachesPageEscapes(t *testing.T) {
 		r.Endpoint = fmt.Sprint("<i>", i)
 		g.recent.add(r)
 	}
-	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest("GET", "/debug/endpick/caches", nil))
-	require.Contains(t, w.Body.String(), "other server: 192 tokens")
-	require.NotContains(t, w.Body.String(), "<script>")
-	require.False(t, strings.Contains(w.Body.String(), "<i>"))
+	text := see(t, g.admin, "/debug/endpick/caches")
+	require.Contains(t, text, "other server: 192 tokens")
+	require.NotContains(t, text, "<script>")
+	require.NotContains(t, text, "<i>")
 }

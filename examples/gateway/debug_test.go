@@ -17,7 +17,6 @@ import (
 	"github.com/endpick/endpick/internal/lab/traffic"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/html"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -37,13 +36,9 @@ func TestDebugPage(t *testing.T) {
 		require.NoError(t, ask.Ask(t.Context(), time.Now(), []traffic.Message{system, {Role: "user", Content: "Hello."}}, 2).Err)
 	}
 	const hostile = `<script>alert("x")</script>`
-	resp, err := http.Post(c.url+"/v1/chat/completions", "application/json",
-		strings.NewReader(`{"model":"<script>alert(\"x\")</script>","messages":[{"role":"user","content":"hi"}]}`))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusNotFound, resp.StatusCode)
+	status, _ := postTo(t, c.url+"/v1/chat/completions", `{"model":"<script>alert(\"x\")</script>","messages":[{"role":"user","content":"hi"}]}`)
+	require.Equal(t, http.StatusNotFound, status)
 
-	var status int
 	var text string
 	require.Eventually(t, func() bool { // a client has its last byte slightly before the lease is closed
 		status, text = get(t, c.admin+"/debug/endpick")
@@ -52,33 +47,14 @@ func TestDebugPage(t *testing.T) {
 	require.Equal(t, http.StatusOK, status)
 	require.Equal(t, 1, strings.Count(text, "<script"), "its own")
 	root := page(t, text)
-	var decisions, chosen int
-	var endpoints []string
-	elements(root, func(n *html.Node) {
-		switch n.Data {
-		case "details":
-			decisions++
-		case "tr":
-			if len(n.Attr) > 0 && n.Attr[0].Val == "chosen" {
-				chosen++
-			}
-		case "table":
-			if len(n.Attr) > 0 && n.Attr[0].Val == "endpoints" {
-				elements(n, func(row *html.Node) {
-					if row.Data == "tr" {
-						endpoints = append(endpoints, textIn(row))
-					}
-				})
-			}
-		}
-	})
+	endpoints := rows(t, text, "endpoints")
 	require.Len(t, endpoints, 1+3)
 	for i, id := range []string{"server-1", "server-2", "server-3"} {
-		require.Contains(t, endpoints[1+i], id)
-		require.Contains(t, endpoints[1+i], "127.0.0.1:")
+		require.Contains(t, endpoints[1+i][0], id)
+		require.Contains(t, endpoints[1+i][0], "127.0.0.1:")
 	}
-	require.Equal(t, 5, decisions)
-	require.Equal(t, 4, chosen, "the fifth had no endpoint")
+	require.Equal(t, 5, strings.Count(text, "<details"))
+	require.Equal(t, 4, strings.Count(text, `<tr class="chosen"`), "the fifth had no endpoint")
 	all := textIn(root)
 	for _, want := range []string{
 		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy. In the last minute",
@@ -101,12 +77,10 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	require.NoError(t, g.router.Remove("c"))
 	g.watch.stories.add(kept)
 
-	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	w := send(g.admin, http.MethodGet, "/debug/endpick", "")
 	require.Equal(t, http.StatusOK, w.Code)
 	require.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
-	root := page(t, w.Body.String())
-	all := textIn(root)
+	all := textIn(page(t, w.Body.String()))
 	for _, want := range []string{`"><b>`, "draining", "removed", "25.0 %"} {
 		require.Contains(t, all, want)
 	}
@@ -151,22 +125,23 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 
 // A dead server comes first, with the reason, and so do requests that were not served.
 func TestDebugPageNamesTheUnhealthy(t *testing.T) {
-	engines, urls := startEngines(t, 2)
-	c := start(t, "-policy", "round-robin", "-backend", urls[0], "-backend", urls[1])
+	f := startFleet(t, 2, 16384)
+	engines, second := f.Members, "http://"+f.Members[1].Address
+	c := start(t, "-policy", "round-robin", "-backend", "http://"+engines[0].Address, "-backend", second)
 	for range 4 {
 		code, body := post(t, c.url, true)
 		require.Equal(t, 200, code, body)
 	}
 	_, text := get(t, c.admin+"/debug/endpick")
 	require.Contains(t, textIn(page(t, text)), "All 2 servers are healthy.")
-	require.NoError(t, engines[1].Close())
+	require.NoError(t, engines[1].Kill())
 	require.Eventually(t, func() bool {
 		_, _ = post(t, c.url, true)
 		_, text = get(t, c.admin+"/debug/endpick")
 		return strings.Contains(textIn(page(t, text)), "1 of 2 servers is unhealthy.")
 	}, 30*time.Second, 10*time.Millisecond)
 	servers := rows(t, text, "endpoints")
-	require.Contains(t, servers[1][0], urls[1])
+	require.Contains(t, servers[1][0], second)
 	require.Regexp(t, `^unhealthy`, servers[1][1])
 	require.Contains(t, servers[1][1], "connection refused")
 	require.NotContains(t, servers[1][1], "Get ")
@@ -175,10 +150,10 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	require.Eventually(t, func() bool {
 		_, _ = post(t, c.url, true)
 		_, text = get(t, c.admin+"/debug/endpick")
-		return strings.Contains(textIn(page(t, text)), "Passed over: "+urls[1]+" (unreachable).")
+		return strings.Contains(textIn(page(t, text)), "Passed over: "+second+" (unreachable).")
 	}, 10*time.Second, 10*time.Millisecond)
 
-	require.NoError(t, engines[0].Close())
+	require.NoError(t, engines[0].Kill())
 	require.Eventually(t, func() bool {
 		code, _ := post(t, c.url, true)
 		_, text = get(t, c.admin+"/debug/endpick")
@@ -254,8 +229,7 @@ func TestIllness(t *testing.T) {
 // The page runs its own script and no other.
 func TestDebugPageRunsItsScriptAlone(t *testing.T) {
 	g := gatewayOf(t, plain("random"))
-	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
+	w := send(g.admin, http.MethodGet, "/debug/endpick", "")
 	_, rest, _ := strings.Cut(w.Body.String(), "<script>")
 	script, _, found := strings.Cut(rest, "</script>")
 	require.True(t, found)
@@ -271,14 +245,9 @@ func TestDebugPageNamesThePolicy(t *testing.T) {
 		return parsed(t, "endpoints: [{url: \"http://127.0.0.1:1\"}]\npolicy: "+name+"\n")
 	}
 	g := gatewayOf(t, policy("random"))
-	named := func(name string) {
-		w := httptest.NewRecorder()
-		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
-		require.Contains(t, w.Body.String(), "<small>policy "+name+"</small>")
-	}
-	named("random")
+	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy random</small>")
 	require.NoError(t, g.apply(policy("lmetric")))
-	named("lmetric")
+	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy lmetric</small>")
 }
 
 func TestDebugPageOfManyServers(t *testing.T) {
@@ -294,9 +263,7 @@ func TestDebugPageOfManyServers(t *testing.T) {
 		lease.Done(endpick.Outcome{})
 		g.watch.stories.add(one)
 	}
-	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick?idle", nil))
-	text := w.Body.String()
+	text := see(t, g.admin, "/debug/endpick?idle")
 	page(t, text)
 	require.Contains(t, text, "900 more are not shown.")
 	require.Contains(t, text, "more candidates are not shown.")
@@ -312,7 +279,7 @@ func TestRequestsAreFound(t *testing.T) {
 	g := newTestGateway(t, "policy: round-robin\nendpoints: [{id: good, url: \""+good.URL+"\", models: [m]}, {id: bad, url: \""+bad.URL+"\", models: [m, n]}]\n"+
 		"models: {n: {policy: lmetric}, none: {policy: random}}\nnames: {best: {models: [gone, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	ask := func(id, model string) int {
-		w := askFor(t, g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+annsKey, idHeader, id)
+		w := askFor(g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"hi"}]}`, "Authorization", "Bearer "+annsKey, idHeader, id)
 		require.Equal(t, id, w.Header().Get(idHeader))
 		return w.Code
 	}
@@ -321,14 +288,8 @@ func TestRequestsAreFound(t *testing.T) {
 	for i := range 2 { // one of which begins at the bad server
 		require.Equal(t, 200, ask(fmt.Sprint("served-", i), "m"))
 	}
-	see := func(address string) string {
-		w := httptest.NewRecorder()
-		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, address, nil))
-		require.Equal(t, http.StatusOK, w.Code)
-		return w.Body.String()
-	}
 	find := func(query string) (found []shownRequest) {
-		require.NoError(t, json.Unmarshal([]byte(see("/debug/endpick/requests?"+query)), &found))
+		require.NoError(t, json.Unmarshal([]byte(see(t, g.admin, "/debug/endpick/requests?"+query)), &found))
 		return found
 	}
 	failed := find("id=failed")[0]
@@ -346,12 +307,11 @@ func TestRequestsAreFound(t *testing.T) {
 	require.Len(t, find(""), 4)
 	require.Empty(t, find("tenant=an"))
 	for _, page := range []string{"", "/requests"} {
-		w := httptest.NewRecorder()
-		g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick"+page+"?status=x&id=failed", nil))
+		w := send(g.admin, http.MethodGet, "/debug/endpick"+page+"?status=x&id=failed", "")
 		require.Equal(t, []any{400, "unknown filter \"status\"; known are id, model, tenant, server, sort, idle\n"}, []any{w.Code, w.Body.String()})
 	}
 
-	text := textIn(page(t, see("/debug/endpick?id="+retried[0].ID)))
+	text := textIn(page(t, see(t, g.admin, "/debug/endpick?id="+retried[0].ID)))
 	for _, want := range []string{"bad did not answer: EOF", "good served it", "policy round-robin, for n lmetric, for none random", "configured by test.yaml",
 		"of 4 requests 25.0 % failed and 25.0 % were refused.", "gone has no server", "none has no server", "1.", "but 2 models have no server."} {
 		require.Contains(t, text, want)

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -86,21 +84,12 @@ func (p *played) say(messages []traffic.Message, more map[string]any, headers ..
 	}
 	b, err := json.Marshal(body)
 	require.NoError(p.t, err)
-	r, err := http.NewRequest(http.MethodPost, p.url+"/v1/chat/completions", bytes.NewReader(b))
-	require.NoError(p.t, err)
-	for i := 0; i+1 < len(headers); i += 2 {
-		r.Header.Set(headers[i], headers[i+1])
-	}
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(p.t, err)
-	defer resp.Body.Close()
-	b, err = io.ReadAll(resp.Body)
-	require.NoError(p.t, err)
-	require.Equal(p.t, 200, resp.StatusCode, string(b))
+	code, text := postTo(p.t, p.url+"/v1/chat/completions", string(b), headers...)
+	require.Equal(p.t, 200, code, text)
 	var answer struct {
 		Choices []struct{ Message traffic.Message }
 	}
-	require.NoError(p.t, json.Unmarshal(b, &answer))
+	require.NoError(p.t, json.Unmarshal([]byte(text), &answer))
 	return answer.Choices[0].Message.Content
 }
 

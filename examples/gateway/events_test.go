@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"encoding/json"
@@ -159,25 +158,17 @@ func TestEngineEvents(t *testing.T) {
 		}
 		text := fmt.Sprintf("listen: 127.0.0.1:0\npolicy: lmetric\n%smodels: {m: {tokens: {render: %q, within: 30s}}}\nendpoints:\n", own, renderer.URL) +
 			fmt.Sprintf("  - {url: %q, models: [m]}\n  - {url: %q, id: two, models: [m]%s}\n", one.URL, two.URL, events)
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		writeFile(t, path, text)
 	}
 	var c *command
-	served := func(b *backend) int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.headers)
-	}
 	toTwo := func(prompts []string, salt string) bool { // half of them would get there by chance
 		for _, prompt := range prompts {
-			before := served(two)
+			before := two.served()
 			body, err := json.Marshal(map[string]any{"model": "m", "cache_salt": salt, "messages": []any{map[string]any{"role": "user", "content": prompt}}})
 			require.NoError(t, err)
-			resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", bytes.NewReader(body))
-			require.NoError(t, err)
-			_, _ = io.Copy(io.Discard, resp.Body)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, 200, resp.StatusCode)
-			if served(two) == before {
+			code, _ := postTo(t, c.url+"/v1/chat/completions", string(body))
+			require.Equal(t, 200, code)
+			if two.served() == before {
 				return false
 			}
 		}
@@ -303,7 +294,7 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			text := fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)
 			g := loggingGateway(t, &log, parsed(t, text))
 			ask := func() {
-				require.Equal(t, 200, askFor(t, g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
+				require.Equal(t, 200, askFor(g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
 			}
 			require.Eventually(t, func() bool {
 				all := g.hearing.status()

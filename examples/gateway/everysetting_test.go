@@ -201,7 +201,7 @@ var everySetting = []settingRow{
 	}, "true"},
 	{"endpoint_header: VALUE", "true", "false", transportOf("EnableEndpointHeader"), "true"},
 	{"disable_resume: VALUE", "true", "false", transportOf("DisableResume"), "true"},
-	{"pass: [VALUE]", "POST /version", "GET /version", func(w *setting) any { return askGateway(w.T, w.g, "/version").Code }, "200"},
+	{"pass: [VALUE]", "POST /version", "GET /version", func(w *setting) any { return askGateway(w.g, "/version").Code }, "200"},
 	{"hash_key: VALUE", keyOfFours, keyOfFives, func(w *setting) any { w.ask(); return w.records[0].Blocks }, ""},
 	{twoServers + "policy: random\nseed: VALUE", "3", "5", (*setting).sequence, ""},
 
@@ -379,7 +379,7 @@ func (w *setting) read(name string) string {
 
 // ask sends a chat that has blocks; headers are pairs.
 func (w *setting) ask(headers ...string) *httptest.ResponseRecorder {
-	return askFor(w.T, w.g, "/v1/chat/completions", chatWith(prose(1, 4000)), headers...)
+	return askFor(w.g, "/v1/chat/completions", chatWith(prose(1, 4000)), headers...)
 }
 
 func (w *setting) h2c() any { return w.g.server(w.settings()).Protocols.UnencryptedHTTP2() }
@@ -461,7 +461,7 @@ func (w *setting) price() any {
 		`"prompt_tokens_details":{"cached_tokens":0}}}`)
 	for _, now := range []string{"10:30", "10:31", "10:32"} {
 		system := `[{"role":"system","content":"It is ` + now + `. ` + prose(1, 4000) + `"},`
-		askFor(w.T, w.g, "/v1/chat/completions", strings.Replace(chatWith("Hello."), "[", system, 1))
+		askFor(w.g, "/v1/chat/completions", strings.Replace(chatWith("Hello."), "[", system, 1))
 	}
 	return regexp.MustCompile(`tokens, ([0-9.]+), were computed again`).FindStringSubmatch(textIn(page(w.T, cachesOf(w.T, w.g))))[1]
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -50,13 +49,8 @@ func TestSmallFleet(t *testing.T) {
 	}
 	woken := filepath.Join(t.TempDir(), "woken")
 	g := gatewayOf(t, parsed(t, fleetFile(t, woken, servers...)))
-	get := func(h http.Handler, path string) string {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, path, nil))
-		return w.Body.String()
-	}
 	ask := func(body string) (status int, text string) {
-		w := askFor(t, g, "/v1/chat/completions", body)
+		w := askFor(g, "/v1/chat/completions", body)
 		return w.Code, w.Body.String()
 	}
 	burst := func(n int) {
@@ -79,14 +73,14 @@ func TestSmallFleet(t *testing.T) {
 	long := chatWith(strings.Repeat("word ", 40_000))
 	status, _ := ask(long)
 	assert.Equal(t, http.StatusOK, status, "the other two take it")
-	assert.Contains(t, get(g.admin, "/debug/endpick"), "has too short a context (max_context): 1 server")
+	assert.Contains(t, see(t, g.admin, "/debug/endpick"), "has too short a context (max_context): 1 server")
 
 	_, text := ask(strings.Replace(chatWith("hi"), `"m"`, `"fast"`, 1))
 	assert.Contains(t, text, "usage")
-	page := get(g.admin, "/debug/endpick")
+	page := see(t, g.admin, "/debug/endpick")
 	assert.Contains(t, page, "fast → qwen3:4b")
 	assert.Contains(t, page, "is of a later tier")
-	assert.Contains(t, get(g, "/v1/models"), `"id":"best"`)
+	assert.Contains(t, see(t, g, "/v1/models"), `"id":"best"`)
 
 	servers[0].Close()
 	servers[1].Close()

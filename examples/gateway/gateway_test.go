@@ -22,11 +22,9 @@ func TestServersDie(t *testing.T) {
 	for _, policy := range []string{"round-robin", "lmetric", "predicted-latency"} {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
+			f := startFleet(t, 4, 16384)
 			config, err := traffic.ServerConfig(16384)
 			require.NoError(t, err)
-			f, err := traffic.StartFleet(4, config)
-			require.NoError(t, err)
-			defer func() { assert.NoError(t, f.Close()) }()
 			g := gatewayOf(t, plain(policy), f.Endpoints()...)
 			server := httptest.NewServer(g)
 			defer server.Close()
@@ -85,15 +83,13 @@ func TestPathsPassAsTheyAre(t *testing.T) {
 	g := newTestGateway(t, `{pass: [/], endpoints: [{url: "`+b.URL+`"}]}`)
 	for _, want := range []string{"/v1/chat/completions", "/v1/files/", "/v1/files/a%20b", "/", "/readyz"} {
 		path = ""
-		w := askGateway(t, g, want)
+		w := askGateway(g, want)
 		require.Equal(t, http.StatusOK, w.Code, want)
 		require.Equal(t, want, path)
 	}
-	for method, want := range map[string]int{http.MethodGet: 200, http.MethodHead: 200} {
-		path = ""
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, httptest.NewRequest(method, "/readyz", nil))
-		require.Equal(t, want, w.Code)
+	path = ""
+	for _, method := range []string{http.MethodGet, http.MethodHead} {
+		require.Equal(t, 200, send(g, method, "/readyz", "").Code)
 		require.Empty(t, path, "it is the gateway's")
 	}
 }
@@ -115,20 +111,18 @@ func TestALoopIsCut(t *testing.T) {
 	})
 	loop.Start()
 	defer loop.Close()
-	w := askGateway(t, g, "/v1/chat/completions", "Via", "1.1 proxy")
+	w := askGateway(g, "/v1/chat/completions", "Via", "1.1 proxy")
 	require.Equal(t, http.StatusLoopDetected, w.Code)
 	require.JSONEq(t, `{"error":{"message":"the request has come back: an endpoint leads to this gateway","type":"api_error","param":null,"code":"508"}}`, w.Body.String())
 	require.Equal(t, "false", w.Header().Get("X-Should-Retry"), "SDKs would send it round twice more")
 	require.EqualValues(t, 1, served.Load())
 	require.Contains(t, logged.String(), "the request has come back: an endpoint leads to this gateway")
-	w = httptest.NewRecorder()
-	g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
-	require.Equal(t, http.StatusLoopDetected, w.Code)
+	require.Equal(t, http.StatusLoopDetected, send(g, http.MethodGet, "/v1/models", "").Code)
 	require.EqualValues(t, 2, served.Load())
 
 	require.NoError(t, g.router.Add(endpick.Endpoint{ID: "b", Address: b.URL}))
 	for range 10 {
-		require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Via", "1.1 proxy").Code, "another server has it")
+		require.Equal(t, http.StatusOK, askGateway(g, "/v1/chat/completions", "Via", "1.1 proxy").Code, "another server has it")
 	}
 	require.Len(t, b.last()["Via"], 2)
 	require.Equal(t, "1.1 proxy", b.last()["Via"][0])

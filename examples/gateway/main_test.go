@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -110,11 +109,7 @@ func TestStopAfterGrace(t *testing.T) {
 }
 
 func TestServeBackends(t *testing.T) {
-	config, err := traffic.ServerConfig(4096)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(2, config)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, f.Close()) }()
+	f := startFleet(t, 2, 4096)
 	c := start(t, "-policy", "round-robin", "-backend", "http://"+f.Members[0].Address, "-backend", "http://"+f.Members[1].Address)
 	ask := traffic.NewClient(c.url)
 	defer ask.Close()
@@ -142,9 +137,7 @@ func TestCredentialsAreNotLogged(t *testing.T) {
 	defer server.Close()
 	address := strings.TrimPrefix(server.URL, "http://")
 	c := start(t, "-backend", "http://user:secret@"+address)
-	resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
+	_, _ = post(t, c.url, false)
 	require.Equal(t, "user:secret", <-asked)
 	require.Contains(t, c.stderr.String(), "msg=endpoint id=http://"+address+" url=http://"+address)
 	require.NotContains(t, c.stderr.String(), "secret")
@@ -168,7 +161,7 @@ func TestServeCannotStart(t *testing.T) {
 		endpoints + "listen: 127.0.0.1:0\nrecord: {file: none/x}\n": ":3: record: open " + nowhere + ": no such file or directory\n",
 		"listen: 127.0.0.1:0\ndiscover: {file: none/x}\n":           ":2: discover: " + nowhere + ": no such file or directory\n",
 	} {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		writeFile(t, path, text)
 		var stderr bytes.Buffer
 		require.Equal(t, 1, run(t.Context(), []string{"-config", path}, io.Discard, &stderr))
 		assert.Contains(t, stderr.String(), "gateway: "+path+want)
@@ -179,10 +172,10 @@ func TestServeCannotStart(t *testing.T) {
 		}
 	}
 	list := filepath.Join(dir, "list")
-	require.NoError(t, os.WriteFile(path, []byte("discover: {file: list}\nrecord: {file: list}\n"), 0o600))
-	require.NoError(t, os.WriteFile(list, []byte("http://a\n"), 0o600))
+	writeFile(t, path, "discover: {file: list}\nrecord: {file: list}\n")
+	writeFile(t, list, "http://a\n")
 	require.NoError(t, check(path, io.Discard, io.Discard))
-	require.NoError(t, os.WriteFile(list, []byte("http://a\nftp://b\n"), 0o600))
+	writeFile(t, list, "http://a\nftp://b\n")
 	require.ErrorContains(t, check(path, io.Discard, io.Discard), ":1: discover: ")
 	for args, want := range map[string]string{
 		"-endpoints 1 -listen " + at:                          "-listen: listen tcp " + at + ": bind: address already in use\n",

@@ -28,10 +28,7 @@ var badNames = map[string]string{
 
 func scrapeMetrics(t *testing.T, h http.Handler) string {
 	t.Helper()
-	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
-	require.Equal(t, http.StatusOK, w.Code, w.Body)
-	return w.Body.String()
+	return see(t, h, "/metrics")
 }
 
 // labelsOn returns the models in a family on a page of metrics.
@@ -72,9 +69,7 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 	}
 	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	assert.Equal(t, []string{"other"}, labelsOn(scrapeMetrics(t, g.admin), "ttft_seconds_count"))
-	w := httptest.NewRecorder()
-	g.admin.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
-	assert.Equal(t, http.StatusOK, w.Code)
-	page(t, w.Body.String())
-	assert.Less(t, w.Body.Len(), 32<<10, "whatever they are called")
+	text := see(t, g.admin, "/debug/endpick")
+	page(t, text)
+	assert.Less(t, len(text), 32<<10, "whatever they are called")
 }

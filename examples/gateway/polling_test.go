@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,11 +23,7 @@ import (
 )
 
 func TestPollingReports(t *testing.T) {
-	config, err := traffic.ServerConfig(4096)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(2, config)
-	require.NoError(t, err)
-	defer f.Close()
+	f := startFleet(t, 2, 4096)
 	require.NoError(t, f.Members[1].Kill())
 	var logged lockedBuffer
 	g := loggingGateway(t, &logged, plain("lmetric"), f.Endpoints()...)
@@ -81,9 +76,7 @@ func TestPollErrorsAreLoggedNowAndThen(t *testing.T) {
 func TestClientsSeeReadinessAlone(t *testing.T) {
 	g := gatewayOf(t, plain("random"), endpick.Endpoint{Address: "127.0.0.1:1"})
 	for path, want := range map[string]int{"/readyz": 200, "/debug/endpick": 404, "/metrics": 404, "/healthz": 404, "/": 404} {
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, httptest.NewRequest("GET", path, &bytes.Buffer{}))
-		require.Equal(t, want, w.Code, path)
+		require.Equal(t, want, send(g, "GET", path, "").Code, path)
 	}
 }
 
@@ -113,16 +106,14 @@ func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 	g := newTestGateway(t, `{engine_key: secret-of-engines, policy: random, endpoints: [{url: "`+a.URL+`"}, {url: "`+b.URL+`"}]}`)
 	for range 10 {
 		for model, want := range map[string]int{"llama": 200, "qwen": 200, "tiny": 200, "tiny:latest": 200, "gpt": 404} {
-			w := askFor(t, g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"Hello."}]}`)
+			w := askFor(g, "/v1/chat/completions", `{"model":"`+model+`","messages":[{"role":"user","content":"Hello."}]}`)
 			require.Equal(t, want, w.Code, model)
 			if model == "gpt" {
 				require.Contains(t, w.Body.String(), "the model `gpt` does not exist; there are `llama`, `qwen`, `tiny`, `tiny:latest`")
 			}
 		}
 	}
-	w := httptest.NewRecorder()
-	g.ServeHTTP(w, httptest.NewRequest("GET", "/v1/models", nil))
-	require.Contains(t, w.Body.String(), `"id":"qwen","max_model_len":77`)
+	require.Contains(t, see(t, g, "/v1/models"), `"id":"qwen","max_model_len":77`)
 }
 
 // A server that would wake is asked nothing, and the others as often as the file says.
@@ -143,6 +134,6 @@ func TestWhoIsAsked(t *testing.T) {
 	require.Eventually(t, func() bool { return asked["false"].Load() > 20 }, 30*time.Second, time.Millisecond)
 	require.Zero(t, asked["true"].Load())
 	require.NoError(t, g.router.Remove("false"))
-	require.Equal(t, 200, askGateway(t, g, "/v1/chat/completions").Code)
+	require.Equal(t, 200, askGateway(g, "/v1/chat/completions").Code)
 	require.Equal(t, int64(1), asked["true"].Load(), "but it is used")
 }

@@ -32,11 +32,7 @@ import (
 func TestPredictedLatency(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	before := runtime.NumGoroutine()
-	config, err := traffic.ServerConfig(4096)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(2, config)
-	require.NoError(t, err)
-	defer f.Close()
+	f := startFleet(t, 2, 4096)
 	c := start(t, "-trust-headers", "-policy", "predicted-latency", "-backend", "http://"+f.Members[0].Address, "-backend", "http://"+f.Members[1].Address)
 	var group sync.WaitGroup
 	for i := range 8 {
@@ -222,7 +218,7 @@ func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
 	defer server.Close()
 	g := newTestGateway(t, "endpoints: [{url: "+server.URL+", max_sequences: 2}]\nqueue: {requests: 1, timeout: 1m}\n")
 	codes := make(chan int, 4)
-	send := func() { codes <- askGateway(t, g, "/v1/chat/completions").Code }
+	send := func() { codes <- askGateway(g, "/v1/chat/completions").Code }
 	for range 2 {
 		go send()
 		<-arrived

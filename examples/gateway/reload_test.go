@@ -30,62 +30,44 @@ import (
 func TestReload(t *testing.T) {
 	one, two := newBackend(t), newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	write := func(url, more string) {
-		require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+url+"\"}]\n"+more), 0o600))
-	}
-	served := func(b *backend) int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.headers)
-	}
-	ask := func(c *command, key string) int {
-		r, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
-		require.NoError(t, err)
-		r.Header.Set("Authorization", "Bearer "+key)
-		resp, err := http.DefaultClient.Do(r)
-		require.NoError(t, err)
-		_, _ = io.Copy(io.Discard, resp.Body)
-		require.NoError(t, resp.Body.Close())
-		return resp.StatusCode
-	}
+	write := func(url, more string) { writeFile(t, path, before(url, more)) }
 	write(one.URL, "")
 	c := startConfig(t, path)
-	require.Equal(t, 200, ask(c, ""))
-	require.Equal(t, 1, served(one))
+	ask := func(key string) int {
+		code, _ := post(t, c.url, false, "Authorization", "Bearer "+key)
+		return code
+	}
+	require.Equal(t, 200, ask(""))
+	require.Equal(t, 1, one.served())
 
 	write(two.URL, "tenants: {ann: {keys: ["+annsKey+"]}}\nengine_key: sesame\nseed: 7\n")
 	c.logs(t, "settings reloaded", 1)
 	c.logs(t, `msg="this change needs a restart" field=seed`, 1)
 	c.logs(t, "msg=endpoints number=1 added=["+two.URL+"] removed=["+one.URL+"]", 1)
-	require.Equal(t, 401, ask(c, ""))
-	require.Equal(t, 200, ask(c, annsKey))
-	require.Equal(t, []int{1, 1}, []int{served(one), served(two)})
-	sentWith := func(b *backend) string {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return b.headers[len(b.headers)-1].Get("Authorization")
-	}
-	require.Equal(t, "Bearer sesame", sentWith(two))
+	require.Equal(t, 401, ask(""))
+	require.Equal(t, 200, ask(annsKey))
+	require.Equal(t, []int{1, 1}, []int{one.served(), two.served()})
+	require.Equal(t, "Bearer sesame", two.last().Get("Authorization"))
 
 	for i, mistake := range []string{"polcy: lmetric", "policy: best", "endpoints: [{url: x}]", "{", "", "# tenants: {}", "tenants: {}"} {
 		write(one.URL, mistake)
 		c.logs(t, "the new settings have a mistake; keeping the old ones", i+1)
-		require.Equal(t, 401, ask(c, ""))
-		require.Equal(t, 200, ask(c, annsKey))
-		require.Equal(t, []int{1, 2 + i}, []int{served(one), served(two)})
+		require.Equal(t, 401, ask(""))
+		require.Equal(t, 200, ask(annsKey))
+		require.Equal(t, []int{1, 2 + i}, []int{one.served(), two.served()})
 	}
 	require.Contains(t, c.stderr.String(), path+":3: polcy: is an unknown field")
 	require.Contains(t, c.stderr.String(), "tenants: is gone: without it nobody needs a key")
 	require.NoError(t, os.Remove(path))
 	c.logs(t, "can't read the settings; keeping the old ones", 1)
-	require.Equal(t, 200, ask(c, annsKey))
+	require.Equal(t, 200, ask(annsKey))
 
 	write(one.URL, "seed: 7\nopen: true\n")
 	c.logs(t, "settings reloaded", 2)
 	c.logs(t, "tenants=0 tenants_removed=[ann]", 1)
-	require.Equal(t, 200, ask(c, ""))
-	require.Equal(t, 2, served(one))
-	require.NotContains(t, sentWith(one), "sesame")
+	require.Equal(t, 200, ask(""))
+	require.Equal(t, 2, one.served())
+	require.NotContains(t, one.last().Get("Authorization"), "sesame")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	c.logs(t, "settings reloaded", 3)
 	c.interrupt()
@@ -96,9 +78,9 @@ func TestReload(t *testing.T) {
 func TestStopDuringAReload(t *testing.T) {
 	list := filepath.Join(t.TempDir(), "list")
 	require.NoError(t, syscall.Mkfifo(list, 0o600)) // whoever reads it waits for somebody who writes
-	path := writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \"http://a\"}]\n")
+	path := writeSettings(t, before("http://a", ""))
 	c := startConfig(t, path)
-	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\ndiscover: {file: "+list+"}\n"), 0o600))
+	writeFile(t, path, "listen: 127.0.0.1:0\ndiscover: {file: "+list+"}\n")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
 	w, err := os.OpenFile(list, os.O_WRONLY, 0) // once it is read
 	require.NoError(t, err)
@@ -119,11 +101,7 @@ func TestStopDuringAReload(t *testing.T) {
 // Requests go on while settings change, with and without mistakes: none is lost,
 // endpoints that stay keep their caches and models, and the accounts end at zero.
 func TestReloadUnderLoad(t *testing.T) {
-	config, err := traffic.ServerConfig(65536)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(3, config)
-	require.NoError(t, err)
-	defer func() { assert.NoError(t, f.Close()) }()
+	f := startFleet(t, 3, 65536)
 	settings := func(more string, members ...int) string {
 		text := "policy: lmetric\nmodels: {other: {policy: predicted-latency}}\n" + more + "endpoints:\n"
 		for _, i := range members {
@@ -132,15 +110,12 @@ func TestReloadUnderLoad(t *testing.T) {
 		return text
 	}
 	g := newTestGateway(t, settings("", 0, 1, 2))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	server := g.server(defaultSettings())
-	go func() { _ = server.Serve(l) }()
+	server := httptest.NewServer(g.server(defaultSettings()).Handler)
 	defer server.Close()
 
 	index, latencies := g.policies.index, g.policies.latencies()
 	require.Len(t, latencies, 1)
-	c := traffic.NewClient("http://" + l.Addr().String())
+	c := traffic.NewClient(server.URL)
 	defer c.Close()
 	system := traffic.Message{Role: "system", Content: strings.Repeat("You are helpful. ", 100)}
 	require.NoError(t, c.Ask(t.Context(), time.Now(), []traffic.Message{system, {Role: "user", Content: "First."}}, 2).Err)
@@ -210,53 +185,54 @@ func TestReloadUnderLoad(t *testing.T) {
 // A file that is being written counts only once it is complete: its first half
 // might lack the tenants.
 func TestHalfAFileIsNotRead(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "gateway.yaml")
 	const head = "endpoints: [{url: \"http://127.0.0.1:1\"}]\n"
 	const whole = head + "tenants: {ann: {keys: [" + annsKey + "]}}\n"
-	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
-	write(whole)
-	g := newTestGateway(t, whole)
-	s, text, err := readSettings(path)
-	require.NoError(t, err)
+	path := writeSettings(t, whole)
 	var logged lockedBuffer
-	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
+	r := startReloader(t, path, &logged, nil)
+	keys := &r.gateway.keys
 	r.look(false)
-	write(head)
+	writeFile(t, path, head)
 	r.look(false)
-	require.NotNil(t, g.keys.Load(), "it may go on")
-	write(whole + "policy: round-robin\n")
+	require.NotNil(t, keys.Load(), "it may go on")
+	writeFile(t, path, whole+"policy: round-robin\n")
 	r.look(false)
 	require.Equal(t, "marginal-delay", r.now.Policy)
 	r.look(false)
 	require.Equal(t, "round-robin", r.now.Policy)
-	require.NotNil(t, g.keys.Load())
-	write(head + "open: true\n")
+	require.NotNil(t, keys.Load())
+	writeFile(t, path, head+"open: true\n")
 	r.look(true)
-	require.Nil(t, g.keys.Load(), "who asks for it knows that it is whole")
+	require.Nil(t, keys.Load(), "who asks for it knows that it is whole")
 	require.Equal(t, 2, strings.Count(logged.String(), "settings reloaded"))
 }
 
 const certifiedFile = "endpoints: [{url: \"http://127.0.0.1:1\"}]\ntls: {cert: server.pem, key: server.key}\n"
 
-// certified returns a gateway with the certificate in a directory, and its settings.
-func certified(t *testing.T, dir string) (path string, text []byte, s *settings, g *gateway) {
-	path = filepath.Join(dir, "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(certifiedFile), 0o600))
+// startReloader follows a file. Something may happen after it was read.
+func startReloader(t *testing.T, path string, log io.Writer, meanwhile func()) *reloader {
+	t.Helper()
 	s, text, err := readSettings(path)
 	require.NoError(t, err)
-	return path, text, s, gatewayOf(t, s)
+	g := gatewayOf(t, s)
+	if meanwhile != nil {
+		meanwhile()
+	}
+	return newReloader(path, text, s, g, newLogger(log, &logSettings{Level: "info"}))
 }
+
+func (r *reloader) serial() int64 { return r.gateway.certificate.Load().Leaf.SerialNumber.Int64() }
 
 // A certificate and its key are two files: they are taken over once both have been unchanged for a
 // while, and not before.
 func TestHalfACertificateIsNotTaken(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
-	path, text, s, g := certified(t, dir)
-	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
-	require.EqualValues(t, 1, serial())
+	path := filepath.Join(dir, "gateway.yaml")
+	writeFile(t, path, certifiedFile)
 	var logged lockedBuffer
-	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
+	r := startReloader(t, path, &logged, nil)
+	require.EqualValues(t, 1, r.serial())
 	for range 3 {
 		r.look(false)
 	}
@@ -264,13 +240,13 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 	for to, from := range map[string]string{cert: newCert, key: newKey} { // in either order
 		b, err := os.ReadFile(from)
 		require.NoError(t, err)
-		require.NoError(t, os.WriteFile(to, b, 0o600))
+		writeFile(t, to, string(b))
 		r.look(false)
-		require.EqualValues(t, 1, serial(), "it may go on")
+		require.EqualValues(t, 1, r.serial(), "it may go on")
 	}
 	require.Empty(t, logged.String())
 	r.look(false)
-	require.EqualValues(t, 2, serial())
+	require.EqualValues(t, 2, r.serial())
 	r.look(false)
 	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
 }
@@ -287,25 +263,24 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 		require.NoError(t, os.Chtimes(cert, at, at))
 	}
 	replace()
-	path, text, s, g := certified(t, dir)
-	serial := func() int64 { return g.certificate.Load().Leaf.SerialNumber.Int64() }
-	replace()
+	path := filepath.Join(dir, "gateway.yaml")
+	writeFile(t, path, certifiedFile)
 	logged := new(lineHook)
-	r := newReloader(path, text, s, g, newLogger(logged, &logSettings{Level: "info"}))
+	r := startReloader(t, path, logged, replace)
 	r.look(false)
 	r.look(false)
-	require.EqualValues(t, 1, serial())
+	require.EqualValues(t, 1, r.serial())
 
 	logged.next(replace)
-	require.NoError(t, os.WriteFile(path, []byte(certifiedFile+"seed: 7\n"), 0o600))
+	writeFile(t, path, certifiedFile+"seed: 7\n")
 	for range 2 {
 		r.look(false)
 	}
-	require.EqualValues(t, 1, serial(), "it was replaced when it had been read")
+	require.EqualValues(t, 1, r.serial(), "it was replaced when it had been read")
 	for range 2 {
 		r.look(false)
 	}
-	require.EqualValues(t, 2, serial())
+	require.EqualValues(t, 2, r.serial())
 }
 
 // lineHook calls a function when the next line is logged.
@@ -324,17 +299,14 @@ func (h *lineHook) Write(p []byte) (int, error) {
 func TestProtocols(t *testing.T) {
 	b := newBackend(t)
 	dir := t.TempDir()
-	path := filepath.Join(dir, "gateway.yaml")
-	write := func(text string) {
-		require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\"}]\n"+text), 0o600))
+	serve := func(more string) *command {
+		path := filepath.Join(dir, "gateway.yaml")
+		writeFile(t, path, before(b.URL, more))
+		return startConfig(t, path)
 	}
 	t.Run("h2c", func(t *testing.T) {
-		write("h2c: true\n")
-		c := startConfig(t, path)
-		h2 := &http.Transport{Protocols: new(http.Protocols)}
-		h2.Protocols.SetUnencryptedHTTP2(true)
-		defer h2.CloseIdleConnections()
-		for _, client := range []*http.Client{{Transport: h2}, http.DefaultClient} {
+		c := serve("h2c: true\n")
+		for _, client := range []*http.Client{{Transport: unencryptedHTTP2(t)}, http.DefaultClient} {
 			resp, err := client.Get(c.url + "/readyz")
 			require.NoError(t, err)
 			require.NoError(t, resp.Body.Close())
@@ -342,14 +314,8 @@ func TestProtocols(t *testing.T) {
 		}
 	})
 	t.Run("HTTP/2 where it is off", func(t *testing.T) {
-		write("tenants: {ann: {keys: [" + annsKey + "]}}\n")
-		c := startConfig(t, path)
-		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
-		require.NoError(t, err)
-		answer, err := io.ReadAll(conn)
+		c := serve("tenants: {ann: {keys: [" + annsKey + "]}}\n")
+		answer, err := io.ReadAll(dial(t, c.url, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
 		require.NoError(t, err)
 		require.Contains(t, string(answer), "HTTP/1.1 505 ")
 		c.logs(t, `level=WARN msg=request warning="a client speaks HTTP/2 without TLS, which needs h2c: true"`, 1)
@@ -371,8 +337,7 @@ func TestProtocols(t *testing.T) {
 			return resp.TLS.PeerCertificates[0].SerialNumber.Int64()
 		}
 		cert, _ := writeCertificate(t, dir, 1)
-		write("tls: {cert: server.pem, key: server.key}\n")
-		c := startConfig(t, path)
+		c := serve("tls: {cert: server.pem, key: server.key}\n")
 		require.True(t, strings.HasPrefix(c.url, "https://"))
 		require.EqualValues(t, 1, serial(c.url, cert))
 		writeCertificate(t, dir, 2)
@@ -383,29 +348,27 @@ func TestProtocols(t *testing.T) {
 // A client that does not send its body, or sends too much, runs into the limits.
 func TestClientLimits(t *testing.T) {
 	b := newBackend(t)
-	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\"}]\n"+
-		"limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms}\n"), 0o600))
-	c := startConfig(t, path)
-	resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"`+strings.Repeat("m", 2048)+`"}`))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	require.Equal(t, http.StatusRequestEntityTooLarge, resp.StatusCode)
+	c := startConfig(t, writeSettings(t, before(b.URL, "limits: {body: 1 KiB, header: 4 KiB, connections: 2}\ntimeouts: {body: 100ms}\n")))
+	code, _ := postTo(t, c.url+"/v1/chat/completions", `{"model":"`+strings.Repeat("m", 2048)+`"}`)
+	require.Equal(t, http.StatusRequestEntityTooLarge, code)
 	http.DefaultClient.CloseIdleConnections()
 
 	for what, want := range map[string]string{"POST /v1/chat/completions": "408 ", "OPTIONS *": "404 ", "OPTIONS /v1/chat/completions": "408 "} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-		require.NoError(t, err)
-		defer conn.Close()
-		require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-		_, err = io.WriteString(conn, what+" HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
-		require.NoError(t, err)
+		conn := dial(t, c.url, what+" HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{")
 		answer, err := io.ReadAll(conn) // the server closes the connection
 		require.NoError(t, err, what)
 		require.Contains(t, string(answer), "HTTP/1.1 "+want, what)
 		require.Contains(t, string(answer), "Connection: close", what)
 	}
-	require.Zero(t, len(b.headers))
+	require.Zero(t, b.served())
+}
+
+// unencryptedHTTP2 is a client of HTTP/2 without TLS.
+func unencryptedHTTP2(t *testing.T) *http.Transport {
+	h2 := &http.Transport{Protocols: new(http.Protocols)}
+	h2.Protocols.SetUnencryptedHTTP2(true)
+	t.Cleanup(h2.CloseIdleConnections)
+	return h2
 }
 
 // A client that does not read its response is cut off, and its place at the server becomes
@@ -440,9 +403,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		}
 	}))
 	defer server.Close()
-	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+server.URL+"\"}]\nh2c: true\ntimeouts: {unread: 200ms}\n"), 0o600))
-	c := startConfig(t, path)
+	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {unread: 200ms}\n")))
 	const ask = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
 	gone := func() {
 		select {
@@ -456,20 +417,13 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask),
 		"GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: flood\r\n\r\n",
 	} {
-		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-		require.NoError(t, err)
-		defer conn.Close()
-		_, err = io.WriteString(conn, request)
-		require.NoError(t, err)
+		dial(t, c.url, request)
 		gone()
 	}
 
-	h2 := &http.Transport{Protocols: new(http.Protocols)}
-	h2.Protocols.SetUnencryptedHTTP2(true)
-	defer h2.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(ask))
 	require.NoError(t, err)
-	resp, err := h2.RoundTrip(req)
+	resp, err := unencryptedHTTP2(t).RoundTrip(req)
 	require.NoError(t, err)
 	defer resp.Body.Close()
 	gone()
@@ -494,15 +448,8 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 		_ = buf.Flush()
 	}))
 	defer server.Close()
-	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+server.URL+"\"}]\ntimeouts: {unread: 50ms, body: 50ms}\n"), 0o600))
-	c := startConfig(t, path)
-	conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	require.NoError(t, err)
-	defer conn.Close()
-	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
-	_, err = io.WriteString(conn, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	require.NoError(t, err)
+	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\n")))
+	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	require.NoError(t, err)
@@ -522,15 +469,10 @@ func TestDrainByTheFile(t *testing.T) {
 	text := func(more string) string {
 		return "endpoints: [{url: \"" + one.URL + "\"" + more + "}, {id: second, url: \"" + two.URL + "\"}]\n"
 	}
-	served := func(b *backend) int {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.headers)
-	}
 	g := newTestGateway(t, text(", drain: true")+"policy: round-robin\n")
 	ask := func() {
 		for range 4 {
-			require.Equal(t, 200, askGateway(t, g, "/v1/chat/completions").Code)
+			require.Equal(t, 200, askGateway(g, "/v1/chat/completions").Code)
 		}
 	}
 	draining := func() (all []string) {
@@ -546,17 +488,17 @@ func TestDrainByTheFile(t *testing.T) {
 		require.NoError(t, g.apply(s))
 	}
 	ask()
-	require.Equal(t, []int{0, 4}, []int{served(one), served(two)}, "drained from the start")
+	require.Equal(t, []int{0, 4}, []int{one.served(), two.served()}, "drained from the start")
 	apply(text(""))
 	require.Empty(t, draining())
 	ask()
-	require.Equal(t, []int{2, 6}, []int{served(one), served(two)})
+	require.Equal(t, []int{2, 6}, []int{one.served(), two.served()})
 	ref, ok := g.router.Ref(one.URL)
 	require.True(t, ok)
 	apply(text(", drain: true"))
 	require.Equal(t, []string{one.URL}, draining())
 	ask()
-	require.Equal(t, []int{2, 10}, []int{served(one), served(two)})
+	require.Equal(t, []int{2, 10}, []int{one.served(), two.served()})
 	kept, _ := g.router.Ref(one.URL)
 	require.Equal(t, ref, kept, "the same endpoint, with all that is known of it")
 	apply("endpoints: [{url: \"" + one.URL + "\"}, {id: second, drain: true, url: \"" + two.URL + "\"}]\n")
@@ -568,42 +510,39 @@ func TestDrainByTheFile(t *testing.T) {
 func TestAReloadWaitsForItsSource(t *testing.T) {
 	dir := t.TempDir()
 	path, list := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "servers")
-	text := []byte("endpoints: [{url: \"http://a:1\"}]\n")
-	next := []byte("discover: {file: servers}\npolicy: round-robin\n")
-	require.NoError(t, os.WriteFile(path, text, 0o600))
-	s, _, err := readSettings(path)
-	require.NoError(t, err)
-	g := gatewayOf(t, s)
+	const text, next = "endpoints: [{url: \"http://a:1\"}]\n", "discover: {file: servers}\npolicy: round-robin\n"
+	writeFile(t, path, text)
 	var logged lockedBuffer
-	r := newReloader(path, text, s, g, newLogger(&logged, &logSettings{Level: "info"}))
+	r := startReloader(t, path, &logged, nil)
+	g := r.gateway
 	looks := func() {
 		for range 3 {
 			r.look(false)
 		}
 	}
 	const waits = `level=ERROR msg="the endpoints of the new settings are not found; keeping the old ones until they are" error="` + "%s:1: discover: %s\"\n"
-	require.NoError(t, os.WriteFile(path, next, 0o600))
+	writeFile(t, path, next)
 	looks()
 	require.Equal(t, []string{"a:1"}, ids(g))
 	require.Equal(t, "marginal-delay", r.now.Policy)
 	require.Equal(t, 1, strings.Count(logged.String(), fmt.Sprintf(waits, path, list+": no such file or directory")), logged.String())
 	r.look(true)
 	require.Equal(t, 2, strings.Count(logged.String(), "no such file"), "who asks is answered")
-	require.NoError(t, os.WriteFile(list, []byte("# nobody yet\n"), 0o600))
+	writeFile(t, list, "# nobody yet\n")
 	looks()
 	require.Equal(t, 1, strings.Count(logged.String(), fmt.Sprintf(waits, path, list+": discover: no endpoints")), logged.String())
 	require.Equal(t, []string{"a:1"}, ids(g))
 
-	require.NoError(t, os.WriteFile(list, []byte("http://b:1\n"), 0o600))
+	writeFile(t, list, "http://b:1\n")
 	looks()
 	require.Equal(t, []string{"b:1"}, ids(g))
 	require.Equal(t, "round-robin", r.now.Policy)
 	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
 
-	require.NoError(t, os.WriteFile(path, text, 0o600))
+	writeFile(t, path, text)
 	looks()
 	require.NoError(t, os.Remove(list))
-	require.NoError(t, os.WriteFile(path, next, 0o600))
+	writeFile(t, path, next)
 	looks()
 	require.Equal(t, 3, strings.Count(logged.String(), "no such file"), "a new reload says so again")
 }

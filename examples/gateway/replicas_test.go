@@ -29,9 +29,7 @@ import (
 func TestReplicasWithoutNATS(t *testing.T) {
 	b := newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	write := func(more string) {
-		require.NoError(t, os.WriteFile(path, []byte("listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\"}]\n"+more), 0o600))
-	}
+	write := func(more string) { writeFile(t, path, before(b.URL, more)) }
 	replicas := func(key int, fleet string) string {
 		return fmt.Sprintf("hash_key: %064x\nreplicas: {nats: \"nats://gateway:hidden@%s\", fleet: %s}\n", key, nobody(t), fleet)
 	}
@@ -39,11 +37,8 @@ func TestReplicasWithoutNATS(t *testing.T) {
 	c := startConfig(t, path)
 	ask := func() {
 		for range 3 {
-			resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hello."}]}`))
-			require.NoError(t, err)
-			_, _ = io.Copy(io.Discard, resp.Body)
-			require.NoError(t, resp.Body.Close())
-			require.Equal(t, 200, resp.StatusCode)
+			code, _ := post(t, c.url, false)
+			require.Equal(t, 200, code)
 		}
 	}
 	shown := func(path, what string) bool {
@@ -105,7 +100,7 @@ func TestReplicasChangeUnderLoad(t *testing.T) {
 	for range 4 {
 		clients.Go(func() {
 			for ctx.Err() == nil {
-				assert.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions").Code)
+				assert.Equal(t, http.StatusOK, askGateway(g, "/v1/chat/completions").Code)
 				answered.Add(1)
 			}
 		})
@@ -162,9 +157,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- g.shutdown(server, time.Hour) }()
 	require.Eventually(t, func() bool {
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-		return w.Code == http.StatusServiceUnavailable
+		return send(g, http.MethodGet, "/readyz", "").Code == http.StatusServiceUnavailable
 	}, 30*time.Second, time.Millisecond)
 	answer()
 	select {
@@ -183,16 +176,16 @@ func TestCredentials(t *testing.T) {
 	require.NoError(t, err)
 	seed, err := pair.Seed()
 	require.NoError(t, err)
-	jwt := "-----BEGIN NATS USER JWT-----\ne30.e30.hidden\n------END NATS USER JWT------\n\n"
-	key := "-----BEGIN USER NKEY SEED-----\n" + string(seed) + "\n------END USER NKEY SEED------\n"
+	all := credentialsText("e30.e30.hidden", string(seed))
+	jwt, _, _ := strings.Cut(all, "-----BEGIN USER NKEY SEED-----")
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gateway.yaml")
 	for text, reason := range map[string]string{
-		jwt + key: "",
-		jwt:       "replicas.credentials: has no key of a user",
-		"":        "replicas.credentials: has no JWT of a user",
+		all: "",
+		jwt: "replicas.credentials: has no key of a user",
+		"":  "replicas.credentials: has no JWT of a user",
 	} {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, "user.creds"), []byte(text), 0o600))
+		writeFile(t, filepath.Join(dir, "user.creds"), text)
 		_, err := parseSettings(path, []byte(aHashKey+"endpoints: [{url: \"http://a\"}]\nreplicas: {nats: \"tls://a\", fleet: x, credentials: user.creds}\n"))
 		if reason == "" {
 			require.NoError(t, err)

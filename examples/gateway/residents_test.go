@@ -25,11 +25,8 @@ func TestModelsOnThePage(t *testing.T) {
 	g := gatewayOf(t, plain("marginal-delay"),
 		endpick.Endpoint{ID: "a", Address: server.URL, Residents: []endpick.Resident{{Model: "m"}, {Model: "n", State: endpick.InMemory}}},
 		endpick.Endpoint{ID: "b", Address: "http://127.0.0.1:1", Residents: []endpick.Resident{{Model: "n", State: endpick.Loading}}, Models: []string{"n"}})
-	w := httptest.NewRecorder()
-	g.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/api/generate", strings.NewReader(`{"model":"m","prompt":"x","stream":false}`)))
+	w := askFor(g, "/api/generate", `{"model":"m","prompt":"x","stream":false}`)
 	require.Equal(t, http.StatusOK, w.Code, w.Body)
-	w = httptest.NewRecorder()
-	g.debug(w, httptest.NewRequest(http.MethodGet, "/debug/endpick", nil))
-	shown := strings.Join(strings.Fields(textIn(page(t, w.Body.String()))), " ")
+	shown := strings.Join(strings.Fields(textIn(page(t, see(t, g.admin, "/debug/endpick")))), " ")
 	require.Contains(t, shown, "m–1111, 0, 06.00 s na, b (loading)0000, 0, 0–")
 }

@@ -70,6 +70,13 @@ func newBackend(t *testing.T) *backend {
 	return b
 }
 
+// served is how many requests came.
+func (b *backend) served() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.headers)
+}
+
 func (b *backend) last() http.Header {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -118,20 +125,30 @@ func chatWith(text string) string {
 }
 
 // askGateway sends a chat to a gateway; headers are pairs.
-func askGateway(t *testing.T, h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	return askFor(t, h, path, chatWith("Hello."), headers...)
+func askGateway(h http.Handler, path string, headers ...string) *httptest.ResponseRecorder {
+	return askFor(h, path, chatWith("Hello."), headers...)
 }
 
-func askFor(t *testing.T, h http.Handler, path, body string, headers ...string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader(body))
+func askFor(h http.Handler, path, body string, headers ...string) *httptest.ResponseRecorder {
+	return send(h, http.MethodPost, path, body, headers...)
+}
+
+func send(h http.Handler, method, path, body string, headers ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	for i := 0; i+1 < len(headers); i += 2 {
 		r.Header.Add(headers[i], headers[i+1])
 	}
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
 	return w
+}
+
+// see returns a page of a handler.
+func see(t *testing.T, h http.Handler, path string) string {
+	t.Helper()
+	w := send(h, http.MethodGet, path, "")
+	require.Equal(t, http.StatusOK, w.Code, w.Body)
+	return w.Body.String()
 }
 
 // nobody is an address at which nothing listens.
@@ -142,10 +159,31 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
+func writeFile(t *testing.T, path, text string) {
+	t.Helper()
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+}
+
 func writeSettings(t *testing.T, text string) (path string) {
 	path = filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	writeFile(t, path, text)
 	return path
+}
+
+// before is the file of a gateway before one server.
+func before(url, more string) string {
+	return "listen: 127.0.0.1:0\nendpoints: [{url: \"" + url + "\"}]\n" + more
+}
+
+// startFleet starts model servers, which end with the test.
+func startFleet(t *testing.T, n, kvTokens int) *traffic.Fleet {
+	t.Helper()
+	config, err := traffic.ServerConfig(kvTokens)
+	require.NoError(t, err)
+	f, err := traffic.StartFleet(n, config)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, f.Close()) })
+	return f
 }
 
 // lockedBuffer is a bytes.Buffer for a command that still runs.
@@ -215,6 +253,18 @@ func startCommand(t *testing.T, args ...string) *command {
 func (c *command) logs(t *testing.T, what string, times int) {
 	t.Helper()
 	require.Eventually(t, func() bool { return strings.Count(c.stderr.String(), what) >= times }, 30*time.Second, 5*time.Millisecond, "%s: %s", what, c.stderr)
+}
+
+// dial opens a connection and writes what a client would.
+func dial(t *testing.T, url, text string) net.Conn {
+	t.Helper()
+	conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = conn.Close() })
+	require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
+	_, err = io.WriteString(conn, text)
+	require.NoError(t, err)
+	return conn
 }
 
 func get(t *testing.T, url string) (int, string) {
@@ -305,7 +355,12 @@ func post(t *testing.T, url string, stream bool, headers ...string) (int, string
 		"model": modelserver.DefaultModel, "messages": []traffic.Message{{Role: "user", Content: "Hello."}}, "max_tokens": 3, "stream": stream,
 	})
 	require.NoError(t, err)
-	req, err := http.NewRequest(http.MethodPost, url+"/v1/chat/completions", bytes.NewReader(body))
+	return postTo(t, url+"/v1/chat/completions", string(body), headers...)
+}
+
+func postTo(t *testing.T, url, body string, headers ...string) (int, string) {
+	t.Helper()
+	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
 	require.NoError(t, err)
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
@@ -347,8 +402,8 @@ func certificateUntil(t *testing.T, dir string, serial int64, until time.Time) (
 	t.Helper()
 	private := newKey(t)
 	cert, key = filepath.Join(dir, "server.pem"), filepath.Join(dir, "server.key")
-	require.NoError(t, os.WriteFile(key, []byte(keyText(t, private)), 0o600))
-	require.NoError(t, os.WriteFile(cert, []byte(certificateText(t, private, serial, until)), 0o600))
+	writeFile(t, key, keyText(t, private))
+	writeFile(t, cert, certificateText(t, private, serial, until))
 	return cert, key
 }
 

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -65,7 +64,7 @@ tenants:
 		{[]string{"OpenAI-Organization", "ann"}, ""},
 	} {
 		before := len(ended)
-		w := askGateway(t, g, chat, tc.headers...)
+		w := askGateway(g, chat, tc.headers...)
 		if tc.tenant == "" {
 			require.Equal(t, http.StatusUnauthorized, w.Code, tc.headers)
 			require.JSONEq(t, `{"error":{"message":"this needs a valid API key","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}`, w.Body.String())
@@ -86,15 +85,13 @@ tenants:
 		}
 		require.Equal(t, want, slos(ended[before]))
 	}
-	require.Equal(t, http.StatusOK, askGateway(t, g, chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "250").Code)
+	require.Equal(t, http.StatusOK, askGateway(g, chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "250").Code)
 	require.Equal(t, endpick.SLO{TTFT: 250 * time.Millisecond}, slos(ended[len(ended)-1]))
 
-	w := askGateway(t, g, "/v1/messages")
+	w := askGateway(g, "/v1/messages")
 	require.Equal(t, http.StatusUnauthorized, w.Code)
 	require.JSONEq(t, `{"type":"error","error":{"type":"authentication_error","message":"this needs a valid API key"}}`, w.Body.String())
-	r := httptest.NewRecorder()
-	g.ServeHTTP(r, httptest.NewRequest(http.MethodGet, "/readyz", nil))
-	require.Equal(t, http.StatusOK, r.Code, "a load balancer has no key")
+	require.Equal(t, http.StatusOK, send(g, http.MethodGet, "/readyz", "").Code, "a load balancer has no key")
 }
 
 // A browser's key for a WebSocket is taken from among its subprotocols; the server gets the others.
@@ -106,10 +103,10 @@ func TestSubprotocolsWithoutTheKey(t *testing.T) {
 		"realtime, " + key + ", openai-beta.realtime-v1": {"realtime, openai-beta.realtime-v1"},
 		key: nil,
 	} {
-		require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Sec-WebSocket-Protocol", offered).Code)
+		require.Equal(t, http.StatusOK, askGateway(g, "/v1/chat/completions", "Sec-WebSocket-Protocol", offered).Code)
 		require.Equal(t, want, b.last()["Sec-Websocket-Protocol"])
 	}
-	require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", annsKey, "Sec-WebSocket-Protocol", "a,b", "Sec-WebSocket-Protocol", "c").Code)
+	require.Equal(t, http.StatusOK, askGateway(g, "/v1/chat/completions", "X-Api-Key", annsKey, "Sec-WebSocket-Protocol", "a,b", "Sec-WebSocket-Protocol", "c").Code)
 	require.Equal(t, []string{"a,b", "c"}, b.last()["Sec-Websocket-Protocol"], "as they came")
 }
 
@@ -149,12 +146,7 @@ tenants:
 			{"another page", "POST", "{}", []string{"Origin", "http://other", "X-Api-Key", annsKey}, 200, "http://other"},
 			{"no page", "POST", "{}", []string{"X-Api-Key", annsKey}, 200, ""},
 		} {
-			r := httptest.NewRequest(tc.method, "/v1/chat/completions", strings.NewReader(tc.body))
-			for i := 0; i < len(tc.headers); i += 2 {
-				r.Header.Set(tc.headers[i], tc.headers[i+1])
-			}
-			w := httptest.NewRecorder()
-			g.ServeHTTP(w, r)
+			w := send(g, tc.method, "/v1/chat/completions", tc.body, tc.headers...)
 			require.Equal(t, tc.status, w.Code, tc.name)
 			var want []string
 			if tc.origin != "" && (strings.Contains(origins, tc.origin) || strings.Contains(origins, "*")) {
@@ -176,12 +168,8 @@ func TestARefusalReachesWhoIsStillSending(t *testing.T) {
 	s := httptest.NewServer(limitBody(g, time.Minute))
 	defer s.Close()
 	for _, rest := range []string{"\r\n" + strings.Repeat(" ", 32<<20), "Expect: 100-continue\r\n\r\n"} {
-		conn, err := net.Dial("tcp", s.Listener.Addr().String())
-		require.NoError(t, err)
-		defer conn.Close()
+		conn := dial(t, s.URL, fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n%s", 32<<20, rest))
 		require.NoError(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
-		_, err = fmt.Fprintf(conn, "POST /v1/chat/completions HTTP/1.1\r\nHost: g\r\nContent-Length: %d\r\n%s", 32<<20, rest)
-		require.NoError(t, err)
 		answer, err := io.ReadAll(conn) // until the gateway closes it
 		require.NoError(t, err)
 		require.Contains(t, string(answer), "401 Unauthorized")
@@ -257,7 +245,7 @@ func slos(r recording.Request) endpick.SLO {
 func TestWithoutTenantsKeysPass(t *testing.T) {
 	b := newBackend(t)
 	g := newTestGateway(t, `endpoints: [{url: "`+b.URL+`"}]`)
-	require.Equal(t, http.StatusOK, askGateway(t, g, "/v1/chat/completions", "Authorization", "Bearer of-the-engine").Code)
+	require.Equal(t, http.StatusOK, askGateway(g, "/v1/chat/completions", "Authorization", "Bearer of-the-engine").Code)
 	require.Equal(t, "Bearer of-the-engine", b.last().Get("Authorization"))
 }
 
@@ -275,7 +263,7 @@ tenants:
 	const chat = "/v1/chat/completions"
 	refused := func() *httptest.ResponseRecorder {
 		for range 20 {
-			if w := askGateway(t, g, chat, "X-Api-Key", annsKey); w.Code != http.StatusOK {
+			if w := askGateway(g, chat, "X-Api-Key", annsKey); w.Code != http.StatusOK {
 				return w
 			}
 		}
@@ -285,7 +273,7 @@ tenants:
 	require.NotNil(t, w)
 	require.Equal(t, http.StatusTooManyRequests, w.Code)
 	require.NotEmpty(t, w.Header().Get("Retry-After"))
-	require.Equal(t, http.StatusOK, askGateway(t, g, chat, "X-Api-Key", bobsKey).Code)
+	require.Equal(t, http.StatusOK, askGateway(g, chat, "X-Api-Key", bobsKey).Code)
 
 	s := parsed(t, strings.Replace(text, "quota: {tokens_per_second: 0.001, burst: 20}", "quota: {requests: 1}", 1))
 	require.NoError(t, g.apply(s))
@@ -297,11 +285,11 @@ tenants:
 func TestMetricsNameTenants(t *testing.T) {
 	const text = "endpoints: [{url: \"http://a\", models: [x]}]\ntenants: {ann: {keys: [" + annsKey + "]}}\n"
 	g := newTestGateway(t, text)
-	require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
+	require.Equal(t, http.StatusNotFound, askGateway(g, "/v1/chat/completions", "X-Api-Key", annsKey).Code)
 	s := parsed(t, strings.Replace(text, "tenants: {", "tenants: {bob: {keys: ["+bobsKey+"]}, ", 1))
 	require.NoError(t, g.apply(s))
 	for range 2 {
-		require.Equal(t, http.StatusNotFound, askGateway(t, g, "/v1/chat/completions", "X-Api-Key", bobsKey).Code)
+		require.Equal(t, http.StatusNotFound, askGateway(g, "/v1/chat/completions", "X-Api-Key", bobsKey).Code)
 	}
 	metrics := scrapeMetrics(t, g.admin)
 	require.Contains(t, metrics, `endpick_tenant_requests_total{status="refused",tenant="ann"} 1`)

@@ -4,7 +4,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -36,12 +35,7 @@ func TestHeadersAreTrustedOnDemand(t *testing.T) {
 		s.TrustHeaders = trusted
 		g := gatewayOf(t, s, endpick.Endpoint{ID: "a", Address: server.URL})
 		require.NoError(t, g.router.SetPolicy(endpick.Policy{Admitters: []endpick.Admitter{seen}}))
-		req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"m","prompt":"hi"}`))
-		req.Header.Set(tenantHeader, "acme")
-		req.Header.Set(transport.PriorityHeader, "7")
-		req.Header.Set(transport.SessionHeader, "chat-1")
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, req)
+		w := askFor(g, "/v1/completions", `{"model":"m","prompt":"hi"}`, tenantHeader, "acme", transport.PriorityHeader, "7", transport.SessionHeader, "chat-1")
 		require.Equal(t, http.StatusOK, w.Code, w.Body)
 		assert.Empty(t, w.Header().Get(transport.EndpointHeader), "where a prompt is cached is nobody's business")
 		require.Len(t, seen.requests, 1)

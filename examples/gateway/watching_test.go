@@ -6,9 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -26,7 +24,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
-	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -71,26 +68,6 @@ func alertsIn(rules string) (names []string) {
 		names = append(names, m[1])
 	}
 	return names
-}
-
-// startEngines returns model servers that the test can take down.
-func startEngines(t *testing.T, n int) (all []*modelserver.Server, urls []string) {
-	config, err := traffic.ServerConfig(16384)
-	require.NoError(t, err)
-	for range n {
-		s, err := modelserver.New(config)
-		require.NoError(t, err)
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		served := make(chan error, 1)
-		go func() { served <- s.Serve(l) }()
-		t.Cleanup(func() {
-			_ = s.Close()
-			<-served
-		})
-		all, urls = append(all, s), append(urls, "http://"+l.Addr().String())
-	}
-	return all, urls
 }
 
 // load sends streams of two tenants and a few conversations until the context ends.
@@ -342,11 +319,13 @@ func TestPrometheus(t *testing.T) {
 	if os.Getenv("ENDPICK_WATCH_FOR") == "" {
 		t.Skip("a real Prometheus watches where ENDPICK_WATCH_FOR says for how long: it wants a machine that does nothing else")
 	}
-	engines, urls := startEngines(t, 3)
+	engines := startFleet(t, 3, 16384)
+	var urls []string
 	// Best fit would fill one server, since targets as loose as these are met there.
 	args := []string{"-policy", "predicted-latency:most", "-trust-headers", "-queue", "100", "-seed", "1"}
-	for _, u := range urls {
-		args = append(args, "-backend", u)
+	for _, e := range engines.Endpoints() {
+		urls = append(urls, e.Address)
+		args = append(args, "-backend", e.Address)
 	}
 	c := start(t, args...)
 	p := startPrometheus(t, c.admin)
@@ -415,7 +394,7 @@ func TestPrometheus(t *testing.T) {
 			assert.Contains(t, append(names, "EndpointUnhealthy", "EndpointFails", "EndpointSilent", "RequestsFail", "RetriesDenied", "NobodyServes", "TargetsMissed"), name, what)
 		}
 	}
-	require.NoError(t, engines[0].Close())
+	require.NoError(t, engines.Members[0].Kill())
 	has("a server has died", "EndpointUnhealthy")
 	unhealthy, err := p.query(alerts["EndpickEndpointUnhealthy"])
 	require.NoError(t, err)
@@ -423,8 +402,8 @@ func TestPrometheus(t *testing.T) {
 	shares, err := p.query(queries["Share of the traffic A"])
 	require.NoError(t, err)
 	assert.True(t, slices.ContainsFunc(shares, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] && s.number() < 1 }), "%v", shares)
-	require.NoError(t, engines[1].Close())
-	require.NoError(t, engines[2].Close())
+	require.NoError(t, engines.Members[1].Kill())
+	require.NoError(t, engines.Members[2].Kill())
 	has("all have", "EndpointUnhealthy", "RequestsFail", "TargetsMissed")
 	stop()
 	group.Wait()
@@ -439,10 +418,7 @@ func TestInventedNamesMakeNoSeries(t *testing.T) {
 	g := gatewayOf(t, s, endpick.Endpoint{ID: "a", Address: newBackend(t).URL, Models: []string{"llama"}}) // one without a record in health
 	ask := func(i int) {
 		name := fmt.Sprint("invented-", i)
-		r := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"`+name+`","messages":[{"role":"user","content":"hi"}]}`))
-		r.Header.Set(tenantHeader, name)
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, r)
+		w := askFor(g, "/v1/chat/completions", `{"model":"`+name+`","messages":[{"role":"user","content":"hi"}]}`, tenantHeader, name)
 		require.Equal(t, http.StatusNotFound, w.Code)
 	}
 	lines := func() int { return strings.Count(scrapeMetrics(t, g.admin), "\n") }
