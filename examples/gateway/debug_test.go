@@ -39,12 +39,7 @@ func TestDebugPage(t *testing.T) {
 	status, _ := postTo(t, c.url+"/v1/chat/completions", `{"model":"<script>alert(\"x\")</script>","messages":[{"role":"user","content":"hi"}]}`)
 	require.Equal(t, http.StatusNotFound, status)
 
-	var text string
-	require.Eventually(t, func() bool { // a client has its last byte slightly before the lease is closed
-		status, text = get(t, c.admin+"/debug/endpick")
-		return strings.Contains(text, "open 0,")
-	}, 5*time.Second, time.Millisecond)
-	require.Equal(t, http.StatusOK, status)
+	text := c.shows(t, "open 0,") // a client has its last byte slightly before the lease is closed
 	require.Equal(t, 1, strings.Count(text, "<script"), "its own")
 	root := page(t, text)
 	endpoints := rows(t, text, "endpoints")
@@ -135,11 +130,9 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	_, text := get(t, c.admin+"/debug/endpick")
 	require.Contains(t, textIn(page(t, text)), "All 2 servers are healthy.")
 	require.NoError(t, engines[1].Kill())
-	require.Eventually(t, func() bool {
-		_, _ = post(t, c.url, true)
-		_, text = get(t, c.admin+"/debug/endpick")
-		return strings.Contains(textIn(page(t, text)), "1 of 2 servers is unhealthy.")
-	}, 30*time.Second, 10*time.Millisecond)
+	var code int
+	ask := func() { code, _ = post(t, c.url, true) }
+	text = c.showsAfter(t, ask, "1 of 2 servers is unhealthy.")
 	servers := rows(t, text, "endpoints")
 	require.Contains(t, servers[1][0], second)
 	require.Regexp(t, `^unhealthy`, servers[1][1])
@@ -147,18 +140,11 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	require.NotContains(t, servers[1][1], "Get ")
 	require.Regexp(t, `^healthy`, servers[2][1])
 	require.Contains(t, textIn(page(t, text)), "could not be reached", "why the request went to the other one")
-	require.Eventually(t, func() bool {
-		_, _ = post(t, c.url, true)
-		_, text = get(t, c.admin+"/debug/endpick")
-		return strings.Contains(textIn(page(t, text)), "Passed over: "+second+" (unreachable).")
-	}, 10*time.Second, 10*time.Millisecond)
+	c.showsAfter(t, ask, "Passed over: "+second+" (unreachable).")
 
 	require.NoError(t, engines[0].Kill())
-	require.Eventually(t, func() bool {
-		code, _ := post(t, c.url, true)
-		_, text = get(t, c.admin+"/debug/endpick")
-		return code >= 500 && strings.Contains(textIn(page(t, text)), "What failed?")
-	}, 30*time.Second, 10*time.Millisecond)
+	c.showsAfter(t, ask, "What failed?")
+	require.GreaterOrEqual(t, code, 500)
 }
 
 // A server that is down from the start is not healthy, even before any request, nor is one
@@ -172,11 +158,7 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	defer pageless.Close()
 	down := "http://" + nobody(t)
 	c := start(t, "-backend", down, "-backend", loading.URL, "-backend", pageless.URL)
-	var text string
-	require.Eventually(t, func() bool {
-		_, text = get(t, c.admin+"/debug/endpick")
-		return strings.Contains(textIn(page(t, text)), "2 of 3 servers are unhealthy.")
-	}, 30*time.Second, 10*time.Millisecond)
+	text := c.shows(t, "2 of 3 servers are unhealthy.")
 	require.Contains(t, textIn(page(t, text)), "Requests go to others as far as possible.")
 	servers := rows(t, text, "endpoints")
 	require.Contains(t, servers[1][0], down)
@@ -190,10 +172,7 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	c.logs(t, "msg=health endpoint="+down+" state=out reason=unreachable", 1)
 
 	alone := start(t, "-backend", down)
-	require.Eventually(t, func() bool {
-		_, text = get(t, alone.admin+"/debug/endpick")
-		return strings.Contains(textIn(page(t, text)), "1 of 1 servers is unhealthy. Requests are tried there all the same.")
-	}, 30*time.Second, 10*time.Millisecond)
+	alone.shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
 }
 
 // An endpoint that is out but passes its checks again is shown as waiting for a request, not as

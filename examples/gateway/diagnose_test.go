@@ -111,15 +111,19 @@ func prose(seed, n int) string {
 	return b.String()[:n]
 }
 
+// or is a function, or one that returns nothing.
+func or[T any](f func(i int) T) func(i int) T {
+	if f == nil {
+		return func(int) (none T) { return none }
+	}
+	return f
+}
+
 // apart asks six questions that share only the system prompt.
 func apart(system func(i int) string, more func(i int) map[string]any) func(*played) {
 	return func(p *played) {
 		for i := range 6 {
-			var body map[string]any
-			if more != nil {
-				body = more(i)
-			}
-			p.say([]traffic.Message{{Role: "system", Content: system(i)}, {Role: "user", Content: prose(100+i, 64)}}, body)
+			p.say(asMessages("system", system(i), "user", prose(100+i, 64)), or(more)(i))
 		}
 	}
 }
@@ -130,19 +134,11 @@ func converse(change func(i int, messages []traffic.Message) []traffic.Message, 
 		messages := []traffic.Message{{Role: "system", Content: prose(1, 1600)}}
 		for i := range 6 {
 			messages = append(messages, traffic.Message{Role: "user", Content: prose(200+i, 200)})
-			var body map[string]any
-			if more != nil {
-				body = more(i)
-			}
-			var head []string
-			if headers != nil {
-				head = headers(i)
-			}
 			asked := messages
 			if change != nil {
 				asked = change(i, messages)
 			}
-			messages = append(messages, traffic.Message{Role: "assistant", Content: p.say(asked, body, head...)})
+			messages = append(messages, traffic.Message{Role: "assistant", Content: p.say(asked, or(more)(i), or(headers)(i)...)})
 		}
 	}
 }
@@ -160,13 +156,17 @@ type report struct {
 	}
 }
 
-func diagnosed(t *testing.T, args ...string) report {
+func diagnosed(t *testing.T, file string) (r report) {
+	t.Helper()
+	require.NoError(t, json.Unmarshal([]byte(explains(t, "-json", "-price", "1.25", file)), &r))
+	return r
+}
+
+func explains(t *testing.T, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), append([]string{"diagnose", "-json", "-price", "1.25"}, args...), &stdout, &stderr), stderr.String())
-	var r report
-	require.NoError(t, json.Unmarshal(stdout.Bytes(), &r))
-	return r
+	require.Equal(t, 0, run(t.Context(), append([]string{"diagnose"}, args...), &stdout, &stderr), stderr.String())
+	return stdout.String()
 }
 
 const twoTenants = "tenants: {ann: {keys: [" + annsKey + "]}, bob: {keys: [" + bobsKey + "]}}\n"
@@ -324,9 +324,7 @@ func TestDiagnoseEviction(t *testing.T) {
 	require.Equal(t, "evicted", planted.Findings[0].Cause)
 	require.InEpsilon(t, clean.CachedTokens-planted.CachedTokens, planted.LostTokens, 0.1)
 	require.Greater(t, planted.LostTokens, 20_000)
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-block", "16384", file}, &stdout, &stderr), stderr.String())
-	require.Contains(t, stdout.String(), "Nothing has kept prompts from the caches.", "no prompt fills such a block")
+	require.Contains(t, explains(t, "-block", "16384", file), "Nothing has kept prompts from the caches.", "no prompt fills such a block")
 }
 
 // If the recording has text, a finding shows the difference; otherwise no word of it
@@ -334,11 +332,10 @@ func TestDiagnoseEviction(t *testing.T) {
 func TestDiagnoseShowsText(t *testing.T) {
 	script := apart(func(i int) string { return fmt.Sprintf("It is 10:3%d. ", i) + prose(1, 2400) }, nil)
 	file := scene{settings: "record: {file: \"FILE\", text: true}\n"}.play(t, script)
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 0, run(t.Context(), []string{"diagnose", file}, &stdout, &stderr), stderr.String())
-	require.Contains(t, stdout.String(), "timestamp: ")
-	require.Contains(t, stdout.String(), "where   message 0 (system), byte 6")
-	require.Contains(t, stdout.String(), `differs "10:30", then "10:31"`)
+	shown := explains(t, file)
+	require.Contains(t, shown, "timestamp: ")
+	require.Contains(t, shown, "where   message 0 (system), byte 6")
+	require.Contains(t, shown, `differs "10:30", then "10:31"`)
 
 	file = scene{}.play(t, script)
 	text, err := os.ReadFile(file)
@@ -346,10 +343,9 @@ func TestDiagnoseShowsText(t *testing.T) {
 	for _, word := range strings.Fields(prose(1, 200)) {
 		require.NotContains(t, string(text), word)
 	}
-	stdout.Reset()
-	require.Equal(t, 0, run(t.Context(), []string{"diagnose", file}, &stdout, &stderr), stderr.String())
-	require.Contains(t, stdout.String(), "where   message 0 (system), byte 6")
-	require.NotContains(t, stdout.String(), "differs")
+	shown = explains(t, file)
+	require.Contains(t, shown, "where   message 0 (system), byte 6")
+	require.NotContains(t, shown, "differs")
 }
 
 func TestDiagnoseArguments(t *testing.T) {
@@ -371,7 +367,7 @@ func TestDiagnoseArguments(t *testing.T) {
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", "no-such-file"}, &stdout, &stderr))
 	require.Equal(t, "gateway: no-such-file: no such file or directory\n", stderr.String())
 	bad := filepath.Join(t.TempDir(), "r")
-	require.NoError(t, os.WriteFile(bad, []byte("{}\n"), 0o600))
+	writeFile(t, bad, "{}\n")
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, &stdout, &stderr))
 	require.Contains(t, stderr.String(), bad+": recording: line 1: time is missing")
 	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-h"}, &stdout, &stderr))
@@ -385,7 +381,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 // A report that could not be written is a failure.
 func TestOutputThatIsLost(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.jsonl")
-	require.NoError(t, os.WriteFile(path, nil, 0o600))
+	writeFile(t, path, "")
 	settings := writeSettings(t, "endpoints: [{url: \"http://a\"}]\n")
 	for _, args := range [][]string{{"diagnose", path}, {"diagnose", "-json", path}, {"-config", settings, "-check"}} {
 		var stderr bytes.Buffer

@@ -26,22 +26,22 @@ func ids(g *gateway) (all []string) {
 	return all
 }
 
+// follows are settings that follow a list, without a pause.
+func follows(t *testing.T, path string) *settings {
+	t.Helper()
+	s := parsed(t, "discover: {file: \""+path+"\"}\n")
+	s.Discover.Interval = time.Millisecond
+	return s
+}
+
 // Servers come and go with the lines of a file; one that stays keeps its requests in
 // flight, an invalid file changes nothing, and a reload may switch between a file
 // and a list.
 func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
-	write := func(text string) { require.NoError(t, os.WriteFile(path, []byte(text), 0o600)) }
+	write := func(text string) { writeFile(t, path, text) }
 	write("http://a:1\n\n# spare\nhttp://b:1\n")
-	parse := func(text string) *settings {
-		s := parsed(t, text)
-		if s.Discover != nil {
-			s.Discover.Interval = 5 * time.Millisecond
-		}
-		return s
-	}
-	file := "discover: {file: \"" + path + "\"}\n"
-	g := gatewayOf(t, parse(file))
+	g := gatewayOf(t, follows(t, path))
 	becomes := func(want ...string) {
 		t.Helper()
 		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
@@ -59,17 +59,16 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	require.Equal(t, 1, g.router.Stats().OpenLeases)
 	require.Equal(t, "http://b:1", lease.Endpoint().Address)
 
-	reload := func(text string) error { return g.apply(parse(text)) }
-	require.NoError(t, reload(file), "the same discovery goes on, whatever the file has become")
-	require.Error(t, reload("discover: {file: /no/such/file}\n"))
+	require.NoError(t, g.apply(follows(t, path)), "the same discovery goes on, whatever the file has become")
+	require.Error(t, g.apply(follows(t, "/no/such/file")))
 	require.Equal(t, []string{"b:1", "c:1"}, ids(g))
 	write("http://d:1\n")
 	becomes("d:1")
-	require.NoError(t, reload("endpoints: [{url: \"http://b:1\"}]\n"))
+	require.NoError(t, g.apply(parsed(t, "endpoints: [{url: \"http://b:1\"}]\n")))
 	require.Zero(t, g.discovery.settings, "nobody looks at the file any more")
 	write("http://e:1\n")
 	require.Equal(t, []string{"b:1"}, ids(g))
-	require.NoError(t, reload(file))
+	require.NoError(t, g.apply(follows(t, path)))
 	becomes("e:1")
 	require.True(t, lease.Done(endpick.Outcome{}))
 }
@@ -78,27 +77,19 @@ func TestEndpointsFollowAFile(t *testing.T) {
 // no more.
 func TestTheOldListChangesDuringAReload(t *testing.T) {
 	dir := t.TempDir()
-	write := func(name, text string) {
-		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
-	}
-	parse := func(name string) *settings {
-		s, err := parseSettings(filepath.Join(dir, "test.yaml"), []byte("discover: {file: "+name+"}\n"))
-		require.NoError(t, err)
-		s.Discover.Interval = time.Millisecond
-		return s
-	}
-	write("old", "http://a:1\n")
-	write("new", "http://b:1\n")
-	s, logged := parse("old"), new(lineHook)
-	g := loggingGateway(t, logged, s)
+	old, next := filepath.Join(dir, "old"), filepath.Join(dir, "new")
+	writeFile(t, old, "http://a:1\n")
+	writeFile(t, next, "http://b:1\n")
+	logged := new(lineHook)
+	g := loggingGateway(t, logged, follows(t, old))
 	require.Equal(t, []string{"a:1"}, ids(g))
 	logged.next(func() { // the new list has just been applied
-		write("old", "http://c:1\n")
+		writeFile(t, old, "http://c:1\n")
 		for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end) && !slices.Equal(ids(g), []string{"c:1"}); {
 			time.Sleep(time.Millisecond)
 		}
 	})
-	require.NoError(t, g.apply(parse("new")))
+	require.NoError(t, g.apply(follows(t, next)))
 	require.Equal(t, []string{"b:1"}, ids(g))
 }
 
@@ -106,20 +97,14 @@ func TestTheOldListChangesDuringAReload(t *testing.T) {
 func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
 	dir := t.TempDir()
 	old, hangs := filepath.Join(dir, "old"), filepath.Join(dir, "hangs")
-	parse := func(path string) *settings {
-		s, err := parseSettings(filepath.Join(dir, "test.yaml"), []byte("discover: {file: "+path+"}\n"))
-		require.NoError(t, err)
-		s.Discover.Interval = time.Millisecond
-		return s
-	}
-	require.NoError(t, os.WriteFile(old, []byte("http://a:1\n"), 0o600))
+	writeFile(t, old, "http://a:1\n")
 	require.NoError(t, syscall.Mkfifo(hangs, 0o600)) // whoever reads it waits for somebody who writes
-	g := gatewayOf(t, parse(old))
+	g := gatewayOf(t, follows(t, old))
 	applied := make(chan error)
-	go func() { applied <- g.apply(parse(hangs)) }()
+	go func() { applied <- g.apply(follows(t, hangs)) }()
 	w, err := os.OpenFile(hangs, os.O_WRONLY, 0) // once it is read
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(old, []byte("http://b:1\n"), 0o600))
+	writeFile(t, old, "http://b:1\n")
 	assert.Eventually(t, func() bool { return slices.Equal([]string{"b:1"}, ids(g)) }, 30*time.Second, time.Millisecond)
 	_, err = w.WriteString("mistake\n{")
 	require.NoError(t, err)

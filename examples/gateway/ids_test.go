@@ -30,14 +30,11 @@ func TestOneID(t *testing.T) {
 		var lines lockedBuffer
 		g.requests.log, g.requests.which = newLogger(&lines, &logSettings{Level: "info"}), "all"
 		for _, own := range []string{"", "order-17", strings.Repeat("x", 200) + "\n"} {
-			req := httptest.NewRequest(http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"m","prompt":"hi"}`))
-			want := `^[0-9a-f]{8}-\d+$`
+			headers, want := []string(nil), `^[0-9a-f]{8}-\d+$`
 			if own != "" {
-				req.Header[idHeader] = []string{own, "another"}
-				want = "^" + cleanID(own) + "$"
+				headers, want = []string{idHeader, own, idHeader, "another"}, "^"+cleanID(own)+"$"
 			}
-			w := httptest.NewRecorder()
-			g.ServeHTTP(w, req)
+			w := askGateway(g, "/v1/chat/completions", headers...)
 			require.Len(t, w.Header()[idHeader], 1)
 			id := w.Header().Get(idHeader)
 			assert.Regexp(t, want, id)

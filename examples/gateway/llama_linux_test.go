@@ -69,14 +69,44 @@ func startAll(t *testing.T, n int, start func(i int) (*rig.Process, error)) []*r
 // beforeLlamas is a gateway for servers, and its address.
 func beforeLlamas(t *testing.T, servers []*rig.Process) (*gateway, string) {
 	t.Helper()
-	var endpoints []endpick.Endpoint
-	for _, s := range servers {
-		endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
-	}
-	g := gatewayOf(t, plain("lmetric"), endpoints...)
+	return beforeServers(t, "lmetric", servers)
+}
+
+func beforeServers(t *testing.T, policy string, servers []*rig.Process) (*gateway, string) {
+	t.Helper()
+	g := gatewayOf(t, plain(policy), endpointsOf(servers)...)
 	server := httptest.NewServer(g)
 	t.Cleanup(server.Close)
 	return g, server.URL
+}
+
+func endpointsOf(servers []*rig.Process) (all []endpick.Endpoint) {
+	for _, s := range servers {
+		all = append(all, endpick.Endpoint{Address: s.URL()})
+	}
+	return all
+}
+
+// recorded is a client through a transport before servers, and what it records.
+func recorded(t *testing.T, servers []*rig.Process) (*http.Client, <-chan recording.Request) {
+	config := all.LMetric()
+	config.Endpoints = endpointsOf(servers)
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	records := make(chan recording.Request, 1)
+	tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }})
+	require.NoError(t, err)
+	t.Cleanup(tr.CloseIdleConnections)
+	return &http.Client{Transport: tr}, records
+}
+
+// eachAPI runs a test of each API, with streams and with answers at once.
+func eachAPI(t *testing.T, test func(t *testing.T, name string, atOnce bool)) {
+	for name := range traffic.APIs {
+		for _, atOnce := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) { test(t, name, atOnce) })
+		}
+	}
 }
 
 // llamaClient talks to an engine whose answers may be shorter than asked for.
@@ -108,167 +138,148 @@ func noneOpen(t *testing.T, g *gateway, servers []*rig.Process) {
 // previous one in its server's cache.
 func TestLlamaConversations(t *testing.T) {
 	servers := startLlamas(t, 3)
-	for name := range traffic.APIs {
-		for _, atOnce := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
-				g, url := beforeLlamas(t, servers)
-				c := llamaClient(t, url, name, atOnce)
-				// No two share a system prompt: with llama.cpp the later of two that do takes
-				// the slot of the earlier, and with it the place of its history.
-				w := traffic.Workload{Duration: 2 * time.Second, Rate: 24, Groups: 1000, SystemTokens: 60, QuestionTokens: 40, OutputTokens: 12, Turns: 3, Seed: 7}
-				conversations := traffic.Cold(w.Conversations())[:4]
-				// One request at a time, so that load does not decide.
-				said := make([][]traffic.Message, len(conversations))
-				for turn := range w.Turns {
-					for i, conversation := range conversations {
-						if turn == 0 {
-							said[i] = []traffic.Message{{Role: "system", Content: conversation.System}}
-						}
-						said[i] = append(said[i], traffic.Message{Role: "user", Content: conversation.Turns[turn].Question})
-						s := c.Ask(t.Context(), time.Now(), said[i], 12)
-						require.NoError(t, s.Err)
-						require.Positive(t, s.PromptTokens)
-						require.Positive(t, s.OutputTokens)
-						require.Less(t, s.CachedTokens, s.PromptTokens, "the last token is always computed")
-						if turn > 0 {
-							// All of the previous turn except its answer, which comes back as different tokens.
-							require.GreaterOrEqual(t, s.CachedTokens, len(said[i][0].Content)+turn*4*w.QuestionTokens, "turn %d of conversation %d", turn, i)
-						}
-						said[i] = append(said[i], traffic.Message{Role: "assistant", Content: s.Text})
-					}
+	eachAPI(t, func(t *testing.T, name string, atOnce bool) {
+		g, url := beforeLlamas(t, servers)
+		c := llamaClient(t, url, name, atOnce)
+		// No two share a system prompt: with llama.cpp the later of two that do takes
+		// the slot of the earlier, and with it the place of its history.
+		w := traffic.Workload{Duration: 2 * time.Second, Rate: 24, Groups: 1000, SystemTokens: 60, QuestionTokens: 40, OutputTokens: 12, Turns: 3, Seed: 7}
+		conversations := traffic.Cold(w.Conversations())[:4]
+		// One request at a time, so that load does not decide.
+		said := make([][]traffic.Message, len(conversations))
+		for turn := range w.Turns {
+			for i, conversation := range conversations {
+				if turn == 0 {
+					said[i] = []traffic.Message{{Role: "system", Content: conversation.System}}
 				}
-				noneOpen(t, g, servers)
-			})
+				said[i] = append(said[i], traffic.Message{Role: "user", Content: conversation.Turns[turn].Question})
+				s := c.Ask(t.Context(), time.Now(), said[i], 12)
+				require.NoError(t, s.Err)
+				require.Positive(t, s.PromptTokens)
+				require.Positive(t, s.OutputTokens)
+				require.Less(t, s.CachedTokens, s.PromptTokens, "the last token is always computed")
+				if turn > 0 {
+					// All of the previous turn except its answer, which comes back as different tokens.
+					require.GreaterOrEqual(t, s.CachedTokens, len(said[i][0].Content)+turn*4*w.QuestionTokens, "turn %d of conversation %d", turn, i)
+				}
+				said[i] = append(said[i], traffic.Message{Role: "assistant", Content: s.Text})
+			}
 		}
-	}
+		noneOpen(t, g, servers)
+	})
 }
 
 // Servers die and come back with empty caches, and clients leave, during
 // conversations: no request fails that had not received a byte yet, and no chat or completion at all.
 func TestLlamaServersDie(t *testing.T) {
-	for name := range traffic.APIs {
-		for _, atOnce := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
-				t.Parallel()
-				servers := startLlamas(t, 3)
-				g, url := beforeLlamas(t, servers)
-				c := llamaClient(t, url, name, atOnce)
-				ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
-				defer stop()
+	eachAPI(t, func(t *testing.T, name string, atOnce bool) {
+		t.Parallel()
+		servers := startLlamas(t, 3)
+		g, url := beforeLlamas(t, servers)
+		c := llamaClient(t, url, name, atOnce)
+		ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer stop()
 
-				ended := make(chan struct{})
-				var (
-					clients      sync.WaitGroup
-					mu           sync.Mutex
-					turns, left  int
-					cut, retries int
-				)
-				for n := range 8 {
-					random := rand.New(rand.NewPCG(1, uint64(n)))
-					clients.Go(func() {
-						for ctx.Err() == nil {
-							messages := []traffic.Message{{Role: "system", Content: traffic.Words(random, 60)}}
-							for range 3 {
-								select {
-								case <-ended:
-									return
-								default:
-								}
-								messages = append(messages, traffic.Message{Role: "user", Content: traffic.Words(random, 20)})
-								asking, cancel := context.WithCancel(ctx)
-								leaves := random.IntN(5) == 0
-								if leaves {
-									time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, cancel)
-								}
-								s := c.Ask(asking, time.Now(), messages, 20)
-								cancel()
-								mu.Lock()
-								turns++
-								switch {
-								case s.Err == nil:
-								case leaves:
-									left++
-								default:
-									assert.True(t, s.GotByte, "failed before its first byte: %v", s.Err)
-									cut++
-								}
-								mu.Unlock()
-								if s.Err != nil {
-									break
-								}
-								messages = append(messages, traffic.Message{Role: "assistant", Content: s.Text})
-							}
+		ended := make(chan struct{})
+		var (
+			clients      sync.WaitGroup
+			mu           sync.Mutex
+			turns, left  int
+			cut, retries int
+		)
+		for n := range 8 {
+			random := rand.New(rand.NewPCG(1, uint64(n)))
+			clients.Go(func() {
+				for ctx.Err() == nil {
+					messages := []traffic.Message{{Role: "system", Content: traffic.Words(random, 60)}}
+					for range 3 {
+						select {
+						case <-ended:
+							return
+						default:
 						}
-					})
+						messages = append(messages, traffic.Message{Role: "user", Content: traffic.Words(random, 20)})
+						asking, cancel := context.WithCancel(ctx)
+						leaves := random.IntN(5) == 0
+						if leaves {
+							time.AfterFunc(time.Duration(random.IntN(60))*time.Millisecond, cancel)
+						}
+						s := c.Ask(asking, time.Now(), messages, 20)
+						cancel()
+						mu.Lock()
+						turns++
+						switch {
+						case s.Err == nil:
+						case leaves:
+							left++
+						default:
+							assert.True(t, s.GotByte, "failed before its first byte: %v", s.Err)
+							cut++
+						}
+						mu.Unlock()
+						if s.Err != nil {
+							break
+						}
+						messages = append(messages, traffic.Message{Role: "assistant", Content: s.Text})
+					}
 				}
-				some := func(n int) { // waits for n more turns
-					mu.Lock()
-					from := turns
-					mu.Unlock()
-					assert.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return turns >= from+n }, time.Minute, time.Millisecond)
-				}
-				some(30)
-				servers[0].Kill()
-				some(20)
-				assert.NoError(t, servers[0].Restart())
-				servers[1].Kill()
-				some(20)
-				assert.NoError(t, servers[1].Restart())
-				some(30)
-				close(ended)
-				clients.Wait()
-				retries = int(g.transport.Stats().Retries)
-				resumed := int(g.transport.Stats().Resumed)
-				t.Logf("%d turns, %d given up, %d cut off after their first byte, %d retries, %d resumed", turns, left, cut, retries, resumed)
-				require.NoError(t, ctx.Err())
-				require.Positive(t, retries+resumed+cut, "the kills were noticed")
-				require.Positive(t, left)
-				most := 2 * 8 // one for each client and kill
-				if name == "chat" || name == "completions" {
-					most = 0 // they go on elsewhere
-				}
-				require.LessOrEqual(t, cut, most)
-				noneOpen(t, g, servers)
 			})
 		}
-	}
+		some := func(n int) { // waits for n more turns
+			mu.Lock()
+			from := turns
+			mu.Unlock()
+			assert.Eventually(t, func() bool { mu.Lock(); defer mu.Unlock(); return turns >= from+n }, time.Minute, time.Millisecond)
+		}
+		some(30)
+		servers[0].Kill()
+		some(20)
+		assert.NoError(t, servers[0].Restart())
+		servers[1].Kill()
+		some(20)
+		assert.NoError(t, servers[1].Restart())
+		some(30)
+		close(ended)
+		clients.Wait()
+		retries = int(g.transport.Stats().Retries)
+		resumed := int(g.transport.Stats().Resumed)
+		t.Logf("%d turns, %d given up, %d cut off after their first byte, %d retries, %d resumed", turns, left, cut, retries, resumed)
+		require.NoError(t, ctx.Err())
+		require.Positive(t, retries+resumed+cut, "the kills were noticed")
+		require.Positive(t, left)
+		most := 2 * 8 // one for each client and kill
+		if name == "chat" || name == "completions" {
+			most = 0 // they go on elsewhere
+		}
+		require.LessOrEqual(t, cut, most)
+		noneOpen(t, g, servers)
+	})
 }
 
 // The transport's counts for this engine equal the engine's own, and its load
 // reports are read.
 func TestLlamaIsMetered(t *testing.T) {
 	servers := startLlamas(t, 1)
-	for name := range traffic.APIs {
-		for _, atOnce := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%s, at once %v", name, atOnce), func(t *testing.T) {
-				config := all.LMetric()
-				config.Endpoints = []endpick.Endpoint{{Address: servers[0].URL()}}
-				router, err := endpick.New(config)
-				require.NoError(t, err)
-				records := make(chan recording.Request, 1)
-				tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }})
-				require.NoError(t, err)
-				defer tr.CloseIdleConnections()
-				c := llamaClient(t, "http://gateway", name, atOnce)
-				c.HTTP = &http.Client{Transport: tr}
-				messages := []traffic.Message{{Role: "user", Content: name + fmt.Sprint(atOnce) + " tell me a story that begins as all stories do"}}
-				for i := range 2 {
-					s := c.Ask(t.Context(), time.Now(), messages, 8)
-					require.NoError(t, s.Err)
-					r := <-records
-					require.Equal(t, s.PromptTokens, r.InputTokens)
-					require.Equal(t, s.OutputTokens, r.OutputTokens)
-					require.NotNil(t, r.CachedTokens)
-					require.Equal(t, s.CachedTokens, *r.CachedTokens)
-					if i > 0 {
-						require.Equal(t, s.PromptTokens-1, *r.CachedTokens, "a whole prompt but for its last token")
-					}
-					require.Equal(t, !atOnce, r.TTFTMillis != nil)
-					require.Equal(t, "completed", r.Status)
-				}
-			})
+	eachAPI(t, func(t *testing.T, name string, atOnce bool) {
+		client, records := recorded(t, servers)
+		c := llamaClient(t, "http://gateway", name, atOnce)
+		c.HTTP = client
+		messages := []traffic.Message{{Role: "user", Content: name + fmt.Sprint(atOnce) + " tell me a story that begins as all stories do"}}
+		for i := range 2 {
+			s := c.Ask(t.Context(), time.Now(), messages, 8)
+			require.NoError(t, s.Err)
+			r := <-records
+			require.Equal(t, s.PromptTokens, r.InputTokens)
+			require.Equal(t, s.OutputTokens, r.OutputTokens)
+			require.NotNil(t, r.CachedTokens)
+			require.Equal(t, s.CachedTokens, *r.CachedTokens)
+			if i > 0 {
+				require.Equal(t, s.PromptTokens-1, *r.CachedTokens, "a whole prompt but for its last token")
+			}
+			require.Equal(t, !atOnce, r.TTFTMillis != nil)
+			require.Equal(t, "completed", r.Status)
 		}
-	}
+	})
 	t.Run("load", func(t *testing.T) {
 		g, _ := beforeLlamas(t, servers)
 		require.Eventually(t, func() bool {
@@ -301,20 +312,11 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 // holds.
 func TestLlamaNativeAPIIsMetered(t *testing.T) {
 	servers := startLlamas(t, 2)
-	config := all.LMetric()
-	for _, s := range servers {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: s.URL()})
-	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
-	records := make(chan recording.Request, 1)
-	tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }})
-	require.NoError(t, err)
-	defer tr.CloseIdleConnections()
+	client, records := recorded(t, servers)
 	post := func(path string, body any) (string, recording.Request) {
 		b, err := json.Marshal(body)
 		require.NoError(t, err)
-		resp, err := (&http.Client{Transport: tr}).Post("http://gateway"+path, "application/json", bytes.NewReader(b))
+		resp, err := client.Post("http://gateway"+path, "application/json", bytes.NewReader(b))
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		text, err := io.ReadAll(resp.Body)
@@ -432,13 +434,7 @@ func TestLlamasLoadModels(t *testing.T) {
 						"--port", strconv.Itoa(port), "-c", "4096", "-np", "2", "-t", "1", "--log-file", filepath.Join(dir, fmt.Sprint(i, ".log")))
 				})
 			})
-			var endpoints []endpick.Endpoint
-			for _, s := range servers {
-				endpoints = append(endpoints, endpick.Endpoint{Address: s.URL()})
-			}
-			g := gatewayOf(t, plain("marginal-delay"), endpoints...)
-			url := httptest.NewServer(g)
-			t.Cleanup(url.Close)
+			g, url := beforeServers(t, "marginal-delay", servers)
 			g.inspector.Poll(t.Context())
 			ctx, stop := context.WithCancel(t.Context())
 			var polls sync.WaitGroup
@@ -462,7 +458,7 @@ func TestLlamasLoadModels(t *testing.T) {
 							servers[0].Kill()
 						}
 						body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hello"}],"max_tokens":16,"stream":%t}`, model, !kill) // streams that have begun end with their server
-						resp, err := http.Post(url.URL+"/v1/chat/completions", "application/json", strings.NewReader(body))
+						resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
 						if !assert.NoError(t, err) {
 							return
 						}
@@ -482,10 +478,8 @@ func TestLlamasLoadModels(t *testing.T) {
 			}
 			t.Log(loads, "loads")
 			assert.LessOrEqual(t, loads, map[bool]int{false: 24, true: 60}[kill], "two servers have less room than there are models")
-			resp, err := http.Post(url.URL+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"seventh","messages":[{"role":"user","content":"hello"}]}`))
-			require.NoError(t, err)
-			resp.Body.Close()
-			assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+			status, _ := postTo(t, url+"/v1/chat/completions", `{"model":"seventh","messages":[{"role":"user","content":"hello"}]}`)
+			assert.Equal(t, http.StatusNotFound, status)
 		})
 	}
 }

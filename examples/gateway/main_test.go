@@ -65,10 +65,7 @@ func TestGracefulStop(t *testing.T) {
 	go func() {
 		done <- streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Count to a hundred."}}, 100)
 	}()
-	require.Eventually(t, func() bool {
-		_, page := get(t, c.admin+"/debug/endpick")
-		return strings.Contains(page, "open 1,")
-	}, 5*time.Second, time.Millisecond)
+	c.shows(t, "open 1,")
 	c.interrupt()
 	require.Eventually(t, func() bool {
 		status, _ := get(t, c.url+"/readyz")
@@ -98,10 +95,7 @@ func TestStopAfterGrace(t *testing.T) {
 	go func() {
 		done <- streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Count to ten thousand."}}, 10_000)
 	}()
-	require.Eventually(t, func() bool {
-		_, page := get(t, c.admin+"/debug/endpick")
-		return strings.Contains(page, "open 1,")
-	}, 5*time.Second, time.Millisecond)
+	c.shows(t, "open 1,")
 	c.interrupt()
 	require.Equal(t, 1, <-c.status)
 	require.Contains(t, c.stderr.String(), "1 requests were cut off after 50ms")

@@ -255,6 +255,23 @@ func (c *command) logs(t *testing.T, what string, times int) {
 	require.Eventually(t, func() bool { return strings.Count(c.stderr.String(), what) >= times }, 30*time.Second, 5*time.Millisecond, "%s: %s", what, c.stderr)
 }
 
+// shows waits until the debug page shows a text, and returns the page.
+func (c *command) shows(t *testing.T, want string) (text string) {
+	t.Helper()
+	return c.showsAfter(t, func() {}, want)
+}
+
+// showsAfter does something before each look.
+func (c *command) showsAfter(t *testing.T, do func(), want string) (text string) {
+	t.Helper()
+	require.Eventually(t, func() bool {
+		do()
+		_, text = get(t, c.admin+"/debug/endpick")
+		return strings.Contains(textIn(page(t, text)), want)
+	}, 30*time.Second, 5*time.Millisecond, want)
+	return text
+}
+
 // dial opens a connection and writes what a client would.
 func dial(t *testing.T, url, text string) net.Conn {
 	t.Helper()

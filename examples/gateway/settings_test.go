@@ -26,7 +26,7 @@ func TestDocumentedSettings(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
 	path := filepath.Join(dir, "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, block[1], 0o600))
+	writeFile(t, path, string(block[1]))
 	s, _, err := readSettings(path)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(dir, "server.pem"), s.TLS.Cert, "paths count from the file")
@@ -44,15 +44,11 @@ func TestDocumentedSettings(t *testing.T) {
 
 	// The defaults it gives are the defaults.
 	d := defaultSettings()
-	assert.Equal(t, d.Timeouts.Header, s.Timeouts.Header)
-	assert.Equal(t, d.Timeouts.Body, s.Timeouts.Body)
-	assert.Equal(t, d.Timeouts.Idle, s.Timeouts.Idle)
-	assert.Equal(t, d.Timeouts.Grace, s.Timeouts.Grace)
-	assert.Equal(t, d.Limits.Header, s.Limits.Header)
-	assert.Equal(t, d.Limits.Connections, s.Limits.Connections)
-	assert.Equal(t, d.Price.Cached, s.Price.Cached)
-	assert.Equal(t, d.Policy, s.Policy)
-	assert.Equal(t, d.Log, s.Log)
+	given := func(s *settings) []any {
+		at := s.Timeouts
+		return []any{at.Header, at.Body, at.Idle, at.Grace, s.Limits.Header, s.Limits.Connections, s.Price.Cached, s.Policy, s.Log}
+	}
+	assert.Equal(t, given(d), given(s))
 	for name, value := range map[string]string{"listen": d.Listen, "admin": d.Admin} {
 		if port, free := strings.CutSuffix(value, ":0"); free {
 			value = "a free port of " + port
@@ -92,13 +88,14 @@ func TestExpiredCertificates(t *testing.T) {
 func TestSecretsElsewhere(t *testing.T) {
 	t.Setenv("ENDPICK_TEST_KEY", annsKey)
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "key"), []byte("sk-of-the-engines\n"), 0o600))
-	_, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(
-		"endpoints: [{url: http://a}]\nadmin: \":81\"\nengine_key: {file: key}\nhash_key: {file: "+filepath.Join(dir, "hash")+"}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n"))
+	writeFile(t, filepath.Join(dir, "key"), "sk-of-the-engines\n")
+	path, hash := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "hash")
+	text := []byte("endpoints: [{url: http://127.0.0.1:1}, {url: http://localhost:1}]\nadmin: \":81\"\n" +
+		"engine_key: {file: key}\nhash_key: {file: " + hash + "}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n")
+	_, err := parseSettings(path, text)
 	require.ErrorContains(t, err, "gateway.yaml:4: hash_key: open")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "hash"), []byte(keyOfFours), 0o600))
-	s, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(
-		"endpoints: [{url: http://127.0.0.1:1}, {url: http://localhost:1}]\nadmin: \":81\"\nengine_key: {file: key}\nhash_key: {file: "+filepath.Join(dir, "hash")+"}\ntenants: {ann: {keys: [{env: ENDPICK_TEST_KEY}]}}\n"))
+	writeFile(t, hash, keyOfFours)
+	s, err := parseSettings(path, text)
 	require.NoError(t, err)
 	assert.Equal(t, []secret{"sk-of-the-engines", keyOfFours, annsKey}, []secret{s.EngineKey, s.HashKey, s.Tenants["ann"].Keys[0]})
 	assert.Len(t, s.stamps, 2)
@@ -296,7 +293,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 			if tc.old != "" {
 				text = strings.Replace(goodSettings, tc.old, tc.new, 1)
 			}
-			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+			writeFile(t, path, text)
 			err := check(path, io.Discard, io.Discard)
 			var bad *fileError
 			require.ErrorAs(t, err, &bad)
