@@ -112,14 +112,6 @@ func TestTheOldListIsFollowedWhileTheNewSourceHangs(t *testing.T) {
 	require.ErrorContains(t, <-applied, ":2: the address is neither")
 }
 
-func TestDiscoveryThatFindsNobodyIsAMistake(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "gateway.yaml")
-	require.NoError(t, os.WriteFile(path, []byte("discover: {file: servers}\n"), 0o600))
-	var stderr lockedBuffer
-	require.Equal(t, 1, run(t.Context(), []string{"-config", path}, &stderr, &stderr))
-	require.Contains(t, stderr.String(), "servers")
-}
-
 // The settings refer to a router's endpoint by its ID, or else by address and rank.
 func TestEndpointsAreTheSettings(t *testing.T) {
 	zero, one := 0, 1

@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -17,14 +16,11 @@ import (
 // its own, or can't be reached.
 func TestOneID(t *testing.T) {
 	var got []string
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			got = r.Header[idHeader]
-		}
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header[idHeader]
 		w.Header().Set(idHeader, "the server's")
 		_, _ = io.WriteString(w, "{}")
-	}))
-	defer server.Close()
+	})
 	for _, address := range []string{server.URL, "http://127.0.0.1:1"} {
 		g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: address})
 		var lines lockedBuffer

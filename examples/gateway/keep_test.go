@@ -154,7 +154,7 @@ func TestEventsAndRequestsHaveTheSameBlocks(t *testing.T) {
 	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: &seen}, Endpoints: []endpick.Endpoint{{Address: "engine:80"}}})
 	require.NoError(t, err)
 	routed, err := transport.New(transport.Config{
-		Router: router, SharedCache: true, HashKey: own.key, Base: answering{},
+		Router: router, SharedCache: true, HashKey: own.key, Base: emptyAnswers{},
 		Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { return ids, 0 },
 	})
 	require.NoError(t, err)
@@ -177,10 +177,10 @@ func (s *sentBlocks) Match(req *endpick.Request, _ []endpick.Candidate) {
 	*s = slices.Clone(req.Blocks)
 }
 
-// answering is an engine that answers everything with an empty object.
-type answering struct{}
+// emptyAnswers is an engine that answers everything with an empty object.
+type emptyAnswers struct{}
 
-func (answering) RoundTrip(*http.Request) (*http.Response, error) {
+func (emptyAnswers) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 }
 

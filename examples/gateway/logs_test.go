@@ -24,12 +24,7 @@ import (
 // Failed requests are logged with what identifies them: streams that break off,
 // unauthorized clients, invalid headers.
 func TestRequestsThatGoWrongAreLogged(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			http.NotFound(w, r)
-			return
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Slo-Ttft-Ms") != "" {
 			_, _ = io.WriteString(w, "{}")
 			return
@@ -38,8 +33,7 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")
 		_ = http.NewResponseController(w).Flush()
 		panic(http.ErrAbortHandler)
-	}))
-	defer server.Close()
+	})
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{id: a, url: "+server.URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n"))
 	send := func(headers ...string) int {
 		req, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions?key=secret", strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"cardamom"}]}`))

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -121,14 +120,11 @@ func TestServeBackends(t *testing.T) {
 // The credentials in a server's address concern that server only.
 func TestCredentialsAreNotLogged(t *testing.T) {
 	asked := make(chan string, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/v1/chat/completions" {
-			user, password, _ := r.BasicAuth()
-			asked <- user + ":" + password
-		}
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		user, password, _ := r.BasicAuth()
+		asked <- user + ":" + password
 		_, _ = io.WriteString(w, `{"choices":[{"message":{"content":"Hi."}}]}`)
-	}))
-	defer server.Close()
+	})
 	address := strings.TrimPrefix(server.URL, "http://")
 	c := start(t, "-backend", "http://user:secret@"+address)
 	_, _ = post(t, c.url, false)

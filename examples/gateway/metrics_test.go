@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -45,14 +44,12 @@ func labelsOn(page, family string) (all []string) {
 // A streamed request whose client leaves after the first token ends on a
 // goroutine without recovery, where a panic would end the process.
 func TestAClientCannotEndTheProcessByAName(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body)
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
 		fmt.Fprint(w, "data: {\"choices\":[{\"delta\":{\"content\":\"one\"}}]}\n\n")
 		_ = http.NewResponseController(w).Flush()
 		<-r.Context().Done()
-	}))
-	defer server.Close()
+	})
 	g := gatewayOf(t, plain("lmetric"), endpick.Endpoint{ID: "a", Address: server.URL})
 	front := httptest.NewServer(g)
 	defer front.Close()

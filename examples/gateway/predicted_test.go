@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"runtime"
 	"strconv"
@@ -205,17 +204,11 @@ func TestQueue(t *testing.T) {
 // Servers without metrics are full at the number of concurrent requests in the file.
 func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
 	arrived, release := make(chan struct{}, 4), make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method != http.MethodPost {
-			http.NotFound(w, r)
-			return
-		}
-		_, _ = io.Copy(io.Discard, r.Body)
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		arrived <- struct{}{}
 		<-release
 		_, _ = io.WriteString(w, "{}")
-	}))
-	defer server.Close()
+	})
 	g := newTestGateway(t, "endpoints: [{url: "+server.URL+", max_sequences: 2}]\nqueue: {requests: 1, timeout: 1m}\n")
 	codes := make(chan int, 4)
 	send := func() { codes <- askGateway(g, "/v1/chat/completions").Code }

@@ -101,11 +101,6 @@ func TestAFullDiskCostsRecords(t *testing.T) {
 	assert.Contains(t, logged.String(), "no space left on device")
 }
 
-func TestARecordingThatCannotBeIsAMistake(t *testing.T) {
-	_, err := newRecorder(&recordSettings{File: filepath.Join(t.TempDir(), "no", "r")}, slog.New(slog.DiscardHandler))
-	require.Error(t, err)
-}
-
 // What waits for a slow disk is bounded in bytes too.
 func TestLargeRecordsDoNotWait(t *testing.T) {
 	r := &recorder{queue: make(chan recording.Request, recorderQueue)} // without a writer

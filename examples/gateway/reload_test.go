@@ -98,8 +98,8 @@ func TestStopDuringAReload(t *testing.T) {
 	require.Contains(t, c.stderr.String(), "keeping the old ones")
 }
 
-// Requests go on while settings change, with and without mistakes: none is lost,
-// endpoints that stay keep their caches and models, and the accounts end at zero.
+// Requests go on while settings change, with and without mistakes, and with them what other gateways are
+// told: none is lost, endpoints that stay keep their caches and models, and the accounts end at zero.
 func TestReloadUnderLoad(t *testing.T) {
 	f := startFleet(t, 3, 65536)
 	settings := func(more string, members ...int) string {
@@ -138,16 +138,20 @@ func TestReloadUnderLoad(t *testing.T) {
 		})
 	}
 	for i := range 36 {
-		text := settings("", 0, 1, 2)
+		sharing := ""
+		if i/6%3 > 0 {
+			sharing = fmt.Sprintf("hash_key: %064x\nreplicas: {nats: \"nats://%s\", fleet: f%d, load_only: %v}\n", i/6%3, nobody(t), i%2, i%4 == 0)
+		}
+		text := settings(sharing, 0, 1, 2)
 		switch i % 6 {
 		case 1:
-			text = settings("", 0, 1)
+			text = settings(sharing, 0, 1)
 		case 2:
 			text = settings("models: {}\n", 0, 1) // a duplicate: a mistake
 		case 3:
-			text = strings.Replace(settings("", 0, 2), "policy: lmetric", "policy: load-prefix", 1)
+			text = strings.Replace(settings(sharing, 0, 2), "policy: lmetric", "policy: load-prefix", 1)
 		case 4:
-			text = strings.Replace(settings("", 0, 1, 2), "other:", "demo-8b:", 1)
+			text = strings.Replace(settings(sharing, 0, 1, 2), "other:", "demo-8b:", 1)
 		case 5:
 			text = settings("hash_key: abc\n", 0)
 		}
@@ -158,6 +162,8 @@ func TestReloadUnderLoad(t *testing.T) {
 		}
 		require.NoError(t, err)
 		require.NoError(t, g.apply(s))
+		_, shared := g.sharing.status()
+		require.Equal(t, sharing != "", shared)
 		from := asked.Load()
 		require.Eventually(t, func() bool { return asked.Load() >= from+4 }, 30*time.Second, time.Millisecond)
 	}
@@ -463,18 +469,12 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 	require.Equal(t, `you have said "hello"`, string(answer))
 }
 
-// A server drained in the file gets no new requests, and is remembered when it returns.
+// A server drained in the file is drained in the router, and is remembered when it returns.
 func TestDrainByTheFile(t *testing.T) {
-	one, two := newBackend(t), newBackend(t)
-	text := func(more string) string {
-		return "endpoints: [{url: \"" + one.URL + "\"" + more + "}, {id: second, url: \"" + two.URL + "\"}]\n"
+	file := func(first, second string) *settings {
+		return parsed(t, "endpoints: [{url: \"http://a\""+first+"}, {id: second, url: \"http://b\""+second+"}]\n")
 	}
-	g := newTestGateway(t, text(", drain: true")+"policy: round-robin\n")
-	ask := func() {
-		for range 4 {
-			require.Equal(t, 200, askGateway(g, "/v1/chat/completions").Code)
-		}
-	}
+	g := gatewayOf(t, file(", drain: true", ""))
 	draining := func() (all []string) {
 		for _, e := range g.router.Endpoints() {
 			if e.Draining {
@@ -483,25 +483,16 @@ func TestDrainByTheFile(t *testing.T) {
 		}
 		return all
 	}
-	apply := func(text string) {
-		s := parsed(t, text+"policy: round-robin\n")
-		require.NoError(t, g.apply(s))
-	}
-	ask()
-	require.Equal(t, []int{0, 4}, []int{one.served(), two.served()}, "drained from the start")
-	apply(text(""))
-	require.Empty(t, draining())
-	ask()
-	require.Equal(t, []int{2, 6}, []int{one.served(), two.served()})
-	ref, ok := g.router.Ref(one.URL)
+	require.Equal(t, []string{"http://a"}, draining(), "drained from the start")
+	ref, ok := g.router.Ref("http://a")
 	require.True(t, ok)
-	apply(text(", drain: true"))
-	require.Equal(t, []string{one.URL}, draining())
-	ask()
-	require.Equal(t, []int{2, 10}, []int{one.served(), two.served()})
-	kept, _ := g.router.Ref(one.URL)
-	require.Equal(t, ref, kept, "the same endpoint, with all that is known of it")
-	apply("endpoints: [{url: \"" + one.URL + "\"}, {id: second, drain: true, url: \"" + two.URL + "\"}]\n")
+	require.NoError(t, g.apply(file("", "")))
+	require.Empty(t, draining())
+	require.NoError(t, g.apply(file(", drain: true", "")))
+	require.Equal(t, []string{"http://a"}, draining())
+	again, _ := g.router.Ref("http://a")
+	require.Equal(t, ref, again, "the same endpoint, with all that is known of it")
+	require.NoError(t, g.apply(file("", ", drain: true")))
 	require.Equal(t, []string{"second"}, draining())
 }
 

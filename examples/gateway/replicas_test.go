@@ -2,12 +2,10 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -82,56 +80,16 @@ func TestReplicasWithoutNATS(t *testing.T) {
 	require.NotContains(t, c.stderr.String(), "level=ERROR")
 }
 
-// Reloads change what is shared while requests come and end: none fails, and the accounts
-// end at zero.
-func TestReplicasChangeUnderLoad(t *testing.T) {
-	b := newBackend(t)
-	text := func(i int) string {
-		own := "endpoints: [{url: \"" + b.URL + "\"}]\n"
-		if i%3 > 0 {
-			own += fmt.Sprintf("hash_key: %064x\nreplicas: {nats: \"nats://%s\", fleet: f%d, load_only: %v}\n", i%3, nobody(t), i%2, i%2 == 0)
-		}
-		return own
-	}
-	g := newTestGateway(t, text(0))
-	ctx, stop := context.WithCancel(t.Context())
-	var clients sync.WaitGroup
-	var answered atomic.Int64
-	for range 4 {
-		clients.Go(func() {
-			for ctx.Err() == nil {
-				assert.Equal(t, http.StatusOK, askGateway(g, "/v1/chat/completions").Code)
-				answered.Add(1)
-			}
-		})
-	}
-	for i := range 12 {
-		s := parsed(t, text(i))
-		require.NoError(t, g.apply(s))
-		_, shared := g.sharing.status()
-		require.Equal(t, i%3 > 0, shared)
-		before := answered.Load()
-		require.Eventually(t, func() bool { return answered.Load() >= before+8 }, 30*time.Second, time.Millisecond)
-	}
-	stop()
-	clients.Wait()
-	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-}
-
 // A gateway that stops waits for its own clients, not for those of others.
 func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	release := make(chan struct{})
-	var asked sync.WaitGroup
-	asked.Add(1)
-	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			asked.Done()
-			<-release
-		}
+	asked := make(chan struct{})
+	slow := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		close(asked)
+		<-release
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, `{"object":"chat.completion","choices":[]}`)
-	}))
-	defer slow.Close()
+	})
 	answer := sync.OnceFunc(func() { close(release) })
 	defer answer()
 	g := newTestGateway(t, "endpoints: [{id: a, url: \""+slow.URL+"\"}]\n")
@@ -153,7 +111,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 		_ = resp.Body.Close()
 		served <- resp.StatusCode
 	}()
-	asked.Wait()
+	<-asked
 	ended := make(chan error, 1)
 	go func() { ended <- g.shutdown(server, time.Hour) }()
 	require.Eventually(t, func() bool {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -13,15 +12,10 @@ import (
 
 // The page says where models are in memory, what was loaded, and why.
 func TestModelsOnThePage(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path != "/api/generate" {
-			http.NotFound(w, r)
-			return
-		}
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"model":"m","response":" so","done":true,"load_duration":6000000000,"prompt_eval_count":2,"eval_count":1}`))
-	}))
-	defer server.Close()
+	})
 	g := gatewayOf(t, plain("marginal-delay"),
 		endpick.Endpoint{ID: "a", Address: server.URL, Residents: []endpick.Resident{{Model: "m"}, {Model: "n", State: endpick.InMemory}}},
 		endpick.Endpoint{ID: "b", Address: "http://127.0.0.1:1", Residents: []endpick.Resident{{Model: "n", State: endpick.Loading}}, Models: []string{"n"}})

@@ -70,6 +70,20 @@ func newBackend(t *testing.T) *backend {
 	return b
 }
 
+// answering is a server that answers what is sent to it, and knows nothing else.
+func answering(t *testing.T, answer http.HandlerFunc) *httptest.Server {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodPost {
+			http.NotFound(w, r)
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		answer(w, r)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
 // served is how many requests came.
 func (b *backend) served() int {
 	b.mu.Lock()

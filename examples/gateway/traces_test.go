@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -44,13 +43,10 @@ func TestTraces(t *testing.T) {
 	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
 
 	parents := make(chan string, 1)
-	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-		if in.Method == http.MethodPost {
-			parents <- in.Header.Get("Traceparent")
-			_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`))
-		}
-	}))
-	defer engine.Close()
+	engine := answering(t, func(w http.ResponseWriter, in *http.Request) {
+		parents <- in.Header.Get("Traceparent")
+		_, _ = w.Write([]byte(`{"choices":[{"message":{"content":"hi"}}],"usage":{"prompt_tokens":5,"completion_tokens":1}}`))
+	})
 	c := start(t, "-backend", engine.URL)
 	status, body := post(t, c.url, false)
 	require.Equal(t, http.StatusOK, status, body)

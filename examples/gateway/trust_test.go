@@ -3,7 +3,6 @@ package main
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,13 +21,10 @@ func (s *spy) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 }
 
 func TestHeadersAreTrustedOnDemand(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodPost {
-			assert.Equal(t, "acme", r.Header.Get(tenantHeader), "what is the engine's is passed on")
-		}
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
+		assert.Equal(t, "acme", r.Header.Get(tenantHeader), "what is the engine's is passed on")
 		_, _ = io.WriteString(w, "{}")
-	}))
-	defer server.Close()
+	})
 	for _, trusted := range []bool{false, true} {
 		seen := &spy{}
 		s := plain("random")
