@@ -102,7 +102,7 @@ func (p *publisher) replay(request [][]byte) {
 }
 
 // stored says that the blocks of these ids are cached, with hashes from first on.
-func stored(first int, ids []uint32, salt string) map[string]any {
+func stored(first int, ids []uint32, adapter any, salt string) map[string]any {
 	var extra []any // per block: what identifies it besides its tokens
 	if salt != "" {
 		extra = slices.Repeat([]any{nil}, len(ids)/16)
@@ -114,13 +114,13 @@ func stored(first int, ids []uint32, salt string) map[string]any {
 	}
 	return map[string]any{
 		"type": "BlockStored", "block_hashes": hashes, "parent_block_hash": nil, "token_ids": ids[:16*len(hashes)], "block_size": 16,
-		"lora_id": nil, "medium": "GPU", "lora_name": nil, "extra_keys": extra,
+		"lora_id": nil, "medium": "GPU", "lora_name": adapter, "extra_keys": extra,
 	}
 }
 
 // Prompts go to the server that reports them as cached, even if they were never sent
-// there through the gateway: also with another key, with none in the file, and with a
-// salt.
+// there through the gateway: also with another key, with none in the file, for an adapter, and with
+// a salt.
 func TestEngineEvents(t *testing.T) {
 	var prompts []string
 	blocks := 0
@@ -132,7 +132,11 @@ func TestEngineEvents(t *testing.T) {
 		for _, b := range []byte(prompts[i]) {
 			ids = append(ids, uint32(b))
 		}
-		p.publish(stored(1000*i, ids, salt(i)))
+		var adapter any
+		if i/8 == 2 {
+			adapter = "lora"
+		}
+		p.publish(stored(1000*i, ids, adapter, salt(i)))
 		blocks += len(ids) / 16
 	}
 	var rendered atomic.Int64
@@ -156,15 +160,16 @@ func TestEngineEvents(t *testing.T) {
 		if key > 0 {
 			own = fmt.Sprintf("hash_key: %064x\n", key)
 		}
-		text := fmt.Sprintf("listen: 127.0.0.1:0\npolicy: lmetric\n%smodels: {m: {tokens: {render: %q, within: 30s}}}\nendpoints:\n", own, renderer.URL) +
-			fmt.Sprintf("  - {url: %q, models: [m]}\n  - {url: %q, id: two, models: [m]%s}\n", one.URL, two.URL, events)
+		text := fmt.Sprintf("listen: 127.0.0.1:0\npolicy: lmetric\n%smodels: {m: {tokens: &}, lora: {tokens: &}}\nendpoints:\n", own) +
+			fmt.Sprintf("  - {url: %q, models: [m], adapters: [lora]}\n  - {url: %q, id: two, models: [m], adapters: [lora]%s}\n", one.URL, two.URL, events)
+		text = strings.ReplaceAll(text, "&", "{render: "+renderer.URL+", within: 30s}")
 		writeFile(t, path, text)
 	}
 	var c *command
-	toTwo := func(prompts []string, salt string) bool { // half of them would get there by chance
+	toTwo := func(prompts []string, model, salt string) bool { // half of them would get there by chance
 		for _, prompt := range prompts {
 			before := two.served()
-			body, err := json.Marshal(map[string]any{"model": "m", "cache_salt": salt, "messages": []any{map[string]any{"role": "user", "content": prompt}}})
+			body, err := json.Marshal(map[string]any{"model": model, "cache_salt": salt, "messages": []any{map[string]any{"role": "user", "content": prompt}}})
 			require.NoError(t, err)
 			code, _ := postTo(t, c.url+"/v1/chat/completions", string(body))
 			require.Equal(t, 200, code)
@@ -193,21 +198,21 @@ func TestEngineEvents(t *testing.T) {
 	write(1, events)
 	reload(1)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(prompts[:8], ""))
+	require.True(t, toTwo(prompts[:8], "m", ""))
 	require.Equal(t, int64(8), rendered.Load())
 
 	write(2, events)
 	reload(2)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(prompts[8:16], ""), "the engine's blocks have names under the new key too")
-	require.True(t, toTwo(prompts[:8], ""))
+	require.True(t, toTwo(prompts[8:16], "m", ""), "the engine's blocks have names under the new key too")
+	require.True(t, toTwo(prompts[:8], "m", ""))
 	require.Equal(t, int64(16), rendered.Load(), "a model's token ids are remembered through a reload")
 
 	write(0, events)
 	reload(3)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
-	require.True(t, toTwo(prompts[16:24], ""), "prompts and events have the key that is drawn at a start")
-	require.True(t, toTwo(prompts[24:], "salt"), "and the salt that the engine has")
+	require.True(t, toTwo(prompts[16:24], "lora", ""), "prompts and events have the key that is drawn at a start")
+	require.True(t, toTwo(prompts[24:], "m", "salt"), "and the salt that the engine has")
 
 	write(3, "")
 	reload(4)
@@ -279,7 +284,7 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			if tc.right {
 				id = 7
 			}
-			p.publish(stored(1, slices.Repeat([]uint32{id}, 32), ""))
+			p.publish(stored(1, slices.Repeat([]uint32{id}, 32), nil, ""))
 			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, map[string]string{
 					"/metrics":                    "vllm:num_requests_running 0\n",

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,10 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
-	"github.com/endpick/endpick/transport"
 )
 
 // What a reload keeps and what it replaces: a part stays, with all that it has learned, if none of
@@ -140,48 +135,6 @@ func TestPoliciesShareTheirIndex(t *testing.T) {
 		}
 	}
 	require.Greater(t, before, 4)
-}
-
-// The blocks in an engine's events equal those of the requests for them: for its model or an
-// adapter, by the names that clients use, and with their salt.
-func TestEventsAndRequestsHaveTheSameBlocks(t *testing.T) {
-	ids := make([]uint32, 64)
-	for i := range ids {
-		ids[i] = uint32(i)
-	}
-	own := eventSettings{model: "base", key: prefix.NewKey()}
-	var seen sentBlocks
-	router, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: &seen}, Endpoints: []endpick.Endpoint{{Address: "engine:80"}}})
-	require.NoError(t, err)
-	routed, err := transport.New(transport.Config{
-		Router: router, SharedCache: true, HashKey: own.key, Base: emptyAnswers{},
-		Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { return ids, 0 },
-	})
-	require.NoError(t, err)
-	for adapter, asked := range map[string]string{"": "base", "lora": "lora"} {
-		for _, salt := range []string{"", "s"} {
-			body := fmt.Sprintf(`{"model":%q,"cache_salt":%q,"messages":[{"role":"user","content":"x"}]}`, asked, salt)
-			response, err := routed.RoundTrip(httptest.NewRequest("POST", "http://gateway/v1/chat/completions", strings.NewReader(body)))
-			require.NoError(t, err)
-			require.NoError(t, response.Body.Close())
-			require.NotEmpty(t, seen)
-			require.Equal(t, []uint64(seen), prefix.AppendTokens(nil, own.scope(adapter, salt).Seed(), ids), "%q, %q", adapter, salt)
-		}
-	}
-}
-
-// sentBlocks are the blocks of the latest request.
-type sentBlocks []uint64
-
-func (s *sentBlocks) Match(req *endpick.Request, _ []endpick.Candidate) {
-	*s = slices.Clone(req.Blocks)
-}
-
-// emptyAnswers is an engine that answers everything with an empty object.
-type emptyAnswers struct{}
-
-func (emptyAnswers) RoundTrip(*http.Request) (*http.Response, error) {
-	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 }
 
 // Only one replica runs at a time: the next one starts after the previous one has ended.

@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick/slo/queue"
 )
 
 // The example in the documentation is a complete file, and means what it says.
@@ -363,24 +362,6 @@ func TestErrorsShowNoSecrets(t *testing.T) {
 		require.Error(t, err)
 		assert.NotContains(t, err.Error(), "S3cret", args)
 	}
-}
-
-// Paths in the file are relative to its directory, and the queue has the file's bounds.
-func TestSettingsAreTakenAsTheyAre(t *testing.T) {
-	dir := t.TempDir()
-	s, err := parseSettings(filepath.Join(dir, "gateway.yaml"), []byte(`
-discover: {file: servers/list}
-record: {file: requests.jsonl}
-queue: {requests: 7, tokens: 8000, bytes: 9 MiB, timeout: 10s}
-`))
-	require.NoError(t, err)
-	assert.Equal(t, filepath.Join(dir, "servers", "list"), s.Discover.File)
-	assert.Equal(t, filepath.Join(dir, "requests.jsonl"), s.Record.File)
-	assert.Equal(t, queue.Config{MaxRequests: 7, MaxTokens: 8000, MaxBytes: 9 << 20, Timeout: 10 * time.Second}, s.hold().Bounds)
-	s, err = parseSettings(filepath.Join(dir, "gateway.yaml"), []byte("discover: {file: /servers}\n"))
-	require.NoError(t, err)
-	assert.Equal(t, "/servers", s.Discover.File)
-	assert.Nil(t, s.hold())
 }
 
 // Whatever the file contains, reading it yields settings or an error with a place.
