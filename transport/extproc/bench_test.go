@@ -1,10 +1,8 @@
 package extproc_test
 
 import (
-	"context"
 	"fmt"
 	"io"
-	"net"
 	"runtime/metrics"
 	"slices"
 	"strconv"
@@ -15,6 +13,7 @@ import (
 
 	filterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
+	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 
 	"github.com/endpick/endpick"
@@ -136,86 +135,53 @@ func hundred(b *testing.B) *extproc.Server {
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{Address: fmt.Sprintf("10.0.0.%d:8000", i+1), Models: []string{"m"}})
 	}
 	router, err := endpick.New(config)
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2}})
-	if err != nil {
-		b.Fatal(err)
-	}
+	require.NoError(b, err)
 	return server
 }
 
 // processor returns a connection to a processor until the benchmark ends.
 func processor(b *testing.B, register func(*grpc.Server)) *grpc.ClientConn {
-	g := grpc.NewServer()
+	g, l := grpc.NewServer(), listener(b, "127.0.0.1:0")
 	register(g)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		b.Fatal(err)
-	}
 	go g.Serve(l)
-	conn, err := grpc.NewClient(l.Addr().String(), grpc.WithTransportCredentials(noTLS))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { conn.Close(); g.Stop() })
-	return conn
+	b.Cleanup(g.Stop)
+	return connect(b, l.Addr().String(), noTLS)
 }
 
 // exchange is one request and its response, in 51 pieces or at once. It returns how
 // long the request took.
 func exchange(b *testing.B, conn *grpc.ClientConn, mode filterv3.ProcessingMode_BodySendMode, body string) time.Duration {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
-	if err != nil {
-		b.Fatal(err)
-	}
-	send := func(m *extprocv3.ProcessingRequest) {
-		if err := stream.Send(m); err != nil {
-			b.Fatal(err)
-		}
-	}
-	recv := func() *extprocv3.ProcessingResponse {
-		m, err := stream.Recv()
-		if err != nil {
-			b.Fatal(err)
-		}
-		return m
-	}
+	c := (&world{conn: conn}).talk(b, mode)
+	defer c.cancel()
 	began := time.Now()
-	head := requestHeaders(false, "content-length", strconv.Itoa(len(body)))
-	head.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: mode, ResponseBodyMode: mode}
-	send(head)
 	const piece = `data: {"choices":[{"delta":{"content":"Hello!"}}]}` + "\n\n"
+	c.head(requestHeaders(false, "content-length", strconv.Itoa(len(body))))
 	if mode == atOnce {
-		recv()
-		send(requestBody(body, true))
-		recv()
+		c.send(requestBody(body, true))
+		c.recv()
 		asking := time.Since(began)
-		send(responseHeaders("200", false))
-		recv()
-		send(responseBody(strings.Repeat(piece, 50)+done, true))
-		recv()
+		c.respond("200")
+		c.send(responseBody(strings.Repeat(piece, 50)+done, true))
+		c.recv()
 		return asking
 	}
 	for len(body) > 0 {
 		n := min(len(body), 16<<10)
-		send(requestBody(body[:n], n == len(body)))
+		c.send(requestBody(body[:n], n == len(body)))
 		body = body[n:]
 	}
-	for !recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
+	for !c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
 	}
 	asking := time.Since(began)
-	send(responseHeaders("200", false))
-	recv()
+	c.respond("200")
 	for range 50 {
-		send(responseBody(piece, false))
-		recv()
+		c.send(responseBody(piece, false))
+		c.recv()
 	}
-	send(responseBody(done, true))
-	for !recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
+	c.send(responseBody(done, true))
+	for !c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
 	}
 	return asking
 }

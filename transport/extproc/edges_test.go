@@ -1,8 +1,6 @@
 package extproc_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"fmt"
 	"net/http"
 	"strings"
@@ -13,8 +11,6 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -31,8 +27,7 @@ func TestHeadersAsText(t *testing.T) {
 	}
 	c.send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: &extprocv3.HttpHeaders{Headers: text}}})
 	c.send(requestBody(chatBody, true))
-	header, _ := destination(c.recv())
-	assert.Equal(t, "10.0.0.1:8000", header)
+	names(t, "10.0.0.1:8000", c.recv())
 	for !c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse().GetEndOfStream() {
 	}
 	c.ends()
@@ -55,26 +50,15 @@ func ranked(t *testing.T) *world {
 
 // One header carries the rank, so only servers with the same rank can be fallbacks.
 func TestFallbacksHaveTheSameRank(t *testing.T) {
-	w := ranked(t)
-	m := first(w.talk(t, inPieces).request(chatBody))
-	header, metadata := destination(m)
-	assert.Equal(t, "10.0.0.1:80,10.0.0.2:80", header)
-	assert.Equal(t, header, metadata)
-	assert.Equal(t, "1", mutation(m, "x-data-parallel-rank"))
-
-	w = ranked(t)
-	w.heard.order = "bacde"
-	m = first(w.talk(t, inPieces).request(chatBody))
-	header, _ = destination(m)
-	assert.Equal(t, "10.0.0.2:80,10.0.0.1:80", header)
-	assert.Equal(t, "0", mutation(m, "x-data-parallel-rank"))
-
-	w = ranked(t)
-	w.heard.order = "cabde"
-	m = first(w.talk(t, inPieces).request(chatBody))
-	header, _ = destination(m)
-	assert.Equal(t, "10.0.0.3:80", header)
-	assert.Empty(t, mutation(m, "x-data-parallel-rank"))
+	for order, want := range map[string]struct{ servers, rank string }{
+		"abcde": {"10.0.0.1:80,10.0.0.2:80", "1"}, "bacde": {"10.0.0.2:80,10.0.0.1:80", "0"}, "cabde": {"10.0.0.3:80", ""},
+	} {
+		w := ranked(t)
+		w.heard.order = order
+		m := first(w.talk(t, inPieces).request(chatBody))
+		names(t, want.servers, m)
+		assert.Equal(t, want.rank, mutation(m, "x-data-parallel-rank"))
+	}
 }
 
 // The address reported by the proxy identifies the server: the one with the rank that
@@ -100,52 +84,6 @@ func TestServedByTheSameRank(t *testing.T) {
 	}
 }
 
-// If the proxy allows none of the servers of a model, there is no endpoint; if no
-// server has it, there is no such model.
-func TestSubsetsAndModels(t *testing.T) {
-	w := newWorld(t, extproc.Config{})
-	other := `{"model":"unheard-of","messages":[{"role":"user","content":"Hi!"}]}`
-	refused(t, first(w.talk(t, inPieces).request(other)), 404, "model_not_found")
-	c := w.talk(t, inPieces)
-	c.send(subset(requestHeaders(false), "10.0.0.1:8000"))
-	c.send(requestBody(other, true))
-	refused(t, c.recv(), 503, "no server is available")
-}
-
-// After a body is unpacked, its coding and length headers say so. An unknown coding is
-// left to the server, and an unchanged body keeps its headers.
-func TestCodingsInTheHeader(t *testing.T) {
-	var packed bytes.Buffer
-	z := gzip.NewWriter(&packed)
-	_, err := z.Write([]byte(chatBody))
-	require.NoError(t, err)
-	require.NoError(t, z.Close())
-	for _, tc := range []struct {
-		coding, body string
-		removed      []string
-	}{
-		{"gzip", packed.String(), []string{"content-encoding"}},
-		{"x-own", chatBody, nil},
-		{"", chatBody, nil},
-	} {
-		w := newWorld(t, extproc.Config{Dispatcher: transport.Config{DisableUsage: true}})
-		var m *extprocv3.ProcessingResponse
-		var got string
-		if c := w.talk(t, inPieces); tc.coding == "" {
-			m, got = c.request(tc.body)
-		} else {
-			m, got = c.request(tc.body, "content-encoding", tc.coding)
-		}
-		assert.Equal(t, chatBody, got, tc.coding)
-		assert.Equal(t, tc.removed, common(m).GetHeaderMutation().GetRemoveHeaders(), tc.coding)
-		if tc.coding == "gzip" {
-			assert.NotEmpty(t, mutation(m, "content-length"))
-		} else {
-			assert.Empty(t, mutation(m, "content-length"), tc.coding)
-		}
-	}
-}
-
 // An announced length is used only as far as that costs nothing.
 func TestAnnouncedLengths(t *testing.T) {
 	for _, length := range []string{"4611686018427387904", "-5", "many", "1", "0"} {
@@ -154,8 +92,7 @@ func TestAnnouncedLengths(t *testing.T) {
 		c.send(requestHeaders(false, "content-length", length))
 		c.send(requestBody(chatBody[:20], false))
 		c.send(requestBody(chatBody[20:], true))
-		header, _ := destination(c.recv())
-		assert.Equal(t, "10.0.0.1:8000", header, length)
+		names(t, "10.0.0.1:8000", c.recv())
 	}
 }
 
@@ -167,35 +104,13 @@ func TestOneServerTwice(t *testing.T) {
 		Dispatcher: transport.Config{Fallbacks: 2},
 		Describe:   func(_ http.Header, _ []byte, req *endpick.Request) { req.Exclude = exclude },
 	}, endpick.Endpoint{ID: "a", Address: "10.0.0.1:8000"}, endpick.Endpoint{ID: "b", Address: "http://10.0.0.1:8000"}, endpick.Endpoint{ID: "c", Address: "10.0.0.3:8000"})
-	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
-	assert.Equal(t, "10.0.0.1:8000,10.0.0.3:8000", header)
+	names(t, "10.0.0.1:8000,10.0.0.3:8000", first(w.talk(t, inPieces).request(chatBody)))
 
 	exclude = []string{"a"}
 	c := w.talk(t, inPieces)
 	c.exchange(served(responseHeaders("200", false), "10.0.0.1:8000"), events+done)
 	require.Eventually(t, func() bool { return strings.Contains(w.heard.said(), "completed") }, 30*time.Second, time.Millisecond)
 	assert.Contains(t, w.heard.said(), "b completed")
-}
-
-// A second header is refused also while the first one is waiting for its body.
-func TestASecondHeaderBeforeTheBody(t *testing.T) {
-	w := newWorld(t, extproc.Config{})
-	c := w.talk(t, inPieces)
-	c.send(requestHeaders(false))
-	c.send(requestHeaders(false, "x-team", "blue"))
-	_, err := c.stream.Recv()
-	assert.Equal(t, codes.InvalidArgument, status.Code(err))
-	w.idle(t)
-}
-
-// The end of a CONNECT request's body is not waited for.
-func TestConnect(t *testing.T) {
-	w := newWorld(t, extproc.Config{})
-	c := w.talk(t, inPieces)
-	c.send(requestHeaders(false, ":method", "CONNECT", ":protocol", "websocket", ":path", "/v1/realtime?model=m"))
-	header, _ := destination(c.recv())
-	assert.Equal(t, "10.0.0.1:8000", header)
-	c.ends()
 }
 
 // A client or the proxy may disappear after any message.

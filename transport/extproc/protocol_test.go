@@ -12,8 +12,6 @@ import (
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/endpick/endpick"
@@ -26,6 +24,24 @@ import (
 // body modes. docs/extproc.md lists them.
 func TestProtocol(t *testing.T) {
 	two := extproc.Config{Dispatcher: transport.Config{Fallbacks: 1}}
+	all := extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}
+	asIs := extproc.Config{Dispatcher: transport.Config{DisableUsage: true}}
+	named := func(want, body string, pairs ...string) func(*testing.T, *world, *talk) {
+		return func(t *testing.T, w *world, c *talk) { names(t, want, first(c.request(body, pairs...))) }
+	}
+	denied := func(status int, reason, body string, pairs ...string) func(*testing.T, *world, *talk) {
+		return func(t *testing.T, w *world, c *talk) { refused(t, first(c.request(body, pairs...)), status, reason) }
+	}
+	allowed := func(servers any, want string) func(*testing.T, *world, *talk) {
+		return func(t *testing.T, w *world, c *talk) {
+			c.send(subset(requestHeaders(true), servers))
+			if want == "" {
+				refused(t, c.recv(), 503, "no server is available")
+				return
+			}
+			names(t, want, c.recv())
+		}
+	}
 	for _, line := range []struct {
 		name   string
 		config extproc.Config
@@ -33,73 +49,41 @@ func TestProtocol(t *testing.T) {
 	}{
 		{"the chosen server is named in header and metadata alike", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			m, _ := c.request(chatBody)
-			header, metadata := destination(m)
-			assert.Equal(t, "10.0.0.1:8000", header)
-			assert.Equal(t, header, metadata)
+			names(t, "10.0.0.1:8000", m)
 			assert.True(t, common(m).GetClearRouteCache())
 			c.send(responseHeaders("200", false))
 			assert.Nil(t, c.recv().GetDynamicMetadata(), "and once")
 		}},
-		{"fallbacks follow in order", extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
-			header, metadata := destination(first(c.request(chatBody)))
-			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000,[fd00::3]:8000", header)
-			assert.Equal(t, header, metadata)
-		}},
-		{"as many fallbacks as asked for", two, func(t *testing.T, w *world, c *talk) {
-			header, _ := destination(first(c.request(chatBody)))
-			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000", header)
-		}},
-		{"no fallbacks for what must not be sent twice", extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
-			header, _ := destination(first(c.request(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`, ":path", "/v1/responses")))
-			assert.Equal(t, "10.0.0.1:8000", header)
-		}},
-		{"no fallbacks for an unknown API", extproc.Config{Dispatcher: transport.Config{Fallbacks: 5}}, func(t *testing.T, w *world, c *talk) {
-			header, _ := destination(first(c.request(`{"model":"m"}`, ":path", "/v1/fine_tuning/jobs")))
-			assert.Equal(t, "10.0.0.1:8000", header)
-		}},
+		{"fallbacks follow in order", all, named("10.0.0.1:8000,10.0.0.2:8000,[fd00::3]:8000", chatBody)},
+		{"as many fallbacks as asked for", two, named("10.0.0.1:8000,10.0.0.2:8000", chatBody)},
+		{"no fallbacks for what must not be sent twice", all,
+			named("10.0.0.1:8000", `{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`, ":path", "/v1/responses")},
+		{"no fallbacks for an unknown API", all, named("10.0.0.1:8000", `{"model":"m"}`, ":path", "/v1/fine_tuning/jobs")},
 		{"who is full says when to try again", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
-			c.send(responseHeaders("429", false))
-			set := c.recv().GetResponseHeaders().GetResponse().GetHeaderMutation().GetSetHeaders()
+			set := c.respond("429").GetHeaderMutation().GetSetHeaders()
 			require.Len(t, set, 1)
 			assert.Equal(t, "retry-after 1", set[0].GetHeader().GetKey()+" "+string(set[0].GetHeader().GetRawValue()))
 		}},
 		{"or has said it", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
-			c.send(responseHeaders("429", false, "retry-after", "5"))
-			assert.Empty(t, c.recv().GetResponseHeaders().GetResponse().GetHeaderMutation().GetSetHeaders())
+			assert.Empty(t, c.respond("429", "retry-after", "5").GetHeaderMutation().GetSetHeaders())
 		}},
-		{"what a client says of the destination is overwritten", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			header, _ := destination(first(c.request(chatBody, extproc.DestinationHeader, "10.6.6.6:1")))
-			assert.Equal(t, "10.0.0.1:8000", header)
-		}},
-		{"only servers of the subset, as a list", two, func(t *testing.T, w *world, c *talk) {
-			c.send(subset(requestHeaders(true), []any{"[fd00:0::3]:8000", "10.0.0.2:8000", "10.9.9.9:1"}))
-			header, metadata := destination(c.recv())
-			assert.Equal(t, "10.0.0.2:8000,[fd00::3]:8000", header)
-			assert.Equal(t, header, metadata)
-		}},
-		{"only servers of the subset, as a string", two, func(t *testing.T, w *world, c *talk) {
-			c.send(subset(requestHeaders(true), "[fd00::3]:8000, 10.0.0.2:8000"))
-			header, _ := destination(c.recv())
-			assert.Equal(t, "10.0.0.2:8000,[fd00::3]:8000", header)
-		}},
-		{"a subset without a server: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			c.send(subset(requestHeaders(true), []any{"10.9.9.9:1"}))
-			assert.EqualValues(t, 503, c.recv().GetImmediateResponse().GetStatus().GetCode())
-		}},
-		{"an empty subset: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			c.send(subset(requestHeaders(true), []any{}))
-			assert.EqualValues(t, 503, c.recv().GetImmediateResponse().GetStatus().GetCode())
-		}},
+		{"what a client says of the destination is overwritten", extproc.Config{},
+			named("10.0.0.1:8000", chatBody, extproc.DestinationHeader, "10.6.6.6:1")},
+		{"only servers of the subset, as a list", two,
+			allowed([]any{"[fd00:0::3]:8000", "10.0.0.2:8000", "10.9.9.9:1"}, "10.0.0.2:8000,[fd00::3]:8000")},
+		{"only servers of the subset, as a string", two, allowed("[fd00::3]:8000, 10.0.0.2:8000", "10.0.0.2:8000,[fd00::3]:8000")},
+		{"a subset without a server: 503", extproc.Config{}, allowed([]any{"10.9.9.9:1"}, "")},
+		{"an empty subset: 503", extproc.Config{}, allowed([]any{}, "")},
 		{"a subset whose servers serve another model: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.4:1", Models: []string{"other"}}))
-			c.send(subset(requestHeaders(false), "10.0.0.4:1"))
-			if c.mode == atOnce {
-				c.recv()
+			for _, body := range []string{chatBody, `{"model":"unheard-of","messages":[]}`} {
+				c = w.talk(t, c.mode)
+				c.head(subset(requestHeaders(false), "10.0.0.4:1"))
+				c.send(requestBody(body, true))
+				refused(t, c.recv(), 503, "no server is available")
 			}
-			c.send(requestBody(chatBody, true))
-			assert.EqualValues(t, 503, c.recv().GetImmediateResponse().GetStatus().GetCode())
 		}},
 		{"no server is ready: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			require.NoError(t, w.router.SetEndpoints(nil))
@@ -109,12 +93,9 @@ func TestProtocol(t *testing.T) {
 			w.heard.refuse = errors.New("too much at once")
 			refused(t, first(c.request(chatBody)), 429, "too much at once")
 		}},
-		{"an unknown model: 404", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			refused(t, first(c.request(`{"model":"gpt","messages":[{"role":"user","content":"Hi!"}]}`)), 404, "model_not_found")
-		}},
-		{"a request that can't be: 400", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			refused(t, first(c.request(`{"model":7}`)), 400, "invalid_request_error")
-		}},
+		{"an unknown model: 404", extproc.Config{},
+			denied(404, "model_not_found", `{"model":"gpt","messages":[{"role":"user","content":"Hi!"}]}`)},
+		{"a request that can't be: 400", extproc.Config{}, denied(400, "invalid_request_error", `{"model":7}`)},
 		{"no model is asked for: 400 for who wants that", extproc.Config{RequireModel: true}, func(t *testing.T, w *world, c *talk) {
 			refused(t, first(c.request(`{"messages":[]}`)), 400, "model is missing")
 			for taken, pairs := range map[string][]string{`{"model":"m"}`: nil, "": nil, "form": nil, "{}": {":method", "GET"}} {
@@ -123,10 +104,7 @@ func TestProtocol(t *testing.T) {
 				if taken == "form" {
 					m.GetRequestHeaders().GetHeaders().Headers[2].RawValue = []byte("multipart/form-data; boundary=x")
 				}
-				c.send(m)
-				if c.mode == atOnce {
-					c.recv()
-				}
+				c.head(m)
 				c.send(requestBody(taken, true))
 				header, _ := destination(c.recv())
 				assert.NotEmpty(t, header, taken)
@@ -148,45 +126,37 @@ func TestProtocol(t *testing.T) {
 			assert.Zero(t, w.heard.request.Priority)
 			assert.Empty(t, w.heard.request.Tenant)
 		}},
-		{"errors have the shape of the API", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			refused(t, first(c.request(`{"model":7}`, ":path", "/v1/messages?beta=true")), 400, `{"type":"error","error":{"type":"invalid_request_error"`)
-		}},
+		{"errors have the shape of the API", extproc.Config{},
+			denied(400, `{"type":"error","error":{"type":"invalid_request_error"`, `{"model":7}`, ":path", "/v1/messages?beta=true")},
 		{"an upgrade for a model: a server that has it", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.4:1", Models: []string{"other"}}))
 			c.send(requestHeaders(false, ":method", "GET", ":path", "/v1/realtime?intent=x&model=oth%65r", "connection", "upgrade", "upgrade", "websocket"))
-			header, _ := destination(c.recv())
-			assert.Equal(t, "10.0.0.4:1", header)
+			names(t, "10.0.0.4:1", c.recv())
 		}},
-		{"a path of no API: 404", extproc.Config{Dispatcher: transport.Config{Pass: []string{"/x"}}}, func(t *testing.T, w *world, c *talk) {
-			refused(t, first(c.request(`{}`, ":path", "/%73leep?level=1")), 404, "nothing here")
+		{"a CONNECT request, whose body has no end", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.send(requestHeaders(false, ":method", "CONNECT", ":protocol", "websocket", ":path", "/v1/realtime?model=m"))
+			names(t, "10.0.0.1:8000", c.recv())
 		}},
+		{"a path of no API: 404", extproc.Config{Dispatcher: transport.Config{Pass: []string{"/x"}}},
+			denied(404, "nothing here", `{}`, ":path", "/%73leep?level=1")},
 		{"the end of the request in its headers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.send(requestHeaders(true, ":method", "GET", ":path", "/v1/models"))
 			m := c.recv()
 			require.NotNil(t, m.GetRequestHeaders())
-			header, metadata := destination(m)
-			assert.Equal(t, "10.0.0.1:8000", header)
-			assert.Equal(t, header, metadata)
+			names(t, "10.0.0.1:8000", m)
 		}},
 		{"an upgrade: the server before any body, then what both sides say as it is", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.send(requestHeaders(false, ":method", "GET", ":path", "/v1/realtime?model=m", "connection", "upgrade", "upgrade", "websocket"))
 			m := c.recv()
 			require.NotNil(t, m.GetRequestHeaders(), "nobody can wait for its end")
-			header, metadata := destination(m)
-			assert.Equal(t, "10.0.0.1:8000", header)
-			assert.Equal(t, header, metadata)
+			names(t, "10.0.0.1:8000", m)
 			if c.mode == inPieces {
-				c.send(responseHeaders("101", false, "upgrade", "websocket"))
-				require.NotNil(t, c.recv().GetResponseHeaders())
+				c.respond("101", "upgrade", "websocket")
 				for _, said := range []string{"hello", "data: no event"} {
 					c.send(requestBody(said, false))
-					piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-					assert.Equal(t, said, string(piece.GetBody()))
-					assert.False(t, piece.GetEndOfStream())
+					c.isPiece(c.recv().GetRequestBody(), said, false)
 					c.send(responseBody(said, false))
-					piece = c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-					assert.Equal(t, said, string(piece.GetBody()))
-					assert.False(t, piece.GetEndOfStream())
+					c.isPiece(c.recv().GetResponseBody(), said, false)
 				}
 				c.ends()
 				assert.Equal(t, "a completed", w.heard.said())
@@ -197,10 +167,8 @@ func TestProtocol(t *testing.T) {
 			c.ends()
 			assert.Equal(t, "a refused", w.heard.said())
 		}},
-		{"a body is waited for, whatever its header would upgrade", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			m, _ := c.request(`{"model":"gpt","messages":[]}`, "connection", "upgrade", "upgrade", "websocket")
-			refused(t, m, 404, "model_not_found")
-		}},
+		{"a body is waited for, whatever its header would upgrade", extproc.Config{},
+			denied(404, "model_not_found", `{"model":"gpt","messages":[]}`, "connection", "upgrade", "upgrade", "websocket")},
 		{"a body in many messages", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			if c.mode == atOnce {
 				t.Skip("BUFFERED has one")
@@ -211,9 +179,7 @@ func TestProtocol(t *testing.T) {
 			}
 			c.send(requestBody("", true))
 			require.NotNil(t, c.recv().GetRequestHeaders(), "headers come before the body")
-			piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-			assert.Equal(t, asked, string(piece.GetBody()))
-			assert.True(t, piece.GetEndOfStream())
+			c.isPiece(c.recv().GetRequestBody(), asked, true)
 		}},
 		{"usage is asked for, and its length told", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			m, body := c.request(chatBody)
@@ -221,55 +187,48 @@ func TestProtocol(t *testing.T) {
 			assert.Equal(t, strconv.Itoa(len(body)), mutation(m, "content-length"))
 			assert.Equal(t, "identity", mutation(m, "accept-encoding"))
 		}},
-		{"a body that needs no change goes as it came", extproc.Config{Dispatcher: transport.Config{DisableUsage: true}}, func(t *testing.T, w *world, c *talk) {
-			m, body := c.request(chatBody)
-			assert.Equal(t, chatBody, body)
-			assert.Empty(t, mutation(m, "content-length"))
-			if c.mode == atOnce {
-				assert.Nil(t, common(m).GetBodyMutation())
+		{"a body that needs no change goes as it came, or is in an unknown coding", asIs, func(t *testing.T, w *world, c *talk) {
+			for _, pairs := range [][]string{nil, {"content-encoding", "x-own"}} {
+				c = w.talk(t, c.mode)
+				m, body := c.request(chatBody, pairs...)
+				assert.Equal(t, chatBody, body)
+				assert.Empty(t, mutation(m, "content-length"))
+				assert.Empty(t, common(m).GetHeaderMutation().GetRemoveHeaders())
+				if c.mode == atOnce {
+					assert.Nil(t, common(m).GetBodyMutation())
+				}
+				c.cancel()
 			}
 		}},
-		{"a packed body is unpacked", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+		{"a packed body is unpacked", asIs, func(t *testing.T, w *world, c *talk) {
 			var packed bytes.Buffer
 			z := gzip.NewWriter(&packed)
 			z.Write([]byte(chatBody))
 			z.Close()
 			m, body := c.request(packed.String(), "content-encoding", "gzip")
-			assert.Equal(t, asked, body)
+			assert.Equal(t, chatBody, body)
 			assert.Equal(t, []string{"content-encoding"}, common(m).GetHeaderMutation().GetRemoveHeaders())
+			assert.Equal(t, strconv.Itoa(len(body)), mutation(m, "content-length"))
 		}},
-		{"an empty body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			header, _ := destination(first(c.request("")))
-			assert.Equal(t, "10.0.0.1:8000", header)
-		}},
+		{"an empty body", extproc.Config{}, named("10.0.0.1:8000", "")},
 		{"trailers of a request end its body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			c.send(requestHeaders(false))
-			if c.mode == atOnce {
-				require.NotNil(t, c.recv().GetRequestHeaders())
-			}
+			c.head(requestHeaders(false))
 			c.send(requestBody(chatBody, false))
 			if c.mode == atOnce {
 				require.NotNil(t, c.recv().GetRequestBody(), "one answer for each message")
-				c.send(requestTrailers())
-			} else {
-				c.send(requestTrailers())
+			}
+			c.send(requestTrailers())
+			if c.mode == inPieces {
 				require.NotNil(t, c.recv().GetRequestHeaders())
-				piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-				assert.Equal(t, asked, string(piece.GetBody()))
-				assert.False(t, piece.GetEndOfStream(), "the trailers do that")
+				c.isPiece(c.recv().GetRequestBody(), asked, false) // the trailers end it
 			}
 			require.NotNil(t, c.recv().GetRequestTrailers())
 		}},
 		{"trailers without a body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			c.send(requestHeaders(false))
-			if c.mode == atOnce {
-				require.NotNil(t, c.recv().GetRequestHeaders())
-				c.send(requestTrailers())
-			} else {
-				c.send(requestTrailers())
-				header, metadata := destination(c.recv())
-				assert.Equal(t, "10.0.0.1:8000", header)
-				assert.Equal(t, header, metadata)
+			c.head(requestHeaders(false))
+			c.send(requestTrailers())
+			if c.mode == inPieces {
+				names(t, "10.0.0.1:8000", c.recv())
 			}
 			m := c.recv()
 			require.NotNil(t, m.GetRequestTrailers(), "one answer for each message")
@@ -288,22 +247,10 @@ func TestProtocol(t *testing.T) {
 			c.send(requestBody(chatBody, true))
 			refused(t, c.recv(), 404, "nothing here")
 		}},
-		{"a data-parallel rank is told", extproc.Config{Dispatcher: transport.Config{Fallbacks: 3}}, func(t *testing.T, w *world, c *talk) {
-			require.NoError(t, w.router.SetEndpoints([]endpick.Endpoint{
-				{ID: "a", Address: "10.0.0.1:8000", Ranked: true, Rank: 3}, {ID: "b", Address: "10.0.0.4:8000", Ranked: true, Rank: 2},
-				{ID: "c", Address: "10.0.0.2:8000", Ranked: true, Rank: 3}, {ID: "d", Address: "10.0.0.3:8000"},
-			}))
-			m, _ := c.request(chatBody)
-			header, _ := destination(m)
-			assert.Equal(t, "10.0.0.1:8000,10.0.0.2:8000", header, "who falls back gets the same rank")
-			assert.Equal(t, "3", mutation(m, "x-data-parallel-rank"))
-		}},
 		{"the response is metered as it passes", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
-			c.send(responseHeaders("200", false, "content-length", "1000"))
-			head := c.recv().GetResponseHeaders()
-			require.NotNil(t, head)
-			assert.Equal(t, []string{"content-length"}, head.GetResponse().GetHeaderMutation().GetRemoveHeaders())
+			head := c.respond("200", "content-length", "1000")
+			assert.Equal(t, []string{"content-length"}, head.GetHeaderMutation().GetRemoveHeaders())
 			assert.Equal(t, events+done, c.response(events+usage+done))
 			c.ends()
 			assert.Equal(t, "a completed", w.heard.said())
@@ -315,8 +262,7 @@ func TestProtocol(t *testing.T) {
 				t.Skip("BUFFERED has one")
 			}
 			c.request(chatBody)
-			c.send(responseHeaders("200", false))
-			c.recv()
+			c.respond("200")
 			all := events + usage + done
 			for _, b := range []byte(all) {
 				c.send(responseBody(string(b), false))
@@ -324,10 +270,10 @@ func TestProtocol(t *testing.T) {
 			c.send(responseBody("", true))
 			got := ""
 			for end := false; !end; {
-				piece := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-				require.NotNil(t, piece)
-				assert.True(t, piece.GetEndOfStream() || strings.HasSuffix(string(piece.GetBody()), "\n\n"), "%q", piece.GetBody())
-				got, end = got+string(piece.GetBody()), piece.GetEndOfStream()
+				var piece string
+				piece, end = c.piece(c.recv().GetResponseBody())
+				assert.True(t, end || strings.HasSuffix(piece, "\n\n"), "%q", piece)
+				got += piece
 			}
 			assert.Equal(t, events+done, got)
 		}},
@@ -336,16 +282,14 @@ func TestProtocol(t *testing.T) {
 				t.Skip("BUFFERED waits")
 			}
 			c.request(chatBody)
-			c.send(responseHeaders("200", false))
-			c.recv()
+			c.respond("200")
 			c.send(responseBody(events[:60], false))
-			piece := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-			assert.Contains(t, string(piece.GetBody()), "Hello!")
+			piece, _ := c.piece(c.recv().GetResponseBody())
+			assert.Contains(t, piece, "Hello!")
 		}},
 		{"a response at once", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(strings.Replace(chatBody, `"stream":true,`, "", 1))
-			c.send(responseHeaders("200", false, "content-type", "application/json"))
-			c.recv()
+			c.respond("200", "content-type", "application/json")
 			whole := `{"choices":[{"message":{"role":"assistant","content":"Hello!"}}],"usage":{"prompt_tokens":9,"completion_tokens":2}}`
 			assert.Equal(t, whole, c.response(whole))
 			c.ends()
@@ -360,14 +304,11 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"trailers of a response end its body", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
-			c.send(responseHeaders("200", false))
-			c.recv()
+			c.respond("200")
 			c.send(responseBody(events+usage+done, false))
 			m := c.recv()
 			if c.mode == inPieces {
-				piece := m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-				assert.Equal(t, events+done, string(piece.GetBody()))
-				assert.False(t, piece.GetEndOfStream())
+				c.isPiece(m.GetResponseBody(), events+done, false)
 			}
 			c.send(responseTrailers())
 			require.NotNil(t, c.recv().GetResponseTrailers())
@@ -379,8 +320,7 @@ func TestProtocol(t *testing.T) {
 				t.Skip("BUFFERED holds nothing back")
 			}
 			c.request(chatBody)
-			c.send(responseHeaders("200", false))
-			c.recv()
+			c.respond("200")
 			c.send(responseBody(events+"data: [DONE]", false)) // without the final empty line
 			c.send(responseTrailers())
 			got := ""
@@ -389,9 +329,9 @@ func TestProtocol(t *testing.T) {
 				if m.GetResponseTrailers() != nil {
 					break
 				}
-				piece := m.GetResponseBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-				assert.False(t, piece.GetEndOfStream())
-				got += string(piece.GetBody())
+				piece, end := c.piece(m.GetResponseBody())
+				assert.False(t, end)
+				got += piece
 			}
 			assert.Equal(t, events+"data: [DONE]", got)
 		}},
@@ -410,8 +350,7 @@ func TestProtocol(t *testing.T) {
 			c.ends()
 			assert.Equal(t, "a refused, b failed, c completed", w.heard.said())
 			next := w.talk(t, c.mode)
-			header, _ := destination(first(next.request(chatBody)))
-			assert.Equal(t, "10.0.0.2:8000,[fd00::3]:8000", header, "it is avoided for a while")
+			names(t, "10.0.0.2:8000,[fd00::3]:8000", first(next.request(chatBody))) // a is avoided for a while
 			next.cancel()
 		}},
 		{"an error of the server is passed on", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
@@ -424,20 +363,15 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"a stream that was never finished is no success", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
-			c.send(responseHeaders("200", false))
-			c.recv()
+			c.respond("200")
 			const broken = `data: {"error":{"message":"the model server failed before the end of its answer","type":"api_error","param":null,"code":"502"}}`
 			assert.Equal(t, events[:52]+broken+"\n\n", c.response(events[:60]))
 			c.ends()
 			assert.Equal(t, "a failed", w.heard.said())
 		}},
 		{"a response without a request that was picked", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
-			c.send(requestHeaders(false))
-			if c.mode == atOnce {
-				c.recv()
-			}
-			c.send(responseHeaders("408", false))
-			require.NotNil(t, c.recv().GetResponseHeaders())
+			c.head(requestHeaders(false))
+			c.respond("408")
 			assert.Equal(t, "timeout", c.response("timeout"))
 			c.ends()
 			assert.Empty(t, w.heard.said())
@@ -457,14 +391,15 @@ func TestProtocol(t *testing.T) {
 		{"two requests on one stream are refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(chatBody)
 			c.send(requestHeaders(true))
-			_, err := c.stream.Recv()
-			assert.Equal(t, codes.InvalidArgument, status.Code(err))
-			w.idle(t)
+			c.fails()
+			c = w.talk(t, c.mode)
+			c.head(requestHeaders(false))
+			c.send(requestHeaders(false)) // while the first one waits for its body
+			c.fails()
 		}},
 		{"a message of no kind is refused", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.send(&extprocv3.ProcessingRequest{})
-			_, err := c.stream.Recv()
-			assert.Equal(t, codes.InvalidArgument, status.Code(err))
+			c.fails()
 		}},
 	} {
 		for name, mode := range map[string]filterv3.ProcessingMode_BodySendMode{"full duplex": inPieces, "buffered": atOnce} {
@@ -505,7 +440,7 @@ func (c *talk) exchange(head *extprocv3.ProcessingRequest, body string) (got str
 	c.t.Helper()
 	c.request(chatBody)
 	c.send(head)
-	c.recv()
+	require.NotNil(c.t, c.recv().GetResponseHeaders())
 	got = c.response(body)
 	c.ends()
 	return got
@@ -516,10 +451,10 @@ func (c *talk) response(body string) (got string) {
 	c.t.Helper()
 	c.send(responseBody(body, true))
 	for {
-		common := c.recv().GetResponseBody().GetResponse()
-		require.NotNil(c.t, common)
+		m := c.recv().GetResponseBody()
+		require.NotNil(c.t, m.GetResponse())
 		if c.mode == atOnce {
-			switch b := common.GetBodyMutation().GetMutation().(type) {
+			switch b := m.GetResponse().GetBodyMutation().GetMutation().(type) {
 			case *extprocv3.BodyMutation_Body:
 				return string(b.Body)
 			case *extprocv3.BodyMutation_ClearBody:
@@ -527,10 +462,8 @@ func (c *talk) response(body string) (got string) {
 			}
 			return body
 		}
-		piece := common.GetBodyMutation().GetStreamedResponse()
-		require.NotNil(c.t, piece)
-		got += string(piece.GetBody())
-		if piece.GetEndOfStream() {
+		piece, last := c.piece(m)
+		if got += piece; last {
 			return got
 		}
 	}

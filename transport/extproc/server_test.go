@@ -57,8 +57,7 @@ func TestAddressesAsTheyAreTold(t *testing.T) {
 		"http://10.0.0.1": "10.0.0.1:80", "https://user:secret@10.0.0.1/base": "10.0.0.1:443", "[::ffff:10.0.0.1]:9": "10.0.0.1:9", "http://[fd00::1]": "[fd00::1]:80",
 	} {
 		w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "a", Address: address})
-		header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
-		assert.Equal(t, want, header)
+		names(t, want, first(w.talk(t, inPieces).request(chatBody)))
 	}
 }
 
@@ -66,8 +65,7 @@ func TestAddressesAsTheyAreTold(t *testing.T) {
 func TestAnEndpointWithABadAddressIsPassedOver(t *testing.T) {
 	w := newWorld(t, extproc.Config{}, endpick.Endpoint{ID: "b", Address: "10.0.0.2:8000"})
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "gpu-0:8000"}))
-	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
-	assert.Equal(t, "10.0.0.2:8000", header)
+	names(t, "10.0.0.2:8000", first(w.talk(t, inPieces).request(chatBody)))
 	assert.Len(t, w.warnings(), 1)
 	require.NoError(t, w.router.Remove("b"))
 	refused(t, first(w.talk(t, inPieces).request(chatBody)), 503, "no server is available")
@@ -118,15 +116,12 @@ func TestModesWithoutBodies(t *testing.T) {
 			w := newWorld(t, extproc.Config{})
 			c := w.talk(t, mode)
 			c.send(requestHeaders(false))
-			header, metadata := destination(c.recv())
-			assert.Equal(t, "10.0.0.1:8000", header)
-			assert.Equal(t, header, metadata)
+			names(t, "10.0.0.1:8000", c.recv())
 			if mode != filterv3.ProcessingMode_NONE {
 				c.send(requestBody(chatBody, true))
 				assert.Nil(t, c.recv().GetRequestBody().GetResponse().GetBodyMutation(), "too late to change anything")
 			}
-			c.send(responseHeaders("200", false))
-			c.recv()
+			c.respond("200")
 			if mode != filterv3.ProcessingMode_NONE {
 				c.send(responseBody(events, true))
 				assert.Nil(t, c.recv().GetResponseBody().GetResponse().GetBodyMutation())
@@ -148,8 +143,7 @@ func TestRequestsWithAndResponsesWithoutBodies(t *testing.T) {
 	c.recv()
 	c.send(requestBody(chatBody, true))
 	c.recv()
-	c.send(responseHeaders("200", false))
-	c.recv()
+	c.respond("200")
 	c.ends()
 	assert.Equal(t, "a completed", w.heard.said())
 }
@@ -160,8 +154,7 @@ func TestAProxyThatDoesNotTellItsMode(t *testing.T) {
 	c.first = false // the message is sent without its configuration
 	_, body := c.request(chatBody)
 	assert.Equal(t, asked, body)
-	c.send(responseHeaders("200", false))
-	c.recv()
+	c.respond("200")
 	c.send(responseBody(events+usage+done, true))
 	answer, ok := c.recv().GetResponseBody().GetResponse().GetBodyMutation().GetMutation().(*extprocv3.BodyMutation_Body)
 	require.True(t, ok, "responses come in one message too")
@@ -181,10 +174,8 @@ func TestPartialBodies(t *testing.T) {
 	c.send(requestHeaders(false))
 	c.recv()
 	c.send(requestBody(chatBody, false))
-	header, _ := destination(c.recv())
-	assert.Equal(t, "10.0.0.1:8000", header)
-	c.send(responseHeaders("200", false))
-	c.recv()
+	names(t, "10.0.0.1:8000", c.recv())
+	c.respond("200")
 	c.send(responseBody(events+done, false))
 	require.NotNil(t, c.recv().GetResponseBody())
 	w.idle(t)
@@ -249,8 +240,7 @@ func TestDraining(t *testing.T) {
 		_, err := healthv1.NewHealthClient(w.conn).Check(t.Context(), &healthv1.HealthCheckRequest{})
 		return err != nil
 	}, 30*time.Second, time.Millisecond, "nothing new is taken")
-	c.send(responseHeaders("200", false))
-	c.recv()
+	c.respond("200")
 	assert.Equal(t, events+done, c.response(events+usage+done))
 	select {
 	case <-ended:
@@ -294,6 +284,5 @@ func TestTLSAndKeepAlive(t *testing.T) {
 		// The shortest interval that Envoy may be set to; a stricter server would close the
 		// connection.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 10 * time.Second, PermitWithoutStream: true}))
-	header, _ := destination(first(w.talk(t, inPieces).request(chatBody)))
-	assert.Equal(t, "10.0.0.1:8000", header)
+	names(t, "10.0.0.1:8000", first(w.talk(t, inPieces).request(chatBody)))
 }

@@ -15,8 +15,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/endpick/endpick"
@@ -261,13 +263,58 @@ func served(m *extprocv3.ProcessingRequest, by string) *extprocv3.ProcessingRequ
 	return withMetadata(m, "envoy.lb", "x-gateway-destination-endpoint-served", by)
 }
 
+// head sends the head of a request with a body. In mode BUFFERED, that is answered at once.
+func (c *talk) head(m *extprocv3.ProcessingRequest) {
+	c.t.Helper()
+	c.send(m)
+	if c.mode == atOnce {
+		require.NotNil(c.t, c.recv().GetRequestHeaders())
+	}
+}
+
+// respond sends the head of a response with a body, and returns what the picker makes of it.
+func (c *talk) respond(status string, pairs ...string) *extprocv3.CommonResponse {
+	c.t.Helper()
+	c.send(responseHeaders(status, false, pairs...))
+	m := c.recv().GetResponseHeaders()
+	require.NotNil(c.t, m)
+	return m.GetResponse()
+}
+
+// bodyResponse is a request's or a response's.
+type bodyResponse interface {
+	GetResponse() *extprocv3.CommonResponse
+}
+
+// piece takes a piece of a body apart.
+func (c *talk) piece(m bodyResponse) (body string, last bool) {
+	c.t.Helper()
+	piece := m.GetResponse().GetBodyMutation().GetStreamedResponse()
+	require.NotNil(c.t, piece)
+	return string(piece.GetBody()), piece.GetEndOfStream()
+}
+
+// isPiece checks a piece of a body.
+func (c *talk) isPiece(m bodyResponse, want string, end bool) {
+	c.t.Helper()
+	body, last := c.piece(m)
+	assert.Equal(c.t, want, body)
+	assert.Equal(c.t, end, last)
+}
+
+// fails waits for the end of a stream that has broken the protocol.
+func (c *talk) fails() {
+	c.t.Helper()
+	_, err := c.stream.Recv()
+	assert.Equal(c.t, codes.InvalidArgument, status.Code(err))
+}
+
 // request sends a request and returns the message that names a server, and the body
 // that the server gets.
 func (c *talk) request(body string, pairs ...string) (*extprocv3.ProcessingResponse, string) {
 	c.t.Helper()
-	c.send(requestHeaders(false, pairs...))
+	c.head(requestHeaders(false, pairs...))
 	if c.mode == atOnce {
-		require.NotNil(c.t, c.recv().GetRequestHeaders())
 		c.send(requestBody(body, true))
 		m := c.recv()
 		if b, ok := m.GetRequestBody().GetResponse().GetBodyMutation().GetMutation().(*extprocv3.BodyMutation_Body); ok {
@@ -280,15 +327,13 @@ func (c *talk) request(body string, pairs ...string) (*extprocv3.ProcessingRespo
 	if m.GetRequestHeaders() == nil {
 		return m, ""
 	}
-	got := ""
-	for {
-		piece := c.recv().GetRequestBody().GetResponse().GetBodyMutation().GetStreamedResponse()
-		require.NotNil(c.t, piece)
-		got += string(piece.GetBody())
-		if piece.GetEndOfStream() {
-			return m, got
-		}
+	body = ""
+	for last := false; !last; {
+		var piece string
+		piece, last = c.piece(c.recv().GetRequestBody())
+		body += piece
 	}
+	return m, body
 }
 
 // common is the part of the answer that names a server.
@@ -303,6 +348,14 @@ func common(m *extprocv3.ProcessingResponse) *extprocv3.CommonResponse {
 func destination(m *extprocv3.ProcessingResponse) (header, metadata string) {
 	header = mutation(m, extproc.DestinationHeader)
 	return header, m.GetDynamicMetadata().GetFields()["envoy.lb"].GetStructValue().GetFields()[extproc.DestinationHeader].GetStringValue()
+}
+
+// names checks which servers a message names, in header and metadata alike.
+func names(t testing.TB, want string, m *extprocv3.ProcessingResponse) {
+	t.Helper()
+	header, metadata := destination(m)
+	assert.Equal(t, want, header)
+	assert.Equal(t, want, metadata)
 }
 
 func mutation(m *extprocv3.ProcessingResponse, name string) string {

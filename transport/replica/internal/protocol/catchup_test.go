@@ -81,9 +81,7 @@ func testOldSnapshot(t *testing.T, more bool) {
 	w.bus = nil
 	w.route(a, "a", "m", nil)
 	w.flush(a, false)
-	w.now = w.now.Add(200 * time.Millisecond)
-	b.Tick(w.now)
-	w.take(b)
+	w.tick(b, 200*time.Millisecond)
 	for len(w.bus) > 0 && w.bus[0].to == a { // the question, among other messages
 		w.deliver(0, false)
 	}

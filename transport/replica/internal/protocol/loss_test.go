@@ -127,8 +127,7 @@ func TestFirstTokensAreToldOnce(t *testing.T) {
 	assert.Equal(t, map[int]int{1: 1}, b.answered)
 
 	e := newEvil(t)
-	ops := names()
-	routed(&ops, 0)
+	ops := requests(1)
 	ops.b = append(ops.b, opFirst, 1, opFirst, 1)
 	e.say(e.batch(ops.b)) // which checks that effects are consistent
 	assert.Equal(t, map[int]int{3: 1}, e.victim.answered)
@@ -154,20 +153,17 @@ func TestRepairsAreOfWhatWasAskedFor(t *testing.T) {
 // Of a prompt with more blocks than count, the head is shared.
 func TestTheHeadOfALongPromptIsShared(t *testing.T) {
 	for _, known := range []bool{false, true} {
-		l := newLine(2)
-		var blocks []uint64
-		for j := range maxChain + 1 {
-			blocks = append(blocks, uint64(j+1))
-		}
+		l := newLine(t, 2)
+		blocks := numbered(0, maxChain+1)
 		if known {
-			l.nodes[0].Routed(endpick.LeaseRef{Slot: 1, Generation: 1}, "a", &endpick.Request{}, 0, blocks[:10])
+			l.replicas[0].Routed(ref(1), "a", &endpick.Request{}, 0, blocks[:10])
 		}
-		l.nodes[0].Routed(endpick.LeaseRef{Slot: 2, Generation: 1}, "a", &endpick.Request{}, 0, blocks)
+		l.replicas[0].Routed(ref(2), "a", &endpick.Request{}, 0, blocks)
 		l.send()
-		reported := l.reported[1]
+		reported := l.replicas[1].reported
 		require.NotEmpty(t, reported)
 		assert.Equal(t, blocks[:maxChain], reported[len(reported)-1].Request.Blocks)
-		assert.Zero(t, l.nodes[1].Counts().Malformed)
+		assert.Zero(t, l.replicas[1].Counts().Malformed)
 	}
 }
 
@@ -189,12 +185,8 @@ func TestChainsAreBounded(t *testing.T) {
 	const most = 100_000
 	c := newChains(most)
 	longest := 0
-	for i := range uint64(3 * most / 64) {
-		var blocks []uint64
-		for j := range uint64(64) {
-			blocks = append(blocks, (i+1)<<32|(j+1))
-		}
-		c.add(blocks)
+	for i := range 3 * most / 64 {
+		c.add(numbered(i+1, 64))
 		longest = max(longest, c.len())
 	}
 	assert.Equal(t, most, longest)

@@ -34,9 +34,7 @@ func askForMuch(t *testing.T) (w *world, a, b *replica, question flying) {
 	w.route(a, "a", "m", nil)
 	w.flush(a, false)
 	w.deliverAll()
-	w.now = w.now.Add(time.Second)
-	b.Tick(w.now)
-	w.take(b)
+	w.tick(b, time.Second)
 	w.only(a, kindAsk)
 	require.Len(t, w.bus, 1)
 	return w, a, b, w.bus[0]
@@ -157,9 +155,7 @@ func TestLostRepairOfWhatHasEnded(t *testing.T) {
 	w.route(a, "a", "m", nil)
 	w.flush(a, false)
 	b.order = nil
-	w.now = w.now.Add(200 * time.Millisecond)
-	b.Tick(w.now)
-	w.take(b)
+	w.tick(b, 200*time.Millisecond)
 	w.deliverAll()
 	assert.Equal(t, []string{"holds b[1 17 273]", "opened 3 a m []", "opened 4 a m []"}, b.order)
 	assert.Empty(t, b.peers[1].wanted)
@@ -246,34 +242,28 @@ func TestNoBodyIsKept(t *testing.T) {
 // Of ended requests the newest are remembered, and of these the newest are sent: as many as
 // fit.
 func TestTheNewestIsTold(t *testing.T) {
-	l := newLine(2)
-	blocks := func(i, n int) (all []uint64) {
-		for j := range n {
-			all = append(all, uint64(i+1)<<32|uint64(j+1))
-		}
-		return all
-	}
+	l := newLine(t, 2)
 	const each = 16
 	for i := range maxRecent + 1000 {
-		ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
-		l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: 1 + i}, 0, blocks(i, each))
-		l.nodes[0].Done(ref, &Outcome{})
+		ref := ref(i)
+		l.replicas[0].Routed(ref, "a", &endpick.Request{InputTokens: 1 + i}, 0, numbered(i+1, each))
+		l.replicas[0].Done(ref, &Outcome{})
 		if i%100 == 0 {
 			l.send()
 		}
 	}
 	l.send()
 	held := map[uint64]bool{}
-	for _, h := range l.nodes[0].log.recent {
+	for _, h := range l.replicas[0].log.recent {
 		held[h.number] = true
 	}
-	first := l.nodes[0].log.next - maxRecent
+	first := l.replicas[0].log.next - maxRecent
 	for n := range uint64(maxRecent) {
 		require.True(t, held[first+n], "%d", n)
 	}
-	l.join()
-	l.pass(time.Second)
-	reported := l.reported[2]
+	l.join(uint32(len(l.replicas)+1), true)
+	l.calm(time.Second)
+	reported := l.replicas[2].reported
 	require.Len(t, reported, blockBudget/8/each)
 	for i, e := range reported { // oldest first
 		require.Equal(t, Holds, e.Kind)
@@ -284,16 +274,16 @@ func TestTheNewestIsTold(t *testing.T) {
 
 // When a replica is lost, its requests in flight end in the order in which they began.
 func TestLostInOrder(t *testing.T) {
-	l := newLine(2)
+	l := newLine(t, 2)
 	for i := range 100 {
-		l.nodes[0].Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, "a", &endpick.Request{InputTokens: i}, 0, nil)
+		l.replicas[0].Routed(ref(i), "a", &endpick.Request{InputTokens: i}, 0, nil)
 	}
 	l.send()
 	l.clear()
-	l.nodes[1].Forget()
+	l.replicas[1].Forget()
 	l.send()
-	require.Len(t, l.reported[1], 100)
-	for i, e := range l.reported[1] {
+	require.Len(t, l.replicas[1].reported, 100)
+	for i, e := range l.replicas[1].reported {
 		require.Equal(t, i, e.Lease.input)
 		require.Equal(t, endpick.Lost, e.Outcome.Status)
 	}
@@ -302,15 +292,15 @@ func TestLostInOrder(t *testing.T) {
 // A status arrives unchanged, except for a refusal, which is sent as a failure: to
 // the receivers both mean the same.
 func TestStatuses(t *testing.T) {
-	l := newLine(2)
+	l := newLine(t, 2)
 	for i := range 7 {
-		ref := endpick.LeaseRef{Slot: uint32(i), Generation: 1}
-		l.nodes[0].Routed(ref, "a", &endpick.Request{}, 0, nil)
-		l.nodes[0].Done(ref, &Outcome{Outcome: endpick.Outcome{Status: endpick.Status(i)}})
+		ref := ref(i)
+		l.replicas[0].Routed(ref, "a", &endpick.Request{}, 0, nil)
+		l.replicas[0].Done(ref, &Outcome{Outcome: endpick.Outcome{Status: endpick.Status(i)}})
 	}
 	l.send()
 	var got []endpick.Status
-	for _, e := range l.reported[1] {
+	for _, e := range l.replicas[1].reported {
 		if e.Kind == Ended {
 			got = append(got, e.Outcome.Status)
 		}
@@ -325,15 +315,7 @@ func TestMessagesForOthers(t *testing.T) {
 	routed := names()
 	e.say(e.batch(routed.b))
 	for _, to := range []uint32{0, 2, 666} {
-		w := e.header(kindAsk)
-		w.id(to)
-		w.hash(7)
-		w.text("evil")
-		e.say(w.b)
-		w = e.header(kindWant)
-		w.id(to)
-		w.uint(0)
-		e.say(w.b)
+		e.ask(to)
 	}
 	assert.Zero(t, e.victim.Counts().Answered)
 	assert.Zero(t, e.victim.repairs.done)
@@ -350,14 +332,12 @@ func TestMessagesForOthers(t *testing.T) {
 func TestTheOldestStrangerGivesWay(t *testing.T) {
 	e := newEvil(t)
 	for i := range maxPeers - 1 {
-		e.instance, e.batches = uint32(5000-i), 0
 		e.now = e.now.Add(time.Millisecond)
-		e.say(e.batch(nil))
+		e.as(5000 - i)
 	}
 	for i := range 3 {
-		e.instance, e.batches = uint32(6000+i), 0
 		e.now = e.now.Add(time.Millisecond)
-		e.say(e.batch(nil))
+		e.as(6000 + i)
 		assert.NotContains(t, e.victim.peers, uint32(5000-i))
 		assert.Contains(t, e.victim.peers, uint32(5000-i-1))
 		assert.Contains(t, e.victim.peers, e.instance)
@@ -369,10 +349,7 @@ func TestTheOldestStrangerGivesWay(t *testing.T) {
 func TestResponsesAreBounded(t *testing.T) {
 	for more, whole := range map[int]int{1: maxChain, 2: 0, 100: 0} {
 		e := newEvil(t)
-		blocks := make([]uint64, maxChain-1)
-		for i := range blocks {
-			blocks[i] = uint64(i + 1)
-		}
+		blocks := numbered(0, maxChain-1)
 		w := names()
 		routed(&w, hasBlocks)
 		w.hashes(blocks)

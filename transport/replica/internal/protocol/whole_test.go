@@ -12,66 +12,28 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// line is nodes on a perfect bus, with the effects they reported.
-type line struct {
-	now      time.Time
-	nodes    []*Node
-	reported [][]Effect
-	drawn    uint64
-}
-
-func newLine(n int) *line {
-	l := &line{now: time.Unix(1000, 0)}
+// newLine returns replicas on a perfect bus, whose effects are only recorded.
+func newLine(t require.TestingT, n int) *world {
+	w := newWorld(t)
+	w.plain = true
 	for range n {
-		l.join()
+		w.join(uint32(len(w.replicas)+1), true)
 	}
-	l.pass(time.Second)
-	l.clear()
-	return l
+	w.calm(time.Second)
+	w.clear()
+	return w
 }
 
-func (l *line) clear() {
-	for i := range l.reported {
-		l.reported[i] = nil
-	}
-}
-
-func (l *line) join() {
-	l.nodes = append(l.nodes, New(Config{
-		Instance: uint32(len(l.nodes) + 1), Name: "n", Secret: "secret", ShareBlocks: true, Blocks: 1 << 16, Forget: 2 * time.Second,
-		Draw: func() uint64 { l.drawn += 2; return l.drawn },
-	}))
-	l.reported = append(l.reported, nil)
-}
-
-// send ends a batch of every node and delivers everything.
-func (l *line) send() {
-	for _, n := range l.nodes {
-		n.Flush(l.now)
-	}
-	for again := true; again; {
-		again = false
-		for i, n := range l.nodes {
-			out, effects := n.Drain()
-			l.reported[i] = append(l.reported[i], effects...)
-			for _, m := range out {
-				for _, to := range l.nodes {
-					if to != n && (m.To == 0 || m.To == to.instance) {
-						receive(to, l.now, m.Payload)
-						again = true
-					}
-				}
-			}
-		}
+func (w *world) clear() {
+	for _, r := range w.replicas {
+		r.reported = nil
 	}
 }
 
-func (l *line) pass(d time.Duration) {
-	for end := l.now.Add(d); l.now.Before(end); l.now = l.now.Add(50 * time.Millisecond) {
-		for _, n := range l.nodes {
-			n.Tick(l.now)
-		}
-		l.send()
+// send ends a batch of every replica and delivers everything.
+func (w *world) send() {
+	for _, r := range w.replicas {
+		w.flush(r, false)
 	}
 }
 
@@ -90,7 +52,7 @@ func rounded(d time.Duration) time.Duration {
 // those present at the time, and those that join later.
 func TestRequestsAreToldWhole(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		l := newLine(2)
+		l := newLine(t, 2)
 		name := rapid.SampledFrom([]string{"", "x", "y", fmt.Sprintf("%0255d", 7)})
 		duration := rapid.SampledFrom([]time.Duration{0, 1, 149 * time.Microsecond, 151 * time.Microsecond, time.Second, 3 * time.Hour})
 		tokens := rapid.SampledFrom([]int{0, 1, 1000, 1<<24 - 1, 1 << 24, 1<<24 + 1})
@@ -102,7 +64,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 		}
 		var all []request
 		for i := range rapid.IntRange(1, 6).Draw(t, "requests") {
-			r := request{endpick.LeaseRef{Slot: uint32(i), Generation: 1}, endpick.Request{
+			r := request{ref(i), endpick.Request{
 				Model: name.Draw(t, "model"), Adapter: name.Draw(t, "adapter"), Tenant: name.Draw(t, "tenant"),
 				SLO:    endpick.SLO{TTFT: duration.Draw(t, "ttft"), TPOT: duration.Draw(t, "tpot")},
 				Stream: rapid.Bool().Draw(t, "stream"), Exact: rapid.Bool().Draw(t, "exact"),
@@ -112,12 +74,12 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			}, fmt.Sprint("e", i%3), tokens.Draw(t, "prefix")}
 			path := []int{1, 2, 3, 4}[:rapid.IntRange(0, 4).Draw(t, "blocks")]
 			r.req.Blocks = chain(path)
-			l.nodes[0].Routed(r.ref, r.endpoint, &r.req, r.prefix, r.req.Blocks)
+			l.replicas[0].Routed(r.ref, r.endpoint, &r.req, r.prefix, r.req.Blocks)
 			all = append(all, r)
 		}
 		l.send()
-		l.join()
-		l.pass(time.Second)
+		l.join(3, true)
+		l.calm(time.Second)
 		want := func(r request) endpick.Request {
 			w := r.req
 			w.SLO = endpick.SLO{TTFT: rounded(w.SLO.TTFT), TPOT: rounded(w.SLO.TPOT)}
@@ -131,9 +93,9 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			}
 			return w
 		}
-		for _, reported := range l.reported[1:] {
-			require.Len(t, reported, len(all))
-			for i, e := range reported {
+		for _, r := range l.replicas[1:] {
+			require.Len(t, r.reported, len(all))
+			for i, e := range r.reported {
 				require.Equal(t, Opened, e.Kind)
 				got := e.Request
 				if len(got.Blocks) == 0 {
@@ -144,7 +106,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 		}
 		leases := [][]*Lease{nil, nil, nil}
 		for n := 1; n < 3; n++ {
-			for _, e := range l.reported[n] {
+			for _, e := range l.replicas[n].reported {
 				leases[n] = append(leases[n], e.Lease)
 			}
 		}
@@ -163,7 +125,7 @@ func TestRequestsAreToldWhole(t *testing.T) {
 			if n := len(r.req.Blocks); n > 0 && rapid.Bool().Draw(t, "goes on") {
 				o.Blocks = append(append(o.Blocks, r.req.Blocks...), r.req.Blocks[n-1]<<4|7)
 			}
-			l.nodes[0].Done(r.ref, &o)
+			l.replicas[0].Done(r.ref, &o)
 			l.send()
 			o.InputTokens, o.OutputTokens, o.CachedTokens = min(o.InputTokens, 1<<24), min(o.OutputTokens, 1<<24), min(o.CachedTokens, 1<<24)
 			o.Took, o.TTFT = rounded(o.Took), rounded(o.TTFT)
@@ -174,17 +136,17 @@ func TestRequestsAreToldWhole(t *testing.T) {
 				if n == 2 { // a latecomer has no times
 					o.Took, o.TTFT = 0, 0
 				}
-				require.Len(t, l.reported[n], i+1)
-				e := l.reported[n][i]
+				require.Len(t, l.replicas[n].reported, i+1)
+				e := l.replicas[n].reported[i]
 				require.Equal(t, Ended, e.Kind)
 				require.Same(t, leases[n][i], e.Lease)
 				require.Equal(t, o, e.Outcome)
 			}
 		}
 		l.clear()
-		l.join() // ended requests reach it as what endpoints hold
-		l.pass(time.Second)
-		for _, e := range l.reported[3] {
+		l.join(uint32(len(l.replicas)+1), true) // ended requests reach it as what endpoints hold
+		l.calm(time.Second)
+		for _, e := range l.replicas[3].reported {
 			require.Equal(t, Holds, e.Kind)
 			require.NotEmpty(t, e.Request.Blocks)
 			var of request
@@ -201,39 +163,39 @@ func TestRequestsAreToldWhole(t *testing.T) {
 
 // A first token is sent once, wherever it was noticed, and outcomes with the fields that count.
 func TestFirstTokensAndOutcomesAreTold(t *testing.T) {
-	l := newLine(2)
-	one, two := endpick.LeaseRef{Slot: 1, Generation: 1}, endpick.LeaseRef{Slot: 2, Generation: 1}
+	l := newLine(t, 2)
+	one, two := ref(1), ref(2)
 	for _, ref := range []endpick.LeaseRef{one, two} {
-		l.nodes[0].Routed(ref, "a", &endpick.Request{InputTokens: int(ref.Slot)}, 0, nil)
+		l.replicas[0].Routed(ref, "a", &endpick.Request{InputTokens: int(ref.Slot)}, 0, nil)
 	}
-	l.nodes[0].FirstToken(two)
-	l.nodes[0].FirstToken(two)
-	l.nodes[0].FirstToken(endpick.LeaseRef{Slot: 3, Generation: 1})
-	l.nodes[0].Outcomes("a", 3, 7)
-	l.nodes[0].Outcomes("b", 21, 1000)
-	l.nodes[0].Outcomes(fmt.Sprintf("%0256d", 1), 1, 1)
+	l.replicas[0].FirstToken(two)
+	l.replicas[0].FirstToken(two)
+	l.replicas[0].FirstToken(ref(3))
+	l.replicas[0].Outcomes("a", 3, 7)
+	l.replicas[0].Outcomes("b", 21, 1000)
+	l.replicas[0].Outcomes(fmt.Sprintf("%0256d", 1), 1, 1)
 	l.send()
 	var kinds []EffectKind
-	for _, e := range l.reported[1] {
+	for _, e := range l.replicas[1].reported {
 		kinds = append(kinds, e.Kind)
 	}
 	require.Equal(t, []EffectKind{Opened, Opened, Answered, Outcomes, Outcomes}, kinds)
-	assert.Same(t, l.reported[1][1].Lease, l.reported[1][2].Lease)
-	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "a", Failed: 3, Served: 7}, l.reported[1][3])
-	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "b", Failed: 20, Served: 20}, l.reported[1][4])
-	l.join()
-	l.pass(time.Second)
+	assert.Same(t, l.replicas[1].reported[1].Lease, l.replicas[1].reported[2].Lease)
+	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "a", Failed: 3, Served: 7}, l.replicas[1].reported[3])
+	assert.Equal(t, Effect{Kind: Outcomes, Endpoint: "b", Failed: 20, Served: 20}, l.replicas[1].reported[4])
+	l.join(uint32(len(l.replicas)+1), true)
+	l.calm(time.Second)
 	kinds = nil
-	for _, e := range l.reported[2] {
+	for _, e := range l.replicas[2].reported {
 		kinds = append(kinds, e.Kind)
 	}
 	assert.Equal(t, []EffectKind{Opened, Opened, Answered}, kinds, "in a snapshot, too")
-	assert.Equal(t, 2, l.reported[2][2].Lease.input)
+	assert.Equal(t, 2, l.replicas[2].reported[2].Lease.input)
 }
 
 // Names may be as long as the limit; a request with a longer one is not sent.
 func TestNamesThatAreTooLong(t *testing.T) {
-	l := newLine(2)
+	l := newLine(t, 2)
 	long := fmt.Sprintf("%0256d", 1)
 	for i, r := range []struct {
 		endpoint string
@@ -241,21 +203,21 @@ func TestNamesThatAreTooLong(t *testing.T) {
 	}{
 		{long, endpick.Request{}}, {"a", endpick.Request{Model: long}}, {"a", endpick.Request{Adapter: long}}, {"a", endpick.Request{Tenant: long}},
 	} {
-		l.nodes[0].Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, r.endpoint, &r.req, 0, nil)
-		assert.EqualValues(t, i+1, l.nodes[0].Counts().Unshared)
+		l.replicas[0].Routed(ref(i), r.endpoint, &r.req, 0, nil)
+		assert.EqualValues(t, i+1, l.replicas[0].Counts().Unshared)
 	}
 	l.send()
-	assert.Empty(t, l.reported[1])
-	assert.Zero(t, l.nodes[0].Counts().Shared)
-	l.nodes[0].Routed(endpick.LeaseRef{Slot: 9, Generation: 1}, long[1:], &endpick.Request{Model: long[1:], Adapter: long[1:], Tenant: long[1:]}, 0, nil)
+	assert.Empty(t, l.replicas[1].reported)
+	assert.Zero(t, l.replicas[0].Counts().Shared)
+	l.replicas[0].Routed(ref(9), long[1:], &endpick.Request{Model: long[1:], Adapter: long[1:], Tenant: long[1:]}, 0, nil)
 	l.send()
-	assert.Len(t, l.reported[1], 1)
+	assert.Len(t, l.replicas[1].reported, 1)
 }
 
 // An idle replica sends a heartbeat four times a second, a busy one no more often.
 func TestHeartbeats(t *testing.T) {
-	l := newLine(1)
-	n, now := l.nodes[0], l.now
+	l := newLine(t, 1)
+	n, now := l.replicas[0], l.now
 	sent := func() (messages int) {
 		out, _ := n.Drain()
 		return len(out)
@@ -271,7 +233,7 @@ func TestHeartbeats(t *testing.T) {
 	assert.InDelta(t, 33, beats, 1, "each third time")
 	for i := range 100 {
 		now = now.Add(100 * time.Millisecond)
-		n.Routed(endpick.LeaseRef{Slot: uint32(i), Generation: 1}, "a", &endpick.Request{}, 0, nil)
+		n.Routed(ref(i), "a", &endpick.Request{}, 0, nil)
 		n.Flush(now)
 		require.Equal(t, 1, sent())
 		n.Tick(now)
@@ -310,13 +272,12 @@ func TestQuestionsBackOff(t *testing.T) {
 // A log numbers the requests that it sends: a request that is not sent has no number, and one that
 // the receiver does not mirror still has one, so that later messages refer to the right requests.
 func TestNumbersSkipNobody(t *testing.T) {
-	l := newLine(2)
-	a, b := l.nodes[0], l.nodes[1]
-	ref := func(i uint32) endpick.LeaseRef { return endpick.LeaseRef{Slot: i, Generation: 1} }
-	route := func(i uint32, endpoint string) { a.Routed(ref(i), endpoint, &endpick.Request{}, 0, nil) }
+	l := newLine(t, 2)
+	a, b := l.replicas[0], l.replicas[1]
+	route := func(i int, endpoint string) { a.Routed(ref(i), endpoint, &endpick.Request{}, 0, nil) }
 	reported := func() (all []string) {
 		l.send()
-		for _, e := range l.reported[1] {
+		for _, e := range l.replicas[1].reported {
 			all = append(all, fmt.Sprint(e.Kind, " ", e.Lease.endpoint))
 		}
 		l.clear()
@@ -324,7 +285,7 @@ func TestNumbersSkipNobody(t *testing.T) {
 	}
 	say := func(kind EffectKind, endpoint string) string { return fmt.Sprint(kind, " ", endpoint) }
 	route(0, "first")
-	for i := range uint32(3) {
+	for i := range 3 {
 		route(10+i, fmt.Sprintf("%0256d", i))
 	}
 	require.EqualValues(t, 3, a.Counts().Unshared)

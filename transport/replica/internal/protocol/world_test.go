@@ -18,7 +18,8 @@ type world struct {
 	replicas []*replica
 	bus      []flying
 	drawn    uint64
-	requests int // so far; a request's number is also its length
+	requests int  // so far; a request's number is also its length
+	plain    bool // effects are only recorded
 }
 
 // replica is a node and what it has reported of the others.
@@ -32,6 +33,7 @@ type replica struct {
 	holds                    map[string]bool // by endpoint and last block
 	outcomes                 map[string][2]int
 	order                    []string // all effects, as text
+	reported                 []Effect
 }
 
 // truth is a request as its own replica knows it.
@@ -88,8 +90,11 @@ func (w *world) take(r *replica) {
 			}
 		}
 	}
+	r.reported = append(r.reported, effects...)
 	for _, e := range effects {
-		w.do(r, e)
+		if !w.plain {
+			w.do(r, e)
+		}
 	}
 }
 
@@ -147,6 +152,18 @@ func (r *replica) learn(endpoint string, blocks []uint64) {
 	}
 }
 
+// numbered are n blocks of which no others with another i are any.
+func numbered(i, n int) []uint64 {
+	blocks := make([]uint64, n)
+	for j := range blocks {
+		blocks[j] = uint64(i)<<32 | uint64(j+1)
+	}
+	return blocks
+}
+
+// ref is a lease of a replica.
+func ref(slot int) endpick.LeaseRef { return endpick.LeaseRef{Slot: uint32(slot), Generation: 1} }
+
 func at(endpoint string, block uint64) string { return fmt.Sprint(endpoint, "/", block) }
 
 // Blocks in tests encode what precedes them: a block is the path to it, four bits a
@@ -172,10 +189,10 @@ func took(id int) time.Duration { return time.Duration(id) * tick }
 
 func (w *world) route(r *replica, endpoint, model string, blocks []uint64) endpick.LeaseRef {
 	w.requests++
-	ref := endpick.LeaseRef{Slot: uint32(w.requests), Generation: 1}
-	r.open[ref] = &truth{id: w.requests, endpoint: endpoint, blocks: blocks}
-	r.Routed(ref, endpoint, &endpick.Request{Model: model, InputTokens: w.requests, Stream: true}, 0, blocks)
-	return ref
+	lease := ref(w.requests)
+	r.open[lease] = &truth{id: w.requests, endpoint: endpoint, blocks: blocks}
+	r.Routed(lease, endpoint, &endpick.Request{Model: model, InputTokens: w.requests, Stream: true}, 0, blocks)
+	return lease
 }
 
 func (w *world) first(r *replica, ref endpick.LeaseRef) {
