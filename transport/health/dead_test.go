@@ -1,7 +1,6 @@
 package health_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
@@ -12,9 +11,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/health"
 )
 
@@ -25,15 +24,13 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			config := endpick.Config{}
 			for i := range dead + 1 {
-				id := fmt.Sprint(i)
-				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: id, Address: id})
+				config.Endpoints = append(config.Endpoints, endpoints(fmt.Sprint(i))...)
 			}
-			router, err := endpick.New(config)
-			require.NoError(t, err)
+			router := rig.Must(endpick.New(config))
 			var mu sync.Mutex
 			asked := map[string]int{}
 			lives := "0"
-			m, err := health.New(health.Config{Router: router, Client: &http.Client{Transport: pages(func(in *http.Request) (*http.Response, error) {
+			m := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: pages(func(in *http.Request) (*http.Response, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				asked[in.URL.Host]++
@@ -41,8 +38,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 				}
 				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-			})}})
-			require.NoError(t, err)
+			})}}))
 			took := func(host string) int {
 				mu.Lock()
 				defer mu.Unlock()
@@ -50,9 +46,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 				clear(asked)
 				return n
 			}
-			ctx, cancel := context.WithCancel(t.Context())
-			var run sync.WaitGroup
-			run.Go(func() { m.Run(ctx) })
+			stop := running(t, m)
 			time.Sleep(61 * time.Second)
 			took("")
 			time.Sleep(2 * time.Minute)
@@ -61,7 +55,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 			assert.Equal(t, 60, took("0"), "who lives")
 			alive, _ := m.Alive()
 			assert.Equal(t, 1, alive)
-			m.Check(ctx)
+			m.Check(t.Context())
 			assert.Equal(t, 1, took("1"), "all are checked at once")
 
 			mu.Lock()
@@ -74,8 +68,7 @@ func TestManyDeadAreSeldomChecked(t *testing.T) {
 			time.Sleep(2500 * time.Millisecond) // between two checks
 			alive, _ = m.Alive()
 			assert.Equal(t, 1, alive, "it is back, of %d", dead)
-			cancel()
-			run.Wait()
+			stop()
 		})
 	}
 }

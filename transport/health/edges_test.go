@@ -43,10 +43,8 @@ func TestTheMonitorsOwnClient(t *testing.T) {
 	}
 	server.Start()
 	defer server.Close()
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: server.Listener.Addr().String()}}})
-	require.NoError(t, err)
-	monitor, err := health.New(health.Config{Router: router, Timeout: 30 * time.Second})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(server.Listener.Addr().String())}))
+	monitor := rig.Must(health.New(health.Config{Router: router, Timeout: 30 * time.Second}))
 	for range 5 {
 		monitor.Check(t.Context())
 	}
@@ -61,7 +59,7 @@ func TestTheMonitorsOwnClient(t *testing.T) {
 func TestAFullVLLM(t *testing.T) {
 	server := httptest.NewServer(rig.VLLM("health", "full_completions"))
 	defer server.Close()
-	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: server.URL}}}))
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(server.URL)}))
 	monitor := rig.Must(health.New(health.Config{Router: router}))
 	c := http.Client{Transport: rig.Must(transport.New(transport.Config{Router: router, Health: monitor}))}
 	for range 10 {
@@ -96,13 +94,10 @@ func (c counted) Read(p []byte) (int, error) {
 func (c counted) Close() error { c.closed.Add(1); return nil }
 
 // alone returns a monitor over the endpoints a and b that asks pages.
-func alone(t *testing.T, config health.Config, p pages) (*health.Monitor, *endpick.Router) {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "a"}, {ID: "b", Address: "b"}}})
-	require.NoError(t, err)
+func alone(config health.Config, p pages) (*health.Monitor, *endpick.Router) {
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints("a", "b")}))
 	config.Router, config.Client = router, &http.Client{Transport: p}
-	m, err := health.New(config)
-	require.NoError(t, err)
-	return m, router
+	return rig.Must(health.New(config)), router
 }
 
 // An answer that shows no trouble of the server, and a failure of the host, count
@@ -128,7 +123,7 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 		"a client's":    {page: func(*http.Request) (*http.Response, error) { panic("a transport of the host") }},
 		"no URL at all": {page: status(500), url: func(*endpick.Endpoint) string { return "http://[::1" }},
 	} {
-		m, _ := alone(t, health.Config{URL: tc.url}, tc.page)
+		m, _ := alone(health.Config{URL: tc.url}, tc.page)
 		m.Check(t.Context())
 		for _, s := range m.Endpoints() {
 			assert.Equal(t, tc.unhealthy, s.CheckErr != nil, name)
@@ -147,7 +142,7 @@ func TestDefaults(t *testing.T) {
 		start := time.Now()
 		var asked []time.Duration
 		var mu sync.Mutex
-		m, _ := alone(t, health.Config{}, func(in *http.Request) (*http.Response, error) {
+		m, _ := alone(health.Config{}, func(in *http.Request) (*http.Response, error) {
 			if in.URL.Host == "a" {
 				mu.Lock()
 				asked = append(asked, time.Since(start))
@@ -159,9 +154,7 @@ func TestDefaults(t *testing.T) {
 			}
 			return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { m.Run(ctx) })
+		stop := running(t, m)
 		time.Sleep(time.Second)
 		dead.Store(true)
 		// Asked at 2 s, timed out at 4 s and asked again, timed out at 6 s.
@@ -173,8 +166,7 @@ func TestDefaults(t *testing.T) {
 		time.Sleep(4 * time.Second)
 		assert.True(t, m.Endpoints()[0].State.Out())
 		assert.Equal(t, health.Well, m.Endpoints()[1].State)
-		cancel()
-		run.Wait()
+		stop()
 		mu.Lock()
 		defer mu.Unlock()
 		assert.Equal(t, []time.Duration{0, 2 * time.Second}, asked[:2])
@@ -186,7 +178,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	for name, run := range map[string]func(*health.Monitor, context.Context){"Run": (*health.Monitor).Run, "Check": (*health.Monitor).Check} {
 		synctest.Test(t, func(t *testing.T) {
 			var open, asked atomic.Int32
-			m, _ := alone(t, health.Config{}, func(in *http.Request) (*http.Response, error) {
+			m, _ := alone(health.Config{}, func(in *http.Request) (*http.Response, error) {
 				open.Add(1)
 				asked.Add(1)
 				defer open.Add(-1)
@@ -213,17 +205,13 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.router.Remove("b"))
 		c.set("refuse", "a", "b")
-		c.servers.mu.Lock()
-		before := c.checks["b"]
-		c.servers.mu.Unlock()
+		before := c.checked("b")
 		time.Sleep(10 * time.Second)
 		assert.Len(t, c.monitor.Endpoints(), 2)
 		_, of := c.monitor.Alive()
 		assert.Zero(t, of)
 		assert.Equal(t, []string{"a unfit, draining"}, c.news())
-		c.servers.mu.Lock()
-		assert.Equal(t, before, c.checks["b"])
-		c.servers.mu.Unlock()
+		assert.Equal(t, before, c.checked("b"))
 		lease.Done(endpick.Outcome{})
 	})
 }
@@ -233,7 +221,7 @@ func TestOnChangeMayPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var dead atomic.Bool
 		var reported []string
-		m, _ := alone(t, health.Config{Interval: time.Second, Timeout: time.Second, OnChange: func(s health.Status) {
+		m, _ := alone(health.Config{Interval: time.Second, Timeout: time.Second, OnChange: func(s health.Status) {
 			reported = append(reported, s.Endpoint)
 			panic("a host's own affair")
 		}}, func(*http.Request) (*http.Response, error) {
@@ -243,14 +231,11 @@ func TestOnChangeMayPanic(t *testing.T) {
 			}
 			return &http.Response{StatusCode: code, Body: http.NoBody}, nil
 		})
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { m.Run(ctx) })
+		stop := running(t, m)
 		time.Sleep(1500 * time.Millisecond)
 		dead.Store(true)
 		time.Sleep(5 * time.Second)
-		cancel()
-		run.Wait()
+		stop()
 		assert.ElementsMatch(t, []string{"a", "b"}, reported)
 	})
 }
@@ -296,14 +281,12 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 				if tc.tls {
 					scheme = "https://"
 				}
-				router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: scheme + "a"}}})
-				require.NoError(t, err)
+				router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(scheme + "a")}))
 				client := &http.Client{Transport: &http.Transport{
 					DialContext:       func(ctx context.Context, _, _ string) (net.Conn, error) { return tc.dial(ctx) },
 					DisableKeepAlives: true,
 				}}
-				m, err := health.New(health.Config{Router: router, Client: client})
-				require.NoError(t, err)
+				m := rig.Must(health.New(health.Config{Router: router, Client: client}))
 				m.Check(t.Context())
 				assert.Equal(t, health.Well, m.Endpoints()[0].State)
 				m.Check(t.Context())
@@ -320,7 +303,7 @@ func TestChecksTellAConnectionFromAPage(t *testing.T) {
 // A panic of what listens to outcomes costs neither the request nor what is learned from it, in
 // whatever goroutine its end is noticed.
 func TestAListenerThatPanicsIsIgnored(t *testing.T) {
-	m, router := alone(t, health.Config{}, nil)
+	m, router := alone(health.Config{}, nil)
 	m.Core().Tell(func(string, bool) { panic("boom") })
 	ref, ok := router.Ref("a")
 	require.True(t, ok)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -17,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -43,6 +45,13 @@ func (s *servers) set(fare string, hosts ...string) {
 	}
 }
 
+// checked returns how often a host has been checked.
+func (s *servers) checked(host string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.checks[host]
+}
+
 // took returns how many requests each host has received since the last call.
 func (s *servers) took() map[string]int {
 	s.mu.Lock()
@@ -51,11 +60,6 @@ func (s *servers) took() map[string]int {
 	s.sent = map[string]int{}
 	return sent
 }
-
-type noTime struct{}
-
-func (noTime) Error() string { return "i/o timeout" }
-func (noTime) Timeout() bool { return true }
 
 func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 	check := strings.HasSuffix(r.URL.Path, "/health")
@@ -70,36 +74,27 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 	answer := func(code int) (*http.Response, error) {
 		return &http.Response{StatusCode: code, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
 	}
-	switch fare {
-	case "refuse":
-		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
-	case "drop":
+	silent := func(in <-chan time.Time, err error) (*http.Response, error) {
 		select {
-		case <-time.After(5 * time.Second): // the timeout of transport's dialer
-			return nil, &net.OpError{Op: "dial", Err: noTime{}}
+		case <-in:
+			return nil, err
 		case <-r.Context().Done():
 			return nil, r.Context().Err()
 		}
-	case "hang":
-		<-r.Context().Done()
-		return nil, r.Context().Err()
-	case "busy":
-		if check {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}
-	case "500":
+	}
+	switch code, err := strconv.Atoi(fare); {
+	case err == nil:
+		return answer(code)
+	case fare == "refuse":
+		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	case fare == "drop":
+		return silent(time.After(5*time.Second), &net.OpError{Op: "dial", Err: timeout{}}) // as transport's dialer
+	case fare == "hang", fare == "busy" && check:
+		return silent(nil, nil)
+	case fare == "fails" && !check:
 		return answer(500)
-	case "503":
-		return answer(503)
-	case "fails":
-		if !check {
-			return answer(500)
-		}
-	case "no page":
-		if check {
-			return answer(404)
-		}
+	case fare == "no page" && check:
+		return answer(404)
 	}
 	if !check {
 		time.Sleep(100 * time.Millisecond)
@@ -120,13 +115,7 @@ type cluster struct {
 func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &cluster{servers: newServers()}
-		var endpoints []endpick.Endpoint
-		for _, id := range []string{"a", "b", "c"} {
-			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
-		}
-		var err error
-		c.router, err = endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1})
-		require.NoError(t, err)
+		c.router = rig.Must(endpick.New(endpick.Config{Endpoints: endpoints("a", "b", "c"), Seed: 1}))
 		config.Router, config.Client = c.router, &http.Client{Transport: c.servers}
 		config.Interval, config.Timeout = time.Second, 900*time.Millisecond
 		config.OnChange = func(s health.Status) {
@@ -137,18 +126,28 @@ func open(t *testing.T, config health.Config, test func(*testing.T, *cluster)) {
 				c.reported[len(c.reported)-1] += ", draining"
 			}
 		}
-		c.monitor, err = health.New(config)
-		require.NoError(t, err)
-		c.tr, err = transport.New(transport.Config{Router: c.router, Base: c.servers, Health: c.monitor})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { c.monitor.Run(ctx) })
+		c.monitor = rig.Must(health.New(config))
+		c.tr = rig.Must(transport.New(transport.Config{Router: c.router, Base: c.servers, Health: c.monitor}))
+		defer running(t, c.monitor)()
 		time.Sleep(500 * time.Millisecond) // from now on halfway between two rounds
 		test(t, c)
-		cancel()
-		run.Wait()
 	})
+}
+
+// endpoints are some whose addresses are their IDs.
+func endpoints(ids ...string) (all []endpick.Endpoint) {
+	for _, id := range ids {
+		all = append(all, endpick.Endpoint{ID: id, Address: id})
+	}
+	return all
+}
+
+// running lets a monitor run until stop is called, which waits for its end.
+func running(t *testing.T, m *health.Monitor) (stop func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { m.Run(ctx) })
+	return func() { cancel(); run.Wait() }
 }
 
 // ask sends one request, and returns its status and how long it took.
@@ -162,6 +161,15 @@ func (c *cluster) ask() (int, time.Duration) {
 	_, _ = io.Copy(io.Discard, resp.Body)
 	resp.Body.Close()
 	return resp.StatusCode, time.Since(start)
+}
+
+// serve sends requests, which are all served.
+func (c *cluster) serve(t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		status, _ := c.ask()
+		assert.Equal(t, 200, status)
+	}
 }
 
 func (c *cluster) status(id string) health.Status {
@@ -205,10 +213,7 @@ func TestChecksFindWhatIsDead(t *testing.T) {
 				assert.Zero(t, s.Share)
 				assert.Equal(t, 2, c.alive())
 				assert.Equal(t, []string{"b unfit"}, c.news())
-				for range 300 {
-					status, _ := c.ask()
-					assert.Equal(t, 200, status)
-				}
+				c.serve(t, 300)
 				assert.Zero(t, c.took()["b"], "no request is risked")
 				c.set("", "b")
 				time.Sleep(1500 * time.Millisecond)
@@ -255,10 +260,7 @@ func TestAllAreDead(t *testing.T) {
 				c.set("", "a", "b", "c")
 				time.Sleep(6 * time.Second)
 				assert.Equal(t, 3, c.alive())
-				for range 100 {
-					status, _ := c.ask()
-					assert.Equal(t, 200, status)
-				}
+				c.serve(t, 100)
 			})
 		})
 	}
@@ -303,10 +305,7 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, c *cluster) {
 		c.ask()
 		c.set("busy", "a", "b", "c")
-		for range 300 { // thirty seconds
-			status, _ := c.ask()
-			assert.Equal(t, 200, status)
-		}
+		c.serve(t, 300) // thirty seconds
 		assert.Equal(t, 3, c.alive())
 		assert.Empty(t, c.news())
 	})
@@ -317,10 +316,7 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 func TestChecksAreNotAll(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, c *cluster) {
 		c.set("fails", "b")
-		for range 100 {
-			status, _ := c.ask()
-			assert.Equal(t, 200, status, "served by another")
-		}
+		c.serve(t, 100)
 		s := c.status("b")
 		assert.True(t, s.State.Out())
 		assert.Equal(t, health.Failing, s.State)
@@ -365,10 +361,8 @@ func TestWhoIsAsked(t *testing.T) {
 	}}, func(t *testing.T, c *cluster) {
 		require.NoError(t, c.router.Add(endpick.Endpoint{ID: "a#1", Address: "a"}))
 		time.Sleep(10 * time.Second)
-		c.servers.mu.Lock()
-		defer c.servers.mu.Unlock()
-		assert.InDelta(t, 10, c.checks["a"], 1)
-		assert.Zero(t, c.checks["b"]+c.checks["c"])
+		assert.InDelta(t, 10, c.checked("a"), 1)
+		assert.Zero(t, c.checked("b")+c.checked("c"))
 	})
 }
 
@@ -378,23 +372,12 @@ func TestAServerThatHangsIsAskedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServers()
 		s.set("hang", "a")
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: "a"}, {ID: "b", Address: "b"}}})
-		require.NoError(t, err)
-		monitor, err := health.New(health.Config{Router: router, Client: &http.Client{Transport: s}, Interval: time.Second, Timeout: 5 * time.Second})
-		require.NoError(t, err)
-		ctx, cancel := context.WithCancel(t.Context())
-		var run sync.WaitGroup
-		run.Go(func() { monitor.Run(ctx) })
+		monitor, _ := alone(health.Config{Interval: time.Second, Timeout: 5 * time.Second}, s.RoundTrip)
+		defer running(t, monitor)()
 		time.Sleep(4500 * time.Millisecond)
-		s.mu.Lock()
-		assert.Equal(t, map[string]int{"a": 1, "b": 5}, s.checks)
-		s.mu.Unlock()
+		assert.Equal(t, []int{1, 5}, []int{s.checked("a"), s.checked("b")})
 		time.Sleep(5 * time.Second)
-		s.mu.Lock()
-		assert.Equal(t, 2, s.checks["a"], "it was given up after five seconds")
-		s.mu.Unlock()
-		cancel()
-		run.Wait()
+		assert.Equal(t, 2, s.checked("a"), "it was given up after five seconds")
 	})
 }
 
@@ -417,8 +400,7 @@ func TestChecksThatAreBrokenOffSayNothing(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	for field, c := range map[string]health.Config{
 		"Router": {}, "Interval": {Router: router, Interval: -1}, "Timeout": {Router: router, Timeout: -1}, "Failures": {Router: router, Failures: -1},
 	} {
@@ -427,10 +409,7 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "health.Config."+field, ce.Field)
 	}
-	m, err := health.New(health.Config{Router: router})
-	require.NoError(t, err)
-	other, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
-	_, err = transport.New(transport.Config{Router: other, Health: m})
+	m := rig.Must(health.New(health.Config{Router: router}))
+	_, err := transport.New(transport.Config{Router: rig.Must(endpick.New(endpick.Config{})), Health: m})
 	assert.ErrorAs(t, err, new(*endpick.ConfigError))
 }

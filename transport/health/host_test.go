@@ -8,9 +8,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -39,15 +39,12 @@ func TestHostsReportTheirRequests(t *testing.T) {
 			for i := range 8 {
 				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
 			}
-			router, err := endpick.New(config)
-			require.NoError(t, err)
-			monitor, err := health.New(health.Config{Router: router})
-			require.NoError(t, err)
+			router := rig.Must(endpick.New(config))
+			monitor := rig.Must(health.New(health.Config{Router: router}))
 			for range 4 {
 				r := health.Request{Monitor: monitor}
 				for i, o := range outcomes {
-					lease, err := router.Route(endpick.Request{Exclude: allBut(router, fmt.Sprint(i))})
-					require.NoError(t, err)
+					lease := rig.Must(router.Route(endpick.Request{Exclude: allBut(router, fmt.Sprint(i))}))
 					r.Sent(lease, true)
 					lease.Done(endpick.Outcome{})
 					switch o {
