@@ -47,36 +47,32 @@ func TestPagesOfFactsAreBounded(t *testing.T) {
 	facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(long))}, map[string]string{"/props": long})
 	assert.Empty(t, errs)
 	assert.Equal(t, 4, facts.MaxSequences)
-	facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(long)) - 1}, map[string]string{"/props": long})
-	require.Len(t, errs, 1)
-	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
-	assert.Zero(t, facts)
-	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(vllmInfo)) - 1}, map[string]string{"/metrics": vllmInfo})
-	require.Len(t, errs, 1)
-	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
-	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: 1000}, map[string]string{
-		"/metrics": vllmInfo, "/v1/models": `{"data":[` + strings.Repeat(" ", 1000) + `]}`,
-	})
-	require.Len(t, errs, 1, "the list of models is a page too")
-	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
-	_, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: 1000}, map[string]string{"/metrics": vllmInfo, "/kv_event_sources": strings.Repeat(" ", 1001)})
-	require.Len(t, errs, 1, "and what publishes events")
-	require.ErrorIs(t, errs[0], scrape.ErrTooLong)
+	for _, tc := range []struct {
+		most  int
+		pages map[string]string
+	}{
+		{len(long) - 1, map[string]string{"/props": long}},
+		{len(vllmInfo) - 1, map[string]string{"/metrics": vllmInfo}},
+		// The list of models is a page too, and what publishes events.
+		{1000, map[string]string{"/metrics": vllmInfo, "/v1/models": `{"data":[` + strings.Repeat(" ", 1000) + `]}`}},
+		{1000, map[string]string{"/metrics": vllmInfo, "/kv_event_sources": strings.Repeat(" ", 1001)}},
+	} {
+		facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(tc.most)}, tc.pages)
+		require.ErrorIs(t, one(t, errs), scrape.ErrTooLong)
+		assert.Zero(t, facts)
+	}
 
 	breaks := func(page string) http.RoundTripper {
 		return engines{"h": func(r *http.Request) (*http.Response, error) {
 			if r.URL.Path != page {
-				resp := answer(r, strings.NewReader("no"))
-				resp.StatusCode = 404
-				return resp, nil
+				return new(site).RoundTrip(r)
 			}
 			return answer(r, io.MultiReader(strings.NewReader(vllmInfo), readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
 		}}
 	}
 	for _, page := range []string{"/metrics", "/props", "/server_info"} {
 		facts, errs = pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, breaks(page))
-		require.Len(t, errs, 1)
-		require.ErrorIs(t, errs[0], io.ErrUnexpectedEOF, page)
+		require.ErrorIs(t, one(t, errs), io.ErrUnexpectedEOF, page)
 		assert.Zero(t, facts)
 	}
 }
@@ -86,18 +82,15 @@ func TestFactsThatMakeNoSense(t *testing.T) {
 	for _, engine := range []map[string]string{{"/metrics": vllmInfo}, {"/server_info": sglangInfo}} {
 		engine["/v1/models"] = `{"data":7}`
 		_, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, engine)
-		require.Len(t, errs, 1)
-		require.ErrorIs(t, errs[0], scrape.ErrFormat)
-		assert.ErrorContains(t, errs[0], "/v1/models")
+		require.ErrorIs(t, one(t, errs), scrape.ErrFormat)
+		assert.ErrorContains(t, one(t, errs), "/v1/models")
 	}
 	_, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, &site{down: errNet500})
-	require.Len(t, errs, 1)
-	require.ErrorIs(t, errs[0], errNet500)
+	require.ErrorIs(t, one(t, errs), errNet500)
 	for page, text := range map[string]string{"/get_server_info": `{"page_size":"x"}`, "/server_info": "7", "/props": "[]"} {
 		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{page: text})
-		require.Len(t, errs, 1, page)
-		require.ErrorIs(t, errs[0], scrape.ErrFormat, page)
-		assert.ErrorContains(t, errs[0], page)
+		require.ErrorIs(t, one(t, errs), scrape.ErrFormat, page)
+		assert.ErrorContains(t, one(t, errs), page)
 		assert.Zero(t, facts, page)
 	}
 	// Of two ranks, one with impossible values, the other counts.
@@ -321,8 +314,7 @@ func TestWhatIsKnownStays(t *testing.T) {
 func TestAPanicCostsAQuestion(t *testing.T) {
 	at := engines{"h": func(*http.Request) (*http.Response, error) { panic("a bug") }}
 	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, at)
-	require.Len(t, errs, 1)
-	assert.ErrorContains(t, errs[0], "panic: a bug")
+	assert.ErrorContains(t, one(t, errs), "panic: a bug")
 	assert.Zero(t, facts)
 }
 
@@ -374,7 +366,7 @@ func TestPlacesToReadAreGivenBack(t *testing.T) {
 	var n atomic.Int64
 	at := engines{"h": func(r *http.Request) (*http.Response, error) {
 		if n.Add(1)%2 == 0 {
-			return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
+			return panics(r)
 		}
 		return answer(r, strings.NewReader(load(1, 2, 0.3))), nil
 	}}
@@ -425,9 +417,7 @@ func TestAPageThatPanicsIsAnAnswer(t *testing.T) {
 	e := engines{"a": says(load(7, 3, 0.4))}
 	router, p, errs := newPoller(t, scrape.Config{Client: e.client()}, endpick.Endpoint{ID: "a", Address: "a"})
 	p.Poll(t.Context())
-	e["a"] = func(r *http.Request) (*http.Response, error) {
-		return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
-	}
+	e["a"] = panics
 	p.Poll(t.Context())
 	require.Len(t, errs.take(), 1)
 	assert.Zero(t, candidates(router)["a"].Reported)
@@ -444,10 +434,8 @@ func TestWhatIsTold(t *testing.T) {
 	reports := func(u string) *scrape.Error {
 		_, p, errs := newPoller(t, scrape.Config{Client: e.client(), URL: func(*endpick.Endpoint) string { return u }}, endpick.Endpoint{ID: "a", Address: "x"})
 		p.Poll(t.Context())
-		all := errs.take()
-		require.Len(t, all, 1, u)
 		var own *scrape.Error
-		require.ErrorAs(t, all[0], &own)
+		require.ErrorAs(t, one(t, errs.take()), &own, u)
 		return own
 	}
 	require.ErrorIs(t, reports("http://down/metrics"), errNet500)
@@ -546,10 +534,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 // By default, an engine has five seconds to answer.
 func TestAnEngineHasFiveSeconds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := engines{"a": func(r *http.Request) (*http.Response, error) {
-			<-r.Context().Done()
-			return nil, r.Context().Err()
-		}}
+		e := engines{"a": silent}
 		_, p, _ := newPoller(t, scrape.Config{Client: e.client()}, endpick.Endpoint{ID: "a", Address: "a"})
 		start := time.Now()
 		p.Poll(t.Context())

@@ -3,7 +3,6 @@ package scrape_test
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strings"
 	"sync"
@@ -47,13 +46,22 @@ func (s *site) RoundTrip(r *http.Request) (*http.Response, error) {
 	if page, ok := s.pages[at]; ok {
 		code, text = 200, page
 	}
-	return &http.Response{StatusCode: code, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(text)), Request: r}, nil
+	resp := answer(r, strings.NewReader(text))
+	resp.StatusCode = code
+	return resp, nil
 }
 
 func (s *site) set(at, page string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.pages[at] = page
+}
+
+// fail lets all servers fail with an error; nil: no longer.
+func (s *site) fail(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down = err
 }
 
 func (s *site) times(at string) int {
@@ -113,8 +121,7 @@ func newInspector(t testing.TB, config scrape.InspectorConfig, at http.RoundTrip
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
 	errs := &errorList{}
 	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
-	s := rig.Must(scrape.NewInspector(config))
-	return router, s, errs
+	return router, rig.Must(scrape.NewInspector(config)), errs
 }
 
 func TestInspectorReadsEachEngine(t *testing.T) {
@@ -159,15 +166,13 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 			router, s, errs := newInspector(t, scrape.InspectorConfig{}, &site{pages: known()}, e)
 			s.Poll(t.Context())
 			got, ok := s.Facts(&e)
-			reports := errs.take()
 			if tc.err != nil {
 				assert.False(t, ok)
-				require.Len(t, reports, 1)
-				assert.ErrorIs(t, reports[0], tc.err)
+				assert.ErrorIs(t, one(t, errs.take()), tc.err)
 				assert.Equal(t, e, *router.Endpoints()[0].Candidate.Endpoint)
 				return
 			}
-			assert.Empty(t, reports)
+			assert.Empty(t, errs.take())
 			assert.Equal(t, tc.want, got)
 			e.Engine, e.KVTokens, e.MaxSequences, e.Models, e.Adapters = tc.want.Engine, tc.want.KVTokens, tc.want.MaxSequences, tc.want.Models, tc.want.Adapters
 			e.Residents, e.MaxResidents = tc.want.Residents, tc.want.MaxResidents
@@ -228,9 +233,7 @@ func TestInspectorLeavesTheDeadAlone(t *testing.T) {
 		_, s, _ := newInspector(t, scrape.InspectorConfig{Interval: time.Minute}, at, endpick.Endpoint{ID: "e", Address: "ollama2"})
 		defer running(t, s.Run)()
 		time.Sleep(100 * time.Millisecond)
-		at.mu.Lock()
-		at.down = errors.New("it has died")
-		at.mu.Unlock()
+		at.fail(errors.New("it has died"))
 		time.Sleep(30 * time.Second)
 		assert.InDelta(t, 17, at.times("ollama2/v1/models"), 2)
 	})
@@ -275,16 +278,12 @@ func TestInspectorAndTheHost(t *testing.T) {
 		assert.Equal(t, 5, now().KVTokens)
 
 		// An unreachable engine is asked again soon, and known facts stay.
-		at.mu.Lock()
-		at.down = errors.New("down")
-		at.mu.Unlock()
+		at.fail(errors.New("down"))
 		require.NoError(t, router.Add(endpick.Endpoint{ID: "b", Address: "llama"}))
 		time.Sleep(30 * time.Second)
 		assert.InDelta(t, 5, at.times("llama/metrics"), 1)
 		assert.Equal(t, []string{"llama"}, now().Models)
-		at.mu.Lock()
-		at.down = nil
-		at.mu.Unlock()
+		at.fail(nil)
 		time.Sleep(7 * time.Second)
 		assert.Equal(t, 4, router.Endpoints()[1].Candidate.Endpoint.MaxSequences)
 		assert.Equal(t, 1, router.Endpoints()[0].Candidate.InFlight.Requests, "the same endpoint all along")

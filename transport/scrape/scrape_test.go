@@ -83,6 +83,13 @@ func (e *errorList) take() []error {
 	return list
 }
 
+// one takes the only error that was reported.
+func one(t testing.TB, list []error) error {
+	t.Helper()
+	require.Len(t, list, 1)
+	return list[0]
+}
+
 func newPoller(t testing.TB, config scrape.Config, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Poller, *errorList) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
 	errs := &errorList{}
@@ -92,8 +99,7 @@ func newPoller(t testing.TB, config scrape.Config, endpoints ...endpick.Endpoint
 		config.Client = &http.Client{Transport: tr}
 		t.Cleanup(tr.CloseIdleConnections)
 	}
-	p := rig.Must(scrape.New(config))
-	return router, p, errs
+	return router, rig.Must(scrape.New(config)), errs
 }
 
 // running lets a poller or an inspector run until stop is called, which waits for its end.
@@ -119,8 +125,7 @@ func load(waiting, running int, kv float64) string {
 const allSignals = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
 
 func TestConfig(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	for field, c := range map[string]scrape.Config{
 		"Router": {}, "Interval": {Router: router, Interval: -1}, "Timeout": {Router: router, Timeout: -1}, "MaxBytes": {Router: router, MaxBytes: -1},
 	} {
@@ -129,7 +134,7 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "scrape.Config."+field, ce.Field)
 	}
-	_, err = scrape.New(scrape.Config{Router: router})
+	_, err := scrape.New(scrape.Config{Router: router})
 	assert.NoError(t, err)
 }
 
@@ -197,14 +202,14 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 			if tc.want == nil {
 				require.Empty(t, list)
 			} else {
-				require.Len(t, list, 1)
+				err := one(t, list)
 				if tc.want == badLoad {
-					assert.ErrorAs(t, list[0], new(*endpick.LoadError))
+					assert.ErrorAs(t, err, new(*endpick.LoadError))
 				} else {
-					assert.ErrorIs(t, list[0], tc.want)
+					assert.ErrorIs(t, err, tc.want)
 				}
 				var e *scrape.Error
-				require.ErrorAs(t, list[0], &e)
+				require.ErrorAs(t, err, &e)
 				assert.Equal(t, "bad", e.Endpoint)
 			}
 			c := candidates(router)
@@ -245,6 +250,11 @@ func silent(r *http.Request) (*http.Response, error) {
 type readerFunc func([]byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// panics is an engine whose page panics when it is read.
+func panics(r *http.Request) (*http.Response, error) {
+	return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
+}
 
 // stalls is an engine that sends headers and the first bytes of a page, and then nothing.
 func stalls(page string) func(*http.Request) (*http.Response, error) {
@@ -342,10 +352,7 @@ func TestPollBesideABusyPoll(t *testing.T) {
 // It costs one report.
 func TestPanicsCostAReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e := engines{"a": says("garbage"), "b": says(load(1, 2, 0.3)), "c": says(load(4, 5, 0.6))}
-		e["c"] = func(r *http.Request) (*http.Response, error) {
-			return answer(r, readerFunc(func([]byte) (int, error) { panic("a body") })), nil
-		}
+		e := engines{"a": says("garbage"), "b": says(load(1, 2, 0.3)), "c": panics}
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
 			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"},
 		}}))
@@ -388,9 +395,7 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	p := rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.add}))
 	p.Poll(t.Context())
 	assert.Zero(t, victim.asked.Load())
-	list := errs.take()
-	require.Len(t, list, 1)
-	assert.ErrorIs(t, list[0], scrape.StatusError(http.StatusFound))
+	assert.ErrorIs(t, one(t, errs.take()), scrape.StatusError(http.StatusFound))
 }
 
 func TestURL(t *testing.T) {
