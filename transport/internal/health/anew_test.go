@@ -4,7 +4,6 @@ import (
 	"errors"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -41,20 +40,6 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	assert.Equal(t, c.at, c.status("a").Since)
 }
 
-// An endpoint that was not worth asking is worth it again once it passes a check.
-func TestAPassedCheckIsNotInVain(t *testing.T) {
-	c := newCluster("a", "b")
-	for range 3 {
-		c.failed(c.send("a").Because(timeout{}), true)
-	}
-	assert.Equal(t, []string{"a"}, c.hanging())
-	c.check("a", nil)
-	assert.Empty(t, c.hanging(), "a trial is offered")
-	avoid, hanging := c.Health.Avoid(nil, nil)
-	assert.Equal(t, []string{"a"}, avoid)
-	assert.Empty(t, hanging, "and if nobody else is left it may be asked")
-}
-
 // A check that fails with a response counts, however busy the endpoint is.
 func TestChecksThatFailWithWords(t *testing.T) {
 	c := newCluster("a", "b", "c")
@@ -62,8 +47,8 @@ func TestChecksThatFailWithWords(t *testing.T) {
 	for _, err := range []error{timeout{}, timeout{}, timeout{}, errors.New("503"), errors.New("503")} {
 		assert.False(t, c.IsOut("a"))
 		v := c.Check("a", c.ref("a"), false)
-		c.heard(c.send("a"))
-		c.checked(v, err, true)
+		c.send("a").Heard()
+		v.Checked(err, true)
 	}
 	assert.True(t, c.IsOut("a"))
 }
@@ -82,23 +67,6 @@ func TestFailuresOfOthersFade(t *testing.T) {
 	s := c.known[slices.IndexFunc(c.known, func(s *endpoint) bool { return s.id == "b" })]
 	assert.InDelta(t, 1.95/2, s.bad, 1e-9)
 	assert.InDelta(t, 7.5*0.95*0.95/2, s.good, 1e-9)
-}
-
-// Tokens that flow in with time are added to what is left.
-func TestBudgetsAddUp(t *testing.T) {
-	at := time.Unix(1000, 0)
-	b := NewBudget(0.5, 10, 100)
-	b.Request(at)
-	for range 50 {
-		require.True(t, b.Retry(at))
-	}
-	at = at.Add(time.Second)
-	b.Request(at)
-	n := 0
-	for b.Retry(at) {
-		n++
-	}
-	assert.Equal(t, 60, n, "50 were left, 10 have come, and half a one")
 }
 
 // What put an endpoint out does not count against it when it is back: it takes three failures

@@ -14,7 +14,7 @@ import (
 func (c *cluster) silence(id string) {
 	attempts := []Attempt{c.send(id), c.send(id), c.send(id)}
 	for _, v := range attempts {
-		c.overdue(v)
+		v.Overdue()
 	}
 }
 
@@ -39,7 +39,7 @@ func TestWaitingWhereItMayHelp(t *testing.T) {
 		assert.Empty(t, hanging)
 		require.False(t, c.send("a").trial)
 	}
-	c.full(c.send("a"))
+	c.send("a").Full(0)
 	assert.Len(t, c.Avoid(nil), 4)
 }
 
@@ -49,7 +49,7 @@ func TestOverdueSinceBefore(t *testing.T) {
 	waiting := []Attempt{c.send("a"), c.send("a"), c.send("a")}
 	c.play("a", "uuu.s")
 	for _, v := range waiting {
-		c.overdue(v)
+		v.Overdue()
 	}
 	assert.Equal(t, Returning, c.status("a").State)
 }
@@ -58,18 +58,18 @@ func TestOverdueSinceBefore(t *testing.T) {
 // ago the first was.
 func TestOpinions(t *testing.T) {
 	c := newCluster("a", "b")
-	assert.False(t, c.refused(c.send("a")))
+	assert.False(t, c.send("a").Ended(Refused))
 	c.Avoid(nil)
 	c.play("a", "s")
-	assert.False(t, c.refused(c.send("a")))
-	assert.True(t, c.refused(c.send("a")))
+	assert.False(t, c.send("a").Ended(Refused))
+	assert.True(t, c.send("a").Ended(Refused))
 }
 
 // A check that is late while requests are in flight, or none has been answered yet, says little: only
 // three in a silence that is longer than usual put an endpoint out, and then as silent.
 func TestLateChecksOfWhoIsBusy(t *testing.T) {
 	late := func(c *cluster, busy, connected bool) {
-		c.checked(c.Check("a", c.ref("a"), busy), timeout{}, connected)
+		c.Check("a", c.ref("a"), busy).Checked(timeout{}, connected)
 	}
 	for name, tc := range map[string]struct {
 		do   func(c *cluster) // between checks, once each
@@ -77,12 +77,12 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		want State
 	}{
 		"nothing in flight":          {func(*cluster) {}, false, Unfit},
-		"served":                     {func(c *cluster) { c.heard(c.send("a")) }, false, Unfit},
-		"in flight, and sends":       {func(c *cluster) { c.heard(c.send("a")) }, true, Well},
+		"served":                     {func(c *cluster) { c.send("a").Heard() }, false, Unfit},
+		"in flight, and sends":       {func(c *cluster) { c.send("a").Heard() }, true, Well},
 		"in flight":                  {func(c *cluster) { c.send("a") }, true, Silent},
 		"its client waits elsewhere": {func(c *cluster) { c.send("a") }, false, Silent},
-		"full of others' work":       {func(c *cluster) { v := c.send("a"); c.heard(v); c.full(v) }, false, Silent},
-		"its client has left":        {func(c *cluster) { v := c.send("a"); c.heard(v); v.Ended(Canceled) }, false, Silent},
+		"full of others' work":       {func(c *cluster) { v := c.send("a"); v.Heard(); v.Full(0) }, false, Silent},
+		"its client has left":        {func(c *cluster) { v := c.send("a"); v.Heard(); v.Ended(Canceled) }, false, Silent},
 	} {
 		c := newCluster("a", "b")
 		c.check("a", nil)
@@ -111,14 +111,14 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		}
 		c.at = c.at.Add(1)
 		assert.False(t, c.Answers(c.ref("a")))
-		c.heard(c.send("b"))
+		c.send("b").Heard()
 		assert.True(t, c.Answers(c.ref("b")))
 		for range maxOverdue {
 			assert.Equal(t, Well, c.state("a"))
 			late(c, true, true)
 		}
 		assert.Equal(t, Silent, c.state("a"), stream)
-		c.heard(c.send("a"))
+		c.send("a").Heard()
 		c.at = c.at.Add(time.Hour)
 		c.Avoid(nil)
 		for range minSeen { // but no stream waits for that long, and one was under way
@@ -144,9 +144,9 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 func TestHowLongFullIsAvoided(t *testing.T) {
 	for said, want := range map[time.Duration]time.Duration{0: fullFor, time.Second: time.Second, time.Hour: maxFull} {
 		c := newCluster("a", "b")
-		c.full(c.send("a"))
+		c.send("a").Full(0)
 		c.send("a").Full(said)
-		c.full(c.send("a"))
+		c.send("a").Full(0)
 		c.at = c.at.Add(want - 1)
 		assert.Equal(t, []string{"a"}, c.Avoid(nil))
 		assert.Equal(t, Status{Share: 1, Alive: true, Full: true}, c.status("a"))
@@ -160,7 +160,7 @@ func TestReturningAndFull(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu.s")
 	c.at = c.at.Add(12 * time.Second)
-	c.full(c.send("a"))
+	c.send("a").Full(0)
 	for range 20 {
 		assert.Equal(t, []string{"a"}, c.Avoid(nil))
 	}
@@ -190,8 +190,8 @@ func TestReturningTwice(t *testing.T) {
 // have; an earlier one is no longer a trial.
 func TestTrialsThatSayNothing(t *testing.T) {
 	for name, end := range map[string]func(c *cluster, v Attempt){
-		"undecided": func(c *cluster, v Attempt) { c.undecided(v) },
-		"full":      func(c *cluster, v Attempt) { c.full(v) },
+		"undecided": func(c *cluster, v Attempt) { v.Ended(Undecided) },
+		"full":      func(c *cluster, v Attempt) { v.Full(0) },
 	} {
 		c := newCluster("a", "b")
 		c.play("a", "uuu.")
@@ -206,31 +206,23 @@ func TestTrialsThatSayNothing(t *testing.T) {
 	c.served(trial, true, time.Millisecond)
 	c.play("a", "uuu")
 	assert.True(t, c.IsOut("a"))
-	c.undecided(trial)
+	trial.Ended(Undecided)
 	assert.True(t, c.status("a").NextTrial.After(c.at))
-}
-
-// A single failure of another endpoint, which has served since, excuses no other.
-func TestOneFailureElsewhere(t *testing.T) {
-	c := newCluster("a", "b")
-	c.play("b", "fs")
-	c.play("a", "fff")
-	assert.True(t, c.IsOut("a"))
 }
 
 // The effect of checks on endpoints that requests have judged, or that are busy.
 func TestChecksBesideRequests(t *testing.T) {
 	c := newCluster("a", "b")
 	c.play("a", "uuu")
-	c.checked(c.Check("a", c.ref("a"), false), errors.New("503"), true)
+	c.Check("a", c.ref("a"), false).Checked(errors.New("503"), true)
 	c.at = c.at.Add(time.Second)
 	assert.False(t, c.status("a").Alive, "a trial is due, but its check has failed")
-	c.checked(c.Check("a", c.ref("a"), false), nil, true)
+	c.Check("a", c.ref("a"), false).Checked(nil, true)
 	assert.True(t, c.status("a").Alive)
 
 	check := c.Check("b", c.ref("b"), false)
-	c.heard(c.send("b"))
-	c.checked(check, timeout{}, true)
+	c.send("b").Heard()
+	check.Checked(timeout{}, true)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)
 }

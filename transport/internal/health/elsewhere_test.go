@@ -22,11 +22,11 @@ func TestElsewhere(t *testing.T) {
 		{"it serves us", func(c *cluster) {
 			c.Elsewhere("a", 2, 0)
 			v := c.send("a")
-			c.heard(v)
+			v.Heard()
 			c.Elsewhere("a", 1, 0)
 		}, nil},
 		{"it served us before", func(c *cluster) {
-			c.heard(c.send("a"))
+			c.send("a").Heard()
 			c.Elsewhere("a", 2, 0)
 			c.Elsewhere("a", 1, 0)
 		}, []string{"a"}},

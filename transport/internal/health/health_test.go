@@ -72,15 +72,6 @@ func (c *cluster) served(a Attempt, stream bool, waited time.Duration) {
 	a.Ended(Served)
 }
 
-func (c *cluster) heard(a Attempt)        { a.Heard() }
-func (c *cluster) overdue(a Attempt)      { a.Overdue() }
-func (c *cluster) full(a Attempt)         { a.Full(0) }
-func (c *cluster) refused(a Attempt) bool { return a.Ended(Refused) }
-func (c *cluster) undecided(a Attempt)    { a.Ended(Undecided) }
-func (c *cluster) stuck(a Attempt) bool   { return a.Stuck() }
-
-func (c *cluster) checked(a Attempt, err error, connected bool) { a.Checked(err, connected) }
-
 func (c *cluster) send(id string) Attempt { return c.Sent(id, c.ref(id)) }
 
 // play ends requests at an endpoint: f failed, u unreachable, t the same in time, s served; a point
@@ -127,6 +118,7 @@ func TestWhatPutsAnEndpointOut(t *testing.T) {
 		{name: "all fail alike", a: many("fs", 20), b: many("fs", 20), c: many("fs", 20)},
 		{name: "all fail, but one more often", a: "fff", b: "ffs", c: "ffs"},
 		{name: "the only other that is not out fails, too", a: "fff", b: "ffs", c: "uuu"},
+		{name: "the only other that is not out failed once", a: "fff", b: "fs", c: "uuu", out: true},
 		{name: "one other fails now and then", a: "fff", b: many("fssssssss", 6), out: true},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -208,7 +200,7 @@ func TestTrialsAreFurtherAndFurtherApart(t *testing.T) {
 	}
 	c.at = c.at.Add(maxBackoff)
 	v := c.send("a")
-	c.undecided(v)
+	v.Ended(Undecided)
 	assert.False(t, avoided(), "a trial that says nothing is followed by another at once")
 	c.served(c.send("a"), true, 0)
 	assert.False(t, c.waits("a"))
@@ -252,23 +244,23 @@ func TestSilence(t *testing.T) {
 	assert.Equal(t, minPatience, c.Patience(true))
 
 	early := c.send("a")
-	c.heard(early)
-	assert.False(t, c.stuck(early))
+	early.Heard()
+	assert.False(t, early.Stuck())
 	one, two, three := c.send("a"), c.send("a"), c.send("a")
-	assert.True(t, c.stuck(one))
-	c.overdue(early)
-	c.overdue(one)
-	c.overdue(two)
+	assert.True(t, one.Stuck())
+	early.Overdue()
+	one.Overdue()
+	two.Overdue()
 	assert.False(t, c.waits("a"), "it has sent something since the first was sent")
 	c.Avoid(nil)
 	assert.EqualValues(t, 1, c.listed.Load())
-	c.heard(one)
+	one.Heard()
 	c.Avoid(nil)
 	assert.Zero(t, c.listed.Load(), "nothing to remember")
-	c.overdue(three)
+	three.Overdue()
 	assert.False(t, c.waits("a"), "and now to another")
 	for range 3 {
-		c.overdue(c.send("a"))
+		c.send("a").Overdue()
 	}
 	assert.True(t, c.waits("a"))
 	c.served(c.send("a"), true, time.Hour)
@@ -276,19 +268,19 @@ func TestSilence(t *testing.T) {
 	c = newCluster("a", "b")
 	old := c.send("a")
 	for range 3 {
-		c.overdue(c.send("a"))
+		c.send("a").Overdue()
 	}
 	require.True(t, c.waits("a"))
-	c.heard(old)
+	old.Heard()
 	assert.False(t, c.IsOut("a"), "any byte brings it back")
 	assert.Equal(t, 1, c.Unhealthy(), "by and by")
 	next := c.send("a")
-	c.overdue(next)
-	c.overdue(next)
+	next.Overdue()
+	next.Overdue()
 	assert.False(t, c.IsOut("a"), "what was overdue before does not count")
-	c.heard(old)
+	old.Heard()
 	c.play("a", "ffff")
-	c.heard(old)
+	old.Heard()
 	assert.True(t, c.waits("a"), "but not one that fails")
 }
 
@@ -296,7 +288,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	c := newCluster("a", "b")
 	asked := func(n int) (yes int) {
 		for range n {
-			if c.refused(c.send("a")) {
+			if c.send("a").Ended(Refused) {
 				yes++
 			}
 		}
@@ -313,7 +305,7 @@ func TestRefusalsAreCheckedNowAndThen(t *testing.T) {
 	c.play("a", "fff")
 	c.at = c.at.Add(firstBackoff)
 	c.play("a", "")
-	assert.True(t, c.refused(c.send("a")), "a trial is always checked")
+	assert.True(t, c.send("a").Ended(Refused), "a trial is always checked")
 }
 
 func TestOnlyATrialBringsTheNextForward(t *testing.T) {
@@ -321,8 +313,8 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 	c.play("a", "fff")
 	v := c.send("a")
 	require.False(t, v.trial)
-	c.undecided(v)
-	c.full(v)
+	v.Ended(Undecided)
+	v.Full(0)
 	c.at = c.at.Add(firstBackoff - 1)
 	assert.True(t, c.waits("a"))
 	c.at = c.at.Add(1)
@@ -412,12 +404,12 @@ func TestHealthProperties(t *testing.T) {
 					failures[id] += 2 // one is enough
 				}
 			},
-			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); c.overdue(v); failures[id]++ },
+			"overdue":   func(t *rapid.T) { id, v := attemptOf(t); v.Overdue(); failures[id]++ },
 			"served":    func(t *rapid.T) { _, v := attemptOf(t); c.served(v, rapid.Bool().Draw(t, "stream"), time.Second) },
-			"heard":     func(t *rapid.T) { _, v := attemptOf(t); c.heard(v) },
-			"full":      func(t *rapid.T) { _, v := attemptOf(t); c.full(v); full++ },
-			"refused":   func(t *rapid.T) { _, v := attemptOf(t); c.refused(v) },
-			"undecided": func(t *rapid.T) { _, v := attemptOf(t); c.undecided(v) },
+			"heard":     func(t *rapid.T) { _, v := attemptOf(t); v.Heard() },
+			"full":      func(t *rapid.T) { _, v := attemptOf(t); v.Full(0); full++ },
+			"refused":   func(t *rapid.T) { _, v := attemptOf(t); v.Ended(Refused) },
+			"undecided": func(t *rapid.T) { _, v := attemptOf(t); v.Ended(Undecided) },
 			"avoid":     func(t *rapid.T) { c.Avoid(nil) },
 			"wait": func(t *rapid.T) {
 				c.at = c.at.Add(time.Duration(rapid.Int64Range(0, int64(maxBackoff)).Draw(t, "for")))

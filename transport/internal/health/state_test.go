@@ -15,7 +15,7 @@ func (timeout) Error() string { return "timeout" }
 func (timeout) Timeout() bool { return true }
 
 // check is a check of an endpoint that fails with err.
-func (c *cluster) check(id string, err error) { c.checked(c.Check(id, c.ref(id), false), err, true) }
+func (c *cluster) check(id string, err error) { c.Check(id, c.ref(id), false).Checked(err, true) }
 
 func (c *cluster) status(id string) Status { return c.Health.Status(c.ref(id)) }
 
@@ -67,34 +67,11 @@ func TestChecks(t *testing.T) {
 	assert.Empty(t, c.Avoid(nil), "a trial is due")
 }
 
-func TestChecksThatSayNothing(t *testing.T) {
-	c := newCluster("a", "b", "c")
-	for range 5 {
-		c.check("a", timeout{})
-	}
-	assert.Empty(t, c.Avoid(nil), "it has never passed one")
-	assert.False(t, c.status("a").Alive, "and has never sent anything")
-	c.heard(c.send("a"))
-	assert.True(t, c.status("a").Alive)
-	c.check("a", nil)
-	for range 5 {
-		v := c.Check("a", c.ref("a"), false)
-		c.heard(c.send("a"))
-		c.checked(v, timeout{}, true)
-	}
-	assert.Empty(t, c.Avoid(nil), "it has sent something meanwhile")
-	c.check("a", timeout{})
-	c.check("a", timeout{})
-	assert.Equal(t, []string{"a"}, c.hanging())
-	c.check("a", nil)
-	assert.Empty(t, c.hanging())
-}
-
 // An endpoint that was never reached is out but gets trials, since the check may be
 // wrong; once reached it is like a new one.
 func TestChecksThatNeverGetAConnection(t *testing.T) {
 	refused := errors.New("refused")
-	apart := func(c *cluster, id string, err error) { c.checked(c.Check(id, c.ref(id), false), err, false) }
+	apart := func(c *cluster, id string, err error) { c.Check(id, c.ref(id), false).Checked(err, false) }
 	c := newCluster("a", "b", "c")
 	apart(c, "a", refused)
 	assert.Equal(t, Well, c.status("a").State, "once is none")
@@ -127,7 +104,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	assert.Equal(t, []string{"a", "b"}, c.Avoid(nil), "all: they are asked all the same")
 	assert.Empty(t, c.hanging())
 	v = c.send("a")
-	c.heard(v)
+	v.Heard()
 	c.served(v, true, time.Millisecond)
 	assert.Equal(t, Returning, c.status("a").State)
 	for range 5 {
@@ -138,7 +115,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 
 	// An endpoint that has answered, if only in its own way, may be alive.
 	c = newCluster("a", "b")
-	c.heard(c.send("a"))
+	c.send("a").Heard()
 	for range 5 {
 		apart(c, "a", refused)
 		c.check("b", refused)
@@ -206,4 +183,6 @@ func TestWhoIsAskedInVain(t *testing.T) {
 	}
 	assert.Equal(t, []string{"a"}, c.hanging())
 	assert.EqualError(t, c.status("b").Err, "refused")
+	c.check("a", nil)
+	assert.Empty(t, c.hanging(), "it passes a check")
 }

@@ -12,7 +12,7 @@ import (
 // due in all of them.
 func TestTheTable(t *testing.T) {
 	bad := errors.New("bad")
-	unreached := func(c *cluster) { c.checked(c.Check("a", c.ref("a"), false), bad, false) }
+	unreached := func(c *cluster) { c.Check("a", c.ref("a"), false).Checked(bad, false) }
 	begins := map[State]func(c *cluster){
 		Well:        func(*cluster) {},
 		Returning:   func(c *cluster) { c.play("a", "uuu.s") },
@@ -39,11 +39,11 @@ func TestTheTable(t *testing.T) {
 			in(Unreachable, Unreachable, Failing, Silent, Unreachable, Unfit, absent)},
 		{"requests wait for long", func(c *cluster) { c.silence("a") },
 			in(Silent, Silent, Failing, Silent, Unreachable, Unfit, absent)},
-		{"a byte arrives", func(c *cluster) { c.heard(c.send("a")) },
+		{"a byte arrives", func(c *cluster) { c.send("a").Heard() },
 			in(Well, Returning, Failing, Returning, Unreachable, Unfit, absent)},
-		{"it is full", func(c *cluster) { c.full(c.send("a")) },
+		{"it is full", func(c *cluster) { c.send("a").Full(0) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
-		{"it refuses", func(c *cluster) { c.refused(c.send("a")); c.refused(c.send("a")) },
+		{"it refuses", func(c *cluster) { c.send("a").Ended(Refused); c.send("a").Ended(Refused) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
 		{"a check passes", func(c *cluster) { c.check("a", nil) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, Well)},
