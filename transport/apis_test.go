@@ -123,7 +123,7 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) { req.Tenant = in.Header.Get("X-Team") }}, a.URL)
 	turn := func(more string) string { return `{"model":"m","instructions":"x","input":"` + long + `"` + more + `}` }
 	w.ok(t, post(t, "/v1/responses", turn("")))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first in order, all else being equal
+	w.add(t, "B", b.URL) // the first in order, all else being equal
 	w.ok(t, post(t, "/v1/responses", turn("")))
 
 	for i, tc := range []struct{ path, method, body, team, want string }{
@@ -216,31 +216,29 @@ func TestRefusedModelsAreRefused(t *testing.T) {
 		return true
 	})
 	fails := startEngine(t, status(500))
-	gone := startEngine(t, status(200))
-	gone.Close()
+	gone := nobody(t)
 	for _, tc := range []struct {
 		name    string
 		engines []string
 		status  int
 	}{
 		{"one refuses", []string{refuses.URL}, 401},
-		{"one is gone, another refuses", []string{gone.URL, refuses.URL}, 401},
-		{"one refuses, another is gone", []string{refuses.URL, gone.URL}, 401},
+		{"one is gone, another refuses", []string{gone, refuses.URL}, 401},
+		{"one refuses, another is gone", []string{refuses.URL, gone}, 401},
 		{"one fails", []string{fails.URL}, 500},
-		{"one is gone", []string{gone.URL}, 503},
+		{"one is gone", []string{gone}, 503},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newWorld(t, transport.Config{}, tc.engines...)
 			for _, path := range []string{"/v1/models", "/v1/models/m"} {
 				req := getting(t, path)
 				req.Header.Set("Api-Key", "x")
-				resp, body, err := w.do(t, req)
 				if tc.status == 503 {
+					_, _, err := w.do(t, req)
 					require.Equal(t, tc.status, transport.StatusOf(err))
 					continue
 				}
-				require.NoError(t, err)
-				require.Equal(t, tc.status, resp.StatusCode)
+				resp, body := w.gets(t, tc.status, req)
 				if tc.status != 401 {
 					continue
 				}
@@ -271,8 +269,7 @@ func TestModelsForBrowsers(t *testing.T) {
 		for _, origin := range []string{"http://page", "http://other"} {
 			req := getting(t, path)
 			req.Header.Set("Origin", origin)
-			resp, _, err := w.do(t, req)
-			require.NoError(t, err)
+			resp, _ := w.ok(t, req)
 			if origin == "http://page" {
 				assert.Equal(t, []string{origin}, resp.Header["Access-Control-Allow-Origin"])
 				assert.Equal(t, []string{"Origin"}, resp.Header["Vary"])
@@ -287,15 +284,14 @@ func TestModelsForBrowsers(t *testing.T) {
 	// A page fares no worse where names are known.
 	for _, address := range []string{"127.0.0.1:1", e.URL} {
 		w = newWorld(t, transport.Config{})
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: address, Models: []string{"n"}}))
+		w.add(t, "d", address, "n")
 		for _, origin := range []string{"", "http://page"} {
 			asked.Store(0)
 			req := getting(t, "/v1/models")
 			if origin != "" {
 				req.Header.Set("Origin", origin)
 			}
-			resp, body, err := w.do(t, req)
-			require.NoError(t, err)
+			resp, body := w.ok(t, req)
 			assert.Contains(t, body, `"id":"n"`)
 			assert.NotContains(t, body, `"id":"m"`)
 			assert.Equal(t, address == e.URL, asked.Load() == 1)
@@ -366,16 +362,15 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 // listed.
 func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, says("application/json", `{"object":"list","data":[{"id":"m"}]}`)).URL)
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p"}}))
+	w.add(t, "d", "nowhere:1", "p")
 	lease, err := w.router.Route(endpick.Request{Model: "p", Exclude: []string{"a"}})
 	require.NoError(t, err)
 	require.NoError(t, w.router.Remove("d"))
-	req := getting(t, "/v1/models")
-	_, body := w.ok(t, req)
+	_, body := w.ok(t, getting(t, "/v1/models"))
 	assert.Contains(t, body, `"id":"m"`)
 	assert.NotContains(t, body, `"id":"p"`)
 	require.NoError(t, w.router.Remove("a"))
-	_, _, err = w.do(t, req)
+	_, _, err = w.do(t, getting(t, "/v1/models"))
 	assert.Equal(t, 503, transport.StatusOf(err), "nobody else is there")
 	lease.Done(endpick.Outcome{})
 }
@@ -385,10 +380,9 @@ func TestAnswersAboutModelsShareNothing(t *testing.T) {
 	list, refused := says("application/json", `{"data":[{"id":"m"}]}`), status(401)
 	for path, address := range map[string]string{"/v1/models": startEngine(t, list).URL, "/v1/models/m": startEngine(t, list).URL, "/v1/models/n": startEngine(t, refused).URL} {
 		w := newWorld(t, transport.Config{}, address)
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: "nowhere:1", Models: []string{"p"}}))
+		w.add(t, "z", "nowhere:1", "p")
 		for range 2 {
-			req := getting(t, path)
-			resp, _, err := w.do(t, req)
+			resp, _, err := w.do(t, getting(t, path))
 			require.NoError(t, err)
 			assert.Empty(t, resp.Header.Get("X-Mine"), path)
 			assert.NotEmpty(t, resp.Header.Get("Content-Length"), path)
@@ -401,32 +395,26 @@ func TestAnswersAboutModelsShareNothing(t *testing.T) {
 // At most 64 engines are asked for their models, for at most five seconds.
 func TestListsOfModelsDoNotTakeForever(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var config endpick.Config
-		for i := range 70 {
-			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint("e", i), Address: fmt.Sprint("e", i)})
-		}
-		router, err := endpick.New(config)
-		require.NoError(t, err)
 		var asked atomic.Int64
 		var well atomic.Bool
-		tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 			asked.Add(1)
 			if well.Load() {
-				return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"data":[]}`))}, nil
+				return answered(200, "", `{"data":[]}`)
 			}
 			<-r.Context().Done()
 			return nil, r.Context().Err()
 		})})
-		require.NoError(t, err)
+		for i := range 70 {
+			w.add(t, fmt.Sprint("e", i), fmt.Sprint("e", i))
+		}
 		start := time.Now()
-		req := getting(t, "/v1/models")
-		_, err = tr.RoundTrip(req)
+		_, _, err := w.do(t, getting(t, "/v1/models"))
 		assert.Equal(t, 504, transport.StatusOf(err))
 		assert.Equal(t, 5*time.Second, time.Since(start))
 		assert.EqualValues(t, 64, asked.Load())
 		well.Store(true)
-		_, err = tr.RoundTrip(req)
-		require.NoError(t, err)
+		w.ok(t, getting(t, "/v1/models"))
 		assert.EqualValues(t, 128, asked.Load())
 	})
 }
@@ -444,7 +432,7 @@ func TestAClientThatLeavesSpoilsNoList(t *testing.T) {
 		return true
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: "nowhere:1", Models: []string{"p"}}))
+	w.add(t, "z", "nowhere:1", "p")
 	req := getting(t, "/v1/models?x=1")
 	_, _, err := w.do(t, req.WithContext(ctx))
 	require.ErrorIs(t, err, context.Canceled)
@@ -478,23 +466,21 @@ func TestAListOfModelsIsForItsPath(t *testing.T) {
 // many of the engines' connections.
 func TestListsOfModelsAreAskedForAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, router := fleetWith(t, newFleet(), endpick.Config{})
 		var open, most atomic.Int64
-		tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(*http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{Base: tripper(func(*http.Request) (*http.Response, error) {
 			if n := open.Add(1); n > most.Load() {
 				most.Store(n)
 			}
 			time.Sleep(100 * time.Millisecond)
 			open.Add(-1)
-			return &http.Response{StatusCode: 200, Header: http.Header{}, Body: io.NopCloser(strings.NewReader(`{"data":[{"id":"m"}]}`))}, nil
-		})})
-		require.NoError(t, err)
+			return answered(200, "", `{"data":[{"id":"m"}]}`)
+		})}, "a", "b", "c")
 		var clients sync.WaitGroup
 		for i := range 100 {
 			clients.Go(func() {
-				req, _ := http.NewRequest("GET", "http://gateway/v1/models", nil)
+				req := getting(t, "/v1/models")
 				req.Header.Set("Authorization", fmt.Sprint("Bearer ", i))
-				resp, err := tr.RoundTrip(req)
+				resp, err := w.t.RoundTrip(req)
 				if assert.NoError(t, err) {
 					assert.Equal(t, 200, resp.StatusCode)
 				}
@@ -514,23 +500,17 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 		return startEngine(t, says("application/json", `{"object":"list","data":[`+strings.Join(ids, ",")+`]}`)).URL
 	}
 	w := newWorld(t, transport.Config{}, list("m"), list("org/n"))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "nowhere:1", Models: []string{"p"}}))
-	get := func(path string) (string, error) {
-		req := getting(t, path)
-		_, body, err := w.do(t, req)
-		return body, err
-	}
+	w.add(t, "d", "nowhere:1", "p")
 	for path, want := range map[string]string{
 		"/v1/models/m": `{"id":"m","object":"model","max_model_len":7}`, "/v1/models/org/n": `{"id":"org/n","object":"model","max_model_len":7}`,
 		"/v1/models/org%2Fn": `{"id":"org/n","object":"model","max_model_len":7}`,
 		"/v1/models/p":       `{"id":"p","object":"model","created":0,"owned_by":"endpick","type":"model","display_name":"p","created_at":"1970-01-01T00:00:00Z"}`,
 	} {
-		body, err := get(path)
-		require.NoError(t, err, path)
+		_, body := w.ok(t, getting(t, path))
 		assert.JSONEq(t, want, body, path)
 	}
 	for _, path := range []string{"/v1/models/n", "/v1/models/M"} {
-		_, err := get(path)
+		_, _, err := w.do(t, getting(t, path))
 		var none *endpick.NoEndpointError
 		require.ErrorAs(t, err, &none, path)
 		status, _, body := transport.ErrorResponse(path, err)
@@ -541,12 +521,8 @@ func TestOneModelIsFoundInThePool(t *testing.T) {
 
 	// An engine that can't be asked may have the model.
 	w = newWorld(t, transport.Config{}, list("m"), startEngine(t, status(500)).URL)
-	_, err := get("/v1/models/m")
-	require.NoError(t, err)
-	req := getting(t, "/v1/models/n")
-	resp, _, err := w.do(t, req)
-	require.NoError(t, err)
-	assert.Equal(t, 500, resp.StatusCode)
+	w.ok(t, getting(t, "/v1/models/m"))
+	w.gets(t, 500, getting(t, "/v1/models/n"))
 }
 
 // An event too long to inspect is passed on byte for byte. Its contents are
@@ -568,7 +544,7 @@ func TestALongLastEventIsPassedOn(t *testing.T) {
 	assert.Equal(t, []any{"completed", 2}, []any{w.records[0].Status, w.records[0].OutputTokens}, "as many as were seen to come")
 	assert.Empty(t, w.observer.said[0])
 
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "B", Address: b.URL})) // the first in order, all else being equal
+	w.add(t, "B", b.URL) // the first in order, all else being equal
 	for _, tc := range []struct{ more, want string }{{`,"previous_response_id":"resp_a"`, "a"}, {"", "B"}} {
 		w.ok(t, post(t, "/v1/responses", turn(tc.more)))
 		w.idle(t)

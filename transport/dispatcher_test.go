@@ -1,8 +1,6 @@
 package transport_test
 
 import (
-	"bytes"
-	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -522,17 +520,10 @@ func TestReader(t *testing.T) {
 
 func TestPackedBodies(t *testing.T) {
 	w := newDriven(t, transport.Config{MaxBodyBytes: 1 << 20})
-	pack := func(s string) []byte {
-		var b bytes.Buffer
-		z := gzip.NewWriter(&b)
-		io.WriteString(z, s)
-		z.Close()
-		return b.Bytes()
+	read := func(body string) (*transport.Call, error) {
+		return w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: []byte(body)})
 	}
-	read := func(body []byte) (*transport.Call, error) {
-		return w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: body})
-	}
-	call, err := read(pack(chatBody))
+	call, err := read(zipped(chatBody))
 	require.NoError(t, err)
 	defer call.Close()
 	assert.Equal(t, "m", call.Request.Model)
@@ -541,9 +532,9 @@ func TestPackedBodies(t *testing.T) {
 	assert.NotContains(t, out, "Content-Encoding")
 	assert.Contains(t, string(concat(call.Body())), `"Hi!"`)
 
-	for status, body := range map[int][]byte{
-		400: []byte("no gzip"),
-		413: pack(strings.Repeat(" ", 512<<10)), // a bomb: packed to a thousandth of that
+	for status, body := range map[int]string{
+		400: "no gzip",
+		413: zipped(strings.Repeat(" ", 512<<10)), // a bomb: packed to a thousandth of that
 	} {
 		_, err = read(body)
 		got, _, _ := transport.ErrorResponse(chatPath, err)
@@ -552,7 +543,7 @@ func TestPackedBodies(t *testing.T) {
 	full, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody + strings.Repeat(" ", 1<<20-len(chatBody)))})
 	require.NoError(t, err, "as long as the limit")
 	full.Close()
-	_, err = read(make([]byte, 1<<20+1))
+	_, err = read(strings.Repeat(" ", 1<<20+1))
 	var tooLarge *transport.BodyError
 	require.ErrorAs(t, err, &tooLarge)
 }

@@ -29,9 +29,7 @@ func TestALongRefusalStaysWhole(t *testing.T) {
 	b := startEngine(t, status(503))
 	w := newWorld(t, transport.Config{}, a.URL, b.URL)
 	for range 2 {
-		resp, body, err := w.do(t, post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		assert.Equal(t, http.StatusNotFound, resp.StatusCode)
+		_, body := w.gets(t, http.StatusNotFound, post(t, chatPath, chatStream))
 		assert.Equal(t, long, body)
 	}
 	assert.EqualValues(t, 2, b.requests.Load(), "it might have the model")
@@ -77,15 +75,11 @@ func TestHeadersOfResponsesAreBounded(t *testing.T) {
 // A server that switches to a protocol that it was not asked for has not answered.
 func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
 	var open atomic.Int32
-	_, router := fleetWith(t, newFleet(), pinned)
-	tr, err := transport.New(transport.Config{Router: router, MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
+	w := newWorld(t, transport.Config{MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
 		open.Add(1)
-		return &http.Response{
-			StatusCode: 101, Header: http.Header{"Upgrade": {"echo"}}, Body: &closing{ReadCloser: io.NopCloser(strings.NewReader("")), open: &open},
-		}, nil
-	})})
-	require.NoError(t, err)
-	_, err = tr.RoundTrip(post(t, chatPath, chatStream))
+		return &http.Response{StatusCode: 101, Header: http.Header{"Upgrade": {"echo"}}, Body: &closing{ReadCloser: http.NoBody, open: &open}}, nil
+	})}, "a", "b", "c")
+	_, err := w.t.RoundTrip(post(t, chatPath, chatStream))
 	assert.ErrorContains(t, err, "not asked for")
 	assert.Equal(t, 502, transport.StatusOf(err))
 	assert.Zero(t, open.Load())

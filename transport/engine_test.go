@@ -3,9 +3,11 @@ package transport_test
 import (
 	"bufio"
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -19,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -103,6 +106,25 @@ func answer(w http.ResponseWriter, body []byte, pause time.Duration) {
 		send(`{"id":"x","choices":[],"usage":` + usageJSON + `}`)
 	}
 	send("[DONE]")
+}
+
+// startH2C is a server of HTTP/2 in the clear, by its address, with the number of connections to it.
+func startH2C(t testing.TB, handle http.Handler) (address string, open *atomic.Int64) {
+	s := httptest.NewUnstartedServer(handle)
+	s.Config.Protocols = new(http.Protocols)
+	s.Config.Protocols.SetUnencryptedHTTP2(true)
+	open = new(atomic.Int64)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return "h2c://" + s.Listener.Addr().String(), open
 }
 
 // upgrades switches to another protocol, which is what talk makes of it.
@@ -251,12 +273,38 @@ func (w *world) do(t testing.TB, req *http.Request) (*http.Response, string, err
 	return resp, string(body), err
 }
 
-// ok is do for requests that must succeed.
-func (w *world) ok(t testing.TB, req *http.Request) (*http.Response, string) {
+// gets is do for requests that must be answered with a status.
+func (w *world) gets(t testing.TB, status int, req *http.Request) (*http.Response, string) {
+	t.Helper()
 	resp, body, err := w.do(t, req)
 	require.NoError(t, err)
-	require.Equal(t, 200, resp.StatusCode, body)
+	require.Equal(t, status, resp.StatusCode, body)
 	return resp, body
+}
+
+// ok is gets for requests that must succeed.
+func (w *world) ok(t testing.TB, req *http.Request) (*http.Response, string) {
+	t.Helper()
+	return w.gets(t, 200, req)
+}
+
+// zipped is a text in gzip.
+func zipped(text string) string {
+	var b strings.Builder
+	z := gzip.NewWriter(&b)
+	rig.Must(io.WriteString(z, text))
+	z.Close()
+	return b.String()
+}
+
+// add adds an endpoint.
+func (w *world) add(t testing.TB, id, address string, models ...string) {
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: address, Models: models}))
+}
+
+// answered is what a base of a test answers.
+func answered(status int, kind, body string) (*http.Response, error) {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body))}, nil
 }
 
 // record returns the only record there is.

@@ -1,10 +1,9 @@
 package transport_test
 
 import (
-	"fmt"
+	"cmp"
 	"io"
 	"net/http"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -23,65 +23,61 @@ import (
 func TestWhoIsFull(t *testing.T) {
 	const messages = "event: error\ndata: {\"type\":\"error\",\"error\":{\"type\":\"internal_error\",\"message\":\"2 validation errors [input_value={'error': {'message': 'Th...am': None, 'code': 503}}]\"}}\n\n"
 	for name, tc := range map[string]struct {
-		path, status, body string // of what is said; a status of 200 is a stream's
-		after              string // Retry-After
-		waits              bool   // the report says that requests wait there
-		full               bool
-		avoided            time.Duration
-		made               string
+		path    string
+		status  int // of what is said; one of 200 is a stream's
+		body    string
+		after   string // Retry-After
+		waits   bool   // the report says that requests wait there
+		full    bool
+		avoided time.Duration
+		made    string
 	}{
-		"429":                 {status: "429", full: true, avoided: time.Second / 4, made: "1"},
-		"429, and when":       {status: "429", after: "7", full: true, avoided: 7 * time.Second, made: "7"},
-		"429, at":             {status: "429", after: "Thu, 26 Nov 2026 08:00:09 GMT", full: true, avoided: 9 * time.Second, made: "Thu, 26 Nov 2026 08:00:09 GMT"},
-		"429, absurdly late":  {status: "429", after: "99999999999999999999", full: true, avoided: 30 * time.Second, made: "99999999999999999999"},
-		"429, nonsense":       {status: "429", after: "soon", full: true, avoided: time.Second / 4, made: "soon"},
-		"vLLM":                {status: "503", body: vllmFull, full: true, avoided: time.Second / 4, made: "1"},
-		"SGLang":              {status: "503", body: `{"object":"error","message":"The request queue is full.","code":503}`, full: true, avoided: time.Second / 4, made: "1"},
-		"Ollama":              {status: "503", body: `{"error":"server busy, please try again.  maximum pending requests exceeded"}`, after: "2", full: true, avoided: 2 * time.Second, made: "2"},
-		"llama.cpp":           {status: "503", body: `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`, full: true, avoided: time.Second / 4, made: "1"},
-		"Anthropic":           {status: "529", body: `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, full: true, avoided: time.Second / 4, made: "1"},
-		"Triton":              {status: "503", body: `{"error":"Exceeds maximum queue size"}`, full: true, avoided: time.Second / 4, made: "1"},
-		"at a full queue":     {status: "503", waits: true, full: true, avoided: time.Second / 4, made: "1"},
-		"vLLM, in a stream":   {status: "200", body: vllmEvent, full: true, avoided: time.Second / 4, made: "1"},
-		"messages":            {path: "/v1/messages", status: "200", body: messages, full: true, avoided: time.Second / 4, made: "1"},
-		"503, no word":        {status: "503", body: `{"error":{"message":"Service Unavailable, successfully so","code":503}}`},
-		"503, no word, later": {status: "503", after: "3", avoided: 3 * time.Second, made: "3"},
-		"529, no word":        {status: "529"},
-		"500":                 {status: "500", body: `{"error":"busy, full, 503"}`, waits: true},
-		"too long, an event":  {status: "200", body: "data: {\"error\":{\"message\":\"your prompt contains at least 8193 input tokens, which exceeds this limit\",\"code\":400}}\n\n"},
-		"another event":       {status: "200", body: "data: {\"error\":{\"message\":\"503 is no memory\",\"code\":500}}\n\n"},
+		"429":                 {status: 429, full: true, avoided: time.Second / 4, made: "1"},
+		"429, and when":       {status: 429, after: "7", full: true, avoided: 7 * time.Second, made: "7"},
+		"429, at":             {status: 429, after: "Thu, 26 Nov 2026 08:00:09 GMT", full: true, avoided: 9 * time.Second, made: "Thu, 26 Nov 2026 08:00:09 GMT"},
+		"429, absurdly late":  {status: 429, after: "99999999999999999999", full: true, avoided: 30 * time.Second, made: "99999999999999999999"},
+		"429, nonsense":       {status: 429, after: "soon", full: true, avoided: time.Second / 4, made: "soon"},
+		"vLLM":                {status: 503, body: vllmFull, full: true, avoided: time.Second / 4, made: "1"},
+		"SGLang":              {status: 503, body: `{"object":"error","message":"The request queue is full.","code":503}`, full: true, avoided: time.Second / 4, made: "1"},
+		"Ollama":              {status: 503, body: `{"error":"server busy, please try again.  maximum pending requests exceeded"}`, after: "2", full: true, avoided: 2 * time.Second, made: "2"},
+		"llama.cpp":           {status: 503, body: `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`, full: true, avoided: time.Second / 4, made: "1"},
+		"Anthropic":           {status: 529, body: `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, full: true, avoided: time.Second / 4, made: "1"},
+		"Triton":              {status: 503, body: `{"error":"Exceeds maximum queue size"}`, full: true, avoided: time.Second / 4, made: "1"},
+		"at a full queue":     {status: 503, waits: true, full: true, avoided: time.Second / 4, made: "1"},
+		"vLLM, in a stream":   {status: 200, body: vllmEvent, full: true, avoided: time.Second / 4, made: "1"},
+		"messages":            {path: "/v1/messages", status: 200, body: messages, full: true, avoided: time.Second / 4, made: "1"},
+		"503, no word":        {status: 503, body: `{"error":{"message":"Service Unavailable, successfully so","code":503}}`},
+		"503, no word, later": {status: 503, after: "3", avoided: 3 * time.Second, made: "3"},
+		"529, no word":        {status: 529},
+		"500":                 {status: 500, body: `{"error":"busy, full, 503"}`, waits: true},
+		"too long, an event":  {status: 200, body: "data: {\"error\":{\"message\":\"your prompt contains at least 8193 input tokens, which exceeds this limit\",\"code\":400}}\n\n"},
+		"another event":       {status: 200, body: "data: {\"error\":{\"message\":\"503 is no memory\",\"code\":500}}\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				config := pinned
 				config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "a"}, {ID: "b", Address: "b"}}
-				router, err := endpick.New(config)
-				require.NoError(t, err)
-				monitor, err := health.New(health.Config{Router: router})
-				require.NoError(t, err)
+				router := rig.Must(endpick.New(config))
+				monitor := rig.Must(health.New(health.Config{Router: router}))
 				sent := map[string]int{}
-				tr, err := transport.New(transport.Config{Router: router, Health: monitor, Base: tripper(func(r *http.Request) (*http.Response, error) {
+				tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Base: tripper(func(r *http.Request) (*http.Response, error) {
 					_, _ = io.ReadAll(r.Body)
 					sent[r.URL.Host]++
-					header := http.Header{"Date": {"Thu, 26 Nov 2026 08:00:00 GMT"}, "Content-Type": {"text/event-stream"}}
-					var code int
-					_, _ = fmt.Sscan(tc.status, &code)
-					body := tc.body
 					if r.URL.Host == "b" {
-						code, body = 200, delta(`"content":"word"`)+finish+done
+						body := delta(`"content":"word"`) + finish + done
 						if tc.path != "" {
 							body = "event: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"
 						}
-					} else if tc.after != "" {
-						header.Set("Retry-After", tc.after)
+						return answered(200, "text/event-stream", body)
 					}
-					return &http.Response{StatusCode: code, Header: header, Body: io.NopCloser(strings.NewReader(body))}, nil
-				})})
-				require.NoError(t, err)
-				path := tc.path
-				if path == "" {
-					path = chatPath
-				}
+					resp, err := answered(tc.status, "text/event-stream", tc.body)
+					resp.Header.Set("Date", "Thu, 26 Nov 2026 08:00:00 GMT")
+					if tc.after != "" {
+						resp.Header.Set("Retry-After", tc.after)
+					}
+					return resp, err
+				})}))
+				path := cmp.Or(tc.path, chatPath)
 				ask := func() *http.Response {
 					resp, err := tr.RoundTrip(post(t, path, chatStream))
 					require.NoError(t, err)

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -19,10 +20,6 @@ import (
 // A panic in a callback costs only the work it was called for, on whatever
 // goroutine it runs: when the response ends, or when the client leaves.
 func TestPanicsOfCallbacksAreContained(t *testing.T) {
-	type reported struct {
-		sync.Mutex
-		panics []*endpick.PanicError
-	}
 	for _, tc := range []struct {
 		name   string
 		set    func(*transport.Config)
@@ -53,21 +50,21 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				return true
 			})
 			w := newWorld(t, transport.Config{}, e.URL)
-			var heard reported
+			var mu sync.Mutex
+			var panics []*endpick.PanicError
 			config := transport.Config{Router: w.router, Warn: func(_ *http.Request, err error) {
 				if p, ok := err.(*endpick.PanicError); ok {
-					heard.Lock()
-					defer heard.Unlock()
-					heard.panics = append(heard.panics, p)
+					mu.Lock()
+					defer mu.Unlock()
+					panics = append(panics, p)
 				}
 			}}
 			tc.set(&config)
-			tr, err := transport.New(config)
-			require.NoError(t, err)
+			tr := rig.Must(transport.New(config))
 			w.client.Transport = tr
 			defer tr.CloseIdleConnections()
 
-			_, _, err = w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "x"))
+			_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "x"))
 			if tc.status == 200 {
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancel(context.Background())
@@ -89,10 +86,10 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 			w.idle(t)
 			require.Eventually(t, func() bool { return tr.Stats().Panics >= 1 }, 30*time.Second, time.Millisecond)
 			if tc.stage != "" {
-				heard.Lock()
-				defer heard.Unlock()
-				heard.panics[0].Stack = nil
-				assert.Equal(t, &endpick.PanicError{Stage: tc.stage, Value: "boom"}, heard.panics[0])
+				mu.Lock()
+				defer mu.Unlock()
+				panics[0].Stack = nil
+				assert.Equal(t, &endpick.PanicError{Stage: tc.stage, Value: "boom"}, panics[0])
 			}
 		})
 	}

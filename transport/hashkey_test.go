@@ -9,17 +9,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 )
 
-var testKey = func() prefix.Key {
-	k, err := prefix.ParseKey(strings.Repeat("5e", 32))
-	if err != nil {
-		panic(err)
-	}
-	return k
-}()
+var testKey = rig.Must(prefix.ParseKey(strings.Repeat("5e", 32)))
 
 // scoped describes requests from their headers.
 func scoped(in *http.Request, _ []byte, req *endpick.Request) {

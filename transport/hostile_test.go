@@ -19,11 +19,15 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
+func proxy(tr *transport.Transport) http.Handler {
+	return &httputil.ReverseProxy{
+		Rewrite: func(*httputil.ProxyRequest) {}, Transport: tr, ErrorHandler: transport.ErrorHandler, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
+	}
+}
+
 // front is a reverse proxy with the transport of w, over HTTP/1.1 and h2c.
 func front(t testing.TB, w *world, change ...func(*http.Server)) *httptest.Server {
-	s := httptest.NewUnstartedServer(&httputil.ReverseProxy{
-		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
-	})
+	s := httptest.NewUnstartedServer(proxy(w.t))
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.Config.Protocols = new(http.Protocols)
 	s.Config.Protocols.SetHTTP1(true)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
@@ -20,62 +19,53 @@ import (
 // requests for it go where it is. No request asks two ranks of one server.
 func TestServersWithUnlikeModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		config := pinned
-		config.Endpoints = []endpick.Endpoint{
-			{ID: "a", Address: "a", Ranked: true}, {ID: "b", Address: "a", Ranked: true, Rank: 1}, {ID: "c", Address: "c"},
-		}
-		router, err := endpick.New(config)
-		require.NoError(t, err)
 		has := map[string]string{"a": "ours", "c": "theirs"}
 		sent := map[string]int{}
-		tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorldOf(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(r.Body)
 			sent[r.URL.Host]++
-			status, said := 200, "{}"
-			if !strings.Contains(string(body), has[r.URL.Host]) {
-				_, name, _ := strings.Cut(string(body), `"model":"`)
-				name, _, _ = strings.Cut(name, `"`)
-				status, said = 404, fmt.Sprintf(`{"error":{"message":"The model %s does not exist.","code":404}}`, name)
+			if strings.Contains(string(body), has[r.URL.Host]) {
+				return answered(200, "application/json", "{}")
 			}
-			return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(said))}, nil
-		})})
-		require.NoError(t, err)
-		ask := func(model string) int {
-			resp, err := tr.RoundTrip(post(t, "/v1/completions", `{"model":"`+model+`","prompt":"x"}`))
-			require.NoError(t, err)
-			_, _ = io.Copy(io.Discard, resp.Body)
-			resp.Body.Close()
-			return resp.StatusCode
+			_, name, _ := strings.Cut(string(body), `"model":"`)
+			name, _, _ = strings.Cut(name, `"`)
+			return answered(404, "application/json", fmt.Sprintf(`{"error":{"message":"The model %s does not exist.","code":404}}`, name))
+		})}, endpick.Config{Endpoints: []endpick.Endpoint{
+			{ID: "a", Address: "a", Ranked: true}, {ID: "b", Address: "a", Ranked: true, Rank: 1}, {ID: "c", Address: "c"},
+		}})
+		ask := func(status int, model string) {
+			t.Helper()
+			w.gets(t, status, post(t, completions, `{"model":"`+model+`","prompt":"x"}`))
 		}
 		for range 20 {
-			assert.Equal(t, 200, ask("theirs"))
+			ask(200, "theirs")
 		}
 		assert.Equal(t, map[string]int{"a": 2, "c": 20}, sent)
 		for range 20 {
-			assert.Equal(t, 200, ask("ours"))
-			assert.Equal(t, 200, ask("theirs"))
+			ask(200, "ours")
+			ask(200, "theirs")
 		}
-		assert.Zero(t, tr.Stats().Unhealthy)
+		assert.Zero(t, w.t.Stats().Unhealthy)
 		assert.Equal(t, map[string]int{"a": 22, "c": 40}, sent)
 		for range 20 { // again, later, and no client sees it
 			time.Sleep(30 * time.Second)
-			assert.Equal(t, 200, ask("theirs"))
-			assert.Equal(t, 200, ask("theirs"))
+			ask(200, "theirs")
+			ask(200, "theirs")
 		}
 		assert.Equal(t, map[string]int{"a": 22 + 40, "c": 80}, sent, "each rank once")
-		assert.Zero(t, tr.Stats().Unhealthy)
+		assert.Zero(t, w.t.Stats().Unhealthy)
 
 		clear(sent)
 		for i := range 1000 { // which nobody has
-			assert.Equal(t, 404, ask(fmt.Sprint("invented", i)))
+			ask(404, fmt.Sprint("invented", i))
 		}
 		assert.InDelta(t, 1000, sent["a"], 8)
 		assert.LessOrEqual(t, sent["c"], 4+4)
-		assert.Zero(t, tr.Stats().Unhealthy)
+		assert.Zero(t, w.t.Stats().Unhealthy)
 		has["a"] = "m"
 		time.Sleep(30 * time.Second)
-		assert.Equal(t, 200, ask("theirs"), "it has been loaded meanwhile, or not")
-		assert.Zero(t, router.Stats().OpenLeases)
+		ask(200, "theirs") // it has been loaded meanwhile, or not
+		w.idle(t)
 	})
 }
 
@@ -89,16 +79,12 @@ func TestServersWithUnlikeAPIs(t *testing.T) {
 		w := newWorld(t, transport.Config{}, refuses.URL, startEngine(t, nil).URL)
 		for range 5 {
 			for _, path := range []string{"/v1/messages", chatPath} {
-				resp, _, err := w.do(t, post(t, path, `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
-				require.NoError(t, err)
-				assert.Equal(t, 200, resp.StatusCode, "%s: %d", path, lacking)
+				w.ok(t, post(t, path, `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
 			}
 		}
 		assert.EqualValues(t, 1+5, refuses.requests.Load())
 		for range 2 { // with a prefix that a client may have invented, it is not remembered
-			resp, _, err := w.do(t, post(t, "/x/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
+			w.ok(t, post(t, "/x/v1/messages", `{"model":"m","max_tokens":5,"messages":[{"role":"user","content":"hi"}]}`))
 		}
 		assert.EqualValues(t, 1+5+2, refuses.requests.Load())
 		assert.Zero(t, w.t.Stats().Unhealthy)
@@ -125,11 +111,7 @@ func TestWhatClientsInventIsNotLacking(t *testing.T) {
 		})
 		other := startEngine(t, nil)
 		w := newWorld(t, transport.Config{}, picky.URL, other.URL)
-		ask := func(path, body string) {
-			resp, _, err := w.do(t, post(t, strings.ReplaceAll(path, " ", "%20"), body))
-			require.NoError(t, err)
-			assert.Equal(t, 200, resp.StatusCode)
-		}
+		ask := func(path, body string) { w.ok(t, post(t, strings.ReplaceAll(path, " ", "%20"), body)) }
 		ask(odd.path, odd.body)
 		for _, path := range []string{chatPath, "/v1/messages", "/v1/responses"} {
 			ask(path, `{"model":"m","max_tokens":5,"store":false,"input":"hi","messages":[{"role":"user","content":"hi"}]}`)

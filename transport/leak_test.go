@@ -7,8 +7,6 @@ import (
 	"log"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
-	"net/http/httputil"
 	"runtime"
 	"strings"
 	"sync"
@@ -96,13 +94,7 @@ func leaks(t *testing.T, held *transport.QueueConfig) {
 	}
 	w := newWorld(t, transport.Config{FirstByteTimeout: 250 * time.Millisecond, ResponseTimeout: 250 * time.Millisecond, Queue: held}, addresses...)
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: w.observer}))
-	gateway := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite:      func(*httputil.ProxyRequest) {},
-		Transport:    w.t,
-		ErrorHandler: transport.ErrorHandler,
-		ErrorLog:     log.New(io.Discard, "", 0),
-	})
-	gateway.Config.ErrorLog = log.New(io.Discard, "", 0)
+	gateway := front(t, w)
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
 	stopChurn := make(chan struct{})

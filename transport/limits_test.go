@@ -193,8 +193,7 @@ func TestNoRoomInTime(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{}, g.URL)
 	w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = 1 })
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
+	first := w.first(t, t.Context(), g)
 	ctx, leave := context.WithCancel(t.Context())
 	second := w.later(t, ctx, "second")
 	w.held(t, 1)
@@ -203,11 +202,7 @@ func TestNoRoomInTime(t *testing.T) {
 	w.held(t, 0)
 
 	// A retry waits, too: the server that fails it is the only one that has room.
-	failing := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return true
-	})
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: failing.URL}))
+	w.add(t, "b", startEngine(t, status(503)).URL)
 	third := w.later(t, t.Context(), "third")
 	w.held(t, 1)
 	g.release <- struct{}{}

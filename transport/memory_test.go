@@ -69,9 +69,7 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 	client, cancel := context.WithCancel(t.Context()) // a context that can be followed
 	defer cancel()
 	stream := func(body string) func(*http.Request) (*http.Response, error) {
-		return func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: io.NopCloser(strings.NewReader(body))}, nil
-		}
+		return func(*http.Request) (*http.Response, error) { return answered(200, "text/event-stream", body) }
 	}
 	read := func(t *testing.T, b io.ReadCloser) {
 		_, err := io.Copy(io.Discard, b)
@@ -87,29 +85,25 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 		"left by its client": {false, stream(role + finish + done), leave},
 		"no response":        {false, func(*http.Request) (*http.Response, error) { return nil, errors.New("broken") }, nil},
 		"nothing in it":      {false, stream(""), nil},
-		"a failure": {false, func(*http.Request) (*http.Response, error) {
-			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: io.NopCloser(strings.NewReader("{}"))}, nil
-		}, read},
+		"a failure":          {false, func(*http.Request) (*http.Response, error) { return answered(500, "", "{}") }, read},
 		"another protocol": {true, func(*http.Request) (*http.Response, error) {
 			near, _ := net.Pipe()
 			return &http.Response{StatusCode: 101, Header: http.Header{"Upgrade": {"echo"}}, Body: near}, nil
 		}, leave},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, router := fleetWith(t, newFleet(), pinned)
 			var asked []context.Context
-			tr, err := transport.New(transport.Config{Router: router, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 				asked = append(asked, r.Context())
 				return tc.answer(r)
-			})})
-			require.NoError(t, err)
+			})}, "a", "b", "c")
 			kept := func() weak.Pointer[http.Request] {
 				req := post(t, chatPath, chatStream)
 				if tc.upgrades {
 					req = upgrade(t, "m")
 				}
 				req = req.WithContext(client)
-				resp, err := tr.RoundTrip(req)
+				resp, err := w.t.RoundTrip(req)
 				if tc.then == nil {
 					require.Error(t, err)
 				} else {

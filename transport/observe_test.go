@@ -51,21 +51,12 @@ func way(r *transport.Observation) (all []string) {
 	return all
 }
 
-// failing answers with a status.
-func failing(status int) func(http.ResponseWriter, *http.Request, []byte) bool {
-	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(status)
-		return true
-	}
-}
-
 // When an endpoint refuses repeatedly, another one is asked; if that gives no
 // answer either, the client gets the first refusal.
 func TestObserveTheRefusalThatCounts(t *testing.T) {
-	w, reported := watched(t, transport.Config{}, startEngine(t, failing(403)).URL, startEngine(t, failing(500)).URL)
+	w, reported := watched(t, transport.Config{}, startEngine(t, status(403)).URL, startEngine(t, status(500)).URL)
 	for range 2 {
-		_, _, err := w.do(t, post(t, chatPath, chatStream))
-		require.NoError(t, err)
+		w.gets(t, 403, post(t, chatPath, chatStream))
 	}
 	r := next(t, reported)
 	assert.Equal(t, []string{"a refused 403"}, way(r))
@@ -80,8 +71,7 @@ func TestObserveClientsThatLeave(t *testing.T) {
 	g := startGated(t)
 	w, reported := watched(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
 	ctx, leave := context.WithCancel(t.Context())
-	first := w.later(t, ctx, "first")
-	<-g.arrived
+	first := w.first(t, ctx, g)
 	waiting, giveUp := context.WithCancel(t.Context())
 	second := w.later(t, waiting, "second")
 	w.held(t, 1)
@@ -105,8 +95,7 @@ func TestObserveClientsThatLeave(t *testing.T) {
 func TestObserveTheQueue(t *testing.T) {
 	g := startGated(t)
 	w, reported := watched(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1})}, g.URL)
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
+	first := w.first(t, t.Context(), g)
 	second := w.later(t, t.Context(), "second")
 	w.held(t, 1)
 	_, _, err := w.do(t, post(t, chatPath, chatStream))
@@ -198,12 +187,8 @@ func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 
 // The cause belongs to the attempt that served the request, whatever preceded it.
 func TestObserveWhoBreaksOff(t *testing.T) {
-	good := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n")
-		return true
-	})
-	w, reported := watched(t, transport.Config{}, startEngine(t, failing(500)).URL, good.URL)
+	good := startEngine(t, sse("data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n"))
+	w, reported := watched(t, transport.Config{}, startEngine(t, status(500)).URL, good.URL)
 	_, _, _ = w.do(t, post(t, chatPath, chatStream))
 	r := next(t, reported)
 	assert.Equal(t, []string{"a error 500", "b broken 200"}, way(r))

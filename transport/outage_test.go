@@ -2,9 +2,9 @@ package transport_test
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 )
@@ -53,13 +54,9 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 	if _, what, ok := strings.Cut(string(body), "every engine answers "); ok {
 		illness = what[:3]
 	}
-	answer := func(status int, body io.ReadCloser) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
-	}
-	var code int
-	if n, _ := fmt.Sscan(illness, &code); n == 1 {
+	if code, err := strconv.Atoi(illness); err == nil {
 		over()
-		return answer(code, io.NopCloser(strings.NewReader("{}")))
+		return answered(code, "text/event-stream", "{}")
 	}
 	if illness == "hang" {
 		defer over()
@@ -91,7 +88,9 @@ func (f *fleet) RoundTrip(r *http.Request) (*http.Response, error) {
 		io.WriteString(to, finish+done)
 		to.Close()
 	}()
-	return answer(200, from)
+	resp, err := answered(200, "text/event-stream", "")
+	resp.Body = from
+	return resp, err
 }
 
 // took returns how many requests each host has received since the last call.
@@ -136,22 +135,18 @@ func load(t testing.TB, tr *transport.Transport, body string, perSecond int, for
 }
 
 // fleetOf returns a transport over three servers of a fleet.
-func fleetOf(t testing.TB, f *fleet, policy string) (*transport.Transport, *endpick.Router) {
-	config, err := all.ByName(policy)
-	require.NoError(t, err)
+func fleetOf(f *fleet, policy string) (*transport.Transport, *endpick.Router) {
+	config := rig.Must(all.ByName(policy))
 	config.Seed = 1
-	return fleetWith(t, f, config)
+	return fleetWith(f, config, transport.Config{})
 }
 
-func fleetWith(t testing.TB, f *fleet, config endpick.Config) (*transport.Transport, *endpick.Router) {
+func fleetWith(f *fleet, of endpick.Config, config transport.Config) (*transport.Transport, *endpick.Router) {
 	for _, host := range []string{"a", "b", "c"} {
-		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: host, Address: host})
+		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: host, Address: host})
 	}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
-	tr, err := transport.New(transport.Config{Router: router, Base: f})
-	require.NoError(t, err)
-	return tr, router
+	config.Router, config.Base = rig.Must(endpick.New(of)), f
+	return rig.Must(transport.New(config)), config.Router
 }
 
 // A server that fails at once looks idle, and one that hangs holds its requests.
@@ -164,7 +159,7 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					const perSecond = 12
 					f := newFleet()
-					tr, router := fleetOf(t, f, policy)
+					tr, router := fleetOf(f, policy)
 					assert.Zero(t, load(t, tr, chatStream, perSecond, 10*time.Second).Load())
 					f.took()
 					f.falls("b", illness)
@@ -209,7 +204,7 @@ func TestATrialForWhomNobodyChooses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet()
 		f.falls("b", "500")
-		tr, router := fleetOf(t, f, "round-robin")
+		tr, router := fleetOf(f, "round-robin")
 		assert.Zero(t, load(t, tr, chatStream, 5, 3*time.Second).Load())
 		require.Equal(t, 1, tr.Stats().Unhealthy)
 		require.NoError(t, router.SetPolicy(pinned.Policy))
@@ -236,7 +231,7 @@ func TestAClientMakesNobodyLookUnhealthy(t *testing.T) {
 		t.Run(code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet()
-				tr, router := fleetWith(t, f, pinned)
+				tr, router := fleetWith(f, pinned, transport.Config{})
 				poison := strings.Replace(chatStream, "story", "tale of which every engine answers "+code, 1)
 				go load(t, tr, poison, 50, time.Minute)
 				bad := new(atomic.Int64)
@@ -264,6 +259,7 @@ func TestAClientMakesNobodyLookUnhealthy(t *testing.T) {
 // A request at a silent server is sent elsewhere long before the limit; one
 // that takes long everywhere is still served.
 func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
+	minute := strings.Replace(chatStream, "story", "tale that takes a minute", 1)
 	for _, tc := range []struct {
 		name, illness, request string
 		config                 transport.Config
@@ -273,12 +269,12 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 	}{
 		{"hang", "hang", chatStream, transport.Config{}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
 		{"header", "header", chatStream, transport.Config{}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"slow everywhere", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{}, false, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"the server answers others", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{}, true, time.Minute, map[string]int{"a": 121}},
-		{"no retries", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{MaxAttempts: 1}, false, time.Minute, map[string]int{"a": 1}},
+		{"slow everywhere", "", minute, transport.Config{}, false, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
+		{"the server answers others", "", minute, transport.Config{}, true, time.Minute, map[string]int{"a": 121}},
+		{"no retries", "", minute, transport.Config{MaxAttempts: 1}, false, time.Minute, map[string]int{"a": 1}},
 		{"not to be sent twice", "", `{"model":"m","stream":true,"tools":[{"type":"mcp"}],"input":"A tale that takes a minute."}`, transport.Config{}, false, time.Minute, map[string]int{"a": 1}},
 		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"no budget", "", strings.Replace(chatStream, "story", "tale that takes a minute", 1), transport.Config{RetryShare: 1e-9, RetryBurst: 1}, false, time.Minute, map[string]int{"a": 1}},
+		{"no budget", "", minute, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, false, time.Minute, map[string]int{"a": 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -287,10 +283,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 				if strings.Contains(tc.name, "budget") { // which nothing refills
 					of.Clock = func() time.Time { return time.Unix(1000, 0) }
 				}
-				_, router := fleetWith(t, f, of)
-				tc.config.Router, tc.config.Base = router, f
-				tr, err := transport.New(tc.config)
-				require.NoError(t, err)
+				tr, router := fleetWith(f, of, tc.config)
 				if tc.name == "no budget" {
 					f.falls("a", "500")
 					load(t, tr, chatStream, 10, 100*time.Millisecond)
@@ -328,7 +321,7 @@ func TestAllAreUnhealthy(t *testing.T) {
 		t.Run(illness, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f := newFleet()
-				tr, router := fleetOf(t, f, "least-loaded")
+				tr, router := fleetOf(f, "least-loaded")
 				for _, host := range []string{"a", "b", "c"} {
 					f.falls(host, illness)
 				}

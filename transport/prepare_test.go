@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"compress/gzip"
 	"context"
 	"io"
 	"net/http"
@@ -40,8 +39,7 @@ func TestNamesThatCannotBeAreRefused(t *testing.T) {
 			w := newWorld(t, transport.Config{Describe: func(_ *http.Request, _ []byte, req *endpick.Request) {
 				assert.False(t, req.Model == half || len(req.Model) > 256 || req.Session == half, "a host need not reckon with it")
 				req.Adapter, req.Tenant = tc.adapter, tc.tenant
-			}})
-			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: e.URL}))
+			}}, e.URL)
 			req := post(t, completions, `{"stream":true,"prompt":"x","model":"`+tc.model+`"}`)
 			if tc.session != "" {
 				req.Header[transport.SessionHeader] = []string{tc.session}
@@ -71,14 +69,9 @@ func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
 			assert.Equal(t, chatStream, string(body), "a host gets it unpacked")
 		}
 	}})
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: e.URL, Models: []string{"m"}}))
-	var packed strings.Builder
-	zip := gzip.NewWriter(&packed)
-	_, err := zip.Write([]byte(chatStream))
-	require.NoError(t, err)
-	require.NoError(t, zip.Close())
-	resp, _ := w.ok(t, post(t, chatPath, packed.String(), "Content-Encoding", "gzip", "Content-Type", "application/json"))
-	assert.Equal(t, 200, resp.StatusCode)
+	w.add(t, "a", e.URL, "m")
+	packed := zipped(chatStream)
+	w.ok(t, post(t, chatPath, packed, "Content-Encoding", "gzip", "Content-Type", "application/json"))
 	assert.Equal(t, `{"stream_options":{"include_usage":true},`+chatStream[1:], e.lastBody())
 	assert.Empty(t, e.last.Header.Get("Content-Encoding"))
 	assert.True(t, w.observer.requests[0].Stream)
@@ -86,11 +79,11 @@ func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
 
 	// A body with an unknown coding is refused, unless it is not in it: engines ignore the header.
 	for coding, status := range map[string]int{"br": 415, "gzip, br": 415, "gzip, gzip": 415, "": 400} {
-		_, _, err = w.do(t, post(t, chatPath, packed.String(), "Content-Encoding", coding))
+		_, _, err := w.do(t, post(t, chatPath, packed, "Content-Encoding", coding))
 		assert.Equal(t, status, transport.StatusOf(err), coding)
 	}
-	w.ok(t, post(t, "/v1/files", packed.String(), "Content-Encoding", "br"))
-	assert.Equal(t, packed.String(), e.lastBody())
+	w.ok(t, post(t, "/v1/files", packed, "Content-Encoding", "br"))
+	assert.Equal(t, packed, e.lastBody())
 	assert.Equal(t, "br", e.last.Header.Get("Content-Encoding"))
 	w.ok(t, post(t, chatPath, chatStream, "Content-Encoding", "br"))
 	assert.Equal(t, "m", w.observer.requests[2].Model)

@@ -6,7 +6,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"strconv"
 	"strings"
 	"sync"
@@ -64,6 +63,14 @@ func (w *world) later(t *testing.T, ctx context.Context, name string, headers ..
 		resp, _, err := w.do(t, req)
 		done <- reply{resp, err}
 	}()
+	return done
+}
+
+// first sends a request that keeps a gated engine busy.
+func (w *world) first(t *testing.T, ctx context.Context, g *gated) chan reply {
+	t.Helper()
+	done := w.later(t, ctx, "first")
+	require.Equal(t, "first", <-g.arrived)
 	return done
 }
 
@@ -132,8 +139,7 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 		synctest.Wait()
 		req := post(t, chatPath, chatStream, "X-Slo-Ttft-Ms", "10000")
 		req.Body = io.NopCloser(&slowly{strings.NewReader(chatStream), 2 * time.Second})
-		_, _, err := w.do(t, req)
-		require.NoError(t, err)
+		w.ok(t, req)
 		require.NoError(t, (<-first).err)
 		assert.Equal(t, []time.Duration{0, 9 * time.Second}, stage.targets)
 	})
@@ -343,8 +349,7 @@ func TestWhatIsNotRoutedIsNotCharged(t *testing.T) {
 		require.NoError(t, w.router.SetPolicy(endpick.Policy{
 			Matcher: w.observer, Admitters: []endpick.Admitter{choosy{}}, Scorers: []endpick.Weighted{{Scorer: vandal{}, Weight: 1}},
 		}))
-		all := []chan reply{w.later(t, t.Context(), "first")}
-		require.Equal(t, "first", <-g.arrived)
+		all := []chan reply{w.first(t, t.Context(), g)}
 		vain := w.inVain(t, "red", session)
 		w.held(t, 1)
 		for i, name := range []string{"red", "blue"} {
@@ -408,8 +413,7 @@ func TestWhatPanicsIsNotCharged(t *testing.T) {
 func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
+	first := w.first(t, t.Context(), g)
 	second := w.later(t, t.Context(), "second", slo.TTFTHeader, "1")
 	w.held(t, 1)
 	time.Sleep(5 * time.Millisecond)
@@ -438,8 +442,7 @@ func TestClientThatLeavesAsItsTurnComes(t *testing.T) {
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{
 		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: impatient{cancel}, Weight: 1}},
 	}))
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
+	first := w.first(t, t.Context(), g)
 	second := w.later(t, ctx, "second", transport.SessionHeader, "leaves")
 	w.held(t, 1)
 	g.release <- struct{}{}
@@ -452,10 +455,7 @@ func TestClientThatLeavesAsItsTurnComes(t *testing.T) {
 func TestDroppedFromTheQueue(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{MaxRequests: 1, MaxBytes: 4096, Timeout: 1100 * time.Millisecond})}, g.URL)
-	gateway := httptest.NewServer(&httputil.ReverseProxy{
-		Rewrite: func(*httputil.ProxyRequest) {}, Transport: w.t, ErrorHandler: transport.ErrorHandler,
-	})
-	defer gateway.Close()
+	gateway := front(t, w)
 	ask := func(body, priority string) (int, string, string) {
 		req, err := http.NewRequest(http.MethodPost, gateway.URL+chatPath, strings.NewReader(body))
 		require.NoError(t, err)
@@ -467,8 +467,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 		require.NoError(t, err)
 		return resp.StatusCode, resp.Header.Get("Retry-After"), string(text)
 	}
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
+	first := w.first(t, t.Context(), g)
 
 	var group sync.WaitGroup
 	group.Go(func() {
@@ -597,7 +596,7 @@ func TestWhatIsNotHeld(t *testing.T) {
 	require.NoError(t, w.router.Resume("a"))
 	waiting = w.later(t, t.Context(), "y")
 	w.held(t, 1)
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: e.URL}))
+	w.add(t, "b", e.URL)
 	require.NoError(t, w.router.Report("b", endpick.Load{}))
 	w.held(t, 1)
 	require.NoError(t, w.router.Remove("a"))
@@ -616,10 +615,8 @@ func (f *fullness) Saturation(candidates []endpick.Candidate) float64 {
 
 // If all endpoints are unhealthy, requests still go to them, but only while they have room.
 func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
-	dead := httptest.NewServer(nil)
-	dead.Close()
 	full := &fullness{}
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, dead.URL)
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, nobody(t))
 	for range 3 {
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
 		require.Error(t, err)
@@ -637,20 +634,17 @@ func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
 // However many endpoints are unhealthy, and in whatever order they became so.
 func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	g := startGated(t)
-	dead := httptest.NewServer(nil)
-	dead.Close()
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})})
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "z", Address: g.URL}))
+	w.add(t, "z", g.URL)
 	for _, id := range []string{"c", "b", "a"} {
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: id, Address: dead.URL}))
+		w.add(t, id, nobody(t))
 		for range 3 {
 			g.release <- struct{}{}
 			w.ok(t, post(t, chatPath, chatStream))
 			<-g.arrived
 		}
 	}
-	first := w.later(t, t.Context(), "first")
-	<-g.arrived
+	first := w.first(t, t.Context(), g)
 	q, _ := w.t.Queue()
 	assert.Equal(t, 1.0, q.Saturation)
 	g.release <- struct{}{}
@@ -669,11 +663,7 @@ func (o *once) Saturation([]endpick.Candidate) float64 {
 
 // A request that has been dispatched does not wait again after an endpoint fails it.
 func TestRetryDoesNotWait(t *testing.T) {
-	bad := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusServiceUnavailable)
-		return true
-	})
-	good := startEngine(t, nil)
+	bad, good := startEngine(t, status(503)), startEngine(t, nil)
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{
 		Saturation: &once{}, Bounds: queue.Config{Timeout: 100 * time.Millisecond},
 	}}, bad.URL, good.URL)

@@ -146,22 +146,15 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 				return resp, err
 			})}, addresses...)
 			before := bad.requests.Load()
-			for n := range 2 {
-				resp, body, err := w.do(t, post(t, chatPath, chatStream))
-				require.NoError(t, err)
-				assert.Zero(t, open.Load(), "responses that nobody closes")
-				if n == 0 {
-					assert.Equal(t, 403, resp.StatusCode)
-					assert.Equal(t, refused, body)
-					continue
-				}
-				assert.Equal(t, tc.second, resp.StatusCode)
-				assert.Equal(t, tc.endpoint, resp.Header.Get(transport.EndpointHeader))
-				if tc.body != "" {
-					assert.Equal(t, tc.body, body)
-				} else {
-					assert.Contains(t, body, "upon")
-				}
+			_, body := w.gets(t, 403, post(t, chatPath, chatStream))
+			assert.Equal(t, refused, body)
+			resp, body := w.gets(t, tc.second, post(t, chatPath, chatStream))
+			assert.Zero(t, open.Load(), "responses that nobody closes")
+			assert.Equal(t, tc.endpoint, resp.Header.Get(transport.EndpointHeader))
+			if tc.body != "" {
+				assert.Equal(t, tc.body, body)
+			} else {
+				assert.Contains(t, body, "upon")
 			}
 			assert.EqualValues(t, 2, bad.requests.Load()-before)
 			assert.EqualValues(t, tc.attempts-1, w.t.Stats().Retries)
@@ -179,9 +172,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 		good := startEngine(t, nil)
 		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
 		for range 5 {
-			resp, _, err := w.do(t, post(t, "/v1/some_order", `{"lora_name":"x"}`))
-			require.NoError(t, err)
-			assert.Equal(t, 403, resp.StatusCode)
+			w.gets(t, 403, post(t, "/v1/some_order", `{"lora_name":"x"}`))
 		}
 		assert.Zero(t, good.requests.Load())
 	})
@@ -202,9 +193,7 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 	a, b := startEngine(t, status(503)), startEngine(t, status(429))
 	t.Run("when there is no other endpoint", func(t *testing.T) {
 		w := newWorld(t, transport.Config{}, a.URL, b.URL)
-		resp, body, err := w.do(t, post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		assert.Equal(t, 429, resp.StatusCode)
+		_, body := w.gets(t, 429, post(t, chatPath, chatStream))
 		assert.Equal(t, `{"error":{"code":429}}`, body)
 		assert.Equal(t, 2, w.record(t).Attempts)
 		w.idle(t)
@@ -212,9 +201,7 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 	t.Run("at the cap", func(t *testing.T) {
 		before := a.requests.Load()
 		w := newWorld(t, transport.Config{MaxAttempts: 2}, a.URL, a.URL, a.URL)
-		resp, _, err := w.do(t, post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		assert.Equal(t, 503, resp.StatusCode)
+		w.gets(t, 503, post(t, chatPath, chatStream))
 		assert.EqualValues(t, 2, a.requests.Load()-before)
 		w.idle(t)
 	})
@@ -252,24 +239,22 @@ func TestRequestsPayForRetries(t *testing.T) {
 		{0.25, 1, []int{1, 0, 0, 1}},
 		{0, 0, []int{124}}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8
 	} {
-		stopped := pinned
-		stopped.Clock = func() time.Time { return now }
-		_, router := fleetWith(t, newFleet(), stopped)
 		var open atomic.Int32
-		tr, err := transport.New(transport.Config{Router: router, MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Base: tripper(func(*http.Request) (*http.Response, error) {
+		w := newWorldOf(t, transport.Config{MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Base: tripper(func(*http.Request) (*http.Response, error) {
 			open.Add(1)
-			return &http.Response{StatusCode: 500, Header: http.Header{}, Body: &closing{ReadCloser: io.NopCloser(strings.NewReader("{}")), open: &open}}, nil
-		})})
-		require.NoError(t, err)
+			resp, err := answered(500, "", "{}")
+			resp.Body = &closing{ReadCloser: resp.Body, open: &open}
+			return resp, err
+		})}, endpick.Config{Clock: func() time.Time { return now }}, "a", "b", "c")
 		for _, n := range tc.retried {
-			before := tr.Stats()
-			for tr.Stats().RetriesDenied == before.RetriesDenied {
-				resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
+			before := w.t.Stats()
+			for w.t.Stats().RetriesDenied == before.RetriesDenied {
+				resp, err := w.t.RoundTrip(post(t, chatPath, chatStream))
 				require.NoError(t, err)
 				assert.EqualValues(t, 1, open.Load(), "the response that another has replaced is closed")
 				resp.Body.Close()
 			}
-			assert.EqualValues(t, n, tr.Stats().Retries-before.Retries)
+			assert.EqualValues(t, n, w.t.Stats().Retries-before.Retries)
 		}
 	}
 }

@@ -8,11 +8,8 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"testing/iotest"
 	"time"
@@ -21,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -121,14 +119,10 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 		return true
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
-	type result struct {
-		resp *http.Response
-		err  error
-	}
-	got := make(chan result)
+	got := make(chan reply)
 	go func() {
 		resp, err := w.client.Do(post(t, chatPath, chatStream))
-		got <- result{resp, err}
+		got <- reply{resp, err}
 	}()
 	step <- role // which says nothing
 	inFlight := func() endpick.InFlight { return w.router.Endpoints()[0].Candidate.InFlight }
@@ -203,15 +197,11 @@ func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
 }
 
 func TestCompressedResponses(t *testing.T) {
-	compress := map[string]func(io.Writer) io.WriteCloser{
-		"gzip":    func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
-		"deflate": func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
-		"raw deflate": func(w io.Writer) io.WriteCloser {
-			f, _ := flate.NewWriter(w, flate.DefaultCompression)
-			return f
-		},
-	}
-	for name, open := range compress {
+	for name, open := range map[string]func(io.Writer) io.WriteCloser{
+		"gzip":        func(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) },
+		"deflate":     func(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) },
+		"raw deflate": func(w io.Writer) io.WriteCloser { return rig.Must(flate.NewWriter(w, flate.DefaultCompression)) },
+	} {
 		for _, stream := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s stream=%v", name, stream), func(t *testing.T) {
 				var accepts string
@@ -313,7 +303,7 @@ func TestCompressedEventsAreNotHeldUp(t *testing.T) {
 func TestUpgradesGoToTheirModel(t *testing.T) {
 	w := newWorld(t, transport.Config{EnableEndpointHeader: true})
 	for _, model := range []string{"m", "n", "o"} {
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: model, Address: startEngine(t, upgrades(echo)).URL, Models: []string{model}}))
+		w.add(t, model, startEngine(t, upgrades(echo)).URL, model)
 	}
 	for _, model := range []string{"m", "n", "o", "m", "n", "p"} {
 		resp, err := w.t.RoundTrip(upgrade(t, model))
@@ -331,7 +321,7 @@ func TestUpgradesGoToTheirModel(t *testing.T) {
 
 func TestStreamsOverHTTP2(t *testing.T) {
 	gone := make(chan struct{}, 1)
-	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	address, open := startH2C(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(r.Body)
 		if r.Header.Get("X-Mood") == "" {
 			answer(w, body, 0)
@@ -342,20 +332,7 @@ func TestStreamsOverHTTP2(t *testing.T) {
 		<-r.Context().Done()
 		gone <- struct{}{}
 	}))
-	server.Config.Protocols = new(http.Protocols)
-	server.Config.Protocols.SetUnencryptedHTTP2(true)
-	var open atomic.Int64
-	server.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			open.Add(1)
-		case http.StateClosed:
-			open.Add(-1)
-		}
-	}
-	server.Start()
-	defer server.Close()
-	w := newWorld(t, transport.Config{}, strings.Replace(server.URL, "http:", "h2c:", 1))
+	w := newWorld(t, transport.Config{}, address)
 	resp, body := w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, 2, resp.ProtoMajor)
 	assert.Contains(t, body, "upon")
@@ -372,6 +349,8 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	assert.Equal(t, 2, resp.ProtoMajor)
 	w.idle(t)
 	require.Eventually(t, func() bool { return open.Load() == 1 }, 30*time.Second, time.Millisecond)
-	w.t.CloseIdleConnections()
-	require.Eventually(t, func() bool { return open.Load() == 0 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { // a connection is idle a little after its last response has ended
+		w.t.CloseIdleConnections()
+		return open.Load() == 0
+	}, 30*time.Second, time.Millisecond)
 }

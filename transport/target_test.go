@@ -3,13 +3,10 @@ package transport_test
 import (
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -26,12 +24,7 @@ func TestTargets(t *testing.T) {
 		return true
 	})
 	host := strings.TrimPrefix(e.URL, "http://")
-	h2c := httptest.NewUnstartedServer(e)
-	h2c.Config.Protocols = new(http.Protocols)
-	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
-	h2c.Start()
-	t.Cleanup(h2c.Close)
-	h2cHost := strings.TrimPrefix(h2c.URL, "http://")
+	h2c, _ := startH2C(t, e)
 	for _, tc := range []struct {
 		endpoint endpick.Endpoint
 		want     string
@@ -41,7 +34,7 @@ func TestTargets(t *testing.T) {
 		{endpick.Endpoint{Address: e.URL + "/base/"}, "HTTP/1.1 " + host + " /base/v1/embeddings?a=b rank="},
 		{endpick.Endpoint{Address: host, Ranked: true, Rank: 3}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=3"},
 		{endpick.Endpoint{Address: host, Ranked: true}, "HTTP/1.1 " + host + " /v1/embeddings?a=b rank=0"},
-		{endpick.Endpoint{Address: "h2c://" + h2cHost}, "HTTP/2.0 " + h2cHost + " /v1/embeddings?a=b rank="},
+		{endpick.Endpoint{Address: h2c}, "HTTP/2.0 " + strings.TrimPrefix(h2c, "h2c://") + " /v1/embeddings?a=b rank="},
 	} {
 		w := newWorld(t, transport.Config{})
 		require.NoError(t, w.router.Add(tc.endpoint))
@@ -53,7 +46,7 @@ func TestTargets(t *testing.T) {
 	assert.Contains(t, body, "HTTP/1.1", "a Base of the caller's own sees http")
 	for _, bad := range []string{"", "ftp://x", "http://", ":80", "http://[::1"} {
 		w := newWorld(t, transport.Config{})
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "bad", Address: bad}))
+		w.add(t, "bad", bad)
 		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
 		assert.ErrorIs(t, err, transport.ErrAddress, bad)
 		w.idle(t)
@@ -63,27 +56,13 @@ func TestTargets(t *testing.T) {
 // A Wrap around the transport's own connections sees every attempt and breaks none: not
 // HTTP/2 in the clear, not even if it repeats requests itself.
 func TestWrap(t *testing.T) {
-	protocol := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	h2c, open := startH2C(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != chatPath {
 			w.WriteHeader(http.StatusNotFound)
 			return
 		}
 		_, _ = io.WriteString(w, r.Proto)
-	})
-	h2c := httptest.NewUnstartedServer(protocol)
-	h2c.Config.Protocols = new(http.Protocols)
-	h2c.Config.Protocols.SetUnencryptedHTTP2(true)
-	var open atomic.Int64
-	h2c.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		switch state {
-		case http.StateNew:
-			open.Add(1)
-		case http.StateClosed:
-			open.Add(-1)
-		}
-	}
-	h2c.Start()
-	t.Cleanup(h2c.Close)
+	}))
 	dead := nobody(t)
 	var mu sync.Mutex
 	var hosts []string
@@ -102,25 +81,24 @@ func TestWrap(t *testing.T) {
 			}
 			return base.RoundTrip(r)
 		})
-	}}, dead, strings.Replace(h2c.URL, "http", "h2c", 1))
+	}}, dead, h2c)
 	_, body := w.ok(t, post(t, chatPath, chatAtOnce))
 	assert.Equal(t, "HTTP/2.0", body)
 	assert.Equal(t, 1, wraps)
-	get := getting(t, "/v1/models")
-	resp, _, err := w.do(t, get)
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusNotFound, resp.StatusCode, "nobody tells his models")
+	w.gets(t, http.StatusNotFound, getting(t, "/v1/models")) // nobody tells his models
 	mu.Lock()
 	defer mu.Unlock()
 	require.Len(t, hosts, 4)
-	second := "h2c " + strings.TrimPrefix(h2c.URL, "http://")
-	assert.Equal(t, []string{"http " + strings.TrimPrefix(dead, "http://"), second}, hosts[:2])
+	second := strings.Replace(h2c, "://", " ", 1)
+	assert.Equal(t, []string{"http " + dead, second}, hosts[:2])
 	assert.Contains(t, hosts[2:], second, "lists of models come that way, too")
 	require.Positive(t, open.Load())
-	w.t.CloseIdleConnections()
-	assert.Eventually(t, func() bool { return open.Load() == 0 }, 30*time.Second, time.Millisecond)
+	assert.Eventually(t, func() bool {
+		w.t.CloseIdleConnections()
+		return open.Load() == 0
+	}, 30*time.Second, time.Millisecond)
 
-	_, err = transport.New(transport.Config{Router: w.router, Wrap: func(http.RoundTripper) http.RoundTripper { return nil }})
+	_, err := transport.New(transport.Config{Router: w.router, Wrap: func(http.RoundTripper) http.RoundTripper { return nil }})
 	assert.EqualError(t, err, "endpick: config: transport.Config.Wrap has returned nil")
 }
 
@@ -146,15 +124,13 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 	host := strings.TrimPrefix(e.URL, "http://")
 	for _, address := range []string{"http://ann:s3cret%40@" + host, "ann:s3cret%40@" + host + "/base"} {
 		w := newWorld(t, transport.Config{EnableEndpointHeader: true})
-		require.NoError(t, w.router.Add(endpick.Endpoint{Address: address}))
+		w.add(t, "", address)
 		resp, body := w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`, "Authorization", "Bearer of-the-client"))
 		assert.Equal(t, "ann s3cret@ Basic YW5uOnMzY3JldEA=", body)
 		assert.Contains(t, resp.Header.Get(transport.EndpointHeader), host)
 		assert.NotContains(t, resp.Header.Get(transport.EndpointHeader), "s3cret")
 
-		e := &endpick.Endpoint{ID: "e", Address: address}
-		to, err := transport.Target(e, &url.URL{Path: "/metrics"})
-		require.NoError(t, err)
+		to := rig.Must(transport.Target(&endpick.Endpoint{ID: "e", Address: address}, &url.URL{Path: "/metrics"}))
 		assert.Equal(t, "ann", to.User.Username(), "for callers of Target")
 	}
 	w := newWorld(t, transport.Config{}, e.URL)
@@ -166,13 +142,13 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 		assert.Equal(t, "http://"+host+"/v1/embeddings", r.URL.String())
 		return http.DefaultTransport.RoundTrip(r)
 	})})
-	require.NoError(t, w.router.Add(endpick.Endpoint{Address: "http://ann:s3cret@" + host}))
+	w.add(t, "", "http://ann:s3cret@"+host)
 	_, body = w.ok(t, post(t, "/v1/embeddings", `{"model":"m"}`))
 	assert.Equal(t, "ann s3cret Basic YW5uOnMzY3JldA==", body)
 
 	// An invalid address does not show them either.
 	w = newWorld(t, transport.Config{})
-	require.NoError(t, w.router.Add(endpick.Endpoint{Address: "ftp://ann:s3cret@host"}))
+	w.add(t, "", "ftp://ann:s3cret@host")
 	_, _, err := w.do(t, post(t, "/v1/embeddings", `{"model":"m"}`))
 	require.ErrorIs(t, err, transport.ErrAddress)
 	assert.NotContains(t, err.Error(), "s3cret")
@@ -186,17 +162,16 @@ func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {
 func TestBadAddressesAreTold(t *testing.T) {
 	good := startEngine(t, nil)
 	for _, bad := range []string{"ftp://x", "http://", ":80", "http://[::1"} {
-		router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: bad}}})
-		require.NoError(t, err)
-		_, err = transport.New(transport.Config{Router: router})
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: bad}}}))
+		_, err := transport.New(transport.Config{Router: router})
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce, bad)
 		assert.Equal(t, "transport.Config.Router", ce.Field)
 		assert.Contains(t, ce.Reason, `"a"`)
 
 		w := newWorld(t, transport.Config{})
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: bad}))
-		require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: good.URL}))
+		w.add(t, "a", bad)
+		w.add(t, "b", good.URL)
 		w.ok(t, post(t, chatPath, chatAtOnce))
 		require.Len(t, w.warnings, 1)
 		assert.ErrorIs(t, w.warnings[0], transport.ErrAddress)
@@ -210,11 +185,11 @@ func TestBadAddressesAreTold(t *testing.T) {
 // A redirect of an endpoint does not tell clients where that is.
 func TestRedirectsStayAtTheGateway(t *testing.T) {
 	var location string
-	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	engine := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		w.Header().Set("Location", strings.ReplaceAll(location, "ENGINE", "http://"+r.Host))
 		w.WriteHeader(http.StatusTemporaryRedirect)
-	}))
-	defer engine.Close()
+		return true
+	})
 	for _, base := range []string{"", "/base", "/base/"} {
 		for from, want := range map[string]string{
 			"ENGINE/base/v1/files/": "/v1/files/", "/base/v1/files/?a=b&c=%2F": "/v1/files/?a=b&c=%2F", "ENGINE/base": "/", "http://elsewhere/base/v1/x": "/v1/x",
@@ -224,16 +199,12 @@ func TestRedirectsStayAtTheGateway(t *testing.T) {
 				from = strings.ReplaceAll(from, "/base", "")
 			}
 			location = from
-			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: engine.URL + base}}})
-			require.NoError(t, err)
-			tr, err := transport.New(transport.Config{Router: router, Pass: []string{"/v1/files"}})
-			require.NoError(t, err)
-			req := getting(t, "/v1/files")
-			response, err := tr.RoundTrip(req)
+			w := newWorld(t, transport.Config{}, engine.URL+base)
+			response, err := w.t.RoundTrip(getting(t, "/v1/files"))
 			require.NoError(t, err)
 			require.NoError(t, response.Body.Close())
 			assert.Equal(t, want, response.Header.Get("Location"), "%s at %q", from, base)
-			tr.CloseIdleConnections()
+			w.t.CloseIdleConnections()
 		}
 	}
 }

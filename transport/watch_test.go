@@ -322,25 +322,19 @@ func TestASilentUpgradeEnds(t *testing.T) {
 func TestAFirstByteTooLate(t *testing.T) {
 	for _, first := range []int{1, 512} { // a part of the first event, or all of it
 		synctest.Test(t, func(t *testing.T) {
-			_, router := fleetWith(t, newFleet(), pinned)
 			asked := map[string]int{}
-			tr, err := transport.New(transport.Config{Router: router, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+			w := newWorld(t, transport.Config{FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
 				asked[r.URL.Host]++
-				body := io.NopCloser(strings.NewReader(delta(`"content":"word"`) + finish + done))
+				resp, err := answered(200, "text/event-stream", delta(`"content":"word"`)+finish+done)
 				if len(asked) == 1 {
-					body = &late{ctx: r.Context(), rest: body, first: first}
+					resp.Body = &late{ctx: r.Context(), rest: resp.Body, first: first}
 				}
-				return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: body}, nil
-			})})
-			require.NoError(t, err)
-			resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
-			require.NoError(t, err)
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
-			require.NoError(t, resp.Body.Close())
-			assert.Contains(t, string(body), finish+done)
+				return resp, err
+			})}, "a", "b", "c")
+			_, body := w.ok(t, post(t, chatPath, chatStream))
+			assert.Contains(t, body, finish+done)
 			assert.Equal(t, map[string]int{"a": 1, "b": 1}, asked)
-			assert.Zero(t, router.Stats().OpenLeases)
+			w.idle(t)
 		})
 	}
 }
@@ -348,18 +342,14 @@ func TestAFirstByteTooLate(t *testing.T) {
 // A stall is a timeout whatever the base makes of a request that is called off.
 func TestAStallIsATimeoutWithAnyBase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		_, router := fleetWith(t, newFleet(), pinned)
-		tr, err := transport.New(transport.Config{Router: router, StallTimeout: time.Second, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
+		w := newWorld(t, transport.Config{StallTimeout: time.Second, FirstByteTimeout: time.Second, Base: tripper(func(r *http.Request) (*http.Response, error) {
 			from, to := io.Pipe()
 			go io.WriteString(to, delta(`"content":"word"`))
 			context.AfterFunc(r.Context(), func() { to.CloseWithError(r.Context().Err()) })
 			return &http.Response{StatusCode: 200, Header: http.Header{"Content-Type": {"text/event-stream"}}, Body: from}, nil
-		})})
-		require.NoError(t, err)
-		resp, err := tr.RoundTrip(post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.NoError(t, resp.Body.Close())
+		})}, "a", "b", "c")
+		resp, _, err := w.do(t, post(t, chatPath, chatStream))
+		require.NotNil(t, resp)
 		assert.ErrorIs(t, err, transport.ErrTimeout)
 	})
 }
