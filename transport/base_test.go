@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httptrace"
 	"os"
 	"strings"
@@ -52,12 +51,12 @@ func TestAnIdleConnectionThatIsClosedCostsNoAttempt(t *testing.T) {
 			} {
 				s.connections.Store(0)
 				s.answered.Store(0)
-				w := newWorld(t, transport.Config{}, s.Addr().String())
+				w := newWorld(t, transport.Config{}, s.address)
 				const n = 10
 				for range n {
 					req := post(t, tc.path, tc.body)
 					if tc.body == "" {
-						req, _ = http.NewRequest("GET", "http://gateway"+tc.path, nil)
+						req = getting(t, tc.path)
 					}
 					_, body := w.ok(t, req)
 					require.Equal(t, "{}", body)
@@ -83,37 +82,17 @@ func TestManyIdleConnectionsThatAreClosed(t *testing.T) {
 	var connections atomic.Int64
 	arrived := make(chan bool, many)
 	release := make(chan struct{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer l.Close()
-	serving.Go(func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			n := connections.Add(1)
-			serving.Go(func() {
-				defer c.Close()
-				in := bufio.NewReader(c)
-				req, err := http.ReadRequest(in)
-				if err != nil {
-					return
-				}
-				io.Copy(io.Discard, req.Body)
-				if n <= many {
-					arrived <- true
-					<-release // so that all are open at once
-				}
-				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-				in.Peek(1) // the second request is not read, so that writing it fails
-				c.(*net.TCPConn).SetLinger(0)
-			})
+	w := newWorld(t, transport.Config{MaxAttempts: 1}, accepts(t, func(c *net.TCPConn, in *bufio.Reader, req *http.Request) {
+		n := connections.Add(1)
+		io.Copy(io.Discard, req.Body)
+		if n <= many {
+			arrived <- true
+			<-release // so that all are open at once
 		}
-	})
-	w := newWorld(t, transport.Config{MaxAttempts: 1}, l.Addr().String())
+		io.WriteString(c, emptyObject)
+		in.Peek(1) // the second request is not read, so that writing it fails
+		c.SetLinger(0)
+	}))
 	var clients sync.WaitGroup
 	for range many {
 		clients.Go(func() { w.ok(t, post(t, chatPath, chatAtOnce)) })
@@ -133,20 +112,14 @@ func TestManyIdleConnectionsThatAreClosed(t *testing.T) {
 // be sent twice is then repeated only if nothing of it was sent.
 func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 	s := startLeaver(t, readWhole)
-	for body, want := range map[string]int{chatAtOnce: 200, `{"lora_name":"x"}`: 502} {
-		w := newWorld(t, transport.Config{Base: &http.Transport{}}, s.Addr().String())
+	for _, tc := range []struct {
+		path, body string
+		want       int
+	}{{chatPath, chatAtOnce, 200}, {"/v1/some_order", `{"lora_name":"x"}`, 502}} {
+		w := newWorld(t, transport.Config{Base: &http.Transport{}}, s.address)
 		w.ok(t, post(t, chatPath, chatAtOnce))
-		path := chatPath
-		if want != 200 {
-			path = "/v1/some_order"
-		}
-		resp, err := w.client.Do(post(t, path, body))
-		if want == 200 {
-			require.NoError(t, err)
-			resp.Body.Close()
-		} else {
-			assert.Equal(t, want, transport.StatusOf(err), "%v", err)
-		}
+		_, _, err := w.do(t, post(t, tc.path, tc.body))
+		assert.Equal(t, tc.want, transport.StatusOf(err), "%v", err)
 		w.t.CloseIdleConnections()
 	}
 	tries := 0
@@ -164,45 +137,39 @@ func TestIdleConnectionsOfAnotherBase(t *testing.T) {
 // A server that closes a new connection, or closes after its first byte, has
 // failed.
 func TestAServerThatBreaksOffIsNotAskedAgain(t *testing.T) {
-	for name, breaks := range map[string]func(*httptrace.ClientTrace) error{
-		"a new connection": func(*httptrace.ClientTrace) error { return io.EOF },
-		"it has answered": func(c *httptrace.ClientTrace) error {
-			c.GotConn(httptrace.GotConnInfo{Reused: true})
-			c.GotFirstResponseByte()
-			return io.ErrUnexpectedEOF
-		},
-		"something else": func(c *httptrace.ClientTrace) error {
-			c.GotConn(httptrace.GotConnInfo{Reused: true})
-			return errors.New("malformed response")
-		},
-		"a timeout": func(c *httptrace.ClientTrace) error {
-			c.GotConn(httptrace.GotConnInfo{Reused: true})
-			return &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}
-		},
+	for _, tc := range []struct {
+		name             string
+		reused, answered bool
+		err              error
+		tries            int
+	}{
+		{"a new connection", false, false, io.EOF, 1},
+		{"it has answered", true, true, io.ErrUnexpectedEOF, 1},
+		{"something else", true, false, errors.New("malformed response"), 1},
+		{"a timeout", true, false, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, 1},
+		{"nor for ever", true, false, io.EOF, 4},
 	} {
 		tries := 0
 		w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
 			tries++
-			return nil, breaks(httptrace.ContextClientTrace(r.Context()))
+			trace := httptrace.ContextClientTrace(r.Context())
+			if tc.reused {
+				trace.GotConn(httptrace.GotConnInfo{Reused: true})
+			}
+			if tc.answered {
+				trace.GotFirstResponseByte()
+			}
+			return nil, tc.err
 		})}, "x:1")
 		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
-		assert.Error(t, err, name)
-		assert.Equal(t, 1, tries, name)
+		assert.Error(t, err, tc.name)
+		assert.Equal(t, tc.tries, tries, tc.name)
 	}
-	tries := 0
-	w := newWorld(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
-		tries++
-		httptrace.ContextClientTrace(r.Context()).GotConn(httptrace.GotConnInfo{Reused: true})
-		return nil, io.EOF
-	})}, "x:1")
-	_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
-	assert.Error(t, err)
-	assert.Equal(t, 4, tries, "nor for ever")
 }
 
 // leaver answers the first request on each connection and then closes it.
 type leaver struct {
-	net.Listener
+	address               string
 	connections, answered atomic.Int64
 }
 
@@ -213,9 +180,27 @@ func readWhole(_ *net.TCPConn, in *bufio.Reader) {
 }
 
 func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver {
+	s := new(leaver)
+	s.address = accepts(t, func(conn *net.TCPConn, in *bufio.Reader, req *http.Request) {
+		s.connections.Add(1)
+		io.Copy(io.Discard, req.Body)
+		if _, sent := req.Header["X-Idempotency-Key"]; sent {
+			t.Error("a header was sent that the client did not send")
+		}
+		s.answered.Add(1)
+		fmt.Fprint(conn, emptyObject)
+		conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // in case none comes
+		leave(conn, in)
+	})
+	return s
+}
+
+const emptyObject = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+
+// accepts is a server whose connections are served by hand, each from the header of its first request on.
+func accepts(t testing.TB, serve func(conn *net.TCPConn, in *bufio.Reader, first *http.Request)) (address string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	s := &leaver{Listener: l}
 	var serving sync.WaitGroup
 	serving.Go(func() {
 		for {
@@ -223,22 +208,12 @@ func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver 
 			if err != nil {
 				return
 			}
-			s.connections.Add(1)
 			serving.Go(func() {
 				defer conn.Close()
 				in := bufio.NewReader(conn)
-				req, err := http.ReadRequest(in)
-				if err != nil {
-					return
+				if req, err := http.ReadRequest(in); err == nil {
+					serve(conn.(*net.TCPConn), in, req)
 				}
-				io.Copy(io.Discard, req.Body)
-				if _, sent := req.Header["X-Idempotency-Key"]; sent {
-					t.Error("a header was sent that the client did not send")
-				}
-				s.answered.Add(1)
-				fmt.Fprint(conn, "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}")
-				conn.SetReadDeadline(time.Now().Add(10 * time.Second)) // in case none comes
-				leave(conn.(*net.TCPConn), in)
 			})
 		}
 	})
@@ -246,19 +221,15 @@ func startLeaver(t testing.TB, leave func(*net.TCPConn, *bufio.Reader)) *leaver 
 		l.Close()
 		serving.Wait()
 	})
-	return s
+	return l.Addr().String()
 }
 
 // Engines get bodies of any length whole, including inserted fields, and again after an
 // engine that did not read to the end.
 func TestBodiesOfAnyLengthArriveWhole(t *testing.T) {
-	deaf := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.CopyN(io.Discard, r.Body, 1000)
-		panic(http.ErrAbortHandler)
-	}))
-	defer deaf.Close()
+	deaf := accepts(t, func(_ *net.TCPConn, _ *bufio.Reader, r *http.Request) { _, _ = io.CopyN(io.Discard, r.Body, 1000) })
 	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{RetryBurst: 1000, RetryShare: 1}, deaf.URL, e.URL)
+	w := newWorld(t, transport.Config{RetryBurst: 1000, RetryShare: 1}, deaf, e.URL)
 	const head, tail = `{"model":"m","stream":true,"messages":[{"role":"user","content":"`, `"}]}`
 	for _, length := range []int{1, 3 << 10, 4 << 10, 15 << 10, 16<<10 - 200, 16 << 10, 17 << 10, 32 << 10, 100_000, 1<<20 + 1, 5 << 20} {
 		var text strings.Builder

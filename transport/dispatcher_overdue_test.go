@@ -14,25 +14,39 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// waiting routes so many requests.
-func (w *driven) waiting(t *testing.T, n int) (calls []*transport.Call) {
-	for range n {
-		call := w.read(t, chatBody)
-		w.route(t, call)
-		calls = append(calls, call)
-	}
-	return calls
+// serve answers a request with a whole stream.
+func (w *driven) serve(t testing.TB, a *transport.Attempt) {
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+	a.Feed(nil, []byte(events))
+	_, err := a.End(nil)
+	require.NoError(t, err)
 }
 
-// warm completes requests until there is a notion of slow.
-func (w *driven) warm(t *testing.T) {
-	for range 8 {
-		a := w.route(t, w.read(t, chatBody))
-		require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-		a.Feed(nil, []byte(events))
-		_, err := a.End(nil)
-		require.NoError(t, err)
+// asked routes so many requests.
+func (w *driven) asked(t testing.TB, n int) (calls []*transport.Call, attempts []*transport.Attempt) {
+	for range n {
+		calls = append(calls, w.read(t, chatBody))
+		attempts = append(attempts, w.route(t, calls[len(calls)-1]))
 	}
+	return calls, attempts
+}
+
+// unhealthyAfter is how many endpoints are unhealthy when that has passed.
+func (w *driven) unhealthyAfter(passed time.Duration) int {
+	time.Sleep(passed)
+	synctest.Wait()
+	return w.unhealthy()
+}
+
+// silent runs a test with endpoints that have served so many requests at once, which is a notion of slow.
+func silent(t *testing.T, test func(*testing.T, *driven)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		for range 8 {
+			w.serve(t, w.route(t, w.read(t, chatBody)))
+		}
+		test(t, w)
+	})
 }
 
 // Requests that have ended, in whatever way, are not waited for.
@@ -48,9 +62,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 			c.Close()
 		},
 	} {
-		synctest.Test(t, func(t *testing.T) {
-			w := newDriven(t, transport.Config{})
-			w.warm(t)
+		silent(t, func(t *testing.T, w *driven) {
 			for i := range 3 {
 				ctx, gone := context.WithCancel(t.Context())
 				call := w.read(t, chatBody)
@@ -63,29 +75,51 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 				end(call, a, gone)
 				gone()
 			}
-			time.Sleep(time.Minute)
-			synctest.Wait()
-			assert.Zero(t, w.unhealthy(), name)
+			assert.Zero(t, w.unhealthyAfter(time.Minute), name)
 			w.idle(t)
 		})
 	}
 }
 
-// While an endpoint streams to one client, it is not silent to those waiting.
-func TestAStreamIsASignOfLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
-		w.warm(t)
+// An endpoint that is silent to all requests is avoided even if Fail is never called; a
+// byte from it brings it back.
+func TestSilentEndpointsAreAvoided(t *testing.T) {
+	silent(t, func(t *testing.T, w *driven) {
+		_, waiting := w.asked(t, 3)
+		assert.Zero(t, w.unhealthyAfter(2*time.Second), "they may take their time")
+		assert.Equal(t, 1, w.unhealthyAfter(2*time.Second))
+		next := w.route(t, w.read(t, chatBody))
+		assert.Equal(t, "b", next.Endpoint().ID)
+		w.serve(t, next)
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			w.serve(t, a)
+		}
+		w.at = w.at.Add(time.Minute)
+		assert.Equal(t, "a", w.route(t, w.read(t, chatBody)).Endpoint().ID, "any byte brings it back")
+	})
+}
+
+// A header is a sign of life, even of a failure, and so is a byte of a stream to another client: an
+// endpoint that has said something since requests were sent is not silent to those that wait.
+func TestSignsOfLife(t *testing.T) {
+	silent(t, func(t *testing.T, w *driven) {
+		_, waiting := w.asked(t, 4)
+		time.Sleep(2 * time.Second)
+		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
+		assert.Zero(t, w.unhealthyAfter(2*time.Second))
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			a.Fail(errBroken)
+		}
+	})
+	silent(t, func(t *testing.T, w *driven) {
 		streaming := w.route(t, w.read(t, chatBody))
 		require.NoError(t, streaming.Header(200, streamHeader.Clone(), nil))
-		for range 3 {
-			w.route(t, w.read(t, chatBody))
-		}
+		w.asked(t, 3)
 		time.Sleep(2 * time.Second)
 		streaming.Feed(nil, []byte(events[:60]))
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Zero(t, w.unhealthy())
+		assert.Zero(t, w.unhealthyAfter(time.Minute))
 	})
 }
 
@@ -94,19 +128,14 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newDriven(t, transport.Config{})
 		for range 20 {
-			call := w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1))
-			a := w.route(t, call)
+			a := w.route(t, w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1)))
 			require.NoError(t, a.Header(200, http.Header{"Content-Type": {"application/json"}}, nil))
 			a.Feed(nil, []byte(`{"choices":[]}`))
 			_, err := a.End(nil)
 			require.NoError(t, err)
 		}
-		for range 3 {
-			w.route(t, w.read(t, chatBody))
-		}
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Zero(t, w.unhealthy())
+		w.asked(t, 3)
+		assert.Zero(t, w.unhealthyAfter(time.Minute))
 	})
 }
 
@@ -118,16 +147,11 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 		for range 8 {
 			a := w.route(t, w.read(t, chatBody))
 			w.at = w.at.Add(2 * time.Second)
-			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-			a.Feed(nil, []byte(events))
-			_, err := a.End(nil)
-			require.NoError(t, err)
+			w.serve(t, a)
 		}
 		for unhealthy, passed := range []time.Duration{3900 * time.Millisecond, 4100 * time.Millisecond} {
-			calls := w.waiting(t, 3)
-			time.Sleep(passed)
-			synctest.Wait()
-			assert.Equal(t, unhealthy, w.unhealthy(), passed)
+			calls, _ := w.asked(t, 3)
+			assert.Equal(t, unhealthy, w.unhealthyAfter(passed), passed)
 			for _, c := range calls {
 				c.Close()
 			}
@@ -138,19 +162,13 @@ func TestPatienceIsThatOfTheSlowest(t *testing.T) {
 
 // A request that has been moved waits at its new endpoint from then on.
 func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
-		w.warm(t)
-		var calls []*transport.Call
-		for range 3 {
-			call := w.read(t, chatBody)
-			require.NoError(t, w.route(t, call).ServedBy("b"))
-			calls = append(calls, call)
+	silent(t, func(t *testing.T, w *driven) {
+		calls, attempts := w.asked(t, 3)
+		for _, a := range attempts {
+			require.NoError(t, a.ServedBy("b"))
 		}
 		before := w.unhealthy() // a has failed them
-		time.Sleep(time.Minute)
-		synctest.Wait()
-		assert.Equal(t, before+1, w.unhealthy())
+		assert.Equal(t, before+1, w.unhealthyAfter(time.Minute))
 		for _, c := range calls {
 			c.Close()
 		}

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -367,34 +366,6 @@ func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 	w.idle(t)
 }
 
-// A header is a sign of life, even of a failure: a server that answers at last is not
-// silent.
-func TestAHeaderIsASignOfLife(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
-		for range 8 {
-			a := w.route(t, w.read(t, chatBody))
-			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-			a.Feed(nil, []byte(events))
-			_, err := a.End(nil)
-			require.NoError(t, err)
-		}
-		var waiting []*transport.Attempt
-		for range 4 {
-			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
-		}
-		time.Sleep(2 * time.Second)
-		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		assert.Zero(t, w.unhealthy(), "it has said something since they were sent")
-		for _, a := range waiting {
-			assert.Equal(t, "a", a.Endpoint().ID)
-			a.Fail(errBroken)
-		}
-	})
-}
-
 // Prompts of two tenants share no blocks, unless the engines share their caches; keys,
 // token ids and limits are passed through as well.
 func TestWhatReadingDependsOn(t *testing.T) {
@@ -585,39 +556,4 @@ func TestManyGoroutines(t *testing.T) {
 		call.Close()
 	}
 	w.idle(t)
-}
-
-// An endpoint that is silent to all requests is avoided even if Fail is never called; a
-// byte from it brings it back.
-func TestSilentEndpointsAreAvoided(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		w := newDriven(t, transport.Config{})
-		serve := func(a *transport.Attempt) {
-			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
-			a.Feed(nil, []byte(events))
-			_, err := a.End(nil)
-			require.NoError(t, err)
-		}
-		for range 8 { // until there is a notion of slow
-			serve(w.route(t, w.read(t, chatBody)))
-		}
-		var waiting []*transport.Attempt
-		for range 3 {
-			waiting = append(waiting, w.route(t, w.read(t, chatBody)))
-		}
-		time.Sleep(2 * time.Second)
-		assert.Zero(t, w.unhealthy(), "they may take their time")
-		time.Sleep(2 * time.Second)
-		synctest.Wait()
-		assert.Equal(t, 1, w.unhealthy())
-		next := w.route(t, w.read(t, chatBody))
-		assert.Equal(t, "b", next.Endpoint().ID)
-		serve(next)
-		for _, a := range waiting {
-			assert.Equal(t, "a", a.Endpoint().ID)
-			serve(a)
-		}
-		w.at = w.at.Add(time.Minute)
-		assert.Equal(t, "a", w.route(t, w.read(t, chatBody)).Endpoint().ID, "any byte brings it back")
-	})
 }

@@ -21,30 +21,13 @@ import (
 // startRaw is a server that reads the header of a request on each connection,
 // sends these bytes and closes it.
 func startRaw(t testing.TB, answer string) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	go func() {
-		for {
-			conn, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				req, err := http.ReadRequest(bufio.NewReader(conn))
-				if err != nil {
-					return
-				}
-				if req.Header.Get("Expect") != "" {
-					t.Error("the body is not waited for, so nothing is to be expected")
-				}
-				io.WriteString(conn, answer)
-				io.Copy(io.Discard, req.Body)
-			}()
+	return accepts(t, func(conn *net.TCPConn, _ *bufio.Reader, req *http.Request) {
+		if req.Header.Get("Expect") != "" {
+			t.Error("the body is not waited for, so nothing is to be expected")
 		}
-	}()
-	return l.Addr().String()
+		io.WriteString(conn, answer)
+		io.Copy(io.Discard, req.Body)
+	})
 }
 
 // Responses from servers with an unusual use of HTTP are passed on unchanged,
