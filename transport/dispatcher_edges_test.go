@@ -62,19 +62,21 @@ func TestCodingsThatAreLeftAlone(t *testing.T) {
 	assert.Equal(t, "x-own", out.Get("Content-Encoding"))
 }
 
-// A prompt is read and cut into blocks once, however many endpoints are asked.
+// A prompt is read and cut into blocks, by its token IDs, once, however many endpoints are asked.
 func TestPromptsAreReadOnce(t *testing.T) {
 	asked := 0
-	w := newDriven(t, transport.Config{Tokens: func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) {
+	w := newDriven(t, transport.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
 		asked++
+		assert.Equal(t, []string{"m", chatPath, chatBody}, []string{req.Model, path, string(body)})
 		return make([]uint32, 40), 0
 	}})
 	call := w.read(t, chatBody)
+	call.Request.Receipt = new(endpick.Receipt)
 	defer call.Close()
 	for range 2 {
 		require.Error(t, w.route(t, call).Header(503, http.Header{}, nil))
 	}
-	assert.Equal(t, 40, call.Request.InputTokens)
+	assert.Equal(t, []int{40, 40}, []int{call.Request.InputTokens, call.Request.Receipt.InputTokens})
 	w.route(t, call)
 	assert.Equal(t, 1, asked)
 }

@@ -519,19 +519,6 @@ func TestPackedBodies(t *testing.T) {
 	require.ErrorAs(t, err, &tooLarge)
 }
 
-func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
-	w := newDriven(t, transport.Config{Tokens: func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {
-		assert.Equal(t, []string{"m", chatPath, chatBody}, []string{req.Model, path, string(body)})
-		return make([]uint32, 40), 0
-	}})
-	call := w.read(t, chatBody)
-	var receipt endpick.Receipt
-	call.Request.Receipt = &receipt
-	defer call.Close()
-	w.route(t, call)
-	assert.Equal(t, 40, receipt.InputTokens)
-}
-
 // Every method may be called from any goroutine at any time; a request is
 // accounted for once.
 func TestManyGoroutines(t *testing.T) {

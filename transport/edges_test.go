@@ -3,7 +3,6 @@ package transport_test
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -83,16 +82,6 @@ func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
 	assert.ErrorContains(t, err, "not asked for")
 	assert.Equal(t, 502, transport.StatusOf(err))
 	assert.Zero(t, open.Load())
-}
-
-// An error is plain text, whatever coding the response was to have.
-func TestErrorsHaveNoCoding(t *testing.T) {
-	w := httptest.NewRecorder()
-	w.Header().Set("Content-Encoding", "gzip")
-	transport.ErrorHandler(w, nil, transport.ErrTimeout)
-	assert.Equal(t, http.StatusGatewayTimeout, w.Code)
-	assert.NotContains(t, w.Header(), "Content-Encoding")
-	assert.Contains(t, w.Body.String(), `"error"`)
 }
 
 // The time a request was held ends when it is first routed, not when it is last routed.

@@ -151,8 +151,8 @@ func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 	assert.Zero(t, r.Last().Decision)
 }
 
-// When a response breaks off after its client has received part of it, the attempt has the
-// cause.
+// When a response breaks off after its client has received part of it, the cause belongs to the attempt
+// that served it, whatever preceded that.
 func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 	begin := func(w http.ResponseWriter, more string) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -174,25 +174,15 @@ func TestObserveWhyAResponseBreaksOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool { tc.engine(w, r); return true })
 			e.Config.ErrorLog = log.New(io.Discard, "", 0)
-			w, reported := watched(t, transport.Config{StallTimeout: tc.stall}, e.URL)
+			w, reported := watched(t, transport.Config{StallTimeout: tc.stall}, startEngine(t, status(500)).URL, e.URL)
 			_, _, _ = w.do(t, post(t, chatPath, chatStream))
 			r := next(t, reported)
-			require.Equal(t, []string{"a broken 200"}, way(r))
+			require.Equal(t, []string{"a error 500", "b broken 200"}, way(r))
+			assert.Equal(t, 1, r.Serving)
+			assert.EqualError(t, r.Attempts[0].Err, "answered 500 Internal Server Error")
 			assert.Equal(t, "failed", r.Status)
 			assert.NoError(t, r.Err, "there was a response")
 			assert.EqualError(t, r.Last().Err, tc.want)
 		})
 	}
-}
-
-// The cause belongs to the attempt that served the request, whatever preceded it.
-func TestObserveWhoBreaksOff(t *testing.T) {
-	good := startEngine(t, sse("data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n"))
-	w, reported := watched(t, transport.Config{}, startEngine(t, status(500)).URL, good.URL)
-	_, _, _ = w.do(t, post(t, chatPath, chatStream))
-	r := next(t, reported)
-	assert.Equal(t, []string{"a error 500", "b broken 200"}, way(r))
-	assert.Equal(t, 1, r.Serving)
-	assert.EqualError(t, r.Last().Err, "unexpected EOF")
-	assert.EqualError(t, r.Attempts[0].Err, "answered 500 Internal Server Error")
 }

@@ -3,9 +3,7 @@ package transport_test
 import (
 	"context"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strconv"
 	"strings"
 	"sync"
@@ -145,31 +143,47 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 	})
 }
 
-// Turns are charged what requests really used: red's answer was long, so blue's
-// second goes before red's, which arrived earlier.
+// Turns are charged what requests really used: where red's first answer was long, or its prompt, blue's
+// second goes before red's, which arrived earlier. What fails before its first token costs nothing, however
+// long its prompt was, so that red's second passes blue's; what fails after that still costs its prompt,
+// which was computed.
 func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
-	for _, usage := range []string{ // of red's first; without it, the estimate counts
-		"", `"prompt_tokens":100,"completion_tokens":5000`, `"prompt_tokens":10000,"completion_tokens":4`,
+	word, redFirst, blueFirst := delta(`"content":"word"`), []string{"red 2", "blue 2"}, []string{"blue 2", "red 2"}
+	usage := func(used string) func(http.ResponseWriter, *http.Request, []byte) bool {
+		return sse(word + `data: {"choices":[],"usage":{` + used + `}}` + "\n\n" + done)
+	}
+	for _, tc := range []struct {
+		name   string
+		answer func(http.ResponseWriter, *http.Request, []byte) bool // to red's first
+		input  int                                                   // of red's first; 0: as estimated
+		arrive []string                                              // the last ones, and the order in which they are served
+		served []string
+	}{
+		{"as estimated", nil, 0, redFirst, redFirst},
+		{"a long answer", usage(`"prompt_tokens":100,"completion_tokens":5000`), 0, redFirst, blueFirst},
+		{"a long prompt", usage(`"prompt_tokens":10000,"completion_tokens":4`), 0, redFirst, blueFirst},
+		{"an error", status(500), 5000, blueFirst, redFirst},
+		{"a refusal", status(400), 5000, blueFirst, redFirst},
+		{"fails in the middle", sse(word + "data: {\"error\":{\"message\":\"out of memory\"}}\n\n"), 5000, redFirst, blueFirst},
 	} {
 		g := startGated(t)
 		g.then = func(w http.ResponseWriter, name string) bool {
-			if usage == "" || name != "red 1" {
-				return false
-			}
-			return sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{`+usage+`}}`+"\n\n"+done)(w, nil, nil)
+			return tc.answer != nil && name == "red 1" && tc.answer(w, nil, nil)
 		}
 		w := newWorld(t, transport.Config{
-			Queue: one(queue.Config{}),
+			Queue: one(queue.Config{}), MaxAttempts: 1,
 			Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 				req.Tenant, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 4
+				if tc.input > 0 {
+					req.InputTokens = 10
+					if in.Header.Get("X-Name") == "red 1" {
+						req.InputTokens = tc.input
+					}
+				}
 			},
 		}, g.URL)
-		order := w.dispatched(t, g, "first", "red 1", "blue 1", "red 2", "blue 2")
-		if usage != "" {
-			assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order, usage)
-		} else {
-			assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order)
-		}
+		order := w.dispatched(t, g, append([]string{"first", "red 1", "blue 1"}, tc.arrive...)...)
+		assert.Equal(t, append([]string{"red 1", "blue 1"}, tc.served...), order, tc.name)
 	}
 }
 
@@ -246,46 +260,6 @@ func (r room) Saturation([]endpick.Candidate) float64 {
 		return 0
 	}
 	return 1
-}
-
-// A request that fails before its first token costs its tenant nothing, however long its
-// prompt was: the tenant's second goes before blue's second.
-func TestHeldTenantsPayNothingForFailures(t *testing.T) {
-	for _, code := range []int{http.StatusInternalServerError, http.StatusBadRequest} {
-		order := failingFirst(t, func(w http.ResponseWriter) { w.WriteHeader(code) })
-		assert.Equal(t, []string{"red 1", "blue 1", "red 2", "blue 2"}, order, code)
-	}
-}
-
-// A response that fails after its first token still costs its prompt, which was computed.
-func TestHeldTenantsPayForWhatTheyHaveGot(t *testing.T) {
-	order := failingFirst(t, func(w http.ResponseWriter) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, delta(`"content":"word"`)+"data: {\"error\":{\"message\":\"out of memory\"}}\n\n")
-	})
-	assert.Equal(t, []string{"red 1", "blue 1", "blue 2", "red 2"}, order)
-}
-
-// failingFirst returns the order in which two requests of each of two tenants are
-// dispatched, the first of which has a long prompt and fails.
-func failingFirst(t *testing.T, fail func(http.ResponseWriter)) (order []string) {
-	g := startGated(t)
-	g.then = func(w http.ResponseWriter, name string) bool {
-		if name == "red 1" {
-			fail(w)
-		}
-		return name == "red 1"
-	}
-	w := newWorld(t, transport.Config{
-		Queue: one(queue.Config{}), MaxAttempts: 1,
-		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
-			req.Tenant, req.InputTokens = in.Header.Get("X-Team"), 10
-			if in.Header.Get("X-Name") == "red 1" {
-				req.InputTokens = 5000
-			}
-		},
-	}, g.URL)
-	return w.dispatched(t, g, "first", "red 1", "blue 1", "blue 2", "red 2")
 }
 
 // dispatched sends requests of the teams that begin their names to an engine that
@@ -509,26 +483,6 @@ func (vandal) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64)
 		for i := range cs {
 			cs[i].Ref.Slot = 1 << 30
 		}
-	}
-}
-
-func TestRetryAfter(t *testing.T) {
-	for err, want := range map[error]string{
-		&queue.Error{Reason: queue.ErrFull}:                                                                        "1",
-		&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}:                                       "2",
-		&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}:                                                  "60",
-		&queue.Error{Reason: queue.ErrTooLarge}:                                                                    "",
-		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}}: "1",
-		&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}:                                    "",
-		&endpick.RejectedError{Reason: &slo.UnattainableError{}}:                                                   "",
-		&endpick.NoEndpointError{}:                                                                                 "2",
-		&endpick.NoEndpointError{Model: "m", Endpoints: 1}:                                                         "",
-		&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}:                                     "2",
-		&transport.UpstreamError{Err: errBroke}:                                                                    "",
-	} {
-		w := httptest.NewRecorder()
-		transport.ErrorHandler(w, nil, err)
-		assert.Equal(t, want, w.Header().Get("Retry-After"), "%v", err)
 	}
 }
 

@@ -2,9 +2,6 @@ package transport
 
 import (
 	"bytes"
-	"compress/flate"
-	"compress/gzip"
-	"compress/zlib"
 	"context"
 	"errors"
 	"io"
@@ -28,25 +25,6 @@ func request(t testing.TB, r io.Reader, length int64, coding string) *http.Reque
 		req.Header.Set("Content-Encoding", coding)
 	}
 	return req
-}
-
-func pack(t testing.TB, coding, text string) string {
-	var b bytes.Buffer
-	var w io.WriteCloser
-	var err error
-	switch coding {
-	case "gzip":
-		w = gzip.NewWriter(&b)
-	case "zlib":
-		w = zlib.NewWriter(&b)
-	case "flate":
-		w, err = flate.NewWriter(&b, 6)
-	}
-	require.NoError(t, err)
-	_, err = io.WriteString(w, text)
-	require.NoError(t, err)
-	require.NoError(t, w.Close())
-	return b.String()
 }
 
 // However long a body is, in whatever pieces it comes and whatever length was
@@ -133,8 +111,8 @@ func reading(most int64) *Dispatcher {
 func TestCompressedBodies(t *testing.T) {
 	const text = `{"model":"m","prompt":"x"}`
 	for _, tc := range []struct{ coding, body, want string }{
-		{"gzip", pack(t, "gzip", text), text}, {"x-gzip", pack(t, "gzip", text), text}, {" GZIP ", pack(t, "gzip", text), text},
-		{"deflate", pack(t, "zlib", text), text}, {"deflate", pack(t, "flate", text), text},
+		{"gzip", string(packed(t, text, gzipped)), text}, {"x-gzip", string(packed(t, text, gzipped)), text}, {" GZIP ", string(packed(t, text, gzipped)), text},
+		{"deflate", string(packed(t, text, zlibbed)), text}, {"deflate", string(packed(t, text, deflated(6))), text},
 		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, br", text, ""}, {"gzip, gzip", text, ""}, {"X", "small", "large"}, {"", text, ""}, {"gzip", "", ""},
 	} {
 		body, unpacked, err := reading(1 << 20).readBody(request(t, strings.NewReader(tc.body), -1, tc.coding))
@@ -147,7 +125,7 @@ func TestCompressedBodies(t *testing.T) {
 	}
 	_, _, err := reading(1 << 20).readBody(request(t, strings.NewReader("x"), -1, "mad"))
 	require.ErrorAs(t, err, new(*endpick.PanicError))
-	whole := pack(t, "gzip", text)
+	whole := string(packed(t, text, gzipped))
 	for n := 1; n < len(whole); n++ {
 		_, _, err := reading(1 << 20).readBody(request(t, strings.NewReader(whole[:n]), -1, "gzip"))
 		require.ErrorIs(t, err, ErrRead, "%d bytes", n)
@@ -160,7 +138,7 @@ func TestCompressedBodies(t *testing.T) {
 func TestBombsAreRefused(t *testing.T) {
 	const freeInflation, maxInflation = 64 << 10, 64
 	for _, size := range []int{freeInflation, 1 << 20, 16 << 20} {
-		bomb := pack(t, "gzip", strings.Repeat("x", size))
+		bomb := string(packed(t, strings.Repeat("x", size), gzipped))
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		body, _, err := reading(32 << 20).readBody(request(t, strings.NewReader(bomb), -1, "gzip"))
@@ -175,7 +153,7 @@ func TestBombsAreRefused(t *testing.T) {
 		assert.Equal(t, 413, StatusOf(err))
 	}
 	// The limit on bodies also applies after unpacking.
-	_, _, err := reading(1000).readBody(request(t, strings.NewReader(pack(t, "gzip", strings.Repeat("x", 1001))), -1, "gzip"))
+	_, _, err := reading(1000).readBody(request(t, bytes.NewReader(packed(t, strings.Repeat("x", 1001), gzipped)), -1, "gzip"))
 	var tooLarge *BodyError
 	require.ErrorAs(t, err, &tooLarge)
 	assert.EqualValues(t, 1000, tooLarge.Limit)

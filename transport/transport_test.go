@@ -184,34 +184,50 @@ type errReader struct{}
 
 func (errReader) Read([]byte) (int, error) { return 0, errBroke }
 
-func TestStatusOf(t *testing.T) {
-	for want, err := range map[int]error{
-		200: nil,
-		413: &http.MaxBytesError{Limit: 1},
-		429: &endpick.RejectedError{Reason: errBroke},
-		404: &endpick.NoEndpointError{Model: "m", Endpoints: 1},
-		503: &endpick.NoEndpointError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1},
-		504: &transport.UpstreamError{Err: transport.ErrTimeout},
-		499: context.Canceled,
-		400: &endpick.RequestError{},
-		408: fmt.Errorf("%w: %w", transport.ErrRead, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}),
-		502: &transport.UpstreamError{Err: &net.OpError{Op: "read", Err: errBroke}},
+// What a client is told of an error: a status, and when to try again, if that may help.
+func TestErrorHandler(t *testing.T) {
+	dial, read := &net.OpError{Op: "dial", Err: errBroke}, &net.OpError{Op: "read", Err: errBroke}
+	limited := &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}
+	for _, tc := range []struct {
+		err    error
+		status int
+		retry  string
+	}{
+		{&http.MaxBytesError{Limit: 1}, 413, ""},
+		{&endpick.RejectedError{Reason: errBroke}, 429, ""},
+		{&endpick.NoEndpointError{Model: "m", Endpoints: 1}, 404, ""},
+		{&endpick.NoEndpointError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1}, 503, "2"},
+		{&endpick.NoEndpointError{Model: "m"}, 503, "2"}, // an empty fleet says nothing of the model
+		{&endpick.NoEndpointError{Endpoints: 1}, 503, "2"},
+		{&endpick.NoEndpointError{}, 503, "2"},
+		{&transport.UpstreamError{Err: transport.ErrTimeout}, 504, ""},
+		{context.DeadlineExceeded, 504, ""},
+		{context.Canceled, 499, ""},
+		{&endpick.RequestError{}, 400, ""},
+		{fmt.Errorf("%w: %w", transport.ErrRead, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), 408, ""},
+		{&transport.UpstreamError{Err: read}, 502, ""},
+		{&transport.UpstreamError{Err: errBroke}, 502, ""},
+		{&transport.UpstreamError{Err: dial}, 503, "2"}, // nobody is there
+		{&queue.Error{Reason: queue.ErrFull}, 429, "1"},
+		{&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}, 429, "2"},
+		{&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}, 503, "60"},
+		{&queue.Error{Reason: queue.ErrTooLarge}, 413, ""},
+		{&endpick.RejectedError{Reason: limited}, 429, "1"},
+		{&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}, 429, ""},
+		{&endpick.RejectedError{Reason: &slo.UnattainableError{}}, 429, ""},
 	} {
-		assert.Equal(t, want, transport.StatusOf(err), "%v", err)
-		if err == nil {
-			continue
-		}
+		assert.Equal(t, tc.status, transport.StatusOf(tc.err), "%v", tc.err)
 		rec := httptest.NewRecorder()
-		transport.ErrorHandler(rec, nil, err)
-		assert.Equal(t, want, rec.Code)
+		rec.Header().Set("Content-Encoding", "gzip") // which the response was to have, but an error is plain text
+		transport.ErrorHandler(rec, nil, tc.err)
+		assert.Equal(t, tc.status, rec.Code)
+		assert.Equal(t, tc.retry, rec.Header().Get("Retry-After"), "%v", tc.err)
 		assert.Equal(t, "application/json", rec.Header().Get("Content-Type"))
+		assert.NotContains(t, rec.Header(), "Content-Encoding")
 		assert.Contains(t, rec.Body.String(), `"error":{"message":`)
-		if want >= 500 {
+		if tc.status >= 500 {
 			assert.NotContains(t, rec.Body.String(), "broke", "what happens inside is not told")
 		}
 	}
-	assert.Equal(t, 504, transport.StatusOf(context.DeadlineExceeded))
-	assert.Equal(t, 503, transport.StatusOf(&transport.UpstreamError{Err: &net.OpError{Op: "dial", Err: errBroke}}), "nobody is there")
-	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointError{Model: "m"}), "an empty fleet says nothing of the model")
-	assert.Equal(t, 503, transport.StatusOf(&endpick.NoEndpointError{Endpoints: 1}), "none was named")
+	assert.Equal(t, 200, transport.StatusOf(nil))
 }
