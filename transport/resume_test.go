@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -28,6 +29,7 @@ var tale = []string{"It", " was", " a", " \"dark\"\\", "\tnight.", "\n\n", "\x1b
 type continuing struct {
 	left   atomic.Int64
 	how    string        // it dies: in the middle of an "event", with an "error", or says "abort"; empty: after an event
+	says   string        // its error; empty: coreDied
 	pause  time.Duration // for each token
 	goesOn bool          // it does not begin with white space
 	mu     sync.Mutex
@@ -100,7 +102,7 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 			case "event":
 				io.WriteString(w, `data: {"id":"x","choices":[{"index":0,"delta":{"content":"half`)
 			case "error":
-				io.WriteString(w, coreDied+done)
+				io.WriteString(w, cmp.Or(e.says, coreDied)+done)
 				return true
 			case "abort":
 				send(chunk(object{"index": 0, "delta": object{}, "text": "", "finish_reason": "abort"}))
@@ -137,14 +139,17 @@ func (e *continuing) handle(w http.ResponseWriter, r *http.Request, body []byte)
 	return true
 }
 
+// tell is what most requests are.
+const tell = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`
+
 // coreDied is what vLLM says in a stream when the process that computes has died.
 const coreDied = `data: {"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}` + "\n\n"
 
 // tellers starts engines of one kind.
-func tellers(t testing.TB, config transport.Config, engine string, all ...*continuing) *world {
+func tellers(t testing.TB, config transport.Config, engine string, all ...func(http.ResponseWriter, *http.Request, []byte) bool) *world {
 	var of endpick.Config
-	for i, e := range all {
-		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, e.handle).URL, Engine: engine})
+	for i, handle := range all {
+		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, handle).URL, Engine: engine})
 	}
 	return newWorldOf(t, config, of)
 }
@@ -211,7 +216,7 @@ func TestResume(t *testing.T) {
 	all := tale
 	for _, engine := range []string{"vllm", "sglang", "llama.cpp", "ollama"} {
 		for _, request := range []struct{ path, body string }{
-			{chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`},
+			{chatPath, tell},
 			{chatPath, `{"model":"m","messages" : [ {"role":"user","content":"Tell"} ] ,"stream":true,"max_completion_tokens":100,"seed":null,"logprobs":false,"response_format":{"type":"text"},"tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"auto","stream_options":{"include_usage":true}}`},
 			{"/v1/completions", `{"model":"m","stream":true,"prompt":"Tell: ","max_tokens":100}`},
 			{chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}],"max_tokens":4,"stream_options":{"include_usage":true}}`},
@@ -232,7 +237,7 @@ func TestResume(t *testing.T) {
 					if good.goesOn && after < len(tale) && strings.TrimSpace(tale[after]) == "" {
 						whole = strings.Join(tale[:after], "") + strings.Join(tale[after+1:], "")
 					}
-					w := tellers(t, transport.Config{}, engine, bad, good)
+					w := tellers(t, transport.Config{}, engine, bad.handle, good.handle)
 					_, body, err := w.do(t, post(t, request.path, request.body))
 					require.NoError(t, err, body)
 					s := readStream(t, body)
@@ -291,6 +296,7 @@ func TestWhatIsNotResumed(t *testing.T) {
 	for name, tc := range map[string]struct {
 		config             transport.Config
 		engine, path, body string
+		said               string // after a word; empty: two more
 	}{
 		"an engine of which nothing is known": {engine: ""},
 		"one that can't":                      {engine: "llama-swap"},
@@ -310,43 +316,24 @@ func TestWhatIsNotResumed(t *testing.T) {
 		"a long request":                      {body: chat(`,"user":"` + strings.Repeat("x", 1<<20) + `"`)},
 		"an engine's own limit":               {path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":"Tell: "}`},
 		"token ids":                           {path: "/v1/completions", body: `{"model":"m","stream":true,"prompt":[1,2,3],"max_tokens":10}`},
+		"a call of a tool":                    {said: delta(`"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a"}}]`)},
+		"reasoning as text":                   {said: delta(`"content":"<think>hm"`)},
+		"reasoning":                           {said: delta(`"reasoning_content":"hm"`)},
+		"an end":                              {said: finish},
+		"a refusal":                           {said: delta(`"refusal":"no"`)},
+		"a last word":                         {said: `data: {"choices":[{"index":0,"delta":{"content":"was"},"finish_reason":"abort"}]}` + "\n\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if tc.body == "" {
-				tc.body = chat("")
-			}
-			if tc.path == "" {
-				tc.path = chatPath
-			}
-			engine := tc.engine
+			engine, said := tc.engine, cmp.Or(tc.said, delta(`"content":"was "`)+delta(`"content":"a "`))
 			if engine == "" && name != "an engine of which nothing is known" {
 				engine = "vllm"
 			}
-			bad, good := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It "`), delta(`"content":"was "`), delta(`"content":"a "`))), dies(-1)
-			w := newWorldOf(t, tc.config, endpick.Config{Endpoints: []endpick.Endpoint{
-				{ID: "bad", Address: bad.URL, Engine: engine}, {ID: "good", Address: startEngine(t, good.handle).URL, Engine: engine}}})
-			_, body, err := w.do(t, post(t, tc.path, tc.body))
+			good := dies(-1)
+			w := tellers(t, tc.config, engine, breaksOff("text/event-stream", role, delta(`"content":"It "`), said), good.handle)
+			_, body, err := w.do(t, post(t, cmp.Or(tc.path, chatPath), cmp.Or(tc.body, chat(""))))
 			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			s := readStream(t, body)
-			assert.True(t, s.failed && !s.done)
-			assert.Empty(t, good.bodies)
-			w.idle(t)
-		})
-	}
-	for name, said := range map[string]string{
-		"a call of a tool":  delta(`"tool_calls":[{"index":0,"id":"c","function":{"name":"f","arguments":"{\"a"}}]`),
-		"reasoning as text": delta(`"content":"<think>hm"`),
-		"reasoning":         delta(`"reasoning_content":"hm"`),
-		"an end":            `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n",
-		"a refusal":         delta(`"refusal":"no"`),
-		"a last word":       `data: {"choices":[{"index":0,"delta":{"content":"was"},"finish_reason":"abort"}]}` + "\n\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			bad, good := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It "`), said)), dies(-1)
-			w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
-				{ID: "bad", Address: bad.URL, Engine: "vllm"}, {ID: "good", Address: startEngine(t, good.handle).URL, Engine: "vllm"}}})
-			_, _, err := w.do(t, post(t, chatPath, chat("")))
-			require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			assert.True(t, !s.done && (s.failed || s.reason == "abort"), body)
 			assert.Empty(t, good.bodies)
 			w.idle(t)
 		})
@@ -379,20 +366,15 @@ func TestResumeAtOllama(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var asked []string
-			bad := startEngine(t, breaksOff("application/x-ndjson", line("It"), line(" was"), tc.how))
-			good := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
+			bad := breaksOff("application/x-ndjson", line("It"), line(" was"), tc.how)
+			w := tellers(t, transport.Config{}, "ollama", bad, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 				asked = append(asked, r.URL.Path+" "+string(body))
-				switch {
-				case strings.Contains(string(body), "_debug_render_only"):
+				if strings.Contains(string(body), "_debug_render_only") {
 					io.WriteString(w, tc.answer)
-				default:
-					w.Header().Set("Content-Type", "application/x-ndjson")
-					io.WriteString(w, line(" dark")+last)
+					return true
 				}
-				return true
+				return says("application/x-ndjson", line(" dark")+last)(w, r, nil)
 			})
-			w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
-				{ID: "bad", Address: bad.URL, Engine: "ollama"}, {ID: "good", Address: good.URL, Engine: "ollama"}}})
 			_, body, err := w.do(t, post(t, "/api/chat", `{"model":"m","messages":[{"role":"user","content":"Tell"}]`+tc.more+`}`))
 			rest, begun := strings.CutPrefix(body, line("It")+line(" was"))
 			require.True(t, begun, body)
@@ -439,7 +421,7 @@ func TestResumeAmongMany(t *testing.T) {
 					Engine: []string{"vllm", "llama.cpp", ""}[r.IntN(3)]})
 			}
 			w := newWorldOf(t, transport.Config{}, of)
-			_, body, err := w.do(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+			_, body, err := w.do(t, post(t, chatPath, tell))
 			asked, most := 0, 2
 			for i, e := range engines {
 				if e.how == "error" {
@@ -512,9 +494,8 @@ func TestKillsUnderLoad(t *testing.T) {
 // Whoever observes a resumed stream learns which attempt was for the rest; its times are of the whole.
 func TestAResumedStreamIsObserved(t *testing.T) {
 	var seen atomic.Pointer[transport.Observation]
-	w := tellers(t, transport.Config{Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3), dies(-1))
-	const request = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`
-	w.ok(t, post(t, chatPath, request))
+	w := tellers(t, transport.Config{Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3).handle, dies(-1).handle)
+	w.ok(t, post(t, chatPath, tell))
 	w.idle(t)
 	o := seen.Load()
 	require.NotNil(t, o)
@@ -525,23 +506,21 @@ func TestAResumedStreamIsObserved(t *testing.T) {
 	assert.NotNil(t, o.TTFTMillis)
 	ttft, tpot, e2e := o.Latencies()
 	assert.Zero(t, ttft.Actual+tpot.Actual+e2e.Actual)
-	w.ok(t, post(t, chatPath, request))
+	w.ok(t, post(t, chatPath, tell))
 	assert.Equal(t, w.observer.requests[0].ExpectedOutputTokens, w.observer.requests[2].ExpectedOutputTokens, "a rest is no response to learn from")
 }
 
 // A client that leaves while another engine is asked for the rest leaves that one.
 func TestLeavingBeforeTheRest(t *testing.T) {
 	asked, gone := make(chan struct{}), make(chan struct{})
-	bad := startEngine(t, breaksOff("text/event-stream", role, delta(`"content":"It"`)))
-	silent := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
+	bad := breaksOff("text/event-stream", role, delta(`"content":"It"`))
+	w := tellers(t, transport.Config{}, "vllm", bad, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool {
 		close(asked)
 		<-r.Context().Done()
 		close(gone)
 		return true
 	})
-	w := newWorldOf(t, transport.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{
-		{ID: "bad", Address: bad.URL, Engine: "vllm"}, {ID: "silent", Address: silent.URL, Engine: "vllm"}}})
-	response, err := w.client.Do(post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
+	response, err := w.client.Do(post(t, chatPath, tell))
 	require.NoError(t, err)
 	go func() { _, _ = io.Copy(io.Discard, response.Body) }()
 	<-asked
@@ -557,35 +536,17 @@ func TestLeavingBeforeTheRest(t *testing.T) {
 func TestErrorsThatAreNotResumed(t *testing.T) {
 	for _, others := range []bool{true, false} {
 		mine := dies(3)
-		mine.how = "error"
-		all := []*continuing{mine}
-		of := coreDied
+		mine.how, mine.says = "error", coreDied
+		w := tellers(t, transport.Config{}, "vllm", mine.handle)
 		if others {
-			all = append(all, dies(-1))
-			of = strings.Replace(coreDied, "500", "400", 1)
+			mine.says = strings.Replace(coreDied, "500", "400", 1)
+			w = tellers(t, transport.Config{}, "vllm", mine.handle, dies(-1).handle)
 		}
-		w := tellers(t, transport.Config{}, "vllm", all...)
-		w.router.Update(endpick.Endpoint{ID: "0", Engine: "vllm", Address: startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			return mine.handle(&replacing{w, of}, r, body)
-		}).URL})
-		_, body, _ := w.do(t, post(t, chatPath, `{"model":"m","stream":true,"messages":[{"role":"user","content":"Tell"}]}`))
-		assert.Equal(t, 1, strings.Count(body, of), body)
+		_, body, _ := w.do(t, post(t, chatPath, tell))
+		assert.Equal(t, 1, strings.Count(body, mine.says), body)
 		assert.NotContains(t, body, "night")
 		assert.Zero(t, w.t.Stats().Resumed)
 		w.idle(t)
 		assert.Equal(t, "failed", w.records[0].Status)
 	}
 }
-
-// replacing writes another error.
-type replacing struct {
-	http.ResponseWriter
-	of string
-}
-
-func (r *replacing) Write(b []byte) (int, error) {
-	_, err := io.WriteString(r.ResponseWriter, strings.Replace(string(b), coreDied, r.of, 1))
-	return len(b), err
-}
-
-func (r *replacing) Unwrap() http.ResponseWriter { return r.ResponseWriter }
