@@ -20,3 +20,14 @@ func TestTransportConforms(t *testing.T) {
 		return proxy(tr)
 	})
 }
+
+// The example's gateway keeps correct accounts, however an engine misbehaves.
+func TestTheDispatcherConforms(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
+		s, err := transport.NewDispatcher(transport.Config{Router: router})
+		require.NoError(t, err)
+		base := &http.Transport{}
+		t.Cleanup(base.CloseIdleConnections)
+		return &gateway{dispatcher: s, client: &http.Client{Transport: base}}
+	})
+}

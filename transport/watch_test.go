@@ -386,3 +386,25 @@ func TestLeavingIsNoTimeout(t *testing.T) {
 		assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
 	})
 }
+
+// A model may take longer to be loaded than a first token may take, and that is no failure.
+func TestLoadsTakeTime(t *testing.T) {
+	slow := func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		time.Sleep(300 * time.Millisecond)
+		return false
+	}
+	for _, tc := range []struct {
+		state   endpick.Residency
+		context int // with which it is loaded
+		served  bool
+	}{{endpick.OnDisk, 0, true}, {endpick.Loading, 0, true}, {endpick.InMemory, 0, false}, {endpick.InMemory, 8192, false}, {endpick.InMemory, 4096, true}} {
+		w := newWorldOf(t, transport.Config{FirstByteTimeout: 50 * time.Millisecond}, endpick.Config{Endpoints: []endpick.Endpoint{
+			{ID: "a", Address: startEngine(t, slow).URL, Residents: []endpick.Resident{{Model: "m:latest", State: tc.state, Context: tc.context}}}}})
+		_, _, err := w.do(t, post(t, "/api/chat", `{"model":"m","messages":[{"role":"user","content":"hi"}],"options":{"num_ctx":8192}}`))
+		if tc.served {
+			assert.NoError(t, err, tc)
+		} else {
+			assert.ErrorIs(t, err, transport.ErrTimeout)
+		}
+	}
+}
