@@ -1,15 +1,18 @@
 package transport_test
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -117,3 +120,109 @@ func FuzzRoundTrip(f *testing.F) {
 type brokenReader struct{}
 
 func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+
+// Everything that client and server send reaches the other unchanged, except for the
+// accepted codings of responses, empty streams, and streams that are said to be something else. Usage is requested by the client here,
+// so it is not added.
+func TestNothingElseIsChanged(t *testing.T) {
+	var asked *http.Request
+	var body, answer string
+	var status int
+	var header http.Header
+	config := all.LMetric()
+	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000"}}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	rt, err := transport.New(transport.Config{Router: router, Pass: []string{"/"}, Base: tripper(func(in *http.Request) (*http.Response, error) {
+		b, err := io.ReadAll(in.Body)
+		asked, body = in, string(b)
+		return &http.Response{
+			StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header.Clone(), Request: in,
+			ContentLength: int64(len(answer)), Body: io.NopCloser(iotest.HalfReader(strings.NewReader(answer))),
+		}, err
+	})})
+	require.NoError(t, err)
+	text := rapid.SampledFrom([]string{`"hi"`, `""`, `null`, `[{"type":"text","text":"hi"}]`, `[{"type":"image_url","image_url":{"url":"data:x"}}]`, `{"a":1}`, `5`, `[1,2]`, `["a","b"]`})
+	event := rapid.SampledFrom([]string{
+		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, `[DONE]`, `x`, ``, `{"error":{"message":"x"}}`,
+		`{"type":"message_start","message":{"usage":{}}}`, `{"type":"message_stop"}`, `{"type":"response.completed","response":{"id":"r"}}`, `{"text":"a","meta_info":{}}`, `{"content":"a","stop":true}`,
+	})
+	exchange := func(t *rapid.T) {
+		said := `{"model":` + rapid.SampledFrom([]string{`"m"`, `""`, `null`}).Draw(t, "model") +
+			rapid.SampledFrom([]string{"", `,"stream":true,"stream_options":{"include_usage":true}`, `,"stream":false`, `,"stream":"yes"`}).Draw(t, "stream") +
+			rapid.SampledFrom([]string{"", `,"n":2`, `,"max_tokens":"x"`, `,"user":5`, `,"x":"\ud800"`, "\n,\t\"q\" : 1e400 ", `,"store":false`}).Draw(t, "more")
+		for _, member := range []string{"messages", "prompt", "input", "query", "text"} {
+			said += `,"` + member + `":` + text.Draw(t, member)
+		}
+		said += "}"
+		switch rapid.IntRange(0, 9).Draw(t, "form") {
+		case 0:
+			said = said[:rapid.IntRange(0, 2).Draw(t, "cut")]
+		case 1:
+			said = "\xef\xbb\xbf \r\n" + said + said
+		case 2:
+			said = rapid.String().Draw(t, "anything")
+		}
+		answer = ""
+		for _, e := range rapid.SliceOfN(event, 0, 4).Draw(t, "events") {
+			answer += rapid.SampledFrom([]string{"data: ", "data:", "event: e\r\ndata: ", ": c\n\ndata: ", ""}).Draw(t, "before") + e + rapid.SampledFrom([]string{"\n\n", "\r\n\r\n", "\r\r", "\n", ""}).Draw(t, "after")
+		}
+		status = rapid.SampledFrom([]int{200, 200, 200, 201, 302, 400, 401, 404, 429, 500, 503}).Draw(t, "status")
+		header = http.Header{"Content-Type": {rapid.SampledFrom([]string{"application/json", "text/event-stream", "text/event-stream; charset=utf-8", "text/plain", ""}).Draw(t, "type")}, "X-Twice": {"1", "2"}, "Etag": {`W/"x"`}}
+		path := rapid.SampledFrom([]string{
+			"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/generate", "/completion", "/infill",
+			"/tokenize", "/v1/audio/transcriptions", "/v1/files", "//v1//chat/completions", "/v1/responses/x/cancel", "/", "/a%2Fb", "/a%20b?d=%20&&e;f",
+		}).Draw(t, "path")
+		in, err := http.NewRequest(rapid.SampledFrom([]string{"POST", "POST", "POST", "PUT", "DELETE"}).Draw(t, "method"), "http://gateway"+path, strings.NewReader(said))
+		require.NoError(t, err)
+		in.Header = http.Header{"Authorization": {"Bearer x"}, "X-Twice": {"1", "2"}, "Content-Type": {rapid.SampledFrom([]string{"application/json", "text/plain", "multipart/form-data; boundary=b"}).Draw(t, "sent as")}}
+		sent := in.Header.Clone()
+		asked = nil
+		out, err := rt.RoundTrip(in)
+		if asked == nil { // such as a non-string model
+			require.Contains(t, []int{400, 404}, transport.StatusOf(err))
+			return
+		}
+		require.Equal(t, [3]string{in.Method, in.URL.RequestURI(), said}, [3]string{asked.Method, asked.URL.RequestURI(), body})
+		got := asked.Header.Clone()
+		got.Del("Accept-Encoding")
+		got.Del("X-Idempotency-Key") // without a value it is not sent
+		require.Equal(t, sent, got)
+		require.Equal(t, sent, in.Header)
+		events := strings.Contains(header.Get("Content-Type"), "event-stream") || strings.HasPrefix(answer, "data:") || strings.HasPrefix(answer, "event:")
+		if errors.Is(err, io.ErrUnexpectedEOF) && (answer == "" && status == 200 || events) {
+			return // an empty stream, or one that says nothing
+		}
+		require.NoError(t, err)
+		var passed bytes.Buffer
+		_, err = passed.ReadFrom(out.Body)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !events { // an unfinished body
+			require.NoError(t, err)
+		}
+		require.NoError(t, out.Body.Close())
+		if err == nil {
+			require.Equal(t, answer, passed.String())
+		} else { // instead of an event that has no end
+			end := bytes.LastIndex(passed.Bytes()[:passed.Len()-2], []byte("data: {"))
+			if at := bytes.LastIndex(passed.Bytes(), []byte("event: error\n")); at >= 0 {
+				end = at
+			}
+			require.Contains(t, passed.String()[end:], "the model server failed")
+			require.Equal(t, answer[:end], passed.String()[:end])
+		}
+		require.Equal(t, status, out.StatusCode)
+		if status == 429 {
+			header.Set("Retry-After", "1") // made, since the server gives none
+		}
+		if events && out.Header.Get("Content-Type") == "text/event-stream" {
+			header.Set("Content-Type", "text/event-stream")
+		}
+		require.Equal(t, header, out.Header)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		for range 10 { // faults are rare
+			exchange(t)
+		}
+	})
+	require.Zero(t, router.Stats().OpenLeases)
+}
