@@ -203,13 +203,11 @@ type world struct {
 }
 
 // inOrder picks the first endpoint by ID, so that tests can predict the choice.
-type inOrder struct{}
-
-func (inOrder) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
+var inOrder = scores(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	for i := range cs {
 		dst[i] = 1 / (1 + float64(cs[i].Endpoint.ID[0]))
 	}
-}
+})
 
 func newWorld(t testing.TB, config transport.Config, addresses ...string) *world {
 	return newWorldOf(t, config, endpick.Config{}, addresses...)
@@ -221,7 +219,7 @@ func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addres
 		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
 	}
 	if of.Policy.Matcher = w.observer; of.Policy.Scorers == nil {
-		of.Policy.Scorers = []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}
+		of.Policy.Scorers = []endpick.Weighted{{Scorer: inOrder, Weight: 1}}
 	}
 	var err error
 	w.router, err = endpick.New(of)

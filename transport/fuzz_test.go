@@ -72,7 +72,7 @@ func FuzzRoundTrip(f *testing.F) {
 			a := next.Load()
 			body := io.Reader(strings.NewReader(a.body))
 			if a.breaks {
-				body = io.MultiReader(body, brokenReader{})
+				body = io.MultiReader(body, iotest.ErrReader(io.ErrUnexpectedEOF))
 			}
 			return &http.Response{
 				StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: a.header.Clone(), Body: io.NopCloser(body), ContentLength: -1, Request: in,
@@ -115,11 +115,6 @@ func FuzzRoundTrip(f *testing.F) {
 		}
 	})
 }
-
-// brokenReader is a broken connection.
-type brokenReader struct{}
-
-func (brokenReader) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 
 // Everything that client and server send reaches the other unchanged, except for the
 // accepted codings of responses, empty streams, and streams that are said to be something else. Usage is requested by the client here,

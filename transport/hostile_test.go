@@ -49,20 +49,6 @@ func connect(t testing.TB, s *httptest.Server) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// slow is the body of a client that stops sending and keeps the connection open.
-type slow struct {
-	io.Reader
-	rest chan struct{}
-}
-
-func (s *slow) Read(p []byte) (int, error) {
-	n, err := s.Reader.Read(p)
-	if err == io.EOF {
-		<-s.rest
-	}
-	return n, err
-}
-
 // A client whose body is too slow gets a 408, and no server is contacted.
 func TestASlowBodyIs408(t *testing.T) {
 	e := startEngine(t, nil)
@@ -94,11 +80,12 @@ func TestASlowBodyIs408(t *testing.T) {
 		protocols.SetUnencryptedHTTP2(true)
 		h2 := &http.Transport{Protocols: protocols}
 		defer h2.CloseIdleConnections()
-		body := &slow{strings.NewReader("{"), make(chan struct{})}
-		req, err := http.NewRequest(http.MethodPost, s.URL+chatPath, body)
+		rest := make(chan struct{})
+		stops := reads(func([]byte) (int, error) { <-rest; return 0, io.EOF })
+		req, err := http.NewRequest(http.MethodPost, s.URL+chatPath, io.MultiReader(strings.NewReader("{"), stops))
 		require.NoError(t, err)
 		resp, err := h2.RoundTrip(req)
-		close(body.rest)
+		close(rest)
 		require.NoError(t, err)
 		defer resp.Body.Close()
 		assert.Equal(t, 408, resp.StatusCode)

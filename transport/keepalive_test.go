@@ -116,7 +116,7 @@ func TestKeepAlive(t *testing.T) {
 // Where nothing is silent, where no comments can be, and where nobody may be asked, all is as it is
 // without.
 func TestNoKeepAlive(t *testing.T) {
-	full := &transport.QueueConfig{Bounds: queue.Config{Timeout: pause}, Saturation: room(func() bool { return false })}
+	full := &transport.QueueConfig{Bounds: queue.Config{Timeout: pause}, Saturation: saturation(func([]endpick.Candidate) float64 { return 1 })}
 	for name, tc := range map[string]struct {
 		engine        func(http.ResponseWriter, *http.Request, []byte) bool
 		path, request string

@@ -50,7 +50,12 @@ func TestTwoAtOnce(t *testing.T) {
 		})
 		engines, addresses = append(engines, e), append(addresses, e.URL)
 	}
-	w := newWorldOf(t, transport.Config{Queue: nil}, endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: spread{}, Weight: 1}}}}, addresses...)
+	spread := scores(func(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+		for i := range candidates { // whoever has least to do
+			dst[i] = -float64(candidates[i].InFlight.Requests)
+		}
+	})
+	w := newWorldOf(t, transport.Config{}, endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: spread, Weight: 1}}}}, addresses...)
 	w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = 2 })
 	var all sync.WaitGroup
 	for c := range 40 {
@@ -85,15 +90,6 @@ func TestTwoAtOnce(t *testing.T) {
 	assert.Zero(t, q.Requests)
 	assert.Positive(t, q.Dispatched)
 	assert.Zero(t, w.router.Stats().OpenLeases)
-}
-
-// spread prefers who has least to do.
-type spread struct{}
-
-func (spread) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		dst[i] = -float64(candidates[i].InFlight.Requests)
-	}
 }
 
 // Where all are full, requests go by priority, but a shorter prompt passes that fits where a longer one

@@ -196,7 +196,7 @@ func TestAServerThatFailsDoesNotDrawTheTraffic(t *testing.T) {
 }
 
 // pinned sends everything to a, as a shared prefix or a session does.
-var pinned = endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: inOrder{}, Weight: 1}}}}
+var pinned = endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: inOrder, Weight: 1}}}}
 
 // A server that is well again gets requests even if others are always preferred, and none before it has been
 // left alone for long.

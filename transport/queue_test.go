@@ -82,6 +82,18 @@ func (w *world) held(t *testing.T, n int) transport.QueueStatus {
 	return q
 }
 
+// saturation is how full candidates are.
+type saturation func([]endpick.Candidate) float64
+
+func (s saturation) Saturation(candidates []endpick.Candidate) float64 { return s(candidates) }
+
+// scores is a scorer.
+type scores func(req *endpick.Request, candidates []endpick.Candidate, dst []float64)
+
+func (s scores) Score(req *endpick.Request, candidates []endpick.Candidate, dst []float64) {
+	s(req, candidates, dst)
+}
+
 // endings is a stage that is slow to handle the end of a request and records the
 // targets of routed ones.
 type endings struct {
@@ -114,17 +126,10 @@ func TestTheEndOfARequestMovesTheQueueOn(t *testing.T) {
 	})
 }
 
-// slowly is a body that arrives after a delay.
-type slowly struct {
-	io.Reader
-	after time.Duration
-}
+// reads is a reader.
+type reads func([]byte) (int, error)
 
-func (r *slowly) Read(p []byte) (int, error) {
-	time.Sleep(r.after)
-	r.after = 0
-	return r.Reader.Read(p)
-}
+func (r reads) Read(p []byte) (int, error) { return r(p) }
 
 // Only the time in the queue is subtracted from a target, not the time that the client
 // takes to send its request.
@@ -136,7 +141,8 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 		first := w.later(t, t.Context(), "first")
 		synctest.Wait()
 		req := post(t, chatPath, chatStream, "X-Slo-Ttft-Ms", "10000")
-		req.Body = io.NopCloser(&slowly{strings.NewReader(chatStream), 2 * time.Second})
+		late := reads(func([]byte) (int, error) { time.Sleep(2 * time.Second); return 0, io.EOF })
+		req.Body = io.NopCloser(io.MultiReader(late, strings.NewReader(chatStream)))
 		w.ok(t, req)
 		require.NoError(t, (<-first).err)
 		assert.Equal(t, []time.Duration{0, 9 * time.Second}, stage.targets)
@@ -201,13 +207,6 @@ func (a *atEnd) Done(e *endpick.Event, _ *endpick.Outcome) {
 	}
 }
 
-// crowd is full when more requests are in flight than it has places.
-type crowd struct{ atomic.Int64 }
-
-func (c *crowd) Saturation(candidates []endpick.Candidate) float64 {
-	return float64(candidates[0].InFlight.Requests) / float64(c.Load())
-}
-
 // A request is charged what it has taken before its place is given away: even one that
 // gets a turn while the request is still ending is not red's second.
 func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
@@ -216,10 +215,13 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		return name == "red 1" &&
 			sse(delta(`"content":"word"`)+`data: {"choices":[],"usage":{"prompt_tokens":100,"completion_tokens":5000}}`+"\n\n"+done)(w, nil, nil)
 	}
-	places := new(crowd)
+	var places atomic.Int64
 	places.Store(1)
+	full := saturation(func(cs []endpick.Candidate) float64 {
+		return float64(cs[0].InFlight.Requests) / float64(places.Load())
+	})
 	w := newWorld(t, transport.Config{
-		Queue: &transport.QueueConfig{Saturation: places},
+		Queue: &transport.QueueConfig{Saturation: full},
 		Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 			req.Tenant, req.InputTokens, req.ExpectedOutputTokens = in.Header.Get("X-Team"), 100, 4
 		},
@@ -250,16 +252,6 @@ func TestHeldTenantsPayBeforeTheNextTurn(t *testing.T) {
 		require.NoError(t, (<-r).err)
 	}
 	w.idle(t)
-}
-
-// room says whether there is any.
-type room func() bool
-
-func (r room) Saturation([]endpick.Candidate) float64 {
-	if r() {
-		return 0
-	}
-	return 1
 }
 
 // dispatched sends requests of the teams that begin their names to an engine that
@@ -321,7 +313,7 @@ func TestWhatIsNotRoutedIsNotCharged(t *testing.T) {
 		g := startGated(t)
 		w := newWorld(t, transport.Config{Queue: one(queue.Config{}), Describe: team}, g.URL)
 		require.NoError(t, w.router.SetPolicy(endpick.Policy{
-			Matcher: w.observer, Admitters: []endpick.Admitter{choosy{}}, Scorers: []endpick.Weighted{{Scorer: vandal{}, Weight: 1}},
+			Matcher: w.observer, Admitters: []endpick.Admitter{choosy{}}, Scorers: []endpick.Weighted{{Scorer: scores(vandal), Weight: 1}},
 		}))
 		all := []chan reply{w.first(t, t.Context(), g)}
 		vain := w.inVain(t, "red", session)
@@ -398,24 +390,19 @@ func TestTargetThatHasPassedIsNotForgotten(t *testing.T) {
 	assert.Equal(t, endpick.SLO{TTFT: 1}, w.observer.requests[1].SLO)
 }
 
-// impatient is a client that leaves while its request is being routed.
-type impatient struct{ leave func() }
-
-func (l impatient) Score(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
-	clear(dst)
-	if req.Session == "leaves" {
-		l.leave()
-		time.Sleep(20 * time.Millisecond) // lets the request notice; otherwise less is tested
-	}
-}
-
+// A client that leaves while its request is being routed.
 func TestClientThatLeavesAsItsTurnComes(t *testing.T) {
 	g := startGated(t)
 	w := newWorld(t, transport.Config{Queue: one(queue.Config{})}, g.URL)
 	ctx, cancel := context.WithCancel(t.Context())
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: impatient{cancel}, Weight: 1}},
-	}))
+	leaves := scores(func(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
+		clear(dst)
+		if req.Session == "leaves" {
+			cancel()
+			time.Sleep(20 * time.Millisecond) // lets the request notice; otherwise less is tested
+		}
+	})
+	require.NoError(t, w.router.SetPolicy(endpick.Policy{Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: leaves, Weight: 1}}}))
 	first := w.first(t, t.Context(), g)
 	second := w.later(t, ctx, "second", transport.SessionHeader, "leaves")
 	w.held(t, 1)
@@ -475,9 +462,7 @@ func TestDroppedFromTheQueue(t *testing.T) {
 }
 
 // vandal is a scorer that overwrites what it must not, which makes Route panic.
-type vandal struct{}
-
-func (vandal) Score(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
+func vandal(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	clear(dst)
 	if req.Session == "bomb" {
 		for i := range cs {
@@ -504,25 +489,21 @@ func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 	require.ErrorIs(t, (<-done).err, context.Canceled)
 }
 
-// broken is full, and panics on demand.
-type broken struct{ now atomic.Bool }
-
-func (b *broken) Saturation([]endpick.Candidate) float64 {
-	if b.now.Load() {
-		panic("boom")
-	}
-	return 1
-}
-
 // Saturation is also called from a timer, where nobody else would recover:
 // after a panic, requests go on without it.
 func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	e := startEngine(t, nil)
-	var full broken
-	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: &full}}, e.URL)
+	var now atomic.Bool
+	full := saturation(func([]endpick.Candidate) float64 {
+		if now.Load() {
+			panic("boom")
+		}
+		return 1
+	})
+	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, e.URL)
 	waiting := w.later(t, t.Context(), "x")
 	w.held(t, 1)
-	full.now.Store(true)
+	now.Store(true)
 	require.NoError(t, (<-waiting).err)
 	w.ok(t, post(t, chatPath, chatStream))
 	q, _ := w.t.Queue()
@@ -560,22 +541,16 @@ func TestWhatIsNotHeld(t *testing.T) {
 	require.False(t, ok)
 }
 
-// fullness is as full as it is set.
-type fullness struct{ now atomic.Int64 }
-
-func (f *fullness) Saturation(candidates []endpick.Candidate) float64 {
-	return float64(f.now.Load()) * float64(len(candidates))
-}
-
 // If all endpoints are unhealthy, requests still go to them, but only while they have room.
 func TestUnhealthyEndpointsThatAreTriedMayBeFull(t *testing.T) {
-	full := &fullness{}
+	var now atomic.Int64
+	full := saturation(func(candidates []endpick.Candidate) float64 { return float64(now.Load()) * float64(len(candidates)) })
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{Saturation: full}}, nobody(t))
 	for range 3 {
 		_, _, err := w.do(t, post(t, chatPath, chatStream))
 		require.Error(t, err)
 	}
-	full.now.Store(1)
+	now.Store(1)
 	q, _ := w.t.Queue()
 	assert.Equal(t, 1.0, q.Saturation)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -605,21 +580,13 @@ func TestEndpointsInBadHealthAreNoRoom(t *testing.T) {
 	require.NoError(t, (<-first).err)
 }
 
-// once has room for one request.
-type once struct{ let atomic.Bool }
-
-func (o *once) Saturation([]endpick.Candidate) float64 {
-	if o.let.Swap(true) {
-		return 1
-	}
-	return 0
-}
-
 // A request that has been dispatched does not wait again after an endpoint fails it.
 func TestRetryDoesNotWait(t *testing.T) {
 	bad, good := startEngine(t, status(503)), startEngine(t, nil)
+	var asked atomic.Int32 // there is room for one
 	w := newWorld(t, transport.Config{Queue: &transport.QueueConfig{
-		Saturation: &once{}, Bounds: queue.Config{Timeout: 100 * time.Millisecond},
+		Saturation: saturation(func([]endpick.Candidate) float64 { return float64(min(asked.Add(1)-1, 1)) }),
+		Bounds:     queue.Config{Timeout: 100 * time.Millisecond},
 	}}, bad.URL, good.URL)
 	w.ok(t, post(t, chatPath, chatStream))
 	assert.EqualValues(t, 1, bad.requests.Load())

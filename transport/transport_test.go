@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -172,7 +173,7 @@ func TestBodyOverTheLimitIsRefused(t *testing.T) {
 func TestBodyThatBreaksOff(t *testing.T) {
 	e := startEngine(t, nil)
 	w := newWorld(t, transport.Config{}, e.URL)
-	req, err := http.NewRequest("POST", "http://gateway"+completions, io.MultiReader(strings.NewReader(`{"mod`), errReader{}))
+	req, err := http.NewRequest("POST", "http://gateway"+completions, io.MultiReader(strings.NewReader(`{"mod`), iotest.ErrReader(errBroke)))
 	require.NoError(t, err)
 	_, _, err = w.do(t, req)
 	assert.ErrorIs(t, err, transport.ErrRead)
@@ -182,10 +183,6 @@ func TestBodyThatBreaksOff(t *testing.T) {
 }
 
 var errBroke = errors.New("broke")
-
-type errReader struct{}
-
-func (errReader) Read([]byte) (int, error) { return 0, errBroke }
 
 // What a client is told of an error: a status, and when to try again, if that may help.
 func TestErrorHandler(t *testing.T) {
