@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -20,15 +19,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
 )
-
-// says answers every request with one body.
-func says(kind, body string) func(http.ResponseWriter, *http.Request, []byte) bool {
-	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", kind)
-		_, _ = io.WriteString(w, body)
-		return true
-	}
-}
 
 // A request that computes no prompt, such as counting tokens, completes and teaches nothing.
 func TestCountingIsNoPrompt(t *testing.T) {
@@ -116,7 +106,7 @@ func TestTheNextTurnIsKnown(t *testing.T) {
 // The turn after a stored response goes to the server that holds it, and so do
 // requests for the response itself; other tenants' requests do not.
 func TestStoredResponsesAreFoundAgain(t *testing.T) {
-	held := func(id string) func(http.ResponseWriter, *http.Request, []byte) bool {
+	held := func(id string) handler {
 		return says("application/json", `{"id":"resp_`+id+`","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"`+sure+`"}]}],"usage":{"input_tokens":9,"output_tokens":9}}`)
 	}
 	a, b := startEngine(t, held("a")), startEngine(t, held("b"))
@@ -166,14 +156,10 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 // A client that reconnects to the stream of a background response, or cancels it, reaches
 // the server that computes it.
 func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
-	background := func(id string) func(http.ResponseWriter, *http.Request, []byte) bool {
+	background := func(id string) handler {
 		return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			if r.URL.Path == "/v1/responses" {
-				w.Header().Set("Content-Type", "text/event-stream")
-				fmt.Fprintf(w, "data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_%s\",\"status\":\"queued\"}}\n\n", id)
-				w.(http.Flusher).Flush()
-				<-r.Context().Done()
-				return true
+				return hangs("data: {\"type\":\"response.created\",\"response\":{\"id\":\"resp_"+id+"\",\"status\":\"queued\"}}\n\n")(w, r, nil)
 			}
 			fmt.Fprint(w, id)
 			return true
@@ -211,9 +197,7 @@ func TestRefusedModelsAreRefused(t *testing.T) {
 	refuses := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 		w.Header().Set("Content-Type", "application/problem+json")
-		w.WriteHeader(401)
-		fmt.Fprintf(w, `{"error":"no %s"}`, r.Header.Get("Api-Key"))
-		return true
+		return status(401, `{"error":"no `+r.Header.Get("Api-Key")+`"}`)(w, r, nil)
 	})
 	fails := startEngine(t, status(500))
 	gone := nobody(t)
@@ -306,8 +290,7 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 		return startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			asked.Add(1)
 			if r.Header.Get("Authorization") == "Bearer bad" {
-				w.WriteHeader(401)
-				return true
+				return status(401)(w, r, nil)
 			}
 			var data []string
 			for _, id := range ids {
@@ -580,7 +563,7 @@ func TestErrorsHaveTheShapeOfTheirAPI(t *testing.T) {
 // Ollama's lists are merged over the servers: each model once, as its server describes it; what is
 // known only by its name is on disk, and no more.
 func TestListsOfOllama(t *testing.T) {
-	lists := func(tags, ps string) func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+	lists := func(tags, ps string) handler {
 		return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			page, ok := map[string]string{"/api/tags": tags, "/api/ps": ps}[r.URL.Path]
 			if !ok {

@@ -3,6 +3,7 @@ package transport_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/json"
 	"fmt"
@@ -26,11 +27,14 @@ import (
 	"github.com/endpick/endpick/transport/recording"
 )
 
+// handler answers a request, whose body has been read, or returns false.
+type handler = func(w http.ResponseWriter, r *http.Request, body []byte) bool
+
 // engine is a model server that speaks OpenAI's API over real HTTP. handle may
 // take over a request; otherwise the response is words.
 type engine struct {
 	*httptest.Server
-	handle   func(w http.ResponseWriter, r *http.Request, body []byte) bool
+	handle   handler
 	requests atomic.Int64
 
 	mu     sync.Mutex
@@ -40,7 +44,7 @@ type engine struct {
 
 var words = []string{"Once", " upon", " a", " time"}
 
-func startEngine(t testing.TB, handle func(http.ResponseWriter, *http.Request, []byte) bool) *engine {
+func startEngine(t testing.TB, handle handler) *engine {
 	e := &engine{handle: handle}
 	e.Server = httptest.NewServer(e)
 	t.Cleanup(e.Server.Close)
@@ -127,8 +131,52 @@ func startH2C(t testing.TB, handle http.Handler) (address string, open *atomic.I
 	return "h2c://" + s.Listener.Addr().String(), open
 }
 
+// says answers every request with one body.
+func says(kind, body string) handler {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, body)
+		return true
+	}
+}
+
+// sse answers with a stream of exactly these bytes.
+func sse(stream string) handler { return says("text/event-stream", stream) }
+
+// status answers with a status, and a body that names it unless there is one.
+func status(code int, body ...string) handler {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		w.WriteHeader(code)
+		_, _ = io.WriteString(w, cmp.Or(strings.Join(body, ""), fmt.Sprintf(`{"error":{"code":%d}}`, code)))
+		return true
+	}
+}
+
+// breaksOff answers with pieces of a body, and breaks the connection.
+func breaksOff(kind string, pieces ...string) handler {
+	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
+		for _, p := range pieces {
+			says(kind, p)(w, nil, nil)
+			_ = http.NewResponseController(w).Flush()
+		}
+		panic(http.ErrAbortHandler)
+	}
+}
+
+// hangs answers with the beginning of a stream, if any, and then nothing until its client leaves.
+func hangs(beginning ...string) handler {
+	return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		for _, p := range beginning {
+			sse(p)(w, r, nil)
+			w.(http.Flusher).Flush()
+		}
+		<-r.Context().Done()
+		return true
+	}
+}
+
 // upgrades switches to another protocol, which is what talk makes of it.
-func upgrades(talk func(*bufio.ReadWriter)) func(http.ResponseWriter, *http.Request, []byte) bool {
+func upgrades(talk func(*bufio.ReadWriter)) handler {
 	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		conn, buf, err := w.(http.Hijacker).Hijack()
 		if err != nil {

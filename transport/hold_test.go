@@ -16,18 +16,6 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// breaksOff answers with pieces of a body, and breaks the connection.
-func breaksOff(contentType string, pieces ...string) func(http.ResponseWriter, *http.Request, []byte) bool {
-	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", contentType)
-		for _, p := range pieces {
-			_, _ = io.WriteString(w, p)
-			_ = http.NewResponseController(w).Flush()
-		}
-		panic(http.ErrAbortHandler)
-	}
-}
-
 // As long as the client has seen nothing that says something, another server is asked; afterwards the
 // stream ends with an error.
 func TestHeldUntilItSaysSomething(t *testing.T) {
@@ -37,19 +25,12 @@ func TestHeldUntilItSaysSomething(t *testing.T) {
 	progress := "event: response.in_progress\ndata: {\"type\":\"response.in_progress\",\"response\":{\"id\":\"r\"}}\n\n"
 	for _, tc := range []struct {
 		name, path, request string
-		handle              func(http.ResponseWriter, *http.Request, []byte) bool
+		handle              handler
 		elsewhere           bool
 	}{
 		{"half of an object", chatPath, chatAtOnce, breaksOff(json, `{"choices":[`), true},
-		{"an object that is an error", chatPath, chatAtOnce, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			w.Header().Set("Content-Type", json)
-			io.WriteString(w, `{"error":{"message":"broken"}}`)
-			return true
-		}, true},
-		{"nothing", chatPath, chatAtOnce, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			w.Header().Set("Content-Type", json)
-			return true
-		}, true},
+		{"an object that is an error", chatPath, chatAtOnce, says(json, `{"error":{"message":"broken"}}`), true},
+		{"nothing", chatPath, chatAtOnce, says(json, ""), true},
 		{"the way to itself", chatPath, chatAtOnce, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 			http.Redirect(w, r, "https://"+r.Host+r.URL.Path, http.StatusPermanentRedirect)
 			return true
@@ -150,8 +131,8 @@ func TestHoldingHasLimits(t *testing.T) {
 // A request that was at two servers when they died goes to no third, whether it streams or not.
 func TestNoRequestFellsMoreThanTwoServers(t *testing.T) {
 	for _, request := range []string{chatStream, chatAtOnce} {
-		for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
-			"before the header": func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
+		for name, handle := range map[string]handler{
+			"before the header": breaksOff(""),
 			"after a role":      breaksOff("text/event-stream", role),
 			"in an object":      breaksOff("application/json", `{"choices":`),
 		} {

@@ -25,7 +25,7 @@ const (
 )
 
 // inPieces answers with pieces, each after a pause; one of "" is the header, and "†" the server's death.
-func inPieces(status int, kind string, pieces ...string) func(http.ResponseWriter, *http.Request, []byte) bool {
+func inPieces(status int, kind string, pieces ...string) handler {
 	return func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
 		for i, piece := range pieces {
 			time.Sleep(pause)
@@ -59,7 +59,7 @@ func TestKeepAlive(t *testing.T) {
 	}
 	tooLong := `{"error":{"message":"too long"}}`
 	for name, tc := range map[string]struct {
-		first, second func(http.ResponseWriter, *http.Request, []byte) bool
+		first, second handler
 		path, request string
 		comments      int // as many at least
 		pieces        int // of the stream, with comments between
@@ -118,7 +118,7 @@ func TestKeepAlive(t *testing.T) {
 func TestNoKeepAlive(t *testing.T) {
 	full := &transport.QueueConfig{Bounds: queue.Config{Timeout: pause}, Saturation: saturation(func([]endpick.Candidate) float64 { return 1 })}
 	for name, tc := range map[string]struct {
-		engine        func(http.ResponseWriter, *http.Request, []byte) bool
+		engine        handler
 		path, request string
 		config        transport.Config
 		status        int

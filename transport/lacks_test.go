@@ -105,12 +105,7 @@ func TestWhatClientsInventIsNotLacking(t *testing.T) {
 		{"/model m/v1/messages", `{"model":"m"}`, "Cannot POST /model m/v1/messages"},
 	} {
 		picky := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			refuses := string(body) == odd.body && r.URL.Path == odd.path
-			if refuses {
-				w.WriteHeader(404)
-				fmt.Fprintf(w, `{"message":"%s"}`, odd.says)
-			}
-			return refuses
+			return string(body) == odd.body && r.URL.Path == odd.path && status(404, `{"message":"`+odd.says+`"}`)(w, r, body)
 		})
 		other := startEngine(t, nil)
 		w := newWorld(t, transport.Config{}, picky.URL, other.URL)
@@ -171,14 +166,9 @@ func TestOneLivesBesideManyDead(t *testing.T) {
 }
 
 // strict refuses a request for usage, in its own words.
-func strict(status int, words string) func(http.ResponseWriter, *http.Request, []byte) bool {
+func strict(code int, words string) handler {
 	return func(w http.ResponseWriter, _ *http.Request, body []byte) bool {
-		if !bytes.Contains(body, []byte("stream_options")) {
-			return false
-		}
-		w.WriteHeader(status)
-		_, _ = w.Write([]byte(words))
-		return true
+		return bytes.Contains(body, []byte("stream_options")) && status(code, words)(w, nil, nil)
 	}
 }
 
@@ -225,9 +215,7 @@ func TestARefusalThatHasNothingToDoWithUsage(t *testing.T) {
 		case 422:
 			return strict(mood, words)(w, r, body)
 		case 499:
-			w.WriteHeader(400)
-			_, _ = w.Write([]byte(`{"error":"unknown parameter top_x"}`))
-			return true
+			return status(400, `{"error":"unknown parameter top_x"}`)(w, r, body)
 		}
 		return mood != 200 && status(mood)(w, r, body)
 	})

@@ -37,9 +37,7 @@ func moody(w http.ResponseWriter, r *http.Request, body []byte) bool {
 	case "break before":
 		panic(http.ErrAbortHandler)
 	case "break after":
-		sse(role+delta(`"content":"Once"`))(w, r, body)
-		w.(http.Flusher).Flush()
-		panic(http.ErrAbortHandler)
+		breaksOff("text/event-stream", role+delta(`"content":"Once"`))(w, r, body)
 	case "slow":
 		answer(w, body, 3*time.Millisecond)
 		return true

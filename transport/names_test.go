@@ -193,10 +193,7 @@ func TestConversationsStayWithTheirModel(t *testing.T) {
 	assert.Equal(t, "new", session("order-17", "red"))
 	require.NoError(t, w.router.Drain("at new"))
 	assert.Equal(t, "old", session("0004194668UuzD-(", "bad"), "it has the hash of the other, but for a secret")
-	engines["old"].handle = func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusBadRequest)
-		return true
-	}
+	engines["old"].handle = status(400)
 	assert.Equal(t, "old", session("refused", "bad"))
 	require.NoError(t, w.router.Resume("at new"))
 	engines["old"].handle = nil

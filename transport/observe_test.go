@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -157,26 +156,19 @@ func TestObserveUnderAClockThatIsSetBack(t *testing.T) {
 // When a response breaks off after its client has received part of it, the cause belongs to the attempt
 // that served it, whatever preceded that.
 func TestObserveWhyAResponseBreaksOff(t *testing.T) {
-	begin := func(w http.ResponseWriter, more string) {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, "data: {\"choices\":[{\"delta\":{\"content\":\"Hel\"}}]}\n\n"+more)
-		_ = http.NewResponseController(w).Flush()
-	}
+	word := delta(`"content":"Hel"`)
 	for name, tc := range map[string]struct {
-		engine func(http.ResponseWriter, *http.Request)
+		engine handler
 		want   string
 		stall  time.Duration
 	}{
-		"the connection ends": {func(w http.ResponseWriter, _ *http.Request) { begin(w, ""); panic(http.ErrAbortHandler) }, "unexpected EOF", 0},
-		"the stream ends":     {func(w http.ResponseWriter, _ *http.Request) { begin(w, "") }, "unexpected EOF", 0},
-		"it says so": {func(w http.ResponseWriter, _ *http.Request) {
-			begin(w, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n")
-		}, "transport: the response ends in an error event", 0},
-		"it stalls": {func(w http.ResponseWriter, r *http.Request) { begin(w, ""); <-r.Context().Done() }, transport.ErrTimeout.Error(), 50 * time.Millisecond},
+		"the connection ends": {breaksOff("text/event-stream", word), "unexpected EOF", 0},
+		"the stream ends":     {sse(word), "unexpected EOF", 0},
+		"it says so":          {sse(word + "data: {\"error\":{\"message\":\"out of memory\"}}\n\n"), "transport: the response ends in an error event", 0},
+		"it stalls":           {hangs(word), transport.ErrTimeout.Error(), 50 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
-			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool { tc.engine(w, r); return true })
-			e.Config.ErrorLog = log.New(io.Discard, "", 0)
+			e := startEngine(t, tc.engine)
 			w, reported := watched(t, transport.Config{StallTimeout: tc.stall}, startEngine(t, status(500)).URL, e.URL)
 			_, _, _ = w.do(t, post(t, chatPath, chatStream))
 			r := next(t, reported)

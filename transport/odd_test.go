@@ -131,9 +131,7 @@ func TestACompressedFloodIsPassedOnAsItComes(t *testing.T) {
 	for _, kind := range []string{"text/event-stream", "application/json"} {
 		e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Content-Encoding", "gzip")
-			w.Header().Set("Content-Type", kind)
-			io.WriteString(w, packed)
-			return true
+			return says(kind, packed)(w, nil, nil)
 		})
 		w := newWorld(t, transport.Config{}, e.URL)
 		var before, after runtime.MemStats
@@ -152,12 +150,7 @@ func TestACompressedFloodIsPassedOnAsItComes(t *testing.T) {
 // A refusal that was checked at a second endpoint reaches the client whole, however long it is.
 func TestALongRefusalStaysWhole(t *testing.T) {
 	long := strings.Repeat("the model does not exist; ", 1000)
-	a := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(http.StatusNotFound)
-		io.WriteString(w, long)
-		return true
-	})
-	b := startEngine(t, status(503))
+	a, b := startEngine(t, status(404, long)), startEngine(t, status(503))
 	w := newWorld(t, transport.Config{}, a.URL, b.URL)
 	for range 2 {
 		_, body := w.gets(t, http.StatusNotFound, post(t, chatPath, chatStream))
@@ -170,9 +163,8 @@ func TestALongRefusalStaysWhole(t *testing.T) {
 // A stream that ends with an error counts as failed, in the record and for health,
 // even though it is passed on whole.
 func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, delta(`"content":"word"`))
+	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
+		sse(delta(`"content":"word"`))(w, r, nil)
 		w.(http.Flusher).Flush()
 		io.WriteString(w, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n"+done)
 		return true
@@ -221,8 +213,7 @@ func TestHeldUntilTheFirstAttempt(t *testing.T) {
 	var ahead atomic.Int64
 	a := startEngine(t, func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 		ahead.Add(int64(time.Hour))
-		w.WriteHeader(http.StatusInternalServerError)
-		return true
+		return status(500)(w, nil, nil)
 	})
 	b := startEngine(t, nil)
 	w, reported := watchedOf(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{

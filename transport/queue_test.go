@@ -155,14 +155,14 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 // which was computed.
 func TestHeldTenantsPayForTheirAnswers(t *testing.T) {
 	word, redFirst, blueFirst := delta(`"content":"word"`), []string{"red 2", "blue 2"}, []string{"blue 2", "red 2"}
-	usage := func(used string) func(http.ResponseWriter, *http.Request, []byte) bool {
+	usage := func(used string) handler {
 		return sse(word + `data: {"choices":[],"usage":{` + used + `}}` + "\n\n" + done)
 	}
 	for _, tc := range []struct {
 		name   string
-		answer func(http.ResponseWriter, *http.Request, []byte) bool // to red's first
-		input  int                                                   // of red's first; 0: as estimated
-		arrive []string                                              // the last ones, and the order in which they are served
+		answer handler  // to red's first
+		input  int      // of red's first; 0: as estimated
+		arrive []string // the last ones, and the order in which they are served
 		served []string
 	}{
 		{"as estimated", nil, 0, redFirst, redFirst},

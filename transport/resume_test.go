@@ -146,7 +146,7 @@ const tell = `{"model":"m","stream":true,"messages":[{"role":"user","content":"T
 const coreDied = `data: {"error":{"message":"EngineCore encountered an issue. See stack trace (above) for the root cause.","type":"InternalServerError","param":null,"code":500}}` + "\n\n"
 
 // tellers starts engines of one kind.
-func tellers(t testing.TB, config transport.Config, engine string, all ...func(http.ResponseWriter, *http.Request, []byte) bool) *world {
+func tellers(t testing.TB, config transport.Config, engine string, all ...handler) *world {
 	var of endpick.Config
 	for i, handle := range all {
 		of.Endpoints = append(of.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i), Address: startEngine(t, handle).URL, Engine: engine})

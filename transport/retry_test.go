@@ -3,7 +3,6 @@ package transport_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -28,25 +27,11 @@ func nobody(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func status(code int) func(http.ResponseWriter, *http.Request, []byte) bool {
-	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.WriteHeader(code)
-		fmt.Fprintf(w, `{"error":{"code":%d}}`, code)
-		return true
-	}
-}
-
 func TestRetryOnAnotherEndpoint(t *testing.T) {
-	hang := func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true }
-	for name, handle := range map[string]func(http.ResponseWriter, *http.Request, []byte) bool{
+	for name, handle := range map[string]handler{
 		"429": status(429), "500": status(500), "502": status(502), "503": status(503), "504": status(504), "529": status(529),
-		"no header in time": hang,
-		"a header and nothing in time": func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-			sse("")(w, nil, nil)
-			w.(http.Flusher).Flush()
-			<-r.Context().Done()
-			return true
-		},
+		"no header in time":            hangs(),
+		"a header and nothing in time": hangs(""),
 		"a long error in pieces": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.Header().Set("Content-Type", "text/event-stream")
 			for _, piece := range []string{"event: err", "or\r\n", "data: {\"error\":{\"message\":\"" + strings.Repeat("no memory ", 100), "\"}}", "\r\n\r\n"} {
@@ -56,14 +41,10 @@ func TestRetryOnAnotherEndpoint(t *testing.T) {
 			}
 			return true
 		},
-		"breaks in its first event": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-			sse("data: {\"choices\":[{\"del")(w, nil, nil)
-			_ = http.NewResponseController(w).Flush()
-			panic(http.ErrAbortHandler)
-		},
+		"breaks in its first event":   breaksOff("text/event-stream", "data: {\"choices\":[{\"del"),
 		"an error as the first event": sse(": hello\n\ndata: {\"error\":{\"message\":\"no memory\"}}\n\n"),
-		"breaks before the header":    func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) },
-		"a header and then nothing":   func(w http.ResponseWriter, _ *http.Request, _ []byte) bool { sse("")(w, nil, nil); return true },
+		"breaks before the header":    breaksOff(""),
+		"a header and then nothing":   sse(""),
 		"breaks before the response": func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
 			w.(http.Flusher).Flush()
 			panic(http.ErrAbortHandler)
@@ -217,8 +198,7 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 		w.idle(t)
 	})
 	t.Run("as a timeout", func(t *testing.T) {
-		slow := startEngine(t, func(_ http.ResponseWriter, r *http.Request, _ []byte) bool { <-r.Context().Done(); return true })
-		w := newWorld(t, transport.Config{ResponseTimeout: 50 * time.Millisecond}, slow.URL)
+		w := newWorld(t, transport.Config{ResponseTimeout: 50 * time.Millisecond}, startEngine(t, hangs()).URL)
 		_, _, err := w.do(t, post(t, chatPath, chatAtOnce))
 		assert.ErrorIs(t, err, transport.ErrTimeout)
 		assert.Equal(t, 504, transport.StatusOf(err))
@@ -283,15 +263,15 @@ func TestACanceledRequestIsNotRetried(t *testing.T) {
 // A request that is not inference is sent again only if no server can have begun with it: it
 // runs on one server at most, whatever it names and however a server fails.
 func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
-	breaks := func(http.ResponseWriter, *http.Request, []byte) bool { panic(http.ErrAbortHandler) }
+	breaks := breaksOff("")
 	const chat, order = `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`, `{"model":"m","training_file":"x"}`
 	mcp := func(tool string) string {
 		return `{"model":"m","input":"Hi!","tools":[{"type":"function","name":"f"},{"type":"` + tool + `","server_url":"x"}]}`
 	}
 	for _, tc := range []struct {
 		name, method, path, body string
-		first                    func(http.ResponseWriter, *http.Request, []byte) bool // nil: connection refused
-		want                     int                                                   // 0: an error
+		first                    handler // nil: connection refused
+		want                     int     // 0: an error
 	}{
 		{"a chat", "POST", chatPath, chat, status(500), 200},
 		{"a chat that breaks", "POST", chatPath, chat, breaks, 200},
@@ -357,19 +337,9 @@ func TestAPanicInBaseClosesTheLease(t *testing.T) {
 
 // A host's deadline ends a request without another attempt, and is not the server's fault.
 func TestADeadlineOfTheHost(t *testing.T) {
-	for name, begin := range map[string]bool{"before the first byte": false, "in the middle": true} {
+	for name, stuck := range map[string]handler{"before the first byte": hangs(), "in the middle": hangs("data: {}\n\n")} {
 		t.Run(name, func(t *testing.T) {
-			stuck := func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-				if begin {
-					w.Header().Set("Content-Type", "text/event-stream")
-					_, _ = io.WriteString(w, "data: {}\n\n")
-					_ = http.NewResponseController(w).Flush()
-				}
-				<-r.Context().Done()
-				return true
-			}
-			a, b := startEngine(t, stuck), startEngine(t, stuck)
-			w := newWorld(t, transport.Config{}, a.URL, b.URL)
+			w := newWorld(t, transport.Config{}, startEngine(t, stuck).URL, startEngine(t, stuck).URL)
 			for range 4 {
 				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 				_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))

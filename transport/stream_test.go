@@ -22,15 +22,6 @@ import (
 	"github.com/endpick/endpick/transport"
 )
 
-// sse answers with a stream of exactly these bytes.
-func sse(stream string) func(http.ResponseWriter, *http.Request, []byte) bool {
-	return func(w http.ResponseWriter, _ *http.Request, _ []byte) bool {
-		w.Header().Set("Content-Type", "text/event-stream")
-		io.WriteString(w, stream)
-		return true
-	}
-}
-
 const (
 	role      = `data: {"choices":[{"index":0,"delta":{"role":"assistant","content":""}}]}` + "\n\n"
 	finish    = `data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}` + "\n\n"
@@ -322,9 +313,7 @@ func TestStreamsOverHTTP2(t *testing.T) {
 			answer(w, body, 0)
 			return
 		}
-		sse(role+delta(`"content":"a"`))(w, r, nil)
-		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		hangs(role+delta(`"content":"a"`))(w, r, nil)
 		gone <- struct{}{}
 	}))
 	w := newWorld(t, transport.Config{}, address)
