@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 )
@@ -33,9 +34,7 @@ type following struct {
 func follow(t *testing.T, config discover.Config, test func(*following)) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &following{}
-		var err error
-		f.router, err = endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}})
-		require.NoError(t, err)
+		f.router = rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}}))
 		config.Router, config.Interval = f.router, time.Second
 		config.OnError = func(err error) {
 			f.mu.Lock()
@@ -49,8 +48,7 @@ func follow(t *testing.T, config discover.Config, test func(*following)) {
 			f.count.Add(1)
 			panic("a logger")
 		}
-		w, err := discover.New(config)
-		require.NoError(t, err)
+		w := rig.Must(discover.New(config))
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		run.Go(func() { w.Run(ctx) })
@@ -182,29 +180,28 @@ func TestSourcesThatFail(t *testing.T) {
 		assert.Equal(t, []string{"b:1"}, f.ids())
 	})
 	config.AllowEmpty = true
-	set(list("a:1"))
-	follow(t, config, func(f *following) {
-		for range 2 {
-			set(list())
-			time.Sleep(2 * time.Second)
-			assert.Empty(t, f.ids())
-			set(list("a:1"))
-			time.Sleep(2 * time.Second)
-			assert.Equal(t, []string{"a:1"}, f.ids())
-		}
-		set(func(context.Context) ([]endpick.Endpoint, error) {
-			return nil, fmt.Errorf("%w: gone", discover.ErrEmpty)
+	gone := func(context.Context) ([]endpick.Endpoint, error) {
+		return []endpick.Endpoint{{Address: "x"}}, fmt.Errorf("%w: gone", discover.ErrEmpty)
+	}
+	for _, empty := range []source{list(), gone} { // even as the first
+		set(empty)
+		follow(t, config, func(f *following) {
+			for n := range int64(3) {
+				set(empty)
+				time.Sleep(2 * time.Second)
+				assert.Empty(t, f.ids())
+				assert.Equal(t, 1+2*n, f.count.Load())
+				set(list("a:1"))
+				time.Sleep(2 * time.Second)
+				assert.Equal(t, []string{"a:1"}, f.ids())
+			}
+			assert.Empty(t, f.reported())
 		})
-		time.Sleep(2 * time.Second)
-		assert.Empty(t, f.ids())
-		assert.Empty(t, f.reported())
-	})
+	}
 }
 
 func TestConfig(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
-	list := &listed{}
+	router, list := rig.Must(endpick.New(endpick.Config{})), &listed{}
 	for field, c := range map[string]discover.Config{
 		"Router": {Source: list}, "Source": {Router: router},
 		"Interval": {Router: router, Source: list, Interval: -1}, "Timeout": {Router: router, Source: list, Timeout: -1},
@@ -224,10 +221,9 @@ func TestConfig(t *testing.T) {
 		_, err := discover.New(discover.Config{Router: router, Source: s})
 		assert.EqualError(t, err, "endpick: config: "+want)
 	}
-	_, err = discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
+	_, err := discover.New(discover.Config{Router: router, Source: &discover.DNS{SRV: true, Name: "models.test"}})
 	require.NoError(t, err, "the records have the port")
-	w, err := discover.New(discover.Config{Router: router, Source: list})
-	require.NoError(t, err)
+	w := rig.Must(discover.New(discover.Config{Router: router, Source: list}))
 	assert.ErrorIs(t, w.Poll(t.Context()), discover.ErrEmpty)
 	list.set("::bad::")
 	assert.ErrorIs(t, w.Poll(t.Context()), transport.ErrAddress)

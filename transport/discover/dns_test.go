@@ -11,9 +11,9 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/discover"
 )
 
@@ -25,10 +25,20 @@ type zone struct {
 	code      byte // of the answer: 2 is SERVFAIL, 3 is NXDOMAIN
 }
 
-func (z *zone) set(code byte, addresses []netip.Addr, services []net.SRV) {
+// zoneOf is a zone whose name has these addresses.
+func zoneOf(addresses ...string) *zone {
+	z := &zone{}
+	for _, a := range addresses {
+		z.addresses = append(z.addresses, netip.MustParseAddr(a))
+	}
+	return z
+}
+
+// set changes what it answers to a code, and services.
+func (z *zone) set(code byte, services ...net.SRV) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.code, z.addresses, z.services = code, addresses, services
+	z.code, z.addresses, z.services = code, nil, services
 }
 
 // resolver returns a resolver that asks the zone.
@@ -113,25 +123,23 @@ func addresses(list []endpick.Endpoint) (all []string) {
 }
 
 func TestDNS(t *testing.T) {
-	z := &zone{}
-	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("fd00::1")}, nil)
+	z := zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2", "fd00::1")
 	d := &discover.DNS{Name: "models.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "x", Models: []string{"m"}, Variant: "h100"}}
-	list, err := d.Endpoints(t.Context())
-	require.NoError(t, err)
+	list := rig.Must(d.Endpoints(t.Context()))
 	assert.Equal(t, []string{"10.0.0.1:8000 https://10.0.0.1:8000", "10.0.0.2:8000 https://10.0.0.2:8000", "[fd00::1]:8000 https://[fd00::1]:8000"}, addresses(list))
 	assert.Equal(t, "h100", list[1].Variant)
 	d.Network, d.Scheme = "ip4", ""
-	list, err = d.Endpoints(t.Context())
-	require.NoError(t, err)
+	list = rig.Must(d.Endpoints(t.Context()))
 	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000", "10.0.0.2:8000 10.0.0.2:8000"}, addresses(list))
 
-	z.set(3, nil, nil)
-	_, err = d.Endpoints(t.Context())
+	z.set(3)
+	_, err := d.Endpoints(t.Context())
 	assert.ErrorIs(t, err, discover.ErrEmpty, "no such name")
-	z.set(0, nil, nil)
+	assert.ErrorAs(t, err, new(*net.DNSError))
+	z.set(0)
 	_, err = d.Endpoints(t.Context())
 	assert.ErrorIs(t, err, discover.ErrEmpty, "no addresses")
-	z.set(2, nil, nil)
+	z.set(2)
 	_, err = d.Endpoints(t.Context())
 	assert.Error(t, err)
 	assert.NotErrorIs(t, err, discover.ErrEmpty, "who knows")
@@ -140,38 +148,33 @@ func TestDNS(t *testing.T) {
 // An address is the same however it is written: resolvers also return IPv4 addresses
 // as IPv6, and one server must not count twice.
 func TestDNSAddressesAreOfOneKind(t *testing.T) {
-	z := &zone{}
-	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.1"), netip.MustParseAddr("::ffff:10.0.0.2"), netip.MustParseAddr("fd00::ffff:a00:1")}, nil)
+	z := zoneOf("10.0.0.1", "::ffff:10.0.0.1", "::ffff:10.0.0.2", "fd00::ffff:a00:1")
 	d := &discover.DNS{Name: "models.test.", Port: 80, Resolver: z.resolver()}
-	list, err := d.Endpoints(t.Context())
-	require.NoError(t, err)
+	list := rig.Must(d.Endpoints(t.Context()))
 	assert.Equal(t, []string{"10.0.0.1:80 10.0.0.1:80", "10.0.0.2:80 10.0.0.2:80", "[fd00::ffff:a00:1]:80 [fd00::ffff:a00:1]:80"}, addresses(list))
 	for name, want := range map[string]string{
 		"10.0.0.7": "10.0.0.7:80", "::ffff:10.0.0.7": "10.0.0.7:80", "fd00::7": "[fd00::7]:80",
 	} {
 		d.Name, d.Scheme = name, "http"
-		list, err := d.Endpoints(t.Context())
-		require.NoError(t, err, name)
+		list := rig.Must(d.Endpoints(t.Context()))
 		assert.Equal(t, []string{want + " http://" + want}, addresses(list), name)
 	}
 }
 
 func TestSRV(t *testing.T) {
 	z := &zone{}
-	z.set(0, nil, []net.SRV{
-		{Target: "b.test.", Port: 8001, Priority: 1, Weight: 5}, {Target: "a.test.", Port: 8000, Priority: 1},
-		{Target: "spare.test.", Port: 8000, Priority: 2}, {Target: "a.test.", Port: 8001, Priority: 1}, {Target: "b.test.", Port: 8001, Priority: 1},
-	})
+	z.set(0,
+		net.SRV{Target: "b.test.", Port: 8001, Priority: 1, Weight: 5}, net.SRV{Target: "a.test.", Port: 8000, Priority: 1},
+		net.SRV{Target: "spare.test.", Port: 8000, Priority: 2}, net.SRV{Target: "a.test.", Port: 8001, Priority: 1},
+		net.SRV{Target: "b.test.", Port: 8001, Priority: 1})
 	s := &discover.DNS{SRV: true, Name: "_http._tcp.models.test.", Scheme: "h2c", Resolver: z.resolver(), Endpoint: endpick.Endpoint{Variant: "h100"}}
-	list, err := s.Endpoints(t.Context())
-	require.NoError(t, err)
+	list := rig.Must(s.Endpoints(t.Context()))
 	assert.Equal(t, []string{"a.test:8000 h2c://a.test:8000", "a.test:8001 h2c://a.test:8001", "b.test:8001 h2c://b.test:8001"}, addresses(list))
 	assert.Equal(t, "h100", list[2].Variant)
-	z.set(0, nil, []net.SRV{{Target: "."}})
-	list, err = s.Endpoints(t.Context())
-	require.NoError(t, err)
+	z.set(0, net.SRV{Target: "."})
+	list = rig.Must(s.Endpoints(t.Context()))
 	assert.Empty(t, list, "there is no such service")
-	z.set(3, nil, nil)
-	_, err = s.Endpoints(t.Context())
+	z.set(3)
+	_, err := s.Endpoints(t.Context())
 	assert.ErrorIs(t, err, discover.ErrEmpty)
 }

@@ -45,11 +45,10 @@ func TestThousandEndpointsReplacedUnderLoad(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	router := rig.Must(endpick.New(all.LMetric()))
 	changes := make(chan discover.Change, times+1)
-	w, err := discover.New(discover.Config{
+	w := rig.Must(discover.New(discover.Config{
 		Router: router, Source: discover.File(path), Interval: time.Millisecond,
 		OnChange: func(c discover.Change) { changes <- c }, OnError: func(err error) { t.Error(err) },
-	})
-	require.NoError(t, err)
+	}))
 	next := func(first int) discover.Change { // lists the servers from that number on
 		var text strings.Builder
 		for i := range size {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"io/fs"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -93,62 +92,41 @@ func TestWhatAFileSays(t *testing.T) {
 	}
 }
 
-// An empty list counts where allowed, even as the first one.
-func TestTheFirstListIsEmpty(t *testing.T) {
-	for _, empty := range []discover.Source{
-		&listed{},
-		source(func(context.Context) ([]endpick.Endpoint, error) {
-			return []endpick.Endpoint{{Address: "x"}}, discover.ErrEmpty
-		}),
-	} {
-		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "own", Address: "own"}}}))
-		var changes []discover.Change
-		w, err := discover.New(discover.Config{Router: router, Source: empty, AllowEmpty: true, OnChange: func(c discover.Change) { changes = append(changes, c) }})
-		require.NoError(t, err)
-		for range 2 {
-			require.NoError(t, w.Poll(t.Context()))
-		}
-		assert.Equal(t, []discover.Change{{Removed: []string{"own"}}}, changes)
-		assert.Empty(t, router.Endpoints())
-	}
-}
-
 // A list may be exactly as long as the bound; an error is reported as it is, and again when
 // it returns after a good list. The source's context ends when it returns.
 func TestWhatIsWrongWithAList(t *testing.T) {
 	router := rig.Must(endpick.New(endpick.Config{}))
-	var list []endpick.Endpoint
+	good, bad := []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}, []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
+	list := make([]endpick.Endpoint, 100_000) // without addresses
 	var asked context.Context
 	var reported []error
 	filled := 0
-	w, err := discover.New(discover.Config{
+	w := rig.Must(discover.New(discover.Config{
 		Router: router, OnError: func(err error) { reported = append(reported, err) },
 		Fill: func(e *endpick.Endpoint) { filled++; e.KVTokens = 7 },
 		Source: source(func(ctx context.Context) ([]endpick.Endpoint, error) {
 			asked = ctx
 			return list, nil
 		}),
-	})
-	require.NoError(t, err)
-	list = make([]endpick.Endpoint, 100_000) // without addresses
+	}))
 	require.ErrorContains(t, w.Poll(t.Context()), "endpoint 1 of the list, \"\"")
 	require.Error(t, asked.Err())
 	require.Error(t, w.Poll(t.Context()))
 	assert.Len(t, reported, 1)
-	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
+	list = good
 	for range 2 {
 		require.NoError(t, w.Poll(t.Context()))
 	}
 	assert.Equal(t, 6, filled)
 	assert.Equal(t, 7, router.Endpoints()[0].Candidate.Endpoint.KVTokens)
-	list = []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
+	list = bad
 	for range 2 {
 		require.ErrorIs(t, w.Poll(t.Context()), endpick.ErrDuplicateEndpoint)
 	}
 	assert.Len(t, reported, 2)
-	list = []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
+	list = good
 	require.NoError(t, w.Poll(t.Context()))
-	list = []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
+	list = bad
 	require.Error(t, w.Poll(t.Context()))
 	assert.Len(t, reported, 3, "it was good in between")
 	assert.Len(t, router.Endpoints(), 3)
@@ -163,8 +141,8 @@ func TestWhatIsWrongWithAList(t *testing.T) {
 
 // The default resolver is the program's.
 func TestTheProgramsResolver(t *testing.T) {
-	z := &zone{}
-	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.1")}, []net.SRV{{Target: "a.", Port: 1}})
+	z := zoneOf("10.0.0.1")
+	z.services = []net.SRV{{Target: "a.", Port: 1}}
 	own := net.DefaultResolver
 	net.DefaultResolver = z.resolver()
 	defer func() { net.DefaultResolver = own }()
@@ -178,9 +156,7 @@ func TestTheProgramsResolver(t *testing.T) {
 
 // Endpoints of one name do not share models and labels.
 func TestEndpointsOfANameAreApart(t *testing.T) {
-	z := &zone{}
-	z.set(0, []netip.Addr{netip.MustParseAddr("10.0.0.2"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")}, nil)
-	d := &discover.DNS{Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: z.resolver(), Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}}}
+	d := &discover.DNS{Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2").resolver(), Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}}}
 	for range 2 {
 		list := rig.Must(d.Endpoints(t.Context()))
 		require.Len(t, list, 2)
@@ -190,10 +166,6 @@ func TestEndpointsOfANameAreApart(t *testing.T) {
 		}
 	}
 	assert.Equal(t, []string{"m"}, d.Endpoint.Models)
-	z.set(3, nil, nil)
-	_, err := d.Endpoints(t.Context())
-	var dns *net.DNSError
-	require.ErrorAs(t, err, &dns)
 }
 
 // A silent name server is waited for no longer than the caller's context allows.

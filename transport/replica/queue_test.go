@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/replica/internal/protocol"
 )
@@ -65,10 +66,7 @@ func TestQueueAllocatesNothing(t *testing.T) {
 
 // Any sender on the bus, with a key or without, can fill only a bounded amount of memory.
 func TestInboxIsBounded(t *testing.T) {
-	r, err := New(Config{Key: prefix.NewKey()})
-	require.NoError(t, err)
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	r, router := rig.Must(New(Config{Key: prefix.NewKey()})), rig.Must(endpick.New(endpick.Config{}))
 	s := &session{replica: r, router: router, inbox: make(chan []byte, maxInbox), node: protocol.New(protocol.Config{Instance: 1})}
 	s.counts.Instance = 1
 	fill := func(size, n int) (bytes int) {
@@ -96,8 +94,7 @@ func TestInboxIsBounded(t *testing.T) {
 // since they are another replica's.
 func TestWhatIsTold(t *testing.T) {
 	for _, disabled := range []bool{false, true} {
-		r, err := New(Config{Key: prefix.NewKey(), DisableIndex: disabled})
-		require.NoError(t, err)
+		r := rig.Must(New(Config{Key: prefix.NewKey(), DisableIndex: disabled}))
 		take := func() ([]event, []uint64) {
 			events, blocks, lost := r.queue.take(nil, nil)
 			require.False(t, lost)

@@ -133,12 +133,26 @@ func start(t testing.TB, bus replica.Bus, change func(*replica.Config, *endpick.
 	g.replica = rig.Must(replica.New(config))
 	rc.Policy = endpick.Policy{Matcher: g.index, Admitters: []endpick.Admitter{g.quota, g.heard, g.replica}}
 	g.Router = rig.Must(endpick.New(rc))
+	g.stop = run(t, g.replica, g.Router, bus)
+	return g
+}
+
+// run runs a replica until stop is called, or the test ends.
+func run(t testing.TB, r *replica.Replica, router *endpick.Router, bus replica.Bus) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- g.replica.Run(ctx, g.Router, bus) }()
-	g.stop = sync.OnceFunc(func() { cancel(); assert.NoError(t, <-ended) })
-	t.Cleanup(g.stop)
-	return g
+	go func() { ended <- r.Run(ctx, router, bus) }()
+	stop = sync.OnceFunc(func() { cancel(); assert.NoError(t, <-ended) })
+	t.Cleanup(stop)
+	return stop
+}
+
+// two are gateways that know each other.
+func two(t testing.TB, changeA, changeB func(*replica.Config, *endpick.Config)) (bus *hub, a, b *gateway) {
+	bus = newHub()
+	a, b = start(t, bus, changeA), start(t, bus, changeB)
+	meet(t, a, b)
+	return bus, a, b
 }
 
 // eventually waits for a condition.
@@ -194,9 +208,7 @@ func blocksOf(seed uint64, n int) (blocks []uint64) {
 }
 
 func TestReplicas(t *testing.T) {
-	bus := newHub()
-	a, b := start(t, bus, func(c *replica.Config, _ *endpick.Config) { c.Name = "a" }), start(t, bus, nil)
-	meet(t, a, b)
+	_, a, b := two(t, func(c *replica.Config, _ *endpick.Config) { c.Name = "a" }, nil)
 	assert.Equal(t, "a", b.replica.Status().Peers[0].Name)
 
 	blocks := blocksOf(1, 20)
@@ -245,9 +257,7 @@ func others(id string) (ids []string) {
 // Without the bus a router goes on alone, reports it, and forgets the others; once
 // the bus is back, all are known again.
 func TestOutage(t *testing.T) {
-	bus := newHub()
-	a, b := start(t, bus, nil), start(t, bus, nil)
-	meet(t, a, b)
+	bus, a, b := two(t, nil, nil)
 	kept := rig.Must(a.Route(endpick.Request{InputTokens: 10}))
 	eventually(t, "load", func() bool { return b.open() == 1 })
 	bus.set(true)
@@ -275,14 +285,10 @@ func TestOutage(t *testing.T) {
 // A replica that leaves takes what it has mirrored with it, and its own requests are forgotten
 // at once.
 func TestLeave(t *testing.T) {
-	bus := newHub()
 	long := func(c *replica.Config, _ *endpick.Config) { c.Forget = time.Hour }
-	a, b := start(t, bus, long), start(t, bus, long)
-	meet(t, a, b)
-	_, err := a.Route(endpick.Request{})
-	require.NoError(t, err)
-	_, err = b.Route(endpick.Request{})
-	require.NoError(t, err)
+	_, a, b := two(t, long, long)
+	_ = rig.Must(a.Route(endpick.Request{}))
+	_ = rig.Must(b.Route(endpick.Request{}))
 	eventually(t, "load", func() bool { return a.open() == 2 && b.open() == 2 })
 	a.stop()
 	assert.Equal(t, 1, a.open())
@@ -340,16 +346,12 @@ func TestKeys(t *testing.T) {
 
 // A tenant that has used up its tokens at one gateway has used them up at all.
 func TestQuotasAreShared(t *testing.T) {
-	bus := newHub()
-	a, b := start(t, bus, nil), start(t, bus, nil)
-	meet(t, a, b)
-	l, err := a.Route(endpick.Request{Tenant: "limited", InputTokens: 900})
-	require.NoError(t, err)
+	bus, a, b := two(t, nil, nil)
+	l := rig.Must(a.Route(endpick.Request{Tenant: "limited", InputTokens: 900}))
 	eventually(t, "load", func() bool { return b.open() == 1 })
-	_, err = b.Route(endpick.Request{Tenant: "limited", InputTokens: 200})
+	_, err := b.Route(endpick.Request{Tenant: "limited", InputTokens: 200})
 	require.ErrorAs(t, err, new(*endpick.RejectedError))
-	_, err = b.Route(endpick.Request{Tenant: "another", InputTokens: 200})
-	require.NoError(t, err)
+	_ = rig.Must(b.Route(endpick.Request{Tenant: "another", InputTokens: 200}))
 	// A failure costs nothing, at either gateway.
 	l.Done(endpick.Outcome{Status: endpick.Failed})
 	eventually(t, "it is over", func() bool {
@@ -358,15 +360,13 @@ func TestQuotasAreShared(t *testing.T) {
 	})
 	// A replica that joins is not charged again for earlier requests.
 	c := start(t, bus, nil)
-	l, err = a.Route(endpick.Request{Tenant: "limited", InputTokens: 300, Blocks: blocksOf(5, 18), Stream: true})
-	require.NoError(t, err)
+	l = rig.Must(a.Route(endpick.Request{Tenant: "limited", InputTokens: 300, Blocks: blocksOf(5, 18), Stream: true}))
 	l.FirstToken()
 	l.Done(endpick.Outcome{})
 	d := start(t, bus, nil)
 	meet(t, a, b, c, d)
 	eventually(t, "it has learned", func() bool { return d.held(l.Endpoint().ID, blocksOf(5, 18)) == 287 })
-	_, err = d.Route(endpick.Request{Tenant: "limited", InputTokens: 700})
-	require.NoError(t, err)
+	_ = rig.Must(d.Route(endpick.Request{Tenant: "limited", InputTokens: 700}))
 	// Nor does it take caches for larger or smaller than others do.
 	sizes := map[int]bool{}
 	for _, g := range []*gateway{a, d} {
@@ -408,10 +408,7 @@ func TestHealthIsShared(t *testing.T) {
 		policy.Admitters = append(policy.Admitters, r)
 		require.NoError(t, router.SetPolicy(policy))
 		tr := rig.Must(transport.New(transport.Config{Router: router, Health: m, RetryBurst: 1000}))
-		ctx, cancel := context.WithCancel(context.Background())
-		ended := make(chan error, 1)
-		go func() { ended <- r.Run(ctx, router, bus) }()
-		t.Cleanup(func() { cancel(); <-ended })
+		run(t, r, router, bus)
 		return tr, m, r
 	}
 	a, _, ra := gate()

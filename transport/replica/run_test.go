@@ -2,7 +2,6 @@ package replica_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -58,10 +57,8 @@ func TestWhenItIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bus := &tape{began: time.Now()}
 		r := rig.Must(replica.New(replica.Config{Key: key}))
-		ctx, cancel := context.WithCancel(t.Context())
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints(3), Policy: endpick.Policy{Admitters: []endpick.Admitter{r}}}))
-		var run sync.WaitGroup
-		run.Go(func() { assert.NoError(t, r.Run(ctx, router, bus)) })
+		defer run(t, r, router, bus)()
 		synctest.Wait()
 		until := func(ms float64) { time.Sleep(time.Duration(ms*1e6) - time.Since(bus.began)) }
 		route := func(id string) endpick.Lease {
@@ -95,8 +92,6 @@ func TestWhenItIsTold(t *testing.T) {
 		until(349)
 		sent, _ = bus.reported()
 		assert.Equal(t, "the-model 303ms", sent[len(sent)-1])
-		cancel()
-		run.Wait()
 	})
 }
 
@@ -108,17 +103,14 @@ func TestAReplicaAlone(t *testing.T) {
 		for _, b := range []replica.Bus{bus, own} {
 			r := rig.Must(replica.New(replica.Config{Key: key}))
 			router := rig.Must(endpick.New(endpick.Config{}))
-			ctx, cancel := context.WithCancel(t.Context())
-			var run sync.WaitGroup
 			own.began = time.Now()
-			run.Go(func() { assert.NoError(t, r.Run(ctx, router, b)) })
+			stop := run(t, r, router, b)
 			time.Sleep(time.Second)
 			s := r.Status()
 			assert.Zero(t, s.Received+s.Missed+s.SnapshotBytes)
 			assert.NotZero(t, s.Instance)
 			assert.InDelta(t, 4, s.Sent, 1)
-			cancel()
-			run.Wait()
+			stop()
 		}
 		_, first := own.reported()
 		assert.Equal(t, 50*time.Millisecond, first)
@@ -129,15 +121,11 @@ func TestAReplicaAlone(t *testing.T) {
 // its number is shown.
 func TestForget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := newHub()
 		patient := func(c *replica.Config, _ *endpick.Config) { c.Forget = 10 * time.Second }
-		a, b := start(t, bus, nil), start(t, bus, patient)
-		meet(t, a, b)
+		bus, a, b := two(t, nil, patient)
 		assert.Equal(t, fmt.Sprintf("%08x", a.replica.Status().Instance), b.replica.Status().Peers[0].Name)
-		_, err := a.Route(endpick.Request{})
-		require.NoError(t, err)
-		_, err = b.Route(endpick.Request{})
-		require.NoError(t, err)
+		_ = rig.Must(a.Route(endpick.Request{}))
+		_ = rig.Must(b.Route(endpick.Request{}))
 		time.Sleep(time.Second)
 		require.Equal(t, []int{2, 2}, []int{a.open(), b.open()})
 		bus.set(true)
@@ -155,10 +143,8 @@ func TestForget(t *testing.T) {
 // A request of another is not taken for lost, however long it lasts.
 func TestALongRequestElsewhereIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := newHub()
 		short := func(_ *replica.Config, c *endpick.Config) { c.LeaseTimeout = time.Minute }
-		a, b := start(t, bus, nil), start(t, bus, short)
-		meet(t, a, b)
+		_, a, b := two(t, nil, short)
 		lease := rig.Must(a.Route(endpick.Request{}))
 		for range 50 {
 			time.Sleep(10 * time.Second)
@@ -175,15 +161,12 @@ func TestALongRequestElsewhereIsKept(t *testing.T) {
 // A replica that could not keep up continues with a new identity and is sent everything anew.
 func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		bus := newHub()
-		a, b := start(t, bus, nil), start(t, bus, nil)
-		meet(t, a, b)
+		_, a, b := two(t, nil, nil)
 		was := a.replica.Status()
 		theirs := rig.Must(b.Route(endpick.Request{InputTokens: 7}))
 		var leases []endpick.Lease
 		for range 20_000 { // no other goroutine runs meanwhile
-			l := rig.Must(a.Route(endpick.Request{}))
-			leases = append(leases, l)
+			leases = append(leases, rig.Must(a.Route(endpick.Request{})))
 		}
 		time.Sleep(3 * time.Second)
 		meet(t, a, b)
@@ -208,12 +191,9 @@ func TestWhoCouldNotKeepUpGoesOn(t *testing.T) {
 
 // A request that was already under way has no known duration, so none is sent.
 func TestWhatWasUnderWayHasNoTimes(t *testing.T) {
-	bus := newHub()
-	a, b := start(t, bus, nil), start(t, bus, nil)
-	meet(t, a, b)
+	_, a, b := two(t, nil, nil)
 	for tokens, adopted := range map[int]*endpick.Adopted{11: {Endpoint: "server-1"}, 12: nil} {
-		lease, err := a.Route(endpick.Request{InputTokens: tokens, Stream: true, Adopted: adopted})
-		require.NoError(t, err)
+		lease := rig.Must(a.Route(endpick.Request{InputTokens: tokens, Stream: true, Adopted: adopted}))
 		eventually(t, "it is known", func() bool { return b.open() == 1 })
 		lease.FirstToken()
 		lease.Done(endpick.Outcome{OutputTokens: 3})
