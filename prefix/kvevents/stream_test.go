@@ -69,6 +69,12 @@ func (p *process) publish(t testing.TB, removes bool, name int) published {
 	return b
 }
 
+// say publishes a batch that arrives.
+func (p *process) say(t testing.TB, s *stream, removes bool, name int) {
+	b := p.publish(t, removes, name)
+	s.message(b.number, b.payload)
+}
+
 func (p *process) replay(from uint64, each func(uint64, []byte) bool) error {
 	for _, b := range p.buffer {
 		if b.number >= from && !each(b.number, b.payload) {
@@ -153,8 +159,7 @@ func TestStreamRestarts(t *testing.T) {
 	s.connected()
 	require.Equal(t, precise.Whole, sink.knows, "nothing was published: the cache is empty")
 	for name := range 3 {
-		b := p.publish(t, false, name)
-		s.message(b.number, b.payload)
+		p.say(t, s, false, name)
 	}
 	// Another process in its place has published as much.
 	p = newProcess(100)
@@ -167,13 +172,11 @@ func TestStreamRestarts(t *testing.T) {
 	require.Equal(t, precise.Whole, sink.knows)
 
 	// Numbers fall within a connection, as with a proxy in front of the engine.
-	b := p.publish(t, true, 10)
-	s.message(b.number, b.payload)
+	p.say(t, s, true, 10)
 	require.Equal(t, p.has, sink.has)
 	p = newProcess(100)
 	p.publish(t, false, 20)
-	b = p.publish(t, false, 21)
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 21)
 	require.Equal(t, maps.Clone(p.has), sink.has)
 	require.Equal(t, precise.Whole, sink.knows)
 }
@@ -184,21 +187,18 @@ func TestStreamReplayFails(t *testing.T) {
 	p := newProcess(100)
 	s, sink := newStream(&p)
 	s.connected()
-	b := p.publish(t, false, 1)
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 1)
 	works := s.replay
 	s.replay = func(uint64, func(uint64, []byte) bool) error { return errors.New("no") }
 	p.publish(t, false, 2)
-	b = p.publish(t, false, 3)
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 3)
 	require.Equal(t, precise.Partial, sink.knows)
 	require.Equal(t, map[precise.Hash]bool{3: true}, sink.has)
 	require.Equal(t, uint64(1), s.stats.Lost)
 
 	p = newProcess(100)
 	s.connected()
-	b = p.publish(t, false, 7)
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 7)
 	require.Equal(t, map[precise.Hash]bool{7: true}, sink.has, "it begins at 0")
 	require.Equal(t, precise.Whole, sink.knows)
 	require.Equal(t, uint64(2), s.stats.ReplaysFailed)
@@ -210,8 +210,7 @@ func TestStreamBadMessages(t *testing.T) {
 	p := newProcess(100)
 	s, sink := newStream(&p)
 	s.connected()
-	b := p.publish(t, false, 1)
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 1)
 	p.next++
 	s.message(1, []byte("\xc1"))
 	require.Equal(t, uint64(1), s.stats.Malformed)
@@ -221,15 +220,13 @@ func TestStreamBadMessages(t *testing.T) {
 	p = newProcess(100)
 	s, sink = newStream(&p)
 	s.connected()
-	b = p.publish(t, false, 1)
 	sink.unknown = 1
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 1)
 	require.Equal(t, uint64(1), s.stats.Resyncs)
 	require.Equal(t, map[precise.Hash]bool{1: true}, sink.has)
 	s.resync = func() bool { return false }
-	b = p.publish(t, false, 2)
 	sink.unknown = 1
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 2)
 	require.Equal(t, uint64(1), s.stats.Resyncs)
 	require.Equal(t, uint64(2), s.stats.Unknown)
 }
@@ -301,10 +298,7 @@ func TestRestartsAfterALongTime(t *testing.T) {
 		if !replays {
 			s.replay = nil
 		}
-		say := func(name int) {
-			b := p.publish(t, false, name)
-			s.message(b.number, b.payload)
-		}
+		say := func(name int) { p.say(t, s, false, name) }
 		s.connected()
 		say(1)
 		say(2)

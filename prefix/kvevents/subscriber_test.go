@@ -356,8 +356,7 @@ func TestStreamThatWasNotSure(t *testing.T) {
 	sink.unknown = 1
 	s.connected()
 	require.Zero(t, sink.unknown)
-	b := p.publish(t, false, 7)
-	s.message(b.number, b.payload)
+	p.say(t, s, false, 7)
 	require.Equal(t, replays+1, s.stats.Replays)
 	require.Zero(t, s.stats.Resyncs)
 }

@@ -1,7 +1,6 @@
 package precise_test
 
 import (
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -177,15 +176,9 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	cpu := func(e precise.Event) precise.Event { e.Tier = precise.CPU; return e }
 	opaque := func(e precise.Event) precise.Event { e.Opaque = []bool{false, true}; return e }
-	pages := func(n, from int) (h hashes) {
-		for i := range n {
-			h = append(h, precise.Hash(from+i))
-		}
-		return h
-	}
 	events := []precise.Event{
 		stored(hashes{1, 2, 3}, ids(0, 48)), special(stored(hashes{11, 12}, ids(0, 32))),
-		stored(pages(20, 100), ids(700, 20)), after(119, stored(pages(20, 120), ids(720, 20))), // of a token
+		stored(consecutive(100, 20), ids(700, 20)), after(119, stored(consecutive(120, 20), ids(720, 20))), // of a token
 		stored(hashes{200, 201}, ids(0, 96)), after(201, special(stored(hashes{202}, ids(96, 48)))),
 		window(stored(hashes{1, 2, 3}, ids(0, 48))), opaque(stored(hashes{31, 32, 33}, ids(0, 48))), after(33, stored(hashes{34}, ids(48, 16))),
 		cpu(stored(hashes{1, 41}, ids(900, 32))), cpu(stored(hashes{2}, nil)), stored(hashes{1}, ids(300, 8)), stored(hashes{1}, ids(300, 8)),
@@ -195,10 +188,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 	for name, end := range map[string]func(*fleet, *precise.Feed){
 		"removed": func(_ *fleet, feed *precise.Feed) {
-			var all hashes
-			for h := range precise.Hash(300) {
-				all = append(all, h)
-			}
+			all := consecutive(0, 300)
 			for range 3 {
 				feed.Apply([]precise.Event{removed(all...), {Kind: precise.Removed, Hashes: all, Group: 1}, {Kind: precise.Removed, Tier: precise.CPU, Hashes: all}})
 			}
@@ -282,12 +272,6 @@ func TestWorthLoading(t *testing.T) {
 func TestEventsOfAHostileEngine(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
-	heap := func() int64 {
-		runtime.GC()
-		var m runtime.MemStats
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	before := heap()
 	for i := range 64 {
 		e := stored(hashes{precise.Hash(i)}, ids(0, 16))
@@ -300,11 +284,7 @@ func TestEventsOfAHostileEngine(t *testing.T) {
 	const many = 1 << 16
 	fill := func(id string, to *precise.Feed) {
 		for i := 0; i < many; i += 1 << 12 {
-			names := make(hashes, 1<<12)
-			for j := range names {
-				names[j] = precise.Hash(i + j)
-			}
-			require.Zero(t, to.Apply([]precise.Event{stored(names, ids(16*i, 1<<16))}))
+			require.Zero(t, to.Apply([]precise.Event{stored(consecutive(i, 1<<12), ids(16*i, 1<<16))}))
 		}
 		require.Equal(t, many, f.stats(id).Blocks)
 	}
@@ -328,10 +308,7 @@ func TestEventsOfAHostileEngine(t *testing.T) {
 func TestForgettingMuch(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	a := f.feed("a", 0)
-	names := make(hashes, 1<<14)
-	for i := range names {
-		names[i] = precise.Hash(i)
-	}
+	names := consecutive(0, 1<<14)
 	fill := func() { require.Zero(t, a.Apply([]precise.Event{stored(names, ids(0, 16*len(names)))})) }
 	fill()
 	left, steps := len(names), 0

@@ -94,6 +94,23 @@ func removed(hashes ...precise.Hash) precise.Event {
 
 type hashes = []precise.Hash
 
+// consecutive are n names of blocks.
+func consecutive(first, n int) hashes {
+	names := make(hashes, n)
+	for i := range names {
+		names[i] = precise.Hash(first + i)
+	}
+	return names
+}
+
+// heap is how many bytes are in use.
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
+}
+
 // The same names of two engines are different blocks, and removing one's does not
 // affect the other's.
 func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
@@ -302,11 +319,7 @@ func TestConfig(t *testing.T) {
 
 // long stores prompts of n blocks that share nothing.
 func long(prompt, n int) precise.Event {
-	e := precise.Event{Tokens: ids(prompt<<20, 16*n)}
-	for i := range n {
-		e.Hashes = append(e.Hashes, precise.Hash(prompt<<20+i+1))
-	}
-	return e
+	return stored(consecutive(prompt<<20+1, n), ids(prompt<<20, 16*n))
 }
 
 // However much engines publish, the limit holds; the feed with the most blocks is forgotten.
@@ -334,12 +347,6 @@ func TestMemoryPerBlock(t *testing.T) {
 	const blocks = 200_000
 	f := newFleet(t, precise.Config{})
 	a, b := f.feed("a", 0), f.feed("b", 0)
-	heap := func() int64 {
-		var m runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&m)
-		return int64(m.HeapAlloc)
-	}
 	before := heap()
 	for i := range blocks / 100 {
 		a.Apply([]precise.Event{long(i, 100)})

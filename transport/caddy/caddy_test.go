@@ -97,6 +97,22 @@ func (r *running) post(path, body string) (*http.Response, string, error) {
 	return response, string(text), err
 }
 
+// asked sends a conversation, which is served.
+func (r *running) asked(body string) (*http.Response, string) {
+	r.t.Helper()
+	response, text, err := r.post("/v1/chat/completions", body)
+	require.NoError(r.t, err)
+	require.Equal(r.t, http.StatusOK, response.StatusCode, text)
+	return response, text
+}
+
+// nobody is an address at which nobody listens.
+func nobody(t *testing.T) string {
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
+	require.NoError(t, l.Close())
+	return l.Addr().String()
+}
+
 // chat is a conversation of the given number of turns after a system prompt.
 func chat(system string, turns int, stream bool) string {
 	messages := []map[string]string{{"role": "system", "content": strings.Repeat(system+" ", 400)}}
@@ -126,9 +142,7 @@ func TestProxy(t *testing.T) {
 	require.NoError(t, c.load("endpoint "+a+"\nendpoint "+b, explained))
 	first := ""
 	for turn := range 6 {
-		response, text, err := c.post("/v1/chat/completions", chat("one", turn+1, turn%2 == 1))
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		response, text := c.asked(chat("one", turn+1, turn%2 == 1))
 		if turn == 0 {
 			first = response.Header.Get("X-To")
 			assert.Contains(t, []string{a, b}, first)
@@ -163,10 +177,8 @@ func TestProxy(t *testing.T) {
 
 // Without servers the response is a 503 with a body, not Caddy's empty one.
 func TestNobodyIsThere(t *testing.T) {
-	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
-	require.NoError(t, l.Close())
 	c := newRunning(t)
-	require.NoError(t, c.load("endpoint "+l.Addr().String(), ""))
+	require.NoError(t, c.load("endpoint "+nobody(t), ""))
 	response, text, err := c.post("/v1/chat/completions", chat("one", 1, true))
 	require.NoError(t, err)
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
@@ -196,8 +208,7 @@ func TestBadConfigurations(t *testing.T) {
 	c := newRunning(t)
 	address := server(t)
 	require.NoError(t, c.load("endpoint "+address, explained))
-	_, _, err := c.post("/v1/chat/completions", chat("one", 1, false))
-	require.NoError(t, err)
+	c.asked(chat("one", 1, false))
 	for settings, want := range map[string]string{
 		"":                                   "no endpoint is configured",
 		"endpoint " + address + "\npolicy x": `policy "x" is unknown`,
@@ -208,17 +219,14 @@ func TestBadConfigurations(t *testing.T) {
 		"endpoint 10.0.0.9:1\n}\n}\nreverse_proxy {\ntransport nonesuch {": "nonesuch",
 	} {
 		assert.ErrorContains(t, c.load(settings, explained), want, settings)
-		response, text, err := c.post("/v1/chat/completions", chat("one", 1, false))
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		response, _ := c.asked(chat("one", 1, false))
 		assert.Equal(t, address, response.Header.Get("X-To"))
 		assert.NotEqual(t, "0", response.Header.Get("X-Held"))
 	}
 	other := "endpoint " + address + "\n}\n}\nreverse_proxy /other {\ndynamic endpick\ntransport endpick {\nendpoint " + server(t)
 	assert.ErrorContains(t, c.load(other, explained), "two transports of one pool differ")
 	require.NoError(t, c.load(strings.Replace(other, "/other {\ndynamic endpick\ntransport endpick {", "/other {\ndynamic endpick\ntransport endpick {\npool other", 1), explained))
-	response, _, err := c.post("/v1/chat/completions", chat("one", 1, false))
-	require.NoError(t, err)
+	response, _ := c.asked(chat("one", 1, false))
 	assert.NotEqual(t, "0", response.Header.Get("X-Held"), "the pool is the one there was")
 }
 
@@ -226,9 +234,7 @@ func TestBadConfigurations(t *testing.T) {
 func TestHashKeyFromTheEnvironment(t *testing.T) {
 	c := newRunning(t)
 	held := func() string {
-		response, text, err := c.post("/v1/chat/completions", chat("one", 1, false))
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode, text)
+		response, _ := c.asked(chat("one", 1, false))
 		return response.Header.Get("X-Held")
 	}
 	settings := "endpoint " + server(t) + "\nhash_key {env.ENDPICK_HASH_KEY}"
@@ -250,12 +256,8 @@ func TestReload(t *testing.T) {
 	base := "endpoint " + a + "\nendpoint " + b + "\nscrape 10ms\n"
 	require.NoError(t, c.load(base, explained))
 	const conversations = 8
-	homes := [conversations]string{}
-	for i := range homes {
-		response, text, err := c.post("/v1/chat/completions", chat(fmt.Sprint("system ", i), 1, false))
-		require.NoError(t, err)
-		require.Equal(t, http.StatusOK, response.StatusCode, text)
-		homes[i] = response.Header.Get("X-To")
+	for i := range conversations {
+		c.asked(chat(fmt.Sprint("system ", i), 1, false))
 	}
 
 	var stop atomic.Bool

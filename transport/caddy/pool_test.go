@@ -49,14 +49,12 @@ func TestSending(t *testing.T) {
 		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, HashKey: key,
 		Queue: &Queue{Requests: 7, Timeout: 8, Sequences: 9},
 	}
-	got, err := s.sending()
-	require.NoError(t, err)
+	got := rig.Must(s.sending())
 	want := transport.Config{
 		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, EnableEndpointHeader: true,
 		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 7, Timeout: 8}, Saturation: queue.Concurrency(9)},
 	}
-	want.HashKey, err = prefix.ParseKey(key)
-	require.NoError(t, err)
+	want.HashKey = rig.Must(prefix.ParseKey(key))
 	assert.NotEqual(t, prefix.Key{}, got.HashKey)
 	assert.Equal(t, want, got)
 	for _, x := range []struct {
@@ -71,11 +69,9 @@ func TestSending(t *testing.T) {
 		var s Settings
 		x.set(&s)
 		x.want.EnableEndpointHeader = true
-		got, err := s.sending()
-		require.NoError(t, err)
-		assert.Equal(t, x.want, got)
+		assert.Equal(t, x.want, rig.Must(s.sending()))
 	}
-	_, err = (&Settings{HashKey: "12"}).sending()
+	_, err := (&Settings{HashKey: "12"}).sending()
 	assert.ErrorContains(t, err, "hash_key")
 }
 
@@ -112,6 +108,13 @@ func configured(t *testing.T, p *pool, s Settings) (*Transport, *observer.Observ
 	return tr, logs
 }
 
+// applied applies a configuration to a pool.
+func applied(t *testing.T, p *pool, s Settings) *Transport {
+	tr, _ := configured(t, p, s)
+	_ = rig.Must(p.apply(tr))
+	return tr
+}
+
 func newPool(t *testing.T) *pool {
 	p := new(pool)
 	t.Cleanup(func() { assert.NoError(t, p.Destruct()) })
@@ -130,8 +133,7 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 		return all
 	}
 	first, firstLogs := configured(t, p, base)
-	sender, err := p.apply(first)
-	require.NoError(t, err)
+	sender := rig.Must(p.apply(first))
 	router, index := p.router, p.policy.Matcher
 	p.warn(nil, errors.New("before"))
 	assert.Equal(t, 1, firstLogs.Len())
@@ -139,16 +141,13 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	more := base
 	more.Endpoints = []Endpoint{{Address: "10.0.0.1:1"}, {Address: "10.0.0.2:1"}}
 	second, secondLogs := configured(t, p, more)
-	again, err := p.apply(first)
-	require.NoError(t, err)
+	again := rig.Must(p.apply(first))
 	assert.Same(t, sender, again, "nobody has asked the second one")
 	assert.Equal(t, []string{"10.0.0.1:1"}, ids())
-	same, err := p.apply(second)
-	require.NoError(t, err)
+	same := rig.Must(p.apply(second))
 	assert.Same(t, sender, same, "how requests are sent has not changed")
 	assert.Equal(t, []string{"10.0.0.1:1", "10.0.0.2:1"}, ids())
-	late, err := p.apply(first)
-	require.NoError(t, err)
+	late := rig.Must(p.apply(first))
 	assert.Same(t, sender, late)
 	assert.Len(t, ids(), 2, "the first is over")
 	p.warn(&http.Request{URL: &url.URL{Path: "/v1/x"}}, errors.New("after"))
@@ -158,18 +157,14 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	assert.Equal(t, "/v1/x", secondLogs.All()[0].ContextMap()["path"])
 
 	// A configuration with the same contents still becomes the newest.
-	third, _ := configured(t, p, more)
-	_, err = p.apply(third)
-	require.NoError(t, err)
-	_, err = p.apply(second)
-	require.NoError(t, err)
+	third := applied(t, p, more)
+	_ = rig.Must(p.apply(second))
 	assert.Equal(t, third.number, p.newest)
 
 	slower := more
 	slower.StallTimeout = caddy.Duration(time.Minute)
 	fourth, _ := configured(t, p, slower)
-	other, err := p.apply(fourth)
-	require.NoError(t, err)
+	other := rig.Must(p.apply(fourth))
 	assert.NotSame(t, sender, other)
 	assert.Same(t, router, p.router)
 	assert.Same(t, index, p.policy.Matcher)
@@ -178,9 +173,7 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	var learned endpick.Predictor
 	for _, name := range []string{"predicted-latency", "predicted-latency:most", "lmetric", "predicted-latency"} {
 		slower.Policy = name
-		next, _ := configured(t, p, slower)
-		_, err = p.apply(next)
-		require.NoError(t, err)
+		applied(t, p, slower)
 		assert.Equal(t, name, p.policy.Name)
 		assert.Same(t, index, p.policy.Matcher, name)
 		if name == "predicted-latency:most" {
@@ -190,9 +183,8 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	}
 
 	// Two transports of one configuration must agree.
-	_, err = p.want(slower.definition(), third)
-	require.NoError(t, err)
-	_, err = p.want(base.definition(), third)
+	_ = rig.Must(p.want(slower.definition(), third))
+	_, err := p.want(base.definition(), third)
 	assert.ErrorContains(t, err, "two transports of one pool differ")
 
 	// A configuration that can't be applied changes nothing and is tried again.
@@ -204,6 +196,11 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 		assert.Error(t, err)
 		assert.Len(t, ids(), 2)
 	}
+}
+
+func conversation() *http.Request {
+	const body = `{"model":"m","messages":[{"role":"user","content":"Hi"}]}`
+	return httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(body))
 }
 
 // Connections no longer in use are closed: those of a replaced sender, and those of a
@@ -222,8 +219,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	settings := Settings{Endpoints: []Endpoint{{Address: server.URL}}}
 	ask := func() {
 		tr, _ := configured(t, p, settings)
-		response, err := tr.RoundTrip(httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`)))
-		require.NoError(t, err)
+		response := rig.Must(tr.RoundTrip(conversation()))
 		require.Equal(t, http.StatusOK, response.StatusCode)
 		_ = rig.Must(io.Copy(io.Discard, response.Body))
 		require.NoError(t, response.Body.Close())
@@ -256,35 +252,25 @@ func TestPoolPolls(t *testing.T) {
 	defer server.Close()
 	p := newPool(t)
 	base := Settings{Endpoints: []Endpoint{{Address: server.URL}}, Scrape: caddy.Duration(time.Millisecond)}
-	first, _ := configured(t, p, base)
-	_, err := p.apply(first)
-	require.NoError(t, err)
+	applied(t, p, base)
 	require.Eventually(t, func() bool { return asked.Load() > 5 }, 30*time.Second, time.Millisecond)
 
 	stopped, stop := 0, p.stop
 	p.stop = func() { stopped++; stop() }
 	slower := base
 	slower.StallTimeout = caddy.Duration(time.Minute)
-	second, _ := configured(t, p, slower)
-	_, err = p.apply(second)
-	require.NoError(t, err)
+	applied(t, p, slower)
 	assert.Zero(t, stopped, "nothing has changed for it")
 	slower.Scrape = caddy.Duration(time.Hour)
-	second, _ = configured(t, p, slower)
-	_, err = p.apply(second)
-	require.NoError(t, err)
+	applied(t, p, slower)
 	assert.Equal(t, 1, stopped)
 
 	never := base
 	never.Scrape = 0
-	third, _ := configured(t, p, never)
-	_, err = p.apply(third)
-	require.NoError(t, err)
+	applied(t, p, never)
 	assert.Nil(t, p.stop)
 
-	fourth, _ := configured(t, p, base)
-	_, err = p.apply(fourth)
-	require.NoError(t, err)
+	applied(t, p, base)
 	before := asked.Load()
 	require.Eventually(t, func() bool { return asked.Load() > before }, 30*time.Second, time.Millisecond)
 	require.NoError(t, p.Destruct())
@@ -292,9 +278,7 @@ func TestPoolPolls(t *testing.T) {
 	p.polled.Wait()
 	assert.Equal(t, before, asked.Load(), "a pool that is gone asks nobody")
 	slower.Scrape = caddy.Duration(time.Minute)
-	late, _ := configured(t, p, slower)
-	_, err = p.apply(late)
-	require.NoError(t, err)
+	applied(t, p, slower)
 	assert.Nil(t, p.stop, "not even for a configuration whose first request was late")
 }
 
@@ -356,20 +340,14 @@ func TestPlaceholders(t *testing.T) {
 // A failure becomes a whole response in the shape of the API; a client that has gone
 // gets none.
 func TestFailuresAreResponses(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	require.NoError(t, l.Close())
-	tr, logs := configured(t, newPool(t), Settings{Endpoints: []Endpoint{{Address: l.Addr().String()}}})
+	tr, logs := configured(t, newPool(t), Settings{Endpoints: []Endpoint{{Address: nobody(t)}}})
 	values := caddy.NewReplacer()
 	send := func(ctx context.Context) (*http.Response, error) {
-		in := httptest.NewRequest(http.MethodPost, "/v1/chat/completions", strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi"}]}`))
-		return tr.RoundTrip(in.WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, values)))
+		return tr.RoundTrip(conversation().WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, values)))
 	}
-	response, err := send(context.Background())
-	require.NoError(t, err)
+	response := rig.Must(send(context.Background()))
 	defer response.Body.Close()
-	body, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	body := rig.Must(io.ReadAll(response.Body))
 	assert.Equal(t, "503 Service Unavailable", response.Status)
 	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
 	assert.EqualValues(t, len(body), response.ContentLength)
@@ -383,7 +361,7 @@ func TestFailuresAreResponses(t *testing.T) {
 
 	gone, cancel := context.WithCancel(context.Background())
 	cancel()
-	response, err = send(gone)
+	response, err := send(gone)
 	assert.Nil(t, response)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, logs.FilterMessage("request failed").Len())

@@ -18,19 +18,15 @@ func TestRouterOfAPool(t *testing.T) {
 	assert.Nil(t, Router("default"))
 	require.NoError(t, r.load("endpoint "+a, ""))
 	assert.Nil(t, Router("default"), "nobody has asked for anything yet")
-	ask := func() {
-		response, _, err := r.post("/v1/chat/completions", `{"model":"demo-8b","messages":[{"role":"user","content":"Hi!"}],"max_tokens":2}`)
-		require.NoError(t, err)
-		require.Equal(t, 200, response.StatusCode)
-	}
-	ask()
+	const chat = `{"model":"demo-8b","messages":[{"role":"user","content":"Hi!"}],"max_tokens":2}`
+	r.asked(chat)
 	router := Router("default")
 	require.NotNil(t, router)
 	assert.Nil(t, Router("other"))
 	assert.Len(t, router.Endpoints(), 1)
 	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	require.NoError(t, r.load(fmt.Sprintf("endpoint %s\nendpoint %s", a, b), ""))
-	ask()
+	r.asked(chat)
 	assert.Same(t, router, Router("default"))
 	assert.Len(t, router.Endpoints(), 2)
 	assert.EqualValues(t, 2, router.Stats().Routed)

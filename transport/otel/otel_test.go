@@ -135,8 +135,7 @@ func TestSpan(t *testing.T) {
 	e := startEngine(t, nil)
 	spare := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL, spare.URL)
-	_, err := post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000")
-	require.NoError(t, err)
+	_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000"))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "github.com/endpick/endpick/transport/otel", r.scope)
 	assert.Equal(t, "chat m", s.Name)
@@ -146,8 +145,7 @@ func TestSpan(t *testing.T) {
 	assert.Empty(t, s.Links)
 	assert.Empty(t, s.Events)
 	got := attributes(s.Attributes)
-	port, err := strconv.ParseInt(e.URL[strings.LastIndexByte(e.URL, ':')+1:], 10, 64)
-	require.NoError(t, err)
+	port := rig.Must(strconv.ParseInt(e.URL[strings.LastIndexByte(e.URL, ':')+1:], 10, 64))
 	want := map[string]any{
 		"gen_ai.operation.name": "chat", "gen_ai.provider.name": "endpick", "gen_ai.request.model": "m", "gen_ai.request.stream": true,
 		"gen_ai.request.max_tokens": int64(7), "gen_ai.usage.input_tokens": int64(100), "gen_ai.usage.output_tokens": int64(3),
@@ -185,8 +183,7 @@ func TestAttempts(t *testing.T) {
 	unhealthy := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	well := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), unhealthy.URL, well.URL)
-	_, err := post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`)
-	require.NoError(t, err)
+	_ = rig.Must(post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "text_completion m", s.Name)
 	assert.Equal(t, spans.Status_STATUS_CODE_UNSET, s.Status.GetCode(), "it was served")
@@ -274,8 +271,7 @@ func TestParents(t *testing.T) {
 			r, provider := newReceiver(t)
 			e := startEngine(t, nil)
 			c := newClient(t, otel.New(otel.Config{Provider: provider, TrustParent: trusted}), e.URL)
-			_, err := post(t, t.Context(), c, "/v1/chat/completions", stream, "Traceparent", theirs, "Tracestate", "vendor=x")
-			require.NoError(t, err)
+			_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "Traceparent", theirs, "Tracestate", "vendor=x"))
 			s := r.wait(t, 1)[0]
 			if trusted {
 				assert.Equal(t, "b7ad6b7169203331", hex.EncodeToString(s.ParentSpanId))
@@ -296,8 +292,7 @@ func TestParents(t *testing.T) {
 		e := startEngine(t, nil)
 		c := newClient(t, otel.New(otel.Config{Provider: provider}), e.URL)
 		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
-		_, err := post(t, ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs)
-		require.NoError(t, err)
+		_ = rig.Must(post(t, ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
 		s := r.wait(t, 1)[0]
 		parent := outer.SpanContext().SpanID()
 		assert.Equal(t, parent[:], s.ParentSpanId)
@@ -351,8 +346,7 @@ func (f roundTripper) RoundTrip(in *http.Request) (*http.Response, error) { retu
 // Each part works without the others: no span, another tracer's span, other headers.
 func TestParts(t *testing.T) {
 	tracer := otel.New(otel.Config{})
-	req, err := http.NewRequest(http.MethodPost, "http://gateway/v1/generate", nil)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway/v1/generate", nil))
 	var routed endpick.Request
 	tracer.Describe(req, nil, &routed)
 	tracer.Observe(&transport.Observation{In: req})
@@ -362,7 +356,7 @@ func TestParts(t *testing.T) {
 	inner := otel.New(otel.Config{Provider: noop.NewTracerProvider(), Propagator: propagation.Baggage{}})
 	outer := otel.New(otel.Config{Provider: provider})
 	own := new(endpick.Receipt)
-	_, err = outer.RoundTripper(inner.RoundTripper(roundTripper(func(in *http.Request) (*http.Response, error) {
+	_, err := outer.RoundTripper(inner.RoundTripper(roundTripper(func(in *http.Request) (*http.Response, error) {
 		routed := endpick.Request{Receipt: own}
 		inner.Describe(in, nil, &routed)
 		outer.Describe(in, nil, &routed) // hidden by the inner one
@@ -374,20 +368,24 @@ func TestParts(t *testing.T) {
 	assert.NotContains(t, maps.Clone(req.Header), "Traceparent", "the request that came is not touched")
 }
 
+// failing is the span of a request to a path, which fails.
+func failing(t *testing.T, path string) *spans.Span {
+	r, provider := newReceiver(t)
+	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
+	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway", nil))
+	req.URL.Path = path
+	_, err := otel.New(otel.Config{Provider: provider}).RoundTripper(next).RoundTrip(req)
+	require.ErrorIs(t, err, http.ErrHandlerTimeout)
+	return r.wait(t, 1)[0]
+}
+
 // The operation is taken from the end of the path, with a slash or without.
 func TestOperations(t *testing.T) {
 	for path, want := range map[string]string{
 		"/v1/chat/completions/": "chat", "/api/v1/messages": "chat", "/v1/responses": "chat", "/v1/completions": "text_completion",
 		"/generate/": "text_completion", "/v1/embeddings": "embeddings", "/v1/rerank": "request", "/": "request", "/completions/x": "request",
 	} {
-		r, provider := newReceiver(t)
-		tracer := otel.New(otel.Config{Provider: provider})
-		next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
-		req, err := http.NewRequest(http.MethodPost, "http://gateway"+path, nil)
-		require.NoError(t, err)
-		_, err = tracer.RoundTripper(next).RoundTrip(req)
-		require.ErrorIs(t, err, http.ErrHandlerTimeout)
-		s := r.wait(t, 1)[0]
+		s := failing(t, path)
 		assert.Equal(t, want, s.Name, path)
 		assert.Equal(t, want, attributes(s.Attributes)["gen_ai.operation.name"])
 	}
@@ -395,21 +393,12 @@ func TestOperations(t *testing.T) {
 
 // Strings from clients are truncated and made valid UTF-8.
 func TestLongWordsAreCut(t *testing.T) {
-	r, provider := newReceiver(t)
-	tracer := otel.New(otel.Config{Provider: provider})
-	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
-	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway/v1/completions", nil))
-	req.URL.Path = "/" + strings.Repeat("é", 5000)
-	_, _ = tracer.RoundTripper(next).RoundTrip(req)
-	path := attributes(r.wait(t, 1)[0].Attributes)["url.path"].(string)
+	path := attributes(failing(t, "/"+strings.Repeat("é", 5000)).Attributes)["url.path"].(string)
 	assert.Less(t, len(path), 2000)
 	assert.True(t, strings.HasPrefix(path, "/éé"))
 	assert.Equal(t, path, strings.ToValidUTF8(path, "?"))
 
-	r, provider = newReceiver(t)
-	req.URL.Path = "/a\xffb"
-	_, _ = otel.New(otel.Config{Provider: provider}).RoundTripper(next).RoundTrip(req)
-	assert.Equal(t, "/a\uFFFDb", attributes(r.wait(t, 1)[0].Attributes)["url.path"])
+	assert.Equal(t, "/a\uFFFDb", attributes(failing(t, "/a\xffb").Attributes)["url.path"])
 }
 
 type closes struct {

@@ -58,6 +58,12 @@ func page(t testing.TB, all []*dto.MetricFamily) string {
 	return b.String()
 }
 
+// lint checks what Prometheus expects of names and help.
+func lint(t testing.TB, m prom.Collector) {
+	t.Helper()
+	assert.Empty(t, rig.Must(promlint.NewWithMetricFamilies(gather(t, m)).Lint()))
+}
+
 func series(all []*dto.MetricFamily) (n int) {
 	for _, f := range all {
 		n += len(f.Metric)
@@ -125,8 +131,7 @@ func refused(model string, err error) *transport.Observation {
 }
 
 func TestConfig(t *testing.T) {
-	for _, field := range []string{"MaxModels", "MaxTenants", "MaxEndpoints"} {
-		c := map[string]prometheus.Config{"MaxModels": {MaxModels: -1}, "MaxTenants": {MaxTenants: -1}, "MaxEndpoints": {MaxEndpoints: -1}}[field]
+	for field, c := range map[string]prometheus.Config{"MaxModels": {MaxModels: -1}, "MaxTenants": {MaxTenants: -1}, "MaxEndpoints": {MaxEndpoints: -1}} {
 		_, err := prometheus.New(c)
 		var bad *endpick.ConfigError
 		require.ErrorAs(t, err, &bad)
@@ -180,8 +185,7 @@ func TestReasons(t *testing.T) {
 	} {
 		t.Run(reason, func(t *testing.T) {
 			m := newMetrics(t)
-			r := refused("m", err)
-			m.Observe(r)
+			m.Observe(refused("m", err))
 			assert.Equal(t, []string{reason}, labels(gather(t, m), "reason"))
 		})
 	}
@@ -227,8 +231,7 @@ func TestPromlint(t *testing.T) {
 	_, all := watched(t, m, config, "a")
 	m.Observe(streamed("llama", "ann"))
 	all()
-	problems := rig.Must(promlint.NewWithMetricFamilies(gather(t, m)).Lint())
-	assert.Empty(t, problems)
+	lint(t, m)
 	for _, f := range gather(t, m) {
 		assert.Regexp(t, `^endpick_`, f.GetName())
 		assert.Regexp(t, `^[A-Z].* .*[^.]\.$`, f.GetHelp(), f.GetName())
@@ -279,7 +282,6 @@ func TestCardinality(t *testing.T) {
 	assert.Contains(t, page(t, all), `endpick_tenant_requests_total{status="completed",tenant="often"} 10000`)
 }
 
-// Endpoints beyond the bound, and removed ones.
 // Tenants that the host names have labels before any success, as long as there is room.
 func TestNamedTenants(t *testing.T) {
 	m := rig.Must(prometheus.New(prometheus.Config{MaxTenants: 2}))
@@ -294,6 +296,7 @@ func TestNamedTenants(t *testing.T) {
 	require.Equal(t, []string{"bob", "carl", "other"}, tenants())
 }
 
+// Endpoints beyond the bound, and removed ones.
 func TestEndpointLabels(t *testing.T) {
 	m := rig.Must(prometheus.New(prometheus.Config{MaxEndpoints: 3}))
 	for i := range 100 {
@@ -398,7 +401,7 @@ func TestSources(t *testing.T) {
 	} {
 		assert.Contains(t, text, want+"\n")
 	}
-	assert.Empty(t, rig.Must(promlint.NewWithMetricFamilies(gather(t, m)).Lint()))
+	lint(t, m)
 	assert.NotContains(t, text, "endpick_routed_total")
 }
 
@@ -428,8 +431,7 @@ func TestHealth(t *testing.T) {
 		assert.Contains(t, text, want+"\n")
 	}
 	assert.NotContains(t, text, `endpick_endpoint_out{endpoint="well"`)
-	problems := rig.Must(promlint.NewWithMetricFamilies(gather(t, m)).Lint())
-	assert.Empty(t, problems)
+	lint(t, m)
 }
 
 func TestPredictorHidesNothing(t *testing.T) {
@@ -445,13 +447,11 @@ func TestPredictorHidesNothing(t *testing.T) {
 func TestPredictorPanics(t *testing.T) {
 	m := newMetrics(t)
 	assert.Nil(t, m.Predictor(nil))
-	p, err := endpick.New(endpick.Config{
+	p := rig.Must(endpick.New(endpick.Config{
 		Policy: endpick.Policy{Predictor: m.Predictor(bomb{})}, Endpoints: []endpick.Endpoint{{ID: "a"}},
 		Warn: func(err error) { assert.ErrorContains(t, err, "stage prometheus_test.bomb panicked") },
-	})
-	require.NoError(t, err)
-	_, err = p.Route(endpick.Request{})
-	require.NoError(t, err)
+	}))
+	_ = rig.Must(p.Route(endpick.Request{}))
 	assert.EqualValues(t, 1, p.Stats().Panics)
 }
 
