@@ -38,8 +38,9 @@ type Admitter interface {
 // Filter narrows the choice. It moves the candidates to keep to the front, in
 // place and in their order, and returns that part; [Keep] does the moving (not
 // slices.DeleteFunc, which clears what it removes). An empty result means that
-// the filter has no opinion, and all candidates stay: endpoints that a request
-// must never reach belong in [Request.Exclude] instead.
+// the filter has no opinion, and all candidates stay. So earlier filters have their way: put
+// your own before a preset's. Endpoints that a request must never reach belong in
+// [Request.Exclude] instead.
 type Filter interface {
 	Filter(req *Request, candidates []Candidate) []Candidate
 }

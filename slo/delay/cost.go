@@ -82,10 +82,13 @@ func (d *decision) predicted(c *endpick.Candidate) (first, each float64) {
 	return first, each
 }
 
-// unit is what costs are in.
+// unit is what the current candidate's cost is in.
 func (d *decision) unit() string {
-	if d.m.learned.common.labels == 0 {
+	switch common := &d.m.learned.common; {
+	case common.labels == 0:
 		return "tokens (nothing is measured yet)"
+	case d.kind == common || d.kind.labels == 0:
+		return "ms (as on others: nothing of its kind is measured yet)"
 	}
 	return "ms"
 }

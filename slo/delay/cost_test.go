@@ -286,7 +286,7 @@ func TestCostTwin(t *testing.T) {
 		for i, sum := range sums {
 			var x cost
 			d.cost(&cs[i], &x)
-			require.Equal(t, x.text("ms", nil, &least), why[i])
+			require.Equal(t, x.text(d.unit(), nil, &least), why[i])
 			require.InEpsilon(t, slices.Min(sums)/sum, scores[i], 1e-9)
 		}
 	})

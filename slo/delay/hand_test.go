@@ -104,12 +104,17 @@ func TestPressureByHand(t *testing.T) {
 	assert.False(t, is(1), "nor how much there is")
 }
 
-// Costs are in prompt tokens until the first label gives them a time.
+// Costs are in prompt tokens until the first label gives them a time, of another kind at first.
 func TestUnitsOfExplanations(t *testing.T) {
 	m := newMarginal(t, Config{})
-	assert.Equal(t, "tokens (nothing is measured yet)", (&decision{m: m}).unit())
-	m.learned.common.labels = 1
-	assert.Equal(t, "ms", (&decision{m: m}).unit())
+	common, own := &m.learned.common, &kind{}
+	unit := func(k *kind) string { return (&decision{m: m, variantState: &variantState{kind: k}}).unit() }
+	assert.Equal(t, "tokens (nothing is measured yet)", unit(common))
+	common.labels = 1
+	assert.Equal(t, "ms (as on others: nothing of its kind is measured yet)", unit(common))
+	assert.Equal(t, unit(common), unit(own))
+	own.labels = 1
+	assert.Equal(t, "ms", unit(own))
 }
 
 // The prior of every coefficient is scaled by how long prompt tokens take, by the proportions: here
