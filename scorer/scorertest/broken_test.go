@@ -234,3 +234,16 @@ func said(t *testing.T, kit func(suite)) string {
 	}
 	return fault
 }
+
+// What presumes that an earlier check holds is not asked for when it does not.
+func TestAKitEndsWithTheFirstFailure(t *testing.T) {
+	var asked []string
+	run := untilOneFails(func(name string, _ func(*testing.T)) bool {
+		asked = append(asked, name)
+		return name != "repeated"
+	})
+	for _, name := range []string{"scores", "repeated", "order", "clock"} {
+		run(name, nil)
+	}
+	assert.Equal(t, []string{"scores", "repeated"}, asked)
+}

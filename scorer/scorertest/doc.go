@@ -25,8 +25,8 @@
 // connection of its own does with leases.
 //
 // The checks are properties over random input by pgregory.net/rapid, whose flags
-// apply (-rapid.checks, -rapid.seed). What fails is made small first; the message
-// says what is wrong and with which input:
+// apply (-rapid.checks, -rapid.seed). A kit ends with the first that fails, which is made
+// small; the message says what is wrong and with which input:
 //
 //	Filter keeps [server-0] of candidates in this order and [server-1] in the
 //	order [server-1 server-0]: it must not depend on the order of candidates

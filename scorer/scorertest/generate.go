@@ -13,7 +13,8 @@ import (
 
 // Requests generates requests as a router hands them to its stages: timed,
 // numbered and seeded, for "model", with and without targets; of tenant-1, tenant-2 or nobody, and
-// the same with sessions and adapters. Some have a priority below zero, and targets that are out of reach: a policy
+// the same with sessions and adapters: endpoints that take all of them have Models {"model"} and
+// Adapters {"adapter-1", "adapter-2"}. Some have a priority below zero, and targets that are out of reach: a policy
 // with admitters, such as preset.Default, may refuse these with an [endpick.RejectedError].
 func Requests() *rapid.Generator[endpick.Request] {
 	return rapid.Custom(func(t *rapid.T) endpick.Request {

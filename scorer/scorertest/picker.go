@@ -54,8 +54,8 @@ func checkPicker(s suite, newPicker func(*testing.T) endpick.Picker) {
 		c := r.draw(rt)
 		c.ask(r, r.fresh(t))
 	})
-	r.inAnyOrder(s)
 	r.repeats(s)
+	r.inAnyOrder(s)
 	r.changesNothing(s, "a picker answers and no more")
 	r.keepsNothing(s)
 	s.property("higher", func(t *testing.T, rt *rapid.T) {

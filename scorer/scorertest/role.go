@@ -196,6 +196,9 @@ func (c *trial) unchanged(what string, req *endpick.Request, candidates []endpic
 	if !reflect.DeepEqual(c.req, *req) {
 		c.failf("%s changed the request: %s.\nAfter it: %s", what, why, showRequest(req))
 	}
+	if is := names(candidates[:len(c.candidates)]); !slices.Equal(is, names(c.candidates)) {
+		c.failf("%s moved or replaced candidates: %s.\nAfter it: %v", what, why, is)
+	}
 	for i := range c.candidates {
 		c.same(what, &c.candidates[i], &candidates[i], why)
 	}

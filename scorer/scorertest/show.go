@@ -103,7 +103,9 @@ func adaptersOf(c *endpick.Candidate) []string {
 func names(cs []endpick.Candidate) []string {
 	ids := make([]string, len(cs))
 	for i := range cs {
-		ids[i] = cs[i].Endpoint.ID
+		if e := cs[i].Endpoint; e != nil {
+			ids[i] = e.ID
+		}
 	}
 	return ids
 }

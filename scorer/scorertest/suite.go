@@ -27,21 +27,29 @@ type suite struct {
 }
 
 func suiteOf(t *testing.T, labels ...map[string]string) suite {
+	run := untilOneFails(t.Run)
 	return suite{
 		labels: labels,
 		property: func(name string, check func(*testing.T, *rapid.T)) {
-			t.Run(name, func(t *testing.T) {
+			run(name, func(t *testing.T) {
 				rapid.Check(t, func(rt *rapid.T) { check(t, rt) })
 			})
 		},
 		once: func(name string, check func(*testing.T) string) {
-			t.Run(name, func(t *testing.T) {
+			run(name, func(t *testing.T) {
 				if fault := check(t); fault != "" {
 					t.Fatal(fault)
 				}
 			})
 		},
 	}
+}
+
+// untilOneFails runs checks up to the first that fails: what later ones presume does not hold
+// then, and what they say would mislead.
+func untilOneFails(run func(string, func(*testing.T)) bool) func(string, func(*testing.T)) {
+	holds := true
+	return func(name string, check func(*testing.T)) { holds = holds && run(name, check) }
 }
 
 // trial is the input of a stage in one case, to be shown if the stage fails.
