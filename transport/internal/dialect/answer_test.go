@@ -4,10 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -256,33 +254,21 @@ func continues(t *rapid.T, r *rand.Rand) {
 		body = strings.Replace(body, "{", `{"n":2,`, 1)
 		several = w.path == "/v1/chat/completions" // other APIs have no such thing
 	}
-	reader, err := NewReader(Config{})
-	require.NoError(t, err)
-	read := func(body string) *Call {
-		c, err := reader.Read(Incoming{Method: http.MethodPost, Path: w.path, Header: http.Header{}, Body: []byte(body)})
-		require.NoError(t, err)
-		require.NoError(t, c.Prompt(t.Context()))
-		c.Body(true)
-		return c
-	}
-	call := read(body)
-	m := call.Meter(endpick.Lease{}, time.Now)
-	m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
-	m.Feed(nil, []byte(response))
-	_, err = m.End(nil)
-	require.NoError(t, err)
-	blocks := m.Outcome(endpick.Completed).Blocks
+	talk := newTalk(t)
+	asks := func(body string) []uint64 { return talk.ask(w.path, body, nil).Request.Blocks }
+	call := talk.ask(w.path, body, nil)
+	blocks := talk.answer(call, kind, response, endpick.Completed).Blocks
 	if several || !w.known(s) {
 		require.Nil(t, blocks, "%+v", s)
 		return
 	}
-	want := read(w.turn(asked + "," + w.back(s))).Request.Blocks
+	want := asks(w.turn(asked + "," + w.back(s)))
 	if len(want) == len(call.Request.Blocks) {
 		want = nil // no full block
 	}
 	require.Equal(t, want, blocks, "%s %+v", w.path, s)
 	if want != nil {
-		next := read(w.turn(asked + "," + w.back(s) + `,{"role":"user","content":"` + words("and") + `"}`)).Request.Blocks
+		next := asks(w.turn(asked + "," + w.back(s) + `,{"role":"user","content":"` + words("and") + `"}`))
 		require.Greater(t, len(next), len(want))
 		require.Equal(t, want, next[:len(want)])
 	}

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // Without a session's name, turns belong together if they are equal up to the first question: a
@@ -73,8 +72,7 @@ func TestAStoredResponseGoesOnUnderItsOwnHead(t *testing.T) {
 
 // A request about a model goes to a server that has it, whatever its body says.
 func TestThePathNamesTheModel(t *testing.T) {
-	r, err := NewReader(Config{})
-	require.NoError(t, err)
+	w := newTalk(t)
 	for _, tc := range []struct{ method, path, body, want string }{
 		{"GET", "/v1/models/llama", "", "llama"},
 		{"GET", "/v1/models/org/llama", "", "org/llama"},
@@ -85,8 +83,7 @@ func TestThePathNamesTheModel(t *testing.T) {
 		{"POST", "/v1/models/llama/x", `{"model":"other"}`, "other"},
 		{"POST", "/v1/chat/completions", `{"model":"other"}`, "other"},
 	} {
-		c, err := r.Read(Incoming{Method: tc.method, Path: tc.path, Body: []byte(tc.body)})
-		require.NoError(t, err, tc.path)
+		c := w.read(Incoming{Method: tc.method, Path: tc.path, Body: []byte(tc.body)}, nil)
 		assert.Equal(t, tc.want, c.Request.Model, "%s %s", tc.method, tc.path)
 		assert.Equal(t, tc.want, c.Model(), "%s %s", tc.method, tc.path)
 	}

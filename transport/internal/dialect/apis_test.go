@@ -3,9 +3,9 @@ package dialect
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -148,11 +148,7 @@ func TestOtherPromptsAreRead(t *testing.T) {
 func TestTranscriptionIsReadFromItsForm(t *testing.T) {
 	body := "--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\ntrue\r\n" +
 		"--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("x", 32000) + "\r\n--B--\r\n"
-	r, err := NewReader(Config{})
-	require.NoError(t, err)
-	c, err := r.Read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, Body: []byte(body)})
-	require.NoError(t, err)
-	require.NoError(t, c.Prompt(t.Context()))
+	c := newTalk(t).read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, Body: []byte(body)}, nil)
 	assert.Equal(t, "whisper", c.Request.Model)
 	assert.True(t, c.Request.Stream)
 	assert.InDelta(t, 100, c.Request.InputTokens, 2)
@@ -161,21 +157,19 @@ func TestTranscriptionIsReadFromItsForm(t *testing.T) {
 
 // metered feeds a response to a meter.
 func metered(t testing.TB, path, request, kind, response string) (Seen, endpick.Outcome, error) {
-	r, err := NewReader(Config{})
-	require.NoError(t, err)
-	c, err := r.Read(Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(request)})
-	require.NoError(t, err)
-	require.NoError(t, c.Prompt(t.Context()))
-	c.Body(true)
-	m := c.Meter(endpick.Lease{}, func() time.Time { return time.Unix(1, 0) })
-	m.Header(200, http.Header{"Content-Type": {kind}})
-	var out []byte
-	for i := range len(response) {
-		out = m.Feed(out, []byte(response[i:i+1]))
-	}
-	out, err = m.End(out)
+	w := newTalk(t)
+	m := w.meter(w.ask(path, request, nil), kind)
+	out, err := m.End(fed(m, response, 1))
 	assert.Equal(t, response, string(out), "passed on as it is")
 	return m.Seen(), m.Outcome(endpick.Completed), err
+}
+
+// fed is what a meter passes on of a response that arrives in pieces of a size.
+func fed(m *Meter, response string, size int) (out []byte) {
+	for piece := range slices.Chunk([]byte(response), size) {
+		out = m.Feed(out, piece)
+	}
+	return out
 }
 
 func events(of ...string) string {
@@ -267,8 +261,7 @@ func TestResponsesAtOnceAreMetered(t *testing.T) {
 }
 
 func TestSessions(t *testing.T) {
-	r, err := NewReader(Config{})
-	require.NoError(t, err)
+	r := newTalk(t).reader
 	body := `{"prompt_cache_key":"key","metadata":{"user_id":"meta"},"user":"user","model":"m"}`
 	header := http.Header{"X-Endpick-Session": {"ours"}, "X-Claude-Code-Session-Id": {"claude"}, "X-Session-Affinity": {"affinity"}, "Session-Id": {"sid"}, "Session_id": {"under"}}
 	read := func() string {
@@ -297,7 +290,7 @@ func TestSessions(t *testing.T) {
 	header = http.Header{"X-Session-Affinity": {"\xff"}}
 	assert.Regexp(t, "^hash-", read())
 	header = http.Header{"X-Endpick-Session": {strings.Repeat("x", 257)}}
-	_, err = r.Read(Incoming{Method: "POST", Path: "/", Header: header})
+	_, err := r.Read(Incoming{Method: "POST", Path: "/", Header: header})
 	assert.ErrorAs(t, err, new(*endpick.RequestError))
 }
 

@@ -6,12 +6,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // The memory of a body is reused once the response is there. Nothing that remains of
@@ -29,18 +26,10 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 		"llama.cpp's native": {"/completion", `{"model":"gpt-x","user":"somebody","prompt":"` + text + `"}`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			reader, err := NewReader(Config{Sketch: true, SketchText: true})
-			require.NoError(t, err)
+			w := newTalkWith(t, Config{Sketch: true, SketchText: true})
 			body := []byte(tc.body)
-			call, err := reader.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: body})
-			require.NoError(t, err)
-			require.NoError(t, call.Prompt(t.Context()))
-			call.Body(true)
-			router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
-			require.NoError(t, err)
-			lease, err := router.Route(call.Request)
-			require.NoError(t, err)
-			meter := call.Meter(lease, time.Now)
+			call := w.read(Incoming{Method: http.MethodPost, Path: tc.path, Body: body}, nil)
+			meter := w.meter(call, EventStream)
 			sketch, salt := call.Sketch()
 			seen := func() string {
 				s, err := json.Marshal(sketch)
@@ -55,9 +44,7 @@ func TestNothingThatLastsRefersToTheBody(t *testing.T) {
 			}
 			// Nor the buffer that its texts were unescaped into.
 			next := strings.NewReplacer("Something to read", "########## ## ####", "gpt-x", `g\u0070t-y`, "somebody", `some\u0062ody else`).Replace(tc.body)
-			other, err := reader.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: []byte(next)})
-			require.NoError(t, err)
-			require.NoError(t, other.Prompt(t.Context()))
+			w.ask(tc.path, next, nil)
 			assert.Equal(t, before, seen())
 			assert.Equal(t, model, call.Model())
 			assert.NotEmpty(t, call.Request.Session)

@@ -29,8 +29,7 @@ func TestWhatHasComeIsPassedOn(t *testing.T) {
 			stream := strings.ReplaceAll(whole, "\n", lineEnd)
 			for end := range len(stream) + 1 {
 				for _, first := range []int{0, end / 2, max(end-1, 0)} {
-					m := w.ask("/v1/chat/completions", ask, nil).Meter(endpick.Lease{}, time.Now)
-					m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+					m := w.streaming("/v1/chat/completions", ask)
 					got := m.Feed(nil, []byte(stream[:first]))
 					require.True(t, strings.HasPrefix(stream, string(got)))
 					got = m.Break(m.Feed(got, []byte(stream[first:end])), Problem{Status: 502, Message: "it died"})
@@ -58,8 +57,7 @@ func TestBrokenStreamsEndAsTheirAPIHasIt(t *testing.T) {
 			"event: error\n" + `data: {"type":"error","code":"server_error","message":"it died","param":null,"sequence_number":7}` + "\n\n"},
 	} {
 		for _, closed := range []bool{false, true} {
-			m := newTalk(t).ask(tc.path, tc.body, nil).Meter(endpick.Lease{}, time.Now)
-			m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+			m := newTalk(t).streaming(tc.path, tc.body)
 			event := "data: " + tc.event + "\n\n"
 			got := m.Feed(nil, []byte(event+"data: "+half))
 			if closed {
@@ -69,16 +67,14 @@ func TestBrokenStreamsEndAsTheirAPIHasIt(t *testing.T) {
 			}
 			got = m.Break(got, Problem{Status: 502, Message: "it died"})
 			require.Equal(t, event+tc.want, string(got))
-			again := newTalk(t).ask(tc.path, tc.body, nil).Meter(endpick.Lease{}, time.Now)
-			again.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+			again := newTalk(t).streaming(tc.path, tc.body)
 			again.Feed(nil, got)
 			require.Equal(t, endpick.Failed, again.Outcome(endpick.Completed).Status, "a router before this one understands it")
 			require.Equal(t, string(got)+half, string(again.Break(again.Feed(got, []byte(half)), Problem{Status: 502})), "there is one error")
 		}
 	}
 	// An event that was too long to be held back has no end, and nothing can follow it.
-	m := newTalk(t).ask("/v1/chat/completions", `{"stream":true,"messages":[{}]}`, nil).Meter(endpick.Lease{}, time.Now)
-	m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+	m := newTalk(t).streaming("/v1/chat/completions", `{"stream":true,"messages":[{}]}`)
 	long := "data: " + strings.Repeat("x", maxEvent)
 	require.Equal(t, long+"yz", string(m.Break(m.Feed(m.Feed(nil, []byte(long)), []byte("yz")), Problem{Status: 502})))
 }
@@ -168,9 +164,7 @@ func TestWhatEndsAStream(t *testing.T) {
 		{"/v1/messages", chatBody, []string{`{"type":"message_delta","delta":{"stop_reason":"end_turn"}}`}, false, false},
 		{"/v1/messages", chatBody, []string{`{"type":"message_stop"}`}, false, true},
 	} {
-		w := newTalk(t)
-		m := w.ask(tc.path, tc.body, nil).Meter(endpick.Lease{}, time.Now)
-		m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+		m := newTalk(t).streaming(tc.path, tc.body)
 		m.Feed(nil, []byte(": ping\n\n"))
 		for _, data := range tc.events {
 			m.Feed(nil, []byte("data: "+data+"\n\n"))

@@ -2,6 +2,7 @@ package dialect
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -61,10 +62,8 @@ func TestUsageFinder(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for _, size := range []int{1, 2, 3, 1 << 20} {
 				var f usageFinder
-				for in := tc.in; in != ""; {
-					n := min(size, len(in))
-					f.write([]byte(in[:n]))
-					in = in[n:]
+				for piece := range slices.Chunk([]byte(tc.in), size) {
+					f.write(piece)
 				}
 				assert.Equal(t, tc.want, saidOf(f.found), "in pieces of %d", size)
 				assert.LessOrEqual(t, cap(f.member), 2*maxUsage)
@@ -81,8 +80,8 @@ func FuzzUsage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, size int) {
 		size = max(1, size%64)
 		var finder usageFinder
-		for i := 0; i < len(b); i += size {
-			finder.write(b[i:min(i+size, len(b))])
+		for piece := range slices.Chunk(b, size) {
+			finder.write(piece)
 		}
 		hidden := isUsage(b)
 		got := saidOf(finder.found)

@@ -41,11 +41,7 @@ func TestAnswersWithEscapesAreContinued(t *testing.T) {
 		require.NoError(t, err, name)
 		require.GreaterOrEqual(t, len(outcome.Blocks), len(text)/64, name)
 		for _, answer := range answers {
-			r, err := NewReader(Config{})
-			require.NoError(t, err)
-			c, err := r.Read(Incoming{Method: "POST", Path: tc.path, Body: []byte(`{"model":"m","messages":[` + ask + `,{"role":"assistant","content":` + answer + `},{"role":"user","content":"Go on."}]}`)})
-			require.NoError(t, err)
-			require.NoError(t, c.Prompt(t.Context()))
+			c := newTalk(t).ask(tc.path, `{"model":"m","messages":[`+ask+`,{"role":"assistant","content":`+answer+`},{"role":"user","content":"Go on."}]}`, nil)
 			require.GreaterOrEqual(t, len(c.Request.Blocks), len(outcome.Blocks), "%s, %s", name, answer)
 			require.Equal(t, outcome.Blocks, c.Request.Blocks[:len(outcome.Blocks)], "%s, %s", name, answer)
 		}

@@ -155,10 +155,7 @@ func TestOnlyResponsesAreStored(t *testing.T) {
 		w := newTalk(t)
 		body := `{"model":"m","messages":[{"role":"user","content":"hi"}],"input":"hi"}`
 		w.answer(w.ask(path, body, nil), "application/json", `{"id":"x1","choices":[{"message":{"content":"a"}}],"content":[{"type":"text","text":"a"}],"output":[{"type":"message","content":"a"}]}`, endpick.Completed)
-		c, err := w.reader.Read(Incoming{Method: http.MethodGet, Path: "/v1/responses/x1", Header: http.Header{}})
-		require.NoError(t, err)
-		require.NoError(t, c.Prompt(t.Context()))
-		assert.Equal(t, want, c.Endpoint(), path)
+		assert.Equal(t, want, w.holder(http.MethodGet, "/v1/responses/x1", ""), path)
 	}
 	// Nor those that the client does not want stored, that have failed, or that have no name.
 	for _, x := range []struct {
@@ -183,13 +180,10 @@ func TestNamesOfTheHost(t *testing.T) {
 		"tenant": func(r *endpick.Request, s string) { r.Tenant = s }, SessionHeader: func(r *endpick.Request, s string) { r.Session = s },
 	} {
 		for name, bad := range map[string]bool{long: true, "\xff": true, long[1:]: false, "é": false} {
-			r, err := NewReader(Config{})
-			require.NoError(t, err)
-			c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{}, Body: []byte(`{"model":"m","messages":[{}]}`)})
-			require.NoError(t, err)
+			c := newTalk(t).ask("/v1/chat/completions", `{"model":"m","messages":[{}]}`, nil)
 			assert.Empty(t, c.Warnings)
 			set(&c.Request, name)
-			err = c.Prompt(t.Context())
+			err := c.Prompt(t.Context())
 			if !bad {
 				require.NoError(t, err, field)
 				continue
@@ -211,8 +205,7 @@ func TestStreamsAreCountedByTheirModel(t *testing.T) {
 	for range 100 {
 		w.answer(w.ask(path, body, nil), EventStream, answer+usage, endpick.Completed)
 	}
-	m := w.ask(path, body, nil).Meter(endpick.Lease{}, time.Now)
-	m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+	m := w.streaming(path, body)
 	m.Feed(nil, []byte(answer))
 	assert.InDelta(t, 400, m.Seen().OutputTokens, 20, "a token a byte")
 }
@@ -359,12 +352,7 @@ func TestOpening(t *testing.T) {
 func TestSketchesOfPrompts(t *testing.T) {
 	body := `{"model":"m","cache_salt":"s","tools":[{"a":1},{"b":2}],"messages":[{"role":"system","content":"be"},{"role":"user","content":"hello"}]}`
 	for _, sketch := range []bool{false, true} {
-		r, err := NewReader(Config{Sketch: sketch, SketchText: true})
-		require.NoError(t, err)
-		c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{}, Body: []byte(body)})
-		require.NoError(t, err)
-		require.NoError(t, c.Prompt(t.Context()))
-		prompt, salt := c.Sketch()
+		prompt, salt := newTalkWith(t, Config{Sketch: sketch, SketchText: true}).ask("/v1/chat/completions", body, nil).Sketch()
 		if !sketch {
 			assert.Nil(t, prompt)
 			assert.Zero(t, salt)
@@ -381,12 +369,7 @@ func TestSketchesOfPrompts(t *testing.T) {
 
 // So has the text of a completion.
 func TestSketchOfACompletion(t *testing.T) {
-	r, err := NewReader(Config{Sketch: true, SketchText: true})
-	require.NoError(t, err)
-	c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/completions", Header: http.Header{}, Body: []byte(`{"model":"m","prompt":"why"}`)})
-	require.NoError(t, err)
-	require.NoError(t, c.Prompt(t.Context()))
-	prompt, _ := c.Sketch()
+	prompt, _ := newTalkWith(t, Config{Sketch: true, SketchText: true}).ask("/v1/completions", `{"model":"m","prompt":"why"}`, nil).Sketch()
 	require.NotNil(t, prompt)
 	require.Len(t, prompt.Messages, 1)
 	assert.Equal(t, "why", prompt.Messages[0].Text)
@@ -524,12 +507,8 @@ func TestUnknownPromptsAreCounted(t *testing.T) {
 	c := w.ask("/v1/completions", body, nil)
 	assert.InDelta(t, len(body)/4, c.Request.InputTokens, 10)
 	assert.Empty(t, c.Request.Blocks)
-	m := c.Meter(endpick.Lease{}, time.Now)
-	m.Header(http.StatusOK, http.Header{"Content-Type": {"application/json"}})
-	m.Feed(nil, []byte(`{"choices":[{"text":"a"}],"usage":{"prompt_tokens":900,"completion_tokens":7}}`))
-	_, err := m.End(nil)
-	require.NoError(t, err)
-	assert.Equal(t, 7, m.Outcome(endpick.Completed).OutputTokens)
+	o := w.answer(c, "application/json", `{"choices":[{"text":"a"}],"usage":{"prompt_tokens":900,"completion_tokens":7}}`, endpick.Completed)
+	assert.Equal(t, 7, o.OutputTokens)
 }
 
 // A length set by the host replaces the estimate for any API's prompt.
@@ -550,10 +529,7 @@ func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
 // A priority that is not a number, or out of range, is ignored.
 func TestPriorities(t *testing.T) {
 	for value, want := range map[string]int{"3": 3, "-2": -2, "": 0, "x": 0, "99999999999999999999": 0, "-99999999999999999999": 0} {
-		r, err := NewReader(Config{})
-		require.NoError(t, err)
-		c, err := r.Read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{PriorityHeader: {value}}, Body: []byte("{}")})
-		require.NoError(t, err)
+		c := newTalk(t).read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{PriorityHeader: {value}}, Body: []byte("{}")}, nil)
 		assert.Equal(t, want, c.Request.Priority, value)
 		assert.Equal(t, want == 0 && value != "", len(c.Warnings) == 1, value)
 	}

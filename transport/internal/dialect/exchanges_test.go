@@ -3,12 +3,10 @@ package dialect
 import (
 	"flag"
 	"fmt"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -59,19 +57,9 @@ func exchange(t *testing.T, path, request, kind, response string) (said string) 
 	for _, size := range []int{1, 100, 1 << 20} {
 		w := newTalk(t)
 		c := w.ask(path, request, nil)
-		lease, err := w.router.Route(c.Request)
-		require.NoError(t, err)
-		m := c.Meter(lease, time.Now)
-		m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
-		var got []byte
-		for rest := response; rest != ""; {
-			n := min(size, len(rest))
-			got = m.Feed(got, []byte(rest[:n]))
-			rest = rest[n:]
-		}
-		got, err = m.End(got)
+		m := w.meter(c, kind)
+		got, err := m.End(fed(m, response, size))
 		seen, o := m.Seen(), m.Outcome(endpick.Completed)
-		lease.Done(o)
 		r := c.Request
 		now := fmt.Sprintf("request: %s, about %d tokens, %d blocks, %d responses, stream %v\n", r.Model, r.InputTokens, len(r.Blocks), max(r.Responses, 1), r.Stream)
 		now += fmt.Sprintf("response: %v, whole %v, cut %v, first token %v\n", o.Status, m.Whole(), err != nil, !seen.FirstToken.IsZero())

@@ -1,14 +1,9 @@
 package dialect
 
 import (
-	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // startedMeter is the meter of a stream whose client did not ask for usage.
@@ -17,21 +12,7 @@ func startedMeter(t testing.TB) *Meter {
 }
 
 func startedMeterOf(t testing.TB, path, body string) *Meter {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	lease, err := router.Route(endpick.Request{Stream: true})
-	require.NoError(t, err)
-	reader, err := NewReader(Config{})
-	require.NoError(t, err)
-	call, err := reader.Read(Incoming{
-		Method: http.MethodPost, Path: path, Body: []byte(body),
-	})
-	require.NoError(t, err)
-	require.NoError(t, call.Prompt(t.Context()))
-	call.Body(true)
-	m := call.Meter(lease, time.Now)
-	require.True(t, m.Header(200, http.Header{"Content-Type": {EventStream}}))
-	return m
+	return newTalk(t).streaming(path, body)
 }
 
 var oneChunk = []byte("data: " + contentChunk + "\n\n")

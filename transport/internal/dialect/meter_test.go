@@ -121,13 +121,9 @@ func TestAnErrorInTheStreamIsAFailureOfTheWholeOnly(t *testing.T) {
 // A lease gets all tokens of a piece in one call once the piece has been read,
 // including those of an event that ends the stream.
 func TestTokensAreReportedByThePiece(t *testing.T) {
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	lease, err := router.Route(endpick.Request{Stream: true})
-	require.NoError(t, err)
-	reported := func() int { return router.Endpoints()[0].Candidate.InFlight.OutputTokens }
-	m := startedMeter(t)
-	m.lease = lease
+	w := newTalk(t)
+	reported := func() int { return w.router.Endpoints()[0].Candidate.InFlight.OutputTokens }
+	m := w.streaming("/v1/chat/completions", `{"stream":true,"messages":[{}]}`)
 	event := strings.Replace(string(oneChunk), "work", strings.Repeat("work ", 20), 1)
 	m.Feed(nil, []byte(strings.Repeat(event, 5)+"data: {\"choices\":[{}]}\n\n"+event[:10]))
 	require.NotZero(t, reported())
@@ -135,7 +131,7 @@ func TestTokensAreReportedByThePiece(t *testing.T) {
 	before := reported()
 	m.Feed(nil, []byte(strings.TrimRight(event[10:], "\n")))
 	require.Equal(t, before, reported())
-	_, err = m.End(nil)
+	_, err := m.End(nil)
 	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 	require.Greater(t, reported(), before)
 	require.Equal(t, m.Seen().OutputTokens, reported())

@@ -1,7 +1,6 @@
 package dialect
 
 import (
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -52,8 +51,8 @@ func TestOllamaIsMetered(t *testing.T) {
 func TestOllamaPassesLines(t *testing.T) {
 	whole := ollamaPiece + ollamaPiece + ollamaLast
 	for end := range len(whole) {
-		m := newTalk(t).ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, nil).Meter(endpick.Lease{}, time.Now)
-		assert.True(t, m.Header(http.StatusOK, http.Header{"Content-Type": {lineStream}}))
+		w := newTalk(t)
+		m := w.meter(w.ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"hi"}]}`, nil), lineStream)
 		got := m.Feed(nil, []byte(whole[:end]))
 		lines := strings.LastIndexByte(whole[:end], '\n') + 1
 		require.Equal(t, whole[:lines], string(got))
@@ -70,10 +69,7 @@ func TestOllamaPrompts(t *testing.T) {
 	first := w.ask("/api/chat", `{"model":"a","options":{"num_predict":9,"num_ctx":8192},"messages":[{"role":"user","content":"`+long+`"}]}`, nil)
 	assert.True(t, first.Request.Stream, "it is the default")
 	assert.Equal(t, []int{9, 8192}, []int{first.MaxTokens(), first.Request.Context})
-	m := first.Meter(endpick.Lease{}, time.Now)
-	m.Header(http.StatusOK, http.Header{"Content-Type": {lineStream}})
-	m.Feed(nil, []byte(strings.Replace(ollamaPiece, " so", long, 1)+ollamaLast))
-	said := m.Outcome(endpick.Completed).Blocks
+	said := w.answer(first, lineStream, strings.Replace(ollamaPiece, " so", long, 1)+ollamaLast, endpick.Completed).Blocks
 	second := w.ask("/api/chat", `{"model":"a","stream":false,"messages":[{"role":"user","content":"`+long+`"},{"role":"assistant","content":"`+long+`"},{"role":"user","content":"`+long+`"}]}`, nil)
 	require.Greater(t, len(said), len(first.Request.Blocks))
 	assert.Equal(t, said, second.Request.Blocks[:len(said)])

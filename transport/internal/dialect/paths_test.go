@@ -13,7 +13,7 @@ import (
 
 // Only requests of known APIs pass, whatever engines have besides, under any prefix.
 func TestWhichRequestsPass(t *testing.T) {
-	r := mustReader(t, Config{})
+	r := newTalk(t).reader
 	for _, p := range []string{
 		"POST /v1/chat/completions", "POST /base/v1/messages", "POST /tokenize", "POST /generate", "POST /v1/responses", "POST /v1/embeddings",
 		"POST /v1/audio/speech", "POST /openai/deployments/start_here/images/generations", "POST /v1/moderations",
@@ -44,7 +44,7 @@ func TestWhichRequestsPass(t *testing.T) {
 // Servers find routes in many ways of writing one; only one way passes, even where everything is
 // passed on.
 func TestPathsHaveOneForm(t *testing.T) {
-	everything := mustReader(t, Config{Pass: Passes{"/"}})
+	everything := newTalkWith(t, Config{Pass: Passes{"/"}}).reader
 	for _, path := range []string{
 		"/flush_cache%0A", "/flush_cache\n", "/v1/chat/completions%0D%0A", "/%00", "/a%09b", "/a%7F", "/a%C2%85",
 		"/sleep%2F", "/v1%2fmodels", "/%2e%2E/x", "/v1/%2E", "/a%252F", "/a%25", "/a%3Bb", "/a;b", "/a%5Cb", "/a\\b", "/a%3Fb", "/a%23b",
@@ -62,7 +62,7 @@ func TestPathsHaveOneForm(t *testing.T) {
 }
 
 func TestPasses(t *testing.T) {
-	r := mustReader(t, Config{Pass: Passes{"GET /version", "/v1/files/", "POST /v1/batches"}})
+	r := newTalkWith(t, Config{Pass: Passes{"GET /version", "/v1/files/", "POST /v1/batches"}}).reader
 	for p, want := range map[string]bool{
 		"GET /version": true, "POST /version": false, "GET /version/": false, "GET /version/x": false, "GET /versions": false, "GET /base/version": false, "OPTIONS /version": true,
 		"GET /v1/files/": true, "DELETE /v1/files/x/y": true, "GET /v1/files": false, "GET /v1/filesx": false, "OPTIONS /v1/files/x": true,
@@ -110,9 +110,7 @@ func TestInert(t *testing.T) {
 	} {
 		method, rest, _ := strings.Cut(request, " ")
 		path, body, _ := strings.Cut(rest, " ")
-		c, err := w.reader.Read(Incoming{Method: method, Path: path, Header: http.Header{}, Body: []byte(body)})
-		require.NoError(t, err, request)
-		require.NoError(t, c.Prompt(t.Context()))
+		c := w.read(Incoming{Method: method, Path: path, Body: []byte(body)}, nil)
 		assert.Equal(t, want, c.Inert(), request)
 	}
 }
@@ -132,30 +130,19 @@ func TestModelsOfWebSockets(t *testing.T) {
 		{"POST", "/v1/realtime", "model=m", `{"model":"n"}`, "n"},
 		{"GET", "/v1/models/x/realtime", "model=m", "", "x/realtime"},
 	} {
-		c, err := mustReader(t, Config{}).Read(Incoming{Method: x.method, Path: x.path, Query: x.query, Header: http.Header{}, Body: []byte(x.body)})
-		require.NoError(t, err, x)
+		c := newTalk(t).read(Incoming{Method: x.method, Path: x.path, Query: x.query, Body: []byte(x.body)}, nil)
 		assert.Equal(t, x.want, c.Request.Model, x)
 		assert.Equal(t, x.want, c.Model(), x)
 	}
 	for _, name := range []string{strings.Repeat("m", maxName+1), "%ff"} {
-		_, err := mustReader(t, Config{}).Read(Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=" + name, Header: http.Header{}})
+		_, err := newTalk(t).reader.Read(Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=" + name, Header: http.Header{}})
 		assert.ErrorAs(t, err, new(*endpick.RequestError))
 	}
 }
 
 func cutMethod(s string) (method, path string) {
-	for i := range s {
-		if s[i] == ' ' {
-			return s[:i], s[i+1:]
-		}
-	}
-	return "", s
-}
-
-func mustReader(t testing.TB, c Config) *Reader {
-	r, err := NewReader(c)
-	require.NoError(t, err)
-	return r
+	method, path, _ = strings.Cut(s, " ")
+	return method, path
 }
 
 func TestProblemsHaveTheShapeOfTheirAPI(t *testing.T) {

@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -12,47 +13,77 @@ import (
 	"github.com/endpick/endpick"
 )
 
+// tester is what *testing.T and *rapid.T have.
+type tester interface {
+	require.TestingT
+	Context() context.Context
+}
+
 // talk is a reader with one endpoint, whose requests run from Read to Outcome.
 type talk struct {
-	t      *testing.T
+	t      tester
 	reader *Reader
 	router *endpick.Router
 }
 
-func newTalk(t *testing.T) *talk {
+func newTalk(t tester) *talk { return newTalkWith(t, Config{}) }
+
+func newTalkWith(t tester, config Config) *talk {
 	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
 	require.NoError(t, err)
-	reader, err := NewReader(Config{})
+	reader, err := NewReader(config)
 	require.NoError(t, err)
 	return &talk{t, reader, router}
 }
 
-// ask reads a request, which the host may change (if not nil) before its prompt is read.
-func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
-	c, err := w.reader.Read(Incoming{Method: http.MethodPost, Path: path, Header: http.Header{}, Body: []byte(body)})
+// read reads a request, which the host may change (if not nil) before its prompt is read.
+func (w *talk) read(in Incoming, host func(*endpick.Request)) *Call {
+	c, err := w.reader.Read(in)
 	require.NoError(w.t, err)
 	if host != nil {
 		host(&c.Request)
 	}
 	require.NoError(w.t, c.Prompt(w.t.Context()))
+	return c
+}
+
+// ask reads a request of an API, and asks for usage.
+func (w *talk) ask(path, body string, host func(*endpick.Request)) *Call {
+	c := w.read(Incoming{Method: http.MethodPost, Path: path, Body: []byte(body)}, host)
 	c.Body(true)
 	return c
 }
 
-// answer answers a call.
-func (w *talk) answer(c *Call, kind, response string, status endpick.Status) endpick.Outcome {
+// meter is the meter of a response of this type.
+func (w *talk) meter(c *Call, kind string) *Meter {
 	lease, err := w.router.Route(c.Request)
 	require.NoError(w.t, err)
 	m := c.Meter(lease, time.Now)
 	m.Header(http.StatusOK, http.Header{"Content-Type": {kind}})
+	return m
+}
+
+// streaming is the meter of a stream of events, in answer to this request.
+func (w *talk) streaming(path, body string) *Meter {
+	return w.meter(w.ask(path, body, nil), EventStream)
+}
+
+// answer answers a call.
+func (w *talk) answer(c *Call, kind, response string, status endpick.Status) endpick.Outcome {
+	m := w.meter(c, kind)
 	m.Feed(nil, []byte(response))
 	if status == endpick.Completed {
-		_, err = m.End(nil)
+		_, err := m.End(nil)
 		require.NoError(w.t, err)
 	}
 	o := m.Outcome(status)
-	lease.Done(o)
+	m.lease.Done(o)
 	return o
+}
+
+// holder is the endpoint to which a request for a stored response of this tenant has to go.
+func (w *talk) holder(method, path, tenant string) string {
+	return w.read(Incoming{Method: method, Path: path}, of(tenant)).Endpoint()
 }
 
 func of(tenant string) func(*endpick.Request) {
@@ -83,14 +114,8 @@ func TestAStoredResponseIsItsTenants(t *testing.T) {
 		}
 	}
 	// Nor does its path lead another tenant there.
-	c, err := w.reader.Read(Incoming{Method: http.MethodGet, Path: "/v1/responses/resp_1", Header: http.Header{}})
-	require.NoError(t, err)
-	c.Request.Tenant = "red"
-	require.NoError(t, c.Prompt(t.Context()))
-	assert.Equal(t, "a", c.Endpoint())
-	c.Request.Tenant = "blue"
-	require.NoError(t, c.Prompt(t.Context()))
-	assert.Empty(t, c.Endpoint())
+	assert.Equal(t, "a", w.holder(http.MethodGet, "/v1/responses/resp_1", "red"))
+	assert.Empty(t, w.holder(http.MethodGet, "/v1/responses/resp_1", "blue"))
 }
 
 // A running response is found where it is computed: its client may cancel it, or
@@ -113,23 +138,15 @@ func TestAResponseIsFoundBeforeItHasEnded(t *testing.T) {
 	} {
 		w := newTalk(t)
 		c := w.ask("/v1/responses", `{"model":"m","input":"hi","stream":true,"background":true`+x.more+`}`, of("red"))
-		lease, err := w.router.Route(c.Request)
-		require.NoError(t, err)
-		m := c.Meter(lease, time.Now)
-		m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
+		m := w.meter(c, EventStream)
 		m.Feed(nil, []byte(begun+delta))
 		x.end(m)
 		for tenant, want := range map[string]string{"red": x.want, "blue": ""} {
-			c, err := w.reader.Read(Incoming{Method: http.MethodPost, Path: "/v1/responses/resp_1/cancel", Header: http.Header{}})
-			require.NoError(t, err)
-			c.Request.Tenant = tenant
-			require.NoError(t, c.Prompt(t.Context()))
-			assert.Equal(t, want, c.Endpoint(), "%s, asked by %s", x.name, tenant)
+			assert.Equal(t, want, w.holder(http.MethodPost, "/v1/responses/resp_1/cancel", tenant), "%s, asked by %s", x.name, tenant)
 		}
 		if x.want != "" {
 			assert.Len(t, w.reader.stored.byKey, 1, x.name)
 		}
-		lease.Done(endpick.Outcome{})
 	}
 }
 

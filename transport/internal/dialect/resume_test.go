@@ -37,9 +37,7 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 			require.NoError(t, err)
 			defer lease.Done(endpick.Outcome{})
 			for _, size := range []int{1, 100, 1 << 20} {
-				w := newTalk(t)
-				w.reader, err = NewReader(Config{Resume: true})
-				require.NoError(t, err)
+				w := newTalkWith(t, Config{Resume: true})
 				now := time.Unix(1795740157, 0)
 				clock := func() time.Time { now = now.Add(time.Second); return now }
 				first := w.ask(path, strings.TrimSuffix(body, "\n"), nil)
@@ -68,13 +66,8 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 }
 
 // feed passes a recorded response to a meter, in pieces, and returns what the client gets.
-func feed(m *Meter, recorded string, size int) (got []byte) {
+func feed(m *Meter, recorded string, size int) []byte {
 	header, body, _ := strings.Cut(recorded, "\n\n")
 	m.Header(http.StatusOK, http.Header{"Content-Type": {strings.TrimPrefix(header, "content-type: ")}})
-	for body != "" {
-		n := min(size, len(body))
-		got = m.Feed(got, []byte(body[:n]))
-		body = body[n:]
-	}
-	return got
+	return fed(m, body, size)
 }

@@ -2,7 +2,6 @@ package dialect
 
 import (
 	"context"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -45,16 +44,13 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			asked := false
 			read := func(tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)) *Call {
-				r, err := NewReader(Config{HashKey: key, SharedCache: tc.shared, Tokens: tokens})
-				require.NoError(t, err)
-				c, err := r.Read(Incoming{Method: http.MethodPost, Path: tc.path, Header: http.Header{}, Body: []byte(tc.body)})
-				require.NoError(t, err)
-				c.Request.Tenant, c.Request.Adapter = "t", "a"
-				if tc.host != nil {
-					tc.host(&c.Request)
-				}
-				require.NoError(t, c.Prompt(t.Context()))
-				return c
+				w := newTalkWith(t, Config{HashKey: key, SharedCache: tc.shared, Tokens: tokens})
+				return w.ask(tc.path, tc.body, func(r *endpick.Request) {
+					r.Tenant, r.Adapter = "t", "a"
+					if tc.host != nil {
+						tc.host(r)
+					}
+				})
 			}
 			plain := read(nil)
 			c := read(func(_ context.Context, req *endpick.Request, path string, body []byte) ([]uint32, int) {

@@ -1,13 +1,9 @@
 package dialect
 
 import (
-	"net/http"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
-
-	"github.com/endpick/endpick"
 )
 
 // A client that has not asked for usage sees the stream as if the gateway had not either: without
@@ -54,13 +50,8 @@ func TestUsageThatWasNotAskedFor(t *testing.T) {
 		},
 	} {
 		for asks, want := range map[string][]string{`{"stream":true,"messages":[{}]}`: tc.unasked, `{"stream":true,"stream_options":{"include_usage":true},"messages":[{}]}`: tc.asked} {
-			m := w.ask("/v1/chat/completions", asks, nil).Meter(endpick.Lease{}, time.Now)
-			m.Header(http.StatusOK, http.Header{"Content-Type": {EventStream}})
-			var got []byte
-			for _, b := range []byte(stream(tc.asked)) {
-				got = m.Feed(got, []byte{b})
-			}
-			got, err := m.End(got)
+			m := w.streaming("/v1/chat/completions", asks)
+			got, err := m.End(fed(m, stream(tc.asked), 1))
 			assert.NoError(t, err)
 			assert.Equal(t, stream(want), string(got), "%s: %s", name, asks)
 		}
