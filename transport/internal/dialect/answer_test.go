@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"unicode/utf16"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -20,12 +21,14 @@ type said struct {
 	calls   []madeCall
 	// odd is set if it has a part that no client sends back unchanged.
 	odd bool
+	// quoted writes a text in JSON.
+	quoted func(string) string
 }
 
 type madeCall struct{ id, name, arguments string }
 
 func someSaid(r *rand.Rand) (s said) {
-	texts := []string{"a", " so \"it\" is <b>\n", strings.Repeat("é€ ", 30), strings.Repeat("word ", 60)}
+	texts := []string{"a", " so \"it\" is </b>\n\t😀", strings.Repeat("é€ ", 30), strings.Repeat("word ", 60)}
 	arguments := []string{"{}", `{"b":1,"a":[2,"x"]}`, `{"text":"` + strings.Repeat("long ", 40) + `"}`}
 	s.thought, s.odd = r.IntN(2) == 0, r.IntN(6) == 0
 	for range r.IntN(4) {
@@ -40,6 +43,19 @@ func someSaid(r *rand.Rand) (s said) {
 func quoted(s string) string {
 	b, _ := json.Marshal(s)
 	return string(b)
+}
+
+// encodings are ways of engines and clients to write a text.
+var encodings = []func(string) string{
+	quoted,
+	func(s string) string { return `"` + written(s) + `"` },
+	func(s string) string { return strings.ReplaceAll(quoted(s), "/", `\/`) },
+	func(s string) (all string) {
+		for _, unit := range utf16.Encode([]rune(s)) {
+			all += fmt.Sprintf(`\u%04x`, unit)
+		}
+		return `"` + all + `"`
+	},
 }
 
 // halves cuts a text in two, between letters.
@@ -97,7 +113,7 @@ var ways = []way{
 			}
 			for _, text := range s.texts {
 				for _, half := range halves(r, text) {
-					all += event(`"content":` + quoted(half))
+					all += event(`"content":` + s.quoted(half))
 				}
 			}
 			for i, c := range s.calls {
@@ -107,7 +123,7 @@ var ways = []way{
 					all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"name":%q}}]`, i, name[1]))
 				}
 				for _, half := range halves(r, c.arguments) {
-					all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"arguments":%s}}]`, i, quoted(half)))
+					all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"arguments":%s}}]`, i, s.quoted(half)))
 				}
 			}
 			if s.odd {
@@ -132,7 +148,7 @@ var ways = []way{
 				all = append(all, fmt.Sprintf(`{"type":"content_block_start","index":%d,"content_block":%s}`, at, start))
 				if text != "" {
 					for _, half := range halves(r, text) {
-						all = append(all, fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":%q,%q:%s}}`, at, kind, field, quoted(half)))
+						all = append(all, fmt.Sprintf(`{"type":"content_block_delta","index":%d,"delta":{"type":%q,%q:%s}}`, at, kind, field, s.quoted(half)))
 					}
 				}
 				at++
@@ -167,7 +183,7 @@ var ways = []way{
 		func(r *rand.Rand, s said) string {
 			all := []string{`{"type":"response.created","response":{"id":"resp_1","output":[]}}`}
 			for _, text := range s.texts {
-				all = append(all, `{"type":"response.output_text.delta","delta":`+quoted(text)+`}`)
+				all = append(all, `{"type":"response.output_text.delta","delta":`+s.quoted(text)+`}`)
 			}
 			end := []string{"completed", "incomplete"}[r.IntN(2)] // cut off by the length limit
 			return events(append(all, `{"type":"response.`+end+`","response":{"id":"resp_1","output":`+inBrackets(items(s))+`}}`)...)
@@ -179,13 +195,13 @@ var ways = []way{
 }
 
 func chatBack(s said) string {
-	content := quoted(strings.Join(s.texts, ""))
+	content := s.quoted(strings.Join(s.texts, ""))
 	if len(s.texts) == 0 {
 		content = "null"
 	}
 	var calls []string
 	for _, c := range s.calls {
-		calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}`, c.id, c.name, quoted(c.arguments)))
+		calls = append(calls, fmt.Sprintf(`{"id":%q,"type":"function","function":{"name":%q,"arguments":%s}}`, c.id, c.name, s.quoted(c.arguments)))
 	}
 	if len(calls) == 0 {
 		return `{"role":"assistant","content":` + content + `}`
@@ -198,7 +214,7 @@ func messageBlocks(s said) (all []string) {
 		all = append(all, `{"type":"thinking","thinking":"h","signature":"x"}`, `{"type":"redacted_thinking","data":"x"}`)
 	}
 	for _, text := range s.texts {
-		all = append(all, `{"type":"text","text":`+quoted(text)+`}`)
+		all = append(all, `{"type":"text","text":`+s.quoted(text)+`}`)
 	}
 	for _, c := range s.calls {
 		all = append(all, fmt.Sprintf(`{"type":"tool_use","id":%q,"name":%q,"input":%s}`, c.id, c.name, c.arguments))
@@ -214,14 +230,14 @@ func items(s said) (all []string) {
 		all = append(all, `{"type":"reasoning","id":"r","summary":[]}`)
 	}
 	for _, text := range s.texts {
-		all = append(all, `{"type":"message","role":"assistant","content":[{"type":"output_text","text":`+quoted(text)+`}]}`)
+		all = append(all, `{"type":"message","role":"assistant","content":[{"type":"output_text","text":`+s.quoted(text)+`}]}`)
 	}
 	for i, c := range s.calls {
 		if i%2 == 1 {
-			all = append(all, fmt.Sprintf(`{"type":"custom_tool_call","status":"completed","call_id":%q,"name":%q,"input":%s}`, c.id, c.name, quoted(c.arguments)))
+			all = append(all, fmt.Sprintf(`{"type":"custom_tool_call","status":"completed","call_id":%q,"name":%q,"input":%s}`, c.id, c.name, s.quoted(c.arguments)))
 			continue
 		}
-		all = append(all, fmt.Sprintf(`{"type":"function_call","status":"completed","call_id":%q,"name":%q,"arguments":%s}`, c.id, c.name, quoted(c.arguments)))
+		all = append(all, fmt.Sprintf(`{"type":"function_call","status":"completed","call_id":%q,"name":%q,"arguments":%s}`, c.id, c.name, s.quoted(c.arguments)))
 	}
 	return all
 }
@@ -241,6 +257,8 @@ func TestTheNextTurnGoesOnFromTheAnswer(t *testing.T) {
 
 func continues(t *rapid.T, r *rand.Rand) {
 	w, s := ways[r.IntN(len(ways))], someSaid(r)
+	back := s
+	s.quoted, back.quoted = encodings[r.IntN(len(encodings))], encodings[r.IntN(len(encodings))]
 	asked := `{"role":"user","content":` + quoted(strings.Repeat("why ", 1+r.IntN(40))) + `}`
 	stream := r.IntN(2) == 0
 	body, kind, response := w.turn(asked), "application/json", ""
@@ -262,13 +280,13 @@ func continues(t *rapid.T, r *rand.Rand) {
 		require.Nil(t, blocks, "%+v", s)
 		return
 	}
-	want := asks(w.turn(asked + "," + w.back(s)))
+	want := asks(w.turn(asked + "," + w.back(back)))
 	if len(want) == len(call.Request.Blocks) {
 		want = nil // no full block
 	}
 	require.Equal(t, want, blocks, "%s %+v", w.path, s)
 	if want != nil {
-		next := asks(w.turn(asked + "," + w.back(s) + `,{"role":"user","content":"` + words("and") + `"}`))
+		next := asks(w.turn(asked + "," + w.back(back) + `,{"role":"user","content":"` + words("and") + `"}`))
 		require.Greater(t, len(next), len(want))
 		require.Equal(t, want, next[:len(want)])
 	}

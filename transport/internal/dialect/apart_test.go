@@ -69,22 +69,3 @@ func TestAStoredResponseGoesOnUnderItsOwnHead(t *testing.T) {
 		}
 	}
 }
-
-// A request about a model goes to a server that has it, whatever its body says.
-func TestThePathNamesTheModel(t *testing.T) {
-	w := newTalk(t)
-	for _, tc := range []struct{ method, path, body, want string }{
-		{"GET", "/v1/models/llama", "", "llama"},
-		{"GET", "/v1/models/org/llama", "", "org/llama"},
-		{"GET", "/gateway/v1/models/llama", `{"model":"other"}`, "llama"},
-		{"GET", "/v1/models/", "", ""},
-		{"GET", "/v1/models", "", ""},
-		{"GET", "/models/m", "", ""},
-		{"POST", "/v1/models/llama/x", `{"model":"other"}`, "other"},
-		{"POST", "/v1/chat/completions", `{"model":"other"}`, "other"},
-	} {
-		c := w.read(Incoming{Method: tc.method, Path: tc.path, Body: []byte(tc.body)}, nil)
-		assert.Equal(t, tc.want, c.Request.Model, "%s %s", tc.method, tc.path)
-		assert.Equal(t, tc.want, c.Model(), "%s %s", tc.method, tc.path)
-	}
-}

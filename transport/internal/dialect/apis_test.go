@@ -127,6 +127,11 @@ func TestOtherPromptsAreRead(t *testing.T) {
 		"code in tokens":            {infill, `{"input_prefix":[1,2,3],"input_suffix":"x","prompt":"y"}`, -1, 0, 0, 0},
 		"content":                   {embedding, `{"content":"` + text128 + `"}`, 32, 2, 1, 128},
 		"contents of two kinds":     {embedding, `{"content":["` + text128 + `",[1,2]]}`, -1, 0, 0, 0},
+		"an empty prompt":           {completion, `{"prompt":""}`, 1, 0, 0, 0},
+		"also an empty prompt":      {completion, `{"prompt":["","` + text128 + `"]}`, 32, 0, 0, 128},
+		"escapes for what they are": {completion, `{"prompt":"` + strings.Repeat(`\u00e9`, 32) + `"}`, 16, 1, 0, 64},
+		"max_completion_tokens":     {chat, `{"messages":[{"role":"user","content":"x"}],"max_completion_tokens":9}`, 2, 0, 9, 9},
+		"an image, by no bytes":     {chat, `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"data:` + strings.Repeat("A", 100000) + `"}}]}]}`, 1033, 0, 0, 0},
 		"a template":                {tokenization, `{"messages":[{}]}`, 1, 0, 1, 0},
 		"texts to rank":             {ranking, `{"query":"` + text128 + `","texts":["a123"]}`, -1, 0, 0, 0},
 		"an embedding of an object": {embedding, `{"input":{"a":1},"messages":[{}]}`, -1, 0, 0, 0},
@@ -138,6 +143,7 @@ func TestOtherPromptsAreRead(t *testing.T) {
 		}
 		require.Equal(t, tc.kind, u.api, name)
 		assert.Equal(t, []int{tc.tokens, tc.blocks, tc.output, tc.learn}, []int{u.req.InputTokens, len(u.req.Blocks), u.req.ExpectedOutputTokens, u.learn}, name)
+		assert.InDelta(t, 16, u.req.BlockTokens, 1e-9, name)
 		assert.Equal(t, tc.kind.event != nil && strings.Contains(tc.body, `"stream":true`), u.stream, name)
 		pieces, hide := u.askForUsage()
 		assert.False(t, hide)
@@ -190,6 +196,8 @@ func TestStreamsAreMetered(t *testing.T) {
 	start := `{"type":"message_start","message":{"id":"msg_1","type":"message","role":"assistant","content":[],"model":"m","stop_reason":null,"usage":{"input_tokens":25,"cache_read_input_tokens":64,"cache_creation_input_tokens":11,"output_tokens":1}}}`
 	created := `{"type":"response.created","sequence_number":0,"response":{"id":"resp_1","object":"response","status":"in_progress","output":[],"usage":null}}`
 	cached := func(n int) *int { return &n }
+	native := events(nativeProgress, nativePiece(" a"), nativePiece(""), nativePiece(" c"), nativeLast)
+	const aPrompt = `{"prompt":"Once upon a time","n_predict":3,"stream":true}`
 	for name, tc := range map[string]struct {
 		path, request, response string
 		in, out                 int
@@ -225,16 +233,24 @@ func TestStreamsAreMetered(t *testing.T) {
 		"SGLang, from its beginning": {"/generate", `{"text":"hi","stream":true}`, events(
 			`{"text":"a","meta_info":{"prompt_tokens":3,"completion_tokens":1,"cached_tokens":2,"finish_reason":null}}`,
 			`{"text":"a b","meta_info":{"prompt_tokens":3,"completion_tokens":2,"cached_tokens":2,"finish_reason":{"type":"stop"}}}`) + "data: [DONE]\n\n", 3, 2, true, cached(2), true, false, endpick.Completed},
-		"TGI":          {"/generate_stream", `{"inputs":"hi","stream":true}`, events(`{"token":{"id":1,"text":"Hello"},"generated_text":null}`, `{"token":{"id":2,"text":"!"},"generated_text":"Hello!","details":{"generated_tokens":2}}`), 0, 1, false, nil, true, false, endpick.Completed},
-		"vLLM, tokens": {"/inference/v1/generate", `{"token_ids":[1],"stream":true}`, events(`{"request_id":"r","choices":[{"index":0,"token_ids":[5,6]}]}`, `{"choices":[{"index":0,"token_ids":[7],"finish_reason":"stop"}]}`) + "data: [DONE]\n\n", 0, 3, false, nil, true, false, endpick.Completed},
+		"TGI":                       {"/generate_stream", `{"inputs":"hi","stream":true}`, events(`{"token":{"id":1,"text":"Hello"},"generated_text":null}`, `{"token":{"id":2,"text":"!"},"generated_text":"Hello!","details":{"generated_tokens":2}}`), 0, 1, false, nil, true, false, endpick.Completed},
+		"vLLM, tokens":              {"/inference/v1/generate", `{"token_ids":[1],"stream":true}`, events(`{"request_id":"r","choices":[{"index":0,"token_ids":[5,6]}]}`, `{"choices":[{"index":0,"token_ids":[7],"finish_reason":"stop"}]}`) + "data: [DONE]\n\n", 0, 3, false, nil, true, false, endpick.Completed},
+		"llama.cpp":                 {"/completion", aPrompt, native, 24, 3, true, cached(18), true, false, endpick.Completed},
+		"llama.cpp, code":           {"/infill", `{"input_prefix":"def f(","input_suffix":"return","n_predict":3,"stream":true}`, native, 24, 3, true, cached(18), true, false, endpick.Completed},
+		"progress is no token":      {"/completion", aPrompt, events(nativeProgress), 0, 0, false, nil, false, true, endpick.Completed},
+		"tokens count as they come": {"/completion", aPrompt, events(nativePiece(" a"), nativePiece(" b")), 0, 2, false, nil, true, true, endpick.Completed},
+		"llama.cpp fails":           {"/completion", aPrompt, events(`{"error":{"code":500,"message":"no","type":"server_error"}}`), 0, 0, false, nil, false, false, endpick.Failed},
+		"neither of two has it all": {"/completion", `{"prompt":["a","b"],"stream":true}`, events(nativePiece(" a"), nativeLast, nativePiece(" b")), 0, 2, false, nil, true, false, endpick.Completed},
 	} {
 		seen, outcome, err := metered(t, tc.path, tc.request, EventStream, tc.response)
 		assert.Equal(t, tc.cut, err != nil, "%s: %v", name, err)
 		assert.Equal(t, []any{tc.out, tc.reported, tc.first, tc.status}, []any{seen.OutputTokens, seen.Reported, !seen.FirstToken.IsZero(), outcome.Status}, name)
 		assert.Equal(t, tc.cached, seen.CachedTokens, name)
-		if tc.reported {
-			assert.Equal(t, tc.in, seen.InputTokens, name)
+		if !tc.reported {
+			assert.Zero(t, outcome.OutputTokens, name)
+			continue
 		}
+		assert.Equal(t, []int{tc.in, tc.in, tc.out}, []int{seen.InputTokens, outcome.InputTokens, outcome.OutputTokens}, name)
 	}
 }
 
@@ -248,11 +264,15 @@ func TestResponsesAtOnceAreMetered(t *testing.T) {
 		"messages without caches": {"/v1/messages", aMessage, `{"usage":{"input_tokens":10,"output_tokens":6}}`, endpick.Outcome{InputTokens: 10, OutputTokens: 6}},
 		"responses": {"/v1/responses", `{"input":"hi"}`, `{"id":"resp_1","output":[],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":0},"output_tokens":87}}`,
 			endpick.Outcome{InputTokens: 36, OutputTokens: 87, HasCachedTokens: true}},
-		"embeddings": {"/v1/embeddings", `{"input":"hi"}`, `{"data":[{"embedding":[0.1]}],"usage":{"prompt_tokens":5,"total_tokens":5}}`, endpick.Outcome{InputTokens: 5}},
-		"ranking":    {"/rerank", `{"query":"q","documents":["d"]}`, `{"results":[],"usage":{"total_tokens":56}}`, endpick.Outcome{InputTokens: 56}},
-		"SGLang":     {"/generate", `{"text":"x"}`, `{"text":"y","meta_info":{"prompt_tokens":3,"completion_tokens":4,"cached_tokens":1}}`, endpick.Outcome{InputTokens: 3, OutputTokens: 4, CachedTokens: 1, HasCachedTokens: true}},
-		"counting":   {"/v1/messages/count_tokens", aMessage, `{"input_tokens":14}`, endpick.Outcome{Status: endpick.Canceled}},
-		"tokenizing": {"/tokenize", `{"prompt":"x"}`, `{"tokens":[1],"count":1}`, endpick.Outcome{Status: endpick.Canceled}},
+		"embeddings":     {"/v1/embeddings", `{"input":"hi"}`, `{"data":[{"embedding":[0.1]}],"usage":{"prompt_tokens":5,"total_tokens":5}}`, endpick.Outcome{InputTokens: 5}},
+		"ranking":        {"/rerank", `{"query":"q","documents":["d"]}`, `{"results":[],"usage":{"total_tokens":56}}`, endpick.Outcome{InputTokens: 56}},
+		"SGLang":         {"/generate", `{"text":"x"}`, `{"text":"y","meta_info":{"prompt_tokens":3,"completion_tokens":4,"cached_tokens":1}}`, endpick.Outcome{InputTokens: 3, OutputTokens: 4, CachedTokens: 1, HasCachedTokens: true}},
+		"counting":       {"/v1/messages/count_tokens", aMessage, `{"input_tokens":14}`, endpick.Outcome{Status: endpick.Canceled}},
+		"counting, chat": {"/v1/chat/completions/input_tokens", `{"messages":[{}]}`, `{"input_tokens":14}`, endpick.Outcome{Status: endpick.Canceled}},
+		"llama.cpp": {"/completion", `{"prompt":"a"}`, strings.Replace(nativeLast, `"content":""`, `"content":" a b c"`, 1),
+			endpick.Outcome{InputTokens: 24, OutputTokens: 3, CachedTokens: 18, HasCachedTokens: true}},
+		"of two, none": {"/completion", `{"prompt":"a","n_cmpl":2}`, "[" + nativeLast + "," + nativeLast + "]", endpick.Outcome{}},
+		"tokenizing":   {"/tokenize", `{"prompt":"x"}`, `{"tokens":[1],"count":1}`, endpick.Outcome{Status: endpick.Canceled}},
 	} {
 		_, outcome, err := metered(t, tc.path, tc.request, "application/json", tc.response)
 		require.NoError(t, err, name)
@@ -292,30 +312,6 @@ func TestSessions(t *testing.T) {
 	header = http.Header{"X-Endpick-Session": {strings.Repeat("x", 257)}}
 	_, err := r.Read(Incoming{Method: "POST", Path: "/", Header: header})
 	assert.ErrorAs(t, err, new(*endpick.RequestError))
-}
-
-// Whatever the input, nothing panics and the results are valid.
-func FuzzAPIRequests(f *testing.F) {
-	for _, s := range []string{
-		aMessage, `{"system":[{"type":"text","text":"a","cache_control":{}}],"messages":[{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":[{"type":"image","source":{"data":"x"}}]}]}]}`,
-		`{"input":[{"type":"function_call","call_id":"1","name":"f","arguments":"{}"},{"type":"x"},{"content":[{"type":"input_image","image_url":"u"}]}],"instructions":"a"}`,
-		`{"input":["a","b"]}`, `{"query":"q","documents":["a",{"text":"b"}]}`, `{"input_ids":[[1],[2]],"sampling_params":{"n":2}}`, `{"messages":[{}],"tools":[{"cache_control":1}]}`,
-		`{"input":[],"messages":[[]]}`, `{"input":[ `, `{"text_1":[],"text_2":7}`,
-	} {
-		for kind := range apis {
-			f.Add(uint8(kind), []byte(s))
-		}
-	}
-	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		u, err := tryToUnderstand(apis[int(kind)%len(apis)], b, manyItems)
-		if err != nil {
-			require.ErrorAs(t, err, new(*endpick.RequestError))
-			return
-		}
-		if u.req.InputTokens < 1 || u.learn < 0 || u.req.ExpectedOutputTokens < 0 || len(u.req.Blocks) > len(b) {
-			t.Fatalf("%q: %+v", b, u.req)
-		}
-	})
 }
 
 func FuzzAPIEvents(f *testing.F) {

@@ -1,8 +1,6 @@
 package dialect
 
 import (
-	"bytes"
-	"mime/multipart"
 	"net/http"
 	"strings"
 	"testing"
@@ -14,55 +12,19 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
-// form writes a form as clients do: a file of the given length, with fields before
-// and after it.
-func form(t testing.TB, before, after [][2]string, file string) (body []byte, header http.Header) {
-	var b bytes.Buffer
-	w := multipart.NewWriter(&b)
-	write := func(fields [][2]string) {
-		for _, f := range fields {
-			require.NoError(t, w.WriteField(f[0], f[1]))
-		}
-	}
-	write(before)
-	part, err := w.CreateFormFile("file", "speech.wav")
-	require.NoError(t, err)
-	_, err = part.Write([]byte(file))
-	require.NoError(t, err)
-	write(after)
-	require.NoError(t, w.Close())
-	return b.Bytes(), http.Header{"Content-Type": {w.FormDataContentType()}}
-}
-
-func TestTheModelOfAFormIsRead(t *testing.T) {
-	file := strings.Repeat("\x00\xff\r\n--", 100)
-	for name, tc := range map[string]struct {
-		before, after [][2]string
-		want          string
-	}{
-		"before the file":  {[][2]string{{"model", "whisper"}}, nil, "whisper"},
-		"after the file":   {[][2]string{{"language", "en"}}, [][2]string{{"prompt", "model"}, {"model", "whisper"}}, "whisper"},
-		"the last counts":  {[][2]string{{"model", "a"}}, [][2]string{{"model", "b"}}, "b"},
-		"none":             {[][2]string{{"models", "a"}}, nil, ""},
-		"empty":            {[][2]string{{"model", ""}}, nil, ""},
-		"of several lines": {[][2]string{{"model", "a\r\n\r\nb"}}, nil, "a\r\n\r\nb"},
-	} {
-		body, header := form(t, tc.before, tc.after, file)
-		c, err := parse(other, header, body, manyItems)
-		require.NoError(t, err)
-		assert.Equal(t, tc.want, c.model, name)
-		assert.Equal(t, other, c.api)
-	}
-	body, header := form(t, [][2]string{{"model", strings.Repeat("m", 1<<20)}}, nil, "")
-	c, err := parse(other, header, body, manyItems)
-	require.NoError(t, err)
-	assert.Len(t, c.model, maxName+1, "enough to see that it is too long")
-}
-
+// The model of a form stands before or after the file, and the last one counts.
 func TestFormField(t *testing.T) {
 	const model = "Content-Disposition: form-data; name=\"model\"\r\n\r\n"
+	file := "Content-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("\x00\xff\r\n--", 100)
+	header := http.Header{"Content-Type": {"multipart/form-data; boundary=x"}}
 	for body, want := range map[string]string{
-		"--x\r\n" + model + "m\r\n--x--":                                                        "m",
+		"--x\r\n" + model + "m\r\n--x--": "m",
+		"--x\r\n" + model + "a\r\n--x\r\n" + file + "\r\n--x\r\n" + model + "m\r\n--x--":        "m",
+		"--x\r\n" + model + "m\r\n--x\r\n" + file + "\r\n--x--":                                 "m",
+		"--x\r\n" + model + "a\r\n\r\nb\r\n--x--":                                               "a\r\n\r\nb",
+		"--x\r\n" + model + "\r\n--x--":                                                         "",
+		"--x\r\n" + model + strings.Repeat("m", 1<<20) + "\r\n--x--":                            strings.Repeat("m", maxName+1), // to be refused
+		"--x\r\nContent-Disposition: form-data; name=\"models\"\r\n\r\nm\r\n--x--":              "",
 		"text before\r\n--x\r\n" + model + "m\r\n--x--\r\ntext after":                           "m",
 		"--x \t\r\n" + model + "m\r\n--x--":                                                     "m",
 		"--x\r\nContent-Type: text/plain\r\ncontent-disposition: " + model[21:] + "m\r\n--x--":  "m",
@@ -78,7 +40,10 @@ func TestFormField(t *testing.T) {
 		strings.Repeat("--x\r\n\r\n\r\nv\r\n", maxFormParts) + "--x\r\n" + model + "m\r\n--x--": "",
 		"": "", "--x": "", "--x\r\n": "", "--": "", "\r\n--x": "",
 	} {
-		assert.Equal(t, want, formField([]byte(body), "x", "model"), "%.100q", body)
+		c, err := parse(other, header, []byte(body), manyItems)
+		require.NoError(t, err)
+		assert.Equal(t, want, c.model, "%.100q", body)
+		assert.Equal(t, other, c.api)
 	}
 	for kind, want := range map[string]string{
 		"multipart/form-data; boundary=x": "x", `Multipart/Form-Data; charset=a; boundary="a b"`: "a b",

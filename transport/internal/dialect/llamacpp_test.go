@@ -7,8 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
-
-	"github.com/endpick/endpick"
 )
 
 // The answers are llama.cpp's, shortened.
@@ -21,45 +19,6 @@ const (
 
 func nativePiece(content string) string {
 	return `{"index":0,"content":"` + content + `","tokens":[390],"stop":false,"id_slot":-1,"tokens_predicted":1,"tokens_evaluated":24}`
-}
-
-func TestNativeStreamsAreMetered(t *testing.T) {
-	const request = `{"prompt":"Once upon a time","n_predict":3,"stream":true}`
-	cached := 18
-	whole := events(nativeProgress, nativePiece(" a"), nativePiece(""), nativePiece(" c"), nativeLast)
-	for path, request := range map[string]string{
-		"/completion": request,
-		"/infill":     `{"input_prefix":"def f(","input_suffix":"return","n_predict":3,"stream":true}`,
-	} {
-		seen, outcome, err := metered(t, path, request, EventStream, whole)
-		require.NoError(t, err)
-		assert.Equal(t, Seen{InputTokens: 24, OutputTokens: 3, Reported: true, CachedTokens: &cached, FirstToken: seen.FirstToken}, seen, path)
-		assert.False(t, seen.FirstToken.IsZero())
-		assert.Equal(t, endpick.Outcome{InputTokens: 24, OutputTokens: 3, CachedTokens: 18, HasCachedTokens: true}, outcome, path)
-	}
-	seen, _, err := metered(t, "/completion", request, EventStream, events(nativeProgress))
-	assert.Error(t, err, "it was cut")
-	assert.True(t, seen.FirstToken.IsZero(), "progress of the prompt is no token")
-	seen, _, err = metered(t, "/completion", request, EventStream, events(nativePiece(" a"), nativePiece(" b")))
-	assert.Error(t, err, "it was cut")
-	assert.Equal(t, 2, seen.OutputTokens, "tokens are counted as they come")
-	_, outcome, err := metered(t, "/completion", request, EventStream, events(`{"error":{"code":500,"message":"no","type":"server_error"}}`))
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Failed, outcome.Status)
-
-	// Each of the two choices ends, and neither reports the cost of both.
-	two := events(nativePiece(" a"), nativeLast, nativePiece(" b"))
-	seen, outcome, err = metered(t, "/completion", `{"prompt":["a","b"],"stream":true}`, EventStream, two)
-	require.NoError(t, err)
-	assert.Equal(t, []any{2, false}, []any{seen.OutputTokens, seen.Reported})
-	assert.Equal(t, endpick.Outcome{}, outcome)
-
-	_, outcome, err = metered(t, "/completion", request, "application/json", strings.Replace(nativeLast, `"content":""`, `"content":" a b c"`, 1))
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Outcome{InputTokens: 24, OutputTokens: 3, CachedTokens: 18, HasCachedTokens: true}, outcome)
-	_, outcome, err = metered(t, "/completion", `{"prompt":"a","n_cmpl":2}`, "application/json", "["+nativeLast+","+nativeLast+"]")
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Outcome{}, outcome)
 }
 
 // The blocks follow the engine's order: other files first, then the text before the
@@ -97,9 +56,6 @@ func TestCountsHaveThePromptsBlocks(t *testing.T) {
 		assert.Equal(t, understand(t, tc.of, tc.body).req.Blocks, understand(t, tc.counting, tc.body).req.Blocks)
 		assert.True(t, tc.counting.idle)
 	}
-	_, outcome, err := metered(t, "/v1/chat/completions/input_tokens", `{"messages":[{}]}`, "application/json", `{"input_tokens":14}`)
-	require.NoError(t, err)
-	assert.Equal(t, endpick.Canceled, outcome.Status)
 }
 
 func checkNativePrompt(t require.TestingT, v []byte) {

@@ -115,7 +115,9 @@ func TestInert(t *testing.T) {
 	}
 }
 
-func TestModelsOfWebSockets(t *testing.T) {
+// A request about a model goes to a server that has it, whatever its body says; a WebSocket names it
+// in its query.
+func TestThePathNamesTheModel(t *testing.T) {
 	for _, x := range []struct{ method, path, query, body, want string }{
 		{"GET", "/v1/realtime", "model=m", "", "m"},
 		{"GET", "/openai/realtime", "api-version=1&model=a%2Fb+c", "", "a/b c"},
@@ -129,6 +131,14 @@ func TestModelsOfWebSockets(t *testing.T) {
 		{"POST", "/v1/realtime", "model=m", "", ""},
 		{"POST", "/v1/realtime", "model=m", `{"model":"n"}`, "n"},
 		{"GET", "/v1/models/x/realtime", "model=m", "", "x/realtime"},
+		{"GET", "/v1/models/llama", "", "", "llama"},
+		{"GET", "/v1/models/org/llama", "", "", "org/llama"},
+		{"GET", "/gateway/v1/models/llama", "", `{"model":"other"}`, "llama"},
+		{"GET", "/v1/models/", "", "", ""},
+		{"GET", "/v1/models", "", "", ""},
+		{"GET", "/models/m", "", "", ""},
+		{"POST", "/v1/models/llama/x", "", `{"model":"other"}`, "other"},
+		{"POST", "/v1/chat/completions", "", `{"model":"other"}`, "other"},
 	} {
 		c := newTalk(t).read(Incoming{Method: x.method, Path: x.path, Query: x.query, Body: []byte(x.body)}, nil)
 		assert.Equal(t, x.want, c.Request.Model, x)

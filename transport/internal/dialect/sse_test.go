@@ -2,7 +2,7 @@ package dialect
 
 import (
 	"bytes"
-	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -46,15 +46,17 @@ func twinSplit(stream string) []twinEvent {
 	return events
 }
 
-// chunked reads s in pieces of the given sizes, over and over.
-func chunked(s string, sizes []int) io.Reader {
-	var pieces []io.Reader
-	for i := 0; s != ""; i++ {
-		n := min(sizes[i%len(sizes)], len(s))
-		pieces = append(pieces, strings.NewReader(s[:n]))
-		s = s[n:]
+// filtered is what is passed on of a stream that arrives in pieces of the given sizes, over and over.
+func filtered(stream string, sizes []int, inspect func([]byte) edit) string {
+	f := eventFilter{inspect: inspect}
+	var out []byte
+	for i := 0; stream != ""; i++ {
+		n := min(sizes[i%len(sizes)], len(stream))
+		out = f.feed(out, []byte(stream[:n]))
+		stream = stream[n:]
 	}
-	return io.MultiReader(pieces...)
+	out, _ = f.end(out)
+	return string(out)
 }
 
 func drops(data string) bool { return strings.Contains(data, "drop") }
@@ -77,22 +79,16 @@ func checkAgainstTwin(t require.TestingT, stream string, sizes []int) {
 		}
 	}
 	var data []string
-	r := &eventReader{
-		src: chunked(stream, sizes),
-		inspect: func(b []byte) edit {
-			data = append(data, string(b))
-			v := edit{drop: drops(string(b))}
-			if bytes.Contains(b, []byte("other")) {
-				v.data = []byte("x")
-			}
-			return v
-		},
-		end: func() error { return nil },
-	}
-	got, err := io.ReadAll(r)
-	require.NoError(t, err)
+	got := filtered(stream, sizes, func(b []byte) edit {
+		data = append(data, string(b))
+		v := edit{drop: drops(string(b))}
+		if bytes.Contains(b, []byte("other")) {
+			v.data = []byte("x")
+		}
+		return v
+	})
 	require.Equal(t, wantData, data)
-	require.Equal(t, strings.Join(want, ""), string(got))
+	require.Equal(t, strings.Join(want, ""), got)
 }
 
 func TestEventReaderAgainstTwin(t *testing.T) {
@@ -121,14 +117,9 @@ func FuzzEventReader(f *testing.F) {
 }
 
 func TestEventIsPassedOnAsSoonAsItEnds(t *testing.T) {
-	server, client := io.Pipe()
-	r := &eventReader{src: server, inspect: func([]byte) edit { return edit{} }, end: func() error { return nil }}
-	got := make([]byte, 100)
+	f := eventFilter{inspect: func([]byte) edit { return edit{} }}
 	for _, event := range []string{"data: 1\n\n", ": ping\n\n", "data: 2\r\n\r\n"} {
-		go client.Write([]byte(event))
-		n, err := r.Read(got)
-		require.NoError(t, err)
-		assert.Equal(t, event, string(got[:n]))
+		assert.Equal(t, event, string(f.feed(nil, []byte(event))))
 	}
 }
 
@@ -156,10 +147,7 @@ func TestAMemberIsJoinedToTheEventBefore(t *testing.T) {
 		"data: {\"hold\":0,\"join\":2}\n\ndata: {\"join\":1}\n\n":            "data: {\"hold\":0,\"join\":2}\n\n",
 	} {
 		for size := 1; size <= len(stream); size++ {
-			r := &eventReader{src: chunked(stream, []int{size}), inspect: inspect, end: func() error { return nil }}
-			got, err := io.ReadAll(r)
-			require.NoError(t, err)
-			require.Equal(t, want, string(got), "%q in pieces of %d", stream, size)
+			require.Equal(t, want, filtered(stream, []int{size}, inspect), "%q in pieces of %d", stream, size)
 		}
 	}
 }
@@ -169,54 +157,17 @@ func TestEventTooLong(t *testing.T) {
 	for _, end := range []string{"\n", "\r\n", "\r"} {
 		stream := "data: first" + end + end + "data: begins" + end + long + end + "data: more" + end + end + "data: drop" + end + end + "data: last" + end + end
 		var inspected []string
-		r := &eventReader{
-			src: chunked(stream, []int{5000, 1}),
-			inspect: func(b []byte) edit {
-				inspected = append(inspected, string(b))
-				return edit{drop: drops(string(b))}
-			},
-			end: func() error { return nil },
+		f := eventFilter{inspect: func(b []byte) edit {
+			inspected = append(inspected, string(b))
+			return edit{drop: drops(string(b))}
+		}}
+		var got []byte
+		for piece := range slices.Chunk([]byte(stream), 2500) {
+			got = f.feed(f.feed(got, piece[:1]), piece[1:])
 		}
-		got, err := io.ReadAll(r)
-		require.NoError(t, err)
+		got, _ = f.end(got)
 		assert.Equal(t, strings.Replace(stream, "data: drop"+end+end, "", 1), string(got))
 		assert.Equal(t, []string{"first", "drop", "last"}, inspected)
-		assert.LessOrEqual(t, cap(r.filter.buf), 2*maxEvent)
+		assert.LessOrEqual(t, cap(f.buf), 2*maxEvent)
 	}
-}
-
-// eventReader reads a source through a filter, as the owner of a connection does.
-type eventReader struct {
-	src     io.Reader
-	inspect func([]byte) edit
-	end     func() error
-	filter  *eventFilter
-	out     []byte
-	err     error
-}
-
-func (r *eventReader) Read(p []byte) (int, error) {
-	if r.filter == nil {
-		r.filter = &eventFilter{inspect: r.inspect}
-	}
-	for len(r.out) == 0 {
-		if r.err != nil {
-			return 0, r.err
-		}
-		in := make([]byte, 4096)
-		n, err := r.src.Read(in)
-		r.out = r.filter.feed(nil, in[:n])
-		r.err = err
-		if err == io.EOF {
-			r.out, _ = r.filter.end(r.out)
-			if cut := r.end(); cut != nil {
-				r.err = cut
-			}
-		} else if err != nil {
-			r.out = r.filter.rest(r.out)
-		}
-	}
-	n := copy(p, r.out)
-	r.out = r.out[n:]
-	return n, nil
 }
