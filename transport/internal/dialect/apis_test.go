@@ -40,25 +40,6 @@ func blocksOf(t testing.TB, kind *api, body string) []uint64 {
 	return u.req.Blocks
 }
 
-// conversation is the prompt of a chat request.
-type conversation struct {
-	Tools    []string
-	Messages []prefix.Message
-}
-
-// hasher has hashed the conversation.
-func (c *conversation) hasher(seed prefix.Seed) *prefix.Hasher {
-	h := new(prefix.Hasher)
-	h.Reset(seed, nil)
-	for _, tool := range c.Tools {
-		h.WriteTool(tool)
-	}
-	for i := range c.Messages {
-		h.WriteMessage(&c.Messages[i])
-	}
-	return h
-}
-
 // The next turn of a conversation shares all full blocks with the turn before.
 func TestConversationsContinue(t *testing.T) {
 	for name, tc := range map[string]struct {

@@ -136,16 +136,21 @@ func TestWhatEventsSay(t *testing.T) {
 	}
 }
 
-// A stream that has failed stays failed, whatever follows.
+// A stream that has failed stays failed, whatever follows. A client that leaves is not a failure of the
+// engine, even after an error.
 func TestAnErrorIsNotTakenBack(t *testing.T) {
 	const failed = "data: {\"error\":{\"message\":\"x\"}}\n\n"
 	for _, rest := range []string{"", string(oneChunk), "data: [DONE]\n\n"} {
-		m := startedMeter(t)
-		m.Feed(nil, oneChunk)
-		m.Feed(nil, []byte(failed+rest))
-		_, err := m.End(nil)
-		assert.NoError(t, err, "the engine has said what there is to say")
-		assert.Equal(t, endpick.Failed, m.Outcome(endpick.Completed).Status)
+		for given, want := range map[endpick.Status]endpick.Status{
+			endpick.Completed: endpick.Failed, endpick.Failed: endpick.Failed, endpick.Canceled: endpick.Canceled,
+		} {
+			m := startedMeter(t)
+			m.Feed(nil, oneChunk)
+			m.Feed(nil, []byte(failed+rest))
+			_, err := m.End(nil)
+			assert.NoError(t, err, "the engine has said what there is to say")
+			assert.Equal(t, want, m.Outcome(given).Status, given)
+		}
 	}
 }
 
@@ -365,10 +370,7 @@ func TestSketchesOfPrompts(t *testing.T) {
 		assert.Equal(t, "hello", prompt.Messages[1].Text)
 		assert.Greater(t, prompt.Messages[1].End, prompt.Messages[0].End)
 	}
-}
-
-// So has the text of a completion.
-func TestSketchOfACompletion(t *testing.T) {
+	// So has the text of a completion.
 	prompt, _ := newTalkWith(t, Config{Sketch: true, SketchText: true}).ask("/v1/completions", `{"model":"m","prompt":"why"}`, nil).Sketch()
 	require.NotNil(t, prompt)
 	require.Len(t, prompt.Messages, 1)
@@ -513,16 +515,16 @@ func TestUnknownPromptsAreCounted(t *testing.T) {
 
 // A length set by the host replaces the estimate for any API's prompt.
 func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
-	for kind, body := range map[*api]string{chat: `{"messages":[{}]}`, completion: `{"prompt":"x"}`, messages: `{"messages":[{}]}`, responses: `{"input":"x"}`, embedding: `{"input":"x"}`, infill: `{"input_prefix":"a","input_suffix":"b"}`, native: `{"prompt":"x"}`} {
-		c, err := parse(kind, nil, []byte(body), manyItems)
-		require.NoError(t, err)
-		req := endpick.Request{InputTokens: 77}
-		_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, rates{})
-		require.NoError(t, err)
-		assert.Equal(t, kind, c.api, body)
-		assert.Equal(t, 77, req.InputTokens, body)
-		assert.Empty(t, req.Blocks, body)
-		assert.Nil(t, c.hasher)
+	for kind, body := range map[*api]string{chat: `{"messages":[{}]}`, completion: `{"prompt":["a","b"],"max_tokens":5}`, messages: `{"messages":[{}]}`, responses: `{"input":"x"}`, embedding: `{"input":"x"}`, infill: `{"input_prefix":"a","input_suffix":"b"}`, native: `{"prompt":"x"}`} {
+		u := understood{req: endpick.Request{InputTokens: 77}}
+		require.NoError(t, u.read(kind, []byte(body), manyItems, rates{}))
+		assert.Equal(t, kind, u.api, body)
+		assert.Equal(t, 77, u.req.InputTokens, body)
+		assert.Empty(t, u.req.Blocks, body)
+		assert.Nil(t, u.hasher)
+		if kind == completion {
+			assert.Equal(t, 10, u.req.ExpectedOutputTokens, "two prompts have two responses, whoever has counted their tokens")
+		}
 	}
 }
 

@@ -107,17 +107,6 @@ func TestAStreamWithAnEventTooLong(t *testing.T) {
 	}
 }
 
-// A client that leaves is not a failure of the engine, even after an error.
-func TestAnErrorInTheStreamIsAFailureOfTheWholeOnly(t *testing.T) {
-	for given, want := range map[endpick.Status]endpick.Status{
-		endpick.Completed: endpick.Failed, endpick.Failed: endpick.Failed, endpick.Canceled: endpick.Canceled,
-	} {
-		m := startedMeter(t)
-		m.Feed(nil, []byte(`data: {"error":{"message":"out of memory"}}`+"\n\n"))
-		assert.Equal(t, want, m.Outcome(given).Status, given)
-	}
-}
-
 // A lease gets all tokens of a piece in one call once the piece has been read,
 // including those of an event that ends the stream.
 func TestTokensAreReportedByThePiece(t *testing.T) {

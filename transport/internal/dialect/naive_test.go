@@ -23,9 +23,9 @@ type naive struct {
 	stream  bool
 	refused bool
 
-	conversation conversation
-	media        int
-	prompts      []naivePrompt
+	h       prefix.Hasher // of a conversation
+	media   int
+	prompts []naivePrompt
 }
 
 // naivePrompt is a text, or a list of token ids.
@@ -37,6 +37,7 @@ type naivePrompt struct {
 
 func naively(kind *api, body []byte) (n naive) {
 	n.api = other
+	n.h.Reset(promptSeed, nil)
 	top, ok := object(body)
 	if !ok {
 		return n
@@ -184,13 +185,13 @@ func (n *naive) add(m prefix.Message) {
 			n.media++
 		}
 	}
-	n.conversation.Messages = append(n.conversation.Messages, m)
+	n.h.WriteMessage(&m)
 }
 
 func (n *naive) tools(v json.RawMessage) {
 	tools, _ := array(v)
 	for _, tool := range tools {
-		n.conversation.Tools = append(n.conversation.Tools, string(tool))
+		n.h.WriteTool(string(tool))
 	}
 }
 
@@ -269,15 +270,13 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 	}
 	require.NoError(t, err)
 	require.Equal(t, []any{n.api, n.model, n.stream}, []any{u.api, u.model, u.stream})
-	seed := prefix.Scope{Model: "m", Salt: "salt"}.Seed()
 	var want endpick.Request
 	learn := 0
 	switch {
 	case n.api == other:
 		want.InputTokens = max(toTokens(len(body), tokensPerByte), 1)
 	case n.prompts == nil:
-		h := n.conversation.hasher(seed)
-		want.Blocks, learn = h.Blocks(), h.Len()
+		want.Blocks, learn = n.h.Blocks(), n.h.Len()
 		want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
 		want.BlockTokens = 16
 	default:
@@ -290,9 +289,9 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 			want.InputTokens = max(toTokens(learn, tokensPerByte)+n.media*mediaTokens, 1)
 		}
 		if first := n.prompts[0]; first.isText {
-			want.Blocks = prefix.AppendText(nil, seed, first.text)
+			want.Blocks = prefix.AppendText(nil, promptSeed, first.text)
 		} else {
-			want.Blocks = prefix.AppendTokens(nil, seed, first.ids)
+			want.Blocks = prefix.AppendTokens(nil, promptSeed, first.ids)
 		}
 		require.Equal(t, len(n.prompts), u.prompts)
 	}

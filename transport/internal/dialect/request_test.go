@@ -15,6 +15,12 @@ import (
 
 const manyItems = 1 << 16
 
+// promptScope is that of prompts in tests, unless they are about it.
+var (
+	promptScope = prefix.Scope{Model: "m", Salt: "salt"}
+	promptSeed  = promptScope.Seed()
+)
+
 // understood is what is known of a request before it is routed.
 type understood struct {
 	request
@@ -29,29 +35,25 @@ func understand(t testing.TB, kind *api, body string) understood {
 }
 
 func tryToUnderstand(kind *api, body []byte, maxItems int) (u understood, err error) {
+	return u, u.read(kind, body, maxItems, rates{})
+}
+
+// read reads a request for which a host may have set something, with what was learned before.
+func (u *understood) read(kind *api, body []byte, maxItems int, learned rates) (err error) {
 	if u.request, err = parse(kind, nil, body, maxItems); err != nil {
-		return u, err
+		return err
 	}
-	u.learn, err = u.readPrompt(context.Background(), &u.req, prefix.Scope{Model: "m", Salt: "salt"}, rates{})
+	u.learn, err = u.readPrompt(context.Background(), &u.req, promptScope, learned)
 	if u.unread {
 		u.api, u.stream = other, false
 	}
-	return u, err
+	return err
 }
 
 func TestOnlyTheHeadOfEndlessTokensIsHashed(t *testing.T) {
 	u := understand(t, completion, "{\"prompt\":["+strings.Repeat("7,", maxHashedTokens+prefix.BlockTokens)+"7]}")
 	assert.Equal(t, maxHashedTokens+prefix.BlockTokens+1, u.req.InputTokens)
 	assert.Len(t, u.req.Blocks, maxHashedTokens/prefix.BlockTokens)
-}
-
-func TestTheHostsOwnTokensStay(t *testing.T) {
-	c, err := parse(completion, nil, []byte(`{"prompt":["a","b"],"max_tokens":5}`), manyItems)
-	require.NoError(t, err)
-	req := endpick.Request{InputTokens: 3}
-	_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, rates{})
-	require.NoError(t, err)
-	assert.Equal(t, 10, req.ExpectedOutputTokens, "two prompts have two responses, whoever has counted their tokens")
 }
 
 func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
@@ -68,12 +70,9 @@ func TestExpectedOutputIsTheMeanOrTheLimit(t *testing.T) {
 		`{"prompt":["x","y"],"n":2}`:        400,
 		`{"input":"x"}`:                     100,
 	} {
-		c, err := parse(completion, nil, []byte(body), manyItems)
-		require.NoError(t, err)
-		var req endpick.Request
-		_, err = c.readPrompt(t.Context(), &req, prefix.Scope{}, learned)
-		require.NoError(t, err)
-		assert.Equal(t, want, req.ExpectedOutputTokens, body)
+		var u understood
+		require.NoError(t, u.read(completion, []byte(body), manyItems, learned))
+		assert.Equal(t, want, u.req.ExpectedOutputTokens, body)
 	}
 }
 
