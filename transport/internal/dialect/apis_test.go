@@ -1,11 +1,13 @@
 package dialect
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
 	"testing"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -132,14 +134,17 @@ func TestOtherPromptsAreRead(t *testing.T) {
 	}
 }
 
+// A transcription streams only if its form says true.
 func TestTranscriptionIsReadFromItsForm(t *testing.T) {
-	body := "--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\ntrue\r\n" +
-		"--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("x", 32000) + "\r\n--B--\r\n"
-	c := newTalk(t).read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, Body: []byte(body)}, nil)
-	assert.Equal(t, "whisper", c.Request.Model)
-	assert.True(t, c.Request.Stream)
-	assert.InDelta(t, 100, c.Request.InputTokens, 2)
-	assert.Equal(t, body, joined(c.Body(true)))
+	for stream, want := range map[string]bool{"true": true, "false": false, "": false, "True": false} {
+		body := "--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\n" + stream + "\r\n" +
+			"--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("x", 32000) + "\r\n--B--\r\n"
+		c := newTalk(t).read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, Body: []byte(body)}, nil)
+		assert.Equal(t, "whisper", c.Request.Model)
+		assert.Equal(t, want, c.Request.Stream, stream)
+		assert.InDelta(t, 100, c.Request.InputTokens, 2)
+		assert.Equal(t, body, joined(c.Body(true)))
+	}
 }
 
 // metered feeds a response to a meter.
@@ -295,38 +300,57 @@ func TestSessions(t *testing.T) {
 	assert.ErrorAs(t, err, new(*endpick.RequestError))
 }
 
-func FuzzAPIEvents(f *testing.F) {
+// Whatever a response is made of, nothing panics and no figure is negative; the finder of usage, fed in pieces,
+// finds what encoding/json finds.
+func FuzzResponses(f *testing.F) {
 	for _, s := range []string{
 		`{"type":"message_start","message":{"usage":{"input_tokens":1}}}`, `{"type":"content_block_delta","delta":{"text":"a"}}`, `{"type":"message_delta","delta":{"stop_reason":"x"},"usage":{}}`,
 		`{"type":"response.completed","response":{"usage":{"input_tokens_details":{"cached_tokens":1}}}}`, `{"type":"response.output_text.delta","delta":"x"}`, `{"type":"error","error":{}}`,
 		`{"choices":[{"message":{"content":"a","tool_calls":[{"function":{"name":"f"}}]}}]}`, `{"content":[{"type":"text","text":"a"},{"type":"tool_use","input":{}}]}`,
 		`{"output":[{"type":"message","content":[{"text":"a"}]},{"type":"function_call"}]}`, `{"type":"response.completed","response":{"id":"r","output":[{}]}}`,
 		`{"text":"a","meta_info":{"completion_tokens":1}}`, `{"choices":[{"token_ids":[1]}]}`, `{"type":"transcript.text.done","usage":{}}`,
+		`{"usage":{"prompt_tokens":12,"prompt_tokens_details":{"cached_tokens":8}}}`, `{"choices":[{"text":"\ud83d\ude00"}],"error":{}}`,
+		`{"choices":[{"delta":{"content":"a\n","tool_calls":[{"function":{"name":"f"}}]}}],"usage":null}`,
 	} {
 		for kind := range apis {
 			f.Add(uint8(kind), []byte(s))
 		}
 	}
-	f.Fuzz(func(t *testing.T, kind uint8, b []byte) {
-		d := apis[int(kind)%len(apis)]
-		{
-			var u usage
-			u.read(b, depthOfUsage)
-			if s := saidOf(u); s.prompt < 0 || s.cached < 0 || s.completion < 0 {
-				t.Fatalf("%q: %+v", b, u)
-			}
-		}
-		if d.event != nil {
-			r := response{api: d, most: 2, answer: answer{wanted: true, repeats: d.output != nil}}
+	f.Fuzz(func(t *testing.T, which uint8, b []byte) {
+		kind := apis[int(which)%len(apis)]
+		said := false
+		if kind.event != nil {
+			r := response{api: kind, most: 2, answer: answer{wanted: true, repeats: kind.output != nil}}
 			if r.read(b, false); r.data.bytes < 0 || r.data.tokens < 0 || r.data.bytes > 4*len(b) {
 				t.Fatalf("%q: %+v", b, r)
 			}
-			r.answer.writeTo(new(prefix.Hasher), d)
+			said = r.data.said
+			r.answer.writeTo(new(prefix.Hasher), kind)
 		}
-		if d.whole != nil {
-			r := response{api: d, answer: answer{wanted: true}}
-			d.whole(&r, b)
-			r.answer.writeTo(new(prefix.Hasher), d)
+		if kind.whole != nil {
+			r := response{api: kind, answer: answer{wanted: true}}
+			kind.whole(&r, b)
+			r.answer.writeTo(new(prefix.Hasher), kind)
+		}
+		var u usage
+		u.read(b, depthOfUsage)
+		if s := saidOf(u); s.prompt < 0 || s.cached < 0 || s.completion < 0 {
+			t.Fatalf("%q: %+v", b, u)
+		}
+		var finder usageFinder
+		for piece := range slices.Chunk(b, 1+int(which%64)) {
+			finder.write(piece)
+		}
+		hidden := isUsage(b)
+		var twin map[string]json.RawMessage
+		if !utf8.Valid(b) || json.Unmarshal(b, &twin) != nil || strings.Contains(string(b), `\u`) || len(b) > maxUsage {
+			return
+		}
+		require.Equal(t, saidOf(u), saidOf(finder.found))
+		var text []struct{ Text, Finish_reason any }
+		if json.Unmarshal(twin["choices"], &text) == nil && kind == chat {
+			require.Equal(t, len(text) > 0, said)
+			require.False(t, hidden && len(text) > 0)
 		}
 	})
 }

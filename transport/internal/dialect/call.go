@@ -124,10 +124,8 @@ func (c *Call) cutByTokens(ctx context.Context, seed prefix.Seed) {
 // Sketch describes the prompt for a recording, and returns a hash of the cache_salt.
 // Call Prompt before. Nil: sketches are not enabled, or the prompt is not text.
 func (c *Call) Sketch() (prompt *recording.Prompt, salt recording.Hash) {
-	if c.sketcher != nil {
-		if p := c.sketcher.Prompt; len(p.Messages) > 0 {
-			prompt = p
-		}
+	if c.sketcher != nil && len(c.sketcher.Prompt.Messages) > 0 {
+		prompt = c.sketcher.Prompt
 	}
 	return prompt, c.saltHash
 }
@@ -264,6 +262,3 @@ func validName(s string) string {
 	}
 	return "hash-" + strconv.FormatUint(xxhash.Sum64String(s), 16)
 }
-
-// headSession names a conversation by its head.
-func headSession(hash uint64) string { return "head-" + strconv.FormatUint(hash, 16) }

@@ -1,14 +1,11 @@
 package dialect
 
 import (
-	"encoding/json"
 	"slices"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // The chunk that was asked for is dropped. Others stay as they are.
@@ -70,41 +67,6 @@ func TestUsageFinder(t *testing.T) {
 			}
 		})
 	}
-}
-
-// The finder, fed in pieces, and the scanner agree with encoding/json.
-func FuzzUsage(f *testing.F) {
-	f.Add([]byte(`{"usage":{"prompt_tokens":12,"prompt_tokens_details":{"cached_tokens":8}}}`), 3)
-	f.Add([]byte(`{"choices":[{"delta":{"content":"a\n","tool_calls":[{"function":{"name":"f"}}]}}],"usage":null}`), 1)
-	f.Add([]byte(`{"choices":[{"text":"\ud83d\ude00"}],"error":{}}`), 2)
-	f.Fuzz(func(t *testing.T, b []byte, size int) {
-		size = max(1, size%64)
-		var finder usageFinder
-		for piece := range slices.Chunk(b, size) {
-			finder.write(piece)
-		}
-		hidden := isUsage(b)
-		got := saidOf(finder.found)
-		r := response{api: chat, most: 1}
-		if r.read(b, false); got.prompt < 0 || got.cached < 0 || r.data.bytes < 0 {
-			t.Fatal("a negative count")
-		}
-		if !json.Valid(b) || !utf8.Valid(b) {
-			return
-		}
-		var twin map[string]json.RawMessage
-		if json.Unmarshal(b, &twin) != nil || strings.Contains(string(b), `\u`) || len(b) > maxUsage {
-			return
-		}
-		var want usage
-		want.read(b, depthOfUsage)
-		require.Equal(t, saidOf(want), got)
-		var text []struct{ Text, Finish_reason any }
-		if json.Unmarshal(twin["choices"], &text) == nil {
-			require.Equal(t, len(text) > 0, r.data.said)
-			require.False(t, hidden && len(text) > 0)
-		}
-	})
 }
 
 const contentChunk = `{"id":"chatcmpl-3f2a","object":"chat.completion.chunk","created":1732153200,"model":"m",` +

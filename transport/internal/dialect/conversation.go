@@ -17,7 +17,7 @@ func readConversation(p *promptReader) bool {
 	} else {
 		p.begin()
 		if present(system) {
-			p.say("system", system)
+			p.writeContent(p.message("system"), system, nil)
 		}
 		if before != nil {
 			p.size = before.size
@@ -30,7 +30,7 @@ func readConversation(p *promptReader) bool {
 		p.sketcher.Prompt.Partial = true
 	}
 	if isString(list) {
-		p.say("user", list)
+		p.writeContent(p.message("user"), list, nil)
 	}
 	p.readMessages(list)
 	p.end()
@@ -109,11 +109,6 @@ func (p *promptReader) toolCall(id, name, arguments []byte) prefix.ToolCall {
 		c.Arguments = plain(arguments)
 	}
 	return c
-}
-
-// say adds a message that has only content.
-func (p *promptReader) say(role string, content []byte) {
-	p.writeContent(p.message(role), content, nil)
 }
 
 // writeContent adds a message with this content: a text, or a list of parts, with pictures besides.

@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
 
@@ -58,12 +57,6 @@ func TestCountsHaveThePromptsBlocks(t *testing.T) {
 	}
 }
 
-func checkNativePrompt(t require.TestingT, v []byte) {
-	body := append(append([]byte(`{"prompt":`), v...), '}')
-	u, err := tryToUnderstand(native, body, manyItems)
-	agree(t, native, body, u, err)
-}
-
 func TestNativePromptsAreTheirTwins(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := drawn{T: t}
@@ -82,6 +75,8 @@ func TestNativePromptsAreTheirTwins(t *testing.T) {
 		} else {
 			one()
 		}
-		checkNativePrompt(t, []byte(d.b.String()))
+		body := []byte(`{"prompt":` + d.b.String() + "}")
+		u, err := tryToUnderstand(native, body, manyItems)
+		agree(t, native, body, u, err)
 	})
 }

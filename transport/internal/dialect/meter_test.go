@@ -12,6 +12,20 @@ import (
 	"github.com/endpick/endpick"
 )
 
+// startedMeter is the meter of a stream whose client did not ask for usage.
+func startedMeter(t tester) *Meter {
+	return newTalk(t).streaming("/v1/chat/completions", `{"model":"m","stream":true,"messages":[{"role":"user","content":"hello"}]}`)
+}
+
+var oneChunk = []byte("data: " + contentChunk + "\n\n")
+
+func TestMeteringAChunkAllocatesNothing(t *testing.T) {
+	m := startedMeter(t)
+	out := m.Feed(nil, oneChunk)
+	assert.Equal(t, string(oneChunk), string(out))
+	assert.Zero(t, testing.AllocsPerRun(1000, func() { out = m.Feed(out[:0], oneChunk) }))
+}
+
 // A running count from an engine covers everything so far, including what was
 // estimated as longer: the next piece is estimated by itself.
 func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
@@ -29,7 +43,7 @@ func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
 
 // SGLang repeats the text from its beginning in each event: only what is new counts.
 func TestTextThatIsRepeatedCountsOnce(t *testing.T) {
-	m := startedMeterOf(t, "/generate", `{"model":"m","text":"hello","stream":true}`)
+	m := newTalk(t).streaming("/generate", `{"model":"m","text":"hello","stream":true}`)
 	for i, want := range []int{2, 4, 4, 8} {
 		text := strings.Repeat("x", []int{8, 16, 16, 32}[i])
 		m.Feed(nil, fmt.Appendf(nil, "data: {\"text\":%q}\n\n", text))
@@ -65,7 +79,7 @@ func TestResponsesInTurnsCountEach(t *testing.T) {
 			`{"choices":[{"index":0,"delta":{"content":"a"}}],"usage":{"prompt_tokens":9,"completion_tokens":4}}`,
 		}, []int{2, 4}, 4},
 	} {
-		m := startedMeterOf(t, tc.path, tc.body)
+		m := newTalk(t).streaming(tc.path, tc.body)
 		for i, event := range tc.events {
 			m.Feed(nil, []byte("data: "+event+"\n\n"))
 			m.mu.Lock()
@@ -78,7 +92,7 @@ func TestResponsesInTurnsCountEach(t *testing.T) {
 
 // An engine that invents choices fills no memory.
 func TestChoicesAreBounded(t *testing.T) {
-	m := startedMeterOf(t, "/v1/chat/completions", `{"model":"m","messages":[{}],"n":3,"stream":true}`)
+	m := newTalk(t).streaming("/v1/chat/completions", `{"model":"m","messages":[{}],"n":3,"stream":true}`)
 	for i := range 50 {
 		m.Feed(nil, fmt.Appendf(nil, "data: {\"choices\":[{\"index\":%d,\"delta\":{\"content\":\"x\"}}]}\n\n", i))
 	}

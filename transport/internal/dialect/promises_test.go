@@ -216,13 +216,3 @@ func TestTheLastNumberCounts(t *testing.T) {
 		assert.Equal(t, want, [2]int{c.responses(), c.maxTokens}, body)
 	}
 }
-
-// A transcription streams only if its form says true.
-func TestWhetherATranscriptionStreams(t *testing.T) {
-	for value, want := range map[string]bool{"true": true, "false": false, "": false, "True": false} {
-		body := "--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\n" + value + "\r\n--B--\r\n"
-		c, err := parse(transcription, http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, []byte(body), manyItems)
-		require.NoError(t, err)
-		assert.Equal(t, want, c.stream, value)
-	}
-}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/endpick/endpick"
@@ -34,7 +35,7 @@ func (c *request) readPrompt(ctx context.Context, req *endpick.Request, scope pr
 		req.Responses = n
 	}
 	if req.Session == "" && p.head != 0 {
-		req.Session = headSession(p.head)
+		req.Session = "head-" + strconv.FormatUint(p.head, 16)
 	}
 	req.Context = cmp.Or(req.Context, c.context)
 	if req.ExpectedOutputTokens == 0 {

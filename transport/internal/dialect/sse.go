@@ -97,7 +97,7 @@ func (s *eventFilter) rest(dst []byte) []byte {
 func (s *eventFilter) passUnread() {
 	s.release(nil)
 	s.pass(0, len(s.buf))
-	s.midLine = s.midLine || s.line < len(s.buf)
+	s.midLine = s.line < len(s.buf)
 	s.buf, s.line = s.buf[:0], 0
 	s.tooLong, s.skipped = true, true
 }
