@@ -26,40 +26,25 @@ func TestMeteringAChunkAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(1000, func() { out = m.Feed(out[:0], oneChunk) }))
 }
 
-// A running count from an engine covers everything so far, including what was
-// estimated as longer: the next piece is estimated by itself.
-func TestTheEnginesCountReplacesTheEstimate(t *testing.T) {
-	m := startedMeter(t)
-	feed := func(bytes int, usage string) int {
-		m.Feed(nil, fmt.Appendf(nil, `data: {"choices":[{"delta":{"content":%q}}]%s}`+"\n\n", strings.Repeat("x", bytes), usage))
-		return m.Seen().OutputTokens
+// What is counted after each event. A running count from an engine covers everything so far, including what
+// was estimated as longer: the next piece is estimated by itself. Of a text that is repeated from its
+// beginning, only what is new counts. Each of several interleaved responses has a count of its own: none is
+// charged for another.
+func TestTokensAreCountedAsTheyCome(t *testing.T) {
+	says := func(bytes int, usage string) string {
+		return fmt.Sprintf(`{"choices":[{"delta":{"content":%q}}]%s}`, strings.Repeat("x", bytes), usage)
 	}
-	assert.Equal(t, 8, feed(32, ""), "four bytes a token")
-	assert.Equal(t, 11, feed(400, `,"usage":{"completion_tokens":11}`))
-	assert.Equal(t, 13, feed(8, ""))
-	assert.Equal(t, 13, feed(3, ""))
-	assert.Equal(t, 14, feed(1, ""), "parts of a token add up")
-}
-
-// SGLang repeats the text from its beginning in each event: only what is new counts.
-func TestTextThatIsRepeatedCountsOnce(t *testing.T) {
-	m := newTalk(t).streaming("/generate", `{"model":"m","text":"hello","stream":true}`)
-	for i, want := range []int{2, 4, 4, 8} {
-		text := strings.Repeat("x", []int{8, 16, 16, 32}[i])
-		m.Feed(nil, fmt.Appendf(nil, "data: {\"text\":%q}\n\n", text))
-		assert.Equal(t, want, m.Seen().OutputTokens, "four bytes a token")
-	}
-}
-
-// Each of several interleaved responses has a count of its own, with engines that repeat the
-// text and with those that report running counts: none is charged for another.
-func TestResponsesInTurnsCountEach(t *testing.T) {
+	repeats := func(bytes int) string { return fmt.Sprintf(`{"text":%q}`, strings.Repeat("x", bytes)) }
 	for _, tc := range []struct {
 		name, path, body string
 		events           []string
 		want             []int // tokens so far
 		outcome          int   // the engine's total; 0: unknown
 	}{
+		{"four bytes a token, whose parts add up", "/v1/chat/completions", `{"model":"m","messages":[{}],"stream":true}`, []string{
+			says(32, ""), says(400, `,"usage":{"completion_tokens":11}`), says(8, ""), says(3, ""), says(1, ""),
+		}, []int{8, 11, 13, 13, 14}, 11},
+		{"a text repeated", "/generate", `{"model":"m","text":"hello","stream":true}`, []string{repeats(8), repeats(16), repeats(16), repeats(32)}, []int{2, 4, 4, 8}, 0},
 		{"SGLang repeats the text", "/generate", `{"model":"m","text":["a","b"],"stream":true}`, []string{
 			`{"text":"xxxxxxxx","index":0}`, `{"text":"xxxxxxxxxxxx","index":1}`, `{"text":"xxxxxxxxxxxxxxxx","index":0}`, `{"text":"xxxxxxxxxxxxxxxx","index":1}`,
 		}, []int{2, 5, 7, 8}, 0},
@@ -82,9 +67,7 @@ func TestResponsesInTurnsCountEach(t *testing.T) {
 		m := newTalk(t).streaming(tc.path, tc.body)
 		for i, event := range tc.events {
 			m.Feed(nil, []byte("data: "+event+"\n\n"))
-			m.mu.Lock()
 			assert.Equal(t, tc.want[i], m.counted, "%s, event %d", tc.name, i)
-			m.mu.Unlock()
 		}
 		assert.Equal(t, tc.outcome, m.Outcome(endpick.Completed).OutputTokens, tc.name)
 	}
