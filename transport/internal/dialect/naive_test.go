@@ -396,13 +396,6 @@ func (d *drawn) ids() {
 	d.list(func() { d.put(d.one("1", "1", "1", "1", "1", "1", "2.0", "70000", "0", "-1")) })
 }
 
-func (d *drawn) part() {
-	d.object(map[string]func(){
-		"type":      func() { d.put(d.one(`"text"`, `"image_url"`, `""`, `"b"`)) },
-		"image_url": func() { d.object(nil, "url", "detail") },
-	}, "type", "type", "text", "image_url", "b")
-}
-
 func (d *drawn) call() {
 	d.object(map[string]func(){
 		"function": func() {
@@ -413,7 +406,7 @@ func (d *drawn) call() {
 
 func (d *drawn) message() {
 	d.object(map[string]func(){
-		"content":    func() { d.list(d.part) },
+		"content":    func() { d.list(d.block) },
 		"tool_calls": func() { d.list(d.call) },
 	}, "role", "name", "content", "content", "tool_calls", "tool_call_id", "x")
 }
@@ -442,7 +435,8 @@ func (d *drawn) block() {
 	case 0:
 		d.object(map[string]func(){"source": source, "content": func() { d.list(d.block) }}, "type", "text", "source", "input", "content", "id", "name", "tool_use_id")
 	case 1:
-		d.shaped("image", []string{"source", "text"}, source)
+		address := func() { d.object(nil, "url", "detail") }
+		d.shaped(d.one("image", "image_url", "b"), []string{"source", "image_url", "b", "text"}, source, address)
 	case 2:
 		d.shaped("tool_use", []string{"input", "id", "name"}, func() { d.anything(2) })
 	case 3:

@@ -68,19 +68,15 @@ func skipString(b []byte, i int) int {
 		if n < 0 {
 			return -1
 		}
-		if i += n + 1; !isEscaped(b, i) {
+		i += n + 1
+		backslashes := 0
+		for b[i-1-backslashes] == '\\' { // no further than the quote before
+			backslashes++
+		}
+		if backslashes%2 == 0 {
 			return i + 1
 		}
 	}
-}
-
-// isEscaped reports whether there is an odd number of backslashes before b[i].
-func isEscaped(b []byte, i int) bool {
-	n := i
-	for n > 0 && b[n-1] == '\\' {
-		n--
-	}
-	return (i-n)%2 != 0
 }
 
 // hasEscape reports whether the content of a string, or a value, has an escape of these kinds.
