@@ -136,10 +136,13 @@ func TestOtherPromptsAreRead(t *testing.T) {
 
 // A transcription streams only if its form says true.
 func TestTranscriptionIsReadFromItsForm(t *testing.T) {
+	field := func(name, content string) string {
+		return "--B\r\nContent-Disposition: form-data; name=" + name + "\r\n\r\n" + content + "\r\n"
+	}
+	header := http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}
 	for stream, want := range map[string]bool{"true": true, "false": false, "": false, "True": false} {
-		body := "--B\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nwhisper\r\n--B\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\n" + stream + "\r\n" +
-			"--B\r\nContent-Disposition: form-data; name=\"file\"; filename=\"a.wav\"\r\n\r\n" + strings.Repeat("x", 32000) + "\r\n--B--\r\n"
-		c := newTalk(t).read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: http.Header{"Content-Type": {"multipart/form-data; boundary=B"}}, Body: []byte(body)}, nil)
+		body := field(`"model"`, "whisper") + field(`"stream"`, stream) + field(`"file"; filename="a.wav"`, strings.Repeat("x", 32000)) + "--B--\r\n"
+		c := newTalk(t).read(Incoming{Method: "POST", Path: "/v1/audio/transcriptions", Header: header, Body: []byte(body)}, nil)
 		assert.Equal(t, "whisper", c.Request.Model)
 		assert.Equal(t, want, c.Request.Stream, stream)
 		assert.InDelta(t, 100, c.Request.InputTokens, 2)

@@ -371,7 +371,8 @@ func TestSketchesOfPrompts(t *testing.T) {
 		assert.Greater(t, prompt.Messages[1].End, prompt.Messages[0].End)
 	}
 	// So has the text of a completion.
-	prompt, _ := newTalkWith(t, Config{Sketch: true, SketchText: true}).ask("/v1/completions", `{"model":"m","prompt":"why"}`, nil).Sketch()
+	w := newTalkWith(t, Config{Sketch: true, SketchText: true})
+	prompt, _ := w.ask("/v1/completions", `{"model":"m","prompt":"why"}`, nil).Sketch()
 	require.NotNil(t, prompt)
 	require.Len(t, prompt.Messages, 1)
 	assert.Equal(t, "why", prompt.Messages[0].Text)
@@ -531,7 +532,8 @@ func TestWhatTheHostKnowsOfAnyAPI(t *testing.T) {
 // A priority that is not a number, or out of range, is ignored.
 func TestPriorities(t *testing.T) {
 	for value, want := range map[string]int{"3": 3, "-2": -2, "": 0, "x": 0, "99999999999999999999": 0, "-99999999999999999999": 0} {
-		c := newTalk(t).read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: http.Header{PriorityHeader: {value}}, Body: []byte("{}")}, nil)
+		header := http.Header{PriorityHeader: {value}}
+		c := newTalk(t).read(Incoming{Method: http.MethodPost, Path: "/v1/chat/completions", Header: header, Body: []byte("{}")}, nil)
 		assert.Equal(t, want, c.Request.Priority, value)
 		assert.Equal(t, want == 0 && value != "", len(c.Warnings) == 1, value)
 	}
