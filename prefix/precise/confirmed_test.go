@@ -17,8 +17,7 @@ func (f *fleet) confirmed() [3]uint64 {
 
 // Events that match no prompt are noticed.
 func TestEventsThatMatchNothing(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	serve := func(req endpick.Request, event precise.Event, status endpick.Status) {
 		lease := f.to("a", req)
 		a.Apply([]precise.Event{event})

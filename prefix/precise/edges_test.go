@@ -25,8 +25,7 @@ func (f *fleet) stats(id string) precise.FeedStats {
 // A sender that names blocks as requests do need not send tokens; but blocks that follow
 // by their tokens can't be placed then.
 func TestBlocksByTheNamesOfRequests(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	req := request(ids(0, 100)) // six blocks
 	keys := func(from, to int, e precise.Event) precise.Event {
 		e.Keys = req.Blocks[from:to]
@@ -56,8 +55,7 @@ func TestBlocksByTheNamesOfRequests(t *testing.T) {
 
 // Invalid events are counted and change nothing.
 func TestEventsThatMakeNoSense(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	good := stored(hashes{1, 2}, ids(0, 32))
 	require.Zero(t, a.Apply([]precise.Event{good}))
 	group := func(g int, e precise.Event) precise.Event { e.Group = g; return e }
@@ -103,8 +101,7 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 
 // A name that an engine assigns to another block stands for that one from then on.
 func TestNamesThatAreGivenAgain(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	at := func(first int) int { return f.matched(request(ids(first, 40)))["a"] }
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(500, 16))}))
 	assert.Equal(t, []int{0, 16, 1}, []int{at(0), at(500), f.stats("a").Blocks})
@@ -222,8 +219,7 @@ func TestNothingIsLeft(t *testing.T) {
 // Engines without layers that need the whole prompt have what their windows need, wherever it
 // begins; an empty or unknown prompt is held by nobody.
 func TestOnlyWindows(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	all := hashes{1, 2, 3, 4, 5, 6}
 	e := stored(all, ids(0, 96))
 	e.Spec, e.Window, e.BlockTokens = precise.Window, 33, 16 // two blocks before a place
@@ -270,8 +266,7 @@ func TestWorthLoading(t *testing.T) {
 // What engines and their clients can invent takes neither memory beyond the bound nor time beyond what
 // they have stored.
 func TestEventsOfAHostileEngine(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	before := heap()
 	for i := range 64 {
 		e := stored(hashes{precise.Hash(i)}, ids(0, 16))
@@ -306,8 +301,7 @@ func TestEventsOfAHostileEngine(t *testing.T) {
 // A large cache is forgotten in steps, between which requests are matched, as if nothing was known, and
 // the endpoint may go.
 func TestForgettingMuch(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	names := consecutive(0, 1<<14)
 	fill := func() { require.Zero(t, a.Apply([]precise.Event{stored(names, ids(0, 16*len(names)))})) }
 	fill()

@@ -47,6 +47,12 @@ func (f *fleet) feed(id string, rank int) *precise.Feed {
 	return feed
 }
 
+// fed is a fleet of whose server a everything is known: that it holds nothing.
+func fed(t testing.TB) (*fleet, *precise.Feed) {
+	f := newFleet(t, precise.Config{})
+	return f, f.feed("a", 0)
+}
+
 func scope(adapter, salt string) prefix.Scope {
 	return prefix.Scope{Model: "m", Adapter: adapter, Salt: salt}
 }
@@ -129,8 +135,7 @@ func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
 }
 
 func TestParents(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	require.Zero(t, a.Apply([]precise.Event{
 		stored(hashes{1, 2}, ids(0, 32)),
 		after(2, stored(hashes{3}, ids(32, 16))), // of the event before
@@ -169,8 +174,7 @@ func TestTiers(t *testing.T) {
 // A model with full attention and a window of 40 tokens: three blocks of 16 hold the
 // 39 tokens before any place.
 func TestWindows(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	window := precise.Event{Group: 1, Spec: precise.Window, Window: 40, BlockTokens: 16, Hashes: hashes{1, 2, 3, 4, 5, 6, 7, 8}, Tokens: ids(0, 128)}
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
 	req := request(ids(0, 200))
@@ -197,8 +201,7 @@ func TestWindows(t *testing.T) {
 
 // Blocks that the engine keeps apart are kept apart, and so is content other than tokens.
 func TestIsolation(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	salted := stored(hashes{1, 2}, ids(0, 32))
 	salted.Salt = "s"
 	adapted := stored(hashes{11, 12}, ids(0, 32))

@@ -26,8 +26,7 @@ func (f *fleet) to(id string, req endpick.Request) endpick.Lease {
 // Requests under way count for the engine that has them, by themselves or beyond what it has reported,
 // until they end: then only its events do.
 func TestRequestsUnderWay(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a := f.feed("a", 0)
+	f, a := fed(t)
 	f.feed("b", 0)
 	next := request(ids(0, 100))
 	is := func(want int) {

@@ -96,7 +96,8 @@ func TestWhatAFileSays(t *testing.T) {
 // it returns after a good list. The source's context ends when it returns.
 func TestWhatIsWrongWithAList(t *testing.T) {
 	router := rig.Must(endpick.New(endpick.Config{}))
-	good, bad := []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}, []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
+	good := []endpick.Endpoint{{Address: "b"}, {Address: "a"}, {Address: "a", Rank: 1, Ranked: true}}
+	bad := []endpick.Endpoint{{Address: "a"}, {Address: "a"}}
 	list := make([]endpick.Endpoint, 100_000) // without addresses
 	var asked context.Context
 	var reported []error
@@ -156,7 +157,10 @@ func TestTheProgramsResolver(t *testing.T) {
 
 // Endpoints of one name do not share models and labels.
 func TestEndpointsOfANameAreApart(t *testing.T) {
-	d := &discover.DNS{Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2").resolver(), Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}}}
+	d := &discover.DNS{
+		Name: "fleet.test.", Port: 8000, Scheme: "https", Resolver: zoneOf("10.0.0.2", "10.0.0.1", "10.0.0.2").resolver(),
+		Endpoint: endpick.Endpoint{ID: "?", Address: "?", Models: []string{"m"}, Labels: map[string]string{"z": "a"}},
+	}
 	for range 2 {
 		list := rig.Must(d.Endpoints(t.Context()))
 		require.Len(t, list, 2)

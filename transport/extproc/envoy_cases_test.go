@@ -67,6 +67,11 @@ func TestBodiesThroughEnvoy(t *testing.T) {
 	}
 }
 
+// counts are how often servers were asked.
+type counts [3]atomic.Int32
+
+func (c *counts) take() [3]int32 { return [3]int32{c[0].Swap(0), c[1].Swap(0), c[2].Swap(0)} }
+
 // What a server can't take goes to the next in the picker's list and to no other, if it may be sent
 // twice; and the last one's answer to the client.
 func TestEnvoyAsksTheNext(t *testing.T) {
@@ -78,7 +83,7 @@ func TestEnvoyAsksTheNext(t *testing.T) {
 		"529": {529, "a failed, b completed"}, "reset": {503, "a failed, b completed"}, "500": {500, "a failed"}, "404": {404, "a refused"},
 	} {
 		t.Run(how, func(t *testing.T) {
-			var asked [3]atomic.Int32
+			var asked counts
 			var wrong atomic.Bool
 			member := func(i int) *httptest.Server {
 				return server(t, func(w http.ResponseWriter, in *http.Request) {
@@ -99,9 +104,6 @@ func TestEnvoyAsksTheNext(t *testing.T) {
 			}
 			w, url := behind(t, extproc.Config{}, nil, member(0), member(1), member(2))
 			require.NoError(t, w.router.Remove("c"))
-			counts := func() [3]int32 {
-				return [3]int32{asked[0].Swap(0), asked[1].Swap(0), asked[2].Swap(0)}
-			}
 			retried, retriedTo := strings.HasSuffix(want.said, "b completed"), 0
 			if retried {
 				retriedTo = 1
@@ -109,10 +111,10 @@ func TestEnvoyAsksTheNext(t *testing.T) {
 			response, got := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
 			if retried {
 				assert.Equal(t, events+done, got)
-				assert.Equal(t, [3]int32{1, 1, 0}, counts())
+				assert.Equal(t, [3]int32{1, 1, 0}, asked.take())
 			} else {
 				assert.Equal(t, want.status, response.StatusCode)
-				assert.Equal(t, [3]int32{1, 0, 0}, counts())
+				assert.Equal(t, [3]int32{1, 0, 0}, asked.take())
 			}
 			w.idle(t)
 			assert.Equal(t, want.said, w.heard.said())
@@ -120,14 +122,14 @@ func TestEnvoyAsksTheNext(t *testing.T) {
 			wrong.Store(true)
 			response, got = do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody))
 			assert.Equal(t, want.status, response.StatusCode)
-			n := counts()
+			n := asked.take()
 			assert.Equal(t, [2]int32{1, 0}, [2]int32{n[retriedTo], n[2]})
 			if how != "reset" {
 				assert.Contains(t, got, "sorry ")
 			}
 			for _, method := range []string{"POST", "DELETE"} {
 				do(t, http.DefaultClient, method, url+"/v1/files", []byte("x"), "Content-Type", "text/plain")
-				n = counts()
+				n = asked.take()
 				assert.EqualValues(t, 1, n[0]+n[1], method)
 			}
 			w.idle(t)
@@ -200,7 +202,7 @@ func TestEnvoyAndSubsets(t *testing.T) {
               "@type": type.googleapis.com/envoy.extensions.filters.http.header_to_metadata.v3.Config
               request_rules: [{header: x-subset, on_header_present: {metadata_namespace: envoy.lb.subset_hint, key: x-gateway-destination-endpoint-subset}}]
 `
-	var asked [3]atomic.Int32
+	var asked counts
 	var all []*httptest.Server
 	for i := range asked {
 		all = append(all, server(t, func(w http.ResponseWriter, in *http.Request) { asked[i].Add(1); w.WriteHeader(503) }))
@@ -212,7 +214,7 @@ func TestEnvoyAndSubsets(t *testing.T) {
 	for subset, want := range map[string][3]int32{at[1]: {0, 1, 0}, at[2] + ", " + at[1]: {0, 1, 1}, "10.9.9.9:1": {}} {
 		response, _ := do(t, http.DefaultClient, "POST", url+chatPath, []byte(chatBody), "X-Subset", subset)
 		assert.Equal(t, 503, response.StatusCode)
-		assert.Equal(t, want, [3]int32{asked[0].Swap(0), asked[1].Swap(0), asked[2].Swap(0)})
+		assert.Equal(t, want, asked.take())
 	}
 }
 

@@ -167,19 +167,6 @@ func TestTheHeadOfALongPromptIsShared(t *testing.T) {
 	}
 }
 
-// A replica that shares only load wants no blocks.
-func TestLoadAloneWantsNothing(t *testing.T) {
-	w := newWorld(t)
-	a, b := w.join(1, true), w.join(2, false)
-	w.calm(time.Second)
-	w.route(a, "a", "m", chain([]int{1, 1}))
-	w.route(a, "a", "m", chain([]int{1, 1, 1})) // after what is known
-	w.flush(a, false)
-	require.Len(t, b.view, 2)
-	assert.Zero(t, b.Counts().Wanted)
-	assert.Zero(t, b.chains.len())
-}
-
 // As many blocks are known as the configuration says.
 func TestChainsAreBounded(t *testing.T) {
 	const most = 100_000

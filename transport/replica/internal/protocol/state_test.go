@@ -209,7 +209,7 @@ func TestResponsesAreKnownToAll(t *testing.T) {
 	assert.True(t, a.holds[at("a", 0x11232)])
 }
 
-// A replica that shares load only sends no blocks, whatever the host gives it.
+// A replica that shares load only sends no blocks, whatever the host gives it, and wants none.
 func TestLoadAlone(t *testing.T) {
 	w := newWorld(t)
 	a, b := w.join(1, false), w.join(2, true)
@@ -221,7 +221,11 @@ func TestLoadAlone(t *testing.T) {
 	w.done(a, ref, endpick.Completed, chain([]int{1, 2, 3}))
 	w.flush(a, false)
 	assert.Equal(t, []string{"opened 1 a m []", "answered 1", "ended 1 {{completed 0 3 0 false 0s []} 100µs 100µs}"}, b.order)
-	assert.Zero(t, a.Counts().Blocks)
+	w.route(b, "a", "m", chain([]int{1, 1}))
+	w.route(b, "a", "m", chain([]int{1, 1, 1})) // after what is known
+	w.flush(b, false)
+	require.Len(t, a.view, 2)
+	assert.Zero(t, a.Counts().Blocks+a.Counts().Wanted)
 	assert.Zero(t, a.chains.len())
 }
 
