@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -88,7 +89,7 @@ func (s *servers) RoundTrip(r *http.Request) (*http.Response, error) {
 	case fare == "refuse":
 		return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
 	case fare == "drop":
-		return silent(time.After(5*time.Second), &net.OpError{Op: "dial", Err: timeout{}}) // as transport's dialer
+		return silent(time.After(5*time.Second), &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}) // as transport's dialer
 	case fare == "hang", fare == "busy" && check:
 		return silent(nil, nil)
 	case fare == "fails" && !check:

@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"testing"
 
@@ -44,7 +45,7 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 func TestChecksThatFailWithWords(t *testing.T) {
 	c := newCluster("a", "b", "c")
 	c.check("a", nil)
-	for _, err := range []error{timeout{}, timeout{}, timeout{}, errors.New("503"), errors.New("503")} {
+	for _, err := range []error{os.ErrDeadlineExceeded, os.ErrDeadlineExceeded, os.ErrDeadlineExceeded, errors.New("503"), errors.New("503")} {
 		assert.False(t, c.IsOut("a"))
 		v := c.Check("a", c.ref("a"), false)
 		c.send("a").Heard()

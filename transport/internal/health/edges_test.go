@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"testing"
 	"time"
@@ -69,7 +70,7 @@ func TestOpinions(t *testing.T) {
 // three in a silence that is longer than usual put an endpoint out, and then as silent.
 func TestLateChecksOfWhoIsBusy(t *testing.T) {
 	late := func(c *cluster, busy, connected bool) {
-		c.Check("a", c.ref("a"), busy).Checked(timeout{}, connected)
+		c.Check("a", c.ref("a"), busy).Checked(os.ErrDeadlineExceeded, connected)
 	}
 	for name, tc := range map[string]struct {
 		do   func(c *cluster) // between checks, once each
@@ -222,7 +223,7 @@ func TestChecksBesideRequests(t *testing.T) {
 
 	check := c.Check("b", c.ref("b"), false)
 	c.send("b").Heard()
-	check.Checked(timeout{}, true)
+	check.Checked(os.ErrDeadlineExceeded, true)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -84,7 +85,7 @@ func (c *cluster) play(id, outcomes string) {
 		case 'u':
 			c.failed(c.send(id), true)
 		case 't':
-			c.failed(c.send(id).Because(timeout{}), true)
+			c.failed(c.send(id).Because(os.ErrDeadlineExceeded), true)
 		case 's':
 			c.served(c.send(id), true, time.Millisecond)
 		case '.':

@@ -2,17 +2,13 @@ package health
 
 import (
 	"errors"
+	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-type timeout struct{}
-
-func (timeout) Error() string { return "timeout" }
-func (timeout) Timeout() bool { return true }
 
 // check is a check of an endpoint that fails with err.
 func (c *cluster) check(id string, err error) { c.Check(id, c.ref(id), false).Checked(err, true) }
@@ -41,7 +37,7 @@ func TestChecks(t *testing.T) {
 		State: Unfit, Since: c.at, NextTrial: c.at.Add(firstBackoff), Checked: c.at, CheckErr: bad, Failed: 2,
 	}, c.status("a"))
 	assert.Empty(t, c.hanging(), "it answers")
-	c.check("a", timeout{})
+	c.check("a", os.ErrDeadlineExceeded)
 	assert.Equal(t, []string{"a"}, c.hanging(), "no longer")
 	for range 3 {
 		c.at = c.at.Add(maxBackoff)
@@ -126,7 +122,7 @@ func TestChecksThatNeverGetAConnection(t *testing.T) {
 	// An endpoint whose packets are dropped gets no requests but trials.
 	c = newCluster("a")
 	for range 2 {
-		apart(c, "a", timeout{})
+		apart(c, "a", os.ErrDeadlineExceeded)
 	}
 	assert.Equal(t, []string{"a"}, c.hanging())
 	c.at = c.at.Add(firstBackoff)
@@ -167,7 +163,7 @@ func TestChecksAndRequests(t *testing.T) {
 	}
 	for range 2 {
 		c.check("a", errors.New("bad"))
-		c.check("b", timeout{})
+		c.check("b", os.ErrDeadlineExceeded)
 	}
 	c.at = c.at.Add(firstBackoff)
 	assert.Equal(t, []string{"b"}, c.Avoid(nil))
@@ -178,7 +174,7 @@ func TestChecksAndRequests(t *testing.T) {
 func TestWhoIsAskedInVain(t *testing.T) {
 	c := newCluster("a", "b")
 	for range 3 {
-		c.failed(c.send("a").Because(timeout{}), true)
+		c.failed(c.send("a").Because(os.ErrDeadlineExceeded), true)
 		c.failed(c.send("b").Because(errors.New("refused")), true)
 	}
 	assert.Equal(t, []string{"a"}, c.hanging())

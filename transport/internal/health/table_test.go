@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -58,7 +59,7 @@ func TestTheTable(t *testing.T) {
 			c.send("a")
 			c.at = c.at.Add(minPatience)
 			for range maxOverdue {
-				c.check("a", timeout{})
+				c.check("a", os.ErrDeadlineExceeded)
 			}
 		}, in(Silent, Silent, Failing, Silent, Unreachable, Unfit, Silent)},
 		{"other gateways report failures", func(c *cluster) { c.Elsewhere("a", 3, 0) },
