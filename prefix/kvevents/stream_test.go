@@ -59,8 +59,7 @@ func (p *process) publish(t testing.TB, removes bool, name int) published {
 		event = remove(name)
 		delete(p.has, precise.Hash(name))
 	}
-	payload, err := msgpack.Marshal([]any{p.since, []any{event}, 0})
-	require.NoError(t, err)
+	payload := rig.Must(msgpack.Marshal([]any{p.since, []any{event}, 0}))
 	b := published{p.next, payload}
 	p.next++
 	if p.buffer = append(p.buffer, b); len(p.buffer) > p.keep {

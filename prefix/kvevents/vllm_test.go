@@ -55,8 +55,7 @@ func TestEventsOfVLLM(t *testing.T) {
 		s.message(number, payload)
 		require.Equal(t, precise.Whole, s.stats.Knows)
 		require.Zero(t, s.stats.Counts, "nothing is unknown")
-		b, err := s.decoder.batch(payload)
-		require.NoError(t, err)
+		b := rig.Must(s.decoder.batch(payload))
 		for _, e := range b.events {
 			if e.Kind == precise.Stored {
 				return e.Tokens

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -151,8 +152,7 @@ func TestFeedStats(t *testing.T) {
 // By default, the scope consists of adapter and salt.
 func TestScopesUnlessToldOtherwise(t *testing.T) {
 	f := newFleet(t, precise.Config{})
-	feed, err := f.index.Feed(f.ref("a"), precise.FeedConfig{})
-	require.NoError(t, err)
+	feed := rig.Must(f.index.Feed(f.ref("a"), precise.FeedConfig{}))
 	e := stored(hashes{1}, ids(0, 16))
 	e.Adapter, e.Salt = "l", "s"
 	require.Zero(t, feed.Apply([]precise.Event{e}))

@@ -325,22 +325,6 @@ func long(prompt, n int) precise.Event {
 	return stored(consecutive(prompt<<20+1, n), ids(prompt<<20, 16*n))
 }
 
-// However much engines publish, the limit holds; the feed with the most blocks is forgotten.
-func TestBytesAreBounded(t *testing.T) {
-	f := newFleet(t, precise.Config{MaxBytes: 1 << 20})
-	a, b := f.feed("a", 0), f.feed("b", 0)
-	b.Apply([]precise.Event{stored(hashes{1}, ids(5, 16))})
-	for i := range 400 {
-		a.Apply([]precise.Event{long(i, 50)})
-		require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
-	}
-	s := f.index.Stats()
-	require.Positive(t, s.Overflows)
-	require.Equal(t, precise.Partial, s.Feeds[0].Knows)
-	require.Equal(t, precise.Whole, s.Feeds[1].Knows)
-	require.Equal(t, 16, f.matched(request(ids(5, 20)))["b"])
-}
-
 // A block takes no more memory than Config.MaxBytes says, and Stats.Bytes is no less
 // than the real memory.
 func TestMemoryPerBlock(t *testing.T) {
@@ -468,8 +452,7 @@ func TestParentsAreOfTheirGroup(t *testing.T) {
 
 func TestStagesConform(t *testing.T) {
 	newIndex := func(t *testing.T) *precise.Index {
-		x, err := precise.New(precise.Config{})
-		require.NoError(t, err)
+		x := rig.Must(precise.New(precise.Config{}))
 		return x
 	}
 	scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })

@@ -98,8 +98,8 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 	assert.Equal(t, 48, f.matched(req)["a"])
 }
 
-// The feed with the most blocks is forgotten, in whatever order they came, and whichever was
-// forgotten before.
+// However much engines publish, the limit holds: the feed with the most blocks is forgotten, in
+// whatever order they came, and whichever was forgotten before.
 func TestTheLargestIsForgotten(t *testing.T) {
 	for _, order := range [][]string{{"a", "b", "c"}, {"c", "b", "a"}, {"b", "a", "c"}} {
 		f := newFleet(t, precise.Config{MaxBytes: 1 << 20})
@@ -112,9 +112,15 @@ func TestTheLargestIsForgotten(t *testing.T) {
 		for i := 2; f.index.Stats().Overflows == 0; i++ {
 			require.Less(t, i, 1000)
 			require.Zero(t, feeds["b"].Apply([]precise.Event{long(i, 50)}))
+			require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
 		}
 		assert.Equal(t, []int{100, 0}, []int{f.stats("a").Blocks, f.stats("b").Blocks})
 		assert.Equal(t, []precise.Knowledge{precise.Whole, precise.Partial}, []precise.Knowledge{f.stats("a").Knows, f.stats("b").Knows})
 		assert.EqualValues(t, 1, f.index.Stats().Overflows)
+		assert.Equal(t, 1600, f.matched(request(ids(1<<20, 1601)))["a"])
+		for i := range 400 { // until it has been forgotten some more times
+			require.Zero(t, feeds["b"].Apply([]precise.Event{long(i, 50)}))
+			require.LessOrEqual(t, f.index.Stats().Bytes, int64(1<<20))
+		}
 	}
 }

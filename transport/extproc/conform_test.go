@@ -10,12 +10,12 @@ import (
 	"testing"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
-	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/envoy"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/transporttest"
@@ -52,12 +52,10 @@ func TestThePickerConforms(t *testing.T) {
 			base := &http.Transport{DisableCompression: true}
 			t.Cleanup(base.CloseIdleConnections)
 			transporttest.RunPicker(t, func(t *testing.T, router *endpick.Router) http.Handler {
-				server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
-				require.NoError(t, err)
+				server := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}}))
 				name := router.Endpoints()[0].Candidate.Endpoint.Address
 				all.of.Store(name, server)
-				to, err := url.Parse(at)
-				require.NoError(t, err)
+				to := rig.Must(url.Parse(at))
 				return &httputil.ReverseProxy{
 					Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(to); r.Out.Host = name },
 					Transport:     base,

@@ -24,6 +24,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/envoy"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/extproc"
 )
 
@@ -156,8 +157,7 @@ func TestEnvoyAndIdleConnections(t *testing.T) {
 
 // A prompt that takes longer than Envoy's five minutes is not played here.
 func TestEnvoyWaitsForLongPrompts(t *testing.T) {
-	text, err := os.ReadFile(documented)
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile(documented))
 	assert.Contains(t, string(text), " stream_idle_timeout: 0s")
 	assert.Equal(t, strings.Count(string(text), "cluster: models"), strings.Count(string(text), "timeout: 0s")-1)
 }
@@ -231,8 +231,7 @@ func (hung) Process(stream extprocv3.ExternalProcessor_ProcessServer) error {
 func TestEnvoyAndAHungPicker(t *testing.T) {
 	g := grpc.NewServer(secured())
 	extprocv3.RegisterExternalProcessorServer(g, hung{})
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := listener(t, "127.0.0.1:0")
 	go g.Serve(l)
 	defer g.Stop()
 	url := envoy.Start(t, documented, l.Addr().String(), nil, "message_timeout: 5s", "message_timeout: 0.2s")
@@ -340,17 +339,14 @@ func TestWebSocketsThroughEnvoy(t *testing.T) {
 	for mode, edits := range modes {
 		t.Run(mode, func(t *testing.T) {
 			w, url := behind(t, extproc.Config{}, edits, e)
-			conn, err := net.Dial("tcp", strings.TrimPrefix(url, "http://"))
-			require.NoError(t, err)
+			conn := rig.Must(net.Dial("tcp", strings.TrimPrefix(url, "http://")))
 			fmt.Fprint(conn, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: models\r\nConnection: upgrade\r\nUpgrade: WebSocket\r\n\r\nhello")
 			require.NoError(t, conn.SetDeadline(time.Now().Add(30*time.Second)))
 			answers := bufio.NewReader(conn)
-			response, err := http.ReadResponse(answers, nil)
-			require.NoError(t, err)
+			response := rig.Must(http.ReadResponse(answers, nil))
 			assert.Equal(t, 101, response.StatusCode)
 			heard := make([]byte, 5)
-			_, err = io.ReadFull(answers, heard)
-			require.NoError(t, err)
+			_ = rig.Must(io.ReadFull(answers, heard))
 			assert.Equal(t, "hello", string(heard))
 			conn.Close()
 			w.idle(t)

@@ -20,14 +20,14 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 )
 
 func TestConfig(t *testing.T) {
 	router := func(address string) *endpick.Router {
-		r, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "x", Address: address}}})
-		require.NoError(t, err)
+		r := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "x", Address: address}}}))
 		return r
 	}
 	good := router("10.0.0.1:80")
@@ -188,11 +188,9 @@ func TestDrainingIsTold(t *testing.T) {
 	w := newWorld(t, extproc.Config{})
 	watching, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	watch, err := healthv1.NewHealthClient(w.conn).Watch(watching, &healthv1.HealthCheckRequest{Service: "readiness"})
-	require.NoError(t, err)
+	watch := rig.Must(healthv1.NewHealthClient(w.conn).Watch(watching, &healthv1.HealthCheckRequest{Service: "readiness"}))
 	for _, want := range []healthv1.HealthCheckResponse_ServingStatus{healthv1.HealthCheckResponse_SERVING, healthv1.HealthCheckResponse_NOT_SERVING} {
-		m, err := watch.Recv()
-		require.NoError(t, err)
+		m := rig.Must(watch.Recv())
 		assert.Equal(t, want, m.GetStatus())
 		w.drain()
 	}
@@ -210,11 +208,9 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 		Clock: func() time.Time { at := time.Unix(0, now.Load()); asked.Add(1); return at },
 	})
 	require.NoError(t, err)
-	server, err := extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
-	require.NoError(t, err)
+	server := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}}))
 	at, _, _ := listen(t, server, "127.0.0.1:0")
-	stream, err := extprocv3.NewExternalProcessorClient(connect(t, at, noTLS)).Process(t.Context())
-	require.NoError(t, err)
+	stream := rig.Must(extprocv3.NewExternalProcessorClient(connect(t, at, noTLS)).Process(t.Context()))
 	require.NoError(t, stream.Send(requestHeaders(true)))
 	_, err = stream.Recv()
 	require.NoError(t, err)

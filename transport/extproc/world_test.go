@@ -22,6 +22,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/extproc"
 )
 
@@ -124,8 +125,7 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 }
 
 func listener(t testing.TB, address string) net.Listener {
-	l, err := net.Listen("tcp", address)
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", address))
 	return l
 }
 
@@ -142,8 +142,7 @@ func listen(t testing.TB, server *extproc.Server, address string, options ...grp
 
 func connect(t testing.TB, at string, secured credentials.TransportCredentials, options ...grpc.DialOption) *grpc.ClientConn {
 	options = append(options, grpc.WithTransportCredentials(secured), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)))
-	conn, err := grpc.NewClient(at, options...)
-	require.NoError(t, err)
+	conn := rig.Must(grpc.NewClient(at, options...))
 	t.Cleanup(func() { conn.Close() })
 	return conn
 }
@@ -180,8 +179,7 @@ const (
 func (w *world) talk(t testing.TB, mode filterv3.ProcessingMode_BodySendMode) *talk {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	t.Cleanup(cancel)
-	stream, err := extprocv3.NewExternalProcessorClient(w.conn).Process(ctx)
-	require.NoError(t, err)
+	stream := rig.Must(extprocv3.NewExternalProcessorClient(w.conn).Process(ctx))
 	return &talk{t: t, stream: stream, cancel: cancel, mode: mode, first: true}
 }
 

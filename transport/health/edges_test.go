@@ -201,8 +201,7 @@ func TestWhatIsRemovedIsNotAsked(t *testing.T) {
 	open(t, health.Config{}, func(t *testing.T, c *cluster) {
 		require.NoError(t, c.router.Drain("a"))
 		require.NoError(t, c.router.Drain("c"))
-		lease, err := c.router.Route(endpick.Request{InputTokens: 1})
-		require.NoError(t, err)
+		lease := rig.Must(c.router.Route(endpick.Request{InputTokens: 1}))
 		require.NoError(t, c.router.Remove("b"))
 		c.set("refuse", "a", "b")
 		before := c.checked("b")

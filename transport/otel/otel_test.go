@@ -461,14 +461,12 @@ func (r *receiver) wait(t *testing.T, n int) []*spans.Span {
 // newReceiver starts one, with a provider that exports each span when it ends.
 func newReceiver(t *testing.T, options ...sdk.TracerProviderOption) (*receiver, *sdk.TracerProvider) {
 	r := &receiver{}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	server := grpc.NewServer()
 	collector.RegisterTraceServiceServer(server, r)
 	go func() { _ = server.Serve(l) }()
 	t.Cleanup(server.Stop)
-	exporter, err := otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(l.Addr().String()))
-	require.NoError(t, err)
+	exporter := rig.Must(otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(l.Addr().String())))
 	provider := sdk.NewTracerProvider(append(options, sdk.WithSyncer(exporter))...)
 	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
 	return r, provider

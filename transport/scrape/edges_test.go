@@ -222,8 +222,7 @@ func TestWhoIsAsked(t *testing.T) {
 	at := &site{pages: known()}
 	router, s, errs := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "0", Address: "vllm", Ranked: true},
 		endpick.Endpoint{ID: "1", Address: "vllm", Ranked: true, Rank: 1}, endpick.Endpoint{ID: "gone", Address: "llama"})
-	lease, err := router.Route(endpick.Request{Exclude: []string{"0", "1"}})
-	require.NoError(t, err)
+	lease := rig.Must(router.Route(endpick.Request{Exclude: []string{"0", "1"}}))
 	require.NoError(t, router.Remove("gone"))
 	s.Poll(t.Context())
 	assert.Empty(t, errs.take())
@@ -456,8 +455,7 @@ func TestWhatIsTold(t *testing.T) {
 	assert.Len(t, router.Endpoints(), 1)
 
 	// The error callback is optional.
-	quiet, err := scrape.New(scrape.Config{Router: router, Client: e.client(), URL: func(*endpick.Endpoint) string { return "http://down" }})
-	require.NoError(t, err)
+	quiet := rig.Must(scrape.New(scrape.Config{Router: router, Client: e.client(), URL: func(*endpick.Endpoint) string { return "http://down" }}))
 	quiet.Poll(t.Context())
 	assert.Zero(t, quiet.Panics())
 }

@@ -160,9 +160,8 @@ func TestPagesThatMakeNoSense(t *testing.T) {
 		}
 		assert.ErrorIs(t, err, want, "%.40q", in)
 	}
-	p, err := parse(vllmRanks)
-	require.NoError(t, err)
-	_, err = p.load(&endpick.Endpoint{Ranked: true, Rank: 7}, &known)
+	p := rig.Must(parse(vllmRanks))
+	_, err := p.load(&endpick.Endpoint{Ranked: true, Rank: 7}, &known)
 	assert.ErrorIs(t, err, ErrNoSignal, "a rank that is not there")
 }
 
@@ -193,8 +192,7 @@ func TestALineOfManyLabels(t *testing.T) {
 		fmt.Fprintf(&page, ",a%d=\"\\\\\\n\\\"\"", i)
 	}
 	start := time.Now()
-	p, err := parse("a{" + page.String()[1:] + "} 1")
-	require.NoError(t, err)
+	p := rig.Must(parse("a{" + page.String()[1:] + "} 1"))
 	require.Less(t, time.Since(start), time.Minute)
 	require.Len(t, p["a"][0].labels, 200_000)
 	value, _ := p["a"][0].label("a7")

@@ -34,7 +34,8 @@ func TestChecksOfBeforeAreForgotten(t *testing.T) {
 	assert.True(t, c.waits("a"))
 	c.at = c.status("a").NextTrial
 	assert.False(t, c.waits("a"), "a trial is due, whatever the last check said")
-	c.play("a", "s")
+	c.play("a", "sff")
+	assert.Equal(t, Returning, c.status("a").State, "what put it out does not count any more")
 	c.at = c.at.Add(rampTime)
 	c.Avoid(nil)
 	assert.Equal(t, Well, c.status("a").State)
@@ -70,21 +71,6 @@ func TestFailuresOfOthersFade(t *testing.T) {
 	assert.InDelta(t, 7.5*0.95*0.95/2, s.good, 1e-9)
 }
 
-// What put an endpoint out does not count against it when it is back: it takes three failures
-// again.
-func TestWhoReturnsIsNotPutOutAtOnce(t *testing.T) {
-	c := newCluster("a", "b", "c")
-	c.play("a", "fff")
-	require.True(t, c.IsOut("a"))
-	c.at = c.status("a").NextTrial
-	c.play("a", "s")
-	require.Equal(t, Returning, c.status("a").State)
-	c.play("a", "ff")
-	assert.Equal(t, Returning, c.status("a").State)
-	c.play("a", "f")
-	assert.True(t, c.IsOut("a"))
-}
-
 // The share that is shown grows, and is all in the end, though no request has come.
 func TestSharesThatAreShown(t *testing.T) {
 	c := newCluster("a", "b", "c")
@@ -96,15 +82,4 @@ func TestSharesThatAreShown(t *testing.T) {
 		assert.Equal(t, want == 1, c.status("a").State == Well)
 		c.at = c.at.Add(rampTime / 2)
 	}
-}
-
-// Nothing is shown of an endpoint that is gone.
-func TestNothingIsShownOfWhoIsGone(t *testing.T) {
-	c := newCluster("a", "b", "c")
-	c.play("a", "fff")
-	ref := c.ref("a")
-	require.True(t, c.Health.Status(ref).State.Out())
-	c.remove("a")
-	c.Avoid(nil)
-	assert.Equal(t, Status{Share: 1, Alive: true}, c.Health.Status(ref))
 }

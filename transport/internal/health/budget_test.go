@@ -8,15 +8,18 @@ import (
 	"pgregory.net/rapid"
 )
 
+// takeAll is how many retries there are.
+func (b *Budget) takeAll(now time.Time) (n int) {
+	for b.Retry(now) {
+		n++
+	}
+	return n
+}
+
 func TestBudget(t *testing.T) {
 	at := time.Unix(1000, 0)
 	b := NewBudget(0.2, 0, 2)
-	take := func() (n int) { // all there are
-		for b.Retry(at) {
-			n++
-		}
-		return n
-	}
+	take := func() int { return b.takeAll(at) }
 	assert.Equal(t, 2, take(), "full at the start")
 	for range 4 {
 		b.Request(at)
@@ -72,17 +75,11 @@ func TestBudgetBound(t *testing.T) {
 func TestBudgetWhereTheClockIsSetBack(t *testing.T) {
 	start := time.Unix(1000, 0)
 	b := NewBudget(0, 1, 10)
-	has := func(now time.Time) (n int) {
-		for b.Retry(now) {
-			n++
-		}
-		return n
-	}
-	assert.Equal(t, 10, has(start))
-	assert.Equal(t, 3, has(start.Add(3*time.Second)))
+	assert.Equal(t, 10, b.takeAll(start))
+	assert.Equal(t, 3, b.takeAll(start.Add(3*time.Second)))
 	b.Request(start.Add(7 * time.Second)) // four more
 	b.Request(start.Add(-time.Hour))
-	assert.Equal(t, 4, has(start.Add(time.Second)))
-	assert.Zero(t, has(start.Add(7*time.Second)))
-	assert.Equal(t, 2, has(start.Add(9*time.Second)))
+	assert.Equal(t, 4, b.takeAll(start.Add(time.Second)))
+	assert.Zero(t, b.takeAll(start.Add(7*time.Second)))
+	assert.Equal(t, 2, b.takeAll(start.Add(9*time.Second)))
 }

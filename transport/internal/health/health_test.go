@@ -324,14 +324,16 @@ func TestOnlyATrialBringsTheNextForward(t *testing.T) {
 
 func TestHealthForgetsEndpointsThatAreGone(t *testing.T) {
 	c := newCluster("a", "b")
-	late := c.send("a")
+	late, ref := c.send("a"), c.ref("a")
 	c.play("a", "uuu")
+	require.True(t, c.status("a").State.Out())
 	c.remove("a")
 	assert.Zero(t, c.Unhealthy())
 	c.add("a")
 	assert.Zero(t, c.Unhealthy())
 	assert.False(t, c.IsOut("a"))
 	assert.Empty(t, c.Avoid(nil), "another under the same name starts anew")
+	assert.Equal(t, Status{Share: 1, Alive: true}, c.Health.Status(ref))
 	assert.Empty(t, c.known)
 	c.failed(late, true)
 	assert.Empty(t, c.Avoid(nil))
