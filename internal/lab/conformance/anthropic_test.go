@@ -1,15 +1,14 @@
 package conformance
 
 import (
-	"net/http"
-
 	"github.com/anthropics/anthropic-sdk-go"
 	"github.com/anthropics/anthropic-sdk-go/option"
 )
 
-func newAnthropic(s *session, retries int) anthropic.Client {
-	return anthropic.NewClient(option.WithBaseURL(s.url), option.WithAPIKey("key"), option.WithMaxRetries(retries),
-		option.WithHTTPClient(&http.Client{Transport: &http.Transport{}}))
+func newAnthropic(s *session) *anthropic.Client {
+	c := anthropic.NewClient(option.WithBaseURL(s.url), option.WithAPIKey("key"), option.WithMaxRetries(s.retries),
+		option.WithHTTPClient(s.client()))
+	return &c
 }
 
 func messageParams(q string) anthropic.MessageNewParams {
@@ -28,16 +27,14 @@ func messageTools() anthropic.MessageNewParams {
 	return p
 }
 
-func messageWhole(s *session, p anthropic.MessageNewParams, retries int) *anthropic.Message {
-	client := newAnthropic(s, retries)
-	r, err := client.Messages.New(s.ctx, p)
+func messageWhole(s *session, p anthropic.MessageNewParams) *anthropic.Message {
+	r, err := newAnthropic(s).Messages.New(s.ctx, p)
 	return whole(s, r, err)
 }
 
 func messageStream(s *session, p anthropic.MessageNewParams) *anthropic.Message {
-	client := newAnthropic(s, 0)
 	var all anthropic.Message
-	read(s, client.Messages.NewStreaming(s.ctx, p), func(e anthropic.MessageStreamEventUnion) {
+	read(s, newAnthropic(s).Messages.NewStreaming(s.ctx, p), func(e anthropic.MessageStreamEventUnion) {
 		if err := all.Accumulate(e); err != nil {
 			s.add("error: %v", err)
 		}
@@ -60,41 +57,20 @@ func turn(p *anthropic.MessageNewParams, r *anthropic.Message) bool {
 	return true
 }
 
-func thinkingParams() anthropic.MessageNewParams {
-	p := messageParams(question)
-	p.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
-	return p
-}
+func think(p *anthropic.MessageNewParams) { p.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024) }
 
-var anthropicMessages = withErrors(
-	func(s *session, q string, retries int) { messageWhole(s, messageParams(q), retries) },
-	func(s *session, q string) { messageStream(s, messageParams(q)) },
-	map[string]do{
-		"stream": func(s *session) { messageStream(s, messageParams(question)) },
-		"tools": func(s *session) {
+var (
+	messagesAPI       = api[anthropic.MessageNewParams, *anthropic.Message]{messageParams, messageWhole, messageStream}
+	anthropicMessages = messagesAPI.scenarios(map[string]func(*anthropic.MessageNewParams){"thinking": think}, map[string]do{
+		"tools": twice(messageTools, messageWhole, turn),
+		"tools, stream": twice(func() anthropic.MessageNewParams {
 			p := messageTools()
-			if turn(&p, messageWhole(s, p, 0)) {
-				messageWhole(s, p, 0)
-			}
-		},
-		"tools, stream": func(s *session) {
-			p := messageTools()
-			p.Thinking = anthropic.ThinkingConfigParamOfEnabled(1024)
-			if turn(&p, messageStream(s, p)) {
-				messageStream(s, p)
-			}
-		},
-		"thinking":         func(s *session) { messageWhole(s, thinkingParams(), 0) },
-		"thinking, stream": func(s *session) { messageStream(s, thinkingParams()) },
-		"two turns": func(s *session) {
-			p := messageParams(question)
-			if turn(&p, messageWhole(s, p, 0)) {
-				messageWhole(s, p, 0)
-			}
-		},
+			think(&p)
+			return p
+		}, messageStream, turn),
+		"two turns": twice(func() anthropic.MessageNewParams { return messageParams(question) }, messageWhole, turn),
 		"count tokens": func(s *session) {
-			client := newAnthropic(s, 0)
-			r, err := client.Messages.CountTokens(s.ctx, anthropic.MessageCountTokensParams{
+			r, err := newAnthropic(s).Messages.CountTokens(s.ctx, anthropic.MessageCountTokensParams{
 				Model: model, Messages: messageParams(question).Messages,
 			})
 			whole(s, r, err)
@@ -102,13 +78,8 @@ var anthropicMessages = withErrors(
 		"abort": func(s *session) {
 			p := messageParams(question)
 			p.MaxTokens = longest
-			client := newAnthropic(s, 0)
-			leave(s, client.Messages.NewStreaming(s.ctx, p), func(e anthropic.MessageStreamEventUnion) string { return e.Delta.Text })
+			leave(s, newAnthropic(s).Messages.NewStreaming(s.ctx, p), func(e anthropic.MessageStreamEventUnion) string { return e.Delta.Text })
 		},
-		"unknown model": func(s *session) {
-			p := messageParams(question)
-			p.Model = "nobody-has-it"
-			messageWhole(s, p, 0)
-		},
-	},
+		"unknown model": messagesAPI.changed(func(p *anthropic.MessageNewParams) { p.Model = nobodys }, messageWhole),
+	})
 )

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"io"
 	"math"
-	"net/http"
 
 	gopenai "github.com/sashabaranov/go-openai"
 )
@@ -14,7 +13,7 @@ import (
 
 func newGoOpenAI(s *session) *gopenai.Client {
 	c := gopenai.DefaultConfig("key")
-	c.BaseURL, c.HTTPClient = s.url+"/v1", &http.Client{Transport: &http.Transport{}}
+	c.BaseURL, c.HTTPClient = s.url+"/v1", s.client()
 	return gopenai.NewClientWithConfig(c)
 }
 
@@ -118,7 +117,7 @@ var goOpenAIChat = map[string]do{
 	},
 	"unknown model": func(s *session) {
 		r := goOpenAIRequest(question)
-		r.Model = "nobody-has-it"
+		r.Model = nobodys
 		goOpenAIWhole(s, r)
 	},
 	"cut": func(s *session) {

@@ -15,59 +15,43 @@ func completionParams(q string) openai.CompletionNewParams {
 	}
 }
 
-func completionWhole(s *session, p openai.CompletionNewParams, retries int) {
-	client := newOpenAI(s, retries)
-	r, err := client.Completions.New(s.ctx, p)
-	whole(s, r, err)
+func completionWhole(s *session, p openai.CompletionNewParams) *openai.Completion {
+	r, err := newOpenAI(s).Completions.New(s.ctx, p)
+	return whole(s, r, err)
 }
 
-func completionStream(s *session, p openai.CompletionNewParams) {
-	client := newOpenAI(s, 0)
-	read(s, client.Completions.NewStreaming(s.ctx, p), func(openai.Completion) {})
+func completionStream(s *session, p openai.CompletionNewParams) *openai.Completion {
+	read(s, newOpenAI(s).Completions.NewStreaming(s.ctx, p), func(openai.Completion) {})
+	return nil
 }
 
-var openaiCompletions = withErrors(
-	func(s *session, q string, retries int) { completionWhole(s, completionParams(q), retries) },
-	func(s *session, q string) { completionStream(s, completionParams(q)) },
-	map[string]do{
+var (
+	completionsAPI    = api[openai.CompletionNewParams, *openai.Completion]{completionParams, completionWhole, completionStream}
+	openaiCompletions = completionsAPI.scenarios(map[string]func(*openai.CompletionNewParams){
+		"n = 2": func(p *openai.CompletionNewParams) { p.N = openai.Int(2) },
+	}, map[string]do{
 		"stream": func(s *session) {
 			p := completionParams(question)
 			completionStream(s, p)
 			p.StreamOptions.IncludeUsage = openai.Bool(true)
 			completionStream(s, p)
 		},
-		"n = 2": func(s *session) {
-			p := completionParams(question)
-			p.N = openai.Int(2)
-			completionWhole(s, p, 0)
-		},
-		"n = 2, stream": func(s *session) {
-			p := completionParams(question)
-			p.N = openai.Int(2)
-			completionStream(s, p)
-		},
 		"abort": func(s *session) {
 			p := completionParams(question)
 			p.MaxTokens = openai.Int(longest)
-			client := newOpenAI(s, 0)
-			leave(s, client.Completions.NewStreaming(s.ctx, p), func(c openai.Completion) string {
+			leave(s, newOpenAI(s).Completions.NewStreaming(s.ctx, p), func(c openai.Completion) string {
 				if len(c.Choices) == 0 {
 					return ""
 				}
 				return c.Choices[0].Text
 			})
 		},
-		"unknown model": func(s *session) {
-			p := completionParams(question)
-			p.Model = "nobody-has-it"
-			completionWhole(s, p, 0)
-		},
-	},
+		"unknown model": completionsAPI.changed(func(p *openai.CompletionNewParams) { p.Model = nobodys }, completionWhole),
+	})
 )
 
 func oneModel(s *session, name string) {
-	client := newOpenAI(s, 0)
-	m, err := client.Models.Get(s.ctx, name)
+	m, err := newOpenAI(s).Models.Get(s.ctx, name)
 	if err != nil {
 		s.add("error %T: %v", err, err)
 		return
@@ -77,29 +61,26 @@ func oneModel(s *session, name string) {
 
 var openaiModels = map[string]do{
 	"list of models": func(s *session) {
-		client := newOpenAI(s, 0)
-		all := client.Models.ListAutoPaging(s.ctx)
+		all := newOpenAI(s).Models.ListAutoPaging(s.ctx)
 		for all.Next() {
 			s.add("%s %s", all.Current().ID, all.Current().Object)
 		}
 		s.add("end: %v", all.Err())
 	},
 	"one model":     func(s *session) { oneModel(s, model) },
-	"unknown model": func(s *session) { oneModel(s, "nobody-has-it") },
+	"unknown model": func(s *session) { oneModel(s, nobodys) },
 }
 
 var anthropicModels = map[string]do{
 	"list of models": func(s *session) {
-		client := newAnthropic(s, 0)
-		all := client.Models.ListAutoPaging(s.ctx, anthropic.ModelListParams{})
+		all := newAnthropic(s).Models.ListAutoPaging(s.ctx, anthropic.ModelListParams{})
 		for all.Next() {
 			s.add("%s", all.Current().ID)
 		}
 		s.add("end: %v", all.Err())
 	},
 	"one model": func(s *session) {
-		client := newAnthropic(s, 0)
-		m, err := client.Models.Get(s.ctx, model, anthropic.ModelGetParams{})
+		m, err := newAnthropic(s).Models.Get(s.ctx, model, anthropic.ModelGetParams{})
 		if err != nil {
 			s.add("error %T: %v", err, err)
 			return

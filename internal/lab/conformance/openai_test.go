@@ -1,8 +1,6 @@
 package conformance
 
 import (
-	"net/http"
-
 	"github.com/openai/openai-go/v3"
 	"github.com/openai/openai-go/v3/option"
 	"github.com/openai/openai-go/v3/packages/param"
@@ -10,9 +8,10 @@ import (
 	"github.com/openai/openai-go/v3/shared"
 )
 
-func newOpenAI(s *session, retries int) openai.Client {
-	return openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey("key"), option.WithMaxRetries(retries),
-		option.WithHTTPClient(&http.Client{Transport: &http.Transport{}}))
+func newOpenAI(s *session) *openai.Client {
+	c := openai.NewClient(option.WithBaseURL(s.url+"/v1"), option.WithAPIKey("key"), option.WithMaxRetries(s.retries),
+		option.WithHTTPClient(s.client()))
+	return &c
 }
 
 var weatherSchema = map[string]any{
@@ -34,95 +33,58 @@ func toolParams() openai.ChatCompletionNewParams {
 	return p
 }
 
-func chatWhole(s *session, p openai.ChatCompletionNewParams, retries int) *openai.ChatCompletion {
-	client := newOpenAI(s, retries)
-	r, err := client.Chat.Completions.New(s.ctx, p)
+func chatWhole(s *session, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
+	r, err := newOpenAI(s).Chat.Completions.New(s.ctx, p)
 	return whole(s, r, err)
 }
 
 func chatStream(s *session, p openai.ChatCompletionNewParams) *openai.ChatCompletion {
-	client := newOpenAI(s, 0)
 	var all openai.ChatCompletionAccumulator
-	read(s, client.Chat.Completions.NewStreaming(s.ctx, p), func(c openai.ChatCompletionChunk) { all.AddChunk(c) })
+	read(s, newOpenAI(s).Chat.Completions.NewStreaming(s.ctx, p), func(c openai.ChatCompletionChunk) { all.AddChunk(c) })
 	return &all.ChatCompletion
 }
 
-// loop appends the result of a tool call.
+// loop appends the answer, and the result of its tool call or the next question.
 func loop(p *openai.ChatCompletionNewParams, r *openai.ChatCompletion) bool {
-	if r == nil || len(r.Choices) == 0 || len(r.Choices[0].Message.ToolCalls) == 0 {
+	if r == nil || len(r.Choices) == 0 {
 		return false
 	}
 	m := r.Choices[0].Message
-	p.Messages = append(p.Messages, m.ToParam(), openai.ToolMessage(result, m.ToolCalls[0].ID))
+	next := openai.UserMessage(second)
+	if len(m.ToolCalls) > 0 {
+		next = openai.ToolMessage(result, m.ToolCalls[0].ID)
+	}
+	p.Messages = append(p.Messages, m.ToParam(), next)
 	return true
 }
 
-var openaiChat = withErrors(
-	func(s *session, q string, retries int) { chatWhole(s, chatParams(q), retries) },
-	func(s *session, q string) { chatStream(s, chatParams(q)) },
-	map[string]do{
+var (
+	chatAPI    = api[openai.ChatCompletionNewParams, *openai.ChatCompletion]{chatParams, chatWhole, chatStream}
+	openaiChat = chatAPI.scenarios(map[string]func(*openai.ChatCompletionNewParams){
+		"n = 2":    func(p *openai.ChatCompletionNewParams) { p.N = openai.Int(2) },
+		"thinking": func(p *openai.ChatCompletionNewParams) { p.ReasoningEffort = shared.ReasoningEffortLow },
+	}, map[string]do{
 		"stream": func(s *session) {
 			p := chatParams(question)
 			chatStream(s, p)
 			p.StreamOptions.IncludeUsage = openai.Bool(true)
 			chatStream(s, p)
 		},
-		"n = 2": func(s *session) {
-			p := chatParams(question)
-			p.N = openai.Int(2)
-			chatWhole(s, p, 0)
-		},
-		"n = 2, stream": func(s *session) {
-			p := chatParams(question)
-			p.N = openai.Int(2)
-			chatStream(s, p)
-		},
-		"tools": func(s *session) {
-			p := toolParams()
-			if loop(&p, chatWhole(s, p, 0)) {
-				chatWhole(s, p, 0)
-			}
-		},
-		"tools, stream": func(s *session) {
-			p := toolParams()
-			if loop(&p, chatStream(s, p)) {
-				chatStream(s, p)
-			}
-		},
-		"thinking": func(s *session) {
-			p := chatParams(question)
-			p.ReasoningEffort = shared.ReasoningEffortLow
-			chatWhole(s, p, 0)
-		},
-		"thinking, stream": func(s *session) {
-			p := chatParams(question)
-			p.ReasoningEffort = shared.ReasoningEffortLow
-			chatStream(s, p)
-		},
-		"two turns": func(s *session) {
-			p := chatParams(question)
-			if r := chatWhole(s, p, 0); r != nil {
-				p.Messages = append(p.Messages, r.Choices[0].Message.ToParam(), openai.UserMessage(second))
-				chatWhole(s, p, 0)
-			}
-		},
+		"tools":         twice(toolParams, chatWhole, loop),
+		"tools, stream": twice(toolParams, chatStream, loop),
+		"two turns":     twice(func() openai.ChatCompletionNewParams { return chatParams(question) }, chatWhole, loop),
 		"abort": func(s *session) {
 			p := chatParams(question)
 			p.MaxTokens = openai.Int(longest)
-			client := newOpenAI(s, 0)
-			leave(s, client.Chat.Completions.NewStreaming(s.ctx, p), func(c openai.ChatCompletionChunk) string {
+			leave(s, newOpenAI(s).Chat.Completions.NewStreaming(s.ctx, p), func(c openai.ChatCompletionChunk) string {
 				if len(c.Choices) == 0 {
 					return ""
 				}
 				return c.Choices[0].Delta.Content
 			})
 		},
-		"unknown model": func(s *session) {
-			p := chatParams(question)
-			p.Model = "nobody-has-it"
-			chatWhole(s, p, 0)
-		},
-	},
+		"unknown model": chatAPI.changed(func(p *openai.ChatCompletionNewParams) { p.Model = nobodys }, chatWhole),
+	})
 )
 
 func responseParams(q string) responses.ResponseNewParams {
@@ -134,15 +96,13 @@ func responseParams(q string) responses.ResponseNewParams {
 	}
 }
 
-func responseWhole(s *session, p responses.ResponseNewParams, retries int) *responses.Response {
-	client := newOpenAI(s, retries)
-	r, err := client.Responses.New(s.ctx, p)
+func responseWhole(s *session, p responses.ResponseNewParams) *responses.Response {
+	r, err := newOpenAI(s).Responses.New(s.ctx, p)
 	return whole(s, r, err)
 }
 
 func responseStream(s *session, p responses.ResponseNewParams) (last *responses.Response) {
-	client := newOpenAI(s, 0)
-	read(s, client.Responses.NewStreaming(s.ctx, p), func(e responses.ResponseStreamEventUnion) {
+	read(s, newOpenAI(s).Responses.NewStreaming(s.ctx, p), func(e responses.ResponseStreamEventUnion) {
 		if e.Response.Usage.TotalTokens > 0 {
 			last = &e.Response
 		}
@@ -166,6 +126,13 @@ func returned(r *responses.Response) (call, output []responses.ResponseInputItem
 	return call, output
 }
 
+// respond appends the calls in a response and what they returned, if there are any.
+func respond(p *responses.ResponseNewParams, r *responses.Response) bool {
+	call, output := returned(r)
+	p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
+	return output != nil
+}
+
 func responseTools() responses.ResponseNewParams {
 	p := responseParams(askForCall)
 	p.MaxOutputTokens = param.Opt[int64]{}
@@ -173,35 +140,15 @@ func responseTools() responses.ResponseNewParams {
 	return p
 }
 
-var openaiResponses = withErrors(
-	func(s *session, q string, retries int) { responseWhole(s, responseParams(q), retries) },
-	func(s *session, q string) { responseStream(s, responseParams(q)) },
-	map[string]do{
-		"stream": func(s *session) { responseStream(s, responseParams(question)) },
-		"tools": func(s *session) {
-			p := responseTools()
-			if call, output := returned(responseWhole(s, p, 0)); output != nil {
-				p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
-				responseWhole(s, p, 0)
-			}
-		},
-		"tools, stream": func(s *session) {
-			p := responseTools()
-			if call, output := returned(responseStream(s, p)); output != nil {
-				p.Input.OfInputItemList = append(append(p.Input.OfInputItemList, call...), output...)
-				responseStream(s, p)
-			}
-		},
-		"thinking": func(s *session) {
-			p := responseParams(question)
+var (
+	responsesAPI    = api[responses.ResponseNewParams, *responses.Response]{responseParams, responseWhole, responseStream}
+	openaiResponses = responsesAPI.scenarios(map[string]func(*responses.ResponseNewParams){
+		"thinking": func(p *responses.ResponseNewParams) {
 			p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffortLow}
-			responseWhole(s, p, 0)
 		},
-		"thinking, stream": func(s *session) {
-			p := responseParams(question)
-			p.Reasoning = shared.ReasoningParam{Effort: shared.ReasoningEffortLow}
-			responseStream(s, p)
-		},
+	}, map[string]do{
+		"tools":         twice(responseTools, responseWhole, respond),
+		"tools, stream": twice(responseTools, responseStream, respond),
 		"previous response": func(s *session) {
 			p := responseTools()
 			for range 3 {
@@ -221,22 +168,16 @@ var openaiResponses = withErrors(
 		"abort": func(s *session) {
 			p := responseParams(question)
 			p.MaxOutputTokens = openai.Int(longest)
-			client := newOpenAI(s, 0)
-			leave(s, client.Responses.NewStreaming(s.ctx, p), func(e responses.ResponseStreamEventUnion) string {
+			leave(s, newOpenAI(s).Responses.NewStreaming(s.ctx, p), func(e responses.ResponseStreamEventUnion) string {
 				if e.Type != "response.output_text.delta" {
 					return ""
 				}
 				return e.Type
 			})
 		},
-		"unknown model": func(s *session) {
-			p := responseParams(question)
-			p.Model = "nobody-has-it"
-			responseWhole(s, p, 0)
-		},
+		"unknown model": responsesAPI.changed(func(p *responses.ResponseNewParams) { p.Model = nobodys }, responseWhole),
 		"WebSocket": func(s *session) {
-			client := newOpenAI(s, 0)
-			c, err := client.Responses.Connect(s.ctx, responses.ResponseConnectionOptions{})
+			c, err := newOpenAI(s).Responses.Connect(s.ctx, responses.ResponseConnectionOptions{})
 			if err != nil {
 				s.add("error: %v", err)
 				return
@@ -250,5 +191,5 @@ var openaiResponses = withErrors(
 			}
 			s.add("end: %v", c.Close())
 		},
-	},
+	})
 )

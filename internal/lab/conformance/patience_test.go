@@ -4,19 +4,15 @@ import (
 	"context"
 	"errors"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
-	"net/http/httputil"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/anthropics/anthropic-sdk-go"
-	aoption "github.com/anthropics/anthropic-sdk-go/option"
 	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/option"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -50,17 +46,9 @@ func limited(t *testing.T) *target {
 	}))
 	t.Cleanup(engine.Close)
 	c.Endpoints = []endpick.Endpoint{{Address: engine.URL}}
-	router := rig.Must(endpick.New(c))
-	routed := rig.Must(transport.New(transport.Config{Router: router, Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
+	return gateway(t, c, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) {
 		req.Tenant = in.Header.Get("Authorization") + in.Header.Get("X-Api-Key")
-	}}))
-	t.Cleanup(routed.CloseIdleConnections)
-	p := expose(t, &httputil.ReverseProxy{
-		Rewrite: func(*httputil.ProxyRequest) {}, Transport: routed, ErrorHandler: transport.ErrorHandler,
-		ErrorLog: log.New(io.Discard, "", 0),
-	})
-	p.router = router
-	return p
+	}})
 }
 
 // refusals counts responses of 429, and calls then at the first.
@@ -82,15 +70,13 @@ func (r *refusals) RoundTrip(in *http.Request) (*http.Response, error) {
 // A client over its tenant's quota gets an error in the form of its API, and when to
 // come back: its SDK waits that long and is served.
 func TestClientsOverTheirQuotaComeBack(t *testing.T) {
-	ask := map[string]func(ctx context.Context, url string, hc *http.Client, retries int) error{
-		"openai-go": func(ctx context.Context, url string, hc *http.Client, retries int) error {
-			c := openai.NewClient(option.WithBaseURL(url+"/v1"), option.WithAPIKey("key"), option.WithMaxRetries(retries), option.WithHTTPClient(hc))
-			_, err := c.Chat.Completions.New(ctx, chatParams(question))
+	ask := map[string]func(s *session) error{
+		"openai-go": func(s *session) error {
+			_, err := newOpenAI(s).Chat.Completions.New(s.ctx, chatParams(question))
 			return err
 		},
-		"anthropic-sdk-go": func(ctx context.Context, url string, hc *http.Client, retries int) error {
-			c := anthropic.NewClient(aoption.WithBaseURL(url), aoption.WithAPIKey("key"), aoption.WithMaxRetries(retries), aoption.WithHTTPClient(hc))
-			_, err := c.Messages.New(ctx, messageParams(question))
+		"anthropic-sdk-go": func(s *session) error {
+			_, err := newAnthropic(s).Messages.New(s.ctx, messageParams(question))
 			return err
 		},
 	}
@@ -130,7 +116,7 @@ func TestClientsOverTheirQuotaComeBack(t *testing.T) {
 
 			release := hold()
 			seen := &refusals{then: func() {}}
-			err := ask(t.Context(), p.url, &http.Client{Transport: seen}, 0)
+			err := ask(&session{ctx: t.Context(), url: p.url, base: seen})
 			release()
 			var refused *openai.Error
 			var over *anthropic.Error
@@ -149,7 +135,7 @@ func TestClientsOverTheirQuotaComeBack(t *testing.T) {
 
 			require.Eventually(t, func() bool { return p.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 			seen = &refusals{then: hold()}
-			assert.NoError(t, ask(t.Context(), p.url, &http.Client{Transport: seen}, 10))
+			assert.NoError(t, ask(&session{ctx: t.Context(), url: p.url, base: seen, retries: 10}))
 			assert.Positive(t, seen.n.Load())
 			p.settled(t)
 		})

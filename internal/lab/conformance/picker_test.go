@@ -5,7 +5,6 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
 	"slices"
@@ -20,7 +19,6 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/envoy"
-	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
@@ -34,16 +32,11 @@ var behindPicker = fleet{
 
 func throughPicker(t *testing.T) *target {
 	c := rig.Must(all.ByName("lmetric"))
-	var servers []*modelserver.Server
+	servers, urls := three(t, func(h http.Handler) http.Handler { return h })
 	var addresses []string
-	for range 3 {
-		s := newServer(t)
-		one := httptest.NewUnstartedServer(s)
-		one.Config.ErrorLog = log.New(io.Discard, "", 0)
-		one.Start()
-		t.Cleanup(one.Close)
-		servers, addresses = append(servers, s), append(addresses, one.Listener.Addr().String())
-		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: one.URL, Models: []string{model}})
+	for _, url := range urls {
+		addresses = append(addresses, strings.TrimPrefix(url, "http://"))
+		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: url, Models: []string{model}})
 	}
 	router := rig.Must(endpick.New(c))
 	picker := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router, Fallbacks: 2, SharedCache: true}}))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -102,10 +103,20 @@ var models = documentation{
 
 // session is a client in a scenario, and what it receives, as lines.
 type session struct {
-	ctx    context.Context
-	cancel func()
-	url    string
-	told   strings.Builder
+	ctx     context.Context
+	cancel  func()
+	url     string
+	retries int               // of its SDK
+	base    http.RoundTripper // nil: a new one
+	told    strings.Builder
+}
+
+// client has connections of its own, unless base is given.
+func (s *session) client() *http.Client {
+	if s.base != nil {
+		return &http.Client{Transport: s.base}
+	}
+	return &http.Client{Transport: &http.Transport{}}
 }
 
 func (s *session) add(format string, args ...any) { fmt.Fprintf(&s.told, format+"\n", args...) }
@@ -113,23 +124,58 @@ func (s *session) add(format string, args ...any) { fmt.Fprintf(&s.told, format+
 // do is what a Go client does in a scenario.
 type do func(s *session)
 
-// withErrors adds the scenarios that every API has: a whole response, and servers that fail.
-func withErrors(whole func(s *session, q string, retries int), stream func(s *session, q string), others map[string]do) map[string]do {
-	all := maps.Clone(others)
-	all["whole"] = func(s *session) { whole(s, question, 0) }
-	all["retries"] = func(s *session) { whole(s, askForRetry, 2) }
-	all["cut"] = func(s *session) {
-		stream(s, askForCut)
-		whole(s, askForCut, 0)
+// api is how a Go client uses one API: what it asks, in either way.
+type api[P, R any] struct {
+	params        func(question string) P
+	whole, stream func(s *session, p P) R
+}
+
+// scenarios are those that every API has, those that change a request, also as a stream, and others.
+func (a api[P, R]) scenarios(changes map[string]func(*P), others map[string]do) map[string]do {
+	all := map[string]do{
+		"whole":  func(s *session) { a.whole(s, a.params(question)) },
+		"stream": func(s *session) { a.stream(s, a.params(question)) },
+		"retries": func(s *session) {
+			s.retries = 2
+			a.whole(s, a.params(askForRetry))
+		},
+		"cut": func(s *session) {
+			a.stream(s, a.params(askForCut))
+			a.whole(s, a.params(askForCut))
+		},
+		"errors": func(s *session) {
+			for _, status := range statuses {
+				a.whole(s, a.params(askForError(status)))
+				a.stream(s, a.params(askForError(status)))
+			}
+		},
 	}
-	all["errors"] = func(s *session) {
-		for _, status := range statuses {
-			whole(s, askForError(status), 0)
-			stream(s, askForError(status))
-		}
+	for name, change := range changes {
+		all[name], all[name+", stream"] = a.changed(change, a.whole), a.changed(change, a.stream)
 	}
+	maps.Copy(all, others)
 	return all
 }
+
+func (a api[P, R]) changed(change func(*P), send func(*session, P) R) do {
+	return func(s *session) {
+		p := a.params(question)
+		change(&p)
+		send(s, p)
+	}
+}
+
+// twice sends a request and, if next makes another of the answer, that too.
+func twice[P, R any](params func() P, send func(*session, P) R, next func(*P, R) bool) do {
+	return func(s *session) {
+		p := params()
+		if next(&p, send(s, p)) {
+			send(s, p)
+		}
+	}
+}
+
+const nobodys = "nobody-has-it" // a model
 
 // raw is a value of an SDK that remembers how it came.
 type raw interface{ RawJSON() string }

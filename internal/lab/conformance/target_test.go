@@ -58,18 +58,22 @@ func directly(t *testing.T) *target {
 	return p
 }
 
-// throughGateway is a gateway before three fresh servers.
-func throughGateway(t *testing.T) *target {
-	var servers []*modelserver.Server
-	var urls []string
+// three starts as many fresh servers.
+func three(t *testing.T, as func(http.Handler) http.Handler) (servers []*modelserver.Server, urls []string) {
 	for range 3 {
 		s := newServer(t)
-		one := httptest.NewUnstartedServer(withWebSocket(s))
+		one := httptest.NewUnstartedServer(as(s))
 		one.Config.ErrorLog = log.New(io.Discard, "", 0)
 		one.Start()
 		t.Cleanup(one.Close)
 		servers, urls = append(servers, s), append(urls, one.URL)
 	}
+	return servers, urls
+}
+
+// throughGateway is a gateway before three fresh servers.
+func throughGateway(t *testing.T) *target {
+	servers, urls := three(t, withWebSocket)
 	p := gatewayBefore(t, urls, []string{model})
 	p.servers = servers
 	return p
@@ -81,8 +85,12 @@ func gatewayBefore(t *testing.T, urls, models []string) *target {
 	for _, url := range urls {
 		c.Endpoints = append(c.Endpoints, endpick.Endpoint{Address: url, Models: models})
 	}
-	router := rig.Must(endpick.New(c))
-	rt := rig.Must(transport.New(transport.Config{Router: router, SharedCache: true}))
+	return gateway(t, c, transport.Config{SharedCache: true})
+}
+
+func gateway(t *testing.T, c endpick.Config, config transport.Config) *target {
+	config.Router = rig.Must(endpick.New(c))
+	rt := rig.Must(transport.New(config))
 	t.Cleanup(rt.CloseIdleConnections)
 	p := expose(t, &httputil.ReverseProxy{
 		Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
@@ -90,7 +98,7 @@ func gatewayBefore(t *testing.T, urls, models []string) *target {
 		ErrorHandler: transport.ErrorHandler,
 		ErrorLog:     log.New(io.Discard, "", 0),
 	})
-	p.router = router
+	p.router = config.Router
 	return p
 }
 
