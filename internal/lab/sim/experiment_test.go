@@ -17,7 +17,7 @@ func TestExperiment(t *testing.T) {
 	inputs := func(x Experiment) (tokens []int, fleet int) {
 		cfg, err := x.Config()
 		require.NoError(t, err)
-		for _, r := range drain(t, cfg.Workload, 1) {
+		for _, r := range requestsOf(t, cfg.Workload, 0) {
 			tokens = append(tokens, r.InputTokens)
 		}
 		return tokens, len(cfg.Fleet)

@@ -20,15 +20,6 @@ func mustRun(t testing.TB, cfg Config) *Report {
 	return rep
 }
 
-func scenario(t testing.TB, name string) Named {
-	return rig.Must(Scenario(name))
-}
-
-// paced is a scenario as a Poisson process with a number of requests.
-func paced(t testing.TB, name string, perSecond float64, requests int) Workload {
-	return rig.Must(scenario(t, name).Workload.At(Pace{Rate: perSecond, Requests: requests}))
-}
-
 // hand is a workload of requests at given times.
 type hand = Given
 

@@ -21,25 +21,10 @@ func TestScenariosAreStillTheSame(t *testing.T) {
 		}
 		w, err := n.Workload.At(pace)
 		require.NoError(t, err)
-		source, err := w.Start(1)
-		require.NoError(t, err)
 		h := fnv.New64a()
-		var under []Request // each is answered after three seconds
-		for {
-			at, more := source.Next()
-			if len(under) > 0 && (!more || under[0].Arrival+3*time.Second <= at) {
-				source.Done(&under[0], under[0].Arrival+3*time.Second)
-				under = under[1:]
-				continue
-			}
-			if !more {
-				break
-			}
-			r := source.Take()
-			r.Arrival = at
-			under = append(under, r)
+		for _, r := range requestsOf(t, w, 3*time.Second) {
 			last := append([]uint64{0}, r.Blocks...)[len(r.Blocks)] // which depends on those before
-			fmt.Fprintln(h, at, r.InputTokens, r.OutputTokens, len(r.Blocks), last, r.SystemTokens, r.Tenant, r.Session)
+			fmt.Fprintln(h, r.Arrival, r.InputTokens, r.OutputTokens, len(r.Blocks), last, r.SystemTokens, r.Tenant, r.Session)
 		}
 		sums[n.Name] = h.Sum64()
 	}

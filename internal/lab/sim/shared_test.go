@@ -5,6 +5,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
@@ -41,6 +44,27 @@ func sharedTrace(t testing.TB, name string) string {
 		t.Skipf("no ../shared/traces/%s beside the repository", name)
 	}
 	return path
+}
+
+// requestsOf takes all requests of a run, each of which ends a while after it was sent.
+func requestsOf(t *testing.T, w Workload, while time.Duration) (all []Request) {
+	source, err := w.Start(1)
+	require.NoError(t, err)
+	ended := 0
+	for {
+		at, more := source.Next()
+		if ended < len(all) && (!more || all[ended].Arrival+while <= at) {
+			source.Done(&all[ended], all[ended].Arrival+while)
+			ended++
+			continue
+		}
+		if !more {
+			return all
+		}
+		r := source.Take()
+		r.Arrival = at
+		all = append(all, r)
+	}
 }
 
 // named returns the maker of a preset's router. Models are fitted synchronously: in the background,

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 func TestLengths(t *testing.T) {
@@ -118,20 +120,10 @@ func TestRefusedWorkloads(t *testing.T) {
 	_, err = Scenario("E")
 	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, sharegpt)`)
 	for _, name := range ScenarioNames() {
-		_, err = paced(t, name, 1, 1).Start(0)
+		w := rig.Must(rig.Must(Scenario(name)).Workload.At(Pace{Rate: 1, Requests: 1}))
+		_, err = w.Start(0)
 		require.NoError(t, err)
 	}
 	_, err = (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)
 	require.EqualError(t, err, "sim: x:1: OutputTokens 0 is not within [1, 16777216]")
-}
-
-func drain(t *testing.T, w Workload, seed uint64) (all []Request) {
-	source, err := w.Start(seed)
-	require.NoError(t, err)
-	for _, ok := source.Next(); ok; _, ok = source.Next() {
-		r := source.Take()
-		all = append(all, r)
-		source.Done(&r, r.Arrival)
-	}
-	return all
 }

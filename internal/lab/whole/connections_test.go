@@ -51,42 +51,39 @@ func tlsFaults(t *testing.T) []row {
 	ca := issue(t, func(c *x509.Certificate) { c.IsCA, c.KeyUsage = true, x509.KeyUsageCertSign }, nil)
 	roots := x509.NewCertPool()
 	roots.AddCert(ca.Leaf)
-	of := func(c tls.Certificate) *tls.Config { return &tls.Config{Certificates: []tls.Certificate{c}} }
+	type engine struct {
+		secure *tls.Config
+		plain  func(net.Conn) // instead
+	}
+	of := func(c tls.Certificate) engine { return engine{secure: &tls.Config{Certificates: []tls.Certificate{c}}} }
 	well := issue(t, nil, &ca)
-	secure := map[string]*tls.Config{
-		"answers well":                            of(well),
-		"has a self-signed certificate":           of(issue(t, nil, nil)),
-		"has an expired certificate":              of(issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, &ca)),
-		"has a certificate that is not valid yet": of(issue(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }, &ca)),
-		"has a certificate for another name":      of(issue(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"engine"} }, &ca)),
-		"has a client certificate":                of(issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, &ca)),
-		"requires a client certificate":           {Certificates: []tls.Certificate{well}, ClientAuth: tls.RequireAnyClientCert},
-		"speaks TLS 1.1 at most":                  {Certificates: []tls.Certificate{well}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11},
-		"closes after the handshake":              of(well),
-		"closes in the middle of a stream":        of(well),
-		"ends a stream without close_notify":      of(well),
+	servers := []fault[engine]{
+		{"answers well", of(well)},
+		{"has a self-signed certificate", of(issue(t, nil, nil))},
+		{"has an expired certificate", of(issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }, &ca))},
+		{"has a certificate that is not valid yet", of(issue(t, func(c *x509.Certificate) { c.NotBefore = time.Now().Add(time.Minute) }, &ca))},
+		{"has a certificate for another name", of(issue(t, func(c *x509.Certificate) { c.IPAddresses, c.DNSNames = nil, []string{"engine"} }, &ca))},
+		{"has a client certificate", of(issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, &ca))},
+		{"requires a client certificate", engine{secure: &tls.Config{Certificates: []tls.Certificate{well}, ClientAuth: tls.RequireAnyClientCert}}},
+		{"speaks TLS 1.1 at most", engine{secure: &tls.Config{Certificates: []tls.Certificate{well}, MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}}},
+		{"closes after the handshake", of(well)},
+		{"closes in the middle of a stream", of(well)},
+		{"ends a stream without close_notify", of(well)},
+		{"does not speak TLS", engine{plain: func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") }}},
+		{"closes the connection", engine{plain: func(net.Conn) {}}},
+		{"sends a handshake_failure alert", engine{plain: func(c net.Conn) { _, _ = io.WriteString(c, "\x15\x03\x03\x00\x02\x02\x28") }}},
+		{"closes in the middle of the handshake", engine{plain: func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x7a\x02\x00") }}},
+		{"sends garbage in a well-formed record", engine{plain: func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x05garba") }}},
 	}
-	plain := map[string]func(net.Conn){
-		"does not speak TLS":                    func(c net.Conn) { _, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\n\r\n") },
-		"closes the connection":                 func(net.Conn) {},
-		"sends a handshake_failure alert":       func(c net.Conn) { _, _ = io.WriteString(c, "\x15\x03\x03\x00\x02\x02\x28") },
-		"closes in the middle of the handshake": func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x7a\x02\x00") },
-		"sends garbage in a well-formed record": func(c net.Conn) { _, _ = io.WriteString(c, "\x16\x03\x03\x00\x05garba") },
-	}
-	names := []string{
-		"answers well", "has a self-signed certificate", "has an expired certificate", "has a certificate that is not valid yet", "has a certificate for another name",
-		"has a client certificate", "requires a client certificate", "speaks TLS 1.1 at most", "closes after the handshake", "closes in the middle of a stream",
-		"ends a stream without close_notify", "does not speak TLS", "closes the connection", "sends a handshake_failure alert", "closes in the middle of the handshake", "sends garbage in a well-formed record",
-	}
-	return each(t, names, func(t *testing.T, name string) []string {
+	return each(t, servers, func(t *testing.T, name string, server engine) []string {
 		address := listen(t, func(c net.Conn) {
-			if does := plain[name]; does != nil {
+			if server.plain != nil {
 				_, _ = c.Read(make([]byte, 5))
-				does(c)
+				server.plain(c)
 				drain(c)
 				return
 			}
-			s := tls.Server(c, secure[name])
+			s := tls.Server(c, server.secure)
 			in, err := http.ReadRequest(bufio.NewReader(s))
 			if err != nil || name == "closes after the handshake" {
 				drain(c)
@@ -129,32 +126,27 @@ func halfOpen(t *testing.T) []row {
 			}
 		}
 	}
-	servers := map[string]struct {
+	type engine struct {
 		serve  func(net.Conn)
 		stream bool
 		times  int
 		speaks bool // if it has time to
-	}{
-		"accepts connections and reads nothing":                     {nil, true, 1, false},
-		"reads a streaming request, and answers nothing":            {says(""), true, 1, false},
-		"reads a request that does not stream, and answers nothing": {says(""), false, 1, false},
-		"stops in the middle of its header":                         {says(head[:30]), true, 1, false},
-		"stops after its header":                                    {says(head), true, 1, false},
-		"stops after a token":                                       {says(head + chunk(event)), true, 1, true},
-		"stops in the middle of an event":                           {says(head + chunk(event+event[:30])), true, 1, true},
-		"stops in the middle of a response that does not stream":    {says("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), false, 1, true},
-		"sends everything but the last chunk":                       {says(head + chunk(streamed)), true, 1, true},
-		"closes its side of the connection, and reads on":           {func(c net.Conn) { drain(c) }, true, 1, false},
-		"answers once, then never again":                            {once(chunk(streamed), head, false), true, 2, true},
-		"answers once, then closes the idle connection":             {once(chunk(streamed), head, true), true, 2, true},
 	}
-	names := []string{
-		"accepts connections and reads nothing", "reads a streaming request, and answers nothing", "reads a request that does not stream, and answers nothing", "stops in the middle of its header",
-		"stops after its header", "stops after a token", "stops in the middle of an event", "stops in the middle of a response that does not stream", "sends everything but the last chunk",
-		"closes its side of the connection, and reads on", "answers once, then never again", "answers once, then closes the idle connection",
+	servers := []fault[engine]{
+		{"accepts connections and reads nothing", engine{nil, true, 1, false}},
+		{"reads a streaming request, and answers nothing", engine{says(""), true, 1, false}},
+		{"reads a request that does not stream, and answers nothing", engine{says(""), false, 1, false}},
+		{"stops in the middle of its header", engine{says(head[:30]), true, 1, false}},
+		{"stops after its header", engine{says(head), true, 1, false}},
+		{"stops after a token", engine{says(head + chunk(event)), true, 1, true}},
+		{"stops in the middle of an event", engine{says(head + chunk(event+event[:30])), true, 1, true}},
+		{"stops in the middle of a response that does not stream", engine{says("HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{"), false, 1, true}},
+		{"sends everything but the last chunk", engine{says(head + chunk(streamed)), true, 1, true}},
+		{"closes its side of the connection, and reads on", engine{func(c net.Conn) { drain(c) }, true, 1, false}},
+		{"answers once, then never again", engine{once(chunk(streamed), head, false), true, 2, true}},
+		{"answers once, then closes the idle connection", engine{once(chunk(streamed), head, true), true, 2, true}},
 	}
-	return each(t, names, func(t *testing.T, name string) []string {
-		s := servers[name]
+	return each(t, servers, func(t *testing.T, _ string, s engine) []string {
 		if s.serve == nil {
 			s.serve = func(c net.Conn) {
 				_, _ = c.Read(make([]byte, 1))
@@ -222,7 +214,11 @@ const (
 )
 
 func serverFaults(t *testing.T) []row {
-	return each(t, transporttest.Faults(), func(t *testing.T, name string) []string {
+	var faults []fault[int]
+	for _, name := range transporttest.Faults() {
+		faults = append(faults, fault[int]{name: name})
+	}
+	return each(t, faults, func(t *testing.T, name string, _ int) []string {
 		var cells []string
 		for _, beside := range []bool{false, true} {
 			e := transporttest.StartEngine(t, name)

@@ -95,40 +95,35 @@ func lyingNames(t *testing.T) []row {
 		many[i] = fmt.Sprintf("127.1.%d.%d", i/250, i%250+1)
 	}
 	good := endpick.Endpoint{ID: "good", Address: here, Models: []string{"m"}}
-	names := []string{
-		"is correct", "says that the name does not exist", "answers SERVFAIL", "is empty", "refuses", "answers with garbage", "answers another question",
-		"hangs up", "never answers", "names a dead address beside the right one", "names only a dead address", "names 2,000 dead addresses",
-		"names one address twice", "names something that is not an address", "panics",
-	}
-	lies := map[string]discover.Source{
-		"is correct":                        dns(says(0, "127.0.0.1")),
-		"says that the name does not exist": dns(says(3)),
-		"answers SERVFAIL":                  dns(says(2)),
-		"is empty":                          dns(says(0)),
-		"refuses":                           dns(says(5)),
-		"answers with garbage":              dns(func([]byte) []byte { return []byte("garbage") }),
-		"answers another question": dns(func(query []byte) []byte {
+	lies := []fault[discover.Source]{
+		{"is correct", dns(says(0, "127.0.0.1"))},
+		{"says that the name does not exist", dns(says(3))},
+		{"answers SERVFAIL", dns(says(2))},
+		{"is empty", dns(says(0))},
+		{"refuses", dns(says(5))},
+		{"answers with garbage", dns(func([]byte) []byte { return []byte("garbage") })},
+		{"answers another question", dns(func(query []byte) []byte {
 			said := says(0, "127.0.0.9")(query)
 			said[13] ^= 1
 			return said
-		}),
-		"hangs up":      dns(func([]byte) []byte { return nil }),
-		"never answers": &discover.DNS{Name: "models.test.", Port: 80, Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}},
-		"names a dead address beside the right one": dns(says(0, "127.0.0.1", "127.0.0.2")),
-		"names only a dead address":                 dns(says(0, "127.0.0.2")),
-		"names 2,000 dead addresses":                dns(says(0, many...)),
-		"names one address twice":                   &listed{list: []endpick.Endpoint{good, good}},
-		"names something that is not an address":    &listed{list: []endpick.Endpoint{{ID: "bad", Address: "http://[::1", Models: []string{"m"}}, good}},
-		"panics":                                    panics{},
+		})},
+		{"hangs up", dns(func([]byte) []byte { return nil })},
+		{"never answers", &discover.DNS{Name: "models.test.", Port: 80, Resolver: &net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) { <-ctx.Done(); return nil, ctx.Err() }}}},
+		{"names a dead address beside the right one", dns(says(0, "127.0.0.1", "127.0.0.2"))},
+		{"names only a dead address", dns(says(0, "127.0.0.2"))},
+		{"names 2,000 dead addresses", dns(says(0, many...))},
+		{"names one address twice", &listed{list: []endpick.Endpoint{good, good}}},
+		{"names something that is not an address", &listed{list: []endpick.Endpoint{{ID: "bad", Address: "http://[::1", Models: []string{"m"}}, good}}},
+		{"panics", panics{}},
 	}
-	return each(t, names, func(t *testing.T, name string) []string {
+	return each(t, lies, func(t *testing.T, name string, source discover.Source) []string {
 		g := newGateway(t, transport.Config{}, endpick.Config{})
 		require.NoError(t, g.router.SetEndpoints([]endpick.Endpoint{{ID: here, Address: here, Models: []string{"m"}}})) // the state before
 		told, limit := "nothing", patience
 		if name == "never answers" {
 			limit = 100 * time.Millisecond
 		}
-		w, err := discover.New(discover.Config{Router: g.router, Source: lies[name], Timeout: limit, OnError: func(err error) {
+		w, err := discover.New(discover.Config{Router: g.router, Source: source, Timeout: limit, OnError: func(err error) {
 			if told = "an error"; errors.Is(err, discover.ErrEmpty) {
 				told = "that it is empty"
 			}
@@ -147,29 +142,25 @@ func (panics) Endpoints(context.Context) ([]endpick.Endpoint, error) { panic("a 
 // jumpingClocks: the router's clock jumps during a stream, or between two requests.
 func jumpingClocks(t *testing.T) []row {
 	const age = time.Hour // after which a lease without events is lost
-	jumps := map[string]struct {
+	type jump struct {
 		by     time.Duration
 		within bool // in a stream rather than between requests
-	}{
-		"stands still":                              {0, true},
-		"jumps a minute ahead during a stream":      {time.Minute, true},
-		"jumps a minute back during a stream":       {-time.Minute, true},
-		"jumps a day ahead during a stream":         {24 * time.Hour, true},
-		"jumps a day back during a stream":          {-24 * time.Hour, true},
-		"jumps a century ahead during a stream":     {100 * 365 * 24 * time.Hour, true},
-		"jumps a day ahead between two requests":    {24 * time.Hour, false},
-		"jumps a day back between two requests":     {-24 * time.Hour, false},
-		"jumps a century back between two requests": {-100 * 365 * 24 * time.Hour, false},
 	}
-	names := []string{
-		"stands still", "jumps a minute ahead during a stream", "jumps a minute back during a stream", "jumps a day ahead during a stream", "jumps a day back during a stream",
-		"jumps a century ahead during a stream", "jumps a day ahead between two requests", "jumps a day back between two requests", "jumps a century back between two requests",
+	jumps := []fault[jump]{
+		{"stands still", jump{0, true}},
+		{"jumps a minute ahead during a stream", jump{time.Minute, true}},
+		{"jumps a minute back during a stream", jump{-time.Minute, true}},
+		{"jumps a day ahead during a stream", jump{24 * time.Hour, true}},
+		{"jumps a day back during a stream", jump{-24 * time.Hour, true}},
+		{"jumps a century ahead during a stream", jump{100 * 365 * 24 * time.Hour, true}},
+		{"jumps a day ahead between two requests", jump{24 * time.Hour, false}},
+		{"jumps a day back between two requests", jump{-24 * time.Hour, false}},
+		{"jumps a century back between two requests", jump{-100 * 365 * 24 * time.Hour, false}},
 	}
-	return each(t, names, func(t *testing.T, name string) []string {
+	return each(t, jumps, func(t *testing.T, _ string, jump jump) []string {
 		var now atomic.Int64
 		began := time.Now()
 		clock := func() time.Time { return began.Add(time.Duration(now.Load())) }
-		jump := jumps[name]
 		var g *gateway
 		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 			_, _ = io.Copy(io.Discard, in.Body)
@@ -223,10 +214,10 @@ func fullDisks(t *testing.T) []row {
 			return []string{saw, "at its end: “" + err.Error() + "”"}
 		}
 	}
-	all := map[string]func(*testing.T) []string{
-		"a recording, and nothing fits":           record(0),
-		"a recording, and half of a request fits": record(100),
-		"a list of servers, and half of it fits": func(t *testing.T) []string {
+	disks := []fault[func(*testing.T) []string]{
+		{"a recording, and nothing fits", record(0)},
+		{"a recording, and half of a request fits", record(100)},
+		{"a list of servers, and half of it fits", func(t *testing.T) []string {
 			file := filepath.Join(t.TempDir(), "servers.json")
 			require.NoError(t, os.WriteFile(file, []byte(`[{"address":"127.0.0.1:1","mod`), 0o600))
 			g := newGateway(t, transport.Config{}, endpick.Config{}, good(t))
@@ -237,10 +228,7 @@ func fullDisks(t *testing.T) []row {
 			require.Error(t, told)
 			assert.Len(t, g.router.Endpoints(), 1)
 			return []string{g.ask(t, true, nil), "`OnError`; the list before stays"}
-		},
+		}},
 	}
-	names := []string{
-		"a recording, and nothing fits", "a recording, and half of a request fits", "a list of servers, and half of it fits",
-	}
-	return each(t, names, func(t *testing.T, name string) []string { return all[name](t) })
+	return each(t, disks, func(t *testing.T, _ string, observe func(*testing.T) []string) []string { return observe(t) })
 }

@@ -118,14 +118,20 @@ func (p *part) markdown(rows []row) string {
 	return b.String()
 }
 
-// each makes the rows of names concurrently.
-func each(t *testing.T, names []string, f func(t *testing.T, name string) []string) []row {
-	rows := make([]row, len(names))
+// fault is the first cell of a row, and what it takes to observe the others.
+type fault[T any] struct {
+	name string
+	of   T
+}
+
+// each makes the rows of faults concurrently.
+func each[T any](t *testing.T, faults []fault[T], f func(t *testing.T, name string, of T) []string) []row {
+	rows := make([]row, len(faults))
 	t.Run("each", func(t *testing.T) {
-		for i, name := range names {
-			t.Run(name, func(t *testing.T) {
+		for i, one := range faults {
+			t.Run(one.name, func(t *testing.T) {
 				t.Parallel()
-				rows[i] = row{name, f(t, name)}
+				rows[i] = row{one.name, f(t, one.name, one.of)}
 			})
 		}
 	})

@@ -65,68 +65,51 @@ func (c *h2) request() bool {
 	}
 }
 
-// http2Servers are what servers do after receiving a request, by name.
-func http2Servers() ([]string, map[string]func(*h2)) {
+// http2Servers are what servers do after receiving a request.
+func http2Servers() []fault[func(*h2)] {
 	first, rest, _ := strings.Cut(streamed, "\n\n")
 	first += "\n\n"
-	all := map[string]func(*h2){}
-	var names []string
-	add := func(name string, does func(*h2)) {
-		names = append(names, name)
-		all[name] = does
+	begins := func(c *h2) { c.header(0); c.frame(dataFrame, 0, 1, first) }
+	return []fault[func(*h2)]{
+		{"answers well", func(c *h2) { c.header(0); c.frame(dataFrame, endStream, 1, streamed) }},
+		{"sends frames of unknown types in between", func(c *h2) {
+			c.frame(0xee, 0xff, 1, "what?")
+			c.header(0)
+			c.frame(0xef, 0, 0, "")
+			c.frame(dataFrame, endStream, 1, streamed)
+		}},
+		{"closes the connection", func(*h2) {}},
+		{"resets the stream before its header", func(c *h2) { c.code(resetFrame, 1, "", internalError) }},
+		{"resets the stream after its header", func(c *h2) { c.header(0); c.code(resetFrame, 1, "", internalError) }},
+		{"resets the stream after a token", func(c *h2) { begins(c); c.code(resetFrame, 1, "", internalError) }},
+		{"resets the stream with NO_ERROR after a token", func(c *h2) { begins(c); c.code(resetFrame, 1, "", noError) }},
+		{"sends GOAWAY with ENHANCE_YOUR_CALM", func(c *h2) { c.code(goAwayFrame, 0, "\x00\x00\x00\x00", enhanceCalm) }},
+		{"sends GOAWAY after the request, and finishes it", func(c *h2) {
+			c.code(goAwayFrame, 0, "\x00\x00\x00\x01", noError)
+			c.header(0)
+			c.frame(dataFrame, endStream, 1, streamed)
+		}},
+		{"sends GOAWAY with an error in the middle of a stream", func(c *h2) { begins(c); c.code(goAwayFrame, 0, "\x00\x00\x00\x00", internalError) }},
+		{"closes the connection after a token", begins},
+		{"ends the stream with its header", func(c *h2) { c.header(endStream) }},
+		{"ends the stream unfinished", func(c *h2) { c.header(0); c.frame(dataFrame, endStream, 1, first) }},
+		{"sends DATA before HEADERS", func(c *h2) { c.frame(dataFrame, endStream, 1, streamed) }},
+		{"sends a header that HPACK can't decode", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\xff\xff\xff\xff\xff\xff\xff") }},
+		{"sends a header without :status", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\x0f\x10\x01x") }},
+		{"announces a frame of 16 MB", func(c *h2) { _, _ = c.Write([]byte{0xff, 0xff, 0xff, dataFrame, 0, 0, 0, 0, 1}) }},
+		{"sends PUSH_PROMISE", func(c *h2) { c.frame(pushFrame, endHeaders, 1, "\x00\x00\x00\x02\x82\x87") }},
+		{"answers on a stream that was never opened", func(c *h2) { c.frame(headersFrame, endHeaders, 99, "\x88"); c.frame(dataFrame, endStream, 99, "x") }},
+		{"sends DATA after END_STREAM", func(c *h2) {
+			c.header(0)
+			c.frame(dataFrame, endStream, 1, streamed)
+			c.frame(dataFrame, endStream, 1, rest)
+		}},
+		{"sends a PING of the wrong length", func(c *h2) { c.frame(pingFrame, 0, 0, "too long to be one"); c.header(0) }},
 	}
-	add("answers well", func(c *h2) { c.header(0); c.frame(dataFrame, endStream, 1, streamed) })
-	add("sends frames of unknown types in between", func(c *h2) {
-		c.frame(0xee, 0xff, 1, "what?")
-		c.header(0)
-		c.frame(0xef, 0, 0, "")
-		c.frame(dataFrame, endStream, 1, streamed)
-	})
-	add("closes the connection", func(*h2) {})
-	add("resets the stream before its header", func(c *h2) { c.code(resetFrame, 1, "", internalError) })
-	add("resets the stream after its header", func(c *h2) { c.header(0); c.code(resetFrame, 1, "", internalError) })
-	add("resets the stream after a token", func(c *h2) {
-		c.header(0)
-		c.frame(dataFrame, 0, 1, first)
-		c.code(resetFrame, 1, "", internalError)
-	})
-	add("resets the stream with NO_ERROR after a token", func(c *h2) {
-		c.header(0)
-		c.frame(dataFrame, 0, 1, first)
-		c.code(resetFrame, 1, "", noError)
-	})
-	add("sends GOAWAY with ENHANCE_YOUR_CALM", func(c *h2) { c.code(goAwayFrame, 0, "\x00\x00\x00\x00", enhanceCalm) })
-	add("sends GOAWAY after the request, and finishes it", func(c *h2) {
-		c.code(goAwayFrame, 0, "\x00\x00\x00\x01", noError)
-		c.header(0)
-		c.frame(dataFrame, endStream, 1, streamed)
-	})
-	add("sends GOAWAY with an error in the middle of a stream", func(c *h2) {
-		c.header(0)
-		c.frame(dataFrame, 0, 1, first)
-		c.code(goAwayFrame, 0, "\x00\x00\x00\x00", internalError)
-	})
-	add("closes the connection after a token", func(c *h2) { c.header(0); c.frame(dataFrame, 0, 1, first) })
-	add("ends the stream with its header", func(c *h2) { c.header(endStream) })
-	add("ends the stream unfinished", func(c *h2) { c.header(0); c.frame(dataFrame, endStream, 1, first) })
-	add("sends DATA before HEADERS", func(c *h2) { c.frame(dataFrame, endStream, 1, streamed) })
-	add("sends a header that HPACK can't decode", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\xff\xff\xff\xff\xff\xff\xff") })
-	add("sends a header without :status", func(c *h2) { c.frame(headersFrame, endHeaders, 1, "\x0f\x10\x01x") })
-	add("announces a frame of 16 MB", func(c *h2) { _, _ = c.Write([]byte{0xff, 0xff, 0xff, dataFrame, 0, 0, 0, 0, 1}) })
-	add("sends PUSH_PROMISE", func(c *h2) { c.frame(pushFrame, endHeaders, 1, "\x00\x00\x00\x02\x82\x87") })
-	add("answers on a stream that was never opened", func(c *h2) { c.frame(headersFrame, endHeaders, 99, "\x88"); c.frame(dataFrame, endStream, 99, "x") })
-	add("sends DATA after END_STREAM", func(c *h2) {
-		c.header(0)
-		c.frame(dataFrame, endStream, 1, streamed)
-		c.frame(dataFrame, endStream, 1, rest)
-	})
-	add("sends a PING of the wrong length", func(c *h2) { c.frame(pingFrame, 0, 0, "too long to be one"); c.header(0) })
-	return names, all
 }
 
 func http2Faults(t *testing.T) []row {
-	names, servers := http2Servers()
-	return each(t, names, func(t *testing.T, name string) []string {
+	return each(t, http2Servers(), func(t *testing.T, _ string, does func(*h2)) []string {
 		g := newGateway(t, transport.Config{}, endpick.Config{}, "h2c://"+listen(t, func(c net.Conn) {
 			server := &h2{c, bufio.NewReader(c)}
 			if _, err := server.r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
@@ -135,7 +118,7 @@ func http2Faults(t *testing.T) []row {
 			server.frame(settingsFrame, 0, 0, "")
 			server.frame(settingsFrame, ack, 0, "")
 			if server.request() {
-				servers[name](server)
+				does(server)
 				_ = c.(*net.TCPConn).CloseWrite()
 				_, _ = io.Copy(io.Discard, server.r)
 			}

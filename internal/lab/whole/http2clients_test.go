@@ -88,104 +88,85 @@ func (c *h2) hears(stream uint32) string {
 // http2Clients are clients that speak HTTP/2 to the gateway and misbehave.
 func http2Clients(t *testing.T) []row {
 	type client struct {
-		slow bool // the engine sends nothing until its client leaves
-		does func(c *h2) string
+		slow  bool   // the engine sends nothing until its client leaves
+		hears uint32 // the stream whose answer it waits for; 0: it leaves
+		sends func(c *h2)
 	}
-	all := map[string]client{}
-	var names []string
-	add := func(name string, slow bool, does func(c *h2) string) {
-		names = append(names, name)
-		all[name] = client{slow, does}
-	}
-	leaves := func(c *h2) string { c.Close(); return "–, it has left" }
-	flood := func(frame func(c *h2, i int)) func(c *h2) string {
-		return func(c *h2) string {
+	flood := func(frame func(c *h2, i int)) func(c *h2) {
+		return func(c *h2) {
 			for i := range 1000 {
 				frame(c, i)
 			}
 			c.asks(1)
-			return c.hears(1)
 		}
 	}
-	add("sends a good request", false, func(c *h2) string { c.asks(1); return c.hears(1) })
-	add("sends its body byte by byte", false, func(c *h2) string {
-		c.frame(headersFrame, endHeaders, 1, requestBlock())
-		for i := range question {
-			c.frame(dataFrame, 0, 1, question[i:i+1])
-		}
-		c.frame(dataFrame, endStream, 1, "")
-		return c.hears(1)
-	})
-	add("sends 200 requests at once", false, func(c *h2) string {
-		for i := range uint32(200) {
-			c.asks(2*i + 1)
-		}
-		return c.hears(399)
-	})
-	add("resets 200 requests at once", true, func(c *h2) string {
-		for i := range uint32(200) {
-			c.asks(2*i + 1)
-			c.code(resetFrame, 2*i+1, "", cancel)
-		}
-		return leaves(c)
-	})
-	add("resets its stream in the middle of the body", true, func(c *h2) string {
-		c.frame(headersFrame, endHeaders, 1, requestBlock())
-		c.frame(dataFrame, 0, 1, question[:10])
-		c.code(resetFrame, 1, "", cancel)
-		return leaves(c)
-	})
-	add("sends GOAWAY after its request", true, func(c *h2) string {
-		c.asks(1)
-		c.code(goAwayFrame, 0, "\x00\x00\x00\x00", internalError)
-		return leaves(c)
-	})
-	add("sends 1,000 pings", false, flood(func(c *h2, _ int) { c.frame(pingFrame, 0, 0, "12345678") }))
-	add("sends 1,000 SETTINGS frames", false, flood(func(c *h2, _ int) { c.frame(settingsFrame, 0, 0, "") }))
-	add("sends 1,000 PRIORITY frames", false, flood(func(c *h2, i int) {
-		c.frame(priorityFrame, 0, uint32(2*i+3), string(binary.BigEndian.AppendUint32(nil, uint32(2*i+5)))+"\xff")
-	}))
-	add("sends 1,000 WINDOW_UPDATE frames", false, flood(func(c *h2, _ int) { c.code(8, 0, "", 1) }))
-	add("sends frames of unknown types", false, flood(func(c *h2, _ int) { c.frame(0xee, 0xff, 1, "what?") }))
-	add("opens no flow-control window", false, func(c *h2) string {
-		c.frame(settingsFrame, 0, 0, "\x00\x04\x00\x00\x00\x00") // the initial window of streams
-		c.asks(1)
-		return leaves(c)
-	})
-	add("sends a header without end", false, func(c *h2) string {
-		c.frame(headersFrame, 0, 1, requestBlock())
-		for range 400 {
-			c.frame(continuationFrame, 0, 1, block(strings.Repeat("x", 60), strings.Repeat("y", 100))+strings.Repeat(block("a", "b"), 1000))
-		}
-		return c.hears(1)
-	})
-	add("sends a header that HPACK can't decode", false, func(c *h2) string {
-		c.frame(headersFrame, endHeaders|endStream, 1, "\xff\xff\xff\xff\xff\xff\xff")
-		return c.hears(1)
-	})
-	add("sends a header name in capitals", false, func(c *h2) string {
-		c.frame(headersFrame, endHeaders|endStream, 1, requestBlock("X-Header", "x"))
-		return c.hears(1)
-	})
-	add("sends no :path", false, func(c *h2) string {
-		c.frame(headersFrame, endHeaders|endStream, 1, block(":method", "POST", ":scheme", "http", ":authority", "gateway"))
-		return c.hears(1)
-	})
-	add("sends less than its content-length", false, func(c *h2) string {
-		c.frame(headersFrame, endHeaders, 1, requestBlock("content-length", "1000"))
-		c.frame(dataFrame, endStream, 1, question)
-		return c.hears(1)
-	})
-	add("sends more than its content-length", false, func(c *h2) string {
-		c.frame(headersFrame, endHeaders, 1, requestBlock("content-length", "2"))
-		c.frame(dataFrame, endStream, 1, question)
-		return c.hears(1)
-	})
-	add("sends DATA on a stream that was never opened", false, func(c *h2) string { c.frame(dataFrame, endStream, 7, question); return c.hears(7) })
-	add("sends a PING of the wrong length", false, func(c *h2) string { c.frame(pingFrame, 0, 0, "too long to be one"); return c.hears(1) })
-	return each(t, names, func(t *testing.T, name string) []string {
+	sends := func(kind, flags byte, payload string) func(c *h2) {
+		return func(c *h2) { c.frame(kind, flags, 1, payload) }
+	}
+	clients := []fault[client]{
+		{"sends a good request", client{false, 1, func(c *h2) { c.asks(1) }}},
+		{"sends its body byte by byte", client{false, 1, func(c *h2) {
+			c.frame(headersFrame, endHeaders, 1, requestBlock())
+			for i := range question {
+				c.frame(dataFrame, 0, 1, question[i:i+1])
+			}
+			c.frame(dataFrame, endStream, 1, "")
+		}}},
+		{"sends 200 requests at once", client{false, 399, func(c *h2) {
+			for i := range uint32(200) {
+				c.asks(2*i + 1)
+			}
+		}}},
+		{"resets 200 requests at once", client{true, 0, func(c *h2) {
+			for i := range uint32(200) {
+				c.asks(2*i + 1)
+				c.code(resetFrame, 2*i+1, "", cancel)
+			}
+		}}},
+		{"resets its stream in the middle of the body", client{true, 0, func(c *h2) {
+			c.frame(headersFrame, endHeaders, 1, requestBlock())
+			c.frame(dataFrame, 0, 1, question[:10])
+			c.code(resetFrame, 1, "", cancel)
+		}}},
+		{"sends GOAWAY after its request", client{true, 0, func(c *h2) {
+			c.asks(1)
+			c.code(goAwayFrame, 0, "\x00\x00\x00\x00", internalError)
+		}}},
+		{"sends 1,000 pings", client{false, 1, flood(func(c *h2, _ int) { c.frame(pingFrame, 0, 0, "12345678") })}},
+		{"sends 1,000 SETTINGS frames", client{false, 1, flood(func(c *h2, _ int) { c.frame(settingsFrame, 0, 0, "") })}},
+		{"sends 1,000 PRIORITY frames", client{false, 1, flood(func(c *h2, i int) {
+			c.frame(priorityFrame, 0, uint32(2*i+3), string(binary.BigEndian.AppendUint32(nil, uint32(2*i+5)))+"\xff")
+		})}},
+		{"sends 1,000 WINDOW_UPDATE frames", client{false, 1, flood(func(c *h2, _ int) { c.code(8, 0, "", 1) })}},
+		{"sends frames of unknown types", client{false, 1, flood(func(c *h2, _ int) { c.frame(0xee, 0xff, 1, "what?") })}},
+		{"opens no flow-control window", client{false, 0, func(c *h2) {
+			c.frame(settingsFrame, 0, 0, "\x00\x04\x00\x00\x00\x00") // the initial window of streams
+			c.asks(1)
+		}}},
+		{"sends a header without end", client{false, 1, func(c *h2) {
+			c.frame(headersFrame, 0, 1, requestBlock())
+			for range 400 {
+				c.frame(continuationFrame, 0, 1, block(strings.Repeat("x", 60), strings.Repeat("y", 100))+strings.Repeat(block("a", "b"), 1000))
+			}
+		}}},
+		{"sends a header that HPACK can't decode", client{false, 1, sends(headersFrame, endHeaders|endStream, "\xff\xff\xff\xff\xff\xff\xff")}},
+		{"sends a header name in capitals", client{false, 1, sends(headersFrame, endHeaders|endStream, requestBlock("X-Header", "x"))}},
+		{"sends no :path", client{false, 1, sends(headersFrame, endHeaders|endStream,
+			block(":method", "POST", ":scheme", "http", ":authority", "gateway"))}},
+		{"sends less than its content-length", client{false, 1, func(c *h2) {
+			c.frame(headersFrame, endHeaders, 1, requestBlock("content-length", "1000"))
+			c.frame(dataFrame, endStream, 1, question)
+		}}},
+		{"sends more than its content-length", client{false, 1, func(c *h2) {
+			c.frame(headersFrame, endHeaders, 1, requestBlock("content-length", "2"))
+			c.frame(dataFrame, endStream, 1, question)
+		}}},
+		{"sends DATA on a stream that was never opened", client{false, 7, func(c *h2) { c.frame(dataFrame, endStream, 7, question) }}},
+		{"sends a PING of the wrong length", client{false, 1, func(c *h2) { c.frame(pingFrame, 0, 0, "too long to be one") }}},
+	}
+	return each(t, clients, func(t *testing.T, _ string, client client) []string {
 		server := sluggish
-		if !all[name].slow {
+		if !client.slow {
 			server = good
 		}
 		var g *gateway
@@ -198,10 +179,14 @@ func http2Clients(t *testing.T) []row {
 		c := &h2{conn, bufio.NewReader(conn)}
 		_, _ = io.WriteString(c, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")
 		c.frame(settingsFrame, 0, 0, "")
-		saw := all[name].does(c)
+		client.sends(c)
+		saw := "–, it has left"
+		if client.hears > 0 {
+			saw = c.hears(client.hears)
+		}
 		conn.Close()
 		leases := g.leases(t)
-		if may := map[bool]string{true: "none or canceled", false: "none, canceled or completed"}[all[name].slow]; strings.HasPrefix(saw, "–") || strings.Contains(leases, ",") {
+		if may := map[bool]string{true: "none or canceled", false: "none, canceled or completed"}[client.slow]; strings.HasPrefix(saw, "–") || strings.Contains(leases, ",") {
 			// Unread data is lost with the connection.
 			for _, end := range strings.Split(leases, ", ") {
 				require.Contains(t, may, end)
@@ -216,21 +201,19 @@ func http2Clients(t *testing.T) []row {
 // client.
 func clientInputs(t *testing.T) []row {
 	shapes := rig.Bodies()
-	scenarios := map[string]suite.Scenario{}
-	var names []string
+	var scenarios []fault[suite.Scenario]
 	for _, name := range slices.Sorted(maps.Keys(shapes)) {
 		s := shapes[name]
-		names = append(names, name)
-		scenarios[name] = suite.Scenario{Name: name, Request: suite.Request{Path: s.Path, Body: string(s.Bytes(16 << 10))}, Replies: []suite.Reply{{Parts: []string{answer}}}}
+		request := suite.Request{Path: s.Path, Body: string(s.Bytes(16 << 10))}
+		scenarios = append(scenarios, fault[suite.Scenario]{name, suite.Scenario{Name: name, Request: request, Replies: []suite.Reply{{Parts: []string{answer}}}}})
 	}
 	odd := []string{"headers", "body in chunks", "body of 1 MiB", "body with a trailer", "body that is no JSON", "no body", "gzip", "100-continue", "upgrade", "multipart", "a path of no API", "abort", "slow"}
 	for _, s := range suite.Scenarios() {
 		if slices.ContainsFunc(odd, func(part string) bool { return strings.Contains(s.Name, part) }) {
-			names = append(names, s.Name)
-			scenarios[s.Name] = s
+			scenarios = append(scenarios, fault[suite.Scenario]{s.Name, s})
 		}
 	}
-	return each(t, names, func(t *testing.T, name string) []string {
+	return each(t, scenarios, func(t *testing.T, name string, s suite.Scenario) []string {
 		var g *gateway
 		way := suite.Way{Name: "gateway", Open: func(servers []string) (*suite.Front, error) {
 			g = newGateway(t, transport.Config{}, endpick.Config{}, servers[0])
@@ -240,7 +223,7 @@ func clientInputs(t *testing.T) []row {
 			}, nil
 		}}
 		began := time.Now()
-		played, err := suite.Play(t.Context(), way, scenarios[name])
+		played, err := suite.Play(t.Context(), way, s)
 		require.NoError(t, err)
 		assert.Empty(t, played.Late, "after %v", time.Since(began))
 		var saw []string

@@ -1,13 +1,11 @@
 package whole
 
 import (
-	"go/ast"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -113,13 +111,23 @@ func listens(p endpick.Policy) bool {
 	})
 }
 
+const method = `(?m)^func \((?:\w+ )?\*?(\w+)(?:\[.*?\])?\) `
+
+// What a gofmt-ed source says of a type.
+var (
+	observes  = regexp.MustCompile(method + `(?:Routed|FirstToken|Done|EndpointRemoved)\((?:\w+ )?\*?endpick\.(?:Event|EndpointRef)\b`)
+	decides   = regexp.MustCompile(method + `(?:Match|Predict|Admit|Filter|Score|Pick)\(`)
+	structure = regexp.MustCompile(`(?ms)^(?:type |\t)(\w+)(?:\[.*?\])? struct \{\n(.*?)^\t?\}`)
+	table     = regexp.MustCompile(`endpick\.(?:PerEndpoint|PerLease)\b`)
+	exclusive = regexp.MustCompile(`(?m)^\t+endpick\.Exclusive\b`)
+)
+
 // statefulTypes are the types of the root module's packages that observe, and the stages
 // that have a table of endpoints or leases. Each of them embeds Exclusive.
 // The kits' own stages are not among them.
 func statefulTypes(t *testing.T) []string {
 	const root = "../../.."
-	var found inspection
-	found.observes, found.stages, found.tables, found.embeds = map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	listen, stages, tables, embed := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -134,95 +142,30 @@ func statefulTypes(t *testing.T) []string {
 		if filepath.Dir(path) == root || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return nil
 		}
-		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
-		if err != nil {
-			return err
+		text, err := os.ReadFile(path)
+		source := string(text)
+		in := regexp.MustCompile(`(?m)^package (\w+)`).FindStringSubmatch(source)[1] + "."
+		for _, m := range observes.FindAllStringSubmatch(source, -1) {
+			listen[in+m[1]] = true
 		}
-		found.inspect(file)
-		return nil
+		for _, m := range decides.FindAllStringSubmatch(source, -1) {
+			stages[in+m[1]] = true
+		}
+		for _, m := range structure.FindAllStringSubmatch(source, -1) {
+			tables[in+m[1]] = table.MatchString(m[2])
+			embed[in+m[1]] = exclusive.MatchString(m[2])
+		}
+		return err
 	})
 	require.NoError(t, err)
-	types := found.observes
-	for name := range found.tables {
-		if found.stages[name] {
-			types[name] = true
-		}
+	for name := range stages {
+		listen[name] = listen[name] || tables[name]
 	}
-	for name := range types {
-		if strings.HasSuffix(name, ".observer") { // what a stage, which embeds Exclusive, returns from Observer
-			delete(types, name)
-			continue
-		}
-		assert.True(t, found.embeds[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
+	maps.DeleteFunc(listen, func(name string, is bool) bool {
+		return !is || strings.HasSuffix(name, ".observer") // what a stage, which embeds Exclusive, returns from Observer
+	})
+	for name := range listen {
+		assert.True(t, embed[name], "%s listens, or has a table of endpoints or leases, and doesn't embed endpick.Exclusive", name)
 	}
-	return slices.Sorted(maps.Keys(types))
-}
-
-// inspection has the types with methods of observers and of stages, with tables, and
-// with Exclusive.
-type inspection struct{ observes, stages, tables, embeds map[string]bool }
-
-func (in *inspection) inspect(file *ast.File) {
-	for _, d := range file.Decls {
-		if f, ok := d.(*ast.FuncDecl); ok && f.Recv != nil {
-			receiver := f.Recv.List[0].Type
-			if p, ok := receiver.(*ast.StarExpr); ok {
-				receiver = p.X
-			}
-			of, ok := receiver.(*ast.Ident)
-			if !ok {
-				continue
-			}
-			switch f.Name.Name {
-			case "Routed", "FirstToken", "Done", "EndpointRemoved":
-				if takesAnEvent(f) {
-					in.observes[file.Name.Name+"."+of.Name] = true
-				}
-			case "Match", "Predict", "Admit", "Filter", "Score", "Pick":
-				in.stages[file.Name.Name+"."+of.Name] = true
-			}
-		}
-		g, ok := d.(*ast.GenDecl)
-		if !ok {
-			continue
-		}
-		for _, s := range g.Specs {
-			s, ok := s.(*ast.TypeSpec)
-			if !ok {
-				continue
-			}
-			fields, ok := s.Type.(*ast.StructType)
-			if !ok {
-				continue
-			}
-			name := file.Name.Name + "." + s.Name.Name
-			for _, f := range fields.Fields.List {
-				at := f.Type
-				if x, ok := at.(*ast.IndexExpr); ok {
-					at = x.X
-				}
-				if x, ok := at.(*ast.SelectorExpr); ok {
-					switch x.Sel.Name {
-					case "PerEndpoint", "PerLease":
-						in.tables[name] = true
-					case "Exclusive":
-						in.embeds[name] = in.embeds[name] || len(f.Names) == 0
-					}
-				}
-			}
-		}
-	}
-}
-
-// takesAnEvent reports whether the first parameter is an observer's.
-func takesAnEvent(f *ast.FuncDecl) bool {
-	if len(f.Type.Params.List) == 0 {
-		return false
-	}
-	at := f.Type.Params.List[0].Type
-	if p, ok := at.(*ast.StarExpr); ok {
-		at = p.X
-	}
-	x, ok := at.(*ast.SelectorExpr)
-	return ok && (x.Sel.Name == "Event" || x.Sel.Name == "EndpointRef")
+	return slices.Sorted(maps.Keys(listen))
 }

@@ -25,14 +25,9 @@ func asks(header, body string) string {
 
 func whole(body string) string { return asks(fmt.Sprintf("Content-Length: %d\r\n", len(body)), body) }
 
-// wireClients are what clients send on a connection of their own, by name. slow:
+// wireClients are what clients send on a connection of their own. slow:
 // the engine sends nothing until its client leaves.
-func wireClients() (names []string, all map[string]wireClient) {
-	all = map[string]wireClient{}
-	add := func(name string, slow bool, answers int, does func(c *net.TCPConn)) {
-		names = append(names, name)
-		all[name] = wireClient{slow, answers, does}
-	}
+func wireClients() []fault[wireClient] {
 	says := func(texts ...string) func(*net.TCPConn) {
 		return func(c *net.TCPConn) {
 			for _, text := range texts {
@@ -43,39 +38,40 @@ func wireClients() (names []string, all map[string]wireClient) {
 	chunked := func(chunks string) string { return asks("Transfer-Encoding: chunked\r\n", chunks) }
 	chunk := func(extension, s string) string { return fmt.Sprintf("%x%s\r\n%s\r\n", len(s), extension, s) }
 
-	add("sends a good request", false, 1, says(whole(question)))
-	add("sends a byte at a time", false, 1, says(strings.Split(whole(question), "")...))
-	add("pipelines ten requests", false, 10, says(strings.Repeat(whole(question), 10)))
-	add("closes in the middle of its header", false, 0, func(c *net.TCPConn) { says(whole(question)[:40])(c); c.Close() })
-	add("closes in the middle of its body", false, 1, func(c *net.TCPConn) { says(whole(question)[:len(whole(question))-5])(c); _ = c.CloseWrite() })
-	add("expects 100-continue, and leaves", false, 0, func(c *net.TCPConn) {
-		says(asks("Content-Length: 1000\r\nExpect: 100-continue\r\n", ""))(c)
-		_, _ = c.Read(make([]byte, len("HTTP/1.1 100 Continue")))
-		c.Close()
-	})
-	add("expects something other than 100-continue", false, 1, says(asks("Content-Length: 2\r\nExpect: a miracle\r\n", "{}")))
-	add("closes its side of the connection, and waits", true, 1, func(c *net.TCPConn) { says(whole(question))(c); _ = c.CloseWrite() })
-	add("resets the connection after its request", true, 0, func(c *net.TCPConn) {
-		says(whole(question))(c)
-		_ = c.SetLinger(0)
-		c.Close()
-	})
-	add("sends chunk extensions", false, 1, says(chunked(chunk(";a=b;c", question)+"0\r\n\r\n")))
-	add("sends chunk extensions without end", false, 1, says(chunked(strings.Repeat(chunk(";"+strings.Repeat("x", 3000), " "), 30)+"0\r\n\r\n")))
-	add("sends a malformed chunk", false, 1, says(chunked("zz\r\n{}\r\n0\r\n\r\n")))
-	add("sends a chunk of 2⁶³ bytes", false, 1, func(c *net.TCPConn) { says(chunked("8000000000000000\r\n{}\r\n"))(c); _ = c.CloseWrite() })
-	add("sends an undeclared trailer", false, 1, says(chunked(chunk("", question)+"0\r\nX-Sum: 7\r\n\r\n")))
-	add("sends Content-Length and chunks", false, 1, says(asks("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunk("", question)+"0\r\n\r\n")))
-	add("sends two Content-Lengths", false, 1, says(asks("Content-Length: 2\r\nContent-Length: 3\r\n", "{}")))
-	add("sends a negative Content-Length", false, 1, says(asks("Content-Length: -2\r\n", "{}")))
-	add("sends no Host", false, 1, says("POST "+chatPath+" HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}"))
-	add("sends a header of 2 MB", false, 1, says(asks("Content-Length: 2\r\nX-Header: "+strings.Repeat("x", 2<<20)+"\r\n", "{}")))
-	add("folds a header line", false, 1, says(asks("X-Header: one\r\n two\r\nContent-Length: "+fmt.Sprint(len(question))+"\r\n", question)))
-	add("sends HEAD", false, 1, says(strings.Replace(whole(question), "POST", "HEAD", 1)))
-	add("speaks TLS", false, 1, says("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"))
-	add("speaks HTTP/9.9", false, 1, says(strings.Replace(whole(question), "HTTP/1.1", "HTTP/9.9", 1)))
-	add("speaks HTTP/1.0", false, 1, says(strings.Replace(whole(question), "HTTP/1.1", "HTTP/1.0", 1)))
-	return names, all
+	return []fault[wireClient]{
+		{"sends a good request", wireClient{false, 1, says(whole(question))}},
+		{"sends a byte at a time", wireClient{false, 1, says(strings.Split(whole(question), "")...)}},
+		{"pipelines ten requests", wireClient{false, 10, says(strings.Repeat(whole(question), 10))}},
+		{"closes in the middle of its header", wireClient{false, 0, func(c *net.TCPConn) { says(whole(question)[:40])(c); c.Close() }}},
+		{"closes in the middle of its body", wireClient{false, 1, func(c *net.TCPConn) { says(whole(question)[:len(whole(question))-5])(c); _ = c.CloseWrite() }}},
+		{"expects 100-continue, and leaves", wireClient{false, 0, func(c *net.TCPConn) {
+			says(asks("Content-Length: 1000\r\nExpect: 100-continue\r\n", ""))(c)
+			_, _ = c.Read(make([]byte, len("HTTP/1.1 100 Continue")))
+			c.Close()
+		}}},
+		{"expects something other than 100-continue", wireClient{false, 1, says(asks("Content-Length: 2\r\nExpect: a miracle\r\n", "{}"))}},
+		{"closes its side of the connection, and waits", wireClient{true, 1, func(c *net.TCPConn) { says(whole(question))(c); _ = c.CloseWrite() }}},
+		{"resets the connection after its request", wireClient{true, 0, func(c *net.TCPConn) {
+			says(whole(question))(c)
+			_ = c.SetLinger(0)
+			c.Close()
+		}}},
+		{"sends chunk extensions", wireClient{false, 1, says(chunked(chunk(";a=b;c", question) + "0\r\n\r\n"))}},
+		{"sends chunk extensions without end", wireClient{false, 1, says(chunked(strings.Repeat(chunk(";"+strings.Repeat("x", 3000), " "), 30) + "0\r\n\r\n"))}},
+		{"sends a malformed chunk", wireClient{false, 1, says(chunked("zz\r\n{}\r\n0\r\n\r\n"))}},
+		{"sends a chunk of 2⁶³ bytes", wireClient{false, 1, func(c *net.TCPConn) { says(chunked("8000000000000000\r\n{}\r\n"))(c); _ = c.CloseWrite() }}},
+		{"sends an undeclared trailer", wireClient{false, 1, says(chunked(chunk("", question) + "0\r\nX-Sum: 7\r\n\r\n"))}},
+		{"sends Content-Length and chunks", wireClient{false, 1, says(asks("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", chunk("", question)+"0\r\n\r\n"))}},
+		{"sends two Content-Lengths", wireClient{false, 1, says(asks("Content-Length: 2\r\nContent-Length: 3\r\n", "{}"))}},
+		{"sends a negative Content-Length", wireClient{false, 1, says(asks("Content-Length: -2\r\n", "{}"))}},
+		{"sends no Host", wireClient{false, 1, says("POST " + chatPath + " HTTP/1.1\r\nContent-Length: 2\r\n\r\n{}")}},
+		{"sends a header of 2 MB", wireClient{false, 1, says(asks("Content-Length: 2\r\nX-Header: "+strings.Repeat("x", 2<<20)+"\r\n", "{}"))}},
+		{"folds a header line", wireClient{false, 1, says(asks("X-Header: one\r\n two\r\nContent-Length: "+fmt.Sprint(len(question))+"\r\n", question))}},
+		{"sends HEAD", wireClient{false, 1, says(strings.Replace(whole(question), "POST", "HEAD", 1))}},
+		{"speaks TLS", wireClient{false, 1, says("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")}},
+		{"speaks HTTP/9.9", wireClient{false, 1, says(strings.Replace(whole(question), "HTTP/1.1", "HTTP/9.9", 1))}},
+		{"speaks HTTP/1.0", wireClient{false, 1, says(strings.Replace(whole(question), "HTTP/1.1", "HTTP/1.0", 1))}},
+	}
 }
 
 type wireClient struct {
@@ -96,9 +92,7 @@ func sluggish(t *testing.T) string {
 }
 
 func wires(t *testing.T) []row {
-	names, clients := wireClients()
-	return each(t, names, func(t *testing.T, name string) []string {
-		client := clients[name]
+	return each(t, wireClients(), func(t *testing.T, name string, client wireClient) []string {
 		server := sluggish
 		if !client.slow {
 			server = good
