@@ -49,9 +49,14 @@ func goOpenAIWhole(s *session, r gopenai.ChatCompletionRequest) *gopenai.ChatCom
 	return &answer.Choices[0].Message
 }
 
-// goOpenAIStream reads a stream to its end, or until n events with text have come, if
+func goOpenAIStream(s *session, r gopenai.ChatCompletionRequest) *gopenai.ChatCompletionMessage {
+	goOpenAIRead(s, r, 0)
+	return nil
+}
+
+// goOpenAIRead reads a stream to its end, or until n events with text have come, if
 // n is not zero.
-func goOpenAIStream(s *session, r gopenai.ChatCompletionRequest, most int) {
+func goOpenAIRead(s *session, r gopenai.ChatCompletionRequest, most int) {
 	in, err := newGoOpenAI(s).CreateChatCompletionStream(s.ctx, r)
 	if err != nil {
 		s.say(nil, err)
@@ -78,50 +83,43 @@ func goOpenAIStream(s *session, r gopenai.ChatCompletionRequest, most int) {
 	}
 }
 
-var goOpenAIChat = map[string]do{
-	"whole": func(s *session) { goOpenAIWhole(s, goOpenAIRequest(question)) },
-	"stream": func(s *session) {
-		r := goOpenAIRequest(question)
-		goOpenAIStream(s, r, 0)
-		r.StreamOptions = &gopenai.StreamOptions{IncludeUsage: true}
-		goOpenAIStream(s, r, 0)
-	},
-	"tools": func(s *session) {
-		r := goOpenAIRequest(askForCall)
-		r.MaxTokens = 0
-		r.Tools = []gopenai.Tool{{Type: gopenai.ToolTypeFunction, Function: &gopenai.FunctionDefinition{Name: "weather", Parameters: weatherSchema}}}
-		if m := goOpenAIWhole(s, r); m != nil && len(m.ToolCalls) > 0 {
-			r.Messages = append(r.Messages, *m, gopenai.ChatCompletionMessage{
-				Role: gopenai.ChatMessageRoleTool, Content: result, ToolCallID: m.ToolCalls[0].ID,
-			})
-			goOpenAIWhole(s, r)
-		}
-	},
-	"two turns": func(s *session) {
-		r := goOpenAIRequest(question)
-		if m := goOpenAIWhole(s, r); m != nil {
-			r.Messages = append(r.Messages, *m, gopenai.ChatCompletionMessage{Role: gopenai.ChatMessageRoleUser, Content: second})
-			goOpenAIWhole(s, r)
-		}
-	},
-	"abort": func(s *session) {
-		r := goOpenAIRequest(question)
-		r.MaxTokens = longest
-		goOpenAIStream(s, r, heard)
-	},
-	"errors": func(s *session) {
-		for _, status := range statuses {
-			goOpenAIWhole(s, goOpenAIRequest(askForError(status)))
-			goOpenAIStream(s, goOpenAIRequest(askForError(status)), 0)
-		}
-	},
-	"unknown model": func(s *session) {
-		r := goOpenAIRequest(question)
-		r.Model = nobodys
-		goOpenAIWhole(s, r)
-	},
-	"cut": func(s *session) {
-		goOpenAIStream(s, goOpenAIRequest(askForCut), 0)
-		goOpenAIWhole(s, goOpenAIRequest(askForCut))
-	},
+func goOpenAITools() gopenai.ChatCompletionRequest {
+	r := goOpenAIRequest(askForCall)
+	r.MaxTokens = 0
+	r.Tools = []gopenai.Tool{{Type: gopenai.ToolTypeFunction, Function: &gopenai.FunctionDefinition{Name: "weather", Parameters: weatherSchema}}}
+	return r
 }
+
+// goOpenAINext appends the answer, and the result of its tool call or the next question.
+func goOpenAINext(r *gopenai.ChatCompletionRequest, m *gopenai.ChatCompletionMessage) bool {
+	if m == nil {
+		return false
+	}
+	next := gopenai.ChatCompletionMessage{Role: gopenai.ChatMessageRoleUser, Content: second}
+	if len(m.ToolCalls) > 0 {
+		next = gopenai.ChatCompletionMessage{Role: gopenai.ChatMessageRoleTool, Content: result, ToolCallID: m.ToolCalls[0].ID}
+	}
+	r.Messages = append(r.Messages, *m, next)
+	return true
+}
+
+var (
+	goOpenAIAPI  = api[gopenai.ChatCompletionRequest, *gopenai.ChatCompletionMessage]{goOpenAIRequest, goOpenAIWhole, goOpenAIStream}
+	goOpenAIChat = goOpenAIAPI.scenarios(nil, map[string]do{
+		"stream": func(s *session) {
+			r := goOpenAIRequest(question)
+			goOpenAIStream(s, r)
+			r.StreamOptions = &gopenai.StreamOptions{IncludeUsage: true}
+			goOpenAIStream(s, r)
+		},
+		"retries":   nil, // it has none
+		"tools":     twice(goOpenAITools, goOpenAIWhole, goOpenAINext),
+		"two turns": twice(func() gopenai.ChatCompletionRequest { return goOpenAIRequest(question) }, goOpenAIWhole, goOpenAINext),
+		"abort": func(s *session) {
+			r := goOpenAIRequest(question)
+			r.MaxTokens = longest
+			goOpenAIRead(s, r, heard)
+		},
+		"unknown model": goOpenAIAPI.changed(func(r *gopenai.ChatCompletionRequest) { r.Model = nobodys }, goOpenAIWhole),
+	})
+)

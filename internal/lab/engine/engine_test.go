@@ -20,16 +20,6 @@ func mustNew(t testing.TB, cfg Config) *Engine {
 	return e
 }
 
-func chain(seed uint64, n int) []uint64 {
-	hashes := make([]uint64, n)
-	for i := range hashes {
-		seed = (seed ^ (seed >> 29)) * 0xbf58476d1ce4e5b9
-		seed += uint64(i) + 1
-		hashes[i] = seed
-	}
-	return hashes
-}
-
 func drain(e *Engine) []Event {
 	var events []Event
 	for {
@@ -138,7 +128,7 @@ func TestUnchainedHashes(t *testing.T) {
 func TestAdvanceDoesNotAllocate(t *testing.T) {
 	e := mustNew(t, Config{})
 	for id := range uint64(100) {
-		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 500, OutputTokens: 3000, Blocks: chain(id, 200)}))
+		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 500, OutputTokens: 3000, Blocks: patterned(int(id), 200)}))
 	}
 	events := make([]Event, 0, 1000)
 	now := time.Second

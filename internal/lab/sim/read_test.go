@@ -104,6 +104,11 @@ func TestBrokenTraces(t *testing.T) {
 		{mooncakeRow + "[]", "sim: x:2: can't be read: json: cannot unmarshal array into Go value of type sim.mooncakeLine"},
 		{recordingLine + "\n\n" + strings.Replace(recordingLine, `"e2e_ms":1`, `"e2e_ms":3e9`, 1), "sim: x:4: LastTokenMillis 3e+09 is not within [0, 2.592e+09]"},
 		{recordingLine + strings.Replace(recordingLine, "-01-", "-06-", 1), "sim: x:2: ArrivalMillis 1.30464e+10 is not within [0, 2.592e+09]"},
+		{recordingLine + strings.Replace(recordingLine, `"input_tokens":1`, `"input_tokens":-1`, 1), "sim: x:2: input_tokens is negative"},
+		{recordingLine + strings.Replace(recordingLine, `"input_tokens":1`, `"input_tokens":99999999`, 1), "sim: x:2: InputTokens 99999999 is not within [1, 16777216]"},
+		{recordingLine + strings.Replace(recordingLine, `"input_tokens":1`, `"input_tokens":20,"blocks":["1f"]`, 1), "sim: x:2: block_tokens 0 is out of range"},
+		{recordingLine + strings.Replace(recordingLine, `"time":`, `"when":`, 1), "sim: x:2: time is missing"},
+		{recordingLine + "{", "sim: x:2: can't be read: unexpected end of JSON input"},
 		{"\x1f\x8bnonsense", "sim: x: can't be unpacked: gzip: invalid header"},
 		{zipped(t, azureHead+azureRow+"x\n"), "sim: x:3: is not a row: wrong number of fields"},
 	} {

@@ -83,22 +83,6 @@ func TestRecut(t *testing.T) {
 	assert.NotEqual(t, long[0], long[1], "pieces of one block differ")
 }
 
-func TestBrokenRecording(t *testing.T) {
-	ok := recorded(t, recording.Request{Time: time.Unix(0, 0), E2EMillis: 5, Status: "completed", InputTokens: 1, OutputTokens: 1})
-	for name, c := range map[string]struct{ line, want string }{
-		"negative":  {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":-1`, 1), "sim: day.jsonl:2: input_tokens is negative"},
-		"no object": {"{", "sim: day.jsonl:2: can't be read: unexpected end of JSON input"},
-		"no time":   {strings.Replace(ok, `"time":`, `"when":`, 1), "sim: day.jsonl:2: time is missing"},
-		"long":      {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":99999999`, 1), "sim: day.jsonl:2: InputTokens 99999999 is not within [1, 16777216]"},
-		"block":     {strings.Replace(ok, `"input_tokens":1`, `"input_tokens":20,"blocks":["1f"]`, 1), "sim: day.jsonl:2: block_tokens 0 is out of range"},
-	} {
-		_, err := ReadTrace("day.jsonl", strings.NewReader(ok+c.line))
-		var bad *TraceError
-		require.ErrorAs(t, err, &bad, name)
-		assert.Equal(t, c.want, err.Error(), name)
-	}
-}
-
 // Responses that did not stream have no first token to be compared.
 func TestAssessWithoutStreaming(t *testing.T) {
 	observed := []Record{

@@ -10,7 +10,6 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
 )
@@ -87,38 +86,6 @@ func TestBestLambdaDiffers(t *testing.T) {
 	// Many groups with long system prompts call for affinity, few with short ones for balance.
 	require.Less(t, runScenario(t, "C", named("linear:0.7")).TTFT.Mean, 0.9*runScenario(t, "C", named("linear:0.3")).TTFT.Mean)
 	require.Less(t, runScenario(t, "A", named("linear:0.3")).E2E.Mean, 0.95*runScenario(t, "A", named("linear:0.7")).E2E.Mean)
-}
-
-// LMetric's two-phase detector finds the hotspot and spreads it (section 5.2):
-// for three of five minutes most requests share one long prefix and differ in a short
-// question, so that the servers that hold it keep the best score however busy they are.
-func TestHotspotDetector(t *testing.T) {
-	detector := scorer.Hotspot(scorer.HotspotConfig{})
-	guarded := func() (endpick.Config, error) {
-		c := all.LMetric()
-		c.Policy.Filters = append(c.Policy.Filters, detector)
-		return c, nil
-	}
-	const calm = 0.05 // enough for some server to hold the prefix
-	work := Merge{
-		Conversations{
-			Groups: 50, UsersPerGroup: 4, SystemTokens: 500,
-			Question: Length{Mean: 300, Std: 100}, Output: Length{Mean: 200, Std: 50},
-			Arrivals: ConstantRate(1), Duration: 5 * time.Minute,
-		},
-		Conversations{
-			Groups: 1, UsersPerGroup: 5000, Turns: 1, SystemTokens: 12_000,
-			Question: Length{Mean: 50, Std: 10}, Output: Length{Mean: 300, Std: 100},
-			Arrivals: Arrivals{Stages: []Stage{{time.Minute, calm}, {3 * time.Minute, 8}, {time.Minute, calm}}},
-		},
-	}
-	cfg := Config{Router: named("lmetric"), Fleet: Fleet(6, engine.Config{}), Workload: work}
-	bare := mustRun(t, cfg)
-	cfg.Router = guarded
-	spread := mustRun(t, cfg)
-	t.Logf("TPOT %.1f → %.1f ms, E2E %.1f → %.1f s", bare.TPOT.Mean, spread.TPOT.Mean, bare.E2E.Mean/1000, spread.E2E.Mean/1000)
-	require.Less(t, spread.TPOT.Mean, 0.6*bare.TPOT.Mean)
-	require.Less(t, spread.E2E.Mean, 0.6*bare.E2E.Mean)
 }
 
 // Two tenants share a fleet equally. When one sends ten times its share, the other's

@@ -59,6 +59,11 @@ func TestScenariosAreThere(t *testing.T) {
 	}
 }
 
+func scenarioOf(name string) Scenario {
+	all := Scenarios()
+	return all[slices.IndexFunc(all, func(s Scenario) bool { return s.Name == name })]
+}
+
 // fault is a way that does one thing wrong.
 type fault struct {
 	name, scenario string
@@ -123,12 +128,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 			if f.want == "in vain" {
 				way.Patience = time.Second // and as long for what follows, however busy the machine is
 			}
-			var s Scenario
-			for _, one := range Scenarios() {
-				if one.Name == f.scenario {
-					s = one
-				}
-			}
+			s := scenarioOf(f.scenario)
 			direct := rig.Must(Play(t.Context(), Direct(), s))
 			passed := rig.Must(Play(t.Context(), way, s))
 			differences := passed.Differences(direct)
@@ -209,12 +209,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 
 // A retry on the same server, one retry too many, or a wrong document is reported.
 func TestRetriesAndStaleDocumentsAreNoticed(t *testing.T) {
-	var s Scenario
-	for _, one := range Scenarios() {
-		if one.Name == "error 503" {
-			s = one
-		}
-	}
+	s := scenarioOf("error 503")
 	stubborn := Way{Name: reverseProxy, Open: func(servers []string) (*Front, error) {
 		base := &http.Transport{}
 		proxy := &httputil.ReverseProxy{

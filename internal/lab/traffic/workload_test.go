@@ -39,29 +39,3 @@ func TestConversations(t *testing.T) {
 	w.Seed = 2
 	require.NotEqual(t, all, w.Conversations())
 }
-
-func TestLongestHolds(t *testing.T) {
-	config, err := ServerConfig(4096)
-	require.NoError(t, err)
-	config.Speed = 20
-	w := Workload{Duration: time.Second, Rate: 8, Groups: 1, SystemTokens: 500, QuestionTokens: 80, OutputTokens: 48, Turns: 4, Seed: 1}
-	f, err := StartFleet(1, config)
-	require.NoError(t, err)
-	defer f.Close()
-	c := NewClient("http://" + f.Members[0].Address)
-	defer c.Close()
-	conversation := w.Conversations()[0]
-	for i := range conversation.Turns {
-		conversation.Turns[i].output, conversation.Turns[i].think = 72, 0
-	}
-	var last Sample
-	c.Converse(t.Context(), time.Now().Add(-conversation.start), &conversation, func(s Sample) {
-		require.NoError(t, s.Err)
-		require.Greater(t, s.PromptTokens, last.PromptTokens, "history grows")
-		if last.PromptTokens > 0 {
-			require.GreaterOrEqual(t, s.CachedTokens, (last.PromptTokens+last.OutputTokens-1)/16*16, "and is cached")
-		}
-		last = s
-	})
-	require.LessOrEqual(t, last.PromptTokens+last.OutputTokens, w.Longest())
-}
