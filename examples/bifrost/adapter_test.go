@@ -95,8 +95,7 @@ func TestAttempts(t *testing.T) {
 			for id, f := range tc.faults {
 				w.breaks(f, id)
 			}
-			ctx, _ := newContext(t)
-			text, err := w.ask(t, ctx, chat(16, user("Hi!")), tc.stream)
+			text, err := w.ask(t, nil, chat(16, user("Hi!")), tc.stream)
 			if tc.err == "" {
 				require.NoError(t, err)
 				assert.NotEmpty(t, text)
@@ -113,8 +112,7 @@ func TestUnreachable(t *testing.T) {
 	w := newRig(t, nil)
 	w.servers["a"].Close()
 	for range 4 {
-		ctx, _ := newContext(t)
-		_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
+		_, err := w.ask(t, nil, chat(16, user("Hi!")), true)
 		require.NoError(t, err)
 	}
 	assert.Equal(t, "a failed, b completed, b completed, b completed, b completed", w.said(t), "it is avoided at once")
@@ -123,44 +121,24 @@ func TestUnreachable(t *testing.T) {
 // For each API, the lease learns of the first token, the usage and the cache.
 func TestWhatIsHeard(t *testing.T) {
 	for _, stream := range []bool{false, true} {
+		text, n := strings.Repeat("tell me more about it, ", 50), 20
 		for name, send := range map[string]func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError{
 			"chat": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
-				req := chat(20, user(strings.Repeat("tell me more about it, ", 50)))
-				if stream {
-					chunks, failure := w.ChatCompletionStreamRequest(ctx, req)
-					drain(chunks)
-					return failure
-				}
-				_, failure := w.ChatCompletionRequest(ctx, req)
-				return failure
+				return either(ctx, chat(n, user(text)), stream, w.ChatCompletionRequest, w.ChatCompletionStreamRequest)
 			},
 			"completion": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
-				prompt, n := strings.Repeat("tell me more about it, ", 50), 20
 				req := &schemas.BifrostTextCompletionRequest{Provider: schemas.VLLM, Model: "m",
-					Input: &schemas.TextCompletionInput{PromptStr: &prompt}, Params: &schemas.TextCompletionParameters{MaxTokens: &n}}
-				if stream {
-					chunks, failure := w.TextCompletionStreamRequest(ctx, req)
-					drain(chunks)
-					return failure
-				}
-				_, failure := w.TextCompletionRequest(ctx, req)
-				return failure
+					Input: &schemas.TextCompletionInput{PromptStr: &text}, Params: &schemas.TextCompletionParameters{MaxTokens: &n}}
+				return either(ctx, req, stream, w.TextCompletionRequest, w.TextCompletionStreamRequest)
 			},
 			"responses": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				var r openai.OpenAIResponsesRequest
-				text := strings.Repeat("tell me more about it, ", 50)
 				if err := json.Unmarshal([]byte(`{"model":"m","max_output_tokens":20,"input":"`+text+`"}`), &r); err != nil {
 					panic(err)
 				}
 				req := r.ToBifrostResponsesRequest(ctx)
 				req.Provider, req.Model = schemas.VLLM, "m"
-				if stream {
-					chunks, failure := w.ResponsesStreamRequest(ctx, req)
-					drain(chunks)
-					return failure
-				}
-				_, failure := w.ResponsesRequest(ctx, req)
-				return failure
+				return either(ctx, req, stream, w.ResponsesRequest, w.ResponsesStreamRequest)
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
@@ -185,6 +163,22 @@ func TestWhatIsHeard(t *testing.T) {
 	}
 }
 
+// either sends a request for a whole response, or for a stream, which it reads.
+func either[Q, A any](
+	ctx *schemas.BifrostContext, req Q, stream bool, whole func(*schemas.BifrostContext, Q) (A, *schemas.BifrostError),
+	chunked func(*schemas.BifrostContext, Q) (chan *schemas.BifrostStreamChunk, *schemas.BifrostError),
+) *schemas.BifrostError {
+	if !stream {
+		_, failure := whole(ctx, req)
+		return failure
+	}
+	chunks, failure := chunked(ctx, req)
+	if failure == nil {
+		drain(chunks)
+	}
+	return failure
+}
+
 func drain(chunks chan *schemas.BifrostStreamChunk) {
 	for range chunks {
 	}
@@ -199,8 +193,7 @@ func TestConversationsGoOn(t *testing.T) {
 		answer, err := w.ask(t, ctx, chat(400, question), stream)
 		require.NoError(t, err)
 		said := schemas.ChatMessage{Role: schemas.ChatMessageRoleAssistant, Content: &schemas.ChatMessageContent{ContentStr: &answer}}
-		ctx, _ = newContext(t)
-		_, err = w.ask(t, ctx, chat(16, question, said, user("and then?")), stream)
+		_, err = w.ask(t, nil, chat(16, question, said, user("and then?")), stream)
 		require.NoError(t, err)
 		w.idle(t)
 		assert.Greater(t, w.heard.matched[1], 400, "the answer is 400 tokens, the question 130")
@@ -408,8 +401,7 @@ func TestWhatIsTurnedAway(t *testing.T) {
 		for _, stream := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
 				w := newRig(t, tc.change)
-				ctx, _ := newContext(t)
-				_, err := w.ask(t, ctx, chat(16, user("Hi!")), stream)
+				_, err := w.ask(t, nil, chat(16, user("Hi!")), stream)
 				require.Error(t, err)
 				assert.Contains(t, err.Error(), tc.want)
 				assert.Empty(t, w.said(t))

@@ -156,9 +156,13 @@ func chat(tokens int, messages ...schemas.ChatMessage) *schemas.BifrostChatReque
 	}
 }
 
-// ask sends a chat and returns the text of the answer, or a status and a message.
+// ask sends a chat and returns the text of the answer, or a status and a message. Without a context
+// it has a new one.
 func (w *rig) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
 	t.Helper()
+	if ctx == nil {
+		ctx, _ = newContext(t)
+	}
 	if !stream {
 		response, failure := w.ChatCompletionRequest(ctx, req)
 		if failure != nil {

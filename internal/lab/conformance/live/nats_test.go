@@ -98,6 +98,8 @@ func end(all ...[]endpick.Lease) {
 	}
 }
 
+// What happens when replicas join, leave and lose messages is tested in package replica, and what
+// happens when NATS is not there or comes back with gateways, below: here is NATS itself.
 func TestConvergence(t *testing.T) {
 	b := newBroker(t)
 	x, y, z := join(t, b), join(t, b), join(t, b)
@@ -119,129 +121,10 @@ func TestConvergence(t *testing.T) {
 	eventually(t, "its own are over", func() bool { return y.Stats().OpenLeases == 20 && z.Stats().OpenLeases == 20 })
 	end(open...)
 	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 && z.Stats().OpenLeases == 0 })
-}
-
-func TestNATSIsKilled(t *testing.T) {
-	b := newBroker(t)
-	x, y := join(t, b), join(t, b)
-	x.know(t, 1)
-	y.know(t, 1)
-	before := x.route(t, 10)
-	y.sees(t, x)
-	b.kill()
-	for _, m := range []*member{x, y} {
-		eventually(t, "it is alone", func() bool {
-			s := m.replica.Status()
-			return !s.Connected && s.Alone()
-		})
-	}
-	assert.Equal(t, 10, x.Stats().OpenLeases)
-	assert.Equal(t, 0, y.Stats().OpenLeases, "what it was told is forgotten")
-	during := x.route(t, 10)
-	end(before[:5])
-	b.start(t)
-	x.know(t, 1)
-	y.know(t, 1)
-	y.sees(t, x)
-	assert.Equal(t, 15, y.Stats().OpenLeases)
-	end(before, during)
-	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
-}
-
-func TestPartition(t *testing.T) {
-	b := newBroker(t)
-	x, y, z := join(t, b), join(t, b), join(t, b)
-	for _, m := range []*member{x, y, z} {
-		m.know(t, 2)
-	}
-	open := x.route(t, 12)
-	z.wire.lead("")
-	z.know(t, 0)
-	y.know(t, 1)
-	other := y.route(t, 8)
-	own := z.route(t, 4)
-	y.sees(t, x)
-	assert.Equal(t, 20, x.Stats().OpenLeases)
-	assert.Equal(t, 4, z.Stats().OpenLeases)
-	z.wire.lead(b.server.Addr().String())
-	for _, m := range []*member{x, y, z} {
-		m.know(t, 2)
-	}
-	z.sees(t, x)
-	y.sees(t, x)
-	assert.Equal(t, 24, x.Stats().OpenLeases)
-	end(open, other, own)
-	eventually(t, "all is over", func() bool {
-		return x.Stats().OpenLeases == 0 && y.Stats().OpenLeases == 0 && z.Stats().OpenLeases == 0
-	})
-}
-
-// A replica joins while two others are busy; when they stop, all agree.
-func TestJoinUnderLoad(t *testing.T) {
-	b := newBroker(t)
-	x, y := join(t, b), join(t, b)
-	x.know(t, 1)
-	stop := make(chan struct{})
-	var busy sync.WaitGroup
-	left := make([][]endpick.Lease, 2)
-	for i, m := range []*member{x, y} {
-		busy.Go(func() {
-			ticker := time.NewTicker(time.Millisecond)
-			defer ticker.Stop()
-			var open []endpick.Lease
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					left[i] = open
-					return
-				case <-ticker.C:
-				}
-				l, err := m.Route(endpick.Request{InputTokens: 10, Blocks: []uint64{uint64(i)<<32 | uint64(n+1)}, Stream: true})
-				if !assert.NoError(t, err) {
-					return
-				}
-				l.FirstToken()
-				if open = append(open, l); len(open) > 20 {
-					open[0].Done(endpick.Outcome{})
-					open = open[1:]
-				}
-			}
-		})
-	}
-	z := join(t, b)
-	z.know(t, 2)
-	told := z.replica.Status().Mirrored
-	eventually(t, "it goes on", func() bool { return z.replica.Status().Mirrored > told+100 })
-	close(stop)
-	busy.Wait()
-	z.sees(t, x)
-	y.sees(t, x)
-	assert.Equal(t, len(left[0])+len(left[1]), z.Stats().OpenLeases)
 	for _, m := range []*member{x, y, z} {
 		s := m.replica.Status()
 		assert.Zero(t, s.Malformed+s.Refused+s.Restarts+s.Missed, fmt.Sprintf("%+v", s))
 	}
-}
-
-// NATS starts after the gateway.
-func TestNATSComesLater(t *testing.T) {
-	b := newBroker(t)
-	b.kill()
-	x, y := join(t, b), join(t, b)
-	open := x.route(t, 3)
-	eventually(t, "it says so", func() bool {
-		s := x.replica.Status()
-		return s.Running && !s.Connected && s.Alone()
-	})
-	b.start(t)
-	x.know(t, 1)
-	y.know(t, 1)
-	eventually(t, "what was routed since it runs is known", func() bool {
-		s := x.replica.Status()
-		return y.Stats().OpenLeases == int(s.Shared)
-	})
-	end(open)
-	eventually(t, "all is over", func() bool { return y.Stats().OpenLeases == 0 })
 }
 
 // NATS hangs: its connection is open and accepts nothing. A gateway goes on and forgets
