@@ -3,7 +3,6 @@ package main
 import (
 	"net/http"
 	"os/exec"
-	"strings"
 	"testing"
 	"time"
 
@@ -31,10 +30,8 @@ func TestContainer(t *testing.T) {
 		}
 		return resp.Body.Close() == nil && resp.StatusCode == http.StatusOK
 	}, time.Minute, 100*time.Millisecond)
-	resp, err := http.Post("http://127.0.0.1:8080/v1/completions", "application/json", strings.NewReader(`{"model":"demo-8b","prompt":"Hello.","max_tokens":2}`))
-	require.NoError(t, err)
-	require.NoError(t, resp.Body.Close())
-	assert.Equal(t, http.StatusOK, resp.StatusCode)
+	status, _ := postTo(t, "http://127.0.0.1:8080/v1/completions", `{"model":"demo-8b","prompt":"Hello.","max_tokens":2}`)
+	assert.Equal(t, http.StatusOK, status)
 	_, page := get(t, "http://127.0.0.1:9464/metrics")
 	assert.Contains(t, page, `endpick_requests_total{code="200"`)
 	compose("stop", "--timeout", "20", "gateway")

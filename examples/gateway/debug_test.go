@@ -218,17 +218,6 @@ func TestDebugPageRunsItsScriptAlone(t *testing.T) {
 	require.Contains(t, w.Body.String(), "No server takes requests.")
 }
 
-// The page names the policy in force, also after a reload.
-func TestDebugPageNamesThePolicy(t *testing.T) {
-	policy := func(name string) *settings {
-		return parsed(t, "endpoints: [{url: \"http://127.0.0.1:1\"}]\npolicy: "+name+"\n")
-	}
-	g := gatewayOf(t, policy("random"))
-	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy random</small>")
-	require.NoError(t, g.apply(policy("lmetric")))
-	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy lmetric</small>")
-}
-
 func TestDebugPageOfManyServers(t *testing.T) {
 	var endpoints []endpick.Endpoint
 	for i := range 1000 {

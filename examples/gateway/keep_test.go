@@ -102,18 +102,20 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	}
 }
 
-// Metrics and the debug page show the index and models of the policy after a reload.
+// Metrics and the debug page show the index and models of the policy after a reload, and name it.
 func TestMetricsFollowTheSettings(t *testing.T) {
 	g := newTestGateway(t, "endpoints: [{url: \"http://a\"}]\npolicy: round-robin\n")
 	before := g.watch.sources.Load()
 	require.Nil(t, before.Index)
 	require.Empty(t, before.Latencies)
+	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy round-robin</small>")
 	s := parsed(t, "endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n")
 	require.NoError(t, g.apply(s))
 	after := g.watch.sources.Load()
 	require.NotNil(t, after.Index)
 	require.Same(t, g.policies.index, after.Index)
 	require.Len(t, after.Latencies, 1)
+	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy predicted-latency</small>")
 }
 
 // All policies with an index share one, in whatever order they come, so that a reload to another

@@ -1,13 +1,11 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"strings"
@@ -16,9 +14,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
 )
 
 // Failed requests are logged with what identifies them: streams that break off,
@@ -63,30 +58,6 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	for _, secret := range []string{"secret", annsKey, "guessed", "cardamom"} {
 		assert.NotContains(t, c.stderr.String(), secret)
 	}
-}
-
-// The line of a retried request says what happened before.
-func TestEarlierAttemptsAreLogged(t *testing.T) {
-	attempt := func(id string, result transport.Result, err error) transport.ObservedAttempt {
-		return transport.ObservedAttempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, Err: err}
-	}
-	var lines bytes.Buffer
-	l := &requestLog{log: newLogger(&lines, &logSettings{Level: "info"}), which: "all"}
-	r := &transport.Observation{In: httptest.NewRequest(http.MethodPost, "/v1/chat/completions", nil)}
-	r.HTTP, r.Status = 200, endpick.Completed.String()
-	r.Attempts = []transport.ObservedAttempt{attempt("a", transport.Broken, transport.ErrTimeout), attempt("b", transport.Full, nil), attempt("c", transport.Served, nil)}
-	l.ended(r)
-	assert.Contains(t, lines.String(), `attempts=3 `)
-	assert.Contains(t, lines.String(), ` earlier="a: transport: the endpoint did not answer in time; b: full"`)
-	lines.Reset()
-	r.Attempts = r.Attempts[2:]
-	l.ended(r)
-	assert.Contains(t, lines.String(), `attempts=1 `)
-	assert.NotContains(t, lines.String(), "earlier")
-	assert.NotContains(t, lines.String(), "estimated")
-	r.Estimated = true
-	l.ended(r)
-	assert.Contains(t, lines.String(), " estimated=true")
 }
 
 // Whoever can't be reached is not told which flag to set, but others are.

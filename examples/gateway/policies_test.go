@@ -145,6 +145,12 @@ func TestRequestLines(t *testing.T) {
 	refused.Status, refused.HTTP, left.Status = "refused", 429, "canceled"
 	cut.Status, cut.Attempts = "failed", []transport.ObservedAttempt{{HTTP: 200, Err: errors.New("it broke off")}}
 	nobody.Status, nobody.HTTP, nobody.Err, nobody.Attempts, nobody.Endpoint, nobody.Serving = "failed", 0, &endpick.NoEndpointError{Model: "m"}, nil, "", -1
+	before := func(id string, result transport.Result, err error) transport.ObservedAttempt {
+		return transport.ObservedAttempt{Candidate: endpick.Candidate{Endpoint: &endpick.Endpoint{ID: id}}, Result: result, Err: err}
+	}
+	retried, estimated := one, one
+	retried.Attempts = []transport.ObservedAttempt{before("c", transport.Broken, transport.ErrTimeout), before("b", transport.Full, nil), {HTTP: 200}}
+	estimated.Estimated = true
 	const rest = " input=100 output=4 e2e_ms=50 cached=64 ttft_ms=12.5 tenant=ann"
 	for _, tc := range []struct {
 		which string
@@ -153,6 +159,9 @@ func TestRequestLines(t *testing.T) {
 	}{
 		{"all", one, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},
 		{"all", named, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + strings.Replace(rest, " tenant", " held_ms=1.3 asked=best tenant", 1) + "\n"},
+		{"all", retried, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=3" + rest +
+			` earlier="c: transport: the endpoint did not answer in time; b: full"` + "\n"},
+		{"all", estimated, "level=INFO msg=request status=completed http=200 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + strings.Replace(rest, " cached", " estimated=true cached", 1) + "\n"},
 		{"failed", one, ""}, {"none", failed, ""},
 		{"failed", failed, "level=WARN msg=request status=failed http=502 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + ` error="connection refused"` + "\n"},
 		{"failed", refused, "level=WARN msg=request status=refused http=429 method=POST path=/v1/chat id=7 model=m endpoint=a attempts=1" + rest + "\n"},

@@ -36,13 +36,16 @@ func someRequest(i int) recording.Request {
 // A recording takes at most its configured bytes, in files of whole lines.
 func TestRecordingIsRotated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.jsonl")
-	r, err := newRecorder(&recordSettings{File: path, Bytes: 300, Files: 2}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	for i := range 10 { // some 110 bytes each: two per file
-		r.record(someRequest(i))
+	record := func(bytes byteSize, from, to int) { // some 110 bytes each
+		r, err := newRecorder(&recordSettings{File: path, Bytes: bytes, Files: 2}, slog.New(slog.DiscardHandler))
+		require.NoError(t, err)
+		for i := from; i <= to; i++ {
+			r.record(someRequest(i))
+		}
+		require.NoError(t, r.close())
+		assert.Zero(t, r.lost.Load())
 	}
-	require.NoError(t, r.close())
-	assert.Zero(t, r.lost.Load())
+	record(300, 0, 9) // two per file
 	assert.Equal(t, []string{"m8", "m9"}, models(t, path))
 	assert.Equal(t, []string{"m6", "m7"}, models(t, path+".1"))
 	assert.Equal(t, []string{"m4", "m5"}, models(t, path+".2"))
@@ -55,17 +58,11 @@ func TestRecordingIsRotated(t *testing.T) {
 	_, err = f.WriteString(`{"time":"20`)
 	require.NoError(t, err)
 	require.NoError(t, f.Close())
-	r, err = newRecorder(&recordSettings{File: path, Bytes: 400, Files: 2}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	r.record(someRequest(10))
-	require.NoError(t, r.close())
+	record(400, 10, 10)
 	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path))
 
 	// Existing files count: there is no room for a fourth.
-	r, err = newRecorder(&recordSettings{File: path, Bytes: 400, Files: 2}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
-	r.record(someRequest(11))
-	require.NoError(t, r.close())
+	record(400, 11, 11)
 	assert.Equal(t, []string{"m11"}, models(t, path))
 	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path+".1"))
 }
@@ -75,7 +72,7 @@ func TestEndOfHalfALine(t *testing.T) {
 	for text, want := range map[string]string{
 		"a\nb\n": "a\nb\n", "a\nb": "a\n", "b": "", "a\n" + strings.Repeat("b", 200<<10): "a\n", strings.Repeat("b", 200<<10): "",
 	} {
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		writeFile(t, path, text)
 		require.NoError(t, endLine(path, int64(len(text))))
 		got, err := os.ReadFile(path)
 		require.NoError(t, err)
@@ -139,7 +136,7 @@ func TestWrittenRecordsDoNotWait(t *testing.T) {
 // However many files may be kept, only those that are there are moved, and none beyond a gap.
 func TestRotationOfManyFiles(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
-	require.NoError(t, os.WriteFile(path+".3", []byte("old\n"), 0o600))
+	writeFile(t, path+".3", "old\n")
 	r := &recorder{path: path, bytes: 1, files: math.MaxInt, log: slog.New(slog.DiscardHandler)}
 	rotated := make(chan error, 4)
 	go func() {

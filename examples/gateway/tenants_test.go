@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -294,21 +293,4 @@ func TestMetricsNameTenants(t *testing.T) {
 	metrics := scrapeMetrics(t, g.admin)
 	require.Contains(t, metrics, `endpick_tenant_requests_total{status="refused",tenant="ann"} 1`)
 	require.Contains(t, metrics, `endpick_tenant_requests_total{status="refused",tenant="bob"} 2`)
-}
-
-// Each of a tenant's limits is that of the settings, and other tenants have none.
-func TestLimitsAreTheSettings(t *testing.T) {
-	g := newTestGateway(t, `
-endpoints: [{url: "http://a"}]
-tenants:
-  all: {keys: [sk-0123456789abcdef0], quota: {tokens_per_second: 100, burst: 5000, requests: 3}}
-  requests: {keys: [sk-0123456789abcdef1], quota: {requests: 2}}
-  tokens: {keys: [sk-0123456789abcdef2], quota: {tokens_per_second: 7}}
-  free: {keys: [sk-0123456789abcdef3]}
-`)
-	for name, want := range map[string]quota.Limits{
-		"all": {Rate: 100, Burst: 5000, Requests: 3}, "requests": {Requests: 2}, "tokens": {Rate: 7}, "free": {}, "nobody": {},
-	} {
-		assert.Equal(t, want, g.limits(name), name)
-	}
 }
