@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -37,10 +38,7 @@ type scene struct {
 // play runs a script over real HTTP and returns the recording.
 func (s scene) play(t *testing.T, script func(p *played)) string {
 	t.Helper()
-	config, err := traffic.ServerConfig(max(s.kvTokens, 1<<14))
-	if s.kvTokens == 0 {
-		config, err = traffic.ServerConfig(1 << 20)
-	}
+	config, err := traffic.ServerConfig(cmp.Or(s.kvTokens, 1<<20))
 	require.NoError(t, err)
 	config.Speed = 200
 	text := ""
@@ -59,11 +57,9 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 	}
 	file := filepath.Join(t.TempDir(), "r.jsonl")
 	if !strings.Contains(s.settings, "record:") {
-		s.settings += "record: {file: " + file + "}\n"
-	} else {
-		s.settings = strings.Replace(s.settings, "FILE", file, 1)
+		s.settings += "record: {file: FILE}\n"
 	}
-	g := newTestGateway(t, s.settings+"endpoints:\n"+text)
+	g := newTestGateway(t, strings.Replace(s.settings, "FILE", file, 1)+"endpoints:\n"+text)
 	server := httptest.NewServer(g)
 	defer server.Close()
 	script(&played{t, server.URL, file})

@@ -7,8 +7,8 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/x509"
-	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"io"
 	"math/big"
 	"net"
@@ -382,11 +382,8 @@ func rows(t *testing.T, text, table string) (all [][]string) {
 // post sends a short chat with headers and returns status and body.
 func post(t *testing.T, url string, stream bool, headers ...string) (int, string) {
 	t.Helper()
-	body, err := json.Marshal(map[string]any{
-		"model": modelserver.DefaultModel, "messages": []traffic.Message{{Role: "user", Content: "Hello."}}, "max_tokens": 3, "stream": stream,
-	})
-	require.NoError(t, err)
-	return postTo(t, url+"/v1/chat/completions", string(body), headers...)
+	const body = `{"model":%q,"messages":[{"role":"user","content":"Hello."}],"max_tokens":3,"stream":%v}`
+	return postTo(t, url+"/v1/chat/completions", fmt.Sprintf(body, modelserver.DefaultModel, stream), headers...)
 }
 
 func postTo(t *testing.T, url, body string, headers ...string) (int, string) {

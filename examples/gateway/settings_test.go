@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"strings"
 	"testing"
@@ -59,8 +60,10 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Equal(t, "h100", d.Discover.Endpoint.Variant)
 
 	// Every existing field is in the example or in the table below it.
-	for _, name := range fieldNames(t) {
-		assert.True(t, bytes.Contains(doc, []byte(name+":")), "docs/gateway.md says nothing of %s", name)
+	for _, path := range settingsIn(reflect.TypeFor[settings](), "") {
+		for _, name := range strings.FieldsFunc(path, func(r rune) bool { return strings.ContainsRune(".[]{}", r) }) {
+			assert.True(t, bytes.Contains(doc, []byte(name+":")), "docs/gateway.md says nothing of %s", name)
+		}
 	}
 
 	var stdout, stderr bytes.Buffer
@@ -141,21 +144,6 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 	b := newBackend(t)
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{url: \""+b.URL+"\", models: [llama]}]\nmodels: {lama: {policy: lmetric}}\n"))
 	c.logs(t, `level=WARN msg=settings warning="`+warning+`"`, 1)
-}
-
-// fieldNames returns the yaml tags of the settings.
-func fieldNames(t *testing.T) (all []string) {
-	var source []byte
-	for _, name := range []string{"settings.go", "events.go", "replicas.go"} {
-		text, err := os.ReadFile(name)
-		require.NoError(t, err)
-		source = append(source, text...)
-	}
-	for _, m := range regexp.MustCompile("`yaml:\"([a-z0-9_]+)\"`").FindAllStringSubmatch(string(source), -1) {
-		all = append(all, m[1])
-	}
-	require.Greater(t, len(all), 40)
-	return all
 }
 
 const goodSettings = `
