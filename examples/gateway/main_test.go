@@ -86,37 +86,6 @@ func TestGracefulStop(t *testing.T) {
 	require.Error(t, streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1).Err)
 }
 
-func TestStopAfterGrace(t *testing.T) {
-	c := start(t, "-endpoints", "1", "-grace", "50ms")
-	streaming := traffic.NewClient(c.url)
-	defer streaming.Close()
-	done := make(chan traffic.Sample, 1)
-	go func() {
-		done <- streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Count to ten thousand."}}, 10_000)
-	}()
-	c.shows(t, "open 1,")
-	c.interrupt()
-	require.Equal(t, 1, <-c.status)
-	require.Contains(t, c.stderr.String(), "1 requests were cut off after 50ms")
-	require.Error(t, (<-done).Err)
-}
-
-func TestServeBackends(t *testing.T) {
-	f := startFleet(t, 2, 4096)
-	c := start(t, "-policy", "round-robin", "-backend", "http://"+f.Members[0].Address, "-backend", "http://"+f.Members[1].Address)
-	ask := traffic.NewClient(c.url)
-	defer ask.Close()
-	for range 4 {
-		require.NoError(t, ask.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Hello."}}, 2).Err)
-	}
-	for _, m := range f.Members {
-		require.EqualValues(t, 2, m.Server.Totals().Completed)
-	}
-	status, body := get(t, c.url+"/v1/models")
-	require.Equal(t, http.StatusOK, status)
-	require.Contains(t, body, "demo-8b")
-}
-
 // The credentials in a server's address concern that server only.
 func TestCredentialsAreNotLogged(t *testing.T) {
 	asked := make(chan string, 1)
