@@ -146,23 +146,17 @@ func TestFactorsByHand(t *testing.T) {
 	m.config.FirstTokenWeight = 1.5
 	assert.Equal(t, 1.5, m.weight(&asked))
 	assert.Equal(t, 1.0, m.weight(&endpick.Request{}))
-	assert.Equal(t, 2.0, newWeighing(t, 100, 0).weight(&asked), "at least")
 	half := newMarginal(t, Config{})
-	half.learned.first.add(1, 1)
+	half.learned.first.add(100, 1)
 	assert.Equal(t, 5.0, half.weight(&asked), "no response has ended yet")
+	half.learned.common.decoding.add(0, 1)
+	assert.Equal(t, 2.0, half.weight(&asked), "at least")
 	for whole, c := range map[float64]float64{1000: 1, 9000: 3, 1e9: math.Sqrt(10)} {
 		l := &newMarginal(t, Config{}).learned
 		l.idle.add(1000, 1)
 		l.whole.add(whole, 1)
 		assert.InDelta(t, c, l.crowding(), 1e-9)
 	}
-}
-
-func newWeighing(t *testing.T, first, rest float64) *marginal {
-	m := newMarginal(t, Config{})
-	m.learned.first.add(first, 1)
-	m.learned.common.decoding.add(rest, 1)
-	return m
 }
 
 // B is the square of the mean of roots: one server with a hundred among nine idle ones is a

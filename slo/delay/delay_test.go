@@ -3,6 +3,7 @@ package delay_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,17 +23,16 @@ func newMarginal(tb require.TestingT, config delay.Config) delay.Marginal {
 }
 
 func TestConfig(t *testing.T) {
-	for field, c := range map[string]delay.Config{
-		"MaxKinds": {MaxKinds: -1}, "FirstTokenWeight": {FirstTokenWeight: -1},
+	for field, configs := range map[string][]delay.Config{
+		"MaxKinds":         {{MaxKinds: -1}},
+		"FirstTokenWeight": {{FirstTokenWeight: -1}, {FirstTokenWeight: math.NaN()}, {FirstTokenWeight: math.Inf(1)}},
 	} {
-		_, err := delay.New(c)
-		var bad *endpick.ConfigError
-		require.ErrorAs(t, err, &bad)
-		assert.Equal(t, "delay.Config."+field, bad.Field)
-	}
-	for _, w := range []float64{math.NaN(), math.Inf(1)} {
-		_, err := delay.New(delay.Config{FirstTokenWeight: w})
-		assert.Error(t, err)
+		for _, c := range configs {
+			_, err := delay.New(c)
+			var bad *endpick.ConfigError
+			require.ErrorAs(t, err, &bad)
+			assert.Equal(t, "delay.Config."+field, bad.Field)
+		}
 	}
 }
 
@@ -46,21 +46,11 @@ func TestConforms(t *testing.T) {
 	})
 }
 
-// server is a minimal model server: it computes prompts one after another, taking
-// token for each token, and meanwhile decodes all others, in steps of step plus slot
-// for each.
-type server struct {
-	token, step, slot time.Duration
-}
-
-// world is a router, perhaps with such servers, on a clock of its own.
+// world is a router on a clock of its own.
 type world struct {
-	t       require.TestingT
-	router  *endpick.Router
-	m       delay.Marginal
-	now     time.Time
-	servers map[string]server
-	stream  bool
+	router *endpick.Router
+	m      delay.Marginal
+	now    time.Time
 	// jitter lengthens latencies in turn by 0, 1 and 2 times this many thousandths.
 	jitter int
 	number int
@@ -68,7 +58,7 @@ type world struct {
 
 // routing is a router of these endpoints, on a clock that stands still by itself.
 func routing(t require.TestingT, endpoints ...endpick.Endpoint) *world {
-	w := &world{t: t, m: newMarginal(t, delay.Config{MaxKinds: 2}), now: time.Unix(1e9, 0), stream: true}
+	w := &world{m: newMarginal(t, delay.Config{MaxKinds: 2}), now: time.Unix(1e9, 0)}
 	w.router = rig.Must(endpick.New(endpick.Config{
 		Seed: 1, Endpoints: endpoints, Clock: func() time.Time { return w.now },
 		Policy: endpick.Policy{Predictor: w.m, Scorers: []endpick.Weighted{{Scorer: w.m, Weight: 1}}},
@@ -76,31 +66,21 @@ func routing(t require.TestingT, endpoints ...endpick.Endpoint) *world {
 	return w
 }
 
-func newWorld(t require.TestingT, servers map[string]server, variants map[string]string) *world {
-	var endpoints []endpick.Endpoint
-	for i := range len(servers) {
-		id := string(rune('a' + i))
-		endpoints = append(endpoints, endpick.Endpoint{ID: id, Variant: variants[id]})
-	}
-	w := routing(t, endpoints...)
-	w.servers = servers
-	return w
-}
+// A minimal model server computes prompts one after another, taking token for each token, and meanwhile
+// decodes all others, in steps of step plus slot for each.
+const token, step, slot = 100 * time.Microsecond, 15 * time.Millisecond, 500 * time.Microsecond
 
-// serve routes a request to a server that decodes some others beside it, and
+// serve routes a request to such a server, which decodes some others beside it, and
 // completes it.
 func (w *world) serve(id string, input, output, beside int) {
-	var exclude []string
-	for other := range w.servers {
-		if other != id {
-			exclude = append(exclude, other)
-		}
+	others := slices.DeleteFunc([]string{"a", "b", "c"}, func(other string) bool { return other == id })
+	route := func(input int) endpick.Lease {
+		return rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: input, Stream: true, Exclude: others}))
 	}
 	var held []endpick.Lease
-	s := w.servers[id]
 	for n := range beside {
-		l := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: 1, Stream: true, Exclude: exclude}))
-		w.now = w.now.Add(s.token + (s.step+time.Duration(n+1)*s.slot)*3/2)
+		l := route(1)
+		w.now = w.now.Add(token + (step+time.Duration(n+1)*slot)*3/2)
 		l.FirstToken()
 		held = append(held, l)
 	}
@@ -108,16 +88,12 @@ func (w *world) serve(id string, input, output, beside int) {
 	late := func(d time.Duration) time.Duration {
 		return d + d*time.Duration(w.number%3*w.jitter)/1000
 	}
-	lease := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: input, Stream: w.stream, Exclude: exclude}))
-	each := s.step + time.Duration(beside+1)*s.slot
-	w.now = w.now.Add(late(time.Duration(input)*s.token + each*3/2))
-	if w.stream {
-		lease.FirstToken()
-	}
+	lease := route(input)
+	each := step + time.Duration(beside+1)*slot
+	w.now = w.now.Add(late(time.Duration(input)*token + each*3/2))
+	lease.FirstToken()
 	w.now = w.now.Add(late(each * time.Duration(output-1)))
-	if w.stream {
-		lease.Tokens(output - 1)
-	}
+	lease.Tokens(output - 1)
 	lease.Done(endpick.Outcome{OutputTokens: output})
 	for _, l := range held {
 		l.Done(endpick.Outcome{Status: endpick.Canceled})
@@ -138,13 +114,11 @@ func (w *world) predictions(req endpick.Request) map[string]endpick.Prediction {
 	return out
 }
 
-var plain = server{token: 100 * time.Microsecond, step: 15 * time.Millisecond, slot: 500 * time.Microsecond}
-
 // It learns how long things take, and predicts requests unlike those it learned
 // from.
 func TestLearnsTimes(t *testing.T) {
 	for _, jitter := range []int{0, 50} {
-		w := newWorld(t, map[string]server{"a": plain, "b": plain}, nil)
+		w := routing(t, endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
 		w.jitter = jitter
 		for i := range 200 {
 			w.serve("a", 100+i*37%3000, 50+i%100, i%20)
@@ -163,48 +137,9 @@ func TestLearnsTimes(t *testing.T) {
 	}
 }
 
-// Kinds are distinguished, and a new one starts out like the others.
-func TestKinds(t *testing.T) {
-	slow := server{token: 4 * plain.token, step: 4 * plain.step, slot: 4 * plain.slot}
-	w := newWorld(t, map[string]server{"a": plain, "b": slow, "c": plain}, map[string]string{"b": "old", "c": "new"})
-	for i := range 100 {
-		w.serve("a", 100+i*37%3000, 50+i%100, i%5)
-		w.serve("b", 100+i*37%3000, 50+i%100, i%5)
-	}
-	got := w.predictions(endpick.Request{InputTokens: 1000, Stream: true})
-	assert.InEpsilon(t, 4, float64(got["b"].TTFT)/float64(got["a"].TTFT), 0.2)
-	assert.InEpsilon(t, 4, float64(got["b"].TPOT)/float64(got["a"].TPOT), 0.2)
-	assert.Greater(t, got["c"].TPOT, got["a"].TPOT)
-	assert.Less(t, got["c"].TPOT, got["b"].TPOT)
-	req := endpick.Request{InputTokens: 1000, Stream: true, Model: "m"}
-	l := rig.Must(w.router.Route(req))
-	assert.Equal(t, "a", l.Endpoint().ID)
-}
-
-// The value of a place in a cache follows from the time per token on the servers that
-// prompts went to, each kind of server by itself.
-func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
-	fast, slow := plain, plain
-	slow.token = 4 * plain.token
-	for _, c := range []struct {
-		slow int // of four prompts
-		want float64
-	}{{0, 1}, {2, 2.5}, {4, 4}} {
-		w := newWorld(t, map[string]server{"a": fast, "b": slow}, map[string]string{"a": "fast", "b": "slow"})
-		for i := range 800 {
-			id := "a"
-			if i%4 < c.slow {
-				id = "b"
-			}
-			w.serve(id, 500+i*37%3000, 20+i%30, i%3)
-		}
-		assert.InEpsilon(t, c.want*plain.token.Seconds()*1e3, delay.Recomputing(w.m), 0.1, "%d of 4", c.slow)
-	}
-}
-
 // learned returns a Marginal trained on a busy fleet.
 func learned(t require.TestingT) delay.Marginal {
-	w := newWorld(t, map[string]server{"a": plain, "b": plain, "c": plain}, nil)
+	w := routing(t, endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"}, endpick.Endpoint{ID: "c"})
 	for i := range 60 {
 		w.serve(string(rune('a'+i%3)), 100+i*37%3000, 50+i%100, i%20)
 	}
@@ -258,7 +193,7 @@ func TestMonotone(t *testing.T) {
 // responses of no tokens or of too many.
 func TestBadLabels(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := newWorld(rt, map[string]server{"a": plain, "b": plain}, nil)
+		w := routing(rt, endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 			l := rig.Must(w.router.Route(endpick.Request{
 				Model: fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "model")), InputTokens: rapid.SampledFrom([]int{0, 1, 1000, math.MaxInt32}).Draw(rt, "input"),

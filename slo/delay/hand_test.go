@@ -9,8 +9,10 @@ import (
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/pace"
 )
 
@@ -213,4 +215,25 @@ func matched(depths ...int) (cs []endpick.Candidate) {
 		})
 	}
 	return cs
+}
+
+// The value of a place in a cache follows from the time per token on the servers that prompts went to,
+// each kind of server by itself: 0.1 or 0.4 ms, and 500 pairs of a microsecond each.
+func TestRecomputingIsOfTheServersThatCompute(t *testing.T) {
+	d := newLone(t)
+	require.NoError(t, d.router.SetEndpoints([]endpick.Endpoint{{ID: "a", Variant: "fast"}, {ID: "b", Variant: "slow"}}))
+	for variant, each := range map[string]float64{"fast": 0.1, "slow": 0.4} {
+		d.m.learned.kinds.admit(kindName{"m", variant}, &d.m.learned.common)
+		k := d.m.learned.kinds.known[kindName{"m", variant}]
+		k.labels, k.each[tokens], k.each[attention] = 1, each, 0.001
+	}
+	assert.Equal(t, 1.0, d.m.learned.recomputing(), "in prompt tokens, as long as nothing is known")
+	const keep = 1 - 1.0/recent
+	for i, want := range []float64{0.6, (0.6*keep + 0.9) / (keep + 1)} {
+		others := []string{"b", "a"}[i : i+1]
+		l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 1000, Stream: true, Exclude: others}))
+		d.now = d.now.Add(time.Second)
+		l.FirstToken()
+		assert.InDelta(t, want, d.m.learned.recomputing(), 1e-9)
+	}
 }

@@ -29,7 +29,7 @@ type event struct {
 	do func()
 }
 
-// small is a fleet of servers that hold some of their models in memory, as Ollama does: the least
+// small is a fleet of servers that hold two of their models in memory, as Ollama does: the least
 // recently used idle one goes when another one is asked for, one load at a time; each model answers
 // one request at a time.
 type small struct {
@@ -37,7 +37,6 @@ type small struct {
 	now    time.Duration
 	queue  []event // in order
 	loads  int
-	most   int
 	names  []string
 	fleet  []*smallServer
 }
@@ -75,8 +74,8 @@ func (s *small) run(until func() bool) {
 	}
 }
 
-func newSmall(t testing.TB, servers, most int, load map[string]time.Duration, policy endpick.Policy) *small {
-	s := &small{most: most, names: slices.Sorted(maps.Keys(load))}
+func newSmall(t testing.TB, servers int, load map[string]time.Duration, policy endpick.Policy) *small {
+	s := &small{names: slices.Sorted(maps.Keys(load))}
 	s.router = rig.Must(endpick.New(endpick.Config{Seed: 1, Policy: policy, Clock: func() time.Time { return time.Unix(1000, 0).Add(s.now) }}))
 	for i := range servers {
 		v := &smallServer{id: fmt.Sprint(i), models: map[string]*smallModel{}}
@@ -155,7 +154,7 @@ func (s *small) next(v *smallServer) {
 			oldest = m
 		}
 	}
-	if there >= s.most {
+	if there >= 2 {
 		if oldest == nil {
 			return
 		}
@@ -299,7 +298,7 @@ func TestSmallFleets(t *testing.T) {
 			var all []float64
 			for seed := range uint64(8) {
 				// Eight places, of which skewed requests can't use all, and four seconds for each request.
-				newSmall(t, 4, 2, tc.load, policy()).asks(t, tc.pattern, seed, 600, tc.at*8/4/1.6, tc.skew, func(took time.Duration) { all = append(all, took.Seconds()) })
+				newSmall(t, 4, tc.load, policy()).asks(t, tc.pattern, seed, 600, tc.at*8/4/1.6, tc.skew, func(took time.Duration) { all = append(all, took.Seconds()) })
 			}
 			slices.Sort(all)
 			for _, v := range all {
@@ -330,7 +329,7 @@ func TestFewLoads(t *testing.T) {
 	}{"long loads": {loadsOf(6, 1, 6, 11, 16, 21, 26), time.Second}, "short loads": {loadsOf(6, 0.15), 60 * time.Millisecond}} {
 		loads := 0
 		for seed := range uint64(5) {
-			s, r := newSmall(t, 3, 2, tc.load, ours(t)), rand.New(rand.NewPCG(seed, 3))
+			s, r := newSmall(t, 3, tc.load, ours(t)), rand.New(rand.NewPCG(seed, 3))
 			asked, done := 0, 0
 			var next func()
 			next = func() {

@@ -93,33 +93,24 @@ func (c *crowd) state() []float64 {
 // Whatever one request, client, engine or leap of the clock says, nothing that decisions depend on
 // moves by more than a few percent.
 func TestOneAbsurdNumberMovesNothing(t *testing.T) {
-	ordinary := endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 150, Stream: true}
-	guess := ordinary
-	guess.ExpectedOutputTokens = math.MaxInt32
-	long := ordinary
-	long.InputTokens = math.MaxInt32
-	unsaid := ordinary
-	unsaid.ExpectedOutputTokens = 0
-	for name, attack := range map[string]func(c *crowd){
-		"a guess": func(c *crowd) { c.one(guess, 0.1, 2, endpick.Outcome{OutputTokens: 200}) },
-		"a guess of one token": func(c *crowd) {
-			g := ordinary
-			g.ExpectedOutputTokens = 1
-			c.one(g, 0.1, 2, endpick.Outcome{OutputTokens: 20_000})
-		},
-		"an engine's count":          func(c *crowd) { c.one(ordinary, 0.1, 2, endpick.Outcome{OutputTokens: math.MaxInt32}) },
-		"an engine's count, unasked": func(c *crowd) { c.one(unsaid, 0.1, 2, endpick.Outcome{OutputTokens: math.MaxInt32}) },
-		"an hour before a token":     func(c *crowd) { c.one(ordinary, 3600, 2, endpick.Outcome{OutputTokens: 150}) },
-		"an hour after one":          func(c *crowd) { c.one(ordinary, 0.1, 3600, endpick.Outcome{OutputTokens: 150}) },
-		"no time at all":             func(c *crowd) { c.one(ordinary, 1e-9, 1e-9, endpick.Outcome{OutputTokens: 150}) },
-		"a prompt's length":          func(c *crowd) { c.one(long, 0.1, 2, endpick.Outcome{OutputTokens: 150}) },
-		"cached tokens": func(c *crowd) {
-			c.one(ordinary, 0.1, 2, endpick.Outcome{OutputTokens: 150, HasCachedTokens: true, CachedTokens: math.MaxInt32})
-		},
+	for name, x := range map[string]struct {
+		input, guess int
+		first, rest  float64 // seconds
+		o            endpick.Outcome
+	}{
+		"a guess":                    {1000, math.MaxInt32, 0.1, 2, endpick.Outcome{OutputTokens: 200}},
+		"a guess of one token":       {1000, 1, 0.1, 2, endpick.Outcome{OutputTokens: 20_000}},
+		"an engine's count":          {1000, 150, 0.1, 2, endpick.Outcome{OutputTokens: math.MaxInt32}},
+		"an engine's count, unasked": {1000, 0, 0.1, 2, endpick.Outcome{OutputTokens: math.MaxInt32}},
+		"an hour before a token":     {1000, 150, 3600, 2, endpick.Outcome{OutputTokens: 150}},
+		"an hour after one":          {1000, 150, 0.1, 3600, endpick.Outcome{OutputTokens: 150}},
+		"no time at all":             {1000, 150, 1e-9, 1e-9, endpick.Outcome{OutputTokens: 150}},
+		"a prompt's length":          {math.MaxInt32, 150, 0.1, 2, endpick.Outcome{OutputTokens: 150}},
+		"cached tokens":              {1000, 150, 0.1, 2, endpick.Outcome{OutputTokens: 150, HasCachedTokens: true, CachedTokens: math.MaxInt32}},
 	} {
 		c := newCrowd(t)
 		before := c.state()
-		attack(c)
+		c.one(endpick.Request{InputTokens: x.input, ExpectedOutputTokens: x.guess, Stream: true}, x.first, x.rest, x.o)
 		for i, v := range c.state() {
 			assert.InEpsilon(t, before[i], v, 0.05, "%s: %d", name, i)
 		}
