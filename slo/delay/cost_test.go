@@ -76,7 +76,7 @@ func TestTheFormulaByHand(t *testing.T) {
 func TestCostsByHand(t *testing.T) {
 	const attention = 2000 * (1000 + 2000/2) / 30_000.
 	const s = 0.5 + 3.15
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	first := cost{w: 5, ttft: 100 + 2000 + attention + 300, n: 300, tpot: 200 + s, s: s, fk: 2000 + attention, c: 1, again: 2000}
 	alike(t, first, costOf(t, m, asked, idle), "idle")
 	// Beside an idle server, the mean of √4 and 0 is 1.
@@ -109,13 +109,13 @@ func TestCostsByHand(t *testing.T) {
 	// A prompt that is fully cached computes its last token only.
 	held := idle
 	held.PrefixTokens = 3000
-	m = newMarginal(t, Config{})
+	m = newMarginal(Config{})
 	alike(t, cost{w: 5, ttft: 100 + 1 + 3000.5/30_000 + 300, n: 300, tpot: 200 + s, s: s, fk: 1 + 3000.5/30_000, c: 1, again: 1}, costOf(t, m, asked, held), "held")
 }
 
 // What is multiplied with all that: pace, crowding, arrivals, the price of computing again.
 func TestFactorsByHand(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	plain := costOf(t, m, asked, busy)
 	l := &m.learned
 	l.again.add(3, 1)
@@ -146,13 +146,13 @@ func TestFactorsByHand(t *testing.T) {
 	m.config.FirstTokenWeight = 1.5
 	assert.Equal(t, 1.5, m.weight(&asked))
 	assert.Equal(t, 1.0, m.weight(&endpick.Request{}))
-	half := newMarginal(t, Config{})
+	half := newMarginal(Config{})
 	half.learned.first.add(100, 1)
 	assert.Equal(t, 5.0, half.weight(&asked), "no response has ended yet")
 	half.learned.common.decoding.add(0, 1)
 	assert.Equal(t, 2.0, half.weight(&asked), "at least")
 	for whole, c := range map[float64]float64{1000: 1, 9000: 3, 1e9: math.Sqrt(10)} {
-		l := &newMarginal(t, Config{}).learned
+		l := &newMarginal(Config{}).learned
 		l.idle.add(1000, 1)
 		l.whole.add(whole, 1)
 		assert.InDelta(t, c, l.crowding(), 1e-9)
@@ -163,7 +163,7 @@ func TestFactorsByHand(t *testing.T) {
 // batch of one, not of ten.
 func TestTypicalBatchByHand(t *testing.T) {
 	for want, loads := range map[float64][]float64{0: {0, 0}, 1: {100, 0, 0, 0, 0, 0, 0, 0, 0, 0}, 4: {4, 4, 4}, 6.25: {4, 9}, 1 << 30: {math.Inf(1)}} {
-		m := newMarginal(t, Config{})
+		m := newMarginal(Config{})
 		req := asked.At(start, 1, 1)
 		var cs []endpick.Candidate
 		for _, v := range loads {
@@ -178,7 +178,7 @@ func TestTypicalBatchByHand(t *testing.T) {
 
 // λ is of a kind, and each of its servers has its part.
 func TestArrivalsAreSharedByServers(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	m.learned.kinds.admit(kindName{"m", "v"}, &m.learned.common)
 	k := m.learned.kinds.known[kindName{"m", "v"}]
 	for range 30 {
@@ -189,12 +189,10 @@ func TestArrivalsAreSharedByServers(t *testing.T) {
 	d := m.decide(&req, cs)
 	defer d.end()
 	d.survey()
-	d.at(&cs[0])
-	assert.InDelta(t, 10/math.E/10_000, d.rate, 1e-12)
-	d.at(&cs[1])
-	assert.Zero(t, d.rate)
-	d.at(&cs[2])
-	assert.InDelta(t, 10/math.E/10_000, d.rate, 1e-12)
+	for i, want := range []float64{10 / math.E / 10_000, 0, 10 / math.E / 10_000} {
+		d.at(&cs[i])
+		assert.InDelta(t, want, d.rate, 1e-12)
+	}
 }
 
 // Which share of 2,300 tokens does not fit, e, by hand.
@@ -207,7 +205,7 @@ func TestWhatDoesNotFitByHand(t *testing.T) {
 		{"nothing is known", 0, 0, 1}, {"all is free", 10_000, 0, 0}, {"just enough", 10_000, 7700, 0}, {"half of it", 10_000, 8850, 0.5},
 		{"full", 10_000, 10_000, 1}, {"more came than fits", 10_000, 1e6, 1},
 	} {
-		m := newMarginal(t, Config{})
+		m := newMarginal(Config{})
 		m.endpoints.At(endpick.EndpointRef{Slot: 1, Generation: 1}).filled = x.filled
 		c := busy
 		c.Endpoint = &endpick.Endpoint{KVTokens: x.size}
@@ -215,13 +213,13 @@ func TestWhatDoesNotFitByHand(t *testing.T) {
 	}
 	c := idle
 	c.Endpoint = &endpick.Endpoint{KVTokens: 1150}
-	assert.InDelta(t, 2000*0.5, costOf(t, newMarginal(t, Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
+	assert.InDelta(t, 2000*0.5, costOf(t, newMarginal(Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
 }
 
 // The naive twin works out the formula from the page, with nothing but the candidates.
 func TestCostTwin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := newMarginal(t, Config{})
+		m := newMarginal(Config{})
 		l := &m.learned
 		now := nanoseconds(start)
 		positive := func(name string, most float64) float64 { return rapid.Float64Range(0.01, most).Draw(t, name) }
@@ -306,7 +304,7 @@ func TestRoomByHand(t *testing.T) {
 		{"the larger counts, which is memory", endpick.Endpoint{MaxSequences: 4, KVTokens: 10_000}, 1, false, 0.25},
 		{"and if there is no place, memory may do", endpick.Endpoint{MaxSequences: 5, KVTokens: 10_000}, 0.95, false, 0.2},
 	} {
-		m := newMarginal(t, Config{})
+		m := newMarginal(Config{})
 		m.learned.common.decoding.add(10_000, 1)
 		c := busy
 		unknown := costOf(t, m, asked, c)
@@ -321,7 +319,7 @@ func TestRoomByHand(t *testing.T) {
 // Predictions count where they are valid.
 func TestCostsOfPredictions(t *testing.T) {
 	const all = endpick.TTFT | endpick.TPOT | endpick.E2E
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	own := costOf(t, m, asked, busy)
 	for _, x := range []struct {
 		name         string
@@ -351,7 +349,7 @@ func TestCostsOfPredictions(t *testing.T) {
 
 // The lowest cost scores 1, twice that cost 0.5, NaN 0.
 func TestScoresOfCosts(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	cs := append(matched(0, 0, 0, 0), endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "e", Variant: "other"}, Ref: endpick.EndpointRef{Slot: 4, Generation: 1}, Waiting: math.Inf(1)})
 	cs[2].Waiting = math.NaN()
 	const has = endpick.TTFT | endpick.TPOT

@@ -17,11 +17,6 @@ import (
 	"github.com/endpick/endpick/slo/delay"
 )
 
-func newMarginal(tb require.TestingT, config delay.Config) delay.Marginal {
-	m := rig.Must(delay.New(config))
-	return m
-}
-
 func TestConfig(t *testing.T) {
 	for field, configs := range map[string][]delay.Config{
 		"MaxKinds":         {{MaxKinds: -1}},
@@ -37,12 +32,12 @@ func TestConfig(t *testing.T) {
 }
 
 func TestConforms(t *testing.T) {
-	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return newMarginal(t, delay.Config{}) })
+	scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return rig.Must(delay.New(delay.Config{})) })
 	t.Run("predictor", func(t *testing.T) {
-		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newMarginal(t, delay.Config{}) })
+		scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return rig.Must(delay.New(delay.Config{})) })
 	})
 	t.Run("observer", func(t *testing.T) {
-		scorertest.RunObserver(t, func(t *testing.T) any { return newMarginal(t, delay.Config{}) })
+		scorertest.RunObserver(t, func(t *testing.T) any { return rig.Must(delay.New(delay.Config{})) })
 	})
 }
 
@@ -57,8 +52,8 @@ type world struct {
 }
 
 // routing is a router of these endpoints, on a clock that stands still by itself.
-func routing(t require.TestingT, endpoints ...endpick.Endpoint) *world {
-	w := &world{m: newMarginal(t, delay.Config{MaxKinds: 2}), now: time.Unix(1e9, 0)}
+func routing(endpoints ...endpick.Endpoint) *world {
+	w := &world{m: rig.Must(delay.New(delay.Config{MaxKinds: 2})), now: time.Unix(1e9, 0)}
 	w.router = rig.Must(endpick.New(endpick.Config{
 		Seed: 1, Endpoints: endpoints, Clock: func() time.Time { return w.now },
 		Policy: endpick.Policy{Predictor: w.m, Scorers: []endpick.Weighted{{Scorer: w.m, Weight: 1}}},
@@ -118,7 +113,7 @@ func (w *world) predictions(req endpick.Request) map[string]endpick.Prediction {
 // from.
 func TestLearnsTimes(t *testing.T) {
 	for _, jitter := range []int{0, 50} {
-		w := routing(t, endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
+		w := routing(endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
 		w.jitter = jitter
 		for i := range 200 {
 			w.serve("a", 100+i*37%3000, 50+i%100, i%20)
@@ -138,8 +133,8 @@ func TestLearnsTimes(t *testing.T) {
 }
 
 // learned returns a Marginal trained on a busy fleet.
-func learned(t require.TestingT) delay.Marginal {
-	w := routing(t, endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"}, endpick.Endpoint{ID: "c"})
+func learned() delay.Marginal {
+	w := routing(endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"}, endpick.Endpoint{ID: "c"})
 	for i := range 60 {
 		w.serve(string(rune('a'+i%3)), 100+i*37%3000, 50+i%100, i%20)
 	}
@@ -149,7 +144,7 @@ func learned(t require.TestingT) delay.Marginal {
 // More load never makes an endpoint look better, a longer match never worse, and a
 // lower predicted latency never ranks behind a higher one.
 func TestMonotone(t *testing.T) {
-	for name, m := range map[string]delay.Marginal{"cold": newMarginal(t, delay.Config{}), "warm": learned(t)} {
+	for name, m := range map[string]delay.Marginal{"cold": rig.Must(delay.New(delay.Config{})), "warm": learned()} {
 		t.Run(name, func(t *testing.T) {
 			rapid.Check(t, func(rt *rapid.T) {
 				req := scorertest.Requests().Draw(rt, "request")
@@ -193,7 +188,7 @@ func TestMonotone(t *testing.T) {
 // responses of no tokens or of too many.
 func TestBadLabels(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
-		w := routing(rt, endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
+		w := routing(endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
 		for range rapid.IntRange(1, 20).Draw(rt, "requests") {
 			l := rig.Must(w.router.Route(endpick.Request{
 				Model: fmt.Sprint(rapid.IntRange(0, 5).Draw(rt, "model")), InputTokens: rapid.SampledFrom([]int{0, 1, 1000, math.MaxInt32}).Draw(rt, "input"),
@@ -233,7 +228,7 @@ func TestAllocatesNothing(t *testing.T) {
 	if rig.Race {
 		t.Skip("the race detector allocates")
 	}
-	m := learned(t)
+	m := learned()
 	req := endpick.Request{Model: "m", InputTokens: 4000, Stream: true, Tenant: "t"}
 	candidates := make([]endpick.Candidate, 20)
 	for i := range candidates {

@@ -1,6 +1,7 @@
 package delay_test
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -39,11 +40,10 @@ func ExampleMarginal() {
 		lease.Tokens(100)
 		lease.Done(endpick.Outcome{})
 	}
-	for id, running := range map[string]float64{"a": 30, "b": 3} {
-		if err := router.Report(id, endpick.Load{Running: running, KVUsage: 0.5}); err != nil {
-			fmt.Println(err)
-			return
-		}
+	err = errors.Join(router.Report("a", endpick.Load{Running: 30, KVUsage: 0.5}), router.Report("b", endpick.Load{Running: 3, KVUsage: 0.5}))
+	if err != nil {
+		fmt.Println(err)
+		return
 	}
 	var receipt endpick.Receipt
 	lease, err := router.Route(endpick.Request{Model: "llama", InputTokens: 1000, Stream: true, Receipt: &receipt})

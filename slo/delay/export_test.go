@@ -1,13 +1,9 @@
 package delay
 
-import (
-	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
-)
+import "github.com/endpick/endpick/internal/lab/rig"
 
 // newMarginal is what New returns.
-func newMarginal(t require.TestingT, config Config) *marginal {
+func newMarginal(config Config) *marginal {
 	return rig.Must(New(config)).(*marginal)
 }
 

@@ -19,17 +19,15 @@ import (
 // Sums over time go on from the time that a clock was set back to.
 func TestSumsOverTime(t *testing.T) {
 	e := endpoint{at: 10e6, decoding: 2, resident: 100}
-	e.advance(15e6)
-	assert.Equal(t, []float64{10, 500}, []float64{e.decodingTime, e.sizeTime})
-	e.advance(5e6)
-	assert.Equal(t, []float64{10, 500}, []float64{e.decodingTime, e.sizeTime})
-	e.advance(8e6)
-	assert.Equal(t, []float64{16, 800}, []float64{e.decodingTime, e.sizeTime})
+	for _, x := range []struct{ at, decoding, size float64 }{{15e6, 10, 500}, {5e6, 10, 500}, {8e6, 16, 800}} {
+		e.advance(int64(x.at))
+		assert.Equal(t, []float64{x.decoding, x.size}, []float64{e.decodingTime, e.sizeTime})
+	}
 }
 
 // A first token counts once, and only a stream's is waited for.
 func TestFirstTokensCountOnce(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	now := time.Unix(1e9, 0)
 	for i, stream := range []bool{false, true} {
 		ref := endpick.EndpointRef{Slot: uint32(i), Generation: 1}
@@ -77,7 +75,7 @@ func TestPaceOfAFirstToken(t *testing.T) {
 
 // The name of a kind does not alias a request.
 func TestKindsKeepNoBody(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	body := strings.Repeat("model", 100)
 	m.learned.kinds.admit(kindName{body[:5], body[5:10]}, &m.learned.common)
 	for n := range m.learned.kinds.known {
@@ -108,7 +106,7 @@ func TestPressureByHand(t *testing.T) {
 
 // Costs are in prompt tokens until the first label gives them a time, of another kind at first.
 func TestUnitsOfExplanations(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	common, own := &m.learned.common, &kind{}
 	unit := func(k *kind) string { return (&decision{m: m, variantState: &variantState{kind: k}}).unit() }
 	assert.Equal(t, "tokens (nothing is measured yet)", unit(common))
@@ -122,7 +120,7 @@ func TestUnitsOfExplanations(t *testing.T) {
 // The prior of every coefficient is scaled by how long prompt tokens take, by the proportions: here
 // 100 + 1,000 + 1.5 · 200 of them take 280 ms.
 func TestTheScaleOfPriors(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	m.learned.label(kindName{}, &amounts{requests: 1, tokens: 1000, steps: 1.5}, 280)
 	assert.InDelta(t, 0.2, m.learned.token.or(0), 1e-9)
 	for i, v := range m.learned.common.each[:blocked] {
@@ -145,7 +143,7 @@ func TestWhatIsComputed(t *testing.T) {
 // A single step shows what is computed beside it. A report of fewer requests than this router has
 // there is of none from elsewhere.
 func TestWhatIsThereByHand(t *testing.T) {
-	k := &newMarginal(t, Config{}).learned.common
+	k := &newMarginal(Config{}).learned.common
 	k.note(&amounts{tokens: 50, attention: 7}, 1)
 	c := endpick.Candidate{Endpoint: &endpick.Endpoint{}, Running: 1, InFlight: endpick.InFlight{Requests: 3}}
 	var v view

@@ -21,7 +21,7 @@ type lone struct {
 }
 
 func newLone(t rapid.TB) *lone {
-	d := &lone{t: t, m: newMarginal(t, Config{}), now: time.Unix(1e9, 0)}
+	d := &lone{t: t, m: newMarginal(Config{}), now: time.Unix(1e9, 0)}
 	d.router = rig.Must(endpick.New(endpick.Config{
 		Seed: 1, Clock: func() time.Time { return d.now }, Endpoints: []endpick.Endpoint{{ID: "a"}},
 		Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}},
@@ -156,7 +156,7 @@ func TestWhatAnEndTells(t *testing.T) {
 	d.check("alone", amounts{steps: 10, batches: 10, contexts: 10 * 1010}, x)
 	assert.InDelta(t, 3000, d.m.learned.common.decoding.or(0), 1e-6)
 	once := d.m.learned.lengths
-	assert.NotEqual(t, newMarginal(t, Config{}).learned.lengths, once)
+	assert.NotEqual(t, newMarginal(Config{}).learned.lengths, once)
 	whole := d.route(1000, 0, false)
 	d.at(6)
 	whole.Done(endpick.Outcome{})

@@ -113,7 +113,7 @@ func TestLengthsByHand(t *testing.T) {
 // Upper bounds come from the errors of each prediction: TTFT's from late first tokens,
 // TPOT's from slow tokens, E2E's from the worse of both.
 func TestPredictionsByHand(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	m.learned.common.labels = 1
 	m.learned.common.late.log, m.learned.common.slow.log = math.Log(1.5), math.Log(1.25)
 	length := asked.InputTokens
@@ -162,7 +162,7 @@ func TestPredictionsByHand(t *testing.T) {
 
 // Names of a batch are not retained after the request.
 func TestDecisionsForget(t *testing.T) {
-	m := newMarginal(t, Config{})
+	m := newMarginal(Config{})
 	cs := []endpick.Candidate{{Endpoint: &endpick.Endpoint{ID: "a", Variant: "v"}, Ref: endpick.EndpointRef{Generation: 1}}}
 	req := asked.At(time.Unix(1e9, 0), 1, 1)
 	d := m.decide(&req, cs)

@@ -215,8 +215,8 @@ func loadsOf(models int, seconds ...float64) map[string]time.Duration {
 	return load
 }
 
-func ours(t testing.TB) endpick.Policy {
-	m := newMarginal(t, delay.Config{})
+func ours() endpick.Policy {
+	m := rig.Must(delay.New(delay.Config{}))
 	return endpick.Policy{Predictor: m, Scorers: []endpick.Weighted{{Scorer: m, Weight: 1}}}
 }
 
@@ -306,7 +306,7 @@ func TestSmallFleets(t *testing.T) {
 			}
 			return mean, all[len(all)*95/100]
 		}
-		mean, slow := run(func() endpick.Policy { return ours(t) })
+		mean, slow := run(ours)
 		best, bestSlow := math.Inf(1), math.Inf(1)
 		for _, other := range others {
 			m, s := run(func() endpick.Policy {
@@ -329,7 +329,7 @@ func TestFewLoads(t *testing.T) {
 	}{"long loads": {loadsOf(6, 1, 6, 11, 16, 21, 26), time.Second}, "short loads": {loadsOf(6, 0.15), 60 * time.Millisecond}} {
 		loads := 0
 		for seed := range uint64(5) {
-			s, r := newSmall(t, 3, tc.load, ours(t)), rand.New(rand.NewPCG(seed, 3))
+			s, r := newSmall(t, 3, tc.load, ours()), rand.New(rand.NewPCG(seed, 3))
 			asked, done := 0, 0
 			var next func()
 			next = func() {
@@ -356,7 +356,7 @@ func TestOneLoadForAll(t *testing.T) {
 		if i%2 == 0 {
 			r = []endpick.Resident{{Model: "m"}}
 		}
-		w := routing(t, endpick.Endpoint{ID: "a", Residents: r}, endpick.Endpoint{ID: "b", Residents: r}, endpick.Endpoint{ID: "c", Residents: r})
+		w := routing(endpick.Endpoint{ID: "a", Residents: r}, endpick.Endpoint{ID: "b", Residents: r}, endpick.Endpoint{ID: "c", Residents: r})
 		var all sync.WaitGroup
 		var chosen sync.Map
 		for range 8 {
@@ -388,7 +388,7 @@ func TestPriceOfALoad(t *testing.T) {
 		"w · load 10000 + w · back 4995 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}},
 		"w · load 10000 + w · back 2499 for [x]": {{{Model: "m"}, x, {Model: "z", State: endpick.InMemory}}, {{Model: "m"}, x}},
 	} {
-		w := routing(t)
+		w := routing()
 		for i, residents := range lists {
 			require.NoError(t, w.router.Add(endpick.Endpoint{ID: fmt.Sprint(i), Residents: residents, MaxResidents: 2}))
 		}
@@ -407,7 +407,7 @@ func TestContextsThatReload(t *testing.T) {
 	in := func(id string, context int) endpick.Endpoint {
 		return endpick.Endpoint{ID: id, Residents: []endpick.Resident{{Model: "m", State: endpick.InMemory, Context: context}}}
 	}
-	w := routing(t, in("a", 4096), in("b", 8192))
+	w := routing(in("a", 4096), in("b", 8192))
 	ask := func(context int, took time.Duration) string {
 		var receipt endpick.Receipt
 		lease := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: 10, Context: context, Receipt: &receipt}))
@@ -438,7 +438,7 @@ var mAndN = endpick.Endpoint{ID: "a", MaxResidents: 1, Residents: []endpick.Resi
 func TestLoadsThatNobodyExpected(t *testing.T) {
 	beside := mAndN
 	beside.MaxResidents = 0
-	w := routing(t, beside)
+	w := routing(beside)
 	route := func(model string) endpick.Lease {
 		lease := rig.Must(w.router.Route(endpick.Request{Model: model, InputTokens: 10}))
 		w.now = w.now.Add(100 * time.Millisecond)
@@ -461,7 +461,7 @@ func TestLoadsThatNobodyExpected(t *testing.T) {
 // An engine counts a load until the model is there; the first prompt then reads the weights, which takes
 // as long again. What the next request is expected to wait is both.
 func TestTheFirstPromptBelongsToTheLoad(t *testing.T) {
-	w := routing(t, mAndN)
+	w := routing(mAndN)
 	ask := func(model string, first, load time.Duration) {
 		lease := rig.Must(w.router.Route(endpick.Request{Model: model, InputTokens: 10, Stream: true}))
 		w.now = w.now.Add(first * time.Millisecond)
@@ -483,7 +483,7 @@ func TestResidentsThatAreThere(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		tokens := rapid.SliceOfN(rapid.IntRange(1, 4000), 1, 20).Draw(t, "tokens")
 		went := func(residents ...endpick.Resident) (ids []string) {
-			w := routing(t, endpick.Endpoint{ID: "a", Residents: residents}, endpick.Endpoint{ID: "b", Residents: residents})
+			w := routing(endpick.Endpoint{ID: "a", Residents: residents}, endpick.Endpoint{ID: "b", Residents: residents})
 			for _, n := range tokens {
 				lease := rig.Must(w.router.Route(endpick.Request{Model: "m", InputTokens: n, Stream: true}))
 				ids = append(ids, lease.Endpoint().ID)

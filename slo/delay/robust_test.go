@@ -48,18 +48,16 @@ func TestVotesByHand(t *testing.T) {
 	assert.Equal(t, 1.0, v.of(8), "it is long ago")
 }
 
-// crowd is a router with a fleet that serves many ordinary requests.
-type crowd struct{ *lone }
-
-func newCrowd(t *testing.T) *crowd {
-	c := &crowd{newLone(t)}
+// newCrowd is a router that has served many ordinary requests.
+func newCrowd(t *testing.T) *lone {
+	c := newLone(t)
 	c.serve("", 400, 0)
 	return c
 }
 
 // serve serves so many requests of a tenant: 0.1 ms for each token of a prompt, and 15 ms for each
 // of the response, with first seconds of waiting.
-func (c *crowd) serve(tenant string, times int, first float64) {
+func (c *lone) serve(tenant string, times int, first float64) {
 	for i := range times {
 		input, output := 500+i*37%1000, 100+i*7%200
 		req := endpick.Request{Tenant: tenant, InputTokens: input, ExpectedOutputTokens: i % 2 * (100 + i*13%200), Stream: true}
@@ -67,7 +65,7 @@ func (c *crowd) serve(tenant string, times int, first float64) {
 	}
 }
 
-func (c *crowd) one(req endpick.Request, first, rest float64, o endpick.Outcome) {
+func (c *lone) one(req endpick.Request, first, rest float64, o endpick.Outcome) {
 	req.Model = "m"
 	l := rig.Must(c.router.Route(req))
 	wait := func(s float64) { c.now = c.now.Add(time.Duration(s * 1e9)) }
@@ -81,7 +79,7 @@ func (c *crowd) one(req endpick.Request, first, rest float64, o endpick.Outcome)
 }
 
 // state is what decisions depend on: w, c, n without a guess and with one, k, k̄.
-func (c *crowd) state() []float64 {
+func (c *lone) state() []float64 {
 	l := &c.m.learned
 	k := l.kinds.known[kindName{model: "m"}]
 	return []float64{
