@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
@@ -357,20 +356,6 @@ func TestSessionAffinityMovesOnlyTheSessionsOfTheEndpointThatWent(t *testing.T) 
 	}
 }
 
-func anyCandidates(t *rapid.T) []endpick.Candidate {
-	n := rapid.IntRange(1, 12).Draw(t, "candidates")
-	var of []indicators
-	for i := range n {
-		of = append(of, indicators{
-			w: float64(rapid.IntRange(0, 50).Draw(t, "w")), r: float64(rapid.IntRange(0, 300).Draw(t, "r")),
-			k: rapid.Float64Range(0, 1).Draw(t, "k"), h: rapid.IntRange(0, 999).Draw(t, "h"),
-			q: rapid.IntRange(0, 1<<20).Draw(t, "q"), ctx: rapid.IntRange(0, 1<<20).Draw(t, "ctx"),
-			slot: uint32(i), generation: 1,
-		})
-	}
-	return candidates(of...)
-}
-
 func all() map[string]endpick.Scorer {
 	m := map[string]endpick.Scorer{}
 	for _, s := range []endpick.Scorer{
@@ -382,64 +367,6 @@ func all() map[string]endpick.Scorer {
 		m[s.(interface{ Name() string }).Name()] = s
 	}
 	return m
-}
-
-func TestScoresAreWithinBoundsAndFollowTheCandidate(t *testing.T) {
-	for name, s := range all() {
-		t.Run(name, rapid.MakeCheck(func(t *rapid.T) {
-			cs := anyCandidates(t)
-			req := endpick.Request{InputTokens: 1000, Session: "s", Adapter: "a"}
-			byID := map[string]float64{}
-			for i, v := range score(s, req, cs) {
-				if !(v >= 0 && v <= 1) {
-					t.Fatalf("score %v of %+v", v, cs[i])
-				}
-				byID[cs[i].Endpoint.ID] = v
-			}
-			shuffled := rapid.Permutation(cs).Draw(t, "order")
-			for i, v := range score(s, req, shuffled) {
-				if byID[shuffled[i].Endpoint.ID] != v {
-					t.Fatalf("score of %s depends on its place", shuffled[i].Endpoint.ID)
-				}
-			}
-		}))
-	}
-}
-
-// worse makes one candidate worse; the others stay.
-func TestMonotone(t *testing.T) {
-	more := func(c *endpick.Candidate) {
-		c.Waiting++
-		c.InFlight.PrefillTokens += 100
-		c.InFlight.ContextTokens += 100
-		c.KVUsage = min(c.KVUsage+0.1, 1)
-	}
-	shorter := func(c *endpick.Candidate) { c.PrefixTokens /= 2 }
-	for _, tc := range []struct {
-		name  string
-		s     endpick.Scorer
-		worse func(*endpick.Candidate)
-	}{
-		{"queue", scorer.QueueDepth(), more}, {"kv", scorer.KVUsage(), more},
-		{"least", scorer.LeastLoaded(), more}, {"lmetric load", scorer.LMetric(), more},
-		{"linear load", scorer.Linear(0), more}, {"dynamo load", scorer.Dynamo(0), more},
-		{"prefix", scorer.PrefixAffinity(), shorter}, {"lmetric match", scorer.LMetric(), shorter},
-		{"linear match", scorer.Linear(0), shorter}, {"dynamo match", scorer.Dynamo(0), shorter},
-	} {
-		t.Run(tc.name, rapid.MakeCheck(func(t *rapid.T) {
-			cs := anyCandidates(t)
-			req := endpick.Request{InputTokens: 1000}
-			i := rapid.IntRange(0, len(cs)-1).Draw(t, "which")
-			before := score(tc.s, req, cs)
-			tc.worse(&cs[i])
-			after := score(tc.s, req, cs)
-			for j := range cs {
-				if before[j] >= before[i] && after[j] < after[i] {
-					t.Fatalf("%d was no better than %d and is now: %v, %v", i, j, before, after)
-				}
-			}
-		}))
-	}
 }
 
 func TestScorersAllocateNothing(t *testing.T) {

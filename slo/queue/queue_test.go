@@ -59,6 +59,13 @@ func (h *held) drain(now time.Time) (order []string) {
 	}
 }
 
+// pop pops a request, which must be there.
+func (h *held) pop(t require.TestingT) queue.Item[string] {
+	item, ok := h.Pop(epoch, 0)
+	require.True(t, ok)
+	return item
+}
+
 func (h *held) push(t require.TestingT, items ...queue.Item[string]) {
 	for _, i := range items {
 		_, err := h.Push(epoch, i)
@@ -115,24 +122,12 @@ func TestQueueOrder(t *testing.T) {
 	}
 }
 
-// A request waits for as long as it may, also where its owner makes no calls until then.
-func TestQueueLongWaitsCount(t *testing.T) {
-	q := newQueue(t, queue.Config{Timeout: time.Hour})
-	q.push(t, queue.Item[string]{Value: "a"})
-	const minute = 60_000
-	assert.Zero(t, q.expire(at(59*minute)))
-	assert.Equal(t, 1, q.expire(at(60*minute)))
-	q.push(t, queue.Item[string]{Value: "a"})
-	assert.Equal(t, 1, q.expire(at(600*minute)))
-}
-
 func TestQueueForgetsTenants(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 10})
 	q.push(t, queue.Item[string]{Value: "always there", Priority: 0, Tenant: "always", Tokens: 1 << 30, Deadline: at(1 << 30)})
 	for i := range 5000 {
 		q.push(t, queue.Item[string]{Value: "x", Tenant: fmt.Sprint(i)})
-		item, ok := q.Pop(epoch, 0)
-		require.True(t, ok)
+		item := q.pop(t)
 		if item.Value != "x" {
 			require.Zero(t, i)
 		}
@@ -145,9 +140,9 @@ func TestQueueForgetsTenants(t *testing.T) {
 	_, ok := q.Cancel(handle)
 	require.True(t, ok)
 	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one of whom nothing was dispatched")
-	_, _ = q.Pop(epoch, 0)
+	q.pop(t)
 	assert.Equal(t, 2, queue.RememberedTenants(q.Queue), "one that is ahead of the others")
-	_, _ = q.Pop(epoch, 0)
+	q.pop(t)
 	assert.Zero(t, queue.RememberedTenants(q.Queue), "nobody waits")
 }
 
@@ -157,8 +152,7 @@ func TestQueueForgetsTheLeastAhead(t *testing.T) {
 	q.push(t, queue.Item[string]{Value: "always there", Tenant: "always", Deadline: at(10_000)})
 	serve := func(tenant string, tokens int) {
 		q.push(t, queue.Item[string]{Value: "x", Tenant: tenant, Tokens: tokens, Deadline: at(1)})
-		item, ok := q.Pop(epoch, 0)
-		require.True(t, ok)
+		item := q.pop(t)
 		require.Equal(t, "x", item.Value)
 	}
 	serve("far ahead", 1000)
@@ -259,13 +253,6 @@ func TestQueueDefaults(t *testing.T) {
 	assert.Equal(t, 1000, q.expire(epoch.Add(30*time.Second)))
 }
 
-func TestNewItem(t *testing.T) {
-	req := endpick.Request{Priority: 2, Tenant: "t", InputTokens: 7, SLO: endpick.SLO{TTFT: time.Second}}
-	assert.Equal(t, queue.Item[int]{Priority: 2, Tenant: "t", Tokens: 7, Deadline: at(1000), Value: 5}, queue.NewItem(epoch, &req, 5))
-	req.SLO = endpick.SLO{TPOT: time.Second}
-	assert.True(t, queue.NewItem(epoch, &req, 5).Deadline.IsZero())
-}
-
 func TestTheAdmitterConforms(t *testing.T) {
 	scorertest.RunAdmitter(t, func(*testing.T) endpick.Admitter { return queue.RejectSheddable(nil) })
 }
@@ -278,8 +265,7 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50, Deadline: at(1)})
 	}
 	for range 3 {
-		_, ok := q.Pop(epoch, 0)
-		require.True(t, ok)
+		q.pop(t)
 	}
 	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
 	_, err := q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
@@ -298,8 +284,7 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 		}
 	}
 	for range many {
-		_, ok := q.Pop(epoch, 0)
-		require.True(t, ok)
+		q.pop(t)
 	}
 	q.push(t, queue.Item[string]{Value: "light", Tenant: "light"})
 	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 11 * many})
@@ -400,8 +385,7 @@ func TestQueueDebtorsAreBounded(t *testing.T) {
 		var popped []queue.Item[string]
 		for i := range many {
 			q.push(t, queue.Item[string]{Tenant: fmt.Sprint(i), Tokens: 10, Deadline: at(1)})
-			item, ok := q.Pop(epoch, 0)
-			require.True(t, ok)
+			item := q.pop(t)
 			popped = append(popped, item)
 		}
 		for _, item := range popped {
@@ -426,8 +410,7 @@ func TestARefundTurnsNoTimeBack(t *testing.T) {
 	}
 	var popped []queue.Item[string]
 	pop := func() string {
-		item, ok := q.Pop(epoch, 0)
-		require.True(t, ok)
+		item := q.pop(t)
 		popped = append(popped, item)
 		return item.Value
 	}
@@ -450,15 +433,13 @@ func price(t *testing.T, config queue.Config, item queue.Item[string], do func(*
 	for range most {
 		q.push(t, queue.Item[string]{Tenant: "b", Tokens: 1, Value: "other"})
 	}
-	popped, ok := q.Pop(epoch, 0)
-	require.True(t, ok)
+	popped := q.pop(t)
 	require.Equal(t, "a", popped.Value)
 	if do != nil {
 		do(q.Queue, popped)
 	}
 	for n := range most {
-		next, ok := q.Pop(epoch, 0)
-		require.True(t, ok)
+		next := q.pop(t)
 		if next.Value == "next" {
 			return n
 		}
@@ -525,9 +506,12 @@ func TestQueueOutputWeight(t *testing.T) {
 
 // A request's expected output travels with it and does not count towards the queue's
 // limits.
-func TestQueueOutputOfItems(t *testing.T) {
-	req := endpick.Request{InputTokens: 7, ExpectedOutputTokens: 9}
-	assert.Equal(t, queue.Item[int]{Tokens: 7, OutputTokens: 9, Value: 5}, queue.NewItem(epoch, &req, 5))
+func TestNewItem(t *testing.T) {
+	req := endpick.Request{Priority: 2, Tenant: "t", InputTokens: 7, ExpectedOutputTokens: 9, SLO: endpick.SLO{TTFT: time.Second}}
+	want := queue.Item[int]{Priority: 2, Tenant: "t", Tokens: 7, OutputTokens: 9, Deadline: at(1000), Value: 5}
+	assert.Equal(t, want, queue.NewItem(epoch, &req, 5))
+	req.SLO = endpick.SLO{TPOT: time.Second}
+	assert.True(t, queue.NewItem(epoch, &req, 5).Deadline.IsZero())
 	req.ExpectedOutputTokens = math.MaxInt
 	item := queue.NewItem(epoch, &req, "much")
 	assert.Equal(t, math.MaxInt32, item.OutputTokens, "a guess refuses nobody")
