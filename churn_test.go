@@ -181,12 +181,10 @@ func TestCallsInAllInterleavings(t *testing.T) {
 			continue // there is only one goroutine
 		}
 		now := time.Unix(1000, 0)
-		heard := &hears{}
-		r, err := endpick.New(endpick.Config{
-			Seed: 1, Clock: func() time.Time { return now }, LeaseTimeout: time.Minute, Endpoints: []endpick.Endpoint{{ID: "a"}},
-			Policy: scoredBy(heard),
-		})
-		require.NoError(t, err)
+		heard := new(spy)
+		r := rig.Must(endpick.New(endpick.Config{
+			Seed: 1, Clock: func() time.Time { return now }, LeaseTimeout: time.Minute, Endpoints: named("a"), Policy: scoredBy(heard),
+		}))
 		var leases [2]endpick.Lease
 		present, routed := true, 0
 		route := func(i int, stream bool) {
@@ -214,9 +212,10 @@ func TestCallsInAllInterleavings(t *testing.T) {
 			require.Equal(t, r.Stats().OpenLeases, requests, "%v", order)
 			require.Equal(t, 100*requests, tokens, "%v", order)
 			require.LessOrEqual(t, prefilling, requests, "%v", order)
-			require.Equal(t, routed-requests, heard.ended, "%v", order)
+			require.Len(t, heard.closed, routed-requests, "%v", order)
 		}
 		require.Zero(t, r.Stats().OpenLeases, "%v", order)
+		require.Empty(t, heard.faults, "%v", order)
 		for _, e := range r.Endpoints() {
 			require.Zero(t, e.Candidate.InFlight, "%v", order)
 			require.False(t, e.Removed, "%v: the one that has gone is still there", order)
@@ -224,9 +223,3 @@ func TestCallsInAllInterleavings(t *testing.T) {
 	}
 	assert.Equal(t, 1680, n)
 }
-
-// hears counts the requests that have ended.
-type hears struct{ ended int }
-
-func (*hears) Score(_ *endpick.Request, _ []endpick.Candidate, dst []float64) { clear(dst) }
-func (h *hears) Done(*endpick.Event, *endpick.Outcome)                        { h.ended++ }

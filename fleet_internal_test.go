@@ -20,8 +20,7 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 	type snapshot struct{ held, copied []member }
 	someNames := rapid.SliceOfN(rapid.SampledFrom([]string{"a", "b", "c"}), 0, 2)
 	rapid.Check(t, func(t *rapid.T) {
-		r, err := New(Config{})
-		require.NoError(t, err)
+		r := must(New(Config{}))
 		f := &r.fleet
 		var seen []snapshot
 		draw := func(t *rapid.T) Endpoint {

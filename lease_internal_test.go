@@ -10,6 +10,14 @@ import (
 	"pgregory.net/rapid"
 )
 
+// must is rig.Must, which this package can't import.
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
+}
+
 // Prefills end in the order of their time, and never too early.
 func TestExpiry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
@@ -49,10 +57,8 @@ func TestExpiry(t *testing.T) {
 // A lease counts as open until its endpoint has let go of the request: who sees no open lease
 // sees nothing in flight either.
 func TestALeaseClosesAfterItsRequestHasLeft(t *testing.T) {
-	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	l, err := r.Route(Request{})
-	require.NoError(t, err)
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}}))
+	l := must(r.Route(Request{}))
 	state := l.slot.state
 	require.NoError(t, r.Remove("a")) // the last request to leave frees its slot
 	r.fleet.mu.Lock()
@@ -70,10 +76,8 @@ func TestALeaseClosesAfterItsRequestHasLeft(t *testing.T) {
 // An open lease does not keep the candidates among which its endpoint was chosen.
 func TestOpenLeasesKeepNoCandidates(t *testing.T) {
 	var seen int
-	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}, Policy: Policy{Admitters: []Admitter{candidatesSeen{&seen}}}})
-	require.NoError(t, err)
-	l, err := r.Route(Request{})
-	require.NoError(t, err)
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}, Policy: Policy{Admitters: []Admitter{candidatesSeen{&seen}}}}))
+	l := must(r.Route(Request{}))
 	require.Equal(t, 1, seen)
 	require.Nil(t, l.slot.event.Candidates)
 }
@@ -85,10 +89,8 @@ func (s candidatesSeen) Routed(e *Event)                 { *s.n = len(e.Candidat
 
 // A closed lease keeps nothing of its caller.
 func TestClosedLeasesKeepNothing(t *testing.T) {
-	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	l, err := r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Avoid: []string{"b"}, Receipt: new(Receipt)})
-	require.NoError(t, err)
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}}))
+	l := must(r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Avoid: []string{"b"}, Receipt: new(Receipt)}))
 	s := l.slot
 	require.Equal(t, Request{InputTokens: 16}, Request{
 		InputTokens: s.request.InputTokens, Blocks: s.request.Blocks, Exclude: s.request.Exclude, Avoid: s.request.Avoid, Receipt: s.request.Receipt,
@@ -100,10 +102,8 @@ func TestClosedLeasesKeepNothing(t *testing.T) {
 
 // What a caller owns is not kept by the memory that the next decision will use.
 func TestDecisionsForget(t *testing.T) {
-	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	_, err = r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Receipt: new(Receipt)})
-	require.NoError(t, err)
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}}))
+	must(r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Receipt: new(Receipt)}))
 	d := r.work.Get().(*decision)
 	require.Equal(t, Request{}, d.req)
 	require.Nil(t, d.pool)
@@ -112,11 +112,9 @@ func TestDecisionsForget(t *testing.T) {
 // Candidates are made anew for every decision, whatever stages have done to them.
 func TestCandidatesAreMadeAnew(t *testing.T) {
 	var seen []Candidate
-	r, err := New(Config{Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Policy: Policy{Matcher: spoiler{&seen}, Predictor: spoiler{}, Filters: []Filter{spoiler{}}}})
-	require.NoError(t, err)
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Policy: Policy{Matcher: spoiler{&seen}, Predictor: spoiler{}, Filters: []Filter{spoiler{}}}}))
 	for n := range 3 {
-		_, err := r.Route(Request{InputTokens: 10})
-		require.NoError(t, err)
+		must(r.Route(Request{InputTokens: 10}))
 		for i, id := range []string{"a", "b", "c"} {
 			require.Equal(t, id, seen[i].Endpoint.ID)
 			require.Equal(t, n*(i/2), seen[i].InFlight.Requests)

@@ -362,6 +362,7 @@ func (p *panicker) Routed(*endpick.Event)                             { p.hear("
 func (p *panicker) FirstToken(*endpick.Event)                         { p.hear("first token") }
 func (p *panicker) Done(*endpick.Event, *endpick.Outcome)             { p.hear("done") }
 func (p *panicker) EndpointRemoved(endpick.EndpointRef)               { p.hear("removed") }
+func (p *panicker) Validate() error                                   { p.hear("validate"); return nil }
 func (p *panicker) Pick(*endpick.Request, []endpick.Candidate, []float64) (i int) {
 	p.hear("pick")
 	return 0

@@ -13,24 +13,16 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
-// costs scores endpoints by their ID.
-type costs map[string]float64
-
-func (s costs) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		dst[i] = s[candidates[i].Endpoint.ID]
-	}
-}
-
-func costRouter(t *testing.T, by costs, endpoints ...endpick.Endpoint) *endpick.Router {
-	r := rig.Must(endpick.New(endpick.Config{Policy: scoredBy(by), Endpoints: endpoints}))
-	return r
+// costRouter scores endpoints by their ID.
+func costRouter(scores map[string]float64, endpoints ...endpick.Endpoint) *endpick.Router {
+	policy := by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })
+	return rig.Must(endpick.New(endpick.Config{Policy: policy, Endpoints: endpoints}))
 }
 
 // Many at once: no endpoint ever has more than its two, each is used, and who finds no room is told
 // so.
 func TestMaxInFlight(t *testing.T) {
-	r := costRouter(t, costs{"a": 1}, endpick.Endpoint{ID: "a", MaxInFlight: 2}, endpick.Endpoint{ID: "b", MaxInFlight: 2})
+	r := costRouter(map[string]float64{"a": 1}, endpick.Endpoint{ID: "a", MaxInFlight: 2}, endpick.Endpoint{ID: "b", MaxInFlight: 2})
 	var inFlight [2]atomic.Int32
 	var served, full atomic.Int32
 	var all sync.WaitGroup
@@ -96,7 +88,7 @@ func TestOperatorsDecideFirst(t *testing.T) {
 		{"twice as costly", []endpick.Endpoint{{ID: "a", Weight: 3.1}, {ID: "c"}}, endpick.Request{}, "a", ""},
 		{"thrice as costly", []endpick.Endpoint{{ID: "a", Weight: 2.9}, {ID: "c"}}, endpick.Request{}, "c", ""},
 	} {
-		r := costRouter(t, costs{"a": -3, "b": -2, "c": -1}, c.endpoints...)
+		r := costRouter(map[string]float64{"a": -3, "b": -2, "c": -1}, c.endpoints...)
 		c.request.Receipt = new(endpick.Receipt)
 		lease, err := r.Route(c.request)
 		if assert.NoError(t, err, c.name) {
@@ -104,7 +96,7 @@ func TestOperatorsDecideFirst(t *testing.T) {
 			assert.Contains(t, c.request.Receipt.String(), "tokens"+map[bool]string{true: ", "}[c.receipt != ""]+c.receipt+"\n", c.name)
 		}
 	}
-	r := costRouter(t, costs{}, endpick.Endpoint{ID: "a", MaxContext: 800}, endpick.Endpoint{ID: "b", MaxContext: 500})
+	r := costRouter(map[string]float64{}, endpick.Endpoint{ID: "a", MaxContext: 800}, endpick.Endpoint{ID: "b", MaxContext: 500})
 	_, err := r.Route(endpick.Request{Model: "m", InputTokens: 1001})
 	assert.Equal(t, &endpick.ContextError{Model: "m", InputTokens: 1001, MaxContext: 800}, err)
 	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 1001, Exclude: []string{"b"}})
@@ -113,11 +105,9 @@ func TestOperatorsDecideFirst(t *testing.T) {
 
 // A weight multiplies scores above zero, so that a picker that goes by them gives shares: 3 to 1.
 func TestWeight(t *testing.T) {
-	r, err := endpick.New(endpick.Config{
-		Seed: 1, Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: costs{"a": 0.5, "b": 0.5}, Weight: 1}}, Picker: endpick.WeightedRandom{}},
-		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}},
-	})
-	require.NoError(t, err)
+	policy := by(func(*endpick.Request, *endpick.Candidate) float64 { return 0.5 })
+	policy.Picker = endpick.WeightedRandom{}
+	r := rig.Must(endpick.New(endpick.Config{Seed: 1, Policy: policy, Endpoints: named("a", "b")}))
 	require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Weight: 3}))
 	count := map[string]float64{}
 	for range 4000 {

@@ -346,7 +346,7 @@ func (halves) Name() string                                           { return "
 // A stage that is a nil pointer, as when the error of its New was ignored, is named
 // instead of being called.
 func TestNilPointersAreNoStages(t *testing.T) {
-	var stage *allStages
+	var stage *panicker
 	for field, policy := range map[string]endpick.Policy{
 		"Policy.Matcher":           {Matcher: stage},
 		"Policy.Predictor":         {Predictor: stage},
@@ -356,26 +356,13 @@ func TestNilPointersAreNoStages(t *testing.T) {
 		"Policy.Scorers[0].Scorer": {Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}},
 	} {
 		_, err := endpick.New(endpick.Config{Policy: policy})
-		assert.EqualError(t, err, "endpick: config: "+field+" is a nil *endpick_test.allStages")
+		assert.EqualError(t, err, "endpick: config: "+field+" is a nil *endpick_test.panicker")
 		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 	var f predictFunc
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: f}})
 	assert.EqualError(t, err, "endpick: config: Policy.Predictor is a nil endpick_test.predictFunc")
 }
-
-// allStages is every stage at once; its methods need a value.
-type allStages struct{ n int }
-
-func (s *allStages) Match(*endpick.Request, []endpick.Candidate)       { s.n++ }
-func (s *allStages) Predict(*endpick.Request, []endpick.Candidate)     { s.n++ }
-func (s *allStages) Admit(*endpick.Request, []endpick.Candidate) error { s.n++; return nil }
-func (s *allStages) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-	return c[s.n:]
-}
-func (s *allStages) Score(*endpick.Request, []endpick.Candidate, []float64)    { s.n++ }
-func (s *allStages) Pick(*endpick.Request, []endpick.Candidate, []float64) int { return s.n }
-func (s *allStages) Validate() error                                           { s.n++; return nil }
 
 // The error of a stage's Validate names the stage, and matches ConfigError,
 // whatever its type.
@@ -488,11 +475,8 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 // owned is a stage that belongs to one router.
 type owned struct {
 	endpick.Exclusive
-	refuses
-	allStages
+	panicker
 }
-
-func (*owned) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
 
 // A policy that is refused because of one stage leaves the others with their routers.
 func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
