@@ -238,7 +238,7 @@ func TestAPlaceKeepsNoBody(t *testing.T) {
 }
 
 // A candidate's prediction in a batch equals its prediction alone, whatever else is in the batch:
-// the row of an unknown variant is left out and the others keep theirs.
+// the row of an unknown variant is left out and the others keep theirs, as they do their pace.
 func TestPredictedTogetherIsPredictedAlone(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.slow["b"] = 5
@@ -248,6 +248,9 @@ func TestPredictedTogetherIsPredictedAlone(t *testing.T) {
 		c := w.candidate([]string{"a", "b"}[i%2], uint32(i%5))
 		c.KVUsage = float64(i%10) / 10 // many buckets, so that upper bounds differ
 		w.finish(req, c)
+	}
+	for range 50 { // one of them is slow
+		w.latency.states.At(endpick.EndpointRef{Slot: 1, Generation: 1}).pace.Add(w.now.UnixNano(), 3, 0.1)
 	}
 	for _, stream := range []bool{true, false} {
 		req := w.request()

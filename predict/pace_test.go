@@ -141,25 +141,6 @@ func TestConfigReachesTheLearners(t *testing.T) {
 	assert.True(t, l.trainer.Synchronous)
 }
 
-// A candidate's pace is its own, even after a candidate without any data.
-func TestPaceBehindTheUnknown(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 100 {
-		w.finish(w.request(), w.candidate("", 1))
-	}
-	s := w.latency.states.At(endpick.EndpointRef{Slot: 1, Generation: 1})
-	for range 50 {
-		s.pace.Add(w.now.UnixNano(), 3, 0.1)
-	}
-	req := w.request().At(w.now, 0, 1)
-	alone := []endpick.Candidate{w.candidate("", 1)}
-	both := []endpick.Candidate{w.candidate("unknown", 0), alone[0]}
-	w.latency.Predict(&req, alone)
-	w.latency.Predict(&req, both)
-	assert.Zero(t, both[0].Prediction)
-	assert.Equal(t, alone[0].Prediction, both[1].Prediction)
-}
-
 // A model's offset is forgotten together with the model.
 func TestOffsetsEndWithTheirModel(t *testing.T) {
 	l := newPredictor(t, synchronous())

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/cespare/xxhash/v2"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict/boost"
 	"github.com/endpick/endpick/predict/internal/learn"
 )
@@ -34,29 +35,21 @@ func latencyData(rows int) boost.Data {
 // BenchmarkPredictTrees walks rows × trees with nothing else running.
 func BenchmarkPredictTrees(b *testing.B) {
 	d := latencyData(10_000)
-	for _, trees := range []int{100} {
-		config := learn.Latency(learn.TTFT).Boost
-		config.Trees = trees
-		m, err := boost.Fit(config, d)
-		if err != nil {
-			b.Fatal(err)
-		}
-		for _, rows := range []int{1, 100, 1000} {
-			b.Run(fmt.Sprintf("trees=%d/rows=%d", trees, rows), func(b *testing.B) { benchmarkRows(b, m, d.X, rows) })
-		}
+	config := learn.Latency(learn.TTFT).Boost
+	config.Trees = 100
+	m := rig.Must(boost.Fit(config, d))
+	for _, rows := range []int{1, 100, 1000} {
+		b.Run(fmt.Sprintf("trees=100/rows=%d", rows), func(b *testing.B) {
+			y, x := make([]float64, rows), d.X[:rows*learn.FeatureCount]
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := m.Predict(y, x); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows), "ns/row")
+		})
 	}
-}
-
-func benchmarkRows(b *testing.B, m *boost.Model, x []float64, rows int) {
-	y := make([]float64, rows)
-	x = x[:rows*learn.FeatureCount]
-	b.ReportAllocs()
-	for b.Loop() {
-		if err := m.Predict(y, x); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*rows), "ns/row")
 }
 
 // BenchmarkSum64 is a yardstick for the machine.
@@ -70,32 +63,24 @@ func BenchmarkSum64(b *testing.B) {
 }
 
 func BenchmarkFit(b *testing.B) {
-	for _, rows := range []int{1000, 10_000, 50_000} {
-		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
-			d := latencyData(rows)
-			config := learn.Latency(learn.TTFT).Boost
-			for b.Loop() {
-				if _, err := boost.Fit(config, d); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
-	}
+	eachSize(b, func(b *testing.B, d boost.Data) {
+		for b.Loop() {
+			rig.Must(boost.Fit(learn.Latency(learn.TTFT).Boost, d))
+		}
+	})
 }
 
 func BenchmarkRefit(b *testing.B) {
+	eachSize(b, func(b *testing.B, d boost.Data) {
+		m := rig.Must(boost.Fit(learn.Latency(learn.TTFT).Boost, d))
+		for b.Loop() {
+			rig.Must(m.Refit(d))
+		}
+	})
+}
+
+func eachSize(b *testing.B, run func(*testing.B, boost.Data)) {
 	for _, rows := range []int{1000, 10_000, 50_000} {
-		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
-			d := latencyData(rows)
-			m, err := boost.Fit(learn.Latency(learn.TTFT).Boost, d)
-			if err != nil {
-				b.Fatal(err)
-			}
-			for b.Loop() {
-				if _, err := m.Refit(d); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) { run(b, latencyData(rows)) })
 	}
 }

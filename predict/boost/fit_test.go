@@ -60,22 +60,17 @@ func TestFitRefusesDataOfTheWrongShape(t *testing.T) {
 func TestUnusableRowsAreSkipped(t *testing.T) {
 	good := randomData(1, 300, 4)
 	bad := Data{}
+	add := func(row []float64, y, w float64) {
+		bad.X, bad.Y, bad.W = append(bad.X, row...), append(bad.Y, y), append(bad.W, w)
+	}
 	for i, y := range good.Y {
 		if i%10 == 0 {
-			for j, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -3, 0} {
-				bad.X = append(bad.X, good.X[:4]...)
-				bad.Y = append(bad.Y, v)
-				bad.W = append(bad.W, 1)
-				if j == 0 {
-					bad.X = append(bad.X, good.X[:4]...)
-					bad.Y = append(bad.Y, 5)
-					bad.W = append(bad.W, math.NaN())
-				}
+			for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -3, 0} {
+				add(good.X[:4], v, 1)
 			}
+			add(good.X[:4], 5, math.NaN())
 		}
-		bad.X = append(bad.X, good.X[i*4:(i+1)*4]...)
-		bad.Y = append(bad.Y, y)
-		bad.W = append(bad.W, good.W[i])
+		add(good.X[i*4:(i+1)*4], y, good.W[i])
 	}
 	want := fit(t, Config{Features: 4}, good)
 	got := fit(t, Config{Features: 4}, bad)
