@@ -33,11 +33,9 @@ func TestAllocs(t *testing.T) {
 				return endpick.Prediction{Has: endpick.TTFT}
 			}),
 			Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request, []endpick.Candidate) error { return nil })},
-			Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-				return endpick.Keep(c, all)
-			})},
-			Scorers: []endpick.Weighted{{Scorer: q, Weight: 1}},
-			Picker:  endpick.WeightedRandom{},
+			Filters:   []endpick.Filter{keepIf(all)},
+			Scorers:   []endpick.Weighted{{Scorer: q, Weight: 1}},
+			Picker:    endpick.WeightedRandom{},
 		},
 		"power of two": {Scorers: []endpick.Weighted{{Scorer: q, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
 	}

@@ -52,9 +52,7 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 		{Scorers: []endpick.Weighted{{Scorer: scoreFunc(leastLoaded), Weight: 2}, {Scorer: stage, Weight: 1}}},
 		{Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
 		{
-			Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-				return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.InFlight.Requests < 3 })
-			})},
+			Filters: []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return c.InFlight.Requests < 3 })},
 			Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}},
 			Picker:  endpick.WeightedRandom{},
 			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {

@@ -55,9 +55,7 @@ func (m *machine) policy(i int) endpick.Policy {
 	}
 	switch i {
 	case 1:
-		p.Filters = []endpick.Filter{filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Waiting < 2 })
-		})}
+		p.Filters = []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return c.Waiting < 2 })}
 		p.Picker = endpick.WeightedRandom{}
 	case 2:
 		p.Admitters = []endpick.Admitter{admitFunc(func(req *endpick.Request, _ []endpick.Candidate) error {

@@ -105,6 +105,11 @@ func (f filterFunc) Filter(req *endpick.Request, c []endpick.Candidate) []endpic
 	return f(req, c)
 }
 
+// keepIf is a filter that keeps the candidates for which f is true.
+func keepIf(f func(*endpick.Candidate) bool) filterFunc {
+	return func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return endpick.Keep(c, f) }
+}
+
 type scoreFunc func(*endpick.Request, *endpick.Candidate) float64
 
 func (scoreFunc) Name() string { return "score" }

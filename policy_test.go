@@ -192,9 +192,7 @@ func TestBadStages(t *testing.T) {
 func TestFiltersBesideABrokenOne(t *testing.T) {
 	admitted := 0
 	keep := func(ids ...string) endpick.Filter {
-		return filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return endpick.Keep(c, func(c *endpick.Candidate) bool { return slices.Contains(ids, c.Endpoint.ID) })
-		})
+		return keepIf(func(c *endpick.Candidate) bool { return slices.Contains(ids, c.Endpoint.ID) })
 	}
 	p := by(leastLoaded)
 	p.Admitters = []endpick.Admitter{counting{&admitted}}

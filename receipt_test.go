@@ -153,9 +153,7 @@ func TestReceiptTranscript(t *testing.T) {
 func TestReceipt(t *testing.T) {
 	scores := map[string]float64{"a": 0.1, "b": 0.4, "c": 0.4, "d": 0.9, "e": 0.8, "f": 0.2}
 	keep := func(ids string) endpick.Filter {
-		return filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return endpick.Keep(c, func(c *endpick.Candidate) bool { return strings.Contains(ids, c.Endpoint.ID) })
-		})
+		return keepIf(func(c *endpick.Candidate) bool { return strings.Contains(ids, c.Endpoint.ID) })
 	}
 	policy := by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })
 	policy.Name = "p"
@@ -282,38 +280,23 @@ func (s telling) Explain(_ *endpick.Request, candidates []endpick.Candidate, dst
 	}
 }
 
-// only keeps the endpoints whose IDs are longer than one letter.
-type only struct{}
-
-func (only) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick.Candidate {
-	return endpick.Keep(candidates, func(c *endpick.Candidate) bool { return len(c.Endpoint.ID) > 1 })
-}
-
 // A receipt has the reasons of the scorers that have any, each with its candidate,
 // and none for candidates that a filter has removed.
 func TestReasons(t *testing.T) {
-	weighted := func(scorers ...endpick.Scorer) (w []endpick.Weighted) {
-		for _, s := range scorers {
-			w = append(w, endpick.Weighted{Scorer: s, Weight: 1})
-		}
-		return w
-	}
 	for _, tc := range []struct {
-		name    string
-		scorers []endpick.Weighted
-		want    map[string]string
-		panics  uint64
+		name   string
+		policy endpick.Policy
+		want   map[string]string
+		panics uint64
 	}{
-		{"none", nil, map[string]string{"x": "", "ab": "", "abc": ""}, 0},
-		{"one", weighted(telling{prefix: "is "}), map[string]string{"x": "", "ab": "is ab", "abc": "is abc"}, 0},
-		{"two", weighted(telling{prefix: "is "}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling is ab; endpick_test.telling was ab", "abc": "endpick_test.telling is abc; endpick_test.telling was abc"}, 0},
-		{"a panic", weighted(telling{panics: true}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling was ab", "abc": "endpick_test.telling was abc"}, 1},
+		{"none", endpick.Policy{}, map[string]string{"x": "", "ab": "", "abc": ""}, 0},
+		{"one", scoredBy(telling{prefix: "is "}), map[string]string{"x": "", "ab": "is ab", "abc": "is abc"}, 0},
+		{"two", scoredBy(telling{prefix: "is "}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling is ab; endpick_test.telling was ab", "abc": "endpick_test.telling is abc; endpick_test.telling was abc"}, 0},
+		{"a panic", scoredBy(telling{panics: true}, telling{prefix: "was "}), map[string]string{"x": "", "ab": "endpick_test.telling was ab", "abc": "endpick_test.telling was abc"}, 1},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := rig.Must(endpick.New(endpick.Config{
-				Endpoints: []endpick.Endpoint{{ID: "x"}, {ID: "ab"}, {ID: "abc"}},
-				Policy:    endpick.Policy{Filters: []endpick.Filter{only{}}, Scorers: tc.scorers},
-			}))
+			tc.policy.Filters = []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return len(c.Endpoint.ID) > 1 })}
+			r, _ := newRouter(t, endpick.Config{Endpoints: named("x", "ab", "abc"), Policy: tc.policy})
 			var receipt endpick.Receipt
 			_ = rig.Must(r.Route(endpick.Request{Receipt: &receipt}))
 			got := map[string]string{}

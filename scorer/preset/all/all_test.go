@@ -6,14 +6,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/scorer/scorertest"
@@ -148,37 +146,7 @@ func TestChoices(t *testing.T) {
 		"dynamo": "c", "load-prefix": "b", "least-loaded": "b", "always-busiest": "a",
 	}
 	for name, id := range want {
-		t.Run(name, func(t *testing.T) {
-			config := rig.Must(all.ByName(name))
-			now := time.Unix(1, 0)
-			config.Clock = func() time.Time { return now }
-			config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
-			r := rig.Must(endpick.New(config))
-
-			blocks := prefix.AppendTokens(nil, prefix.Seed{}, make([]uint32, 1008))
-			others := func(id string) []string {
-				return slices.DeleteFunc([]string{"a", "b", "c"}, func(e string) bool { return e == id })
-			}
-			remember := func(id string, tokens int) {
-				l := rig.Must(r.Route(endpick.Request{InputTokens: tokens, Blocks: blocks[:tokens/16], Exclude: others(id)}))
-				l.FirstToken()
-				l.Done(endpick.Outcome{})
-			}
-			remember("a", 608)
-			remember("c", 208)
-			// 9,000 tokens in prefill on a.
-			_ = rig.Must(r.Route(endpick.Request{InputTokens: 9000, Exclude: others("a")}))
-			report := func(id string, waiting, running float64) {
-				require.NoError(t, r.Report(id, endpick.Load{Waiting: waiting, Running: running, KVUsage: 0.5}))
-			}
-			report("a", 0, 12)
-			report("b", 0, 2)
-			report("c", 3, 4)
-
-			var receipt endpick.Receipt
-			l := rig.Must(r.Route(endpick.Request{InputTokens: 1008, Blocks: blocks, Receipt: &receipt}))
-			assert.Equal(t, id, l.Endpoint().ID, "%v", &receipt)
-		})
+		assert.Contains(t, newStage(t, name).play(threeServers), "\n* "+id+" ", name)
 	}
 }
 

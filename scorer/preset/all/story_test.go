@@ -192,18 +192,20 @@ func (s *stage) unknown(tokens int) (blocks []uint64) {
 	return blocks
 }
 
-// TestConcepts compares the receipt in docs/concepts.md with a real decision.
-func TestConcepts(t *testing.T) {
-	text := rig.Must(os.ReadFile("../../../docs/concepts.md"))
-	s := newStage(t, "lmetric")
-	got := s.play(`> holds a tokens=608
+// threeServers is the story of TestChoices and of docs/concepts.md.
+const threeServers = `> holds a tokens=608
 > holds c tokens=208
 > waits a tokens=9000
 > report a waiting=0 running=12 kv=0.5
 > report b waiting=0 running=2 kv=0.5
 > report c waiting=3 running=4 kv=0.5
 > route tokens=1008
-`)
+`
+
+// TestConcepts compares the receipt in docs/concepts.md with a real decision.
+func TestConcepts(t *testing.T) {
+	text := rig.Must(os.ReadFile("../../../docs/concepts.md"))
+	got := newStage(t, "lmetric").play(threeServers)
 	_, receipt, _ := strings.Cut(got, "> route tokens=1008\n")
 	require.Contains(t, string(text), "```receipt\n"+receipt+"```\n")
 }
