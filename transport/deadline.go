@@ -27,8 +27,8 @@ type deadline struct {
 
 	limit    time.Duration // of each wait; 0: none
 	whole    bool          // limit is for all waits together
-	patience time.Duration // wait after which it is reported to health; 0: never, or not again
-	giveUp   time.Duration // wait after which another endpoint is asked; 0 likewise
+	patience time.Duration // when the wait for the first byte is reported to health; 0: never, or not again
+	giveUp   time.Duration // when another endpoint is asked; 0 likewise
 	conn     io.Closer     // that has left HTTP: limit is for silence in both directions; nil: none
 	stopped  bool          // nobody waits any more
 	late     bool          // because it took too long
@@ -44,8 +44,9 @@ const minStuck = 10 * time.Second
 func (a *Attempt) startWaiting() {
 	c := &a.call.d.config
 	stream := a.call.Request.Stream
-	a.wait = deadline{from: time.Now(), patience: a.call.d.health.Patience(stream)}
+	a.wait = deadline{from: time.Now()}
 	w := &a.wait
+	a.expect(0)
 	if a.call.in != nil {
 		w.ctx, w.cancel = context.WithCancel(a.ctx)
 		w.beat = max(c.Router.LeaseTimeout()/3, time.Millisecond)
@@ -54,14 +55,25 @@ func (a *Attempt) startWaiting() {
 			w.limit = c.FirstByteTimeout
 		}
 		if a.loads() { // which is neither silent nor stuck
-			w.patience, w.limit = 0, max(w.limit, c.LoadTimeout)
-		}
-		if w.patience > 0 {
-			w.giveUp = max(2*w.patience, minStuck)
+			w.patience, w.giveUp, w.limit = 0, 0, max(w.limit, c.LoadTimeout)
 		}
 	}
 	if next := w.next(0); next < math.MaxInt64 {
 		w.timer = time.AfterFunc(next, a.look)
+	}
+}
+
+// expect sets for how long the endpoint may send nothing to anybody from now on: for as long as it
+// has let the request wait already, if that is more than usual.
+func (a *Attempt) expect(now time.Duration) {
+	patience := a.call.d.health.Patience(a.call.Request.Stream)
+	if patience == 0 {
+		return
+	}
+	patience = max(patience, now)
+	a.wait.patience = now + patience
+	if a.call.in != nil {
+		a.wait.giveUp = now + max(2*patience, minStuck)
 	}
 }
 
@@ -141,6 +153,10 @@ func (a *Attempt) look() {
 				a.tooLate()
 				return
 			}
+		}
+		if w.patience+w.giveUp > 0 && !a.health.Stuck() { // it may hang from now on
+			a.health = a.health.Anew()
+			a.expect(now)
 		}
 		if w.patience > 0 && now >= w.patience {
 			w.patience = 0

@@ -117,9 +117,11 @@ func TestSignsOfLife(t *testing.T) {
 		streaming := w.route(t, w.read(t, chatBody))
 		require.NoError(t, streaming.Header(200, streamHeader.Clone(), nil))
 		w.asked(t, 3)
-		time.Sleep(2 * time.Second)
-		streaming.Feed(nil, []byte(events[:60]))
-		assert.Zero(t, w.unhealthyAfter(time.Minute))
+		for range 5 {
+			streaming.Feed(nil, []byte(events[:60]))
+			assert.Zero(t, w.unhealthyAfter(2*time.Second))
+		}
+		assert.Equal(t, 1, w.unhealthyAfter(20*time.Second), "but it is from then on")
 	})
 }
 

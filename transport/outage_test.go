@@ -263,18 +263,19 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 	for _, tc := range []struct {
 		name, illness, request string
 		config                 transport.Config
-		others                 bool // requests come in between and are answered
+		others                 time.Duration // for so long, requests come in between and are answered
 		after                  time.Duration
 		sent                   map[string]int
 	}{
-		{"hang", "hang", chatStream, transport.Config{}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"header", "header", chatStream, transport.Config{}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"slow everywhere", "", minute, transport.Config{}, false, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"the server answers others", "", minute, transport.Config{}, true, time.Minute, map[string]int{"a": 121}},
-		{"no retries", "", minute, transport.Config{MaxAttempts: 1}, false, time.Minute, map[string]int{"a": 1}},
-		{"not to be sent twice", "", `{"model":"m","stream":true,"tools":[{"type":"mcp"}],"input":"A tale that takes a minute."}`, transport.Config{}, false, time.Minute, map[string]int{"a": 1}},
-		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, false, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
-		{"no budget", "", minute, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, false, time.Minute, map[string]int{"a": 1}},
+		{"hang", "hang", chatStream, transport.Config{}, 0, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
+		{"header", "header", chatStream, transport.Config{}, 0, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
+		{"slow everywhere", "", minute, transport.Config{}, 0, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
+		{"the server answers others", "", minute, transport.Config{}, time.Minute, time.Minute, map[string]int{"a": 121}},
+		{"and then hangs", "", minute, transport.Config{}, 5 * time.Second, 78 * time.Second, map[string]int{"a": 11, "b": 1}},
+		{"no retries", "", minute, transport.Config{MaxAttempts: 1}, 0, time.Minute, map[string]int{"a": 1}},
+		{"not to be sent twice", "", `{"model":"m","stream":true,"tools":[{"type":"mcp"}],"input":"A tale that takes a minute."}`, transport.Config{}, 0, time.Minute, map[string]int{"a": 1}},
+		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, 0, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
+		{"no budget", "", minute, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, 0, time.Minute, map[string]int{"a": 1}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -293,9 +294,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 				time.Sleep(time.Second)
 				f.took()
 				f.falls("a", tc.illness)
-				if tc.others {
-					go load(t, tr, chatStream, 2, time.Minute)
-				}
+				go load(t, tr, chatStream, 2, tc.others)
 				path := chatPath
 				if strings.Contains(tc.request, "input") {
 					path = "/v1/responses"

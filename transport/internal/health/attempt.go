@@ -48,7 +48,7 @@ func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	defer h.mu.Unlock()
 	a := h.attempt(id, ref)
 	e := a.e
-	e.work(now)
+	e.asked.begin(e, now)
 	if a.out = e.current().Out(); a.out && !now.Before(e.nextTrial) {
 		a.trial = true
 		e.postpone(now)
@@ -85,8 +85,14 @@ func (a Attempt) Heard() {
 func (a Attempt) WasOut() bool { return a.out }
 
 // Stuck reports whether the endpoint has sent nothing to anybody since the
-// request was sent there.
+// request was sent there, or since Anew.
 func (a Attempt) Stuck() bool { return a.e.heard.Load() == a.heard }
+
+// Anew returns the attempt, of which Stuck and Overdue count from now on.
+func (a Attempt) Anew() Attempt {
+	a.heard = a.e.heard.Load()
+	return a
+}
 
 // Patience is how long a request may wait for its first byte before it is
 // overdue: twice the longest recent wait. 0: not known yet.
@@ -173,7 +179,7 @@ func (a Attempt) Ended(r Result) (ask bool) {
 		e.refusals++
 		return a.trial || a.knownToLack() || (a.lacking || e.refusals > 1) && e.opinions.Retry(now)
 	case Canceled:
-		e.work(now) // it may go on
+		e.asked.begin(e, now) // it may go on
 	case Undecided:
 		a.tryAgain(now)
 	default:
@@ -190,7 +196,7 @@ func (a Attempt) Full(wait time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.list(now)
-	e.work(now)
+	e.asked.begin(e, now)
 	if until := now.Add(min(max(wait, fullFor), maxFull)); until.After(e.fullUntil) {
 		e.fullUntil = until
 	}

@@ -34,13 +34,14 @@ func (a Attempt) Checked(err error, connected bool) {
 		} else if e.current().certain() || e.unfit(now) {
 			e.nextTrial = now
 		}
-		e.hangs, e.everPassed, e.failed = false, true, 0
+		e.hangs, e.everPassed, e.failed, e.hung = false, true, 0, silence{}
 		return
 	case hangs && !a.Stuck():
 		e.checkErr = nil
 		return
-	case hangs && connected && (a.busy || e.silence(now) > 0):
-		if e.everPassed && e.silence(now) >= h.usual() {
+	case hangs && connected && (a.busy || e.asked.lasts(e, now) > 0):
+		e.hung.begin(e, now) // though it has sent something since it was given its last work
+		if e.everPassed && max(e.asked.lasts(e, now), e.hung.lasts(e, now)) >= h.usual() {
 			e.late(now, a.heard)
 		}
 		return

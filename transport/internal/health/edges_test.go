@@ -98,7 +98,29 @@ func TestLateChecksOfWhoIsBusy(t *testing.T) {
 		assert.Equal(t, tc.want == Unfit, len(c.hanging()) > 0, name)
 	}
 
-	c := newCluster("a", "b")
+	// In the middle of streams, silence counts since checks have been late, and none has passed.
+	var c *cluster
+	for name, between := range map[string]func(){
+		"a byte":       func() { c.send("a").Heard() },
+		"a good check": func() { c.check("a", nil) },
+	} {
+		c = newCluster("a", "b")
+		c.check("a", nil)
+		c.send("a").Heard()
+		for range maxOverdue + 1 {
+			c.at = c.at.Add(time.Hour)
+			between()
+			late(c, true, true)
+		}
+		c.at = c.at.Add(minPatience)
+		for range maxOverdue {
+			assert.Equal(t, Well, c.state("a"), name)
+			late(c, true, true)
+		}
+		assert.Equal(t, Silent, c.state("a"), name)
+	}
+
+	c = newCluster("a", "b")
 	for range minSeen { // a prompt takes half a minute here
 		c.served(c.send("b"), false, 30*time.Second)
 	}

@@ -101,8 +101,8 @@ type endpoint struct {
 	good, bad float64
 	fadedAt   time.Time
 	heard     atomic.Uint64 // how often bytes have arrived from it
-	asked     uint64        // one more than heard was when it was last given work, at askedAt,
-	askedAt   time.Time     // the first since it was heard
+	asked     silence       // since it was given work
+	hung      silence       // since checks have been late, and none has passed
 	overdue   tally         // requests that have waited for too long
 	elsewhere tally         // failures that other gateways have reported
 	reported  time.Time     // of the latest such report
@@ -172,20 +172,25 @@ func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.postpone(now)
 }
 
-// work records that the endpoint has work.
-func (e *endpoint) work(now time.Time) {
-	if heard := e.heard.Load(); e.asked != heard+1 {
-		e.asked, e.askedAt = heard+1, now
+// silence is a time in which an endpoint sends nothing. Zero: there is none.
+type silence struct {
+	heard uint64 // one more than that of the endpoint
+	from  time.Time
+}
+
+// begin begins it, unless it lasts.
+func (s *silence) begin(e *endpoint, now time.Time) {
+	if heard := e.heard.Load(); s.heard != heard+1 {
+		*s = silence{heard + 1, now}
 	}
 }
 
-// silence is how long the endpoint has sent nothing since it was given work; 0: it has none, or
-// has sent something since.
-func (e *endpoint) silence(now time.Time) time.Duration {
-	if e.asked != e.heard.Load()+1 {
+// lasts is how long it lasts; 0: the endpoint has sent something since.
+func (s silence) lasts(e *endpoint, now time.Time) time.Duration {
+	if s.heard != e.heard.Load()+1 {
 		return 0
 	}
-	return max(now.Sub(e.askedAt), 1)
+	return max(now.Sub(s.from), 1)
 }
 
 // comeBack lets the endpoint return: what put it out no longer counts.

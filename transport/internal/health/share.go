@@ -158,7 +158,7 @@ func (h *Health) Answers(ref endpick.EndpointRef) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
-	return at == nil || *at == nil || !(*at).current().Out() && (*at).silence(now) < h.usual()
+	return at == nil || *at == nil || !(*at).current().Out() && (*at).asked.lasts(*at, now) < h.usual()
 }
 
 // IsOut reports whether an endpoint is out, even if a trial is due.
