@@ -21,7 +21,7 @@ import (
 // a remembered prompt is not a head.
 func TestHeadsOfWhatFails(t *testing.T) {
 	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, MaxPrompt: 200})
+	c := newClient(tokens.Config{Tokenizer: l, Within: time.Minute, RestAfter: 1, MaxPrompt: 200})
 	for range 2 {
 		ids, rest := c.Tokens(t.Context(), path, chat("ab"))
 		require.Len(t, ids, 2)
@@ -52,7 +52,7 @@ func TestIdsWithAnError(t *testing.T) {
 		fails := errors.New("half of it")
 		var calls []context.Context
 		type name struct{}
-		c := newClient(t, tokens.Config{Within: time.Second, Tokenizer: asks(func(ctx context.Context, _ string, _ []byte) ([]uint32, error) {
+		c := newClient(tokens.Config{Within: time.Second, Tokenizer: asks(func(ctx context.Context, _ string, _ []byte) ([]uint32, error) {
 			calls = append(calls, ctx)
 			assert.Equal(t, "x", ctx.Value(name{}), "what the host has put there is there")
 			time.Sleep(100 * time.Millisecond)

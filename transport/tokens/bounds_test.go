@@ -1,6 +1,7 @@
 package tokens_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -60,7 +61,7 @@ func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 	for _, resting := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			release := make(chan struct{})
-			c := newClient(t, tokens.Config{Within: time.Minute, MaxCalls: 2, RestAfter: 1, RestFor: time.Minute, GiveUp: time.Hour, Tokenizer: asks(func(_ context.Context, _ string, body []byte) ([]uint32, error) {
+			c := newClient(tokens.Config{Within: time.Minute, MaxCalls: 2, RestAfter: 1, RestFor: time.Minute, GiveUp: time.Hour, Tokenizer: asks(func(_ context.Context, _ string, body []byte) ([]uint32, error) {
 				switch text := string(body); {
 				case strings.Contains(text, "known"):
 					return []uint32{1}, nil
@@ -108,7 +109,7 @@ func TestWhoSharesACallIsNotDeclined(t *testing.T) {
 func TestCallsMakeRoom(t *testing.T) {
 	var err error
 	n := 0
-	c := newClient(t, tokens.Config{Within: time.Minute, MaxCalls: 1, RestAfter: 3, Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+	c := newClient(tokens.Config{Within: time.Minute, MaxCalls: 1, RestAfter: 3, Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
 		if n++; n%7 == 0 {
 			panic("a bug")
 		}
@@ -149,7 +150,7 @@ func TestRequestsEndWithTheirCall(t *testing.T) {
 func TestDefaultBounds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
-		c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}})
+		c := newClient(tokens.Config{Tokenizer: &letters{wait: func() { <-release }}})
 		for i := range 66 {
 			c.Tokens(t.Context(), path, chat(strings.Repeat("x", i)))
 		}
@@ -158,7 +159,7 @@ func TestDefaultBounds(t *testing.T) {
 		synctest.Wait()
 	})
 	n := (64<<20 - 150) / 4
-	c := newClient(t, tokens.Config{Within: time.Minute, Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+	c := newClient(tokens.Config{Within: time.Minute, Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
 		return make([]uint32, n), nil
 	})})
 	c.Tokens(t.Context(), path, chat("just short enough"))
@@ -168,10 +169,7 @@ func TestDefaultBounds(t *testing.T) {
 	assert.Equal(t, 1, c.Stats().Prompts)
 
 	n = 1
-	body := make([]byte, 8<<20)
-	for i := range body {
-		body[i] = ' '
-	}
+	body := bytes.Repeat([]byte(" "), 8<<20)
 	copy(body, chat("x"))
 	ids, _ := c.Tokens(t.Context(), path, body)
 	assert.Len(t, ids, 1)

@@ -56,11 +56,7 @@ func chat(contents ...string) []byte {
 
 const path = "/v1/chat/completions"
 
-func newClient(t *testing.T, config tokens.Config) *tokens.Client {
-	c, err := tokens.New(config)
-	require.NoError(t, err)
-	return c
-}
+func newClient(config tokens.Config) *tokens.Client { return rig.Must(tokens.New(config)) }
 
 // engine answers as engines do.
 func engine(t *testing.T, answers map[string]string) (string, *[]string) {
@@ -88,11 +84,7 @@ func engine(t *testing.T, answers map[string]string) (string, *[]string) {
 // and before, chats and completions are tokenized elsewhere.
 func TestEngines(t *testing.T) {
 	body := chat("hello")
-	ids := func(e tokens.Tokenizer, path string) []uint32 {
-		all, err := e.Tokens(t.Context(), path, body)
-		require.NoError(t, err)
-		return all
-	}
+	ids := func(e tokens.Tokenizer, path string) []uint32 { return rig.Must(e.Tokens(t.Context(), path, body)) }
 	t.Run("render", func(t *testing.T) {
 		s := httptest.NewServer(rig.VLLM("scale_out/render_chat", "scale_out/render_completions", "scale_out/render_messages", "scale_out/render_responses"))
 		defer s.Close()
@@ -131,10 +123,7 @@ func TestEngines(t *testing.T) {
 	}
 	t.Run("llama.cpp", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/apply-template": `{"prompt":"<s>hello"}`, "/tokenize": `{"tokens":[1,15043]}`})
-		e := tokens.Llama(url, nil)
-		ids, err := e.Tokens(t.Context(), path, body)
-		require.NoError(t, err)
-		require.Equal(t, []uint32{1, 15043}, ids)
+		require.Equal(t, []uint32{1, 15043}, ids(tokens.Llama(url, nil), path))
 		require.Equal(t, []string{"POST /apply-template " + string(body), `POST /tokenize {"add_special":true,"content":"\u003cs\u003ehello","parse_special":true}`}, *asked)
 	})
 }
@@ -142,7 +131,7 @@ func TestEngines(t *testing.T) {
 // A request that can't wait gets its body back: the call continues with a copy.
 func TestBodiesAreCopied(t *testing.T) {
 	release := make(chan struct{})
-	c := newClient(t, tokens.Config{Tokenizer: &letters{wait: func() { <-release }}, Within: time.Nanosecond})
+	c := newClient(tokens.Config{Tokenizer: &letters{wait: func() { <-release }}, Within: time.Nanosecond})
 	body := chat("right")
 	c.Tokens(t.Context(), path, body)
 	copy(body, chat("wrong"))

@@ -45,7 +45,7 @@ func TestConfigNamesWhatIsWrong(t *testing.T) {
 func TestDefaultTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		takes := 4 * time.Millisecond
-		c := newClient(t, tokens.Config{Tokenizer: asks(func(ctx context.Context, _ string, _ []byte) ([]uint32, error) {
+		c := newClient(tokens.Config{Tokenizer: asks(func(ctx context.Context, _ string, _ []byte) ([]uint32, error) {
 			until, ok := ctx.Deadline()
 			assert.True(t, ok)
 			assert.Equal(t, 2*time.Second, time.Until(until))
@@ -76,7 +76,7 @@ func TestDefaultTimes(t *testing.T) {
 func TestRestsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &letters{err: errors.New("down")}
-		c := newClient(t, tokens.Config{Tokenizer: l})
+		c := newClient(tokens.Config{Tokenizer: l})
 		n := 0
 		ask := func() {
 			n++
@@ -113,7 +113,7 @@ func TestRestsAreBounded(t *testing.T) {
 func TestWhoseFaultItIs(t *testing.T) {
 	for status, rests := range map[int]bool{399: true, 400: false, 404: false, 422: false, 499: false, 500: true, 503: true} {
 		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
-		c := newClient(t, tokens.Config{Tokenizer: tokens.Rendering(engine.URL, nil), Within: time.Minute, RestAfter: 2})
+		c := newClient(tokens.Config{Tokenizer: tokens.Rendering(engine.URL, nil), Within: time.Minute, RestAfter: 2})
 		for i := range 4 {
 			c.Tokens(t.Context(), path, chat(fmt.Sprint(i)))
 		}
@@ -125,7 +125,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 		assert.Equal(t, rests, !c.Stats().RestUntil.IsZero(), "%d", status)
 		engine.Close()
 	}
-	none := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return nil, nil }), Within: time.Minute, RestAfter: 1})
+	none := newClient(tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return nil, nil }), Within: time.Minute, RestAfter: 1})
 	ids, rest := none.Tokens(t.Context(), path, chat("one"))
 	assert.Empty(t, ids)
 	assert.Zero(t, rest)
@@ -136,7 +136,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 
 // A body may be as long as the limit, and every declined request is counted.
 func TestWhatIsDeclined(t *testing.T) {
-	c := newClient(t, tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxPrompt: len(chat("12345"))})
+	c := newClient(tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxPrompt: len(chat("12345"))})
 	ids, _ := c.Tokens(t.Context(), path, chat("12345"))
 	assert.Len(t, ids, 5)
 	for i, body := range []string{
@@ -155,7 +155,7 @@ func TestWhatIsDeclined(t *testing.T) {
 // such a part decides.
 func TestMessagesOfParts(t *testing.T) {
 	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+	c := newClient(tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
 		l.asked.Add(1)
 		return []uint32{1, 2}, nil
 	}), Within: time.Minute})
@@ -179,7 +179,7 @@ func TestMessagesOfParts(t *testing.T) {
 // Two prompts are the same only if everything that shapes them is, in the same place.
 func TestPromptsAreToldApart(t *testing.T) {
 	l := &letters{}
-	c := newClient(t, tokens.Config{Tokenizer: asks(func(ctx context.Context, path string, body []byte) ([]uint32, error) {
+	c := newClient(tokens.Config{Tokenizer: asks(func(ctx context.Context, path string, body []byte) ([]uint32, error) {
 		l.asked.Add(1)
 		return []uint32{uint32(l.asked.Load())}, nil
 	}), Within: time.Minute})
@@ -219,12 +219,12 @@ func TestPromptsAreToldApart(t *testing.T) {
 func TestBytesAreCounted(t *testing.T) {
 	n := 100
 	config := tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return make([]uint32, n), nil }), Within: time.Minute, MaxBytes: 550}
-	c := newClient(t, config)
+	c := newClient(config)
 	ask := func(text string) { c.Tokens(t.Context(), path, chat(text)) }
 	ask("as long as the bound")
 	assert.Equal(t, 1, c.Stats().Prompts)
 	config.MaxBytes *= 2
-	c = newClient(t, config)
+	c = newClient(config)
 	ask("one")
 	assert.EqualValues(t, 550, c.Stats().Bytes)
 	ask("two")
