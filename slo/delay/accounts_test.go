@@ -29,8 +29,8 @@ func TestAccountsAreTheSums(t *testing.T) {
 		}
 		someID := rapid.SampledFrom([]string{"a", "b"})
 		route := func(t *rapid.T) {
-			stream := rapid.IntRange(0, 3).Draw(t, "stream") > 0
-			leases = append(leases, d.route(rapid.IntRange(1, 4000).Draw(t, "input"), rapid.IntRange(0, 600).Draw(t, "output"), stream))
+			input, output := rapid.IntRange(1, 4000).Draw(t, "input"), rapid.IntRange(0, 600).Draw(t, "output")
+			leases = append(leases, d.route(input, output, rapid.IntRange(0, 3).Draw(t, "stream") > 0))
 		}
 		check := func(t *rapid.T) {
 			want := map[endpick.EndpointRef]sums{}
@@ -60,8 +60,8 @@ func TestAccountsAreTheSums(t *testing.T) {
 				lease(t).Done(endpick.Outcome{Status: endpick.Status(rapid.IntRange(0, 3).Draw(t, "status"))})
 			},
 			"report": func(t *rapid.T) {
-				load := endpick.Load{Waiting: float64(rapid.IntRange(0, 9).Draw(t, "waiting")), KVUsage: rapid.Float64Range(0, 1).Draw(t, "KV usage")}
-				require.NoError(t, d.router.Report(someID.Draw(t, "id"), load))
+				waiting, usage := rapid.IntRange(0, 9).Draw(t, "waiting"), rapid.Float64Range(0, 1).Draw(t, "KV usage")
+				require.NoError(t, d.router.Report(someID.Draw(t, "id"), endpick.Load{Waiting: float64(waiting), KVUsage: usage}))
 			},
 			"replace": func(t *rapid.T) {
 				id := someID.Draw(t, "id")

@@ -40,7 +40,9 @@ func ExampleMarginal() {
 		lease.Tokens(100)
 		lease.Done(endpick.Outcome{})
 	}
-	err = errors.Join(router.Report("a", endpick.Load{Running: 30, KVUsage: 0.5}), router.Report("b", endpick.Load{Running: 3, KVUsage: 0.5}))
+	for id, running := range map[string]float64{"a": 30, "b": 3} {
+		err = errors.Join(err, router.Report(id, endpick.Load{Running: running, KVUsage: 0.5}))
+	}
 	if err != nil {
 		fmt.Println(err)
 		return

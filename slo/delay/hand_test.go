@@ -157,7 +157,8 @@ func TestWhatIsThereByHand(t *testing.T) {
 	for places, decode := range map[int]float64{0: 5, 9: 5, 5: 5, 3: 3} {
 		c.Endpoint.MaxSequences = places
 		v.look(&asked, &c, nil, k, 300)
-		assert.Equal(t, []float64{1.5 * decode, min(decode+1, float64(cmp.Or(places, 9)))}, []float64{v.first[batches], v.step[batches]}, "%d places", places)
+		want := []float64{1.5 * decode, min(decode+1, float64(cmp.Or(places, 9)))}
+		assert.Equal(t, want, []float64{v.first[batches], v.step[batches]}, "%d places", places)
 	}
 }
 
