@@ -76,10 +76,7 @@ func (x *Index) evict(a *account, keep int) {
 // Pending blocks have a part of that for themselves.
 func (x *Index) fit(a *account, keep int) {
 	reserve := x.config.MaxBytes / pendingPart
-	for {
-		if x.bytes()-min(pendingBytes*int64(x.pending), reserve) <= x.config.MaxBytes-reserve {
-			return
-		}
+	for x.bytes()-min(pendingBytes*int64(x.pending), reserve) > x.config.MaxBytes-reserve {
 		u := x.victim(a, keep)
 		if u == nil {
 			return // the fixed cost of these endpoints alone exceeds the limit
@@ -90,15 +87,15 @@ func (x *Index) fit(a *account, keep int) {
 
 // victim returns the use that has to give way to an account, or nil if there is none.
 func (x *Index) victim(a *account, keep int) *use {
-	switch own, other := x.aboveShare(a.tenant), x.aboveShare(x.largest); {
-	case own && a.held > keep:
-		return a.order.oldest
-	case own:
-		if u := x.elsewhere(a.cache, a.tenant); u != nil {
-			return u
+	most := x.largest
+	if x.aboveShare(a.tenant) {
+		if a.held > keep {
+			return a.order.oldest
 		}
-	case other:
-		if u := x.elsewhere(a.cache, x.largest); u != nil {
+		most = a.tenant
+	}
+	if x.aboveShare(most) {
+		if u := x.elsewhere(a.cache, most); u != nil {
 			return u
 		}
 	}

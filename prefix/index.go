@@ -94,40 +94,38 @@ type Index struct {
 	seed    maphash.Seed
 	scratch sync.Pool // *scratch
 
-	mu         sync.RWMutex // guards the fields below; Match only reads
-	tree       tree
-	caches     endpick.PerEndpoint[*cache]
-	slots      []*cache // of the endpoints that hold or have held anything
-	leases     endpick.PerLease[lease]
-	leaseSlots int64
-	byName     shrinking[uint64, *tenant]
-	byTenant   shrinking[accountName, *account]
-	uses       pool[use]
-	pieces     pool[piece]
-	path       []step
-	open       int     // leases
-	largest    *tenant // known to hold the most
-	hand       int     // the last slot that gave way to the byte limit
-	weight     int     // of everything computed
-	pending    int     // weight of everything pending
-	retained   int     // weight of everything retained
-	evicted    uint64
-	strays     uint64
+	mu       sync.RWMutex // guards the fields below; Match only reads
+	tree     tree
+	caches   endpick.PerEndpoint[*cache]
+	slots    []*cache // of the endpoints that hold or have held anything
+	leases   endpick.PerLease[lease]
+	byName   shrinking[uint64, *tenant]
+	byTenant shrinking[accountName, *account]
+	uses     pool[use]
+	pieces   pool[piece]
+	path     []step
+	open     int     // leases
+	largest  *tenant // known to hold the most
+	hand     int     // the last slot that gave way to the byte limit
+	weight   int     // of everything computed
+	pending  int     // weight of everything pending
+	retained int     // weight of everything retained
+	evicted  uint64
+	strays   uint64
 }
 
 // lease is what the index remembers of a request under way.
 type lease struct {
-	use      *use
-	size     size   // of the endpoint, for this request
-	leaf     *node  // where what it has promised ends; nil: it needs nothing any more
-	length   int    // blocks that it has promised
-	sent     int    // blocks of the whole prompt
-	end      uint64 // hash of the last one, which covers all of them
-	matched  int    // blocks that were there before
-	proven   int    // of these, those that a prompt, not only a response, has included
-	age      int    // of the last matched block: how many the engine kept longer, as far as was known
-	besides  int    // how many others it may have needed
-	doubtful bool   // not all matched blocks were computed, so a report says nothing about evictions
+	use     *use
+	size    size   // of the endpoint, for this request
+	leaf    *node  // where what it has promised ends; nil: it needs nothing any more
+	length  int    // blocks that it has promised
+	sent    int    // blocks of the whole prompt
+	end     uint64 // hash of the last one, which covers all of them
+	matched int    // blocks that were there before
+	proven  int    // of these, those that a prompt, not only a response, has included
+	age     int    // of the last matched block: how many the engine kept longer, as far as was known; 0: not computed
+	besides int    // how many others it may have needed
 }
 
 // NewIndex returns an empty index, or an [endpick.ConfigError].
@@ -173,7 +171,6 @@ func (of observer) Routed(e *endpick.Event) {
 	if l == nil {
 		return
 	}
-	x.leaseSlots = max(x.leaseSlots, int64(e.Lease.Slot)+1)
 	blocks, block := e.Request.Blocks, e.Request.TokensPerBlock()
 	a := x.accountOf(c, e.Request.Tenant)
 	*l = lease{
@@ -210,10 +207,9 @@ func (x *Index) inspect(c *cache, l *lease) {
 			if !p.answer {
 				l.proven = l.matched
 			}
+			l.age = 0
 			if p.state == computed {
 				l.age = c.ages.needed(p.use.epoch)
-			} else {
-				l.doubtful = true
 			}
 		}
 	}

@@ -102,7 +102,7 @@ func (r *runs) give(run []uint64) {
 	r.spare[r.next], r.next = run, (r.next+1)%mostSpare
 }
 
-// bytes returns the memory taken, without leases.
+// bytes returns the memory taken, without that of open requests.
 func (x *Index) bytes() (all int64) {
 	t := &x.tree
 	all = t.nodes.bytes() + t.edges.bytes() + int64(t.runs.room)*8 + int64(t.holds)*int64(unsafe.Sizeof(hold{}))
@@ -113,9 +113,4 @@ func (x *Index) bytes() (all int64) {
 	all += int64(cap(x.slots)) * (int64(8+unsafe.Sizeof(cache{})) + 16)
 	all += int64(cap(x.path)) * int64(unsafe.Sizeof(step{}))
 	return all
-}
-
-// leaseBytes is the memory for open requests, of which there are no more than leases.
-func (x *Index) leaseBytes() int64 {
-	return x.leaseSlots*(8+int64(unsafe.Sizeof(lease{}))) + int64(x.open)*int64(unsafe.Sizeof(use{}))
 }

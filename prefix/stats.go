@@ -7,7 +7,7 @@ type IndexStats struct {
 	Blocks  int    // different blocks
 	Pairs   int    // pairs of an endpoint and a block that it holds or is about to compute
 	Runs    int    // runs of blocks that always follow each other
-	Bytes   int64  // memory taken, including free parts kept for reuse
+	Bytes   int64  // memory taken, including free parts kept for reuse, but not what open requests take
 	Evicted uint64 // pairs forgotten for lack of room
 	Strays  uint64 // conversations reported at the end of a request that do not continue its prompt
 
@@ -30,7 +30,7 @@ type EndpointStats struct {
 func (x *Index) Stats() IndexStats {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	stats := IndexStats{Blocks: x.tree.blocks, Runs: x.tree.nodes.live, Bytes: x.bytes() + x.leaseBytes(), Evicted: x.evicted, Strays: x.strays}
+	stats := IndexStats{Blocks: x.tree.blocks, Runs: x.tree.nodes.live, Bytes: x.bytes(), Evicted: x.evicted, Strays: x.strays}
 	for ref, at := range x.caches.All() {
 		c := *at
 		stats.Pairs += c.held + c.pending + c.retained

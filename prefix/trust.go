@@ -92,7 +92,8 @@ func (c *cache) vote(l *lease, req *endpick.Request, o *endpick.Outcome) {
 		scale := float64(req.InputTokens) / float64(o.InputTokens)
 		tokens, grain = tokens*scale, grain*scale
 	}
-	if l.doubtful || l.matched > 0 && l.age-l.matched < capacity/16 {
+	// What was used last, or was still to be computed, says nothing about evictions.
+	if l.matched > 0 && l.age-l.matched < capacity/16 {
 		return
 	}
 	there := int(min(tokens/req.TokensPerBlock(), float64(l.length)))
