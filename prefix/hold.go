@@ -71,12 +71,8 @@ func (x *Index) promise(c *cache, l *lease, blocks []uint64) {
 		x.promiseIn(c, l.use, s.node, s.to)
 	}
 	x.pend(l.use, useWeight)
-	leaf, length := l.leaf, l.length
 	l.leaf, l.length = x.path[len(x.path)-1].node, len(blocks)
 	c.open.push(ofOpen, l.use)
-	if leaf != nil {
-		x.release(c, leaf, length)
-	}
 }
 
 // promiseIn does so for one node.
@@ -175,10 +171,18 @@ func (x *Index) touch(c *cache, h *hold, p *piece, u *use) {
 	x.settle(before)
 }
 
-// release ends a promise of so many blocks. The endpoint keeps what it has computed, and
-// what other requests need.
-func (x *Index) release(c *cache, leaf *node, length int) {
-	for n, to := leaf, uint32(length); n != nil; {
+// end ends what a lease has promised. The endpoint keeps what it has computed, and what
+// other requests need.
+func (x *Index) end(l *lease) {
+	n, to, c := l.leaf, uint32(l.length), l.use.account.cache
+	if n == nil {
+		return
+	}
+	if l.leaf = nil; l.use.leaf == nil {
+		x.pend(l.use, -useWeight)
+	}
+	c.open.remove(ofOpen, l.use)
+	for n != nil {
 		parent, depth := n.parent, n.depth
 		at, _ := n.place(c.ref.Slot)
 		h := &n.holds[at]

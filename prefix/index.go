@@ -277,26 +277,14 @@ func (x *Index) respond(c *cache, l *lease, blocks []uint64) {
 		return
 	}
 	a := l.use.account
-	before := l.use
-	l.use = x.newUse(a, before.lease)
-	x.close(before)
-	l.use.response = true
-	x.promise(c, l, blocks)
+	next := lease{use: x.newUse(a, l.use.lease), size: l.size}
+	next.use.response = true
+	x.promise(c, &next, blocks)
+	x.end(l) // after that, so that nothing goes which the response needs
+	x.close(l.use)
+	*l = next
 	x.compute(c, l)
 	x.evict(a, len(blocks))
-}
-
-// end ends what a lease has promised.
-func (x *Index) end(l *lease) {
-	leaf, c := l.leaf, l.use.account.cache
-	if leaf == nil {
-		return
-	}
-	if l.leaf = nil; l.use.leaf == nil {
-		x.pend(l.use, -useWeight)
-	}
-	c.open.remove(ofOpen, l.use)
-	x.release(c, leaf, l.length)
 }
 
 // EndpointRemoved implements [endpick.EndpointObserver].

@@ -105,11 +105,8 @@ func (x *Index) newUse(a *account, lease endpick.LeaseRef) *use {
 	return u
 }
 
-// close ends the request of a use.
+// close ends the request of a use, after its promise.
 func (x *Index) close(u *use) {
-	if u.linked[ofOpen] {
-		u.account.cache.open.remove(ofOpen, u)
-	}
 	u.open = false
 	x.open--
 	x.settle(u)
