@@ -1,6 +1,7 @@
 package prefix
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -11,8 +12,14 @@ import (
 // check checks the index for inconsistencies: it goes through the tree, and counts again
 // whatever is counted.
 func (x *Index) check() error {
-	c := newChecker(x)
-	for _, check := range []func() error{c.nodes, c.promises, c.uses, c.counters, c.memory} {
+	c := &checker{
+		x: x, caches: map[*cache]*cache{}, accounts: map[*account]*account{}, tenants: map[*tenant]*tenant{}, uses: map[*use]*use{},
+		users: map[*piece]uint32{}, promised: map[*use]bool{},
+	}
+	for _, at := range x.caches.All() {
+		counted(c.caches, *at).ages.newest = (*at).ages.newest
+	}
+	for _, check := range []func() error{c.nodes, c.promises, c.order, c.counters, c.memory} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -20,33 +27,24 @@ func (x *Index) check() error {
 	return nil
 }
 
-// checker counts what is there.
+// checker has for each endpoint, account, tenant and use another one with what was counted.
 type checker struct {
-	x                              *Index
-	runs, room, holds, pieces      int
-	caches                         map[uint32]*cache
-	byUse                          map[*use]*use // what each use should have
-	users                          map[*piece]uint32
-	promised                       map[*use]bool
-	held, pending, retained        map[*cache]int
-	busy                           map[*cache]int
-	epochs                         map[*cache]*[epochs]int
-	accountHeld, accountPending    map[*account]int
-	tenantWeight, tenantPending    map[*tenant]int
-	weight, allPending, allRetains int
+	x                         *Index
+	runs, room, holds, pieces int
+	weight, pending, retained int
+	caches                    map[*cache]*cache
+	accounts                  map[*account]*account
+	tenants                   map[*tenant]*tenant
+	uses                      map[*use]*use
+	users                     map[*piece]uint32
+	promised                  map[*use]bool
 }
 
-func newChecker(x *Index) *checker {
-	c := &checker{
-		x: x, caches: map[uint32]*cache{}, byUse: map[*use]*use{}, users: map[*piece]uint32{}, promised: map[*use]bool{},
-		held: map[*cache]int{}, pending: map[*cache]int{}, retained: map[*cache]int{}, busy: map[*cache]int{}, epochs: map[*cache]*[epochs]int{},
-		accountHeld: map[*account]int{}, accountPending: map[*account]int{}, tenantWeight: map[*tenant]int{}, tenantPending: map[*tenant]int{},
+func counted[T any](all map[*T]*T, of *T) *T {
+	if all[of] == nil {
+		all[of] = new(T)
 	}
-	for ref, at := range x.caches.All() {
-		c.caches[ref.Slot] = *at
-		c.epochs[*at] = new([epochs]int)
-	}
-	return c
+	return all[of]
 }
 
 // nodes checks every node and piece.
@@ -87,11 +85,14 @@ func (c *checker) nodes() error {
 
 // hold checks the pieces of a hold, and counts them.
 func (c *checker) hold(n *node, h *hold) error {
-	k := c.caches[h.slot]
-	if k == nil || h.head == nil || h.head.start != n.depth || h.to > n.end() {
+	k := c.x.slots[h.slot]
+	if c.caches[k] == nil || h.head == nil || h.head.start != n.depth || h.to > n.end() {
 		return fmt.Errorf("it does not begin at the beginning")
 	}
-	above := c.above(n, h)
+	var above *piece
+	if n.parent != nil {
+		above = n.parent.hold(h.slot).last(n.depth)
+	}
 	for p := range h.until(math.MaxUint32) {
 		c.pieces++
 		blocks := int(h.end(p)) - int(p.start)
@@ -114,51 +115,47 @@ func (c *checker) hold(n *node, h *hold) error {
 			return fmt.Errorf("piece at %d follows another tenant's", p.start)
 		}
 		if q := p.down; q != nil {
-			if one, two := *p, *q; true {
-				one.start, one.down, two.start, two.down = 0, nil, 0, nil
-				if one == two {
-					return fmt.Errorf("pieces at %d and %d are alike", p.start, q.start)
-				}
+			like := *p
+			if like.start, like.down = q.start, q.down; like == *q {
+				return fmt.Errorf("pieces at %d and %d are alike", p.start, q.start)
 			}
 		}
 		above = p
 		c.users[p] = 0
-		want := c.byUse[u]
-		if want == nil {
-			want = new(use)
-			c.byUse[u] = want
-		}
-		want.blocks += int32(blocks)
-		switch p.state {
-		case pending:
-			c.pending[k] += blocks
-			c.accountPending[a] += blocks
-			c.tenantPending[a.tenant] += blocks
-			c.allPending += blocks
-		case retained:
-			c.retained[k] += blocks
-			c.allRetains += blocks + useWeight
-		case computed:
-			c.held[k] += blocks
-			c.weight += blocks
-			want.held += int32(blocks)
-			if !p.shared {
-				want.own += int32(blocks)
-				c.accountHeld[a] += blocks
-				c.tenantWeight[a.tenant] += blocks
-			}
-			if p.users > 0 {
-				c.busy[k] += blocks
-			} else {
-				for i := range epochs {
-					if k.ages.at(u.epoch) == &k.ages.counts[i] {
-						c.epochs[k][i] += blocks
-					}
-				}
-			}
-		}
+		c.add(p, blocks)
 	}
 	return nil
+}
+
+// add counts the blocks of a piece.
+func (c *checker) add(p *piece, blocks int) {
+	u, a, t := counted(c.uses, p.use), counted(c.accounts, p.use.account), counted(c.tenants, p.use.account.tenant)
+	k := c.caches[p.use.account.cache]
+	u.blocks += int32(blocks)
+	switch p.state {
+	case pending:
+		k.pending += blocks
+		a.pending += blocks
+		t.pending += blocks
+		c.pending += blocks
+	case retained:
+		k.retained += blocks
+		c.retained += blocks + useWeight
+	case computed:
+		k.held += blocks
+		c.weight += blocks
+		u.held += int32(blocks)
+		if !p.shared {
+			u.own += int32(blocks)
+			a.held += blocks
+			t.weight += blocks
+		}
+		if p.users > 0 {
+			k.ages.busy += blocks
+		} else {
+			*k.ages.at(p.use.epoch) += blocks
+		}
+	}
 }
 
 // age is how many uses of an endpoint are newer.
@@ -172,25 +169,11 @@ func (k *cache) age(of *use) (n int) {
 	return -1
 }
 
-// above returns the piece before a hold.
-func (c *checker) above(n *node, h *hold) (above *piece) {
-	if n.parent == nil {
-		return nil
-	}
-	for p := range n.parent.hold(h.slot).until(n.depth) {
-		above = p
-	}
-	return above
-}
-
 // promises counts who needs what.
 func (c *checker) promises() error {
 	for key, l := range c.x.leases.All() {
 		u := l.use
-		if c.byUse[u] == nil {
-			c.byUse[u] = new(use)
-		}
-		c.byUse[u].open = true
+		counted(c.uses, u).open = true
 		if u.lease != key || u.account == nil {
 			return fmt.Errorf("%v: lease of %v", key, u.lease)
 		}
@@ -200,8 +183,8 @@ func (c *checker) promises() error {
 		k := u.account.cache
 		c.promised[u] = true
 		if u.leaf == nil {
-			c.tenantPending[u.account.tenant] += useWeight
-			c.allPending += useWeight
+			counted(c.tenants, u.account.tenant).pending += useWeight
+			c.pending += useWeight
 		}
 		for n, to := l.leaf, uint32(l.length); n != nil; n, to = n.parent, n.depth {
 			h := n.hold(k.ref.Slot)
@@ -223,9 +206,9 @@ func (c *checker) promises() error {
 	return nil
 }
 
-// uses checks every use and the orders.
-func (c *checker) uses() error {
-	seen, uses := map[*use]int{}, map[*account]int{}
+// order checks every use and the orders.
+func (c *checker) order() error {
+	seen := map[*use]int{}
 	walk := func(o order, which int, has func(*use) bool) error {
 		var newer *use
 		for u := o.newest; u != nil; newer, u = u, u.links[which].older {
@@ -239,26 +222,16 @@ func (c *checker) uses() error {
 		}
 		return nil
 	}
-	for _, k := range c.caches {
-		if err := walk(k.order, ofCache, func(u *use) bool { return u.held > 0 && u.account.cache == k }); err != nil {
-			return err
-		}
+	var errs []error
+	for k := range c.caches {
+		errs = append(errs, walk(k.order, ofCache, func(u *use) bool { return u.held > 0 && u.account.cache == k }))
+		errs = append(errs, walk(k.open, ofOpen, func(u *use) bool { return c.promised[u] && u.account.cache == k }))
 	}
-	for _, k := range c.caches {
-		if err := walk(k.open, ofOpen, func(u *use) bool { return c.promised[u] && u.account.cache == k }); err != nil {
-			return err
-		}
+	for _, a := range c.x.byTenant.entries {
+		errs = append(errs, walk(a.order, ofAccount, func(u *use) bool { return u.own > 0 && u.account == a }))
 	}
-	for name, a := range c.x.byTenant.entries {
-		if err := walk(a.order, ofAccount, func(u *use) bool { return u.own > 0 && u.account == a }); err != nil {
-			return err
-		}
-		if name != (accountName{a.cache, a.tenant}) || a.cache.gone && a.held+a.pending > 0 {
-			return fmt.Errorf("account of %v is found by %v", a, name)
-		}
-	}
-	for u, want := range c.byUse {
-		uses[u.account]++
+	for u, want := range c.uses {
+		counted(c.accounts, u.account).uses++
 		in := 0
 		if want.held > 0 {
 			in = 1 << ofCache
@@ -266,7 +239,7 @@ func (c *checker) uses() error {
 		}
 		if want.own > 0 {
 			in |= 1 << ofAccount
-			c.tenantWeight[u.account.tenant] += useWeight
+			counted(c.tenants, u.account.tenant).weight += useWeight
 		}
 		if c.promised[u] {
 			in |= 1 << ofOpen
@@ -276,49 +249,46 @@ func (c *checker) uses() error {
 		}
 		delete(seen, u)
 	}
-	for a, n := range uses {
-		if a.uses != n || c.x.byTenant.entries[accountName{a.cache, a.tenant}] != a {
-			return fmt.Errorf("account with %d uses: counted %d", a.uses, n)
-		}
+	if len(seen) > 0 || len(c.uses) != c.x.uses.live {
+		return fmt.Errorf("%d uses without blocks; %d of %d", len(seen), len(c.uses), c.x.uses.live)
 	}
-	if len(seen) > 0 || len(c.byUse) != c.x.uses.live || len(uses) != len(c.x.byTenant.entries) {
-		return fmt.Errorf("%d uses without blocks; %d of %d; %d accounts of %d", len(seen), len(c.byUse), c.x.uses.live, len(uses), len(c.x.byTenant.entries))
-	}
-	return nil
+	return errors.Join(errs...)
 }
 
 // counters compares what endpoints, accounts and tenants have.
 func (c *checker) counters() error {
-	for _, k := range c.caches {
+	for k, want := range c.caches {
 		switch {
-		case k.held != c.held[k] || k.pending != c.pending[k] || k.retained != c.retained[k]:
-			return fmt.Errorf("%v: %d, %d and %d, counted %d, %d and %d", k.ref, k.held, k.pending, k.retained, c.held[k], c.pending[k], c.retained[k])
+		case k.held != want.held || k.pending != want.pending || k.retained != want.retained:
+			return fmt.Errorf("%v: %d, %d and %d, counted %d, %d and %d", k.ref, k.held, k.pending, k.retained, want.held, want.pending, want.retained)
 		case k.held > k.capacity():
 			return fmt.Errorf("%v: %d held, capacity %d", k.ref, k.held, k.capacity())
-		case k.ages.counts != *c.epochs[k] || k.ages.busy != c.busy[k]:
-			return fmt.Errorf("%v: ages %v and %d, counted %v and %d", k.ref, k.ages.counts, k.ages.busy, *c.epochs[k], c.busy[k])
+		case k.ages.counts != want.ages.counts || k.ages.busy != want.ages.busy:
+			return fmt.Errorf("%v: ages %+v, counted %+v", k.ref, k.ages, want.ages)
 		case k.largest != nil && (k.largest.cache != k || c.x.byTenant.entries[accountName{k, k.largest.tenant}] != k.largest):
 			return fmt.Errorf("%v: who is said to hold the most is not there", k.ref)
 		}
 	}
-	accounts := map[*tenant]int{}
-	for _, a := range c.x.byTenant.entries {
-		accounts[a.tenant]++
-		if a.held != c.accountHeld[a] || a.pending != c.accountPending[a] {
-			return fmt.Errorf("account: %d and %d, counted %d and %d", c.accountHeld[a], c.accountPending[a], a.held, a.pending)
+	for name, a := range c.x.byTenant.entries {
+		counted(c.tenants, a.tenant).accounts++
+		want := c.accounts[a]
+		if want == nil || name != (accountName{a.cache, a.tenant}) || a.held != want.held || a.pending != want.pending || a.uses != want.uses {
+			return fmt.Errorf("account %+v is found by %v, counted %+v", a, name, want)
 		}
 	}
 	for name, t := range c.x.byName.entries {
-		if t.name != name || t.accounts != accounts[t] || t.weight != c.tenantWeight[t] || t.pending != c.tenantPending[t] {
-			return fmt.Errorf("tenant %+v: %d accounts, weights %d and %d", *t, accounts[t], c.tenantWeight[t], c.tenantPending[t])
+		want := c.tenants[t]
+		if want == nil || t.name != name || t.accounts != want.accounts || t.weight != want.weight || t.pending != want.pending {
+			return fmt.Errorf("tenant %+v, counted %+v", *t, want)
 		}
 	}
-	if t := c.x.largest; t != nil && c.x.byName.entries[t.name] != t {
+	x := c.x
+	if t := x.largest; t != nil && x.byName.entries[t.name] != t {
 		return fmt.Errorf("the tenant that is said to hold the most is not there")
 	}
-	if len(accounts) != len(c.x.byName.entries) || c.x.weight != c.weight || c.x.pending != c.allPending || c.x.retained != c.allRetains {
-		return fmt.Errorf("%d tenants, weights %d and %d, %d retained: counted %d, %d, %d and %d", len(accounts), c.weight, c.allPending, c.allRetains,
-			len(c.x.byName.entries), c.x.weight, c.x.pending, c.x.retained)
+	got := [...]int{len(x.byTenant.entries), len(x.byName.entries), x.weight, x.pending, x.retained}
+	if want := [...]int{len(c.accounts), len(c.tenants), c.weight, c.pending, c.retained}; got != want {
+		return fmt.Errorf("accounts, tenants, weights of all, and of what is pending or retained: %v, counted %v", got, want)
 	}
 	return nil
 }
@@ -333,12 +303,9 @@ func (c *checker) memory() error {
 	for _, run := range t.runs.spare {
 		c.room += cap(run)
 	}
-	switch {
-	case len(t.edges.entries) != t.nodes.live || c.runs != t.blocks || c.room != t.runs.room || c.holds != t.holds || c.pieces != x.pieces.live:
-		return fmt.Errorf("%d nodes, %d blocks, room for %d and %d holds, %d pieces: counted %d, %d, %d, %d and %d", len(t.edges.entries), c.runs, c.room, c.holds, c.pieces,
-			t.nodes.live, t.blocks, t.runs.room, t.holds, x.pieces.live)
-	case open != x.open:
-		return fmt.Errorf("%d are open, counted %d", open, x.open)
+	got := [...]int{len(t.edges.entries), t.blocks, t.runs.room, t.holds, x.pieces.live, x.open}
+	if want := [...]int{t.nodes.live, c.runs, c.room, c.holds, c.pieces, open}; got != want {
+		return fmt.Errorf("nodes, blocks, room for them, holds, pieces and open requests: %v, counted %v", got, want)
 	}
 	return nil
 }
