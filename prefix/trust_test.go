@@ -155,6 +155,7 @@ func TestTrustAlone(t *testing.T) {
 // fixture routes requests to one endpoint of 1,600 blocks.
 type fixture struct {
 	endpoint endpick.Endpoint
+	inFlight endpick.InFlight
 	t        testing.TB
 	x        *Index
 	key      endpick.LeaseRef
@@ -173,7 +174,7 @@ func (d *fixture) routed(blocks []uint64) *endpick.Event {
 	e := &endpick.Event{
 		Lease:     d.key,
 		Request:   &endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks), Tenant: d.tenant},
-		Candidate: &endpick.Candidate{Endpoint: &d.endpoint, Ref: endpick.EndpointRef{Generation: 1}},
+		Candidate: &endpick.Candidate{Endpoint: &d.endpoint, Ref: endpick.EndpointRef{Generation: 1}, InFlight: d.inFlight},
 	}
 	observer{d.x}.Routed(e)
 	return e
@@ -187,21 +188,25 @@ func (d *fixture) cache() *cache { return d.x.cacheAt(endpick.EndpointRef{Genera
 
 func (d *fixture) capacity() int { return d.cache().capacity() }
 
-// votes returns how many votes there are so far, by age.
-func (d *fixture) votes() (had, lacked map[int]int) {
-	return d.ages(voteHad), d.ages(voteLacked)
+// votes says how many there are, by age.
+type votes = map[int]int
+
+// voted fails unless these are the votes so far.
+func (d *fixture) voted(had, lacked votes) {
+	d.t.Helper()
+	assert.Equal(d.t, fmt.Sprint(had, lacked), fmt.Sprint(d.ages(voteHad), d.ages(voteLacked)), "there, and missing")
 }
 
 const voteHad, voteLacked = had, lacked
 
-func (d *fixture) ages(kind voteKind) map[int]int {
-	votes := map[int]int{}
+func (d *fixture) ages(kind voteKind) votes {
+	ages := votes{}
 	for _, v := range d.cache().trust.votes {
 		if v.kind == kind {
-			votes[v.age]++
+			ages[v.age]++
 		}
 	}
-	return votes
+	return ages
 }
 
 func (d *fixture) more() int { return d.ages(more)[0] }
@@ -215,14 +220,20 @@ func prompt(number, n int) []uint64 {
 	return blocks
 }
 
-// fill routes so many prompts of 100 blocks, each of which is an epoch.
-func (d *fixture) fill(n int) {
+// fill routes so many prompts of 100 blocks, each of which is an epoch, from a number on.
+func (d *fixture) fill(from, n int) {
 	for i := range n {
-		d.done(d.routed(prompt(i, 100)), 0)
+		d.done(d.routed(prompt(from+i, 100)), 0)
 	}
-	had, lacked := d.votes()
-	require.Empty(d.t, had, "nothing was expected")
-	require.Empty(d.t, lacked, "nothing was missing")
+	d.voted(nil, nil) // nothing was expected
+}
+
+// newFilled is a fixture with ten of these prompts, whose engine counts in blocks.
+func newFilled(t testing.TB) *fixture {
+	d := newFixture(t, 1600)
+	d.fill(0, 10)
+	d.cache().trust.grain.tokens = 16
+	return d
 }
 
 // A tenant's share is a share of what the engine is trusted to hold, not of the limit.
@@ -261,7 +272,6 @@ func TestWhatIsPendingIsNobodysShare(t *testing.T) {
 }
 
 func TestTrustVotes(t *testing.T) {
-	type votes = map[int]int
 	for _, tc := range []struct {
 		name   string
 		which  int // of ten prompts, the oldest first
@@ -284,14 +294,10 @@ func TestTrustVotes(t *testing.T) {
 		{"just used and missing", 9, 0, votes{}, votes{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d := newFixture(t, 1600)
-			d.fill(10)
-			d.cache().trust.grain.tokens = 16
+			d := newFilled(t)
 			d.tenant = "voter"
 			d.done(d.routed(prompt(tc.which, 100)), 16*tc.cached)
-			had, lacked := d.votes()
-			assert.Equal(t, tc.had, had)
-			assert.Equal(t, tc.lacked, lacked)
+			d.voted(tc.had, tc.lacked)
 			for _, v := range d.cache().trust.votes {
 				if v.kind != noVote {
 					assert.Equal(t, maphash.String(d.x.seed, "voter"), v.tenant)
@@ -326,33 +332,21 @@ func TestTrustForgetsVotes(t *testing.T) {
 // What an older request uses stays longer than what is newer and not in use, so it adds to
 // the age of that: 900 blocks were used since prompt 1 was, and 100 are in use.
 func TestTrustCountsWhatIsInUse(t *testing.T) {
-	d := newFixture(t, 1600)
-	d.fill(10)
+	d := newFilled(t)
 	d.routed(prompt(0, 100))
 	d.done(d.routed(prompt(1, 100)), 16*100)
-	had, lacked := d.votes()
-	assert.Equal(t, map[int]int{1000: 1}, had)
-	assert.Empty(t, lacked)
+	d.voted(votes{1000: 1}, nil)
 }
 
 // What others need in prefill, or for responses, may have pushed out what is missing: room for
 // 900 blocks that were used later, and for 200 more, was not enough.
 func TestTrustCountsWhatWasNeededBesides(t *testing.T) {
 	for _, tc := range []struct{ prefill, generated int }{{200, 0}, {0, 200}, {50, 150}} {
-		d := newFixture(t, 1600)
-		d.fill(10)
-		d.cache().trust.grain.tokens = 16
+		d := newFilled(t)
 		d.routed(prompt(20, tc.prefill))
-		e := endpick.Event{
-			Lease:     endpick.LeaseRef{Slot: 100, Generation: 1},
-			Request:   &endpick.Request{Blocks: prompt(0, 100), InputTokens: 1600},
-			Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: endpick.EndpointRef{Generation: 1}, InFlight: endpick.InFlight{OutputTokens: 16 * tc.generated}},
-		}
-		observer{d.x}.Routed(&e)
-		d.done(&e, 0)
-		had, lacked := d.votes()
-		assert.Empty(t, had)
-		assert.Equal(t, map[int]int{1100: 1}, lacked, "%+v", tc)
+		d.inFlight.OutputTokens = 16 * tc.generated
+		d.done(d.routed(prompt(0, 100)), 0)
+		d.voted(nil, votes{1100: 1})
 	}
 }
 
@@ -371,8 +365,7 @@ func TestTrustVotesOfATenant(t *testing.T) {
 		d.done(d.routed(prompt(i, 100)), 0)
 	}
 	count := func() (n int) {
-		had, _ := d.votes()
-		for _, votes := range had {
+		for _, votes := range d.ages(voteHad) {
 			n += votes
 		}
 		return n
@@ -396,7 +389,7 @@ func TestTrustVotesOfATenant(t *testing.T) {
 
 func TestTrustMoreThanExpected(t *testing.T) {
 	d := newFixture(t, 1600)
-	d.fill(1)
+	d.fill(0, 1)
 	d.done(d.routed(prompt(7, 100)), 8*16)
 	assert.Zero(t, d.more(), "within the slack")
 	d.done(d.routed(prompt(8, 100)), 9*16)
@@ -411,9 +404,7 @@ func TestTrustIsNotBlindWithFewReports(t *testing.T) {
 		d.done(d.routed(prompt(i, 500)), 0)
 	}
 	d.done(d.routed(prompt(0, 500)), 300*16) // of 500 blocks 200 are missing, of 5,000 used
-	had, lacked := d.votes()
-	assert.Empty(t, had)
-	assert.Equal(t, map[int]int{4800: 1}, lacked)
+	d.voted(nil, votes{4800: 1})
 }
 
 // Cached tokens beyond the remembered head were not expected.
@@ -424,32 +415,32 @@ func TestTrustOfAPromptThatWasCut(t *testing.T) {
 	d.done(d.routed(prompt(1, 100)), 0)
 	d.routed(prompt(2, 1500)) // pending; there is room for 100 more
 	d.done(d.routed(long), 1600*16)
-	had, lacked := d.votes()
-	assert.Equal(t, map[int]int{1300: 1}, had, "1,300 blocks old")
-	assert.Empty(t, lacked)
+	d.voted(votes{1300: 1}, nil) // 1,300 blocks old
 	assert.Zero(t, d.more())
 }
 
+// Where the length of the prompt was a guess, what the engine reports is scaled by how far it
+// was off, and so is the grain; not if nothing was guessed, or nothing is known.
 func TestTrustScalesGuessedTokens(t *testing.T) {
-	d := newFixture(t, 1600)
-	d.fill(10)
-	e := d.routed(prompt(0, 100))
-	// The guess was 1,600 tokens, the engine counts 800. Its 720 are 90 of 100
-	// blocks; as they stand they would be 45.
-	observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: 800})
-	had, lacked := d.votes()
-	assert.Len(t, had, 1)
-	assert.Empty(t, lacked)
-
-	// So is the grain: 400 tokens of 800 are 50 of 100 blocks, within which a
-	// missing half means nothing.
-	d = newFixture(t, 1600)
-	d.fill(10)
-	d.cache().trust.grain.tokens = 400
-	observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{HasCachedTokens: true, CachedTokens: 400, InputTokens: 800})
-	had, lacked = d.votes()
-	assert.Empty(t, had)
-	assert.Empty(t, lacked)
+	for _, tc := range []struct {
+		name                          string
+		guessed, input, cached, grain int // tokens
+		had, lacked                   votes
+	}{
+		{"90 of 100 blocks, not 45", 1600, 800, 720, 16, votes{1000: 1}, nil},
+		{"a grain of 50 blocks, half of the prompt", 1600, 800, 400, 400, nil, nil},
+		{"not guessed", 0, 800, 720, 16, nil, votes{945: 1}}, // 45 blocks were there, of 100
+		{"not reported", 1600, 0, 720, 16, nil, votes{945: 1}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			d := newFilled(t)
+			d.cache().trust.grain.tokens = tc.grain
+			e := d.routed(prompt(0, 100))
+			e.Request.InputTokens = tc.guessed
+			observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: tc.cached, InputTokens: tc.input})
+			d.voted(tc.had, tc.lacked)
+		})
+	}
 }
 
 // The grain is the greatest common divisor of recent reports: of the last 16, and of those
@@ -466,80 +457,53 @@ func TestGrain(t *testing.T) {
 	}
 }
 
-// If nothing was guessed, or nothing is known, there is nothing to scale.
-func TestTrustScalesNothingWithoutAGuess(t *testing.T) {
-	for _, tc := range []struct{ guessed, input int }{{0, 800}, {1600, 0}} {
-		d := newFixture(t, 1600)
-		d.fill(10)
-		d.cache().trust.grain.tokens = 16
-		e := d.routed(prompt(0, 100))
-		e.Request.InputTokens = tc.guessed
-		observer{d.x}.Done(e, &endpick.Outcome{HasCachedTokens: true, CachedTokens: 720, InputTokens: tc.input})
-		had, lacked := d.votes()
-		assert.Empty(t, had)
-		assert.Equal(t, map[int]int{945: 1}, lacked, "%+v", tc) // 45 blocks were there, of 100
-	}
-}
-
 func TestTrustIgnores(t *testing.T) {
-	quiet := func(t *testing.T, d *fixture) {
-		had, lacked := d.votes()
-		assert.Empty(t, had)
-		assert.Empty(t, lacked)
+	for name, report := range map[string]func(d *fixture){
+		"null": func(d *fixture) {
+			observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
+		},
+		"a head that was still in prefill": func(d *fixture) {
+			d.routed(prompt(20, 100))
+			second := d.routed(prompt(20, 100))
+			d.fill(30, 10)
+			d.done(second, 0)
+		},
+		"a tail that was still in prefill, behind a head that is old": func(d *fixture) {
+			long := append(prompt(0, 100), prompt(100, 100)...)
+			d.routed(long)
+			d.done(d.routed(long), 100*16)
+		},
+		"a request that failed": func(d *fixture) {
+			observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newFilled(t)
+			report(d)
+			d.voted(nil, nil)
+		})
 	}
-	t.Run("null", func(t *testing.T) {
-		d := newFixture(t, 1600)
-		d.fill(10)
-		observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{})
-		quiet(t, d)
-	})
-	t.Run("a head that was still in prefill", func(t *testing.T) {
-		d := newFixture(t, 1600)
-		d.routed(prompt(0, 100))
-		second := d.routed(prompt(0, 100))
-		d.fill(10)
-		d.done(second, 0)
-		quiet(t, d)
-	})
-	t.Run("a tail that was still in prefill, behind a head that is old", func(t *testing.T) {
-		d := newFixture(t, 1600)
-		d.fill(10)
-		d.cache().trust.grain.tokens = 16
-		long := append(prompt(0, 100), prompt(100, 100)...)
-		d.routed(long)
-		d.done(d.routed(long), 100*16)
-		quiet(t, d)
-	})
-	t.Run("a request that failed", func(t *testing.T) {
-		d := newFixture(t, 1600)
-		d.fill(10)
-		observer{d.x}.Done(d.routed(prompt(0, 100)), &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
-		quiet(t, d)
-	})
 	t.Run("an endpoint that has gone", func(t *testing.T) {
-		d := newFixture(t, 1600)
-		d.fill(10)
+		d := newFilled(t)
 		e := d.routed(prompt(0, 100))
 		observer{d.x}.EndpointRemoved(e.Candidate.Ref)
 		d.done(e, 0)
 		assert.Empty(t, d.x.Stats().Endpoints)
 	})
 	t.Run("not a request that failed after its first token", func(t *testing.T) {
-		d := newFixture(t, 1600)
-		d.fill(10)
+		d := newFilled(t)
 		e := d.routed(prompt(0, 100))
 		observer{d.x}.FirstToken(e)
 		e.FirstTokenAt = e.FirstTokenAt.AddDate(1, 0, 0)
 		observer{d.x}.Done(e, &endpick.Outcome{Status: endpick.Failed, HasCachedTokens: true})
-		_, lacked := d.votes()
-		assert.Len(t, lacked, 1)
+		assert.Len(t, d.ages(voteLacked), 1)
 	})
 }
 
 // An engine that runs a prompt has room for it.
 func TestTrustLongPrompt(t *testing.T) {
 	d := newFixture(t, 1600)
-	d.fill(1)
+	d.fill(0, 1)
 	d.cache().trust.learned = 150
 	e := d.routed(prompt(1, 900))
 	assert.Equal(t, 150, d.capacity(), "nobody knows yet")
@@ -554,7 +518,6 @@ func TestTrustLongPrompt(t *testing.T) {
 // answers, or whose templates drop reasoning, may have room all the same. A
 // missing prompt counts as usual.
 func TestTrustVotesOfResponses(t *testing.T) {
-	type votes = map[int]int
 	for _, tc := range []struct {
 		name   string
 		cached int // blocks, of 50 of the prompt and 100 of the response
@@ -574,14 +537,10 @@ func TestTrustVotesOfResponses(t *testing.T) {
 			d := newFixture(t, 1600)
 			all := prompt(0, 180)
 			observer{d.x}.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:150]})
-			for i := range 9 {
-				d.done(d.routed(prompt(1+i, 100)), 0)
-			}
+			d.fill(1, 9)
 			d.cache().trust.grain.tokens = 16
 			d.done(d.routed(all), 16*tc.cached)
-			had, lacked := d.votes()
-			assert.Equal(t, tc.had, had)
-			assert.Equal(t, tc.lacked, lacked)
+			d.voted(tc.had, tc.lacked)
 			assert.Equal(t, tc.more, d.more())
 		})
 	}
@@ -591,22 +550,17 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	all := prompt(0, 130)
 	observer{d.x}.Done(d.routed(all[:50]), &endpick.Outcome{Blocks: all[:100]})
 	d.done(d.routed(all[:100]), 16*50)
-	for i := range 9 {
-		d.done(d.routed(prompt(1+i, 100)), 0)
-	}
+	d.fill(1, 9)
 	d.cache().trust.grain.tokens = 16
 	d.done(d.routed(all[:130]), 16*50)
-	_, lacked := d.votes()
-	assert.Equal(t, votes{950: 1}, lacked)
+	d.voted(nil, votes{950: 1})
 
 	// Only what follows the prompt is a response, even if the prompt was evicted
 	// before the answer was complete.
 	d = newFixture(t, 1600)
 	e := d.routed(all[:50])
 	observer{d.x}.FirstToken(e)
-	for i := range 17 {
-		d.done(d.routed(prompt(100+i, 100)), 0)
-	}
+	d.fill(100, 17)
 	observer{d.x}.Done(e, &endpick.Outcome{Blocks: all[:100]})
 	d.routed(all)
 	l := d.x.leases.Find(d.key)
@@ -615,13 +569,9 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	// What is known only from a response has no vote.
 	d = newFixture(t, 1600)
 	observer{d.x}.Done(d.routed(nil), &endpick.Outcome{Blocks: all[:100]})
-	for i := range 9 {
-		d.done(d.routed(prompt(1+i, 100)), 0)
-	}
+	d.fill(1, 9)
 	d.done(d.routed(all), 16*100)
-	had, lacked := d.votes()
-	assert.Empty(t, had)
-	assert.Empty(t, lacked)
+	d.voted(nil, nil)
 
 	d = newFixture(t, 1600)
 	observer{d.x}.Done(d.routed(all), &endpick.Outcome{})
