@@ -10,19 +10,12 @@ import (
 )
 
 func TestStagesConform(t *testing.T) {
-	index := func(config prefix.IndexConfig) func(*testing.T) *prefix.Index {
-		return func(t *testing.T) *prefix.Index {
-			return rig.Must(prefix.NewIndex(config))
-		}
-	}
-	for name, newIndex := range map[string]func(*testing.T) *prefix.Index{
-		"index": index(prefix.IndexConfig{}), "small index": index(prefix.IndexConfig{BlocksPerEndpoint: 16}),
-	} {
+	for name, config := range map[string]prefix.IndexConfig{"index": {}, "small index": {BlocksPerEndpoint: 16}} {
 		t.Run(name, func(t *testing.T) {
-			scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t) })
+			scorertest.RunMatcher(t, func(t *testing.T) endpick.Matcher { return newIndex(t, config) })
 		})
 		t.Run(name+" as an observer", func(t *testing.T) {
-			scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t).Observer() })
+			scorertest.RunObserver(t, func(t *testing.T) any { return newIndex(t, config).Observer() })
 		})
 	}
 	for name, config := range map[string]prefix.AffinityConfig{

@@ -1,10 +1,12 @@
 package prefix_test
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -14,11 +16,28 @@ import (
 	"github.com/endpick/endpick/prefix"
 )
 
+// fleet is n endpoints as candidates.
+func fleet(n int) []endpick.Candidate {
+	candidates := make([]endpick.Candidate, n)
+	for i := range candidates {
+		candidates[i].Endpoint = &endpick.Endpoint{ID: fmt.Sprint("e", i)}
+		candidates[i].Ref = endpick.EndpointRef{Slot: uint32(i), Generation: 1}
+	}
+	return candidates
+}
+
+func newIndex(tb require.TestingT, config prefix.IndexConfig) *prefix.Index {
+	x, err := prefix.NewIndex(config)
+	require.NoError(tb, err)
+	return x
+}
+
 // shelf is an index with the candidates of a fleet.
 type shelf struct {
 	*prefix.Index
 	prefix.Listener
 	fleet []endpick.Candidate
+	block float64 // tokens; 0: 16
 	key   endpick.LeaseRef
 	next  uint64   // block
 	free  []uint32 // slots of leases
@@ -30,16 +49,16 @@ func newShelf(t require.TestingT, endpoints int, config prefix.IndexConfig) *she
 	return &shelf{Index: x, Listener: prefix.Listen(x), fleet: fleet(endpoints)}
 }
 
-func (s *shelf) route(slot int, blocks ...uint64) {
-	s.key.Generation++
-	req := endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
-	routed(s.Index, &req, &s.fleet[slot], s.key)
+func (s *shelf) request(tenant string, blocks []uint64) *endpick.Request {
+	return &endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1, BlockTokens: s.block, Tenant: tenant}
 }
+
+// route serves a request without a tenant.
+func (s *shelf) route(slot int, blocks ...uint64) { s.serve(slot, "", blocks...) }
 
 // match returns the tokens that each endpoint holds.
 func (s *shelf) match(blocks ...uint64) []int {
-	req := endpick.Request{Blocks: blocks, InputTokens: 16*len(blocks) + 1}
-	s.Match(&req, s.fleet)
+	s.Match(s.request("", blocks), s.fleet)
 	var held []int
 	for _, c := range s.fleet {
 		held = append(held, c.PrefixTokens)
@@ -94,20 +113,16 @@ func TestIndexBound(t *testing.T) {
 		{"tiny blocks", prefix.IndexConfig{BlocksPerEndpoint: 300}, 1 << 20, math.SmallestNonzeroFloat64, 300},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			x := newIndex(t, tc.config)
-			c := endpick.Candidate{Ref: endpick.EndpointRef{Generation: 1}, Endpoint: &endpick.Endpoint{KVTokens: tc.kv}}
-			blocks := make([]uint64, 70_000)
-			for i := range blocks {
-				blocks[i] = uint64(i) + 1
-			}
-			req := endpick.Request{Blocks: blocks, InputTokens: 16 * 70_000, BlockTokens: tc.block}
-			routed(x, &req, &c, endpick.LeaseRef{Generation: 1})
-			stats := x.Stats()
+			s := newShelf(t, 1, tc.config)
+			s.fleet[0].Endpoint.KVTokens, s.block = tc.kv, tc.block
+			blocks := s.fresh(70_000)
+			s.route(0, blocks...)
+			stats := s.Stats()
 			assert.Equal(t, tc.want, stats.Pairs)
 			assert.Equal(t, tc.want, stats.Endpoints[0].Bound)
-			one := []endpick.Candidate{c}
-			x.Match(&req, one)
-			assert.Equal(t, min(int(float64(tc.want)*req.TokensPerBlock()), 16*70_000-1), one[0].PrefixTokens, "the head of a prompt that does not fit")
+			all := s.request("", blocks)
+			want := min(int(float64(tc.want)*all.TokensPerBlock()), all.InputTokens-1)
+			assert.Equal(t, []int{want}, s.match(blocks...), "the head of a prompt that does not fit")
 		})
 	}
 }
@@ -190,63 +205,46 @@ func TestIndexMatchesWhoLeavesAroundWhoStays(t *testing.T) {
 // The limit is on real bytes: many endpoints with nothing in common.
 func TestIndexBytes(t *testing.T) {
 	const most = 2 << 20
-	x := newIndex(t, prefix.IndexConfig{MaxBytes: most})
+	s := newShelf(t, 50, prefix.IndexConfig{MaxBytes: most})
 	before := heap()
-	candidates := fleet(50)
-	traffic := newTraffic(256, 3)
-	grown := int64(0)
 	for i := range 3000 {
-		blocks := traffic.prompt()[64:]
-		blocks = blocks[:1+(i*37)%len(blocks)]
-		req := endpick.Request{Blocks: blocks, InputTokens: 16 * len(blocks)}
-		routed(x, &req, &candidates[i%50], endpick.LeaseRef{Generation: uint32(i) + 1})
-		one := candidates[i%50 : i%50+1]
-		x.Match(&req, one)
-		require.Equal(t, max(16*len(blocks)-1, 0), one[0].PrefixTokens, "the newest request is kept")
+		blocks := s.fresh(1 + (i*37)%192)
+		s.route(i%50, blocks...)
+		require.Equal(t, 16*len(blocks), s.match(blocks...)[i%50], "the newest request is kept")
 		if i%100 == 0 {
-			require.LessOrEqual(t, x.Stats().Bytes, int64(most))
+			require.LessOrEqual(t, s.Stats().Bytes, int64(most))
 		}
 	}
-	grown = heap() - before
-	stats := x.Stats()
+	grown := heap() - before
+	stats := s.Stats()
 	assert.Greater(t, stats.Bytes, int64(most)*6/7, "the room is used, but for what is set aside for prompts in prefill")
 	assert.InEpsilon(t, float64(stats.Bytes), float64(grown), 0.1, "what is counted is what is taken")
 	for _, e := range stats.Endpoints {
 		assert.Positive(t, e.Held, "nobody is pushed out: %v", e.Ref)
 	}
-	runtime.KeepAlive(x)
+	runtime.KeepAlive(s)
 }
 
 // Whoever uses the memory pays for it.
 func TestIndexBytesBusyPaysFirst(t *testing.T) {
 	s := newShelf(t, 2, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
 	s.route(0, 1, 2, 3)
-	traffic := newTraffic(1024, 3)
-	for range 400 {
-		s.route(1, traffic.prompt()...)
-	}
+	s.serveAll(1, "", 400, 1024)
 	assert.Positive(t, s.Stats().Evicted)
 	assert.Equal(t, []int{48, 0}, s.match(1, 2, 3))
 
 	// A single prompt may need everything.
-	long := make([]uint64, 125_000)
-	for i := range long {
-		long[i] = uint64(i) + 9
-	}
-	s.route(1, long...)
+	s.route(1, s.fresh(125_000)...)
 	assert.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
 }
 
 // If the fixed cost alone is too much, the index is empty, and works.
 func TestIndexWithoutRoom(t *testing.T) {
-	x := newIndex(t, prefix.IndexConfig{MaxBytes: 1 << 20})
-	c := endpick.Candidate{Ref: endpick.EndpointRef{Slot: 50_000, Generation: 1}}
-	req := endpick.Request{Blocks: []uint64{1, 2}, InputTokens: 33}
-	routed(x, &req, &c, endpick.LeaseRef{Generation: 1})
-	one := []endpick.Candidate{c}
-	x.Match(&req, one)
-	assert.Zero(t, one[0].PrefixTokens)
-	assert.Zero(t, x.Stats().Pairs)
+	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20})
+	s.fleet[0].Ref.Slot = 50_000
+	s.route(0, 1, 2)
+	assert.Equal(t, []int{0}, s.match(1, 2))
+	assert.Zero(t, s.Stats().Pairs)
 }
 
 func TestIndexConfig(t *testing.T) {
@@ -258,41 +256,80 @@ func TestIndexConfig(t *testing.T) {
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "prefix.IndexConfig."+field, ce.Field)
-		assert.ErrorAs(t, err, new(*endpick.ConfigError))
 	}
 }
 
-func TestIndexMemoryPerBlock(t *testing.T) {
-	before := heap()
-	x := fill(t, 100, 5000, 5000, 64)
-	grown := float64(heap() - before)
-	stats := x.Stats()
-	assert.Equal(t, 1_000_000, stats.Pairs)
-	assert.Equal(t, 505_000, stats.Blocks)
-	assert.Less(t, grown/float64(stats.Pairs), 24.0)
-	assert.InEpsilon(t, float64(stats.Bytes), grown, 0.1)
-	runtime.KeepAlive(x)
+func heap() int64 {
+	var m runtime.MemStats
+	runtime.GC()
+	time.Sleep(time.Millisecond)
+	runtime.GC()
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }
 
+// Every endpoint holds the same 80 prompts, and 80 of its own.
+func TestIndexMemoryPerBlock(t *testing.T) {
+	before := heap()
+	s := newShelf(t, 100, prefix.IndexConfig{})
+	same := s.serveAll(0, "", 80, 64)
+	for slot := range 100 {
+		s.serveAll(slot, "", 80, 64)
+		for _, p := range same {
+			s.route(slot, p...)
+		}
+	}
+	grown := float64(heap() - before)
+	stats := s.Stats()
+	assert.Equal(t, 100*160*64, stats.Pairs)
+	assert.Equal(t, 101*80*64, stats.Blocks)
+	assert.Less(t, grown/float64(stats.Pairs), 24.0)
+	assert.InEpsilon(t, float64(stats.Bytes), grown, 0.1)
+	runtime.KeepAlive(s)
+}
+
+// traffic makes prompts that share their first quarter, all in the same slice.
+type traffic struct {
+	blocks []uint64
+	next   uint64
+}
+
+func (t *traffic) prompt() []uint64 {
+	for i := len(t.blocks) / 4; i < len(t.blocks); i++ {
+		t.next++
+		t.blocks[i] = t.next * 0xbf58476d1ce4e5b9
+	}
+	return t.blocks
+}
+
+// An index that is full allocates nothing any more, for prompts or for what follows them.
 func TestIndexAllocates(t *testing.T) {
 	if rig.Race {
 		t.Skip("the race detector empties pools")
 	}
-	x := newIndex(t, prefix.IndexConfig{BlocksPerEndpoint: 10_000}) // full after the first rounds
-	candidates := fleet(20)
-	traffic := newTraffic(512, 1)
-	rounds(x, traffic, candidates, 1000)
-	req := endpick.Request{InputTokens: 8192}
-	e := endpick.Event{Request: &req}
-	n := uint32(5000)
-	assert.Zero(t, testing.AllocsPerRun(500, func() {
-		n++
-		req.Blocks = traffic.prompt()
-		x.Match(&req, candidates)
-		e.Lease = endpick.LeaseRef{Slot: n % 8, Generation: n}
-		e.Candidate = &candidates[n%20]
-		prefix.Listen(x).Routed(&e)
-		prefix.Listen(x).FirstToken(&e)
-		prefix.Listen(x).Done(&e, &endpick.Outcome{HasCachedTokens: true})
-	}))
+	for name, after := range map[string]int{"prompts": 0, "responses": 50} {
+		t.Run(name, func(t *testing.T) {
+			s := newShelf(t, 20, prefix.IndexConfig{BlocksPerEndpoint: 10_000})
+			traffic := traffic{blocks: make([]uint64, 512)}
+			turn := func() {
+				all := traffic.prompt()
+				req := endpick.Request{Blocks: all[:len(all)-after], InputTokens: 8192}
+				o := endpick.Outcome{HasCachedTokens: true}
+				if after > 0 {
+					o.Blocks = all
+				}
+				s.key.Generation++
+				s.key.Slot = s.key.Generation % 8
+				e := endpick.Event{Lease: s.key, Request: &req, Candidate: &s.fleet[s.key.Generation%20]}
+				s.Match(&req, s.fleet)
+				s.Routed(&e)
+				s.FirstToken(&e)
+				s.Done(&e, &o)
+			}
+			for range 1000 {
+				turn()
+			}
+			assert.Zero(t, testing.AllocsPerRun(500, turn))
+		})
+	}
 }

@@ -107,25 +107,3 @@ func TestResponsesKeepToTheirShare(t *testing.T) {
 		assert.Equal(t, 16_000, s.match(mine...)[0])
 	})
 }
-
-func TestResponsesAllocateNothing(t *testing.T) {
-	if rig.Race {
-		t.Skip("the race detector makes sync.Pool forget")
-	}
-	s := newShelf(t, 2, prefix.IndexConfig{BlocksPerEndpoint: 2000})
-	traffic := newTraffic(200, 1)
-	turn := func() {
-		all := traffic.prompt()
-		req := endpick.Request{Blocks: all[:150], InputTokens: 16 * 150}
-		s.key.Generation++
-		e := endpick.Event{Lease: s.key, Request: &req, Candidate: &s.fleet[s.key.Generation%2]}
-		s.Match(&req, s.fleet)
-		s.Routed(&e)
-		s.FirstToken(&e)
-		s.Done(&e, &endpick.Outcome{Blocks: all})
-	}
-	for range 200 {
-		turn()
-	}
-	assert.Zero(t, testing.AllocsPerRun(500, turn))
-}

@@ -311,9 +311,7 @@ func TestTrustVotes(t *testing.T) {
 // The last 32 votes count.
 func TestTrustForgetsVotes(t *testing.T) {
 	d := newFixture(t, 16_000)
-	for i := range 60 {
-		d.done(d.routed(prompt(i, 100)), 0)
-	}
+	d.fill(0, 60)
 	for i := range 40 {
 		d.tenant = fmt.Sprint(i)
 		d.done(d.routed(prompt(i, 100)), 16*100)
@@ -361,9 +359,7 @@ func TestCapacityIsWithinTheBound(t *testing.T) {
 // A tenant has three votes an epoch.
 func TestTrustVotesOfATenant(t *testing.T) {
 	d := newFixture(t, 16_000)
-	for i := range 40 {
-		d.done(d.routed(prompt(i, 100)), 0)
-	}
+	d.fill(0, 40)
 	count := func() (n int) {
 		for _, votes := range d.ages(voteHad) {
 			n += votes
