@@ -181,25 +181,19 @@ func TestAffinityEmpty(t *testing.T) {
 }
 
 func TestAffinityConfig(t *testing.T) {
-	for field, config := range map[string]prefix.AffinityConfig{
-		"Threshold":   {Threshold: 1.01},
-		"Exploration": {Exploration: 1},
-		"MaxPenalty":  {MaxPenalty: -1},
-		"PrefillRate": {PrefillRate: math.Inf(1)},
+	for field, all := range map[string][]prefix.AffinityConfig{
+		"Threshold":    {{Threshold: 1.01}, {Threshold: math.NaN()}, {Threshold: -1}},
+		"Exploration":  {{Exploration: 1}, {Exploration: math.NaN()}, {Exploration: -0.1}, {Exploration: 0.1, DisableExploration: true}},
+		"MaxPenalty":   {{MaxPenalty: -1}, {MaxPenalty: 1, DisableLoadGate: true}},
+		"LimitToSaved": {{LimitToSaved: true, DisableLoadGate: true}},
+		"PrefillRate":  {{PrefillRate: math.Inf(1)}, {PrefillRate: math.NaN()}, {PrefillRate: -1}},
 	} {
-		_, err := prefix.NewAffinity(config)
-		var ce *endpick.ConfigError
-		require.ErrorAs(t, err, &ce)
-		assert.Equal(t, "prefix.AffinityConfig."+field, ce.Field)
-	}
-	for _, config := range []prefix.AffinityConfig{
-		{Threshold: math.NaN()}, {Threshold: -1}, {Exploration: math.NaN()}, {Exploration: -0.1},
-		{PrefillRate: math.NaN()}, {PrefillRate: -1},
-		{Exploration: 0.1, DisableExploration: true}, {MaxPenalty: 1, DisableLoadGate: true},
-		{LimitToSaved: true, DisableLoadGate: true},
-	} {
-		_, err := prefix.NewAffinity(config)
-		assert.ErrorAs(t, err, new(*endpick.ConfigError), "%+v", config)
+		for _, config := range all {
+			_, err := prefix.NewAffinity(config)
+			var ce *endpick.ConfigError
+			require.ErrorAs(t, err, &ce, "%+v", config)
+			assert.Equal(t, "prefix.AffinityConfig."+field, ce.Field)
+		}
 	}
 }
 

@@ -225,19 +225,6 @@ func TestIndexBytes(t *testing.T) {
 	runtime.KeepAlive(s)
 }
 
-// Whoever uses the memory pays for it.
-func TestIndexBytesBusyPaysFirst(t *testing.T) {
-	s := newShelf(t, 2, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
-	s.route(0, 1, 2, 3)
-	s.serveAll(1, "", 400, 1024)
-	assert.Positive(t, s.Stats().Evicted)
-	assert.Equal(t, []int{48, 0}, s.match(1, 2, 3))
-
-	// A single prompt may need everything.
-	s.route(1, s.fresh(125_000)...)
-	assert.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
-}
-
 // If the fixed cost alone is too much, the index is empty, and works.
 func TestIndexWithoutRoom(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20})

@@ -7,7 +7,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
 )
 
@@ -86,34 +85,5 @@ func TestBranchesBeforeThePrompt(t *testing.T) {
 			s.serve(0, "", long...)
 			assert.Equal(t, 12, s.Stats().Runs)
 		})
-	}
-}
-
-// Nothing breaks when all hashes change at once: old blocks give way to new
-// ones.
-func TestAllHashesChange(t *testing.T) {
-	s := newShelf(t, 4, prefix.IndexConfig{BlocksPerEndpoint: 1000})
-	rotated := func(blocks []uint64, key uint64) (out []uint64) {
-		for _, b := range blocks {
-			out = append(out, b^key)
-		}
-		return out
-	}
-	var prompts [][]uint64
-	for range 40 {
-		prompts = append(prompts, s.fresh(100))
-	}
-	for key := range uint64(3) {
-		open := s.begin(0, "", rotated(prompts[0], key)...)
-		for i, p := range prompts {
-			require.Equal(t, make([]int, 4), s.match(rotated(p, key+1)...))
-			s.serve(i%4, "", rotated(p, key+1)...)
-		}
-		s.end(open, endpick.Completed) // routed under the old key
-		stats := s.Stats()
-		assert.LessOrEqual(t, stats.Blocks, 4000)
-		for i, p := range prompts[4:] {
-			require.Equal(t, 1600, s.match(rotated(p, key+1)...)[i%4])
-		}
 	}
 }

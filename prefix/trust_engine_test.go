@@ -38,19 +38,6 @@ func (c *cacheModel) serve(blocks []uint64) (tokens int) {
 	return min(16*n, 16*len(blocks)-1) / c.grain * c.grain
 }
 
-// One hot prompt on an engine that counts in large blocks proves nothing.
-func TestTrustHotPrompt(t *testing.T) {
-	for _, grain := range []int{544, 1056} {
-		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
-			d := newFixture(t, 10_000)
-			for range 1000 {
-				d.done(d.routed(prompt(0, 60)), 960/grain*grain)
-			}
-			assert.Equal(t, 10_000, d.capacity())
-		})
-	}
-}
-
 // Prompts of all lengths come back after others were used. The engine lacks
 // none; it counts in blocks of its own.
 func TestTrustLearnsTheGrain(t *testing.T) {
@@ -155,23 +142,6 @@ func TestTrustWithoutACache(t *testing.T) {
 		d.done(d.routed(prompt(int(u*u*160), 60)), 0)
 	}
 	assert.Less(t, d.capacity(), 1250)
-}
-
-// The effect of a restart does not last.
-func TestTrustAfterARestart(t *testing.T) {
-	d := newFixture(t, 2000)
-	engine := &cacheModel{room: 2000, grain: 16, last: map[uint64]int{}}
-	least := 2000
-	for i := range 3000 {
-		if i == 500 {
-			clear(engine.last)
-		}
-		blocks := prompt(i%30, 60)
-		d.done(d.routed(blocks), engine.serve(blocks))
-		least = min(least, d.capacity())
-	}
-	assert.Greater(t, least, 1000)
-	assert.Greater(t, d.capacity(), 1800)
 }
 
 // An engine with an LRU cache a quarter of what the index assumes: the learned

@@ -392,17 +392,6 @@ func TestTrustMoreThanExpected(t *testing.T) {
 	assert.Equal(t, 1, d.more())
 }
 
-// If there were few recent reports, their common divisor may be thousands of
-// tokens: that is no grain within which missing tokens would be ignored.
-func TestTrustIsNotBlindWithFewReports(t *testing.T) {
-	d := newFixture(t, 8000)
-	for i := range 10 {
-		d.done(d.routed(prompt(i, 500)), 0)
-	}
-	d.done(d.routed(prompt(0, 500)), 300*16) // of 500 blocks 200 are missing, of 5,000 used
-	d.voted(nil, votes{4800: 1})
-}
-
 // Cached tokens beyond the remembered head were not expected.
 func TestTrustOfAPromptThatWasCut(t *testing.T) {
 	d := newFixture(t, 1600)
@@ -578,18 +567,4 @@ func TestTrustVotesOfResponses(t *testing.T) {
 	assert.Equal(t, 110, d.cache().held)
 	d.done(d.routed(all), 16*110)
 	assert.Equal(t, 130, d.capacity())
-}
-
-// A capacity that has been raised is only raised again for new votes.
-func TestTrustIsRaisedOnceForItsVotes(t *testing.T) {
-	c := &cache{size: size{blocks: 1600}, trust: trust{learned: 160}}
-	for i := range c.trust.votes {
-		c.trust.votes[i] = vote{kind: more}
-	}
-	c.trust.review(c)
-	assert.Equal(t, 170, c.trust.learned)
-	for range 3 {
-		c.trust.review(c)
-		assert.Equal(t, 170, c.trust.learned)
-	}
 }
