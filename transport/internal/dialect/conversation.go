@@ -11,9 +11,9 @@ func readConversation(p *promptReader) bool {
 	if isPrompt := isString(list) || hasElements(list); p.known || !isPrompt {
 		return isPrompt
 	}
-	partial := false // the sketch does not have the whole prompt
-	if before != nil && before.h != nil && before.head == headOfResponse(p.request) {
-		p.h, partial = before.h.Fork(), true
+	continues := before != nil && before.h != nil && before.head == headOfResponse(p.request)
+	if continues {
+		p.h = before.h.Fork()
 	} else {
 		p.begin()
 		if present(system) {
@@ -24,10 +24,9 @@ func readConversation(p *promptReader) bool {
 		}
 		// What is between is not known.
 		p.rough = isString(p.parts[previousPart])
-		partial = p.rough
 	}
-	if partial && p.sketcher != nil {
-		p.sketcher.Prompt.Partial = true
+	if p.sketcher != nil {
+		p.sketcher.Prompt.Partial = continues || p.rough
 	}
 	if isString(list) {
 		p.writeContent(p.message("user"), list, nil)
