@@ -105,7 +105,9 @@ func (p *promptReader) readItem(i *item) {
 func (p *promptReader) toolCall(id, name, arguments []byte) prefix.ToolCall {
 	c := prefix.ToolCall{ID: plain(id), Name: plain(name), Arguments: viewString(arguments)}
 	if isString(arguments) {
-		c.Arguments = plain(arguments)
+		n := len(p.texts)
+		p.texts = appendUnquoted(p.texts, inQuotes(arguments))
+		c.Arguments = viewString(p.texts[n:])
 	}
 	return c
 }
