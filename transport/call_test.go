@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -28,16 +27,6 @@ func (first) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []flo
 	}
 }
 
-// sheds is a stage that rejects everything while it is on.
-type sheds struct{ on bool }
-
-func (s *sheds) Admit(*endpick.Request, []endpick.Candidate) error {
-	if s.on {
-		return errors.New("full")
-	}
-	return nil
-}
-
 // timeout is the error of a wait that timed out.
 type timeout struct{ error }
 
@@ -45,8 +34,7 @@ func (timeout) Timeout() bool { return true }
 
 type world struct {
 	*Dispatcher
-	at    time.Time
-	sheds sheds
+	at time.Time
 }
 
 // newWorld has endpoints a, b and c, which serve any model unless changed.
@@ -57,7 +45,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 		f(endpoints)
 	}
 	router, err := endpick.New(endpick.Config{
-		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: first{}, Weight: 1}}, Admitters: []endpick.Admitter{&w.sheds}},
+		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: first{}, Weight: 1}}},
 		Endpoints: endpoints, Clock: func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
@@ -198,19 +186,14 @@ func TestAgain(t *testing.T) {
 func TestBudget(t *testing.T) {
 	b := newBudget(0.5, 20)
 	at := time.Unix(1000, 0)
-	take := func() (n int) {
+	for i, want := range []int{20, 2} {
+		at = at.Add(time.Duration(i) * time.Second)
+		got := 0
 		for b.Retry(at) {
-			n++
+			got++
 		}
-		return n
+		assert.Equal(t, want, got)
 	}
-	assert.Equal(t, 20, take())
-	at = at.Add(time.Second)
-	assert.Equal(t, 2, take())
-	for range 10 {
-		b.Request(at)
-	}
-	assert.Equal(t, 5, take())
 }
 
 // How failures count against their endpoint, after three requests with these results.
@@ -265,26 +248,6 @@ func TestWhatFailuresSayOfEndpoints(t *testing.T) {
 	}
 }
 
-// A trial that fails with a request that every endpoint fails is followed by the next.
-func TestATrialOfWhatEverybodyFails(t *testing.T) {
-	for _, tc := range []struct{ both, served, next bool }{{true, false, true}, {false, false, false}, {true, true, false}} {
-		w := newWorld(t)
-		w.out(t, "a", nil)
-		w.at = w.at.Add(time.Second)
-		p := w.call()
-		p.suspects.Add(w.sent(t, "a"), Erred)
-		if tc.both {
-			p.suspects.Add(w.sent(t, "b"), Erred)
-		}
-		if tc.served {
-			p.suspects.Served()
-		}
-		p.giveUp()
-		ref, _ := w.config.Router.Ref("a")
-		assert.Equal(t, tc.next, !w.health.Status(ref).NextTrial.After(w.at), tc)
-	}
-}
-
 // An endpoint that takes long to fail is not asked even if it is the only one, as
 // long as it stays that way.
 func TestRouteInVain(t *testing.T) {
@@ -297,32 +260,6 @@ func TestRouteInVain(t *testing.T) {
 	assert.ErrorContains(t, err, "3 excluded, 0 draining; endpoints that are unhealthy and do not answer: 1")
 	w.at = w.at.Add(time.Second)
 	assert.Equal(t, "a", w.asked(p), "its trial")
-}
-
-// An endpoint chosen by another party gets its accounts, whatever state it is in.
-func TestAdopt(t *testing.T) {
-	w := newWorld(t)
-	w.out(t, "b", nil)
-	w.sheds.on = true
-	p := w.call()
-	p.exclude = append(p.exclude, "b")
-	p.Request.Receipt = new(endpick.Receipt)
-	p.Request.Receipt.Chosen = -7
-	lease, err := p.adopt("b")
-	require.NoError(t, err)
-	assert.Equal(t, "b", lease.Endpoint().ID)
-	assert.Equal(t, 1, w.config.Router.Stats().OpenLeases)
-	assert.Equal(t, -7, p.Request.Receipt.Chosen, "it tells of a choice, and this is none")
-	lease.Done(endpick.Outcome{})
-	assert.Zero(t, w.config.Router.Stats().OpenLeases)
-
-	w.remove(t, "c")
-	for _, id := range []string{"x", "c", ""} {
-		_, err = p.adopt(id)
-		require.ErrorIs(t, err, endpick.ErrUnknownEndpoint, id)
-	}
-	w.sheds.on = false
-	assert.Equal(t, "a", w.asked(p), "it has no say in the next choice")
 }
 
 func TestHasOthers(t *testing.T) {
@@ -367,42 +304,4 @@ func TestHasOthers(t *testing.T) {
 			assert.Equal(t, tc.want, p.hasOthers("a"))
 		})
 	}
-}
-
-// prompt reads a request and its prompt.
-func (w *world) prompt(t testing.TB, path, body string, change func(*endpick.Request)) (*Call, *dialect.Call, error) {
-	p := &Call{d: w.Dispatcher}
-	require.NoError(t, p.read(Incoming{Method: "POST", Path: path, Header: http.Header{}, Body: []byte(body)}))
-	if change != nil {
-		change(&p.Request)
-	}
-	return p, p.parsed, p.prompt(t.Context())
-}
-
-func TestPrompt(t *testing.T) {
-	w := newWorld(t)
-	long := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("tell me more about it, ", 20) + `"}]}`
-	excluded := append(make([]string, 0, 8), "a")
-	p, call, err := w.prompt(t, "/v1/chat/completions", long, func(r *endpick.Request) { r.Exclude = excluded })
-	require.NoError(t, err)
-	assert.True(t, p.harmless)
-	assert.Equal(t, "m", p.Request.Model)
-	assert.NotEmpty(t, p.Request.Blocks)
-	assert.Greater(t, p.Request.InputTokens, 100)
-	assert.Nil(t, call.Request.Blocks, "they are the request's alone, to let go")
-	assert.Equal(t, "b", w.asked(p), "what the host excludes")
-	p.exclude = append(p.exclude, "b")
-	assert.Equal(t, []string{"a", ""}, excluded[:2], "its list is its own")
-	assert.Equal(t, "c", w.asked(p))
-
-	p, _, err = w.prompt(t, "/v1/chat/completions", `{"messages":[{"role":"user","content":"Hi!"}]}`, nil)
-	require.NoError(t, err)
-	assert.True(t, p.harmless)
-	p, _, err = w.prompt(t, "/v1/fine_tuning/jobs", `{"model":"m"}`, nil)
-	require.NoError(t, err)
-	assert.False(t, p.harmless)
-	p, _, err = w.prompt(t, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`,
-		func(r *endpick.Request) { r.Tenant = strings.Repeat("x", 300) })
-	require.ErrorAs(t, err, new(*endpick.RequestError))
-	assert.Equal(t, 300, len(p.Request.Tenant), "what was read so far is there to be told of")
 }

@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -40,29 +42,6 @@ func TestWhatBreaksOffIsShown(t *testing.T) {
 	a.Feed(nil, []byte(events[:60]))
 	require.ErrorIs(t, a.Fail(errBroken), errBroken)
 	assert.ErrorIs(t, w.monitor.Endpoints()[0].Err, errBroken)
-}
-
-func TestWarnings(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(chatBody), Header: http.Header{"X-Slo-Ttft-Ms": {"soon"}}})
-	require.NoError(t, err)
-	defer call.Close()
-	require.Len(t, call.Warnings, 1)
-	assert.ErrorContains(t, call.Warnings[0], "soon")
-}
-
-// An empty body has no coding, whatever its header says; the coding of a body that
-// was not unpacked is left to the engine.
-func TestCodingsThatAreLeftAlone(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models", Header: http.Header{"Content-Encoding": {"gzip"}}})
-	require.NoError(t, err)
-	call.Close()
-	call = w.read(t, chatBody)
-	defer call.Close()
-	out := http.Header{"Content-Encoding": {"x-own"}}
-	w.route(t, call).SetHeader(out)
-	assert.Equal(t, "x-own", out.Get("Content-Encoding"))
 }
 
 // A prompt is read and cut into blocks, by its token IDs, once, however many endpoints are asked.
@@ -108,46 +87,6 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 	assert.Equal(t, []bool{false, true, true, true}, again)
 	assert.Equal(t, 1, w.unhealthy())
 	w.idle(t)
-}
-
-func TestWhatIsNamedIsPassedOn(t *testing.T) {
-	admin := transport.Incoming{Method: "POST", Path: "/v1/load_lora_adapter", Body: []byte(`{"lora_name":"x"}`)}
-	_, err := newDriven(t, transport.Config{Pass: []string{"/x"}}).Read(admin)
-	require.ErrorIs(t, err, transport.ErrUnknownPath)
-	call, err := newDriven(t, transport.Config{Pass: []string{"/v1/load_lora_adapter"}}).Read(admin)
-	require.NoError(t, err)
-	call.Close()
-}
-
-// The body of a failed response is the server's explanation and is passed on whole.
-func TestTheBodyOfAFailureIsPassedOnWhole(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call := w.read(t, chatBody)
-	defer call.Close()
-	a := w.route(t, call)
-	require.Error(t, a.Header(500, streamHeader.Clone(), nil))
-	assert.Equal(t, events, string(a.Feed(nil, []byte(events))))
-	rest, err := a.End(nil)
-	require.NoError(t, err)
-	assert.Empty(t, rest)
-	assert.Equal(t, "a failed", w.heard.said())
-	assert.Equal(t, io.EOF, func() error { _, err := a.Reader(http.NoBody).Read(make([]byte, 1)); return err }())
-}
-
-func TestWhatIsMeteredIsKnownBeforeItIsRouted(t *testing.T) {
-	w := newDriven(t, transport.Config{DisableUsage: true, MaxAttempts: 1})
-	call := w.read(t, chatBody)
-	a := w.route(t, call)
-	assert.Equal(t, chatBody, string(concat(call.Body())), "usage is not asked for")
-	require.Error(t, a.Fail(noDial))
-	assert.False(t, a.Again(), "one attempt is all")
-	call.Close()
-	call, err := w.Read(transport.Incoming{Method: "GET", Path: "/v1/models"})
-	require.NoError(t, err)
-	out := http.Header{}
-	w.route(t, call).SetHeader(out)
-	assert.Empty(t, out.Get("Accept-Encoding"), "it may have any coding")
-	call.Close()
 }
 
 // A stream that ends without a byte has failed, unless the program did not see its body.
@@ -201,4 +140,167 @@ func TestServedByWhoIsGone(t *testing.T) {
 	call.Close()
 	w.idle(t)
 	assert.Equal(t, "a failed", w.heard.said())
+}
+
+// serve answers a request with a whole stream.
+func (w *driven) serve(t testing.TB, a *transport.Attempt) {
+	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
+	a.Feed(nil, []byte(events))
+	_, err := a.End(nil)
+	require.NoError(t, err)
+}
+
+// asked routes so many requests.
+func (w *driven) asked(t testing.TB, n int) (calls []*transport.Call, attempts []*transport.Attempt) {
+	for range n {
+		calls = append(calls, w.read(t, chatBody))
+		attempts = append(attempts, w.route(t, calls[len(calls)-1]))
+	}
+	return calls, attempts
+}
+
+// unhealthyAfter is how many endpoints are unhealthy when that has passed.
+func (w *driven) unhealthyAfter(passed time.Duration) int {
+	time.Sleep(passed)
+	synctest.Wait()
+	return w.unhealthy()
+}
+
+// silent runs a test with endpoints that have served so many requests at once, which is a notion of slow.
+func silent(t *testing.T, test func(*testing.T, *driven)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		for range 8 {
+			w.serve(t, w.route(t, w.read(t, chatBody)))
+		}
+		test(t, w)
+	})
+}
+
+// Requests that have ended, in whatever way, are not waited for.
+func TestWhatHasEndedIsNotOverdue(t *testing.T) {
+	for name, end := range map[string]func(*transport.Call, *transport.Attempt, func()){
+		"closed":       func(c *transport.Call, _ *transport.Attempt, _ func()) { c.Close() },
+		"gone":         func(_ *transport.Call, _ *transport.Attempt, gone func()) { gone() },
+		"gone, failed": func(_ *transport.Call, a *transport.Attempt, gone func()) { gone(); _ = a.Fail(errBroken) },
+		"moved": func(c *transport.Call, a *transport.Attempt, _ func()) {
+			if err := a.ServedBy("b"); err != nil {
+				panic(err)
+			}
+			c.Close()
+		},
+	} {
+		silent(t, func(t *testing.T, w *driven) {
+			for i := range 3 {
+				ctx, gone := context.WithCancel(t.Context())
+				call := w.read(t, chatBody)
+				a, err := call.Route(ctx)
+				require.NoError(t, err)
+				if name == "moved" && i == 2 {
+					gone() // two failures put no endpoint out
+					break
+				}
+				end(call, a, gone)
+				gone()
+			}
+			assert.Zero(t, w.unhealthyAfter(time.Minute), name)
+			w.idle(t)
+		})
+	}
+}
+
+// An endpoint that is silent to all requests is avoided even if Fail is never called; a
+// byte from it brings it back.
+func TestSilentEndpointsAreAvoided(t *testing.T) {
+	silent(t, func(t *testing.T, w *driven) {
+		_, waiting := w.asked(t, 3)
+		assert.Zero(t, w.unhealthyAfter(2*time.Second), "they may take their time")
+		assert.Equal(t, 1, w.unhealthyAfter(2*time.Second))
+		next := w.route(t, w.read(t, chatBody))
+		assert.Equal(t, "b", next.Endpoint().ID)
+		w.serve(t, next)
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			w.serve(t, a)
+		}
+		w.at = w.at.Add(time.Minute)
+		assert.Equal(t, "a", w.route(t, w.read(t, chatBody)).Endpoint().ID, "any byte brings it back")
+	})
+}
+
+// A header is a sign of life, even of a failure, and so is a byte of a stream to another client: an
+// endpoint that has said something since requests were sent is not silent to those that wait.
+func TestSignsOfLife(t *testing.T) {
+	silent(t, func(t *testing.T, w *driven) {
+		_, waiting := w.asked(t, 4)
+		time.Sleep(2 * time.Second)
+		require.Error(t, waiting[0].Header(400, http.Header{}, nil))
+		assert.Zero(t, w.unhealthyAfter(2*time.Second))
+		for _, a := range waiting {
+			assert.Equal(t, "a", a.Endpoint().ID)
+			a.Fail(errBroken)
+		}
+	})
+	silent(t, func(t *testing.T, w *driven) {
+		streaming := w.route(t, w.read(t, chatBody))
+		require.NoError(t, streaming.Header(200, streamHeader.Clone(), nil))
+		w.asked(t, 3)
+		for range 5 {
+			streaming.Feed(nil, []byte(events[:60]))
+			assert.Zero(t, w.unhealthyAfter(2*time.Second))
+		}
+		assert.Equal(t, 1, w.unhealthyAfter(20*time.Second), "but it is from then on")
+	})
+}
+
+// The latency of responses that do not stream says nothing of streams.
+func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		for range 20 {
+			a := w.route(t, w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1)))
+			require.NoError(t, a.Header(200, http.Header{"Content-Type": {"application/json"}}, nil))
+			a.Feed(nil, []byte(`{"choices":[]}`))
+			_, err := a.End(nil)
+			require.NoError(t, err)
+		}
+		w.asked(t, 3)
+		assert.Zero(t, w.unhealthyAfter(time.Minute))
+	})
+}
+
+// The longest waits are known: a request that has waited less than twice as long is not
+// overdue.
+func TestPatienceIsThatOfTheSlowest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newDriven(t, transport.Config{})
+		for range 8 {
+			a := w.route(t, w.read(t, chatBody))
+			w.at = w.at.Add(2 * time.Second)
+			w.serve(t, a)
+		}
+		for unhealthy, passed := range []time.Duration{3900 * time.Millisecond, 4100 * time.Millisecond} {
+			calls, _ := w.asked(t, 3)
+			assert.Equal(t, unhealthy, w.unhealthyAfter(passed), passed)
+			for _, c := range calls {
+				c.Close()
+			}
+		}
+		w.idle(t)
+	})
+}
+
+// A request that has been moved waits at its new endpoint from then on.
+func TestMovedRequestsWaitWhereTheyAre(t *testing.T) {
+	silent(t, func(t *testing.T, w *driven) {
+		calls, attempts := w.asked(t, 3)
+		for _, a := range attempts {
+			require.NoError(t, a.ServedBy("b"))
+		}
+		before := w.unhealthy() // a has failed them
+		assert.Equal(t, before+1, w.unhealthyAfter(time.Minute))
+		for _, c := range calls {
+			c.Close()
+		}
+	})
 }

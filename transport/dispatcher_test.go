@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -154,24 +153,6 @@ func TestAResponseIsMetered(t *testing.T) {
 	o := w.heard.last
 	assert.Equal(t, []any{9, 2, true, 4}, []any{o.InputTokens, o.OutputTokens, o.HasCachedTokens, o.CachedTokens})
 	assert.Equal(t, 1, w.heard.ttfts)
-	w.idle(t)
-}
-
-// A response that goes on is not lost, however long nothing in it counts as a token.
-func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
-	w := newDriven(t, transport.Config{})
-	call := w.read(t, chatBody)
-	defer call.Close()
-	a := w.route(t, call)
-	require.NoError(t, a.Header(200, http.Header{"Content-Type": {"text/event-stream"}}, nil))
-	for range 4 {
-		w.at = w.at.Add(w.router.LeaseTimeout() - time.Second)
-		a.Feed(nil, []byte(": still there\n\n"))
-		require.Zero(t, w.router.Sweep(w.at))
-	}
-	_, err := a.End(a.Feed(nil, []byte(events)))
-	require.NoError(t, err)
-	assert.Equal(t, "a completed", w.heard.said())
 	w.idle(t)
 }
 
@@ -366,25 +347,7 @@ func TestWhatNobodyHasServedIsUndecided(t *testing.T) {
 	w.idle(t)
 }
 
-// Prompts of two tenants share no blocks, unless the engines share their caches; keys,
-// token ids and limits are passed through as well.
-func TestWhatReadingDependsOn(t *testing.T) {
-	blocks := func(config transport.Config, tenant string) []uint64 {
-		w := newDriven(t, config)
-		call := w.read(t, `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("A long prompt. ", 100)+`"}]}`)
-		defer call.Close()
-		call.Request.Tenant = tenant
-		w.route(t, call)
-		require.NotEmpty(t, call.Request.Blocks)
-		return call.Request.Blocks
-	}
-	key := prefix.NewKey()
-	own, shared := transport.Config{HashKey: key}, transport.Config{HashKey: key, SharedCache: true}
-	assert.Equal(t, blocks(own, "a"), blocks(own, "a"))
-	assert.NotEqual(t, blocks(own, "a")[0], blocks(own, "b")[0])
-	assert.Equal(t, blocks(shared, "a"), blocks(shared, "b"))
-	other := transport.Config{HashKey: prefix.NewKey()}
-	assert.NotEqual(t, blocks(own, "a")[0], blocks(other, "a")[0])
+func TestMaxItems(t *testing.T) {
 	_, err := newDriven(t, transport.Config{MaxItems: 1}).read(t, `{"model":"m","messages":[{},{}]}`).Route(t.Context())
 	assert.ErrorAs(t, err, new(*endpick.RequestError))
 }

@@ -160,26 +160,6 @@ func TestALongRefusalStaysWhole(t *testing.T) {
 	w.idle(t)
 }
 
-// A stream that ends with an error counts as failed, in the record and for health,
-// even though it is passed on whole.
-func TestAnErrorWithinAStreamIsAFailure(t *testing.T) {
-	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {
-		sse(delta(`"content":"word"`))(w, r, nil)
-		w.(http.Flusher).Flush()
-		io.WriteString(w, "data: {\"error\":{\"message\":\"out of memory\"}}\n\n"+done)
-		return true
-	})
-	w := newWorld(t, transport.Config{}, e.URL)
-	_, body := w.ok(t, post(t, chatPath, chatStream))
-	assert.Contains(t, body, "out of memory")
-	assert.Equal(t, endpick.Failed, w.outcome(t).Status)
-	assert.Equal(t, "failed", w.record(t).Status)
-	for range 3 {
-		w.ok(t, post(t, chatPath, chatStream))
-	}
-	assert.Equal(t, 1, w.t.Stats().Unhealthy)
-}
-
 // Long headers pass, up to a limit.
 func TestHeadersOfResponsesAreBounded(t *testing.T) {
 	e := startEngine(t, func(w http.ResponseWriter, r *http.Request, _ []byte) bool {

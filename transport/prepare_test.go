@@ -1,7 +1,6 @@
 package transport_test
 
 import (
-	"context"
 	"io"
 	"net/http"
 	"strings"
@@ -95,17 +94,6 @@ func TestPackedBodiesAndFormsAreRouted(t *testing.T) {
 	assert.Equal(t, form, e.lastBody())
 	assert.Equal(t, "m", w.observer.requests[3].Model)
 	w.idle(t)
-}
-
-// A client that leaves while its request is prepared is not routed.
-func TestPreparingLooksAtItsClient(t *testing.T) {
-	e := startEngine(t, nil)
-	ctx, cancel := context.WithCancel(t.Context())
-	w := newWorld(t, transport.Config{Describe: func(*http.Request, []byte, *endpick.Request) { cancel() }}, e.URL)
-	_, err := w.t.RoundTrip(post(t, completions, `{"model":"m","prompt":"x"}`).WithContext(ctx))
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Empty(t, w.observer.requests)
-	assert.Equal(t, 499, transport.StatusOf(err))
 }
 
 // A body is closed even if its request is refused: a client that writes to a pipe waits for

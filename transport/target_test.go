@@ -102,17 +102,6 @@ func TestWrap(t *testing.T) {
 	assert.EqualError(t, err, "endpick: config: transport.Config.Wrap has returned nil")
 }
 
-func TestPathsThatClimbAreRefused(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL+"/base", e.URL)
-	for _, path := range []string{"/v1/../../secret", "/v1/%2e%2e/%2e%2e/secret"} {
-		_, _, err := w.do(t, post(t, path, chatAtOnce))
-		assert.ErrorIs(t, err, transport.ErrUnknownPath, path)
-	}
-	assert.Zero(t, e.requests.Load())
-	w.idle(t)
-}
-
 // The credentials before the @ of an address are for its server: only that server
 // gets them.
 func TestCredentialsOfAnAddressAreForTheServer(t *testing.T) {

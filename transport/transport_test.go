@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -148,38 +147,6 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	_, _, err = w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "a model that nobody serves is not replaced")
 	assert.Equal(t, 404, transport.StatusOf(err))
-}
-
-func TestBodyOverTheLimitIsRefused(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{MaxBodyBytes: 1000}, e.URL)
-	long := `{"model":"m","prompt":"` + strings.Repeat("x", 1000) + `"}`
-	for name, body := range map[string]io.Reader{
-		"of known length":   strings.NewReader(long),
-		"of unknown length": io.MultiReader(strings.NewReader(long)),
-	} {
-		req, err := http.NewRequest("POST", "http://gateway"+completions, body)
-		require.NoError(t, err)
-		_, _, err = w.do(t, req)
-		var be *transport.BodyError
-		require.ErrorAs(t, err, &be, name)
-		assert.EqualValues(t, 1000, be.Limit)
-		assert.Equal(t, 413, transport.StatusOf(err))
-	}
-	assert.Zero(t, e.requests.Load())
-	w.idle(t)
-}
-
-func TestBodyThatBreaksOff(t *testing.T) {
-	e := startEngine(t, nil)
-	w := newWorld(t, transport.Config{}, e.URL)
-	req, err := http.NewRequest("POST", "http://gateway"+completions, io.MultiReader(strings.NewReader(`{"mod`), iotest.ErrReader(errBroke)))
-	require.NoError(t, err)
-	_, _, err = w.do(t, req)
-	assert.ErrorIs(t, err, transport.ErrRead)
-	assert.ErrorIs(t, err, errBroke)
-	assert.Equal(t, 400, transport.StatusOf(err))
-	assert.Zero(t, e.requests.Load())
 }
 
 var errBroke = errors.New("broke")
