@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -126,8 +127,7 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 		{"/v1/responses", "POST", strings.Replace(turn(`,"previous_response_id":"resp_a"`), `"x"`, `"y"`, 1), "", "a"},
 		{"/v1/responses", "POST", turn(`,"tools":[{"type":"function","name":"f"}],"previous_response_id":"resp_a"`), "", "a"},
 	} {
-		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
-		require.NoError(t, err)
+		req := rig.Must(http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body)))
 		req.Header.Set("X-Team", tc.team)
 		w.ok(t, req)
 		w.idle(t)
@@ -144,8 +144,7 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 
 	// Once the server is gone, the others answer from what they know, even while it
 	// still has a request to finish.
-	last, err := w.router.Route(endpick.Request{Exclude: []string{"B"}})
-	require.NoError(t, err)
+	last := rig.Must(w.router.Route(endpick.Request{Exclude: []string{"B"}}))
 	require.Equal(t, "a", last.Endpoint().ID)
 	require.NoError(t, w.router.Remove("a"))
 	w.ok(t, post(t, "/v1/responses", turn(`,"previous_response_id":"resp_a"`)))
@@ -183,8 +182,7 @@ func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 		}
 		for _, path := range []string{"GET ?stream=true&starting_after=0", "GET ", "POST /cancel"} {
 			method, rest, _ := strings.Cut(path, " ")
-			req, err := http.NewRequest(method, "http://gateway/v1/responses/resp_"+id[:1]+rest, nil)
-			require.NoError(t, err)
+			req := rig.Must(http.NewRequest(method, "http://gateway/v1/responses/resp_"+id[:1]+rest, nil))
 			_, body := w.ok(t, req)
 			assert.Equal(t, id[:1], body, path)
 		}
@@ -346,14 +344,13 @@ func TestModelsAreThoseOfThePool(t *testing.T) {
 func TestModelsOfWhoIsGoneAreNotListed(t *testing.T) {
 	w := newWorld(t, transport.Config{}, startEngine(t, says("application/json", `{"object":"list","data":[{"id":"m"}]}`)).URL)
 	w.add(t, "d", "nowhere:1", "p")
-	lease, err := w.router.Route(endpick.Request{Model: "p", Exclude: []string{"a"}})
-	require.NoError(t, err)
+	lease := rig.Must(w.router.Route(endpick.Request{Model: "p", Exclude: []string{"a"}}))
 	require.NoError(t, w.router.Remove("d"))
 	_, body := w.ok(t, getting(t, "/v1/models"))
 	assert.Contains(t, body, `"id":"m"`)
 	assert.NotContains(t, body, `"id":"p"`)
 	require.NoError(t, w.router.Remove("a"))
-	_, _, err = w.do(t, getting(t, "/v1/models"))
+	_, _, err := w.do(t, getting(t, "/v1/models"))
 	assert.Equal(t, 503, transport.StatusOf(err), "nobody else is there")
 	lease.Done(endpick.Outcome{})
 }

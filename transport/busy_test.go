@@ -47,9 +47,6 @@ const (
 )
 
 func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
-	answer := func(status int, kind, body string) (*http.Response, error) {
-		return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(strings.NewReader(body))}, nil
-	}
 	until := func(c <-chan struct{}) bool {
 		select {
 		case <-c:
@@ -66,7 +63,7 @@ func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
 			until(nil)
 			return nil, r.Context().Err()
 		}
-		return answer(200, "", "")
+		return answered(200, "", "")
 	}
 	said, _ := io.ReadAll(r.Body)
 	stream := strings.Contains(string(said), `"stream":true`)
@@ -86,9 +83,9 @@ func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
 			b.refused[id]++
 			b.mu.Unlock()
 			if stream {
-				return answer(200, "text/event-stream", vllmEvent)
+				return answered(200, "text/event-stream", vllmEvent)
 			}
-			return answer(503, "application/json", vllmFull)
+			return answered(503, "application/json", vllmFull)
 		}
 		mine := make(chan struct{})
 		b.at = append(b.at, mine)
@@ -103,18 +100,18 @@ func (b *busy) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	b.computed[id]++
 	b.mu.Unlock()
-	done := make(chan struct{})
-	timer := time.AfterFunc(takes, func() { close(done); b.next() })
-	if !until(done) {
+	over := make(chan struct{})
+	timer := time.AfterFunc(takes, func() { close(over); b.next() })
+	if !until(over) {
 		if !b.finish && timer.Stop() {
 			b.next()
 		}
 		return nil, r.Context().Err()
 	}
 	if stream {
-		return answer(200, "text/event-stream", delta(`"content":"word"`)+finish+theEnd)
+		return answered(200, "text/event-stream", delta(`"content":"word"`)+finish+done)
 	}
-	return answer(200, "application/json", `{"choices":[{"index":0,"text":"word","finish_reason":"stop"}]}`)
+	return answered(200, "application/json", `{"choices":[{"index":0,"text":"word","finish_reason":"stop"}]}`)
 }
 
 // next lets another one begin, or leaves the room empty.
@@ -128,9 +125,6 @@ func (b *busy) next() {
 	}
 	b.running--
 }
-
-// theEnd is done, a name which RoundTrip has another use for.
-const theEnd = done
 
 // job is a request of a timeline.
 type job struct {
@@ -160,13 +154,10 @@ func timeline(t *testing.T, servers []*busy, config transport.Config, jobs []job
 			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
 		}
 		base := tripper(func(r *http.Request) (*http.Response, error) { return byHost[r.URL.Host].RoundTrip(r) })
-		router, err := endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1, Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}})
-		require.NoError(t, err)
-		monitor, err := health.New(health.Config{Router: router, Client: &http.Client{Transport: base}})
-		require.NoError(t, err)
+		router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints, Seed: 1, Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}}))
+		monitor := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: base}}))
 		config.Router, config.Base, config.Health = router, base, monitor
-		tr, err := transport.New(config)
-		require.NoError(t, err)
+		tr := rig.Must(transport.New(config))
 		ctx, cancel := context.WithCancel(t.Context())
 		var all, run sync.WaitGroup
 		run.Go(func() { monitor.Run(ctx) })

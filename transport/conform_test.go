@@ -24,8 +24,7 @@ func TestTransportConforms(t *testing.T) {
 // The example's gateway keeps correct accounts, however an engine misbehaves.
 func TestTheDispatcherConforms(t *testing.T) {
 	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
-		s, err := transport.NewDispatcher(transport.Config{Router: router})
-		require.NoError(t, err)
+		s := rig.Must(transport.NewDispatcher(transport.Config{Router: router}))
 		base := &http.Transport{}
 		t.Cleanup(base.CloseIdleConnections)
 		return &gateway{dispatcher: s, client: &http.Client{Transport: base}}

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -25,8 +26,7 @@ func TestMethodsThatMayBeRepeated(t *testing.T) {
 		"POST": false, "PUT": false, "PATCH": false, "DELETE": false, "get": false,
 	} {
 		w := newDriven(t, transport.Config{})
-		call, err := w.Read(transport.Incoming{Method: method, Path: "/v1/other"})
-		require.NoError(t, err)
+		call := rig.Must(w.Read(transport.Incoming{Method: method, Path: "/v1/other"}))
 		a := w.route(t, call)
 		require.Error(t, a.Header(503, http.Header{}, nil))
 		assert.Equal(t, again, a.Again(), method)
@@ -194,8 +194,7 @@ func TestWhatHasEndedIsNotOverdue(t *testing.T) {
 			for i := range 3 {
 				ctx, gone := context.WithCancel(t.Context())
 				call := w.read(t, chatBody)
-				a, err := call.Route(ctx)
-				require.NoError(t, err)
+				a := rig.Must(call.Route(ctx))
 				if name == "moved" && i == 2 {
 					gone() // two failures put no endpoint out
 					break

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -87,19 +88,17 @@ func (w *driven) unhealthy() (n int) {
 // newDriven has endpoints a, b and c, preferred in that order.
 func newDriven(t testing.TB, config transport.Config) *driven {
 	w := &driven{heard: &heard{order: "abc"}, at: time.Unix(1000, 0)}
-	var err error
-	w.router, err = endpick.New(endpick.Config{
+	w.router = rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
 		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b", Ranked: true, Rank: 3}, {ID: "c"}},
 		Clock:     func() time.Time { return w.at },
-	})
-	require.NoError(t, err)
-	w.monitor, err = health.New(health.Config{Router: w.router})
-	require.NoError(t, err)
+	}))
+	w.monitor = rig.Must(health.New(health.Config{Router: w.router}))
 	if config.Pass == nil {
 		config.Pass = []string{"/"}
 	}
 	config.Router, config.Health = w.router, w.monitor
+	var err error
 	w.Dispatcher, err = transport.NewDispatcher(config)
 	require.NoError(t, err)
 	return w
@@ -296,8 +295,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
 		call.Close()
 
-		call, err := w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)})
-		require.NoError(t, err)
+		call = rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))
 		assert.Empty(t, w.route(t, call).Fallbacks, "the second might do it again")
 		call.Close()
 		w.idle(t)

@@ -269,25 +269,26 @@ func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addres
 	if of.Policy.Matcher = w.observer; of.Policy.Scorers == nil {
 		of.Policy.Scorers = []endpick.Weighted{{Scorer: inOrder, Weight: 1}}
 	}
-	var err error
-	w.router, err = endpick.New(of)
-	require.NoError(t, err)
+	w.router = rig.Must(endpick.New(of))
 	config.Router = w.router
 	if config.Pass == nil {
 		config.Pass = []string{"/"}
 	}
-	config.Record = func(r recording.Request) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.records = append(w.records, r)
+	if config.Record == nil {
+		config.Record = func(r recording.Request) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.records = append(w.records, r)
+		}
 	}
-	config.Warn = func(_ *http.Request, err error) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.warnings = append(w.warnings, err)
+	if config.Warn == nil {
+		config.Warn = func(_ *http.Request, err error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.warnings = append(w.warnings, err)
+		}
 	}
-	w.t, err = transport.New(config)
-	require.NoError(t, err)
+	w.t = rig.Must(transport.New(config))
 	t.Cleanup(w.t.CloseIdleConnections)
 	w.client = &http.Client{Transport: w.t}
 	return w

@@ -103,14 +103,8 @@ func TestRoomIsGivenInOrder(t *testing.T) {
 		})
 		var all []chan reply
 		send := func(name, priority string, length int) {
-			done := make(chan reply, 1)
-			req := post(t, chatPath, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("word ", length)),
-				"X-Name", name, transport.PriorityHeader, priority)
-			go func() {
-				resp, _, err := w.do(t, req)
-				done <- reply{resp, err}
-			}()
-			all = append(all, done)
+			all = append(all, w.sent(t, post(t, chatPath, fmt.Sprintf(`{"model":"m","messages":[{"role":"user","content":%q}]}`, strings.Repeat("word ", length)),
+				"X-Name", name, transport.PriorityHeader, priority)))
 		}
 		send("first", "0", 1)
 		require.Equal(t, "first", <-small.arrived)

@@ -111,8 +111,7 @@ func TestNamesFallBack(t *testing.T) {
 	require.NoError(t, w.router.Resume("at a"))
 	change(endpick.Endpoint{Models: []string{"a"}, MaxContext: 1})
 	change(endpick.Endpoint{Models: []string{"b"}, MaxInFlight: 1})
-	lease, err := w.router.Route(endpick.Request{Model: "b"})
-	require.NoError(t, err)
+	lease := rig.Must(w.router.Route(endpick.Request{Model: "b"}))
 	assert.Equal(t, "c", ask())
 	assert.Len(t, passed, 2)
 	assert.ErrorAs(t, passed[0], new(*endpick.ContextError))
@@ -127,7 +126,7 @@ func TestNamesFallBack(t *testing.T) {
 	}
 	require.NoError(t, w.router.Remove("at b"))
 	require.NoError(t, w.router.Remove("at c"))
-	_, _, err = w.do(t, post(t, chatPath, `{"model":"best","messages":[]}`))
+	_, _, err := w.do(t, post(t, chatPath, `{"model":"best","messages":[]}`))
 	assert.Equal(t, http.StatusServiceUnavailable, transport.StatusOf(err))
 	require.NoError(t, w.router.Remove("at a"))
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "127.0.0.1:1", Models: []string{"d"}}))
@@ -230,20 +229,17 @@ func TestNamesDoNotMixCaches(t *testing.T) {
 func TestADispatcherKnowsNames(t *testing.T) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "e", Models: []string{"b"}}}}))
 	d := rig.Must(transport.NewDispatcher(transport.Config{Router: router, Fallbacks: 2, Names: map[string]transport.Name{"x": {Models: []string{"a", "b"}}}}))
-	call, err := d.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{}, Body: []byte(`{"model":"x","messages":[]}`)})
-	require.NoError(t, err)
+	call := rig.Must(d.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{}, Body: []byte(`{"model":"x","messages":[]}`)}))
 	defer call.Close()
-	a, err := call.Route(t.Context())
-	require.NoError(t, err)
+	a := rig.Must(call.Route(t.Context()))
 	assert.Equal(t, "e", a.Endpoint().ID)
 	assert.Equal(t, `{"model":"b","messages":[]}`, string(bytes.Join(call.Body(), nil)))
 	assert.Contains(t, call.Request.Receipt.String(), `model "b", `)
 	assert.Contains(t, call.Request.Receipt.String(), `, asked for as "x"`)
 
-	inQuery, err := d.Read(transport.Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=x", Header: http.Header{}})
-	require.NoError(t, err)
+	inQuery := rig.Must(d.Read(transport.Incoming{Method: "GET", Path: "/v1/realtime", Query: "model=x", Header: http.Header{}}))
 	defer inQuery.Close()
-	_, err = inQuery.Route(t.Context())
+	_, err := inQuery.Route(t.Context())
 	assert.ErrorContains(t, err, `model "x"`, "it would be sent as it is")
 }
 

@@ -113,8 +113,7 @@ func TestBodiesAreClosedWhateverIsRefused(t *testing.T) {
 	} {
 		var open atomic.Int32
 		open.Store(1)
-		req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, nil)
-		require.NoError(t, err)
+		req := rig.Must(http.NewRequest(tc.method, "http://gateway"+tc.path, nil))
 		req.Body = &closing{ReadCloser: io.NopCloser(strings.NewReader(tc.body)), open: &open}
 		if req.ContentLength = int64(len(tc.body)); tc.body == "" {
 			req.ContentLength = 1 << 20

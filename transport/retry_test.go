@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 )
 
@@ -302,8 +303,7 @@ func TestOtherRequestsAreRetriedWithCare(t *testing.T) {
 				address = startEngine(t, tc.first).URL
 			}
 			w := newWorld(t, transport.Config{}, address, good.URL)
-			req, err := http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body))
-			require.NoError(t, err)
+			req := rig.Must(http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body)))
 			resp, _, err := w.do(t, req)
 			if tc.want == 0 {
 				require.Error(t, err)

@@ -165,8 +165,7 @@ func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
 				w := newWorld(t, transport.Config{}, startRaw(t, tc.answer))
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				in, err := http.NewRequestWithContext(ctx, tc.method, "http://gateway"+tc.path, http.NoBody)
-				require.NoError(t, err)
+				in := rig.Must(http.NewRequestWithContext(ctx, tc.method, "http://gateway"+tc.path, http.NoBody))
 				if tc.method == "POST" {
 					in = post(t, tc.path, chatAtOnce).WithContext(ctx)
 				}

@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -27,8 +26,7 @@ import (
 )
 
 func TestConfig(t *testing.T) {
-	router, err := endpick.New(endpick.Config{})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{}))
 	negative := map[string]transport.Config{
 		"Router":           {},
 		"MaxBodyBytes":     {Router: router, MaxBodyBytes: -1},
@@ -63,7 +61,7 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "transport.Config."+field, ce.Field)
 	}
-	_, err = transport.New(transport.Config{Router: router})
+	_, err := transport.New(transport.Config{Router: router})
 	assert.NoError(t, err)
 	require.NoError(t, router.Add(endpick.Endpoint{ID: "10.0.0.1:8000"}))
 	_, err = transport.New(transport.Config{Router: router})
@@ -130,21 +128,17 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 // A request without a model may go anywhere; the policy chooses, as for any other.
 func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 	a, b := startEngine(t, nil), startEngine(t, nil)
-	w := newWorld(t, transport.Config{})
-	require.NoError(t, w.router.SetPolicy(endpick.Policy{
-		Matcher: w.observer, Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}},
-	}))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: a.URL, Models: []string{"x"}}))
-	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "b", Address: b.URL, Models: []string{"y"}}))
-	busy, err := w.router.Route(endpick.Request{Model: "x"})
-	require.NoError(t, err)
+	w := newWorldOf(t, transport.Config{}, endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}})
+	w.add(t, "a", a.URL, "x")
+	w.add(t, "b", b.URL, "y")
+	busy := rig.Must(w.router.Route(endpick.Request{Model: "x"}))
 	defer busy.Done(endpick.Outcome{})
 	req := getting(t, "/version")
 	resp, _ := w.ok(t, req)
 	assert.Equal(t, "b", w.record(t).Endpoint)
 	assert.Empty(t, resp.Header.Get(transport.EndpointHeader), "nobody asked for it")
 
-	_, _, err = w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
+	_, _, err := w.do(t, post(t, chatPath, strings.Replace(chatAtOnce, `"m"`, `"z"`, 1)))
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "a model that nobody serves is not replaced")
 	assert.Equal(t, 404, transport.StatusOf(err))
 }
@@ -202,44 +196,26 @@ func TestErrorHandler(t *testing.T) {
 // A panic in a callback costs only the work it was called for, on whatever
 // goroutine it runs: when the response ends, or when the client leaves.
 func TestPanicsOfCallbacksAreContained(t *testing.T) {
+	record, warn := func(recording.Request) { panic("boom") }, func(*http.Request, error) { panic("boom") }
+	describe := func(*http.Request, []byte, *endpick.Request) { panic("boom") }
+	tokens := func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { panic("boom") }
 	for _, tc := range []struct {
 		name   string
-		set    func(*transport.Config)
+		config transport.Config
 		stage  string // "": no place to report it
 		status int
 	}{
-		{"Record", func(c *transport.Config) { c.Record = func(recording.Request) { panic("boom") } }, "transport.Config.Record", 200},
-		{"Warn", func(c *transport.Config) { c.Warn = func(*http.Request, error) { panic("boom") } }, "", 200},
-		{"Describe", func(c *transport.Config) {
-			c.Describe = func(*http.Request, []byte, *endpick.Request) { panic("boom") }
-		}, "transport.Config.Describe", 500},
-		{"Tokens", func(c *transport.Config) {
-			c.Tokens = func(context.Context, *endpick.Request, string, []byte) ([]uint32, int) { panic("boom") }
-		}, "transport.Config.Tokens", 200},
-		{"Record and Warn", func(c *transport.Config) {
-			c.Record = func(recording.Request) { panic("boom") }
-			c.Warn = func(*http.Request, error) { panic("boom") }
-		}, "", 200},
+		{"Record", transport.Config{Record: record}, "transport.Config.Record", 200},
+		{"Warn", transport.Config{Warn: warn}, "", 200},
+		{"Describe", transport.Config{Describe: describe}, "transport.Config.Describe", 500},
+		{"Tokens", transport.Config{Tokens: tokens}, "transport.Config.Tokens", 200},
+		{"Record and Warn", transport.Config{Record: record, Warn: warn}, "", 200},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			e := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
 				return r.Header.Get("X-Mood") != "" && hangs(role+delta(`"content":"Once"`))(w, r, body)
 			})
-			w := newWorld(t, transport.Config{}, e.URL)
-			var mu sync.Mutex
-			var panics []*endpick.PanicError
-			config := transport.Config{Router: w.router, Warn: func(_ *http.Request, err error) {
-				if p, ok := err.(*endpick.PanicError); ok {
-					mu.Lock()
-					defer mu.Unlock()
-					panics = append(panics, p)
-				}
-			}}
-			tc.set(&config)
-			tr := rig.Must(transport.New(config))
-			w.client.Transport = tr
-			defer tr.CloseIdleConnections()
-
+			w := newWorld(t, tc.config, e.URL)
 			_, _, err := w.do(t, post(t, chatPath, chatStream, transport.PriorityHeader, "x"))
 			if tc.status == 200 {
 				require.NoError(t, err)
@@ -260,12 +236,14 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				assert.Empty(t, w.observer.all(), "it was not sent")
 			}
 			w.idle(t)
-			require.Eventually(t, func() bool { return tr.Stats().Panics >= 1 }, 30*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return w.t.Stats().Panics >= 1 }, 30*time.Second, time.Millisecond)
 			if tc.stage != "" {
-				mu.Lock()
-				defer mu.Unlock()
-				panics[0].Stack = nil
-				assert.Equal(t, &endpick.PanicError{Stage: tc.stage, Value: "boom"}, panics[0])
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				var p *endpick.PanicError
+				require.ErrorAs(t, errors.Join(w.warnings...), &p)
+				p.Stack = nil
+				assert.Equal(t, &endpick.PanicError{Stage: tc.stage, Value: "boom"}, p)
 			}
 		})
 	}
