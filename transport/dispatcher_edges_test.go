@@ -69,8 +69,7 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 	w := newDriven(t, transport.Config{})
 	var again []bool
 	for range 7 {
-		call := w.read(t, chatBody)
-		a := w.route(t, call)
+		call, a := w.start(t, chatBody)
 		if a.Endpoint().ID == "a" {
 			require.Error(t, a.Header(400, http.Header{}, nil))
 			again = append(again, a.Again())
@@ -104,9 +103,8 @@ func TestAStreamOfNothing(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			w := newDriven(t, transport.Config{})
-			call := w.read(t, tc.body)
+			call, a := w.start(t, tc.body)
 			defer call.Close()
-			a := w.route(t, call)
 			require.NoError(t, a.Header(tc.status, streamHeader, nil))
 			if tc.unread {
 				a.Unread()
@@ -124,8 +122,7 @@ func TestAStreamOfNothing(t *testing.T) {
 // accounts, and the client gets it as from any other.
 func TestServedByWhoIsGone(t *testing.T) {
 	w := newDriven(t, transport.Config{Fallbacks: 2})
-	call := w.read(t, chatBody)
-	a := w.route(t, call)
+	call, a := w.start(t, chatBody)
 	require.NoError(t, w.router.Remove("b"))
 	require.ErrorIs(t, a.ServedBy("b"), endpick.ErrUnknownEndpoint)
 	header := http.Header{"Content-Type": {"text/event-stream"}, "Content-Length": {fmt.Sprint(len(events))}}
@@ -153,8 +150,8 @@ func (w *driven) serve(t testing.TB, a *transport.Attempt) {
 // asked routes so many requests.
 func (w *driven) asked(t testing.TB, n int) (calls []*transport.Call, attempts []*transport.Attempt) {
 	for range n {
-		calls = append(calls, w.read(t, chatBody))
-		attempts = append(attempts, w.route(t, calls[len(calls)-1]))
+		call, a := w.start(t, chatBody)
+		calls, attempts = append(calls, call), append(attempts, a)
 	}
 	return calls, attempts
 }

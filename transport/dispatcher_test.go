@@ -116,6 +116,12 @@ func (w *driven) route(t testing.TB, call *transport.Call) *transport.Attempt {
 	return a
 }
 
+// start reads a request and routes it.
+func (w *driven) start(t testing.TB, body string) (*transport.Call, *transport.Attempt) {
+	call := w.read(t, body)
+	return call, w.route(t, call)
+}
+
 func (w *driven) idle(t testing.TB) {
 	t.Helper()
 	assert.Zero(t, w.router.Stats().OpenLeases)
@@ -126,9 +132,8 @@ func (w *driven) idle(t testing.TB) {
 
 func TestAResponseIsMetered(t *testing.T) {
 	w := newDriven(t, transport.Config{})
-	call := w.read(t, chatBody)
+	call, a := w.start(t, chatBody)
 	defer call.Close()
-	a := w.route(t, call)
 	assert.Equal(t, "a", a.Endpoint().ID)
 	assert.Empty(t, a.Fallbacks)
 	assert.Contains(t, string(concat(call.Body())), `"include_usage":true`)
@@ -279,8 +284,7 @@ func TestFallbacksAreInOrder(t *testing.T) {
 	for n, want := range map[int]string{0: "", 1: "c", 2: "ca", 5: "ca"} {
 		w := newDriven(t, transport.Config{Fallbacks: n})
 		w.heard.order = "bca"
-		call := w.read(t, chatBody)
-		a := w.route(t, call)
+		call, a := w.start(t, chatBody)
 		assert.Equal(t, want, ids(a.Fallbacks))
 		out := http.Header{}
 		a.SetHeader(out)
@@ -313,8 +317,7 @@ func (notA) Filter(_ *endpick.Request, candidates []endpick.Candidate) []endpick
 func TestFilteredEndpointsAreTheLastFallbacks(t *testing.T) {
 	w := newDriven(t, transport.Config{Fallbacks: 5})
 	require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{notA{}}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}))
-	call := w.read(t, chatBody)
-	attempt := w.route(t, call)
+	call, attempt := w.start(t, chatBody)
 	got := []string{attempt.Endpoint().ID}
 	for _, e := range attempt.Fallbacks {
 		got = append(got, e.ID)
@@ -391,8 +394,7 @@ func TestWhatCannotBeRead(t *testing.T) {
 
 func TestARequestThatWasAnsweredGoesNowhereElse(t *testing.T) {
 	w := newDriven(t, transport.Config{})
-	call := w.read(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))
-	a := w.route(t, call)
+	call, a := w.start(t, strings.Replace(chatBody, "Hi!", strings.Repeat("Hi! ", 100), 1))
 	require.NotEmpty(t, call.Body())
 	require.NotEmpty(t, call.Request.Blocks)
 	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
@@ -424,8 +426,7 @@ func TestReader(t *testing.T) {
 	} {
 		for _, size := range []int{1, 7, 4096} {
 			w := newDriven(t, transport.Config{})
-			call := w.read(t, chatBody)
-			a := w.route(t, call)
+			call, a := w.start(t, chatBody)
 			require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 			body := a.Reader(io.NopCloser(tc.body()))
 			n, err := body.Read(nil)
@@ -486,8 +487,7 @@ func TestManyGoroutines(t *testing.T) {
 	w := newDriven(t, transport.Config{Fallbacks: 1, RetryBurst: 1 << 20})
 	var all sync.WaitGroup
 	for range 50 {
-		call := w.read(t, chatBody)
-		a := w.route(t, call)
+		call, a := w.start(t, chatBody)
 		for _, f := range []func(){
 			func() { a.Header(200, streamHeader.Clone(), nil) },
 			func() { a.Feed(nil, []byte(events[:100])) },
