@@ -25,6 +25,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/transporttest"
 )
 
 // startRaw is a server that reads the header of a request on each connection,
@@ -305,4 +306,23 @@ func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, `you have said "hello"`, string(answer))
 	w.idle(t)
+}
+
+func TestTransportConforms(t *testing.T) {
+	require.GreaterOrEqual(t, len(transporttest.Faults()), 85)
+	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
+		tr := rig.Must(transport.New(transport.Config{Router: router}))
+		t.Cleanup(tr.CloseIdleConnections)
+		return proxy(tr)
+	})
+}
+
+// The example's gateway keeps correct accounts, however an engine misbehaves.
+func TestTheDispatcherConforms(t *testing.T) {
+	transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
+		s := rig.Must(transport.NewDispatcher(transport.Config{Router: router}))
+		base := &http.Transport{}
+		t.Cleanup(base.CloseIdleConnections)
+		return &gateway{dispatcher: s, client: &http.Client{Transport: base}}
+	})
 }
