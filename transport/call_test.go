@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -304,4 +305,14 @@ func TestHasOthers(t *testing.T) {
 			assert.Equal(t, tc.want, p.hasOthers("a"))
 		})
 	}
+}
+
+// The blocks of a prompt are the request's alone, which lets go of them when it is answered.
+func TestBlocksAreHeldOnce(t *testing.T) {
+	p := &Call{d: newWorld(t).Dispatcher}
+	body := `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat("tell me more about it, ", 20) + `"}]}`
+	require.NoError(t, p.read(Incoming{Method: "POST", Path: "/v1/chat/completions", Header: http.Header{}, Body: []byte(body)}))
+	require.NoError(t, p.prompt(t.Context()))
+	assert.NotEmpty(t, p.Request.Blocks)
+	assert.Nil(t, p.parsed.Request.Blocks)
 }

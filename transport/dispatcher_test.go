@@ -160,6 +160,23 @@ func TestAResponseIsMetered(t *testing.T) {
 	w.idle(t)
 }
 
+// A response that goes on is not lost, however long nothing in it counts as a token.
+func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call, a := w.start(t, chatBody)
+	defer call.Close()
+	require.NoError(t, a.Header(200, http.Header{"Content-Type": {"text/event-stream"}}, nil))
+	for range 4 {
+		w.at = w.at.Add(w.router.LeaseTimeout() - time.Second)
+		a.Feed(nil, []byte(": still there\n\n"))
+		require.Zero(t, w.router.Sweep(w.at))
+	}
+	_, err := a.End(a.Feed(nil, []byte(events)))
+	require.NoError(t, err)
+	assert.Equal(t, "a completed", w.heard.said())
+	w.idle(t)
+}
+
 func concat(pieces [][]byte) (all []byte) {
 	for _, p := range pieces {
 		all = append(all, p...)
@@ -247,8 +264,9 @@ func TestAttemptsEndOnce(t *testing.T) {
 					_, err = a.End(nil)
 					require.NoError(t, err)
 				case "cut":
-					_, err = a.End(nil)
+					out, err := a.End(nil)
 					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+					assert.Equal(t, brokenOff, string(out))
 				case "again":
 					require.True(t, a.Again())
 				case "no":
