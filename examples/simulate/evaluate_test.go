@@ -1,13 +1,9 @@
 package main
 
 import (
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -28,27 +24,6 @@ func TestEvaluate(t *testing.T) {
 	page := string(rig.Must(os.ReadFile("../../docs/results.md")))
 	assert.Contains(t, page, "$ go run ./examples/simulate evaluate\n"+string(rig.Must(os.ReadFile("testdata/evaluate/table.txt")))+"```\n")
 	assert.Contains(t, simulate(t, "evaluate", "-forget", "rag_high_kv"), "\nforgetting: MAPE ")
-}
-
-func TestEvaluateMistakes(t *testing.T) {
-	z := rig.Must(gzip.NewReader(bytes.NewReader(shipped)))
-	lines := strings.SplitAfter(string(rig.Must(io.ReadAll(z))), "\n")
-	short := filepath.Join(t.TempDir(), "short.csv")
-	require.NoError(t, os.WriteFile(short, []byte(strings.Join(lines[:901], "")), 0o600))
-	for _, c := range []struct {
-		args []string
-		want string
-	}{
-		{[]string{"-format", "xml"}, `-format is "xml", want table or json`},
-		{[]string{"more"}, `"more" is one argument too many`},
-		{[]string{"-csv", short}, short + ": 900 rows are too few, the first 1000 only train"},
-		{[]string{"-forget", "nowhere"}, `the samples: no row has the regime "nowhere"`},
-		{[]string{"-csv", short + "x"}, "no such file"},
-	} {
-		var stderr bytes.Buffer
-		require.Equal(t, 2, run(with([]string{"evaluate"}, c.args...), &bytes.Buffer{}, &stderr))
-		require.Contains(t, stderr.String(), c.want)
-	}
 }
 
 // The accuracy that the predictor must reach on the shared samples. It holds for other engines too;

@@ -83,8 +83,6 @@ func readOptions(args []string, stderr io.Writer) (*options, error) {
 		return nil, err
 	}
 	switch {
-	case flags.Arg(0) == "replicas":
-		return nil, fmt.Errorf("replicas is gone: several routers are conditions of a policy, as in -policies lmetric+routers=3+share=index")
 	case flags.NArg() > 0:
 		return nil, fmt.Errorf("what is %q? There are flags, and the verbs %s", flags.Arg(0), verbNames())
 	case (len(workloads.values) == 0) == (*trace == ""):

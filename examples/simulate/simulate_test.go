@@ -2,9 +2,11 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -227,6 +229,8 @@ func TestMistakes(t *testing.T) {
 	}
 	good := file("good.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`)
 	broken := file("broken.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`+"\n"+`{"timestamp":-1,"input_length":10,"output_length":1}`)
+	z := rig.Must(gzip.NewReader(bytes.NewReader(shipped)))
+	few := file("few.csv", strings.Join(strings.SplitAfter(string(rig.Must(io.ReadAll(z))), "\n")[:901], ""))
 	for _, c := range []struct{ args, want string }{
 		{"", "one of -workload and -trace is needed"},
 		{"-workload A -trace " + good, "and not both"},
@@ -270,6 +274,19 @@ func TestMistakes(t *testing.T) {
 		{"calibrate -judge-second " + good, "-judge-second needs -first-half"},
 		{"calibrate -endpoint x " + good, `-endpoint "x" is not in good.jsonl`},
 		{"calibrate " + broken, "broken.jsonl:2: ArrivalMillis"},
+		{"evaluate -format xml", `-format is "xml", want table or json`},
+		{"evaluate more", `"more" is one argument too many`},
+		{"evaluate -csv " + few, few + ": 900 rows are too few, the first 1000 only train"},
+		{"evaluate -forget nowhere", `the samples: no row has the regime "nowhere"`},
+		{"evaluate -csv " + few + "x", "no such file"},
+		{"tournament -contests E", `"E" is not a contest (known: tuned, held, foreign, programs, sealed, A-qwe,`},
+		{"tournament -contests A-qwe,A", `"A" is not a contest`},
+		{"tournament -policies best", "is unknown"},
+		{"tournament -load 0", "is not a number above 0"},
+		{"tournament -requests 3", "-requests 3 is too small"},
+		{"tournament -format xml", `-format "xml" is unknown (known: table, cells, json)`},
+		{"tournament -plot front.svg -format json", "-plot is not for -format json"},
+		{"tournament more", `what is "more"?`},
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, 2, run(strings.Fields(c.args), &stdout, &stderr), c.args)

@@ -9,7 +9,6 @@ import (
 	"io/fs"
 	"math"
 	"os"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -73,23 +72,6 @@ func TestTournament(t *testing.T) {
 	for _, s := range scores {
 		assert.Positive(t, s.E2EMean)
 		assert.Greater(t, s.Rate, 0.0)
-	}
-}
-
-func TestTournamentMistakes(t *testing.T) {
-	for command, want := range map[string]string{
-		"-contests E":                  `"E" is not a contest (known: tuned, held, foreign, programs, sealed, A-qwe,`,
-		"-policies best":               "is unknown",
-		"-load 0":                      "is not a number above 0",
-		"-requests 3":                  "-requests 3 is too small",
-		"-format xml":                  `-format "xml" is unknown (known: table, cells, json)`,
-		"-plot front.svg -format json": "-plot is not for -format json",
-		"more":                         `what is "more"?`,
-		"-contests A-qwe,A":            `"A" is not a contest`,
-	} {
-		var stderr bytes.Buffer
-		assert.Equal(t, 2, run(append([]string{"tournament"}, strings.Fields(command)...), &bytes.Buffer{}, &stderr))
-		assert.Contains(t, stderr.String(), want)
 	}
 }
 

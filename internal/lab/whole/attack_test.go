@@ -25,49 +25,34 @@ var attackKinds = []string{"invented names", "huge refused prompts", "impossible
 
 const (
 	attackFor   = 2 * time.Minute
+	attackEvery = 125 * time.Millisecond
 	hugeTokens  = 1 << 20 // more than any server can hold
 	hugePrompts = 12
 )
 
-// attackWork is a workload of the attacker, or of a harmless tenant who sends
+// attackWork is the work of the attacker, or of a harmless tenant who sends
 // requests with the same number of tokens at the same moments.
-type attackWork struct {
-	kind     string
-	harmless bool
+func attackWork(kind string, harmless bool) (work sim.Given) {
+	for n := range int(attackFor / attackEvery) {
+		work = append(work, attackRequest(kind, harmless, n))
+	}
+	return work
 }
-
-func (a attackWork) Start(uint64) (sim.Source, error) { return &attackSource{attackWork: a}, nil }
-
-type attackSource struct {
-	attackWork
-	n, huge int
-}
-
-const attackEvery = 125 * time.Millisecond
-
-func (s *attackSource) Next() (time.Duration, bool) {
-	at := time.Duration(s.n) * attackEvery
-	return at, at < attackFor
-}
-
-func (s *attackSource) Done(*sim.Request, time.Duration) {}
 
 // block is block i of the attacker's prompt n.
 func attackBlock(n, i int) uint64 { return engine.Mix(0xa77ac4 ^ engine.Mix(uint64(n)<<32|uint64(i))) }
 
-func (s *attackSource) Take() sim.Request {
-	n := s.n
-	s.n++
-	kind := s.kind
+func attackRequest(kind string, harmless bool, n int) sim.Request {
+	period := 1 // of a kind's requests
 	if kind == "everything" {
-		kind = attackKinds[n%(len(attackKinds)-1)]
+		period = len(attackKinds) - 1
+		kind = attackKinds[n%period]
 	}
-	r := sim.Request{InputTokens: 1600, OutputTokens: 40, Tenant: "attacker", Class: "attacker"}
+	r := sim.Request{Arrival: time.Duration(n) * attackEvery, InputTokens: 1600, OutputTokens: 40, Tenant: "attacker", Class: "attacker"}
 	every := int(attackFor/attackEvery) / hugePrompts
 	switch kind {
 	case "huge refused prompts":
-		if s.huge < hugePrompts && s.huge*every <= n {
-			s.huge++
+		if n%every < period {
 			r.InputTokens = hugeTokens
 		}
 	case "one-block floods":
@@ -75,7 +60,7 @@ func (s *attackSource) Take() sim.Request {
 	}
 	// Blocks that no request has sent before or will send again.
 	for i := range r.InputTokens / sim.BlockTokens {
-		if r.InputTokens == hugeTokens && s.harmless {
+		if r.InputTokens == hugeTokens && harmless {
 			break // neither computed nor known
 		}
 		r.Blocks = append(r.Blocks, attackBlock(n, i))
@@ -92,7 +77,7 @@ func (s *attackSource) Take() sim.Request {
 			r.Blocks[i] = attackBlock(-1, i)
 		}
 	}
-	if s.harmless {
+	if harmless {
 		return r
 	}
 	switch kind {
@@ -182,7 +167,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 		Workload: sim.Merge{
 			work(attackVictims[0], 6, 1000, 300, 150, 16),
 			work(attackVictims[1], 40, 3000, 600, 100, 8),
-			attackWork{kind, harmless},
+			attackWork(kind, harmless),
 		},
 		Seed: seed,
 	})
