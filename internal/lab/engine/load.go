@@ -39,9 +39,6 @@ func (e *Engine) Load(now time.Duration) Load {
 	}
 }
 
-// Prefilling reports whether the current step computes prompts, as of the latest call with a time.
-func (e *Engine) Prefilling() bool { return e.phase == busy && len(e.prefills) > 0 }
-
 // Totals returns the counts as of the latest call with a time.
 func (e *Engine) Totals() Totals {
 	t := e.totals

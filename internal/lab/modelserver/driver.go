@@ -11,7 +11,6 @@ import (
 // step ends and then reports progress to the sequences.
 type driver struct {
 	speed float64
-	queue int // how many may wait; 0: any number
 	epoch time.Time
 	wake  chan struct{} // capacity one: there is new work for the goroutine
 	ended chan struct{} // closed when the goroutine has ended
@@ -21,10 +20,7 @@ type driver struct {
 	sequences map[uint64]*sequence
 	lastID    uint64
 	events    []engine.Event
-	// What was there when the last step began, and the current one, whose end tells it from others.
-	last, begun engine.Load
-	stepEnd     time.Duration
-	stopped     bool
+	stopped   bool
 }
 
 // generation is the work of one HTTP request: one or more sequences.
@@ -53,14 +49,13 @@ type progress struct {
 	lost     bool // done, but incomplete
 }
 
-func newDriver(config engine.Config, speed float64, queue int) (*driver, error) {
+func newDriver(config engine.Config, speed float64) (*driver, error) {
 	e, err := engine.New(config)
 	if err != nil {
 		return nil, err
 	}
 	d := &driver{
 		speed:     speed,
-		queue:     queue,
 		epoch:     time.Now(),
 		wake:      make(chan struct{}, 1),
 		ended:     make(chan struct{}),
@@ -130,12 +125,6 @@ func (d *driver) advance() (next time.Duration, busy, alive bool) {
 		}
 	})
 	end, busy := d.engine.StepEnd()
-	if end != d.stepEnd {
-		d.last, d.begun, d.stepEnd = d.begun, d.engine.Load(now), end
-	}
-	if !busy {
-		d.last = d.begun
-	}
 	return max(end-now, 0), busy, true
 }
 
@@ -153,9 +142,6 @@ func (d *driver) submit(g *generation) error {
 		return errStopped
 	}
 	now := d.now()
-	if d.queue > 0 && d.engine.Load(now).Waiting >= d.queue {
-		return errFull
-	}
 	for i, s := range g.sequences {
 		d.lastID++
 		s.id, s.owner = d.lastID, g
@@ -223,15 +209,14 @@ func (d *driver) halt(now time.Duration) {
 // state is what there is to say about the engine at a moment.
 type state struct {
 	engine.Totals
-	now, last engine.Load
-	blocked   bool // prompts are being computed
-	stopped   bool
+	now     engine.Load
+	stopped bool
 }
 
 func (d *driver) state() state {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return state{now: d.engine.Load(d.now()), last: d.last, blocked: d.engine.Prefilling(), Totals: d.engine.Totals(), stopped: d.stopped}
+	return state{now: d.engine.Load(d.now()), Totals: d.engine.Totals(), stopped: d.stopped}
 }
 
 func (d *driver) poke() { signal(d.wake) }

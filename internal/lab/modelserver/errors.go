@@ -39,11 +39,8 @@ func invalid(param, format string, args ...any) *apiError {
 
 // submitError is the answer to a request that the engine has refused.
 func submitError(err error) *apiError {
-	switch {
-	case errors.Is(err, errStopped):
+	if errors.Is(err, errStopped) {
 		return failure(http.StatusServiceUnavailable, "", "%v", err)
-	case errors.Is(err, errFull):
-		return failure(http.StatusServiceUnavailable, "", "The engine is currently busy and cannot accept new requests. Please try again later or on a different instance.")
 	}
 	return failure(http.StatusInternalServerError, "", "%v", err)
 }
@@ -55,7 +52,7 @@ func writeError(w http.ResponseWriter, e *apiError) {
 
 // writeMessageError answers like Anthropic's API.
 func writeMessageError(w http.ResponseWriter, e *apiError) {
-	e.write(w, e.ofMessages(e.Type))
+	e.write(w, object{"type": "error", "error": object{"type": e.Type, "message": e.Message}})
 }
 
 func (e *apiError) write(w http.ResponseWriter, body object) {
@@ -63,10 +60,6 @@ func (e *apiError) write(w http.ResponseWriter, body object) {
 		w.Header().Set("Retry-After", e.retryAfter)
 	}
 	writeJSON(w, e.status, body)
-}
-
-func (e *apiError) ofMessages(kind string) object {
-	return object{"type": "error", "error": object{"type": kind, "message": e.Message}}
 }
 
 func writeJSON(w http.ResponseWriter, status int, v any) {

@@ -4,23 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"time"
 )
 
 // health answers 200 while the server accepts requests.
 func (s *Server) health(w http.ResponseWriter, _ *http.Request) {
 	if s.driver.state().stopped {
 		w.WriteHeader(http.StatusServiceUnavailable)
-	}
-}
-
-// page answers once no prompt is being computed, if the server is Blocking.
-func (s *Server) page(answer http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		for s.config.Blocking && r.Context().Err() == nil && s.driver.state().blocked {
-			time.Sleep(time.Millisecond)
-		}
-		answer(w, r)
 	}
 }
 
@@ -31,9 +20,6 @@ var labelValue = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
 func (s *Server) metrics(w http.ResponseWriter, _ *http.Request) {
 	totals := s.driver.state()
 	load := totals.now
-	if s.config.Blocking {
-		load = totals.last
-	}
 	model := labelValue.Replace(s.config.Model)
 	w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 	write := func(kind, name, help string, value any) {

@@ -2,7 +2,6 @@ package modelserver
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -60,9 +59,7 @@ func (s *Server) complete(
 			refuse(w, e)
 			return
 		}
-		err := s.driver.submit(g)
-		late := errors.Is(err, errFull) && q.stream && s.refused.Add(1)%2 == 0
-		if err != nil && !late {
+		if err := s.driver.submit(g); err != nil {
 			refuse(w, submitError(err))
 			return
 		}
@@ -73,9 +70,7 @@ func (s *Server) complete(
 		}
 		out.flush = http.NewResponseController(w).Flush
 		out.writer = q.writer(out)
-		if late {
-			out.refuse(submitError(err))
-		} else if q.stream {
+		if q.stream {
 			out.stream()
 		} else {
 			out.whole()
@@ -176,21 +171,6 @@ func (o *responder) open() {
 	// Like vLLM, send the status before the first token.
 	o.w.WriteHeader(http.StatusOK)
 	_ = o.flush() // not all writers can flush
-}
-
-// refuse ends a stream that has begun.
-func (o *responder) refuse(e *apiError) {
-	o.open()
-	switch w := o.writer.(type) {
-	case *responseWriter:
-		w.begin()
-		o.breakOff()
-	case *messageWriter:
-		o.event("error", e.ofMessages("internal_error"))
-	default:
-		o.event("", object{"error": e})
-		_, _ = o.w.Write([]byte("data: [DONE]\n\n"))
-	}
 }
 
 // stream writes an event for each token, however many have come at once, with

@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick/internal/lab/engine"
@@ -35,12 +34,6 @@ type Config struct {
 	Engine engine.Config
 	// Speed is how many seconds of the engine's time pass per second. Zero: 1.
 	Speed float64
-	// Blocking makes it as deaf as vLLM is on a CPU: no page is answered while prompts are computed, and
-	// /metrics has what the last step knew.
-	Blocking bool
-	// MaxQueued is how many requests may wait before more are refused with 503, or every other stream
-	// after a status of 200; vLLM's --max-num-queued-reqs. Zero: any number.
-	MaxQueued int
 }
 
 func (c *Config) validate() error {
@@ -52,11 +45,8 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// The errors of requests after Close, and beyond Config.MaxQueued.
-var (
-	errStopped = errors.New("modelserver: the server is stopped")
-	errFull    = errors.New("modelserver: the queue is full")
-)
+// errStopped is the error of requests after Close.
+var errStopped = errors.New("modelserver: the server is stopped")
 
 // Server is one model server. Make it with [New] and end it with
 // [Server.Close]; it runs a goroutine until then. It is safe for concurrent use.
@@ -69,8 +59,6 @@ type Server struct {
 	started time.Time
 	nonce   uint32 // distinguishes the ids of servers
 
-	refused atomic.Uint64 // streams
-
 	mu     sync.Mutex        // guards the fields below
 	failed map[string]int    // number of errors that scripts have caused, by key
 	stored map[string][]turn // the conversations of responses, by their ids
@@ -81,7 +69,7 @@ func New(config Config) (*Server, error) {
 	if err := config.validate(); err != nil {
 		return nil, err
 	}
-	d, err := newDriver(config.Engine, config.Speed, config.MaxQueued)
+	d, err := newDriver(config.Engine, config.Speed)
 	if err != nil {
 		return nil, fmt.Errorf("modelserver: %w", err)
 	}
@@ -99,13 +87,13 @@ func New(config Config) (*Server, error) {
 	mux.HandleFunc("POST /v1/{api}/render", s.noRender)
 	mux.HandleFunc("POST /v1/chat/completions/render", s.noRender)
 	mux.HandleFunc("POST /tokenize", s.tokenize)
-	mux.HandleFunc("GET /v1/models", s.page(s.models))
-	mux.HandleFunc("GET /v1/models/{model}", s.page(s.model))
-	mux.HandleFunc("GET /health", s.page(s.health))
-	mux.HandleFunc("GET /metrics", s.page(s.metrics))
-	mux.HandleFunc("GET /version", s.page(func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("GET /v1/models", s.models)
+	mux.HandleFunc("GET /v1/models/{model}", s.model)
+	mux.HandleFunc("GET /health", s.health)
+	mux.HandleFunc("GET /metrics", s.metrics)
+	mux.HandleFunc("GET /version", func(w http.ResponseWriter, _ *http.Request) {
 		writeJSON(w, http.StatusOK, map[string]string{"version": "0.32.0"})
-	}))
+	})
 	s.http.Handler = mux
 	s.http.ReadHeaderTimeout = 10 * time.Second
 	return s, nil
