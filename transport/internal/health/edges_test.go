@@ -189,6 +189,17 @@ func TestReturningAndFull(t *testing.T) {
 	}
 }
 
+// Where nobody is well, one that returns is the best that there is, and has no share to keep to.
+func TestReturningWhereNobodyIsWell(t *testing.T) {
+	c := newCluster("a", "b")
+	c.play("a", "uuu.s")
+	assert.Contains(t, c.Avoid(nil), "a", "b is well")
+	c.play("b", "uuu")
+	for range 20 {
+		assert.Equal(t, []string{"b"}, c.Avoid(nil))
+	}
+}
+
 // A second recovery begins with the share of the first.
 func TestReturningTwice(t *testing.T) {
 	c := newCluster("a", "b")

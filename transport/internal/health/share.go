@@ -17,7 +17,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	spare, all := h.spare(now)
+	spare, all, well := h.spare(now)
 	h.known = slices.DeleteFunc(h.known, func(e *endpoint) bool {
 		if h.gone(e) {
 			e.listed = false
@@ -47,7 +47,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 				e.offeredAt = now
 			}
 		case s == Returning:
-			avoided = e.holdBack(now) || full
+			avoided = e.holdBack(now) && well || full // where nobody is well, it is the best that there is
 		}
 		if avoided {
 			dst = append(dst, e.id)
@@ -121,18 +121,24 @@ func (e *endpoint) holdBack(now time.Time) bool {
 	return false
 }
 
-// spare is how many of the endpoints that are failing or silent may be avoided; h.mu is held. If
-// all are out, none is. Of two endpoints it is one.
-func (h *Health) spare(now time.Time) (n int, all bool) {
+// spare is how many of the endpoints that are failing or silent may be avoided, and whether any is well;
+// h.mu is held. If all are out, none is avoided. Of two endpoints it is one.
+func (h *Health) spare(now time.Time) (n int, all, well bool) {
+	returning := 0
 	for _, e := range h.known {
-		if e.current().Out() {
+		switch s := e.current(); {
+		case s.Out():
 			n++
+		case s == Returning:
+			returning++
 		}
 	}
-	if n == 0 || n >= h.count(now) {
-		return n, true
+	of := h.count(now)
+	well = n+returning < of
+	if n == 0 || n >= of {
+		return n, true, well
 	}
-	return int(maxOut * float64(h.count(now))), false
+	return int(maxOut * float64(of)), false, well
 }
 
 // Out appends to dst the endpoints that wait for a trial.
