@@ -272,6 +272,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 		{"slow everywhere", "", minute, transport.Config{}, 0, 70 * time.Second, map[string]int{"a": 1, "b": 1}},
 		{"the server answers others", "", minute, transport.Config{}, time.Minute, time.Minute, map[string]int{"a": 121}},
 		{"and then hangs", "", minute, transport.Config{}, 5 * time.Second, 78 * time.Second, map[string]int{"a": 11, "b": 1}},
+		{"it loads the model", "", minute, transport.Config{}, 0, time.Minute, map[string]int{"a": 1}},
 		{"no retries", "", minute, transport.Config{MaxAttempts: 1}, 0, time.Minute, map[string]int{"a": 1}},
 		{"not to be sent twice", "", `{"model":"m","stream":true,"tools":[{"type":"mcp"}],"input":"A tale that takes a minute."}`, transport.Config{}, 0, time.Minute, map[string]int{"a": 1}},
 		{"budget for one", "hang", chatStream, transport.Config{RetryShare: 1e-9, RetryBurst: 1}, 0, 10 * time.Second, map[string]int{"a": 1, "b": 1}},
@@ -292,6 +293,11 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 				}
 				assert.Zero(t, load(t, tr, chatStream, 10, 2*time.Second).Load())
 				time.Sleep(time.Second)
+				if tc.name == "it loads the model" {
+					loads := *router.Endpoints()[0].Candidate.Endpoint
+					loads.Residents = []endpick.Resident{{Model: "m", State: endpick.OnDisk}}
+					require.NoError(t, router.Update(loads))
+				}
 				f.took()
 				f.falls("a", tc.illness)
 				go load(t, tr, chatStream, 2, tc.others)

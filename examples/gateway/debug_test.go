@@ -279,7 +279,9 @@ func TestRequestsAreFound(t *testing.T) {
 		require.Equal(t, []any{400, "unknown filter \"status\"; known are id, model, tenant, server, sort, idle\n"}, []any{w.Code, w.Body.String()})
 	}
 
+	require.Contains(t, textIn(page(t, see(t, g.admin, "/debug/endpick?id=unheard-of"))), "none is like that.")
 	text := textIn(page(t, see(t, g.admin, "/debug/endpick?id="+retried[0].ID)))
+	require.NotContains(t, text, "none is like that.")
 	for _, want := range []string{"bad did not answer: EOF", "good served it", "policy round-robin, for n lmetric, for none random", "configured by test.yaml",
 		"of 4 requests 25.0 % failed and 25.0 % were refused.", "gone has no server", "none has no server", "1.", "but 2 models have no server."} {
 		require.Contains(t, text, want)
