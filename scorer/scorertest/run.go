@@ -41,9 +41,9 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 		for i, v := range c.ask(r, scores(scorer)).(scored).dst {
 			id := c.candidates[i].Endpoint.ID
 			switch {
-			case math.IsNaN(v):
-				c.failf("Score left the slot of %s as it was, or wrote NaN: every slot of dst gets a finite number", id)
-			case math.IsInf(v, 0):
+			case math.Float64bits(v) == math.Float64bits(unwritten):
+				c.failf("Score left the slot of %s as it was: every slot of dst gets a finite number", id)
+			case math.IsNaN(v), math.IsInf(v, 0):
 				c.failf("Score gives %s %v: scores are finite", id, v)
 			case v < least || v > most:
 				c.failf("Score gives %s %v: scores that are combined by weight are within [%v, %v]", id, v, least, most)
@@ -64,7 +64,10 @@ func checkScorer(s suite, newScorer func(*testing.T) endpick.Scorer, least, most
 	r.runsConcurrently(s)
 }
 
-// scored are the scores of candidates, NaN for slots that were not written.
+// unwritten is a NaN that no calculation gives.
+var unwritten = math.Float64frombits(0x7ff8_0000_0bad_0bad)
+
+// scored are the scores of candidates, unwritten where a slot was left as it was.
 type scored struct {
 	ids []string
 	dst []float64 // as the scorer has it, which may write to it later
@@ -81,7 +84,7 @@ func (s scored) String() string {
 
 func scores(s endpick.Scorer) answering {
 	return func(req *endpick.Request, candidates []endpick.Candidate, _ []float64) any {
-		dst := slices.Repeat([]float64{math.NaN()}, len(candidates))
+		dst := slices.Repeat([]float64{unwritten}, len(candidates))
 		s.Score(req, candidates, dst)
 		return scored{names(candidates), dst}
 	}
