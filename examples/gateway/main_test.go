@@ -86,6 +86,27 @@ func TestGracefulStop(t *testing.T) {
 	require.Error(t, streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1).Err)
 }
 
+// What has not ended by then is cut off, whatever its server does.
+func TestStopAfterGrace(t *testing.T) {
+	server := answering(t, func(w http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
+	c := start(t, "-backend", server.URL, "-grace", "50ms")
+	done := make(chan error, 1)
+	go func() {
+		resp, err := http.Post(c.url+"/v1/chat/completions", "application/json", strings.NewReader(`{"model":"m","messages":[]}`))
+		if err == nil {
+			resp.Body.Close()
+		}
+		done <- err
+	}()
+	c.shows(t, "open 1,")
+	stopped := time.Now()
+	c.interrupt()
+	require.Equal(t, 1, <-c.status)
+	require.Contains(t, c.stderr.String(), "1 requests were cut off after 50ms")
+	require.Error(t, <-done)
+	require.Less(t, time.Since(stopped), 4*time.Second)
+}
+
 // The credentials in a server's address concern that server only.
 func TestCredentialsAreNotLogged(t *testing.T) {
 	asked := make(chan string, 1)
