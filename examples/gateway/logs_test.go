@@ -51,6 +51,8 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	require.Equal(t, 401, send("Authorization", "Bearer guessed"))
 	c.logs(t, "level=WARN msg=request status=refused http=401 "+named, 1)
 	assert.Regexp(t, named+`[0-9a-f]{8}-1 client=127.0.0.1 error="no valid API key"\n`, c.stderr.String())
+	_, metrics := get(t, c.admin+"/metrics")
+	assert.Contains(t, metrics, `endpick_requests_total{code="401",model="other",reason="unknown_key",status="refused"} 1`)
 
 	require.Equal(t, 200, send("Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "abc"))
 	c.logs(t, "level=WARN msg=request "+named, 1)

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
@@ -306,7 +305,7 @@ func (g *gateway) refuse(w http.ResponseWriter, r *http.Request, status int, mes
 	h.Set(header, value)
 	w.WriteHeader(status)
 	_, _ = w.Write(body)
-	o := &transport.Observation{Request: recording.Request{Time: time.Now(), Status: endpick.Refused.String(), HTTP: status}, In: r, Serving: -1, Err: errors.New(message)}
+	o := &transport.Observation{Request: recording.Request{Time: time.Now(), Status: endpick.Refused.String(), HTTP: status}, In: r, Serving: -1}
 	if status >= http.StatusInternalServerError {
 		o.Status = endpick.Failed.String()
 	}
