@@ -175,7 +175,7 @@ func (s *Sketcher) piece(role string, end int) recording.Piece {
 
 // split splits the text into white space, words, values, and what is between them.
 func (s *Sketcher) split(p *recording.Piece, text string) {
-	words, template := s.wordsRead[:0], s.templateRead[:0]
+	words, template := slices.Grow(s.wordsRead[:0], len(text)), slices.Grow(s.templateRead[:0], len(text))
 	var older, before uint64 // hashes of the two words before, by the key
 	for at := 0; at < len(text); {
 		word, digits := Word(text[at:])

@@ -119,7 +119,7 @@ func (p *promptReader) next(c *cursor) bool {
 
 // begin starts a conversation with its tools.
 func (p *promptReader) begin() {
-	const room = 1 << 14 // not for a picture of megabytes, which is one block
+	const room = 1 << 15 // not for a picture of many megabytes, which is one block
 	p.h.Reset(p.seed, make([]uint64, 0, min(len(p.parts[messagesPart])/prefix.BlockBytes+1, room)))
 	for c := elementsOf(p.parts[toolsPart]); p.next(&c); {
 		definition := viewString(c.value())
