@@ -22,7 +22,9 @@ type Predictor interface {
 }
 
 // Admitter admits the request by returning nil, or returns the reason why
-// not, which the router wraps in a [RejectedError].
+// not, which the router wraps in a [RejectedError]. The reason may have a method
+// Refusal() (message string, retryAfter time.Duration): what a gateway answers to the client
+// instead of the error's text, and when to try again; 0: not known, or never.
 //
 // Requests that are routed at the same moment may not see each other in InFlight: an
 // Admitter that keeps a limit counts for itself, under a lock, as in the example. It may

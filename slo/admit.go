@@ -56,6 +56,11 @@ func (e *UnattainableError) Error() string {
 	return strings.TrimSuffix(b.String(), ";")
 }
 
+// Refusal is what the client learns; see [endpick.Admitter].
+func (e *UnattainableError) Refusal() (message string, retryAfter time.Duration) {
+	return "no server can meet the latency targets of the request", 0
+}
+
 func (a *latencyAdmitter) Admit(req *endpick.Request, candidates []endpick.Candidate) error {
 	if req.Priority >= 0 || asked(req) == 0 || len(candidates) == 0 {
 		return nil

@@ -14,9 +14,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
-	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/host"
 )
@@ -175,15 +173,15 @@ func ErrorBody(path string, status int, code, message string) []byte {
 // Anthropic's use OpenAI's format.
 //
 // If the queue has dropped the request, Retry-After is the time that it has
-// waited, from a second to a minute; if a queue.TokenBucket or a quota has
-// refused it, the time until the bucket holds enough. If no server is available, it
-// is two seconds, the usual time between two health checks: SDKs try again sooner
-// if nothing is said, and give up after one or two seconds.
+// waited, from a second to a minute; if an [endpick.Admitter] has refused it, what
+// its reason's Refusal says, as for the time until a bucket holds enough. If no server is
+// available, it is two seconds, the usual time between two health checks: SDKs try again
+// sooner if nothing is said, and give up after one or two seconds.
 func ErrorResponse(path string, err error) (status int, header http.Header, body []byte) {
 	p := problemFor(err)
 	status, body = p.Status, p.Body(path)
 	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
-	wait := retryAfter(err)
+	_, wait := refused(err)
 	if wait == 0 && status == http.StatusServiceUnavailable {
 		wait = untilCheck
 	}
@@ -208,7 +206,8 @@ func problemFor(err error) dialect.Problem {
 	case status == http.StatusBadRequest && errors.As(err, &bad):
 		p.Param, p.Message = bad.Field, bad.Field+" "+bad.Reason
 	case status == http.StatusTooManyRequests:
-		p.Message, p.Code = refusal(err), "rate_limit_exceeded"
+		reason, _ := refused(err)
+		p.Message, p.Code = cmp.Or(reason, p.Message), "rate_limit_exceeded"
 	case errors.As(err, &long):
 		p.Message = fmt.Sprintf("the request body is longer than %d bytes", long.Limit)
 	case status == http.StatusNotFound && errors.As(err, &none):
@@ -226,25 +225,23 @@ func problemFor(err error) dialect.Problem {
 	return p
 }
 
-// refusal says to a client why it gets 429. An Admitter of the host's says it in its own words.
-func refusal(err error) string {
-	var rejected *endpick.RejectedError
-	var over *quota.Error
-	switch wait := retryAfter(err); {
-	case errors.As(err, &over) && over.Requests > 0:
-		return fmt.Sprintf("too many requests at once: %d are running, and more are not allowed", over.Requests)
-	case !errors.As(err, &rejected):
-		return "all servers are busy, and too many requests wait already"
-	case wait > 0:
-		return fmt.Sprintf("the rate limit is reached: try again in %v", wait.Round(time.Millisecond))
-	case errors.As(err, new(*queue.RateLimitError)):
-		return "the prompt is longer than the rate limit allows at any time"
-	case errors.As(err, new(*slo.UnattainableError)):
-		return "no server can meet the latency targets of the request"
-	case errors.As(err, new(*queue.SaturatedError)):
-		return "all servers are busy, and the request's priority is too low to wait"
+// refused says to a client why it gets 429, and when to try again; 0: not known, or never. An
+// Admitter's reason without a Refusal is passed on as it is.
+func refused(err error) (message string, retryAfter time.Duration) {
+	var reason interface {
+		Refusal() (string, time.Duration)
 	}
-	return rejected.Reason.Error()
+	var rejected *endpick.RejectedError
+	var dropped *queue.Error
+	switch {
+	case errors.As(err, &reason):
+		return reason.Refusal()
+	case errors.As(err, &rejected):
+		return rejected.Reason.Error(), 0
+	case errors.As(err, &dropped) && !errors.Is(err, queue.ErrTooLarge):
+		retryAfter = min(max(dropped.Waited, time.Second), time.Minute)
+	}
+	return "all servers are busy, and too many requests wait already", retryAfter
 }
 
 var messages = map[int]string{
@@ -262,19 +259,3 @@ var messages = map[int]string{
 // untilCheck is when a server may be available again: the default of
 // health.Config.Interval.
 const untilCheck = 2 * time.Second
-
-// retryAfter is when to try again; 0: not known, or never.
-func retryAfter(err error) time.Duration {
-	var dropped *queue.Error
-	var limited *queue.RateLimitError
-	var over *quota.Error
-	switch {
-	case errors.As(err, &over):
-		return over.RetryAfter
-	case errors.As(err, &limited):
-		return limited.RetryAfter
-	case errors.Is(err, queue.ErrTooLarge) || !errors.As(err, &dropped):
-		return 0
-	}
-	return min(max(dropped.Waited, time.Second), time.Minute)
-}

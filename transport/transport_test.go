@@ -23,6 +23,7 @@ import (
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 )
@@ -147,7 +148,14 @@ func TestWithoutAModelAnyEndpointServes(t *testing.T) {
 
 var errBroke = errors.New("broke")
 
-// What a client is told of an error: a status, and when to try again, if that may help.
+// later is the reason of a host's own Admitter.
+type later struct{ message string }
+
+func (later) Error() string                      { return "mine: broke" }
+func (l later) Refusal() (string, time.Duration) { return l.message, 7 * time.Second }
+
+// What a client is told of an error: a status, when to try again, if that may help, and of a
+// refusal why.
 func TestErrorHandler(t *testing.T) {
 	dial, read := &net.OpError{Op: "dial", Err: errBroke}, &net.OpError{Op: "read", Err: errBroke}
 	limited := &queue.RateLimitError{Need: 2, Have: 1, RetryAfter: 20 * time.Millisecond}
@@ -155,29 +163,35 @@ func TestErrorHandler(t *testing.T) {
 		err    error
 		status int
 		retry  string
+		says   string
 	}{
-		{&http.MaxBytesError{Limit: 1}, 413, ""},
-		{&endpick.RejectedError{Reason: errBroke}, 429, ""},
-		{&endpick.NoEndpointError{Model: "m", Endpoints: 1}, 404, ""},
-		{&endpick.NoEndpointError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1}, 503, "2"},
-		{&endpick.NoEndpointError{Model: "m"}, 503, "2"}, // an empty fleet says nothing of the model
-		{&endpick.NoEndpointError{Endpoints: 1}, 503, "2"},
-		{&endpick.NoEndpointError{}, 503, "2"},
-		{&transport.UpstreamError{Err: transport.ErrTimeout}, 504, ""},
-		{context.DeadlineExceeded, 504, ""},
-		{context.Canceled, 499, ""},
-		{&endpick.RequestError{}, 400, ""},
-		{fmt.Errorf("%w: %w", transport.ErrRead, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), 408, ""},
-		{&transport.UpstreamError{Err: read}, 502, ""},
-		{&transport.UpstreamError{Err: errBroke}, 502, ""},
-		{&transport.UpstreamError{Err: dial}, 503, "2"}, // nobody is there
-		{&queue.Error{Reason: queue.ErrFull}, 429, "1"},
-		{&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}, 429, "2"},
-		{&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}, 503, "60"},
-		{&queue.Error{Reason: queue.ErrTooLarge}, 413, ""},
-		{&endpick.RejectedError{Reason: limited}, 429, "1"},
-		{&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}, 429, ""},
-		{&endpick.RejectedError{Reason: &slo.UnattainableError{}}, 429, ""},
+		{&http.MaxBytesError{Limit: 1}, 413, "", ""},
+		{&endpick.RejectedError{Reason: errBroke}, 429, "", "broke"},
+		{&endpick.NoEndpointError{Model: "m", Endpoints: 1}, 404, "", ""},
+		{&endpick.NoEndpointError{Model: "m", Endpoints: 2, Serving: 1, Draining: 1}, 503, "2", ""},
+		{&endpick.NoEndpointError{Model: "m"}, 503, "2", ""}, // an empty fleet says nothing of the model
+		{&endpick.NoEndpointError{Endpoints: 1}, 503, "2", ""},
+		{&endpick.NoEndpointError{}, 503, "2", ""},
+		{&transport.UpstreamError{Err: transport.ErrTimeout}, 504, "", ""},
+		{context.DeadlineExceeded, 504, "", ""},
+		{context.Canceled, 499, "", ""},
+		{&endpick.RequestError{}, 400, "", ""},
+		{fmt.Errorf("%w: %w", transport.ErrRead, &net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}), 408, "", ""},
+		{&transport.UpstreamError{Err: read}, 502, "", ""},
+		{&transport.UpstreamError{Err: errBroke}, 502, "", ""},
+		{&transport.UpstreamError{Err: dial}, 503, "2", ""}, // nobody is there
+		{&queue.Error{Reason: queue.ErrFull}, 429, "1", "all servers are busy, and too many requests wait already"},
+		{&queue.Error{Reason: queue.ErrShed, Waited: 1500 * time.Millisecond}, 429, "2", ""},
+		{&queue.Error{Reason: queue.ErrTimeout, Waited: time.Hour}, 503, "60", ""},
+		{&queue.Error{Reason: queue.ErrTooLarge}, 413, "", ""},
+		{&endpick.RejectedError{Reason: limited}, 429, "1", "the rate limit is reached: try again in 20ms"},
+		{&endpick.RejectedError{Reason: &queue.RateLimitError{Need: 2, Have: 1}}, 429, "", "the prompt is longer than the rate limit allows at any time"},
+		{&endpick.RejectedError{Reason: &slo.UnattainableError{}}, 429, "", "no server can meet the latency targets of the request"},
+		{&endpick.RejectedError{Reason: &queue.SaturatedError{}}, 429, "", "all servers are busy, and the request's priority is too low to wait"},
+		{&endpick.RejectedError{Reason: &quota.Error{RetryAfter: 2500 * time.Millisecond}}, 429, "3", "the rate limit is reached: try again in 2.5s"},
+		{&endpick.RejectedError{Reason: &quota.Error{Requests: 4, RetryAfter: time.Second}}, 429, "1", "too many requests at once: 4 are running, and more are not allowed"},
+		{&endpick.RejectedError{Reason: later{"come back on Monday"}}, 429, "7", "come back on Monday"},
+		{&endpick.RejectedError{Reason: later{}}, 429, "7", "Too Many Requests"},
 	} {
 		assert.Equal(t, tc.status, transport.StatusOf(tc.err), "%v", tc.err)
 		rec := httptest.NewRecorder()
@@ -187,7 +201,7 @@ func TestErrorHandler(t *testing.T) {
 		assert.Equal(t, tc.retry, rec.Header().Get("Retry-After"), "%v", tc.err)
 		assert.Equal(t, "application/json", rec.Header().Get("Content-Type"))
 		assert.NotContains(t, rec.Header(), "Content-Encoding")
-		assert.Contains(t, rec.Body.String(), `"error":{"message":`)
+		assert.Contains(t, rec.Body.String(), `"error":{"message":"`+tc.says)
 		if tc.status >= 500 {
 			assert.NotContains(t, rec.Body.String(), "broke", "what happens inside is not told")
 		}

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/endpick/endpick"
 )
@@ -39,6 +40,11 @@ type SaturatedError struct {
 
 func (e *SaturatedError) Error() string {
 	return fmt.Sprintf("queue: saturated: %.2f of capacity is taken and priority %d can be shed", e.Saturation, e.Priority)
+}
+
+// Refusal is what the client learns; see [endpick.Admitter].
+func (e *SaturatedError) Refusal() (message string, retryAfter time.Duration) {
+	return "all servers are busy, and the request's priority is too low to wait", 0
 }
 
 func (a rejectSheddable) Admit(req *endpick.Request, candidates []endpick.Candidate) error {

@@ -51,6 +51,14 @@ func (e *RateLimitError) Error() string {
 	return fmt.Sprintf("queue: rate limited: %.0f of %.0f tokens, try again in %v", e.Have, e.Need, e.RetryAfter)
 }
 
+// Refusal is what the client learns, and when to try again; see [endpick.Admitter].
+func (e *RateLimitError) Refusal() (message string, retryAfter time.Duration) {
+	if e.RetryAfter == 0 {
+		return "the prompt is longer than the rate limit allows at any time", 0
+	}
+	return fmt.Sprintf("the rate limit is reached: try again in %v", e.RetryAfter.Round(time.Millisecond)), e.RetryAfter
+}
+
 func (b *tokenBucket) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	need := float64(max(req.InputTokens, 1))
 	b.mu.Lock()

@@ -20,6 +20,14 @@ type Error struct {
 	Requests   int     // in flight, as many as allowed; 0: it is out of tokens
 }
 
+// Refusal is what the client learns, and when to try again; see [endpick.Admitter].
+func (e *Error) Refusal() (message string, retryAfter time.Duration) {
+	if e.Requests > 0 {
+		return fmt.Sprintf("too many requests at once: %d are running, and more are not allowed", e.Requests), e.RetryAfter
+	}
+	return fmt.Sprintf("the rate limit is reached: try again in %v", e.RetryAfter.Round(time.Millisecond)), e.RetryAfter
+}
+
 func (e *Error) Error() string {
 	if e.Requests > 0 {
 		return fmt.Sprintf("quota: too many requests at once: tenant %q has %d in flight", e.Tenant, e.Requests)
