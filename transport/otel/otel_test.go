@@ -2,11 +2,9 @@ package otel_test
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
 	"io"
 	"maps"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -17,15 +15,13 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	common "go.opentelemetry.io/proto/otlp/common/v1"
-	spans "go.opentelemetry.io/proto/otlp/trace/v1"
-	"google.golang.org/grpc"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
@@ -125,23 +121,23 @@ func post(t *testing.T, ctx context.Context, c *http.Client, path, body string, 
 	return resp.StatusCode, err
 }
 
-func traceparent(s *spans.Span) string {
-	return "00-" + hex.EncodeToString(s.TraceId) + "-" + hex.EncodeToString(s.SpanId) + "-01"
+func traceparent(s tracetest.SpanStub) string {
+	return "00-" + s.SpanContext.TraceID().String() + "-" + s.SpanContext.SpanID().String() + "-01"
 }
 
-// A complete span, as received over OTLP.
+// A complete span.
 func TestSpan(t *testing.T) {
-	r, provider := newReceiver(t)
+	r, provider := newRecorder()
 	e := startEngine(t, nil)
 	spare := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL, spare.URL)
 	_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000"))
 	s := r.wait(t, 1)[0]
-	assert.Equal(t, "github.com/endpick/endpick/transport/otel", r.scope)
+	assert.Equal(t, "github.com/endpick/endpick/transport/otel", s.InstrumentationScope.Name)
 	assert.Equal(t, "chat m", s.Name)
-	assert.Equal(t, spans.Span_SPAN_KIND_CLIENT, s.Kind)
-	assert.Equal(t, spans.Status_STATUS_CODE_UNSET, s.Status.GetCode())
-	assert.Empty(t, s.ParentSpanId)
+	assert.Equal(t, trace.SpanKindClient, s.SpanKind)
+	assert.Equal(t, codes.Unset, s.Status.Code)
+	assert.False(t, s.Parent.IsValid())
 	assert.Empty(t, s.Links)
 	assert.Empty(t, s.Events)
 	got := attributes(s.Attributes)
@@ -153,7 +149,7 @@ func TestSpan(t *testing.T) {
 		"server.address":                       "127.0.0.1", "server.port": port, "http.response.status_code": int64(200), "url.path": "/v1/chat/completions",
 		"endpick.endpoint": "a", "endpick.status": "completed", "endpick.attempts": int64(1), "endpick.tenant": "ann", "endpick.policy": "test",
 		"endpick.decision.number": int64(1), "endpick.decision.candidates": int64(3), "endpick.decision.removed": int64(1),
-		"endpick.decision.score": 1.0, "endpick.decision.regret": 0.0, "endpick.decision.scorers": []any{"order"}, "endpick.decision.scores": []any{1.0},
+		"endpick.decision.score": 1.0, "endpick.decision.regret": 0.0, "endpick.decision.scorers": []string{"order"}, "endpick.decision.scores": []float64{1},
 		"endpick.decision.runner_up": "b", "endpick.decision.runner_up.score": 0.5,
 		"endpick.prefix.matched_tokens": int64(48), "endpick.predicted.ttft": 0.25, "endpick.predicted.tpot": 0.02,
 		"endpick.load.waiting": 0.0, "endpick.load.running": 0.0, "endpick.load.kv_usage": 0.5, "endpick.load.prefill_tokens": int64(0),
@@ -179,14 +175,14 @@ func TestSpan(t *testing.T) {
 }
 
 func TestAttempts(t *testing.T) {
-	r, provider := newReceiver(t)
+	r, provider := newRecorder()
 	unhealthy := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	well := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), unhealthy.URL, well.URL)
 	_ = rig.Must(post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "text_completion m", s.Name)
-	assert.Equal(t, spans.Status_STATUS_CODE_UNSET, s.Status.GetCode(), "it was served")
+	assert.Equal(t, codes.Unset, s.Status.Code, "it was served")
 	assert.Equal(t, "b", attributes(s.Attributes)["endpick.endpoint"])
 	assert.EqualValues(t, 1, attributes(s.Attributes)["endpick.decision.candidates"], "of the last decision")
 	require.Len(t, s.Events, 2)
@@ -194,7 +190,7 @@ func TestAttempts(t *testing.T) {
 		"endpick.endpoint": "a", "endpick.result": "error", "http.response.status_code": int64(500), "endpick.error": "answered 500 Internal Server Error",
 	}, attributes(s.Events[0].Attributes))
 	assert.Equal(t, map[string]any{"endpick.endpoint": "b", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
-	assert.LessOrEqual(t, s.StartTimeUnixNano, s.Events[0].TimeUnixNano)
+	assert.False(t, s.Events[0].Time.Before(s.StartTime))
 	assert.Equal(t, traceparent(s), well.headers[0].Get("Traceparent"))
 	assert.Equal(t, traceparent(s), unhealthy.headers[0].Get("Traceparent"))
 }
@@ -211,10 +207,10 @@ func TestFailures(t *testing.T) {
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
 	}).URL
-	const failed, unset = spans.Status_STATUS_CODE_ERROR, spans.Status_STATUS_CODE_UNSET
+	const failed, unset = codes.Error, codes.Unset
 	for name, tc := range map[string]struct {
 		address, path, body string
-		code                spans.Status_StatusCode
+		code                codes.Code
 		kind                string
 		status              int64
 	}{
@@ -226,28 +222,28 @@ func TestFailures(t *testing.T) {
 		"administrator": {cut, "/sleep", "", unset, "404", 404},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, provider := newReceiver(t)
+			r, provider := newRecorder()
 			c := newClient(t, otel.New(otel.Config{Provider: provider}), tc.address)
 			_, _ = post(t, t.Context(), c, tc.path, tc.body)
 			s := r.wait(t, 1)[0]
 			got := attributes(s.Attributes)
-			assert.Equal(t, tc.code, s.Status.GetCode())
+			assert.Equal(t, tc.code, s.Status.Code)
 			assert.Equal(t, tc.kind, got["error.type"])
 			assert.Equal(t, tc.status, got["http.response.status_code"])
 		})
 	}
 	t.Run("no endpoint", func(t *testing.T) {
-		r, provider := newReceiver(t)
+		r, provider := newRecorder()
 		_, err := post(t, t.Context(), newClient(t, otel.New(otel.Config{Provider: provider})), "/v1/embeddings", `{"model":"`+strings.Repeat("é", 128)+`","input":"x"}`)
 		require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 		s := r.wait(t, 1)[0]
 		assert.Equal(t, "embeddings "+strings.Repeat("é", 128), s.Name)
-		assert.Equal(t, failed, s.Status.GetCode())
+		assert.Equal(t, failed, s.Status.Code)
 		assert.NotContains(t, attributes(s.Attributes), "endpick.endpoint")
 		assert.EqualValues(t, 0, attributes(s.Attributes)["endpick.decision.candidates"])
 	})
 	t.Run("client left", func(t *testing.T) {
-		r, provider := newReceiver(t)
+		r, provider := newRecorder()
 		arrived := make(chan struct{})
 		e := startEngine(t, func(_ http.ResponseWriter, r *http.Request) {
 			close(arrived)
@@ -259,7 +255,7 @@ func TestFailures(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 		s := r.wait(t, 1)[0]
 		assert.Equal(t, "canceled", attributes(s.Attributes)["error.type"])
-		assert.Equal(t, unset, s.Status.GetCode(), "that is no failure of ours")
+		assert.Equal(t, unset, s.Status.Code, "that is no failure of ours")
 	})
 }
 
@@ -268,40 +264,39 @@ func TestParents(t *testing.T) {
 	const theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 	for _, trusted := range []bool{false, true} {
 		t.Run(fmt.Sprint(trusted), func(t *testing.T) {
-			r, provider := newReceiver(t)
+			r, provider := newRecorder()
 			e := startEngine(t, nil)
 			c := newClient(t, otel.New(otel.Config{Provider: provider, TrustParent: trusted}), e.URL)
 			_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "Traceparent", theirs, "Tracestate", "vendor=x"))
 			s := r.wait(t, 1)[0]
 			if trusted {
-				assert.Equal(t, "b7ad6b7169203331", hex.EncodeToString(s.ParentSpanId))
-				assert.Equal(t, "0af7651916cd43dd8448eb211c80319c", hex.EncodeToString(s.TraceId))
+				assert.Equal(t, "b7ad6b7169203331", s.Parent.SpanID().String())
+				assert.Equal(t, "0af7651916cd43dd8448eb211c80319c", s.SpanContext.TraceID().String())
 				assert.Equal(t, "vendor=x", e.headers[0].Get("Tracestate"))
 			} else {
-				assert.Empty(t, s.ParentSpanId)
-				assert.NotEqual(t, "0af7651916cd43dd8448eb211c80319c", hex.EncodeToString(s.TraceId))
+				assert.False(t, s.Parent.IsValid())
+				assert.NotEqual(t, "0af7651916cd43dd8448eb211c80319c", s.SpanContext.TraceID().String())
 				require.Len(t, s.Links, 1)
-				assert.Equal(t, "b7ad6b7169203331", hex.EncodeToString(s.Links[0].SpanId))
+				assert.Equal(t, "b7ad6b7169203331", s.Links[0].SpanContext.SpanID().String())
 				assert.Empty(t, e.headers[0].Values("Tracestate"), "the client's does not go with another trace")
 			}
 			assert.Equal(t, traceparent(s), e.headers[0].Get("Traceparent"))
 		})
 	}
 	t.Run("a span of the host", func(t *testing.T) {
-		r, provider := newReceiver(t)
+		r, provider := newRecorder()
 		e := startEngine(t, nil)
 		c := newClient(t, otel.New(otel.Config{Provider: provider}), e.URL)
 		ctx, outer := provider.Tracer("host").Start(t.Context(), "outer")
 		_ = rig.Must(post(t, ctx, c, "/v1/chat/completions", stream, "Traceparent", theirs))
 		s := r.wait(t, 1)[0]
-		parent := outer.SpanContext().SpanID()
-		assert.Equal(t, parent[:], s.ParentSpanId)
+		assert.Equal(t, outer.SpanContext().SpanID(), s.Parent.SpanID())
 	})
 }
 
 // A span that is not sampled requires no receipt, and the engine sees that it is not sampled.
 func TestNotSampled(t *testing.T) {
-	_, provider := newReceiver(t, sdk.WithSampler(sdk.NeverSample()))
+	_, provider := newRecorder(sdk.WithSampler(sdk.NeverSample()))
 	e := startEngine(t, nil)
 	tracer := otel.New(otel.Config{Provider: provider})
 	asked := false
@@ -323,7 +318,7 @@ func TestNotSampled(t *testing.T) {
 // However RoundTrip returns, the span has ended: lists of models are not observed, and
 // panics are not reported.
 func TestEverySpanEnds(t *testing.T) {
-	r, provider := newReceiver(t)
+	r, provider := newRecorder()
 	e := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, `{"data":[{"id":"m"}]}`) })
 	tracer := otel.New(otel.Config{Provider: provider, ProviderName: "vllm"})
 	c := newClient(t, tracer, e.URL)
@@ -336,7 +331,7 @@ func TestEverySpanEnds(t *testing.T) {
 	boom := tracer.RoundTripper(roundTripper(func(*http.Request) (*http.Response, error) { panic("boom") }))
 	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway/", nil))
 	assert.PanicsWithValue(t, "boom", func() { _, _ = boom.RoundTrip(req) })
-	assert.Equal(t, spans.Status_STATUS_CODE_ERROR, r.wait(t, 2)[1].Status.GetCode())
+	assert.Equal(t, codes.Error, r.wait(t, 2)[1].Status.Code)
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -352,7 +347,7 @@ func TestParts(t *testing.T) {
 	tracer.Observe(&transport.Observation{In: req})
 	assert.Nil(t, routed.Receipt)
 
-	r, provider := newReceiver(t)
+	r, provider := newRecorder()
 	inner := otel.New(otel.Config{Provider: noop.NewTracerProvider(), Propagator: propagation.Baggage{}})
 	outer := otel.New(otel.Config{Provider: provider})
 	own := new(endpick.Receipt)
@@ -369,8 +364,8 @@ func TestParts(t *testing.T) {
 }
 
 // failing is the span of a request to a path, which fails.
-func failing(t *testing.T, path string) *spans.Span {
-	r, provider := newReceiver(t)
+func failing(t *testing.T, path string) tracetest.SpanStub {
+	r, provider := newRecorder()
 	next := roundTripper(func(*http.Request) (*http.Response, error) { return nil, http.ErrHandlerTimeout })
 	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway", nil))
 	req.URL.Path = path
@@ -411,7 +406,7 @@ func (c *closes) CloseIdleConnections() { c.closed++ }
 // The tracer is transparent: the response refers to the client's own request, and idle
 // connections are closed in the base transport.
 func TestTheTracerIsNotSeen(t *testing.T) {
-	_, provider := newReceiver(t)
+	_, provider := newRecorder()
 	tracer := otel.New(otel.Config{Provider: provider})
 	var got *http.Request
 	next := &closes{RoundTripper: roundTripper(func(in *http.Request) (*http.Response, error) {
@@ -429,74 +424,26 @@ func TestTheTracerIsNotSeen(t *testing.T) {
 	assert.Equal(t, 1, next.closed)
 }
 
-// receiver takes spans over OTLP, as a collector does.
-type receiver struct {
-	collector.UnimplementedTraceServiceServer
-	mu    sync.Mutex
-	spans []*spans.Span
-	scope string
+// newRecorder returns a recorder of spans that have ended, and its provider.
+func newRecorder(options ...sdk.TracerProviderOption) (*recorder, *sdk.TracerProvider) {
+	r := &recorder{tracetest.NewSpanRecorder()}
+	return r, sdk.NewTracerProvider(append(options, sdk.WithSpanProcessor(r))...)
 }
 
-func (r *receiver) Export(_ context.Context, in *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, resource := range in.ResourceSpans {
-		for _, scope := range resource.ScopeSpans {
-			r.scope = scope.Scope.GetName()
-			r.spans = append(r.spans, scope.Spans...)
-		}
-	}
-	return &collector.ExportTraceServiceResponse{}, nil
-}
+type recorder struct{ *tracetest.SpanRecorder }
 
-// wait returns the spans once there are n of them.
-func (r *receiver) wait(t *testing.T, n int) []*spans.Span {
-	require.Eventually(t, func() bool { r.mu.Lock(); defer r.mu.Unlock(); return len(r.spans) >= n }, 30*time.Second, time.Millisecond)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	require.Len(t, r.spans, n)
-	return r.spans
-}
-
-// newReceiver starts one, with a provider that exports each span when it ends.
-func newReceiver(t *testing.T, options ...sdk.TracerProviderOption) (*receiver, *sdk.TracerProvider) {
-	r := &receiver{}
-	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
-	server := grpc.NewServer()
-	collector.RegisterTraceServiceServer(server, r)
-	go func() { _ = server.Serve(l) }()
-	t.Cleanup(server.Stop)
-	exporter := rig.Must(otlptracegrpc.New(t.Context(), otlptracegrpc.WithInsecure(), otlptracegrpc.WithEndpoint(l.Addr().String())))
-	provider := sdk.NewTracerProvider(append(options, sdk.WithSyncer(exporter))...)
-	t.Cleanup(func() { _ = provider.Shutdown(context.Background()) })
-	return r, provider
+// wait returns the spans once n of them have ended.
+func (r *recorder) wait(t *testing.T, n int) tracetest.SpanStubs {
+	require.Eventually(t, func() bool { return len(r.Ended()) >= n }, 30*time.Second, time.Millisecond)
+	require.Len(t, r.Ended(), n)
+	return tracetest.SpanStubsFromReadOnlySpans(r.Ended())
 }
 
 // attributes returns those of a span or an event as Go types.
-func attributes(all []*common.KeyValue) map[string]any {
+func attributes(all []attribute.KeyValue) map[string]any {
 	got := map[string]any{}
 	for _, kv := range all {
-		got[kv.Key] = value(kv.Value)
+		got[string(kv.Key)] = kv.Value.AsInterface()
 	}
 	return got
-}
-
-func value(v *common.AnyValue) any {
-	switch v := v.Value.(type) {
-	case *common.AnyValue_StringValue:
-		return v.StringValue
-	case *common.AnyValue_BoolValue:
-		return v.BoolValue
-	case *common.AnyValue_IntValue:
-		return v.IntValue
-	case *common.AnyValue_DoubleValue:
-		return v.DoubleValue
-	case *common.AnyValue_ArrayValue:
-		all := []any{}
-		for _, x := range v.ArrayValue.Values {
-			all = append(all, value(x))
-		}
-		return all
-	}
-	return fmt.Sprint(v)
 }
