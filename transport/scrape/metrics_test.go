@@ -99,6 +99,19 @@ func TestLoadOfEachEngine(t *testing.T) {
 		{"processes of which one knows", "vllm:kv_cache_usage_perc{engine=\"0\",pid=\"1\"} 0\nvllm:kv_cache_usage_perc{engine=\"0\",pid=\"2\"} 0.6\nvllm:kv_cache_usage_perc{engine=\"1\",pid=\"3\"} 0.2\n",
 			endpick.Endpoint{}, endpick.Load{KVUsage: 0.4, Absent: endpick.WaitingSignal | endpick.RunningSignal}},
 		{"OpenMetrics", openMetrics, endpick.Endpoint{}, endpick.Load{Waiting: 4, Running: 7, KVUsage: 0.25}},
+		// Series are told apart by the names of their labels too; a metric counts if it is a gauge, a counter or
+		// untyped, and not if it is a histogram.
+		{"other labels", "vllm:num_requests_waiting{a=\"x\"} 2\nvllm:num_requests_waiting{b=\"x\"} 3\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 5, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
+		{"labels of the same letters", "vllm:num_requests_waiting{a=\"bc\"} 2\nvllm:num_requests_waiting{ab=\"c\"} 3\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 5, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
+		{"ranks with another label", "vllm:num_requests_waiting{engine=\"0\",a=\"x\"} 2\nvllm:num_requests_waiting{engine=\"1\",a=\"x\"} 3\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 5, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
+		{"a counter", "# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 4\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 4, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
+		{"histograms", "# TYPE vllm:num_requests_waiting histogram\nvllm:num_requests_waiting_sum 4\nvllm:num_requests_running_count 1\n" +
+			"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 6\n",
+			endpick.Endpoint{}, endpick.Load{Running: 6, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 		{"the only rank is not named", "vllm:num_requests_running 2\n", rank(0), endpick.Load{Running: 2, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -213,30 +226,6 @@ func FuzzPage(f *testing.F) {
 		_, _ = p.load(&endpick.Endpoint{}, &known)
 		_, _ = p.load(&endpick.Endpoint{Ranked: true, Rank: rank}, &known)
 	})
-}
-
-// Series are told apart by the names of their labels too; a metric counts if it is a
-// gauge, a counter or untyped, and not if it is a histogram.
-func TestKindsOfSeries(t *testing.T) {
-	for text, want := range map[string]endpick.Load{
-		"vllm:num_requests_waiting{a=\"x\"} 2\nvllm:num_requests_waiting{b=\"x\"} 3\n":                           {Waiting: 5},
-		"vllm:num_requests_waiting{a=\"bc\"} 2\nvllm:num_requests_waiting{ab=\"c\"} 3\n":                         {Waiting: 5},
-		"# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 4\n":                                {Waiting: 4},
-		"vllm:num_requests_waiting{engine=\"0\",a=\"x\"} 2\nvllm:num_requests_waiting{engine=\"1\",a=\"x\"} 3\n": {Waiting: 5},
-		"# TYPE vllm:num_requests_waiting histogram\nvllm:num_requests_waiting_sum 4\nvllm:num_requests_running_count 1\n" +
-			"# TYPE vllm:num_requests_running gauge\nvllm:num_requests_running 6\n": {Running: 6},
-	} {
-		want.Absent = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
-		if want.Waiting > 0 {
-			want.Absent &^= endpick.WaitingSignal
-		}
-		if want.Running > 0 {
-			want.Absent &^= endpick.RunningSignal
-		}
-		p := rig.Must(parse(text))
-		l := rig.Must(p.load(&endpick.Endpoint{}, &known))
-		assert.Equal(t, want, l, text)
-	}
 }
 
 // An engine's facts are either within bounds or ignored.

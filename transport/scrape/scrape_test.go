@@ -1,6 +1,7 @@
 package scrape_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,47 +23,6 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/scrape"
 )
-
-// pages serves a metrics page that a test may change.
-type pages struct {
-	*httptest.Server
-	asked atomic.Int64
-	mu    sync.Mutex
-	page  string
-	code  int
-	// before is called before the page is sent.
-	before   func(r *http.Request)
-	redirect string
-}
-
-func servePage(t testing.TB, page string) *pages {
-	p := &pages{page: page, code: 200}
-	p.Server = httptest.NewServer(p)
-	t.Cleanup(p.Close)
-	return p
-}
-
-func (p *pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	p.asked.Add(1)
-	p.mu.Lock()
-	page, code, before := p.page, p.code, p.before
-	p.mu.Unlock()
-	if before != nil {
-		before(r)
-	}
-	if p.redirect != "" {
-		http.Redirect(w, r, p.redirect, http.StatusFound)
-		return
-	}
-	w.WriteHeader(code)
-	fmt.Fprint(w, page)
-}
-
-func (p *pages) set(page string, code int) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.page, p.code = page, code
-}
 
 type errorList struct {
 	mu   sync.Mutex
@@ -90,15 +50,11 @@ func one(t testing.TB, list []error) error {
 	return list[0]
 }
 
-func newPoller(t testing.TB, config scrape.Config, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Poller, *errorList) {
+// newPoller is a poller of a router with these endpoints, whose servers at plays.
+func newPoller(t testing.TB, config scrape.Config, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Poller, *errorList) {
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
 	errs := &errorList{}
-	config.Router, config.OnError = router, errs.add
-	if config.Client == nil {
-		tr := &http.Transport{}
-		config.Client = &http.Client{Transport: tr}
-		t.Cleanup(tr.CloseIdleConnections)
-	}
+	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
 	return router, rig.Must(scrape.New(config)), errs
 }
 
@@ -133,15 +89,20 @@ func TestConfig(t *testing.T) {
 		var ce *endpick.ConfigError
 		require.ErrorAs(t, err, &ce)
 		assert.Equal(t, "scrape.Config."+field, ce.Field)
+		_, err = scrape.NewInspector(scrape.InspectorConfig{Router: c.Router, Interval: c.Interval, Timeout: c.Timeout, MaxBytes: c.MaxBytes})
+		require.ErrorAs(t, err, &ce)
+		assert.Regexp(t, `^scrape\..*Config\.`+field, ce.Field)
 	}
 	_, err := scrape.New(scrape.Config{Router: router})
 	assert.NoError(t, err)
 }
 
 func TestPollReports(t *testing.T) {
-	a, b := servePage(t, load(7, 3, 0.4)), servePage(t, load(0, 1, 0.1))
-	router, p, errs := newPoller(t, scrape.Config{}, endpick.Endpoint{ID: "a", Address: a.URL},
-		endpick.Endpoint{ID: "b", Address: "h2c://" + strings.TrimPrefix(b.URL, "http://")})
+	e := engines{"a": says(load(7, 3, 0.4)), "b": func(r *http.Request) (*http.Response, error) {
+		assert.Equal(t, "http://b/metrics", r.URL.String())
+		return says(load(0, 1, 0.1))(r)
+	}}
+	router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "http://a"}, endpick.Endpoint{ID: "b", Address: "h2c://b"})
 	p.Poll(context.Background())
 	assert.Empty(t, errs.take())
 	c := candidates(router)
@@ -155,11 +116,14 @@ func TestPollReports(t *testing.T) {
 func TestMarkIsTakenWhenAsking(t *testing.T) {
 	for name, running := range map[string]int{"before the request came": 1, "after it came": 2} {
 		t.Run("the engine counts "+name, func(t *testing.T) {
-			s := servePage(t, load(0, running, 0.1))
-			router, p, errs := newPoller(t, scrape.Config{}, endpick.Endpoint{ID: "a", Address: s.URL})
+			e := engines{}
+			router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"})
 			before := rig.Must(router.Route(endpick.Request{}))
 			var during endpick.Lease
-			s.before = func(*http.Request) { during, _ = router.Route(endpick.Request{}) }
+			e["a"] = func(r *http.Request) (*http.Response, error) {
+				during = rig.Must(router.Route(endpick.Request{}))
+				return says(load(0, running, 0.1))(r)
+			}
 			p.Poll(context.Background())
 			assert.Empty(t, errs.take())
 			c := candidates(router)["a"]
@@ -172,45 +136,48 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 	}
 }
 
+// What an engine answers voids what was known of it, even a page that can't be read.
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
-	bad, good := servePage(t, load(7, 3, 0.4)), servePage(t, load(2, 4, 0.2))
-	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, endpick.Endpoint{ID: "bad", Address: bad.URL}, endpick.Endpoint{ID: "good", Address: good.URL})
-	badLoad := errors.New("an endpick.LoadError")
+	e := engines{"good": says(load(2, 4, 0.2))}
+	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, e, endpick.Endpoint{ID: "bad", Address: "bad"}, endpick.Endpoint{ID: "good", Address: "good"})
+	badLoad, panicked := errors.New("an endpick.LoadError"), errors.New("a panic")
 	for name, tc := range map[string]struct {
-		page     string
-		code     int
+		engine   func(*http.Request) (*http.Response, error)
 		want     error
 		reported endpick.Signals
 	}{
-		"garbage":            {"\x00\x01 }{", 200, scrape.ErrFormat, 0},
-		"a web page":         {"<html>", 200, scrape.ErrFormat, 0},
-		"other metrics":      {"up 1\n", 200, scrape.ErrNoSignal, 0},
-		"too long":           {strings.Repeat("# x\n", 1000), 200, scrape.ErrTooLong, 0},
-		"no such page":       {"not found", 404, scrape.StatusError(404), 0},
-		"a negative queue":   {load(-1, 3, 0.4), 200, badLoad, endpick.RunningSignal | endpick.KVUsageSignal},
-		"usage above one":    {load(1, 3, 42), 200, badLoad, endpick.RunningSignal | endpick.WaitingSignal},
-		"not a number":       {strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1), 200, badLoad, endpick.RunningSignal | endpick.WaitingSignal},
-		"all that there was": {load(1, 2, 0.3), 200, nil, allSignals},
+		"garbage":            {says("\x00\x01 }{"), scrape.ErrFormat, 0},
+		"a web page":         {says("<html>"), scrape.ErrFormat, 0},
+		"other metrics":      {says("up 1\n"), scrape.ErrNoSignal, 0},
+		"too long":           {says(strings.Repeat("# x\n", 1000)), scrape.ErrTooLong, 0},
+		"no such page":       {new(site).RoundTrip, scrape.StatusError(404), 0},
+		"a page that panics": {panics, panicked, 0},
+		"a negative queue":   {says(load(-1, 3, 0.4)), badLoad, endpick.RunningSignal | endpick.KVUsageSignal},
+		"usage above one":    {says(load(1, 3, 42)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
+		"not a number":       {says(strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
+		"all that there was": {says(load(1, 2, 0.3)), nil, allSignals},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bad.set(load(7, 3, 0.4), 200)
+			e["bad"] = says(load(7, 3, 0.4))
 			p.Poll(context.Background())
 			require.Empty(t, errs.take())
-			bad.set(tc.page, tc.code)
+			e["bad"] = tc.engine
 			p.Poll(context.Background())
 			list := errs.take()
 			if tc.want == nil {
 				require.Empty(t, list)
 			} else {
-				err := one(t, list)
-				if tc.want == badLoad {
+				var err *scrape.Error
+				require.ErrorAs(t, one(t, list), &err)
+				assert.Equal(t, "bad", err.Endpoint)
+				switch tc.want {
+				case badLoad:
 					assert.ErrorAs(t, err, new(*endpick.LoadError))
-				} else {
+				case panicked:
+					assert.ErrorContains(t, err, "panic: a body")
+				default:
 					assert.ErrorIs(t, err, tc.want)
 				}
-				var e *scrape.Error
-				require.ErrorAs(t, err, &e)
-				assert.Equal(t, "bad", e.Endpoint)
 			}
 			c := candidates(router)
 			assert.Equal(t, tc.reported, c["bad"].Reported)
@@ -228,8 +195,6 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 type engines map[string]func(*http.Request) (*http.Response, error)
 
 func (e engines) RoundTrip(r *http.Request) (*http.Response, error) { return e[r.URL.Host](r) }
-
-func (e engines) client() *http.Client { return &http.Client{Transport: e} }
 
 // says is an engine with one page.
 func says(page string) func(*http.Request) (*http.Response, error) {
@@ -280,7 +245,7 @@ func TestAnEngineThatIsSilentKeepsItsReport(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				e := engines{"a": says(load(7, 3, 0.4))}
-				router, p, errs := newPoller(t, scrape.Config{Timeout: 2 * time.Second, Client: e.client()}, endpick.Endpoint{ID: "a", Address: "http://a"})
+				router, p, errs := newPoller(t, scrape.Config{Timeout: 2 * time.Second}, e, endpick.Endpoint{ID: "a", Address: "http://a"})
 				p.Poll(t.Context())
 				require.Empty(t, errs.take())
 				e["a"] = trouble
@@ -295,42 +260,21 @@ func TestAnEngineThatIsSilentKeepsItsReport(t *testing.T) {
 	}
 }
 
-// However many servers hang, the others are polled in time.
-func TestServersThatHangKeepNobodyOut(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := engines{}
-		endpoints := []endpick.Endpoint{{ID: "good", Address: "http://good"}}
-		for i := range 500 {
-			id := fmt.Sprint("hangs-", i)
-			e[id] = silent
-			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: "http://" + id})
-		}
-		begin := time.Now()
-		var asked atomic.Int64
-		e["good"] = func(r *http.Request) (*http.Response, error) {
-			return says(load(int(asked.Add(1)), 0, 0))(r)
-		}
-		_, p, _ := newPoller(t, scrape.Config{Client: e.client(), Interval: time.Second, Timeout: 30 * time.Second}, endpoints...)
-		ctx, cancel := context.WithDeadline(t.Context(), begin.Add(20*time.Second+time.Millisecond))
-		defer cancel()
-		p.Run(ctx)
-		assert.EqualValues(t, 21, asked.Load(), "each second")
-	})
-}
-
-// A server that has not answered is not asked again, not even by Poll, which does not wait for it.
+// A server that has not answered is not asked again, not even by Poll, which does not wait for it. By
+// default, it has five seconds.
 func TestPollBesideABusyPoll(t *testing.T) {
-	for _, kind := range []string{"poller", "inspector"} {
+	for kind, most := range map[string]time.Duration{"poller": 0, "inspector": time.Minute, "hasty inspector": 0} {
 		synctest.Test(t, func(t *testing.T) {
 			var asked atomic.Int64
 			e := engines{"hangs": func(r *http.Request) (*http.Response, error) {
 				asked.Add(1)
 				return silent(r)
 			}}
-			router, p, _ := newPoller(t, scrape.Config{Client: e.client(), Timeout: time.Minute}, endpick.Endpoint{ID: "a", Address: "hangs"})
+			at := endpick.Endpoint{ID: "a", Address: "hangs"}
+			_, p, _ := newPoller(t, scrape.Config{Timeout: most}, e, at)
 			poll := p.Poll
-			if kind == "inspector" {
-				s := rig.Must(scrape.NewInspector(scrape.InspectorConfig{Router: router, Client: e.client(), Timeout: time.Minute}))
+			if kind != "poller" {
+				_, s, _ := newInspector(t, scrape.InspectorConfig{Timeout: most}, e, at)
 				poll = s.Poll
 			}
 			begin := time.Now()
@@ -341,7 +285,7 @@ func TestPollBesideABusyPoll(t *testing.T) {
 			assert.Zero(t, time.Since(begin), kind)
 			assert.EqualValues(t, 1, asked.Load(), kind)
 			first.Wait()
-			assert.Equal(t, time.Minute, time.Since(begin), kind)
+			assert.Equal(t, cmp.Or(most, 5*time.Second), time.Since(begin), kind)
 			poll(t.Context())
 			assert.EqualValues(t, 2, asked.Load(), kind)
 		})
@@ -358,7 +302,7 @@ func TestPanicsCostAReport(t *testing.T) {
 		}}))
 		var reports errorList
 		p, err := scrape.New(scrape.Config{
-			Router: router, Client: e.client(),
+			Router: router, Client: &http.Client{Transport: e},
 			URL: func(e *endpick.Endpoint) string {
 				if e.ID == "d" {
 					panic("a URL")
@@ -387,27 +331,29 @@ func TestPanicsCostAReport(t *testing.T) {
 }
 
 func TestRedirectsAreNotFollowed(t *testing.T) {
-	victim := servePage(t, load(7, 3, 0.4))
-	s := servePage(t, "")
-	s.redirect = victim.URL
+	var asked atomic.Int64
+	victim := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked.Add(1) }))
+	defer victim.Close()
+	s := httptest.NewServer(http.RedirectHandler(victim.URL, http.StatusFound))
+	defer s.Close()
 	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Address: s.URL}}}))
 	var errs errorList
 	p := rig.Must(scrape.New(scrape.Config{Router: router, OnError: errs.add}))
 	p.Poll(t.Context())
-	assert.Zero(t, victim.asked.Load())
+	assert.Zero(t, asked.Load())
 	assert.ErrorIs(t, one(t, errs.take()), scrape.StatusError(http.StatusFound))
 }
 
 func TestURL(t *testing.T) {
-	s := servePage(t, load(7, 3, 0.4))
 	asked := []string{}
 	router, p, errs := newPoller(t, scrape.Config{URL: func(e *endpick.Endpoint) string {
 		asked = append(asked, e.ID)
 		if e.ID == "a" {
-			return s.URL + "/prometheus/metrics"
+			return "http://s/prometheus/metrics"
 		}
 		return ""
-	}}, endpick.Endpoint{ID: "a", Address: "nowhere:1"}, endpick.Endpoint{ID: "b", Address: "::bad::"})
+	}}, &site{pages: map[string]string{"s/prometheus/metrics": load(7, 3, 0.4)}},
+		endpick.Endpoint{ID: "a", Address: "nowhere:1"}, endpick.Endpoint{ID: "b", Address: "::bad::"})
 	p.Poll(context.Background())
 	assert.Empty(t, errs.take())
 	assert.Equal(t, []string{"a", "b"}, asked)
