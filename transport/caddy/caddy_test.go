@@ -3,6 +3,7 @@ package caddy
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -16,13 +17,16 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
+	"github.com/caddyserver/caddy/v2/modules/caddyhttp"
 	_ "github.com/caddyserver/caddy/v2/modules/standard"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport/transporttest"
 )
 
 // server starts a simulated server on a free port until the test ends.
@@ -62,11 +66,13 @@ func newRunning(t *testing.T) *running {
 	return r
 }
 
+const quiet = "{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\toutput discard\n\t}\n}\n"
+
 // load makes Caddy run with these settings of the transport; more holds other
 // lines of the proxy.
 func (r *running) load(settings, more string) error {
 	adapter := caddyconfig.GetAdapter("caddyfile")
-	text := fmt.Sprintf("{\n\tadmin off\n\tpersist_config off\n\tlog {\n\t\toutput discard\n\t}\n}\nhttp:// {\n\tbind unix/%s\n\treverse_proxy {\n\t\tdynamic endpick\n%s\n\t\ttransport endpick {\n%s\n\t\t}\n\t}\n}\n", r.socket, more, settings)
+	text := fmt.Sprintf(quiet+"http:// {\n\tbind unix/%s\n\treverse_proxy {\n\t\tdynamic endpick\n%s\n\t\ttransport endpick {\n%s\n\t\t}\n\t}\n}\n", r.socket, more, settings)
 	config, _, err := adapter.Adapt([]byte(text), map[string]any{"filename": "Caddyfile"})
 	if err != nil {
 		return err
@@ -74,7 +80,7 @@ func (r *running) load(settings, more string) error {
 	return caddy.Load(config, true)
 }
 
-func (r *running) post(path, body string) (*http.Response, string, error) {
+func (r *running) post(path, body string, header ...string) (*http.Response, string, error) {
 	in, err := http.NewRequest(http.MethodPost, "http://caddy"+path, strings.NewReader(body))
 	if err != nil {
 		return nil, "", err
@@ -84,6 +90,9 @@ func (r *running) post(path, body string) (*http.Response, string, error) {
 	// idempotent, without sending the mark, but not on a connection that Caddy has
 	// closed unused.
 	in.Header["Idempotency-Key"] = nil
+	for i := 0; i < len(header); i += 2 {
+		in.Header.Set(header[i], header[i+1])
+	}
 	response, err := r.client.Do(in)
 	for n := 0; n < 10 && err != nil; n++ {
 		in.Body, _ = in.GetBody()
@@ -175,32 +184,25 @@ func TestProxy(t *testing.T) {
 	assert.Equal(t, http.StatusNotFound, response.StatusCode, text)
 }
 
-// Without servers the response is a 503 with a body, not Caddy's empty one.
-func TestNobodyIsThere(t *testing.T) {
+// The tenant comes from Caddy's placeholders, and tenants share no prefix. A hash key is the value of its
+// placeholders, too, and changes with them.
+func TestTenantAndHashKey(t *testing.T) {
 	c := newRunning(t)
-	require.NoError(t, c.load("endpoint "+nobody(t), ""))
-	response, text, err := c.post("/v1/chat/completions", chat("one", 1, true))
-	require.NoError(t, err)
-	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
-	assert.Contains(t, text, `"error":{`)
-}
-
-// The tenant comes from Caddy's placeholders, and tenants share no prefix.
-func TestTenant(t *testing.T) {
-	c := newRunning(t)
-	require.NoError(t, c.load("endpoint "+server(t)+"\ntenant {http.request.header.X-Team}", explained))
-	held := func(team string) string {
-		in := rig.Must(http.NewRequest(http.MethodPost, "http://caddy/v1/chat/completions", strings.NewReader(chat("one", 1, false))))
-		in.Header.Set("X-Team", team)
-		response := rig.Must(c.client.Do(in))
-		_ = rig.Must(io.Copy(io.Discard, response.Body))
-		require.NoError(t, response.Body.Close())
-		return response.Header.Get("X-Held")
+	settings := "endpoint " + server(t) + "\ntenant {http.request.header.X-Team}\nhash_key {env.ENDPICK_HASH_KEY}"
+	knows := func(team string) bool {
+		response, _, err := c.post("/v1/chat/completions", chat("one", 1, false), "X-Team", team)
+		require.NoError(t, err)
+		require.NotEmpty(t, response.Header.Get("X-Held"))
+		return response.Header.Get("X-Held") != "0"
 	}
-	assert.Equal(t, "0", held("red"))
-	assert.NotEqual(t, "0", held("red"))
-	assert.Equal(t, "0", held("blue"))
-	assert.NotEqual(t, "0", held("blue"))
+	for _, key := range []string{"0f", "f0"} {
+		t.Setenv("ENDPICK_HASH_KEY", strings.Repeat(key, 32))
+		require.NoError(t, c.load(settings, explained))
+		assert.False(t, knows("red"), "what is known under another key is matched by nothing")
+		assert.True(t, knows("red"))
+		assert.False(t, knows("blue"))
+		assert.True(t, knows("blue"))
+	}
 }
 
 // An invalid configuration is refused, and the running one continues.
@@ -228,24 +230,13 @@ func TestBadConfigurations(t *testing.T) {
 	require.NoError(t, c.load(strings.Replace(other, "/other {\ndynamic endpick\ntransport endpick {", "/other {\ndynamic endpick\ntransport endpick {\npool other", 1), explained))
 	response, _ := c.asked(chat("one", 1, false))
 	assert.NotEqual(t, "0", response.Header.Get("X-Held"), "the pool is the one there was")
-}
 
-// A hash key is the value of its placeholders and changes with them.
-func TestHashKeyFromTheEnvironment(t *testing.T) {
-	c := newRunning(t)
-	held := func() string {
-		response, _ := c.asked(chat("one", 1, false))
-		return response.Header.Get("X-Held")
-	}
-	settings := "endpoint " + server(t) + "\nhash_key {env.ENDPICK_HASH_KEY}"
-	t.Setenv("ENDPICK_HASH_KEY", strings.Repeat("0f", 32))
-	require.NoError(t, c.load(settings, explained))
-	assert.Equal(t, "0", held())
-	assert.NotEqual(t, "0", held())
-	t.Setenv("ENDPICK_HASH_KEY", strings.Repeat("f0", 32))
-	require.NoError(t, c.load(settings, explained))
-	assert.Equal(t, "0", held(), "what is known under another key is matched by nothing")
-	assert.NotEqual(t, "0", held())
+	// Without servers the response is a 503 with a body, not Caddy's empty one.
+	require.NoError(t, c.load("endpoint "+nobody(t), ""))
+	response, text, err := c.post("/v1/chat/completions", chat("one", 1, true))
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusServiceUnavailable, response.StatusCode)
+	assert.Contains(t, text, `"error":{`)
 }
 
 // Twenty reloads under load, each with another setting, number of servers, or
@@ -332,4 +323,79 @@ func TestUpgrade(t *testing.T) {
 	fmt.Fprint(conn, "hello")
 	rest := rig.Must(io.ReadAll(conn))
 	assert.True(t, strings.HasSuffix(string(rest), "hello"), "%q", rest)
+}
+
+// A pool's router is available from its first request on, survives a reload, and goes
+// with the pool.
+func TestRouterOfAPool(t *testing.T) {
+	a, b := server(t), server(t)
+	t.Cleanup(func() { assert.Nil(t, Router("default"), "no configuration uses it") })
+	r := newRunning(t)
+	assert.Nil(t, Router("default"))
+	require.NoError(t, r.load("endpoint "+a, ""))
+	assert.Nil(t, Router("default"), "nobody has asked for anything yet")
+	r.asked(chat("one", 1, false))
+	router := Router("default")
+	require.NotNil(t, router)
+	assert.Nil(t, Router("other"))
+	assert.Len(t, router.Endpoints(), 1)
+	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
+	require.NoError(t, r.load("endpoint "+a+"\nendpoint "+b, ""))
+	r.asked(chat("one", 1, false))
+	assert.Same(t, router, Router("default"))
+	assert.Len(t, router.Endpoints(), 2)
+	assert.EqualValues(t, 2, router.Stats().Routed)
+}
+
+// Caddy with endpick keeps correct accounts, however an engine misbehaves.
+//
+// A process has only one Caddy, so one configuration has a pool for each fault.
+func TestCaddyConforms(t *testing.T) {
+	const fault = "X-Fault"
+	var text strings.Builder
+	text.WriteString(quiet + "http:// {\n")
+	for i := range transporttest.Faults() {
+		fmt.Fprintf(&text, "@%d header %s %d\nreverse_proxy @%d {\ndynamic endpick\ntransport endpick {\npool fault-%d\nendpoint 127.0.0.1:1\n}\n}\n", i, fault, i, i, i)
+	}
+	text.WriteString("}\n")
+	adapted, _, err := caddyconfig.GetAdapter("caddyfile").Adapt([]byte(text.String()), map[string]any{"filename": "Caddyfile"})
+	require.NoError(t, err)
+	var config caddy.Config
+	require.NoError(t, json.Unmarshal(adapted, &config))
+	ctx, err := caddy.ProvisionContext(&config) // it has no listener
+	require.NoError(t, err)
+	app, err := ctx.App("http")
+	require.NoError(t, err)
+	server := app.(*caddyhttp.App).Servers["srv0"]
+
+	var next atomic.Int64
+	t.Run("faults", func(t *testing.T) { // returns when all have ended
+		transporttest.Run(t, func(t *testing.T, router *endpick.Router) http.Handler {
+			number := fmt.Sprint(next.Add(1) - 1)
+			lend(t, "fault-"+number, router)
+			return http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+				in.Header.Set(fault, number)
+				server.ServeHTTP(w, in)
+			})
+		})
+	})
+	assert.EqualValues(t, len(transporttest.Faults()), next.Load())
+}
+
+// lend replaces the router that a pool would make.
+func lend(t *testing.T, name string, router *endpick.Router) {
+	shared, _, err := pools.LoadOrNew(name, func() (caddy.Destructor, error) { return nil, errors.New("no configuration has it") })
+	require.NoError(t, err)
+	t.Cleanup(func() { // together with the configuration's own use
+		for gone := false; !gone; {
+			var err error
+			gone, err = pools.Delete(name)
+			assert.NoError(t, err)
+		}
+	})
+	p := shared.(*pool)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.router = router
+	p.applied.policy, p.applied.endpoints = p.wanted.policy, p.wanted.endpoints
 }

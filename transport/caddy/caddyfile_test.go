@@ -1,16 +1,24 @@
 package caddy
 
 import (
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/caddyserver/caddy/v2/caddyconfig"
 	"github.com/caddyserver/caddy/v2/caddyconfig/caddyfile"
 	_ "github.com/caddyserver/caddy/v2/caddyconfig/httpcaddyfile"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo/queue"
+	"github.com/endpick/endpick/transport"
 )
 
-// All settings, as Caddy's JSON.
+// All settings, as Caddy's JSON, and as the router's and the transport's configuration.
 func TestCaddyfile(t *testing.T) {
 	d := caddyfile.NewTestDispenser(`endpick {
 		pool      chat
@@ -61,6 +69,24 @@ func TestCaddyfile(t *testing.T) {
 		"first_byte_timeout":30000000000,"stall_timeout":40000000000,"response_timeout":300000000000,"upgrade_timeout":7200000000000,
 		"hash_key":"{env.HASH_KEY}","seed":7,"shared_cache":true,"disable_usage":true,"pass":["/version","GET /health"]}`
 	assert.JSONEq(t, want, string(caddyconfig.JSON(&got.Settings, nil)))
+
+	routing := rig.Must(got.routing())
+	assert.EqualValues(t, 7, routing.Seed)
+	assert.Equal(t, "load-prefix:3:2:2", routing.Policy.Name)
+	assert.Equal(t, []endpick.Endpoint{{Address: "10.0.0.1:8000"}, {
+		ID: "second", Address: "http://10.0.0.2:8000", Models: []string{"llama", "qwen"}, Adapters: []string{"french"},
+		Variant: "h100-tp2", Engine: "vllm", MaxSequences: 256, KVTokens: 400_000, MaxInFlight: 8, MaxContext: 8192,
+		Tier: 2, Weight: 1.5, Labels: map[string]string{"price": "low", "zone": "a"},
+	}}, routing.Endpoints)
+	got.HashKey = strings.Repeat("0f", 32)
+	sending := rig.Must(got.sending())
+	assert.NotEqual(t, prefix.Key{}, sending.HashKey)
+	assert.Equal(t, transport.Config{
+		MaxAttempts: 2, MaxBodyBytes: 64 << 20, SharedCache: true, DisableUsage: true, Pass: []string{"/version", "GET /health"},
+		FirstByteTimeout: 30 * time.Second, StallTimeout: 40 * time.Second, ResponseTimeout: 5 * time.Minute, UpgradeTimeout: 2 * time.Hour,
+		HashKey: rig.Must(prefix.ParseKey(got.HashKey)), EnableEndpointHeader: true,
+		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 200, Timeout: 20 * time.Second}, Saturation: queue.Concurrency(64)},
+	}, sending)
 }
 
 // A mistake is reported with its line and cause.

@@ -22,57 +22,22 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/prefix"
-	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
 
-// All settings of endpoints and policy reach the router's configuration.
-func TestRouting(t *testing.T) {
-	s := Settings{Seed: 7, Policy: "linear:0.5", Endpoints: []Endpoint{
-		{Address: "10.0.0.1:8000"},
-		{ID: "b", Address: "http://10.0.0.2", Models: []string{"m"}, Adapters: []string{"a"}, Variant: "v", MaxSequences: 3, KVTokens: 4000, Labels: map[string]string{"zone": "z"}},
-	}}
-	c := rig.Must(s.routing())
-	assert.EqualValues(t, 7, c.Seed)
-	assert.Equal(t, "linear:0.5", c.Policy.Name)
-	assert.Equal(t, []endpick.Endpoint{
-		{Address: "10.0.0.1:8000"},
-		{ID: "b", Address: "http://10.0.0.2", Models: []string{"m"}, Adapters: []string{"a"}, Variant: "v", MaxSequences: 3, KVTokens: 4000, Labels: map[string]string{"zone": "z"}},
-	}, c.Endpoints)
-}
-
-// All others reach the transport's.
+// Each of these settings reaches the transport's configuration, of those that TestCaddyfile sets together.
 func TestSending(t *testing.T) {
-	key := strings.Repeat("0f", 32)
-	s := Settings{
-		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, HashKey: key,
-		Queue: &Queue{Requests: 7, Timeout: 8, Sequences: 9},
-	}
-	got := rig.Must(s.sending())
-	want := transport.Config{
-		MaxAttempts: 2, MaxBodyBytes: 3, FirstByteTimeout: 4, StallTimeout: 5, ResponseTimeout: 6, UpgradeTimeout: 10, EnableEndpointHeader: true,
-		Queue: &transport.QueueConfig{Bounds: queue.Config{MaxRequests: 7, Timeout: 8}, Saturation: queue.Concurrency(9)},
-	}
-	want.HashKey = rig.Must(prefix.ParseKey(key))
-	assert.NotEqual(t, prefix.Key{}, got.HashKey)
-	assert.Equal(t, want, got)
 	for _, x := range []struct {
-		set  func(*Settings)
+		set  Settings
 		want transport.Config
 	}{
-		{func(s *Settings) { s.SharedCache = true }, transport.Config{SharedCache: true}},
-		{func(s *Settings) { s.DisableUsage = true }, transport.Config{DisableUsage: true}},
-		{func(s *Settings) { s.Pass = []string{"/version"} }, transport.Config{Pass: []string{"/version"}}},
-		{func(s *Settings) { s.Queue = &Queue{} }, transport.Config{Queue: &transport.QueueConfig{}}},
+		{Settings{SharedCache: true}, transport.Config{SharedCache: true}},
+		{Settings{DisableUsage: true}, transport.Config{DisableUsage: true}},
+		{Settings{Queue: &Queue{}}, transport.Config{Queue: &transport.QueueConfig{}}},
 	} {
-		var s Settings
-		x.set(&s)
 		x.want.EnableEndpointHeader = true
-		assert.Equal(t, x.want, rig.Must(s.sending()))
+		assert.Equal(t, x.want, rig.Must(x.set.sending()))
 	}
-	_, err := (&Settings{HashKey: "12"}).sending()
-	assert.ErrorContains(t, err, "hash_key")
 }
 
 // A reload finds exactly the parts that have changed.
@@ -378,12 +343,8 @@ func TestChecks(t *testing.T) {
 		"ttft or tpot is negative":         func(s *Settings) { s.TTFT = -1 },
 		"tpot is negative":                 func(s *Settings) { s.TPOT = -1 },
 		"MaxBodyBytes":                     func(s *Settings) { s.MaxBodyBytes = -1 },
-		"is listed twice":                  func(s *Settings) { s.Endpoints = append(s.Endpoints, s.Endpoints[0]) },
-		"no endpoint is configured":        func(s *Settings) { s.Endpoints = nil },
-		`policy "x" is unknown`:            func(s *Settings) { s.Policy = "x" },
 	} {
 		s := good
-		s.Endpoints = append([]Endpoint(nil), good.Endpoints...)
 		change(&s)
 		assert.ErrorContains(t, (&Transport{Settings: s}).check(), want)
 	}
