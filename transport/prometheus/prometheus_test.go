@@ -164,30 +164,34 @@ func TestPage(t *testing.T) {
 
 func TestReasons(t *testing.T) {
 	rejected := func(err error) error { return &endpick.RejectedError{Reason: err} }
-	for reason, err := range map[string]error{
-		"queue_full":     &queue.Error{Reason: queue.ErrFull},
-		"queue_timeout":  &queue.Error{Reason: queue.ErrTimeout},
-		"shed":           &queue.Error{Reason: queue.ErrShed},
-		"too_large":      &transport.BodyError{},
-		"rate_limited":   rejected(&queue.RateLimitError{}),
-		"saturated":      rejected(&queue.SaturatedError{}),
-		"quota_tokens":   rejected(&quota.Error{}),
-		"quota_requests": rejected(&quota.Error{Requests: 1}),
-		"slo":            rejected(&slo.UnattainableError{}),
-		"rejected":       rejected(errors.New("for a reason of the host's")),
-		"no_endpoint":    &endpick.NoEndpointError{},
-		"too_long":       &endpick.ContextError{},
-		"unknown_model":  &endpick.NoEndpointError{Model: "m", Endpoints: 1},
-		"invalid":        &endpick.RequestError{},
-		"unknown_path":   transport.ErrUnknownPath,
-		"client_left":    context.Canceled,
-		"other":          &endpick.PanicError{},
+	for _, tc := range []struct {
+		reason string
+		err    error
+	}{
+		{"queue_full", &queue.Error{Reason: queue.ErrFull}},
+		{"queue_timeout", &queue.Error{Reason: queue.ErrTimeout}},
+		{"shed", &queue.Error{Reason: queue.ErrShed}},
+		{"too_large", &transport.BodyError{}},
+		{"rate_limited", rejected(&queue.RateLimitError{})},
+		{"saturated", rejected(&queue.SaturatedError{})},
+		{"quota_tokens", rejected(&quota.Error{})},
+		{"quota_requests", rejected(&quota.Error{Requests: 1})},
+		{"slo", rejected(&slo.UnattainableError{})},
+		{"rejected", rejected(errors.New("for a reason of the host's"))},
+		{"no_endpoint", &endpick.NoEndpointError{}},
+		{"too_long", &endpick.ContextError{}},
+		{"unknown_model", &endpick.NoEndpointError{Model: "m", Endpoints: 1}},
+		{"invalid", &endpick.RequestError{}},
+		{"unknown_path", transport.ErrUnknownPath},
+		{"client_left", context.Canceled},
+		{"other", &endpick.PanicError{}},
+		{"too_large", queue.ErrTooLarge},
+		{"invalid", transport.ErrRead},
+		{"invalid", transport.ErrCoding},
 	} {
-		t.Run(reason, func(t *testing.T) {
-			m := newMetrics(t)
-			m.Observe(refused("m", err))
-			assert.Equal(t, []string{reason}, labels(gather(t, m), "reason"))
-		})
+		m := newMetrics(t)
+		m.Observe(refused("m", tc.err))
+		assert.Equal(t, []string{tc.reason}, labels(gather(t, m), "reason"), "%v", tc.err)
 	}
 	m := newMetrics(t)
 	key := refused("m", nil)
@@ -354,12 +358,23 @@ func (counted) Loads() []delay.Loads {
 	return []delay.Loads{{Model: "a", Nowhere: 3, Busy: 1, Unexpected: 2, Took: 90 * time.Second}}
 }
 
+// learned has another number for everything that is known of one model.
+type learned struct{ predict.Latency }
+
+func (learned) Health() []predict.ModelHealth {
+	ttft := predict.Health{MAPE: 0.5, P90: 0.25, Coverage: 0.75, Drift: 1.5, Samples: 11, Labels: 12, Dropped: 13, Refits: 14, LastFail: errors.New("a fit")}
+	return []predict.ModelHealth{
+		{Model: "m", TTFT: ttft, TPOT: predict.Health{Labels: 21}, E2E: predict.Health{Labels: 31}}, {Model: "\xff", TTFT: ttft},
+	}
+}
+
 func TestSources(t *testing.T) {
 	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{}))
 	m := newMetrics(t)
 	router, end := watched(t, m, config, "a", "b")
 	require.NoError(t, router.Drain("b"))
 	require.NoError(t, router.Report("a", endpick.Load{Waiting: 2, Running: 3, KVUsage: 0.25, Absent: endpick.RunningSignal}))
+	require.NoError(t, router.Report("b", endpick.Load{Running: 4, Absent: endpick.WaitingSignal | endpick.KVUsageSignal}))
 	at := "b"
 	if e := router.Endpoints()[0].Candidate; e.InFlight.Requests == 1 {
 		at = "a"
@@ -371,9 +386,10 @@ func TestSources(t *testing.T) {
 		`endpick_endpoint_serving{endpoint="a"} 1`, `endpick_endpoint_serving{endpoint="b"} 0`,
 		`endpick_endpoint_in_flight_requests{endpoint="` + at + `"} 1`, `endpick_endpoint_context_tokens{endpoint="` + at + `"} 160`,
 		`endpick_endpoint_waiting_requests{endpoint="a"} 2`, `endpick_endpoint_kv_usage_ratio{endpoint="a"} 0.25`,
-		`endpick_endpoint_reporting{endpoint="a"} 1`, `endpick_endpoint_reporting{endpoint="b"} 0`,
+		`endpick_endpoint_running_requests{endpoint="b"} 4`, `endpick_endpoint_reporting{endpoint="a"} 1`,
+		`endpick_endpoint_prefill_tokens{endpoint="` + at + `"} 0`, "endpick_queue_tokens 0\n", "endpick_queue_bytes 0\n", "endpick_saturation_ratio 0.4\n",
+		"endpick_index_pairs 10\n", `endpick_endpoint_index_blocks{endpoint="` + at + `"} 10`, `endpick_endpoint_index_capacity_blocks{endpoint="` + at + `"} `,
 		"endpick_unhealthy_endpoints 0\n", "endpick_retries_total 0\n", "endpick_queue_requests 0\n", "endpick_index_blocks 10\n",
-		`endpick_prediction_labels_total{latency="ttft",model="llama"} `,
 	} {
 		assert.Contains(t, text, want)
 	}
@@ -390,14 +406,21 @@ func TestSources(t *testing.T) {
 	text = page(t, gather(t, m))
 	assert.Contains(t, text, `endpick_endpoints{state="departing"} 1`)
 	assert.Contains(t, text, `endpick_endpoint_in_flight_requests{endpoint="`+at+`"} 0`)
+	assert.Contains(t, text, `endpick_endpoint_reporting{endpoint="`+at+`"} 0`)
 	end()
 	assert.Contains(t, page(t, gather(t, m)), "endpick_open_leases 0\n")
 
-	m.Watch(prometheus.Sources{Delay: counted{}})
+	m.Watch(prometheus.Sources{Delay: counted{}, Latencies: []predict.Latency{learned{}}})
 	text = page(t, gather(t, m))
 	for _, want := range []string{
 		`endpick_model_loads_total{model="a",reason="nowhere"} 3`, `{model="a",reason="busy"} 1`, `{model="a",reason="unexpected"} 2`,
 		`endpick_model_load_seconds_sum{model="a"} 90`, `endpick_model_load_seconds_count{model="a"} 6`,
+		`endpick_prediction_error_ratio{latency="ttft",model="m"} 0.5`, `endpick_prediction_error_p90_ratio{latency="ttft",model="m"} 0.25`,
+		`endpick_prediction_coverage_ratio{latency="ttft",model="m"} 0.75`, `endpick_prediction_drift_ratio{latency="ttft",model="m"} 1.5`,
+		`endpick_prediction_samples{latency="ttft",model="m"} 11`, `endpick_prediction_labels_total{latency="ttft",model="m"} 12`,
+		`endpick_prediction_labels_total{latency="tpot",model="m"} 21`, `endpick_prediction_labels_total{latency="e2e",model="m"} 31`,
+		`endpick_prediction_labels_dropped_total{latency="ttft",model="m"} 13`, `endpick_prediction_refits_total{latency="ttft",model="m"} 14`,
+		`endpick_prediction_failing{latency="ttft",model="m"} 1`,
 	} {
 		assert.Contains(t, text, want+"\n")
 	}
@@ -477,16 +500,7 @@ func TestConcurrently(t *testing.T) {
 	assert.LessOrEqual(t, len(labels(gather(t, m), "model")), 3)
 }
 
-// Counting a request allocates little, and timing a prediction nothing.
-func BenchmarkObserve(b *testing.B) {
-	m := newMetrics(b)
-	r := streamed("llama", "ann")
-	b.ReportAllocs()
-	for b.Loop() {
-		m.Observe(r)
-	}
-}
-
+// Timing a prediction allocates nothing.
 func TestPredictionsAllocateNothing(t *testing.T) {
 	m := newMetrics(t)
 	p := m.Predictor(slow{})

@@ -206,11 +206,13 @@ func TestNamesThatAreServed(t *testing.T) {
 
 	at := &site{pages: known()}
 	router, inspector, panicked := newInspector(t, scrape.InspectorConfig{Skip: func(e *endpick.Endpoint) bool { return e.ID == "a" || e.Labels["p"][0] == 'p' }}, at,
-		endpick.Endpoint{ID: "a", Address: "vllm"}, endpick.Endpoint{ID: "b", Address: "bare"})
+		endpick.Endpoint{ID: "a", Address: "vllm"}, endpick.Endpoint{ID: "b", Address: "bare"},
+		endpick.Endpoint{ID: "c", Address: "llama", Labels: map[string]string{"p": "q"}})
 	inspector.Poll(t.Context())
 	assert.Zero(t, at.times("vllm/metrics"), "it is skipped")
-	assert.Len(t, panicked.take(), 1, "and where that panics, the other is asked")
+	assert.Len(t, panicked.take(), 1, "and where that panics, it is asked")
 	assert.Equal(t, 32768, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
+	assert.Equal(t, 1, at.times("llama/metrics"))
 
 	at = &site{pages: map[string]string{"h/metrics": vllmInfo, "h/v1/models": list(model("a"))}}
 	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{DisableModels: true}, at)

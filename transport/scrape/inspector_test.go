@@ -197,6 +197,9 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		defer running(t, s.Run)()
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, []string{"b:7b"}, in())
+		own := endpick.Endpoint{Address: "ollama2", Residents: []endpick.Resident{{Model: "mine"}}}
+		s.Fill(&own)
+		assert.Equal(t, []endpick.Resident{{Model: "mine"}}, own.Residents)
 		time.Sleep(28 * time.Second)
 		assert.InDelta(t, 17, at.times("ollama2/api/ps"), 2)
 		at.set("ollama2/api/ps", `{"models":[{"name":"a:latest"}]}`)
@@ -205,7 +208,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 			time.Sleep(soon)
 		}
 		at.set("ollama2/api/ps", `{"models":[{"name":"b:7b"}]}`)
-		time.Sleep(3 * soon) // it may have been asked once more before, in vain
+		time.Sleep(3*soon - time.Millisecond) // it may have been asked once more before, in vain
 		assert.Equal(t, []string{"b:7b"}, in())
 		assert.Equal(t, 1, at.times("ollama2/metrics"))
 		at.change(func() { delete(at.pages, "ollama2/api/ps") })

@@ -91,7 +91,7 @@ func TestConfig(t *testing.T) {
 		assert.Equal(t, "scrape.Config."+field, ce.Field)
 		_, err = scrape.NewInspector(scrape.InspectorConfig{Router: c.Router, Interval: c.Interval, Timeout: c.Timeout, MaxBytes: c.MaxBytes})
 		require.ErrorAs(t, err, &ce)
-		assert.Regexp(t, `^scrape\..*Config\.`+field, ce.Field)
+		assert.Regexp(t, `^scrape\..*Config\.`+field+"$", ce.Field)
 	}
 	_, err := scrape.New(scrape.Config{Router: router})
 	assert.NoError(t, err)
