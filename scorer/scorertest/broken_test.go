@@ -1,6 +1,7 @@
 package scorertest
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -65,11 +66,11 @@ func (f admitFunc) Admit(req *endpick.Request, cs []endpick.Candidate) error { r
 func (f doneFunc) Done(e *endpick.Event, o *endpick.Outcome)                 { f(e, o) }
 func (f routedFunc) Routed(e *endpick.Event)                                 { f(e) }
 
-func scoring(f scoreFunc) func(suite) {
-	return func(s suite) {
-		checkScorer(s, func(*testing.T) endpick.Scorer { return f }, 0, 1)
-	}
+func scorers(newScorer func() endpick.Scorer) func(suite) {
+	return func(s suite) { checkScorer(s, func(*testing.T) endpick.Scorer { return newScorer() }, 0, 1) }
 }
+
+func scoring(f scoreFunc) func(suite) { return scorers(func() endpick.Scorer { return f }) }
 
 func filtering(f filterFunc) func(suite) {
 	return func(s suite) { checkFilter(s, func(*testing.T) endpick.Filter { return f }) }
@@ -114,6 +115,25 @@ func each(f func(req *endpick.Request, c *endpick.Candidate) float64) scoreFunc 
 			dst[i] = f(req, &cs[i])
 		}
 	}
+}
+
+// onEach calls f for every candidate.
+func onEach(f func(req *endpick.Request, c *endpick.Candidate)) func(*endpick.Request, []endpick.Candidate) {
+	return func(req *endpick.Request, cs []endpick.Candidate) {
+		for i := range cs {
+			f(req, &cs[i])
+		}
+	}
+}
+
+// refusing refuses some requests.
+func refusing(reason string, some func(req *endpick.Request, cs []endpick.Candidate) bool) endpick.Admitter {
+	return admitFunc(func(req *endpick.Request, cs []endpick.Candidate) error {
+		if some(req, cs) {
+			return errors.New(reason)
+		}
+		return nil
+	})
 }
 
 // closures are numbered in the order of this file.
@@ -168,9 +188,11 @@ func TestStagesByChance(t *testing.T) {
 
 // recorder is a rapid.TB that records the messages of a failing check.
 type recorder struct {
-	name   string
-	failed bool
-	said   string
+	rapid.TB // nil, for what is never called
+	name     string
+	failed   bool
+	said     string
+	draws    []string
 }
 
 // failedRun matches rapid's report of a failure, smallest case last.
@@ -186,18 +208,16 @@ func (r *recorder) Errorf(format string, args ...any) {
 type stopped struct{}
 
 func (r *recorder) FailNow()                          { r.failed = true; panic(stopped{}) }
-func (r *recorder) Fail()                             { r.failed = true }
 func (r *recorder) Failed() bool                      { return r.failed }
-func (r *recorder) Error(args ...any)                 { r.Errorf("%s", fmt.Sprint(args...)) }
-func (r *recorder) Fatal(args ...any)                 { r.Error(args...); r.FailNow() }
 func (r *recorder) Fatalf(format string, args ...any) { r.Errorf(format, args...); r.FailNow() }
 func (r *recorder) Helper()                           {}
 func (r *recorder) Name() string                      { return r.name }
-func (r *recorder) Log(...any)                        {}
-func (r *recorder) Logf(string, ...any)               {}
-func (r *recorder) Skip(...any)                       { panic(stopped{}) }
-func (r *recorder) SkipNow()                          { panic(stopped{}) }
-func (r *recorder) Skipf(string, ...any)              { panic(stopped{}) }
+
+func (r *recorder) Logf(format string, args ...any) {
+	if line := fmt.Sprintf(format, args...); strings.Contains(line, "draw ") {
+		r.draws = append(r.draws, line)
+	}
+}
 
 // run calls f with the recorder, which may end it.
 func (r *recorder) run(f func()) {

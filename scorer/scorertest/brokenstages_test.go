@@ -43,9 +43,7 @@ var broken = []struct {
 			dst[i] = 1 / float64(1+i)
 		}
 	})},
-	{"a scorer that counts its calls", func(s suite) {
-		checkScorer(s, func(*testing.T) endpick.Scorer { return new(countsCalls) }, 0, 1)
-	}},
+	{"a scorer that counts its calls", scorers(func() endpick.Scorer { return new(countsCalls) })},
 	{"a scorer that reads a clock", scoring(each(func(*endpick.Request, *endpick.Candidate) float64 {
 		return float64(time.Now().YearDay() % 2)
 	}))},
@@ -64,9 +62,7 @@ var broken = []struct {
 		clear(dst)
 	})},
 	{"a scorer that takes reports for granted", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 - c.Report.KVUsage }))},
-	{"a scorer that keeps the candidates", func(s suite) {
-		checkScorer(s, func(*testing.T) endpick.Scorer { return new(keepsCandidates) }, 0, 1)
-	}},
+	{"a scorer that keeps the candidates", scorers(func() endpick.Scorer { return new(keepsCandidates) })},
 	{"a scorer that appends to the candidates", scoring(func(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 		clear(dst)
 		_ = append(cs, endpick.Candidate{Endpoint: &endpick.Endpoint{ID: "the mean of all"}})
@@ -78,18 +74,12 @@ var broken = []struct {
 		c.Report.KVUsage = min(c.Report.KVUsage, 0.95)
 		return 1 - c.Report.KVUsage
 	}))},
-	{"a scorer that breaks ties by chance of its own", func(s suite) {
-		checkScorer(s, func(*testing.T) endpick.Scorer {
-			chance := rand.New(rand.NewPCG(1, 2))
-			return each(func(*endpick.Request, *endpick.Candidate) float64 { return chance.Float64() })
-		}, 0, 1)
-	}},
-	{"a scorer that writes to an earlier answer", func(s suite) {
-		checkScorer(s, func(*testing.T) endpick.Scorer { return new(keepsAnswers) }, 0, 1)
-	}},
-	{"a scorer that can't explain", func(s suite) {
-		checkScorer(s, func(*testing.T) endpick.Scorer { return explainsTwo{scorer.QueueDepth()} }, 0, 1)
-	}},
+	{"a scorer that breaks ties by chance of its own", scorers(func() endpick.Scorer {
+		chance := rand.New(rand.NewPCG(1, 2))
+		return each(func(*endpick.Request, *endpick.Candidate) float64 { return chance.Float64() })
+	})},
+	{"a scorer that writes to an earlier answer", scorers(func() endpick.Scorer { return new(keepsAnswers) })},
+	{"a scorer that can't explain", scorers(func() endpick.Scorer { return explainsTwo{scorer.QueueDepth()} })},
 	{"a filter that uses slices.DeleteFunc", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
 		return slices.DeleteFunc(cs, func(c endpick.Candidate) bool { return c.Waiting > 8 })
 	})},
@@ -163,11 +153,9 @@ var broken = []struct {
 		return matchFunc(func(req *endpick.Request, _ []endpick.Candidate) { _ = req.Blocks[0] })
 	})},
 	{"a matcher for which an empty prompt lacks a token", matching(func() endpick.Matcher {
-		return matchFunc(func(req *endpick.Request, cs []endpick.Candidate) {
-			for i := range cs {
-				cs[i].PrefixTokens = min(cs[i].PrefixTokens, req.InputTokens-1)
-			}
-		})
+		return matchFunc(onEach(func(req *endpick.Request, c *endpick.Candidate) {
+			c.PrefixTokens = min(c.PrefixTokens, req.InputTokens-1)
+		}))
 	})},
 	{"a matcher for which all blocks are of 16 tokens", matching(func() endpick.Matcher {
 		return &headSet{held: map[string]bool{}, byRef: true, sixteen: true}
@@ -176,37 +164,27 @@ var broken = []struct {
 		return &headSet{held: map[string]bool{}, byRef: true, until: time.Now().Add(time.Hour)}
 	})},
 	{"a matcher that trusts a label", labelled(matching(func() endpick.Matcher {
-		return matchFunc(func(_ *endpick.Request, cs []endpick.Candidate) {
-			for i := range cs {
-				cs[i].PrefixTokens = len(cs[i].Endpoint.Labels)
-			}
-		})
+		return matchFunc(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+			c.PrefixTokens = len(c.Endpoint.Labels)
+		}))
 	}))},
-	{"a predictor that knows a labelled one by its bound", labelled(predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
-		for i := range cs {
-			cs[i].Prediction.TTFTUpper = time.Duration(len(cs[i].Endpoint.Labels))
-		}
+	{"a predictor that knows a labelled one by its bound", labelled(predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+		c.Prediction.TTFTUpper = time.Duration(len(c.Endpoint.Labels))
+	})))},
+	{"a predictor with a bound below the expected value", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+		c.Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second, TTFTUpper: time.Second / 2}
 	}))},
-	{"a predictor with a bound below the expected value", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
-		for i := range cs {
-			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second, TTFTUpper: time.Second / 2}
+	{"a predictor whose time turns negative", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+		ttft := time.Duration(100-c.PrefixTokens) * time.Millisecond
+		c.Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: ttft, TTFTUpper: max(ttft, 0)}
+	}))},
+	{"a predictor for which unknown is zero of all", predicting(onEach(func(req *endpick.Request, c *endpick.Candidate) {
+		p := endpick.Prediction{TTFT: time.Millisecond, TTFTUpper: time.Second}
+		if c.Report != nil {
+			p.Has = endpick.TTFT
 		}
-	})},
-	{"a predictor whose time turns negative", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
-		for i := range cs {
-			ttft := time.Duration(100-cs[i].PrefixTokens) * time.Millisecond
-			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: ttft, TTFTUpper: max(ttft, 0)}
-		}
-	})},
-	{"a predictor for which unknown is zero of all", predicting(func(req *endpick.Request, cs []endpick.Candidate) {
-		for i := range cs {
-			p := endpick.Prediction{TTFT: time.Millisecond, TTFTUpper: time.Second}
-			if cs[i].Report != nil {
-				p.Has = endpick.TTFT
-			}
-			cs[i].Prediction = p
-		}
-	})},
+		c.Prediction = p
+	}))},
 	{"a predictor that goes by the mean of all", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
 		sum := 0.0
 		for i := range cs {
@@ -217,42 +195,23 @@ var broken = []struct {
 			cs[i].Prediction = endpick.Prediction{Has: endpick.TPOT, TPOT: d, TPOTUpper: d}
 		}
 	})},
-	{"a predictor that reads a clock", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
-		for i := range cs {
-			d := time.Duration(1+time.Now().YearDay()%2) * time.Second
-			cs[i].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: d, TTFTUpper: d}
-		}
-	})},
-	{"a predictor that counts the request in", predicting(func(_ *endpick.Request, cs []endpick.Candidate) {
-		for i := range cs {
-			cs[i].Running++
-		}
-	})},
+	{"a predictor that reads a clock", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+		d := time.Duration(1+time.Now().YearDay()%2) * time.Second
+		c.Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: d, TTFTUpper: d}
+	}))},
+	{"a predictor that counts the request in", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+		c.Running++
+	}))},
 	{"an admitter without words", admitting(func() endpick.Admitter {
-		return admitFunc(func(req *endpick.Request, _ []endpick.Candidate) error {
-			if req.Priority < 0 {
-				return errors.New("")
-			}
-			return nil
-		})
+		return refusing("", func(req *endpick.Request, _ []endpick.Candidate) bool { return req.Priority < 0 })
 	})},
 	{"an admitter that looks at the first candidate", admitting(func() endpick.Admitter {
-		return admitFunc(func(_ *endpick.Request, cs []endpick.Candidate) error {
-			if cs[0].KVUsage > 0.9 {
-				return errors.New("full")
-			}
-			return nil
-		})
+		return refusing("full", func(_ *endpick.Request, cs []endpick.Candidate) bool { return cs[0].KVUsage > 0.9 })
 	})},
 	{"an admitter that does not take back what is withdrawn", admitting(func() endpick.Admitter { return new(bucket) })},
 	{"an admitter that trusts that it was asked", admitting(func() endpick.Admitter { return &asked{admitted: map[uint64]int{}} })},
 	{"an admitter that reads a clock", admitting(func() endpick.Admitter {
-		return admitFunc(func(*endpick.Request, []endpick.Candidate) error {
-			if time.Now().YearDay()%2 == 0 {
-				return errors.New("not today")
-			}
-			return nil
-		})
+		return refusing("not today", func(*endpick.Request, []endpick.Candidate) bool { return time.Now().YearDay()%2 == 0 })
 	})},
 	{"an admitter that keeps the candidates", admitting(func() endpick.Admitter { return new(keepsLoad) })},
 	{"an admitter that hears of no end", admitting(func() endpick.Admitter {
@@ -319,11 +278,9 @@ var broken = []struct {
 		})}
 	})},
 	{"a policy whose bounds are below what it expects", policyOf(func() endpick.Policy {
-		return endpick.Policy{Predictor: predictFunc(func(_ *endpick.Request, cs []endpick.Candidate) {
-			for i := range cs {
-				cs[i].Prediction = endpick.Prediction{Has: endpick.E2E, E2E: time.Second}
-			}
-		})}
+		return endpick.Policy{Predictor: predictFunc(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
+			c.Prediction = endpick.Prediction{Has: endpick.E2E, E2E: time.Second}
+		}))}
 	})},
 	{"a policy whose filter takes load away", policyOf(func() endpick.Policy {
 		return endpick.Policy{Filters: []endpick.Filter{filterFunc(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
@@ -349,12 +306,7 @@ var broken = []struct {
 		})}}
 	})},
 	{"a policy whose admitter gives no reason", policyOf(func() endpick.Policy {
-		return endpick.Policy{Admitters: []endpick.Admitter{admitFunc(func(req *endpick.Request, _ []endpick.Candidate) error {
-			if req.Stream {
-				return errors.New("")
-			}
-			return nil
-		})}}
+		return endpick.Policy{Admitters: []endpick.Admitter{refusing("", func(req *endpick.Request, _ []endpick.Candidate) bool { return req.Stream })}}
 	})},
 }
 

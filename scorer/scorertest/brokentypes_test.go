@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -36,14 +35,9 @@ func (s *countsCalls) Score(_ *endpick.Request, cs []endpick.Candidate, dst []fl
 }
 
 // blockSet counts the blocks that an endpoint holds, wherever they are.
-type blockSet struct {
-	mu   sync.Mutex
-	held map[uint64]map[string]bool
-}
+type blockSet struct{ held map[uint64]map[string]bool }
 
 func (m *blockSet) Match(req *endpick.Request, cs []endpick.Candidate) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for i := range cs {
 		for _, b := range req.Blocks {
 			if m.held[b][fmt.Sprint(cs[i].Ref)] {
@@ -54,8 +48,6 @@ func (m *blockSet) Match(req *endpick.Request, cs []endpick.Candidate) {
 }
 
 func (m *blockSet) Routed(e *endpick.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, b := range e.Request.Blocks {
 		if m.held[b] == nil {
 			m.held[b] = map[string]bool{}
@@ -66,7 +58,6 @@ func (m *blockSet) Routed(e *endpick.Event) {
 
 // headSet is a correct matcher, except for what its fields say.
 type headSet struct {
-	mu       sync.Mutex
 	held     map[string]bool
 	byRef    bool
 	toTheEnd bool
@@ -82,8 +73,6 @@ func (m *headSet) key(block uint64, c *endpick.Candidate) string {
 }
 
 func (m *headSet) Match(req *endpick.Request, cs []endpick.Candidate) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for i := range cs {
 		for _, b := range req.Blocks {
 			if !m.held[m.key(b, &cs[i])] || !m.until.IsZero() && time.Now().After(m.until) {
@@ -102,8 +91,6 @@ func (m *headSet) Match(req *endpick.Request, cs []endpick.Candidate) {
 }
 
 func (m *headSet) Routed(e *endpick.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for _, b := range e.Request.Blocks {
 		m.held[m.key(b, e.Candidate)] = true
 	}
@@ -111,14 +98,11 @@ func (m *headSet) Routed(e *endpick.Event) {
 
 // keepsBlocks keeps the caller's own slices.
 type keepsBlocks struct {
-	mu      sync.Mutex
 	prompts [][]uint64
 	refs    []endpick.EndpointRef
 }
 
 func (m *keepsBlocks) Match(req *endpick.Request, cs []endpick.Candidate) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	for i := range cs {
 		for j, p := range m.prompts {
 			n := 0
@@ -133,8 +117,6 @@ func (m *keepsBlocks) Match(req *endpick.Request, cs []endpick.Candidate) {
 }
 
 func (m *keepsBlocks) Routed(e *endpick.Event) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.prompts, m.refs = append(m.prompts, e.Request.Blocks), append(m.refs, e.Candidate.Ref)
 }
 
@@ -201,14 +183,9 @@ func (a *keepsLoad) Admit(_ *endpick.Request, cs []endpick.Candidate) error {
 }
 
 // seats admits so many at a time, and assumes that all of them complete.
-type seats struct {
-	mu   sync.Mutex
-	left int
-}
+type seats struct{ left int }
 
 func (s *seats) Admit(*endpick.Request, []endpick.Candidate) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.left <= 0 {
 		return errors.New("no seat is free")
 	}
@@ -216,15 +193,9 @@ func (s *seats) Admit(*endpick.Request, []endpick.Candidate) error {
 	return nil
 }
 
-func (s *seats) Withdrawn(*endpick.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.left++
-}
+func (s *seats) Withdrawn(*endpick.Request) { s.left++ }
 
 func (s *seats) Done(_ *endpick.Event, o *endpick.Outcome) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if o.Status == endpick.Completed {
 		s.left++
 	}
@@ -237,13 +208,10 @@ type perTenant struct {
 	most    int
 	mirrors bool // it forgets mirrored requests, or else those under way
 
-	mu   sync.Mutex
 	open map[string]int
 }
 
 func (p *perTenant) add(tenant string, n, most int) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.open == nil {
 		p.open = map[string]int{}
 	}

@@ -84,35 +84,24 @@ func TestCompareCustomScorer(t *testing.T) {
 	assert.Greater(t, worst.TTFT.P95, 1.5*lmetric.TTFT.P95, "it sends everything to where the system prompt is")
 	assert.Greater(t, worst.Imbalance, lmetric.Imbalance)
 	assert.Less(t, worst.MetSLO, lmetric.MetSLO)
+
+	w.RateScale = 2
+	assert.Greater(t, rig.Must(scorertest.Compare(w, all.LMetric()))[0].Throughput, 1.5*lmetric.Throughput)
 }
 
-func TestCompareIsDeterministic(t *testing.T) {
-	w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
-	once := func() scorertest.Report {
-		reports := rig.Must(scorertest.Compare(w, all.LMetric()))
-		return reports[0]
-	}
-	first := once()
-	assert.Equal(t, first, once())
-	w.Seed = 2
-	assert.NotEqual(t, first, once())
-}
-
-func loadPrefix(t *testing.T) endpick.Config {
-	return rig.Must(all.ByName("load-prefix"))
-}
-
-// Every field of a workload affects the result.
+// Every field of a workload affects the result, and nothing else does.
 func TestCompareHeedsTheWorkload(t *testing.T) {
 	with := func(change func(*scorertest.Workload)) scorertest.Report {
 		w := scorertest.Workload{Scenario: "C", Rate: 8, Requests: 200, Seed: 1}
 		change(&w)
-		reports := rig.Must(scorertest.Compare(w, loadPrefix(t)))
+		reports := rig.Must(scorertest.Compare(w, rig.Must(all.ByName("load-prefix"))))
 		return reports[0]
 	}
 	plain := with(func(*scorertest.Workload) {})
+	assert.Equal(t, plain, with(func(*scorertest.Workload) {}))
 	for name, change := range map[string]func(*scorertest.Workload){
 		"ReportInterval": func(w *scorertest.Workload) { w.ReportInterval = 10 * time.Second },
+		"Seed":           func(w *scorertest.Workload) { w.Seed = 2 },
 		"Rate":           func(w *scorertest.Workload) { w.Rate = 4 },
 		"Requests":       func(w *scorertest.Workload) { w.Requests = 100 },
 		"Endpoints":      func(w *scorertest.Workload) { w.Endpoints = 3 },
@@ -175,6 +164,29 @@ func TestCompareDescribesServers(t *testing.T) {
 	assert.Len(t, seen, 3)
 	assert.Equal(t, 20, seen["spot h100"])
 	assert.Equal(t, 20, seen["full a100"])
+}
+
+func TestPoliciesConform(t *testing.T) {
+	for name, p := range map[string]func() endpick.Policy{
+		"zero": func() endpick.Policy { return endpick.Policy{} },
+		"weighted": func() endpick.Policy {
+			return endpick.Policy{
+				Filters: []endpick.Filter{scorer.MatchGate(scorer.MatchGateConfig{Range: 8})},
+				Scorers: []endpick.Weighted{{Scorer: scorer.NoHitLRU(), Weight: 1}, {Scorer: scorer.QueueDepth(), Weight: 2}},
+				Picker:  endpick.WeightedRandom{},
+			}
+		},
+		"power of two": func() endpick.Policy {
+			return endpick.Policy{
+				Scorers: []endpick.Weighted{{Scorer: scorer.LMetric(), Weight: 1}},
+				Picker:  endpick.PowerOfTwo{},
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return p() })
+		})
+	}
 }
 
 // A scorer of your own, compared with LMetric. With Workload.Recording, a

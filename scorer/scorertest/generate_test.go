@@ -1,7 +1,6 @@
 package scorertest
 
 import (
-	"fmt"
 	"regexp"
 	"strings"
 	"testing"
@@ -70,22 +69,10 @@ The smallest case:
 	}
 }
 
-// hears notes what rapid says of the draws of a property that fails.
-type hears struct {
-	*recorder
-	draws []string
-}
-
-func (h *hears) Logf(format string, args ...any) {
-	if line := fmt.Sprintf(format, args...); strings.Contains(line, "draw ") {
-		h.draws = append(h.draws, line)
-	}
-}
-
 // Whose own property fails can read what it was given: no pointers.
 func TestDrawsCanBeRead(t *testing.T) {
 	settled(t)
-	h := &hears{recorder: &recorder{name: "draws"}}
+	h := &recorder{name: "draws"}
 	h.run(func() {
 		rapid.Check(h, func(rt *rapid.T) {
 			req := Requests().Draw(rt, "request")
