@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
 
@@ -391,61 +393,46 @@ func TestSettings(t *testing.T) {
 // A connection whose handshake fails is closed, and each successful one is counted
 // once, whatever arrives over it.
 func TestConnectionsEnd(t *testing.T) {
-	var mu sync.Mutex
-	var all []*noted
-	good := false
-	over := make(chan struct{})
-	dial := func(context.Context, string, string) (net.Conn, error) {
-		here, there := net.Pipe()
-		mu.Lock()
-		defer mu.Unlock()
-		n := &noted{Conn: here}
-		all = append(all, n)
-		says := "HTTP/1.1 400 Bad Request" + zeros48
-		if good {
-			says = greeting("PUB") + strings.Repeat(command(1, "")+command(1, numbered(0))+command(0, noEvents), 5)
-			good = false
-		}
-		go func() {
-			go io.Copy(io.Discard, there)
-			io.WriteString(there, says)
-			if strings.HasPrefix(says, "HTTP") {
-				return // it stays open: this side closes it
+	synctest.Test(t, func(t *testing.T) {
+		dialed, attempts := make(chan *noted, 9), 0
+		sub := rig.Must(New(Config{Events: "e:1", Sink: &resets{}, Dial: func(context.Context, string, string) (net.Conn, error) {
+			here, there := net.Pipe()
+			says := "HTTP/1.1 400 Bad Request" + zeros48 // and it stays open: this side closes it
+			if attempts++; attempts == 3 {
+				says = greeting("PUB") + strings.Repeat(empty(0), 5)
+				time.AfterFunc(time.Minute, func() { there.Close() })
 			}
-			<-over
-			there.Close()
-		}()
-		return n, nil
-	}
-	r := read(t, &engine{}, func(c *Config) { c.Dial, c.Replay = dial, "" })
-	r.until("three attempts", func(Stats) bool {
-		mu.Lock()
-		defer mu.Unlock()
-		return len(all) > 3
+			go io.Copy(io.Discard, there)
+			go io.WriteString(there, says)
+			n := &noted{Conn: here}
+			dialed <- n
+			return n, nil
+		}}))
+		stop := running(t, sub)
+		var all []*noted
+		is := func(attempts int, open []int, connections uint64, state State) {
+			t.Helper()
+			synctest.Wait()
+			for len(dialed) > 0 {
+				all = append(all, <-dialed)
+			}
+			require.Len(t, all, attempts)
+			for i, n := range all {
+				require.Equal(t, !slices.Contains(open, i), n.closed.Load(), "%d", i)
+			}
+			s := sub.Stats()
+			require.Equal(t, []any{connections, state}, []any{s.Connections, s.State})
+		}
+		is(1, nil, 0, Connecting)
+		time.Sleep(100 * time.Millisecond)
+		is(2, nil, 0, Connecting)
+		time.Sleep(200 * time.Millisecond)
+		is(3, []int{2}, 1, Live)
+		require.EqualValues(t, 1, sub.Stats().Next)
+		time.Sleep(time.Minute)
+		is(3, nil, 1, Connecting)
+		stop()
 	})
-	require.Zero(t, r.sub.Stats().Connections)
-	mu.Lock()
-	good = true
-	for _, n := range all[:2] {
-		n.mu.Lock()
-		require.True(t, n.closed, "before the next attempt")
-		n.mu.Unlock()
-	}
-	mu.Unlock()
-	r.until("one that works", func(s Stats) bool { return s.Connections > 0 && s.Next == 1 })
-	close(over)
-	r.until("and its end", func(s Stats) bool { return s.State == Connecting })
-	require.EqualValues(t, 1, r.sub.Stats().Connections)
-	r.end()
-	mu.Lock()
-	defer mu.Unlock()
-	for i, n := range all {
-		require.Eventually(t, func() bool { // what closes the last one is a goroutine of its context
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			return n.closed
-		}, 30*time.Second, time.Millisecond, "%d", i)
-	}
 }
 
 // The time out of reach begins when the last connection ended, not with the first attempt.
@@ -483,13 +470,14 @@ func running(t *testing.T, sub *Subscriber) (stop func()) {
 	return func() { cancel(); run.Wait() }
 }
 
-// A replay that does not end is abandoned after ReplayWithin, whether it has begun or not, and
-// the batches that come meanwhile wait for it.
-func TestReplaysThatDoNotEnd(t *testing.T) {
-	batch := func(number uint64) string {
-		return command(1, "") + command(1, numbered(number)) + command(0, noEvents)
-	}
-	for next, begins := range []string{"", batch(0)} {
+// A replay that does not end is abandoned after ReplayWithin, whether it has begun or not, and one whose
+// numbers fall is at once. The batches that come meanwhile wait for it.
+func TestReplaysThatFail(t *testing.T) {
+	for _, c := range []struct {
+		begins string
+		after  time.Duration
+		next   uint64 // after the replay
+	}{{"", 3 * time.Minute, 0}, {empty(0), 3 * time.Minute, 1}, {empty(5) + empty(4), 0, 6}, {empty(5) + empty(5), 0, 6}} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			ended := make(chan time.Duration, 1)
@@ -498,24 +486,28 @@ func TestReplaysThatDoNotEnd(t *testing.T) {
 				t.Cleanup(func() { there.Close() })
 				if address == "events:1" {
 					go io.Copy(io.Discard, there)
-					go io.WriteString(there, greeting("PUB")+batch(uint64(next)))
+					go io.WriteString(there, greeting("PUB")+empty(c.next))
 					return here, nil
 				}
-				go io.WriteString(there, greeting("ROUTER")+begins)
+				go io.WriteString(there, greeting("ROUTER")+c.begins)
 				go func() {
-					io.Copy(io.Discard, there)
+					heard, _ := io.ReadAll(there)
+					assert.Contains(t, string(heard), "Socket-Type\x00\x00\x00\x06DEALER")
+					assert.True(t, strings.HasSuffix(string(heard), "\x01\x00\x00\x08"+numbered(0)))
 					ended <- time.Since(start)
 				}()
 				return here, nil
 			}
-			sub := rig.Must(New(Config{Events: "events:1", Replay: "replay:1", Sink: &resets{start: start}, Dial: dial, ReplayWithin: 3 * time.Minute}))
+			sub := rig.Must(New(Config{
+				Events: "events:1", Replay: "replay:1", Sink: &resets{start: start}, Dial: dial, ReplayWithin: 3 * time.Minute,
+			}))
 			stop := running(t, sub)
 			defer stop()
 			time.Sleep(time.Hour)
 			require.Len(t, ended, 1)
-			require.Equal(t, 3*time.Minute, <-ended)
+			require.Equal(t, c.after, <-ended)
 			s := sub.Stats()
-			require.Equal(t, []any{uint64(1), uint64(1), Live, uint64(next + 1)}, []any{s.Replays, s.ReplaysFailed, s.State, s.Next})
+			require.Equal(t, []any{uint64(1), uint64(1), Live, c.next + 1}, []any{s.Replays, s.ReplaysFailed, s.State, s.Next})
 		})
 	}
 }
@@ -540,7 +532,7 @@ func TestPausesAndStaleness(t *testing.T) {
 			here, there := net.Pipe()
 			go io.Copy(io.Discard, there)
 			go func() {
-				io.WriteString(there, greeting("PUB")+command(1, "")+command(1, numbered(number))+command(0, noEvents))
+				io.WriteString(there, greeting("PUB")+empty(number))
 				time.Sleep(lives)
 				there.Close()
 			}()

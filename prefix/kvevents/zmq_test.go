@@ -6,12 +6,15 @@ import (
 	"io"
 	"net"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-zeromq/zmq4"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 const (
@@ -31,25 +34,25 @@ func greeting(kind string) string {
 	return helloText + zeros48 + command(4, readyHead+string(rune(len(kind)))+kind)
 }
 
+// empty is a batch without events, as it is sent.
+func empty(number uint64) string {
+	return command(1, "") + command(1, numbered(number)) + command(0, noEvents)
+}
+
 // noted is a connection that records its deadlines and its end.
 type noted struct {
 	net.Conn
-	mu        sync.Mutex
 	deadlines []time.Time
-	closed    bool
+	closed    atomic.Bool
 }
 
 func (n *noted) SetDeadline(at time.Time) error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	n.deadlines = append(n.deadlines, at)
 	return n.Conn.SetDeadline(at)
 }
 
 func (n *noted) Close() error {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.closed = true
+	n.closed.Store(true)
 	return n.Conn.Close()
 }
 
@@ -174,75 +177,42 @@ func (p peer) hear(n int) string {
 	return string(b)
 }
 
-// greet plays the handshake of a socket type.
-func (p peer) greet(kind, theirs string) {
-	require.Equal(p.t, helloText, p.hear(64)[:16])
-	p.say(greeting(kind))
-	header := p.hear(2)
-	require.Equal(p.t, byte(4), header[0])
-	require.Contains(p.t, p.hear(int(header[1])), "Socket-Type\x00\x00\x00"+string(rune(len(theirs)))+theirs)
-}
-
-// connect connects a subscriber to peers, over real connections.
-func connect(t *testing.T, change func(*Config)) (accept func() peer, r *reading) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { l.Close() })
-	r = read(t, &engine{}, func(c *Config) {
-		c.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return new(net.Dialer).DialContext(ctx, network, l.Addr().String())
-		}
-		c.Replay = ""
-		change(c)
-	})
-	return func() peer {
-		c, err := l.Accept()
-		require.NoError(t, err)
-		require.NoError(t, c.SetDeadline(time.Now().Add(30*time.Second)))
-		t.Cleanup(func() { c.Close() })
-		return peer{t, c}
-	}, r
-}
-
 // Subscriptions name their topic, heartbeats are answered, and a message that is too long
 // ends the connection.
 func TestWire(t *testing.T) {
-	accept, r := connect(t, func(c *Config) { c.Topic, c.MaxMessage = "kv@", 1000 })
-	p := accept()
-	p.greet("PUB", "SUB")
-	require.Equal(t, "\x00\x04\x01kv@", p.hear(6))
-	p.say("\x04\x0a\x04PING\x00\x0aabc")
-	require.Equal(t, "\x04\x05\x04PONG", p.hear(7))
+	synctest.Test(t, func(t *testing.T) {
+		others := make(chan net.Conn, 1)
+		sub := rig.Must(New(Config{
+			Events: "e:1", Topic: "kv@", MaxMessage: 1000, Sink: &resets{},
+			Dial: func(context.Context, string, string) (net.Conn, error) {
+				here, there := net.Pipe()
+				others <- there
+				return here, nil
+			},
+		}))
+		stop := running(t, sub)
+		p := peer{t, <-others}
+		require.Equal(t, helloText, p.hear(64)[:16])
+		p.say(greeting("PUB"))
+		header := p.hear(2)
+		require.Equal(t, byte(4), header[0])
+		require.Contains(t, p.hear(int(header[1])), "Socket-Type\x00\x00\x00\x03SUB")
+		require.Equal(t, "\x00\x04\x01kv@", p.hear(6))
+		p.say("\x04\x0a\x04PING\x00\x0aabc")
+		require.Equal(t, "\x04\x05\x04PONG", p.hear(7))
 
-	p.say("\x01\x03kv@" + "\x01\x08" + numbered(0) + "\x00\x04" + noEvents)
-	p.say("\x01\x03kv@" + "\x03" + numbered(8) + numbered(1) + "\x02" + numbered(4) + noEvents)
-	r.until("two", func(s Stats) bool { return s.Next == 2 })
-	p.say("\x01\x03kv@" + "\x01\x01x" + "\x00\x04" + noEvents) // no number
-	r.until("a strange one", func(s Stats) bool { return s.Malformed == 1 })
+		p.say("\x01\x03kv@" + "\x01\x08" + numbered(0) + "\x00\x04" + noEvents)
+		p.say("\x01\x03kv@" + "\x03" + numbered(8) + numbered(1) + "\x02" + numbered(4) + noEvents)
+		p.say("\x01\x03kv@" + "\x01\x01x" + "\x00\x04" + noEvents) // no number
+		synctest.Wait()
+		s := sub.Stats()
+		require.Equal(t, []any{uint64(2), uint64(1), Live, nil}, []any{s.Next, s.Malformed, s.State, s.Err})
 
-	p.say("\x03" + numbered(600) + strings.Repeat("x", 600) + "\x03" + numbered(600))
-	_, err := io.ReadAll(p)
-	require.NoError(t, err, "it ends the connection")
-	r.until("too long", func(s Stats) bool { return s.Err != nil && s.State == Connecting || s.Connections > 1 })
-	r.end()
-}
-
-// Replies with falling numbers are rejected.
-func TestReplayInDisorder(t *testing.T) {
-	accept, r := connect(t, func(c *Config) { c.Replay, c.ReplayWithin = c.Events, time.Hour })
-	p := accept()
-	p.greet("PUB", "SUB")
-	p.hear(3)
-	q := accept()
-	q.greet("ROUTER", "DEALER")
-	require.Equal(t, "\x01\x00\x00\x08"+numbered(0), q.hear(12))
-	for _, n := range []uint64{5, 4} {
-		q.say("\x01\x00\x01\x08" + numbered(n) + "\x00\x04" + noEvents)
-	}
-	_, err := io.ReadAll(q)
-	require.NoError(t, err, "we hang up")
-	r.until("it has failed", func(s Stats) bool { return s.ReplaysFailed == 1 && s.State == Live })
-	p.say("\x01\x00\x01\x08" + numbered(6) + "\x00\x04" + noEvents)
-	r.until("live", func(s Stats) bool { return s.Next == 7 })
-	r.end()
+		p.say("\x03" + numbered(600) + strings.Repeat("x", 600) + "\x03" + numbered(600))
+		_, err := io.ReadAll(p)
+		require.NoError(t, err, "it ends the connection")
+		synctest.Wait()
+		require.ErrorIs(t, sub.Stats().Err, errTooLong)
+		stop()
+	})
 }
