@@ -18,16 +18,22 @@ import (
 // project: a PUB socket, and a ROUTER socket for replays.
 type publisher struct {
 	t           testing.TB
+	ctx         context.Context
 	pub, router zmq4.Socket
 	stop        context.CancelFunc
 	topic       string
 	topicBack   bool // replies include the topic, as since vllm-project/vllm#45177
 	answered    sync.WaitGroup
 
-	mu     sync.Mutex
+	mu sync.Mutex
+	batches
+}
+
+// batches are those that an engine has published, of which it keeps the last for replays.
+type batches struct {
 	next   uint64
 	buffer []published
-	keep   int // batches kept for replays
+	keep   int
 }
 
 type published struct {
@@ -35,11 +41,30 @@ type published struct {
 	payload []byte
 }
 
+func (b *batches) add(payload []byte) published {
+	p := published{b.next, payload}
+	b.next++
+	if b.buffer = append(b.buffer, p); len(b.buffer) > b.keep {
+		b.buffer = b.buffer[1:]
+	}
+	return p
+}
+
+func (b *batches) replay(from uint64, each func(uint64, []byte) bool) error {
+	for _, p := range b.buffer {
+		if p.number >= from && !each(p.number, p.payload) {
+			break
+		}
+	}
+	return nil
+}
+
+var quiet = zmq4.WithLogger(log.New(io.Discard, "", 0))
+
 func newPublisher(t testing.TB, topicBack bool, keep int) *publisher {
 	ctx, stop := context.WithCancel(context.Background())
-	quiet := zmq4.WithLogger(log.New(io.Discard, "", 0))
 	p := &publisher{
-		t: t, stop: stop, topic: "kv@pod@model", topicBack: topicBack, keep: keep,
+		t: t, ctx: ctx, stop: stop, topic: "kv@pod@model", topicBack: topicBack, batches: batches{keep: keep},
 		pub: zmq4.NewPub(ctx, quiet), router: zmq4.NewRouter(ctx, quiet),
 	}
 	require.NoError(t, p.pub.Listen("tcp://127.0.0.1:0"))
@@ -74,20 +99,17 @@ func (p *publisher) answer(request [][]byte) {
 		return
 	}
 	from := binary.BigEndian.Uint64(request[2])
-	send := func(number uint64, payload []byte) {
+	send := func(number uint64, payload []byte) bool {
 		frames := [][]byte{request[0], {}}
 		if p.topicBack {
 			frames = append(frames, []byte(p.topic))
 		}
 		_ = p.router.SendMulti(zmq4.NewMsgFrom(append(frames, binary.BigEndian.AppendUint64(nil, number), payload)...))
+		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, b := range p.buffer {
-		if b.number >= from {
-			send(b.number, b.payload)
-		}
-	}
+	_ = p.replay(from, send)
 	send(1<<64-1, nil)
 }
 
@@ -101,14 +123,9 @@ func (p *publisher) publish(lose bool, events ...any) {
 func (p *publisher) publishRaw(lose bool, payload []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	number := p.next
-	p.next++
-	p.buffer = append(p.buffer, published{number, payload})
-	if len(p.buffer) > p.keep {
-		p.buffer = p.buffer[1:]
-	}
+	b := p.add(payload)
 	if !lose {
-		require.NoError(p.t, p.pub.SendMulti(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, number), payload)))
+		require.NoError(p.t, p.pub.SendMulti(zmq4.NewMsgFrom([]byte(p.topic), binary.BigEndian.AppendUint64(nil, b.number), payload)))
 	}
 }
 
@@ -158,11 +175,8 @@ func remove(hashes ...int) map[string]any {
 
 // listenAgain opens the PUB socket at another address; numbers continue.
 func (p *publisher) listenAgain() {
-	ctx, stop := context.WithCancel(context.Background())
-	before := p.stop
-	p.stop = func() { before(); stop() }
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pub = zmq4.NewPub(ctx, zmq4.WithLogger(log.New(io.Discard, "", 0)))
+	p.pub = zmq4.NewPub(p.ctx, quiet)
 	require.NoError(p.t, p.pub.Listen("tcp://127.0.0.1:0"))
 }

@@ -39,18 +39,16 @@ func (b *blocksOf) Reset(k precise.Knowledge) { b.has, b.knows = map[precise.Has
 
 // process is an engine's process, as visible in its messages.
 type process struct {
-	has    map[precise.Hash]bool
-	buffer []published
-	next   uint64
-	keep   int
-	since  float64 // by its clock: no two batches are the same
+	batches
+	has   map[precise.Hash]bool
+	since float64 // by its clock: no two batches are the same
 }
 
 var clock float64
 
 func newProcess(keep int) *process {
 	clock++
-	return &process{has: map[precise.Hash]bool{}, keep: keep, since: clock}
+	return &process{batches: batches{keep: keep}, has: map[precise.Hash]bool{}, since: clock}
 }
 
 func (p *process) publish(t testing.TB, removes bool, name int) published {
@@ -59,28 +57,13 @@ func (p *process) publish(t testing.TB, removes bool, name int) published {
 		event = remove(name)
 		delete(p.has, precise.Hash(name))
 	}
-	payload := rig.Must(msgpack.Marshal([]any{p.since, []any{event}, 0}))
-	b := published{p.next, payload}
-	p.next++
-	if p.buffer = append(p.buffer, b); len(p.buffer) > p.keep {
-		p.buffer = p.buffer[1:]
-	}
-	return b
+	return p.add(rig.Must(msgpack.Marshal([]any{p.since, []any{event}, 0})))
 }
 
 // say publishes a batch that arrives.
 func (p *process) say(t testing.TB, s *stream, removes bool, name int) {
 	b := p.publish(t, removes, name)
 	s.message(b.number, b.payload)
-}
-
-func (p *process) replay(from uint64, each func(uint64, []byte) bool) error {
-	for _, b := range p.buffer {
-		if b.number >= from && !each(b.number, b.payload) {
-			break
-		}
-	}
-	return nil
 }
 
 func newStream(p **process) (*stream, *blocksOf) {

@@ -200,7 +200,7 @@ func TestUnknownBlocksAreAskedFor(t *testing.T) {
 
 // prompts are batches as vLLM publishes them after a step, each with the blocks of one
 // prompt stored and those of another removed. Names have 32 bytes.
-func prompts(t testing.TB, n, blocks int) (batches [][]byte) {
+func prompts(n, blocks int) (all [][]byte) {
 	name := func(prompt, block int) []byte {
 		h := make([]byte, 32)
 		copy(h, fmt.Sprintf("%d of %d", block, prompt%n))
@@ -215,24 +215,18 @@ func prompts(t testing.TB, n, blocks int) (batches [][]byte) {
 		for i := range 16 * blocks {
 			tokens = append(tokens, (prompt*7919+i*31)%150_000)
 		}
-		payload, err := msgpack.Marshal([]any{1.5, []any{
-			map[string]any{
-				"type": "BlockStored", "block_hashes": came, "parent_block_hash": nil, "token_ids": tokens, "block_size": 16,
-				"lora_id": nil, "medium": "GPU", "lora_name": nil, "extra_keys": make([]any, blocks), "group_idx": 0, "kv_cache_spec_kind": "full_attention",
-			},
-			map[string]any{"type": "BlockRemoved", "block_hashes": went, "medium": "GPU", "group_idx": 0},
-		}, 0})
-		require.NoError(t, err)
-		batches = append(batches, payload)
+		added, removed := store(nil, 0, make([]int, blocks)...), remove()
+		added["block_hashes"], added["token_ids"], removed["block_hashes"] = came, tokens, went
+		all = append(all, rig.Must(msgpack.Marshal([]any{1.5, []any{added, removed}, 0})))
 	}
-	return batches
+	return all
 }
 
 // BenchmarkSubscriber is the whole path: from a PUB socket over TCP into the index. It
 // includes part of the publisher's time.
 func BenchmarkSubscriber(b *testing.B) {
 	const blocks = 32
-	batches := prompts(b, 2000, blocks)
+	payloads := prompts(2000, blocks)
 	e := &engine{}
 	p := newPublisher(b, true, 1)
 	e.is(p)
@@ -242,7 +236,7 @@ func BenchmarkSubscriber(b *testing.B) {
 	start := time.Now()
 	// The socket queues without limit, so the publisher must not run ahead.
 	for b.Loop() {
-		p.publishRaw(false, batches[p.next%uint64(len(batches))])
+		p.publishRaw(false, payloads[p.next%uint64(len(payloads))])
 		for p.next-r.sub.Stats().Next > 256 {
 			time.Sleep(50 * time.Microsecond)
 		}
@@ -270,11 +264,7 @@ func TestStreamCounts(t *testing.T) {
 	require.Equal(t, precise.Whole, sink.knows)
 
 	odd := func() published {
-		payload := rig.Must(msgpack.Marshal([]any{1.5, []any{store(nil, 0, 1), map[string]any{"type": "Tomorrow"}, store(nil, 0, 2)}, 0}))
-		b := published{p.next, payload}
-		p.next++
-		p.buffer = append(p.buffer, b)
-		return b
+		return p.add(rig.Must(msgpack.Marshal([]any{1.5, []any{store(nil, 0, 1), map[string]any{"type": "Tomorrow"}, store(nil, 0, 2)}, 0})))
 	}
 	for range 3 {
 		b := odd()
