@@ -24,27 +24,40 @@ import (
 	"github.com/endpick/endpick/prefix/precise"
 )
 
-// reading is a running subscriber, and the index that it feeds.
-type reading struct {
-	t      testing.TB
-	index  *precise.Index
-	ref    endpick.EndpointRef
-	sub    *Subscriber
-	engine *engine
-	end    func()
+// informed is an index that one feed informs about its only endpoint.
+type informed struct {
+	index *precise.Index
+	ref   endpick.EndpointRef
+	feed  *precise.Feed
 }
 
-func read(t testing.TB, e *engine, change func(*Config)) *reading {
-	r := &reading{t: t, engine: e}
-	r.index = rig.Must(precise.New(precise.Config{}))
-	router := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: r.index}, Endpoints: []endpick.Endpoint{{ID: "e"}}}))
-	r.ref, _ = router.Ref("e")
-	feed := rig.Must(r.index.Feed(r.ref, precise.FeedConfig{}))
-	config := Config{Events: "tcp://events:1", Replay: "replay:1", Sink: feed, Dial: e.dial, Reconnect: time.Millisecond}
-	if change != nil {
-		change(&config)
-	}
-	r.sub = rig.Must(New(config))
+func newInformed() informed {
+	index := rig.Must(precise.New(precise.Config{}))
+	router := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: index}, Endpoints: []endpick.Endpoint{{ID: "e"}}}))
+	ref, _ := router.Ref("e")
+	return informed{index, ref, rig.Must(index.Feed(ref, precise.FeedConfig{}))}
+}
+
+// cached is how much of a prompt the endpoint is known to hold.
+func (i informed) cached(of prefix.Scope, prompt ...[]uint32) int {
+	tokens := slices.Concat(prompt...)
+	req := endpick.Request{Blocks: prefix.AppendTokens(nil, of.Seed(), tokens), Exact: true, InputTokens: len(tokens), BlockTokens: 16}
+	candidates := []endpick.Candidate{{Ref: i.ref}}
+	i.index.Match(&req, candidates)
+	return candidates[0].PrefixTokens
+}
+
+// reading is a running subscriber, and the index that it feeds.
+type reading struct {
+	informed
+	t   testing.TB
+	sub *Subscriber
+	end func()
+}
+
+func read(t testing.TB, e *engine) *reading {
+	r := &reading{informed: newInformed(), t: t}
+	r.sub = rig.Must(New(Config{Events: "tcp://events:1", Replay: "replay:1", Sink: r.feed, Dial: e.dial, Reconnect: time.Millisecond}))
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- r.sub.Run(ctx) }()
@@ -57,14 +70,11 @@ func read(t testing.TB, e *engine, change func(*Config)) *reading {
 
 // held is how many tokens from first on the engine is known to hold.
 func (r *reading) held(first, blocks int) int {
-	tokens := make([]uint32, 16*blocks)
+	tokens := make([]uint32, 16*blocks+1)
 	for i := range tokens {
 		tokens[i] = uint32(first + i)
 	}
-	req := endpick.Request{Blocks: prefix.AppendTokens(nil, prefix.Seed{}, tokens), Exact: true, InputTokens: len(tokens) + 1, BlockTokens: 16}
-	candidates := []endpick.Candidate{{Ref: r.ref}}
-	r.index.Match(&req, candidates)
-	return candidates[0].PrefixTokens
+	return r.cached(prefix.Scope{}, tokens)
 }
 
 func (r *reading) knows() precise.Knowledge { return r.index.Stats().Feeds[0].Knows }
@@ -101,7 +111,7 @@ func TestSubscriber(t *testing.T) {
 			p := newPublisher(t, topicBack, 10_000)
 			p.publish(false, store(nil, 0, 1, 2), store(2, 32, 3)) // before anybody listens
 			e.is(p)
-			r := read(t, e, nil)
+			r := read(t, e)
 			r.until("whole", func(s Stats) bool { return s.Next == 1 })
 			require.Equal(t, 48, r.held(0, 4))
 			require.Equal(t, precise.Whole, r.knows())
@@ -162,7 +172,7 @@ func TestReplayDoesNotReachBack(t *testing.T) {
 	for i := range 5 {
 		p.publish(false, store(nil, 1000*i, i+1))
 	}
-	r := read(t, e, nil)
+	r := read(t, e)
 	r.until("what there is", func(s Stats) bool { return s.Next == 5 })
 	require.Equal(t, precise.Partial, r.knows())
 	require.Equal(t, 16, r.held(3000, 2))
@@ -186,7 +196,7 @@ func TestUnknownBlocksAreAskedFor(t *testing.T) {
 	p := newPublisher(t, true, 100)
 	p.publish(false, store(nil, 0, 1))
 	e.is(p)
-	r := read(t, e, nil)
+	r := read(t, e)
 	r.live(p)
 	p.publish(false, store(77, 16, 2)) // after an unknown block
 	r.until("resync", func(s Stats) bool { return s.Resyncs == 1 && s.Next == p.next })
@@ -230,7 +240,7 @@ func BenchmarkSubscriber(b *testing.B) {
 	e := &engine{}
 	p := newPublisher(b, true, 1)
 	e.is(p)
-	r := read(b, e, nil)
+	r := read(b, e)
 	r.live(p)
 	p.keep = 0
 	start := time.Now()
@@ -431,7 +441,7 @@ func TestStaleSinceTheLastConnection(t *testing.T) {
 	p := newPublisher(t, true, 100)
 	p.publish(false, store(nil, 0, 1))
 	e.is(p)
-	r := read(t, e, func(c *Config) { c.StaleAfter = time.Hour })
+	r := read(t, e)
 	r.until("whole", func(s Stats) bool { return s.Next == 1 && s.State == Live })
 	e.is(nil)
 	p.pub.Close()

@@ -3,14 +3,12 @@ package kvevents
 import (
 	"encoding/hex"
 	"os"
-	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
@@ -37,17 +35,8 @@ func recorded(t *testing.T, name string) (all [][][]byte) {
 func TestEventsOfVLLM(t *testing.T) {
 	scope := func(adapter, salt string) prefix.Scope { return prefix.Scope{Adapter: adapter, Salt: salt} }
 	open := func() (*stream, func(s prefix.Scope, tokens ...[]uint32) int) {
-		index := rig.Must(precise.New(precise.Config{}))
-		router := rig.Must(endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: index}, Endpoints: []endpick.Endpoint{{ID: "e"}}}))
-		ref, _ := router.Ref("e")
-		s := &stream{sink: rig.Must(index.Feed(ref, precise.FeedConfig{Scope: scope})), decoder: newDecoder()}
-		return s, func(of prefix.Scope, tokens ...[]uint32) int {
-			prompt := slices.Concat(tokens...)
-			req := endpick.Request{Blocks: prefix.AppendTokens(nil, of.Seed(), prompt), Exact: true, InputTokens: len(prompt), BlockTokens: 16}
-			candidates := []endpick.Candidate{{Ref: ref}}
-			index.Match(&req, candidates)
-			return candidates[0].PrefixTokens
-		}
+		i := newInformed()
+		return &stream{sink: i.feed, decoder: newDecoder()}, i.cached
 	}
 	take := func(s *stream, frames [][]byte) []uint32 {
 		number, payload, end, ok := parseFrames(frames)
