@@ -3,12 +3,9 @@ package precise_test
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
@@ -19,31 +16,24 @@ func BenchmarkMatch(b *testing.B) {
 	for _, n := range []int{10, 100, 1000} {
 		for _, tokens := range []int{2 << 10, 16 << 10} {
 			b.Run(fmt.Sprintf("endpoints=%d/tokens=%d", n, tokens), func(b *testing.B) {
-				x := rig.Must(precise.New(precise.Config{}))
-				config := endpick.Config{Policy: endpick.Policy{Matcher: x}, Clock: func() time.Time { return time.Unix(1, 0) }, Seed: 1}
+				var all []string
 				for i := range n {
-					config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+					all = append(all, fmt.Sprint(i))
 				}
-				router := rig.Must(endpick.New(config))
+				f := newFleet(b, precise.Config{}, all...)
 				whole := long(1, tokens/prefix.BlockTokens)
-				for i := range n {
-					ref, _ := router.Ref(fmt.Sprint(i))
-					feed := rig.Must(x.Feed(ref, precise.FeedConfig{Scope: scope}))
-					feed.Reset(precise.Whole)
+				for i, id := range all {
 					part := len(whole.Hashes) / 10
 					if i%10 == 0 {
 						part = len(whole.Hashes) * 3 / 4
 					}
-					feed.Apply([]precise.Event{{Hashes: whole.Hashes[:part], Tokens: whole.Tokens[:16*part]}})
+					f.feed(id, 0).Apply([]precise.Event{stored(whole.Hashes[:part], whole.Tokens[:16*part])})
 				}
-				var candidates []endpick.Candidate
-				for _, e := range router.Endpoints() {
-					candidates = append(candidates, e.Candidate)
-				}
-				req := request(whole.Tokens).At(time.Unix(1, 0), 1, 1)
+				candidates := f.router.AppendCandidates(nil)
+				req := request(whole.Tokens).At(f.now, 1, 1)
 				b.ReportAllocs()
 				for b.Loop() {
-					x.Match(&req, candidates)
+					f.index.Match(&req, candidates)
 				}
 				require.Equal(b, tokens/prefix.BlockTokens*3/4*16, candidates[0].PrefixTokens)
 			})

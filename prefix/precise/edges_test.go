@@ -216,29 +216,6 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// Engines without layers that need the whole prompt have what their windows need, wherever it
-// begins; an empty or unknown prompt is held by nobody.
-func TestOnlyWindows(t *testing.T) {
-	f, a := fed(t)
-	all := hashes{1, 2, 3, 4, 5, 6}
-	e := stored(all, ids(0, 96))
-	e.Spec, e.Window, e.BlockTokens = precise.Window, 33, 16 // two blocks before a place
-	require.Zero(t, a.Apply([]precise.Event{e}))
-	req := request(ids(0, 200))
-	assert.Equal(t, 96, f.matched(req)["a"])
-	require.Zero(t, a.Apply([]precise.Event{removed(1, 2, 3)}))
-	assert.Equal(t, 96, f.matched(req)["a"])
-	require.Zero(t, a.Apply([]precise.Event{removed(5)}))
-	assert.Zero(t, f.matched(req)["a"], "four alone and six alone are no window")
-	again := after(4, stored(hashes{5}, ids(64, 16)))
-	again.Spec, again.Window = precise.Window, 33
-	require.Zero(t, a.Apply([]precise.Event{again}))
-	assert.Equal(t, 96, f.matched(req)["a"])
-	assert.Equal(t, map[string]int{"a": 0, "b": 0, "c": 0}, f.matched(request(ids(7, 200))))
-	a.Close()
-	assert.Zero(t, f.matched(req)["a"])
-}
-
 // Loading counts if it costs less than computing.
 func TestWorthLoading(t *testing.T) {
 	tiers := func(t ...precise.Tier) []precise.Tier { return t }

@@ -16,7 +16,7 @@ import (
 	"github.com/endpick/endpick/scorer/scorertest"
 )
 
-// fleet is a router with servers a, b and c, and the index of its policy.
+// fleet is a router with servers, and the index of its policy.
 type fleet struct {
 	t      testing.TB
 	index  *precise.Index
@@ -24,14 +24,19 @@ type fleet struct {
 	now    time.Time
 }
 
-func newFleet(t testing.TB, config precise.Config) *fleet {
+// newFleet has servers of these names, or a, b and c.
+func newFleet(t testing.TB, config precise.Config, servers ...string) *fleet {
 	f := &fleet{t: t, now: time.Unix(1e9, 0)}
 	f.index = rig.Must(precise.New(config))
 	f.router = rig.Must(endpick.New(endpick.Config{
-		Policy:    endpick.Policy{Matcher: f.index},
-		Endpoints: []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}},
-		Clock:     func() time.Time { return f.now }, Seed: 1,
+		Policy: endpick.Policy{Matcher: f.index}, Clock: func() time.Time { return f.now }, Seed: 1,
 	}))
+	if servers == nil {
+		servers = []string{"a", "b", "c"}
+	}
+	for _, id := range servers {
+		require.NoError(t, f.router.Add(endpick.Endpoint{ID: id}))
+	}
 	return f
 }
 
@@ -72,10 +77,7 @@ func request(tokens []uint32) endpick.Request {
 
 // matched returns the matches of a request's candidates, without routing it.
 func (f *fleet) matched(req endpick.Request) map[string]int {
-	var candidates []endpick.Candidate
-	for _, e := range f.router.Endpoints() {
-		candidates = append(candidates, e.Candidate)
-	}
+	candidates := f.router.AppendCandidates(nil)
 	req = req.At(f.now, 1, 1)
 	f.index.Match(&req, candidates)
 	got := map[string]int{}
@@ -117,37 +119,6 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// The same names of two engines are different blocks, and removing one's does not
-// affect the other's.
-func TestRemovalTouchesItsEndpointOnly(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	a, b := f.feed("a", 0), f.feed("b", 0)
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48))}))
-	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(1000, 48)), stored(hashes{7, 8}, ids(0, 32))}))
-	require.Equal(t, map[string]int{"a": 48, "b": 32, "c": 0}, f.matched(request(ids(0, 60))))
-	require.Equal(t, map[string]int{"a": 0, "b": 48, "c": 0}, f.matched(request(ids(1000, 60))))
-
-	require.Zero(t, a.Apply([]precise.Event{removed(2)}))
-	require.Equal(t, map[string]int{"a": 16, "b": 32, "c": 0}, f.matched(request(ids(0, 60))), "a head without gaps")
-	require.Equal(t, 48, f.matched(request(ids(1000, 60)))["b"])
-	require.Zero(t, b.Apply([]precise.Event{removed(7)}))
-	require.Equal(t, map[string]int{"a": 16, "b": 0, "c": 0}, f.matched(request(ids(0, 60))))
-}
-
-func TestParents(t *testing.T) {
-	f, a := fed(t)
-	require.Zero(t, a.Apply([]precise.Event{
-		stored(hashes{1, 2}, ids(0, 32)),
-		after(2, stored(hashes{3}, ids(32, 16))), // of the event before
-		after(1, stored(hashes{4, 5}, ids(500, 32))),
-	}))
-	require.Equal(t, 48, f.matched(request(ids(0, 64)))["a"])
-	require.Equal(t, 48, f.matched(request(slices.Concat(ids(0, 16), ids(500, 48))))["a"])
-	require.Equal(t, 1, a.Apply([]precise.Event{after(99, stored(hashes{100}, ids(48, 16)))}), "nobody knows 99")
-	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Unknown)
-	require.Equal(t, precise.Partial, f.index.Stats().Feeds[0].Knows, "something was missed")
-}
-
 func TestTiers(t *testing.T) {
 	f := newFleet(t, precise.Config{LoadCost: [precise.Tiers]float64{precise.CPU: 0.25, precise.Disk: 1}})
 	a := f.feed("a", 0)
@@ -169,6 +140,13 @@ func TestTiers(t *testing.T) {
 	require.Zero(t, f.matched(req)["a"])
 	require.Zero(t, a.Apply([]precise.Event{{Tier: precise.CPU, Hashes: hashes{77}}}))
 	require.Equal(t, uint64(1), f.index.Stats().Feeds[0].Missed, "neither tokens nor a known name")
+
+	// Stores outside of the engine have longer blocks; those in GPU memory are found as before.
+	chunk := stored(hashes{900}, ids(0, 64))
+	chunk.Tier = precise.CPU
+	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48)), chunk}))
+	require.Equal(t, 48, f.matched(request(ids(0, 50)))["a"])
+	require.Equal(t, 60, f.matched(request(ids(0, 80)))["a"])
 }
 
 // A model with full attention and a window of 40 tokens: three blocks of 16 hold the
@@ -289,6 +267,11 @@ func TestRanks(t *testing.T) {
 	require.Equal(t, 48, f.matched(request(ids(0, 60)))["a"])
 	one.Reset(9)
 	require.Equal(t, precise.Whole, f.index.Knows(f.ref("a")), "nobody knows more")
+	for _, rank := range []*precise.Feed{one, again} {
+		rank.Reset(precise.Partial)
+		require.Equal(t, precise.Partial, f.index.Knows(f.ref("a")), "the least of what is known of each")
+		rank.Reset(precise.Whole)
+	}
 }
 
 // Knowledge about an endpoint ends with it.
@@ -406,37 +389,6 @@ func ExampleIndex() {
 	chosen, _ := lease.Candidate()
 	fmt.Println(chosen.Endpoint.ID, "holds", chosen.PrefixTokens, "of", len(tokens))
 	// Output: b holds 32 of 40
-}
-
-// Blocks of another length than the index uses are not those of events.
-func TestOtherBlocksAreApproximate(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	f.feed("a", 0).Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
-	req := request(ids(0, 64))
-	req.BlockTokens = 32
-	require.Zero(t, f.matched(req)["a"])
-}
-
-// Knowledge about an endpoint is the least of that about its ranks.
-func TestTheLeastOfRanks(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	zero, one := f.feed("a", 0), f.feed("a", 1)
-	for _, ranks := range [][2]*precise.Feed{{zero, one}, {one, zero}} {
-		ranks[0].Reset(precise.Whole)
-		ranks[1].Reset(precise.Partial)
-		require.Equal(t, precise.Partial, f.index.Knows(f.ref("a")))
-	}
-}
-
-// Stores outside of the engine have longer blocks; those in GPU memory are found as before.
-func TestBlocksOfOtherTiersAreTheirOwn(t *testing.T) {
-	f := newFleet(t, precise.Config{LoadCost: [precise.Tiers]float64{precise.CPU: 0.5}})
-	a := f.feed("a", 0)
-	chunk := stored(hashes{900}, ids(0, 64))
-	chunk.Tier = precise.CPU
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3}, ids(0, 48)), chunk}))
-	require.Equal(t, 48, f.matched(request(ids(0, 50)))["a"])
-	require.Equal(t, 56, f.matched(request(ids(0, 80)))["a"])
 }
 
 // A name stands for a block of its own group first.

@@ -96,6 +96,8 @@ func TestPromptsOfUnknownLength(t *testing.T) {
 	req := request(ids(0, 64))
 	req.InputTokens = 0
 	assert.Equal(t, 48, f.matched(req)["a"])
+	req.BlockTokens = 32
+	assert.Zero(t, f.matched(req)["a"], "blocks of another length are not those of events")
 }
 
 // However much engines publish, the limit holds: the feed with the most blocks is forgotten, in
