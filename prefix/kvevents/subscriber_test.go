@@ -158,54 +158,19 @@ func TestSubscriber(t *testing.T) {
 			require.Equal(t, uint64(1), r.sub.Stats().Restarts)
 			require.Equal(t, precise.Whole, r.knows())
 
+			// Blocks after unknown ones are a reason to ask for all again, but only once in a minute.
+			r.live(q)
+			for name := range 2 {
+				q.publish(false, store(77+name, 160, 110+name))
+				r.until("it comes", func(s Stats) bool { return s.Next == q.next && s.State == Live })
+				require.Equal(t, []uint64{1, 48}, []uint64{r.sub.Stats().Resyncs, uint64(r.held(0, 8))})
+				require.Equal(t, precise.Partial, r.knows())
+			}
+
 			r.end()
 			require.Equal(t, precise.Nothing, r.knows())
 		})
 	}
-}
-
-// If the engine no longer has the missing batches, the knowledge of its cache is lost.
-func TestReplayDoesNotReachBack(t *testing.T) {
-	e := &engine{}
-	p := newPublisher(t, true, 2)
-	e.is(p)
-	for i := range 5 {
-		p.publish(false, store(nil, 1000*i, i+1))
-	}
-	r := read(t, e)
-	r.until("what there is", func(s Stats) bool { return s.Next == 5 })
-	require.Equal(t, precise.Partial, r.knows())
-	require.Equal(t, 16, r.held(3000, 2))
-	require.Zero(t, r.held(2000, 2))
-	r.live(p)
-	for i := range 4 {
-		p.publish(true, store(nil, 10_000*(i+1), 10+i))
-	}
-	p.publish(false, store(nil, 90_000, 20))
-	r.until("the rest", func(s Stats) bool { return s.Next == p.next })
-	require.Equal(t, precise.Partial, r.knows())
-	require.Equal(t, 16, r.held(90_000, 2))
-	require.Equal(t, 16, r.held(40_000, 2), "the buffer reached back so far")
-	require.Zero(t, r.held(3000, 2), "it may be there or not")
-	r.end()
-}
-
-// Events about unknown blocks trigger a full replay.
-func TestUnknownBlocksAreAskedFor(t *testing.T) {
-	e := &engine{}
-	p := newPublisher(t, true, 100)
-	p.publish(false, store(nil, 0, 1))
-	e.is(p)
-	r := read(t, e)
-	r.live(p)
-	p.publish(false, store(77, 16, 2)) // after an unknown block
-	r.until("resync", func(s Stats) bool { return s.Resyncs == 1 && s.Next == p.next })
-	require.Equal(t, 16, r.held(0, 2))
-	require.Equal(t, precise.Partial, r.knows())
-	p.publish(false, store(78, 16, 3))
-	r.until("once in a minute", func(s Stats) bool { return s.Next == p.next })
-	require.Equal(t, uint64(1), r.sub.Stats().Resyncs)
-	r.end()
 }
 
 // prompts are batches as vLLM publishes them after a step, each with the blocks of one
@@ -294,6 +259,10 @@ func TestStreamCounts(t *testing.T) {
 	require.EqualValues(t, 1, s.stats.Restarts, "who does not have the one before is another, or might be")
 	require.EqualValues(t, b.number+1, s.next)
 	require.Equal(t, []uint64{0, 0, 2, 0}, asked)
+	require.Equal(t, []uint64{7, 14}, []uint64{s.stats.Batches, s.stats.Events}, "one that a replay has brought is not taken in again")
+	s.message(b.number+1, b.payload)
+	require.EqualValues(t, 8, s.stats.Batches)
+	require.EqualValues(t, 1, s.stats.Restarts)
 
 	// Without a replay socket each missing number is a lost batch.
 	s, sink = newStream(&p)
@@ -435,22 +404,6 @@ func TestConnectionsEnd(t *testing.T) {
 	})
 }
 
-// The time out of reach begins when the last connection ended, not with the first attempt.
-func TestStaleSinceTheLastConnection(t *testing.T) {
-	e := &engine{}
-	p := newPublisher(t, true, 100)
-	p.publish(false, store(nil, 0, 1))
-	e.is(p)
-	r := read(t, e)
-	r.until("whole", func(s Stats) bool { return s.Next == 1 && s.State == Live })
-	e.is(nil)
-	p.pub.Close()
-	r.until("no connection", func(s Stats) bool { return s.State == Connecting && s.Err != nil })
-	require.Equal(t, precise.Whole, r.sub.Stats().Knows)
-	require.Equal(t, 16, r.held(0, 1))
-	r.end()
-}
-
 // resets notes what it is told to know, and when.
 type resets struct {
 	start time.Time
@@ -555,27 +508,6 @@ func TestPausesAndStaleness(t *testing.T) {
 		}, sink.all)
 		time.Sleep(lives) // for the last connection to end
 	})
-}
-
-// A batch that a replay has brought is not taken in again when it arrives, at the beginning or after a gap.
-func TestABatchIsTakenInOnce(t *testing.T) {
-	p := newProcess(100)
-	for name := range 3 {
-		p.publish(t, false, name)
-	}
-	s, _ := newStream(&p)
-	late := p.publish(t, false, 3)
-	s.message(late.number, late.payload) // the replay has all four
-	require.EqualValues(t, 4, s.stats.Batches)
-	for name := range 3 {
-		p.publish(t, false, 4+name)
-	}
-	after := p.publish(t, false, 7)
-	s.message(after.number, after.payload)
-	require.Equal(t, []uint64{8, 8, 1}, []uint64{s.stats.Batches, s.stats.Events, s.stats.Gaps})
-	s.message(after.number+1, p.publish(t, true, 7).payload)
-	require.EqualValues(t, 9, s.stats.Batches)
-	require.Zero(t, s.stats.Restarts)
 }
 
 // A Dial that panics ends neither Run nor the process: it is a connection that can't be made.
