@@ -6,6 +6,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -113,6 +115,29 @@ var broken = []struct {
 	{"a filter that reads a label nobody has", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
 		return endpick.Keep(cs, func(c *endpick.Candidate) bool { return c.Endpoint.Labels["zone"] == "north" })
 	})},
+	{"a filter that sends each tenth request to the canaries", func(s suite) {
+		s.labels = []map[string]string{{"kind": "canary"}}
+		checkFilter(s, func(*testing.T) endpick.Filter {
+			var calls atomic.Int64
+			return filterFunc(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+				canary := calls.Add(1)%10 == 0
+				return endpick.Keep(cs, func(c *endpick.Candidate) bool { return c.Endpoint.Labels["kind"] == "canary" == canary })
+			})
+		})
+	}},
+	{"a filter that keeps sessions where they were", func(s suite) {
+		s.labels = []map[string]string{nil}
+		checkFilter(s, func(*testing.T) endpick.Filter {
+			var chosen sync.Map // the endpoint of a session
+			return filterFunc(func(req *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+				idle := slices.MinFunc(cs, func(a, b endpick.Candidate) int {
+					return cmp.Or(cmp.Compare(a.Waiting, b.Waiting), cmp.Compare(a.ChanceKey, b.ChanceKey))
+				})
+				id, _ := chosen.LoadOrStore(req.Session, idle.Endpoint.ID)
+				return endpick.Keep(cs, func(c *endpick.Candidate) bool { return c.Endpoint.ID == id })
+			})
+		})
+	}},
 	{"a picker that counts from one", picking(func(_ *endpick.Request, _ []endpick.Candidate, scores []float64) int {
 		return slices.Index(scores, slices.Max(scores)) + 1
 	})},

@@ -43,6 +43,7 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 		narrowed = partitions(s.trial(rt), newFilter(t)) || narrowed
 		passed = true
 	})
+	r.repeats(s)
 	s.once("narrows", func(*testing.T) string {
 		if !passed || narrowed || slices.ContainsFunc(s.labels, func(set map[string]string) bool { return len(set) == 0 }) {
 			return ""
@@ -50,7 +51,6 @@ func checkFilter(s suite, newFilter func(*testing.T) endpick.Filter) {
 		return "Filter has kept all candidates or none in every case, so that little was checked: give RunFilter the labels that it reads " +
 			"(tenants are tenant-1 and tenant-2), or if it goes by something else, an empty set"
 	})
-	r.repeats(s)
 	r.inAnyOrder(s)
 	r.keepsNothing(s)
 	r.needsNoClock(s)

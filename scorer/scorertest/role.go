@@ -48,15 +48,21 @@ func (r role) inAnyOrder(s suite) {
 	})
 }
 
-// repeats checks that the answer is always the same.
+// repeats checks that the answer is always the same, whatever else was asked at that moment. It is
+// asked so often that what happens every tenth time is seen.
 func (r role) repeats(s suite) {
 	s.property("repeated", func(t *testing.T, rt *rapid.T) {
-		c := r.draw(rt)
-		stage := r.fresh(t)
-		first, again, twin := c.ask(r, stage), c.ask(r, stage), c.ask(r, r.fresh(t))
-		if !alike(first, again) || !alike(first, twin) {
-			c.failf("%s %v, then %v, and another %s without history %v%s: the same input has the same answer, "+
-				"with chance from %s, and what is learned is learned by observers", r.says, first, again, r.kind, twin, c.withScores(), r.chance)
+		c, other := r.draw(rt), r.draw(rt)
+		other.req = other.req.At(c.req.Now(), 1, 1)
+		stage, later := r.fresh(t), r.fresh(t)
+		first := c.ask(r, stage)
+		other.ask(r, stage)
+		other.ask(r, later)
+		for n, by := range slices.Concat([]answering{later}, slices.Repeat([]answering{stage}, 12)) {
+			if again := c.ask(r, by); !alike(first, again) {
+				c.failf("%s %v at first, and %v in call %d%s: the same input has the same answer, "+
+					"with chance from %s, and what is learned is learned by observers", r.says, first, again, n+2, c.withScores(), r.chance)
+			}
 		}
 	})
 }
