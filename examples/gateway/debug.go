@@ -97,6 +97,7 @@ type debugPage struct {
 	Serving   int      // not drained or removed
 	Drained   int
 	Lacking   []string // models that no server takes requests for
+	Failing   []string // servers of which too many attempts failed in the last minute, and how many
 	Servers   []debugServer
 	Models    []*debugModel // of servers that load them
 	Idle      int           // servers that are well, have nothing to do and are not shown
@@ -184,6 +185,9 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 		v.Text = fmt.Sprintf("%s, but %s %s no server.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
 	case failed >= alarming:
 		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
+	case len(p.Failing) > 0:
+		v.Class = "soso"
+		v.Text = fmt.Sprintf("%s, but more than %.0f %% of the attempts at %s fail.", healthy, 100*alarmingAttempts, count(len(p.Failing), "server"))
 	case limited >= alarming:
 		v.Class, v.Text = "soso", fmt.Sprintf("%s, but %.0f %% of the requests get 429: too many at once, or over a quota.", healthy, 100*limited)
 	default:
@@ -192,9 +196,13 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	return v
 }
 
-// alarming is the share of requests that fail, or are too many, from which the page is not green. The
-// alerts' is the same.
-const alarming = 0.05
+// alarming is the share of requests that fail, or are too many, from which the page is not green,
+// and alarmingAttempts that of one server's attempts, if more than a few fail. The alerts' are the same.
+const (
+	alarming         = 0.05
+	alarmingAttempts = 0.1
+	fewFailures      = 3
+)
 
 func (g *gateway) debugPage(a asked) debugPage {
 	now := time.Now()

@@ -118,6 +118,27 @@ func TestStoriesKeepTheNewest(t *testing.T) {
 	s.observe(&transport.Observation{In: httptest.NewRequest(http.MethodPost, "/", nil)})
 }
 
+// A server whose failures are hidden by retries is named, whatever rows are asked for.
+func TestDebugPageNamesWhoFailsNowAndThen(t *testing.T) {
+	g := newTestGateway(t, "endpoints: [{id: a, url: \"http://127.0.0.1:1\"}, {id: b, url: \"http://127.0.0.1:2\"}]\n")
+	healthy := "All 2 servers are healthy"
+	verdict := func() string { return textIn(page(t, see(t, g.admin, "/debug/endpick?server=a"))) }
+	observe := func(times int, attempts func(*transport.Observation)) {
+		for range times {
+			o := seenRequest("completed")
+			attempts(o)
+			g.watch.history.observe(time.Now(), o)
+		}
+	}
+	observe(2, func(*transport.Observation) {})
+	require.Contains(t, verdict(), healthy+". ", "two are few")
+	observe(1, func(*transport.Observation) {})
+	require.Contains(t, verdict(), healthy+", but more than 10 % of the attempts at 1 server fail.")
+	require.Contains(t, verdict(), "b: 3 of 3 attempts failed")
+	observe(27, func(o *transport.Observation) { o.Attempts[0].Result = transport.Served })
+	require.Contains(t, verdict(), healthy+". ", "three of thirty")
+}
+
 // A dead server comes first, with the reason, and so do requests that were not served.
 func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 	f := startFleet(t, 2, 16384)

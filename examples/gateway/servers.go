@@ -40,7 +40,7 @@ type debugServer struct {
 	Index *prefix.EndpointStats
 	// During the last minute.
 	Rate, Failures string
-	ended          int    // requests
+	ended, failed  int    // attempts
 	order          string // its name in order
 	TTFT           time.Duration
 	Plot           template.HTML
@@ -104,9 +104,7 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 		for _, name := range names {
 			taken[name] = taken[name] || takes
 		}
-		if strings.Contains(id, p.Asked.Get("server")) {
-			p.Servers = append(p.Servers, e)
-		}
+		p.Servers = append(p.Servers, e)
 	}
 	if !any && p.Serving > 0 {
 		maps.DeleteFunc(taken, func(_ string, takes bool) bool { return takes })
@@ -114,9 +112,14 @@ func (g *gateway) addServers(p *debugPage, settings *settings) {
 	}
 	g.watch.mu.Lock()
 	for i := range p.Servers {
-		p.Servers[i].remember(&g.watch.history, p.Now)
+		e := &p.Servers[i]
+		e.remember(&g.watch.history, p.Now)
+		if float64(e.failed) > alarmingAttempts*float64(e.ended) && e.failed >= fewFailures {
+			p.Failing = append(p.Failing, e.Candidate.Endpoint.ID+": "+e.Failures)
+		}
 	}
 	g.watch.mu.Unlock()
+	p.Servers = slices.DeleteFunc(p.Servers, func(e debugServer) bool { return !strings.Contains(e.Candidate.Endpoint.ID, p.Asked.Get("server")) })
 	if len(p.Servers) > fewServers && p.Asked.Get("server") == "" && !p.Asked.Has("idle") {
 		n := len(p.Servers)
 		p.Servers = slices.DeleteFunc(p.Servers, func(e debugServer) bool {
@@ -177,17 +180,17 @@ func (e *debugServer) remember(h *history, now time.Time) {
 		return
 	}
 	all := r.last(now)
-	served, failed, first := 0, 0, 0
+	served, first := 0, 0
 	var ttft time.Duration
 	for _, s := range all[len(all)-perMinute:] {
 		if s != nil {
-			served, failed, first, ttft = served+s.served, failed+s.failed, first+s.first, ttft+s.ttft
+			served, e.failed, first, ttft = served+s.served, e.failed+s.failed, first+s.first, ttft+s.ttft
 		}
 	}
-	e.ended = served + failed
+	e.ended = served + e.failed
 	e.Rate = fmt.Sprintf("%.2g/s", float64(e.ended)/time.Minute.Seconds())
-	if failed > 0 {
-		e.Failures = fmt.Sprintf("%d of %d attempts failed", failed, e.ended)
+	if e.failed > 0 {
+		e.Failures = fmt.Sprintf("%d of %d attempts failed", e.failed, e.ended)
 	}
 	if first > 0 {
 		e.TTFT = ttft / time.Duration(first)
