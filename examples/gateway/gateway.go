@@ -296,6 +296,9 @@ func (t final) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // observe passes on how a request has ended.
 func (g *gateway) observe(r *transport.Observation) {
+	if t := tenantOf(r.In.Context()); t != nil {
+		r.Tenant = t.name // of a request that could not be read, too
+	}
 	g.watch.observe(r)
 	g.requests.ended(r)
 }

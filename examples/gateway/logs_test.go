@@ -30,8 +30,9 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	})
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{id: a, url: "+server.URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n"))
-	send := func(headers ...string) int {
-		req, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions?key=secret", strings.NewReader(`{"model":"m","stream":true,"messages":[{"role":"user","content":"cardamom"}]}`))
+	const chat = `{"model":"m","stream":true,"messages":[{"role":"user","content":"cardamom"}]}`
+	send := func(body string, headers ...string) int {
+		req, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions?key=secret", strings.NewReader(body))
 		require.NoError(t, err)
 		for i := 0; i < len(headers); i += 2 {
 			req.Header.Set(headers[i], headers[i+1])
@@ -43,20 +44,23 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 		return resp.StatusCode
 	}
 	const named = `method=POST path=/v1/chat/completions id=`
-	require.Equal(t, 200, send("Authorization", "Bearer "+annsKey, "X-Request-Id", "order-17 status=completed\t"+strings.Repeat("x", 1000)))
+	require.Equal(t, 200, send(chat, "Authorization", "Bearer "+annsKey, "X-Request-Id", "order-17 status=completed\t"+strings.Repeat("x", 1000)))
 	c.logs(t, "level=WARN msg=request status=failed http=200 "+named+"order-17_status_completed_xxx", 1)
 	assert.Regexp(t, `x model=m endpoint=a attempts=1 .* tenant=ann error="unexpected EOF"\n`, c.stderr.String())
 	assert.NotContains(t, c.stderr.String(), strings.Repeat("x", maxLogged))
 
-	require.Equal(t, 401, send("Authorization", "Bearer guessed"))
+	require.Equal(t, 401, send(chat, "Authorization", "Bearer guessed"))
 	c.logs(t, "level=WARN msg=request status=refused http=401 "+named, 1)
 	assert.Regexp(t, named+`[0-9a-f]{8}-1 client=127.0.0.1 error="no valid API key"\n`, c.stderr.String())
 	_, metrics := get(t, c.admin+"/metrics")
 	assert.Contains(t, metrics, `endpick_requests_total{code="401",model="other",reason="unknown_key",status="refused"} 1`)
 
-	require.Equal(t, 200, send("Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "abc"))
+	require.Equal(t, 200, send(chat, "Authorization", "Bearer "+annsKey, "X-Slo-Ttft-Ms", "abc"))
 	c.logs(t, "level=WARN msg=request "+named, 1)
 	assert.Regexp(t, named+`[0-9a-f]{8}-2 warning=".*\\"abc\\"`, c.stderr.String())
+	require.Equal(t, 400, send("cardamom", "Authorization", "Bearer "+annsKey))
+	c.logs(t, "level=WARN msg=request status=refused http=400 "+named, 1)
+	assert.Regexp(t, `http=400 .* tenant=ann error=`, c.stderr.String(), "whose mistake it is")
 	for _, secret := range []string{"secret", annsKey, "guessed", "cardamom"} {
 		assert.NotContains(t, c.stderr.String(), secret)
 	}
