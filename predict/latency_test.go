@@ -30,17 +30,22 @@ type world struct {
 }
 
 func newPredictor(t require.TestingT, config LatencyConfig) *predictor {
-	l := rig.Must(NewLatency(config))
-	return l.(*predictor)
+	return rig.Must(NewLatency(config)).(*predictor)
 }
 
 func newWorld(t require.TestingT, config LatencyConfig) *world {
-	l := newPredictor(t, config)
-	return &world{t: t, latency: l, rng: rand.New(rand.NewPCG(4, 2)), now: time.Unix(1000, 0), slow: map[string]float64{}}
+	return &world{t: t, latency: newPredictor(t, config), rng: rand.New(rand.NewPCG(4, 2)), now: time.Unix(1000, 0), slow: map[string]float64{}}
 }
 
 func (w *world) request() endpick.Request {
 	return endpick.Request{Model: "m", InputTokens: 50 + w.rng.IntN(4000), ExpectedOutputTokens: 1 + w.rng.IntN(500), Stream: true}
+}
+
+// whole is a request whose response does not stream.
+func (w *world) whole() endpick.Request {
+	req := w.request()
+	req.Stream = false
+	return req
 }
 
 func (w *world) candidate(variant string, slot uint32) endpick.Candidate {
@@ -91,19 +96,40 @@ func (w *world) finish(req endpick.Request, c endpick.Candidate) (first, second 
 	first, second = w.ttft(&req, &c), w.tpot(&c)
 	const tokens = 101
 	e := w.route(req, &c)
-	w.after(e, first)
 	if req.Stream {
-		e.FirstTokenAt = e.Now
-		w.latency.FirstToken(e)
+		w.answer(e, first)
 		w.after(e, second*(tokens-1))
 		e.LastTokenAt, e.OutputTokens = e.Now, tokens
 	} else {
-		w.after(e, second*(tokens-1))
 		first, second = 0, first+second*(tokens-1)
+		w.after(e, second)
 	}
 	w.latency.Done(e, &endpick.Outcome{})
 	w.now = w.now.Add(100 * time.Millisecond)
 	return first, second
+}
+
+// many finishes n requests on endpoints of one kind.
+func (w *world) many(n int, variant string, slot uint32) {
+	for range n {
+		w.finish(w.request(), w.candidate(variant, slot))
+	}
+}
+
+// errors finishes n requests on endpoints of one kind, and returns the mean relative errors of what
+// was predicted for them: 0.1 is ten percent.
+func (w *world) errors(n int, variant string, slot uint32) (ttft, tpot float64) {
+	for range n {
+		req, c := w.request(), w.candidate(variant, slot)
+		p := w.predict(req, &c)
+		require.Equal(w.t, endpick.TTFT|endpick.TPOT, p.Has)
+		require.GreaterOrEqual(w.t, p.TTFTUpper, p.TTFT)
+		require.GreaterOrEqual(w.t, p.TPOTUpper, p.TPOT)
+		a, b := w.finish(req, c)
+		ttft += relative(p.TTFT, a) / float64(n)
+		tpot += relative(p.TPOT, b) / float64(n)
+	}
+	return ttft, tpot
 }
 
 // route reports a request as routed, with a lease of its own.
@@ -127,9 +153,10 @@ func trained(t *testing.T) *world {
 	return w
 }
 
-// answer gives a request its first token now.
-func (w *world) answer(e *endpick.Event) {
-	e.Now, e.FirstTokenAt = w.now, w.now
+// answer gives a request its first token after so many milliseconds.
+func (w *world) answer(e *endpick.Event, ms float64) {
+	w.after(e, ms)
+	e.FirstTokenAt = e.Now
 	w.latency.FirstToken(e)
 }
 
@@ -152,34 +179,19 @@ func relative(got time.Duration, want float64) float64 {
 
 func TestColdStartFromTheTwentyFifthSample(t *testing.T) {
 	w := newWorld(t, synchronous())
-	for range learn.FirstFit - 1 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
+	w.many(learn.FirstFit-1, "", 0)
 	c := w.candidate("", 0)
 	require.Zero(t, w.predict(w.request(), &c).Has, "24 samples are too few: scorers fall back")
 	require.Equal(t, "heuristic", w.latency.Health()[0].TTFT.Phase)
 	w.finish(w.request(), w.candidate("", 0))
 	require.Equal(t, "prior", w.latency.Health()[0].TTFT.Phase)
 
-	errorOf := func(n int) (ttft, tpot float64) {
-		for range n {
-			req, c := w.request(), w.candidate("", 0)
-			p := w.predict(req, &c)
-			require.Equal(t, endpick.TTFT|endpick.TPOT, p.Has)
-			require.GreaterOrEqual(t, p.TTFTUpper, p.TTFT)
-			require.GreaterOrEqual(t, p.TPOTUpper, p.TPOT)
-			a, b := w.finish(req, c)
-			ttft += relative(p.TTFT, a) / float64(n)
-			tpot += relative(p.TPOT, b) / float64(n)
-		}
-		return ttft, tpot
-	}
-	first, second := errorOf(75)
+	first, second := w.errors(75, "", 0)
 	require.Less(t, first, 0.10, "the next 75")
 	require.Less(t, second, 0.10)
-	errorOf(700)
+	w.errors(700, "", 0)
 	require.Equal(t, "trees", w.latency.Health()[0].TTFT.Phase)
-	first, second = errorOf(500)
+	first, second = w.errors(500, "", 0)
 	require.Less(t, first, 0.05, "noise alone is 0.024")
 	require.Less(t, second, 0.05)
 	h := w.latency.Health()[0]
@@ -194,12 +206,9 @@ func TestColdStartFromTheTwentyFifthSample(t *testing.T) {
 func TestWhatIsNotStreamedIsPredictedAsAWhole(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for range 300 {
-		req := w.request()
-		req.Stream = false
-		w.finish(req, w.candidate("", 0))
+		w.finish(w.whole(), w.candidate("", 0))
 	}
-	req, c := w.request(), w.candidate("", 0)
-	req.Stream = false
+	req, c := w.whole(), w.candidate("", 0)
 	p := w.predict(req, &c)
 	require.Equal(t, endpick.E2E, p.Has, "no first token was ever seen")
 	require.GreaterOrEqual(t, p.E2EUpper, p.E2E)
@@ -208,29 +217,16 @@ func TestWhatIsNotStreamedIsPredictedAsAWhole(t *testing.T) {
 
 	// With streams among the labels, the time to first token is known as well; the time per token
 	// is left out.
-	for range 300 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
+	w.many(300, "", 0)
 	require.Equal(t, endpick.TTFT|endpick.E2E, w.predict(req, &c).Has)
 }
 
 func TestVariantsAreToldApart(t *testing.T) {
 	w := newWorld(t, synchronous())
 	w.slow["old"] = 3
-	for range 1000 {
-		w.finish(w.request(), w.candidate("new", 0))
-	}
+	w.many(1000, "new", 0)
 	c := w.candidate("old", 1)
-	require.Zero(t, w.predict(w.request(), &c).Has, "a variant that has never been seen is not predicted")
-	both := []endpick.Candidate{w.candidate("new", 0), w.candidate("old", 1), w.candidate("new", 2)}
-	req := w.request().At(w.now, 0, 1)
-	w.latency.Predict(&req, both)
-	require.NotZero(t, both[0].Prediction.Has)
-	require.Zero(t, both[1].Prediction.Has, "and costs the others nothing")
-	require.NotZero(t, both[2].Prediction.Has)
-	for range 24 {
-		w.finish(w.request(), w.candidate("old", 1))
-	}
+	w.many(24, "old", 1)
 	require.Zero(t, w.predict(w.request(), &c).Has)
 	w.finish(w.request(), w.candidate("old", 1))
 	require.NotZero(t, w.predict(w.request(), &c).Has, "known from its 25th sample")
@@ -238,21 +234,13 @@ func TestVariantsAreToldApart(t *testing.T) {
 		w.finish(w.request(), w.candidate("old", 1))
 		w.finish(w.request(), w.candidate("new", 0))
 	}
-	sum := 0.0
-	for range 200 {
-		req, c := w.request(), w.candidate("old", 1)
-		p := w.predict(req, &c)
-		a, _ := w.finish(req, c)
-		sum += relative(p.TTFT, a) / 200
-	}
-	require.Less(t, sum, 0.08, "three times as slow, and known to be")
+	off, _ := w.errors(200, "old", 1)
+	require.Less(t, off, 0.08, "three times as slow, and known to be")
 }
 
 func TestRequestsOfUnknownLengthAreNeitherPredictedNorLearned(t *testing.T) {
 	w := newWorld(t, synchronous())
-	for range 100 {
-		w.finish(w.request(), w.candidate("", 0))
-	}
+	w.many(100, "", 0)
 	req, c := w.request(), w.candidate("", 0)
 	req.InputTokens = 0
 	require.Zero(t, w.predict(req, &c).Has)
@@ -260,38 +248,67 @@ func TestRequestsOfUnknownLengthAreNeitherPredictedNorLearned(t *testing.T) {
 	require.Equal(t, 100, w.latency.Health()[0].TTFT.Samples)
 }
 
-func TestWhatFailedTeachesNothing(t *testing.T) {
-	w := newWorld(t, synchronous())
-	w.finish(w.request(), w.candidate("", 0)) // gives the model its place
-	c := w.candidate("", 0)
-	for i, c2 := range []struct {
-		status     endpick.Status
-		ttft, tpot int
-	}{{endpick.Failed, 2, 1}, {endpick.Lost, 3, 1}, {endpick.Canceled, 4, 2}, {endpick.Completed, 5, 3}} {
-		e := w.route(w.request(), &c)
-		w.after(e, 100)
-		e.FirstTokenAt = e.Now
-		w.latency.FirstToken(e)
-		w.after(e, 500)
-		e.LastTokenAt, e.OutputTokens = e.Now, 10
-		w.latency.Done(e, &endpick.Outcome{Status: c2.status})
-		w.latency.Done(e, &endpick.Outcome{Status: c2.status}) // the request is no longer known
-		h := w.latency.Health()[0]
-		require.Equal(t, c2.ttft, h.TTFT.Samples, "case %d", i)
-		require.Equal(t, c2.tpot, h.TPOT.Samples, "case %d", i)
-	}
-	// The duration of an incomplete response teaches nothing of whole ones.
-	for _, status := range []endpick.Status{endpick.Failed, endpick.Lost, endpick.Canceled, endpick.Completed} {
-		req := w.request()
-		req.Stream = false
-		e := w.route(req, &c)
-		w.after(e, 500)
-		w.latency.Done(e, &endpick.Outcome{Status: status})
-		want := 0
-		if status == endpick.Completed {
-			want = 1
+// labels returns the number of labels for each of the three latencies.
+func (w *world) labels() [targets]int {
+	h := w.latency.Health()[0]
+	return [targets]int{int(h.TTFT.Labels), int(h.TPOT.Labels), int(h.E2E.Labels)}
+}
+
+// Which latencies a response teaches: a stream its first token and the ones after it, any other
+// response the whole, whatever else is known; less if it ended early. A first token counts when it
+// comes or, if its model had no place then, at the end, unless the response failed.
+func TestWhatAResponseTeaches(t *testing.T) {
+	for _, tc := range []struct {
+		name          string
+		status        endpick.Status
+		stream, first bool
+		tokens        int
+		adopted       *endpick.Adopted
+		want          [targets]int
+	}{
+		{"streamed", endpick.Completed, true, true, 10, nil, [targets]int{1, 1, 0}},
+		{"streamed, of one token", endpick.Completed, true, true, 1, nil, [targets]int{1, 0, 0}},
+		{"streamed, without a first", endpick.Completed, true, false, 10, nil, [targets]int{}},
+		{"streamed and failed", endpick.Failed, true, true, 10, nil, [targets]int{1, 0, 0}},
+		{"streamed and lost", endpick.Lost, true, true, 10, nil, [targets]int{1, 0, 0}},
+		{"streamed and canceled", endpick.Canceled, true, true, 10, nil, [targets]int{1, 1, 0}},
+		{"whole", endpick.Completed, false, false, 10, nil, [targets]int{0, 0, 1}},
+		{"whole, and the host knows more", endpick.Completed, false, true, 10, nil, [targets]int{1, 0, 1}},
+		{"whole and failed", endpick.Failed, false, false, 10, nil, [targets]int{}},
+		{"whole and lost", endpick.Lost, false, false, 10, nil, [targets]int{}},
+		{"whole and canceled", endpick.Canceled, false, false, 10, nil, [targets]int{}},
+		{"whole, and under way before", endpick.Completed, false, false, 10, &endpick.Adopted{Endpoint: "a"}, [targets]int{}},
+	} {
+		for _, late := range []bool{false, true} { // the model gets its place after the first token
+			w := newWorld(t, synchronous())
+			req, c := w.request(), w.candidate("", 0)
+			req.Stream, req.Adopted = tc.stream, tc.adopted
+			if !late {
+				w.many(1, "", 0)
+			}
+			e := w.route(req, &c)
+			if tc.first {
+				w.answer(e, 100)
+			}
+			if late {
+				w.many(1, "", 0)
+			}
+			w.after(e, 900)
+			if tc.first {
+				e.LastTokenAt = e.Now
+			}
+			e.OutputTokens = tc.tokens
+			want := tc.want
+			if late && (tc.status == endpick.Failed || tc.status == endpick.Lost) {
+				want[ttft] = 0
+			}
+			want[ttft]++ // that of the other request
+			want[tpot]++
+			for range 2 { // the second time, the request is no longer known
+				w.latency.Done(e, &endpick.Outcome{Status: tc.status})
+				require.Equal(t, want, w.labels(), "%s, late: %v", tc.name, late)
+			}
 		}
-		require.Equal(t, want, w.latency.Health()[0].E2E.Samples, "%v", status)
 	}
 }
 
@@ -314,18 +331,16 @@ func TestNewLatencyRefusesABadConfig(t *testing.T) {
 }
 
 func TestPredictorAllocatesNothing(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for range 200 {
-		w.finish(w.request(), w.candidate("", 0))
+	if rig.Race {
+		t.Skip("the race detector makes sync.Pool forget")
 	}
+	w := newWorld(t, synchronous())
+	w.many(200, "", 0)
 	candidates := make([]endpick.Candidate, 100)
 	for i := range candidates {
 		candidates[i] = w.candidate("", uint32(i))
 	}
 	req := w.request().At(w.now, 0, 1)
-	if rig.Race {
-		t.Skip("the race detector makes sync.Pool forget")
-	}
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Predict(&req, candidates) }))
 	e := w.route(w.request(), &candidates[0])
 	require.Zero(t, testing.AllocsPerRun(100, func() { w.latency.Routed(e) }))
@@ -337,7 +352,8 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		config := synchronous()
 		config.Trees = 2
-		w, twin := newWorld(t, config), newWorld(t, config)
+		twins := [2]*world{newWorld(t, config), newWorld(t, config)}
+		both := func(f func(l *predictor)) { f(twins[0].latency); f(twins[1].latency) }
 		var events []*endpick.Event
 		event := func(t *rapid.T) *endpick.Event {
 			if len(events) == 0 {
@@ -345,15 +361,13 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 			}
 			return rapid.SampledFrom(events).Draw(t, "event")
 		}
-		both := func(f func(l *predictor)) { f(w.latency); f(twin.latency) }
 		odd := rapid.SampledFrom([]float64{0, 1, -1, 1e9, math.NaN(), math.Inf(1)})
+		slot := rapid.Uint32Range(0, 600)
 		t.Repeat(map[string]func(*rapid.T){
 			"finish many": func(t *rapid.T) {
-				for range rapid.IntRange(1, 15).Draw(t, "n") {
-					variant := string(rune('a' + w.rng.IntN(3)))
-					twin.rng.IntN(3)
-					w.finish(w.request(), w.candidate(variant, 0))
-					twin.finish(twin.request(), twin.candidate(variant, 0))
+				n, variant := rapid.IntRange(1, 15).Draw(t, "n"), rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "variant")
+				for _, w := range twins {
+					w.many(n, variant, 0)
 				}
 			},
 			"route": func(t *rapid.T) {
@@ -361,8 +375,9 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 					InputTokens: rapid.IntRange(0, 100_000).Draw(t, "input"), Stream: rapid.Bool().Draw(t, "stream")}
 				c := endpick.Candidate{Endpoint: &endpick.Endpoint{Variant: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "variant")},
 					Waiting: odd.Draw(t, "waiting"), KVUsage: odd.Draw(t, "kv"), PrefixTokens: rapid.IntRange(-1, 10).Draw(t, "prefix")}
-				e := &endpick.Event{Lease: endpick.LeaseRef{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(len(events))},
-					Request: &req, Candidate: &c, Now: w.now, RoutedAt: w.now}
+				now := twins[0].now
+				e := &endpick.Event{Lease: endpick.LeaseRef{Slot: slot.Draw(t, "slot"), Generation: uint32(len(events))},
+					Request: &req, Candidate: &c, Now: now, RoutedAt: now}
 				events = append(events, e)
 				both(func(l *predictor) { l.Routed(e) })
 			},
@@ -379,104 +394,31 @@ func TestAnyEventsLeavePredictionsSound(t *testing.T) {
 				both(func(l *predictor) { l.Done(e, &o) })
 			},
 			"remove": func(t *rapid.T) {
-				ref := endpick.EndpointRef{Slot: uint32(rapid.IntRange(0, 600).Draw(t, "slot")), Generation: uint32(rapid.IntRange(0, 2).Draw(t, "generation"))}
+				ref := endpick.EndpointRef{Slot: slot.Draw(t, "slot"), Generation: rapid.Uint32Range(0, 2).Draw(t, "generation")}
 				both(func(l *predictor) { l.EndpointRemoved(ref) })
 			},
 			"": func(t *rapid.T) {
-				req := w.request().At(w.now, 0, 1)
-				req.Stream = w.key%2 == 0
-				candidates := []endpick.Candidate{w.candidate("a", 0), w.candidate("zzz", 1), w.candidate("b", 2)}
-				candidates[2].KVUsage = odd.Draw(t, "kv")
-				same := append([]endpick.Candidate(nil), candidates...)
-				twin.rng = rand.New(rand.NewPCG(uint64(w.key), 1))
-				w.rng = rand.New(rand.NewPCG(uint64(w.key), 1))
-				w.latency.Predict(&req, candidates)
-				twin.latency.Predict(&req, same)
-				require.Equal(t, predictions(same), predictions(candidates))
-				require.Zero(t, candidates[1].Prediction.Has, "its variant is unknown")
-				for _, c := range candidates {
-					p := c.Prediction
-					require.True(t, p.Has&endpick.TTFT == 0 || p.TTFT > 0 && p.TTFTUpper >= p.TTFT, "%+v", p)
-					require.True(t, p.Has&endpick.TPOT == 0 || p.TPOT > 0 && p.TPOTUpper >= p.TPOT, "%+v", p)
-					require.True(t, p.Has&endpick.E2E == 0 || p.E2E > 0 && p.E2EUpper >= p.E2E, "%+v", p)
+				kv := odd.Draw(t, "kv")
+				var seen [2][]endpick.Prediction
+				for i, w := range twins {
+					req := w.request().At(w.now, 0, 1)
+					req.Stream = w.key%2 == 0
+					candidates := []endpick.Candidate{w.candidate("a", 0), w.candidate("zzz", 1), w.candidate("b", 2)}
+					candidates[2].KVUsage = kv
+					w.latency.Predict(&req, candidates)
+					require.Zero(t, candidates[1].Prediction.Has, "its variant is unknown")
+					for _, c := range candidates {
+						p := c.Prediction
+						require.True(t, p.Has&endpick.TTFT == 0 || p.TTFT > 0 && p.TTFTUpper >= p.TTFT, "%+v", p)
+						require.True(t, p.Has&endpick.TPOT == 0 || p.TPOT > 0 && p.TPOTUpper >= p.TPOT, "%+v", p)
+						require.True(t, p.Has&endpick.E2E == 0 || p.E2E > 0 && p.E2EUpper >= p.E2E, "%+v", p)
+						seen[i] = append(seen[i], p)
+					}
 				}
+				require.Equal(t, seen[0], seen[1])
 			},
 		})
 	})
-}
-
-func predictions(candidates []endpick.Candidate) (all []endpick.Prediction) {
-	for _, c := range candidates {
-		all = append(all, c.Prediction)
-	}
-	return all
-}
-
-// A request that was already under way has no known duration, so it is no label.
-func TestWhatWasUnderWayIsNoLabel(t *testing.T) {
-	w := newWorld(t, synchronous())
-	for _, adopted := range []*endpick.Adopted{{Endpoint: "a"}, nil} {
-		req := w.request()
-		req.Stream, req.Adopted = false, adopted
-		w.finish(req, w.candidate("", 0))
-	}
-	require.EqualValues(t, 1, w.latency.Health()[0].E2E.Samples)
-}
-
-// labels returns the number of labels for each of the three latencies.
-func (w *world) labels() [targets]int {
-	h := w.latency.Health()[0]
-	return [targets]int{int(h.TTFT.Labels), int(h.TPOT.Labels), int(h.E2E.Labels)}
-}
-
-// Which latencies a response teaches: a stream its first token and the ones after it, any
-// other response the whole, whatever else is known.
-func TestWhatAResponseTeaches(t *testing.T) {
-	for name, tc := range map[string]struct {
-		stream, first bool
-		tokens        int
-		want          [targets]int
-	}{
-		"streamed":                       {true, true, 10, [targets]int{1, 1, 0}},
-		"streamed, of one token":         {true, true, 1, [targets]int{1, 0, 0}},
-		"streamed, without a first":      {true, false, 10, [targets]int{}},
-		"whole":                          {false, false, 10, [targets]int{0, 0, 1}},
-		"whole, and the host knows more": {false, true, 10, [targets]int{1, 0, 1}},
-	} {
-		w := newWorld(t, synchronous())
-		req, c := w.request(), w.candidate("", 0)
-		req.Stream = tc.stream
-		e := w.route(req, &c)
-		w.after(e, 100)
-		if tc.first {
-			e.FirstTokenAt = e.Now
-			w.latency.FirstToken(e)
-		}
-		w.after(e, 900)
-		if tc.first {
-			e.LastTokenAt = e.Now
-		}
-		e.OutputTokens = tc.tokens
-		w.latency.Done(e, &endpick.Outcome{})
-		require.Equal(t, tc.want, w.labels(), name)
-	}
-}
-
-// The first token of a request that was then canceled teaches, although its model had no place
-// when it came.
-func TestAFirstTokenBeforeItsModel(t *testing.T) {
-	w := newWorld(t, synchronous())
-	c := w.candidate("", 0)
-	first := w.route(w.request(), &c)
-	w.after(first, 100)
-	first.FirstTokenAt = first.Now
-	w.latency.FirstToken(first)
-	w.finish(w.request(), c) // which gives the model its place
-	labels := w.labels()
-	first.Now, first.OutputTokens = w.now, 1
-	w.latency.Done(first, &endpick.Outcome{Status: endpick.Canceled})
-	labels[ttft]++
-	require.Equal(t, labels, w.labels())
 }
 
 // Each latency has a bound of its own: nine in ten first tokens and nine in ten times
@@ -542,15 +484,11 @@ func TestTablesAreReplaced(t *testing.T) {
 // kind of endpoint needs to be predicted.
 func TestDaysAreNoLabels(t *testing.T) {
 	w := newWorld(t, synchronous())
-	for range 100 {
-		w.finish(w.request(), w.candidate("known", 0))
-	}
+	w.many(100, "known", 0)
 	c := w.candidate("new", 1)
 	for range learn.FirstFit {
 		e := w.route(w.request(), &c)
-		w.after(e, 25*3600*1e3)
-		e.FirstTokenAt = e.Now
-		w.latency.FirstToken(e)
+		w.answer(e, 25*3600*1e3)
 		w.leave(e, endpick.Completed)
 	}
 	for range 200 { // and fits follow

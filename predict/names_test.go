@@ -18,19 +18,6 @@ func (w *world) ask(model string) endpick.Request {
 	return req
 }
 
-// fail routes a request that fails, after its first token or before.
-func (w *world) fail(req endpick.Request, c endpick.Candidate, status endpick.Status, firstToken bool) {
-	e := w.route(req, &c)
-	w.after(e, 100)
-	if firstToken {
-		e.FirstTokenAt = e.Now
-		w.latency.FirstToken(e)
-		w.after(e, 100)
-		e.LastTokenAt, e.OutputTokens = e.Now, 10
-	}
-	w.latency.Done(e, &endpick.Outcome{Status: status})
-}
-
 func (w *world) known() (names []string) {
 	for _, h := range w.latency.Health() {
 		names = append(names, h.Model)
@@ -46,7 +33,14 @@ func (w *world) predicts(model, variant string) bool {
 func TestOnlyWhatWasCompletedHasAPlace(t *testing.T) {
 	w := newWorld(t, synchronous())
 	for i := range 1000 {
-		w.fail(w.ask(fmt.Sprint("invented", i)), w.candidate(fmt.Sprint("variant", i), 0), endpick.Status(1+i%3), i%2 == 0)
+		c := w.candidate(fmt.Sprint("variant", i), 0)
+		e := w.route(w.ask(fmt.Sprint("invented", i)), &c)
+		if i%2 == 0 {
+			w.answer(e, 100)
+			w.after(e, 100)
+			e.LastTokenAt, e.OutputTokens = e.Now, 10
+		}
+		w.latency.Done(e, &endpick.Outcome{Status: endpick.Status(1 + i%3)})
 	}
 	require.Empty(t, w.known())
 	require.Empty(t, *w.latency.variants.Load())
@@ -167,9 +161,7 @@ func TestOneVariantMoreThanThereIsRoomFor(t *testing.T) {
 // earlier one.
 func TestAVariantWaitsForItsModel(t *testing.T) {
 	w := newWorld(t, synchronous())
-	for range 2 * learn.FirstFit {
-		w.finish(w.request(), w.candidate("old", 0))
-	}
+	w.many(2*learn.FirstFit, "old", 0)
 	w.latency.trainer.Manual = true
 	for range 2 * learn.FirstFit {
 		w.finish(w.request(), w.candidate("new", 1))
@@ -181,41 +173,26 @@ func TestAVariantWaitsForItsModel(t *testing.T) {
 	require.True(t, w.predicts("m", "new"))
 }
 
-func TestAPlaceIsGivenWithoutWhatWasKnownOfItsPredecessor(t *testing.T) {
+// The place of a variant that gave way is given without what was known of it, and a request of it
+// that is still under way is no label of another.
+func TestAVariantThatGaveWay(t *testing.T) {
 	w := newWorld(t, synchronous())
-	whole := w.request()
-	whole.Stream = false
+	whole, c := w.whole(), w.candidate("old", 0)
 	for range learn.FirstFit {
-		w.finish(whole, w.candidate("old", 0))
+		w.finish(whole, c)
 	}
-	for i := range maxVariants {
-		for range learn.FirstFit + 1 {
-			w.finish(w.request(), w.candidate(fmt.Sprint(i), 0)) // streamed, so no label for the whole latency
-		}
-	}
-	heir := (*w.latency.variants.Load())[0].name
-	require.NotEqual(t, "old", heir)
-	c := w.candidate(heir, 0)
-	require.Zero(t, w.predict(whole, &c).Has&endpick.E2E)
-}
-
-func TestARequestOfAVariantThatGaveWayIsNoLabelOfAnother(t *testing.T) {
-	w := newWorld(t, synchronous())
-	w.finish(w.request(), w.candidate("old", 0))
-	c := w.candidate("old", 0)
 	e := w.route(w.request(), &c)
 	for i := range maxVariants {
-		for range learn.FirstFit + 1 {
-			w.finish(w.request(), w.candidate(fmt.Sprint(i), 0))
-		}
+		w.many(learn.FirstFit+1, fmt.Sprint(i), 0) // streamed, so no label for the whole latency
 	}
+	heir := w.candidate((*w.latency.variants.Load())[0].name, 0)
 	require.Nil(t, findVariant(*w.latency.variants.Load(), "old"))
-	e.FirstTokenAt = e.Now
-	w.latency.FirstToken(e)
-	labels := w.latency.Health()[0].TTFT.Labels
+	require.Zero(t, w.predict(whole, &heir).Has&endpick.E2E)
+	w.answer(e, 0)
+	labels := w.labels()
 	w.latency.Done(e, &endpick.Outcome{})
 	require.Nil(t, findVariant(*w.latency.variants.Load(), "old"), "once is not more than the others")
-	require.Equal(t, labels, w.latency.Health()[0].TTFT.Labels)
+	require.Equal(t, labels, w.labels())
 }
 
 func TestLongNamesAreNotLearned(t *testing.T) {

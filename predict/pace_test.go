@@ -64,14 +64,6 @@ func TestPaceOfAnEndpoint(t *testing.T) {
 	ttft, tpot := w.off(1)
 	assert.Less(t, ttft, 0.2)
 	assert.Less(t, tpot, 0.2)
-	// A new endpoint in the slot has no history.
-	w.pace[1] = 3
-	w.rounds(30)
-	w.latency.EndpointRemoved(endpick.EndpointRef{Slot: 1, Generation: 1})
-	w.pace[1] = 1
-	req, c := w.request(), w.candidate("", 1)
-	c.Ref.Generation = 2
-	assert.Less(t, relative(w.predict(req, &c).TTFT, w.ttft(&req, &c)), 0.25)
 }
 
 // If all servers of a kind are slower than the model predicts, the model is off, and no
@@ -137,30 +129,34 @@ func TestConfigReachesTheLearners(t *testing.T) {
 		assert.NotNil(t, l.Window.Strata)
 	}
 	l := newPredictor(t, c)
-	assert.Equal(t, learn.Trainer{Synchronous: true, Share: 0.5}.Share, l.trainer.Share)
+	assert.Equal(t, 0.5, l.trainer.Share)
 	assert.True(t, l.trainer.Synchronous)
+}
+
+// paceOf labels a slot's requests by hand, each predicted by a model with that pace in it.
+func (w *world) paceOf(times int, all *offset, refits uint64, pace, ms, predicted float64) *endpointState {
+	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
+	s := w.latency.states.At(ref)
+	for range times {
+		w.latency.paceOf(all, refits, &openRequest{ref: ref, pace: pace}, ms, predicted, 1.5*predicted, 1e18)
+	}
+	return s
 }
 
 // A model's offset is forgotten together with the model.
 func TestOffsetsEndWithTheirModel(t *testing.T) {
-	l := newPredictor(t, synchronous())
-	ref := endpick.EndpointRef{Slot: 1, Generation: 1}
-	l.states.At(ref)
-	o := openRequest{ref: ref, pace: 1}
+	w := newWorld(t, synchronous())
 	var off offset
-	for range 10 {
-		l.paceOf(&off, 1, &o, 200, 100, 150, 1e18)
-	}
+	w.paceOf(10, &off, 1, 1, 200, 100)
 	mean, ok := off.Mean()
 	assert.True(t, ok)
 	assert.InDelta(t, 2, mean, 1e-9)
-	l.paceOf(&off, 2, &o, 100, 100, 150, 1e18)
-	mean, ok = off.Mean()
-	assert.False(t, ok, "one label is too little to say")
-	assert.InDelta(t, 1, mean, 1e-9)
-	l.paceOf(&off, 2, &o, 100, 0, 0, 1e18)
-	mean, _ = off.Mean()
-	assert.InDelta(t, 1, mean, 1e-9, "what was not predicted tells nothing")
+	for _, predicted := range []float64{100, 0} { // what was not predicted tells nothing
+		w.paceOf(1, &off, 2, 1, 100, predicted)
+		mean, ok = off.Mean()
+		assert.False(t, ok, "one label is too little to say")
+		assert.InDelta(t, 1, mean, 1e-9)
+	}
 }
 
 // Whatever an endpoint's pace, a latency is within its bound, or off its prediction, exactly as a
@@ -200,9 +196,9 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 		w := newWorld(t, synchronous())
 		c := w.candidate("h100", 3)
 		w.latency.EndpointRemoved(c.Ref)
+		req := w.request()
+		req.Stream = stream
 		for range 30 {
-			req := w.request()
-			req.Stream = stream
 			w.finish(req, c)
 		}
 		want := [targets]int{ttft: 30, tpot: 30}
@@ -213,8 +209,6 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 		require.Equal(t, []string{"m"}, w.known())
 		require.NotNil(t, findVariant(*w.latency.variants.Load(), "h100"))
 		require.Len(t, *w.latency.variants.Load(), 1)
-		req := w.request()
-		req.Stream = stream
 		next := w.candidate("h100", 0)
 		require.NotZero(t, w.predict(req, &next).Has, "others of its kind are predicted")
 		require.Nil(t, w.latency.states.Find(c.Ref), "and nothing is left of it")
@@ -225,16 +219,12 @@ func TestWhatGoesToARemovedEndpointIsLearned(t *testing.T) {
 // endpoint since.
 func TestAPaceIsThatOfThePrediction(t *testing.T) {
 	for _, then := range []float64{0.5, 1, 2} {
-		l := newPredictor(t, synchronous())
-		ref := endpick.EndpointRef{Slot: 1, Generation: 1}
-		s := l.states.At(ref)
+		w := newWorld(t, synchronous())
 		var off offset
-		for range 4 {
-			l.paceOf(&off, 1, &openRequest{ref: ref, pace: 1}, 100, 100, 150, 1e18)
-		}
+		s := w.paceOf(4, &off, 1, 1, 100, 100)
 		require.Zero(t, s.pace)
 		// The model says 100; the prediction was 100 times the pace, and it took 300.
-		l.paceOf(&off, 1, &openRequest{ref: ref, pace: then}, 300, 100*then, 150*then, 1e18)
+		w.paceOf(1, &off, 1, then, 300, 100*then)
 		var want pace.Pace
 		want.Add(1e18, 3, math.Log(1.5)/deviations)
 		require.Equal(t, want, s.pace, "pace %v", then)
@@ -284,7 +274,7 @@ func TestPaceWhileAnAnswerIsAwaited(t *testing.T) {
 	require.Less(t, predicted(), 0.7*before)
 
 	e = w.route(w.request(), &c)
-	w.answer(e)
+	w.answer(e, 0)
 	w.leave(e, endpick.Failed)
 	require.Zero(t, s.waiting, "each is counted out once")
 }

@@ -30,30 +30,31 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 	}
 	router := rig.Must(endpick.New(config))
 
-	const workers, each = 4, 400
 	var streamed, whole atomic.Int64
+	serve := func(req endpick.Request) bool {
+		lease, err := router.Route(req)
+		if err != nil {
+			t.Errorf("route: %v", err)
+			return false
+		}
+		if c, ok := lease.Candidate(); ok && c.Prediction.Has&endpick.TTFT != 0 && c.Prediction.TTFTUpper < c.Prediction.TTFT {
+			t.Errorf("%+v", c.Prediction)
+		}
+		if req.Stream {
+			lease.FirstToken()
+			streamed.Add(1)
+		} else {
+			whole.Add(1)
+		}
+		lease.Tokens(5)
+		lease.Done(endpick.Outcome{})
+		return true
+	}
 	var wg sync.WaitGroup
-	for worker := range workers {
+	for worker := range 4 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(worker), 0))
-			for i := range each {
-				req := endpick.Request{Model: "m", InputTokens: 1 + rng.IntN(5000), Stream: i%4 > 0}
-				lease, err := router.Route(req)
-				if err != nil {
-					t.Errorf("route: %v", err)
-					return
-				}
-				if c, ok := lease.Candidate(); ok && c.Prediction.Has&endpick.TTFT != 0 && c.Prediction.TTFTUpper < c.Prediction.TTFT {
-					t.Errorf("%+v", c.Prediction)
-				}
-				if req.Stream {
-					lease.FirstToken()
-					streamed.Add(1)
-				} else {
-					whole.Add(1)
-				}
-				lease.Tokens(5)
-				lease.Done(endpick.Outcome{})
+			for i := 0; i < 400 && serve(endpick.Request{Model: "m", InputTokens: 1 + rng.IntN(5000), Stream: i%4 > 0}); i++ {
 			}
 		})
 	}
@@ -67,15 +68,7 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 	wg.Wait()
 	// A fit that is held back starts with a later label, so traffic goes on.
 	require.Eventually(t, func() bool {
-		lease, err := router.Route(endpick.Request{Model: "m", InputTokens: 100, Stream: true})
-		if err != nil {
-			return false
-		}
-		lease.FirstToken()
-		lease.Tokens(5)
-		lease.Done(endpick.Outcome{})
-		streamed.Add(1)
-		return latency.Health()[0].TTFT.Refits > 0
+		return serve(endpick.Request{Model: "m", InputTokens: 100, Stream: true}) && latency.Health()[0].TTFT.Refits > 0
 	}, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool {
 		h := latency.Health()[0]
@@ -133,12 +126,11 @@ func TestLabelsAreWhatTheLeaseWasTold(t *testing.T) {
 }
 
 func TestStagesConform(t *testing.T) {
-	newLatency := func(t *testing.T) predict.Latency {
-		l := rig.Must(predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8}))
-		return l
+	newLatency := func() predict.Latency {
+		return rig.Must(predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8}))
 	}
-	scorertest.RunPredictor(t, func(t *testing.T) endpick.Predictor { return newLatency(t) })
+	scorertest.RunPredictor(t, func(*testing.T) endpick.Predictor { return newLatency() })
 	t.Run("observer", func(t *testing.T) {
-		scorertest.RunObserver(t, func(t *testing.T) any { return newLatency(t) })
+		scorertest.RunObserver(t, func(*testing.T) any { return newLatency() })
 	})
 }
