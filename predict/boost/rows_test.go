@@ -10,20 +10,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Infinite values fall into the last cell and do not move the others: the range is that of
-// finite values.
-func TestInfiniteValuesMoveNoCell(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 2))
-	var finite []float64
-	for range 900 {
-		finite = append(finite, rng.ExpFloat64())
-	}
-	want, _ := makeQuantisers(finite, 1)
-	qs, _ := makeQuantisers(append(slices.Clone(finite), math.Inf(1), math.Inf(1)), 1)
-	require.Equal(t, []any{want[0].low, want[0].base, want[0].shift}, []any{qs[0].low, qs[0].base, qs[0].shift})
-	require.Equal(t, cellCount-1, qs[0].cell(math.Inf(1)))
-}
-
 // A feature varies even if only its last row differs.
 func TestAFeatureThatVariesLate(t *testing.T) {
 	c := newColumn(3*structureRows, 3)
@@ -49,40 +35,34 @@ func TestPriorByHand(t *testing.T) {
 
 // A prior equals that of a twin which solves each pass from the same rows by itself.
 func TestPriorEqualsItsNaiveTwin(t *testing.T) {
+	whole := func(n int, f func(int)) {
+		for i := range n {
+			f(i)
+		}
+	}
 	for seed := range uint64(5) {
 		for _, rows := range []int{40, 900, 5000} {
 			d := randomData(seed, rows, 4)
 			for i := range rows / 20 {
 				d.Y[i*20] /= 50 // the passes give these less weight
 			}
-			w := make([]float64, rows)
-			for i := range w {
-				w[i] = 1 / float64(1+i%3)
-			}
-			columns := []int{0, 2}
-			want := prior{columns: columns}
-			sorted := sampled(d.Y)
+			columns, sorted := []int{0, 2}, sampled(d.Y)
 			low, _ := ordinary(sorted)
-			want.floor = low / 10
-			pass := func(which func(int, func(int)), scale func(i int) float64, weight func(i int) float64) {
-				f := newPriorFit(3)
-				which(rows, func(i int) { f.add(columns, d.X[i*4:][:4], d.Y[i], weight(i), scale(i)) })
+			want := prior{columns: columns, floor: low / 10}
+			for pass, rowsOf := range []func(int, func(int)){sampleRows, sampleRows, sampleRows, whole} {
+				f, last := newPriorFit(3), want
+				rowsOf(rows, func(i int) {
+					row, y, weight, scale := d.X[i*4:][:4], d.Y[i], d.W[i], d.Y[i]
+					if pass == 0 {
+						scale = max(y, sorted[len(sorted)/2])
+					} else {
+						weight *= math.Pow(min(1, 3*y/last.at(row)), 4)
+					}
+					f.add(columns, row, y, weight, scale)
+				})
 				want.weights = f.solve()
 			}
-			whole := func(n int, f func(int)) {
-				for i := range n {
-					f(i)
-				}
-			}
-			pass(sampleRows, func(i int) float64 { return max(d.Y[i], sorted[len(sorted)/2]) }, func(i int) float64 { return w[i] })
-			for _, which := range []func(int, func(int)){sampleRows, sampleRows, whole} {
-				last := want
-				pass(which, func(i int) float64 { return d.Y[i] }, func(i int) float64 {
-					share := min(1, 3*d.Y[i]/last.at(d.X[i*4:][:4]))
-					return w[i] * math.Pow(share, 4)
-				})
-			}
-			got := fitPrior(columns, d.X, 4, d.Y, w)
+			got := fitPrior(columns, d.X, 4, d.Y, d.W)
 			require.InDeltaSlice(t, want.weights, got.weights, 1e-6)
 			require.Equal(t, want.floor, got.floor)
 		}
@@ -95,19 +75,24 @@ func TestAbsentRowsMoveNoCut(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, there := range []int{1, 50, 600, 900} {
 		for _, absent := range []int{1, 100, 1000} { // fewer than twice the sample that determines the range: all are in it
-			var without, with []float64
+			var without, with, infinite []float64
 			for len(with) < there+absent {
-				v := math.NaN()
+				v, odd := math.NaN(), math.Inf(1)
 				if rng.IntN(there+absent-len(with)) < there-len(without) {
 					v = math.Exp(2 * rng.NormFloat64())
+					odd = v
 					without = append(without, v)
 				}
-				with = append(with, v)
+				with, infinite = append(with, v), append(infinite, odd)
 			}
 			qs, cuts := makeQuantisers(with, 1)
 			want, wantCuts := makeQuantisers(without, 1)
 			require.Equal(t, want, qs)
 			require.Equal(t, wantCuts, cuts, "%d rows, and %d that lack it", there, absent)
+			// Infinite values fall into the last cell and do not move the others.
+			qs, _ = makeQuantisers(infinite, 1)
+			require.Equal(t, want, qs)
+			require.Equal(t, cellCount-1, qs[0].cell(math.Inf(1)))
 		}
 	}
 }
