@@ -5,7 +5,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
-	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick/predict/pace"
 )
@@ -61,6 +60,33 @@ func TestRecovery(t *testing.T) {
 	assert.Greater(t, p.Factor(now+1), 1.5, "it may have been chance")
 	p.Add(now+2, 1, 0.1)
 	assert.Equal(t, 1.0, p.Factor(now+2))
+
+	p, now = labelled(100, 10, 0.1)
+	now += 71 * second
+	assert.Equal(t, 1.0, p.Factor(now))
+	p.Add(now, 10, 0.1)
+	assert.Greater(t, p.Factor(now), 5.0, "it is as slow as before")
+}
+
+// Three strange labels disprove what is known only if they come in a row; and one of 1.6 times the
+// others is not strange, however much alike these are.
+func TestWhatIsStrange(t *testing.T) {
+	for _, every := range []int{1, 5} {
+		for _, ratio := range []float64{16, 20} {
+			p, now := labelled(100, 10, 0)
+			least := p.Factor(now)
+			for i := range 20 {
+				now += second
+				if i%every == every-1 {
+					p.Add(now, ratio, 0.1)
+				} else {
+					p.Add(now, 10, 0.1)
+				}
+				least = min(least, p.Factor(now))
+			}
+			assert.Equal(t, every == 1 && ratio == 20, least == 1, "one in %d is %v", every, ratio)
+		}
+	}
 }
 
 // A server that becomes slow is recognised after a few labels, however long it was not.
@@ -71,30 +97,4 @@ func TestDecline(t *testing.T) {
 		p.Add(now, 10, 0.1)
 	}
 	assert.Greater(t, p.Factor(now), 6.0)
-	// An occasional late label does not make a server slow.
-	p, now = labelled(1000, 1, 0.1)
-	for i := range 100 {
-		now += second
-		ratio := 1.0
-		if i%10 == 0 {
-			ratio = 10
-		}
-		p.Add(now, ratio, 0.1)
-	}
-	assert.Less(t, p.Factor(now), 1.3)
-}
-
-// Whatever is measured, the factor is finite and positive.
-func TestFactorIsFinite(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var p pace.Pace
-		now := int64(0)
-		for range rapid.IntRange(0, 50).Draw(t, "labels") {
-			now += rapid.Int64Range(-1e12, 1e12).Draw(t, "passed")
-			p.Add(now, rapid.Float64().Draw(t, "ratio"), rapid.Float64Range(0, 100).Draw(t, "deviation"))
-			if f := p.Factor(now + rapid.Int64Range(-1e12, 1e12).Draw(t, "ago")); !(f > 0.04 && f < 21) {
-				t.Fatalf("factor %v", f)
-			}
-		}
-	})
 }

@@ -162,23 +162,6 @@ func TestDriftIsOverWithin2000Samples(t *testing.T) {
 	}
 }
 
-func TestDriftShowsInHealth(t *testing.T) {
-	oneGoroutine(t)
-	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
-	require.True(t, math.IsNaN(c.learner.Health().MAPE))
-	c.run(quiet, 1000)
-	require.NoError(t, c.learner.Refit())
-	c.run(quiet, 1500)
-	require.InDelta(t, 1, c.learner.Health().Drift, 0.3)
-	c.engine.scale = 2
-	c.run(quiet, 150)
-	require.Greater(t, c.learner.Health().Drift, 3.0)
-	h := c.learner.Health()
-	require.Greater(t, h.P90, h.MAPE)
-	require.EqualValues(t, 2650, h.Labels)
-	require.EqualValues(t, 1, h.Refits)
-}
-
 func TestBadLabelsAreSkippedAndCounted(t *testing.T) {
 	c := newCourse(t, TTFT, &Trainer{Synchronous: true})
 	row, _, _ := c.engine.next(quiet)
@@ -220,10 +203,15 @@ func TestOneAbsurdLabelChangesLittle(t *testing.T) {
 	}
 }
 
+// Before the first fit there is nothing to report; a fit that fails is reported, and the old model stays.
 func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
 	c := newCourse(t, TTFT, &Trainer{Synchronous: true, Manual: true})
+	h := c.learner.Health()
+	require.Equal(t, "heuristic", h.Phase)
+	require.True(t, math.IsNaN(h.MAPE) && math.IsNaN(h.P90) && math.IsNaN(h.Coverage))
 	require.ErrorIs(t, c.learner.Refit(), boost.ErrNoData)
 	require.ErrorIs(t, c.learner.Health().LastFail, boost.ErrNoData)
+	require.True(t, c.learner.Health().LastFit.IsZero())
 	c.run(quiet, 200)
 	require.NoError(t, c.learner.Refit())
 	require.NoError(t, c.learner.Health().LastFail)
@@ -233,6 +221,7 @@ func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
 	require.Error(t, c.learner.Refit())
 	require.Error(t, c.learner.Health().LastFail)
 	require.Same(t, m, c.learner.Model())
+	require.EqualValues(t, 1, c.learner.Health().Refits)
 }
 
 // A refit keeps the tests of its trees only while samples resemble those that the tests were
@@ -325,8 +314,7 @@ func TestMeanAndP90(t *testing.T) {
 // manual is a learner of one feature that is fitted on demand.
 func manual(t *testing.T, window WindowConfig) *Learner {
 	window.Features = 1
-	l := rig.Must(New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}))
-	return l
+	return rig.Must(New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}))
 }
 
 // Health's errors, worked out by hand as shares of the measured value.
@@ -434,6 +422,7 @@ func TestFitsTellOfThemselves(t *testing.T) {
 	require.NoError(t, l.Refit())
 	h := l.Health()
 	assert.Equal(t, last, h.LastFit)
+	assert.Zero(t, h.FitTime, "a synchronous trainer reads no clock")
 	assert.Equal(t, 1000, l.window.Len(), "the old ones have gone, but for the newest thousand")
 }
 
@@ -498,23 +487,4 @@ func TestShiftsByHand(t *testing.T) {
 	shift, _ = d.add(shiftResidual{bucket: 0})
 	assert.Zero(t, shift)
 	assert.Empty(t, d.residuals, "of what is not known nothing is looked at")
-}
-
-// A learner queues for its turn once.
-func TestATurnIsWaitedForOnce(t *testing.T) {
-	trainer := &Trainer{busy: true}
-	l := &Learner{trainer: trainer}
-	for range 3 {
-		trainer.fit(l)
-	}
-	assert.Equal(t, []*Learner{l}, trainer.due)
-}
-
-// Labels are compared with the model in force, and with nothing if there is none.
-func TestNothingIsLearnedOfNothing(t *testing.T) {
-	l := manual(t, WindowConfig{})
-	assert.True(t, math.IsNaN(l.Health().Coverage))
-	assert.Equal(t, "heuristic", l.Health().Phase)
-	require.Error(t, l.Refit())
-	assert.True(t, l.Health().LastFit.IsZero())
 }

@@ -1,6 +1,7 @@
 package learn
 
 import (
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -14,36 +15,26 @@ import (
 
 func TestTheBackgroundLearnsWhileOthersPredict(t *testing.T) {
 	c := newCourse(t, TTFT, &Trainer{Share: 1})
-	type labelled struct {
-		row   []float64
-		label float64
-	}
-	var all []labelled
-	for range 1200 {
-		row, label, _ := c.engine.next(quiet)
-		all = append(all, labelled{row, label})
-	}
 	var wg sync.WaitGroup
-	for part := range 4 {
+	for part := range uint64(4) {
+		mine := *c
+		mine.engine = newEngine(part)
 		wg.Go(func() {
-			var y [1]float64
-			for i := part; i < len(all); i += 4 {
-				if c.learner.Predict(y[:], all[i].row) && !(y[0] > 0) {
-					t.Errorf("predicted %v", y[0])
+			for range 300 {
+				for _, off := range mine.run(quiet, 1) {
+					if math.IsNaN(off) || math.IsInf(off, 0) {
+						t.Errorf("off by %v", off)
+					}
 				}
-				if u := c.learner.Upper(c.learner.Bucket(all[i].row)); !(u >= 1) {
-					t.Errorf("upper bound %v", u)
-				}
-				c.learner.Label(all[i].row, all[i].label, y[0], y[0], time.Unix(int64(i), 0))
-				c.learner.Health()
+				mine.learner.Health()
 			}
 		})
 	}
 	wg.Wait()
-	require.Eventually(t, func() bool {
+	waitFor(t, func() bool {
 		h := c.learner.Health()
 		return h.Labels+h.Dropped == 1200 && h.Refits > 0
-	}, 30*time.Second, time.Millisecond)
+	})
 	require.Zero(t, c.learner.Health().Dropped)
 }
 
@@ -58,22 +49,20 @@ func TestAFitsGoroutineEnds(t *testing.T) {
 func TestOneFitAtATime(t *testing.T) {
 	trainer := &Trainer{Share: 1}
 	var fitting, most atomic.Int32
-	var all []*course
-	for range 3 {
-		c := newCourse(t, TTFT, trainer)
-		trainer.fitting = func(*Learner) {
-			most.Store(max(most.Load(), fitting.Add(1)))
-			runtime.Gosched()
-			fitting.Add(-1)
-		}
-		all = append(all, c)
+	trainer.fitting = func(*Learner) {
+		most.Store(max(most.Load(), fitting.Add(1)))
+		runtime.Gosched()
+		fitting.Add(-1)
 	}
-	require.Eventually(t, func() bool {
+	all := []*course{newCourse(t, TTFT, trainer), newCourse(t, TTFT, trainer), newCourse(t, TTFT, trainer)}
+	waitFor(t, func() bool {
+		behind := false
 		for _, c := range all {
 			c.run(quiet, 30)
+			behind = behind || c.learner.Refits() < 2
 		}
-		return all[0].learner.Refits() > 1 && all[1].learner.Refits() > 1 && all[2].learner.Refits() > 1
-	}, 30*time.Second, time.Millisecond)
+		return !behind
+	})
 	require.EqualValues(t, 1, most.Load())
 }
 
@@ -83,15 +72,13 @@ func TestFitsTakeTurns(t *testing.T) {
 	trainer := &Trainer{Share: 1, busy: true} // a fit is going on
 	var order []*Learner
 	trainer.fitting = func(l *Learner) { order = append(order, l) }
-	var all []*course
-	for range 3 {
-		c := newCourse(t, TTFT, trainer)
-		all = append(all, c)
-	}
+	all := []*course{newCourse(t, TTFT, trainer), newCourse(t, TTFT, trainer), newCourse(t, TTFT, trainer)}
 	for _, i := range []int{2, 0, 1, 0, 2} {
 		all[i].run(quiet, FirstFit)
 	}
 	require.Empty(t, order)
+	want := []*Learner{all[2].learner, all[0].learner, all[1].learner}
+	require.Equal(t, want, trainer.due, "each waits once")
 	for range all {
 		trainer.mu.Lock()
 		trainer.busy = false
@@ -104,7 +91,7 @@ func TestFitsTakeTurns(t *testing.T) {
 			return !trainer.busy
 		})
 	}
-	require.Equal(t, []*Learner{all[2].learner, all[0].learner, all[1].learner}, order)
+	require.Equal(t, want, order)
 }
 
 // waitFor waits for a condition that another goroutine makes true.
@@ -119,15 +106,16 @@ func TestFitsRestInProportion(t *testing.T) {
 	require.Equal(t, time.Second, rest(time.Second, 0.5))
 	require.Zero(t, rest(time.Second, 1))
 
-	trainer := &Trainer{}
-	trainer.rest = time.Now().Add(time.Hour)
+	trainer := &Trainer{rest: time.Now().Add(time.Hour)}
+	trainer.fitting = func(*Learner) { time.Sleep(20 * time.Millisecond) } // more than the grain of any clock
 	c := newCourse(t, TTFT, trainer)
 	c.run(quiet, 100)
 	require.False(t, trainer.busy)
 	require.Zero(t, c.learner.Refits())
 	trainer.rest = time.Time{}
 	c.run(quiet, 1)
-	require.Eventually(t, func() bool { return c.learner.Refits() == 1 }, 30*time.Second, time.Millisecond, "the next label asks again")
+	waitFor(t, func() bool { return c.learner.Health().Refits == 1 }) // the next label asks again
+	require.Positive(t, c.learner.Health().FitTime)
 }
 
 func TestAPanicInAFitIsAnErrorAndTheOldModelStays(t *testing.T) {
@@ -198,14 +186,15 @@ func TestLabelsThatComeMeanwhile(t *testing.T) {
 	var q queue
 	put := func(v float64) { require.True(t, q.put([]float64{v, -v}, sample{label: v})) }
 	for round := range 5 {
-		put(float64(10*round + 1))
-		put(float64(10*round + 2))
+		a, b := float64(10*round+1), float64(10*round+2)
+		put(a)
+		put(b)
 		samples, rows := q.takeAll()
 		for range 3 {
 			put(99)
 		}
-		require.Equal(t, []float64{float64(10*round + 1), -float64(10*round + 1), float64(10*round + 2), -float64(10*round + 2)}, rows)
-		require.Equal(t, []sample{{label: float64(10*round + 1)}, {label: float64(10*round + 2)}}, samples)
+		require.Equal(t, []float64{a, -a, b, -b}, rows)
+		require.Equal(t, []sample{{label: a}, {label: b}}, samples)
 		require.EqualValues(t, 3, q.waiting.Load())
 		samples, _ = q.takeAll()
 		require.Len(t, samples, 3)

@@ -38,35 +38,24 @@ func TestNewWindowRefusesABadConfig(t *testing.T) {
 }
 
 func TestWindowKeepsARareRegime(t *testing.T) {
-	w := rig.Must(NewWindow(WindowConfig{Features: 1, Samples: 100, Strata: []Stratum{{Edges: []float64{1}}}}))
+	w := rig.Must(NewWindow(WindowConfig{Features: 1, Samples: 2010, Strata: []Stratum{{Edges: []float64{1}}}}))
 	for i := range 10 {
 		require.NoError(t, w.Add([]float64{5}, float64(i+1), time.Unix(int64(i), 0)))
 	}
 	for i := range 10_000 {
 		require.NoError(t, w.Add([]float64{0}, 1, time.Unix(int64(10+i), 0)))
 	}
-	require.Equal(t, 100, w.Len())
+	require.Equal(t, 2010, w.Len())
 	require.EqualValues(t, 10_010, w.added)
 	var d boost.Data
 	w.AppendTo(&d)
 	require.Equal(t, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, d.Y[:10], "the regime that has passed")
-	// Its newest sample weighs 1, the one before e^(−ln 2/400), and so on.
+	// Its newest sample weighs 1, the one before e^(−ln 2/400), and so on; none weighs less than 0.05.
 	require.InDelta(t, 1, d.W[9], 1e-12)
 	require.InDelta(t, math.Exp2(-9.0/400), d.W[0], 1e-12)
-	require.InDelta(t, math.Exp2(-89.0/400), d.W[10], 1e-12)
-}
-
-func TestWeightHalvesAndStopsAtTheFloor(t *testing.T) {
-	w := rig.Must(NewWindow(WindowConfig{Features: 1, HalfLife: 10, Floor: 0.1}))
-	for i := range 100 {
-		require.NoError(t, w.Add([]float64{0}, float64(i+1), time.Time{}))
-	}
-	var d boost.Data
-	w.AppendTo(&d)
-	require.InDelta(t, 1, d.W[99], 1e-12)
-	require.InDelta(t, 0.5, d.W[89], 1e-12)
-	require.InDelta(t, 0.25, d.W[79], 1e-12)
-	require.InDelta(t, 0.1, d.W[0], 1e-12)
+	require.InDelta(t, 1, d.W[2009], 1e-12)
+	require.InDelta(t, 0.25, d.W[1209], 1e-12)
+	require.InDelta(t, 0.05, d.W[10], 1e-12)
 }
 
 // naiveWindow is a list; every answer scans all of it.
