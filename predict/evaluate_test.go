@@ -20,6 +20,9 @@ func TestEvaluate(t *testing.T) {
 			At: time.Unix(1e9, 0).Add(time.Duration(i) * time.Second), PrefillRate: math.NaN(), TTFT: 100, TPOT: 10,
 			Request: endpick.Request{InputTokens: 1000, ExpectedOutputTokens: 101, Stream: true},
 		}
+		if i%2 == 1 {
+			samples[i].TTFT, samples[i].Request.InputTokens = 200, 2000
+		}
 		if i < 1000 {
 			samples[i].TPOT = 15_000 // the response takes 1,500 s
 		}
@@ -30,9 +33,10 @@ func TestEvaluate(t *testing.T) {
 		for i, p := range got {
 			require.Equal(t, i >= 1000, p.Has&endpick.TTFT != 0, "TTFT of %d", i)
 			require.Equal(t, i >= first, p.Has&endpick.TPOT != 0, "TPOT of %d", i)
+			require.GreaterOrEqual(t, p.TTFTUpper, p.TTFT)
 		}
-		require.InEpsilon(t, 0.1, got[1000].TTFT.Seconds(), 1e-6)
-		require.GreaterOrEqual(t, got[2099].TTFTUpper, got[2099].TTFT)
+		require.InEpsilon(t, 0.1, got[1000].TTFT.Seconds(), 0.01)
+		require.InEpsilon(t, 0.2, got[1001].TTFT.Seconds(), 0.01)
 	}
 	got := rig.Must(Evaluate(samples[:1000], false))
 	require.Equal(t, make([]endpick.Prediction, 1000), got, "too few")

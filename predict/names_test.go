@@ -78,10 +78,30 @@ func TestTheLeastUsedModelGivesWay(t *testing.T) {
 	require.Equal(t, []string{"a", "b", "d"}, w.known())
 	finish("e", 1)
 	require.Equal(t, []string{"a", "d", "e"}, w.known(), "used more than b")
+	require.EqualValues(t, learn.FirstFit+1, (*w.latency.models.Load())["e"].used.Load(), "as often as b, and once more")
 	finish("e", learn.FirstFit)
 	require.True(t, w.predicts("e", ""))
 	require.True(t, w.predicts("a", ""))
 	require.False(t, w.predicts("b", ""))
+}
+
+// A model that has not learned enough to predict anything gives way first, however much it is used;
+// of equals, the one whose name comes first.
+func TestWhoGivesWayFirst(t *testing.T) {
+	w := newWorld(t, synchronous())
+	w.many(learn.FirstFit, "", 0)
+	for range learn.FirstFit - 1 {
+		w.finish(w.ask("unlearned"), w.candidate("", 0))
+	}
+	models := *w.latency.models.Load()
+	models["unlearned"].used.Store(1000)
+	require.Equal(t, "unlearned", leastUsed(models).name)
+	for _, name := range []string{"x", "y", "z"} {
+		models[name] = w.latency.newModel(name)
+	}
+	for range 20 { // maps have no order
+		require.Equal(t, "x", leastUsed(models).name)
+	}
 }
 
 // Names that are used no more leave within some thousand requests, however much they were used.
@@ -153,6 +173,7 @@ func TestOneVariantMoreThanThereIsRoomFor(t *testing.T) {
 	require.True(t, w.predicts("m", name(maxVariants)))
 	require.False(t, w.predicts("m", name(3)), "its place was taken")
 	require.True(t, w.predicts("m", name(2)))
+	require.Greater(t, findVariant(*w.latency.variants.Load(), name(maxVariants)).used.Load(), uint64(learn.FirstFit), "it begins with as many uses as 3")
 	require.Len(t, *w.latency.variants.Load(), maxVariants)
 	require.Less(t, w.latency.Health()[0].TTFT.Samples, before.TTFT.Samples+maxVariants*learn.FirstFit, "its samples are gone")
 }
