@@ -31,6 +31,7 @@ func TestFitRefusesABadConfig(t *testing.T) {
 		{Config{Features: 1, LearningRate: math.NaN()}, "endpick: config: boost.Config.LearningRate is NaN, want 0 to 1"},
 		{Config{Features: 1, LearningRate: 1.5}, "endpick: config: boost.Config.LearningRate is 1.5, want 0 to 1"},
 		{Config{Features: 1, Shrinkage: -1}, "endpick: config: boost.Config.Shrinkage is -1, want a finite number of rows"},
+		{Config{Features: 1, Shrinkage: math.Inf(1)}, "endpick: config: boost.Config.Shrinkage is +Inf, want a finite number of rows"},
 		{Config{Features: 1, Prior: []int{1}}, "endpick: config: boost.Config.Prior names column 1 of 1"},
 		{Config{Features: 1, Prior: []int{-1}}, "endpick: config: boost.Config.Prior names column -1 of 1"},
 	} {

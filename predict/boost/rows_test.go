@@ -186,6 +186,7 @@ func TestCellsTellValuesApart(t *testing.T) {
 		least, most := slices.Min(sample), slices.Max(sample)
 		tail := least + 40*(most-least)
 		sample[300] = tail
+		sample[301] = least + 1e15*(most-least) // garbage
 		qs, _ := makeQuantisers(sample, 1)
 		q := &qs[0]
 		slices.Sort(sample)

@@ -3,6 +3,7 @@ package learn
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -212,16 +213,19 @@ func TestAFailingRefitIsVisibleAndTheOldModelStays(t *testing.T) {
 	require.ErrorIs(t, c.learner.Refit(), boost.ErrNoData)
 	require.ErrorIs(t, c.learner.Health().LastFail, boost.ErrNoData)
 	require.True(t, c.learner.Health().LastFit.IsZero())
-	c.run(quiet, 200)
-	require.NoError(t, c.learner.Refit())
-	require.NoError(t, c.learner.Health().LastFail)
+	for _, phase := range []string{"prior", "trees"} {
+		c.run(quiet, 80)
+		require.NoError(t, c.learner.Refit())
+		require.NoError(t, c.learner.Health().LastFail)
+		require.Equal(t, phase, c.learner.Health().Phase)
+	}
 	m := c.learner.Model()
 	c.learner.config.Boost.Trees = -1 // no validated configuration makes Fit fail
 	c.learner.Hurry()                 // to fit from scratch
 	require.Error(t, c.learner.Refit())
 	require.Error(t, c.learner.Health().LastFail)
 	require.Same(t, m, c.learner.Model())
-	require.EqualValues(t, 1, c.learner.Health().Refits)
+	require.EqualValues(t, 2, c.learner.Health().Refits)
 }
 
 // A refit keeps the tests of its trees only while samples resemble those that the tests were
@@ -295,6 +299,7 @@ func TestLearnersRefuseABadConfig(t *testing.T) {
 	}{
 		{Config{}, "endpick: config: boost.Config.Features is 0, want 1 to 32"},
 		{Config{Boost: boost.Config{Features: 2}}, "endpick: config: learn.Config.Window.Features is 0, and the model has 2"},
+		{Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1}, RefitEvery: -1}, "endpick: config: learn.Config.RefitEvery is -1, want 0 or more"},
 		{Config{Boost: boost.Config{Features: 1}, Window: WindowConfig{Features: 1, HalfLife: -1}}, "endpick: config: learn.WindowConfig.HalfLife is -1, want 0 or more"},
 	} {
 		_, err := New(&Trainer{}, c.config)
@@ -399,10 +404,10 @@ func TestDue(t *testing.T) {
 	assert.Equal(t, 100, first(1500), "but for the errors that tell of it")
 	assert.Equal(t, 30, first(300))
 	l.longRun = 0.1
-	for range shiftEvery {
-		l.shifts.residuals = append(l.shifts.residuals, shiftResidual{value: 0.5})
+	for _, value := range []float64{0.09, 0.5} {
+		l.shifts.residuals = slices.Repeat([]shiftResidual{{value: value}}, shiftEvery)
+		require.Equal(t, value == 0.5, l.shifts.suspects(), "only what is a tenth or more")
 	}
-	require.True(t, l.shifts.suspects())
 	assert.Equal(t, 1000+shiftHistory, first(5000))
 	l.hurry.Store(true)
 	assert.Zero(t, first(5000))
@@ -424,6 +429,8 @@ func TestFitsTellOfThemselves(t *testing.T) {
 	assert.Equal(t, last, h.LastFit)
 	assert.Zero(t, h.FitTime, "a synchronous trainer reads no clock")
 	assert.Equal(t, 1000, l.window.Len(), "the old ones have gone, but for the newest thousand")
+	l.Forget(0, 1)
+	assert.Equal(t, 891, l.window.Len(), "the last ten, and a tenth of the others")
 }
 
 // The columns of a row, and which are in the linear part for which latency.
@@ -450,7 +457,11 @@ func TestShiftsByHand(t *testing.T) {
 	look := func(value func(i, bucket int) float64) (float64, uint64) {
 		d := shiftDetector{known: []bool{true, true, true, false}, scale: 0.01}
 		for i := range 199 {
-			d.residuals = append(d.residuals, shiftResidual{value(i, i%3), i % 3, uint64(1000 + i)})
+			bucket := i % 3
+			if i == 150 {
+				bucket = 3 // of which there is too little to say
+			}
+			d.residuals = append(d.residuals, shiftResidual{value(i, bucket), bucket, uint64(1000 + i)})
 		}
 		return d.add(shiftResidual{value(199, 1), 1, 1199})
 	}
@@ -465,6 +476,13 @@ func TestShiftsByHand(t *testing.T) {
 	shift, first := look(both(0.05, 0.5))
 	assert.InDelta(t, 0.45, shift, 1e-9)
 	assert.EqualValues(t, 1100, first)
+	shift, _ = look(func(i, bucket int) float64 {
+		if bucket == 3 {
+			return 5
+		}
+		return both(0, 0.5)(i, bucket)
+	})
+	assert.InDelta(t, 0.545, shift, 1e-9)
 	shift, _ = look(both(0, -0.2))
 	assert.InDelta(t, -0.2, shift, 1e-9)
 	shift, _ = look(both(0, 0.09))

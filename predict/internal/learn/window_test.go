@@ -24,6 +24,7 @@ func TestNewWindowRefusesABadConfig(t *testing.T) {
 		{WindowConfig{Features: 1, HalfLife: -1}, "endpick: config: learn.WindowConfig.HalfLife is -1, want 0 or more"},
 		{WindowConfig{Features: 1, Floor: 2}, "endpick: config: learn.WindowConfig.Floor is 2, want 0 to 1"},
 		{WindowConfig{Features: 1, Strata: []Stratum{{Feature: 1}}}, "endpick: config: learn.WindowConfig.Strata[0] names feature 1 of 1"},
+		{WindowConfig{Features: 1, Strata: []Stratum{{Feature: -1}}}, "endpick: config: learn.WindowConfig.Strata[0] names feature -1 of 1"},
 		{WindowConfig{Features: 1, Strata: []Stratum{{Edges: []float64{2, 1}}}}, "endpick: config: learn.WindowConfig.Strata[0].Edges do not ascend"},
 		{WindowConfig{Features: 1, Strata: []Stratum{{Edges: []float64{math.NaN()}}}}, "endpick: config: learn.WindowConfig.Strata[0].Edges do not ascend"},
 		{WindowConfig{Features: 1, Strata: slices.Repeat([]Stratum{{Edges: []float64{1, 2, 3}}}, 9)}, "endpick: config: learn.WindowConfig.Strata make more than 65536 buckets"},
