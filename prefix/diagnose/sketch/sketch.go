@@ -42,9 +42,8 @@ type Sketcher struct {
 	key        [sha256.Size]byte
 	text, read int // bytes of text that may still be recorded, and be split into words
 
-	// The text of the current piece: the first part alone, which is not copied, or several, joined.
-	first  string
-	joined []byte
+	texts []string // of the current piece, to be joined; one alone is not copied
+	bytes int      // in them
 	// What is hashed of it: all; its text without white space; and without values.
 	all, words, template xxhash.Digest
 	// What split has found for the latter two.
@@ -97,7 +96,7 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 	for _, p := range m.Parts {
 		if p.Type == "" || p.Type == "text" {
 			s.append(p.Content)
-			s.number(max(len(s.first), len(s.joined)))
+			s.number(s.bytes)
 			continue
 		}
 		s.add(p.Type, p.Content)
@@ -112,14 +111,8 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 
 // append adds to the text of the current piece.
 func (s *Sketcher) append(text string) {
-	switch {
-	case s.first == "":
-		s.first = text
-	case len(s.joined) == 0:
-		s.joined = append(append(s.joined, s.first...), text...)
-	default:
-		s.joined = append(s.joined, text...)
-	}
+	s.texts = append(s.texts, text)
+	s.bytes += len(text)
 }
 
 // begin begins a piece, unless there are too many.
@@ -128,7 +121,7 @@ func (s *Sketcher) begin(fields ...string) bool {
 		s.Prompt.Partial = true
 		return false
 	}
-	s.first, s.joined = "", s.joined[:0]
+	s.texts, s.bytes = s.texts[:0], 0
 	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
 		d.Reset()
 	}
@@ -148,10 +141,7 @@ func (s *Sketcher) number(n int) {
 }
 
 func (s *Sketcher) piece(role string, end int) recording.Piece {
-	text := s.first
-	if len(s.joined) > 0 {
-		text = string(s.joined)
-	}
+	text := strings.Join(s.texts, "")
 	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(text), End: end}
 	head := text[:min(len(text), s.read)]
 	s.read -= len(head)
