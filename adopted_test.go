@@ -32,30 +32,15 @@ func (h *witness) measure(e *endpick.Event) {
 	h.ttft, h.tpot, h.e2e = known(e.TTFT()), known(e.TPOT()), known(e.E2E())
 }
 
-// measured returns what is measured of a request: the first token comes after two seconds, the
-// last after three more, and then it is done.
-func measured(t *testing.T, a *endpick.Adopted, done endpick.Outcome) (h witness, after *endpick.Router) {
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{&h}}})
-	l := route(t, r, endpick.Request{Adopted: a, InputTokens: 10, Stream: true})
-	c.advance(2 * time.Second)
-	l.Tokens(1)
-	c.advance(3 * time.Second)
-	l.Tokens(3)
-	l.Done(done)
-	return h, r
-}
-
-func admitsNothing(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
-
 // An adopted request goes where it was sent, past an admitter that refuses everything and a
 // filter that prefers another endpoint; it counts, and observers are notified.
 func TestAdopted(t *testing.T) {
 	for _, mirrored := range []bool{false, true} {
 		h, filtered := &witness{}, 0
 		policy := endpick.Policy{
-			Matcher:   matchFunc(func(*endpick.Request, *endpick.Candidate) int { return 7 }),
-			Admitters: []endpick.Admitter{admitFunc(admitsNothing)},
-			Filters: []endpick.Filter{h, filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+			Matcher:   holds(7),
+			Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request) error { return assert.AnError })},
+			Filters: []endpick.Filter{h, filterFunc(func(c []endpick.Candidate) []endpick.Candidate {
 				filtered++
 				return c[:1]
 			})},
@@ -89,9 +74,11 @@ func TestAdopted(t *testing.T) {
 }
 
 // Times that were not reported, or are impossible, are unknown. Of a request that this host has
-// adopted only the beginning is.
+// adopted only the beginning is. Here the first token comes after two seconds, the last after three more.
 func TestTimesOfTheAdopted(t *testing.T) {
 	const s = time.Second
+	h := &witness{}
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{h}}})
 	for name, x := range map[string]struct {
 		adopted         *endpick.Adopted
 		status          endpick.Status
@@ -110,13 +97,16 @@ func TestTimesOfTheAdopted(t *testing.T) {
 		if x.adopted != nil {
 			x.adopted.Endpoint = "a"
 		}
-		h, _ := measured(t, x.adopted, endpick.Outcome{Status: x.status})
+		l := route(t, r, endpick.Request{Adopted: x.adopted, InputTokens: 10, Stream: true})
+		c.advance(2 * s)
+		l.Tokens(1)
+		c.advance(3 * s)
+		l.Tokens(3)
+		l.Done(endpick.Outcome{Status: x.status})
 		assert.Equal(t, []time.Duration{x.ttft, x.tpot, x.e2e}, []time.Duration{h.ttft, h.tpot, h.e2e}, name)
 	}
 
 	// The times of one don't leak into the next in its slot, and say when the last token came, too.
-	h := &witness{}
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{h}}})
 	for _, a := range []endpick.Adopted{{Took: 5 * s, TTFT: s}, {}, {Took: 5 * s, TTFT: s}} {
 		a.Endpoint, a.Mirrored = "a", true
 		l := route(t, r, endpick.Request{Adopted: &a, InputTokens: 10, Stream: true})

@@ -28,11 +28,9 @@ func TestAllocs(t *testing.T) {
 		"zero":     {},
 		"observed": {Scorers: []endpick.Weighted{{Scorer: q, Weight: 1}, {Scorer: scoreFunc(leastLoaded), Weight: 2}}},
 		"everything": {
-			Matcher: matchFunc(func(req *endpick.Request, _ *endpick.Candidate) int { return req.InputTokens / 2 }),
-			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-				return endpick.Prediction{Has: endpick.TTFT}
-			}),
-			Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request, []endpick.Candidate) error { return nil })},
+			Matcher:   matchFunc(func(req *endpick.Request, _ *endpick.Candidate) int { return req.InputTokens / 2 }),
+			Predictor: expects(0),
+			Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request) error { return nil })},
 			Filters:   []endpick.Filter{keepIf(all)},
 			Scorers:   []endpick.Weighted{{Scorer: q, Weight: 1}},
 			Picker:    endpick.WeightedRandom{},

@@ -158,58 +158,72 @@ func (p *prompt) route(req endpick.Request) (endpick.Lease, error) {
 // quarters of the prompt are new each time, and the index is full: each request
 // evicts as many blocks as it adds.
 func BenchmarkRoute(b *testing.B) {
-	for _, endpoints := range []int{10, 100, 1000, 10000} {
-		b.Run(fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), func(b *testing.B) {
-			config := rig.Must(all.ByName("least-loaded"))
-			routeAlone(b, newFleet(b, config, endpoints, 0, 0))
+	sizes := []int{10, 100, 1000, 10000}
+	for _, endpoints := range sizes {
+		onFleet(b, fmt.Sprintf("policy=least-loaded/endpoints=%d", endpoints), routeAlone, func(b *testing.B) *fleet {
+			return newFleet(b, rig.Must(all.ByName("least-loaded")), endpoints, 0, 0)
 		})
 	}
-	eachFleet(b, []int{10, 100, 1000, 10000}, func(b *testing.B, f *fleet) {
-		routeAll(b, f)
-		f.check(b)
+	for _, endpoints := range sizes {
+		for _, tokens := range []int{2048, 16384} {
+			for _, held := range []string{"tenth", "all"} {
+				name := fmt.Sprintf("policy=lmetric/endpoints=%d/tokens=%d/held=%s", endpoints, tokens, held)
+				holders := endpoints
+				if held == "tenth" {
+					holders = endpoints / 10
+				}
+				onFleet(b, name, routeChecked, func(b *testing.B) *fleet {
+					return newFleet(b, lmetric(b, endpoints), endpoints, tokens, holders)
+				})
+			}
+		}
+	}
+	for _, endpoints := range sizes {
+		onFleet(b, fmt.Sprintf("policy=predicted-latency/endpoints=%d/tokens=16384", endpoints), routeAll, func(b *testing.B) *fleet {
+			return newTrainedFleet(b, endpoints, 16384)
+		})
+		onFleet(b, fmt.Sprintf("policy=marginal-delay/endpoints=%d/tokens=16384", endpoints), routeAll, func(b *testing.B) *fleet {
+			return newMarginalFleet(b, endpoints, 16384, anyLoad)
+		})
+		onFleet(b, fmt.Sprintf("policy=marginal-delay/endpoints=%d/idle", endpoints), routeAlone, func(b *testing.B) *fleet {
+			return newMarginalFleet(b, endpoints, 16384, func(*rand.Rand) endpick.Load { return endpick.Load{} })
+		})
+	}
+}
+
+// onFleet runs a benchmark on a fleet that is made once, however often the benchmark is restarted.
+func onFleet(b *testing.B, name string, run func(*testing.B, *fleet), build func(*testing.B) *fleet) {
+	var f *fleet
+	b.Run(name, func(b *testing.B) {
+		if f == nil {
+			f = build(b)
+		}
+		run(b, f)
 	})
-	for _, endpoints := range []int{10, 100, 1000, 10000} {
-		var f *fleet
-		b.Run(fmt.Sprintf("policy=predicted-latency/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
-			if f == nil {
-				f = newTrainedFleet(b, endpoints, 16384)
-			}
-			routeAll(b, f)
-		})
-		var g *fleet
-		b.Run(fmt.Sprintf("policy=marginal-delay/endpoints=%d/tokens=16384", endpoints), func(b *testing.B) {
-			if g == nil {
-				g = newMarginalFleet(b, endpoints, 16384, anyLoad)
-			}
-			routeAll(b, g)
-		})
-		var h *fleet
-		b.Run(fmt.Sprintf("policy=marginal-delay/endpoints=%d/idle", endpoints), func(b *testing.B) {
-			if h == nil {
-				h = newMarginalFleet(b, endpoints, 16384, func(*rand.Rand) endpick.Load { return endpick.Load{} })
-			}
-			routeAlone(b, h)
-		})
-	}
 }
 
 // routeAlone routes requests whose prompts nobody knows.
 func routeAlone(b *testing.B, f *fleet) {
-	b.ReportAllocs()
-	for b.Loop() {
-		l, err := f.router.Route(endpick.Request{Model: "llama", InputTokens: 2048, Stream: true})
-		if err != nil {
-			b.Fatal(err)
-		}
-		l.Done(endpick.Outcome{})
-	}
+	measure(b, func() (endpick.Lease, error) {
+		return f.router.Route(endpick.Request{Model: "llama", InputTokens: 2048, Stream: true})
+	})
 }
 
 func routeAll(b *testing.B, f *fleet) {
 	p := f.prompt()
+	measure(b, func() (endpick.Lease, error) { return p.route(endpick.Request{Model: "llama"}) })
+}
+
+func routeChecked(b *testing.B, f *fleet) {
+	routeAll(b, f)
+	f.check(b)
+}
+
+// measure measures whole requests.
+func measure(b *testing.B, route func() (endpick.Lease, error)) {
 	b.ReportAllocs()
 	for b.Loop() {
-		l, err := p.route(endpick.Request{Model: "llama"})
+		l, err := route()
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -298,25 +312,4 @@ func train(b *testing.B, latency predict.Latency) {
 	health := latency.Health()[0]
 	require.Equal(b, "trees", health.TTFT.Phase)
 	require.Equal(b, "trees", health.TPOT.Phase)
-}
-
-func eachFleet(b *testing.B, sizes []int, measure func(*testing.B, *fleet)) {
-	for _, endpoints := range sizes {
-		for _, tokens := range []int{2048, 16384} {
-			for _, held := range []string{"tenth", "all"} {
-				name := fmt.Sprintf("policy=lmetric/endpoints=%d/tokens=%d/held=%s", endpoints, tokens, held)
-				holders := endpoints
-				if held == "tenth" {
-					holders = endpoints / 10
-				}
-				var f *fleet // filled once, however often the benchmark is restarted
-				b.Run(name, func(b *testing.B) {
-					if f == nil {
-						f = newFleet(b, lmetric(b, endpoints), endpoints, tokens, holders)
-					}
-					measure(b, f)
-				})
-			}
-		}
-	}
 }

@@ -52,12 +52,10 @@ func TestEndpointChurnUnderLoad(t *testing.T) {
 		{Scorers: []endpick.Weighted{{Scorer: scoreFunc(leastLoaded), Weight: 2}, {Scorer: stage, Weight: 1}}},
 		{Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
 		{
-			Filters: []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return c.InFlight.Requests < 3 })},
-			Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}},
-			Picker:  endpick.WeightedRandom{},
-			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-				return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Millisecond}
-			}),
+			Filters:   []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return c.InFlight.Requests < 3 })},
+			Scorers:   []endpick.Weighted{{Scorer: stage, Weight: 1}},
+			Picker:    endpick.WeightedRandom{},
+			Predictor: expects(time.Millisecond),
 		},
 	}
 	r, c := newRouter(t, endpick.Config{Endpoints: numbered(total), Policy: policies[0], LeaseTimeout: time.Second})

@@ -58,7 +58,7 @@ func (m *machine) policy(i int) endpick.Policy {
 		p.Filters = []endpick.Filter{keepIf(func(c *endpick.Candidate) bool { return c.Waiting < 2 })}
 		p.Picker = endpick.WeightedRandom{}
 	case 2:
-		p.Admitters = []endpick.Admitter{admitFunc(func(req *endpick.Request, _ []endpick.Candidate) error {
+		p.Admitters = []endpick.Admitter{admitFunc(func(req *endpick.Request) error {
 			if req.Priority < 0 {
 				return errNotToday
 			}
@@ -262,7 +262,7 @@ func (m *machine) route(t *rapid.T) {
 	lease, err := m.router.Route(req)
 	m.notice(t) // Route reaps before it looks
 	candidates, full, longest := m.candidates(&req)
-	expected := m.view(candidates, true)
+	expected := m.view(candidates)
 	require.Equal(t, err, receipt.Err)
 	if longest > 0 {
 		require.Equal(t, &endpick.ContextError{Model: req.Model, InputTokens: req.InputTokens, MaxContext: longest}, err)
@@ -489,7 +489,7 @@ func requireSeen(t *rapid.T, want, got endpick.Candidate) {
 func (m *machine) check(t *rapid.T) {
 	m.tick()
 	all := m.router.Endpoints()
-	expected := m.view(m.endpoints, true)
+	expected := m.view(m.endpoints)
 	open, departing := 0, 0
 	slots := map[uint32]bool{}
 	for _, s := range all {

@@ -162,6 +162,10 @@ func TestEndpointValidation(t *testing.T) {
 		{endpick.Endpoint{ID: "a", Weight: math.NaN()}, `endpick: endpoint "a" Weight is negative or not finite`},
 		{endpick.Endpoint{ID: "a", Weight: math.Inf(1)}, `endpick: endpoint "a" Weight is negative or not finite`},
 		{endpick.Endpoint{ID: "a", MaxResidents: -1}, `endpick: endpoint "a" MaxResidents is negative`},
+		{endpick.Endpoint{ID: "a\nb"}, `endpick: endpoint "a\nb" has an ID that is not printable UTF-8`},
+		{endpick.Endpoint{ID: "\xff"}, `endpick: endpoint "\xff" has an ID that is not printable UTF-8`},
+		{endpick.Endpoint{ID: "a", Address: "h h:80"}, `endpick: endpoint "a" has an address with spaces or control characters, or not in UTF-8`},
+		{endpick.Endpoint{ID: "a", Address: "h\x00"}, `endpick: endpoint "a" has an address with spaces or control characters, or not in UTF-8`},
 		{with(endpick.Resident{}), `endpick: endpoint "a" has a resident without a name, or one that is not printable UTF-8`},
 		{with(endpick.Resident{Model: "\n"}), `endpick: endpoint "a" has a resident without a name, or one that is not printable UTF-8`},
 		{with(endpick.Resident{Model: "m", State: endpick.InMemory + 1}), `endpick: endpoint "a" has resident "m" in an unknown state`},
@@ -173,6 +177,9 @@ func TestEndpointValidation(t *testing.T) {
 		assert.EqualError(t, err, c.text)
 		assert.ErrorIs(t, err, endpick.ErrBadEndpoint)
 		assert.EqualError(t, r.Update(c.endpoint), c.text)
+		assert.Empty(t, r.Endpoints())
+		_, ok := r.Ref(c.endpoint.ID)
+		assert.False(t, ok)
 		_, err = endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{c.endpoint}})
 		assert.EqualError(t, err, c.text)
 	}

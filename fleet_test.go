@@ -142,30 +142,23 @@ func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
 
 // The router copies what a caller owns, however it is passed.
 func TestChangesCopy(t *testing.T) {
-	for name, change := range map[string]func(*endpick.Router, endpick.Endpoint) error{
-		"Add": func(r *endpick.Router, e endpick.Endpoint) error {
-			e.ID = "b"
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	for name, change := range map[string]func(endpick.Endpoint) error{
+		"Add": func(e endpick.Endpoint) error {
+			require.NoError(t, r.Remove("a"))
 			return r.Add(e)
 		},
-		"Update":       func(r *endpick.Router, e endpick.Endpoint) error { return r.Update(e) },
-		"SetEndpoints": func(r *endpick.Router, e endpick.Endpoint) error { return r.SetEndpoints([]endpick.Endpoint{e}) },
+		"Update":       r.Update,
+		"SetEndpoints": func(e endpick.Endpoint) error { return r.SetEndpoints([]endpick.Endpoint{e}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
-			e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Adapters: []string{"l"}, Labels: map[string]string{"zone": "1"}}
-			require.NoError(t, change(r, e))
-			e.Models[0], e.Adapters[0], e.Labels["zone"] = "other", "other", "2"
-			all := r.Endpoints()
-			got := all[len(all)-1].Candidate.Endpoint
-			assert.Equal(t, []string{"m"}, got.Models)
-			assert.Equal(t, []string{"l"}, got.Adapters)
-			assert.Equal(t, map[string]string{"zone": "1"}, got.Labels)
-		})
+		e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Adapters: []string{"l"}, Labels: map[string]string{"zone": "1"}}
+		require.NoError(t, change(e))
+		e.Models[0], e.Adapters[0], e.Labels["zone"] = "other", "other", "2"
+		got := status(t, r, "a").Candidate.Endpoint
+		assert.Equal(t, []string{"m"}, got.Models, name)
+		assert.Equal(t, []string{"l"}, got.Adapters, name)
+		assert.Equal(t, map[string]string{"zone": "1"}, got.Labels, name)
 	}
-}
-
-func TestReportCopies(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
 	adapters := []string{"l"}
 	require.NoError(t, r.Report("a", endpick.Load{Adapters: adapters}))
 	adapters[0] = "other"
@@ -204,13 +197,21 @@ func TestAStageBelongsToOneRouter(t *testing.T) {
 	_, err := endpick.New(endpick.Config{Policy: policy, Endpoints: named("a", "a")})
 	require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
 
-	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[1:]}, Endpoints: named("a")})
+	r, _ := newRouter(t, endpick.Config{Policy: scoredBy(k), Endpoints: named("a")})
 	require.NoError(t, r.SetPolicy(endpick.Policy{}))
-	require.NoError(t, r.SetPolicy(endpick.Policy{Scorers: policy.Scorers[1:]}), "the router's own")
+	require.NoError(t, r.SetPolicy(scoredBy(k)), "the router's own")
 
 	_, err = endpick.New(endpick.Config{Policy: policy})
 	require.ErrorAs(t, err, new(*endpick.ConfigError))
 	assert.EqualError(t, err, "endpick: config: Policy has stage spy, which is already in another router: make a policy for each")
-	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Scorers: policy.Scorers[:1]}})
+	_, err = endpick.New(endpick.Config{Policy: scoredBy(other)})
 	assert.NoError(t, err, "a refusal takes nothing")
+
+	// A policy that is refused because of one stage leaves the others with their routers.
+	free := new(keeper)
+	require.ErrorAs(t, r.SetPolicy(scoredBy(k, free, other)), new(*endpick.ConfigError))
+	_, err = endpick.New(endpick.Config{Policy: scoredBy(k)})
+	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it is in the first one still")
+	_, err = endpick.New(endpick.Config{Policy: scoredBy(free)})
+	assert.NoError(t, err)
 }

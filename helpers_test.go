@@ -86,6 +86,11 @@ func (f matchFunc) Match(req *endpick.Request, candidates []endpick.Candidate) {
 	}
 }
 
+// holds is a matcher: every endpoint holds so many tokens.
+func holds(tokens int) matchFunc {
+	return func(*endpick.Request, *endpick.Candidate) int { return tokens }
+}
+
 type predictFunc func(*endpick.Request, *endpick.Candidate) endpick.Prediction
 
 func (f predictFunc) Predict(req *endpick.Request, candidates []endpick.Candidate) {
@@ -94,20 +99,27 @@ func (f predictFunc) Predict(req *endpick.Request, candidates []endpick.Candidat
 	}
 }
 
-type admitFunc func(*endpick.Request, []endpick.Candidate) error
+// expects is a predictor of the time to first token, and of nothing else.
+func expects(ttft time.Duration) predictFunc {
+	return func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+		return endpick.Prediction{Has: endpick.TTFT, TTFT: ttft}
+	}
+}
 
-func (f admitFunc) Admit(req *endpick.Request, c []endpick.Candidate) error { return f(req, c) }
+type admitFunc func(*endpick.Request) error
 
-type filterFunc func(*endpick.Request, []endpick.Candidate) []endpick.Candidate
+func (f admitFunc) Admit(req *endpick.Request, _ []endpick.Candidate) error { return f(req) }
+
+type filterFunc func([]endpick.Candidate) []endpick.Candidate
 
 func (filterFunc) Name() string { return "filter" }
-func (f filterFunc) Filter(req *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-	return f(req, c)
+func (f filterFunc) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+	return f(c)
 }
 
 // keepIf is a filter that keeps the candidates for which f is true.
 func keepIf(f func(*endpick.Candidate) bool) filterFunc {
-	return func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return endpick.Keep(c, f) }
+	return func(c []endpick.Candidate) []endpick.Candidate { return endpick.Keep(c, f) }
 }
 
 type scoreFunc func(*endpick.Request, *endpick.Candidate) float64
@@ -136,6 +148,11 @@ func scoredBy(scorers ...endpick.Scorer) (p endpick.Policy) {
 // by is the policy with this scorer.
 func by(score func(*endpick.Request, *endpick.Candidate) float64) endpick.Policy {
 	return scoredBy(scoreFunc(score))
+}
+
+// byID is the policy with a scorer that knows the scores of endpoints.
+func byID(scores map[string]float64) endpick.Policy {
+	return by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })
 }
 
 // leastLoaded prefers the smallest batch.
@@ -209,7 +226,9 @@ func (s *spy) Done(e *endpick.Event, o *endpick.Outcome) {
 		return
 	}
 	delete(s.open, e.Lease)
+	request := *e.Request
 	h.event, h.outcome = *e, *o
+	h.event.Request = &request
 	s.closed = append(s.closed, *h)
 }
 

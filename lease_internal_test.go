@@ -73,25 +73,18 @@ func TestALeaseClosesAfterItsRequestHasLeft(t *testing.T) {
 	require.EqualValues(t, 1, r.leases.closed.Load())
 }
 
-// An open lease does not keep the candidates among which its endpoint was chosen.
-func TestOpenLeasesKeepNoCandidates(t *testing.T) {
+// What a caller owns is not kept: neither by a lease, open or closed, nor by the memory that the next decision
+// will use. An open lease does not keep the candidates among which its endpoint was chosen either.
+func TestNothingOfACallerIsKept(t *testing.T) {
 	var seen int
 	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}, Policy: Policy{Admitters: []Admitter{candidatesSeen{&seen}}}}))
-	l := must(r.Route(Request{}))
-	require.Equal(t, 1, seen)
-	require.Nil(t, l.slot.event.Candidates)
-}
-
-type candidatesSeen struct{ n *int }
-
-func (candidatesSeen) Admit(*Request, []Candidate) error { return nil }
-func (s candidatesSeen) Routed(e *Event)                 { *s.n = len(e.Candidates) }
-
-// A closed lease keeps nothing of its caller.
-func TestClosedLeasesKeepNothing(t *testing.T) {
-	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}}))
 	l := must(r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Avoid: []string{"b"}, Receipt: new(Receipt)}))
+	d := r.work.Get().(*decision)
+	require.Equal(t, Request{}, d.req)
+	require.Nil(t, d.pool)
 	s := l.slot
+	require.Equal(t, 1, seen)
+	require.Nil(t, s.event.Candidates)
 	require.Equal(t, Request{InputTokens: 16}, Request{
 		InputTokens: s.request.InputTokens, Blocks: s.request.Blocks, Exclude: s.request.Exclude, Avoid: s.request.Avoid, Receipt: s.request.Receipt,
 	})
@@ -100,14 +93,10 @@ func TestClosedLeasesKeepNothing(t *testing.T) {
 	require.Equal(t, Request{}, s.request)
 }
 
-// What a caller owns is not kept by the memory that the next decision will use.
-func TestDecisionsForget(t *testing.T) {
-	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}}))
-	must(r.Route(Request{Blocks: []uint64{1}, Exclude: []string{"b"}, Receipt: new(Receipt)}))
-	d := r.work.Get().(*decision)
-	require.Equal(t, Request{}, d.req)
-	require.Nil(t, d.pool)
-}
+type candidatesSeen struct{ n *int }
+
+func (candidatesSeen) Admit(*Request, []Candidate) error { return nil }
+func (s candidatesSeen) Routed(e *Event)                 { *s.n = len(e.Candidates) }
 
 // Candidates are made anew for every decision, whatever stages have done to them.
 func TestCandidatesAreMadeAnew(t *testing.T) {

@@ -25,21 +25,10 @@ func TestZeroLease(t *testing.T) {
 	assert.False(t, l.Done(endpick.Outcome{}))
 }
 
-// holds is a matcher: every endpoint holds so many tokens.
-type holds int
-
-func (holds) Name() string { return "holds" }
-
-func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
-	for i := range candidates {
-		candidates[i].PrefixTokens = int(h)
-	}
-}
-
 // What is not held has to be prefilled; matchers of others may say anything.
 func TestWhatIsNotHeldIsPrefilled(t *testing.T) {
-	for held, prefill := range map[holds]int{0: 1000, 400: 600, 1001: 0, math.MaxInt: 0, -1: 1000, math.MinInt: 1000} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: held}})
+	for held, prefill := range map[int]int{0: 1000, 400: 600, 1001: 0, math.MaxInt: 0, -1: 1000, math.MinInt: 1000} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: holds(held)}})
 		l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true})
 		assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
 		l.Done(endpick.Outcome{})
@@ -68,11 +57,7 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 			return r.Endpoints()[0].Candidate.Waiting - 2
 		},
 	} {
-		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
-			Predictor: predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
-				return endpick.Prediction{Has: endpick.TTFT, TTFT: time.Second}
-			}),
-		}})
+		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: expects(time.Second)}})
 		l := route(t, r, endpick.Request{InputTokens: 5})
 		c.advance(2 * time.Second)
 		assert.Zero(t, look(r), name)
@@ -198,6 +183,7 @@ func TestMeasuredLatencies(t *testing.T) {
 		usage      int
 		ttft, tpot time.Duration // negative: none
 		tokens     int
+		responses  int
 	}{
 		{"a stream", true, func(l endpick.Lease, c *clock) {
 			c.advance(200 * ms)
@@ -208,44 +194,51 @@ func TestMeasuredLatencies(t *testing.T) {
 				l.Tokens(1)
 			}
 			c.advance(time.Second) // time after the last token is not decoding
-		}, 0, 200 * ms, 10 * ms, 5},
+		}, 0, 200 * ms, 10 * ms, 5, 1},
 		{"the engine counts better", true, func(l endpick.Lease, c *clock) {
 			c.advance(200 * ms)
 			l.Tokens(1)
 			c.advance(40 * ms)
 			l.Tokens(1) // several tokens in one event
-		}, 9, 200 * ms, 5 * ms, 9},
+		}, 9, 200 * ms, 5 * ms, 9, 0},
 		{"only the engine counts", true, func(l endpick.Lease, c *clock) {
 			c.advance(200 * ms)
 			l.FirstToken()
 			c.advance(100 * ms)
-		}, 11, 200 * ms, 10 * ms, 11},
+		}, 11, 200 * ms, 10 * ms, 11, 0},
 		{"one token", true, func(l endpick.Lease, c *clock) {
 			c.advance(50 * ms)
 			l.Tokens(1)
 			c.advance(10 * ms)
-		}, 1, 50 * ms, -1, 1},
-		{"no token", true, func(_ endpick.Lease, c *clock) { c.advance(50 * ms) }, 0, -1, -1, 0},
+		}, 1, 50 * ms, -1, 1, 0},
+		{"no token", true, func(_ endpick.Lease, c *clock) { c.advance(50 * ms) }, 0, -1, -1, 0, 0},
+		{"tokens that nobody saw", false, func(_ endpick.Lease, c *clock) { c.advance(50 * ms) }, 7, -1, -1, 7, 0},
+		{"several responses beside each other", true, func(l endpick.Lease, c *clock) {
+			c.advance(50 * ms)
+			l.Tokens(1)
+			c.advance(50 * ms)
+			l.Tokens(9)
+		}, 0, 50 * ms, -1, 10, 2},
 		{"no stream", false, func(l endpick.Lease, c *clock) {
 			c.advance(500 * ms)
 			l.Tokens(20)
-		}, 0, -1, -1, 20},
+		}, 0, -1, -1, 20, 0},
 		{"no stream, and the host knows better", false, func(l endpick.Lease, c *clock) {
 			c.advance(100 * ms)
 			l.FirstToken()
 			c.advance(400 * ms)
 			l.Tokens(21)
-		}, 0, 100 * ms, 20 * ms, 21},
+		}, 0, 100 * ms, 20 * ms, 21, 0},
 		{"a first token at once", true, func(l endpick.Lease, c *clock) {
 			l.Tokens(1)
 			c.advance(8 * ms)
 			l.Tokens(4)
-		}, 0, 0, 2 * ms, 5},
+		}, 0, 0, 2 * ms, 5, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := new(spy)
 			r, clock := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)})
-			l := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream})
+			l := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream, Responses: c.responses})
 			c.drive(l, clock)
 			l.Done(endpick.Outcome{OutputTokens: c.usage})
 			closed := s.take()
@@ -262,25 +255,11 @@ func TestMeasuredLatencies(t *testing.T) {
 				assert.Equal(t, c.tpot, tpot)
 			}
 			assert.Equal(t, c.tokens, e.OutputTokens)
+			unseen := c.ttft < 0 && c.tokens == c.usage // only the engine may know of tokens
+			assert.Equal(t, unseen, e.LastTokenAt.IsZero(), "a time of the last token")
 			assert.Equal(t, time.Unix(0, 0), e.RoutedAt)
 			requireQuiet(t, r)
 		})
-	}
-}
-
-// Tokens of several responses come beside each other: they say nothing of the time of one.
-func TestSeveralResponsesHaveNoTPOT(t *testing.T) {
-	for responses, want := range map[int]bool{0: true, 1: true, 2: false, 100: false} {
-		e := &ends{}
-		r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
-		l := route(t, r, endpick.Request{InputTokens: 5, Stream: true, Responses: responses})
-		c.advance(time.Second)
-		l.Tokens(1)
-		c.advance(time.Second)
-		l.Tokens(9)
-		l.Done(endpick.Outcome{})
-		assert.True(t, e.ttft)
-		assert.Equal(t, want, e.tpot, responses)
 	}
 }
 

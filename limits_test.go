@@ -15,8 +15,7 @@ import (
 
 // costRouter scores endpoints by their ID.
 func costRouter(scores map[string]float64, endpoints ...endpick.Endpoint) *endpick.Router {
-	policy := by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })
-	return rig.Must(endpick.New(endpick.Config{Policy: policy, Endpoints: endpoints}))
+	return rig.Must(endpick.New(endpick.Config{Policy: byID(scores), Endpoints: endpoints}))
 }
 
 // Many at once: no endpoint ever has more than its two, each is used, and who finds no room is told
@@ -105,7 +104,7 @@ func TestOperatorsDecideFirst(t *testing.T) {
 
 // A weight multiplies scores above zero, so that a picker that goes by them gives shares: 3 to 1.
 func TestWeight(t *testing.T) {
-	policy := by(func(*endpick.Request, *endpick.Candidate) float64 { return 0.5 })
+	policy := byID(map[string]float64{"a": 0.5, "b": 0.5})
 	policy.Picker = endpick.WeightedRandom{}
 	r := rig.Must(endpick.New(endpick.Config{Seed: 1, Policy: policy, Endpoints: named("a", "b")}))
 	require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Weight: 3}))

@@ -14,6 +14,7 @@ import (
 
 func TestPolicyValidation(t *testing.T) {
 	ok := scoreFunc(leastLoaded)
+	var null *panicker
 	weights := func(w ...float64) endpick.Policy {
 		var p endpick.Policy
 		for _, v := range w {
@@ -32,6 +33,14 @@ func TestPolicyValidation(t *testing.T) {
 		{endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1}}}, "endpick: config: Policy.Scorers[0].Scorer is nil"},
 		{endpick.Policy{Filters: []endpick.Filter{nil}}, "endpick: config: Policy.Filters[0] is nil"},
 		{endpick.Policy{Admitters: []endpick.Admitter{nil}}, "endpick: config: Policy.Admitters[0] is nil"},
+		// A nil pointer, as when the error of a stage's New was ignored, is named instead of being called.
+		{endpick.Policy{Matcher: null}, "endpick: config: Policy.Matcher is a nil *endpick_test.panicker"},
+		{endpick.Policy{Predictor: null}, "endpick: config: Policy.Predictor is a nil *endpick_test.panicker"},
+		{endpick.Policy{Predictor: predictFunc(nil)}, "endpick: config: Policy.Predictor is a nil endpick_test.predictFunc"},
+		{endpick.Policy{Picker: null}, "endpick: config: Policy.Picker is a nil *endpick_test.panicker"},
+		{endpick.Policy{Filters: []endpick.Filter{null}}, "endpick: config: Policy.Filters[0] is a nil *endpick_test.panicker"},
+		{endpick.Policy{Admitters: []endpick.Admitter{null}}, "endpick: config: Policy.Admitters[0] is a nil *endpick_test.panicker"},
+		{scoredBy(null), "endpick: config: Policy.Scorers[0].Scorer is a nil *endpick_test.panicker"},
 	} {
 		_, err := endpick.New(endpick.Config{Policy: c.policy})
 		assert.EqualError(t, err, c.text)
@@ -99,7 +108,9 @@ func (silent) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 
 // A stage that breaks its contract is counted, and the request goes on.
 func TestBadStages(t *testing.T) {
-	one := func(p endpick.Policy, f endpick.Filter) endpick.Policy {
+	type list = []endpick.Candidate
+	filter := func(f filterFunc) endpick.Policy {
+		p := by(leastLoaded)
 		p.Filters = []endpick.Filter{f}
 		return p
 	}
@@ -111,54 +122,28 @@ func TestBadStages(t *testing.T) {
 	others := "filter returned another slice than the beginning of the one it was given; use endpick.Keep"
 	lost := "filter lost candidates that it removes, as slices.DeleteFunc does, so that receipts lack them; use endpick.Keep"
 	broken := "filter repeated or cleared candidates, and returned them or none; use endpick.Keep"
-	// c has one request and is not the least loaded; b is no stage's favourite.
 	for _, c := range []struct {
 		name   string
 		policy endpick.Policy
 		want   string // empty: any
 		said   string // to Warn; empty: nothing
 	}{
-		{"filter: nothing", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return nil })), "", ""},
-		{"filter: an empty part", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[:0] })), "", ""},
-		{"filter: a copy", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return slices.Clone(c[2:])
-		})), "", others},
-		{"filter: not the front", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c[1:] })), "", others},
-		{"filter: more than there are", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return append(c, c...)
-		})), "", others},
-		{"filter: what slices.DeleteFunc leaves", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
+		{"filter: nothing", filter(func(list) list { return nil }), "", ""},
+		{"filter: an empty part", filter(func(c list) list { return c[:0] }), "", ""},
+		{"filter: a copy", filter(func(c list) list { return slices.Clone(c[2:]) }), "", others},
+		{"filter: not the front", filter(func(c list) list { return c[1:] }), "", others},
+		{"filter: more than there are", filter(func(c list) list { return append(c, c...) }), "", others},
+		{"filter: what slices.DeleteFunc leaves", filter(func(c list) list {
 			return slices.DeleteFunc(c, func(c endpick.Candidate) bool { return c.Endpoint.ID != "c" })
-		})), "c", lost},
-		{"filter: appends in place", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return append(c[:0], c[2])
-		})), "c", lost},
-		{"filter: appends behind", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			_ = append(c, endpick.Candidate{})
-			return c
-		})), "", ""},
-		{"filter: one twice", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			return append(c[:2], c[0])
-		})), "", broken},
-		{"filter: cleared", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			clear(c)
-			return c
-		})), "", broken},
-		{"filter: cleared, and nothing", one(by(leastLoaded), filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-			clear(c[1:])
-			return nil
-		})), "", broken},
+		}), "c", lost},
+		{"filter: appends in place", filter(func(c list) list { return append(c[:0], c[2]) }), "c", lost},
+		{"filter: appends behind", filter(func(c list) list { _ = append(c, endpick.Candidate{}); return c }), "", ""},
+		{"filter: one twice", filter(func(c list) list { return append(c[:2], c[0]) }), "", broken},
+		{"filter: cleared", filter(func(c list) list { clear(c); return c }), "", broken},
+		{"filter: cleared, and nothing", filter(func(c list) list { clear(c[1:]); return nil }), "", broken},
 		{"picker: below", pick(-1), "", "endpick_test.pickFunc picked index -1 of 3 candidates"},
 		{"picker: above", pick(3), "", "endpick_test.pickFunc picked index 3 of 3 candidates"},
 		{"picker: last", pick(2), "c", ""},
-		{"scorer: NaN for the others", by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
-			return map[string]float64{"a": nan, "b": -7, "c": -6}[c.Endpoint.ID]
-		}), "c", `score gave endpoint "a" the score NaN`},
-		{"scorer: infinite is no reason", by(func(_ *endpick.Request, c *endpick.Candidate) float64 {
-			return map[string]float64{"a": inf, "b": -inf, "c": -6}[c.Endpoint.ID]
-		}), "", `score gave endpoint "a" the score +Inf`},
-		{"scorer: nothing but NaN", by(func(*endpick.Request, *endpick.Candidate) float64 { return nan }), "", `score gave endpoint "a" the score NaN`},
-		{"scorer: writes nothing", scoredBy(&panicker{}), "", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var said []error
@@ -198,8 +183,8 @@ func TestFiltersBesideABrokenOne(t *testing.T) {
 	p.Admitters = []endpick.Admitter{counting{&admitted}}
 	p.Filters = []endpick.Filter{
 		keep("b", "c", "d"),
-		filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { clear(c); return c[:1] }),
-		filterFunc(func(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return append(c[:0], c[1:]...) }),
+		filterFunc(func(c []endpick.Candidate) []endpick.Candidate { clear(c); return c[:1] }),
+		filterFunc(func(c []endpick.Candidate) []endpick.Candidate { return append(c[:0], c[1:]...) }),
 		keep("d"),
 	}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c", "d"), Policy: p, Warn: func(error) {}})
@@ -217,6 +202,7 @@ func TestFiltersBesideABrokenOne(t *testing.T) {
 	requireQuiet(t, r)
 }
 
+// counting is an admitter that counts those that it has admitted, without those that were withdrawn.
 type counting struct{ admitted *int }
 
 func (c counting) Admit(*endpick.Request, []endpick.Candidate) error { *c.admitted++; return nil }
@@ -292,16 +278,21 @@ func TestObserversOfObservers(t *testing.T) {
 // A scorer that fails for one endpoint neither prefers it nor puts it below the
 // worst of the others.
 func TestScoresThatAreNoNumbers(t *testing.T) {
-	for _, c := range []struct{ scores, want []float64 }{
-		{[]float64{0.25, nan, 0.75}, []float64{0.25, 0.25, 0.75}},
-		{[]float64{nan, 3, 5}, []float64{3, 3, 5}},
-		{[]float64{-3, -2, inf}, []float64{-3, -2, -3}},
-		{[]float64{-inf, -2, -1}, []float64{-2, -2, -1}},
-		{[]float64{nan, inf, -inf}, []float64{0, 0, 0}},
+	for _, c := range []struct {
+		scores, want []float64
+		said         string
+	}{
+		{[]float64{0.25, nan, 0.75}, []float64{0.25, 0.25, 0.75}, `"b" the score NaN`},
+		{[]float64{nan, 3, 5}, []float64{3, 3, 5}, `"a" the score NaN`},
+		{[]float64{-3, -2, inf}, []float64{-3, -2, -3}, `"c" the score +Inf`},
+		{[]float64{-inf, -2, -1}, []float64{-2, -2, -1}, `"a" the score -Inf`},
+		{[]float64{nan, inf, -inf}, []float64{0, 0, 0}, `"a" the score NaN`},
 	} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c"), Policy: by(func(_ *endpick.Request, x *endpick.Candidate) float64 {
-			return c.scores[x.Ref.Slot]
-		})})
+		var said []error
+		r, _ := newRouter(t, endpick.Config{
+			Endpoints: named("a", "b", "c"), Warn: func(err error) { said = append(said, err) },
+			Policy: byID(map[string]float64{"a": c.scores[0], "b": c.scores[1], "c": c.scores[2]}),
+		})
 		var receipt endpick.Receipt
 		route(t, r, endpick.Request{Receipt: &receipt}).Done(endpick.Outcome{})
 		got := make([]float64, 3)
@@ -311,6 +302,8 @@ func TestScoresThatAreNoNumbers(t *testing.T) {
 		}
 		assert.Equal(t, c.want, got, "%v", c.scores)
 		assert.Equal(t, uint64(1), r.Stats().StageErrors)
+		require.Len(t, said, 1)
+		assert.EqualError(t, said[0], "endpick: stage score gave endpoint "+c.said)
 	}
 }
 
@@ -341,27 +334,6 @@ func (halves) Score(*endpick.Request, []endpick.Candidate, []float64) {}
 func (h halves) Validate() error                                      { return h.err }
 func (halves) Name() string                                           { return "halves" }
 
-// A stage that is a nil pointer, as when the error of its New was ignored, is named
-// instead of being called.
-func TestNilPointersAreNoStages(t *testing.T) {
-	var stage *panicker
-	for field, policy := range map[string]endpick.Policy{
-		"Policy.Matcher":           {Matcher: stage},
-		"Policy.Predictor":         {Predictor: stage},
-		"Policy.Picker":            {Picker: stage},
-		"Policy.Filters[0]":        {Filters: []endpick.Filter{stage}},
-		"Policy.Admitters[0]":      {Admitters: []endpick.Admitter{stage}},
-		"Policy.Scorers[0].Scorer": {Scorers: []endpick.Weighted{{Scorer: stage, Weight: 1}}},
-	} {
-		_, err := endpick.New(endpick.Config{Policy: policy})
-		assert.EqualError(t, err, "endpick: config: "+field+" is a nil *endpick_test.panicker")
-		assert.ErrorAs(t, err, new(*endpick.ConfigError))
-	}
-	var f predictFunc
-	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: f}})
-	assert.EqualError(t, err, "endpick: config: Policy.Predictor is a nil endpick_test.predictFunc")
-}
-
 // The error of a stage's Validate names the stage, and matches ConfigError,
 // whatever its type.
 func TestWhatValidateSaysNamesTheStage(t *testing.T) {
@@ -387,61 +359,28 @@ func TestWhatValidateSaysNamesTheStage(t *testing.T) {
 	}
 }
 
-// ends records the end of each lease.
-type ends struct {
-	last       time.Time
-	ttft, tpot bool
-	withdrawn  int
-}
-
-func (e *ends) Done(ev *endpick.Event, _ *endpick.Outcome) {
-	e.last = ev.LastTokenAt
-	_, e.ttft = ev.TTFT()
-	_, e.tpot = ev.TPOT()
-}
-func (e *ends) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
-func (e *ends) Withdrawn(*endpick.Request)                        { e.withdrawn++ }
-
-// If no token was seen, there is no time of the last one, even if the engine reports
-// their number.
-func TestTokensThatNobodySawHaveNoTime(t *testing.T) {
-	e := &ends{}
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{e}}})
-	l := route(t, r, endpick.Request{InputTokens: 5})
-	c.advance(time.Second)
-	l.Done(endpick.Outcome{OutputTokens: 7})
-	assert.Zero(t, e.last)
-	assert.False(t, e.ttft || e.tpot)
-	l = route(t, r, endpick.Request{InputTokens: 5, Stream: true})
-	c.advance(time.Second)
-	l.FirstToken()
-	c.advance(time.Second)
-	l.Done(endpick.Outcome{OutputTokens: 7})
-	assert.Equal(t, c.Now(), e.last, "nobody said when the last one came")
-	assert.True(t, e.ttft && e.tpot)
-}
-
 // refuses is an admitter that counts, and refuses.
-type refuses struct{ ends }
+type refuses struct{ counting }
 
-func (*refuses) Admit(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
+func (refuses) Admit(*endpick.Request, []endpick.Candidate) error { return assert.AnError }
 
 // An admitter that has refused, or was not asked, has nothing to take back.
 func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
-	first, second, third := &ends{}, &refuses{}, &ends{}
-	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Admitters: []endpick.Admitter{first, second, third}}})
+	var admitted [3]int
+	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
+		Admitters: []endpick.Admitter{counting{&admitted[0]}, refuses{counting{&admitted[1]}}, counting{&admitted[2]}},
+	}})
 	_, err := r.Route(endpick.Request{})
 	require.ErrorIs(t, err, assert.AnError)
-	assert.Equal(t, [3]int{1, 0, 0}, [3]int{first.withdrawn, second.withdrawn, third.withdrawn})
+	assert.Zero(t, admitted)
 	running, err := r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.NoError(t, err, "what is sent already is refused by nobody")
 	running.Done(endpick.Outcome{})
 	requireQuiet(t, r)
 
 	// An endpoint is removed while it is picked: admitters are asked again.
-	admits := &ends{}
 	r, _ = newRouter(t, endpick.Config{Endpoints: named("a", "b"), Policy: endpick.Policy{
-		Admitters: []endpick.Admitter{admits},
+		Admitters: []endpick.Admitter{counting{&admitted[0]}},
 		Picker: pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
 			if len(c) == 2 {
 				assert.NoError(t, r.Remove(c[0].Endpoint.ID))
@@ -451,14 +390,13 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	}})
 	l := route(t, r, endpick.Request{})
 	assert.Equal(t, "b", l.Endpoint().ID)
-	assert.Equal(t, 1, admits.withdrawn)
+	assert.Equal(t, 1, admitted[0])
 	l.Done(endpick.Outcome{})
 	requireQuiet(t, r)
 
 	// One that has adopted a request is removed while that is predicted: nobody was asked.
-	admits = &ends{}
 	r, _ = newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{
-		Admitters: []endpick.Admitter{admits},
+		Admitters: []endpick.Admitter{counting{&admitted[2]}},
 		Matcher: matchFunc(func(*endpick.Request, *endpick.Candidate) int {
 			_ = r.Remove("a")
 			return 0
@@ -466,40 +404,8 @@ func TestWithdrawnIsWhatWasAdmitted(t *testing.T) {
 	}})
 	_, err = r.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a"}})
 	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
-	assert.Zero(t, admits.withdrawn)
+	assert.Zero(t, admitted[2])
 	requireQuiet(t, r)
-}
-
-// owned is a stage that belongs to one router.
-type owned struct {
-	endpick.Exclusive
-	panicker
-}
-
-// A policy that is refused because of one stage leaves the others with their routers.
-func TestARefusedPolicyLeavesStagesToTheirRouter(t *testing.T) {
-	mine, theirs := &owned{}, &owned{}
-	r, _ := newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: mine}})
-	newRouter(t, endpick.Config{Policy: endpick.Policy{Predictor: theirs}})
-	free := &owned{}
-	require.ErrorAs(t, r.SetPolicy(endpick.Policy{Predictor: mine, Admitters: []endpick.Admitter{free, theirs}}), new(*endpick.ConfigError))
-	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: mine}})
-	assert.ErrorAs(t, err, new(*endpick.ConfigError), "it is in the first one still")
-	_, err = endpick.New(endpick.Config{Policy: endpick.Policy{Predictor: free}})
-	assert.NoError(t, err)
-}
-
-// Names that can't be displayed or dialled are refused, which changes nothing.
-func TestNamesThatCannotBeShown(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{})
-	for _, e := range []endpick.Endpoint{
-		{ID: "a\nb"}, {ID: "\xff"}, {ID: "a", Address: "host name:80"}, {ID: "a", Address: "host\x00"}, {ID: "a", Rank: -1}, {},
-	} {
-		assert.ErrorIs(t, r.Add(e), endpick.ErrBadEndpoint, "%+q", e)
-	}
-	assert.Empty(t, r.Endpoints())
-	_, ok := r.Ref("a")
-	assert.False(t, ok)
 }
 
 // An Exploration has a default, can be switched off, and hits as often as it says.

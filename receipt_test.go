@@ -31,21 +31,18 @@ func golden(t *testing.T, name, got string) {
 	require.Equal(t, string(want), got)
 }
 
-// idle keeps endpoints without a queue.
-type idle struct{}
-
-func (idle) Name() string { return "idle" }
-func (idle) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-	return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Waiting < 1 })
+// sieve is a filter with a name.
+type sieve struct {
+	filterFunc
+	name string
 }
 
-// fresh keeps those that have reported.
-type fresh struct{}
+func (s sieve) Name() string { return s.name }
 
-func (fresh) Name() string { return "fresh" }
-func (fresh) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
-	return endpick.Keep(c, func(c *endpick.Candidate) bool { return c.Reported != 0 })
-}
+var (
+	idle  = sieve{keepIf(func(c *endpick.Candidate) bool { return c.Waiting < 1 }), "idle"}
+	fresh = sieve{keepIf(func(c *endpick.Candidate) bool { return c.Reported != 0 }), "fresh"}
+)
 
 // titled is a scorer with a name.
 type titled struct {
@@ -67,11 +64,11 @@ func storyPolicies() []endpick.Policy {
 	return []endpick.Policy{
 		{},
 		{Name: "least-loaded", Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}},
-		{Name: "load-prefix", Matcher: match, Filters: []endpick.Filter{fresh{}, idle{}}, Scorers: []endpick.Weighted{
+		{Name: "load-prefix", Matcher: match, Filters: []endpick.Filter{fresh, idle}, Scorers: []endpick.Weighted{
 			{Scorer: prefix, Weight: 3}, {Scorer: load, Weight: 2}, {Scorer: kv, Weight: 2},
 		}},
 		{Name: "prefill", Matcher: match, Scorers: []endpick.Weighted{{Scorer: prefill, Weight: 1}}},
-		{Name: "weighted", Filters: []endpick.Filter{idle{}}, Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}, Picker: endpick.WeightedRandom{}},
+		{Name: "weighted", Filters: []endpick.Filter{idle}, Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}, Picker: endpick.WeightedRandom{}},
 		{Name: "two", Scorers: []endpick.Weighted{{Scorer: load, Weight: 1}}, Picker: endpick.PowerOfTwo{}},
 	}
 }
@@ -127,7 +124,7 @@ func tell(t *testing.T, seed uint64, endpoints []endpick.Endpoint) string {
 		story.WriteString(receipt.String())
 	}
 	require.NoError(t, r.SetPolicy(endpick.Policy{Name: "closed", Admitters: []endpick.Admitter{
-		admitFunc(func(*endpick.Request, []endpick.Candidate) error { return errNotToday }),
+		admitFunc(func(*endpick.Request) error { return errNotToday }),
 	}}))
 	_, err := r.Route(endpick.Request{Model: "llama", Receipt: &receipt})
 	require.Error(t, err)
@@ -155,9 +152,9 @@ func TestReceipt(t *testing.T) {
 	keep := func(ids string) endpick.Filter {
 		return keepIf(func(c *endpick.Candidate) bool { return strings.Contains(ids, c.Endpoint.ID) })
 	}
-	policy := by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })
+	policy := byID(scores)
 	policy.Name = "p"
-	policy.Filters = []endpick.Filter{keep("abcf"), idle{}, keep("abc"), keep("")}
+	policy.Filters = []endpick.Filter{keep("abcf"), idle, keep("abc"), keep("")}
 	policy.Picker = pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
 		for i := range c {
 			if c[i].Endpoint.ID == "a" {
@@ -190,7 +187,7 @@ func TestReceipt(t *testing.T) {
 	assert.Equal(t, time.Unix(1, 0), receipt.At)
 	assert.NoError(t, receipt.Err)
 
-	require.NoError(t, r.SetPolicy(by(func(_ *endpick.Request, c *endpick.Candidate) float64 { return scores[c.Endpoint.ID] })))
+	require.NoError(t, r.SetPolicy(byID(scores)))
 	var best endpick.Receipt
 	route(t, r, endpick.Request{Receipt: &best}).Done(endpick.Outcome{})
 	assert.Equal(t, "d", best.Verdicts[best.Chosen].Candidate.Endpoint.ID)
@@ -222,8 +219,8 @@ func TestReceipt(t *testing.T) {
 func TestReceiptsTellOfNobodyElse(t *testing.T) {
 	refuse := false
 	config := endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m"}}, {ID: "b", Models: []string{"m"}}}, Policy: by(leastLoaded)}
-	config.Policy.Matcher = matchFunc(func(*endpick.Request, *endpick.Candidate) int { return 7 })
-	config.Policy.Admitters = []endpick.Admitter{admitFunc(func(*endpick.Request, []endpick.Candidate) error {
+	config.Policy.Matcher = holds(7)
+	config.Policy.Admitters = []endpick.Admitter{admitFunc(func(*endpick.Request) error {
 		if refuse {
 			return errors.New("no")
 		}

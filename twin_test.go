@@ -196,7 +196,7 @@ func (e *twinEndpoint) inFlight() (f endpick.InFlight) {
 }
 
 // view is what a request should see of each of these endpoints.
-func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]endpick.Candidate {
+func (w *twin) view(endpoints map[string]*twinEndpoint) map[string]endpick.Candidate {
 	seen := map[string]endpick.Candidate{}
 	for id, e := range endpoints {
 		f := e.inFlight()
@@ -223,9 +223,6 @@ func (w *twin) view(endpoints map[string]*twinEndpoint, absent bool) map[string]
 			}
 		}
 		seen[id] = c
-	}
-	if !absent {
-		return seen
 	}
 	mean := func(signal endpick.Signals, none float64, value func(endpick.Candidate) float64) float64 {
 		total, n := 0.0, 0.0
