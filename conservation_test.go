@@ -205,26 +205,16 @@ func (m *machine) report(t *rapid.T) {
 		id, load.Snapshot, mark = paired.id, paired.real, paired.twin
 	}
 	broken := rapid.SampledFrom([]float64{0, 0, 0, nan, inf, -inf, -1, 1e300}).Draw(t, "broken")
-	badSignal := ""
+	signals := []struct {
+		name   string
+		signal endpick.Signals
+		value  *float64
+	}{{"waiting", endpick.WaitingSignal, &load.Waiting}, {"running", endpick.RunningSignal, &load.Running}, {"KV usage", endpick.KVUsageSignal, &load.KVUsage}}
+	which := signals[rapid.IntRange(0, 2).Draw(t, "which")]
 	if broken != 0 {
-		switch rapid.IntRange(0, 2).Draw(t, "which") {
-		case 0:
-			if load.Absent&endpick.WaitingSignal == 0 {
-				badSignal = "waiting"
-			}
-			load.Waiting = broken
-		case 1:
-			if load.Absent&endpick.RunningSignal == 0 {
-				badSignal = "running"
-			}
-			load.Running = broken
-		case 2:
-			if load.Absent&endpick.KVUsageSignal == 0 {
-				badSignal = "KV usage"
-			}
-			load.KVUsage = broken
-		}
+		*which.value = broken
 	}
+	refused := broken != 0 && load.Absent&which.signal == 0
 	err := m.router.Report(id, load)
 	e := m.endpoints[id]
 	if e == nil || mark.endpoint != e {
@@ -232,12 +222,10 @@ func (m *machine) report(t *rapid.T) {
 		return
 	}
 	var bad *endpick.LoadError
-	require.Equal(t, badSignal != "", errors.As(err, &bad), "%v", err)
-	if bad != nil {
-		require.Equal(t, badSignal, bad.Signal)
-		load.Absent |= map[string]endpick.Signals{
-			"waiting": endpick.WaitingSignal, "running": endpick.RunningSignal, "KV usage": endpick.KVUsageSignal,
-		}[badSignal]
+	require.Equal(t, refused, errors.As(err, &bad), "%v", err)
+	if refused {
+		require.Equal(t, which.name, bad.Signal)
+		load.Absent |= which.signal
 	}
 	if held := e.report; held != nil && held.mark.at.After(mark.at) {
 		return // the current one is newer

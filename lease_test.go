@@ -1,7 +1,6 @@
 package endpick_test
 
 import (
-	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,18 +22,6 @@ func TestZeroLease(t *testing.T) {
 	_, ok := l.Candidate()
 	assert.False(t, ok)
 	assert.False(t, l.Done(endpick.Outcome{}))
-}
-
-// What is not held has to be prefilled; matchers of others may say anything.
-func TestWhatIsNotHeldIsPrefilled(t *testing.T) {
-	for held, prefill := range map[int]int{0: 1000, 400: 600, 1001: 0, math.MaxInt: 0, -1: 1000, math.MinInt: 1000} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: holds(held)}})
-		l := route(t, r, endpick.Request{InputTokens: 1000, Stream: true})
-		assert.Equal(t, prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens)
-		l.Done(endpick.Outcome{})
-		assert.Zero(t, status(t, r, "a").Candidate.PrefixTokens, "nobody has asked")
-		requireQuiet(t, r)
-	}
 }
 
 // Whoever looks sees that prefills have ended, although nothing has been routed since.
@@ -295,21 +282,20 @@ func TestExactlyOnce(t *testing.T) {
 		var wins atomic.Int32
 		var group sync.WaitGroup
 		start := make(chan struct{})
+		end := func(status endpick.Status) func() {
+			return func() {
+				if l.Done(endpick.Outcome{Status: status}) {
+					wins.Add(1)
+				}
+			}
+		}
 		for _, call := range []func(){
 			l.FirstToken,
 			func() { l.Tokens(3) },
 			func() { l.Tokens(2) },
 			func() { _, _ = l.Candidate() },
-			func() {
-				if l.Done(endpick.Outcome{}) {
-					wins.Add(1)
-				}
-			},
-			func() {
-				if l.Done(endpick.Outcome{Status: endpick.Canceled}) {
-					wins.Add(1)
-				}
-			},
+			end(endpick.Completed),
+			end(endpick.Canceled),
 			func() { wins.Add(int32(r.Sweep(c.Now().Add(time.Hour)))) },
 			func() { _ = r.Remove("b") },
 			func() { _ = r.Add(endpick.Endpoint{ID: "b"}) },
@@ -369,13 +355,15 @@ type nameless struct{}
 func (nameless) Name() string                                { panic("name") }
 func (nameless) Match(*endpick.Request, []endpick.Candidate) { panic("match") }
 
-func TestAPanicsNameMayPanic(t *testing.T) {
+func TestWarnSeesWhereANamelessStagePanicked(t *testing.T) {
 	var told []error
 	r, _ := newRouter(t, endpick.Config{
-		Endpoints: named("a"), Policy: endpick.Policy{Matcher: nameless{}}, Warn: func(err error) { told = append(told, withoutStack(err)) },
+		Endpoints: named("a"), Policy: endpick.Policy{Matcher: nameless{}}, Warn: func(err error) { told = append(told, err) },
 	})
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
-	assert.Equal(t, []error{&endpick.PanicError{Stage: "endpick_test.nameless", Value: "match"}}, told)
+	require.Len(t, told, 1)
+	assert.Equal(t, &endpick.PanicError{Stage: "endpick_test.nameless", Value: "match"}, withoutStack(told[0]))
+	assert.Contains(t, string(told[0].(*endpick.PanicError).Stack), "nameless.Match")
 	requireQuiet(t, r)
 }
 
@@ -471,15 +459,12 @@ func TestStreamsWithoutATokenAreReported(t *testing.T) {
 		end    func(l endpick.Lease)
 		want   []error
 	}{
-		"streams":          {stream: true, end: whole, want: []error{endpick.ErrNoFirstTokens}},
-		"whole responses":  {end: whole},
-		"canceled":         {stream: true, end: func(l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Canceled}) }},
-		"another router's": {stream: true, mirror: &endpick.Adopted{Endpoint: "a:80", Mirrored: true}, end: whole},
-		"with tokens":      {stream: true, end: func(l endpick.Lease) { l.Tokens(3); whole(l) }},
-		"with a first one": {stream: true, end: func(l endpick.Lease) {
-			l.FirstToken()
-			whole(l)
-		}},
+		"streams":                   {stream: true, end: whole, want: []error{endpick.ErrNoFirstTokens}},
+		"whole responses":           {end: whole},
+		"canceled":                  {stream: true, end: func(l endpick.Lease) { l.Done(endpick.Outcome{Status: endpick.Canceled}) }},
+		"another router's":          {stream: true, mirror: &endpick.Adopted{Endpoint: "a:80", Mirrored: true}, end: whole},
+		"with tokens":               {stream: true, end: func(l endpick.Lease) { l.Tokens(3); whole(l) }},
+		"with a first one":          {stream: true, end: func(l endpick.Lease) { l.FirstToken(); whole(l) }},
 		"nothing but signs of life": {stream: true, end: func(l endpick.Lease) { l.Tokens(0); whole(l) }, want: []error{endpick.ErrNoFirstTokens}},
 		"empty ones after a token": {stream: true, end: whole, before: func(r *endpick.Router) {
 			l := rig.Must(r.Route(endpick.Request{Model: "m"}))

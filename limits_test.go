@@ -68,7 +68,7 @@ func TestMaxInFlight(t *testing.T) {
 func TestOperatorsDecideFirst(t *testing.T) {
 	for _, c := range []struct {
 		name      string
-		endpoints []endpick.Endpoint // costs 3, 2, 1
+		endpoints []endpick.Endpoint // a, b and c cost 3, 2 and 1, d is good for 1, e for 2
 		request   endpick.Request
 		want      string
 		receipt   string
@@ -86,8 +86,10 @@ func TestOperatorsDecideFirst(t *testing.T) {
 		{"a little longer", []endpick.Endpoint{{ID: "a", MaxContext: 800}, {ID: "c", MaxContext: 799}}, endpick.Request{InputTokens: 1000}, "a", "1 of too short a context"},
 		{"twice as costly", []endpick.Endpoint{{ID: "a", Weight: 3.1}, {ID: "c"}}, endpick.Request{}, "a", ""},
 		{"thrice as costly", []endpick.Endpoint{{ID: "a", Weight: 2.9}, {ID: "c"}}, endpick.Request{}, "c", ""},
+		{"more than half as good", []endpick.Endpoint{{ID: "d", Weight: 2.1}, {ID: "e"}}, endpick.Request{}, "d", ""},
+		{"less than half as good", []endpick.Endpoint{{ID: "d", Weight: 1.9}, {ID: "e"}}, endpick.Request{}, "e", ""},
 	} {
-		r := costRouter(map[string]float64{"a": -3, "b": -2, "c": -1}, c.endpoints...)
+		r := costRouter(map[string]float64{"a": -3, "b": -2, "c": -1, "d": 1, "e": 2}, c.endpoints...)
 		c.request.Receipt = new(endpick.Receipt)
 		lease, err := r.Route(c.request)
 		if assert.NoError(t, err, c.name) {
@@ -100,19 +102,4 @@ func TestOperatorsDecideFirst(t *testing.T) {
 	assert.Equal(t, &endpick.ContextError{Model: "m", InputTokens: 1001, MaxContext: 800}, err)
 	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 1001, Exclude: []string{"b"}})
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "it might have fitted there")
-}
-
-// A weight multiplies scores above zero, so that a picker that goes by them gives shares: 3 to 1.
-func TestWeight(t *testing.T) {
-	policy := byID(map[string]float64{"a": 0.5, "b": 0.5})
-	policy.Picker = endpick.WeightedRandom{}
-	r := rig.Must(endpick.New(endpick.Config{Seed: 1, Policy: policy, Endpoints: named("a", "b")}))
-	require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Weight: 3}))
-	count := map[string]float64{}
-	for range 4000 {
-		lease := rig.Must(r.Route(endpick.Request{}))
-		count[lease.Endpoint().ID]++
-		lease.Done(endpick.Outcome{})
-	}
-	assert.InDelta(t, 3, count["b"]/count["a"], 0.3)
 }
