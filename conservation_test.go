@@ -209,7 +209,11 @@ func (m *machine) report(t *rapid.T) {
 		name   string
 		signal endpick.Signals
 		value  *float64
-	}{{"waiting", endpick.WaitingSignal, &load.Waiting}, {"running", endpick.RunningSignal, &load.Running}, {"KV usage", endpick.KVUsageSignal, &load.KVUsage}}
+	}{
+		{"waiting", endpick.WaitingSignal, &load.Waiting},
+		{"running", endpick.RunningSignal, &load.Running},
+		{"KV usage", endpick.KVUsageSignal, &load.KVUsage},
+	}
 	which := signals[rapid.IntRange(0, 2).Draw(t, "which")]
 	if broken != 0 {
 		*which.value = broken
