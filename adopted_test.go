@@ -10,37 +10,16 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// witness is a filter that records what it observes.
-type witness struct {
-	routed, firsts, dones int
-	candidates            int
-	ttft, tpot, e2e       time.Duration // negative: not measured
-}
-
-func (h *witness) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate { return c }
-func (h *witness) Routed(e *endpick.Event)                                              { h.routed++; h.candidates = len(e.Candidates) }
-func (h *witness) FirstToken(e *endpick.Event)                                          { h.firsts++; h.measure(e) }
-func (h *witness) Done(e *endpick.Event, _ *endpick.Outcome)                            { h.dones++; h.measure(e) }
-
-func (h *witness) measure(e *endpick.Event) {
-	known := func(d time.Duration, ok bool) time.Duration {
-		if ok {
-			return d
-		}
-		return -1
-	}
-	h.ttft, h.tpot, h.e2e = known(e.TTFT()), known(e.TPOT()), known(e.E2E())
-}
-
 // An adopted request goes where it was sent, past an admitter that refuses everything and a
 // filter that prefers another endpoint; it counts, and observers are notified.
 func TestAdopted(t *testing.T) {
 	for _, mirrored := range []bool{false, true} {
-		h, filtered := &witness{}, 0
+		s, filtered := new(spy), 0
 		policy := endpick.Policy{
 			Matcher:   holds(7),
 			Admitters: []endpick.Admitter{admitFunc(func(*endpick.Request) error { return assert.AnError })},
-			Filters: []endpick.Filter{h, filterFunc(func(c []endpick.Candidate) []endpick.Candidate {
+			Scorers:   []endpick.Weighted{{Scorer: s, Weight: 1}},
+			Filters: []endpick.Filter{filterFunc(func(c []endpick.Candidate) []endpick.Candidate {
 				filtered++
 				return c[:1]
 			})},
@@ -56,7 +35,6 @@ func TestAdopted(t *testing.T) {
 		})
 		assert.Equal(t, "b", lease.Endpoint().ID)
 		assert.Zero(t, filtered)
-		assert.Equal(t, 2, h.candidates, "observers see all candidates")
 		assert.Equal(t, "b", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID)
 		prefill := map[bool]int{false: 93, true: 70}[mirrored]
 		assert.Equal(t, endpick.InFlight{Requests: 1, Prefilling: 1, PrefillTokens: prefill, ContextTokens: 100}, status(t, r, "b").Candidate.InFlight)
@@ -64,9 +42,13 @@ func TestAdopted(t *testing.T) {
 
 		c.advance(time.Second)
 		lease.FirstToken()
-		assert.Equal(t, witness{routed: 1, firsts: 1, candidates: 2, ttft: -1, tpot: -1, e2e: -1}, *h, "when it came here says little")
 		assert.True(t, lease.Done(endpick.Outcome{}))
-		assert.Equal(t, 1, h.dones)
+		heard := s.take()
+		require.Len(t, heard, 1)
+		assert.Equal(t, 2, heard[0].candidates, "observers see all candidates")
+		assert.True(t, heard[0].first)
+		assert.Equal(t, []time.Duration{-1, -1, -1}, heard[0].latencies(), "when it came here says little")
+		assert.Empty(t, s.faults)
 		requireQuiet(t, r)
 		stats := r.Stats()
 		assert.Equal(t, [2]uint64{1, map[bool]uint64{true: 1}[mirrored]}, [2]uint64{stats.Routed, stats.Mirrored})
@@ -77,8 +59,8 @@ func TestAdopted(t *testing.T) {
 // adopted only the beginning is. Here the first token comes after two seconds, the last after three more.
 func TestTimesOfTheAdopted(t *testing.T) {
 	const s = time.Second
-	h := &witness{}
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Filters: []endpick.Filter{h}}})
+	heard := new(spy)
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(heard)})
 	for name, x := range map[string]struct {
 		adopted         *endpick.Adopted
 		status          endpick.Status
@@ -103,7 +85,7 @@ func TestTimesOfTheAdopted(t *testing.T) {
 		c.advance(3 * s)
 		l.Tokens(3)
 		l.Done(endpick.Outcome{Status: x.status})
-		assert.Equal(t, []time.Duration{x.ttft, x.tpot, x.e2e}, []time.Duration{h.ttft, h.tpot, h.e2e}, name)
+		assert.Equal(t, []time.Duration{x.ttft, x.tpot, x.e2e}, heard.take()[0].latencies(), name)
 	}
 
 	// The times of one don't leak into the next in its slot, and say when the last token came, too.
@@ -112,11 +94,11 @@ func TestTimesOfTheAdopted(t *testing.T) {
 		l := route(t, r, endpick.Request{Adopted: &a, InputTokens: 10, Stream: true})
 		c.advance(9 * s)
 		l.Done(endpick.Outcome{OutputTokens: 9})
-		want := [2]time.Duration{-1, -1}
+		want := []time.Duration{-1, -1, -1}
 		if a.Took > 0 {
-			want = [2]time.Duration{s, s / 2}
+			want = []time.Duration{s, s / 2, 5 * s}
 		}
-		assert.Equal(t, want, [2]time.Duration{h.ttft, h.tpot})
+		assert.Equal(t, want, heard.take()[0].latencies())
 	}
 }
 

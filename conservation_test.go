@@ -549,11 +549,6 @@ func TestConservation(t *testing.T) {
 			require.Equal(t, !l.closed, l.lease.Done(endpick.Outcome{}))
 			require.False(t, l.lease.Done(endpick.Outcome{}))
 		}
-		stats := m.router.Stats()
-		require.Zero(t, stats.OpenLeases)
-		require.Zero(t, stats.RemovedOpen)
-		for _, s := range m.router.Endpoints() {
-			require.Zero(t, s.Candidate.InFlight)
-		}
+		requireQuiet(t, m.router)
 	})
 }

@@ -66,7 +66,7 @@ func route(t testing.TB, r *endpick.Router, req endpick.Request) endpick.Lease {
 }
 
 // requireQuiet checks that nothing is in flight anywhere.
-func requireQuiet(t testing.TB, r *endpick.Router) {
+func requireQuiet(t require.TestingT, r *endpick.Router) {
 	stats := r.Stats()
 	require.Zero(t, stats.OpenLeases)
 	require.Zero(t, stats.RemovedOpen)
@@ -174,6 +174,20 @@ type heard struct {
 	first   bool
 	event   endpick.Event // of Done
 	outcome endpick.Outcome
+
+	candidates int // from which it was chosen
+}
+
+// latencies are TTFT, TPOT and E2E; −1: not measured.
+func (h *heard) latencies() (all []time.Duration) {
+	for _, measure := range []func() (time.Duration, bool){h.event.TTFT, h.event.TPOT, h.event.E2E} {
+		if d, ok := measure(); ok {
+			all = append(all, d)
+		} else {
+			all = append(all, -1)
+		}
+	}
+	return all
 }
 
 func (*spy) Name() string { return "spy" }
@@ -200,7 +214,7 @@ func (s *spy) Routed(e *endpick.Event) {
 	if len(e.Candidates) == 0 {
 		s.fault("%v is routed without candidates", e.Lease)
 	}
-	s.open[e.Lease] = &heard{key: e.Lease, ref: e.Candidate.Ref}
+	s.open[e.Lease] = &heard{key: e.Lease, ref: e.Candidate.Ref, candidates: len(e.Candidates)}
 }
 
 func (s *spy) FirstToken(e *endpick.Event) {

@@ -88,10 +88,7 @@ func TestCombinedScore(t *testing.T) {
 // another request.
 func TestScoresThatAreNotWritten(t *testing.T) {
 	full := scoreFunc(func(*endpick.Request, *endpick.Candidate) float64 { return 1 })
-	for _, p := range []endpick.Policy{
-		{Scorers: []endpick.Weighted{{Scorer: full, Weight: 1}, {Scorer: silent{}, Weight: 1}}},
-		{Scorers: []endpick.Weighted{{Scorer: silent{}, Weight: 1}, {Scorer: full, Weight: 1}}},
-	} {
+	for _, p := range []endpick.Policy{scoredBy(full, silent{}), scoredBy(silent{}, full)} {
 		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: p})
 		for range 2 {
 			var receipt endpick.Receipt

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -156,12 +157,7 @@ func TestReceipt(t *testing.T) {
 	policy.Name = "p"
 	policy.Filters = []endpick.Filter{keep("abcf"), idle, keep("abc"), keep("")}
 	policy.Picker = pickFunc(func(_ *endpick.Request, c []endpick.Candidate, _ []float64) int {
-		for i := range c {
-			if c[i].Endpoint.ID == "a" {
-				return i
-			}
-		}
-		return -1
+		return slices.IndexFunc(c, func(c endpick.Candidate) bool { return c.Endpoint.ID == "a" })
 	})
 	r, c := newRouter(t, endpick.Config{Endpoints: named("f", "e", "d", "c", "b", "a"), Policy: policy})
 	c.advance(time.Second)
