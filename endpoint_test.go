@@ -60,6 +60,11 @@ func TestReportCorrection(t *testing.T) {
 		{"counted between the two", "omoor", endpick.Load{Waiting: 1, Running: 1}, 2, 1},
 		{"counted after both", "omoor", endpick.Load{Waiting: 2, Running: 1}, 2, 1},
 		{"counted with others' requests", "omoor", endpick.Load{Waiting: 2, Running: 9}, 2, 9},
+		// Of those that began to prefill since the mark, the engine counts as large a part: 2/3 of one is one, 1/3 is none.
+		{"counted with two of three, one of which waits", "moooffr", endpick.Load{Waiting: 1, Running: 1}, 1, 2},
+		{"counted with one of three, one of which waits", "moooffr", endpick.Load{Waiting: 1}, 2, 1},
+		{"what is absent has not been counted", "mooor", endpick.Load{Waiting: 2, Running: nan, Absent: noRunning}, 3, 0},
+		{"what is absent has not been counted either", "moooffr", endpick.Load{Waiting: 9, Running: 2, Absent: noWaiting}, 1, 3},
 		{"counted before and after one was done", "ooffmdr", endpick.Load{Waiting: 0, Running: 1}, 0, 1},
 		{"counted before one was done", "ooffmdr", endpick.Load{Waiting: 0, Running: 2}, 0, 1},
 		{"opened since the report", "omroo", endpick.Load{Waiting: 1, Running: 1}, 3, 1},

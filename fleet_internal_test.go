@@ -87,25 +87,6 @@ func TestTornCounters(t *testing.T) {
 	assert.Equal(t, []float64{1, 0}, []float64{c.Waiting, c.Running})
 }
 
-// Of the requests that came while the engine was asked, its count has room for some, and of those
-// that began to prefill then it counts as large a part. What it does not report is no room.
-func TestWhatAReportCounts(t *testing.T) {
-	for _, x := range []struct {
-		load                 Load
-		mark, now            Snapshot
-		requests, prefilling int32
-	}{
-		{Load{Waiting: 1, Running: 1}, Snapshot{}, Snapshot{requests: 3, prefilling: 1}, 2, 1}, // 2/3 of one
-		{Load{Waiting: 1, Running: 0}, Snapshot{}, Snapshot{requests: 3, prefilling: 1}, 1, 0},
-		{Load{Running: 2}, Snapshot{requests: 4, prefilling: 3}, Snapshot{requests: 1}, 2, 1}, // two of three have gone
-		{Load{Waiting: 9, Running: 2, Absent: WaitingSignal}, Snapshot{}, Snapshot{requests: 3, prefilling: 3}, 2, 2},
-		{Load{Waiting: 2, Running: math.NaN(), Absent: RunningSignal}, Snapshot{}, Snapshot{requests: 3, prefilling: 3}, 2, 2},
-	} {
-		rep := x.load.prepare(0, x.mark, x.now)
-		assert.Equal(t, []int32{x.requests, x.prefilling}, []int32{rep.requests, rep.prefilling}, "%+v", x)
-	}
-}
-
 // The mean is that of the exact sum, in any order.
 func TestMean(t *testing.T) {
 	for _, values := range [][]float64{{0.1, 0.2, 0.3}, {0.3, 0.2, 0.1}, {0.3, 0.1, 0.2}, {0.2, 0.3, 0.1}} {
