@@ -180,7 +180,8 @@ func TestAppendCandidates(t *testing.T) {
 	l.Done(endpick.Outcome{})
 	kept[0].Prediction, kept[0].PrefixTokens = endpick.Prediction{Has: endpick.TTFT, TTFT: 1}, 5
 	kept = r.AppendCandidates(kept[:0])
-	assert.Zero(t, kept[0].Prediction, "whatever dst held")
+	assert.Equal(t, []string{"a", "c"}, []string{kept[0].Endpoint.ID, kept[1].Endpoint.ID}, "whatever dst held")
+	assert.Zero(t, kept[0].Prediction)
 	assert.Zero(t, kept[0].PrefixTokens)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { kept = r.AppendCandidates(kept[:0]) }))
 }

@@ -97,38 +97,3 @@ type candidatesSeen struct{ n *int }
 
 func (candidatesSeen) Admit(*Request, []Candidate) error { return nil }
 func (s candidatesSeen) Routed(e *Event)                 { *s.n = len(e.Candidates) }
-
-// Candidates are made anew for every decision, whatever stages have done to them.
-func TestCandidatesAreMadeAnew(t *testing.T) {
-	var seen []Candidate
-	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}, Policy: Policy{Matcher: spoiler{&seen}, Predictor: spoiler{}, Filters: []Filter{spoiler{}}}}))
-	for n := range 3 {
-		must(r.Route(Request{InputTokens: 10}))
-		for i, id := range []string{"a", "b", "c"} {
-			require.Equal(t, id, seen[i].Endpoint.ID)
-			require.Equal(t, n*(i/2), seen[i].InFlight.Requests)
-			require.Zero(t, seen[i].PrefixTokens)
-			require.Equal(t, Prediction{}, seen[i].Prediction)
-		}
-	}
-}
-
-// spoiler changes what it may, and overwrites candidates instead of moving them.
-type spoiler struct{ seen *[]Candidate }
-
-func (s spoiler) Match(_ *Request, candidates []Candidate) {
-	*s.seen = slices.Clone(candidates)
-	for i := range candidates {
-		candidates[i].PrefixTokens = 5
-	}
-}
-
-func (spoiler) Predict(_ *Request, candidates []Candidate) {
-	for i := range candidates {
-		candidates[i].Prediction = Prediction{TTFT: time.Second} // not in Has
-	}
-}
-
-func (spoiler) Filter(_ *Request, candidates []Candidate) []Candidate {
-	return append(candidates[:0], candidates[len(candidates)-1])
-}
