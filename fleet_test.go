@@ -151,13 +151,14 @@ func TestChangesCopy(t *testing.T) {
 		"Update":       r.Update,
 		"SetEndpoints": func(e endpick.Endpoint) error { return r.SetEndpoints([]endpick.Endpoint{e}) },
 	} {
-		e := endpick.Endpoint{ID: "a", Models: []string{"m"}, Adapters: []string{"l"}, Labels: map[string]string{"zone": "1"}}
+		e := endpick.Endpoint{ID: "a", Models: []string{name}, Adapters: []string{"l"}, Labels: map[string]string{"by": name}}
 		require.NoError(t, change(e))
-		e.Models[0], e.Adapters[0], e.Labels["zone"] = "other", "other", "2"
-		got := status(t, r, "a").Candidate.Endpoint
-		assert.Equal(t, []string{"m"}, got.Models, name)
-		assert.Equal(t, []string{"l"}, got.Adapters, name)
-		assert.Equal(t, map[string]string{"zone": "1"}, got.Labels, name)
+		e.Models[0], e.Adapters[0], e.Labels["by"] = "other", "other", "other"
+		got := route(t, r, endpick.Request{Model: name}).Endpoint()
+		assert.Equal(t, []string{name}, got.Models)
+		assert.Equal(t, []string{"l"}, got.Adapters)
+		assert.Equal(t, map[string]string{"by": name}, got.Labels)
+		assert.Same(t, got, status(t, r, "a").Candidate.Endpoint)
 	}
 	adapters := []string{"l"}
 	require.NoError(t, r.Report("a", endpick.Load{Adapters: adapters}))
