@@ -143,6 +143,7 @@ func TestNothingComesToAnEndpointAfterItsRemoval(t *testing.T) {
 // The router copies what a caller owns, however it is passed.
 func TestChangesCopy(t *testing.T) {
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+	require.NoError(t, r.Update(endpick.Endpoint{ID: "a", Labels: map[string]string{"by": "nobody"}}), "before any request")
 	for name, change := range map[string]func(endpick.Endpoint) error{
 		"Add": func(e endpick.Endpoint) error {
 			require.NoError(t, r.Remove("a"))

@@ -102,4 +102,9 @@ func TestOperatorsDecideFirst(t *testing.T) {
 	assert.Equal(t, &endpick.ContextError{Model: "m", InputTokens: 1001, MaxContext: 800}, err)
 	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 1001, Exclude: []string{"b"}})
 	assert.ErrorAs(t, err, new(*endpick.NoEndpointError), "it might have fitted there")
+
+	r = costRouter(map[string]float64{"b": 1}, named("a", "b")...)
+	assert.Equal(t, "b", rig.Must(r.Route(endpick.Request{})).Endpoint().ID)
+	require.NoError(t, r.Update(endpick.Endpoint{ID: "b", Tier: 2}))
+	assert.Equal(t, "a", rig.Must(r.Route(endpick.Request{})).Endpoint().ID, "as soon as it is set")
 }
