@@ -156,7 +156,7 @@ func TestAddressesOfRanks(t *testing.T) {
 		address string
 		rank    int
 		want    string
-	}{{"tcp://*:5557", 0, "tcp://*:5557"}, {"tcp://[::1]:5557", 3, "tcp://[::1]:5560"}, {"h:65535", 1, ""}, {"h", 1, ""}, {"h:5557", -1, ""}, {"h:x", 1, ""}} {
+	}{{"tcp://*:5557", 0, "tcp://*:5557"}, {"tcp://[::1]:5557", 3, "tcp://[::1]:5560"}, {":1", 1, ":2"}, {"h:65535", 1, ""}, {"h", 1, ""}, {"h:5557", -1, ""}, {"h:x", 1, ""}} {
 		got, ok := RankAddress(c.address, c.rank)
 		require.Equal(t, c.want, got)
 		require.Equal(t, c.want != "", ok)
@@ -170,54 +170,54 @@ func decoded(t *testing.T, v any) (b batch) {
 	return b
 }
 
-// Which of a block's extra keys are adapter and salt, and which make it opaque.
+// Which of a block's extra keys are adapter and salt, and which make it opaque. An adapter's number, also 0, keeps
+// its blocks apart from others if nothing gives its name.
 func TestExtraKeys(t *testing.T) {
 	type keys []any
+	const number = "lora_id 0"
+	typed := func(kind, value string) map[string]any { return map[string]any{"type": kind, "value": value} }
 	for name, c := range map[string]struct {
-		parent  any
-		adapter any
-		extra   []any
-		salt    string
-		opaque  []bool
+		parent, lora any
+		extra        []any
+		adapter      string
+		salt         string
+		opaque       []bool
 	}{
-		"none":                        {nil, nil, []any{nil, nil}, "", nil},
-		"adapter and salt":            {nil, "sql", []any{keys{"sql", "s"}, keys{"sql"}}, "s", nil},
-		"the salt again":              {nil, nil, []any{keys{"s"}, keys{"s"}}, "s", nil},
-		"two strings at first":        {nil, nil, []any{keys{"s", "picture"}, nil}, "s", []bool{true, false}},
-		"a string later":              {nil, nil, []any{nil, keys{"picture"}}, "", []bool{false, true}},
-		"a string in a later event":   {5, nil, []any{keys{"picture"}, nil}, "", []bool{true, false}},
-		"bytes":                       {nil, nil, []any{nil, keys{[]byte("e")}}, "", []bool{false, true}},
-		"a picture":                   {nil, nil, []any{keys{keys{"p", 3}}, nil}, "", []bool{true, false}},
-		"typed":                       {nil, "sql", []any{keys{map[string]any{"type": "LoRAKey", "name": "sql"}, map[string]any{"type": "CacheSaltKey", "salt": "s"}}, nil}, "s", nil},
-		"typed, and nobody knows how": {nil, nil, []any{keys{map[string]any{"type": "tomorrow", "x": 1}}, nil}, "", []bool{true, false}},
+		"none":                        {nil, nil, []any{nil, nil}, number, "", nil},
+		"adapter and salt":            {nil, "sql", []any{keys{"sql", "s"}, keys{"sql"}}, "sql", "s", nil},
+		"the salt again":              {nil, nil, []any{keys{"s"}, keys{"s"}}, number, "s", nil},
+		"two strings at first":        {nil, nil, []any{keys{"s", "picture"}, nil}, number, "s", []bool{true, false}},
+		"a string later":              {nil, nil, []any{nil, keys{"picture"}}, number, "", []bool{false, true}},
+		"a string in a later event":   {5, nil, []any{keys{"picture"}, nil}, number, "", []bool{true, false}},
+		"bytes":                       {nil, nil, []any{nil, keys{[]byte("e")}}, number, "", []bool{false, true}},
+		"a picture":                   {nil, nil, []any{keys{keys{"p", 3}}, nil}, number, "", []bool{true, false}},
+		"a picture before the salt":   {nil, nil, []any{keys{keys{"p", 3}, "s"}, nil}, number, "s", []bool{true, false}},
+		"typed":                       {nil, "sql", []any{keys{typed("LoRAKey", "sql"), typed("CacheSaltKey", "s")}, nil}, "sql", "s", nil},
+		"typed only":                  {nil, nil, []any{keys{typed("lora", "sql"), typed("cache_salt", "s")}, nil}, "sql", "s", nil},
+		"typed, and nobody knows how": {nil, nil, []any{keys{typed("tomorrow", "1")}, nil}, number, "", []bool{true, false}},
 	} {
-		t.Run(name, func(t *testing.T) {
-			e := store(c.parent, 0, 1, 2)
-			e["extra_keys"], e["lora_name"] = c.extra, c.adapter
-			b := decoded(t, []any{1.5, []any{e}})
-			require.Len(t, b.events, 1)
-			require.Equal(t, c.salt, b.events[0].Salt)
-			require.Equal(t, c.opaque, b.events[0].Opaque)
-			want := ""
-			if c.adapter != nil {
-				want = c.adapter.(string)
-			}
-			require.Equal(t, want, b.events[0].Adapter)
-		})
+		e := store(c.parent, 0, 1, 2)
+		e["extra_keys"], e["lora_id"], e["lora_name"] = c.extra, 0, c.lora
+		b := decoded(t, []any{1.5, []any{e}})
+		require.Len(t, b.events, 1, name)
+		got := b.events[0]
+		require.Equal(t, []any{c.adapter, c.salt, c.opaque}, []any{got.Adapter, got.Salt, got.Opaque}, name)
 	}
 }
 
-// Old releases give only an adapter's number. Any number, also 0, keeps its blocks apart from those without an adapter.
-func TestAdaptersByNumber(t *testing.T) {
-	for _, c := range []struct {
-		id, name any
-		want     string
-	}{{nil, nil, ""}, {0, nil, "lora_id 0"}, {3, nil, "lora_id 3"}, {3, "sql", "sql"}, {0, "sql", "sql"}, {nil, "sql", "sql"}} {
+// Groups have other kinds of layers, by other names.
+func TestKindsOfGroups(t *testing.T) {
+	for kind, want := range map[string]precise.Spec{
+		"full_attention": precise.Full, "tomorrow": precise.Full, "Mamba": precise.State, "ssm": precise.State, "gated_linear": precise.State,
+		"sliding_window": precise.Window, "SWA": precise.Window, "chunked_local_attention": precise.Window,
+	} {
 		e := store(nil, 0, 1)
-		e["lora_id"], e["lora_name"] = c.id, c.name
+		delete(e, "group_idx")
+		delete(e, "kv_cache_spec_kind")
+		e["component_id"], e["component_type"], e["remaining_copy_counts"], e["snapshot_version"] = 1, kind, []any{1}, 1
 		b := decoded(t, []any{1.5, []any{e}})
-		require.Len(t, b.events, 1)
-		require.Equal(t, c.want, b.events[0].Adapter)
+		require.Equal(t, Counts{}, b.counts)
+		require.Equal(t, []any{1, want}, []any{b.events[0].Group, b.events[0].Spec}, kind)
 	}
 }
 
@@ -240,11 +240,15 @@ func TestMalformedEvents(t *testing.T) {
 	}
 }
 
-// A batch may be a map. A rank is no field that we don't know, by either of its names.
-func TestBatchesThatAreMaps(t *testing.T) {
+// A batch may be a map, have more fields than we know, and no events. A rank is no field that we don't know, by
+// either of its names.
+func TestBatches(t *testing.T) {
 	for field, unknown := range map[string]uint64{"data_parallel_rank": 0, "attn_dp_rank": 0, "another_rank": 1} {
 		b := decoded(t, map[string]any{"ts": 1.5, "events": []any{remove(7)}, field: 3})
 		require.Len(t, b.events, 1)
 		require.Equal(t, unknown, b.counts.UnknownFields, field)
 	}
+	b := decoded(t, []any{1.5, nil, 0, "another", "and one more"})
+	require.Empty(t, b.events)
+	require.EqualValues(t, 2, b.counts.UnknownFields)
 }

@@ -211,6 +211,10 @@ func TestStreamBadMessages(t *testing.T) {
 	p.say(t, s, false, 2)
 	require.Equal(t, uint64(1), s.stats.Resyncs)
 	require.Equal(t, uint64(2), s.stats.Unknown)
+	s.replay, s.resync = nil, func() bool { return true }
+	sink.unknown = 1
+	p.say(t, s, false, 3)
+	require.Equal(t, uint64(1), s.stats.Resyncs, "nobody can be asked")
 }
 
 // A message of very many events is taken in one by one, and memory for more than an engine sends is not
@@ -258,7 +262,9 @@ func TestFrames(t *testing.T) {
 		{[]string{"", "", ""}, 0, true, false},
 		{[]string{"topic", "7", "x"}, 0, false, false},
 		{[]string{"topic", minus, "x"}, 1<<64 - 1, true, true},
-		{[]string{"topic", "\xff\xff\xff\xff\xff\xff\xff\xfe", "x"}, 1<<64 - 2, false, false},
+		{[]string{"topic", "\x80\x00\x00\x00\x00\x00\x00\x00", "x"}, 1 << 63, false, false},
+		{[]string{"topic", "\x7f\xff\xff\xff\xff\xff\xff\xff", "x"}, 1<<63 - 1, false, true},
+		{[]string{"", "x"}, 0, false, false},
 		{[]string{"x"}, 0, false, false},
 	} {
 		var frames [][]byte

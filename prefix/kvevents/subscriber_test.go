@@ -356,7 +356,7 @@ func TestSettings(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		require.Equal(t, "kvevents.Config."+field, bad.Field)
 	}
-	require.Equal(t, []string{"connecting", "replaying", "live", "unknown"}, []string{Connecting.String(), Replaying.String(), Live.String(), (Live + 1).String()})
+	require.Equal(t, []string{"connecting", "replaying", "live", "unknown"}, []string{Connecting.String(), Replaying.String(), Live.String(), (Live + 2).String()})
 }
 
 // A connection whose handshake fails is closed, and each successful one is counted
@@ -430,7 +430,7 @@ func TestReplaysThatFail(t *testing.T) {
 		begins string
 		after  time.Duration
 		next   uint64 // after the replay
-	}{{"", 3 * time.Minute, 0}, {empty(0), 3 * time.Minute, 1}, {empty(5) + empty(4), 0, 6}, {empty(5) + empty(5), 0, 6}} {
+	}{{"", 3 * time.Minute, 0}, {empty(0), 3 * time.Minute, 1}, {empty(5) + empty(4), 0, 6}, {empty(5) + empty(5), 0, 6}, {empty(5) + empty(6), 3 * time.Minute, 7}} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			ended := make(chan time.Duration, 1)
@@ -456,6 +456,9 @@ func TestReplaysThatFail(t *testing.T) {
 			}))
 			stop := running(t, sub)
 			defer stop()
+			if time.Sleep(time.Minute); c.after > 0 {
+				require.Equal(t, Replaying, sub.Stats().State)
+			}
 			time.Sleep(time.Hour)
 			require.Len(t, ended, 1)
 			require.Equal(t, c.after, <-ended)

@@ -116,7 +116,7 @@ func TestHandshakes(t *testing.T) {
 
 // A message is limited in bytes and in frames, before memory is allocated for it.
 func TestMessagesAreBounded(t *testing.T) {
-	const most = 1000
+	const most = 2 * maxHandshake
 	frame := func(more byte, n int) string {
 		if n > 255 {
 			return string([]byte{2 | more}) + numbered(uint64(n)) + strings.Repeat("x", n)
@@ -134,7 +134,8 @@ func TestMessagesAreBounded(t *testing.T) {
 		"the most frames":        {strings.Repeat(frame(1, 1), maxFrames-1) + frame(0, 1), maxFrames},
 		"and again":              {strings.Repeat(strings.Repeat(frame(1, 1), maxFrames-1)+frame(0, 1), 3), maxFrames},
 		"too long":               {frame(0, most+1), 0},
-		"too long together":      {frame(1, 500) + frame(0, 501), 0},
+		"a header that is cut":   {frame(0, 5) + "\x02\x00\x00", 1},
+		"too long together":      {frame(1, most/2) + frame(0, most/2+1), 0},
 		"too many frames":        {strings.Repeat(frame(1, 0), maxFrames) + frame(0, 0), 0},
 		"2^63":                   {"\x02" + numbered(1<<63), 0},
 		"2^64 - 1 after a frame": {frame(1, 1) + "\x02" + numbered(1<<64-1), 0},
@@ -198,6 +199,8 @@ func TestWire(t *testing.T) {
 		require.Equal(t, byte(4), header[0])
 		require.Contains(t, p.hear(int(header[1])), "Socket-Type\x00\x00\x00\x03SUB")
 		require.Equal(t, "\x00\x04\x01kv@", p.hear(6))
+		synctest.Wait()
+		require.Equal(t, Live, sub.Stats().State)
 		p.say("\x04\x0a\x04PING\x00\x0aabc")
 		require.Equal(t, "\x04\x05\x04PONG", p.hear(7))
 
