@@ -58,9 +58,7 @@ func fed(t testing.TB) (*fleet, *precise.Feed) {
 	return f, f.feed("a", 0)
 }
 
-func scope(adapter, salt string) prefix.Scope {
-	return prefix.Scope{Model: "m", Adapter: adapter, Salt: salt}
-}
+var scope = precise.ModelScope
 
 // ids are n consecutive token ids.
 func ids(first, n int) []uint32 {
@@ -153,7 +151,8 @@ func TestTiers(t *testing.T) {
 // 39 tokens before any place.
 func TestWindows(t *testing.T) {
 	f, a := fed(t)
-	window := precise.Event{Group: 1, Spec: precise.Window, Window: 40, BlockTokens: 16, Hashes: hashes{1, 2, 3, 4, 5, 6, 7, 8}, Tokens: ids(0, 128)}
+	window := precise.Event{Group: 1, Spec: precise.Window, Window: 40, Hashes: hashes{1, 2, 3, 4, 5, 6, 7, 8}, Tokens: ids(0, 128)}
+	window.BlockTokens = 32 // which is another group's
 	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
 	req := request(ids(0, 200))
 	require.Equal(t, 128, f.matched(req)["a"])
@@ -172,7 +171,7 @@ func TestWindows(t *testing.T) {
 
 	// The engine omits what is before the window: hashes are those of the last blocks.
 	b := f.feed("b", 0)
-	window.Hashes = hashes{6, 7, 8}
+	window.Hashes, window.BlockTokens = hashes{6, 7, 8}, 16
 	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
 	require.Equal(t, 128, f.matched(req)["b"])
 }

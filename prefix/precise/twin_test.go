@@ -146,11 +146,11 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 			}
 		}
 	}
-	f.describe(&group, e, size)
 	if e.HasParent && parent == nil {
 		f.knows = Partial
 		return 1
 	}
+	f.describe(&group, e, size)
 	var b twinBlock
 	if parent != nil {
 		b = *parent
@@ -183,20 +183,10 @@ func (f *twinFeed) apply(e *Event) (unknown int) {
 	return 0
 }
 
-// describe is only called for blocks that were placed; a group is created by the first such
-// event.
+// describe is only called for blocks that are placed; a group is created by the first such event.
 func (f *twinFeed) describe(at *int, e *Event, size int) {
 	if *at >= 0 && e.Tier != GPU {
 		return
-	}
-	if e.HasParent {
-		known := false
-		for g := range f.groups {
-			known = known || f.blocks[twinName{e.Parent, g}] != nil
-		}
-		if !known {
-			return
-		}
 	}
 	g := group{id: e.Group, tokens: size}
 	switch e.Spec {
@@ -224,6 +214,14 @@ func (f *twinFeed) hold(b *twinBlock, name twinName, tier Tier) {
 
 // saved is how many blocks of a prompt the feed's engine would not have to compute.
 func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
+	loaded := func(k uint64) (best float64, any bool) {
+		for tier := CPU; tier < Tiers; tier++ {
+			if f.has[k][maxGroups+int(tier)-1] {
+				best, any = max(best, t.shares[tier]), true
+			}
+		}
+		return best, any
+	}
 	value := func(k uint64) float64 {
 		full, whole := false, true
 		for g := range f.groups {
@@ -235,12 +233,7 @@ func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
 		if full && whole || !full && len(f.groups) > 0 {
 			return 1
 		}
-		best := 0.0
-		for tier := CPU; tier < Tiers; tier++ {
-			if f.has[k][maxGroups+int(tier)-1] {
-				best = max(best, t.shares[tier])
-			}
-		}
+		best, _ := loaded(k)
 		return best
 	}
 	grain := prefix.BlockTokens
@@ -257,12 +250,8 @@ func (t *twin) saved(f *twinFeed, blocks []uint64) float64 {
 		for g := range f.groups {
 			need := f.groups[g].need
 			for i := max(n-need, 0); i < n && need > 0; i++ {
-				k := blocks[i]
-				loaded := false
-				for tier := CPU; tier < Tiers; tier++ {
-					loaded = loaded || f.has[k][maxGroups+int(tier)-1]
-				}
-				open = open && (loaded || f.has[k][g])
+				_, any := loaded(blocks[i])
+				open = open && (any || f.has[blocks[i]][g])
 			}
 		}
 		if open && n > 0 {

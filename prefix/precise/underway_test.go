@@ -60,15 +60,12 @@ func TestRequestsUnderWay(t *testing.T) {
 func TestTheApproximateIndexHears(t *testing.T) {
 	f := newFleet(t, precise.Config{})
 	f.feed("a", 0)
-	approximate := func() (held, pending int) {
+	is := func(want ...int) {
+		sum := []int{0, 0}
 		for _, e := range f.index.Stats().Approximate.Endpoints {
-			held, pending = held+e.Held, pending+e.Pending
+			sum[0], sum[1] = sum[0]+e.Held, sum[1]+e.Pending
 		}
-		return held, pending
-	}
-	is := func(held, pending int) {
-		h, p := approximate()
-		assert.Equal(t, []int{held, pending}, []int{h, p})
+		assert.Equal(t, want, sum, "held and pending")
 	}
 	lease := f.to("a", request(ids(0, 64)))
 	is(0, 4)
