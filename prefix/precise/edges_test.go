@@ -8,9 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/rig"
-	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 )
 
@@ -148,20 +145,6 @@ func TestFeedStats(t *testing.T) {
 	assert.Equal(t, precise.Whole, f.stats("a").Knows, "what is in GPU memory from now on is known")
 	a.Apply([]precise.Event{after(9, stored(hashes{4}, ids(48, 16))), {Kind: precise.Cleared, Tier: precise.CPU}})
 	assert.Equal(t, precise.Partial, f.stats("a").Knows)
-}
-
-// By default, the scope consists of adapter and salt.
-func TestScopesUnlessToldOtherwise(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	feed := rig.Must(f.index.Feed(f.ref("a"), precise.FeedConfig{}))
-	e := stored(hashes{1}, ids(0, 16))
-	e.Adapter, e.Salt = "l", "s"
-	require.Zero(t, feed.Apply([]precise.Event{e}))
-	of := func(s prefix.Scope) int {
-		return f.matched(endpick.Request{InputTokens: 64, Blocks: prefix.AppendTokens(nil, s.Seed(), ids(0, 16)), Exact: true})["a"]
-	}
-	assert.Equal(t, []int{16, 0, 0, 0}, []int{of(prefix.Scope{Adapter: "l", Salt: "s"}), of(prefix.Scope{Adapter: "l"}), of(prefix.Scope{Salt: "s"}), of(prefix.Scope{})})
-	assert.Equal(t, precise.Partial, f.stats("a").Knows, "nobody has said what was there before")
 }
 
 // In the end nothing is left, whatever the engines' blocks were like and however they

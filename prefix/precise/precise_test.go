@@ -186,8 +186,9 @@ func TestIsolation(t *testing.T) {
 	seen := stored(hashes{21, 22, 23}, ids(0, 48))
 	seen.Opaque = []bool{false, true, false}
 	require.Zero(t, a.Apply([]precise.Event{salted, adapted, seen, after(2, stored(hashes{3}, ids(32, 16))), after(23, stored(hashes{24}, ids(48, 16)))}))
+	at := "a"
 	of := func(s prefix.Scope) int {
-		return f.matched(endpick.Request{InputTokens: 64, Blocks: prefix.AppendTokens(nil, s.Seed(), ids(0, 64)), Exact: true})["a"]
+		return f.matched(endpick.Request{InputTokens: 64, Blocks: prefix.AppendTokens(nil, s.Seed(), ids(0, 64)), Exact: true})[at]
 	}
 	require.Equal(t, 48, of(scope("", "s")))
 	require.Equal(t, 32, of(scope("lora", "")))
@@ -195,6 +196,13 @@ func TestIsolation(t *testing.T) {
 	require.Zero(t, of(scope("lora", "s")))
 	require.Zero(t, of(prefix.Scope{Model: "m", Tenant: "t"}), "what tenants share in the engine they don't share here")
 	require.Zero(t, of(prefix.Scope{Model: "other"}))
+
+	// Unless told otherwise, the scope consists of adapter and salt.
+	salted.Adapter, at = "l", "b"
+	require.Zero(t, rig.Must(f.index.Feed(f.ref(at), precise.FeedConfig{})).Apply([]precise.Event{salted}))
+	require.Equal(t, 32, of(prefix.Scope{Adapter: "l", Salt: "s"}))
+	require.Zero(t, of(prefix.Scope{Adapter: "l"})+of(prefix.Scope{Salt: "s"})+of(prefix.Scope{}))
+	require.Equal(t, precise.Partial, f.stats(at).Knows, "nobody has said what was there before")
 }
 
 // Records of layers with a window mean something else than those of layers that need
