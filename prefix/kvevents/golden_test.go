@@ -251,4 +251,9 @@ func TestBatches(t *testing.T) {
 	b := decoded(t, []any{1.5, nil, 0, "another", "and one more"})
 	require.Empty(t, b.events)
 	require.EqualValues(t, 2, b.counts.UnknownFields)
+	bare := store(nil, 0, 1)
+	delete(bare, "token_ids")
+	b = decoded(t, []any{1.5, []any{bare}})
+	require.Equal(t, Counts{}, b.counts)
+	require.Empty(t, b.events[0].Tokens, "blocks of another tier may come without")
 }
