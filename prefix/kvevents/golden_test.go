@@ -219,6 +219,9 @@ func TestKindsOfGroups(t *testing.T) {
 		require.Equal(t, Counts{}, b.counts)
 		require.Equal(t, []any{1, want}, []any{b.events[0].Group, b.events[0].Spec}, kind)
 	}
+	e := store(nil, 0, 1)
+	e["kv_cache_spec_kind"], e["kv_cache_spec_sliding_window"] = nil, 40
+	require.Equal(t, precise.Window, decoded(t, []any{1.5, []any{e}}).events[0].Spec, "what has a window")
 }
 
 // Fields with the wrong type cost their event and nothing else.
