@@ -235,6 +235,7 @@ func TestTheRestIsApproximate(t *testing.T) {
 	at := lease.Endpoint().ID
 	f.now = f.now.Add(time.Minute)
 	require.Equal(t, 64, f.matched(next)[at], "nobody says anything")
+	require.NotEmpty(t, f.index.Stats().Approximate.Endpoints)
 
 	feed := f.feed(at, 0)
 	require.Zero(t, f.matched(next)[at], "the engine says that it has nothing")

@@ -56,31 +56,6 @@ func TestRequestsUnderWay(t *testing.T) {
 	assert.Equal(t, 96, f.matched(text)["a"], "events say nothing of what is guessed")
 }
 
-// The approximate index is notified of everything.
-func TestTheApproximateIndexHears(t *testing.T) {
-	f := newFleet(t, precise.Config{})
-	f.feed("a", 0)
-	is := func(want ...int) {
-		sum := []int{0, 0}
-		for _, e := range f.index.Stats().Approximate.Endpoints {
-			sum[0], sum[1] = sum[0]+e.Held, sum[1]+e.Pending
-		}
-		assert.Equal(t, want, sum, "held and pending")
-	}
-	lease := f.to("a", request(ids(0, 64)))
-	is(0, 4)
-	lease.FirstToken()
-	is(4, 0)
-	lease.Done(endpick.Outcome{Status: endpick.Failed})
-	is(4, 0)
-	f.to("a", request(ids(1000, 64))).Done(endpick.Outcome{Status: endpick.Failed})
-	is(4, 0)
-	f.to("a", request(ids(1000, 64))).Done(endpick.Outcome{})
-	is(8, 0)
-	require.NoError(t, f.router.Remove("a"))
-	is(0, 0)
-}
-
 // A prompt of unknown length is as long as its blocks.
 func TestPromptsOfUnknownLength(t *testing.T) {
 	f := newFleet(t, precise.Config{})
