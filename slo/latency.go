@@ -1,6 +1,10 @@
 package slo
 
-import "github.com/endpick/endpick"
+import (
+	"time"
+
+	"github.com/endpick/endpick"
+)
 
 // latency is a prediction in nanoseconds without impossible values: a negative
 // latency counts as none. Only those in has are meaningful.
@@ -12,8 +16,13 @@ type latency struct {
 // clean takes the expected latencies, or with upper their upper bounds.
 func clean(p *endpick.Prediction, upper bool) latency {
 	l := latency{has: p.Has, ttft: float64(p.TTFT), tpot: float64(p.TPOT), e2e: float64(p.E2E)}
-	if min(p.TTFT, p.TPOT, p.E2E) < 0 {
-		l.has &^= negative(p)
+	for _, of := range [...]struct {
+		latency endpick.Latencies
+		value   time.Duration
+	}{{endpick.TTFT, p.TTFT}, {endpick.TPOT, p.TPOT}, {endpick.E2E, p.E2E}} {
+		if of.value < 0 {
+			l.has &^= of.latency
+		}
 	}
 	if upper {
 		l.ttft = max(l.ttft, float64(p.TTFTUpper))
@@ -21,19 +30,6 @@ func clean(p *endpick.Prediction, upper bool) latency {
 		l.e2e = max(l.e2e, float64(p.E2EUpper))
 	}
 	return l
-}
-
-func negative(p *endpick.Prediction) (t endpick.Latencies) {
-	if p.TTFT < 0 {
-		t |= endpick.TTFT
-	}
-	if p.TPOT < 0 {
-		t |= endpick.TPOT
-	}
-	if p.E2E < 0 {
-		t |= endpick.E2E
-	}
-	return t
 }
 
 // whole is the latency of the whole response: predicted as such, or
@@ -63,11 +59,11 @@ const (
 // response is compared by its parts, because they are what the client sees; any
 // other by the whole.
 func commonBasis(req *endpick.Request, candidates []endpick.Candidate) basis {
-	order := [...]basis{byParts, byWhole, byFirst}
+	order := [...]basis{byParts, byWhole, byFirst, 0}
 	if !req.Stream {
-		order = [...]basis{byWhole, byParts, byFirst}
+		order = [...]basis{byWhole, byParts, byFirst, 0}
 	}
-	best := len(order)
+	best := len(order) - 1
 	for i := range candidates {
 		l := clean(&candidates[i].Prediction, false)
 		for j := 0; j < best; j++ {
@@ -78,9 +74,6 @@ func commonBasis(req *endpick.Request, candidates []endpick.Candidate) basis {
 		if best == 0 {
 			break
 		}
-	}
-	if best == len(order) {
-		return 0
 	}
 	return order[best]
 }

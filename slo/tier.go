@@ -1,8 +1,6 @@
 package slo
 
-import (
-	"github.com/endpick/endpick"
-)
+import "github.com/endpick/endpick"
 
 // TierConfig configures [NewTier]. The zero value is the paper's configuration.
 type TierConfig struct {
