@@ -66,39 +66,25 @@ func (f admitFunc) Admit(req *endpick.Request, cs []endpick.Candidate) error { r
 func (f doneFunc) Done(e *endpick.Event, o *endpick.Outcome)                 { f(e, o) }
 func (f routedFunc) Routed(e *endpick.Event)                                 { f(e) }
 
+// of is a kit for stages that are made anew each time.
+func of[S any](check func(suite, func(*testing.T) S), newStage func() S) func(suite) {
+	return func(s suite) { check(s, func(*testing.T) S { return newStage() }) }
+}
+
 func scorers(newScorer func() endpick.Scorer) func(suite) {
-	return func(s suite) { checkScorer(s, func(*testing.T) endpick.Scorer { return newScorer() }, 0, 1) }
+	return of(func(s suite, fresh func(*testing.T) endpick.Scorer) { checkScorer(s, fresh, 0, 1) }, newScorer)
 }
 
-func scoring(f scoreFunc) func(suite) { return scorers(func() endpick.Scorer { return f }) }
-
-func filtering(f filterFunc) func(suite) {
-	return func(s suite) { checkFilter(s, func(*testing.T) endpick.Filter { return f }) }
-}
-
-func picking(f pickFunc) func(suite) {
-	return func(s suite) { checkPicker(s, func(*testing.T) endpick.Picker { return f }) }
-}
-
-func matching(newMatcher func() endpick.Matcher) func(suite) {
-	return func(s suite) { checkMatcher(s, func(*testing.T) endpick.Matcher { return newMatcher() }) }
-}
-
+func scoring(f scoreFunc) func(suite)    { return scorers(func() endpick.Scorer { return f }) }
+func filtering(f filterFunc) func(suite) { return of(checkFilter, func() endpick.Filter { return f }) }
+func picking(f pickFunc) func(suite)     { return of(checkPicker, func() endpick.Picker { return f }) }
 func predicting(f predictFunc) func(suite) {
-	return func(s suite) { checkPredictor(s, func(*testing.T) endpick.Predictor { return f }) }
+	return of(checkPredictor, func() endpick.Predictor { return f })
 }
-
-func admitting(newAdmitter func() endpick.Admitter) func(suite) {
-	return func(s suite) { checkAdmitter(s, func(*testing.T) endpick.Admitter { return newAdmitter() }) }
-}
-
-func observing(newObserver func() any) func(suite) {
-	return func(s suite) { checkObserver(s, func(*testing.T) any { return newObserver() }) }
-}
-
-func policyOf(newPolicy func() endpick.Policy) func(suite) {
-	return func(s suite) { checkPolicy(s, func(*testing.T) endpick.Policy { return newPolicy() }) }
-}
+func matching(fresh func() endpick.Matcher) func(suite)   { return of(checkMatcher, fresh) }
+func admitting(fresh func() endpick.Admitter) func(suite) { return of(checkAdmitter, fresh) }
+func observing(fresh func() any) func(suite)              { return of(checkObserver, fresh) }
+func policyOf(fresh func() endpick.Policy) func(suite)    { return of(checkPolicy, fresh) }
 
 // labelled runs a kit with labels.
 func labelled(kit func(suite)) func(suite) {

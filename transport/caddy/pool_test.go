@@ -40,31 +40,6 @@ func TestSending(t *testing.T) {
 	}
 }
 
-// A reload finds exactly the parts that have changed.
-func TestDefinitionsDifferInTheirParts(t *testing.T) {
-	base := Settings{Endpoints: []Endpoint{{Address: "a:1"}}}
-	was := base.definition()
-	for _, x := range []struct {
-		change func(*Settings)
-		parts  definition // the parts that change, set to any value
-	}{
-		{func(s *Settings) { s.Policy = "marginal-delay" }, definition{}},
-		{func(s *Settings) { s.Policy = "lmetric" }, definition{policy: "x"}},
-		{func(s *Settings) { s.Endpoints = []Endpoint{{Address: "b:1"}} }, definition{endpoints: "x"}},
-		{func(s *Settings) { s.Scrape = 1 }, definition{scrape: "x"}},
-		{func(s *Settings) { s.StallTimeout = 1 }, definition{sending: "x"}},
-		{func(s *Settings) { s.Queue = &Queue{Sequences: 1} }, definition{sending: "x"}},
-	} {
-		s := base
-		x.change(&s)
-		is := s.definition()
-		assert.Equal(t, x.parts.policy == "", was.policy == is.policy)
-		assert.Equal(t, x.parts.endpoints == "", was.endpoints == is.endpoints)
-		assert.Equal(t, x.parts.scrape == "", was.scrape == is.scrape)
-		assert.Equal(t, x.parts.sending == "", was.sending == is.sending)
-	}
-}
-
 // configured returns a transport of a configuration and its log.
 func configured(t *testing.T, p *pool, s Settings) (*Transport, *observer.ObservedLogs) {
 	core, logs := observer.New(zapcore.DebugLevel)
@@ -134,12 +109,21 @@ func TestPoolFollowsItsConfigurations(t *testing.T) {
 	assert.Same(t, router, p.router)
 	assert.Same(t, index, p.policy.Matcher)
 
+	// The default policy may be named, and polling is no matter of the sender.
+	named := slower
+	named.Policy = "marginal-delay"
+	assert.Equal(t, slower.definition(), named.definition())
+	slower.Scrape = caddy.Duration(time.Hour)
+	applied(t, p, slower)
+	assert.Same(t, other, p.sender)
+
 	// A change of policy carries learned state over to the next one, and the one after it.
 	var learned endpick.Predictor
 	for _, name := range []string{"predicted-latency", "predicted-latency:most", "lmetric", "predicted-latency"} {
 		slower.Policy = name
 		applied(t, p, slower)
 		assert.Equal(t, name, p.policy.Name)
+		assert.Same(t, other, p.sender, "how requests are sent has not changed")
 		assert.Same(t, index, p.policy.Matcher, name)
 		if name == "predicted-latency:most" {
 			assert.Same(t, learned, p.policy.Predictor)

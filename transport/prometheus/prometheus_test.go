@@ -388,7 +388,7 @@ func TestSources(t *testing.T) {
 		`endpick_endpoint_waiting_requests{endpoint="a"} 2`, `endpick_endpoint_kv_usage_ratio{endpoint="a"} 0.25`,
 		`endpick_endpoint_running_requests{endpoint="b"} 4`, `endpick_endpoint_reporting{endpoint="a"} 1`,
 		`endpick_endpoint_prefill_tokens{endpoint="` + at + `"} 0`, "endpick_queue_tokens 0\n", "endpick_queue_bytes 0\n", "endpick_saturation_ratio 0.4\n",
-		"endpick_index_pairs 10\n", `endpick_endpoint_index_blocks{endpoint="` + at + `"} 10`, `endpick_endpoint_index_capacity_blocks{endpoint="` + at + `"} `,
+		"endpick_prediction_duration_seconds_count 30\n", "endpick_index_pairs 10\n", `endpick_endpoint_index_blocks{endpoint="` + at + `"} 10`, `endpick_endpoint_index_capacity_blocks{endpoint="` + at + `"} `,
 		"endpick_unhealthy_endpoints 0\n", "endpick_retries_total 0\n", "endpick_queue_requests 0\n", "endpick_index_blocks 10\n",
 	} {
 		assert.Contains(t, text, want)
@@ -459,6 +459,7 @@ func TestHealth(t *testing.T) {
 
 func TestPredictorHidesNothing(t *testing.T) {
 	m := newMetrics(t)
+	assert.Equal(t, "counting", m.Predictor(new(rig.Stage)).(interface{ Name() string }).Name())
 	rig.CheckWrapping(t,
 		func(s *rig.Stage, _ endpick.Admitter) endpick.Policy { return endpick.Policy{Predictor: s} },
 		func(s *rig.Stage, _ endpick.Admitter) endpick.Policy {

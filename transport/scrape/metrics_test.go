@@ -214,27 +214,14 @@ func TestALineOfManyLabels(t *testing.T) {
 	require.Len(t, p.adapters(), maxNames)
 }
 
-func FuzzPage(f *testing.F) {
-	for _, s := range []string{vllm, vllmRanks, sglang, triton, "vllm:num_requests_running NaN\n", "\xff", "a{b=\"c\"} 1 2\n", "# TYPE a summary\na 1\n"} {
-		f.Add(s, 1)
-	}
-	f.Fuzz(func(t *testing.T, in string, rank int) {
-		p, err := parse(in)
-		if err != nil {
-			return
-		}
-		_, _ = p.load(&endpick.Endpoint{}, &known)
-		_, _ = p.load(&endpick.Endpoint{Ranked: true, Rank: rank}, &known)
-	})
-}
-
-// An engine's facts are either within bounds or ignored.
+// Whatever a page says, it can be read, and an engine's facts are either within bounds or ignored.
 func FuzzFacts(f *testing.F) {
 	for _, s := range []string{
 		`{"total_slots":4,"default_generation_settings":{"n_ctx":8192}}`, `{"total_slots":-1e300,"default_generation_settings":{"n_ctx":1e300}}`,
 		`{"max_total_num_tokens":1e9,"page_size":64,"max_running_requests":4096,"internal_states":[{"effective_max_running_requests_per_dp":7,"memory_usage":{"token_capacity":5}},{}]}`,
 		`{"data":[{"id":"m"},{"id":"lora","parent":"m"},{"id":"\xff"},{"id":""}]}`, `{"data":null}`, `[`, `{"total_slots":1e999}`,
-		vllm, "vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e30\"} 1\n",
+		vllm, vllmRanks, sglang, triton, "vllm:num_requests_running NaN\n", "\xff", "a{b=\"c\"} 1 2\n", "# TYPE a summary\na 1\n",
+		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e30\"} 1\n",
 	} {
 		f.Add([]byte(s), 1)
 	}
@@ -245,6 +232,7 @@ func FuzzFacts(f *testing.F) {
 				if err != nil {
 					return Facts{}, err
 				}
+				_, _ = p.load(e, &known)
 				return p.vllm(e), nil
 			}} {
 				facts, err := read(text, &e)

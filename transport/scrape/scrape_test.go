@@ -298,7 +298,7 @@ func TestPanicsCostAReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engines{"a": says("garbage"), "b": says(load(1, 2, 0.3)), "c": panics}
 		router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{
-			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"},
+			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"}, {ID: "unpolled"},
 		}}))
 		var reports errorList
 		p, err := scrape.New(scrape.Config{
@@ -307,7 +307,7 @@ func TestPanicsCostAReport(t *testing.T) {
 				if e.ID == "d" {
 					panic("a URL")
 				}
-				return e.Address
+				return e.Address // empty: it is not polled
 			},
 			OnError: func(err error) {
 				reports.add(err)
@@ -342,22 +342,6 @@ func TestRedirectsAreNotFollowed(t *testing.T) {
 	p.Poll(t.Context())
 	assert.Zero(t, asked.Load())
 	assert.ErrorIs(t, one(t, errs.take()), scrape.StatusError(http.StatusFound))
-}
-
-func TestURL(t *testing.T) {
-	asked := []string{}
-	router, p, errs := newPoller(t, scrape.Config{URL: func(e *endpick.Endpoint) string {
-		asked = append(asked, e.ID)
-		if e.ID == "a" {
-			return "http://s/prometheus/metrics"
-		}
-		return ""
-	}}, &site{pages: map[string]string{"s/prometheus/metrics": load(7, 3, 0.4)}},
-		endpick.Endpoint{ID: "a", Address: "nowhere:1"}, endpick.Endpoint{ID: "b", Address: "::bad::"})
-	p.Poll(context.Background())
-	assert.Empty(t, errs.take())
-	assert.Equal(t, []string{"a", "b"}, asked)
-	assert.Equal(t, 7.0, candidates(router)["a"].Waiting)
 }
 
 // A poller beside a gateway.
