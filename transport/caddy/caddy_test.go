@@ -240,16 +240,24 @@ func TestBadConfigurations(t *testing.T) {
 }
 
 // Twenty reloads under load, each with another setting, number of servers, or
-// policy: no request is lost, and prefixes stay known.
+// policy: no request is lost, and prefixes stay known. The pool's router is available from the first request
+// on, survives the reloads, and goes with the pool.
 func TestReload(t *testing.T) {
+	t.Cleanup(func() { assert.Nil(t, Router("default"), "no configuration uses it") })
 	c := newRunning(t)
+	assert.Nil(t, Router("default"))
 	a, b, d := server(t), server(t), server(t)
 	base := "endpoint " + a + "\nendpoint " + b + "\nscrape 10ms\n"
 	require.NoError(t, c.load(base, explained))
+	assert.Nil(t, Router("default"), "nobody has asked for anything yet")
 	const conversations = 8
 	for i := range conversations {
 		c.asked(chat(fmt.Sprint("system ", i), 1, false))
 	}
+	router := Router("default")
+	require.NotNil(t, router)
+	assert.Nil(t, Router("other"))
+	assert.EqualValues(t, conversations, router.Stats().Routed)
 
 	var stop atomic.Bool
 	var asked, cold atomic.Int64
@@ -287,6 +295,11 @@ func TestReload(t *testing.T) {
 	}
 	stop.Store(true)
 	wait.Wait()
+	assert.Same(t, router, Router("default"))
+	assert.Len(t, router.Endpoints(), 2)
+	require.NoError(t, c.load(base+"endpoint "+d, explained))
+	c.asked(chat("one", 1, false))
+	assert.Len(t, router.Endpoints(), 3)
 	assert.Greater(t, asked.Load(), int64(100))
 	// The first request at a server finds an empty cache.
 	assert.Less(t, cold.Load(), asked.Load()/10+5)
@@ -323,28 +336,6 @@ func TestUpgrade(t *testing.T) {
 	fmt.Fprint(conn, "hello")
 	rest := rig.Must(io.ReadAll(conn))
 	assert.True(t, strings.HasSuffix(string(rest), "hello"), "%q", rest)
-}
-
-// A pool's router is available from its first request on, survives a reload, and goes
-// with the pool.
-func TestRouterOfAPool(t *testing.T) {
-	a, b := server(t), server(t)
-	t.Cleanup(func() { assert.Nil(t, Router("default"), "no configuration uses it") })
-	r := newRunning(t)
-	assert.Nil(t, Router("default"))
-	require.NoError(t, r.load("endpoint "+a, ""))
-	assert.Nil(t, Router("default"), "nobody has asked for anything yet")
-	r.asked(chat("one", 1, false))
-	router := Router("default")
-	require.NotNil(t, router)
-	assert.Nil(t, Router("other"))
-	assert.Len(t, router.Endpoints(), 1)
-	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
-	require.NoError(t, r.load("endpoint "+a+"\nendpoint "+b, ""))
-	r.asked(chat("one", 1, false))
-	assert.Same(t, router, Router("default"))
-	assert.Len(t, router.Endpoints(), 2)
-	assert.EqualValues(t, 2, router.Stats().Routed)
 }
 
 // Caddy with endpick keeps correct accounts, however an engine misbehaves.

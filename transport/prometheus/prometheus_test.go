@@ -58,10 +58,15 @@ func page(t testing.TB, all []*dto.MetricFamily) string {
 	return b.String()
 }
 
-// lint checks what Prometheus expects of names and help.
+// lint checks what Prometheus expects of names and help, and that all are ours, with whole sentences.
 func lint(t testing.TB, m prom.Collector) {
 	t.Helper()
-	assert.Empty(t, rig.Must(promlint.NewWithMetricFamilies(gather(t, m)).Lint()))
+	families := gather(t, m)
+	assert.Empty(t, rig.Must(promlint.NewWithMetricFamilies(families).Lint()))
+	for _, f := range families {
+		assert.Regexp(t, `^endpick_`, f.GetName())
+		assert.Regexp(t, `^[A-Z].* .*[^.]\.$`, f.GetHelp(), f.GetName())
+	}
 }
 
 func series(all []*dto.MetricFamily) (n int) {
@@ -229,19 +234,6 @@ func TestCodesAreBounded(t *testing.T) {
 	assert.Subset(t, codes, []string{"200", "404", "429", "499", "503", "other"})
 }
 
-func TestPromlint(t *testing.T) {
-	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{}))
-	m := newMetrics(t)
-	_, all := watched(t, m, config, "a")
-	m.Observe(streamed("llama", "ann"))
-	all()
-	lint(t, m)
-	for _, f := range gather(t, m) {
-		assert.Regexp(t, `^endpick_`, f.GetName())
-		assert.Regexp(t, `^[A-Z].* .*[^.]\.$`, f.GetHelp(), f.GetName())
-	}
-}
-
 var odd = []string{"\xff", "half \xe2\x82", strings.Repeat("m", 1<<16), "", "<script>\"\n", "other", "a,b{}=\\"}
 
 // Names that were merely requested take no place from names that are served, however
@@ -399,6 +391,8 @@ func TestSources(t *testing.T) {
 		assert.NotContains(t, text, absent, "what is not known is not zero")
 	}
 	assert.Regexp(t, `endpick_index_bytes [1-9]`, text)
+	m.Observe(streamed("llama", "ann"))
+	lint(t, m)
 
 	// A removed endpoint that is still busy, beside another with its name.
 	require.NoError(t, router.Remove(at))

@@ -93,22 +93,6 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &ce)
 		assert.Regexp(t, `^scrape\..*Config\.`+field+"$", ce.Field)
 	}
-	_, err := scrape.New(scrape.Config{Router: router})
-	assert.NoError(t, err)
-}
-
-func TestPollReports(t *testing.T) {
-	e := engines{"a": says(load(7, 3, 0.4)), "b": func(r *http.Request) (*http.Response, error) {
-		assert.Equal(t, "http://b/metrics", r.URL.String())
-		return says(load(0, 1, 0.1))(r)
-	}}
-	router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "http://a"}, endpick.Endpoint{ID: "b", Address: "h2c://b"})
-	p.Poll(context.Background())
-	assert.Empty(t, errs.take())
-	c := candidates(router)
-	assert.Equal(t, []float64{7, 3, 0.4}, []float64{c["a"].Waiting, c["a"].Running, c["a"].KVUsage})
-	assert.Equal(t, []float64{0, 1, 0.1}, []float64{c["b"].Waiting, c["b"].Running, c["b"].KVUsage})
-	assert.Equal(t, allSignals, c["a"].Reported)
 }
 
 // The Snapshot is taken when the question is sent: a request that is routed while
@@ -138,8 +122,12 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 
 // What an engine answers voids what was known of it, even a page that can't be read.
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
-	e := engines{"good": says(load(2, 4, 0.2))}
-	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, e, endpick.Endpoint{ID: "bad", Address: "bad"}, endpick.Endpoint{ID: "good", Address: "good"})
+	e := engines{"good": func(r *http.Request) (*http.Response, error) {
+		assert.Equal(t, "http://good/metrics", r.URL.String())
+		return says(load(2, 4, 0.2))(r)
+	}}
+	router, p, errs := newPoller(t, scrape.Config{MaxBytes: 1000, Timeout: time.Minute}, e,
+		endpick.Endpoint{ID: "bad", Address: "http://bad"}, endpick.Endpoint{ID: "good", Address: "h2c://good"})
 	badLoad, panicked := errors.New("an endpick.LoadError"), errors.New("a panic")
 	for name, tc := range map[string]struct {
 		engine   func(*http.Request) (*http.Response, error)
@@ -182,7 +170,7 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 			c := candidates(router)
 			assert.Equal(t, tc.reported, c["bad"].Reported)
 			assert.Equal(t, allSignals, c["good"].Reported)
-			assert.Equal(t, 4.0, c["good"].Running)
+			assert.Equal(t, []float64{2, 4, 0.2}, []float64{c["good"].Waiting, c["good"].Running, c["good"].KVUsage})
 			l, err := router.Route(endpick.Request{Exclude: []string{"good"}})
 			require.NoError(t, err, "it still gets requests")
 			l.Done(endpick.Outcome{})
