@@ -21,7 +21,6 @@ import (
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
-	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
@@ -64,7 +63,7 @@ func startEngine(t *testing.T, handle http.HandlerFunc) *engine {
 	return e
 }
 
-// stages are a policy with scores to report: endpoint a is the best, and c is left out.
+// stages are a policy with scores to report: endpoint b is the best before a, and c is left out.
 type stages struct{}
 
 func (stages) Name() string { return "order" }
@@ -83,7 +82,7 @@ func (stages) Filter(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candi
 }
 func (stages) Score(_ *endpick.Request, cs []endpick.Candidate, dst []float64) {
 	for i := range cs {
-		dst[i] = 1 / float64(1+cs[i].Endpoint.ID[0]-'a')
+		dst[i] = 1 / float64(1+'b'-cs[i].Endpoint.ID[0])
 	}
 }
 
@@ -130,7 +129,7 @@ func TestSpan(t *testing.T) {
 	r, provider := newRecorder()
 	e := startEngine(t, nil)
 	spare := startEngine(t, nil)
-	c := newClient(t, otel.New(otel.Config{Provider: provider}), strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL, spare.URL)
+	c := newClient(t, otel.New(otel.Config{Provider: provider}), spare.URL, strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL)
 	_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000"))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "github.com/endpick/endpick/transport/otel", s.InstrumentationScope.Name)
@@ -147,10 +146,10 @@ func TestSpan(t *testing.T) {
 		"gen_ai.request.max_tokens": int64(7), "gen_ai.usage.input_tokens": int64(100), "gen_ai.usage.output_tokens": int64(3),
 		"gen_ai.usage.cache_read.input_tokens": int64(64),
 		"server.address":                       "127.0.0.1", "server.port": port, "http.response.status_code": int64(200), "url.path": "/v1/chat/completions",
-		"endpick.endpoint": "a", "endpick.status": "completed", "endpick.attempts": int64(1), "endpick.tenant": "ann", "endpick.policy": "test",
+		"endpick.endpoint": "b", "endpick.status": "completed", "endpick.attempts": int64(1), "endpick.tenant": "ann", "endpick.policy": "test",
 		"endpick.decision.number": int64(1), "endpick.decision.candidates": int64(3), "endpick.decision.removed": int64(1),
 		"endpick.decision.score": 1.0, "endpick.decision.regret": 0.0, "endpick.decision.scorers": []string{"order"}, "endpick.decision.scores": []float64{1},
-		"endpick.decision.runner_up": "b", "endpick.decision.runner_up.score": 0.5,
+		"endpick.decision.runner_up": "a", "endpick.decision.runner_up.score": 0.5,
 		"endpick.prefix.matched_tokens": int64(48), "endpick.predicted.ttft": 0.25, "endpick.predicted.tpot": 0.02,
 		"endpick.load.waiting": 0.0, "endpick.load.running": 0.0, "endpick.load.kv_usage": 0.5, "endpick.load.prefill_tokens": int64(0),
 		"endpick.slo.ttft": 60.0, "endpick.slo.ttft.met": true, "endpick.slo.tpot": 60.0, "endpick.slo.tpot.met": true,
@@ -164,6 +163,7 @@ func TestSpan(t *testing.T) {
 		assert.GreaterOrEqual(t, v, 0.0, key)
 		want[key] = got[key]
 	}
+	assert.InDelta(t, got["endpick.measured.ttft"], got["gen_ai.response.time_to_first_chunk"], 1)
 	assert.Equal(t, want, got)
 	text := fmt.Sprint(s)
 	assert.NotContains(t, text, secret)
@@ -178,18 +178,18 @@ func TestAttempts(t *testing.T) {
 	r, provider := newRecorder()
 	unhealthy := startEngine(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500) })
 	well := startEngine(t, nil)
-	c := newClient(t, otel.New(otel.Config{Provider: provider}), unhealthy.URL, well.URL)
+	c := newClient(t, otel.New(otel.Config{Provider: provider}), well.URL, unhealthy.URL)
 	_ = rig.Must(post(t, t.Context(), c, "/v1/completions", `{"model":"m","stream":true,"prompt":"x"}`))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "text_completion m", s.Name)
 	assert.Equal(t, codes.Unset, s.Status.Code, "it was served")
-	assert.Equal(t, "b", attributes(s.Attributes)["endpick.endpoint"])
+	assert.Equal(t, "a", attributes(s.Attributes)["endpick.endpoint"])
 	assert.EqualValues(t, 1, attributes(s.Attributes)["endpick.decision.candidates"], "of the last decision")
 	require.Len(t, s.Events, 2)
 	assert.Equal(t, map[string]any{
-		"endpick.endpoint": "a", "endpick.result": "error", "http.response.status_code": int64(500), "endpick.error": "answered 500 Internal Server Error",
+		"endpick.endpoint": "b", "endpick.result": "error", "http.response.status_code": int64(500), "endpick.error": "answered 500 Internal Server Error",
 	}, attributes(s.Events[0].Attributes))
-	assert.Equal(t, map[string]any{"endpick.endpoint": "b", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
+	assert.Equal(t, map[string]any{"endpick.endpoint": "a", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
 	assert.False(t, s.Events[0].Time.Before(s.StartTime))
 	assert.Equal(t, traceparent(s), well.headers[0].Get("Traceparent"))
 	assert.Equal(t, traceparent(s), unhealthy.headers[0].Get("Traceparent"))
@@ -348,13 +348,16 @@ func TestParts(t *testing.T) {
 	assert.Nil(t, routed.Receipt)
 
 	r, provider := newRecorder()
-	inner := otel.New(otel.Config{Provider: noop.NewTracerProvider(), Propagator: propagation.Baggage{}})
+	_, others := newRecorder()
+	inner := otel.New(otel.Config{Provider: others, Propagator: propagation.Baggage{}})
 	outer := otel.New(otel.Config{Provider: provider})
 	own := new(endpick.Receipt)
 	_, err := outer.RoundTripper(inner.RoundTripper(roundTripper(func(in *http.Request) (*http.Response, error) {
-		routed := endpick.Request{Receipt: own}
+		var routed endpick.Request
+		outer.Describe(in, nil, &routed)
+		assert.Nil(t, routed.Receipt, "it is hidden by the inner one")
+		routed.Receipt = own
 		inner.Describe(in, nil, &routed)
-		outer.Describe(in, nil, &routed) // hidden by the inner one
 		assert.Same(t, own, routed.Receipt, "the host's")
 		return nil, io.ErrUnexpectedEOF
 	}))).RoundTrip(req)
