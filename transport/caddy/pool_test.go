@@ -166,12 +166,13 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	defer server.Close()
 	p := newPool(t)
 	settings := Settings{Endpoints: []Endpoint{{Address: server.URL}}}
-	ask := func() {
+	ask := func() *Transport {
 		tr, _ := configured(t, p, settings)
 		response := rig.Must(tr.RoundTrip(conversation()))
 		require.Equal(t, http.StatusOK, response.StatusCode)
 		_ = rig.Must(io.Copy(io.Discard, response.Body))
 		require.NoError(t, response.Body.Close())
+		return tr
 	}
 	ask()
 	ask()
@@ -186,6 +187,9 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	settings.StallTimeout = caddy.Duration(time.Minute)
 	ask()
 	wait("of the sender before")
+	ask().CloseIdleConnections()
+	wait("of a transport of which that is asked")
+	ask()
 	require.NoError(t, p.Destruct())
 	wait("of a pool that is gone")
 }
@@ -314,7 +318,6 @@ func TestFailuresAreResponses(t *testing.T) {
 	assert.Nil(t, response)
 	assert.ErrorIs(t, err, context.Canceled)
 	assert.Equal(t, 1, logs.FilterMessage("request failed").Len())
-	tr.CloseIdleConnections()
 	new(Transport).CloseIdleConnections() // without any request
 }
 

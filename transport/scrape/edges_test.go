@@ -449,22 +449,26 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 				return answer(r)
 			}
 		}
-		_, p, _ := newPoller(t, scrape.Config{}, e, endpoints...)
+		router, p, _ := newPoller(t, scrape.Config{}, e, endpoints...)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		ended := false
 		run.Go(func() { p.Run(ctx); ended = true })
 		time.Sleep(2*time.Minute + time.Millisecond)
+		require.NoError(t, router.Remove("refuses"))
+		time.Sleep(time.Second)
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "refuses", Address: "refuses"}))
+		time.Sleep(time.Second)
 		cancel()
 		synctest.Wait()
 		assert.False(t, ended)
 		close(release)
 		run.Wait()
-		assert.Equal(t, 121, asked["works"])
-		assert.Equal(t, 4+11, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten")
-		assert.Equal(t, 9+56, asked["back"], "found after 65 s")
+		assert.Equal(t, 123, asked["works"])
+		assert.Equal(t, 4+11+1, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten, and at once when it has come anew")
+		assert.Equal(t, 9+58, asked["back"], "found after 65 s")
 		assert.Equal(t, 7, asked["long"], "20 s apart")
 		p.Poll(t.Context())
-		assert.Equal(t, []int{122, 16}, []int{asked["works"], asked["refuses"]}, "who polls once, polls all")
+		assert.Equal(t, []int{124, 17}, []int{asked["works"], asked["refuses"]}, "who polls once, polls all")
 	})
 }

@@ -103,7 +103,7 @@ func known() map[string]string {
 		"swap/running":         `{"running":[{"model":"a","state":"ready"},{"model":"b","state":"starting"}]}`,
 		"studio/v1/models":     `{"data":[{"id":"a"},{"id":"b"}]}`,
 		"studio/api/v1/models": `{"models":[{"type":"llm","key":"a","size_bytes":5000000000,"loaded_instances":[]},{"key":"b","loaded_instances":[{"id":"b","config":{"context_length":8192}}]}]}`,
-		"idle/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}}]}`, "idle/running": `{"error":"no such page"}`, "idle/api/v1/models": `{}`,
+		"idle/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}}]}`, "idle/running": `{"error":"no such page"}`, "idle/api/v1/models": `{}`, "idle/api/ps": `{}`,
 		"bad/v1/models": `{"data":[{"id":"a"}]}`, "bad/api/ps": `<html>`,
 		"unsized/v1/models": `{"data":[{"id":"a"}]}`, "unsized/api/ps": `{"models":[{"name":"` + strings.Repeat("x", 1<<10) + `"}]}`, "unsized/api/tags": `<html>`,
 		"both/v1/models": `{"data":[{"id":"a"}],"models":[{"name":"b"}]}`, "both/api/tags": `{"models":[{"name":"c"}]}`,
