@@ -183,7 +183,7 @@ func ErrorResponse(path string, err error) (status int, header http.Header, body
 	header = http.Header{"Content-Type": {"application/json"}, "Content-Length": {strconv.Itoa(len(body))}}
 	_, wait := refused(err)
 	if wait == 0 && status == http.StatusServiceUnavailable {
-		wait = untilCheck
+		wait = 2 * time.Second // until the next check: the default of health.Config.Interval
 	}
 	if wait > 0 {
 		header.Set("Retry-After", strconv.Itoa(int(math.Ceil(wait.Seconds()))))
@@ -255,7 +255,3 @@ var messages = map[int]string{
 	http.StatusGatewayTimeout:        "the model server did not answer in time",
 	clientClosedRequest:              "the client closed the request",
 }
-
-// untilCheck is when a server may be available again: the default of
-// health.Config.Interval.
-const untilCheck = 2 * time.Second
