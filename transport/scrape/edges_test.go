@@ -449,7 +449,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 				return answer(r)
 			}
 		}
-		router, p, _ := newPoller(t, scrape.Config{}, e, endpoints...)
+		router, p, errs := newPoller(t, scrape.Config{}, e, endpoints...)
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		ended := false
@@ -459,11 +459,13 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 		time.Sleep(time.Second)
 		require.NoError(t, router.Add(endpick.Endpoint{ID: "refuses", Address: "refuses"}))
 		time.Sleep(time.Second)
+		errs.take()
 		cancel()
 		synctest.Wait()
 		assert.False(t, ended)
 		close(release)
 		run.Wait()
+		assert.Empty(t, errs.take(), "who is not waited for has not failed")
 		assert.Equal(t, 123, asked["works"])
 		assert.Equal(t, 4+11+1, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten, and at once when it has come anew")
 		assert.Equal(t, 9+58, asked["back"], "found after 65 s")

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -99,24 +98,22 @@ func TestConfig(t *testing.T) {
 // the engine answers counts once, whether or not the report includes it.
 func TestMarkIsTakenWhenAsking(t *testing.T) {
 	for name, running := range map[string]int{"before the request came": 1, "after it came": 2} {
-		t.Run("the engine counts "+name, func(t *testing.T) {
-			e := engines{}
-			router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"})
-			before := rig.Must(router.Route(endpick.Request{}))
-			var during endpick.Lease
-			e["a"] = func(r *http.Request) (*http.Response, error) {
-				during = rig.Must(router.Route(endpick.Request{}))
-				return says(load(0, running, 0.1))(r)
-			}
-			p.Poll(context.Background())
-			assert.Empty(t, errs.take())
-			c := candidates(router)["a"]
-			assert.Equal(t, 2.0, c.Waiting+c.Running)
-			before.Done(endpick.Outcome{})
-			during.Done(endpick.Outcome{})
-			c = candidates(router)["a"]
-			assert.Zero(t, c.Waiting+c.Running)
-		})
+		e := engines{}
+		router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"})
+		before := rig.Must(router.Route(endpick.Request{}))
+		var during endpick.Lease
+		e["a"] = func(r *http.Request) (*http.Response, error) {
+			during = rig.Must(router.Route(endpick.Request{}))
+			return says(load(0, running, 0.1))(r)
+		}
+		p.Poll(t.Context())
+		assert.Empty(t, errs.take())
+		c := candidates(router)["a"]
+		assert.Equal(t, 2.0, c.Waiting+c.Running, "the engine counts %s", name)
+		before.Done(endpick.Outcome{})
+		during.Done(endpick.Outcome{})
+		c = candidates(router)["a"]
+		assert.Zero(t, c.Waiting+c.Running, "the engine counts %s", name)
 	}
 }
 
@@ -222,13 +219,12 @@ func stalls(page string) func(*http.Request) (*http.Response, error) {
 
 func TestAnEngineThatIsSilentKeepsItsReport(t *testing.T) {
 	for name, trouble := range map[string]func(*http.Request) (*http.Response, error){
-		"silent":               silent,
-		"stops amid its page":  stalls("vllm:num_requests_waiting 1\nvllm:num_req"),
-		"has hardly begun":     stalls(""),
-		"cannot be reached":    func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
-		"its client panics":    func(*http.Request) (*http.Response, error) { panic("a bug") },
-		"answers a bit late":   func(r *http.Request) (*http.Response, error) { time.Sleep(2001 * time.Millisecond); return silent(r) },
-		"nobody at all, later": func(*http.Request) (*http.Response, error) { return nil, net.ErrClosed },
+		"silent":              silent,
+		"stops amid its page": stalls("vllm:num_requests_waiting 1\nvllm:num_req"),
+		"has hardly begun":    stalls(""),
+		"cannot be reached":   func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF },
+		"its client panics":   func(*http.Request) (*http.Response, error) { panic("a bug") },
+		"answers a bit late":  func(r *http.Request) (*http.Response, error) { time.Sleep(2001 * time.Millisecond); return silent(r) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
