@@ -156,7 +156,10 @@ func TestAddressesOfRanks(t *testing.T) {
 		address string
 		rank    int
 		want    string
-	}{{"tcp://*:5557", 0, "tcp://*:5557"}, {"tcp://[::1]:5557", 3, "tcp://[::1]:5560"}, {":1", 1, ":2"}, {"h:65535", 1, ""}, {"h", 1, ""}, {"h:5557", -1, ""}, {"h:x", 1, ""}} {
+	}{
+		{"tcp://*:5557", 0, "tcp://*:5557"}, {"tcp://[::1]:5557", 3, "tcp://[::1]:5560"}, {":1", 1, ":2"},
+		{"h:65535", 1, ""}, {"h", 1, ""}, {"h:5557", -1, ""}, {"h:x", 1, ""},
+	} {
 		got, ok := RankAddress(c.address, c.rank)
 		require.Equal(t, c.want, got)
 		require.Equal(t, c.want != "", ok)
@@ -208,7 +211,8 @@ func TestExtraKeys(t *testing.T) {
 // Groups have other kinds of layers, by other names.
 func TestKindsOfGroups(t *testing.T) {
 	for kind, want := range map[string]precise.Spec{
-		"full_attention": precise.Full, "tomorrow": precise.Full, "Mamba": precise.State, "ssm": precise.State, "gated_linear": precise.State,
+		"full_attention": precise.Full, "tomorrow": precise.Full,
+		"Mamba": precise.State, "ssm": precise.State, "gated_linear": precise.State,
 		"sliding_window": precise.Window, "SWA": precise.Window, "chunked_local_attention": precise.Window,
 	} {
 		e := store(nil, 0, 1)

@@ -27,7 +27,8 @@ func TestSkip(t *testing.T) {
 	value := []any{
 		nil, true, 1, -1, 1 << 20, 1.5, float32(2.5), "a", long, []byte("b"), []byte(long), []any{}, []any{1, []any{"x", nil}},
 		map[string]any{"k": map[string]any{"l": []int{1, 2, 3}}, long: "v"}, make([]int, 300), msgpack.RawMessage("\xd6\x01abcd"), msgpack.RawMessage("\xc7\x03\x01abc"),
-		msgpack.RawMessage("\xde\x00\x01\x01\x02"), msgpack.RawMessage("\xdf\x00\x00\x00\x01\x01\x02"), msgpack.RawMessage("\xdd\x00\x00\x00\x01\x01"),
+		msgpack.RawMessage("\xde\x00\x01\x01\x02"), msgpack.RawMessage("\xdf\x00\x00\x00\x01\x01\x02"),
+		msgpack.RawMessage("\xdd\x00\x00\x00\x01\x01"),
 	}
 	b, err := msgpack.Marshal(value)
 	require.NoError(t, err)

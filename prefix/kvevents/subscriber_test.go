@@ -259,7 +259,7 @@ func TestStreamCounts(t *testing.T) {
 	require.EqualValues(t, 1, s.stats.Restarts, "who does not have the one before is another, or might be")
 	require.EqualValues(t, b.number+1, s.next)
 	require.Equal(t, []uint64{0, 0, 2, 0}, asked)
-	require.Equal(t, []uint64{7, 14}, []uint64{s.stats.Batches, s.stats.Events}, "one that a replay has brought is not taken in again")
+	require.Equal(t, []uint64{7, 14}, []uint64{s.stats.Batches, s.stats.Events}, "what a replay has brought counts once")
 	s.message(b.number+1, b.payload)
 	require.EqualValues(t, 8, s.stats.Batches)
 	require.EqualValues(t, 1, s.stats.Restarts)
@@ -430,7 +430,10 @@ func TestReplaysThatFail(t *testing.T) {
 		begins string
 		after  time.Duration
 		next   uint64 // after the replay
-	}{{"", 3 * time.Minute, 0}, {empty(0), 3 * time.Minute, 1}, {empty(5) + empty(4), 0, 6}, {empty(5) + empty(5), 0, 6}, {empty(5) + empty(6), 3 * time.Minute, 7}} {
+	}{
+		{"", 3 * time.Minute, 0}, {empty(0), 3 * time.Minute, 1}, {empty(5) + empty(6), 3 * time.Minute, 7},
+		{empty(5) + empty(4), 0, 6}, {empty(5) + empty(5), 0, 6},
+	} {
 		synctest.Test(t, func(t *testing.T) {
 			start := time.Now()
 			ended := make(chan time.Duration, 1)

@@ -239,7 +239,7 @@ func TestEventsOfAHostileEngine(t *testing.T) {
 
 	const many = 1 << 16
 	fill := func(id string, to *precise.Feed) {
-		require.Zero(t, to.Apply([]precise.Event{stored(consecutive(0, many), ids(0, 16*many))}), "as much as one event may store")
+		require.Zero(t, to.Apply([]precise.Event{stored(consecutive(0, many), ids(0, 16*many))}), "the most in one event")
 		require.Equal(t, many, f.stats(id).Blocks)
 	}
 	fill("a", a)

@@ -151,9 +151,10 @@ func TestTiers(t *testing.T) {
 // 39 tokens before any place.
 func TestWindows(t *testing.T) {
 	f, a := fed(t)
-	window := precise.Event{Group: 1, Spec: precise.Window, Window: 40, Hashes: hashes{1, 2, 3, 4, 5, 6, 7, 8}, Tokens: ids(0, 128)}
-	window.BlockTokens = 32 // which is another group's
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
+	whole := stored(consecutive(1, 8), ids(0, 128))
+	window := whole
+	window.Group, window.Spec, window.Window, window.BlockTokens = 1, precise.Window, 40, 32 // which is another group's
+	require.Zero(t, a.Apply([]precise.Event{whole, window}))
 	req := request(ids(0, 200))
 	require.Equal(t, 128, f.matched(req)["a"])
 	drop := func(h ...precise.Hash) {
@@ -172,7 +173,7 @@ func TestWindows(t *testing.T) {
 	// The engine omits what is before the window: hashes are those of the last blocks.
 	b := f.feed("b", 0)
 	window.Hashes, window.BlockTokens = hashes{6, 7, 8}, 16
-	require.Zero(t, b.Apply([]precise.Event{stored(hashes{1, 2, 3, 4, 5, 6, 7, 8}, ids(0, 128)), window}))
+	require.Zero(t, b.Apply([]precise.Event{whole, window}))
 	require.Equal(t, 128, f.matched(req)["b"])
 }
 
