@@ -56,7 +56,8 @@ func TestEventsThatMatchNothing(t *testing.T) {
 	one := f.feed("a", 1)
 	lease := f.to("a", request(ids(0, 64)))
 	one.Apply([]precise.Event{big(1, 0)})
-	lease.Done(endpick.Outcome{})
+	lease.FirstToken() // so that it was computed, though it fails in the end
+	lease.Done(endpick.Outcome{Status: endpick.Failed})
 	feeds := f.index.Stats().Feeds
 	assert.Equal(t, []uint64{0, 0, 1, 0}, []uint64{feeds[0].Confirmed, feeds[0].Unconfirmed, feeds[1].Confirmed, feeds[1].Unconfirmed})
 }

@@ -90,12 +90,14 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 	assert.Equal(t, []int{8, 16}, []int{f.stats("b").Groups, f.stats("b").Blocks})
 	require.Zero(t, b.Apply([]precise.Event{group(700, removed(2))}))
 	assert.Equal(t, 16, f.matched(request(ids(0, 64)))["b"], "all groups need it")
+	b.Reset(precise.Whole)
+	assert.Zero(t, f.stats("b").Groups)
 
 	var names []string
-	for k := range precise.Whole + 2 {
+	for k := range precise.Whole + 3 {
 		names = append(names, k.String())
 	}
-	assert.Equal(t, []string{"nothing", "partial", "whole", "unknown"}, names)
+	assert.Equal(t, []string{"nothing", "partial", "whole", "unknown", "unknown"}, names)
 }
 
 // A name that an engine assigns to another block stands for that one from then on.

@@ -175,6 +175,11 @@ func TestWindows(t *testing.T) {
 	window.Hashes, window.BlockTokens = hashes{6, 7, 8}, 16
 	require.Zero(t, b.Apply([]precise.Event{whole, window}))
 	require.Equal(t, 128, f.matched(req)["b"])
+
+	// The blocks of the other layers are twice as long: a prompt that ends within one continues at its start.
+	window.Hashes = consecutive(1, 8)
+	require.Zero(t, f.feed("c", 0).Apply([]precise.Event{stored(consecutive(1, 4), ids(0, 128)), window}))
+	require.Equal(t, 96, f.matched(request(slices.Concat(ids(0, 112), ids(500, 20))))["c"])
 }
 
 // Blocks that the engine keeps apart are kept apart, and so is content other than tokens.
@@ -255,6 +260,7 @@ func TestTheRestIsApproximate(t *testing.T) {
 	require.Equal(t, 64, f.matched(next)[at])
 	require.Zero(t, feed.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}), "a closed feed is deaf")
 	require.Equal(t, 64, f.matched(next)[at])
+	require.Empty(t, f.index.Stats().Feeds)
 }
 
 func TestRanks(t *testing.T) {
@@ -267,7 +273,9 @@ func TestRanks(t *testing.T) {
 	require.Equal(t, 16, f.matched(request(ids(0, 40)))["a"], "the other rank has not restarted")
 	again := f.feed("a", 0)
 	zero.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
+	zero.Close()
 	require.Zero(t, f.matched(request(ids(0, 40)))["a"], "succeeded")
+	require.Len(t, f.index.Stats().Feeds, 2)
 	again.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))})
 	require.Equal(t, 16, f.matched(request(ids(0, 40)))["a"])
 	one.Apply([]precise.Event{stored(hashes{1, 2}, ids(0, 32))})
@@ -275,7 +283,7 @@ func TestRanks(t *testing.T) {
 	again.Apply([]precise.Event{after(1, stored(hashes{2, 3}, ids(16, 32)))})
 	require.Equal(t, 48, f.matched(request(ids(0, 60)))["a"])
 	one.Reset(9)
-	require.Equal(t, precise.Whole, f.index.Knows(f.ref("a")), "nobody knows more")
+	require.Equal(t, precise.Whole, f.index.Stats().Feeds[1].Knows, "nobody knows more")
 	for _, rank := range []*precise.Feed{one, again} {
 		rank.Reset(precise.Partial)
 		require.Equal(t, precise.Partial, f.index.Knows(f.ref("a")), "the least of what is known of each")
