@@ -349,6 +349,17 @@ func TestMemoryPerBlock(t *testing.T) {
 	require.Less(t, one/blocks, int64(220))
 	require.Less(t, two/blocks, int64(70))
 	require.Less(t, one+two, s.Bytes+s.Bytes/8)
+
+	// The first block of a prompt takes more.
+	c := f.feed("c", 0)
+	before = heap()
+	for i := range blocks {
+		c.Apply([]precise.Event{stored(hashes{precise.Hash(i)}, ids(-i-1, 16))})
+	}
+	first, counted := heap()-before, f.index.Stats().Bytes-s.Bytes
+	t.Logf("%d bytes for a first block, counted as %d", first/blocks, counted/blocks)
+	require.Less(t, first/blocks, int64(340))
+	require.Less(t, first, counted)
 	runtime.KeepAlive(f)
 }
 
