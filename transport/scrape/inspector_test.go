@@ -97,7 +97,7 @@ func known() map[string]string {
 		"ollama2/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b:7b"}]}`,
 		"ollama2/api/ps":       `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2026-11-24T06:30:00Z","context_length":4096}]}`,
 		"ollama2/api/tags":     `{"models":[{"name":"a:latest","size":2000000000},{"name":"b:7b","size":3000000000}]}`,
-		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"}}]}`,
+		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"}},{"id":"e","status":{"value":"downloading"}}]}`,
 		"router/props":         `{"role":"router","max_instances":2,"default_generation_settings":{"n_ctx":0}}`,
 		"swap/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}},{"id":"b","status":{"value":"loaded"}},{"id":"c","status":{"value":"unloaded"}}]}`,
 		"swap/running":         `{"running":[{"model":"a","state":"ready"},{"model":"b","state":"starting"}]}`,
@@ -138,8 +138,8 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 		{"ollama", -1, scrape.Facts{Models: []string{"a:latest", "a", "b:7b"}}, nil},
 		{"ollama2", -1, scrape.Facts{Engine: "ollama", Models: []string{"a:latest", "a", "b:7b"}, Residents: []endpick.Resident{
 			{Model: "a:latest", Bytes: 2e9}, {Model: "b:7b", State: endpick.InMemory, Bytes: 3.65e9, Context: 4096, Until: time.Date(2026, 11, 24, 6, 30, 0, 0, time.UTC)}}}, nil},
-		{"router", -1, scrape.Facts{Engine: "llama.cpp", MaxResidents: 2, Models: []string{"a", "b", "c", "d"}, Residents: []endpick.Resident{
-			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}, {Model: "d"}}}, nil},
+		{"router", -1, scrape.Facts{Engine: "llama.cpp", MaxResidents: 2, Models: []string{"a", "b", "c", "d", "e"}, Residents: []endpick.Resident{
+			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}, {Model: "d"}, {Model: "e", State: endpick.Loading}}}, nil},
 		{"swap", -1, scrape.Facts{Engine: "llama-swap", Models: []string{"a", "b", "c"}, Residents: []endpick.Resident{
 			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}}}, nil},
 		{"studio", -1, scrape.Facts{Engine: "lm-studio", Models: []string{"a", "b"}, Residents: []endpick.Resident{

@@ -107,6 +107,8 @@ func TestLoadOfEachEngine(t *testing.T) {
 			endpick.Endpoint{}, endpick.Load{Waiting: 5, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
 		{"ranks with another label", "vllm:num_requests_waiting{engine=\"0\",a=\"x\"} 2\nvllm:num_requests_waiting{engine=\"1\",a=\"x\"} 3\n",
 			endpick.Endpoint{}, endpick.Load{Waiting: 5, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
+		{"blanks", "vllm:num_requests_waiting{ engine = \"0\" , A = \"x\" } 5\n",
+			endpick.Endpoint{}, endpick.Load{Waiting: 5, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
 		{"a counter", "# TYPE vllm:num_requests_waiting counter\nvllm:num_requests_waiting 4\n",
 			endpick.Endpoint{}, endpick.Load{Waiting: 4, Absent: endpick.RunningSignal | endpick.KVUsageSignal}},
 		{"histograms", "# TYPE vllm:num_requests_waiting histogram\nvllm:num_requests_waiting_sum 4\nvllm:num_requests_running_count 1\n" +
@@ -147,7 +149,8 @@ vllm:num_requests_running{a="b" 5
 func TestBrokenLines(t *testing.T) {
 	page := rig.Must(parse(vllm))
 	whole := rig.Must(page.load(&endpick.Endpoint{}, &known))
-	for _, broken := range []string{"x", "{} 1", "a{", "a{b=\"", "a{b=\"c\"}", "a{b=c} 1", "a b", "a 1e", "9a 1", "a{b=\"c\",b} 1", "\xff 1", "a{b=\"\xff\"} 1"} {
+	for _, broken := range []string{"x", "{} 1", "a{", "a{b=\"", "a{b=\"c\"}", "a{b=c} 1", "a b", "a 1e", "9a 1", "a{b=\"c\",b} 1", "\xff 1", "a{b=\"\xff\"} 1",
+		"vllm:num_requests_running{a=\"1\",a=\"2\"} 9"} {
 		for _, page := range []string{broken + "\n" + vllm, vllm + broken, vllm + broken + "\n" + vllm} {
 			p, err := parse(page)
 			require.NoError(t, err, "%q", broken)
@@ -219,7 +222,7 @@ func FuzzFacts(f *testing.F) {
 	for _, s := range []string{
 		`{"total_slots":4,"default_generation_settings":{"n_ctx":8192}}`, `{"total_slots":-1e300,"default_generation_settings":{"n_ctx":1e300}}`,
 		`{"max_total_num_tokens":1e9,"page_size":64,"max_running_requests":4096,"internal_states":[{"effective_max_running_requests_per_dp":7,"memory_usage":{"token_capacity":5}},{}]}`,
-		`{"data":[{"id":"m"},{"id":"lora","parent":"m"},{"id":"\xff"},{"id":""}]}`, `{"data":null}`, `[`, `{"total_slots":1e999}`,
+		`{"data":[{"id":"m"},{"id":"lora","parent":"m"},{"id":"\xff"},{"id":""}]}`, `{"data":null}`, `[`, `{"models":[{"name":"` + strings.Repeat("x", 300) + `"}]}`, `{"total_slots":1e999}`,
 		vllm, vllmRanks, sglang, triton, "vllm:num_requests_running NaN\n", "\xff", "a{b=\"c\"} 1 2\n", "# TYPE a summary\na 1\n",
 		"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1e30\"} 1\n",
 	} {
