@@ -66,7 +66,9 @@ func TestDataOfTheWrongShapeIsRefused(t *testing.T) {
 	require.Zero(t, zero.Trees())
 }
 
+// A target is usable if both it and its inverse are within the bound, a weight if it is.
 func TestUnusableRowsAreSkipped(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
 	good := randomData(1, 300, 4)
 	bad := Data{}
 	add := func(row []float64, y, w float64) {
@@ -74,16 +76,21 @@ func TestUnusableRowsAreSkipped(t *testing.T) {
 	}
 	for i, y := range good.Y {
 		if i%10 == 0 {
-			for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1), -3, 0} {
+			for _, v := range []float64{nan, inf, -inf, -3, 0, 2 * maxTarget} {
 				add(good.X[:4], v, 1)
+				add(good.X[:4], 5, v)
 			}
-			add(good.X[:4], 5, math.NaN())
+			add(good.X[:4], 0.5/maxTarget, 1)
+			add(good.X[:4], 5e-324, 1)
 		}
 		add(good.X[i*4:(i+1)*4], y, good.W[i])
 	}
 	m := fit(t, Config{Features: 4}, good)
 	require.Equal(t, m, fit(t, Config{Features: 4}, bad), "what is skipped leaves no trace")
 	require.Equal(t, m, rig.Must(m.Refit(bad)))
+
+	bounds := Data{X: []float64{1, 2, 3, 4}, Y: []float64{maxTarget, 1 / maxTarget, 1, 1}, W: []float64{1, 1, maxTarget, 1e-300}}
+	require.Equal(t, bounds, rig.Must(usable(bounds, 1)))
 }
 
 func TestDegenerateDataGivesItsMean(t *testing.T) {
@@ -188,6 +195,7 @@ func TestPredictionsOfAFixedSample(t *testing.T) {
 	}
 	m := fit(t, Config{Features: 3, Prior: []int{0, 1}}, d)
 	require.Equal(t, m, fit(t, Config{Features: 3, Prior: []int{0, 1}}, d), "the same data, the same model")
+	predictLikeTwin(t, m, d.X[:3*201])
 	for row, want := range map[[3]float64]float64{
 		{100, 10, 1}: 178.725620989, {900, 40, 0}: 2525.4320114, {500, 45, 3}: 1029.73689958, {5, 0, 2}: 37.6547328816,
 	} {
@@ -243,21 +251,4 @@ func TestPredictAllocatesNothing(t *testing.T) {
 	m := fit(t, Config{Features: 10, Prior: []int{0, 1}}, d)
 	y := make([]float64, 100)
 	require.Zero(t, testing.AllocsPerRun(100, func() { _ = m.Predict(y, d.X[:1000]) }))
-}
-
-// A target is usable if both it and its inverse are within the bound, a weight if it is.
-func TestUsableRows(t *testing.T) {
-	inf, nan := math.Inf(1), math.NaN()
-	rows := func(y, w float64) int {
-		out := rig.Must(usable(Data{X: []float64{1, 1}, Y: []float64{5, y}, W: []float64{1, w}}, 1))
-		return len(out.Y)
-	}
-	for y, want := range map[float64]int{
-		0: 1, -1: 1, inf: 1, nan: 1, maxTarget: 2, maxTarget * 2: 1, 1 / maxTarget: 2, 0.5 / maxTarget: 1, 5e-324: 1,
-	} {
-		require.Equal(t, want, rows(y, 1), "target %v", y)
-	}
-	for w, want := range map[float64]int{0: 1, -1: 1, inf: 1, nan: 1, maxTarget: 2, maxTarget * 2: 1, 1e-300: 2} {
-		require.Equal(t, want, rows(5, w), "weight %v", w)
-	}
 }

@@ -133,39 +133,6 @@ func TestRowsCountInTheirLeaves(t *testing.T) {
 	})
 }
 
-// The leaf number of each row follows from its tests, one by one.
-func TestLeafNumbersOfRows(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		k := rapid.IntRange(1, 4).Draw(t, "features")
-		n := rapid.IntRange(1, 30).Draw(t, "rows")
-		columns := make([]column, k)
-		for f := range columns {
-			bins := rapid.SampledFrom([]int{2, 3, 32, 33, fineBins}).Draw(t, "bins")
-			columns[f] = newColumn(n, bins)
-			for i := range n {
-				columns[f].fine[i] = uint16(rapid.IntRange(0, bins-1).Draw(t, "bin"))
-			}
-			columns[f].pack()
-		}
-		var asked tests
-		for l := range treeDepth {
-			asked.feature[l] = uint8(rapid.IntRange(0, k-1).Draw(t, "feature"))
-			asked.bin[l] = uint16(rapid.SampledFrom([]int{1, 2, 3, 31, 32, fineBins - 1, noLane}).Draw(t, "at"))
-		}
-		words := make([]uint64, (n+laneRows-1)/laneRows)
-		leafNumbers(columns, &asked, words)
-		for i := range n {
-			want := 0
-			for l, f := range asked.feature {
-				if columns[f].fine[i] >= asked.bin[l] {
-					want |= 1 << l
-				}
-			}
-			require.Equal(t, want, int(words[i/laneRows]>>(16*(i%laneRows))&(treeLeafs-1)), "row %d", i)
-		}
-	})
-}
-
 // Values two percent apart fall into different cells, from the lowest twentieth up, also in a tail
 // much longer than the rest: a prompt of a hundred times the usual length differs from one of fifty
 // times.
