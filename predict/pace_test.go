@@ -223,6 +223,8 @@ func TestUpperBoundsGoWithThePace(t *testing.T) {
 	require.InEpsilon(t, pace, p.TPOT.Seconds()/q.TPOT.Seconds(), 1e-4)
 	require.InEpsilon(t, pace, p.TTFTUpper.Seconds()/q.TTFTUpper.Seconds(), 1e-4)
 	require.InEpsilon(t, pace, p.TPOTUpper.Seconds()/q.TPOTUpper.Seconds(), 1e-4)
+	other.Ref.Slot = 9
+	require.Equal(t, q, w.predict(req, &other), "an endpoint of which nothing is known is like the others")
 }
 
 // While a response is awaited, what is known of an endpoint's pace does not fade, since
