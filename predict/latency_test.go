@@ -34,7 +34,8 @@ func newPredictor(t require.TestingT, config LatencyConfig) *predictor {
 }
 
 func newWorld(t require.TestingT, config LatencyConfig) *world {
-	return &world{t: t, latency: newPredictor(t, config), rng: rand.New(rand.NewPCG(4, 2)), now: time.Unix(1000, 0), slow: map[string]float64{}}
+	l, rng := newPredictor(t, config), rand.New(rand.NewPCG(4, 2))
+	return &world{t: t, latency: l, rng: rng, now: time.Unix(1000, 0), slow: map[string]float64{}}
 }
 
 func (w *world) request() endpick.Request {

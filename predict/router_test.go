@@ -54,7 +54,10 @@ func TestLearningBehindARouterWithChurn(t *testing.T) {
 	for worker := range 4 {
 		wg.Go(func() {
 			rng := rand.New(rand.NewPCG(uint64(worker), 0))
-			for i := 0; i < 400 && serve(endpick.Request{Model: "m", InputTokens: 1 + rng.IntN(5000), Stream: i%4 > 0}); i++ {
+			for i := range 400 {
+				if !serve(endpick.Request{Model: "m", InputTokens: 1 + rng.IntN(5000), Stream: i%4 > 0}) {
+					return
+				}
 			}
 		})
 	}

@@ -319,7 +319,8 @@ func TestMeanAndP90(t *testing.T) {
 // manual is a learner of one feature that is fitted on demand.
 func manual(t *testing.T, window WindowConfig) *Learner {
 	window.Features = 1
-	return rig.Must(New(&Trainer{Synchronous: true, Manual: true}, Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}))
+	config := Config{Boost: boost.Config{Features: 1, Trees: 4}, Window: window}
+	return rig.Must(New(&Trainer{Synchronous: true, Manual: true}, config))
 }
 
 // Health's errors, worked out by hand as shares of the measured value.
