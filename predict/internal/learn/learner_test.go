@@ -312,6 +312,12 @@ func TestMeanAndP90(t *testing.T) {
 	mean, p90 := MeanAndP90([]float64{10, 1, 2, 3, 4, 5, 6, 7, 8, 9})
 	require.Equal(t, 5.5, mean)
 	require.Equal(t, 9.0, p90, "nine in ten do not exceed it")
+	hundred := make([]float64, 100)
+	for i := range hundred {
+		hundred[i] = float64(100 - i)
+	}
+	_, p90 = MeanAndP90(hundred)
+	require.Equal(t, 90.0, p90)
 	_, p90 = MeanAndP90([]float64{3})
 	require.Equal(t, 3.0, p90)
 }

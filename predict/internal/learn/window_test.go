@@ -147,7 +147,7 @@ func TestWindowEqualsItsNaiveTwin(t *testing.T) {
 			Strata:   []Stratum{{0, []float64{1, 2, 3}}, {1, []float64{0}}},
 			MaxAge:   time.Duration(rapid.IntRange(0, 20).Draw(t, "max age")),
 			HalfLife: 7,
-			Floor:    0.2,
+			Floor:    0.85, // from the third on
 		}
 		w := rig.Must(NewWindow(config))
 		require.Equal(t, 8, w.Buckets())
