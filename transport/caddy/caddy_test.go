@@ -214,7 +214,7 @@ func TestBadConfigurations(t *testing.T) {
 	for settings, want := range map[string]string{
 		"":                                   "no endpoint is configured",
 		"endpoint " + address + "\npolicy x": `policy "x" is unknown`,
-		"endpoint " + address + "\nendpoint " + address:                    "endpick: ",
+		"endpoint " + address + "\nendpoint " + address:                    "is listed twice",
 		"endpoint ftp://host":                                              "neither host:port nor",
 		"endpoint " + address + "\nhash_key 12":                            "hash_key",
 		"endpoint " + address + "\nhash_key {env.ENDPICK_NO_KEY}":          "hash_key: is empty",
