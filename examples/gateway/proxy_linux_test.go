@@ -45,7 +45,7 @@ func BenchmarkProxied(b *testing.B) {
 		_, _ = io.WriteString(w, "data: [DONE]\n\n")
 	}))
 	defer engine.Close()
-	text := strings.Repeat("All work and no play makes a dull day. ", 100)
+	text := strings.Repeat(`All work and no play makes a dull day.\n`, 100) // as JSON: prompts have line breaks
 	for _, body := range []struct{ name, text string }{
 		{"50 tokens", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"messages":[{"role":"user","content":"` + text + `"}]}`},
 		{"1 MB", `{"model":"m","messages":[{"role":"user","content":"` + strings.Repeat(text, 270) + `"}]}`},

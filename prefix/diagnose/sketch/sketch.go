@@ -38,6 +38,9 @@ const (
 type Sketcher struct {
 	// Prompt is the sketch so far, to which more may be added. It outlives the sketcher.
 	Prompt *recording.Prompt
+	// Decode, if set, decodes texts of messages, of which it gets the part that is split into words or
+	// recorded; the rest is compared as it is.
+	Decode func(text string) string
 
 	key        [sha256.Size]byte
 	text, read int // bytes of text that may still be recorded, and be split into words
@@ -83,7 +86,7 @@ func (s *Sketcher) sumOf(d *xxhash.Digest) recording.Hash { return s.hashOf(stri
 func (s *Sketcher) Tool(definition string, end int) {
 	if s.begin("tool") {
 		s.append(definition)
-		s.Prompt.Tools = append(s.Prompt.Tools, s.piece("", end))
+		s.Prompt.Tools = append(s.Prompt.Tools, s.piece("", end, nil))
 	}
 }
 
@@ -106,7 +109,7 @@ func (s *Sketcher) Message(m *prefix.Message, end int) {
 		s.append(c.Name)
 		s.append(c.Arguments)
 	}
-	s.Prompt.Messages = append(s.Prompt.Messages, s.piece(m.Role, end))
+	s.Prompt.Messages = append(s.Prompt.Messages, s.piece(m.Role, end, s.Decode))
 }
 
 // append adds to the text of the current piece.
@@ -140,25 +143,29 @@ func (s *Sketcher) number(n int) {
 	_, _ = s.all.Write(binary.AppendUvarint(nil, uint64(n)))
 }
 
-func (s *Sketcher) piece(role string, end int) recording.Piece {
+func (s *Sketcher) piece(role string, end int, decode func(string) string) recording.Piece {
+	if decode == nil {
+		decode = func(text string) string { return text }
+	}
 	text := strings.Join(s.texts, "")
-	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(text), End: end}
-	head := text[:min(len(text), s.read)]
-	s.read -= len(head)
+	raw := text[:min(len(text), s.read)]
+	head, rest := decode(raw), text[len(raw):]
+	s.read -= len(raw)
+	p := recording.Piece{Role: strings.Clone(strings.ToValidUTF8(role[:min(len(role), 32)], "")), Bytes: len(head) + len(rest), End: end}
 	s.split(&p, head)
-	rest := binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(text[len(head):]))
+	tail := binary.LittleEndian.AppendUint64(nil, xxhash.Sum64String(rest))
 	_, _ = s.all.WriteString("\xff") // never fails
-	_, _ = s.all.WriteString(head)
+	_, _ = s.all.WriteString(raw)
 	_, _ = s.words.Write(s.wordsRead)
 	_, _ = s.template.Write(s.templateRead)
 	for _, d := range [...]*xxhash.Digest{&s.all, &s.words, &s.template} {
-		_, _ = d.Write(rest)
+		_, _ = d.Write(tail)
 	}
 	p.Hash, p.Words, p.Template = s.sumOf(&s.all), s.sumOf(&s.words), s.sumOf(&s.template)
 	if s.text > 0 {
-		head := text[:min(len(text), s.text)]
-		s.text -= len(head)
-		p.Text = strings.Clone(strings.ToValidUTF8(head, "\uFFFD"))
+		recorded := text[:min(len(text), s.text)]
+		s.text -= len(recorded)
+		p.Text = strings.Clone(strings.ToValidUTF8(decode(recorded), "\uFFFD"))
 	}
 	return p
 }

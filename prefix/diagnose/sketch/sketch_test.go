@@ -76,6 +76,21 @@ func TestLongPromptsAreSplitAtTheirHead(t *testing.T) {
 	assert.Empty(t, ask(filler, "2025-01-15")[1].Values)
 }
 
+// Of messages that are encoded, no more is decoded than is split.
+func TestTheBeginningIsDecoded(t *testing.T) {
+	s, decoded := sketch.New(key, false), 0
+	s.Decode = func(text string) string {
+		decoded += len(text)
+		return strings.ReplaceAll(text, `\n`, "\n")
+	}
+	for _, text := range []string{`It is\n10:30.`, strings.Repeat(`word\n`, 16<<10)} {
+		s.Message(&prefix.Message{Parts: []prefix.Part{{Content: text}}}, 0)
+	}
+	short, want := s.Prompt.Messages[0], sketched("It is\n10:30.")
+	assert.Equal(t, []any{want.Bytes, want.Words, want.Template, want.Values}, []any{short.Bytes, short.Words, short.Template, short.Values})
+	assert.Equal(t, 16<<10, decoded)
+}
+
 // What is not text, and where a field ends, affects only the hash of the whole.
 func TestFieldsAreNotText(t *testing.T) {
 	one := func(m prefix.Message) recording.Piece {

@@ -89,6 +89,7 @@ func (c *Call) Prompt(ctx context.Context) error {
 	c.rates = c.reader.learned.rates(c.model)
 	if config.Sketch {
 		c.sketcher = sketch.New(scope.Key, config.SketchText)
+		c.sketcher.Decode = unquoted
 		c.saltHash = c.sketcher.Name(c.salt)
 	}
 	if id := c.refersTo(); id != "" {

@@ -77,7 +77,7 @@ func (p *promptReader) onePrompt(v []byte, first bool) bool {
 	if !p.known && first {
 		p.blocks = prefix.AppendText(nil, p.seed, s)
 		if p.sketcher != nil {
-			p.sketcher.Message(&prefix.Message{Parts: []prefix.Part{{Content: plain(words)}}}, len(s))
+			p.sketcher.Message(&prefix.Message{Parts: []prefix.Part{{Content: s}}}, len(s))
 		}
 	}
 	return true

@@ -168,23 +168,19 @@ func (p *promptReader) write(m *prefix.Message) {
 	}
 	p.h.WriteMessage(m)
 	if p.sketcher != nil {
-		p.sketcher.Message(decoded(m), p.h.Len())
+		p.sketcher.Message(m, p.h.Len())
 	}
 	if p.head == 0 && m.Role == "user" {
 		p.head = headOf(p.h)
 	}
 }
 
-// decoded returns a message whose texts are decoded.
-func decoded(m *prefix.Message) *prefix.Message {
-	read := *m
-	read.Parts = slices.Clone(m.Parts)
-	for i := range read.Parts {
-		if p := &read.Parts[i]; (p.Type == "" || p.Type == "text") && strings.IndexByte(p.Content, '\\') >= 0 {
-			p.Content = string(appendUnquoted(nil, []byte(p.Content)))
-		}
+// unquoted decodes the content of a string.
+func unquoted(s string) string {
+	if strings.IndexByte(s, '\\') < 0 {
+		return s
 	}
-	return &read
+	return string(appendUnquoted(nil, []byte(s)))
 }
 
 func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }
