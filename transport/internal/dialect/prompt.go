@@ -176,12 +176,7 @@ func (p *promptReader) write(m *prefix.Message) {
 }
 
 // unquoted decodes the content of a string.
-func unquoted(s string) string {
-	if strings.IndexByte(s, '\\') < 0 {
-		return s
-	}
-	return string(appendUnquoted(nil, []byte(s)))
-}
+func unquoted(s string) string { return viewString(appendUnquoted(nil, []byte(s))) }
 
 func (p *promptReader) end() { p.blocks, p.size = p.h.Blocks(), p.size+p.h.Len() }
 
