@@ -116,6 +116,12 @@ var broken = []struct {
 	{"a filter that reads a label nobody has", filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
 		return endpick.Keep(cs, func(c *endpick.Candidate) bool { return c.Endpoint.Labels["zone"] == "north" })
 	})},
+	{"a filter that takes turns by the clock", func(s suite) {
+		s.labels = []map[string]string{nil}
+		filtering(func(_ *endpick.Request, cs []endpick.Candidate) []endpick.Candidate {
+			return endpick.Keep(cs, func(c *endpick.Candidate) bool { return int64(c.Ref.Slot)%3 == time.Now().Unix()%3 })
+		})(s)
+	}},
 	{"a filter that sends each tenth request to the canaries", func(s suite) {
 		s.labels = []map[string]string{{"kind": "canary"}}
 		checkFilter(s, func(*testing.T) endpick.Filter {

@@ -31,7 +31,7 @@ func (a Attempt) Checked(err error, connected bool) {
 	case err == nil:
 		if e.current() == absent && e.heard.Load() == 0 {
 			e.recover(now)
-		} else if e.current().certain() || e.unfit(now) {
+		} else if e.unfit(now) || e.current().certain() && now.Before(e.nextTrial) {
 			e.nextTrial = now
 		}
 		e.hangs, e.everPassed, e.failed, e.hung = false, true, 0, silence{}
