@@ -97,6 +97,7 @@ type debugPage struct {
 	Serving   int      // not drained or removed
 	Drained   int
 	Lacking   []string // models that no server takes requests for
+	Outdated  string   // why the settings are older than their file
 	Failing   []string // servers of which too many attempts failed in the last minute, and how many
 	Servers   []debugServer
 	Models    []*debugModel // of servers that load them
@@ -185,6 +186,8 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 		v.Text = fmt.Sprintf("%s, but %s %s no server.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
 	case failed >= alarming:
 		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
+	case p.Outdated != "":
+		v.Class, v.Text = "soso", healthy+", but the settings in force are older than their file."
 	case len(p.Failing) > 0:
 		v.Class = "soso"
 		v.Text = fmt.Sprintf("%s, but more than %.0f %% of the attempts at %s fail.", healthy, 100*alarmingAttempts, count(len(p.Failing), "server"))
@@ -215,6 +218,9 @@ func (g *gateway) debugPage(a asked) debugPage {
 		p.Program += "flags"
 	} else {
 		p.Program += s.document.name
+	}
+	if err := g.outdated.Load(); err != nil {
+		p.Outdated = (*err).Error()
 	}
 	if q, ok := g.transport.Queue(); ok {
 		p.Queue = &q

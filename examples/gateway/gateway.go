@@ -35,9 +35,10 @@ type gateway struct {
 	transport    *transport.Transport
 	health       *health.Monitor
 	watch        *watch
-	via          string      // what it adds to the Via header, to know its requests if they come back
-	stopping     atomic.Bool // refuse new requests
-	stop         func()      // stops polling
+	via          string                // what it adds to the Via header, to know its requests if they come back
+	stopping     atomic.Bool           // refuse new requests
+	outdated     atomic.Pointer[error] // why the settings are older than their file; nil: they are not
+	stop         func()                // stops polling
 
 	log      *slog.Logger
 	requests requestLog
@@ -266,7 +267,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 	admin.HandleFunc("GET /debug/endpick", filtered(g.debug))
 	admin.HandleFunc("GET /debug/endpick/requests", filtered(g.found))
 	admin.HandleFunc("GET /debug/endpick/caches", g.caches(price))
-	admin.Handle("GET /metrics", metricsPage(g.watch, &g.sharing, &g.hearing))
+	admin.Handle("GET /metrics", metricsPage(g))
 	g.admin = admin
 	// No ServeMux: it redirects paths such as //v1/models, which belong to the servers.
 	g.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

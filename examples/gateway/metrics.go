@@ -18,14 +18,21 @@ func version() string {
 	return "(unknown)"
 }
 
-// metricsPage is /metrics, with the process's own metrics and those of decisions, replicas and
-// events.
-func metricsPage(w *watch, s *sharing, h *hearing) http.Handler {
+// metricsPage is /metrics, with the process's own metrics and those of decisions, settings,
+// replicas and events.
+func metricsPage(g *gateway) http.Handler {
 	info := prom.NewGauge(prom.GaugeOpts{Name: "endpick_build_info", Help: "Always 1, with labels that say which version runs.",
 		ConstLabels: prom.Labels{"version": version(), "goversion": runtime.Version()}})
 	info.Set(1)
+	reloaded := prom.NewGaugeFunc(prom.GaugeOpts{Name: "endpick_config_last_reload_successful",
+		Help: "1, or 0 while the settings in force are older than their file, which is refused."}, func() float64 {
+		if g.outdated.Load() != nil {
+			return 0
+		}
+		return 1
+	})
 	registry := prom.NewRegistry()
-	registry.MustRegister(w.metrics, w.decisions, info, sharingMetrics{s}, hearingMetrics{h}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(g.watch.metrics, g.watch.decisions, info, reloaded, sharingMetrics{&g.sharing}, hearingMetrics{&g.hearing}, collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
 }
 

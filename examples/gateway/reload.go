@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"io/fs"
 	"log/slog"
 	"os"
 	"reflect"
@@ -92,11 +91,8 @@ func (r *reloader) look(asked bool) {
 		if asked || r.failed != err.Error() {
 			r.log.Error("can't read the settings; keeping the old ones", "error", err)
 		}
-		r.failed = err.Error()
-		// A missing file is being replaced, and will count as changed.
-		if errors.Is(err, fs.ErrNotExist) {
-			r.text = nil
-		}
+		r.gateway.outdated.Store(&err)
+		r.failed, r.text = err.Error(), nil // it will count as changed
 		return
 	}
 	r.failed = ""
@@ -113,6 +109,9 @@ func (r *reloader) look(asked bool) {
 	}
 	if err == nil {
 		err = r.gateway.apply(next)
+	}
+	if err != nil {
+		r.gateway.outdated.Store(&err)
 	}
 	if source := new(sourceError); errors.As(err, &source) {
 		if asked || r.waits != err.Error() {
@@ -143,6 +142,7 @@ func (r *reloader) look(asked bool) {
 		attributes = append(attributes, "tenants_removed", gone)
 	}
 	r.now, r.stamps = next, next.stamps
+	r.gateway.outdated.Store(nil)
 	r.log.Info(done, attributes...)
 }
 

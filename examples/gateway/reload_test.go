@@ -56,6 +56,15 @@ func TestReload(t *testing.T) {
 		require.Equal(t, 200, ask(annsKey))
 		require.Equal(t, []int{1, 2 + i}, []int{one.served(), two.served()})
 	}
+	seen := func() (verdict, metrics string) {
+		_, text := get(t, c.admin+"/debug/endpick")
+		_, metrics = get(t, c.admin+"/metrics")
+		return textIn(page(t, text)), metrics
+	}
+	verdict, metrics := seen()
+	require.Contains(t, verdict, "The only server is healthy, but the settings in force are older than their file.")
+	require.Contains(t, verdict, path+":3: tenants: ")
+	require.Contains(t, metrics, "endpick_config_last_reload_successful 0\n")
 	require.Contains(t, c.stderr.String(), path+":3: polcy: is an unknown field")
 	require.Contains(t, c.stderr.String(), "tenants: is gone: without it nobody needs a key")
 	require.NoError(t, os.Remove(path))
@@ -66,6 +75,9 @@ func TestReload(t *testing.T) {
 	c.logs(t, "settings reloaded", 2)
 	c.logs(t, "tenants=0 tenants_removed=[ann]", 1)
 	require.Equal(t, 200, ask(""))
+	verdict, metrics = seen()
+	require.NotContains(t, verdict, "older than")
+	require.Contains(t, metrics, "endpick_config_last_reload_successful 1\n")
 	require.Equal(t, 2, one.served())
 	require.NotContains(t, one.last().Get("Authorization"), "sesame")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
