@@ -56,7 +56,7 @@ type Sketcher struct {
 // New returns a sketcher whose hashes depend on the key. With text, the prompt's
 // text is recorded too, up to a megabyte of it.
 func New(key prefix.Key, text bool) *Sketcher {
-	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 5\n" + key.Reveal())), read: maxRead}
+	s := &Sketcher{Prompt: new(recording.Prompt), key: sha256.Sum256([]byte("endpick sketch 6\n" + key.Reveal())), read: maxRead}
 	if text {
 		s.text = maxText
 	}

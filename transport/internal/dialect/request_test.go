@@ -35,7 +35,10 @@ func understand(t testing.TB, kind *api, body string) understood {
 }
 
 func tryToUnderstand(kind *api, body []byte, maxItems int) (u understood, err error) {
-	return u, u.read(kind, body, maxItems, rates{})
+	if err := u.read(kind, body, maxItems, rates{}); err != nil {
+		return u, err
+	}
+	return u, checkNames(&endpick.Request{Model: u.model})
 }
 
 // read reads a request for which a host may have set something, with what was learned before.

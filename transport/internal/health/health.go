@@ -168,6 +168,9 @@ func (e *endpoint) current() State { return State(e.state.Load()) }
 func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.state.Store(uint32(s))
 	e.since, e.hangs = now, hangs
+	if s == Silent {
+		e.lastErr = nil // it is of another time
+	}
 	e.spell++
 	e.postpone(now)
 }
@@ -197,7 +200,7 @@ func (s silence) lasts(e *endpoint, now time.Time) time.Duration {
 func (e *endpoint) comeBack(now time.Time) {
 	e.state.Store(uint32(Returning))
 	e.since, e.credit, e.failed = now, 0, 0
-	e.good, e.bad, e.refusals = 1, 0, 0
+	e.good, e.bad, e.refusals, e.lastErr = 1, 0, 0, nil
 }
 
 // recover ends what put the endpoint out, as if it were new.

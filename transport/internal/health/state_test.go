@@ -182,3 +182,20 @@ func TestWhoIsAskedInVain(t *testing.T) {
 	c.check("a", nil)
 	assert.Empty(t, c.hanging(), "it passes a check")
 }
+
+// The error of a status is not one of before it was well, or of another time than its silence.
+func TestErrorsOfAnotherTime(t *testing.T) {
+	c := newCluster("a", "b")
+	c.failed(c.send("a").Because(errors.New("refused")), true)
+	require.EqualError(t, c.status("a").Err, "refused")
+	c.at = c.at.Add(firstBackoff)
+	c.served(c.send("a"), false, time.Second)
+	require.Equal(t, Returning, c.state("a"))
+	require.NoError(t, c.status("a").Err)
+	c.at = c.at.Add(time.Minute)
+	c.failed(c.send("a").Because(errors.New("EOF")), false)
+	require.EqualError(t, c.status("a").Err, "EOF")
+	c.silence("a")
+	require.Equal(t, Silent, c.state("a"))
+	require.NoError(t, c.status("a").Err)
+}

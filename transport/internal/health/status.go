@@ -38,8 +38,8 @@ type Status struct {
 	Since time.Time // of the state; zero: since the endpoint became known
 	// Share is the part of its usual traffic that it gets: 1 if it is well.
 	Share float64
-	// Err is the error of the last failed request; nil: none, or not known. It is
-	// kept after a recovery.
+	// Err is the error of the last failed request since it last returned, or turned silent;
+	// nil: none, or not known.
 	Err error
 	// NextTrial is when a request will be tried there. Zero: it is not out.
 	NextTrial time.Time
