@@ -160,7 +160,11 @@ func (s *settings) validateEndpoints() error {
 		return nil
 	}
 	n := sort.Search(len(all), func(n int) bool { return router(n) != nil })
-	return s.bad(fmt.Sprintf("endpoints[%d]", n-1), "%v", router(n))
+	at := fmt.Sprintf("endpoints[%d]", n-1)
+	if i := slices.IndexFunc(all[:n-1], func(e endpick.Endpoint) bool { return e.ID == all[n-1].ID }); i >= 0 {
+		return s.bad(at, "is listed twice: endpoints[%d] has the same id, or url if there is no id", i)
+	}
+	return s.bad(at, "%v", router(n))
 }
 
 // validateEndpoint checks what endpoints of a list, and discovered ones, may have.
