@@ -156,6 +156,7 @@ func (e *endpoint) late(now time.Time, heard uint64) {
 	e.list(now)
 	if e.overdue.add(1, heard); e.overdue.n >= maxOverdue && !e.current().Out() {
 		e.putOut(Silent, now, false)
+		e.lastErr = nil // it is of another time
 	}
 }
 

@@ -168,9 +168,6 @@ func (e *endpoint) current() State { return State(e.state.Load()) }
 func (e *endpoint) putOut(s State, now time.Time, hangs bool) {
 	e.state.Store(uint32(s))
 	e.since, e.hangs = now, hangs
-	if s == Silent {
-		e.lastErr = nil // it is of another time
-	}
 	e.spell++
 	e.postpone(now)
 }
