@@ -24,6 +24,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
 )
 
@@ -241,6 +242,7 @@ func (o *observer) all() []endpick.Outcome {
 // world is a transport over a router with engines, and its observers.
 type world struct {
 	router   *endpick.Router
+	monitor  *health.Monitor
 	t        *transport.Transport
 	client   *http.Client
 	observer *observer
@@ -270,7 +272,8 @@ func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addres
 		of.Policy.Scorers = []endpick.Weighted{{Scorer: inOrder, Weight: 1}}
 	}
 	w.router = rig.Must(endpick.New(of))
-	config.Router = w.router
+	w.monitor = rig.Must(health.New(health.Config{Router: w.router}))
+	config.Router, config.Health = w.router, cmp.Or(config.Health, w.monitor)
 	if config.Pass == nil {
 		config.Pass = []string{"/"}
 	}

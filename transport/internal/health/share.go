@@ -182,11 +182,12 @@ func (h *Health) gone(e *endpoint) bool {
 
 // Unhealthy is the number of endpoints that get less than their share.
 func (h *Health) Unhealthy() int {
+	now := h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := 0
 	for _, e := range h.known {
-		if e.current() != Well && !h.gone(e) {
+		if e.share(now) < 1 && !h.gone(e) {
 			n++
 		}
 	}
