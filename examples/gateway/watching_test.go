@@ -324,8 +324,8 @@ func TestPrometheus(t *testing.T) {
 	// Best fit would fill one server, since targets as loose as these are met there.
 	args := []string{"-policy", "predicted-latency:most", "-trust-headers", "-queue", "100", "-seed", "1"}
 	for _, e := range engines.Endpoints() {
-		urls = append(urls, e.Address)
-		args = append(args, "-backend", e.Address)
+		urls = append(urls, "http://"+e.Address)
+		args = append(args, "-backend", "http://"+e.Address)
 	}
 	c := start(t, args...)
 	p := startPrometheus(t, c.admin)
