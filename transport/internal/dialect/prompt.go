@@ -95,7 +95,7 @@ type promptReader struct {
 // shares memory with the value, or with texts.
 func (p *promptReader) shortest(v []byte) string {
 	s := inQuotes(v)
-	if !hasEscape(s, "u/") {
+	if isShortest(s) {
 		return viewString(s)
 	}
 	n := len(p.texts)

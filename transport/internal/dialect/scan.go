@@ -79,15 +79,15 @@ func skipString(b []byte, i int) int {
 	}
 }
 
-// hasEscape reports whether the content of a string, or a value, has an escape of these kinds.
-func hasEscape(s []byte, kinds string) bool {
+// isShortest reports whether appendShortest would change nothing: the content of a string has no \u and no \/.
+func isShortest(s []byte) bool {
 	for {
 		i := bytes.IndexByte(s, '\\')
 		if i < 0 || i+1 >= len(s) {
-			return false
-		}
-		if strings.IndexByte(kinds, s[i+1]) >= 0 {
 			return true
+		}
+		if c := s[i+1]; c == 'u' || c == '/' {
+			return false
 		}
 		s = s[i+2:]
 	}
