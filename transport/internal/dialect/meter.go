@@ -188,7 +188,7 @@ func (m *Meter) event(data []byte) edit {
 		m.failed, m.fault = false, bytes.Clone(data)
 		return edit{drop: true}
 	}
-	m.unreported += m.count(m.clock)
+	m.unreported += m.count(m.clock, m.mostTokens())
 	m.hasContent = m.hasContent || m.data.hasContent()
 	if m.stores && unnamed && m.answer.id != "" {
 		m.store(nil) // a client may cancel or continue it before it has ended
@@ -222,9 +222,9 @@ func (m *Meter) Whole() bool {
 	return m.state == whole
 }
 
-// maxTokensPerByte is the most tokens that a response may have had for each of its bytes, in which
+// mostTokens is the most tokens that a response may have had so far, by its bytes, in which
 // reasoning may be left out; more is not believed.
-const maxTokensPerByte = 64
+func (m *Meter) mostTokens() int { return 64 * int(m.fed.Load()) }
 
 // Outcome is how the request has ended, according to its owner and the response,
 // for [endpick.Lease.Done]. A request for which an engine computes no prompt ends
@@ -244,10 +244,10 @@ func (m *Meter) Outcome(status endpick.Status) endpick.Outcome {
 		if m.finder != nil { // if there are several responses in a list, none is found
 			m.usage = m.finder.found
 		}
-		if n, _ := m.usage.output(); n > max(maxTokensPerByte*int(m.fed.Load()), m.counted) {
-			m.usage.dropOutput()
-		}
 		o.Blocks = m.conversation()
+	}
+	if n, _ := m.usage.output(); n > max(m.mostTokens(), m.counted) {
+		m.usage.dropOutput()
 	}
 	o.InputTokens, _ = m.usage.prompt()
 	o.OutputTokens, _ = m.usage.output()

@@ -133,5 +133,9 @@ func TestImpossibleUsageIsNone(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, want, outcome.OutputTokens, tokens)
 		assert.Equal(t, 3, outcome.InputTokens)
+		m := newTalk(t).streaming("/v1/chat/completions", `{"stream":true,"messages":[{}]}`)
+		m.Feed(nil, []byte("data: "+strings.Replace(body(tokens), "message", "delta", 1)+"\n\n"))
+		m.Outcome(endpick.Canceled)
+		assert.Equal(t, max(want, 1), m.Seen().OutputTokens, "%d, as a stream goes", tokens)
 	}
 }

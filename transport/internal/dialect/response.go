@@ -198,7 +198,7 @@ func (r *response) choose(index int) {
 
 // count counts the tokens of what was read: by the engine's own count if it has one, else by
 // the length. The first data with content has at least one, however short it is.
-func (r *response) count(now func() time.Time) (n int) {
+func (r *response) count(now func() time.Time, believed int) (n int) {
 	c, d, u := r.last, &r.data, &r.data.usage
 	// Usage replaces that of the whole response, unless it is that of one among several.
 	all, counted := &r.usage, r.counted
@@ -217,7 +217,7 @@ func (r *response) count(now func() time.Time) (n int) {
 	r.bytes += d.bytes
 	r.estimate += float64(d.bytes) * r.rates.contents.perByte()
 	switch reported, ok := all.output(); {
-	case ok && u.value != nil: // the engine reports the count as it goes
+	case ok && u.value != nil && reported <= believed: // the engine reports the count as it goes
 		n = max(reported-counted, 0)
 		r.estimate = 0
 	case d.tokens > 0:
