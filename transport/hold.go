@@ -2,11 +2,9 @@ package transport
 
 import (
 	"bufio"
-	"errors"
 	"io"
 	"net/http"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -38,19 +36,13 @@ type held struct {
 	counted atomic.Int64     // bytes of first, in Transport.held
 }
 
-var errUnaskedUpgrade = errors.New("the server has switched to a protocol that it was not asked for")
-
 // awaitBody waits for as much of the body as must be there before the client may see anything of
 // it: the first byte, or what is held. It returns what has arrived, which the body still has; whole:
 // that is all. After an upgrade there is no body.
 func (a *Attempt) awaitBody(response *http.Response) (first []byte, whole bool, err error) {
 	c := a.call
 	if response.StatusCode == http.StatusSwitchingProtocols {
-		if !strings.EqualFold(response.Header.Get("Upgrade"), upgradeOf(c.in.Header)) {
-			response.Body.Close()
-			err = errUnaskedUpgrade
-		}
-		return nil, false, err
+		return nil, false, nil
 	}
 	c.findEvents(response)
 	b := &held{ReadCloser: response.Body, a: a, first: make([]byte, 0, firstHeld)}

@@ -181,17 +181,23 @@ func TestHeadersOfResponsesAreBounded(t *testing.T) {
 	w.idle(t)
 }
 
-// A server that switches to a protocol that it was not asked for has not answered.
+// A server that switches to a protocol that it was not asked for has not answered, whatever it was asked. Nothing
+// ends the body of such an answer.
 func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
-	var open atomic.Int32
-	w := newWorld(t, transport.Config{MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
-		open.Add(1)
-		return &http.Response{StatusCode: 101, Header: http.Header{"Upgrade": {"echo"}}, Body: &closing{ReadCloser: http.NoBody, open: &open}}, nil
-	})}, "a", "b", "c")
-	_, err := w.t.RoundTrip(post(t, chatPath, chatStream))
-	assert.ErrorContains(t, err, "not asked for")
-	assert.Equal(t, 502, transport.StatusOf(err))
-	assert.Zero(t, open.Load())
+	for _, header := range []http.Header{{"Upgrade": {"echo"}}, {}} {
+		var open atomic.Int32
+		near, _ := net.Pipe()
+		w := newWorld(t, transport.Config{MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
+			open.Add(1)
+			return &http.Response{StatusCode: 101, Header: header, Body: &closing{ReadCloser: near, open: &open}}, nil
+		})}, "a", "b", "c")
+		for _, in := range []*http.Request{post(t, chatPath, chatStream), httptest.NewRequest("GET", "/v1/models", nil)} {
+			_, err := w.t.RoundTrip(in)
+			assert.ErrorContains(t, err, "not asked for", in.URL.Path)
+			assert.Equal(t, 502, transport.StatusOf(err))
+			assert.Zero(t, open.Load())
+		}
+	}
 }
 
 // The time a request was held ends when it is first routed, not when it is last routed.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"strings"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/internal/dialect"
@@ -188,12 +189,15 @@ func (t *Transport) exchange(c *Call, a *Attempt, p *payload) (*http.Response, e
 }
 
 // over sends a request over the wire. Clients read any three digits as a status, and servers panic when
-// they are to write less than 100.
+// they are to write less than 100; what comes after a 101 is not ended by any context.
 func (t *Transport) over(out *http.Request) (*http.Response, error) {
 	response, err := t.wire.RoundTrip(out)
-	if err == nil && response.StatusCode < http.StatusContinue {
-		response.Body.Close()
-		return nil, errors.New("the server has answered with a status below 100")
+	if err == nil && response.StatusCode <= http.StatusSwitchingProtocols {
+		asked := out.Header.Get("Upgrade")
+		if _, open := response.Body.(io.Writer); !open || asked == "" || !strings.EqualFold(asked, response.Header.Get("Upgrade")) {
+			response.Body.Close()
+			return nil, errors.New("the server has answered with a status below 100, or a protocol that it was not asked for")
+		}
 	}
 	return response, err
 }

@@ -173,7 +173,9 @@ func (m *Monitor) ask(ctx context.Context, u string) (connected bool, err error)
 		return !waited && !host.IsDial(err), err
 	}
 	defer resp.Body.Close()
-	_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
+	if resp.StatusCode != http.StatusSwitchingProtocols { // of which no context ends the body
+		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
+	}
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
 		err = fmt.Errorf("health: answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}

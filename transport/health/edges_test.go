@@ -115,6 +115,7 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 		url       func(*endpick.Endpoint) string
 		unhealthy bool
 	}{
+		"101":           {page: status(101)}, // nothing ends its body
 		"401":           {page: status(401)},
 		"499":           {page: status(499)},
 		"500":           {page: status(500), unhealthy: true},
@@ -129,7 +130,7 @@ func TestWhatSaysNothingOfAServer(t *testing.T) {
 			assert.Equal(t, tc.unhealthy, s.CheckErr != nil, name)
 		}
 	}
-	assert.EqualValues(t, 10, given.Load())
+	assert.EqualValues(t, 12, given.Load())
 	assert.Equal(t, given.Load(), closed.Load(), "every body is closed")
 	assert.LessOrEqual(t, read.Load(), 10*int32(4<<10), "pages may be long")
 }

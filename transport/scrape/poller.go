@@ -220,7 +220,9 @@ func (p *Poller) get(ctx context.Context, u string, accept ...string) (text []by
 		}
 		defer resp.Body.Close()
 		if answered = true; resp.StatusCode != http.StatusOK {
-			_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
+			if resp.StatusCode != http.StatusSwitchingProtocols { // of which no context ends the body
+				_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
+			}
 			err = StatusError(resp.StatusCode)
 			return
 		}

@@ -137,6 +137,11 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 		"too long":           {says(strings.Repeat("# x\n", 1000)), scrape.ErrTooLong, 0},
 		"no such page":       {new(site).RoundTrip, scrape.StatusError(404), 0},
 		"a page that panics": {panics, panicked, 0},
+		"another protocol": {func(r *http.Request) (*http.Response, error) {
+			resp, err := panics(r)
+			resp.StatusCode = 101 // nothing ends its body
+			return resp, err
+		}, scrape.StatusError(101), 0},
 		"a negative queue":   {says(load(-1, 3, 0.4)), badLoad, endpick.RunningSignal | endpick.KVUsageSignal},
 		"usage above one":    {says(load(1, 3, 42)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
 		"not a number":       {says(strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
