@@ -63,6 +63,7 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 		return nil, r.err
 	}
 	response := *r.response
+	response.Header = response.Header.Clone() // r's is read while a proxy changes this one
 	if response.Request = in; r.streams() {
 		k.start(t.config.KeepAlive)
 		go k.pass(r)

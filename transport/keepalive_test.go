@@ -151,6 +151,17 @@ func TestNoKeepAlive(t *testing.T) {
 	}
 }
 
+// Proxies change the header of a response, while it is passed on.
+func TestKeepAliveHasAHeaderOfItsOwn(t *testing.T) {
+	theirs, _ := answered(200, "text/event-stream", role+finish+done)
+	w := newWorld(t, transport.Config{KeepAlive: time.Hour, Base: tripper(func(*http.Request) (*http.Response, error) { return theirs, nil })}, "a")
+	resp, err := w.t.RoundTrip(post(t, chatPath, chatStream))
+	require.NoError(t, err)
+	resp.Header.Del("Content-Type")
+	assert.Contains(t, theirs.Header, "Content-Type")
+	require.NoError(t, resp.Body.Close())
+}
+
 // What a client that reads slowly has of an event is followed by the rest of it.
 func TestKeepAliveBetweenEvents(t *testing.T) {
 	long := delta(`"content":"` + strings.Repeat("Once", 50_000) + `"`)
