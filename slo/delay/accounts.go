@@ -227,8 +227,8 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	if !l.answered {
 		e.pairs = max(e.pairs-l.pairs, 0)
-		switch took, _ := ev.E2E(); {
-		case !completed || !timed:
+		switch took, ok := ev.E2E(); {
+		case !completed || !timed || !ok:
 		case l.waits:
 			x := l.x
 			x[steps] += float64(min(ev.OutputTokens, mostTokens))

@@ -218,17 +218,17 @@ func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
 	}, x)
 }
 
-// How long a request of another router took is known from its outcome alone.
-func TestLabelsOfMirroredResponses(t *testing.T) {
-	for took, teaches := range map[time.Duration]bool{0: false, 4 * time.Second: true} {
+// How long a request of another router took is known from its outcome alone; of one that a proxy has sent,
+// nobody knows it.
+func TestLabelsOfAdoptedResponses(t *testing.T) {
+	for _, adopted := range []endpick.Adopted{{Mirrored: true}, {Mirrored: true, Took: 4 * time.Second}, {}} {
+		adopted.Endpoint = "a"
 		d := newLone(t)
-		l := rig.Must(d.router.Route(endpick.Request{
-			Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true, Took: took},
-		}))
+		l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 600, ExpectedOutputTokens: 30, Adopted: &adopted}))
 		d.at(9)
 		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
-		assert.Equal(t, teaches, x != amounts{}, "%v", took)
-		assert.InDelta(t, milliseconds(took), d.m.learned.common.decoding.or(0), 1e-6)
+		assert.Equal(t, adopted.Took > 0, x != amounts{}, "%+v", adopted)
+		assert.InDelta(t, milliseconds(adopted.Took), d.m.learned.common.decoding.or(0), 1e-6)
 	}
 }
 
