@@ -94,6 +94,13 @@ func (m *marginal) Routed(ev *endpick.Event) {
 	c, req := ev.Candidate, ev.Request
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for i := range ev.Candidates {
+		if other := &ev.Candidates[i]; len(other.Endpoint.Residents) > 0 {
+			if e := m.endpoints.At(other.Ref); e != nil {
+				e.residents.hear(other.Endpoint)
+			}
+		}
+	}
 	l, e := m.leases.At(ev.Lease), m.endpoints.At(c.Ref)
 	if l == nil {
 		return
@@ -114,13 +121,6 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		external: v.external, externalSize: v.external * k.size.or(v.size),
 	}
 	m.routed(req.Number())
-	for i := range ev.Candidates {
-		if other := &ev.Candidates[i]; len(other.Endpoint.Residents) > 0 {
-			if e := m.endpoints.At(other.Ref); e != nil {
-				e.residents.hear(other.Endpoint)
-			}
-		}
-	}
 	if r := c.Endpoint.Resident(n.model); r != nil {
 		queued := e.residents.of(r.Model)
 		l.crowded = l.crowded || queued != nil && float64(queued.open) >= m.learned.loads.places(n.variant, r.Model)

@@ -18,7 +18,7 @@ func TestAccountsAreTheSums(t *testing.T) {
 	type sums struct{ pairs, decoding, resident float64 }
 	rapid.Check(t, func(t *rapid.T) {
 		d := newLone(t)
-		require.NoError(t, d.router.Add(endpick.Endpoint{ID: "b", Variant: "fast", MaxSequences: 2}))
+		require.NoError(t, d.router.Add(endpick.Endpoint{ID: "b", Variant: "fast", MaxSequences: 2, Residents: []endpick.Resident{{Model: "m"}}}))
 		var leases []endpick.Lease
 		lease := func(t *rapid.T) endpick.Lease {
 			if len(leases) == 0 {
