@@ -32,16 +32,14 @@ type NoEndpointError struct {
 }
 
 func (e *NoEndpointError) Error() string {
-	others := ""
-	if len(e.Others) > 0 {
-		others = fmt.Sprintf("; there are %q", e.Others)
-	}
-	full := ""
+	text := fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining", e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining)
 	if e.Full > 0 {
-		full = fmt.Sprintf(", %d full", e.Full)
+		text += fmt.Sprintf(", %d full", e.Full)
 	}
-	return fmt.Sprintf("endpick: no endpoint for model %q: %d of %d serve it, %d excluded, %d draining%s%s",
-		e.Model, e.Serving, e.Endpoints, e.Excluded, e.Draining, full, others)
+	if len(e.Others) > 0 {
+		text += fmt.Sprintf("; there are %q", e.Others)
+	}
+	return text
 }
 
 // RejectedError carries the reason of the Admitter, and matches it.

@@ -69,10 +69,15 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 	})
 }
 
-// The zero EndpointRef belongs to no endpoint, even after a slot has been used 2^32 times.
+// The zero EndpointRef belongs to no endpoint, and the zero LeaseRef to no lease, even after a slot has been
+// used 2^32 times.
 func TestGenerationsSkipZero(t *testing.T) {
 	f := fleet{slots: []uint32{math.MaxUint32}, freeSlots: []uint32{0}}
 	assert.Equal(t, EndpointRef{Slot: 0, Generation: 1}, f.takeSlot())
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}}}))
+	must(r.Route(Request{})).Done(Outcome{})
+	(*r.leases.chunks.Load())[0][0].generation = math.MaxUint32
+	assert.Equal(t, LeaseRef{Slot: 0, Generation: 1}, must(r.Route(Request{})).Ref())
 }
 
 // Counters are read one after the other while they change: what is seen in

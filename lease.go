@@ -314,7 +314,7 @@ func (t *leaseTable) open(d *decision, p *pipeline, m member, c *Candidate) Leas
 
 	s.mu.Lock()
 	defer s.unlock()
-	s.generation++
+	s.generation = max(s.generation+1, 1) // 0 is nobody's
 	s.open = true
 	s.state, s.pipeline = state, p
 	s.request, s.candidate = d.req, *c

@@ -311,8 +311,6 @@ func TestExactlyOnce(t *testing.T) {
 type panicker struct{ at string }
 
 func (p *panicker) Name() string                                      { return "panicker" }
-func (p *panicker) Match(*endpick.Request, []endpick.Candidate)       { p.hear("match") }
-func (p *panicker) Predict(*endpick.Request, []endpick.Candidate)     { p.hear("predict") }
 func (p *panicker) Admit(*endpick.Request, []endpick.Candidate) error { p.hear("admit"); return nil }
 func (p *panicker) Routed(*endpick.Event)                             { p.hear("routed") }
 func (p *panicker) FirstToken(*endpick.Event)                         { p.hear("first token") }
@@ -322,6 +320,16 @@ func (p *panicker) Validate() error                                   { p.hear("
 func (p *panicker) Pick(*endpick.Request, []endpick.Candidate, []float64) (i int) {
 	p.hear("pick")
 	return 0
+}
+
+func (p *panicker) Match(_ *endpick.Request, c []endpick.Candidate) {
+	c[0].PrefixTokens = 2
+	p.hear("match")
+}
+
+func (p *panicker) Predict(_ *endpick.Request, c []endpick.Candidate) {
+	c[0].Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: 1, TTFTUpper: 1}
+	p.hear("predict")
 }
 
 func (p *panicker) Filter(_ *endpick.Request, c []endpick.Candidate) []endpick.Candidate {
@@ -392,6 +400,9 @@ func TestPanicsCostTheirStage(t *testing.T) {
 			}
 			if at == "score" {
 				assert.Equal(t, []float64{0, 0.5}, receipt.Verdicts[0].Scores, "nothing that was written counts")
+			}
+			for _, v := range receipt.Verdicts {
+				assert.False(t, at == "match" && v.Candidate.PrefixTokens > 0 || at == "predict" && v.Candidate.Prediction.Has > 0)
 			}
 			l.FirstToken()
 			require.True(t, l.Done(endpick.Outcome{}))

@@ -68,13 +68,13 @@ func (d *decision) keepLowestTier() {
 	d.candidates = first
 }
 
-// weigh multiplies scores by the endpoints' weights, and divides those below zero.
+// weigh multiplies scores by the endpoints' weights, and divides those below zero. They stay finite.
 func weigh(candidates []Candidate, scores []float64) {
 	for i := range candidates {
-		if w := candidates[i].Endpoint.weight(); scores[i] < 0 {
-			scores[i] /= w
-		} else {
-			scores[i] *= w
+		w := candidates[i].Endpoint.weight()
+		if scores[i] < 0 {
+			w = 1 / w
 		}
+		scores[i] = min(max(scores[i]*w, -math.MaxFloat64), math.MaxFloat64)
 	}
 }

@@ -88,12 +88,14 @@ func TestOperatorsDecideFirst(t *testing.T) {
 		{"thrice as costly", []endpick.Endpoint{{ID: "a", Weight: 2.9}, {ID: "c"}}, endpick.Request{}, "c", ""},
 		{"more than half as good", []endpick.Endpoint{{ID: "d", Weight: 2.1}, {ID: "e"}}, endpick.Request{}, "d", ""},
 		{"less than half as good", []endpick.Endpoint{{ID: "d", Weight: 1.9}, {ID: "e"}}, endpick.Request{}, "e", ""},
+		{"hardly worth anything", []endpick.Endpoint{{ID: "a", Weight: 1e-320}}, endpick.Request{}, "a", ""},
 	} {
 		r := costRouter(map[string]float64{"a": -3, "b": -2, "c": -1, "d": 1, "e": 2}, c.endpoints...)
 		c.request.Receipt = new(endpick.Receipt)
 		lease, err := r.Route(c.request)
 		if assert.NoError(t, err, c.name) {
 			assert.Equal(t, c.want, lease.Endpoint().ID, c.name)
+			assert.Zero(t, c.request.Receipt.Regret, c.name)
 			assert.Contains(t, c.request.Receipt.String(), "tokens"+map[bool]string{true: ", "}[c.receipt != ""]+c.receipt+"\n", c.name)
 		}
 	}

@@ -307,15 +307,19 @@ func ordered(candidates []Candidate) bool {
 // index among what is left is one among all.
 func (p *pipeline) choose(d *decision) (chosen int, err error) {
 	req, left := &d.req, slices.Clip(d.candidates) // what a stage appends goes elsewhere
-	if p.Matcher != nil {
-		p.try(p.Matcher, func() { p.Matcher.Match(req, left) })
+	if p.Matcher != nil && !p.try(p.Matcher, func() { p.Matcher.Match(req, left) }) {
+		for i := range left {
+			left[i].PrefixTokens = 0
+		}
 	}
 	if a := req.Adopted; a != nil && a.Mirrored {
 		c := &left[d.adopted]
 		c.PrefixTokens = min(max(a.ExpectedCached, 0), max(req.InputTokens-1, 0))
 	}
-	if p.Predictor != nil {
-		p.try(p.Predictor, func() { p.Predictor.Predict(req, left) })
+	if p.Predictor != nil && !p.try(p.Predictor, func() { p.Predictor.Predict(req, left) }) {
+		for i := range left {
+			left[i].Prediction = Prediction{}
+		}
 	}
 	if req.Adopted != nil {
 		return d.adopted, nil
