@@ -191,12 +191,9 @@ func (f *fleet) get(id string) (member, error) {
 // enter counts a request on an endpoint, unless the endpoint has been removed, or has as many as it may
 // have at most; 0: any number.
 func (f *fleet) enter(s *endpointState, most int) bool {
-	if most == 0 {
-		s.requests.Add(1)
-	}
-	for most > 0 {
+	for {
 		n := s.requests.Load()
-		if int(n) >= most {
+		if most > 0 && int(n) >= most {
 			return false
 		}
 		if s.requests.CompareAndSwap(n, n+1) {

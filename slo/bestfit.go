@@ -3,6 +3,7 @@ package slo
 import (
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -72,7 +73,7 @@ func NewBestFit(config BestFitConfig) (endpick.Scorer, error) {
 type bestFit struct {
 	config  BestFitConfig
 	explore endpick.Exploration
-	work    scratch
+	work    sync.Pool // *[]float64
 }
 
 func (s *bestFit) Name() string {

@@ -2,7 +2,6 @@ package slo
 
 import (
 	"slices"
-	"sync"
 
 	"github.com/endpick/endpick"
 )
@@ -28,7 +27,7 @@ func (s *bestFit) fallBack(req *endpick.Request, candidates []endpick.Candidate,
 			}
 		}
 	default:
-		high = s.work.median(dst) * (1 - 1e-6)
+		high = s.median(dst) * (1 - 1e-6)
 	}
 	for i := range dst {
 		if dst[i] == unscored {
@@ -47,12 +46,9 @@ func composite(req *endpick.Request, c *endpick.Candidate, mostWaiting float64) 
 
 var saltUnpredicted = endpick.Salt("slo/unpredicted")
 
-// scratch lends memory for finding a median.
-type scratch struct{ pool sync.Pool }
-
 // median returns the lower median of the scores that are set, of which there is at least one.
-func (s *scratch) median(scores []float64) float64 {
-	work, _ := s.pool.Get().(*[]float64)
+func (s *bestFit) median(scores []float64) float64 {
+	work, _ := s.work.Get().(*[]float64)
 	if work == nil {
 		work = new([]float64)
 	}
@@ -65,6 +61,6 @@ func (s *scratch) median(scores []float64) float64 {
 	slices.Sort(set)
 	m := set[(len(set)-1)/2]
 	*work = set
-	s.pool.Put(work)
+	s.work.Put(work)
 	return m
 }

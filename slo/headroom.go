@@ -81,10 +81,7 @@ type fit struct {
 	// Known is false if there is a target for a latency that is not
 	// predicted; the other fields then mean nothing.
 	Known bool
-	// Asked holds the dimensions that count: TTFT and TPOT, as far as the
-	// request has a target for them.
-	Asked endpick.Latencies
-	// TTFT and TPOT are (SLO − predicted)/SLO; only those in Asked.
+	// TTFT and TPOT are (SLO − predicted)/SLO, as far as the request has a target for them.
 	TTFT, TPOT float64
 	// Combined is their weighted sum. The weight of a dimension without a
 	// target goes to the other.
@@ -161,7 +158,7 @@ func (m *measure) end() {
 // fit writes the candidate's headroom into f. Returning it by value would cost
 // as much as the rest.
 func (m *measure) fit(c *endpick.Candidate, f *fit) {
-	*f = fit{Asked: m.asked}
+	*f = fit{}
 	p := clean(&c.Prediction, m.upper)
 	if m.asked&endpick.TTFT != 0 {
 		first, ok := p.ttft, p.has&endpick.TTFT != 0
@@ -173,7 +170,7 @@ func (m *measure) fit(c *endpick.Candidate, f *fit) {
 		}
 		f.TTFT = (m.ttftTarget - first) * m.perTTFT
 		f.Combined = m.ttftWeight * f.TTFT
-		f.Deficit = m.ttftWeight * above0(-f.TTFT)
+		f.Deficit = m.ttftWeight * max(-f.TTFT, 0)
 	}
 	missed := 0.0 // deficit of TPOT, as a share of the target
 	if m.asked&endpick.TPOT != 0 {
@@ -182,7 +179,7 @@ func (m *measure) fit(c *endpick.Candidate, f *fit) {
 		}
 		f.TPOT = (m.tpotTarget - p.tpot) * m.perTPOT
 		f.Combined += m.tpotWeight * f.TPOT
-		missed = above0(-f.TPOT)
+		missed = max(-f.TPOT, 0)
 	}
 	// Running requests are slowed down to the same TPOT. Without a prediction of
 	// it, their targets don't count.
@@ -193,14 +190,6 @@ func (m *measure) fit(c *endpick.Candidate, f *fit) {
 	}
 	f.Deficit += m.tpotWeight * missed
 	f.Known = true
-}
-
-// above0 is max(0, v), but faster because v is never NaN.
-func above0(v float64) float64 {
-	if v > 0 {
-		return v
-	}
-	return 0
 }
 
 func (h *Headroom) outputTokens(req *endpick.Request) float64 {

@@ -23,44 +23,43 @@ func TestHeadroom(t *testing.T) {
 	}{
 		// (200 − 100)/200 = 0.5; (50 − 40)/50 = 0.2; 0.8·0.5 + 0.2·0.2 = 0.44.
 		{"both", slo.HeadroomConfig{}, ask(200, 50), both(100, 40),
-			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: 0.2, Combined: 0.44}},
+			slo.Fit{Known: true, TTFT: 0.5, TPOT: 0.2, Combined: 0.44}},
 		{"other weights", slo.HeadroomConfig{TTFTWeight: 0.5}, ask(200, 50), both(100, 40),
-			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: 0.2, Combined: 0.35}},
+			slo.Fit{Known: true, TTFT: 0.5, TPOT: 0.2, Combined: 0.35}},
 		// TPOT is (50 − 60)/50 = −0.2; TTFT's surplus does not make up for it:
 		// 0.2·0.2 = 0.04.
 		{"surplus pays for nothing", slo.HeadroomConfig{}, ask(200, 50), both(100, 60),
-			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.5, TPOT: -0.2, Combined: 0.36, Deficit: 0.04}},
+			slo.Fit{Known: true, TTFT: 0.5, TPOT: -0.2, Combined: 0.36, Deficit: 0.04}},
 		// 0.8·0.5 + 0.2·1 = 0.6.
 		{"both are missed", slo.HeadroomConfig{}, ask(200, 50), both(300, 100),
-			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: -0.5, TPOT: -1, Combined: -0.6, Deficit: 0.6}},
+			slo.Fit{Known: true, TTFT: -0.5, TPOT: -1, Combined: -0.6, Deficit: 0.6}},
 		{"TTFT alone has all the weight", slo.HeadroomConfig{}, ask(200, 0), both(300, 1000),
-			slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: -0.5, Combined: -0.5, Deficit: 0.5}},
+			slo.Fit{Known: true, TTFT: -0.5, Combined: -0.5, Deficit: 0.5}},
 		{"TPOT alone has all the weight", slo.HeadroomConfig{}, ask(0, 50), both(300, 40),
-			slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
+			slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
 		{"just met", slo.HeadroomConfig{}, ask(200, 50), both(200, 50),
-			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT}},
+			slo.Fit{Known: true}},
 		{"nothing is asked for", slo.HeadroomConfig{}, ask(0, 0), both(200, 50), slo.Fit{Known: true}},
 		{"a negative target is none", slo.HeadroomConfig{}, ask(-5, 50), both(200, 40),
-			slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
-		{"a year", slo.HeadroomConfig{}, ask(year, 0), both(0, 50), slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 1, Combined: 1}},
+			slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
+		{"a year", slo.HeadroomConfig{}, ask(year, 0), both(0, 50), slo.Fit{Known: true, TTFT: 1, Combined: 1}},
 		// Upper bounds are 150 and 60: 0.25 and −0.2.
 		{"upper bound", slo.HeadroomConfig{UpperBound: true}, ask(200, 50), both(100, 40),
-			slo.Fit{Known: true, Asked: endpick.TTFT | endpick.TPOT, TTFT: 0.25, TPOT: -0.2, Combined: 0.16, Deficit: 0.04}},
+			slo.Fit{Known: true, TTFT: 0.25, TPOT: -0.2, Combined: 0.16, Deficit: 0.04}},
 		{"an upper bound that is missing is the expected value", slo.HeadroomConfig{UpperBound: true}, ask(200, 0),
-			endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, slo.Fit{Known: true, Asked: endpick.TTFT, TTFT: 0.5, Combined: 0.5}},
+			endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, slo.Fit{Known: true, TTFT: 0.5, Combined: 0.5}},
 		{"of TPOT likewise", slo.HeadroomConfig{UpperBound: true}, ask(0, 50),
-			endpick.Prediction{Has: endpick.TPOT, TPOT: 40 * ms}, slo.Fit{Known: true, Asked: endpick.TPOT, TPOT: 0.2, Combined: 0.2}},
+			endpick.Prediction{Has: endpick.TPOT, TPOT: 40 * ms}, slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
 		{"nothing is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{},
-			slo.Fit{Asked: endpick.TTFT | endpick.TPOT}},
+			slo.Fit{}},
 		{"one of two is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{Has: endpick.TTFT, TTFT: 1},
-			slo.Fit{Asked: endpick.TTFT | endpick.TPOT, TTFT: 1 - 1.0/(200e6), Combined: 0.8 * (1 - 1.0/(200e6))}},
-		{"a negative prediction is none", slo.HeadroomConfig{}, ask(200, 0), both(-1, 40), slo.Fit{Asked: endpick.TTFT}},
+			slo.Fit{TTFT: 1 - 1.0/(200e6), Combined: 0.8 * (1 - 1.0/(200e6))}},
+		{"a negative prediction is none", slo.HeadroomConfig{}, ask(200, 0), both(-1, 40), slo.Fit{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			cs := fleet(tc.p)
 			got := slo.FitOf(newHeadroom(t, tc.config), &tc.req, &cs[0])
 			assert.Equal(t, tc.want.Known, got.Known)
-			assert.Equal(t, tc.want.Asked, got.Asked)
 			assert.Equal(t, tc.want.Known && tc.want.Deficit == 0, got.Meets())
 			if !tc.want.Known {
 				return

@@ -16,12 +16,9 @@ type latency struct {
 // clean takes the expected latencies, or with upper their upper bounds.
 func clean(p *endpick.Prediction, upper bool) latency {
 	l := latency{has: p.Has, ttft: float64(p.TTFT), tpot: float64(p.TPOT), e2e: float64(p.E2E)}
-	for _, of := range [...]struct {
-		latency endpick.Latencies
-		value   time.Duration
-	}{{endpick.TTFT, p.TTFT}, {endpick.TPOT, p.TPOT}, {endpick.E2E, p.E2E}} {
-		if of.value < 0 {
-			l.has &^= of.latency
+	for i, v := range [...]time.Duration{p.TTFT, p.TPOT, p.E2E} {
+		if v < 0 {
+			l.has &^= endpick.TTFT << i
 		}
 	}
 	if upper {

@@ -128,7 +128,7 @@ func (m *marginal) Routed(ev *endpick.Event) {
 		l.resident, l.waits, l.loads = r.Model, state != endpick.InMemory, state == endpick.OnDisk
 		m.learned.loads.ask(r.Model)
 		d := decision{m: m, req: req, candidates: ev.Candidates, now: now}
-		l.spreads = l.loads && d.elsewhere(c, r, endpick.Loading, endpick.InMemory) > 0
+		l.spreads = l.loads && d.placed(r).there() > 1 // besides here
 	}
 	e.pairs += l.pairs
 	if !l.stream {

@@ -170,7 +170,7 @@ func (d *decision) load(c *endpick.Candidate, yield func(model string)) (wait, b
 			}
 		}
 	}
-	if d.elsewhere(c, r, endpick.Loading) > 0 {
+	if d.placed(r).in[endpick.Loading] > 0 {
 		back = took // which is soon ready there: a second load is for nobody's good
 	}
 	goes := func(u *endpick.Resident, busy bool, likely float64) {
@@ -180,8 +180,8 @@ func (d *decision) load(c *endpick.Candidate, yield func(model string)) (wait, b
 		if yield != nil {
 			yield(u.Model)
 		}
-		// Of those who come back for it, each server that has it in memory gets its part.
-		back += likely * l.share(u.Model, r.Model) * l.time(e.Variant, u) / (1 + d.elsewhere(c, u, endpick.Loading, endpick.InMemory))
+		// Of those who come back for it, each server that has it in memory gets its part, as this one has it.
+		back += likely * l.share(u.Model, r.Model) * l.time(e.Variant, u) / max(d.placed(u).there(), 1)
 	}
 	if again { // with what it was loaded
 		goes(r, false, 1)
@@ -199,17 +199,31 @@ func (l *loads) left(variant string, r *endpick.Resident, since, now int64) floa
 	return max(took-float64(now-since)/1e6, 0)
 }
 
-// elsewhere is how many other candidates have the model in one of these states.
-func (d *decision) elsewhere(c *endpick.Candidate, u *endpick.Resident, states ...endpick.Residency) (n float64) {
-	for i := range d.candidates {
-		other := &d.candidates[i]
-		if r := other.Endpoint.Resident(u.Model); r != nil && other.Ref != c.Ref {
-			if state, _ := d.m.residents(other.Ref).state(other.Endpoint, r, d.now, d.req.Number()); slices.Contains(states, state) {
-				n++
-			}
+// placed is how many candidates have a model in each state.
+type placed struct {
+	model string
+	in    [endpick.InMemory + 1]float64
+}
+
+func (p placed) there() float64 { return p.in[endpick.Loading] + p.in[endpick.InMemory] }
+
+// placed counts them, once for each model, since every candidate asks.
+func (d *decision) placed(u *endpick.Resident) placed {
+	for _, p := range d.models {
+		if p.model == u.Model {
+			return p
 		}
 	}
-	return n
+	p := placed{model: u.Model}
+	for i := range d.candidates {
+		c := &d.candidates[i]
+		if r := c.Endpoint.Resident(u.Model); r != nil {
+			state, _ := d.m.residents(c.Ref).state(c.Endpoint, r, d.now, d.req.Number())
+			p.in[state]++
+		}
+	}
+	d.models = append(d.models, p)
+	return p
 }
 
 // ever is the most models that a server of the current variant had in memory, or one.

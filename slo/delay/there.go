@@ -18,6 +18,7 @@ type decision struct {
 	again      float64 // k̄
 	b          float64 // typical batch size
 
+	models        []placed       // asked for so far
 	variants      []variantState // seen so far
 	*variantState                // of the current candidate; nil at first
 	endpoint      *endpoint      // the current one's account; nil: nothing was routed there yet
@@ -49,8 +50,9 @@ func (m *marginal) decide(req *endpick.Request, candidates []endpick.Candidate) 
 func (d *decision) end() {
 	m := d.m
 	m.mu.RUnlock()
+	clear(d.models)
 	clear(d.variants)
-	*d = decision{variants: d.variants[:0]}
+	*d = decision{models: d.models[:0], variants: d.variants[:0]}
 	m.work.Put(d)
 }
 
