@@ -198,8 +198,11 @@ func TestAnEngineThatRefusesTheRequestForUsage(t *testing.T) {
 			assert.Zero(t, other.requests.Load())
 			assert.Zero(t, w.t.Stats().Unhealthy)
 			// A client's own wish is the client's own fault.
-			w.gets(t, tc.status, post(t, chatPath, `{"stream_options":{"include_usage":true},`+chatStream[1:]))
-			assert.EqualValues(t, 5, e.requests.Load())
+			for range 4 {
+				w.gets(t, tc.status, post(t, chatPath, `{"stream_options":{"include_usage":true},`+chatStream[1:]))
+			}
+			assert.EqualValues(t, 8, e.requests.Load())
+			assert.Zero(t, w.t.Stats().Unhealthy, "though no other was asked")
 			w.idle(t)
 		})
 	}

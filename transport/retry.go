@@ -107,7 +107,7 @@ func (c *Call) model() string { return cmp.Or(c.Request.Adapter, c.Request.Model
 // giveUp reports to health who has failed the request, if nobody has served it. A single endpoint
 // is at fault if no other could be asked.
 func (c *Call) giveUp() {
-	c.suspects.GivenUp(func(r Result) bool { return c.single || r != Refused && !c.repeatable() })
+	c.suspects.GivenUp(func(r Result) bool { return r != Refused && (c.single || !c.repeatable()) })
 }
 
 // stuck reports whether a request that has waited for long should go to another endpoint, and pays
