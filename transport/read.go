@@ -200,9 +200,9 @@ func readAll(ctx context.Context, r io.Reader, length, limit int64) ([]byte, err
 			return nil, err
 		}
 		if len(b) == cap(b) {
-			most := limit + 1
+			most := max(limit, limit+1)
 			if length >= int64(len(b)) {
-				most = length + 1 // trust the announced length, since much of it has arrived
+				most = max(length, length+1) // trust the announced length, since much of it has arrived
 			}
 			b = moved(b, int(min(2*int64(len(b)), most)))
 		}

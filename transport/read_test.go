@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"math/rand/v2"
 	"net/http"
 	"runtime"
@@ -49,6 +50,11 @@ func TestReadBody(t *testing.T) {
 				assert.LessOrEqual(t, cap(body), size+size/8+1024, "%d, %s, %s", size, name, how)
 			}
 		}
+	}
+	for _, length := range []int64{-1, math.MaxInt64} { // of a body without a limit
+		body, _, err := reading(math.MaxInt64).readBody(request(t, strings.NewReader(strings.Repeat("x", 5000)), length, ""))
+		require.NoError(t, err)
+		assert.Len(t, body, 5000)
 	}
 	for name, length := range map[string]int64{"announced": limit + 1, "unknown": -1, "lied about": 5} {
 		_, _, err := reading(limit).readBody(request(t, strings.NewReader(strings.Repeat("x", limit+1)), length, ""))

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"time"
 
@@ -86,7 +87,7 @@ func (s *Server) Register(g grpc.ServiceRegistrar) {
 func (s *Server) Serve(ctx context.Context, l net.Listener, options ...grpc.ServerOption) error {
 	const overhead = 2 << 20 // of a message, besides its body; more than an Envoy may buffer too much
 	g := grpc.NewServer(append([]grpc.ServerOption{
-		grpc.MaxRecvMsgSize(int(s.dispatcher.MaxBodyBytes()) + overhead),
+		grpc.MaxRecvMsgSize(int(min(s.dispatcher.MaxBodyBytes(), math.MaxInt-overhead)) + overhead),
 		// Detects proxies that have vanished, and answers the pings of proxies that
 		// check for this server.
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 30 * time.Second, Timeout: 10 * time.Second}),

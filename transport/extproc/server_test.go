@@ -3,6 +3,7 @@ package extproc_test
 import (
 	"context"
 	"crypto/tls"
+	"math"
 	"net/http"
 	"sync/atomic"
 	"testing"
@@ -181,6 +182,12 @@ func TestPartialBodies(t *testing.T) {
 	w.idle(t)
 	assert.Equal(t, "a completed", w.heard.said(), "before the stream ends")
 	c.ends()
+}
+
+// A limit that is none adds up with what a message has besides.
+func TestBodiesWithoutALimit(t *testing.T) {
+	w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: math.MaxInt64}})
+	names(t, "10.0.0.1:8000", first(w.talk(t, inPieces).request(chatBody)))
 }
 
 // A watcher of the server's health learns of draining before its connection ends.

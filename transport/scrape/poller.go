@@ -233,7 +233,7 @@ func (p *Poller) get(ctx context.Context, u string, accept ...string) (text []by
 			answered, err = false, ctx.Err()
 			return
 		}
-		text, err = io.ReadAll(io.LimitReader(resp.Body, p.config.MaxBytes+1))
+		text, err = io.ReadAll(io.LimitReader(resp.Body, max(p.config.MaxBytes, p.config.MaxBytes+1)))
 		if answered = ctx.Err() == nil; int64(len(text)) > p.config.MaxBytes {
 			err = ErrTooLong
 		}
