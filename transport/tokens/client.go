@@ -241,7 +241,7 @@ func (c *Client) end(key uint64, w *call, ids []uint32, err error) {
 		c.stats.Failed++ // one client's bad requests are no reason to stop calling for others
 	default:
 		c.stats.Failed++
-		if c.fails++; c.fails >= c.config.RestAfter {
+		if c.fails++; c.fails >= c.config.RestAfter && !now.Before(c.stats.RestUntil) { // those under way prolong no rest
 			c.rest = min(max(2*c.rest, c.config.RestFor), longestRest)
 			c.stats.RestUntil = now.Add(c.rest)
 		}

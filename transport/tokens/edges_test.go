@@ -105,6 +105,20 @@ func TestRestsAreBounded(t *testing.T) {
 			ask()
 		}
 		assert.Equal(t, 500*time.Millisecond, time.Until(c.Stats().RestUntil), "after a success it begins anew")
+
+		down := asks(func(context.Context, string, []byte) ([]uint32, error) {
+			time.Sleep(time.Second)
+			return nil, errors.New("down")
+		})
+		c = newClient(tokens.Config{Tokenizer: down})
+		for range 64 {
+			ask()
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 64, c.Stats().Failed)
+		assert.LessOrEqual(t, time.Until(c.Stats().RestUntil), 500*time.Millisecond, "one outage is no reason for a minute's rest")
 	})
 }
 
