@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -44,9 +45,13 @@ func pollSite(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, a
 // ignored.
 func TestPagesOfFactsAreBounded(t *testing.T) {
 	long := llamaProps + strings.Repeat(" ", 100)
-	facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(len(long))}, map[string]string{"/props": long})
-	assert.Empty(t, errs)
-	assert.Equal(t, 4, facts.MaxSequences)
+	var facts scrape.Facts
+	var errs []error
+	for _, most := range []int64{int64(len(long)), math.MaxInt64} {
+		facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: most}, map[string]string{"/props": long})
+		assert.Empty(t, errs)
+		assert.Equal(t, 4, facts.MaxSequences)
+	}
 	for _, tc := range []struct {
 		most  int
 		pages map[string]string
@@ -219,6 +224,12 @@ func TestNamesThatAreServed(t *testing.T) {
 	assert.Empty(t, errs)
 	assert.Nil(t, facts.Models)
 	assert.Zero(t, at.times("h/v1/models"), "nobody wants to know")
+
+	router, inspector, bad := newInspector(t, scrape.InspectorConfig{DisableModels: true}, &site{pages: known()}, endpick.Endpoint{ID: "e", Address: "ollama2"})
+	inspector.Poll(t.Context())
+	assert.Empty(t, bad.take())
+	e := router.Endpoints()[0].Candidate.Endpoint
+	assert.Equal(t, []any{"ollama", 2, 0}, []any{e.Engine, len(e.Residents), len(e.Models)})
 }
 
 // The ranks of a server are told apart, and removed endpoints are not asked while their

@@ -3,6 +3,7 @@ package scrape
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -347,7 +348,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 	}
 	if err == nil {
 		p, err := parse(string(text))
-		if err != nil {
+		if err != nil && !json.Valid(text) { // LM Studio answers 200 with an error, whatever the path
 			return Facts{}, err
 		}
 		if p.has("vllm_") {
@@ -392,7 +393,7 @@ func (s *Inspector) readSeveral(ctx context.Context, e *endpick.Endpoint, f *Fac
 	if err == nil {
 		err = s.readMemory(ctx, e, f)
 	}
-	if err == nil && len(f.Models) == 0 {
+	if err == nil && len(f.Models) == 0 && !(s.config.DisableModels && f.Engine != "") {
 		err = ErrNoFacts
 	}
 	return err

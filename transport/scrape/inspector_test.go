@@ -80,7 +80,7 @@ vllm:num_requests_running{engine="0"} 1
 )
 
 func known() map[string]string {
-	return map[string]string{
+	pages := map[string]string{
 		"vllm/metrics": vllmInfo, "vllm/v1/models": vllmModels,
 		"sglang/get_server_info": sglangInfo, "sglang/v1/models": `{"data":[{"id":"qwen"}]}`,
 		"newer/server_info": sglangInfo, "newer/metrics": "sglang:num_running_reqs 1\n",
@@ -109,6 +109,10 @@ func known() map[string]string {
 		"both/v1/models": `{"data":[{"id":"a"}],"models":[{"name":"b"}]}`, "both/api/tags": `{"models":[{"name":"c"}]}`,
 		"unlisted/v1/models": `<html>`,
 	}
+	for _, none := range []string{"metrics", "props", "get_server_info", "server_info", "api/ps", "api/tags", "running"} {
+		pages["studio/"+none] = `{"error":"Unexpected endpoint or method. (GET /` + none + `)"}` // with status 200
+	}
+	return pages
 }
 
 // newInspector is an inspector of a router with these endpoints, whose servers at plays.
