@@ -53,6 +53,7 @@ type Attempt struct {
 
 	// How it has ended, or what is known so far.
 	http   int // status; 0: no response
+	client int // the status that the client gets, if it is a higher one; 0: it is not
 	result Result
 	err    error // what went wrong
 	status endpick.Status
@@ -208,7 +209,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.ownLocation(header)
 	stream := c.Request.Stream
 	switch {
-	case status/100 == 3 && header.Get("Location") == c.parsed.Path(): // it takes requests in another way only, as with TLS
+	case status/100 == 3 && (header.Get("Location") == c.parsed.Path() || c.metered && strings.HasPrefix(header.Get("Location"), c.parsed.Path()+"?")): // it takes requests in another way only, as with TLS
 		return a.refused(status, header, first, Erred, statusError(status))
 	case status >= http.StatusBadRequest:
 		a.overasked = a.overasks(status, first)
@@ -452,8 +453,7 @@ func (a *Attempt) end(status endpick.Status) {
 	a.forget()
 	if c.in == nil {
 		a.wait.stop() // a Transport still limits the body of a failure
-	}
-	if c.in != nil {
+	} else {
 		a.endedAt = c.d.now()
 	}
 	o := a.meter.Outcome(status)
@@ -502,8 +502,7 @@ func (e statusError) Error() string {
 
 // resultOf classifies a status; see isFull. What an endpoint will never do is a refusal.
 func resultOf(status int) Result {
-	switch {
-	case status < 500, status == http.StatusNotImplemented, status == http.StatusHTTPVersionNotSupported:
+	if status < 500 || status == http.StatusNotImplemented || status == http.StatusHTTPVersionNotSupported {
 		return Refused
 	}
 	return Erred

@@ -427,4 +427,12 @@ func TestRedirectsStayAtTheGateway(t *testing.T) {
 			w.t.CloseIdleConnections()
 		}
 	}
+
+	w := newWorld(t, transport.Config{}, engine.URL, startEngine(t, nil).URL)
+	for _, query := range []string{"", "?beta=true"} {
+		location = "https://engine" + chatPath + query
+		w.ok(t, post(t, chatPath+query, chatStream)) // the client would be led to the gateway again
+	}
+	_, _, err := newWorld(t, transport.Config{}, engine.URL).do(t, getting(t, "/v1/models"))
+	assert.ErrorContains(t, err, "answered 307")
 }

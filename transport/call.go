@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -94,7 +93,7 @@ type Call struct {
 	t       *Transport
 	chosen  chan struct{} // closed when the first endpoint was chosen; nil: nobody waits for that
 	saved   int64         // bytes of the request, which stay because it may be resumed; 0: it is not
-	reading atomic.Bool   // the host may be reading the receipt of the first decision
+	reading sync.Mutex    // locked for good when the host may read the receipt of the first decision
 	charged *queued       // as it left the queue: its tenant has been charged, for the expected cost; nil: not
 	story   story
 }
@@ -170,7 +169,9 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 	}
 	req := c.Request
 	req.Exclude, req.Avoid = c.exclude, avoid
-	if c.reading.Load() {
+	if c.reading.TryLock() {
+		defer c.reading.Unlock()
+	} else {
 		req.Receipt = nil
 	}
 	if len(out) > 0 {

@@ -157,7 +157,7 @@ func (c *Call) observation() *Observation {
 	end := c.d.now()
 	if a != nil {
 		if s.err == nil {
-			r.HTTP = a.http
+			r.HTTP = max(a.client, a.http)
 		}
 		if !a.endedAt.IsZero() {
 			end = a.endedAt

@@ -49,7 +49,7 @@ func (t *Transport) askMeanwhile(c *Call) (*http.Response, error) {
 		select {
 		case r = <-came:
 		case <-timer.C:
-			c.reading.Store(true)
+			c.reading.Lock()
 			k.start(0)
 			close(early)
 			response := respond(in, http.StatusOK, nil, nil)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
@@ -113,6 +114,28 @@ func TestKeepAlive(t *testing.T) {
 			w.idle(t)
 		})
 	}
+}
+
+// Who reads the receipt when RoundTrip has returned meets no decision that writes it.
+func TestKeepAliveWaitsForADecision(t *testing.T) {
+	decisions := 0
+	slow := scores(func(req *endpick.Request, cs []endpick.Candidate, dst []float64) {
+		if decisions++; decisions == 2 {
+			time.Sleep(pause)
+		}
+		inOrder(req, cs, dst)
+	})
+	receipt := &endpick.Receipt{}
+	w := newWorldOf(t, transport.Config{KeepAlive: silence, Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Receipt = receipt }},
+		endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: slow, Weight: 1}}}},
+		startEngine(t, status(500)).URL, startEngine(t, nil).URL, startEngine(t, nil).URL)
+	resp := rig.Must(w.t.RoundTrip(post(t, chatPath, chatStream)))
+	read := receipt.String()
+	text := rig.Must(io.ReadAll(resp.Body))
+	resp.Body.Close()
+	assert.Contains(t, string(text), "upon")
+	assert.Equal(t, read, receipt.String())
+	w.idle(t)
 }
 
 // Where nothing is silent, where no comments can be, and where nobody may be asked, all is as it is

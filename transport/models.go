@@ -164,9 +164,8 @@ func (t *Transport) union(in *http.Request, list dialect.List) (*models, error) 
 // nameIn is the name of a model in a list; empty if it has none.
 func nameIn(m json.RawMessage, id string) (name string) {
 	var members map[string]json.RawMessage
-	if json.Unmarshal(m, &members) == nil {
-		_ = json.Unmarshal(members[id], &name)
-	}
+	_ = json.Unmarshal(m, &members)
+	_ = json.Unmarshal(members[id], &name)
 	return name
 }
 
@@ -207,8 +206,11 @@ func (t *Transport) modelsOf(ctx context.Context, in *http.Request, list dialect
 	}
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxModelsBytes))
-	if response.StatusCode != http.StatusOK {
-		return listed{err: &refusedModels{statusError(response.StatusCode), response.Header, body}}
+	switch code := statusError(response.StatusCode); {
+	case code >= http.StatusBadRequest:
+		return listed{err: &refusedModels{code, response.Header, body}}
+	case code != http.StatusOK: // a redirect would tell the client where the engine is
+		return listed{err: code}
 	}
 	var answer map[string]json.RawMessage
 	if err = cmp.Or(err, json.Unmarshal(body, &answer)); err != nil {
@@ -254,10 +256,7 @@ func (m *models) add(name string, as json.RawMessage) {
 }
 
 func (m *models) body() []byte {
-	o := map[string]any{m.of.Key: m.list}
-	if len(m.list) == 0 {
-		o[m.of.Key] = []string{}
-	}
+	o := map[string]any{m.of.Key: append([]json.RawMessage{}, m.list...)}
 	if m.of.Key == "data" {
 		o["object"], o["has_more"], o["first_id"], o["last_id"] = "list", false, nil, nil
 		if n := len(m.list); n > 0 {

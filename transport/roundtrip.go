@@ -148,6 +148,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	}
 	if a.result == Full && response.StatusCode < http.StatusBadRequest { // it says so in an event, which clients don't ask again for
 		response.Body.Close()
+		a.client = http.StatusServiceUnavailable
 		body := dialect.Problem{Status: http.StatusServiceUnavailable, Message: "all model servers are full"}.Body(c.in.URL.Path)
 		response = respond(c.in, http.StatusServiceUnavailable, http.Header{
 			"Content-Type": {"application/json"}, "Retry-After": response.Header["Retry-After"],
