@@ -62,7 +62,7 @@ func (h *Health) AvoidFor(dst []string, model, path string) []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, l := range h.lacks {
-		if l.Model == model && (l.Path == "" || l.Path == path) && now.Before(l.until) {
+		if l.Model == model && (l.Path == "" || l.Path == path) && now.Before(l.until) && !h.gone(l.e) {
 			dst = append(dst, l.e.id)
 		}
 	}

@@ -61,4 +61,7 @@ func TestWhoLacksAModel(t *testing.T) {
 	assert.Empty(t, c.AvoidFor(nil, "m", "/v1/responses"))
 	assert.Empty(t, c.AvoidFor(nil, "n", "/v1/messages"), "names are clients' to invent")
 	assert.Empty(t, c.AvoidFor(nil, "", ""))
+	c.remove("a")
+	c.add("a")
+	assert.Empty(t, c.AvoidFor(nil, "m", "/v1/messages"), "it may be another one")
 }
