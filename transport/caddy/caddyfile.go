@@ -16,6 +16,7 @@ import (
 //		endpoint  <address> {
 //			id            <name>
 //			variant       <name>
+//			engine        <name>
 //			models        <name>...
 //			adapters      <name>...
 //			max_sequences <number>
@@ -156,8 +157,8 @@ func read(value string, to any) (want string) {
 			return "a whole number above zero"
 		}
 	case *float64:
-		if *to, err = strconv.ParseFloat(value, 64); err != nil {
-			return "a number"
+		if *to, err = strconv.ParseFloat(value, 64); err != nil || !(*to > 0) {
+			return "a number above zero"
 		}
 	case *int64:
 		n, err := humanize.ParseBytes(value)
