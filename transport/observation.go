@@ -13,10 +13,10 @@ import (
 // (transport/prometheus, transport/otel) and the debug page of examples/gateway are
 // made from it. It never changes, so it may be kept, at the cost of its memory.
 type Observation struct {
-	// Request is the record of the request, without its blocks. Its times count
-	// from the arrival of the request. Its Status says how it ended, for logs, metrics
-	// and pages alike: refused if the client got a status from 400 to 499, whoever gave it,
-	// failed if it got one from 500 on or a response that broke off, canceled if it left.
+	// Request is the record of the request, without its blocks. Its times count from its arrival.
+	// Its Status says how it ended, for logs, metrics and pages alike: refused if the client got a
+	// status from 400 to 499, whoever gave it, failed if it got one from 500 on or a response that
+	// broke off, canceled if it left, or a deadline of its context has passed.
 	recording.Request
 	// In is the request as the transport got it; its context identifies it. The
 	// body has been read.
