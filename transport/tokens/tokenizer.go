@@ -120,7 +120,8 @@ func (e *llama) Tokens(ctx context.Context, path string, body []byte) ([]uint32,
 			return nil, err
 		}
 	case "/completions", "/completion":
-		if err := json.Unmarshal(body, &prompt); err != nil {
+		var members map[string]json.RawMessage // by their exact names, as in the engine
+		if json.Unmarshal(body, &members) != nil || json.Unmarshal(members["prompt"], &prompt.Prompt) != nil {
 			return nil, ErrNoPrompt
 		}
 	default:
