@@ -261,7 +261,7 @@ func (c *Call) chooseAmong(ctx context.Context) (endpick.Lease, error) {
 				return lease, nil
 			case !errors.As(err, &none) && !errors.As(err, new(*endpick.ContextError)):
 				return lease, err
-			case worst == nil || waits(err) && !waits(worst) || unknownModel(worst) && !unknownModel(err):
+			case worst == nil || waits(err) && !waits(worst) || !unknownModel(err) && (unknownModel(worst) || StatusOf(worst) < StatusOf(err)):
 				worst = err
 			}
 			passed = append(passed, err)
