@@ -94,7 +94,7 @@ func read(path string) ([]byte, error) {
 	if err == nil && len(text) > maxFile {
 		err = fmt.Errorf("is longer than %d bytes", maxFile)
 	}
-	return text, err
+	return bytes.TrimPrefix(text, []byte("\xef\xbb\xbf")), err // a mark of UTF-8
 }
 
 // parse parses a file. line is the line of an error.

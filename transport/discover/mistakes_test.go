@@ -90,6 +90,10 @@ func TestWhatAFileSays(t *testing.T) {
 		// The caller may change the list.
 		list[1].Models[0], list[1].Labels["z"], list[2].Address = "?", "?", "?"
 	}
+	for _, text := range []string{"a:1\n", `[{"address":"a:1"}]`} {
+		require.NoError(t, os.WriteFile(path, []byte("\xef\xbb\xbf"+text), 0o600)) // as editors of Windows do
+		assert.Equal(t, []endpick.Endpoint{{Address: "a:1"}}, rig.Must(discover.File(path).Endpoints(t.Context())))
+	}
 }
 
 // A list may be exactly as long as the bound; an error is reported as it is, and again when
