@@ -228,6 +228,7 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 		Rewrite: func(r *httputil.ProxyRequest) { // the transport sets the target
 			r.SetXForwarded()
 			r.Out.Header.Add("Via", g.via)
+			r.Out.Header.Set(idHeader, idOf(r.In.Context())) // a client may have named it in Connection
 			if allows(origins, r.In.Header.Get("Origin")) {
 				r.Out.Header.Del("Origin") // some servers refuse those that they don't know themselves
 			}

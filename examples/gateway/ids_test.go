@@ -28,7 +28,7 @@ func TestOneID(t *testing.T) {
 		for _, own := range []string{"", "order-17", strings.Repeat("x", 200) + "\n"} {
 			headers, want := []string(nil), `^[0-9a-f]{8}-\d+$`
 			if own != "" {
-				headers, want = []string{idHeader, own, idHeader, "another"}, "^"+cleanID(own)+"$"
+				headers, want = []string{idHeader, own, idHeader, "another", "Connection", idHeader}, "^"+cleanID(own)+"$"
 			}
 			w := askGateway(g, "/v1/chat/completions", headers...)
 			require.Len(t, w.Header()[idHeader], 1)
