@@ -163,6 +163,8 @@ func TestReapingIsByInactivity(t *testing.T) {
 
 func TestMeasuredLatencies(t *testing.T) {
 	const ms = time.Millisecond
+	s := new(spy)
+	r, watch := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)}) // so that the slot is reused
 	for _, c := range []struct {
 		name       string
 		stream     bool
@@ -223,19 +225,17 @@ func TestMeasuredLatencies(t *testing.T) {
 		}, 0, 0, 2 * ms, 5, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			s := new(spy)
-			r, clock := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: scoredBy(s)})
-			l := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream, Responses: c.responses})
-			c.drive(l, clock)
+			l, at := route(t, r, endpick.Request{InputTokens: 10, Stream: c.stream, Responses: c.responses}), watch.Now()
+			c.drive(l, watch)
 			l.Done(endpick.Outcome{OutputTokens: c.usage})
 			closed := s.take()
 			require.Len(t, closed, 1)
 			e := &closed[0].event
-			assert.Equal(t, []time.Duration{c.ttft, c.tpot, clock.Now().Sub(e.RoutedAt)}, closed[0].latencies())
+			assert.Equal(t, []time.Duration{c.ttft, c.tpot, watch.Now().Sub(e.RoutedAt)}, closed[0].latencies())
 			assert.Equal(t, c.tokens, e.OutputTokens)
 			unseen := c.ttft < 0 && c.tokens == c.usage // only the engine may know of tokens
 			assert.Equal(t, unseen, e.LastTokenAt.IsZero(), "a time of the last token")
-			assert.Equal(t, time.Unix(0, 0), e.RoutedAt)
+			assert.Equal(t, at, e.RoutedAt)
 			requireQuiet(t, r)
 		})
 	}
