@@ -355,6 +355,8 @@ func TestWhoIsFull(t *testing.T) {
 				}
 				if tc.waits {
 					require.NoError(t, router.Report("a", endpick.Load{Waiting: 2, Running: 2}))
+				} else { // not that it says so
+					rig.Must(router.Route(endpick.Request{Stream: true, Exclude: []string{"b"}}))
 				}
 				for n := range 5 {
 					assert.Equal(t, 200, ask().StatusCode)

@@ -139,6 +139,21 @@ func TestServedByWhoIsGone(t *testing.T) {
 	assert.Equal(t, "a failed", w.heard.said())
 }
 
+// Who serves a moved request takes what it asks for; whether the endpoint that it has left would, nobody knows.
+func TestServedByWhoTakesIt(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	for _, by := range []string{"b", "a"} {
+		call, a := w.start(t, chatBody)
+		require.NoError(t, a.ServedBy(by))
+		if by == "b" {
+			w.serve(t, a)
+		} else if assert.Error(t, a.Header(400, http.Header{}, []byte("unknown parameter"))) {
+			assert.True(t, a.Again())
+		}
+		call.Close()
+	}
+}
+
 // serve answers a request with a whole stream.
 func (w *driven) serve(t testing.TB, a *transport.Attempt) {
 	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))

@@ -256,6 +256,11 @@ func TestWake(t *testing.T) {
 	ready.Wait()
 	assert.EqualValues(t, 1, woken.Load())
 	assert.EqualValues(t, 5, e.requests.Load())
+	before, _ := w.t.Queue()
+	w.ok(t, post(t, chatPath, chatAtOnce))
+	w.ok(t, post(t, chatPath, chatAtOnce))
+	after, _ := w.t.Queue()
+	assert.Equal(t, before.Pushed, after.Pushed, "nobody waits for it any more")
 }
 
 // A server that does not wake up is waited for no longer than that may take, however often it is tried.
