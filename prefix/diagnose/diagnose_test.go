@@ -274,7 +274,8 @@ func TestExplain(t *testing.T) {
 // A server that does not report its cache is assumed to have what it was sent.
 func TestSilentServers(t *testing.T) {
 	silent := func(r *recording.Request) { r.CachedTokens = nil }
-	r := explain(t, asked(0, "a", 0, first, silent), asked(2, "b", 0, goneOn, silent), asked(4, "b", 0, goneOn, silent))
+	refused := func(r *recording.Request) { r.HTTP = 400 } // that does not count
+	r := explain(t, asked(0, "a", 0, first, silent), asked(2, "b", 0, goneOn, silent), asked(3, "b", 0, goneOn, refused), asked(4, "b", 0, goneOn, silent))
 	assert.Equal(t, []string{"other server: 224 in 1"}, brief(r))
 	assert.Equal(t, []int{3, 3, 0}, []int{r.Requests, r.Silent, r.CachedTokens})
 	assert.Equal(t, 234+280+280, r.InputTokens)

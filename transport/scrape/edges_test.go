@@ -434,7 +434,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 		e := engines{"slow": func(*http.Request) (*http.Response, error) { <-release; return nil, errNet500 }}
 		endpoints := []endpick.Endpoint{
 			{ID: "works", Address: "https://works"}, {ID: "long", Address: "long"}, {ID: "refuses", Address: "refuses"},
-			{ID: "back", Address: "back"}, {ID: "slow", Address: "slow"},
+			{ID: "back", Address: "back"}, {ID: "slow", Address: "slow"}, {ID: "lacks", Address: "lacks"},
 		}
 		for i := range 100 {
 			id := fmt.Sprint("broken-", i)
@@ -444,7 +444,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
 		}
 		for name, answer := range map[string]func(*http.Request) (*http.Response, error){
-			"works": says(load(1, 2, 0.3)), "long": says(long), "refuses": func(*http.Request) (*http.Response, error) { return nil, errNet500 },
+			"works": says(load(1, 2, 0.3)), "long": says(long), "lacks": new(site).RoundTrip, "refuses": func(*http.Request) (*http.Response, error) { return nil, errNet500 },
 			"back": func(r *http.Request) (*http.Response, error) {
 				if time.Since(began) < time.Minute {
 					return nil, errNet500
@@ -479,6 +479,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 		assert.Empty(t, errs.take(), "who is not waited for has not failed")
 		assert.Equal(t, 123, asked["works"])
 		assert.Equal(t, 4+11+1, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten, and at once when it has come anew")
+		assert.Equal(t, 4+11, asked["lacks"], "likewise")
 		assert.Equal(t, 9+58, asked["back"], "found after 65 s")
 		assert.Equal(t, 7, asked["long"], "20 s apart")
 		p.Poll(t.Context())
