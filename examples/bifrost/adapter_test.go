@@ -379,6 +379,16 @@ func TestKeysThatAreNotOffered(t *testing.T) {
 	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "x"}}, schemas.VLLM, "m")
 	require.ErrorAs(t, err, new(*endpick.NoEndpointError))
 	assert.Equal(t, "c refused", w.said(t))
+
+	ctx, _ = newContext(t)
+	req.RequestType = schemas.ChatCompletionStreamRequest
+	_, _, err = w.adapter.PreLLMHook(ctx, req)
+	require.NoError(t, err)
+	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}}, schemas.VLLM, "m")
+	require.NoError(t, err)
+	_, _, err = w.adapter.PostLLMHook(ctx, nil, &schemas.BifrostError{IsBifrostError: true})
+	require.NoError(t, err)
+	assert.Equal(t, "c refused, c canceled", w.said(t), "the failure is Bifrost's own")
 }
 
 // sheds rejects every request.
@@ -414,7 +424,9 @@ func TestWhatIsTurnedAway(t *testing.T) {
 func TestHeaders(t *testing.T) {
 	var got endpick.Request
 	w := newRig(t, func(_ *endpick.Config, c *AdapterConfig) {
-		c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) { got = call.Request }
+		c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) {
+			got, call.Request.Exclude = call.Request, []string{"a"}
+		}
 	})
 	ctx, _ := newContext(t)
 	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, map[string]string{"x-slo-ttft-ms": "250", "content-encoding": "gzip"})
@@ -422,7 +434,7 @@ func TestHeaders(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, 250*time.Millisecond, got.SLO.TTFT)
 	assert.Equal(t, "m", got.Model)
-	assert.Equal(t, "a completed", w.said(t))
+	assert.Equal(t, "b completed", w.said(t), "the host excludes a")
 }
 
 // A data-parallel rank is sent to its own server and to no other.

@@ -296,7 +296,9 @@ func TestFailuresAreResponses(t *testing.T) {
 	tr, logs := configured(t, newPool(t), Settings{Endpoints: []Endpoint{{Address: nobody(t)}}})
 	values := caddy.NewReplacer()
 	send := func(ctx context.Context) (*http.Response, error) {
-		return tr.RoundTrip(conversation().WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, values)))
+		in := conversation().WithContext(context.WithValue(ctx, caddy.ReplacerCtxKey, values))
+		in.Header.Set(transport.PriorityHeader, "high")
+		return tr.RoundTrip(in)
 	}
 	response := rig.Must(send(context.Background()))
 	defer response.Body.Close()
@@ -307,6 +309,7 @@ func TestFailuresAreResponses(t *testing.T) {
 	assert.Equal(t, "application/json", response.Header.Get("Content-Type"))
 	assert.Contains(t, string(body), `"error"`)
 	assert.Equal(t, 1, logs.FilterMessage("request failed").Len())
+	assert.Equal(t, 1, logs.FilterMessage("something is wrong with a request").Len(), "its priority")
 	endpoint, _ := values.Get(placeholders + "endpoint")
 	assert.Equal(t, "", endpoint, "it was served by nobody")
 	policy, _ := values.Get(placeholders + "policy")
