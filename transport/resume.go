@@ -141,7 +141,7 @@ func (c *Call) askForRest(a *Attempt) bool {
 		return false
 	}
 	c.parsed, c.alias = parsed, nil // the rest is the same model's
-	c.Request.Receipt = nil         // the host may be reading that of the first decision
+	c.reading.TryLock()             // if it is not: the host may be reading the receipt of the first decision
 	for _, e := range c.d.config.Router.Endpoints() {
 		if other := e.Candidate.Endpoint; !parsed.ContinuedBy(other.Engine) {
 			c.exclude = append(c.exclude, other.ID)

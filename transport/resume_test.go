@@ -494,12 +494,15 @@ func TestKillsUnderLoad(t *testing.T) {
 // Whoever observes a resumed stream learns which attempt was for the rest; its times are of the whole.
 func TestAResumedStreamIsObserved(t *testing.T) {
 	var seen atomic.Pointer[transport.Observation]
-	w := tellers(t, transport.Config{Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3).handle, dies(-1).handle)
+	describe := func(_ *http.Request, _ []byte, req *endpick.Request) { req.Receipt = new(endpick.Receipt) }
+	w := tellers(t, transport.Config{Describe: describe, Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3).handle, dies(-1).handle)
 	w.ok(t, post(t, chatPath, tell))
 	w.idle(t)
 	o := seen.Load()
 	require.NotNil(t, o)
 	require.Len(t, o.Attempts, 2)
+	require.NotNil(t, o.Receipt, "of the decision before the rest, which the host may be reading")
+	assert.Equal(t, o.Attempts[0].Candidate.Ref, o.Receipt.Verdicts[o.Receipt.Chosen].Candidate.Ref)
 	assert.Equal(t, []any{transport.Broken, false, transport.Served, true}, []any{o.Attempts[0].Result, o.Attempts[0].Resumes, o.Attempts[1].Result, o.Attempts[1].Resumes})
 	assert.Equal(t, 1, o.Serving)
 	assert.True(t, o.Completed())
