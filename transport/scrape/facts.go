@@ -21,12 +21,12 @@ const (
 	maxName      = 256
 )
 
-// atMost converts v to an int in [0, most].
-func atMost(v float64, most int) int {
+// atMost converts v to an integer in [0, most].
+func atMost[T int | int64](v float64, most T) T {
 	if !(v > 0) {
 		return 0
 	}
-	return int(math.Min(v, float64(most)))
+	return T(math.Min(v, float64(most)))
 }
 
 // has reports whether the page has a family with this prefix.

@@ -102,7 +102,7 @@ func (f *Facts) ollama(p *memoryPage) bool {
 	}
 	for _, m := range p.Models {
 		r := f.resident(m.Name)
-		r.State, r.Bytes, r.Context, r.Until = endpick.InMemory, int64(atMost(m.Size, maxBytes)), atMost(m.Context, maxKVTokens), m.Expires
+		r.State, r.Bytes, r.Context, r.Until = endpick.InMemory, atMost(m.Size, maxBytes), atMost(m.Context, maxKVTokens), m.Expires
 	}
 	return true
 }
@@ -111,7 +111,7 @@ func (f *Facts) ollama(p *memoryPage) bool {
 const maxResidents = 256
 
 // maxBytes is far more than a model has.
-const maxBytes = 1 << 46
+const maxBytes int64 = 1 << 46
 
 // readSizes adds from Ollama's /api/tags how large the models on disk are, which they are about in
 // memory, too.
@@ -125,7 +125,7 @@ func (s *Inspector) readSizes(ctx context.Context, e *endpick.Endpoint, f *Facts
 	}
 	for _, m := range page.Models {
 		if r := f.resident(m.Name); r.Bytes == 0 {
-			r.Bytes = int64(atMost(m.Size, maxBytes))
+			r.Bytes = atMost(m.Size, maxBytes)
 		}
 	}
 	return err
@@ -138,7 +138,7 @@ func (f *Facts) lmStudio(p *memoryPage) bool {
 	}
 	for _, m := range p.Models {
 		r := f.resident(m.Key)
-		r.Bytes = int64(atMost(m.Bytes, maxBytes))
+		r.Bytes = atMost(m.Bytes, maxBytes)
 		if len(m.Loaded) > 0 {
 			r.State, r.Context = endpick.InMemory, atMost(m.Loaded[0].Config.Context, maxKVTokens)
 		}
