@@ -478,24 +478,26 @@ func TestTablesAreReplaced(t *testing.T) {
 	}
 }
 
-// A latency of more than a day is discarded, and does not count towards the labels that a
+// A latency of more than a day, or of nothing, is discarded, and does not count towards the labels that a
 // kind of endpoint needs to be predicted.
 func TestDaysAreNoLabels(t *testing.T) {
-	w := newWorld(t, synchronous())
-	w.many(100, "known", 0)
-	c := w.candidate("new", 1)
-	for range learn.FirstFit {
-		e := w.route(w.request(), &c)
-		w.answer(e, 25*3600*1e3)
-		w.leave(e, endpick.Completed)
+	for _, ms := range []float64{25 * 3600 * 1e3, 0} {
+		w := newWorld(t, synchronous())
+		w.many(100, "known", 0)
+		c := w.candidate("new", 1)
+		for range learn.FirstFit {
+			e := w.route(w.request(), &c)
+			w.answer(e, ms)
+			w.leave(e, endpick.Completed)
+		}
+		for range 200 { // and fits follow
+			require.Zero(t, w.predict(w.request(), &c).Has, "%v", ms)
+			w.finish(w.request(), w.candidate("known", 0))
+		}
+		for range learn.FirstFit {
+			require.Zero(t, w.predict(w.request(), &c).Has, "%v", ms)
+			w.finish(w.request(), c)
+		}
+		require.NotZero(t, w.predict(w.request(), &c).Has)
 	}
-	for range 200 { // and fits follow
-		require.Zero(t, w.predict(w.request(), &c).Has)
-		w.finish(w.request(), w.candidate("known", 0))
-	}
-	for range learn.FirstFit {
-		require.Zero(t, w.predict(w.request(), &c).Has)
-		w.finish(w.request(), c)
-	}
-	require.NotZero(t, w.predict(w.request(), &c).Has)
 }

@@ -180,7 +180,9 @@ func (l *predictor) label(m *servedModel, target learn.Target, v *variant, o *op
 	if latency > maxLatency {
 		return // the clock was set
 	}
-	m.count(target, v)
+	if latency > 0 {
+		m.count(target, v)
+	}
 	ms, predicted, upper := inMilliseconds(latency), o.predicted[target], o.upper[target]
 	part := l.paceOf(&m.seen[target][v.place].off, m.learners[target].Refits(), o, ms, predicted, upper, nanoseconds(at))
 	var row [learn.FeatureCount]float64
