@@ -6,7 +6,7 @@ import "github.com/endpick/endpick"
 // would join, (F + Q) × (BS + 1), the smallest first. It has no parameters. See section 5
 // of the paper; the 1 is from the authors' code, and orders idle endpoints by prefill.
 //
-// It decides alone. Its score is 0.5/(1 + product), 1e-4 or less, so that any other
+// It decides alone. Its score is 0.5/(1 + product), 1e-4 or less from 5,000 tokens on, so that any other
 // scorer in a weighted sum outweighs it. To combine load and prefix by weights use
 // [QueueDepth], [KVUsage] and [PrefixAffinity]; to narrow the choice before LMetric, a
 // filter; to add a term of your own to the product, a [Cost].
