@@ -80,14 +80,14 @@ func (q *Queue[T]) bandOf(priority int) *band[T] {
 
 func (b *band[T]) insert(e *entry[T]) {
 	t := b.tenantOf(e.item.Tenant)
-	e.tenant = t
 	b.change(t, func() {
-		if t.first == nil {
+		if t.first == nil && e.tenant == nil { // else it has been waiting, and need not make room after all
 			t.tag, t.start = max(t.tag, b.now), b.now
 		}
 		t.requests.ReplaceOrInsert(e)
 		t.held.add(e.item.amounts(), 1)
 	})
+	e.tenant = t
 }
 
 // tenantOf returns the tenant of a name, creating it if necessary.

@@ -275,6 +275,19 @@ func TestQueueRefusedPushChangesNoOrder(t *testing.T) {
 	}
 	assert.Equal(t, []string{"light", "b", "c", "c"}, q.drain(epoch))
 
+	// One tenant waits for room of its own while another is served 100 tokens.
+	q = newQueue(t, queue.Config{MaxTokens: 300})
+	for _, tenant := range []string{"a", "b", "b", "b"} {
+		q.push(t, queue.Item[string]{Value: tenant, Tenant: tenant, Priority: -1, Tokens: 50})
+	}
+	for range 2 {
+		q.PopIf(epoch, 0, func(i queue.Item[string]) bool { return i.Value == "b" })
+	}
+	q.push(t, queue.Item[string]{Value: "c", Tenant: "c", Priority: -1, Deadline: at(1)}, queue.Item[string]{Value: "light", Tenant: "light"})
+	_, err = q.Push(epoch, queue.Item[string]{Value: "heavy", Tenant: "heavy", Tokens: 300})
+	require.ErrorIs(t, err, queue.ErrFull)
+	assert.Equal(t, []string{"light", "a", "c", "b"}, q.drain(epoch))
+
 	// Each of many tenants has been served ten tokens.
 	const many = 3000
 	q = newQueue(t, queue.Config{MaxRequests: 2 * many, MaxTokens: 11 * many})
