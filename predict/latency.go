@@ -256,7 +256,7 @@ func positive(v int) float64 {
 	return float64(v)
 }
 
-// nanoseconds is t.UnixNano, clamped so that sums don't overflow.
+// nanoseconds is t.UnixNano, clamped so that differences don't overflow: from 2116 on, time stands still.
 func nanoseconds(t time.Time) int64 {
-	return max(math.MinInt64/4, min(t.UnixNano(), math.MaxInt64/4))
+	return max(math.MinInt64/2, min(t.UnixNano(), math.MaxInt64/2))
 }

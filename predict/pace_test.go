@@ -275,6 +275,7 @@ func TestSinceWhenAnEndpointIsAsked(t *testing.T) {
 	s.leave(60, false)
 	s.leave(60, false)
 	assert.EqualValues(t, 70, s.asked(70))
-	assert.EqualValues(t, int64(math.MinInt64/4), nanoseconds(time.Time{}), "sums don't overflow")
-	assert.EqualValues(t, int64(math.MaxInt64/4), nanoseconds(time.Unix(5e9, 0)))
+	assert.EqualValues(t, int64(math.MinInt64/2), nanoseconds(time.Time{}), "differences don't overflow")
+	assert.EqualValues(t, int64(math.MaxInt64/2), nanoseconds(time.Unix(5e9, 0)))
+	assert.EqualValues(t, int64(4e18), nanoseconds(time.Unix(4e9, 0)), "the year 2096")
 }

@@ -191,9 +191,9 @@ func duration(ms float64) time.Duration {
 	return time.Duration(min(ms, maxLatency) * float64(time.Millisecond))
 }
 
-// nanoseconds is t.UnixNano, clamped so that sums don't overflow.
+// nanoseconds is t.UnixNano, clamped so that differences don't overflow: from 2116 on, time stands still.
 func nanoseconds(t time.Time) int64 {
-	return max(math.MinInt64/4, min(t.UnixNano(), math.MaxInt64/4))
+	return max(math.MinInt64/2, min(t.UnixNano(), math.MaxInt64/2))
 }
 
 // finite reports whether a time is possible.

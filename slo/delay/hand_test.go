@@ -23,6 +23,7 @@ func TestSumsOverTime(t *testing.T) {
 		e.advance(int64(x.at))
 		assert.Equal(t, []float64{x.decoding, x.size}, []float64{e.decodingTime, e.sizeTime})
 	}
+	assert.EqualValues(t, int64(4e18), nanoseconds(time.Unix(4e9, 0)), "the year 2096")
 }
 
 // A first token counts once, and only a stream's is waited for.
