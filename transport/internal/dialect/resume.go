@@ -271,6 +271,8 @@ func (m *Meter) asFirst(key string, v []byte) []byte {
 		n = min(n, max(prompt-before.tokens, 0))
 	case key == "completion_tokens" || key == "tokens_predicted" || key == "eval_count":
 		n += before.tokens - before.surplus
+	case key == "total_tokens":
+		n = max(n-before.surplus, 0)
 	default:
 		return v
 	}
