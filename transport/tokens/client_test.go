@@ -88,7 +88,7 @@ func TestEngines(t *testing.T) {
 	t.Run("render", func(t *testing.T) {
 		s := httptest.NewServer(rig.VLLM("scale_out/render_chat", "scale_out/render_completions", "scale_out/render_messages", "scale_out/render_responses"))
 		defer s.Close()
-		e := tokens.Rendering(s.URL, nil)
+		e := tokens.Rendering(s.URL+"/", nil)
 		require.Equal(t, []uint32{0, 2, 62, 270, 226, 779, 305, 468, 372, 19, 1, 3, 45, 337, 442, 1, 4}, ids(e, path))
 		require.Equal(t, []uint32{287, 302}, ids(e, "/v1/completions/"))
 		require.Equal(t, []uint32{0, 3, 45, 337, 442, 1, 4}, ids(e, "/v1/messages"))
@@ -123,7 +123,7 @@ func TestEngines(t *testing.T) {
 	}
 	t.Run("llama.cpp", func(t *testing.T) {
 		url, asked := engine(t, map[string]string{"/apply-template": `{"prompt":"<s>hello"}`, "/tokenize": `{"tokens":[1,15043]}`})
-		require.Equal(t, []uint32{1, 15043}, ids(tokens.Llama(url, nil), path))
+		require.Equal(t, []uint32{1, 15043}, ids(tokens.Llama(url+"/", nil), path))
 		require.Equal(t, []string{"POST /apply-template " + string(body), `POST /tokenize {"add_special":true,"content":"\u003cs\u003ehello","parse_special":true}`}, *asked)
 		_, err := tokens.Llama(url, nil).Tokens(t.Context(), "/completion", []byte(`{"prompt":"mine","Prompt":"another's"}`))
 		require.NoError(t, err)

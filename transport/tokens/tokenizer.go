@@ -35,7 +35,7 @@ const maxAnswer = 64 << 20
 // completions are rendered at /tokenize. The client sends the requests; nil: one that follows no
 // redirects and uses no proxy.
 func Rendering(url string, client *http.Client) Tokenizer {
-	return &rendering{url: url, client: client}
+	return &rendering{url: strings.TrimSuffix(url, "/"), client: client}
 }
 
 type rendering struct {
@@ -105,7 +105,9 @@ func some(ids []uint32) ([]uint32, error) {
 
 // Llama asks a server of llama.cpp at a URL such as http://10.0.0.7:8080: /apply-template
 // for a chat, and /tokenize. The client is as for [Rendering].
-func Llama(url string, client *http.Client) Tokenizer { return &llama{url, client} }
+func Llama(url string, client *http.Client) Tokenizer {
+	return &llama{strings.TrimSuffix(url, "/"), client}
+}
 
 type llama struct {
 	url    string
