@@ -137,7 +137,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 // transportConfig is what the settings say of requests and responses.
 func (g *gateway) transportConfig(s *settings) transport.Config {
 	return transport.Config{
-		Router: g.router, Health: g.health, Queue: s.hold(), Names: s.names(), Wake: g.wake(s),
+		Router: g.router, Wrap: g.unlisted, Health: g.health, Queue: s.hold(), Names: s.names(), Wake: g.wake(s),
 		SharedCache: s.SharedCache, HashKey: s.hashKey, Pass: s.Pass, Decoders: codings, EnableEndpointHeader: s.ServerHeader, DisableResume: s.NoResume,
 		MaxBodyBytes: int64(s.Limits.Body), MaxItems: s.Limits.Items, MaxAttempts: s.Limits.Attempts,
 		FirstByteTimeout: s.Timeouts.FirstByte, StallTimeout: s.Timeouts.Stall,
@@ -180,7 +180,11 @@ func (g *gateway) apply(s *settings) error {
 	if err != nil {
 		return err
 	}
+	before, next := *g.sleepers.Load(), s.sleepers()
+	either := func(address string) bool { return before(address) || next(address) }
+	g.sleepers.Store(&either) // before a server is there that is to be asked nothing
 	if err := g.findEndpoints(s); err != nil {
+		g.sleepers.Store(&before)
 		return err
 	}
 	// The settings are valid: the rest can only fail if a file was replaced meanwhile, and

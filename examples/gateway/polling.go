@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"log/slog"
 	"maps"
 	"net"
@@ -25,11 +26,24 @@ const minPoll = 50 * time.Millisecond
 // unasked reports whether a server is to be asked nothing, because it would wake.
 func (g *gateway) unasked(e *endpick.Endpoint) bool { return (*g.sleepers.Load())(e.Address) }
 
-// sleepers returns which addresses are not to be asked.
+// unlisted answers in place of such a server when a client asks for the models of all.
+func (g *gateway) unlisted(base http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if one := storyOf(r.Context()); one != nil && !one.described && (*g.sleepers.Load())(r.URL.Host) {
+			return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("{}")), Request: r}, nil
+		}
+		return base.RoundTrip(r)
+	})
+}
+
+// sleepers returns which addresses, and hosts with their ports, are not to be asked.
 func (s *settings) sleepers() func(address string) bool {
 	of := map[string]bool{}
 	for _, e := range s.Endpoints {
 		of[e.URL] = of[e.URL] || e.Unasked
+		if to, err := url.Parse(e.URL); err == nil {
+			of[to.Host] = of[to.Host] || e.Unasked
+		}
 	}
 	return func(address string) bool { return of[address] || s.Discover != nil && s.Discover.Endpoint.Unasked }
 }

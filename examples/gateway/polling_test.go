@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -136,4 +137,25 @@ func TestWhoIsAsked(t *testing.T) {
 	require.NoError(t, g.router.Remove("false"))
 	require.Equal(t, 200, askGateway(g, "/v1/chat/completions").Code)
 	require.Equal(t, int64(1), asked["true"].Load(), "but it is used")
+	w := httptest.NewRecorder()
+	g.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/v1/models", nil))
+	require.Equal(t, 200, w.Code)
+	require.Equal(t, int64(1), asked["true"].Load(), "nor is it asked by who lists the models")
+}
+
+// Nor is it asked while it comes with a new file.
+func TestWhoIsAskedDuringAReload(t *testing.T) {
+	logged := new(lineHook)
+	g := loggingGateway(t, logged, parsed(t, "endpoints: [{url: http://a, unasked: true}]\n"))
+	logged.next(func() {
+		for _, address := range []string{"http://a", "http://b"} {
+			require.True(t, g.unasked(&endpick.Endpoint{Address: address}), address)
+		}
+	})
+	require.NoError(t, g.apply(parsed(t, "endpoints: [{url: http://b, unasked: true}]\n")))
+	require.Nil(t, logged.do.Load(), "it has come")
+	require.False(t, g.unasked(&endpick.Endpoint{Address: "http://a"}))
+	source := "discover: {file: " + filepath.Join(t.TempDir(), "none") + "}\n"
+	require.Error(t, g.apply(parsed(t, source)))
+	require.True(t, g.unasked(&endpick.Endpoint{Address: "http://b"}))
 }

@@ -18,6 +18,7 @@ import (
 type story struct {
 	id, tenant string
 	asked      *endpick.Receipt // for the router to fill, and for traces; nil once it is settled
+	described  bool             // it is no list of models
 	settled    sync.Once
 	receipt    endpick.Receipt
 	why        []string

@@ -57,7 +57,7 @@ func (w *watch) around(t *transport.Transport) http.RoundTripper {
 // describe requests receipts.
 func (w *watch) describe(in *http.Request, body []byte, req *endpick.Request) {
 	if one := storyOf(in.Context()); one != nil {
-		req.Receipt, one.tenant = one.asked, req.Tenant
+		req.Receipt, one.tenant, one.described = one.asked, req.Tenant, true
 	}
 	if w.traces != nil {
 		w.traces.Describe(in, body, req)
