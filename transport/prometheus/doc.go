@@ -18,7 +18,7 @@
 //
 // Names that clients invent get no labels: a model or a tenant gets one when a request for
 // it has succeeded, or the host has named it ([Metrics.NameTenants]). When all are taken,
-// it replaces the one whose last success is the oldest, and the series of that one are
+// a success replaces the one whose last success is the oldest, and the series of that one are
 // dropped. All others are counted together as "other". Endpoints have labels while the
 // router has them.
 //

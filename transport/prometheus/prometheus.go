@@ -3,6 +3,7 @@ package prometheus
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -88,7 +89,7 @@ func New(config Config) (*Metrics, error) {
 func (m *Metrics) Watch(s Sources) { m.sources.Store(&s) }
 
 // NameTenants gives tenants labels before their first success, because the host knows them
-// and their names are not invented.
+// and their names are not invented. When all are taken, it replaces only tenants that are not named.
 func (m *Metrics) NameTenants(all ...string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -96,9 +97,15 @@ func (m *Metrics) NameTenants(all ...string) {
 		if m.tenants.of(tenant) == tenant {
 			continue
 		}
-		if gone := m.tenants.succeeded(tenant); gone != "" {
-			m.forgetTenant(gone)
+		if len(m.tenants.used) >= m.tenants.most {
+			i := slices.IndexFunc(m.tenants.used, func(name string) bool { return !slices.Contains(all, name) })
+			if i < 0 {
+				return
+			}
+			m.forgetTenant(m.tenants.used[i])
+			m.tenants.used = slices.Delete(m.tenants.used, i, i+1)
 		}
+		m.tenants.succeeded(tenant)
 	}
 }
 

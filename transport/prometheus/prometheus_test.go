@@ -290,6 +290,8 @@ func TestNamedTenants(t *testing.T) {
 	m.NameTenants("bob", "carl")
 	m.Observe(failed("m", "carl"))
 	require.Equal(t, []string{"bob", "carl", "other"}, tenants())
+	m.NameTenants("ann", "bob", "carl")
+	require.Equal(t, []string{"bob", "carl", "other"}, tenants(), "there are too many, and who is counted goes on being counted")
 }
 
 // Endpoints beyond the bound, and removed ones.
