@@ -25,6 +25,7 @@ type reloader struct {
 
 	first  *settings // the settings at the start
 	now    *settings // in force
+	read   *settings // as last read, which may have a mistake
 	text   []byte    // of the file, as last read
 	stamps []stamp   // of the files that it names
 	// seen and seenStamps are the state at the last check: a change is applied once
@@ -50,7 +51,7 @@ func stampOf(path string) stamp {
 }
 
 func newReloader(path string, text []byte, now *settings, g *gateway, logger *slog.Logger) *reloader {
-	return &reloader{path: path, gateway: g, log: logger, first: now, now: now, text: text, stamps: now.stamps}
+	return &reloader{path: path, gateway: g, log: logger, first: now, now: now, read: now, text: text, stamps: now.stamps}
 }
 
 // stampsNow returns the stamps of the certificate, its key and other secrets.
@@ -96,14 +97,14 @@ func (r *reloader) look(asked bool) {
 		return
 	}
 	r.failed = ""
-	stamps := r.now.stampsNow()
+	stamps := r.read.stampsNow()
 	settled := bytes.Equal(text, r.seen) && reflect.DeepEqual(stamps, r.seenStamps)
 	r.seen, r.seenStamps = text, stamps
 	if !asked && (!settled || bytes.Equal(text, r.text) && reflect.DeepEqual(stamps, r.stamps)) {
 		return
 	}
-	r.text, r.stamps = text, stamps
 	next, err := parseSettings(r.path, text)
+	r.read, r.text, r.stamps = next, text, next.stamps
 	if err == nil && r.now.Tenants != nil && next.Tenants == nil && !next.Open {
 		err = next.bad("tenants", "is gone: without it nobody needs a key; if that is meant, say open: true")
 	}
@@ -141,7 +142,7 @@ func (r *reloader) look(asked bool) {
 	if slices.Sort(gone); len(gone) > 0 {
 		attributes = append(attributes, "tenants_removed", gone)
 	}
-	r.now, r.stamps = next, next.stamps
+	r.now = next
 	r.gateway.outdated.Store(nil)
 	r.log.Info(done, attributes...)
 }

@@ -301,6 +301,28 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	require.EqualValues(t, 2, r.serial())
 }
 
+// A file that new settings name may come after them.
+func TestAFileThatComesLater(t *testing.T) {
+	dir := t.TempDir()
+	writeCertificate(t, dir, 1)
+	path := filepath.Join(dir, "gateway.yaml")
+	writeFile(t, path, certifiedFile)
+	r := startReloader(t, path, io.Discard, nil)
+	next := filepath.Join(dir, "next")
+	require.NoError(t, os.Mkdir(next, 0o700))
+	writeFile(t, path, strings.ReplaceAll(certifiedFile, "server.", "next/server.")+"engine_key: {file: next/key}\n")
+	for _, come := range []func(){func() {}, func() { writeFile(t, filepath.Join(next, "key"), "sesame") }, func() { writeCertificate(t, next, 2) }} {
+		require.EqualValues(t, 1, r.serial())
+		come()
+		for range 3 {
+			r.look(false)
+		}
+	}
+	require.EqualValues(t, 2, r.serial())
+	require.EqualValues(t, "sesame", *r.gateway.engineKey.Load())
+	require.Nil(t, r.gateway.outdated.Load())
+}
+
 // lineHook calls a function when the next line is logged.
 type lineHook struct{ do atomic.Pointer[func()] }
 

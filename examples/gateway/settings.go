@@ -196,12 +196,11 @@ func readSettings(path string) (*settings, []byte, error) {
 	return s, text, err
 }
 
+// parseSettings returns settings with an error, too: they say in which files the mistake may be.
 func parseSettings(path string, text []byte) (*settings, error) {
 	s := defaultSettings()
 	var err error
-	if s.document, err = readStrict(path, text, s); err != nil {
-		return nil, err
-	}
+	s.document, err = readStrict(path, text, s)
 	here := filepath.Dir(path)
 	for _, p := range s.paths() {
 		if *p != "" && !filepath.IsAbs(*p) {
@@ -209,10 +208,10 @@ func parseSettings(path string, text []byte) (*settings, error) {
 		}
 	}
 	s.stamps = s.stampsNow()
-	if err := s.validate(); err != nil {
-		return nil, err
+	if err == nil {
+		err = s.validate()
 	}
-	return s, nil
+	return s, err
 }
 
 // paths are the file names in the settings.

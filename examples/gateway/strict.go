@@ -301,11 +301,11 @@ func (d *document) decodeSecret(n *yaml.Node, path string, into *secret) error {
 		if !filepath.IsAbs(from.File) {
 			from.File = filepath.Join(filepath.Dir(d.name), from.File)
 		}
+		d.files = append(d.files, from.File)
 		b, err := readKey(from.File)
 		if err != nil {
 			return d.error(n.Line, path, err.Error())
 		}
-		d.files = append(d.files, from.File)
 		text = strings.TrimRight(string(b), "\r\n")
 	case !found:
 		return d.error(n.Line, path, "names a variable that is not in the environment: "+from.Env)
