@@ -204,6 +204,11 @@ func (g *gateway) apply(s *settings) error {
 func (g *gateway) follow(s *settings) error {
 	g.drain(s)
 	delays, _ := g.policies.built[s.Policy].Predictor.(delay.Marginal)
+	for _, m := range s.Models { // of those with policies of their own, too; only one counts loads
+		if own, counts := g.policies.built[m.Policy].Predictor.(delay.Marginal); counts {
+			delays = own
+		}
+	}
 	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies(), Delay: delays})
 	if err := g.tokenize(s); err != nil {
 		return err
