@@ -3,8 +3,10 @@ package main
 import (
 	"bytes"
 	"io"
+	"log"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -105,6 +107,49 @@ func TestStopAfterGrace(t *testing.T) {
 	require.Contains(t, c.stderr.String(), "1 requests were cut off after 50ms")
 	require.Error(t, <-done)
 	require.Less(t, time.Since(stopped), 4*time.Second)
+}
+
+// A client that is connected and has asked nothing does not make a stop a failure.
+func TestStopWithoutRequests(t *testing.T) {
+	c := start(t, "-backend", "http://127.0.0.1:1", "-grace", "50ms")
+	idle, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+	require.NoError(t, err)
+	defer idle.Close()
+	_, _ = get(t, c.url+"/readyz") // it was accepted before
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+// What a server sends beyond the end of its answer is in no log.
+func TestNoAnswerInTheLog(t *testing.T) {
+	var logged lockedBuffer
+	log.SetOutput(&logged)
+	defer log.SetOutput(os.Stderr)
+	sent := make(chan error)
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, buffered, err := http.NewResponseController(w).Hijack()
+		if err != nil {
+			sent <- err
+			return
+		}
+		defer conn.Close()
+		_, _ = buffered.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+		_ = buffered.Flush()
+		time.Sleep(100 * time.Millisecond)
+		_, err = io.WriteString(conn, "a secret")
+		sent <- err
+		_, _ = io.Copy(io.Discard, conn) // until the gateway closes it
+		sent <- nil
+	})
+	c := start(t, "-backend", server.URL)
+	status, _ := post(t, c.url, false)
+	require.Equal(t, 200, status)
+	for range 2 {
+		require.NoError(t, <-sent)
+	}
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+	require.NotContains(t, logged.String()+c.stderr.String(), "secret")
 }
 
 // The credentials in a server's address concern that server only.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
@@ -34,6 +35,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		}
 	}
 	logger := newLogger(stderr, &s.Log)
+	log.SetOutput(io.Discard) // net/http says there what servers send beyond the end of their answers
 	endpoints, stop, err := backends(s, o)
 	if err != nil {
 		return err
@@ -291,11 +293,13 @@ func (g *gateway) shutdown(server *http.Server, grace time.Duration) error {
 		case <-ctx.Done():
 		}
 	}
-	if err := server.Shutdown(ctx); err != nil {
-		cut := g.pending()
+	if server.Shutdown(ctx) == nil {
+		return nil
+	}
+	if cut := g.pending(); cut > 0 {
 		return errors.Join(fmt.Errorf("%d requests were cut off after %v", cut, grace), server.Close())
 	}
-	return nil
+	return server.Close() // connections without one
 }
 
 // backends are the endpoints of the settings, or embedded servers, which stop shuts
