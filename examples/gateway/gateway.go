@@ -90,7 +90,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 			return nil, s.failed("record", err)
 		}
 	}
-	if g.watch, err = newWatch(s.TrustHeaders); err != nil {
+	if g.watch, err = newWatch(s.TrustHeaders, logger); err != nil {
 		return nil, err
 	}
 	if g.router, err = endpick.New(endpick.Config{

@@ -2,9 +2,11 @@ package main
 
 import (
 	"context"
+	"log/slog"
 	"os"
 	"time"
 
+	api "go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 
@@ -22,7 +24,7 @@ type traces struct {
 // name.
 //
 // With trusted, a request's span is a child of the one that its headers name.
-func newTraces(trusted bool) (*traces, error) {
+func newTraces(trusted bool, logger *slog.Logger) (*traces, error) {
 	if os.Getenv("OTEL_EXPORTER_OTLP_ENDPOINT") == "" && os.Getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		return nil, nil
 	}
@@ -30,6 +32,7 @@ func newTraces(trusted bool) (*traces, error) {
 	if err != nil {
 		return nil, err
 	}
+	api.SetErrorHandler(api.ErrorHandlerFunc(func(err error) { logger.Warn("traces", "error", err) }))
 	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter))
 	return &traces{otel.New(otel.Config{Provider: provider, TrustParent: trusted}), provider}, nil
 }

@@ -66,3 +66,14 @@ func TestTraces(t *testing.T) {
 	c.interrupt()
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
+
+// A collector that is not there is in the gateway's log, in its format.
+func TestTracesWithoutCollector(t *testing.T) {
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:1")
+	t.Setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
+	t.Setenv("OTEL_BSP_EXPORT_TIMEOUT", "50")
+	c := start(t, "-backend", newBackend(t).URL)
+	status, _ := post(t, c.url, false)
+	require.Equal(t, http.StatusOK, status)
+	c.logs(t, "level=WARN msg=traces error=", 1)
+}

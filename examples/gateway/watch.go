@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"math"
 	"net/http"
 	"sync"
@@ -30,12 +31,12 @@ type watch struct {
 }
 
 // newWatch returns a watch; see newTraces for trusted.
-func newWatch(trusted bool) (*watch, error) {
+func newWatch(trusted bool, logger *slog.Logger) (*watch, error) {
 	metrics, err := prometheus.New(prometheus.Config{})
 	if err != nil {
 		return nil, err
 	}
-	traces, err := newTraces(trusted)
+	traces, err := newTraces(trusted, logger)
 	if err != nil {
 		return nil, err
 	}
