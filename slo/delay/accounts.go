@@ -198,8 +198,8 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	completed := o.Status == endpick.Completed
 	// Steps of several responses can't be distinguished, and of a mirrored request only its
 	// router knows how long it took.
-	a := ev.Request.Adopted
-	timed := ev.Request.Responses <= 1 && (a == nil || !a.Mirrored || a.Took > 0)
+	took, measured := ev.E2E() // what has not been measured is of an adopted request
+	timed := ev.Request.Responses <= 1 && (measured || !ev.Request.Adopted.Mirrored)
 	if completed {
 		m.learned.kinds.admit(l.name, &m.learned.common)
 		if !l.answered {
@@ -227,8 +227,8 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	}
 	if !l.answered {
 		e.pairs = max(e.pairs-l.pairs, 0)
-		switch took, ok := ev.E2E(); {
-		case !completed || !timed || !ok:
+		switch {
+		case !completed || !timed || !measured:
 		case l.waits:
 			x := l.x
 			x[steps] += float64(min(ev.OutputTokens, mostTokens))

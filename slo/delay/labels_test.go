@@ -1,6 +1,7 @@
 package delay
 
 import (
+	"sync"
 	"testing"
 	"time"
 
@@ -229,6 +230,23 @@ func TestLabelsOfAdoptedResponses(t *testing.T) {
 		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 		assert.Equal(t, adopted.Took > 0, x != amounts{}, "%+v", adopted)
 		assert.InDelta(t, milliseconds(adopted.Took), d.m.learned.common.decoding.or(0), 1e-6)
+	}
+}
+
+// Whoever takes a mirrored request for lost does not look at its times, which its replica may be setting.
+func TestLostTimesAreNotRead(t *testing.T) {
+	d := newLone(t)
+	for range 20 {
+		a := &endpick.Adopted{Endpoint: "a", Mirrored: true}
+		l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 10, Adopted: a}))
+		d.now = d.now.Add(time.Hour)
+		var both sync.WaitGroup
+		both.Go(func() { d.router.Sweep(d.now) })
+		both.Go(func() {
+			a.Took = time.Second
+			l.Done(endpick.Outcome{})
+		})
+		both.Wait()
 	}
 }
 
