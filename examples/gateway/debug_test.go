@@ -311,6 +311,10 @@ func TestRequestsAreFound(t *testing.T) {
 	require.Equal(t, 200, ask("named", "best"))
 	require.Equal(t, "gone was passed over: of 2, 0 have the model.", find("id=named")[0].Why[0])
 	require.Contains(t, scrapeMetrics(t, g.admin), `endpick_build_info{goversion="go1`)
+	unnamed := *g.settings.Load()
+	unnamed.Names = nil
+	require.NoError(t, g.apply(&unnamed))
+	require.Equal(t, 404, ask("unnamed", "best"))
 }
 
 func TestServersAreInOrder(t *testing.T) {

@@ -95,6 +95,7 @@ func newClient(t *testing.T, tracer *otel.Tracer, addresses ...string) *http.Cli
 		config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i)), Address: a})
 	}
 	router := rig.Must(endpick.New(config))
+	_ = router.Report("b", endpick.Load{Waiting: 2, Running: 1, KVUsage: 0.5}) // an error where there is none
 	routed := rig.Must(transport.New(transport.Config{
 		Router: router, Observe: tracer.Observe,
 		Describe: func(in *http.Request, body []byte, req *endpick.Request) {
@@ -130,7 +131,7 @@ func TestSpan(t *testing.T) {
 	e := startEngine(t, nil)
 	spare := startEngine(t, nil)
 	c := newClient(t, otel.New(otel.Config{Provider: provider}), spare.URL, strings.Replace(e.URL, "http://", "http://user:password@", 1), spare.URL)
-	_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "60000"))
+	_ = rig.Must(post(t, t.Context(), c, "/v1/chat/completions", stream, "X-Slo-Ttft-Ms", "60000", "X-Slo-Tpot-Ms", "30000"))
 	s := r.wait(t, 1)[0]
 	assert.Equal(t, "github.com/endpick/endpick/transport/otel", s.InstrumentationScope.Name)
 	assert.Equal(t, "chat m", s.Name)
@@ -151,8 +152,8 @@ func TestSpan(t *testing.T) {
 		"endpick.decision.score": 1.0, "endpick.decision.regret": 0.0, "endpick.decision.scorers": []string{"order"}, "endpick.decision.scores": []float64{1},
 		"endpick.decision.runner_up": "a", "endpick.decision.runner_up.score": 0.5,
 		"endpick.prefix.matched_tokens": int64(48), "endpick.predicted.ttft": 0.25, "endpick.predicted.tpot": 0.02,
-		"endpick.load.waiting": 0.0, "endpick.load.running": 0.0, "endpick.load.kv_usage": 0.5, "endpick.load.prefill_tokens": int64(0),
-		"endpick.slo.ttft": 60.0, "endpick.slo.ttft.met": true, "endpick.slo.tpot": 60.0, "endpick.slo.tpot.met": true,
+		"endpick.load.waiting": 2.0, "endpick.load.running": 1.0, "endpick.load.kv_usage": 0.5, "endpick.load.prefill_tokens": int64(0),
+		"endpick.slo.ttft": 60.0, "endpick.slo.ttft.met": true, "endpick.slo.tpot": 30.0, "endpick.slo.tpot.met": true,
 	}
 	for _, key := range []string{
 		"endpick.held", "endpick.decision.duration", "endpick.measured.ttft", "endpick.measured.tpot", "endpick.measured.e2e",
@@ -163,6 +164,7 @@ func TestSpan(t *testing.T) {
 		assert.GreaterOrEqual(t, v, 0.0, key)
 		want[key] = got[key]
 	}
+	assert.Positive(t, got["endpick.decision.duration"])
 	assert.InDelta(t, got["endpick.measured.ttft"], got["gen_ai.response.time_to_first_chunk"], 1)
 	assert.Equal(t, want, got)
 	text := fmt.Sprint(s)
@@ -191,6 +193,7 @@ func TestAttempts(t *testing.T) {
 	}, attributes(s.Events[0].Attributes))
 	assert.Equal(t, map[string]any{"endpick.endpoint": "a", "endpick.result": "served", "http.response.status_code": int64(200)}, attributes(s.Events[1].Attributes))
 	assert.False(t, s.Events[0].Time.Before(s.StartTime))
+	assert.True(t, s.Events[0].Time.Before(s.Events[1].Time))
 	assert.Equal(t, traceparent(s), well.headers[0].Get("Traceparent"))
 	assert.Equal(t, traceparent(s), unhealthy.headers[0].Get("Traceparent"))
 }

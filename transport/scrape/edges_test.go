@@ -461,6 +461,7 @@ func TestHowOftenServersAreAsked(t *testing.T) {
 			}
 		}
 		router, p, errs := newPoller(t, scrape.Config{}, e, endpoints...)
+		require.NoError(t, router.Drain("works"))
 		ctx, cancel := context.WithCancel(t.Context())
 		var run sync.WaitGroup
 		ended := false

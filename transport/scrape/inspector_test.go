@@ -117,7 +117,7 @@ func known() map[string]string {
 
 // newInspector is an inspector of a router with these endpoints, whose servers at plays.
 func newInspector(t testing.TB, config scrape.InspectorConfig, at http.RoundTripper, endpoints ...endpick.Endpoint) (*endpick.Router, *scrape.Inspector, *errorList) {
-	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints}))
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: endpoints, Clock: func() time.Time { return time.Now().Add(-time.Hour) }}))
 	errs := &errorList{}
 	config.Router, config.Client, config.OnError = router, &http.Client{Transport: at}, errs.add
 	return router, rig.Must(scrape.NewInspector(config)), errs
@@ -201,6 +201,7 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		defer running(t, s.Run)()
 		time.Sleep(1500 * time.Millisecond)
 		assert.Equal(t, []string{"b:7b"}, in())
+		assert.WithinDuration(t, router.Now(), router.Endpoints()[0].Candidate.Endpoint.ResidentsAt, 2*time.Second)
 		own := endpick.Endpoint{Address: "ollama2", Residents: []endpick.Resident{{Model: "mine"}}}
 		s.Fill(&own)
 		assert.Equal(t, []endpick.Resident{{Model: "mine"}}, own.Residents)
