@@ -493,5 +493,7 @@ func TestResidentsThatAreThere(t *testing.T) {
 			return ids
 		}
 		require.Equal(t, went(), went(endpick.Resident{Model: "m", State: endpick.InMemory}, endpick.Resident{Model: "other"}))
+		loaded := went(endpick.Resident{Model: "m"}) // since it was listed, whenever that was
+		require.Len(t, slices.Compact(loaded), 1)
 	})
 }
