@@ -32,7 +32,7 @@ func TestReadRecording(t *testing.T) {
 		recording.Request{
 			Time: start.Add(2 * time.Second), TTFTMillis: &ttft, E2EMillis: 900, Model: "m", Status: "completed", Endpoint: "a",
 			InputTokens: 70, OutputTokens: 5, CachedTokens: &cached, Blocks: []recording.Hash{7, 8, 9, 10}, BlockTokens: 16,
-			Tenant: 0xabc, SLOTTFTMillis: 300,
+			Tenant: 0xabc, Session: 0xdef, Priority: -1, SLOTTFTMillis: 300, SLOTPOTMillis: 40,
 		},
 		recording.Request{Time: start, E2EMillis: 50, Status: "completed", InputTokens: 10, OutputTokens: 1},
 		recording.Request{Time: start, E2EMillis: 3, Status: "failed", InputTokens: 10},
@@ -44,8 +44,7 @@ func TestReadRecording(t *testing.T) {
 	assert.Equal(t, 2120.0, r.FirstTokenMillis)
 	assert.Equal(t, 2900.0, r.LastTokenMillis)
 	assert.Equal(t, 32, *r.CachedTokens)
-	assert.Equal(t, "abc", r.Tenant)
-	assert.Equal(t, 300.0, r.TTFTTargetMillis)
+	assert.Equal(t, []any{"abc", "def", -1, 300.0, 40.0}, []any{r.Tenant, r.Session, r.Priority, r.TTFTTargetMillis, r.TPOTTargetMillis})
 	assert.Len(t, r.Blocks, 4)
 	assert.Zero(t, trace.Records[1].FirstTokenMillis, "a response that did not stream has none")
 	assert.Nil(t, trace.Records[1].CachedTokens)
@@ -61,7 +60,7 @@ func TestRecordingsOfModels(t *testing.T) {
 			Blocks: []recording.Hash{1, 2, 3, 4}, BlockTokens: blockTokens,
 		}
 	}
-	trace := rig.Must(ReadTrace("day.jsonl", strings.NewReader(recorded(t, of("a", 12), of("b", 64), of("a", 12), of("c", 16)))))
+	trace := rig.Must(ReadTrace("day.jsonl", strings.NewReader(recorded(t, of("a", 11), of("b", 64), of("a", 13), of("c", 16)))))
 	var blocks []int
 	for _, r := range trace.Records {
 		blocks = append(blocks, len(r.Blocks))
