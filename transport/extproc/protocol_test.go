@@ -351,7 +351,7 @@ func TestProtocol(t *testing.T) {
 			c.ends()
 			assert.Equal(t, "a refused, b failed, c completed", w.heard.said())
 			next := w.talk(t, c.mode)
-			time.Sleep(300 * time.Millisecond) // longer than where the server does not say for how long
+			time.Sleep(300 * time.Millisecond)                                      // longer than where the server does not say for how long
 			names(t, "10.0.0.2:8000,[fd00::3]:8000", first(next.request(chatBody))) // a is avoided for a while
 			next.cancel()
 		}},
