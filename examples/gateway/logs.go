@@ -27,7 +27,12 @@ func (l *logSettings) level() (level slog.Level, err error) {
 // newLogger returns the logger of the settings.
 func newLogger(w io.Writer, l *logSettings) *slog.Logger {
 	level, _ := l.level()
-	options := &slog.HandlerOptions{Level: level}
+	options := &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if err, ok := a.Value.Any().(error); ok { // it may repeat what a server has sent
+			a.Value = slog.AnyValue(textOf(err))
+		}
+		return a
+	}}
 	if l.Format == "json" {
 		return slog.New(slog.NewJSONHandler(w, options))
 	}
@@ -108,7 +113,7 @@ func earlier(attempts []transport.ObservedAttempt) string {
 		}
 		b.WriteString(a.Candidate.Endpoint.ID + ": ")
 		if a.Err != nil {
-			b.WriteString(a.Err.Error())
+			b.WriteString(textOf(a.Err).Error())
 		} else {
 			b.WriteString(string(a.Result))
 		}

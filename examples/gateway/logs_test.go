@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/endpick/endpick"
 )
 
 // Failed requests are logged with what identifies them: streams that break off,
@@ -109,6 +111,22 @@ func TestFewLinesAreLogged(t *testing.T) {
 		require.Equal(t, 401, askGateway(g, "/v1/chat/completions").Code)
 	}
 	assert.Less(t, strings.Count(lines.String(), "\n"), 1000)
+}
+
+// A server that does not speak HTTP can't fill the log.
+func TestErrorsAreShort(t *testing.T) {
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		conn, _, err := http.NewResponseController(w).Hijack()
+		assert.NoError(t, err)
+		_, _ = io.WriteString(conn, "HTTP/1.1 "+strings.Repeat("x", 100_000)+"\r\n\r\n")
+		_ = conn.Close()
+	})
+	g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: server.URL}, endpick.Endpoint{ID: "b", Address: server.URL})
+	var lines lockedBuffer
+	g.requests.log, g.requests.which = newLogger(&lines, &logSettings{Level: "info"}), "all"
+	require.Equal(t, 502, askGateway(g, "/v1/chat/completions").Code)
+	assert.Contains(t, lines.String(), " earlier=")
+	assert.Less(t, len(lines.String()), 4<<10)
 }
 
 func TestCleanID(t *testing.T) {
