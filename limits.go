@@ -1,6 +1,7 @@
 package endpick
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 )
@@ -13,12 +14,7 @@ func (e *Endpoint) limited() bool {
 	return e.MaxInFlight > 0 || e.MaxContext > 0 || e.Tier > 1 || e.weight() != 1
 }
 
-func (e *Endpoint) weight() float64 {
-	if e.Weight == 0 {
-		return 1
-	}
-	return e.Weight
-}
+func (e *Endpoint) weight() float64 { return cmp.Or(e.Weight, 1) }
 
 // ContextError says that a prompt fits no endpoint that serves the model. A length that is
 // estimated may be too high: up to a quarter beyond the longest context, the endpoints that have

@@ -162,7 +162,7 @@ func (m *marginal) FirstToken(ev *endpick.Event) {
 	if l.apart {
 		m.learned.kinds.admit(l.name, &m.learned.common)
 	}
-	m.learned.answered(l, now)
+	m.learned.answered(ev, l, now)
 	e := m.endpoints.Find(l.ref)
 	if e != nil {
 		e.advance(now)
@@ -200,10 +200,13 @@ func (m *marginal) Done(ev *endpick.Event, o *endpick.Outcome) {
 	// router knows how long it took.
 	took, measured := ev.E2E() // what has not been measured is of an adopted request
 	timed := ev.Request.Responses <= 1 && (measured || !ev.Request.Adopted.Mirrored)
+	if l.answered && measured && ev.Request.Adopted != nil {
+		m.learned.find(l.name).arrivals.add(now)
+	}
 	if completed {
 		m.learned.kinds.admit(l.name, &m.learned.common)
 		if !l.answered {
-			m.learned.answered(l, now)
+			m.learned.answered(ev, l, now)
 		}
 		m.learned.length(l, ev)
 	}

@@ -8,10 +8,12 @@ import (
 
 // What a response teaches, at its first token and at its end.
 
-// answered records that a request has been answered.
-func (l *learned) answered(r *lease, now int64) {
+// answered records that a request has been answered. Of a mirrored one, its end tells whether it came lately.
+func (l *learned) answered(ev *endpick.Event, r *lease, now int64) {
 	r.vote = l.votes.of(xxhash.Sum64String(r.tenant))
-	l.find(r.name).arrivals.add(now)
+	if _, measured := ev.E2E(); measured || !ev.Request.Adopted.Mirrored {
+		l.find(r.name).arrivals.add(now)
+	}
 }
 
 // firstToken learns from a time to first token. e may be nil.

@@ -230,6 +230,14 @@ func TestLabelsOfAdoptedResponses(t *testing.T) {
 		x := d.label(requests, 1, func() { l.Done(endpick.Outcome{OutputTokens: 31}) })
 		assert.Equal(t, adopted.Took > 0, x != amounts{}, "%+v", adopted)
 		assert.InDelta(t, milliseconds(adopted.Took), d.m.learned.common.decoding.or(0), 1e-6)
+		for _, stream := range []bool{false, true} { // what came long ago, of which a new gateway hears, is no arrival
+			d := newLone(t)
+			l := rig.Must(d.router.Route(endpick.Request{Model: "m", InputTokens: 600, Stream: stream, Adopted: &adopted}))
+			l.FirstToken()
+			l.Done(endpick.Outcome{})
+			want := map[bool]float64{true: 1}[adopted.Took > 0 || !adopted.Mirrored]
+			assert.Equal(t, want, d.m.learned.common.arrivals.count+d.m.learned.find(kindName{model: "m"}).arrivals.count, "%+v", adopted)
+		}
 	}
 }
 
