@@ -73,6 +73,7 @@ func TestCombinedScore(t *testing.T) {
 					func(*endpick.Request, *endpick.Candidate) float64 { return score })})
 			}
 			r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: p})
+			clear(p.Scorers) // which are the caller's
 			var receipt endpick.Receipt
 			route(t, r, endpick.Request{Receipt: &receipt})
 			assert.InDelta(t, c.want, receipt.Verdicts[0].Score, 1e-12)
@@ -185,6 +186,8 @@ func TestFiltersBesideABrokenOne(t *testing.T) {
 		keep("d"),
 	}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a", "b", "c", "d"), Policy: p, Warn: func(error) {}})
+	clear(p.Admitters) // which are the caller's, as the filters are
+	clear(p.Filters)
 	var receipt endpick.Receipt
 	l := route(t, r, endpick.Request{Receipt: &receipt})
 	assert.Equal(t, "d", l.Endpoint().ID)

@@ -233,6 +233,7 @@ func TestFailures(t *testing.T) {
 			assert.Equal(t, tc.code, s.Status.Code)
 			assert.Equal(t, tc.kind, got["error.type"])
 			assert.Equal(t, tc.status, got["http.response.status_code"])
+			assert.EqualValues(t, got["endpick.attempts"], len(s.Events))
 		})
 	}
 	t.Run("no endpoint", func(t *testing.T) {

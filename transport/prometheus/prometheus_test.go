@@ -375,7 +375,7 @@ func TestSources(t *testing.T) {
 	}
 	text := page(t, gather(t, m))
 	for _, want := range []string{
-		"endpick_routed_total 30\n", "endpick_open_leases 1\n", "endpick_leases_reaped_total 0\n", "endpick_stage_panics_total 0\n",
+		"endpick_routed_total 30\n", "endpick_mirrored_total 0\n", "endpick_open_leases 1\n", "endpick_leases_reaped_total 0\n", "endpick_stage_panics_total 0\n",
 		`endpick_endpoints{state="serving"} 1`, `endpick_endpoints{state="draining"} 1`, `endpick_endpoints{state="departing"} 0`,
 		`endpick_endpoint_serving{endpoint="a"} 1`, `endpick_endpoint_serving{endpoint="b"} 0`,
 		`endpick_endpoint_in_flight_requests{endpoint="` + at + `"} 1`, `endpick_endpoint_context_tokens{endpoint="` + at + `"} 160`,

@@ -99,11 +99,11 @@ func TestConfig(t *testing.T) {
 func TestMarkIsTakenWhenAsking(t *testing.T) {
 	for name, running := range map[string]int{"before the request came": 1, "after it came": 2} {
 		e := engines{}
-		router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"})
-		before := rig.Must(router.Route(endpick.Request{}))
+		router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "b", Address: "a"}, endpick.Endpoint{ID: "a", Address: "a"})
+		before := rig.Must(router.Route(endpick.Request{Exclude: []string{"b"}}))
 		var during endpick.Lease
 		e["a"] = func(r *http.Request) (*http.Response, error) {
-			during = rig.Must(router.Route(endpick.Request{}))
+			during = rig.Must(router.Route(endpick.Request{Exclude: []string{"b"}}))
 			return says(load(0, running, 0.1))(r)
 		}
 		p.Poll(t.Context())

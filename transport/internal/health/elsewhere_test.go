@@ -15,7 +15,7 @@ func TestElsewhere(t *testing.T) {
 	}{
 		{"three failures", func(c *cluster) { c.Elsewhere("a", 3, 0) }, []string{"a"}},
 		{"in three parts", func(c *cluster) { c.Elsewhere("a", 1, 0); c.Elsewhere("a", 1, 0); c.Elsewhere("a", 1, 0) }, []string{"a"}},
-		{"two", func(c *cluster) { c.Elsewhere("a", 2, 0) }, nil},
+		{"two", func(c *cluster) { c.Elsewhere("a", 2, 5) }, nil},
 		{"none, or fewer", func(c *cluster) { c.Elsewhere("a", 0, 0); c.Elsewhere("a", -5, 0) }, nil},
 		{"few among many", func(c *cluster) { c.Elsewhere("a", 3, 9) }, nil},
 		{"somebody who is not here", func(c *cluster) { c.Elsewhere("z", 9, 0) }, nil},
