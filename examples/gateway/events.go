@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -302,9 +303,9 @@ type tokenizer struct {
 	*tokens.Client
 }
 
-// tokenizers returns those of the settings; unchanged ones are taken from before, with
-// their caches.
-func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
+// tokenizers returns those of the settings, which ask with this client; unchanged ones are taken from
+// before, with their caches.
+func (s *settings) tokenizers(before tokenizers, client *http.Client) (tokenizers, error) {
 	all := tokenizers{}
 	for model, m := range s.Models {
 		if m.Tokens == nil {
@@ -314,9 +315,9 @@ func (s *settings) tokenizers(before tokenizers) (tokenizers, error) {
 			all[model] = old
 			continue
 		}
-		by := tokens.Rendering(m.Tokens.Render, nil)
+		by := tokens.Rendering(m.Tokens.Render, client)
 		if m.Tokens.Llama != "" {
-			by = tokens.Llama(m.Tokens.Llama, nil)
+			by = tokens.Llama(m.Tokens.Llama, client)
 		}
 		client, err := tokens.New(tokens.Config{Tokenizer: by, Within: m.Tokens.Within})
 		if err != nil {
@@ -333,7 +334,7 @@ func (g *gateway) tokenize(s *settings) error {
 	if now := g.tokenizers.Load(); now != nil {
 		before = *now
 	}
-	all, err := s.tokenizers(before)
+	all, err := s.tokenizers(before, g.asking(64))
 	if err == nil {
 		g.tokenizers.Store(&all)
 	}

@@ -166,7 +166,10 @@ var everySetting = []settingRow{
 	{dns + "endpoint: {drain: VALUE}}", "true", "false", (*setting).servers, ofOneServer},
 	{dns + "endpoint: {unasked: VALUE}}", "false", "true", unaskedOne, "false"},
 	{"poll: VALUE", "3s", "4m", settingsOf("Poll"), "3s"},
-	{"engine_key: VALUE", "a", "b", func(w *setting) any { w.ask(); return w.one.last()["Authorization"] }, "[Bearer a]"},
+	{"endpoints: [{url: ONE}]\nmodels: {m: {tokens: {render: ONE, within: 1m}}}\nengine_key: VALUE", "a", "b", func(w *setting) any {
+		w.ask()
+		return fmt.Sprint(w.one.last()["Authorization"], w.one.headers[0]["Authorization"], w.one.paths)
+	}, "[Bearer a] [Bearer a] [/v1/chat/completions/render /v1/chat/completions]"},
 
 	{twoServers + "policy: VALUE", "round-robin", "always-busiest", (*setting).spread, "2"},
 	{twoServers + "policy: random\nmodels: {m: {policy: VALUE}}", "round-robin", "always-busiest", (*setting).spread, "2"},

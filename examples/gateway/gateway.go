@@ -110,7 +110,7 @@ func newGateway(s *settings, endpoints []endpick.Endpoint, logger *slog.Logger) 
 		return nil, err
 	}
 	// The poller reports servers that can't be reached.
-	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking(), Skip: g.unasked}); err != nil {
+	if g.inspector, err = scrape.NewInspector(scrape.InspectorConfig{Router: g.router, Client: g.asking(1), Skip: g.unasked}); err != nil {
 		return nil, err
 	}
 	g.hearing.log, g.hearing.router, g.hearing.inspector = logger, g.router, g.inspector

@@ -29,13 +29,13 @@ func TestTokenizersThatStay(t *testing.T) {
 	was := map[string]tokensSettings{
 		"same": {Render: "http://a"}, "url": {Render: "http://a"}, "kind": {Render: "http://a"}, "within": {Llama: "http://a"}, "gone": {Llama: "http://a"},
 	}
-	before, err := of(was).tokenizers(nil)
+	before, err := of(was).tokenizers(nil, nil)
 	require.NoError(t, err)
 	require.Len(t, before, len(was))
 	is := map[string]tokensSettings{
 		"same": {Render: "http://a"}, "url": {Render: "http://b"}, "kind": {Llama: "http://a"}, "within": {Llama: "http://a", Within: time.Second}, "new": {Llama: "http://a"},
 	}
-	after, err := of(is).tokenizers(before)
+	after, err := of(is).tokenizers(before, nil)
 	require.NoError(t, err)
 	require.Len(t, after, len(is))
 	for name, own := range is {

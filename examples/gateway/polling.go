@@ -49,9 +49,9 @@ func (s *settings) sleepers() func(address string) bool {
 }
 
 // asking is a client for questions to servers, with the key that engines require. It follows
-// no redirects.
-func (g *gateway) asking() *http.Client {
-	base := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: 1, IdleConnTimeout: time.Minute}
+// no redirects, and keeps this many connections to a server.
+func (g *gateway) asking(idle int) *http.Client {
+	base := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, MaxIdleConnsPerHost: idle, IdleConnTimeout: time.Minute}
 	return &http.Client{
 		Transport: roundTripper(func(r *http.Request) (*http.Response, error) {
 			if key := *g.engineKey.Load(); key != "" {
@@ -68,7 +68,7 @@ func (g *gateway) asking() *http.Client {
 // asks for their capacities and models until stop is called.
 func (g *gateway) startPolling(every time.Duration) (stop func(), err error) {
 	poller, err := scrape.New(scrape.Config{
-		Router: g.router, Client: g.asking(), Interval: every, URL: g.page("/metrics"), OnError: newPollErrors(g.log).report,
+		Router: g.router, Client: g.asking(1), Interval: every, URL: g.page("/metrics"), OnError: newPollErrors(g.log).report,
 	})
 	if err != nil {
 		return nil, err
