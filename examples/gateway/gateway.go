@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
@@ -203,13 +202,8 @@ func (g *gateway) apply(s *settings) error {
 // follow brings what depends on the settings, the policy and the endpoints up to date.
 func (g *gateway) follow(s *settings) error {
 	g.drain(s)
-	delays, _ := g.policies.built[s.Policy].Predictor.(delay.Marginal)
-	for _, m := range s.Models { // of those with policies of their own, too; only one counts loads
-		if own, counts := g.policies.built[m.Policy].Predictor.(delay.Marginal); counts {
-			delays = own
-		}
-	}
-	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: g.policies.latencies(), Delay: delays})
+	latencies, delays := g.policies.measured(s)
+	g.watch.follow(prometheus.Sources{Router: g.router, Transport: g.transport, Health: g.health, Index: g.policies.index, Latencies: latencies, Delay: delays})
 	if err := g.tokenize(s); err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/endpick/endpick/slo/delay"
 )
 
 // policies are the policies of a gateway by name. Each is made once, so
@@ -249,12 +250,20 @@ func (c *perModelPredictor) Predict(req *endpick.Request, candidates []endpick.C
 	}
 }
 
-// latencies returns the predictors of the policies that have one.
-func (ps *policies) latencies() (all []predict.Latency) {
-	for _, p := range ps.built {
-		if l, ok := p.Predictor.(predict.Latency); ok && !slices.Contains(all, l) {
-			all = append(all, l)
+// measured returns what the policies that the settings name know of latencies, and of loads: only one
+// counts those.
+func (ps *policies) measured(s *settings) (latencies []predict.Latency, loads delay.Marginal) {
+	names := map[string]bool{s.Policy: true}
+	for _, m := range s.Models {
+		names[m.Policy] = true
+	}
+	for name := range names {
+		switch p := ps.built[name].Predictor.(type) {
+		case predict.Latency:
+			latencies = append(latencies, p)
+		case delay.Marginal:
+			loads = p
 		}
 	}
-	return all
+	return latencies, loads
 }

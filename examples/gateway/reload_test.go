@@ -125,7 +125,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	server := httptest.NewServer(g.server(defaultSettings()).Handler)
 	defer server.Close()
 
-	index, latencies := g.policies.index, g.policies.latencies()
+	index := g.policies.index
+	latencies, _ := g.policies.measured(g.settings.Load())
 	require.Len(t, latencies, 1)
 	c := traffic.NewClient(server.URL)
 	defer c.Close()
@@ -187,7 +188,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	}
 	require.Zero(t, g.router.Stats().Panics)
 	require.Same(t, index, g.policies.index)
-	require.Equal(t, latencies, g.policies.latencies(), "the same models, and none of them twice")
+	after, _ := g.policies.measured(g.settings.Load())
+	require.Equal(t, latencies, after, "the same models, and none of them twice")
 	// The prompts sent to server-1 before all this are still known to be there.
 	held := 0
 	for _, e := range index.Stats().Endpoints {
