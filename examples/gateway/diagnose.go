@@ -116,7 +116,7 @@ func where(f *diagnose.Finding) string {
 	}
 	place := fmt.Sprintf("message %d", f.Message)
 	if f.Role != "" {
-		place += " (" + f.Role + ")"
+		place += " (" + strings.Trim(strconv.Quote(f.Role), `"`) + ")" // a client's, and for a terminal
 	}
 	if f.Offset >= 0 {
 		place += fmt.Sprintf(", byte %d", f.Offset)

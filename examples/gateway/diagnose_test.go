@@ -18,6 +18,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/prefix/diagnose"
 )
 
 // played is a fleet behind a gateway that records a script's requests.
@@ -342,6 +343,13 @@ func TestDiagnoseShowsText(t *testing.T) {
 	shown = explains(t, file)
 	require.Contains(t, shown, "where   message 0 (system), byte 6")
 	require.NotContains(t, shown, "differs")
+}
+
+// A client's role does nothing to the terminal of who reads of it.
+func TestRolesOnATerminal(t *testing.T) {
+	for role, want := range map[string]string{"system": "message 0 (system)", "\x1b[2J": `message 0 (\x1b[2J)`} {
+		require.Equal(t, want, where(&diagnose.Finding{Role: role, Offset: -1}))
+	}
 }
 
 func TestDiagnoseArguments(t *testing.T) {
