@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -111,7 +112,14 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 		return says("application/json", `{"id":"resp_`+id+`","output":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"`+sure+`"}]}],"usage":{"input_tokens":9,"output_tokens":9}}`)
 	}
 	a, b := startEngine(t, held("a")), startEngine(t, held("b"))
-	w := newWorld(t, transport.Config{Describe: func(in *http.Request, _ []byte, req *endpick.Request) { req.Tenant = in.Header.Get("X-Team") }}, a.URL)
+	w := newWorld(t, transport.Config{Describe: func(in *http.Request, body []byte, req *endpick.Request) {
+		if req.Tenant = in.Header.Get("X-Team"); req.Tenant == "counting" { // itself, so that its prompts are not hashed
+			req.InputTokens = 9
+			if !bytes.Contains(body, []byte("previous")) {
+				req.Exclude = []string{"B"}
+			}
+		}
+	}}, a.URL)
 	turn := func(more string) string { return `{"model":"m","instructions":"x","input":"` + long + `"` + more + `}` }
 	w.ok(t, post(t, "/v1/responses", turn("")))
 	w.add(t, "B", b.URL) // the first in order, all else being equal
@@ -126,6 +134,8 @@ func TestStoredResponsesAreFoundAgain(t *testing.T) {
 		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_x"`), "", "B"},
 		{"/v1/responses", "POST", strings.Replace(turn(`,"previous_response_id":"resp_a"`), `"x"`, `"y"`, 1), "", "a"},
 		{"/v1/responses", "POST", turn(`,"tools":[{"type":"function","name":"f"}],"previous_response_id":"resp_a"`), "", "a"},
+		{"/v1/responses", "POST", turn(""), "counting", "a"},
+		{"/v1/responses", "POST", turn(`,"previous_response_id":"resp_a"`), "counting", "a"},
 	} {
 		req := rig.Must(http.NewRequest(tc.method, "http://gateway"+tc.path, strings.NewReader(tc.body)))
 		req.Header.Set("X-Team", tc.team)

@@ -217,6 +217,9 @@ func TestPoolPolls(t *testing.T) {
 	slower.Scrape = caddy.Duration(time.Hour)
 	applied(t, p, slower)
 	assert.Equal(t, 1, stopped)
+	seldom := asked.Load()
+	time.Sleep(500 * time.Millisecond)
+	assert.LessOrEqual(t, asked.Load(), seldom+1)
 
 	never := base
 	never.Scrape = 0
