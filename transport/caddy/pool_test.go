@@ -219,7 +219,7 @@ func TestPoolPolls(t *testing.T) {
 	assert.Equal(t, 1, stopped)
 	seldom := asked.Load()
 	time.Sleep(500 * time.Millisecond)
-	assert.LessOrEqual(t, asked.Load(), seldom+1)
+	assert.LessOrEqual(t, asked.Load(), seldom+2, "one is new, and one may have been on its way")
 
 	never := base
 	never.Scrape = 0
