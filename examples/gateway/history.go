@@ -137,6 +137,9 @@ func (h *history) observe(now time.Time, r *transport.Observation) {
 	case endpick.Completed.String():
 		s.served++
 	case endpick.Refused.String():
+		if r.Code() == http.StatusUnauthorized && r.Last() == nil {
+			break // who has no key could hide failures among many such requests
+		}
 		s.refused++
 		if r.Code() == http.StatusTooManyRequests {
 			s.limited++

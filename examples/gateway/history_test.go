@@ -41,7 +41,7 @@ func TestHistory(t *testing.T) {
 	h.observe(now.Add(4*time.Second), seenRequest("completed"))
 	h.observe(now.Add(5*time.Second), seenRequest("failed"))
 	h.observe(now.Add(5*time.Second), seenRequest("canceled"))
-	for _, status := range []int{404, 429} {
+	for _, status := range []int{404, 429, 401} { // the last has no key
 		h.observe(now.Add(5*time.Second), &transport.Observation{Request: recording.Request{Status: "refused", HTTP: status}, Serving: -1})
 	}
 	all := h.all.last(now.Add(5 * time.Second))
