@@ -227,6 +227,7 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 		require.Eventually(t, func() bool { return asked.Load() > before+1 }, 30*time.Second, time.Millisecond)
 	}
 	assert.Zero(t, router.Sweep(time.Unix(0, now.Load())), "it was heard of just now")
+	assert.Equal(t, 1, router.Endpoints()[0].Candidate.InFlight.Prefilling, "but no token has arrived")
 	require.NoError(t, stream.CloseSend())
 	require.Eventually(t, func() bool { return router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	assert.Zero(t, router.Stats().Reaped)
