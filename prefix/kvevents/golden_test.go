@@ -232,7 +232,7 @@ func TestKindsOfGroups(t *testing.T) {
 func TestMalformedEvents(t *testing.T) {
 	for field, values := range map[string][]any{
 		"block_hashes": {1, "x", []any{1.5}, map[string]any{}}, "parent_block_hash": {1.5, []any{}},
-		"token_ids": {"x", []any{"x"}, []any{-1}, []any{[]any{}}, []any{uint64(1) << 40}}, "block_size": {-1, "x", 1 << 40},
+		"token_ids": {"x", []any{"x"}, []any{-1}, []any{[]any{}}, []any{uint64(1) << 40}}, "block_size": {-1, "x", int64(1) << 40},
 		"lora_id": {"x"}, "lora_name": {1}, "medium": {1}, "extra_keys": {1, []any{1}}, "group_idx": {-1, "x"},
 		"kv_cache_spec_kind": {1}, "kv_cache_spec_sliding_window": {"x"}, "type": {1}, "cache_salt": {1}, "locality": {1},
 	} {
