@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"math"
+	"maps"
 	"slices"
 	"sync"
 
@@ -257,7 +258,7 @@ func (ps *policies) measured(s *settings) (latencies []predict.Latency, loads de
 	for _, m := range s.Models {
 		names[m.Policy] = true
 	}
-	for name := range names {
+	for _, name := range slices.Sorted(maps.Keys(names)) { // the first counts, if several learn a model
 		switch p := ps.built[name].Predictor.(type) {
 		case predict.Latency:
 			latencies = append(latencies, p)
