@@ -2,8 +2,8 @@ package main
 
 import (
 	"cmp"
-	"math"
 	"maps"
+	"math"
 	"slices"
 	"sync"
 
