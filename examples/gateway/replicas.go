@@ -197,7 +197,7 @@ const again = time.Second
 // unreachable NATS does not end a connection; some errors do.
 func (s *shared) run(ctx context.Context, router *endpick.Router, log *slog.Logger) {
 	for ctx.Err() == nil {
-		if err := s.connect(ctx, router); err != nil {
+		if err := s.connect(ctx, router, log); err != nil {
 			log.Error("replicas", "error", err)
 		}
 		select {
@@ -207,10 +207,11 @@ func (s *shared) run(ctx context.Context, router *endpick.Router, log *slog.Logg
 	}
 }
 
-func (s *shared) connect(ctx context.Context, router *endpick.Router) error {
+func (s *shared) connect(ctx context.Context, router *endpick.Router, log *slog.Logger) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conn, err := replica.Dial(s.NATS, append(slices.Collect(maps.Values(s.security())),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("replicas", "error", err) }),
 		nats.ClosedHandler(func(c *nats.Conn) {
 			cancel(fmt.Errorf("NATS has ended the connection: %w", cmp.Or(c.LastError(), nats.ErrConnectionClosed)))
 		}))...)

@@ -155,7 +155,8 @@ func TestCredentials(t *testing.T) {
 	}
 }
 
-// A connection that NATS has closed for good, with an unknown error, is opened again.
+// A connection that NATS has closed for good, with an unknown error, is opened again. What NATS refuses
+// is in the log.
 func TestReplicasConnectAgain(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -173,15 +174,19 @@ func TestReplicasConnectAgain(t *testing.T) {
 				for lines := bufio.NewScanner(c); lines.Scan(); {
 					if lines.Text() == "PING" {
 						met.Add(1)
-						_, _ = io.WriteString(c, "PONG\r\n-ERR 'Of Another World'\r\n")
+						_, _ = io.WriteString(c, "PONG\r\n-ERR 'Permissions Violation'\r\n-ERR 'Of Another World'\r\n")
 					}
 				}
 			})
 		}
 	})
-	g := newTestGateway(t, aHashKey+"endpoints: [{url: \"http://"+nobody(t)+"\"}]\nreplicas: {nats: \"nats://"+l.Addr().String()+"\", fleet: f}\n")
+	var logged lockedBuffer
+	g := loggingGateway(t, &logged, parsed(t, aHashKey+"endpoints: [{url: \"http://"+nobody(t)+"\"}]\nreplicas: {nats: \"nats://"+l.Addr().String()+"\", fleet: f}\n"))
 	defer all.Wait()
 	defer l.Close()
 	defer g.sharing.take(nil, g.router)
 	require.Eventually(t, func() bool { return met.Load() >= 3 }, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool {
+		return strings.Contains(logged.String(), `level=WARN msg=replicas error="nats: permissions violation`)
+	}, 30*time.Second, time.Millisecond)
 }
