@@ -274,9 +274,24 @@ func dropCORS(resp *http.Response) error {
 	return nil
 }
 
-// admit admits requests with a valid key, and records their tenant.
-func (g *gateway) admit(next http.Handler) http.Handler {
+// admit admits requests with a valid key, and records their tenant. Where nobody needs a key, it refuses
+// what pages of other origins send, for which browsers ask nobody if it looks like a form or opens a WebSocket.
+func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
+	pages := http.NewCrossOriginProtection()
+	for _, o := range origins {
+		_ = pages.AddTrustedOrigin(o) // all but "*"
+	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if g.keys.Load() == nil && !slices.Contains(origins, "*") {
+			asked := *r
+			if r.Header.Get("Upgrade") != "" {
+				asked.Method = http.MethodPost // a GET is taken for harmless
+			}
+			if pages.Check(&asked) != nil {
+				g.refuse(w, r, http.StatusForbidden, "a page of an origin that the gateway's origins do not name", "", "Vary", "Origin")
+				return
+			}
+		}
 		if keys := g.keys.Load(); keys != nil {
 			owner := keys.ownerOf(r.Header)
 			if owner == nil {

@@ -160,6 +160,33 @@ tenants:
 	}
 }
 
+// Without keys, a page of any origin could have servers work: browsers ask nobody before they send
+// what a form could send, or open a WebSocket.
+func TestOnlyNamedPagesCallWithoutKeys(t *testing.T) {
+	b := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer b.Close()
+	for _, origins := range []string{"", "origins: [http://page]", "origins: ['*']"} {
+		g := newTestGateway(t, "endpoints: [{url: \""+b.URL+"\"}]\n"+origins)
+		for _, tc := range []struct {
+			page string // that asks; empty: it is none, or the gateway's own
+			with []string
+		}{
+			{"", nil},
+			{"", []string{"Origin", "http://example.com"}}, // the host that is asked
+			{"", []string{"Origin", "https://chat.example", "Sec-Fetch-Site", "same-origin"}},
+			{"http://page", []string{"Origin", "http://page"}},
+			{"http://other", []string{"Origin", "http://other", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}},
+			{"http://other", []string{"Origin", "http://other"}},
+		} {
+			refused := tc.page != "" && !strings.Contains(origins, tc.page) && !strings.Contains(origins, "*")
+			w := send(g, "POST", "/v1/chat/completions", "{}", tc.with...)
+			require.Equal(t, refused, w.Code == http.StatusForbidden, "%v, %s: %d", tc.with, origins, w.Code)
+			w = send(g, "GET", "/v1/realtime?model=m", "", append(tc.with, "Connection", "Upgrade", "Upgrade", "websocket")...)
+			require.Equal(t, refused, w.Code == http.StatusForbidden, "%v, %s: %d", tc.with, origins, w.Code)
+		}
+	}
+}
+
 // A client that sends its whole body before it reads sees why it was refused, and not a reset connection;
 // one that asks before it sends any is not kept waiting.
 func TestARefusalReachesWhoIsStillSending(t *testing.T) {
