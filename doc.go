@@ -102,13 +102,12 @@
 //
 // # Stages of your own
 //
-// A scorer is one method over a slice; see the examples of [Scorer], [Filter]
-// and, with state, [PerEndpoint]. Stages are called concurrently. They write
-// only what their interface says, keep nothing that they are given, and read
-// the time from [Request.Now] and chance from [Request.ChanceOf]. Higher
-// scores are better; those that are combined with others stay within [0, 1].
-// State for endpoints belongs in a [PerEndpoint] and state for requests in a
-// [PerLease]; a stage that has either embeds [Exclusive]. Changing endpoints or the
+// A scorer is one method over a slice; see the examples of [Scorer], [Filter] and, with
+// state, [PerEndpoint]. Stages are called concurrently. They write only what their interface
+// says, keep nothing that they are given, and read the time from [Request.Now] and chance
+// from [Request.ChanceOf]. Higher scores are better; those that are combined with others
+// stay within [0, 1]. State for endpoints belongs in a [PerEndpoint] and state for requests
+// in a [PerLease]; a stage that has either embeds [Exclusive]. Changing endpoints or the
 // policy waits for stages, which must not do it: it would never end. An endpoint must
 // neither win nor lose because it has no prediction or report.
 //
