@@ -97,15 +97,17 @@ func (m *Metrics) NameTenants(all ...string) {
 		if m.tenants.of(tenant) == tenant {
 			continue
 		}
-		if len(m.tenants.used) >= m.tenants.most {
-			i := slices.IndexFunc(m.tenants.used, func(name string) bool { return !slices.Contains(all, name) })
+		if n := &m.tenants; len(n.used) >= n.most {
+			i := slices.IndexFunc(n.used, func(name string) bool { return !slices.Contains(all, name) })
 			if i < 0 {
 				return
 			}
-			m.forgetTenant(m.tenants.used[i])
-			m.tenants.used = slices.Delete(m.tenants.used, i, i+1)
+			first := n.used[i] // it goes, if the tenant gets a label
+			n.used = slices.Insert(slices.Delete(n.used, i, i+1), 0, first)
 		}
-		m.tenants.succeeded(tenant)
+		if gone := m.tenants.succeeded(tenant); gone != "" {
+			m.forgetTenant(gone)
+		}
 	}
 }
 

@@ -292,6 +292,8 @@ func TestNamedTenants(t *testing.T) {
 	require.Equal(t, []string{"bob", "carl", "other"}, tenants())
 	m.NameTenants("ann", "bob", "carl")
 	require.Equal(t, []string{"bob", "carl", "other"}, tenants(), "there are too many, and who is counted goes on being counted")
+	m.NameTenants("other", "", strings.Repeat("n", 300))
+	require.Equal(t, []string{"bob", "carl", "other"}, tenants(), "what gets no label takes none")
 }
 
 // Endpoints beyond the bound, and removed ones.
