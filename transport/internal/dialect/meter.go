@@ -224,7 +224,7 @@ func (m *Meter) Whole() bool {
 
 // mostTokens is the most tokens that a response may have had so far, by its bytes, in which
 // reasoning may be left out; more is not believed.
-func (m *Meter) mostTokens() int { return 64 * int(m.fed.Load()) }
+func (m *Meter) mostTokens() int { return 64 * int(min(m.fed.Load(), 1<<24)) }
 
 // Outcome is how the request has ended, according to its owner and the response,
 // for [endpick.Lease.Done]. A request for which an engine computes no prompt ends
