@@ -288,6 +288,16 @@ func TestProtocol(t *testing.T) {
 			piece, _ := c.piece(c.recv().GetResponseBody())
 			assert.Contains(t, piece, "Hello!")
 		}},
+		{"what fails and can't be asked elsewhere counts against its server", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			for range 10 {
+				c = w.talk(t, c.mode)
+				c.send(requestHeaders(true, ":path", "/own"))
+				c.recv()
+				c.respond("500")
+				c.ends()
+			}
+			assert.Less(t, w.health.Endpoints()[0].Share, 1.0)
+		}},
 		{"a response at once", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.request(strings.Replace(chatBody, `"stream":true,`, "", 1))
 			c.respond("200", "content-type", "application/json")

@@ -24,6 +24,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/extproc"
+	"github.com/endpick/endpick/transport/health"
 )
 
 var noTLS = insecure.NewCredentials()
@@ -84,6 +85,7 @@ func (o *heard) said() string {
 type world struct {
 	router *endpick.Router
 	server *extproc.Server
+	health *health.Monitor
 	heard  *heard
 	conn   *grpc.ClientConn
 	drain  func()
@@ -107,7 +109,8 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 		Endpoints: endpoints,
 	})
 	require.NoError(t, err)
-	config.Dispatcher.Router = w.router
+	w.health = rig.Must(health.New(health.Config{Router: w.router}))
+	config.Dispatcher.Router, config.Dispatcher.Health = w.router, w.health
 	if config.Dispatcher.Pass == nil {
 		config.Dispatcher.Pass = []string{"/"}
 	}
