@@ -165,7 +165,7 @@ tenants:
 func TestOnlyNamedPagesCallWithoutKeys(t *testing.T) {
 	b := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
 	defer b.Close()
-	for _, origins := range []string{"", "origins: [http://page]", "origins: ['*']"} {
+	for _, origins := range []string{"", "origins: [http://page]", "origins: ['null']", "origins: ['*']"} {
 		g := newTestGateway(t, "endpoints: [{url: \""+b.URL+"\"}]\n"+origins)
 		for _, tc := range []struct {
 			page string // that asks; empty: it is none, or the gateway's own
@@ -177,6 +177,7 @@ func TestOnlyNamedPagesCallWithoutKeys(t *testing.T) {
 			{"http://page", []string{"Origin", "http://page"}},
 			{"http://other", []string{"Origin", "http://other", "Sec-Fetch-Site", "cross-site", "Content-Type", "text/plain"}},
 			{"http://other", []string{"Origin", "http://other"}},
+			{"null", []string{"Origin", "null"}}, // a file
 		} {
 			refused := tc.page != "" && !strings.Contains(origins, tc.page) && !strings.Contains(origins, "*")
 			w := send(g, "POST", "/v1/chat/completions", "{}", tc.with...)
