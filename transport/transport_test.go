@@ -222,6 +222,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 		status int
 	}{
 		{"Record", transport.Config{Record: record}, "transport.Config.Record", 200},
+		{"Observe", transport.Config{Observe: func(*transport.Observation) { panic("boom") }}, "transport.Config.Observe", 200},
 		{"Warn", transport.Config{Warn: warn}, "", 200},
 		{"Describe", transport.Config{Describe: describe}, "transport.Config.Describe", 500},
 		{"Tokens", transport.Config{Tokens: tokens}, "transport.Config.Tokens", 200},

@@ -465,7 +465,13 @@ func TestOneContextForSeveralRequests(t *testing.T) {
 		_, err = w.ask(t, ctx, chat(16, user("Hi!")), false)
 		require.NoError(t, err)
 	}
-	assert.Equal(t, "a refused, a completed, a completed", w.said(t))
+	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
+	_, _, err = w.adapter.PreLLMHook(ctx, req)
+	require.NoError(t, err)
+	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "a"}}, schemas.VLLM, "m")
+	require.NoError(t, err)
+	require.NoError(t, w.adapter.PreRequestHook(ctx, req)) // the last one was not heard of again
+	assert.Equal(t, "a refused, a completed, a completed, a canceled", w.said(t))
 }
 
 // A request that is not parsed is routed by load; embeddings are parsed.

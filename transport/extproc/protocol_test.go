@@ -75,6 +75,14 @@ func TestProtocol(t *testing.T) {
 		{"only servers of the subset, as a list", two,
 			allowed([]any{"[fd00:0::3]:8000", "10.0.0.2:8000", "10.9.9.9:1"}, "10.0.0.2:8000,[fd00::3]:8000")},
 		{"only servers of the subset, as a string", two, allowed("[fd00::3]:8000, 10.0.0.2:8000", "10.0.0.2:8000,[fd00::3]:8000")},
+		{"one that is removed is not in its successor's way", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
+			c.request(chatBody)
+			require.NoError(t, w.router.Remove("a"))
+			require.NoError(t, w.router.Add(endpick.Endpoint{ID: "a", Address: "10.0.0.5:8000"}))
+			other := w.talk(t, c.mode)
+			defer other.cancel()
+			allowed("10.0.0.5:8000", "10.0.0.5:8000")(t, w, other)
+		}},
 		{"a subset without a server: 503", extproc.Config{}, allowed([]any{"10.9.9.9:1"}, "")},
 		{"an empty subset: 503", extproc.Config{}, allowed([]any{}, "")},
 		{"a subset whose servers serve another model: 503", extproc.Config{}, func(t *testing.T, w *world, c *talk) {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -309,6 +311,19 @@ func TestABusyServerIsNotUnfit(t *testing.T) {
 		c.serve(t, 300) // thirty seconds
 		assert.Equal(t, 3, c.alive())
 		assert.Empty(t, c.news())
+	})
+	// It may still compute what its client has left, and streams last.
+	open(t, health.Config{}, func(t *testing.T, c *cluster) {
+		req, _ := http.NewRequest("POST", "http://gateway/v1/completions", strings.NewReader(`{"model":"m","prompt":"x"}`))
+		resp := rig.Must(c.tr.RoundTrip(req))
+		resp.Body.Close()
+		left := slices.Collect(maps.Keys(c.took()))
+		lease := rig.Must(c.router.Route(endpick.Request{Model: "m", Exclude: left, Stream: true}))
+		lease.FirstToken()
+		c.set("busy", "a", "b", "c")
+		time.Sleep(5 * time.Second)
+		assert.Equal(t, []health.State{health.Well, health.Well}, []health.State{c.status(left[0]).State, c.status(lease.Endpoint().ID).State})
+		assert.Equal(t, 2, c.alive(), "one is idle")
 	})
 }
 

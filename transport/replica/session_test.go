@@ -205,6 +205,10 @@ func TestMirrorsAreKeptAlive(t *testing.T) {
 // Status is current: the age of what was heard, and the totals of earlier sessions.
 func TestWhatIsShown(t *testing.T) {
 	l := newTalk(t)
+	l.other.Outcomes("a", 1, 0)
+	l.other.Flush(l.now)
+	l.other.Drain() // lost
+	l.together(5 * time.Second)
 	l.before = Status{Shared: 100, Sent: 1000}
 	l.now = l.now.Add(3 * time.Second)
 	l.receive(make([]byte, maxMessage+1))
@@ -214,6 +218,7 @@ func TestWhatIsShown(t *testing.T) {
 	assert.InDelta(t, 3*time.Second, st.Peers[0].Age, float64(500*time.Millisecond))
 	assert.EqualValues(t, 100, st.Shared)
 	assert.Equal(t, l.counts.Sent+1000, st.Sent)
+	assert.EqualValues(t, 2, st.Snapshots, "one of them after a gap")
 	assert.Less(t, st.SnapshotBytes, st.SentBytes, "most of them are heartbeats")
 	assert.Positive(t, st.SnapshotBytes)
 	st.Peers[0].Name = "changed"

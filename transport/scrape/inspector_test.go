@@ -205,6 +205,12 @@ func TestInspectorFollowsTheMemory(t *testing.T) {
 		own := endpick.Endpoint{Address: "ollama2", Residents: []endpick.Resident{{Model: "mine"}}}
 		s.Fill(&own)
 		assert.Equal(t, []endpick.Resident{{Model: "mine"}}, own.Residents)
+		for range 2 {
+			own = endpick.Endpoint{Address: "ollama2"}
+			s.Fill(&own)
+			assert.NotEqual(t, "mine", own.Residents[0].Model, "they are a copy")
+			own.Residents[0].Model = "mine"
+		}
 		time.Sleep(28 * time.Second)
 		assert.InDelta(t, 17, at.times("ollama2/api/ps"), 2)
 		at.set("ollama2/api/ps", `{"models":[{"name":"a:latest"}]}`)

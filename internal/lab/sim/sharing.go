@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"slices"
 	"time"
 
 	"github.com/endpick/endpick"
@@ -56,8 +55,6 @@ func (r *run) tellRouted(f *flight, req *endpick.Request) {
 	f.shadow.adopted = mirror.Adopted
 	if r.cfg.Sharing.LoadOnly {
 		mirror.Blocks = nil
-	} else {
-		mirror.Blocks = slices.Clone(mirror.Blocks)
 	}
 	r.tell(notice{kind: noticeRouted, from: f.router, shadow: f.shadow, request: mirror})
 }
@@ -82,8 +79,6 @@ func (r *run) tellDone(f *flight, o endpick.Outcome) {
 	}
 	if r.cfg.Sharing.LoadOnly {
 		o.Blocks = nil
-	} else {
-		o.Blocks = slices.Clone(o.Blocks)
 	}
 	r.tell(notice{kind: noticeDone, from: f.router, shadow: s, outcome: o})
 }

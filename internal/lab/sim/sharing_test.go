@@ -18,7 +18,12 @@ func sharers(t *testing.T, routers int, s *Sharing) *Report {
 	cfg, err := x.Config()
 	require.NoError(t, err)
 	cfg.Routers, cfg.Sharing = routers, s
-	cfg.Router = func() (endpick.Config, error) { return all.LMetric(), nil }
+	var sums sums
+	cfg.Router = func() (endpick.Config, error) {
+		c := all.LMetric()
+		c.Policy.Admitters = []endpick.Admitter{&sums}
+		return c, nil
+	}
 	r, err := newRun(cfg)
 	require.NoError(t, err)
 	require.NoError(t, r.loop())
@@ -38,7 +43,43 @@ func sharers(t *testing.T, routers int, s *Sharing) *Report {
 			require.Equal(t, 300-300/routers, int(stats.Mirrored))
 		}
 	}
+	if s != nil {
+		want := sums[0]
+		for i := range want {
+			want[i] *= routers - 1
+		}
+		if s.LoadOnly {
+			want[1] = 0
+		}
+		require.Equal(t, want, sums[1], "each knows the same of the others' requests")
+	}
 	return r.finish()
+}
+
+// sums are of what routers know of their own requests, and of the mirrored: cached tokens, blocks, times to first token.
+type sums [2][3]int
+
+func (s *sums) of(e *endpick.Event) *[3]int {
+	if e.Request.Adopted == nil {
+		return &s[0]
+	}
+	return &s[1]
+}
+
+func (s *sums) Admit(*endpick.Request, []endpick.Candidate) error { return nil }
+
+func (s *sums) Routed(e *endpick.Event) {
+	of := s.of(e)
+	of[0] += e.Candidate.PrefixTokens
+	for i, b := range e.Request.Blocks {
+		of[1] += (i + 1) * int(b%1000)
+	}
+}
+
+func (s *sums) Done(e *endpick.Event, _ *endpick.Outcome) {
+	if ttft, ok := e.TTFT(); ok {
+		s.of(e)[2] += int(ttft)
+	}
 }
 
 // Routers that share act as one, the less so the later the messages arrive.

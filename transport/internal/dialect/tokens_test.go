@@ -45,6 +45,9 @@ func TestPromptsAreCutByTheirTokenIDs(t *testing.T) {
 			asked := false
 			read := func(tokens func(context.Context, *endpick.Request, string, []byte) ([]uint32, int)) *Call {
 				w := newTalkWith(t, Config{HashKey: key, SharedCache: tc.shared, Tokens: tokens})
+				for range 100 { // what is answered has longer tokens
+					w.reader.learned.learn("m", sample{promptTokens: 1000, promptBytes: 4000, outputTokens: 1000, outputBytes: 8000, responses: 1})
+				}
 				return w.ask(tc.path, tc.body, func(r *endpick.Request) {
 					r.Tenant, r.Adapter = "t", "a"
 					if tc.host != nil {
