@@ -289,6 +289,31 @@ func TestForgettingMuch(t *testing.T) {
 	require.Zero(t, f.index.Stats().Bytes)
 }
 
+// Requests get in between the steps of one event about many blocks, too.
+func TestMuchInOneEvent(t *testing.T) {
+	f, a := fed(t)
+	names := consecutive(0, 1<<15)
+	for name, e := range map[string]precise.Event{
+		"cleared": {Kind: precise.Cleared}, "removed": {Kind: precise.Removed, Hashes: names},
+	} {
+		within := false
+		for i := 0; !within; i++ {
+			require.Less(t, i, 100, name)
+			require.Zero(t, a.Apply([]precise.Event{stored(names, ids(0, 16*len(names)))}))
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				a.Apply([]precise.Event{e})
+			}()
+			for left := len(names); left > 0; left = f.stats("a").Blocks {
+				within = within || left < len(names)
+			}
+			<-done
+			require.Equal(t, precise.Whole, f.stats("a").Knows)
+		}
+	}
+}
+
 // An engine whose few blocks are long, or skip many, is forgotten before those that have more.
 func TestFewLongBlocks(t *testing.T) {
 	for name, e := range map[string]precise.Event{

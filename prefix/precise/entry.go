@@ -174,7 +174,8 @@ func (c *cursor) step(key uint64) {
 
 // storedAgain adds known blocks to another tier.
 func (f *Feed) storedAgain(e *Event, number uint32) {
-	for _, h := range e.Hashes {
+	for i, h := range e.Hashes {
+		f.others(i)
 		key := entryKey(h, number)
 		en, ok := f.entries[key]
 		if !ok {
@@ -245,7 +246,8 @@ func (f *Feed) remove(e *Event) {
 		f.stats.Ignored++
 		return
 	}
-	for _, h := range e.Hashes {
+	for i, h := range e.Hashes {
+		f.others(i)
 		key := entryKey(h, number)
 		en, ok := f.entries[key]
 		if !ok || en.tiers>>e.Tier&1 == 0 {
@@ -297,9 +299,9 @@ func (f *Feed) drop(key uint64, en entry, tiers uint8) {
 // it has in that tier, is forgotten, so that it costs no more than the blocks that it stores.
 func (f *Feed) clear(t Tier) {
 	if f.cleared += uint64(len(f.entries)); f.cleared > 1<<20+64*f.stats.Stored {
-		f.forget(allTiers, math.MaxInt)
 		f.knows = min(f.knows, Partial)
-	} else if f.forget(1<<t, math.MaxInt); t == GPU {
+		f.empty(allTiers)
+	} else if f.empty(1 << t); t == GPU {
 		f.knows = Whole
 	}
 }

@@ -118,7 +118,7 @@ func (f *Feed) Apply(events []Event) (unknown int) {
 	return unknown
 }
 
-// apply holds the lock for one event only, so that requests get in between.
+// apply holds the lock for one event at most, so that requests get in between.
 func (f *Feed) apply(e *Event) (unknown int) {
 	x := f.index
 	x.mu.Lock()
@@ -194,6 +194,25 @@ func (f *Feed) step() (more bool) {
 	}
 	f.knows = Nothing
 	return f.forget(allTiers, min(len(f.entries)/16+1, 1024)) // the last ones free all those before them in their prompts
+}
+
+// others lets requests and other feeds have the lock every so many steps of what takes long.
+func (f *Feed) others(step int) {
+	if step%256 == 255 {
+		f.index.mu.Unlock()
+		f.index.mu.Lock()
+	}
+}
+
+// empty removes all blocks from these tiers, with pauses.
+func (f *Feed) empty(tiers uint8) {
+	step := 0
+	for key, en := range f.entries { // it may be changed in a pause
+		f.drop(key, en, tiers)
+		f.others(step)
+		step++
+	}
+	f.forget(tiers, 0) // the tables
 }
 
 const allTiers = 1<<Tiers - 1

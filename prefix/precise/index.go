@@ -2,7 +2,6 @@ package precise
 
 import (
 	"cmp"
-	"math"
 	"slices"
 	"sync"
 
@@ -141,8 +140,8 @@ func (of observer) EndpointRemoved(ref endpick.EndpointRef) {
 func (x *Index) fit() {
 	for x.store.bytes > x.config.MaxBytes {
 		most := slices.MaxFunc(x.feeds, func(a, b *Feed) int { return a.size() - b.size() })
-		most.forget(allTiers, math.MaxInt)
 		most.knows = min(most.knows, Partial)
+		most.empty(allTiers)
 		x.overflows++
 	}
 }
