@@ -8,12 +8,25 @@ import (
 
 // The parts of blocks: names, token ids and extra keys.
 
+// maxItems limits the names and the token ids of an event, because they take several times the memory
+// of the message. Package precise takes no more either.
+const maxItems = 1 << 20
+
+// items reads the head of an array of these; they follow.
+func (d *decoder) items() int {
+	n := d.array()
+	if d.bad = d.bad || n > maxItems; d.bad {
+		return 0
+	}
+	return n
+}
+
 // names reads the hashes of blocks.
 func (d *decoder) names(at int) []precise.Hash {
 	d.bad = d.bad || at == 0
 	d.seek(at)
 	d.hashes = d.hashes[:0]
-	for range d.array() {
+	for range d.items() {
 		d.hashes = append(d.hashes, d.hash())
 	}
 	return d.hashes
@@ -35,7 +48,7 @@ func (d *decoder) ids(at int) []uint32 {
 	}
 	d.seek(at)
 	d.tokens = d.tokens[:0]
-	for range d.array() {
+	for range d.items() {
 		others := 0
 		if d.kind() == kindArray {
 			others = d.array() - 1
