@@ -36,10 +36,11 @@ type reloader struct {
 	waits      string // the last logged error of a new source of endpoints; empty: none
 }
 
-// stamp changes when a file does.
+// stamp changes when a file does, or who may read it.
 type stamp struct {
 	size int64
 	at   time.Time
+	mode os.FileMode
 }
 
 func stampOf(path string) stamp {
@@ -47,7 +48,7 @@ func stampOf(path string) stamp {
 	if err != nil {
 		return stamp{size: -1}
 	}
-	return stamp{info.Size(), info.ModTime()}
+	return stamp{info.Size(), info.ModTime(), info.Mode()}
 }
 
 func newReloader(path string, text []byte, now *settings, g *gateway, logger *slog.Logger) *reloader {

@@ -303,7 +303,7 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	require.EqualValues(t, 2, r.serial())
 }
 
-// A file that new settings name may come after them.
+// A file that new settings name may come after them, and so may the right to read it.
 func TestAFileThatComesLater(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
@@ -313,12 +313,21 @@ func TestAFileThatComesLater(t *testing.T) {
 	next := filepath.Join(dir, "next")
 	require.NoError(t, os.Mkdir(next, 0o700))
 	writeFile(t, path, strings.ReplaceAll(certifiedFile, "server.", "next/server.")+"engine_key: {file: next/key}\n")
-	for _, come := range []func(){func() {}, func() { writeFile(t, filepath.Join(next, "key"), "sesame") }, func() { writeCertificate(t, next, 2) }} {
+	key := filepath.Join(next, "key")
+	unreadable := func() {
+		writeFile(t, key, "sesame")
+		require.NoError(t, os.Chmod(key, 0))
+	}
+	for _, come := range []func(){func() {}, func() { writeCertificate(t, next, 2) }, unreadable} {
 		require.EqualValues(t, 1, r.serial())
 		come()
 		for range 3 {
 			r.look(false)
 		}
+	}
+	require.NoError(t, os.Chmod(key, 0o600))
+	for range 3 {
+		r.look(false)
 	}
 	require.EqualValues(t, 2, r.serial())
 	require.EqualValues(t, "sesame", *r.gateway.engineKey.Load())
