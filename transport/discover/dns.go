@@ -68,7 +68,7 @@ func (d *DNS) services(ctx context.Context, r *net.Resolver) (hosts []string, er
 		if r.Priority != records[0].Priority {
 			break
 		}
-		if target := strings.TrimSuffix(r.Target, "."); target != "" { // "." means that there is no such service
+		if target := strings.ToLower(strings.TrimSuffix(r.Target, ".")); target != "" { // "." means that there is no such service
 			hosts = append(hosts, net.JoinHostPort(target, strconv.Itoa(int(r.Port))))
 		}
 	}

@@ -166,7 +166,7 @@ func TestSRV(t *testing.T) {
 	z.set(0,
 		net.SRV{Target: "b.test.", Port: 8001, Priority: 1, Weight: 5}, net.SRV{Target: "a.test.", Port: 8000, Priority: 1},
 		net.SRV{Target: "spare.test.", Port: 8000, Priority: 2}, net.SRV{Target: "a.test.", Port: 8001, Priority: 1},
-		net.SRV{Target: "b.test.", Port: 8001, Priority: 1})
+		net.SRV{Target: "B.Test.", Port: 8001, Priority: 1}) // names are the same in any case
 	s := &discover.DNS{SRV: true, Name: "_http._tcp.models.test.", Scheme: "h2c", Resolver: z.resolver(), Endpoint: endpick.Endpoint{Variant: "h100"}}
 	list := rig.Must(s.Endpoints(t.Context()))
 	assert.Equal(t, []string{"a.test:8000 h2c://a.test:8000", "a.test:8001 h2c://a.test:8001", "b.test:8001 h2c://b.test:8001"}, addresses(list))
