@@ -102,7 +102,7 @@ func (n *Node) part(now time.Time, p *peer, r *reader) {
 	part, parts := r.within(maxParts-1), r.within(maxParts)
 	name := r.text()
 	switch {
-	case r.bad || part >= parts:
+	case r.bad || part >= parts || len(r.b) > partBytes:
 		n.counts.Malformed++
 		return
 	case p.question == 0 || question != p.question:

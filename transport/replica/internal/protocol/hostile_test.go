@@ -1,6 +1,7 @@
 package protocol
 
 import (
+	"bytes"
 	"encoding/hex"
 	"slices"
 	"testing"
@@ -229,6 +230,16 @@ func TestEverythingIsBounded(t *testing.T) {
 			e.say(e.batch(nil))
 		}
 		assert.Len(t, e.victim.peers[666].early, maxHeldCount)
+	})
+	t.Run("a part of a snapshot", func(t *testing.T) {
+		e := newEvil(t)
+		e.batches++
+		e.say(e.batch(nil))
+		e.tick(e.victim, time.Second)
+		e.snapshot(make([]byte, partBytes+1))
+		e.snapshot(append([]byte{0}, bytes.Repeat(requests(0).b, partBytes/len(requests(0).b)-1)...))
+		assert.EqualValues(t, 1, e.victim.Counts().Malformed)
+		assert.EqualValues(t, 2, e.victim.Counts().Snapshots)
 	})
 	t.Run("early bytes", func(t *testing.T) {
 		e := newEvil(t)
