@@ -189,7 +189,10 @@ func TestAnUpgradeThatNobodyAskedFor(t *testing.T) {
 		near, _ := net.Pipe()
 		w := newWorld(t, transport.Config{MaxAttempts: 1, Base: tripper(func(*http.Request) (*http.Response, error) {
 			open.Add(1)
-			return &http.Response{StatusCode: 101, Header: header, Body: &closing{ReadCloser: near, open: &open}}, nil
+			return &http.Response{StatusCode: 101, Header: header, Body: struct {
+				io.ReadCloser
+				io.Writer // as net/http has it
+			}{&closing{ReadCloser: near, open: &open}, near}}, nil
 		})}, "a", "b", "c")
 		for _, in := range []*http.Request{post(t, chatPath, chatStream), httptest.NewRequest("GET", "/v1/models", nil)} {
 			_, err := w.t.RoundTrip(in)

@@ -30,9 +30,9 @@ func (e *endless) Read(b []byte) (int, error) {
 }
 
 // Whatever an engine answers, reading is bounded: 64 MiB of ids, and of a refusal what is
-// needed to reuse the connection.
+// needed to reuse the connection. Nothing ends what comes after a 101.
 func TestAnswersAreBounded(t *testing.T) {
-	for code, most := range map[int]int{200: 64 << 20, 404: 64 << 10, 500: 64 << 10} {
+	for code, most := range map[int]int{101: 0, 200: 64 << 20, 404: 64 << 10, 500: 64 << 10} {
 		for name, ask := range map[string]func(*http.Client) error{
 			"rendering": func(c *http.Client) error {
 				_, err := tokens.Rendering("http://e", c).Tokens(t.Context(), path, chat("a"))
@@ -50,7 +50,7 @@ func TestAnswersAreBounded(t *testing.T) {
 			})})
 			require.Error(t, err, name)
 			assert.LessOrEqual(t, answer.read, most, "%s: %d", name, code)
-			assert.Greater(t, answer.read, most/2, "%s: %d", name, code)
+			assert.GreaterOrEqual(t, answer.read, most/2, "%s: %d", name, code)
 		}
 	}
 }
