@@ -192,7 +192,9 @@ func TestConversationsStayWithTheirModel(t *testing.T) {
 	}
 
 	// Another tenant can't move one, with the name of a session made for that, nor does a refusal count.
-	require.NoError(t, w.t.SetNames(map[string]transport.Name{"try": {Models: []string{"new", "old"}}}))
+	names := map[string]transport.Name{"try": {Models: []string{"new", "old"}}}
+	require.NoError(t, w.t.SetNames(names))
+	clear(names) // it is the host's
 	session := func(name, team string) string {
 		_, _, err := w.do(t, post(t, chatPath, `{"model":"try","messages":[{"role":"user","content":"x"}]}`, "X-Team", team, "Session-Id", name))
 		require.NoError(t, err)
@@ -201,6 +203,7 @@ func TestConversationsStayWithTheirModel(t *testing.T) {
 	assert.Equal(t, "new", session("order-17", "red"))
 	require.NoError(t, w.router.Drain("at new"))
 	assert.Equal(t, "old", session("0004194668UuzD-(", "bad"), "it has the hash of the other, but for a secret")
+	assert.Equal(t, "old", session("order-17", "bad"))
 	engines["old"].handle = status(400)
 	assert.Equal(t, "old", session("refused", "bad"))
 	require.NoError(t, w.router.Resume("at new"))

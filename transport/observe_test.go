@@ -305,7 +305,8 @@ func TestRecordingHoldsNoText(t *testing.T) {
 	}
 	r := w.record(t)
 	require.Len(t, r.Blocks, len(prompt)/64)
-	assert.EqualValues(t, w.observer.blocks[0][0], r.Blocks[0])
+	last := len(r.Blocks) - 1
+	assert.EqualValues(t, w.observer.blocks[0][last], r.Blocks[last])
 }
 
 func TestRefusedRequestsAreRecorded(t *testing.T) {
@@ -346,7 +347,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
 	w := newWorldOf(t, transport.Config{
-		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Model, req.Tenant = "pool", "ann" },
+		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Model, req.Tenant, req.Adapter = "pool", "ann", "ada" },
 	}, endpick.Config{Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) }}, startEngine(t, nil).URL)
 	resp, err := w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25"))
 	require.NoError(t, err)
@@ -355,7 +356,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, resp.Body.Close())
 	r := w.record(t)
-	assert.Equal(t, "m", r.Model)
+	assert.Equal(t, []string{"m", "ada"}, []string{r.Model, r.Adapter})
 	assert.Equal(t, recording.NameHash("ann"), r.Tenant)
 	assert.Equal(t, recording.NameHash("s1"), r.Session)
 	require.NotNil(t, r.TTFTMillis)

@@ -139,7 +139,9 @@ func (r reads) Read(p []byte) (int, error) { return r(p) }
 // takes to send its request.
 func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 	const takes = 3 * time.Second
-	bubble(t, transport.Config{Queue: one(queue.Config{})}, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
+	var o *transport.Observation
+	config := transport.Config{Queue: one(queue.Config{}), Observe: func(last *transport.Observation) { o = last }}
+	bubble(t, config, endpick.Config{}, speak("application/json", []time.Duration{takes}, "{}"), func(t *testing.T, w *world) {
 		stage := &endings{}
 		require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{stage}}))
 		first := w.later(t, t.Context(), "first")
@@ -150,6 +152,7 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 		w.ok(t, req)
 		require.NoError(t, (<-first).err)
 		assert.Equal(t, []time.Duration{0, 9 * time.Second}, stage.targets)
+		assert.Equal(t, []any{10_000.0, time.Second, time.Duration(0)}, []any{o.SLOTTFTMillis, o.Held, o.Last().Decision})
 	})
 }
 
@@ -480,7 +483,7 @@ func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 	const blocks = 1 << 17
 	w := newWorld(t, transport.Config{
 		Queue:    &transport.QueueConfig{},
-		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Blocks = make([]uint64, blocks) },
+		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Blocks = make([]uint64, 1, blocks) },
 	}, e.URL)
 	require.NoError(t, w.router.Report("a", endpick.Load{Waiting: 50}))
 	w.later(t, t.Context(), "held")
