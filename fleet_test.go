@@ -152,11 +152,11 @@ func TestChangesCopy(t *testing.T) {
 		"Update":       r.Update,
 		"SetEndpoints": func(e endpick.Endpoint) error { return r.SetEndpoints([]endpick.Endpoint{e}) },
 	} {
-		e := endpick.Endpoint{ID: "a", Models: []string{name}, Adapters: []string{"l"}, Labels: map[string]string{"by": name}}
+		e := endpick.Endpoint{ID: "a", Models: []string{name}, Adapters: []string{"l"}, Labels: map[string]string{"by": name}, Residents: []endpick.Resident{{Model: name}}}
 		require.NoError(t, change(e))
-		e.Models[0], e.Adapters[0], e.Labels["by"] = "other", "other", "other"
+		e.Models[0], e.Adapters[0], e.Labels["by"], e.Residents[0].Model = "other", "other", "other", "other"
 		got := route(t, r, endpick.Request{Model: name}).Endpoint()
-		assert.Equal(t, []string{name}, got.Models)
+		assert.Equal(t, []string{name, name}, append(got.Models, got.Residents[0].Model))
 		assert.Equal(t, []string{"l"}, got.Adapters)
 		assert.Equal(t, map[string]string{"by": name}, got.Labels)
 		assert.Same(t, got, status(t, r, "a").Candidate.Endpoint)

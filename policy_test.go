@@ -257,15 +257,18 @@ func (s itself) Observer() any                                        { return s
 
 // Who listens for a stage may let others listen for it, and several may listen for one.
 func TestObserversOfObservers(t *testing.T) {
-	deep, one, two := new(spy), new(spy), new(spy)
-	several := &sharer{[]any{one, nil, &sharer{two}, one}}
+	deep, one, two, both := new(spy), new(spy), new(spy), new(spy)
+	several := &sharer{[]any{one, nil, &struct {
+		*spy
+		*sharer
+	}{both, &sharer{two}}, one}}
 	loop := &sharer{}
 	loop.observer = &sharer{loop}
 	r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Scorers: []endpick.Weighted{
 		{Scorer: &sharer{&sharer{&sharer{deep}}}, Weight: 1}, {Scorer: several, Weight: 1}, {Scorer: loop, Weight: 1}, {Scorer: itself{}, Weight: 1},
 	}}})
 	route(t, r, endpick.Request{}).Done(endpick.Outcome{})
-	for _, s := range []*spy{deep, one, two} {
+	for _, s := range []*spy{deep, one, two, both} {
 		require.Empty(t, s.faults)
 		require.Len(t, s.take(), 1)
 	}

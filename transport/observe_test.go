@@ -347,7 +347,9 @@ func TestWhatIsRecorded(t *testing.T) {
 	start := time.Unix(1e9, 0)
 	var passed atomic.Int64
 	w := newWorldOf(t, transport.Config{
-		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Model, req.Tenant, req.Adapter = "pool", "ann", "ada" },
+		Describe: func(_ *http.Request, _ []byte, req *endpick.Request) {
+			req.Model, req.Tenant, req.Adapter = "pool", "ann", "ada"
+		},
 	}, endpick.Config{Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) }}, startEngine(t, nil).URL)
 	resp, err := w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25"))
 	require.NoError(t, err)
