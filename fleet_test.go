@@ -184,6 +184,7 @@ func TestAppendCandidates(t *testing.T) {
 	kept = r.AppendCandidates(kept[:0])
 	assert.Equal(t, []string{"a", "c"}, []string{kept[0].Endpoint.ID, kept[1].Endpoint.ID}, "whatever dst held")
 	assert.Zero(t, kept[0].Prediction)
+	assert.Nil(t, kept[1].Report, "c is silent")
 	assert.Zero(t, kept[0].PrefixTokens)
 	assert.Zero(t, testing.AllocsPerRun(100, func() { kept = r.AppendCandidates(kept[:0]) }))
 }
