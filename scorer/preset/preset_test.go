@@ -26,10 +26,12 @@ func TestMarginalDelayConfig(t *testing.T) {
 	}
 }
 
-// Scorer and predictor are one stage, which is notified of each request once.
+// Scorer and predictor are one stage, which is notified of each request once; so is what measures.
 func TestMarginalDelayIsOneStage(t *testing.T) {
 	c := rig.Must(preset.MarginalDelay(preset.MarginalDelayConfig{}))
 	assert.Same(t, c.Policy.Predictor, c.Policy.Scorers[0].Scorer)
+	observer := func(stage any) any { return stage.(interface{ Observer() any }).Observer() }
+	assert.Same(t, observer(c.Policy.Admitters[0]), observer(c.Policy.Filters[1]), "both measure by one Headroom")
 }
 
 // Before there is a response to learn from it neither herds nor duplicates: prompts
