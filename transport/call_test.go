@@ -316,3 +316,13 @@ func TestBlocksAreHeldOnce(t *testing.T) {
 	assert.NotEmpty(t, p.Request.Blocks)
 	assert.Nil(t, p.parsed.Request.Blocks)
 }
+
+// What a request has taken of the room for what may be resumed, it gives back, once.
+func TestWhatWasSavedIsGivenBack(t *testing.T) {
+	c := newWorld(t).call()
+	c.t, c.saved = new(Transport), 7
+	c.t.saved.Add(10)
+	c.drop()
+	c.drop()
+	assert.EqualValues(t, 3, c.t.saved.Load())
+}
