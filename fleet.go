@@ -191,9 +191,12 @@ func (f *fleet) get(id string) (member, error) {
 // enter counts a request on an endpoint, unless the endpoint has been removed, or has as many as it may
 // have at most; 0: any number.
 func (f *fleet) enter(s *endpointState, most int) bool {
-	for {
+	if most == 0 {
+		s.requests.Add(1)
+	}
+	for most > 0 {
 		n := s.requests.Load()
-		if most > 0 && int(n) >= most {
+		if int(n) >= most {
 			return false
 		}
 		if s.requests.CompareAndSwap(n, n+1) {

@@ -81,16 +81,13 @@ func skipString(b []byte, i int) int {
 
 // isShortest reports whether appendShortest would change nothing: the content of a string has no \u and no \/.
 func isShortest(s []byte) bool {
-	for {
-		i := bytes.IndexByte(s, '\\')
-		if i < 0 || i+1 >= len(s) {
-			return true
-		}
-		if c := s[i+1]; c == 'u' || c == '/' {
+	for i := bytes.IndexByte(s, '\\'); i >= 0 && i+1 < len(s); i = bytes.IndexByte(s, '\\') {
+		if s[i+1] == 'u' || s[i+1] == '/' {
 			return false
 		}
 		s = s[i+2:]
 	}
+	return true
 }
 
 func isString(v []byte) bool { return len(v) >= 2 && v[0] == '"' }
