@@ -168,7 +168,7 @@ func (c *Call) chooseFor(strict bool) (endpick.Lease, error) {
 		out = append(out, avoid...)
 	}
 	req := c.Request
-	req.Exclude, req.Avoid = c.exclude, avoid
+	req.Exclude, req.Avoid = c.exclude, append(avoid, c.Request.Avoid...)
 	if c.reading.TryLock() {
 		defer c.reading.Unlock()
 	} else {

@@ -86,7 +86,7 @@ type Config struct {
 	Queue *QueueConfig
 
 	// Describe may set what the transport can't know, such as the Tenant and the
-	// endpoints to Exclude, and change what it read from the headers. It is called
+	// endpoints to Exclude or Avoid, and change what it read from the headers. It is called
 	// before the prompt is hashed, with the model, the SLO, the priority and the
 	// session filled in. A host with a tokenizer sets InputTokens, Blocks and BlockTokens
 	// itself. It may set Receipt to one that is used for this request only; the Observation

@@ -326,6 +326,11 @@ func TestTheHostsExclusionsStayItsOwn(t *testing.T) {
 	w.ok(t, post(t, chatPath, chatStream))
 	assert.Equal(t, "b", w.record(t).Endpoint)
 	assert.Equal(t, []string{"c", "", "", "", "", "", "", ""}, list[:cap(list)])
+
+	w = newWorld(t, transport.Config{Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Avoid = []string{"a"} }},
+		startEngine(t, nil).URL, startEngine(t, nil).URL)
+	w.ok(t, post(t, chatPath, chatStream))
+	assert.Equal(t, "b", w.record(t).Endpoint, "what it avoids is avoided")
 }
 
 func TestAPanicInBaseClosesTheLease(t *testing.T) {
