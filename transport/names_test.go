@@ -149,6 +149,16 @@ func TestNamesFallBack(t *testing.T) {
 	assert.NotContains(t, err.Error(), "best")
 }
 
+// A server that has failed the request isn't asked for the next model either.
+func TestWhatHasFailedStaysOutForTheNextModel(t *testing.T) {
+	bad, good := startEngine(t, status(500)), startEngine(t, nil)
+	w := newWorld(t, transport.Config{Names: map[string]transport.Name{"m": {Models: []string{"a", "b"}}}})
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "both", Address: bad.URL, Models: []string{"a", "b"}}))
+	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "one", Address: good.URL, Models: []string{"b"}}))
+	w.ok(t, post(t, chatPath, chatAtOnce))
+	assert.EqualValues(t, 1, bad.requests.Load())
+}
+
 // A split gives each model its share; conversations stay, whatever has become of the first choice,
 // until their model can't be had.
 func TestConversationsStayWithTheirModel(t *testing.T) {

@@ -136,7 +136,7 @@ type reads func([]byte) (int, error)
 func (r reads) Read(p []byte) (int, error) { return r(p) }
 
 // Only the time in the queue is subtracted from a target, not the time that the client
-// takes to send its request.
+// takes to send its request, which doesn't give it an earlier deadline either.
 func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 	const takes = 3 * time.Second
 	var o *transport.Observation
@@ -146,13 +146,55 @@ func TestOnlyTheQueueTakesFromATarget(t *testing.T) {
 		require.NoError(t, w.router.SetPolicy(endpick.Policy{Filters: []endpick.Filter{stage}}))
 		first := w.later(t, t.Context(), "first")
 		synctest.Wait()
-		req := post(t, chatPath, chatStream, "X-Slo-Ttft-Ms", "10000")
-		late := reads(func([]byte) (int, error) { time.Sleep(2 * time.Second); return 0, io.EOF })
-		req.Body = io.NopCloser(io.MultiReader(late, strings.NewReader(chatStream)))
-		w.ok(t, req)
+		late := func(by time.Duration, target string) *http.Request {
+			req := post(t, chatPath, chatStream, "X-Slo-Ttft-Ms", target)
+			pause := reads(func([]byte) (int, error) { time.Sleep(by); return 0, io.EOF })
+			req.Body = io.NopCloser(io.MultiReader(pause, strings.NewReader(chatStream)))
+			return req
+		}
+		second := w.sent(t, late(time.Second, "10500"))
+		w.ok(t, late(2*time.Second, "10000"))
 		require.NoError(t, (<-first).err)
-		assert.Equal(t, []time.Duration{0, 9 * time.Second}, stage.targets)
-		assert.Equal(t, []any{10_000.0, time.Second, time.Duration(0)}, []any{o.SLOTTFTMillis, o.Held, o.Last().Decision})
+		require.NoError(t, (<-second).err)
+		assert.Equal(t, []time.Duration{0, 8500 * time.Millisecond, 6 * time.Second}, stage.targets)
+		assert.Equal(t, []any{10_000.0, 4 * time.Second, time.Duration(0)}, []any{o.SLOTTFTMillis, o.Held, o.Last().Decision})
+	})
+}
+
+// A request that waits for room, and again after an attempt has failed: both waits are subtracted from its
+// target, however often it was tried and as which model, its first arrival counts, and its tenant pays once.
+func TestWaitingTwice(t *testing.T) {
+	var w *world
+	held := make(chan time.Duration, 2)
+	config := transport.Config{
+		Describe: team, Observe: func(o *transport.Observation) { held <- o.Held },
+		Names: map[string]transport.Name{"m": {Models: []string{"x", "y"}}},
+	}
+	handler := func(out http.ResponseWriter, r *http.Request) {
+		if time.Sleep(time.Second); r.Host == "a:1" {
+			assert.NoError(t, w.router.Drain("a"))
+			out.WriteHeader(500)
+		}
+	}
+	bubble(t, config, endpick.Config{}, handler, func(t *testing.T, world *world) {
+		w = world
+		w.add(t, "b", "b:1")
+		w.limited(t, func(e *endpick.Endpoint) { e.MaxInFlight = 1 })
+		busy := []endpick.Lease{rig.Must(w.router.Route(endpick.Request{})), rig.Must(w.router.Route(endpick.Request{}))}
+		red := w.sent(t, post(t, chatPath, chatAtOnce, "X-Team", "red", slo.TTFTHeader, "10000"))
+		blue := w.sent(t, post(t, chatPath, chatAtOnce, "X-Team", "blue", slo.TTFTHeader, "10500"))
+		time.Sleep(995 * time.Millisecond) // before the endpoints are checked
+		busy[0].Done(endpick.Outcome{})
+		time.Sleep(2 * time.Second)
+		busy[1].Done(endpick.Outcome{})
+		require.NoError(t, (<-red).err)
+		require.NoError(t, (<-blue).err)
+		assert.Equal(t, []time.Duration{2 * time.Second, 4 * time.Second}, []time.Duration{<-held, <-held})
+		var routed []any
+		for _, r := range w.observer.requests[len(busy):] {
+			routed = append(routed, r.Tenant, r.SLO.TTFT)
+		}
+		assert.Equal(t, []any{"red", 9 * time.Second, "red", 8 * time.Second, "blue", 6500 * time.Millisecond}, routed)
 	})
 }
 
@@ -490,6 +532,9 @@ func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 	held := w.held(t, 1).Bytes
 	assert.GreaterOrEqual(t, held, int64(8*blocks))
 	assert.Less(t, held, int64(9*blocks))
+	require.NoError(t, w.t.SetNames(map[string]transport.Name{"m": {Models: []string{"x", "y"}}}))
+	w.later(t, t.Context(), "as it came, and for each model")
+	assert.InDelta(t, 3*held, w.held(t, 2).Bytes-held, blocks)
 }
 
 // Saturation is also called from a timer, where nobody else would recover:

@@ -158,6 +158,13 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 		}
 		assert.Zero(t, good.requests.Load())
 	})
+	t.Run("not at another rank of the same server", func(t *testing.T) {
+		before := bad.requests.Load()
+		w := newWorld(t, transport.Config{}, bad.URL, bad.URL, startEngine(t, nil).URL)
+		w.gets(t, 403, post(t, chatPath, chatStream))
+		w.ok(t, post(t, chatPath, chatStream))
+		assert.EqualValues(t, 2, bad.requests.Load()-before)
+	})
 	t.Run("who is contradicted is put out", func(t *testing.T) {
 		good := startEngine(t, nil)
 		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
