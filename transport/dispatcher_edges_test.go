@@ -85,7 +85,25 @@ func TestRefusalsOfOneEndpoint(t *testing.T) {
 	}
 	assert.Equal(t, []bool{false, true, true, true}, again)
 	assert.Equal(t, 1, w.unhealthy())
+	assert.ErrorContains(t, w.monitor.Endpoints()[0].Err, "400")
 	w.idle(t)
+}
+
+// An endpoint whose trial has been due for long gets no request for that which must not be sent twice.
+func TestTrialsAreOfWhatMayBeRepeated(t *testing.T) {
+	w := newDriven(t, transport.Config{})
+	call, a := w.start(t, chatBody)
+	require.Error(t, a.Fail(noDial))
+	require.True(t, a.Again())
+	w.serve(t, w.route(t, call))
+	w.heard.order, w.at = "bca", w.at.Add(time.Minute)
+	once := rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))
+	defer once.Close()
+	assert.Equal(t, "b", w.route(t, once).Endpoint().ID)
+	w.at = w.at.Add(time.Minute)
+	call, a = w.start(t, chatBody)
+	defer call.Close()
+	assert.Equal(t, "a", a.Endpoint().ID)
 }
 
 // A stream that ends without a byte has failed, unless the program did not see its body.

@@ -314,7 +314,9 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		call.Request.Receipt, call.Request.Exclude = &receipt, []string{"c"}
 		a = w.route(t, call)
 		assert.Equal(t, strings.ReplaceAll(want, "c", ""), ids(a.Fallbacks)[:min(n, len(strings.ReplaceAll(want, "c", "")))])
+		require.NoError(t, a.ServedBy("a"))
 		assert.Len(t, receipt.Verdicts, 2, "what the host excludes is no candidate, and the receipt is the host's")
+		assert.Equal(t, "b", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID, "of the decision, not of what a proxy has done")
 		call.Close()
 
 		call = rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))

@@ -24,7 +24,12 @@ func TestServersWithUnlikeModels(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		has := map[string]string{"a": "ours", "c": "theirs"}
 		sent := map[string]int{}
-		w := newWorldOf(t, transport.Config{Base: tripper(func(r *http.Request) (*http.Response, error) {
+		adapt := func(_ *http.Request, _ []byte, req *endpick.Request) {
+			if req.Model == "theirs, adapted" {
+				req.Model, req.Adapter = "base", req.Model
+			}
+		}
+		w := newWorldOf(t, transport.Config{Describe: adapt, Base: tripper(func(r *http.Request) (*http.Response, error) {
 			body, _ := io.ReadAll(r.Body)
 			sent[r.URL.Host]++
 			if strings.Contains(string(body), has[r.URL.Host]) {
@@ -50,12 +55,17 @@ func TestServersWithUnlikeModels(t *testing.T) {
 		}
 		assert.Zero(t, w.t.Stats().Unhealthy)
 		assert.Equal(t, map[string]int{"a": 22, "c": 40}, sent)
+		for range 20 {
+			ask(200, "theirs, adapted")
+		}
+		assert.Equal(t, map[string]int{"a": 24, "c": 60}, sent)
+		clear(sent)
 		for range 20 { // again, later, and no client sees it
 			time.Sleep(30 * time.Second)
 			ask(200, "theirs")
 			ask(200, "theirs")
 		}
-		assert.Equal(t, map[string]int{"a": 22 + 40, "c": 80}, sent, "each rank once")
+		assert.Equal(t, map[string]int{"a": 40, "c": 40}, sent, "each rank once")
 		assert.Zero(t, w.t.Stats().Unhealthy)
 
 		clear(sent)

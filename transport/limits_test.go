@@ -294,6 +294,25 @@ func TestWakeIfItIsSooner(t *testing.T) {
 	}
 }
 
+// One that sleeps is woken as well while it is avoided because of its failures, some time after it was last tried.
+func TestWakeWhoIsAvoided(t *testing.T) {
+	var now, woken atomic.Int64
+	w := newWorldOf(t, transport.Config{Wake: func(*endpick.Endpoint) { woken.Add(1) }}, endpick.Config{
+		Clock: func() time.Time { return time.Unix(1000, now.Load()) }, Policy: endpick.Policy{Predictor: ttft(3 * time.Second)},
+	}, "127.0.0.1:1", startEngine(t, nil).URL)
+	w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = 5 * time.Second }) // the other is sooner
+	for range 5 {
+		w.ok(t, post(t, chatPath, chatStream))
+		now.Add(int64(1500 * time.Millisecond))
+	}
+	assert.Zero(t, woken.Load())
+	tried := len(w.observer.all())
+	w.limited(t, func(e *endpick.Endpoint) { e.WakeTime = 2 * time.Second })
+	w.ok(t, post(t, chatPath, chatStream))
+	require.Len(t, w.observer.all(), tried+1, "it was not tried again")
+	assert.Eventually(t, func() bool { return woken.Load() == 1 }, 10*time.Second, time.Millisecond)
+}
+
 // ttft predicts this; 0: nothing.
 type ttft time.Duration
 

@@ -496,7 +496,9 @@ func TestAResumedStreamIsObserved(t *testing.T) {
 	var seen atomic.Pointer[transport.Observation]
 	describe := func(_ *http.Request, _ []byte, req *endpick.Request) { req.Receipt = new(endpick.Receipt) }
 	w := tellers(t, transport.Config{Describe: describe, Observe: func(o *transport.Observation) { seen.Store(o) }}, "vllm", dies(3).handle, dies(-1).handle)
-	w.ok(t, post(t, chatPath, tell))
+	require.NoError(t, w.t.SetNames(map[string]transport.Name{"m": {Models: []string{"x", "y"}}}))
+	_, body := w.ok(t, post(t, chatPath, tell))
+	assert.Equal(t, strings.Join(tale, ""), readStream(t, body).text)
 	w.idle(t)
 	o := seen.Load()
 	require.NotNil(t, o)

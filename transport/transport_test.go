@@ -126,6 +126,9 @@ func TestMalformedHeadersAreReportedAndNotFatal(t *testing.T) {
 	assert.ErrorAs(t, w.warnings[0], new(*slo.HeaderError))
 	var he *endpick.RequestError
 	assert.ErrorAs(t, w.warnings[1], &he)
+	_, _, err := w.do(t, post(t, chatPath, chatAtOnce, transport.PriorityHeader, "high", transport.SessionHeader, strings.Repeat("s", 257)))
+	require.Error(t, err)
+	assert.Len(t, w.warnings, 3, "of a refused request, too")
 }
 
 // A request without a model may go anywhere; the policy chooses, as for any other.
