@@ -206,10 +206,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.http = status
 	c.d.answered(a.lease.Endpoint(), true)
 	a.wait.pause()
-	a.ownLocation(header)
-	stream := c.Request.Stream
+	back := a.ownLocation(header)
 	switch {
-	case status/100 == 3 && (header.Get("Location") == c.parsed.Path() || c.metered && strings.HasPrefix(header.Get("Location"), c.parsed.Path()+"?")): // it takes requests in another way only, as with TLS
+	case status/100 == 3 && back: // it takes requests in another way only, as with TLS
 		return a.refused(status, header, first, Erred, statusError(status))
 	case status >= http.StatusBadRequest:
 		a.overasked = a.overasks(status, first)
@@ -221,7 +220,7 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	a.asked()
 	a.health.Ended(Served)
 	a.readHeader(status, header)
-	a.stage, a.result, a.empty = serving, Served, stream && status == http.StatusOK
+	a.stage, a.result, a.empty = serving, Served, c.Request.Stream && status == http.StatusOK
 	c.suspects.Served()
 	c.alias.begun(&c.d.conversations, c.story.model)
 	if a.save() {
@@ -249,14 +248,12 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 	case status == http.StatusNotFound && name != "" &&
 		bytes.Contains(first, []byte(name)) && bytes.Contains(bytes.ToLower(first), []byte("model")):
 		a.lacks = &health.Lack{Model: name}
-		if a.call.parsed.Invents(name) {
-			a.lacks = new(health.Lack)
-		}
 	case a.call.harmless && (status == http.StatusNotFound || status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented):
 		a.lacks = &health.Lack{Model: name, Path: a.call.parsed.Path()}
-		if a.call.parsed.Invents("") {
-			a.lacks = new(health.Lack)
-		}
+		name = ""
+	}
+	if a.lacks != nil && a.call.parsed.Invents(name) {
+		a.lacks = new(health.Lack)
 	}
 	if isFull(status, first, a.queued) {
 		r = Full
@@ -268,25 +265,28 @@ func (a *Attempt) refused(status int, header http.Header, first []byte, r Result
 }
 
 // ownLocation makes a redirect of an endpoint, such as one to the path with a slash, one of the
-// gateway: clients don't learn where the endpoint is.
-func (a *Attempt) ownLocation(header http.Header) {
+// gateway: clients don't learn where the endpoint is. It reports whether that leads to where the
+// request was sent, whatever query is added to one that is metered.
+func (a *Attempt) ownLocation(header http.Header) (back bool) {
 	location := header.Get("Location")
 	if location == "" {
-		return
+		return false
 	}
 	to, err := url.Parse(location)
 	if err != nil {
 		header.Del("Location")
-		return
+		return false
 	}
 	path := to.EscapedPath()
 	if base, err := host.Parse(a.lease.Endpoint().Address); err == nil {
 		path = "/" + strings.TrimLeft(strings.TrimPrefix(path, strings.TrimSuffix(base.EscapedPath(), "/")), "/")
 	}
+	back = path == a.call.parsed.Path() && (to.RawQuery == "" || a.call.metered)
 	if to.RawQuery != "" {
 		path += "?" + to.RawQuery
 	}
 	header.Set("Location", path)
+	return back
 }
 
 // readHeader passes a header to the meter, unless the meter can't read what follows.

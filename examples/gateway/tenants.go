@@ -279,7 +279,8 @@ func dropCORS(resp *http.Response) error {
 func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 	pages := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if g.keys.Load() == nil && !allows(origins, r.Header.Get("Origin")) {
+		keys := g.keys.Load()
+		if keys == nil && !allows(origins, r.Header.Get("Origin")) {
 			asked := *r
 			if r.Header.Get("Upgrade") != "" {
 				asked.Method = http.MethodPost // a GET is taken for harmless
@@ -289,7 +290,7 @@ func (g *gateway) admit(origins []string, next http.Handler) http.Handler {
 				return
 			}
 		}
-		if keys := g.keys.Load(); keys != nil {
+		if keys != nil {
 			owner := keys.ownerOf(r.Header)
 			if owner == nil {
 				g.requests.stranger(r)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net/http"
 	"net/http/httptrace"
@@ -173,9 +172,7 @@ func (m *Monitor) ask(ctx context.Context, u string) (connected bool, err error)
 		return !waited && !host.IsDial(err), err
 	}
 	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusSwitchingProtocols { // of which no context ends the body
-		_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
-	}
+	host.Drain(resp, 4<<10)
 	if resp.StatusCode >= 500 && resp.StatusCode != http.StatusNotImplemented {
 		err = fmt.Errorf("health: answered %d %s", resp.StatusCode, http.StatusText(resp.StatusCode))
 	}

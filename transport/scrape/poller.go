@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // maxAtOnce limits the pages that are being read, but not the servers that are
@@ -220,9 +221,7 @@ func (p *Poller) get(ctx context.Context, u string, accept ...string) (text []by
 		}
 		defer resp.Body.Close()
 		if answered = true; resp.StatusCode != http.StatusOK {
-			if resp.StatusCode != http.StatusSwitchingProtocols { // of which no context ends the body
-				_, _ = io.CopyN(io.Discard, resp.Body, 4<<10) // so that the connection can be reused
-			}
+			host.Drain(resp, 4<<10)
 			err = StatusError(resp.StatusCode)
 			return
 		}

@@ -166,9 +166,7 @@ func ask(ctx context.Context, c *http.Client, url string, body []byte, answer an
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		if resp.StatusCode != http.StatusSwitchingProtocols { // of which no context ends the body
-			_, _ = io.CopyN(io.Discard, resp.Body, 64<<10) // so that the connection can be reused
-		}
+		host.Drain(resp, 64<<10)
 		return statusError(resp.StatusCode)
 	}
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

@@ -2,6 +2,7 @@ package host
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"time"
@@ -17,6 +18,13 @@ func Client(within time.Duration, idle int) *http.Client {
 			DialContext: (&net.Dialer{Timeout: within}).DialContext, MaxIdleConnsPerHost: idle, IdleConnTimeout: time.Minute,
 		},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+}
+
+// Drain reads what is left of a response, at most so many bytes, so that its connection can be used again.
+func Drain(r *http.Response, most int64) {
+	if r.StatusCode != http.StatusSwitchingProtocols { // of which no context ends the body
+		_, _ = io.CopyN(io.Discard, r.Body, most)
 	}
 }
 
