@@ -26,9 +26,9 @@ func (n *names) of(name string) string {
 	return other
 }
 
-// succeeded gives a name a label, because a request for it has succeeded. It
-// returns the name that has lost its label, or an empty string.
-func (n *names) succeeded(name string) (gone string) {
+// add gives a name a label, or notes that it has succeeded again. It returns the name that has lost
+// its label for that, which is none of keep, or an empty string.
+func (n *names) add(name string, keep ...string) (gone string) {
 	if name == "" || name == other || len(name) > maxNameBytes || !utf8.ValidString(name) {
 		return ""
 	}
@@ -38,8 +38,12 @@ func (n *names) succeeded(name string) (gone string) {
 		return ""
 	}
 	if len(n.used) >= n.most {
-		gone = n.used[0]
-		n.used = slices.Delete(n.used, 0, 1)
+		oldest := slices.IndexFunc(n.used, func(old string) bool { return !slices.Contains(keep, old) })
+		if oldest < 0 {
+			return ""
+		}
+		gone = n.used[oldest]
+		n.used = slices.Delete(n.used, oldest, oldest+1)
 	}
 	n.used = append(n.used, strings.Clone(name)) // it may be a part of a request's body
 	return gone

@@ -16,7 +16,7 @@ func TestNames(t *testing.T) {
 		{"a", "", "a"}, {"b", "", "a b"}, {"a", "", "b a"}, {"c", "b", "a c"}, {"", "", "a c"}, {other, "", "a c"},
 		{"\xff", "", "a c"}, {long + "x", "", "a c"}, {long, "a", "c " + long},
 	} {
-		assert.Equal(t, step.gone, n.succeeded(step.name))
+		assert.Equal(t, step.gone, n.add(step.name))
 		assert.Equal(t, step.used, strings.Join(n.used, " "))
 	}
 	assert.Equal(t, "c", n.of("c"))
@@ -25,7 +25,7 @@ func TestNames(t *testing.T) {
 
 	body := []byte("model")
 	n = names{most: 1}
-	n.succeeded(string(body))
+	n.add(string(body))
 	body[0] = 'x'
 	assert.Equal(t, "model", n.of("model"))
 }

@@ -3,7 +3,6 @@ package prometheus
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -97,15 +96,7 @@ func (m *Metrics) NameTenants(all ...string) {
 		if m.tenants.of(tenant) == tenant {
 			continue
 		}
-		if n := &m.tenants; len(n.used) >= n.most {
-			i := slices.IndexFunc(n.used, func(name string) bool { return !slices.Contains(all, name) })
-			if i < 0 {
-				return
-			}
-			first := n.used[i] // it goes, if the tenant gets a label
-			n.used = slices.Insert(slices.Delete(n.used, i, i+1), 0, first)
-		}
-		if gone := m.tenants.succeeded(tenant); gone != "" {
+		if gone := m.tenants.add(tenant, all...); gone != "" {
 			m.forgetTenant(gone)
 		}
 	}

@@ -155,10 +155,10 @@ func (m *Metrics) Observe(r *transport.Observation) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if r.Completed() {
-		if gone := m.models.succeeded(r.Model); gone != "" {
+		if gone := m.models.add(r.Model); gone != "" {
 			m.forgetModel(gone)
 		}
-		if gone := m.tenants.succeeded(r.Tenant); gone != "" {
+		if gone := m.tenants.add(r.Tenant); gone != "" {
 			m.forgetTenant(gone)
 		}
 	}
