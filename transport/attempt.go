@@ -169,7 +169,7 @@ func (a *Attempt) ServedBy(id string) error {
 	if id == a.lease.Endpoint().ID {
 		return nil
 	}
-	if _ = a.fail(Erred, errMoved); a.stage != failed { // the client has left, or has seen a beginning
+	if _ = a.fail(Erred, errors.New("a proxy has sent the request to another endpoint")); a.stage != failed { // the client has left, or has seen a beginning
 		return nil
 	}
 	lease, err := c.adopt(id)
@@ -180,8 +180,6 @@ func (a *Attempt) ServedBy(id string) error {
 	a.open(lease)
 	return nil
 }
-
-var errMoved = errors.New("a proxy has sent the request to another endpoint")
 
 // Header takes the header of the response, and the part of its body that has arrived,
 // which may be empty and must be fed too. The error, a [UpstreamError], says
@@ -207,6 +205,9 @@ func (a *Attempt) Header(status int, header http.Header, first []byte) error {
 	c.d.answered(a.lease.Endpoint(), true)
 	a.wait.pause()
 	back := a.ownLocation(header)
+	if bytes.HasPrefix(first, []byte(`{"error":"Unexpected endpoint or method`)) {
+		status = http.StatusNotFound // LM Studio says 200
+	}
 	switch {
 	case status/100 == 3 && back: // it takes requests in another way only, as with TLS
 		return a.refused(status, header, first, Erred, statusError(status))

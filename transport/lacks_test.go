@@ -85,9 +85,9 @@ func TestServersWithUnlikeModels(t *testing.T) {
 // A server that has not got an API is no worse for others, and after a first request for it, which no client
 // sees, such requests go elsewhere.
 func TestServersWithUnlikeAPIs(t *testing.T) {
-	for _, lacking := range []int{404, 405, 501} {
+	for _, lacking := range []handler{status(404), status(405), status(501), says("application/json", `{"error":"Unexpected endpoint or method. (POST /v1/messages)"}`)} {
 		refuses := startEngine(t, func(w http.ResponseWriter, r *http.Request, body []byte) bool {
-			return r.URL.Path != chatPath && status(lacking)(w, r, body)
+			return r.URL.Path != chatPath && lacking(w, r, body)
 		})
 		w := newWorld(t, transport.Config{}, refuses.URL, startEngine(t, nil).URL)
 		for range 5 {

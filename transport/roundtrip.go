@@ -119,8 +119,7 @@ func (t *Transport) route(c *Call) (*Attempt, error) {
 // byte of the response.
 func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 	response, err := t.exchange(c, a, p)
-	var first []byte
-	var whole bool
+	first, whole := []byte(nil), false
 	if err == nil {
 		first, whole, err = a.awaitBody(response)
 	}
