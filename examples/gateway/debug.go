@@ -175,7 +175,8 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	if p.Drained > 0 {
 		healthy = fmt.Sprintf("%s %s healthy, and %d drained", count(n, "server"), plural(n, "is", "are"), p.Drained)
 	}
-	failed, limited := p.Minute.share(p.Minute.failed), p.Minute.share(p.Minute.limited)
+	tried := float64(p.Minute.served + p.Minute.failed) // requests that are refused hide nothing
+	failed, limited := float64(p.Minute.failed)/tried, float64(p.Minute.limited)/(tried+float64(p.Minute.limited))
 	v.Class = "bad"
 	switch {
 	case n == 0:

@@ -50,7 +50,8 @@ func TestHistory(t *testing.T) {
 	first, second := *all[slots-2], *all[slots-1]
 	assert.Equal(t, []int{2, 0, 0}, []int{first.served, first.failed, first.refused})
 	assert.Equal(t, []int{0, 1, 2, 1}, []int{second.served, second.failed, second.refused, second.limited})
-	second.failed = 0
+	assert.Equal(t, "The only server is healthy, but 100 % of the requests fail.", (&debugPage{Serving: 1, Minute: second}).Verdict().Text, "who asks for what is not there hides nothing")
+	second.failed, second.served = 0, 1
 	var sum slot
 	sum.add(&second)
 	assert.Equal(t, "All 3 servers are healthy, but 50 % of the requests get 429: too many at once, or over a quota.", (&debugPage{Serving: 3, Minute: sum}).Verdict().Text)
