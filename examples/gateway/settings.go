@@ -264,11 +264,22 @@ func (s *settings) warnings() (all []string) {
 	if host, _, _ := net.SplitHostPort(s.Listen); everywhere(host) && s.document != nil && s.Tenants == nil && !s.Open && !s.TrustHeaders {
 		all = append(all, "listen: is open to every network of this machine, and nobody needs a key; say open: true if that is meant")
 	}
+	if strings.HasPrefix(string(s.EngineKey), "Bearer ") {
+		all = append(all, "engine_key: begins with Bearer, which servers would get twice: leave it out")
+	}
+	for _, f := range s.least() {
+		if s.document != nil && s.document.lines[f.field] > 0 && f.given < f.least {
+			all = append(all, f.field+": is hardly enough; to have the default, leave it out")
+		}
+	}
 	first := map[string]int{}
 	for i := range s.Endpoints {
 		own := s.Endpoints[i].endpoint()
-		if to, err := transport.Target(&own, &url.URL{}); err == nil && strings.HasSuffix(to.Path, "/v1") {
-			all = append(all, fmt.Sprintf("endpoints[%d].url: ends with /v1, with which the paths of requests begin: leave it out", i))
+		if to, err := transport.Target(&own, &url.URL{}); err == nil && strings.Contains(to.Path+"/", "/v1/") {
+			all = append(all, fmt.Sprintf("endpoints[%d].url: has /v1, with which the paths of requests begin: leave it out", i))
+		}
+		if !slices.Contains([]string{"", "vllm", "sglang", "llama.cpp", "ollama"}, own.Engine) {
+			all = append(all, fmt.Sprintf("endpoints[%d].engine: is none of vllm, sglang, llama.cpp and ollama, so streams that break off there end", i))
 		}
 		at := fmt.Sprint(strings.Replace(strings.ToLower(strings.TrimSuffix(own.Address, "/")), "://localhost", "://127.0.0.1", 1), own.Ranked, own.Rank)
 		if other, twice := first[at]; twice {
@@ -276,6 +287,28 @@ func (s *settings) warnings() (all []string) {
 		} else {
 			first[at] = i
 		}
+	}
+	return all
+}
+
+// leastSetting is a field with less than which hardly anything is served: one that has another unit,
+// or is meant to be no limit.
+type leastSetting struct {
+	field        string
+	given, least int64
+}
+
+func (s *settings) least() []leastSetting {
+	t, second := &s.Timeouts, int64(time.Second)
+	all := []leastSetting{
+		{"timeouts.first_byte", int64(t.FirstByte), second}, {"timeouts.stall", int64(t.Stall), second},
+		{"timeouts.response", int64(t.Response), second}, {"timeouts.upgrade", int64(t.Upgrade), second},
+		{"limits.body", int64(s.Limits.Body), 1 << 10}, {"limits.header", int64(s.Limits.Header), 1 << 10},
+		{"limits.items", int64(s.Limits.Items), 16}, {"limits.attempts", int64(s.Limits.Attempts), 1},
+	}
+	for i, e := range s.Endpoints {
+		at := fmt.Sprintf("endpoints[%d].", i)
+		all = append(all, leastSetting{at + "max_context", int64(e.Context), 256}, leastSetting{at + "kv_tokens", int64(e.KVTokens), 256})
 	}
 	return all
 }

@@ -123,10 +123,10 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		assert.Equal(t, want != nil, strings.Contains(stderr.String(), path+": warning: "+warning), stderr.String())
 	}
 	for endpoints, want := range map[string][]string{
-		"[{url: http://a}, {url: http://b/base}]": nil,
-		"[{url: http://a/v1}]":                    {"endpoints[0].url: ends with /v1, with which the paths of requests begin: leave it out"},
-		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]": {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
-		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                         nil,
+		"[{url: http://a}, {url: http://b/base}]":                                        nil,
+		"[{url: http://a/v1}, {url: http://a/v1/chat/completions}, {url: http://a/v12}]": {"endpoints[0].url: has /v1, with which the paths of requests begin: leave it out", "endpoints[1].url: has /v1, with which the paths of requests begin: leave it out"},
+		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]":   {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
+		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                           nil,
 	} {
 		s := parsed(t, "endpoints: "+endpoints+"\n")
 		assert.Equal(t, want, s.warnings(), endpoints)
@@ -136,6 +136,18 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		one + "':80'": 1, one + "'[::]:80'": 1, one + "0.0.0.0:80": 1, one + "10.0.0.1:80": 0,
 		one + "':80'\nopen: true": 0, one + "':80'\ntrust_headers: true": 0, one + "':80'\ntenants: {ann: {keys: [" + annsKey + "]}}": 0,
 	} {
+		assert.Len(t, parsed(t, text+"\n").warnings(), want, text)
+	}
+	// Other units, and words for something else.
+	for text, want := range map[string]int{
+		"timeouts: {first_byte: 5ms, stall: 0s, response: 10ms, upgrade: 1ms}": 4, "timeouts: {first_byte: 1s}": 0,
+		"limits: {body: 32, header: 64, items: 0, attempts: 0}": 4, "limits: {body: 1 MiB}": 0,
+		"engine_key: Bearer sk-of-the-engines": 1, "engine_key: sk-of-the-engines": 0,
+		"endpoints: [{url: http://a, max_context: 32, kv_tokens: 48, engine: vLLM}, {url: http://b, max_context: 4096, engine: vllm}]": 3,
+	} {
+		if !strings.HasPrefix(text, "endpoints") {
+			text += "\nendpoints: [{url: http://a}]"
+		}
 		assert.Len(t, parsed(t, text+"\n").warnings(), want, text)
 	}
 	flags := defaultSettings()
