@@ -7,10 +7,12 @@ import (
 	"crypto/x509"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -411,7 +413,37 @@ func TestClientLimits(t *testing.T) {
 		require.Contains(t, string(answer), "HTTP/1.1 "+want, what)
 		require.Contains(t, string(answer), "Connection: close", what)
 	}
+	for range 5 { // idle connections of others keep nobody waiting
+		client := &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
+		defer client.CloseIdleConnections()
+		resp, err := client.Get(c.url + "/readyz")
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+	}
 	require.Zero(t, b.served())
+}
+
+// A process that may open few files accepts few connections, and says so: clients wait instead of
+// being refused for lack of connections to servers.
+func TestFewFiles(t *testing.T) {
+	if _, err := os.Stat("/proc/self/limits"); err != nil {
+		t.Skip("the system does not say how many")
+	}
+	if os.Getenv("ENDPICK_FEW_FILES") == "" {
+		c := exec.CommandContext(t.Context(), "sh", "-c", "ulimit -n 256 && exec \"$0\" -test.run '^TestFewFiles$'", os.Args[0])
+		c.Env = append(os.Environ(), "ENDPICK_FEW_FILES=1")
+		out, err := c.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
+	log := &lockedBuffer{}
+	g := &gateway{log: slog.New(slog.NewTextHandler(log, nil))}
+	assert.Equal(t, 5, g.connections(5))
+	assert.Empty(t, log.String())
+	assert.Equal(t, []int{65, 65}, []int{g.connections(4096), g.connections(0)})
+	assert.Contains(t, log.String(), "level=WARN")
 }
 
 // unencryptedHTTP2 is a client of HTTP/2 without TLS.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -17,8 +18,6 @@ import (
 	"sync"
 	"syscall"
 	"time"
-
-	"golang.org/x/net/netutil"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
@@ -51,8 +50,9 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 	if err != nil {
 		return s.failed("listen", err)
 	}
-	if n := s.Limits.Connections; n > 0 {
-		l = netutil.LimitListener(l, n) // others wait to be accepted
+	server := g.server(s)
+	if n := g.connections(s.Limits.Connections); n > 0 {
+		l = limit(l, n, server) // others wait to be accepted
 	}
 	defer l.Close()
 	admin, err := net.Listen("tcp", s.Admin)
@@ -82,7 +82,6 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		}
 	}
 
-	server := g.server(s)
 	pages := &http.Server{Handler: g.admin, ReadHeaderTimeout: 10 * time.Second, ReadTimeout: time.Minute, ErrorLog: server.ErrorLog}
 	defer pages.Close()
 	at := url.URL{Scheme: "http", Host: l.Addr().String()}
@@ -127,6 +126,66 @@ func (g *gateway) server(s *settings) *http.Server {
 		}
 	}
 	return server
+}
+
+// connections is how many connections clients may have: as many as the settings say, or a third of
+// those that the process may open, since each needs one to a server, and others are idle there.
+// 0: no limit.
+func (g *gateway) connections(n int) int {
+	text, _ := os.ReadFile("/proc/self/limits")
+	_, limit, _ := bytes.Cut(text, []byte("\nMax open files "))
+	files := 0
+	if _, err := fmt.Sscan(string(limit), &files); err != nil {
+		return n // unknown, or none
+	}
+	most := max(files/3-20, 4)
+	if n > 0 && n <= most {
+		return n
+	}
+	if most < 4096 {
+		g.log.Warn("few connections of clients are accepted at a time, because the process may open few files: see ulimit -n", "connections", most, "files", files)
+	}
+	return most
+}
+
+// limited accepts a connection when there is a place.
+type limited struct {
+	net.Listener
+	places chan struct{}
+}
+
+// limit bounds the connections of a server. It closes them after a response while most places are
+// taken: others would wait for idle ones.
+func limit(l net.Listener, n int, server *http.Server) net.Listener {
+	places, next := make(chan struct{}, n), server.Handler
+	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if len(places) > n*3/4 && r.Header.Get("Upgrade") == "" {
+			w.Header().Set("Connection", "close")
+		}
+		next.ServeHTTP(w, r)
+	})
+	return &limited{l, places}
+}
+
+func (l *limited) Accept() (net.Conn, error) {
+	l.places <- struct{}{}
+	leave := sync.OnceFunc(func() { <-l.places })
+	c, err := l.Listener.Accept()
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return &limitedConn{c.(*net.TCPConn), leave}, nil
+}
+
+type limitedConn struct {
+	*net.TCPConn
+	leave func()
+}
+
+func (c *limitedConn) Close() error {
+	c.leave()
+	return c.TCPConn.Close()
 }
 
 func serveOn(server *http.Server, l net.Listener) error {
