@@ -605,7 +605,7 @@ func TestAReloadWaitsForItsSource(t *testing.T) {
 	looks()
 	require.Equal(t, []string{"b:1"}, ids(g))
 	require.Equal(t, "round-robin", r.now.Policy)
-	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
+	require.Equal(t, 1, strings.Count(logged.String(), `"settings reloaded" endpoints=1 `), logged.String())
 
 	writeFile(t, path, text)
 	looks()
