@@ -8,6 +8,7 @@
 // Its verbs:
 //
 //	simulate tournament   every policy on many workloads, at several loads
+//	simulate oracle       how far policies are from a router that knows the future
 //	simulate calibrate    a profile from a recording of a real server
 //	simulate evaluate     how good latency predictions are, on recorded requests
 //	simulate against      endpick's gateway beside other routers, over real HTTP
