@@ -91,7 +91,7 @@ const (
 // begin opens an attempt.
 func (c *Call) begin(ctx context.Context, lease endpick.Lease) *Attempt {
 	candidate, _ := lease.Candidate()
-	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(), ref: candidate.Ref}
+	a := &Attempt{call: c, ctx: ctx, Fallbacks: c.alternatives(lease.Endpoint().ID), ref: candidate.Ref}
 	a.askForUsage(c.latest)
 	c.attempts++
 	c.latest = a

@@ -319,6 +319,11 @@ func TestFallbacksAreInOrder(t *testing.T) {
 		assert.Equal(t, "b", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID, "of the decision, not of what a proxy has done")
 		call.Close()
 
+		call = w.read(t, chatBody)
+		call.Request.Avoid = []string{"c"}
+		assert.Equal(t, map[int]string{0: "", 1: "a", 2: "ac", 5: "ac"}[n], ids(w.route(t, call).Fallbacks), "what is avoided comes last")
+		call.Close()
+
 		call = rig.Must(w.Read(transport.Incoming{Method: "POST", Path: "/v1/responses", Body: []byte(`{"model":"m","input":"hi","tools":[{"type":"mcp"}]}`)}))
 		assert.Empty(t, w.route(t, call).Fallbacks, "the second might do it again")
 		call.Close()

@@ -69,11 +69,7 @@ func (a *Attempt) Again() bool {
 // it may start a fine-tuning or send a mail (RFC 9110, section 9.2.2). PUT and DELETE are
 // idempotent on one server only, and the retry would go to another.
 func (c *Call) repeatable() bool {
-	switch c.method {
-	case "GET", "HEAD", "OPTIONS", "TRACE", "":
-		return true
-	}
-	return c.harmless
+	return c.harmless || slices.Contains([]string{"GET", "HEAD", "OPTIONS", "TRACE", ""}, c.method)
 }
 
 // failLatest makes way for another attempt.
@@ -115,7 +111,7 @@ func (c *Call) giveUp() {
 func (a *Attempt) stuck() bool {
 	c := a.call
 	if c.gaveUp || c.attempts >= c.d.config.MaxAttempts || !c.repeatable() ||
-		!a.health.Stuck() || !c.hasOthers(a.lease.Endpoint().ID) {
+		!a.health.Stuck() || len(c.others(a.lease.Endpoint().ID)) == 0 {
 		return false
 	}
 	a.paid = c.d.budget.Retry(c.d.now())
@@ -123,37 +119,40 @@ func (a *Attempt) stuck() bool {
 	return a.paid
 }
 
-// hasOthers reports whether the request could go to another endpoint that is neither out nor
-// silent itself. It examines all of them, so it is only for requests in trouble.
-func (c *Call) hasOthers(id string) bool {
+// others are the endpoints but one to which the request could go, which are neither out nor
+// silent. It examines all of them, so it is only for requests in trouble.
+func (c *Call) others(id string) (all []*endpick.Endpoint) {
 	name := c.model()
 	for _, e := range c.d.config.Router.Endpoints() {
 		other := e.Candidate.Endpoint
 		room := other.MaxInFlight == 0 || e.Candidate.InFlight.Requests < other.MaxInFlight
 		if health.Serves(other, name) && room && !e.Draining && !e.Removed && other.ID != id &&
 			!slices.Contains(c.exclude, other.ID) && c.d.health.Answers(e.Candidate.Ref) {
-			return true
+			all = append(all, other)
 		}
 	}
-	return false
+	return all
 }
 
 // alternatives are the other candidates of the last decision, best first, followed by
-// those that filters removed, which can serve the request as well. There are none if
-// the request must not be sent twice, since a proxy also tries them after a connection
-// has broken.
-func (c *Call) alternatives() []*endpick.Endpoint {
-	r := c.Request.Receipt
-	if c.d.config.Fallbacks == 0 || !c.repeatable() {
+// those that filters removed, which can serve the request as well, and those that were
+// avoided, because they are coming back or the request is a trial of another. There are
+// none if the request must not be sent twice, since a proxy also tries them after a
+// connection has broken.
+func (c *Call) alternatives(chosen string) (all []*endpick.Endpoint) {
+	r, most := c.Request.Receipt, c.d.config.Fallbacks
+	if most == 0 || !c.repeatable() {
 		return nil
 	}
-	var others []*endpick.Endpoint
 	for i := range r.Verdicts {
-		if i != r.Chosen && len(others) < c.d.config.Fallbacks {
-			others = append(others, r.Verdicts[i].Candidate.Endpoint)
+		if i != r.Chosen {
+			all = append(all, r.Verdicts[i].Candidate.Endpoint)
 		}
 	}
-	return slices.Clip(others)
+	if len(all) < most {
+		all = append(all, slices.DeleteFunc(c.others(chosen), func(e *endpick.Endpoint) bool { return slices.Contains(all, e) })...)
+	}
+	return slices.Clip(all[:min(len(all), most)])
 }
 
 // abort ends a call that has panicked.

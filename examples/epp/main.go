@@ -34,6 +34,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/extproc"
 	"github.com/endpick/endpick/transport/health"
@@ -82,7 +83,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	case (endpoints == "") == (dns == ""):
 		return nil, errors.New("-endpoints or -dns says where the servers are")
 	case endpoints != "":
-		o.source = discover.File(endpoints)
+		o.source = addresses{discover.File(endpoints)}
 	default:
 		host, port, err := net.SplitHostPort(dns)
 		n, wrong := strconv.ParseUint(port, 10, 16)
@@ -93,6 +94,22 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	}
 	_, err := all.ByName(o.policy)
 	return o, err
+}
+
+// addresses is a list of servers without names, which proxies do not take.
+type addresses struct{ discover.Source }
+
+// Endpoints implements [discover.Source].
+func (s addresses) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
+	list, err := s.Source.Endpoints(ctx)
+	if err != nil {
+		return nil, err
+	}
+	router, err := endpick.New(endpick.Config{Endpoints: list})
+	if err == nil {
+		_, err = extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}})
+	}
+	return list, err
 }
 
 func main() {

@@ -115,11 +115,14 @@ func TestMetrics(t *testing.T) {
 // A running picker is asked for its health, over TLS: it is ready once it has read its file.
 func TestServe(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "servers.txt")
-	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
+	require.NoError(t, os.WriteFile(file, []byte("gpu-1:8000\n"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	o, err := parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer))
 	require.NoError(t, err)
+	_, err = o.source.Endpoints(ctx)
+	require.ErrorContains(t, err, `"gpu-1:8000" whose address is not an IP and a port`)
+	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
 	at := make(chan net.Addr, 1)
 	ended := make(chan error, 1)
 	go func() { ended <- serve(ctx, o, new(bytes.Buffer), func(a net.Addr) { at <- a }) }()
