@@ -541,7 +541,7 @@ func TestLeavingBeforeTheRest(t *testing.T) {
 func TestErrorsThatAreNotResumed(t *testing.T) {
 	for _, others := range []bool{true, false} {
 		mine := dies(3)
-		mine.how, mine.says = "error", coreDied
+		mine.how, mine.says = "error", "event: error\n"+coreDied
 		w := tellers(t, transport.Config{}, "vllm", mine.handle)
 		if others {
 			mine.says = strings.Replace(coreDied, "500", "400", 1)

@@ -57,7 +57,7 @@ const (
 	systemPart               // instructions, or what else precedes the conversation
 	messagesPart             // the conversation
 	promptPart               // a text, token ids, or several of them
-	suffixPart               // a text that follows after a gap
+	suffixPart               // a text that follows after a gap, or pictures
 	paramsPart               // an object with parameters of sampling
 
 	modelPart // of any API
@@ -90,7 +90,7 @@ var other = new(api)
 var apis = [...]*api{
 	chat, chatCount, completion, messages, messageCount, responses, responseCount, embedding, ranking,
 	transcription, generation, tokenization, native, infill,
-	ollamaChat, ollamaGenerate, ollamaEmbed,
+	ollamaChat, ollamaGenerate, ollamaEmbed, ollamaShow,
 }
 
 // apiOf returns the API of a method and path.

@@ -19,7 +19,8 @@ import (
 func TestEveryAPIIsFound(t *testing.T) {
 	for path, want := range map[string]*api{
 		"/v1/chat/completions": chat, "/openai/v1/chat/completions": chat, "/v1/batches": other, "/completions/x": other, "/": other,
-		"/v1/messages": messages, "/anthropic/v1/messages": messages, "/v1/messages/count_tokens": messageCount, "/v1/responses": responses,
+		"/v1/messages": messages, "/anthropic/v1/messages": messages, "/v1/messages/count_tokens": messageCount, "/v1/responses": responses, "/openai/responses": responses,
+		"/embed": embedding, "/v2/embed": embedding, "/api/embed": ollamaEmbed, "/encode": embedding, "/api/show": ollamaShow,
 		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking,
 		"/v1/audio/transcriptions": transcription, "/v1/audio/translations": transcription,
 		"/generate": generation, "/inference/v1/generate": generation, "/generate_stream": generation, "/tokenize": tokenization, "/detokenize": tokenization,
@@ -109,6 +110,9 @@ func TestOtherPromptsAreRead(t *testing.T) {
 		"code without a suffix":     {infill, `{"input_prefix":"x"}`, -1, 0, 0, 0},
 		"code in tokens":            {infill, `{"input_prefix":[1,2,3],"input_suffix":"x","prompt":"y"}`, -1, 0, 0, 0},
 		"content":                   {embedding, `{"content":"` + text128 + `"}`, 32, 2, 1, 128},
+		"TEI, and Cohere":           {embedding, `{"inputs":"` + text128 + `","texts":["` + text128 + `"]}`, 32, 2, 1, 128},
+		"SGLang, to be encoded":     {embedding, `{"input_ids":[` + ids + `]}`, 32, 2, 1, 0},
+		"documents beside a chat":   {chat, `{"documents":[{"title":"t","text":"` + text128 + `"}],"messages":[{"role":"user","content":"x"}]}`, 37, 2, 0, 147},
 		"contents of two kinds":     {embedding, `{"content":["` + text128 + `",[1,2]]}`, -1, 0, 0, 0},
 		"an empty prompt":           {completion, `{"prompt":""}`, 1, 0, 0, 0},
 		"also an empty prompt":      {completion, `{"prompt":["","` + text128 + `"]}`, 32, 0, 0, 128},

@@ -4,7 +4,7 @@ package dialect
 var (
 	chat = &api{
 		paths:     []string{"/chat/completions"},
-		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart},
+		parts:     map[string]part{"messages": messagesPart, "tools": toolsPart, "documents": systemPart},
 		prompt:    readConversation,
 		asksUsage: true,
 		resumes:   []string{"vllm", "sglang", "llama.cpp", "ollama"},
@@ -64,7 +64,7 @@ func readChoice(to *response, c *cursor) {
 	case present(failure):
 		to.on(event{kind: fails})
 	}
-	if present(reason) && !to.data.stopped {
+	if present(reason) && string(reason) != `""` && string(reason) != `"null"` && !to.data.stopped { // some engines say these instead of null
 		to.on(event{kind: ends, choice: choice})
 	}
 }
@@ -85,6 +85,7 @@ func readDelta(to *response, choice, part int, delta []byte) {
 		e := event{kind: text, choice: choice, part: part, text: v}
 		switch string(m.key) {
 		case "content", "text":
+			e.odd, e.tokens = !isString(v), length(v) // Mistral's are lists of parts
 		case "reasoning_content", "reasoning", "thinking":
 			e.thought = true
 		case "refusal":

@@ -16,11 +16,11 @@ var (
 		resumes:   []string{"vllm", "sglang", "llama.cpp"}, // Ollama takes a prompt for a message
 		event:     readChunk,
 	}
-	// APIs that read a prompt and answer with numbers: embeddings, pooling, classification. vLLM also
-	// accepts a conversation.
+	// APIs that read a prompt and answer with numbers: embeddings (/encode is SGLang's, /embed TEI's and
+	// Cohere's), pooling, classification. vLLM also accepts a conversation.
 	embedding = &api{
-		paths:  []string{"/embeddings", "/embedding", "/pooling", "/classify"},
-		parts:  map[string]part{"input": promptPart, "content": promptPart, "messages": messagesPart},
+		paths:  []string{"/embeddings", "/embedding", "/pooling", "/classify", "/encode", "/embed"},
+		parts:  map[string]part{"input": promptPart, "content": promptPart, "text": promptPart, "input_ids": promptPart, "inputs": promptPart, "texts": promptPart, "messages": messagesPart},
 		prompt: readPrompts,
 	}
 	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores. Each text

@@ -29,7 +29,7 @@ func readConversation(p *promptReader) bool {
 		p.sketcher.Prompt.Partial = continues || p.rough
 	}
 	if isString(list) {
-		p.writeContent(p.message("user"), list, nil)
+		p.writeContent(p.message("user"), list, p.parts[suffixPart])
 	}
 	p.readMessages(list)
 	p.end()

@@ -61,6 +61,9 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"choices":[{"index":0,"delta":{"content":"a"}},{"index":1,"delta":{"content":"bc"}}]}`:                          `open, said, 3 bytes`,
 			`{"choices":[{"delta":{},"finish_reason":"stop"}]}`:                                                               `ended, said, ended`,
 			`{"choices":[{"delta":{},"finish_reason":null}]}`:                                                                 `open, said`,
+			`{"choices":[{"delta":{"content":"a"},"finish_reason":""}]}`:                                                      `open, said, 1 bytes`,
+			`{"choices":[{"delta":{"content":"a"},"finish_reason":"null"}]}`:                                                  `open, said, 1 bytes`,
+			`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"so"}]}]}}]}`:              `open, said, 1 tokens`,
 			`{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}`:                                                   `ended, said, ended`,
 			`{"choices":[],"usage":{"prompt_tokens":3}}`:                                                                      `open, {"prompt_tokens":3}`,
 			`{"choices":[{}],"choices":[]}`:                                                                                   `open, said`,
@@ -243,6 +246,7 @@ func TestFails(t *testing.T) {
 			"event: error\ndata: {\"error\":{}}\n\n": true,
 			"event: error\ndata: {\"message\":1}\n":  true,
 			"event:error\ndata: busy\n\n":            true,
+			"error: {\"code\":500}\n\n":              true, // llama.cpp in 2025
 			"event: errors\ndata: busy\n\n":          false,
 			"event: error\n\ndata: {}\n\n":           false, // it is of one event alone, which has no data
 			"data: {\"error\":":                      false, // the rest of it may be null

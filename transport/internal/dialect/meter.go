@@ -41,7 +41,7 @@ type Meter struct {
 	// have content, each a token or what it says.
 	resumable   bool
 	holds       bool   // an error that is the engine's own fault; see HoldFaults
-	fault       []byte // such an error; nil: none has come
+	fault       []byte // the event with such an error; nil: none has come
 	id, created []byte
 	contents    int
 	before      *beginning // nil: this is its beginning
@@ -155,7 +155,7 @@ func (m *Meter) Break(dst []byte, p Problem) []byte {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.fault != nil {
-		return m.events.write(append(dst, m.events.held...), m.fault)
+		return append(append(dst, m.events.held...), m.fault...)
 	}
 	if m.state == whole || m.failed || !m.events.cut() {
 		return m.events.rest(dst)
@@ -182,10 +182,10 @@ func (m *Meter) event(data []byte) edit {
 		m.state = whole
 		return edit{}
 	}
-	unnamed, failed := m.answer.id == "", m.failed
+	unnamed, failed, ended := m.answer.id == "", m.failed, m.state == ended
 	m.read(data, m.events.isError)
 	if m.holds && m.failed && !failed && m.state != whole && (m.api.serversFault(data) || m.data.stopped && !m.data.hasContent()) {
-		m.failed, m.fault = false, bytes.Clone(data)
+		m.failed, m.fault = false, bytes.Clone(m.events.buf[m.events.start:m.events.line])
 		return edit{drop: true}
 	}
 	m.unreported += m.count(m.clock, m.mostTokens())
@@ -208,7 +208,7 @@ func (m *Meter) event(data []byte) edit {
 		}
 		data = e.data
 	}
-	if m.hide && m.data.usage.value != nil && isUsage(data) {
+	if m.hide && m.data.usage.value != nil && (isUsage(data) || ended && !m.data.adds() && m.failed == failed) {
 		return edit{drop: true, join: data}
 	}
 	return e

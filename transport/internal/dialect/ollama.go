@@ -14,7 +14,7 @@ var (
 	}
 	ollamaGenerate = &api{
 		paths:  []string{"/api/generate"},
-		parts:  map[string]part{"prompt": messagesPart, "system": systemPart, "options": paramsPart},
+		parts:  map[string]part{"prompt": messagesPart, "images": suffixPart, "system": systemPart, "options": paramsPart},
 		prompt: readConversation,
 		event:  readOwn,
 		lines:  true,
@@ -26,4 +26,6 @@ var (
 		prompt: readPrompts,
 		errors: ollamaErrors,
 	}
+	// What is known of a model: its name had another name once.
+	ollamaShow = &api{paths: []string{"/api/show"}, parts: map[string]part{"name": modelPart}, prompt: tokenization.prompt, idle: true, errors: ollamaErrors}
 )

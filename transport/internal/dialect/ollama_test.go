@@ -74,8 +74,9 @@ func TestOllamaPrompts(t *testing.T) {
 	require.Greater(t, len(said), len(first.Request.Blocks))
 	assert.Equal(t, said, second.Request.Blocks[:len(said)])
 	assert.False(t, second.Request.Stream)
-	picture := w.ask("/api/chat", `{"model":"a","messages":[{"role":"user","content":"x","images":["aGk="]}]}`, nil)
-	assert.Greater(t, picture.Request.InputTokens, 1000)
+	for path, body := range map[string]string{"/api/chat": `{"model":"a","messages":[{"role":"user","content":"x","images":["aGk="]}]}`, "/api/generate": `{"model":"a","prompt":"x","images":["aGk="]}`} {
+		assert.Greater(t, w.ask(path, body, nil).Request.InputTokens, 1000)
+	}
 	for path, body := range map[string]string{
 		"/api/generate": `{"model":"a","system":"` + long + `","prompt":"` + long + `"}`, "/api/embed": `{"model":"a","input":["` + long + `","x"]}`, "/api/embeddings": `{"model":"a","prompt":"` + long + `"}`,
 	} {

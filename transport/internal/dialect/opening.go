@@ -61,7 +61,7 @@ func (o *Opening) event(data []byte) edit {
 	}
 	o.read(data, o.filter.isError)
 	d := &o.data
-	o.decided = o.failed || d.odd || d.ended || d.hasContent() || o.state == whole ||
+	o.decided = o.failed || d.adds() || o.state == whole ||
 		!d.known && !o.over || // the last may be half of one
 		field(data, "prompt_progress") != nil // for the client to see before the first token
 	return edit{drop: true}

@@ -29,13 +29,13 @@ var unread = [...]struct {
 	{http.MethodPost, "/images/edits", true},
 	{http.MethodPost, "/images/variations", true},
 	{http.MethodPost, "/moderations", true},
-	{http.MethodPost, "/api/show", true}, // Ollama's
 	{http.MethodGet, "/api/version", true},
-	{http.MethodGet, "/v1/responses/" + anyID, false},
-	{http.MethodDelete, "/v1/responses/" + anyID, false},
-	{http.MethodGet, "/v1/responses/" + anyID + "/input_items", false},
-	{http.MethodPost, "/v1/responses/" + anyID + "/cancel", false},
-	{http.MethodGet, "/v1/responses", false}, // a WebSocket, like the next
+	{http.MethodHead, "/", true}, // with which Ollama's commands begin
+	{http.MethodGet, "/responses/" + anyID, false},
+	{http.MethodDelete, "/responses/" + anyID, false},
+	{http.MethodGet, "/responses/" + anyID + "/input_items", false},
+	{http.MethodPost, "/responses/" + anyID + "/cancel", false},
+	{http.MethodGet, "/responses", false}, // a WebSocket, like the next
 	{http.MethodGet, "/realtime", false},
 	{http.MethodConnect, "/realtime", false},
 }
@@ -128,12 +128,12 @@ func (r *Reader) knows(method, path string) bool {
 type List struct{ Path, Key, ID string }
 
 // lists are OpenAI's list, and those of what Ollama has on disk and in memory.
-var lists = [...]List{{"/v1/models", "data", "id"}, {"/api/tags", "models", "name"}, {"/api/ps", "models", "name"}}
+var lists = [...]List{{"/v1/models", "data", "id"}, {"/api/tags", "models", "name"}, {"/api/ps", "models", "name"}, {"/models", "data", "id"}}
 
 // ListOf is the list that a request asks for; false if it asks for something else.
 func ListOf(method, path string) (List, bool) {
 	for _, l := range lists {
-		if method == http.MethodGet && strings.HasSuffix(path, l.Path) {
+		if method == http.MethodGet && (path == l.Path || l.Path != "/models" && strings.HasSuffix(path, l.Path)) {
 			return l, true
 		}
 	}

@@ -15,6 +15,7 @@ import (
 func TestWhichRequestsPass(t *testing.T) {
 	r := newTalk(t).reader
 	for _, p := range []string{
+		"HEAD /", "GET /models", "POST /responses", "GET /responses/resp_1", "POST /v2/embed", "POST /encode",
 		"POST /v1/chat/completions", "POST /base/v1/messages", "POST /tokenize", "POST /generate", "POST /v1/responses", "POST /v1/embeddings",
 		"POST /v1/audio/speech", "POST /openai/deployments/start_here/images/generations", "POST /v1/moderations",
 		"GET /v1/models", "GET /v1/models/a", "GET /v1/models/a/b", "GET /v1/models/a%2Fb", "GET /v1/models/a%20b", "GET /base/v1/models",
@@ -29,7 +30,7 @@ func TestWhichRequestsPass(t *testing.T) {
 	}
 	for _, p := range []string{
 		"POST /sleep", "POST /flush_cache", "GET /flush_cache", "POST /v1/load_lora_adapter", "POST /collective_rpc", "POST /hicache/storage-backend", "POST /invocations",
-		"POST /models/load", "POST /v1/models", "DELETE /v1/models/m", "GET /slots", "GET /props", "GET /metrics", "GET /health", "GET /kv_event_sources", "GET /version", "GET /", "POST /", "POST /v1/batches",
+		"POST /models/load", "POST /v1/models", "GET /v1beta/models", "GET /models/", "HEAD /models", "DELETE /v1/models/m", "GET /slots", "GET /props", "GET /metrics", "GET /health", "GET /kv_event_sources", "GET /version", "GET /", "POST /", "POST /v1/batches",
 		"GET /v1/chat/completions", "PUT /v1/chat/completions", "post /v1/chat/completions", "HEAD /v1/models", "OPTIONS /sleep", "OPTIONS /metrics", "OPTIONS *", "POST ",
 		"GET /v1/responses/", "GET /v1/responses/a/b", "POST /v1/responses/a", "GET /v1/responses/a/cancel", "POST /v1/responses/a/b/cancel", "PATCH /v1/responses/a", "GET /v1/realtime/x",
 		"POST /audio/speech/x", "GET /audio/speech", "POST /v1/chat/completions/", "POST /v1/xchat_completions", "GET /v1/models/",
@@ -139,6 +140,8 @@ func TestThePathNamesTheModel(t *testing.T) {
 		{"GET", "/models/m", "", "", ""},
 		{"POST", "/v1/models/llama/x", "", `{"model":"other"}`, "other"},
 		{"POST", "/v1/chat/completions", "", `{"model":"other"}`, "other"},
+		{"POST", "/api/show", "", `{"name":"other"}`, "other"},
+		{"POST", "/api/show", "", `{"model":"other","name":""}`, "other"},
 	} {
 		c := newTalk(t).read(Incoming{Method: x.method, Path: x.path, Query: x.query, Body: []byte(x.body)}, nil)
 		assert.Equal(t, x.want, c.Request.Model, x)

@@ -152,7 +152,8 @@ func TestAskForUsage(t *testing.T) {
 	}{
 		{"nothing was said", `{"prompt":"x","stream":true}`, `{"stream_options":{"include_usage":true},"prompt":"x","stream":true}`, true},
 		{"white space stays", " {\n \"prompt\" : \"x\" , \"stream\" : true }\n", " {\"stream_options\":{\"include_usage\":true},\n \"prompt\" : \"x\" , \"stream\" : true }\n", true},
-		{"empty options", `{"prompt":"x","stream":true,"stream_options":{}}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, true},
+		{"empty options, which mean yes to some engines", `{"prompt":"x","stream":true,"stream_options":{}}`, "", false},
+		{"figures in each event, which the client would see", `{"prompt":"x","stream":true,"stream_options":{"include_usage":false,"continuous_usage_stats":true}}`, "", false},
 		{"null options", `{"stream_options": null ,"prompt":"x","stream":true}`, `{"stream_options": {"include_usage":true} ,"prompt":"x","stream":true}`, true},
 		{"refused", `{"prompt":"x","stream":true,"stream_options":{"include_usage":false}}`, `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, true},
 		{"other options stay", `{"prompt":"x","stream":true,"stream_options":{"a":1,"include_usage":null,"b":[2]}}`,

@@ -119,8 +119,9 @@ type step struct {
 // maxChoices bounds how many choices are distinguished.
 const maxChoices = 1 << 14
 
-// hasContent reports whether there is output of the model.
+// hasContent reports whether there is output of the model, adds whether a client would miss it.
 func (s *step) hasContent() bool { return s.bytes > 0 || s.tokens > 0 }
+func (s *step) adds() bool       { return s.hasContent() || s.odd || s.ended }
 
 // read reads the data of a server-sent event, which may have the name of an error.
 func (r *response) read(data []byte, isError bool) {

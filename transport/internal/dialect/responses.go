@@ -7,7 +7,7 @@ import (
 // OpenAI's responses.
 var (
 	responses = &api{
-		paths:  []string{"/v1/responses"},
+		paths:  []string{"/responses"},
 		parts:  map[string]part{"instructions": systemPart, "input": messagesPart, "tools": toolsPart, "previous_response_id": previousPart},
 		prompt: readConversation,
 		event:  readResponsesEvent,
@@ -16,7 +16,7 @@ var (
 		stores: true,
 		single: true,
 	}
-	responseCount = counting(responses, "/v1/responses/input_tokens")
+	responseCount = counting(responses, "/responses/input_tokens")
 )
 
 var (

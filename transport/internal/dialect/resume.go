@@ -219,7 +219,7 @@ func pieceOf(text string) []byte { return appendShortest(nil, inQuotes(quote(tex
 // rest returns a chunk of a resumed stream as one of the first; nil if it only announces.
 func (m *Meter) rest(data []byte) []byte {
 	d := &m.data
-	if d.known && !d.hasContent() && !d.odd && !d.ended && !present(d.usage.value) && !m.failed {
+	if d.known && !d.adds() && !present(d.usage.value) && !m.failed {
 		return nil
 	}
 	return rewritten(nil, data, m.asFirst)

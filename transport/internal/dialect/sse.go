@@ -30,7 +30,8 @@ type eventFilter struct {
 	dst  []byte // output of the current feed
 	last int    // where in it the latest event begins
 	held []byte // the previous event, which waits for the next
-	// buf[start:] is the incomplete event, whose current line begins at line.
+	// buf[start:] is the incomplete event, whose current line begins at line; while it is inspected, it
+	// ends there.
 	buf         []byte
 	start, line int
 	joined      []byte // the data of an event with several data lines
@@ -65,8 +66,8 @@ func (s *eventFilter) feed(dst, piece []byte) []byte {
 // after it counts. What it adds to the output is out[last:].
 func (s *eventFilter) end(dst []byte) (out []byte, last int) {
 	s.dst, s.last = dst, -1
-	if s.start < len(s.buf) {
-		s.endEvent(len(s.buf))
+	if s.line = len(s.buf); s.start < s.line {
+		s.endEvent()
 	}
 	last = s.last
 	if out = s.rest(s.dst); last < 0 {
@@ -115,17 +116,17 @@ func (s *eventFilter) split(searched int) {
 		isEmpty := end == s.line && !s.midLine
 		s.line, s.midLine = next, false
 		if isEmpty != s.lines {
-			s.endEvent(next)
+			s.endEvent()
 		}
 	}
 }
 
-// endEvent inspects the event buf[start:end], and passes it on.
-func (s *eventFilter) endEvent(end int) {
+// endEvent inspects the event, and passes it on.
+func (s *eventFilter) endEvent() {
 	var e edit
 	data, lines, isLast := []byte(nil), 0, false
 	if !s.tooLong {
-		data, lines, isLast = s.findData(s.buf[s.start:end])
+		data, lines, isLast = s.findData(s.buf[s.start:s.line])
 	}
 	if lines > 0 {
 		e = s.inspect(data)
@@ -135,16 +136,18 @@ func (s *eventFilter) endEvent(end int) {
 	s.last = passed
 	switch {
 	case e.drop:
+	case e.data != nil && s.lines:
+		s.dst = append(append(s.dst, e.data...), '\n')
 	case e.data != nil:
-		s.dst = s.write(s.dst, e.data)
+		s.dst = append(append(append(s.dst, "data: "...), e.data...), "\n\n"...)
 	default:
-		s.pass(s.start, end)
+		s.pass(s.start, s.line)
 	}
 	if e.hold && isLast {
 		s.held = append(s.held, s.dst[passed:]...)
 		s.dst = s.dst[:passed]
 	}
-	s.tooLong, s.start = false, end
+	s.tooLong, s.start = false, s.line
 }
 
 // findData finds the data of an event, and joins what is in several lines. isLast: it is in one line,
@@ -158,8 +161,9 @@ func (s *eventFilter) findData(event []byte) (data []byte, lines int, isLast boo
 		name, value, _ := bytes.Cut(event[:end], []byte{':'})
 		value = bytes.TrimPrefix(value, []byte{' '})
 		event = event[next:]
-		if string(name) != "data" {
-			s.isError = s.isError || string(name) == "event" && string(value) == "error"
+		inField := string(name) == "error" // of llama.cpp in 2025, with the data of an error
+		s.isError = s.isError || inField || string(name) == "event" && string(value) == "error"
+		if string(name) != "data" && !inField {
 			isLast = isLast && end == 0
 			continue
 		}
@@ -206,14 +210,6 @@ func (s *eventFilter) release(join []byte) {
 		s.dst = withMembers(s.dst, s.held, join)
 		s.held = s.held[:0]
 	}
-}
-
-// write appends an event with nothing but data.
-func (s *eventFilter) write(dst, data []byte) []byte {
-	if s.lines {
-		return append(append(dst, data...), '\n')
-	}
-	return append(append(append(dst, "data: "...), data...), "\n\n"...)
 }
 
 // pass passes on buf[from:to].

@@ -35,7 +35,7 @@ func twinSplit(stream string) []twinEvent {
 			cur = twinEvent{}
 			continue
 		}
-		if field, value, _ := strings.Cut(line, ":"); field == "data" {
+		if field, value, _ := strings.Cut(line, ":"); field == "data" || field == "error" {
 			value = strings.TrimPrefix(value, " ")
 			cur.data = append(cur.data, value)
 		}
@@ -94,7 +94,7 @@ func checkAgainstTwin(t require.TestingT, stream string, sizes []int) {
 func TestEventReaderAgainstTwin(t *testing.T) {
 	line := rapid.SampledFrom([]string{
 		"", "", "", "data: {\"a\":1}", "data:x", "data", "data:  two spaces", "data: drop", "data: an other", "database: no",
-		": a comment", "event: error", "id: 7", "retry: 5", "data: [DONE]", "dat", "d",
+		": a comment", "event: error", "error: {}", "id: 7", "retry: 5", "data: [DONE]", "dat", "d",
 	})
 	terminator := rapid.SampledFrom([]string{"\n", "\n", "\r\n", "\r"})
 	rapid.Check(t, func(t *rapid.T) {

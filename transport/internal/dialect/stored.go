@@ -125,9 +125,9 @@ func (t *storedTable) get(tenant, id string) *stored {
 }
 
 // storedID is the id of the response in a path such as
-// /v1/responses/{id}/cancel, or empty.
+// /responses/{id}/cancel, or empty.
 func storedID(path string) string {
-	_, rest, ok := strings.Cut(path, "/v1/responses/")
+	_, rest, ok := strings.Cut(path, "/responses/")
 	if !ok {
 		return ""
 	}

@@ -103,7 +103,7 @@ func TestStoredTableIsBounded(t *testing.T) {
 
 func TestStoredIDs(t *testing.T) {
 	for path, want := range map[string]string{
-		"/v1/responses/resp_1": "resp_1", "/x/v1/responses/resp_1/cancel": "resp_1", "/v1/responses/": "", "/v1/responses": "", "/responses/resp_1": "",
+		"/v1/responses/resp_1": "resp_1", "/x/v1/responses/resp_1/cancel": "resp_1", "/v1/responses/": "", "/v1/responses": "", "/responses/resp_1": "resp_1",
 	} {
 		assert.Equal(t, want, storedID(path), path)
 	}

@@ -28,6 +28,10 @@ func TestUsageThatWasNotAskedFor(t *testing.T) {
 			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],` + usage + `,"kv_transfer_params":{"a":1}}`},
 			[]string{`{"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"kv_transfer_params":{"a":1}}`},
 		},
+		"LiteLLM's, which has a choice": {
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}]}`, `{"choices":[{"index":0,"delta":{}}],"x":1,` + usage + `}`},
+			[]string{`{"choices":[{"delta":{"content":"a"}}]}`, `{"choices":[{"delta":{},"finish_reason":"stop"}],"x":1}`},
+		},
 		"what each event has": {
 			[]string{`{"x":1,"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"x":2,"system_fingerprint":"f","y":null,"choices":[],` + usage + `}`},
 			[]string{`{"x":1,"choices":[{"delta":{"content":"a"},"finish_reason":"stop"}],"system_fingerprint":"f"}`},
