@@ -81,7 +81,7 @@ func (c *Call) findEvents(response *http.Response) {
 	if c := string(start); c == "d" || c == "e" { // an object may stop after its first byte for long
 		start, _ = r.Peek(len("data:"))
 	}
-	if string(start) == "data:" || string(start) == "event" {
+	if string(start) == "data:" || string(start) == "event" || string(start) == ":" {
 		response.Header.Set("Content-Type", dialect.EventStream)
 	}
 	response.Body = struct {

@@ -66,6 +66,7 @@ func TestBodiesComeInAnyPieces(t *testing.T) {
 			{chatStream, "text/event-stream", stream[:len(stream)-40], role + delta(`"content":"Once"`) + finish + brokenOff, io.ErrUnexpectedEOF},
 			{chatStream, "Text/Event-Stream; charset=utf-8, text/event-stream", stream, role + delta(`"content":"Once"`) + finish + done, nil},
 			{chatStream, "application/json", stream, role + delta(`"content":"Once"`) + finish + done, nil},
+			{chatStream, "text/plain", ": ping\n\n" + stream, ": ping\n\n" + role + delta(`"content":"Once"`) + finish + done, nil},
 			{chatAtOnce, "application/json", object, object, nil},
 			{chatAtOnce, "application/json", object[:len(object)-1], "", io.ErrUnexpectedEOF},
 		} {

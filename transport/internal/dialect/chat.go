@@ -58,11 +58,8 @@ func readChoice(to *response, c *cursor) {
 		to.on(event{kind: text, choice: choice, text: words, tokens: length(ids)})
 	}
 	readDelta(to, choice, 0, delta)
-	switch {
-	case stoppedByEngine(reason):
-		to.on(event{kind: fails, stopped: true})
-	case present(failure):
-		to.on(event{kind: fails})
+	if stopped := stoppedByEngine(reason); stopped || present(failure) {
+		to.on(event{kind: fails, stopped: stopped})
 	}
 	if present(reason) && string(reason) != `""` && string(reason) != `"null"` && !to.data.stopped { // some engines say these instead of null
 		to.on(event{kind: ends, choice: choice})
@@ -86,7 +83,7 @@ func readDelta(to *response, choice, part int, delta []byte) {
 		switch string(m.key) {
 		case "content", "text":
 			e.odd, e.tokens = !isString(v), length(v) // Mistral's are lists of parts
-		case "reasoning_content", "reasoning", "thinking":
+		case "reasoning_content", "reasoning", "reasoning_text", "thinking":
 			e.thought = true
 		case "refusal":
 			e.odd = true
@@ -102,8 +99,10 @@ func readDelta(to *response, choice, part int, delta []byte) {
 				readCall(to, e, &calls)
 			}
 			continue
-		default:
-			continue
+		default: // such as images: many proxies have parts of their own
+			if e.text, e.tokens, e.thought = nil, 1, true; len(v) <= len("[]") || v[0] != '[' && v[0] != '{' {
+				continue
+			}
 		}
 		to.on(e)
 	}

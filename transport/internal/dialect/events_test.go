@@ -52,7 +52,7 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"choices":[{"delta":{"content":"Hello"}}]}`:                                                                     `open, said, 5 bytes`,
 			`{"choices":[{"delta":{"content":"\n\u00e9\ud83d\ude00"}}]}`:                                                      `open, said, 20 bytes`, // as it is sent
 			`{"choices":[{"delta":{"reasoning_content":"why"}}]}`:                                                             `open, said, 3 bytes`,
-			`{"choices":[{"delta":{"reasoning":"why","annotations":[{"content":"no"}]}}]}`:                                    `open, said, 3 bytes`,
+			`{"choices":[{"delta":{"reasoning":"why","annotations":[{"content":"no"}]}}]}`:                                    `open, said, 3 bytes, 1 tokens`,
 			`{"choices":[{"delta":{"refusal":"no"},"logprobs":{"content":[{"token":"no"}]}}]}`:                                `open, said, 2 bytes`,
 			`{"choices":[{"delta":{"tool_calls":[{"index":0,"id":"call_1","function":{"name":"f","arguments":"{\"a\""}}]}}]}`: `open, said, 7 bytes`,
 			`{"choices":[{"delta":{"tool_calls":[]}}]}`:                                                                       `open, said`,
@@ -62,6 +62,8 @@ func TestWhatEventsSay(t *testing.T) {
 			`{"choices":[{"delta":{},"finish_reason":"stop"}]}`:                                                               `ended, said, ended`,
 			`{"choices":[{"delta":{},"finish_reason":null}]}`:                                                                 `open, said`,
 			`{"choices":[{"delta":{"content":"a"},"finish_reason":""}]}`:                                                      `open, said, 1 bytes`,
+			`{"choices":[{"delta":{"content":"","images":[{"type":"image_url"}]}}]}`:                                          `open, said, 1 tokens`,
+			`{"choices":[{"delta":{"reasoning_text":"so","tool_call_id":"x","annotations":[],"a":{},"b":1}}]}`:                `open, said, 2 bytes`,
 			`{"choices":[{"delta":{"content":"a"},"finish_reason":"null"}]}`:                                                  `open, said, 1 bytes`,
 			`{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"so"}]}]}}]}`:              `open, said, 1 tokens`,
 			`{"choices":[{"finish_reason":"stop"},{"finish_reason":null}]}`:                                                   `ended, said, ended`,
@@ -247,6 +249,7 @@ func TestFails(t *testing.T) {
 			"event: error\ndata: {\"message\":1}\n":  true,
 			"event:error\ndata: busy\n\n":            true,
 			"error: {\"code\":500}\n\n":              true, // llama.cpp in 2025
+			"{\"error\":{\"code\":400}}":             true, // as the engine has said it before the stream
 			"event: errors\ndata: busy\n\n":          false,
 			"event: error\n\ndata: {}\n\n":           false, // it is of one event alone, which has no data
 			"data: {\"error\":":                      false, // the rest of it may be null

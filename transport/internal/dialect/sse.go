@@ -153,7 +153,7 @@ func (s *eventFilter) endEvent() {
 // findData finds the data of an event, and joins what is in several lines. isLast: it is in one line,
 // and no other one follows.
 func (s *eventFilter) findData(event []byte) (data []byte, lines int, isLast bool) {
-	if s.isError = false; s.lines {
+	if s.isError = false; s.lines || bytes.HasPrefix(event, []byte{'{'}) { // some proxies send an error like this in a stream, too
 		return bytes.TrimRight(event, "\r\n"), 1, true
 	}
 	for len(event) > 0 {
