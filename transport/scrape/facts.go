@@ -198,6 +198,9 @@ func (f *Facts) serves(text []byte) error {
 			continue
 		case m.Parent != nil && *m.Parent != "":
 			f.Adapters = append(f.Adapters, m.ID)
+			if long := *m.Parent + ":" + m.ID; f.Engine == "sglang" && len(long) <= maxName { // as it wants adapters to be named
+				f.Adapters = append(f.Adapters, long)
+			}
 			continue
 		}
 		f.Models = append(f.Models, m.ID)

@@ -82,7 +82,7 @@ vllm:num_requests_running{engine="0"} 1
 func known() map[string]string {
 	pages := map[string]string{
 		"vllm/metrics": vllmInfo, "vllm/v1/models": vllmModels,
-		"sglang/get_server_info": sglangInfo, "sglang/v1/models": `{"data":[{"id":"qwen"}]}`,
+		"sglang/get_server_info": sglangInfo, "sglang/v1/models": `{"data":[{"id":"qwen"},{"id":"sql","parent":"qwen"}]}`,
 		"newer/server_info": sglangInfo, "newer/metrics": "sglang:num_running_reqs 1\n",
 		"llama/metrics": "llamacpp:requests_processing 0\n", "llama/props": llamaProps, "llama/v1/models": `{"data":[{"id":"/models/tiny.gguf"}]}`,
 		"bare/props":    llamaProps,
@@ -132,8 +132,8 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 	}{
 		{"vllm", -1, scrape.Facts{Engine: "vllm", KVTokens: 48000, BlockTokens: 16, Models: []string{"llama"}, Adapters: []string{"sql"}}, nil},
 		{"vllm", 1, scrape.Facts{Engine: "vllm", KVTokens: 32000, BlockTokens: 16, Models: []string{"llama"}, Adapters: []string{"sql"}}, nil},
-		{"sglang", -1, scrape.Facts{Engine: "sglang", KVTokens: 40960, BlockTokens: 64, MaxSequences: 192, Models: []string{"qwen"}}, nil},
-		{"sglang", 1, scrape.Facts{Engine: "sglang", KVTokens: 20480, BlockTokens: 64, MaxSequences: 64, Models: []string{"qwen"}}, nil},
+		{"sglang", -1, scrape.Facts{Engine: "sglang", KVTokens: 40960, BlockTokens: 64, MaxSequences: 192, Models: []string{"qwen"}, Adapters: []string{"sql", "qwen:sql"}}, nil},
+		{"sglang", 1, scrape.Facts{Engine: "sglang", KVTokens: 20480, BlockTokens: 64, MaxSequences: 64, Models: []string{"qwen"}, Adapters: []string{"sql", "qwen:sql"}}, nil},
 		{"newer", 0, scrape.Facts{Engine: "sglang", KVTokens: 20480, BlockTokens: 64, MaxSequences: 128}, nil},
 		{"llama", -1, scrape.Facts{Engine: "llama.cpp", KVTokens: 32768, BlockTokens: 1, MaxSequences: 4}, nil},
 		{"bare", -1, scrape.Facts{Engine: "llama.cpp", KVTokens: 32768, BlockTokens: 1, MaxSequences: 4}, nil},
