@@ -30,11 +30,11 @@ type DNS struct {
 	// Port is where the servers listen. It must be set, except with SRV.
 	Port int
 	// Network is "ip4" or "ip6" to use only addresses of that kind. Empty:
-	// both.
+	// both, and the resolver has to answer both questions.
 	Network string
 	// Scheme is put before each address: "http", "https" or "h2c". Empty: none.
 	Scheme string
-	// Resolver is used for lookups. Nil: net.DefaultResolver.
+	// Resolver is used for lookups, as if its StrictErrors were set. Nil: net.DefaultResolver.
 	Resolver *net.Resolver
 	// Endpoint holds what all servers have in common, such as Models and Variant; its
 	// ID and Address are ignored.
@@ -47,7 +47,9 @@ func (d *DNS) Endpoints(ctx context.Context) ([]endpick.Endpoint, error) {
 	if d.SRV {
 		look = d.services
 	}
-	hosts, err := look(ctx, cmp.Or(d.Resolver, net.DefaultResolver))
+	r := cmp.Or(d.Resolver, net.DefaultResolver)
+	// Otherwise a failure to find addresses of one kind leaves those of the other, or looks like there are none.
+	hosts, err := look(ctx, &net.Resolver{PreferGo: r.PreferGo, StrictErrors: true, Dial: r.Dial})
 	if err != nil {
 		return nil, notFound(err)
 	}

@@ -22,7 +22,8 @@ type zone struct {
 	mu        sync.Mutex
 	addresses []netip.Addr
 	services  []net.SRV
-	code      byte // of the answer: 2 is SERVFAIL, 3 is NXDOMAIN
+	code      byte   // of the answer: 2 is SERVFAIL, 3 is NXDOMAIN
+	fails     uint16 // the kind of question that is answered with SERVFAIL; 0: none
 }
 
 // zoneOf is a zone whose name has these addresses.
@@ -79,6 +80,9 @@ func (z *zone) answer(query []byte) []byte {
 	end += 5
 	const a, aaaa, srv = 1, 28, 33
 	kind := binary.BigEndian.Uint16(query[end-4:])
+	if kind == z.fails {
+		return append([]byte{query[0], query[1], 0x81, 0x82, 0, 1, 0, 0, 0, 0, 0, 0}, query[12:end]...)
+	}
 	var records []byte
 	n := 0
 	add := func(data []byte) {
@@ -131,6 +135,16 @@ func TestDNS(t *testing.T) {
 	d.Network, d.Scheme = "ip4", ""
 	list = rig.Must(d.Endpoints(t.Context()))
 	assert.Equal(t, []string{"10.0.0.1:8000 10.0.0.1:8000", "10.0.0.2:8000 10.0.0.2:8000"}, addresses(list))
+
+	d.Network = ""
+	for _, z.fails = range []uint16{1, 28} { // A and AAAA
+		list, err := d.Endpoints(t.Context())
+		assert.Error(t, err, "half an answer: %v", list)
+		z.addresses = z.addresses[:2]
+		_, err = d.Endpoints(t.Context())
+		assert.NotErrorIs(t, err, discover.ErrEmpty, "the other half is empty")
+	}
+	z.fails = 0
 
 	z.set(3)
 	_, err := d.Endpoints(t.Context())
