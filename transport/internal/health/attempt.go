@@ -47,11 +47,10 @@ func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	a := h.attempt(id, ref)
-	e := a.e
-	e.asked.begin(e, now)
-	if a.out = e.current().Out(); a.out && !now.Before(e.nextTrial) {
+	a.e.asked.begin(a.e, now)
+	if a.out = a.e.current().Out(); a.out && !now.Before(a.e.nextTrial) {
 		a.trial = true
-		e.postpone(now)
+		a.e.postpone(now)
 	}
 	return a
 }
@@ -71,8 +70,7 @@ func (a Attempt) Because(err error) Attempt {
 func (a Attempt) Heard() {
 	a.e.heard.Add(1)
 	if a.e.current() == Silent {
-		h := a.e.h
-		now := h.router.Now()
+		h, now := a.e.h, a.e.h.router.Now()
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		if a.e.current() == Silent {
@@ -124,9 +122,8 @@ func (a Attempt) Waited(stream bool, d time.Duration) {
 	if a.e.current() == Silent {
 		return
 	}
-	h := a.e.h
-	h.seen[kind(stream)].Add(1)
-	slowest := &h.slowest[kind(stream)]
+	a.e.h.seen[kind(stream)].Add(1)
+	slowest := &a.e.h.slowest[kind(stream)]
 	if old := slowest.Load(); d != time.Duration(old) { // about the last 128 count
 		slowest.Store(max(int64(d), old-old/128))
 	}
@@ -141,14 +138,12 @@ func kind(stream bool) int {
 
 // Overdue records that the request has waited for as long as Patience.
 func (a Attempt) Overdue() {
-	e, h := a.e, a.e.h
-	now := h.router.Now()
+	e, h, now := a.e, a.e.h, a.e.h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if e.current().Out() || e.spell != a.spell || !a.Stuck() {
-		return
+	if !e.current().Out() && e.spell == a.spell && a.Stuck() {
+		e.late(now, a.heard)
 	}
-	e.late(now, a.heard)
 }
 
 // late counts what the endpoint has not answered in time.
@@ -166,6 +161,9 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	e, h := a.e, a.e.h
 	if r == Served && h.listed.Load() == 0 {
 		return false
+	}
+	if r == NotSent && host.IsOwn(a.err) {
+		r = Undecided
 	}
 	now := h.router.Now()
 	h.mu.Lock()
@@ -192,8 +190,7 @@ func (a Attempt) Ended(r Result) (ask bool) {
 // Full records that the endpoint is full, or still loads, and has asked not to be asked again for so
 // long; 0: it has not said for how long.
 func (a Attempt) Full(wait time.Duration) {
-	e, h := a.e, a.e.h
-	now := h.router.Now()
+	e, h, now := a.e, a.e.h, a.e.h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.list(now)
@@ -207,8 +204,7 @@ func (a Attempt) Full(wait time.Duration) {
 func (a Attempt) served(now time.Time) {
 	e := a.e
 	e.outcome(now)
-	e.good++
-	e.refusals = 0
+	e.good, e.refusals = e.good+1, 0
 	e.h.report(e, false)
 	if e.current().Out() && e.spell == a.spell {
 		e.comeBack(now)
@@ -249,8 +245,7 @@ func (a Attempt) tryAgain(now time.Time) {
 // fade reduces the weight of old outcomes.
 func (e *endpoint) fade(now time.Time) {
 	for now.Sub(e.fadedAt) >= outcomesHalve && e.good+e.bad > 1e-3 {
-		e.good, e.bad = e.good/2, e.bad/2
-		e.fadedAt = e.fadedAt.Add(outcomesHalve)
+		e.good, e.bad, e.fadedAt = e.good/2, e.bad/2, e.fadedAt.Add(outcomesHalve)
 	}
 	if e.good+e.bad <= 1e-3 {
 		e.fadedAt = now
@@ -260,8 +255,7 @@ func (e *endpoint) fade(now time.Time) {
 // outcome makes room for one more outcome.
 func (e *endpoint) outcome(now time.Time) {
 	e.fade(now)
-	e.good *= keepOutcome
-	e.bad *= keepOutcome
+	e.good, e.bad = e.good*keepOutcome, e.bad*keepOutcome
 }
 
 // failures is the share of recent requests that failed.

@@ -21,8 +21,7 @@ func (h *Health) Check(id string, ref endpick.EndpointRef, busy bool) Attempt {
 // check may be wrong, unless it has never sent anything either and no connection could be made to
 // it. One that fails requests is not well just because it passes checks.
 func (a Attempt) Checked(err error, connected bool) {
-	e, h := a.e, a.e.h
-	now := h.router.Now()
+	e, h, now := a.e, a.e.h, a.e.h.router.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e.checkedAt, e.checkErr = now, err
@@ -36,7 +35,7 @@ func (a Attempt) Checked(err error, connected bool) {
 		}
 		e.hangs, e.everPassed, e.failed, e.hung = false, true, 0, silence{}
 		return
-	case hangs && !a.Stuck():
+	case hangs && !a.Stuck(), host.IsOwn(err):
 		e.checkErr = nil
 		return
 	case hangs && connected && (a.busy || e.asked.lasts(e, now) > 0):

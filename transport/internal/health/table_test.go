@@ -2,7 +2,9 @@ package health
 
 import (
 	"errors"
+	"net"
 	"os"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -42,6 +44,15 @@ func TestTheTable(t *testing.T) {
 			in(Silent, Silent, Failing, Silent, Unreachable, Unfit, absent)},
 		{"a byte arrives", func(c *cluster) { c.send("a").Heard() },
 			in(Well, Returning, Failing, Returning, Unreachable, Unfit, absent)},
+		{"there are no files left here", func(c *cluster) {
+			for _, err := range []error{os.NewSyscallError("socket", syscall.EMFILE), &net.DNSError{Err: "dial udp: socket: " + syscall.EMFILE.Error()}} {
+				err = &net.OpError{Op: "dial", Err: err}
+				for range 3 {
+					c.send("a").Because(err).Ended(NotSent)
+					c.Check("a", c.ref("a"), false).Checked(err, false)
+				}
+			}
+		}, in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
 		{"it is full", func(c *cluster) { c.send("a").Full(0) },
 			in(Well, Returning, Failing, Silent, Unreachable, Unfit, absent)},
 		{"it refuses", func(c *cluster) { c.send("a").Ended(Refused); c.send("a").Ended(Refused) },

@@ -5,6 +5,8 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
+	"syscall"
 	"time"
 )
 
@@ -32,6 +34,11 @@ func Drain(r *http.Response, most int64) {
 func IsDial(err error) bool {
 	var op *net.OpError
 	return errors.As(err, &op) && op.Op == "dial"
+}
+
+// IsOwn reports whether that was for want of files here; a name that was looked up in vain has only the words.
+func IsOwn(err error) bool {
+	return IsDial(err) && (strings.Contains(err.Error(), syscall.EMFILE.Error()) || strings.Contains(err.Error(), syscall.ENFILE.Error()))
 }
 
 // IsTimeout reports whether time was up.
