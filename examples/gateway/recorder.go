@@ -132,13 +132,12 @@ func (r *recorder) write(request recording.Request) {
 }
 
 func (r *recorder) append(line []byte) error {
-	if r.file != nil && r.size > 0 && r.size+int64(len(line)) > r.bytes {
-		if err := r.rotate(); err != nil {
-			return err
+	for r.file == nil || r.size > 0 && r.size+int64(len(line)) > r.bytes {
+		next := r.rotate
+		if r.file == nil {
+			next = r.open
 		}
-	}
-	if r.file == nil {
-		if err := r.open(); err != nil {
+		if err := next(); err != nil {
 			return err
 		}
 	}

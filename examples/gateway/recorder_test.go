@@ -159,3 +159,20 @@ func TestRotationOfManyFiles(t *testing.T) {
 		require.Equal(t, want, string(got), name)
 	}
 }
+
+// Where it can't be rotated, the recording does not grow either.
+func TestARotationThatFailsCostsRecords(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "r")
+	require.NoError(t, os.MkdirAll(filepath.Join(path+".1", "taken"), 0o700))
+	r := &recorder{path: path, bytes: 10, files: 1, log: slog.New(slog.DiscardHandler)}
+	require.NoError(t, r.append([]byte("12345678\n")))
+	for range 10 {
+		require.Error(t, r.append([]byte("12345678\n")))
+	}
+	require.NoError(t, os.RemoveAll(path+".1"))
+	require.NoError(t, r.append([]byte("new\n")))
+	got, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, "new\n", string(got))
+	require.NoError(t, r.file.Close())
+}
