@@ -95,7 +95,8 @@ func known() map[string]string {
 		"several/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b"},{"id":":latest"}]}`,
 		"ollama/api/tags":      `{"models":[{"name":"a:latest"},{"name":"b:7b"},{"name":""}]}`,
 		"ollama2/v1/models":    `{"data":[{"id":"a:latest"},{"id":"b:7b"}]}`,
-		"ollama2/api/ps":       `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2026-11-24T06:30:00Z","context_length":4096}]}`,
+		"ollama2/api/ps":       `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2126-11-24T06:30:00Z","context_length":4096}]}`,
+		"late/v1/models":       `{"data":[{"id":"a"}]}`, "late/api/ps": `{"models":[{"name":"a","expires_at":"1999-11-24T06:30:00Z"}]}`, "late/api/tags": `{}`, // by its clock
 		"ollama2/api/tags":     `{"models":[{"name":"a:latest","size":2000000000},{"name":"b:7b","size":3000000000}]}`,
 		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"}},{"id":"e","status":{"value":"downloading"}}]}`,
 		"router/props":         `{"role":"router","max_instances":2,"default_generation_settings":{"n_ctx":0}}`,
@@ -141,7 +142,8 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 		{"several", -1, scrape.Facts{Models: []string{"a:latest", "a", "b", ":latest"}}, nil},
 		{"ollama", -1, scrape.Facts{Models: []string{"a:latest", "a", "b:7b"}}, nil},
 		{"ollama2", -1, scrape.Facts{Engine: "ollama", Models: []string{"a:latest", "a", "b:7b"}, Residents: []endpick.Resident{
-			{Model: "a:latest", Bytes: 2e9}, {Model: "b:7b", State: endpick.InMemory, Bytes: 3.65e9, Context: 4096, Until: time.Date(2026, 11, 24, 6, 30, 0, 0, time.UTC)}}}, nil},
+			{Model: "a:latest", Bytes: 2e9}, {Model: "b:7b", State: endpick.InMemory, Bytes: 3.65e9, Context: 4096, Until: time.Date(2126, 11, 24, 6, 30, 0, 0, time.UTC)}}}, nil},
+		{"late", -1, scrape.Facts{Engine: "ollama", Models: []string{"a"}, Residents: []endpick.Resident{{Model: "a", State: endpick.InMemory}}}, nil},
 		{"router", -1, scrape.Facts{Engine: "llama.cpp", MaxResidents: 2, Models: []string{"a", "b", "c", "d", "e"}, Residents: []endpick.Resident{
 			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}, {Model: "d"}, {Model: "e", State: endpick.Loading}}}, nil},
 		{"swap", -1, scrape.Facts{Engine: "llama-swap", Models: []string{"a", "b", "c"}, Residents: []endpick.Resident{

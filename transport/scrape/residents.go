@@ -67,6 +67,11 @@ func (s *Inspector) readMemory(ctx context.Context, e *endpick.Endpoint, f *Fact
 		}
 		f.Engine = page.engine
 		if page.engine == "ollama" {
+			for i := range f.Residents {
+				if r := &f.Residents[i]; r.Until.Before(s.config.Router.Now()) {
+					r.Until = time.Time{} // it is there all the same: the clocks differ
+				}
+			}
 			return s.readSizes(ctx, e, f)
 		}
 		return nil
