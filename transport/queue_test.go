@@ -3,6 +3,7 @@ package transport_test
 import (
 	"context"
 	"io"
+	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -538,7 +539,7 @@ func TestTheQueueCountsBlocksInBytes(t *testing.T) {
 }
 
 // Saturation is also called from a timer, where nobody else would recover:
-// after a panic, requests go on without it.
+// after a panic, requests go on without it, as with a number that is none.
 func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	e := startEngine(t, nil)
 	var now atomic.Bool
@@ -557,6 +558,8 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	q, _ := w.t.Queue()
 	assert.Zero(t, q.Saturation)
 	w.idle(t)
+	unknown := saturation(func([]endpick.Candidate) float64 { return math.NaN() })
+	newWorld(t, transport.Config{Queue: &transport.QueueConfig{Bounds: queue.Config{Timeout: time.Second}, Saturation: unknown}}, e.URL).ok(t, post(t, chatPath, chatStream))
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var reported *endpick.PanicError

@@ -240,8 +240,8 @@ func (q *Queue[T]) makeRoom(now time.Time, newcomer *entry[T]) bool {
 }
 
 // Pop takes out the next request if the endpoints have room: the saturation,
-// measured at this moment, is below 1. It returns false if they have not, or
-// nobody waits.
+// measured at this moment, is below 1, or NaN: not known. It returns false if they
+// have not, or nobody waits.
 func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
 	return q.PopIf(now, saturation, func(Item[T]) bool { return true })
 }
@@ -250,7 +250,7 @@ func (q *Queue[T]) Pop(now time.Time, saturation float64) (Item[T], bool) {
 // that has a free server. The others stay where they are. room must not call the queue.
 func (q *Queue[T]) PopIf(now time.Time, saturation float64, room func(Item[T]) bool) (Item[T], bool) {
 	q.expire(now)
-	if !(saturation < 1) {
+	if saturation >= 1 {
 		return Item[T]{}, false
 	}
 	var next *entry[T]

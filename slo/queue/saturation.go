@@ -6,7 +6,7 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// Saturation says how full a set of endpoints is: 1 and above is full. No
+// Saturation says how full a set of endpoints is: 1 and above is full, NaN is not. No
 // endpoints at all count as full. Implementations are safe for concurrent use.
 type Saturation interface {
 	Saturation(candidates []endpick.Candidate) float64
