@@ -1,6 +1,7 @@
 package tokens
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -42,23 +43,20 @@ func (c *Config) validate() error {
 	if c.Tokenizer == nil {
 		return &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}
 	}
-	if c.MaxBytes < 0 || c.MaxCalls < 0 || c.MaxPrompt < 0 || c.RestAfter < 0 || c.Within < 0 || c.GiveUp < 0 || c.RestFor < 0 {
-		return &endpick.ConfigError{Field: "tokens.Config", Reason: "has a negative field"}
-	}
-	setDefault(&c.Within, 5*time.Millisecond)
-	setDefault(&c.GiveUp, 2*time.Second)
-	setDefault(&c.MaxCalls, 64)
-	setDefault(&c.MaxBytes, 64<<20)
-	setDefault(&c.MaxPrompt, 8<<20)
-	setDefault(&c.RestAfter, 5)
-	setDefault(&c.RestFor, 500*time.Millisecond)
-	return nil
+	return cmp.Or(
+		orDefault("Within", &c.Within, 5*time.Millisecond), orDefault("GiveUp", &c.GiveUp, 2*time.Second), orDefault("MaxCalls", &c.MaxCalls, 64),
+		orDefault("MaxBytes", &c.MaxBytes, 64<<20), orDefault("MaxPrompt", &c.MaxPrompt, 8<<20),
+		orDefault("RestAfter", &c.RestAfter, 5), orDefault("RestFor", &c.RestFor, 500*time.Millisecond),
+	)
 }
 
-func setDefault[T int | int64 | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
+// orDefault replaces a field that is zero; negative: an error.
+func orDefault[T int | int64 | time.Duration](field string, v *T, to T) error {
+	if *v < 0 {
+		return &endpick.ConfigError{Field: "tokens.Config." + field, Reason: "is negative"}
 	}
+	*v = cmp.Or(*v, to)
+	return nil
 }
 
 const longestRest = time.Minute

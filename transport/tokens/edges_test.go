@@ -30,12 +30,12 @@ func (a asks) Tokens(ctx context.Context, path string, body []byte) ([]uint32, e
 
 func TestConfigNamesWhatIsWrong(t *testing.T) {
 	l := &letters{}
-	for i, c := range []tokens.Config{
-		{Tokenizer: l, MaxBytes: -1}, {Tokenizer: l, MaxCalls: -1}, {Tokenizer: l, MaxPrompt: -1}, {Tokenizer: l, RestAfter: -1},
-		{Tokenizer: l, Within: -1}, {Tokenizer: l, GiveUp: -1}, {Tokenizer: l, RestFor: -1},
+	for field, c := range map[string]tokens.Config{
+		"MaxBytes": {Tokenizer: l, MaxBytes: -1}, "MaxCalls": {Tokenizer: l, MaxCalls: -1}, "MaxPrompt": {Tokenizer: l, MaxPrompt: -1}, "RestAfter": {Tokenizer: l, RestAfter: -1},
+		"Within": {Tokenizer: l, Within: -1}, "GiveUp": {Tokenizer: l, GiveUp: -1}, "RestFor": {Tokenizer: l, RestFor: -1},
 	} {
 		_, err := tokens.New(c)
-		assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config", Reason: "has a negative field"}, err, "%d", i)
+		assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config." + field, Reason: "is negative"}, err)
 	}
 	_, err := tokens.New(tokens.Config{})
 	assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}, err)
