@@ -98,6 +98,12 @@ func validate(s Source) error {
 		if !s.SRV && (s.Port < 1 || s.Port > 65535) {
 			return bad("DNS.Port", fmt.Sprintf("is %d, not within 1 and 65535", s.Port))
 		}
+		if !slices.Contains([]string{"", "ip4", "ip6"}, s.Network) {
+			return bad("DNS.Network", fmt.Sprintf("is %q, not ip4 or ip6", s.Network))
+		}
+		if !slices.Contains([]string{"", "http", "https", "h2c"}, s.Scheme) {
+			return bad("DNS.Scheme", fmt.Sprintf("is %q, not http, https or h2c", s.Scheme))
+		}
 	}
 	return nil
 }

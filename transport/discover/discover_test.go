@@ -212,11 +212,13 @@ func TestConfig(t *testing.T) {
 		assert.Equal(t, "discover.Config."+field, ce.Field)
 	}
 	for want, s := range map[string]discover.Source{
-		"discover.DNS.Name is empty":                         &discover.DNS{Port: 80},
-		"discover.DNS.Port is 0, not within 1 and 65535":     &discover.DNS{Name: "models.test"},
-		"discover.DNS.Port is 70000, not within 1 and 65535": &discover.DNS{Name: "models.test", Port: 70000},
-		"discover.Config.Source is nil":                      (*discover.DNS)(nil),
-		"discover.File has no path":                          discover.File(""),
+		"discover.DNS.Name is empty":                           &discover.DNS{Port: 80},
+		"discover.DNS.Port is 0, not within 1 and 65535":       &discover.DNS{Name: "models.test"},
+		`discover.DNS.Network is "tcp", not ip4 or ip6`:        &discover.DNS{Name: "models.test", Port: 80, Network: "tcp"},
+		`discover.DNS.Scheme is "ftp", not http, https or h2c`: &discover.DNS{Name: "models.test", Port: 80, Scheme: "ftp"},
+		"discover.DNS.Port is 70000, not within 1 and 65535":   &discover.DNS{Name: "models.test", Port: 70000},
+		"discover.Config.Source is nil":                        (*discover.DNS)(nil),
+		"discover.File has no path":                            discover.File(""),
 	} {
 		_, err := discover.New(discover.Config{Router: router, Source: s})
 		assert.EqualError(t, err, "endpick: config: "+want)
