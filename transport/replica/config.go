@@ -21,8 +21,8 @@ type Config struct {
 	// sent where, nor uses such reports.
 	DisableIndex bool
 	// Health receives failures that others have seen, and its own failures are
-	// shared while Run runs. Its Tell must not be used otherwise. Nil: failures are
-	// not shared.
+	// shared while Run runs; it is over the same router, and of one replica. Nil:
+	// failures are not shared.
 	Health *health.Monitor
 	// Forget is how long another replica may be silent before its requests are
 	// considered over, at least one second. Idle replicas send a message four times a

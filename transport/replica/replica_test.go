@@ -447,6 +447,8 @@ func TestConfig(t *testing.T) {
 	g := start(t, newHub(), nil)
 	eventually(t, "it runs", func() bool { return g.replica.Status().Running })
 	assert.ErrorContains(t, g.replica.Run(context.Background(), g.Router, newHub()), "already running")
+	elsewhere := rig.Must(replica.New(replica.Config{Key: key, Health: rig.Must(health.New(health.Config{Router: g.Router}))}))
+	assert.ErrorContains(t, elsewhere.Run(t.Context(), rig.Must(endpick.New(endpick.Config{})), newHub()), "Config.Health is over another router")
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Admitters: []endpick.Admitter{g.replica}}})
 	require.ErrorAs(t, err, new(*endpick.ConfigError), "it belongs to one router")
 }

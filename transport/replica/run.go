@@ -35,6 +35,9 @@ func (r *Replica) Run(ctx context.Context, router *endpick.Router, bus Bus) erro
 	}
 	defer r.running.Store(false)
 	if h := r.config.Health; h != nil {
+		if h.Core().Router() != router {
+			return errors.New("replica: Config.Health is over another router")
+		}
 		h.Core().Tell(r.tellOutcome)
 		defer h.Core().Tell(nil)
 	}
