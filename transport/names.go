@@ -42,8 +42,8 @@ func validateNames(all map[string]Name) error {
 		}
 		sum, seen := 0.0, map[string]bool{}
 		switch {
-		case name == "":
-			return bad("is empty")
+		case !askable(name):
+			return bad("is empty, longer than 256 bytes, or not UTF-8")
 		case len(n.Models) == 0 || len(n.Models) > maxChoices:
 			return bad("has %d models, not 1 to %d", len(n.Models), maxChoices)
 		case n.Weights != nil && len(n.Weights) != len(n.Models):
@@ -51,7 +51,7 @@ func validateNames(all map[string]Name) error {
 		}
 		for _, model := range n.Models {
 			switch _, nested := all[model]; {
-			case model == "" || len(model) > 256 || !utf8.ValidString(model):
+			case !askable(model):
 				return bad("has the model %q, which is empty, longer than 256 bytes, or not UTF-8", model)
 			case seen[model]:
 				return bad("has the model %q twice", model)
@@ -73,8 +73,11 @@ func validateNames(all map[string]Name) error {
 	return nil
 }
 
-// SetNames replaces Config.Names, for requests that arrive from now on. The error is an
-// [endpick.ConfigError]; then nothing changes.
+// askable reports whether a request may ask for this.
+func askable(name string) bool { return name != "" && len(name) <= 256 && utf8.ValidString(name) }
+
+// SetNames replaces Config.Names, for requests that arrive from now on; their slices must not
+// change. The error is an [endpick.ConfigError]; then nothing changes.
 func (d *Dispatcher) SetNames(names map[string]Name) error {
 	if err := validateNames(names); err != nil {
 		return err

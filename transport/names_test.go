@@ -270,7 +270,8 @@ func TestBadNames(t *testing.T) {
 		names map[string]transport.Name
 		text  string
 	}{
-		{map[string]transport.Name{"": {Models: []string{"m"}}}, `Names[""] is empty`},
+		{map[string]transport.Name{"": {Models: []string{"m"}}}, `Names[""] is empty, longer than 256 bytes, or not UTF-8`},
+		{map[string]transport.Name{"\xff": {Models: []string{"m"}}}, `Names["\xff"] is empty, longer than 256 bytes, or not UTF-8`},
 		{map[string]transport.Name{"a": {}}, `Names["a"] has 0 models, not 1 to 16`},
 		{map[string]transport.Name{"a": {Models: make([]string, 17)}}, `Names["a"] has 17 models, not 1 to 16`},
 		{map[string]transport.Name{"a": {Models: []string{""}}}, `Names["a"] has the model "", which is empty, longer than 256 bytes, or not UTF-8`},

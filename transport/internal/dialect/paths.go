@@ -57,12 +57,12 @@ func unreadAs(method, path string) int {
 // transport.Config.Pass.
 type Passes []string
 
-// validate returns an [endpick.ConfigError] for a pattern that is none.
+// validate returns an [endpick.ConfigError] for a pattern that is none, or that no request could have.
 func (p Passes) validate() error {
 	for _, pattern := range p {
 		method, path := splitPattern(pattern)
-		if strings.HasPrefix(pattern, " ") || !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, unicode.IsSpace) || strings.ToUpper(method) != method {
-			return &endpick.ConfigError{Field: "transport.Config.Pass", Reason: fmt.Sprintf("has %q, which is not a path, or a method and a path", pattern)}
+		if strings.HasPrefix(pattern, " ") || !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, unicode.IsSpace) || strings.ToUpper(method) != method || !isPlain(method, path, path) {
+			return &endpick.ConfigError{Field: "transport.Config.Pass", Reason: fmt.Sprintf("has %q, which is not a plain path, or a method and a path", pattern)}
 		}
 	}
 	return nil

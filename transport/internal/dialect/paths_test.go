@@ -73,7 +73,7 @@ func TestPasses(t *testing.T) {
 		_, err := r.Allow(method, path)
 		assert.Equal(t, want, err == nil, p)
 	}
-	for _, bad := range []string{"", "version", "GET version", "GET", "GET ", "get /version", "GET  /version", "GET /a b", " /a", "/a\tb"} {
+	for _, bad := range []string{"", "version", "GET version", "GET", "GET ", "get /version", "GET  /version", "GET /a b", " /a", "/a\tb", "/a/../b", "/a%2fb", "/a?b", "//"} {
 		_, err := NewReader(Config{Pass: Passes{"/ok", bad}})
 		var config *endpick.ConfigError
 		require.ErrorAs(t, err, &config, "%q", bad)
