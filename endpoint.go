@@ -131,26 +131,18 @@ func (e *Endpoint) validate() error {
 		return bad("has an ID that is not printable UTF-8")
 	case !printable(e.Address) || strings.ContainsRune(e.Address, ' '):
 		return bad("has an address with spaces or control characters, or not in UTF-8")
-	case e.Rank < 0:
-		return bad("Rank is negative")
-	case e.Rank != 0 && !e.Ranked:
+	case e.Rank > 0 && !e.Ranked:
 		return bad("has Rank " + strconv.Itoa(e.Rank) + ", but is not Ranked")
-	case e.MaxResidents < 0:
-		return bad("MaxResidents is negative")
-	case e.MaxInFlight < 0:
-		return bad("MaxInFlight is negative")
-	case e.MaxContext < 0:
-		return bad("MaxContext is negative")
 	case e.WakeTime < 0:
 		return bad("WakeTime is negative")
-	case e.Tier < 0:
-		return bad("Tier is negative")
 	case !(e.Weight >= 0) || math.IsInf(e.Weight, 1):
 		return bad("Weight is negative or not finite")
-	case e.MaxSequences < 0:
-		return bad("MaxSequences is negative")
-	case e.KVTokens < 0:
-		return bad("KVTokens is negative")
+	}
+	names := [...]string{"Rank", "MaxResidents", "MaxInFlight", "MaxContext", "Tier", "MaxSequences", "KVTokens"}
+	for i, v := range [...]int{e.Rank, e.MaxResidents, e.MaxInFlight, e.MaxContext, e.Tier, e.MaxSequences, e.KVTokens} {
+		if v < 0 {
+			return bad(names[i] + " is negative")
+		}
 	}
 	// An empty name would never be asked for, and keep the endpoint from serving every model.
 	if i := slices.Index(e.Models, ""); i >= 0 {

@@ -173,8 +173,8 @@ func TestEndpointValidation(t *testing.T) {
 		{with(endpick.Resident{}), `endpick: endpoint "a" has a resident without a name, or one that is not printable UTF-8`},
 		{with(endpick.Resident{Model: "\n"}), `endpick: endpoint "a" has a resident without a name, or one that is not printable UTF-8`},
 		{with(endpick.Resident{Model: "m", State: endpick.InMemory + 1}), `endpick: endpoint "a" has resident "m" in an unknown state`},
-		{with(endpick.Resident{Model: "m", Bytes: -1}), `endpick: endpoint "a" has resident "m" of negative size`},
-		{with(endpick.Resident{Model: "m", Context: -1}), `endpick: endpoint "a" has resident "m" of negative size`},
+		{with(endpick.Resident{Model: "m", Bytes: -1}), `endpick: endpoint "a" has resident "m" with negative Bytes or Context`},
+		{with(endpick.Resident{Model: "m", Context: -1}), `endpick: endpoint "a" has resident "m" with negative Bytes or Context`},
 	} {
 		r, _ := newRouter(t, endpick.Config{})
 		err := r.Add(c.endpoint)

@@ -67,7 +67,7 @@ func (r *Resident) validate() string {
 	case r.State > InMemory:
 		return "has resident " + strconv.Quote(r.Model) + " in an unknown state"
 	case r.Bytes < 0 || r.Context < 0:
-		return "has resident " + strconv.Quote(r.Model) + " of negative size"
+		return "has resident " + strconv.Quote(r.Model) + " with negative Bytes or Context"
 	}
 	return ""
 }
