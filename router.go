@@ -128,9 +128,9 @@ func (r *Router) SetPolicy(policy Policy) error {
 // Route picks an endpoint for the request and opens a lease on it. The caller
 // must close the lease with [Lease.Done], whatever happens.
 //
-// The error is a [NoEndpointError], a [RejectedError] or a [RequestError], or an
-// [EndpointError] if there is no endpoint that the request was adopted from; the lease is then
-// zero.
+// The error is a [NoEndpointError], a [ContextError], a [RejectedError] or a [RequestError],
+// or an [EndpointError] if there is no endpoint that the request was adopted from; the lease is
+// then zero.
 func (r *Router) Route(req Request) (Lease, error) {
 	now := r.now()
 	r.leases.expire(now)  // prefills that should have ended

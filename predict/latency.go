@@ -98,7 +98,7 @@ const (
 
 var targetSets = [targets]endpick.Latencies{endpick.TTFT, endpick.TPOT, endpick.E2E}
 
-// NewLatency returns a predictor without any samples.
+// NewLatency returns a predictor without any samples, or an [endpick.ConfigError].
 func NewLatency(config LatencyConfig) (Latency, error) {
 	if err := config.validate(); err != nil {
 		return nil, err

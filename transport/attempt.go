@@ -182,7 +182,7 @@ func (a *Attempt) ServedBy(id string) error {
 }
 
 // Header takes the header of the response, and the part of its body that has arrived,
-// which may be empty and must be fed too. The error, a [UpstreamError], says
+// which may be empty and must be fed too. The error, an [UpstreamError], says
 // why the endpoint has failed the request: because of its status, or of an event in its
 // stream. The attempt has then ended, but the response may still be passed on.
 //
@@ -382,7 +382,7 @@ func problemOf(err error) dialect.Problem {
 	return dialect.Problem{Status: http.StatusBadGateway, Message: "the model server failed before the end of its answer"}
 }
 
-// Fail reports that there was no response, or that it broke off, and returns err as a
+// Fail reports that there was no response, or that it broke off, and returns err as an
 // [UpstreamError]. An error of package net shows that the endpoint could not
 // be reached. If the context of Route is done, the client has left, and the endpoint is
 // not blamed.

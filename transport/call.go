@@ -103,8 +103,8 @@ type Call struct {
 // is done, the attempt ends by itself: as canceled, unless the response was
 // complete.
 //
-// The error is an [endpick.NoEndpointError], an [endpick.RejectedError], an
-// [endpick.RequestError] or that of ctx.
+// The error is an [endpick.NoEndpointError], an [endpick.ContextError], an
+// [endpick.RejectedError], an [endpick.RequestError] or that of ctx.
 func (c *Call) Route(ctx context.Context) (*Attempt, error) {
 	c.mu.Lock()
 	defer c.unlock()

@@ -12,11 +12,11 @@ import (
 	"github.com/endpick/endpick/transport/internal/dialect"
 )
 
-// RoundTrip sends the request to an endpoint and returns its response. The
-// error is the router's ([endpick.NoEndpointError], [endpick.RejectedError]),
-// the queue's ([queue.Error]), a [BodyError], an [UpstreamError], [ErrRead]
-// or that of a context that is done; [StatusOf] turns them into statuses. If the
-// endpoint breaks off later, reading the body ends in an UpstreamError.
+// RoundTrip sends the request to an endpoint and returns its response. The error is
+// that of [endpick.Router.Route], the queue's ([queue.Error]), a [BodyError], [ErrRead],
+// [ErrCoding], [ErrUnknownPath], an [UpstreamError], an [endpick.PanicError] of a callback,
+// or that of a context that is done; [StatusOf] turns them into statuses. If the endpoint
+// breaks off later, reading the body ends in an UpstreamError.
 func (t *Transport) RoundTrip(in *http.Request) (*http.Response, error) {
 	t.requests.Add(1)
 	path, err := t.d.reader.Allow(in.Method, in.URL.EscapedPath())

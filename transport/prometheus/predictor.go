@@ -10,7 +10,8 @@ import (
 )
 
 // Predictor returns a predictor that passes everything on to p and times it; nil
-// if p is.
+// if p is. It is no predict.Latency or delay.Marginal, even if p is one: keep p, and the
+// policy without it, for [Sources] and for all.Reuse.
 func (m *Metrics) Predictor(p endpick.Predictor) endpick.Predictor {
 	if p == nil {
 		return nil
