@@ -105,8 +105,8 @@ type StageError struct {
 
 func (e *StageError) Error() string { return fmt.Sprintf("endpick: stage %s %s", e.Stage, e.Reason) }
 
-// PanicError says which stage, or Config.Clock, panicked. The request went on without
-// it. It is passed to Config.Warn.
+// PanicError says which stage, or function of a Config, panicked. The request went on
+// without it. It is passed to Config.Warn.
 type PanicError struct {
 	Stage string // its name in receipts
 	Value any    // what it panicked with

@@ -4,6 +4,7 @@ import (
 	"context"
 	"hash/maphash"
 	"net/http"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -89,7 +90,7 @@ func (d *Dispatcher) guard(in *http.Request, callback string) {
 }
 
 func (d *Dispatcher) panicked(in *http.Request, callback string, v any) error {
-	err := &endpick.PanicError{Stage: "transport." + callback, Value: v}
+	err := &endpick.PanicError{Stage: "transport." + callback, Value: v, Stack: debug.Stack()}
 	d.panics.Add(1)
 	d.warn(in, err)
 	return err

@@ -3,6 +3,7 @@ package transport
 import (
 	"cmp"
 	"math"
+	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -296,7 +297,7 @@ func (q *gatewayQueue) saturation() (full float64) {
 	}
 	defer func() {
 		if v := recover(); v != nil {
-			q.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v}
+			q.broken = &endpick.PanicError{Stage: "transport.QueueConfig.Saturation", Value: v, Stack: debug.Stack()}
 			full = 0
 		}
 	}()

@@ -566,6 +566,7 @@ func TestSaturationThatPanicsIsRoom(t *testing.T) {
 	require.NotEmpty(t, w.warnings)
 	require.ErrorAs(t, w.warnings[0], &reported)
 	assert.Equal(t, "boom", reported.Value)
+	assert.Contains(t, string(reported.Stack), "queue_test.go")
 }
 
 func TestWhatIsNotHeld(t *testing.T) {

@@ -262,6 +262,7 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 				defer w.mu.Unlock()
 				var p *endpick.PanicError
 				require.ErrorAs(t, errors.Join(w.warnings...), &p)
+				assert.Contains(t, string(p.Stack), "transport_test.go", "where it was")
 				p.Stack = nil
 				assert.Equal(t, &endpick.PanicError{Stage: tc.stage, Value: "boom"}, p)
 			}

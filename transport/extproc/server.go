@@ -8,6 +8,7 @@ import (
 	"io"
 	"math"
 	"net"
+	"runtime/debug"
 	"time"
 
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
@@ -142,7 +143,7 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (err 
 }
 
 func (s *Server) panicked(where string, v any) error {
-	err := &endpick.PanicError{Stage: "extproc." + where, Value: v}
+	err := &endpick.PanicError{Stage: "extproc." + where, Value: v, Stack: debug.Stack()}
 	s.warn(err)
 	return err
 }
