@@ -102,6 +102,9 @@ func Compare(w Workload, configs ...endpick.Config) ([]Report, error) {
 	if (w.Scenario == "") == (w.Recording == "") {
 		return nil, &endpick.ConfigError{Field: "scorertest.Workload", Reason: "needs a Scenario or a Recording, and not both"}
 	}
+	if w.ReportInterval < 0 { // nobody would report
+		return nil, &endpick.ConfigError{Field: "scorertest.Workload.ReportInterval", Reason: "is negative"}
+	}
 	x := sim.Experiment{
 		Scenario: w.Scenario, Pace: sim.Pace{Rate: w.Rate, RateScale: w.RateScale, Requests: w.Requests}, Servers: w.Endpoints,
 	}

@@ -128,6 +128,7 @@ func TestCompareErrors(t *testing.T) {
 		"profile":    {scorertest.Workload{Scenario: "A", Rate: 1, Profile: "abacus"}, endpick.Config{}, `endpick: config: scorertest.Workload.Profile "abacus" is unknown (known: `},
 		"recording":  {scorertest.Workload{Recording: broken}, endpick.Config{}, "scorertest: Workload.Recording: sim: broken.jsonl:1: input_tokens is negative"},
 		"negative":   {scorertest.Workload{Scenario: "A", Rate: 1, Requests: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Requests -1"},
+		"no reports": {scorertest.Workload{Scenario: "A", Rate: 1, ReportInterval: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.ReportInterval is negative"},
 		"no servers": {scorertest.Workload{Scenario: "A", Rate: 1, Endpoints: -1}, endpick.Config{}, "endpick: config: scorertest.Workload.Endpoints -1"},
 		"config": {scorertest.Workload{Scenario: "A", Rate: 1, Requests: 1}, weightless,
 			"scorertest: configs[0] (lmetric): endpick: config: "},
