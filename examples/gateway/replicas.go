@@ -144,6 +144,7 @@ type shared struct {
 	replicaSettings
 	key     prefix.Key
 	replica *replica.Replica
+	refused few // what of that is logged in a minute
 	stop    func()
 }
 
@@ -211,7 +212,11 @@ func (s *shared) connect(ctx context.Context, router *endpick.Router, log *slog.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conn, err := replica.Dial(s.NATS, append(slices.Collect(maps.Values(s.security())),
-		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { log.Warn("replicas", "error", err) }),
+		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { // one for each message, if it takes none
+			if more, ok := s.refused.next(time.Now().Truncate(time.Minute)); ok {
+				log.Warn("replicas", append([]any{"error", err}, unlogged(more)...)...)
+			}
+		}),
 		nats.ClosedHandler(func(c *nats.Conn) {
 			cancel(fmt.Errorf("NATS has ended the connection: %w", cmp.Or(c.LastError(), nats.ErrConnectionClosed)))
 		}))...)
