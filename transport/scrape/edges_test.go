@@ -348,25 +348,29 @@ func TestAnswersAreClosed(t *testing.T) {
 	}
 }
 
-// A question that gets no slot in time counts as unanswered: known facts stay.
+// A question whose long answer gets no slot in time counts as unanswered: known facts stay. Short ones need none.
 func TestNoPlaceToRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := engines{"good": says(load(7, 3, 0.4))}
-		endpoints := []endpick.Endpoint{{ID: "good", Address: "good"}}
-		router, p, errs := newPoller(t, scrape.Config{Timeout: time.Second}, e, endpoints...)
+		endpoints := []endpick.Endpoint{{ID: "good", Address: "good"}, {ID: "short", Address: "good"}}
+		router, p, errs := newPoller(t, scrape.Config{Timeout: time.Second, URL: func(e *endpick.Endpoint) string { return "http://" + e.Address + "/" + e.ID }}, e, endpoints...)
 		p.Poll(t.Context())
+		long := strings.Repeat("#\n", 64<<10)
 		release := make(chan struct{})
 		time.AfterFunc(2*time.Second, func() { close(release) })
 		for i := range 64 {
 			id := fmt.Sprint("stalls-", i)
 			e[id] = func(r *http.Request) (*http.Response, error) { // longer than the timeout
-				return answer(r, readerFunc(func([]byte) (int, error) { <-release; return 0, errNet500 })), nil
+				return answer(r, io.MultiReader(strings.NewReader(long), readerFunc(func([]byte) (int, error) { <-release; return 0, errNet500 }))), nil
 			}
 			require.NoError(t, router.Add(endpick.Endpoint{ID: id, Address: id}))
 		}
 		e["good"] = func(r *http.Request) (*http.Response, error) {
 			time.Sleep(time.Millisecond) // until all slots are taken
-			return says(load(9, 3, 0.4))(r)
+			if r.URL.Path == "/short" {
+				return says(load(9, 3, 0.4))(r)
+			}
+			return says(load(9, 3, 0.4) + long)(r)
 		}
 		p.Poll(t.Context())
 		late := 0
@@ -378,7 +382,7 @@ func TestNoPlaceToRead(t *testing.T) {
 			}
 		}
 		assert.Equal(t, 1, late)
-		assert.Equal(t, 7.0, candidates(router)["good"].Waiting)
+		assert.Equal(t, []float64{7, 9}, []float64{candidates(router)["good"].Waiting, candidates(router)["short"].Waiting})
 		assert.Equal(t, allSignals, candidates(router)["good"].Reported)
 	})
 }

@@ -17,9 +17,12 @@ import (
 	"github.com/endpick/endpick/transport/internal/host"
 )
 
-// maxAtOnce limits the pages that are being read, but not the servers that are
-// waited for: servers that hang would block the others.
-const maxAtOnce = 64
+// maxAtOnce limits the pages longer than shortPage that are being read, but neither others nor the
+// servers that are waited for: servers that hang would block the others.
+const (
+	maxAtOnce = 64
+	shortPage = 128 << 10
+)
 
 // Poller polls engines. Make one with [New]. It is safe for concurrent use.
 type Poller struct {
@@ -225,14 +228,19 @@ func (p *Poller) get(ctx context.Context, u string, accept ...string) (text []by
 			err = StatusError(resp.StatusCode)
 			return
 		}
-		select {
-		case p.slots <- struct{}{}:
-			defer func() { <-p.slots }()
-		case <-ctx.Done():
-			answered, err = false, ctx.Err()
-			return
+		body := io.LimitReader(resp.Body, max(p.config.MaxBytes, p.config.MaxBytes+1))
+		if text, err = io.ReadAll(io.LimitReader(body, shortPage)); len(text) == shortPage {
+			select {
+			case p.slots <- struct{}{}:
+				defer func() { <-p.slots }()
+			case <-ctx.Done():
+				answered, err = false, ctx.Err()
+				return
+			}
+			var rest []byte
+			rest, err = io.ReadAll(body)
+			text = append(text, rest...)
 		}
-		text, err = io.ReadAll(io.LimitReader(resp.Body, max(p.config.MaxBytes, p.config.MaxBytes+1)))
 		if answered = ctx.Err() == nil; int64(len(text)) > p.config.MaxBytes {
 			err = ErrTooLong
 		}
