@@ -146,6 +146,7 @@ type shared struct {
 	replica *replica.Replica
 	refused few // what of that is logged in a minute
 	stop    func()
+	failure atomic.Pointer[error] // why NATS could not be reached the last time
 }
 
 // wanted returns the replica that the settings ask for, which may be the running one;
@@ -212,6 +213,7 @@ func (s *shared) connect(ctx context.Context, router *endpick.Router, log *slog.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	conn, err := replica.Dial(s.NATS, append(slices.Collect(maps.Values(s.security())),
+		nats.ReconnectErrHandler(func(_ *nats.Conn, err error) { s.failure.Store(&err) }),
 		nats.ErrorHandler(func(_ *nats.Conn, _ *nats.Subscription, err error) { // one for each message, if it takes none
 			if more, ok := s.refused.next(time.Now().Truncate(time.Minute)); ok {
 				log.Warn("replicas", append([]any{"error", err}, unlogged(more)...)...)
@@ -248,9 +250,13 @@ func (s *shared) watch(ctx context.Context, log *slog.Logger) {
 		if !st.Connected || others == 0 {
 			level = slog.LevelWarn
 		}
-		if is := fmt.Sprint(st.Connected, others); is != was {
+		attributes := []any{"connected", st.Connected, "others", others}
+		if err := s.failure.Load(); err != nil && !st.Connected {
+			attributes = append(attributes, "error", *err)
+		}
+		if is := fmt.Sprint(st.Connected, others, len(attributes)); is != was {
 			was = is
-			log.Log(ctx, level, "replicas", "connected", st.Connected, "others", others)
+			log.Log(ctx, level, "replicas", attributes...)
 		}
 	})
 }

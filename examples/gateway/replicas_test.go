@@ -54,7 +54,7 @@ func TestReplicasWithoutNATS(t *testing.T) {
 		require.Eventually(t, func() bool { return shown("/metrics", "\nendpick_replica_shared_total 3\n") }, 30*time.Second, 5*time.Millisecond)
 	}
 	alone("chat")
-	c.logs(t, `level=WARN msg=replicas connected=false others=0`, 1)
+	c.logs(t, `level=WARN msg=replicas connected=false others=0 error="`, 1)
 
 	reload := func(n int) {
 		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
