@@ -35,10 +35,9 @@ func prepareBody(kind *api, body []byte) (*understood, [][]byte) {
 	return &u, pieces
 }
 
-// No body takes much longer than a flat one of its size; BenchmarkHostileBodies
-// shows how much. The margin here is wide, and the fastest of many measurements
-// counts, since a machine may be busy; quadratic work would take hundreds or
-// thousands of times as long.
+// No body takes much longer than a flat one of its size. The margin is wide, and
+// the fastest of many measurements counts, since a machine may be busy; quadratic
+// work would take hundreds or thousands of times as long.
 func TestTimeIsLinearInTheBody(t *testing.T) {
 	if rig.Race {
 		t.Skip("the race detector slows down some code more than other")
