@@ -106,10 +106,7 @@ func withoutCredentials(address string) string {
 	if i := strings.Index(address, "://"); i >= 0 {
 		scheme, rest = address[:i+3], address[i+3:]
 	}
-	host := len(rest)
-	if i := strings.IndexAny(rest, "/?#"); i >= 0 {
-		host = i
-	}
+	host := strings.IndexAny(rest+"/", "/?#")
 	return scheme + rest[strings.LastIndexByte(rest[:host], '@')+1:]
 }
 

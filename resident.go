@@ -1,7 +1,9 @@
 package endpick
 
 import (
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -10,7 +12,9 @@ import (
 type Resident struct {
 	// Model is its full name, as the server says it.
 	Model string
-	State Residency
+	// Aliases are other names that the server takes for it, in a slice that nobody changes.
+	Aliases []string
+	State   Residency
 	// Bytes is how much memory it takes, or would take. Zero: unknown.
 	Bytes int64
 	// Context is the length of context, in tokens, with which it is loaded. Zero: unknown.
@@ -55,9 +59,8 @@ func (e *Endpoint) Resident(model string) *Resident {
 
 // is reports whether a request for the model means this one.
 func (r *Resident) is(model string) bool {
-	const tag = ":latest"
-	n := len(model)
-	return r.Model == model || len(r.Model) == n+len(tag) && r.Model[:n] == model && r.Model[n:] == tag
+	short, tagged := strings.CutSuffix(r.Model, ":latest")
+	return r.Model == model || tagged && short == model || slices.Contains(r.Aliases, model)
 }
 
 func (r *Resident) validate() string {

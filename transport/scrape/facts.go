@@ -3,8 +3,10 @@ package scrape
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"math"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -19,6 +21,7 @@ const (
 	maxSequences = 1 << 20
 	maxNames     = 4096
 	maxName      = 256
+	maxAliases   = 64
 )
 
 // atMost converts v to an integer in [0, most].
@@ -171,12 +174,21 @@ const latest = ":latest"
 type listedModel struct {
 	ID     string  `json:"id"`
 	Parent *string `json:"parent"`
+	Owner  string  `json:"owned_by"`
 	Status struct {
 		Value string `json:"value"`
-	} `json:"status"` // of llama.cpp with several models, and of llama-swap
+	} `json:"status"` // of llama.cpp with several models, and of llama-swap since 2026
+	Aliases []string `json:"aliases"` // llama.cpp's
+	Meta    struct {
+		Swap struct {
+			Type    string   `json:"type"`
+			Aliases []string `json:"aliases"`
+		} `json:"llamaswap"`
+	} `json:"meta"`
 }
 
-// serves reads a list of models. Those with a parent are adapters.
+// serves reads a list of models. Those with a parent are adapters. A member of another type costs
+// that member.
 func (f *Facts) serves(text []byte) error {
 	var list struct {
 		Data   []listedModel `json:"data"`
@@ -184,7 +196,8 @@ func (f *Facts) serves(text []byte) error {
 			Name string `json:"name"`
 		} `json:"models"` // of Ollama's /api/tags
 	}
-	if err := json.Unmarshal(text, &list); err != nil {
+	var other *json.UnmarshalTypeError
+	if err := json.Unmarshal(text, &list); err != nil && (!errors.As(err, &other) || len(list.Data)+len(list.Models) == 0) {
 		return err
 	}
 	if len(list.Data) == 0 {
@@ -202,13 +215,19 @@ func (f *Facts) serves(text []byte) error {
 				f.Adapters = append(f.Adapters, long)
 			}
 			continue
+		case m.Meta.Swap.Type == "alias": // which its model has, too
+			continue
 		}
 		f.Models = append(f.Models, m.ID)
 		if short, ok := strings.CutSuffix(m.ID, latest); ok && short != "" {
 			f.Models = append(f.Models, short)
 		}
-		if state, known := states[m.Status.Value]; known {
-			f.resident(m.ID).State = state
+		aliases := slices.DeleteFunc(append(m.Aliases, m.Meta.Swap.Aliases...), func(a string) bool { return a == "" || len(a) > maxName })
+		aliases = aliases[:min(len(aliases), maxAliases)]
+		f.Models = append(f.Models, aliases...)
+		if state, known := states[m.Status.Value]; known || m.Owner == llamaSwap {
+			r := f.resident(m.ID)
+			r.State, r.Aliases = state, aliases
 		}
 	}
 	return nil

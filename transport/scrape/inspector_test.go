@@ -98,10 +98,13 @@ func known() map[string]string {
 		"ollama2/api/ps":       `{"models":[{"name":"b:7b","size":3650000000,"size_vram":0,"expires_at":"2126-11-24T06:30:00Z","context_length":4096}]}`,
 		"late/v1/models":       `{"data":[{"id":"a"}]}`, "late/api/ps": `{"models":[{"name":"a","expires_at":"1999-11-24T06:30:00Z"}]}`, "late/api/tags": `{}`, // by its clock
 		"ollama2/api/tags":     `{"models":[{"name":"a:latest","size":2000000000},{"name":"b:7b","size":3000000000}]}`,
-		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"}},{"id":"e","status":{"value":"downloading"}}]}`,
+		"router/v1/models":     `{"data":[{"id":"a","status":{"value":"loaded","args":[]}},{"id":"b","status":{"value":"loading"}},{"id":"c","status":{"value":"unloaded","failed":true}},{"id":"d","status":{"value":"sleeping"},"aliases":["e2","",7]},{"id":"e","status":{"value":"downloading"}}]}`,
 		"router/props":         `{"role":"router","max_instances":2,"default_generation_settings":{"n_ctx":0}}`,
 		"swap/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}},{"id":"b","status":{"value":"loaded"}},{"id":"c","status":{"value":"unloaded"}}]}`,
 		"swap/running":         `{"running":[{"model":"a","state":"ready"},{"model":"b","state":"starting"}]}`,
+		"named/v1/models":      `{"data":[{"id":"a","owned_by":"llama-swap","status":{"value":"unloaded"},"meta":{"llamaswap":{"type":"model","aliases":["x","y"]}}},{"id":"b","owned_by":"llama-swap","created":"now"},{"id":"s","owned_by":"llama-swap","status":{"value":"loaded"},"meta":{"llamaswap":{"type":"selector"}}},{"id":"x","owned_by":"llama-swap","status":{"value":"unloaded"},"meta":{"llamaswap":{"type":"alias","modelID":"a"}}}]}`,
+		"named/running":        `{"running":[{"model":"a","state":"ready"}]}`,
+		"odd/v1/models":        `{"data":[{"id":"a","status":"active","aliases":{"b":1}},{"id":7},"b",{"id":"c","parent":false}]}`,
 		"studio/v1/models":     `{"data":[{"id":"a"},{"id":"b"}]}`,
 		"studio/api/v1/models": `{"models":[{"type":"llm","key":"a","size_bytes":5000000000,"loaded_instances":[]},{"key":"b","loaded_instances":[{"id":"b","config":{"context_length":8192}}]}]}`,
 		"idle/v1/models":       `{"data":[{"id":"a","status":{"value":"loaded"}}]}`, "idle/running": `{"error":"no such page"}`, "idle/api/v1/models": `{}`, "idle/api/ps": `{}`,
@@ -144,10 +147,13 @@ func TestInspectorReadsEachEngine(t *testing.T) {
 		{"ollama2", -1, scrape.Facts{Engine: "ollama", Models: []string{"a:latest", "a", "b:7b"}, Residents: []endpick.Resident{
 			{Model: "a:latest", Bytes: 2e9}, {Model: "b:7b", State: endpick.InMemory, Bytes: 3.65e9, Context: 4096, Until: time.Date(2126, 11, 24, 6, 30, 0, 0, time.UTC)}}}, nil},
 		{"late", -1, scrape.Facts{Engine: "ollama", Models: []string{"a"}, Residents: []endpick.Resident{{Model: "a", State: endpick.InMemory}}}, nil},
-		{"router", -1, scrape.Facts{Engine: "llama.cpp", MaxResidents: 2, Models: []string{"a", "b", "c", "d", "e"}, Residents: []endpick.Resident{
-			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}, {Model: "d"}, {Model: "e", State: endpick.Loading}}}, nil},
+		{"router", -1, scrape.Facts{Engine: "llama.cpp", MaxResidents: 2, Models: []string{"a", "b", "c", "d", "e2", "e"}, Residents: []endpick.Resident{
+			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}, {Model: "d", Aliases: []string{"e2"}}, {Model: "e", State: endpick.Loading}}}, nil},
 		{"swap", -1, scrape.Facts{Engine: "llama-swap", Models: []string{"a", "b", "c"}, Residents: []endpick.Resident{
 			{Model: "a", State: endpick.InMemory}, {Model: "b", State: endpick.Loading}, {Model: "c"}}}, nil},
+		{"named", -1, scrape.Facts{Engine: "llama-swap", Models: []string{"a", "x", "y", "b", "s"}, Residents: []endpick.Resident{
+			{Model: "a", State: endpick.InMemory, Aliases: []string{"x", "y"}}, {Model: "b"}, {Model: "s", State: endpick.InMemory}}}, nil},
+		{"odd", -1, scrape.Facts{Models: []string{"a", "c"}}, nil},
 		{"studio", -1, scrape.Facts{Engine: "lm-studio", Models: []string{"a", "b"}, Residents: []endpick.Resident{
 			{Model: "a", Bytes: 5e9}, {Model: "b", State: endpick.InMemory, Context: 8192}}}, nil},
 		{"idle", -1, scrape.Facts{Models: []string{"a"}, Residents: []endpick.Resident{{Model: "a", State: endpick.InMemory}}}, nil},

@@ -19,8 +19,10 @@ var memory = [...]struct {
 }{
 	{"ollama", "/api/ps", (*Facts).ollama},
 	{"lm-studio", "/api/v1/models", (*Facts).lmStudio},
-	{"llama-swap", "/running", (*Facts).llamaSwap},
+	{llamaSwap, "/running", (*Facts).llamaSwap},
 }
+
+const llamaSwap = "llama-swap" // and its models' owned_by
 
 // memoryPage has the lists of all of them.
 type memoryPage struct {
@@ -47,8 +49,8 @@ type memoryPage struct {
 // readMemory adds what an engine has in memory, if it says so.
 func (s *Inspector) readMemory(ctx context.Context, e *endpick.Endpoint, f *Facts) error {
 	for _, page := range memory {
-		if page.engine == "llama-swap" && f.Residents == nil {
-			continue // its list of models has states
+		if page.engine == llamaSwap && f.Residents == nil {
+			continue // its list of models has them
 		}
 		text, err := s.get(ctx, e, page.path)
 		var status StatusError
@@ -155,9 +157,6 @@ func (f *Facts) lmStudio(p *memoryPage) bool {
 func (f *Facts) llamaSwap(p *memoryPage) bool {
 	if p.Running == nil {
 		return false
-	}
-	for i := range f.Residents {
-		f.Residents[i].State = endpick.OnDisk
 	}
 	for _, m := range p.Running {
 		f.resident(m.Model).State = states[m.State]
