@@ -101,6 +101,6 @@ func ExampleRejectSheddable() {
 		lease.Done(endpick.Outcome{})
 	}
 	// Output:
-	// endpick: request rejected: queue: saturated: 1.20 of capacity is taken and priority -1 can be shed
+	// endpick: request rejected: queue: saturated: 1.00 of capacity is taken and priority -1 can be shed
 	// served
 }

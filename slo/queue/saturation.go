@@ -14,8 +14,8 @@ type Saturation interface {
 
 // Utilization is the mean over the endpoints of max(W/waiting, K/kvUsage), from the
 // engines' queues and caches (BLIS, "Gateway Queue"): an endpoint is full when that
-// many requests wait in its engine, or that share of its KV cache is in use. Zero or
-// less: 5 and 0.8.
+// many requests wait in its engine, or that share of its KV cache is in use, and then
+// counts as 1: others have the room that they have. Zero or less: 5 and 0.8.
 //
 // Endpoints that report neither queue nor cache are together as full as [Concurrency]
 // says by default. An endpoint whose signals are not finite is ignored; if there is no
@@ -46,7 +46,7 @@ func (u utilization) Saturation(candidates []endpick.Candidate) float64 {
 			continue
 		}
 		if full := max(c.Waiting/u.waiting, c.KVUsage/u.kvUsage); !math.IsNaN(full) && !math.IsInf(full, 0) {
-			sum += full
+			sum += min(full, 1)
 			known++
 		}
 	}

@@ -23,7 +23,7 @@ func TestSaturation(t *testing.T) {
 		want float64
 	}{
 		{"utilization", queue.Utilization(0, 0), 0.8},
-		{"other limits", queue.Utilization(1, 0.4), (3 + 2) / 2.0},
+		{"other limits", queue.Utilization(10, 0.5), (0.8 + 1) / 2},
 		{"concurrency", queue.Concurrency(0), 40.0 / 120},
 		{"another limit", queue.Concurrency(20), 1},
 	} {
@@ -66,7 +66,7 @@ func TestUtilizationOfWhoDoesNotReport(t *testing.T) {
 		{"nobody reports", []one{{0, 0, 0.5, 2, 2}, {0, 0, 0.5, 1, 2}}, 3.0 / 4},
 		{"and all are full", []one{{0, 0, 0.5, 2, 2}, {0, 0, 0.5, 2, 2}}, 1},
 		{"how much they run is not known", []one{{0, 0, 0.5, 30, 0}, {0, 0, 0.5, 10, 20}}, 40.0 / 120},
-		{"what others report is none of theirs", []one{{all, 10, 0, 0, 2}, {0, 10, 0.9, 0, 2}}, (10.0/5 + 0) / 2},
+		{"what others report is none of theirs, and takes nobody's room", []one{{all, 26, 0, 0, 2}, {0, 10, 0.9, 0, 2}}, (1.0 + 0) / 2},
 		{"all report", []one{{all, 1, 0, 9, 2}, {all, 4, 0, 9, 2}}, (0.2 + 0.8) / 2},
 		{"some do", []one{{all, 5, 0, 9, 2}, {0, 5, 0, 1, 2}, {0, 5, 0, 0, 8}}, (1 + 2*0.1) / 3},
 		{"the queue alone", []one{{endpick.WaitingSignal, 3, 0.5, 9, 2}}, 0.625},
@@ -107,7 +107,7 @@ func fleet(n int) []endpick.Candidate {
 
 func TestSaturationAdmitter(t *testing.T) {
 	cs := reporting(2)
-	cs[0].Waiting, cs[1].Waiting = 6, 4
+	cs[0].Waiting, cs[1].Waiting = 6, 5
 	for _, tc := range []struct {
 		name     string
 		admitter endpick.Admitter
