@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,6 +43,7 @@ type server struct {
 	busy  bool // a request is under way
 	pause time.Duration
 	next  time.Time
+	page  string // where its page is, if not at its URL; for the request under way
 }
 
 const (
@@ -132,7 +134,7 @@ func (p *Poller) start(ctx context.Context, round *sync.WaitGroup, all bool) {
 		}
 		s.busy = true
 		round.Go(func() {
-			size, failed := p.scrape(ctx, u, endpoints)
+			size, failed := p.scrape(ctx, u, &s.page, endpoints)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			s.ended(time.Now(), p.config.Interval, size, failed)
@@ -171,21 +173,23 @@ func (p *Poller) report(e *endpick.Endpoint, u string, err error) {
 }
 
 // scrape polls one server and reports for its endpoints. An invalid answer
-// voids what was known; without an answer, that grows old.
-func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endpoint) (size int64, failed bool) {
+// voids what was known; without an answer, that grows old. trtllm-serve has JSON at /metrics.
+func (p *Poller) scrape(ctx context.Context, u string, page *string, endpoints []*endpick.Endpoint) (size int64, failed bool) {
 	snapshots := make([]endpick.Snapshot, len(endpoints))
 	for i, e := range endpoints {
 		snapshots[i] = p.config.Router.Snapshot(e.ID)
 	}
-	text, answered, err := p.get(ctx, u, "text/plain;version=0.0.4")
-	if size = int64(len(text)); ctx.Err() != nil {
-		return size, false
-	}
-	var read page
-	if err == nil {
-		if bad := p.guard(func() { read, err = parse(string(text)) }); bad != nil {
-			err = bad
+	read, size, answered, err := p.read(ctx, cmp.Or(*page, u))
+	if server, is := strings.CutSuffix(u, "/metrics"); *page != "" && err != nil {
+		*page = ""
+	} else if is && errors.Is(err, ErrFormat) {
+		at := server + "/prometheus/metrics"
+		if other, n, _, bad := p.read(ctx, at); bad == nil {
+			read, size, err, *page = other, n, nil, at
 		}
+	}
+	if ctx.Err() != nil {
+		return size, false
 	}
 	for i, e := range endpoints {
 		load, bad := endpick.Load{}, err
@@ -206,6 +210,17 @@ func (p *Poller) scrape(ctx context.Context, u string, endpoints []*endpick.Endp
 		}
 	}
 	return size, err != nil
+}
+
+// read reads and parses a page of metrics.
+func (p *Poller) read(ctx context.Context, u string) (read page, size int64, answered bool, err error) {
+	text, answered, err := p.get(ctx, u, "text/plain;version=0.0.4")
+	if err == nil {
+		if bad := p.guard(func() { read, err = parse(string(text)) }); bad != nil {
+			err = bad
+		}
+	}
+	return read, int64(len(text)), answered, err
 }
 
 // get reads a page; answered reports whether the server did. A status other than 200 is a StatusError.

@@ -57,7 +57,7 @@ type Config struct {
 	MaxBytes int64
 	// URL returns the address of an endpoint's page, or an empty string if it
 	// is not to be polled. It is called in each round. Nil: "/metrics" at the
-	// endpoint's Address. (trtllm-serve has its page at /prometheus/metrics.)
+	// endpoint's Address, or at /prometheus/metrics, as trtllm-serve has it.
 	URL func(*endpick.Endpoint) string
 	// Names are the metrics of engines that this package does not know. Zero:
 	// none.

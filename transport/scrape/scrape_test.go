@@ -146,6 +146,12 @@ func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 		"usage above one":    {says(load(1, 3, 42)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
 		"not a number":       {says(strings.Replace(load(1, 3, 0.5), "0.5", "NaN", 1)), badLoad, endpick.RunningSignal | endpick.WaitingSignal},
 		"all that there was": {says(load(1, 2, 0.3)), nil, allSignals},
+		"trtllm-serve": {func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path == "/prometheus/metrics" {
+				return says(load(1, 2, 0.3))(r)
+			}
+			return says("[]")(r)
+		}, nil, allSignals},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e["bad"] = says(load(7, 3, 0.4))
