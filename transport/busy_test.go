@@ -310,6 +310,7 @@ func TestWhoIsFull(t *testing.T) {
 		"llama.cpp":           {status: 503, body: `{"error":{"code":503,"message":"Loading model","type":"unavailable_error"}}`, full: true, avoided: time.Second / 4, made: "1"},
 		"Anthropic":           {status: 529, body: `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, full: true, avoided: time.Second / 4, made: "1"},
 		"Triton":              {status: 503, body: `{"error":"Exceeds maximum queue size"}`, full: true, avoided: time.Second / 4, made: "1"},
+		"Ray Serve":           {status: 503, body: "Request dropped due to backpressure (num_queued_requests=16, max_queued_requests=16).", full: true, avoided: time.Second / 4, made: "1"},
 		"at a full queue":     {status: 503, waits: true, full: true, avoided: time.Second / 4, made: "1"},
 		"vLLM, in a stream":   {status: 200, body: vllmEvent, full: true, avoided: time.Second / 4, made: "1"},
 		"messages":            {path: "/v1/messages", status: 200, body: messages, full: true, avoided: time.Second / 4, made: "1"},

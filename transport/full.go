@@ -30,7 +30,7 @@ func saysFull(text []byte, codes bool) bool {
 	before := ""
 	for word := range bytes.FieldsFuncSeq(bytes.ToLower(text), func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) {
 		switch w := string(word); w {
-		case "busy", "full", "overloaded", "overflow", "capacity", "queue", "loading":
+		case "busy", "full", "overloaded", "overflow", "capacity", "queue", "backpressure", "loading":
 			return true
 		case "429", "503", "529":
 			if codes && before == "code" {

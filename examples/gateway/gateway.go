@@ -35,6 +35,7 @@ type gateway struct {
 	health       *health.Monitor
 	watch        *watch
 	via          string                // what it adds to the Via header, to know its requests if they come back
+	leaving      atomic.Bool           // /readyz says so
 	stopping     atomic.Bool           // refuse new requests
 	outdated     atomic.Pointer[error] // why the settings are older than their file; nil: they are not
 	stop         func()                // stops polling
@@ -262,6 +263,9 @@ func (g *gateway) serveClients(trustHeaders bool, origins []string, price priceS
 			g.refuse(w, r, http.StatusServiceUnavailable, "the gateway is stopping, try again", "", "Retry-After", "1")
 			return
 		}
+		if g.leaving.Load() {
+			w.Header().Set("Connection", "close") // the next request goes elsewhere
+		}
 		g.inHand.Add(1)
 		defer g.inHand.Add(-1)
 		proxy.ServeHTTP(w, r)
@@ -336,7 +340,7 @@ func (g *gateway) describe(trustHeaders bool) func(*http.Request, []byte, *endpi
 
 // ready answers 200 while some endpoint takes requests and may be alive.
 func (g *gateway) ready(w http.ResponseWriter, _ *http.Request) {
-	if g.stopping.Load() {
+	if g.leaving.Load() {
 		http.Error(w, "the gateway is stopping", http.StatusServiceUnavailable)
 		return
 	}

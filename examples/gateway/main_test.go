@@ -120,6 +120,23 @@ func TestStopWithoutRequests(t *testing.T) {
 	require.Equal(t, 0, <-c.status, c.stderr)
 }
 
+// While load balancers hear that a gateway will stop, it takes requests, on connections that end.
+func TestDrain(t *testing.T) {
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "{}") })
+	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {drain: 1s}\n")))
+	c.interrupt()
+	require.Eventually(t, func() bool {
+		status, _ := get(t, c.url+"/readyz")
+		return status == http.StatusServiceUnavailable
+	}, 5*time.Second, time.Millisecond)
+	resp, err := http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`))
+	require.NoError(t, err)
+	resp.Body.Close()
+	require.Equal(t, 200, resp.StatusCode)
+	require.True(t, resp.Close)
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
 // What a server sends beyond the end of its answer is in no log.
 func TestNoAnswerInTheLog(t *testing.T) {
 	var logged lockedBuffer

@@ -113,7 +113,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	}()
 	<-asked
 	ended := make(chan error, 1)
-	go func() { ended <- g.shutdown(server, time.Hour) }()
+	go func() { ended <- g.shutdown(server, 0, time.Hour) }()
 	require.Eventually(t, func() bool {
 		return send(g, http.MethodGet, "/readyz", "").Code == http.StatusServiceUnavailable
 	}, 30*time.Second, time.Millisecond)

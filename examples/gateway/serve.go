@@ -102,7 +102,7 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 		return err
 	case <-ctx.Done():
 	}
-	return g.shutdown(server, s.Timeouts.Grace)
+	return g.shutdown(server, s.Timeouts.Drain, s.Timeouts.Grace)
 }
 
 // server is the HTTP server for clients.
@@ -336,12 +336,13 @@ func (c *timedConn) CloseWrite() error {
 	return half.CloseWrite()
 }
 
-// shutdown waits for the queued and running requests, for grace at most, and
-// stops the server. Meanwhile it refuses others, and /readyz says so to load
-// balancers.
-func (g *gateway) shutdown(server *http.Server, grace time.Duration) error {
-	g.stopping.Store(true)
+// shutdown takes requests until load balancers had time to hear of it from /readyz, waits for those
+// that are queued or running, for grace at most, and stops the server. Meanwhile it refuses others.
+func (g *gateway) shutdown(server *http.Server, drain, grace time.Duration) error {
+	g.leaving.Store(true)
 	g.log.Info("stopping", "requests", g.pending(), "grace", grace)
+	time.Sleep(drain)
+	g.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
 	tick := time.NewTicker(10 * time.Millisecond)

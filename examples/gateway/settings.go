@@ -153,6 +153,7 @@ type timeoutSettings struct {
 	Upgrade   time.Duration `yaml:"upgrade"`
 	KeepAlive time.Duration `yaml:"keep_alive"`
 	Unread    time.Duration `yaml:"unread"`
+	Drain     time.Duration `yaml:"drain"`
 	Grace     time.Duration `yaml:"grace"`
 }
 
