@@ -47,18 +47,6 @@ var (
 // the time of the list; old lists remain among the series.
 var adapters = series{family: "vllm_lora_requests_info", label: "running_lora_adapters"}
 
-// sleeping is how many requests wait at a vLLM that sleeps, as this package reports it: those that are
-// sent there wait until somebody wakes it.
-const sleeping = 10_000
-
-// asleep reports whether the page says that.
-func (p page) asleep(e *endpick.Endpoint) bool {
-	return slices.ContainsFunc(p["vllm_engine_sleep_state"], func(s sample) bool {
-		state, _ := s.label("sleep_state")
-		return s.value == 1 && state != "awake" && (!e.Ranked || s.ofRank(e.Rank))
-	})
-}
-
 // rankLabels name the data-parallel rank: vLLM's engine, SGLang's dp_rank.
 var rankLabels = []string{"engine", "dp_rank"}
 
@@ -219,8 +207,11 @@ func (p page) load(e *endpick.Endpoint, from *signals) (endpick.Load, error) {
 	n := read(from.kvUsage, endpick.KVUsageSignal, &l.KVUsage)
 	l.KVUsage /= float64(n) // mean over the ranks
 	l.Adapters = p.adapters()
-	if p.asleep(e) {
-		l.Waiting = sleeping
+	if slices.ContainsFunc(p["vllm_engine_sleep_state"], func(s sample) bool {
+		state, _ := s.label("sleep_state")
+		return s.value == 1 && state != "awake" && (!e.Ranked || s.ofRank(e.Rank))
+	}) {
+		l.Waiting = 10_000 // what is sent there waits until somebody wakes it
 	}
 	const all = endpick.WaitingSignal | endpick.RunningSignal | endpick.KVUsageSignal
 	if l.Absent == all {

@@ -140,9 +140,6 @@ func (s *Inspector) readSizes(ctx context.Context, e *endpick.Endpoint, f *Facts
 
 // lmStudio reads LM Studio's own list of models.
 func (f *Facts) lmStudio(p *memoryPage) bool {
-	if p.Models == nil {
-		return false
-	}
 	for _, m := range p.Models {
 		r := f.resident(m.Key)
 		r.Bytes = atMost(m.Bytes, maxBytes)
@@ -150,18 +147,15 @@ func (f *Facts) lmStudio(p *memoryPage) bool {
 			r.State, r.Context = endpick.InMemory, atMost(m.Loaded[0].Config.Context, maxKVTokens)
 		}
 	}
-	return true
+	return p.Models != nil
 }
 
 // llamaSwap reads /running, which tells those that are started from those that are being started.
 func (f *Facts) llamaSwap(p *memoryPage) bool {
-	if p.Running == nil {
-		return false
-	}
 	for _, m := range p.Running {
 		f.resident(m.Model).State = states[m.State]
 	}
-	return true
+	return p.Running != nil
 }
 
 // states are the words of llama.cpp and llama-swap for where a model is.
