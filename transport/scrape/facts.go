@@ -187,8 +187,7 @@ type listedModel struct {
 	} `json:"meta"`
 }
 
-// serves reads a list of models. Those with a parent are adapters. A member of another type costs
-// that member.
+// serves reads a list of models, without members of other types. Those with a parent are adapters.
 func (f *Facts) serves(text []byte) error {
 	var list struct {
 		Data   []listedModel `json:"data"`
@@ -207,15 +206,13 @@ func (f *Facts) serves(text []byte) error {
 	}
 	for _, m := range list.Data {
 		switch {
-		case m.ID == "" || len(m.ID) > maxName || len(f.Models)+len(f.Adapters) >= maxNames:
+		case m.ID == "" || len(m.ID) > maxName || len(f.Models)+len(f.Adapters) >= maxNames, m.Meta.Swap.Type == "alias": // its model has it
 			continue
 		case m.Parent != nil && *m.Parent != "":
 			f.Adapters = append(f.Adapters, m.ID)
 			if long := *m.Parent + ":" + m.ID; f.Engine == "sglang" && len(long) <= maxName { // as it wants adapters to be named
 				f.Adapters = append(f.Adapters, long)
 			}
-			continue
-		case m.Meta.Swap.Type == "alias": // which its model has, too
 			continue
 		}
 		f.Models = append(f.Models, m.ID)
@@ -226,8 +223,7 @@ func (f *Facts) serves(text []byte) error {
 		aliases = aliases[:min(len(aliases), maxAliases)]
 		f.Models = append(f.Models, aliases...)
 		if state, known := states[m.Status.Value]; known || m.Owner == llamaSwap {
-			r := f.resident(m.ID)
-			r.State, r.Aliases = state, aliases
+			*f.resident(m.ID) = endpick.Resident{Model: m.ID, State: state, Aliases: aliases}
 		}
 	}
 	return nil
