@@ -186,7 +186,7 @@ func (p *debugPage) Verdict() (v struct{ Class, Text string }) {
 	case len(p.Lacking) > 0:
 		v.Text = fmt.Sprintf("%s, but %s %s no server.", healthy, count(len(p.Lacking), "model"), plural(len(p.Lacking), "has", "have"))
 	case failed >= alarming:
-		v.Text = fmt.Sprintf("%s, but %.0f %% of the requests fail.", healthy, 100*failed)
+		v.Text = fmt.Sprintf("%s, but of the requests that are not refused %.0f %% fail.", healthy, 100*failed)
 	case p.Outdated != "":
 		v.Class, v.Text = "soso", healthy+", but the settings in force are older than their file."
 	case len(p.Failing) > 0:

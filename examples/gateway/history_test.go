@@ -50,7 +50,7 @@ func TestHistory(t *testing.T) {
 	first, second := *all[slots-2], *all[slots-1]
 	assert.Equal(t, []int{2, 0, 0}, []int{first.served, first.failed, first.refused})
 	assert.Equal(t, []int{0, 1, 2, 1}, []int{second.served, second.failed, second.refused, second.limited})
-	assert.Equal(t, "The only server is healthy, but 100 % of the requests fail.", (&debugPage{Serving: 1, Minute: second}).Verdict().Text, "who asks for what is not there hides nothing")
+	assert.Equal(t, "The only server is healthy, but of the requests that are not refused 100 % fail.", (&debugPage{Serving: 1, Minute: second}).Verdict().Text, "who asks for what is not there hides nothing")
 	second.failed, second.served = 0, 1
 	var sum slot
 	sum.add(&second)
