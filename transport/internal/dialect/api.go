@@ -69,7 +69,7 @@ const (
 	cacheKeyPart
 	metadataPart
 	userPart
-	previousPart // the id of the response that is continued
+	previousPart // the id of the response that is continued, or token ids of all before
 	storePart    // whether the response is stored
 	actsPart     // what makes the engine do more than compute a response
 	numParts
@@ -79,8 +79,7 @@ const (
 var commonParts = map[string]part{
 	"model": modelPart, "stream": streamPart, "stream_options": optionsPart, "n": numberPart, "n_cmpl": numberPart, "max_tokens": limitPart,
 	"max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart, "cache_salt": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
-	"store":      storePart,
-	"background": actsPart, "conversation": actsPart, "container": actsPart, "mcp_servers": actsPart, "web_search_options": actsPart,
+	"store": storePart, "background": actsPart, "conversation": actsPart, "container": actsPart, "mcp_servers": actsPart, "web_search_options": actsPart,
 }
 
 // other is an API that is not known: its requests are passed on uninterpreted.

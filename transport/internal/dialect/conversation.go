@@ -16,6 +16,11 @@ func readConversation(p *promptReader) bool {
 		p.h = before.h.Fork()
 	} else {
 		p.begin()
+		if ids := p.parts[previousPart]; hasElements(ids) { // with which the next turn's begin
+			m := p.message("context")
+			m.Parts = append(m.Parts, prefix.Part{Content: viewString(ids[:len(ids)-1])})
+			p.write(m)
+		}
 		if present(system) {
 			p.writeContent(p.message("system"), system, nil)
 		}

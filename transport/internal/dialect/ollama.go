@@ -14,7 +14,7 @@ var (
 	}
 	ollamaGenerate = &api{
 		paths:  []string{"/api/generate"},
-		parts:  map[string]part{"prompt": messagesPart, "images": suffixPart, "system": systemPart, "options": paramsPart},
+		parts:  map[string]part{"prompt": messagesPart, "images": suffixPart, "system": systemPart, "context": previousPart, "options": paramsPart},
 		prompt: readConversation,
 		event:  readOwn,
 		lines:  true,

@@ -77,6 +77,9 @@ func TestOllamaPrompts(t *testing.T) {
 	for path, body := range map[string]string{"/api/chat": `{"model":"a","messages":[{"role":"user","content":"x","images":["aGk="]}]}`, "/api/generate": `{"model":"a","prompt":"x","images":["aGk="]}`} {
 		assert.Greater(t, w.ask(path, body, nil).Request.InputTokens, 1000)
 	}
+	context := "[1,2" + strings.Repeat(",345", 100)
+	before := w.ask("/api/generate", `{"model":"a","context":`+context+`],"prompt":"x"}`, nil).Request.Blocks
+	require.Equal(t, before[:3], w.ask("/api/generate", `{"model":"a","context":`+context+`,6,7],"prompt":"y"}`, nil).Request.Blocks[:3])
 	for path, body := range map[string]string{
 		"/api/generate": `{"model":"a","system":"` + long + `","prompt":"` + long + `"}`, "/api/embed": `{"model":"a","input":["` + long + `","x"]}`, "/api/embeddings": `{"model":"a","prompt":"` + long + `"}`,
 	} {

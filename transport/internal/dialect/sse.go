@@ -30,8 +30,7 @@ type eventFilter struct {
 	dst  []byte // output of the current feed
 	last int    // where in it the latest event begins
 	held []byte // the previous event, which waits for the next
-	// buf[start:] is the incomplete event, whose current line begins at line; while it is inspected, it
-	// ends there.
+	// buf[start:] is the incomplete event, whose current line begins at line; one that is inspected ends there.
 	buf         []byte
 	start, line int
 	joined      []byte // the data of an event with several data lines
