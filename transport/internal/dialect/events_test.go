@@ -116,6 +116,7 @@ func TestWhatEventsSay(t *testing.T) {
 		},
 		generation: {
 			`{"text":"ab"}`: `open, said, 2 bytes`,
+			`{"output_ids":[5,6],"meta_info":{"completion_tokens":2}}`:                 `open, said, own, 1 tokens, {"completion_tokens":2}`,
 			`{"text":"ab","meta_info":{"finish_reason":null}}`:                         `open, said, own, 2 bytes, {"finish_reason":null}`,
 			`{"text":"ab","meta_info":{"finish_reason":{"type":"stop"}}}`:              `ended, said, ended, own, 2 bytes, {"finish_reason":{"type":"stop"}}`,
 			`{"meta_info":{"prompt_tokens":1}}`:                                        `open, {"prompt_tokens":1}`,

@@ -17,11 +17,11 @@ var generation = &api{
 // beginning; TGI's, which have a token each; and vLLM's, which are chunks of token ids. The last one has
 // the totals. (llama.cpp's repeats the prompt; if that is long, it is too long to be read.)
 func readOwn(to *response, data []byte) {
-	var index, content, words, answer, thought, message, ids, token, meta, generated, choices, stop, done, total, failure []byte
+	var index, content, words, answer, thought, message, ids, token, meta, generated, choices, stop, done, total, failure, all []byte
 	pick(data, into{"index", &index}, into{"content", &content}, into{"tokens", &ids}, into{"tokens_predicted", &total}, into{"stop", &stop},
 		into{"message", &message}, into{"response", &answer}, into{"thinking", &thought}, into{"done", &done},
 		into{"text", &words}, into{"meta_info", &meta}, into{"token", &token}, into{"generated_text", &generated},
-		into{"choices", &choices}, into{"error", &failure})
+		into{"choices", &choices}, into{"error", &failure}, into{"output_ids", &all})
 	if choices != nil || present(failure) {
 		readChunk(to, data)
 	}
@@ -42,8 +42,8 @@ func readOwn(to *response, data []byte) {
 			to.on(e)
 		}
 	}
-	if words != nil {
-		to.on(event{kind: text, choice: choice, text: words, repeated: true})
+	if words != nil || hasElements(all) { // SGLang without its tokenizer says no words
+		to.on(event{kind: text, choice: choice, text: words, repeated: true, tokens: min(length(all), 1)})
 	}
 	reason := field(meta, "finish_reason")
 	switch {
