@@ -414,7 +414,8 @@ func TestBlocksAreThoseOfTheScope(t *testing.T) {
 			{model: "m", tenant: "B", salt: "x"}, {model: "m", tenant: "Bx"}, {model: "m", salt: "Bx"},
 			{model: "m", adapter: "B", tenant: "B", salt: "x"},
 		} {
-			body := `{"model":"` + tc.model + `","cache_salt":"` + tc.salt + `","prompt":"` + text + `"}`
+			as := [...]string{"cache_salt", "extra_key", "lora_path"}[i%3]
+			body := `{"model":"` + tc.model + `","` + as + `":"` + tc.salt + `","lora_path":null,"prompt":"` + text + `"}`
 			w.ok(t, post(t, completions, body, "X-Team", tc.tenant, "X-Adapter", tc.adapter))
 			want := prefix.Scope{Key: testKey, Model: tc.model, Adapter: tc.adapter, Salt: strings.ReplaceAll(tc.salt, `\`, "")}
 			if !shared {

@@ -65,7 +65,7 @@ const (
 	optionsPart
 	numberPart // of responses
 	limitPart  // of tokens
-	saltPart
+	saltPart   // what else cached prompts are apart by: the latter two are SGLang's
 	cacheKeyPart
 	metadataPart
 	userPart
@@ -78,7 +78,7 @@ const (
 // commonParts are members of the requests of all APIs.
 var commonParts = map[string]part{
 	"model": modelPart, "stream": streamPart, "stream_options": optionsPart, "n": numberPart, "n_cmpl": numberPart, "max_tokens": limitPart,
-	"max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart, "cache_salt": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
+	"max_completion_tokens": limitPart, "max_output_tokens": limitPart, "n_predict": limitPart, "cache_salt": saltPart, "extra_key": saltPart, "lora_path": saltPart, "prompt_cache_key": cacheKeyPart, "metadata": metadataPart, "user": userPart,
 	"store": storePart, "background": actsPart, "conversation": actsPart, "container": actsPart, "mcp_servers": actsPart, "web_search_options": actsPart,
 }
 

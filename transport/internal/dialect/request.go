@@ -88,8 +88,8 @@ func (c *request) readMembers(m *cursor, kind *api) {
 		if !ok {
 			p, ok = kind.parts[string(m.key)]
 		}
-		if _, isCount := count(v); !ok || p == limitPart && !isCount || string(m.key) == "name" && string(v) == `""` {
-			continue // of several names of the limit or the model, the last one with a value counts
+		if _, isCount := count(v); !ok || p == limitPart && !isCount || p == saltPart && !isString(v) || string(m.key) == "name" && string(v) == `""` {
+			continue // of several names of the limit, the salt or the model, the last one with a value counts
 		}
 		c.parts[p] = v
 		switch p {
