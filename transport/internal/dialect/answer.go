@@ -65,35 +65,35 @@ func (a *answer) on(e *event) {
 
 // add adds a text or a part of a call.
 func (a *answer) add(e *event) {
-	p := a.piece(e.part, e.kind == tool)
+	p := a.piece(e)
 	if a.size += len(e.text) + len(e.id) + len(e.name); a.size > maxAnswer {
 		a.lose()
 	}
 	if p == nil || a.lost {
 		return
 	}
-	if p.call {
-		if isString(e.id) {
-			p.id = string(stringBytes(e.id))
-		}
-		p.name = append(p.name, stringBytes(e.name)...)
-		if e.raw {
-			p.text = append(p.text, e.text...)
-		} else {
-			p.text = appendUnquoted(p.text, inQuotes(e.text))
-		}
-	} else {
+	if p.name = append(p.name, stringBytes(e.name)...); isString(e.id) {
+		p.id = string(stringBytes(e.id))
+	}
+	switch {
+	case !p.call:
 		p.text = appendShortest(p.text, inQuotes(e.text)) // like the texts of prompts
+	case e.raw:
+		p.text = append(p.text, e.text...)
+	default:
+		p.text = appendUnquoted(p.text, inQuotes(e.text))
 	}
 }
 
 func (a *answer) lose() { a.lost, a.pieces = true, nil }
 
-// piece returns the piece with this index, creating it if necessary; nil if the
-// answer is lost.
-func (a *answer) piece(part int, call bool) *piece {
+// piece returns the piece that an event is about, creating it if necessary; nil if the answer is lost.
+func (a *answer) piece(e *event) *piece {
 	for i := len(a.pieces) - 1; i >= 0; i-- {
-		if p := &a.pieces[i]; p.part == part && p.call == call {
+		if p := &a.pieces[i]; p.part == e.part && p.call == (e.kind == tool) {
+			if isString(e.id) && p.id != "" && p.id != plain(e.id) || e.raw && len(p.text) > 0 {
+				break // Ollama gives all calls one index
+			}
 			return p
 		}
 	}
@@ -103,7 +103,7 @@ func (a *answer) piece(part int, call bool) *piece {
 	if a.lost {
 		return nil
 	}
-	a.pieces = append(a.pieces, piece{part: part, call: call})
+	a.pieces = append(a.pieces, piece{part: e.part, call: e.kind == tool})
 	return &a.pieces[len(a.pieces)-1]
 }
 

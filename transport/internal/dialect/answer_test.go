@@ -116,8 +116,10 @@ var ways = []way{
 					all += event(`"content":` + s.quoted(half))
 				}
 			}
+			each := r.IntN(2) // Ollama's calls all have the first index
 			for i, c := range s.calls {
 				name := halves(r, c.name) // some engines stream it too
+				i *= each
 				all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"id":%q,"function":{"name":%q,"arguments":""}}]`, i, c.id, name[0]))
 				if name[1] != "" {
 					all += event(fmt.Sprintf(`"tool_calls":[{"index":%d,"function":{"name":%q}}]`, i, name[1]))

@@ -21,7 +21,7 @@ func TestEveryAPIIsFound(t *testing.T) {
 		"/v1/chat/completions": chat, "/openai/v1/chat/completions": chat, "/v1/batches": other, "/completions/x": other, "/": other,
 		"/v1/messages": messages, "/anthropic/v1/messages": messages, "/v1/messages/count_tokens": messageCount, "/v1/responses": responses, "/openai/responses": responses,
 		"/embed": embedding, "/v2/embed": embedding, "/api/embed": ollamaEmbed, "/encode": embedding, "/api/show": ollamaShow,
-		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking,
+		"/v1/embeddings": embedding, "/pooling": embedding, "/classify": embedding, "/v1/rerank": ranking, "/v2/rerank": ranking, "/rerank": ranking, "/score": ranking, "/v1/score": ranking, "/v1/chat/completions/batch": ranking,
 		"/v1/audio/transcriptions": transcription, "/v1/audio/translations": transcription,
 		"/generate": generation, "/inference/v1/generate": generation, "/generate_stream": generation, "/tokenize": tokenization, "/detokenize": tokenization,
 		"/completion": native, "/x/completion": native, "/completions": completion, "/v1/completions": completion, "/infill": infill, "/embedding": embedding, "/embeddings": embedding,

@@ -23,9 +23,9 @@ var (
 		parts:  map[string]part{"input": promptPart, "content": promptPart, "text": promptPart, "input_ids": promptPart, "inputs": promptPart, "texts": promptPart, "messages": messagesPart},
 		prompt: readPrompts,
 	}
-	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores. Each text
-	// is read once, with little before it, so that where they were read before does not matter.
-	ranking = &api{paths: []string{"/rerank", "/reranking", "/score"}}
+	// APIs that compare texts: rerankers, in the format of Jina and Cohere, and vLLM's scores. Each text is read
+	// once, with little before it, so that where they were read before does not matter. And vLLM's batches of chats.
+	ranking = &api{paths: []string{"/rerank", "/reranking", "/score", "/chat/completions/batch"}}
 	// What an engine does without its model: tokens of a text, the text of tokens, or the text of a
 	// conversation.
 	tokenization = &api{

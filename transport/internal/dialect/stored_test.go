@@ -114,15 +114,15 @@ func TestStoredIDs(t *testing.T) {
 func TestAnswersHaveFewPieces(t *testing.T) {
 	var a answer
 	for i := range maxPieces / 2 {
-		assert.NotNil(t, a.piece(i, false))
-		assert.NotNil(t, a.piece(i, true))
+		assert.NotNil(t, a.piece(&event{part: i, kind: text}))
+		assert.NotNil(t, a.piece(&event{part: i, kind: tool}))
 	}
-	assert.Same(t, &a.pieces[7], a.piece(a.pieces[7].part, a.pieces[7].call), "of those that are there")
+	assert.Same(t, &a.pieces[7], a.piece(&event{part: 3, kind: tool}), "of those that are there")
 	assert.False(t, a.lost)
-	assert.Nil(t, a.piece(maxPieces, true))
+	assert.Nil(t, a.piece(&event{part: maxPieces, kind: tool}))
 	assert.True(t, a.lost)
 	assert.Empty(t, a.pieces)
-	assert.Nil(t, a.piece(0, false), "and so it stays")
+	assert.Nil(t, a.piece(&event{kind: text}), "and so it stays")
 }
 
 // Any number of small pieces takes memory too.
