@@ -1,6 +1,7 @@
 package main
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -45,8 +46,5 @@ func (p *debugPage) addModels(servers []endpick.EndpointStatus, counts delay.Mar
 			}
 		}
 	}
-	for _, m := range rows {
-		p.Models = append(p.Models, m)
-	}
-	slices.SortFunc(p.Models, func(a, b *debugModel) int { return strings.Compare(a.Name, b.Name) })
+	p.Models = slices.SortedFunc(maps.Values(rows), func(a, b *debugModel) int { return strings.Compare(a.Name, b.Name) })
 }

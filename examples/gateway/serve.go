@@ -345,13 +345,8 @@ func (g *gateway) shutdown(server *http.Server, drain, grace time.Duration) erro
 	g.stopping.Store(true)
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
 	for g.pending() > 0 && ctx.Err() == nil {
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-		}
+		time.Sleep(10 * time.Millisecond)
 	}
 	if server.Shutdown(ctx) == nil {
 		return nil

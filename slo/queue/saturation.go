@@ -92,15 +92,14 @@ type account struct {
 	inFlight, capacity float64
 }
 
-// add adds an endpoint, which runs unknown requests at once if its MaxSequences is not known.
-func (a *account) add(c *endpick.Candidate, unknown int) {
+// add adds an endpoint, which runs so many requests at once if its MaxSequences is not known.
+func (a *account) add(c *endpick.Candidate, atOnce int) {
 	a.endpoints++
 	a.inFlight += float64(c.InFlight.Requests)
 	if c.Endpoint != nil && c.Endpoint.MaxSequences > 0 {
-		a.capacity += float64(c.Endpoint.MaxSequences)
-	} else {
-		a.capacity += float64(unknown)
+		atOnce = c.Endpoint.MaxSequences
 	}
+	a.capacity += float64(atOnce)
 }
 
 func (a *account) full() float64 { return a.inFlight / a.capacity }

@@ -32,16 +32,6 @@ func atMost[T int | int64](v float64, most T) T {
 	return T(math.Min(v, float64(most)))
 }
 
-// has reports whether the page has a family with this prefix.
-func (p page) has(prefix string) bool {
-	for name := range p {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
 // vllm reads vLLM's vllm:cache_config_info, whose labels are the configuration of the
 // cache: that of the endpoint's rank, or the sum of all ranks.
 func (p page) vllm(e *endpick.Endpoint) Facts {

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -351,7 +352,7 @@ func (s *Inspector) read(ctx context.Context, e *endpick.Endpoint) (Facts, error
 		if err != nil && !json.Valid(text) { // LM Studio answers 200 with an error, whatever the path
 			return Facts{}, err
 		}
-		if p.has("vllm_") {
+		if slices.ContainsFunc(slices.Collect(maps.Keys(p)), func(name string) bool { return strings.HasPrefix(name, "vllm_") }) {
 			f := p.vllm(e)
 			if err = s.readModels(ctx, e, &f); err == nil {
 				err = s.readEvents(ctx, e, &f)

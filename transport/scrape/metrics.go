@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"strconv"
@@ -276,15 +277,10 @@ func (p page) adapters() []string {
 	if lists == nil {
 		return nil
 	}
-	newest, at := "", -1.0
-	for i := range lists {
-		if v := lists[i].value; v > at {
-			newest, _ = lists[i].label(adapters.label)
-			at = v
-		}
-	}
+	newest := slices.MaxFunc(lists, func(a, b sample) int { return cmp.Compare(a.value, b.value) })
+	names, _ := newest.label(adapters.label)
 	loaded := []string{}
-	for name := range strings.SplitSeq(newest, ",") {
+	for name := range strings.SplitSeq(names, ",") {
 		if name = strings.TrimSpace(name); name != "" && len(loaded) < maxNames {
 			loaded = append(loaded, strings.Clone(name)) // not the whole page
 		}
