@@ -60,8 +60,8 @@ var broken = []struct {
 		slices.SortFunc(cs, func(a, b endpick.Candidate) int { return int(a.Waiting - b.Waiting) })
 		clear(dst)
 	})},
-	{"a scorer that changes the request", scoring(func(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
-		req.Priority = 0
+	{"a scorer that sorts the blocks", scoring(func(req *endpick.Request, _ []endpick.Candidate, dst []float64) {
+		slices.Sort(req.Blocks)
 		clear(dst)
 	})},
 	{"a scorer that takes reports for granted", scoring(each(func(_ *endpick.Request, c *endpick.Candidate) float64 { return 1 - c.Report.KVUsage }))},

@@ -12,7 +12,7 @@ import (
 )
 
 // Requests generates requests as a router hands them to its stages: timed,
-// numbered and seeded, for "model", with and without targets; of tenant-1, tenant-2 or nobody, and
+// numbered and seeded, for "model", with and without blocks and targets; of tenant-1, tenant-2 or nobody, and
 // the same with sessions and adapters: endpoints that take all of them have Models {"model"} and
 // Adapters {"adapter-1", "adapter-2"}. Some have a priority below zero, and targets that are out of reach: a policy
 // with admitters, such as preset.Default, may refuse these with an [endpick.RejectedError].
@@ -28,6 +28,7 @@ func Requests() *rapid.Generator[endpick.Request] {
 			Tenant:               rapid.SampledFrom([]string{"", "tenant-1", "tenant-2"}).Draw(t, "tenant"),
 			Session:              rapid.SampledFrom([]string{"", "session-1", "session-2"}).Draw(t, "session"),
 		}
+		req.Blocks = prompt(uint64(len(req.Session)), min(req.InputTokens/endpick.DefaultBlockTokens, 4))
 		if rapid.Bool().Draw(t, "TTFT asked") {
 			req.SLO.TTFT = milliseconds(t, "TTFT target")
 		}
