@@ -166,7 +166,7 @@ func (a *Attempt) ServedBy(id string) error {
 	c := a.call
 	c.mu.Lock()
 	defer c.unlock()
-	if id == a.lease.Endpoint().ID {
+	if id == a.lease.Endpoint().ID || a != c.latest { // or the request is at another one already
 		return nil
 	}
 	if _ = a.fail(Erred, errors.New("a proxy has sent the request to another endpoint")); a.stage != failed { // the client has left, or has seen a beginning

@@ -512,8 +512,10 @@ func TestManyGoroutines(t *testing.T) {
 	w := newDriven(t, transport.Config{Fallbacks: 1, RetryBurst: 1 << 20})
 	var all sync.WaitGroup
 	for range 50 {
-		call, a := w.start(t, chatBody)
+		call, old := w.start(t, chatBody)
+		a := w.route(t, call)
 		for _, f := range []func(){
+			func() { old.ServedBy("c"); old.Header(200, streamHeader.Clone(), nil) },
 			func() { a.Header(200, streamHeader.Clone(), nil) },
 			func() { a.Feed(nil, []byte(events[:100])) },
 			func() { a.Fail(errBroken) },
