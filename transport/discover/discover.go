@@ -92,16 +92,14 @@ func validate(s Source) error {
 			return bad("File", "has no path")
 		}
 	case *DNS:
-		if s.Name == "" {
+		switch {
+		case s.Name == "":
 			return bad("DNS.Name", "is empty")
-		}
-		if !s.SRV && (s.Port < 1 || s.Port > 65535) {
+		case !s.SRV && (s.Port < 1 || s.Port > 65535):
 			return bad("DNS.Port", fmt.Sprintf("is %d, not within 1 and 65535", s.Port))
-		}
-		if !slices.Contains([]string{"", "ip4", "ip6"}, s.Network) {
+		case !slices.Contains([]string{"", "ip4", "ip6"}, s.Network):
 			return bad("DNS.Network", fmt.Sprintf("is %q, not ip4 or ip6", s.Network))
-		}
-		if !slices.Contains([]string{"", "http", "https", "h2c"}, s.Scheme) {
+		case !slices.Contains([]string{"", "http", "https", "h2c"}, s.Scheme):
 			return bad("DNS.Scheme", fmt.Sprintf("is %q, not http, https or h2c", s.Scheme))
 		}
 	}
