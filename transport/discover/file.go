@@ -20,7 +20,7 @@ import (
 // skipped. Or, if it begins with a bracket, it is a list in JSON:
 //
 //	[
-//	  {"address": "10.0.0.1:8000", "models": ["llama"], "variant": "h100"},
+//	  {"address": "10.0.0.1:8000", "models": ["llama"], "variant": "h100", "max_context": 32768, "max_in_flight": 64, "tier": 2, "weight": 0.5},
 //	  {"address": "http://10.0.0.2:8000", "id": "gpu-2", "rank": 0, "adapters": ["sql"],
 //	   "labels": {"zone": "a"}, "max_sequences": 256, "kv_tokens": 512000}
 //	]
