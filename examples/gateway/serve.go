@@ -16,8 +16,11 @@ import (
 	"os"
 	"os/signal"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/netutil"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
@@ -148,44 +151,26 @@ func (g *gateway) connections(n int) int {
 	return most
 }
 
-// limited accepts a connection when there is a place.
-type limited struct {
-	net.Listener
-	places chan struct{}
-}
-
 // limit bounds the connections of a server. It closes them after a response while most places are
 // taken: others would wait for idle ones.
 func limit(l net.Listener, n int, server *http.Server) net.Listener {
-	places, next := make(chan struct{}, n), server.Handler
+	var open atomic.Int64
+	server.ConnState = func(_ net.Conn, state http.ConnState) {
+		switch state {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed, http.StateHijacked:
+			open.Add(-1)
+		}
+	}
+	next := server.Handler
 	server.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if len(places) > n*3/4 && r.Header.Get("Upgrade") == "" {
+		if open.Load() > int64(n)*3/4 && r.Header.Get("Upgrade") == "" {
 			w.Header().Set("Connection", "close")
 		}
 		next.ServeHTTP(w, r)
 	})
-	return &limited{l, places}
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	l.places <- struct{}{}
-	leave := sync.OnceFunc(func() { <-l.places })
-	c, err := l.Listener.Accept()
-	if err != nil {
-		leave()
-		return nil, err
-	}
-	return &limitedConn{c.(*net.TCPConn), leave}, nil
-}
-
-type limitedConn struct {
-	*net.TCPConn
-	leave func()
-}
-
-func (c *limitedConn) Close() error {
-	c.leave()
-	return c.TCPConn.Close()
+	return netutil.LimitListener(l, n)
 }
 
 func serveOn(server *http.Server, l net.Listener) error {
