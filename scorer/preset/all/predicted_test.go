@@ -67,6 +67,21 @@ func TestPredictedLatencyMeasuresByOneHeadroom(t *testing.T) {
 }
 
 func TestPredictedLatencyConsidersNeighbours(t *testing.T) {
+	// A request without targets stays away from where it would break that of a running one.
+	for paper, left := range map[bool]int{false: 1, true: 2} {
+		filters := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{Paper: paper, Tier: slo.TierConfig{DisableExploration: true}})).Policy.Filters
+		tier := filters[len(filters)-1]
+		candidates := make([]endpick.Candidate, 2)
+		for i := range candidates {
+			candidates[i] = endpick.Candidate{Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}, Prediction: endpick.Prediction{Has: endpick.TPOT, TPOT: 20 * ms, TPOTUpper: 20 * ms}}
+		}
+		one := endpick.Request{Stream: true, SLO: endpick.SLO{TPOT: 20 * ms}}
+		tier.(interface{ Observer() any }).Observer().(endpick.RoutedObserver).Routed(&endpick.Event{
+			Lease: endpick.LeaseRef{Generation: 1}, Request: &one, Candidate: &candidates[0],
+		})
+		candidates[0].Prediction.TPOT, candidates[0].Prediction.TPOTUpper = 30*ms, 30*ms
+		assert.Len(t, tier.Filter(&endpick.Request{Stream: true}, candidates), left)
+	}
 	// 100 ms and 20 times 100 ms for the others; 150 ms and twice 100 ms.
 	got := scores(t, all.PredictedLatencyConfig{}, 0)
 	assert.InDeltaSlice(t, []float64{350.0 / 2100, 1}, got[:], 1e-9)

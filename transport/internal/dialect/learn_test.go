@@ -2,10 +2,13 @@ package dialect
 
 import (
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/endpick/endpick"
 )
 
 var learned = sample{promptTokens: 100, promptBytes: 200, outputTokens: 10, outputBytes: 30, responses: 1}
@@ -72,6 +75,14 @@ func TestLearner(t *testing.T) {
 	}
 	assert.InDelta(t, 0.5, l.rates("m").prompts.perByte(), 0.005)
 	assert.InDelta(t, 15, l.rates("m").meanOutput(), 0.01, "of each of two responses")
+
+	// What was cached is a part of the prompt.
+	w := newTalk(t)
+	for range 1000 {
+		w.answer(w.ask("/v1/completions", `{"model":"m","prompt":"`+strings.Repeat("word ", 200)+`"}`, nil), "application/json",
+			`{"usage":{"prompt_tokens":500,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":400}}}`, endpick.Completed)
+	}
+	assert.InDelta(t, 0.5, w.reader.learned.rates("m").prompts.perByte(), 0.005)
 
 	before := l.rates("m")
 	for _, s := range []sample{{}, {promptTokens: 1 << 30, promptBytes: 5}, {promptTokens: 1, promptBytes: 1 << 20}, {promptTokens: 5}, {promptBytes: 5}} {

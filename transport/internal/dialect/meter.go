@@ -302,8 +302,7 @@ func (m *Meter) store(h *prefix.Hasher) {
 	s := m.origin
 	s.key.id, s.endpoint, s.size = m.answer.id, e.ID, s.size+m.bytes
 	if h != nil {
-		own := h.Fork()
-		s.h, s.size = &own, h.Len()
+		s.h, s.size = h, h.Len()
 	}
 	m.reader.stored.put(&s)
 }

@@ -43,6 +43,7 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 				first := w.ask(path, strings.TrimSuffix(body, "\n"), nil)
 				begun := first.Meter(endpick.Lease{}, clock)
 				got := feed(begun, strings.TrimSuffix(sections[1], "\n"), size) // without the end of a line
+				firstToken := begun.Seen().FirstToken
 				rest := first.Resume(begun)
 				require.NotNil(t, rest)
 				require.NoError(t, rest.Prompt(t.Context()))
@@ -58,7 +59,7 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 				}
 				assert.Equal(t, sections[2], asked)
 				assert.Equal(t, sections[4], string(got), "in pieces of %d", size)
-				assert.Equal(t, 6, m.Seen().OutputTokens)
+				assert.Equal(t, []any{6, firstToken}, []any{m.Seen().OutputTokens, m.Seen().FirstToken})
 				assert.Len(t, m.answer.pieces[0].text, 6*len(" w123"), "nothing twice, and no gap: %s", m.answer.pieces[0].text)
 			}
 		})
