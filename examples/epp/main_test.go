@@ -120,12 +120,10 @@ func TestServe(t *testing.T) {
 	defer stop()
 	o, err := parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer))
 	require.NoError(t, err)
-	_, err = o.source.Endpoints(ctx)
-	require.ErrorContains(t, err, `"gpu-1:8000" whose address is not an IP and a port`)
-	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
 	at := make(chan net.Addr, 1)
 	ended := make(chan error, 1)
-	go func() { ended <- serve(ctx, o, new(bytes.Buffer), func(a net.Addr) { at <- a }) }()
+	var said bytes.Buffer
+	go func() { ended <- serve(ctx, o, &said, func(a net.Addr) { at <- a }) }()
 	conn, err := grpc.NewClient((<-at).String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
 	require.NoError(t, err)
 	defer conn.Close()
@@ -134,7 +132,10 @@ func TestServe(t *testing.T) {
 		require.NoError(t, err)
 		return answer.GetStatus()
 	}
+	assert.Equal(t, healthv1.HealthCheckResponse_NOT_SERVING, ready())
+	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
 	require.Eventually(t, func() bool { return ready() == healthv1.HealthCheckResponse_SERVING }, 30*time.Second, 10*time.Millisecond)
 	stop()
 	require.NoError(t, <-ended)
+	assert.Regexp(t, "(?s)stay as they are.*\"gpu-1:8000\" whose address is not an IP and a port.*picking among 2 endpoints", said.String())
 }

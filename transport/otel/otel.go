@@ -93,7 +93,7 @@ func (rt *roundTripper) RoundTrip(in *http.Request) (response *http.Response, er
 		if t.config.TrustParent {
 			ctx = theirs
 		} else if link := trace.LinkFromContext(theirs); link.SpanContext.IsValid() {
-			options = append(options, trace.WithNewRoot(), trace.WithLinks(link))
+			options = append(options, trace.WithLinks(link))
 		}
 	}
 	ctx, span := t.tracer.Start(ctx, operation, options...)

@@ -69,6 +69,9 @@ func TestOllamaPrompts(t *testing.T) {
 	first := w.ask("/api/chat", `{"model":"a","options":{"num_predict":9,"num_ctx":8192},"messages":[{"role":"user","content":"`+long+`"}]}`, nil)
 	assert.True(t, first.Request.Stream, "it is the default")
 	assert.Equal(t, []int{9, 8192}, []int{first.MaxTokens(), first.Request.Context})
+	host := func(r *endpick.Request) { r.Context, r.ExpectedOutputTokens = 4096, 7 }
+	known := w.ask("/api/chat", `{"model":"a","options":{"num_predict":9,"num_ctx":8192},"messages":[{}]}`, host).Request
+	assert.Equal(t, []int{4096, 7}, []int{known.Context, known.ExpectedOutputTokens}, "the host knows better")
 	said := w.answer(first, lineStream, strings.Replace(ollamaPiece, " so", long, 1)+ollamaLast, endpick.Completed).Blocks
 	second := w.ask("/api/chat", `{"model":"a","stream":false,"messages":[{"role":"user","content":"`+long+`"},{"role":"assistant","content":"`+long+`"},{"role":"user","content":"`+long+`"}]}`, nil)
 	require.Greater(t, len(said), len(first.Request.Blocks))
