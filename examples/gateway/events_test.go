@@ -224,13 +224,13 @@ func TestEngineEvents(t *testing.T) {
 // Endpoints without an ID are known by the one the router gives them, which tells a
 // server's ranks apart and shows no credentials.
 func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
-	at := startPublisher(t).pub.Addr().String()
+	at, replay := startPublisher(t).pub.Addr().String(), nobody(t)
 	zero, one := 0, 1
 	s := defaultSettings()
 	for _, e := range []endpointSettings{
 		{URL: "http://10.0.0.1:8000", Rank: &zero}, {URL: "http://10.0.0.1:8000", Rank: &one}, {URL: "http://user:secret@10.0.0.2:8000"},
 	} {
-		e.Models, e.Events = []string{"m"}, at
+		e.Models, e.Events, e.Replay = []string{"m"}, at, replay
 		s.Endpoints = append(s.Endpoints, e)
 	}
 	router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
@@ -244,19 +244,21 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 	require.NoError(t, h.follow(s, index))
 	second, ok := kvevents.RankAddress(at, 1)
 	require.True(t, ok)
-	of := map[string]string{}
+	replays, _ := kvevents.RankAddress(replay, 1)
+	of := map[string][2]string{}
 	for id, f := range h.feeds {
-		of[id] = f.eventSettings.events
+		of[id] = [2]string{f.eventSettings.events, f.replay}
 		ref, there := router.Ref(id)
 		assert.True(t, there && ref == f.ref, id)
 	}
-	assert.Equal(t, map[string]string{"http://10.0.0.1:8000#0": at, "http://10.0.0.1:8000#1": second, "http://10.0.0.2:8000": at}, of)
+	assert.Equal(t, map[string][2]string{"http://10.0.0.1:8000#0": {at, replay}, "http://10.0.0.1:8000#1": {second, replays}, "http://10.0.0.2:8000": {at, replay}}, of)
 
 	before := h.feeds["http://10.0.0.1:8000#1"]
 	s.Endpoints = s.Endpoints[1:]
 	require.NoError(t, router.Remove("http://10.0.0.1:8000#0"))
 	require.NoError(t, h.follow(s, index))
 	assert.Len(t, h.feeds, 2, "who is gone is heard no more")
+	assert.Len(t, index.Stats().Feeds, 2)
 	assert.Same(t, before, h.feeds["http://10.0.0.1:8000#1"], "and the others as before")
 
 	require.NoError(t, router.Remove("http://10.0.0.1:8000#1"))

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 // A gateway starts, serves, follows its file and stops without NATS, and reports that.
@@ -185,6 +186,7 @@ func TestReplicasConnectAgain(t *testing.T) {
 	defer all.Wait()
 	defer l.Close()
 	defer g.sharing.take(nil, g.router)
+	assert.Same(t, g.health, g.settings.Load().Replicas.config(prefix.Key{}, g.health).Health, "they share whom they find unhealthy")
 	require.Eventually(t, func() bool { return met.Load() >= 3 }, 30*time.Second, time.Millisecond)
 	require.Eventually(t, func() bool {
 		return strings.Contains(logged.String(), `level=WARN msg=replicas error="nats: permissions violation`)
