@@ -310,7 +310,9 @@ func TestRequestsAreFound(t *testing.T) {
 	require.Equal(t, "?id=a+b&sort=ttft", asked{url.Values{"id": {"a b"}}}.By("ttft"))
 	require.Equal(t, 200, ask("named", "best"))
 	require.Equal(t, "gone was passed over: of 2, 0 have the model.", find("id=named")[0].Why[0])
-	require.Contains(t, scrapeMetrics(t, g.admin), `endpick_build_info{goversion="go1`)
+	metrics := scrapeMetrics(t, g.admin)
+	require.Contains(t, metrics, `endpick_build_info{goversion="go1`)
+	require.Regexp(t, `endpick_decisions_total{by="[a-z]+",name="best"} 1\n`, metrics)
 	unnamed := *g.settings.Load()
 	unnamed.Names = nil
 	require.NoError(t, g.apply(&unnamed))
