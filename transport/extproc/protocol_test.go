@@ -148,6 +148,8 @@ func TestProtocol(t *testing.T) {
 		}},
 		{"a path of no API: 404", extproc.Config{Dispatcher: transport.Config{Pass: []string{"/x"}}},
 			denied(404, "nothing here", `{}`, ":path", "/%73leep?level=1")},
+		{"nor one whose slash is part of a name", extproc.Config{Dispatcher: transport.Config{Pass: []string{"/x"}}},
+			denied(404, "nothing here", chatBody, ":path", "/v1/chat%2Fcompletions")},
 		{"the end of the request in its headers", extproc.Config{}, func(t *testing.T, w *world, c *talk) {
 			c.send(requestHeaders(true, ":method", "GET", ":path", "/v1/models"))
 			m := c.recv()

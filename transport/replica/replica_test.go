@@ -436,7 +436,7 @@ func TestConfig(t *testing.T) {
 	for field, c := range map[string]replica.Config{
 		"Key":       {},
 		"Name":      {Key: key, Name: strings.Repeat("x", 256)},
-		"Forget":    {Key: key, Forget: time.Millisecond},
+		"Forget":    {Key: key, Forget: time.Second - 1},
 		"MaxBlocks": {Key: key, MaxBlocks: -1},
 	} {
 		_, err := replica.New(c)
@@ -444,7 +444,7 @@ func TestConfig(t *testing.T) {
 		require.ErrorAs(t, err, &bad)
 		assert.Equal(t, "replica.Config."+field, bad.Field)
 	}
-	g := start(t, newHub(), nil)
+	g := start(t, newHub(), func(c *replica.Config, _ *endpick.Config) { c.Forget = time.Second })
 	eventually(t, "it runs", func() bool { return g.replica.Status().Running })
 	assert.ErrorContains(t, g.replica.Run(context.Background(), g.Router, newHub()), "already running")
 	elsewhere := rig.Must(replica.New(replica.Config{Key: key, Health: rig.Must(health.New(health.Config{Router: g.Router}))}))

@@ -21,13 +21,8 @@ func (r *run) refresh(router int) {
 
 // report reports the loads of all servers to all routers.
 func (r *run) report() {
-	for i := range r.servers {
-		s := &r.servers[i]
-		load := r.load(s)
-		for _, router := range r.routers {
-			load.Snapshot = router.Snapshot(s.Endpoint.ID)
-			router.Report(s.Endpoint.ID, load)
-		}
+	for i := range r.routers {
+		r.refresh(i)
 	}
 	r.timers.set(onReport, r.now+r.cfg.ReportInterval, true)
 }
