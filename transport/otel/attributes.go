@@ -91,7 +91,7 @@ func describe(span trace.Span, r *transport.Observation) {
 	if r.Tenant != "" {
 		all = append(all, attribute.String("endpick.tenant", short(r.Tenant)))
 	}
-	if r.Stream && r.TTFTMillis != nil {
+	if r.TTFTMillis != nil {
 		all = append(all, firstChunkKey.Float64(*r.TTFTMillis/1e3))
 	}
 	ttft, tpot, e2e := r.Latencies()

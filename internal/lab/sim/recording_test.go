@@ -53,11 +53,11 @@ func TestReadRecording(t *testing.T) {
 // A first token noted after the end counts as coming with it. Each model has its own ratio of
 // tokens to blocks.
 func TestRecordingsOfModels(t *testing.T) {
-	ttft := 900.5
+	ttft, cached := 900.5, 1001
 	of := func(model string, blockTokens float64) recording.Request {
 		return recording.Request{
 			Time: time.Unix(1, 0), TTFTMillis: &ttft, E2EMillis: 900, Model: model, Status: "completed", InputTokens: 1000, OutputTokens: 5,
-			Blocks: []recording.Hash{1, 2, 3, 4}, BlockTokens: blockTokens,
+			CachedTokens: &cached, Blocks: []recording.Hash{1, 2, 3, 4}, BlockTokens: blockTokens,
 		}
 	}
 	trace := rig.Must(ReadTrace("day.jsonl", strings.NewReader(recorded(t, of("a", 11), of("b", 64), of("a", 13), of("c", 16)))))
@@ -65,6 +65,7 @@ func TestRecordingsOfModels(t *testing.T) {
 	for _, r := range trace.Records {
 		blocks = append(blocks, len(r.Blocks))
 		assert.Equal(t, r.LastTokenMillis, r.FirstTokenMillis)
+		assert.Equal(t, 1000, *r.CachedTokens, "no more than there are")
 	}
 	assert.Equal(t, []int{3, 16, 3, 4}, blocks)
 }
