@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
+	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc"
@@ -135,7 +137,16 @@ func TestServe(t *testing.T) {
 	assert.Equal(t, healthv1.HealthCheckResponse_NOT_SERVING, ready())
 	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
 	require.Eventually(t, func() bool { return ready() == healthv1.HealthCheckResponse_SERVING }, 30*time.Second, 10*time.Millisecond)
+	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
+	require.NoError(t, err)
+	head := &extprocv3.HttpHeaders{EndOfStream: true, Headers: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
+		{Key: ":method", Value: "GET"}, {Key: ":path", Value: "/v1/realtime?model=m"}, {Key: "upgrade", Value: "websocket"}, {Key: "x-endpick-priority", Value: "soon"},
+	}}}
+	require.NoError(t, stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: head}}))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	require.NoError(t, stream.CloseSend())
 	stop()
 	require.NoError(t, <-ended)
-	assert.Regexp(t, "(?s)stay as they are.*\"gpu-1:8000\" whose address is not an IP and a port.*picking among 2 endpoints", said.String())
+	assert.Regexp(t, "(?s)stay as they are.*\"gpu-1:8000\" whose address is not an IP and a port.*picking among 2 endpoints.*soon", said.String())
 }
