@@ -26,6 +26,7 @@ import (
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/envoy"
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
@@ -99,8 +100,16 @@ func TestOptions(t *testing.T) {
 }
 
 func TestMetrics(t *testing.T) {
-	_, _, metrics, err := newPicker(extproc.Config{}, endpick.Config{Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:80"}}}, nil)
+	broken := endpick.Weighted{Scorer: scorer.Cost("broken", func(*endpick.Request, *endpick.Candidate) float64 { panic("broken") }), Weight: 1}
+	var warned []error
+	_, router, metrics, err := newPicker(extproc.Config{}, endpick.Config{
+		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:80"}}, Policy: endpick.Policy{Scorers: []endpick.Weighted{broken}},
+	}, func(err error) { warned = append(warned, err) })
 	require.NoError(t, err)
+	lease, err := router.Route(endpick.Request{})
+	require.NoError(t, err)
+	lease.Done(endpick.Outcome{})
+	assert.Len(t, warned, 1)
 	var said bytes.Buffer
 	stop, err := serveMetrics("127.0.0.1:0", metrics, log.New(&said, "", 0))
 	require.NoError(t, err)
@@ -110,7 +119,7 @@ func TestMetrics(t *testing.T) {
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	assert.Contains(t, string(page), "endpick_routed_total 0")
+	assert.Contains(t, string(page), "endpick_routed_total 1")
 	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 1`)
 }
 

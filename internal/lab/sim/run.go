@@ -196,7 +196,7 @@ func (r *run) retry(f *flight) {
 	f.excluded = append(f.excluded, r.servers[f.server].Endpoint.ID)
 	f.lease.Done(endpick.Outcome{Status: endpick.Failed})
 	r.tellDone(f, endpick.Outcome{Status: endpick.Failed})
-	f.lease, f.server, f.metered = endpick.Lease{}, -1, 0
+	f.lease, f.server = endpick.Lease{}, -1
 	r.tally.retried++
 }
 
