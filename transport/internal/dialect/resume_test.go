@@ -1,6 +1,7 @@
 package dialect
 
 import (
+	"cmp"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -63,6 +64,24 @@ func TestResumedStreamsOfEngines(t *testing.T) {
 				assert.Len(t, m.answer.pieces[0].text, 6*len(" w123"), "nothing twice, and no gap: %s", m.answer.pieces[0].text)
 			}
 		})
+	}
+}
+
+// Of a stream that breaks off twice, what both have said counts: in tokens as engines count them, which may come
+// several at once, and from the very first on.
+func TestARestBreaksOff(t *testing.T) {
+	w := newTalkWith(t, Config{Resume: true})
+	now := time.Unix(1795740157, 0)
+	clock := func() time.Time { now = now.Add(time.Second); return now }
+	c := w.ask("/v1/chat/completions", `{"stream":true,"max_tokens":20,"messages":[{"role":"user","content":"hi"}]}`, nil)
+	var began time.Time
+	for _, left := range []string{`"max_tokens":17`, `"max_tokens":14`} {
+		m := c.Meter(endpick.Lease{}, clock)
+		feed(m, "content-type: text/event-stream\n\ndata: {\"choices\":[{\"delta\":{\"content\":\"a b c\"}}],\"usage\":{\"prompt_tokens\":5,\"completion_tokens\":3}}\n\n", 1<<10)
+		began = cmp.Or(began, m.Seen().FirstToken)
+		c = c.Resume(m)
+		assert.Contains(t, string(c.body), left)
+		assert.Equal(t, []any{began, 0}, []any{c.beginning.firstAt, c.promptBytes}, "and a rest's prompt says nothing of lengths")
 	}
 }
 
