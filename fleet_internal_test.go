@@ -90,6 +90,7 @@ func TestTornCounters(t *testing.T) {
 	s.fill(&c, &Endpoint{}, 0)
 	assert.Equal(t, InFlight{Requests: 1, Prefilling: 1}, c.InFlight)
 	assert.Equal(t, []float64{1, 0}, []float64{c.Waiting, c.Running})
+	assert.Equal(t, []bool{false, true}, []bool{new(fleet).enter(s, 1), new(fleet).enter(s, 2)}, "it has become full since")
 }
 
 // The mean is that of the exact sum, in any order.
