@@ -102,7 +102,7 @@ func TestOptions(t *testing.T) {
 func TestMetrics(t *testing.T) {
 	broken := endpick.Weighted{Scorer: scorer.Cost("broken", func(*endpick.Request, *endpick.Candidate) float64 { panic("broken") }), Weight: 1}
 	var warned []error
-	_, router, metrics, err := newPicker(extproc.Config{}, endpick.Config{
+	server, router, metrics, err := newPicker(extproc.Config{}, endpick.Config{
 		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:80"}}, Policy: endpick.Policy{Scorers: []endpick.Weighted{broken}},
 	}, func(err error) { warned = append(warned, err) })
 	require.NoError(t, err)
@@ -110,6 +110,14 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, err)
 	lease.Done(endpick.Outcome{})
 	assert.Len(t, warned, 1)
+	for range 20 { // what the picker learns of a server is what the page shows
+		call, err := server.Dispatcher().Read(transport.Incoming{Method: http.MethodPost, Path: "/v1/completions", Body: []byte(`{"prompt":"x"}`)})
+		require.NoError(t, err)
+		attempt, err := call.Route(t.Context())
+		require.NoError(t, err)
+		require.Error(t, attempt.Fail(io.ErrUnexpectedEOF))
+		call.Close()
+	}
 	var said bytes.Buffer
 	stop, err := serveMetrics("127.0.0.1:0", metrics, log.New(&said, "", 0))
 	require.NoError(t, err)
@@ -119,8 +127,8 @@ func TestMetrics(t *testing.T) {
 	defer response.Body.Close()
 	page, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
-	assert.Contains(t, string(page), "endpick_routed_total 1")
-	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 1`)
+	assert.Contains(t, string(page), "endpick_routed_total 21")
+	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 0`)
 }
 
 // A running picker is asked for its health, over TLS: it is ready once it has read its file.

@@ -474,7 +474,9 @@ func TestPredictorPanics(t *testing.T) {
 		Warn: func(err error) { assert.ErrorContains(t, err, "stage prometheus_test.bomb panicked") },
 	}))
 	_ = rig.Must(p.Route(endpick.Request{}))
-	assert.EqualValues(t, 1, p.Stats().Panics)
+	m.Watch(prometheus.Sources{Router: p})
+	assert.Contains(t, page(t, gather(t, m)), "endpick_stage_panics_total 1\n")
+	assert.Contains(t, page(t, gather(t, m)), "endpick_bad_stage_results_total 0\n")
 }
 
 // Everything concurrently, for the race detector; labels of removed endpoints do not return.

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/prefix"
 )
 
 var learned = sample{promptTokens: 100, promptBytes: 200, outputTokens: 10, outputBytes: 30, responses: 1}
@@ -82,7 +83,7 @@ func TestLearner(t *testing.T) {
 		w.answer(w.ask("/v1/completions", `{"model":"m","prompt":"`+strings.Repeat("word ", 200)+`"}`, nil), "application/json",
 			`{"usage":{"prompt_tokens":500,"completion_tokens":1,"prompt_tokens_details":{"cached_tokens":400}}}`, endpick.Completed)
 	}
-	assert.InDelta(t, 0.5, w.reader.learned.rates("m").prompts.perByte(), 0.005)
+	assert.InDelta(t, 0.5, w.ask("/v1/completions", `{"model":"m","prompt":"x"}`, nil).Request.BlockTokens/prefix.BlockBytes, 0.005)
 
 	before := l.rates("m")
 	for _, s := range []sample{{}, {promptTokens: 1 << 30, promptBytes: 5}, {promptTokens: 1, promptBytes: 1 << 20}, {promptTokens: 5}, {promptBytes: 5}} {
