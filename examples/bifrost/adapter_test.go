@@ -474,6 +474,20 @@ func TestOneContextForSeveralRequests(t *testing.T) {
 	assert.Equal(t, "a refused, a completed, a completed, a canceled", w.said(t))
 }
 
+// What is read is what the server gets: with parameters that Bifrost does not know, or the client's own body if Bifrost
+// sends that.
+func TestWhatIsRead(t *testing.T) {
+	ctx, _ := newContext(t)
+	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
+	req.ChatRequest.RawRequestBody, req.ChatRequest.Params.ExtraParams = []byte(`{"raw":1}`), map[string]any{"best_of": 3}
+	for _, raw := range []bool{false, true} {
+		ctx.SetValue(schemas.BifrostContextKeyUseRawRequestBody, raw)
+		_, _, body, err := wire(ctx, req, "m")
+		require.NoError(t, err)
+		assert.Equal(t, []bool{!raw, raw}, []bool{strings.Contains(string(body), `"best_of": 3`), string(body) == `{"raw":1}`}, "%s", body)
+	}
+}
+
 // A request that is not parsed is routed by load; embeddings are parsed.
 func TestOtherRequests(t *testing.T) {
 	w := newRig(t, nil)

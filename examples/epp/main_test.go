@@ -101,10 +101,11 @@ func TestOptions(t *testing.T) {
 
 func TestMetrics(t *testing.T) {
 	broken := endpick.Weighted{Scorer: scorer.Cost("broken", func(*endpick.Request, *endpick.Candidate) float64 { panic("broken") }), Weight: 1}
+	config, err := all.ByName("predicted-latency")
+	require.NoError(t, err)
+	config.Endpoints, config.Policy.Scorers = []endpick.Endpoint{{Address: "10.0.0.1:80"}}, []endpick.Weighted{broken}
 	var warned []error
-	server, router, metrics, err := newPicker(extproc.Config{}, endpick.Config{
-		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:80"}}, Policy: endpick.Policy{Scorers: []endpick.Weighted{broken}},
-	}, func(err error) { warned = append(warned, err) })
+	server, router, metrics, err := newPicker(extproc.Config{}, config, func(err error) { warned = append(warned, err) })
 	require.NoError(t, err)
 	lease, err := router.Route(endpick.Request{})
 	require.NoError(t, err)
@@ -128,6 +129,7 @@ func TestMetrics(t *testing.T) {
 	page, err := io.ReadAll(response.Body)
 	require.NoError(t, err)
 	assert.Contains(t, string(page), "endpick_routed_total 21")
+	assert.Contains(t, string(page), "endpick_prediction_duration_seconds_count 21")
 	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 0`)
 }
 

@@ -435,7 +435,8 @@ func TestHealth(t *testing.T) {
 	router := rig.Must(endpick.New(endpick.Config{Seed: 1, Endpoints: []endpick.Endpoint{{ID: "dead", Address: dead.URL}, {ID: "well", Address: well.URL}}}))
 	monitor := rig.Must(health.New(health.Config{Router: router}))
 	m := newMetrics(t)
-	tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Observe: m.Observe}))
+	observe := func(o *transport.Observation) { m.Observe(o); panic("after it") }
+	tr := rig.Must(transport.New(transport.Config{Router: router, Health: monitor, Observe: observe}))
 	t.Cleanup(tr.CloseIdleConnections)
 	m.Watch(prometheus.Sources{Router: router, Transport: tr, Health: monitor})
 	assert.Contains(t, page(t, gather(t, m)), `endpick_endpoint_share_ratio{endpoint="dead"} 1`)
@@ -447,7 +448,7 @@ func TestHealth(t *testing.T) {
 	text := page(t, gather(t, m))
 	for _, want := range []string{
 		`endpick_endpoint_share_ratio{endpoint="dead"} 0`, `endpick_endpoint_out{endpoint="dead",reason="unreachable"} 1`,
-		`endpick_endpoint_share_ratio{endpoint="well"} 1`, "endpick_unhealthy_endpoints 1",
+		`endpick_endpoint_share_ratio{endpoint="well"} 1`, "endpick_unhealthy_endpoints 1", "endpick_callback_panics_total 30", "endpick_retries_denied_total 0",
 	} {
 		assert.Contains(t, text, want+"\n")
 	}
