@@ -79,6 +79,7 @@ func TestRecut(t *testing.T) {
 	long := recut([]recording.Hash{1, 2}, 64, 100)
 	require.Len(t, long, 8)
 	assert.NotEqual(t, long[0], long[1], "pieces of one block differ")
+	assert.Equal(t, recut([]recording.Hash{1, 2}, 16, 2), recut([]recording.Hash{1, 2}, 16-1e-12, 2), "a mean is rounded")
 }
 
 // Responses that did not stream have no first token to be compared.
