@@ -383,7 +383,7 @@ func TestSources(t *testing.T) {
 		`endpick_endpoint_in_flight_requests{endpoint="` + at + `"} 1`, `endpick_endpoint_context_tokens{endpoint="` + at + `"} 160`,
 		`endpick_endpoint_waiting_requests{endpoint="a"} 2`, `endpick_endpoint_kv_usage_ratio{endpoint="a"} 0.25`,
 		`endpick_endpoint_running_requests{endpoint="b"} 4`, `endpick_endpoint_reporting{endpoint="a"} 1`,
-		`endpick_endpoint_prefill_tokens{endpoint="` + at + `"} 0`, "endpick_queue_tokens 0\n", "endpick_queue_bytes 0\n", "endpick_saturation_ratio 0.4\n",
+		`endpick_endpoint_prefill_tokens{endpoint="` + at + `"} 0`, "endpick_saturation_ratio 0.4\n",
 		"endpick_prediction_duration_seconds_count 30\n", "endpick_index_pairs 10\n", `endpick_endpoint_index_blocks{endpoint="` + at + `"} 10`, `endpick_endpoint_index_capacity_blocks{endpoint="` + at + `"} `,
 		"endpick_unhealthy_endpoints 0\n", "endpick_retries_total 0\n", "endpick_queue_requests 0\n", "endpick_index_blocks 10\n",
 	} {
@@ -454,6 +454,34 @@ func TestHealth(t *testing.T) {
 	}
 	assert.NotContains(t, text, `endpick_endpoint_out{endpoint="well"`)
 	lint(t, m)
+}
+
+// What waits is counted in requests, tokens and bytes.
+func TestQueueIsWatched(t *testing.T) {
+	release := make(chan struct{})
+	busy := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release }))
+	defer busy.Close()
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{Address: busy.URL}}}))
+	tr := rig.Must(transport.New(transport.Config{Router: router, Queue: &transport.QueueConfig{Saturation: queue.Concurrency(1)}}))
+	defer tr.CloseIdleConnections()
+	m := newMetrics(t)
+	m.Watch(prometheus.Sources{Router: router, Transport: tr})
+	var all sync.WaitGroup
+	for range 2 {
+		all.Go(func() {
+			response, err := tr.RoundTrip(httptest.NewRequest(http.MethodPost, "http://gateway/v1/completions", strings.NewReader(`{"prompt":"x"}`)))
+			if assert.NoError(t, err) {
+				assert.NoError(t, response.Body.Close())
+			}
+		})
+	}
+	require.Eventually(t, func() bool { q, _ := tr.Queue(); return q.Requests == 1 }, 30*time.Second, time.Millisecond)
+	q, _ := tr.Queue()
+	require.NotEqual(t, q.Tokens, q.Bytes)
+	assert.Contains(t, page(t, gather(t, m)), fmt.Sprintf("endpick_queue_tokens %d\n", q.Tokens))
+	assert.Contains(t, page(t, gather(t, m)), fmt.Sprintf("endpick_queue_bytes %d\n", q.Bytes))
+	close(release)
+	all.Wait()
 }
 
 func TestPredictorHidesNothing(t *testing.T) {
