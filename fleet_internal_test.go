@@ -23,6 +23,7 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 		r := must(New(Config{}))
 		f := &r.fleet
 		var seen []snapshot
+		var named [][2]map[string]*pool // as a request may hold it, and as it was
 		draw := func(t *rapid.T) Endpoint {
 			return Endpoint{ID: fmt.Sprint(rapid.IntRange(0, 5).Draw(t, "id")), Models: someNames.Draw(t, "models"), Adapters: someNames.Draw(t, "adapters")}
 		}
@@ -40,6 +41,7 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 					}
 				}
 				all := maps.Clone(f.pools().named)
+				named = append(named, [2]map[string]*pool{f.pools().named, maps.Clone(all)})
 				require.ElementsMatch(t, slices.Collect(maps.Keys(names)), slices.Collect(maps.Keys(all)))
 				all["\x00all"], all["\x00every"] = &f.pools().all, &f.pools().every
 				for name, p := range all {
@@ -63,6 +65,9 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 				}
 				for _, s := range seen {
 					require.True(t, slices.Equal(s.copied, s.held))
+				}
+				for _, of := range named {
+					require.True(t, maps.Equal(of[0], of[1]))
 				}
 			},
 		})

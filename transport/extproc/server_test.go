@@ -184,10 +184,12 @@ func TestPartialBodies(t *testing.T) {
 	c.ends()
 }
 
-// A limit that is none adds up with what a message has besides.
+// A limit that is none adds up with what a message has besides; a body as long as the limit is within it.
 func TestBodiesWithoutALimit(t *testing.T) {
-	w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: math.MaxInt64}})
-	names(t, "10.0.0.1:8000", first(w.talk(t, inPieces).request(chatBody)))
+	for _, limit := range []int64{math.MaxInt64, int64(len(chatBody))} {
+		w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: limit}})
+		names(t, "10.0.0.1:8000", first(w.talk(t, inPieces).request(chatBody)))
+	}
 }
 
 // A watcher of the server's health learns of draining before its connection ends.
