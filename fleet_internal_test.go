@@ -72,6 +72,9 @@ func TestPoolsChangeAsIfMadeAnew(t *testing.T) {
 			},
 		})
 	})
+	// Pools that begin with the same three have room for a fourth, each its own.
+	r := must(New(Config{Endpoints: []Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}, {ID: "d", Models: []string{"x"}}, {ID: "e", Models: []string{"y"}}}}))
+	assert.Equal(t, "d", must(r.Route(Request{Model: "x", Exclude: []string{"a", "b", "c"}})).Endpoint().ID)
 }
 
 // The zero EndpointRef belongs to no endpoint, and the zero LeaseRef to no lease, even after a slot has been

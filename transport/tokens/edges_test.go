@@ -199,7 +199,7 @@ func TestPromptsAreToldApart(t *testing.T) {
 	}), Within: time.Minute})
 	bodies := []string{
 		`{"prompt":"x"}`, `{"messages":[{"content":"x"}]}`, `{"messages":[{"content":"x"},{"content":"x"}]}`,
-		`{"prompt":"evil","Prompt":"x"}`, `{"messages":[{"content":"evil"}],"Messages":[{"content":"x"}]}`,
+		`{"a":1,"b":2,"prompt":"x"}`, `{"a1b":2,"prompt":"x"}`, `{"prompt":"evil","Prompt":"x"}`, `{"messages":[{"content":"evil"}],"Messages":[{"content":"x"}]}`,
 	}
 	for _, member := range []string{
 		"model", "tools", "tool_choice", "functions", "documents", "chat_template", "chat_template_kwargs", "add_generation_prompt",
