@@ -181,7 +181,7 @@ func TestSummaries(t *testing.T) {
 	}
 	s := summarize(samples)
 	require.Equal(t, []float64{50.5, 50, 90, 95, 99}, []float64{s.Mean, s.P50, s.P90, s.P95, s.P99})
-	require.Equal(t, []float64{1, 100}, []float64{s.Quantile(0), s.Quantile(1)})
+	require.Equal(t, []float64{1, 51, 100}, []float64{s.Quantile(0), s.Quantile(0.501), s.Quantile(1)})
 	require.Equal(t, Summary{}, summarize(nil))
 	require.Equal(t, 1.0, jain([]float64{3, 3, 3}))
 	require.Equal(t, 0.25, jain([]float64{4, 0, 0, 0}))
