@@ -339,7 +339,7 @@ func TestKeys(t *testing.T) {
 		c.Endpoints[0].Models = []string{"other"}
 		c.Endpoints[2].Adapters = []string{"lora"}
 	})
-	account := &Account{Router: w.router}
+	account := &Account{Router: w.router, Provider: schemas.ProviderConfig{NetworkConfig: schemas.NetworkConfig{MaxRetries: 3}}}
 	keys, err := account.GetKeysForProvider(t.Context(), schemas.VLLM)
 	require.NoError(t, err)
 	require.Len(t, keys, 3)
@@ -348,6 +348,9 @@ func TestKeys(t *testing.T) {
 	assert.Equal(t, schemas.WhiteList{"lora"}, keys[2].Models)
 
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.1:8000"}))
+	lease, err := w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "b"}})
+	require.NoError(t, err)
+	defer lease.Done(endpick.Outcome{})
 	require.NoError(t, w.router.Remove("b"))
 	keys, err = account.GetKeysForProvider(t.Context(), schemas.VLLM)
 	require.NoError(t, err)
@@ -363,6 +366,7 @@ func TestKeys(t *testing.T) {
 	config, err := account.GetConfigForProvider(schemas.VLLM)
 	require.NoError(t, err)
 	assert.True(t, config.NetworkConfig.AllowPrivateNetwork)
+	assert.Zero(t, config.NetworkConfig.MaxRetries)
 }
 
 func TestKeysThatAreNotOffered(t *testing.T) {

@@ -229,6 +229,9 @@ func TestExplain(t *testing.T) {
 			asked(4, "a", 0, chat(text("system", filler(11, 200)), text("assistant", filler(12, 20)), text("user", filler(13, 20)), text("assistant", filler(14, 8)), text("user", filler(15, 101)))),
 			asked(6, "a", 224, chat(text("system", filler(11, 200)), text("assistant", filler(12, 20)), text("user", filler(15, 101)), text("assistant", filler(16, 16)), text("user", filler(17, 40)))),
 		}, []string{"dropped at 1:0: 208 in 2"}},
+		{"what a tool says now", []*recording.Request{
+			asked(0, "a", 0, chat(system, text("tool", "10:30 "+filler(9, 100)))), asked(2, "a", 208, chat(system, text("tool", "10:31 "+filler(9, 100)))),
+		}, nil},
 		{"another tenant's", []*recording.Request{asked(0, "a", 0, first, ofTenant(1), inSession(7)), asked(2, "b", 0, another, ofTenant(2), inSession(7))}, nil},
 		{"the conversation of another tenant", []*recording.Request{asked(0, "a", 0, first, ofTenant(1)), asked(2, "b", 0, goneOn, ofTenant(2))},
 			[]string{"other tenant: 224 in 1"}},
