@@ -211,6 +211,11 @@ func TestProtocol(t *testing.T) {
 				c.cancel()
 			}
 		}},
+		{"a name of the same length is changed to the model", asIs, func(t *testing.T, w *world, c *talk) {
+			require.NoError(t, w.server.Dispatcher().SetNames(map[string]transport.Name{"n": {Models: []string{"m"}}}))
+			_, body := c.request(strings.Replace(chatBody, `"m"`, `"n"`, 1))
+			assert.Equal(t, chatBody, body)
+		}},
 		{"a packed body is unpacked", asIs, func(t *testing.T, w *world, c *talk) {
 			var packed bytes.Buffer
 			z := gzip.NewWriter(&packed)

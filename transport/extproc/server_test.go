@@ -284,7 +284,7 @@ func TestServingEndsWithItsListener(t *testing.T) {
 }
 
 func TestTLSAndKeepAlive(t *testing.T) {
-	w := newWorld(t, extproc.Config{})
+	w := newWorld(t, extproc.Config{Dispatcher: transport.Config{MaxBodyBytes: int64(len(chatBody))}}) // a header may be longer
 	at, _, _ := listen(t, w.server, "127.0.0.1:0", secured())
 	w.conn = connect(t, at, credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}),
 		// The shortest interval that Envoy may be set to; a stricter server would close the
