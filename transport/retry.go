@@ -149,7 +149,7 @@ func (c *Call) alternatives(chosen string) (all []*endpick.Endpoint) {
 			all = append(all, r.Verdicts[i].Candidate.Endpoint)
 		}
 	}
-	if len(all) < most {
+	if len(all) < most && (c.d.health.Troubled() || len(c.Request.Avoid) > 0) { // in peace nobody else is left
 		all = append(all, slices.DeleteFunc(c.others(chosen), func(e *endpick.Endpoint) bool { return slices.Contains(all, e) })...)
 	}
 	return slices.Clip(all[:min(len(all), most)])

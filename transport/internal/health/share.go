@@ -7,11 +7,14 @@ import (
 	"github.com/endpick/endpick"
 )
 
+// Troubled reports whether there is any endpoint that Avoid might avoid.
+func (h *Health) Troubled() bool { return h.listed.Load() > 0 }
+
 // Avoid appends to dst the endpoints that the next request should avoid. It grants a
 // trial or a growing share by leaving an endpoint off that list. To hanging it appends
 // the endpoints to avoid even if there are no others, because they are known to hang.
 func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
-	if h.listed.Load() == 0 {
+	if !h.Troubled() {
 		return dst, hanging
 	}
 	now := h.router.Now()
