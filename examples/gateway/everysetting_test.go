@@ -238,7 +238,7 @@ var everySetting = []settingRow{
 	{"limits: {connections: VALUE}", "3", "5", settingsOf("Limits.Connections"), "3"},
 	{"limits: {attempts: VALUE}", "3", "5", transportOf("MaxAttempts"), "3"},
 	{"timeouts: {header: VALUE}", "3s", "4m", serverOf("ReadHeaderTimeout"), "3s"},
-	{"timeouts: {idle: VALUE}", "3s", "4m", serverOf("IdleTimeout"), "3s"},
+	{"timeouts: {idle: VALUE}", "3s", "4m", settingsOf("Timeouts.Idle"), "3s"},
 	{"timeouts: {body: VALUE}", "3s", "4m", settingsOf("Timeouts.Body"), "3s"},
 	{"timeouts: {unread: VALUE}", "3s", "4m", settingsOf("Timeouts.Unread"), "3s"},
 	{"timeouts: {drain: VALUE}", "3s", "4m", settingsOf("Timeouts.Drain"), "3s"},

@@ -425,6 +425,53 @@ func TestClientLimits(t *testing.T) {
 	require.Zero(t, b.served())
 }
 
+// closing is a connection that says when it is closed.
+type closing struct {
+	net.Conn
+	closed context.CancelFunc
+}
+
+func (c closing) Close() error {
+	c.closed()
+	return c.Conn.Close()
+}
+
+// Over HTTP/1 and HTTP/2 a connection is closed that is idle, not one that waits for a response, and a
+// client that does not send its body gets an answer.
+func TestIdleConnections(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		time.Sleep(600 * time.Millisecond)
+	}))
+	defer server.Close()
+	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {idle: 200ms, body: 200ms}\n")))
+	for major, tr := range []*http.Transport{{}, unencryptedHTTP2(t)} {
+		ctx, closed := context.WithCancel(t.Context())
+		tr.DialContext = func(ctx context.Context, network, to string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, to)
+			return closing{conn, closed}, err
+		}
+		ask := func(body io.Reader) int {
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", body)
+			require.NoError(t, err)
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, major+1, resp.ProtoMajor)
+			require.NoError(t, resp.Body.Close())
+			return resp.StatusCode
+		}
+		assert.Equal(t, http.StatusOK, ask(strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`)))
+		select {
+		case <-ctx.Done():
+		case <-time.After(30 * time.Second):
+			t.Fatal("the connection is still open")
+		}
+		never, end := io.Pipe()
+		assert.Equal(t, http.StatusRequestTimeout, ask(never))
+		require.NoError(t, end.Close())
+	}
+}
+
 // A process that may open few files accepts few connections, and says so: clients wait instead of
 // being refused for lack of connections to servers.
 func TestFewFiles(t *testing.T) {

@@ -34,7 +34,7 @@ func TestResetStreamsLeaveNothing(t *testing.T) {
 	}
 	before, quiet := heap(), runtime.NumGoroutine()
 	var all sync.WaitGroup
-	for range 4 {
+	for range 40 {
 		all.Go(func() {
 			conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
 			if !assert.NoError(t, err) {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"log"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -111,7 +112,8 @@ func serve(ctx context.Context, o *options, stderr io.Writer) (err error) {
 // server is the HTTP server for clients.
 func (g *gateway) server(s *settings) *http.Server {
 	server := &http.Server{
-		Handler: limitBody(limitUnread(g, s.Timeouts.Unread), s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header, IdleTimeout: s.Timeouts.Idle,
+		Handler: limitBody(limitUnread(g, s.Timeouts.Unread), s.Timeouts.Body), ReadHeaderTimeout: s.Timeouts.Header,
+		ConnState:      closeIdle(s.Timeouts.Idle),
 		MaxHeaderBytes: int(s.Limits.Header), ErrorLog: slog.NewLogLogger(g.log.Handler(), slog.LevelDebug),
 		Protocols: new(http.Protocols),
 		// net/http's own handler of OPTIONS * reads a body for as long as a client takes to send it.
@@ -129,6 +131,23 @@ func (g *gateway) server(s *settings) *http.Server {
 		}
 	}
 	return server
+}
+
+// closeIdle closes connections that are idle for too long. Zero: never. The timer that net/http has
+// for that keeps one of HTTP/2 in memory after its end, with a thousand requests that it never began.
+func closeIdle(after time.Duration) func(net.Conn, http.ConnState) {
+	var timers sync.Map // by connection
+	return func(c net.Conn, state http.ConnState) {
+		if timer, ok := timers.LoadAndDelete(c); ok {
+			timer.(*time.Timer).Stop()
+		}
+		if state == http.StateIdle && after > 0 {
+			timers.Store(c, time.AfterFunc(after, func() {
+				timers.Delete(c)
+				_ = c.Close()
+			}))
+		}
+	}
 }
 
 // connections is how many connections clients may have: as many as the settings say, or a third of
@@ -155,7 +174,9 @@ func (g *gateway) connections(n int) int {
 // taken: others would wait for idle ones.
 func limit(l net.Listener, n int, server *http.Server) net.Listener {
 	var open atomic.Int64
-	server.ConnState = func(_ net.Conn, state http.ConnState) {
+	changed := server.ConnState
+	server.ConnState = func(c net.Conn, state http.ConnState) {
+		changed(c, state)
 		switch state {
 		case http.StateNew:
 			open.Add(1)
@@ -190,11 +211,12 @@ func limitBody(next http.Handler, within time.Duration) http.Handler {
 			return
 		}
 		control := http.NewResponseController(w)
+		set, end := deadlines(r, control.SetReadDeadline)
+		defer end()
 		if within > 0 {
-			_ = control.SetReadDeadline(time.Now().Add(within)) // works for HTTP/2 streams, too
-			defer lift(r, control.SetReadDeadline)
+			_ = set(time.Now().Add(within))
 		}
-		b := &timedBody{ReadCloser: r.Body, control: control}
+		b := &timedBody{ReadCloser: r.Body, set: set}
 		in := r.WithContext(r.Context()) // a server that does not see its own body there reads it before it sends a refusal
 		in.Body = b
 		next.ServeHTTP(w, in)
@@ -213,11 +235,32 @@ const (
 	dropFor    = 10 * time.Second
 )
 
-// lift removes the deadline of a stream of HTTP/2 that was closed early: it may have been set after
-// that, and its timer would keep the stream in memory.
-func lift(r *http.Request, set func(time.Time) error) {
-	if r.ProtoMajor > 1 && r.Context().Err() != nil {
-		_ = set(time.Time{})
+// deadlines sets those of a stream of HTTP/2, until end, by a timer of ours. One of net/http's that is
+// set after the client has reset the stream keeps its connection in memory.
+func deadlines(r *http.Request, set func(time.Time) error) (by func(time.Time) error, end func()) {
+	if r.ProtoMajor == 1 {
+		return set, func() {}
+	}
+	var mu sync.Mutex
+	over := false
+	timer := time.AfterFunc(math.MaxInt64, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if !over {
+			_ = set(time.Unix(1, 0)) // ends it at once
+		}
+	})
+	by = func(at time.Time) error {
+		if timer.Stop(); !at.IsZero() {
+			timer.Reset(time.Until(at))
+		}
+		return nil
+	}
+	return by, func() {
+		mu.Lock()
+		defer mu.Unlock()
+		over = true
+		timer.Stop()
 	}
 }
 
@@ -225,14 +268,14 @@ func lift(r *http.Request, set func(time.Time) error) {
 // only show whether the client is still there.
 type timedBody struct {
 	io.ReadCloser
-	control *http.ResponseController
-	over    bool // nothing more comes
+	set  func(deadline time.Time) error
+	over bool // nothing more comes
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.over = b.over || err != nil; err == io.EOF {
-		_ = b.control.SetReadDeadline(time.Time{})
+		_ = b.set(time.Time{})
 	}
 	return n, err
 }
@@ -248,10 +291,13 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
-		timed := &timedWriter{w, control, writeLimit{set: control.SetWriteDeadline, within: within}}
-		defer lift(r, control.SetWriteDeadline)
-		defer timed.extend() // the rest is sent after; then the server lifts the deadline
+		set, end := deadlines(r, control.SetWriteDeadline)
+		defer end()
+		timed := &timedWriter{w, control, writeLimit{set: set, within: within}}
 		next.ServeHTTP(timed, r)
+		if timed.extend(); r.ProtoMajor > 1 { // else the server sends the rest after, and lifts the deadline
+			_ = control.Flush()
+		}
 	})
 }
 
