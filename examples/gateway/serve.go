@@ -305,17 +305,9 @@ func limitUnread(next http.Handler, within time.Duration) http.Handler {
 type writeLimit struct {
 	set    func(deadline time.Time) error
 	within time.Duration
-	at     time.Time // when the deadline was set
 }
 
-// extend sets the deadline anew, but not for each event of a stream: with HTTP/2 that is
-// a message to the connection.
-func (l *writeLimit) extend() {
-	if now := time.Now(); now.Sub(l.at) >= l.within/8 {
-		l.at = now
-		_ = l.set(now.Add(l.within))
-	}
-}
+func (l *writeLimit) extend() { _ = l.set(time.Now().Add(l.within)) }
 
 // timedWriter is a response whose writes are bounded.
 type timedWriter struct {

@@ -15,23 +15,23 @@ import (
 
 // view is a snapshot of the sources.
 type view struct {
-	sources   *Sources
 	to        chan<- prom.Metric
-	router    endpick.Stats
+	router    *endpick.Stats           // nil, like others: there is no such source
 	endpoints []endpick.EndpointStatus // without removed ones
 	departing int
-	transport transport.Stats
-	queue     *transport.QueueStatus // nil: no queue
+	transport *transport.Stats
+	queue     *transport.QueueStatus
 	index     *prefix.IndexStats
+	indexed   map[endpick.EndpointRef]*prefix.EndpointStats
 	health    []predict.ModelHealth
 	loads     []delay.Loads
 	stands    []health.Status
 }
 
 func (s *Sources) view() *view {
-	v := &view{sources: s}
+	v := &view{indexed: map[endpick.EndpointRef]*prefix.EndpointStats{}}
 	if s.Router != nil {
-		v.router = s.Router.Stats()
+		v.router = new(s.Router.Stats())
 		for _, e := range s.Router.Endpoints() {
 			if e.Removed {
 				v.departing++ // another endpoint may have its ID by now
@@ -41,14 +41,16 @@ func (s *Sources) view() *view {
 		}
 	}
 	if s.Transport != nil {
-		v.transport = s.Transport.Stats()
+		v.transport = new(s.Transport.Stats())
 		if q, ok := s.Transport.Queue(); ok {
 			v.queue = &q
 		}
 	}
 	if s.Index != nil {
-		stats := s.Index.Stats()
-		v.index = &stats
+		v.index = new(s.Index.Stats())
+		for i := range v.index.Endpoints {
+			v.indexed[v.index.Endpoints[i].Ref] = &v.index.Endpoints[i]
+		}
 	}
 	if s.Health != nil {
 		v.stands = s.Health.Endpoints()
@@ -91,20 +93,8 @@ func from[S any](kind prom.ValueType, of func(*view) *S, name, help string, valu
 	})
 }
 
-func ofRouter(v *view) *endpick.Stats {
-	if v.sources.Router == nil {
-		return nil
-	}
-	return &v.router
-}
-
-func ofTransport(v *view) *transport.Stats {
-	if v.sources.Transport == nil {
-		return nil
-	}
-	return &v.transport
-}
-
+func ofRouter(v *view) *endpick.Stats        { return v.router }
+func ofTransport(v *view) *transport.Stats   { return v.transport }
 func ofQueue(v *view) *transport.QueueStatus { return v.queue }
 func ofIndex(v *view) *prefix.IndexStats     { return v.index }
 
@@ -131,15 +121,8 @@ func inFlight(value func(*endpick.InFlight) int) func(*endpick.EndpointStatus) (
 
 func perIndexed(name, help string, value func(*prefix.EndpointStats) int) *pulled {
 	return newPulled("endpoint_"+name, help, []string{"endpoint"}, func(v *view, d *prom.Desc) {
-		if v.index == nil {
-			return
-		}
-		of := make(map[endpick.EndpointRef]*prefix.EndpointStats, len(v.index.Endpoints))
-		for i := range v.index.Endpoints {
-			of[v.index.Endpoints[i].Ref] = &v.index.Endpoints[i]
-		}
 		for i := range v.endpoints {
-			if s := of[v.endpoints[i].Candidate.Ref]; s != nil {
+			if s := v.indexed[v.endpoints[i].Candidate.Ref]; s != nil {
 				v.send(d, prom.GaugeValue, float64(value(s)), v.endpoints[i].Candidate.Endpoint.ID)
 			}
 		}
@@ -187,7 +170,7 @@ var pull = []*pulled{
 	from(gauge, ofRouter, "open_leases", "Requests in flight.", func(s *endpick.Stats) float64 { return float64(s.OpenLeases) }),
 
 	newPulled("endpoints", "Endpoints by state: those that take requests, are drained, or are gone with requests still open.", []string{"state"}, func(v *view, d *prom.Desc) {
-		if v.sources.Router == nil {
+		if v.router == nil {
 			return
 		}
 		drained := 0

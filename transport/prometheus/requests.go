@@ -249,7 +249,7 @@ func (m *Metrics) observeAttempts(r *transport.Observation) {
 
 // prune drops the series of endpoints that the router no longer has.
 func (m *Metrics) prune(v *view) {
-	if v.sources.Router == nil {
+	if v.router == nil {
 		return
 	}
 	there := make(map[string]bool, len(v.endpoints))

@@ -43,8 +43,7 @@ type Attempt struct {
 
 // Sent records that a request goes to an endpoint.
 func (h *Health) Sent(id string, ref endpick.EndpointRef) Attempt {
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	a := h.attempt(id, ref)
 	a.e.asked.begin(a.e, now)
@@ -70,8 +69,8 @@ func (a Attempt) Because(err error) Attempt {
 func (a Attempt) Heard() {
 	a.e.heard.Add(1)
 	if a.e.current() == Silent {
-		h, now := a.e.h, a.e.h.router.Now()
-		h.mu.Lock()
+		h := a.e.h
+		now := h.lock()
 		defer h.mu.Unlock()
 		if a.e.current() == Silent {
 			a.e.comeBack(now)
@@ -138,8 +137,8 @@ func kind(stream bool) int {
 
 // Overdue records that the request has waited for as long as Patience.
 func (a Attempt) Overdue() {
-	e, h, now := a.e, a.e.h, a.e.h.router.Now()
-	h.mu.Lock()
+	e, h := a.e, a.e.h
+	now := h.lock()
 	defer h.mu.Unlock()
 	if !e.current().Out() && e.spell == a.spell && a.Stuck() {
 		e.late(now, a.heard)
@@ -165,8 +164,7 @@ func (a Attempt) Ended(r Result) (ask bool) {
 	if r == NotSent && host.IsOwn(a.err) {
 		r = Undecided
 	}
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	switch r {
 	case Served:
@@ -190,8 +188,8 @@ func (a Attempt) Ended(r Result) (ask bool) {
 // Full records that the endpoint is full, or still loads, and has asked not to be asked again for so
 // long; 0: it has not said for how long.
 func (a Attempt) Full(wait time.Duration) {
-	e, h, now := a.e, a.e.h, a.e.h.router.Now()
-	h.mu.Lock()
+	e, h := a.e, a.e.h
+	now := h.lock()
 	defer h.mu.Unlock()
 	e.list(now)
 	e.asked.begin(e, now)

@@ -21,8 +21,8 @@ func (h *Health) Check(id string, ref endpick.EndpointRef, busy bool) Attempt {
 // check may be wrong, unless it has never sent anything either and no connection could be made to
 // it. One that fails requests is not well just because it passes checks.
 func (a Attempt) Checked(err error, connected bool) {
-	e, h, now := a.e, a.e.h, a.e.h.router.Now()
-	h.mu.Lock()
+	e, h := a.e, a.e.h
+	now := h.lock()
 	defer h.mu.Unlock()
 	e.checkedAt, e.checkErr = now, err
 	hangs := host.IsTimeout(err)

@@ -32,8 +32,7 @@ func (h *Health) Elsewhere(id string, failed, served int) {
 	if !ok || failed <= 0 || served >= outRatio*failed {
 		return
 	}
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	e := h.endpoint(id, ref)
 	if e.current().Out() {

@@ -139,6 +139,13 @@ func (t *tally) add(n int, heard uint64) {
 	t.n += n
 }
 
+// lock takes the lock. It returns the time when it was asked to.
+func (h *Health) lock() time.Time {
+	now := h.router.Now()
+	h.mu.Lock()
+	return now
+}
+
 // endpoint returns an endpoint, creating it if necessary; h.mu is held.
 func (h *Health) endpoint(id string, ref endpick.EndpointRef) *endpoint {
 	at := h.of.At(ref)

@@ -37,8 +37,7 @@ func (a Attempt) lacks() {
 	if a.lack == (Lack{}) {
 		return
 	}
-	until := h.router.Now().Add(lacksFor)
-	h.mu.Lock()
+	until := h.lock().Add(lacksFor)
 	defer h.mu.Unlock()
 	h.lacks = slices.DeleteFunc(h.lacks, func(l lack) bool { return l.Lack == a.lack && l.e == a.e })
 	if len(h.lacks) == maxLacks {
@@ -58,8 +57,7 @@ func (h *Health) AvoidFor(dst []string, model, path string) []string {
 	if h.lacking.Load() == 0 {
 		return dst
 	}
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	for _, l := range h.lacks {
 		if l.Model == model && (l.Path == "" || l.Path == path) && now.Before(l.until) && !h.gone(l.e) {

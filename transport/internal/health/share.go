@@ -17,8 +17,7 @@ func (h *Health) Avoid(dst, hanging []string) ([]string, []string) {
 	if !h.Troubled() {
 		return dst, hanging
 	}
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	spare, all, well := h.spare(now)
 	h.known = slices.DeleteFunc(h.known, func(e *endpoint) bool {
@@ -92,8 +91,7 @@ func (h *Health) neglected() string {
 	if h.listed.Load() == 0 {
 		return ""
 	}
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
 		if s := e.current(); s.Out() && s != Silent && !e.hangs && !e.unfit(now) && !now.Before(e.fullUntil) &&
@@ -149,8 +147,7 @@ func (h *Health) Out(dst []string) []string {
 	if h.listed.Load() == 0 {
 		return dst
 	}
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	for _, e := range h.known {
 		if e.current().Out() && (e.unfit(now) || now.Before(e.nextTrial)) {
@@ -163,8 +160,7 @@ func (h *Health) Out(dst []string) []string {
 // Answers reports whether an endpoint is not out, and has not been silent for longer than usual
 // although it has work.
 func (h *Health) Answers(ref endpick.EndpointRef) bool {
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
 	return at == nil || *at == nil || !(*at).current().Out() && (*at).asked.lasts(*at, now) < h.usual()
@@ -185,8 +181,7 @@ func (h *Health) gone(e *endpoint) bool {
 
 // Unhealthy is the number of endpoints that get less than their share.
 func (h *Health) Unhealthy() int {
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	n := 0
 	for _, e := range h.known {

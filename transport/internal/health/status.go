@@ -59,8 +59,7 @@ type Status struct {
 
 // Status returns the health of an endpoint.
 func (h *Health) Status(ref endpick.EndpointRef) Status {
-	now := h.router.Now()
-	h.mu.Lock()
+	now := h.lock()
 	defer h.mu.Unlock()
 	at := h.of.Find(ref)
 	if at == nil || *at == nil {
