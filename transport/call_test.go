@@ -1,13 +1,22 @@
 package transport
 
 import (
+	"bytes"
+	"compress/flate"
+	"compress/gzip"
+	"compress/zlib"
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
+	"testing/iotest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -325,4 +334,349 @@ func TestWhatWasSavedIsGivenBack(t *testing.T) {
 	c.drop()
 	c.drop()
 	assert.EqualValues(t, 3, c.t.saved.Load())
+}
+
+func request(t testing.TB, r io.Reader, length int64, coding string) *http.Request {
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/v1/completions", r)
+	require.NoError(t, err)
+	req.ContentLength = length
+	if coding != "" {
+		req.Header.Set("Content-Encoding", coding)
+	}
+	return req
+}
+
+// However long a body is, in whatever pieces it comes and whatever length was
+// announced, it is read whole and takes hardly more memory than its length.
+func TestReadBody(t *testing.T) {
+	const limit = 3 * firstRead
+	for _, size := range []int{0, 1, 511, 512, 513, firstRead - 1, firstRead, firstRead + 1, 2*firstRead + 2, limit - 1, limit} {
+		text := strings.Repeat("x", size)
+		for name, length := range map[string]int64{"as announced": int64(size), "unknown": -1, "more than announced": int64(size / 2), "less than announced": limit} {
+			for how, r := range map[string]io.Reader{
+				"at once": strings.NewReader(text), "with its end": iotest.DataErrReader(strings.NewReader(text)), "in halves": iotest.HalfReader(strings.NewReader(text)),
+			} {
+				body, unpacked, err := reading(limit).readBody(request(t, r, length, ""))
+				require.NoError(t, err)
+				assert.False(t, unpacked)
+				require.Equal(t, size, len(body), "%s, %s", name, how)
+				require.True(t, string(body) == text)
+				assert.LessOrEqual(t, cap(body), size+size/8+1024, "%d, %s, %s", size, name, how)
+			}
+		}
+	}
+	for _, length := range []int64{-1, math.MaxInt64} { // of a body without a limit
+		body, _, err := reading(math.MaxInt64).readBody(request(t, strings.NewReader(strings.Repeat("x", 5000)), length, ""))
+		require.NoError(t, err)
+		assert.Len(t, body, 5000)
+	}
+	for name, length := range map[string]int64{"announced": limit + 1, "unknown": -1, "lied about": 5} {
+		_, _, err := reading(limit).readBody(request(t, strings.NewReader(strings.Repeat("x", limit+1)), length, ""))
+		var tooLarge *BodyError
+		require.ErrorAs(t, err, &tooLarge, name)
+		assert.EqualValues(t, limit, tooLarge.Limit)
+	}
+}
+
+// An announced body is copied no more often than growing requires: all in all,
+// twice its length is allocated.
+func TestAnnouncedBodiesAreReadIntoPlace(t *testing.T) {
+	for _, size := range []int{firstRead / 2, 3 * firstRead, 9 * firstRead} {
+		req := request(t, strings.NewReader(strings.Repeat("x", size)), int64(size), "")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := reading(32 << 20).readBody(req)
+		runtime.ReadMemStats(&after)
+		require.NoError(t, err)
+		assert.Less(t, int(after.TotalAlloc-before.TotalAlloc), 3*size)
+	}
+}
+
+// An announced length costs the gateway nothing: memory grows with what has arrived.
+func TestAnnouncedLengthsAreNotBelieved(t *testing.T) {
+	for sent := 1; sent <= 4<<20; sent *= 4 {
+		broke := errors.New("broke")
+		req := request(t, io.MultiReader(strings.NewReader(strings.Repeat("x", sent)), iotest.ErrReader(broke)), 32<<20, "")
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, _, err := reading(32 << 20).readBody(req)
+		runtime.ReadMemStats(&after)
+		require.ErrorIs(t, err, broke)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*sent+2*firstRead), "%d bytes sent", sent)
+	}
+}
+
+func TestReadBodyLooksAtItsClient(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	reads := 0
+	r := readerFunc(func(p []byte) (int, error) {
+		if reads++; reads == 3 {
+			cancel()
+		}
+		return copy(p, "more"), nil
+	})
+	_, _, err := reading(1 << 30).readBody(request(t, r, -1, "").WithContext(ctx))
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.Equal(t, 3, reads)
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// reading is a dispatcher whose bodies have at most so many bytes.
+func reading(most int64) *Dispatcher {
+	enlarge := func(io.Reader) (io.Reader, error) { return strings.NewReader("large"), nil }
+	return &Dispatcher{config: Config{MaxBodyBytes: most, Decoders: map[string]func(io.Reader) (io.Reader, error){
+		"x": enlarge, "mad": func(io.Reader) (io.Reader, error) { panic("mad") },
+	}}}
+}
+
+func TestCompressedBodies(t *testing.T) {
+	const text = `{"model":"m","prompt":"x"}`
+	for _, tc := range []struct{ coding, body, want string }{
+		{"gzip", string(packed(t, text, gzipped)), text}, {"x-gzip", string(packed(t, text, gzipped)), text}, {" GZIP ", string(packed(t, text, gzipped)), text},
+		{"deflate", string(packed(t, text, zlibbed)), text}, {"deflate", string(packed(t, text, deflated(6))), text},
+		{"identity", text, ""}, {"br", text, ""}, {"zstd", text, ""}, {"gzip, br", text, ""}, {"gzip, gzip", text, ""}, {"X", "small", "large"}, {"", text, ""}, {"gzip", "", ""},
+	} {
+		body, unpacked, err := reading(1 << 20).readBody(request(t, strings.NewReader(tc.body), -1, tc.coding))
+		require.NoError(t, err, tc.coding)
+		assert.Equal(t, tc.want != "", unpacked, tc.coding)
+		if tc.want == "" {
+			tc.want = tc.body // unchanged
+		}
+		assert.Equal(t, tc.want, string(body), tc.coding)
+	}
+	_, _, err := reading(1 << 20).readBody(request(t, strings.NewReader("x"), -1, "mad"))
+	require.ErrorAs(t, err, new(*endpick.PanicError))
+	whole := string(packed(t, text, gzipped))
+	for n := 1; n < len(whole); n++ {
+		_, _, err := reading(1 << 20).readBody(request(t, strings.NewReader(whole[:n]), -1, "gzip"))
+		require.ErrorIs(t, err, ErrRead, "%d bytes", n)
+		require.Equal(t, 400, StatusOf(err))
+	}
+}
+
+// A body packed more tightly than any human text costs no more than its sender
+// has sent.
+func TestBombsAreRefused(t *testing.T) {
+	const freeInflation, maxInflation = 64 << 10, 64
+	for _, size := range []int{freeInflation, 1 << 20, 16 << 20} {
+		bomb := string(packed(t, strings.Repeat("x", size), gzipped))
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		body, _, err := reading(32 << 20).readBody(request(t, strings.NewReader(bomb), -1, "gzip"))
+		runtime.ReadMemStats(&after)
+		assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(4*(freeInflation+maxInflation*len(bomb))+(1<<20)))
+		if size == freeInflation {
+			require.NoError(t, err)
+			assert.Len(t, body, size)
+			continue
+		}
+		require.ErrorAs(t, err, new(*BodyError))
+		assert.Equal(t, 413, StatusOf(err))
+	}
+	// The limit on bodies also applies after unpacking.
+	_, _, err := reading(1000).readBody(request(t, bytes.NewReader(packed(t, strings.Repeat("x", 1001), gzipped)), -1, "gzip"))
+	var tooLarge *BodyError
+	require.ErrorAs(t, err, &tooLarge)
+	assert.EqualValues(t, 1000, tooLarge.Limit)
+}
+
+// packed is a text in a coding.
+func packed(t testing.TB, text string, w func(io.Writer) io.WriteCloser) []byte {
+	var b bytes.Buffer
+	c := w(&b)
+	_, err := io.WriteString(c, text)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	return b.Bytes()
+}
+
+func gzipped(w io.Writer) io.WriteCloser { return gzip.NewWriter(w) }
+func zlibbed(w io.Writer) io.WriteCloser { return zlib.NewWriter(w) }
+
+func deflated(level int) func(io.Writer) io.WriteCloser {
+	return func(w io.Writer) io.WriteCloser {
+		c, _ := flate.NewWriter(w, level)
+		return c
+	}
+}
+
+func TestCodings(t *testing.T) {
+	texts := []string{"", "a", strings.Repeat("some text that repeats itself ", 1000)}
+	random := rand.New(rand.NewPCG(1, 2))
+	noise := make([]byte, 10_000)
+	for i := range noise {
+		noise[i] = byte(random.Uint32())
+	}
+	for _, text := range append(texts, string(noise)) {
+		for _, tc := range []struct {
+			coding string
+			packed []byte
+		}{
+			{"gzip", packed(t, text, gzipped)},
+			{"X-GZIP", packed(t, text, gzipped)},
+			{"gzip", append(packed(t, text[:len(text)/2], gzipped), packed(t, text[len(text)/2:], gzipped)...)}, // two members
+			{"deflate", packed(t, text, zlibbed)},
+			{"Deflate", packed(t, text, deflated(flate.BestCompression))},
+			{"deflate", packed(t, text, deflated(flate.NoCompression))},
+			{"deflate", packed(t, text, deflated(flate.HuffmanOnly))},
+		} {
+			open := decoders(nil).of(tc.coding)
+			require.NotNil(t, open, tc.coding)
+			got, err := io.ReadAll(&decoding{src: iotest.OneByteReader(bytes.NewReader(tc.packed)), open: open})
+			require.NoError(t, err, tc.coding)
+			assert.Equal(t, text, string(got), tc.coding)
+		}
+	}
+	got, err := io.ReadAll(&decoding{src: strings.NewReader(""), open: decoders(nil).of("gzip")})
+	require.NoError(t, err, "nothing was packed, and is nothing")
+	assert.Empty(t, got)
+	for _, unknown := range []string{"", "identity", " , ", "br", "zstd", "gzip, br", "br, gzip", "compress", "gzip,gzip"} {
+		assert.Nil(t, decoders(nil).of(unknown), unknown)
+	}
+}
+
+// Deflate data that begins almost like zlib is still deflate.
+func TestDeflateThatLooksLikeZlib(t *testing.T) {
+	checked := packed(t, strings.Repeat("x", 31), deflated(flate.NoCompression))
+	require.Equal(t, []byte{0, 31}, checked[:2], "a multiple of 31, of another method")
+	named := packed(t, strings.Repeat("x", 30), deflated(flate.NoCompression))
+	named[0] |= 8 // of the bits that a stored block does not use
+	require.NotZero(t, (8<<8|int(named[1]))%31, "the method, without its check")
+	for length, body := range map[int][]byte{31: checked, 30: named} {
+		got, err := io.ReadAll(&decoding{src: bytes.NewReader(body), open: decoders(nil).of("deflate")})
+		require.NoError(t, err)
+		assert.Equal(t, strings.Repeat("x", length), string(got))
+	}
+}
+
+// Broken data is an error, the same at each read, and no panic.
+func TestWhatIsBroken(t *testing.T) {
+	whole := packed(t, strings.Repeat("text ", 100), gzipped)
+	for name, tc := range map[string]struct {
+		coding string
+		src    io.Reader
+	}{
+		"no gzip":           {"gzip", strings.NewReader(`{"model":"m"}`)},
+		"nothing, deflate":  {"deflate", strings.NewReader("")},
+		"cut":               {"gzip", bytes.NewReader(whole[:len(whole)/2])},
+		"cut checksum":      {"gzip", bytes.NewReader(whole[:len(whole)-1])},
+		"wrong checksum":    {"gzip", bytes.NewReader(append(bytes.Clone(whole[:len(whole)-5]), 1, 2, 3, 4, 5))},
+		"no deflate":        {"deflate", strings.NewReader("\xff\xff\xff")},
+		"zlib with no body": {"deflate", strings.NewReader("\x78\x9c")},
+		"a source breaks":   {"gzip", iotest.ErrReader(errors.New("reset"))},
+	} {
+		r := &decoding{src: tc.src, open: decoders(nil).of(tc.coding)}
+		_, err := io.ReadAll(r)
+		require.Error(t, err, name)
+		n, again := r.Read(make([]byte, 10))
+		assert.Zero(t, n, name)
+		assert.Equal(t, err, again, name)
+	}
+}
+
+// Nothing is read or decoded before the first Read.
+func TestOpenedWhenRead(t *testing.T) {
+	opened := 0
+	r := &decoding{src: strings.NewReader("text"), open: func(src io.Reader) (io.Reader, error) {
+		opened++
+		return src, nil
+	}}
+	assert.Zero(t, opened)
+	got, err := io.ReadAll(iotest.OneByteReader(r))
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(got))
+	assert.Equal(t, 1, opened)
+
+	refused := errors.New("refused")
+	r = &decoding{open: func(io.Reader) (io.Reader, error) {
+		opened++
+		return nil, refused
+	}}
+	for range 2 {
+		_, err = r.Read(nil)
+		require.ErrorIs(t, err, refused)
+	}
+	assert.Equal(t, 2, opened, "once more, not at each read")
+}
+
+func TestUnpackedLimit(t *testing.T) {
+	for _, tc := range []struct {
+		n    int
+		most int64
+		want int64
+	}{
+		{0, 1 << 20, 64 << 10},
+		{1, 1 << 20, 64<<10 + 64},
+		{1000, 1 << 30, 64<<10 + 64_000},
+		{1 << 20, 32 << 20, 32 << 20},
+		{0, 10, 10},
+		{1 << 30, 1 << 50, 64<<10 + 64<<30},
+	} {
+		assert.Equal(t, tc.want, unpackedLimit(tc.n, tc.most))
+	}
+}
+
+// Any bytes yield a text or an error, and a packed text comes back.
+func FuzzDecoder(f *testing.F) {
+	f.Add("gzip", packed(f, "text", gzipped))
+	f.Add("deflate", packed(f, "text", zlibbed))
+	f.Add("deflate", packed(f, "text", deflated(flate.DefaultCompression)))
+	f.Add("x-gzip", []byte{0x1f, 0x8b})
+	f.Fuzz(func(t *testing.T, coding string, body []byte) {
+		if open := decoders(nil).of(coding); open != nil {
+			_, _ = io.Copy(io.Discard, io.LimitReader(&decoding{src: bytes.NewReader(body), open: open}, unpackedLimit(len(body), 1<<20)))
+			got, err := io.ReadAll(&decoding{src: bytes.NewReader(packed(t, string(body), gzipped)), open: decoders(nil).of("gzip")})
+			if err != nil || !bytes.Equal(got, body) {
+				t.Fatalf("%q came back as %q, %v", body, got, err)
+			}
+		}
+	})
+}
+
+func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
+	for want, pieces := range map[string][][]byte{
+		"":          nil,
+		"abc":       {[]byte("abc")},
+		"abcdefghi": {[]byte("abc"), nil, []byte("d"), {}, []byte("efghi"), nil},
+	} {
+		p := newPayload(pieces)
+		assert.EqualValues(t, len(want), p.size)
+		for range 2 {
+			r, err := p.open()
+			require.NoError(t, err)
+			require.NoError(t, iotest.TestReader(r, []byte(want)))
+			require.NoError(t, r.Close())
+		}
+	}
+}
+
+// A reader lets go of the bytes with the last of them, or when it is closed, because
+// net/http keeps it; what is released can't be opened again.
+func TestPayloadLetsItsBytesGo(t *testing.T) {
+	p := newPayload([][]byte{[]byte("abc"), []byte("def")})
+	open := func() *payloadReader {
+		r, err := p.open()
+		require.NoError(t, err)
+		return r.(*payloadReader)
+	}
+	whole, closed := open(), open()
+	_, err := io.ReadFull(closed, make([]byte, 5))
+	require.NoError(t, err)
+	require.NoError(t, closed.Close())
+	require.NoError(t, closed.Close())
+	assert.Nil(t, closed.left)
+	_, err = closed.Read(make([]byte, 1))
+	assert.Equal(t, io.EOF, err)
+	p.release()
+	assert.Nil(t, p.pieces)
+	_, err = p.open()
+	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	got := make([]byte, 6)
+	_, err = io.ReadFull(whole, got)
+	require.NoError(t, err)
+	assert.Equal(t, "abcdef", string(got), "who has opened it reads on")
+	assert.Empty(t, whole.left)
 }

@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,13 +16,16 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/iotest"
 	"time"
 	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 )
@@ -297,4 +301,207 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 			}, 30*time.Second, time.Millisecond)
 		})
 	}
+}
+
+type tripper func(*http.Request) (*http.Response, error)
+
+func (f tripper) RoundTrip(in *http.Request) (*http.Response, error) { return f(in) }
+
+// headerOf parses lines of name, colon and value, keeping the names and values
+// that net/http accepts.
+func headerOf(lines string) http.Header {
+	h := http.Header{}
+	for line := range strings.SplitSeq(lines, "\n") {
+		name, value, _ := strings.Cut(line, ":")
+		if len(h) < 32 && name != "" && strings.IndexFunc(name, func(r rune) bool {
+			return !strings.ContainsRune("-_", r) && (r < 'a' || r > 'z') && (r < 'A' || r > 'Z')
+		}) < 0 &&
+			strings.IndexFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) < 0 {
+			h.Add(name, strings.Trim(value, " \t"))
+		}
+	}
+	return h
+}
+
+// Whatever headers and bodies a client and a server send, nothing panics, there is a
+// response or an error, and nothing stays open. Half of the responses break off.
+func FuzzRoundTrip(f *testing.F) {
+	const stream = "Content-Type: text/event-stream\n"
+	for _, path := range []string{"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/tokenize", "/v1/messages/count_tokens", "/v1/audio/transcriptions", "/infill", "/generate", "/completion", "/v1/models", "/sleep", "/x?y#z", ""} {
+		f.Add(path, "Content-Type: application/json\nX-Slo-Ttft-Ms: 100\nX-Endpick-Priority: 1", `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi"}],"prompt":"a","input":"a","query":"a","documents":["b"],"input_prefix":"a"}`,
+			uint16(200), stream, `data: {"choices":[{"delta":{"content":"x"}}],"usage":{"prompt_tokens":3}}`+"\n\ndata: [DONE]\n\n", false)
+	}
+	f.Add("/v1/chat/completions", "Content-Encoding: gzip\nX-Endpick-Session: s", "\x1f\x8b\x08", uint16(200), "Content-Encoding: br\nContent-Length: -1", "{", true)
+	f.Add("/v1/audio/transcriptions", "Content-Type: multipart/form-data; boundary=x", "--x\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--x--", uint16(503), "Retry-After: 1e9", "", false)
+	f.Add("/v1/chat/completions", "Accept-Encoding: gzip\nConnection: upgrade\nUpgrade: x\nTraceparent: 00-0-0-00", "{}", uint16(429), "Retry-After: -5\nTransfer-Encoding: x", "{}", true)
+	config := all.LMetric()
+	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000", Models: []string{"m"}}, {ID: "b", Address: "10.0.0.2:8000"}}
+	router, err := endpick.New(config)
+	require.NoError(f, err)
+	var panicked atomic.Pointer[error]
+	type answer struct {
+		status int
+		header http.Header
+		body   string
+		breaks bool
+	}
+	var next atomic.Pointer[answer]
+	rt, err := transport.New(transport.Config{
+		Router: router, MaxBodyBytes: 1 << 16,
+		Base: tripper(func(in *http.Request) (*http.Response, error) {
+			if in.Body != nil {
+				_, _ = io.Copy(io.Discard, in.Body)
+				in.Body.Close()
+			}
+			a := next.Load()
+			body := io.Reader(strings.NewReader(a.body))
+			if a.breaks {
+				body = io.MultiReader(body, iotest.ErrReader(io.ErrUnexpectedEOF))
+			}
+			return &http.Response{
+				StatusCode: a.status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: a.header.Clone(), Body: io.NopCloser(body), ContentLength: -1, Request: in,
+			}, nil
+		}),
+		Warn: func(_ *http.Request, err error) {
+			if p := (*endpick.PanicError)(nil); errors.As(err, &p) {
+				panicked.Store(&err)
+			}
+		},
+	})
+	require.NoError(f, err)
+	f.Fuzz(func(t *testing.T, path, sent, body string, status uint16, received, answered string, breaks bool) {
+		if len(body)+len(answered) > 1<<17 || len(path) > 1<<12 {
+			return
+		}
+		next.Store(&answer{200 + (int(status)+200)%400, headerOf(received), answered, breaks})
+		in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/", strings.NewReader(body))
+		require.NoError(t, err)
+		if in.URL, err = in.URL.Parse("/" + strings.TrimLeft(path, "/")); err != nil || in.URL.Host != "gateway" {
+			return
+		}
+		in.Header = headerOf(sent)
+		out, err := rt.RoundTrip(in)
+		if err == nil {
+			_, _ = io.Copy(io.Discard, out.Body)
+			require.NoError(t, out.Body.Close())
+		} else {
+			require.Nil(t, out)
+		}
+		if p := panicked.Load(); p != nil {
+			t.Fatal(*p)
+		}
+		// An abandoned exchange is closed by a goroutine of its own.
+		for deadline := time.Now().Add(30 * time.Second); router.Stats().OpenLeases > 0; time.Sleep(time.Millisecond) {
+			require.True(t, time.Now().Before(deadline), "a lease is left open")
+		}
+		for _, e := range router.Endpoints() {
+			require.Zero(t, e.Candidate.InFlight)
+		}
+	})
+}
+
+// Everything that client and server send reaches the other unchanged, except for the
+// accepted codings of responses, empty streams, and streams that are said to be something else. Usage is requested by the client here,
+// so it is not added.
+func TestNothingElseIsChanged(t *testing.T) {
+	var asked *http.Request
+	var body, answer string
+	var status int
+	var header http.Header
+	config := all.LMetric()
+	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000"}}
+	router, err := endpick.New(config)
+	require.NoError(t, err)
+	rt, err := transport.New(transport.Config{Router: router, Pass: []string{"/"}, Base: tripper(func(in *http.Request) (*http.Response, error) {
+		b, err := io.ReadAll(in.Body)
+		asked, body = in, string(b)
+		return &http.Response{
+			StatusCode: status, Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Header: header.Clone(), Request: in,
+			ContentLength: int64(len(answer)), Body: io.NopCloser(iotest.HalfReader(strings.NewReader(answer))),
+		}, err
+	})})
+	require.NoError(t, err)
+	text := rapid.SampledFrom([]string{`"hi"`, `""`, `null`, `[{"type":"text","text":"hi"}]`, `[{"type":"image_url","image_url":{"url":"data:x"}}]`, `{"a":1}`, `5`, `[1,2]`, `["a","b"]`})
+	event := rapid.SampledFrom([]string{
+		`{"choices":[{"index":0,"delta":{"content":"a"},"finish_reason":"stop"}]}`, `{"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":1}}`, `[DONE]`, `x`, ``, `{"error":{"message":"x"}}`,
+		`{"type":"message_start","message":{"usage":{}}}`, `{"type":"message_stop"}`, `{"type":"response.completed","response":{"id":"r"}}`, `{"text":"a","meta_info":{}}`, `{"content":"a","stop":true}`,
+	})
+	exchange := func(t *rapid.T) {
+		said := `{"model":` + rapid.SampledFrom([]string{`"m"`, `""`, `null`}).Draw(t, "model") +
+			rapid.SampledFrom([]string{"", `,"stream":true,"stream_options":{"include_usage":true}`, `,"stream":false`, `,"stream":"yes"`}).Draw(t, "stream") +
+			rapid.SampledFrom([]string{"", `,"n":2`, `,"max_tokens":"x"`, `,"user":5`, `,"x":"\ud800"`, "\n,\t\"q\" : 1e400 ", `,"store":false`}).Draw(t, "more")
+		for _, member := range []string{"messages", "prompt", "input", "query", "text"} {
+			said += `,"` + member + `":` + text.Draw(t, member)
+		}
+		said += "}"
+		switch rapid.IntRange(0, 9).Draw(t, "form") {
+		case 0:
+			said = said[:rapid.IntRange(0, 2).Draw(t, "cut")]
+		case 1:
+			said = "\xef\xbb\xbf \r\n" + said + said
+		case 2:
+			said = rapid.String().Draw(t, "anything")
+		}
+		answer = ""
+		for _, e := range rapid.SliceOfN(event, 0, 4).Draw(t, "events") {
+			answer += rapid.SampledFrom([]string{"data: ", "data:", "event: e\r\ndata: ", ": c\n\ndata: ", ""}).Draw(t, "before") + e + rapid.SampledFrom([]string{"\n\n", "\r\n\r\n", "\r\r", "\n", ""}).Draw(t, "after")
+		}
+		status = rapid.SampledFrom([]int{200, 200, 200, 201, 302, 400, 401, 404, 429, 500, 503}).Draw(t, "status")
+		header = http.Header{"Content-Type": {rapid.SampledFrom([]string{"application/json", "text/event-stream", "text/event-stream; charset=utf-8", "text/plain", ""}).Draw(t, "type")}, "X-Twice": {"1", "2"}, "Etag": {`W/"x"`}}
+		path := rapid.SampledFrom([]string{
+			"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/generate", "/completion", "/infill",
+			"/tokenize", "/v1/audio/transcriptions", "/v1/files", "//v1//chat/completions", "/v1/responses/x/cancel", "/", "/a%2Fb", "/a%20b?d=%20&&e;f",
+		}).Draw(t, "path")
+		in, err := http.NewRequest(rapid.SampledFrom([]string{"POST", "POST", "POST", "PUT", "DELETE"}).Draw(t, "method"), "http://gateway"+path, strings.NewReader(said))
+		require.NoError(t, err)
+		in.Header = http.Header{"Authorization": {"Bearer x"}, "X-Twice": {"1", "2"}, "Content-Type": {rapid.SampledFrom([]string{"application/json", "text/plain", "multipart/form-data; boundary=b"}).Draw(t, "sent as")}}
+		sent := in.Header.Clone()
+		asked = nil
+		out, err := rt.RoundTrip(in)
+		if asked == nil { // such as a non-string model
+			require.Contains(t, []int{400, 404}, transport.StatusOf(err))
+			return
+		}
+		require.Equal(t, [3]string{in.Method, in.URL.RequestURI(), said}, [3]string{asked.Method, asked.URL.RequestURI(), body})
+		got := asked.Header.Clone()
+		got.Del("Accept-Encoding")
+		got.Del("X-Idempotency-Key") // without a value it is not sent
+		require.Equal(t, sent, got)
+		require.Equal(t, sent, in.Header)
+		events := strings.Contains(header.Get("Content-Type"), "event-stream") || strings.HasPrefix(answer, "data:") || strings.HasPrefix(answer, "event:") || strings.HasPrefix(answer, ":")
+		if errors.Is(err, io.ErrUnexpectedEOF) && (answer == "" && status == 200 || events) {
+			return // an empty stream, or one that says nothing
+		}
+		require.NoError(t, err)
+		var passed bytes.Buffer
+		_, err = passed.ReadFrom(out.Body)
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !events { // an unfinished body
+			require.NoError(t, err)
+		}
+		require.NoError(t, out.Body.Close())
+		if err == nil {
+			require.Equal(t, answer, passed.String())
+		} else { // instead of an event that has no end
+			end := bytes.LastIndex(passed.Bytes()[:passed.Len()-2], []byte("data: {"))
+			if at := bytes.LastIndex(passed.Bytes(), []byte("event: error\n")); at >= 0 {
+				end = at
+			}
+			require.Contains(t, passed.String()[end:], "the model server failed")
+			require.Equal(t, answer[:end], passed.String()[:end])
+		}
+		require.Equal(t, status, out.StatusCode)
+		if status == 429 {
+			header.Set("Retry-After", "1") // made, since the server gives none
+		}
+		if events && out.Header.Get("Content-Type") == "text/event-stream" {
+			header.Set("Content-Type", "text/event-stream")
+		}
+		require.Equal(t, header, out.Header)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		for range 10 { // faults are rare
+			exchange(t)
+		}
+	})
+	require.Zero(t, router.Stats().OpenLeases)
 }

@@ -3,10 +3,13 @@ package health_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +22,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 )
@@ -311,4 +315,128 @@ func TestAListenerThatPanicsIsIgnored(t *testing.T) {
 		m.Core().Sent("a", ref).Ended("unreachable")
 	}
 	assert.Equal(t, health.Unreachable, m.Endpoints()[0].State)
+}
+
+// Servers that refuse connections are dialled ten times a second, however many they are, as long as
+// others live. One that comes back is found at once where no other lives.
+func TestManyDeadAreSeldomChecked(t *testing.T) {
+	for dead, every := range map[int]time.Duration{1: 2 * time.Second, 20: 2 * time.Second, 200: 20 * time.Second, 1000: 30 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			config := endpick.Config{}
+			for i := range dead + 1 {
+				config.Endpoints = append(config.Endpoints, endpoints(fmt.Sprint(i))...)
+			}
+			router := rig.Must(endpick.New(config))
+			var mu sync.Mutex
+			asked := map[string]int{}
+			lives := "0"
+			m := rig.Must(health.New(health.Config{Router: router, Client: &http.Client{Transport: pages(func(in *http.Request) (*http.Response, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked[in.URL.Host]++
+				if in.URL.Host == lives {
+					return &http.Response{StatusCode: 200, Body: http.NoBody}, nil
+				}
+				return nil, &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+			})}}))
+			took := func(host string) int {
+				mu.Lock()
+				defer mu.Unlock()
+				n := asked[host]
+				clear(asked)
+				return n
+			}
+			stop := running(t, m)
+			time.Sleep(61 * time.Second)
+			took("")
+			time.Sleep(2 * time.Minute)
+			assert.InDelta(t, 2*time.Minute/every, took("1"), 1, "%d", dead)
+			time.Sleep(2 * time.Minute)
+			assert.Equal(t, 60, took("0"), "who lives")
+			alive, _ := m.Alive()
+			assert.Equal(t, 1, alive)
+			m.Check(t.Context())
+			assert.Equal(t, 1, took("1"), "all are checked at once")
+
+			mu.Lock()
+			lives = ""
+			mu.Unlock()
+			time.Sleep(5 * time.Second)
+			mu.Lock()
+			lives = "1"
+			mu.Unlock()
+			time.Sleep(2500 * time.Millisecond) // between two checks
+			alive, _ = m.Alive()
+			assert.Equal(t, 1, alive, "it is back, of %d", dead)
+			stop()
+		})
+	}
+}
+
+// Which endpoints a host avoids after four requests, each of which it sends to one endpoint
+// after the other until one has served it. Letters are endpoints in the order in which they
+// are asked: f fails, d can't be reached, b breaks off, t times out while connecting, r
+// refuses, s serves.
+func TestHostsReportTheirRequests(t *testing.T) {
+	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
+	late := &net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded}
+	for outcomes, want := range map[string]string{
+		"s":   "well",
+		"fs":  "out",  // another has served it
+		"ffs": "out",  // so have both of these
+		"ff":  "well", // the request may be at fault
+		"f":   "out",  // nobody else was asked
+		"d":   "out",
+		"dd":  "out",
+		"b":   "out",
+		"t":   "hangs",
+		"r":   "well",
+	} {
+		t.Run(outcomes, func(t *testing.T) {
+			config := endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LeastLoaded(), Weight: 1}}}}
+			for i := range 8 {
+				config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+			}
+			router := rig.Must(endpick.New(config))
+			monitor := rig.Must(health.New(health.Config{Router: router}))
+			for range 4 {
+				r := health.Request{Monitor: monitor}
+				for i, o := range outcomes {
+					lease := rig.Must(router.Route(endpick.Request{Exclude: allBut(router, fmt.Sprint(i))}))
+					r.Sent(lease, true)
+					lease.Done(endpick.Outcome{})
+					switch o {
+					case 's':
+						r.Served()
+					case 'b':
+						r.Served()
+						r.Failed(errors.New("broken off"))
+					case 'f':
+						r.Failed(errors.New("500"))
+					case 'd':
+						r.Failed(dial)
+					case 't':
+						r.Failed(late)
+					}
+				}
+				r.Close()
+				r.Close()
+			}
+			req := endpick.Request{Exclude: []string{"7"}}
+			r := health.Request{Monitor: monitor}
+			r.Avoid(&req)
+			assert.Equal(t, want != "well", slices.Contains(req.Avoid, "0"))
+			assert.Equal(t, want == "hangs", slices.Contains(req.Exclude, "0"))
+			assert.Contains(t, req.Exclude, "7", "what the host excludes stays")
+		})
+	}
+}
+
+func allBut(router *endpick.Router, id string) (ids []string) {
+	for _, e := range router.Endpoints() {
+		if other := e.Candidate.Endpoint.ID; other != id {
+			ids = append(ids, other)
+		}
+	}
+	return ids
 }

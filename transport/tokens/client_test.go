@@ -2,19 +2,24 @@ package tokens_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/tokens"
 )
@@ -142,4 +147,276 @@ func TestBodiesAreCopied(t *testing.T) {
 	var ids []uint32
 	require.Eventually(t, func() bool { ids, _ = c.Tokens(t.Context(), path, chat("right")); return ids != nil }, 30*time.Second, time.Millisecond)
 	require.Equal(t, []uint32{'r', 'i', 'g', 'h', 't'}, ids)
+}
+
+// asks is a function used as a tokenizer.
+type asks func(ctx context.Context, path string, body []byte) ([]uint32, error)
+
+func (a asks) Tokens(ctx context.Context, path string, body []byte) ([]uint32, error) {
+	return a(ctx, path, body)
+}
+
+func TestConfigNamesWhatIsWrong(t *testing.T) {
+	l := &letters{}
+	for field, c := range map[string]tokens.Config{
+		"MaxBytes": {Tokenizer: l, MaxBytes: -1}, "MaxCalls": {Tokenizer: l, MaxCalls: -1}, "MaxPrompt": {Tokenizer: l, MaxPrompt: -1}, "RestAfter": {Tokenizer: l, RestAfter: -1},
+		"Within": {Tokenizer: l, Within: -1}, "GiveUp": {Tokenizer: l, GiveUp: -1}, "RestFor": {Tokenizer: l, RestFor: -1},
+	} {
+		_, err := tokens.New(c)
+		assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config." + field, Reason: "is negative"}, err)
+	}
+	_, err := tokens.New(tokens.Config{})
+	assert.Equal(t, &endpick.ConfigError{Field: "tokens.Config.Tokenizer", Reason: "is nil"}, err)
+}
+
+// A request waits for five milliseconds, and a call for two seconds at most.
+func TestDefaultTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		takes := 4 * time.Millisecond
+		c := newClient(tokens.Config{Tokenizer: asks(func(ctx context.Context, _ string, _ []byte) ([]uint32, error) {
+			until, ok := ctx.Deadline()
+			assert.True(t, ok)
+			assert.Equal(t, 2*time.Second, time.Until(until))
+			time.Sleep(takes)
+			return []uint32{1}, nil
+		})})
+		ids, _ := c.Tokens(t.Context(), path, chat("in time"))
+		assert.Len(t, ids, 1)
+		takes = 6 * time.Millisecond
+		start := time.Now()
+		ids, _ = c.Tokens(t.Context(), path, chat("late"))
+		assert.Empty(t, ids)
+		assert.Equal(t, 5*time.Millisecond, time.Since(start))
+		assert.EqualValues(t, 1, c.Stats().Late)
+		ids, rest := c.Tokens(t.Context(), path, chat("in time", "late"))
+		assert.Len(t, ids, 1, "the head is known")
+		assert.Equal(t, len(`{"role":"user","content":"late"}`), rest)
+		assert.Equal(t, []uint64{2, 1}, []uint64{c.Stats().Late, c.Stats().Heads})
+		synctest.Wait()
+		time.Sleep(time.Second)
+		ids, _ = c.Tokens(t.Context(), path, chat("late"))
+		assert.Len(t, ids, 1, "remembered all the same")
+	})
+}
+
+// Five failures in a row cause a rest of half a second, and each further failure one
+// twice as long, up to a minute.
+func TestRestsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := &letters{err: errors.New("down")}
+		c := newClient(tokens.Config{Tokenizer: l})
+		n := 0
+		ask := func() {
+			n++
+			c.Tokens(t.Context(), path, chat(fmt.Sprint(n)))
+		}
+		for range 4 {
+			ask()
+			assert.True(t, c.Stats().RestUntil.IsZero())
+		}
+		for _, want := range []time.Duration{500, 1000, 2000, 4000, 8000, 16000, 32000, 60000, 60000} {
+			ask()
+			rest := time.Until(c.Stats().RestUntil)
+			require.Equal(t, want*time.Millisecond, rest)
+			time.Sleep(rest - time.Nanosecond)
+			declined := c.Stats().Declined
+			ask()
+			require.Equal(t, declined+1, c.Stats().Declined, "still resting")
+			time.Sleep(time.Nanosecond)
+		}
+		assert.EqualValues(t, 13, c.Stats().Failed)
+		assert.EqualValues(t, 13, c.Stats().Asked)
+		l.err = nil
+		ask()
+		l.err = errors.New("down")
+		for range 5 {
+			ask()
+		}
+		assert.Equal(t, 500*time.Millisecond, time.Until(c.Stats().RestUntil), "after a success it begins anew")
+
+		down := asks(func(context.Context, string, []byte) ([]uint32, error) {
+			time.Sleep(time.Second)
+			return nil, errors.New("down")
+		})
+		c = newClient(tokens.Config{Tokenizer: down})
+		for range 64 {
+			ask()
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		assert.EqualValues(t, 64, c.Stats().Failed)
+		assert.LessOrEqual(t, time.Until(c.Stats().RestUntil), 500*time.Millisecond, "one outage is no reason for a minute's rest")
+	})
+}
+
+// An error caused by one client's request does not stop calls for others; an engine's error
+// does.
+func TestWhoseFaultItIs(t *testing.T) {
+	for status, rests := range map[int]bool{399: true, 400: false, 404: false, 422: false, 499: false, 500: true, 503: true} {
+		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(status) }))
+		c := newClient(tokens.Config{Tokenizer: tokens.Rendering(engine.URL, nil), Within: time.Minute, RestAfter: 2})
+		for i := range 4 {
+			c.Tokens(t.Context(), path, chat(fmt.Sprint(i)))
+		}
+		want := uint64(4)
+		if rests {
+			want = 2
+		}
+		assert.Equal(t, want, c.Stats().Failed, "%d", status)
+		assert.Equal(t, rests, !c.Stats().RestUntil.IsZero(), "%d", status)
+		engine.Close()
+	}
+	none := newClient(tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return nil, nil }), Within: time.Minute, RestAfter: 1})
+	ids, rest := none.Tokens(t.Context(), path, chat("one"))
+	assert.Empty(t, ids)
+	assert.Zero(t, rest)
+	assert.EqualValues(t, 1, none.Stats().Failed, "no ids are no answer")
+	assert.Zero(t, none.Stats().Prompts)
+	assert.False(t, none.Stats().RestUntil.IsZero())
+}
+
+// A body may be as long as the limit, and every declined request is counted.
+func TestWhatIsDeclined(t *testing.T) {
+	c := newClient(tokens.Config{Tokenizer: &letters{}, Within: time.Minute, MaxPrompt: len(chat("12345"))})
+	ids, _ := c.Tokens(t.Context(), path, chat("12345"))
+	assert.Len(t, ids, 5)
+	for i, body := range []string{
+		string(chat("123456")), "", "no JSON", `{"prompt":""`, `{"messages":[]}`, `{"messages":7,"prompt":"x"}`, `{"messages":[7]}`,
+		`{"messages":[{"content":[7]}]}`, `{"messages":[{"content":[{"type":"image_url"}]}]}`,
+	} {
+		ids, rest := c.Tokens(t.Context(), path, []byte(body))
+		assert.Empty(t, ids, body)
+		assert.Zero(t, rest)
+		assert.EqualValues(t, i+1, c.Stats().Declined, body)
+	}
+	assert.EqualValues(t, 1, c.Stats().Asked)
+}
+
+// Text parts have tokens, other parts have more than these; the first message with
+// such a part decides.
+func TestMessagesOfParts(t *testing.T) {
+	l := &letters{}
+	c := newClient(tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) {
+		l.asked.Add(1)
+		return []uint32{1, 2}, nil
+	}), Within: time.Minute})
+	for content, asked := range map[string]bool{
+		`[{"type":"text","text":"a"},{"type":"text","text":"b"}]`: true,
+		`[]`: true, `"text"`: true, `null`: true,
+		`[{"type":"text","text":"a"},{"type":"image_url"}]`: false,
+		`[{"type":"image_url"},{"type":"text","text":"a"}]`: false,
+		`[{"text":"a"}]`: false,
+	} {
+		before := l.asked.Load()
+		ids, _ := c.Tokens(t.Context(), path, []byte(`{"messages":[{"role":"system","content":"s"},{"content":`+content+`}]}`))
+		assert.Equal(t, asked, l.asked.Load() > before, content)
+		assert.Equal(t, asked, len(ids) == 2, content)
+	}
+	before := l.asked.Load()
+	c.Tokens(t.Context(), path, []byte(`{"messages":[{"role":"assistant","tool_calls":[]}]}`))
+	assert.Equal(t, before+1, l.asked.Load(), "no content at all")
+}
+
+// Two prompts are the same only if everything that shapes them is, in the same place.
+func TestPromptsAreToldApart(t *testing.T) {
+	l := &letters{}
+	c := newClient(tokens.Config{Tokenizer: asks(func(ctx context.Context, path string, body []byte) ([]uint32, error) {
+		l.asked.Add(1)
+		return []uint32{uint32(l.asked.Load())}, nil
+	}), Within: time.Minute})
+	bodies := []string{
+		`{"prompt":"x"}`, `{"messages":[{"content":"x"}]}`, `{"messages":[{"content":"x"},{"content":"x"}]}`,
+		`{"a":1,"b":2,"prompt":"x"}`, `{"a1b":2,"prompt":"x"}`, `{"prompt":"evil","Prompt":"x"}`, `{"messages":[{"content":"evil"}],"Messages":[{"content":"x"}]}`,
+	}
+	for _, member := range []string{
+		"model", "tools", "tool_choice", "functions", "documents", "chat_template", "chat_template_kwargs", "add_generation_prompt",
+		"continue_final_message", "add_special_tokens", "reasoning_effort", "response_format", "truncate_prompt_tokens",
+		"system", "whatever comes",
+	} {
+		bodies = append(bodies, fmt.Sprintf(`{%q:"x","prompt":"x"}`, member), fmt.Sprintf(`{%q:"x","messages":[{"content":"x"}]}`, member))
+	}
+	seen := map[uint32]string{}
+	for range 2 {
+		for _, p := range []string{"/v1/completions", path} {
+			for _, body := range bodies {
+				ids, rest := c.Tokens(t.Context(), p, []byte(body))
+				require.Len(t, ids, 1)
+				require.Zero(t, rest)
+				name := p + body
+				if other, ok := seen[ids[0]]; ok && other != name {
+					t.Fatalf("%s is taken for %s", name, other)
+				}
+				seen[ids[0]] = name
+			}
+		}
+	}
+	c.Tokens(t.Context(), path, []byte(`{"temperature":1,"prompt":"x","max_tokens":5}`))
+	assert.EqualValues(t, 2*len(bodies), l.asked.Load(), "what shapes only the answer does not count")
+	assert.EqualValues(t, 2*len(bodies)+1, c.Stats().Hits)
+}
+
+// Remembered bytes are counted exactly, and an entry larger than the whole memory
+// evicts nothing.
+func TestBytesAreCounted(t *testing.T) {
+	n := 100
+	config := tokens.Config{Tokenizer: asks(func(context.Context, string, []byte) ([]uint32, error) { return make([]uint32, n), nil }), Within: time.Minute, MaxBytes: 550}
+	c := newClient(config)
+	ask := func(text string) { c.Tokens(t.Context(), path, chat(text)) }
+	ask("as long as the bound")
+	assert.Equal(t, 1, c.Stats().Prompts)
+	config.MaxBytes *= 2
+	c = newClient(config)
+	ask("one")
+	assert.EqualValues(t, 550, c.Stats().Bytes)
+	ask("two")
+	assert.Equal(t, []any{int64(1100), 2}, []any{c.Stats().Bytes, c.Stats().Prompts}, "just room enough")
+	n = 300
+	ask("too long")
+	assert.Equal(t, []any{int64(1100), 2}, []any{c.Stats().Bytes, c.Stats().Prompts})
+	n = 237 // 1,098 bytes
+	ask("alone")
+	assert.Equal(t, []any{int64(1098), 1}, []any{c.Stats().Bytes, c.Stats().Prompts})
+}
+
+// A tokenizer without a client of the host's asks its engine and nobody else: it follows no
+// redirect, which is a failure of the engine, and uses no proxy.
+func TestEnginesSendNobodyElsewhere(t *testing.T) {
+	var elsewhere atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		elsewhere.Add(1)
+		_, _ = io.WriteString(w, `{"prompt":"x","token_ids":[1],"tokens":[1]}`)
+	}))
+	defer other.Close()
+	for _, status := range []int{http.StatusMovedPermanently, http.StatusFound, http.StatusTemporaryRedirect, http.StatusPermanentRedirect} {
+		engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL+r.URL.Path, status)
+		}))
+		for _, by := range []tokens.Tokenizer{tokens.Rendering(engine.URL, nil), tokens.Llama(engine.URL, nil)} {
+			_, err := by.Tokens(t.Context(), path, chat("x"))
+			assert.ErrorContains(t, err, fmt.Sprint(status), "%T", by)
+		}
+		engine.Close()
+	}
+	assert.Zero(t, elsewhere.Load())
+}
+
+// A process reads the environment's proxies once, so another one asks; they don't apply to
+// 127.0.0.1, but to 0.0.0.0, where nobody listens at port 1.
+func TestEnginesAreAskedWithoutProxy(t *testing.T) {
+	if os.Getenv("ENDPICK_ASK") != "" {
+		for _, by := range []tokens.Tokenizer{tokens.Rendering("http://0.0.0.0:1", nil), tokens.Llama("http://0.0.0.0:1", nil)} {
+			_, err := by.Tokens(t.Context(), path, chat("x"))
+			assert.Error(t, err, "%T", by)
+		}
+		return
+	}
+	proxy, asked := engine(t, map[string]string{
+		path + "/render": `{"token_ids":[1]}`, "/apply-template": `{"prompt":"x"}`, "/tokenize": `{"tokens":[1]}`,
+	})
+	again := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestEnginesAreAskedWithoutProxy$")
+	again.Env = append(os.Environ(), "ENDPICK_ASK=1", "HTTP_PROXY="+proxy, "NO_PROXY=")
+	out, err := again.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Empty(t, *asked)
 }

@@ -2,6 +2,7 @@ package health
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"testing"
@@ -259,4 +260,228 @@ func TestChecksBesideRequests(t *testing.T) {
 	check.Checked(os.ErrDeadlineExceeded, true)
 	assert.NoError(t, c.status("b").CheckErr, "it was late, since it has answered others")
 	assert.Equal(t, c.at, c.status("b").Checked)
+}
+
+// An endpoint that returns is judged by what it does from then on: earlier failed checks
+// do not delay a trial after requests have put it out again.
+func TestChecksOfBeforeAreForgotten(t *testing.T) {
+	bad := errors.New("bad")
+	c := newCluster("a", "b", "c")
+	c.check("a", nil)
+	c.check("a", bad)
+	c.check("a", bad)
+	require.True(t, c.IsOut("a"))
+	assert.False(t, c.IsOut("b"))
+	c.at = c.at.Add(checksCount)
+	c.play("a", "s") // a trial
+	st := c.status("a")
+	assert.Equal(t, Returning, st.State)
+	assert.Equal(t, c.at, st.Since)
+	assert.Zero(t, st.Failed)
+	assert.True(t, st.Alive)
+	c.check("a", bad)
+	assert.Equal(t, Returning, c.status("a").State, "one is none")
+	c.play("a", "fff")
+	assert.Equal(t, Failing, c.status("a").State)
+	assert.True(t, c.waits("a"))
+	c.at = c.status("a").NextTrial
+	assert.False(t, c.waits("a"), "a trial is due, whatever the last check said")
+	c.play("a", "sff")
+	assert.Equal(t, Returning, c.status("a").State, "what put it out does not count any more")
+	c.at = c.at.Add(rampTime)
+	c.Avoid(nil)
+	assert.Equal(t, Well, c.status("a").State)
+	assert.Equal(t, c.at, c.status("a").Since)
+}
+
+// A check that fails with a response counts, however busy the endpoint is.
+func TestChecksThatFailWithWords(t *testing.T) {
+	c := newCluster("a", "b", "c")
+	c.check("a", nil)
+	for _, err := range []error{os.ErrDeadlineExceeded, os.ErrDeadlineExceeded, os.ErrDeadlineExceeded, errors.New("503"), errors.New("503")} {
+		assert.False(t, c.IsOut("a"))
+		v := c.Check("a", c.ref("a"), false)
+		c.send("a").Heard()
+		v.Checked(err, true)
+	}
+	assert.True(t, c.IsOut("a"))
+}
+
+// The others' failures fade while they get no requests.
+func TestFailuresOfOthersFade(t *testing.T) {
+	c := newCluster("a", "b")
+	c.play("b", "ff")
+	c.play("a", "fff")
+	assert.False(t, c.IsOut("a"), "the other is no better")
+	c = newCluster("a", "b")
+	c.play("b", "ff")
+	c.at = c.at.Add(outcomesHalve)
+	c.play("a", "fff")
+	assert.True(t, c.IsOut("a"))
+	s := c.known[slices.IndexFunc(c.known, func(s *endpoint) bool { return s.id == "b" })]
+	assert.InDelta(t, 1.95/2, s.bad, 1e-9)
+	assert.InDelta(t, 7.5*0.95*0.95/2, s.good, 1e-9)
+}
+
+// The share that is shown grows, and is all in the end, though no request has come.
+func TestSharesThatAreShown(t *testing.T) {
+	c := newCluster("a", "b", "c")
+	c.play("a", "fff")
+	c.at = c.status("a").NextTrial
+	c.play("a", "s")
+	for _, want := range []float64{rampFrom, 0.5 + rampFrom, 1} {
+		assert.InDelta(t, want, c.status("a").Share, 1e-9)
+		assert.Equal(t, want == 1, c.status("a").State == Well)
+		c.at = c.at.Add(rampTime / 2)
+	}
+}
+
+func TestElsewhere(t *testing.T) {
+	for _, x := range []struct {
+		name string
+		do   func(c *cluster)
+		out  []string
+	}{
+		{"three failures", func(c *cluster) { c.Elsewhere("a", 3, 0) }, []string{"a"}},
+		{"in three parts", func(c *cluster) { c.Elsewhere("a", 1, 0); c.Elsewhere("a", 1, 0); c.Elsewhere("a", 1, 0) }, []string{"a"}},
+		{"two", func(c *cluster) { c.Elsewhere("a", 2, 5) }, nil},
+		{"none, or fewer", func(c *cluster) { c.Elsewhere("a", 0, 0); c.Elsewhere("a", -5, 0) }, nil},
+		{"few among many", func(c *cluster) { c.Elsewhere("a", 3, 9) }, nil},
+		{"somebody who is not here", func(c *cluster) { c.Elsewhere("z", 9, 0) }, nil},
+		{"it serves us", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			v := c.send("a")
+			v.Heard()
+			c.Elsewhere("a", 1, 0)
+		}, nil},
+		{"it served us before", func(c *cluster) {
+			c.send("a").Heard()
+			c.Elsewhere("a", 2, 0)
+			c.Elsewhere("a", 1, 0)
+		}, []string{"a"}},
+		{"long ago", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			c.at = c.at.Add(time.Minute)
+			c.Elsewhere("a", 2, 0)
+		}, nil},
+		{"half of the endpoints", func(c *cluster) { c.Elsewhere("a", 2, 0); c.Elsewhere("b", 3, 0) }, []string{"b"}},
+		{"more than half of them", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			c.Elsewhere("b", 2, 0)
+			c.Elsewhere("c", 3, 0)
+		}, nil},
+		{"all of them, one after the other", func(c *cluster) {
+			for _, id := range []string{"a", "b", "c", "d"} {
+				c.Elsewhere(id, 20, 0)
+			}
+		}, []string{"a", "b"}},
+		{"as many failed as served", func(c *cluster) { c.Elsewhere("a", 3, 3) }, []string{"a"}},
+		{"although requests go on", func(c *cluster) {
+			c.Elsewhere("a", 2, 0)
+			c.Avoid(nil)
+			c.Elsewhere("b", 2, 0)
+			c.Avoid(nil)
+			c.Elsewhere("c", 3, 0)
+		}, nil},
+	} {
+		t.Run(x.name, func(t *testing.T) {
+			c := newCluster("a", "b", "c", "d")
+			x.do(c)
+			assert.Equal(t, x.out, c.Out(nil))
+			c.at = c.at.Add(firstBackoff)
+			assert.Empty(t, c.Out(nil), "a trial is due")
+		})
+	}
+	c := newCluster("a")
+	c.Elsewhere("a", 9, 0)
+	assert.Empty(t, c.Out(nil), "there is nobody else")
+}
+
+func TestTell(t *testing.T) {
+	c := newCluster("a", "b")
+	var reported []string
+	c.Tell(func(id string, failed bool) {
+		if failed {
+			id += " failed"
+		}
+		reported = append(reported, id)
+	})
+	c.served(c.send("a"), true, 0)
+	assert.Empty(t, reported, "all is well")
+	c.failed(c.send("a"), false)
+	c.served(c.send("a"), true, 0)
+	c.served(c.send("b"), true, 0)
+	assert.Equal(t, []string{"a failed", "a"}, reported)
+	c.failed(c.send("a"), false)
+	c.failed(c.send("a"), false)
+	c.failed(c.send("a"), false)
+	c.failed(c.send("a"), false)
+	assert.Equal(t, []string{"a"}, c.Out(nil))
+	assert.Len(t, reported, 4, "what is known already is not told")
+	other := 0
+	c.Tell(func(string, bool) { other++ })
+	c.failed(c.send("b"), false)
+	c.Tell(nil)
+	c.failed(c.send("b"), false)
+	assert.Equal(t, 1, other)
+	assert.Len(t, reported, 4, "another is told")
+}
+
+// A refusal for lack of a model counts once another endpoint has served it: then the endpoint is avoided
+// for that model, for a while, and its refusals are not believed.
+func TestWhoLacksAModel(t *testing.T) {
+	c := newCluster("a", "b")
+	refuse := func(model string, served bool) (ask bool) {
+		a := c.send("a").Lacking(Lack{Model: model})
+		ask = a.Ended(Refused)
+		var s Suspects
+		s.Add(a, Refused)
+		if served {
+			s.Served()
+		}
+		return ask
+	}
+	for range opinionBurst {
+		assert.True(t, refuse("m", false), "even the first, of which there may be many")
+	}
+	assert.False(t, refuse("m", false), "but not all")
+	assert.Empty(t, c.AvoidFor(nil, "m", ""))
+	refuse("m", true)
+	assert.Equal(t, []string{"x", "a"}, c.AvoidFor([]string{"x"}, "m", ""))
+	assert.Empty(t, c.AvoidFor(nil, "n", ""))
+	for range 10 {
+		assert.True(t, refuse("m", true), "it is known to be wrong")
+		assert.False(t, refuse("n", false))
+	}
+	assert.False(t, c.send("b").Lacking(Lack{Model: "m"}).knownToLack())
+	assert.Zero(t, c.Unhealthy())
+	assert.Len(t, c.lacks, 1)
+	c.at = c.at.Add(lacksFor - 1)
+	assert.Equal(t, []string{"a"}, c.AvoidFor(nil, "m", ""))
+	c.at = c.at.Add(1)
+	assert.Empty(t, c.AvoidFor(nil, "m", ""))
+	assert.True(t, refuse("m", false))
+
+	for i := range maxLacks {
+		refuse(fmt.Sprint(i), true)
+		if i == maxLacks/2 {
+			refuse("m", true) // so that others are older
+		}
+	}
+	assert.Len(t, c.lacks, maxLacks)
+	assert.Equal(t, []string{"a"}, c.AvoidFor(nil, "m", ""))
+	assert.Empty(t, c.AvoidFor(nil, "0", ""), "the oldest has given way")
+	assert.Equal(t, []string{"a"}, c.AvoidFor(nil, "1", ""))
+	c.lacks = nil
+	for _, l := range []Lack{{"m", "/v1/messages"}, {}} {
+		s := Suspects{{c.send("a").Lacking(l), Refused}}
+		s.Served()
+	}
+	assert.Equal(t, []string{"a"}, c.AvoidFor(nil, "m", "/v1/messages"))
+	assert.Empty(t, c.AvoidFor(nil, "m", "/v1/responses"))
+	assert.Empty(t, c.AvoidFor(nil, "n", "/v1/messages"), "names are clients' to invent")
+	assert.Empty(t, c.AvoidFor(nil, "", ""))
+	c.remove("a")
+	c.add("a")
+	assert.Empty(t, c.AvoidFor(nil, "m", "/v1/messages"), "it may be another one")
 }
