@@ -1,10 +1,16 @@
 package scrape_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
+	"math"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -347,4 +353,473 @@ func TestNames(t *testing.T) {
 		require.ErrorAs(t, err, &ce, bad)
 		assert.Equal(t, "scrape.Config.Names.KVUsage", ce.Field)
 	}
+}
+
+// poll asks one endpoint whose server has these pages, and returns what is known of it
+// and the errors reported.
+func poll(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, pages map[string]string) (scrape.Facts, []error) {
+	for at, page := range pages {
+		delete(pages, at)
+		pages["h"+at] = page
+	}
+	return pollSite(t, e, config, &site{pages: pages})
+}
+
+func pollSite(t *testing.T, e endpick.Endpoint, config scrape.InspectorConfig, at http.RoundTripper) (scrape.Facts, []error) {
+	e.ID, e.Address = "e", "h"
+	_, s, errs := newInspector(t, config, at, e)
+	s.Poll(t.Context())
+	facts, _ := s.Facts(&e)
+	return facts, errs.take()
+}
+
+// A page of facts may be exactly as long as the bound; one that is longer, or breaks off, is
+// ignored.
+func TestPagesOfFactsAreBounded(t *testing.T) {
+	long := llamaProps + strings.Repeat(" ", 100)
+	var facts scrape.Facts
+	var errs []error
+	for _, most := range []int64{int64(len(long)), math.MaxInt64} {
+		facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: most}, map[string]string{"/props": long})
+		assert.Empty(t, errs)
+		assert.Equal(t, 4, facts.MaxSequences)
+	}
+	for _, tc := range []struct {
+		most  int
+		pages map[string]string
+	}{
+		{len(long) - 1, map[string]string{"/props": long}},
+		{len(vllmInfo) - 1, map[string]string{"/metrics": vllmInfo}},
+		// The list of models is a page too, and what publishes events.
+		{1000, map[string]string{"/metrics": vllmInfo, "/v1/models": `{"data":[` + strings.Repeat(" ", 1000) + `]}`}},
+		{1000, map[string]string{"/metrics": vllmInfo, "/kv_event_sources": strings.Repeat(" ", 1001)}},
+	} {
+		facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{MaxBytes: int64(tc.most)}, tc.pages)
+		require.ErrorIs(t, one(t, errs), scrape.ErrTooLong)
+		assert.Zero(t, facts)
+	}
+
+	breaks := func(page string) http.RoundTripper {
+		return engines{"h": func(r *http.Request) (*http.Response, error) {
+			if r.URL.Path != page {
+				return new(site).RoundTrip(r)
+			}
+			return answer(r, io.MultiReader(strings.NewReader(vllmInfo), readerFunc(func([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }))), nil
+		}}
+	}
+	for _, page := range []string{"/metrics", "/props", "/server_info"} {
+		facts, errs = pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, breaks(page))
+		require.ErrorIs(t, one(t, errs), io.ErrUnexpectedEOF, page)
+		assert.Zero(t, facts)
+	}
+}
+
+// An invalid page is reported and ignored as a whole.
+func TestFactsThatMakeNoSense(t *testing.T) {
+	for _, engine := range []map[string]string{{"/metrics": vllmInfo}, {"/server_info": sglangInfo}} {
+		engine["/v1/models"] = `{"data":7}`
+		_, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, engine)
+		require.ErrorIs(t, one(t, errs), scrape.ErrFormat)
+		assert.ErrorContains(t, one(t, errs), "/v1/models")
+	}
+	_, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, &site{down: errNet500})
+	require.ErrorIs(t, one(t, errs), errNet500)
+	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, engines{"h": func(*http.Request) (*http.Response, error) { panic("a bug") }})
+	assert.ErrorContains(t, one(t, errs), "panic: a bug")
+	assert.Zero(t, facts)
+	for page, text := range map[string]string{"/get_server_info": `{"page_size":"x"}`, "/server_info": "7", "/props": "[]"} {
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{page: text})
+		require.ErrorIs(t, one(t, errs), scrape.ErrFormat, page)
+		assert.ErrorContains(t, one(t, errs), page)
+		assert.Zero(t, facts, page)
+	}
+	// Of two ranks, one with impossible values, the other counts.
+	info := "vllm:cache_config_info{block_size=\"16\",engine=\"0\",num_gpu_blocks=\"1000\"} 1\nvllm:cache_config_info{block_size=\"16\",engine=\"1\",num_gpu_blocks=\"-900\"} 1\n"
+	facts, errs = poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{"/metrics": info})
+	assert.Empty(t, errs)
+	assert.Equal(t, 16000, facts.KVTokens)
+}
+
+// SGLang reports on the whole server, on each of its ranks, or on both; values of a rank take
+// precedence.
+func TestFactsOfSGLang(t *testing.T) {
+	rank := func(tokens, most int) string {
+		return fmt.Sprintf(`{"effective_max_running_requests_per_dp":%d,"memory_usage":{"token_capacity":%d}}`, most, tokens)
+	}
+	for _, tc := range []struct {
+		info              string
+		kv, sequences     int
+		rankKV, rankSeqOf int // of rank 1
+	}{
+		{`{"max_total_num_tokens":1000,"max_running_requests":9}`, 1000, 9, 1000, 9},
+		{`{"max_total_num_tokens":1000}`, 1000, 0, 1000, 0},
+		{`{"max_total_num_tokens":1000,"internal_states":[{}]}`, 1000, 0, 0, 0},
+		{`{"max_total_num_tokens":1000,"max_running_requests":9,"internal_states":[` + rank(700, 5) + `,` + rank(600, 3) + `]}`, 1300, 8, 600, 3},
+		{`{"internal_states":[` + rank(700, 0) + `,` + rank(600, 0) + `],"max_running_requests":9}`, 1300, 9, 600, 9},
+		{`{"max_total_num_tokens":1000,"internal_states":[` + rank(0, 5) + `,` + rank(600, 3) + `]}`, 1600, 8, 600, 3},
+	} {
+		// A server that has a page of another engine, with nothing in it.
+		pages := func() map[string]string { return map[string]string{"/props": "{}", "/server_info": tc.info} }
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, pages())
+		assert.Empty(t, errs)
+		assert.Equal(t, []int{tc.kv, tc.sequences}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
+		facts, errs = poll(t, endpick.Endpoint{Ranked: true, Rank: 1}, scrape.InspectorConfig{}, pages())
+		assert.Empty(t, errs)
+		assert.Equal(t, []int{tc.rankKV, tc.rankSeqOf}, []int{facts.KVTokens, facts.MaxSequences}, tc.info)
+	}
+}
+
+// What vLLM 0.32.0 says of itself: with events at ports of its own choice, whatever host it names.
+func TestFactsOfVLLM(t *testing.T) {
+	for _, tc := range []struct {
+		models, sources, events, replay string
+		adapters                        []string
+	}{
+		{"models", "kv_event_sources", "127.0.0.1:9201", "127.0.0.1:10201", nil},
+		{"models_lora", "scale_out/kv_event_sources", "127.0.0.1:9202", "127.0.0.1:10202", []string{"adapter"}},
+	} {
+		server := httptest.NewServer(rig.VLLM("metrics_idle", tc.models, tc.sources))
+		e := endpick.Endpoint{ID: "e", Address: server.URL}
+		_, s, errs := newInspector(t, scrape.InspectorConfig{}, http.DefaultTransport, e)
+		s.Poll(t.Context())
+		server.Close()
+		facts, _ := s.Facts(&e)
+		assert.Equal(t, scrape.Facts{
+			Engine: "vllm", KVTokens: 131072, BlockTokens: 128, Models: []string{"tiny"}, Adapters: tc.adapters, Events: tc.events, Replay: tc.replay,
+		}, facts)
+		assert.Empty(t, errs.take())
+	}
+}
+
+// Events are those of the endpoint's rank, at the server's own host, or none.
+func TestWhereEventsAre(t *testing.T) {
+	two := `{"0":{"publisher":"zmq","endpoint":"tcp://*:5557","replay_endpoint":null},"1":{"publisher":"zmq","endpoint":"tcp://10.0.0.9:5558","replay_endpoint":"tcp://*:6558"}}`
+	ranked := func(n int) endpick.Endpoint { return endpick.Endpoint{Ranked: true, Rank: n} }
+	one := func(members string) string { return `{"0":{"publisher":"zmq",` + members + `}}` }
+	for _, tc := range []struct {
+		page           string
+		e              endpick.Endpoint
+		events, replay string
+	}{
+		{two, ranked(0), "h:5557", ""}, {two, ranked(1), "h:5558", "h:6558"}, {two, ranked(2), "", ""}, {two, endpick.Endpoint{}, "", ""},
+		{`[{"data_parallel_rank":1,"endpoint":"tcp://10.0.0.1:5558","topic":""}]`, ranked(1), "h:5558", ""},
+		{one(`"endpoint":"tcp://*:0","replay_endpoint":"tcp://*:1"`), endpick.Endpoint{}, "", ""},
+		{one(`"endpoint":"tcp://*:65536"`), endpick.Endpoint{}, "", ""},
+		{one(`"endpoint":"inproc://cache:7"`), endpick.Endpoint{}, "", ""},
+		{one(`"endpoint":"tcp://*:1","replay_endpoint":"7"`), endpick.Endpoint{}, "h:1", ""},
+		{`{"0":{"publisher":"null","endpoint":"tcp://*:5557"}}`, endpick.Endpoint{}, "", ""},
+		{"{}", endpick.Endpoint{}, "", ""}, {"<html>", endpick.Endpoint{}, "", ""},
+	} {
+		facts, errs := poll(t, tc.e, scrape.InspectorConfig{}, map[string]string{"/metrics": vllmInfo, "/kv_event_sources": tc.page})
+		assert.Empty(t, errs)
+		assert.Equal(t, []string{"vllm", tc.events, tc.replay}, []string{facts.Engine, facts.Events, facts.Replay}, tc.page)
+	}
+}
+
+// Names that no request can have are dropped, and so are those beyond 4,096.
+func TestNamesThatAreServed(t *testing.T) {
+	list := func(all ...string) string { return `{"data":[` + strings.Join(all, ",") + `]}` }
+	model := func(id string) string { return `{"id":"` + id + `"}` }
+	served := func(page string) ([]string, []string) {
+		facts, errs := poll(t, endpick.Endpoint{}, scrape.InspectorConfig{}, map[string]string{"/metrics": vllmInfo, "/v1/models": page})
+		require.Empty(t, errs)
+		return facts.Models, facts.Adapters
+	}
+	longest := strings.Repeat("n", 256)
+	models, adapters := served(list(model("a"), model(longest), model(longest+"n"), `{"id":"b","parent":""}`, `{"id":"c","parent":"a"}`))
+	assert.Equal(t, []string{"a", longest, "b"}, models)
+	assert.Equal(t, []string{"c"}, adapters)
+	var many []string
+	for i := range 5000 {
+		one := model(fmt.Sprint(i))
+		if i%2 == 1 {
+			one = `{"id":"` + fmt.Sprint(i) + `","parent":"0"}`
+		}
+		many = append(many, one)
+	}
+	models, adapters = served(list(many...))
+	assert.Len(t, models, 2048)
+	assert.Len(t, adapters, 2048)
+
+	at := &site{pages: known()}
+	router, inspector, panicked := newInspector(t, scrape.InspectorConfig{Skip: func(e *endpick.Endpoint) bool { return e.ID == "a" || e.Labels["p"][0] == 'p' }}, at,
+		endpick.Endpoint{ID: "a", Address: "vllm"}, endpick.Endpoint{ID: "b", Address: "bare"},
+		endpick.Endpoint{ID: "c", Address: "llama", Labels: map[string]string{"p": "q"}})
+	inspector.Poll(t.Context())
+	assert.Zero(t, at.times("vllm/metrics"), "it is skipped")
+	assert.Len(t, panicked.take(), 1, "and where that panics, it is asked")
+	assert.Equal(t, 32768, router.Endpoints()[1].Candidate.Endpoint.KVTokens)
+	assert.Equal(t, 1, at.times("llama/metrics"))
+
+	at = &site{pages: map[string]string{"h/metrics": vllmInfo, "h/v1/models": list(model("a"))}}
+	facts, errs := pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{DisableModels: true}, at)
+	assert.Empty(t, errs)
+	assert.Nil(t, facts.Models)
+	assert.Zero(t, at.times("h/v1/models"), "nobody wants to know")
+
+	router, inspector, bad := newInspector(t, scrape.InspectorConfig{DisableModels: true}, &site{pages: known()}, endpick.Endpoint{ID: "e", Address: "ollama2"})
+	inspector.Poll(t.Context())
+	assert.Empty(t, bad.take())
+	e := router.Endpoints()[0].Candidate.Endpoint
+	assert.Equal(t, []any{"ollama", 2, 0}, []any{e.Engine, len(e.Residents), len(e.Models)})
+}
+
+// The ranks of a server are told apart, and removed endpoints are not asked while their
+// requests finish.
+func TestWhoIsAsked(t *testing.T) {
+	at := &site{pages: known()}
+	router, s, errs := newInspector(t, scrape.InspectorConfig{}, at, endpick.Endpoint{ID: "0", Address: "vllm", Ranked: true},
+		endpick.Endpoint{ID: "1", Address: "vllm", Ranked: true, Rank: 1}, endpick.Endpoint{ID: "gone", Address: "llama"})
+	lease := rig.Must(router.Route(endpick.Request{Exclude: []string{"0", "1"}}))
+	require.NoError(t, router.Remove("gone"))
+	s.Poll(t.Context())
+	assert.Empty(t, errs.take())
+	assert.Equal(t, 16000, candidates(router)["0"].Endpoint.KVTokens)
+	assert.Equal(t, 32000, candidates(router)["1"].Endpoint.KVTokens)
+	assert.Equal(t, 2, at.times("vllm/metrics"))
+	assert.Zero(t, at.times("llama/props"))
+	lease.Done(endpick.Outcome{})
+
+	// Discovery asks for facts of endpoints that the router does not know yet.
+	e := endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, MaxSequences: 3}
+	s.Fill(&e)
+	assert.Equal(t, endpick.Endpoint{Address: "vllm", Ranked: true, Rank: 1, Engine: "vllm", MaxSequences: 3, KVTokens: 32000, Models: []string{"llama"}, Adapters: []string{"sql"}}, e)
+	e.Models[0] = "mine"
+	again, _ := s.Facts(&e)
+	assert.Equal(t, []string{"llama"}, again.Models, "each has a list of its own")
+	for _, own := range []endpick.Endpoint{{Address: "nobody"}, {Address: "vllm", Ranked: true, Engine: "mine", Adapters: []string{"x"}, KVTokens: 1}, {Address: "vllm", Ranked: true, Engine: "mine", Models: []string{"y"}, Adapters: []string{"x"}, KVTokens: 1}} {
+		e = own
+		s.Fill(&e)
+		assert.Equal(t, own, e)
+	}
+}
+
+// A slow engine has one question at a time; it may be removed meanwhile; an inspector that
+// stops waits for it and reports nothing.
+func TestASlowEngineIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var asked, open atomic.Int64
+		release := make(chan struct{})
+		e := engines{"slow": func(*http.Request) (*http.Response, error) { // it ignores its context
+			asked.Add(1)
+			open.Add(1)
+			defer open.Add(-1)
+			<-release
+			return nil, errNet500
+		}}
+		router, s, errs := newInspector(t, scrape.InspectorConfig{Interval: 100 * time.Millisecond, Timeout: time.Hour}, e, endpick.Endpoint{ID: "slow", Address: "slow"})
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		ended := false
+		run.Go(func() { s.Run(ctx); ended = true })
+		time.Sleep(10 * time.Second)
+		assert.EqualValues(t, 1, asked.Load())
+		require.NoError(t, router.Remove("slow"))
+		time.Sleep(time.Second)
+		release <- struct{}{}
+		synctest.Wait()
+		require.Len(t, errs.take(), 1)
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 1, asked.Load(), "it is gone")
+
+		time.Sleep(50 * time.Millisecond)
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "slow", Address: "slow"}))
+		time.Sleep(100 * time.Millisecond)
+		assert.EqualValues(t, 2, asked.Load(), "each tenth of a second there is a look")
+		cancel()
+		synctest.Wait()
+		assert.False(t, ended, "it leaves no goroutine")
+		release <- struct{}{}
+		run.Wait()
+		assert.Zero(t, open.Load())
+		assert.Empty(t, errs.take())
+	})
+}
+
+var errNet500 = errors.New("connection refused")
+
+// body is a page that records whether it was closed and how much of it was read.
+type body struct {
+	io.Reader
+	closed chan struct{}
+	read   int
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.Reader.Read(p)
+	b.read += n
+	return n, err
+}
+
+func (b *body) Close() error { close(b.closed); return nil }
+
+// Each response is closed, and a short one with another status is read so that its
+// connection can be reused; the engine's own format is requested, and the question ends.
+func TestAnswersAreClosed(t *testing.T) {
+	var all []*body
+	var questions []context.Context
+	var code int
+	var accepts string
+	at := engines{"h": func(r *http.Request) (*http.Response, error) {
+		accepts = r.Header.Get("Accept")
+		b := &body{Reader: strings.NewReader(load(1, 2, 0.3)), closed: make(chan struct{})}
+		all, questions = append(all, b), append(questions, r.Context())
+		return &http.Response{StatusCode: code, Header: http.Header{}, Body: b, Request: r}, nil
+	}}
+	for _, code = range []int{200, 503} {
+		_, p, _ := newPoller(t, scrape.Config{}, at, endpick.Endpoint{ID: "a", Address: "h"})
+		p.Poll(t.Context())
+		assert.Equal(t, "text/plain;version=0.0.4", accepts)
+		pollSite(t, endpick.Endpoint{}, scrape.InspectorConfig{}, at)
+	}
+	require.GreaterOrEqual(t, len(all), 6)
+	for i, b := range all {
+		<-b.closed
+		assert.Equal(t, len(load(1, 2, 0.3)), b.read, "%d", i)
+		assert.Error(t, questions[i].Err(), "%d", i)
+	}
+}
+
+// A question whose long answer gets no slot in time counts as unanswered: known facts stay. Short ones need none.
+func TestNoPlaceToRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := engines{"good": says(load(7, 3, 0.4))}
+		endpoints := []endpick.Endpoint{{ID: "good", Address: "good"}, {ID: "short", Address: "good"}}
+		router, p, errs := newPoller(t, scrape.Config{Timeout: time.Second, URL: func(e *endpick.Endpoint) string { return "http://" + e.Address + "/" + e.ID }}, e, endpoints...)
+		p.Poll(t.Context())
+		long := strings.Repeat("#\n", 64<<10)
+		release := make(chan struct{})
+		time.AfterFunc(2*time.Second, func() { close(release) })
+		for i := range 64 {
+			id := fmt.Sprint("stalls-", i)
+			e[id] = func(r *http.Request) (*http.Response, error) { // longer than the timeout
+				return answer(r, io.MultiReader(strings.NewReader(long), readerFunc(func([]byte) (int, error) { <-release; return 0, errNet500 }))), nil
+			}
+			require.NoError(t, router.Add(endpick.Endpoint{ID: id, Address: id}))
+		}
+		e["good"] = func(r *http.Request) (*http.Response, error) {
+			time.Sleep(time.Millisecond) // until all slots are taken
+			if r.URL.Path == "/short" {
+				return says(load(9, 3, 0.4))(r)
+			}
+			return says(load(9, 3, 0.4) + long)(r)
+		}
+		p.Poll(t.Context())
+		late := 0
+		reports := errs.take()
+		assert.Len(t, reports, 65)
+		for _, err := range reports {
+			if errors.Is(err, context.DeadlineExceeded) {
+				late++
+			}
+		}
+		assert.Equal(t, 1, late)
+		assert.Equal(t, []float64{7, 9}, []float64{candidates(router)["good"].Waiting, candidates(router)["short"].Waiting})
+		assert.Equal(t, allSignals, candidates(router)["good"].Reported)
+	})
+}
+
+// Errors are reported without passwords, and not for an endpoint that was removed
+// meanwhile.
+func TestWhatIsTold(t *testing.T) {
+	e := engines{
+		"down":   func(*http.Request) (*http.Response, error) { return nil, errNet500 },
+		"panics": func(*http.Request) (*http.Response, error) { panic("a bug") },
+		"bad":    says("garbage"),
+	}
+	reports := func(u string) *scrape.Error {
+		_, p, errs := newPoller(t, scrape.Config{URL: func(*endpick.Endpoint) string { return u }}, e, endpick.Endpoint{ID: "a", Address: "x"})
+		p.Poll(t.Context())
+		var own *scrape.Error
+		require.ErrorAs(t, one(t, errs.take()), &own, u)
+		return own
+	}
+	require.ErrorIs(t, reports("http://down/metrics"), errNet500)
+	require.ErrorContains(t, reports("http://panics"), "panic: a bug")
+	require.ErrorContains(t, reports("http://[::1"), "missing ']'")
+	own := reports("http://user:secret@bad/metrics")
+	assert.Equal(t, "http://user:xxxxx@bad/metrics", own.URL)
+	assert.NotContains(t, own.Error(), "secret")
+
+	var router *endpick.Router
+	e["a"] = func(r *http.Request) (*http.Response, error) {
+		assert.NoError(t, router.Remove("a"))
+		return says(load(1, 2, 0.3))(r)
+	}
+	router, p, errs := newPoller(t, scrape.Config{}, e, endpick.Endpoint{ID: "a", Address: "a"}, endpick.Endpoint{ID: "nowhere"})
+	p.Poll(t.Context())
+	assert.Empty(t, errs.take(), "nor is one that has no address")
+	assert.Len(t, router.Endpoints(), 1)
+
+	// The error callback is optional.
+	quiet := rig.Must(scrape.New(scrape.Config{Router: router, Client: &http.Client{Transport: e}, URL: func(*endpick.Endpoint) string { return "http://down" }}))
+	quiet.Poll(t.Context())
+	assert.Zero(t, quiet.Panics())
+}
+
+// In two minutes, a server that works is asked every second, however many hang or have pages that can't be
+// read, which give back their places all the same; one that refuses is asked ever less often, one whose page is long as often as it costs a percent of a core; one that is back is found
+// soon. A poller that stops waits for its questions.
+func TestHowOftenServersAreAsked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		asked := map[string]int{}
+		began := time.Now()
+		long := load(1, 2, 0.3) + strings.Repeat("# nothing\n", 800_000)
+		release := make(chan struct{})
+		e := engines{"slow": func(*http.Request) (*http.Response, error) { <-release; return nil, errNet500 }}
+		endpoints := []endpick.Endpoint{
+			{ID: "works", Address: "https://works"}, {ID: "long", Address: "long"}, {ID: "refuses", Address: "refuses"},
+			{ID: "back", Address: "back"}, {ID: "slow", Address: "slow"}, {ID: "lacks", Address: "lacks"},
+		}
+		for i := range 100 {
+			id := fmt.Sprint("broken-", i)
+			if e[id] = silent; i%2 == 0 {
+				e[id] = panics
+			}
+			endpoints = append(endpoints, endpick.Endpoint{ID: id, Address: id})
+		}
+		for name, answer := range map[string]func(*http.Request) (*http.Response, error){
+			"works": says(load(1, 2, 0.3)), "long": says(long), "lacks": new(site).RoundTrip, "refuses": func(*http.Request) (*http.Response, error) { return nil, errNet500 },
+			"back": func(r *http.Request) (*http.Response, error) {
+				if time.Since(began) < time.Minute {
+					return nil, errNet500
+				}
+				return says(load(1, 2, 0.3))(r)
+			},
+		} {
+			e[name] = func(r *http.Request) (*http.Response, error) {
+				mu.Lock()
+				asked[name]++
+				mu.Unlock()
+				assert.Equal(t, name == "works", r.URL.Scheme == "https")
+				return answer(r)
+			}
+		}
+		router, p, errs := newPoller(t, scrape.Config{}, e, endpoints...)
+		require.NoError(t, router.Drain("works"))
+		ctx, cancel := context.WithCancel(t.Context())
+		var run sync.WaitGroup
+		ended := false
+		run.Go(func() { p.Run(ctx); ended = true })
+		time.Sleep(2*time.Minute + time.Millisecond)
+		require.NoError(t, router.Remove("refuses"))
+		time.Sleep(time.Second)
+		require.NoError(t, router.Add(endpick.Endpoint{ID: "refuses", Address: "refuses"}))
+		time.Sleep(time.Second)
+		errs.take()
+		cancel()
+		synctest.Wait()
+		assert.False(t, ended)
+		close(release)
+		run.Wait()
+		assert.Empty(t, errs.take(), "who is not waited for has not failed")
+		assert.Equal(t, 123, asked["works"])
+		assert.Equal(t, 4+11+1, asked["refuses"], "after 1, 3, 7 and 15 s, then every ten, and at once when it has come anew")
+		assert.Equal(t, 4+11, asked["lacks"], "likewise")
+		assert.Equal(t, 9+58, asked["back"], "found after 65 s")
+		assert.Equal(t, 7, asked["long"], "20 s apart")
+		p.Poll(t.Context())
+		assert.Equal(t, []int{124, 17}, []int{asked["works"], asked["refuses"]}, "who polls once, polls all")
+	})
 }
