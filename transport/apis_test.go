@@ -181,11 +181,9 @@ func TestAResponseThatGoesOnIsFoundAgain(t *testing.T) {
 			req.Exclude = []string{"a"} // the server for everything else
 		}
 	}}, startEngine(t, background("a")).URL, startEngine(t, background("b")).URL, startEngine(t, background("c")).URL)
-	resp, err := w.client.Do(post(t, "/v1/responses", `{"model":"m","input":"x","stream":true,"background":true}`))
-	require.NoError(t, err)
+	resp := rig.Must(w.client.Do(post(t, "/v1/responses", `{"model":"m","input":"x","stream":true,"background":true}`)))
 	first := make([]byte, 256)
-	n, err := resp.Body.Read(first)
-	require.NoError(t, err)
+	n := rig.Must(resp.Body.Read(first))
 	_, id, _ := strings.Cut(string(first[:n]), "resp_")
 	for _, left := range []bool{false, true} {
 		if left {

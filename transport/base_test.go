@@ -428,8 +428,7 @@ func TestRedirectsStayAtTheGateway(t *testing.T) {
 			}
 			location = from
 			w := newWorld(t, transport.Config{}, engine.URL+base)
-			response, err := w.t.RoundTrip(getting(t, "/v1/files"))
-			require.NoError(t, err)
+			response := rig.Must(w.t.RoundTrip(getting(t, "/v1/files")))
 			require.NoError(t, response.Body.Close())
 			assert.Equal(t, want, response.Header.Get("Location"), "%s at %q", from, base)
 			w.t.CloseIdleConnections()
@@ -559,10 +558,8 @@ func TestACompressedFloodIsPassedOnAsItComes(t *testing.T) {
 		w := newWorld(t, transport.Config{}, e.URL)
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		resp, err := w.client.Do(post(t, chatPath, chatStream))
-		require.NoError(t, err)
-		n, err := io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
+		resp := rig.Must(w.client.Do(post(t, chatPath, chatStream)))
+		n := rig.Must(io.Copy(io.Discard, resp.Body))
 		resp.Body.Close()
 		runtime.ReadMemStats(&after)
 		assert.EqualValues(t, size, n)
@@ -678,16 +675,14 @@ func TestASlowBodyIs408(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := connect(t, s)
-			_, err := io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: gateway\r\n"+head)
-			require.NoError(t, err)
+			rig.Must(io.WriteString(c, "POST "+chatPath+" HTTP/1.1\r\nHost: gateway\r\n"+head))
 			r := bufio.NewReader(c)
 			resp, err := http.ReadResponse(r, nil)
 			for err == nil && resp.StatusCode == http.StatusContinue {
 				resp, err = http.ReadResponse(r, nil)
 			}
 			require.NoError(t, err)
-			body, err := io.ReadAll(resp.Body)
-			require.NoError(t, err)
+			body := rig.Must(io.ReadAll(resp.Body))
 			assert.Equal(t, 408, resp.StatusCode)
 			assert.True(t, resp.Close, "what may still come is not another request")
 			assert.JSONEq(t, `{"error":{"message":"the request body did not come in time","type":"invalid_request_error","param":null,"code":"408"}}`, string(body))
@@ -719,17 +714,13 @@ func TestAnUpgradedConnectionMayBeHalfClosed(t *testing.T) {
 	}))
 	w := newWorld(t, transport.Config{}, e.URL)
 	c := connect(t, front(t, w))
-	_, err := io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-	require.NoError(t, err)
+	rig.Must(io.WriteString(c, "GET /v1/realtime HTTP/1.1\r\nHost: gateway\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"))
 	r := bufio.NewReader(c)
-	resp, err := http.ReadResponse(r, nil)
-	require.NoError(t, err)
+	resp := rig.Must(http.ReadResponse(r, nil))
 	require.Equal(t, 101, resp.StatusCode)
-	_, err = io.WriteString(c, "hello")
-	require.NoError(t, err)
+	rig.Must(io.WriteString(c, "hello"))
 	require.NoError(t, c.CloseWrite())
-	answer, err := io.ReadAll(r)
-	require.NoError(t, err)
+	answer := rig.Must(io.ReadAll(r))
 	assert.Equal(t, `you have said "hello"`, string(answer))
 	w.idle(t)
 }

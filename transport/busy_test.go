@@ -347,10 +347,8 @@ func TestWhoIsFull(t *testing.T) {
 				})}))
 				path := cmp.Or(tc.path, chatPath)
 				ask := func() *http.Response {
-					resp, err := tr.RoundTrip(post(t, path, chatStream))
-					require.NoError(t, err)
-					_, err = io.Copy(io.Discard, resp.Body)
-					require.NoError(t, err)
+					resp := rig.Must(tr.RoundTrip(post(t, path, chatStream)))
+					rig.Must(io.Copy(io.Discard, resp.Body))
 					resp.Body.Close()
 					return resp
 				}

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
 	"github.com/endpick/endpick/transport/internal/host"
@@ -59,8 +60,7 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 		Endpoints: endpoints, Clock: func() time.Time { return w.at },
 	})
 	require.NoError(t, err)
-	w.Dispatcher, err = NewDispatcher(Config{Router: router, RetryBurst: 10})
-	require.NoError(t, err)
+	w.Dispatcher = rig.Must(NewDispatcher(Config{Router: router, RetryBurst: 10}))
 	return w
 }
 
@@ -78,8 +78,7 @@ func (w *world) sent(t testing.TB, id string) health.Attempt {
 
 // remove removes an endpoint that has a request in flight, so that it is still listed.
 func (w *world) remove(t testing.TB, id string) {
-	_, err := (&Call{d: w.Dispatcher}).adopt(id)
-	require.NoError(t, err)
+	rig.Must((&Call{d: w.Dispatcher}).adopt(id))
 	require.NoError(t, w.config.Router.Remove(id))
 	require.Len(t, w.config.Router.Endpoints(), 3)
 }
@@ -337,8 +336,7 @@ func TestWhatWasSavedIsGivenBack(t *testing.T) {
 }
 
 func request(t testing.TB, r io.Reader, length int64, coding string) *http.Request {
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/v1/completions", r)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/v1/completions", r))
 	req.ContentLength = length
 	if coding != "" {
 		req.Header.Set("Content-Encoding", coding)
@@ -487,8 +485,7 @@ func TestBombsAreRefused(t *testing.T) {
 func packed(t testing.TB, text string, w func(io.Writer) io.WriteCloser) []byte {
 	var b bytes.Buffer
 	c := w(&b)
-	_, err := io.WriteString(c, text)
-	require.NoError(t, err)
+	rig.Must(io.WriteString(c, text))
 	require.NoError(t, c.Close())
 	return b.Bytes()
 }
@@ -546,8 +543,7 @@ func TestDeflateThatLooksLikeZlib(t *testing.T) {
 	named[0] |= 8 // of the bits that a stored block does not use
 	require.NotZero(t, (8<<8|int(named[1]))%31, "the method, without its check")
 	for length, body := range map[int][]byte{31: checked, 30: named} {
-		got, err := io.ReadAll(&decoding{src: bytes.NewReader(body), open: decoders(nil).of("deflate")})
-		require.NoError(t, err)
+		got := rig.Must(io.ReadAll(&decoding{src: bytes.NewReader(body), open: decoders(nil).of("deflate")}))
 		assert.Equal(t, strings.Repeat("x", length), string(got))
 	}
 }
@@ -585,8 +581,7 @@ func TestOpenedWhenRead(t *testing.T) {
 		return src, nil
 	}}
 	assert.Zero(t, opened)
-	got, err := io.ReadAll(iotest.OneByteReader(r))
-	require.NoError(t, err)
+	got := rig.Must(io.ReadAll(iotest.OneByteReader(r)))
 	assert.Equal(t, "text", string(got))
 	assert.Equal(t, 1, opened)
 
@@ -596,7 +591,7 @@ func TestOpenedWhenRead(t *testing.T) {
 		return nil, refused
 	}}
 	for range 2 {
-		_, err = r.Read(nil)
+		_, err := r.Read(nil)
 		require.ErrorIs(t, err, refused)
 	}
 	assert.Equal(t, 2, opened, "once more, not at each read")
@@ -645,8 +640,7 @@ func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
 		p := newPayload(pieces)
 		assert.EqualValues(t, len(want), p.size)
 		for range 2 {
-			r, err := p.open()
-			require.NoError(t, err)
+			r := rig.Must(p.open())
 			require.NoError(t, iotest.TestReader(r, []byte(want)))
 			require.NoError(t, r.Close())
 		}
@@ -658,25 +652,22 @@ func TestPayloadReadsItsPiecesAsOne(t *testing.T) {
 func TestPayloadLetsItsBytesGo(t *testing.T) {
 	p := newPayload([][]byte{[]byte("abc"), []byte("def")})
 	open := func() *payloadReader {
-		r, err := p.open()
-		require.NoError(t, err)
+		r := rig.Must(p.open())
 		return r.(*payloadReader)
 	}
 	whole, closed := open(), open()
-	_, err := io.ReadFull(closed, make([]byte, 5))
-	require.NoError(t, err)
+	rig.Must(io.ReadFull(closed, make([]byte, 5)))
 	require.NoError(t, closed.Close())
 	require.NoError(t, closed.Close())
 	assert.Nil(t, closed.left)
-	_, err = closed.Read(make([]byte, 1))
+	_, err := closed.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)
 	p.release()
 	assert.Nil(t, p.pieces)
 	_, err = p.open()
 	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
 	got := make([]byte, 6)
-	_, err = io.ReadFull(whole, got)
-	require.NoError(t, err)
+	rig.Must(io.ReadFull(whole, got))
 	assert.Equal(t, "abcdef", string(got), "who has opened it reads on")
 	assert.Empty(t, whole.left)
 }

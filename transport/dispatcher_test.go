@@ -100,21 +100,17 @@ func newDriven(t testing.TB, config transport.Config) *driven {
 		config.Pass = []string{"/"}
 	}
 	config.Router, config.Health = w.router, w.monitor
-	var err error
-	w.Dispatcher, err = transport.NewDispatcher(config)
-	require.NoError(t, err)
+	w.Dispatcher = rig.Must(transport.NewDispatcher(config))
 	return w
 }
 
 func (w *driven) read(t testing.TB, body string) *transport.Call {
-	call, err := w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)})
-	require.NoError(t, err)
+	call := rig.Must(w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)}))
 	return call
 }
 
 func (w *driven) route(t testing.TB, call *transport.Call) *transport.Attempt {
-	a, err := call.Route(t.Context())
-	require.NoError(t, err)
+	a := rig.Must(call.Route(t.Context()))
 	return a
 }
 
@@ -151,8 +147,7 @@ func TestAResponseIsMetered(t *testing.T) {
 	for _, piece := range strings.SplitAfter(events, "e") { // at arbitrary points
 		got = a.Feed(got, []byte(piece))
 	}
-	got, err := a.End(got)
-	require.NoError(t, err)
+	got = rig.Must(a.End(got))
 	assert.NotContains(t, string(got), "usage", "the client did not ask for it")
 	assert.Contains(t, string(got), "Hello!")
 	assert.Equal(t, "a completed", w.heard.said())
@@ -173,8 +168,7 @@ func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
 		a.Feed(nil, []byte(": still there\n\n"))
 		require.Zero(t, w.router.Sweep(w.at))
 	}
-	_, err := a.End(a.Feed(nil, []byte(events)))
-	require.NoError(t, err)
+	rig.Must(a.End(a.Feed(nil, []byte(events))))
 	assert.Equal(t, "a completed", w.heard.said())
 	w.idle(t)
 }
@@ -237,8 +231,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 			for _, step := range strings.Fields(tc.steps) {
 				switch step {
 				case "route":
-					a, err = call.Route(ctx)
-					require.NoError(t, err)
+					a = rig.Must(call.Route(ctx))
 				case "dial":
 					require.ErrorIs(t, a.Fail(noDial), noDial)
 				case "break":
@@ -263,8 +256,7 @@ func TestAttemptsEndOnce(t *testing.T) {
 				case "feed":
 					a.Feed(nil, []byte(events))
 				case "end":
-					_, err = a.End(nil)
-					require.NoError(t, err)
+					rig.Must(a.End(nil))
 				case "cut":
 					out, err := a.End(nil)
 					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
@@ -483,8 +475,7 @@ func TestPackedBodies(t *testing.T) {
 	read := func(body string) (*transport.Call, error) {
 		return w.Read(transport.Incoming{Method: "POST", Path: chatPath, Header: http.Header{"Content-Encoding": {"gzip"}}, Body: []byte(body)})
 	}
-	call, err := read(zipped(chatBody))
-	require.NoError(t, err)
+	call := rig.Must(read(zipped(chatBody)))
 	defer call.Close()
 	assert.Equal(t, "m", call.Request.Model)
 	out := http.Header{"Content-Encoding": {"gzip"}}
@@ -496,7 +487,7 @@ func TestPackedBodies(t *testing.T) {
 		400: "no gzip",
 		413: zipped(strings.Repeat(" ", 512<<10)), // a bomb: packed to a thousandth of that
 	} {
-		_, err = read(body)
+		_, err := read(body)
 		got, _, _ := transport.ErrorResponse(chatPath, err)
 		assert.Equal(t, status, got, "%v", err)
 	}
@@ -664,8 +655,7 @@ func TestServedByWhoIsGone(t *testing.T) {
 	assert.Empty(t, header.Get("Content-Length"))
 	out := a.Feed(nil, []byte(events[:100]))
 	out = a.Feed(out, []byte(events[100:]))
-	out, err := a.End(out)
-	require.NoError(t, err)
+	out = rig.Must(a.End(out))
 	assert.NotContains(t, string(out), "usage")
 	assert.Contains(t, string(out), "[DONE]")
 	call.Close()
@@ -692,8 +682,7 @@ func TestServedByWhoTakesIt(t *testing.T) {
 func (w *driven) serve(t testing.TB, a *transport.Attempt) {
 	require.NoError(t, a.Header(200, streamHeader.Clone(), nil))
 	a.Feed(nil, []byte(events))
-	_, err := a.End(nil)
-	require.NoError(t, err)
+	rig.Must(a.End(nil))
 }
 
 // asked routes so many requests.
@@ -809,8 +798,7 @@ func TestStreamsHaveAPatienceOfTheirOwn(t *testing.T) {
 			a := w.route(t, w.read(t, strings.Replace(chatBody, `"stream":true,`, "", 1)))
 			require.NoError(t, a.Header(200, http.Header{"Content-Type": {"application/json"}}, nil))
 			a.Feed(nil, []byte(`{"choices":[]}`))
-			_, err := a.End(nil)
-			require.NoError(t, err)
+			rig.Must(a.End(nil))
 		}
 		w.asked(t, 3)
 		assert.Zero(t, w.unhealthyAfter(time.Minute))

@@ -298,8 +298,7 @@ func newWorldOf(t testing.TB, config transport.Config, of endpick.Config, addres
 }
 
 func post(t testing.TB, path, body string, headers ...string) *http.Request {
-	req, err := http.NewRequest(http.MethodPost, "http://gateway"+path, strings.NewReader(body))
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodPost, "http://gateway"+path, strings.NewReader(body)))
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Add(headers[i], headers[i+1])
 	}
@@ -307,8 +306,7 @@ func post(t testing.TB, path, body string, headers ...string) *http.Request {
 }
 
 func getting(t testing.TB, path string) *http.Request {
-	req, err := http.NewRequest(http.MethodGet, "http://gateway"+path, nil)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway"+path, nil))
 	return req
 }
 

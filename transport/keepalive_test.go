@@ -103,8 +103,7 @@ func TestKeepAlive(t *testing.T) {
 			receipt := &endpick.Receipt{}
 			w := newWorld(t, transport.Config{KeepAlive: silence, MaxAttempts: 2, Describe: func(_ *http.Request, _ []byte, req *endpick.Request) { req.Receipt = receipt }}, urls...)
 			post := post(t, tc.path, tc.request)
-			resp, err := w.t.RoundTrip(post)
-			require.NoError(t, err)
+			resp := rig.Must(w.t.RoundTrip(post))
 			assert.Equal(t, []any{200, int64(-1), "text/event-stream"}, []any{resp.StatusCode, resp.ContentLength, resp.Header.Get("Content-Type")})
 			assert.Equal(t, "a", receipt.Verdicts[receipt.Chosen].Candidate.Endpoint.ID)
 			text, err := io.ReadAll(resp.Body)
@@ -184,8 +183,7 @@ func TestNoKeepAlive(t *testing.T) {
 func TestKeepAliveHasAHeaderOfItsOwn(t *testing.T) {
 	theirs, _ := answered(200, "text/event-stream", role+finish+done)
 	w := newWorld(t, transport.Config{KeepAlive: time.Hour, Base: tripper(func(*http.Request) (*http.Response, error) { return theirs, nil })}, "a")
-	resp, err := w.t.RoundTrip(post(t, chatPath, chatStream))
-	require.NoError(t, err)
+	resp := rig.Must(w.t.RoundTrip(post(t, chatPath, chatStream)))
 	resp.Header.Del("Content-Type")
 	assert.Contains(t, theirs.Header, "Content-Type")
 	require.NoError(t, resp.Body.Close())
@@ -227,10 +225,8 @@ func TestLeavingKeepAlive(t *testing.T) {
 		return true
 	})
 	w := newWorld(t, transport.Config{KeepAlive: silence}, e.URL)
-	resp, err := w.client.Do(post(t, chatPath, chatStream))
-	require.NoError(t, err)
-	_, err = io.ReadFull(resp.Body, make([]byte, 2*len(aComment)))
-	require.NoError(t, err)
+	resp := rig.Must(w.client.Do(post(t, chatPath, chatStream)))
+	rig.Must(io.ReadFull(resp.Body, make([]byte, 2*len(aComment))))
 	time.Sleep(pause) // one comment waits for a reader, and no more
 	require.NoError(t, resp.Body.Close())
 	<-left
@@ -345,8 +341,7 @@ func TestHoldingHasLimits(t *testing.T) {
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
 	start := time.Now()
-	resp, err := w.client.Do(post(t, chatPath, chatStream))
-	require.NoError(t, err)
+	resp := rig.Must(w.client.Do(post(t, chatPath, chatStream)))
 	assert.Greater(t, time.Since(start), 4*time.Second)
 	resp.Body.Close()
 
@@ -896,8 +891,7 @@ func TestLeavingBeforeTheRest(t *testing.T) {
 		close(gone)
 		return true
 	})
-	response, err := w.client.Do(post(t, chatPath, tell))
-	require.NoError(t, err)
+	response := rig.Must(w.client.Do(post(t, chatPath, tell)))
 	go func() { _, _ = io.Copy(io.Discard, response.Body) }()
 	<-asked
 	time.Sleep(30 * time.Millisecond)

@@ -25,6 +25,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
@@ -223,8 +224,7 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	for range streams {
 		body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"` + strings.Repeat("x", size) + `"}]}`
 		req := post(t, chatPath, body)
-		resp, err := w.t.RoundTrip(req)
-		require.NoError(t, err)
+		resp := rig.Must(w.t.RoundTrip(req))
 		assert.Same(t, req, resp.Request)
 		req.Body, req.GetBody = nil, nil // the caller's references
 		open = append(open, resp)
@@ -235,8 +235,7 @@ func TestPromptsAreNotKeptWhileTheResponseStreams(t *testing.T) {
 	assert.Eventually(t, func() bool { return heap()-before < streams*size/2 }, 30*time.Second, 10*time.Millisecond)
 	close(more)
 	for _, resp := range open {
-		_, err := io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
+		rig.Must(io.Copy(io.Discard, resp.Body))
 		resp.Body.Close()
 	}
 	w.idle(t)
@@ -251,8 +250,7 @@ func TestNothingIsKeptOfARequestThatHasEnded(t *testing.T) {
 		return func(*http.Request) (*http.Response, error) { return answered(200, "text/event-stream", body) }
 	}
 	read := func(t *testing.T, b io.ReadCloser) {
-		_, err := io.Copy(io.Discard, b)
-		require.NoError(t, err)
+		rig.Must(io.Copy(io.Discard, b))
 	}
 	leave := func(t *testing.T, b io.ReadCloser) { require.NoError(t, b.Close()) }
 	for name, tc := range map[string]struct {
@@ -374,8 +372,7 @@ func FuzzRoundTrip(f *testing.F) {
 			return
 		}
 		next.Store(&answer{200 + (int(status)+200)%400, headerOf(received), answered, breaks})
-		in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/", strings.NewReader(body))
-		require.NoError(t, err)
+		in := rig.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, "http://gateway/", strings.NewReader(body)))
 		if in.URL, err = in.URL.Parse("/" + strings.TrimLeft(path, "/")); err != nil || in.URL.Host != "gateway" {
 			return
 		}
@@ -410,8 +407,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 	var header http.Header
 	config := all.LMetric()
 	config.Endpoints = []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000"}}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 	rt, err := transport.New(transport.Config{Router: router, Pass: []string{"/"}, Base: tripper(func(in *http.Request) (*http.Response, error) {
 		b, err := io.ReadAll(in.Body)
 		asked, body = in, string(b)
@@ -452,8 +448,7 @@ func TestNothingElseIsChanged(t *testing.T) {
 			"/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/embeddings", "/v1/rerank", "/generate", "/completion", "/infill",
 			"/tokenize", "/v1/audio/transcriptions", "/v1/files", "//v1//chat/completions", "/v1/responses/x/cancel", "/", "/a%2Fb", "/a%20b?d=%20&&e;f",
 		}).Draw(t, "path")
-		in, err := http.NewRequest(rapid.SampledFrom([]string{"POST", "POST", "POST", "PUT", "DELETE"}).Draw(t, "method"), "http://gateway"+path, strings.NewReader(said))
-		require.NoError(t, err)
+		in := rig.Must(http.NewRequest(rapid.SampledFrom([]string{"POST", "POST", "POST", "PUT", "DELETE"}).Draw(t, "method"), "http://gateway"+path, strings.NewReader(said)))
 		in.Header = http.Header{"Authorization": {"Bearer x"}, "X-Twice": {"1", "2"}, "Content-Type": {rapid.SampledFrom([]string{"application/json", "text/plain", "multipart/form-data; boundary=b"}).Draw(t, "sent as")}}
 		sent := in.Header.Clone()
 		asked = nil

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo/queue"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
@@ -330,12 +331,10 @@ func TestARecordedRequestEndsWithItsResponse(t *testing.T) {
 		passed.Add(perCall.Load())
 		return now()
 	}}, startEngine(t, nil).URL)
-	resp, err := w.client.Do(post(t, completions, `{"model":"m","prompt":"x"}`))
-	require.NoError(t, err)
+	resp := rig.Must(w.client.Do(post(t, completions, `{"model":"m","prompt":"x"}`)))
 	passed.Add(int64(3 * time.Second))
 	perCall.Store(int64(time.Hour))
-	_, err = io.Copy(io.Discard, resp.Body)
-	require.NoError(t, err)
+	rig.Must(io.Copy(io.Discard, resp.Body))
 	require.NoError(t, resp.Body.Close())
 	require.GreaterOrEqual(t, passed.Load(), int64(time.Hour))
 	assert.Equal(t, float64(atDone.Load()-int64(time.Hour))/1e6, w.record(t).E2EMillis)
@@ -351,11 +350,9 @@ func TestWhatIsRecorded(t *testing.T) {
 			req.Model, req.Tenant, req.Adapter = "pool", "ann", "ada"
 		},
 	}, endpick.Config{Clock: func() time.Time { return start.Add(time.Duration(passed.Load())) }}, startEngine(t, nil).URL)
-	resp, err := w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25"))
-	require.NoError(t, err)
+	resp := rig.Must(w.client.Do(post(t, chatPath, chatStream, transport.SessionHeader, "s1", "X-Slo-Ttft-Ms", "1.5", "X-Slo-Tpot-Ms", "2.25")))
 	passed.Add(int64(2500 * time.Microsecond))
-	_, err = io.Copy(io.Discard, resp.Body)
-	require.NoError(t, err)
+	rig.Must(io.Copy(io.Discard, resp.Body))
 	require.NoError(t, resp.Body.Close())
 	r := w.record(t)
 	assert.Equal(t, []string{"m", "ada"}, []string{r.Model, r.Adapter})

@@ -310,8 +310,7 @@ func TestARequestThatIsStuckIsSentElsewhereOnce(t *testing.T) {
 					path = "/v1/responses"
 				}
 				start := time.Now()
-				resp, err := tr.RoundTrip(post(t, path, tc.request))
-				require.NoError(t, err)
+				resp := rig.Must(tr.RoundTrip(post(t, path, tc.request)))
 				assert.InDelta(t, tc.after.Seconds(), time.Since(start).Seconds(), 0.5)
 				io.Copy(io.Discard, resp.Body)
 				resp.Body.Close()
@@ -524,16 +523,13 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 		chatAtOnce: speak("application/json", []time.Duration{0, 0}, `{"x":"`+strings.Repeat("x", 10000), `"}`),
 	} {
 		bubble(t, config, endpick.Config{}, answer, func(t *testing.T, w *world) {
-			resp, err := w.client.Do(post(t, chatPath, request))
-			require.NoError(t, err)
+			resp := rig.Must(w.client.Do(post(t, chatPath, request)))
 			for range 5 {
 				time.Sleep(time.Minute)
-				_, err = io.ReadFull(resp.Body, make([]byte, 1000))
-				require.NoError(t, err)
+				rig.Must(io.ReadFull(resp.Body, make([]byte, 1000)))
 			}
 			time.Sleep(time.Minute)
-			_, err = io.Copy(io.Discard, resp.Body)
-			require.NoError(t, err)
+			rig.Must(io.Copy(io.Discard, resp.Body))
 			resp.Body.Close()
 			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
 		})
@@ -574,13 +570,11 @@ func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 	}
 	t.Run("a connection that has left HTTP", func(t *testing.T) {
 		bubble(t, transport.Config{}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(echo)(w, r, nil) }, func(t *testing.T, w *world) {
-			resp, err := w.t.RoundTrip(upgrade(t, "m"))
-			require.NoError(t, err)
+			resp := rig.Must(w.t.RoundTrip(upgrade(t, "m")))
 			sweep(w, 45)
 			conn := resp.Body.(io.ReadWriteCloser)
 			fmt.Fprint(conn, "hello\n")
-			_, err = io.ReadFull(conn, make([]byte, 6))
-			require.NoError(t, err)
+			rig.Must(io.ReadFull(conn, make([]byte, 6)))
 			conn.Close()
 			assert.Zero(t, w.router.Stats().Reaped)
 			assert.Equal(t, endpick.Completed, w.outcome(t).Status)
@@ -588,8 +582,7 @@ func TestLeasesOfLongResponsesAreNotReaped(t *testing.T) {
 	})
 	t.Run("nobody reads", func(t *testing.T) {
 		bubble(t, hour, endpick.Config{}, speak("text/event-stream", []time.Duration{0, 0}, role, finish+done), func(t *testing.T, w *world) {
-			resp, err := w.client.Do(post(t, chatPath, chatStream))
-			require.NoError(t, err)
+			resp := rig.Must(w.client.Do(post(t, chatPath, chatStream)))
 			sweep(w, 45)
 			assert.EqualValues(t, 1, w.router.Stats().Reaped)
 			resp.Body.Close()
@@ -615,18 +608,15 @@ func TestASilentUpgradeIsClosed(t *testing.T) {
 	}
 	for _, limit := range []time.Duration{0, 70 * time.Minute} { // an hour
 		bubble(t, transport.Config{UpgradeTimeout: limit}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(answers)(w, r, nil) }, func(t *testing.T, w *world) {
-			resp, err := w.t.RoundTrip(upgrade(t, "m"))
-			require.NoError(t, err)
+			resp := rig.Must(w.t.RoundTrip(upgrade(t, "m")))
 			conn := resp.Body.(io.ReadWriteCloser)
 			for _, line := range []string{"hello\n", "say more\n", "hello\n"} {
 				time.Sleep(50 * time.Minute)
-				_, err = fmt.Fprint(conn, line)
-				require.NoError(t, err)
-				_, err = io.ReadFull(conn, make([]byte, len(line)))
-				require.NoError(t, err)
+				rig.Must(fmt.Fprint(conn, line))
+				rig.Must(io.ReadFull(conn, make([]byte, len(line))))
 			}
 			last := time.Now()
-			_, err = conn.Read(make([]byte, 1))
+			_, err := conn.Read(make([]byte, 1))
 			assert.Error(t, err)
 			assert.Equal(t, max(limit, time.Hour), time.Since(last).Round(time.Second))
 			conn.Close()
@@ -640,8 +630,7 @@ func TestASilentUpgradeIsClosed(t *testing.T) {
 func TestASilentUpgradeEnds(t *testing.T) {
 	const limit = 70 * time.Minute
 	bubble(t, transport.Config{UpgradeTimeout: limit}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) { upgrades(echo)(w, r, nil) }, func(t *testing.T, w *world) {
-		resp, err := w.t.RoundTrip(upgrade(t, "m"))
-		require.NoError(t, err)
+		resp := rig.Must(w.t.RoundTrip(upgrade(t, "m")))
 		time.Sleep(limit + time.Second)
 		assert.Zero(t, w.router.Stats().OpenLeases)
 		assert.Zero(t, w.router.Stats().Reaped)

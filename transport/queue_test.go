@@ -473,11 +473,9 @@ func TestDroppedFromTheQueue(t *testing.T) {
 	ask := func(body, priority string) (int, string, string) {
 		req := rig.Must(http.NewRequest(http.MethodPost, gateway.URL+chatPath, strings.NewReader(body)))
 		req.Header.Set(transport.PriorityHeader, priority)
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
+		resp := rig.Must(http.DefaultClient.Do(req))
 		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		text := rig.Must(io.ReadAll(resp.Body))
 		return resp.StatusCode, resp.Header.Get("Retry-After"), string(text)
 	}
 	first := w.first(t, t.Context(), g)

@@ -25,8 +25,7 @@ import (
 
 // nobody returns an address at which nothing listens.
 func nobody(t testing.TB) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer l.Close()
 	return l.Addr().String()
 }
@@ -240,8 +239,7 @@ func TestRequestsPayForRetries(t *testing.T) {
 		for _, n := range tc.retried {
 			before := w.t.Stats()
 			for w.t.Stats().RetriesDenied == before.RetriesDenied {
-				resp, err := w.t.RoundTrip(post(t, chatPath, chatStream))
-				require.NoError(t, err)
+				resp := rig.Must(w.t.RoundTrip(post(t, chatPath, chatStream)))
 				assert.EqualValues(t, 1, open.Load(), "the response that another has replaced is closed")
 				resp.Body.Close()
 			}

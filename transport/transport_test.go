@@ -245,10 +245,8 @@ func TestPanicsOfCallbacksAreContained(t *testing.T) {
 			if tc.status == 200 {
 				require.NoError(t, err)
 				ctx, cancel := context.WithCancel(context.Background())
-				resp, err := w.client.Do(post(t, chatPath, chatStream, "X-Mood", "hang", transport.PriorityHeader, "x").WithContext(ctx))
-				require.NoError(t, err)
-				_, err = io.ReadFull(resp.Body, make([]byte, len(role)))
-				require.NoError(t, err)
+				resp := rig.Must(w.client.Do(post(t, chatPath, chatStream, "X-Mood", "hang", transport.PriorityHeader, "x").WithContext(ctx)))
+				rig.Must(io.ReadFull(resp.Body, make([]byte, len(role))))
 				cancel() // no reader: the exchange ends on a goroutine of its own
 				require.Eventually(t, func() bool { return len(w.observer.all()) == 2 }, 30*time.Second, time.Millisecond)
 				assert.Equal(t, endpick.Completed, w.observer.all()[0].Status)
@@ -546,8 +544,7 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 	defer r.resp.Body.Close()
 	read := func(want string) {
 		b := make([]byte, len(want))
-		_, err := io.ReadFull(r.resp.Body, b)
-		require.NoError(t, err)
+		rig.Must(io.ReadFull(r.resp.Body, b))
 		require.Equal(t, want, string(b))
 	}
 	read(role)
@@ -562,8 +559,7 @@ func TestTokensAreCountedAsTheyCome(t *testing.T) {
 	}
 	step <- done
 	close(step)
-	_, err := io.ReadAll(r.resp.Body)
-	require.NoError(t, err)
+	rig.Must(io.ReadAll(r.resp.Body))
 	w.idle(t)
 }
 
@@ -594,8 +590,7 @@ func TestClientThatStopsAtTheHeaderHasAll(t *testing.T) {
 				if tc.method == "POST" {
 					in = post(t, tc.path, chatAtOnce).WithContext(ctx)
 				}
-				resp, err := w.t.RoundTrip(in)
-				require.NoError(t, err)
+				resp := rig.Must(w.t.RoundTrip(in))
 				leave(cancel, resp.Body)
 				assert.Equal(t, endpick.Completed, w.outcome(t).Status)
 				assert.Equal(t, "completed", w.record(t).Status)
@@ -696,16 +691,13 @@ func TestCompressedEventsAreNotHeldUp(t *testing.T) {
 		return true
 	})
 	w := newWorld(t, transport.Config{}, e.URL)
-	resp, err := w.client.Do(post(t, chatPath, chatStream))
-	require.NoError(t, err)
+	resp := rig.Must(w.client.Do(post(t, chatPath, chatStream)))
 	defer resp.Body.Close()
 	got := make([]byte, len(role))
-	_, err = io.ReadFull(resp.Body, got)
-	require.NoError(t, err)
+	rig.Must(io.ReadFull(resp.Body, got))
 	assert.Equal(t, role, string(got))
 	close(more)
-	rest, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
+	rest := rig.Must(io.ReadAll(resp.Body))
 	assert.Equal(t, finish, string(rest))
 }
 
@@ -746,8 +738,7 @@ func TestStreamsOverHTTP2(t *testing.T) {
 	assert.Contains(t, body, "upon")
 	assert.Equal(t, 4, w.outcome(t).OutputTokens)
 
-	resp, err := w.client.Do(post(t, chatPath, chatStream, "X-Mood", "slow"))
-	require.NoError(t, err)
+	resp = rig.Must(w.client.Do(post(t, chatPath, chatStream, "X-Mood", "slow")))
 	assert.EqualValues(t, 1, w.router.Stats().OpenLeases)
 	resp.Body.Close()
 	<-gone

@@ -365,8 +365,7 @@ func TestCaddyConforms(t *testing.T) {
 	require.NoError(t, json.Unmarshal(adapted, &config))
 	ctx, err := caddy.ProvisionContext(&config) // it has no listener
 	require.NoError(t, err)
-	app, err := ctx.App("http")
-	require.NoError(t, err)
+	app := rig.Must(ctx.App("http"))
 	server := app.(*caddyhttp.App).Servers["srv0"]
 
 	var next atomic.Int64

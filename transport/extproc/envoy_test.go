@@ -107,8 +107,7 @@ func h2(t testing.TB) *http.Client {
 
 func do(t testing.TB, client *http.Client, method, url string, body []byte, header ...string) (*http.Response, string) {
 	t.Helper()
-	in, err := http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body))
-	require.NoError(t, err)
+	in := rig.Must(http.NewRequestWithContext(t.Context(), method, url, bytes.NewReader(body)))
 	for i := 0; i < len(header); i += 2 {
 		in.Header.Set(header[i], header[i+1])
 	}
@@ -116,11 +115,9 @@ func do(t testing.TB, client *http.Client, method, url string, body []byte, head
 		in.Trailer = http.Header{"X-Checksum": {"1"}}
 		in.ContentLength = -1
 	}
-	response, err := client.Do(in)
-	require.NoError(t, err)
+	response := rig.Must(client.Do(in))
 	defer response.Body.Close()
-	got, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	got := rig.Must(io.ReadAll(response.Body))
 	return response, string(got)
 }
 

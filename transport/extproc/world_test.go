@@ -119,8 +119,7 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 		defer w.mu.Unlock()
 		w.warned = append(w.warned, err)
 	}
-	w.server, err = extproc.New(config)
-	require.NoError(t, err)
+	w.server = rig.Must(extproc.New(config))
 	var at string
 	at, w.drain, w.stop = listen(t, w.server, "127.0.0.1:0")
 	w.conn = connect(t, at, noTLS)

@@ -52,8 +52,7 @@ func gather(t testing.TB, c prom.Collector) []*dto.MetricFamily {
 func page(t testing.TB, all []*dto.MetricFamily) string {
 	var b strings.Builder
 	for _, f := range all {
-		_, err := expfmt.MetricFamilyToText(&b, f)
-		require.NoError(t, err)
+		rig.Must(expfmt.MetricFamilyToText(&b, f))
 	}
 	return b.String()
 }

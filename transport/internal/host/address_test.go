@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // bad are invalid addresses.
@@ -62,8 +63,7 @@ func TestOf(t *testing.T) {
 		{"h2c://user:word@host:1/x", "/y", "h2c://user:word@host:1/x/y"},
 		{"http://host/x?of=its&own", "/y", "http://host/x/y"},
 	} {
-		in, err := url.Parse("http://gateway" + tc[1])
-		require.NoError(t, err)
+		in := rig.Must(url.Parse("http://gateway" + tc[1]))
 		before := *in
 		to, err := Of(tc[0], in)
 		require.NoError(t, err, tc)
