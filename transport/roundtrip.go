@@ -145,7 +145,7 @@ func (t *Transport) send(c *Call, a *Attempt, p *payload) reply {
 		a.release()
 		return reply{a: a, err: failure}
 	}
-	if a.result == Full && response.StatusCode < http.StatusBadRequest { // it says so in an event, which clients don't ask again for
+	if failure != nil && a.result == Full && response.StatusCode < http.StatusBadRequest { // it says so in an event, which clients don't ask again for
 		response.Body.Close()
 		a.client = http.StatusServiceUnavailable
 		body := dialect.Problem{Status: http.StatusServiceUnavailable, Message: "all model servers are full"}.Body(c.in.URL.Path)
