@@ -10,14 +10,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/prefix"
 	bifrost "github.com/maximhq/bifrost/core"
 	"github.com/maximhq/bifrost/core/schemas"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/modelserver"
-	"github.com/endpick/endpick/prefix"
 )
 
 // heard is a stage that prefers endpoints by name and records observers' events.

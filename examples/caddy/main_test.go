@@ -13,11 +13,10 @@ import (
 
 	"github.com/caddyserver/caddy/v2"
 	"github.com/caddyserver/caddy/v2/caddyconfig"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/traffic"
 	endpickcaddy "github.com/endpick/endpick/transport/caddy"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestCaddy, for each way of balancing")

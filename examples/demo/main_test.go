@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/traffic"
 )
 
 // quick are the arguments of a comparison that takes a few seconds.
@@ -63,10 +63,7 @@ func TestCompareTable(t *testing.T) {
 // server with all their capacity is measured for comparison.
 func TestCompareServersThatAreThere(t *testing.T) {
 	t.Parallel()
-	config, err := traffic.ServerConfig(65536)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(3, config)
-	require.NoError(t, err)
+	f := rig.Must(traffic.StartFleet(3, rig.Must(traffic.ServerConfig(65536))))
 	defer func() { assert.NoError(t, f.Close()) }()
 	args := []string{"-single", "http://" + f.Members[2].Address + "/", "-repeat", "2", "-policies", "lmetric", "-format", "json",
 		"-duration", "600ms", "-rate", "20", "-turns", "2", "-think", "10ms", "-groups", "1000", "-system-tokens", "500"}
@@ -125,9 +122,7 @@ func TestServe(t *testing.T) {
 	go func() {
 		status <- run(ctx, []string{"-serve", "127.0.0.1:0", "-model", "m", "-speed", "2"}, w, io.Discard)
 	}()
-	line, err := bufio.NewReader(r).ReadString('\n')
-	require.NoError(t, err)
-	url, model, _ := strings.Cut(strings.TrimSpace(line), " has ")
+	url, model, _ := strings.Cut(strings.TrimSpace(rig.Must(bufio.NewReader(r).ReadString('\n'))), " has ")
 	require.Equal(t, "m", model)
 	listed, err := traffic.ModelOf(ctx, url)
 	require.NoError(t, err)

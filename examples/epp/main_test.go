@@ -15,6 +15,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/envoy"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/scorer"
+	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/extproc"
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"github.com/stretchr/testify/assert"
@@ -22,14 +30,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/envoy"
-	"github.com/endpick/endpick/internal/lab/traffic"
-	"github.com/endpick/endpick/scorer"
-	"github.com/endpick/endpick/scorer/preset/all"
-	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/extproc"
 )
 
 var duration = flag.Duration("duration", 500*time.Millisecond, "how long conversations start in TestPicker, each time")
@@ -60,10 +60,8 @@ func openEnvoy(t *testing.T, fleet *traffic.Fleet, policy string) *traffic.Front
 	config.Endpoints, config.Seed = fleet.Endpoints(), 1
 	picker, router, _, err := newPicker(extproc.Config{}, config, func(err error) { t.Errorf("the picker has warned: %v", err) })
 	require.NoError(t, err)
-	certificate, err := selfSigned()
-	require.NoError(t, err)
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	certificate := rig.Must(selfSigned())
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	var servers []string
 	for _, m := range fleet.Members {
 		servers = append(servers, m.Address)
@@ -107,27 +105,20 @@ func TestMetrics(t *testing.T) {
 	var warned []error
 	server, router, metrics, err := newPicker(extproc.Config{}, config, func(err error) { warned = append(warned, err) })
 	require.NoError(t, err)
-	lease, err := router.Route(endpick.Request{})
-	require.NoError(t, err)
-	lease.Done(endpick.Outcome{})
+	rig.Must(router.Route(endpick.Request{})).Done(endpick.Outcome{})
 	assert.Len(t, warned, 1)
 	for range 20 { // what the picker learns of a server is what the page shows
 		call, err := server.Dispatcher().Read(transport.Incoming{Method: http.MethodPost, Path: "/v1/completions", Body: []byte(`{"prompt":"x"}`)})
 		require.NoError(t, err)
-		attempt, err := call.Route(t.Context())
-		require.NoError(t, err)
-		require.Error(t, attempt.Fail(io.ErrUnexpectedEOF))
+		require.Error(t, rig.Must(call.Route(t.Context())).Fail(io.ErrUnexpectedEOF))
 		call.Close()
 	}
 	var said bytes.Buffer
-	stop, err := serveMetrics("127.0.0.1:0", metrics, log.New(&said, "", 0))
-	require.NoError(t, err)
+	stop := rig.Must(serveMetrics("127.0.0.1:0", metrics, log.New(&said, "", 0)))
 	defer stop()
-	response, err := http.Get("http://" + strings.TrimSpace(strings.TrimPrefix(said.String(), "metrics on ")) + "/metrics")
-	require.NoError(t, err)
+	response := rig.Must(http.Get("http://" + strings.TrimSpace(strings.TrimPrefix(said.String(), "metrics on ")) + "/metrics"))
 	defer response.Body.Close()
-	page, err := io.ReadAll(response.Body)
-	require.NoError(t, err)
+	page := rig.Must(io.ReadAll(response.Body))
 	assert.Contains(t, string(page), "endpick_routed_total 21")
 	assert.Contains(t, string(page), "endpick_prediction_duration_seconds_count 21")
 	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 0`)
@@ -139,18 +130,15 @@ func TestServe(t *testing.T) {
 	require.NoError(t, os.WriteFile(file, []byte("gpu-1:8000\n"), 0o600))
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
-	o, err := parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer))
-	require.NoError(t, err)
+	o := rig.Must(parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer)))
 	at := make(chan net.Addr, 1)
 	ended := make(chan error, 1)
 	var said bytes.Buffer
 	go func() { ended <- serve(ctx, o, &said, func(a net.Addr) { at <- a }) }()
-	conn, err := grpc.NewClient((<-at).String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true})))
-	require.NoError(t, err)
+	conn := rig.Must(grpc.NewClient((<-at).String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))))
 	defer conn.Close()
 	ready := func() healthv1.HealthCheckResponse_ServingStatus {
-		answer, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"})
-		require.NoError(t, err)
+		answer := rig.Must(healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"}))
 		return answer.GetStatus()
 	}
 	assert.Equal(t, healthv1.HealthCheckResponse_NOT_SERVING, ready())

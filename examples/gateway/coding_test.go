@@ -15,8 +15,7 @@ import (
 // Coding agents compress their requests; the model must be read nevertheless, and engines get
 // what they can read.
 func TestCompressedRequests(t *testing.T) {
-	b := newBackend(t)
-	g := newTestGateway(t, `endpoints: [{url: "`+b.URL+`", models: [m]}]`)
+	g := newTestGateway(t, `endpoints: [{url: "`+newBackend(t).URL+`", models: [m]}]`)
 	const body = `{"model":"m","messages":[{"role":"user","content":"Hello."}]}`
 	pack := func(coding string, text []byte) []byte {
 		var packed bytes.Buffer

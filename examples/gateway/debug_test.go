@@ -14,14 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/lab/traffic"
-
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/require"
 )
 
 func TestDebugPage(t *testing.T) {
@@ -67,8 +66,7 @@ func TestDebugPageOfABarePolicy(t *testing.T) {
 	require.NoError(t, g.router.Drain("a"))
 	require.NoError(t, g.router.Remove("b"))
 	kept := &story{id: "one", asked: new(endpick.Receipt)}
-	lease, err := g.router.Route(endpick.Request{Model: "m", Receipt: kept.asked})
-	require.NoError(t, err)
+	lease := rig.Must(g.router.Route(endpick.Request{Model: "m", Receipt: kept.asked}))
 	require.NoError(t, g.router.Remove("c"))
 	g.watch.stories.add(kept)
 
@@ -192,8 +190,7 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	require.Contains(t, metrics, `endpick_endpoint_share_ratio{endpoint="`+down+`"} 0`)
 	c.logs(t, "msg=health endpoint="+down+" state=out reason=unreachable", 1)
 
-	alone := start(t, "-backend", down)
-	alone.shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
+	start(t, "-backend", down).shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
 }
 
 // An endpoint that is out but passes its checks again is shown as waiting for a request, not as
@@ -228,8 +225,7 @@ func TestIllness(t *testing.T) {
 
 // The page runs its own script and no other.
 func TestDebugPageRunsItsScriptAlone(t *testing.T) {
-	g := gatewayOf(t, plain("random"))
-	w := send(g.admin, http.MethodGet, "/debug/endpick", "")
+	w := send(gatewayOf(t, plain("random")).admin, http.MethodGet, "/debug/endpick", "")
 	_, rest, _ := strings.Cut(w.Body.String(), "<script>")
 	script, _, found := strings.Cut(rest, "</script>")
 	require.True(t, found)
@@ -247,9 +243,7 @@ func TestDebugPageOfManyServers(t *testing.T) {
 	g := gatewayOf(t, plain("random"), endpoints...)
 	for range 20 {
 		one := &story{asked: new(endpick.Receipt)}
-		lease, err := g.router.Route(endpick.Request{Receipt: one.asked})
-		require.NoError(t, err)
-		lease.Done(endpick.Outcome{})
+		rig.Must(g.router.Route(endpick.Request{Receipt: one.asked})).Done(endpick.Outcome{})
 		g.watch.stories.add(one)
 	}
 	text := see(t, g.admin, "/debug/endpick?idle")
@@ -328,9 +322,7 @@ func TestServersAreInOrder(t *testing.T) {
 	require.NoError(t, g.router.Report("s-3", endpick.Load{Waiting: 3}))
 	require.NoError(t, g.router.Report("s-12", endpick.Load{}))
 	ids := func(query string) (ids []string) {
-		q, err := url.ParseQuery(query)
-		require.NoError(t, err)
-		p := g.debugPage(asked{q})
+		p := g.debugPage(asked{rig.Must(url.ParseQuery(query))})
 		for _, s := range p.Servers {
 			ids = append(ids, s.Candidate.Endpoint.ID)
 		}

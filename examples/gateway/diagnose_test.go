@@ -12,13 +12,13 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/prefix/diagnose"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // played is a fleet behind a gateway that records a script's requests.
@@ -39,16 +39,14 @@ type scene struct {
 // play runs a script over real HTTP and returns the recording.
 func (s scene) play(t *testing.T, script func(p *played)) string {
 	t.Helper()
-	config, err := traffic.ServerConfig(cmp.Or(s.kvTokens, 1<<20))
-	require.NoError(t, err)
+	config := rig.Must(traffic.ServerConfig(cmp.Or(s.kvTokens, 1<<20)))
 	config.Speed = 200
 	text := ""
 	for i := range max(s.servers, 1) {
 		if len(s.models) > 0 {
 			config.Model = s.models[i]
 		}
-		f, err := traffic.StartFleet(1, config)
-		require.NoError(t, err)
+		f := rig.Must(traffic.StartFleet(1, config))
 		defer func() { assert.NoError(t, f.Close()) }()
 		text += fmt.Sprintf("  - {id: s%d, url: \"http://%s\"", i, f.Members[0].Address)
 		if len(s.models) > 0 {
@@ -79,9 +77,7 @@ func (p *played) say(messages []traffic.Message, more map[string]any, headers ..
 	for k, v := range more {
 		body[k] = v
 	}
-	b, err := json.Marshal(body)
-	require.NoError(p.t, err)
-	code, text := postTo(p.t, p.url+"/v1/chat/completions", string(b), headers...)
+	code, text := postTo(p.t, p.url+"/v1/chat/completions", string(rig.Must(json.Marshal(body))), headers...)
 	require.Equal(p.t, 200, code, text)
 	var answer struct {
 		Choices []struct{ Message traffic.Message }
@@ -335,8 +331,7 @@ func TestDiagnoseShowsText(t *testing.T) {
 	require.Contains(t, shown, `differs "10:30", then "10:31"`)
 
 	file = scene{}.play(t, script)
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile(file))
 	for _, word := range strings.Fields(prose(1, 200)) {
 		require.NotContains(t, string(text), word)
 	}

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // ids returns the endpoints that take requests.
@@ -47,8 +47,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 		require.Eventually(t, func() bool { return slices.Equal(want, ids(g)) }, 30*time.Second, time.Millisecond, "%v", ids(g))
 	}
 	require.Equal(t, []string{"a:1", "b:1"}, ids(g), "from the start")
-	lease, err := g.router.Route(endpick.Request{Exclude: []string{"http://a:1"}})
-	require.NoError(t, err)
+	lease := rig.Must(g.router.Route(endpick.Request{Exclude: []string{"http://a:1"}}))
 	write("http://b:1\nhttp://c:1\n")
 	becomes("b:1", "c:1")
 	for _, bad := range []string{"", "# nobody\n", "http://c:1\n{\n", "http://c:1\nhttp://c:1\n"} {
@@ -121,9 +120,7 @@ func TestEndpointsAreTheSettings(t *testing.T) {
 		"the first has it": {{URL: "http://a", ID: "named"}, {URL: "http://a"}},
 	} {
 		s := &settings{Endpoints: all}
-		router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
-		require.NoError(t, err)
-		for i, there := range router.Endpoints() {
+		for i, there := range rig.Must(endpick.New(endpick.Config{Endpoints: s.endpoints()})).Endpoints() {
 			require.Same(t, &all[i], s.entry(there.Candidate.Endpoint), "%s: %s", name, there.Candidate.Endpoint.ID)
 		}
 		require.Nil(t, s.entry(&endpick.Endpoint{ID: "http://d", Address: "http://d"}))

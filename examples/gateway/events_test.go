@@ -20,15 +20,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/prefix/kvevents"
+	"github.com/endpick/endpick/prefix/precise"
+	"github.com/endpick/endpick/transport/scrape"
 	"github.com/go-zeromq/zmq4"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"github.com/vmihailenco/msgpack/v5"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix/kvevents"
-	"github.com/endpick/endpick/prefix/precise"
-	"github.com/endpick/endpick/transport/scrape"
 )
 
 // publisher acts as an engine that publishes its cache: a PUB socket, and a ROUTER
@@ -233,12 +233,9 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 		e.Models, e.Events, e.Replay = []string{"m"}, at, replay
 		s.Endpoints = append(s.Endpoints, e)
 	}
-	router, err := endpick.New(endpick.Config{Endpoints: s.endpoints()})
-	require.NoError(t, err)
-	index, err := precise.New(precise.Config{})
-	require.NoError(t, err)
-	inspector, err := scrape.NewInspector(scrape.InspectorConfig{Router: router})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: s.endpoints()}))
+	index := rig.Must(precise.New(precise.Config{}))
+	inspector := rig.Must(scrape.NewInspector(scrape.InspectorConfig{Router: router}))
 	h := hearing{router: router, inspector: inspector}
 	defer h.end()
 	require.NoError(t, h.follow(s, index))

@@ -19,14 +19,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport"
+	"github.com/endpick/endpick/transport/recording"
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/transport"
-	"github.com/endpick/endpick/transport/recording"
 )
 
 // settingRow shows that a setting has an effect: what is seen of a gateway whose file has one
@@ -214,13 +214,10 @@ var everySetting = []settingRow{
 	{replicas + "nats://127.0.0.1:1, load_only: VALUE}", "true", "false", replicaOf("DisableIndex"), "true"},
 	{replicas + "nats://127.0.0.1:1, forget: VALUE}", "3s", "4m", replicaOf("Forget"), "3s"},
 	{replicas + "nats://127.0.0.1:1, credentials: VALUE}", "one.creds", "two.creds", natsOf(func(w *setting, o *nats.Options) any {
-		jwt, err := o.UserJWT()
-		require.NoError(w, err)
-		return jwt
+		return rig.Must(o.UserJWT())
 	}), "e30.e30.one"},
 	{replicas + "tls://127.0.0.1:1, ca: VALUE}", "one.pem", "other-cert.pem", natsOf(func(w *setting, o *nats.Options) any {
-		pool, err := o.RootCAsCB()
-		require.NoError(w, err)
+		pool := rig.Must(o.RootCAsCB())
 		want := x509.NewCertPool()
 		want.AppendCertsFromPEM([]byte(w.read("one.pem")))
 		return pool.Equal(want)
@@ -360,10 +357,7 @@ func newSetting(t *testing.T) *setting {
 	write("one.pem", certificateText(t, key, 1, time.Now().Add(time.Hour)))
 	write("two.pem", certificateText(t, key, 2, time.Now().Add(time.Hour)))
 	write("other-cert.pem", certificateText(t, other, 3, time.Now().Add(time.Hour)))
-	pair, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	seed, err := pair.Seed()
-	require.NoError(t, err)
+	seed := rig.Must(rig.Must(nkeys.CreateUser()).Seed())
 	for _, name := range []string{"one", "two"} {
 		write(name+".creds", credentialsText("e30.e30."+name, string(seed)))
 	}
@@ -376,9 +370,7 @@ func newSetting(t *testing.T) *setting {
 func (w *setting) settings() *settings { return cmp.Or(w.next, w.s) }
 
 func (w *setting) read(name string) string {
-	text, err := os.ReadFile(filepath.Join(w.dir, name))
-	require.NoError(w, err)
-	return string(text)
+	return string(rig.Must(os.ReadFile(filepath.Join(w.dir, name))))
 }
 
 // ask sends a chat that has blocks; headers are pairs.
@@ -400,9 +392,7 @@ func (w *setting) servers() any {
 func (w *setting) sequence() any {
 	all := ""
 	for range 16 {
-		lease, err := w.g.router.Route(endpick.Request{Model: "m", InputTokens: 10})
-		require.NoError(w, err)
-		all += lease.Endpoint().ID
+		all += rig.Must(w.g.router.Route(endpick.Request{Model: "m", InputTokens: 10})).Endpoint().ID
 	}
 	return all
 }
@@ -444,8 +434,7 @@ func (w *setting) recordings() any {
 		w.ask()
 	}
 	require.NoError(w, w.g.recorder.close())
-	all, err := filepath.Glob(filepath.Join(w.dir, "*.jsonl*"))
-	require.NoError(w, err)
+	all := rig.Must(filepath.Glob(filepath.Join(w.dir, "*.jsonl*")))
 	for i := range all {
 		all[i] = filepath.Base(all[i])
 	}
@@ -478,10 +467,7 @@ func (w *setting) log(level slog.Level) string {
 }
 
 func certificateOfNATS(w *setting, o *nats.Options) any {
-	pair, err := o.TLSCertCB()
-	require.NoError(w, err)
-	leaf, err := x509.ParseCertificate(pair.Certificate[0])
-	require.NoError(w, err)
+	leaf := rig.Must(x509.ParseCertificate(rig.Must(o.TLSCertCB()).Certificate[0]))
 	return leaf.SerialNumber
 }
 

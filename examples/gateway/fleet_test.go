@@ -70,8 +70,7 @@ func TestSmallFleet(t *testing.T) {
 	assert.LessOrEqual(t, most[1].Load(), int32(1))
 	assert.Positive(t, most[2].Load(), "the first tier is full")
 
-	long := chatWith(strings.Repeat("word ", 40_000))
-	status, _ := ask(long)
+	status, _ := ask(chatWith(strings.Repeat("word ", 40_000)))
 	assert.Equal(t, http.StatusOK, status, "the other two take it")
 	assert.Contains(t, see(t, g.admin, "/debug/endpick"), "has too short a context (max_context): 1 server")
 
@@ -118,8 +117,7 @@ func TestBadFleets(t *testing.T) {
 
 // Of what a command says that should wake a server, the beginning is logged, and no more is remembered.
 func TestWakingSaysMuch(t *testing.T) {
-	b := newBackend(t)
-	g := gatewayOf(t, parsed(t, "endpoints: [{url: "+b.URL+`, wake: {run: ["yes"], takes: 300ms}}]`))
+	g := gatewayOf(t, parsed(t, "endpoints: [{url: "+newBackend(t).URL+`, wake: {run: ["yes"], takes: 300ms}}]`))
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	g.wake(g.settings.Load())(g.router.Endpoints()[0].Candidate.Endpoint)

@@ -8,12 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // A server dies twice during conversations, and comes back with an empty cache: no request fails that
@@ -83,8 +81,7 @@ func TestPathsPassAsTheyAre(t *testing.T) {
 	g := newTestGateway(t, `{pass: [/], endpoints: [{url: "`+b.URL+`"}]}`)
 	for _, want := range []string{"/v1/chat/completions", "/v1/files/", "/v1/files/a%20b", "/", "/readyz"} {
 		path = ""
-		w := askGateway(g, want)
-		require.Equal(t, http.StatusOK, w.Code, want)
+		require.Equal(t, http.StatusOK, askGateway(g, want).Code, want)
 		require.Equal(t, want, path)
 	}
 	path = ""

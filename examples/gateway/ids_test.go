@@ -6,10 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // A request has one id: in the log, at the server and in the response, also if the server has one of

@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/scorer/preset/all"
 )
 
 // What a reload keeps and what it replaces: a part stays, with all that it has learned, if none of
@@ -29,14 +29,12 @@ func TestTokenizersThatStay(t *testing.T) {
 	was := map[string]tokensSettings{
 		"same": {Render: "http://a"}, "url": {Render: "http://a"}, "kind": {Render: "http://a"}, "within": {Llama: "http://a"}, "gone": {Llama: "http://a"},
 	}
-	before, err := of(was).tokenizers(nil, nil)
-	require.NoError(t, err)
+	before := rig.Must(of(was).tokenizers(nil, nil))
 	require.Len(t, before, len(was))
 	is := map[string]tokensSettings{
 		"same": {Render: "http://a"}, "url": {Render: "http://b"}, "kind": {Llama: "http://a"}, "within": {Llama: "http://a", Within: time.Second}, "new": {Llama: "http://a"},
 	}
-	after, err := of(is).tokenizers(before, nil)
-	require.NoError(t, err)
+	after := rig.Must(of(is).tokenizers(before, nil))
 	require.Len(t, after, len(is))
 	for name, own := range is {
 		assert.Equal(t, own, after[name].tokensSettings, name)
@@ -47,13 +45,11 @@ func TestTokenizersThatStay(t *testing.T) {
 
 func TestAReplicaThatStays(t *testing.T) {
 	parse := func(key int, more string) *settings {
-		s := parsed(t, fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key)+more)
-		return s
+		return parsed(t, fmt.Sprintf("endpoints: [{url: \"http://a\"}]\nhash_key: %064x\n", key)+more)
 	}
 	const replicas = "replicas: {nats: \"nats://a:1\", fleet: chat, name: one}\n"
 	var h sharing
-	first, err := h.wanted(parse(1, replicas), nil)
-	require.NoError(t, err)
+	first := rig.Must(h.wanted(parse(1, replicas), nil))
 	require.NotNil(t, first)
 	h.shared.Store(first)
 	for _, tc := range []struct {
@@ -69,14 +65,11 @@ func TestAReplicaThatStays(t *testing.T) {
 		{1, strings.Replace(replicas, "a:1", "b:1", 1), false},
 		{1, strings.Replace(replicas, "}", ", load_only: true}", 1), false},
 	} {
-		next, err := h.wanted(parse(tc.key, tc.more), nil)
-		require.NoError(t, err)
+		next := rig.Must(h.wanted(parse(tc.key, tc.more), nil))
 		assert.Equal(t, tc.stays, next == first, "%+v", tc)
 		assert.NotNil(t, next.replica)
 	}
-	none, err := h.wanted(parse(1, ""), nil)
-	require.NoError(t, err)
-	require.Nil(t, none)
+	require.Nil(t, rig.Must(h.wanted(parse(1, ""), nil)))
 }
 
 // Facts reported by servers survive a reload, and settings take precedence.
@@ -96,8 +89,7 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	require.Eventually(t, func() bool { return tokens() == 16_000 }, 30*time.Second, 5*time.Millisecond)
 	g.stop() // no more polls
 	for more, want := range map[string]int{"": 16_000, ", variant: big": 16_000, ", kv_tokens: 500": 500} {
-		s := parsed(t, settings(more))
-		require.NoError(t, g.apply(s))
+		require.NoError(t, g.apply(parsed(t, settings(more))))
 		require.Equal(t, want, tokens(), more)
 	}
 }
@@ -109,8 +101,7 @@ func TestMetricsFollowTheSettings(t *testing.T) {
 	require.Nil(t, before.Index)
 	require.Empty(t, before.Latencies)
 	require.Contains(t, see(t, g.admin, "/debug/endpick"), "<small>policy round-robin</small>")
-	s := parsed(t, "endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n")
-	require.NoError(t, g.apply(s))
+	require.NoError(t, g.apply(parsed(t, "endpoints: [{url: \"http://a\"}]\npolicy: predicted-latency\n")))
 	after := g.watch.sources.Load()
 	require.NotNil(t, after.Index)
 	require.Same(t, g.policies.index, after.Index)
@@ -131,9 +122,7 @@ func TestPoliciesShareTheirIndex(t *testing.T) {
 				require.Same(t, ps.index, p.Matcher, name)
 				before++
 			}
-			again, err := ps.build(name)
-			require.NoError(t, err)
-			require.Equal(t, p.Matcher, again.Matcher)
+			require.Equal(t, p.Matcher, rig.Must(ps.build(name)).Matcher)
 		}
 	}
 	require.Greater(t, before, 4)

@@ -19,17 +19,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/endpick/endpick/internal/lab/traffic"
-
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/health"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // startLlamas starts n real servers, which end with the test. It skips the test
@@ -91,11 +89,9 @@ func endpointsOf(servers []*rig.Process) (all []endpick.Endpoint) {
 func recorded(t *testing.T, servers []*rig.Process) (*http.Client, <-chan recording.Request) {
 	config := all.LMetric()
 	config.Endpoints = endpointsOf(servers)
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 	records := make(chan recording.Request, 1)
-	tr, err := transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }})
-	require.NoError(t, err)
+	tr := rig.Must(transport.New(transport.Config{Router: router, Record: func(r recording.Request) { records <- r }}))
 	t.Cleanup(tr.CloseIdleConnections)
 	return &http.Client{Transport: tr}, records
 }
@@ -311,17 +307,12 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 // Responses of its own API are counted, and its requests are matched to what it
 // holds.
 func TestLlamaNativeAPIIsMetered(t *testing.T) {
-	servers := startLlamas(t, 2)
-	client, records := recorded(t, servers)
+	client, records := recorded(t, startLlamas(t, 2))
 	post := func(path string, body any) (string, recording.Request) {
-		b, err := json.Marshal(body)
-		require.NoError(t, err)
-		resp, err := client.Post("http://gateway"+path, "application/json", bytes.NewReader(b))
-		require.NoError(t, err)
+		b := rig.Must(json.Marshal(body))
+		resp := rig.Must(client.Post("http://gateway"+path, "application/json", bytes.NewReader(b)))
 		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return string(text), <-records
+		return string(rig.Must(io.ReadAll(resp.Body))), <-records
 	}
 	type object map[string]any
 	for _, stream := range []bool{false, true} {
@@ -370,11 +361,9 @@ func TestLlamaAnswersPassAsTheyAre(t *testing.T) {
 	servers := startLlamas(t, 1)
 	_, url := beforeLlamas(t, servers)
 	send := func(url, path, body string) (int, string, string) {
-		resp, err := http.Post(url+path, "application/json", strings.NewReader(body))
-		require.NoError(t, err)
+		resp := rig.Must(http.Post(url+path, "application/json", strings.NewReader(body)))
 		defer resp.Body.Close()
-		text, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		text := rig.Must(io.ReadAll(resp.Body))
 		return resp.StatusCode, resp.Header.Get("Content-Type"), varying.ReplaceAllString(string(text), "")
 	}
 	asked := func(name string, extra map[string]any) string {
@@ -472,8 +461,7 @@ func TestLlamasLoadModels(t *testing.T) {
 			clients.Wait()
 			loads := 0
 			for i := range servers {
-				log, err := os.ReadFile(filepath.Join(dir, fmt.Sprint(i, ".log")))
-				require.NoError(t, err)
+				log := rig.Must(os.ReadFile(filepath.Join(dir, fmt.Sprint(i, ".log"))))
 				loads += bytes.Count(log, []byte("spawning server instance with name="))
 			}
 			t.Log(loads, "loads")

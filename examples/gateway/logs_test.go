@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // Failed requests are logged with what identifies them: streams that break off,
@@ -34,13 +34,11 @@ func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nendpoints: [{id: a, url: "+server.URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n"))
 	const chat = `{"model":"m","stream":true,"messages":[{"role":"user","content":"cardamom"}]}`
 	send := func(body string, headers ...string) int {
-		req, err := http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions?key=secret", strings.NewReader(body))
-		require.NoError(t, err)
+		req := rig.Must(http.NewRequest(http.MethodPost, c.url+"/v1/chat/completions?key=secret", strings.NewReader(body)))
 		for i := 0; i < len(headers); i += 2 {
 			req.Header.Set(headers[i], headers[i+1])
 		}
-		resp, err := http.DefaultClient.Do(req)
-		require.NoError(t, err)
+		resp := rig.Must(http.DefaultClient.Do(req))
 		defer resp.Body.Close()
 		_, _ = io.Copy(io.Discard, resp.Body)
 		return resp.StatusCode
@@ -103,8 +101,7 @@ func TestFewLinesAreLogged(t *testing.T) {
 	assert.True(t, ok, "the clock was set back")
 	assert.Zero(t, more)
 
-	b := newBackend(t)
-	g := newTestGateway(t, "endpoints: [{url: "+b.URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
+	g := newTestGateway(t, "endpoints: [{url: "+newBackend(t).URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	var lines lockedBuffer
 	g.requests.log = newLogger(&lines, &logSettings{Level: "info"})
 	for range 1000 {

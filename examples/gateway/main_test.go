@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -74,8 +74,7 @@ func TestGracefulStop(t *testing.T) {
 	}, 5*time.Second, time.Millisecond, "says so while the stream goes on")
 	refused := streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1)
 	require.ErrorContains(t, refused.Err, "503")
-	resp, err := http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`))
-	require.NoError(t, err)
+	resp := rig.Must(http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`)))
 	told, _ := io.ReadAll(resp.Body)
 	resp.Body.Close()
 	require.Equal(t, 503, resp.StatusCode)
@@ -112,8 +111,7 @@ func TestStopAfterGrace(t *testing.T) {
 // A client that is connected and has asked nothing does not make a stop a failure.
 func TestStopWithoutRequests(t *testing.T) {
 	c := start(t, "-backend", "http://127.0.0.1:1", "-grace", "50ms")
-	idle, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
-	require.NoError(t, err)
+	idle := rig.Must(net.Dial("tcp", strings.TrimPrefix(c.url, "http://")))
 	defer idle.Close()
 	_, _ = get(t, c.url+"/readyz") // it was accepted before
 	c.interrupt()
@@ -129,8 +127,7 @@ func TestDrain(t *testing.T) {
 		status, _ := get(t, c.url+"/readyz")
 		return status == http.StatusServiceUnavailable
 	}, 5*time.Second, time.Millisecond)
-	resp, err := http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`))
-	require.NoError(t, err)
+	resp := rig.Must(http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`)))
 	resp.Body.Close()
 	require.Equal(t, 200, resp.StatusCode)
 	require.True(t, resp.Close)
@@ -191,8 +188,7 @@ func TestCredentialsAreNotLogged(t *testing.T) {
 
 // What fails only when a gateway starts is reported with its field, or its flag.
 func TestServeCannotStart(t *testing.T) {
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	taken := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	defer taken.Close()
 	at, dir := taken.Addr().String(), t.TempDir()
 	path, nowhere := filepath.Join(dir, "gateway.yaml"), filepath.Join(dir, "none", "x")

@@ -12,9 +12,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
@@ -22,6 +19,8 @@ import (
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func fourEndpoints() (all []endpick.Endpoint) {
@@ -40,10 +39,8 @@ func TestPerModelIsTheModelsPolicy(t *testing.T) {
 			clock := func() time.Time { return now }
 			build := func(policy string, models map[string]modelSettings) *endpick.Router {
 				var ps policies
-				p, err := ps.compose(policy, models, false)
-				require.NoError(t, err)
-				r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Seed: 7, Clock: clock})
-				require.NoError(t, err)
+				p := rig.Must(ps.compose(policy, models, false))
+				r := rig.Must(endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Seed: 7, Clock: clock}))
 				return r
 			}
 			alone := build(name, nil)
@@ -55,10 +52,8 @@ func TestPerModelIsTheModelsPolicy(t *testing.T) {
 				now = now.Add(10 * time.Millisecond)
 				blocks := prefix.AppendText(nil, seed, prose(i%7, 1280)+prose(i, 640))
 				req := endpick.Request{Model: "m", InputTokens: 480, Blocks: blocks, BlockTokens: 16, Stream: true}
-				a, err := alone.Route(req)
-				require.NoError(t, err)
-				b, err := mixed.Route(req)
-				require.NoError(t, err)
+				a := rig.Must(alone.Route(req))
+				b := rig.Must(mixed.Route(req))
 				require.Equal(t, a.Endpoint().ID, b.Endpoint().ID, "request %d", i)
 				open = append(open, pair{a, b})
 				if i%3 != 0 {
@@ -102,8 +97,7 @@ func TestPerModelStages(t *testing.T) {
 	lmetric := ps.built["lmetric"]
 	lmetric.Admitters = []endpick.Admitter{refuse{"m"}}
 	ps.built["lmetric"] = lmetric
-	p, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false)
-	require.NoError(t, err)
+	p := rig.Must(ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false))
 	require.Equal(t, "per model", p.Name)
 	require.Same(t, ps.index, p.Matcher)
 	latency := ps.built["predicted-latency"].Predictor.(predict.Latency)
@@ -200,20 +194,16 @@ func TestPerModelHidesNothing(t *testing.T) {
 	}
 	rig.CheckWrapping(t, policy, func(s *rig.Stage, gate endpick.Admitter) endpick.Policy {
 		ps := policies{built: map[string]endpick.Policy{"loud": policy(s, gate)}}
-		p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "loud"}}, false)
-		require.NoError(t, err)
-		return p
+		return rig.Must(ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "loud"}}, false))
 	})
 }
 
 // A request that one of the model's admitters refuses is withdrawn from those that admitted it.
 func TestPerModelWithdraws(t *testing.T) {
-	bucket, err := quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e-9, Burst: 100} }})
-	require.NoError(t, err)
+	bucket := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Rate: 1e-9, Burst: 100} }}))
 	no := refuse{"m"}
 	ps := policies{built: map[string]endpick.Policy{"bucket": {Admitters: []endpick.Admitter{bucket, &no}}}}
-	p, err := ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false)
-	require.NoError(t, err)
+	p := rig.Must(ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false))
 	r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return time.Unix(1000, 0) }})
 	require.NoError(t, err)
 	for range 5 {

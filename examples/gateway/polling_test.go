@@ -15,12 +15,10 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/endpick/endpick/internal/lab/traffic"
-
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/transport/scrape"
+	"github.com/stretchr/testify/require"
 )
 
 func TestPollingReports(t *testing.T) {

@@ -14,15 +14,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
-
+	"github.com/endpick/endpick/slo"
+	"github.com/endpick/endpick/transport"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/slo"
-	"github.com/endpick/endpick/transport"
 )
 
 // The whole system over HTTP: the first requests are routed by a heuristic,

@@ -14,9 +14,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/transport"
 )
@@ -66,17 +65,12 @@ func BenchmarkProxied(b *testing.B) {
 				case "transport": // what the gateway is made of
 					config := preset.Default()
 					config.Endpoints = []endpick.Endpoint{{Address: to.Host}}
-					router, err := endpick.New(config)
-					require.NoError(b, err)
-					routed, err := transport.New(transport.Config{Router: router})
-					require.NoError(b, err)
+					routed := rig.Must(transport.New(transport.Config{Router: rig.Must(endpick.New(config))}))
 					defer routed.CloseIdleConnections()
 					handler = &httputil.ReverseProxy{Transport: routed, Rewrite: func(r *httputil.ProxyRequest) { r.SetXForwarded() }}
 				case "gateway":
-					s, err := parseSettings("test.yaml", []byte("endpoints: [{url: \""+engine.URL+"\"}]\nlog: {requests: none}\n"))
-					require.NoError(b, err)
-					g, err := newGateway(s, s.endpoints(), newLogger(io.Discard, &logSettings{Level: "info"}))
-					require.NoError(b, err)
+					s := rig.Must(parseSettings("test.yaml", []byte("endpoints: [{url: \""+engine.URL+"\"}]\nlog: {requests: none}\n")))
+					g := rig.Must(newGateway(s, s.endpoints(), newLogger(io.Discard, &logSettings{Level: "info"})))
 					defer g.close()
 					handler = g.server(s).Handler
 				}

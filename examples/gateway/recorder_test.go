@@ -11,16 +11,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/transport/recording"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/transport/recording"
 )
 
 func models(t *testing.T, path string) (all []string) {
 	t.Helper()
-	f, err := os.Open(path)
-	require.NoError(t, err)
+	f := rig.Must(os.Open(path))
 	defer f.Close()
 	require.NoError(t, recording.Read(f, func(_ int, r *recording.Request) error {
 		all = append(all, r.Model)
@@ -37,8 +36,7 @@ func someRequest(i int) recording.Request {
 func TestRecordingIsRotated(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r.jsonl")
 	record := func(bytes byteSize, from, to int) { // some 110 bytes each
-		r, err := newRecorder(&recordSettings{File: path, Bytes: bytes, Files: 2}, slog.New(slog.DiscardHandler))
-		require.NoError(t, err)
+		r := rig.Must(newRecorder(&recordSettings{File: path, Bytes: bytes, Files: 2}, slog.New(slog.DiscardHandler)))
 		for i := from; i <= to; i++ {
 			r.record(someRequest(i))
 		}
@@ -74,9 +72,7 @@ func TestEndOfHalfALine(t *testing.T) {
 	} {
 		writeFile(t, path, text)
 		require.NoError(t, endLine(path, int64(len(text))))
-		got, err := os.ReadFile(path)
-		require.NoError(t, err)
-		assert.Equal(t, want, string(got))
+		assert.Equal(t, want, string(rig.Must(os.ReadFile(path))))
 	}
 }
 
@@ -86,8 +82,7 @@ func TestAFullDiskCostsRecords(t *testing.T) {
 		t.Skip("there is no /dev/full")
 	}
 	var logged bytes.Buffer
-	r, err := newRecorder(&recordSettings{File: "/dev/full"}, slog.New(slog.NewTextHandler(&logged, nil)))
-	require.NoError(t, err)
+	r := rig.Must(newRecorder(&recordSettings{File: "/dev/full"}, slog.New(slog.NewTextHandler(&logged, nil))))
 	const many = 10 * recorderQueue
 	for i := range many {
 		r.record(someRequest(i)) // returns, whatever the disk does
@@ -113,8 +108,7 @@ func TestLargeRecordsDoNotWait(t *testing.T) {
 // A record that has been written, or has failed, gives its place back.
 func TestWrittenRecordsDoNotWait(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "r")
-	r, err := newRecorder(&recordSettings{File: path}, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	r := rig.Must(newRecorder(&recordSettings{File: path}, slog.New(slog.DiscardHandler)))
 	one := recording.Request{Blocks: make([]recording.Hash, 100)}
 	for range 5 {
 		for range 10 {
@@ -124,9 +118,7 @@ func TestWrittenRecordsDoNotWait(t *testing.T) {
 	}
 	require.NoError(t, r.close())
 	require.Zero(t, r.lost.Load())
-	written, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, 50, strings.Count(string(written), "\n"))
+	require.Equal(t, 50, strings.Count(string(rig.Must(os.ReadFile(path))), "\n"))
 	r.waiting.Add(sizeOf(&one))
 	r.write(one) // to a closed file
 	require.EqualValues(t, 1, r.lost.Load())
@@ -154,9 +146,7 @@ func TestRotationOfManyFiles(t *testing.T) {
 	}
 	require.NoError(t, r.file.Close())
 	for name, want := range map[string]string{"": "3\n", ".1": "2\n", ".2": "1\n", ".3": "0\n", ".4": "old\n"} {
-		got, err := os.ReadFile(path + name)
-		require.NoError(t, err)
-		require.Equal(t, want, string(got), name)
+		require.Equal(t, want, string(rig.Must(os.ReadFile(path+name))), name)
 	}
 }
 
@@ -171,8 +161,6 @@ func TestARotationThatFailsCostsRecords(t *testing.T) {
 	}
 	require.NoError(t, os.RemoveAll(path+".1"))
 	require.NoError(t, r.append([]byte("new\n")))
-	got, err := os.ReadFile(path)
-	require.NoError(t, err)
-	require.Equal(t, "new\n", string(got))
+	require.Equal(t, "new\n", string(rig.Must(os.ReadFile(path))))
 	require.NoError(t, r.file.Close())
 }

@@ -21,10 +21,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/traffic"
 )
 
 // A running gateway follows its file, and SIGHUP. A mistake is reported with its place
@@ -260,9 +260,7 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 	}
 	newCert, newKey := writeCertificate(t, next, 2)
 	for to, from := range map[string]string{cert: newCert, key: newKey} { // in either order
-		b, err := os.ReadFile(from)
-		require.NoError(t, err)
-		writeFile(t, to, string(b))
+		writeFile(t, to, string(rig.Must(os.ReadFile(from))))
 		r.look(false)
 		require.EqualValues(t, 1, r.serial(), "it may go on")
 	}
@@ -360,25 +358,21 @@ func TestProtocols(t *testing.T) {
 	t.Run("h2c", func(t *testing.T) {
 		c := serve("h2c: true\n")
 		for _, client := range []*http.Client{{Transport: unencryptedHTTP2(t)}, http.DefaultClient} {
-			resp, err := client.Get(c.url + "/readyz")
-			require.NoError(t, err)
+			resp := rig.Must(client.Get(c.url + "/readyz"))
 			require.NoError(t, resp.Body.Close())
 			require.Equal(t, 200, resp.StatusCode)
 		}
 	})
 	t.Run("HTTP/2 where it is off", func(t *testing.T) {
 		c := serve("tenants: {ann: {keys: [" + annsKey + "]}}\n")
-		answer, err := io.ReadAll(dial(t, c.url, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"))
-		require.NoError(t, err)
+		answer := rig.Must(io.ReadAll(dial(t, c.url, "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")))
 		require.Contains(t, string(answer), "HTTP/1.1 505 ")
 		c.logs(t, `level=WARN msg=request warning="a client speaks HTTP/2 without TLS, which needs h2c: true"`, 1)
 	})
 	t.Run("TLS", func(t *testing.T) {
 		serial := func(url, cert string) int64 {
 			pool := x509.NewCertPool()
-			pem, err := os.ReadFile(cert)
-			require.NoError(t, err)
-			pool.AppendCertsFromPEM(pem)
+			pool.AppendCertsFromPEM(rig.Must(os.ReadFile(cert)))
 			tr := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool}, ForceAttemptHTTP2: true}
 			defer tr.CloseIdleConnections()
 			resp, err := (&http.Client{Transport: tr}).Get(url + "/readyz")
@@ -452,10 +446,8 @@ func TestIdleConnections(t *testing.T) {
 			return closing{conn, closed}, err
 		}
 		ask := func(body io.Reader) int {
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", body)
-			require.NoError(t, err)
-			resp, err := tr.RoundTrip(req)
-			require.NoError(t, err)
+			req := rig.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", body))
+			resp := rig.Must(tr.RoundTrip(req))
 			assert.Equal(t, major+1, resp.ProtoMajor)
 			require.NoError(t, resp.Body.Close())
 			return resp.StatusCode
@@ -551,10 +543,8 @@ func TestClientsThatDoNotRead(t *testing.T) {
 		gone()
 	}
 
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(ask))
-	require.NoError(t, err)
-	resp, err := unencryptedHTTP2(t).RoundTrip(req)
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequestWithContext(t.Context(), http.MethodPost, c.url+"/v1/chat/completions", strings.NewReader(ask)))
+	resp := rig.Must(unencryptedHTTP2(t).RoundTrip(req))
 	defer resp.Body.Close()
 	gone()
 }
@@ -588,9 +578,7 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 	_, err = io.WriteString(conn, "hello")
 	require.NoError(t, err)
 	require.NoError(t, conn.(*net.TCPConn).CloseWrite())
-	answer, err := io.ReadAll(r)
-	require.NoError(t, err)
-	require.Equal(t, `you have said "hello"`, string(answer))
+	require.Equal(t, `you have said "hello"`, string(rig.Must(io.ReadAll(r))))
 }
 
 // A server drained in the file is drained in the router, and is remembered when it returns.

@@ -15,12 +15,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/prefix"
 	"github.com/nats-io/nkeys"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/prefix"
 )
 
 // A gateway starts, serves, follows its file and stops without NATS, and reports that.
@@ -94,8 +94,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	answer := sync.OnceFunc(func() { close(release) })
 	defer answer()
 	g := newTestGateway(t, "endpoints: [{id: a, url: \""+slow.URL+"\"}]\n")
-	mirrored, err := g.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}, InputTokens: 10})
-	require.NoError(t, err)
+	mirrored := rig.Must(g.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}, InputTokens: 10}))
 	defer mirrored.Done(endpick.Outcome{})
 
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -131,10 +130,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 
 // Credentials are in a file for NATS, and none of it is shown.
 func TestCredentials(t *testing.T) {
-	pair, err := nkeys.CreateUser()
-	require.NoError(t, err)
-	seed, err := pair.Seed()
-	require.NoError(t, err)
+	seed := rig.Must(rig.Must(nkeys.CreateUser()).Seed())
 	all := credentialsText("e30.e30.hidden", string(seed))
 	jwt, _, _ := strings.Cut(all, "-----BEGIN USER NKEY SEED-----")
 	dir := t.TempDir()
@@ -159,8 +155,7 @@ func TestCredentials(t *testing.T) {
 // A connection that NATS has closed for good, with an unknown error, is opened again. What NATS refuses
 // is in the log, and does not fill it.
 func TestReplicasConnectAgain(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	var met atomic.Int64
 	var all sync.WaitGroup
 	all.Go(func() {

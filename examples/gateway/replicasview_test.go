@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick/transport/replica"
+	"github.com/stretchr/testify/assert"
 )
 
 // What the debug page says of other gateways.

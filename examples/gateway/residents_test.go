@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/require"
 )
 
 // The page says where models are in memory, what was loaded, and why.

@@ -25,6 +25,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -106,9 +107,7 @@ func plain(policy string) *settings {
 
 func parsed(t *testing.T, text string) *settings {
 	t.Helper()
-	s, err := parseSettings("test.yaml", []byte(text))
-	require.NoError(t, err)
-	return s
+	return rig.Must(parseSettings("test.yaml", []byte(text)))
 }
 
 // newTestGateway is a gateway with settings, as text.
@@ -128,8 +127,7 @@ func gatewayOf(t *testing.T, s *settings, endpoints ...endpick.Endpoint) *gatewa
 // loggingGateway is one whose log can be read.
 func loggingGateway(t *testing.T, log io.Writer, s *settings, endpoints ...endpick.Endpoint) *gateway {
 	t.Helper()
-	g, err := newGateway(s, append(s.endpoints(), endpoints...), newLogger(log, &logSettings{Level: "info"}))
-	require.NoError(t, err)
+	g := rig.Must(newGateway(s, append(s.endpoints(), endpoints...), newLogger(log, &logSettings{Level: "info"})))
 	t.Cleanup(func() { assert.NoError(t, g.close()) })
 	return g
 }
@@ -167,8 +165,7 @@ func see(t *testing.T, h http.Handler, path string) string {
 
 // nobody is an address at which nothing listens.
 func nobody(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	require.NoError(t, l.Close())
 	return l.Addr().String()
 }
@@ -192,10 +189,7 @@ func before(url, more string) string {
 // startFleet starts model servers, which end with the test.
 func startFleet(t *testing.T, n, kvTokens int) *traffic.Fleet {
 	t.Helper()
-	config, err := traffic.ServerConfig(kvTokens)
-	require.NoError(t, err)
-	f, err := traffic.StartFleet(n, config)
-	require.NoError(t, err)
+	f := rig.Must(traffic.StartFleet(n, rig.Must(traffic.ServerConfig(kvTokens))))
 	t.Cleanup(func() { assert.NoError(t, f.Close()) })
 	return f
 }
@@ -300,12 +294,9 @@ func dial(t *testing.T, url, text string) net.Conn {
 
 func get(t *testing.T, url string) (int, string) {
 	t.Helper()
-	resp, err := http.Get(url)
-	require.NoError(t, err)
+	resp := rig.Must(http.Get(url))
 	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(body)
+	return resp.StatusCode, string(rig.Must(io.ReadAll(resp.Body)))
 }
 
 // elements walks all elements of a parsed page.
@@ -351,9 +342,7 @@ func page(t *testing.T, text string) *html.Node {
 		}
 	}
 	require.Empty(t, open)
-	root, err := html.Parse(strings.NewReader(text))
-	require.NoError(t, err)
-	return root
+	return rig.Must(html.Parse(strings.NewReader(text)))
 }
 
 // rows returns the texts of a table's cells on the debug page.
@@ -388,36 +377,28 @@ func post(t *testing.T, url string, stream bool, headers ...string) (int, string
 
 func postTo(t *testing.T, url, body string, headers ...string) (int, string) {
 	t.Helper()
-	req, err := http.NewRequest(http.MethodPost, url, strings.NewReader(body))
-	require.NoError(t, err)
+	req := rig.Must(http.NewRequest(http.MethodPost, url, strings.NewReader(body)))
 	for i := 0; i < len(headers); i += 2 {
 		req.Header.Set(headers[i], headers[i+1])
 	}
-	resp, err := http.DefaultClient.Do(req)
-	require.NoError(t, err)
+	resp := rig.Must(http.DefaultClient.Do(req))
 	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(t, err)
-	return resp.StatusCode, string(text)
+	return resp.StatusCode, string(rig.Must(io.ReadAll(resp.Body)))
 }
 
 func newKey(t *testing.T) *ecdsa.PrivateKey {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	return key
+	return rig.Must(ecdsa.GenerateKey(elliptic.P256(), rand.Reader))
 }
 
 func keyText(t *testing.T, key *ecdsa.PrivateKey) string {
-	der, err := x509.MarshalPKCS8PrivateKey(key)
-	require.NoError(t, err)
+	der := rig.Must(x509.MarshalPKCS8PrivateKey(key))
 	return string(pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: der}))
 }
 
 // certificateText is a certificate for this machine.
 func certificateText(t *testing.T, key *ecdsa.PrivateKey, serial int64, until time.Time) string {
 	template := &x509.Certificate{SerialNumber: big.NewInt(serial), NotAfter: until, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	require.NoError(t, err)
+	der := rig.Must(x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key))
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 

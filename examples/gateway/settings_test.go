@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // The example in the documentation is a complete file, and means what it says.
 func TestDocumentedSettings(t *testing.T) {
-	doc, err := os.ReadFile("../../docs/gateway.md")
-	require.NoError(t, err)
+	doc := rig.Must(os.ReadFile("../../docs/gateway.md"))
 	blocks := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllSubmatch(doc, -1)
 	require.Len(t, blocks, 3)
 	first, block := blocks[0], blocks[1]
@@ -35,8 +35,7 @@ func TestDocumentedSettings(t *testing.T) {
 	assert.Equal(t, byteSize(32<<20), s.Limits.Body)
 	assert.Equal(t, replicaSettings{NATS: "nats://10.0.0.20:4222,nats://10.0.0.21:4222", Fleet: "chat", Name: "gateway-1", Forget: 2 * time.Second}, *s.Replicas)
 
-	quick, err := parseSettings(path, first[1])
-	require.NoError(t, err)
+	quick := rig.Must(parseSettings(path, first[1]))
 	assert.Empty(t, quick.warnings())
 	assert.Len(t, quick.Endpoints, 3)
 	assert.Equal(t, quotaSettings{Rate: 50, Burst: 3000, Requests: 4}, quick.Tenants["support"].Quota)
@@ -55,8 +54,7 @@ func TestDocumentedSettings(t *testing.T) {
 		assert.Regexp(t, `(?m)^`+name+`: .*\n?.*[Dd]efault: `+regexp.QuoteMeta(value), string(block[1]))
 	}
 
-	d, err = parseSettings(path, blocks[2][1])
-	require.NoError(t, err)
+	d = rig.Must(parseSettings(path, blocks[2][1]))
 	assert.Equal(t, "h100", d.Discover.Endpoint.Variant)
 
 	// Every existing field is in the example or in the table below it.
@@ -78,8 +76,7 @@ func TestExpiredCertificates(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
 	path, text := filepath.Join(dir, "gateway.yaml"), []byte("discover: {file: a}\ntls: {cert: server.pem, key: server.key}\n")
-	s, err := parseSettings(path, text)
-	require.NoError(t, err)
+	s := rig.Must(parseSettings(path, text))
 	assert.Empty(t, s.warnings())
 	certificateUntil(t, dir, 1, time.Date(2021, 3, 4, 5, 6, 7, 0, time.UTC))
 	assert.Equal(t, []string{"tls.cert: expired on 2021-03-04 05:06:07"}, s.warnings())
@@ -96,8 +93,7 @@ func TestSecretsElsewhere(t *testing.T) {
 	_, err := parseSettings(path, text)
 	require.ErrorContains(t, err, "gateway.yaml:4: hash_key: open")
 	writeFile(t, hash, keyOfFours)
-	s, err := parseSettings(path, text)
-	require.NoError(t, err)
+	s := rig.Must(parseSettings(path, text))
 	assert.Equal(t, []secret{"sk-of-the-engines", keyOfFours, annsKey}, []secret{s.EngineKey, s.HashKey, s.Tenants["ann"].Keys[0]})
 	assert.Len(t, s.stamps, 2)
 	assert.Len(t, s.warnings(), 2, "the pages are open, and a server has two names: %v", s.warnings())
@@ -128,8 +124,7 @@ func TestSettingsThatCanHardlyBeMeant(t *testing.T) {
 		"[{url: http://a}, {url: http://b}, {url: http://a/}, {id: b, url: HTTP://b}]":   {"endpoints[2]: is the same server as endpoints[0]", "endpoints[3]: is the same server as endpoints[1]"},
 		"[{url: http://a, rank: 0}, {url: http://a, rank: 1}]":                           nil,
 	} {
-		s := parsed(t, "endpoints: "+endpoints+"\n")
-		assert.Equal(t, want, s.warnings(), endpoints)
+		assert.Equal(t, want, parsed(t, "endpoints: "+endpoints+"\n").warnings(), endpoints)
 	}
 	const one = "endpoints: [{url: http://a}]\nlisten: "
 	for text, want := range map[string]int{

@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The tenant is that of the key, whatever else a client sends, and no key
@@ -206,9 +205,8 @@ func TestARefusalReachesWhoIsStillSending(t *testing.T) {
 // A tenant can't make the gateway hold more than four long bodies while they arrive, whether or
 // not it says how long they are; others are not affected, and what was read counts no more.
 func TestATenantsBodiesAreBounded(t *testing.T) {
-	b := newBackend(t)
 	g := newTestGateway(t, `
-endpoints: [{url: "`+b.URL+`"}]
+endpoints: [{url: "`+newBackend(t).URL+`"}]
 limits: {body: 1 KiB}
 tenants:
   ann: {keys: [`+annsKey+`]}
@@ -279,9 +277,8 @@ func TestWithoutTenantsKeysPass(t *testing.T) {
 // A tenant that has used up its tokens gets 429 and a time to come back; others go
 // on, and a reload gives it more.
 func TestQuotas(t *testing.T) {
-	b := newBackend(t)
 	text := `
-endpoints: [{url: "` + b.URL + `"}]
+endpoints: [{url: "` + newBackend(t).URL + `"}]
 tenants:
   ann: {keys: [` + annsKey + `], quota: {tokens_per_second: 0.001, burst: 20}}
   bob: {keys: [` + bobsKey + `]}

@@ -15,15 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/kvevents"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // startVLLMs starts n engines with a small queue. ENDPICK_VLLM is a directory with venv, which has

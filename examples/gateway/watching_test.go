@@ -19,12 +19,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const watching = "watching"
@@ -49,12 +49,9 @@ func promtool(t *testing.T, stdin string, args ...string) {
 func TestAlerts(t *testing.T) {
 	promtool(t, "", "check", "config", "prometheus.yml")
 	promtool(t, "", "test", "rules", "alerts_test.yml")
-	rules, err := os.ReadFile(filepath.Join(watching, "alerts.yml"))
-	require.NoError(t, err)
-	tests, err := os.ReadFile(filepath.Join(watching, "alerts_test.yml"))
-	require.NoError(t, err)
-	docs, err := os.ReadFile("../../docs/watching.md")
-	require.NoError(t, err)
+	rules := rig.Must(os.ReadFile(filepath.Join(watching, "alerts.yml")))
+	tests := rig.Must(os.ReadFile(filepath.Join(watching, "alerts_test.yml")))
+	docs := rig.Must(os.ReadFile("../../docs/watching.md"))
 	for _, name := range alertsIn(string(rules)) {
 		assert.LessOrEqual(t, 3, strings.Count(string(tests), ": "+name), "%s: silent, too early, and fired", name)
 		assert.Contains(t, string(docs), "\n| `"+name+"` |")
@@ -110,8 +107,7 @@ var listeningOn = regexp.MustCompile(`msg="Listening on" address=(\S+)`)
 
 func startPrometheus(t *testing.T, target string) *tsdb {
 	dir := t.TempDir()
-	rules, err := filepath.Abs(filepath.Join(watching, "alerts.yml"))
-	require.NoError(t, err)
+	rules := rig.Must(filepath.Abs(filepath.Join(watching, "alerts.yml")))
 	config := filepath.Join(dir, "prometheus.yml")
 	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
 global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}
@@ -170,8 +166,7 @@ func (p *tsdb) query(expr string) ([]promSample, error) {
 
 // panels returns the dashboard's queries, by panel title and query letter.
 func panels(t *testing.T) map[string]string {
-	text, err := os.ReadFile(filepath.Join(watching, "grafana", "endpick.json"))
-	require.NoError(t, err)
+	text := rig.Must(os.ReadFile(filepath.Join(watching, "grafana", "endpick.json")))
 	var dashboard struct {
 		UID    string
 		Panels []struct {
@@ -194,8 +189,7 @@ func panels(t *testing.T) map[string]string {
 
 // rules returns the expressions of the alerts, as Prometheus parsed them.
 func (p *tsdb) rules(t *testing.T) map[string]string {
-	resp, err := http.Get(p.url + "/api/v1/rules")
-	require.NoError(t, err)
+	resp := rig.Must(http.Get(p.url + "/api/v1/rules"))
 	defer resp.Body.Close()
 	var answer struct {
 		Data struct {
@@ -344,9 +338,7 @@ func TestPrometheus(t *testing.T) {
 		e, ok := want[name]
 		require.True(t, ok, "nothing is expected of %s", name)
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			got, err := p.query(expr)
-			require.NoError(c, err)
-			assert.NoError(c, e.check(got))
+			assert.NoError(c, e.check(rig.Must(p.query(expr))))
 		}, 60*time.Second, 100*time.Millisecond, name)
 	}
 	least, _ := time.ParseDuration(os.Getenv("ENDPICK_WATCH_FOR"))
@@ -396,11 +388,9 @@ func TestPrometheus(t *testing.T) {
 	}
 	require.NoError(t, engines.Members[0].Kill())
 	has("a server has died", "EndpointUnhealthy")
-	unhealthy, err := p.query(alerts["EndpickEndpointUnhealthy"])
-	require.NoError(t, err)
+	unhealthy := rig.Must(p.query(alerts["EndpickEndpointUnhealthy"]))
 	assert.True(t, slices.ContainsFunc(unhealthy, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] }), "%v", unhealthy)
-	shares, err := p.query(queries["Share of the traffic A"])
-	require.NoError(t, err)
+	shares := rig.Must(p.query(queries["Share of the traffic A"]))
 	assert.True(t, slices.ContainsFunc(shares, func(s promSample) bool { return s.Metric["endpoint"] == urls[0] && s.number() < 1 }), "%v", shares)
 	require.NoError(t, engines.Members[1].Kill())
 	require.NoError(t, engines.Members[2].Kill())

@@ -5,10 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
 )
 
 func verdict(id string, score float64, change func(*endpick.Candidate)) endpick.Verdict {

@@ -4,11 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
-	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // watcher is a filter that sees every server's batch at every decision, and sends those of one
@@ -74,10 +74,8 @@ func watched(t *testing.T, name string, load float64, requests int, more ...sim.
 		if c.name != name {
 			continue
 		}
-		fleet, err := c.fleet()
-		require.NoError(t, err)
-		work, err := c.work(load*c.saturation, requests)
-		require.NoError(t, err)
+		fleet := rig.Must(c.fleet())
+		work := rig.Must(c.work(load*c.saturation, requests))
 		w := &watcher{}
 		report, err := sim.Run(sim.Config{Fleet: fleet, Workload: append(sim.Merge{work}, more...), Seed: 1, Router: func() (endpick.Config, error) {
 			config, err := newPolicy("marginal-delay")

@@ -5,31 +5,28 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/sim"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The search's evaluator gives the simulator's latencies, and what it replays after a move is
 // what a play from the beginning gives.
 func TestOracleReplaysExactly(t *testing.T) {
-	n := rig.Must(sim.Scenario("C"))
-	work := rig.Must(n.Workload.At(sim.Pace{Rate: 6, Requests: 200}))
+	work := rig.Must(rig.Must(sim.Scenario("C")).Workload.At(sim.Pace{Rate: 6, Requests: 200}))
 	o := &oracle{}
 	require.NoError(t, o.take(work, 1))
 	require.Len(t, o.requests, 200)
 	fleet := sim.Fleet(4, engine.Config{Blocks: 4000})
 	r := &routes{}
-	report, err := sim.Run(sim.Config{Fleet: fleet, Workload: sim.Given(o.requests), Seed: 1, Router: func() (endpick.Config, error) {
+	report := rig.Must(sim.Run(sim.Config{Fleet: fleet, Workload: sim.Given(o.requests), Seed: 1, Router: func() (endpick.Config, error) {
 		c, err := newPolicy("lmetric")
 		c.Policy.Filters = append(c.Policy.Filters, r)
 		return c, err
-	}})
-	require.NoError(t, err)
+	}}))
 	require.NoError(t, o.start(fleet, r.servers))
 	before := o.outcome()
 	assert.InEpsilon(t, report.E2E.Mean, before.e2e, 1e-6)
@@ -66,8 +63,7 @@ func TestOracleFindsTheBest(t *testing.T) {
 		o.requests = append(o.requests, sim.Request{Arrival: time.Duration(i) * 10 * time.Millisecond, InputTokens: 2000, OutputTokens: 100})
 		o.session = append(o.session, uint64(i))
 	}
-	fleet := sim.Fleet(2, engine.Config{})
-	require.NoError(t, o.start(fleet, make([]int, 40)))
+	require.NoError(t, o.start(sim.Fleet(2, engine.Config{}), make([]int, 40)))
 	one := o.outcome()
 	flattened := rig.Must(o.search(1, time.Hour, 600))
 	two := o.outcome()

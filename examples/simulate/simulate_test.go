@@ -15,12 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/sim"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -45,8 +44,7 @@ func golden(t *testing.T, name, got string) {
 	if *update {
 		require.NoError(t, os.WriteFile(path, []byte(got), 0o666))
 	}
-	want := rig.Must(os.ReadFile(path))
-	assert.Equal(t, string(want), got, "run the test with -update and look at the difference")
+	assert.Equal(t, string(rig.Must(os.ReadFile(path))), got, "run the test with -update and look at the difference")
 }
 
 func TestTable(t *testing.T) {
@@ -137,8 +135,7 @@ func TestPredictions(t *testing.T) {
 
 // A mixed fleet, and a profile from a file.
 func TestFleet(t *testing.T) {
-	dir := t.TempDir()
-	path := filepath.Join(dir, "mine.json")
+	path := filepath.Join(t.TempDir(), "mine.json")
 	require.NoError(t, os.WriteFile(path, []byte(`{"name":"mine","step_us":2000,"weight_us":6600,"token_us":26.7,"sequence_us":15}`), 0o666))
 	text := simulate(t, "-workload", "B", "-policies", "lmetric", "-profile", path+":1,llama-3.1-8b-a100:2", "-requests", "50", "-format", "json")
 	var rows []struct{ Endpoints []struct{ ID string } }
@@ -180,8 +177,7 @@ func TestCalibrate(t *testing.T) {
 	assert.Less(t, c.After.ITL.MAPE, 0.02)
 	assert.Less(t, c.After.E2E.MAPE, 0.02)
 	assert.Greater(t, c.After.E2E.Pearson, 0.999)
-	fitted := rig.Must(readProfile(out))
-	assert.Equal(t, c.Profile, fitted)
+	assert.Equal(t, c.Profile, rig.Must(readProfile(out)))
 	assert.Contains(t, simulate(t, "calibrate", path), "Pearson r")
 }
 
@@ -339,16 +335,14 @@ func TestDocs(t *testing.T) {
 // recorded is what a server with this profile does with some requests, in the
 // format of LLMServingSim's recordings.
 func recorded(t *testing.T, profile string) string {
-	p, err := engine.ProfileByName(profile)
-	require.NoError(t, err)
+	p := rig.Must(engine.ProfileByName(profile))
 	var records []sim.Record
 	for i := range 80 {
 		records = append(records, sim.Record{
 			ArrivalMillis: float64(i*150 + i*i%7*40), InputTokens: 100 + i*i%13*180, OutputTokens: 20 + i*i%11*12,
 		})
 	}
-	done, err := sim.Replay(records, sim.Deployment{Engine: engine.Config{Profile: p}})
-	require.NoError(t, err)
+	done := rig.Must(sim.Replay(records, sim.Deployment{Engine: engine.Config{Profile: p}}))
 	var b strings.Builder
 	b.WriteString("input_tokens,output_tokens,queued_s,scheduled_s,first_token_s,last_token_s\n")
 	for _, r := range done {

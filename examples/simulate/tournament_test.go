@@ -11,10 +11,9 @@ import (
 	"os"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/sim"
 )
 
 // Every contest can be held: its fleet and its work exist, at any rate. They are those of earlier

@@ -98,8 +98,7 @@ func TestRefusedConfigs(t *testing.T) {
 		_, err := New(c.cfg)
 		require.EqualError(t, err, c.err)
 	}
-	e := mustNew(t, Config{MaxSequences: 4000})
-	require.Equal(t, 4000, e.Config().MaxBatchedTokens)
+	require.Equal(t, 4000, mustNew(t, Config{MaxSequences: 4000}).Config().MaxBatchedTokens)
 }
 
 // Hashes that are not chained, or that repeat, are the caller's mistake: hits

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 )
 
@@ -36,8 +37,7 @@ func TestProfilesAgreeWithMeasurements(t *testing.T) {
 		{"llama-2-70b-a100-tp8", 512, 1, 93}, {"llama-2-70b-a100-tp8", 2048, 1, 274}, {"llama-2-70b-a100-tp8", 64, 64, 71.6},
 		{"llama-2-70b-a100-tp4", 512, 1, 127}, {"llama-2-70b-a100-tp4", 2048, 1, 403}, {"llama-2-70b-a100-tp4", 64, 64, 72.9},
 	} {
-		p, err := ProfileByName(c.profile)
-		require.NoError(t, err)
+		p := rig.Must(ProfileByName(c.profile))
 		// Attention is left out, as in the sums; it is below 3 % of Splitwise's.
 		got := float64(newCosts(p).step(c.tokens, c.sequences, 0, 0)) / 1e9
 		require.InEpsilon(t, c.millis, got, 0.15, "%s, %d tokens", c.profile, c.tokens)
@@ -48,8 +48,7 @@ func TestProfileNames(t *testing.T) {
 	names := ProfileNames()
 	require.True(t, slices.IsSorted(names))
 	for _, name := range names {
-		p, err := ProfileByName(name)
-		require.NoError(t, err)
+		p := rig.Must(ProfileByName(name))
 		require.NoError(t, p.validate())
 		require.Equal(t, p, p.AtPeak())
 		require.Positive(t, p.PeakTFLOPS)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 )
 
@@ -121,8 +122,7 @@ func TestSameRequestsSameBytes(t *testing.T) {
 			var all []string
 			for _, speed := range []float64{1, 100} {
 				_, url := start(t, Config{Engine: fast(1000), Speed: speed})
-				data, err := io.ReadAll(post(t, t.Context(), url+path, fmt.Sprintf(body, question)).Body)
-				require.NoError(t, err)
+				data := rig.Must(io.ReadAll(post(t, t.Context(), url+path, fmt.Sprintf(body, question)).Body))
 				all = append(all, idsAndTimes.ReplaceAllString(string(data), "$1"))
 			}
 			require.Equal(t, all[0], all[1])
@@ -135,8 +135,7 @@ func TestStreamsEndWithTheWhole(t *testing.T) {
 	_, url := start(t, Config{Engine: fast(1000)})
 	for _, question := range []string{longQuestion, longQuestion + callWeather} {
 		body := fmt.Sprintf(streamBodies["/v1/responses"], question)
-		data, err := io.ReadAll(post(t, t.Context(), url+"/v1/responses", body).Body)
-		require.NoError(t, err)
+		data := rig.Must(io.ReadAll(post(t, t.Context(), url+"/v1/responses", body).Body))
 		events := strings.Split(strings.TrimSpace(string(data)), "\n\n")
 		_, last, _ := strings.Cut(events[len(events)-1], "data: ")
 		var ended map[string]any

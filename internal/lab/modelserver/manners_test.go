@@ -7,10 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // same requires that two values have the same members of the same kinds; texts and numbers may differ.

@@ -15,11 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // fast is an engine with steps of 1 ms and 10 µs a prompt token.
@@ -182,8 +181,7 @@ func TestCompletions(t *testing.T) {
 		body := `{"model":"demo-8b","prompt":"` + strings.Repeat("word", 40) + `","n":3,"max_tokens":5}`
 		var r response
 		for range 2 { // the second finds the first one's prompt
-			resp := post(t, t.Context(), url+"/v1/completions", body)
-			require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
+			require.NoError(t, json.NewDecoder(post(t, t.Context(), url+"/v1/completions", body).Body).Decode(&r))
 		}
 		require.Len(t, r.Choices, 3)
 		seen := map[string]bool{}
@@ -337,8 +335,7 @@ func TestSpeed(t *testing.T) {
 	// 200 steps of 1 ms, ten times as fast: 20 ms. A busy machine only adds to that.
 	_, url := start(t, Config{Engine: fast(100), Speed: 10})
 	begin := time.Now()
-	resp := post(t, t.Context(), url+"/v1/chat/completions", chatBody(false, 200, "hi"))
-	_, err := io.Copy(io.Discard, resp.Body)
+	_, err := io.Copy(io.Discard, post(t, t.Context(), url+"/v1/chat/completions", chatBody(false, 200, "hi")).Body)
 	require.NoError(t, err)
 	require.GreaterOrEqual(t, time.Since(begin), 20*time.Millisecond)
 }
@@ -371,13 +368,10 @@ func TestCloseBreaksStreams(t *testing.T) {
 func TestMetricsHealthModels(t *testing.T) {
 	s, url := start(t, Config{Engine: fast(100), Model: `a"b\c`})
 	get := func(path string) string {
-		resp, err := http.Get(url + path)
-		require.NoError(t, err)
+		resp := rig.Must(http.Get(url + path))
 		defer resp.Body.Close()
 		require.Equal(t, http.StatusOK, resp.StatusCode)
-		body, err := io.ReadAll(resp.Body)
-		require.NoError(t, err)
-		return string(body)
+		return string(rig.Must(io.ReadAll(resp.Body)))
 	}
 	require.Empty(t, get("/health"))
 	require.Contains(t, get("/v1/models"), `"id":"a\"b\\c"`)

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -37,11 +38,8 @@ func TestReproducible(t *testing.T) {
 		}
 		require.NoError(t, binaries(from, out, version, built, platform))
 		files[i] = map[string]string{}
-		all, err := os.ReadDir(out)
-		require.NoError(t, err)
-		for _, f := range all {
-			text, err := os.ReadFile(filepath.Join(out, f.Name()))
-			require.NoError(t, err)
+		for _, f := range rig.Must(os.ReadDir(out)) {
+			text := rig.Must(os.ReadFile(filepath.Join(out, f.Name())))
 			files[i][f.Name()] = string(text)
 			assert.NotContains(t, string(text), from, "%s names the directory", f.Name())
 		}
@@ -59,8 +57,7 @@ func TestReproducible(t *testing.T) {
 			name += ".exe"
 		}
 		checkMaterials(t, files[0], name, version, slices.Compact(linked))
-		sums, err := os.ReadFile(filepath.Join(from, p.module, "go.sum"))
-		require.NoError(t, err)
+		sums := rig.Must(os.ReadFile(filepath.Join(from, p.module, "go.sum")))
 		assert.Contains(t, string(sums), "github.com/cespare/xxhash/v2 v2.3.0 "+sumIn(t, files[0][name+".cdx.json"], "github.com/cespare/xxhash/v2")+"\n")
 	}
 }

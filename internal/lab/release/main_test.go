@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -71,20 +72,17 @@ func publish(t *testing.T, dir string, files []string, modules []library, versio
 		write := func(name string, text []byte) {
 			require.NoError(t, os.WriteFile(filepath.Join(at, name), text, 0o644))
 		}
-		mod, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(m.dir), "go.mod"))
-		require.NoError(t, err)
+		mod := rig.Must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(m.dir), "go.mod")))
 		write("list", []byte(version+"\n"))
 		write(version+".info", fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, version))
 		write(version+".mod", mod)
-		archive, err := os.Create(filepath.Join(at, version+".zip"))
-		require.NoError(t, err)
+		archive := rig.Must(os.Create(filepath.Join(at, version+".zip")))
 		z := zip.NewWriter(archive)
 		for _, f := range files {
 			if !inside(f) {
 				continue
 			}
-			text, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(f)))
-			require.NoError(t, err)
+			text := rig.Must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(f))))
 			w, err := z.Create(m.path + "@" + version + "/" + strings.TrimPrefix(f, strings.TrimPrefix(m.dir+"/", "./")))
 			require.NoError(t, err)
 			_, err = w.Write(text)
@@ -104,10 +102,8 @@ func TestRelease(t *testing.T) {
 	}
 	const version = "v0.9.0"
 	dir, files := tracked(t)
-	tags, err := prepare(dir, version)
-	require.NoError(t, err)
-	modules, err := libraries(dir)
-	require.NoError(t, err)
+	tags := rig.Must(prepare(dir, version))
+	modules := rig.Must(libraries(dir))
 	require.Len(t, tags, len(modules))
 	require.Equal(t, version, tags[0])
 	require.Contains(t, tags, "transport/scrape/"+version)

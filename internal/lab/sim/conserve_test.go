@@ -5,12 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // watched is a source that checks what a run does with its requests.
@@ -98,12 +97,10 @@ func TestConservation(t *testing.T) {
 			require.Zero(t, l.KVUsage)
 		}
 
-		again := rig.Must(Run(cfg))
-		require.Equal(t, toJSON(t, rep), toJSON(t, again), "the same config gives the same report")
+		require.Equal(t, toJSON(t, rep), toJSON(t, rig.Must(Run(cfg))), "the same config gives the same report")
 	})
 }
 
 func toJSON(t require.TestingT, v any) string {
-	b := rig.Must(json.Marshal(v))
-	return string(b)
+	return string(rig.Must(json.Marshal(v)))
 }

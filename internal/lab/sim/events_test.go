@@ -4,20 +4,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/require"
 )
 
 // listeners runs routers with or without cache events, on caches that are too small.
 func listeners(t *testing.T, routers int, events *Events) *Report {
 	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 200}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
-	cfg, err := x.Config()
-	require.NoError(t, err)
+	cfg := rig.Must(x.Config())
 	cfg.Routers, cfg.Events = routers, events
 	cfg.Router = func() (endpick.Config, error) {
 		c := all.LMetric()
@@ -30,8 +29,7 @@ func listeners(t *testing.T, routers int, events *Events) *Report {
 		}
 		return c, nil
 	}
-	report, err := Run(cfg)
-	require.NoError(t, err)
+	report := rig.Must(Run(cfg))
 	require.Equal(t, report.Requests, report.Completed+report.Rejected)
 	return report
 }

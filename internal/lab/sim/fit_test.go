@@ -3,10 +3,9 @@ package sim
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
 )
 
 // On the second halves of four real vLLM runs, the profile fitted to the first half

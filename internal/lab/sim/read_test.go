@@ -10,9 +10,8 @@ import (
 	"testing/iotest"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
 )
 
 func read(t *testing.T, text string) *Trace {

@@ -4,14 +4,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // midLoad is a rate in requests per second at which a scenario's fleet queues
@@ -92,8 +91,7 @@ func TestBestLambdaDiffers(t *testing.T) {
 // TTFT p95 stays within a fifth of what it is alone with a quota, and does not
 // without one.
 func TestTenantsKeepTheirShare(t *testing.T) {
-	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
-	require.NoError(t, err)
+	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	const share = 12 // requests a second
 	tenant := func(name string, perSecond float64) Workload {
 		return Conversations{

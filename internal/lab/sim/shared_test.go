@@ -7,8 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -48,8 +46,7 @@ func sharedTrace(t testing.TB, name string) string {
 
 // requestsOf takes all requests of a run, each of which ends a while after it was sent.
 func requestsOf(t *testing.T, w Workload, while time.Duration) (all []Request) {
-	source, err := w.Start(1)
-	require.NoError(t, err)
+	source := rig.Must(w.Start(1))
 	ended := 0
 	for {
 		at, more := source.Next()

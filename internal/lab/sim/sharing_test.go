@@ -4,19 +4,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/require"
 )
 
 // sharers runs routers that share their requests, on caches that are too small, and
 // checks that nothing is left behind in any of them.
 func sharers(t *testing.T, routers int, s *Sharing) *Report {
 	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 300}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
-	cfg, err := x.Config()
-	require.NoError(t, err)
+	cfg := rig.Must(x.Config())
 	cfg.Routers, cfg.Sharing = routers, s
 	var sums sums
 	cfg.Router = func() (endpick.Config, error) {
@@ -24,8 +23,7 @@ func sharers(t *testing.T, routers int, s *Sharing) *Report {
 		c.Policy.Admitters = []endpick.Admitter{&sums}
 		return c, nil
 	}
-	r, err := newRun(cfg)
-	require.NoError(t, err)
+	r := rig.Must(newRun(cfg))
 	require.NoError(t, r.loop())
 	if s != nil {
 		r.now += s.Delay

@@ -5,13 +5,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/require"
 )
 
 // witness is a filter that keeps every candidate and records where requests went, and when.
@@ -49,8 +48,7 @@ func (w *witness) share(id string, from, to time.Duration) float64 {
 // shareOfASlowServer makes one of four servers ten times as slow from the first minute to the
 // third.
 func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64) *witness {
-	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
-	require.NoError(t, err)
+	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	w := &witness{epoch, map[string][]time.Duration{}}
 	r := rig.Must(newRun(Config{
 		Fleet: Fleet(4, engine.Config{Profile: profile}), Workload: work, Seed: seed,

@@ -5,9 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/require"
 )
 
 func TestLengths(t *testing.T) {
@@ -88,8 +87,7 @@ func TestConversationsGoOn(t *testing.T) {
 		Groups: 2, UsersPerGroup: 1, SystemTokens: 100, Question: Length{Mean: 30}, Output: Length{Mean: 50},
 		Turns: 2, Arrivals: ConstantRate(1000), Requests: 7,
 	}
-	s, err := c.Start(1)
-	require.NoError(t, err)
+	s := rig.Must(c.Start(1))
 	a, b := s.Take(), s.Take()
 	require.NotEqual(t, a.Tenant, b.Tenant)
 	require.NotEqual(t, a.Blocks[0], b.Blocks[0], "groups share nothing")
@@ -120,8 +118,7 @@ func TestRefusedWorkloads(t *testing.T) {
 	_, err = Scenario("E")
 	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, sharegpt)`)
 	for _, name := range ScenarioNames() {
-		w := rig.Must(rig.Must(Scenario(name)).Workload.At(Pace{Rate: 1, Requests: 1}))
-		_, err = w.Start(0)
+		_, err = rig.Must(rig.Must(Scenario(name)).Workload.At(Pace{Rate: 1, Requests: 1})).Start(0)
 		require.NoError(t, err)
 	}
 	_, err = (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)

@@ -14,18 +14,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The standard library's proxy causes exactly the documented differences and leaves
 // nothing behind. The other ways are compared in internal/lab/conformance.
 func TestReverseProxy(t *testing.T) {
-	r := rig.Must(Compare(t.Context(), []Way{ReverseProxy()}, Scenarios(), io.Discard))
-	require.NoError(t, r.Err())
+	require.NoError(t, rig.Must(Compare(t.Context(), []Way{ReverseProxy()}, Scenarios(), io.Discard)).Err())
 }
 
 // Two direct runs are equal: the behaviour of servers and client does not depend on chance.
@@ -130,8 +128,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 			}
 			s := scenarioOf(f.scenario)
 			direct := rig.Must(Play(t.Context(), Direct(), s))
-			passed := rig.Must(Play(t.Context(), way, s))
-			differences := passed.Differences(direct)
+			differences := rig.Must(Play(t.Context(), way, s)).Differences(direct)
 			i := slices.IndexFunc(differences, func(d Difference) bool { return d.What == f.want })
 			require.GreaterOrEqual(t, i, 0, "%v", differences)
 			if f.value != "" {
@@ -192,8 +189,7 @@ func TestLeftoversAreNoticed(t *testing.T) {
 		}
 		return open(servers)
 	}
-	r := rig.Must(Compare(t.Context(), []Way{way}, s, io.Discard))
-	require.ErrorContains(t, r.Err(), "goroutines left")
+	require.ErrorContains(t, rig.Must(Compare(t.Context(), []Way{way}, s, io.Discard)).Err(), "goroutines left")
 
 	way.Open = func(servers []string) (*Front, error) {
 		f, err := open(servers)

@@ -9,20 +9,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // fleet returns servers that take no time.
 func fleet(t *testing.T, n int) *Fleet {
-	config, err := ServerConfig(1 << 16)
-	require.NoError(t, err)
+	config := rig.Must(ServerConfig(1 << 16))
 	config.Speed = 1000
-	f, err := StartFleet(n, config)
-	require.NoError(t, err)
+	f := rig.Must(StartFleet(n, config))
 	t.Cleanup(func() { assert.NoError(t, f.Close()) })
 	return f
 }
@@ -136,8 +134,7 @@ func TestRequests(t *testing.T) {
 }
 
 func TestModelOf(t *testing.T) {
-	f := fleet(t, 1)
-	model, err := ModelOf(t.Context(), "http://"+f.Members[0].Address+"/")
+	model, err := ModelOf(t.Context(), "http://"+fleet(t, 1).Members[0].Address+"/")
 	require.NoError(t, err)
 	assert.Equal(t, modelserver.DefaultModel, model)
 	server := httptest.NewServer(http.NotFoundHandler())

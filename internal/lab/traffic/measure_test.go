@@ -6,9 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/stretchr/testify/require"
 )
 
 func TestSummarise(t *testing.T) {

@@ -9,15 +9,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/sim"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/assert"
 )
 
 // attackKinds are what the attacker does; "everything" is all of them in turn.
@@ -141,8 +139,7 @@ type figures struct{ hits, attained float64 }
 
 // attacked runs the others beside the attacker, or beside the harmless tenant.
 func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) figures {
-	profile, err := engine.ProfileByName("llama-3.1-8b-h100")
-	require.NoError(t, err)
+	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	var index *tap
 	work := func(tenant string, groups, system, question, output int, rate float64) sim.Workload {
 		return sim.Mix{Workload: sim.Conversations{
@@ -151,7 +148,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 			Arrivals: sim.ConstantRate(rate), Duration: attackFor, Tenant: tenant,
 		}, Classes: []sim.MixClass{{Name: "others", Share: 1, SLO: endpick.SLO{TTFT: 150 * time.Millisecond, TPOT: 12 * time.Millisecond}}}}
 	}
-	report, err := sim.Run(sim.Config{
+	report := rig.Must(sim.Run(sim.Config{
 		Router: func() (endpick.Config, error) {
 			config, err := all.ByName(policy)
 			if err != nil {
@@ -170,8 +167,7 @@ func attacked(t *testing.T, policy, kind string, harmless bool, seed uint64) fig
 			attackWork(kind, harmless),
 		},
 		Seed: seed,
-	})
-	require.NoError(t, err)
+	}))
 	f := figures{hits: index.cached / index.prompts}
 	for _, c := range report.Classes {
 		if c.Name == "others" {

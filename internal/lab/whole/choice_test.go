@@ -5,12 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo"
+	"pgregory.net/rapid"
 )
 
 // Each remaining candidate gets one score, which is finite, and within [0, 1]

@@ -18,12 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/transporttest"
+	"github.com/stretchr/testify/assert"
 )
 
 // issue makes a certificate, signed by parent or by itself.
@@ -42,8 +41,7 @@ func issue(t *testing.T, change func(*x509.Certificate), parent *tls.Certificate
 		by, signer = parent.Leaf, parent.PrivateKey
 	}
 	der := rig.Must(x509.CreateCertificate(rand.Reader, template, by, &key.PublicKey, signer))
-	leaf := rig.Must(x509.ParseCertificate(der))
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: rig.Must(x509.ParseCertificate(der))}
 }
 
 // tlsFaults are faults of servers whose authority the gateway trusts.

@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/discover"
 	"github.com/endpick/endpick/transport/recording"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // nameServer answers each question with what lie makes of it; nil closes the
@@ -123,15 +123,13 @@ func lyingNames(t *testing.T) []row {
 		if name == "never answers" {
 			limit = 100 * time.Millisecond
 		}
-		w, err := discover.New(discover.Config{Router: g.router, Source: source, Timeout: limit, OnError: func(err error) {
+		w := rig.Must(discover.New(discover.Config{Router: g.router, Source: source, Timeout: limit, OnError: func(err error) {
 			if told = "an error"; errors.Is(err, discover.ErrEmpty) {
 				told = "that it is empty"
 			}
-		}})
-		require.NoError(t, err)
+		}}))
 		_ = w.Poll(t.Context())
-		n := len(g.router.Endpoints())
-		return []string{told, fmt.Sprint(n), g.ask(t, true, nil)}
+		return []string{told, fmt.Sprint(len(g.router.Endpoints())), g.ask(t, true, nil)}
 	})
 }
 
@@ -222,8 +220,7 @@ func fullDisks(t *testing.T) []row {
 			require.NoError(t, os.WriteFile(file, []byte(`[{"address":"127.0.0.1:1","mod`), 0o600))
 			g := newGateway(t, transport.Config{}, endpick.Config{}, good(t))
 			var told error
-			w, err := discover.New(discover.Config{Router: g.router, Source: discover.File(file), OnError: func(err error) { told = err }})
-			require.NoError(t, err)
+			w := rig.Must(discover.New(discover.Config{Router: g.router, Source: discover.File(file), OnError: func(err error) { told = err }}))
 			_ = w.Poll(t.Context())
 			require.Error(t, told)
 			assert.Len(t, g.router.Endpoints(), 1)

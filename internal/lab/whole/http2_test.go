@@ -9,10 +9,9 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/require"
 )
 
 // The frames of HTTP/2, RFC 9113, that a misbehaving server needs.

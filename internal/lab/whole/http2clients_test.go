@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 const (
@@ -172,8 +171,7 @@ func http2Clients(t *testing.T) []row {
 		var g *gateway
 		t.Cleanup(func() { g.leases(t) }) // once the server has closed, late events included
 		g = newGateway(t, transport.Config{}, endpick.Config{}, server(t))
-		conn, err := net.Dial("tcp", g.server.Listener.Addr().String())
-		require.NoError(t, err)
+		conn := rig.Must(net.Dial("tcp", g.server.Listener.Addr().String()))
 		defer conn.Close()
 		require.NoError(t, conn.SetDeadline(time.Now().Add(patience)))
 		c := &h2{conn, bufio.NewReader(conn)}
@@ -223,8 +221,7 @@ func clientInputs(t *testing.T) []row {
 			}, nil
 		}}
 		began := time.Now()
-		played, err := suite.Play(t.Context(), way, s)
-		require.NoError(t, err)
+		played := rig.Must(suite.Play(t.Context(), way, s))
 		assert.Empty(t, played.Late, "after %v", time.Since(began))
 		var saw []string
 		for _, a := range played.Answers {

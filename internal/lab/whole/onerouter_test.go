@@ -10,9 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
@@ -23,6 +20,8 @@ import (
 	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/delay"
 	"github.com/endpick/endpick/slo/quota"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func scored(s endpick.Scorer) endpick.Policy {
@@ -76,9 +75,7 @@ func TestStateBelongsToOneRouter(t *testing.T) {
 			_, err = endpick.New(endpick.Config{Policy: policy})
 			assert.ErrorAs(t, err, new(*endpick.ConfigError))
 			assert.ErrorContains(t, err, "another router")
-			other, err := endpick.New(endpick.Config{})
-			require.NoError(t, err)
-			assert.ErrorAs(t, other.SetPolicy(policy), new(*endpick.ConfigError))
+			assert.ErrorAs(t, rig.Must(endpick.New(endpick.Config{})).SetPolicy(policy), new(*endpick.ConfigError))
 		})
 	}
 	_, err := endpick.New(endpick.Config{Policy: endpick.Policy{Matcher: approximate}})

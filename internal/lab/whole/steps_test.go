@@ -6,9 +6,8 @@ import (
 	"math"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"github.com/endpick/endpick"
+	"pgregory.net/rapid"
 )
 
 // step is one possible event. It is data, so that the same can happen in

@@ -7,13 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer/preset/all"
+	"github.com/stretchr/testify/assert"
 )
 
 // Every call of a router at once, on two endpoints that come and go, so that
@@ -24,10 +23,9 @@ func TestInvariantStress(t *testing.T) {
 	if os.Getenv("ENDPICK_LONG") != "" {
 		rounds *= 100
 	}
-	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
+	config := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{
 		Index: prefix.IndexConfig{MaxBytes: indexBytes}, Latency: predict.LatencyConfig{Trees: 4, MaxModels: mostModels},
-	})
-	require.NoError(t, err)
+	}))
 	var ahead atomic.Int64
 	config.Clock = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	config.Endpoints = []endpick.Endpoint{{ID: "a"}, {ID: "b"}, {ID: "c"}}
@@ -35,8 +33,7 @@ func TestInvariantStress(t *testing.T) {
 	other := all.LMetric().Policy
 	other.Matcher = config.Policy.Matcher
 	policies := []endpick.Policy{config.Policy, other}
-	router, err := endpick.New(config)
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(config))
 
 	var all sync.WaitGroup
 	for g := range 4 {

@@ -10,10 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/transport"
+	"github.com/stretchr/testify/require"
 )
 
 const question = `{"model":"m","messages":[{"role":"user","content":"Tell me a story."}]}`

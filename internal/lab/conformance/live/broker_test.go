@@ -6,10 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	nats "github.com/nats-io/nats-server/v2/server"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // broker is a NATS server in this process that can be killed and restarted. Gateways

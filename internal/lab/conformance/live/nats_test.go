@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/nats-io/nats.go"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
-
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/transport/replica"
+	"github.com/nats-io/nats.go"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // member is a router with its replica, over a connection of its own to a real NATS server.
@@ -185,8 +184,7 @@ func TestNATSLetsNobodyIn(t *testing.T) {
 }
 
 func TestBusIsClosed(t *testing.T) {
-	b := newBroker(t)
-	w := b.wire()
+	w := newBroker(t).wire()
 	conn := rig.Must(nats.Connect(w.url()))
 	conn.Close()
 	r := rig.Must(replica.New(replica.Config{Key: key}))

@@ -18,10 +18,9 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/rig"
 )
 
 // process is an examples/gateway with a settings file.

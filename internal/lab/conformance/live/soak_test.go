@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick"
 )
 
 // A short soak keeps all promises and exercises everything.
@@ -89,10 +89,8 @@ func TestLeftovers(t *testing.T) {
 	assert.ErrorContains(t, errors.Join(of(held{100e6, 10}, held{111e6, 10})...), "the heap has grown from 100.0 MB to 111.0 MB")
 	assert.ErrorContains(t, errors.Join(of(held{100e6, 10}, held{100e6, 11})...), "there were 10 goroutines, and are 11")
 
-	router, err := endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}})
-	require.NoError(t, err)
-	lease, err := router.Route(endpick.Request{InputTokens: 5})
-	require.NoError(t, err)
+	router := rig.Must(endpick.New(endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a"}}}))
+	lease := rig.Must(router.Route(endpick.Request{InputTokens: 5}))
 	assert.ErrorContains(t, account(router), "1 leases were opened and 0 closed")
 	assert.ErrorContains(t, account(router), "is in flight at a")
 	lease.Done(endpick.Outcome{})

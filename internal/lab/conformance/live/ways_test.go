@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/suite"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/endpick/endpick/internal/lab/suite"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/clients.md")
@@ -23,12 +23,9 @@ const (
 
 // All ways differ exactly as docs/clients.md says, and leave nothing behind.
 func TestWays(t *testing.T) {
-	r, err := suite.Compare(t.Context(), comparedWays(), suite.Scenarios(), io.Discard)
-	require.NoError(t, err)
+	r := rig.Must(suite.Compare(t.Context(), comparedWays(), suite.Scenarios(), io.Discard))
 	require.NoError(t, r.Err())
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	head, tables, ok := strings.Cut(string(text), mark)
+	head, tables, ok := strings.Cut(string(rig.Must(os.ReadFile(page))), mark)
 	require.True(t, ok, "%s has no place for the tables", page)
 	if *update {
 		require.NoError(t, os.WriteFile(page, []byte(head+mark+"\n"+r.Markdown()), 0o644))
