@@ -1,17 +1,27 @@
 package main
 
 import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/andybalholm/brotli"
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
 )
 
 // A server dies twice during conversations, and comes back with an empty cache: no request fails that
@@ -123,4 +133,91 @@ func TestALoopIsCut(t *testing.T) {
 	}
 	require.Len(t, b.last()["Via"], 2)
 	require.Equal(t, "1.1 proxy", b.last()["Via"][0])
+}
+
+// Coding agents compress their requests; the model must be read nevertheless, and engines get
+// what they can read.
+func TestCompressedRequests(t *testing.T) {
+	g := newTestGateway(t, `endpoints: [{url: "`+newBackend(t).URL+`", models: [m]}]`)
+	const body = `{"model":"m","messages":[{"role":"user","content":"Hello."}]}`
+	pack := func(coding string, text []byte) []byte {
+		var packed bytes.Buffer
+		var w io.WriteCloser
+		switch coding {
+		case "gzip":
+			w = gzip.NewWriter(&packed)
+		case "br":
+			w = brotli.NewWriter(&packed)
+		case "zstd":
+			w, _ = zstd.NewWriter(&packed)
+		}
+		_, err := w.Write(text)
+		require.NoError(t, err)
+		require.NoError(t, w.Close())
+		return packed.Bytes()
+	}
+	send := func(coding string, body []byte) int {
+		r := httptest.NewRequest("POST", "/v1/chat/completions", bytes.NewReader(body))
+		r.Header.Set("Content-Encoding", coding)
+		w := httptest.NewRecorder()
+		g.ServeHTTP(w, r)
+		return w.Code
+	}
+	for _, coding := range []string{"gzip", "br", "zstd"} {
+		require.Equal(t, 200, send(coding, pack(coding, []byte(body))), coding)
+		require.Equal(t, 400, send(coding, []byte(body)), "%s that is none", coding)
+		require.Equal(t, 413, send(coding, pack(coding, make([]byte, 16<<20))), "a bomb in %s", coding)
+		require.Equal(t, 404, send(coding, pack(coding, []byte(`{"model":"other","messages":[{}]}`))), coding)
+	}
+	require.Equal(t, 415, send("zstd, gzip", pack("gzip", pack("zstd", []byte(body)))), "one around another")
+	require.Equal(t, 415, send("lz4", []byte("x")))
+	require.Equal(t, 400, send("zstd", []byte("\x28\xb5\x2f\xfd\x00\xf8\x00\x00\x00")), "a window of gigabytes")
+	require.Zero(t, g.router.Stats().OpenLeases)
+}
+
+// Streams of HTTP/2 that are reset at once leave nothing behind.
+func TestResetStreamsLeaveNothing(t *testing.T) {
+	b := newBackend(t)
+	c := startConfig(t, writeSettings(t, "listen: 127.0.0.1:0\nh2c: true\nlog: {requests: none}\nendpoints: [{url: \""+b.URL+"\"}]\n"))
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	var header bytes.Buffer
+	encoder := hpack.NewEncoder(&header)
+	for _, field := range [][2]string{{":method", "POST"}, {":path", "/v1/chat/completions"}, {":scheme", "http"}, {":authority", "a"}} {
+		require.NoError(t, encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1], Sensitive: true}))
+	}
+	before, quiet := heap(), runtime.NumGoroutine()
+	var all sync.WaitGroup
+	connect := func() {
+		conn, err := net.Dial("tcp", strings.TrimPrefix(c.url, "http://"))
+		if !assert.NoError(t, err) {
+			return
+		}
+		defer conn.Close()
+		all.Go(func() { _, _ = io.Copy(io.Discard, conn) })
+		_, err = io.WriteString(conn, http2.ClientPreface)
+		f := http2.NewFramer(conn, nil)
+		assert.NoError(t, f.WriteSettings())
+		for id := uint32(1); err == nil && id < 3000; id += 2 {
+			if err = f.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: header.Bytes(), EndHeaders: true}); err == nil {
+				err = f.WriteRSTStream(id, http2.ErrCodeCancel) // the gateway may have had enough
+			}
+		}
+	}
+	for range 2 {
+		all.Go(func() {
+			for range 4 {
+				connect()
+			}
+		})
+	}
+	all.Wait()
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= quiet+10 }, time.Minute, 50*time.Millisecond)
+	// Pools let go of what they have within some collections.
+	assert.Eventually(t, func() bool { return heap()-before < 4<<20 }, time.Minute, 50*time.Millisecond, "a thousand of them are remembered")
 }

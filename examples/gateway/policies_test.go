@@ -3,24 +3,33 @@ package main
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
+	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/slo"
 	"github.com/endpick/endpick/slo/quota"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/recording"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
 )
 
 func fourEndpoints() (all []endpick.Endpoint) {
@@ -210,4 +219,224 @@ func TestPerModelWithdraws(t *testing.T) {
 		_, err = r.Route(endpick.Request{Model: "m", InputTokens: 60})
 		require.ErrorIs(t, err, errRefused)
 	}
+}
+
+// The whole system over HTTP: the first requests are routed by a heuristic,
+// later ones by what was learned from them; targets are counted; a sheddable
+// request that can't be served in time is refused. Nothing is left behind.
+func TestPredictedLatency(t *testing.T) {
+	http.DefaultClient.CloseIdleConnections()
+	before := runtime.NumGoroutine()
+	f := startFleet(t, 2, 4096)
+	c := start(t, "-trust-headers", "-policy", "predicted-latency", "-backend", "http://"+f.Members[0].Address, "-backend", "http://"+f.Members[1].Address)
+	var group sync.WaitGroup
+	for i := range 8 {
+		group.Go(func() {
+			for range 8 {
+				code, body := post(t, c.url, i%4 != 0, slo.TTFTHeader, "60000", slo.TPOTHeader, "60000")
+				assert.Equal(t, 200, code, body)
+			}
+		})
+	}
+	group.Wait()
+	var text string
+	streams := 48 + 3
+	require.Eventually(t, func() bool {
+		_, text = get(t, c.admin+"/debug/endpick")
+		health := rows(t, text, "health")
+		if len(health) == 1+3 && health[1][2] != "heuristic" && health[2][2] != "heuristic" {
+			return true
+		}
+		// A fit that had to wait its turn starts with a later label.
+		streams++
+		code, body := post(t, c.url, true)
+		assert.Equal(t, 200, code, body)
+		return false
+	}, 30*time.Second, 200*time.Millisecond, "two targets have 48 labels each, and 25 will do")
+	targets := rows(t, text, "slo")
+	require.Equal(t, []string{"TTFT", "64", "64", "100.0 %"}, targets[1])
+	require.Equal(t, []string{"TPOT", "48", "48", "100.0 %"}, targets[2], "responses at once have none")
+
+	// From now on requests are predicted; one with an unattainable target misses
+	// it and is served all the same.
+	for range 3 {
+		code, _ := post(t, c.url, true, slo.TTFTHeader, "1", slo.TPOTHeader, "1")
+		require.Equal(t, 200, code)
+	}
+	require.Eventually(t, func() bool {
+		_, text = get(t, c.admin+"/debug/endpick")
+		return rows(t, text, "slo")[1][1] == "67" && rows(t, text, "health")[1][7] != unknown
+	}, 10*time.Second, 5*time.Millisecond)
+	require.Equal(t, []string{"TTFT", "67", "64", "95.5 %"}, rows(t, text, "slo")[1])
+	end := rows(t, text, "end-67")
+	require.Equal(t, "TTFT", end[1][0][:4])
+	for _, row := range end[1:3] { // expected and measured, of TTFT and TPOT
+		require.Regexp(t, `^[\d.]+ m?s$`, row[1])
+		require.Regexp(t, `^[\d.]+ m?s$`, row[2])
+		require.Regexp(t, `^[+-]\d+ %$`, row[3])
+	}
+	mape := rows(t, text, "health")[1]
+	require.Regexp(t, `^\d+\.\d %$`, mape[7])
+	require.Equal(t, "none", mape[len(mape)-1])
+
+	testMetrics(t, c.admin, streams)
+	testShedding(t, c.url, f)
+
+	c.interrupt()
+	require.Equal(t, 0, <-c.status, c.stderr)
+	require.NoError(t, f.Close())
+	http.DefaultClient.CloseIdleConnections()
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= before+2 }, 30*time.Second, 10*time.Millisecond)
+}
+
+func testMetrics(t *testing.T, url string, streams int) {
+	_, text := get(t, url+"/metrics")
+	for _, want := range []string{
+		`endpick_slo_requests_total{latency="ttft",model="demo-8b"} 67`, `endpick_slo_met_total{latency="ttft",model="demo-8b"} 64`,
+		`endpick_prediction_error_ratio{latency="ttft",model="demo-8b"} `, "endpick_decision_duration_seconds_count 67",
+		"endpick_prediction_duration_seconds_count 67", `endpick_decisions_total{by="`, "process_cpu_seconds_total",
+	} {
+		require.Contains(t, text, want)
+	}
+	value := func(name string) float64 {
+		m := regexp.MustCompile(`(?m)^endpick_` + name + `{model="demo-8b"} (\S+)$`).FindStringSubmatch(text)
+		require.NotNil(t, m, "%s in\n%s", name, text)
+		v, err := strconv.ParseFloat(m[1], 64)
+		require.NoError(t, err)
+		return v
+	}
+	for _, target := range []string{"ttft", "tpot"} {
+		require.EqualValues(t, streams, value(target+"_seconds_count"), "streams")
+		require.GreaterOrEqual(t, value("predicted_"+target+"_seconds_count"), 3.0)
+	}
+}
+
+// Both servers are busy with others' requests and warm: a sheddable request with
+// an unattainable target gets 429, and an important one is served.
+func testShedding(t *testing.T, url string, f *traffic.Fleet) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var group sync.WaitGroup
+	for _, m := range f.Members {
+		group.Go(func() {
+			long := traffic.NewClient("http://" + m.Address)
+			defer long.Close()
+			s := long.Ask(ctx, time.Now(), []traffic.Message{{Role: "user", Content: strings.Repeat("word", 400)}}, 3000)
+			assert.ErrorIs(t, s.Err, context.Canceled)
+		})
+	}
+	target := []string{slo.TTFTHeader, "1", transport.PriorityHeader}
+	var body string
+	require.Eventually(t, func() bool {
+		var code int
+		code, body = post(t, url, true, append(target, "-1")...)
+		return code == http.StatusTooManyRequests
+	}, 20*time.Second, 20*time.Millisecond, "once both are at work and their reports say so")
+	var reply struct {
+		Error struct{ Message, Type, Code string }
+	}
+	require.NoError(t, json.Unmarshal([]byte(body), &reply))
+	require.Contains(t, reply.Error.Message, "no server can meet the latency targets of the request")
+	require.Equal(t, "rate_limit_error", reply.Error.Type)
+	require.Equal(t, "rate_limit_exceeded", reply.Error.Code)
+	code, _ := post(t, url, true, append(target, "0")...)
+	require.Equal(t, 200, code)
+	code, _ = post(t, url, true, transport.PriorityHeader, "-1")
+	require.Equal(t, 200, code, "it asks for nothing")
+	cancel()
+	group.Wait()
+}
+
+// fill starts a gateway with a queue for one request and one server, whose cache
+// a request fills, and sends another, which waits. The results of both are sent
+// once known; cancel ends the first.
+func fill(t *testing.T, args ...string) (c *command, cancel func(), first, second chan traffic.Sample) {
+	t.Helper()
+	c = start(t, append(args, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")...)
+	ctx, cancel := context.WithCancel(t.Context())
+	t.Cleanup(cancel)
+	ask := traffic.NewClient(c.url)
+	t.Cleanup(ask.Close)
+	send := func(ctx context.Context, prompt string, output int) chan traffic.Sample {
+		done := make(chan traffic.Sample, 1)
+		go func() { done <- ask.Ask(ctx, time.Now(), []traffic.Message{{Role: "user", Content: prompt}}, output) }()
+		return done
+	}
+	queue := func() (all string) {
+		_, text := get(t, c.admin+"/debug/endpick")
+		elements(page(t, text), func(n *html.Node) {
+			if len(n.Attr) > 0 && n.Attr[0].Val == "queue" {
+				all = textIn(n)
+			}
+		})
+		return all
+	}
+	first = send(ctx, strings.Repeat("word", 6700), 1400)
+	full := regexp.MustCompile(`^0 held .*saturation 1\.`)
+	require.Eventually(t, func() bool { return full.MatchString(queue()) }, 30*time.Second, 5*time.Millisecond)
+	second = send(t.Context(), "Hello.", 2)
+	require.Eventually(t, func() bool { return strings.HasPrefix(queue(), "1 held") }, 30*time.Second, 5*time.Millisecond)
+	return c, cancel, first, second
+}
+
+// A request that arrives while the queue is full is refused, and the gateway
+// stops only after the waiting request is served.
+func TestQueue(t *testing.T) {
+	c, cancel, first, second := fill(t)
+	code, body := post(t, c.url, true)
+	require.Equal(t, http.StatusTooManyRequests, code)
+	require.Contains(t, body, "too many requests wait already")
+
+	c.interrupt()
+	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "msg=stopping requests=2") }, 30*time.Second, time.Millisecond)
+	code, _ = post(t, c.url, true)
+	require.Equal(t, http.StatusServiceUnavailable, code)
+	cancel()
+	require.ErrorIs(t, (<-first).Err, context.Canceled)
+	require.NoError(t, (<-second).Err)
+	require.Equal(t, 0, <-c.status, c.stderr)
+}
+
+// Servers without metrics are full at the number of concurrent requests in the file.
+func TestQueueBeforeServersWithoutMetrics(t *testing.T) {
+	arrived, release := make(chan struct{}, 4), make(chan struct{})
+	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
+		arrived <- struct{}{}
+		<-release
+		_, _ = io.WriteString(w, "{}")
+	})
+	g := newTestGateway(t, "endpoints: [{url: "+server.URL+", max_sequences: 2}]\nqueue: {requests: 1, timeout: 1m}\n")
+	codes := make(chan int, 4)
+	send := func() { codes <- askGateway(g, "/v1/chat/completions").Code }
+	for range 2 {
+		go send()
+		<-arrived
+	}
+	go send()
+	require.Eventually(t, func() bool { q, _ := g.transport.Queue(); return q.Requests == 1 && q.Saturation == 1 }, 30*time.Second, time.Millisecond)
+	send()
+	require.Equal(t, http.StatusTooManyRequests, <-codes, "the queue is full, too")
+	close(release)
+	for range 3 {
+		require.Equal(t, http.StatusOK, <-codes)
+	}
+}
+
+func TestQueueIsCutOffAfterGrace(t *testing.T) {
+	c, _, first, second := fill(t, "-grace", "50ms")
+	c.interrupt()
+	require.Equal(t, 1, <-c.status)
+	require.Contains(t, c.stderr.String(), "2 requests were cut off after 50ms")
+	require.Error(t, (<-first).Err)
+	require.Error(t, (<-second).Err)
+}
+
+// A gateway that fails to start leaves no trainer behind.
+func TestGatewayThatCannotBeMade(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 5 {
+		_, err := newGateway(plain("predicted-latency"), []endpick.Endpoint{{ID: "a"}, {ID: "a"}}, slog.New(slog.DiscardHandler))
+		require.ErrorIs(t, err, endpick.ErrDuplicateEndpoint)
+	}
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() < before+5 }, 30*time.Second, time.Millisecond)
 }

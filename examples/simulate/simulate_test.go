@@ -7,6 +7,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -349,4 +350,98 @@ func recorded(t *testing.T, profile string) string {
 		fmt.Fprintf(&b, "%d,%d,%g,%g,%g,%g\n", r.InputTokens, r.OutputTokens, r.ArrivalMillis/1000, r.ArrivalMillis/1000, r.FirstTokenMillis/1000, r.LastTokenMillis/1000)
 	}
 	return b.String()
+}
+
+const header = "t_s,kv_usage_pct,input_tokens,queue_depth,running_requests,prefix_match_pct,inflight_prefill_tokens,ttft_ms,tpot_ms"
+
+func TestParseErrorsNameLineAndColumn(t *testing.T) {
+	for _, c := range []struct{ name, csv, want string }{
+		{"empty", "", "line 1: no header"},
+		{"column missing", "t_s,kv_usage_pct\n1,2\n", `line 1: no column "input_tokens"`},
+		{"not a number", header + "\n0,1,2,3,4,5,6,7,8\n0,1,2,3,4,5,6,x7,8\n", `line 3: column "ttft_ms": "x7" is not a number`},
+		{"no time", header + "\n,1,2,3,4,5,6,7,8\n", `line 2: column "t_s": "" is not a time in seconds`},
+		{"too few fields", header + "\n1,2\n", "record on line 2: wrong number of fields"},
+	} {
+		_, err := parseSamples(strings.NewReader(c.csv))
+		require.EqualError(t, err, c.want, c.name)
+	}
+}
+
+func TestColumnsAreFoundByName(t *testing.T) {
+	s, err := parseSamples(strings.NewReader("tpot_ms,regime,ttft_ms,inflight_prefill_tokens,prefix_match_pct,running_requests,queue_depth,input_tokens,kv_usage_pct,t_s,other\n" +
+		"8,night,7,600,25,4,3,200,50,1.5,z\n,night,7,600,25,4,3,200,50,1.5,z\n"))
+	require.NoError(t, err)
+	require.Len(t, s, 2)
+	require.Equal(t, "night", s[0].regime)
+	require.Equal(t, 7.0, s[0].TTFT)
+	require.Equal(t, 8.0, s[0].TPOT)
+	require.True(t, math.IsNaN(s[1].TPOT), "an empty cell is absent, not zero")
+	require.Equal(t, 50, s[0].Candidate.PrefixTokens, "25 % of 200 tokens")
+	require.Equal(t, 600, s[0].Candidate.InFlight.PrefillTokens)
+	require.EqualValues(t, 1.5e9, s[0].At.UnixNano())
+}
+
+// The gateway beside a round-robin, with a server killed and started again.
+func TestAgainst(t *testing.T) {
+	t.Parallel()
+	plot := filepath.Join(t.TempDir(), "against.svg")
+	args := []string{"against", "-routers", "endpick,round-robin", "-workload", "chat", "-seed", "1", "-duration", "2s", "-kill"}
+	var stdout, stderr bytes.Buffer
+	require.Zero(t, run(append(args, "-format", "json", "-plot", plot), &stdout, &stderr), stderr.String())
+	var rows []*againstRow
+	require.NoError(t, json.Unmarshal(stdout.Bytes(), &rows))
+	require.Len(t, rows, 2)
+	for i, name := range []string{"endpick", "round-robin"} {
+		assert.Equal(t, name, rows[i].Router)
+		require.Len(t, rows[i].Seeds, 1)
+		assert.Greater(t, rows[i].Seeds[0].Requests, 5)
+	}
+	ours, theirs := rows[0].Seeds[0], rows[1].Seeds[0]
+	assert.Greater(t, *ours.PrefixHitRatio, *theirs.PrefixHitRatio+0.1)
+	assert.LessOrEqual(t, ours.Failed, 2)
+	drawn, err := os.ReadFile(plot)
+	require.NoError(t, err)
+	assert.Contains(t, string(drawn), ">round-robin</text>")
+
+	var table strings.Builder
+	require.NoError(t, writeAgainst(&table, rows))
+	assert.Regexp(t, `(?m)^ +endpick +\d+ +\d+ +0.\d\d +\d$`, table.String())
+}
+
+// The samples that are shipped are predicted as docs/results.md says.
+func TestEvaluate(t *testing.T) {
+	for name, args := range map[string][]string{
+		"table.txt":   nil,
+		"report.json": {"-forget", "rag_high_kv", "-format", "json"},
+		"delay.json":  {"-delay", "-format", "json"},
+	} {
+		golden(t, filepath.Join("evaluate", name), simulate(t, with([]string{"evaluate"}, args...)...))
+	}
+	page := string(rig.Must(os.ReadFile("../../docs/results.md")))
+	assert.Contains(t, page, "$ go run ./examples/simulate evaluate\n"+string(rig.Must(os.ReadFile("testdata/evaluate/table.txt")))+"```\n")
+	assert.Contains(t, simulate(t, "evaluate", "-forget", "rag_high_kv"), "\nforgetting: MAPE ")
+}
+
+// The accuracy that the predictor must reach on the shared samples. It holds for other engines too;
+// these figures were measured to be attainable here.
+func TestAccuracyOnTheSharedSamples(t *testing.T) {
+	if testing.Short() || rig.Race {
+		t.Skip("goes through 60,000 rows, in one goroutine")
+	}
+	const path = "../../../shared/bench/latency_samples.csv.gz"
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no %s beside the repository", "../shared/bench/latency_samples.csv.gz")
+	}
+	var r accuracyReport
+	require.NoError(t, json.Unmarshal([]byte(simulate(t, "evaluate", "-csv", path, "-forget", "saturation", "-format", "json")), &r))
+	require.LessOrEqual(t, r.TTFT.MAPE, 4.8)
+	require.LessOrEqual(t, r.TTFT.P90, 8.8)
+	require.LessOrEqual(t, r.TPOT.MAPE, 3.2)
+	require.LessOrEqual(t, r.TPOT.P90, 6.3)
+	require.LessOrEqual(t, r.Forgetting.TTFT, 6.0)
+	require.LessOrEqual(t, r.Forgetting.TPOT, 5.0)
+	require.InDelta(t, 90, r.Coverage.TTFT, 2)
+	require.InDelta(t, 90, r.Coverage.TPOT, 2)
+	require.GreaterOrEqual(t, r.Coverage.WorstRegime, 80.0)
+	require.GreaterOrEqual(t, r.Coverage.WorstBlock, 80.0)
 }

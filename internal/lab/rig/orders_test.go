@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestOrders(t *testing.T) {
@@ -53,4 +55,13 @@ func TestExplore(t *testing.T) {
 	n := 0
 	Explore(func(func(int) int) { n++ })
 	assert.Equal(t, 1, n, "where nothing is chosen")
+}
+
+func TestLeastTime(t *testing.T) {
+	n := 0
+	require.Less(t, LeastTime(5, 0, func() { n++ }), 30*time.Second)
+	require.Equal(t, 5, n)
+	n = 0
+	LeastTime(5, time.Hour, func() { n++ })
+	require.Equal(t, 1, n, "that was enough")
 }

@@ -1,12 +1,17 @@
 package sim
 
 import (
+	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
 	"github.com/endpick/endpick/internal/lab/rig"
+	"github.com/endpick/endpick/prefix"
+	"github.com/endpick/endpick/prefix/precise"
 	"github.com/endpick/endpick/scorer/preset/all"
 	"github.com/stretchr/testify/require"
 )
@@ -94,4 +99,99 @@ func TestRoutersThatShareAreLikeOne(t *testing.T) {
 	require.Less(t, all.TTFT.Mean, none.TTFT.Mean)
 	require.Equal(t, all, sharers(t, 3, &Sharing{Delay: 5 * time.Millisecond}), "the same again")
 	sharers(t, 3, &Sharing{})
+}
+
+// sparingly skips a long single-goroutine test under the race detector, where it
+// takes ten times as long and finds nothing that shorter tests would not.
+func sparingly(t *testing.T) {
+	if rig.Race {
+		t.Skip("much work in one goroutine")
+	}
+}
+
+// sharedTrace is the path of a trace next to the repository; without it the
+// test is skipped.
+func sharedTrace(t testing.TB, name string) string {
+	dir, err := os.Getwd()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
+			break
+		}
+		parent := filepath.Dir(dir)
+		if parent == dir {
+			t.Skip("not in the repository")
+		}
+		dir = parent
+	}
+	path := filepath.Join(dir, "..", "shared", "traces", name)
+	if _, err := os.Stat(path); err != nil {
+		t.Skipf("no ../shared/traces/%s beside the repository", name)
+	}
+	return path
+}
+
+// requestsOf takes all requests of a run, each of which ends a while after it was sent.
+func requestsOf(t *testing.T, w Workload, while time.Duration) (all []Request) {
+	source := rig.Must(w.Start(1))
+	ended := 0
+	for {
+		at, more := source.Next()
+		if ended < len(all) && (!more || all[ended].Arrival+while <= at) {
+			source.Done(&all[ended], all[ended].Arrival+while)
+			ended++
+			continue
+		}
+		if !more {
+			return all
+		}
+		r := source.Take()
+		r.Arrival = at
+		all = append(all, r)
+	}
+}
+
+// named returns the maker of a preset's router. Models are fitted synchronously: in the background,
+// decisions would depend on the machine.
+func named(policy string) func() (endpick.Config, error) {
+	if strings.HasPrefix(policy, "predicted-latency") && !strings.Contains(policy, ":synchronous") {
+		policy += ":synchronous"
+	}
+	return func() (endpick.Config, error) { return all.ByName(policy) }
+}
+
+// listeners runs routers with or without cache events, on caches that are too small.
+func listeners(t *testing.T, routers int, events *Events) *Report {
+	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 200}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
+	cfg := rig.Must(x.Config())
+	cfg.Routers, cfg.Events = routers, events
+	cfg.Router = func() (endpick.Config, error) {
+		c := all.LMetric()
+		if events != nil {
+			p, err := precise.New(precise.Config{Approximate: c.Policy.Matcher.(*prefix.Index)})
+			if err != nil {
+				return c, err
+			}
+			c.Policy.Matcher = p
+		}
+		return c, nil
+	}
+	report := rig.Must(Run(cfg))
+	require.Equal(t, report.Requests, report.Completed+report.Rejected)
+	return report
+}
+
+// Routers that each see part of the traffic find more cached prefixes with events. Late
+// or lost events are worth less, but never less than none.
+func TestEventsAreWorthTheMoreTheLessARouterSees(t *testing.T) {
+	none, all := listeners(t, 4, nil), listeners(t, 4, &Events{})
+	late, few := listeners(t, 4, &Events{Delay: 10 * time.Second}), listeners(t, 4, &Events{Loss: 0.01})
+	t.Logf("hit ratios: none %.3f, all %.3f, late %.3f, a hundredth of them lost %.3f", none.PrefixHitRatio, all.PrefixHitRatio, late.PrefixHitRatio, few.PrefixHitRatio)
+	require.Greater(t, all.PrefixHitRatio, 1.3*none.PrefixHitRatio)
+	require.Less(t, all.TTFT.Mean, none.TTFT.Mean)
+	require.Greater(t, few.PrefixHitRatio, none.PrefixHitRatio)
+	require.Greater(t, all.PrefixHitRatio, late.PrefixHitRatio)
+	require.Equal(t, all, listeners(t, 4, &Events{}), "the same again")
 }

@@ -1,6 +1,8 @@
 package traffic
 
 import (
+	"bytes"
+	"errors"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -188,4 +190,67 @@ func TestPlay(t *testing.T) {
 	assert.Zero(t, c.Ask(t.Context(), time.Now(), []Message{{"system", cold[0].System}}, 4).CachedTokens)
 	assert.NotEqual(t, cold[0].System, Cold(conversations)[0].System)
 	assert.Len(t, Words(rand.New(rand.NewPCG(1, 1)), 5), 20)
+}
+
+func TestSummarise(t *testing.T) {
+	ms := time.Millisecond
+	r := Summarise("p", []Sample{
+		{TTFT: 10 * ms, E2E: 50 * ms, SinceFirst: 40 * ms, PromptTokens: 100, CachedTokens: 48, OutputTokens: 5},
+		{TTFT: 20 * ms, E2E: 20 * ms, PromptTokens: 100, OutputTokens: 1, Turn: 1},             // no TPOT
+		{TTFT: 15 * ms, E2E: 66 * ms, SinceFirst: 51 * ms, PromptTokens: 200, OutputTokens: 6}, // a TPOT of 10.2 ms
+		{Err: errors.New("first"), PromptTokens: 1000},
+		{Err: errors.New("second")},
+	}, endpick.SLO{TTFT: 15 * ms, TPOT: 10 * ms})
+	require.Equal(t, 5, r.Requests)
+	require.Equal(t, 2, r.Failed)
+	require.EqualError(t, r.FirstErr, "first")
+	require.Equal(t, &Percentiles{P50: 15, P95: 20, P99: 20}, r.TTFT)
+	require.Equal(t, &Percentiles{P50: 10, P95: 10.2, P99: 10.2}, r.TPOT)
+	require.Equal(t, &Percentiles{P50: 50, P95: 66, P99: 66}, r.E2E)
+	require.Equal(t, 0.12, *r.PrefixHitRatio)
+	require.Zero(t, *r.LaterHitRatio)
+	require.Equal(t, 0.2, *r.SLOMet, "the first alone: two failed, one came late, one was slow")
+}
+
+func TestNothingMeasuredIsNotZero(t *testing.T) {
+	results := []Result{Summarise("p", nil, endpick.SLO{})}
+	var b bytes.Buffer
+	require.NoError(t, WriteJSON(&b, results))
+	require.JSONEq(t, `[{"policy":"p","requests":0,"failed":0,"ttft_ms":null,"tpot_ms":null,"e2e_ms":null,"prefix_hit_ratio":null,"prefix_hit_ratio_later":null}]`, b.String())
+	b.Reset()
+	require.NoError(t, WriteTable(&b, results))
+	require.Regexp(t, `(?m)^ *p +0 +0( +-){8}$`, b.String())
+}
+
+func TestConversations(t *testing.T) {
+	w := Workload{Duration: 100 * time.Second, Rate: 12, Groups: 5, SystemTokens: 100, QuestionTokens: 80, OutputTokens: 48, Turns: 3, Think: 400 * time.Millisecond, Seed: 1}
+	all := w.Conversations()
+	require.Equal(t, all, w.Conversations(), "the same seed gives the same conversations")
+	// 400 are expected, with a standard deviation of 20.
+	require.InDelta(t, 400, len(all), 80)
+	systems := map[string]int{}
+	last := time.Duration(0)
+	var outputs, thinks float64
+	for _, c := range all {
+		require.GreaterOrEqual(t, c.start, last)
+		require.Less(t, c.start, w.Duration)
+		last = c.start
+		systems[c.System]++
+		require.Len(t, c.System, 400)
+		require.Len(t, c.Turns, 3)
+		require.Zero(t, c.Turns[0].think)
+		for _, turn := range c.Turns {
+			require.Len(t, turn.Question, 4*w.QuestionTokens)
+			require.GreaterOrEqual(t, turn.output, 24)
+			require.LessOrEqual(t, turn.output, 72)
+			outputs += float64(turn.output)
+			thinks += turn.think.Seconds()
+		}
+	}
+	require.Len(t, systems, 5)
+	require.InDelta(t, 48, outputs/float64(3*len(all)), 2)
+	require.InDelta(t, 0.4, thinks/float64(2*len(all)), 0.06)
+
+	w.Seed = 2
+	require.NotEqual(t, all, w.Conversations())
 }
