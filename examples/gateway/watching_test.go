@@ -338,7 +338,9 @@ func TestPrometheus(t *testing.T) {
 		e, ok := want[name]
 		require.True(t, ok, "nothing is expected of %s", name)
 		require.EventuallyWithT(t, func(c *assert.CollectT) {
-			assert.NoError(c, e.check(rig.Must(p.query(expr))))
+			got, err := p.query(expr)
+			require.NoError(c, err)
+			assert.NoError(c, e.check(got))
 		}, 60*time.Second, 100*time.Millisecond, name)
 	}
 	least, _ := time.ParseDuration(os.Getenv("ENDPICK_WATCH_FOR"))
