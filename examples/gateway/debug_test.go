@@ -169,12 +169,10 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 // A server that is down from the start is not healthy, even before any request, nor is one
 // whose only answer is that it is not well.
 func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
-	loading := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	loading := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, "loading", http.StatusServiceUnavailable)
 	}))
-	defer loading.Close()
-	pageless := httptest.NewServer(http.NotFoundHandler())
-	defer pageless.Close()
+	pageless := serving(t, http.NotFoundHandler())
 	down := "http://" + nobody(t)
 	c := start(t, "-backend", down, "-backend", loading.URL, "-backend", pageless.URL)
 	text := c.shows(t, "2 of 3 servers are unhealthy.")
@@ -257,8 +255,7 @@ func TestDebugPageOfManyServers(t *testing.T) {
 // What an operator is told of is found by its id, and says what every server did with it.
 func TestRequestsAreFound(t *testing.T) {
 	good := newBackend(t)
-	bad := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
-	defer bad.Close()
+	bad := serving(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }))
 	g := newTestGateway(t, "policy: round-robin\nendpoints: [{id: good, url: \""+good.URL+"\", models: [m]}, {id: bad, url: \""+bad.URL+"\", models: [m, n]}]\n"+
 		"models: {n: {policy: lmetric}, none: {policy: random}}\nnames: {best: {models: [gone, m]}}\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	ask := func(id, model string) int {

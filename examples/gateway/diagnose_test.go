@@ -6,7 +6,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/http/httptest"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -61,8 +62,7 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 		s.settings += "record: {file: FILE}\n"
 	}
 	g := newTestGateway(t, strings.Replace(s.settings, "FILE", file, 1)+"endpoints:\n"+text)
-	server := httptest.NewServer(g)
-	defer server.Close()
+	server := serving(t, g)
 	script(&played{t, server.URL, file})
 	if s.inspect != nil {
 		s.inspect(g)
@@ -76,9 +76,7 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 func (p *played) say(messages []traffic.Message, more map[string]any, headers ...string) string {
 	p.t.Helper()
 	body := map[string]any{"model": modelserver.DefaultModel, "messages": messages, "max_tokens": 16}
-	for k, v := range more {
-		body[k] = v
-	}
+	maps.Copy(body, more)
 	code, text := postTo(p.t, p.url+"/v1/chat/completions", string(rig.Must(json.Marshal(body))), headers...)
 	require.Equal(p.t, 200, code, text)
 	var answer struct {
@@ -174,6 +172,10 @@ func TestDiagnose(t *testing.T) {
 	steady := func(int) string { return prose(1, 2400) }
 	fixed := "It is 2025-01-15T10:30:00Z, request 6ba7b810-9dad-11d1-80b4-00c04fd430c8 no 17 of them. "
 	fixed += strings.Repeat(" ", (4-len(fixed)%4)%4)
+	same := apart(func(int) string { return fixed + prose(1, 2400) }, nil)
+	changing := func(what, to string) func(*played) { // to has the number of the request
+		return apart(func(i int) string { return strings.Replace(fixed, what, fmt.Sprintf(to, i), 1) + prose(1, 2400) }, nil)
+	}
 	tools := func(order ...int) map[string]any {
 		var all []any
 		for _, i := range order {
@@ -182,7 +184,6 @@ func TestDiagnose(t *testing.T) {
 		return map[string]any{"tools": all}
 	}
 	alwaysSame := func(int) map[string]any { return tools(0, 1, 2, 3) }
-	ofAnn := func(int) []string { return []string{"Authorization", "Bearer " + annsKey} }
 	for _, tc := range []struct {
 		cause          string
 		clean, planted scene
@@ -191,19 +192,9 @@ func TestDiagnose(t *testing.T) {
 		offset         int
 		atLeast        int // tokens
 	}{
-		{"timestamp", scene{}, scene{},
-			apart(func(i int) string {
-				return strings.Replace(fixed, "10:30", fmt.Sprintf("10:3%d", i), 1) + prose(1, 2400)
-			}, nil),
-			apart(func(i int) string { return fixed + prose(1, 2400) }, nil), 0, -1, 6, 5 * 560},
-		{"identifier", scene{}, scene{},
-			apart(func(i int) string { return strings.Replace(fixed, "6ba7", fmt.Sprintf("%dba7", i), 1) + prose(1, 2400) }, nil),
-			apart(func(i int) string { return fixed + prose(1, 2400) }, nil), 0, -1, 36, 5 * 560},
-		{"number", scene{}, scene{},
-			apart(func(i int) string {
-				return strings.Replace(fixed, "no 17", fmt.Sprintf("no 2%d", i), 1) + prose(1, 2400)
-			}, nil),
-			apart(func(i int) string { return fixed + prose(1, 2400) }, nil), 0, -1, 76, 5 * 560},
+		{"timestamp", scene{}, scene{}, changing("10:30", "10:3%d"), same, 0, -1, 6, 5 * 560},
+		{"identifier", scene{}, scene{}, changing("6ba7", "%dba7"), same, 0, -1, 36, 5 * 560},
+		{"number", scene{}, scene{}, changing("no 17", "no 2%d"), same, 0, -1, 76, 5 * 560},
 		{"whitespace", scene{}, scene{},
 			apart(func(i int) string { return wrap(prose(1, 2400), 30+6*i) }, nil), apart(steady, nil), 0, -1, -2, 5 * 560},
 		{"reworded", scene{}, scene{},
@@ -225,10 +216,8 @@ func TestDiagnose(t *testing.T) {
 			}, nil),
 			converse(nil, func(i int) map[string]any { return map[string]any{"model": "large"} }, nil), -1, -1, -1, 400},
 		{"other tenant", scene{servers: 4, settings: twoTenants}, scene{servers: 4, settings: twoTenants},
-			converse(nil, nil, func(i int) []string {
-				return []string{"Authorization", "Bearer " + [...]string{annsKey, bobsKey}[i/3]}
-			}),
-			converse(nil, nil, ofAnn), -1, -1, -1, 400},
+			converse(nil, nil, func(i int) []string { return []string{"X-Api-Key", [...]string{annsKey, bobsKey}[i/3]} }),
+			converse(nil, nil, func(int) []string { return []string{"X-Api-Key", annsKey} }), -1, -1, -1, 400},
 		{"other salt", scene{}, scene{},
 			converse(nil, func(i int) map[string]any { return map[string]any{"cache_salt": fmt.Sprint("salt", i)} }, nil),
 			converse(nil, func(i int) map[string]any { return map[string]any{"cache_salt": "salt"} }, nil), -1, -1, -1, 5 * 400},
@@ -239,13 +228,9 @@ func TestDiagnose(t *testing.T) {
 					asked = append(asked, traffic.Message{Role: "system", Content: prose(300+n, 40)})
 				}
 				return append(asked, m[1:]...)
-			}, nil, nil),
-			nil, 0, -1, 0, 200},
+			}, nil, nil), nil, 0, -1, 0, 200},
 		{"dropped", scene{}, scene{},
-			converse(func(i int, m []traffic.Message) []traffic.Message {
-				return append([]traffic.Message{m[0]}, m[max(1, len(m)-3):]...)
-			}, nil, nil),
-			nil, 0, -1, 0, 200},
+			converse(func(_ int, m []traffic.Message) []traffic.Message { return append(m[:1:1], m[max(1, len(m)-3):]...) }, nil, nil), nil, 0, -1, 0, 200},
 	} {
 		t.Run(tc.cause, func(t *testing.T) {
 			t.Parallel()
@@ -258,8 +243,7 @@ func TestDiagnose(t *testing.T) {
 				tokens, cost = tokens+f.Tokens, cost+f.Cost
 			}
 			if tc.message >= 0 && tc.without != nil {
-				require.NotNil(t, f.Message)
-				require.Equal(t, tc.message, *f.Message)
+				require.Equal(t, &tc.message, f.Message)
 			}
 			if tc.tool >= 0 {
 				require.NotNil(t, f.Tool)
@@ -312,8 +296,7 @@ func TestDiagnoseEviction(t *testing.T) {
 		}
 	}
 	file := scene{kvTokens: 1 << 14}.play(t, talk)
-	planted := diagnosed(t, file)
-	clean := diagnosed(t, scene{}.play(t, talk))
+	planted, clean := diagnosed(t, file), diagnosed(t, scene{}.play(t, talk))
 	require.Empty(t, clean.Findings)
 	require.Len(t, planted.Findings, 1)
 	require.Equal(t, "evicted", planted.Findings[0].Cause)
@@ -360,18 +343,17 @@ func TestDiagnoseArguments(t *testing.T) {
 		"-tenant #x f":    "invalid value",
 		"-frobnicate f":   "flag provided but not defined",
 	} {
-		var stdout, stderr bytes.Buffer
-		require.Equal(t, 2, run(t.Context(), append([]string{"diagnose"}, strings.Fields(args)...), &stdout, &stderr), args)
+		var stderr bytes.Buffer
+		require.Equal(t, 2, run(t.Context(), append([]string{"diagnose"}, strings.Fields(args)...), io.Discard, &stderr), args)
 		require.Contains(t, stderr.String(), want)
 	}
-	var stdout, stderr bytes.Buffer
-	require.Equal(t, 1, run(t.Context(), []string{"diagnose", "no-such-file"}, &stdout, &stderr))
-	require.Equal(t, "gateway: no-such-file: no such file or directory\n", stderr.String())
 	bad := filepath.Join(t.TempDir(), "r")
 	writeFile(t, bad, "{}\n")
-	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, &stdout, &stderr))
-	require.Contains(t, stderr.String(), bad+": recording: line 1: time is missing")
-	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-h"}, &stdout, &stderr))
+	var stderr bytes.Buffer
+	require.Equal(t, 1, run(t.Context(), []string{"diagnose", "no-such-file"}, io.Discard, &stderr))
+	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, io.Discard, &stderr))
+	require.Equal(t, "gateway: no-such-file: no such file or directory\ngateway: "+bad+": recording: line 1: time is missing\n", stderr.String())
+	require.Equal(t, 0, run(t.Context(), []string{"diagnose", "-h"}, io.Discard, io.Discard))
 }
 
 // full is a disk without room.
@@ -400,8 +382,7 @@ func cachesOf(t *testing.T, g *gateway) string {
 
 // The page shows for recent requests what a recording would, and names tenants.
 func TestCachesPage(t *testing.T) {
-	settings := twoTenants + "price: {prompt: 1.25, cached: 0.25}\n"
-	s := scene{settings: settings}
+	s := scene{settings: twoTenants + "price: {prompt: 1.25, cached: 0.25}\n"}
 	s.inspect = func(g *gateway) {
 		text := cachesOf(t, g)
 		assert.Contains(t, text, "timestamp: ")
@@ -462,8 +443,7 @@ func twice(model, endpoint string, cached int) (all []recording.Request) {
 
 // What does not fill a block of the server's is not evicted: those of this vLLM have 128 tokens.
 func TestCachesPageKnowsTheBlocksOfServers(t *testing.T) {
-	server := httptest.NewServer(rig.VLLM("metrics_idle", "models"))
-	defer server.Close()
+	server := serving(t, rig.VLLM("metrics_idle", "models"))
 	g := newTestGateway(t, "endpoints: [{id: a, url: "+server.URL+"}, {id: b, url: "+server.URL+"/b}]")
 	for _, r := range twice("tiny", "a", 128) {
 		g.recent.add(r)

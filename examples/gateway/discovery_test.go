@@ -199,7 +199,7 @@ func TestClientsSeeReadinessAlone(t *testing.T) {
 // it has.
 func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 	serve := func(names ...string) *httptest.Server {
-		s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			var asked struct{ Model string }
 			_ = json.Unmarshal(body, &asked)
@@ -214,7 +214,6 @@ func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 				http.NotFound(w, r)
 			}
 		}))
-		t.Cleanup(s.Close)
 		return s
 	}
 	a, b := serve("llama", "tiny:latest"), serve("qwen")
@@ -238,11 +237,10 @@ func TestWhoIsAsked(t *testing.T) {
 	for _, unasked := range []string{"true", "false"} {
 		n := new(atomic.Int64)
 		asked[unasked] = n
-		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			n.Add(1)
 			_, _ = io.WriteString(w, map[string]string{"/metrics": "vllm:num_requests_running 0\n", "/v1/chat/completions": "{}"}[r.URL.Path])
 		}))
-		defer server.Close()
 		text += "  - {url: " + server.URL + ", id: " + unasked + ", unasked: " + unasked + "}\n"
 	}
 	g := newTestGateway(t, text)

@@ -8,7 +8,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -75,8 +74,7 @@ func beforeLlamas(t *testing.T, servers []*rig.Process) (*gateway, string) {
 func beforeServers(t *testing.T, policy string, servers []*rig.Process) (*gateway, string) {
 	t.Helper()
 	g := gatewayOf(t, plain(policy), endpointsOf(servers)...)
-	server := httptest.NewServer(g)
-	t.Cleanup(server.Close)
+	server := serving(t, g)
 	return g, server.URL
 }
 
@@ -508,8 +506,7 @@ func TestVLLM(t *testing.T) {
 	g := loggingGateway(t, log, s)
 	ended := make(chan recording.Request, 1000)
 	g.ended = func(r recording.Request) { ended <- r }
-	front := httptest.NewServer(g)
-	t.Cleanup(front.Close)
+	front := serving(t, g)
 	client := func(api string, whole bool) *traffic.Client {
 		c := llamaClient(t, front.URL, api, whole)
 		c.Model = "tiny"

@@ -9,14 +9,11 @@ import (
 	"log"
 	"net"
 	"net/http"
-	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -81,10 +78,7 @@ func (p *publisher) publish(events ...map[string]any) {
 	if events == nil {
 		events = []map[string]any{}
 	}
-	payload, err := msgpack.Marshal([]any{1.5, events, 0})
-	if err != nil {
-		panic(err)
-	}
+	payload := rig.Must(msgpack.Marshal([]any{1.5, events, 0}))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	number := binary.BigEndian.AppendUint64(nil, uint64(len(p.batches)))
@@ -118,6 +112,14 @@ func stored(first int, ids []uint32, adapter any, salt string) map[string]any {
 	}
 }
 
+// bytesOf are the token ids of an engine whose tokens are bytes.
+func bytesOf(text string) (ids []uint32) {
+	for _, b := range []byte(text) {
+		ids = append(ids, uint32(b))
+	}
+	return ids
+}
+
 // Prompts go to the server that reports them as cached, even if they were never sent
 // there through the gateway: also with another key, with none in the file, for an adapter, and with
 // a salt.
@@ -128,10 +130,7 @@ func TestEngineEvents(t *testing.T) {
 	salt := func(i int) string { return strings.Repeat("salt", i/24) } // of the last eight
 	for i := range 32 {
 		prompts = append(prompts, strings.Repeat(fmt.Sprint(i, " was not sent before. "), 40))
-		var ids []uint32
-		for _, b := range []byte(prompts[i]) {
-			ids = append(ids, uint32(b))
-		}
+		ids := bytesOf(prompts[i])
 		var adapter any
 		if i/8 == 2 {
 			adapter = "lora"
@@ -140,18 +139,13 @@ func TestEngineEvents(t *testing.T) {
 		blocks += len(ids) / 16
 	}
 	var rendered atomic.Int64
-	renderer := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	renderer := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rendered.Add(1)
 		var chat struct{ Messages []struct{ Content string } }
 		assert.NoError(t, json.NewDecoder(r.Body).Decode(&chat))
-		all := []uint32{}
-		for _, b := range []byte(chat.Messages[0].Content) {
-			all = append(all, uint32(b))
-		}
 		assert.Equal(t, "/v1/chat/completions/render", r.URL.Path)
-		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"token_ids": all}))
+		assert.NoError(t, json.NewEncoder(w).Encode(map[string]any{"token_ids": bytesOf(chat.Messages[0].Content)}))
 	}))
-	defer renderer.Close()
 	one, two := newBackend(t), newBackend(t)
 
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
@@ -169,9 +163,8 @@ func TestEngineEvents(t *testing.T) {
 	toTwo := func(prompts []string, model, salt string) bool { // half of them would get there by chance
 		for _, prompt := range prompts {
 			before := two.served()
-			body, err := json.Marshal(map[string]any{"model": model, "cache_salt": salt, "messages": []any{map[string]any{"role": "user", "content": prompt}}})
-			require.NoError(t, err)
-			code, _ := postTo(t, c.url+"/v1/chat/completions", string(body))
+			body := fmt.Sprintf(`{"model":%q,"cache_salt":%q,"messages":[{"role":"user","content":%q}]}`, model, salt, prompt)
+			code, _ := postTo(t, c.url+"/v1/chat/completions", body)
 			require.Equal(t, 200, code)
 			if two.served() == before {
 				return false
@@ -191,34 +184,29 @@ func TestEngineEvents(t *testing.T) {
 	write(1, "")
 	c = startConfig(t, path)
 	require.NotContains(t, c.stderr.String(), "level=ERROR")
-	reload := func(n int) {
-		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-		c.logs(t, "settings reloaded", n)
-	}
 	write(1, events)
-	reload(1)
+	c.reload(t, 1)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
 	require.True(t, toTwo(prompts[:8], "m", ""))
 	require.Equal(t, int64(8), rendered.Load())
 
 	write(2, events)
-	reload(2)
+	c.reload(t, 2)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
 	require.True(t, toTwo(prompts[8:16], "m", ""), "the engine's blocks have names under the new key too")
 	require.True(t, toTwo(prompts[:8], "m", ""))
 	require.Equal(t, int64(16), rendered.Load(), "a model's token ids are remembered through a reload")
 
 	write(0, events)
-	reload(3)
+	c.reload(t, 3)
 	require.Eventually(t, known, 30*time.Second, 5*time.Millisecond)
 	require.True(t, toTwo(prompts[16:24], "lora", ""), "prompts and events have the key that is drawn at a start")
 	require.True(t, toTwo(prompts[24:], "m", "salt"), "and the salt that the engine has")
 
 	write(3, "")
-	reload(4)
+	c.reload(t, 4)
 	require.False(t, caches("<td>two</td>"), "nobody listens any more")
-	c.interrupt()
-	require.Equal(t, 0, <-c.status, c.stderr)
+	c.ends(t, 0)
 }
 
 // Endpoints without an ID are known by the one the router gives them, which tells a
@@ -284,7 +272,7 @@ func TestEventsThatMatchNothing(t *testing.T) {
 				id = 7
 			}
 			p.publish(stored(1, slices.Repeat([]uint32{id}, 32), nil, ""))
-			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, map[string]string{
 					"/metrics":                    "vllm:num_requests_running 0\n",
 					"/v1/models":                  `{"data":[{"id":"m"}]}`,
@@ -293,7 +281,6 @@ func TestEventsThatMatchNothing(t *testing.T) {
 					"/v1/chat/completions":        `{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":41,"completion_tokens":1}}`,
 				}[r.URL.Path])
 			}))
-			defer server.Close()
 			var log lockedBuffer
 			text := fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)
 			g := loggingGateway(t, &log, parsed(t, text))

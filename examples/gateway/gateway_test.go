@@ -34,8 +34,7 @@ func TestServersDie(t *testing.T) {
 			config, err := traffic.ServerConfig(16384)
 			require.NoError(t, err)
 			g := gatewayOf(t, plain(policy), f.Endpoints()...)
-			server := httptest.NewServer(g)
-			defer server.Close()
+			server := serving(t, g)
 			c := traffic.NewClient(server.URL)
 			defer c.Close()
 
@@ -82,12 +81,11 @@ func TestServersDie(t *testing.T) {
 // must not be redirected.
 func TestPathsPassAsTheyAre(t *testing.T) {
 	var path string
-	b := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	b := serving(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
 			path = r.RequestURI
 		}
 	}))
-	defer b.Close()
 	g := newTestGateway(t, `{pass: [/], endpoints: [{url: "`+b.URL+`"}]}`)
 	for _, want := range []string{"/v1/chat/completions", "/v1/files/", "/v1/files/a%20b", "/", "/readyz"} {
 		path = ""

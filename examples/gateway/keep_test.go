@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -74,7 +73,7 @@ func TestAReplicaThatStays(t *testing.T) {
 
 // Facts reported by servers survive a reload, and settings take precedence.
 func TestAReloadKnowsWhatServersSaid(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/metrics" {
 			_, _ = io.WriteString(w, "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"+
 				"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n")
@@ -82,7 +81,6 @@ func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 		}
 		http.NotFound(w, r)
 	}))
-	defer server.Close()
 	settings := func(more string) string { return "endpoints: [{url: \"" + server.URL + "\", id: a" + more + "}]\n" }
 	g := newTestGateway(t, settings(""))
 	tokens := func() int { return g.router.Endpoints()[0].Candidate.Endpoint.KVTokens }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -55,8 +54,7 @@ func TestAClientCannotEndTheProcessByAName(t *testing.T) {
 		<-r.Context().Done()
 	})
 	g := gatewayOf(t, plain("lmetric"), endpick.Endpoint{ID: "a", Address: server.URL})
-	front := httptest.NewServer(g)
-	defer front.Close()
+	front := serving(t, g)
 	for what, name := range badNames {
 		ctx, leave := context.WithCancel(t.Context())
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, front.URL+"/v1/chat/completions",
@@ -124,8 +122,7 @@ func TestTraces(t *testing.T) {
 	case <-time.After(30 * time.Second):
 		t.Fatal("no span came")
 	}
-	c.interrupt()
-	require.Equal(t, 0, <-c.status, c.stderr)
+	c.ends(t, 0)
 }
 
 // A collector that is not there is in the gateway's log, in its format.

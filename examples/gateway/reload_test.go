@@ -10,7 +10,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -82,10 +81,8 @@ func TestReload(t *testing.T) {
 	require.Contains(t, metrics, "endpick_config_last_reload_successful 1\n")
 	require.Equal(t, 2, one.served())
 	require.NotContains(t, one.last().Get("Authorization"), "sesame")
-	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-	c.logs(t, "settings reloaded", 3)
-	c.interrupt()
-	require.Equal(t, 0, <-c.status, c.stderr)
+	c.reload(t, 3)
+	c.ends(t, 0)
 }
 
 // A gateway that stops lets a reload end first: nothing that it starts outlives the gateway.
@@ -124,8 +121,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		return text
 	}
 	g := newTestGateway(t, settings("", 0, 1, 2))
-	server := httptest.NewServer(g.server(defaultSettings()).Handler)
-	defer server.Close()
+	server := serving(t, g.server(defaultSettings()).Handler)
 
 	index := g.policies.index
 	latencies, _ := g.policies.measured(g.settings.Load())
@@ -433,11 +429,10 @@ func (c closing) Close() error {
 // Over HTTP/1 and HTTP/2 a connection is closed that is idle, not one that waits for a response, and a
 // client that does not send its body gets an answer.
 func TestIdleConnections(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		time.Sleep(600 * time.Millisecond)
 	}))
-	defer server.Close()
 	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {idle: 200ms, body: 200ms}\n")))
 	for major, tr := range []*http.Transport{{}, unencryptedHTTP2(t)} {
 		ctx, closed := context.WithCancel(t.Context())
@@ -497,7 +492,7 @@ func unencryptedHTTP2(t *testing.T) *http.Transport {
 // free.
 func TestClientsThatDoNotRead(t *testing.T) {
 	left := make(chan error, 1)
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
 			conn, buf, err := w.(http.Hijacker).Hijack()
 			if err != nil {
@@ -524,7 +519,6 @@ func TestClientsThatDoNotRead(t *testing.T) {
 			}
 		}
 	}))
-	defer server.Close()
 	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {unread: 200ms}\n")))
 	const ask = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
 	gone := func() {
@@ -551,7 +545,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 
 // A connection that leaves HTTP may be silent for longer than other requests, and may be closed in one direction.
 func TestUpgradesThroughTheGateway(t *testing.T) {
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") == "" {
 			http.NotFound(w, r)
 			return
@@ -567,7 +561,6 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 		fmt.Fprintf(buf, "you have said %q", said)
 		_ = buf.Flush()
 	}))
-	defer server.Close()
 	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\n")))
 	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
 	r := bufio.NewReader(conn)

@@ -6,12 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -58,27 +56,22 @@ func TestReplicasWithoutNATS(t *testing.T) {
 	alone("chat")
 	c.logs(t, `level=WARN msg=replicas connected=false others=0 error="`, 1)
 
-	reload := func(n int) {
-		require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-		c.logs(t, "settings reloaded", n)
-	}
 	write(replicas(1, "other"))
-	reload(1)
+	c.reload(t, 1)
 	alone("other")
 	write(replicas(2, "other"))
-	reload(2)
+	c.reload(t, 2)
 	alone("other")
 	write("")
-	reload(3)
+	c.reload(t, 3)
 	ask()
 	require.False(t, shown("/debug/endpick", "Other gateways"))
 	require.False(t, shown("/metrics", "endpick_replica_"))
 	write(replicas(3, "chat"))
-	reload(4)
+	c.reload(t, 4)
 	alone("chat")
 	require.NotContains(t, c.stderr.String(), "hidden")
-	c.interrupt()
-	require.Equal(t, 0, <-c.status, c.stderr)
+	c.ends(t, 0)
 	require.NotContains(t, c.stderr.String(), "level=ERROR")
 }
 
@@ -98,8 +91,7 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	mirrored := rig.Must(g.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "a", Mirrored: true}, InputTokens: 10}))
 	defer mirrored.Done(endpick.Outcome{})
 
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	server := g.server(defaultSettings())
 	go func() { _ = server.Serve(l) }()
 	served := make(chan int, 1)

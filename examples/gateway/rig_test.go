@@ -20,6 +20,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -53,7 +54,7 @@ type backend struct {
 func newBackend(t *testing.T) *backend {
 	b := &backend{}
 	b.answer.Store(`{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":9,"completion_tokens":1}}`)
-	b.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	b.Server = serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)
 		if r.Method == http.MethodPost {
 			b.mu.Lock()
@@ -67,13 +68,19 @@ func newBackend(t *testing.T) *backend {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = io.WriteString(w, b.answer.Load().(string))
 	}))
-	t.Cleanup(b.Close)
 	return b
+}
+
+// serving serves a handler until the test ends.
+func serving(t *testing.T, h http.Handler) *httptest.Server {
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s
 }
 
 // answering is a server that answers what is sent to it, and knows nothing else.
 func answering(t *testing.T, answer http.HandlerFunc) *httptest.Server {
-	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	return serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodPost {
 			http.NotFound(w, r)
 			return
@@ -81,8 +88,6 @@ func answering(t *testing.T, answer http.HandlerFunc) *httptest.Server {
 		_, _ = io.Copy(io.Discard, r.Body)
 		answer(w, r)
 	}))
-	t.Cleanup(s.Close)
-	return s
 }
 
 // served is how many requests came.
@@ -255,6 +260,20 @@ func startCommand(t *testing.T, args ...string) *command {
 	c.url = routingOn.FindStringSubmatch(c.stderr.String())[1]
 	c.admin = decisionsAt.FindStringSubmatch(c.stderr.String())[1]
 	return c
+}
+
+// ends interrupts the gateway, which is to end with a status.
+func (c *command) ends(t *testing.T, status int) {
+	t.Helper()
+	c.interrupt()
+	require.Equal(t, status, <-c.status, c.stderr)
+}
+
+// reload asks for the n-th reload that succeeds, and waits for it.
+func (c *command) reload(t *testing.T, n int) {
+	t.Helper()
+	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
+	c.logs(t, "settings reloaded", n)
 }
 
 // logs waits for a text that has been logged so many times.
