@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
+	"github.com/endpick/endpick/prefix"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -57,15 +59,13 @@ func TestReload(t *testing.T) {
 		require.Equal(t, 200, ask(annsKey))
 		require.Equal(t, []int{1, 2 + i}, []int{one.served(), two.served()})
 	}
-	seen := func() (verdict, metrics string) {
-		_, text := get(t, c.admin+"/debug/endpick")
-		_, metrics = get(t, c.admin+"/metrics")
-		return textIn(page(t, text)), metrics
+	metrics := func() string {
+		_, text := get(t, c.admin+"/metrics")
+		return text
 	}
-	verdict, metrics := seen()
-	require.Contains(t, verdict, "The only server is healthy, but the settings in force are older than their file.")
-	require.Contains(t, verdict, path+":3: tenants: ")
-	require.Contains(t, metrics, "endpick_config_last_reload_successful 0\n")
+	c.shows(t, "The only server is healthy, but the settings in force are older than their file.")
+	c.shows(t, path+":3: tenants: ")
+	require.Contains(t, metrics(), "endpick_config_last_reload_successful 0\n")
 	require.Contains(t, c.stderr.String(), path+":3: polcy: is an unknown field")
 	require.Contains(t, c.stderr.String(), "tenants: is gone: without it nobody needs a key")
 	require.NoError(t, os.Remove(path))
@@ -76,9 +76,8 @@ func TestReload(t *testing.T) {
 	c.logs(t, "settings reloaded", 2)
 	c.logs(t, "tenants=0 tenants_removed=[ann]", 1)
 	require.Equal(t, 200, ask(""))
-	verdict, metrics = seen()
-	require.NotContains(t, verdict, "older than")
-	require.Contains(t, metrics, "endpick_config_last_reload_successful 1\n")
+	require.NotContains(t, c.shows(t, ""), "older than")
+	require.Contains(t, metrics(), "endpick_config_last_reload_successful 1\n")
 	require.Equal(t, 2, one.served())
 	require.NotContains(t, one.last().Get("Authorization"), "sesame")
 	c.reload(t, 3)
@@ -131,17 +130,12 @@ func TestReloadUnderLoad(t *testing.T) {
 	system := traffic.Message{Role: "system", Content: strings.Repeat("You are helpful. ", 100)}
 	require.NoError(t, c.Ask(t.Context(), time.Now(), []traffic.Message{system, {Role: "user", Content: "First."}}, 2).Err)
 
-	stop := make(chan struct{})
+	var stop atomic.Bool
 	var group sync.WaitGroup
 	var asked atomic.Int64
 	for i := range 8 {
 		group.Go(func() {
-			for n := 0; ; n++ {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for n := 0; !stop.Load(); n++ {
 				s := c.Ask(context.Background(), time.Now(), []traffic.Message{system, {Role: "user", Content: fmt.Sprint("Question ", i, n)}}, 4)
 				assert.NoError(t, s.Err)
 				asked.Add(1)
@@ -178,7 +172,7 @@ func TestReloadUnderLoad(t *testing.T) {
 		from := asked.Load()
 		require.Eventually(t, func() bool { return asked.Load() >= from+4 }, 30*time.Second, time.Millisecond)
 	}
-	close(stop)
+	stop.Store(true)
 	group.Wait()
 	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	for _, e := range g.router.Endpoints() {
@@ -189,15 +183,8 @@ func TestReloadUnderLoad(t *testing.T) {
 	after, _ := g.policies.measured(g.settings.Load())
 	require.Equal(t, latencies, after, "the same models, and none of them twice")
 	// The prompts sent to server-1 before all this are still known to be there.
-	held := 0
-	for _, e := range index.Stats().Endpoints {
-		for _, s := range g.router.Endpoints() {
-			if s.Candidate.Ref == e.Ref && s.Candidate.Endpoint.ID == "server-1" {
-				held = e.Held
-			}
-		}
-	}
-	require.Positive(t, held)
+	ref, _ := g.router.Ref("server-1")
+	require.True(t, slices.ContainsFunc(index.Stats().Endpoints, func(e prefix.EndpointStats) bool { return e.Ref == ref && e.Held > 0 }))
 }
 
 // A file that is being written counts only once it is complete: its first half
@@ -239,6 +226,13 @@ func startReloader(t *testing.T, path string, log io.Writer, meanwhile func()) *
 	return newReloader(path, text, s, g, newLogger(log, &logSettings{Level: "info"}))
 }
 
+// looks is for a while in which nobody asks.
+func (r *reloader) looks(times int) {
+	for range times {
+		r.look(false)
+	}
+}
+
 func (r *reloader) serial() int64 { return r.gateway.certificate.Load().Leaf.SerialNumber.Int64() }
 
 // A certificate and its key are two files: they are taken over once both have been unchanged for a
@@ -251,9 +245,7 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 	var logged lockedBuffer
 	r := startReloader(t, path, &logged, nil)
 	require.EqualValues(t, 1, r.serial())
-	for range 3 {
-		r.look(false)
-	}
+	r.looks(3)
 	newCert, newKey := writeCertificate(t, next, 2)
 	for to, from := range map[string]string{cert: newCert, key: newKey} { // in either order
 		writeFile(t, to, string(rig.Must(os.ReadFile(from))))
@@ -283,19 +275,14 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	writeFile(t, path, certifiedFile)
 	logged := new(lineHook)
 	r := startReloader(t, path, logged, replace)
-	r.look(false)
-	r.look(false)
+	r.looks(2)
 	require.EqualValues(t, 1, r.serial())
 
 	logged.next(replace)
 	writeFile(t, path, certifiedFile+"seed: 7\n")
-	for range 2 {
-		r.look(false)
-	}
+	r.looks(2)
 	require.EqualValues(t, 1, r.serial(), "it was replaced when it had been read")
-	for range 2 {
-		r.look(false)
-	}
+	r.looks(2)
 	require.EqualValues(t, 2, r.serial())
 }
 
@@ -317,14 +304,10 @@ func TestAFileThatComesLater(t *testing.T) {
 	for _, come := range []func(){func() {}, func() { writeCertificate(t, next, 2) }, unreadable} {
 		require.EqualValues(t, 1, r.serial())
 		come()
-		for range 3 {
-			r.look(false)
-		}
+		r.looks(3)
 	}
 	require.NoError(t, os.Chmod(key, 0o600))
-	for range 3 {
-		r.look(false)
-	}
+	r.looks(3)
 	require.EqualValues(t, 2, r.serial())
 	require.EqualValues(t, "sesame", *r.gateway.engineKey.Load())
 	require.Nil(t, r.gateway.outdated.Load())
@@ -488,23 +471,31 @@ func unencryptedHTTP2(t *testing.T) *http.Transport {
 	return h2
 }
 
+// upgraded is a connection that a server has upgraded.
+func upgraded(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter) {
+	conn, buf, err := w.(http.Hijacker).Hijack()
+	if err != nil {
+		panic(err)
+	}
+	fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
+	_ = buf.Flush()
+	return conn, buf
+}
+
 // A client that does not read its response is cut off, and its place at the server becomes
 // free.
 func TestClientsThatDoNotRead(t *testing.T) {
 	left := make(chan error, 1)
 	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
-			conn, buf, err := w.(http.Hijacker).Hijack()
-			if err != nil {
-				return
-			}
+			conn, _ := upgraded(w)
 			defer conn.Close()
-			fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: flood\r\n\r\n")
-			for err = buf.Flush(); err == nil; {
-				_, err = conn.Write(make([]byte, 1<<16))
+			for err := error(nil); ; {
+				if _, err = conn.Write(make([]byte, 1<<16)); err != nil {
+					left <- err
+					return
+				}
 			}
-			left <- err
-			return
 		}
 		if r.Method != http.MethodPost {
 			http.NotFound(w, r)
@@ -531,7 +522,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	}
 	for _, request := range []string{
 		fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask),
-		"GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: flood\r\n\r\n",
+		"GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n",
 	} {
 		dial(t, c.url, request)
 		gone()
@@ -550,19 +541,14 @@ func TestUpgradesThroughTheGateway(t *testing.T) {
 			http.NotFound(w, r)
 			return
 		}
-		conn, buf, err := w.(http.Hijacker).Hijack()
-		if err != nil {
-			return
-		}
+		conn, buf := upgraded(w)
 		defer conn.Close()
-		fmt.Fprint(buf, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
-		_ = buf.Flush()
 		said, _ := io.ReadAll(buf) // to its end
 		fmt.Fprintf(buf, "you have said %q", said)
 		_ = buf.Flush()
 	}))
 	c := startConfig(t, writeSettings(t, before(server.URL, "timeouts: {unread: 50ms, body: 50ms}\n")))
-	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+	conn := dial(t, c.url, "GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n")
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	require.NoError(t, err)
@@ -611,34 +597,29 @@ func TestAReloadWaitsForItsSource(t *testing.T) {
 	var logged lockedBuffer
 	r := startReloader(t, path, &logged, nil)
 	g := r.gateway
-	looks := func() {
-		for range 3 {
-			r.look(false)
-		}
-	}
 	const waits = `level=ERROR msg="the endpoints of the new settings are not found; keeping the old ones until they are" error="` + "%s:1: discover: %s\"\n"
 	writeFile(t, path, next)
-	looks()
+	r.looks(3)
 	require.Equal(t, []string{"a:1"}, ids(g))
 	require.Equal(t, "marginal-delay", r.now.Policy)
 	require.Equal(t, 1, strings.Count(logged.String(), fmt.Sprintf(waits, path, list+": no such file or directory")), logged.String())
 	r.look(true)
 	require.Equal(t, 2, strings.Count(logged.String(), "no such file"), "who asks is answered")
 	writeFile(t, list, "# nobody yet\n")
-	looks()
+	r.looks(3)
 	require.Equal(t, 1, strings.Count(logged.String(), fmt.Sprintf(waits, path, list+": discover: no endpoints")), logged.String())
 	require.Equal(t, []string{"a:1"}, ids(g))
 
 	writeFile(t, list, "http://b:1\n")
-	looks()
+	r.looks(3)
 	require.Equal(t, []string{"b:1"}, ids(g))
 	require.Equal(t, "round-robin", r.now.Policy)
 	require.Equal(t, 1, strings.Count(logged.String(), `"settings reloaded" endpoints=1 `), logged.String())
 
 	writeFile(t, path, text)
-	looks()
+	r.looks(3)
 	require.NoError(t, os.Remove(list))
 	writeFile(t, path, next)
-	looks()
+	r.looks(3)
 	require.Equal(t, 3, strings.Count(logged.String(), "no such file"), "a new reload says so again")
 }
