@@ -40,7 +40,6 @@ func TestDebugPage(t *testing.T) {
 
 	text := c.shows(t, "open 0,") // a client has its last byte slightly before the lease is closed
 	require.Equal(t, 1, strings.Count(text, "<script"), "its own")
-	root := page(t, text)
 	endpoints := rows(t, text, "endpoints")
 	require.Len(t, endpoints, 1+3)
 	for i, id := range []string{"server-1", "server-2", "server-3"} {
@@ -49,7 +48,7 @@ func TestDebugPage(t *testing.T) {
 	}
 	require.Equal(t, 5, strings.Count(text, "<details"))
 	require.Equal(t, 4, strings.Count(text, `<tr class="chosen"`), "the fifth had no endpoint")
-	all := textIn(root)
+	all := textIn(page(t, text))
 	for _, want := range []string{
 		"endpick policy marginal-delay", "routed 4, open 0", "without endpoint 1", "Prefix index", "runner-up", "All 3 servers are healthy. In the last minute",
 		hostile, "None of 3 servers has the model.",
@@ -169,9 +168,7 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 // A server that is down from the start is not healthy, even before any request, nor is one
 // whose only answer is that it is not well.
 func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
-	loading := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		http.Error(w, "loading", http.StatusServiceUnavailable)
-	}))
+	loading := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "loading", 503) }))
 	pageless := serving(t, http.NotFoundHandler())
 	down := "http://" + nobody(t)
 	c := start(t, "-backend", down, "-backend", loading.URL, "-backend", pageless.URL)
@@ -213,7 +210,7 @@ func TestIllness(t *testing.T) {
 		}},
 		{"coming back", "soso", "it gets 40 % of its share, for 1m0s", func(s *health.Status) { s.State, s.Share = health.Returning, 0.4 }},
 	} {
-		s := health.Status{Endpoint: "a"}
+		var s health.Status
 		s.Since = now.Add(-time.Minute)
 		c.change(&s)
 		state, class, detail := illness(&s, now)

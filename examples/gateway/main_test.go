@@ -84,11 +84,10 @@ func TestGracefulStop(t *testing.T) {
 	refused := streaming.Ask(t.Context(), time.Now(), []traffic.Message{{Role: "user", Content: "Too late."}}, 1)
 	require.ErrorContains(t, refused.Err, "503")
 	resp := rig.Must(http.Post(c.url+"/v1/messages", "application/json", strings.NewReader(`{"model":"m"}`)))
-	told, _ := io.ReadAll(resp.Body)
-	resp.Body.Close()
+	defer resp.Body.Close()
 	require.Equal(t, 503, resp.StatusCode)
 	require.NotEmpty(t, resp.Header.Get("Retry-After"))
-	require.Contains(t, string(told), `"message":"the gateway is stopping, try again"`)
+	require.Contains(t, string(rig.Must(io.ReadAll(resp.Body))), `"message":"the gateway is stopping, try again"`)
 	s := <-done
 	require.NoError(t, s.Err, "a stream that had begun ends")
 	require.Len(t, s.Text, 400)
@@ -125,14 +124,13 @@ func TestNoAnswerInTheLog(t *testing.T) {
 	defer log.SetOutput(os.Stderr)
 	sent := make(chan error)
 	server := answering(t, func(w http.ResponseWriter, _ *http.Request) {
-		conn, buffered, err := http.NewResponseController(w).Hijack()
+		conn, _, err := http.NewResponseController(w).Hijack()
 		if err != nil {
 			sent <- err
 			return
 		}
 		defer conn.Close()
-		_, _ = buffered.WriteString("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
-		_ = buffered.Flush()
+		_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
 		time.Sleep(100 * time.Millisecond)
 		_, err = io.WriteString(conn, "a secret")
 		sent <- err

@@ -51,11 +51,7 @@ func TestRecordingIsRotated(t *testing.T) {
 
 	// Another process continues where this one has ended, after half a line from
 	// one that was killed.
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = f.WriteString(`{"time":"20`)
-	require.NoError(t, err)
-	require.NoError(t, f.Close())
+	writeFile(t, path, string(rig.Must(os.ReadFile(path)))+`{"time":"20`)
 	record(400, 10, 10)
 	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path))
 
@@ -137,12 +133,7 @@ func TestRotationOfManyFiles(t *testing.T) {
 		}
 	}()
 	for range cap(rotated) {
-		select {
-		case err := <-rotated:
-			require.NoError(t, err)
-		case <-time.After(30 * time.Second):
-			t.Fatal("it moves files that are not there")
-		}
+		require.NoError(t, soon(t, rotated, "it moves files that are not there"))
 	}
 	require.NoError(t, r.file.Close())
 	for name, want := range map[string]string{"": "3\n", ".1": "2\n", ".2": "1\n", ".3": "0\n", ".4": "old\n"} {

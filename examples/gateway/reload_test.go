@@ -92,8 +92,7 @@ func TestStopDuringAReload(t *testing.T) {
 	c := startConfig(t, path)
 	writeFile(t, path, "listen: 127.0.0.1:0\ndiscover: {file: "+list+"}\n")
 	require.NoError(t, syscall.Kill(os.Getpid(), syscall.SIGHUP))
-	w, err := os.OpenFile(list, os.O_WRONLY, 0) // once it is read
-	require.NoError(t, err)
+	w := rig.Must(os.OpenFile(list, os.O_WRONLY, 0)) // once it is read
 	c.interrupt()
 	c.logs(t, "msg=stopping", 1)
 	select {
@@ -101,8 +100,7 @@ func TestStopDuringAReload(t *testing.T) {
 		t.Fatal("the gateway ends before its reload, with status ", status)
 	case <-time.After(50 * time.Millisecond):
 	}
-	_, err = io.WriteString(w, "mistake\n{")
-	require.NoError(t, err)
+	rig.Must(io.WriteString(w, "mistake\n{"))
 	require.NoError(t, w.Close())
 	require.Equal(t, 0, <-c.status, c.stderr)
 	require.Contains(t, c.stderr.String(), "keeping the old ones")
@@ -389,10 +387,8 @@ func TestClientLimits(t *testing.T) {
 	for range 5 { // idle connections of others keep nobody waiting
 		client := &http.Client{Transport: &http.Transport{}, Timeout: 20 * time.Second}
 		defer client.CloseIdleConnections()
-		resp, err := client.Get(c.url + "/readyz")
-		require.NoError(t, err)
-		_, err = io.ReadAll(resp.Body)
-		require.NoError(t, err)
+		resp := rig.Must(client.Get(c.url + "/readyz"))
+		rig.Must(io.ReadAll(resp.Body))
 		require.NoError(t, resp.Body.Close())
 	}
 	require.Zero(t, b.served())
@@ -431,11 +427,7 @@ func TestIdleConnections(t *testing.T) {
 			return resp.StatusCode
 		}
 		assert.Equal(t, http.StatusOK, ask(strings.NewReader(`{"model":"m","messages":[{"role":"user","content":"Hi!"}]}`)))
-		select {
-		case <-ctx.Done():
-		case <-time.After(30 * time.Second):
-			t.Fatal("the connection is still open")
-		}
+		soon(t, ctx.Done(), "the connection is still open")
 		never, end := io.Pipe()
 		assert.Equal(t, http.StatusRequestTimeout, ask(never))
 		require.NoError(t, end.Close())
@@ -512,14 +504,7 @@ func TestClientsThatDoNotRead(t *testing.T) {
 	}))
 	c := startConfig(t, writeSettings(t, before(server.URL, "h2c: true\ntimeouts: {unread: 200ms}\n")))
 	const ask = `{"model":"m","stream":true,"messages":[{"role":"user","content":"Hi!"}]}`
-	gone := func() {
-		select {
-		case err := <-left:
-			require.Error(t, err)
-		case <-time.After(30 * time.Second):
-			t.Fatal("the server still sends")
-		}
-	}
+	gone := func() { require.Error(t, soon(t, left, "the server still sends")) }
 	for _, request := range []string{
 		fmt.Sprintf("POST /v1/chat/completions HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(ask), ask),
 		"GET /v1/realtime?model=m HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: test\r\n\r\n",

@@ -107,16 +107,9 @@ func TestStoppingWaitsForNoOtherGateway(t *testing.T) {
 	<-asked
 	ended := make(chan error, 1)
 	go func() { ended <- g.shutdown(server, 0, time.Hour) }()
-	require.Eventually(t, func() bool {
-		return send(g, http.MethodGet, "/readyz", "").Code == http.StatusServiceUnavailable
-	}, 30*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return send(g, "GET", "/readyz", "").Code == 503 }, 30*time.Second, time.Millisecond)
 	answer()
-	select {
-	case err := <-ended:
-		require.NoError(t, err)
-	case <-time.After(30 * time.Second):
-		t.Fatal("it waits for what is not its own")
-	}
+	require.NoError(t, soon(t, ended, "it waits for what is not its own"))
 	require.Equal(t, http.StatusOK, <-served)
 	require.Equal(t, 1, g.router.Stats().OpenLeases, "the other's goes on")
 }
@@ -128,21 +121,14 @@ func TestCredentials(t *testing.T) {
 	jwt, _, _ := strings.Cut(all, "-----BEGIN USER NKEY SEED-----")
 	dir := t.TempDir()
 	path := filepath.Join(dir, "gateway.yaml")
-	for text, reason := range map[string]string{
-		all: "",
-		jwt: "replicas.credentials: has no key of a user",
-		"":  "replicas.credentials: has no JWT of a user",
-	} {
+	parse := func(text string) error {
 		writeFile(t, filepath.Join(dir, "user.creds"), text)
 		_, err := parseSettings(path, []byte(aHashKey+"endpoints: [{url: \"http://a\"}]\nreplicas: {nats: \"tls://a\", fleet: x, credentials: user.creds}\n"))
-		if reason == "" {
-			require.NoError(t, err)
-			continue
-		}
-		var bad *fileError
-		require.ErrorAs(t, err, &bad)
-		assert.Equal(t, path+":3: "+reason, err.Error())
+		return err
 	}
+	require.NoError(t, parse(all))
+	require.EqualError(t, parse(jwt), path+":3: replicas.credentials: has no key of a user")
+	require.EqualError(t, parse(""), path+":3: replicas.credentials: has no JWT of a user")
 }
 
 // A connection that NATS has closed for good, with an unknown error, is opened again. What NATS refuses
@@ -176,9 +162,8 @@ func TestReplicasConnectAgain(t *testing.T) {
 	defer g.sharing.take(nil, g.router)
 	assert.Same(t, g.health, g.settings.Load().Replicas.config(prefix.Key{}, g.health).Health, "they share whom they find unhealthy")
 	require.Eventually(t, func() bool { return met.Load() >= 3 }, 30*time.Second, time.Millisecond)
-	require.Eventually(t, func() bool {
-		return strings.Contains(logged.String(), `level=WARN msg=replicas error="nats: permissions violation`)
-	}, 30*time.Second, time.Millisecond)
+	const refused = `level=WARN msg=replicas error="nats: permissions violation`
+	require.Eventually(t, func() bool { return strings.Contains(logged.String(), refused) }, 30*time.Second, time.Millisecond)
 	require.Less(t, strings.Count(logged.String(), "permissions violation"), 100)
 }
 

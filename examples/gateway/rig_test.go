@@ -299,6 +299,17 @@ func (c *command) showsAfter(t *testing.T, do func(), want string) (text string)
 	return text
 }
 
+// soon is what comes from a channel, for which nobody waits for long.
+func soon[T any](t *testing.T, from <-chan T, what string) (got T) {
+	t.Helper()
+	select {
+	case got = <-from:
+	case <-time.After(30 * time.Second):
+		t.Fatal("nothing comes: ", what)
+	}
+	return got
+}
+
 // dial opens a connection and writes what a client would.
 func dial(t *testing.T, url, text string) net.Conn {
 	t.Helper()

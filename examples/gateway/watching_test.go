@@ -88,10 +88,7 @@ func load(ctx context.Context, gateway string, group *sync.WaitGroup) {
 					_, _ = io.Copy(io.Discard, resp.Body)
 					_ = resp.Body.Close()
 				}
-				select {
-				case <-ctx.Done():
-				case <-time.After(10 * time.Millisecond):
-				}
+				time.Sleep(10 * time.Millisecond)
 			}
 		})
 	}
@@ -109,13 +106,13 @@ func startPrometheus(t *testing.T, target string) *tsdb {
 	dir := t.TempDir()
 	rules := rig.Must(filepath.Abs(filepath.Join(watching, "alerts.yml")))
 	config := filepath.Join(dir, "prometheus.yml")
-	require.NoError(t, os.WriteFile(config, fmt.Appendf(nil, `
+	writeFile(t, config, fmt.Sprintf(`
 global: {scrape_interval: 500ms, scrape_timeout: 500ms, evaluation_interval: 1s}
 rule_files: [%q]
 scrape_configs:
   - job_name: endpick
     static_configs: [{targets: [%q]}]
-`, rules, strings.TrimPrefix(target, "http://")), 0o600))
+`, rules, strings.TrimPrefix(target, "http://")))
 	c := exec.Command("prometheus", "--config.file="+config, "--storage.tsdb.path="+filepath.Join(dir, "data"), "--web.listen-address=127.0.0.1:0")
 	p := &tsdb{log: &lockedBuffer{}}
 	c.Stdout, c.Stderr = p.log, p.log
@@ -168,10 +165,9 @@ func (p *tsdb) query(expr string) ([]promSample, error) {
 func panels(t *testing.T) map[string]string {
 	text := rig.Must(os.ReadFile(filepath.Join(watching, "grafana", "endpick.json")))
 	var dashboard struct {
-		UID    string
 		Panels []struct {
 			Title, Type string
-			Targets     []struct{ Expr, RefID, LegendFormat string }
+			Targets     []struct{ Expr, RefID string }
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &dashboard))
@@ -211,9 +207,8 @@ func (p *tsdb) rules(t *testing.T) map[string]string {
 
 // expectation is what a query should return while servers are healthy and under load.
 type expectation struct {
-	labels []string // of each sample, in any order; nil: one sample without labels; *: any
-	from   float64  // all values are within
-	to     float64
+	labels   []string // of each sample, in any order; nil: one sample without labels; *: any
+	from, to float64  // all values are within
 }
 
 func (e expectation) check(got []promSample) error {
@@ -231,19 +226,15 @@ func (e expectation) check(got []promSample) error {
 			return fmt.Errorf("%v is %v, not within %v and %v", s.Metric, v, e.from, e.to)
 		}
 	}
-	want := e.labels
-	if want == nil {
+	want := slices.Sorted(slices.Values(e.labels))
+	if e.labels == nil {
 		want = []string{""}
 	}
-	if slices.Contains(want, "*") && len(labels) > 0 {
+	slices.Sort(labels)
+	if slices.Equal(want, labels) || slices.Contains(want, "*") && len(labels) > 0 {
 		return nil
 	}
-	slices.Sort(labels)
-	want = slices.Sorted(slices.Values(want))
-	if !slices.Equal(want, labels) {
-		return fmt.Errorf("labels %q, want %q", labels, want)
-	}
-	return nil
+	return fmt.Errorf("labels %q, want %q", labels, want)
 }
 
 // expectations has one for each query of the dashboard, with three healthy servers
@@ -349,9 +340,7 @@ func TestPrometheus(t *testing.T) {
 	}
 
 	alerts := p.rules(t)
-	text, err := os.ReadFile(filepath.Join(watching, "alerts.yml"))
-	require.NoError(t, err)
-	require.Len(t, alerts, len(alertsIn(string(text))))
+	require.Len(t, alerts, len(alertsIn(string(rig.Must(os.ReadFile(filepath.Join(watching, "alerts.yml")))))))
 	// pending returns the alerts that would fire if nothing changed.
 	pending := func() (names []string, err error) {
 		for name, expr := range alerts {
@@ -378,10 +367,8 @@ func TestPrometheus(t *testing.T) {
 		var got []string
 		require.Eventually(t, func() bool {
 			all, err := pending()
-			if got = all; err != nil {
-				return false
-			}
-			return !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(got, name) })
+			got = all
+			return err == nil && !slices.ContainsFunc(names, func(name string) bool { return !slices.Contains(got, name) })
 		}, 60*time.Second, 200*time.Millisecond, "%s: %v", what, &got)
 		// Side effects of a dead server, sooner or later.
 		for _, name := range got {
