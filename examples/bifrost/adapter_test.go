@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/maximhq/bifrost/core/providers/openai"
 	"github.com/maximhq/bifrost/core/schemas"
@@ -21,9 +22,9 @@ import (
 
 func TestConfig(t *testing.T) {
 	_, err := NewAdapter(AdapterConfig{})
-	var ce *endpick.ConfigError
-	require.ErrorAs(t, err, &ce)
-	assert.Equal(t, "transport.Config.Router", ce.Field)
+	var bad *endpick.ConfigError
+	require.ErrorAs(t, err, &bad)
+	assert.Equal(t, "transport.Config.Router", bad.Field)
 }
 
 func status(code int) fault {
@@ -90,7 +91,7 @@ func TestAttempts(t *testing.T) {
 		{"ends with its usage", map[string]fault{"a": events(word, counts)}, true, "a completed", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			w := newRig(t, nil)
+			w := newSetup(t, nil)
 			for id, f := range tc.faults {
 				w.breaks(f, id)
 			}
@@ -108,11 +109,10 @@ func TestAttempts(t *testing.T) {
 
 // An unreachable server has cost nothing, and the retry is free.
 func TestUnreachable(t *testing.T) {
-	w := newRig(t, nil)
+	w := newSetup(t, nil)
 	w.servers["a"].Close()
 	for range 4 {
-		_, err := w.ask(t, nil, chat(16, user("Hi!")), true)
-		require.NoError(t, err)
+		w.serves(t, nil, chat(16, user("Hi!")), true)
 	}
 	assert.Equal(t, "a failed, b completed, b completed, b completed, b completed", w.said(t), "it is avoided at once")
 }
@@ -121,27 +121,25 @@ func TestUnreachable(t *testing.T) {
 func TestWhatIsHeard(t *testing.T) {
 	for _, stream := range []bool{false, true} {
 		text, n := strings.Repeat("tell me more about it, ", 50), 20
-		for name, send := range map[string]func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError{
-			"chat": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
+		for name, send := range map[string]func(w *setup, ctx *schemas.BifrostContext) *schemas.BifrostError{
+			"chat": func(w *setup, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				return either(ctx, chat(n, user(text)), stream, w.ChatCompletionRequest, w.ChatCompletionStreamRequest)
 			},
-			"completion": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
+			"completion": func(w *setup, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				req := &schemas.BifrostTextCompletionRequest{Provider: schemas.VLLM, Model: "m",
 					Input: &schemas.TextCompletionInput{PromptStr: &text}, Params: &schemas.TextCompletionParameters{MaxTokens: &n}}
 				return either(ctx, req, stream, w.TextCompletionRequest, w.TextCompletionStreamRequest)
 			},
-			"responses": func(w *rig, ctx *schemas.BifrostContext) *schemas.BifrostError {
+			"responses": func(w *setup, ctx *schemas.BifrostContext) *schemas.BifrostError {
 				var r openai.OpenAIResponsesRequest
-				if err := json.Unmarshal([]byte(`{"model":"m","max_output_tokens":20,"input":"`+text+`"}`), &r); err != nil {
-					panic(err)
-				}
+				_ = json.Unmarshal([]byte(`{"model":"m","max_output_tokens":20,"input":"`+text+`"}`), &r)
 				req := r.ToBifrostResponsesRequest(ctx)
 				req.Provider, req.Model = schemas.VLLM, "m"
 				return either(ctx, req, stream, w.ResponsesRequest, w.ResponsesStreamRequest)
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				w := newRig(t, nil)
+				w := newSetup(t, nil)
 				for range 2 {
 					ctx, _ := newContext(t)
 					require.Nil(t, send(w, ctx))
@@ -186,14 +184,12 @@ func drain(chunks chan *schemas.BifrostStreamChunk) {
 // A conversation matches what a response has appended to it when it comes back.
 func TestConversationsGoOn(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		w := newRig(t, nil)
+		w := newSetup(t, nil)
 		ctx, _ := newContext(t)
 		question := user(strings.Repeat("a question of some length ", 20))
-		answer, err := w.ask(t, ctx, chat(400, question), stream)
-		require.NoError(t, err)
+		answer := w.serves(t, ctx, chat(400, question), stream)
 		said := schemas.ChatMessage{Role: schemas.ChatMessageRoleAssistant, Content: &schemas.ChatMessageContent{ContentStr: &answer}}
-		_, err = w.ask(t, nil, chat(16, question, said, user("and then?")), stream)
-		require.NoError(t, err)
+		w.serves(t, nil, chat(16, question, said, user("and then?")), stream)
 		w.idle(t)
 		assert.Greater(t, w.heard.matched[1], 400, "the answer is 400 tokens, the question 130")
 		assert.Greater(t, w.heard.outcomes[1].CachedTokens, 400)
@@ -203,7 +199,7 @@ func TestConversationsGoOn(t *testing.T) {
 // Streams, clients that leave at any moment, errors and broken connections, all at
 // once: nothing stays open.
 func TestNothingIsLeftOpen(t *testing.T) {
-	w := newRig(t, nil)
+	w := newSetup(t, nil)
 	over := make(chan bool)
 	t.Cleanup(func() { close(over) })
 	for _, id := range []string{"a", "b"} {
@@ -269,7 +265,7 @@ func TestNothingIsLeftOpen(t *testing.T) {
 // A client that leaves before any hook is called still ends its account.
 func TestAClientThatIsGone(t *testing.T) {
 	for _, stream := range []bool{false, true} {
-		w := newRig(t, nil)
+		w := newSetup(t, nil)
 		reached, gone := make(chan bool, 1), make(chan bool)
 		t.Cleanup(func() { close(gone) })
 		w.breaks(func(_ http.ResponseWriter, in *http.Request) {
@@ -300,12 +296,11 @@ func TestWhatIsLeftAlone(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newRig(t, nil)
+			w := newSetup(t, nil)
 			ctx, _ := newContext(t)
 			req := chat(16, user("Hi!"))
 			set(ctx, req)
-			_, err := w.ask(t, ctx, req, true)
-			require.NoError(t, err)
+			w.serves(t, ctx, req, true)
 			assert.Empty(t, w.said(t))
 		})
 	}
@@ -313,10 +308,9 @@ func TestWhatIsLeftAlone(t *testing.T) {
 
 // Keys of other providers are chosen as without the adapter.
 func TestOtherProviders(t *testing.T) {
-	w := newRig(t, nil)
+	w := newSetup(t, nil)
 	ctx, _ := newContext(t)
-	k, err := w.adapter.SelectKey(ctx, []schemas.Key{{ID: "k"}}, schemas.OpenAI, "gpt")
-	require.NoError(t, err)
+	k := rig.Must(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "k"}}, schemas.OpenAI, "gpt"))
 	assert.Equal(t, "k", k.ID)
 
 	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: &schemas.BifrostChatRequest{
@@ -334,25 +328,21 @@ func TestOtherProviders(t *testing.T) {
 
 // Only a server that has the model, and whose key Bifrost offers, is used.
 func TestKeys(t *testing.T) {
-	w := newRig(t, func(c *endpick.Config, _ *AdapterConfig) {
+	w := newSetup(t, func(c *endpick.Config, _ *AdapterConfig) {
 		c.Endpoints[0].Models = []string{"other"}
 		c.Endpoints[2].Adapters = []string{"lora"}
 	})
 	account := &Account{Router: w.router, Provider: schemas.ProviderConfig{NetworkConfig: schemas.NetworkConfig{MaxRetries: 3}}}
-	keys, err := account.GetKeysForProvider(t.Context(), schemas.VLLM)
-	require.NoError(t, err)
+	keys := rig.Must(account.GetKeysForProvider(t.Context(), schemas.VLLM))
 	require.Len(t, keys, 3)
-	assert.Equal(t, schemas.WhiteList{"other"}, keys[0].Models)
-	assert.Equal(t, schemas.WhiteList{"*"}, keys[1].Models)
-	assert.Equal(t, schemas.WhiteList{"lora"}, keys[2].Models)
+	assert.Equal(t, []schemas.WhiteList{{"other"}, {"*"}, {"lora"}}, []schemas.WhiteList{keys[0].Models, keys[1].Models, keys[2].Models})
 
 	require.NoError(t, w.router.Add(endpick.Endpoint{ID: "d", Address: "10.0.0.1:8000"}))
 	lease, err := w.router.Route(endpick.Request{Adopted: &endpick.Adopted{Endpoint: "b"}})
 	require.NoError(t, err)
 	defer lease.Done(endpick.Outcome{})
 	require.NoError(t, w.router.Remove("b"))
-	keys, err = account.GetKeysForProvider(t.Context(), schemas.VLLM)
-	require.NoError(t, err)
+	keys = rig.Must(account.GetKeysForProvider(t.Context(), schemas.VLLM))
 	var urls []string
 	for _, k := range keys {
 		urls = append(urls, k.ID+" "+k.VLLMKeyConfig.URL.GetValue())
@@ -362,14 +352,13 @@ func TestKeys(t *testing.T) {
 	require.Error(t, err)
 	_, err = account.GetConfigForProvider(schemas.OpenAI)
 	require.Error(t, err)
-	config, err := account.GetConfigForProvider(schemas.VLLM)
-	require.NoError(t, err)
+	config := rig.Must(account.GetConfigForProvider(schemas.VLLM))
 	assert.True(t, config.NetworkConfig.AllowPrivateNetwork)
 	assert.Zero(t, config.NetworkConfig.MaxRetries)
 }
 
 func TestKeysThatAreNotOffered(t *testing.T) {
-	w := newRig(t, nil)
+	w := newSetup(t, nil)
 	ctx, _ := newContext(t)
 	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
 	_, cut, err := w.adapter.PreLLMHook(ctx, req)
@@ -387,10 +376,8 @@ func TestKeysThatAreNotOffered(t *testing.T) {
 	req.RequestType = schemas.ChatCompletionStreamRequest
 	_, _, err = w.adapter.PreLLMHook(ctx, req)
 	require.NoError(t, err)
-	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}}, schemas.VLLM, "m")
-	require.NoError(t, err)
-	k, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "k"}}, schemas.OpenAI, "gpt")
-	require.NoError(t, err)
+	rig.Must(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "c"}}, schemas.VLLM, "m"))
+	k = rig.Must(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "k"}}, schemas.OpenAI, "gpt"))
 	assert.Equal(t, "k", k.ID, "of another provider")
 	_, _, err = w.adapter.PostLLMHook(ctx, nil, &schemas.BifrostError{IsBifrostError: true})
 	require.NoError(t, err)
@@ -416,7 +403,7 @@ func TestWhatIsTurnedAway(t *testing.T) {
 	} {
 		for _, stream := range []bool{false, true} {
 			t.Run(name, func(t *testing.T) {
-				w := newRig(t, tc.change)
+				w := newSetup(t, tc.change)
 				_, err := w.ask(t, nil, chat(16, user("Hi!")), stream)
 				require.Error(t, err)
 				assert.Contains(t, err.Error(), tc.want)
@@ -429,15 +416,14 @@ func TestWhatIsTurnedAway(t *testing.T) {
 // The headers that Bifrost keeps count: here a target and a session.
 func TestHeaders(t *testing.T) {
 	var got endpick.Request
-	w := newRig(t, func(_ *endpick.Config, c *AdapterConfig) {
+	w := newSetup(t, func(_ *endpick.Config, c *AdapterConfig) {
 		c.Prepare = func(_ *schemas.BifrostContext, call *transport.Call) {
 			got, call.Request.Exclude = call.Request, []string{"a"}
 		}
 	})
 	ctx, _ := newContext(t)
 	ctx.SetValue(schemas.BifrostContextKeyRequestHeaders, map[string]string{"x-slo-ttft-ms": "250", "content-encoding": "gzip"})
-	_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
-	require.NoError(t, err)
+	w.serves(t, ctx, chat(16, user("Hi!")), true)
 	assert.Equal(t, 250*time.Millisecond, got.SLO.TTFT)
 	assert.Equal(t, "m", got.Model)
 	assert.Equal(t, "b completed", w.said(t), "the host excludes a")
@@ -445,12 +431,11 @@ func TestHeaders(t *testing.T) {
 
 // A data-parallel rank is sent to its own server and to no other.
 func TestRanks(t *testing.T) {
-	w := newRig(t, func(c *endpick.Config, _ *AdapterConfig) { c.Endpoints[0].Ranked, c.Endpoints[0].Rank = true, 5 })
+	w := newSetup(t, func(c *endpick.Config, _ *AdapterConfig) { c.Endpoints[0].Ranked, c.Endpoints[0].Rank = true, 5 })
 	w.breaks(status(503), "a")
 	ctx, _ := newContext(t)
 	ctx.SetValue(schemas.BifrostContextKeyExtraHeaders, map[string][]string{"X-Kept": {"1"}})
-	_, err := w.ask(t, ctx, chat(16, user("Hi!")), true)
-	require.NoError(t, err)
+	w.serves(t, ctx, chat(16, user("Hi!")), true)
 	assert.Equal(t, []string{"a5", "b"}, w.ranks)
 	extra, _ := ctx.Value(schemas.BifrostContextKeyExtraHeaders).(map[string][]string)
 	assert.Equal(t, []string{"1"}, extra["X-Kept"])
@@ -458,21 +443,19 @@ func TestRanks(t *testing.T) {
 
 // A context that is reused for several requests belongs to each in turn.
 func TestOneContextForSeveralRequests(t *testing.T) {
-	w := newRig(t, nil)
+	w := newSetup(t, nil)
 	ctx, _ := newContext(t)
 	w.breaks(status(400), "a", "b", "c")
 	_, err := w.ask(t, ctx, chat(16, user("Hi!")), false)
 	require.Error(t, err)
 	w.breaks(nil, "a", "b", "c")
 	for range 2 {
-		_, err = w.ask(t, ctx, chat(16, user("Hi!")), false)
-		require.NoError(t, err)
+		w.serves(t, ctx, chat(16, user("Hi!")), false)
 	}
 	req := &schemas.BifrostRequest{RequestType: schemas.ChatCompletionRequest, ChatRequest: chat(16, user("Hi!"))}
 	_, _, err = w.adapter.PreLLMHook(ctx, req)
 	require.NoError(t, err)
-	_, err = w.adapter.SelectKey(ctx, []schemas.Key{{ID: "a"}}, schemas.VLLM, "m")
-	require.NoError(t, err)
+	rig.Must(w.adapter.SelectKey(ctx, []schemas.Key{{ID: "a"}}, schemas.VLLM, "m"))
 	require.NoError(t, w.adapter.PreRequestHook(ctx, req)) // the last one was not heard of again
 	assert.Equal(t, "a refused, a completed, a completed, a canceled", w.said(t))
 }
@@ -493,15 +476,14 @@ func TestWhatIsRead(t *testing.T) {
 
 // A request that is not parsed is routed by load; embeddings are parsed.
 func TestOtherRequests(t *testing.T) {
-	w := newRig(t, nil)
+	w := newSetup(t, nil)
 	w.breaks(func(rw http.ResponseWriter, in *http.Request) {
 		rw.Header().Set("Content-Type", "application/json")
-		switch in.URL.Path {
-		case "/v1/embeddings":
-			_, _ = io.WriteString(rw, `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.1]}],"model":"m","usage":{"prompt_tokens":7,"total_tokens":7}}`)
-		default:
-			_, _ = io.WriteString(rw, `{"results":[{"index":0,"relevance_score":0.5}]}`)
+		answer := `{"results":[{"index":0,"relevance_score":0.5}]}`
+		if in.URL.Path == "/v1/embeddings" {
+			answer = `{"object":"list","data":[{"object":"embedding","index":0,"embedding":[0.1]}],"model":"m","usage":{"prompt_tokens":7,"total_tokens":7}}`
 		}
+		_, _ = io.WriteString(rw, answer)
 	}, "a")
 	text := "some text"
 	ctx, _ := newContext(t)

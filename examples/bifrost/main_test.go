@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/endpick/endpick/scorer/preset"
 	"github.com/endpick/endpick/scorer/preset/all"
@@ -46,27 +47,15 @@ func front(t *testing.T, f *traffic.Fleet, policy string) (*traffic.Front, error
 	if policy == "" {
 		name = "round-robin" // the router then only lists the servers
 	}
-	config, err := all.ByName(name)
-	if err != nil {
-		return nil, err
-	}
+	config := rig.Must(all.ByName(name))
 	config.Endpoints, config.Seed = f.Endpoints(), 1
-	router, err := endpick.New(config)
-	if err != nil {
-		return nil, err
-	}
+	router := rig.Must(endpick.New(config))
 	c := schemas.BifrostConfig{Account: &Account{Router: router}, Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 100}
 	if policy != "" {
-		a, err := NewAdapter(AdapterConfig{Config: transport.Config{Router: router}})
-		if err != nil {
-			return nil, err
-		}
+		a := rig.Must(NewAdapter(AdapterConfig{Config: transport.Config{Router: router}}))
 		c.KeySelector, c.LLMPlugins = a.SelectKey, []schemas.LLMPlugin{a}
 	}
-	b, err := bifrost.Init(t.Context(), c)
-	if err != nil {
-		return nil, err
-	}
+	b := rig.Must(bifrost.Init(t.Context(), c))
 	return traffic.Serve(&gateway{b}, router, func() error { b.Shutdown(); return nil })
 }
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/modelserver"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/prefix"
 	bifrost "github.com/maximhq/bifrost/core"
 	"github.com/maximhq/bifrost/core/schemas"
@@ -45,18 +46,12 @@ func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
 	}
 }
 
-func (o *heard) said() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return strings.Join(o.lines, ", ")
-}
-
 // fault is what a server does instead of serving; nil: it serves.
 type fault func(w http.ResponseWriter, in *http.Request)
 
-// rig is a Bifrost with three simulated servers over real HTTP: a, b and c,
+// setup is a Bifrost with three simulated servers over real HTTP: a, b and c,
 // preferred in that order.
-type rig struct {
+type setup struct {
 	*bifrost.Bifrost
 	heard   *heard
 	router  *endpick.Router
@@ -69,14 +64,11 @@ type rig struct {
 	ranks  []string // data-parallel ranks as servers received them
 }
 
-func newRig(t *testing.T, change func(*endpick.Config, *AdapterConfig)) *rig {
-	w := &rig{heard: &heard{}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
-	index, err := prefix.NewIndex(prefix.IndexConfig{})
-	require.NoError(t, err)
-	config := endpick.Config{Policy: endpick.Policy{Matcher: index, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}}
+func newSetup(t *testing.T, change func(*endpick.Config, *AdapterConfig)) *setup {
+	w := &setup{heard: &heard{}, servers: map[string]*httptest.Server{}, models: map[string]http.Handler{}, faults: map[string]fault{}}
+	config := endpick.Config{Policy: endpick.Policy{Matcher: rig.Must(prefix.NewIndex(prefix.IndexConfig{})), Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}}}
 	for _, id := range []string{"a", "b", "c"} {
-		model, err := modelserver.New(modelserver.Config{Model: "m", Speed: 1000})
-		require.NoError(t, err)
+		model := rig.Must(modelserver.New(modelserver.Config{Model: "m", Speed: 1000}))
 		w.models[id] = model
 		w.servers[id] = httptest.NewServer(http.HandlerFunc(func(rw http.ResponseWriter, in *http.Request) {
 			w.mu.Lock()
@@ -99,23 +91,20 @@ func newRig(t *testing.T, change func(*endpick.Config, *AdapterConfig)) *rig {
 	if change != nil {
 		change(&config, &c)
 	}
-	w.router, err = endpick.New(config)
-	require.NoError(t, err)
+	w.router = rig.Must(endpick.New(config))
 	c.Router = w.router
-	w.adapter, err = NewAdapter(c)
-	require.NoError(t, err)
-	w.Bifrost, err = bifrost.Init(context.Background(), schemas.BifrostConfig{
+	w.adapter = rig.Must(NewAdapter(c))
+	w.Bifrost = rig.Must(bifrost.Init(context.Background(), schemas.BifrostConfig{
 		Account:     &Account{Router: w.router, Provider: schemas.ProviderConfig{ConcurrencyAndBufferSize: schemas.ConcurrencyAndBufferSize{Concurrency: 50, BufferSize: 200}}},
 		KeySelector: w.adapter.SelectKey, LLMPlugins: []schemas.LLMPlugin{w.adapter},
 		Logger: bifrost.NewNoOpLogger(), InitialPoolSize: 10,
-	})
-	require.NoError(t, err)
+	}))
 	t.Cleanup(w.Shutdown)
 	return w
 }
 
 // breaks makes servers fail from now on.
-func (w *rig) breaks(f fault, ids ...string) {
+func (w *setup) breaks(f fault, ids ...string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, id := range ids {
@@ -124,7 +113,7 @@ func (w *rig) breaks(f fault, ids ...string) {
 }
 
 // idle waits until nothing is open and checks that nothing remains.
-func (w *rig) idle(t *testing.T) {
+func (w *setup) idle(t *testing.T) {
 	t.Helper()
 	require.Eventually(t, func() bool { return w.router.Stats().OpenLeases == 0 }, 30*time.Second, time.Millisecond)
 	for _, e := range w.router.Endpoints() {
@@ -133,10 +122,12 @@ func (w *rig) idle(t *testing.T) {
 }
 
 // said waits until nothing is open and returns how requests have ended.
-func (w *rig) said(t *testing.T) string {
+func (w *setup) said(t *testing.T) string {
 	t.Helper()
 	w.idle(t)
-	return w.heard.said()
+	w.heard.mu.Lock()
+	defer w.heard.mu.Unlock()
+	return strings.Join(w.heard.lines, ", ")
 }
 
 func newContext(t *testing.T) (*schemas.BifrostContext, context.CancelFunc) {
@@ -155,9 +146,17 @@ func chat(tokens int, messages ...schemas.ChatMessage) *schemas.BifrostChatReque
 	}
 }
 
+// serves asks, and is served.
+func (w *setup) serves(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) string {
+	t.Helper()
+	text, err := w.ask(t, ctx, req, stream)
+	require.NoError(t, err)
+	return text
+}
+
 // ask sends a chat and returns the text of the answer, or a status and a message. Without a context
 // it has a new one.
-func (w *rig) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
+func (w *setup) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
 	t.Helper()
 	if ctx == nil {
 		ctx, _ = newContext(t)

@@ -55,12 +55,10 @@ func TestPicker(t *testing.T) {
 
 // openEnvoy is an Envoy with a picker before a fleet.
 func openEnvoy(t *testing.T, fleet *traffic.Fleet, policy string) *traffic.Front {
-	config, err := all.ByName(policy)
-	require.NoError(t, err)
+	config := rig.Must(all.ByName(policy))
 	config.Endpoints, config.Seed = fleet.Endpoints(), 1
 	picker, router, _, err := newPicker(extproc.Config{}, config, func(err error) { t.Errorf("the picker has warned: %v", err) })
 	require.NoError(t, err)
-	certificate := rig.Must(selfSigned())
 	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	var servers []string
 	for _, m := range fleet.Members {
@@ -69,9 +67,8 @@ func openEnvoy(t *testing.T, fleet *traffic.Fleet, policy string) *traffic.Front
 	url := envoy.Start(t, "envoy.yaml", l.Addr().String(), servers)
 	ctx, drain := context.WithCancel(context.Background())
 	served := make(chan error, 1)
-	go func() {
-		served <- picker.Serve(ctx, l, grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{certificate}})))
-	}()
+	creds := grpc.Creds(credentials.NewTLS(&tls.Config{Certificates: []tls.Certificate{rig.Must(selfSigned())}}))
+	go func() { served <- picker.Serve(ctx, l, creds) }()
 	return &traffic.Front{
 		Client: traffic.NewClient(url), Leases: func() int { return router.Stats().OpenLeases },
 		Stop: func() error { drain(); return <-served },
@@ -89,18 +86,17 @@ func TestArguments(t *testing.T) {
 }
 
 func TestOptions(t *testing.T) {
-	o, err := parse([]string{"-endpoints", "f"}, new(bytes.Buffer))
-	require.NoError(t, err)
-	assert.Equal(t, extproc.Config{Dispatcher: transport.Config{Fallbacks: 2}}, o.picker)
-	o, err = parse([]string{"-endpoints", "f", "-fallbacks", "0", "-buffered", "-require-model", "-objective", "batch=-1", "-objective", "chat=5"}, new(bytes.Buffer))
-	require.NoError(t, err)
-	assert.Equal(t, extproc.Config{Buffered: true, RequireModel: true, Objectives: map[string]int{"batch": -1, "chat": 5}}, o.picker)
+	for args, want := range map[string]extproc.Config{
+		"": {Dispatcher: transport.Config{Fallbacks: 2}},
+		"-fallbacks 0 -buffered -require-model -objective batch=-1 -objective chat=5": {Buffered: true, RequireModel: true, Objectives: map[string]int{"batch": -1, "chat": 5}},
+	} {
+		assert.Equal(t, want, rig.Must(parse(append(strings.Fields(args), "-endpoints", "f"), io.Discard)).picker)
+	}
 }
 
 func TestMetrics(t *testing.T) {
 	broken := endpick.Weighted{Scorer: scorer.Cost("broken", func(*endpick.Request, *endpick.Candidate) float64 { panic("broken") }), Weight: 1}
-	config, err := all.ByName("predicted-latency")
-	require.NoError(t, err)
+	config := rig.Must(all.ByName("predicted-latency"))
 	config.Endpoints, config.Policy.Scorers = []endpick.Endpoint{{Address: "10.0.0.1:80"}}, []endpick.Weighted{broken}
 	var warned []error
 	server, router, metrics, err := newPicker(extproc.Config{}, config, func(err error) { warned = append(warned, err) })
@@ -108,8 +104,7 @@ func TestMetrics(t *testing.T) {
 	rig.Must(router.Route(endpick.Request{})).Done(endpick.Outcome{})
 	assert.Len(t, warned, 1)
 	for range 20 { // what the picker learns of a server is what the page shows
-		call, err := server.Dispatcher().Read(transport.Incoming{Method: http.MethodPost, Path: "/v1/completions", Body: []byte(`{"prompt":"x"}`)})
-		require.NoError(t, err)
+		call := rig.Must(server.Dispatcher().Read(transport.Incoming{Method: http.MethodPost, Path: "/v1/completions", Body: []byte(`{"prompt":"x"}`)}))
 		require.Error(t, rig.Must(call.Route(t.Context())).Fail(io.ErrUnexpectedEOF))
 		call.Close()
 	}
@@ -118,10 +113,10 @@ func TestMetrics(t *testing.T) {
 	defer stop()
 	response := rig.Must(http.Get("http://" + strings.TrimSpace(strings.TrimPrefix(said.String(), "metrics on ")) + "/metrics"))
 	defer response.Body.Close()
-	page := rig.Must(io.ReadAll(response.Body))
-	assert.Contains(t, string(page), "endpick_routed_total 21")
-	assert.Contains(t, string(page), "endpick_prediction_duration_seconds_count 21")
-	assert.Contains(t, string(page), `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 0`)
+	page := string(rig.Must(io.ReadAll(response.Body)))
+	for _, want := range []string{"endpick_routed_total 21", "endpick_prediction_duration_seconds_count 21", `endpick_endpoint_share_ratio{endpoint="10.0.0.1:80"} 0`} {
+		assert.Contains(t, page, want)
+	}
 }
 
 // A running picker is asked for its health, over TLS: it is ready once it has read its file.
@@ -131,27 +126,23 @@ func TestServe(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	o := rig.Must(parse([]string{"-listen", "127.0.0.1:0", "-endpoints", file}, new(bytes.Buffer)))
-	at := make(chan net.Addr, 1)
-	ended := make(chan error, 1)
+	at, ended := make(chan net.Addr, 1), make(chan error, 1)
 	var said bytes.Buffer
 	go func() { ended <- serve(ctx, o, &said, func(a net.Addr) { at <- a }) }()
 	conn := rig.Must(grpc.NewClient((<-at).String(), grpc.WithTransportCredentials(credentials.NewTLS(&tls.Config{InsecureSkipVerify: true}))))
 	defer conn.Close()
 	ready := func() healthv1.HealthCheckResponse_ServingStatus {
-		answer := rig.Must(healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"}))
-		return answer.GetStatus()
+		return rig.Must(healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: "readiness"})).GetStatus()
 	}
 	assert.Equal(t, healthv1.HealthCheckResponse_NOT_SERVING, ready())
 	require.NoError(t, os.WriteFile(file, []byte("# two\n10.0.0.1:8000\n10.0.0.2:8000\n\n"), 0o600))
 	require.Eventually(t, func() bool { return ready() == healthv1.HealthCheckResponse_SERVING }, 30*time.Second, 10*time.Millisecond)
-	stream, err := extprocv3.NewExternalProcessorClient(conn).Process(ctx)
-	require.NoError(t, err)
+	stream := rig.Must(extprocv3.NewExternalProcessorClient(conn).Process(ctx))
 	head := &extprocv3.HttpHeaders{EndOfStream: true, Headers: &corev3.HeaderMap{Headers: []*corev3.HeaderValue{
 		{Key: ":method", Value: "GET"}, {Key: ":path", Value: "/v1/realtime?model=m"}, {Key: "upgrade", Value: "websocket"}, {Key: "x-endpick-priority", Value: "soon"},
 	}}}
 	require.NoError(t, stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestHeaders{RequestHeaders: head}}))
-	_, err = stream.Recv()
-	require.NoError(t, err)
+	rig.Must(stream.Recv())
 	require.NoError(t, stream.CloseSend())
 	stop()
 	require.NoError(t, <-ended)
