@@ -71,8 +71,7 @@ func TestRateScale(t *testing.T) {
 func zipped(t *testing.T, text string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, err := w.Write([]byte(text))
-	require.NoError(t, err)
+	rig.Must(w.Write([]byte(text)))
 	require.NoError(t, w.Close())
 	return b.String()
 }
@@ -132,10 +131,8 @@ func TestReadErrorsAreNotAnEnd(t *testing.T) {
 		"mooncake": mooncakeRow + mooncakeRow, "azure": azureHead + azureRow, "vllm": vllmHead + vllmRow,
 		"recording": recordingLine + recordingLine,
 	} {
-		_, err := ReadTrace(name, strings.NewReader(text))
-		require.NoError(t, err)
-		_, err = ReadTrace(name, strings.NewReader(zipped(t, text)))
-		require.NoError(t, err)
+		rig.Must(ReadTrace(name, strings.NewReader(text)))
+		rig.Must(ReadTrace(name, strings.NewReader(zipped(t, text))))
 		for n := range len(text) {
 			for how, r := range map[string]io.Reader{
 				"after the data":  io.MultiReader(strings.NewReader(text[:n]), iotest.ErrReader(broke)),
@@ -309,10 +306,9 @@ func TestReplayOnRanks(t *testing.T) {
 		got := rig.Must(Replay(records, Deployment{Ranks: ranks, Engine: engine.Config{Profile: profile, MaxSequences: 1}}))
 		ranks = max(ranks, 1)
 		for i, r := range got {
-			switch {
-			case i < ranks:
+			if i < ranks {
 				assert.Equal(t, got[0].FirstTokenMillis, r.FirstTokenMillis)
-			default:
+			} else {
 				assert.GreaterOrEqual(t, r.FirstTokenMillis, got[i-ranks].LastTokenMillis, "%d of %d", i, ranks)
 				assert.Equal(t, got[i/ranks*ranks].LastTokenMillis, r.LastTokenMillis)
 			}

@@ -38,13 +38,10 @@ func TestLatenciesByHand(t *testing.T) {
 	slow := plain
 	slow.Profile.StepMicros = 3000
 	work := hand{at(0, 10, 5), at(0, 10, 1), at(100, 10, 11)}
-	work[0].SLO.TTFT = time.Millisecond
-	work[1].SLO.TTFT = time.Millisecond
+	work[0].SLO.TTFT, work[1].SLO.TTFT = time.Millisecond, time.Millisecond
 	work[2].SLO, work[2].Class = endpick.SLO{TPOT: 2 * time.Millisecond}, "gold"
 	work[2].Tenant = "other"
-	rep := mustRun(t, Config{
-		Router: named("round-robin"), Fleet: []Server{{Engine: plain}, {Engine: slow}}, Workload: work,
-	})
+	rep := mustRun(t, Config{Router: named("round-robin"), Fleet: []Server{{Engine: plain}, {Engine: slow}}, Workload: work})
 	// 1 + 4 ms on the first, 3 ms on the second, and the third back on the first: 1 + 10 ms.
 	require.Equal(t, []float64{1, 1, 3}, rep.TTFT.sorted)
 	require.Equal(t, []float64{1, 1}, rep.TPOT.sorted)
@@ -131,17 +128,19 @@ func TestRequestsThatCannotBe(t *testing.T) {
 	}
 }
 
+func scoring(s endpick.Scorer) endpick.Config {
+	return endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1, Scorer: s}}}}
+}
+
 // With stale reports, requests between two reports see the same loads; the
 // router's own account still tells the servers apart.
 func TestReportsAreAsOldAsTheyAre(t *testing.T) {
 	var seen []float64
 	router := func() (endpick.Config, error) {
-		return endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{
-			Weight: 1, Scorer: scorer.Cost("watch", func(_ *endpick.Request, c *endpick.Candidate) float64 {
-				seen = append(seen, c.KVUsage)
-				return 1
-			}),
-		}}}}, nil
+		return scoring(scorer.Cost("watch", func(_ *endpick.Request, c *endpick.Candidate) float64 {
+			seen = append(seen, c.KVUsage)
+			return 1
+		})), nil
 	}
 	cfg := Config{Router: router, Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100), at(5, 10, 1), at(14, 10, 1), at(16, 10, 1)}}
 	usage := func(interval time.Duration) []float64 {
@@ -197,10 +196,8 @@ func TestServersThatTellNothing(t *testing.T) {
 	for _, tells := range []bool{true, false} {
 		w := &eavesdropper{}
 		cfg := Config{
-			Router: func() (endpick.Config, error) {
-				return endpick.Config{Policy: endpick.Policy{Scorers: []endpick.Weighted{{Weight: 1, Scorer: w}}}}, nil
-			},
-			Fleet: Fleet(1, plain), Workload: hand{at(0, 160, 100)}, NoUsage: !tells,
+			Router: func() (endpick.Config, error) { return scoring(w), nil },
+			Fleet:  Fleet(1, plain), Workload: hand{at(0, 160, 100)}, NoUsage: !tells,
 		}
 		cfg.Fleet[0].Undescribed = !tells
 		mustRun(t, cfg)
@@ -221,10 +218,8 @@ type eavesdropper struct {
 
 func (*eavesdropper) Name() string { return "eavesdropper" }
 
-func (w *eavesdropper) Score(_ *endpick.Request, candidates []endpick.Candidate, dst []float64) {
-	for i := range candidates {
-		w.endpoint, dst[i] = *candidates[i].Endpoint, 1
-	}
+func (w *eavesdropper) Score(_ *endpick.Request, candidates []endpick.Candidate, _ []float64) {
+	w.endpoint = *candidates[0].Endpoint
 }
 
 func (w *eavesdropper) Done(_ *endpick.Event, o *endpick.Outcome) { w.outcome = *o }
@@ -314,12 +309,8 @@ func TestConservation(t *testing.T) {
 			require.Zero(t, l.KVUsage)
 		}
 
-		require.Equal(t, toJSON(t, rep), toJSON(t, rig.Must(Run(cfg))), "the same config gives the same report")
+		require.Equal(t, string(rig.Must(json.Marshal(rep))), string(rig.Must(json.Marshal(rig.Must(Run(cfg))))), "the same config gives the same report")
 	})
-}
-
-func toJSON(t require.TestingT, v any) string {
-	return string(rig.Must(json.Marshal(v)))
 }
 
 // witness is a filter that keeps every candidate and records where requests went, and when.

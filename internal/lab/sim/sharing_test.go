@@ -19,8 +19,7 @@ import (
 // sharers runs routers that share their requests, on caches that are too small, and
 // checks that nothing is left behind in any of them.
 func sharers(t *testing.T, routers int, s *Sharing) *Report {
-	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 300}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
-	cfg := rig.Must(x.Config())
+	cfg := rig.Must(Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 300}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}.Config())
 	cfg.Routers, cfg.Sharing = routers, s
 	var sums sums
 	cfg.Router = func() (endpick.Config, error) {
@@ -112,21 +111,7 @@ func sparingly(t *testing.T) {
 // sharedTrace is the path of a trace next to the repository; without it the
 // test is skipped.
 func sharedTrace(t testing.TB, name string) string {
-	dir, err := os.Getwd()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for {
-		if _, err := os.Stat(filepath.Join(dir, "go.work")); err == nil {
-			break
-		}
-		parent := filepath.Dir(dir)
-		if parent == dir {
-			t.Skip("not in the repository")
-		}
-		dir = parent
-	}
-	path := filepath.Join(dir, "..", "shared", "traces", name)
+	path := filepath.Join("../../../../shared/traces", name)
 	if _, err := os.Stat(path); err != nil {
 		t.Skipf("no ../shared/traces/%s beside the repository", name)
 	}
@@ -164,23 +149,16 @@ func named(policy string) func() (endpick.Config, error) {
 
 // listeners runs routers with or without cache events, on caches that are too small.
 func listeners(t *testing.T, routers int, events *Events) *Report {
-	x := Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 200}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}
-	cfg := rig.Must(x.Config())
+	cfg := rig.Must(Experiment{Scenario: "C", Pace: Pace{Rate: 3, Requests: 200}, Servers: 4, Engine: engine.Config{Blocks: 16_000}}.Config())
 	cfg.Routers, cfg.Events = routers, events
 	cfg.Router = func() (endpick.Config, error) {
 		c := all.LMetric()
 		if events != nil {
-			p, err := precise.New(precise.Config{Approximate: c.Policy.Matcher.(*prefix.Index)})
-			if err != nil {
-				return c, err
-			}
-			c.Policy.Matcher = p
+			c.Policy.Matcher = rig.Must(precise.New(precise.Config{Approximate: c.Policy.Matcher.(*prefix.Index)}))
 		}
 		return c, nil
 	}
-	report := rig.Must(Run(cfg))
-	require.Equal(t, report.Requests, report.Completed+report.Rejected)
-	return report
+	return mustRun(t, cfg)
 }
 
 // Routers that each see part of the traffic find more cached prefixes with events. Late

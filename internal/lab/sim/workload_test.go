@@ -30,8 +30,7 @@ func TestLengths(t *testing.T) {
 	require.InEpsilon(t, 500, mean, 0.03)
 	require.InEpsilon(t, 800, std, 0.1)
 	mean, std = stats(Length{Mean: 7})
-	require.Equal(t, 7.0, mean)
-	require.Zero(t, std)
+	require.Equal(t, []float64{7, 0}, []float64{mean, std})
 	require.Zero(t, Length{}.draw(random))
 
 	// The production workload's question: mean 729, std 13,550. As a clipped normal its
@@ -72,11 +71,10 @@ func TestArrivals(t *testing.T) {
 			gaps.add((times[i+1] - times[i]).Seconds())
 		}
 		mean, std := gaps.meanStd()
-		want := cv
 		if cv == 0 {
-			want = 1
+			cv = 1
 		}
-		require.InEpsilon(t, want, std/mean, 0.05)
+		require.InEpsilon(t, cv, std/mean, 0.05)
 	}
 	ladder := draw(Ladder(50, 250, 4, 10*time.Second).Scaled(2), time.Hour)
 	for i, want := range []float64{1000, 5000, 1000, 5000} {
@@ -121,8 +119,7 @@ func TestRefusedWorkloads(t *testing.T) {
 	_, err = Scenario("E")
 	require.EqualError(t, err, `sim: Scenario "E" is unknown (known: A, B, C, D, agents, production, sharegpt)`)
 	for _, name := range ScenarioNames() {
-		_, err = rig.Must(rig.Must(Scenario(name)).Workload.At(Pace{Rate: 1, Requests: 1})).Start(0)
-		require.NoError(t, err)
+		rig.Must(rig.Must(rig.Must(Scenario(name)).Workload.At(Pace{Rate: 1, Requests: 1})).Start(0))
 	}
 	_, err = (&Trace{Records: []Record{{InputTokens: 1}}, Name: "x"}).Start(0)
 	require.EqualError(t, err, "sim: x:1: OutputTokens 0 is not within [1, 16777216]")
@@ -146,7 +143,7 @@ func TestSessionsContinue(t *testing.T) {
 	assert.Equal(t, all, requestsOf(t, w, time.Second), "equal seeds give equal work")
 	for _, s := range bySession(all) {
 		assert.LessOrEqual(t, len(s), 5)
-		assert.Equal(t, 100, commonHead(s[0].Blocks, all[0].Blocks)-max(commonHead(s[0].Blocks, all[0].Blocks)-100, 0), "the group's")
+		assert.GreaterOrEqual(t, commonHead(s[0].Blocks, all[0].Blocks), 100, "the group's")
 		for i := 1; i < len(s); i++ {
 			assert.Equal(t, s[i-1].InputTokens+320+160, s[i].InputTokens)
 			assert.Equal(t, len(s[i-1].Blocks), commonHead(s[i-1].Blocks, s[i].Blocks))
@@ -169,11 +166,9 @@ func TestSessionsBranch(t *testing.T) {
 			continue // it was under way when the run began, or is when it ends
 		}
 		whole++
-		for _, r := range s[1:7] {
-			assert.GreaterOrEqual(t, commonHead(s[0].Blocks, r.Blocks), 120)
-		}
 		inputs := []int{}
 		for _, r := range s[1:7] {
+			assert.GreaterOrEqual(t, commonHead(s[0].Blocks, r.Blocks), 120)
 			inputs = append(inputs, r.InputTokens)
 		}
 		slices.Sort(inputs)
@@ -256,14 +251,11 @@ func TestAgentsStepByStep(t *testing.T) {
 			if a.parent != nil {
 				require.Positive(t, a.parent.tasks)
 			}
-			live := 0
-			for _, other := range s.agents {
-				if other != nil {
-					live++
-					require.Contains(t, other.session.agents, other, "who has ended is let go")
-				}
+			live := slices.DeleteFunc(slices.Clone(s.agents), func(a *agent) bool { return a == nil })
+			for _, other := range live {
+				require.Contains(t, other.session.agents, other, "who has ended is let go")
 			}
-			require.Equal(t, len(s.agents), live+len(s.free))
+			require.Len(t, s.agents, len(live)+len(s.free))
 		})
 		require.Len(t, all, g.Requests)
 		before := map[*agent]*answered{}

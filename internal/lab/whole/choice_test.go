@@ -1,12 +1,14 @@
 package whole
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/internal/lab/engine"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/scorer"
 	"github.com/endpick/endpick/slo"
 	"pgregory.net/rapid"
@@ -69,10 +71,7 @@ func TestInvariantOrder(t *testing.T) {
 		one := newWorld(rt, options{seed: seed, healthy: true}) // stages that panic do so by slot
 		other := newWorld(rt, options{seed: seed, healthy: true, order: func(all []endpick.Endpoint) []endpick.Endpoint {
 			slices.SortFunc(all, func(a, b endpick.Endpoint) int {
-				if engine.Mix(key^endpick.Salt(a.ID)) < engine.Mix(key^endpick.Salt(b.ID)) {
-					return -1
-				}
-				return 1
+				return cmp.Compare(engine.Mix(key^endpick.Salt(a.ID)), engine.Mix(key^endpick.Salt(b.ID)))
 			})
 			return all
 		}})
@@ -97,11 +96,8 @@ func same(w *world, a, b *decision, where string) {
 	if (a == nil) != (b == nil) {
 		w.failf("one world routed, the other, %s, did not", where)
 	}
-	if a == nil {
-		return
-	}
-	if x, y := a.String(), b.String(); x != y {
-		w.failf("%s:\n  %s\n%s:\n  %s", "one decision", x, where, y)
+	if a != nil && a.String() != b.String() {
+		w.failf("one decision:\n  %v\n%s:\n  %v", a, where, b)
 	}
 }
 
@@ -170,13 +166,8 @@ func TestInvariantMonotone(t *testing.T) {
 		}
 	}))
 	t.Run("latency", rapid.MakeCheck(func(rt *rapid.T) {
-		fit, err := slo.NewBestFit(slo.BestFitConfig{DisableExploration: true})
-		if err != nil {
-			rt.Fatal(err)
-		}
-		w := newWorld(rt, options{healthy: true, policy: func(p *endpick.Policy) {
-			p.Scorers = []endpick.Weighted{{Scorer: fit, Weight: 1}}
-		}})
+		fit := rig.Must(slo.NewBestFit(slo.BestFitConfig{DisableExploration: true}))
+		w := newWorld(rt, options{healthy: true, policy: func(p *endpick.Policy) { p.Scorers = []endpick.Weighted{{Scorer: fit, Weight: 1}} }})
 		for _, s := range draw(rt) {
 			s.request.SLO, s.request.Stream = endpick.SLO{}, true
 			d := w.apply(s)
@@ -187,11 +178,9 @@ func TestInvariantMonotone(t *testing.T) {
 				for j := range d.receipt.Verdicts {
 					x, y := &d.receipt.Verdicts[i], &d.receipt.Verdicts[j]
 					p, q := &x.Candidate.Prediction, &y.Candidate.Prediction
-					if both := endpick.TTFT | endpick.TPOT; p.Has&q.Has&both != both || x.RemovedBy+y.RemovedBy != "" {
+					both, weighted := endpick.TTFT|endpick.TPOT, x.Candidate.Endpoint.Weight != y.Candidate.Endpoint.Weight // which multiplies the score
+					if p.Has&q.Has&both != both || x.RemovedBy+y.RemovedBy != "" || weighted {
 						continue
-					}
-					if x.Candidate.Endpoint.Weight != y.Candidate.Endpoint.Weight {
-						continue // an operator's weight multiplies the score
 					}
 					if p.TTFT <= q.TTFT && p.TPOT <= q.TPOT && x.Score < y.Score {
 						w.failf("%s is behind %s, and is no slower: %v", x.Candidate.Endpoint.ID, y.Candidate.Endpoint.ID, d)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -65,9 +66,7 @@ func TestFaults(t *testing.T) {
 	if t.Failed() || slices.Contains(tables, "") { // not all were selected
 		return
 	}
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	head, old, ok := strings.Cut(string(text), mark)
+	head, old, ok := strings.Cut(string(rig.Must(os.ReadFile(page))), mark)
 	require.True(t, ok, "%s has no place for the tables", page)
 	all := "\n" + strings.Join(tables, "\n")
 	if *update {

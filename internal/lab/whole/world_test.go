@@ -5,9 +5,11 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/predict"
 	"github.com/endpick/endpick/prefix"
 	"github.com/endpick/endpick/scorer"
@@ -59,17 +61,10 @@ func newWorld(rt *rapid.T, o options) *world {
 		rt: rt, now: time.Unix(1_000_000, 0), present: map[string]endpick.Endpoint{}, draining: map[string]bool{},
 		marks: map[string]endpick.Snapshot{},
 	}
-	must := func(err error) {
-		if err != nil {
-			rt.Fatal(err)
-		}
-	}
-	config, err := all.PredictedLatency(all.PredictedLatencyConfig{
+	p := rig.Must(all.PredictedLatency(all.PredictedLatencyConfig{
 		Index:   prefix.IndexConfig{MaxBytes: indexBytes},
 		Latency: predict.LatencyConfig{Synchronous: true, Trees: 4, MaxModels: mostModels},
-	})
-	must(err)
-	p := config.Policy
+	})).Policy
 	w.index, w.latency = p.Matcher.(*prefix.Index), p.Predictor.(predict.Latency)
 	other := endpick.Policy{
 		Name: "lmetric", Matcher: p.Matcher, Predictor: p.Predictor,
@@ -92,11 +87,10 @@ func newWorld(rt *rapid.T, o options) *world {
 	if o.order != nil {
 		endpoints = o.order(endpoints)
 	}
-	w.router, err = endpick.New(endpick.Config{
+	w.router = rig.Must(endpick.New(endpick.Config{
 		Policy: w.policies[0], Endpoints: endpoints, Seed: max(o.seed, 1), LeaseTimeout: leaseTimeout,
 		Clock: func() time.Time { return w.now },
-	})
-	must(err)
+	}))
 	w.warm()
 	return w
 }
@@ -127,10 +121,7 @@ func serves(e *endpick.Endpoint, model string) bool {
 // warm teaches the predictor, so that there are predictions.
 func (w *world) warm() {
 	for i := range 80 {
-		l, err := w.router.Route(endpick.Request{Model: "model-0", InputTokens: 1 + i*97%3000, Stream: i%4 > 0})
-		if err != nil {
-			w.rt.Fatal(err)
-		}
+		l := rig.Must(w.router.Route(endpick.Request{Model: "model-0", InputTokens: 1 + i*97%3000, Stream: i%4 > 0}))
 		w.now = w.now.Add(time.Duration(20+i*7%90) * time.Millisecond)
 		if i%4 > 0 {
 			l.FirstToken()
@@ -145,11 +136,7 @@ func (w *world) warm() {
 }
 
 func (w *world) failf(format string, args ...any) {
-	msg := fmt.Sprintf(format, args...) + "\nThe smallest case:"
-	for _, s := range w.steps {
-		msg += "\n  " + s
-	}
-	w.rt.Fatalf("%s", msg)
+	w.rt.Fatalf("%s\nThe smallest case:\n  %s", fmt.Sprintf(format, args...), strings.Join(w.steps, "\n  "))
 }
 
 func (w *world) did(format string, args ...any) {
@@ -160,10 +147,9 @@ func (w *world) did(format string, args ...any) {
 func prompt(family, n int) []uint64 {
 	blocks := make([]uint64, n)
 	for i := range blocks {
+		blocks[i] = endpick.Salt(fmt.Sprint(family, " ", i))
 		if i < 2 {
 			blocks[i] = endpick.Salt(fmt.Sprint(i))
-		} else {
-			blocks[i] = endpick.Salt(fmt.Sprint(family, " ", i))
 		}
 	}
 	return blocks
@@ -216,10 +202,7 @@ func (w *world) route(req endpick.Request) *decision {
 // notice closes leases that were reaped, after checking that reaping them was right.
 func (w *world) notice() (reaped int) {
 	for _, l := range w.leases {
-		if l.closed {
-			continue
-		}
-		if _, open := l.Candidate(); open {
+		if _, open := l.Candidate(); open || l.closed {
 			continue
 		}
 		if unused := w.router.Now().Sub(l.used); unused <= leaseTimeout {
