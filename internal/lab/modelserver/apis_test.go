@@ -60,8 +60,7 @@ func TestToolLoops(t *testing.T) {
 		_, two := ask(t, url, "/v1/messages", head+`,{"role":"assistant","content":`+encoded(one["content"])+
 			`},{"role":"user","content":[{"type":"tool_result","tool_use_id":"x","content":"rain"}]}]}`)
 		require.Equal(t, "max_tokens", two["stop_reason"], "a result is no question")
-		requireWarm(t, two, at(t, one, "usage", "input_tokens").(float64)+at(t, one, "usage", "output_tokens").(float64),
-			at(t, two, "usage", "cache_read_input_tokens").(float64))
+		requireWarm(t, two, at(t, one, "usage", "input_tokens").(float64)+at(t, one, "usage", "output_tokens").(float64), at(t, two, "usage", "cache_read_input_tokens"))
 	})
 	t.Run("responses", func(t *testing.T) {
 		_, url := start(t, Config{Engine: fast(1000)})
@@ -71,13 +70,12 @@ func TestToolLoops(t *testing.T) {
 		_, one := ask(t, url, "/v1/responses", head+`"input":[`+question+`]}`)
 		require.Equal(t, "reasoning", at(t, one, "output", 0, "type"))
 		require.Equal(t, `{"city":"Paris"}`, at(t, one, "output", 1, "arguments"))
-		total := at(t, one, "usage", "total_tokens").(float64)
+		total := at(t, one, "usage", "total_tokens")
 
 		_, two := ask(t, url, "/v1/responses", head+`"input":[`+question+`,`+
 			encoded(at(t, one, "output", 0))+`,`+encoded(at(t, one, "output", 1))+`,`+result+`]}`)
 		require.Equal(t, "message", at(t, two, "output", 1, "type"))
-		cached := at(t, two, "usage", "input_tokens_details", "cached_tokens").(float64)
-		requireWarm(t, two, total, cached)
+		requireWarm(t, two, total, at(t, two, "usage", "input_tokens_details", "cached_tokens"))
 
 		_, kept := ask(t, url, "/v1/responses", head+fmt.Sprintf(`"previous_response_id":%q,"input":[%s]}`, one["id"], result))
 		require.Equal(t, at(t, two, "output", 1, "content"), at(t, kept, "output", 1, "content"), "the same prompt")
@@ -96,12 +94,11 @@ func TestToolLoops(t *testing.T) {
 		require.Equal(t, "tool_calls", at(t, one, "choices", 0, "finish_reason"))
 		_, two := ask(t, url, "/v1/chat/completions", head+encoded(at(t, one, "choices", 0, "message"))+
 			`,{"role":"tool","tool_call_id":"x","content":"rain"}]}`)
-		requireWarm(t, two, at(t, one, "usage", "total_tokens").(float64),
-			at(t, two, "usage", "prompt_tokens_details", "cached_tokens").(float64))
+		requireWarm(t, two, at(t, one, "usage", "total_tokens"), at(t, two, "usage", "prompt_tokens_details", "cached_tokens"))
 	})
 }
 
-func requireWarm(t *testing.T, answer any, before, cached float64) {
+func requireWarm(t *testing.T, answer, before, cached any) {
 	require.InDelta(t, before, cached, 16, "%v", answer)
 }
 

@@ -23,10 +23,7 @@ import (
 
 // fast is an engine with steps of 1 ms and 10 µs a prompt token.
 func fast(blocks int) engine.Config {
-	return engine.Config{
-		Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 10},
-		Blocks:  blocks,
-	}
+	return engine.Config{Profile: engine.Profile{Name: "test", StepMicros: 1000, TokenMicros: 10}, Blocks: blocks}
 }
 
 // start serves on a free port until the test ends.
@@ -49,19 +46,23 @@ func post(t *testing.T, ctx context.Context, url, body string) *http.Response {
 	return resp
 }
 
+// reply is what comes at once.
+func reply(t *testing.T, url, body string) (r response) {
+	resp := post(t, t.Context(), url, body)
+	require.Equal(t, http.StatusOK, resp.StatusCode)
+	require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
+	return r
+}
+
 func chatBody(stream bool, maxTokens int, messages ...string) string {
 	var list []map[string]string
 	for i, content := range messages {
 		list = append(list, map[string]string{"role": []string{"user", "assistant"}[i%2], "content": content})
 	}
-	body, err := json.Marshal(map[string]any{
+	return encoded(map[string]any{
 		"model": DefaultModel, "messages": list, "max_tokens": maxTokens, "stream": stream,
 		"stream_options": map[string]bool{"include_usage": true},
 	})
-	if err != nil {
-		panic(err)
-	}
-	return string(body)
 }
 
 // events reads a stream to its [DONE].
@@ -152,37 +153,31 @@ func TestUsageChunkOnlyIfAsked(t *testing.T) {
 func TestNextTurnHitsPromptAndOutput(t *testing.T) {
 	_, url := start(t, Config{Engine: fast(1000)})
 	ask := func(messages ...string) response {
-		var r response
-		resp := post(t, t.Context(), url+"/v1/chat/completions", chatBody(false, 50, messages...))
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
-		return r
+		return reply(t, url+"/v1/chat/completions", chatBody(false, 50, messages...))
 	}
 	question := strings.Repeat("What is it? ", 20) // 240 bytes, 60 tokens
 	one := ask(question)
 	require.Equal(t, 69, one.Usage.PromptTokens)
 	require.Equal(t, 0, one.Usage.Details.CachedTokens)
-	answer := *one.Choices[0].Message.Content
-	require.Len(t, answer, 200)
+	said := *one.Choices[0].Message.Content
+	require.Len(t, said, 200)
 
-	two := ask(question, answer, "And then?")
+	two := ask(question, said, "And then?")
 	// The first turn ends with 69 + 50 tokens. The last one generated was never
 	// fed back, so 118 are in the cache: seven full blocks of 16.
 	require.Equal(t, 112, two.Usage.Details.CachedTokens)
 	require.Equal(t, 69+50+1+3+3+1+5, two.Usage.PromptTokens)
 
-	require.Equal(t, answer, *ask(question).Choices[0].Message.Content, "the same prompt gives the same text")
-	require.NotEqual(t, answer, *ask("x" + question).Choices[0].Message.Content)
+	require.Equal(t, said, *ask(question).Choices[0].Message.Content, "the same prompt gives the same text")
+	require.NotEqual(t, said, *ask("x" + question).Choices[0].Message.Content)
 }
 
 func TestCompletions(t *testing.T) {
 	_, url := start(t, Config{Engine: fast(100)})
 	t.Run("choices share their prompt", func(t *testing.T) {
 		body := `{"model":"demo-8b","prompt":"` + strings.Repeat("word", 40) + `","n":3,"max_tokens":5}`
-		var r response
-		for range 2 { // the second finds the first one's prompt
-			require.NoError(t, json.NewDecoder(post(t, t.Context(), url+"/v1/completions", body).Body).Decode(&r))
-		}
+		reply(t, url+"/v1/completions", body)
+		r := reply(t, url+"/v1/completions", body) // which finds the first one's prompt
 		require.Len(t, r.Choices, 3)
 		seen := map[string]bool{}
 		for i, c := range r.Choices {
@@ -195,16 +190,13 @@ func TestCompletions(t *testing.T) {
 		require.Equal(t, &usage{PromptTokens: 40, CompletionTokens: 15, TotalTokens: 55, Details: promptDetails{32}}, r.Usage)
 	})
 	t.Run("streams of several choices", func(t *testing.T) {
-		all := events(t, post(t, t.Context(), url+"/v1/completions",
-			`{"model":"demo-8b","prompt":"abc","n":3,"max_tokens":5,"stream":true}`).Body)
+		all := events(t, post(t, t.Context(), url+"/v1/completions", `{"model":"demo-8b","prompt":"abc","n":3,"max_tokens":5,"stream":true}`).Body)
 		for i := range 3 {
 			require.Len(t, textOf(all, i), 20)
 		}
 	})
 	t.Run("without max_tokens", func(t *testing.T) {
-		var r response
-		resp := post(t, t.Context(), url+"/v1/completions", `{"model":"demo-8b","prompt":"hi"}`)
-		require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
+		r := reply(t, url+"/v1/completions", `{"model":"demo-8b","prompt":"hi"}`)
 		require.Equal(t, DefaultOutputTokens, r.Usage.CompletionTokens)
 		require.Equal(t, "stop", *r.Choices[0].FinishReason)
 	})
@@ -235,15 +227,13 @@ func TestRefusals(t *testing.T) {
 			require.Equal(t, c.status, resp.StatusCode)
 			var r struct {
 				Error struct {
-					Message string
-					Type    string
-					Code    int
+					Message, Type string
+					Code          int
 				}
 			}
 			require.NoError(t, json.NewDecoder(resp.Body).Decode(&r))
 			require.NotEmpty(t, r.Error.Message)
-			require.Equal(t, c.kind, r.Error.Type)
-			require.Equal(t, c.status, r.Error.Code)
+			require.Equal(t, []any{c.kind, c.status}, []any{r.Error.Type, r.Error.Code})
 		})
 	}
 	t.Run("body over the limit", func(t *testing.T) {
@@ -377,10 +367,7 @@ func TestMetricsHealthModels(t *testing.T) {
 	require.Contains(t, get("/v1/models"), `"id":"a\"b\\c"`)
 	body := fmt.Sprintf(`{"model":%q,"prompt":%q,"max_tokens":4}`, `a"b\c`, strings.Repeat("abcd", 32))
 	for range 2 {
-		resp := post(t, t.Context(), url+"/v1/completions", body)
-		require.Equal(t, http.StatusOK, resp.StatusCode)
-		_, err := io.Copy(io.Discard, resp.Body)
-		require.NoError(t, err)
+		reply(t, url+"/v1/completions", body)
 	}
 	require.Eventually(t, func() bool { return s.Load().Running == 0 }, 30*time.Second, time.Millisecond)
 	metrics := get("/metrics")
