@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,25 +19,16 @@ var plain = Profile{
 	SequenceMicros: 10, ContextNanos: 1, PairNanos: 0.001,
 }
 
-func mustNew(t testing.TB, cfg Config) *Engine {
-	e, err := New(cfg)
-	require.NoError(t, err)
-	return e
-}
-
 func drain(e *Engine) []Event {
 	var events []Event
-	for {
-		at, ok := e.NextEvent()
-		if !ok {
-			return events
-		}
+	for at, ok := e.NextEvent(); ok; at, ok = e.NextEvent() {
 		events = e.Advance(at, events)
 	}
+	return events
 }
 
 func TestOneRequestByHand(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain})
+	e := rig.Must(New(Config{Profile: plain}))
 	require.NoError(t, e.Submit(5*time.Millisecond, Request{ID: 7, PromptTokens: 100, OutputTokens: 3}))
 	events := drain(e)
 	// Prefill: 1000 + 1000 + 10 µs + 5,050 ps. Then two decodes of 2,010 µs + 100 ns and + 101 ns.
@@ -51,26 +43,20 @@ func TestOneRequestByHand(t *testing.T) {
 
 // A slowdown takes effect from the next step on, and for all parts of it.
 func TestSlownessByHand(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain})
+	e := rig.Must(New(Config{Profile: plain}))
 	require.NoError(t, e.Submit(0, Request{ID: 7, PromptTokens: 100, OutputTokens: 4}))
-	at := func(kind EventKind) time.Duration {
-		for _, event := range drain(e) {
-			if event.Kind == kind {
-				return event.At
-			}
-		}
-		return 0
-	}
 	e.Advance(3*time.Millisecond, nil) // within the first of three decodes of 2,010 µs + 100, 101 and 102 ns
 	e.SetSlowness(3*time.Millisecond, 10)
 	e.Advance(5*time.Millisecond, nil) // within the second, which takes 20,101,010 ns
 	e.SetSlowness(5*time.Millisecond, 1)
 	prefill := 2010*time.Microsecond + 6*time.Nanosecond
-	require.InDelta(t, prefill+2010100+20101010+2010102, at(Completed), 2)
+	events := drain(e)
+	require.Equal(t, Completed, events[len(events)-1].Kind)
+	require.InDelta(t, prefill+2010100+20101010+2010102, events[len(events)-1].At, 2)
 }
 
 func TestRefusedRequests(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain, Blocks: 10})
+	e := rig.Must(New(Config{Profile: plain, Blocks: 10}))
 	require.NoError(t, e.Submit(0, Request{ID: 1, PromptTokens: 100, OutputTokens: 61}))
 	for _, c := range []struct {
 		request Request
@@ -102,13 +88,13 @@ func TestRefusedConfigs(t *testing.T) {
 		_, err := New(c.cfg)
 		require.EqualError(t, err, c.err)
 	}
-	require.Equal(t, 4000, mustNew(t, Config{MaxSequences: 4000}).Config().MaxBatchedTokens)
+	require.Equal(t, 4000, rig.Must(New(Config{MaxSequences: 4000})).Config().MaxBatchedTokens)
 }
 
 // Hashes that are not chained, or that repeat, are the caller's mistake: hits
 // are missed, nothing else breaks.
 func TestUnchainedHashes(t *testing.T) {
-	e := mustNew(t, Config{Profile: plain, Blocks: 40})
+	e := rig.Must(New(Config{Profile: plain, Blocks: 40}))
 	random := uint64(7)
 	for id := range uint64(500) {
 		blocks := make([]uint64, 12)
@@ -118,18 +104,12 @@ func TestUnchainedHashes(t *testing.T) {
 		}
 		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 150, OutputTokens: 50, Blocks: blocks}))
 	}
-	completed := 0
-	for _, event := range drain(e) {
-		if event.Kind == Completed {
-			completed++
-		}
-	}
-	require.Equal(t, 500, completed)
+	require.Len(t, slices.DeleteFunc(drain(e), func(event Event) bool { return event.Kind != Completed }), 500)
 	require.Equal(t, int64(40), e.cache.free+e.cache.idle)
 }
 
 func TestAdvanceDoesNotAllocate(t *testing.T) {
-	e := mustNew(t, Config{})
+	e := rig.Must(New(Config{}))
 	for id := range uint64(100) {
 		require.NoError(t, e.Submit(0, Request{ID: id, PromptTokens: 500, OutputTokens: 3000, Blocks: patterned(int(id), 200)}))
 	}
@@ -196,8 +176,7 @@ func TestProfileNames(t *testing.T) {
 // step before the step has ended.
 func TestCacheEventsTellTheCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
-	e, err := New(Config{Blocks: 120, MaxBatchedTokens: 256, CacheEvents: true})
-	require.NoError(t, err)
+	e := rig.Must(New(Config{Blocks: 120, MaxBatchedTokens: 256, CacheEvents: true}))
 	blocks := func() (hashes []uint64) {
 		h := uint64(r.IntN(3))
 		for range 1 + r.IntN(30) {
@@ -216,7 +195,7 @@ func TestCacheEventsTellTheCache(t *testing.T) {
 			require.True(t, !c.HasParent || known[c.Parent] || c.Removed)
 			for _, h := range c.Hashes {
 				require.Equal(t, c.Removed, known[h])
-				known[h] = !c.Removed
+				known[h] = true
 				if c.Removed {
 					delete(known, h)
 					evicted++
@@ -243,12 +222,7 @@ func TestCacheEventsTellTheCache(t *testing.T) {
 		e.Advance(now, nil)
 	}
 	hear(now)
-	cached := map[uint64]bool{}
-	for _, run := range e.cache.heads {
-		for _, h := range run.hashes {
-			cached[h] = true
-		}
-	}
-	require.Equal(t, cached, known)
+	cached, _ := e.cached()
+	require.Equal(t, slices.Sorted(maps.Keys(cached)), slices.Sorted(maps.Keys(known)))
 	require.Greater(t, evicted, 1000)
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -202,8 +203,7 @@ func (w *twin) vacate(s *twinSequence) {
 			w.free++
 			continue
 		}
-		w.refs[hash]--
-		if w.refs[hash] == 0 {
+		if w.refs[hash]--; w.refs[hash] == 0 {
 			w.idle = append(w.idle, hash)
 		}
 	}
@@ -331,8 +331,7 @@ func TestEngineMatchesTwin(t *testing.T) {
 			PrefillFirst: rapid.Bool().Draw(t, "prefill first"),
 		}
 		cfg.MaxBatchedTokens = cfg.MaxSequences + rapid.IntRange(0, 30).Draw(t, "budget")
-		e, err := New(cfg)
-		require.NoError(t, err)
+		e := rig.Must(New(cfg))
 		w := newTwin(cfg)
 		var now time.Duration
 		var got []Event
@@ -359,17 +358,12 @@ func TestEngineMatchesTwin(t *testing.T) {
 			"submit": func(t *rapid.T) {
 				size := cfg.BlockTokens
 				pass(t)
-				r := Request{
-					ID:           id,
-					PromptTokens: rapid.IntRange(1, cfg.Blocks*size).Draw(t, "prompt"),
-					OutputTokens: rapid.IntRange(1, 40).Draw(t, "output"),
-				}
+				r := Request{ID: id, PromptTokens: rapid.IntRange(1, cfg.Blocks*size).Draw(t, "prompt"), OutputTokens: rapid.IntRange(1, 40).Draw(t, "output")}
 				full := (r.PromptTokens + r.OutputTokens) / size
 				r.Blocks = patterned(rapid.IntRange(0, 7).Draw(t, "pattern"), rapid.IntRange(0, full).Draw(t, "hashed"))
 				err := e.Submit(now, r)
 				if r.PromptTokens+r.OutputTokens-1 > cfg.Blocks*size {
-					var long *TooLongError
-					require.ErrorAs(t, err, &long)
+					require.ErrorAs(t, err, new(*TooLongError))
 					return
 				}
 				require.NoError(t, err)
