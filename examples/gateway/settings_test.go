@@ -290,9 +290,7 @@ func TestSettingsWithAMistake(t *testing.T) {
 			err := check(path, io.Discard, io.Discard)
 			var bad *fileError
 			require.ErrorAs(t, err, &bad)
-			assert.Equal(t, path, bad.File)
-			assert.Equal(t, tc.line, bad.Line, err)
-			assert.Equal(t, tc.field, bad.Field)
+			assert.Equal(t, []any{path, tc.line, tc.field}, []any{bad.File, bad.Line, bad.Field}, err)
 			assert.Contains(t, bad.Reason, tc.reason)
 			assert.NotContains(t, bad.Reason, "endpick: ")
 			assert.NotContains(t, err.Error(), "0123456789abcdef", "a key is not shown")

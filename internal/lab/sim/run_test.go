@@ -43,9 +43,7 @@ func TestLatenciesByHand(t *testing.T) {
 	work[2].Tenant = "other"
 	rep := mustRun(t, Config{Router: named("round-robin"), Fleet: []Server{{Engine: plain}, {Engine: slow}}, Workload: work})
 	// 1 + 4 ms on the first, 3 ms on the second, and the third back on the first: 1 + 10 ms.
-	require.Equal(t, []float64{1, 1, 3}, rep.TTFT.sorted)
-	require.Equal(t, []float64{1, 1}, rep.TPOT.sorted)
-	require.Equal(t, []float64{3, 5, 11}, rep.E2E.sorted)
+	require.Equal(t, [][]float64{{1, 1, 3}, {1, 1}, {3, 5, 11}}, [][]float64{rep.TTFT.sorted, rep.TPOT.sorted, rep.E2E.sorted})
 	require.Equal(t, 3, rep.Completed)
 	require.Equal(t, 0.111, rep.Seconds)
 	require.InDelta(t, 3/0.111, rep.ThroughputRPS, 1e-9)
@@ -110,9 +108,7 @@ func TestPromptsThatNeverFit(t *testing.T) {
 		Router: named("round-robin"), Fleet: []Server{{Engine: small}, {Engine: plain}},
 		Workload: hand{at(0, 161, 1), at(1, 161, 1), at(2, 1<<20, 1)},
 	})
-	require.Equal(t, 2, rep.Completed, "both on the large one")
-	require.Equal(t, 1, rep.TooLong)
-	require.Equal(t, 1, rep.Rejected)
+	require.Equal(t, []int{2, 1, 1}, []int{rep.Completed, rep.TooLong, rep.Rejected}, "both on the large one")
 }
 
 func TestRequestsThatCannotBe(t *testing.T) {
@@ -186,9 +182,7 @@ func TestSummaries(t *testing.T) {
 	require.Equal(t, []float64{50.5, 50, 90, 95, 99}, []float64{s.Mean, s.P50, s.P90, s.P95, s.P99})
 	require.Equal(t, []float64{1, 51, 100}, []float64{s.Quantile(0), s.Quantile(0.501), s.Quantile(1)})
 	require.Equal(t, Summary{}, summarize(nil))
-	require.Equal(t, 1.0, jain([]float64{3, 3, 3}))
-	require.Equal(t, 0.25, jain([]float64{4, 0, 0, 0}))
-	require.Equal(t, 1.0, jain(nil))
+	require.Equal(t, []float64{1, 0.25, 1}, []float64{jain([]float64{3, 3, 3}), jain([]float64{4, 0, 0, 0}), jain(nil)})
 }
 
 // Routers do not know what engines do not report.

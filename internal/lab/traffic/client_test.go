@@ -201,14 +201,10 @@ func TestSummarise(t *testing.T) {
 		{Err: errors.New("first"), PromptTokens: 1000},
 		{Err: errors.New("second")},
 	}, endpick.SLO{TTFT: 15 * ms, TPOT: 10 * ms})
-	require.Equal(t, 5, r.Requests)
-	require.Equal(t, 2, r.Failed)
+	require.Equal(t, []int{5, 2}, []int{r.Requests, r.Failed})
 	require.EqualError(t, r.FirstErr, "first")
-	require.Equal(t, &Percentiles{P50: 15, P95: 20, P99: 20}, r.TTFT)
-	require.Equal(t, &Percentiles{P50: 10, P95: 10.2, P99: 10.2}, r.TPOT)
-	require.Equal(t, &Percentiles{P50: 50, P95: 66, P99: 66}, r.E2E)
-	require.Equal(t, 0.12, *r.PrefixHitRatio)
-	require.Zero(t, *r.LaterHitRatio)
+	require.Equal(t, []Percentiles{{15, 20, 20}, {10, 10.2, 10.2}, {50, 66, 66}}, []Percentiles{*r.TTFT, *r.TPOT, *r.E2E})
+	require.Equal(t, []float64{0.12, 0}, []float64{*r.PrefixHitRatio, *r.LaterHitRatio})
 	require.Equal(t, 0.2, *r.SLOMet, "the first alone: two failed, one came late, one was slow")
 }
 

@@ -96,20 +96,15 @@ func newGateway(t *testing.T, config transport.Config, routing endpick.Config, a
 func good(t *testing.T) string {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
 		body, _ := io.ReadAll(in.Body)
-		answerWell(w, bytes.Contains(body, []byte(`"stream":true`)))
+		kind, text := "application/json", answer
+		if bytes.Contains(body, []byte(`"stream":true`)) {
+			kind, text = "text/event-stream", streamed
+		}
+		w.Header().Set("Content-Type", kind)
+		_, _ = io.WriteString(w, text)
 	}))
 	t.Cleanup(s.Close)
 	return s.Listener.Addr().String()
-}
-
-func answerWell(w http.ResponseWriter, stream bool) {
-	if stream {
-		w.Header().Set("Content-Type", "text/event-stream")
-		_, _ = io.WriteString(w, streamed)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	_, _ = io.WriteString(w, answer)
 }
 
 // ask sends a chat and returns what the client sees. The client leaves when leaves is closed.
