@@ -12,9 +12,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,23 +178,18 @@ func TestLlamaServersDie(t *testing.T) {
 		ctx, stop := context.WithTimeout(t.Context(), 4*time.Minute)
 		defer stop()
 
-		ended := make(chan struct{})
-		var (
-			clients      sync.WaitGroup
-			mu           sync.Mutex
-			turns, left  int
-			cut, retries int
-		)
+		var ended atomic.Bool
+		var clients sync.WaitGroup
+		var mu sync.Mutex
+		var turns, left, cut int
 		for n := range 8 {
 			random := rand.New(rand.NewPCG(1, uint64(n)))
 			clients.Go(func() {
 				for ctx.Err() == nil {
 					messages := []traffic.Message{{Role: "system", Content: traffic.Words(random, 60)}}
 					for range 3 {
-						select {
-						case <-ended:
+						if ended.Load() {
 							return
-						default:
 						}
 						messages = append(messages, traffic.Message{Role: "user", Content: traffic.Words(random, 20)})
 						asking, cancel := context.WithCancel(ctx)
@@ -235,13 +232,12 @@ func TestLlamaServersDie(t *testing.T) {
 		some(20)
 		assert.NoError(t, servers[1].Restart())
 		some(30)
-		close(ended)
+		ended.Store(true)
 		clients.Wait()
-		retries = int(g.transport.Stats().Retries)
-		resumed := int(g.transport.Stats().Resumed)
-		t.Logf("%d turns, %d given up, %d cut off after their first byte, %d retries, %d resumed", turns, left, cut, retries, resumed)
+		stats := g.transport.Stats()
+		t.Logf("%d turns, %d given up, %d cut off after their first byte, %d retries, %d resumed", turns, left, cut, stats.Retries, stats.Resumed)
 		require.NoError(t, ctx.Err())
-		require.Positive(t, retries+resumed+cut, "the kills were noticed")
+		require.Positive(t, int(stats.Retries+stats.Resumed)+cut, "the kills were noticed")
 		require.Positive(t, left)
 		most := 2 * 8 // one for each client and kill
 		if name == "chat" || name == "completions" {
@@ -252,8 +248,7 @@ func TestLlamaServersDie(t *testing.T) {
 	})
 }
 
-// The transport's counts for this engine equal the engine's own, and its load
-// reports are read.
+// The transport's counts for this engine equal the engine's own.
 func TestLlamaIsMetered(t *testing.T) {
 	servers := startLlamas(t, 1)
 	eachAPI(t, func(t *testing.T, name string, atOnce bool) {
@@ -267,8 +262,7 @@ func TestLlamaIsMetered(t *testing.T) {
 			r := <-records
 			require.Equal(t, s.PromptTokens, r.InputTokens)
 			require.Equal(t, s.OutputTokens, r.OutputTokens)
-			require.NotNil(t, r.CachedTokens)
-			require.Equal(t, s.CachedTokens, *r.CachedTokens)
+			require.Equal(t, &s.CachedTokens, r.CachedTokens)
 			if i > 0 {
 				require.Equal(t, s.PromptTokens-1, *r.CachedTokens, "a whole prompt but for its last token")
 			}
@@ -276,16 +270,9 @@ func TestLlamaIsMetered(t *testing.T) {
 			require.Equal(t, "completed", r.Status)
 		}
 	})
-	t.Run("load", func(t *testing.T) {
-		g, _ := beforeLlamas(t, servers)
-		require.Eventually(t, func() bool {
-			l := g.router.Endpoints()[0].Candidate.Report
-			return l != nil && l.Absent == endpick.KVUsageSignal
-		}, 10*time.Second, 5*time.Millisecond, "requests that run and wait are on its page, the KV cache is not")
-	})
 }
 
-// An inspector finds a server's capacity: its slots, and the context that they share.
+// An inspector finds a server's capacity: its slots, and the context that they share. Its load reports are read.
 func TestLlamaTellsWhatItHolds(t *testing.T) {
 	servers := startLlamas(t, 1)
 	g, _ := beforeLlamas(t, servers)
@@ -293,6 +280,10 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 		e := g.router.Endpoints()[0].Candidate.Endpoint
 		return e.MaxSequences == rig.LlamaSlots && e.KVTokens == rig.LlamaContext && len(e.Models) == 0
 	}, 30*time.Second, 5*time.Millisecond)
+	require.Eventually(t, func() bool {
+		l := g.router.Endpoints()[0].Candidate.Report
+		return l != nil && l.Absent == endpick.KVUsageSignal
+	}, 10*time.Second, 5*time.Millisecond, "requests that run and wait are on its page, the KV cache is not")
 	alive, of := g.health.Alive()
 	require.Equal(t, []int{1, 1}, []int{alive, of})
 	require.Eventually(t, func() bool { return !g.health.Endpoints()[0].Checked.IsZero() }, 30*time.Second, 5*time.Millisecond)
@@ -332,8 +323,7 @@ func TestLlamaNativeAPIIsMetered(t *testing.T) {
 			}
 			require.NoError(t, json.Unmarshal([]byte(text), &last), text)
 			require.Equal(t, []any{"completed", 6, last.Evaluated, false}, []any{r.Status, r.OutputTokens, r.InputTokens, r.Estimated})
-			require.NotNil(t, r.CachedTokens)
-			require.Equal(t, last.Timings.Cached, *r.CachedTokens)
+			require.Equal(t, &last.Timings.Cached, r.CachedTokens)
 			require.Equal(t, stream, r.TTFTMillis != nil)
 			require.Equal(t, 6, r.MaxTokens)
 			if turn == 0 {
@@ -447,14 +437,8 @@ func TestLlamasLoadModels(t *testing.T) {
 							servers[0].Kill()
 						}
 						body := fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"hello"}],"max_tokens":16,"stream":%t}`, model, !kill) // streams that have begun end with their server
-						resp, err := http.Post(url+"/v1/chat/completions", "application/json", strings.NewReader(body))
-						if !assert.NoError(t, err) {
-							return
-						}
-						text, err := io.ReadAll(resp.Body)
-						resp.Body.Close()
-						assert.NoError(t, err)
-						assert.Contains(t, string(text), `"finish_reason":"`)
+						_, text := postTo(t, url+"/v1/chat/completions", body)
+						assert.Contains(t, text, `"finish_reason":"`)
 					}
 				})
 			}
@@ -516,12 +500,7 @@ func TestVLLM(t *testing.T) {
 		t.Helper()
 		require.Eventually(t, func() bool {
 			all := g.hearing.status()
-			for i := range all {
-				if !ok(&all[i]) {
-					return false
-				}
-			}
-			return len(all) == len(engines)
+			return len(all) == len(engines) && !slices.ContainsFunc(all, func(h heardStatus) bool { return !ok(&h) })
 		}, time.Minute, 10*time.Millisecond, "%+v", g.hearing.status())
 	}
 	idle := func() {

@@ -14,15 +14,14 @@ import (
 	"time"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // fleetFile is the configuration of docs/small-fleets.md before these servers. What wakes the second is a file.
 func fleetFile(t *testing.T, wakes string, servers ...*backend) string {
-	doc, err := os.ReadFile("../../docs/small-fleets.md")
-	require.NoError(t, err)
-	block := string(regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(doc)[1])
+	block := string(regexp.MustCompile("(?s)```yaml\n(.*?)```").FindSubmatch(rig.Must(os.ReadFile("../../docs/small-fleets.md")))[1])
 	for i, url := range []string{"http://10.0.0.1:8000", "http://10.0.0.2:11434", "https://models.example"} {
 		require.Contains(t, block, url)
 		block = strings.Replace(block, url, fmt.Sprintf("%s\n    id: %c", servers[i].URL, 'a'+i), 1)

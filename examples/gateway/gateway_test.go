@@ -16,6 +16,7 @@ import (
 
 	"github.com/andybalholm/brotli"
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/internal/lab/traffic"
 	"github.com/klauspost/compress/zstd"
 	"github.com/stretchr/testify/assert"
@@ -31,8 +32,7 @@ func TestServersDie(t *testing.T) {
 		t.Run(policy, func(t *testing.T) {
 			t.Parallel()
 			f := startFleet(t, 4, 16384)
-			config, err := traffic.ServerConfig(16384)
-			require.NoError(t, err)
+			config := rig.Must(traffic.ServerConfig(16384))
 			g := gatewayOf(t, plain(policy), f.Endpoints()...)
 			server := serving(t, g)
 			c := traffic.NewClient(server.URL)
@@ -149,17 +149,12 @@ func TestCompressedRequests(t *testing.T) {
 		case "zstd":
 			w, _ = zstd.NewWriter(&packed)
 		}
-		_, err := w.Write(text)
-		require.NoError(t, err)
+		rig.Must(w.Write(text))
 		require.NoError(t, w.Close())
 		return packed.Bytes()
 	}
 	send := func(coding string, body []byte) int {
-		r := httptest.NewRequest("POST", "/v1/chat/completions", bytes.NewReader(body))
-		r.Header.Set("Content-Encoding", coding)
-		w := httptest.NewRecorder()
-		g.ServeHTTP(w, r)
-		return w.Code
+		return askFor(g, "/v1/chat/completions", string(body), "Content-Encoding", coding).Code
 	}
 	for _, coding := range []string{"gzip", "br", "zstd"} {
 		require.Equal(t, 200, send(coding, pack(coding, []byte(body))), coding)

@@ -74,12 +74,11 @@ func TestAReplicaThatStays(t *testing.T) {
 // Facts reported by servers survive a reload, and settings take precedence.
 func TestAReloadKnowsWhatServersSaid(t *testing.T) {
 	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/metrics" {
-			_, _ = io.WriteString(w, "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\n"+
-				"vllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n")
+		if r.URL.Path != "/metrics" {
+			http.NotFound(w, r)
 			return
 		}
-		http.NotFound(w, r)
+		_, _ = io.WriteString(w, "vllm:num_requests_running 0\nvllm:num_requests_waiting 0\nvllm:cache_config_info{block_size=\"16\",num_gpu_blocks=\"1000\"} 1\n")
 	}))
 	settings := func(more string) string { return "endpoints: [{url: \"" + server.URL + "\", id: a" + more + "}]\n" }
 	g := newTestGateway(t, settings(""))
@@ -114,8 +113,7 @@ func TestPoliciesShareTheirIndex(t *testing.T) {
 	before := 0
 	for range 2 {
 		for _, name := range all.Names() {
-			p, err := ps.compose(name, nil, false)
-			require.NoError(t, err, name)
+			p := rig.Must(ps.compose(name, nil, false))
 			if p.Matcher != nil {
 				require.Same(t, ps.index, p.Matcher, name)
 				before++

@@ -89,17 +89,15 @@ func TestHintsForEnginesThatAnswer(t *testing.T) {
 func TestFewLinesAreLogged(t *testing.T) {
 	var f few
 	now := time.Unix(1000, 0)
-	for i := range 15 {
-		more, ok := f.next(now)
-		assert.Equal(t, i < maxFew, ok)
-		assert.Zero(t, more)
+	next := func(after time.Duration) []any {
+		more, ok := f.next(now.Add(after))
+		return []any{more, ok}
 	}
-	more, ok := f.next(now.Add(time.Second))
-	assert.True(t, ok)
-	assert.Equal(t, 15-maxFew, more)
-	more, ok = f.next(now)
-	assert.True(t, ok, "the clock was set back")
-	assert.Zero(t, more)
+	for i := range 15 {
+		assert.Equal(t, []any{0, i < maxFew}, next(0))
+	}
+	assert.Equal(t, []any{15 - maxFew, true}, next(time.Second))
+	assert.Equal(t, []any{0, true}, next(0), "the clock was set back")
 
 	g := newTestGateway(t, "endpoints: [{url: "+newBackend(t).URL+"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n")
 	var lines lockedBuffer

@@ -100,8 +100,7 @@ func (r refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 // requests.
 func TestPerModelStages(t *testing.T) {
 	var ps policies
-	_, err := ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false)
-	require.NoError(t, err)
+	rig.Must(ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false))
 	lmetric := ps.built["lmetric"]
 	lmetric.Admitters = []endpick.Admitter{refuse{"m"}}
 	ps.built["lmetric"] = lmetric
@@ -115,12 +114,10 @@ func TestPerModelStages(t *testing.T) {
 	measured, _ = ps.measured(&settings{Policy: "lmetric"})
 	require.Empty(t, measured, "what it would have predicted is not known any more")
 	now := time.Unix(1000, 0)
-	r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return now }})
-	require.NoError(t, err)
-	_, err = r.Route(endpick.Request{Model: "m", InputTokens: 10})
+	r := rig.Must(endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return now }}))
+	_, err := r.Route(endpick.Request{Model: "m", InputTokens: 10})
 	require.ErrorIs(t, err, errRefused)
-	lease, err := r.Route(endpick.Request{Model: "n", InputTokens: 10, Stream: true})
-	require.NoError(t, err)
+	lease := rig.Must(r.Route(endpick.Request{Model: "n", InputTokens: 10, Stream: true}))
 	now = now.Add(time.Second)
 	lease.FirstToken()
 	lease.Done(endpick.Outcome{OutputTokens: 1})
@@ -212,10 +209,9 @@ func TestPerModelWithdraws(t *testing.T) {
 	no := refuse{"m"}
 	ps := policies{built: map[string]endpick.Policy{"bucket": {Admitters: []endpick.Admitter{bucket, &no}}}}
 	p := rig.Must(ps.compose("lmetric", map[string]modelSettings{"m": {Policy: "bucket"}}, false))
-	r, err := endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return time.Unix(1000, 0) }})
-	require.NoError(t, err)
+	r := rig.Must(endpick.New(endpick.Config{Policy: p, Endpoints: fourEndpoints(), Clock: func() time.Time { return time.Unix(1000, 0) }}))
 	for range 5 {
-		_, err = r.Route(endpick.Request{Model: "m", InputTokens: 60})
+		_, err := r.Route(endpick.Request{Model: "m", InputTokens: 60})
 		require.ErrorIs(t, err, errRefused)
 	}
 }
@@ -299,9 +295,7 @@ func testMetrics(t *testing.T, url string, streams int) {
 	value := func(name string) float64 {
 		m := regexp.MustCompile(`(?m)^endpick_` + name + `{model="demo-8b"} (\S+)$`).FindStringSubmatch(text)
 		require.NotNil(t, m, "%s in\n%s", name, text)
-		v, err := strconv.ParseFloat(m[1], 64)
-		require.NoError(t, err)
-		return v
+		return rig.Must(strconv.ParseFloat(m[1], 64))
 	}
 	for _, target := range []string{"ttft", "tpot"} {
 		require.EqualValues(t, streams, value(target+"_seconds_count"), "streams")
@@ -335,8 +329,7 @@ func testShedding(t *testing.T, url string, f *traffic.Fleet) {
 	}
 	require.NoError(t, json.Unmarshal([]byte(body), &reply))
 	require.Contains(t, reply.Error.Message, "no server can meet the latency targets of the request")
-	require.Equal(t, "rate_limit_error", reply.Error.Type)
-	require.Equal(t, "rate_limit_exceeded", reply.Error.Code)
+	require.Equal(t, []string{"rate_limit_error", "rate_limit_exceeded"}, []string{reply.Error.Type, reply.Error.Code})
 	code, _ := post(t, url, true, append(target, "0")...)
 	require.Equal(t, 200, code)
 	code, _ = post(t, url, true, transport.PriorityHeader, "-1")
@@ -386,7 +379,7 @@ func TestQueue(t *testing.T) {
 	require.Contains(t, body, "too many requests wait already")
 
 	c.interrupt()
-	require.Eventually(t, func() bool { return strings.Contains(c.stderr.String(), "msg=stopping requests=2") }, 30*time.Second, time.Millisecond)
+	c.logs(t, "msg=stopping requests=2", 1)
 	code, _ = post(t, c.url, true)
 	require.Equal(t, http.StatusServiceUnavailable, code)
 	cancel()

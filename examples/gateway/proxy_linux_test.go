@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -91,14 +90,10 @@ func measure(b *testing.B, to, body string) {
 	defer client.CloseIdleConnections()
 	ask := func() time.Duration {
 		start := time.Now()
-		resp, err := client.Post(to, "application/json", strings.NewReader(body))
-		if err != nil {
-			panic(err)
-		}
-		n, err := io.Copy(io.Discard, resp.Body)
-		resp.Body.Close()
-		if err != nil || resp.StatusCode != http.StatusOK || n == 0 {
-			panic(fmt.Sprint(resp.Status, err))
+		resp := rig.Must(client.Post(to, "application/json", strings.NewReader(body)))
+		defer resp.Body.Close()
+		if n := rig.Must(io.Copy(io.Discard, resp.Body)); resp.StatusCode != http.StatusOK || n == 0 {
+			panic(resp.Status)
 		}
 		return time.Since(start)
 	}
