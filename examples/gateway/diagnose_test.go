@@ -162,8 +162,6 @@ func explains(t *testing.T, args ...string) string {
 	return stdout.String()
 }
 
-const twoTenants = "tenants: {ann: {keys: [" + annsKey + "]}, bob: {keys: [" + bobsKey + "]}}\n"
-
 // Each cause in the troubleshooting table is planted in traffic, which is played with
 // and without it over real HTTP. It must be named with its place; the tokens must be
 // nearly those that the engines had cached without it and not with it; and without it
@@ -215,7 +213,7 @@ func TestDiagnose(t *testing.T) {
 				return map[string]any{"model": [...]string{"large", "large", "small", "small", "large", "large"}[i]}
 			}, nil),
 			converse(nil, func(i int) map[string]any { return map[string]any{"model": "large"} }, nil), -1, -1, -1, 400},
-		{"other tenant", scene{servers: 4, settings: twoTenants}, scene{servers: 4, settings: twoTenants},
+		{"other tenant", scene{servers: 4, settings: annAndBob}, scene{servers: 4, settings: annAndBob},
 			converse(nil, nil, func(i int) []string { return []string{"X-Api-Key", [...]string{annsKey, bobsKey}[i/3]} }),
 			converse(nil, nil, func(int) []string { return []string{"X-Api-Key", annsKey} }), -1, -1, -1, 400},
 		{"other salt", scene{}, scene{},
@@ -382,7 +380,7 @@ func cachesOf(t *testing.T, g *gateway) string {
 
 // The page shows for recent requests what a recording would, and names tenants.
 func TestCachesPage(t *testing.T) {
-	s := scene{settings: twoTenants + "price: {prompt: 1.25, cached: 0.25}\n"}
+	s := scene{settings: annAndBob + "price: {prompt: 1.25, cached: 0.25}\n"}
 	s.inspect = func(g *gateway) {
 		text := cachesOf(t, g)
 		assert.Contains(t, text, "timestamp: ")

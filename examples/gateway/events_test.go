@@ -53,15 +53,8 @@ func startPublisher(t *testing.T) *publisher {
 		}
 	})
 	running.Go(func() {
-		tick := time.NewTicker(5 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
-				p.publish()
-			}
+		for ; ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+			p.publish()
 		}
 	})
 	t.Cleanup(func() {
@@ -256,28 +249,22 @@ func TestEventsOfEndpointsWithoutAnID(t *testing.T) {
 // A vLLM says itself where it publishes. If no prompt is ever what its events name, the page, the
 // metrics and one line in the log say so, and what is probably wrong.
 func TestEventsThatMatchNothing(t *testing.T) {
-	for want, tc := range map[string]struct {
-		rendered string
-		right    bool
-	}{
-		"prompts have other token ids than in the engine": {`{"token_ids":[` + strings.Repeat("7,", 40) + `7]}`, false},
-		"requests come without token ids":                 {`{}`, false},
-		"":                                                {`{"token_ids":[` + strings.Repeat("7,", 40) + `7]}`, true},
+	for want, rendered := range map[string]string{ // the last is right
+		"prompts have other token ids than in the engine": `{"token_ids":[` + strings.Repeat("7,", 40) + `7]}`,
+		"requests come without token ids":                 `{}`,
+		"":                                                `{"token_ids":[` + strings.Repeat("7,", 40) + `7]}`,
 	} {
 		t.Run(want, func(t *testing.T) {
 			p := startPublisher(t)
 			port := func(s zmq4.Socket) string { return fmt.Sprint(s.Addr().(*net.TCPAddr).Port) }
-			id := uint32(8)
-			if tc.right {
-				id = 7
-			}
+			id := map[bool]uint32{true: 7, false: 8}[want == ""]
 			p.publish(stored(1, slices.Repeat([]uint32{id}, 32), nil, ""))
 			server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				_, _ = io.WriteString(w, map[string]string{
 					"/metrics":                    "vllm:num_requests_running 0\n",
 					"/v1/models":                  `{"data":[{"id":"m"}]}`,
 					"/kv_event_sources":           `{"0":{"publisher":"zmq","endpoint":"tcp://*:` + port(p.pub) + `","replay_endpoint":"tcp://*:` + port(p.router) + `"}}`,
-					"/v1/chat/completions/render": tc.rendered,
+					"/v1/chat/completions/render": rendered,
 					"/v1/chat/completions":        `{"object":"chat.completion","choices":[],"usage":{"prompt_tokens":41,"completion_tokens":1}}`,
 				}[r.URL.Path])
 			}))
@@ -285,7 +272,7 @@ func TestEventsThatMatchNothing(t *testing.T) {
 			text := fmt.Sprintf("models: {m: {tokens: {render: %q, within: 30s}}}\nendpoints: [{url: %q}]\n", server.URL, server.URL)
 			g := loggingGateway(t, &log, parsed(t, text))
 			ask := func() {
-				require.Equal(t, 200, askFor(g, "/v1/chat/completions", `{"model":"m","messages":[{"role":"user","content":"`+strings.Repeat("word ", 40)+`"}]}`).Code)
+				require.Equal(t, 200, askFor(g, "/v1/chat/completions", chatWith(strings.Repeat("word ", 40))).Code)
 			}
 			require.Eventually(t, func() bool {
 				all := g.hearing.status()
@@ -311,7 +298,7 @@ func TestEventsThatMatchNothing(t *testing.T) {
 				f := g.hearing.status()[0].Feed
 				return f.Confirmed+f.Unconfirmed+f.Textual > enoughPrompts
 			}, 30*time.Second, 100*time.Millisecond)
-			if tc.right {
+			if want == "" {
 				assert.NotContains(t, cachesOf(t, g), "match no prompt")
 				assert.Regexp(t, `endpick_kv_events_prompts_total\{endpoint="\S+",result="confirmed"\} [1-9]`, scrapeMetrics(t, g.admin))
 				return

@@ -22,13 +22,8 @@ func TestTenantsComeFromKeys(t *testing.T) {
 	b := newBackend(t)
 	// printf %s sk-bob-0123456789abcdef | sha256sum
 	const bobsSum = "sha256:fb358364d67bf422d27e1fb8d84354119bcf3d6f5b4faddc9cbe369e86201d69"
-	g := newTestGateway(t, `
-endpoints: [{url: "`+b.URL+`"}]
-engine_key: for-the-engine
-tenants:
-  ann: {keys: [`+annsKey+`], slo: {ttft: 5s, tpot: 1s}}
-  bob: {keys: ["`+bobsSum+`"]}
-`)
+	g := newTestGateway(t, "endpoints: [{url: \""+b.URL+"\"}]\nengine_key: for-the-engine\n"+
+		"tenants: {ann: {keys: ["+annsKey+"], slo: {ttft: 5s, tpot: 1s}}, bob: {keys: [\""+bobsSum+"\"]}}\n")
 	var ended []recording.Request
 	g.ended = func(r recording.Request) { ended = append(ended, r) }
 	const chat = "/v1/chat/completions"
@@ -121,11 +116,7 @@ func TestBrowsersAskWithoutAKey(t *testing.T) {
 		w.Header().Set("Access-Control-Allow-Credentials", "true")
 	}))
 	for _, origins := range []string{"", "origins: [http://page]", "origins: ['*']"} {
-		g := newTestGateway(t, `
-endpoints: [{url: "`+b.URL+`"}]
-tenants:
-  ann: {keys: [`+annsKey+`]}
-`+origins)
+		g := newTestGateway(t, "endpoints: [{url: \""+b.URL+"\"}]\ntenants: {ann: {keys: ["+annsKey+"]}}\n"+origins)
 		for _, tc := range []struct {
 			name, method, body string
 			headers            []string
@@ -201,13 +192,7 @@ func TestARefusalReachesWhoIsStillSending(t *testing.T) {
 // A tenant can't make the gateway hold more than four long bodies while they arrive, whether or
 // not it says how long they are; others are not affected, and what was read counts no more.
 func TestATenantsBodiesAreBounded(t *testing.T) {
-	g := newTestGateway(t, `
-endpoints: [{url: "`+newBackend(t).URL+`"}]
-limits: {body: 1 KiB}
-tenants:
-  ann: {keys: [`+annsKey+`]}
-  bob: {keys: [`+bobsKey+`]}
-`)
+	g := newTestGateway(t, annAndBob+"limits: {body: 1 KiB}\nendpoints: [{url: \""+newBackend(t).URL+"\"}]\n")
 	body := `{"messages":[{"content":"` + strings.Repeat("x", 900) + `"}]}`
 	send := func(key string, declared bool) (finish func(), answer <-chan *httptest.ResponseRecorder) {
 		from, to := io.Pipe()
@@ -260,12 +245,8 @@ tenants:
 // A tenant that has used up its tokens gets 429 and a time to come back; others go
 // on, and a reload gives it more.
 func TestQuotas(t *testing.T) {
-	text := `
-endpoints: [{url: "` + newBackend(t).URL + `"}]
-tenants:
-  ann: {keys: [` + annsKey + `], quota: {tokens_per_second: 0.001, burst: 20}}
-  bob: {keys: [` + bobsKey + `]}
-`
+	const quota = ", quota: {tokens_per_second: 0.001, burst: 20}}, bob"
+	text := strings.Replace(annAndBob, "}, bob", quota, 1) + "endpoints: [{url: \"" + newBackend(t).URL + "\"}]\n"
 	g := newTestGateway(t, text)
 	const chat = "/v1/chat/completions"
 	last := func() (w *httptest.ResponseRecorder) {

@@ -21,13 +21,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The frames of HTTP/2, RFC 9113, that a misbehaving server needs.
+// The frames of HTTP/2, RFC 9113, that misbehaving servers and clients need.
 const (
-	dataFrame, headersFrame, resetFrame, settingsFrame, pushFrame, pingFrame, goAwayFrame = 0, 1, 3, 4, 5, 6, 7
+	dataFrame, headersFrame, priorityFrame, resetFrame, settingsFrame, pushFrame, pingFrame, goAwayFrame, continuationFrame = 0, 1, 2, 3, 4, 5, 6, 7, 9
 
 	endStream, ack, endHeaders = 1, 1, 4
 
-	noError, internalError, enhanceCalm = 0, 2, 11
+	noError, internalError, cancel, enhanceCalm = 0, 2, 8, 11
 )
 
 // h2 is a connection to a server that speaks HTTP/2 in the clear.
@@ -56,19 +56,21 @@ func (c *h2) header(flags byte) {
 // request reads frames until the request has ended; false if the client has closed.
 func (c *h2) request() bool {
 	for {
-		var head [9]byte
-		if _, err := io.ReadFull(c.r, head[:]); err != nil {
-			return false
-		}
-		n := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
-		if _, err := c.r.Discard(n); err != nil {
-			return false
-		}
-		kind, flags, stream := head[3], head[4], binary.BigEndian.Uint32(head[5:])
-		if stream == 1 && (kind == dataFrame || kind == headersFrame) && flags&endStream != 0 {
-			return true
+		kind, flags, stream, _, err := c.read()
+		if ends := stream == 1 && (kind == dataFrame || kind == headersFrame) && flags&endStream != 0; ends || err != nil {
+			return err == nil
 		}
 	}
+}
+
+// read reads a frame.
+func (c *h2) read() (kind, flags byte, stream uint32, payload []byte, err error) {
+	var head [9]byte
+	if _, err = io.ReadFull(c.r, head[:]); err == nil {
+		payload = make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
+		_, err = io.ReadFull(c.r, payload)
+	}
+	return head[3], head[4], binary.BigEndian.Uint32(head[5:]), payload, err
 }
 
 // http2Servers are what servers do after receiving a request.
@@ -135,8 +137,7 @@ func http2Faults(t *testing.T) []row {
 
 // listen serves connections until the test ends.
 func listen(t *testing.T, serve func(net.Conn)) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	l := rig.Must(net.Listen("tcp", "127.0.0.1:0"))
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	var conns []net.Conn
@@ -167,12 +168,6 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 	return l.Addr().String()
 }
 
-const (
-	priorityFrame, continuationFrame = 2, 9
-
-	cancel = 8
-)
-
 // block is a header with literal names and values.
 func block(pairs ...string) string {
 	var b strings.Builder
@@ -201,15 +196,10 @@ func (c *h2) asks(stream uint32) {
 func (c *h2) hears(stream uint32) string {
 	saw := ""
 	for {
-		var head [9]byte
-		if _, err := io.ReadFull(c.r, head[:]); err != nil {
+		kind, flags, of, payload, err := c.read()
+		if err != nil {
 			return saw + "the connection ends"
 		}
-		payload := make([]byte, int(head[0])<<16|int(head[1])<<8|int(head[2]))
-		if _, err := io.ReadFull(c.r, payload); err != nil {
-			return saw + "the connection ends"
-		}
-		kind, flags, of := head[3], head[4], binary.BigEndian.Uint32(head[5:])
 		switch {
 		case kind == settingsFrame && flags&ack == 0:
 			c.frame(settingsFrame, ack, 0, "")
@@ -372,22 +362,19 @@ func clientInputs(t *testing.T) []row {
 		assert.Empty(t, played.Late, "after %v", time.Since(began))
 		var saw []string
 		for _, a := range played.Answers {
-			status := strings.TrimPrefix(a.Status, "HTTP/1.1 ")
+			code, broke := 0, io.ErrUnexpectedEOF
+			_, _ = fmt.Sscan(strings.TrimPrefix(a.Status, "HTTP/1.1 "), &code)
+			if a.End == "whole" {
+				broke = nil
+			}
 			switch {
 			case a.End == "left":
-				status = "–, it has left"
-			case status == "":
-				status = "a connection that breaks"
+				saw = append(saw, "–, it has left")
+			case a.Status == "":
+				saw = append(saw, "a connection that breaks")
 			default:
-				code := 0
-				_, _ = fmt.Sscan(status, &code)
-				var broke error
-				if a.End != "whole" {
-					broke = fmt.Errorf("cut")
-				}
-				status = view(code, a.Body, broke)
+				saw = append(saw, view(code, a.Body, broke))
 			}
-			saw = append(saw, status)
 		}
 		leases := g.leases(t)
 		if name == "upgrade" { // which end closes first is up to chance
