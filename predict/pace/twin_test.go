@@ -108,6 +108,9 @@ func TestPaceTwin(t *testing.T) {
 			}
 			deviation := rapid.SampledFrom([]float64{0, 0.1, 0.15, 0.5, 2}).Draw(t, "deviation")
 			ratio := math.Exp(slow + deviation*rapid.Float64Range(-2, 2).Draw(t, "noise"))
+			if rapid.IntRange(0, 15).Draw(t, "no label") == 0 {
+				ratio = rapid.SampledFrom([]float64{0, -1, math.NaN()}).Draw(t, "odd")
+			}
 			p.Add(now, ratio, deviation)
 			n.add(now, ratio, deviation)
 
@@ -115,10 +118,27 @@ func TestPaceTwin(t *testing.T) {
 			assert.InEpsilon(t, n.factor(later), p.Factor(later), 1e-9)
 			mean, ok := p.Mean()
 			assert.Equal(t, len(n.logs) >= 4, ok)
-			assert.InEpsilon(t, math.Exp(n.mean()), mean, 1e-9)
+			if len(n.logs) > 0 {
+				assert.InEpsilon(t, math.Exp(n.mean()), mean, 1e-9)
+			}
 			if t.Failed() {
 				t.FailNow()
 			}
 		}
 	})
+}
+
+// A server that becomes slow is recognised after a few labels, however long it was not.
+func TestDecline(t *testing.T) {
+	var p pace.Pace
+	now, second := int64(0), int64(1e9)
+	for i := range 1006 {
+		now += second
+		ratio := math.Exp(0.1 * math.Sin(float64(i)*2))
+		if i >= 1000 {
+			ratio = 10
+		}
+		p.Add(now, ratio, 0.1)
+	}
+	assert.Greater(t, p.Factor(now), 6.0)
 }
