@@ -54,38 +54,6 @@ func TestTrustIsolatesTenants(t *testing.T) {
 	assert.Greater(t, d.capacity(), 1500)
 }
 
-// One tenant's prompts are repeated but never looked up in the cache, as for
-// prompts with log probabilities. Its reports concern ages of which others report
-// little. They are believed once another tenant reports the same, and if there is
-// no other.
-func TestTrustATenantAloneIsNotBelieved(t *testing.T) {
-	for name, tc := range map[string]struct {
-		others  bool
-		seconds bool // one of the others lacks as much
-		falls   bool
-	}{
-		"beside others": {others: true}, "and another says so": {others: true, seconds: true, falls: true}, "alone": {falls: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			d := newFixture(t, 2000)
-			for round := range 400 {
-				d.tenant = "bad"
-				d.done(d.routed(prompt(round%10, 60)), 0)
-				if !tc.others {
-					continue
-				}
-				d.tenant = "good"
-				n := 60 + round%4 // so that the grain is known
-				d.done(d.routed(prompt(100+round%4, n)), n*16)
-				if round%8 == 0 {
-					d.done(d.routed(prompt(200, 60)), map[bool]int{false: 60 * 16, true: 0}[tc.seconds])
-				}
-			}
-			assert.Equal(t, tc.falls, d.capacity() < 1500, "%d", d.capacity())
-		})
-	}
-}
-
 // An engine with an LRU cache a quarter of what the index assumes: the learned
 // capacity comes close to the true one, and wrong matches become rare.
 func TestTrustFindsTheEngine(t *testing.T) {
