@@ -46,9 +46,7 @@ func TestAllocs(t *testing.T) {
 			stream := false
 			allocs := testing.AllocsPerRun(1000, func() {
 				stream = !stream
-				l, err := r.Route(endpick.Request{
-					Model: "llama", InputTokens: 1000, Blocks: blocks, Stream: stream, Exclude: exclude,
-				})
+				l, err := r.Route(endpick.Request{Model: "llama", InputTokens: 1000, Blocks: blocks, Stream: stream, Exclude: exclude})
 				if err != nil {
 					panic(err)
 				}

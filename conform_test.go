@@ -11,9 +11,7 @@ func TestPickersConform(t *testing.T) {
 	for name, picker := range map[string]endpick.Picker{
 		"max score": endpick.MaxScore{}, "weighted random": endpick.WeightedRandom{}, "power of two": endpick.PowerOfTwo{},
 	} {
-		t.Run(name, func(t *testing.T) {
-			scorertest.RunPicker(t, func(*testing.T) endpick.Picker { return picker })
-		})
+		t.Run(name, func(t *testing.T) { scorertest.RunPicker(t, func(*testing.T) endpick.Picker { return picker }) })
 	}
 }
 
@@ -29,9 +27,7 @@ func TestStagesOfExamplesConform(t *testing.T) {
 	t.Run("filter", func(t *testing.T) {
 		scorertest.RunFilter(t, func(*testing.T) endpick.Filter { return SameZone("north") }, map[string]string{"zone": "north"})
 	})
-	t.Run("picker", func(t *testing.T) {
-		scorertest.RunPicker(t, func(*testing.T) endpick.Picker { return NearBest(0.1) })
-	})
+	t.Run("picker", func(t *testing.T) { scorertest.RunPicker(t, func(*testing.T) endpick.Picker { return NearBest(0.1) }) })
 	t.Run("admitter", func(t *testing.T) {
 		scorertest.RunAdmitter(t, func(*testing.T) endpick.Admitter { return &AtMost{N: 2} })
 		scorertest.RunObserver(t, func(*testing.T) any { return &AtMost{N: 2} })

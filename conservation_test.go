@@ -189,9 +189,7 @@ func (m *machine) mark(t *rapid.T) {
 
 func (m *machine) report(t *rapid.T) {
 	// Multiples of 1/64, so that the twin's sums are exact in any order.
-	fraction := func(most int, name string) float64 {
-		return float64(rapid.IntRange(0, 64*most).Draw(t, name)) / 64
-	}
+	fraction := func(most int, name string) float64 { return float64(rapid.IntRange(0, 64*most).Draw(t, name)) / 64 }
 	load := endpick.Load{
 		Waiting: fraction(10, "waiting"),
 		Running: fraction(10, "running"),

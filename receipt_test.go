@@ -88,9 +88,7 @@ func tell(t *testing.T, seed uint64, endpoints []endpick.Endpoint) string {
 			switch n % 9 {
 			case 2:
 				for k, e := range []string{"east-1", "east-2", "west-1"} {
-					_ = r.Report(e, endpick.Load{
-						Waiting: float64(n * k % 3), Running: float64(n % 5), KVUsage: float64(10*k+n) / 100,
-					})
+					_ = r.Report(e, endpick.Load{Waiting: float64(n * k % 3), Running: float64(n % 5), KVUsage: float64(10*k+n) / 100})
 				}
 			case 5:
 				require.NoError(t, r.Drain("east-2"))

@@ -133,7 +133,5 @@ func TestStagesConform(t *testing.T) {
 		return rig.Must(predict.NewLatency(predict.LatencyConfig{Synchronous: true, Trees: 8}))
 	}
 	scorertest.RunPredictor(t, func(*testing.T) endpick.Predictor { return newLatency() })
-	t.Run("observer", func(t *testing.T) {
-		scorertest.RunObserver(t, func(*testing.T) any { return newLatency() })
-	})
+	t.Run("observer", func(t *testing.T) { scorertest.RunObserver(t, func(*testing.T) any { return newLatency() }) })
 }

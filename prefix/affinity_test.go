@@ -34,9 +34,7 @@ func slots(candidates []endpick.Candidate) []uint32 {
 // A prompt of 1,000 tokens on three endpoints. At 1,000 tokens per second, a
 // token takes a millisecond.
 func TestAffinityGate(t *testing.T) {
-	predicted := func(d time.Duration) endpick.Prediction {
-		return endpick.Prediction{Has: endpick.TTFT, TTFT: d}
-	}
+	predicted := func(d time.Duration) endpick.Prediction { return endpick.Prediction{Has: endpick.TTFT, TTFT: d} }
 	type one struct {
 		held, inFlight int
 		prediction     endpick.Prediction
@@ -49,24 +47,18 @@ func TestAffinityGate(t *testing.T) {
 		keep   []uint32
 		stats  prefix.AffinityStats
 	}{
-		{"nobody holds enough", prefix.AffinityConfig{},
-			[]one{{held: 799}, {held: 0}, {held: 500}}, []uint32{0, 1, 2}, cold},
+		{"nobody holds enough", prefix.AffinityConfig{}, []one{{held: 799}, {held: 0}, {held: 500}}, []uint32{0, 1, 2}, cold},
 		{"the threshold itself is enough", prefix.AffinityConfig{},
 			[]one{{held: 0}, {held: 800}, {held: 999}}, []uint32{1, 2}, exploit},
-		{"all of them", prefix.AffinityConfig{},
-			[]one{{held: 900}, {held: 800}, {held: 999}}, []uint32{0, 1, 2}, exploit},
-		{"another threshold", prefix.AffinityConfig{Threshold: 0.5},
-			[]one{{held: 499}, {held: 500}, {held: 0}}, []uint32{1}, exploit},
+		{"all of them", prefix.AffinityConfig{}, []one{{held: 900}, {held: 800}, {held: 999}}, []uint32{0, 1, 2}, exploit},
+		{"another threshold", prefix.AffinityConfig{Threshold: 0.5}, []one{{held: 499}, {held: 500}, {held: 0}}, []uint32{1}, exploit},
 		// Sticky: 5,900 + 100 new = 6,000 ms. Others: 0 + 1,000 = 1,000 ms.
 		// 5,000 ms more is not more than 5,000 ms.
-		{"just within the gate", prefix.AffinityConfig{},
-			[]one{{held: 900, inFlight: 5900}, {}, {}}, []uint32{0}, exploit},
-		{"just beyond the gate", prefix.AffinityConfig{},
-			[]one{{held: 900, inFlight: 5901}, {}, {}}, []uint32{0, 1, 2}, busy},
+		{"just within the gate", prefix.AffinityConfig{}, []one{{held: 900, inFlight: 5900}, {}, {}}, []uint32{0}, exploit},
+		{"just beyond the gate", prefix.AffinityConfig{}, []one{{held: 900, inFlight: 5901}, {}, {}}, []uint32{0, 1, 2}, busy},
 		{"the best sticky one counts", prefix.AffinityConfig{},
 			[]one{{held: 900, inFlight: 9000}, {held: 900, inFlight: 5000}, {}}, []uint32{0, 1}, exploit},
-		{"no gate", prefix.AffinityConfig{DisableLoadGate: true},
-			[]one{{held: 900, inFlight: 90_000}, {}, {}}, []uint32{0}, exploit},
+		{"no gate", prefix.AffinityConfig{DisableLoadGate: true}, []one{{held: 900, inFlight: 90_000}, {}, {}}, []uint32{0}, exploit},
 		{"a narrower gate", prefix.AffinityConfig{MaxPenalty: time.Second},
 			[]one{{held: 900, inFlight: 1901}, {}, {}}, []uint32{0, 1, 2}, busy},
 		// 900 tokens are held, 900 ms of work. Sticky: 1,800 + 100 new = 1,900 ms. Others:
@@ -90,8 +82,7 @@ func TestAffinityGate(t *testing.T) {
 		{"as much as the penalty", prefix.AffinityConfig{LimitToSaved: true, MaxPenalty: 500 * time.Millisecond},
 			[]one{{held: 900, inFlight: 1400}, {}, {}}, []uint32{0}, exploit},
 		// The best of all holds the prompt itself.
-		{"the sticky one is the best", prefix.AffinityConfig{LimitToSaved: true},
-			[]one{{held: 900}, {}, {}}, []uint32{0}, exploit},
+		{"the sticky one is the best", prefix.AffinityConfig{LimitToSaved: true}, []one{{held: 900}, {}, {}}, []uint32{0}, exploit},
 		// A prediction replaces the estimate, which would be 90,100 ms.
 		{"predicted to be quick", prefix.AffinityConfig{},
 			[]one{{held: 900, inFlight: 90_000, prediction: predicted(6 * time.Second)}, {}, {}}, []uint32{0}, exploit},

@@ -22,9 +22,7 @@ func TestStagesConform(t *testing.T) {
 		"gate": {}, "gate limited to what is saved": {LimitToSaved: true}, "gate that looks at no load": {DisableLoadGate: true, Threshold: 0.5},
 	} {
 		t.Run(name, func(t *testing.T) {
-			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter {
-				return rig.Must(prefix.NewAffinity(config))
-			})
+			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter { return rig.Must(prefix.NewAffinity(config)) })
 		})
 	}
 }

@@ -245,9 +245,7 @@ func TestSharesAreOfWhatIsTrusted(t *testing.T) {
 			d.done(d.routed(prompt(from+i, 10)), 0)
 		}
 	}
-	held := func(tenant string) int {
-		return d.x.findAccount(d.cache(), tenant).held
-	}
+	held := func(tenant string) int { return d.x.findAccount(d.cache(), tenant).held }
 	serve("first", 0, 30)
 	d.cache().trust.learned = 160
 	serve("second", 100, 25)

@@ -77,8 +77,7 @@ func TestScores(t *testing.T) {
 	}{
 		{"queue depth is min-max of W + R", scorer.QueueDepth(), prompt,
 			candidates(indicators{w: 1, r: 1}, indicators{w: 4, r: 6}, indicators{r: 4}), []float64{1, 0, 0.75}},
-		{"queue depth of equals", scorer.QueueDepth(), prompt,
-			candidates(indicators{w: 3}, indicators{r: 3}), []float64{1, 1}},
+		{"queue depth of equals", scorer.QueueDepth(), prompt, candidates(indicators{w: 3}, indicators{r: 3}), []float64{1, 1}},
 		{"KV usage", scorer.KVUsage(), prompt,
 			candidates(indicators{k: 0}, indicators{k: 0.25}, indicators{k: 1}), []float64{1, 0.75, 0}},
 		{"prefix affinity", scorer.PrefixAffinity(), prompt,
@@ -100,8 +99,7 @@ func TestScores(t *testing.T) {
 		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
 		{"linear", scorer.Linear(0), prompt,
 			candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
-		{"linear of idle endpoints", scorer.Linear(0.4), prompt,
-			candidates(indicators{}, indicators{h: 500}), []float64{0.6, 0.8}},
+		{"linear of idle endpoints", scorer.Linear(0.4), prompt, candidates(indicators{}, indicators{h: 500}), []float64{0.6, 0.8}},
 		// ((1000 − 200 + 160) + 480 + 160)/16 = 100; 1000/16 = 62.5.
 		{"dynamo", scorer.Dynamo(0), prompt,
 			candidates(indicators{h: 200, q: 160, ctx: 480, out: 160}, indicators{}), []float64{0.5 / 101, 0.5 / 63.5}},
@@ -118,13 +116,10 @@ func TestScores(t *testing.T) {
 		{"a resident adapter", scorer.Resident(), endpick.Request{Adapter: "m"}, residents("m", endpick.OnDisk), []float64{0}},
 		{"no adapter asked for", scorer.AdapterAffinity(), prompt,
 			candidates(indicators{}, indicators{adapters: []string{"law"}}), []float64{0.5, 0.5}},
-		{"no session", scorer.SessionAffinity(), prompt,
-			candidates(indicators{}, indicators{}), []float64{0, 0}},
+		{"no session", scorer.SessionAffinity(), prompt, candidates(indicators{}, indicators{}), []float64{0, 0}},
 		{"no candidates", scorer.QueueDepth(), prompt, nil, []float64{}},
 	} {
-		t.Run(tc.name, func(t *testing.T) {
-			assert.InDeltaSlice(t, tc.want, score(tc.scorer, tc.req, tc.cs), 1e-12)
-		})
+		t.Run(tc.name, func(t *testing.T) { assert.InDeltaSlice(t, tc.want, score(tc.scorer, tc.req, tc.cs), 1e-12) })
 	}
 }
 
@@ -410,8 +405,6 @@ func TestObserversConform(t *testing.T) {
 		"no-hit LRU":  func() any { return scorer.NoHitLRU() },
 		"hotspot":     func() any { return scorer.Hotspot(scorer.HotspotConfig{}) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			scorertest.RunObserver(t, func(*testing.T) any { return newObserver() })
-		})
+		t.Run(name, func(t *testing.T) { scorertest.RunObserver(t, func(*testing.T) any { return newObserver() }) })
 	}
 }

@@ -36,10 +36,8 @@ func TestBestFitScores(t *testing.T) {
 		{"most", slo.BestFitConfig{MostHeadroom: true}, ask(200, 0), fleet(both(100, 40), both(150, 40), both(200, 40)),
 			[]float64{0.8, 0.7, 0.6}},
 		// Deficits 0.5, 1, –, 0.25: idle endpoints come before busy ones.
-		{"idle first among those in deficit", slo.BestFitConfig{}, ask(200, 0), idle,
-			[]float64{0.3 + 0.2/1.5, 0.4, 0.8, 0.16}},
-		{"deficits do not depend on it", slo.BestFitConfig{MostHeadroom: true}, ask(200, 0), idle[:2],
-			[]float64{0.3 + 0.2/1.5, 0.4}},
+		{"idle first among those in deficit", slo.BestFitConfig{}, ask(200, 0), idle, []float64{0.3 + 0.2/1.5, 0.4, 0.8, 0.16}},
+		{"deficits do not depend on it", slo.BestFitConfig{MostHeadroom: true}, ask(200, 0), idle[:2], []float64{0.3 + 0.2/1.5, 0.4}},
 		{"no candidates", slo.BestFitConfig{}, ask(200, 0), nil, []float64{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -22,8 +22,7 @@ func TestHeadroom(t *testing.T) {
 		want   slo.Fit
 	}{
 		// (200 − 100)/200 = 0.5; (50 − 40)/50 = 0.2; 0.8·0.5 + 0.2·0.2 = 0.44.
-		{"both", slo.HeadroomConfig{}, ask(200, 50), both(100, 40),
-			slo.Fit{Known: true, TTFT: 0.5, TPOT: 0.2, Combined: 0.44}},
+		{"both", slo.HeadroomConfig{}, ask(200, 50), both(100, 40), slo.Fit{Known: true, TTFT: 0.5, TPOT: 0.2, Combined: 0.44}},
 		{"other weights", slo.HeadroomConfig{TTFTWeight: 0.5}, ask(200, 50), both(100, 40),
 			slo.Fit{Known: true, TTFT: 0.5, TPOT: 0.2, Combined: 0.35}},
 		// TPOT is (50 − 60)/50 = −0.2; TTFT's surplus does not make up for it:
@@ -37,11 +36,9 @@ func TestHeadroom(t *testing.T) {
 			slo.Fit{Known: true, TTFT: -0.5, Combined: -0.5, Deficit: 0.5}},
 		{"TPOT alone has all the weight", slo.HeadroomConfig{}, ask(0, 50), both(300, 40),
 			slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
-		{"just met", slo.HeadroomConfig{}, ask(200, 50), both(200, 50),
-			slo.Fit{Known: true}},
+		{"just met", slo.HeadroomConfig{}, ask(200, 50), both(200, 50), slo.Fit{Known: true}},
 		{"nothing is asked for", slo.HeadroomConfig{}, ask(0, 0), both(200, 50), slo.Fit{Known: true}},
-		{"a negative target is none", slo.HeadroomConfig{}, ask(-5, 50), both(200, 40),
-			slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
+		{"a negative target is none", slo.HeadroomConfig{}, ask(-5, 50), both(200, 40), slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
 		{"a year", slo.HeadroomConfig{}, ask(year, 0), both(0, 50), slo.Fit{Known: true, TTFT: 1, Combined: 1}},
 		// Upper bounds are 150 and 60: 0.25 and −0.2.
 		{"upper bound", slo.HeadroomConfig{UpperBound: true}, ask(200, 50), both(100, 40),
@@ -50,8 +47,7 @@ func TestHeadroom(t *testing.T) {
 			endpick.Prediction{Has: endpick.TTFT, TTFT: 100 * ms}, slo.Fit{Known: true, TTFT: 0.5, Combined: 0.5}},
 		{"of TPOT likewise", slo.HeadroomConfig{UpperBound: true}, ask(0, 50),
 			endpick.Prediction{Has: endpick.TPOT, TPOT: 40 * ms}, slo.Fit{Known: true, TPOT: 0.2, Combined: 0.2}},
-		{"nothing is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{},
-			slo.Fit{}},
+		{"nothing is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{}, slo.Fit{}},
 		{"one of two is predicted", slo.HeadroomConfig{}, ask(200, 50), endpick.Prediction{Has: endpick.TTFT, TTFT: 1},
 			slo.Fit{TTFT: 1 - 1.0/(200e6), Combined: 0.8 * (1 - 1.0/(200e6))}},
 		{"a negative prediction is none", slo.HeadroomConfig{}, ask(200, 0), both(-1, 40), slo.Fit{}},

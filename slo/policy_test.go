@@ -37,9 +37,7 @@ func TestStagesConform(t *testing.T) {
 		"least": {}, "most": {MostHeadroom: true}, "neighbours": {PrefillRate: 8600},
 	} {
 		t.Run("best fit "+name, func(t *testing.T) {
-			scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer {
-				return rig.Must(slo.NewBestFit(config))
-			})
+			scorertest.RunWeighted(t, func(t *testing.T) endpick.Scorer { return rig.Must(slo.NewBestFit(config)) })
 		})
 	}
 	for name, newFilter := range map[string]func() (endpick.Filter, error){
@@ -47,9 +45,7 @@ func TestStagesConform(t *testing.T) {
 		"warmup": func() (endpick.Filter, error) { return slo.NewWarmup(slo.WarmupConfig{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter {
-				return rig.Must(newFilter())
-			}, map[string]string{})
+			scorertest.RunFilter(t, func(t *testing.T) endpick.Filter { return rig.Must(newFilter()) }, map[string]string{})
 		})
 	}
 	t.Run("latency admitter", func(t *testing.T) {

@@ -89,9 +89,7 @@ func TestUnusableRowsAreSkipped(t *testing.T) {
 	require.Equal(t, m, fit(t, Config{Features: 4}, bad), "what is skipped leaves no trace")
 	require.Equal(t, m, rig.Must(m.Refit(bad)))
 
-	bounds := Data{
-		X: []float64{1, 2, 3, 4}, Y: []float64{maxTarget, 1 / maxTarget, 1, 1}, W: []float64{1, 1, maxTarget, 1e-300},
-	}
+	bounds := Data{X: []float64{1, 2, 3, 4}, Y: []float64{maxTarget, 1 / maxTarget, 1, 1}, W: []float64{1, 1, maxTarget, 1e-300}}
 	require.Equal(t, bounds, rig.Must(usable(bounds, 1)))
 }
 

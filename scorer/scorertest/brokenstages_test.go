@@ -229,9 +229,7 @@ var broken = []struct {
 		d := time.Duration(1+time.Now().YearDay()%2) * time.Second
 		c.Prediction = endpick.Prediction{Has: endpick.TTFT, TTFT: d, TTFTUpper: d}
 	}))},
-	{"a predictor that counts the request in", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) {
-		c.Running++
-	}))},
+	{"a predictor that counts the request in", predicting(onEach(func(_ *endpick.Request, c *endpick.Candidate) { c.Running++ }))},
 	{"an admitter without words", admitting(func() endpick.Admitter {
 		return refusing("", func(req *endpick.Request, _ []endpick.Candidate) bool { return req.Priority < 0 })
 	})},

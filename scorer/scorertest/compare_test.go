@@ -178,15 +178,10 @@ func TestPoliciesConform(t *testing.T) {
 			}
 		},
 		"power of two": func() endpick.Policy {
-			return endpick.Policy{
-				Scorers: []endpick.Weighted{{Scorer: scorer.LMetric(), Weight: 1}},
-				Picker:  endpick.PowerOfTwo{},
-			}
+			return endpick.Policy{Scorers: []endpick.Weighted{{Scorer: scorer.LMetric(), Weight: 1}}, Picker: endpick.PowerOfTwo{}}
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
-			scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return p() })
-		})
+		t.Run(name, func(t *testing.T) { scorertest.RunPolicy(t, func(*testing.T) endpick.Policy { return p() }) })
 	}
 }
 
@@ -199,10 +194,7 @@ func ExampleCompare() {
 		Scorer: scorer.Cost("coldest", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.KVUsage }),
 		Weight: 1,
 	}}
-	reports, err := scorertest.Compare(
-		scorertest.Workload{Scenario: "C", Rate: 8, Requests: 500},
-		all.LMetric(), coldest,
-	)
+	reports, err := scorertest.Compare(scorertest.Workload{Scenario: "C", Rate: 8, Requests: 500}, all.LMetric(), coldest)
 	if err != nil {
 		fmt.Println(err)
 		return

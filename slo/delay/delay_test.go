@@ -80,9 +80,7 @@ func (w *world) serve(id string, input, output, beside int) {
 		held = append(held, l)
 	}
 	w.number++
-	late := func(d time.Duration) time.Duration {
-		return d + d*time.Duration(w.number%3*w.jitter)/1000
-	}
+	late := func(d time.Duration) time.Duration { return d + d*time.Duration(w.number%3*w.jitter)/1000 }
 	lease := route(input)
 	each := step + time.Duration(beside+1)*slot
 	w.now = w.now.Add(late(time.Duration(input)*token + each*3/2))

@@ -237,9 +237,7 @@ func TestStagesConform(t *testing.T) {
 		return q
 	}
 	scorertest.RunAdmitter(t, newQuota)
-	t.Run("observer", func(t *testing.T) {
-		scorertest.RunObserver(t, func(t *testing.T) any { return newQuota(t) })
-	})
+	t.Run("observer", func(t *testing.T) { scorertest.RunObserver(t, func(t *testing.T) any { return newQuota(t) }) })
 }
 
 // Requests that are never refused (mirrors, adopted ones) are charged and counted too.

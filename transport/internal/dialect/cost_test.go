@@ -113,9 +113,7 @@ func TestMemoryIsLinearInTheBody(t *testing.T) {
 
 // Limits are exact, whatever the items are, and also count together.
 func TestLimits(t *testing.T) {
-	items := func(n int, item string) string {
-		return strings.TrimSuffix(strings.Repeat(item+",", n), ",")
-	}
+	items := func(n int, item string) string { return strings.TrimSuffix(strings.Repeat(item+",", n), ",") }
 	// Padding, to make the body long enough for that many.
 	long := func(n int, body string) []byte { return []byte(body + strings.Repeat(" ", n*itemBytes)) }
 	for name, tc := range map[string]struct {

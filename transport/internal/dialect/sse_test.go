@@ -116,9 +116,7 @@ func TestEventReaderAgainstTwin(t *testing.T) {
 func FuzzEventReader(f *testing.F) {
 	f.Add("data: {}\n\ndata: drop\n\n: x\r\n\r\ndata: [DONE]\n\n", byte(3))
 	f.Add("data: other\r\rdata: drop\r\r\ndata\n\n", byte(1))
-	f.Fuzz(func(t *testing.T, stream string, size byte) {
-		checkAgainstTwin(t, stream, []int{int(size) + 1, 1, 7})
-	})
+	f.Fuzz(func(t *testing.T, stream string, size byte) { checkAgainstTwin(t, stream, []int{int(size) + 1, 1, 7}) })
 }
 
 func TestEventIsPassedOnAsSoonAsItEnds(t *testing.T) {
