@@ -46,6 +46,9 @@ type world struct {
 	router *endpick.Router
 	m      delay.Marginal
 	now    time.Time
+	// jitter lengthens latencies in turn by 0, 1 and 2 times this many thousandths.
+	jitter int
+	number int
 }
 
 // routing is a router of these endpoints, on a clock that stands still by itself.
@@ -76,17 +79,45 @@ func (w *world) serve(id string, input, output, beside int) {
 		l.FirstToken()
 		held = append(held, l)
 	}
+	w.number++
+	late := func(d time.Duration) time.Duration { return d + d*time.Duration(w.number%3*w.jitter)/1000 }
 	lease := route(input)
 	each := step + time.Duration(beside+1)*slot
-	w.now = w.now.Add(time.Duration(input)*token + each*3/2)
+	w.now = w.now.Add(late(time.Duration(input)*token + each*3/2))
 	lease.FirstToken()
-	w.now = w.now.Add(each * time.Duration(output-1))
+	w.now = w.now.Add(late(each * time.Duration(output-1)))
 	lease.Tokens(output - 1)
 	lease.Done(endpick.Outcome{OutputTokens: output})
 	for _, l := range held {
 		l.Done(endpick.Outcome{Status: endpick.Canceled})
 	}
 	w.now = w.now.Add(time.Second)
+}
+
+// It learns how long things take, and predicts requests unlike those it learned
+// from.
+func TestLearnsTimes(t *testing.T) {
+	for _, jitter := range []int{0, 50} {
+		w := routing(endpick.Endpoint{ID: "a"}, endpick.Endpoint{ID: "b"})
+		w.jitter = jitter
+		for i := range 200 {
+			w.serve("a", 100+i*37%3000, 50+i%100, i%20)
+		}
+		for _, input := range []int{200, 1000, 4000} {
+			var receipt endpick.Receipt
+			req := endpick.Request{Model: "m", InputTokens: input, Stream: true, ExpectedOutputTokens: 100, Receipt: &receipt}
+			rig.Must(w.router.Route(req)).Done(endpick.Outcome{Status: endpick.Canceled})
+			require.Len(t, receipt.Verdicts, 2)
+			for _, v := range receipt.Verdicts {
+				p, id, late := v.Candidate.Prediction, v.Candidate.Endpoint.ID, 1+float64(jitter)/1000
+				require.Equal(t, endpick.TTFT|endpick.TPOT, p.Has, "b is of the same kind")
+				assert.InEpsilon(t, late*(float64(input)*0.1+1.5*15.5), p.TTFT.Seconds()*1e3, 0.15, "input %d on %s", input, id)
+				assert.InEpsilon(t, late*15.5, p.TPOT.Seconds()*1e3, 0.1)
+				assert.GreaterOrEqual(t, p.TTFTUpper, p.TTFT)
+				assert.GreaterOrEqual(t, p.TPOTUpper, p.TPOT)
+			}
+		}
+	}
 }
 
 // learned returns a Marginal trained on a busy fleet.

@@ -115,6 +115,25 @@ func TestOneAbsurdNumberMovesNothing(t *testing.T) {
 	}
 }
 
+// What is refused, or fails, teaches nothing.
+func TestRefusedRequestsTeachNothing(t *testing.T) {
+	for _, status := range []endpick.Status{endpick.Failed, endpick.Lost, endpick.Canceled} {
+		c := newCrowd(t)
+		before := c.m.learned
+		known := *before.kinds.known[kindName{model: "m"}]
+		for range 100 {
+			c.one(endpick.Request{InputTokens: 1e6, ExpectedOutputTokens: 1e6, Stream: true}, 0, 0, endpick.Outcome{Status: status, OutputTokens: 5})
+			c.one(endpick.Request{InputTokens: 1e6, ExpectedOutputTokens: 1e6, Model: "other"}, 0, 0, endpick.Outcome{Status: status, OutputTokens: 5})
+		}
+		assert.Equal(t, before, c.m.learned)
+		assert.Equal(t, known, *c.m.learned.kinds.known[kindName{model: "m"}])
+		for _, e := range c.m.endpoints.All() {
+			assert.Zero(t, e.pairs)
+			assert.Zero(t, e.decoding)
+		}
+	}
+}
+
 // A tenant that sends nine in ten requests, all of them odd, has as much to say about what all
 // share as the one that sends the rest.
 func TestAFloodHasOneVote(t *testing.T) {
