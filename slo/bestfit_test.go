@@ -113,3 +113,16 @@ func TestBestFitConfig(t *testing.T) {
 	assert.Equal(t, "latency-least", name(newBestFit(t, slo.BestFitConfig{})))
 	assert.Equal(t, "latency-most", name(newBestFit(t, slo.BestFitConfig{MostHeadroom: true})))
 }
+
+// With the bound, a target is met with a margin for the spread.
+func TestBestFitAgainstTheUpperBound(t *testing.T) {
+	tight := both(190, 10)
+	tight.TTFTUpper = 400 * ms
+	sure := both(150, 10)
+	sure.TTFTUpper = 190 * ms
+	cs := fleet(tight, sure)
+	assert.Equal(t, "server-0", pick(newBestFit(t, slo.BestFitConfig{}), ask(200, 0), cs))
+	h := newHeadroom(t, slo.HeadroomConfig{UpperBound: true})
+	assert.Equal(t, "server-1", pick(newBestFit(t, slo.BestFitConfig{Headroom: h}), ask(200, 0), cs))
+	assert.Equal(t, []string{"server-1"}, ids(filter(newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true}), ask(200, 0), cs)))
+}

@@ -77,6 +77,11 @@ func score(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) []floa
 	return dst
 }
 
+// pick is the choice of the scorer with the default picker.
+func pick(s endpick.Scorer, req endpick.Request, cs []endpick.Candidate) string {
+	return cs[endpick.MaxScore{}.Pick(&req, cs, score(s, req, cs))].Endpoint.ID
+}
+
 func ids(cs []endpick.Candidate) (all []string) {
 	for i := range cs {
 		all = append(all, cs[i].Endpoint.ID)

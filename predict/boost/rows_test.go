@@ -33,6 +33,42 @@ func TestPriorByHand(t *testing.T) {
 	require.Equal(t, 1.0, (&prior{}).at(nil), "there is none")
 }
 
+// A prior equals that of a twin which solves each pass from the same rows by itself.
+func TestPriorEqualsItsNaiveTwin(t *testing.T) {
+	whole := func(n int, f func(int)) {
+		for i := range n {
+			f(i)
+		}
+	}
+	for seed := range uint64(5) {
+		for _, rows := range []int{40, 900, 5000} {
+			d := randomData(seed, rows, 4)
+			for i := range rows / 20 {
+				d.Y[i*20] /= 50 // the passes give these less weight
+			}
+			columns, sorted := []int{0, 2}, sampled(d.Y)
+			low, _ := ordinary(sorted)
+			want := prior{columns: columns, floor: low / 10}
+			for pass, rowsOf := range []func(int, func(int)){sampleRows, sampleRows, sampleRows, whole} {
+				f, last := newPriorFit(3), want
+				rowsOf(rows, func(i int) {
+					row, y, weight, scale := d.X[i*4:][:4], d.Y[i], d.W[i], d.Y[i]
+					if pass == 0 {
+						scale = max(y, sorted[len(sorted)/2])
+					} else {
+						weight *= math.Pow(min(1, 3*y/last.at(row)), 4)
+					}
+					f.add(columns, row, y, weight, scale)
+				})
+				want.weights = f.solve()
+			}
+			got := fitPrior(columns, d.X, 4, d.Y, d.W)
+			require.InDeltaSlice(t, want.weights, got.weights, 1e-6)
+			require.Equal(t, want.floor, got.floor)
+		}
+	}
+}
+
 // A feature's cuts depend on its values, not on how many rows lack it: a rare feature is cut as
 // finely as if the other rows did not exist.
 func TestAbsentRowsMoveNoCut(t *testing.T) {
