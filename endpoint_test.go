@@ -4,12 +4,145 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/endpick/endpick"
 )
+
+// Events at one endpoint, in order:
+//
+//	o  a request is routed there
+//	f  the oldest request that waits for its first token gets it
+//	d  the oldest request is done
+//	m  a mark is taken
+//	r  the report is made, with the mark if there is one
+func play(t *testing.T, r *endpick.Router, story string, load endpick.Load) {
+	var waiting, open []endpick.Lease
+	for _, step := range story {
+		switch step {
+		case 'o':
+			l := route(t, r, endpick.Request{InputTokens: 100, Stream: true})
+			waiting, open = append(waiting, l), append(open, l)
+		case 'f':
+			waiting[0].FirstToken()
+			waiting = waiting[1:]
+		case 'd':
+			open[0].Done(endpick.Outcome{})
+			if len(waiting) > 0 && waiting[0] == open[0] {
+				waiting = waiting[1:]
+			}
+			open = open[1:]
+		case 'm':
+			load.Snapshot = r.Snapshot("a")
+		case 'r':
+			require.NoError(t, r.Report("a", load))
+		}
+	}
+}
+
+func TestReportCorrection(t *testing.T) {
+	const noWaiting, noRunning, noKV = endpick.WaitingSignal, endpick.RunningSignal, endpick.KVUsageSignal
+	for _, c := range []struct {
+		name             string
+		story            string
+		load             endpick.Load
+		waiting, running float64
+	}{
+		{"no report: the account alone", "ooof", endpick.Load{}, 2, 1},
+		{"a fresh report counts what is there already", "oofr", endpick.Load{Waiting: 1, Running: 1}, 1, 1},
+		{"others' requests are in the report too", "or", endpick.Load{Waiting: 4, Running: 7}, 4, 7},
+		// Two were opened since the mark, when there was one. Of the three the engine
+		// counts one, two, all three, or requests of others as well.
+		{"counted before both came", "omoor", endpick.Load{Waiting: 0, Running: 1}, 2, 1},
+		{"counted between the two", "omoor", endpick.Load{Waiting: 1, Running: 1}, 2, 1},
+		{"counted after both", "omoor", endpick.Load{Waiting: 2, Running: 1}, 2, 1},
+		{"counted with others' requests", "omoor", endpick.Load{Waiting: 2, Running: 9}, 2, 9},
+		// Of those that began to prefill since the mark, the engine counts as large a part: 2/3 of one is one, 1/3 is none.
+		{"counted with two of three, one of which waits", "moooffr", endpick.Load{Waiting: 1, Running: 1}, 1, 2},
+		{"counted with one of three, one of which waits", "moooffr", endpick.Load{Waiting: 1}, 2, 1},
+		{"what is absent has not been counted", "mooor", endpick.Load{Waiting: 2, Running: nan, Absent: noRunning}, 3, 0},
+		{"what is absent has not been counted either", "moooffr", endpick.Load{Waiting: 9, Running: 2, Absent: noWaiting}, 1, 3},
+		{"counted before and after one was done", "ooffmdr", endpick.Load{Waiting: 0, Running: 1}, 0, 1},
+		{"counted before one was done", "ooffmdr", endpick.Load{Waiting: 0, Running: 2}, 0, 1},
+		{"opened since the report", "omroo", endpick.Load{Waiting: 1, Running: 1}, 3, 1},
+		// BS = 3 + 1 − 2.
+		{"opened and closed since the mark", "ooffmoddr", endpick.Load{Waiting: 1, Running: 2}, 2, 0},
+		{"a request that came and went since the mark", "mofdr", endpick.Load{Waiting: 1, Running: 2}, 1, 2},
+		{"moved from the queue to the batch", "oomfr", endpick.Load{Waiting: 2, Running: 0}, 1, 1},
+		{"a report that knew nothing of those that closed", "oomddr", endpick.Load{}, 0, 0},
+		{"more closed than reported", "ooofffmdddr", endpick.Load{Waiting: 1, Running: 1}, 0, 0},
+		// The sum, 1, is certain, but not its parts: W can't be 2 then.
+		{"the queue is never more than the sum", "ooffmoddr", endpick.Load{Waiting: 1, Running: 1}, 1, 0},
+		{"waiting only: running is the account", "oofmor", endpick.Load{Waiting: 5, Absent: noRunning}, 5, 1},
+		{"running only: waiting is the account", "oofmofr", endpick.Load{Running: 5, Absent: noWaiting}, 1, 5},
+		{"KV usage only: both are the account", "oof", endpick.Load{KVUsage: 0.5, Absent: noWaiting | noRunning}, 1, 1},
+		{"nothing at all", "oofr", endpick.Load{Absent: noWaiting | noRunning | noKV}, 1, 1},
+		{"absent fields are not read", "oofr", endpick.Load{Waiting: nan, Running: -4, Absent: noWaiting | noRunning}, 1, 1},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+			play(t, r, c.story, c.load)
+			got := status(t, r, "a").Candidate
+			assert.Equal(t, c.waiting, got.Waiting, "waiting")
+			assert.Equal(t, c.running, got.Running, "running")
+			assert.Equal(t, c.waiting+c.running, got.BatchSize(), "batch size")
+		})
+	}
+}
+
+func TestAbsentIsNotZero(t *testing.T) {
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a", "b", "silent")})
+	silent := func() *endpick.Candidate {
+		c := status(t, r, "silent").Candidate
+		return &c
+	}
+
+	assert.Equal(t, 0.5, silent().KVUsage, "nobody reports")
+	assert.Zero(t, silent().BatchSize(), "nobody reports, nothing is in flight")
+	assert.Nil(t, silent().Report)
+
+	// (2 + 5)/2, (10 + 20)/2, (0.25 + 0.75)/2.
+	require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 10, KVUsage: 0.25}))
+	require.NoError(t, r.Report("b", endpick.Load{Waiting: 5, Running: 20, KVUsage: 0.75}))
+	got := silent()
+	assert.Equal(t, []float64{3.5, 15, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
+	assert.Zero(t, got.Reported)
+
+	// A reported zero is a zero.
+	require.NoError(t, r.Report("silent", endpick.Load{}))
+	got = silent()
+	assert.Equal(t, []float64{0, 0, 0}, []float64{got.Waiting, got.Running, got.KVUsage})
+	assert.Equal(t, endpick.WaitingSignal|endpick.RunningSignal|endpick.KVUsageSignal, got.Reported)
+
+	// One signal is missing: only that is the mean of the others.
+	require.NoError(t, r.Report("silent", endpick.Load{Waiting: 1, Running: 1, Absent: endpick.KVUsageSignal}))
+	got = silent()
+	assert.Equal(t, []float64{1, 1, 0.5}, []float64{got.Waiting, got.Running, got.KVUsage})
+
+	// A report counts for a minute, inclusive.
+	require.NoError(t, r.Report("silent", endpick.Load{KVUsage: 0.125}))
+	c.advance(time.Minute)
+	assert.Equal(t, 0.125, silent().KVUsage)
+	c.advance(1)
+	assert.Equal(t, 0.5, silent().KVUsage, "out of date, like all others")
+
+	// The mean does not override that the router knows of two requests there.
+	require.NoError(t, r.Report("a", endpick.Load{}))
+	require.NoError(t, r.Report("b", endpick.Load{}))
+	for range 2 {
+		route(t, r, endpick.Request{Exclude: []string{"a", "b"}})
+	}
+	assert.Equal(t, 2.0, silent().Waiting)
+
+	// Without a prediction, there is no SLO.
+	assert.False(t, endpick.SLO{}.Asked())
+	assert.True(t, endpick.SLO{TPOT: 1}.Asked())
+	assert.False(t, endpick.SLO{TTFT: -1}.Asked())
+	assert.Zero(t, silent().Prediction.Has)
+}
 
 func TestEndpointValidation(t *testing.T) {
 	with := func(r endpick.Resident) endpick.Endpoint {

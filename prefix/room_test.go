@@ -2,6 +2,7 @@ package prefix_test
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -204,4 +205,26 @@ func TestTheLargestTenantMayGo(t *testing.T) {
 	mine := s.serveAll(1, "small", 20, 20)
 	s.serveAll(1, "flood", 2000, 20)
 	assert.Equal(t, 20, s.found(1, mine), "it is the flood that gives way")
+}
+
+// Slots are reused: conversations that grow and are evicted, in whatever order, don't
+// take more memory over time.
+func TestIndexIsAsSmallAfterLongChurn(t *testing.T) {
+	s := newShelf(t, 10, prefix.IndexConfig{BlocksPerEndpoint: 500})
+	random := rand.New(rand.NewPCG(1, 2))
+	conversations := make([][]uint64, 200)
+	play := func(requests int) int64 {
+		for range requests {
+			c := &conversations[random.IntN(len(conversations))]
+			if random.IntN(8) == 0 || len(*c) > 250 {
+				*c = nil
+			}
+			*c = append(*c, s.fresh(1+random.IntN(16))...)
+			s.route(random.IntN(10), *c...)
+		}
+		return s.Stats().Bytes
+	}
+	early := play(20_000)
+	late := play(100_000)
+	assert.LessOrEqual(t, late, early+early/4)
 }

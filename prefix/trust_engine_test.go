@@ -11,12 +11,13 @@ import (
 	"github.com/endpick/endpick"
 )
 
-// cacheModel is an LRU cache of so many blocks.
+// cacheModel is an LRU cache of so many blocks that counts in grains of tokens.
 type cacheModel struct {
-	room int
-	uses []uint64       // blocks, in order of use
-	last map[uint64]int // index in uses of each block's last use, from 1
-	from int            // everything before is evicted
+	room  int
+	grain int
+	uses  []uint64       // blocks, in order of use
+	last  map[uint64]int // index in uses of each block's last use, from 1
+	from  int            // everything before is evicted
 }
 
 // serve returns how many tokens of a prompt the engine has cached, and caches all of them.
@@ -34,7 +35,52 @@ func (c *cacheModel) serve(blocks []uint64) (tokens int) {
 			delete(c.last, b)
 		}
 	}
-	return 16 * min(n, len(blocks)-1)
+	return min(16*n, 16*len(blocks)-1) / c.grain * c.grain
+}
+
+// Prompts of all lengths come back after others were used. The engine lacks
+// none; it counts in blocks of its own.
+func TestTrustLearnsTheGrain(t *testing.T) {
+	for _, grain := range []int{1, 16, 544, 1056} {
+		t.Run(fmt.Sprint("grain=", grain), func(t *testing.T) {
+			d := newFixture(t, 3000)
+			engine := &cacheModel{room: 3000, grain: grain, last: map[uint64]int{}}
+			chance := uint64(1)
+			for range 2000 {
+				chance = chance*6364136223846793005 + 1442695040888963407
+				n := int(chance>>33) % 30
+				if chance>>63 == 1 {
+					n %= 3 // and some at once
+				}
+				blocks := prompt(n, 20+7*n)
+				d.done(d.routed(blocks), engine.serve(blocks))
+				require.Greater(t, d.capacity(), 2500)
+			}
+			assert.Equal(t, 3000, d.capacity())
+		})
+	}
+}
+
+func TestTrustThirtyOneZeros(t *testing.T) {
+	for _, tenants := range []int{1, 31} {
+		t.Run(fmt.Sprint("tenants=", tenants), func(t *testing.T) {
+			d := newFixture(t, 10_000)
+			for i := range 166 {
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			for i := range 31 {
+				d.tenant = fmt.Sprint(i % tenants)
+				d.done(d.routed(prompt(i, 60)), 0)
+			}
+			assert.Greater(t, d.capacity(), 6500)
+			// And up again, without a report from the engine.
+			d.tenant = ""
+			for i := range 1000 {
+				observer{d.x}.Done(d.routed(prompt(1000+i, 60)), &endpick.Outcome{})
+			}
+			assert.Equal(t, 10_000, d.capacity())
+		})
+	}
 }
 
 // One tenant whose prompts are never cached does not reduce another's room.
@@ -52,6 +98,18 @@ func TestTrustIsolatesTenants(t *testing.T) {
 		}
 	}
 	assert.Greater(t, d.capacity(), 1500)
+}
+
+// An engine without a cache is recognized.
+func TestTrustWithoutACache(t *testing.T) {
+	d := newFixture(t, 10_000)
+	chance := uint64(1)
+	for range 3000 {
+		chance = chance*6364136223846793005 + 1442695040888963407
+		u := float64(chance>>11) / (1 << 53)
+		d.done(d.routed(prompt(int(u*u*160), 60)), 0)
+	}
+	assert.Less(t, d.capacity(), 1250)
 }
 
 // An engine with an LRU cache a quarter of what the index assumes: the learned
@@ -77,7 +135,7 @@ func TestTrustFindsTheEngine(t *testing.T) {
 // and the share of matched blocks that the engine did not have.
 func serveSessions(t *testing.T, room, sessions int, report bool) (capacity int, wrong float64) {
 	d := newFixture(t, 4*room)
-	engine := &cacheModel{room: room, last: map[uint64]int{}}
+	engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
 	promised, missing := 0, 0
 	chance := uint64(1)
 	const requests = 3000
@@ -106,7 +164,7 @@ func TestTrustLearnsAnUnknownSize(t *testing.T) {
 	for _, room := range []int{1250, 5000, 20_000} {
 		t.Run(fmt.Sprint("room=", room), func(t *testing.T) {
 			d := newFixture(t, 0)
-			engine := &cacheModel{room: room, last: map[uint64]int{}}
+			engine := &cacheModel{room: room, grain: 16, last: map[uint64]int{}}
 			chance := uint64(1)
 			serve := func(blocks int) {
 				for used := 0; used < blocks; {

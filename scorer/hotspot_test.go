@@ -1,6 +1,7 @@
 package scorer_test
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -94,6 +95,27 @@ func TestHotspotWorkedExample(t *testing.T) {
 	s.routed(1, 1, two)
 	assert.Equal(t, everybody, s.left(1, one))
 	assert.Equal(t, scorer.Classes{Tracked: 1}, s.classes())
+}
+
+func TestHotspotNoAlarm(t *testing.T) {
+	for _, tc := range []struct {
+		name string
+		cs   []endpick.Candidate
+		rest int // requests of other classes
+	}{
+		{"nobody holds the prefix", candidates(indicators{}, indicators{}), 1},
+		{"everybody does", candidates(indicators{h: 992}, indicators{h: 992}), 1},
+		{"there is no other class", candidates(indicators{h: 992}, indicators{}), 0},
+		{"what is held is shorter than the head", candidates(indicators{h: 127}, indicators{}), 1},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newSpot(scorer.HotspotConfig{})
+			s.routed(tc.rest, 2, tc.cs)
+			s.routed(100, 1, tc.cs)
+			assert.Zero(t, s.classes().Alarmed)
+			assert.Len(t, s.left(1, tc.cs), 2)
+		})
+	}
 }
 
 func TestHotspotForgetsWithTheWindow(t *testing.T) {
@@ -287,6 +309,74 @@ func TestHotspotOfOneClassAlone(t *testing.T) {
 	s.now = s.now.Add(time.Second)
 	s.routed(3, 1, one)
 	assert.Equal(t, 1, s.classes().Tracked)
+}
+
+// remembers is a prefix index for the test: an endpoint holds each prompt that
+// was routed there.
+type remembers map[string]map[uint64]bool
+
+func (m remembers) Match(req *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		c := &candidates[i]
+		for _, b := range req.Blocks {
+			if !m[c.Endpoint.ID][b] {
+				break
+			}
+			c.PrefixTokens += 16
+		}
+	}
+}
+
+func (m remembers) Routed(e *endpick.Event) {
+	id := e.Candidate.Endpoint.ID
+	if m[id] == nil {
+		m[id] = map[uint64]bool{}
+	}
+	for _, b := range e.Request.Blocks {
+		m[id][b] = true
+	}
+}
+
+// One system prompt has two thirds of the traffic and is answered slowly.
+// LMetric alone keeps most of it on one server; the detector spreads the prefix
+// until it is no longer a hotspot, and then recovers.
+func TestHotspotOverTheRouter(t *testing.T) {
+	run := func(filters ...endpick.Filter) (most int) {
+		now := time.Unix(1000, 0)
+		p := only(scorer.LMetric())
+		p.Matcher, p.Filters = remembers{}, filters
+		config := endpick.Config{Policy: p, Seed: 1, Clock: func() time.Time { return now }}
+		for i := range 6 {
+			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: fmt.Sprint(i)})
+		}
+		r := rig.Must(endpick.New(config))
+		hot := map[string]int{}
+		var open []endpick.Lease
+		for i := range 300 {
+			now = now.Add(100 * time.Millisecond)
+			req := endpick.Request{InputTokens: 1000, Stream: true, Blocks: blocks(1)}
+			if i%3 == 0 {
+				req.Blocks = blocks(uint64(1000 + i))
+			}
+			l := rig.Must(r.Route(req))
+			if i%3 != 0 {
+				hot[l.Endpoint().ID]++
+			}
+			l.FirstToken()
+			if open = append(open, l); len(open) > 60 {
+				open[0].Done(endpick.Outcome{})
+				open = open[1:]
+			}
+		}
+		for _, n := range hot {
+			most = max(most, n)
+		}
+		return most
+	}
+	detector := scorer.Hotspot(scorer.HotspotConfig{})
+	alone, detected := run(), run(detector)
+	assert.Zero(t, scorer.ClassesOf(detector).Hot, "it has recovered")
+	assert.Less(t, detected*4, alone*3, "of 200 the most on one server")
 }
 
 // hotspotTwin keeps every request and recounts each time.

@@ -4,11 +4,14 @@ import (
 	"math"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/slo"
 )
 
@@ -112,6 +115,81 @@ func TestBestFitConfig(t *testing.T) {
 	name := func(s endpick.Scorer) string { return s.(interface{ Name() string }).Name() }
 	assert.Equal(t, "latency-least", name(newBestFit(t, slo.BestFitConfig{})))
 	assert.Equal(t, "latency-most", name(newBestFit(t, slo.BestFitConfig{MostHeadroom: true})))
+}
+
+// The median rule, checked against a sorted slice.
+func TestBestFitUnpredictedStayBelowTheMedian(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := newBestFit(t, slo.BestFitConfig{DisableExploration: true})
+		cs := fleet(make([]endpick.Prediction, rapid.IntRange(2, 40).Draw(t, "candidates"))...)
+		for i := range cs {
+			cs[i].KVUsage = rapid.Float64Range(0, 1).Draw(t, "kv")
+			if rapid.Bool().Draw(t, "predicted") {
+				cs[i].Prediction = whole(float64(rapid.IntRange(1, 50).Draw(t, "e2e")))
+			}
+		}
+		var with []float64
+		scores := score(s, ask(0, 0), cs)
+		for i, v := range scores {
+			if cs[i].Prediction.Has != 0 {
+				with = append(with, v)
+			}
+		}
+		if len(with) == 0 {
+			return
+		}
+		slices.Sort(with)
+		median := with[(len(with)-1)/2]
+		for i, v := range scores {
+			if cs[i].Prediction.Has == 0 && v >= median {
+				t.Fatalf("%v, the median is %v", v, median)
+			}
+		}
+	})
+}
+
+// queueing predicts a TTFT of 50 ms for each request on the endpoint.
+type queueing struct{}
+
+func (queueing) Predict(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].Prediction = both(50*float64(candidates[i].InFlight.Requests+1), 10)
+	}
+}
+
+// Loose requests come first, then as many tight ones as there are endpoints.
+// Best fit has packed the loose ones, so it has room for them.
+func TestBestFitLeavesEndpointsFreeForTightRequests(t *testing.T) {
+	placed := func(mostHeadroom bool) (met int) {
+		h := newHeadroom(t, slo.HeadroomConfig{})
+		config := endpick.Config{Seed: 3, Clock: func() time.Time { return epoch }, Policy: endpick.Policy{
+			Predictor: queueing{},
+			Filters:   []endpick.Filter{newTier(t, slo.TierConfig{Headroom: h, DisableExploration: true})},
+			Scorers:   []endpick.Weighted{{Scorer: newBestFit(t, slo.BestFitConfig{Headroom: h, MostHeadroom: mostHeadroom}), Weight: 1}},
+		}}
+		for i := range 8 {
+			config.Endpoints = append(config.Endpoints, endpick.Endpoint{ID: string(rune('a' + i))})
+		}
+		r, err := endpick.New(config)
+		require.NoError(t, err)
+		for range 16 {
+			_, err := r.Route(ask(500, 0))
+			require.NoError(t, err)
+		}
+		for range 6 {
+			tight := ask(60, 0)
+			l := rig.Must(r.Route(tight))
+			c, _ := l.Candidate()
+			if f := slo.FitOf(h, &tight, &c); f.Meets() {
+				met++
+			}
+		}
+		return met
+	}
+	// 500 ms have room for ten requests of 50 ms: 16 loose ones fill one endpoint
+	// and use a second, which leaves six free. Spread over eight they leave none.
+	assert.Equal(t, 6, placed(false))
+	assert.Zero(t, placed(true))
 }
 
 // With the bound, a target is met with a margin for the spread.

@@ -61,6 +61,42 @@ func TestRunningTargetsCanBeLeftOut(t *testing.T) {
 	}
 }
 
+// Sheddable requests that can be served in time are not rejected because
+// another request has an impossible target.
+func TestImpossibleTargetsRejectNobody(t *testing.T) {
+	r := sloRouter(t, slo.HeadroomConfig{}, 4)
+	for range 4 {
+		_, err := r.Route(streamed(1))
+		require.NoError(t, err)
+	}
+	require.NoError(t, reportBusy(r))
+	req := streamed(50 * ms)
+	req.Priority = -1
+	_, err := r.Route(req)
+	require.NoError(t, err)
+
+	// Targets that are met protect their requests.
+	r = sloRouter(t, slo.HeadroomConfig{}, 4)
+	for range 4 {
+		_, err := r.Route(streamed(11 * ms))
+		require.NoError(t, err)
+	}
+	require.NoError(t, reportBusy(r))
+	_, err = r.Route(req)
+	require.ErrorAs(t, err, new(*slo.UnattainableError))
+}
+
+// reportBusy reports all endpoints busy and warm.
+func reportBusy(r *endpick.Router) error {
+	for _, e := range r.Endpoints() {
+		err := r.Report(e.Candidate.Endpoint.ID, endpick.Load{Running: 1, KVUsage: 0.5})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // The request was routed without a prediction: its target binds nobody, even
 // once predictions exist.
 func TestUnpredictedTargetBindsNobody(t *testing.T) {

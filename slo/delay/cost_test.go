@@ -2,11 +2,13 @@ package delay
 
 import (
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 )
@@ -212,6 +214,74 @@ func TestWhatDoesNotFitByHand(t *testing.T) {
 	c := idle
 	c.Endpoint = &endpick.Endpoint{KVTokens: 1150}
 	assert.InDelta(t, 2000*0.5, costOf(t, newMarginal(Config{}), asked, c).again, 1e-9, "nothing was routed there yet")
+}
+
+// The naive twin works out the formula from the page, with nothing but the candidates.
+func TestCostTwin(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		m := newMarginal(Config{})
+		l := &m.learned
+		now := nanoseconds(start)
+		positive := func(name string, most float64) float64 { return rapid.Float64Range(0.01, most).Draw(t, name) }
+		for i := range l.common.each[:blocked] {
+			l.common.each[i] = proportions[i] * positive("each", 3)
+		}
+		first, rest, whole, again := positive("first", 1e4), positive("rest", 1e5), positive("whole", 20), positive("again", 2)
+		l.first.add(first, 1)
+		l.common.decoding.add(rest, 1)
+		l.idle.add(1, 1)
+		l.whole.add(max(whole, 1), 1)
+		l.again.add(again, 1)
+		l.common.labels = 1
+		arrivals := rapid.IntRange(0, 50).Draw(t, "arrivals")
+		for range arrivals {
+			l.common.arrivals.add(now)
+		}
+		req := endpick.Request{Model: "m", InputTokens: 16 * rapid.IntRange(1, 100).Draw(t, "blocks"), Stream: true}
+		var cs []endpick.Candidate
+		roots := 0.0
+		for i := range rapid.IntRange(1, 5).Draw(t, "candidates") {
+			c := endpick.Candidate{Endpoint: &endpick.Endpoint{KVTokens: rapid.IntRange(0, 5000).Draw(t, "size")}, Ref: endpick.EndpointRef{Slot: uint32(i), Generation: 1}}
+			c.Running = float64(rapid.IntRange(0, 50).Draw(t, "running"))
+			c.PrefixTokens = min(16*rapid.IntRange(0, 4).Draw(t, "held"), req.InputTokens-1)
+			c.Prediction = endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: time.Second, TPOT: time.Millisecond}
+			m.endpoints.At(c.Ref).filled = positive("filled", 5000)
+			roots += math.Sqrt(c.Running)
+			cs = append(cs, c)
+		}
+		c, w, b := math.Sqrt(min(max(whole, 1), 10)), 1+math.Sqrt((first+rest)/first), math.Pow(roots/float64(len(cs)), 2)
+		at := req.At(start, 1, 1)
+		var least cost
+		scores, why, sums := make([]float64, len(cs)), make([]string, len(cs)), []float64(nil)
+		m.Score(&at, cs, scores)
+		m.Explain(&at, cs, why)
+		d := m.decide(&at, cs)
+		defer d.end()
+		d.survey()
+		for i := range cs {
+			held := float64(cs[i].PrefixTokens)
+			f := float64(req.InputTokens) - held
+			k := (l.common.each[tokens]*f + l.common.each[attention]*f*(held+f/2)) / f
+			s := l.common.each[batches] + l.common.each[contexts]*(float64(req.InputTokens)+150)
+			free := max(float64(cs[i].Endpoint.KVTokens)-m.endpoints.Find(cs[i].Ref).filled, 0)
+			e := 1 - min(free/(f+300), 1)
+			lambda := float64(arrivals) / 10_000 / float64(len(cs))
+			bs := cs[i].Running
+			want := w*1000 + 300*1 + 300*s*bs + f*(k*c*(bs+lambda*k*f/2)+e*again*(c*b+w))
+			var x cost
+			d.cost(&cs[i], &x)
+			require.InEpsilon(t, want, x.sum(), 1e-3)
+			if sums = append(sums, x.sum()); i == 0 || x.sum() < least.sum() {
+				least = x
+			}
+		}
+		for i, sum := range sums {
+			var x cost
+			d.cost(&cs[i], &x)
+			require.Equal(t, x.text(d.unit(), nil, &least), why[i])
+			require.InEpsilon(t, slices.Min(sums)/sum, scores[i], 1e-9)
+		}
+	})
 }
 
 // Memory, or places, that are missing become free over the response's time: that share

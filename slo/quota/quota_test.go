@@ -82,33 +82,64 @@ func asQuota(err error) (e *quota.Error, ok bool) {
 	return e, ok
 }
 
-// What is not in the twin: words, and the bounds of what is believed. A bucket of 1,000 tokens, 100 a second
-// flow in, and an output token costs 3.
-func TestTokensAreBelievedWithinBounds(t *testing.T) {
+// Worked out by hand: a bucket of 1,000 tokens, 100 a second flow in, and an
+// output token costs 3.
+func TestTokensAreChargedAndCorrected(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 100, Burst: 1000}), OutputWeight: 3})
-	rig.Must(s.route("a", 400, 100)) // 400 + 300
-	_, err := s.route("a", 350, 0)
-	assert.EqualError(t, refused(t, err), `quota: out of tokens: tenant "a" needs 350 and has 300, try again in 500ms`)
-	huge, err := s.route("b", 5000, math.MaxInt32)
+	a, err := s.route("a", 400, 100) // 400 + 300
+	require.NoError(t, err)
+	assert.Equal(t, 300.0, s.left("a"))
+	_, err = s.route("a", 350, 0)
+	e := refused(t, err)
+	assert.Equal(t, &quota.Error{Tenant: "a", Need: 350, Have: 300, RetryAfter: 500 * time.Millisecond}, e)
+	assert.EqualError(t, e, `quota: out of tokens: tenant "a" needs 350 and has 300, try again in 500ms`)
+	b, err := s.route("b", 1000, 0)
+	require.NoError(t, err, "another's bucket is another")
+
+	s.now = s.now.Add(time.Second) // 400
+	a.Done(endpick.Outcome{InputTokens: 420, OutputTokens: 10})
+	assert.Equal(t, 400.0+700-420-30, s.left("a"))
+	b.Tokens(50)
+	b.Done(endpick.Outcome{Status: endpick.Canceled})
+	assert.Equal(t, 100.0-150, s.left("b"), "who goes away pays for the prompt and for what came: a debt")
+	_, err = s.route("b", 1, 0)
+	assert.Equal(t, 510*time.Millisecond, refused(t, err).RetryAfter)
+
+	s.now = s.now.Add(time.Hour)
+	assert.Equal(t, 1000.0, s.left("a"), "never more than the bucket")
+	huge, err := s.route("a", 5000, math.MaxInt32)
 	require.NoError(t, err, "a full bucket is enough for anything, and the debt remains")
-	assert.Equal(t, 1000.0-5000-3*(1<<24), s.left("b"))
+	assert.Equal(t, 1000.0-5000-3*(1<<24), s.left("a"), "what is believed is bounded")
 	huge.Done(endpick.Outcome{Status: endpick.Failed})
-	assert.Equal(t, 1000.0, s.left("b"))
+	assert.Equal(t, 1000.0, s.left("a"), "an endpoint that fails at once costs nothing")
+	cut := rig.Must(s.route("a", 100, 0))
+	cut.Tokens(7)
+	cut.Done(endpick.Outcome{Status: endpick.Failed})
+	assert.Equal(t, 1000.0-100-21, s.left("a"), "one that breaks off, what came of it")
+	_ = rig.Must(s.route("c", 0, 0))
+	assert.Equal(t, 999.0, s.left("c"), "an unknown length costs one")
 	rig.Must(s.route("d", 10, 0)).Done(endpick.Outcome{InputTokens: math.MaxInt32})
 	assert.Equal(t, 1000.0-1<<24, s.left("d"), "usage is believed up to the same bound")
 }
 
 func TestRequestsAtOnce(t *testing.T) {
 	s := open(t, quota.Config{Limits: all(quota.Limits{Requests: 2})})
-	_, err := s.route("a", 1<<20, 1<<20)
+	one, err := s.route("a", 1<<20, 1<<20)
 	require.NoError(t, err, "tokens are not limited")
 	_ = rig.Must(s.route("a", 1, 0))
 	_, err = s.route("a", 1, 0)
 	e := refused(t, err)
 	assert.Equal(t, &quota.Error{Tenant: "a", Requests: 2, RetryAfter: time.Second}, e)
 	assert.EqualError(t, e, `quota: too many requests at once: tenant "a" has 2 in flight`)
+	_ = rig.Must(s.route("b", 1, 0))
+	one.Done(endpick.Outcome{})
+	one.Done(endpick.Outcome{})
+	_ = rig.Must(s.route("a", 1, 0))
+	_, err = s.route("a", 1, 0)
+	refused(t, err)
+	assert.Len(t, s.quota.Tenants(s.now), 2)
 	s.now = s.now.Add(time.Hour)
-	assert.Equal(t, 2, s.Sweep(s.now))
+	assert.Equal(t, 3, s.Sweep(s.now))
 	for range 2 {
 		_, err = s.route("a", 1, 0)
 		require.NoError(t, err, "leases that were lost count no longer")
@@ -288,6 +319,16 @@ func TestLimitsThatPanic(t *testing.T) {
 	_, err = s.route("a", 1, 0)
 	assert.Equal(t, 1, refused(t, err).Requests, "no more than before at once")
 	fourth.Done(endpick.Outcome{})
+}
+
+// A debt arises when a request ends: tokens that flowed into a full bucket before
+// that are lost and do not pay for it afterwards.
+func TestTheDebtComesAfterTheFlow(t *testing.T) {
+	s := open(t, quota.Config{Limits: all(quota.Limits{Rate: 10, Burst: 100}), OutputWeight: 1})
+	lease := rig.Must(s.route("a", 10, 0))
+	s.now = s.now.Add(10 * time.Second) // full for the last nine seconds
+	lease.Done(endpick.Outcome{InputTokens: 10, OutputTokens: 50})
+	assert.Equal(t, 50.0, s.left("a"))
 }
 
 // However large the bucket and however slowly it fills, RetryAfter is positive and

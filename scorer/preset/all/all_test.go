@@ -128,6 +128,28 @@ func TestPoliciesConform(t *testing.T) {
 	}
 }
 
+// TestChoices gives every policy the same three servers:
+//
+//	a: holds 60 % of the prompt, 12 running, 9,000 prompt tokens in prefill
+//	b: holds nothing, 2 running
+//	c: holds 20 %, 4 running and 3 waiting
+//
+// LMetric: a (400 + 9,000)·13, b 1,000·3, c 800·8: b. vLLM: a 12, b 2, c 16: b.
+// Linear with 0.7: a 0.28 + 0.3, b 0.7 + 0.05, c 0.56 + 0.175: a. AIBrix: 12 − 2
+// > 8: least loaded, b. SGLang: 12 − 2 ≤ 32 and 0.6 > 0.5: a. Preble: a. Dynamo
+// in tokens: a 400 + 9,000 + context, b 1,000, c 800 + 0: c, of which this
+// router knows no open request. Load-prefix 3,2,2: a (3·0.6 + 0 + 2·0.5)/7, b (0
+// + 2 + 2·0.5)/7, c (3·0.2 + 2·0.5 + 2·0.5)/7: b. Always-busiest: a.
+func TestChoices(t *testing.T) {
+	want := map[string]string{
+		"lmetric": "b", "vllm": "b", "linear": "a", "aibrix": "b", "sglang": "a", "preble": "a",
+		"dynamo": "c", "load-prefix": "b", "least-loaded": "b", "always-busiest": "a",
+	}
+	for name, id := range want {
+		assert.Contains(t, newStage(t, name).play(threeServers), "\n* "+id+" ", name)
+	}
+}
+
 // What has been learned goes on to be used where it is of use.
 func TestReuse(t *testing.T) {
 	learned, err := all.ByName("predicted-latency")

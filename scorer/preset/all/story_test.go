@@ -192,7 +192,7 @@ func (s *stage) unknown(tokens int) (blocks []uint64) {
 	return blocks
 }
 
-// threeServers is the story of docs/concepts.md.
+// threeServers is the story of TestChoices and of docs/concepts.md.
 const threeServers = `> holds a tokens=608
 > holds c tokens=208
 > waits a tokens=9000
