@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"math/big"
 	"math/bits"
+	"math/rand/v2"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
@@ -138,5 +140,41 @@ func TestCollisionsUnderAnotherKey(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A polynomial modulo a power of two collides, at every point, for two texts of
+// two kinds of block in the order of the Thue-Morse sequence, and its inverse.
+func TestNoTextsCollideForEveryKey(t *testing.T) {
+	x, y := make([]byte, BlockBytes), make([]byte, BlockBytes)
+	binary.LittleEndian.PutUint64(y, 1<<63)
+	var one, two []byte
+	for i := range uint(1 << 12) {
+		if bits.OnesCount(i)%2 == 0 {
+			one, two = append(one, x...), append(two, y...)
+		} else {
+			one, two = append(one, y...), append(two, x...)
+		}
+	}
+	for key := range uint64(50) {
+		seed := seedOf(someSecret(key))
+		a, b := AppendText(nil, seed, string(one)), AppendText(nil, seed, string(two))
+		for i := range a {
+			require.NotEqual(t, a[i], b[i], "key %d, block %d", key, i)
+		}
+	}
+}
+
+// Two states with the same hash have different hashes after the next block.
+func TestCollisionsDoNotLast(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	s := someSecret(3)
+	block := make([]byte, BlockBytes)
+	for range 10_000 {
+		c := blockhash.Chain{Secret: seedOf(s).secret(), A: r.Uint64() >> 3, B: r.Uint64() >> 3}
+		by := r.Uint64() >> 40
+		d := blockhash.Chain{Secret: c.Secret, A: c.A + by, B: bits.RotateLeft64(bits.RotateLeft64(c.B, 32)-by, 32)}
+		require.NotEqual(t, c, d)
+		assert.NotEqual(t, c.Append(nil, block), d.Append(nil, block))
 	}
 }

@@ -3,7 +3,6 @@ package prefix
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 
@@ -118,13 +117,6 @@ func checkChat(t *rapid.T) {
 	require.Equal(t, AppendText([]uint64{7}, seedOf(s), want), blocks)
 }
 
-// No field can be taken for another, or for an escaped byte.
-func TestKindsOfFieldsDiffer(t *testing.T) {
-	kinds := []fieldKind{0, toolField, roleField, nameField, answersField, textField, mediaTypeField, mediaField, callField, callNameField, argumentsField}
-	slices.Sort(kinds)
-	require.Equal(t, kinds, slices.Compact(slices.Clone(kinds)))
-}
-
 // Only so much of a conversation is compacted, whatever it contains.
 func TestChatCompactsSoMuch(t *testing.T) {
 	s := someSecret(9)
@@ -145,5 +137,24 @@ func TestChatCompactsSoMuch(t *testing.T) {
 			require.Equal(t, len(want), h.Len())
 			require.Equal(t, AppendText(nil, seedOf(s), want), h.Blocks())
 		}
+	}
+}
+
+// Media of different lengths differ, even if the rest is zeros.
+func TestMediaCountTheirLength(t *testing.T) {
+	seed := seedOf(someSecret(1))
+	seen := map[uint64]int{}
+	for n := range 5 * BlockBytes {
+		h := blockhash.Sum(seed.secret(), make([]byte, n))
+		other, ok := seen[h]
+		require.False(t, ok, "%d and %d", n, other)
+		seen[h] = n
+	}
+	long := make([]byte, 300*BlockBytes)
+	whole := blockhash.Sum(seed.secret(), long)
+	for i := range 300 {
+		long[i*BlockBytes] = 1
+		require.NotEqual(t, whole, blockhash.Sum(seed.secret(), long), "block %d", i)
+		long[i*BlockBytes] = 0
 	}
 }

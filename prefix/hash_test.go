@@ -82,6 +82,9 @@ func TestHashScopesShareNothing(t *testing.T) {
 			seen[h] = true
 		}
 	}
+	for _, s := range scopes {
+		assert.Equal(t, prefix.AppendText(nil, s.Seed(), text), prefix.AppendText(nil, s.Seed(), text), "the same each time")
+	}
 	assert.Equal(t, prefix.AppendText(nil, prefix.Scope{}.Seed(), text), prefix.AppendText(nil, prefix.Seed{}, text))
 }
 

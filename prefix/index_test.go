@@ -66,6 +66,35 @@ func (s *shelf) match(blocks ...uint64) []int {
 	return held
 }
 
+func TestIndexMatchesHeadsOnly(t *testing.T) {
+	s := newShelf(t, 3, prefix.IndexConfig{})
+	s.route(0, 1, 2, 3, 4)
+	s.route(1, 1, 2)
+	s.route(2, 2, 3, 4)
+	assert.Equal(t, []int{64, 32, 0}, s.match(1, 2, 3, 4))
+	assert.Equal(t, []int{64, 32, 0}, s.match(1, 2, 3, 4, 5, 6))
+	assert.Equal(t, []int{48, 32, 0}, s.match(1, 2, 3, 9))
+	assert.Equal(t, []int{0, 0, 48}, s.match(2, 3, 4), "2, 3, 4 without the 1 before them are other blocks")
+	assert.Equal(t, []int{0, 0, 0}, s.match(9, 1, 2))
+	assert.Equal(t, []int{0, 0, 0}, s.match())
+}
+
+// After a removal in the middle of a path only its head counts.
+func TestIndexEvictsLeavesFirst(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 6})
+	s.route(0, 1, 2, 3, 4)
+	s.route(0, 7, 8, 9) // one too many: 4 is evicted, the end of the oldest
+	assert.Equal(t, []int{48}, s.match(1, 2, 3, 4))
+	assert.Equal(t, []int{48}, s.match(7, 8, 9))
+	s.route(0, 1, 2) // 3 is the oldest now
+	s.route(0, 7, 8, 9, 10)
+	assert.Equal(t, []int{32}, s.match(1, 2, 3, 4))
+	s.route(0, 5)
+	assert.Equal(t, []int{16}, s.match(1, 2, 3, 4), "5 is new, 2 was the oldest")
+	assert.Equal(t, []int{64}, s.match(7, 8, 9, 10))
+	assert.EqualValues(t, 3, s.Stats().Evicted)
+}
+
 func TestIndexBound(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
@@ -116,17 +145,31 @@ func TestIndexMatchIsAtMostThePrompt(t *testing.T) {
 	}
 }
 
-// A router with another policy meanwhile has not notified the index of the removal, and does so late.
-func TestIndexKnowsANewEndpointInASlot(t *testing.T) {
-	s := newShelf(t, 2, prefix.IndexConfig{})
-	s.route(0, 1, 2, 3)
-	s.route(1, 1, 2, 3)
-	old := s.fleet[0].Ref
+func TestIndexEndpointsAreIndependent(t *testing.T) {
+	s := newShelf(t, 3, prefix.IndexConfig{})
+	for slot := range 3 {
+		s.route(slot, 1, 2, 3)
+	}
+	s.EndpointRemoved(s.fleet[1].Ref)
+	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3))
+	s.EndpointRemoved(s.fleet[1].Ref)
+	s.route(1, 1, 2) // was pending when the endpoint was removed
+	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3))
+
+	s.fleet[1].Ref.Generation++
+	assert.Equal(t, []int{48, 0, 48}, s.match(1, 2, 3), "another endpoint in the same slot")
+	s.route(1, 1, 2)
+	assert.Equal(t, []int{48, 32, 48}, s.match(1, 2, 3))
+	old := s.fleet[1].Ref
+	old.Generation--
+	s.EndpointRemoved(old)
+	assert.Equal(t, []int{48, 32, 48}, s.match(1, 2, 3), "late news of the one before")
+
+	// A router with another policy meanwhile has not notified the index of the removal.
 	s.fleet[0].Ref.Generation += 2
 	s.route(0, 1)
-	s.EndpointRemoved(old)
-	assert.Equal(t, []int{16, 48}, s.match(1, 2, 3))
-	assert.Equal(t, 4, s.Stats().Pairs)
+	assert.Equal(t, []int{16, 32, 48}, s.match(1, 2, 3))
+	assert.Equal(t, 6, s.Stats().Pairs)
 }
 
 func TestIndexIgnoresWhatItDoesNotKnow(t *testing.T) {

@@ -40,13 +40,82 @@ func TestTenantPushesOutItsOwn(t *testing.T) {
 	assert.Equal(t, 1000, s.Stats().Endpoints[0].Held, "and what is free is anybody's")
 }
 
-// In the memory of all, a tenant above its share gives way to newcomers, before any other tenant does.
+// A tenant above its share gives way to others.
+func TestTenantGivesWay(t *testing.T) {
+	for share, want := range map[float64]int{0: 500, 0.25: 250, 1: 1000} {
+		t.Run(fmt.Sprint("share=", share), func(t *testing.T) {
+			s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 1000, TenantShare: share})
+			first := s.serveAll(0, "first", 50, 20)
+			assert.Equal(t, 50, s.found(0, first), "a tenant alone may have it all")
+			for range 3 {
+				s.serve(0, "first", first[0]...) // used all the time
+				second := s.serveAll(0, "second", want/20, 20)
+				assert.Equal(t, want/20, s.found(0, second))
+			}
+			kept := 25
+			switch share {
+			case 0.25:
+				kept = 37 // 13 prompts of the second, 740 blocks of the first
+			case 1:
+				kept = 0
+			}
+			assert.InDelta(t, kept, s.found(0, first), 1)
+		})
+	}
+}
+
+// Engines don't know tenants: if everything that its cache holds is remembered,
+// a tenant may have it all, and lose it all.
+func TestTenantsInACacheThatIsKnown(t *testing.T) {
+	for _, tc := range []struct {
+		name         string
+		kv, most     int // tokens, blocks
+		first, flood int // prompts found
+	}{
+		{"all of it", 1600, 0, 0, 10},
+		{"all of it, no more than is remembered", 1600, 100, 0, 10},
+		{"more than is remembered", 1616, 100, 5, 5},
+		{"nobody knows", 0, 100, 5, 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: tc.most})
+			s.fleet[0].Endpoint.KVTokens = tc.kv
+			first := s.serveAll(0, "first", 5, 10)
+			flood := s.serveAll(0, "flood", 10, 10)
+			assert.Equal(t, tc.first, s.found(0, first))
+			assert.Equal(t, tc.flood, s.found(0, flood))
+		})
+	}
+}
+
+// A tenant above its share gives way to newcomers, before any other tenant
+// does.
 func TestTenantWithTheMostGivesWay(t *testing.T) {
-	s := newShelf(t, 3, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
-	oldest := s.serveAll(0, "oldest", 10, 100)
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
+	oldest := s.serveAll(0, "oldest", 1, 10)
+	most := s.serveAll(0, "most", 9, 10)
+	mine := s.serveAll(0, "mine", 3, 10)
+	assert.Equal(t, []int{1, 6, 3}, []int{s.found(0, oldest), s.found(0, most), s.found(0, mine)})
+	// The same for the memory of all.
+	s = newShelf(t, 3, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})
+	oldest = s.serveAll(0, "oldest", 10, 100)
 	s.serveAll(1, "most", 200, 1000)
-	mine := s.serveAll(0, "mine", 10, 1000)
+	mine = s.serveAll(0, "mine", 10, 1000)
 	assert.Equal(t, []int{10, 10}, []int{s.found(0, oldest), s.found(0, mine)})
+}
+
+// A head that tenants share belongs to none: a tenant that floods loses its own
+// prompts, not the head.
+func TestTenantsShareHeads(t *testing.T) {
+	s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 200})
+	head := s.fresh(50)
+	s.serve(0, "first", head...)
+	mine := append(head[:50:50], s.fresh(10)...)
+	s.serve(0, "second", mine...)
+	for range 50 {
+		s.serve(0, "first", s.fresh(20)...)
+	}
+	assert.Equal(t, []int{16 * 60}, s.match(mine...))
 }
 
 // The same for the bytes of all endpoints: short prompts, which take the most,
@@ -126,6 +195,7 @@ func TestMemoryOldestFirst(t *testing.T) {
 	n := s.found(0, prompts)
 	assert.Greater(t, n, 80)
 	assert.Equal(t, n, s.found(0, prompts[300-n:]), "the newest ones")
+	assert.Zero(t, s.found(0, prompts[:300-n]))
 	for _, p := range prompts[:300-n-1] {
 		require.Zero(t, s.match(p...)[0])
 	}
@@ -160,25 +230,21 @@ func TestMemoryIsTakenFromWhoHasIt(t *testing.T) {
 	assert.LessOrEqual(t, s.Stats().Bytes, int64(most*7/8+4000), "the rest is for prompts in prefill, of which there are few")
 }
 
-// bounded is what the first endpoint holds, and at most.
-func (s *shelf) bounded() [2]int {
-	e := s.Stats().Endpoints[0]
-	return [2]int{e.Held, e.Bound}
-}
-
 // The limit of an endpoint is that of the last prompt that it computed.
 func TestBoundFollowsTheEndpoint(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{})
 	s.fleet[0].Endpoint.KVTokens = 1600
 	s.serveAll(0, "", 20, 10)
 	assert.Equal(t, 100, s.Stats().Endpoints[0].Held)
-	s.fleet[0].Endpoint = &endpick.Endpoint{ID: "e0", KVTokens: 480}
+	smaller := *s.fleet[0].Endpoint
+	smaller.KVTokens = 480
+	s.fleet[0].Endpoint = &smaller
 	e := s.begin(0, "", s.fresh(10)...)
-	assert.Equal(t, [2]int{100, 100}, s.bounded())
+	assert.Equal(t, [2]int{100, 100}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 	s.end(s.begin(0, "", s.fresh(10)...), endpick.Failed)
-	assert.Equal(t, [2]int{100, 100}, s.bounded())
+	assert.Equal(t, [2]int{100, 100}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 	s.end(e, endpick.Completed)
-	assert.Equal(t, [2]int{30, 30}, s.bounded())
+	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 }
 
 // A request that was routed before has its response remembered within the new limit.
@@ -188,10 +254,12 @@ func TestBoundDoesNotGoBack(t *testing.T) {
 	prompt := s.fresh(10)
 	e := s.begin(0, "", prompt...)
 	s.FirstToken(e)
-	s.fleet[0].Endpoint = &endpick.Endpoint{ID: "e0", KVTokens: 480}
+	smaller := *s.fleet[0].Endpoint
+	smaller.KVTokens = 480
+	s.fleet[0].Endpoint = &smaller
 	s.serveAll(0, "", 3, 10)
 	s.answer(e, endpick.Completed, append(prompt, s.fresh(40)...)...)
-	assert.Equal(t, [2]int{30, 30}, s.bounded())
+	assert.Equal(t, [2]int{30, 30}, [2]int{s.Stats().Endpoints[0].Held, s.Stats().Endpoints[0].Bound})
 }
 
 // When the tenant that holds the most disappears with its endpoint, another one
