@@ -72,12 +72,8 @@ func TestConversationsContinue(t *testing.T) {
 				assert.Regexp(t, "^head-", u.req.Session, name)
 			}
 		}
-		first, all := understand(t, tc.kind, tc.turn(strings.Join(tc.msgs[:2], ","))), tc.turn(strings.Join(tc.msgs, ","))
-		assert.Equal(t, first.req.Session, understand(t, tc.kind, all).req.Session, name)
-		// Counting requests go where the prompt will go.
-		counting := map[*api]*api{chat: chatCount, messages: messageCount, responses: responseCount}[tc.kind]
-		assert.Equal(t, last, blocksOf(t, counting, all), name)
-		assert.True(t, counting.idle, name)
+		first := understand(t, tc.kind, tc.turn(strings.Join(tc.msgs[:2], ","))).req.Session
+		assert.Equal(t, first, understand(t, tc.kind, tc.turn(strings.Join(tc.msgs, ","))).req.Session, name)
 	}
 }
 
@@ -203,17 +199,33 @@ func TestStreamsAreMetered(t *testing.T) {
 		first, cut              bool
 		status                  endpick.Status
 	}{
+		"messages": {"/v1/messages", aMessage, events(start,
+			`{"type":"content_block_start","index":0,"content_block":{"type":"text","text":""}}`, `{"type": "ping"}`,
+			`{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`,
+			`{"type":"content_block_stop","index":0}`,
+			`{"type":"content_block_start","index":1,"content_block":{"type":"tool_use","id":"toolu_1","name":"get_weather","input":{}}}`,
+			`{"type":"content_block_delta","index":1,"delta":{"type":"input_json_delta","partial_json":"{\"location\":"}}`,
+			`{"type":"message_delta","delta":{"stop_reason":"tool_use","stop_sequence":null},"usage":{"output_tokens":15}}`,
+			`{"type":"message_stop"}`), 100, 15, true, cached(64), true, false, endpick.Completed},
 		"messages that are cut": {"/v1/messages", aMessage, events(start, `{"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"Hello"}}`), 0, 1, false, cached(64), true, true, endpick.Completed},
 		"messages that fail":    {"/v1/messages", aMessage, events(start, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`), 0, 0, false, cached(64), false, false, endpick.Failed},
 		"later figures without the cache's": {"/v1/messages", aMessage, events(start,
 			`{"type":"content_block_delta","index":0,"delta":{"type":"thinking_delta","thinking":"Hello"}}`,
 			`{"type":"message_delta","delta":{"stop_reason":"end_turn"},"usage":{"input_tokens":25,"output_tokens":2}}`), 100, 2, true, cached(64), true, false, endpick.Completed},
+		"responses": {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created,
+			`{"type":"response.output_item.added","output_index":0,"item":{"id":"msg_1","type":"message","role":"assistant","content":[]}}`,
+			`{"type":"response.output_text.delta","item_id":"msg_1","output_index":0,"content_index":0,"delta":"Hello"}`,
+			`{"type":"response.completed","response":{"id":"resp_1","status":"completed","output":[],"usage":{"input_tokens":36,"input_tokens_details":{"cached_tokens":16},"output_tokens":87,"output_tokens_details":{"reasoning_tokens":0},"total_tokens":123}}}`),
+			36, 87, true, cached(16), true, false, endpick.Completed},
 		"a call of a tool": {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created,
 			`{"type":"response.output_item.added","output_index":0,"item":{"type":"function_call","call_id":"c","name":"f"}}`,
 			`{"type":"response.function_call_arguments.delta","delta":"{\"a\":1}"}`,
 			`{"type":"response.incomplete","response":{"status":"incomplete","usage":{"input_tokens":3,"output_tokens":4}}}`), 3, 4, true, nil, true, false, endpick.Completed},
-		"a response that fails":     {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created, `{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error"}}}`), 0, 0, false, nil, false, false, endpick.Failed},
-		"a response that is cut":    {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created, `{"type":"response.reasoning_text.delta","delta":"hm"}`), 0, 1, false, nil, true, true, endpick.Completed},
+		"a response that fails":  {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created, `{"type":"response.failed","response":{"status":"failed","error":{"code":"server_error"}}}`), 0, 0, false, nil, false, false, endpick.Failed},
+		"a response that is cut": {"/v1/responses", `{"model":"m","input":"hi","stream":true}`, events(created, `{"type":"response.reasoning_text.delta","delta":"hm"}`), 0, 1, false, nil, true, true, endpick.Completed},
+		"SGLang, from its beginning": {"/generate", `{"text":"hi","stream":true}`, events(
+			`{"text":"a","meta_info":{"prompt_tokens":3,"completion_tokens":1,"cached_tokens":2,"finish_reason":null}}`,
+			`{"text":"a b","meta_info":{"prompt_tokens":3,"completion_tokens":2,"cached_tokens":2,"finish_reason":{"type":"stop"}}}`) + "data: [DONE]\n\n", 3, 2, true, cached(2), true, false, endpick.Completed},
 		"TGI":                       {"/generate_stream", `{"inputs":"hi","stream":true}`, events(`{"token":{"id":1,"text":"Hello"},"generated_text":null}`, `{"token":{"id":2,"text":"!"},"generated_text":"Hello!","details":{"generated_tokens":2}}`), 0, 1, false, nil, true, false, endpick.Completed},
 		"vLLM, tokens":              {"/inference/v1/generate", `{"token_ids":[1],"stream":true}`, events(`{"request_id":"r","choices":[{"index":0,"token_ids":[5,6]}]}`, `{"choices":[{"index":0,"token_ids":[7],"finish_reason":"stop"}]}`) + "data: [DONE]\n\n", 0, 3, false, nil, true, false, endpick.Completed},
 		"llama.cpp":                 {"/completion", aPrompt, native, 24, 3, true, cached(18), true, false, endpick.Completed},

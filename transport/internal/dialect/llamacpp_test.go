@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"pgregory.net/rapid"
 )
 
 // The answers are llama.cpp's, shortened.
@@ -35,7 +36,47 @@ func TestInfillSharesItsFiles(t *testing.T) {
 	one := read(file, words("func f"))
 	assert.Greater(t, shared(one, read(file, words("func g"))), 0)
 	assert.Equal(t, 0, shared(one, read(strings.Replace(file, "a.go", "b.go", 1), words("func f"))))
+	assert.Less(t, shared(one, read(file, words("func f")+"more")), len(one)+1)
 	assert.Equal(t, one, read(`{"text":"`+words("package a")+`","x":[1],"filename":"a.go"}`, words("func f")))
 	assert.Equal(t, one[:1], read(file+","+file, words("func f"))[:1], "another file comes after")
 	assert.NotEqual(t, one, read(`7,`+file, words("func g")))
+}
+
+// Counting requests go where the prompt will go.
+func TestCountsHaveThePromptsBlocks(t *testing.T) {
+	for _, tc := range []struct {
+		counting, of *api
+		body         string
+	}{
+		{chatCount, chat, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
+		{responseCount, responses, `{"input":"` + words("one") + `"}`},
+		{messageCount, messages, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
+	} {
+		assert.Equal(t, understand(t, tc.of, tc.body).req.Blocks, understand(t, tc.counting, tc.body).req.Blocks)
+		assert.True(t, tc.counting.idle)
+	}
+}
+
+func TestNativePromptsAreTheirTwins(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		d := drawn{T: t}
+		long := func() { d.put(`"` + words("long") + `"`) }
+		one := func() {
+			rapid.SampledFrom([]func(){
+				d.str, d.ids, long,
+				func() { d.list(rapid.SampledFrom([]func(){long, func() { d.put("7") }, d.str}).Draw(t, "of")) },
+				func() { d.put(`[1,`); long(); d.put(`,2]`) },
+				func() { d.put(`{"prompt_string":`); long(); d.put(`,"multimodal_data":["x"]}`) },
+				func() { d.anything(1) },
+			}).Draw(t, "one")()
+		}
+		if d.often() {
+			d.list(one)
+		} else {
+			one()
+		}
+		body := []byte(`{"prompt":` + d.b.String() + "}")
+		u, err := tryToUnderstand(native, body, manyItems)
+		agree(t, native, body, u, err)
+	})
 }

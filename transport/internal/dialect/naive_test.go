@@ -1,17 +1,15 @@
 package dialect
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
-	"maps"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 
 	"github.com/endpick/endpick"
 	"github.com/endpick/endpick/prefix"
@@ -267,7 +265,7 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 	}
 	_, ok := object(body)
 	if !ok && kind != other {
-		require.Equal(t, ErrMalformed, err, "%.300s", body)
+		require.Equal(t, ErrMalformed, err)
 		return
 	}
 	require.NoError(t, err)
@@ -308,80 +306,227 @@ func agree(t require.TestingT, kind *api, body []byte, u understood, err error) 
 // hashed, so everything before it is in one.
 var filler = `{"content":"` + strings.Repeat("x", 2*prefix.BlockBytes) + `"}`
 
-// usual are bodies with all that the reader knows.
-var usual = map[*api][]string{
-	chat: {
-		`{"model":"m","stream":true,"x":1,"tools":[{"name":"f","a":[1]},"g"],"messages":[{"role":"system","name":"n","content":"be"},` +
-			`{"role":"user","content":[{"type":"text","text":"a"},{"text":"b"},"c",{"type":"image_url","image_url":{"url":"u","detail":"d"}},{"type":"b","b":{"data":"e"},"source":{"url":"v"}},{"type":"odd","x":[2]}]},` +
-			`{"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"b\":1}"}},{"id":"2","function":{"name":"g","arguments":{"c":3}}}]},{"role":"tool","tool_call_id":"1","content":"d"},` + filler + `]}`,
-	},
-	messages: {
-		`{"model":"m","stream":true,"tools":[{"name":"f"}],"system":[{"type":"text","text":"be"}],"messages":[{"role":"user","content":[{"type":"text","text":"a"},{"type":"image","source":{"type":"base64","data":"b"}},` +
-			`{"type":"image","source":{"type":"url","url":"u"}},{"type":"document","source":{"type":"file","file_id":"i"}}]},{"role":"assistant","content":[{"type":"thinking","thinking":"t","text":"no"},{"type":"text","text":"c"},{"type":"tool_use","id":"1","name":"f","input":{"a":1}}]},` +
-			`{"role":"user","content":[{"type":"tool_result","tool_use_id":"1","content":"d"},{"type":"text","text":"e"},{"type":"tool_result","tool_use_id":"2","content":[{"type":"text","text":"f"},{"type":"image","source":{"data":"g"}}]}]},` + filler + `]}`,
-	},
-	responses: {
-		`{"model":"m","stream":false,"tools":[{"name":"f"}],"instructions":"be","input":[{"role":"user","content":"a"},{"type":"message","role":"user","content":[{"type":"input_text","text":"b"},{"type":"input_image","image_url":"u","x":1}]},` +
-			`{"type":"reasoning","id":"r","content":"no"},{"type":"function_call","call_id":"1","name":"f","arguments":"{}","id":"i"},{"type":"function_call_output","call_id":"1","output":"c"},` +
-			`{"type":"function_call_output","call_id":"2","output":[{"type":"input_text","text":"d"}]},{"type":"web_search_call","id":"w"},{"type":"message","role":"assistant","content":[{"type":"output_text","text":"e"}]},` + filler + `]}`,
-		`{"input":"` + words("one") + `"}`,
-	},
-	completion: {`{"model":"m","prompt":"` + words("one") + `","stream":true,"n":2}`, `{"prompt":["` + words("one") + `","b"]}`, `{"prompt":[1,2,70000]}`, `{"prompt":[[1,2],[3]]}`},
-	native:     {`{"prompt":"` + words("one") + `"}`, `{"prompt":["` + words("one") + `",7]}`, `{"prompt":[1,"a",2]}`, `{"prompt":{"prompt_string":"a","multimodal_data":["x"]}}`, `{"prompt":[{"prompt_string":"a","multimodal_data":["x"]},[1,2],"b"]}`},
-	other:      {`{"model":"m","messages":[]}`},
+// drawn writes JSON that is mostly, but not always, a valid request.
+type drawn struct {
+	*rapid.T
+	b strings.Builder
 }
 
-var aText = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+func (d *drawn) one(of ...string) string { return rapid.SampledFrom(of).Draw(d.T, "") }
 
-// variants calls f with a body, and with it after each of its values was replaced by something else, or left out: with
-// escapes, and on many lines.
-func variants(t testing.TB, body string, f func(body []byte)) {
-	var root any
-	require.NoError(t, json.Unmarshal([]byte(body), &root))
-	written := func() {
-		b, err := json.Marshal(root)
-		require.NoError(t, err)
-		b = aText.ReplaceAllFunc(b, func(s []byte) []byte { return bytes.ReplaceAll(s, []byte("e"), []byte(`\u0065`)) })
-		var spaced bytes.Buffer
-		require.NoError(t, json.Indent(&spaced, b, " ", "\t"))
-		f(spaced.Bytes())
+// often is true three times in four.
+func (d *drawn) often() bool { return rapid.IntRange(0, 3).Draw(d.T, "") > 0 }
+
+func (d *drawn) put(s string) { d.b.WriteString(s) }
+
+func (d *drawn) space() { d.put(d.one("", "", "", " ", "\n\t ")) }
+
+func (d *drawn) str() {
+	d.put(`"`)
+	for range rapid.IntRange(0, 4).Draw(d.T, "") {
+		d.put(d.one("a", "é", `\n`, `\"`, `\\`, `\u0061`, `\ud83d\ude00`, `\ud83d`, `\/`, "{", "]", `\u0000`, strings.Repeat("long text ", 9), strings.Repeat(`\t`, 40)))
 	}
-	f([]byte(body))
-	written()
-	odd := []any{nil, true, 7, -1, 1.5, "", "é\n\"/\u0000\ufffd", words("long"), []any{}, []any{"a", 1}, map[string]any{}, map[string]any{"type": "text", "text": "y"}}
-	var each func(v any, put func(any))
-	each = func(v any, put func(any)) {
-		for _, o := range odd {
-			put(o)
-			written()
+	d.put(`"`)
+}
+
+func (d *drawn) list(element func()) {
+	d.put("[")
+	for i := range rapid.IntRange(0, 3).Draw(d.T, "") {
+		if i > 0 {
+			d.put(",")
 		}
-		put(v)
-		switch v := v.(type) {
-		case []any:
-			for i := range v {
-				each(v[i], func(o any) { v[i] = o })
-			}
-		case map[string]any:
-			for _, name := range slices.Sorted(maps.Keys(v)) {
-				was := v[name]
-				delete(v, name)
-				written()
-				each(was, func(o any) { v[name] = o })
-			}
+		d.space()
+		element()
+		d.space()
+	}
+	d.put("]")
+}
+
+// object writes some of the members, in any order and perhaps twice; a nil value
+// is a string.
+func (d *drawn) object(values map[string]func(), names ...string) {
+	d.put("{")
+	for i := range rapid.IntRange(0, 5).Draw(d.T, "") {
+		if i > 0 {
+			d.put(",")
+		}
+		d.space()
+		name := d.one(names...)
+		key := name
+		if !d.often() {
+			key = strings.NewReplacer("e", `\u0065`, "t", `\u0074`).Replace(name)
+		}
+		d.put(`"` + key + `"`)
+		d.space()
+		d.put(":")
+		d.space()
+		switch value := values[name]; {
+		case !d.often():
+			d.anything(2)
+		case value == nil:
+			d.str()
+		default:
+			value()
+		}
+		d.space()
+	}
+	d.put("}")
+}
+
+func (d *drawn) anything(depth int) {
+	kinds := 5
+	if depth == 0 {
+		kinds = 4
+	}
+	switch rapid.IntRange(0, kinds).Draw(d.T, "") {
+	case 0:
+		d.str()
+	case 1:
+		d.put(d.one("0", "1", "17", "-1", "1.0", "1.5", "1e3", "2147483648"))
+	case 2, 3:
+		d.put(d.one("null", "true", "false"))
+	case 4:
+		d.list(func() { d.anything(depth - 1) })
+	case 5:
+		d.object(nil, "type", "text", "url", "a", "")
+	}
+}
+
+func (d *drawn) ids() {
+	d.list(func() { d.put(d.one("1", "1", "1", "1", "1", "1", "2.0", "70000", "0", "-1")) })
+}
+
+func (d *drawn) call() {
+	d.object(map[string]func(){
+		"function": func() {
+			d.object(map[string]func(){"arguments": func() { d.put(`"{\"b\":1,\"a\":[ 2]}"`) }}, "name", "arguments", "x")
+		},
+	}, "id", "type", "function")
+}
+
+func (d *drawn) message() {
+	d.object(map[string]func(){
+		"content":    func() { d.list(d.block) },
+		"tool_calls": func() { d.list(d.call) },
+	}, "role", "name", "content", "content", "tool_calls", "tool_call_id", "x")
+}
+
+// shaped is an object with its type and most of its members; a nil value is a
+// string.
+func (d *drawn) shaped(kind string, names []string, values ...func()) {
+	d.put(`{"type":"` + kind + `"`)
+	for i, name := range rapid.Permutation(names).Draw(d.T, "") {
+		if !d.often() {
+			continue
+		}
+		d.put(`,"` + name + `":`)
+		if i = slices.Index(names, name); i < len(values) && values[i] != nil {
+			values[i]()
+		} else {
+			d.str()
 		}
 	}
-	each(root, func(v any) { root = v })
+	d.put("}")
+}
+
+func (d *drawn) block() {
+	source := func() { d.shaped("base64", []string{"data", "url", "file_id"}) }
+	switch rapid.IntRange(0, 6).Draw(d.T, "") {
+	case 0:
+		d.object(map[string]func(){"source": source, "content": func() { d.list(d.block) }}, "type", "text", "source", "input", "content", "id", "name", "tool_use_id")
+	case 1:
+		address := func() { d.object(nil, "url", "detail") }
+		d.shaped(d.one("image", "image_url", "b"), []string{"source", "image_url", "b", "text"}, source, address)
+	case 2:
+		d.shaped("tool_use", []string{"input", "id", "name"}, func() { d.anything(2) })
+	case 3:
+		d.shaped("tool_result", []string{"content", "tool_use_id"}, func() { d.list(d.block) })
+	case 4:
+		d.shaped("thinking", []string{"thinking", "text"})
+	default:
+		d.shaped("text", []string{"text"})
+	}
+}
+
+func (d *drawn) item() {
+	parts := func() {
+		d.list(func() {
+			d.shaped(d.one("input_text", "output_text", "input_image"), []string{d.one("text", "image_url"), "x"})
+		})
+	}
+	switch rapid.IntRange(0, 5).Draw(d.T, "") {
+	case 0:
+		d.object(map[string]func(){"content": parts, "output": parts}, "type", "role", "content", "content", "name", "call_id", "arguments", "output")
+	case 1:
+		d.shaped("function_call", []string{"call_id", "name", "arguments", "id"})
+	case 2:
+		d.shaped("function_call_output", []string{"output", "call_id"}, d.variant(parts, d.str))
+	case 3:
+		d.shaped(d.one("reasoning", "web_search_call"), []string{"id", "content"})
+	default:
+		d.shaped("message", []string{"content", "role"}, d.variant(parts, d.str))
+	}
+}
+
+func (d *drawn) variant(of ...func()) func() { return rapid.SampledFrom(of).Draw(d.T, "") }
+
+func (d *drawn) request(kind *api) []byte {
+	prompts := []func(){d.str, d.ids, func() { d.list(d.ids) }, func() { d.list(d.str) }}
+	names := []string{"model", "messages", "messages", "messages", "stream", "tools", "x"}
+	message := d.message
+	switch kind {
+	case messages:
+		names = []string{"model", "messages", "messages", "messages", "messages", "messages", "system", "stream", "tools"}
+		message = func() {
+			d.shaped("", []string{"content", "role"}, d.variant(func() { d.list(d.block) }, d.str))
+		}
+	case responses:
+		names = []string{"model", "input", "input", "input", "input", "input", "instructions", "stream", "tools"}
+		message = d.item
+	case completion:
+		names = []string{"model", "prompt", "prompt", "stream", "n", "x"}
+	}
+	filled := func() {
+		d.list(message)
+		if s := d.b.String(); strings.HasSuffix(s, "}]") {
+			d.b.Reset()
+			d.put(s[:len(s)-1] + "," + filler + "]")
+		}
+	}
+	d.space()
+	d.object(map[string]func(){
+		"stream":   func() { d.put(d.one("true", "false")) },
+		"messages": filled, "input": filled,
+		"system": func() { d.list(d.block) }, "instructions": d.str,
+		"tools":  func() { d.list(func() { d.anything(2) }) },
+		"prompt": func() { rapid.SampledFrom(prompts).Draw(d.T, "")() },
+		"n":      func() { d.put("2") },
+	}, names...)
+	d.space()
+	return []byte(d.b.String())
+}
+
+var readKinds = []*api{chat, completion, messages, responses, other}
+
+func readsAsOthersDo(kind *api) func(*rapid.T) {
+	return func(t *rapid.T) {
+		body := (&drawn{T: t}).request(kind)
+		u, err := tryToUnderstand(kind, body, manyItems)
+		agree(t, kind, body, u, err)
+	}
 }
 
 func TestReaderReadsAsOthersDo(t *testing.T) {
-	for kind, bodies := range usual {
-		for _, body := range bodies {
-			variants(t, body, func(body []byte) {
-				u, err := tryToUnderstand(kind, body, manyItems)
-				agree(t, kind, body, u, err)
-			})
-		}
+	for _, kind := range readKinds {
+		rapid.Check(t, readsAsOthersDo(kind))
+		rapid.Check(t, readsAsOthersDo(kind))
 	}
+}
+
+func FuzzReaderReadsAsOthersDo(f *testing.F) {
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
+		readsAsOthersDo(rapid.SampledFrom(readKinds).Draw(t, "kind"))(t)
+	}))
 }
 
 // For every valid body of a chat or completion, the reader finds what the naive one finds, and the body
