@@ -101,39 +101,3 @@ func TestTimesOfTheAdopted(t *testing.T) {
 		assert.Equal(t, want, heard.take()[0].latencies())
 	}
 }
-
-// The other router's match is used as far as it is possible.
-func TestWhatAnotherRouterExpects(t *testing.T) {
-	for _, x := range []struct{ input, expected, prefill int }{{100, 30, 70}, {100, 99, 1}, {100, 100, 1}, {100, 1 << 30, 1}, {100, -5, 100}, {0, 30, 0}} {
-		r, _ := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Matcher: holds(10)}})
-		a := &endpick.Adopted{Endpoint: "a", Mirrored: true, ExpectedCached: x.expected}
-		lease := route(t, r, endpick.Request{Adopted: a, InputTokens: x.input, Stream: true})
-		assert.Equal(t, x.prefill, status(t, r, "a").Candidate.InFlight.PrefillTokens, "%v", x)
-		c, _ := lease.Candidate()
-		assert.Equal(t, x.input-x.prefill, c.PrefixTokens, "%v", x)
-		lease.Done(endpick.Outcome{})
-		requireQuiet(t, r)
-	}
-}
-
-func TestAdoptedByWhatTakesNoRequests(t *testing.T) {
-	r, _ := newRouter(t, endpick.Config{Endpoints: []endpick.Endpoint{{ID: "a", Models: []string{"m"}}, {ID: "b", Models: []string{"m"}}}})
-	of := func(id string) *endpick.Adopted { return &endpick.Adopted{Endpoint: id} }
-	require.NoError(t, r.Drain("a"))
-	drained := route(t, r, endpick.Request{Model: "m", Adopted: of("a"), InputTokens: 10})
-	assert.Equal(t, 1, status(t, r, "a").Candidate.InFlight.Requests)
-	other := route(t, r, endpick.Request{Model: "other", Adopted: of("b"), InputTokens: 10})
-	assert.Equal(t, 1, status(t, r, "b").Candidate.InFlight.Requests)
-	own := route(t, r, endpick.Request{Model: "m"})
-	assert.Equal(t, "b", own.Endpoint().ID, "the drained one is not used")
-
-	_, err := r.Route(endpick.Request{Model: "m", Adopted: of("c")})
-	require.ErrorIs(t, err, endpick.ErrUnknownEndpoint)
-	assert.EqualValues(t, 1, r.Stats().NoEndpoint)
-	_, err = r.Route(endpick.Request{Model: "m", Adopted: of("b"), InputTokens: -1})
-	require.ErrorAs(t, err, new(*endpick.RequestError))
-	for _, l := range []endpick.Lease{drained, other, own} {
-		l.Done(endpick.Outcome{})
-	}
-	requireQuiet(t, r)
-}

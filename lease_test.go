@@ -52,102 +52,21 @@ func TestPrefillsEndForWhoeverLooks(t *testing.T) {
 	}
 }
 
-// A response that does not stream has no first token: the predicted time counts.
-func TestPrefillEndsWhenPredicted(t *testing.T) {
-	ttft := 2 * time.Second
-	predict := predictFunc(func(req *endpick.Request, _ *endpick.Candidate) endpick.Prediction {
-		if req.Session == "unpredictable" {
-			return endpick.Prediction{Has: endpick.E2E, TTFT: ttft, E2E: ttft} // of the whole alone
-		}
-		return endpick.Prediction{Has: endpick.TTFT, TTFT: ttft}
+// A prediction of the whole response says nothing of its prefill.
+func TestPrefillOfUnknownLength(t *testing.T) {
+	whole := predictFunc(func(*endpick.Request, *endpick.Candidate) endpick.Prediction {
+		return endpick.Prediction{Has: endpick.E2E, TTFT: time.Second, E2E: time.Second}
 	})
-	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: predict}})
-	prefilling := func() int { return status(t, r, "a").Candidate.InFlight.Prefilling }
-
-	first := route(t, r, endpick.Request{InputTokens: 10})
-	streaming := route(t, r, endpick.Request{InputTokens: 10, Stream: true})
-	unpredictable := route(t, r, endpick.Request{InputTokens: 10, Session: "unpredictable"})
-	c.advance(time.Second)
-	ttft = time.Second / 2
-	overtaking := route(t, r, endpick.Request{InputTokens: 10})
-	assert.Equal(t, 4, prefilling())
-	c.advance(time.Second / 2)
-	assert.Equal(t, 3, prefilling(), "the second to come was the first to be ready")
-	c.advance(time.Second/2 - 1)
-	assert.Equal(t, 3, prefilling())
-	c.advance(1)
-	assert.Equal(t, 2, prefilling())
+	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), Policy: endpick.Policy{Predictor: whole}})
+	route(t, r, endpick.Request{InputTokens: 10})
 	c.advance(time.Minute)
-	assert.Equal(t, 2, prefilling(), "the others are not predicted")
-
-	unpredictable.Tokens(20)
-	assert.Equal(t, 1, prefilling(), "where there are tokens, prefill is over")
-	streaming.FirstToken()
-	assert.Zero(t, prefilling())
-	for _, l := range []endpick.Lease{first, streaming, unpredictable, overtaking} {
-		l.Done(endpick.Outcome{})
-	}
-	requireQuiet(t, r)
-
-	// A first token before that time ends the prefill, once.
-	l := route(t, r, endpick.Request{InputTokens: 10})
-	l.FirstToken()
-	next := route(t, r, endpick.Request{InputTokens: 10, Stream: true})
-	c.advance(time.Hour)
-	assert.Equal(t, 1, prefilling())
-	l.Done(endpick.Outcome{})
-	next.Done(endpick.Outcome{})
-	requireQuiet(t, r)
+	assert.Equal(t, 1, status(t, r, "a").Candidate.InFlight.Prefilling)
 }
 
-func TestReapingIsByInactivity(t *testing.T) {
+// Without Sweep, Route reaps: all of them within half as many requests as the router has lease slots.
+func TestRouteReaps(t *testing.T) {
 	s := new(spy)
 	r, c := newRouter(t, endpick.Config{Endpoints: named("a"), LeaseTimeout: time.Minute, Policy: scoredBy(s)})
-	lost := route(t, r, endpick.Request{InputTokens: 7, Stream: true})
-	slow := route(t, r, endpick.Request{InputTokens: 7, Stream: true})
-	for range 10 { // ten minutes, one token each
-		c.advance(time.Minute)
-		slow.Tokens(1)
-		assert.Zero(t, r.Sweep(c.Now().Add(-time.Nanosecond)))
-		if r.Stats().Reaped == 0 {
-			c.advance(1)
-			assert.Equal(t, 1, r.Sweep(c.Now()))
-		}
-	}
-	assert.False(t, lost.Done(endpick.Outcome{}))
-	lost.Tokens(1)
-	closed := s.take()
-	require.Len(t, closed, 1)
-	assert.Equal(t, endpick.Lost, closed[0].outcome.Status)
-	assert.Equal(t, endpick.InFlight{Requests: 1, ContextTokens: 7, OutputTokens: 10}, status(t, r, "a").Candidate.InFlight)
-
-	// Tokens(0) keeps the lease alive.
-	c.advance(time.Minute)
-	slow.Tokens(0)
-	c.advance(time.Minute)
-	assert.Zero(t, r.Sweep(c.Now()))
-
-	// So does a first token, even a second one.
-	slow.FirstToken()
-	c.advance(time.Minute)
-	assert.Zero(t, r.Sweep(c.Now()))
-	assert.True(t, slow.Done(endpick.Outcome{}))
-	requireQuiet(t, r)
-
-	// Last used by a clock that was ahead, and has been set back: the timeout begins then.
-	ahead := route(t, r, endpick.Request{})
-	c.advance(time.Hour)
-	ahead.Tokens(0)
-	c.advance(-time.Hour)
-	assert.Zero(t, r.Sweep(c.Now()))
-	c.advance(time.Minute)
-	assert.Zero(t, r.Sweep(c.Now()))
-	c.advance(1)
-	assert.Equal(t, 1, r.Sweep(c.Now()))
-	requireQuiet(t, r)
-
-	// Without Sweep, Route reaps: all of them within half as many requests as the
-	// router has lease slots.
 	for range 600 {
 		route(t, r, endpick.Request{})
 	}
@@ -157,7 +76,7 @@ func TestReapingIsByInactivity(t *testing.T) {
 		l.Done(endpick.Outcome{})
 	}
 	requireQuiet(t, r)
-	assert.Equal(t, uint64(602), r.Stats().Reaped)
+	assert.Equal(t, uint64(600), r.Stats().Reaped)
 	assert.Empty(t, s.faults)
 }
 

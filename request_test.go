@@ -52,6 +52,7 @@ func TestRequestDefaults(t *testing.T) {
 	assert.Equal(t, at, req.Now())
 	assert.Equal(t, uint64(9), req.Number())
 	assert.Equal(t, 5, req.InputTokens)
+	assert.Equal(t, []bool{false, true, false}, []bool{SLO{}.Asked(), SLO{TPOT: 1}.Asked(), SLO{TTFT: -1}.Asked()})
 }
 
 // Matchers of others may say anything.

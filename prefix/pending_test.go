@@ -81,22 +81,6 @@ func TestRefusedPromptsEvictNobody(t *testing.T) {
 	}
 }
 
-// A burst with a common head finds it at once, where the first request went.
-func TestPendingPromptsAreMatched(t *testing.T) {
-	s := newShelf(t, 2, prefix.IndexConfig{})
-	first := s.begin(1, "", 1, 2, 3, 4)
-	assert.Equal(t, []int{0, 48}, s.match(1, 2, 3, 9))
-	second := s.begin(1, "", 1, 2, 3, 9)
-	s.end(first, endpick.Canceled)
-	assert.Equal(t, []int{0, 48}, s.match(1, 2, 3, 4), "the second one is about to compute three of them")
-	assert.Equal(t, []int{0, 64}, s.match(1, 2, 3, 9))
-	s.FirstToken(second)
-	s.end(second, endpick.Canceled)
-	assert.Equal(t, []int{0, 64}, s.match(1, 2, 3, 9), "its first token shows that they were computed")
-	stats := s.Stats()
-	assert.Equal(t, []int{4, 4, 0}, []int{stats.Pairs, stats.Endpoints[1-len(stats.Endpoints)%2].Held, stats.Endpoints[1-len(stats.Endpoints)%2].Pending})
-}
-
 // A request that claims more blocks than its length allows only has as many
 // pending: they count as load, which is measured by length.
 func TestPendingIsNoLongerThanThePrompt(t *testing.T) {
@@ -117,18 +101,6 @@ func TestPendingIsNoLongerThanThePrompt(t *testing.T) {
 // Pending prompts take no more than their part, of an endpoint or of the
 // memory. Of what does not fit, only the head is kept and matched.
 func TestPendingIsBounded(t *testing.T) {
-	t.Run("blocks", func(t *testing.T) {
-		s := newShelf(t, 1, prefix.IndexConfig{BlocksPerEndpoint: 100})
-		long := s.fresh(70)
-		s.begin(0, "a", s.fresh(60)...)
-		s.begin(0, "a", long...)
-		assert.Equal(t, []int{640}, s.match(long...), "60 and 40 are what the endpoint holds")
-		s.begin(0, "a", s.fresh(1)...)
-		assert.Equal(t, 100, s.Stats().Endpoints[0].Pending)
-		s.begin(0, "b", s.fresh(90)...)
-		s.begin(0, "c", s.fresh(90)...)
-		assert.Equal(t, 200, s.Stats().Endpoints[0].Pending, "twice as much for all")
-	})
 	t.Run("bytes", func(t *testing.T) {
 		const most = 1 << 20
 		s := newShelf(t, 10, prefix.IndexConfig{MaxBytes: most})

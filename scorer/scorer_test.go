@@ -351,18 +351,17 @@ func TestSessionAffinityMovesOnlyTheSessionsOfTheEndpointThatWent(t *testing.T) 
 	}
 }
 
-func all() map[string]endpick.Scorer {
-	m := map[string]endpick.Scorer{}
-	for _, s := range []endpick.Scorer{
-		scorer.QueueDepth(), scorer.KVUsage(), scorer.LeastLoaded(),
-		scorer.PrefixAffinity(), scorer.LMetric(), scorer.Linear(0), scorer.Dynamo(0), scorer.RoundRobin(), scorer.NoHitLRU(),
-		scorer.SessionAffinity(), scorer.AdapterAffinity(),
-		scorer.Cost("prefill", func(req *endpick.Request, c *endpick.Candidate) float64 { return float64(c.NewTokens(req)) }),
-	} {
-		m[s.(interface{ Name() string }).Name()] = s
-	}
-	return m
+var all = []func() endpick.Scorer{
+	scorer.QueueDepth, scorer.KVUsage, scorer.LeastLoaded, scorer.PrefixAffinity, scorer.LMetric, scorer.RoundRobin, scorer.NoHitLRU,
+	scorer.SessionAffinity, scorer.AdapterAffinity, scorer.Resident,
+	func() endpick.Scorer { return scorer.Linear(0) },
+	func() endpick.Scorer { return scorer.Dynamo(0) },
+	func() endpick.Scorer {
+		return scorer.Cost("cost", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.BatchSize() })
+	},
 }
+
+func nameOf(s endpick.Scorer) string { return s.(interface{ Name() string }).Name() }
 
 func TestScorersAllocateNothing(t *testing.T) {
 	if rig.Race {
@@ -371,31 +370,15 @@ func TestScorersAllocateNothing(t *testing.T) {
 	cs := candidates(make([]indicators, 100)...)
 	dst := make([]float64, len(cs))
 	req := endpick.Request{InputTokens: 1000, Session: "s"}.At(time.Unix(0, 0), 1, 1)
-	for name, s := range all() {
-		assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }), name)
+	for _, newScorer := range all {
+		s := newScorer()
+		assert.Zero(t, testing.AllocsPerRun(20, func() { s.Score(&req, cs, dst) }), nameOf(s))
 	}
 }
 
 func TestScorersConform(t *testing.T) {
-	for _, newScorer := range []func() endpick.Scorer{
-		func() endpick.Scorer { return scorer.QueueDepth() },
-		func() endpick.Scorer { return scorer.KVUsage() },
-		func() endpick.Scorer { return scorer.LeastLoaded() },
-		func() endpick.Scorer { return scorer.PrefixAffinity() },
-		func() endpick.Scorer { return scorer.LMetric() },
-		func() endpick.Scorer { return scorer.Linear(0) },
-		func() endpick.Scorer { return scorer.Dynamo(0) },
-		func() endpick.Scorer { return scorer.RoundRobin() },
-		func() endpick.Scorer { return scorer.NoHitLRU() },
-		func() endpick.Scorer { return scorer.SessionAffinity() },
-		func() endpick.Scorer { return scorer.AdapterAffinity() },
-		func() endpick.Scorer { return scorer.Resident() },
-		func() endpick.Scorer {
-			return scorer.Cost("cost", func(_ *endpick.Request, c *endpick.Candidate) float64 { return c.BatchSize() })
-		},
-	} {
-		name := newScorer().(interface{ Name() string }).Name()
-		t.Run(name, func(t *testing.T) {
+	for _, newScorer := range all {
+		t.Run(nameOf(newScorer()), func(t *testing.T) {
 			scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return newScorer() })
 		})
 	}

@@ -275,37 +275,3 @@ func TestFrames(t *testing.T) {
 		require.Equal(t, []bool{c.end, c.ok}, []bool{end, ok}, "%q", c.frames)
 	}
 }
-
-// An engine that has been away for so long that nothing known counts any more is told from the
-// one before it, with a replay and without.
-func TestRestartsAfterALongTime(t *testing.T) {
-	for _, replays := range []bool{true, false} {
-		p := newProcess(100)
-		s, sink := newStream(&p)
-		if !replays {
-			s.replay = nil
-		}
-		say := func(name int) { p.say(t, s, false, name) }
-		s.connected()
-		say(1)
-		say(2)
-		s.stale()
-		require.Equal(t, precise.Nothing, sink.knows)
-		s.connected()
-		say(3)
-		require.Zero(t, s.stats.Restarts, "it is the same")
-		if replays {
-			require.Equal(t, p.has, sink.has)
-			require.Equal(t, precise.Whole, sink.knows)
-		} else {
-			require.Equal(t, precise.Partial, sink.knows)
-		}
-		s.stale()
-		p = newProcess(100)
-		s.connected()
-		say(4)
-		require.Equal(t, uint64(1), s.stats.Restarts, "replays %v", replays)
-		require.Equal(t, p.has, sink.has)
-		require.Equal(t, precise.Whole, sink.knows)
-	}
-}

@@ -100,31 +100,19 @@ func TestEventsThatMakeNoSense(t *testing.T) {
 	assert.Equal(t, []string{"nothing", "partial", "whole", "unknown", "unknown"}, names)
 }
 
-// A name that an engine assigns to another block stands for that one from then on.
-func TestNamesThatAreGivenAgain(t *testing.T) {
+// However many copies of a block there are: 255 count.
+func TestManyCopies(t *testing.T) {
 	f, a := fed(t)
-	at := func(first int) int { return f.matched(request(ids(first, 40)))["a"] }
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16)), stored(hashes{1}, ids(500, 16))}))
-	assert.Equal(t, []int{0, 16, 1}, []int{at(0), at(500), f.stats("a").Blocks})
-	picture := stored(hashes{1}, ids(500, 16))
-	picture.Opaque = []bool{true}
-	require.Zero(t, a.Apply([]precise.Event{picture}))
-	assert.Equal(t, []int{0, 0, 1}, []int{at(0), at(500), f.stats("a").Blocks})
-	require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
-	assert.Equal(t, []int{16, 0, 1}, []int{at(0), at(500), f.stats("a").Blocks})
-	require.Zero(t, a.Apply([]precise.Event{removed(1)}))
-	assert.Equal(t, []int{0, 0, 0}, []int{at(0), at(500), f.stats("a").Blocks}, "its copy was of the last")
-
-	// However many copies there are: 255 count.
+	held := func() int { return f.matched(request(ids(0, 40)))["a"] }
 	for range 300 {
 		require.Zero(t, a.Apply([]precise.Event{stored(hashes{1}, ids(0, 16))}))
 	}
 	for range 254 {
 		require.Zero(t, a.Apply([]precise.Event{removed(1)}))
 	}
-	assert.Equal(t, 16, at(0))
+	assert.Equal(t, 16, held())
 	require.Zero(t, a.Apply([]precise.Event{removed(1)}))
-	assert.Zero(t, at(0))
+	assert.Zero(t, held())
 }
 
 // The counts are reported.

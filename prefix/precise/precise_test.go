@@ -419,17 +419,6 @@ func ExampleIndex() {
 	// Output: b holds 32 of 40
 }
 
-// A name stands for a block of its own group first.
-func TestParentsAreOfTheirGroup(t *testing.T) {
-	in := func(group int, e precise.Event) precise.Event { e.Group = group; return e }
-	f := newFleet(t, precise.Config{})
-	require.Zero(t, f.feed("a", 0).Apply([]precise.Event{
-		stored(hashes{7}, ids(0, 16)), stored(hashes{17, 18}, ids(100, 32)),
-		in(1, stored(hashes{7}, ids(100, 16))), in(1, after(7, stored(hashes{8}, ids(116, 16)))),
-	}))
-	require.Equal(t, 32, f.matched(request(ids(100, 40)))["a"])
-}
-
 func TestStagesConform(t *testing.T) {
 	newIndex := func(t *testing.T) *precise.Index {
 		x := rig.Must(precise.New(precise.Config{}))
