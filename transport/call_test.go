@@ -7,11 +7,9 @@ import (
 	"compress/zlib"
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"math"
 	"math/rand/v2"
-	"net"
 	"net/http"
 	"runtime"
 	"strings"
@@ -26,7 +24,6 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport/internal/dialect"
 	"github.com/endpick/endpick/transport/internal/health"
-	"github.com/endpick/endpick/transport/internal/host"
 )
 
 // first is a stage that prefers endpoints by name: a, then b, then c.
@@ -110,85 +107,7 @@ func TestResults(t *testing.T) {
 			assert.Equal(t, kind, resultOf(status), status)
 		}
 	}
-	assert.Equal(t, "answered 503 Service Unavailable", statusError(503).Error())
 	assert.Contains(t, errFirstEvent.Error(), "error event")
-	dial := &net.OpError{Op: "dial", Err: errors.New("refused")}
-	assert.True(t, host.IsDial(fmt.Errorf("wrapped: %w", dial)))
-	assert.False(t, host.IsDial(&net.OpError{Op: "read", Err: dial.Err}))
-	assert.False(t, host.IsDial(nil))
-}
-
-// Which endpoint is next after a failure of each kind, and what that costs.
-func TestAgain(t *testing.T) {
-	gone, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, tc := range []struct {
-		name     string
-		kind     Result
-		change   func(w *world, p *Call)
-		ctx      context.Context
-		paid     bool
-		want     bool
-		left     int // of a budget of two
-		turnedBy uint64
-	}{
-		{name: "erred", kind: Erred, want: true, left: 1},
-		{name: "broken", kind: Broken, want: true, left: 1},
-		{name: "full", kind: Full, want: true, left: 1},
-		{name: "paid", kind: Erred, paid: true, want: true, left: 2},
-		{name: "unreachable", kind: Unreachable, want: true, left: 2},
-		{name: "unreachable, which may not be repeated", kind: Unreachable, want: true, left: 2,
-			change: func(_ *world, p *Call) { p.harmless = false }},
-		{name: "full, which may not be repeated", kind: Full, want: true, left: 1, change: func(_ *world, p *Call) { p.harmless = false }},
-		{name: "broken, which may not be repeated", kind: Broken, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
-		{name: "may not be repeated", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.harmless = false }},
-		{name: "the client has gone", kind: Unreachable, ctx: gone, left: 2},
-		{name: "the last attempt", kind: Erred, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
-		{name: "the last attempt, refused", kind: Unreachable, want: true, left: 2, change: func(_ *world, p *Call) { p.attempts = 3 }},
-		{name: "one before", kind: Erred, want: true, left: 1, change: func(_ *world, p *Call) { p.attempts = 2 }},
-		{name: "no budget", kind: Erred, turnedBy: 1, change: func(w *world, _ *Call) {
-			w.budget.Retry(w.at)
-			w.budget.Retry(w.at)
-		}},
-		{name: "no budget, and paid", kind: Erred, paid: true, want: true, change: func(w *world, _ *Call) {
-			w.budget.Retry(w.at)
-			w.budget.Retry(w.at)
-		}},
-		{name: "a refusal", kind: Refused, left: 2},
-		{name: "a second refusal", kind: Refused, want: true, left: 2, change: func(w *world, _ *Call) {
-			w.sent(t, "a").Ended(Refused)
-		}},
-		{name: "a second refusal, which may not be repeated", kind: Refused, left: 2, change: func(w *world, p *Call) {
-			w.sent(t, "a").Ended(Refused)
-			p.harmless = false
-		}},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			w := newWorld(t)
-			w.budget = newBudget(0, 2)
-			p := w.call()
-			p.attempts = 1
-			if tc.change != nil {
-				tc.change(w, p)
-			}
-			ctx := tc.ctx
-			if ctx == nil {
-				ctx = t.Context()
-			}
-			a := &Attempt{call: p, ctx: ctx, stage: failed, result: tc.kind, health: w.sent(t, "a"), paid: tc.paid}
-			if tc.kind == Full {
-				a.http = 429
-			}
-			assert.Equal(t, tc.want, a.Again())
-			assert.False(t, a.Again(), "it is asked once")
-			assert.Equal(t, tc.turnedBy, w.denied.Load())
-			left := 0
-			for w.budget.Retry(w.at) {
-				left++
-			}
-			assert.Equal(t, tc.left, left)
-		})
-	}
 }
 
 // A tenth of the burst comes back each second.

@@ -719,16 +719,3 @@ func TestLoadsTakeTime(t *testing.T) {
 		}
 	}
 }
-
-// A client that leaves in the middle of a response gets its own error, and no server is blamed
-// for silence.
-func TestLeavingIsNoTimeout(t *testing.T) {
-	bubble(t, transport.Config{}, endpick.Config{}, speak("text/event-stream", []time.Duration{time.Second, never}, role, "x"), func(t *testing.T, w *world) {
-		ctx, leave := context.WithTimeout(t.Context(), 5*time.Second)
-		defer leave()
-		_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))
-		require.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.NotErrorIs(t, err, transport.ErrTimeout)
-		assert.Equal(t, endpick.Canceled, w.outcome(t).Status)
-	})
-}

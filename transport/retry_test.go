@@ -169,7 +169,7 @@ func TestARefusalIsCheckedElsewhere(t *testing.T) {
 	})
 	t.Run("who is contradicted is put out", func(t *testing.T) {
 		good := startEngine(t, nil)
-		w := newWorld(t, transport.Config{}, bad.URL, good.URL)
+		w := newWorld(t, transport.Config{RetryBurst: 1, RetryShare: 1e-9}, bad.URL, good.URL) // which nobody draws on
 		before := bad.requests.Load()
 		for range 10 {
 			w.do(t, post(t, chatPath, chatStream))
@@ -221,29 +221,32 @@ func TestTheLastFailureIsPassedOn(t *testing.T) {
 func TestRequestsPayForRetries(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, tc := range []struct {
+		status  int
 		share   float64
 		burst   int
 		retried []int // how many requests in a row, and after one that was not
 	}{
-		{0.5, 1, []int{1, 1, 1}},
-		{0.25, 1, []int{1, 0, 0, 1}},
-		{0, 0, []int{124}}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8
+		{500, 0.5, 1, []int{1, 1, 1}},
+		{429, 0.5, 1, []int{1, 1, 1}},
+		{500, 0.25, 1, []int{1, 0, 0, 1}},
+		{500, 0, 0, []int{124}}, // the first finds 100 and the next 99.2, 98.4 …, 1.6, 0.8
 	} {
 		var open atomic.Int32
 		w := newWorldOf(t, transport.Config{MaxAttempts: 2, RetryShare: tc.share, RetryBurst: tc.burst, Base: tripper(func(*http.Request) (*http.Response, error) {
 			open.Add(1)
-			resp, err := answered(500, "", "{}")
+			resp, err := answered(tc.status, "", "{}")
 			resp.Body = &closing{ReadCloser: resp.Body, open: &open}
 			return resp, err
 		})}, endpick.Config{Clock: func() time.Time { return now }}, "a", "b", "c")
 		for _, n := range tc.retried {
 			before := w.t.Stats()
-			for w.t.Stats().RetriesDenied == before.RetriesDenied {
+			for i := 0; i < 200 && w.t.Stats().RetriesDenied == before.RetriesDenied; i++ {
 				resp := rig.Must(w.t.RoundTrip(post(t, chatPath, chatStream)))
 				assert.EqualValues(t, 1, open.Load(), "the response that another has replaced is closed")
 				resp.Body.Close()
 			}
 			assert.EqualValues(t, n, w.t.Stats().Retries-before.Retries)
+			assert.EqualValues(t, 1, w.t.Stats().RetriesDenied-before.RetriesDenied)
 		}
 	}
 }
@@ -350,7 +353,7 @@ func TestAPanicInBaseClosesTheLease(t *testing.T) {
 
 // A host's deadline ends a request without another attempt, and is not the server's fault.
 func TestADeadlineOfTheHost(t *testing.T) {
-	for name, stuck := range map[string]handler{"before the first byte": hangs(), "in the middle": hangs("data: {}\n\n")} {
+	for name, stuck := range map[string]handler{"before the first byte": hangs(), "in the middle": hangs("data: {}\n\n"), "after a word": hangs(delta(`"content":"word"`))} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, transport.Config{}, startEngine(t, stuck).URL, startEngine(t, stuck).URL)
 			for range 4 {
@@ -358,11 +361,15 @@ func TestADeadlineOfTheHost(t *testing.T) {
 				_, _, err := w.do(t, post(t, chatPath, chatStream).WithContext(ctx))
 				cancel()
 				require.ErrorIs(t, err, context.DeadlineExceeded)
+				require.NotErrorIs(t, err, transport.ErrTimeout)
 				assert.Equal(t, http.StatusGatewayTimeout, transport.StatusOf(err))
 			}
 			w.idle(t)
 			assert.Zero(t, w.t.Stats().Retries)
 			assert.Zero(t, w.t.Stats().Unhealthy)
+			for _, o := range w.observer.all() {
+				assert.Equal(t, endpick.Canceled, o.Status)
+			}
 		})
 	}
 }

@@ -405,8 +405,11 @@ func TestSetHashKey(t *testing.T) {
 func TestBlocksAreThoseOfTheScope(t *testing.T) {
 	text := strings.Repeat("the same words again and again ", 20)
 	e := startEngine(t, nil)
-	for _, shared := range []bool{false, true} {
-		w := newWorld(t, transport.Config{HashKey: testKey, SharedCache: shared, Describe: scoped}, e.URL)
+	for _, of := range []struct {
+		shared bool
+		key    prefix.Key
+	}{{false, testKey}, {true, testKey}, {}} { // without a key, the process's is used
+		w := newWorld(t, transport.Config{HashKey: of.key, SharedCache: of.shared, Describe: scoped}, e.URL)
 		seen := map[uint64]prefix.Scope{}
 		for i, tc := range []struct{ model, adapter, tenant, salt string }{
 			{model: "m"}, {model: "n"},
@@ -420,8 +423,8 @@ func TestBlocksAreThoseOfTheScope(t *testing.T) {
 			as := [...]string{"cache_salt", "extra_key", "lora_path"}[i%3]
 			body := `{"model":"` + tc.model + `","` + as + `":"` + tc.salt + `","lora_path":null,"prompt":"` + text + `"}`
 			w.ok(t, post(t, completions, body, "X-Team", tc.tenant, "X-Adapter", tc.adapter))
-			want := prefix.Scope{Key: testKey, Model: tc.model, Adapter: tc.adapter, Salt: strings.ReplaceAll(tc.salt, `\`, "")}
-			if !shared {
+			want := prefix.Scope{Key: of.key, Model: tc.model, Adapter: tc.adapter, Salt: strings.ReplaceAll(tc.salt, `\`, "")}
+			if !of.shared {
 				want.Tenant = tc.tenant
 			}
 			got := w.observer.blocks[i]
@@ -430,17 +433,6 @@ func TestBlocksAreThoseOfTheScope(t *testing.T) {
 			require.Equal(t, ok, other == want, "%+v and %+v", want, other)
 			seen[got[0]] = want
 		}
-	}
-}
-
-// Without a key in Config, the process's key is used.
-func TestHashKeyOfTheProcess(t *testing.T) {
-	e := startEngine(t, nil)
-	text := strings.Repeat("some prompt ", 20)
-	for range 2 {
-		w := newWorld(t, transport.Config{}, e.URL)
-		w.ok(t, post(t, completions, `{"model":"m","prompt":"`+text+`"}`))
-		assert.Equal(t, prefix.AppendText(nil, prefix.Scope{Model: "m"}.Seed(), text), w.observer.blocks[0])
 	}
 }
 
