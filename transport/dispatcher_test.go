@@ -1,6 +1,7 @@
 package transport_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,13 +106,11 @@ func newDriven(t testing.TB, config transport.Config) *driven {
 }
 
 func (w *driven) read(t testing.TB, body string) *transport.Call {
-	call := rig.Must(w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)}))
-	return call
+	return rig.Must(w.Read(transport.Incoming{Method: "POST", Path: chatPath, Body: []byte(body)}))
 }
 
 func (w *driven) route(t testing.TB, call *transport.Call) *transport.Attempt {
-	a := rig.Must(call.Route(t.Context()))
-	return a
+	return rig.Must(call.Route(t.Context()))
 }
 
 // start reads a request and routes it.
@@ -134,7 +133,7 @@ func TestAResponseIsMetered(t *testing.T) {
 	defer call.Close()
 	assert.Equal(t, "a", a.Endpoint().ID)
 	assert.Empty(t, a.Fallbacks)
-	assert.Contains(t, string(concat(call.Body())), `"include_usage":true`)
+	assert.Contains(t, string(bytes.Join(call.Body(), nil)), `"include_usage":true`)
 	out := http.Header{}
 	a.SetHeader(out)
 	assert.Equal(t, http.Header{"Accept-Encoding": {"identity"}}, out)
@@ -171,13 +170,6 @@ func TestAResponseThatGoesOnIsNotLost(t *testing.T) {
 	rig.Must(a.End(a.Feed(nil, []byte(events))))
 	assert.Equal(t, "a completed", w.heard.said())
 	w.idle(t)
-}
-
-func concat(pieces [][]byte) (all []byte) {
-	for _, p := range pieces {
-		all = append(all, p...)
-	}
-	return all
 }
 
 // How attempts end, and which endpoint is next. Each step is a call by the host: route,
@@ -481,7 +473,7 @@ func TestPackedBodies(t *testing.T) {
 	out := http.Header{"Content-Encoding": {"gzip"}}
 	w.route(t, call).SetHeader(out)
 	assert.NotContains(t, out, "Content-Encoding")
-	assert.Contains(t, string(concat(call.Body())), `"Hi!"`)
+	assert.Contains(t, string(bytes.Join(call.Body(), nil)), `"Hi!"`)
 
 	for status, body := range map[int]string{
 		400: "no gzip",

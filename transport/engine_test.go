@@ -306,8 +306,7 @@ func post(t testing.TB, path, body string, headers ...string) *http.Request {
 }
 
 func getting(t testing.TB, path string) *http.Request {
-	req := rig.Must(http.NewRequest(http.MethodGet, "http://gateway"+path, nil))
-	return req
+	return rig.Must(http.NewRequest(http.MethodGet, "http://gateway"+path, nil))
 }
 
 // do sends a request and reads the response to its end.

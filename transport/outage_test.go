@@ -8,6 +8,7 @@ import (
 	"log"
 	"net"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -451,13 +452,13 @@ func TestSilenceIsBounded(t *testing.T) {
 		{"a token, limits of its own", short, chatStream, stream, []time.Duration{29 * s, 29 * s, never}, []string{role, word, word}, 68 * s, true},
 		{"an early token, limits of its own", short, chatStream, stream, []time.Duration{s, s, never}, []string{role, word, word}, 12 * s, true},
 		{"tokens in time", short, chatStream, stream, []time.Duration{29 * s, 29 * s, 9 * s, 9 * s}, []string{role, word, word, finish + done}, 76 * s, false},
-		{"a stream is not bounded in all", short, chatStream, stream, append([]time.Duration{s}, times(50, 9*s)...), append([]string{role}, append(times(49, word), finish+done)...), 451 * s, false},
+		{"a stream is not bounded in all", short, chatStream, stream, append([]time.Duration{s}, slices.Repeat([]time.Duration{9 * s}, 50)...), append([]string{role}, append(slices.Repeat([]string{word}, 49), finish+done)...), 451 * s, false},
 
 		{"a stall longer than a first byte", transport.Config{FirstByteTimeout: 10 * s, StallTimeout: 30 * s}, chatStream, stream, []time.Duration{9 * s, 29 * s, 29 * s}, []string{role, word, finish + done}, 67 * s, false},
 		{"no answer", transport.Config{}, chatAtOnce, object, []time.Duration{never}, []string{"header"}, 10 * m, true},
 		{"a header and no answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, never}, []string{"header", "{}"}, 10 * m, true},
 		{"half an answer", transport.Config{}, chatAtOnce, object, []time.Duration{s, s, never}, []string{"header", "{", "}"}, 10 * m, true},
-		{"drops of an answer", short, chatAtOnce, object, times(100, 7*s), times(100, " "), 5 * m, true},
+		{"drops of an answer", short, chatAtOnce, object, slices.Repeat([]time.Duration{7 * s}, 100), slices.Repeat([]string{" "}, 100), 5 * m, true},
 		{"an answer in the last second", transport.Config{}, chatAtOnce, object, []time.Duration{s, 598 * s}, []string{"header", "{}"}, 599 * s, false},
 		{"an answer to a stream that is none", short, chatStream, object, []time.Duration{29 * s, 200 * s}, []string{"{", "}"}, 229 * s, false},
 	} {
@@ -488,14 +489,6 @@ func TestSilenceIsBounded(t *testing.T) {
 	}
 }
 
-func times[T any](n int, v T) []T {
-	all := make([]T, n)
-	for i := range all {
-		all[i] = v
-	}
-	return all
-}
-
 // The body of a failure is bounded as well.
 func TestAnErrorThatDoesNotEnd(t *testing.T) {
 	bubble(t, transport.Config{MaxAttempts: 1}, endpick.Config{}, func(w http.ResponseWriter, r *http.Request) {
@@ -519,7 +512,7 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	word := delta(`"content":"` + strings.Repeat("word ", 100) + `"`)
 	config := transport.Config{FirstByteTimeout: time.Second, StallTimeout: time.Second, ResponseTimeout: time.Second}
 	for request, answer := range map[string]http.HandlerFunc{
-		chatStream: speak("text/event-stream", times(21, time.Duration(0)), append(times(20, word), finish+done)...),
+		chatStream: speak("text/event-stream", make([]time.Duration, 21), append(slices.Repeat([]string{word}, 20), finish+done)...),
 		chatAtOnce: speak("application/json", []time.Duration{0, 0}, `{"x":"`+strings.Repeat("x", 10000), `"}`),
 	} {
 		bubble(t, config, endpick.Config{}, answer, func(t *testing.T, w *world) {

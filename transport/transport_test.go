@@ -447,13 +447,9 @@ func delta(fields string) string {
 	return `data: {"choices":[{"index":0,"delta":{` + fields + `}}]}` + "\n\n"
 }
 
-func finalUsage(prompt, completion int) string {
-	return fmt.Sprintf(`data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":%d}}`+"\n\n", prompt, completion)
-}
-
 // A body may come byte by byte, and its last bytes together with the error.
 func TestBodiesComeInAnyPieces(t *testing.T) {
-	stream := role + delta(`"content":"Once"`) + finish + finalUsage(7, 5) + done
+	stream := role + delta(`"content":"Once"`) + finish + `data: {"choices":[],"usage":{"prompt_tokens":7,"completion_tokens":5}}` + "\n\n" + done
 	object := `{"choices":[{"message":{"content":"Once"}}],"usage":{"prompt_tokens":7,"completion_tokens":5}}`
 	pieces := map[string]func(io.Reader) io.Reader{
 		"whole":                   func(r io.Reader) io.Reader { return r },

@@ -127,8 +127,7 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 }
 
 func listener(t testing.TB, address string) net.Listener {
-	l := rig.Must(net.Listen("tcp", address))
-	return l
+	return rig.Must(net.Listen("tcp", address))
 }
 
 // listen serves a picker at an address. stop drains it, and waits until it has ended.

@@ -71,37 +71,33 @@ func TestWhatWasLost(t *testing.T) {
 // A snapshot is outdated if the missing messages have arrived as well.
 func TestOldSnapshot(t *testing.T) {
 	for _, more := range []bool{true, false} {
-		testOldSnapshot(t, more)
-	}
-}
-
-func testOldSnapshot(t *testing.T, more bool) {
-	w, a, b := pair(t)
-	w.route(a, "a", "m", nil)
-	a.Flush(w.now)
-	w.take(a)
-	missing := w.bus
-	w.bus = nil
-	w.route(a, "a", "m", nil)
-	w.flush(a, false)
-	w.tick(b, 200*time.Millisecond)
-	for len(w.bus) > 0 && w.bus[0].to == a { // the question, among other messages
-		w.deliver(0, false)
-	}
-	answer := slices.DeleteFunc(slices.Clone(w.bus), func(f flying) bool { return !IsSnapshot(f.payload) })
-	require.NotEmpty(t, answer)
-	w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return IsSnapshot(f.payload) })
-	w.bus = append(missing, w.bus...)
-	w.deliverAll()
-	if more { // since the snapshot
-		w.route(a, "b", "m", nil)
+		w, a, b := pair(t)
+		w.route(a, "a", "m", nil)
+		a.Flush(w.now)
+		w.take(a)
+		missing := w.bus
+		w.bus = nil
+		w.route(a, "a", "m", nil)
 		w.flush(a, false)
+		w.tick(b, 200*time.Millisecond)
+		for len(w.bus) > 0 && w.bus[0].to == a { // the question, among other messages
+			w.deliver(0, false)
+		}
+		answer := slices.DeleteFunc(slices.Clone(w.bus), func(f flying) bool { return !IsSnapshot(f.payload) })
+		require.NotEmpty(t, answer)
+		w.bus = slices.DeleteFunc(w.bus, func(f flying) bool { return IsSnapshot(f.payload) })
+		w.bus = append(missing, w.bus...)
+		w.deliverAll()
+		if more { // since the snapshot
+			w.route(a, "b", "m", nil)
+			w.flush(a, false)
+		}
+		before := b.Counts().Snapshots
+		w.bus = answer
+		w.deliverAll()
+		assert.Equal(t, before, b.Counts().Snapshots)
+		w.converged()
 	}
-	before := b.Counts().Snapshots
-	w.bus = answer
-	w.deliverAll()
-	assert.Equal(t, before, b.Counts().Snapshots)
-	w.converged()
 }
 
 // Blocks with an unknown head are asked for until they arrive, or nobody knows them.
@@ -532,7 +528,7 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 		n++
 		w := newWorld(t)
 		a := w.join(1, true)
-		var b *replica
+		b := &replica{}
 		var one, two endpick.LeaseRef
 		flush := func() {
 			a.Flush(w.now)
@@ -570,7 +566,7 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 				}
 			}
 			can[choose(len(can))]()
-			for id, times := range b.seen() {
+			for id, times := range b.opened {
 				require.LessOrEqual(t, times, 1, "request %d", id)
 			}
 		}
@@ -591,12 +587,4 @@ func TestReplicasInAllInterleavings(t *testing.T) {
 	if !rig.Race {
 		require.Greater(t, n, 1000)
 	}
-}
-
-// seen is how often a replica has heard of each request.
-func (r *replica) seen() map[int]int {
-	if r == nil {
-		return nil
-	}
-	return r.opened
 }

@@ -282,7 +282,11 @@ func TestEverythingIsBounded(t *testing.T) {
 		e.victim.Receive(e.now, e.sealer.seal(e.batch(w.b)))
 		_, effects := e.victim.Drain()
 		require.Len(t, effects, 1+2*maxWhole/maxChain, "all count as load")
-		require.Equal(t, maxWhole+maxChain, wholeOf(effects))
+		blocks := 0
+		for i := range effects {
+			blocks += len(effects[i].Request.Blocks)
+		}
+		require.Equal(t, maxWhole+maxChain, blocks)
 	})
 	t.Run("heads of its own", func(t *testing.T) {
 		w := newWorld(t)
@@ -334,13 +338,6 @@ func TestEverythingIsBounded(t *testing.T) {
 		assert.Len(t, b.reported, 5, "it is found out, and asked for")
 		assert.Equal(t, 5, b.mirrored)
 	})
-}
-
-func wholeOf(effects []Effect) (blocks int) {
-	for i := range effects {
-		blocks += len(effects[i].Request.Blocks)
-	}
-	return blocks
 }
 
 // Messages with another key or none, cut off or changed, are rejected, and replaying a
