@@ -75,8 +75,8 @@ func TestBrokenLinesAreNamed(t *testing.T) {
 		{with(`"output_tokens":1`, `"output_tokens":1.5`), "output_tokens", "is a number 1.5"},
 		{with(`"output_tokens":1`, `"output_tokens":-1`), "output_tokens", "is negative"},
 		{with(`"attempts":1`, `"attempts":-1`), "attempts", "is negative"},
-		{with(`"attempts":1`, `"ttft_ms":-2`), "ttft_ms", "is negative"},
-		{with(`"attempts":1`, `"cached_tokens":-2`), "cached_tokens", "is negative"},
+		{with(`"attempts":1`, `"ttft_ms":-0.1`), "ttft_ms", "is negative"},
+		{with(`"attempts":1`, `"cached_tokens":-1`), "cached_tokens", "is negative"},
 		{with(`"attempts":1`, `"max_tokens":-2`), "max_tokens", "is negative"},
 		{with(`"attempts":1`, `"block_tokens":-2`), "block_tokens", "is negative"},
 		{with(`"attempts":1`, `"slo_ttft_ms":-2`), "slo_ttft_ms", "is negative"},
@@ -208,17 +208,9 @@ func TestPlacesOfValues(t *testing.T) {
 }
 
 func TestEdgesOfFields(t *testing.T) {
-	for fields, want := range map[string]string{
-		`"ttft_ms":0,"e2e_ms":0`: "", `"v":-1`: "recording: line 1: v is not a known version of the format", `"v":1000`: "recording: line 1: v is not a known version of the format",
-		`"ttft_ms":-0.1`: "recording: line 1: ttft_ms is negative", `"cached_tokens":-1`: "recording: line 1: cached_tokens is negative",
-	} {
-		err := readOne(`{"time":"2026-01-02T03:04:05Z",` + fields + `}`)
-		if want == "" {
-			assert.NoError(t, err)
-		} else {
-			assert.EqualError(t, err, want)
-		}
-	}
+	const at = `{"time":"2026-01-02T03:04:05Z",`
+	assert.NoError(t, readOne(at+`"ttft_ms":0,"e2e_ms":0}`))
+	assert.EqualError(t, readOne(at+`"v":-1}`), "recording: line 1: v is not a known version of the format")
 	assert.EqualError(t, readOne("\n{"), "recording: line 2: unexpected end of JSON input")
 }
 
