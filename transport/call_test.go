@@ -52,11 +52,10 @@ func newWorld(t testing.TB, change ...func([]endpick.Endpoint)) *world {
 	for _, f := range change {
 		f(endpoints)
 	}
-	router, err := endpick.New(endpick.Config{
+	router := rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: first{}, Weight: 1}}},
 		Endpoints: endpoints, Clock: func() time.Time { return w.at },
-	})
-	require.NoError(t, err)
+	}))
 	w.Dispatcher = rig.Must(NewDispatcher(Config{Router: router, RetryBurst: 10}))
 	return w
 }

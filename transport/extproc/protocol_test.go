@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/endpick/endpick"
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/endpick/endpick/transport"
 	"github.com/endpick/endpick/transport/extproc"
 )
@@ -586,14 +587,13 @@ func FuzzProcess(f *testing.F) {
 	f.Add([]byte{3, 0, 0, 4, 1, 7}, "{}", "", "x-slo-ttft-ms", "1e300")
 	f.Add([]byte{6, 1 | 1<<3, 6 | 2<<3, 4 | 1<<3}, chatBody, events, "host", "10.0.0.2:8000")
 	f.Add([]byte{0 | 2<<3, 1 | 1<<3}, chatBody, events, ":path", "/v1/messages")
-	router, err := endpick.New(endpick.Config{
+	router := rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Scorers: []endpick.Weighted{{Scorer: &heard{order: "ab"}, Weight: 1}}},
 		Endpoints: []endpick.Endpoint{{ID: "a", Address: "10.0.0.1:8000", Models: []string{"m"}}, {ID: "b", Address: "10.0.0.2:8000"}},
-	})
-	require.NoError(f, err)
+	}))
 	var mu sync.Mutex
 	var panicked error
-	server, err := extproc.New(extproc.Config{
+	server := rig.Must(extproc.New(extproc.Config{
 		Dispatcher: transport.Config{Router: router, MaxBodyBytes: 1 << 16, Fallbacks: 1},
 		Warn: func(err error) {
 			mu.Lock()
@@ -602,8 +602,7 @@ func FuzzProcess(f *testing.F) {
 				panicked = err
 			}
 		},
-	})
-	require.NoError(f, err)
+	}))
 	f.Fuzz(func(t *testing.T, steps []byte, request, response, header, value string) {
 		if len(steps) > 64 || len(request)+len(response) > 1<<17 {
 			return

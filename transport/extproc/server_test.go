@@ -118,12 +118,10 @@ func newWorld(t testing.TB, config extproc.Config, endpoints ...endpick.Endpoint
 			{ID: "c", Address: "[fd00::3]:8000", Models: []string{"m"}},
 		}
 	}
-	var err error
-	w.router, err = endpick.New(endpick.Config{
+	w.router = rig.Must(endpick.New(endpick.Config{
 		Policy:    endpick.Policy{Admitters: []endpick.Admitter{w.heard}, Scorers: []endpick.Weighted{{Scorer: w.heard, Weight: 1}}},
 		Endpoints: endpoints,
-	})
-	require.NoError(t, err)
+	}))
 	w.health = rig.Must(health.New(health.Config{Router: w.router}))
 	config.Dispatcher.Router, config.Dispatcher.Health = w.router, w.health
 	if config.Dispatcher.Pass == nil {
@@ -567,11 +565,10 @@ func TestLeasesOfOpenStreamsAreKept(t *testing.T) {
 	const timeout = 60 * time.Millisecond
 	var now, asked atomic.Int64
 	now.Store(time.Unix(1000, 0).UnixNano())
-	router, err := endpick.New(endpick.Config{
+	router := rig.Must(endpick.New(endpick.Config{
 		Endpoints: []endpick.Endpoint{{Address: "10.0.0.1:1"}}, LeaseTimeout: timeout,
 		Clock: func() time.Time { at := time.Unix(0, now.Load()); asked.Add(1); return at },
-	})
-	require.NoError(t, err)
+	}))
 	server := rig.Must(extproc.New(extproc.Config{Dispatcher: transport.Config{Router: router}}))
 	at, _, _ := listen(t, server, "127.0.0.1:0")
 	stream := rig.Must(extprocv3.NewExternalProcessorClient(connect(t, at, noTLS)).Process(t.Context()))

@@ -296,7 +296,7 @@ func TestPanicsCostAReport(t *testing.T) {
 			{ID: "a", Address: "http://a"}, {ID: "b", Address: "http://b"}, {ID: "c", Address: "http://c"}, {ID: "d"}, {ID: "unpolled"},
 		}}))
 		var reports errorList
-		p, err := scrape.New(scrape.Config{
+		p := rig.Must(scrape.New(scrape.Config{
 			Router: router, Client: &http.Client{Transport: e},
 			URL: func(e *endpick.Endpoint) string {
 				if e.ID == "d" {
@@ -308,8 +308,7 @@ func TestPanicsCostAReport(t *testing.T) {
 				reports.add(err)
 				panic("a logger")
 			},
-		})
-		require.NoError(t, err)
+		}))
 		p.Poll(t.Context())
 		assert.Equal(t, 1.0, candidates(router)["b"].Waiting)
 		list := reports.take()
