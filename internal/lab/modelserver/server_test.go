@@ -122,6 +122,10 @@ func TestStream(t *testing.T) {
 		require.Nil(t, e.Usage)
 		require.Equal(t, "chat.completion.chunk", e.Object)
 	}
+	body := strings.Replace(chatBody(true, 3, "hello"), `"include_usage":true`, `"include_usage":false`, 1)
+	for _, e := range events(t, post(t, t.Context(), url+"/v1/chat/completions", body).Body) {
+		require.NotEmpty(t, e.Choices, "there is no usage, for which nobody asks")
+	}
 }
 
 // All of it would take minutes; the first tokens come at once.
@@ -140,14 +144,6 @@ func TestStreamComesInPieces(t *testing.T) {
 	require.NoError(t, lines.Err())
 	require.Less(t, len(textOf(seen, 0)), 4000*bytesPerToken)
 	require.NoError(t, resp.Body.Close())
-}
-
-func TestUsageChunkOnlyIfAsked(t *testing.T) {
-	_, url := start(t, Config{Engine: fast(100)})
-	body := strings.Replace(chatBody(true, 3, "hello"), `"include_usage":true`, `"include_usage":false`, 1)
-	for _, e := range events(t, post(t, t.Context(), url+"/v1/chat/completions", body).Body) {
-		require.NotEmpty(t, e.Choices)
-	}
 }
 
 func TestNextTurnHitsPromptAndOutput(t *testing.T) {

@@ -3,9 +3,9 @@ package modelserver
 import (
 	"encoding/json"
 	"fmt"
-	"strings"
 	"testing"
 
+	"github.com/endpick/endpick/internal/lab/rig"
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 )
@@ -96,16 +96,6 @@ func TestTurnsShareTheirHead(t *testing.T) {
 	})
 }
 
-func TestOutputInPieces(t *testing.T) {
-	o := output(7)
-	whole := string(o.appendText(nil, 0, 100))
-	var pieces strings.Builder
-	for i := 0; i < 100; i += 7 {
-		pieces.Write(o.appendText(nil, i, min(i+7, 100)))
-	}
-	require.Equal(t, whole, pieces.String())
-}
-
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		`{"model":"m","messages":[{"role":"user","content":"hi"}]}`,
@@ -116,10 +106,7 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	s, err := New(Config{})
-	if err != nil {
-		f.Fatal(err)
-	}
+	s := rig.Must(New(Config{}))
 	f.Cleanup(func() { _ = s.Close() })
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, parse := range []func(*Server, []byte) (*question, *apiError){parseChat, parseCompletion, parseMessages, parseResponses} {
