@@ -347,8 +347,7 @@ func TestDiagnoseArguments(t *testing.T) {
 		require.Equal(t, 2, run(t.Context(), append([]string{"diagnose"}, strings.Fields(args)...), io.Discard, &stderr), args)
 		require.Contains(t, stderr.String(), want)
 	}
-	bad := filepath.Join(t.TempDir(), "r")
-	writeFile(t, bad, "{}\n")
+	bad := writeFile(t, filepath.Join(t.TempDir(), "r"), "{}\n")
 	var stderr bytes.Buffer
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", "no-such-file"}, io.Discard, &stderr))
 	require.Equal(t, 1, run(t.Context(), []string{"diagnose", bad}, io.Discard, &stderr))
@@ -363,8 +362,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
 
 // A report that could not be written is a failure.
 func TestOutputThatIsLost(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "r.jsonl")
-	writeFile(t, path, "")
+	path := writeFile(t, filepath.Join(t.TempDir(), "r.jsonl"), "")
 	settings := writeSettings(t, "endpoints: [{url: \"http://a\"}]\n")
 	for _, args := range [][]string{{"diagnose", path}, {"diagnose", "-json", path}, {"-config", settings, "-check"}} {
 		var stderr bytes.Buffer

@@ -239,8 +239,7 @@ func (r *reloader) serial() int64 { return r.gateway.certificate.Load().Leaf.Ser
 func TestHalfACertificateIsNotTaken(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
-	path := filepath.Join(dir, "gateway.yaml")
-	writeFile(t, path, certifiedFile)
+	path := writeFile(t, filepath.Join(dir, "gateway.yaml"), certifiedFile)
 	var logged lockedBuffer
 	r := startReloader(t, path, &logged, nil)
 	require.EqualValues(t, 1, r.serial())
@@ -270,8 +269,7 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 		require.NoError(t, os.Chtimes(cert, at, at))
 	}
 	replace()
-	path := filepath.Join(dir, "gateway.yaml")
-	writeFile(t, path, certifiedFile)
+	path := writeFile(t, filepath.Join(dir, "gateway.yaml"), certifiedFile)
 	logged := new(lineHook)
 	r := startReloader(t, path, logged, replace)
 	r.looks(2)
@@ -289,8 +287,7 @@ func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 func TestAFileThatComesLater(t *testing.T) {
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
-	path := filepath.Join(dir, "gateway.yaml")
-	writeFile(t, path, certifiedFile)
+	path := writeFile(t, filepath.Join(dir, "gateway.yaml"), certifiedFile)
 	r := startReloader(t, path, io.Discard, nil)
 	next := filepath.Join(dir, "next")
 	require.NoError(t, os.Mkdir(next, 0o700))
@@ -329,9 +326,7 @@ func TestProtocols(t *testing.T) {
 	b := newBackend(t)
 	dir := t.TempDir()
 	serve := func(more string) *command {
-		path := filepath.Join(dir, "gateway.yaml")
-		writeFile(t, path, before(b.URL, more))
-		return startConfig(t, path)
+		return startConfig(t, writeFile(t, filepath.Join(dir, "gateway.yaml"), before(b.URL, more)))
 	}
 	t.Run("h2c", func(t *testing.T) {
 		c := serve("h2c: true\n")

@@ -175,15 +175,15 @@ func nobody(t *testing.T) string {
 	return l.Addr().String()
 }
 
-func writeFile(t *testing.T, path, text string) {
+// writeFile returns the path of the file.
+func writeFile(t *testing.T, path, text string) string {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+	return path
 }
 
 func writeSettings(t *testing.T, text string) (path string) {
-	path = filepath.Join(t.TempDir(), "gateway.yaml")
-	writeFile(t, path, text)
-	return path
+	return writeFile(t, filepath.Join(t.TempDir(), "gateway.yaml"), text)
 }
 
 // before is the file of a gateway before one server.

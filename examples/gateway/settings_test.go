@@ -24,8 +24,7 @@ func TestDocumentedSettings(t *testing.T) {
 	first, block := blocks[0], blocks[1]
 	dir := t.TempDir()
 	writeCertificate(t, dir, 1)
-	path := filepath.Join(dir, "gateway.yaml")
-	writeFile(t, path, string(block[1]))
+	path := writeFile(t, filepath.Join(dir, "gateway.yaml"), string(block[1]))
 	s, _, err := readSettings(path)
 	require.NoError(t, err)
 	assert.Equal(t, filepath.Join(dir, "server.pem"), s.TLS.Cert, "paths count from the file")

@@ -40,6 +40,13 @@ func with(args []string, more ...string) []string {
 	return append(append([]string{}, args...), more...)
 }
 
+// written is the path of a new file.
+func written(t *testing.T, name, text string) string {
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
+	return path
+}
+
 func golden(t *testing.T, name, got string) {
 	path := filepath.Join("testdata", name)
 	if *update {
@@ -131,8 +138,7 @@ func TestPredictions(t *testing.T) {
 
 // A mixed fleet, and a profile from a file.
 func TestFleet(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "mine.json")
-	require.NoError(t, os.WriteFile(path, []byte(`{"name":"mine","step_us":2000,"weight_us":6600,"token_us":26.7,"sequence_us":15}`), 0o666))
+	path := written(t, "mine.json", `{"name":"mine","step_us":2000,"weight_us":6600,"token_us":26.7,"sequence_us":15}`)
 	text := simulate(t, "-workload", "B", "-policies", "lmetric", "-profile", path+":1,llama-3.1-8b-a100:2", "-requests", "50", "-format", "json")
 	var rows []struct{ Endpoints []struct{ ID string } }
 	require.NoError(t, json.Unmarshal([]byte(text), &rows))
@@ -140,13 +146,12 @@ func TestFleet(t *testing.T) {
 }
 
 func TestTrace(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "trace.jsonl")
 	var lines strings.Builder
 	for i := range 40 {
 		line := rig.Must(json.Marshal(map[string]any{"timestamp": i * 500, "input_length": 1500, "output_length": 20, "hash_ids": []int{0, 1 + i%4, 10 + i}}))
 		lines.Write(append(line, '\n'))
 	}
-	require.NoError(t, os.WriteFile(path, []byte(lines.String()), 0o666))
+	path := written(t, "trace.jsonl", lines.String())
 	var rows []row
 	text := simulate(t, "-trace", path, "-policies", "lmetric", "-endpoints", "2", "-rate-scale", "1,2", "-format", "json")
 	require.NoError(t, json.Unmarshal([]byte(text), &rows))
@@ -158,8 +163,7 @@ func TestTrace(t *testing.T) {
 
 func TestCalibrate(t *testing.T) {
 	// The fit recovers the profile that the simulator has used.
-	path := filepath.Join(t.TempDir(), "run.csv")
-	require.NoError(t, os.WriteFile(path, []byte(recorded(t, "llama-3.1-8b-a100")), 0o666))
+	path := written(t, "run.csv", recorded(t, "llama-3.1-8b-a100"))
 	out := filepath.Join(t.TempDir(), "fitted.json")
 	var c calibration
 	text := simulate(t, "calibrate", "-first-half", "-judge-second", "-format", "json", "-out", out, path)
@@ -211,16 +215,10 @@ func TestBuilt(t *testing.T) {
 }
 
 func TestMistakes(t *testing.T) {
-	dir := t.TempDir()
-	file := func(name, text string) string {
-		path := filepath.Join(dir, name)
-		require.NoError(t, os.WriteFile(path, []byte(text), 0o666))
-		return path
-	}
-	good := file("good.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`)
-	broken := file("broken.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`+"\n"+`{"timestamp":-1,"input_length":10,"output_length":1}`)
+	good := written(t, "good.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`)
+	broken := written(t, "broken.jsonl", `{"timestamp":0,"input_length":10,"output_length":1,"hash_ids":[0]}`+"\n"+`{"timestamp":-1,"input_length":10,"output_length":1}`)
 	z := rig.Must(gzip.NewReader(bytes.NewReader(shipped)))
-	few := file("few.csv", strings.Join(strings.SplitAfter(string(rig.Must(io.ReadAll(z))), "\n")[:901], ""))
+	few := written(t, "few.csv", strings.Join(strings.SplitAfter(string(rig.Must(io.ReadAll(z))), "\n")[:901], ""))
 	for _, c := range []struct{ args, want string }{
 		{"", "one of -workload and -trace is needed"},
 		{"-workload A -trace " + good, "and not both"},
@@ -238,14 +236,14 @@ func TestMistakes(t *testing.T) {
 		{"-workload A -profile llama-3.1-8b-h100:2 ", "a single one without a number (see -endpoints)"},
 		{"-workload A -profile llama-3.1-8b-h100:2,llama-3.1-8b-a100:0", `"0" is not a number of servers`},
 		{"-workload A -profile llama-3.1-8b-h100:2,llama-3.1-8b-a100:1 -endpoints 3", "can't both be given"},
-		{"-workload A -profile " + file("p.json", `{"name":"x","step":1}`), `unknown field "step"`},
-		{"-workload A -profile " + file("q.json", `{"name":"x"}`), "a step takes no time"},
+		{"-workload A -profile " + written(t, "p.json", `{"name":"x","step":1}`), `unknown field "step"`},
+		{"-workload A -profile " + written(t, "q.json", `{"name":"x"}`), "a step takes no time"},
 		{"-workload A -rate 0", `"0" is not a number above 0`},
 		{"-workload A -rate 1 -rate-scale 2", "-rate and -rate-scale can't both be given"},
 		{"-workload A -rate-scale 2", "no arrivals of its own to scale"},
 		{"-trace " + good + " -rate 2", "a trace has its own times, use -rate-scale"},
 		{"-trace " + broken, "sim: broken.jsonl:2: ArrivalMillis -1 is not within"},
-		{"-trace " + filepath.Join(dir, "none"), "no such file"},
+		{"-trace " + filepath.Join(t.TempDir(), "none"), "no such file"},
 		{"-workload A -requests 10 -duration 1s", "-requests and -duration can't both be given"},
 		{"-workload A -requests -1", "-requests -1 is too small"},
 		{"-workload A -endpoints 0", "-endpoints 0 is too small"},
