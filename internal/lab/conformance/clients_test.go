@@ -86,9 +86,7 @@ func TestClients(t *testing.T) {
 	}
 
 	rows := table(all)
-	text, err := os.ReadFile(page)
-	require.NoError(t, err)
-	before, rest, ok := strings.Cut(string(text), tableHead)
+	before, rest, ok := strings.Cut(string(rig.Must(os.ReadFile(page))), tableHead)
 	require.True(t, ok, "%s has no table", page)
 	end := strings.Index(rest, "\n\n") + 1
 	t.Log("\n" + tableHead + markdown(rows))
@@ -247,8 +245,7 @@ func nodeDir(t *testing.T) (dir, why string) {
 	if installed == "" {
 		return "", nodeEnv + " is not set"
 	}
-	modules, err := filepath.Abs(filepath.Join(installed, "node_modules"))
-	require.NoError(t, err)
+	modules := rig.Must(filepath.Abs(filepath.Join(installed, "node_modules")))
 	require.DirExists(t, modules, "%s: npm ci was not run there", nodeEnv)
 	dir = t.TempDir()
 	require.NoError(t, os.CopyFS(dir, os.DirFS("node")))
@@ -354,10 +351,7 @@ func throughPicker(t *testing.T) *target {
 	base := &http.Transport{DisableCompression: true}
 	t.Cleanup(base.CloseIdleConnections)
 	p := expose(t, &httputil.ReverseProxy{
-		Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(at) },
-		Transport:     base,
-		FlushInterval: -1,
-		ErrorLog:      log.New(io.Discard, "", 0),
+		Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(at) }, Transport: base, FlushInterval: -1, ErrorLog: log.New(io.Discard, "", 0),
 	})
 	p.servers, p.router = servers, router
 	return p
@@ -386,8 +380,7 @@ func TestClientsBehindThePicker(t *testing.T) {
 // limited is a gateway that allows each tenant, by its key, one request in flight.
 func limited(t *testing.T) *target {
 	c := all.LMetric()
-	limits := rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }}))
-	c.Policy.Admitters = append(c.Policy.Admitters, limits)
+	c.Policy.Admitters = append(c.Policy.Admitters, rig.Must(quota.New(quota.Config{Limits: func(string) quota.Limits { return quota.Limits{Requests: 1} }})))
 	server := newServer(t)
 	engine := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Hold") == "" {
@@ -430,7 +423,7 @@ func (r *refusals) RoundTrip(in *http.Request) (*http.Response, error) {
 // A client over its tenant's quota gets an error in the form of its API, and when to
 // come back: its SDK waits that long and is served.
 func TestClientsOverTheirQuotaComeBack(t *testing.T) {
-	ask := map[string]func(s *session) error{
+	for name, ask := range map[string]func(s *session) error{
 		"openai-go": func(s *session) error {
 			_, err := newOpenAI(s).Chat.Completions.New(s.ctx, chatParams(question))
 			return err
@@ -439,27 +432,21 @@ func TestClientsOverTheirQuotaComeBack(t *testing.T) {
 			_, err := newAnthropic(s).Messages.New(s.ctx, messageParams(question))
 			return err
 		},
-	}
-	for name, ask := range ask {
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := limited(t)
 			hold := func() (release func()) { // takes the quota until then
 				ctx, cancel := context.WithCancel(t.Context())
-				gone := make(chan struct{})
-				begun := make(chan struct{})
+				begun, gone := make(chan struct{}), make(chan struct{})
 				go func() {
 					defer close(gone)
 					body := `{"model":"` + model + `","stream":true,"max_tokens":10,"messages":[{"role":"user","content":"x"}]}`
-					path, header := "/v1/chat/completions", "Authorization"
-					value := "Bearer key"
+					path, header, value := "/v1/chat/completions", "Authorization", "Bearer key"
 					if name == "anthropic-sdk-go" {
 						path, header, value = "/v1/messages", "X-Api-Key", "key"
 					}
-					req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, strings.NewReader(body))
-					if !assert.NoError(t, err) {
-						return
-					}
+					req := rig.Must(http.NewRequestWithContext(ctx, http.MethodPost, p.url+path, strings.NewReader(body)))
 					req.Header.Set(header, value)
 					req.Header.Set("X-Hold", "1")
 					resp, err := http.DefaultClient.Do(req)

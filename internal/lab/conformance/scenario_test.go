@@ -83,10 +83,7 @@ type documentation struct {
 
 // documented are the intended differences, by scenario.
 var documented = map[string]documentation{
-	"unknown model": {
-		[]string{"body", "what the client is told", "header Content-Type"},
-		"the text of the error",
-	},
+	"unknown model": {[]string{"body", "what the client is told", "header Content-Type"}, "the text of the error"},
 	"cut": {
 		[]string{"body", "end", "status", "header ", "the number of responses", "what the client is told"},
 		"the gateway says that the server has failed",

@@ -103,11 +103,8 @@ func gateway(t *testing.T, c endpick.Config, config transport.Config) *target {
 	config.Router = rig.Must(endpick.New(c))
 	rt := rig.Must(transport.New(config))
 	t.Cleanup(rt.CloseIdleConnections)
-	p := expose(t, &httputil.ReverseProxy{
-		Rewrite:      func(*httputil.ProxyRequest) {}, // the transport sets the target
-		Transport:    rt,
-		ErrorHandler: transport.ErrorHandler,
-		ErrorLog:     log.New(io.Discard, "", 0),
+	p := expose(t, &httputil.ReverseProxy{ // the transport sets the target
+		Rewrite: func(*httputil.ProxyRequest) {}, Transport: rt, ErrorHandler: transport.ErrorHandler, ErrorLog: log.New(io.Discard, "", 0),
 	})
 	p.router = config.Router
 	return p
@@ -252,8 +249,7 @@ func normal(s string) string {
 	names := map[string]string{}
 	s = ids.ReplaceAllStringFunc(s, func(id string) string {
 		if names[id] == "" {
-			prefix := ids.FindStringSubmatch(id)[1]
-			names[id] = fmt.Sprintf("%s#%d", prefix, len(names)+1)
+			names[id] = fmt.Sprintf("%s#%d", ids.FindStringSubmatch(id)[1], len(names)+1)
 		}
 		return names[id]
 	})
@@ -330,19 +326,11 @@ func differences(direct, gateway run, open bool) []string {
 
 func firstDifference(a, b string) string {
 	x, y := strings.Split(a, "\n"), strings.Split(b, "\n")
-	for i := range max(len(x), len(y)) {
-		var p, q string
-		if i < len(x) {
-			p = x[i]
-		}
-		if i < len(y) {
-			q = y[i]
-		}
-		if p != q {
-			return fmt.Sprintf("line %d:\n  directly: %.600s\n  gateway:  %.600s\n", i+1, p, q)
-		}
+	i := 0
+	for i < min(len(x), len(y)) && x[i] == y[i] {
+		i++
 	}
-	return ""
+	return fmt.Sprintf("line %d:\n  directly: %.600q\n  gateway:  %.600q\n", i+1, x[i:min(i+1, len(x))], y[i:min(i+1, len(y))])
 }
 
 var (

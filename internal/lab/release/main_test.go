@@ -71,13 +71,10 @@ func publish(t *testing.T, dir string, files []string, modules []library, versio
 		}
 		at := filepath.Join(proxy, filepath.FromSlash(m.path), "@v")
 		require.NoError(t, os.MkdirAll(at, 0o755))
-		write := func(name string, text []byte) {
-			require.NoError(t, os.WriteFile(filepath.Join(at, name), text, 0o644))
-		}
-		mod := rig.Must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(m.dir), "go.mod")))
+		write := func(name string, text []byte) { require.NoError(t, os.WriteFile(filepath.Join(at, name), text, 0o644)) }
 		write("list", []byte(version+"\n"))
 		write(version+".info", fmt.Appendf(nil, `{"Version":%q,"Time":"2026-01-01T00:00:00Z"}`, version))
-		write(version+".mod", mod)
+		write(version+".mod", rig.Must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(m.dir), "go.mod"))))
 		archive := rig.Must(os.Create(filepath.Join(at, version+".zip")))
 		z := zip.NewWriter(archive)
 		for _, f := range files {
@@ -85,10 +82,8 @@ func publish(t *testing.T, dir string, files []string, modules []library, versio
 				continue
 			}
 			text := rig.Must(os.ReadFile(filepath.Join(dir, filepath.FromSlash(f))))
-			w, err := z.Create(m.path + "@" + version + "/" + strings.TrimPrefix(f, strings.TrimPrefix(m.dir+"/", "./")))
-			require.NoError(t, err)
-			_, err = w.Write(text)
-			require.NoError(t, err)
+			w := rig.Must(z.Create(m.path + "@" + version + "/" + strings.TrimPrefix(f, strings.TrimPrefix(m.dir+"/", "./"))))
+			rig.Must(w.Write(text))
 		}
 		require.NoError(t, z.Close())
 		require.NoError(t, archive.Close())

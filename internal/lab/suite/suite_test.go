@@ -169,36 +169,33 @@ func TestLeftoversAreNoticed(t *testing.T) {
 	way := ReverseProxy()
 	way.Patience = 50 * time.Millisecond
 	open := way.Open
-	leaking := func(servers []string) (*Front, error) {
-		f, err := open(servers)
-		if err == nil {
-			_, err = f.Router().Route(endpick.Request{Model: Model})
+	after := func(do func(*Front)) {
+		way.Open = func(servers []string) (*Front, error) {
+			f, err := open(servers)
+			if err == nil {
+				do(f)
+			}
+			return f, err
 		}
-		return f, err
 	}
-	way.Open = leaking
+	after(func(f *Front) { rig.Must(f.Router().Route(endpick.Request{Model: Model})) })
 	_, err := Play(t.Context(), way, s[0])
 	require.ErrorContains(t, err, "leases open: 1")
 	require.ErrorIs(t, (&Report{Results: []Result{{Err: err}}}).Err(), err)
 
 	stop := make(chan struct{})
 	defer close(stop)
-	way.Open = func(servers []string) (*Front, error) {
+	after(func(*Front) {
 		for range 100 {
 			go func() { <-stop }()
 		}
-		return open(servers)
-	}
+	})
 	require.ErrorContains(t, rig.Must(Compare(t.Context(), []Way{way}, s, io.Discard)).Err(), "goroutines left")
 
-	way.Open = func(servers []string) (*Front, error) {
-		f, err := open(servers)
-		if err == nil {
-			closing := f.Close
-			f.Close = func() error { return errors.Join(closing(), errors.New("it can't be closed")) }
-		}
-		return f, err
-	}
+	after(func(f *Front) {
+		closing := f.Close
+		f.Close = func() error { return errors.Join(closing(), errors.New("it can't be closed")) }
+	})
 	_, err = Play(t.Context(), way, s[0])
 	require.ErrorContains(t, err, "can't be closed")
 }
