@@ -196,8 +196,7 @@ func TestConversationsGoOn(t *testing.T) {
 	}
 }
 
-// Streams, clients that leave at any moment, errors and broken connections, all at
-// once: nothing stays open.
+// Streams, clients that leave at any moment, errors and broken connections, all at once: nothing stays open.
 func TestNothingIsLeftOpen(t *testing.T) {
 	w := newSetup(t, nil)
 	over := make(chan bool)

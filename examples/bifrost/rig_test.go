@@ -49,8 +49,7 @@ func (o *heard) Done(e *endpick.Event, outcome *endpick.Outcome) {
 // fault is what a server does instead of serving; nil: it serves.
 type fault func(w http.ResponseWriter, in *http.Request)
 
-// setup is a Bifrost with three simulated servers over real HTTP: a, b and c,
-// preferred in that order.
+// setup is a Bifrost with three simulated servers over real HTTP: a, b and c, preferred in that order.
 type setup struct {
 	*bifrost.Bifrost
 	heard   *heard
@@ -154,8 +153,7 @@ func (w *setup) serves(t *testing.T, ctx *schemas.BifrostContext, req *schemas.B
 	return text
 }
 
-// ask sends a chat and returns the text of the answer, or a status and a message. Without a context
-// it has a new one.
+// ask sends a chat and returns the text of the answer, or a status and a message. Without a context it has a new one.
 func (w *setup) ask(t *testing.T, ctx *schemas.BifrostContext, req *schemas.BifrostChatRequest, stream bool) (string, error) {
 	t.Helper()
 	if ctx == nil {

@@ -60,8 +60,7 @@ func TestDebugPage(t *testing.T) {
 	}
 }
 
-// A page of a policy without index, scorers or anything routed, and with
-// endpoints in every state.
+// A page of a policy without index, scorers or anything routed, and with endpoints in every state.
 func TestDebugPageOfABarePolicy(t *testing.T) {
 	g := gatewayOf(t, plain("random"), endpick.Endpoint{ID: "a", Address: `http://a/"><b>`}, endpick.Endpoint{ID: "b", Address: "b"}, endpick.Endpoint{ID: "c", Address: "c"})
 	require.NoError(t, g.router.Report("a", endpick.Load{Waiting: 3, Running: 4, KVUsage: 0.25}))
@@ -191,8 +190,7 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	start(t, "-backend", down).shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
 }
 
-// An endpoint that is out but passes its checks again is shown as waiting for a request, not as
-// failing them.
+// An endpoint that is out but passes its checks again is shown as waiting for a request, not as failing them.
 func TestIllness(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for _, c := range []struct {

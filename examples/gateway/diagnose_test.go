@@ -73,8 +73,7 @@ func (s scene) play(t *testing.T, script func(p *played)) string {
 	return file
 }
 
-// say sends a chat and returns the answer; more are members of the body, followed by
-// header pairs.
+// say sends a chat and returns the answer; more are members of the body, followed by header pairs.
 func (p *played) say(messages []traffic.Message, more map[string]any, headers ...string) string {
 	p.t.Helper()
 	body := map[string]any{"model": modelserver.DefaultModel, "messages": messages, "max_tokens": 16}
@@ -166,8 +165,7 @@ func explains(t *testing.T, args ...string) string {
 
 // Each cause in the troubleshooting table is planted in traffic, which is played with
 // and without it over real HTTP. It must be named with its place; the tokens must be
-// nearly those that the engines had cached without it and not with it; and without it
-// nothing may be found.
+// nearly those that the engines had cached without it and not with it; and without it nothing may be found.
 func TestDiagnose(t *testing.T) {
 	steady := func(int) string { return prose(1, 2400) }
 	fixed := "It is 2025-01-15T10:30:00Z, request 6ba7b810-9dad-11d1-80b4-00c04fd430c8 no 17 of them. "
@@ -305,8 +303,7 @@ func TestDiagnoseEviction(t *testing.T) {
 	require.Contains(t, explains(t, "-block", "16384", file), "Nothing has kept prompts from the caches.", "no prompt fills such a block")
 }
 
-// If the recording has text, a finding shows the difference; otherwise no word of it
-// appears anywhere.
+// If the recording has text, a finding shows the difference; otherwise no word of it appears anywhere.
 func TestDiagnoseShowsText(t *testing.T) {
 	script := apart(func(i int) string { return fmt.Sprintf("It is 10:3%d. ", i) + prose(1, 2400) }, nil)
 	file := scene{settings: "record: {file: \"FILE\", text: true}\n"}.play(t, script)
@@ -498,8 +495,7 @@ func TestRecordingIsRotated(t *testing.T) {
 	assert.Equal(t, []string{"m4", "m5"}, models(t, path+".2"))
 	assert.NoFileExists(t, path+".3")
 
-	// Another process continues where this one has ended, after half a line from
-	// one that was killed.
+	// Another process continues where this one has ended, after half a line from one that was killed.
 	writeFile(t, path, string(rig.Must(os.ReadFile(path)))+`{"time":"20`)
 	record(400, 10, 10)
 	assert.Equal(t, []string{"m8", "m9", "m10"}, models(t, path))

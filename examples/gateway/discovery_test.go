@@ -45,8 +45,7 @@ func follows(t *testing.T, path string) *settings {
 }
 
 // Servers come and go with the lines of a file; one that stays keeps its requests in
-// flight, an invalid file changes nothing, and a reload may switch between a file
-// and a list.
+// flight, an invalid file changes nothing, and a reload may switch between a file and a list.
 func TestEndpointsFollowAFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "servers")
 	write := func(text string) { writeFile(t, path, text) }
@@ -82,8 +81,7 @@ func TestEndpointsFollowAFile(t *testing.T) {
 	require.True(t, lease.Done(endpick.Outcome{}))
 }
 
-// The list of the old source may change while a reload takes over that of another. It counts
-// no more.
+// The list of the old source may change while a reload takes over that of another. It counts no more.
 func TestTheOldListChangesDuringAReload(t *testing.T) {
 	dir := t.TempDir()
 	old, next := filepath.Join(dir, "old"), filepath.Join(dir, "new")
@@ -192,8 +190,7 @@ func TestClientsSeeReadinessAlone(t *testing.T) {
 	}
 }
 
-// Servers with unlike models need no configuration: each is asked, with the key of the engines, what
-// it has.
+// Servers with unlike models need no configuration: each is asked, with the key of the engines, what it has.
 func TestRequestsGoWhereTheirModelIs(t *testing.T) {
 	serve := func(names ...string) *httptest.Server {
 		s := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -33,8 +33,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// startLlamas starts n real servers, which end with the test. It skips the test
-// if there are none.
+// startLlamas starts n real servers, which end with the test. It skips the test if there are none.
 func startLlamas(t *testing.T, n int) []*rig.Process {
 	t.Helper()
 	if err := rig.LlamaAvailable(); err != nil {
@@ -115,8 +114,7 @@ func llamaClient(t *testing.T, url, name string, atOnce bool) *traffic.Client {
 	return c
 }
 
-// noneOpen waits until nothing is in flight, neither in the router's accounts nor
-// in the servers.
+// noneOpen waits until nothing is in flight, neither in the router's accounts nor in the servers.
 func noneOpen(t *testing.T, g *gateway, servers []*rig.Process) {
 	t.Helper()
 	require.Eventually(t, func() bool { return g.router.Stats().OpenLeases == 0 }, time.Minute, time.Millisecond)
@@ -132,8 +130,7 @@ func noneOpen(t *testing.T, g *gateway, servers []*rig.Process) {
 	}
 }
 
-// Conversations over every API, streamed or not: no turn fails, and each finds the
-// previous one in its server's cache.
+// Conversations over every API, streamed or not: no turn fails, and each finds the previous one in its server's cache.
 func TestLlamaConversations(t *testing.T) {
 	servers := startLlamas(t, 3)
 	eachAPI(t, func(t *testing.T, name string, atOnce bool) {
@@ -295,8 +292,7 @@ func TestLlamaTellsWhatItHolds(t *testing.T) {
 	require.Eventually(t, func() bool { alive, _ := g.health.Alive(); return alive == 1 }, time.Minute, 5*time.Millisecond)
 }
 
-// Responses of its own API are counted, and its requests are matched to what it
-// holds.
+// Responses of its own API are counted, and its requests are matched to what it holds.
 func TestLlamaNativeAPIIsMetered(t *testing.T) {
 	client, records := recorded(t, startLlamas(t, 2))
 	post := func(path string, body any) (string, recording.Request) {

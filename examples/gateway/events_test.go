@@ -114,8 +114,7 @@ func bytesOf(text string) (ids []uint32) {
 }
 
 // Prompts go to the server that reports them as cached, even if they were never sent
-// there through the gateway: also with another key, with none in the file, for an adapter, and with
-// a salt.
+// there through the gateway: also with another key, with none in the file, for an adapter, and with a salt.
 func TestEngineEvents(t *testing.T) {
 	var prompts []string
 	blocks := 0

@@ -32,8 +32,7 @@ import (
 // settingRow shows that a setting has an effect: what is seen of a gateway whose file has one
 // value, and of another whose file has the other.
 type settingRow struct {
-	// file has the value at VALUE, and the addresses of servers at ONE and TWO; endpoints are
-	// added if there are none.
+	// file has the value at VALUE, and the addresses of servers at ONE and TWO; endpoints are added if there are none.
 	file         string
 	value, other string
 	see          func(*setting) any
@@ -257,8 +256,7 @@ var everySetting = []settingRow{
 	{"log: {requests: VALUE}", "all", "failed", func(w *setting) any { return w.g.requests.which }, "all"},
 }
 
-// Every setting changes something that can be observed. A reload changes it too, or says that a
-// restart is needed.
+// Every setting changes something that can be observed. A reload changes it too, or says that a restart is needed.
 func TestEverySetting(t *testing.T) {
 	missing := map[string]bool{}
 	for _, path := range settingsIn(reflect.TypeFor[settings](), "") {
@@ -471,8 +469,7 @@ func certificateOfNATS(w *setting, o *nats.Options) any {
 	return leaf.SerialNumber
 }
 
-// settingsIn returns the paths of all settings in a type, with [] and {} for elements of lists and
-// mappings.
+// settingsIn returns the paths of all settings in a type, with [] and {} for elements of lists and mappings.
 func settingsIn(of reflect.Type, path string) (all []string) {
 	switch {
 	case of.Kind() == reflect.Pointer:

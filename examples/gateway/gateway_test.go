@@ -77,8 +77,7 @@ func TestServersDie(t *testing.T) {
 	}
 }
 
-// Servers interpret paths: a client that joins its base and "/v1" with two slashes
-// must not be redirected.
+// Servers interpret paths: a client that joins its base and "/v1" with two slashes must not be redirected.
 func TestPathsPassAsTheyAre(t *testing.T) {
 	var path string
 	b := serving(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -133,8 +132,7 @@ func TestALoopIsCut(t *testing.T) {
 	require.Equal(t, "1.1 proxy", b.last()["Via"][0])
 }
 
-// Coding agents compress their requests; the model must be read nevertheless, and engines get
-// what they can read.
+// Coding agents compress their requests; the model must be read nevertheless, and engines get what they can read.
 func TestCompressedRequests(t *testing.T) {
 	g := newTestGateway(t, `endpoints: [{url: "`+newBackend(t).URL+`", models: [m]}]`)
 	const body = `{"model":"m","messages":[{"role":"user","content":"Hello."}]}`

@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Failed requests are logged with what identifies them: streams that break off,
-// unauthorized clients, invalid headers.
+// Failed requests are logged with what identifies them: streams that break off, unauthorized clients, invalid headers.
 func TestRequestsThatGoWrongAreLogged(t *testing.T) {
 	server := answering(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("X-Slo-Ttft-Ms") != "" {

@@ -39,8 +39,7 @@ func fourEndpoints() (all []endpick.Endpoint) {
 	return all
 }
 
-// A policy decides for its models exactly as it does alone, request by request,
-// whatever the other models' policy is.
+// A policy decides for its models exactly as it does alone, request by request, whatever the other models' policy is.
 func TestPerModelIsTheModelsPolicy(t *testing.T) {
 	for _, name := range []string{"round-robin", "least-loaded", "load-prefix", "lmetric", "aibrix", "sglang", "power-of-two", "predicted-latency:synchronous", "random"} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +95,7 @@ func (r refuse) Admit(req *endpick.Request, _ []endpick.Candidate) error {
 	return errRefused
 }
 
-// Only the admitters and predictors of the model's policy run; learners observe all
-// requests.
+// Only the admitters and predictors of the model's policy run; learners observe all requests.
 func TestPerModelStages(t *testing.T) {
 	var ps policies
 	rig.Must(ps.compose("predicted-latency", map[string]modelSettings{"m": {Policy: "lmetric"}}, false))
@@ -252,8 +250,7 @@ func TestPredictedLatency(t *testing.T) {
 	require.Equal(t, []string{"TTFT", "64", "64", "100.0 %"}, targets[1])
 	require.Equal(t, []string{"TPOT", "48", "48", "100.0 %"}, targets[2], "responses at once have none")
 
-	// From now on requests are predicted; one with an unattainable target misses
-	// it and is served all the same.
+	// From now on requests are predicted; one with an unattainable target misses it and is served all the same.
 	for range 3 {
 		code, _ := post(t, c.url, true, slo.TTFTHeader, "1", slo.TPOTHeader, "1")
 		require.Equal(t, 200, code)
@@ -339,8 +336,7 @@ func testShedding(t *testing.T, url string, f *traffic.Fleet) {
 }
 
 // fill starts a gateway with a queue for one request and one server, whose cache
-// a request fills, and sends another, which waits. The results of both are sent
-// once known; cancel ends the first.
+// a request fills, and sends another, which waits. The results of both are sent once known; cancel ends the first.
 func fill(t *testing.T, args ...string) (c *command, cancel func(), first, second chan traffic.Sample) {
 	t.Helper()
 	c = start(t, append(args, "-policy", "predicted-latency", "-endpoints", "1", "-kv-tokens", "8192", "-queue", "1", "-queue-timeout", "1m")...)

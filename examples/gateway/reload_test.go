@@ -29,8 +29,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A running gateway follows its file, and SIGHUP. A mistake is reported with its place
-// and changes nothing.
+// A running gateway follows its file, and SIGHUP. A mistake is reported with its place and changes nothing.
 func TestReload(t *testing.T) {
 	one, two := newBackend(t), newBackend(t)
 	path := filepath.Join(t.TempDir(), "gateway.yaml")
@@ -186,8 +185,7 @@ func TestReloadUnderLoad(t *testing.T) {
 	require.True(t, slices.ContainsFunc(index.Stats().Endpoints, func(e prefix.EndpointStats) bool { return e.Ref == ref && e.Held > 0 }))
 }
 
-// A file that is being written counts only once it is complete: its first half
-// might lack the tenants.
+// A file that is being written counts only once it is complete: its first half might lack the tenants.
 func TestHalfAFileIsNotRead(t *testing.T) {
 	const head = "endpoints: [{url: \"http://127.0.0.1:1\"}]\n"
 	const whole = head + "tenants: {ann: {keys: [" + annsKey + "]}}\n"
@@ -234,8 +232,7 @@ func (r *reloader) looks(times int) {
 
 func (r *reloader) serial() int64 { return r.gateway.certificate.Load().Leaf.SerialNumber.Int64() }
 
-// A certificate and its key are two files: they are taken over once both have been unchanged for a
-// while, and not before.
+// A certificate and its key are two files: they are taken over once both have been unchanged for a while, and not before.
 func TestHalfACertificateIsNotTaken(t *testing.T) {
 	dir, next := t.TempDir(), t.TempDir()
 	cert, key := writeCertificate(t, dir, 1)
@@ -257,8 +254,7 @@ func TestHalfACertificateIsNotTaken(t *testing.T) {
 	require.Equal(t, 1, strings.Count(logged.String(), "settings reloaded"), logged.String())
 }
 
-// A certificate that is replaced just after it was read, such as while a start waits for the
-// endpoints, is not missed.
+// A certificate that is replaced just after it was read, such as while a start waits for the endpoints, is not missed.
 func TestACertificateThatIsReplacedMeanwhile(t *testing.T) {
 	dir := t.TempDir()
 	year := 0
@@ -470,8 +466,7 @@ func upgraded(w http.ResponseWriter) (net.Conn, *bufio.ReadWriter) {
 	return conn, buf
 }
 
-// A client that does not read its response is cut off, and its place at the server becomes
-// free.
+// A client that does not read its response is cut off, and its place at the server becomes free.
 func TestClientsThatDoNotRead(t *testing.T) {
 	left := make(chan error, 1)
 	server := serving(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

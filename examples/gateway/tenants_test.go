@@ -16,8 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The tenant is that of the key, whatever else a client sends, and no key
-// reaches a server.
+// The tenant is that of the key, whatever else a client sends, and no key reaches a server.
 func TestTenantsComeFromKeys(t *testing.T) {
 	b := newBackend(t)
 	// printf %s sk-bob-0123456789abcdef | sha256sum
@@ -242,8 +241,7 @@ func TestATenantsBodiesAreBounded(t *testing.T) {
 	require.Zero(t, ann.reading.Load(), "nobody reads it")
 }
 
-// A tenant that has used up its tokens gets 429 and a time to come back; others go
-// on, and a reload gives it more.
+// A tenant that has used up its tokens gets 429 and a time to come back; others go on, and a reload gives it more.
 func TestQuotas(t *testing.T) {
 	const quota = ", quota: {tokens_per_second: 0.001, burst: 20}}, bob"
 	text := strings.Replace(annAndBob, "}, bob", quota, 1) + "endpoints: [{url: \"" + newBackend(t).URL + "\"}]\n"
@@ -264,8 +262,7 @@ func TestQuotas(t *testing.T) {
 	require.Equal(t, http.StatusOK, last().Code)
 }
 
-// Tenants of the file have a name in the metrics even if all that they ask is refused, also after
-// a reload.
+// Tenants of the file have a name in the metrics even if all that they ask is refused, also after a reload.
 func TestMetricsNameTenants(t *testing.T) {
 	const text = "endpoints: [{url: \"http://a\", models: [x]}]\ntenants: {ann: {keys: [" + annsKey + "]}}\n"
 	g := newTestGateway(t, text)

@@ -302,8 +302,7 @@ func expectations(servers []string) map[string]expectation {
 
 // A real Prometheus scrapes the gateway under load. Every query of the dashboard and
 // every alert returns what it should: while all is well, after one server has died,
-// after all have, and when the gateway itself is gone. ENDPICK_WATCH_FOR=1m extends
-// the healthy period.
+// after all have, and when the gateway itself is gone. ENDPICK_WATCH_FOR=1m extends the healthy period.
 func TestPrometheus(t *testing.T) {
 	needs(t, "prometheus")
 	if os.Getenv("ENDPICK_WATCH_FOR") == "" {

@@ -160,8 +160,7 @@ func (s *sorter) Done(e *endpick.Event, o *endpick.Outcome) {
 
 const fast, slow = "llama-3.1-8b-h100", "llama-3.1-8b-a100"
 
-// slowUnderRace skips a single-goroutine run that takes half a minute under the
-// race detector.
+// slowUnderRace skips a single-goroutine run that takes half a minute under the race detector.
 func slowUnderRace(t *testing.T) {
 	if rig.Race {
 		t.Skip("there is one goroutine and nothing to race")
@@ -184,8 +183,7 @@ func newSorter(skip int) *sorter {
 	return &sorter{skip: skip, meter: map[string]*predictionMeter{}, went: map[time.Duration]map[string]int{}}
 }
 
-// An H100's step takes two thirds of an A100's: one model for both would be off by
-// at least a sixth.
+// An H100's step takes two thirds of an A100's: one model for both would be off by at least a sixth.
 func TestHeterogeneousPoolIsLearned(t *testing.T) {
 	slowUnderRace(t)
 	s := newSorter(1200)
@@ -201,8 +199,7 @@ func TestHeterogeneousPoolIsLearned(t *testing.T) {
 	}
 }
 
-// Requests with a target that only the fast servers keep go there; the others fill
-// the slow ones.
+// Requests with a target that only the fast servers keep go there; the others fill the slow ones.
 func TestBestFitInAHeterogeneousPool(t *testing.T) {
 	slowUnderRace(t)
 	const tight, loose = 11 * time.Millisecond, 60 * time.Millisecond // an A100 alone takes 13 ms

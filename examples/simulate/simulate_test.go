@@ -86,8 +86,7 @@ func TestPictureWithoutTokens(t *testing.T) {
 	assert.NotContains(t, drawn.svg(), "NaN")
 }
 
-// Several workloads, or loads by name, make one table with the policies one below
-// the other.
+// Several workloads, or loads by name, make one table with the policies one below the other.
 func TestOverview(t *testing.T) {
 	command := []string{"-workload", "C,B", "-load", "low,high", "-policies", "round-robin,predicted-latency,predicted-latency:most", "-requests", "60", "-seed", "1,2"}
 	golden(t, "overview.txt", simulate(t, with(command, "-slo", "tight:0.5:400:30")...))
@@ -324,8 +323,7 @@ func TestDocs(t *testing.T) {
 	require.Greater(t, commands, 4)
 }
 
-// recorded is what a server with this profile does with some requests, in the
-// format of LLMServingSim's recordings.
+// recorded is what a server with this profile does with some requests, in the format of LLMServingSim's recordings.
 func recorded(t *testing.T, profile string) string {
 	p := rig.Must(engine.ProfileByName(profile))
 	var records []sim.Record

@@ -139,8 +139,7 @@ func table(all []outcome) (rows [][]string) {
 	return rows
 }
 
-// markdown is the table as it stands on the page, where scenarios with the same
-// result share a line, and so do clients.
+// markdown is the table as it stands on the page, where scenarios with the same result share a line, and so do clients.
 func markdown(rows [][]string) string {
 	var b strings.Builder
 	for _, row := range merge(merge(rows, 2), 0) {
@@ -235,8 +234,7 @@ var nodeClients = []struct {
 	{"ollama.mjs", "ollama", []string{"Ollama", "models"}},
 }
 
-// nodeDir is a directory from which the scripts can be run, or the reason why
-// there is none.
+// nodeDir is a directory from which the scripts can be run, or the reason why there is none.
 func nodeDir(t *testing.T) (dir, why string) {
 	if _, err := exec.LookPath("node"); err != nil {
 		return "", "there is no node"
@@ -357,8 +355,7 @@ func throughPicker(t *testing.T) *target {
 	return p
 }
 
-// Clients behind the picker see the same as clients of a server, except for
-// what docs/extproc.md lists.
+// Clients behind the picker see the same as clients of a server, except for what docs/extproc.md lists.
 func TestClientsBehindThePicker(t *testing.T) {
 	var all []outcome
 	all = append(all, behindPicker.runGo(t, "openai-go", "chat", openaiChat)...)

@@ -54,8 +54,7 @@ func goOpenAIStream(s *session, r gopenai.ChatCompletionRequest) *gopenai.ChatCo
 	return nil
 }
 
-// goOpenAIRead reads a stream to its end, or until n events with text have come, if
-// n is not zero.
+// goOpenAIRead reads a stream to its end, or until n events with text have come, if n is not zero.
 func goOpenAIRead(s *session, r gopenai.ChatCompletionRequest, most int) {
 	in, err := newGoOpenAI(s).CreateChatCompletionStream(s.ctx, r)
 	if err != nil {

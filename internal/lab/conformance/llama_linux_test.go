@@ -10,8 +10,7 @@ import (
 	"github.com/endpick/endpick/internal/lab/rig"
 )
 
-// llama is one llama.cpp server, warmed up so that the same requests, in the same
-// batches, get the same answers.
+// llama is one llama.cpp server, warmed up so that the same requests, in the same batches, get the same answers.
 func llama(t *testing.T) (f fleet, why string) {
 	if err := rig.LlamaAvailable(); err != nil {
 		return f, err.Error()

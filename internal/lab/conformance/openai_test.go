@@ -195,8 +195,7 @@ var (
 	})
 )
 
-// Completions, the API before chats, which engines still have, and the list of
-// models.
+// Completions, the API before chats, which engines still have, and the list of models.
 
 func completionParams(q string) openai.CompletionNewParams {
 	return openai.CompletionNewParams{

@@ -13,22 +13,18 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// scenario is something that a client does with one API. What it receives is
-// recorded as lines.
+// scenario is something that a client does with one API. What it receives is recorded as lines.
 type scenario struct {
 	name string
-	// open: the client leaves before the end, so what it was sent may end
-	// anywhere.
+	// open: the client leaves before the end, so what it was sent may end anywhere.
 	open bool
-	// modelled: only the simulated servers have tools, thinking, errors on demand
-	// and WebSockets.
+	// modelled: only the simulated servers have tools, thinking, errors on demand and WebSockets.
 	modelled bool
 	// fails: the client gets errors.
 	fails bool
 }
 
-// scenarios are all scenarios in the order of the table. A client has those of
-// its APIs.
+// scenarios are all scenarios in the order of the table. A client has those of its APIs.
 var scenarios = []scenario{
 	{name: "whole"},
 	{name: "stream"},
@@ -248,8 +244,7 @@ found:
 type fleet struct {
 	name string
 	// targets are made anew for each scenario. The last two are compared: one
-	// server directly, and servers through a gateway. Any target before them warms
-	// up what they share.
+	// server directly, and servers through a gateway. Any target before them warms up what they share.
 	targets []func(*testing.T) *target
 	// one: the targets are the same server, so scenarios run one by one.
 	one bool

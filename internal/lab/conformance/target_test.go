@@ -126,8 +126,7 @@ func (p *target) settled(t *testing.T) []exchange {
 	return p.wire.exchanges()
 }
 
-// withWebSocket adds Ollama's API, and the WebSocket of /v1/responses: each message comes back as an
-// event.
+// withWebSocket adds Ollama's API, and the WebSocket of /v1/responses: each message comes back as an event.
 func withWebSocket(h http.Handler) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("/", h)

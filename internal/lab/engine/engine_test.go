@@ -91,8 +91,7 @@ func TestRefusedConfigs(t *testing.T) {
 	require.Equal(t, 4000, rig.Must(New(Config{MaxSequences: 4000})).Config().MaxBatchedTokens)
 }
 
-// Hashes that are not chained, or that repeat, are the caller's mistake: hits
-// are missed, nothing else breaks.
+// Hashes that are not chained, or that repeat, are the caller's mistake: hits are missed, nothing else breaks.
 func TestUnchainedHashes(t *testing.T) {
 	e := rig.Must(New(Config{Profile: plain, Blocks: 40}))
 	random := uint64(7)
@@ -135,8 +134,7 @@ func TestStepTimeByHand(t *testing.T) {
 	require.Equal(t, chunkPairs(0, 3000), chunkPairs(0, 2048)+chunkPairs(2048, 952)) // chunking does not change attention
 }
 
-// The kernel sums in the README of the calibration data: at most 15 % off away
-// from the knee.
+// The kernel sums in the README of the calibration data: at most 15 % off away from the knee.
 func TestProfilesAgreeWithMeasurements(t *testing.T) {
 	for _, c := range []struct {
 		profile           string
@@ -172,8 +170,7 @@ func TestProfileNames(t *testing.T) {
 	require.EqualError(t, err, `engine: unknown profile "abacus" (known: `+strings.Join(names, ", ")+")")
 }
 
-// A listener from the beginning knows exactly what is cached, and learns nothing of a
-// step before the step has ended.
+// A listener from the beginning knows exactly what is cached, and learns nothing of a step before the step has ended.
 func TestCacheEventsTellTheCache(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	e := rig.Must(New(Config{Blocks: 120, MaxBatchedTokens: 256, CacheEvents: true}))

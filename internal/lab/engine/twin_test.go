@@ -10,8 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// twin is the model server of the package comment, step by step, token by token
-// and block by block, on maps and slices.
+// twin is the model server of the package comment, step by step, token by token and block by block, on maps and slices.
 type twin struct {
 	cfg      Config
 	costs    costs

@@ -44,8 +44,7 @@ const (
 )
 
 // The second step of a tool loop finds the first in the cache up to its end,
-// thoughts and call included: the first has at least 47 tokens, all but the last
-// in full blocks of 16.
+// thoughts and call included: the first has at least 47 tokens, all but the last in full blocks of 16.
 func TestToolLoops(t *testing.T) {
 	t.Run("messages", func(t *testing.T) {
 		_, url := start(t, Config{Engine: fast(1000)})

@@ -302,8 +302,7 @@ func TestParallelStreams(t *testing.T) {
 	}
 	group.Wait()
 	require.Eventually(t, func() bool { return s.Load().KVUsage == 0 }, 30*time.Second, time.Millisecond)
-	// A request whose client has left may be complete before the server notices, if the
-	// machine stalls for long.
+	// A request whose client has left may be complete before the server notices, if the machine stalls for long.
 	completed := int(s.Totals().Completed)
 	require.GreaterOrEqual(t, completed, 9*turns)
 	require.LessOrEqual(t, completed, clients*turns)

@@ -123,8 +123,7 @@ func TestBrokenTraces(t *testing.T) {
 }
 
 // A read error is reported, not taken for the end of a shorter trace, whatever
-// the file contains, in whatever way the reader returns it, and even if the
-// reader later forgets it.
+// the file contains, in whatever way the reader returns it, and even if the reader later forgets it.
 func TestReadErrorsAreNotAnEnd(t *testing.T) {
 	broke := errors.New("broke")
 	for name, text := range map[string]string{
@@ -153,8 +152,7 @@ func TestReadErrorsAreNotAnEnd(t *testing.T) {
 	}
 }
 
-// oneError fails once, together with its text, and then continues as if nothing
-// had happened.
+// oneError fails once, together with its text, and then continues as if nothing had happened.
 type oneError struct {
 	text, more string
 	err        error
@@ -173,8 +171,7 @@ func (r *oneError) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Whatever the text, in each of the formats: an error with the number of an existing
-// line, or a workload that can be run.
+// Whatever the text, in each of the formats: an error with the number of an existing line, or a workload that can be run.
 func FuzzReadTrace(f *testing.F) {
 	heads := []string{mooncakeRow, azureHead, vllmHead, recordingLine}
 	for i, row := range []string{mooncakeRow, azureRow, vllmRow, recordingLine} {
@@ -245,8 +242,7 @@ func TestReadRecording(t *testing.T) {
 	assert.Nil(t, trace.Records[1].CachedTokens)
 }
 
-// A first token noted after the end counts as coming with it. Each model has its own ratio of
-// tokens to blocks.
+// A first token noted after the end counts as coming with it. Each model has its own ratio of tokens to blocks.
 func TestRecordingsOfModels(t *testing.T) {
 	ttft, cached := 900.5, 1001
 	of := func(model string, blockTokens float64) recording.Request {

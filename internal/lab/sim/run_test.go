@@ -63,8 +63,7 @@ func TestLatenciesByHand(t *testing.T) {
 
 // One user, questions of 160 and answers of 800 tokens: of the second to fifth prompt
 // an index fed with prompts alone knows what was sent before, 160/1120, 1120/2080,
-// 2080/3040 and 3040/4000; the engine, and an index fed with answers too, all but the
-// question.
+// 2080/3040 and 3040/4000; the engine, and an index fed with answers too, all but the question.
 func TestColdYetWarm(t *testing.T) {
 	cfg := Config{
 		Router: named("lmetric"), Fleet: Fleet(1, engine.Config{}),
@@ -339,8 +338,7 @@ func (w *witness) share(id string, from, to time.Duration) float64 {
 	return own / all
 }
 
-// shareOfASlowServer makes one of four servers ten times as slow from the first minute to the
-// third.
+// shareOfASlowServer makes one of four servers ten times as slow from the first minute to the third.
 func shareOfASlowServer(t *testing.T, policy string, work Workload, seed uint64) *witness {
 	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	w := &witness{epoch, map[string][]time.Duration{}}

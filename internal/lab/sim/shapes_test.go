@@ -18,8 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// midLoad is a rate in requests per second at which a scenario's fleet queues
-// little.
+// midLoad is a rate in requests per second at which a scenario's fleet queues little.
 var midLoad = map[string]float64{"A": 20, "B": 8, "C": 6, "D": 2}
 
 func runScenario(t *testing.T, name string, router func() (endpick.Config, error)) *Report {
@@ -30,8 +29,7 @@ func runScenario(t *testing.T, name string, router func() (endpick.Config, error
 }
 
 // Prefix-aware routing beats round-robin where prompts are shared. In A they are short
-// and answers long: the prefill saved by keeping conversations in place is worth less
-// than the balance lost.
+// and answers long: the prefill saved by keeping conversations in place is worth less than the balance lost.
 func TestPrefixAwareBeatsRoundRobin(t *testing.T) {
 	for name, least := range map[string]float64{"A": 0.95, "B": 0.95, "C": 0.5, "D": 0.9} {
 		blind, aware := runScenario(t, name, named("round-robin")), runScenario(t, name, named("lmetric"))
@@ -93,8 +91,7 @@ func TestBestLambdaDiffers(t *testing.T) {
 }
 
 // Two tenants share a fleet equally. When one sends ten times its share, the other's
-// TTFT p95 stays within a fifth of what it is alone with a quota, and does not
-// without one.
+// TTFT p95 stays within a fifth of what it is alone with a quota, and does not without one.
 func TestTenantsKeepTheirShare(t *testing.T) {
 	profile := rig.Must(engine.ProfileByName("llama-3.1-8b-h100"))
 	const share = 12 // requests a second
@@ -124,8 +121,7 @@ func TestTenantsKeepTheirShare(t *testing.T) {
 		})
 		return got.ttft
 	}
-	// A request has a prompt of 2,000 tokens and 200 of output, which count twice;
-	// a fifth more leaves room for chance.
+	// A request has a prompt of 2,000 tokens and 200 of output, which count twice; a fifth more leaves room for chance.
 	limits := &quota.Limits{Rate: 1.2 * share * (2000 + 2*200), Burst: 20 * share * (2000 + 2*200)}
 	alone, both, without := run(limits, quiet), run(limits, quiet, loud), run(nil, quiet, loud)
 	p95 := func(of map[string][]float64) float64 { return summarize(of["quiet"]).P95 }
@@ -243,8 +239,7 @@ func sparingly(t *testing.T) {
 	}
 }
 
-// sharedTrace is the path of a trace next to the repository; without it the
-// test is skipped.
+// sharedTrace is the path of a trace next to the repository; without it the test is skipped.
 func sharedTrace(t testing.TB, name string) string {
 	path := filepath.Join("../../../../shared/traces", name)
 	if _, err := os.Stat(path); err != nil {

@@ -296,8 +296,7 @@ func TestAgentsRefused(t *testing.T) {
 	require.EqualError(t, err, "sim: Pace.Rate is needed: the workload has no arrivals of its own")
 }
 
-// A parent continues once all of its sub-agents have reported, after the latest of
-// them, in whatever order they do.
+// A parent continues once all of its sub-agents have reported, after the latest of them, in whatever order they do.
 func TestAParentWaitsForTheLatest(t *testing.T) {
 	for _, ends := range [][2]time.Duration{{50 * time.Second, 100 * time.Second}, {100 * time.Second, 50 * time.Second}} {
 		s := newAgentSession(1, 1, 1, 0)

@@ -169,8 +169,7 @@ func TestFleet(t *testing.T) {
 	assert.Zero(t, s.CachedTokens)
 }
 
-// All conversations are played, each request is reported, and cold ones share
-// nothing with earlier ones.
+// All conversations are played, each request is reported, and cold ones share nothing with earlier ones.
 func TestPlay(t *testing.T) {
 	f := fleet(t, 1)
 	w := Workload{Duration: 50 * time.Millisecond, Rate: 400, Groups: 2, SystemTokens: 100, QuestionTokens: 10, OutputTokens: 10, Turns: 2, Seed: 3}

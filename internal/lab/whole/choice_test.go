@@ -62,8 +62,7 @@ func (s brokenScorer) Score(_ *endpick.Request, candidates []endpick.Candidate, 
 }
 
 // The same seed and calls give the same choices, scores, predictions and counts, and the
-// order in which endpoints were added changes none of them: not in a tie, not in a random
-// draw, and not after hours.
+// order in which endpoints were added changes none of them: not in a tie, not in a random draw, and not after hours.
 func TestInvariantOrder(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		key := rapid.Uint64Min(1).Draw(rt, "order")
@@ -104,8 +103,7 @@ func same(w *world, a, b *decision, where string) {
 // More load never makes an endpoint look better to scorers of load: an endpoint that
 // was not chosen is not chosen for being busier. A longer match never makes one look
 // worse to scorers of matches: the chosen endpoint is still chosen with a longer
-// match. And without targets, no candidate ranks behind another of its weight with an
-// equal or longer predicted latency.
+// match. And without targets, no candidate ranks behind another of its weight with an equal or longer predicted latency.
 func TestInvariantMonotone(t *testing.T) {
 	byLoad := []endpick.Scorer{scorer.QueueDepth(), scorer.KVUsage(), scorer.LeastLoaded(), scorer.LMetric(), scorer.Linear(0)}
 	byMatch := []endpick.Scorer{scorer.PrefixAffinity(), scorer.LMetric(), scorer.Linear(0), scorer.Dynamo(0)}
@@ -293,8 +291,7 @@ func means(w *world, verdicts []endpick.Verdict) {
 	}
 }
 
-// A match is a prefix of the prompt without gaps, at least one token shorter, of
-// something sent to this very endpoint.
+// A match is a prefix of the prompt without gaps, at least one token shorter, of something sent to this very endpoint.
 func TestInvariantMatch(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := newWorld(rt, options{})

@@ -319,8 +319,7 @@ func (g *gateway) leases(t *testing.T) (how string) {
 	return how
 }
 
-// nameServer answers each question with what lie makes of it; nil closes the
-// connection.
+// nameServer answers each question with what lie makes of it; nil closes the connection.
 func nameServer(lie func(query []byte) []byte) *net.Resolver {
 	return &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		client, server := net.Pipe()

@@ -191,8 +191,7 @@ func (c *h2) asks(stream uint32) {
 	c.frame(dataFrame, endStream, stream, question)
 }
 
-// hears reads frames until the stream or the connection has ended, or nothing more can
-// follow, and describes them.
+// hears reads frames until the stream or the connection has ended, or nothing more can follow, and describes them.
 func (c *h2) hears(stream uint32) string {
 	saw := ""
 	for {
@@ -332,8 +331,7 @@ func http2Clients(t *testing.T) []row {
 	})
 }
 
-// clientInputs are the bodies of rig.Bodies, and the suite's exchanges with an odd
-// client.
+// clientInputs are the bodies of rig.Bodies, and the suite's exchanges with an odd client.
 func clientInputs(t *testing.T) []row {
 	shapes := rig.Bodies()
 	var scenarios []fault[suite.Scenario]

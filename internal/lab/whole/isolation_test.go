@@ -113,8 +113,7 @@ func others(i int) (all []string) {
 
 // One tenant affects another's decisions through load alone: in two worlds with the
 // same events, except for a tenant that is hostile in one and sends as many tokens
-// to the same endpoints in the other, all other requests are routed alike, with the
-// same matches, predictions and scores.
+// to the same endpoints in the other, all other requests are routed alike, with the same matches, predictions and scores.
 func TestInvariantIsolation(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		o := options{seed: rapid.Uint64Range(1, 100).Draw(rt, "seed"), healthy: true}
@@ -258,8 +257,7 @@ func attackRequest(kind string, harmless bool, n int) sim.Request {
 }
 
 // tap is a prefix index that also measures, and through which engines lie about
-// the attacker's replays, as if they had found cached prompts that are one to
-// the router and different to the engine.
+// the attacker's replays, as if they had found cached prompts that are one to the router and different to the engine.
 type tap struct {
 	*prefix.Index
 	cached, prompts float64 // of the others' tokens
@@ -400,8 +398,7 @@ func (p pairs) means() (attacked, harmless float64) {
 	return attacked, harmless
 }
 
-// change returns the mean relative increase over the harmless figure and its standard
-// error.
+// change returns the mean relative increase over the harmless figure and its standard error.
 func (p pairs) change() (mean, sure float64) {
 	a, h := p.means()
 	if mean = (a - h) / h; len(p) == 1 {

@@ -120,8 +120,7 @@ var (
 )
 
 // statefulTypes are the types of the root module's packages that observe, and the stages
-// that have a table of endpoints or leases. Each of them embeds Exclusive.
-// The kits' own stages are not among them.
+// that have a table of endpoints or leases. Each of them embeds Exclusive. The kits' own stages are not among them.
 func statefulTypes(t *testing.T) []string {
 	const root = "../../.."
 	listen, stages, tables, embed := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}

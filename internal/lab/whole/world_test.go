@@ -278,8 +278,7 @@ func (w *world) hasRoom(req *endpick.Request) bool {
 	return room[1] || room[0] && !others
 }
 
-// step is one possible event. It is data, so that the same can happen in
-// several worlds.
+// step is one possible event. It is data, so that the same can happen in several worlds.
 type step struct {
 	kind      string
 	endpoint  int
@@ -385,8 +384,7 @@ func drawIDs(t *rapid.T, label string) (some []string) {
 // draw returns the events of one case.
 func draw(rt *rapid.T) []step { return rapid.SliceOfN(steps, 1, 50).Draw(rt, "steps") }
 
-// apply performs a step. It returns the decision on a request, nil if none was
-// routed.
+// apply performs a step. It returns the decision on a request, nil if none was routed.
 func (w *world) apply(s step) *decision {
 	l := w.leaseOf(s.lease)
 	id := ids[s.endpoint]

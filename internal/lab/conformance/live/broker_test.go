@@ -88,8 +88,7 @@ func (w *wire) lead(target string) {
 	}
 }
 
-// hold keeps connections open but blocks them, like a machine that hangs, until release
-// is called.
+// hold keeps connections open but blocks them, like a machine that hangs, until release is called.
 func (w *wire) hold() (release func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
