@@ -48,8 +48,7 @@ func TestAffinityGate(t *testing.T) {
 		stats  prefix.AffinityStats
 	}{
 		{"nobody holds enough", prefix.AffinityConfig{}, []one{{held: 799}, {held: 0}, {held: 500}}, []uint32{0, 1, 2}, cold},
-		{"the threshold itself is enough", prefix.AffinityConfig{},
-			[]one{{held: 0}, {held: 800}, {held: 999}}, []uint32{1, 2}, exploit},
+		{"the threshold itself is enough", prefix.AffinityConfig{}, []one{{held: 0}, {held: 800}, {held: 999}}, []uint32{1, 2}, exploit},
 		{"all of them", prefix.AffinityConfig{}, []one{{held: 900}, {held: 800}, {held: 999}}, []uint32{0, 1, 2}, exploit},
 		{"another threshold", prefix.AffinityConfig{Threshold: 0.5}, []one{{held: 499}, {held: 500}, {held: 0}}, []uint32{1}, exploit},
 		// Sticky: 5,900 + 100 new = 6,000 ms. Others: 0 + 1,000 = 1,000 ms.
@@ -59,8 +58,7 @@ func TestAffinityGate(t *testing.T) {
 		{"the best sticky one counts", prefix.AffinityConfig{},
 			[]one{{held: 900, inFlight: 9000}, {held: 900, inFlight: 5000}, {}}, []uint32{0, 1}, exploit},
 		{"no gate", prefix.AffinityConfig{DisableLoadGate: true}, []one{{held: 900, inFlight: 90_000}, {}, {}}, []uint32{0}, exploit},
-		{"a narrower gate", prefix.AffinityConfig{MaxPenalty: time.Second},
-			[]one{{held: 900, inFlight: 1901}, {}, {}}, []uint32{0, 1, 2}, busy},
+		{"a narrower gate", prefix.AffinityConfig{MaxPenalty: time.Second}, []one{{held: 900, inFlight: 1901}, {}, {}}, []uint32{0, 1, 2}, busy},
 		// 900 tokens are held, 900 ms of work. Sticky: 1,800 + 100 new = 1,900 ms. Others:
 		// 0 + 1,000 = 1,000 ms. 900 ms more is not more than 900 ms.
 		{"just within what is saved", prefix.AffinityConfig{LimitToSaved: true},

@@ -78,8 +78,7 @@ func TestScores(t *testing.T) {
 		{"queue depth is min-max of W + R", scorer.QueueDepth(), prompt,
 			candidates(indicators{w: 1, r: 1}, indicators{w: 4, r: 6}, indicators{r: 4}), []float64{1, 0, 0.75}},
 		{"queue depth of equals", scorer.QueueDepth(), prompt, candidates(indicators{w: 3}, indicators{r: 3}), []float64{1, 1}},
-		{"KV usage", scorer.KVUsage(), prompt,
-			candidates(indicators{k: 0}, indicators{k: 0.25}, indicators{k: 1}), []float64{1, 0.75, 0}},
+		{"KV usage", scorer.KVUsage(), prompt, candidates(indicators{k: 0}, indicators{k: 0.25}, indicators{k: 1}), []float64{1, 0.75, 0}},
 		{"prefix affinity", scorer.PrefixAffinity(), prompt,
 			candidates(indicators{}, indicators{h: 500}, indicators{h: 999}), []float64{0, 0.5, 1}},
 		{"prefix affinity of an empty prompt", scorer.PrefixAffinity(), endpick.Request{},
@@ -94,11 +93,9 @@ func TestScores(t *testing.T) {
 		// (1 + 100) × 1: the last token is computed again, after those that wait.
 		{"lmetric of a prompt that is held whole", scorer.LMetric(), prompt,
 			candidates(indicators{h: 1000, q: 100}, indicators{h: 1000}), []float64{0.5 / 102, 0.25}},
-		{"linear counts those that wait", scorer.Linear(0), prompt,
-			candidates(indicators{w: 5}, indicators{w: 4, r: 6}), []float64{0.15, 0}},
+		{"linear counts those that wait", scorer.Linear(0), prompt, candidates(indicators{w: 5}, indicators{w: 4, r: 6}), []float64{0.15, 0}},
 		// 1 − 0.7·(1 − 0.5) − 0.3·(5/10) = 0.5; 1 − 0.7·1 − 0.3·1 = 0; 1 − 0.7 = 0.3.
-		{"linear", scorer.Linear(0), prompt,
-			candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
+		{"linear", scorer.Linear(0), prompt, candidates(indicators{h: 500, r: 5}, indicators{r: 10}, indicators{}), []float64{0.5, 0, 0.3}},
 		{"linear of idle endpoints", scorer.Linear(0.4), prompt, candidates(indicators{}, indicators{h: 500}), []float64{0.6, 0.8}},
 		// ((1000 − 200 + 160) + 480 + 160)/16 = 100; 1000/16 = 62.5.
 		{"dynamo", scorer.Dynamo(0), prompt,
@@ -175,12 +172,9 @@ func TestMatchGate(t *testing.T) {
 		{"longest match", scorer.MatchGateConfig{}, held, []uint32{1, 2}},
 		{"in balance", scorer.MatchGateConfig{Range: 9}, held, []uint32{1, 2}},
 		{"out of balance", scorer.MatchGateConfig{Range: 8}, held, []uint32{0, 1, 2, 3}},
-		{"ratio not reached", scorer.MatchGateConfig{Range: 4, Ratio: 2},
-			candidates(indicators{r: 6}, indicators{h: 1, r: 11}), []uint32{1}},
-		{"ratio just reached", scorer.MatchGateConfig{Range: 4, Ratio: 2},
-			candidates(indicators{r: 5}, indicators{h: 1, r: 10}), []uint32{1}},
-		{"ratio exceeded", scorer.MatchGateConfig{Range: 4, Ratio: 2},
-			candidates(indicators{r: 5}, indicators{h: 1, r: 11}), []uint32{0, 1}},
+		{"ratio not reached", scorer.MatchGateConfig{Range: 4, Ratio: 2}, candidates(indicators{r: 6}, indicators{h: 1, r: 11}), []uint32{1}},
+		{"ratio just reached", scorer.MatchGateConfig{Range: 4, Ratio: 2}, candidates(indicators{r: 5}, indicators{h: 1, r: 10}), []uint32{1}},
+		{"ratio exceeded", scorer.MatchGateConfig{Range: 4, Ratio: 2}, candidates(indicators{r: 5}, indicators{h: 1, r: 11}), []uint32{0, 1}},
 		{"share too small", scorer.MatchGateConfig{Share: 0.9}, held, []uint32{0, 1, 2, 3}},
 		{"nobody holds it", scorer.MatchGateConfig{}, candidates(indicators{}, indicators{}), []uint32{0, 1}},
 	} {
@@ -378,9 +372,7 @@ func TestScorersAllocateNothing(t *testing.T) {
 
 func TestScorersConform(t *testing.T) {
 	for _, newScorer := range all {
-		t.Run(nameOf(newScorer()), func(t *testing.T) {
-			scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return newScorer() })
-		})
+		t.Run(nameOf(newScorer()), func(t *testing.T) { scorertest.RunWeighted(t, func(*testing.T) endpick.Scorer { return newScorer() }) })
 	}
 }
 

@@ -24,10 +24,7 @@ var nan = math.NaN()
 // again.
 func both(ttft, tpot float64) endpick.Prediction {
 	first, each := time.Duration(ttft*1e6), time.Duration(tpot*1e6)
-	return endpick.Prediction{
-		Has: endpick.TTFT | endpick.TPOT, TTFT: first, TPOT: each,
-		TTFTUpper: first + first/2, TPOTUpper: each + each/2,
-	}
+	return endpick.Prediction{Has: endpick.TTFT | endpick.TPOT, TTFT: first, TPOT: each, TTFTUpper: first + first/2, TPOTUpper: each + each/2}
 }
 
 func whole(e2e float64) endpick.Prediction {

@@ -31,8 +31,7 @@ func TestQueueMakesRoomAsFastAsItFills(t *testing.T) {
 	}{
 		{"tenants", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: fmt.Sprint(i), Tokens: 1, Priority: -1} },
 			queue.Item[int]{Tokens: n}, nil},
-		{"priorities", func(i int) queue.Item[int] { return queue.Item[int]{Tokens: 1, Priority: -1 - i} },
-			queue.Item[int]{Tokens: n}, nil},
+		{"priorities", func(i int) queue.Item[int] { return queue.Item[int]{Tokens: 1, Priority: -1 - i} }, queue.Item[int]{Tokens: n}, nil},
 		{"equals that hold more", func(i int) queue.Item[int] { return queue.Item[int]{Tenant: fmt.Sprint(i % 2), Tokens: 1} },
 			queue.Item[int]{Tenant: "other", Tokens: n / 4}, nil},
 		// Dropping the sheddable ones is not enough.

@@ -72,8 +72,12 @@ func TestConversationsContinue(t *testing.T) {
 				assert.Regexp(t, "^head-", u.req.Session, name)
 			}
 		}
-		first := understand(t, tc.kind, tc.turn(strings.Join(tc.msgs[:2], ","))).req.Session
-		assert.Equal(t, first, understand(t, tc.kind, tc.turn(strings.Join(tc.msgs, ","))).req.Session, name)
+		first, all := understand(t, tc.kind, tc.turn(strings.Join(tc.msgs[:2], ","))), tc.turn(strings.Join(tc.msgs, ","))
+		assert.Equal(t, first.req.Session, understand(t, tc.kind, all).req.Session, name)
+		// Counting requests go where the prompt will go.
+		counting := map[*api]*api{chat: chatCount, messages: messageCount, responses: responseCount}[tc.kind]
+		assert.Equal(t, last, blocksOf(t, counting, all), name)
+		assert.True(t, counting.idle, name)
 	}
 }
 

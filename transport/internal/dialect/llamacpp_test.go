@@ -36,25 +36,9 @@ func TestInfillSharesItsFiles(t *testing.T) {
 	one := read(file, words("func f"))
 	assert.Greater(t, shared(one, read(file, words("func g"))), 0)
 	assert.Equal(t, 0, shared(one, read(strings.Replace(file, "a.go", "b.go", 1), words("func f"))))
-	assert.Less(t, shared(one, read(file, words("func f")+"more")), len(one)+1)
 	assert.Equal(t, one, read(`{"text":"`+words("package a")+`","x":[1],"filename":"a.go"}`, words("func f")))
 	assert.Equal(t, one[:1], read(file+","+file, words("func f"))[:1], "another file comes after")
 	assert.NotEqual(t, one, read(`7,`+file, words("func g")))
-}
-
-// Counting requests go where the prompt will go.
-func TestCountsHaveThePromptsBlocks(t *testing.T) {
-	for _, tc := range []struct {
-		counting, of *api
-		body         string
-	}{
-		{chatCount, chat, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
-		{responseCount, responses, `{"input":"` + words("one") + `"}`},
-		{messageCount, messages, `{"messages":[{"role":"user","content":"` + words("one") + `"}]}`},
-	} {
-		assert.Equal(t, understand(t, tc.of, tc.body).req.Blocks, understand(t, tc.counting, tc.body).req.Blocks)
-		assert.True(t, tc.counting.idle)
-	}
 }
 
 func TestNativePromptsAreTheirTwins(t *testing.T) {

@@ -477,9 +477,7 @@ func (d *drawn) request(kind *api) []byte {
 	switch kind {
 	case messages:
 		names = []string{"model", "messages", "messages", "messages", "messages", "messages", "system", "stream", "tools"}
-		message = func() {
-			d.shaped("", []string{"content", "role"}, d.variant(func() { d.list(d.block) }, d.str))
-		}
+		message = func() { d.shaped("", []string{"content", "role"}, d.variant(func() { d.list(d.block) }, d.str)) }
 	case responses:
 		names = []string{"model", "input", "input", "input", "input", "input", "instructions", "stream", "tools"}
 		message = d.item
@@ -524,9 +522,7 @@ func TestReaderReadsAsOthersDo(t *testing.T) {
 }
 
 func FuzzReaderReadsAsOthersDo(f *testing.F) {
-	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) {
-		readsAsOthersDo(rapid.SampledFrom(readKinds).Draw(t, "kind"))(t)
-	}))
+	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { readsAsOthersDo(rapid.SampledFrom(readKinds).Draw(t, "kind"))(t) }))
 }
 
 // For every valid body of a chat or completion, the reader finds what the naive one finds, and the body

@@ -126,17 +126,6 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// A byte order mark hides neither the prompt nor the place for added members.
-func TestByteOrderMark(t *testing.T) {
-	const plain = `{"prompt":"x","stream":true}`
-	u := understand(t, completion, "\xef\xbb\xbf"+plain)
-	assert.Equal(t, understand(t, completion, plain).req, u.req)
-	assert.Equal(t, completion, u.api)
-	sent, hide := u.askForUsage()
-	assert.True(t, hide)
-	assert.Equal(t, "\xef\xbb\xbf"+`{"stream_options":{"include_usage":true},"prompt":"x","stream":true}`, joined(sent))
-}
-
 func joined(pieces [][]byte) string {
 	var b strings.Builder
 	for _, p := range pieces {
@@ -164,6 +153,7 @@ func TestAskForUsage(t *testing.T) {
 		{"twice, and asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":false,"include_usage":true}}`, "", false},
 		{"asked for", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true}}`, "", false},
 		{"no stream", `{"prompt":"x"}`, "", false},
+		{"a byte order mark", "\xef\xbb\xbf" + `{"prompt":"x","stream":true}`, "\xef\xbb\xbf" + `{"stream_options":{"include_usage":true},"prompt":"x","stream":true}`, true},
 		{"options that are none, and long", `{"prompt":"x","stream":true,"stream_options":{"include_usage":true,"a":"` + strings.Repeat("x", maxOptions) + `"}}`, "", false},
 		{"options that are none", `{"prompt":"x","stream":true,"stream_options":7}`, "", false},
 	} {
