@@ -169,20 +169,6 @@ func TestMemoryComesBackAfterAFlood(t *testing.T) {
 	assert.Greater(t, pairs(100_000), fresh*95/100)
 }
 
-// A prompt may take all the memory, and if that is not enough the limit holds.
-func TestMemoryForOnePrompt(t *testing.T) {
-	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20, TenantShare: 1})
-	var prompt []uint64
-	for n := range 100 { // a growing conversation: its prefill fits each time
-		prompt = append(prompt, s.fresh(2000)...)
-		s.serve(0, "", prompt...)
-		if n == 39 {
-			assert.Equal(t, []int{16 * 80_000}, s.match(prompt...))
-		}
-		require.LessOrEqual(t, s.Stats().Bytes, int64(1<<20))
-	}
-}
-
 // A request that needs memory keeps its own prompt: older prompts go.
 func TestMemoryOldestFirst(t *testing.T) {
 	s := newShelf(t, 1, prefix.IndexConfig{MaxBytes: 1 << 20, BlocksPerEndpoint: 1 << 20})

@@ -390,18 +390,6 @@ func TestTrustMoreThanExpected(t *testing.T) {
 	assert.Equal(t, 1, d.more())
 }
 
-// Cached tokens beyond the remembered head were not expected.
-func TestTrustOfAPromptThatWasCut(t *testing.T) {
-	d := newFixture(t, 1600)
-	long := prompt(0, 1600)
-	d.done(d.routed(long[:1200]), 0)
-	d.done(d.routed(prompt(1, 100)), 0)
-	d.routed(prompt(2, 1500)) // pending; there is room for 100 more
-	d.done(d.routed(long), 1600*16)
-	d.voted(votes{1300: 1}, nil) // 1,300 blocks old
-	assert.Zero(t, d.more())
-}
-
 // Where the length of the prompt was a guess, what the engine reports is scaled by how far it
 // was off, and so is the grain; not if nothing was guessed, or nothing is known.
 func TestTrustScalesGuessedTokens(t *testing.T) {
