@@ -26,6 +26,31 @@ func TestSumsOverTime(t *testing.T) {
 	assert.EqualValues(t, int64(4e18), nanoseconds(time.Unix(4e9, 0)), "the year 2096")
 }
 
+// A first token counts once, and only a stream's is waited for.
+func TestFirstTokensCountOnce(t *testing.T) {
+	m := newMarginal(Config{})
+	now := time.Unix(1e9, 0)
+	for i, stream := range []bool{false, true} {
+		ref := endpick.EndpointRef{Slot: uint32(i), Generation: 1}
+		ev := &endpick.Event{
+			Request: &endpick.Request{InputTokens: 100, Stream: stream}, Candidate: &endpick.Candidate{Endpoint: &endpick.Endpoint{}, Ref: ref},
+			Lease: endpick.LeaseRef{Slot: uint32(i), Generation: 1}, Now: now, RoutedAt: now,
+		}
+		m.Routed(ev)
+		now = now.Add(time.Second)
+		ev.Now, ev.FirstTokenAt = now, now
+		for range 2 {
+			m.FirstToken(ev)
+			e := m.endpoints.Find(ref)
+			assert.Equal(t, []float64{1, 100}, []float64{e.decoding, e.computed})
+			assert.Equal(t, stream, m.learned.first.weight > 0)
+		}
+		m.Done(ev, &endpick.Outcome{Status: endpick.Failed})
+		assert.Zero(t, m.endpoints.Find(ref).decoding)
+	}
+	assert.Equal(t, leastVote, m.learned.first.weight)
+}
+
 // A server is compared with its kind's updated estimate, in units of the spread of
 // first tokens.
 func TestPaceOfAFirstToken(t *testing.T) {

@@ -145,6 +145,66 @@ func TestLabelsBesideOthers(t *testing.T) {
 	d.check("the rest", amounts{steps: 10, batches: 10 * 4, contexts: 10 * 4 * 1010}, x)
 }
 
+// Who decodes beside a response is averaged over the time until it is reported done, which may
+// be later than its last token; the time of its tokens ends with that. Only a known length teaches one.
+func TestWhatAnEndTells(t *testing.T) {
+	d := newLone(t)
+	l := d.begin(1000, 20)
+	d.at(4)
+	l.Tokens(10)
+	d.at(5)
+	x := d.label(steps, 10, func() { l.Done(endpick.Outcome{OutputTokens: 11}) })
+	d.check("alone", amounts{steps: 10, batches: 10, contexts: 10 * 1010}, x)
+	assert.InDelta(t, 3000, d.m.learned.common.decoding.or(0), 1e-6)
+	once := d.m.learned.lengths
+	assert.NotEqual(t, newMarginal(Config{}).learned.lengths, once)
+	whole := d.route(1000, 0, false)
+	d.at(6)
+	whole.Done(endpick.Outcome{})
+	assert.Equal(t, once, d.m.learned.lengths, "nobody knows how long it was")
+}
+
+// A response is compared with an idle server's if all of it was timed and the server's times
+// are known. What was cached takes an idle server no time either.
+func TestIdleTimes(t *testing.T) {
+	stream := endpick.Request{Model: "m", InputTokens: 1000, ExpectedOutputTokens: 11, Stream: true}
+	underWay := stream
+	underWay.Adopted = &endpick.Adopted{Endpoint: "a"}
+	for name, c := range map[string]struct {
+		before, req endpick.Request
+		load        endpick.Load
+		compares    bool
+	}{
+		"timed":               {before: stream, req: stream, compares: true},
+		"begun by its caller": {before: stream, req: underWay},
+		"nothing is known":    {req: stream, load: endpick.Load{Waiting: 9}},
+	} {
+		d := newLone(t)
+		require.NoError(t, d.router.SetPolicy(endpick.Policy{Matcher: holds(600), Scorers: []endpick.Weighted{{Scorer: d.m, Weight: 1}}}))
+		serve := func(req endpick.Request) {
+			l := rig.Must(d.router.Route(req))
+			d.now = d.now.Add(time.Second)
+			l.FirstToken()
+			d.now = d.now.Add(time.Second)
+			l.Done(endpick.Outcome{OutputTokens: 11})
+		}
+		if c.before.Stream {
+			serve(c.before)
+			d.m.learned.idle, d.m.learned.whole = mean{}, mean{}
+		}
+		require.NoError(t, d.router.Report("a", c.load))
+		serve(c.req)
+		if !c.compares {
+			assert.Zero(t, d.m.learned.idle, name)
+			assert.Zero(t, d.m.learned.whole, name)
+			continue
+		}
+		k := d.m.learned.kinds.known[kindName{model: "m"}]
+		assert.InEpsilon(t, 11*(k.each[steps]+k.each[batches]+k.each[contexts]*1005.5)+400*k.each[tokens], d.m.learned.idle.or(0), 1e-9)
+		assert.InDelta(t, 2000, d.m.learned.whole.or(0), 1e-6)
+	}
+}
+
 // If nobody reports the first token of a stream, it is taken to have decoded beside those that were there
 // when it was routed.
 func TestLabelsOfStreamsWithoutFirstToken(t *testing.T) {
@@ -327,6 +387,15 @@ func TestNamesOfKinds(t *testing.T) {
 		{endpick.Request{Model: "m"}, "m"}, {endpick.Request{Model: "m", Adapter: "a"}, "m"}, {endpick.Request{Adapter: "a"}, "a"}, {endpick.Request{}, ""},
 	} {
 		assert.Equal(t, kindName{x.want, "v"}, nameOf(&x.req, "v"))
+	}
+}
+
+// holds is a matcher: each server holds this many tokens of a prompt.
+type holds int
+
+func (h holds) Match(_ *endpick.Request, candidates []endpick.Candidate) {
+	for i := range candidates {
+		candidates[i].PrefixTokens = int(h)
 	}
 }
 

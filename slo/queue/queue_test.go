@@ -73,6 +73,15 @@ func (h *held) push(t require.TestingT, items ...queue.Item[string]) {
 	}
 }
 
+// A request with a day's deadline does not get ahead of those without one, nor of those that are dropped sooner.
+func TestNoDeadlineIsLaterThanTheEndOfTheWait(t *testing.T) {
+	q := newQueue(t, queue.Config{})
+	q.push(t, queue.Item[string]{Value: "none"}, queue.Item[string]{Value: "a day", Deadline: epoch.Add(24 * time.Hour)})
+	q.push(t, queue.Item[string]{Value: "half a minute", Deadline: at(30_000)}, queue.Item[string]{Value: "hasty", Timeout: 20 * time.Second})
+	q.push(t, queue.Item[string]{Value: "hasty too", Timeout: 20 * time.Second, Deadline: at(25_000)})
+	assert.Equal(t, []string{"hasty", "hasty too", "none", "a day", "half a minute"}, q.drain(epoch))
+}
+
 func TestQueueForgetsTenants(t *testing.T) {
 	q := newQueue(t, queue.Config{MaxRequests: 10})
 	q.push(t, queue.Item[string]{Value: "always there", Priority: 0, Tenant: "always", Tokens: 1 << 30, Deadline: at(1 << 30)})
