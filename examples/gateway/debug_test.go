@@ -170,7 +170,7 @@ func TestDebugPageNamesTheUnhealthy(t *testing.T) {
 // A server that is down from the start is not healthy, even before any request, nor is one
 // whose only answer is that it is not well.
 func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
-	loading := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "loading", 503) }))
+	loading := serving(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "loading", http.StatusServiceUnavailable) }))
 	pageless := serving(t, http.NotFoundHandler())
 	down := "http://" + nobody(t)
 	c := start(t, "-backend", down, "-backend", loading.URL, "-backend", pageless.URL)
