@@ -178,14 +178,15 @@ func TestDebugPageOfServersThatAreDownFromTheStart(t *testing.T) {
 	require.Contains(t, textIn(page(t, text)), "Requests go to others as far as possible.")
 	servers := rows(t, text, "endpoints")
 	require.Contains(t, servers[1][0], down)
-	require.Regexp(t, `^unhealthyit can't be reached, .*connection refused`, servers[1][1])
+	// Polls see it first, or on a busy machine checks.
+	require.Regexp(t, `^unhealthyit (can't be reached|fails its health checks), .*connection refused`, servers[1][1])
 	require.Contains(t, servers[2][0], loading.URL)
 	require.Regexp(t, `^not readyit has served nothing yet, and it fails its health checks: answered 503 Service Unavailable`, servers[2][1])
 	require.Regexp(t, `^healthy`, servers[3][1])
 	_, metrics := get(t, c.admin+"/metrics")
 	require.Contains(t, metrics, "endpick_unhealthy_endpoints 1\n")
 	require.Contains(t, metrics, `endpick_endpoint_share_ratio{endpoint="`+down+`"} 0`)
-	c.logs(t, "msg=health endpoint="+down+" state=out reason=unreachable", 1)
+	c.logs(t, "msg=health endpoint="+down+" state=out reason=un", 1)
 
 	start(t, "-backend", down).shows(t, "1 of 1 servers is unhealthy. Requests are tried there all the same.")
 }
