@@ -210,22 +210,23 @@ type Load struct {
 }
 
 // clean returns the load without its broken signals, and an error that names
-// the first of them.
+// the first of them. What is absent is 0 in it.
 func (l Load) clean(id string) (Load, error) {
 	l.Adapters = slices.Clone(l.Adapters)
 	var err error
-	check := func(s Signals, name string, v, most float64) {
-		if l.Absent&s != 0 || (v >= 0 && v <= most) {
+	check := func(s Signals, name string, v *float64, most float64) {
+		if l.Absent&s == 0 && *v >= 0 && *v <= most {
 			return
 		}
-		l.Absent |= s
-		if err == nil {
-			err = &LoadError{ID: id, Signal: name, Value: v}
+		if l.Absent&s == 0 && err == nil {
+			err = &LoadError{ID: id, Signal: name, Value: *v}
 		}
+		l.Absent |= s
+		*v = 0
 	}
-	check(WaitingSignal, "waiting", l.Waiting, math.MaxInt32)
-	check(RunningSignal, "running", l.Running, math.MaxInt32)
-	check(KVUsageSignal, "KV usage", l.KVUsage, 1)
+	check(WaitingSignal, "waiting", &l.Waiting, math.MaxInt32)
+	check(RunningSignal, "running", &l.Running, math.MaxInt32)
+	check(KVUsageSignal, "KV usage", &l.KVUsage, 1)
 	return l, err
 }
 

@@ -74,6 +74,11 @@ func TestReportCorrection(t *testing.T) {
 		{"moved from the queue to the batch", "oomfr", endpick.Load{Waiting: 2, Running: 0}, 1, 1},
 		{"a report that knew nothing of those that closed", "oomddr", endpick.Load{}, 0, 0},
 		{"more closed than reported", "ooofffmdddr", endpick.Load{Waiting: 1, Running: 1}, 0, 0},
+		// The engine wrote its page before the first report, and not since.
+		{"the same page again, before what came", "roor", endpick.Load{Waiting: 1, Running: 1}, 3, 1},
+		{"and again", "roorofr", endpick.Load{Waiting: 1, Running: 1}, 3, 2},
+		{"the same page again, with what has gone", "ooffrddr", endpick.Load{Running: 2}, 0, 0},
+		{"the same page, of which a part is absent", "oorfrr", endpick.Load{Waiting: 2, Running: nan, Absent: noRunning}, 1, 1},
 		// The sum, 1, is certain, but not its parts: W can't be 2 then.
 		{"the queue is never more than the sum", "ooffmoddr", endpick.Load{Waiting: 1, Running: 1}, 1, 0},
 		{"waiting only: running is the account", "oofmor", endpick.Load{Waiting: 5, Absent: noRunning}, 5, 1},
@@ -90,6 +95,23 @@ func TestReportCorrection(t *testing.T) {
 			assert.Equal(t, c.running, got.Running, "running")
 			assert.Equal(t, c.waiting+c.running, got.BatchSize(), "batch size")
 		})
+	}
+}
+
+// Whatever a report says anew shows that the engine has counted again.
+func TestNewReport(t *testing.T) {
+	for _, load := range []endpick.Load{
+		{Waiting: 3, Running: 4, KVUsage: 0.5},
+		{Waiting: 2, Running: 5, KVUsage: 0.5},
+		{Waiting: 2, Running: 4, KVUsage: 0.51},
+		{Waiting: 2, Running: 4, Absent: endpick.KVUsageSignal},
+	} {
+		r, _ := newRouter(t, endpick.Config{Endpoints: named("a")})
+		require.NoError(t, r.Report("a", endpick.Load{Waiting: 2, Running: 4, KVUsage: 0.5}))
+		route(t, r, endpick.Request{InputTokens: 100})
+		require.NoError(t, r.Report("a", load))
+		got := status(t, r, "a").Candidate
+		assert.Equal(t, load.Waiting+load.Running, got.BatchSize(), load)
 	}
 }
 

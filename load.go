@@ -45,14 +45,17 @@ func (s *endpointState) snapshot(now time.Time) Snapshot {
 
 // report is a Load prepared for fast reading, on one cache line. It is immutable.
 type report struct {
-	at         time.Duration // when the engine was asked, since the router's epoch
-	reported   Signals
-	waiting    float64
-	running    float64
-	kvUsage    float64
+	at time.Duration // when the engine was asked, since the router's epoch
+	signals
 	requests   int32 // in flight when the engine counted
 	prefilling int32
 	load       *Load // as reported
+}
+
+// signals are those of a report; what is absent is 0.
+type signals struct {
+	reported                  Signals
+	waiting, running, kvUsage float64
 }
 
 // prepare returns the report of a clean load. The engine counted at some time
@@ -60,16 +63,7 @@ type report struct {
 // that arrived in between may or may not be in its count: prepare assumes as
 // many in it as the count has room for, so that none is counted twice.
 func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
-	rep := &report{at: at, reported: allSignals &^ l.Absent, load: &l}
-	if rep.reported&WaitingSignal != 0 {
-		rep.waiting = l.Waiting
-	}
-	if rep.reported&RunningSignal != 0 {
-		rep.running = l.Running
-	}
-	if rep.reported&KVUsageSignal != 0 {
-		rep.kvUsage = l.KVUsage
-	}
+	rep := &report{at: at, signals: signals{allSignals &^ l.Absent, l.Waiting, l.Running, l.KVUsage}, load: &l}
 	rep.requests, rep.prefilling = asked.requests, asked.prefilling
 	if came := now.requests - asked.requests; came != 0 {
 		counted := min(max(rep.waiting+rep.running, float64(min(asked.requests, now.requests))), float64(max(asked.requests, now.requests)))
@@ -80,11 +74,15 @@ func (l Load) prepare(at time.Duration, asked, now Snapshot) *report {
 }
 
 // accept makes a report the current one. It is ignored if it was requested before that one.
+// If it repeats that one, what came and went since the first of them counts.
 func (s *endpointState) accept(rep *report) {
-	for {
+	for next := *rep; ; *rep = next {
 		current := s.report.Load()
 		if current != nil && current.at > rep.at {
 			return
+		}
+		if current != nil && current.signals == rep.signals {
+			rep.requests, rep.prefilling = current.requests, current.prefilling
 		}
 		if s.report.CompareAndSwap(current, rep) {
 			return

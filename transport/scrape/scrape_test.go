@@ -117,6 +117,17 @@ func TestMarkIsTakenWhenAsking(t *testing.T) {
 	}
 }
 
+// Engines write their page every some steps, and broken ones never.
+func TestAPageThatStandsStill(t *testing.T) {
+	router, p, _ := newPoller(t, scrape.Config{}, engines{"a": says(load(0, 3, 0.9))}, endpick.Endpoint{ID: "a", Address: "a"})
+	for i := range 5 {
+		p.Poll(t.Context())
+		c := candidates(router)["a"]
+		assert.Equal(t, float64(3+i), c.Waiting+c.Running)
+		rig.Must(router.Route(endpick.Request{}))
+	}
+}
+
 // What an engine answers voids what was known of it, even a page that can't be read.
 func TestGarbageCostsTheSignalAndNothingElse(t *testing.T) {
 	e := engines{"good": func(r *http.Request) (*http.Response, error) {
